@@ -42,7 +42,7 @@ use self::display_names::DisplayNames;
 use self::names::{Binding, Names, way};
 pub use self::request::{Request, Response, Vector};
 pub use self::start::StartError;
-use self::status::{Counts, Mode};
+use self::status::{Counts, StartMode};
 use super::bind::{BindError, Bridge};
 use super::cci::{CallError, Fabric, Way};
 use super::change::Running;
@@ -65,7 +65,7 @@ pub struct Setup {
     /// What is wanted.
     pub desired: DesiredState,
     /// How the fabric is started.
-    pub mode: Mode,
+    pub mode: StartMode,
     /// As the second FM: takes over.
     pub take_over: bool,
     /// Where what is known is kept.
@@ -80,7 +80,7 @@ pub struct Fm {
     /// Sessions of hosts at their GAEs, by the host's name.
     gaes: BTreeMap<String, Fabric>,
     desired: DesiredState,
-    mode: Mode,
+    mode: StartMode,
     take_over: bool,
     options: plan::Options,
     running: Option<Running>,
@@ -120,7 +120,7 @@ impl Fm {
         let manager = desired.manager();
         board.set(|status| {
             status.mode = mode;
-            status.hosts_held = mode == Mode::FmFirst;
+            status.hosts_held = mode == StartMode::FmFirst;
             status.manager = super::text::UuidText(manager.uuid).to_string();
             status.pid = manager.pid.bits();
         });
@@ -239,7 +239,7 @@ impl Fm {
     /// # Errors
     /// Why not; nothing has changed then, or the text says what is left.
     pub fn request(&mut self, request: &Request) -> Result<Response, Refused> {
-        if self.mode == Mode::Static && !request.is_read_only() {
+        if self.mode == StartMode::Static && !request.is_read_only() {
             return Err(Refused::because(
                 "the fabric is static: its switches have their tables from files",
             ));

@@ -17,7 +17,7 @@ use weft_parsers::fabric::Pid;
 use super::desired::DesiredMemory;
 use super::names::{Binding, Names, hosts};
 use super::reconcile::{self, Reconciled, reconcile};
-use super::status::{Mode, Phase};
+use super::status::{Phase, StartMode};
 use super::{Fm, with_causes};
 use crate::cci::{CallError, Way};
 use crate::change::Running;
@@ -64,9 +64,10 @@ impl Fm {
         let mode = self.mode;
         self.board.set(|status| {
             (status.phase, status.failed) = (Phase::Starting, None);
-            status.hosts_held = mode == Mode::FmFirst;
+            status.hosts_held = mode == StartMode::FmFirst;
         });
-        let result = if mode == Mode::Static { self.start_static() } else { self.start_managed() };
+        let result =
+            if mode == StartMode::Static { self.start_static() } else { self.start_managed() };
         if let Err(error) = &result {
             let text = with_causes(error);
             self.board.set(|status| (status.phase, status.failed) = (Phase::Failed, Some(text)));
@@ -90,7 +91,7 @@ impl Fm {
             }
             other => other?,
         }
-        if self.mode == Mode::Simultaneous {
+        if self.mode == StartMode::Simultaneous {
             self.board.set(|status| status.hosts_held = false);
         }
         self.apply_desired();
@@ -450,7 +451,7 @@ impl Fm {
             OtherRanges { gim: &|host| self.gim.ranges(host), own: &|host| names.own(host) };
         self.memory.share(&mut self.fabric, &running.inventory, beside, request)?;
         for host in &request.hosts {
-            self.tell_costs(*host, &request.gfds);
+            self.update_path_costs(*host, &request.gfds);
         }
         Ok(())
     }
@@ -466,11 +467,11 @@ impl Fm {
         self.memory.grant(&mut self.fabric, &running.inventory, beside, (tag, host))?;
         let parts = self.memory.find(tag).map(|share| share.parts.iter().map(|part| part.gfd));
         let gfds: Vec<Pid> = parts.into_iter().flatten().collect();
-        self.tell_costs(host, &gfds);
+        self.update_path_costs(host, &gfds);
         Ok(())
     }
 
-    fn tell_costs(&mut self, host: Host, gfds: &[Pid]) {
+    fn update_path_costs(&mut self, host: Host, gfds: &[Pid]) {
         for &gfd in gfds {
             if let Err(error) = self.update_path_cost(host, gfd) {
                 let (pid, why) = (host.pid, error.with_causes());

@@ -1,17 +1,17 @@
 //! What the FM tells of itself: how far it is, what there is, what happened.
 //!
-//! Shape: [`Status`] with [`Mode`], [`Phase`] and [`Counts`]; [`EventRecord`]. Plain values, the same in JSON.
+//! Shape: [`Status`] with [`StartMode`], [`Phase`] and [`Counts`]; [`EventRecord`]. Plain values, the same in JSON.
 //! Units: counts of components; PIDs as numbers of 12 bits.
 //! Source: docs/spec/cxl-fabric.md "Start-up".
 
 use serde::{Deserialize, Serialize};
 
-/// How a fabric is started.
+/// In which order hosts and fabric come up (CXL 3.1 section 7.7.12.1).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
 #[serde(rename_all = "kebab-case")]
-pub enum Mode {
-    /// Switches have their tables from files of their own; the FM only looks.
+pub enum StartMode {
+    /// Switches have PIDs, tables and bindings from files of their own, and nothing manages them; the FM only looks.
     Static,
     /// Hosts are held until all is brought about.
     #[default]
@@ -64,7 +64,7 @@ pub struct Status {
     /// What it does or did last.
     pub step: String,
     /// How the fabric is started.
-    pub mode: Mode,
+    pub mode: StartMode,
     /// Whether hosts have to wait.
     pub hosts_held: bool,
     /// UUID of this FM.

@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
-use super::status::{Mode, Phase};
+use super::status::{Phase, StartMode};
 use super::{Fm, query, with_causes};
 use crate::cci::Way;
 use crate::change::{Event, Report};
@@ -20,7 +20,7 @@ const ROUNDS: u32 = 16;
 impl Fm {
     /// Looks what has come or gone, and deals with it.
     pub fn watch(&mut self) {
-        if self.mode == Mode::Static || self.board.status().phase != Phase::Up {
+        if self.mode == StartMode::Static || self.board.status().phase != Phase::Up {
             return;
         }
         while let Some(event) = self.fabric.event() {

@@ -13,7 +13,7 @@ use super::service::{done, holds, manager, shared, started, status, want};
 use crate::graph::{SwitchId, generate};
 use crate::memory::Host;
 use crate::service::request::GimRow;
-use crate::service::status::Mode;
+use crate::service::status::StartMode;
 use crate::service::{Fm, Request, Response, Vector};
 use crate::store::Store;
 use crate::trace::{End, Trace};
@@ -131,7 +131,7 @@ fn a_restart_keeps_it_and_what_was_lost_is_told_and_made_again() {
     let path = dir.path().join("fm.redb");
     let start = |text: &str| {
         let store = Some(Store::open(&path).unwrap());
-        let mut fm = manager(&shared, want(text), Mode::FmFirst, store);
+        let mut fm = manager(&shared, want(text), StartMode::FmFirst, store);
         fm.start().unwrap();
         fm
     };

@@ -19,7 +19,7 @@ use crate::inventory::{Inventory, OWN_PORT, Partner};
 use crate::routes::order::{Arc, Net};
 use crate::service::Fm;
 use crate::service::desired::DesiredState;
-use crate::service::status::Mode;
+use crate::service::status::StartMode;
 use crate::store::{State, Store};
 
 fn want() -> DesiredState {
@@ -27,7 +27,7 @@ fn want() -> DesiredState {
 }
 
 fn started(shared: &Shared, store: Option<Store>) -> Fm {
-    let mut fm = manager(shared, want(), Mode::FmFirst, store);
+    let mut fm = manager(shared, want(), StartMode::FmFirst, store);
     fm.start().unwrap();
     fm
 }

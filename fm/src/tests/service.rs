@@ -18,7 +18,7 @@ use crate::graph::{SwitchId, generate};
 use crate::service::desired::DesiredState;
 use crate::service::request::TopologyFormat;
 use crate::service::run::Service;
-use crate::service::status::{Mode, Phase, Status};
+use crate::service::status::{Phase, StartMode, Status};
 use crate::service::{Fm, Request, Response, Setup, Vector};
 use crate::store::Store;
 use crate::text::UuidText;
@@ -53,13 +53,13 @@ fn host_port() -> u8 {
 
 const POOL: &str = "[[memory]]\nname = \"pool\"\nhosts = [\"h0\"]\nways = 4\nsize = \"2GiB\"\nhpa = \"0x10000000000\"\n";
 
-pub fn manager(shared: &Shared, want: DesiredState, mode: Mode, store: Option<Store>) -> Fm {
+pub fn manager(shared: &Shared, want: DesiredState, mode: StartMode, store: Option<Store>) -> Fm {
     let fabric = shared.fabric(want.manager().uuid);
     Fm::new(Setup { fabric, desired: want, mode, take_over: false, store, drain: || {} })
 }
 
 pub fn started(shared: &Shared, more: &str) -> Fm {
-    let mut fm = manager(shared, want(more), Mode::FmFirst, None);
+    let mut fm = manager(shared, want(more), StartMode::FmFirst, None);
     fm.start().unwrap();
     fm
 }
@@ -125,7 +125,7 @@ fn switches_are_called_by_their_names() {
     );
     let mut want = want(&text);
     want.fm.entry = Some("sw0".to_owned());
-    let mut fm = manager(&shared, want, Mode::FmFirst, None);
+    let mut fm = manager(&shared, want, StartMode::FmFirst, None);
     fm.start().unwrap();
     let Ok(Response::Topology(tree)) =
         fm.request(&Request::Topology { drawn: TopologyFormat::Text })
@@ -292,11 +292,11 @@ fn a_target_gets_another_pid_and_is_reached_by_it() {
 #[test]
 fn start_modes_hold_hosts_as_long_as_they_say() {
     // What hosts see is noted whenever a GFD gets capacity: in the middle of bringing memory about.
-    for (mode, held) in [(Mode::FmFirst, true), (Mode::Simultaneous, false)] {
+    for (mode, held) in [(StartMode::FmFirst, true), (StartMode::Simultaneous, false)] {
         let shared = shared();
         let mut fm = manager(&shared, want(POOL), mode, None);
         let board = fm.board();
-        assert_eq!(board.status().hosts_held, mode == Mode::FmFirst);
+        assert_eq!(board.status().hosts_held, mode == StartMode::FmFirst);
         let seen = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
         let notes = seen.clone();
         shared.with(|fake| {
@@ -323,15 +323,16 @@ fn a_static_fabric_is_looked_at_and_never_changed() {
     let shared = shared();
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("fm.redb");
-    let without = manager(&shared, want(""), Mode::Static, None).start().unwrap_err();
+    let without = manager(&shared, want(""), StartMode::Static, None).start().unwrap_err();
     assert!(without.to_string().contains("needs a store"), "{without}");
-    let refused = manager(&shared, want(POOL), Mode::Static, None).start().unwrap_err();
+    let refused = manager(&shared, want(POOL), StartMode::Static, None).start().unwrap_err();
     assert!(refused.to_string().contains("no G-FAM"), "{refused}");
-    let mut first = manager(&shared, want(""), Mode::FmFirst, Some(Store::open(&path).unwrap()));
+    let mut first =
+        manager(&shared, want(""), StartMode::FmFirst, Some(Store::open(&path).unwrap()));
     first.start().unwrap();
     drop(first);
     let (before, sets) = (holds(&shared), shared.with(|fake| fake.sets));
-    let mut fm = manager(&shared, want(""), Mode::Static, Some(Store::open(&path).unwrap()));
+    let mut fm = manager(&shared, want(""), StartMode::Static, Some(Store::open(&path).unwrap()));
     fm.start().unwrap();
     fm.watch();
     assert_eq!(status(&fm).calls, 0, "nobody was asked anything");
@@ -349,12 +350,12 @@ fn a_restart_finds_the_same_state_and_changes_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("fm.redb");
     let store = || Some(Store::open(&path).unwrap());
-    let mut first = manager(&shared, want(POOL), Mode::FmFirst, store());
+    let mut first = manager(&shared, want(POOL), StartMode::FmFirst, store());
     first.start().unwrap();
     let state = first.state().unwrap();
     drop(first);
     let before = holds(&shared);
-    let mut second = manager(&shared, want(POOL), Mode::FmFirst, store());
+    let mut second = manager(&shared, want(POOL), StartMode::FmFirst, store());
     second.start().unwrap();
     assert_eq!(second.state().unwrap(), state);
     assert_eq!(status(&second).trouble, Vec::<String>::new());
@@ -367,7 +368,7 @@ fn a_restart_finds_the_same_state_and_changes_nothing() {
             fake.nodes.iter().position(|n| n.base.pid == state.inventory.gfds[2].pid).unwrap();
         fake.gfd(place).sat.insert(host, 0);
     });
-    let mut third = manager(&shared, want(POOL), Mode::FmFirst, store());
+    let mut third = manager(&shared, want(POOL), StartMode::FmFirst, store());
     third.start().unwrap();
     let trouble = status(&third).trouble;
     let has = |part: &str| trouble.iter().any(|line| line.contains(part));
@@ -385,7 +386,8 @@ fn a_restart_keeps_virtual_links_and_binds_again_what_was_lost() {
     );
     let start = || {
         let store = Some(Store::open(&path).unwrap());
-        let mut fm = manager(&shared, DesiredState::parse(&text).unwrap(), Mode::FmFirst, store);
+        let mut fm =
+            manager(&shared, DesiredState::parse(&text).unwrap(), StartMode::FmFirst, store);
         fm.start().unwrap();
         fm
     };
@@ -419,12 +421,12 @@ fn a_second_manager_stands_by_and_takes_over_what_there_is() {
         "[[memory]]",
         &format!("[[host]]\nname = \"h0\"\nswitch = \"entry\"\nport = {}\n[[memory]]", host_port()),
     );
-    let mut first = manager(&shared, DesiredState::parse(&text).unwrap(), Mode::FmFirst, None);
+    let mut first = manager(&shared, DesiredState::parse(&text).unwrap(), StartMode::FmFirst, None);
     first.start().unwrap();
     assert_eq!(status(&first).trouble, Vec::<String>::new());
     let mut want = primary;
     (want.fm.uuid, want.fm.pid) = (Some(THEM), Some(Pid::from_low_bits(0xFFD)));
-    let mut second = manager(&shared, want, Mode::FmFirst, None);
+    let mut second = manager(&shared, want, StartMode::FmFirst, None);
     second.start().unwrap();
     assert_eq!(status(&second).phase, Phase::Standby);
     assert!(second.request(&Request::Memory).unwrap_err().message.contains("not up"));
@@ -444,7 +446,7 @@ fn who_is_no_second_manager_fails_and_says_whose_the_fabric_is() {
     let _first = started(&shared, "");
     let mut want = want("");
     want.fm.uuid = Some(THEM);
-    let mut second = manager(&shared, want, Mode::FmFirst, None);
+    let mut second = manager(&shared, want, StartMode::FmFirst, None);
     second.start().unwrap_err();
     let now = status(&second);
     assert_eq!((now.phase, now.hosts_held), (Phase::Failed, true));
@@ -457,7 +459,7 @@ fn links_and_switches_that_go_and_come_back_are_followed() {
     fake.add(SwitchId(2), Some(GfdState::new(16)));
     let shared = Shared::new(fake);
     let text = format!("[fm]\nuuid = \"{}\"\n", "f1".repeat(16));
-    let mut fm = manager(&shared, DesiredState::parse(&text).unwrap(), Mode::FmFirst, None);
+    let mut fm = manager(&shared, DesiredState::parse(&text).unwrap(), StartMode::FmFirst, None);
     fm.start().unwrap();
     let state = fm.state().unwrap();
     let lost =
@@ -503,7 +505,7 @@ fn links_and_switches_that_go_and_come_back_are_followed() {
 #[test]
 fn clients_are_answered_one_at_a_time_and_status_always() {
     let shared = shared();
-    let fm = manager(&shared, want(POOL), Mode::FmFirst, None);
+    let fm = manager(&shared, want(POOL), StartMode::FmFirst, None);
     // Start-up stands still at its first command until this is let go.
     let (go, gate) = std::sync::mpsc::channel::<()>();
     let gate = std::sync::Mutex::new(Some(gate));

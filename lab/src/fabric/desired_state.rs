@@ -11,7 +11,8 @@ use weft_fm::text::is_name;
 
 use super::layout::gim::OWN;
 use super::layout::{Layout, Part, PortRole, VppbBinding, uuid};
-use super::topology::{Flow, Start, Topology};
+use super::topology::{Flow, Topology};
+use weft_fm::service::status::StartMode;
 
 /// Bridge 0 of a virtual switch is the upstream one.
 const UPSTREAM: u8 = 0;
@@ -63,7 +64,7 @@ fn write(
                 let [low, high] = OWN.map(|own| format!("{:#x}:{:#x}", own.base, own.len));
                 writeln!(text, "own_addresses = [{low:?}, {high:?}]")?;
             }
-            let is_static = topology.start == Start::Static; // bound by its switches
+            let is_static = topology.start == StartMode::Static; // bound by its switches
             for (vppb, shown) in (1_u8..).zip(&vcs.vppbs).filter(|_| !is_static) {
                 let to = match shown {
                     VppbBinding::Port(port) => format!("port:{port}"),
@@ -153,7 +154,7 @@ mod tests {
             let want =
                 DesiredState::parse(&text).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
             let bound = layout.switches.iter().flat_map(|switch| &switch.vcses);
-            let is_managed = topology.start != Start::Static;
+            let is_managed = topology.start != StartMode::Static;
             let shown = bound.flat_map(|vcs| &vcs.vppbs);
             let shown = shown.filter(|s| **s != VppbBinding::Spare && is_managed).count();
             assert_eq!(want.binds.len(), shown, "{}", path.display());

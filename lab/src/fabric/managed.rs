@@ -13,7 +13,7 @@ use weft_cxl::cci::Session;
 use weft_dataplane::time::{Instant, Span};
 use weft_fm::cci::{self, QUICK, RetryPolicy, Transport, TransportError};
 use weft_fm::service::desired::{DesiredState, DesiredStateError};
-use weft_fm::service::status::Mode;
+use weft_fm::service::status::StartMode;
 use weft_fm::service::{Fm, Setup, StartError};
 use weft_fm::store::{Store, StoreError};
 use weft_pbr_switch::StaticInit;
@@ -24,7 +24,7 @@ use super::host_bringup::{BringupError, Host, MemoryGrants};
 use super::in_process::{InProcessError, InProcessFabric, virtual_clock};
 use super::layout::{Layout, LayoutError, Part};
 use super::static_init::StaticFabric;
-use super::topology::{Start, Topology};
+use super::topology::Topology;
 use crate::endpoint::{Answer, Command};
 
 /// How long the FM waits for an answer.
@@ -170,7 +170,7 @@ impl ManagedFabric {
     pub fn up(text: &str, clock: Clock) -> Result<Self, UpError> {
         let topology = Topology::parse(text).map_err(|error| UpError::File(error.to_string()))?;
         let layout = Layout::new(&topology)?;
-        if topology.start != Start::Static {
+        if topology.start != StartMode::Static {
             let store = Some(Store::in_memory()?);
             return Self::start((topology, layout), &[], clock, store);
         }
@@ -193,13 +193,13 @@ impl ManagedFabric {
         let want = DesiredState::parse(&desired_state(&topology, &layout, &|_| None))?;
         let mut parts = InProcessFabric::new(&topology, layout, fixed, clock)?;
         parts.until(PARTNERS, |_| false);
-        let mode = topology.start.into();
+        let mode = topology.start;
         let shared = SharedFabric::new(parts);
         let fabric = way(&shared, 0, FM);
         let setup = Setup { fabric, desired: want, mode, take_over: false, store, drain: || {} };
         let mut up = Self { fm: Fm::new(setup), shared, topology };
         up.open_gaes();
-        if mode == Mode::Simultaneous {
+        if mode == StartMode::Simultaneous {
             up.enumerate()?;
         }
         up.fm.start().map_err(|error| UpError::Start(Box::new(error)))?;
@@ -232,7 +232,7 @@ impl ManagedFabric {
     pub fn restart_manager(&mut self, meanwhile: impl FnOnce(&Self)) -> Result<(), UpError> {
         let layout = self.parts().layout().clone();
         let want = DesiredState::parse(&desired_state(&self.topology, &layout, &|_| None))?;
-        let mode = self.topology.start.into();
+        let mode = self.topology.start;
         let fabric = way(&self.shared, 0, FM);
         let setup =
             |store| Setup { fabric, desired: want, mode, take_over: false, store, drain: || {} };
@@ -317,7 +317,7 @@ impl ManagedFabric {
 /// # Errors
 /// See [`UpError`]; also what a manager would tell as trouble, as nobody could mend it later.
 pub fn static_fabric(topology: &Topology) -> Result<StaticFabric, UpError> {
-    let managed = Topology { start: Start::FmFirst, ..topology.clone() };
+    let managed = Topology { start: StartMode::FmFirst, ..topology.clone() };
     let layout = Layout::new(&managed)?;
     let mut fabric = ManagedFabric::start((managed, layout), &[], virtual_clock(), None)?;
     if let Some(trouble) = fabric.fm().board().status().trouble.into_iter().next() {

@@ -15,7 +15,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use weft_fm::service::status::Phase;
+use weft_fm::service::status::{Phase, StartMode};
 use weft_fm::service::{Request, Response};
 use weft_fm::store::{Store, StoreError};
 use weft_fm::text::UuidText;
@@ -28,7 +28,7 @@ use super::layout::{End, Layout, LayoutError, Part, PortRole, uuid};
 use super::leftovers;
 use super::managed::{self, UpError};
 use super::static_init::{StaticFabric, sections};
-use super::topology::{Start, Topology};
+use super::topology::Topology;
 use crate::endpoint::{Answer, Command};
 
 /// How long a process may take to answer, and the manager to bring all about.
@@ -140,7 +140,7 @@ impl Processes {
         let topology =
             Topology::parse(text).map_err(|error| ProcessError::File(error.to_string()))?;
         let layout = Layout::new(&topology)?;
-        let is_static = topology.start == Start::Static;
+        let is_static = topology.start == StartMode::Static;
         let static_fabric = is_static.then(|| managed::static_fabric(&topology)).transpose();
         let static_fabric = static_fabric.map_err(|error| ProcessError::Tables(Box::new(error)))?;
         let (children, pairs) = (Vec::new(), Vec::new());
@@ -148,7 +148,7 @@ impl Processes {
         up.make_links()?;
         up.start_switches()?;
         up.start_endpoints()?;
-        if up.topology.start == Start::Simultaneous {
+        if up.topology.start == StartMode::Simultaneous {
             up.hosts(|host| host.enumerate(&up.topology))?;
         }
         up.start_manager()?;
@@ -417,9 +417,9 @@ impl Processes {
             Store::open(&store)?.save(&static_fabric.state)?;
         }
         let start = match self.topology.start {
-            Start::FmFirst => "fm-first",
-            Start::Simultaneous => "simultaneous",
-            Start::Static => "static",
+            StartMode::FmFirst => "fm-first",
+            StartMode::Simultaneous => "simultaneous",
+            StartMode::Static => "static",
         };
         let arguments = [
             "fm".to_owned(),

@@ -5,8 +5,7 @@
 //! Source: docs/fabric.md.
 
 use serde::Deserialize;
-
-use weft_fm::service::status::Mode;
+use weft_fm::service::status::StartMode;
 
 /// A fabric, as its file says it.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -17,7 +16,7 @@ pub struct Topology {
     pub about: String,
     /// In which order hosts and fabric come up.
     #[serde(default)]
-    pub start: Start,
+    pub start: StartMode,
     /// PBR switches; the first one is where the fabric manager enters.
     #[serde(default, rename = "switch")]
     pub switches: Vec<Switch>,
@@ -30,7 +29,7 @@ pub struct Topology {
     /// Devices that are no GFDs.
     #[serde(default, rename = "device")]
     pub devices: Vec<Device>,
-    /// Hbr (HBR) switches.
+    /// HBR switches.
     #[serde(default, rename = "hbr")]
     pub hbrs: Vec<Hbr>,
     /// G-FAM devices.
@@ -42,29 +41,6 @@ pub struct Topology {
     /// Memory of hosts and devices that others reach.
     #[serde(default)]
     pub gim: Vec<Gim>,
-}
-
-/// In which order hosts and fabric come up (CXL 3.1 section 7.7.12.1).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Start {
-    /// Hosts are held until the fabric is done.
-    #[default]
-    FmFirst,
-    /// Hosts come up on an empty hierarchy; bindings arrive as hot-adds.
-    Simultaneous,
-    /// Switches have PIDs, tables and bindings from the start, and nothing manages them.
-    Static,
-}
-
-impl From<Start> for Mode {
-    fn from(start: Start) -> Self {
-        match start {
-            Start::FmFirst => Self::FmFirst,
-            Start::Simultaneous => Self::Simultaneous,
-            Start::Static => Self::Static,
-        }
-    }
 }
 
 /// A PBR switch.

@@ -13,7 +13,7 @@ use weft_base::causes::with_causes;
 use weft_fm::cci::{Fabric, Identity, Peer, RetryPolicy, Socket};
 use weft_fm::service::desired::DesiredState;
 use weft_fm::service::run::Service;
-use weft_fm::service::status::Mode;
+use weft_fm::service::status::StartMode;
 use weft_fm::service::{Fm, Setup};
 use weft_fm::store::Store;
 use weft_fm::text::parse_uuid;
@@ -63,7 +63,7 @@ pub struct ServeArgs {
     want: Option<PathBuf>,
     /// How the fabric is started
     #[arg(long, value_name = "MODE", default_value = "fm-first")]
-    start: Mode,
+    start: StartMode,
     /// UUID of this fabric manager, over the file
     #[arg(long, value_parser = parse_uuid)]
     uuid: Option<Uuid>,

@@ -8,9 +8,10 @@ use std::collections::BTreeSet;
 
 use weft_fm::memory::map::{self, Kind, Range};
 
-use super::super::topology::{Memory, Start};
+use super::super::topology::Memory;
 use super::build::Builder;
 use super::{LayoutError, Part, gim};
+use weft_fm::service::status::StartMode;
 
 impl Builder<'_> {
     /// A static fabric has no memory to give (CXL 3.1 section 7.7.12.1).
@@ -19,7 +20,7 @@ impl Builder<'_> {
         let memory = self.topology.memory.iter().map(|memory| &memory.name);
         let mut given = gfds.chain(memory).chain(self.layout.gim.iter().map(|gim| &gim.name));
         match given.next() {
-            Some(name) if self.topology.start == Start::Static => {
+            Some(name) if self.topology.start == StartMode::Static => {
                 Err(LayoutError::Static(name.clone()))
             }
             _ => Ok(()),

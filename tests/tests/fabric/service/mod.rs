@@ -18,7 +18,7 @@ use weft_cxl::cci::Session;
 use weft_dataplane::pbr::segments::Found;
 use weft_fm::cci::{Fabric, InProcess, RetryPolicy, Socket, TransportError, Way};
 use weft_fm::service::desired::DesiredState;
-use weft_fm::service::status::{Mode, Phase};
+use weft_fm::service::status::{Phase, StartMode};
 use weft_fm::service::{Fm, Request, Response, Setup};
 use weft_fm::trace::{End, Trace};
 use weft_parsers::cci::gae::{PrefixFlags, SetFast};
@@ -57,7 +57,7 @@ const OF_HOST: Session = Session::Host { vcs: 0 };
 
 fn manager(world: &Arc<Mutex<World>>) -> Fm {
     let fabric = session(world, Session::Fm(1));
-    let (want, mode) = (want(None), Mode::FmFirst);
+    let (want, mode) = (want(None), StartMode::FmFirst);
     let mut fm =
         Fm::new(Setup { fabric, desired: want, mode, take_over: false, store: None, drain: || {} });
     fm.set_gae("h0", session(world, OF_HOST));
@@ -162,7 +162,7 @@ fn over_tcp_a_manager_is_known_again_after_a_break_and_after_a_restart() {
         let socket =
             Socket::new(entry.peer.parse().unwrap(), MessageType::FmApi, Duration::from_secs(10));
         let fabric = Fabric::new(Box::new(socket), RetryPolicy::live());
-        let (want, mode) = (want(None), Mode::Simultaneous);
+        let (want, mode) = (want(None), StartMode::Simultaneous);
         let mut fm = Fm::new(Setup {
             fabric,
             desired: want,
