@@ -80,8 +80,8 @@ pub trait Transport {
         None
     }
 
-    /// What is said first by each new connection, where there are any: who asks.
-    fn on_connect(&mut self, _greeting: Vec<u8>) {}
+    /// The request that each new connection begins with, where there are any: who asks.
+    fn on_connect(&mut self, _first_request: Vec<u8>) {}
 
     /// From now on an answer is waited for no longer than [`QUICK`], or as long as before.
     fn set_impatient(&mut self, _on: bool) {}
@@ -99,8 +99,8 @@ impl<T: Transport + ?Sized> Transport for Box<T> {
         (**self).event()
     }
 
-    fn on_connect(&mut self, greeting: Vec<u8>) {
-        (**self).on_connect(greeting);
+    fn on_connect(&mut self, first_request: Vec<u8>) {
+        (**self).on_connect(first_request);
     }
 
     fn set_impatient(&mut self, on: bool) {

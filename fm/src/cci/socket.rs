@@ -200,7 +200,7 @@ pub struct Socket {
     open: Option<Stream>,
     received: Vec<u8>,
     events: VecDeque<Vec<u8>>,
-    greeting: Option<Vec<u8>>,
+    first_request: Option<Vec<u8>>,
 }
 
 impl Socket {
@@ -208,8 +208,8 @@ impl Socket {
     #[must_use]
     pub fn new(peer: Peer, kind: MessageType, timeout: Duration) -> Self {
         let (received, events) = (Vec::new(), VecDeque::new());
-        let (identity, open, greeting) = (None, None, None);
-        Self { peer, identity, kind, timeout, quick: false, open, received, events, greeting }
+        let (identity, open, first_request) = (None, None, None);
+        Self { peer, identity, kind, timeout, quick: false, open, received, events, first_request }
     }
 
     /// How long a piece of an answer may take.
@@ -286,8 +286,8 @@ impl Transport for Socket {
         } else {
             self.received.clear();
             let mut stream = self.connect()?;
-            if let Some(greeting) = self.greeting.clone() {
-                self.exchange(&mut stream, &greeting)?;
+            if let Some(first_request) = self.first_request.clone() {
+                self.exchange(&mut stream, &first_request)?;
             }
             stream
         };
@@ -300,8 +300,8 @@ impl Transport for Socket {
         self.events.pop_front()
     }
 
-    fn on_connect(&mut self, greeting: Vec<u8>) {
-        self.greeting = Some(greeting);
+    fn on_connect(&mut self, first_request: Vec<u8>) {
+        self.first_request = Some(first_request);
     }
 
     fn set_impatient(&mut self, on: bool) {

@@ -23,7 +23,7 @@ use weft_parsers::cci::gfd_access::SAT_NOTIFY;
 use weft_parsers::fabric::{Hpa, Interleave, Pid};
 
 use self::map::{Conflict, Kind, LocalRange, Range, fits, misfit, off_blocks};
-use self::steps::{Done, Step};
+use self::steps::{Step, UndoLog};
 use super::cci::{CallError, Fabric};
 use super::edge::AccessBit;
 use super::graph::SwitchId;
@@ -195,7 +195,7 @@ impl Memory {
             return Err(MemoryError::Misfit(why));
         }
         let each = wanted.len / ways;
-        let mut done = Done::default();
+        let mut done = UndoLog::default();
         let mut parts = Vec::new();
         for (way, &gfd) in (0..=u8::MAX).zip(&wanted.gfds) {
             let group = self.free_group(inventory, gfd)?;
@@ -263,7 +263,7 @@ impl Memory {
                 return Err(MemoryError::Exhausted { gfd: part.gfd, what });
             }
         }
-        let mut done = Done::default();
+        let mut done = UndoLog::default();
         for (way, part) in (0..=u8::MAX).zip(&share.parts) {
             let step = share.decoder((way, part), host, interleave);
             done.take(fabric, inventory, step)?;
@@ -299,7 +299,7 @@ impl Memory {
         let ways = (0..=u8::MAX).zip(&share.parts);
         let (way, part) =
             ways.into_iter().find(|(_, part)| part.gfd == gfd).ok_or(MemoryError::NoGfd(gfd))?;
-        let mut done = Done::default();
+        let mut done = UndoLog::default();
         let step = Step::Capacity { gfd, group: part.group, len: each, tag: *tag };
         let part = Part { dpa: done.take(fabric, inventory, step)?, ..*part };
         for host in &share.hosts {
@@ -336,7 +336,7 @@ impl Memory {
         if share.hosts.len() == had {
             return Err(MemoryError::NoHost(host.pid));
         }
-        let mut done = Done::default();
+        let mut done = UndoLog::default();
         for part in &share.parts {
             let step = Step::NoRight { gfd: part.gfd, rpid: host.pid, group: part.group };
             done.take(fabric, inventory, step)?;
@@ -372,7 +372,7 @@ impl Memory {
         }
         while let Some(part) = self.find(tag).and_then(|share| share.parts.last().copied()) {
             let step = Step::NoCapacity { gfd: part.gfd, group: part.group, tag: *tag };
-            Done::default().take(fabric, inventory, step)?;
+            UndoLog::default().take(fabric, inventory, step)?;
             if let Some(share) = self.shares.iter_mut().find(|share| share.tag == *tag) {
                 share.parts.pop();
             }

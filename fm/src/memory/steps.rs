@@ -1,6 +1,6 @@
 //! Steps of giving and taking memory, each with what undoes it.
 //!
-//! Shape: [`Step`] -> commands, checked by reading back; [`Done`] undoes from the last to the first.
+//! Shape: [`Step`] -> commands, checked by reading back; [`UndoLog`] undoes from the last to the first.
 //! Units: bytes.
 //! Source: docs/spec/wire-formats.md §4.6 (5902h), §4.7 (4904h, 4907h, 4908h, 490Ch, 490Dh, 4913h, 4914h).
 
@@ -111,11 +111,11 @@ impl fmt::Display for Step {
     }
 }
 
-/// What was done, with what undoes it.
+/// Steps that were taken, each with the step that undoes it.
 #[derive(Debug, Default)]
-pub(super) struct Done(Vec<(Step, Option<Step>)>);
+pub(super) struct UndoLog(Vec<(Step, Option<Step>)>);
 
-impl Done {
+impl UndoLog {
     /// Does a step; when it fails, undoes it and all before it.
     ///
     /// Returns where the capacity is, for a step that adds some, else 0.

@@ -179,7 +179,7 @@ impl UpPorts {
         let of = |at: SwitchId| {
             let leads_up = |port: &u8| {
                 let far = graph.far(PortRef::new(at, *port));
-                far.is_some_and(|far| order.is_up(at, far.switch))
+                far.is_some_and(|far| order.leads_up(at, far.switch))
             };
             graph.ports(at).map(|(port, _)| port).filter(leads_up).collect()
         };

@@ -58,7 +58,7 @@ impl Order {
         let best = Self::new(&net, None);
         let turns = turns(graph, tables, but);
         let is_valley =
-            |&[from, at, to]: &[SwitchId; 3]| best.is_up(at, from) && best.is_up(at, to);
+            |&[from, at, to]: &[SwitchId; 3]| best.leads_up(at, from) && best.leads_up(at, to);
         if !turns.iter().any(is_valley) {
             return Some(best);
         }

@@ -172,9 +172,9 @@ fn partition(graph: &Graph, net: &Net, ends: &Per<SwitchId, Vec<Endpoint>>) -> O
     (islands.len() > 1 || !lost.is_empty()).then_some(Partition { islands, lost })
 }
 
-/// A way nearer, as candidates for static messages.
+/// A port that leads nearer to the destination: static messages may take it.
 #[derive(Clone, Copy, Debug)]
-struct Near {
+struct NextHop {
     /// Its number among all, for its load.
     arc: usize,
     port: u8,
@@ -195,7 +195,7 @@ struct Build<'a> {
     through: Per<SwitchId, u64>,
     /// The set of a switch, and its part of `near`.
     sets: Per<SwitchId, (u16, usize, usize)>,
-    near: Vec<Near>,
+    near: Vec<NextHop>,
 }
 
 impl<'a> Build<'a> {
@@ -223,7 +223,7 @@ impl<'a> Build<'a> {
             let mut ways = PortSets::default();
             for (arc, way) in self.tree.primaries(self.net, self.order, from) {
                 ways.near.insert(way.port);
-                self.near.push(Near { arc, port: way.port, far: way.far });
+                self.near.push(NextHop { arc, port: way.port, far: way.far });
             }
             for way in self.tree.detours(self.net, self.order, from) {
                 ways.detours.insert(way.port);
@@ -248,7 +248,7 @@ impl<'a> Build<'a> {
             let (set, begin, last) = self.sets[from];
             let ways = self.near.get(begin..last).unwrap_or_default();
             let kept = self.kept(from, end.pid, ways);
-            let load = |way: &&Near| self.load.get(way.arc).copied();
+            let load = |way: &&NextHop| self.load.get(way.arc).copied();
             let Some(&way) = kept.or_else(|| ways.iter().min_by_key(load)) else { continue };
             let through = self.through[from];
             if let Some(load) = self.load.get_mut(way.arc) {
@@ -260,12 +260,17 @@ impl<'a> Build<'a> {
     }
 
     /// The way of static messages before, if it leads nearer still and there are not more ways than there were.
-    fn kept<'n>(&self, from: SwitchId, to: Pid, ways: &'n [Near]) -> Option<&'n Near> {
+    fn kept<'n>(&self, from: SwitchId, to: Pid, ways: &'n [NextHop]) -> Option<&'n NextHop> {
         let mut before = self.before.iter().flatten();
         before.find_map(|tables| Self::kept_of(tables, from, to, ways))
     }
 
-    fn kept_of<'n>(tables: &Tables, from: SwitchId, to: Pid, ways: &'n [Near]) -> Option<&'n Near> {
+    fn kept_of<'n>(
+        tables: &Tables,
+        from: SwitchId,
+        to: Pid,
+        ways: &'n [NextHop],
+    ) -> Option<&'n NextHop> {
         let tables = tables.get(from)?;
         let (first, had) = match tables.drt(to) {
             DrtEntry::Invalid => return None,

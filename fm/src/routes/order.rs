@@ -142,7 +142,7 @@ impl Order {
     /// Whether a link from `from` to `to` leads up.
     #[inline]
     #[must_use]
-    pub fn is_up(&self, from: SwitchId, to: SwitchId) -> bool {
+    pub fn leads_up(&self, from: SwitchId, to: SwitchId) -> bool {
         self.rank[to] < self.rank[from]
     }
 
@@ -190,7 +190,7 @@ impl Order {
         let mut kept = self.clone();
         for part in parts {
             let is_top = |&&switch: &&SwitchId| {
-                !net.arcs(switch).iter().any(|arc| self.is_up(switch, arc.far))
+                !net.arcs(switch).iter().any(|arc| self.leads_up(switch, arc.far))
             };
             let mut tops = part.iter().filter(is_top);
             let (Some(&root), None) = (tops.next(), tops.next()) else { return None };

@@ -1,6 +1,6 @@
 //! In which order routes to PIDs may change, and to whom none may.
 //!
-//! Shape: [`Kind`]s of PIDs that change, what packets to all others wait for -> [`Rounds`].
+//! Shape: [`PidClass`]s of PIDs that change, what packets to all others wait for -> [`UpdateRounds`].
 //! Units: checks, each of all channels.
 //! Source: own construction; Dally and Seitz, IEEE Trans. Computers C-36(5), 1987 (channel dependency graph).
 //!
@@ -31,20 +31,20 @@ const SETS_OF_MAX: usize = 10;
 const TRIES_MAX: usize = 256;
 
 /// PIDs that have the same ways between switches, before and after.
-type Kind = Vec<Pid>;
+type PidClass = Vec<Pid>;
 
-/// What becomes of the routes to which PIDs, and when.
+/// In which rounds routes to PIDs change, and which PIDs have none meanwhile.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Rounds {
+pub(super) struct UpdateRounds {
     /// PIDs that change together, one round after the other.
     pub rounds: Vec<Vec<Pid>>,
     /// Those of them that have no route until then.
     pub withdrawn: Vec<Pid>,
 }
 
-/// Where the routes to PIDs of a kind are.
+/// Which routes to PIDs of a kind the switches have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Now {
+enum RouteState {
     Old,
     Moving,
     New,
@@ -53,18 +53,18 @@ enum Now {
 
 /// Tables of before and after, and what leads up in them.
 #[derive(Clone, Copy)]
-pub(super) struct Between<'a> {
+pub(super) struct TableChange<'a> {
     pub graph: &'a Graph,
     pub ups: &'a UpPorts,
     pub old: &'a Tables,
     pub new: &'a Tables,
 }
 
-impl Between<'_> {
+impl TableChange<'_> {
     /// Puts PIDs together that make the same waits; first those that never go up after down, which fit together if the
     /// order of before is that of after.
-    fn kinds(&self, changed: &[Pid], scratch: &mut Walk<'_>) -> Vec<Kind> {
-        let mut kinds: BTreeMap<(bool, Vec<PortMask>), Kind> = BTreeMap::new();
+    fn kinds(&self, changed: &[Pid], scratch: &mut Walk<'_>) -> Vec<PidClass> {
+        let mut kinds: BTreeMap<(bool, Vec<PortMask>), PidClass> = BTreeMap::new();
         for &to in changed {
             let of = |tables: &Tables, at| -> PortMask {
                 let ports = tables.get(at).and_then(|tables| tables.ports(to)).unwrap_or_default();
@@ -81,34 +81,34 @@ impl Between<'_> {
 }
 
 /// Plans the changes of routes to `changed`; `rest` has the waits of packets to all others.
-pub(super) fn plan<'a>(between: Between<'a>, rest: &Walk<'a>, changed: &[Pid]) -> Rounds {
+pub(super) fn plan<'a>(change: TableChange<'a>, rest: &Walk<'a>, changed: &[Pid]) -> UpdateRounds {
     let mut all = rest.clone();
     for &to in changed {
-        all.mix(between.old, between.new, between.ups, to);
+        all.mix(change.old, change.new, change.ups, to);
     }
     if all.order().is_ok() {
         let rounds = if changed.is_empty() { Vec::new() } else { vec![changed.to_vec()] };
-        return Rounds { rounds, withdrawn: Vec::new() };
+        return UpdateRounds { rounds, withdrawn: Vec::new() };
     }
-    let kinds = between.kinds(changed, &mut all);
-    let work = kinds.len() * between.graph.switch_count();
+    let kinds = change.kinds(changed, &mut all);
+    let work = kinds.len() * change.graph.switch_count();
     let left = (WORK_MAX / work.max(1)).max(CHECKS_MIN);
-    Search { between, rest, kinds: &kinds, left }.plan()
+    Search { change, rest, kinds: &kinds, left }.plan()
 }
 
 struct Search<'a, 'w> {
-    between: Between<'a>,
+    change: TableChange<'a>,
     rest: &'w Walk<'a>,
-    kinds: &'w [Kind],
+    kinds: &'w [PidClass],
     /// Checks that may be made still.
     left: usize,
 }
 
 impl Search<'_, '_> {
-    fn plan(mut self) -> Rounds {
+    fn plan(mut self) -> UpdateRounds {
         let whole = self.left;
         self.left = whole / 2;
-        let start = vec![Now::Old; self.kinds.len()];
+        let start = vec![RouteState::Old; self.kinds.len()];
         if let Some(path) = self.path(start.clone()) {
             let rounds = self.together(start, &path);
             return self.named(&rounds, &[]);
@@ -118,52 +118,52 @@ impl Search<'_, '_> {
     }
 
     /// Whether packets wait in no circle while all is as `now` says.
-    fn holds(&self, now: &[Now]) -> bool {
-        let Between { ups, old, new, .. } = self.between;
+    fn holds(&self, now: &[RouteState]) -> bool {
+        let TableChange { ups, old, new, .. } = self.change;
         let mut walk = self.rest.clone();
         for (kind, now) in self.kinds.iter().zip(now) {
             let Some(&to) = kind.first() else { continue };
             match now {
-                Now::Old => drop(walk.mix(old, old, ups, to)),
-                Now::Moving => drop(walk.mix(old, new, ups, to)),
-                Now::New => drop(walk.mix(new, new, ups, to)),
-                Now::Withdrawn => {}
+                RouteState::Old => drop(walk.mix(old, old, ups, to)),
+                RouteState::Moving => drop(walk.mix(old, new, ups, to)),
+                RouteState::New => drop(walk.mix(new, new, ups, to)),
+                RouteState::Withdrawn => {}
             }
         }
         walk.order().is_ok()
     }
 
     /// The same of one kind that moves; also false once too much has been tried.
-    fn may_move(&mut self, now: &mut [Now], kind: usize) -> bool {
+    fn may_move(&mut self, now: &mut [RouteState], kind: usize) -> bool {
         let Some(left) = self.left.checked_sub(1) else { return false };
         self.left = left;
-        set(now, &[kind], Now::Moving);
+        set(now, &[kind], RouteState::Moving);
         let holds = self.holds(now);
-        set(now, &[kind], Now::Old);
+        set(now, &[kind], RouteState::Old);
         holds
     }
 
     /// An order in which all kinds with old routes can change, one at a time; none where all were tried, or too many.
-    fn path(&mut self, mut now: Vec<Now>) -> Option<Vec<usize>> {
+    fn path(&mut self, mut now: Vec<RouteState>) -> Option<Vec<usize>> {
         let (mut path, mut tried, mut seen) = (Vec::new(), vec![0], BTreeSet::new());
         while let Some(next) = tried.last_mut() {
-            if !now.contains(&Now::Old) {
+            if !now.contains(&RouteState::Old) {
                 return Some(path);
             }
-            let found = (*next..now.len()).find(|&kind| now.get(kind) == Some(&Now::Old));
+            let found = (*next..now.len()).find(|&kind| now.get(kind) == Some(&RouteState::Old));
             let Some(kind) = found else {
                 tried.pop();
                 if let Some(kind) = path.pop() {
-                    set(&mut now, &[kind], Now::Old);
+                    set(&mut now, &[kind], RouteState::Old);
                 }
                 continue;
             };
             *next = kind + 1;
             let done: Vec<bool> =
-                (0..).zip(&now).map(|(at, now)| at == kind || *now != Now::Old).collect();
+                (0..).zip(&now).map(|(at, now)| at == kind || *now != RouteState::Old).collect();
             if !seen.contains(&done) && self.may_move(&mut now, kind) {
                 seen.insert(done);
-                set(&mut now, &[kind], Now::New);
+                set(&mut now, &[kind], RouteState::New);
                 path.push(kind);
                 tried.push(0);
             }
@@ -172,7 +172,7 @@ impl Search<'_, '_> {
     }
 
     /// The fewest PIDs without which all others can change; none where there are too many to try.
-    fn withdrawing(&mut self) -> Option<Rounds> {
+    fn withdrawing(&mut self) -> Option<UpdateRounds> {
         let count = self.kinds.len();
         if count > SETS_OF_MAX {
             return None;
@@ -186,8 +186,8 @@ impl Search<'_, '_> {
         for (_, chosen) in sets {
             let gone: Vec<usize> = members(chosen).collect();
             // They have new routes with the first ones who change, or when all others have.
-            for meanwhile in [Now::New, Now::Withdrawn] {
-                let mut start = vec![Now::Old; count];
+            for meanwhile in [RouteState::New, RouteState::Withdrawn] {
+                let mut start = vec![RouteState::Old; count];
                 set(&mut start, &gone, meanwhile);
                 let path = self.path(start.clone());
                 if self.left == 0 {
@@ -204,33 +204,33 @@ impl Search<'_, '_> {
     }
 
     /// Rounds of as many kinds as fit, of an order of single ones.
-    fn together(&self, mut now: Vec<Now>, path: &[usize]) -> Vec<Vec<usize>> {
+    fn together(&self, mut now: Vec<RouteState>, path: &[usize]) -> Vec<Vec<usize>> {
         let mut rounds: Vec<Vec<usize>> = Vec::new();
         for &kind in path {
-            set(&mut now, &[kind], Now::Moving);
+            set(&mut now, &[kind], RouteState::Moving);
             if let Some(round) = rounds.last_mut()
                 && self.holds(&now)
             {
                 round.push(kind);
                 continue;
             }
-            set(&mut now, rounds.last().map(Vec::as_slice).unwrap_or_default(), Now::New);
+            set(&mut now, rounds.last().map(Vec::as_slice).unwrap_or_default(), RouteState::New);
             rounds.push(vec![kind]);
         }
         rounds
     }
 
     /// Rounds of as many kinds as fit, until none does; the rest is withdrawn.
-    fn greedy(&self) -> Rounds {
+    fn greedy(&self) -> UpdateRounds {
         let count = self.kinds.len();
-        let (mut now, mut rounds, mut tries) = (vec![Now::Old; count], Vec::new(), 0);
+        let (mut now, mut rounds, mut tries) = (vec![RouteState::Old; count], Vec::new(), 0);
         loop {
-            let open = (0..count).filter(|&kind| now.get(kind) == Some(&Now::Old)).collect();
+            let open = (0..count).filter(|&kind| now.get(kind) == Some(&RouteState::Old)).collect();
             let (mut open, mut round): (Vec<Vec<usize>>, _) = (vec![open], Vec::new());
             while let Some(mut list) = open.pop() {
                 tries += 1;
                 let mut with = now.clone();
-                set(&mut with, &list, Now::Moving);
+                set(&mut with, &list, RouteState::Moving);
                 if list.is_empty() || tries > TRIES_MAX {
                     continue;
                 }
@@ -245,49 +245,56 @@ impl Search<'_, '_> {
             if round.is_empty() {
                 break;
             }
-            set(&mut now, &round, Now::New);
+            set(&mut now, &round, RouteState::New);
             rounds.push(round);
         }
         let gone: Vec<usize> =
-            (0..count).filter(|&kind| now.get(kind) == Some(&Now::Old)).collect();
-        let meanwhile = if self.may_come_first(&rounds, &gone) { Now::New } else { Now::Withdrawn };
+            (0..count).filter(|&kind| now.get(kind) == Some(&RouteState::Old)).collect();
+        let meanwhile = if self.may_come_first(&rounds, &gone) {
+            RouteState::New
+        } else {
+            RouteState::Withdrawn
+        };
         place(&mut rounds, &gone, meanwhile);
         self.named(&rounds, &gone)
     }
 
     /// Whether those that are withdrawn may have their new routes while all others change.
     fn may_come_first(&self, rounds: &[Vec<usize>], gone: &[usize]) -> bool {
-        let mut now = vec![Now::Old; self.kinds.len()];
-        set(&mut now, gone, Now::New);
+        let mut now = vec![RouteState::Old; self.kinds.len()];
+        set(&mut now, gone, RouteState::New);
         rounds.iter().all(|round| {
-            set(&mut now, round, Now::Moving);
+            set(&mut now, round, RouteState::Moving);
             let holds = self.holds(&now);
-            set(&mut now, round, Now::New);
+            set(&mut now, round, RouteState::New);
             holds
         })
     }
 
-    fn named(&self, rounds: &[Vec<usize>], gone: &[usize]) -> Rounds {
+    fn named(&self, rounds: &[Vec<usize>], gone: &[usize]) -> UpdateRounds {
         let pids = |list: &[usize]| -> Vec<Pid> {
             let mut pids: Vec<Pid> =
                 list.iter().filter_map(|&kind| self.kinds.get(kind)).flatten().copied().collect();
             pids.sort_unstable();
             pids
         };
-        Rounds { rounds: rounds.iter().map(|round| pids(round)).collect(), withdrawn: pids(gone) }
+        UpdateRounds {
+            rounds: rounds.iter().map(|round| pids(round)).collect(),
+            withdrawn: pids(gone),
+        }
     }
 }
 
 /// Puts those that are withdrawn into the first round or behind the last one.
-fn place(rounds: &mut Vec<Vec<usize>>, gone: &[usize], meanwhile: Now) {
-    match rounds.first_mut().filter(|_| meanwhile == Now::New) {
+fn place(rounds: &mut Vec<Vec<usize>>, gone: &[usize], meanwhile: RouteState) {
+    match rounds.first_mut().filter(|_| meanwhile == RouteState::New) {
         Some(first) => first.extend(gone),
         None if gone.is_empty() => {}
         None => rounds.push(gone.to_vec()),
     }
 }
 
-fn set(now: &mut [Now], kinds: &[usize], to: Now) {
+fn set(now: &mut [RouteState], kinds: &[usize], to: RouteState) {
     for &kind in kinds {
         if let Some(place) = now.get_mut(kind) {
             *place = to;

@@ -25,7 +25,7 @@
 use weft_parsers::fabric::{DrtEntry, Pid};
 
 use super::Routed;
-use super::rounds::{self, Between, Rounds};
+use super::rounds::{self, TableChange, UpdateRounds};
 use super::tables::{Change, Tables, pid_at};
 use crate::graph::{Graph, PortRef, SwitchId};
 use crate::proof::Fault;
@@ -74,8 +74,8 @@ impl Transit {
                 changed.push(to);
             }
         }
-        let between = Between { graph, ups, old: &standing, new };
-        let Rounds { rounds, withdrawn } = rounds::plan(between, &rest, &changed);
+        let change = TableChange { graph, ups, old: &standing, new };
+        let UpdateRounds { rounds, withdrawn } = rounds::plan(change, &rest, &changed);
         let mut withdraw = Vec::new();
         for &to in &withdrawn {
             for at in graph.switches() {

@@ -75,7 +75,7 @@ impl Tree {
                     continue;
                 }
                 for arc in net.arcs(near) {
-                    if self.hops[arc.far] == FAR && order.is_up(near, arc.far) {
+                    if self.hops[arc.far] == FAR && order.leads_up(near, arc.far) {
                         self.settle(arc.far, hops, true);
                     }
                 }
@@ -84,7 +84,7 @@ impl Tree {
                 let Some(&near) = self.settled.get(at) else { break };
                 for arc in net.arcs(near) {
                     let open = self.hops[arc.far] == FAR && !self.forced[arc.far];
-                    if open && order.is_up(arc.far, near) {
+                    if open && order.leads_up(arc.far, near) {
                         self.settle(arc.far, hops, false);
                     }
                 }
@@ -109,7 +109,7 @@ impl Tree {
         while let Some(&below) = self.above.get(at) {
             at += 1;
             for arc in net.arcs(below) {
-                if order.is_up(below, arc.far) && self.down_hops[arc.far] == FAR {
+                if order.leads_up(below, arc.far) && self.down_hops[arc.far] == FAR {
                     self.down_hops[arc.far] = self.down_hops[below] + 1;
                     self.above.push(arc.far);
                 }
@@ -119,7 +119,7 @@ impl Tree {
         while switch != to {
             self.forced[switch] = true;
             let nearer = |arc: &&Arc| {
-                !order.is_up(switch, arc.far) && self.down_hops[arc.far] < self.down_hops[switch]
+                !order.leads_up(switch, arc.far) && self.down_hops[arc.far] < self.down_hops[switch]
             };
             let Some(arc) = net.arcs(switch).iter().find(nearer) else { break };
             switch = arc.far;
@@ -131,7 +131,7 @@ impl Tree {
         for &from in &self.settled {
             if self.down[from] {
                 for arc in net.arcs(from) {
-                    if !order.is_up(from, arc.far)
+                    if !order.leads_up(from, arc.far)
                         && self.is_nearer(from, arc.far)
                         && self.down[arc.far]
                     {
@@ -173,7 +173,7 @@ impl Tree {
     ) -> impl Iterator<Item = (usize, Arc)> {
         let (up, down) = (self.may_go_up(from), self.down[from]);
         (net.first_arc(from)..).zip(net.arcs(from).iter().copied()).filter(move |(_, arc)| {
-            let open = if order.is_up(from, arc.far) { up } else { down && self.down[arc.far] };
+            let open = if order.leads_up(from, arc.far) { up } else { down && self.down[arc.far] };
             open && self.is_nearer(from, arc.far)
         })
     }
@@ -184,7 +184,7 @@ impl Tree {
     pub fn detours(&self, net: &Net, order: &Order, from: SwitchId) -> impl Iterator<Item = Arc> {
         let open = self.may_go_up(from) && self.hops[from] != FAR && self.hops[from] > 0;
         net.arcs(from).iter().copied().filter(move |arc| {
-            open && order.is_up(from, arc.far) && self.hops[arc.far] == self.hops[from]
+            open && order.leads_up(from, arc.far) && self.hops[arc.far] == self.hops[from]
         })
     }
 }
