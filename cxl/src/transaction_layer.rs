@@ -1,12 +1,13 @@
 //! What hosts and devices have in common at the end of a link: TLPs told apart and counted, and one poll.
 //!
-//! Shape: `poll` lets a `TransactionLayer` send what is due and hands it what came; [`TlpCounts`].
+//! Shape: `poll` lets a `TransactionLayer` send what is due and hands it what came; [`TlpCounts`], [`ReceivedMessage`].
 //! Units: TLPs.
 //! Source: PCIe 6.0 sections 2.2, 2.3.
 
 use weft_dataplane::pool::Bufs;
 use weft_dataplane::port::{Port, PortError};
 use weft_dataplane::time::Instant;
+use weft_parsers::fabric::Bdf;
 use weft_parsers::tlp::{Kind, Routing, Tlp, TlpRepr};
 
 use crate::completer::Served;
@@ -45,6 +46,34 @@ impl TlpCounts {
             Served::Poisoned => &mut self.poisoned,
         };
         *count += 1;
+    }
+}
+
+/// A message that a host or device has no use for, handed to its owner.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReceivedMessage {
+    /// By whom.
+    pub from: Bdf,
+    /// Message code.
+    pub code: u8,
+    /// How it was routed.
+    pub routing: Routing,
+    /// Its two double words behind the code.
+    pub dws: (u32, u32),
+    /// Payload.
+    pub payload: Vec<u8>,
+}
+
+impl ReceivedMessage {
+    /// The message that `tlp` is, which was routed so.
+    pub(crate) fn new(tlp: &Tlp<'_>, routing: Routing) -> Self {
+        Self {
+            from: tlp.requester(),
+            code: tlp.message_code().unwrap_or_default(),
+            routing,
+            dws: tlp.message_dws().unwrap_or_default(),
+            payload: tlp.payload().to_vec(),
+        }
     }
 }
 

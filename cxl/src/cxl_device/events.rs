@@ -4,13 +4,10 @@
 //! Units: TLPs.
 //! Source: PCIe 6.0 chapters 2 and 6; PCIe 5.0 section 6.21.
 
-use weft_parsers::fabric::Bdf;
-use weft_parsers::tlp::Routing;
-
 use crate::ln::{Outcome, Ticket};
 use crate::pci::mailbox::Command;
 use crate::requester::Done;
-use crate::transaction_layer::TlpCounts;
+use crate::transaction_layer::{ReceivedMessage, TlpCounts};
 
 /// What happened at a device; `function` is the number of its function.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,18 +38,7 @@ pub enum Event {
     /// It was reset: one function by FLR, or all by the link.
     Reset(Option<u8>),
     /// A message that it has no use for.
-    Message {
-        /// By whom.
-        from: Bdf,
-        /// Code.
-        code: u8,
-        /// How it was routed.
-        routing: Routing,
-        /// Its two double words behind the code.
-        dws: (u32, u32),
-        /// Payload.
-        payload: Vec<u8>,
-    },
+    Message(ReceivedMessage),
 }
 
 /// Counts of TLPs at a device.

@@ -18,7 +18,7 @@ use crate::cxl_host::code;
 use crate::ln::{LnMessage, Route};
 use crate::pci::{ByteEnables, Reg, Uncorrectable};
 use crate::tlp_end::Outbox;
-use crate::transaction_layer::{TlpCounts, TransactionLayer};
+use crate::transaction_layer::{ReceivedMessage, TlpCounts, TransactionLayer};
 
 /// A device behind the end of its link.
 pub(super) struct Core {
@@ -130,7 +130,7 @@ impl TransactionLayer for Core {
     }
 
     fn message(&mut self, tlp: &Tlp<'_>, routing: Routing, out: &mut Outbox) {
-        let (from, code) = (tlp.requester(), tlp.message_code().unwrap_or_default());
+        let code = tlp.message_code().unwrap_or_default();
         if let Ok(Some(message)) = wire::LnMessage::parse(tlp) {
             let to = message.dest.map_or(Route::Broadcast, Route::Directed);
             let message = LnMessage { to, nr: message.reason as u8, addr: message.line };
@@ -157,11 +157,7 @@ impl TransactionLayer for Core {
                     report(state, error, true, out, &mut self.counts);
                 }
             }
-            _ => {
-                let dws = tlp.message_dws().unwrap_or_default();
-                let payload = tlp.payload().to_vec();
-                self.events.push_back(Event::Message { from, code, routing, dws, payload });
-            }
+            _ => self.events.push_back(Event::Message(ReceivedMessage::new(tlp, routing))),
         }
     }
 

@@ -7,13 +7,12 @@
 use std::collections::VecDeque;
 
 use weft_parsers::fabric::{Bdf, Hpa};
-use weft_parsers::tlp::Routing;
 
 use super::mailbox::{MailboxFailure, Response};
 use crate::pci::ErrorMessage;
 use crate::pci::enumerate::EnumerateError;
 use crate::requester::Done;
-use crate::transaction_layer::TlpCounts;
+use crate::transaction_layer::{ReceivedMessage, TlpCounts};
 
 /// Events that wait for whoever owns the host; beyond, the oldest is dropped.
 const EVENTS_MAX: usize = 65_536;
@@ -44,18 +43,7 @@ pub enum Event {
     /// All below are ready to lose power.
     TurnedOff,
     /// Another message.
-    Message {
-        /// By whom.
-        from: Bdf,
-        /// Code.
-        code: u8,
-        /// How it was routed.
-        routing: Routing,
-        /// Its two double words behind the code.
-        dws: (u32, u32),
-        /// Payload.
-        payload: Vec<u8>,
-    },
+    Message(ReceivedMessage),
     /// A mailbox answered a command, or did not.
     Response {
         /// The number that [`super::CxlHost::command`] gave it.

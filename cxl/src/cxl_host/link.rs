@@ -19,7 +19,7 @@ use crate::pci::{Bridge, BridgeEffects, ErrorMessage, Link};
 use crate::requester::Requester;
 use crate::requester::uio::UioSide;
 use crate::tlp_end::Outbox;
-use crate::transaction_layer::{TlpCounts, TransactionLayer};
+use crate::transaction_layer::{ReceivedMessage, TlpCounts, TransactionLayer};
 
 /// Bytes of addresses that interrupts are written to.
 const MSI_LEN: u64 = 1 << 20;
@@ -172,11 +172,7 @@ impl Core {
         match (routing, error) {
             (Routing::ToRoot, Some(message)) => self.error(from, message),
             (Routing::Gather, _) if code == code::PME_TO_ACK => self.events.push(Event::TurnedOff),
-            _ => {
-                let dws = tlp.message_dws().unwrap_or_default();
-                let payload = tlp.payload().to_vec();
-                self.events.push(Event::Message { from, code, routing, dws, payload });
-            }
+            _ => self.events.push(Event::Message(ReceivedMessage::new(tlp, routing))),
         }
     }
 }

@@ -426,3 +426,12 @@ pub enum Answer {
         overflow: bool,
     },
 }
+
+impl Answer {
+    /// `bytes` were stored in memory of the endpoint itself.
+    #[must_use]
+    pub fn stored(bytes: &[u8]) -> Self {
+        let written = bytes.len() as u64;
+        Self::Transfer(Box::new(TransferReport { ok: true, written, ..Default::default() }))
+    }
+}

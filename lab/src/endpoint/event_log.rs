@@ -6,10 +6,12 @@
 
 use std::collections::VecDeque;
 
+use weft_cxl::transaction_layer::ReceivedMessage;
 use weft_dataplane::time::Instant;
 use weft_rpc::Refused;
 
-use super::command::{Answer, EventReport};
+use super::command::{Answer, EventReport, TransferReport};
+use super::number::Hex;
 
 /// Events that wait for somebody to ask.
 const EVENTS_MAX: usize = 4_096;
@@ -44,6 +46,20 @@ impl EventLog {
             kind: kind.to_owned(),
             text: text.into(),
         });
+    }
+
+    /// Notes a message that the endpoint has no use for.
+    pub fn message(&mut self, message: ReceivedMessage) {
+        let ReceivedMessage { from, code, routing, dws, payload } = message;
+        let payload = Hex(payload);
+        self.event("message", format!("{from} code {code:#04x} {routing:?} {dws:x?} {payload}"));
+    }
+
+    /// Answers the commands whose transfers have ended, by their numbers.
+    pub fn transfers(&mut self, ended: Vec<(u64, TransferReport)>) {
+        for (number, report) in ended {
+            self.answer(number, Ok(Answer::Transfer(Box::new(report))));
+        }
     }
 
     /// Answers the command of this number.

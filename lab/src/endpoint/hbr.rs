@@ -40,14 +40,6 @@ impl Spec for HbrSpec {
     const KIND: &'static str = "hbr";
     const ONE_LINK: bool = false;
 
-    fn common(&self) -> &Common {
-        &self.common
-    }
-
-    fn common_mut(&mut self) -> &mut Common {
-        &mut self.common
-    }
-
     fn endpoint(&self, macs: &[MacAddr]) -> Result<Box<dyn Endpoint>, SpecError> {
         Ok(Box::new(self.build(self.common.port.len(), macs)?))
     }

@@ -1,6 +1,6 @@
 //! The registration of kinds of endpoints.
 //!
-//! Shape: a row for each kind, in [`super`] → [`super::EndpointSpec`], by which all others know of it.
+//! Shape: a row for each kind, in [`super`], whose specification has a field `common` → [`super::EndpointSpec`], by which all others know of it.
 //! Units: none.
 //! Source: ARCHITECTURE.md "To add X, edit these files".
 
@@ -44,14 +44,14 @@ macro_rules! endpoint_kinds {
             #[must_use]
             pub fn common(&self) -> &spec::Common {
                 match self {
-                    $(Self::$kind(spec) => spec::Spec::common(spec),)*
+                    $(Self::$kind(spec) => &spec.common,)*
                 }
             }
 
             /// As [`Self::common`].
             pub fn common_mut(&mut self) -> &mut spec::Common {
                 match self {
-                    $(Self::$kind(spec) => spec::Spec::common_mut(spec),)*
+                    $(Self::$kind(spec) => &mut spec.common,)*
                 }
             }
 

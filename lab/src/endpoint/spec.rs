@@ -108,18 +108,12 @@ pub struct Common {
     pub answer_ms: Option<u64>,
 }
 
-/// A kind of endpoint, by the fields that one of it has.
+/// A kind of endpoint, by the fields that one of it has; `common` among them is a [`Common`].
 pub trait Spec {
     /// The kind's name.
     const KIND: &'static str;
     /// It has one link; without, as many as ports are given.
     const ONE_LINK: bool = true;
-
-    /// What all endpoints have.
-    fn common(&self) -> &Common;
-
-    /// As [`Self::common`].
-    fn common_mut(&mut self) -> &mut Common;
 
     /// The endpoint itself, whose ports have `macs`, in their order.
     ///

@@ -18,10 +18,9 @@ use weft_dataplane::time::Instant;
 use weft_rpc::Refused;
 
 use super::api::{Endpoint, not_for, sole};
-use super::command::{Access, Answer, Command, Own, TransferReport, Via};
+use super::command::{Access, Answer, Command, Own, Via};
 use super::event_log::EventLog;
 use super::host::load;
-use super::number::Hex;
 use super::transfer::{Plan, Transfers, compared, own};
 
 /// A device. Each function's transfers are its own, as their requests are numbered by function.
@@ -101,8 +100,7 @@ impl DeviceEndpoint {
         let (at, bytes, _) = own(place, true)?;
         let done = self.memory(place)?.write(at, &bytes);
         done.map_err(|error| Refused::because(error.to_string()))?;
-        let written = bytes.len() as u64;
-        Ok(Answer::Transfer(Box::new(TransferReport { ok: true, written, ..Default::default() })))
+        Ok(Answer::stored(&bytes))
     }
 
     fn peek(&mut self, place: &Own) -> Result<Answer, Refused> {
@@ -118,9 +116,7 @@ impl DeviceEndpoint {
         for (function, transfers) in (0..).zip(transfers) {
             sent += transfers.pump(now, &mut submitter(device, function), &mut ended);
         }
-        for (number, report) in ended {
-            log.answer(number, Ok(Answer::Transfer(Box::new(report))));
-        }
+        log.transfers(ended);
         sent
     }
 
@@ -141,11 +137,7 @@ impl DeviceEndpoint {
             }
             Event::Reset(None) => log.event("reset", "the device"),
             Event::Reset(Some(function)) => log.event("reset", format!("function {function}")),
-            Event::Message { from, code, routing, dws, payload } => {
-                let payload = Hex(payload);
-                let text = format!("{from} code {code:#04x} {routing:?} {dws:x?} {payload}");
-                log.event("message", text);
-            }
+            Event::Message(message) => log.message(message),
         }
     }
 }

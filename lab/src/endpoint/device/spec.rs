@@ -64,14 +64,6 @@ pub struct DeviceSpec {
 impl Spec for DeviceSpec {
     const KIND: &'static str = "device";
 
-    fn common(&self) -> &Common {
-        &self.common
-    }
-
-    fn common_mut(&mut self) -> &mut Common {
-        &mut self.common
-    }
-
     fn endpoint(&self, macs: &[MacAddr]) -> Result<Box<dyn Endpoint>, SpecError> {
         Ok(Box::new(self.build(macs)?))
     }

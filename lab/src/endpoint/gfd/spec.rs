@@ -60,14 +60,6 @@ pub struct GfdSpec {
 impl Spec for GfdSpec {
     const KIND: &'static str = "gfd";
 
-    fn common(&self) -> &Common {
-        &self.common
-    }
-
-    fn common_mut(&mut self) -> &mut Common {
-        &mut self.common
-    }
-
     fn endpoint(&self, macs: &[MacAddr]) -> Result<Box<dyn Endpoint>, SpecError> {
         Ok(Box::new(self.build(macs)?))
     }

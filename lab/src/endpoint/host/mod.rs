@@ -23,7 +23,7 @@ use weft_parsers::fabric::{Bdf, Hpa, Pid};
 use weft_rpc::Refused;
 
 use super::api::{Endpoint, not_for, sole};
-use super::command::{Access, Answer, Command, Export, Own, TransferReport, Via};
+use super::command::{Access, Answer, Command, Export, Own, Via};
 use super::event_log::EventLog;
 use super::number::{Hex, Num};
 use super::transfer::{Plan, Submit, Transfers, compared, name, own};
@@ -357,11 +357,7 @@ impl HostEndpoint {
                 log.event("msi", format!("{from} wrote {data:#x} to {addr}"));
             }
             Event::Error { from, message } => log.event("error", format!("{from}: {message:?}")),
-            Event::Message { from, code, routing, dws, payload } => {
-                let payload = Hex(payload);
-                let text = format!("{from} code {code:#04x} {routing:?} {dws:x?} {payload}");
-                log.event("message", text);
-            }
+            Event::Message(message) => log.message(message),
             Event::Link(up) => log.event("link", if up { "up" } else { "down" }),
             Event::Reset(on) => log.event("reset", if on { "begins" } else { "ends" }),
         }
@@ -380,9 +376,7 @@ impl HostEndpoint {
         let mut ended = Vec::new();
         let submit: &mut Submit<'_> = &mut |ask| Ok(host.submit(ask));
         let sent = transfers.pump(now, submit, &mut ended);
-        for (number, report) in ended {
-            log.answer(number, Ok(Answer::Transfer(Box::new(report))));
-        }
+        log.transfers(ended);
         waiting.retain(|number, waiting| {
             let goes_on = now < waiting.until;
             if !goes_on {
@@ -410,8 +404,7 @@ fn store(host: &mut CxlHost, place: &Own) -> Result<Answer, Refused> {
     if !host.store(Hpa(addr), &bytes) {
         return Err(Refused::because(format!("no memory of {} bytes at {addr:#x}", bytes.len())));
     }
-    let written = bytes.len() as u64;
-    Ok(Answer::Transfer(Box::new(TransferReport { ok: true, written, ..Default::default() })))
+    Ok(Answer::stored(&bytes))
 }
 
 fn peek(host: &CxlHost, place: &Own) -> Result<Answer, Refused> {

@@ -63,14 +63,6 @@ pub struct HostSpec {
 impl Spec for HostSpec {
     const KIND: &'static str = "host";
 
-    fn common(&self) -> &Common {
-        &self.common
-    }
-
-    fn common_mut(&mut self) -> &mut Common {
-        &mut self.common
-    }
-
     fn endpoint(&self, macs: &[MacAddr]) -> Result<Box<dyn Endpoint>, SpecError> {
         Ok(Box::new(self.build(macs)?))
     }
