@@ -3,6 +3,10 @@
 //! Shape: [`Fake`] behind a transport; requests parsed, answers emitted, routes followed hop by hop both ways.
 //! Units: none.
 //! Source: docs/spec/wire-formats.md §4.1 to §4.8.
+//!
+//! The switch of `weft-pbr-switch` would serve most of these tests, but it stands on the dataplane, and tests of fm are
+//! built without that. Real switches meet the manager in `tests/tests/fabric`. Here components can also be made to fail
+//! as no real one does: they go away, answer nonsense, lose what they were told, or refuse at a step of one's choice.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
