@@ -4,16 +4,13 @@
 //! Units: as each option says.
 //! Source: none of its own.
 
-use std::path::{Path, PathBuf};
-
-use clap::{Args, Parser, Subcommand};
+use clap::{Parser, Subcommand};
 
 use crate::commands::{
     bench, config, decode, drops, endpoint, fabric, fm, generate, model, replay, run, running, tls,
     trace, traffic,
 };
-use crate::config::{Settings, Sources};
-use crate::error::{CliError, EXIT_CODES, THREAD_EXIT_CODES};
+use crate::error::{EXIT_CODES, THREAD_EXIT_CODES};
 
 /// A software switch for AI scale-up Ethernet.
 #[derive(Debug, Parser)]
@@ -79,59 +76,6 @@ pub enum Command {
     },
     /// Print the manual page, as roff
     Man,
-}
-
-/// Where settings come from: a file, then flags over it.
-#[derive(Args, Clone, Debug, Default)]
-pub struct SettingsArgs {
-    /// Configuration file, TOML; "-" is standard input
-    #[arg(short, long, value_name = "FILE")]
-    pub config: Option<PathBuf>,
-    /// A port, or another device for a port of the file
-    ///
-    /// KIND is one of those of `port.kind` in `weft config defaults`; a network interface by default.
-    #[arg(long, value_name = "NAME=[KIND:]DEVICE")]
-    pub port: Vec<String>,
-    /// One parameter, over the file: see `weft config defaults`
-    #[arg(long, value_name = "SECTION.KEY=VALUE")]
-    pub set: Vec<String>,
-}
-
-impl SettingsArgs {
-    /// Reads the file and lays the flags over it.
-    ///
-    /// # Errors
-    /// A file that cannot be read, and everything that is refused.
-    pub fn load(&self) -> Result<Settings, CliError> {
-        Ok(self.sources()?.settings()?)
-    }
-
-    /// Reads the file, without a look at what it says.
-    ///
-    /// # Errors
-    /// A file that cannot be read.
-    pub fn sources(&self) -> Result<Sources, CliError> {
-        let file = match &self.config {
-            Some(path) => Some((path.display().to_string(), read_text(path)?)),
-            None => None,
-        };
-        Ok(Sources { file, port: self.port.clone(), set: self.set.clone() })
-    }
-}
-
-/// Reads a text of bounded length; "-" is standard input.
-fn read_text(path: &Path) -> Result<String, CliError> {
-    use std::io::Read;
-    let error = |source| CliError::File { verb: "read", path: path.to_owned(), source };
-    let mut text = String::new();
-    let most = crate::config::settings::TEXT_LEN_MAX as u64 + 1; // one more is refused by `read`
-    let read = if path == Path::new("-") {
-        std::io::stdin().take(most).read_to_string(&mut text)
-    } else {
-        std::fs::File::open(path).map_err(error)?.take(most).read_to_string(&mut text)
-    };
-    read.map_err(error)?;
-    Ok(text)
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ pub mod commands;
 pub mod config;
 pub mod decode;
 pub mod error;
+pub mod events;
 pub mod express;
 pub mod live;
 pub mod log;

@@ -4,12 +4,19 @@
 //! Units: times of the wall clock, RFC 3339, UTC, in JSON.
 //! Source: JSON is RFC 8259; docs/running.md "Events".
 
+use std::io::{self, Write};
+use std::sync::mpsc;
+use std::time::Duration;
+
 use serde_json::json;
 
 use crate::config::choice::{LogFormat, LogLevel};
-use crate::live::events::{self, Event};
+use crate::events::{self, Event};
 
-pub use crate::live::events::Level;
+pub use crate::events::Level;
+
+/// How long a message that must not wait may take to be written.
+const SAY_MAX: Duration = Duration::from_millis(500);
 
 /// Where messages go, which, and in which form.
 #[derive(Clone, Copy, Debug)]
@@ -64,7 +71,7 @@ impl Log {
     /// As [`say`](Self::say), without waiting for whoever reads standard error.
     pub fn say_in_time(self, level: Level, kind: &str, message: &str) {
         if self.wants(level) {
-            crate::supervise::say_in_time(&self.line(level, kind, message));
+            say_in_time(&self.line(level, kind, message));
         }
     }
 
@@ -79,6 +86,20 @@ impl Log {
                 anstream::eprintln!("{}", serde_json::to_value(event).unwrap_or_default());
             }
         }
+    }
+}
+
+/// Writes to standard error, if that can be done in time: whoever reads it may not read it, and whoever has ended may hold
+/// its lock.
+pub fn say_in_time(text: &str) {
+    let text = text.to_owned();
+    let (said, heard) = mpsc::channel::<()>();
+    let say = move || {
+        let _ = io::stderr().write_all(text.as_bytes()); // nobody else can be told
+        drop(said);
+    };
+    if std::thread::Builder::new().spawn(say).is_ok() {
+        let _ = heard.recv_timeout(SAY_MAX);
     }
 }
 

@@ -12,7 +12,8 @@ use std::sync::Arc;
 
 use clap::Parser;
 use serde_json::Value;
-use weft::cli::{Cli, SettingsArgs};
+use weft::cli::Cli;
+use weft::config::SettingsArgs;
 use weft::config::{Config, Timing};
 use weft::error::CliError;
 use weft::live::backend::SwitchHandle;

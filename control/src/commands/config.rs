@@ -9,7 +9,7 @@ use std::io::{self, Write};
 use clap::{Args, Subcommand};
 use serde_json::json;
 
-use crate::cli::SettingsArgs;
+use crate::config::SettingsArgs;
 use crate::config::param::{Form, Initial};
 use crate::config::resolve::effective;
 use crate::config::table::{self, SECTIONS};

@@ -22,9 +22,9 @@ use weft_parsers::{
 use weft_rpc::renamed::Place;
 
 use super::decode::{Order, capture_error};
-use super::traffic::{SizesArg, kind_of};
+use super::frames::{SizesArg, check_len, kind_of, on_vc};
 use super::{progress, write_json_at};
-use crate::cli::SettingsArgs;
+use crate::config::SettingsArgs;
 use crate::config::TrafficConfig;
 use crate::config::resolve::traffic_of;
 use crate::error::CliError;
@@ -410,43 +410,6 @@ fn spec(args: &GenArgs, traffic: &TrafficConfig, kind: Kind) -> Result<FrameSpec
         Some(vc) => on_vc(spec, vc, traffic),
         None => Ok(spec),
     }
-}
-
-/// Refuses lengths above what a host sends, `most` bytes.
-pub(super) fn check_len(spec: &FrameSpec, most: usize) -> Result<(), CliError> {
-    let longest = spec.sizes.bounds(spec.len_min(), spec.len_max()).map_or(0, |(_, max)| max);
-    if longest <= most || spec.kind.is_control() {
-        return Ok(());
-    }
-    Err(usage(format!(
-        "--size: expected at most traffic.max_frame_size, {most} bytes, found {longest}"
-    )))
-}
-
-/// Puts a frame on a virtual channel: of the Traffic Class of AFH, and of the PCP of a tag.
-pub(super) fn on_vc(
-    mut spec: FrameSpec,
-    vc: u8,
-    traffic: &TrafficConfig,
-) -> Result<FrameSpec, CliError> {
-    if vc >= traffic.vcs {
-        let most = traffic.vcs - 1;
-        return Err(usage(format!("--vc: expected 0..={most} (traffic.num_vc), found {vc}")));
-    }
-    let has_tc = matches!(spec.kind, Kind::Gen1 | Kind::Gen2 | Kind::Lite);
-    if has_tc {
-        spec.tc = TrafficClass::new(vc, spec.tc.flow());
-    }
-    if let Some(tci) = spec.vlan {
-        let pcp = traffic.vc_pcp.get(usize::from(vc)).copied().unwrap_or_default();
-        spec.vlan = Some(Tci::new(Pcp::from_low_bits(pcp), tci.dei(), tci.vid()));
-    } else if !has_tc {
-        let kind = spec.kind.name();
-        return Err(usage(format!(
-            "--vc: expected a format with a Traffic Class (gen1, gen2, lite) or a tag; a {kind} frame without one has no place for it: add --vlan, or traffic.vlan_enabled = true"
-        )));
-    }
-    Ok(spec)
 }
 
 fn rh_of(fields: &Fields, default: &RhSpec) -> RhSpec {

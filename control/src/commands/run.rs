@@ -22,13 +22,13 @@ use weft_dataplane::port::record::Summary;
 use weft_dataplane::stats::DropReason;
 use weft_rpc::renamed::Place;
 
-use crate::cli::SettingsArgs;
+use crate::config::SettingsArgs;
 use crate::config::Sources;
 use crate::config::resolve::{Config, Timing};
 use crate::config::value::listen_addr;
 use crate::error::CliError;
+use crate::events::{self, Kind};
 use crate::live::backend::SwitchHandle;
-use crate::live::events::{self, Kind};
 use crate::live::watch::Watcher;
 use crate::live::{NewRecord, confine};
 use crate::log::{Level, Log};

@@ -14,7 +14,7 @@ use weft_rpc::{Client, ClientError};
 
 use super::write_json;
 use crate::error::CliError;
-use crate::live::events::Page;
+use crate::events::Page;
 use crate::mgmt::{MirrorTarget, Request, find_socket};
 use crate::report::{ShowResponse, ShowTopic, tables};
 

@@ -9,7 +9,6 @@ use std::fs::OpenOptions;
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
-use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -24,16 +23,14 @@ use weft_hosts::frames::{FrameSpec, Kind, Station};
 use weft_hosts::host::{Host, HostSpec};
 use weft_hosts::pace::Rate;
 use weft_hosts::pfc::SlowSpec;
-use weft_hosts::sizes::Sizes;
 use weft_hosts::stream::tx::StreamSpec;
-pub(super) use weft_lab::clock::now;
-use weft_lab::netdev::open;
-pub(super) use weft_lab::netdev::wait;
-use weft_parsers::{AfhMode, Ecn, Format, Gen2Order, ParseConfig, Pcp, Vid};
+use weft_lab::clock::now;
+use weft_lab::netdev::{open, wait};
+use weft_parsers::{AfhMode, Ecn, Gen2Order, ParseConfig, Pcp, Vid};
 use weft_rpc::renamed::Place;
 
-use super::generate::{check_len, on_vc};
-use crate::cli::SettingsArgs;
+use super::frames::{RateArg, SizesArg, check_len, data_kind, kind_of, on_vc};
+use crate::config::SettingsArgs;
 use crate::config::TrafficConfig;
 use crate::config::resolve::traffic_of;
 use crate::error::CliError;
@@ -64,7 +61,7 @@ pub struct TrafficArgs {
     #[arg(long = "to", value_name = "STATION", value_parser = clap::value_parser!(u16).range(1..=255))]
     to: Vec<u16>,
     /// Formats to send: standard, `roce_v2`, gen1, gen2, lite, ethernet; default `traffic.pkt_format`
-    #[arg(long, value_delimiter = ',', value_parser = kind)]
+    #[arg(long, value_delimiter = ',', value_parser = data_kind)]
     format: Vec<Kind>,
     /// Priorities to send, 0 the lowest, a stream for each; `all` for those that the format can ask
     /// for (AFH without a tag has no Traffic Class for priority 1 of 4)
@@ -163,11 +160,6 @@ fn priorities(text: &str) -> Result<u8, String> {
     }
 }
 
-pub(super) fn kind(text: &str) -> Result<Kind, String> {
-    let data = Kind::from_name(text).filter(|kind| !kind.is_control());
-    data.ok_or_else(|| "expected standard, roce_v2, gen1, gen2, lite or ethernet".to_owned())
-}
-
 fn afh(text: &str) -> Result<AfhMode, String> {
     let all = [AfhMode::None, AfhMode::Gen1, AfhMode::Gen2, AfhMode::Lite, AfhMode::Auto];
     let found = all.into_iter().find(|mode| mode.name() == text);
@@ -178,60 +170,6 @@ fn order(text: &str) -> Result<Gen2Order, String> {
     let all = [Gen2Order::Slap, Gen2Order::AsDocumented];
     let found = all.into_iter().find(|order| order.name() == text);
     found.ok_or_else(|| "expected slap or as_documented".to_owned())
-}
-
-/// Frame lengths on the command line.
-#[derive(Clone, Debug)]
-pub struct SizesArg(pub Sizes);
-
-impl FromStr for SizesArg {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let number = |text: &str| {
-            text.trim()
-                .parse::<usize>()
-                .map_err(|_| format!("expected N, N-M, N,M,... or imix in bytes, found {text:?}"))
-        };
-        if text == "imix" {
-            return Ok(Self(Sizes::Imix));
-        }
-        if let Some((from, to)) = text.split_once('-') {
-            return Ok(Self(Sizes::Range(number(from)?, number(to)?)));
-        }
-        if text.contains(',') {
-            return Ok(Self(Sizes::List(text.split(',').map(number).collect::<Result<_, _>>()?)));
-        }
-        Ok(Self(Sizes::Fixed(number(text)?)))
-    }
-}
-
-/// A rate on the command line.
-#[derive(Clone, Copy, Debug)]
-pub struct RateArg(pub Rate);
-
-impl FromStr for RateArg {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let refuse = || format!("expected N[k|M|G]bps, N[k|M]fps or max, found {text:?}");
-        if text == "max" {
-            return Ok(Self(Rate::Max));
-        }
-        let (digits, make): (&str, fn(u64) -> Rate) = match text.strip_suffix("bps") {
-            Some(digits) => (digits, Rate::FrameBps),
-            None => (text.strip_suffix("fps").ok_or_else(refuse)?, Rate::Fps),
-        };
-        let (digits, unit) = match digits.as_bytes().last() {
-            Some(b'k') => (digits.strip_suffix('k'), 1_000),
-            Some(b'M') => (digits.strip_suffix('M'), 1_000_000),
-            Some(b'G') => (digits.strip_suffix('G'), 1_000_000_000),
-            _ => (Some(digits), 1),
-        };
-        let number: u64 = digits.and_then(|d| d.parse().ok()).ok_or_else(refuse)?;
-        let rate = number.checked_mul(unit).filter(|&rate| rate > 0).ok_or_else(refuse)?;
-        Ok(Self(make(rate)))
-    }
 }
 
 /// Plays the host.
@@ -489,17 +427,6 @@ fn stream(
     })
 }
 
-/// The format of the configuration, as a kind of frame.
-pub(super) const fn kind_of(format: Format) -> Kind {
-    match format {
-        Format::AfhGen1 => Kind::Gen1,
-        Format::AfhGen2 => Kind::Gen2,
-        Format::AfhLite => Kind::Lite,
-        Format::Other => Kind::Ethernet,
-        _ => Kind::Standard,
-    }
-}
-
 /// A receiver that drains at a rate and pauses the lossless priorities.
 fn slow(args: &TrafficArgs, rate: RateArg, lossless: PriSet) -> Result<SlowSpec, CliError> {
     let drain = match rate.0 {
@@ -613,26 +540,5 @@ mod tests {
         assert_eq!(slow(&["--set", "pfc.pfc_priorities=[0]"]).0, 1);
         assert_eq!(slow(&["--set", "pfc.pfc_enabled=false"]).0, 0);
         assert_eq!(slow(&["--slow-xoff", "9000", "--slow-xon", "4000"]), (0b0110, 4_000, 9_000));
-    }
-
-    #[test]
-    fn rates_and_sizes_are_read_or_refused() {
-        let rate = |text: &str| text.parse::<RateArg>().map(|r| r.0).ok();
-        #[rustfmt::skip] // columns: text, want
-        let cases = [
-            ("max", Some(Rate::Max)), ("10fps", Some(Rate::Fps(10))),
-            ("2kfps", Some(Rate::Fps(2_000))), ("3Mbps", Some(Rate::FrameBps(3_000_000))),
-            ("1Gbps", Some(Rate::FrameBps(1_000_000_000))), ("0bps", None), ("10", None),
-            ("-1fps", None), ("99999999999999999999bps", None), ("18446744073709551615Gbps", None),
-        ];
-        for (text, want) in cases {
-            assert_eq!(rate(text), want, "{text}");
-        }
-        let sizes = |text: &str| text.parse::<SizesArg>().map(|s| s.0).ok();
-        assert_eq!(sizes("60"), Some(Sizes::Fixed(60)));
-        assert_eq!(sizes("60-1400"), Some(Sizes::Range(60, 1_400)));
-        assert_eq!(sizes("60,594"), Some(Sizes::List(vec![60, 594])));
-        assert_eq!(sizes("imix"), Some(Sizes::Imix));
-        assert_eq!(sizes("big"), None);
     }
 }

@@ -5,6 +5,7 @@
 //! Units: as the table says.
 //! Source: docs/spec/pipeline.md §12.
 
+pub mod args;
 pub mod choice;
 pub mod document;
 pub mod param;
@@ -15,6 +16,7 @@ pub mod sources;
 pub mod table;
 pub mod value;
 
+pub use args::SettingsArgs;
 pub use problem::{ConfigError, Place, Problem};
 pub use resolve::{Config, Effective, RunConfig, RunPort, Timing, TrafficConfig};
 pub use settings::Settings;

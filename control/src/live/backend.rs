@@ -26,11 +26,11 @@ use weft_parsers::{AddrKey, Vid};
 use weft_rpc::Refused;
 
 use super::confine::Confined;
-use super::events::{self, Kind};
 use super::{Live, LiveError, NewRecord, trace};
-use crate::cli::SettingsArgs;
+use crate::config::SettingsArgs;
 use crate::config::Sources;
 use crate::config::resolve::{Config, Timing};
+use crate::events::{self, Kind};
 use crate::express::Watch;
 use crate::mgmt::{Backend, MirrorTarget, TraceStream};
 use crate::paths::Filter;

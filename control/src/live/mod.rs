@@ -9,8 +9,6 @@ pub mod backend;
 pub mod cci;
 pub mod confine;
 pub mod devices;
-mod dpdk;
-pub mod events;
 mod trace;
 pub mod watch;
 

@@ -16,8 +16,8 @@ use weft_dataplane::fdb::FdbKey;
 use weft_dataplane::types::{PortId, PortSet, PriSet};
 
 use super::backend::SwitchHandle;
-use super::events::{self, Board, Kind};
 use crate::config::resolve::CPU_PORT;
+use crate::events::{self, Board, Kind};
 use crate::log::Log;
 use crate::supervise::Pulse;
 

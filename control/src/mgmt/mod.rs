@@ -21,7 +21,7 @@ use weft_rpc::renamed::{self, Place};
 use weft_rpc::{Answer, LineHandler, LineStream, Next, Refused, ok_line, parse, to_line};
 
 use crate::config::value::parse_addr;
-use crate::live::events;
+use crate::events;
 use crate::paths::ShownPath;
 use crate::report::process::ProcessReport;
 use crate::report::{FdbRow, ShowResponse, ShowTopic, StatsSnapshot};

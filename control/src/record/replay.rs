@@ -20,8 +20,8 @@ use weft_dataplane::trace::{Event, Listen};
 use weft_dataplane::types::PortId;
 use weft_dataplane::worker::{Divergence, Replaying};
 
+use super::change::{self, Change, Header};
 use super::report::{Counts, RecordReport, Recorded, differences, hex};
-use super::{Change, Header};
 use crate::config::resolve::Config;
 use crate::config::{ConfigError, Sources, Timing};
 use crate::live::{LiveError, assemble, chunks, pool, successor, take_over};
@@ -307,9 +307,10 @@ impl<L: Listen> Run<L> {
                     Some(sources) => resolve(&sources)?.switch,
                     None => self.switch.clone(),
                 };
-                let entries: Option<Vec<_>> = entries.into_iter().map(super::Entry::read).collect();
+                let entries: Option<Vec<_>> =
+                    entries.into_iter().map(change::Entry::read).collect();
                 switch.forward.static_entries = entries.ok_or_else(wrong)?;
-                switch.mirror = mirror.map(|m| super::mirror(m).ok_or_else(wrong)).transpose()?;
+                switch.mirror = mirror.map(|m| change::mirror(m).ok_or_else(wrong)).transpose()?;
                 let ports = switch.ports.len();
                 let stays = |port: PortId| port.index() < ports;
                 let mirrored = switch.mirror.is_none_or(|mirror| stays(mirror.to));
@@ -322,7 +323,7 @@ impl<L: Listen> Run<L> {
                 }
             }
             Change::FdbDel { vid, addr } => {
-                core.fdb.del(super::key(vid, addr).ok_or_else(wrong)?);
+                core.fdb.del(change::key(vid, addr).ok_or_else(wrong)?);
             }
             Change::RestartWatermarks => restart_watermarks(core, self.again.now()),
         }

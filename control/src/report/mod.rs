@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::live::events::{self, Page};
+use crate::events::{self, Page};
 
 /// Counts by name: of a drop reason, a format, a size bin.
 pub type Named = BTreeMap<String, u64>;

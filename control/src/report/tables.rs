@@ -14,7 +14,7 @@ use super::{
     BufferReport, ConservationReport, DropsReport, FdbRow, FdbSummary, PfcReport, PortReport,
     QueueReport, ShowResponse, StatsSnapshot, WorkerReport,
 };
-use crate::live::events::Page;
+use crate::events::Page;
 
 /// `shown` as text that ends with a newline.
 #[must_use]

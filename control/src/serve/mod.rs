@@ -24,7 +24,7 @@ use weft_base::eventfd::EventFd;
 use weft_base::threads::{self, Ends, Role};
 use weft_dataplane::worker::Clock;
 
-use crate::live::events::{self, Kind};
+use crate::events::{self, Kind};
 use crate::mgmt::accept::Reserve;
 
 pub use self::memory::{Account, NoShare, Share};

@@ -7,11 +7,10 @@
 
 mod notify;
 
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::mpsc;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -20,7 +19,7 @@ use weft_base::threads::{self, Ends, Role};
 use weft_dataplane::time::{Instant, Span};
 
 use crate::error::{CliError, ExitCode};
-use crate::log::{Level, Log};
+use crate::log::{Level, Log, say_in_time};
 use weft_lab::clock;
 
 pub use notify::Notifier;
@@ -31,8 +30,6 @@ const LOOK: Duration = Duration::from_millis(100);
 const MAIN_MISSED: u32 = 30;
 /// How long a stop may take; SIGTERM is to be done in 5 s.
 const STOP_MAX: Span = Span::from_ms(4_000);
-/// How long the reason of an end may take to be written.
-const SAY_MAX: Duration = Duration::from_millis(500);
 /// Looks in which a worker does not move, after which the service manager is told no more that all is well.
 pub const WELL_MISSED: u32 = 5;
 
@@ -172,20 +169,6 @@ fn watch(shared: &Shared, log: Log) -> ! {
                 end(ExitCode::Late as u8, why, log);
             }
         }
-    }
-}
-
-/// Writes to standard error, if that can be done in time: whoever reads it may not read it, and whoever has ended may hold
-/// its lock.
-pub fn say_in_time(text: &str) {
-    let text = text.to_owned();
-    let (said, heard) = mpsc::channel::<()>();
-    let say = move || {
-        let _ = io::stderr().write_all(text.as_bytes()); // nobody else can be told
-        drop(said);
-    };
-    if std::thread::Builder::new().spawn(say).is_ok() {
-        let _ = heard.recv_timeout(SAY_MAX);
     }
 }
 

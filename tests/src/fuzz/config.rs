@@ -4,8 +4,8 @@
 //! Units: bytes.
 //! Source: docs/spec/pipeline.md §12.
 
-use weft::cli::SettingsArgs;
 use weft::commands::config::{self, ConfigCommand, ShowArgs};
+use weft::config::SettingsArgs;
 use weft::config::{Config, ConfigError, Settings, Timing};
 use weft_base::rng::Rng;
 

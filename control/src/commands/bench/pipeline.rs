@@ -21,7 +21,7 @@ use super::machine::Machine;
 use super::plan::FCS_LEN;
 use super::stop_flag;
 use super::text::grouped;
-use crate::commands::traffic::kind;
+use crate::commands::frames::data_kind;
 use crate::commands::{progress, write_json_at};
 use crate::error::CliError;
 use crate::live::core_for;
@@ -30,7 +30,7 @@ use crate::live::core_for;
 #[derive(Args, Clone, Debug)]
 pub struct PipelineArgs {
     /// Format: standard, roce6, gen1, gen2, lite, ethernet
-    #[arg(long, default_value = "ethernet", value_parser = kind)]
+    #[arg(long, default_value = "ethernet", value_parser = data_kind)]
     format: Kind,
     /// Bytes of a frame, with FCS
     #[arg(long, default_value_t = 64, value_name = "BYTES", value_parser = clap::value_parser!(u16).range(64..=1_522))]

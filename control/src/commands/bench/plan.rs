@@ -13,7 +13,7 @@ use weft_hosts::sizes::Sizes;
 use weft_parsers::{Ecn, Pcp, Vid};
 
 use super::percent::Percent;
-use crate::commands::traffic::kind;
+use crate::commands::frames::data_kind;
 
 /// Bytes of the FCS, which ports neither take nor give.
 pub const FCS_LEN: usize = 4;
@@ -47,7 +47,7 @@ pub struct PortsArgs {
     #[arg(long, value_name = "SECTION.KEY=VALUE")]
     pub set: Vec<String>,
     /// Format: standard, roce6, gen1, gen2, lite, ethernet
-    #[arg(long, default_value = "ethernet", value_parser = kind)]
+    #[arg(long, default_value = "ethernet", value_parser = data_kind)]
     pub format: Kind,
     /// Tag frames with this VLAN
     #[arg(long, value_parser = clap::value_parser!(u16).range(0..=4094))]

@@ -15,11 +15,12 @@ use weft_hosts::host::{Host, HostSpec};
 use weft_hosts::pace::Rate;
 use weft_hosts::stream::rx::Latency;
 use weft_hosts::stream::{StreamError, StreamSpec};
+use weft_lab::clock::now;
+use weft_lab::netdev::wait;
 use weft_parsers::AfhMode;
 
 use super::plan::Plan;
 use super::search::Offered;
-use crate::commands::traffic::{now, wait};
 
 /// Chunks of both sides' pool, beside what the ports hold: bursts both ways.
 pub const CHUNKS: usize = 16_384;

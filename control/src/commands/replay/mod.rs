@@ -4,6 +4,8 @@
 //! Units: frames, nanoseconds.
 //! Source: docs/spec/pipeline.md §13.
 
+mod record;
+
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
@@ -13,8 +15,7 @@ use weft_dataplane::port::capture::CaptureError;
 use weft_dataplane::types::PortId;
 
 use super::{progress, write_json};
-use crate::cli::SettingsArgs;
-use crate::config::{Config, Timing};
+use crate::config::{Config, SettingsArgs, Timing};
 use crate::error::CliError;
 use crate::paths::Filter;
 use crate::replay::compare::{Rules, compare};
@@ -75,7 +76,7 @@ pub struct ReplayArgs {
 /// A configuration or capture that is refused; a difference from what was expected.
 pub fn run(args: &ReplayArgs, out: &mut dyn Write) -> Result<(), CliError> {
     match (&args.record, &args.out) {
-        (Some(record), _) => super::replay_record::run(args, record, out),
+        (Some(record), _) => record::run(args, record, out),
         (None, Some(dir)) => run_captures(args, dir, out),
         (None, None) => Err(CliError::Usage("expected --out DIR".to_owned())),
     }
@@ -113,7 +114,7 @@ fn run_captures(args: &ReplayArgs, dir: &Path, out: &mut dyn Write) -> Result<()
 }
 
 /// Makes the folder; returns whether the trace goes to standard output, as JSON then must not.
-pub(super) fn check_outputs(args: &ReplayArgs, dir: Option<&Path>) -> Result<bool, CliError> {
+fn check_outputs(args: &ReplayArgs, dir: Option<&Path>) -> Result<bool, CliError> {
     let text_trace = args.trace.as_deref() == Some(Path::new("-"));
     if args.json && text_trace {
         let message = "expected --trace FILE with --json, as both write to standard output";
@@ -169,7 +170,7 @@ fn inputs(given: &[String], config: &Config) -> Result<Vec<(PortId, PathBuf)>, C
     Ok(inputs)
 }
 
-pub(super) fn tracer<'a>(
+fn tracer<'a>(
     args: &ReplayArgs,
     config: &Config,
     base: Base,
@@ -192,7 +193,7 @@ pub(super) fn tracer<'a>(
     Ok(Some(Tracer::new(sink, ports, filter, args.trace_count)))
 }
 
-pub(super) fn write_result(path: &Path, report: &impl serde::Serialize) -> Result<(), CliError> {
+fn write_result(path: &Path, report: &impl serde::Serialize) -> Result<(), CliError> {
     let write = || -> std::io::Result<()> {
         let mut file = BufWriter::new(files::create(path, Existing::Result)?);
         serde_json::to_writer_pretty(&mut file, report)?;
@@ -219,7 +220,7 @@ fn print(report: &Report, out: &mut dyn Write) -> std::io::Result<()> {
 }
 
 /// What each port did, and that it adds up.
-pub(super) fn print_ports(
+fn print_ports(
     ports: &[PortReport],
     sum: &Conservation,
     out: &mut dyn Write,

@@ -5,6 +5,8 @@
 //! Units: bytes, frames.
 //! Source: docs/spec/pipeline.md §11.
 
+mod dpdk;
+
 use std::sync::Arc;
 
 use weft_base::causes::causes;
@@ -22,7 +24,7 @@ use weft_dataplane::port::{Port, PortOpenError};
 use weft_dataplane::types::PortId;
 use weft_parsers::MacAddr;
 
-use super::{LiveError, dpdk};
+use super::LiveError;
 use crate::config::choice::{DeviceIs, DeviceKind};
 use crate::config::resolve::{Config, RunConfig, RunPort};
 use crate::express::Express;

@@ -8,8 +8,8 @@ use std::fs::File;
 use std::io::Write;
 use std::path::Path;
 
-use super::replay::{ReplayArgs, check_outputs, print_ports, tracer, write_result};
-use super::{progress, write_json};
+use super::{ReplayArgs, check_outputs, print_ports, tracer, write_result};
+use crate::commands::{progress, write_json};
 use crate::error::CliError;
 use crate::record::{Job, Problem, Record, RecordReport};
 use crate::replay::Base;

@@ -9,7 +9,7 @@ use std::io;
 use weft_dataplane::config::PortConfig;
 use weft_dataplane::port::PortOpenError;
 
-use super::devices::OpenedOne;
+use super::OpenedOne;
 use crate::config::resolve::RunPort;
 
 /// A refusal to start DPDK for the port of `run`.

@@ -6,7 +6,7 @@
 //! Units: events; milliseconds of the wall clock, as RFC 3339 text in UTC.
 //! Source: docs/spec/pipeline.md §9 and §10 (level-triggered words that control re-reads); docs/running.md "Events".
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
@@ -15,8 +15,6 @@ use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 use weft_dataplane::time::{Instant, Span};
 use weft_lab::clock;
-
-use crate::report::Named;
 
 /// Events that are kept; the oldest go first.
 pub const EVENTS_MAX: usize = 1_024;
@@ -292,7 +290,7 @@ impl Board {
 
     /// How many of each kind happened since the start, those that were held back included.
     #[must_use]
-    pub fn counts(&self) -> Named {
+    pub fn counts(&self) -> BTreeMap<String, u64> {
         let state = self.lock();
         let total = |kind: &Kind| state.limits.get(*kind as usize).map_or(0, |limit| limit.total);
         Kind::ALL.iter().map(|kind| (kind.name().to_owned(), total(kind))).collect()

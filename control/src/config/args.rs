@@ -1,0 +1,66 @@
+//! Arguments that say where settings come from: a file, and flags over it.
+//!
+//! Shape: [`SettingsArgs`] of a command line → [`Sources`] → [`Settings`].
+//! Units: bytes of text.
+//! Source: docs/configuration.md.
+
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+
+use super::settings::{Settings, TEXT_LEN_MAX};
+use super::sources::Sources;
+use crate::error::CliError;
+
+/// Where settings come from: a file, then flags over it.
+#[derive(Args, Clone, Debug, Default)]
+pub struct SettingsArgs {
+    /// Configuration file, TOML; "-" is standard input
+    #[arg(short, long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// A port, or another device for a port of the file
+    ///
+    /// KIND is one of those of `port.kind` in `weft config defaults`; a network interface by default.
+    #[arg(long, value_name = "NAME=[KIND:]DEVICE")]
+    pub port: Vec<String>,
+    /// One parameter, over the file: see `weft config defaults`
+    #[arg(long, value_name = "SECTION.KEY=VALUE")]
+    pub set: Vec<String>,
+}
+
+impl SettingsArgs {
+    /// Reads the file and lays the flags over it.
+    ///
+    /// # Errors
+    /// A file that cannot be read, and everything that is refused.
+    pub fn load(&self) -> Result<Settings, CliError> {
+        Ok(self.sources()?.settings()?)
+    }
+
+    /// Reads the file, without a look at what it says.
+    ///
+    /// # Errors
+    /// A file that cannot be read.
+    pub fn sources(&self) -> Result<Sources, CliError> {
+        let file = match &self.config {
+            Some(path) => Some((path.display().to_string(), read_text(path)?)),
+            None => None,
+        };
+        Ok(Sources { file, port: self.port.clone(), set: self.set.clone() })
+    }
+}
+
+/// Reads a text of bounded length; "-" is standard input.
+fn read_text(path: &Path) -> Result<String, CliError> {
+    let error = |source| CliError::File { verb: "read", path: path.to_owned(), source };
+    let mut text = String::new();
+    let most = TEXT_LEN_MAX as u64 + 1; // one more is refused by `read`
+    let read = if path == Path::new("-") {
+        std::io::stdin().take(most).read_to_string(&mut text)
+    } else {
+        std::fs::File::open(path).map_err(error)?.take(most).read_to_string(&mut text)
+    };
+    read.map_err(error)?;
+    Ok(text)
+}
