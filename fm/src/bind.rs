@@ -33,7 +33,7 @@ const BOUND_TO_PORT: u8 = 2;
 /// State of a bridge that an LD is bound to.
 const BOUND_TO_LD: u8 = 3;
 
-/// A bridge of a virtual switch.
+/// A bridge (vPPB) of a virtual switch, by switch, virtual switch and number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Bridge {
     /// The switch.
@@ -50,7 +50,7 @@ impl fmt::Display for Bridge {
     }
 }
 
-/// A device at the host's own edge switch.
+/// A binding within one switch: a bridge shows a device at a port of the same switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Local {
     /// The bridge that shows it.
@@ -61,7 +61,7 @@ pub struct Local {
     pub ld: Option<u16>,
 }
 
-/// One end of a virtual link.
+/// One end of a virtual link: a bridge and the PID that it has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LinkEnd {
     /// The bridge: vDSP at the host, vUSP below.
@@ -71,7 +71,7 @@ pub struct LinkEnd {
     pub pid: Pid,
 }
 
-/// A virtual link between a host's edge switch and one below.
+/// A binding across the fabric: a virtual link between a host's edge switch and one below.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Remote {
     /// At the host.
@@ -80,7 +80,7 @@ pub struct Remote {
     pub below: LinkEnd,
 }
 
-/// Why something is not bound or unbound.
+/// Why a bridge is not bound or unbound.
 #[derive(Debug, thiserror::Error)]
 pub enum BindError {
     /// The bridge is not there.
@@ -144,7 +144,7 @@ pub enum BindError {
     },
 }
 
-/// What a bridge shows, as the switch tells it.
+/// What a bridge is bound to, as its switch tells it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BridgeState {
     /// Nothing.
@@ -157,7 +157,7 @@ pub enum BridgeState {
     InBetween,
 }
 
-/// All bindings.
+/// All bindings of a fabric: which bridge shows which device.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Bindings {
     /// Devices at hosts' own edge switches, by bridge.

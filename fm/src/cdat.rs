@@ -12,7 +12,7 @@ use super::graph::SwitchId;
 use super::inventory::Inventory;
 use super::plan::Plan;
 
-/// Latencies that switches do not tell.
+/// Latencies of switches and links, which components do not tell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Figures {
     /// From a port of a switch to another one.

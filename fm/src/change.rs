@@ -29,7 +29,7 @@ use super::routes::{Partition, Tables};
 /// What a port says of a PBR component at its other end (5101h byte 4).
 const PBR: u8 = 6;
 
-/// Something that came or went.
+/// A change in a running fabric: a link, device or component that came or went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Event {
     /// A link between switches, at one of its ends, is down.
@@ -97,7 +97,7 @@ impl fmt::Display for Event {
     }
 }
 
-/// What was done.
+/// What the FM did about a change.
 #[derive(Debug)]
 pub struct Report {
     /// What happened.
@@ -116,7 +116,7 @@ pub struct Report {
     pub left: Vec<Bridge>,
 }
 
-/// A fabric that runs.
+/// A fabric that is up: what there is, its plan, what switches hold, and its bindings.
 #[derive(Debug)]
 pub struct Running {
     /// What there is.
@@ -135,7 +135,7 @@ pub struct Running {
     pub pid_mismatches: BTreeSet<(PortRef, Pid)>,
 }
 
-/// What came of asking all switches.
+/// What came of asking all switches for changes.
 #[derive(Debug, Default)]
 pub struct ScanResult {
     /// What has come or gone.

@@ -24,7 +24,7 @@ use super::inventory::{Inventory, Switch, pid_number};
 /// Bytes of a vector of PIDs: of GMV in the vectors of a VCS, behind which VTV stands.
 const VECTOR: u32 = 512;
 
-/// Something that is set at an edge.
+/// A right that is set at a host's or device's edge: a bit of GMV, VTV or LAV, or `VendPrefixL0` one way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum AccessBit {
     /// A PID in VTV.
@@ -77,7 +77,8 @@ impl AccessBit {
     }
 }
 
-/// What is asked and told beside: the fabric, who is in it, what ways cost, and how to wait until they are empty.
+/// What setting rights at edges needs besides: the fabric, who is in it, what ways cost, and how to wait until they are
+/// empty.
 pub struct EdgeContext<'a> {
     /// The way to all components.
     pub fabric: &'a mut Fabric,

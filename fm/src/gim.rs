@@ -23,7 +23,7 @@ use super::memory::{Host as Edge, Memory};
 /// Tries of putting back what was there.
 const UNDO_TRIES: u32 = 4;
 
-/// Memory of a host or device that others may reach.
+/// A grant of GIM: memory of one host or device that others may reach.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Grant {
     /// What it is called.
@@ -40,7 +40,7 @@ pub struct Grant {
     pub len: u64,
 }
 
-/// Why memory is not shown, or not hidden.
+/// Why a grant of GIM is not made or taken back.
 #[derive(Debug, thiserror::Error)]
 pub enum GimError {
     /// It does not hold together.
@@ -89,7 +89,7 @@ struct Bits {
     back: BTreeSet<AccessBit>,
 }
 
-/// All that is shown.
+/// All grants of GIM in a fabric: who reaches whose memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Gim {
     /// Each by its name.

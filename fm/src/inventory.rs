@@ -17,7 +17,7 @@ use super::graph::{Graph, GraphError, Key, PortRef, SwitchId};
 /// Port number that stands for a switch itself in a [`Graph`]; no switch has a port of this number.
 pub const OWN_PORT: u8 = 255;
 
-/// [`Pid`] as a number.
+/// Serialises a [`Pid`] as a number.
 pub mod pid_number {
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
     use weft_parsers::fabric::Pid;
@@ -39,7 +39,7 @@ pub mod pid_number {
     }
 }
 
-/// Who manages.
+/// The fabric manager's own identity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Manager {
     /// Its UUID.
@@ -80,7 +80,7 @@ pub enum Partner {
     Foreign,
 }
 
-/// A port.
+/// A physical port of a PBR switch, as the switch tells it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Port {
     /// Its number.
@@ -108,7 +108,7 @@ pub enum TargetKind {
     Downstream,
 }
 
-/// What can be given a PID.
+/// A PID target of a switch (5703h): what can be given a PID.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Target {
     /// Its id at the switch.
@@ -138,7 +138,7 @@ impl From<PidTarget> for Target {
     }
 }
 
-/// A virtual bridge.
+/// A bridge of a virtual switch, and what it is bound to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Vppb {
     /// 0 unbound, 1 in progress, 2 bound to a port, 3 to an LD, 4 by PID.
@@ -149,7 +149,7 @@ pub struct Vppb {
     pub ld: u8,
 }
 
-/// A virtual switch.
+/// A virtual switch (VCS) of a PBR switch.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Vcs {
     /// Its number.
@@ -160,7 +160,7 @@ pub struct Vcs {
     pub vppbs: Vec<Vppb>,
 }
 
-/// How a component was found.
+/// The link that a component was found by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReachedFrom {
     /// By this port of another switch.
@@ -169,7 +169,7 @@ pub struct ReachedFrom {
     pub at: u8,
 }
 
-/// A PBR switch.
+/// A PBR switch, as it told of itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Switch {
     /// Its UUID; that of the entry switch is not known before a neighbour has told it.
@@ -220,7 +220,7 @@ impl Switch {
     }
 }
 
-/// A GFD.
+/// A G-FAM device, as it told of itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Gfd {
     /// Its UUID.
@@ -237,7 +237,7 @@ pub struct Gfd {
     pub groups: u16,
 }
 
-/// A fabric.
+/// All components of a fabric, and the links between them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Inventory {
     /// Who manages it.
@@ -347,7 +347,7 @@ impl StoredUuid {
     }
 }
 
-/// A UUID as people write it, in JSON.
+/// Serialises a UUID as text.
 pub mod uuid_text {
     use serde::{Deserialize, Deserializer, Serializer};
     use weft_parsers::cci::Uuid;

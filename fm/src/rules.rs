@@ -6,7 +6,7 @@
 
 use std::fmt;
 
-/// What is at an end of a link.
+/// What is at an end of a link, as the rules of connection tell them apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum End {
     /// Root port of a host.
@@ -74,7 +74,7 @@ impl End {
     }
 }
 
-/// A rule of connection.
+/// A rule of CXL 3.1 section 7.7.5 on what may be connected to what.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Rule {
     /// A PBR upstream port takes a host root port only.

@@ -28,7 +28,7 @@ const FORM: u32 = 1;
 
 const TABLE: TableDefinition<'static, &str, &[u8]> = TableDefinition::new("state");
 
-/// Why state is not kept or not found.
+/// Why the state of a fabric is not written or read.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// The database refused.
@@ -85,7 +85,7 @@ impl State {
     }
 }
 
-/// A file with state.
+/// The file that the FM keeps its state in.
 #[derive(Debug)]
 pub struct Store {
     path: PathBuf,

@@ -16,7 +16,7 @@ use weft_parsers::MacAddr;
 /// Frames that may wait for a host: it has nothing to fear from them but memory.
 const RX_RING_FRAMES: usize = 8_192;
 
-/// Why a device is not opened.
+/// Why a network device is not opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// There is no such kind of port.

@@ -12,7 +12,7 @@ pub const LEN: usize = 12;
 /// Opcode of a congestion notification packet.
 pub const OPCODE_CNP: u8 = 0x81;
 
-/// Borrowed header. Getters cannot fail and return host byte order.
+/// Borrowed RoCE base transport header. Getters cannot fail and return host byte order.
 #[derive(Clone, Copy, Debug)]
 pub struct Bth<'a> {
     head: &'a [u8; LEN],
@@ -95,7 +95,7 @@ impl<'a> Bth<'a> {
     }
 }
 
-/// The header as plain fields.
+/// RoCE base transport header as plain fields.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "five one-bit fields on the wire")]
 pub struct BthRepr {

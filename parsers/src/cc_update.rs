@@ -17,7 +17,7 @@ pub const LEN: usize = FRAME_LEN;
 /// Counters in a frame.
 pub const COUNTERS: usize = 16;
 
-/// What a frame says: credits consumed of 16 virtual channels.
+/// A `CC_Update` frame: credits consumed of 16 virtual channels.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CcUpdate {
     /// The counters are those of VC 16 to 31, not 0 to 15.

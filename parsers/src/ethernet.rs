@@ -12,7 +12,7 @@ pub const LEN: usize = 14;
 /// Least length of a frame on the wire, FCS not counted; transmit pads up to it.
 pub const MIN_FRAME_LEN: usize = 60;
 
-/// Borrowed header. Getters cannot fail and return host byte order.
+/// Borrowed Ethernet header. Getters cannot fail and return host byte order.
 #[derive(Clone, Copy, Debug)]
 pub struct Ethernet<'a> {
     head: &'a [u8; LEN],
@@ -59,7 +59,7 @@ impl<'a> Ethernet<'a> {
     }
 }
 
-/// The header as plain fields.
+/// Ethernet header as plain fields.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EthernetRepr {
     /// Destination address.

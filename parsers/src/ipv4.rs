@@ -16,7 +16,7 @@ pub const LEN: usize = 20;
 /// Flag "do not fragment" in the word of flags and offset; what Standard frames carry.
 pub const DONT_FRAGMENT: u16 = 0x4000;
 
-/// Borrowed header. Getters cannot fail and return host byte order.
+/// Borrowed IPv4 header. Getters cannot fail and return host byte order.
 #[derive(Clone, Copy, Debug)]
 pub struct Ipv4<'a> {
     head: &'a [u8; LEN],
@@ -171,7 +171,7 @@ const fn value(field: Field, value: u8) -> ParseError {
     ParseError::Value { layer: Layer::Ipv4, field, value: value as u16 }
 }
 
-/// Writer of a header in place.
+/// Writer of an IPv4 header in place.
 #[derive(Debug)]
 pub struct Ipv4Mut<'a> {
     head: &'a mut [u8; LEN],
@@ -208,7 +208,7 @@ impl<'a> Ipv4Mut<'a> {
     }
 }
 
-/// The header as plain fields, without options.
+/// IPv4 header as plain fields, without options.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ipv4Repr {
     /// DSCP in bits 7:2, ECN in bits 1:0.

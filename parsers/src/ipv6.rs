@@ -13,7 +13,7 @@ use crate::types::{Dscp, Ecn};
 /// Bytes of the fixed header.
 pub const LEN: usize = 40;
 
-/// Borrowed header. Getters cannot fail and return host byte order.
+/// Borrowed IPv6 header. Getters cannot fail and return host byte order.
 #[derive(Clone, Copy, Debug)]
 pub struct Ipv6<'a> {
     head: &'a [u8; LEN],
@@ -123,7 +123,7 @@ const fn traffic_class(head: &[u8; LEN]) -> u8 {
     low
 }
 
-/// Writer of a header in place.
+/// Writer of an IPv6 header in place.
 #[derive(Debug)]
 pub struct Ipv6Mut<'a> {
     head: &'a mut [u8; LEN],
@@ -157,7 +157,7 @@ impl<'a> Ipv6Mut<'a> {
     }
 }
 
-/// The header as plain fields.
+/// IPv6 header as plain fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ipv6Repr {
     /// DSCP in bits 7:2, ECN in bits 1:0.

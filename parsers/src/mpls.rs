@@ -18,7 +18,7 @@ pub const fn is_mpls(kind: u16) -> bool {
     kind == ether_type::MPLS || kind == ether_type::MPLS_UPSTREAM
 }
 
-/// Borrowed entry of a label stack. Getters cannot fail and return host byte order.
+/// Borrowed entry of an MPLS label stack. Getters cannot fail and return host byte order.
 #[derive(Clone, Copy, Debug)]
 pub struct LabelEntry<'a> {
     head: &'a [u8; LEN],
@@ -78,7 +78,7 @@ impl<'a> LabelEntry<'a> {
     }
 }
 
-/// An entry as plain fields.
+/// Entry of an MPLS label stack as plain fields.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LabelRepr {
     /// Label; the lower 20 bits are sent.

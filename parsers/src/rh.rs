@@ -50,7 +50,7 @@ impl RhOpcode {
     }
 }
 
-/// Borrowed header. Getters cannot fail and return host byte order.
+/// Borrowed RC Link header (RH). Getters cannot fail and return host byte order.
 #[derive(Clone, Copy, Debug)]
 pub struct Rh<'a> {
     head: &'a [u8; LEN],
@@ -181,7 +181,7 @@ pub mod syndrome {
     pub const NAK_REMOTE_OPERATIONAL: u8 = 0x63;
 }
 
-/// The header as plain fields.
+/// RC Link header (RH) as plain fields.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RhRepr {
     /// Opcode.

@@ -13,7 +13,7 @@ pub const PORT_ROCE: u16 = 4791;
 /// What Standard frames carry as checksum, and nobody verifies.
 pub const STANDARD_CHECKSUM: u16 = 0xFFFF;
 
-/// Borrowed header. Getters cannot fail and return host byte order.
+/// Borrowed UDP header. Getters cannot fail and return host byte order.
 #[derive(Clone, Copy, Debug)]
 pub struct Udp<'a> {
     head: &'a [u8; LEN],
@@ -74,7 +74,7 @@ impl<'a> Udp<'a> {
     }
 }
 
-/// The header as plain fields.
+/// UDP header as plain fields.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UdpRepr {
     /// Source port.

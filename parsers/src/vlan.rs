@@ -12,7 +12,7 @@ pub const LEN: usize = 4;
 /// Bytes that a tag adds to a frame: TPID and tag control information.
 pub const TAG_LEN: usize = 4;
 
-/// Borrowed tag. Getters cannot fail and return host byte order.
+/// Borrowed VLAN tag. Getters cannot fail and return host byte order.
 #[derive(Clone, Copy, Debug)]
 pub struct VlanTag<'a> {
     head: &'a [u8; LEN],
@@ -73,7 +73,7 @@ impl<'a> VlanTag<'a> {
     }
 }
 
-/// Writer of a tag in place.
+/// Writer of a VLAN tag in place.
 #[derive(Debug)]
 pub struct VlanTagMut<'a> {
     head: &'a mut [u8; LEN],
@@ -120,7 +120,7 @@ impl<'a> VlanTagMut<'a> {
     }
 }
 
-/// The tag as plain fields.
+/// VLAN tag as plain fields.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct VlanTagRepr {
     /// PCP, DEI and VID.

@@ -26,7 +26,7 @@ pub enum Role {
     Fabric,
 }
 
-/// A port.
+/// A port of a switch, as it is configured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PortConfig {
     /// Which.
@@ -37,7 +37,7 @@ pub struct PortConfig {
     pub pids: u8,
 }
 
-/// A virtual switch.
+/// A virtual switch, as it is configured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VcsConfig {
     /// The host's port; without one its upstream vPPB is a vUSP, to be bound to a host edge by PID.
@@ -67,7 +67,7 @@ impl Default for Sizes {
     }
 }
 
-/// A switch.
+/// A PBR switch, as it is configured.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SwitchConfig {
     /// Response of Identify (0001h).
@@ -118,7 +118,7 @@ impl SwitchConfig {
     }
 }
 
-/// Why there is no such switch.
+/// Why a switch cannot be made of its configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
     /// A port twice, or one without a PID.

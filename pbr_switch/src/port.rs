@@ -33,7 +33,7 @@ pub enum Partner {
     Pbr(LinkPartner),
 }
 
-/// A port.
+/// A physical port of a PBR switch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Port {
     /// Which.

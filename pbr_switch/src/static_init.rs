@@ -9,7 +9,7 @@ use weft_dataplane::types::PortId;
 use weft_parsers::cci::pbr::PathCost;
 use weft_parsers::fabric::{DrtEntry, Pid, RgtEntry};
 
-/// All that is set up.
+/// What a switch is set up with from the start: PIDs, routes and bindings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StaticInit {
     /// The switch's own PID.
@@ -24,7 +24,7 @@ pub struct StaticInit {
     pub binds: Vec<StaticBinding>,
 }
 
-/// A PID of a port.
+/// A PID that a port has from the start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StaticPid {
     /// The port.
@@ -35,7 +35,7 @@ pub struct StaticPid {
     pub pid: Pid,
 }
 
-/// What a vPPB is bound to.
+/// A binding that a vPPB has from the start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StaticBinding {
     /// The virtual switch.
@@ -46,7 +46,7 @@ pub struct StaticBinding {
     pub to: BindingEnd,
 }
 
-/// The other side of a binding.
+/// The other side of a static binding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BindingEnd {
     /// A port of this switch.

@@ -21,7 +21,7 @@ use super::port::{Partner, Port};
 use super::vcs::{Bound, VcsState};
 use super::work::Work;
 
-/// Something that whoever drives the switch has to carry on.
+/// An event at the switch's bridges or edges that whoever drives it has to act on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     /// What a register write or an event did at a bridge: interrupt, error message, reset, power.
@@ -84,7 +84,7 @@ pub enum Event {
     },
 }
 
-/// Who is meant by a request that goes further out.
+/// The receiver and content of a request to a component further out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Far {
     /// The PBR component at the other end of a port, without a PID (DPID `FFF`): a CCI message.
@@ -121,7 +121,7 @@ pub enum Far {
     },
 }
 
-/// A request that goes further out; the answer goes to `Common::complete` under the ticket.
+/// A request to a component further out; the answer goes to `Common::complete` under the ticket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outgoing {
     /// Which request it belongs to.
@@ -132,7 +132,7 @@ pub struct Outgoing {
     pub to: Far,
 }
 
-/// A PBR switch.
+/// A PBR switch without its data path: its state, and the tables that follow from it.
 #[derive(Clone, Debug)]
 pub struct Switch {
     pub(super) common: Common,

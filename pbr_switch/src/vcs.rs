@@ -50,7 +50,7 @@ pub enum Bound {
     Pid(PidBound),
 }
 
-/// One end of a virtual link.
+/// One end of a virtual link: what a vPPB is bound to by PID.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PidBound {
     /// PID of the other end.
@@ -63,7 +63,7 @@ pub struct PidBound {
     pub up: bool,
 }
 
-/// A vPPB.
+/// The state of a vPPB: its registers, its binding, its tables.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VppbState {
     /// What software reads and writes.
@@ -76,7 +76,7 @@ pub struct VppbState {
     pub prefixes: Option<Prefixes>,
 }
 
-/// The GAE of a virtual switch.
+/// The Global Access Endpoint (GAE) of a virtual switch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GaeState {
     /// What software reads and writes.
@@ -96,7 +96,7 @@ pub struct Thread {
     pub running: bool,
 }
 
-/// A virtual switch.
+/// The state of a virtual switch: its bridges, its host's rights, its GAE.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VcsState {
     /// The host's port; `None` where the upstream vPPB is a vUSP.

@@ -98,7 +98,7 @@ impl CallError {
     }
 }
 
-/// How patient the FM is.
+/// How often commands are repeated and background operations polled, and how long the FM waits between.
 #[derive(Clone, Copy, Debug)]
 pub struct RetryPolicy {
     /// Tries of a command that may be sent twice, and of any that is answered by Busy or Retry Required.
@@ -127,7 +127,7 @@ impl RetryPolicy {
     }
 }
 
-/// A response that says success.
+/// A successful response to a CCI command.
 #[derive(Clone, Debug)]
 pub struct Answer {
     way: Way,
@@ -188,7 +188,7 @@ fn may_repeat(request: &Request<'_>) -> bool {
     )
 }
 
-/// One component, over the transport to it.
+/// Sends CCI commands to one component over a transport, repeats them where that is safe, and awaits what they start.
 pub struct Client<'a> {
     transport: &'a mut dyn Transport,
     way: Way,
@@ -273,7 +273,7 @@ impl<'a> Client<'a> {
     }
 }
 
-/// All components, through the entry switch.
+/// Sends CCI commands to any component of a fabric, by tunnels through the entry switch.
 pub struct Fabric {
     entry: Box<dyn Transport + Send>,
     pace: RetryPolicy,

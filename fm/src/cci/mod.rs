@@ -108,7 +108,7 @@ impl<T: Transport + ?Sized> Transport for Box<T> {
     }
 }
 
-/// A component in this process.
+/// A transport to a component in this process: a function from requests to responses.
 #[derive(Clone, Copy, Debug)]
 pub struct InProcess<F>(pub F);
 

@@ -70,7 +70,7 @@ impl fmt::Display for Peer {
     }
 }
 
-/// How a manager says who it is over TCP.
+/// The certificate and keys by which a manager says who it is over TCP.
 #[derive(Clone, Debug)]
 pub struct Identity {
     /// With what certificate, and who may vouch for the other end.
@@ -189,7 +189,7 @@ fn is_tls_at_end(stream: &mut Tls) -> bool {
     is_at_end || stream.sock.set_nonblocking(false).is_err()
 }
 
-/// A connection, made when it is first needed.
+/// A transport over a stream: a connection to a component, made when it is first needed.
 #[derive(Debug)]
 pub struct Socket {
     peer: Peer,

@@ -13,7 +13,7 @@ use super::{Transport, TransportError};
 /// Bytes that a tunnel puts around a message.
 const AROUND: usize = header::LEN + 6;
 
-/// The way through another component.
+/// A transport through another component, by Tunnel Management Commands.
 pub struct Tunnel<'a> {
     through: &'a mut dyn Transport,
     target: CrawlTarget,

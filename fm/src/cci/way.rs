@@ -8,7 +8,7 @@ use std::fmt;
 
 use weft_parsers::fabric::Pid;
 
-/// How to get to a component from the entry switch.
+/// The way to a component from the entry switch: which tunnels its requests go through.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Way {
     /// The entry switch itself.

@@ -32,7 +32,7 @@ use super::text::UuidText;
 /// Component type of a GFD in Identify (0001h).
 const COMPONENT_GFD: u8 = 4;
 
-/// How to discover.
+/// How to discover a fabric: for which manager, and what is known already.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Who claims.
@@ -126,7 +126,7 @@ pub enum Finding {
     },
 }
 
-/// What was found.
+/// What discovery found: the inventory, oddities, and which components were claimed anew.
 #[derive(Debug)]
 pub struct Discovered {
     /// The fabric.

@@ -117,7 +117,7 @@ impl fmt::Display for PortRef {
     }
 }
 
-/// One `T` for each key below a count.
+/// A table with one `T` for each id below a count.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Per<K, T> {
     items: Vec<T>,

@@ -50,7 +50,7 @@ pub enum GraphError {
     },
 }
 
-/// What a port is for.
+/// What a port of a switch leads to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PortUse {
     /// Nothing.
@@ -78,7 +78,7 @@ pub struct Link {
     pub up: bool,
 }
 
-/// A PID and where packets to it leave the fabric.
+/// A PID, and the port at which packets to it leave the fabric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Endpoint {
     /// The PID.
@@ -94,7 +94,7 @@ struct Switch {
     ports: Vec<PortUse>,
 }
 
-/// A fabric.
+/// The topology that routes are made for: switches, links between them, and PIDs at their ports.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Graph {
     switches: Per<SwitchId, Switch>,

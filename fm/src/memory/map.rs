@@ -47,7 +47,7 @@ pub enum Kind {
     GimByPrefix,
 }
 
-/// Addresses of a requester, and what they lead to.
+/// A range of a requester's addresses, and the components that it leads to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Range<T> {
     /// What it is called.
@@ -64,7 +64,7 @@ pub struct Range<T> {
     pub kind: Kind,
 }
 
-/// A rule of addresses.
+/// A rule that ranges of addresses of one requester have to keep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Rule {
     /// An address leads to one thing.
@@ -96,7 +96,7 @@ impl fmt::Display for Rule {
     }
 }
 
-/// What cannot be, and with what.
+/// Why a range does not fit: the rule that it would break, and with what.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{rule}; {what}")]
 pub struct Conflict {

@@ -37,7 +37,7 @@ pub const DECODERS: u8 = 8;
 /// Bytes that a GFD counts its capacity in (4900h).
 const CAPACITY_UNIT: u64 = 256 << 20;
 
-/// Who makes requests: a host's edge port, or that of a device that is bound to a virtual switch there.
+/// A requester of memory: a host's edge port, or that of a device that is bound to a virtual switch there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Host {
     /// Its edge switch.
@@ -49,7 +49,7 @@ pub struct Host {
     pub pid: Pid,
 }
 
-/// Memory that is wanted.
+/// A request for memory of GFDs: for whom, how much, from which of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
     /// What the extents are called; different for each share.
@@ -66,7 +66,7 @@ pub struct Request {
     pub hpa: Hpa,
 }
 
-/// Memory that hosts have.
+/// Memory of GFDs that some hosts have.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Share {
     /// What the extents are called.
@@ -85,7 +85,7 @@ pub struct Share {
     pub granularity: u32,
 }
 
-/// What one GFD gives.
+/// The part of a share that is in one GFD.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Part {
     /// The GFD.
@@ -99,7 +99,7 @@ pub struct Part {
     pub dpa: u64,
 }
 
-/// Why memory is not given or taken.
+/// Why memory of GFDs is not given or taken back.
 #[derive(Debug, thiserror::Error)]
 pub enum MemoryError {
     /// Numbers of ways, sizes or addresses do not fit.
@@ -160,7 +160,7 @@ pub enum MemoryError {
     },
 }
 
-/// What requesters have beside memory of GFDs.
+/// Where a requester has something else than memory of GFDs: addresses that no share may take.
 #[derive(Clone, Copy)]
 pub struct OtherRanges<'a> {
     /// Where a requester sees memory of hosts and devices.
@@ -169,7 +169,7 @@ pub struct OtherRanges<'a> {
     pub own: &'a dyn Fn(Host) -> Vec<LocalRange>,
 }
 
-/// All shares.
+/// All shares of memory in a fabric.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Memory {
     /// The shares, by tag.

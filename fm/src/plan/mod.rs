@@ -55,7 +55,7 @@ pub struct Assignment {
     pub instead_of: Option<Pid>,
 }
 
-/// Why there is no plan.
+/// Why a fabric gets no PIDs or no routing tables.
 #[derive(Debug, thiserror::Error)]
 pub enum PlanError {
     /// All 4,095 are in use.
@@ -157,7 +157,7 @@ fn pids_by_default(inventory: &Inventory, (at, switch): (SwitchId, &Switch), tar
     }
 }
 
-/// Tables of a fabric, and why they hold.
+/// The routing tables of a fabric, with the proof that they are free of loops and deadlocks.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// What they were made for.
@@ -172,7 +172,7 @@ pub struct Plan {
     pub home: Arc<Baseline>,
 }
 
-/// Tables of a fabric of which all links that are known work.
+/// The routing tables of a fabric for when all links that are known work.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Baseline {
     /// What they were made for.
@@ -183,7 +183,7 @@ pub struct Baseline {
     pub routed: Routed,
 }
 
-/// What there is already when tables are made.
+/// Tables of before, which new ones are to stay like.
 #[derive(Clone, Debug, Default)]
 pub struct PreviousRoutes {
     /// Tables for when all links work, of before.

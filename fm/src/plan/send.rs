@@ -20,7 +20,7 @@ use crate::inventory::{Inventory, OWN_PORT};
 use crate::proof::Fault;
 use crate::routes::{Change, Routed, Tables, Transit};
 
-/// Why a plan was not brought in whole.
+/// Why the tables of a plan are not in all switches.
 #[derive(Debug, thiserror::Error)]
 pub enum SendError {
     /// The way from the tables that stand to the new ones cannot be planned; nothing was sent.
@@ -48,7 +48,7 @@ pub enum SendError {
     },
 }
 
-/// What was sent.
+/// What was changed in the switches, and what they lost meanwhile.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sent {
     /// PIDs that were assigned.

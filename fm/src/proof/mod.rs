@@ -33,7 +33,7 @@ use self::walk::{ChannelId, Channels, Walk};
 use crate::graph::{Graph, Per};
 use crate::routes::Tables;
 
-/// Messages that share a FIFO.
+/// A class of messages that share a FIFO.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Class {
     /// For people.
@@ -100,7 +100,7 @@ fn walk<'a>(graph: &'a Graph, channels: &'a Channels, tables: &Tables) -> Result
     Ok(walk)
 }
 
-/// What was found when a proof was checked.
+/// What was counted when a proof was checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProofStats {
     /// Counted along all routes.

@@ -141,7 +141,7 @@ fn ports_of(tables: &Tables, at: SwitchId, to: Pid) -> Option<PortMask> {
     tables.get(at).map_or(Some(PortMask::EMPTY), |tables| tables.ports(to))
 }
 
-/// What was counted on the way.
+/// Counts of a walk over routing tables.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Ordered pairs of switches with PIDs and PIDs that they reach.

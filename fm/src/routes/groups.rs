@@ -12,7 +12,7 @@ use super::tables::{GROUPS_MAX, SwitchTables, pid_at};
 use super::{Options, PORTS_MAX};
 use crate::graph::PortMask;
 
-/// Ports that lead nearer, and ports of detours.
+/// The ports by which a switch may send to a PID: those that lead nearer, and those of detours.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PortSets {
     pub near: PortMask,
@@ -30,7 +30,7 @@ pub enum Choice {
     PortSets { set: u16, first: u8 },
 }
 
-/// What a switch is to do.
+/// The routing table of one switch while it is made.
 #[derive(Clone, Debug)]
 pub struct Plan {
     index: BTreeMap<PortSets, u16>,

@@ -30,7 +30,7 @@ use crate::graph::{Endpoint, Graph, Per, SwitchId};
 /// Ports of a routing group.
 pub const PORTS_MAX: usize = 8;
 
-/// How routes are to be made.
+/// How routing tables are to be made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
     /// How dynamic messages choose among ports of a group.
@@ -52,7 +52,7 @@ impl Default for Options {
     }
 }
 
-/// Some PIDs cannot be reached from some others.
+/// The PIDs that cannot reach each other, where a fabric has fallen apart.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub struct Partition {
     /// PIDs that reach each other; the most numerous first.
@@ -83,7 +83,7 @@ impl fmt::Display for Partition {
     }
 }
 
-/// Routes of a fabric.
+/// The routing tables of a fabric, and what they were made by.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Routed {
     /// What every switch is to hold; PIDs that can be reached from a switch have an entry there, even in a partition.
@@ -120,7 +120,7 @@ pub fn route(graph: &Graph, options: &Options, before: Option<&Routed>) -> Route
     route_from(graph, options, Basis { order, home, standing: None })
 }
 
-/// What routes are to stay like.
+/// The tables that new ones are to stay like.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Basis<'a> {
     /// Ranks that are kept if they still serve.

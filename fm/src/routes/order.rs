@@ -7,7 +7,7 @@
 
 use crate::graph::{Graph, Per, PortUse, SwitchId};
 
-/// A way out of a switch.
+/// A link as it leaves one switch: the port, and the switch that it leads to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arc {
     /// Port it leaves by.
@@ -129,7 +129,7 @@ impl Net {
     }
 }
 
-/// A rank for each switch.
+/// The ranks of switches by which up*/down* routing tells which way is up.
 ///
 /// In each part of the fabric exactly one switch, the root, has no neighbour of a lower rank.
 #[derive(Clone, Debug, PartialEq, Eq)]

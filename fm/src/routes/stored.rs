@@ -10,7 +10,7 @@ use weft_parsers::fabric::{DrtEntry, Pid, RgtEntry};
 use super::tables::pid_at;
 use super::{Order, Routed, SwitchTables, Tables};
 
-/// What is kept.
+/// Routing tables as they are kept in the store.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct StoredRoutes {
     /// Rank and root of each switch.

@@ -11,7 +11,7 @@ use crate::graph::{Key, Per, PortMask, SwitchId};
 /// Entries of a routing group table.
 pub const GROUPS_MAX: usize = 256;
 
-/// DRT and RGT of a switch.
+/// The routing tables of one switch: DRT (by PID) and RGT (routing groups).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SwitchTables {
     drt: Vec<DrtEntry>,
@@ -89,7 +89,7 @@ impl SwitchTables {
     }
 }
 
-/// Tables of all switches.
+/// The routing tables of all switches.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tables {
     switches: Per<SwitchId, SwitchTables>,
@@ -175,7 +175,7 @@ pub(super) fn pid_at(index: usize) -> Pid {
     Pid::from_low_bits(SwitchId::at(index).0)
 }
 
-/// One entry to be sent.
+/// One entry of a routing table that is to be set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
     /// Set RGT.
@@ -198,7 +198,7 @@ pub enum Change {
     },
 }
 
-/// What differs between two tables.
+/// The entries in which two routing tables of a fabric differ.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Diff {
     /// Groups that are set: first.

@@ -31,7 +31,7 @@ use crate::graph::{Graph, PortRef, SwitchId};
 use crate::proof::Fault;
 use crate::proof::walk::{Channels, UpPorts, Walk};
 
-/// What to send, in this order.
+/// The steps from the tables that switches hold to new ones, in this order.
 ///
 /// Each list is sent in any order; the next one when all of it has been answered.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

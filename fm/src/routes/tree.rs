@@ -25,7 +25,7 @@ use crate::graph::{Per, SwitchId};
 /// Not reached.
 const FAR: u32 = u32::MAX;
 
-/// Ways to one destination; reused from one to the next.
+/// The shortest up*/down* ways from all switches to one destination; reused from one destination to the next.
 #[derive(Clone, Debug)]
 pub struct Tree {
     hops: Per<SwitchId, u32>,

@@ -21,7 +21,7 @@ struct BoardState {
     called: DisplayNames,
 }
 
-/// What others may look at.
+/// The FM's status and last events, for other threads to read.
 #[derive(Debug, Default)]
 pub struct StatusBoard(Mutex<BoardState>);
 

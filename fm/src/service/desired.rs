@@ -23,7 +23,7 @@ const PID: u16 = 0xFFE;
 /// Longest file.
 const LEN_MAX: u64 = 16 << 20;
 
-/// Why there is no wanted state.
+/// Why a file is no desired state.
 #[derive(Debug, thiserror::Error)]
 pub enum DesiredStateError {
     /// The file cannot be read.
@@ -40,7 +40,7 @@ pub enum DesiredStateError {
     Bad(String),
 }
 
-/// Who manages, and what is not told by components.
+/// The `[fm]` section: who manages, and what components do not tell.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Management {
@@ -60,7 +60,7 @@ pub struct Management {
     pub link_ns: Option<u64>,
 }
 
-/// The second FM.
+/// The `[fm.secondary]` section: the FM that may take over.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Secondary {
@@ -72,7 +72,7 @@ pub struct Secondary {
     pub pid: Pid,
 }
 
-/// A name of a switch or GFD.
+/// The name of a switch or GFD, by its UUID.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NamedComponent {
@@ -83,7 +83,7 @@ pub struct NamedComponent {
     pub uuid: Uuid,
 }
 
-/// A host.
+/// The name of a host, by switch and port.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HostName {
@@ -101,7 +101,7 @@ pub struct HostName {
     pub own_addresses: Option<Vec<OwnAddresses>>,
 }
 
-/// `BASE:SIZE`.
+/// Addresses that a host has for itself, `BASE:SIZE`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OwnAddresses(pub LocalRange);
 
@@ -129,7 +129,7 @@ impl HostName {
     }
 }
 
-/// A device that is no GFD.
+/// The name of a device that is no GFD, by switch and port.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DeviceName {
@@ -162,7 +162,7 @@ pub struct DesiredGim {
     pub hpa: u64,
 }
 
-/// A binding.
+/// A binding that is wanted: a bridge and what it is to show.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Bind {
@@ -172,7 +172,7 @@ pub struct Bind {
     pub to: String,
 }
 
-/// Memory.
+/// Memory of GFDs that is wanted, and for whom.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DesiredMemory {
@@ -196,7 +196,7 @@ pub struct DesiredMemory {
     pub hpa: u64,
 }
 
-/// All that is wanted.
+/// The desired state of a fabric, as its file says it.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DesiredState {

@@ -74,7 +74,7 @@ pub struct Setup {
     pub drain: fn(),
 }
 
-/// A fabric manager.
+/// The fabric manager: what it knows of its fabric, and the way to it.
 pub struct Fm {
     fabric: Fabric,
     /// Sessions of hosts at their GAEs, by the host's name.

@@ -17,7 +17,7 @@ use crate::memory::Host;
 use crate::memory::map::LocalRange;
 use crate::text::{parse_pid, parse_uuid};
 
-/// What names mean in a fabric.
+/// Finds what a name of a request or of the desired state means in a fabric.
 #[derive(Clone, Copy)]
 pub struct Names<'a> {
     /// The names.
@@ -28,7 +28,7 @@ pub struct Names<'a> {
     pub bindings: &'a Bindings,
 }
 
-/// Who makes requests.
+/// A host or bound device that makes requests, with its edge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Requester {
     /// Its edge.
@@ -39,7 +39,7 @@ pub struct Requester {
     pub vppb: u8,
 }
 
-/// What is to be bound.
+/// A binding to be made, within one switch or across the fabric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Binding {
     /// A device.

@@ -10,7 +10,7 @@ pub use super::status::{EventRecord, Status};
 use crate::inventory::Inventory;
 use crate::trace::Trace;
 
-/// How a topology is shown.
+/// The format that a topology is asked for in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TopologyFormat {
@@ -38,7 +38,8 @@ pub enum Vector {
     Lav,
 }
 
-/// What is asked for. Switches, GFDs and hosts are named as the wanted state names them, by UUID, by PID, or by place
+/// A request to the fabric manager. Switches, GFDs and hosts are named as the wanted state names them, by UUID, by PID,
+/// or by place
 /// (`s0`, `s0.3`).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "cmd", rename_all = "snake_case", deny_unknown_fields)]
@@ -216,7 +217,7 @@ impl Request {
     }
 }
 
-/// A binding.
+/// A binding, as it is shown.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BindingRow {
     /// The bridge at the host.
@@ -227,7 +228,7 @@ pub struct BindingRow {
     pub kind: String,
 }
 
-/// An entry of a table.
+/// An entry of a switch's DRT, as it is shown.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RouteRow {
     /// The switch.
@@ -240,7 +241,7 @@ pub struct RouteRow {
     pub group: Option<u8>,
 }
 
-/// Tables and why they hold.
+/// The answer to a request for routes: tables, or the proof that they hold.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Routes {
     /// Entries, where they were not asked to be proved.
@@ -253,7 +254,7 @@ pub struct Routes {
     pub partition: Option<String>,
 }
 
-/// A part of a share.
+/// The part of a share in one GFD, as it is shown.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PartRow {
     /// The GFD.
@@ -266,7 +267,7 @@ pub struct PartRow {
     pub dpa: u64,
 }
 
-/// A share of memory.
+/// A share of memory of GFDs, as it is shown.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ShareRow {
     /// Its name.
@@ -284,7 +285,7 @@ pub struct ShareRow {
     pub parts: Vec<PartRow>,
 }
 
-/// Somebody with a PID.
+/// A host or device, by name and PID.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NamedPid {
     /// Its name; the PID's digits where it has none.
@@ -293,7 +294,7 @@ pub struct NamedPid {
     pub pid: u16,
 }
 
-/// Memory that a host or device shows others.
+/// A grant of GIM, as it is shown: memory of a host or device that others reach.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GimRow {
     /// Its name.
@@ -310,7 +311,7 @@ pub struct GimRow {
     pub size: u64,
 }
 
-/// What a host's edge lets through.
+/// The rights at a host's edge: whom it may reach.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Access {
     /// Its PID.
@@ -323,7 +324,7 @@ pub struct Access {
     pub lav: Vec<u16>,
 }
 
-/// A PID.
+/// A PID and what has it, as it is shown.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PidRow {
     /// The PID; none where the target has none.
@@ -336,7 +337,7 @@ pub struct PidRow {
     pub target: Option<(u16, u8)>,
 }
 
-/// What a path costs.
+/// The cost of a path, as it is shown.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CostRow {
     /// From whom.
@@ -351,7 +352,7 @@ pub struct CostRow {
     pub bandwidth_mbps: u64,
 }
 
-/// What a component said.
+/// A component's response to a command that was passed on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CciAnswer {
     /// The command.
@@ -364,7 +365,7 @@ pub struct CciAnswer {
     pub payload: String,
 }
 
-/// What is answered.
+/// The fabric manager's answer to a request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Response {

@@ -31,7 +31,7 @@ impl Shared {
     }
 }
 
-/// A fabric manager that runs; dropping it ends that.
+/// A fabric manager with its threads; dropping it ends them.
 pub struct Service {
     shared: Arc<Shared>,
     keeper: Option<JoinHandle<()>>,

@@ -32,7 +32,7 @@ use crate::store::{State, Store, StoreError};
 use crate::text::{name_of, tag};
 use weft_parsers::fabric::Hpa;
 
-/// Why a fabric is not up.
+/// Why a fabric does not come up.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// The entry switch cannot be claimed.

@@ -20,7 +20,7 @@ pub enum StartMode {
     Simultaneous,
 }
 
-/// How far the FM is.
+/// How far the FM is with its fabric.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Phase {
@@ -35,7 +35,7 @@ pub enum Phase {
     Failed,
 }
 
-/// Counts of what there is.
+/// Counts of the components, links, bindings and shares of a fabric.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counts {
     /// Switches.
@@ -56,7 +56,7 @@ pub struct Counts {
     pub shares: usize,
 }
 
-/// What the FM is doing.
+/// The state of the FM and of its fabric, for people and programs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Status {
     /// How far it is.
@@ -83,7 +83,7 @@ pub struct Status {
     pub events: u64,
 }
 
-/// Something that happened.
+/// An event of the fabric or of the FM, with its number.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EventRecord {
     /// Its number, from 1.

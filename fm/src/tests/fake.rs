@@ -6,7 +6,7 @@
 //!
 //! The switch of `weft-pbr-switch` would serve most of these tests, but it stands on the dataplane, and tests of fm are
 //! built without that. Real switches meet the manager in `tests/tests/fabric`. Here components can also be made to fail
-//! as no real one does: they go away, answer nonsense, lose what they were told, or refuse at a step of one's choice.
+//! as no real one does: they go away, answer nonsense, fail in the background, or lose requests and answers by chance.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};

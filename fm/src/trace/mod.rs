@@ -24,7 +24,7 @@ use super::gim::Gim;
 use super::inventory::Inventory;
 use super::memory::{Host, Memory};
 
-/// Whom a trace asks.
+/// What a trace of an address needs: the fabric and what is known of it.
 pub struct TraceContext<'a> {
     /// The components.
     pub fabric: &'a mut Fabric,
@@ -40,7 +40,7 @@ pub struct TraceContext<'a> {
     pub gim: &'a Gim,
 }
 
-/// One lookup.
+/// One lookup on the way of a request, and what it found.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Step {
     /// Where.
@@ -53,7 +53,7 @@ pub struct Step {
     pub found: String,
 }
 
-/// How it ends.
+/// How the way of a request ends.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum End {
@@ -69,7 +69,7 @@ pub enum End {
     Unknown(String),
 }
 
-/// The whole way.
+/// The way of a request for one address: every lookup and hop.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Trace {
     /// PID of the host: what the request comes from.

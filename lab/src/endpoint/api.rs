@@ -14,7 +14,7 @@ use weft_rpc::Refused;
 use super::command::{Answer, Command, Status};
 use super::event_log::EventLog;
 
-/// Something at the ends of links.
+/// A CXL component at the ends of links that a runner drives: a host, a device, a GFD or an HBR switch.
 pub trait Endpoint: Send {
     /// Its kind, as `weft endpoint` calls it.
     fn kind(&self) -> &'static str;

@@ -68,7 +68,7 @@ pub struct Access {
     pub timeout_ms: u64,
 }
 
-/// A place in the endpoint itself.
+/// A range of an endpoint's own memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Own {
@@ -91,7 +91,7 @@ pub struct Own {
     pub bar: Option<u8>,
 }
 
-/// Memory of a host that others reach by UIO.
+/// A range of a host's memory that others reach by UIO.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Export {
@@ -106,7 +106,7 @@ pub struct Export {
     pub from: Vec<u16>,
 }
 
-/// What an endpoint is asked.
+/// A command to an endpoint, one line of JSON on its socket.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "cmd", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Command {
@@ -339,7 +339,7 @@ pub struct LoadReport {
     pub failures: BTreeMap<String, u64>,
 }
 
-/// One end of a link.
+/// One end of a link, as it is shown.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LinkReport {
     /// Device or pipe.
@@ -348,7 +348,7 @@ pub struct LinkReport {
     pub up: bool,
 }
 
-/// Something that happened.
+/// An event at an endpoint, with its number and time.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EventReport {
     /// Number, from 0.
@@ -361,7 +361,7 @@ pub struct EventReport {
     pub text: String,
 }
 
-/// What an endpoint is, and counts.
+/// The status of an endpoint: what it is, its links and counts.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Status {
     /// `host`, `device`, `gfd`, `hbr`.
@@ -376,7 +376,7 @@ pub struct Status {
     pub detail: Value,
 }
 
-/// What an endpoint answers.
+/// An endpoint's answer to a command.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Answer {

@@ -63,7 +63,7 @@ impl HbrSpec {
     }
 }
 
-/// An HBR switch that runs.
+/// An HBR switch as an endpoint.
 pub struct HbrEndpoint {
     switch: HbrSwitch,
     name: String,

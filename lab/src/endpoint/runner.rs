@@ -39,7 +39,7 @@ struct Call {
     reply: SyncSender<Result<Answer, Refused>>,
 }
 
-/// Why there is no runner.
+/// Why an endpoint cannot be started on its ports.
 #[derive(Debug, thiserror::Error)]
 pub enum RunnerError {
     /// Not as many ports as the endpoint has links.
@@ -58,7 +58,7 @@ pub enum RunnerError {
     EventFd(#[source] io::Error),
 }
 
-/// Asks a runner from other threads.
+/// Gives a runner commands from other threads.
 #[derive(Clone)]
 pub struct RunnerHandle {
     calls: Arc<Mutex<Sender<Call>>>,
@@ -106,7 +106,7 @@ impl LineHandler for RunnerHandle {
     }
 }
 
-/// An endpoint and its ports.
+/// Drives an endpoint on its ports: frames, commands and events.
 pub struct Runner {
     endpoint: Box<dyn Endpoint>,
     ports: Vec<Box<dyn Port>>,

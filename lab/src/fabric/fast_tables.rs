@@ -36,7 +36,7 @@ pub struct Region {
     pub gim: bool,
 }
 
-/// Why regions cannot be mapped.
+/// Why regions of memory cannot be put into a FAST.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MapError {
     /// The number of targets or the granularity cannot be.

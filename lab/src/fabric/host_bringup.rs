@@ -26,7 +26,7 @@ const LOOKS: u32 = 100;
 const SEARCH_MS: u64 = 20_000;
 const COMMAND_MS: u64 = 5_000;
 
-/// Why a host is not ready.
+/// Why a host is not ready to use its devices and memory.
 #[derive(Debug, thiserror::Error)]
 pub enum BringupError {
     /// It does not find what is below it, or its GAE refuses.
@@ -159,7 +159,7 @@ impl Host<'_> {
     }
 }
 
-/// What the fabric manager says that hosts have.
+/// The memory and GIM that hosts have, as the fabric manager tells it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MemoryGrants {
     /// Memory of GFDs.

@@ -55,7 +55,7 @@ const REST_MAX: Span = Span::from_ms(5);
 /// GFD commands that a GAE forwards at a time.
 const THREADS: u16 = 4;
 
-/// Why the parts cannot be made.
+/// Why the parts of a fabric cannot be made.
 #[derive(Debug, thiserror::Error)]
 pub enum InProcessError {
     /// No memory.
@@ -158,7 +158,7 @@ struct RunningEndpoint {
     off: bool,
 }
 
-/// All parts of a fabric.
+/// A whole fabric in this process: switches, endpoints and the links between them.
 pub struct InProcessFabric {
     topology: Topology,
     layout: Layout,

@@ -73,7 +73,7 @@ pub enum UpError {
     Memory(Refused),
 }
 
-/// A parts that several threads move on.
+/// A fabric in this process that several threads move on.
 ///
 /// Whoever wants it says so before it waits, so that the thread that moves it on all the time lets go.
 #[derive(Clone)]
@@ -121,14 +121,14 @@ impl SharedFabric {
     }
 }
 
-/// A fabric with its manager.
+/// A fabric in this process, with its manager.
 pub struct ManagedFabric {
     shared: SharedFabric,
     fm: Fm,
     topology: Topology,
 }
 
-/// The clock of a parts: told whether the last step moved anything.
+/// The clock of a fabric: told whether the last step moved anything.
 pub type Clock = Box<dyn FnMut(bool) -> Instant + Send>;
 
 fn lock(parts: &Mutex<InProcessFabric>) -> MutexGuard<'_, InProcessFabric> {

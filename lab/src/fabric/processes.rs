@@ -42,7 +42,7 @@ const ANSWER: Duration = Duration::from_secs(60);
 /// Longest payload of all links.
 const MAX_PAYLOAD: u16 = 512;
 
-/// Why the processes do not come up.
+/// Why the processes of a fabric do not come up.
 #[derive(Debug, thiserror::Error)]
 pub enum ProcessError {
     /// The file is none.
@@ -119,7 +119,7 @@ struct Process {
     again: Option<Pid>,
 }
 
-/// All processes of a fabric.
+/// A fabric with a process for each component.
 pub struct Processes {
     setup: Setup,
     topology: Topology,

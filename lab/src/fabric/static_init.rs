@@ -11,7 +11,7 @@ use weft_fm::store::State;
 use weft_parsers::fabric::{DrtEntry, RgtMode};
 use weft_pbr_switch::{BindingEnd, StaticBinding, StaticInit, StaticPid};
 
-/// A fabric as its manager has left it.
+/// What a static fabric starts with: a fabric as its manager has left it.
 #[derive(Clone, Debug)]
 pub struct StaticFabric {
     /// What each switch has, by number.

@@ -7,7 +7,7 @@
 use serde::Deserialize;
 use weft_fm::service::status::StartMode;
 
-/// A fabric, as its file says it.
+/// The topology of a fabric, as its file says it.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Topology {
@@ -43,7 +43,7 @@ pub struct Topology {
     pub gim: Vec<Gim>,
 }
 
-/// A PBR switch.
+/// A PBR switch of a topology file.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Switch {
@@ -62,7 +62,7 @@ pub struct Link {
     pub count: u8,
 }
 
-/// A host.
+/// A host of a topology file.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Host {
@@ -85,7 +85,7 @@ pub struct Host {
     pub gim: bool,
 }
 
-/// A device.
+/// A device of a topology file.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Device {
@@ -144,7 +144,7 @@ pub enum DeviceKind {
     Nic,
 }
 
-/// An HBR switch.
+/// An HBR switch of a topology file.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Hbr {
@@ -154,7 +154,7 @@ pub struct Hbr {
     pub at: String,
 }
 
-/// G-FAM devices.
+/// G-FAM devices of a topology file.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Gfd {
@@ -170,7 +170,7 @@ pub struct Gfd {
     pub capacity_mib: u32,
 }
 
-/// A name, or several.
+/// A name or a list of names, in a topology file.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(untagged)]
 pub enum OneOrMany {

@@ -31,7 +31,7 @@ record! {
     }
 }
 
-/// First two bytes of [`GaeIdentity`].
+/// Capabilities of a GAE: the first two bytes of [`GaeIdentity`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GaeCaps {
     /// PIDs that can be enabled, 12 bits.

@@ -28,7 +28,7 @@ record! {
     }
 }
 
-/// First byte of [`BackgroundStatus`].
+/// Progress of a background operation: first byte of [`BackgroundStatus`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
     /// A command runs in the background.

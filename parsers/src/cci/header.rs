@@ -17,7 +17,7 @@ pub const PAYLOAD_MAX: usize = 0x1F_FFFF;
 
 const BACKGROUND: u8 = 0x80;
 
-/// What kind of message it is.
+/// Whether a CCI message is a request or a response.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Category {
@@ -32,7 +32,7 @@ pub enum Category {
 
 macro_rules! return_codes {
     ($($code:literal $variant:ident $name:literal)*) => {
-        /// How a command went.
+        /// Return code of a CCI command.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub enum ReturnCode {
             $(
@@ -110,7 +110,7 @@ return_codes! {
     0x20 NotAbortable "Request Abort of Background Operation Not Supported"
 }
 
-/// All of the header but the length, which is that of the payload it is emitted for.
+/// Header of a CCI message; its length is that of the payload it is emitted for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
     /// What kind of message it is.

@@ -28,7 +28,7 @@ pub enum MessageType {
     Cci = 8,
 }
 
-/// What the bytes so far amount to.
+/// What a stream of CCI messages holds so far: a whole message, a part of one, or something else.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decoded<'a> {
     /// Nothing yet; at least `more` bytes are missing.

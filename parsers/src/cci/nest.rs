@@ -14,7 +14,7 @@ use super::wire::List;
 /// Most tunnels around a message.
 pub const TUNNELS_MAX: usize = 2;
 
-/// Whom the message within is for.
+/// The receiver of a message within a tunnel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hop {
     /// A port or LD (5300h).
@@ -40,7 +40,7 @@ impl Hop {
     }
 }
 
-/// A message on the way inwards.
+/// One layer of nested tunnels: a message on the way inwards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layer<'a> {
     /// Its header.
@@ -51,7 +51,7 @@ pub struct Layer<'a> {
     pub hop: Option<Hop>,
 }
 
-/// Requests from the outermost to the innermost; an error ends it.
+/// The layers of nested tunnels, from the outermost request to the innermost; an error ends it.
 #[derive(Clone, Debug)]
 pub struct Layers<'a> {
     next: Option<&'a [u8]>,

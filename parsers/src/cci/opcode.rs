@@ -6,7 +6,7 @@
 
 use core::fmt;
 
-/// A command set and its command.
+/// Opcode of a CCI command: command set and command.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Opcode(pub u16);
 

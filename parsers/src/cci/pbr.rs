@@ -23,7 +23,7 @@ record! {
     }
 }
 
-/// Where a message crawls out to.
+/// The component that Fabric Crawl Out (5701h) leads to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CrawlTarget {
     /// Whoever is at the other end of a physical port.

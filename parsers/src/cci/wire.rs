@@ -15,7 +15,7 @@ use crate::{Field, Layer, ParseError};
 /// UUID or tag, as its bytes stand on the wire.
 pub type Uuid = [u8; 16];
 
-/// A value of fixed size.
+/// A value of fixed size in a payload: read from bytes and written to them.
 pub trait Wire: Copy {
     /// Bytes on the wire.
     const LEN: usize;
@@ -30,7 +30,7 @@ pub trait Wire: Copy {
     fn write(&self, bytes: &mut [u8]);
 }
 
-/// All bytes behind the header of one message.
+/// The payload of a CCI message: read from bytes and written to them.
 pub trait Payload<'a>: Sized {
     /// Reads a payload that ends where `payload` does.
     ///

@@ -9,7 +9,7 @@
 use super::kind::Flow;
 use crate::bytes::window;
 
-/// What a TLP is, in brief.
+/// The kind of a common TLP, as far as forwarding has to tell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FastKind {
     /// `MRd`, `MWr`.

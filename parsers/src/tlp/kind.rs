@@ -59,7 +59,7 @@ pub enum Flow {
     Completion,
 }
 
-/// What a TLP asks for or answers.
+/// The kind of a TLP: what it asks for or answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// `NOP`; flit mode only, one DW.

@@ -14,7 +14,7 @@ pub const ETHER_TYPE: u16 = 0x88B7;
 /// The one version there is.
 pub const VERSION: u8 = 1;
 
-/// OUI whose protocols are meant.
+/// The OUI that frames with TLPs have in their OUI Extended EtherType header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Oui(pub [u8; 3]);
 
@@ -29,7 +29,7 @@ impl Default for Oui {
     }
 }
 
-/// What a frame carries.
+/// The protocol that a frame of an OUI carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u16)]
 pub enum Protocol {

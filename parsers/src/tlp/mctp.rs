@@ -29,7 +29,7 @@ const SOM: u8 = 1 << 7;
 const EOM: u8 = 1 << 6;
 const OWNER: u8 = 1 << 3;
 
-/// One packet of a message.
+/// One packet of an MCTP message over PCIe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MctpPacket<'a> {
     /// Endpoint it goes to.

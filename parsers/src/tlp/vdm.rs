@@ -18,7 +18,7 @@ pub const VENDOR_CXL: u16 = 0x1E98;
 /// Bytes of a GAM's payload: one notification.
 pub const GAM_LEN: usize = 32;
 
-/// What a message says.
+/// Operation of a PBR fabric message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum VdmOp {
     /// To a `vUSP`.
@@ -165,7 +165,7 @@ impl VdmOp {
     }
 }
 
-/// A message of the fabric.
+/// A vendor-defined message between components of a PBR fabric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PbrVdm<'a> {
     /// What it says.

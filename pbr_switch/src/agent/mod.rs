@@ -111,7 +111,7 @@ struct From {
     pth: Option<Pth>,
 }
 
-/// A switch with all that it does itself.
+/// A PBR switch with all that it does itself, at the far end of its CPU port.
 pub struct Agent {
     switch: Switch,
     modes: BTreeMap<PortId, Mode>,

@@ -16,7 +16,7 @@ use crate::service::names::Binding;
 use crate::store::State;
 use crate::text::name_of;
 
-/// What came of holding what was believed against what the fabric shows.
+/// What the FM knows of bindings and memory after a look at the fabric, and what is not as it believed.
 #[derive(Debug, Default)]
 pub struct Reconciled {
     /// Who sees what.

@@ -23,7 +23,7 @@ use super::event_log::EventLog;
 use super::host::load;
 use super::transfer::{Plan, Transfers, compared, own};
 
-/// A device. Each function's transfers are its own, as their requests are numbered by function.
+/// A device as an endpoint. Each function's transfers are its own, as their requests are numbered by function.
 pub struct DeviceEndpoint {
     inner: CxlDevice,
     name: String,

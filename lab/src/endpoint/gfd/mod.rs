@@ -30,7 +30,7 @@ use super::transfer::{compared, own};
 /// Most bytes of a command's input.
 const INPUT_MAX: usize = 1 << 16;
 
-/// A G-FAM device.
+/// A G-FAM device as an endpoint.
 pub struct GfdEndpoint {
     end: GfdEnd,
     name: String,

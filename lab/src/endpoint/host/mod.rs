@@ -66,7 +66,7 @@ struct Waiting {
     until: Instant,
 }
 
-/// A host.
+/// A host as an endpoint.
 pub struct HostEndpoint {
     inner: CxlHost,
     name: String,

@@ -15,7 +15,7 @@ use crate::endpoint::number::Hex;
 /// Most bytes that are read and handed back.
 pub const DATA_MAX: u64 = 1 << 20;
 
-/// What is written or expected.
+/// The bytes that are written or expected: a pattern, given ones, or none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Source {
     /// These bytes.

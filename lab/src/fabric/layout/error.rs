@@ -108,7 +108,7 @@ pub enum LayoutError {
     },
 }
 
-/// A rule of GIM.
+/// A rule that GIM of a topology file has to keep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum GimRule {
     /// GIM is reached by UIO only.

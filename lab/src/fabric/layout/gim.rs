@@ -26,7 +26,7 @@ pub const OWN: [LocalRange; 2] = {
 /// Memory of a device, where the file does not say how much.
 const DEVICE_LEN: u64 = 16 << 20;
 
-/// Memory that is to be shown.
+/// A range of GIM that a topology asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GimRange {
     /// What it is called.

@@ -88,7 +88,7 @@ pub enum VppbBinding {
     Spare,
 }
 
-/// A virtual switch.
+/// A virtual switch of a layout.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Vcs {
     /// Whose.
@@ -99,7 +99,7 @@ pub struct Vcs {
     pub vppbs: Vec<VppbBinding>,
 }
 
-/// A PBR switch.
+/// A PBR switch of a layout.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Switch {
     /// What it is called.
@@ -112,7 +112,7 @@ pub struct Switch {
     pub vcses: Vec<Vcs>,
 }
 
-/// An HBR switch.
+/// An HBR switch of a layout.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hbr {
     /// What it is called.
@@ -121,7 +121,7 @@ pub struct Hbr {
     pub below: Vec<End>,
 }
 
-/// A GFD.
+/// A GFD of a layout.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Gfd {
     /// What it is called.
@@ -132,7 +132,7 @@ pub struct Gfd {
     pub capacity_mib: u32,
 }
 
-/// All components, and what is joined.
+/// A topology worked out: all components with numbers and ports, and the wires between them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layout {
     /// PBR switches.

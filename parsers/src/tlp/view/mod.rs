@@ -86,7 +86,7 @@ pub(in crate::tlp) const fn refused(layer: Layer, field: Field, value: u16) -> P
     ParseError::Value { layer, field, value }
 }
 
-/// Borrowed TLP. Getters cannot fail; those of fields that a kind does not have say so.
+/// Borrowed PCIe or CXL.io TLP. Getters cannot fail; those of fields that a kind does not have say so.
 #[derive(Clone, Copy, Debug)]
 pub struct Tlp<'a> {
     mode: Mode,
