@@ -387,7 +387,7 @@ impl Bindings {
         (gone, left)
     }
 
-    /// Brings about again what was bound and is not: at each end that shows nothing, the far one first. An end that shows it
+    /// Binds again what was bound and is not: at each end that shows nothing, the far one first. An end that shows it
     /// still is left as it is.
     ///
     /// # Errors
@@ -416,7 +416,7 @@ impl Bindings {
         Ok(())
     }
 
-    /// What the switches show is held against what is known; returns bridges that show something else.
+    /// Holds what switches show of bindings against what is known; returns bridges that show something else.
     ///
     /// # Errors
     /// A switch does not answer.
@@ -461,7 +461,7 @@ fn way(inventory: &Inventory, bridge: Bridge) -> Way {
     inventory.switch(bridge.switch).map_or(Way::Entry, super::inventory::Switch::way)
 }
 
-/// What a bridge shows.
+/// Reads what a bridge is bound to.
 ///
 /// # Errors
 /// Its switch does not answer.

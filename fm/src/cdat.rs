@@ -39,7 +39,7 @@ const fn lane_mbps(speed: u8) -> u64 {
     }
 }
 
-/// What static messages from a switch to a PID find on their way; none when there is no way.
+/// Latency and bandwidth that static messages from a switch to a PID find on their way; none when there is no way.
 ///
 /// The latency is rounded up, the bandwidth, that of the slowest link, down; a way within one switch has no link, and
 /// bandwidth 0 says that nothing bounds it.

@@ -67,7 +67,7 @@ pub enum ChangeError {
 }
 
 impl Event {
-    /// What happened, with both ends of a link.
+    /// The event as text, with both ends of a link.
     #[must_use]
     pub fn told(self, inventory: &Inventory) -> String {
         let ends = |at: PortRef| {
@@ -146,7 +146,7 @@ pub struct ScanResult {
     pub pid_mismatches: BTreeSet<(PortRef, Pid)>,
 }
 
-/// Asks the switches what has come or gone, nearest first by the routes of `plan`.
+/// Asks all switches what has come or gone, nearest first by the routes of `plan`.
 pub fn scan(fabric: &mut Fabric, inventory: &Inventory, plan: &Plan) -> ScanResult {
     let mut found = ScanResult::default();
     let mut all: Vec<(Vec<PortRef>, SwitchId, &Switch)> = Vec::new();
@@ -312,7 +312,7 @@ fn both_ways(graph: &Graph, tables: &Tables, link: &Remote) -> Option<Vec<PortRe
 const MISSES: u32 = 12;
 
 impl Running {
-    /// Deals with one event.
+    /// Deals with one event: new routes are made, proved and sent.
     ///
     /// # Errors
     /// See [`ChangeError`]; calling it again goes on.
@@ -358,7 +358,7 @@ impl Running {
         self.bindings.sever(fabric, &self.inventory, lost)
     }
 
-    /// Looks what has happened and deals with it, until there is nothing more; switches that do not answer although nothing
+    /// Looks for changes and deals with them, until there is nothing more; switches that do not answer although nothing
     /// else is wrong are gone.
     ///
     /// # Errors

@@ -52,7 +52,7 @@ impl fmt::Display for AccessBit {
 }
 
 impl AccessBit {
-    /// The switch and virtual switch that have it.
+    /// The switch and virtual switch that have this right.
     #[must_use]
     pub const fn place(self) -> (SwitchId, u8) {
         match self {
@@ -64,7 +64,7 @@ impl AccessBit {
         }
     }
 
-    /// The same at a switch of another number.
+    /// The same right at a switch of another number.
     #[must_use]
     pub fn moved(self, to: impl FnOnce(SwitchId) -> SwitchId) -> Self {
         match self {
@@ -90,8 +90,8 @@ pub struct EdgeContext<'a> {
     pub drain: fn(),
 }
 
-/// Those of `wanted` that their switches do not have; each virtual switch is asked once. What is at a switch that cannot
-/// be asked is passed over.
+/// Finds the rights of `wanted` that their switches do not have; each virtual switch is asked once. What is at a switch
+/// that cannot be asked is passed over.
 ///
 /// # Errors
 /// A switch does not answer that should.
@@ -202,7 +202,7 @@ pub fn prefixes(
     fabric.call(way(inventory, at), &Request::GetPrefix(vcs))?.read::<PrefixFlags>()
 }
 
-/// Whether a bit is set.
+/// Asks whether a right is set.
 ///
 /// # Errors
 /// Its switch does not answer.
@@ -221,7 +221,7 @@ pub fn is_set(
     })
 }
 
-/// Sets or clears a bit, and reads it back.
+/// Sets or clears a right, and reads it back.
 ///
 /// # Errors
 /// The switch refuses, does not answer, or has something else after.

@@ -97,13 +97,13 @@ pub struct Gim {
 }
 
 impl Gim {
-    /// A grant.
+    /// The grant of a name.
     #[must_use]
     pub fn find(&self, name: &str) -> Option<&Grant> {
         self.grants.iter().find(|grant| grant.name == name)
     }
 
-    /// What a requester reaches, where it sees it.
+    /// All that a requester reaches by GIM, where it sees it.
     #[must_use]
     pub fn ranges(&self, from: Edge) -> Vec<Range<Pid>> {
         let own = self.grants.iter().filter(|grant| grant.from.contains(&from));
@@ -130,7 +130,8 @@ impl Gim {
         all.find(same).map(|one| one.pid)
     }
 
-    /// Shows memory, or nothing of it. `own` is what the host of each requester has for itself, in their order.
+    /// Makes a grant: the requesters' and the owner's edges get their rights, or nothing is changed. `own` is what the
+    /// host of each requester has for itself, in their order.
     ///
     /// # Errors
     /// See [`GimError`].
@@ -146,7 +147,7 @@ impl Gim {
         self.become_(after, means)
     }
 
-    /// Takes memory from one requester; others keep it.
+    /// Takes a grant from one requester; others keep it.
     ///
     /// # Errors
     /// It does not have it, or a step failed: see [`GimError`].
@@ -167,7 +168,7 @@ impl Gim {
         self.become_(after, means)
     }
 
-    /// Hides memory from all.
+    /// Takes a grant from all requesters.
     ///
     /// # Errors
     /// There is none, or a step failed: see [`GimError`].
@@ -180,7 +181,7 @@ impl Gim {
         self.become_(after, means)
     }
 
-    /// What does not stand in the fabric as it is known here: names of grants, and what they lack. What cannot be asked
+    /// Finds grants whose rights are not set in the fabric: their names, and what they lack. What cannot be asked
     /// stays believed, and so does what a switch of `fresh` has lost: that is set again.
     ///
     /// # Errors

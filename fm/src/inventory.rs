@@ -213,7 +213,7 @@ impl Switch {
         (has_any && !pid.is_none() && has.all(|own| own != pid)).then_some(pid)
     }
 
-    /// The way to it.
+    /// The way of CCI requests to it.
     #[must_use]
     pub const fn way(&self) -> Way {
         if self.came.is_none() { Way::Entry } else { Way::Pid(self.pid) }
@@ -270,7 +270,7 @@ impl Inventory {
         self.by_id().find(|(_, switch)| switch.uuid.as_ref() == Some(uuid)).map(|(id, _)| id)
     }
 
-    /// All PIDs that are somewhere, with the switch and the port; a switch's own and a fabric port's at [`OWN_PORT`].
+    /// All PIDs in use, with the switch and the port; a switch's own and a fabric port's at [`OWN_PORT`].
     pub fn pids(&self) -> impl Iterator<Item = (Pid, PortRef)> {
         let targets = move |(id, switch): (SwitchId, &Switch)| {
             let own = (switch.pid, PortRef::new(id, OWN_PORT));
@@ -293,7 +293,7 @@ impl Inventory {
         self.gfds.iter().any(|gfd| (gfd.at, gfd.pid) == (at, pid))
     }
 
-    /// UUIDs and PIDs, to find the same again.
+    /// UUIDs and PIDs of all components, to find the same again.
     #[must_use]
     pub fn known(&self) -> BTreeMap<Uuid, Pid> {
         let switches = self.switches.iter().filter_map(|switch| Some((switch.uuid?, switch.pid)));

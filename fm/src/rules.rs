@@ -40,7 +40,7 @@ impl End {
         Self::Fport,
     ];
 
-    /// For people.
+    /// The name of this end in messages.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {

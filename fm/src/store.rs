@@ -77,7 +77,7 @@ pub struct State {
 }
 
 impl State {
-    /// A fabric of which nothing else is known.
+    /// The state of a fabric of which nothing but the inventory is known.
     #[must_use]
     pub fn of(inventory: Inventory) -> Self {
         let (bindings, memory, gim) = (Bindings::default(), Memory::default(), Gim::default());
@@ -93,7 +93,7 @@ pub struct Store {
 }
 
 impl Store {
-    /// Opens a file, or makes it; only one process has it open.
+    /// Opens a store in a file, or makes it; only one process has it open.
     ///
     /// # Errors
     /// It cannot be opened, or is no store.
@@ -106,7 +106,7 @@ impl Store {
         Ok(Self { path: path.to_path_buf(), database })
     }
 
-    /// One in memory, for a fabric of this process.
+    /// Makes a store in memory, for a fabric of this process.
     ///
     /// # Errors
     /// There is none.
@@ -145,7 +145,7 @@ impl Store {
         Ok(change.commit()?)
     }
 
-    /// What was kept last; none when nothing was.
+    /// Reads the state that was kept last; none when nothing was.
     ///
     /// # Errors
     /// The file cannot be read, or is of another form.

@@ -22,7 +22,7 @@ pub fn is_name(name: &str) -> bool {
     !name.is_empty() && name.chars().all(good) && !is_number && !is_place && name != "entry"
 }
 
-/// The tag of a name.
+/// The tag (16 bytes) that a name of memory becomes.
 ///
 /// # Errors
 /// It is empty, or too long.
@@ -74,7 +74,7 @@ pub fn parse_uuid(text: &str) -> Result<Uuid, String> {
     u128::from_str_radix(digits, 16).map(u128::to_be_bytes).map_err(|_| bad())
 }
 
-/// A PID: three hexadecimal digits or fewer.
+/// Reads a PID: three hexadecimal digits or fewer.
 ///
 /// # Errors
 /// It is none, or FFF.
@@ -84,7 +84,7 @@ pub fn parse_pid(text: &str) -> Result<Pid, String> {
     pid.ok_or_else(|| format!("expected a PID of 000 to ffe, found {text:?}"))
 }
 
-/// Bytes, with a unit or without.
+/// Reads a number of bytes, with a unit or without.
 ///
 /// # Errors
 /// It is no size.
@@ -97,7 +97,7 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
     number.checked_mul(1 << shift).ok_or_else(bad)
 }
 
-/// An address: hexadecimal with 0x, or decimal.
+/// Reads an address: hexadecimal with 0x, or decimal.
 ///
 /// # Errors
 /// It is none.

@@ -53,7 +53,7 @@ fn partner(
     })
 }
 
-/// A switch a paragraph, a port a line; switches under those that they were found from.
+/// Writes a fabric as text: a switch a paragraph, a port a line; switches under those that they were found from.
 ///
 /// # Errors
 /// The writer's.
@@ -83,7 +83,7 @@ pub fn tree(inventory: &Inventory, called: &DisplayNames, to: &mut dyn Write) ->
     Ok(())
 }
 
-/// A graph in the DOT language.
+/// Writes a fabric as a graph in the DOT language.
 ///
 /// # Errors
 /// The writer's.
@@ -116,7 +116,8 @@ const BOX: (usize, usize) = (132, 28);
 /// Height of a switch's box, of what hangs on it, and of the gap below a row.
 const ROW: (usize, usize, usize) = (44, 18, 60);
 
-/// A picture: switches in rows by how far they are from the entry switch, what hangs on each below it, links between.
+/// Writes a fabric as a picture: switches in rows by how far they are from the entry switch, what hangs on each below
+/// it, links between.
 ///
 /// # Errors
 /// The writer's.

@@ -91,7 +91,7 @@ pub struct SwitchConfig {
 }
 
 impl SwitchConfig {
-    /// A switch of CXL's, without ports and virtual switches.
+    /// The configuration of a switch of CXL's, without ports and virtual switches.
     #[must_use]
     pub const fn new(uuid: Uuid, serial: u64) -> Self {
         let identity = Identity {

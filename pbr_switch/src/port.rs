@@ -105,7 +105,7 @@ impl Port {
         !pid.is_none() && self.pids.contains(&pid)
     }
 
-    /// What the GFD at the other end calls itself, where the port has no such PID; `FFF` otherwise.
+    /// The PID that the GFD at the other end calls itself by, where the port has no such PID; `FFF` otherwise.
     #[must_use]
     pub fn announced(&self) -> Pid {
         match self.partner {

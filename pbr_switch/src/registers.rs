@@ -164,7 +164,7 @@ impl Switch {
         }
     }
 
-    /// Who a function of a virtual switch is, as its host knows it.
+    /// The routing id of a function of a virtual switch, as its host knows it.
     #[must_use]
     pub fn id_of(&self, vcs: u8, function: Function) -> Option<Bdf> {
         let upstream = self.vcs(vcs)?.vppbs.first()?.bridge.buses();

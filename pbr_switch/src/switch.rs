@@ -220,47 +220,48 @@ impl Switch {
         Ok(switch)
     }
 
-    /// What the dataplane routes by.
+    /// The tables that the dataplane routes by.
     #[must_use]
     pub const fn tables(&self) -> &Tables {
         &self.tables
     }
 
-    /// Changes whenever [`Switch::tables`] does.
+    /// A number that changes whenever [`Switch::tables`] does.
     #[must_use]
     pub const fn epoch(&self) -> u64 {
         self.epoch
     }
 
-    /// What is to be carried on; each once.
+    /// Takes the events that are to be acted on; each once.
     pub fn events(&mut self) -> impl Iterator<Item = Event> {
         self.events.drain(..)
     }
 
-    /// Requests that go further out; each once.
+    /// Takes the requests that go further out; each once.
     pub fn outgoing(&mut self) -> impl Iterator<Item = Outgoing> {
         self.outgoing.drain(..)
     }
 
-    /// A port.
+    /// The port of a number.
     #[must_use]
     pub fn port(&self, port: PortId) -> Option<&Port> {
         self.ports.iter().find(|other| other.id == port)
     }
 
-    /// A virtual switch.
+    /// The virtual switch of a number.
     #[must_use]
     pub fn vcs(&self, vcs: u8) -> Option<&VcsState> {
         self.vcses.get(usize::from(vcs))
     }
 
-    /// What it is made of.
+    /// The configuration that it was made of.
     #[must_use]
     pub const fn config(&self) -> &SwitchConfig {
         &self.config
     }
 
-    /// A link came up or went down: the vPPBs that are bound to the port see it, as a surprise when it went down.
+    /// Tells it that a link came up or went down: the vPPBs that are bound to the port see it, as a surprise when it
+    /// went down.
     pub fn set_link(&mut self, port: PortId, link: Option<Link>) {
         let Some(state) = self.ports.iter_mut().find(|other| other.id == port) else { return };
         state.link = link;
@@ -277,8 +278,8 @@ impl Switch {
         self.refresh();
     }
 
-    /// What is known of the other end of a port. Tables change only with what they hold of that: whoever is there may say
-    /// something else with each message.
+    /// Tells it what is at the other end of a port. Tables change only with what they hold of that: whoever is there
+    /// may say something else with each message.
     pub fn set_partner(&mut self, port: PortId, partner: Partner) {
         if let Some(state) = self.ports.iter_mut().find(|other| other.id == port) {
             let held = (state.is_gfd(), state.announced());
@@ -297,8 +298,8 @@ impl Switch {
         }
     }
 
-    /// The path to the other end of a virtual link is down, or whole again: the Host ES tells its host by a surprise
-    /// link down.
+    /// Tells it that the path to the other end of a virtual link is down, or whole again: the Host ES tells its host by
+    /// a surprise link down.
     pub fn set_path(&mut self, vcs: u8, vppb: u8, is_up: bool) {
         let Some(state) = self.vppb_mut(vcs, vppb) else { return };
         let Bound::Pid(bound) = &mut state.bound else { return };
@@ -312,14 +313,14 @@ impl Switch {
         self.refresh();
     }
 
-    /// PID that manages the host edge of a virtual switch whose upstream vPPB is a vUSP.
+    /// Sets the PID that manages the host edge of a virtual switch whose upstream vPPB is a vUSP.
     pub fn set_host_edge(&mut self, vcs: u8, pid: Pid) {
         if let Some(state) = self.vcses.get_mut(usize::from(vcs)) {
             state.host_edge = pid;
         }
     }
 
-    /// A command that was forwarded to a GFD is done, answered or given up.
+    /// Tells it that a command that was forwarded to a GFD is done, answered or given up.
     pub fn proxy_done(&mut self, vcs: u8, pid: Pid, seq: u8) {
         let threads = self.vcses.get_mut(usize::from(vcs)).map(|vcs| &mut vcs.threads);
         for thread in threads.into_iter().flatten() {
@@ -329,7 +330,7 @@ impl Switch {
         }
     }
 
-    /// A command that was forwarded to a GFD came to its end: its host is told.
+    /// Tells it that a command that was forwarded to a GFD came to its end: its host is told.
     pub fn proxy_ended(&mut self, vcs: u8, pid: Pid, seq: u8) {
         self.proxy_done(vcs, pid, seq);
         if let Some(state) = self.vcses.get_mut(usize::from(vcs))
@@ -339,7 +340,7 @@ impl Switch {
         }
     }
 
-    /// What a virtual link of a virtual switch to `far` adds; `None` where there is none.
+    /// The latency and bandwidth that a virtual link of a virtual switch to `far` adds; `None` where there is none.
     #[must_use]
     pub fn cost_of(&self, vcs: u8, far: Pid) -> Option<weft_parsers::cci::pbr::PathCost> {
         self.vcs(vcs)?.cost_to(far)

@@ -162,7 +162,7 @@ impl VcsState {
         })
     }
 
-    /// Changes what the host may reach.
+    /// Sets what the host may reach.
     pub fn set_access(&mut self, access: Access) {
         self.access = access.into();
         for vppb in &mut self.vppbs {
@@ -177,7 +177,7 @@ impl VcsState {
         Prefixes::from_bits(host.bits() & self.prefixes.bits())
     }
 
-    /// What a binding adds that leads to `pid`.
+    /// The latency and bandwidth that the binding to `pid` adds.
     #[must_use]
     pub fn cost_to(&self, pid: Pid) -> Option<PathCost> {
         self.vppbs.iter().find_map(|vppb| match vppb.bound {
@@ -186,7 +186,7 @@ impl VcsState {
         })
     }
 
-    /// What routes its TLPs.
+    /// The dataplane's table that routes its TLPs.
     ///
     /// # Errors
     /// More bridges than one can have, which its making has ruled out.
@@ -205,7 +205,7 @@ impl VcsState {
 }
 
 impl Bound {
-    /// What the dataplane is told: a virtual link that is down, or has no PID of its own, leads nowhere.
+    /// The binding as the dataplane is told: a virtual link that is down, or has no PID of its own, leads nowhere.
     #[must_use]
     pub const fn binding(self) -> pbr::Binding {
         match self {

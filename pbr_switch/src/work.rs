@@ -55,7 +55,7 @@ pub enum Work {
 }
 
 impl Work {
-    /// Virtual switch and bridge.
+    /// The virtual switch and the bridge that it is about.
     pub const fn at(&self) -> (u8, u8) {
         match *self {
             Self::Bind { vcs, vppb, .. }

@@ -30,19 +30,19 @@ pub struct Refused {
 }
 
 impl Refused {
-    /// The request itself is wrong.
+    /// A refusal because the request itself is wrong.
     #[must_use]
     pub fn bad_request(message: impl Into<String>) -> Self {
         Self { code: "bad_request".to_owned(), message: message.into() }
     }
 
-    /// The switch will not do it.
+    /// A refusal because the server will not do it.
     #[must_use]
     pub fn because(message: impl Into<String>) -> Self {
         Self { code: "refused".to_owned(), message: message.into() }
     }
 
-    /// The switch cannot do it now.
+    /// A refusal because the server cannot do it now.
     #[must_use]
     pub fn unavailable(message: impl Into<String>) -> Self {
         Self { code: "unavailable".to_owned(), message: message.into() }
@@ -92,7 +92,7 @@ pub fn parse<T: serde::de::DeserializeOwned>(line: &[u8]) -> Result<T, Refused> 
     serde_json::from_slice(line).map_err(|error| Refused::bad_request(error.to_string()))
 }
 
-/// `value` and a newline.
+/// Writes `value` as JSON on one line, with its newline.
 #[must_use]
 pub fn to_line(value: &Value) -> Vec<u8> {
     let mut line = value.to_string().into_bytes();
@@ -116,7 +116,7 @@ impl Write for Carefully {
     }
 }
 
-/// `value` as a line `{"ok": value}`, without a copy of it in between.
+/// Writes `value` as a line `{"ok": value}`, without a copy of it in between.
 ///
 /// # Errors
 /// There is no memory for it.

@@ -39,7 +39,7 @@ pub enum Place {
 }
 
 impl Place {
-    /// For people.
+    /// The name of the place in messages.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -122,7 +122,7 @@ pub fn by_old_name(place: Place, old: &str) -> Option<&'static Renamed> {
     at(place).find(|row| row.old == old)
 }
 
-/// `value` as it is written at `place`: with the old keys beside the new.
+/// Writes `value` as at `place`: with the old keys beside the new.
 ///
 /// # Errors
 /// It has no form in JSON.

@@ -110,7 +110,7 @@ pub struct RetryPolicy {
 }
 
 impl RetryPolicy {
-    /// For components elsewhere: 10 ms between polls.
+    /// Patience with components elsewhere: 10 ms between polls.
     #[must_use]
     pub fn live() -> Self {
         Self {
@@ -120,7 +120,7 @@ impl RetryPolicy {
         }
     }
 
-    /// For components that answer at once: never waits.
+    /// Patience with components that answer at once: never waits.
     #[must_use]
     pub fn quick() -> Self {
         Self { tries: 3, polls: 64, wait: || {} }
@@ -299,7 +299,7 @@ impl Fabric {
         Self { entry, pace, quick: false, tag: 0, calls: 0, manager: None, withdrawn }
     }
 
-    /// Commands so far.
+    /// Number of commands so far.
     #[must_use]
     pub const fn calls(&self) -> u64 {
         self.calls
@@ -323,7 +323,7 @@ impl Fabric {
         }
     }
 
-    /// What is said first by each new connection to the entry switch: a request of which the answer does not count.
+    /// Sets the request that each new connection to the entry switch begins with; its answer does not count.
     pub fn on_connect(&mut self, request: &Request<'_>) {
         let mut out = vec![0; mctp::MESSAGE_MAX];
         if let Some(len) = request.emit_message(0, &mut out) {
@@ -332,12 +332,12 @@ impl Fabric {
         }
     }
 
-    /// An event notification that came meanwhile.
+    /// Takes an event notification that came meanwhile.
     pub fn event(&mut self) -> Option<Vec<u8>> {
         self.entry.event()
     }
 
-    /// Who asks: known to components by the ports that they were claimed through.
+    /// Sets who asks: components know a manager by the port that they were claimed through.
     pub const fn manage(&mut self, manager: Manager) {
         self.manager = Some(manager);
     }

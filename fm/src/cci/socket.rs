@@ -217,7 +217,7 @@ impl Socket {
         if self.quick { self.timeout.min(QUICK) } else { self.timeout }
     }
 
-    /// The same; a peer over TCP is spoken with in TLS.
+    /// Sets the manager's certificate and key; a peer over TCP is spoken with in TLS then.
     #[must_use]
     pub fn with_identity(self, identity: Option<Identity>) -> Self {
         Self { identity, ..self }

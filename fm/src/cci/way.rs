@@ -22,7 +22,7 @@ pub enum Way {
 }
 
 impl Way {
-    /// To whoever is behind a port of the switch that this leads to; none where two tunnels do not reach.
+    /// The way to whoever is behind a port of the switch that this leads to; none where two tunnels do not reach.
     #[must_use]
     pub const fn behind(self, port: u8) -> Option<Self> {
         match self {

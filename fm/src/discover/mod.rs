@@ -48,7 +48,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// For a manager that has seen nothing before.
+    /// Options for a manager that has seen nothing before.
     #[must_use]
     pub const fn new(manager: Manager) -> Self {
         Self {

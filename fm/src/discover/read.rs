@@ -84,7 +84,7 @@ pub struct Seen {
     pub partner: u8,
 }
 
-/// Asks what these ports of a switch see.
+/// Asks what these ports of a switch have at their other ends.
 ///
 /// # Errors
 /// It does not answer.

@@ -148,7 +148,7 @@ impl<T> fmt::Display for Range<T> {
     }
 }
 
-/// Whether `new` may come to a requester that has `others`, and whose host has `own` for itself.
+/// Checks whether `new` may come to a requester that has `others`, and whose host has `own` for itself.
 ///
 /// # Errors
 /// The first rule that forbids it, and by what.

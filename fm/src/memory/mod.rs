@@ -236,7 +236,7 @@ impl Memory {
         self.find(&tag).ok_or(MemoryError::Tag)
     }
 
-    /// Gives a share to one host more.
+    /// Gives an existing share to one host more.
     ///
     /// # Errors
     /// It has it, or what it needs is taken; a step failed: those before it are undone then, or the error says what is
@@ -282,7 +282,7 @@ impl Memory {
         Ok(())
     }
 
-    /// Gives anew what a GFD was to give to a share and has forgotten; edges of hosts let it through still.
+    /// Gives again what a GFD was to give to a share and has forgotten; edges of hosts let it through still.
     ///
     /// # Errors
     /// There is no such part, or a step failed: those before it are undone then, or the error says what is left.
@@ -394,7 +394,7 @@ impl Memory {
         bits
     }
 
-    /// What a requester has, where it sees it.
+    /// All that a requester has of GFDs, where it sees it.
     #[must_use]
     pub fn ranges(&self, host: Host) -> Vec<Range<Pid>> {
         let own = self.shares.iter().filter(|share| share.hosts.contains(&host));
@@ -413,7 +413,7 @@ impl Memory {
         fits.map_err(|conflict| MemoryError::Taken { pid: host.pid, conflict })
     }
 
-    /// A share.
+    /// The share of a tag.
     #[must_use]
     pub fn find(&self, tag: &Uuid) -> Option<&Share> {
         self.shares.iter().find(|share| share.tag == *tag)

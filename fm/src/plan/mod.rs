@@ -260,7 +260,7 @@ pub fn make_from(
     Ok(Plan { graph, routed, proof, management, home })
 }
 
-/// How routes are made, as far as all switches can.
+/// The options of routes, as far as all switches can do what is asked for.
 #[must_use]
 pub fn how(inventory: &Inventory, options: &Options) -> routes::Options {
     let all_have = |mode| inventory.switches.iter().all(|switch| switch.modes & mode != 0);

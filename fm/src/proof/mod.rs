@@ -124,7 +124,7 @@ pub struct Proof {
 }
 
 impl Proof {
-    /// Finds the order.
+    /// Proves tables: finds an order of all channels in which packets wait forwards only.
     ///
     /// # Errors
     /// Tables that lose packets, let them come back, mislead them, or let them wait in a circle.
@@ -141,7 +141,7 @@ impl Proof {
         })
     }
 
-    /// Checks the order against the tables, and that every packet arrives within [`hops_max`](Self::hops_max) hops;
+    /// Checks the proof against the tables, and that every packet arrives within [`hops_max`](Self::hops_max) hops;
     /// finds all waits anew and orders nothing.
     ///
     /// # Errors

@@ -97,7 +97,7 @@ pub struct Routed {
 }
 
 impl Routed {
-    /// The tables, if every PID reaches every other.
+    /// The tables, if every PID reaches every other by them.
     ///
     /// # Errors
     /// Who does not; the routes of all others are in [`tables`](Self::tables) nevertheless.

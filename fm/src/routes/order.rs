@@ -29,7 +29,7 @@ pub struct Net {
 }
 
 impl Net {
-    /// What works of `graph`.
+    /// The links of `graph` that work.
     #[must_use]
     pub fn new(graph: &Graph) -> Self {
         let (mut first, mut arcs) = (Per::default(), Vec::new());
@@ -167,7 +167,7 @@ impl Order {
         })
     }
 
-    /// Whether it still serves what works of `graph`, so that routes that go by it need no other.
+    /// Whether these ranks still serve what works of `graph`, so that routes that go by them need no others.
     #[must_use]
     pub fn serves(&self, graph: &Graph) -> bool {
         let net = Net::new(graph);

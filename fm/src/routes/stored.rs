@@ -25,7 +25,7 @@ struct StoredSwitch {
 }
 
 impl StoredRoutes {
-    /// What is kept of `routed`.
+    /// The form in which `routed` is kept.
     #[must_use]
     pub fn of(routed: &Routed) -> Self {
         let of = |tables: &SwitchTables| {
@@ -40,7 +40,7 @@ impl StoredRoutes {
         Self { order: routed.order.ranks().collect(), switches }
     }
 
-    /// The tables; none where what was kept makes no sense.
+    /// The tables that were kept; none where what was kept makes no sense.
     #[must_use]
     pub fn routed(&self) -> Option<Routed> {
         let count = self.switches.len();

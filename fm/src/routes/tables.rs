@@ -28,14 +28,14 @@ impl Default for SwitchTables {
 }
 
 impl SwitchTables {
-    /// The entry of a destination.
+    /// The DRT entry of a destination.
     #[inline]
     #[must_use]
     pub fn drt(&self, to: Pid) -> DrtEntry {
         self.drt.get(to.index()).copied().unwrap_or_default()
     }
 
-    /// Sets the entry of a destination.
+    /// Sets the DRT entry of a destination.
     pub fn set_drt(&mut self, to: Pid, entry: DrtEntry) {
         if let Some(place) = self.drt.get_mut(to.index()) {
             *place = entry;
@@ -133,7 +133,7 @@ impl Tables {
         self.switches.push(tables);
     }
 
-    /// Does what [`diff`](Self::diff) found, one by one.
+    /// Makes the changes that [`diff`](Self::diff) found, one by one.
     ///
     /// # Panics
     /// When a switch is not among them.
@@ -144,7 +144,8 @@ impl Tables {
         }
     }
 
-    /// Entries that differ in `wanted`: groups that come, routes, groups that go; within each by switch, then by number.
+    /// Finds the entries that differ in `wanted`: groups that come, routes, groups that go; within each by switch, then
+    /// by number.
     ///
     /// Switches that `self` has no tables for start empty; for those that `wanted` lacks there is nothing to send.
     #[must_use]

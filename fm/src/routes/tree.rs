@@ -42,7 +42,7 @@ pub struct Tree {
 }
 
 impl Tree {
-    /// For `count` switches.
+    /// Room for the ways of `count` switches.
     #[must_use]
     pub fn new(count: usize) -> Self {
         Self {
@@ -56,7 +56,7 @@ impl Tree {
         }
     }
 
-    /// Finds the ways to `to`.
+    /// Finds the shortest ways of all switches to `to`.
     pub fn grow(&mut self, net: &Net, order: &Order, to: SwitchId) {
         self.hops.fill(FAR);
         self.down.fill(false);

@@ -30,7 +30,7 @@ impl StatusBoard {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What the FM is doing.
+    /// The FM's status.
     #[must_use]
     pub fn status(&self) -> Status {
         let inside = self.lock();

@@ -118,7 +118,7 @@ impl<'de> Deserialize<'de> for OwnAddresses {
 }
 
 impl HostName {
-    /// Addresses that it has for itself.
+    /// The addresses that the host has for itself.
     #[must_use]
     pub fn own(&self) -> Vec<LocalRange> {
         let said = self.own_addresses.as_ref();
@@ -227,7 +227,7 @@ pub struct DesiredState {
 }
 
 impl DesiredState {
-    /// Reads a file.
+    /// Reads a desired state from a file.
     ///
     /// # Errors
     /// See [`DesiredStateError`].
@@ -249,7 +249,7 @@ impl DesiredState {
         }
     }
 
-    /// Reads a text.
+    /// Reads a desired state from text.
     ///
     /// # Errors
     /// It is no TOML of this kind, or names something twice.

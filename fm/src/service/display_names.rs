@@ -25,7 +25,7 @@ pub struct DisplayNames {
 }
 
 impl DisplayNames {
-    /// The names that a wanted state has for what is in a fabric.
+    /// The names that a desired state has for what is in a fabric.
     #[must_use]
     pub fn new(desired: &DesiredState, inventory: &Inventory) -> Self {
         let by_uuid = |uuid: &weft_parsers::cci::Uuid, list: &[super::desired::NamedComponent]| {
@@ -92,7 +92,7 @@ impl DisplayNames {
         out
     }
 
-    /// The same of an answer's rows.
+    /// Puts names in place of numbers in an answer's rows.
     #[must_use]
     pub fn answer(&self, mut answer: Response) -> Response {
         let put = |text: &mut String| *text = self.with_names(text);

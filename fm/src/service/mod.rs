@@ -149,18 +149,18 @@ impl Fm {
         }
     }
 
-    /// Gives it a session of a host at the host's GAE.
+    /// Gives the manager a session of a host at the host's GAE.
     pub fn set_gae(&mut self, host: &str, gae: Fabric) {
         self.gaes.insert(host.to_owned(), gae);
     }
 
-    /// What others may look at.
+    /// The FM's status and events, for other threads.
     #[must_use]
     pub fn board(&self) -> Arc<StatusBoard> {
         self.board.clone()
     }
 
-    /// What is known of the fabric, once it is up.
+    /// All that is known of the fabric, once it is up.
     #[must_use]
     pub fn state(&self) -> Option<State> {
         let running = self.running.as_ref()?;
@@ -214,12 +214,12 @@ impl Fm {
         Ok(())
     }
 
-    /// Gives it the store of another one, before it starts.
+    /// Gives the manager the store of another one, before it starts.
     pub fn set_store(&mut self, store: Option<Store>) {
         self.store = store;
     }
 
-    /// Ends it, and gives its store to the next one.
+    /// Ends the manager, and gives its store to the next one.
     #[must_use]
     pub fn into_store(self) -> Option<Store> {
         self.store

@@ -39,8 +39,7 @@ pub enum Vector {
 }
 
 /// A request to the fabric manager. Switches, GFDs and hosts are named as the wanted state names them, by UUID, by PID,
-/// or by place
-/// (`s0`, `s0.3`).
+/// or by place (`s0`, `s0.3`).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "cmd", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Request {

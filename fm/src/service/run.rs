@@ -53,13 +53,13 @@ impl Service {
         Ok(Self { shared, keeper: Some(keeper) })
     }
 
-    /// Who answers lines.
+    /// The handler of clients' request lines.
     #[must_use]
     pub fn handler(&self) -> Arc<dyn LineHandler> {
         Arc::new(ClientHandler(self.shared.clone()))
     }
 
-    /// What others may look at.
+    /// The FM's status and events, for other threads.
     #[must_use]
     pub fn board(&self) -> &StatusBoard {
         &self.shared.board

@@ -18,7 +18,7 @@ use crate::inventory::{Inventory, Switch};
 const ROUNDS: u32 = 16;
 
 impl Fm {
-    /// Looks what has come or gone, and deals with it.
+    /// Looks for changes in the fabric, and deals with them.
     pub fn watch(&mut self) {
         if self.mode == StartMode::Static || self.board.status().phase != Phase::Up {
             return;

@@ -107,7 +107,7 @@ fn refused<T>(why: impl Into<String>) -> Result<T, Stop> {
     Err(Stop::End(End::Refused(why.into())))
 }
 
-/// Follows an address.
+/// Follows a request for an address through every table on its way.
 #[must_use]
 pub fn trace(asked: TraceContext<'_>, host: Host, hpa: Hpa) -> Trace {
     let trace = Trace {

@@ -94,7 +94,7 @@ pub trait Endpoint: Send {
     fn release(&mut self, bufs: &mut Bufs);
 }
 
-/// What is said to a command that an endpoint has no use for.
+/// The refusal of a command that an endpoint has no use for.
 #[must_use]
 pub fn not_for(kind: &str, command: &Command) -> Refused {
     Refused::because(format!("a {kind} has no command {:?}", command.name()))

@@ -428,7 +428,7 @@ pub enum Answer {
 }
 
 impl Answer {
-    /// `bytes` were stored in memory of the endpoint itself.
+    /// The answer that `bytes` were stored in memory of the endpoint itself.
     #[must_use]
     pub fn stored(bytes: &[u8]) -> Self {
         let written = bytes.len() as u64;

@@ -27,7 +27,7 @@ pub struct EventLog {
 }
 
 impl EventLog {
-    /// What happens from now on happens now.
+    /// Sets the time at which events are noted from now on.
     pub const fn set_now(&mut self, now: Instant) {
         self.now = now;
     }
@@ -67,12 +67,12 @@ impl EventLog {
         self.answers.push((number, answer));
     }
 
-    /// Answers since this was last asked.
+    /// Takes the answers since this was last asked.
     pub fn take_answers(&mut self) -> Vec<(u64, Result<Answer, Refused>)> {
         core::mem::take(&mut self.answers)
     }
 
-    /// Events since this was last asked.
+    /// Takes the events since this was last asked, and the number of those that were lost.
     pub fn take_events(&mut self) -> (Vec<EventReport>, u64) {
         (self.events.drain(..).collect(), core::mem::take(&mut self.lost))
     }

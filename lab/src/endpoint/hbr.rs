@@ -46,7 +46,7 @@ impl Spec for HbrSpec {
 }
 
 impl HbrSpec {
-    /// The switch with so many `links`, whose ports have `macs`.
+    /// Makes the switch with so many `links`, whose ports have `macs`.
     ///
     /// # Errors
     /// See [`SpecError`].
@@ -70,7 +70,7 @@ pub struct HbrEndpoint {
 }
 
 impl HbrEndpoint {
-    /// `switch` by name.
+    /// An endpoint of `switch`, by this name.
     #[must_use]
     pub fn new(switch: HbrSwitch, name: &str) -> Self {
         Self { switch, name: name.to_owned() }

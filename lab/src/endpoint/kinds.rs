@@ -32,7 +32,7 @@ macro_rules! endpoint_kinds {
                 }
             }
 
-            /// It has one link; without, as many as ports are given.
+            /// Whether it has one link; without, as many as ports are given.
             #[must_use]
             pub const fn has_one_link(&self) -> bool {
                 match self {
@@ -40,7 +40,7 @@ macro_rules! endpoint_kinds {
                 }
             }
 
-            /// What all endpoints have.
+            /// The settings that all endpoints have.
             #[must_use]
             pub fn common(&self) -> &spec::Common {
                 match self {
@@ -55,7 +55,7 @@ macro_rules! endpoint_kinds {
                 }
             }
 
-            /// The endpoint itself, whose ports have `macs`, in their order.
+            /// Makes the endpoint, whose ports have `macs`, in their order.
             ///
             /// # Errors
             /// See [`spec::SpecError`].
@@ -68,7 +68,7 @@ macro_rules! endpoint_kinds {
                 }
             }
 
-            /// Itself over what the TOML in `text` says.
+            /// These settings over those that the TOML in `text` says.
             ///
             /// # Errors
             /// No TOML, a field that there is not, a value of another kind.

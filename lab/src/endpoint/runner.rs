@@ -68,7 +68,7 @@ pub struct RunnerHandle {
 }
 
 impl RunnerHandle {
-    /// Asks, and waits for the answer.
+    /// Gives the endpoint a command, and waits for the answer.
     ///
     /// # Errors
     /// The runner refuses, has ended, or does not answer in time.
@@ -149,7 +149,7 @@ impl Runner {
         Ok(Self { endpoint, ports, bufs, log, calls, handle, next, callers, answers, failing })
     }
 
-    /// Asks it from another thread while it runs.
+    /// A handle for other threads to give commands by.
     #[must_use]
     pub fn handle(&self) -> RunnerHandle {
         self.handle.clone()
@@ -170,7 +170,7 @@ impl Runner {
         self.handle.called.load(Ordering::Acquire) // pairs with `RunnerHandle::call`
     }
 
-    /// What it is, its links and counts.
+    /// The endpoint's status: what it is, its links and counts.
     #[must_use]
     pub fn status(&self) -> Status {
         let link =
@@ -179,7 +179,7 @@ impl Runner {
         Status { links, ..self.endpoint.status() }
     }
 
-    /// What happened since this was last asked, and how much of it was lost.
+    /// Takes the events since this was last asked, and the number of those that were lost.
     pub fn events(&mut self) -> (Vec<EventReport>, u64) {
         self.log.take_events()
     }

@@ -122,7 +122,7 @@ pub trait Spec {
     fn endpoint(&self, macs: &[MacAddr]) -> Result<Box<dyn Endpoint>, SpecError>;
 }
 
-/// `flags` over what the TOML in `text` says.
+/// The settings of `flags` over those that the TOML in `text` says.
 ///
 /// # Errors
 /// No TOML, a field that there is not, a value of another kind.
@@ -212,7 +212,7 @@ fn made_up_mac(name: &str, link: usize) -> MacAddr {
 }
 
 impl Common {
-    /// Its name, or the one that goes with `kind`.
+    /// The endpoint's name, or the one that goes with `kind`.
     #[must_use]
     pub fn name(&self, kind: &str) -> String {
         self.name.clone().unwrap_or_else(|| kind.to_owned())

@@ -47,7 +47,7 @@ fn node(it: &Node) -> Value {
     })
 }
 
-/// All that was found.
+/// The tree of functions that enumeration found, as JSON.
 #[must_use]
 pub fn tree_json(tree: &Tree) -> Value {
     json!({

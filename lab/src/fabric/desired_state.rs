@@ -6,8 +6,7 @@
 
 use std::fmt::Write;
 
-use weft_fm::text::UuidText;
-use weft_fm::text::is_name;
+use weft_fm::text::{UuidText, is_name};
 
 use super::layout::gim::OWN;
 use super::layout::{Layout, Part, PortRole, VppbBinding, uuid};
@@ -17,7 +16,8 @@ use weft_fm::service::status::StartMode;
 /// Bridge 0 of a virtual switch is the upstream one.
 const UPSTREAM: u8 = 0;
 
-/// The wanted state. `gae` says where a host's GAE answers for the FM's trace, by the host's number.
+/// The desired state for a fabric manager, as a file. `gae` says where a host's GAE answers for the FM's trace, by the
+/// host's number.
 #[must_use]
 pub fn desired_state(
     topology: &Topology,

@@ -63,7 +63,7 @@ impl Host<'_> {
         BringupError::Host { name: name.unwrap_or_default(), refused }
     }
 
-    /// Has it find what is below it.
+    /// Has the host find what is below it.
     ///
     /// # Errors
     /// It does not.
@@ -169,7 +169,7 @@ pub struct MemoryGrants {
 }
 
 impl MemoryGrants {
-    /// Asks the fabric manager.
+    /// Asks the fabric manager by `ask`.
     ///
     /// # Errors
     /// As `ask`.

@@ -385,7 +385,7 @@ impl InProcessFabric {
         Ok(Self { topology, layout, fixed, switches, endpoints, links, bufs, clock, failed: 0 })
     }
 
-    /// What it is made of.
+    /// The layout that it was made of.
     #[must_use]
     pub const fn layout(&self) -> &Layout {
         &self.layout
@@ -410,7 +410,7 @@ impl InProcessFabric {
         Some(&mut endpoint.runner)
     }
 
-    /// What asks each runner from other threads, by name.
+    /// Handles to give each endpoint commands by from other threads, by name.
     #[must_use]
     pub fn handles(&self) -> Vec<(String, RunnerHandle)> {
         let named = |endpoint: &RunningEndpoint| {

@@ -102,7 +102,7 @@ impl SharedFabric {
         f(&mut self.lock())
     }
 
-    /// Gives a station a command and waits for the answer.
+    /// Gives an endpoint a command and waits for the answer.
     ///
     /// # Errors
     /// As [`InProcessFabric::ask`].
@@ -243,7 +243,7 @@ impl ManagedFabric {
         self.fm.start().map_err(|error| UpError::Start(Box::new(error)))
     }
 
-    /// What hosts do by themselves: they find what is below them, and map the memory that they have been given.
+    /// Brings up all hosts: they find what is below them, and map the memory that they have been given.
     ///
     /// # Errors
     /// As [`Self::map`].
@@ -268,7 +268,7 @@ impl ManagedFabric {
         &mut self.fm
     }
 
-    /// What the file says.
+    /// The topology that it was made of.
     #[must_use]
     pub const fn topology(&self) -> &Topology {
         &self.topology
@@ -299,7 +299,7 @@ impl ManagedFabric {
         self.hosts(|host| host.enumerate(&self.topology))
     }
 
-    /// All hosts map the memory that they have been given.
+    /// Has all hosts map the memory that they have been given.
     ///
     /// # Errors
     /// The manager does not say what, or a host cannot.

@@ -157,7 +157,7 @@ impl Processes {
         Ok(up)
     }
 
-    /// What the file says.
+    /// The topology that it was made of.
     #[must_use]
     pub const fn topology(&self) -> &Topology {
         &self.topology
@@ -454,7 +454,7 @@ impl Processes {
         }
     }
 
-    /// Asks the manager.
+    /// Gives the fabric manager a request.
     ///
     /// # Errors
     /// It refuses, or is not there.

@@ -20,7 +20,7 @@ pub struct StaticFabric {
     pub state: State,
 }
 
-/// What a switch has in its configuration; its ports are called `p0`, `p1`, and so on.
+/// The sections of a switch's configuration file that set it up; its ports are called `p0`, `p1`, and so on.
 #[must_use]
 pub fn sections(fixed: &StaticInit) -> String {
     let mut text = String::new();

@@ -181,7 +181,7 @@ pub enum OneOrMany {
 }
 
 impl OneOrMany {
-    /// All of them.
+    /// All names.
     #[must_use]
     pub const fn all(&self) -> &[String] {
         match self {

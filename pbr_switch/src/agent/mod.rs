@@ -189,7 +189,7 @@ impl Agent {
         frames
     }
 
-    /// The tables, if they are others than when this was asked last.
+    /// Takes the tables for the dataplane, if they have changed since this was asked last.
     pub fn tables(&mut self) -> Option<Tables> {
         let epoch = self.switch.epoch();
         let changed = self.told_epoch.replace(epoch) != Some(epoch);
@@ -250,7 +250,7 @@ impl Agent {
         self.settle(now);
     }
 
-    /// An answer to a request of [`Self::cci`]. The tables that it tells of are those of [`Self::tables`].
+    /// Takes an answer to a request of [`Self::cci`]. The tables that it tells of are those of [`Self::tables`].
     pub fn next_answer(&mut self) -> Option<(Session, Vec<u8>)> {
         self.answers.pop_front().map(|(_, session, message)| (session, message))
     }
@@ -263,14 +263,14 @@ impl Agent {
         done
     }
 
-    /// An answer to a request of [`Self::command`] that was pending.
+    /// Takes an answer to a request of [`Self::command`] that was pending.
     pub fn next_late(&mut self) -> Option<Answer> {
         let at = self.answers.iter().position(|(ticket, _, _)| ticket.is_some())?;
         let (ticket, session, message) = self.answers.remove(at)?;
         ticket.map(|ticket| Answer { ticket, session, message })
     }
 
-    /// A connection has ended.
+    /// Forgets a connection that has ended.
     pub fn forget(&mut self, session: Session) {
         self.switch.common_mut().forget(session);
         self.answers.retain(|(_, whose, _)| *whose != session);

@@ -37,7 +37,7 @@ pub(crate) static STATIC_COMMANDS: LazyLock<Vec<Command>> = LazyLock::new(|| {
 });
 
 impl StaticInit {
-    /// What a switch has been set up with, but for routes to its manager.
+    /// The set-up of a switch as it is now, but for routes to its manager.
     #[must_use]
     pub fn of(switch: &Switch) -> Self {
         let ports = switch.ports.iter().flat_map(|port| {

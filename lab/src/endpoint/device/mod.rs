@@ -44,7 +44,7 @@ fn submitter(
 }
 
 impl DeviceEndpoint {
-    /// `device` with so many functions, on a link in flit mode or not.
+    /// An endpoint of `device` with so many functions, on a link in flit mode or not.
     #[must_use]
     pub fn new(device: CxlDevice, name: &str, functions: usize, flit: bool) -> Self {
         let transfers = (0..functions).map(|_| Transfers::default()).collect();

@@ -114,7 +114,7 @@ impl DeviceSpec {
         Ok(FunctionConfig { spec, mailbox: None, hdm: hdm.map(|(base, len)| (Hpa(base), len)) })
     }
 
-    /// The device, whose port has the first of `macs`.
+    /// Makes the device, whose port has the first of `macs`.
     ///
     /// # Errors
     /// See [`SpecError`].

@@ -39,7 +39,8 @@ pub struct GfdEndpoint {
 }
 
 impl GfdEndpoint {
-    /// `end`; its notifications for the fabric manager (0107h) become events here, as nobody sends them on.
+    /// An endpoint of `end`; its notifications for the fabric manager (0107h) become events here, as nobody sends them
+    /// on.
     #[must_use]
     pub fn new(end: GfdEnd, name: &str) -> Self {
         Self { end, name: name.to_owned(), notices: BTreeMap::new() }

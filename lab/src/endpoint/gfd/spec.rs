@@ -98,7 +98,7 @@ impl GfdSpec {
         gfd.set_decoders(pid, place, &[Some(decoder)]).map_err(refuse("a decoder"))
     }
 
-    /// The device, whose port has the first of `macs`.
+    /// Makes the device, whose port has the first of `macs`.
     ///
     /// # Errors
     /// See [`SpecError`].

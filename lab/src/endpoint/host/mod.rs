@@ -79,7 +79,7 @@ pub struct HostEndpoint {
 }
 
 impl HostEndpoint {
-    /// `host`, with a fabric window of (first address, bytes).
+    /// An endpoint of `host`, with a fabric window of (first address, bytes).
     #[must_use]
     pub fn new(
         host: CxlHost,

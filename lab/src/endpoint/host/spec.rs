@@ -69,7 +69,7 @@ impl Spec for HostSpec {
 }
 
 impl HostSpec {
-    /// The host, whose port has the first of `macs`.
+    /// Makes the host, whose port has the first of `macs`.
     ///
     /// # Errors
     /// See [`SpecError`].

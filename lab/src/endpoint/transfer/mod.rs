@@ -193,7 +193,7 @@ pub struct Transfers {
 }
 
 impl Transfers {
-    /// Begins one.
+    /// Begins a transfer.
     ///
     /// # Errors
     /// Its first requests are refused.
@@ -246,12 +246,12 @@ impl Transfers {
         Ok(())
     }
 
-    /// As if there never had been a load.
+    /// Forgets the load, as if there never had been one.
     pub fn forget_load(&mut self) {
         self.load = None;
     }
 
-    /// How the load goes.
+    /// How the load goes, if there is one.
     #[must_use]
     pub fn load(&self) -> Option<LoadReport> {
         self.load.as_ref().map(Load::report)

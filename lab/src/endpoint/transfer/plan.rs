@@ -56,7 +56,7 @@ impl Source {
         }
     }
 
-    /// Bytes `at..` of it; false if there is none.
+    /// Fills `bytes` with those from `at` on; false if there are none.
     pub fn fill(&self, at: u64, into: &mut [u8]) -> bool {
         match self {
             Self::Seed(seed) => pattern(*seed, at, into),
@@ -108,7 +108,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// What `access` asks for; `uio` says what the endpoint makes of its `via`.
+    /// The transfer that `access` asks for; `uio` says what the endpoint makes of its `via`.
     ///
     /// # Errors
     /// It does not hold together.
@@ -168,7 +168,7 @@ pub fn own(own: &Own, store: bool) -> Result<(u64, Vec<u8>, Source), Refused> {
     Ok((own.addr.0, bytes, source))
 }
 
-/// What `bytes`, read at `addr`, are against what was expected.
+/// The report of `bytes`, read at `addr`, against what was expected.
 #[must_use]
 pub fn compared(addr: u64, bytes: Vec<u8>, source: &Source) -> TransferReport {
     let mut report = TransferReport { read: bytes.len() as u64, ok: true, ..Default::default() };

@@ -34,7 +34,7 @@ pub(super) struct Builder<'a> {
 }
 
 impl Layout {
-    /// Lays a topology out.
+    /// Works a topology out.
     ///
     /// # Errors
     /// The first thing that cannot be.
