@@ -8,6 +8,9 @@
 //! A request that is refused has changed nothing, or the refusal says what is left; what is known is kept in the store
 //! before it is answered.
 
+mod access;
+mod assign;
+mod bindings;
 pub mod board;
 pub mod desired;
 pub mod display_names;
@@ -28,35 +31,29 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use weft_base::causes::with_causes;
-use weft_parsers::cci::gae::{AccessOp, ConfigureAccess};
+use weft_parsers::cci::Uuid;
 use weft_parsers::cci::pbr::PathCost;
-use weft_parsers::cci::tables::{ConfigureLdstAccess, LdstAccess, PidOp};
-use weft_parsers::cci::vcs::UnbindOption;
-use weft_parsers::cci::{Request as Command, Uuid};
 use weft_parsers::fabric::{Hpa, Pid};
 use weft_rpc::Refused;
 
 use self::board::StatusBoard;
 use self::desired::DesiredState;
 use self::display_names::DisplayNames;
-use self::names::{Binding, Names, way};
+use self::names::{Names, way};
 pub use self::request::{Request, Response, Vector};
 pub use self::start::StartError;
 use self::status::{Counts, StartMode};
-use super::bind::{BindError, Bridge};
-use super::cci::{CallError, Fabric, Way};
+use super::cci::{Fabric, Way};
 use super::change::Running;
-use super::discover::virtual_switches;
 use super::edge::AccessBit;
 use super::gim::Gim;
-use super::graph::{Key, PortRef};
-use super::inventory::{Inventory, Switch};
-use super::memory::{Host, Memory};
-use super::plan::send::send;
-use super::plan::{self, Assignment, Baseline};
+use super::graph::PortRef;
+use super::inventory::Inventory;
+use super::memory::Memory;
+use super::plan::{self, Baseline};
 use super::store::{State, Store, StoreError};
 use super::trace::{TraceContext, trace};
-use crate::text::{name_of, parse_pid, tag};
+use crate::text::{name_of, tag};
 
 /// How a fabric manager is set up.
 pub struct Setup {
@@ -294,228 +291,11 @@ impl Fm {
     }
 
     /// The tag of memory that is there.
-    fn tag_of(&self, name: &str) -> Result<weft_parsers::cci::Uuid, Refused> {
+    fn tag_of(&self, name: &str) -> Result<Uuid, Refused> {
         let by_name = tag(name).ok().filter(|tag| self.memory.find(tag).is_some());
         let shown = || self.memory.shares.iter().find(|share| name_of(&share.tag) == name);
         let found = by_name.or_else(|| shown().map(|share| share.tag));
         found.ok_or_else(|| Refused::because(format!("there is no memory {name:?}")))
-    }
-
-    fn bind(&mut self, binding: Binding) -> Result<(), BindError> {
-        let bridges = match binding {
-            Binding::Local(local) => vec![local.bridge],
-            Binding::Remote(link) => vec![link.host.bridge, link.below.bridge],
-        };
-        let done = self.bind_it(binding);
-        self.refresh(&bridges);
-        done
-    }
-
-    fn unbind(&mut self, bridge: Bridge) -> Result<(), BindError> {
-        let links = self.running.as_ref().map(|running| running.bindings.remote.iter());
-        let mut links = links.into_iter().flatten();
-        let link = links.find(|l| l.host.bridge == bridge || l.below.bridge == bridge);
-        let bridges = link.map_or(vec![bridge], |link| vec![link.host.bridge, link.below.bridge]);
-        let done = self.unbind_it(bridge);
-        self.refresh(&bridges);
-        done
-    }
-
-    /// Reads anew what virtual switches show that have been bound or unbound; of one that does not answer, what was
-    /// known stays.
-    fn refresh(&mut self, bridges: &[Bridge]) {
-        let Some(running) = &mut self.running else { return };
-        for bridge in bridges {
-            let Some(switch) = running.inventory.switches.get_mut(bridge.switch.index()) else {
-                continue;
-            };
-            let read = virtual_switches(&mut self.fabric, switch.way(), &[bridge.vcs]);
-            for new in read.unwrap_or_default() {
-                let known = switch.vcss.iter_mut().find(|vcs| vcs.id == new.id);
-                if let Some(known) = known {
-                    *known = new;
-                }
-            }
-        }
-    }
-
-    fn bind_it(&mut self, binding: Binding) -> Result<(), BindError> {
-        let figures = self.desired.figures();
-        let Some(running) = &mut self.running else { return Ok(()) };
-        let (inventory, plan) = (&running.inventory, &running.plan);
-        match binding {
-            Binding::Local(local) => {
-                running.bindings.bind_local(&mut self.fabric, inventory, local)
-            }
-            Binding::Remote(link) => {
-                let (from, to) = (link.host.bridge.switch, link.below.pid);
-                let cost = super::cdat::cost(inventory, plan, from, to, figures).unwrap_or(NO_COST);
-                running.bindings.bind_remote(&mut self.fabric, inventory, link, cost)
-            }
-        }
-    }
-
-    fn unbind_it(&mut self, bridge: Bridge) -> Result<(), BindError> {
-        let figures = self.desired.figures();
-        let Some(running) = &mut self.running else { return Err(BindError::NotBound(bridge)) };
-        let (inventory, plan) = (&running.inventory, &running.plan);
-        let links = &running.bindings.remote;
-        let link =
-            links.iter().find(|l| l.host.bridge == bridge || l.below.bridge == bridge).copied();
-        let Some(link) = link else {
-            let option = UnbindOption::Managed;
-            let fabric = &mut self.fabric;
-            return running.bindings.unbind_local(fabric, inventory, bridge, option).map(drop);
-        };
-        let host = link.host.bridge;
-        let cost = super::cdat::cost(inventory, plan, host.switch, link.below.pid, figures);
-        let cost = cost.unwrap_or(NO_COST);
-        running.bindings.unbind_remote(&mut self.fabric, inventory, host, cost).map(drop)
-    }
-
-    /// Tells a host's edge what the way to a GFD adds.
-    fn update_path_cost(&mut self, host: Host, gfd: Pid) -> Result<(), CallError> {
-        let Some(running) = &self.running else { return Ok(()) };
-        let (inventory, plan) = (&running.inventory, &running.plan);
-        let figures = self.desired.figures();
-        let Some(cost) = super::cdat::cost(inventory, plan, host.switch, gfd, figures) else {
-            return Ok(());
-        };
-        let access = PidOp { pid: gfd, op: AccessOp::UpdateCost };
-        let set = ConfigureAccess { vcs: host.vcs, access, cost };
-        let way = inventory.switch(host.switch).map_or(Way::Entry, Switch::way);
-        self.fabric.call(way, &Command::ConfigureAccess(set)).map(drop)
-    }
-
-    fn set_access(
-        &mut self,
-        host: &str,
-        vector: Vector,
-        pid: &str,
-        on: bool,
-    ) -> Result<String, Refused> {
-        let host = self.names(|names| names.host(host))?;
-        let pid = self.names(|names| names.gfd(pid).or_else(|_| parse_pid(pid)))?;
-        let uses = |share: &super::memory::Share| {
-            share.hosts.contains(&host) && share.parts.iter().any(|part| part.gfd == pid)
-        };
-        if let Some(share) = self.memory.shares.iter().find(|share| uses(share))
-            && vector == Vector::Gmv
-            && !on
-        {
-            let name = name_of(&share.tag);
-            return Err(Refused::because(format!("memory {name:?} needs it: revoke that first")));
-        }
-        if let Some(grant) = self.gim.user(pid, Some(host))
-            && vector == Vector::Vtv
-            && !on
-        {
-            let name = &grant.name;
-            return Err(Refused::because(format!("GIM {name:?} needs it: revoke that first")));
-        }
-        let running = self.up()?;
-        let way = running.inventory.switch(host.switch).map_or(Way::Entry, Switch::way);
-        let op = match (vector, on) {
-            (Vector::Gmv, true) => Some(AccessOp::EnableGmv),
-            (Vector::Gmv, false) => Some(AccessOp::DisableGmv),
-            (Vector::Vtv, true) => Some(AccessOp::EnableVtv),
-            (Vector::Vtv, false) => Some(AccessOp::DisableVtv),
-            (Vector::Lav, _) => None,
-        };
-        let figures = self.desired.figures();
-        let cost = super::cdat::cost(&running.inventory, &running.plan, host.switch, pid, figures);
-        let cost = cost.unwrap_or(NO_COST);
-        let vcs = host.vcs;
-        let command = if let Some(op) = op {
-            let access = PidOp { pid, op };
-            Command::ConfigureAccess(ConfigureAccess { vcs, access, cost })
-        } else {
-            let op = if on { LdstAccess::Enable } else { LdstAccess::Disable };
-            Command::ConfigureLdstAccess(ConfigureLdstAccess { vcs, access: PidOp { pid, op } })
-        };
-        self.fabric.call(way, &command).map_err(refuse)?;
-        let bit = match vector {
-            Vector::Gmv => AccessBit::Gmv(host.switch, vcs, pid),
-            Vector::Vtv => AccessBit::Vtv(host.switch, vcs, pid),
-            Vector::Lav => AccessBit::Lav(host.switch, vcs, pid),
-        };
-        let _ = if on { self.granted.insert(bit) } else { self.granted.remove(&bit) };
-        let says = if on { "may" } else { "may not" };
-        Ok(format!("host {} {says} reach {pid} ({vector:?})", host.pid))
-    }
-
-    /// Gives a target another PID, and brings the routes about.
-    fn assign(
-        &mut self,
-        switch: &str,
-        target: u16,
-        instance: u8,
-        pid: Option<&str>,
-    ) -> Result<String, Refused> {
-        let at = self.names(|names| names.switch(switch))?;
-        let pid = pid.map(parse_pid).transpose().map_err(Refused::bad_request)?;
-        let running = self.up()?;
-        let mut inventory = running.inventory.clone();
-        let taken: BTreeSet<Pid> = inventory.pids().map(|(pid, _)| pid).collect();
-        let free = || (0..).map_while(Pid::assignable).find(|pid| !taken.contains(pid));
-        let Some(pid) = pid.or_else(free) else { return Err(Refused::because("no PID is left")) };
-        if taken.contains(&pid) {
-            return Err(Refused::because(format!("PID {pid} is somewhere already")));
-        }
-        let place = usize::from(at.0);
-        let targets = inventory.switches.get_mut(place).map(|switch| switch.targets.iter_mut());
-        let is_it = |t: &super::inventory::Target| (t.id, t.instance) == (target, instance);
-        let Some(found) = targets.and_then(|mut all| all.find(|t| is_it(t))) else {
-            return Err(Refused::bad_request(format!(
-                "{at} has no target {target}, instance {instance}"
-            )));
-        };
-        let old = std::mem::replace(&mut found.pid, pid);
-        let here = PortRef::new(at, found.port);
-        if inventory.is_gfds(here, old) {
-            return Err(Refused::because(format!("PID {old} is that of the GFD at {here}")));
-        }
-        if let Some(user) = self.user_of(old) {
-            return Err(Refused::because(format!("{user} uses PID {old}")));
-        }
-        let running = self.up()?;
-        let plan = plan::make(&inventory, &running.options, Some(&running.plan)).map_err(refuse)?;
-        let instead_of = (!old.is_none()).then_some(old);
-        let assignment = Assignment { at, target, instance, pid, instead_of };
-        let (drain, fabric) = (self.drain, &mut self.fabric);
-        let Some(running) = &mut self.running else { return Err(Refused::unavailable("not up")) };
-        let standing = &mut running.standing;
-        let sent = send(fabric, &inventory, &[assignment], &plan, standing, drain);
-        self.record_withdrawn();
-        let sent = match sent {
-            Ok(sent) => sent,
-            Err(error) => {
-                let why = with_causes(&error);
-                let left = self.rediscover().map_err(refuse);
-                self.show();
-                left?;
-                return Err(Refused::because(format!("{why}; the fabric was read again")));
-            }
-        };
-        if let Some(running) = &mut self.running {
-            (running.inventory, running.plan) = (inventory, plan);
-        }
-        Ok(format!("target {target} of {at} has PID {pid}; {} entries were sent", sent.entries))
-    }
-
-    /// Who needs a PID as it is.
-    fn user_of(&self, pid: Pid) -> Option<String> {
-        let running = self.running.as_ref().filter(|_| !pid.is_none())?;
-        let ends = |link: &&super::bind::Remote| link.host.pid == pid || link.below.pid == pid;
-        if let Some(link) = running.bindings.remote.iter().find(ends) {
-            return Some(format!("the virtual link at {}", link.host.bridge));
-        }
-        let has = |share: &&super::memory::Share| share.hosts.iter().any(|host| host.pid == pid);
-        if let Some(grant) = self.gim.user(pid, None) {
-            return Some(format!("GIM {:?}", grant.name));
-        }
-        let share = self.memory.shares.iter().find(has)?;
-        Some(format!("memory {:?}", name_of(&share.tag)))
     }
 
     fn cci(&mut self, to: &str, message: &str) -> Result<Response, Refused> {

@@ -1,0 +1,94 @@
+//! Rights at a host's edge by command: bits of its vectors, and what the ways to its targets cost.
+//!
+//! Shape: a host, a [`Vector`] and a PID -> one command to the edge's switch; what is granted is remembered.
+//! Units: none.
+//! Source: docs/spec/cxl-fabric.md "Tables of an edge and who may write them"; docs/spec/wire-formats.md §4.6.
+
+use weft_parsers::cci::Request as Command;
+use weft_parsers::cci::gae::{AccessOp, ConfigureAccess};
+use weft_parsers::cci::tables::{ConfigureLdstAccess, LdstAccess, PidOp};
+use weft_parsers::fabric::Pid;
+use weft_rpc::Refused;
+
+use super::request::Vector;
+use super::{Fm, NO_COST, refuse};
+use crate::cci::{CallError, Way};
+use crate::cdat;
+use crate::edge::AccessBit;
+use crate::inventory::Switch;
+use crate::memory::{Host, Share};
+use crate::text::{name_of, parse_pid};
+
+impl Fm {
+    /// Tells a host's edge what the way to a GFD adds.
+    pub(super) fn update_path_cost(&mut self, host: Host, gfd: Pid) -> Result<(), CallError> {
+        let Some(running) = &self.running else { return Ok(()) };
+        let (inventory, plan) = (&running.inventory, &running.plan);
+        let figures = self.desired.figures();
+        let Some(cost) = cdat::cost(inventory, plan, host.switch, gfd, figures) else {
+            return Ok(());
+        };
+        let access = PidOp { pid: gfd, op: AccessOp::UpdateCost };
+        let set = ConfigureAccess { vcs: host.vcs, access, cost };
+        let way = inventory.switch(host.switch).map_or(Way::Entry, Switch::way);
+        self.fabric.call(way, &Command::ConfigureAccess(set)).map(drop)
+    }
+
+    /// Sets or clears a bit of a vector at a host's edge, by command of a client.
+    pub(super) fn set_access(
+        &mut self,
+        host: &str,
+        vector: Vector,
+        pid: &str,
+        on: bool,
+    ) -> Result<String, Refused> {
+        let host = self.names(|names| names.host(host))?;
+        let pid = self.names(|names| names.gfd(pid).or_else(|_| parse_pid(pid)))?;
+        let uses = |share: &Share| {
+            share.hosts.contains(&host) && share.parts.iter().any(|part| part.gfd == pid)
+        };
+        if let Some(share) = self.memory.shares.iter().find(|share| uses(share))
+            && vector == Vector::Gmv
+            && !on
+        {
+            let name = name_of(&share.tag);
+            return Err(Refused::because(format!("memory {name:?} needs it: revoke that first")));
+        }
+        if let Some(grant) = self.gim.user(pid, Some(host))
+            && vector == Vector::Vtv
+            && !on
+        {
+            let name = &grant.name;
+            return Err(Refused::because(format!("GIM {name:?} needs it: revoke that first")));
+        }
+        let running = self.up()?;
+        let way = running.inventory.switch(host.switch).map_or(Way::Entry, Switch::way);
+        let op = match (vector, on) {
+            (Vector::Gmv, true) => Some(AccessOp::EnableGmv),
+            (Vector::Gmv, false) => Some(AccessOp::DisableGmv),
+            (Vector::Vtv, true) => Some(AccessOp::EnableVtv),
+            (Vector::Vtv, false) => Some(AccessOp::DisableVtv),
+            (Vector::Lav, _) => None,
+        };
+        let figures = self.desired.figures();
+        let cost = cdat::cost(&running.inventory, &running.plan, host.switch, pid, figures);
+        let cost = cost.unwrap_or(NO_COST);
+        let vcs = host.vcs;
+        let command = if let Some(op) = op {
+            let access = PidOp { pid, op };
+            Command::ConfigureAccess(ConfigureAccess { vcs, access, cost })
+        } else {
+            let op = if on { LdstAccess::Enable } else { LdstAccess::Disable };
+            Command::ConfigureLdstAccess(ConfigureLdstAccess { vcs, access: PidOp { pid, op } })
+        };
+        self.fabric.call(way, &command).map_err(refuse)?;
+        let bit = match vector {
+            Vector::Gmv => AccessBit::Gmv(host.switch, vcs, pid),
+            Vector::Vtv => AccessBit::Vtv(host.switch, vcs, pid),
+            Vector::Lav => AccessBit::Lav(host.switch, vcs, pid),
+        };
+        let _ = if on { self.granted.insert(bit) } else { self.granted.remove(&bit) };
+        let says = if on { "may" } else { "may not" };
+        Ok(format!("host {} {says} reach {pid} ({vector:?})", host.pid))
+    }
+}

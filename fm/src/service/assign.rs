@@ -1,0 +1,96 @@
+//! PIDs by command: a target gets another one, and the routes to it.
+//!
+//! Shape: a switch's target and a PID -> a new plan, sent; refused where something uses the PID of before.
+//! Units: PIDs of 12 bits.
+//! Source: docs/fm.md; docs/spec/wire-formats.md §4.5 (5703h, 5704h).
+
+use std::collections::BTreeSet;
+
+use weft_base::causes::with_causes;
+use weft_parsers::fabric::Pid;
+use weft_rpc::Refused;
+
+use super::{Fm, refuse};
+use crate::bind::Remote;
+use crate::graph::PortRef;
+use crate::inventory::Target;
+use crate::memory::Share;
+use crate::plan::send::send;
+use crate::plan::{self, Assignment};
+use crate::text::{name_of, parse_pid};
+
+impl Fm {
+    /// Gives a target another PID, and brings the routes about.
+    pub(super) fn assign(
+        &mut self,
+        switch: &str,
+        target: u16,
+        instance: u8,
+        pid: Option<&str>,
+    ) -> Result<String, Refused> {
+        let at = self.names(|names| names.switch(switch))?;
+        let pid = pid.map(parse_pid).transpose().map_err(Refused::bad_request)?;
+        let running = self.up()?;
+        let mut inventory = running.inventory.clone();
+        let taken: BTreeSet<Pid> = inventory.pids().map(|(pid, _)| pid).collect();
+        let free = || (0..).map_while(Pid::assignable).find(|pid| !taken.contains(pid));
+        let Some(pid) = pid.or_else(free) else { return Err(Refused::because("no PID is left")) };
+        if taken.contains(&pid) {
+            return Err(Refused::because(format!("PID {pid} is somewhere already")));
+        }
+        let place = usize::from(at.0);
+        let targets = inventory.switches.get_mut(place).map(|switch| switch.targets.iter_mut());
+        let is_it = |t: &Target| (t.id, t.instance) == (target, instance);
+        let Some(found) = targets.and_then(|mut all| all.find(|t| is_it(t))) else {
+            return Err(Refused::bad_request(format!(
+                "{at} has no target {target}, instance {instance}"
+            )));
+        };
+        let old = std::mem::replace(&mut found.pid, pid);
+        let here = PortRef::new(at, found.port);
+        if inventory.is_gfds(here, old) {
+            return Err(Refused::because(format!("PID {old} is that of the GFD at {here}")));
+        }
+        if let Some(user) = self.user_of(old) {
+            return Err(Refused::because(format!("{user} uses PID {old}")));
+        }
+        let running = self.up()?;
+        let plan = plan::make(&inventory, &running.options, Some(&running.plan)).map_err(refuse)?;
+        let instead_of = (!old.is_none()).then_some(old);
+        let assignment = Assignment { at, target, instance, pid, instead_of };
+        let (drain, fabric) = (self.drain, &mut self.fabric);
+        let Some(running) = &mut self.running else { return Err(Refused::unavailable("not up")) };
+        let standing = &mut running.standing;
+        let sent = send(fabric, &inventory, &[assignment], &plan, standing, drain);
+        self.record_withdrawn();
+        let sent = match sent {
+            Ok(sent) => sent,
+            Err(error) => {
+                let why = with_causes(&error);
+                let left = self.rediscover().map_err(refuse);
+                self.show();
+                left?;
+                return Err(Refused::because(format!("{why}; the fabric was read again")));
+            }
+        };
+        if let Some(running) = &mut self.running {
+            (running.inventory, running.plan) = (inventory, plan);
+        }
+        Ok(format!("target {target} of {at} has PID {pid}; {} entries were sent", sent.entries))
+    }
+
+    /// Who needs a PID as it is.
+    fn user_of(&self, pid: Pid) -> Option<String> {
+        let running = self.running.as_ref().filter(|_| !pid.is_none())?;
+        let ends = |link: &&Remote| link.host.pid == pid || link.below.pid == pid;
+        if let Some(link) = running.bindings.remote.iter().find(ends) {
+            return Some(format!("the virtual link at {}", link.host.bridge));
+        }
+        let has = |share: &&Share| share.hosts.iter().any(|host| host.pid == pid);
+        if let Some(grant) = self.gim.user(pid, None) {
+            return Some(format!("GIM {:?}", grant.name));
+        }
+        let share = self.memory.shares.iter().find(has)?;
+        Some(format!("memory {:?}", name_of(&share.tag)))
+    }
+}

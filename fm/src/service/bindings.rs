@@ -1,0 +1,90 @@
+//! Bindings by command: a bridge gets something to show, or loses it.
+//!
+//! Shape: a [`Binding`] or [`Bridge`] -> commands to the switches at its ends; their virtual switches are read again after.
+//! Units: none.
+//! Source: docs/spec/cxl-fabric.md "Binding"; docs/fm.md.
+
+use weft_parsers::cci::vcs::UnbindOption;
+
+use super::names::Binding;
+use super::{Fm, NO_COST};
+use crate::bind::{BindError, Bridge};
+use crate::cdat;
+use crate::discover::virtual_switches;
+use crate::graph::Key;
+
+impl Fm {
+    /// Makes a binding, and reads what the bridges show after.
+    pub(super) fn bind(&mut self, binding: Binding) -> Result<(), BindError> {
+        let bridges = match binding {
+            Binding::Local(local) => vec![local.bridge],
+            Binding::Remote(link) => vec![link.host.bridge, link.below.bridge],
+        };
+        let done = self.bind_it(binding);
+        self.refresh(&bridges);
+        done
+    }
+
+    /// Takes away what a bridge shows, and reads what is left.
+    pub(super) fn unbind(&mut self, bridge: Bridge) -> Result<(), BindError> {
+        let links = self.running.as_ref().map(|running| running.bindings.remote.iter());
+        let mut links = links.into_iter().flatten();
+        let link = links.find(|l| l.host.bridge == bridge || l.below.bridge == bridge);
+        let bridges = link.map_or(vec![bridge], |link| vec![link.host.bridge, link.below.bridge]);
+        let done = self.unbind_it(bridge);
+        self.refresh(&bridges);
+        done
+    }
+
+    /// Reads anew what virtual switches show that have been bound or unbound; of one that does not answer, what was
+    /// known stays.
+    pub(super) fn refresh(&mut self, bridges: &[Bridge]) {
+        let Some(running) = &mut self.running else { return };
+        for bridge in bridges {
+            let Some(switch) = running.inventory.switches.get_mut(bridge.switch.index()) else {
+                continue;
+            };
+            let read = virtual_switches(&mut self.fabric, switch.way(), &[bridge.vcs]);
+            for new in read.unwrap_or_default() {
+                let known = switch.vcss.iter_mut().find(|vcs| vcs.id == new.id);
+                if let Some(known) = known {
+                    *known = new;
+                }
+            }
+        }
+    }
+
+    fn bind_it(&mut self, binding: Binding) -> Result<(), BindError> {
+        let figures = self.desired.figures();
+        let Some(running) = &mut self.running else { return Ok(()) };
+        let (inventory, plan) = (&running.inventory, &running.plan);
+        match binding {
+            Binding::Local(local) => {
+                running.bindings.bind_local(&mut self.fabric, inventory, local)
+            }
+            Binding::Remote(link) => {
+                let (from, to) = (link.host.bridge.switch, link.below.pid);
+                let cost = cdat::cost(inventory, plan, from, to, figures).unwrap_or(NO_COST);
+                running.bindings.bind_remote(&mut self.fabric, inventory, link, cost)
+            }
+        }
+    }
+
+    fn unbind_it(&mut self, bridge: Bridge) -> Result<(), BindError> {
+        let figures = self.desired.figures();
+        let Some(running) = &mut self.running else { return Err(BindError::NotBound(bridge)) };
+        let (inventory, plan) = (&running.inventory, &running.plan);
+        let links = &running.bindings.remote;
+        let link =
+            links.iter().find(|l| l.host.bridge == bridge || l.below.bridge == bridge).copied();
+        let Some(link) = link else {
+            let option = UnbindOption::Managed;
+            let fabric = &mut self.fabric;
+            return running.bindings.unbind_local(fabric, inventory, bridge, option).map(drop);
+        };
+        let host = link.host.bridge;
+        let cost = cdat::cost(inventory, plan, host.switch, link.below.pid, figures);
+        let cost = cost.unwrap_or(NO_COST);
+        running.bindings.unbind_remote(&mut self.fabric, inventory, host, cost).map(drop)
+    }
+}
