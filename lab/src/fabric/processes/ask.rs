@@ -1,0 +1,69 @@
+//! Who asks the processes of a fabric: their sockets, by the folder that the fabric is in.
+//!
+//! Shape: a folder and a request or command -> the answer of the manager or of a part.
+//! Units: none.
+//! Source: docs/fabric.md; docs/endpoint.md; docs/fm-socket.md.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use weft_fm::service::{Request, Response};
+use weft_rpc::{Client, ClientError, Refused};
+
+use super::{LOOK, ProcessError};
+use crate::endpoint::{Answer, Command};
+use crate::fabric::host_bringup::{BringupError, Host, MemoryGrants};
+use crate::fabric::layout::Layout;
+use crate::fabric::topology::Topology;
+
+/// Longest time for one answer.
+const ANSWER: Duration = Duration::from_secs(60);
+
+/// Where the fabric manager listens.
+pub(super) fn manager_socket(dir: &Path) -> PathBuf {
+    dir.join("fm").join("fm.sock")
+}
+
+/// Gives the fabric manager a request.
+pub(super) fn manager(dir: &Path, request: &Request) -> Result<Response, ProcessError> {
+    ask(&manager_socket(dir), request).map_err(|error| ProcessError::Manager(error.to_string()))
+}
+
+/// Gives a part a command, by its name.
+pub(super) fn part(dir: &Path, name: &str, command: &Command) -> Result<Answer, Refused> {
+    let socket = dir.join(name).join("endpoint.sock");
+    ask(&socket, command).map_err(|error| match error {
+        ClientError::Refused(refused) => refused,
+        other => Refused::unavailable(other.to_string()),
+    })
+}
+
+/// Does something with each host, one after the other.
+pub(super) fn hosts(
+    dir: &Path,
+    topology: &Topology,
+    f: impl Fn(&Host<'_>) -> Result<(), BringupError>,
+) -> Result<(), ProcessError> {
+    for (at, host) in topology.hosts.iter().enumerate() {
+        let ask = |command: &Command| part(dir, &host.name, command);
+        f(&Host { at, ask: &ask, pause: &|| std::thread::park_timeout(LOOK) })?;
+    }
+    Ok(())
+}
+
+/// Has the hosts of a fabric that is up at `dir`, in one process or several, map the memory that its manager has given.
+///
+/// # Errors
+/// Somebody is not there or refuses.
+pub fn map(dir: &Path, topology: &Topology, layout: &Layout) -> Result<(), ProcessError> {
+    let given = MemoryGrants::by(|request| manager(dir, request))?;
+    hosts(dir, topology, |host| host.map((topology, layout), &given))
+}
+
+/// Asks who listens at `socket`.
+fn ask<T: DeserializeOwned>(socket: &Path, request: &impl Serialize) -> Result<T, ClientError> {
+    let value = Client::connect_for(socket, ANSWER)?.request(request)?;
+    Ok(serde_json::from_value(value).map_err(std::io::Error::other)?)
+}

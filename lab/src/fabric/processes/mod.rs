@@ -1,0 +1,339 @@
+//! A fabric of processes: `weft run` for each PBR switch, `weft endpoint` for all else, `weft fm serve`, on veth pairs.
+//!
+//! Shape: [`Processes::up`] of a topology; [`Processes::housekeeping`] takes down the links of what has ended; dropping it ends
+//! all, and removes the pairs; what is killed is cleaned up after by the next one ([`super::leftovers`]).
+//! Units: none.
+//! Source: docs/fabric.md; veth(4).
+
+mod ask;
+mod links;
+mod process;
+mod switch_config;
+
+use std::fs::DirBuilder;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use weft_fm::service::status::{Phase, StartMode};
+use weft_fm::service::{Request, Response};
+use weft_fm::store::{Store, StoreError};
+use weft_rpc::Refused;
+
+pub use self::ask::map;
+use self::ask::{hosts, manager, manager_socket, part};
+use self::process::Process;
+use super::desired_state::desired_state;
+use super::endpoint_spec::endpoint_spec;
+use super::host_bringup::{BringupError, Host};
+use super::layout::{End, Layout, LayoutError, Part};
+use super::managed::{self, UpError};
+use super::static_init::StaticFabric;
+use super::topology::Topology;
+use crate::endpoint::{Answer, Command};
+
+/// How long a process may take to answer, and the manager to bring all about.
+const START: Duration = Duration::from_secs(30);
+/// Between two looks whether it does.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// Why the processes of a fabric do not come up.
+#[derive(Debug, thiserror::Error)]
+pub enum ProcessError {
+    /// The file is none.
+    #[error("{0}")]
+    File(String),
+    /// It says what cannot be.
+    #[error(transparent)]
+    Layout(#[from] LayoutError),
+    /// A file or process cannot be made.
+    #[error("{what}")]
+    Io {
+        /// What was tried.
+        what: String,
+        /// The kernel's answer.
+        source: std::io::Error,
+    },
+    /// A command of the system refuses.
+    #[error("{command}: {said}")]
+    Refused {
+        /// What was tried.
+        command: String,
+        /// What it said.
+        said: String,
+    },
+    /// A process ends, or does not answer.
+    #[error("{name} {what}; see {}", .log.display())]
+    Silent {
+        /// Which.
+        name: String,
+        /// What it does.
+        what: String,
+        /// What it has said.
+        log: PathBuf,
+    },
+    /// What switches are set up with from the start cannot be worked out.
+    #[error("work out what switches are set up with")]
+    Tables(#[source] Box<UpError>),
+    /// What the manager is to know cannot be kept.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The manager does not bring it about.
+    #[error("the fabric manager: {0}")]
+    Manager(String),
+    /// A host is not ready.
+    #[error(transparent)]
+    Host(#[from] BringupError),
+}
+
+fn io(what: impl Into<String>) -> impl FnOnce(std::io::Error) -> ProcessError {
+    let what = what.into();
+    move |source| ProcessError::Io { what, source }
+}
+
+/// Where a fabric of processes is made, and how.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// Files and sockets are below it.
+    pub dir: PathBuf,
+    /// Names of interfaces begin with it.
+    pub prefix: String,
+    /// How long an answer to a TLP or to a command may take, in milliseconds.
+    pub answer_ms: u32,
+}
+
+/// A fabric with a process for each component.
+pub struct Processes {
+    setup: Setup,
+    topology: Topology,
+    layout: Layout,
+    /// What there is from the start.
+    static_fabric: Option<StaticFabric>,
+    children: Vec<Process>,
+    /// One end of each veth pair.
+    pairs: Vec<String>,
+}
+
+impl Processes {
+    /// Brings a topology up in the network namespace of this process.
+    ///
+    /// # Errors
+    /// See [`ProcessError`]; nothing is left running then.
+    pub fn up(text: &str, setup: Setup) -> Result<Self, ProcessError> {
+        let topology =
+            Topology::parse(text).map_err(|error| ProcessError::File(error.to_string()))?;
+        let layout = Layout::new(&topology)?;
+        let is_static = topology.start == StartMode::Static;
+        let static_fabric = is_static.then(|| managed::static_fabric(&topology)).transpose();
+        let static_fabric = static_fabric.map_err(|error| ProcessError::Tables(Box::new(error)))?;
+        let (children, pairs) = (Vec::new(), Vec::new());
+        let mut up = Self { setup, topology, layout, static_fabric, children, pairs };
+        up.make_links()?;
+        up.start_switches()?;
+        up.start_endpoints()?;
+        if up.topology.start == StartMode::Simultaneous {
+            up.hosts(|host| host.enumerate(&up.topology))?;
+        }
+        up.start_manager()?;
+        up.hosts(|host| host.enumerate(&up.topology))?;
+        map(&up.setup.dir, &up.topology, &up.layout)?;
+        Ok(up)
+    }
+
+    /// The topology that it was made of.
+    #[must_use]
+    pub const fn topology(&self) -> &Topology {
+        &self.topology
+    }
+
+    /// The folder of a part, with its files and sockets.
+    fn folder(&self, name: &str) -> Result<PathBuf, ProcessError> {
+        let folder = self.setup.dir.join(name);
+        let made = DirBuilder::new().recursive(true).mode(0o700).create(&folder);
+        made.map_err(io(format!("make {}", folder.display())))?;
+        Ok(folder)
+    }
+
+    /// Starts a process for a part, which drives some interfaces and serves a socket.
+    fn start(
+        &mut self,
+        name: &str,
+        arguments: &[String],
+        on: (Vec<String>, &Path),
+    ) -> Result<(), ProcessError> {
+        let folder = self.folder(name)?;
+        self.children.push(Process::start((name, &folder), arguments, on)?);
+        Ok(())
+    }
+
+    /// Takes down the links of processes that have ended, as those of what has lost its power; which they are.
+    pub fn housekeeping(&mut self) -> Vec<String> {
+        let mut said = Vec::new();
+        for process in &mut self.children {
+            let Some(how) = process.has_ended() else { continue };
+            process.devices.iter().for_each(|device| links::take_down(device));
+            said.push(format!("{} has ended: {how}", process.name));
+        }
+        said
+    }
+
+    /// Waits until the last process has made a socket.
+    fn listens(&mut self, socket: &Path) -> Result<(), ProcessError> {
+        self.wait(|_| Ok(socket.exists().then_some(())))
+    }
+
+    /// Waits until `done` has something, while the last process runs.
+    fn wait<T>(
+        &mut self,
+        mut done: impl FnMut(&Self) -> Result<Option<T>, ProcessError>,
+    ) -> Result<T, ProcessError> {
+        for _ in 0..START.as_millis() / LOOK.as_millis() {
+            if let Some(found) = done(self)? {
+                return Ok(found);
+            }
+            if let Some(status) = self.children.last_mut().and_then(Process::exit_status) {
+                return Err(self.silent(&format!("has ended: {status}")));
+            }
+            std::thread::park_timeout(LOOK);
+        }
+        Err(self.silent("does not come up"))
+    }
+
+    /// The error that the last process does not do what it is to do.
+    fn silent(&self, what: &str) -> ProcessError {
+        let nobody = || ProcessError::Silent {
+            name: String::new(),
+            what: what.to_owned(),
+            log: PathBuf::new(),
+        };
+        self.children.last().map_or_else(nobody, |last| last.silent(what))
+    }
+
+    fn start_switches(&mut self) -> Result<(), ProcessError> {
+        for at in 0..self.layout.switches.len() {
+            let Some(switch) = self.layout.switches.get(at) else { continue };
+            let name = switch.name.clone();
+            let folder = self.folder(&name)?;
+            let (file, cci) = (folder.join("switch.toml"), folder.join("cci.sock"));
+            let text = self.switch_config(at, &folder);
+            std::fs::write(&file, text).map_err(io(format!("write {}", file.display())))?;
+            let ports = self.layout.switches.get(at).map_or(0, |switch| switch.ports.len());
+            let ports = (0..=u8::MAX).take(ports);
+            let device = |port| self.device(End { part: Part::Switch(at), port });
+            let devices = ports.map(device).collect();
+            let arguments = ["run".to_owned(), "-c".to_owned(), file.display().to_string()];
+            self.start(&name, &arguments, (devices, &cci))?;
+            self.listens(&cci)?;
+        }
+        Ok(())
+    }
+
+    fn start_endpoints(&mut self) -> Result<(), ProcessError> {
+        for part in self.layout.endpoints() {
+            let name = self.layout.name(part).to_owned();
+            let folder = self.folder(&name)?;
+            let (file, socket) = (folder.join("endpoint.toml"), folder.join("endpoint.sock"));
+            let device = |port| self.device(End { part, port });
+            let port = |port| format!("af_packet:{}", device(port));
+            let spec = endpoint_spec(&self.topology, &self.layout, part, &port);
+            let Some(mut spec) = spec else { continue };
+            spec.common_mut().answer_ms = Some(self.setup.answer_ms.into());
+            std::fs::write(&file, spec.to_toml())
+                .map_err(io(format!("write {}", file.display())))?;
+            let devices = (0..self.layout.link_count(part)).map(device).collect();
+            let [file, at] = [&file, &socket].map(|path| path.display().to_string());
+            let arguments = ["endpoint", spec.kind(), "--config", &file, "--socket", &at];
+            self.start(&name, &arguments.map(ToOwned::to_owned), (devices, &socket))?;
+            self.listens(&socket)?;
+        }
+        Ok(())
+    }
+
+    fn manager_socket(&self) -> PathBuf {
+        manager_socket(&self.setup.dir)
+    }
+
+    /// Starts the manager, and waits until it has brought all about.
+    fn start_manager(&mut self) -> Result<(), ProcessError> {
+        let Some(entry) = self.layout.switches.first().map(|switch| switch.name.clone()) else {
+            return Ok(());
+        };
+        let folder = self.folder("fm")?;
+        let want = folder.join("want.toml");
+        let text = desired_state(&self.topology, &self.layout, &|_| None);
+        std::fs::write(&want, text).map_err(io(format!("write {}", want.display())))?;
+        let store = folder.join("fm.redb");
+        if store.exists() {
+            // It is of another fabric: that of an earlier run.
+            std::fs::remove_file(&store).map_err(io(format!("remove {}", store.display())))?;
+        }
+        let cci = self.setup.dir.join(entry).join("cci.sock");
+        if let Some(static_fabric) = &self.static_fabric {
+            Store::open(&store)?.save(&static_fabric.state)?;
+        }
+        let start = match self.topology.start {
+            StartMode::FmFirst => "fm-first",
+            StartMode::Simultaneous => "simultaneous",
+            StartMode::Static => "static",
+        };
+        let arguments = [
+            "fm".to_owned(),
+            "serve".to_owned(),
+            "--entry".to_owned(),
+            format!("unix:{}", cci.display()),
+            "--socket".to_owned(),
+            self.manager_socket().display().to_string(),
+            "--want".to_owned(),
+            want.display().to_string(),
+            "--store".to_owned(),
+            store.display().to_string(),
+            "--start".to_owned(),
+            start.to_owned(),
+            "--pause".to_owned(),
+            "200".to_owned(),
+            "--timeout".to_owned(),
+            self.setup.answer_ms.to_string(),
+        ];
+        let socket = self.manager_socket();
+        self.start("fm", &arguments, (Vec::new(), &socket))?;
+        self.listens(&socket)?;
+        let status = self.wait(|up| {
+            Ok(match up.manager(&Request::Status)? {
+                Response::Status(status) if status.phase == Phase::Up => Some(status),
+                _ => None,
+            })
+        })?;
+        match status.trouble.first() {
+            None => Ok(()),
+            Some(trouble) => Err(ProcessError::Manager(trouble.clone())),
+        }
+    }
+
+    /// Gives the fabric manager a request.
+    ///
+    /// # Errors
+    /// It refuses, or is not there.
+    pub fn manager(&self, request: &Request) -> Result<Response, ProcessError> {
+        manager(&self.setup.dir, request)
+    }
+
+    /// Gives a part a command, by its name.
+    ///
+    /// # Errors
+    /// It refuses, or is not there.
+    pub fn ask(&self, name: &str, command: &Command) -> Result<Answer, Refused> {
+        part(&self.setup.dir, name, command)
+    }
+
+    fn hosts(&self, f: impl Fn(&Host<'_>) -> Result<(), BringupError>) -> Result<(), ProcessError> {
+        hosts(&self.setup.dir, &self.topology, f)
+    }
+}
+
+impl Drop for Processes {
+    fn drop(&mut self) {
+        // The manager first, so that it does not see the fabric go.
+        self.children.iter_mut().rev().for_each(Process::end);
+        self.pairs.iter().for_each(|near| links::remove_pair(near));
+    }
+}

@@ -1,0 +1,160 @@
+//! One process of a fabric: started, looked at and ended; its folder has a script that starts it again.
+//!
+//! Shape: [`Process::start`]; [`Process::has_ended`] says so once; [`Process::end`].
+//! Units: none.
+//! Source: docs/fabric.md.
+
+use std::fmt::Write as _;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command as Run, ExitStatus, Stdio};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::{LOOK, ProcessError, io};
+use crate::fabric::leftovers;
+
+/// How long a process may take to end.
+const END: Duration = Duration::from_secs(5);
+
+/// A process of this program that plays a part of the fabric.
+pub(super) struct Process {
+    pub name: String,
+    child: Child,
+    log: PathBuf,
+    /// Interfaces that it drives.
+    pub devices: Vec<String>,
+    ended: bool,
+    /// The one that was started in its place and runs.
+    again: Option<Pid>,
+}
+
+impl Process {
+    /// Starts a process that drives `devices` and serves a socket; the script `run` in its folder does the same again.
+    pub fn start(
+        (name, folder): (&str, &Path),
+        arguments: &[String],
+        (devices, socket): (Vec<String>, &Path),
+    ) -> Result<Self, ProcessError> {
+        let log = folder.join("log");
+        let file = File::create(&log).map_err(io(format!("make {}", log.display())))?;
+        let program = std::env::current_exe().map_err(io("find the program of this process"))?;
+        let run = folder.join("run");
+        let pid = folder.join("pid");
+        let again = RestartScript { devices: &devices, pid: &pid, log: &log, socket };
+        std::fs::write(&run, again.script(&program, arguments))
+            .map_err(io(format!("write {}", run.display())))?;
+        leftovers::remove_stale(socket); // else it would seem that the new one listens already
+        let child = Run::new(program)
+            .args(arguments)
+            .env(leftovers::PARENT, std::process::id().to_string())
+            // What the service manager wants to be told, it is told by this process.
+            .env_remove("NOTIFY_SOCKET")
+            .env_remove("WATCHDOG_USEC")
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(file)
+            .spawn()
+            .map_err(io(format!("start {name}")))?;
+        std::fs::write(&pid, format!("{}\n", child.id()))
+            .map_err(io(format!("write {}", pid.display())))?;
+        let name = name.to_owned();
+        Ok(Self { name, child, log, devices, ended: false, again: None })
+    }
+
+    /// How it has ended, if it has since this was asked last.
+    ///
+    /// A part that was started again by its `run` is looked at by the number that this has written, as often as it ends.
+    pub fn has_ended(&mut self) -> Option<String> {
+        if self.ended {
+            let number = self.log.with_file_name("pid");
+            let now = runs(&number);
+            let ended = self.again.is_some() && now.is_none();
+            self.again = now;
+            return ended.then(|| "it had been started again".to_owned());
+        }
+        let ended = self.exit_status();
+        self.ended = ended.is_some();
+        ended.map(|status| status.to_string())
+    }
+
+    /// What it ended with, once it has.
+    pub fn exit_status(&mut self) -> Option<ExitStatus> {
+        self.child.try_wait().ok().flatten()
+    }
+
+    /// The error that it does not do what it is to do.
+    pub fn silent(&self, what: &str) -> ProcessError {
+        ProcessError::Silent {
+            name: self.name.clone(),
+            what: what.to_owned(),
+            log: self.log.clone(),
+        }
+    }
+
+    /// Ends it: asks it to, and kills it when it does not.
+    pub fn end(&mut self) {
+        if self.ended {
+            return;
+        }
+        if let Some(pid) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
+            let _ = kill_process(pid, Signal::TERM); // it may have ended by itself
+        }
+        for _ in 0..END.as_millis() / LOOK.as_millis() {
+            if !matches!(self.child.try_wait(), Ok(None)) {
+                break;
+            }
+            std::thread::park_timeout(LOOK);
+        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// How a process is started again.
+struct RestartScript<'a> {
+    devices: &'a [String],
+    /// Where its number and what it says are written, and where it listens.
+    pid: &'a Path,
+    log: &'a Path,
+    socket: &'a Path,
+}
+
+impl RestartScript<'_> {
+    /// A shell script that runs the program, and takes its interfaces up once it listens: an end of a link that is up is
+    /// there.
+    fn script(&self, program: &Path, arguments: &[String]) -> String {
+        let quoted = |word: &str| format!("'{}'", word.replace('\'', "'\\''"));
+        let path = |path: &Path| quoted(&path.display().to_string());
+        let (pid, log, socket) = (path(self.pid), path(self.log), path(self.socket));
+        let words = arguments.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ");
+        let mut text = "#!/bin/sh\n".to_owned();
+        // Writing to a text cannot fail.
+        let _ = writeln!(text, "rm -f {socket}");
+        if !self.devices.is_empty() {
+            let _ = writeln!(text, "(");
+            let _ = writeln!(
+                text,
+                "for i in $(seq 500); do [ -S {socket} ] && break; sleep 0.02; done"
+            );
+            for device in self.devices {
+                let _ = writeln!(text, "ip link set {device} up");
+            }
+            let _ = writeln!(text, ") &");
+        }
+        let _ = writeln!(text, "echo $$ > {pid}");
+        let _ = writeln!(text, "exec {} {words} 2>> {log}", path(program));
+        text
+    }
+}
+
+/// The process whose number is in a file, if it runs: one that nobody has waited for does not.
+fn runs(number: &Path) -> Option<Pid> {
+    let text = std::fs::read_to_string(number).ok()?;
+    let pid = Pid::from_raw(text.trim().parse().ok()?)?;
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).ok()?;
+    // The state stands behind the name, which may have any character in it.
+    let (_, rest) = stat.rsplit_once(')')?;
+    (!rest.trim_start().starts_with(['Z', 'X'])).then_some(pid)
+}
