@@ -21,6 +21,7 @@ pub mod paths;
 pub mod record;
 pub mod replay;
 pub mod report;
+pub mod requests;
 pub mod serve;
 pub mod supervise;
 pub mod tls;

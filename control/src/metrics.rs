@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use weft_base::threads::Role;
 
-use crate::mgmt::Backend;
 use crate::report::prometheus;
+use crate::requests::Backend;
 use crate::serve::{Client, Limits, Listener, Protocol, Server, Stream, Trust};
 
 /// What clients may use.
@@ -172,7 +172,7 @@ mod tests {
     use std::net::TcpStream;
 
     use super::*;
-    use crate::mgmt::testing::Recorder;
+    use crate::requests::testing::Recorder;
 
     #[test]
     fn requests_are_answered_by_method_and_path() {

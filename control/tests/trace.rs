@@ -18,6 +18,7 @@ use weft::config::{Config, Timing};
 use weft::error::CliError;
 use weft::live::backend::SwitchHandle;
 use weft::mgmt::Server;
+use weft::requests::SwitchHandler;
 use weft_dataplane::port::capture::{CaptureFormat, CaptureReader, CaptureWriter, Record};
 
 /// With as many workers as ports, each has a port.
@@ -76,7 +77,9 @@ impl Switch {
         let args = SettingsArgs { config: Some(file), ..SettingsArgs::default() };
         let config = Config::resolve(&args.load().unwrap(), Timing::Live).unwrap();
         let board = Arc::new(SwitchHandle::start(args, config, None).unwrap());
-        let server = Server::start(&socket(dir.path()), board.clone()).unwrap();
+        let server =
+            Server::start(&socket(dir.path()), Arc::new(SwitchHandler::new(board.clone())))
+                .unwrap();
         Self { dir, board, _server: server }
     }
 

@@ -203,7 +203,7 @@ fn up(args: &UpArgs, out: &mut dyn Write) -> Result<(), CliError> {
     let servers = serve(&shared, &args.dir)?;
     let service =
         Service::start(fm, PAUSE).map_err(|source| CliError::system("start a thread", source))?;
-    let manager = Server::serve(&args.dir.join("fm").join("fm.sock"), service.handler())
+    let manager = Server::start(&args.dir.join("fm").join("fm.sock"), service.handler())
         .map_err(|source| CliError::system("serve the manager's socket", source))?;
     let stop = Arc::new(AtomicBool::new(false));
     let (parts, over) = (shared.clone(), stop.clone());
@@ -247,7 +247,7 @@ fn serve(shared: &SharedFabric, dir: &Path) -> Result<Vec<Server>, CliError> {
     let mut servers = Vec::new();
     for (name, handle) in handles {
         let path = dir.join(name).join("endpoint.sock");
-        let server = Server::serve(&path, Arc::new(handle));
+        let server = Server::start(&path, Arc::new(handle));
         servers.push(server.map_err(|source| CliError::system("serve a socket", source))?);
     }
     Ok(servers)

@@ -33,8 +33,10 @@ use crate::live::watch::Watcher;
 use crate::live::{NewRecord, confine};
 use crate::log::{Level, Log};
 use crate::metrics::MetricsServer;
-use crate::mgmt::{Backend, Server, raise_descriptor_limit};
+use crate::mgmt::Server;
 use crate::record::hex;
+use crate::requests::{Backend, SwitchHandler};
+use crate::serve::raise_descriptor_limit;
 use crate::supervise::{Notifier, Pulse, Supervisor, WELL_MISSED};
 
 /// Arguments of `weft run`.
@@ -217,7 +219,7 @@ fn serve(
     config: &Config,
     board: &Arc<SwitchHandle>,
 ) -> Result<(Option<MetricsServer>, Server), CliError> {
-    let server = Server::start(&config.run.socket, board.clone())
+    let server = Server::start(&config.run.socket, Arc::new(SwitchHandler::new(board.clone())))
         .map_err(|source| CliError::system("serve the management socket", source))?;
     let metrics =
         config.run.metrics.map(|addr| MetricsServer::start(addr, board.clone())).transpose();

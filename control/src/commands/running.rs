@@ -15,8 +15,8 @@ use weft_rpc::{Client, ClientError};
 use super::write_json;
 use crate::error::CliError;
 use crate::events::Page;
-use crate::mgmt::{MirrorTarget, Request, find_socket};
 use crate::report::{ShowResponse, ShowTopic, tables};
+use crate::requests::{MirrorTarget, Request, find_socket};
 
 /// Which switch to ask.
 #[derive(Args, Clone, Debug, Default)]

@@ -16,9 +16,9 @@ use weft_rpc::{Client, ClientError};
 
 use super::running::{SwitchArgs, switch_error};
 use crate::error::CliError;
-use crate::mgmt::{Request, next_path};
 use crate::paths::{FILTER_HELP, Lines, Sink, TraceError};
 use crate::report::{ShowResponse, ShowTopic};
+use crate::requests::{Request, next_path};
 
 /// How long a line waits for earlier ones: of frames that take longer through the switch, lines come late.
 const HOLD: Duration = Duration::from_millis(200);

@@ -32,12 +32,12 @@ use crate::config::Sources;
 use crate::config::resolve::{Config, Timing};
 use crate::events::{self, Kind};
 use crate::express::Watch;
-use crate::mgmt::{Backend, MirrorTarget, TraceStream};
 use crate::paths::Filter;
 use crate::record::Change;
 use crate::report::gather::{PortInfo, Source};
 use crate::report::process::ProcessReport;
 use crate::report::{FdbRow, StatsSnapshot, fabric};
+use crate::requests::{Backend, MirrorTarget, TraceStream};
 use crate::serve::Account;
 
 /// Frames that wait for a mirror's writer.

@@ -15,8 +15,8 @@ use weft_dataplane::trace::{Event, Listen};
 use weft_dataplane::worker::WorkerGroup;
 
 use crate::express::Watch;
-use crate::mgmt::{TraceStream, Traced};
 use crate::paths::{Filter, Path, Paths, ShownPath};
+use crate::requests::{TraceStream, Traced};
 use crate::serve::{Account, NoShare, Share};
 
 /// Paths that wait for a trace's client; more are lost to it.

@@ -1,341 +1,209 @@
-//! Management: one JSON object a line over a Unix socket.
+//! Management sockets: a server that hands lines of JSON to whoever answers them.
 //!
-//! Shape: [`Request`] in, `{"ok": ...}` or `{"error": {...}}` out; [`Backend`] is the running switch;
-//! a trace answers with further lines `{"path": ...}`, a frame each, and ends with `{"end": ...}`.
-//! Units: as each field says.
-//! Source: ARCHITECTURE.md "Control"; JSON is RFC 8259.
+//! Shape: [`LineHandler`] behind [`serve::Server`]; a client must be of our user, or root.
+//! Units: bytes, seconds.
+//! Source: unix(7), `SO_PEERCRED`; ARCHITECTURE.md "Control".
 
-pub(crate) mod accept;
-mod client;
-pub(crate) mod dir;
-mod server;
-
+use std::io::{self, BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
-use weft_parsers::AddrKey;
-use weft_rpc::renamed::{self, Place};
-use weft_rpc::{Answer, LineHandler, LineStream, Next, Refused, ok_line, parse, to_line};
+use serde_json::json;
+use weft_base::threads::Role;
+use weft_rpc::{Answer, LINE_LEN_MAX, LineHandler, LineStream, Next, Refused, to_line};
 
-use crate::config::value::parse_addr;
-use crate::events;
-use crate::paths::ShownPath;
-use crate::report::process::ProcessReport;
-use crate::report::{FdbRow, ShowResponse, ShowTopic, StatsSnapshot};
+use crate::serve::{self, Client, Counts, Limits, Listener, Protocol, SocketError, Stream, Trust};
 
-pub use accept::raise_descriptor_limit;
-pub use client::{find_socket, next_path};
-pub use dir::SocketError;
-pub use server::{CLIENTS_MAX, LIMITS, Server, trusted};
+/// Most clients at a time; the last place is root's.
+pub const CLIENTS_MAX: usize = 32;
+/// What clients may use.
+pub const LIMITS: Limits = Limits {
+    clients: CLIENTS_MAX,
+    unknown: 0,
+    idle: Duration::from_secs(300),
+    request: Duration::from_secs(10),
+    answer: Duration::from_secs(30),
+    unread: 64 << 20,
+};
+/// How often a trace without frames looks whether its client is still there.
+const TRACE_WAIT: Duration = Duration::from_millis(200);
 
-/// What a client asks for.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "cmd", rename_all = "snake_case", deny_unknown_fields)]
-pub enum Request {
-    /// Part of the report.
-    Show {
-        /// Which part.
-        what: ShowTopic,
-        /// Whether watermarks begin again after it.
-        #[serde(default)]
-        restart_watermarks: bool,
-    },
-    /// Events after a number.
-    Events {
-        /// Number of the last one that is known; 0 for all that are kept.
-        #[serde(default)]
-        after: u64,
-    },
-    /// Adds a static FDB entry.
-    FdbAdd {
-        /// Address, as `weft show fdb` prints it.
-        addr: String,
-        /// Name of the port.
-        port: String,
-        /// VLAN, 1 to 4094.
-        #[serde(default = "default_vid")]
-        vid: u16,
-    },
-    /// Removes an FDB entry, static or learned.
-    FdbDel {
-        /// Address, as `weft show fdb` prints it.
-        addr: String,
-        /// VLAN, 1 to 4094.
-        #[serde(default = "default_vid")]
-        vid: u16,
-    },
-    /// Reads the configuration again and applies all of it or nothing.
-    Reload {
-        /// Another file than the one that the switch was started with.
-        #[serde(default)]
-        path: Option<PathBuf>,
-    },
-    /// Copies what enters and leaves by a port to a file or port.
-    Mirror {
-        /// Name of the port.
-        port: String,
-        /// Where to; nowhere ends it.
-        to: Option<MirrorTarget>,
-    },
-    /// Each step of what an edge port does with a request for an address.
-    PbrEdge {
-        /// Name of the port.
-        port: String,
-        /// The address: `0x` and hexadecimal digits, or decimal ones.
-        hpa: String,
-    },
-    /// Each step of where a PID leads inside of the switch.
-    PbrRoute {
-        /// The PID.
-        dpid: u16,
-    },
-    /// The path of the next frames, stage by stage.
-    Trace {
-        /// Which frames; all by default.
-        #[serde(default)]
-        filter: Option<String>,
-        /// How many frames.
-        #[serde(default = "default_count")]
-        count: u64,
-        /// Whether with the frames' bytes.
-        #[serde(default)]
-        bytes: bool,
-    },
+/// How far to trust whoever connects to a Unix socket of ours: root and our own user, nobody else.
+///
+/// # Errors
+/// Why it may not ask.
+pub fn trusted(stream: &Stream) -> Result<Trust, Refused> {
+    let peer = stream.peer().ok_or_else(|| Refused::unavailable("who asks is not known"))?;
+    if peer.uid.is_root() {
+        Ok(Trust::Owner)
+    } else if peer.uid == rustix::process::geteuid() {
+        Ok(Trust::User)
+    } else {
+        Err(Refused::because("only root and the user that runs the switch may ask"))
+    }
 }
 
-/// Where a mirror's copies go.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum MirrorTarget {
-    /// A capture file, which there is not yet.
-    File(PathBuf),
-    /// A capture file, in place of one that may be there.
-    Replace(PathBuf),
-    /// A port of the switch.
-    Port(String),
+/// A management socket that is being served; dropping it ends that.
+pub struct Server {
+    path: PathBuf,
+    server: serve::Server,
 }
 
-const fn default_vid() -> u16 {
-    1
+impl Server {
+    /// Listens at `path`, and has `handler` answer each line.
+    ///
+    /// # Errors
+    /// The socket cannot be made, is in use, or would be open to others.
+    pub fn start(path: &Path, handler: Arc<dyn LineHandler>) -> Result<Self, SocketError> {
+        Self::start_within(path, handler, LIMITS)
+    }
+
+    /// As [`start`](Self::start), within other limits.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub fn start_within(
+        path: &Path,
+        handler: Arc<dyn LineHandler>,
+        limits: Limits,
+    ) -> Result<Self, SocketError> {
+        let protocol = Arc::new(LineProtocol { handler, clients: limits.clients });
+        let server = serve::Server::start(Listener::unix(path)?, limits, protocol);
+        let server = server.map_err(|source| SocketError::Io {
+            call: "start a thread for",
+            path: path.to_owned(),
+            source,
+        })?;
+        Ok(Self { path: path.to_owned(), server })
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// What clients have done.
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        self.server.counts()
+    }
 }
 
-const fn default_count() -> u64 {
-    1
+/// Lines of requests, each with its answer.
+struct LineProtocol {
+    handler: Arc<dyn LineHandler>,
+    clients: usize,
 }
 
-/// What became of waiting for a traced frame.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Traced {
-    /// All that was decided about one.
-    Path(ShownPath),
-    /// Nothing yet.
-    Nothing,
-    /// There will be no more; the text of the end.
-    Ended(Value),
+fn refusal(refused: &Refused) -> Vec<u8> {
+    to_line(&json!({ "error": refused }))
 }
 
-/// Paths of a trace, for one client.
-pub trait TraceStream: Send {
-    /// The next path; waits for it, but no longer than `wait`.
-    fn next(&mut self, wait: Duration) -> Traced;
+impl Protocol for LineProtocol {
+    fn role(&self) -> Role {
+        Role::Management
+    }
+
+    fn name(&self) -> &'static str {
+        "weft-mgmt"
+    }
+
+    fn trust(&self, stream: &Stream) -> Result<Trust, Vec<u8>> {
+        trusted(stream).map_err(|refused| refusal(&refused))
+    }
+
+    fn full(&self) -> Vec<u8> {
+        let message = format!("{} clients are connected already", self.clients);
+        refusal(&Refused::unavailable(message))
+    }
+
+    fn serve(&self, client: &Client) {
+        // Whatever ends a client, the others go on.
+        let _ = answer_lines(client, self.handler.as_ref());
+    }
 }
 
-/// A trace as the lines that its client gets.
-struct Paths(Box<dyn TraceStream>);
-
-impl LineStream for Paths {
-    fn next(&mut self, wait: Duration) -> Next {
-        match self.0.next(wait) {
-            Traced::Path(path) => {
-                let path = renamed::with_old(Place::TracedFrame, &path).unwrap_or_default();
-                Next::Line(to_line(&json!({ "path": path })))
+/// Answers one client's lines until it goes.
+fn answer_lines(client: &Client, handler: &dyn LineHandler) -> io::Result<()> {
+    let mut reader = BufReader::new(client);
+    let mut line = Vec::new();
+    client.idle();
+    while read_line(&mut reader, &mut line, || client.asking())? {
+        client.working();
+        let is_too_long = line.len() > LINE_LEN_MAX;
+        if line.trim_ascii().is_empty() {
+            client.idle();
+            continue;
+        }
+        match handler.answer(&line) {
+            Answer::Line(answer) => send(client, answer)?,
+            Answer::Stream(first, mut others) => {
+                send(client, first)?;
+                follow(client, others.as_mut())?;
             }
-            Traced::Nothing => Next::Nothing,
-            Traced::Ended(end) => Next::End(to_line(&json!({ "end": end }))),
+        }
+        if is_too_long {
+            return Ok(()); // what follows belongs to a line that nobody reads
+        }
+        client.idle();
+    }
+    Ok(())
+}
+
+/// Sends an answer, or why there is none where others have not read theirs.
+fn send(client: &Client, answer: Vec<u8>) -> io::Result<()> {
+    match client.hold(answer.capacity()) {
+        Ok(_held) => client.send(&answer),
+        Err(why) => {
+            drop(answer);
+            let message = format!("{why}: read the answers that wait, or ask again later");
+            client.send(&refusal(&Refused::unavailable(message)))
         }
     }
 }
 
-/// The running switch, as management sees it. All methods may be called from several threads at once.
-pub trait Backend: Send + Sync {
-    /// Everything that is counted; watermarks begin again afterwards if `restart_watermarks`.
-    fn stats(&self, restart_watermarks: bool) -> StatsSnapshot;
-
-    /// What the process may do.
-    ///
-    /// # Errors
-    /// The kernel does not say.
-    fn process(&self) -> Result<ProcessReport, Refused>;
-
-    /// All FDB entries.
-    fn fdb(&self) -> Vec<FdbRow>;
-
-    /// Adds a static entry.
-    ///
-    /// # Errors
-    /// No such port, no room.
-    fn fdb_add(&self, vid: u16, addr: AddrKey, port: &str) -> Result<(), Refused>;
-
-    /// Removes an entry.
-    ///
-    /// # Errors
-    /// No such entry.
-    fn fdb_del(&self, vid: u16, addr: AddrKey) -> Result<(), Refused>;
-
-    /// Reads the configuration again, from `path` or where it came from, and applies it whole or not
-    /// at all; returns what to tell the client.
-    ///
-    /// # Errors
-    /// What is wrong with it, a line each.
-    fn reload(&self, path: Option<&Path>) -> Result<Value, Refused>;
-
-    /// Begins to mirror `port`, or ends it.
-    ///
-    /// # Errors
-    /// No such port, no such file.
-    fn mirror(&self, port: &str, to: Option<&MirrorTarget>) -> Result<(), Refused>;
-
-    /// Each step of what edge `port` does with a request for `hpa`.
-    ///
-    /// # Errors
-    /// No such port, or no edge.
-    fn pbr_edge(&self, port: &str, hpa: u64) -> Result<Value, Refused>;
-
-    /// Each step of where `dpid` leads.
-    ///
-    /// # Errors
-    /// The switch routes no TLPs.
-    fn pbr_route(&self, dpid: u16) -> Result<Value, Refused>;
-
-    /// Begins to trace `count` frames, with their bytes or without.
-    ///
-    /// # Errors
-    /// A filter that means nothing.
-    fn trace(
-        &self,
-        filter: Option<&str>,
-        count: u64,
-        bytes: bool,
-    ) -> Result<Box<dyn TraceStream>, Refused>;
-}
-
-/// A running switch.
-struct SwitchHandler {
-    backend: Arc<dyn Backend>,
-    /// Reports are made one after the other: each may be large while it is made.
-    reports: Mutex<()>,
-}
-
-impl SwitchHandler {
-    fn new(backend: Arc<dyn Backend>) -> Self {
-        Self { backend, reports: Mutex::default() }
-    }
-}
-
-impl LineHandler for SwitchHandler {
-    fn answer(&self, line: &[u8]) -> Answer {
-        let is_report = matches!(read(line), Ok(Request::Show { .. }));
-        let _one = is_report.then(|| self.reports.lock().unwrap_or_else(PoisonError::into_inner));
-        answer(line, self.backend.as_ref())
-    }
-}
-
-/// The request that `line` is; keys may have names that they had before ([`renamed`]).
-fn read(line: &[u8]) -> Result<Request, Refused> {
-    parse(line).or_else(|refused| {
-        let mut value: Value = parse(line)?;
-        let found = renamed::accept(Place::SwitchRequest, &mut value)?;
-        if found.is_empty() {
-            return Err(refused);
-        }
-        let request = serde_json::from_value(value)
-            .map_err(|error| Refused::bad_request(error.to_string()))?;
-        for text in found.iter().filter_map(|row| row.warning()) {
-            events::post(events::Kind::OldName, "", &text);
-        }
-        Ok(request)
-    })
-}
-
-/// Answers one line.
-#[must_use]
-pub fn answer(line: &[u8], backend: &dyn Backend) -> Answer {
-    let answer = || -> Result<Answer, Refused> {
-        let request = read(line)?;
-        if let Request::Trace { filter, count, bytes } = &request {
-            let stream = backend.trace(filter.as_deref(), *count, *bytes)?;
-            let first = to_line(&json!({ "ok": "tracing" }));
-            return Ok(Answer::Stream(first, Box::new(Paths(stream))));
-        }
-        if let Request::Show { what, restart_watermarks } = &request {
-            let shown = match what {
-                ShowTopic::Process => ShowResponse::Process(backend.process()?),
-                ShowTopic::Events => ShowResponse::Events(events::board().after(0)), // asks no worker
-                ShowTopic::Fdb => backend.stats(*restart_watermarks).shown(*what, backend.fdb()),
-                what => backend.stats(*restart_watermarks).shown(*what, Vec::new()),
-            };
-            return ok_line(&shown).map(Answer::Line);
-        }
-        dispatch(&request, backend).map(|value| Answer::Line(to_line(&json!({ "ok": value }))))
-    };
-    answer().unwrap_or_else(|refused| Answer::Line(to_line(&json!({ "error": refused }))))
-}
-
-/// Answers one line with one line; of a trace, with the line that begins it.
-#[must_use]
-pub fn handle_line(line: &[u8], backend: &dyn Backend) -> Vec<u8> {
-    match answer(line, backend) {
-        Answer::Line(line) | Answer::Stream(line, _) => line,
-    }
-}
-
-fn station(addr: &str, vid: u16) -> Result<AddrKey, Refused> {
-    if !(1..=4_094).contains(&vid) {
-        return Err(Refused::bad_request(format!("expected a VLAN 1..=4094, found {vid}")));
-    }
-    let key = parse_addr(addr).ok_or_else(|| {
-        let expected = crate::config::value::Kind::Addr;
-        Refused::bad_request(format!("expected {expected}, found {addr:?}"))
-    })?;
-    Ok(key)
-}
-
-fn address(text: &str) -> Result<u64, Refused> {
-    let parsed = match text.strip_prefix("0x") {
-        Some(digits) => u64::from_str_radix(digits, 16),
-        None => text.parse(),
-    };
-    parsed.map_err(|_| {
-        Refused::bad_request(format!("expected an address such as 0x10000000000, found {text:?}"))
-    })
-}
-
-fn dispatch(request: &Request, backend: &dyn Backend) -> Result<Value, Refused> {
-    let done = |()| json!("done");
-    match request {
-        Request::Events { after } => serde_json::to_value(events::board().after(*after))
-            .map_err(|error| Refused::unavailable(error.to_string())),
-        Request::FdbAdd { addr, port, vid } => {
-            backend.fdb_add(*vid, station(addr, *vid)?, port).map(done)
-        }
-        Request::FdbDel { addr, vid } => backend.fdb_del(*vid, station(addr, *vid)?).map(done),
-        Request::Reload { path } => backend.reload(path.as_deref()),
-        Request::Mirror { port, to } => backend.mirror(port, to.as_ref()).map(done),
-        Request::PbrEdge { port, hpa } => backend.pbr_edge(port, address(hpa)?),
-        Request::PbrRoute { dpid } if *dpid > 0xFFF => {
-            Err(Refused::bad_request(format!("expected a PID 0..=4095, found {dpid}")))
-        }
-        Request::PbrRoute { dpid } => backend.pbr_route(*dpid),
-        Request::Show { .. } | Request::Trace { .. } => {
-            Err(Refused::bad_request("a report or trace has an answer of its own"))
+/// Sends what follows an answer until it ends or the client goes.
+fn follow(client: &Client, lines: &mut dyn LineStream) -> io::Result<()> {
+    loop {
+        match lines.next(TRACE_WAIT) {
+            Next::Line(line) => client.send(&line)?,
+            Next::End(line) => return client.send(&line),
+            Next::Nothing if client.is_over() || client.stream().is_closed() => {
+                return Err(io::ErrorKind::ConnectionAborted.into());
+            }
+            Next::Nothing => {}
         }
     }
 }
 
-#[cfg(test)]
-pub(crate) mod testing;
+/// Reads up to and without a newline into `line`; more than the bound is cut off one byte above it. Calls `begun` as
+/// often as bytes of a line that is not whole have come. False at the end.
+fn read_line(reader: &mut impl BufRead, line: &mut Vec<u8>, begun: impl Fn()) -> io::Result<bool> {
+    line.clear();
+    loop {
+        let available = match reader.fill_buf() {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            other => other?,
+        };
+        if available.is_empty() {
+            return Ok(!line.is_empty());
+        }
+        let newline = available.iter().position(|byte| *byte == b'\n');
+        let end = newline.unwrap_or(available.len());
+        let room = (LINE_LEN_MAX + 1).saturating_sub(line.len());
+        line.extend(available.iter().take(end.min(room)));
+        if line.len() > LINE_LEN_MAX {
+            return Ok(true);
+        }
+        reader.consume(newline.map_or(end, |at| at + 1));
+        if newline.is_some() {
+            return Ok(true);
+        }
+        begun();
+    }
+}
+
 #[cfg(test)]
 mod tests;

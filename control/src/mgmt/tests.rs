@@ -1,113 +1,27 @@
-//! Lines, clients and sockets, against a switch that is only numbers.
+//! Clients and sockets, against a switch that is only numbers.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
-use weft_base::rng::Rng;
-use weft_rpc::{Client, ClientError, LINE_LEN_MAX};
+use weft_rpc::{Client as Asker, ClientError};
 
-use super::testing::Recorder;
 use super::*;
-use crate::report::ShowResponse;
-use crate::serve::Limits;
+use crate::report::{ShowResponse, ShowTopic};
+use crate::requests::testing::Recorder;
+use crate::requests::{Backend, Request, SwitchHandler, next_path};
 
-fn ask(line: &str) -> Value {
-    let answer = handle_line(line.as_bytes(), &Recorder::default());
-    assert_eq!(answer.last(), Some(&b'\n'));
-    serde_json::from_slice(&answer).unwrap()
-}
-
-#[test]
-fn requests_are_met_or_refused() {
-    #[rustfmt::skip] // columns: line, key of the answer, part of its text
-    let cases = [
-        (r#"{"cmd":"show","what":"conservation"}"#, "ok", r#""conservation":{"#),
-        (r#"{"cmd":"show","what":"fdb"}"#, "ok", "id:0005"),
-        (r#"{"cmd":"show","what":"nothing"}"#, "error", "unknown variant"),
-        (r#"{"cmd":"show"}"#, "error", "missing field `what`"),
-        (r#"{"cmd":"fdb_add","addr":"id:0005","port":"p0"}"#, "ok", "done"),
-        (r#"{"cmd":"fdb_add","addr":"id:0005","port":"p9"}"#, "error", "no port p9"),
-        (r#"{"cmd":"fdb_add","addr":"nonsense","port":"p0"}"#, "error", "expected an address"),
-        (r#"{"cmd":"fdb_add","addr":"id:0005","port":"p0","vid":4095}"#, "error", "expected a VLAN 1..=4094, found 4095"),
-        (r#"{"cmd":"fdb_del","addr":"02:00:00:00:00:01","vid":7}"#, "ok", "done"),
-        (r#"{"cmd":"reload"}"#, "ok", "epoch"),
-        (r#"{"cmd":"mirror","port":"p0","to":{"file":"/x.pcapng"}}"#, "ok", "done"),
-        (r#"{"cmd":"mirror","port":"p0","to":null}"#, "ok", "done"),
-        (r#"{"cmd":"trace","count":3}"#, "ok", "tracing"),
-        (r#"{"cmd":"trace","octets":true}"#, "ok", "tracing"),
-        (r#"{"cmd":"trace","octets":1}"#, "error", "invalid type"),
-        (r#"{"cmd":"trace","octets":true,"bytes":true}"#, "error", "found both"),
-        (r#"{"cmd":"trace","octets":true,"colour":1}"#, "error", "unknown field `colour`"),
-        (r#"{"cmd":"trace","filter":"x"}"#, "error", "no filter x"),
-        (r#"{"cmd":"show","what":"fabric"}"#, "ok", r#"{"fabric":null}"#),
-        (r#"{"cmd":"pbr_edge","port":"p0","hpa":"0x10000000000"}"#, "ok", "p0"),
-        (r#"{"cmd":"pbr_edge","port":"p0","hpa":"far"}"#, "error", "expected an address"),
-        (r#"{"cmd":"pbr_route","dpid":4095}"#, "ok", "4095"),
-        (r#"{"cmd":"pbr_route","dpid":4096}"#, "error", "expected a PID 0..=4095, found 4096"),
-        (r#"{"cmd":"reload","colour":1}"#, "error", "unknown field `colour`"),
-        (r#"{"cmd":"fly"}"#, "error", "unknown variant `fly`"),
-        ("[]", "error", "bad_request"),
-        ("not json", "error", "bad_request"),
-        ("", "error", "bad_request"),
-    ];
-    for (line, key, part) in cases {
-        let answer = ask(line);
-        let text = answer.get(key).unwrap_or_else(|| panic!("{line}: {answer}")).to_string();
-        assert!(text.contains(part), "{line}: {text}");
-    }
-}
-
-#[test]
-fn deep_and_long_lines_are_refused() {
-    let deep = "[".repeat(LINE_LEN_MAX);
-    let long = format!("{{\"cmd\":\"{}\"}}", "x".repeat(LINE_LEN_MAX));
-    for line in [deep, long] {
-        assert!(ask(&line).get("error").is_some());
-    }
-}
-
-/// 20,000 seeded mutations of good requests: each is answered with one line of JSON.
-#[test]
-fn mutated_lines_are_always_answered() {
-    let seed = 0x36A0;
-    let mut rng = Rng::new(seed);
-    let good = [
-        r#"{"cmd":"show","what":"ports","restart_watermarks":true}"#,
-        r#"{"cmd":"fdb_add","addr":"02:00:00:00:00:01","port":"p0","vid":7}"#,
-        r#"{"cmd":"mirror","port":"p0","to":{"port":"p1"}}"#,
-        r#"{"cmd":"trace","filter":"silent","count":18446744073709551615,"bytes":true}"#,
-        r#"{"cmd":"trace","count":1,"octets":true}"#,
-    ];
-    let backend = Recorder::default();
-    let (mut met, mut refused) = (0, 0);
-    for round in 0..20_000 {
-        let mut line =
-            good[usize::try_from(rng.below(good.len() as u64)).unwrap()].as_bytes().to_vec();
-        for _ in 0..rng.below(4) {
-            let at = usize::try_from(rng.below(line.len() as u64)).unwrap();
-            match rng.below(3) {
-                0 => line[at] = u8::try_from(rng.below(256)).unwrap(),
-                1 => drop(line.remove(at)),
-                _ => line.insert(at, b"\"{}[]:,0\\"[usize::try_from(rng.below(9)).unwrap()]),
-            }
-        }
-        let answer = handle_line(&line, &backend);
-        let value: Value = serde_json::from_slice(&answer)
-            .unwrap_or_else(|error| panic!("seed {seed:#x} round {round}: {error}"));
-        assert_eq!(value.as_object().unwrap().len(), 1, "seed {seed:#x} round {round}");
-        let is_met = value.get("ok").is_some();
-        (met, refused) = if is_met { (met + 1, refused) } else { (met, refused + 1) };
-    }
-    assert!(met > 1_000 && refused > 1_000, "{met} met, {refused} refused");
+/// Serves `backend` at `path`.
+fn start(path: &Path, backend: Arc<dyn Backend>) -> Result<Server, SocketError> {
+    Server::start(path, Arc::new(SwitchHandler::new(backend)))
 }
 
 fn served() -> (tempfile::TempDir, PathBuf, Arc<Recorder>, Server) {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("weft").join("s").join("mgmt.sock");
     let backend = Arc::new(Recorder::default());
-    let server = Server::start(&path, backend.clone()).unwrap();
+    let server = start(&path, backend.clone()).unwrap();
     (dir, path, backend, server)
 }
 
@@ -116,7 +30,7 @@ fn clients_ask_over_the_socket() {
     let (_dir, path, backend, server) = served();
     let mode = std::fs::metadata(path.parent().unwrap()).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o700);
-    let mut client = Client::connect(&path).unwrap();
+    let mut client = Asker::connect(&path).unwrap();
     let request = Request::Show { what: ShowTopic::Conservation, restart_watermarks: true };
     let shown: ShowResponse = serde_json::from_value(client.request(&request).unwrap()).unwrap();
     let ShowResponse::Conservation(sum) = shown else { panic!("{shown:?}") };
@@ -143,7 +57,7 @@ fn clients_ask_over_the_socket() {
 #[test]
 fn stopping_ends_silent_traces_and_open_clients() {
     let (_dir, path, _, server) = served();
-    let mut tracing = Client::connect(&path).unwrap();
+    let mut tracing = Asker::connect(&path).unwrap();
     let silent = Request::Trace { filter: Some("silent".into()), count: 1, bytes: false };
     tracing.request(&silent).unwrap();
     let idle: Vec<_> = (0..3).map(|_| UnixStream::connect(&path).unwrap()).collect();
@@ -190,7 +104,7 @@ fn slow_clients_do_not_keep_the_owner_out() {
             stream
         })
         .collect();
-    let mut owner = Client::connect(&path).unwrap();
+    let mut owner = Asker::connect(&path).unwrap();
     let request = Request::Show { what: ShowTopic::Conservation, restart_watermarks: false };
     owner.request(&request).unwrap();
     let counts = server.counts();
@@ -213,7 +127,7 @@ fn clients_that_die_leave_nothing_behind() {
         // One that finds no place is told so, and may be gone before it has written.
         let _ = stream.write_all(line);
     }
-    let mut owner = Client::connect(&path).unwrap();
+    let mut owner = Asker::connect(&path).unwrap();
     let request = Request::Show { what: ShowTopic::Conservation, restart_watermarks: false };
     owner.request(&request).unwrap();
     let gone = || {
@@ -235,7 +149,7 @@ fn answers_that_nobody_reads_are_bounded() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("s").join("mgmt.sock");
     let limits = Limits { unread: 3 << 20, answer: Duration::from_secs(3_600), ..LIMITS };
-    let server = Server::serve_within(&path, Arc::new(Large), limits).unwrap();
+    let server = Server::start_within(&path, Arc::new(Large), limits).unwrap();
     let greedy: Vec<_> = (0..4)
         .map(|_| {
             let mut stream = UnixStream::connect(&path).unwrap();
@@ -254,14 +168,14 @@ fn answers_that_nobody_reads_are_bounded() {
 #[test]
 fn sockets_are_ours_alone() {
     let (dir, path, backend, server) = served();
-    assert!(matches!(Server::start(&path, backend.clone()), Err(SocketError::Running(_))));
+    assert!(matches!(start(&path, backend.clone()), Err(SocketError::Running(_))));
     drop(server);
     // A socket that nobody listens at gives way.
     let parent = path.parent().unwrap();
     std::fs::create_dir_all(parent).unwrap();
     std::fs::set_permissions(parent, std::fs::Permissions::from_mode(0o700)).unwrap();
     drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
-    drop(Server::start(&path, backend.clone()).unwrap());
+    drop(start(&path, backend.clone()).unwrap());
     // What is no socket stays: a file, and a symbolic link, whatever it points at.
     let file = parent.join("file");
     let link = parent.join("link");
@@ -271,19 +185,19 @@ fn sockets_are_ours_alone() {
     drop(std::os::unix::net::UnixListener::bind(parent.join("stale")).unwrap());
     std::os::unix::fs::symlink(parent.join("stale"), &link).unwrap();
     for kept in [&file, &link] {
-        let refused = Server::start(kept, backend.clone()).err().unwrap();
+        let refused = start(kept, backend.clone()).err().unwrap();
         assert!(matches!(refused, SocketError::NoSocket(_)), "{refused}");
     }
     assert_eq!(std::fs::read(&file).unwrap(), b"mine");
     assert!(link.is_symlink() && parent.join("stale").exists());
     let aside = dir.path().join("aside");
     std::os::unix::fs::symlink(parent, &aside).unwrap();
-    let refused = Server::start(&aside.join("mgmt.sock"), backend.clone()).err().unwrap();
+    let refused = start(&aside.join("mgmt.sock"), backend.clone()).err().unwrap();
     assert!(matches!(refused, SocketError::Io { call: "use", .. }), "{refused}");
     // A directory that others can enter is refused.
     let open = dir.path().join("open");
     std::fs::create_dir(&open).unwrap();
     std::fs::set_permissions(&open, std::fs::Permissions::from_mode(0o755)).unwrap();
-    let refused = Server::start(&open.join("mgmt.sock"), backend).err().unwrap().to_string();
+    let refused = start(&open.join("mgmt.sock"), backend).err().unwrap().to_string();
     assert!(refused.contains("mode 0700, found mode 0755"), "{refused}");
 }

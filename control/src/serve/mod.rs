@@ -7,6 +7,8 @@
 //! Threads of clients wait without a time limit in `read` and `write`: the acceptor looks whose time is over, and closes
 //! the connection, which ends the wait. So one place knows all time limits, whatever a protocol does in between.
 
+mod accept;
+pub mod dir;
 pub mod memory;
 pub mod stream;
 mod table;
@@ -25,8 +27,10 @@ use weft_base::threads::{self, Ends, Role};
 use weft_dataplane::worker::Clock;
 
 use crate::events::{self, Kind};
-use crate::mgmt::accept::Reserve;
 
+use self::accept::Reserve;
+pub use self::accept::raise_descriptor_limit;
+pub use self::dir::SocketError;
 pub use self::memory::{Account, NoShare, Share};
 pub use self::stream::{Listener, Stream};
 use self::table::Table;

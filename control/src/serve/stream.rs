@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::net::UCred;
 
-use crate::mgmt::dir::{self, SocketError};
+use super::dir::{self, SocketError};
 
 /// Where clients connect.
 #[derive(Debug)]

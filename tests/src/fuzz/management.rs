@@ -8,9 +8,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use weft::mgmt::{Backend, MirrorTarget, TraceStream, Traced, handle_line};
 use weft::report::process::ProcessReport;
 use weft::report::{FdbRow, StatsSnapshot};
+use weft::requests::{Backend, MirrorTarget, TraceStream, Traced, handle_line};
 use weft_parsers::AddrKey;
 use weft_rpc::Refused;
 

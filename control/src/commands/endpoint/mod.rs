@@ -118,7 +118,7 @@ fn play(spec: &EndpointSpec, socket: Option<&Path>, out: &mut dyn Write) -> Resu
     let mut runner = Runner::new(endpoint, ports, Bufs::new(pool, CHUNKS / 4, 4))
         .map_err(|source| CliError::system("start the endpoint", source))?;
     let path = socket.map_or_else(|| default_socket(&name), Path::to_owned);
-    let server = Server::serve(&path, Arc::new(runner.handle()))
+    let server = Server::start(&path, Arc::new(runner.handle()))
         .map_err(|source| CliError::system("listen for commands", source))?;
     let said = writeln!(out, "{kind} {name} listens at {}", server.path().display());
     said.and_then(|()| out.flush()).map_err(CliError::Output)?;

@@ -161,7 +161,7 @@ pub fn run(args: &ServeArgs) -> Result<(), CliError> {
     let service = Service::start(fm, Duration::from_millis(args.pause))
         .map_err(|source| CliError::system("start a thread", source))?;
     let path = args.socket.clone().unwrap_or_else(default_socket);
-    let server = Server::serve(&path, service.handler())
+    let server = Server::start(&path, service.handler())
         .map_err(|source| CliError::system("serve the management socket", source))?;
     anstream::eprintln!("fabric manager is up at {}", path.display());
     // SIGHUP has nothing to read again: what is wanted is changed by commands.

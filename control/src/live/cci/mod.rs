@@ -23,8 +23,8 @@ use weft_cxl::cci::{Right, StreamServer};
 use super::agent::Agent;
 use crate::config::resolve::{CciConfig, CciGuard};
 use crate::config::value::Listen;
-use crate::mgmt::{SocketError, trusted};
-use crate::serve::{self, Client, Limits, Listener, Protocol, Stream, Trust, wait};
+use crate::mgmt::trusted;
+use crate::serve::{self, Client, Limits, Listener, Protocol, SocketError, Stream, Trust, wait};
 use crate::tls::{self, TlsError};
 
 /// Most connections at a time; the last place is for root, or for the certificate of a primary fabric manager.

@@ -15,7 +15,7 @@ use rustix::thread::{
 
 use crate::config::resolve::Config;
 use crate::config::value::Listen;
-use crate::mgmt::dir::{SocketError, make_dir_of};
+use crate::serve::dir::{SocketError, make_dir_of};
 
 /// Why the process cannot go on as that user.
 #[derive(Debug, thiserror::Error)]

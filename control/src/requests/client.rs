@@ -2,7 +2,7 @@
 //!
 //! Shape: a switch's name → its socket; the lines of a trace → [`ShownPath`]s.
 //! Units: none.
-//! Source: `mgmt`.
+//! Source: ARCHITECTURE.md "Control".
 
 use std::path::PathBuf;
 

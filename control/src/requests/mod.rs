@@ -1,0 +1,337 @@
+//! What clients ask of a running switch, and how each request is answered: one JSON object a line.
+//!
+//! Shape: [`Request`] in, `{"ok": ...}` or `{"error": {...}}` out; [`Backend`] is the running switch;
+//! a trace answers with further lines `{"path": ...}`, a frame each, and ends with `{"end": ...}`.
+//! Units: as each field says.
+//! Source: ARCHITECTURE.md "Control"; JSON is RFC 8259.
+
+mod client;
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use weft_parsers::AddrKey;
+use weft_rpc::renamed::{self, Place};
+use weft_rpc::{Answer, LineHandler, LineStream, Next, Refused, ok_line, parse, to_line};
+
+use crate::config::value::parse_addr;
+use crate::events;
+use crate::paths::ShownPath;
+use crate::report::process::ProcessReport;
+use crate::report::{FdbRow, ShowResponse, ShowTopic, StatsSnapshot};
+
+pub use client::{find_socket, next_path};
+
+/// What a client asks for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "cmd", rename_all = "snake_case", deny_unknown_fields)]
+pub enum Request {
+    /// Part of the report.
+    Show {
+        /// Which part.
+        what: ShowTopic,
+        /// Whether watermarks begin again after it.
+        #[serde(default)]
+        restart_watermarks: bool,
+    },
+    /// Events after a number.
+    Events {
+        /// Number of the last one that is known; 0 for all that are kept.
+        #[serde(default)]
+        after: u64,
+    },
+    /// Adds a static FDB entry.
+    FdbAdd {
+        /// Address, as `weft show fdb` prints it.
+        addr: String,
+        /// Name of the port.
+        port: String,
+        /// VLAN, 1 to 4094.
+        #[serde(default = "default_vid")]
+        vid: u16,
+    },
+    /// Removes an FDB entry, static or learned.
+    FdbDel {
+        /// Address, as `weft show fdb` prints it.
+        addr: String,
+        /// VLAN, 1 to 4094.
+        #[serde(default = "default_vid")]
+        vid: u16,
+    },
+    /// Reads the configuration again and applies all of it or nothing.
+    Reload {
+        /// Another file than the one that the switch was started with.
+        #[serde(default)]
+        path: Option<PathBuf>,
+    },
+    /// Copies what enters and leaves by a port to a file or port.
+    Mirror {
+        /// Name of the port.
+        port: String,
+        /// Where to; nowhere ends it.
+        to: Option<MirrorTarget>,
+    },
+    /// Each step of what an edge port does with a request for an address.
+    PbrEdge {
+        /// Name of the port.
+        port: String,
+        /// The address: `0x` and hexadecimal digits, or decimal ones.
+        hpa: String,
+    },
+    /// Each step of where a PID leads inside of the switch.
+    PbrRoute {
+        /// The PID.
+        dpid: u16,
+    },
+    /// The path of the next frames, stage by stage.
+    Trace {
+        /// Which frames; all by default.
+        #[serde(default)]
+        filter: Option<String>,
+        /// How many frames.
+        #[serde(default = "default_count")]
+        count: u64,
+        /// Whether with the frames' bytes.
+        #[serde(default)]
+        bytes: bool,
+    },
+}
+
+/// Where a mirror's copies go.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum MirrorTarget {
+    /// A capture file, which there is not yet.
+    File(PathBuf),
+    /// A capture file, in place of one that may be there.
+    Replace(PathBuf),
+    /// A port of the switch.
+    Port(String),
+}
+
+const fn default_vid() -> u16 {
+    1
+}
+
+const fn default_count() -> u64 {
+    1
+}
+
+/// What became of waiting for a traced frame.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Traced {
+    /// All that was decided about one.
+    Path(ShownPath),
+    /// Nothing yet.
+    Nothing,
+    /// There will be no more; the text of the end.
+    Ended(Value),
+}
+
+/// Paths of a trace, for one client.
+pub trait TraceStream: Send {
+    /// The next path; waits for it, but no longer than `wait`.
+    fn next(&mut self, wait: Duration) -> Traced;
+}
+
+/// A trace as the lines that its client gets.
+struct Paths(Box<dyn TraceStream>);
+
+impl LineStream for Paths {
+    fn next(&mut self, wait: Duration) -> Next {
+        match self.0.next(wait) {
+            Traced::Path(path) => {
+                let path = renamed::with_old(Place::TracedFrame, &path).unwrap_or_default();
+                Next::Line(to_line(&json!({ "path": path })))
+            }
+            Traced::Nothing => Next::Nothing,
+            Traced::Ended(end) => Next::End(to_line(&json!({ "end": end }))),
+        }
+    }
+}
+
+/// The running switch, as management sees it. All methods may be called from several threads at once.
+pub trait Backend: Send + Sync {
+    /// Everything that is counted; watermarks begin again afterwards if `restart_watermarks`.
+    fn stats(&self, restart_watermarks: bool) -> StatsSnapshot;
+
+    /// What the process may do.
+    ///
+    /// # Errors
+    /// The kernel does not say.
+    fn process(&self) -> Result<ProcessReport, Refused>;
+
+    /// All FDB entries.
+    fn fdb(&self) -> Vec<FdbRow>;
+
+    /// Adds a static entry.
+    ///
+    /// # Errors
+    /// No such port, no room.
+    fn fdb_add(&self, vid: u16, addr: AddrKey, port: &str) -> Result<(), Refused>;
+
+    /// Removes an entry.
+    ///
+    /// # Errors
+    /// No such entry.
+    fn fdb_del(&self, vid: u16, addr: AddrKey) -> Result<(), Refused>;
+
+    /// Reads the configuration again, from `path` or where it came from, and applies it whole or not
+    /// at all; returns what to tell the client.
+    ///
+    /// # Errors
+    /// What is wrong with it, a line each.
+    fn reload(&self, path: Option<&Path>) -> Result<Value, Refused>;
+
+    /// Begins to mirror `port`, or ends it.
+    ///
+    /// # Errors
+    /// No such port, no such file.
+    fn mirror(&self, port: &str, to: Option<&MirrorTarget>) -> Result<(), Refused>;
+
+    /// Each step of what edge `port` does with a request for `hpa`.
+    ///
+    /// # Errors
+    /// No such port, or no edge.
+    fn pbr_edge(&self, port: &str, hpa: u64) -> Result<Value, Refused>;
+
+    /// Each step of where `dpid` leads.
+    ///
+    /// # Errors
+    /// The switch routes no TLPs.
+    fn pbr_route(&self, dpid: u16) -> Result<Value, Refused>;
+
+    /// Begins to trace `count` frames, with their bytes or without.
+    ///
+    /// # Errors
+    /// A filter that means nothing.
+    fn trace(
+        &self,
+        filter: Option<&str>,
+        count: u64,
+        bytes: bool,
+    ) -> Result<Box<dyn TraceStream>, Refused>;
+}
+
+/// Answers requests to a running switch.
+pub struct SwitchHandler {
+    backend: Arc<dyn Backend>,
+    /// Reports are made one after the other: each may be large while it is made.
+    reports: Mutex<()>,
+}
+
+impl SwitchHandler {
+    /// Answers for `backend`.
+    #[must_use]
+    pub fn new(backend: Arc<dyn Backend>) -> Self {
+        Self { backend, reports: Mutex::default() }
+    }
+}
+
+impl LineHandler for SwitchHandler {
+    fn answer(&self, line: &[u8]) -> Answer {
+        let is_report = matches!(read(line), Ok(Request::Show { .. }));
+        let _one = is_report.then(|| self.reports.lock().unwrap_or_else(PoisonError::into_inner));
+        answer(line, self.backend.as_ref())
+    }
+}
+
+/// The request that `line` is; keys may have names that they had before ([`renamed`]).
+fn read(line: &[u8]) -> Result<Request, Refused> {
+    parse(line).or_else(|refused| {
+        let mut value: Value = parse(line)?;
+        let found = renamed::accept(Place::SwitchRequest, &mut value)?;
+        if found.is_empty() {
+            return Err(refused);
+        }
+        let request = serde_json::from_value(value)
+            .map_err(|error| Refused::bad_request(error.to_string()))?;
+        for text in found.iter().filter_map(|row| row.warning()) {
+            events::post(events::Kind::OldName, "", &text);
+        }
+        Ok(request)
+    })
+}
+
+/// Answers one line.
+#[must_use]
+pub fn answer(line: &[u8], backend: &dyn Backend) -> Answer {
+    let answer = || -> Result<Answer, Refused> {
+        let request = read(line)?;
+        if let Request::Trace { filter, count, bytes } = &request {
+            let stream = backend.trace(filter.as_deref(), *count, *bytes)?;
+            let first = to_line(&json!({ "ok": "tracing" }));
+            return Ok(Answer::Stream(first, Box::new(Paths(stream))));
+        }
+        if let Request::Show { what, restart_watermarks } = &request {
+            let shown = match what {
+                ShowTopic::Process => ShowResponse::Process(backend.process()?),
+                ShowTopic::Events => ShowResponse::Events(events::board().after(0)), // asks no worker
+                ShowTopic::Fdb => backend.stats(*restart_watermarks).shown(*what, backend.fdb()),
+                what => backend.stats(*restart_watermarks).shown(*what, Vec::new()),
+            };
+            return ok_line(&shown).map(Answer::Line);
+        }
+        dispatch(&request, backend).map(|value| Answer::Line(to_line(&json!({ "ok": value }))))
+    };
+    answer().unwrap_or_else(|refused| Answer::Line(to_line(&json!({ "error": refused }))))
+}
+
+/// Answers one line with one line; of a trace, with the line that begins it.
+#[must_use]
+pub fn handle_line(line: &[u8], backend: &dyn Backend) -> Vec<u8> {
+    match answer(line, backend) {
+        Answer::Line(line) | Answer::Stream(line, _) => line,
+    }
+}
+
+fn station(addr: &str, vid: u16) -> Result<AddrKey, Refused> {
+    if !(1..=4_094).contains(&vid) {
+        return Err(Refused::bad_request(format!("expected a VLAN 1..=4094, found {vid}")));
+    }
+    let key = parse_addr(addr).ok_or_else(|| {
+        let expected = crate::config::value::Kind::Addr;
+        Refused::bad_request(format!("expected {expected}, found {addr:?}"))
+    })?;
+    Ok(key)
+}
+
+fn address(text: &str) -> Result<u64, Refused> {
+    let parsed = match text.strip_prefix("0x") {
+        Some(digits) => u64::from_str_radix(digits, 16),
+        None => text.parse(),
+    };
+    parsed.map_err(|_| {
+        Refused::bad_request(format!("expected an address such as 0x10000000000, found {text:?}"))
+    })
+}
+
+fn dispatch(request: &Request, backend: &dyn Backend) -> Result<Value, Refused> {
+    let done = |()| json!("done");
+    match request {
+        Request::Events { after } => serde_json::to_value(events::board().after(*after))
+            .map_err(|error| Refused::unavailable(error.to_string())),
+        Request::FdbAdd { addr, port, vid } => {
+            backend.fdb_add(*vid, station(addr, *vid)?, port).map(done)
+        }
+        Request::FdbDel { addr, vid } => backend.fdb_del(*vid, station(addr, *vid)?).map(done),
+        Request::Reload { path } => backend.reload(path.as_deref()),
+        Request::Mirror { port, to } => backend.mirror(port, to.as_ref()).map(done),
+        Request::PbrEdge { port, hpa } => backend.pbr_edge(port, address(hpa)?),
+        Request::PbrRoute { dpid } if *dpid > 0xFFF => {
+            Err(Refused::bad_request(format!("expected a PID 0..=4095, found {dpid}")))
+        }
+        Request::PbrRoute { dpid } => backend.pbr_route(*dpid),
+        Request::Show { .. } | Request::Trace { .. } => {
+            Err(Refused::bad_request("a report or trace has an answer of its own"))
+        }
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod testing;
+#[cfg(test)]
+mod tests;
