@@ -4,12 +4,14 @@
 //! Units: ages in ticks of 0.55 s inside, so that an entry lives 300.0 to 300.8 s by default.
 //! Source: IEEE 802.1Q clause 8.8; docs/spec/pipeline.md §3.
 
+mod ageing;
 mod api;
 mod entry;
 #[cfg(test)]
 #[cfg(loom)]
 mod loom_tests;
 mod moves;
+mod statics;
 mod table;
 #[cfg(test)]
 #[cfg(not(loom))]
@@ -26,6 +28,7 @@ use weft_base::sync::{AtomicU32, AtomicU64, Mutex, MutexGuard, Ordering};
 
 use crate::time::{Instant, Span};
 use crate::types::{PerPort, PortId, PortSet};
+use ageing::Due;
 use crossbeam_queue::ArrayQueue;
 use entry::{Entry, Tick, Value};
 use moves::{MOVERS, MoveLog};
@@ -63,33 +66,6 @@ struct Writer {
     sweep_at: usize,
     /// Oldest stamp that this sweep has left in the table, or that was learnt meanwhile.
     oldest: Option<Tick>,
-}
-
-/// When the next sweep is worth its time, in one word.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Due {
-    Never,
-    Now,
-    At(Tick),
-}
-
-impl Due {
-    const fn word(self) -> u64 {
-        match self {
-            Self::Never => 0,
-            Self::Now => 1 << 32,
-            Self::At(tick) => 2 << 32 | tick.bits() as u64,
-        }
-    }
-
-    #[expect(clippy::cast_possible_truncation, reason = "the tick is the low half")]
-    const fn from_word(word: u64) -> Self {
-        match word >> 32 {
-            0 => Self::Never,
-            1 => Self::Now,
-            _ => Self::At(Tick::from_bits(word as u32)),
-        }
-    }
 }
 
 /// The table, shared by all workers and control.
@@ -295,69 +271,6 @@ impl Fdb {
         Learned::New
     }
 
-    /// Removes entries that are too old, looking at up to `bucket_budget` buckets of 4; returns how
-    /// many were removed.
-    ///
-    /// Free of cost before [`Fdb::next_age_due`]. Removes nothing while another thread writes.
-    pub fn age(&self, now: Instant, bucket_budget: usize) -> usize {
-        let tick = Tick::at(now);
-        if !self.is_due(tick) {
-            return 0;
-        }
-        let Some(mut writer) = self.try_writer() else { return 0 };
-        let life = self.life.load(Ordering::Relaxed); // changed under our lock only
-        if life == 0 || !self.is_due(tick) {
-            return 0; // another worker has just finished the sweep
-        }
-        self.set_due(Due::Now);
-        if writer.sweep_at == 0 {
-            writer.oldest = None;
-            writer.moves.state(now);
-        }
-        let mut removed = 0;
-        for bucket in self.table.buckets().iter().skip(writer.sweep_at).take(bucket_budget) {
-            writer.sweep_at += 1;
-            for entry in bucket.entries() {
-                let Some((key, value)) = entry.both() else { continue };
-                if value.is_static() {
-                    continue;
-                }
-                if tick.since(value.tick()) < life {
-                    writer.note_stamp(value.tick());
-                    continue;
-                }
-                self.remove(&mut writer, entry, value);
-                self.tell(key, value.port(), LearnKind::Aged);
-                removed += 1;
-            }
-        }
-        if writer.sweep_at == self.table.buckets().len() {
-            writer.sweep_at = 0;
-            self.set_due(writer.oldest.map_or(Due::Never, |tick| Due::At(tick.plus(life))));
-        }
-        add(&self.counters.aged, removed as u64);
-        removed
-    }
-
-    /// When to call [`Fdb::age`] next; `None` while nothing can grow too old.
-    #[must_use]
-    pub fn next_age_due(&self, now: Instant) -> Option<Instant> {
-        match self.due() {
-            Due::Never => None,
-            Due::Now => Some(now),
-            Due::At(tick) => Some(tick.start()),
-        }
-    }
-
-    /// Sets the life of learned entries, zero for ever; those that are too old go with the next sweep.
-    pub fn set_ageing(&self, ageing: Span) {
-        let mut writer = self.writer();
-        let life = Tick::cover(ageing);
-        self.life.store(life, Ordering::Relaxed); // read under the same lock
-        writer.sweep_at = 0;
-        self.set_due(if life == 0 || writer.used == 0 { Due::Never } else { Due::Now });
-    }
-
     /// Sets how long an address that moved too often stays where it was before; zero for not at all.
     pub fn set_sticky(&self, span: Span) {
         self.sticky_ps.store(span.as_ps(), Ordering::Relaxed); // a number on its own
@@ -384,70 +297,6 @@ impl Fdb {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
-    }
-
-    /// Makes `entries` the static entries: adds, replaces and removes what differs from now.
-    ///
-    /// A learned entry of the same address gives way.
-    ///
-    /// # Errors
-    /// See [`StaticError`]. The static entries are then those from before; learned ones may be gone.
-    pub fn set_static(&self, entries: &[StaticEntry]) -> Result<(), StaticError> {
-        let mut new = entries.to_vec();
-        new.sort_unstable_by_key(|entry| entry.key);
-        new.dedup();
-        let twice = new.windows(2).find_map(|w| match w {
-            [a, b] if a.key == b.key => Some(a.key),
-            _ => None,
-        });
-        if let Some(key) = twice {
-            return Err(StaticError::Twice(key));
-        }
-        if new.len() > self.capacity {
-            return Err(StaticError::TooMany { given: new.len(), capacity: self.capacity });
-        }
-        let mut writer = self.writer();
-        let old = core::mem::take(&mut writer.statics);
-        let done = self.swap_statics(&mut writer, &old, &new);
-        if done.is_err() {
-            // They were in the table together before, so that there is room for them.
-            let _ = self.swap_statics(&mut writer, &new, &old);
-        }
-        writer.statics = if done.is_ok() { new } else { old };
-        done
-    }
-
-    fn swap_statics(
-        &self,
-        writer: &mut Writer,
-        old: &[StaticEntry],
-        new: &[StaticEntry],
-    ) -> Result<(), StaticError> {
-        for gone in old.iter().filter(|e| new.binary_search_by_key(&e.key, |n| n.key).is_err()) {
-            if let Some((entry, value)) = self.table.find(gone.key)
-                && value.is_static()
-            {
-                self.remove(writer, entry, value);
-            }
-        }
-        for &StaticEntry { key, port, .. } in new {
-            if let Some((entry, value)) = self.table.find(key) {
-                if !value.is_static() {
-                    self.count_learned(value.port(), -1);
-                }
-                entry.set(value.with_port(port).with_static(true));
-                self.outdate();
-                continue;
-            }
-            let value = Value::new(writer.next_version(), port, Tick::at(Instant::ZERO), true);
-            while !self.table.place(key, value) {
-                let victim = self.table.victim(key);
-                let (entry, _, value) = victim.ok_or(StaticError::NoPlace(key))?;
-                self.remove(writer, entry, value);
-            }
-            writer.used += 1;
-        }
-        Ok(())
     }
 
     /// Removes one entry, learned or static; `false` when there is none.
@@ -574,22 +423,6 @@ impl Fdb {
     fn tell(&self, key: FdbKey, port: PortId, kind: LearnKind) {
         if self.events.push(LearnEvent { key, port, kind }).is_err() {
             add(&self.counters.events_lost, 1);
-        }
-    }
-
-    fn due(&self) -> Due {
-        Due::from_word(self.due.load(Ordering::Relaxed)) // a hint; `age` asks again under the lock
-    }
-
-    fn set_due(&self, due: Due) {
-        self.due.store(due.word(), Ordering::Relaxed); // a hint; `age` asks again under the lock
-    }
-
-    fn is_due(&self, now: Tick) -> bool {
-        match self.due() {
-            Due::Never => false,
-            Due::Now => true,
-            Due::At(tick) => now.start() >= tick.start(),
         }
     }
 
