@@ -5,35 +5,30 @@
 //! Units: time is the caller's: the machine's clock, or any other.
 //! Source: docs/spec/cxl-fabric.md.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
+mod endpoint;
+mod idle;
+mod switch;
+mod wires;
 
 use weft_cxl::cci::Session;
-use weft_cxl::pci::Link;
-use weft_dataplane::config::{LiveSizes, PortRole as Role, SwitchConfig, TlpConfig, TlpLink};
-use weft_dataplane::pbr::Tables;
-use weft_dataplane::pipeline::{BuildError, Built, Core, Lane, Ledger, Timing, build};
+use weft_dataplane::pipeline::{BuildError, Ledger};
 use weft_dataplane::pool::{Bufs, Pool, PoolError};
-use weft_dataplane::port::pipe::{Inbox, LinkHandle, Pipe, PipeConfig, pipe};
-use weft_dataplane::port::{Port, PortError, PortOpenError};
+use weft_dataplane::port::PortOpenError;
+use weft_dataplane::port::pipe::LinkHandle;
 use weft_dataplane::time::{Instant, LinkRate, Span};
-use weft_dataplane::trace::NoTrace;
-use weft_dataplane::types::PortId;
 use weft_fm::cci::TransportError;
-use weft_hosts::classes::PriMap;
-use weft_parsers::MacAddr;
 use weft_parsers::cci::Header;
-use weft_parsers::tlp::Mode;
-use weft_pbr_switch::{
-    self as pbr_switch, Agent, AgentConfig, ConfigError, PortConfig, StaticInit, VcsConfig,
-};
+use weft_pbr_switch::{Agent, ConfigError, StaticInit};
 use weft_rpc::Refused;
 
-use super::endpoint_spec::endpoint_spec;
-use super::layout::{End, Layout, Part, PortRole, uuid};
+use self::endpoint::{RunningEndpoint, endpoint_of};
+use self::idle::IdleState;
+use self::switch::{RunningSwitch, agent};
+use self::wires::Wires;
+use super::layout::{Layout, Part};
 use super::topology::Topology;
 use crate::endpoint::spec::SpecError;
-use crate::endpoint::{Answer, Command, Endpoint, Runner, RunnerError, RunnerHandle};
+use crate::endpoint::{Answer, Command, Runner, RunnerError, RunnerHandle};
 
 /// Longest frame of all links.
 const FRAME_LEN_MAX: usize = 1_518;
@@ -41,19 +36,10 @@ const FRAME_LEN_MAX: usize = 1_518;
 const PAYLOAD_MAX: u16 = 512;
 /// Rate of all links.
 const RATE: LinkRate = LinkRate::gbps(100);
-/// Chunks of a switch's buffer, and headroom of each of its lossless groups.
+/// Chunks of a switch's buffer.
 const CELLS: u32 = 4_096;
-const HEADROOM_CELLS: u32 = 4;
 /// Chunks beside the buffers: on pipes, and with a runner or agent.
 const CHUNKS_EACH: usize = 512;
-/// Frames on their way in one direction of a link.
-const DEPTH: usize = 128;
-/// How long a bind or unbind takes.
-const BIND_TIME: Span = Span::from_us(100);
-/// How long a part that has nothing to do is not looked at: as long as a runner in a process of its own may sleep.
-const REST_MAX: Span = Span::from_ms(5);
-/// GFD commands that a GAE forwards at a time.
-const THREADS: u16 = 4;
 
 /// Why the parts of a fabric cannot be made.
 #[derive(Debug, thiserror::Error)]
@@ -98,66 +84,6 @@ pub enum InProcessError {
     Pipe(#[from] Box<PortOpenError>),
 }
 
-/// What a part waits for, so that one that has nothing to do is passed over.
-struct IdleState {
-    inboxes: Vec<(Inbox, bool)>,
-    /// Nothing moved when it was last polled, and nothing waits for room.
-    still: bool,
-    until: Instant,
-}
-
-impl IdleState {
-    fn new(inboxes: Vec<Inbox>) -> Self {
-        let inboxes = inboxes.into_iter().map(|inbox| (inbox, false)).collect();
-        Self { inboxes, still: false, until: Instant::ZERO }
-    }
-
-    /// Has it polled with the next step, whatever there is.
-    const fn wake(&mut self) {
-        self.still = false;
-    }
-
-    /// Whether there is nothing to be done at `now`.
-    fn is_idle(&self, now: Instant) -> bool {
-        let same = |(inbox, up): &(Inbox, bool)| !inbox.is_waiting() && inbox.link_up() == *up;
-        self.still && now < self.until && self.inboxes.iter().all(same)
-    }
-
-    /// It was polled: whether anything moved or waits for room, and when something is due.
-    fn polled(&mut self, now: Instant, busy: bool, next: Option<Instant>) {
-        self.still = !busy;
-        let latest = now + REST_MAX;
-        self.until = next.map_or(latest, |next| next.min(latest));
-        for (inbox, up) in &mut self.inboxes {
-            *up = inbox.link_up();
-        }
-    }
-}
-
-/// A PBR switch.
-struct RunningSwitch {
-    lane: Lane,
-    core: Arc<Core>,
-    ports: Vec<Box<dyn Port>>,
-    /// Which links of them the agent has been told of.
-    up: Vec<bool>,
-    agent: Agent,
-    agent_port: Pipe,
-    answers: Vec<(Session, Vec<u8>)>,
-    rest: IdleState,
-    /// It has no power.
-    off: bool,
-}
-
-/// A part that is no PBR switch.
-struct RunningEndpoint {
-    part: Part,
-    runner: Runner,
-    rest: IdleState,
-    /// It has no power.
-    off: bool,
-}
-
 /// A whole fabric in this process: switches, endpoints and the links between them.
 pub struct InProcessFabric {
     topology: Topology,
@@ -171,169 +97,9 @@ pub struct InProcessFabric {
     failed: u64,
 }
 
-/// The pipes of a layout, by their ends.
-struct Wires {
-    ends: BTreeMap<End, Pipe>,
-    links: Vec<LinkHandle>,
-}
-
-impl Wires {
-    fn new(layout: &Layout, bufs: &mut Bufs) -> Result<Self, InProcessError> {
-        let (mut ends, mut links) = (BTreeMap::new(), Vec::new());
-        for &[one, two] in &layout.wires {
-            let names = [layout.name(two.part), layout.name(one.part)].map(ToOwned::to_owned);
-            let (near, far) = joined(names, bufs).map_err(Box::new)?;
-            links.push(near.link_handle());
-            ends.insert(one, near);
-            ends.insert(two, far);
-        }
-        Ok(Self { ends, links })
-    }
-
-    fn take(&mut self, part: Part, port: u8) -> Option<(Box<dyn Port>, Inbox)> {
-        let end = self.ends.remove(&End { part, port })?;
-        let inbox = end.inbox();
-        Some((Box::new(end), inbox))
-    }
-}
-
-fn joined(names: [String; 2], bufs: &mut Bufs) -> Result<(Pipe, Pipe), PortOpenError> {
-    let (rate, frame_len_max) = (RATE, FRAME_LEN_MAX);
-    let config = PipeConfig { names, depth: DEPTH, rate, frame_len_max, wakes_reader: false };
-    let (mut near, mut far) = pipe(config)?;
-    near.start(bufs)?;
-    far.start(bufs)?;
-    Ok((near, far))
-}
-
-impl RunningSwitch {
-    fn new(
-        layout: &Layout,
-        at: usize,
-        fixed: Option<&StaticInit>,
-        wires: &mut Wires,
-        (pool, bufs): (&Arc<Pool>, &mut Bufs),
-    ) -> Result<Option<Self>, InProcessError> {
-        let Some(switch) = layout.switches.get(at) else { return Ok(None) };
-        let name = || switch.name.clone();
-        let own = switch.ports.iter().map(|port| port.name.clone());
-        let names: Vec<String> = own.chain(["agent".to_owned()]).collect();
-        let mut config = SwitchConfig::live(&LiveSizes {
-            names,
-            rate: RATE,
-            pris: 8,
-            cells: CELLS,
-            cell_bytes: 2_048,
-            headroom_cells: HEADROOM_CELLS,
-            frame_len_max: FRAME_LEN_MAX,
-        });
-        let link = TlpLink { payload_max: PAYLOAD_MAX, ..TlpLink::default() };
-        let roles = switch.ports.iter().map(|port| match port.role {
-            PortRole::Usp => Role::Usp(link),
-            PortRole::Dsp => Role::Dsp(link),
-            PortRole::Fabric => Role::Fport(link),
-        });
-        let macs = (0..=u8::MAX).zip(roles.chain([Role::Cpu]));
-        for (port, (number, role)) in config.ports.iter_mut().zip(macs) {
-            port.role = role;
-            let [.., low] = at.to_be_bytes();
-            port.parse.port_mac = MacAddr([2, 0x57, 0x46, 0, low, number]);
-        }
-        let spread = vec![(0..config.ports.len()).filter_map(PortId::new).collect::<Vec<_>>()];
-        let built = build(config, pool, &spread, Timing::Live);
-        let Built { core, lanes } =
-            built.map_err(|e| InProcessError::Switch { name: name(), source: Box::new(e) })?;
-        let numbers = (0..=u8::MAX).take(switch.ports.len());
-        let (mut ports, mut inboxes): (Vec<Box<dyn Port>>, Vec<Inbox>) =
-            numbers.filter_map(|number| wires.take(Part::Switch(at), number)).unzip();
-        let (near, agent_port) = joined(["agent".to_owned(), name()], bufs).map_err(Box::new)?;
-        inboxes.extend([near.inbox(), agent_port.inbox()]);
-        ports.push(Box::new(near));
-        let agent = agent(layout, at, fixed)
-            .map_err(|e| InProcessError::Component { name: name(), source: Box::new(e) })?;
-        let Some(lane) = lanes.into_iter().next() else { return Ok(None) };
-        let up = vec![false; switch.ports.len()];
-        let (answers, rest) = (Vec::new(), IdleState::new(inboxes));
-        Ok(Some(Self { lane, core, ports, up, agent, agent_port, answers, rest, off: false }))
-    }
-
-    /// Polls it once, if there is anything to do; whether anything moved.
-    fn step(&mut self, now: Instant, bufs: &mut Bufs) -> Result<bool, PortError> {
-        if self.off || self.rest.is_idle(now) {
-            return Ok(false);
-        }
-        self.rest.wake();
-        let step = self.lane.step(now, &mut self.ports, &mut NoTrace);
-        for (at, up) in self.up.iter_mut().enumerate() {
-            let is_up = self.ports.get(at).is_some_and(Port::link_up);
-            if core::mem::replace(up, is_up) != is_up
-                && let Some(id) = PortId::new(at)
-            {
-                self.agent.set_link(now, id, is_up.then(Link::default));
-            }
-        }
-        let core = &self.core;
-        let mut publish = |tables: Tables| core.tables.store(Arc::new(tables));
-        let progress = self.agent.poll(now, &mut self.agent_port, bufs, &mut publish)?;
-        while let Some(answer) = self.agent.next_answer() {
-            self.answers.push(answer);
-        }
-        let moved = progress.frames > 0 || step.work > 0;
-        let next = Instant::earlier(progress.next, step.next);
-        self.rest.polled(now, moved || progress.blocked || step.blocked, next);
-        Ok(moved)
-    }
-}
-
-/// What a switch does itself.
-fn agent(layout: &Layout, at: usize, fixed: Option<&StaticInit>) -> Result<Agent, ConfigError> {
-    let switch = layout.switches.get(at);
-    let serial = switch.map_or(0, |switch| switch.serial);
-    let mut config = pbr_switch::SwitchConfig::new(uuid(serial), serial);
-    (config.bind_time, config.threads) = (BIND_TIME, THREADS);
-    config.static_init = fixed.cloned();
-    let mut modes = BTreeMap::new();
-    for (number, port) in switch.into_iter().flat_map(|switch| switch.ports.iter().enumerate()) {
-        let Some(id) = PortId::new(number) else { continue };
-        let (role, pids) = match port.role {
-            PortRole::Usp => (pbr_switch::Role::Usp, 1),
-            PortRole::Dsp => (pbr_switch::Role::Dsp, 1),
-            // A fabric port lends its PIDs to the virtual links that end here.
-            PortRole::Fabric => (pbr_switch::Role::Fabric, 1),
-        };
-        modes.insert(id, Mode::Flit);
-        config.ports.push(PortConfig { port: id, role, pids });
-    }
-    for vcs in switch.into_iter().flat_map(|switch| &switch.vcses) {
-        let vppbs = u8::try_from(vcs.vppbs.len()).unwrap_or(u8::MAX);
-        let usp = vcs.usp.and_then(|usp| PortId::new(usize::from(usp)));
-        config.vcses.push(VcsConfig { usp, vppbs, gae: vcs.usp.is_some() });
-    }
-    let config = pbr_switch::Switch::new(config)?;
-    Ok(Agent::new(
-        config,
-        AgentConfig {
-            modes,
-            tlp: TlpConfig::for_pris(8),
-            classes: PriMap::eight(),
-            payload_max: PAYLOAD_MAX.into(),
-        },
-    ))
-}
-
-/// A part that is no PBR switch.
-fn endpoint_of(
-    topology: &Topology,
-    layout: &Layout,
-    part: Part,
-) -> Result<Option<Box<dyn Endpoint>>, SpecError> {
-    let spec = endpoint_spec(topology, layout, part, &|_| String::new());
-    spec.map(|spec| spec.endpoint(&[])).transpose()
-}
-
 impl InProcessFabric {
-    /// All parts of a topology, as after power-on; switches have what `fixed` says of them, by number. `clock` is asked before each step, and told whether the step before
-    /// moved anything.
+    /// All parts of a topology, as after power-on; switches have what `fixed` says of them, by number. `clock` is asked
+    /// before each step, and told whether the step before moved anything.
     ///
     /// # Errors
     /// See [`InProcessError`].
@@ -440,11 +206,7 @@ impl InProcessFabric {
             let made = agent(&self.layout, at, self.fixed.get(at));
             let made = made.map_err(|e| InProcessError::Component { name, source: Box::new(e) })?;
             if let Some(switch_node) = self.switches.get_mut(at) {
-                // The lane stays, for the frames that it holds; nothing of it is a table.
-                switch_node.core.tables.store(Arc::new(made.switch().tables().clone()));
-                (switch_node.agent, switch_node.off) = (made, true);
-                switch_node.up.fill(false);
-                switch_node.answers.clear();
+                switch_node.power_off(made);
             }
             return Ok(());
         }
@@ -499,17 +261,9 @@ impl InProcessFabric {
                 Err(_) => self.failed += 1,
             }
         }
-        for RunningEndpoint { runner, rest, off, .. } in &mut self.endpoints {
-            if *off || rest.is_idle(now) && !runner.is_called() {
-                continue;
-            }
-            rest.wake();
-            match runner.step(now) {
-                Ok(progress) => {
-                    any |= progress.frames > 0;
-                    let busy = progress.frames > 0 || progress.blocked;
-                    rest.polled(now, busy, progress.next);
-                }
+        for endpoint in &mut self.endpoints {
+            match endpoint.step(now) {
+                Ok(moved) => any |= moved,
                 Err(_) => self.failed += 1,
             }
         }

@@ -1,0 +1,48 @@
+//! A host, device, HBR switch or GFD of a fabric in one process.
+//!
+//! Shape: [`RunningEndpoint`]: its runner, and whether it has power.
+//! Units: time as `Instant`.
+//! Source: docs/endpoint.md.
+
+use weft_dataplane::port::PortError;
+use weft_dataplane::time::Instant;
+
+use super::idle::IdleState;
+use crate::endpoint::spec::SpecError;
+use crate::endpoint::{Endpoint, Runner};
+use crate::fabric::endpoint_spec::endpoint_spec;
+use crate::fabric::layout::{Layout, Part};
+use crate::fabric::topology::Topology;
+
+/// A part that is no PBR switch.
+pub(super) struct RunningEndpoint {
+    pub part: Part,
+    pub runner: Runner,
+    pub rest: IdleState,
+    /// It has no power.
+    pub off: bool,
+}
+
+impl RunningEndpoint {
+    /// Polls it once, if there is anything to do; whether anything moved.
+    pub fn step(&mut self, now: Instant) -> Result<bool, PortError> {
+        if self.off || self.rest.is_idle(now) && !self.runner.is_called() {
+            return Ok(false);
+        }
+        self.rest.wake();
+        let progress = self.runner.step(now)?;
+        let moved = progress.frames > 0;
+        self.rest.polled(now, moved || progress.blocked, progress.next);
+        Ok(moved)
+    }
+}
+
+/// The endpoint that a part is, as after power-on; none for a PBR switch.
+pub(super) fn endpoint_of(
+    topology: &Topology,
+    layout: &Layout,
+    part: Part,
+) -> Result<Option<Box<dyn Endpoint>>, SpecError> {
+    let spec = endpoint_spec(topology, layout, part, &|_| String::new());
+    spec.map(|spec| spec.endpoint(&[])).transpose()
+}
