@@ -163,7 +163,7 @@ pub fn show(args: &ShowArgs, out: &mut dyn Write) -> Result<(), CliError> {
         }
         match (args.json, args.watch) {
             (false, _) => {
-                out.write_all(tables::render(&shown).as_bytes()).map_err(CliError::Output)?;
+                out.write_all(shown.to_text().as_bytes()).map_err(CliError::Output)?;
             }
             (true, false) => write_json(out, &answer)?,
             (true, true) => writeln!(out, "{answer}").map_err(CliError::Output)?, // JSON lines

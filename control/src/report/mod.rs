@@ -9,12 +9,13 @@ pub mod gather;
 pub mod process;
 pub mod prometheus;
 pub mod tables;
+mod topic;
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::events::{self, Page};
+pub use topic::{ShowResponse, ShowTopic};
 
 /// Counts by name: of a drop reason, a format, a size bin.
 pub type Named = BTreeMap<String, u64>;
@@ -270,6 +271,15 @@ pub struct FdbSummary {
     pub loop_ports: Vec<String>,
 }
 
+/// Forwarding database.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FdbReport {
+    /// As a whole.
+    pub summary: FdbSummary,
+    /// Entries.
+    pub entries: Vec<FdbRow>,
+}
+
 /// An FDB entry.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct FdbRow {
@@ -340,91 +350,4 @@ pub struct WorkerReport {
     pub service_errors: u64,
     /// Learn attempts that met another worker's.
     pub learn_busy: u64,
-}
-
-/// What `weft show` can show.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
-#[serde(rename_all = "snake_case")]
-#[value(rename_all = "snake_case")]
-pub enum ShowTopic {
-    /// Links, frames and bytes of each port
-    Ports,
-    /// Forwarding database
-    Fdb,
-    /// Depth, drops and marks of each (port, priority)
-    Queues,
-    /// Shared buffer and packet pool
-    Buffer,
-    /// Pauses, ingress groups and headroom
-    Pfc,
-    /// Drops by reason
-    Drops,
-    /// Whether every frame is accounted for
-    Conservation,
-    /// Worker threads
-    Workers,
-    /// User, capabilities and restrictions of the process
-    Process,
-    /// PIDs, virtual switches, routes and functions of a switch that routes TLPs
-    Fabric,
-    /// What happened: links, storms, loops, stations, refused clients; with --watch as it happens
-    Events,
-    /// All of it but FDB entries and the process
-    All,
-}
-
-/// What `weft show` answers.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum ShowResponse {
-    /// Links, frames and bytes of each port.
-    Ports(Vec<PortReport>),
-    /// Forwarding database.
-    Fdb {
-        /// As a whole.
-        summary: FdbSummary,
-        /// Entries.
-        entries: Vec<FdbRow>,
-    },
-    /// Depth, drops and marks of each (port, priority).
-    Queues(Vec<QueueReport>),
-    /// Shared buffer and packet pool.
-    Buffer(BufferReport),
-    /// Pauses, ingress groups and headroom.
-    Pfc(Vec<PfcReport>),
-    /// Drops by reason.
-    Drops(DropsReport),
-    /// Whether every frame is accounted for.
-    Conservation(ConservationReport),
-    /// Worker threads.
-    Workers(Vec<WorkerReport>),
-    /// User, capabilities and restrictions of the process.
-    Process(process::ProcessReport),
-    /// PIDs, virtual switches, routes and functions of a switch that routes TLPs.
-    Fabric(Option<Box<fabric::FabricReport>>),
-    /// What happened.
-    Events(Page),
-    /// All of it but FDB entries and the process.
-    All(Box<StatsSnapshot>),
-}
-
-impl StatsSnapshot {
-    /// The part that `what` asks for; `entries` are those of the FDB.
-    #[must_use]
-    pub fn shown(self, what: ShowTopic, entries: Vec<FdbRow>) -> ShowResponse {
-        match what {
-            ShowTopic::Ports => ShowResponse::Ports(self.ports),
-            ShowTopic::Fdb => ShowResponse::Fdb { summary: self.fdb, entries },
-            ShowTopic::Queues => ShowResponse::Queues(self.queues),
-            ShowTopic::Buffer => ShowResponse::Buffer(self.buffer),
-            ShowTopic::Pfc => ShowResponse::Pfc(self.pfc),
-            ShowTopic::Drops => ShowResponse::Drops(self.drops),
-            ShowTopic::Conservation => ShowResponse::Conservation(self.conservation),
-            ShowTopic::Workers => ShowResponse::Workers(self.workers),
-            ShowTopic::Process => ShowResponse::Process(process::ProcessReport::default()), // asked for by itself
-            ShowTopic::Fabric => ShowResponse::Fabric(self.fabric),
-            ShowTopic::Events => ShowResponse::Events(events::board().after(0)),
-            ShowTopic::All => ShowResponse::All(Box::new(self)),
-        }
-    }
 }

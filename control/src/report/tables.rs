@@ -1,6 +1,6 @@
 //! Reports as tables for people.
 //!
-//! Shape: [`ShowResponse`] in, lines of plain text out; columns of numbers are right-aligned.
+//! Shape: a report in, lines of plain text out; columns of numbers are right-aligned.
 //! Units: in each column's head.
 //! Source: none.
 
@@ -11,32 +11,10 @@ use comfy_table::{CellAlignment, Row, Table, presets};
 use super::fabric::FabricReport;
 use super::process::ProcessReport;
 use super::{
-    BufferReport, ConservationReport, DropsReport, FdbRow, FdbSummary, PfcReport, PortReport,
-    QueueReport, ShowResponse, StatsSnapshot, WorkerReport,
+    BufferReport, ConservationReport, DropsReport, FdbReport, PfcReport, PortReport, QueueReport,
+    StatsSnapshot, WorkerReport,
 };
 use crate::events::Page;
-
-/// `shown` as text that ends with a newline.
-#[must_use]
-pub fn render(shown: &ShowResponse) -> String {
-    match shown {
-        ShowResponse::Ports(ports) => of_ports(ports),
-        ShowResponse::Fdb { summary, entries } => of_fdb(summary, entries),
-        ShowResponse::Queues(queues) => of_queues(queues),
-        ShowResponse::Buffer(buffer) => of_buffer(buffer),
-        ShowResponse::Pfc(pfc) => of_pfc(pfc),
-        ShowResponse::Drops(drops) => of_drops(drops),
-        ShowResponse::Conservation(conservation) => of_conservation(conservation),
-        ShowResponse::Workers(workers) => of_workers(workers),
-        ShowResponse::Process(process) => of_process(process),
-        ShowResponse::Fabric(Some(fabric)) => of_fabric(fabric),
-        ShowResponse::Fabric(None) => {
-            "no port of this switch has a role: it routes no TLPs\n".to_owned()
-        }
-        ShowResponse::Events(page) => of_events(page),
-        ShowResponse::All(stats) => of_all(stats),
-    }
-}
 
 /// A table whose first `texts` columns are text, all others numbers.
 fn table<const N: usize>(
@@ -120,7 +98,11 @@ fn head_of_fabric(fabric: &FabricReport) -> String {
     ])
 }
 
-fn of_fabric(fabric: &FabricReport) -> String {
+#[expect(clippy::ref_option, reason = "a topic hands over its report as it is")]
+pub(super) fn of_fabric(fabric: &Option<Box<FabricReport>>) -> String {
+    let Some(fabric) = fabric else {
+        return "no port of this switch has a role: it routes no TLPs\n".to_owned();
+    };
     let or = |text: &Option<String>, none: &str| text.clone().unwrap_or_else(|| none.to_owned());
     let mut text = head_of_fabric(fabric);
     text += "\n";
@@ -171,7 +153,7 @@ fn of_fabric(fabric: &FabricReport) -> String {
     text
 }
 
-fn of_ports(ports: &[PortReport]) -> String {
+pub(super) fn of_ports(ports: &[PortReport]) -> String {
     let heads = [
         "port",
         "device",
@@ -237,7 +219,7 @@ fn of_ports(ports: &[PortReport]) -> String {
     text
 }
 
-fn of_fdb(summary: &FdbSummary, entries: &[FdbRow]) -> String {
+pub(super) fn of_fdb(FdbReport { summary, entries }: &FdbReport) -> String {
     let heads = ["vlan", "address", "port", "kind", "age s"];
     let mut text = table(
         heads,
@@ -274,7 +256,7 @@ fn of_fdb(summary: &FdbSummary, entries: &[FdbRow]) -> String {
     text
 }
 
-fn of_queues(queues: &[QueueReport]) -> String {
+pub(super) fn of_queues(queues: &[QueueReport]) -> String {
     let heads = [
         "port",
         "pri",
@@ -307,7 +289,7 @@ fn of_queues(queues: &[QueueReport]) -> String {
     )
 }
 
-fn of_buffer(buffer: &BufferReport) -> String {
+pub(super) fn of_buffer(buffer: &BufferReport) -> String {
     let cells = |cells: u64| format!("{cells} cells, {} bytes", cells * buffer.cell_bytes);
     list(&[
         ("cell", format!("{} bytes", buffer.cell_bytes)),
@@ -322,7 +304,7 @@ fn of_buffer(buffer: &BufferReport) -> String {
     ])
 }
 
-fn of_pfc(pfc: &[PfcReport]) -> String {
+pub(super) fn of_pfc(pfc: &[PfcReport]) -> String {
     let heads = [
         "port",
         "pri",
@@ -371,7 +353,7 @@ fn of_pfc(pfc: &[PfcReport]) -> String {
     )
 }
 
-fn of_drops(drops: &DropsReport) -> String {
+pub(super) fn of_drops(drops: &DropsReport) -> String {
     let by_port = drops.ports.iter().flat_map(|(port, reasons)| {
         reasons.iter().map(move |(reason, count)| (port.as_str(), reason.as_str(), *count))
     });
@@ -387,7 +369,7 @@ fn of_drops(drops: &DropsReport) -> String {
     table(["port", "reason", "frames"], 2, rows.into_iter().map(cells))
 }
 
-fn of_conservation(sum: &ConservationReport) -> String {
+pub(super) fn of_conservation(sum: &ConservationReport) -> String {
     let verdict = if let Some(why) = &sum.inexact {
         format!("not known: {why}, and numbers are not of one moment")
     } else if sum.holds {
@@ -429,7 +411,7 @@ fn heartbeat(worker: &WorkerReport) -> String {
     if worker.stuck { format!("{ago} STUCK") } else { ago }
 }
 
-fn of_workers(workers: &[WorkerReport]) -> String {
+pub(super) fn of_workers(workers: &[WorkerReport]) -> String {
     let heads = [
         "worker",
         "frames",
@@ -471,7 +453,7 @@ fn of_workers(workers: &[WorkerReport]) -> String {
     )
 }
 
-fn of_process(process: &ProcessReport) -> String {
+pub(super) fn of_process(process: &ProcessReport) -> String {
     let words = |words: &[String]| match words {
         [] => "none".to_owned(),
         words => words.join(", "),
@@ -495,7 +477,7 @@ fn of_process(process: &ProcessReport) -> String {
     ])
 }
 
-fn of_all(stats: &StatsSnapshot) -> String {
+pub(super) fn of_all(stats: &StatsSnapshot) -> String {
     let parts = [
         ("ports", of_ports(&stats.ports)),
         ("queues", of_queues(&stats.queues)),
@@ -551,7 +533,7 @@ mod tests {
     #[test]
     fn everything_renders_without_ports() {
         let stats = StatsSnapshot::default();
-        let text = render(&ShowResponse::All(Box::new(stats)));
+        let text = of_all(&stats);
         assert!(text.contains("== conservation") && text.ends_with('\n'), "{text}");
     }
 }

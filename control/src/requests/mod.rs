@@ -21,7 +21,7 @@ use crate::config::value::parse_addr;
 use crate::events;
 use crate::paths::ShownPath;
 use crate::report::process::ProcessReport;
-use crate::report::{FdbRow, ShowResponse, ShowTopic, StatsSnapshot};
+use crate::report::{FdbReport, FdbRow, ShowResponse, ShowTopic, StatsSnapshot};
 
 pub use client::{find_socket, next_path};
 
@@ -267,12 +267,7 @@ pub fn answer(line: &[u8], backend: &dyn Backend) -> Answer {
             return Ok(Answer::Stream(first, Box::new(Paths(stream))));
         }
         if let Request::Show { what, restart_watermarks } = &request {
-            let shown = match what {
-                ShowTopic::Process => ShowResponse::Process(backend.process()?),
-                ShowTopic::Events => ShowResponse::Events(events::board().after(0)), // asks no worker
-                ShowTopic::Fdb => backend.stats(*restart_watermarks).shown(*what, backend.fdb()),
-                what => backend.stats(*restart_watermarks).shown(*what, Vec::new()),
-            };
+            let shown = show(*what, *restart_watermarks, backend)?;
             return ok_line(&shown).map(Answer::Line);
         }
         dispatch(&request, backend).map(|value| Answer::Line(to_line(&json!({ "ok": value }))))
@@ -286,6 +281,27 @@ pub fn handle_line(line: &[u8], backend: &dyn Backend) -> Vec<u8> {
     match answer(line, backend) {
         Answer::Line(line) | Answer::Stream(line, _) => line,
     }
+}
+
+/// What is to be shown of `topic`, and where it comes from.
+fn show(topic: ShowTopic, restart: bool, backend: &dyn Backend) -> Result<ShowResponse, Refused> {
+    let stats = || backend.stats(restart);
+    Ok(match topic {
+        ShowTopic::Ports => ShowResponse::Ports(stats().ports),
+        ShowTopic::Fdb => {
+            ShowResponse::Fdb(FdbReport { summary: stats().fdb, entries: backend.fdb() })
+        }
+        ShowTopic::Queues => ShowResponse::Queues(stats().queues),
+        ShowTopic::Buffer => ShowResponse::Buffer(stats().buffer),
+        ShowTopic::Pfc => ShowResponse::Pfc(stats().pfc),
+        ShowTopic::Drops => ShowResponse::Drops(stats().drops),
+        ShowTopic::Conservation => ShowResponse::Conservation(stats().conservation),
+        ShowTopic::Workers => ShowResponse::Workers(stats().workers),
+        ShowTopic::Process => ShowResponse::Process(backend.process()?),
+        ShowTopic::Fabric => ShowResponse::Fabric(stats().fabric),
+        ShowTopic::Events => ShowResponse::Events(events::board().after(0)), // asks no worker
+        ShowTopic::All => ShowResponse::All(Box::new(stats())),
+    })
 }
 
 fn station(addr: &str, vid: u16) -> Result<AddrKey, Refused> {
