@@ -6,9 +6,11 @@
 
 pub mod agent;
 pub mod backend;
+mod build;
 pub mod cci;
 pub mod confine;
 pub mod devices;
+mod start;
 mod trace;
 pub mod watch;
 
@@ -16,26 +18,26 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use weft_base::threads::{self, Ends, Role};
 use weft_dataplane::config::SwitchConfig;
-use weft_dataplane::pipeline::{Built, Core, Ledger, Timing, build, chunks_beside_buffer};
-use weft_dataplane::pool::{Pool, PoolError};
-use weft_dataplane::port::record::{Recorded, Recorder, Summary};
-use weft_dataplane::port::tee::{MirrorSlot, Tee};
+use weft_dataplane::pipeline::{Core, Ledger};
+use weft_dataplane::pool::PoolError;
+use weft_dataplane::port::record::{Recorder, Summary};
 use weft_dataplane::port::{Port, PortOpenError};
-use weft_dataplane::snapshot::{Snapshot, SnapshotError};
+use weft_dataplane::snapshot::SnapshotError;
 use weft_dataplane::time::Instant;
 use weft_dataplane::types::PortId;
-use weft_dataplane::worker::{Clock, Poll, Stuck, Worker, WorkerGroup, WorkerGroupError};
+use weft_dataplane::worker::{Clock, Stuck, WorkerGroup, WorkerGroupError};
 
 use crate::config::Sources;
-use crate::config::choice::{self, DeviceKind};
-use crate::config::resolve::{Config, RunConfig};
 use crate::express::{Express, Watch};
-use crate::record::{Change, Header};
+use crate::record::Change;
 use crate::report::fabric::{FabricReport, Served, refusals};
 
 use agent::Agent;
+
+pub use build::{assemble, chunks, pool, spread, successor, take_over};
+pub use start::NewRecord;
+pub(crate) use start::core_for;
 
 /// Why a switch cannot be started or changed.
 #[derive(Debug, thiserror::Error)]
@@ -128,130 +130,7 @@ struct Functions {
     cci: Option<cci::Server>,
 }
 
-/// A record that is to be written.
-pub struct NewRecord {
-    /// Where to.
-    pub file: std::fs::File,
-    /// What the configuration was made from.
-    pub sources: Sources,
-    /// Told at once when the file takes no more.
-    pub on_failure: Box<dyn FnMut(&std::io::Error) + Send>,
-}
-
-/// Ports of each of `workers` workers: round robin, no worker without a port.
-#[must_use]
-pub fn spread(ports: usize, workers: usize) -> Vec<Vec<PortId>> {
-    let workers = workers.clamp(1, ports.max(1));
-    let of = |worker| (worker..ports).step_by(workers).filter_map(PortId::new).collect();
-    (0..workers).map(of).collect()
-}
-
-/// Chunks that a switch needs, those aside that its devices take.
-#[must_use]
-pub fn chunks(switch: &SwitchConfig, workers: usize) -> usize {
-    let beside = chunks_beside_buffer(switch.ports.len(), workers, switch.tx_ring_frames);
-    let cells = usize::try_from(switch.buffer.total_cells).unwrap_or(usize::MAX);
-    cells.saturating_add(beside)
-}
-
-/// A pool of `count` chunks that suit the devices of `run`.
-///
-/// # Errors
-/// No memory.
-pub fn pool(run: &RunConfig, count: usize) -> Result<Arc<Pool>, PoolError> {
-    let frame_len_max = run.frame_len_max.max(64);
-    if run.ports.iter().any(|port| matches!(port.kind, DeviceKind::Auto | DeviceKind::AfXdp)) {
-        return Pool::map_umem(count, frame_len_max);
-    }
-    Pool::map(count, frame_len_max)
-}
-
-/// Builds a switch over `pool` whose ports are spread over workers as `spread` says.
-///
-/// # Errors
-/// Parts that do not fit together.
-pub fn assemble(
-    switch: SwitchConfig,
-    pool: &Arc<Pool>,
-    spread: &[Vec<PortId>],
-) -> Result<Built, LiveError> {
-    build(switch, pool, spread, Timing::Live).map_err(|e| LiveError::Build(Box::new(e)))
-}
-
-/// Compiles what is to follow the configuration that is in force.
-///
-/// # Errors
-/// What contradicts itself, or can only change with a restart.
-pub fn successor(core: &Core, mut switch: SwitchConfig) -> Result<Arc<Snapshot>, LiveError> {
-    let old = core.snapshot.load_full();
-    for (port, old) in switch.ports.iter_mut().zip(&old.config.ports) {
-        if port.parse.port_mac == weft_parsers::MacAddr::ZERO {
-            port.parse.port_mac = old.parse.port_mac; // the device's, found at start
-        }
-    }
-    let new = old.succeed(switch).map_err(|e| LiveError::Snapshot(Box::new(e)))?;
-    Ok(Arc::new(new))
-}
-
-/// Puts `new` in force, whole or not at all; no worker may be in a step meanwhile.
-///
-/// # Errors
-/// A static entry for which there is no room.
-pub fn take_over(core: &Core, new: &Arc<Snapshot>) -> Result<(), LiveError> {
-    let forward = &new.config.forward;
-    core.fdb.set_static(&forward.static_entries)?;
-    core.fdb.set_ageing(forward.ageing);
-    weft_dataplane::pipeline::limit_learning(&core.fdb, new);
-    core.snapshot.store(new.clone());
-    Ok(())
-}
-
 impl Live {
-    /// Opens all ports of `config` and starts its workers; `mirrors` has a slot for each port.
-    ///
-    /// # Errors
-    /// See [`LiveError`]; nothing is left behind.
-    pub fn start(
-        config: &Config,
-        mirrors: &[MirrorSlot],
-        record: Option<NewRecord>,
-    ) -> Result<Self, LiveError> {
-        if config.fabric.is_some() && record.is_some() {
-            return Err(LiveError::NoRecord);
-        }
-        let mut switch = config.switch.clone();
-        let workers = if record.is_some() { 1 } else { config.run.workers };
-        let spread = spread(switch.ports.len(), workers);
-        let count = chunks(&switch, spread.len()) + devices::chunks(config);
-        let pool = pool(&config.run, count)?;
-        let express = fast_path(config, record.is_some());
-        let (express, no_express) = match express {
-            Some(Ok(express)) => (Some(express), None),
-            Some(Err(why)) => (None, Some(why)),
-            None => (None, None),
-        };
-        let (ports, facts, far) = devices::open_all(config, &mut switch, &pool, express.as_ref())?;
-        let recorder = record.map(|record| begin(record, &switch, &pool)).transpose()?;
-        let tee = |(port, slot): (Box<dyn Port>, &MirrorSlot)| -> Box<dyn Port> {
-            Box::new(Tee::new(port, slot.clone()))
-        };
-        let ports = ports.into_iter().zip(mirrors).map(tee).collect();
-        let mut live = Self::drive(&config.run, switch, (ports, &pool), recorder.as_ref())?;
-        (live.devices, live.no_express) = (facts, no_express);
-        if let Some((fabric, far)) = config.fabric.as_ref().zip(far) {
-            let agent = Arc::new(Agent::start(fabric, &live.core, live.clock, far)?);
-            let cci = fabric.cci.as_ref().map(|cci| cci::Server::start(cci, agent.clone()));
-            live.fabric = Mutex::new(Some(Functions { agent, cci: cci.transpose()? }));
-        }
-        if let Some(mut express) = express {
-            if let Err(error) = express.follow(&live.core, live.clock) {
-                live.no_express = Some(error.to_string());
-            }
-            live.express = Mutex::new(Some(express));
-        }
-        Ok(live)
-    }
-
     /// What was opened for each port, in the order of the configuration.
     #[must_use]
     pub fn devices(&self) -> &[devices::DeviceInfo] {
@@ -326,82 +205,6 @@ impl Live {
     #[must_use]
     pub fn watch(&self) -> Option<Watch> {
         self.express().as_ref().map(Express::watch)
-    }
-
-    /// Starts workers over `ports`, which are in the order of `switch.ports`, and the pool that they
-    /// were opened for; one, if the run is recorded.
-    ///
-    /// # Errors
-    /// See [`LiveError`].
-    pub fn drive(
-        run: &RunConfig,
-        switch: SwitchConfig,
-        (ports, pool): (Vec<Box<dyn Port>>, &Arc<Pool>),
-        recorder: Option<&Recorder>,
-    ) -> Result<Self, LiveError> {
-        let spread = spread(ports.len(), if recorder.is_some() { 1 } else { run.workers });
-        let Built { core, mut lanes } = assemble(switch, pool, &spread)?;
-        let group = WorkerGroup::new(&spread)?;
-        let clock = Clock::start();
-        let poll = match run.poll {
-            choice::Poll::Busy => Poll::Busy,
-            choice::Poll::Adaptive => Poll::Adaptive,
-        };
-        let wrap = |(index, port): (usize, Box<dyn Port>)| -> Box<dyn Port> {
-            match recorder {
-                Some(recorder) => Box::new(Recorded::new(port, index, recorder.clone())),
-                None => port,
-            }
-        };
-        let ports = ports.into_iter().enumerate().map(wrap);
-        let mut slots: Vec<Option<Box<dyn Port>>> = ports.map(Some).collect();
-        for (lane, own) in lanes.iter_mut().zip(&spread) {
-            for port in own {
-                let Some(Some(slot)) = slots.get_mut(port.index()) else { continue };
-                slot.start(lane.bufs()).map_err(|source| LiveError::Open {
-                    name: run.ports.get(port.index()).map_or_else(String::new, |p| p.name.clone()),
-                    source: Box::new(source),
-                })?;
-            }
-        }
-        let live = Self {
-            core,
-            group: group.clone(),
-            clock,
-            threads: Mutex::default(),
-            changing: Mutex::new(()),
-            recorder: recorder.cloned(),
-            devices: Vec::new(),
-            express: Mutex::new(None),
-            no_express: None,
-            fabric: Mutex::new(None),
-        };
-        for (index, (lane, own)) in lanes.into_iter().zip(&spread).enumerate() {
-            let own: Vec<_> =
-                own.iter().filter_map(|port| slots.get_mut(port.index())?.take()).collect();
-            let mut worker = Worker::new(index, lane, own, clock, group.clone(), poll);
-            if let Some(recorder) = recorder {
-                worker = worker.recorded(recorder.clone());
-            }
-            let core = core_for(&run.cores, index);
-            let asked = group.clone();
-            let ends = Ends::when(move || asked.is_stopping());
-            let started =
-                threads::spawn(Role::Worker, format!("weft-worker{index}"), ends, move || {
-                    if let Some(core) = core {
-                        core_affinity::set_for_current(core);
-                    }
-                    worker.run()
-                });
-            match started {
-                Ok(handle) => live.lock().push(handle),
-                Err(source) => {
-                    drop(live.halt()); // who is stuck goes with the process
-                    return Err(LiveError::Thread { worker: index, source });
-                }
-            }
-        }
-        Ok(live)
     }
 
     /// What the workers share.
@@ -525,47 +328,5 @@ impl Live {
 impl Drop for Live {
     fn drop(&mut self) {
         drop(self.halt()); // who is stuck goes with the process
-    }
-}
-
-/// The fast path of a switch whose ports can have one, if it is wanted: not while all is recorded.
-fn fast_path(config: &Config, is_recorded: bool) -> Option<Result<Express, String>> {
-    let ports = &config.run.ports;
-    let can = ports.iter().any(|run| matches!(run.kind, DeviceKind::Auto | DeviceKind::AfXdp));
-    let wanted = config.run.express && can && !is_recorded;
-    let stations = config.switch.forward.fdb_capacity;
-    wanted.then(|| Express::new(ports.len(), stations).map_err(|error| error.to_string()))
-}
-
-/// Begins a record of a switch whose devices are open.
-fn begin(record: NewRecord, switch: &SwitchConfig, pool: &Pool) -> Result<Recorder, LiveError> {
-    let header = Header { chunks: Some(pool.count()), ..Header::new(record.sources, switch) };
-    let header = serde_json::to_vec(&header).expect("texts");
-    let out = Box::new(record.file);
-    Recorder::start(out, &header, switch.ports.len(), record.on_failure).map_err(LiveError::Record)
-}
-
-/// The core of worker `index`: as configured, else the last ones first, away from the interrupts
-/// that usually land on core 0; none when there are more workers than cores.
-pub(crate) fn core_for(configured: &[usize], index: usize) -> Option<core_affinity::CoreId> {
-    if !configured.is_empty() {
-        return configured.get(index).map(|&id| core_affinity::CoreId { id });
-    }
-    core_affinity::get_core_ids()?.into_iter().rev().nth(index)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_port_has_one_worker_and_no_worker_is_without() {
-        for (ports, workers) in [(1, 1), (1, 4), (5, 2), (16, 3), (64, 8), (2, 0)] {
-            let spread = spread(ports, workers);
-            let mut all: Vec<_> = spread.iter().flatten().map(|p| p.index()).collect();
-            all.sort_unstable();
-            assert_eq!(all, (0..ports).collect::<Vec<_>>(), "{ports} {workers}");
-            assert!(spread.iter().all(|own| !own.is_empty()), "{ports} {workers}");
-        }
     }
 }

@@ -1,0 +1,101 @@
+//! What a switch is built of: ports spread over workers, a pool, lanes; and what follows a configuration in force.
+//!
+//! Shape: [`SwitchConfig`] -> [`Built`], or the [`Snapshot`] that takes over; live, and where a record is replayed.
+//! Units: chunks, bytes.
+//! Source: docs/spec/pipeline.md §11.
+
+use std::sync::Arc;
+
+use weft_dataplane::config::SwitchConfig;
+use weft_dataplane::pipeline::{Built, Core, Timing, build, chunks_beside_buffer};
+use weft_dataplane::pool::{Pool, PoolError};
+use weft_dataplane::snapshot::Snapshot;
+use weft_dataplane::types::PortId;
+
+use super::LiveError;
+use crate::config::choice::DeviceKind;
+use crate::config::resolve::RunConfig;
+
+/// Ports of each of `workers` workers: round robin, no worker without a port.
+#[must_use]
+pub fn spread(ports: usize, workers: usize) -> Vec<Vec<PortId>> {
+    let workers = workers.clamp(1, ports.max(1));
+    let of = |worker| (worker..ports).step_by(workers).filter_map(PortId::new).collect();
+    (0..workers).map(of).collect()
+}
+
+/// Chunks that a switch needs, those aside that its devices take.
+#[must_use]
+pub fn chunks(switch: &SwitchConfig, workers: usize) -> usize {
+    let beside = chunks_beside_buffer(switch.ports.len(), workers, switch.tx_ring_frames);
+    let cells = usize::try_from(switch.buffer.total_cells).unwrap_or(usize::MAX);
+    cells.saturating_add(beside)
+}
+
+/// A pool of `count` chunks that suit the devices of `run`.
+///
+/// # Errors
+/// No memory.
+pub fn pool(run: &RunConfig, count: usize) -> Result<Arc<Pool>, PoolError> {
+    let frame_len_max = run.frame_len_max.max(64);
+    if run.ports.iter().any(|port| matches!(port.kind, DeviceKind::Auto | DeviceKind::AfXdp)) {
+        return Pool::map_umem(count, frame_len_max);
+    }
+    Pool::map(count, frame_len_max)
+}
+
+/// Builds a switch over `pool` whose ports are spread over workers as `spread` says.
+///
+/// # Errors
+/// Parts that do not fit together.
+pub fn assemble(
+    switch: SwitchConfig,
+    pool: &Arc<Pool>,
+    spread: &[Vec<PortId>],
+) -> Result<Built, LiveError> {
+    build(switch, pool, spread, Timing::Live).map_err(|e| LiveError::Build(Box::new(e)))
+}
+
+/// Compiles what is to follow the configuration that is in force.
+///
+/// # Errors
+/// What contradicts itself, or can only change with a restart.
+pub fn successor(core: &Core, mut switch: SwitchConfig) -> Result<Arc<Snapshot>, LiveError> {
+    let old = core.snapshot.load_full();
+    for (port, old) in switch.ports.iter_mut().zip(&old.config.ports) {
+        if port.parse.port_mac == weft_parsers::MacAddr::ZERO {
+            port.parse.port_mac = old.parse.port_mac; // the device's, found at start
+        }
+    }
+    let new = old.succeed(switch).map_err(|e| LiveError::Snapshot(Box::new(e)))?;
+    Ok(Arc::new(new))
+}
+
+/// Puts `new` in force, whole or not at all; no worker may be in a step meanwhile.
+///
+/// # Errors
+/// A static entry for which there is no room.
+pub fn take_over(core: &Core, new: &Arc<Snapshot>) -> Result<(), LiveError> {
+    let forward = &new.config.forward;
+    core.fdb.set_static(&forward.static_entries)?;
+    core.fdb.set_ageing(forward.ageing);
+    weft_dataplane::pipeline::limit_learning(&core.fdb, new);
+    core.snapshot.store(new.clone());
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_port_has_one_worker_and_no_worker_is_without() {
+        for (ports, workers) in [(1, 1), (1, 4), (5, 2), (16, 3), (64, 8), (2, 0)] {
+            let spread = spread(ports, workers);
+            let mut all: Vec<_> = spread.iter().flatten().map(|p| p.index()).collect();
+            all.sort_unstable();
+            assert_eq!(all, (0..ports).collect::<Vec<_>>(), "{ports} {workers}");
+            assert!(spread.iter().all(|own| !own.is_empty()), "{ports} {workers}");
+        }
+    }
+}

@@ -1,0 +1,211 @@
+//! Starting a switch: devices opened, lanes built over them, a thread for each worker.
+//!
+//! Shape: a resolved [`Config`] -> [`Live`], or nothing that is left behind.
+//! Units: none of its own.
+//! Source: docs/spec/pipeline.md §11, §13.
+
+use std::io;
+use std::sync::{Arc, Mutex};
+
+use weft_base::threads::{self, Ends, Role};
+use weft_dataplane::config::SwitchConfig;
+use weft_dataplane::pipeline::{Built, Lane};
+use weft_dataplane::pool::Pool;
+use weft_dataplane::port::Port;
+use weft_dataplane::port::record::{Recorded, Recorder};
+use weft_dataplane::port::tee::{MirrorSlot, Tee};
+use weft_dataplane::types::PortId;
+use weft_dataplane::worker::{Clock, Poll, Worker, WorkerGroup};
+
+use super::agent::Agent;
+use super::build::{assemble, chunks, pool, spread};
+use super::{Functions, Live, LiveError, Thread, cci, devices};
+use crate::config::Sources;
+use crate::config::choice::{self, DeviceKind};
+use crate::config::resolve::{Config, RunConfig};
+use crate::express::Express;
+use crate::record::Header;
+
+/// A record that is to be written.
+pub struct NewRecord {
+    /// Where to.
+    pub file: std::fs::File,
+    /// What the configuration was made from.
+    pub sources: Sources,
+    /// Told at once when the file takes no more.
+    pub on_failure: Box<dyn FnMut(&std::io::Error) + Send>,
+}
+
+impl Live {
+    /// Opens all ports of `config` and starts its workers; `mirrors` has a slot for each port.
+    ///
+    /// # Errors
+    /// See [`LiveError`]; nothing is left behind.
+    pub fn start(
+        config: &Config,
+        mirrors: &[MirrorSlot],
+        record: Option<NewRecord>,
+    ) -> Result<Self, LiveError> {
+        if config.fabric.is_some() && record.is_some() {
+            return Err(LiveError::NoRecord);
+        }
+        let mut switch = config.switch.clone();
+        let workers = if record.is_some() { 1 } else { config.run.workers };
+        let spread = spread(switch.ports.len(), workers);
+        let count = chunks(&switch, spread.len()) + devices::chunks(config);
+        let pool = pool(&config.run, count)?;
+        let express = fast_path(config, record.is_some());
+        let (express, no_express) = match express {
+            Some(Ok(express)) => (Some(express), None),
+            Some(Err(why)) => (None, Some(why)),
+            None => (None, None),
+        };
+        let (ports, facts, far) = devices::open_all(config, &mut switch, &pool, express.as_ref())?;
+        let recorder = record.map(|record| begin(record, &switch, &pool)).transpose()?;
+        let tee = |(port, slot): (Box<dyn Port>, &MirrorSlot)| -> Box<dyn Port> {
+            Box::new(Tee::new(port, slot.clone()))
+        };
+        let ports = ports.into_iter().zip(mirrors).map(tee).collect();
+        let mut live = Self::drive(&config.run, switch, (ports, &pool), recorder.as_ref())?;
+        (live.devices, live.no_express) = (facts, no_express);
+        if let Some((fabric, far)) = config.fabric.as_ref().zip(far) {
+            let agent = Arc::new(Agent::start(fabric, &live.core, live.clock, far)?);
+            let cci = fabric.cci.as_ref().map(|cci| cci::Server::start(cci, agent.clone()));
+            live.fabric = Mutex::new(Some(Functions { agent, cci: cci.transpose()? }));
+        }
+        if let Some(mut express) = express {
+            if let Err(error) = express.follow(&live.core, live.clock) {
+                live.no_express = Some(error.to_string());
+            }
+            live.express = Mutex::new(Some(express));
+        }
+        Ok(live)
+    }
+
+    /// Starts workers over `ports`, which are in the order of `switch.ports`, and the pool that they
+    /// were opened for; one, if the run is recorded.
+    fn drive(
+        run: &RunConfig,
+        switch: SwitchConfig,
+        (ports, pool): (Vec<Box<dyn Port>>, &Arc<Pool>),
+        recorder: Option<&Recorder>,
+    ) -> Result<Self, LiveError> {
+        let spread = spread(ports.len(), if recorder.is_some() { 1 } else { run.workers });
+        let Built { core, mut lanes } = assemble(switch, pool, &spread)?;
+        let live = Self {
+            core,
+            group: WorkerGroup::new(&spread)?,
+            clock: Clock::start(),
+            threads: Mutex::default(),
+            changing: Mutex::new(()),
+            recorder: recorder.cloned(),
+            devices: Vec::new(),
+            express: Mutex::new(None),
+            no_express: None,
+            fabric: Mutex::new(None),
+        };
+        let mut ports = deal(ports, &spread, recorder);
+        for ((lane, own), numbers) in lanes.iter_mut().zip(&mut ports).zip(&spread) {
+            start_ports(run, lane, own, numbers)?;
+        }
+        for (index, (lane, own)) in lanes.into_iter().zip(ports).enumerate() {
+            match live.spawn_worker(run, index, lane, own) {
+                Ok(handle) => live.lock().push(handle),
+                Err(source) => {
+                    drop(live.halt()); // who is stuck goes with the process
+                    return Err(LiveError::Thread { worker: index, source });
+                }
+            }
+        }
+        Ok(live)
+    }
+
+    /// Starts the thread of worker `index` over `ports`.
+    fn spawn_worker(
+        &self,
+        run: &RunConfig,
+        index: usize,
+        lane: Lane,
+        ports: Vec<Box<dyn Port>>,
+    ) -> io::Result<Thread> {
+        let poll = match run.poll {
+            choice::Poll::Busy => Poll::Busy,
+            choice::Poll::Adaptive => Poll::Adaptive,
+        };
+        let mut worker = Worker::new(index, lane, ports, self.clock, self.group.clone(), poll);
+        if let Some(recorder) = &self.recorder {
+            worker = worker.recorded(recorder.clone());
+        }
+        let core = core_for(&run.cores, index);
+        let group = self.group.clone();
+        let ends = Ends::when(move || group.is_stopping());
+        threads::spawn(Role::Worker, format!("weft-worker{index}"), ends, move || {
+            if let Some(core) = core {
+                core_affinity::set_for_current(core);
+            }
+            worker.run()
+        })
+    }
+}
+
+/// Each worker's ports, as `spread` says; what they answer is written down by `recorder`.
+fn deal(
+    ports: Vec<Box<dyn Port>>,
+    spread: &[Vec<PortId>],
+    recorder: Option<&Recorder>,
+) -> Vec<Vec<Box<dyn Port>>> {
+    let wrap = |(index, port): (usize, Box<dyn Port>)| -> Box<dyn Port> {
+        match recorder {
+            Some(recorder) => Box::new(Recorded::new(port, index, recorder.clone())),
+            None => port,
+        }
+    };
+    let mut ports: Vec<Option<Box<dyn Port>>> =
+        ports.into_iter().enumerate().map(wrap).map(Some).collect();
+    let mut of = |own: &Vec<PortId>| {
+        own.iter().filter_map(|port| ports.get_mut(port.index())?.take()).collect()
+    };
+    spread.iter().map(&mut of).collect()
+}
+
+/// Has a worker's ports take the buffers that they receive into.
+fn start_ports(
+    run: &RunConfig,
+    lane: &mut Lane,
+    ports: &mut [Box<dyn Port>],
+    numbers: &[PortId],
+) -> Result<(), LiveError> {
+    for (port, number) in ports.iter_mut().zip(numbers) {
+        port.start(lane.bufs()).map_err(|source| LiveError::Open {
+            name: run.ports.get(number.index()).map_or_else(String::new, |p| p.name.clone()),
+            source: Box::new(source),
+        })?;
+    }
+    Ok(())
+}
+
+/// The fast path of a switch whose ports can have one, if it is wanted: not while all is recorded.
+fn fast_path(config: &Config, is_recorded: bool) -> Option<Result<Express, String>> {
+    let ports = &config.run.ports;
+    let can = ports.iter().any(|run| matches!(run.kind, DeviceKind::Auto | DeviceKind::AfXdp));
+    let wanted = config.run.express && can && !is_recorded;
+    let stations = config.switch.forward.fdb_capacity;
+    wanted.then(|| Express::new(ports.len(), stations).map_err(|error| error.to_string()))
+}
+
+/// Begins a record of a switch whose devices are open.
+fn begin(record: NewRecord, switch: &SwitchConfig, pool: &Pool) -> Result<Recorder, LiveError> {
+    let header = Header { chunks: Some(pool.count()), ..Header::new(record.sources, switch) };
+    let header = serde_json::to_vec(&header).expect("texts");
+    let out = Box::new(record.file);
+    Recorder::start(out, &header, switch.ports.len(), record.on_failure).map_err(LiveError::Record)
+}
+
+/// The core of worker `index`: as configured, else the last ones first, away from the interrupts
+/// that usually land on core 0; none when there are more workers than cores.
+pub(crate) fn core_for(configured: &[usize], index: usize) -> Option<core_affinity::CoreId> {
+    if !configured.is_empty() {
+        return configured.get(index).map(|&id| core_affinity::CoreId { id });
+    }
+    core_affinity::get_core_ids()?.into_iter().rev().nth(index)
+}
