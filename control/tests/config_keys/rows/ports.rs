@@ -118,7 +118,7 @@ fn around() -> Vec<Row> {
 
         live("traffic.pkt_format", "\"gen1\"", |c| c.traffic.format.name().to_owned(), "gen1", GEN),
         live("traffic.max_frame_size", "200", |c| c.traffic.frame_len_max.to_string(), "200", GEN),
-        live("traffic.flow_control_mode", "\"none\"", |c| c.traffic.obeys_pfc.to_string(), "false", "control/src/commands/traffic.rs::a_host_is_what_its_configuration_says"),
+        live("traffic.flow_control_mode", "\"none\"", |c| c.traffic.obeys_pfc.to_string(), "false", "control/src/commands/traffic/host.rs::a_host_is_what_its_configuration_says"),
         refused("traffic.flow_control_mode", "\"cbfc\"", "take \\\"none\\\""),
         live("traffic.lite_mode", "true", |c| c.traffic.format.name().to_owned(), "lite", GEN),
         live("traffic.vlan_enabled", "true", |c| c.traffic.vlan.to_string(), "true", GEN),

@@ -1,0 +1,138 @@
+//! Arguments of `weft traffic`.
+//!
+//! Shape: clap's derive; each value is read by the function or type that its option names.
+//! Units: as each option says.
+//! Source: none of its own.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use weft_dataplane::types::Pri;
+use weft_hosts::frames::Kind;
+use weft_parsers::{AfhMode, Gen2Order};
+
+use crate::commands::frames::{RateArg, SizesArg, data_kind};
+
+/// Arguments of `weft traffic`.
+#[derive(Args, Debug)]
+pub struct TrafficArgs {
+    /// Interface, or `tap:NAME`
+    #[arg(value_name = "[KIND:]DEVICE")]
+    pub(super) device: String,
+    /// Number of this host: its addresses are made of it (02:00:00:00:HH:LL, 10.0.H.L, id)
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=255))]
+    pub(super) station: u16,
+    /// Send to this station; may be given several times
+    #[arg(long = "to", value_name = "STATION", value_parser = clap::value_parser!(u16).range(1..=255))]
+    pub(super) to: Vec<u16>,
+    /// Formats to send: standard, `roce_v2`, gen1, gen2, lite, ethernet; default `traffic.pkt_format`
+    #[arg(long, value_delimiter = ',', value_parser = data_kind)]
+    pub(super) format: Vec<Kind>,
+    /// Priorities to send, 0 the lowest, a stream for each; `all` for those that the format can ask
+    /// for (AFH without a tag has no Traffic Class for priority 1 of 4)
+    #[arg(long, value_delimiter = ',', default_value = "0", value_parser = pri)]
+    pub(super) pri: Vec<PriArg>,
+    /// Virtual channel to send on: of the Traffic Class, and of the PCP by `traffic.vc_pcp_mapping`
+    #[arg(long, value_name = "VC", conflicts_with = "pri")]
+    pub(super) vc: Option<u8>,
+    /// Priorities of the switch, 4 or 8; default `switch.num_priorities`
+    #[arg(long, value_parser = priorities)]
+    pub(super) priorities: Option<u8>,
+    /// Bytes of a frame: N, N-M, N,M,..., or imix
+    #[arg(long, default_value = "64")]
+    pub(super) size: SizesArg,
+    /// Rate of each stream: N[k|M|G]bps, N[k|M]fps, or max
+    #[arg(long, default_value = "1000fps")]
+    pub(super) rate: RateArg,
+    /// Frames of each stream; without end unless --duration is given
+    #[arg(long)]
+    pub(super) count: Option<u64>,
+    /// Seconds to send for
+    #[arg(long)]
+    pub(super) duration: Option<f64>,
+    /// Seconds to go on receiving after the last frame was sent
+    #[arg(long, default_value_t = 1.0)]
+    pub(super) linger: f64,
+    /// Seconds to wait before the first frame, after the announcement
+    #[arg(long, default_value_t = 0.5)]
+    pub(super) delay: f64,
+    /// Tag frames with this VLAN; the PCP decides the priority then
+    #[arg(long, value_parser = clap::value_parser!(u16).range(0..=4094))]
+    pub(super) vlan: Option<u16>,
+    /// Mark IP frames as ECN-capable
+    #[arg(long)]
+    pub(super) ecn: bool,
+    /// AFH mode of the link: none, gen1, gen2, lite, auto
+    #[arg(long, default_value = "auto", value_parser = afh)]
+    pub(super) afh: AfhMode,
+    /// Byte order of GEN2 and Lite: slap, `as_documented`
+    #[arg(long, default_value = "slap", value_parser = order)]
+    pub(super) gen2_order: Gen2Order,
+    /// Rate of the link in Gbit/s, for pause quanta
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=800))]
+    pub(super) gbps: u64,
+    /// Do not obey PFC
+    #[arg(long)]
+    pub(super) ignore_pfc: bool,
+    /// Receive slowly: drain at this rate and send PFC for the lossless priorities of the switch
+    #[arg(long, value_name = "RATE")]
+    pub(super) slow: Option<RateArg>,
+    /// Bytes waiting at which a slow receiver sends PAUSE
+    #[arg(long, value_name = "BYTES", requires = "slow", default_value_t = 64 << 10)]
+    pub(super) slow_xoff: usize,
+    /// Bytes waiting at which it sends RESUME
+    #[arg(long, value_name = "BYTES", requires = "slow", default_value_t = 32 << 10)]
+    pub(super) slow_xon: usize,
+    /// Fail (exit code 1) unless that many frames of streams arrived, whole and in order
+    #[arg(long, value_name = "FRAMES")]
+    pub(super) expect: Option<u64>,
+    /// Make this file, which must not be there, once the port is open and the announcement is sent; standard error says
+    /// so, too
+    #[arg(long, value_name = "FILE")]
+    pub(super) ready: Option<PathBuf>,
+    /// Report as JSON
+    #[arg(long)]
+    pub(super) json: bool,
+    /// Configuration file, TOML; its `[traffic]` says what no flag does, and `[classify]`,
+    /// `[pfc]` and `port_defaults.trust` how the switch sorts
+    #[arg(short, long, value_name = "FILE")]
+    pub(super) config: Option<PathBuf>,
+    /// One parameter, over the file: see `weft config defaults`
+    #[arg(long, value_name = "SECTION.KEY=VALUE")]
+    pub(super) set: Vec<String>,
+}
+
+/// A priority on the command line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum PriArg {
+    All,
+    One(Pri),
+}
+
+fn pri(text: &str) -> Result<PriArg, String> {
+    if text == "all" {
+        return Ok(PriArg::All);
+    }
+    let pri = text.parse().ok().and_then(Pri::new);
+    pri.map(PriArg::One).ok_or_else(|| "expected 0 to 7, or all".to_owned())
+}
+
+fn priorities(text: &str) -> Result<u8, String> {
+    match text {
+        "4" => Ok(4),
+        "8" => Ok(8),
+        _ => Err("expected 4 or 8".to_owned()),
+    }
+}
+
+fn afh(text: &str) -> Result<AfhMode, String> {
+    let all = [AfhMode::None, AfhMode::Gen1, AfhMode::Gen2, AfhMode::Lite, AfhMode::Auto];
+    let found = all.into_iter().find(|mode| mode.name() == text);
+    found.ok_or_else(|| "expected none, gen1, gen2, lite or auto".to_owned())
+}
+
+fn order(text: &str) -> Result<Gen2Order, String> {
+    let all = [Gen2Order::Slap, Gen2Order::AsDocumented];
+    let found = all.into_iter().find(|order| order.name() == text);
+    found.ok_or_else(|| "expected slap or as_documented".to_owned())
+}
