@@ -250,7 +250,7 @@ fn assert_short(ours: ParseError, theirs_need: usize, len: usize) {
 
 /// What a frame is, read with etherparse alone. `None`: malformed.
 #[derive(Debug, PartialEq, Eq)]
-struct Facts {
+struct HeadSummary {
     standard: bool,
     markable: bool,
     tci: Option<u16>,
@@ -259,9 +259,9 @@ struct Facts {
 }
 
 /// The rules of docs/spec/wire-formats.md §1.8 for a port without AFH, the plain way.
-fn facts(frame: &[u8]) -> Option<Facts> {
+fn summary(frame: &[u8]) -> Option<HeadSummary> {
     let ethernet = Ethernet2HeaderSlice::from_slice(frame).ok()?;
-    let mut found = Facts { standard: false, markable: false, tci: None, ip: None, l4: None };
+    let mut found = HeadSummary { standard: false, markable: false, tci: None, ip: None, l4: None };
     let (mut kind, mut at) = (ethernet.ether_type(), 14);
     if kind == EtherType::VLAN_TAGGED_FRAME {
         let tag = SingleVlanHeaderSlice::from_slice(&frame[at..]).ok()?;
@@ -371,7 +371,7 @@ fn classification_agrees() {
         let mut head = [0; HEAD_LEN];
         let seen = frame.len().min(HEAD_LEN);
         head[..seen].copy_from_slice(&frame[..seen]);
-        let found = parse_head(&head, frame.len(), &cfg).ok().map(|head| Facts {
+        let found = parse_head(&head, frame.len(), &cfg).ok().map(|head| HeadSummary {
             standard: head.format() == Format::Standard,
             markable: head.to_standard_port(),
             tci: head.tci().map(|tci| tci.0),
@@ -381,7 +381,7 @@ fn classification_agrees() {
             }),
             l4: head.l4_offset().map(|at| (usize::from(at), head.ip_proto())),
         });
-        assert_eq!(found, facts(frame), "{frame:02x?}");
+        assert_eq!(found, summary(frame), "{frame:02x?}");
         standard += u32::from(found.as_ref().is_some_and(|found| found.standard));
         six += u32::from(found.as_ref().is_some_and(|found| found.markable && !found.standard));
         malformed += u32::from(found.is_none());

@@ -29,5 +29,5 @@ pub use agent::{Agent, AgentConfig, AgentCounts};
 pub use config::{ConfigError, PortConfig, Role, Sizes, SwitchConfig, VcsConfig};
 pub use port::{Partner, Port};
 pub use static_init::{BindingEnd, StaticBinding, StaticInit, StaticInitError, StaticPid};
-pub use switch::{Event, Far, Outgoing, Switch};
+pub use switch::{Event, FarRequest, Outgoing, Switch};
 pub use vcs::{Bound, GaeState, PidBound, VcsState, VppbState};

@@ -86,7 +86,7 @@ pub enum Event {
 
 /// The receiver and content of a request to a component further out.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Far {
+pub enum FarRequest {
     /// The PBR component at the other end of a port, without a PID (DPID `FFF`): a CCI message.
     Port(PortId, Vec<u8>),
     /// A component with a PID: a CCI message.
@@ -129,7 +129,7 @@ pub struct Outgoing {
     /// PID of who asks: the fabric manager.
     pub spid: Pid,
     /// For whom, and what.
-    pub to: Far,
+    pub to: FarRequest,
 }
 
 /// A PBR switch without its data path: its state, and the tables that follow from it.

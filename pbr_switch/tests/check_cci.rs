@@ -20,7 +20,9 @@ use weft_dataplane::time::{Instant, LinkRate, Span};
 use weft_dataplane::types::PortId;
 use weft_parsers::cci::ReturnCode;
 use weft_parsers::fabric::Pid;
-use weft_pbr_switch::{Far, Outgoing, Partner, PortConfig, Role, Switch, SwitchConfig, VcsConfig};
+use weft_pbr_switch::{
+    FarRequest, Outgoing, Partner, PortConfig, Role, Switch, SwitchConfig, VcsConfig,
+};
 
 /// A host's port, three for devices, two to other switches.
 const ROLES: [Role; 6] = [Role::Usp, Role::Dsp, Role::Dsp, Role::Dsp, Role::Fabric, Role::Fabric];
@@ -59,9 +61,9 @@ impl Mld {
     }
 
     /// The answer to what a switch passes on, as it stands in the response.
-    fn answer(&mut self, now: Instant, to: &Far) -> Option<Vec<u8>> {
+    fn answer(&mut self, now: Instant, to: &FarRequest) -> Option<Vec<u8>> {
         match *to {
-            Far::Device(_, ref message) => {
+            FarRequest::Device(_, ref message) => {
                 let mut response = Vec::new();
                 serve(
                     &mut self.device,
@@ -72,7 +74,7 @@ impl Mld {
                 );
                 Some(response)
             }
-            Far::LdConfig { ld, access, data, .. } => {
+            FarRequest::LdConfig { ld, access, data, .. } => {
                 let place = self
                     .registers
                     .get_mut(usize::from(ld))?
@@ -84,7 +86,7 @@ impl Mld {
                 }
                 Some(if access.write { [0; 4] } else { place.to_le_bytes() }.to_vec())
             }
-            Far::LdMem { ld, access, len, offset, ref data, .. } => {
+            FarRequest::LdMem { ld, access, len, offset, ref data, .. } => {
                 let from = usize::try_from(offset).ok()?;
                 let memory = self.memory.get_mut(usize::from(ld))?;
                 let place = memory.get_mut(from..from.checked_add(len.into())?)?;
@@ -119,7 +121,7 @@ impl Served for World {
         let outgoing: Vec<Outgoing> = self.switch.outgoing().collect();
         for request in outgoing {
             let answer = match &request.to {
-                Far::Port(_, message) => {
+                FarRequest::Port(_, message) => {
                     let (session, mut response) =
                         (Session::InBand { port: 7, pid: request.spid }, Vec::new());
                     serve(&mut self.far, self.now, session, message, &mut response);

@@ -23,7 +23,7 @@ use weft_parsers::cci::{ReturnCode, Uuid};
 use weft_parsers::fabric::Pid;
 use weft_pbr_switch::config::{PortConfig, Role, SwitchConfig, VcsConfig};
 use weft_pbr_switch::port::Partner;
-use weft_pbr_switch::switch::{Far, Switch};
+use weft_pbr_switch::switch::{FarRequest, Switch};
 
 /// Who manages it.
 pub const FM: Uuid = [0xF1; 16];
@@ -186,8 +186,10 @@ impl World {
         let ours = outgoing.into_iter().find(|outgoing| outgoing.ticket == ticket)?;
         self.tunnelled += 1;
         let (to, inner) = match ours.to {
-            Far::Port(port, inner) => (self.far.get(&(at, port.get())).map(|far| far.0), inner),
-            Far::Pid(pid, inner) => (self.follow(at, pid), inner),
+            FarRequest::Port(port, inner) => {
+                (self.far.get(&(at, port.get())).map(|far| far.0), inner)
+            }
+            FarRequest::Pid(pid, inner) => (self.follow(at, pid), inner),
             _ => (None, Vec::new()),
         };
         let answer =

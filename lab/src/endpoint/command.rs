@@ -71,7 +71,7 @@ pub struct Access {
 /// A range of an endpoint's own memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Own {
+pub struct OwnRange {
     /// A host: an address. A device: an offset in the BAR, or in memory that the host manages.
     pub addr: Num,
     /// Bytes; those of `data` if it is not given.
@@ -158,9 +158,9 @@ pub enum Command {
     /// Device: writes memory of the host or of a peer.
     DmaWrite(Access),
     /// Writes memory of its own.
-    Store(Own),
+    Store(OwnRange),
     /// Reads memory of its own.
-    Peek(Own),
+    Peek(OwnRange),
     /// Host: memory that others reach; it takes the place of what was exported before.
     Export {
         /// All of it.

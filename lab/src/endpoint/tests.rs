@@ -6,7 +6,7 @@ use weft_dataplane::port::pipe::{Pipe, PipeConfig, pipe};
 use weft_dataplane::time::{Instant, LinkRate, Span};
 use weft_rpc::Refused;
 
-use super::command::{Access, Export, LoadReport, Own, Status, TransferReport, Via};
+use super::command::{Access, Export, LoadReport, OwnRange, Status, TransferReport, Via};
 use super::number::{Hex, Num};
 use super::spec::over;
 use super::*;
@@ -136,8 +136,8 @@ fn seeded(addr: u64, len: u64, seed: u64) -> Access {
     Access { addr, len, seed, timeout_ms: 30_000, ..Access::default() }
 }
 
-fn own(addr: u64, len: u64, seed: u64, bar: Option<u8>) -> Own {
-    Own { addr: Num(addr), len: Some(Num(len)), seed: Some(seed), bar, ..Own::default() }
+fn own(addr: u64, len: u64, seed: u64, bar: Option<u8>) -> OwnRange {
+    OwnRange { addr: Num(addr), len: Some(Num(len)), seed: Some(seed), bar, ..OwnRange::default() }
 }
 
 #[test]
@@ -156,11 +156,15 @@ fn a_host_writes_a_device_and_reads_it_back() {
         assert_eq!((report.written, report.read, report.mismatched), (len, len, 0));
         // The bytes are in the device, and nothing beside them.
         assert!(net.transfer(1, &Command::Peek(own(3, len, 7, Some(0)))).ok);
-        let beside = Own { len: Some(Num(3)), bar: Some(0), ..Own::default() };
+        let beside = OwnRange { len: Some(Num(3)), bar: Some(0), ..OwnRange::default() };
         assert_eq!(net.transfer(1, &Command::Peek(beside)).data, Some(Hex(vec![0; 3])));
         // What the device changes, a comparison finds: one byte, and where.
-        let change =
-            Own { addr: Num(5_000), data: Some(Hex(vec![0x55])), bar: Some(0), ..Own::default() };
+        let change = OwnRange {
+            addr: Num(5_000),
+            data: Some(Hex(vec![0x55])),
+            bar: Some(0),
+            ..OwnRange::default()
+        };
         let was =
             net.transfer(0, &Command::Read(Access { seed: None, ..seeded(bar + 5_000, 1, 0) }));
         assert_ne!(was.data, Some(Hex(vec![0x55])), "the test changes something");

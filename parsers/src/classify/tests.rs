@@ -367,7 +367,7 @@ fn groups_and_sources() {
     }
 }
 
-/// Acceptance 4 of the first issue: one station is one key, whatever its frames carry.
+/// One station is one key, whatever its frames carry.
 #[test]
 fn keys_leave_out_what_changes_from_frame_to_frame() {
     let mut gen1 = gen1();

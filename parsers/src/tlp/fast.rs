@@ -120,9 +120,9 @@ mod tests {
     use crate::testing::Rng;
     use crate::tlp::{Kind, Mode, Tlp};
 
-    /// Whatever is taken at a glance parses, and means the same.
+    /// Whatever the fast path takes parses, and means the same.
     #[test]
-    fn a_glance_sees_what_a_look_sees() {
+    fn the_fast_path_reads_what_the_parser_reads() {
         const TYPES: [u8; 12] =
             [0x03, 0x20, 0x40, 0x60, 0x22, 0x61, 0x0A, 0x4A, 0x0C, 0x0D, 0x48, 0x05];
         let mut rng = Rng::new(11);

@@ -117,9 +117,9 @@ mod tests {
         }
     }
 
-    /// Whatever is taken at a glance reads the same the long way, and nothing beyond the frame or the link's payload.
+    /// Whatever the fast path takes reads the same by the full parsers, and nothing beyond the frame or the link's payload.
     #[test]
-    fn a_glance_at_a_frame_sees_what_the_parsers_see() {
+    fn the_fast_path_reads_of_a_frame_what_the_parsers_read() {
         let mut rng = Rng::new(12);
         let words = LinkWords::new(Oui::DEFAULT);
         let mut taken = [0; 2];
@@ -146,7 +146,7 @@ mod tests {
             let len = 60 + usize::from(rng.u8());
             let payload_max = if rng.u8() < 128 { 128 } else { 512 };
             let head = frame.first_chunk().unwrap();
-            let Some(glance) = fast_frame(head, len, &words, front, payload_max) else { continue };
+            let Some(fast) = fast_frame(head, len, &words, front, payload_max) else { continue };
             taken[usize::from(front == Front::Hbr)] += 1;
             let (link, rest) = TlpLink::parse(&frame[MACS_LEN..len], Oui::DEFAULT).unwrap();
             let (tlp, pth) = match link.protocol {
@@ -160,8 +160,8 @@ mod tests {
                 }
                 other => panic!("{other:?}"),
             };
-            assert_eq!((glance.pth, glance.at), (pth, at));
-            assert_eq!(usize::from(glance.tlp.len), tlp.len());
+            assert_eq!((fast.pth, fast.at), (pth, at));
+            assert_eq!(usize::from(fast.tlp.len), tlp.len());
             assert!(tlp.payload().len() <= usize::from(payload_max));
             if let Some(pth) = pth {
                 assert_eq!(pth.emit()[..], frame[HBR_AT..PBR_AT], "it can be written anew");

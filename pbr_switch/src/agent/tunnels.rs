@@ -13,7 +13,7 @@ use weft_parsers::cci::mctp::MessageType;
 
 use super::Agent;
 use crate::config::Role;
-use crate::switch::{Far, Outgoing};
+use crate::switch::{FarRequest, Outgoing};
 
 /// Requests under way, both ways.
 #[derive(Clone, Debug, Default)]
@@ -45,10 +45,12 @@ impl Agent {
         self.name_guests();
         for Outgoing { ticket, spid, to } in all {
             let (peer, kind, message) = match to {
-                Far::Port(port, message) => (Peer::Port(port.get()), MessageType::FmApi, message),
-                Far::Pid(pid, message) => (Peer::Pid(pid), MessageType::FmApi, message),
+                FarRequest::Port(port, message) => {
+                    (Peer::Port(port.get()), MessageType::FmApi, message)
+                }
+                FarRequest::Pid(pid, message) => (Peer::Pid(pid), MessageType::FmApi, message),
                 // Logical devices speak by link control, which has no form on these links.
-                Far::Device(..) | Far::LdConfig { .. } | Far::LdMem { .. } => {
+                FarRequest::Device(..) | FarRequest::LdConfig { .. } | FarRequest::LdMem { .. } => {
                     self.complete(ticket, Err(ReturnCode::Unsupported));
                     continue;
                 }

@@ -17,7 +17,7 @@ use weft_parsers::fabric::Pid;
 use super::NONE_SUCH;
 use crate::cdat;
 use crate::port::Port;
-use crate::switch::{Far, Outgoing, Switch};
+use crate::switch::{FarRequest, Outgoing, Switch};
 
 /// Bytes of a CDAT response before the data.
 const CDAT_HEAD: usize = 16;
@@ -34,7 +34,7 @@ fn fits_in_tunnel(message: &[u8]) -> Result<(), ReturnCode> {
 
 impl Switch {
     /// Sends a request further out.
-    fn send_out(&mut self, now: Instant, session: Session, to: Far) -> Done {
+    fn send_out(&mut self, now: Instant, session: Session, to: FarRequest) -> Done {
         let ticket = self.common.ticket(now)?;
         let fm = self.common.ownership.primary().map_or(Pid::NONE, |fm| fm.pid);
         let spid = if let Session::InBand { pid, .. } = session { pid } else { fm };
@@ -57,11 +57,11 @@ impl Switch {
                 if !port.is_pbr() {
                     return Err(ReturnCode::InvalidInput);
                 }
-                Far::Port(with_link(port)?.id, message)
+                FarRequest::Port(with_link(port)?.id, message)
             }
             CrawlTarget::Pid(pid) => match self.tables.routes().lookup(pid) {
                 Ok(Dispatch::Here) | Err(_) => return Err(ReturnCode::InvalidInput),
-                Ok(_) => Far::Pid(pid, message),
+                Ok(_) => FarRequest::Pid(pid, message),
             },
         };
         self.send_out(now, session, to)
@@ -80,7 +80,7 @@ impl Switch {
         if port.lds() == 0 || request.target != TunnelTarget::PortOrLd {
             return Err(ReturnCode::InvalidInput);
         }
-        let to = Far::Device(with_link(port)?.id, message.to_vec());
+        let to = FarRequest::Device(with_link(port)?.id, message.to_vec());
         self.send_out(now, session, to)
     }
 
@@ -99,7 +99,7 @@ impl Switch {
         if access.register >= 0x400 {
             return Err(ReturnCode::InvalidInput);
         }
-        self.send_out(now, session, Far::LdConfig { port, ld, access, data })
+        self.send_out(now, session, FarRequest::LdConfig { port, ld, access, data })
     }
 
     pub(super) fn ld_mem(
@@ -111,7 +111,7 @@ impl Switch {
         let LdMemRequest { port, access, ld, len, offset, data } = *request;
         let port = self.ld_port(port, ld)?.id;
         let data = data.to_vec();
-        self.send_out(now, session, Far::LdMem { port, ld, access, len, offset, data })
+        self.send_out(now, session, FarRequest::LdMem { port, ld, access, len, offset, data })
     }
 
     //= CXL 3.1 section 7.7.12.4: hosts are told of targets with what the path adds; not here, as nobody reads theirs

@@ -376,7 +376,9 @@ fn what_others_answer() {
         let (served, out) = bench.send(FM, &request(opcode, payload));
         let Served::Pending(ticket) = served else { panic!("{opcode:04X} {payload}: {out:02X?}") };
         let sent: Vec<Outgoing> = bench.switch.outgoing().collect();
-        if let [Outgoing { to: Far::Device(_, inner) | Far::Port(_, inner), .. }] = &sent[..] {
+        if let [Outgoing { to: FarRequest::Device(_, inner) | FarRequest::Port(_, inner), .. }] =
+            &sent[..]
+        {
             assert_eq!(*inner, hex(INNER), "{opcode:04X}: as it came");
         }
         assert_eq!((sent.len(), out.len()), (1, 0), "{opcode:04X} {payload}");

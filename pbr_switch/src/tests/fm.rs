@@ -215,7 +215,7 @@ fn crawl_out_goes_out_and_its_answer_comes_back() {
     let bytes = message(&crawl(CrawlTarget::Port(4), &inner));
     let (Served::Pending(ticket), _) = bench.send(FM, &bytes) else { panic!() };
     let out: Vec<Outgoing> = bench.switch.outgoing().collect();
-    let want = Outgoing { ticket, spid: pid(1), to: Far::Port(port(4), inner.clone()) };
+    let want = Outgoing { ticket, spid: pid(1), to: FarRequest::Port(port(4), inner.clone()) };
     assert_eq!(out, [want]);
     let answer = bench.switch.common_mut().complete(ticket, Ok(&[1, 2])).expect("awaited");
     assert_eq!(answer.message[12..], [2, 0, 0, 0, 1, 2]);
@@ -229,7 +229,7 @@ fn crawl_out_goes_out_and_its_answer_comes_back() {
     bench.ok(session, &Request::ClaimOwnership(claim)); // the manager makes itself known by this port
     let (Served::Pending(_), _) = bench.send(session, &bytes) else { panic!() };
     let out: Vec<Outgoing> = bench.switch.outgoing().collect();
-    assert_eq!((out[0].spid, &out[0].to), (pid(1), &Far::Pid(pid(0x55), inner.clone())));
+    assert_eq!((out[0].spid, &out[0].to), (pid(1), &FarRequest::Pid(pid(0x55), inner.clone())));
 
     let twice = message(&crawl(CrawlTarget::Port(4), &inner));
     let thrice = message(&crawl(CrawlTarget::Port(4), &twice));
@@ -273,15 +273,15 @@ fn tunnels_and_ld_requests_go_to_mlds() {
         let (Served::Pending(ticket), _) = bench.send(FM, &message(&request)) else { panic!() };
         assert!(bench.switch.common_mut().complete(ticket, Ok(&[0, 0, 0, 0])).is_some());
     }
-    let out: Vec<Far> = bench.switch.outgoing().map(|it| it.to).collect();
+    let out: Vec<FarRequest> = bench.switch.outgoing().map(|it| it.to).collect();
     let (ld, data) = (1, vec![1, 2, 3, 4]);
     let memory = MemAccess { first_be: 0xF, last_be: 0xF, write: true };
     assert_eq!(
         out,
         [
-            Far::Device(port(1), inner.clone()),
-            Far::LdConfig { port: port(1), ld, access, data: 3 },
-            Far::LdMem { port: port(1), ld, access: memory, len: 4, offset: 8, data },
+            FarRequest::Device(port(1), inner.clone()),
+            FarRequest::LdConfig { port: port(1), ld, access, data: 3 },
+            FarRequest::LdMem { port: port(1), ld, access: memory, len: 4, offset: 8, data },
         ]
     );
     for request in [

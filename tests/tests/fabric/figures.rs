@@ -12,7 +12,7 @@ use weft_fm::service::status::Phase;
 use weft_fm::service::{Request, Response};
 use weft_fm::trace::End;
 use weft_lab::endpoint::Answer;
-use weft_lab::endpoint::command::{Access, Command, Own, Via};
+use weft_lab::endpoint::command::{Access, Command, OwnRange, Via};
 use weft_lab::endpoint::number::Num;
 use weft_lab::fabric::layout::{End as End2, Part, uuid};
 use weft_lab::fabric::managed::ManagedFabric;
@@ -237,8 +237,13 @@ fn hierarchies(fabric: &ManagedFabric) {
     // Host 0 writes into the device behind the second switch, and the device into the host.
     let bar = 0x40_0020_0000;
     written_and_read(fabric, Part::Host(0), Part::Host(0), bar, 4_096, 6);
-    let peek =
-        Own { addr: Num(0), len: Some(Num(4_096)), seed: Some(6), bar: Some(0), ..Own::default() };
+    let peek = OwnRange {
+        addr: Num(0),
+        len: Some(Num(4_096)),
+        seed: Some(6),
+        bar: Some(0),
+        ..OwnRange::default()
+    };
     let seen = transfer(fabric, Part::Device(1), &Command::Peek(peek.clone()));
     assert!(seen.ok, "{seen:?}");
     let other = transfer(fabric, Part::Device(2), &Command::Peek(peek));
@@ -247,8 +252,12 @@ fn hierarchies(fabric: &ManagedFabric) {
     let wrote = transfer(fabric, Part::Device(1), &Command::DmaWrite(dma));
     assert!(wrote.ok, "{wrote:?}");
     let own = |host| {
-        let own =
-            Own { addr: Num(0x20_0000), len: Some(Num(4_096)), seed: Some(8), ..Own::default() };
+        let own = OwnRange {
+            addr: Num(0x20_0000),
+            len: Some(Num(4_096)),
+            seed: Some(8),
+            ..OwnRange::default()
+        };
         transfer(fabric, Part::Host(host), &Command::Peek(own))
     };
     assert!(own(0).ok && !own(1).ok, "into the memory of its own host only");

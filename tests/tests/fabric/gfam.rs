@@ -11,7 +11,7 @@ use weft_base::rng::Rng;
 use weft_fm::service::{Request, Response};
 use weft_fm::trace::{End, Trace};
 use weft_lab::endpoint::Answer;
-use weft_lab::endpoint::command::{Access, Command, Own};
+use weft_lab::endpoint::command::{Access, Command, OwnRange};
 use weft_lab::endpoint::number::Num;
 use weft_lab::fabric::layout::{Part, uuid};
 use weft_lab::fabric::managed::ManagedFabric;
@@ -167,7 +167,7 @@ fn a_trace_of_256_ways_names_the_gfd_and_the_dpa() {
         expected[at] += 64;
         write(&fabric, part, range(hpa, 64, nth));
         let (addr, len, seed) = (Num(trace.dpa.unwrap()), Some(Num(64)), Some(nth));
-        let place = Own { addr, len, seed, ..Own::default() };
+        let place = OwnRange { addr, len, seed, ..OwnRange::default() };
         let seen = transfer(&fabric, Part::Gfd(at), &Command::Peek(place));
         assert!(seen.ok, "{hpa:#x} of {name}: {seen:?} {trace:?}");
     }

@@ -10,7 +10,7 @@ use weft_fm::service::request::GimRow;
 use weft_fm::service::{Request, Response};
 use weft_fm::trace::{End, Trace};
 use weft_lab::endpoint::Answer;
-use weft_lab::endpoint::command::{Access, Command, Own, Via};
+use weft_lab::endpoint::command::{Access, Command, OwnRange, Via};
 use weft_lab::endpoint::number::{Hex, Num};
 use weft_lab::fabric::fast_tables::{Region, UPSTREAM, commands};
 use weft_lab::fabric::layout::Part;
@@ -33,8 +33,12 @@ fn rows(fabric: &mut ManagedFabric) -> Vec<GimRow> {
 /// What whose memory it is finds there itself, against a pattern.
 fn has(fabric: &ManagedFabric, of: Part, offset: u64, len: u64, seed: u64) -> bool {
     let base = if matches!(of, Part::Host(_)) { OWN } else { 0 };
-    let own =
-        Own { addr: Num(base + offset), len: Some(Num(len)), seed: Some(seed), ..Own::default() };
+    let own = OwnRange {
+        addr: Num(base + offset),
+        len: Some(Num(len)),
+        seed: Some(seed),
+        ..OwnRange::default()
+    };
     transfer(fabric, of, &Command::Peek(own)).ok
 }
 

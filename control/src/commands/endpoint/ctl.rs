@@ -13,7 +13,7 @@ use weft_rpc::{Client, ClientError, LINE_LEN_MAX};
 
 use super::show;
 use crate::error::CliError;
-use weft_lab::endpoint::command::{Access, Export, Own, TIMEOUT_MS, Via};
+use weft_lab::endpoint::command::{Access, Export, OwnRange, TIMEOUT_MS, Via};
 use weft_lab::endpoint::number::{Hex, Id, Num};
 use weft_lab::endpoint::{Answer, Command};
 
@@ -259,10 +259,10 @@ impl AccessArgs {
 }
 
 impl OwnArgs {
-    fn own(&self) -> Own {
+    fn own(&self) -> OwnRange {
         let Self { addr, len, data, seed, function, bar } = self;
         let (addr, len, seed, function, bar) = (*addr, *len, *seed, *function, *bar);
-        Own { addr, len, data: data.clone(), seed, function, bar }
+        OwnRange { addr, len, data: data.clone(), seed, function, bar }
     }
 }
 

@@ -18,7 +18,7 @@ use weft_dataplane::time::Instant;
 use weft_rpc::Refused;
 
 use super::api::{Endpoint, not_for, sole};
-use super::command::{Access, Answer, Command, Own, Via};
+use super::command::{Access, Answer, Command, OwnRange, Via};
 use super::event_log::EventLog;
 use super::host::load;
 use super::transfer::{Plan, Transfers, compared, own};
@@ -84,7 +84,7 @@ impl DeviceEndpoint {
     }
 
     /// The memory that is meant.
-    fn memory(&mut self, place: &Own) -> Result<&mut Memory, Refused> {
+    fn memory(&mut self, place: &OwnRange) -> Result<&mut Memory, Refused> {
         self.inner.id(place.function).map_err(refused)?;
         let found = match place.bar {
             Some(bar) => self.inner.bar_mut(place.function, bar),
@@ -96,14 +96,14 @@ impl DeviceEndpoint {
         })
     }
 
-    fn store(&mut self, place: &Own) -> Result<Answer, Refused> {
+    fn store(&mut self, place: &OwnRange) -> Result<Answer, Refused> {
         let (at, bytes, _) = own(place, true)?;
         let done = self.memory(place)?.write(at, &bytes);
         done.map_err(|error| Refused::because(error.to_string()))?;
         Ok(Answer::stored(&bytes))
     }
 
-    fn peek(&mut self, place: &Own) -> Result<Answer, Refused> {
+    fn peek(&mut self, place: &OwnRange) -> Result<Answer, Refused> {
         let (at, mut bytes, source) = own(place, false)?;
         let done = self.memory(place)?.read(at, &mut bytes);
         done.map_err(|error| Refused::because(error.to_string()))?;

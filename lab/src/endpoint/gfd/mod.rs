@@ -22,7 +22,7 @@ use weft_parsers::fabric::Pid;
 use weft_rpc::Refused;
 
 use super::api::{Endpoint, not_for, sole};
-use super::command::{Answer, Command, Own};
+use super::command::{Answer, Command, OwnRange};
 use super::event_log::EventLog;
 use super::host::answered;
 use super::transfer::{compared, own};
@@ -89,7 +89,7 @@ impl GfdEndpoint {
     }
 
     /// Its memory by DPA, past decoders and rights.
-    fn peek(&self, place: &Own) -> Result<Answer, Refused> {
+    fn peek(&self, place: &OwnRange) -> Result<Answer, Refused> {
         let (at, mut bytes, source) = own(place, false)?;
         let device = self.end.gfd();
         let size = device.memory().size();

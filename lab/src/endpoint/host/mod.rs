@@ -23,7 +23,7 @@ use weft_parsers::fabric::{Bdf, Hpa, Pid};
 use weft_rpc::Refused;
 
 use super::api::{Endpoint, not_for, sole};
-use super::command::{Access, Answer, Command, Export, Own, Via};
+use super::command::{Access, Answer, Command, Export, OwnRange, Via};
 use super::event_log::EventLog;
 use super::number::{Hex, Num};
 use super::transfer::{Plan, Submit, Transfers, compared, name, own};
@@ -399,7 +399,7 @@ pub(super) fn answered(response: Response) -> Answer {
     Answer::Response { code, name, vendor, output: Hex(payload) }
 }
 
-fn store(host: &mut CxlHost, place: &Own) -> Result<Answer, Refused> {
+fn store(host: &mut CxlHost, place: &OwnRange) -> Result<Answer, Refused> {
     let (addr, bytes, _) = own(place, true)?;
     if !host.store(Hpa(addr), &bytes) {
         return Err(Refused::because(format!("no memory of {} bytes at {addr:#x}", bytes.len())));
@@ -407,7 +407,7 @@ fn store(host: &mut CxlHost, place: &Own) -> Result<Answer, Refused> {
     Ok(Answer::stored(&bytes))
 }
 
-fn peek(host: &CxlHost, place: &Own) -> Result<Answer, Refused> {
+fn peek(host: &CxlHost, place: &OwnRange) -> Result<Answer, Refused> {
     let (addr, mut bytes, source) = own(place, false)?;
     if !Target::read(host.memory(), addr, &mut bytes) {
         return Err(Refused::because(format!("no memory of {} bytes at {addr:#x}", bytes.len())));

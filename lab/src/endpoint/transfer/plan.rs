@@ -9,7 +9,7 @@ use weft_dataplane::time::Span;
 use weft_parsers::fabric::Pid;
 use weft_rpc::Refused;
 
-use crate::endpoint::command::{Access, Own, TransferReport};
+use crate::endpoint::command::{Access, OwnRange, TransferReport};
 use crate::endpoint::number::Hex;
 
 /// Most bytes that are read and handed back.
@@ -150,7 +150,7 @@ impl Plan {
 ///
 /// # Errors
 /// It does not hold together, or is too long for one line.
-pub fn own(own: &Own, store: bool) -> Result<(u64, Vec<u8>, Source), Refused> {
+pub fn own(own: &OwnRange, store: bool) -> Result<(u64, Vec<u8>, Source), Refused> {
     let source = Source::of(own.data.as_ref(), own.seed)?;
     let len = range(own.addr.0, own.len.map(|it| it.0), &source)?;
     if store && source == Source::Nothing {

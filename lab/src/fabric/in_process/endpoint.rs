@@ -18,7 +18,7 @@ use crate::fabric::topology::Topology;
 pub(super) struct RunningEndpoint {
     pub part: Part,
     pub runner: Runner,
-    pub rest: IdleState,
+    pub idle: IdleState,
     /// It has no power.
     pub off: bool,
 }
@@ -26,13 +26,13 @@ pub(super) struct RunningEndpoint {
 impl RunningEndpoint {
     /// Polls it once, if there is anything to do; whether anything moved.
     pub fn step(&mut self, now: Instant) -> Result<bool, PortError> {
-        if self.off || self.rest.is_idle(now) && !self.runner.is_called() {
+        if self.off || self.idle.is_idle(now) && !self.runner.is_called() {
             return Ok(false);
         }
-        self.rest.wake();
+        self.idle.wake();
         let progress = self.runner.step(now)?;
         let moved = progress.frames > 0;
-        self.rest.polled(now, moved || progress.blocked, progress.next);
+        self.idle.polled(now, moved || progress.blocked, progress.next);
         Ok(moved)
     }
 }

@@ -142,7 +142,7 @@ impl InProcessFabric {
             endpoints.push(RunningEndpoint {
                 part,
                 runner,
-                rest: IdleState::new(inboxes),
+                idle: IdleState::new(inboxes),
                 off: false,
             });
         }
@@ -172,7 +172,7 @@ impl InProcessFabric {
     /// The runner of a part.
     pub fn runner(&mut self, part: Part) -> Option<&mut Runner> {
         let endpoint = self.endpoints.iter_mut().find(|endpoint| endpoint.part == part)?;
-        endpoint.rest.wake();
+        endpoint.idle.wake();
         Some(&mut endpoint.runner)
     }
 
@@ -227,7 +227,7 @@ impl InProcessFabric {
             Part::Switch(at) => {
                 if let Some(switch_node) = self.switches.get_mut(at) {
                     switch_node.off = false;
-                    switch_node.rest.wake();
+                    switch_node.idle.wake();
                 }
             }
             _ => {
@@ -235,7 +235,7 @@ impl InProcessFabric {
                     self.endpoints.iter_mut().find(|endpoint| endpoint.part == part)
                 {
                     endpoint.off = false;
-                    endpoint.rest.wake();
+                    endpoint.idle.wake();
                 }
             }
         }
@@ -297,7 +297,7 @@ impl InProcessFabric {
         let now = (self.clock)(true);
         let gone = || TransportError::Gone("there is no such switch".to_owned());
         let switch_node = self.switches.get_mut(switch).ok_or_else(gone)?;
-        switch_node.rest.wake();
+        switch_node.idle.wake();
         // What answers a request that was given up is nobody's.
         switch_node.answers.retain(|(whose, _)| *whose != session);
         switch_node.agent.cci(now, session, message);

@@ -48,7 +48,7 @@ pub(super) struct RunningSwitch {
     agent_port: Pipe,
     /// Answers to CCI requests that nobody has taken.
     pub answers: Vec<(Session, Vec<u8>)>,
-    pub rest: IdleState,
+    pub idle: IdleState,
     /// It has no power.
     pub off: bool,
 }
@@ -101,8 +101,8 @@ impl RunningSwitch {
             .map_err(|e| InProcessError::Component { name: name(), source: Box::new(e) })?;
         let Some(lane) = lanes.into_iter().next() else { return Ok(None) };
         let up = vec![false; switch.ports.len()];
-        let (answers, rest) = (Vec::new(), IdleState::new(inboxes));
-        Ok(Some(Self { lane, core, ports, up, agent, agent_port, answers, rest, off: false }))
+        let (answers, idle) = (Vec::new(), IdleState::new(inboxes));
+        Ok(Some(Self { lane, core, ports, up, agent, agent_port, answers, idle, off: false }))
     }
 
     /// Takes its power: all that it was told is gone.
@@ -116,10 +116,10 @@ impl RunningSwitch {
 
     /// Polls it once, if there is anything to do; whether anything moved.
     pub fn step(&mut self, now: Instant, bufs: &mut Bufs) -> Result<bool, PortError> {
-        if self.off || self.rest.is_idle(now) {
+        if self.off || self.idle.is_idle(now) {
             return Ok(false);
         }
-        self.rest.wake();
+        self.idle.wake();
         let step = self.lane.step(now, &mut self.ports, &mut NoTrace);
         for (at, up) in self.up.iter_mut().enumerate() {
             let is_up = self.ports.get(at).is_some_and(Port::link_up);
@@ -137,7 +137,7 @@ impl RunningSwitch {
         }
         let moved = progress.frames > 0 || step.work > 0;
         let next = Instant::earlier(progress.next, step.next);
-        self.rest.polled(now, moved || progress.blocked || step.blocked, next);
+        self.idle.polled(now, moved || progress.blocked || step.blocked, next);
         Ok(moved)
     }
 }

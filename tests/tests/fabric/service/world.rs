@@ -22,7 +22,7 @@ use weft_parsers::cci::mctp::{self, Decoded};
 use weft_parsers::cci::pbr::{LinkPartner, PidAndKind};
 use weft_parsers::cci::{ReturnCode, Uuid};
 use weft_parsers::fabric::{Dpa, Pid};
-use weft_pbr_switch::{Far, Partner, PortConfig, Role, Switch, SwitchConfig, VcsConfig};
+use weft_pbr_switch::{FarRequest, Partner, PortConfig, Role, Switch, SwitchConfig, VcsConfig};
 
 /// Bytes of each GFD, and of its blocks.
 pub const CAPACITY: u64 = 1 << 30;
@@ -126,8 +126,8 @@ impl World {
         let outgoing: Vec<_> = self.switches[at].outgoing().collect();
         let ours = outgoing.into_iter().find(|outgoing| outgoing.ticket == ticket)?;
         let (to, inner) = match ours.to {
-            Far::Port(port, inner) => (self.far.get(&(at, port.get())).copied(), inner),
-            Far::Pid(pid, inner) => (self.follow(at, pid), inner),
+            FarRequest::Port(port, inner) => (self.far.get(&(at, port.get())).copied(), inner),
+            FarRequest::Pid(pid, inner) => (self.follow(at, pid), inner),
             _ => (None, Vec::new()),
         };
         let from = Session::InBand { port: 7, pid: ours.spid };
