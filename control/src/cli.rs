@@ -30,27 +30,27 @@ pub enum Command {
     /// Run the switch until SIGINT or SIGTERM
     #[command(after_help = THREAD_EXIT_CODES)]
     Run(run::RunArgs),
-    /// Follow frames through a running switch, stage by stage, with the numbers that decided
+    /// Follow frames through a running switch, stage by stage, with the values behind each decision
     Trace(trace::TraceArgs),
-    /// Play a host on an interface: send streams and check those that arrive
+    /// Act as a host on an interface: send streams and check those that arrive
     Traffic(traffic::TrafficArgs),
-    /// Play a CXL host, device, G-FAM device or HBR switch on interfaces, or steer one that runs
+    /// Act as a CXL host, device, G-FAM device or HBR switch on interfaces, or control a running one
     #[command(subcommand)]
     Endpoint(Box<endpoint::EndpointCommand>),
     /// Show the state and counters of a running switch
     Show(running::ShowArgs),
-    /// Tell what a drop counter means and what to do, or all of them, as Markdown
+    /// Explain a drop counter and what to do about it, or all of them, as Markdown
     Drops(drops::DropsArgs),
     /// Add or remove entries of a running switch's forwarding database
     #[command(subcommand)]
     Fdb(running::FdbCommand),
-    /// Have a running switch read its configuration again: all of it or nothing
+    /// Make a running switch read its configuration again; applies all of it or nothing
     Reload(running::ReloadArgs),
     /// Copy what enters and leaves by a port of a running switch to a file or port
     Mirror(running::MirrorArgs),
     /// Print the frames of a capture, one a line
     Decode(decode::DecodeArgs),
-    /// Make certificates for switches and fabric managers that speak over TCP
+    /// Make certificates for switches and fabric managers that connect over TCP
     #[command(subcommand)]
     Tls(tls::TlsCommand),
     /// Write a capture of frames of any format, with chosen fields
@@ -60,13 +60,13 @@ pub enum Command {
     /// Run a model on the switch's own code
     #[command(subcommand)]
     Model(model::ModelCommand),
-    /// Measure the switch in memory, or what lies between two ports
+    /// Measure the switch in memory, or the device or link between two ports
     #[command(subcommand)]
     Bench(bench::BenchCommand),
-    /// Manage a CXL fabric: serve as its fabric manager, or ask one that runs
+    /// Manage a CXL fabric: run as its fabric manager, or send commands to a running one
     #[command(subcommand)]
     Fm(fm::FmCommand),
-    /// Bring up a whole CXL fabric of a topology file, with its hosts and its manager
+    /// Bring up a whole CXL fabric from a topology file, with its hosts and its manager
     #[command(subcommand)]
     Fabric(fabric::FabricCommand),
     /// Print a completion script for a shell

@@ -44,14 +44,14 @@ pub const EXIT_CODES: &str = "Exit codes:
   20 to 31  a thread of a process that serves ended: see `weft run --help`";
 
 /// What `weft run` ends with when a thread of it has, for its help.
-pub const THREAD_EXIT_CODES: &str = "Exit codes when a thread ends by itself, and the process with it:
+pub const THREAD_EXIT_CODES: &str = "Exit codes when a thread ends unexpectedly and so ends the process:
   20  worker                   26  writer of a mirror, or closer of sockets
   21  follower of express      27  events and their log, or looking after the main thread
   22  agent                    28  reading the configuration again
   23  CCI                      29  fabric manager (weft fm serve)
   24  management socket        30  fabric (weft fabric up)
   25  metrics                  31  main thread
-5: told to stop, and not all of it did in time. 0 to 4 and 7: as for all commands.
+5: a signal asked it to stop, and not all parts stopped in time. 0 to 4 and 7: as for all commands.
 Signals: SIGTERM and SIGINT stop, within 5 s; SIGHUP reads the configuration again; SIGUSR1 is ignored.";
 
 /// Why a command failed.

@@ -49,7 +49,7 @@ pub struct CheckArgs {
 /// Arguments of `weft config defaults`.
 #[derive(Args, Debug)]
 pub struct DefaultsArgs {
-    /// As JSON
+    /// Print JSON
     #[arg(long)]
     pub json: bool,
 }
@@ -60,7 +60,7 @@ pub struct ShowArgs {
     /// Settings.
     #[command(flatten)]
     pub settings: SettingsArgs,
-    /// As JSON
+    /// Print JSON
     #[arg(long)]
     pub json: bool,
     /// Show for virtual time: replay and models

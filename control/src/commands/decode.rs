@@ -66,7 +66,7 @@ pub struct DecodeArgs {
     /// Second UDP port of Standard frames; 0 for none
     #[arg(long, value_name = "PORT", default_value_t = 0)]
     pub udp_type2_port: u16,
-    /// Frames to print at most
+    /// Maximum number of frames to print
     #[arg(short = 'n', long, value_name = "N")]
     pub count: Option<u64>,
 }

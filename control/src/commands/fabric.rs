@@ -36,20 +36,20 @@ const REST: Duration = Duration::from_micros(200);
 /// What to do with a topology file.
 #[derive(Debug, Subcommand)]
 pub enum FabricCommand {
-    /// Say what a topology file is made of, or what is wrong with it
+    /// Check a topology file and print its parts
     Check {
         /// The file, TOML
         file: PathBuf,
     },
-    /// Have the hosts of a fabric that is up map the memory that its manager has given since, and unmap what it took
+    /// Let the hosts of a running fabric map memory that its manager gave later, and unmap memory that it revoked
     Map {
-        /// The file that it was brought up by
+        /// The topology file of the running fabric
         file: PathBuf,
-        /// Where its sockets are
+        /// Directory of its sockets
         #[arg(long, value_name = "DIR", default_value = "/run/weft/fabric")]
         dir: PathBuf,
     },
-    /// Bring a topology up: switches, hosts, devices, GFDs and their manager
+    /// Bring up a topology: switches, hosts, devices, GFDs and their manager
     Up(UpArgs),
 }
 
@@ -58,19 +58,19 @@ pub enum FabricCommand {
 pub struct UpArgs {
     /// The file, TOML
     file: PathBuf,
-    /// Where sockets are made: DIR/fm/fm.sock for `weft fm --socket`, DIR/NAME/endpoint.sock for `weft endpoint ctl`
+    /// Directory for sockets: DIR/fm/fm.sock for `weft fm --socket`, DIR/NAME/endpoint.sock for `weft endpoint ctl`
     #[arg(long, value_name = "DIR", default_value = "/run/weft/fabric")]
     dir: PathBuf,
-    /// End when it is up, having shown what hosts see
+    /// When the fabric is up, print what hosts see, and end
     #[arg(long)]
     once: bool,
-    /// A process for each part, joined by veth pairs in this network namespace (needs root), instead of one for all
+    /// Run each part in a process of its own, connected by veth pairs in this network namespace (needs root)
     #[arg(long)]
     processes: bool,
-    /// First letters of the names of the veth pairs
+    /// Prefix of the names of the veth pairs
     #[arg(long, default_value = "wf", value_parser = prefix, requires = "processes")]
     prefix: String,
-    /// How long an answer to a TLP or a command may take, in milliseconds
+    /// Time limit for the answer to a TLP or a command, in milliseconds
     #[arg(long, value_name = "MS", default_value_t = 10_000, requires = "processes", value_parser = clap::value_parser!(u32).range(1..=600_000))]
     answer_ms: u32,
 }

@@ -73,7 +73,7 @@ pub struct GenArgs {
     /// Bytes of a frame: N, N-M, N,M,..., or imix
     #[arg(long, default_value = "256")]
     pub size: SizesArg,
-    /// Priorities that header fields are to lead to, 0 the lowest; a stream for each
+    /// Priorities that the header fields select, 0 the lowest; a stream for each
     #[arg(long, value_delimiter = ',', value_name = "PRI")]
     pub pri: Vec<u8>,
     /// Virtual channel: of the Traffic Class, and of the PCP by `traffic.vc_pcp_mapping`
@@ -82,16 +82,16 @@ pub struct GenArgs {
     /// Seed of random lengths
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
-    /// Rate of the link, for stamps: frames follow back to back
+    /// Rate of the link, for timestamps: frames follow back to back
     #[arg(long, value_name = "GBPS", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=10_000))]
     pub gbps: u64,
-    /// Time between two frames beside their own
+    /// Extra time between two frames
     #[arg(long, value_name = "NS", default_value_t = 0)]
     pub gap_ns: u64,
-    /// Stamp of the first frame
+    /// Timestamp of the first frame
     #[arg(long, value_name = "NS", default_value_t = 0)]
     pub start_ns: u64,
-    /// What was made, as JSON
+    /// Print what was made, as JSON
     #[arg(long)]
     pub json: bool,
     /// Settings; `[traffic]` and `[classify]` count.
@@ -188,7 +188,7 @@ pub struct Fields {
     /// Byte order of GEN2 and Lite
     #[arg(long, value_enum, default_value_t = Order::Slap)]
     pub gen2_order: Order,
-    /// Payload bits in a GEN2 header, the same in every frame; otherwise others in each
+    /// Payload bits in a GEN2 header, the same in every frame; by default they differ
     #[arg(long, value_name = "HI,LO", value_parser = payload_bits)]
     pub payload_bits: Option<(u32, u32)>,
     /// XPU id of Lite
@@ -206,7 +206,7 @@ pub struct Fields {
     /// Partition key
     #[arg(long, value_parser = number::<u8>)]
     pub p_key: Option<u8>,
-    /// Packet sequence number, the same in every frame; otherwise counted up
+    /// Packet sequence number, the same in every frame; by default it counts up
     #[arg(long, value_parser = clap::value_parser!(u16).range(0..=4095))]
     pub psn: Option<u16>,
     /// Destination queue pair
@@ -224,10 +224,10 @@ pub struct Fields {
     /// Append an ICRC
     #[arg(long)]
     pub icrc: bool,
-    /// Zeros as payload, without the mark that `weft traffic` checks
+    /// Use zeros as payload, without the signature that `weft traffic` checks
     #[arg(long)]
     pub plain: bool,
-    /// Payloads above the format's largest
+    /// Allow payloads above the format's maximum
     #[arg(long)]
     pub oversize: bool,
 }

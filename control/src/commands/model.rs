@@ -38,7 +38,7 @@ pub struct IslipArgs {
     /// Seed of all arrivals
     #[arg(long, value_name = "X", default_value_t = 1)]
     pub seed: u64,
-    /// As JSON
+    /// Print JSON
     #[arg(long)]
     pub json: bool,
 }

@@ -44,13 +44,13 @@ use crate::supervise::{Notifier, Pulse, Supervisor, WELL_MISSED};
 pub struct RunArgs {
     #[command(flatten)]
     settings: SettingsArgs,
-    /// Serve Prometheus metrics there, such as 127.0.0.1:9464, or 9464 on loopback
+    /// Address to serve Prometheus metrics at, such as 127.0.0.1:9464, or 9464 on loopback
     #[arg(long, value_name = "ADDR", value_parser = listen)]
     metrics: Option<SocketAddr>,
-    /// Record the run, with one worker, for `weft replay --record`: all frames that come in are in it
+    /// Record the run, with one worker, for `weft replay --record`: contains all received frames
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
-    /// Replace files that there are already: the record, and captures that ports write
+    /// Replace existing files: the record, and captures that ports write
     #[arg(long)]
     overwrite: bool,
     /// Print the final counters as JSON

@@ -21,7 +21,7 @@ use crate::requests::{MirrorTarget, Request, find_socket};
 /// Which switch to ask.
 #[derive(Args, Clone, Debug, Default)]
 pub struct SwitchArgs {
-    /// Management socket; by default that of the switch that runs
+    /// Management socket; by default that of the running switch
     #[arg(long, value_name = "FILE", conflicts_with = "switch")]
     pub socket: Option<PathBuf>,
     /// Name of the switch, when several run
@@ -34,16 +34,16 @@ pub struct SwitchArgs {
 pub struct ShowArgs {
     /// What to show
     pub what: ShowTopic,
-    /// As JSON
+    /// Print JSON
     #[arg(long)]
     pub json: bool,
-    /// Again and again
+    /// Repeat until interrupted
     #[arg(long)]
     pub watch: bool,
-    /// Seconds between two looks
+    /// Seconds between two repeats
     #[arg(long, value_name = "S", default_value_t = 1.0, requires = "watch")]
     pub interval: f64,
-    /// Leave watermarks as they are; otherwise they begin again after queues, pfc and all
+    /// Keep watermarks; by default showing queues, pfc or all resets them
     #[arg(long)]
     pub keep_watermarks: bool,
     /// Which switch.
@@ -83,7 +83,7 @@ pub enum FdbCommand {
 /// Arguments of `weft reload`.
 #[derive(Args, Debug)]
 pub struct ReloadArgs {
-    /// Another file than the one that the switch was started with
+    /// Configuration file; by default the one that the switch was started with
     pub file: Option<PathBuf>,
     /// Which switch.
     #[command(flatten)]
@@ -95,13 +95,13 @@ pub struct ReloadArgs {
 pub struct MirrorArgs {
     /// Port whose frames are copied
     pub port: String,
-    /// Where to: a port, or a capture file (with a '/', or ending with .pcap or .pcapng)
+    /// Destination: a port, or a capture file (with a '/', or ending with .pcap or .pcapng)
     #[arg(value_name = "FILE|PORT", required_unless_present = "off")]
     pub to: Option<String>,
-    /// Replace a file that there is already
+    /// Replace an existing file
     #[arg(long, conflicts_with = "off")]
     pub overwrite: bool,
-    /// End it
+    /// End the mirror
     #[arg(long, conflicts_with = "to")]
     pub off: bool,
     /// Which switch.

@@ -22,13 +22,13 @@ pub enum TlsCommand {
 /// Arguments of `weft tls init`.
 #[derive(Args, Debug)]
 pub struct InitArgs {
-    /// Where to put them; made with mode 0700 if it is not there
+    /// Directory for them; created with mode 0700 if it does not exist
     #[arg(value_name = "DIR")]
     dir: PathBuf,
-    /// Another name or address of switches, for clients that look for it; may be repeated
+    /// Another name or address of switches that clients may check; may be given several times
     #[arg(long = "name", value_name = "NAME")]
     names: Vec<String>,
-    /// Days that the certificates are good for
+    /// Validity of the certificates, in days
     #[arg(long, value_name = "N", default_value_t = 365, value_parser = clap::value_parser!(u16).range(1..=3_650))]
     days: u16,
 }

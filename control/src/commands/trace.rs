@@ -27,20 +27,20 @@ const HOLD: Duration = Duration::from_millis(200);
 #[derive(Args, Debug)]
 #[command(after_help = format!("FILTER: {FILTER_HELP}"))]
 pub struct TraceArgs {
-    /// Which frames; all by default
+    /// Frames to follow; all by default
     #[arg(value_name = "FILTER")]
     filter: Option<String>,
     /// How many frames
     #[arg(short = 'n', long, default_value_t = 1)]
     count: u64,
-    /// One JSON object a line, with every number that decided
+    /// One JSON object a line, with the values behind each decision
     #[arg(long)]
     json: bool,
-    /// Where to: text to "-" (standard output); pcapng if the name ends so, with the frames as they
+    /// Destination: text to "-" (standard output); pcapng if the name ends so, with the frames as they
     /// came in, their paths as comments and stamps from the switch's start; else JSON lines
     #[arg(long, value_name = "FILE", default_value = "-", conflicts_with = "json")]
     out: PathBuf,
-    /// Replace a file that there is already
+    /// Replace an existing file
     #[arg(long)]
     overwrite: bool,
     /// Which switch.

@@ -24,7 +24,7 @@ pub struct SettingsArgs {
     /// KIND is one of those of `port.kind` in `weft config defaults`; a network interface by default.
     #[arg(long, value_name = "NAME=[KIND:]DEVICE")]
     pub port: Vec<String>,
-    /// One parameter, over the file: see `weft config defaults`
+    /// Set one parameter; overrides the file: see `weft config defaults`
     #[arg(long, value_name = "SECTION.KEY=VALUE")]
     pub set: Vec<String>,
 }

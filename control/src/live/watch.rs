@@ -225,7 +225,7 @@ impl Seen {
             let has = core.storming(id);
             for pri in has.without(*had).iter_down() {
                 let message = format!(
-                    "priority {} is paused without a break: its frames are thrown away or sent, as the watchdog is set",
+                    "priority {} is paused without a break: its frames are dropped or sent, as pfc.watchdog_action says",
                     pri.get()
                 );
                 board.post(Kind::PfcStorm, name, &message);

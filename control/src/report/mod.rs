@@ -147,7 +147,7 @@ pub struct QueueReport {
     pub enqueued: u64,
     /// As output: frames taken off the egress queue.
     pub dequeued: u64,
-    /// As output: frames thrown away while queued.
+    /// As output: frames discarded while queued.
     pub purged: u64,
     /// As output: bytes sent, without FCS.
     pub tx_bytes: u64,

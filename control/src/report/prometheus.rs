@@ -83,7 +83,7 @@ const OF_PORTS: &[OfPort] = &[
 const OF_QUEUES: &[OfQueue] = &[
     (("weft_queue_enqueued_frames_total", COUNTER, "Frames put into the input's VOQs, copies included."), |q| q.enqueued),
     (("weft_queue_dequeued_frames_total", COUNTER, "Frames taken off the output's egress queue."), |q| q.dequeued),
-    (("weft_queue_purged_frames_total", COUNTER, "Frames thrown away while queued for the output."), |q| q.purged),
+    (("weft_queue_purged_frames_total", COUNTER, "Frames discarded while queued for the output."), |q| q.purged),
     (("weft_queue_tx_bytes_total", COUNTER, "Bytes sent by the output, without FCS."), |q| q.tx_bytes),
     (("weft_queue_dropped_frames_total", COUNTER, "Frames of the input dropped with this priority."), |q| q.dropped),
     (("weft_queue_ecn_marked_frames_total", COUNTER, "ECN marks set at the output."), |q| q.ecn_marked),

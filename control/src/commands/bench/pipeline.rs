@@ -47,7 +47,7 @@ pub struct PipelineArgs {
     /// Cores that workers are pinned to; the last ones by default
     #[arg(long, value_name = "CPU,...", value_delimiter = ',')]
     cores: Vec<usize>,
-    /// Rounds, of which the median counts; one more warms up
+    /// Number of rounds; the result is their median. One more round warms up
     #[arg(long, default_value_t = 15, value_parser = clap::value_parser!(u16).range(1..=10_000))]
     rounds: u16,
     /// Length of a round

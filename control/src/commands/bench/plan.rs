@@ -43,7 +43,7 @@ pub struct PortsArgs {
     /// Kind of both ports: those of `port.kind` in `weft config defaults`
     #[arg(long)]
     pub kind: Option<String>,
-    /// One parameter of the ports: see `weft config defaults`
+    /// Set one parameter of the ports: see `weft config defaults`
     #[arg(long, value_name = "SECTION.KEY=VALUE")]
     pub set: Vec<String>,
     /// Format: standard, roce6, gen1, gen2, lite, ethernet
@@ -59,10 +59,10 @@ pub struct PortsArgs {
     /// What to measure
     #[arg(long, value_delimiter = ',', default_value = "throughput,latency,loss,burst")]
     pub test: Vec<Test>,
-    /// Send both ways at once; rates are those of each direction
+    /// Send in both directions at once; rates are those of each direction
     #[arg(long)]
     pub bidirectional: bool,
-    /// Lengths and repetitions of RFC 2544 (60 s a trial, 120 s and 20 times for latency, 50 bursts),
+    /// Durations and repetitions of RFC 2544 (60 s a trial, 120 s and 20 times for latency, 50 bursts),
     /// where none is given: takes hours
     #[arg(long)]
     pub rfc_lengths: bool,
@@ -72,22 +72,22 @@ pub struct PortsArgs {
     /// Pause between learning frames and a trial [default: 100]
     #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(0..=600_000))]
     pub settle_ms: Option<u64>,
-    /// How long frames under way may take after the last was sent [default: 200]
+    /// How long to wait for frames after the last one was sent [default: 200]
     #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(0..=600_000))]
     pub drain_ms: Option<u64>,
     /// Pause between trials [default: 0]
     #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(0..=600_000))]
     pub rest_ms: Option<u64>,
-    /// Searches for each throughput, of which the median counts [default: 3]
+    /// Searches for each throughput; the result is their median [default: 3]
     #[arg(long, value_name = "TIMES", value_parser = clap::value_parser!(u16).range(1..=1_000))]
     pub repetitions: Option<u16>,
-    /// How close a search comes, of the most that could be offered
+    /// Resolution of a search, as a part of the maximum that can be offered
     #[arg(long, value_name = "PERCENT", default_value = "1")]
     pub resolution_percent: Percent,
-    /// Loss that passes in the search for the throughput (NDR)
+    /// Loss that is accepted in the search for the throughput (NDR)
     #[arg(long, value_name = "PERCENT", default_value = "0")]
     pub accepted_loss_percent: Percent,
-    /// Loss that passes in the search for the partial drop rate (PDR)
+    /// Loss that is accepted in the search for the partial drop rate (PDR)
     #[arg(long, value_name = "PERCENT", default_value = "0.5")]
     pub partial_loss_percent: Percent,
     /// Load of the latency histogram, of the throughput found
@@ -99,16 +99,16 @@ pub struct PortsArgs {
     /// Tagged frames at full throughput, of which latency is the mean [default: 5]
     #[arg(long, value_name = "TIMES", value_parser = clap::value_parser!(u16).range(1..=1_000))]
     pub latency_repetitions: Option<u16>,
-    /// Longest burst that is tried, as time at the most that could be offered [default: --trial-ms]
+    /// Longest burst that is tried, as time at the maximum rate that can be offered [default: --trial-ms]
     #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..=60_000))]
     pub burst_ms_max: Option<u64>,
-    /// Searches for the longest burst, of which the mean counts [default: 3]
+    /// Searches for the longest burst; the result is their mean [default: 3]
     #[arg(long, value_name = "TIMES", value_parser = clap::value_parser!(u16).range(1..=1_000))]
     pub burst_repetitions: Option<u16>,
     /// Cores of the sending and the receiving thread
     #[arg(long, value_name = "CPU,CPU", value_delimiter = ',')]
     pub cores: Vec<usize>,
-    /// Spin instead of sleeping when nothing is due: exact latencies, for cores of its own
+    /// Poll without sleeping: exact latencies; needs cores that nothing else uses
     #[arg(long)]
     pub busy: bool,
     /// Result as JSON

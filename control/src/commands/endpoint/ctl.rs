@@ -25,13 +25,13 @@ const GRACE: Duration = Duration::from_secs(15);
 pub struct CtlArgs {
     /// Control socket, or the name of an endpoint
     socket: PathBuf,
-    /// As JSON
+    /// Print JSON
     #[arg(long, global = true)]
     json: bool,
-    /// How long it may take, in milliseconds
+    /// Time limit of the command, in milliseconds
     #[arg(long, default_value_t = TIMEOUT_MS, global = true)]
     timeout_ms: u64,
-    /// What to ask
+    /// The command
     #[command(subcommand)]
     what: CtlCommand,
 }
@@ -43,18 +43,18 @@ fn opcode(text: &str) -> Result<Num, String> {
 /// What to ask.
 #[derive(Debug, Subcommand)]
 enum CtlCommand {
-    /// What it is, its links and counts
+    /// Show the endpoint's kind, links and counters
     Status,
-    /// What happened since this was last asked
+    /// Show events since the last call
     Events,
-    /// Host: find what is below
+    /// Host: enumerate the devices below it
     Enumerate,
-    /// Host: find anew what is behind a slot
+    /// Host: enumerate the devices behind a slot again
     Rescan {
         /// The bridge with the slot
         bdf: Id,
     },
-    /// Host: what was found last
+    /// Host: show the result of the last enumeration
     Tree,
     /// Host: read or write configuration space
     #[command(subcommand)]
@@ -66,20 +66,20 @@ enum CtlCommand {
     /// Device: read or write memory of the host or a peer
     #[command(subcommand)]
     Dma(Dma),
-    /// Write memory of its own
+    /// Write the endpoint's own memory
     Store(OwnArgs),
-    /// Read memory of its own
+    /// Read the endpoint's own memory
     Peek(OwnArgs),
-    /// Host: export memory to others, instead of what was exported before
+    /// Host: export memory to others; replaces earlier exports
     Export {
-        /// What others call BASE is LOCAL here
+        /// Others reach the local address LOCAL at BASE
         #[arg(value_name = "BASE:SIZE=LOCAL", value_parser = export)]
         ranges: Vec<Export>,
-        /// Only to these ports
+        /// Only to these PIDs
         #[arg(long, value_name = "PID")]
         from: Vec<u16>,
     },
-    /// Host: give a mailbox of a Global Access Endpoint a command
+    /// Host: send a command to the mailbox of a Global Access Endpoint
     Gae {
         /// Opcode, in hexadecimal digits, such as 5804
         #[arg(value_parser = opcode)]
@@ -87,28 +87,28 @@ enum CtlCommand {
         /// Input, in hexadecimal digits
         #[arg(default_value = "")]
         input: Hex,
-        /// Address of its block of registers
+        /// Address of its register block
         #[arg(long)]
         block: Option<Num>,
     },
     /// Host: read the ring of notifications
     Ring {
-        /// Place it there first
+        /// First place the ring at this address
         #[arg(long)]
         base: Option<Num>,
-        /// Address of the mailbox's block of registers
+        /// Address of the mailbox's register block
         #[arg(long)]
         block: Option<Num>,
     },
-    /// Host: have all below get ready to lose power
+    /// Host: prepare all devices below it for power off
     TurnOff,
-    /// Device: interrupt
+    /// Device: send an interrupt to the host
     Interrupt {
         /// Which function
         #[arg(long, default_value_t = 0)]
         function: u8,
     },
-    /// G-FAM device: a CCI command, as a host's GAE forwards it
+    /// G-FAM device: carry out a CCI command as if a host's GAE had forwarded it
     Cci {
         /// Opcode, in hexadecimal digits, such as 5804
         #[arg(value_parser = opcode)]
@@ -116,14 +116,14 @@ enum CtlCommand {
         /// Input, in hexadecimal digits
         #[arg(default_value = "")]
         input: Hex,
-        /// Port of the host
+        /// PID of the host
         #[arg(long, default_value_t = 0)]
         from: u16,
     },
-    /// Write a range and read it back, again and again
+    /// Write a range and read it back, repeatedly
     #[command(subcommand)]
     Load(Load),
-    /// A command as JSON, as it goes over the socket
+    /// Send a command as JSON, in the form of the socket's protocol
     Raw {
         /// The command
         #[arg(id = "command", value_name = "JSON")]

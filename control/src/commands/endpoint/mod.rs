@@ -35,7 +35,7 @@ const FILE_MAX: u64 = 1 << 20;
 /// What to play, or to ask.
 #[derive(Debug, Subcommand)]
 pub enum EndpointCommand {
-    /// Play an endpoint
+    /// Act as an endpoint
     #[command(flatten)]
     Play(Box<EndpointSpec>),
     /// Steer an endpoint that runs

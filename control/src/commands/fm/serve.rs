@@ -37,43 +37,43 @@ pub struct ServeArgs {
     /// Where the entry switch answers commands: tcp:HOST:PORT or unix:PATH
     #[arg(long, value_name = "PEER")]
     entry: Peer,
-    /// Certificates (PEM) of the authorities that vouch for switches that are spoken with over TCP
+    /// Certificates (PEM) of the authorities that sign the certificates of switches, for connections over TCP
     #[arg(long, value_name = "FILE", requires = "tls_cert", requires = "tls_key")]
     tls_ca: Option<PathBuf>,
     /// Certificate (PEM) of this fabric manager; it says what role it has
     #[arg(long, value_name = "FILE", requires = "tls_ca")]
     tls_cert: Option<PathBuf>,
-    /// Its private key (PEM), which nobody else may read
+    /// Its private key (PEM); no other user may be able to read the file
     #[arg(long, value_name = "FILE", requires = "tls_ca")]
     tls_key: Option<PathBuf>,
     /// The name in the certificates of switches
     #[arg(long, value_name = "NAME", default_value = SWITCH_NAME, requires = "tls_ca", value_parser = server_name)]
     tls_name: ServerName<'static>,
-    /// Speak TCP without TLS: whoever is in between commands the fabric
+    /// Use TCP without TLS: anyone on the network path can command the fabric
     #[arg(long, conflicts_with = "tls_ca")]
     insecure: bool,
     /// Management socket to serve
     #[arg(long, value_name = "FILE")]
     socket: Option<PathBuf>,
-    /// Where what is known is kept over restarts
+    /// Database that keeps the state of the fabric over restarts
     #[arg(long, value_name = "FILE")]
     store: Option<PathBuf>,
-    /// What is wanted: names, bindings, memory; TOML
+    /// Wanted state (TOML): names, bindings, memory
     #[arg(long, value_name = "FILE")]
     want: Option<PathBuf>,
-    /// How the fabric is started
+    /// Start mode of the fabric
     #[arg(long, value_name = "MODE", default_value = "fm-first")]
     start: StartMode,
-    /// UUID of this fabric manager, over the file
+    /// UUID of this fabric manager; overrides the file
     #[arg(long, value_parser = parse_uuid)]
     uuid: Option<Uuid>,
     /// As the second fabric manager: take over from the primary one
     #[arg(long)]
     take_over: bool,
-    /// Milliseconds between two looks at the fabric
+    /// Milliseconds between two polls of the fabric
     #[arg(long, value_name = "MS", default_value_t = 250, value_parser = clap::value_parser!(u64).range(10..=3_600_000))]
     pause: u64,
-    /// Milliseconds that a component has for an answer
+    /// Time limit for the answer of a component, in milliseconds
     #[arg(long, value_name = "MS", default_value_t = 2_000, value_parser = clap::value_parser!(u64).range(1..=600_000))]
     timeout: u64,
 }

@@ -44,7 +44,7 @@ pub struct TrafficArgs {
     /// Rate of each stream: N[k|M|G]bps, N[k|M]fps, or max
     #[arg(long, default_value = "1000fps")]
     pub(super) rate: RateArg,
-    /// Frames of each stream; without end unless --duration is given
+    /// Frames of each stream; without it and --duration, no limit
     #[arg(long)]
     pub(super) count: Option<u64>,
     /// Seconds to send for
@@ -83,21 +83,21 @@ pub struct TrafficArgs {
     /// Bytes waiting at which it sends RESUME
     #[arg(long, value_name = "BYTES", requires = "slow", default_value_t = 32 << 10)]
     pub(super) slow_xon: usize,
-    /// Fail (exit code 1) unless that many frames of streams arrived, whole and in order
+    /// Fail (exit code 1) unless this many frames of streams arrive, undamaged and in order
     #[arg(long, value_name = "FRAMES")]
     pub(super) expect: Option<u64>,
-    /// Make this file, which must not be there, once the port is open and the announcement is sent; standard error says
+    /// Create this file, which must not exist, when the port is open and the announcement is sent; standard error says
     /// so, too
     #[arg(long, value_name = "FILE")]
     pub(super) ready: Option<PathBuf>,
     /// Report as JSON
     #[arg(long)]
     pub(super) json: bool,
-    /// Configuration file, TOML; its `[traffic]` says what no flag does, and `[classify]`,
-    /// `[pfc]` and `port_defaults.trust` how the switch sorts
+    /// Configuration file, TOML; its `[traffic]` has further settings, and `[classify]`,
+    /// `[pfc]` and `port_defaults.trust` say how the switch classifies
     #[arg(short, long, value_name = "FILE")]
     pub(super) config: Option<PathBuf>,
-    /// One parameter, over the file: see `weft config defaults`
+    /// Set one parameter; overrides the file: see `weft config defaults`
     #[arg(long, value_name = "SECTION.KEY=VALUE")]
     pub(super) set: Vec<String>,
 }
