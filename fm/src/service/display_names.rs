@@ -2,7 +2,7 @@
 //!
 //! Shape: text with `s3` in it -> the same with the switch's name; rows of a [`Response`] the same way.
 //! Units: none.
-//! Source: docs/fm.md, "Asking".
+//! Source: docs/fm.md, "Commands".
 //!
 //! Errors, events and plans speak of switches by their numbers, which they have without the wanted state. What goes out to
 //! people has the names instead, wherever a switch has one; what is in quotes is somebody's own word, and stays.
