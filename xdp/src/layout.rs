@@ -450,7 +450,10 @@ impl Meta {
 }
 
 const _: () = assert!(size_of::<Meta>() == Meta::LEN, "no padding");
-const _: () = assert!(size_of::<PortRules>() == 328, "no padding");
+const _: () = assert!(
+    size_of::<PortRules>() == PriSource::SLOTS * PriSource::CODES_MAX + PriSource::SETS + 56,
+    "no padding"
+);
 const _: () = assert!(size_of::<TlpRules>() == 24, "no padding");
 const _: () = assert!(size_of::<Edge>() == 40, "no padding");
 const _: () = assert!(size_of::<Station>() == 8, "no padding");
