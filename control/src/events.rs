@@ -1,6 +1,6 @@
-//! What happens to a running switch: a bounded board of events that the log and `weft show events` read.
+//! What happens to a running switch: a bounded log of events that standard error and `weft show events` read.
 //!
-//! Shape: [`Board::post`] of a [`Kind`], what it is about and a message → a ring of numbered [`Event`]s; a kind that
+//! Shape: [`EventLog::post`] of a [`Kind`], what it is about and a message → a ring of numbered [`Event`]s; a kind that
 //! posts too fast is held back, and the next event of it says how many were. The data plane never posts: it counts and
 //! sets levels, which control reads and turns into events.
 //! Units: events; milliseconds of the wall clock, as RFC 3339 text in UTC.
@@ -81,9 +81,9 @@ kinds! {
     /// The link of a port is down.
     LinkDown, "link_down", Warn;
     /// A port could not do its chores: its device is gone, or refuses.
-    PortTrouble, "port_trouble", Warn;
+    PortFailed, "port_trouble", Warn;
     /// It can again.
-    PortWell, "port_well", Info;
+    PortRecovered, "port_well", Info;
     /// The peer of an output pauses a priority without a break.
     PfcStorm, "pfc_storm", Warn;
     /// It has stopped that.
@@ -113,7 +113,7 @@ kinds! {
     /// A worker has not finished a pass of its loop for a while.
     WorkerStalled, "worker_stalled", Error;
     /// It has now.
-    WorkerWell, "worker_well", Info;
+    WorkerRecovered, "worker_well", Info;
     /// Another configuration is in force.
     Reloaded, "reloaded", Info;
     /// A configuration was refused; the one before is in force.
@@ -175,7 +175,7 @@ pub struct Page {
 
 /// What a kind may still post.
 #[derive(Clone, Copy, Debug)]
-struct Limit {
+struct RateLimit {
     tokens: u32,
     refilled: Instant,
     suppressed: u64,
@@ -183,7 +183,7 @@ struct Limit {
     total: u64,
 }
 
-impl Limit {
+impl RateLimit {
     const fn new(now: Instant) -> Self {
         Self { tokens: BURST, refilled: now, suppressed: 0, total: 0 }
     }
@@ -213,18 +213,18 @@ impl Limit {
 
 struct State {
     ring: VecDeque<Event>,
-    limits: Vec<Limit>,
+    limits: Vec<RateLimit>,
     last: u64,
 }
 
-/// Where events are put up. Posting waits for nobody: whoever reads too slowly loses the oldest.
-pub struct Board {
+/// The latest events of a process. Posting waits for nobody: whoever reads too slowly loses the oldest.
+pub struct EventLog {
     state: Mutex<State>,
     posted: Condvar,
 }
 
-impl Board {
-    /// An empty board.
+impl EventLog {
+    /// An empty log.
     #[must_use]
     pub const fn new() -> Self {
         let state = State { ring: VecDeque::new(), limits: Vec::new(), last: 0 };
@@ -235,7 +235,7 @@ impl Board {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Puts up that `kind` happened to `subject` (a port, a file, an address; may be empty). What cannot be printed in
+    /// Records that `kind` happened to `subject` (a port, a file, an address; may be empty). What cannot be printed in
     /// either text is escaped.
     pub fn post(&self, kind: Kind, subject: &str, message: &str) {
         self.post_at(clock::now(), kind, subject, message);
@@ -251,11 +251,11 @@ impl Board {
 
     /// Says of kinds that were held back, and may post again, how many were: to be called now and then, so that the last
     /// of a flood are told, too.
-    pub fn settle(&self) {
-        self.settle_at(clock::now());
+    pub fn post_suppressed(&self) {
+        self.post_suppressed_at(clock::now());
     }
 
-    fn settle_at(&self, now: Instant) {
+    fn post_suppressed_at(&self, now: Instant) {
         let mut state = self.lock();
         if state.limits.is_empty() {
             return;
@@ -297,16 +297,16 @@ impl Board {
     }
 }
 
-impl Default for Board {
+impl Default for EventLog {
     fn default() -> Self {
         Self::new()
     }
 }
 
 impl State {
-    fn limit(&mut self, kind: Kind, now: Instant) -> &mut Limit {
+    fn limit(&mut self, kind: Kind, now: Instant) -> &mut RateLimit {
         if self.limits.is_empty() {
-            self.limits = vec![Limit::new(now); Kind::ALL.len()];
+            self.limits = vec![RateLimit::new(now); Kind::ALL.len()];
         }
         self.limits.get_mut(kind as usize).expect("one for each kind")
     }
@@ -361,18 +361,18 @@ pub(crate) fn wall_clock() -> String {
     humantime::format_rfc3339_millis(SystemTime::UNIX_EPOCH + Duration::new(s, ns)).to_string()
 }
 
-/// The board of this process: one process is one switch.
-static BOARD: Board = Board::new();
+/// The log of this process: one process is one switch.
+static LOG: EventLog = EventLog::new();
 
-/// The board of this process.
+/// The log of this process.
 #[must_use]
-pub fn board() -> &'static Board {
-    &BOARD
+pub fn log() -> &'static EventLog {
+    &LOG
 }
 
-/// Puts up on the board of this process that `kind` happened to `subject`; see [`Board::post`].
+/// Records in the log of this process that `kind` happened to `subject`; see [`EventLog::post`].
 pub fn post(kind: Kind, subject: &str, message: &str) {
-    BOARD.post(kind, subject, message);
+    LOG.post(kind, subject, message);
 }
 
 #[cfg(test)]
@@ -385,18 +385,18 @@ mod tests {
 
     #[test]
     fn a_kind_that_posts_too_fast_is_held_back_alone_and_told_how_much() {
-        let board = Board::new();
+        let log = EventLog::new();
         for _ in 0..BURST + 5 {
-            board.post_at(at(0), Kind::ClientRefused, "mgmt", "no");
+            log.post_at(at(0), Kind::ClientRefused, "mgmt", "no");
         }
-        board.post_at(at(0), Kind::LinkDown, "p0", "no carrier");
-        let page = board.after(0);
+        log.post_at(at(0), Kind::LinkDown, "p0", "no carrier");
+        let page = log.after(0);
         assert_eq!(page.events.len(), BURST as usize + 1, "the flood stops, another kind goes on");
         assert_eq!(page.events.last().unwrap().kind, "link_down");
-        board.post_at(at(999), Kind::ClientRefused, "mgmt", "no");
-        assert_eq!(board.after(page.last).events, [], "less than a second later");
-        board.post_at(at(1_000), Kind::ClientRefused, "mgmt", "no");
-        let [event] = &board.after(page.last).events[..] else { panic!("one") };
+        log.post_at(at(999), Kind::ClientRefused, "mgmt", "no");
+        assert_eq!(log.after(page.last).events, [], "less than a second later");
+        log.post_at(at(1_000), Kind::ClientRefused, "mgmt", "no");
+        let [event] = &log.after(page.last).events[..] else { panic!("one") };
         assert_eq!(event.suppressed, 6);
         assert!(
             event
@@ -404,45 +404,45 @@ mod tests {
                 .ends_with("client_refused mgmt: no (6 more of this kind were held back before)"),
             "{event}"
         );
-        assert_eq!(board.counts()["client_refused"], u64::from(BURST) + 7);
-        assert_eq!(board.counts()["loop"], 0);
+        assert_eq!(log.counts()["client_refused"], u64::from(BURST) + 7);
+        assert_eq!(log.counts()["loop"], 0);
     }
 
     #[test]
     fn the_last_of_a_flood_are_told_when_it_is_over() {
-        let board = Board::new();
-        board.settle_at(at(0));
+        let log = EventLog::new();
+        log.post_suppressed_at(at(0));
         for _ in 0..=BURST {
-            board.post_at(at(0), Kind::StationMoved, "x", "y");
+            log.post_at(at(0), Kind::StationMoved, "x", "y");
         }
-        board.settle_at(at(999));
-        let before = board.after(0).last;
-        board.settle_at(at(1_000));
-        board.settle_at(at(5_000));
-        let page = board.after(before);
+        log.post_suppressed_at(at(999));
+        let before = log.after(0).last;
+        log.post_suppressed_at(at(1_000));
+        log.post_suppressed_at(at(5_000));
+        let page = log.after(before);
         assert_eq!(page.events.iter().map(|event| event.suppressed).collect::<Vec<_>>(), [1]);
     }
 
     #[test]
     fn who_reads_too_slowly_is_told_what_is_lost() {
-        let board = Board::new();
+        let log = EventLog::new();
         let count = EVENTS_MAX as u64 + 10;
         for index in 0..count {
-            board.post_at(at(index * 1_000), Kind::LinkUp, "p0", "carrier");
+            log.post_at(at(index * 1_000), Kind::LinkUp, "p0", "carrier");
         }
-        let page = board.after(4);
+        let page = log.after(4);
         assert_eq!((page.lost, page.last, page.events.len()), (6, count, EVENTS_MAX));
         assert_eq!(page.events.first().unwrap().seq, 11);
-        assert_eq!(board.after(count), Page { events: vec![], lost: 0, last: count });
-        assert_eq!(board.after(u64::MAX).events, []);
+        assert_eq!(log.after(count), Page { events: vec![], lost: 0, last: count });
+        assert_eq!(log.after(u64::MAX).events, []);
     }
 
     #[test]
     fn what_others_say_is_one_line_of_bounded_length() {
-        let board = Board::new();
+        let log = EventLog::new();
         let nasty = format!("a\nb\u{1b}[2J\u{202e}{}", "x".repeat(10_000));
-        board.post_at(at(0), Kind::ClientRefused, &nasty, &nasty);
-        let event = board.after(0).events.remove(0);
+        log.post_at(at(0), Kind::ClientRefused, &nasty, &nasty);
+        let event = log.after(0).events.remove(0);
         let line = event.to_string();
         assert!(line.contains("a\\nb\\u{1b}[2J\\u{202e}xxx") && line.ends_with("..."), "{line}");
         assert!(!line.chars().any(char::is_control) && line.len() < 3 * MESSAGE_LEN_MAX, "{line}");

@@ -37,7 +37,7 @@ use crate::mgmt::Server;
 use crate::record::hex;
 use crate::requests::{Backend, SwitchHandler};
 use crate::serve::raise_descriptor_limit;
-use crate::supervise::{Notifier, Pulse, Supervisor, WELL_MISSED};
+use crate::supervise::{Heartbeats, Notifier, Supervisor, WELL_MISSED};
 
 /// Arguments of `weft run`.
 #[derive(Args, Debug)]
@@ -133,28 +133,28 @@ pub fn run(args: &RunArgs, out: &mut dyn Write) -> Result<(), CliError> {
         .map_err(|source| CliError::system("catch SIGXFSZ", source))?;
     let record =
         args.record.as_deref().map(|path| new_record(path, args.overwrite, &config, sources));
-    let (board, entered, mut supervisor) = open_confined(args, &config, record.transpose()?, log)?;
-    let watcher =
-        Watcher::start(&board, log).map_err(|source| CliError::system("start a thread", source))?;
-    let served = serve(&config, &board)?;
+    let (switch, entered, mut supervisor) = open_confined(args, &config, record.transpose()?, log)?;
+    let watcher = Watcher::start(&switch, log)
+        .map_err(|source| CliError::system("start a thread", source))?;
+    let served = serve(&config, &switch)?;
     let confined = entered
         .seal()
         .map_err(|source| CliError::system("give up what the switch does not need", source))?;
-    board.set_confined(confined);
-    for (port, opened) in config.switch.ports.iter().zip(board.devices()) {
+    switch.set_confined(confined);
+    for (port, opened) in config.switch.ports.iter().zip(switch.devices()) {
         let (name, kind, device) = (&port.name, &opened.kind, &opened.device);
         let note = opened.note.as_ref().map(|note| format!("; {note}")).unwrap_or_default();
         log.say(Level::Info, "start", &format!("port {name}: {kind} {device}{note}"));
     }
-    if let Some(at) = board.cci() {
+    if let Some(at) = switch.cci() {
         log.say(Level::Info, "start", &format!("CCI at {at}"));
     }
     log.say(Level::Info, "start", &format!("switch {:?} is up", config.run.name));
-    let mut look = Look::new(&board);
+    let mut look = Look::new(&switch);
     let signal = supervisor.wait(|notifier, is_hup| look.look(notifier, is_hup));
     log.say_in_time(Level::Info, "stop", &format!("stopping on {signal}"));
     drop(served);
-    let (counters, stuck, summary) = board.stop();
+    let (counters, stuck, summary) = switch.stop();
     drop(watcher);
     let path = args.record.as_deref().unwrap_or(Path::new(""));
     let record = summary.as_ref().map(|summary| Recorded::new(path, summary));
@@ -190,14 +190,14 @@ fn open_confined(
     let supervisor = Supervisor::begin(log)?;
     let started = SwitchHandle::start(args.settings.clone(), config.clone(), record);
     if let (Err(_), Some(path), false) = (&started, &args.record, args.overwrite)
-        && path.symlink_metadata().is_ok_and(|facts| facts.is_file() && facts.len() == 0)
+        && path.symlink_metadata().is_ok_and(|metadata| metadata.is_file() && metadata.len() == 0)
     {
         drop(std::fs::remove_file(path)); // made just now, and nothing is in it
     }
-    let board = started.map_err(|source| {
+    let switch = started.map_err(|source| {
         CliError::system(format!("start switch {:?}", config.run.name), source)
     })?;
-    Ok((Arc::new(board), entered, supervisor))
+    Ok((Arc::new(switch), entered, supervisor))
 }
 
 /// Says so if the configuration, which was just read, could not be read again: without the rights that
@@ -217,27 +217,32 @@ fn warn_of_reload(config: Option<&Path>, log: Log) {
 /// Serves the management socket, and metrics where they are wanted; the metrics server ends first.
 fn serve(
     config: &Config,
-    board: &Arc<SwitchHandle>,
+    switch: &Arc<SwitchHandle>,
 ) -> Result<(Option<MetricsServer>, Server), CliError> {
-    let server = Server::start(&config.run.socket, Arc::new(SwitchHandler::new(board.clone())))
+    let server = Server::start(&config.run.socket, Arc::new(SwitchHandler::new(switch.clone())))
         .map_err(|source| CliError::system("serve the management socket", source))?;
     let metrics =
-        config.run.metrics.map(|addr| MetricsServer::start(addr, board.clone())).transpose();
+        config.run.metrics.map(|addr| MetricsServer::start(addr, switch.clone())).transpose();
     Ok((metrics.map_err(|source| CliError::system("serve metrics", source))?, server))
 }
 
 /// What is to be looked at while the switch runs.
 struct Look {
-    board: Arc<SwitchHandle>,
-    pulse: Pulse,
+    switch: Arc<SwitchHandle>,
+    heartbeats: Heartbeats,
     /// The thread that reads the configuration again, and whether that is asked for once more.
     reload: Option<JoinHandle<()>>,
     again: bool,
 }
 
 impl Look {
-    fn new(board: &Arc<SwitchHandle>) -> Self {
-        Self { board: board.clone(), pulse: Pulse::default(), reload: None, again: false }
+    fn new(switch: &Arc<SwitchHandle>) -> Self {
+        Self {
+            switch: switch.clone(),
+            heartbeats: Heartbeats::default(),
+            reload: None,
+            again: false,
+        }
     }
 
     /// Begins and ends reloads; whether all workers move.
@@ -249,8 +254,8 @@ impl Look {
         if self.again && self.reload.is_none() {
             self.again = false;
             notifier.reloading();
-            let board = self.board.clone();
-            let read = move || drop(board.reload(None)); // an event says how it ended
+            let switch = self.switch.clone();
+            let read = move || drop(switch.reload(None)); // an event says how it ended
             let thread = threads::spawn(Role::Reload, "weft-reload", Ends::Freely, read);
             match thread {
                 Ok(thread) => self.reload = Some(thread),
@@ -260,7 +265,7 @@ impl Look {
                 }
             }
         }
-        self.pulse.look(self.board.beats()).all(|missed| missed < WELL_MISSED)
+        self.heartbeats.look(self.switch.beats()).all(|missed| missed < WELL_MISSED)
     }
 }
 

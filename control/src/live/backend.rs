@@ -63,7 +63,7 @@ fn entries(state: &State) -> Entries {
 pub struct SwitchHandle {
     live: Live,
     args: SettingsArgs,
-    facts: Vec<PortInfo>,
+    port_info: Vec<PortInfo>,
     names: Vec<String>,
     slots: Vec<MirrorSlot>,
     state: Mutex<State>,
@@ -86,17 +86,18 @@ impl SwitchHandle {
         let slots: Vec<MirrorSlot> =
             config.switch.ports.iter().map(|_| MirrorSlot::default()).collect();
         let live = Live::start(&config, &slots, record)?;
-        let facts = config.run.ports.iter().zip(live.devices()).map(|(port, opened)| PortInfo {
-            kind: opened.kind.to_owned(),
-            device: port.device.clone(),
-            note: opened.note.clone(),
-            no_express: None,
-        });
-        let facts = facts.collect();
+        let port_info =
+            config.run.ports.iter().zip(live.devices()).map(|(port, opened)| PortInfo {
+                kind: opened.kind.to_owned(),
+                device: port.device.clone(),
+                note: opened.note.clone(),
+                no_express: None,
+            });
+        let port_info = port_info.collect();
         Ok(Self {
             live,
             args,
-            facts,
+            port_info,
             names: config.switch.ports.iter().map(|port| port.name.clone()).collect(),
             slots,
             state: Mutex::new(State { config, added: Vec::new(), mirrors: BTreeMap::new() }),
@@ -113,7 +114,7 @@ impl SwitchHandle {
     /// What was opened for each port.
     #[must_use]
     pub fn devices(&self) -> &[PortInfo] {
-        &self.facts
+        &self.port_info
     }
 
     /// The switch.
@@ -172,14 +173,14 @@ impl SwitchHandle {
     fn source<R>(&self, look: impl FnOnce(&Source<'_>) -> R) -> R {
         let name = self.lock().config.run.name.clone();
         self.live.count_express();
-        let mut facts = self.facts.clone();
-        for (facts, reason) in facts.iter_mut().zip(self.live.no_express()) {
-            facts.no_express = reason;
+        let mut port_info = self.port_info.clone();
+        for (port_info, reason) in port_info.iter_mut().zip(self.live.no_express()) {
+            port_info.no_express = reason;
         }
         let held = self.live.workers().quiesce();
         let stuck = held.as_ref().err();
         let (core, now) = (self.live.core(), self.live.now());
-        look(&Source { name: &name, core, facts: &facts, now, stuck })
+        look(&Source { name: &name, core, port_info: &port_info, now, stuck })
     }
 
     /// Applies the static entries in `state`, or puts them back as they were `before`.
@@ -237,7 +238,7 @@ impl Backend for SwitchHandle {
     fn stats(&self, restart_watermarks: bool) -> StatsSnapshot {
         let fabric = self.live.fabric().map(Box::new); // its lock is not taken while workers are held
         self.source(|source| {
-            let events = events::board().counts();
+            let events = events::log().counts();
             let stats = StatsSnapshot { events, fabric, ..source.stats() };
             if restart_watermarks && source.stuck.is_none() {
                 self.live.note(&Change::RestartWatermarks);

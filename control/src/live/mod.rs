@@ -194,9 +194,9 @@ impl Live {
     #[must_use]
     pub fn no_express(&self) -> Vec<Option<String>> {
         let reasons = self.express().as_ref().map(Express::reasons).unwrap_or_default();
-        let of = |(index, facts): (usize, &devices::DeviceInfo)| {
+        let of = |(index, device): (usize, &devices::DeviceInfo)| {
             let reason = reasons.get(index).cloned().flatten().or_else(|| self.no_express.clone());
-            reason.filter(|_| facts.kind == "af_xdp")
+            reason.filter(|_| device.kind == "af_xdp")
         };
         self.devices.iter().enumerate().map(of).collect()
     }

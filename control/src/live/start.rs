@@ -60,14 +60,14 @@ impl Live {
             Some(Err(why)) => (None, Some(why)),
             None => (None, None),
         };
-        let (ports, facts, far) = devices::open_all(config, &mut switch, &pool, express.as_ref())?;
+        let (ports, info, far) = devices::open_all(config, &mut switch, &pool, express.as_ref())?;
         let recorder = record.map(|record| begin(record, &switch, &pool)).transpose()?;
         let tee = |(port, slot): (Box<dyn Port>, &MirrorSlot)| -> Box<dyn Port> {
             Box::new(Tee::new(port, slot.clone()))
         };
         let ports = ports.into_iter().zip(mirrors).map(tee).collect();
         let mut live = Self::drive(&config.run, switch, (ports, &pool), recorder.as_ref())?;
-        (live.devices, live.no_express) = (facts, no_express);
+        (live.devices, live.no_express) = (info, no_express);
         if let Some((fabric, far)) = config.fabric.as_ref().zip(far) {
             let agent = Arc::new(Agent::start(fabric, &live.core, live.clock, far)?);
             let cci = fabric.cci.as_ref().map(|cci| cci::Server::start(cci, agent.clone()));

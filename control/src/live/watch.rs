@@ -1,4 +1,4 @@
-//! Looks at the levels and counters of a running switch, and puts what changed up on the board of events; and writes events
+//! Looks at the levels and counters of a running switch, and posts what changed to the event log; and writes events
 //! to standard error. Two threads, as whoever reads standard error may not read it.
 //!
 //! Shape: [`Watcher::start`] over a [`SwitchHandle`]; a look ten times a second.
@@ -17,9 +17,9 @@ use weft_dataplane::types::{PortId, PortSet, PriSet};
 
 use super::backend::SwitchHandle;
 use crate::config::resolve::CPU_PORT;
-use crate::events::{self, Board, Kind};
+use crate::events::{self, EventLog, Kind};
 use crate::log::Log;
-use crate::supervise::Pulse;
+use crate::supervise::Heartbeats;
 
 /// Time between two looks.
 const LOOK: Duration = Duration::from_millis(100);
@@ -42,28 +42,28 @@ pub struct Watcher {
 }
 
 impl Watcher {
-    /// Watches `board`, and writes events to standard error as `log` says.
+    /// Watches `switch`, and writes events to standard error as `log` says.
     ///
     /// # Errors
     /// The kernel gives no thread.
-    pub fn start(board: &Arc<SwitchHandle>, log: Log) -> std::io::Result<Self> {
+    pub fn start(switch: &Arc<SwitchHandle>, log: Log) -> std::io::Result<Self> {
         let stop = Arc::new(AtomicBool::new(false));
         let asked = || {
             let stop = stop.clone();
             Ends::when(move || stop.load(Ordering::Acquire))
         };
-        let (board, over) = (board.clone(), stop.clone());
+        let (switch, over) = (switch.clone(), stop.clone());
         let looks = threads::spawn(Role::Events, "weft-events", asked(), move || {
             let mut seen = Seen::new();
             while !over.load(Ordering::Acquire) {
-                seen.look(&board, events::board());
-                events::board().settle();
+                seen.look(&switch, events::log());
+                events::log().post_suppressed();
                 std::thread::park_timeout(LOOK);
             }
         })?;
         let over = stop.clone();
         let writes = threads::spawn(Role::Events, "weft-log", asked(), move || {
-            write_all(events::board(), log, &over);
+            write_all(events::log(), log, &over);
         })?;
         Ok(Self { stop, looks, writes })
     }
@@ -83,11 +83,11 @@ impl Drop for Watcher {
 }
 
 /// Writes events until told to stop, and then those that are left.
-fn write_all(board: &Board, log: Log, over: &AtomicBool) {
+fn write_all(event_log: &EventLog, log: Log, over: &AtomicBool) {
     let mut last = 0;
     loop {
         let is_over = over.load(Ordering::Acquire); // before the last look
-        let page = board.wait_after(last, if is_over { Duration::ZERO } else { LOOK });
+        let page = event_log.wait_after(last, if is_over { Duration::ZERO } else { LOOK });
         for event in &page.events {
             log.event(event);
         }
@@ -122,7 +122,7 @@ struct Seen {
     look: u64,
     up: PortSet,
     told_down: bool,
-    trouble: Vec<Option<String>>,
+    last_errors: Vec<Option<String>>,
     storming: Vec<PriSet>,
     loop_ports: PortSet,
     blocked: PortSet,
@@ -131,7 +131,7 @@ struct Seen {
     limit: Rising,
     lost: Vec<(String, Rising)>,
     failed: Vec<String>,
-    pulse: Pulse,
+    heartbeats: Heartbeats,
     stalled: Vec<bool>,
 }
 
@@ -141,7 +141,7 @@ impl Seen {
             look: 0,
             up: PortSet::EMPTY,
             told_down: false,
-            trouble: Vec::new(),
+            last_errors: Vec::new(),
             storming: Vec::new(),
             loop_ports: PortSet::EMPTY,
             blocked: PortSet::EMPTY,
@@ -150,65 +150,65 @@ impl Seen {
             limit: Rising::default(),
             lost: Vec::new(),
             failed: Vec::new(),
-            pulse: Pulse::default(),
+            heartbeats: Heartbeats::default(),
             stalled: Vec::new(),
         }
     }
 
-    fn look(&mut self, switch: &SwitchHandle, board: &Board) {
-        self.workers(switch, board); // first, as the rest may wait for one
-        self.links(switch, board);
-        self.storms(switch, board);
-        self.stations(switch, board);
-        self.blocks(switch, board);
-        self.mirrors(switch, board);
+    fn look(&mut self, switch: &SwitchHandle, event_log: &EventLog) {
+        self.workers(switch, event_log); // first, as the rest may wait for one
+        self.links(switch, event_log);
+        self.storms(switch, event_log);
+        self.stations(switch, event_log);
+        self.blocks(switch, event_log);
+        self.mirrors(switch, event_log);
         self.look += 1;
     }
 
-    fn workers(&mut self, switch: &SwitchHandle, board: &Board) {
-        let missed: Vec<u32> = self.pulse.look(switch.live().beats()).collect();
+    fn workers(&mut self, switch: &SwitchHandle, event_log: &EventLog) {
+        let missed: Vec<u32> = self.heartbeats.look(switch.live().beats()).collect();
         self.stalled.resize(missed.len(), false);
         for (worker, (missed, stalled)) in missed.into_iter().zip(&mut self.stalled).enumerate() {
             let name = worker.to_string();
             if missed == STALLED {
                 *stalled = true;
-                board.post(
+                event_log.post(
                     Kind::WorkerStalled,
                     &name,
                     "its loop has not moved for 2 s: its ports are dead",
                 );
             } else if missed == 0 && *stalled {
                 *stalled = false;
-                board.post(Kind::WorkerWell, &name, "its loop moves again");
+                event_log.post(Kind::WorkerRecovered, &name, "its loop moves again");
             }
         }
     }
 
-    fn links(&mut self, switch: &SwitchHandle, board: &Board) {
+    fn links(&mut self, switch: &SwitchHandle, event_log: &EventLog) {
         let core = switch.live().core();
         let up = core.up();
         let settled = self.look == SETTLED && !self.told_down;
         self.told_down |= settled;
         let ports = switch.names().iter().enumerate();
-        self.trouble.resize(ports.len(), None);
-        for ((index, name), had) in ports.zip(&mut self.trouble) {
+        self.last_errors.resize(ports.len(), None);
+        for ((index, name), had) in ports.zip(&mut self.last_errors) {
             let Some(id) = PortId::new(index) else { continue };
             if name == CPU_PORT {
                 continue;
             }
             match (self.up.contains(id), up.contains(id)) {
-                (false, true) => board.post(Kind::LinkUp, name, "the link came up"),
-                (true, false) => board.post(Kind::LinkDown, name, "the link went down"),
+                (false, true) => event_log.post(Kind::LinkUp, name, "the link came up"),
+                (true, false) => event_log.post(Kind::LinkDown, name, "the link went down"),
                 (false, false) if settled => {
-                    board.post(Kind::LinkDown, name, "the link is down since the start");
+                    event_log.post(Kind::LinkDown, name, "the link is down since the start");
                 }
                 _ => {}
             }
             let has = core.last_error(id, |error| format!("{error}: {}", error.source));
             if has != *had {
                 match &has {
-                    Some(why) => board.post(Kind::PortTrouble, name, why),
-                    None => board.post(Kind::PortWell, name, "the device works again"),
+                    Some(why) => event_log.post(Kind::PortFailed, name, why),
+                    None => event_log.post(Kind::PortRecovered, name, "the device works again"),
                 }
                 *had = has;
             }
@@ -216,7 +216,7 @@ impl Seen {
         self.up = up;
     }
 
-    fn storms(&mut self, switch: &SwitchHandle, board: &Board) {
+    fn storms(&mut self, switch: &SwitchHandle, event_log: &EventLog) {
         let core = switch.live().core();
         let ports = switch.names().iter().enumerate();
         self.storming.resize(ports.len(), PriSet::default());
@@ -228,23 +228,23 @@ impl Seen {
                     "priority {} is paused without a break: its frames are dropped or sent, as pfc.watchdog_action says",
                     pri.get()
                 );
-                board.post(Kind::PfcStorm, name, &message);
+                event_log.post(Kind::PfcStorm, name, &message);
             }
             for pri in had.without(has).iter_down() {
                 let message = format!("priority {} is not paused any more", pri.get());
-                board.post(Kind::PfcStormOver, name, &message);
+                event_log.post(Kind::PfcStormOver, name, &message);
             }
             *had = has;
         }
     }
 
-    fn stations(&mut self, switch: &SwitchHandle, board: &Board) {
+    fn stations(&mut self, switch: &SwitchHandle, event_log: &EventLog) {
         let fdb = &switch.live().core().fdb;
         let name = |port: PortId| switch.names().get(port.index()).cloned().unwrap_or_default();
         let station = |key: FdbKey| format!("{} in VLAN {}", key.addr(), key.vid().get());
         for (key, from, to) in std::iter::from_fn(|| fdb.pop_move()).take(MOVES) {
             let message = format!("went from port {} to port {}", name(from), name(to));
-            board.post(Kind::StationMoved, &station(key), &message);
+            event_log.post(Kind::StationMoved, &station(key), &message);
         }
         let counters = fdb.counters();
         if let Some(more) = self.full.look(self.look, counters.full) {
@@ -252,12 +252,12 @@ impl Seen {
                 "{more} times a station was not learned: {} entries, and no room for it",
                 fdb.len()
             );
-            board.post(Kind::FdbFull, "fdb", &message);
+            event_log.post(Kind::FdbFull, "fdb", &message);
         }
         if let Some(more) = self.limit.look(self.look, counters.port_limit) {
             let message =
                 format!("{more} times a station was not learned: its port has its max_learned");
-            board.post(Kind::FdbFull, "max_learned", &message);
+            event_log.post(Kind::FdbFull, "max_learned", &message);
         }
         let mut ports = fdb.loop_ports();
         if !ports.is_empty() {
@@ -270,12 +270,12 @@ impl Seen {
                 let names: Vec<String> = ports.iter().map(name).collect();
                 let station = station(alarm.key);
                 let message = format!("{station} moves between them more than 10 times a second");
-                board.post(Kind::Loop, &names.join(", "), &message);
+                event_log.post(Kind::Loop, &names.join(", "), &message);
             }
         }
         if ports.is_empty() && !self.loop_ports.is_empty() {
             let names: Vec<String> = self.loop_ports.iter().map(name).collect();
-            board.post(
+            event_log.post(
                 Kind::LoopOver,
                 &names.join(", "),
                 "no station has moved too often for 10 s",
@@ -285,7 +285,7 @@ impl Seen {
     }
 
     /// What was done against loops.
-    fn blocks(&mut self, switch: &SwitchHandle, board: &Board) {
+    fn blocks(&mut self, switch: &SwitchHandle, event_log: &EventLog) {
         let core = switch.live().core();
         let blocked = core.blocked();
         let ports = switch.names().iter().enumerate();
@@ -293,9 +293,9 @@ impl Seen {
             match (self.blocked.contains(port), blocked.contains(port)) {
                 (false, true) => {
                     let message = "takes nothing for fdb.loop_block_s: a loop leads through it";
-                    board.post(Kind::LoopBlocked, name, message);
+                    event_log.post(Kind::LoopBlocked, name, message);
                 }
-                (true, false) => board.post(Kind::LoopOpened, name, "takes frames again"),
+                (true, false) => event_log.post(Kind::LoopOpened, name, "takes frames again"),
                 _ => {}
             }
         }
@@ -306,11 +306,11 @@ impl Seen {
                 format!("{} in VLAN {}", key.addr(), key.vid().get())
             });
             let message = format!("held where it was: {more} frames came in at other ports");
-            board.post(Kind::StationHeld, &station, &message);
+            event_log.post(Kind::StationHeld, &station, &message);
         }
     }
 
-    fn mirrors(&mut self, switch: &SwitchHandle, board: &Board) {
+    fn mirrors(&mut self, switch: &SwitchHandle, event_log: &EventLog) {
         let (look, lost, failed) = (self.look, &mut self.lost, &mut self.failed);
         let mut names = Vec::new();
         switch.mirrors(|port, mirror| {
@@ -323,7 +323,7 @@ impl Seen {
             if why.is_some() != failed.iter().any(|name| name == port) {
                 if let Some(why) = &why {
                     failed.push(port.to_owned());
-                    board.post(Kind::MirrorFailed, port, why);
+                    event_log.post(Kind::MirrorFailed, port, why);
                 } else {
                     failed.retain(|name| name != port); // a new mirror of the port
                 }
@@ -334,7 +334,7 @@ impl Seen {
             {
                 let message =
                     format!("{more} copies are not in its file: the writer does not keep up");
-                board.post(Kind::MirrorLost, port, &message);
+                event_log.post(Kind::MirrorLost, port, &message);
             }
         });
         lost.retain(|(name, _)| names.contains(name));

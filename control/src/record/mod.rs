@@ -9,5 +9,5 @@ pub mod replay;
 mod report;
 
 pub use change::{Change, Entry, Header};
-pub use replay::{Job, Problem, Record, replay};
+pub use replay::{Job, Record, ReplayError, replay};
 pub use report::{RecordReport, Recorded, hex};

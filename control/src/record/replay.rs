@@ -32,7 +32,7 @@ use crate::report::gather::Source;
 
 /// Why a record cannot be replayed.
 #[derive(Debug, thiserror::Error)]
-pub enum Problem {
+pub enum ReplayError {
     /// It cannot be read, or is damaged.
     #[error(transparent)]
     Record(#[from] RecordError),
@@ -98,13 +98,13 @@ impl<R: Read> Record<R> {
     ///
     /// # Errors
     /// It is no record, or one of another version of weft.
-    pub fn open(from: R) -> Result<Self, Problem> {
+    pub fn open(from: R) -> Result<Self, ReplayError> {
         let (reader, text) = RecordReader::new(from)?;
         let header: Header = read_text(&text)?;
         let config = resolve(&header.sources)?;
         let mut switch = config.switch.clone();
         let macs = header.addresses().filter(|macs| macs.len() == switch.ports.len());
-        let macs = macs.ok_or_else(|| Problem::Text("no address for each port".to_owned()))?;
+        let macs = macs.ok_or_else(|| ReplayError::Text("no address for each port".to_owned()))?;
         for (port, mac) in switch.ports.iter_mut().zip(macs) {
             port.parse.port_mac = mac;
         }
@@ -127,13 +127,13 @@ impl<R: Read> Record<R> {
 /// Replays `record`; decisions go to `tracer`, steps done to `progress`.
 ///
 /// # Errors
-/// See [`Problem`]. That something is different is not one: the report says so.
+/// See [`ReplayError`]. That something is different is not one: the report says so.
 pub fn replay<R: Read>(
     record: Record<R>,
     job: &Job<'_>,
     mut tracer: Option<Tracer<'_>>,
     progress: &dyn Fn(u64),
-) -> Result<RecordReport, Problem> {
+) -> Result<RecordReport, ReplayError> {
     let Record { mut reader, header, config, switch } = record;
     let names: Vec<&str> = config.switch.ports.iter().map(|port| port.name.as_str()).collect();
     let mut captures = Vec::new();
@@ -150,7 +150,7 @@ pub fn replay<R: Read>(
     let script = Script::new(names.len(), Some(Box::new(sent)));
     let count = header.chunks.unwrap_or_else(|| chunks(&switch, 1));
     let pool = pool(&config.run, count).map_err(LiveError::from)?;
-    let mut run = Run::new(&pool, switch, script, Told(tracer.as_mut()))?;
+    let mut run = Run::new(&pool, switch, script, OptionalTracer(tracer.as_mut()))?;
     let ended = run.all(&mut reader, progress)?;
     let report = run.report(ended, &names, &outputs);
     if let Some(tracer) = tracer {
@@ -167,9 +167,9 @@ pub fn replay<R: Read>(
 }
 
 /// Tells a tracer, if there is one.
-struct Told<'r, 'a>(Option<&'r mut Tracer<'a>>);
+struct OptionalTracer<'r, 'a>(Option<&'r mut Tracer<'a>>);
 
-impl Listen for Told<'_, '_> {
+impl Listen for OptionalTracer<'_, '_> {
     fn listen(&mut self, now: Instant, event: &Event) {
         if let Some(tracer) = &mut self.0 {
             tracer.listen(now, event);
@@ -183,8 +183,8 @@ impl Listen for Told<'_, '_> {
     }
 }
 
-fn read_text<'a, T: serde::Deserialize<'a>>(text: &'a [u8]) -> Result<T, Problem> {
-    serde_json::from_slice(text).map_err(|error| Problem::Text(error.to_string()))
+fn read_text<'a, T: serde::Deserialize<'a>>(text: &'a [u8]) -> Result<T, ReplayError> {
+    serde_json::from_slice(text).map_err(|error| ReplayError::Text(error.to_string()))
 }
 
 fn resolve(sources: &Sources) -> Result<Config, ConfigError> {
@@ -218,11 +218,11 @@ impl<L: Listen> Run<L> {
         switch: SwitchConfig,
         script: Script,
         listener: L,
-    ) -> Result<Self, Problem> {
+    ) -> Result<Self, ReplayError> {
         let all = (0..switch.ports.len()).filter_map(PortId::new).collect();
         let built = assemble(switch.clone(), pool, &[all])?;
         let lane = built.lanes.into_iter().next();
-        let lane = lane.ok_or_else(|| Problem::Text("a switch without ports".to_owned()))?;
+        let lane = lane.ok_or_else(|| ReplayError::Text("a switch without ports".to_owned()))?;
         let caps = switch.ports.iter().map(|port| PortCaps {
             kind: "record",
             device: port.name.clone(),
@@ -240,7 +240,7 @@ impl<L: Listen> Run<L> {
         &mut self,
         reader: &mut RecordReader<R>,
         progress: &dyn Fn(u64),
-    ) -> Result<Ended, Problem> {
+    ) -> Result<Ended, ReplayError> {
         const PROGRESS_EVERY: u64 = 4_096;
         let mut ended = Ended::default();
         loop {
@@ -254,7 +254,7 @@ impl<L: Listen> Run<L> {
                 Err(error) => return Err(error.into()),
             };
             if ended.stop.is_some() && !matches!(entry, Entry::Counts(_)) {
-                return Err(Problem::Text("something follows the stop".to_owned()));
+                return Err(ReplayError::Text("something follows the stop".to_owned()));
             }
             let done = match entry {
                 Entry::Step { now, calls, digest } => {
@@ -298,8 +298,8 @@ impl<L: Listen> Run<L> {
     }
 
     /// Does what control did, with the same outcome: what was refused then is refused now.
-    fn change(&mut self, change: Change) -> Result<(), Problem> {
-        let wrong = || Problem::Text("a change that names what there is not".to_owned());
+    fn change(&mut self, change: Change) -> Result<(), ReplayError> {
+        let wrong = || ReplayError::Text("a change that names what there is not".to_owned());
         let core = self.again.core();
         match change {
             Change::Config { sources, entries, mirror } => {
@@ -372,5 +372,5 @@ impl<L: Listen> Run<L> {
 }
 
 fn restart_watermarks(core: &Core, now: Instant) {
-    Source { name: "", core, facts: &[], now, stuck: None }.restart_watermarks();
+    Source { name: "", core, port_info: &[], now, stuck: None }.restart_watermarks();
 }

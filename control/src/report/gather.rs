@@ -45,7 +45,7 @@ pub struct Source<'a> {
     /// What all workers share.
     pub core: &'a Core,
     /// By port.
-    pub facts: &'a [PortInfo],
+    pub port_info: &'a [PortInfo],
     /// Time since the start.
     pub now: Instant,
     /// Workers that could not be held: numbers are read while they run, or are stuck.
@@ -71,7 +71,7 @@ impl Source<'_> {
         };
         StatsSnapshot {
             switch: self.name.to_owned(),
-            events: Named::new(), // the board knows
+            events: Named::new(), // the event log knows
             fabric: None,         // its agent knows
             version: env!("CARGO_PKG_VERSION").to_owned(),
             uptime_ns: self.now.as_ns(),
@@ -163,23 +163,23 @@ impl Source<'_> {
     }
 
     fn port(&self, config: &SwitchConfig, id: PortId, port: &PortLedger) -> PortReport {
-        let facts = self.facts.get(id.index()).cloned().unwrap_or_default();
+        let port_info = self.port_info.get(id.index()).cloned().unwrap_or_default();
         let of = config.ports.get(id.index());
         PortReport {
             port: id.get(),
             name: name_of(config, id),
-            kind: facts.kind,
-            device: facts.device,
+            kind: port_info.kind,
+            device: port_info.device,
             link_up: self.core.up().contains(id),
             rate_bps: of.map_or(0, |port| port.rate.as_bps()),
             mac: of.map_or_else(String::new, |port| port.parse.port_mac.to_string()),
             afh: of.map_or_else(String::new, |port| port.parse.afh.name().to_owned()),
             lag: lag_of(config, id).map(str::to_owned),
-            note: facts.note,
+            note: port_info.note,
             trouble: self.core.last_error(id, |error| format!("{error}: {}", error.source)),
             blocked: self.blocked(config, id),
             loop_blocks: port.loop_blocks,
-            no_express: facts.no_express,
+            no_express: port_info.no_express,
             express: express(&self.core.fast.stats.port[id]),
             rx_frames: port.rx_frames,
             rx_bytes: port.rx_bytes,

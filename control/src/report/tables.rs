@@ -207,7 +207,7 @@ pub(super) fn of_ports(ports: &[PortReport]) -> String {
             let _ = writeln!(text, "{}: {note}", port.name); // to a String
         }
         if let Some(why) = &port.trouble {
-            let _ = writeln!(text, "{}: trouble: {why}", port.name); // to a String
+            let _ = writeln!(text, "{}: last error: {why}", port.name); // to a String
         }
         if let Some(why) = &port.blocked {
             let _ = writeln!(text, "{}: blocked: {why}", port.name); // to a String

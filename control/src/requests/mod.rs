@@ -299,7 +299,7 @@ fn show(topic: ShowTopic, restart: bool, backend: &dyn Backend) -> Result<ShowRe
         ShowTopic::Workers => ShowResponse::Workers(stats().workers),
         ShowTopic::Process => ShowResponse::Process(backend.process()?),
         ShowTopic::Fabric => ShowResponse::Fabric(stats().fabric),
-        ShowTopic::Events => ShowResponse::Events(events::board().after(0)), // asks no worker
+        ShowTopic::Events => ShowResponse::Events(events::log().after(0)), // asks no worker
         ShowTopic::All => ShowResponse::All(Box::new(stats())),
     })
 }
@@ -328,7 +328,7 @@ fn address(text: &str) -> Result<u64, Refused> {
 fn dispatch(request: &Request, backend: &dyn Backend) -> Result<Value, Refused> {
     let done = |()| json!("done");
     match request {
-        Request::Events { after } => serde_json::to_value(events::board().after(*after))
+        Request::Events { after } => serde_json::to_value(events::log().after(*after))
             .map_err(|error| Refused::unavailable(error.to_string())),
         Request::FdbAdd { addr, port, vid } => {
             backend.fdb_add(*vid, station(addr, *vid)?, port).map(done)

@@ -73,12 +73,12 @@ pub(crate) fn listen(path: &Path) -> Result<UnixListener, SocketError> {
         move |source| SocketError::Io { call, path, source }
     };
     let dir = &make_dir_of(path)?;
-    let facts = fs::symlink_metadata(dir).map_err(io("look at", dir))?;
-    if !facts.is_dir() {
+    let metadata = fs::symlink_metadata(dir).map_err(io("look at", dir))?;
+    if !metadata.is_dir() {
         let source = io::Error::from(io::ErrorKind::NotADirectory); // a symbolic link is none
         return Err(io("use", dir)(source));
     }
-    let (mode, owner) = (facts.mode() & 0o7777, facts.uid());
+    let (mode, owner) = (metadata.mode() & 0o7777, metadata.uid());
     if mode & 0o077 != 0 || owner != rustix::process::geteuid().as_raw() {
         return Err(SocketError::Open { path: dir.to_owned(), mode, owner });
     }

@@ -182,12 +182,12 @@ fn end(code: u8, why: &str, log: Log) -> ! {
 
 /// How a worker's heartbeat moves, as one thread sees it.
 #[derive(Clone, Debug, Default)]
-pub struct Pulse {
+pub struct Heartbeats {
     /// Of each worker: its number of passes at the last look, and looks at which that was the same.
     seen: Vec<(u64, u32)>,
 }
 
-impl Pulse {
+impl Heartbeats {
     /// A look at the numbers of passes of all workers; at how many looks each has stood still by now.
     pub fn look(&mut self, beats: impl Iterator<Item = u64>) -> impl Iterator<Item = u32> + '_ {
         for (at, beat) in beats.enumerate() {
@@ -227,8 +227,8 @@ mod tests {
 
     #[test]
     fn a_pulse_counts_looks_at_which_a_worker_stood_still() {
-        let mut pulse = Pulse::default();
-        let mut look = |beats: [u64; 2]| pulse.look(beats.into_iter()).collect::<Vec<_>>();
+        let mut heartbeats = Heartbeats::default();
+        let mut look = |beats: [u64; 2]| heartbeats.look(beats.into_iter()).collect::<Vec<_>>();
         assert_eq!(look([5, 5]), [0, 0], "the first look knows nothing");
         assert_eq!(look([5, 6]), [1, 0]);
         assert_eq!(look([5, 6]), [2, 1]);

@@ -84,8 +84,8 @@ fn certs(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
 
 fn key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
     let no = unreadable(path);
-    let facts = std::fs::metadata(path).map_err(|error: io::Error| no(error.to_string()))?;
-    let mode = facts.permissions().mode() & 0o7777;
+    let metadata = std::fs::metadata(path).map_err(|error: io::Error| no(error.to_string()))?;
+    let mode = metadata.permissions().mode() & 0o7777;
     if mode & 0o077 != 0 {
         return Err(TlsError::Open { path: path.to_owned(), mode });
     }

@@ -99,13 +99,13 @@ fn measure(plan: Plan, config: &Config, stop: Arc<AtomicBool>) -> Result<PortsRe
     let mut switch = config.switch.clone();
     let pool = live::pool(&config.run, CHUNKS + devices::chunks(config))
         .map_err(|source| CliError::system("make room for frames", source))?;
-    let (ports, facts, _) = devices::open_all(config, &mut switch, &pool, None)
+    let (ports, info, _) = devices::open_all(config, &mut switch, &pool, None)
         .map_err(|source| CliError::system("open the ports", source))?;
     let frame_len_max = switch.ports.iter().map(|port| port.frame_len_max).min().unwrap_or(0);
     let Ok(ports) = <[_; 2]>::try_from(ports) else {
         return Err(CliError::Usage("--set: expected no ports but --tx and --rx".to_owned()));
     };
-    let mut notes = facts.into_iter().map(|facts| facts.note);
+    let mut notes = info.into_iter().map(|device| device.note);
     let mut link = |port: &dyn Port| Link::of(port.caps(), notes.next().flatten());
     let [tx, rx] = [link(ports[0].as_ref()), link(ports[1].as_ref())];
     let mut rig = Rig::new(ports, &pool, &plan, stop);

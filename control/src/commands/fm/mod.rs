@@ -45,7 +45,7 @@ pub fn run(command: &FmCommand, out: &mut dyn Write) -> Result<(), CliError> {
         FmCommand::Status { wait: true, ask } => wait(ask, out),
         other => {
             let (request, ask) = request(other)?;
-            let response = Asker::connect(ask)?.ask(&request)?;
+            let response = FmClient::connect(ask)?.ask(&request)?;
             write(&response, ask.json, out)
         }
     }
@@ -62,9 +62,9 @@ fn failed(error: &ClientError) -> CliError {
     CliError::Switch(text)
 }
 
-struct Asker(Client);
+struct FmClient(Client);
 
-impl Asker {
+impl FmClient {
     fn connect(ask: &AskArgs) -> Result<Self, CliError> {
         let path = ask.socket.clone().unwrap_or_else(default_socket);
         Client::connect_for(&path, ANSWER_MAX).map(Self).map_err(|error| failed(&error))
@@ -91,9 +91,9 @@ fn write(response: &Response, json: bool, out: &mut dyn Write) -> Result<(), Cli
 
 /// Looks at the status until the fabric is up or cannot be brought up.
 fn wait(ask: &AskArgs, out: &mut dyn Write) -> Result<(), CliError> {
-    let mut asker = Asker::connect(ask)?;
+    let mut client = FmClient::connect(ask)?;
     loop {
-        let response = asker.ask(&Request::Status)?;
+        let response = client.ask(&Request::Status)?;
         let Response::Status(status) = &response else {
             return Err(CliError::Switch("expected a status, found another answer".to_owned()));
         };
@@ -105,7 +105,7 @@ fn wait(ask: &AskArgs, out: &mut dyn Write) -> Result<(), CliError> {
             }
             Phase::Starting => {}
         }
-        if !asker.0.wait(LOOK).map_err(|error| failed(&error))? {
+        if !client.0.wait(LOOK).map_err(|error| failed(&error))? {
             return Err(CliError::Switch("the fabric manager has stopped".to_owned()));
         }
     }

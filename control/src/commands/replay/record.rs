@@ -11,7 +11,7 @@ use std::path::Path;
 use super::{ReplayArgs, check_outputs, print_ports, tracer, write_result};
 use crate::commands::{progress, write_json};
 use crate::error::CliError;
-use crate::record::{Job, Problem, Record, RecordReport};
+use crate::record::{Job, Record, RecordReport, ReplayError};
 use crate::replay::Base;
 
 /// Replays the record at `path`.
@@ -19,7 +19,7 @@ use crate::replay::Base;
 /// # Errors
 /// A record that cannot be read; a difference between the two runs.
 pub fn run(args: &ReplayArgs, path: &Path, out: &mut dyn Write) -> Result<(), CliError> {
-    let failed = |problem: Problem| CliError::System {
+    let failed = |problem: ReplayError| CliError::System {
         what: format!("replay record {}", path.display()),
         source: Box::new(problem),
     };

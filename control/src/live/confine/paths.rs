@@ -43,7 +43,7 @@ fn rules() -> Result<landlock::RestrictionStatus, RulesetError> {
     let created = Ruleset::default().handle_access(all)?.scope(Scope::Signal)?.create()?;
     let mut created = add(created, "/", read)?;
     for entry in std::fs::read_dir("/").into_iter().flatten().flatten() {
-        let is_dir = std::fs::metadata(entry.path()).is_ok_and(|facts| facts.is_dir());
+        let is_dir = std::fs::metadata(entry.path()).is_ok_and(|metadata| metadata.is_dir());
         let name = entry.file_name();
         if is_dir && !READ_ONLY.iter().any(|&known| name == known) {
             created = add(created, &entry.path().display().to_string(), all & !never)?;

@@ -92,10 +92,10 @@ pub(super) fn become_user(name: &str, sockets: &[PathBuf]) -> Result<(), UserErr
 fn give(dir: &Path, uid: Uid, gid: Gid) -> rustix::io::Result<()> {
     let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::RDONLY | OFlags::CLOEXEC;
     let dir = open(dir, flags, Mode::empty())?;
-    let facts = fstat(&dir)?;
-    let is_ours = facts.st_uid == rustix::process::geteuid().as_raw();
+    let metadata = fstat(&dir)?;
+    let is_ours = metadata.st_uid == rustix::process::geteuid().as_raw();
     let others = Mode::RWXG | Mode::RWXO;
-    if is_ours && !Mode::from_raw_mode(facts.st_mode).intersects(others) {
+    if is_ours && !Mode::from_raw_mode(metadata.st_mode).intersects(others) {
         fchown(&dir, Some(uid), Some(gid))?;
     }
     Ok(())

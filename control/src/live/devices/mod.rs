@@ -85,13 +85,13 @@ pub fn open_all(
     }
     let umem = Umem::new(pool.clone());
     let slower = slower_by_xdp(&config.run);
-    let (mut facts, mut far) = (Vec::new(), None);
+    let (mut info, mut far) = (Vec::new(), None);
     let mut ports: Vec<Box<dyn Port>> = Vec::new();
     for (index, (port, run)) in switch.ports.iter_mut().zip(&config.run.ports).enumerate() {
         port.parse.port_mac = run.mac.unwrap_or_else(|| made_up_mac(index));
         if run.kind == DeviceKind::Pipe {
             let (near, end) = open_pipe(run, port).map_err(named(run))?;
-            facts.push(DeviceInfo { kind: near.caps().kind, note: None });
+            info.push(DeviceInfo { kind: near.caps().kind, note: None });
             ports.push(Box::new(near));
             far = Some(end);
             continue;
@@ -102,11 +102,11 @@ pub fn open_all(
         };
         let by = (&umem, steering, slower.as_deref());
         let opened = open(run, port, switch.tx_ring_frames, by).map_err(named(run))?;
-        facts.push(DeviceInfo { kind: opened.port.caps().kind, note: opened.note });
+        info.push(DeviceInfo { kind: opened.port.caps().kind, note: opened.note });
         ports.push(opened.port);
         port.parse.port_mac = run.mac.or(opened.mac).unwrap_or_else(|| made_up_mac(index));
     }
-    Ok((ports, facts, far))
+    Ok((ports, info, far))
 }
 
 /// The two ends of the CPU port's pipe: the port's, and the agent's.
