@@ -17,13 +17,13 @@ demo:
 	@$(CARGO) build --release -p weft
 	@python3 demo/demo.py "$${CARGO_TARGET_DIR:-target}/release/weft"
 
-# Everything that is checked, cheapest first; ends with a table and the sum.
+# All checks, fastest first; prints a table with totals at the end.
 test:
 	@tools/setup.sh test
 	@python3 tools/test.py
 
-# Licences, versions and sources of all that weft is made of, by cargo-deny; known faults, where their database can
-# be had. What needs neither network nor tool, `make test` checks (tidy/tests/tree.rs).
+# Licences, versions and sources of all dependencies, by cargo-deny; known vulnerabilities, if their database can be
+# downloaded. `make test` makes the checks that need neither network nor tool (tidy/tests/tree.rs).
 deny:
 	@. tools/versions.sh; [ "$$($(CARGO) deny --version 2>/dev/null)" = "cargo-deny $$CARGO_DENY" ] || \
 	    $(CARGO) install cargo-deny --version "=$$CARGO_DENY" --locked
@@ -32,8 +32,8 @@ deny:
 	@if $(CARGO) deny fetch db; then $(CARGO) deny check --disable-fetch advisories; \
 	    else echo "SKIPPED advisories: their database cannot be had"; fi
 
-# Unit tests of what has unsafe code, under AddressSanitizer and ThreadSanitizer (a nightly toolchain with rust-src).
-# The standard library is built with the sanitizer, too: without, ThreadSanitizer reports what is none.
+# Unit tests of modules with unsafe code, under AddressSanitizer and ThreadSanitizer (nightly toolchain with rust-src).
+# The standard library is built with the sanitizer, too; otherwise ThreadSanitizer reports false races.
 SANITIZERS ?= address thread
 SANITIZE = $(CARGO) +$(NIGHTLY) test -Zbuild-std --target x86_64-unknown-linux-gnu --lib
 sanitize:
@@ -44,7 +44,7 @@ sanitize:
 	    $(SANITIZE) $$target -p weft-base -p weft-dataplane -- ring:: pool:: port:: && \
 	    $(SANITIZE) $$target -p weft-xdp || exit 1; done
 
-# Long runs: checks of what is used and of memory (above), the XDP program built at two places, line rate and shares at
+# Long runs: checks of dependencies and of memory (above), the XDP program built at two places, line rate and shares at
 # each length, rate and cell; of a fabric (damaged TLPs and commands, routes of WEFT_TOPOLOGIES, 1 GiB over four GFDs,
 # 16 MiB at 1, 2, 4 and 256 ways and every granularity, each component started again 20 times), in virtual time
 # (WEFT_SEED=N repeats one, WEFT_SOAK_FRAMES=N sets its length), then on sixteen AF_XDP ports (as root; for WEFT_SOAK_S
@@ -57,8 +57,8 @@ soak: deny sanitize
 	$(CARGO) test --release -p weft-tests --test fuzz_replay --test fabric -- --ignored --nocapture soak_
 	$(CARGO) test --release -p weft-tests --test soak --test live_quiet -- --ignored --nocapture
 
-# weft beside other switches; exit 1 when a must is missed. ROWS="memory veth-express" runs a part,
-# BENCH_ARGS=--quick one round. Needs root. bench/results/ keeps what was measured.
+# Compares weft with other switches; exits with 1 when a required ratio is missed. ROWS="memory veth-express" runs some
+# rows, BENCH_ARGS=--quick one round. Needs root. Results are kept in bench/results/.
 bench:
 	@tools/setup.sh bench
 	@$(CARGO) build --release -p weft-bench

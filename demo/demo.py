@@ -188,7 +188,7 @@ class Demo:
             stream[key] for stream in got["rx_streams"] for key in ("lost", "reordered", "duplicates", "corrupt")
         )
         what = f"{name}, priorities {', '.join(map(str, sorted(pris)))}"
-        self.note(what, f"{unique} of {frames} frames whole and in order", (unique, faults) == (frames, 0))
+        self.note(what, f"{unique} of {frames} frames undamaged and in order", (unique, faults) == (frames, 0))
 
     def formats(self):
         """All four formats; the port's mode for Lite comes with a reload of the running switch."""
@@ -219,9 +219,9 @@ class Demo:
             return sum(row[key] for row in after[part]) - sum(row[key] for row in before[part])
 
         marked, pauses, resumes = grown("queues", "ecn_marked"), grown("pfc", "xoff"), grown("pfc", "xon")
-        self.note("ECN marks on the way", f"{marked} of {frames} frames", marked > 0)
+        self.note("ECN marks", f"{marked} of {frames} frames", marked > 0)
         heard = sum(report["control"]["pfc_rx"] for report in sent)
-        text = f"{pauses} times XOFF, {resumes} times XON, {heard} PFC frames at the senders"
+        text = f"{pauses} x XOFF, {resumes} x XON, {heard} PFC frames at the senders"
         self.note("PFC towards the senders", text, pauses > 0 and pauses == resumes and heard > 0)
 
     def fabric(self):
@@ -236,7 +236,7 @@ class Demo:
             bridges += " port, " in line
             if line.startswith("fabric is up"):
                 break
-        self.note("a fabric is found, numbered and routed", f"{hosts} hosts see {bridges} bridges", hosts == 2)
+        self.note("fabric discovered, PIDs and routes set", f"{hosts} hosts see {bridges} bridges", hosts == 2)
         base, size = "0x10000000000", "1MiB"
         for host, word in (("h0", "write"), ("h1", "read")):
             socket = f"{folder}/{host}/endpoint.sock"
@@ -284,7 +284,7 @@ def main(argv):
     weft = argv[0] if argv else os.environ.get("WEFT_BIN", f"{ROOT}/target/release/weft")
     weft = os.path.abspath(weft)
     if not os.access(weft, os.X_OK):
-        print(f"demo: {weft} is not there; `make demo` builds it", file=sys.stderr)
+        print(f"demo: {weft} does not exist; `make demo` builds it", file=sys.stderr)
         return 2
     if os.environ.get(INSIDE) != "1":
         return enter(INSIDE, weft)
@@ -307,7 +307,7 @@ def main(argv):
     print(f"\n{'what':{width}}  result")
     for what, result, good in demo.rows:
         print(f"{what:{width}}  {result}{'' if good else '   <- NOT OK'}")
-    print(f"\n{'all went well' if demo.good else 'something went wrong'}, {time.monotonic() - start:.0f} s")
+    print(f"\n{'all steps passed' if demo.good else 'a step failed'}, {time.monotonic() - start:.0f} s")
     return 0 if demo.good else 1
 
 
