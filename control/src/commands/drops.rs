@@ -27,15 +27,15 @@ Each frame that is dropped is counted once, with one reason, and at one port. `w
 | Prometheus | `weft_dropped_frames_total{port=\"PORT\",reason=\"REASON\"}`; `weft_queue_dropped_frames_total{port=\"PORT\",pri=\"N\"}` over all reasons |
 | `result.json` of `weft replay` | `drops.REASON`, `ports[].drops.REASON`, `ports[].priorities[].drops.REASON` |
 | `weft run`, `weft replay`, at the end | `PORT: dropped N REASON` |
-| `weft trace drop=REASON` | the last line of the frame's path; not of those that were dropped before or after the pipeline |
+| `weft trace drop=REASON` | the last line of the frame's path; not for frames that were dropped before or after the pipeline |
 
-*in* is the port that a frame came in by: it is in `rx_frames` there, too. *out* is the port that it was to leave by, and
-*pri* that its priority counts it as well, in `priorities` and sums of queues; *pri?* where it was known already. *live*
-reasons are only of switches on devices, *virtual* ones only of replay and models, *fabric* ones only of ports that
-carry TLPs.
+*in* is the port that received the frame; `rx_frames` counts it there, too. *out* is the port that was to send it. *pri*
+means that its priority also counts it, in `priorities` and sums of queues; *pri?* only if its priority was already known.
+*live* reasons occur only in switches on devices, *virtual* ones only in replay and models, *fabric* ones only on ports
+that carry TLPs.
 
-`kernel_rx` (`weft show drops`, `weft_port_kernel_rx_lost_total`) is no drop of the switch: the kernel or the device lost
-these frames before weft had them, as far as they can tell. Raise `rx_ring_frames` or `run.workers`.
+`kernel_rx` (`weft show drops`, `weft_port_kernel_rx_lost_total`) is not a drop of the switch: the kernel or the device
+reports that it lost these frames before weft received them. Raise `rx_ring_frames` or `run.workers`.
 
 | counter | counted at | meaning | what to do |
 |---|---|---|---|
