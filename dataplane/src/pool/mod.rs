@@ -6,6 +6,8 @@
 //! all sets of the caches (with a power of two they meet in a few, measured at a third of the speed).
 //! Source: ARCHITECTURE.md "The path of a frame"; docs/spec/pipeline.md §4 (reserve for control frames).
 
+mod memory;
+
 use core::ptr::NonNull;
 use std::sync::Arc;
 
@@ -15,6 +17,7 @@ use weft_parsers::HEAD_LEN;
 pub use weft_parsers::partial::PartialCsum;
 use weft_parsers::vlan::TAG_LEN;
 
+use self::memory::Memory;
 use crate::batch::Batch;
 use crate::desc::{Desc, Flag};
 
@@ -80,36 +83,6 @@ pub enum PoolError {
     },
 }
 
-/// The memory behind the chunks.
-enum Memory {
-    Mapped { base: NonNull<u8>, bytes: usize, huge_pages: bool },
-    Owned { base: NonNull<u8>, bytes: usize },
-}
-
-impl Memory {
-    const fn base(&self) -> NonNull<u8> {
-        match *self {
-            Self::Mapped { base, .. } | Self::Owned { base, .. } => base,
-        }
-    }
-}
-
-impl Drop for Memory {
-    fn drop(&mut self) {
-        match *self {
-            Self::Mapped { base, bytes, .. } => {
-                // SAFETY: `base` and `bytes` are what mmap gave, and no `Bufs` outlives the `Pool`.
-                unsafe { libc::munmap(base.as_ptr().cast(), bytes) };
-            }
-            Self::Owned { base, bytes } => {
-                let whole = core::ptr::slice_from_raw_parts_mut(base.as_ptr(), bytes);
-                // SAFETY: this is the box that `in_memory` took apart, and no `Bufs` outlives us.
-                drop(unsafe { Box::from_raw(whole) });
-            }
-        }
-    }
-}
-
 /// All chunks, shared by the workers.
 pub struct Pool {
     /// Where the memory starts.
@@ -153,35 +126,8 @@ impl Pool {
     }
 
     fn map_chunks(count: usize, chunk_size: usize) -> Result<Arc<Self>, PoolError> {
-        let huge = 2 << 20;
-        let bytes = (count * chunk_size).next_multiple_of(huge);
-        let attempt = |extra| {
-            // SAFETY: a fresh anonymous mapping touches no memory of ours.
-            let at = unsafe {
-                libc::mmap(
-                    core::ptr::null_mut(),
-                    bytes,
-                    libc::PROT_READ | libc::PROT_WRITE,
-                    libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | extra,
-                    -1,
-                    0,
-                )
-            };
-            if at == libc::MAP_FAILED { None } else { NonNull::new(at.cast::<u8>()) }
-        };
-        let mut huge_pages = true;
-        let base = if let Some(base) = attempt(libc::MAP_HUGETLB) {
-            base
-        } else {
-            huge_pages = false;
-            let Some(base) = attempt(0) else {
-                return Err(PoolError::Map { bytes, source: std::io::Error::last_os_error() });
-            };
-            // SAFETY: advice on the mapping just made; a refusal changes nothing.
-            unsafe { libc::madvise(base.as_ptr().cast(), bytes, libc::MADV_HUGEPAGE) };
-            base
-        };
-        Ok(Self::over(Memory::Mapped { base, bytes, huge_pages }, count, chunk_size))
+        let memory = Memory::map(count * chunk_size)?;
+        Ok(Self::over(memory, count, chunk_size))
     }
 
     /// A pool in ordinary memory: for tests, Miri and small simulations.
@@ -190,12 +136,7 @@ impl Pool {
     /// A size out of range.
     pub fn in_memory(count: usize, frame_len_max: usize) -> Result<Arc<Self>, PoolError> {
         let chunk_size = Self::chunk_size_for(count, frame_len_max)?;
-        let bytes = count * chunk_size;
-        let whole = Box::into_raw(vec![0_u8; bytes].into_boxed_slice());
-        let Some(base) = NonNull::new(whole.cast::<u8>()) else {
-            unreachable!("a box is never null");
-        };
-        Ok(Self::over(Memory::Owned { base, bytes }, count, chunk_size))
+        Ok(Self::over(Memory::owned(count * chunk_size), count, chunk_size))
     }
 
     fn chunk_size_for(count: usize, frame_len_max: usize) -> Result<usize, PoolError> {
