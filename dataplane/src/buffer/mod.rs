@@ -9,14 +9,16 @@
 //! Source: Choudhury and Hahne, "Dynamic Queue Length Thresholds for Shared-Memory Packet Switches" (1998);
 //! docs/spec/pipeline.md §4.
 
+mod plan;
 mod run;
 mod tally;
 
+pub use plan::{BufferError, BufferPlan, Thresholds};
 pub use run::Leaving;
 use weft_base::counters::{LINE, PerThreadCounters, add};
 use weft_base::sync::{AtomicU32, AtomicU64, Ordering, fence};
 
-use crate::config::{BufferConfig, Sharing};
+use crate::config::Sharing;
 use crate::queues::{Demand, QueueId};
 use crate::stats::DropReason;
 use crate::types::{PORTS_MAX, PRIS_MAX, PerPri, PortId, PortSet, Pri, PriSet};
@@ -24,82 +26,6 @@ use tally::Tally;
 
 /// Cells that a worker takes from or gives back to the shared part at once, when there are several.
 const LEASE: u64 = 64;
-
-/// A buffer that cannot be laid out as asked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum BufferError {
-    /// Headroom and reserves leave nothing to share.
-    #[error(
-        "buffer: {total} cells less {headroom} of headroom and {reserves} of reserves leave nothing to share"
-    )]
-    NothingShared {
-        /// The whole buffer.
-        total: u64,
-        /// All headroom.
-        headroom: u64,
-        /// All reserves.
-        reserves: u64,
-    },
-    /// Static shares are too small to be of use.
-    #[error("buffer: a static share is {share} cells, and one largest frame takes {frame}")]
-    ShareBelowFrame {
-        /// The share of a VOQ.
-        share: u64,
-        /// The largest frame.
-        frame: u64,
-    },
-}
-
-/// What a configuration amounts to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BufferPlan {
-    /// Cells in all: B.
-    pub total: u64,
-    /// Headroom in all: H.
-    pub headroom: u64,
-    /// Reserves in all: sum of S.
-    pub reserves: u64,
-    /// What is shared: B - H - sum of S.
-    pub shared: u64,
-    /// Static mode: the share of a VOQ.
-    pub static_share: u64,
-    /// Static mode: the share of an ingress group, that of all VOQs of its input and priority.
-    pub static_group: u64,
-}
-
-impl BufferPlan {
-    /// Lays the buffer of a switch out, where frames of each of `ports` go to so many `outputs`.
-    ///
-    /// # Errors
-    /// When nothing is left to share, or a static share does not take one largest frame.
-    pub fn new(
-        config: &BufferConfig,
-        (ports, outputs): (usize, usize),
-        pris: usize,
-        lossless: PriSet,
-        frame_cells: u32,
-    ) -> Result<Self, BufferError> {
-        let (ports, pris) = (ports as u64, pris as u64);
-        let outputs = outputs.max(1) as u64;
-        let lossless = lossless.len() as u64;
-        let total = u64::from(config.total_cells);
-        let per_port: u64 = config.headroom_cells.iter().map(|&cells| u64::from(cells)).sum();
-        let headroom = per_port * lossless;
-        let reserves = ports * ports * (pris - lossless) * u64::from(config.voq_reserve_cells)
-            + ports * lossless * u64::from(config.pg_reserve_cells);
-        let shared = total.saturating_sub(headroom).saturating_sub(reserves);
-        if shared == 0 {
-            return Err(BufferError::NothingShared { total, headroom, reserves });
-        }
-        let static_share = (total - headroom) / (ports * outputs * pris);
-        if config.sharing == Sharing::Static && static_share < u64::from(frame_cells) {
-            let frame = u64::from(frame_cells);
-            return Err(BufferError::ShareBelowFrame { share: static_share, frame });
-        }
-        let static_group = static_share * outputs;
-        Ok(Self { total, headroom, reserves, shared, static_share, static_group })
-    }
-}
 
 /// What became of a frame that asked for room, with the numbers that decided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -121,92 +47,6 @@ pub enum Verdict {
     Headroom,
     /// Nowhere.
     Drop(DropReason),
-}
-
-/// Thresholds that may change while the switch runs.
-#[derive(Clone, Debug)]
-pub struct Thresholds {
-    sharing: Sharing,
-    alpha: PerPri<i8>,
-    voq_reserve: u32,
-    pg_reserve: u32,
-    headroom: Vec<u32>,
-    xon_offset: u32,
-    shared: u64,
-    static_share: u32,
-    static_group: u32,
-}
-
-impl Thresholds {
-    /// Thresholds of `plan`.
-    #[must_use]
-    pub fn new(config: &BufferConfig, plan: &BufferPlan) -> Self {
-        Self {
-            sharing: config.sharing,
-            alpha: config.alpha,
-            voq_reserve: config.voq_reserve_cells,
-            pg_reserve: config.pg_reserve_cells,
-            headroom: config.headroom_cells.clone(),
-            xon_offset: config.xon_offset_cells,
-            shared: plan.shared,
-            static_share: u32::try_from(plan.static_share).unwrap_or(u32::MAX),
-            static_group: u32::try_from(plan.static_group).unwrap_or(u32::MAX),
-        }
-    }
-
-    /// S + alpha x free, saturating.
-    #[inline]
-    fn dynamic(&self, reserve: u32, pri: Pri, free: u64) -> u32 {
-        let alpha = self.alpha[pri];
-        let quota =
-            if alpha >= 0 { free << alpha.unsigned_abs() } else { free >> alpha.unsigned_abs() };
-        u32::try_from(u64::from(reserve) + quota).unwrap_or(u32::MAX)
-    }
-
-    /// What a VOQ holds before it draws on the shared part.
-    #[inline]
-    const fn voq_reserve(&self) -> u32 {
-        match self.sharing {
-            Sharing::Dt => self.voq_reserve,
-            Sharing::Static => self.static_share,
-        }
-    }
-
-    /// Whether [`Buffer::admit_all`] can say yes at all: they are dynamic.
-    #[inline]
-    #[must_use]
-    pub fn admit_bursts(&self) -> bool {
-        self.sharing == Sharing::Dt
-    }
-
-    /// What a group holds before it draws on the shared part.
-    #[inline]
-    const fn group_reserve(&self) -> u32 {
-        match self.sharing {
-            Sharing::Dt => self.pg_reserve,
-            Sharing::Static => self.static_group,
-        }
-    }
-
-    /// Headroom of a group of `input`.
-    #[inline]
-    #[must_use]
-    pub fn headroom(&self, input: PortId) -> u32 {
-        self.headroom.get(input.index()).copied().unwrap_or(0)
-    }
-
-    /// The depth at which a group that was stopped goes on, with its XOFF at `limit`.
-    #[inline]
-    #[must_use]
-    pub fn xon(&self, limit: u32) -> u32 {
-        limit.saturating_sub(self.xon_offset).max(self.pg_reserve)
-    }
-
-    /// What is shared in all.
-    #[must_use]
-    pub const fn shared(&self) -> u64 {
-        self.shared
-    }
 }
 
 /// One worker's hold on the buffer: cells of the shared part taken ahead, so that workers rarely meet, and

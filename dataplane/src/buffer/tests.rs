@@ -8,6 +8,7 @@
 use weft_base::rng::Rng;
 
 use super::*;
+use crate::config::BufferConfig;
 use crate::types::PerPri;
 
 const PORTS: usize = 3;
