@@ -10,11 +10,14 @@
 
 mod bpf;
 mod btf;
+mod config;
 mod device;
 mod in_flight;
+mod interface;
 mod loss;
 mod marks;
 mod queue;
+mod receive;
 mod rings;
 mod steering;
 mod sys;
@@ -22,85 +25,42 @@ mod transmit;
 mod umem;
 
 use std::io;
-use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use weft_base::threads::{self, Ends, Role};
-use weft_parsers::partial;
-
 pub use self::bpf::{Link, Program};
-use self::device::{Device, Hold, Sockets, Wish};
-use self::in_flight::InFlightChunks;
+use self::config::check;
+pub use self::config::{AfXdpConfig, AttachTo};
+use self::device::{Device, Hold};
 use self::loss::Losses;
 use self::marks::Marks;
+use self::receive::Receive;
 pub use self::steering::{
     Attach, BUCKETS, Builtin, NUMBER_LEN, Number, Steering, TAG_NOTE_LEN, TagNote, Target,
 };
-use self::umem::CopyMode;
+use self::transmit::Transmit;
 pub use self::umem::Umem;
 use super::link::LinkWatch;
-use super::tag::put_tag;
 use super::{FastPath, Port, PortCaps, PortCounters, PortError, PortOpenError, netdev};
-use crate::batch::{BURST, Batch};
-use crate::desc::Desc;
-use crate::pool::{Bufs, UMEM_LEAD};
-use crate::stats::DropReason;
-use crate::time::{Instant, LinkRate, Span};
+use crate::batch::Batch;
+use crate::pool::Bufs;
+use crate::time::{Instant, Span};
 use crate::types::PriSet;
 
 /// How often link, program and losses are looked at.
 const CHECK_EVERY: Span = Span::from_ms(10);
 /// How often a vanished interface, or a program that cannot be attached, is tried again.
 const RETRY_EVERY: Span = Span::from_ms(250);
-/// Where in a chunk a frame can start at most.
-const START_MAX: usize = 510;
 /// An address in a ring: where the chunk starts, and above these bits how far behind it the frame does.
 const ADDRESS_BITS: u32 = 48;
 
-/// Where the program is to run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AttachTo {
-    /// In the driver.
-    Native,
-    /// Before the host's stack.
-    Generic,
-    /// In the driver if it can, else before the host's stack.
-    Any,
-}
-
-/// Settings of an `af_xdp` port.
-#[derive(Clone, Debug)]
-pub struct AfXdpConfig {
-    /// Interface, in the network namespace of the thread that opens the port.
-    pub device: String,
-    /// Rate of the link, for quanta and wire time.
-    pub rate: LinkRate,
-    /// Longest frame without FCS, tags included.
-    pub frame_len_max: usize,
-    /// Most frames handed to the kernel and not yet sent, 1..=64.
-    pub tx_ring_frames: usize,
-    /// Frames that may wait in the kernel for each queue, 64..=65536.
-    pub rx_ring_frames: usize,
-    /// Queues that are received from; all that the interface has if not given.
-    pub queues: Option<usize>,
-    /// Where the program is to run.
-    pub attach: AttachTo,
-    /// Whether frames are not to be copied, where the driver can do that and the pool has huge pages.
-    pub zero_copy: bool,
-    /// Microseconds that a call drives the queue for, instead of interrupts; 0 for interrupts.
-    pub busy_poll_us: u32,
-    /// UDP ports whose checksum is a fixed value, never a partial one; 0 for none.
-    pub fixed_udp_ports: [u16; 2],
-}
-
-impl AfXdpConfig {
-    /// Chunks that a port of these settings lends to the kernel at most.
-    #[must_use]
-    pub fn chunks(&self) -> usize {
-        let queues = self.queues.unwrap_or_else(|| netdev::rx_queues(&self.device));
-        queues * self.rx_ring_frames + self.tx_ring_frames
-    }
+/// What a port counts.
+struct Counts {
+    frames: PortCounters,
+    losses: Losses,
+    /// Frames of those that the program numbers that were lost on the way to us; they are counted in `frames`.
+    missed: u64,
+    system_calls: u64,
 }
 
 /// A port on a Linux interface.
@@ -118,30 +78,11 @@ pub struct AfXdp {
     watch: LinkWatch,
     /// Whether the program is where it belongs.
     steered: bool,
-    /// Bytes before a frame at which its tag is noted.
-    tag_note: Option<usize>,
-    /// The program numbers frames.
-    numbered: bool,
-    /// What is known of them, if it may.
-    marks: Option<Marks>,
-    /// Frames of them that were lost on the way to us, and are counted here.
-    missed: u64,
-    /// The program drops frames so that the queues come to rest.
-    draining: bool,
     /// Priorities that may pass the pipeline by.
     gate: PriSet,
-    /// Chunks in fill and receive rings.
-    posted: InFlightChunks,
-    /// Chunks in the transmit ring or on their way, and those of them that other frames share.
-    sent: InFlightChunks,
-    shared: InFlightChunks,
-    /// The queue that is received from first.
-    turn: usize,
-    /// Where a frame is put together that has to move to another chunk.
-    spare: Box<[u8]>,
-    counters: PortCounters,
-    losses: Losses,
-    system_calls: u64,
+    receive: Receive,
+    transmit: Transmit,
+    counts: Counts,
     check_at: Instant,
     retry_at: Instant,
     /// What the kernel refused, for `service` to report.
@@ -196,20 +137,15 @@ impl AfXdp {
             hold: None,
             watch,
             steered: false,
-            tag_note: None,
-            numbered: false,
-            marks,
-            missed: 0,
-            draining: false,
             gate: PriSet::EMPTY,
-            posted: InFlightChunks::new(chunks),
-            sent: InFlightChunks::new(chunks),
-            shared: InFlightChunks::new(chunks),
-            turn: 0,
-            spare: vec![0; umem.pool().chunk_size()].into(),
-            counters: PortCounters::default(),
-            losses: Losses::new(&config.device),
-            system_calls: 0,
+            receive: Receive::new(chunks, marks),
+            transmit: Transmit::new(chunks, umem.pool().chunk_size()),
+            counts: Counts {
+                frames: PortCounters::default(),
+                losses: Losses::new(&config.device),
+                missed: 0,
+                system_calls: 0,
+            },
             check_at: Instant::ZERO,
             retry_at: Instant::ZERO,
             fault: None,
@@ -225,7 +161,7 @@ impl AfXdp {
     /// device leaves them in.
     #[must_use]
     pub fn reads_tags(&self) -> bool {
-        self.tag_note.is_some() || netdev::leaves_tags(&self.config.device)
+        self.receive.tag_note.is_some() || netdev::leaves_tags(&self.config.device)
     }
 
     /// How frames come and go, in a few words: native or generic, copied or not, queues.
@@ -237,117 +173,31 @@ impl AfXdp {
     /// Calls of the kernel so far.
     #[must_use]
     pub const fn system_calls(&self) -> u64 {
-        self.system_calls
+        self.counts.system_calls
     }
 
     fn error(&self, call: &'static str, source: io::Error) -> PortError {
         PortError { device: self.caps.device.clone(), call, source }
     }
 
-    /// Takes the interface, if it is not ours already, and opens its sockets.
-    fn attach(&mut self, index: i32) -> Result<(), device::Refused> {
-        let wish = Wish { config: &self.config, umem: &self.umem, index };
-        let steering = self.steering.as_mut();
-        let (hold, was_held) = match self.hold.take() {
-            Some(hold) => (hold, true),
-            None => (Hold::take(&wish, steering)?, false),
-        };
-        let opened = Device::open(&wish, hold).and_then(|device| {
-            // A program that numbers frames counts itself what no socket took; a veth counts among its own
-            // drops what could not be sent on, too, which that program's owner counts.
-            let numbers = steering.numbers();
-            let by_interface = !(numbers && netdev::is_veth(&self.config.device));
-            self.losses.begin(was_held && !numbers, by_interface); // sockets count for themselves what they lose from now on
-            match device.set_sockets(steering) {
-                Ok(()) => Ok(device),
-                Err(refused) => Err((refused, device.part().1)),
-            }
-        });
-        match opened {
-            Ok(device) => self.device = Some(device),
-            Err((refused, hold)) => {
-                self.hold = Some(hold).filter(|_| was_held);
-                if !was_held {
-                    self.steering.detach();
-                }
-                return Err(refused);
-            }
-        }
-        self.steered();
-        Ok(())
-    }
-
-    /// The program is where it belongs.
-    fn steered(&mut self) {
-        self.steered = true;
-        (self.tag_note, self.numbered) = (self.steering.tag_note(), self.steering.numbers());
-        self.steering.set_gate(self.gate);
-    }
-
-    /// Lets go of the interface, and takes back what the kernel had of the pool.
-    fn let_go(&mut self, bufs: &mut Bufs) {
-        self.steering.set_gate(PriSet::EMPTY);
-        drop(self.close());
-        self.reclaim(bufs);
-        self.steering.detach();
-        self.hold = None;
-    }
-
-    /// Parts with the sockets, which are still to be dropped: what comes in is lost from now on.
-    fn close(&mut self) -> Option<Sockets> {
-        self.count_losses();
-        self.steered = false;
-        let mut device = self.device.take()?;
-        // What the kernel has not looked at is not sent any more.
-        self.counters.tx_failed += u64::from(device.unsent());
-        let unread: u32 = device.queues.iter_mut().map(|queue| queue.rx.ready()).sum();
-        self.losses.end(unread.into());
-        self.counters.kernel_rx = self.losses.total().saturating_sub(self.missed);
-        let (sockets, hold) = device.part();
-        self.hold = Some(hold);
-        Some(sockets)
-    }
-
-    /// Takes back what the kernel had of the pool, once the sockets are closed.
-    fn reclaim(&mut self, bufs: &mut Bufs) {
-        if let Some(closing) = self.closing.take() {
-            drop(closing.join()); // it has no result
-        }
-        while let Some(chunk) = self.posted.take_any() {
-            bufs.free(Desc::new(chunk, UMEM_LEAD));
-        }
-        while let Some(chunk) = self.sent.take_any() {
-            self.end_sent(bufs, chunk);
-        }
-    }
-
-    /// Forgets what the kernel has not sent of an interface that was taken down: it would leave when
-    /// that is up again, behind frames of the same flows that have gone another way meanwhile.
-    fn forget(&mut self) {
-        let sockets = self.close();
-        // The kernel takes 10 ms to close one, in which other ports are to be served.
-        let close = move || drop(sockets);
-        let closing = threads::spawn(Role::Device, "weft-close", Ends::Freely, close);
-        self.closing = closing.ok(); // else they are closed by now
-    }
-
     fn count_losses(&mut self) {
         if let Some(device) = &self.device {
-            self.system_calls += device.queues.len() as u64;
+            self.counts.system_calls += device.queues.len() as u64;
             let lost = device.queues.iter().map(queue::Queue::lost).sum();
-            let is_losing = self.losses.of_sockets(lost) > 0 && self.marks.is_some();
-            if is_losing != self.draining {
+            let is_losing = self.counts.losses.of_sockets(lost) > 0 && self.receive.marks.is_some();
+            if is_losing != self.receive.draining {
                 self.drain(is_losing);
             }
         }
-        self.counters.kernel_rx = self.losses.total().saturating_sub(self.missed);
+        self.counts.frames.kernel_rx =
+            self.counts.losses.total().saturating_sub(self.counts.missed);
     }
 
     /// Has the program bring the queues to rest, or take all frames again.
     fn drain(&mut self, on: bool) {
         let queues = self.device.as_ref().map_or(0, |device| device.queues.len());
         self.steering.set_drain(u32::try_from(queues).unwrap_or(0), on);
-        self.draining = on;
+        self.receive.draining = on;
     }
 
     /// Remembers a refusal for `service`, which then looks at the link at once.
@@ -357,173 +207,6 @@ impl AfXdp {
             self.watch.suspect();
         }
         self.fault = Some((call, code));
-    }
-
-    // Receive -------------------------------------------------------------------------------
-
-    /// The frame of a receive ring's entry; `None` when it was dropped.
-    #[inline]
-    fn received(&mut self, bufs: &mut Bufs, queue: usize, entry: libc::xdp_desc) -> Option<Desc> {
-        let chunk_size = self.umem.pool().chunk_size() as u64;
-        let base = entry.addr & ((1 << ADDRESS_BITS) - 1);
-        let chunk = u32::try_from(base / chunk_size).unwrap_or(u32::MAX);
-        if !self.posted.take(chunk) {
-            debug_assert!(false, "the kernel gave chunk {chunk}, which it did not have");
-            return None;
-        }
-        let start = usize::try_from(base % chunk_size + (entry.addr >> ADDRESS_BITS));
-        let (start, len) = (start.unwrap_or(usize::MAX), entry.len as usize);
-        let mut desc = Desc::new(chunk, UMEM_LEAD);
-        let fits = start <= START_MAX
-            && start.is_multiple_of(2)
-            && start >= UMEM_LEAD
-            && start + len <= self.umem.pool().chunk_size();
-        if !fits || len < 14 {
-            return self.dropped(bufs, desc, DropReason::Malformed);
-        }
-        desc.set_start(start);
-        bufs.set_len(&mut desc, len);
-        if self.numbered
-            && let Some(marks) = &mut self.marks
-            && let Some((chunk, start)) = bufs.chunk_mut(&mut desc)
-            && let Some(number) = start.checked_sub(NUMBER_LEN + TAG_NOTE_LEN)
-            && let Some(bytes) = chunk.get(number..).and_then(<[u8]>::first_chunk)
-            && let Some(number) = Number::parse(*bytes)
-        {
-            let missed = marks.note(queue, number);
-            if missed > 0 {
-                self.missed += missed;
-                self.counters.rx_drops(DropReason::XskRing, missed);
-            }
-        }
-        let tag = self.tag_note.and_then(|lead| {
-            let (chunk, start) = bufs.chunk_mut(&mut desc)?;
-            TagNote::parse(*chunk.get(start.checked_sub(lead)?..)?.first_chunk()?)
-        });
-        let whole = len + if tag.is_some() { 4 } else { 0 };
-        if whole > self.caps.frame_len_max {
-            return self.dropped(bufs, desc, DropReason::TooLong);
-        }
-        if let Some(tag) = tag
-            && let Some((chunk, start)) = bufs.chunk_mut(&mut desc)
-        {
-            let start = put_tag(chunk, start, (tag.tpid, tag.tci));
-            bufs.set_bounds(&mut desc, start, whole);
-        }
-        let partial = partial::find(bufs.bytes(&desc), &self.config.fixed_udp_ports);
-        bufs.set_partial_csum(&mut desc, partial);
-        Some(desc)
-    }
-
-    #[cold]
-    fn dropped(&mut self, bufs: &mut Bufs, desc: Desc, reason: DropReason) -> Option<Desc> {
-        self.counters.rx_drop(reason);
-        bufs.free(desc);
-        None
-    }
-
-    /// Lends the kernel as many chunks to receive into as it may have and the pool gives.
-    fn refill(&mut self, bufs: &mut Bufs) {
-        let Some(device) = &mut self.device else { return };
-        let chunk_size = self.umem.pool().chunk_size() as u64;
-        let mut torn = arrayvec::ArrayVec::<Desc, BURST>::new();
-        for queue in &mut device.queues {
-            let room = (queue.posted_max - queue.posted).min(queue.fill.free());
-            let mut count = 0;
-            while count < room {
-                let Some(desc) = bufs.alloc() else { break };
-                if queue.member.mode == CopyMode::Zero && self.umem.is_torn(desc.chunk()) {
-                    if let Err(full) = torn.try_push(desc) {
-                        bufs.free(full.element());
-                        break;
-                    }
-                    continue;
-                }
-                let chunk = desc.chunk();
-                let new = self.posted.insert(chunk);
-                debug_assert!(new, "a free chunk is not lent");
-                queue.fill.push(u64::from(chunk) * chunk_size);
-                count += 1;
-            }
-            if count > 0 {
-                queue.posted += count;
-                queue.fill.publish();
-                if queue.fill.needs_wakeup() {
-                    self.system_calls += 1;
-                    drop(sys::kick_rx(queue.socket.as_fd())); // the driver looks again by itself
-                }
-            }
-        }
-        for desc in torn {
-            bufs.free(desc);
-        }
-    }
-
-    /// Has the kernel drive the queues, where it does so only when it is called.
-    fn poll_busily(&mut self) {
-        if self.config.busy_poll_us == 0 {
-            return;
-        }
-        let Some(device) = &self.device else { return };
-        for queue in &device.queues {
-            self.system_calls += 1;
-            drop(sys::kick_rx(queue.socket.as_fd())); // what is wrong shows at the next check
-        }
-    }
-
-    // Link ----------------------------------------------------------------------------------
-
-    /// Follows interface and program: takes them again when they are back, lets go when they are gone.
-    fn follow(&mut self, now: Instant, bufs: &mut Bufs) -> Result<(), PortError> {
-        self.system_calls += 2;
-        let state = self.watch.poll().map_err(|e| self.error("follow the link", e))?;
-        let code = io::Error::from_raw_os_error;
-        let held = self.device.as_ref().map(|device| &device.hold).or(self.hold.as_ref());
-        let index = held.map(|hold| hold.index);
-        if index.is_some() && state.index != index {
-            self.let_go(bufs);
-            self.retry_at = now;
-            return Err(self.error("interface is gone", code(libc::ENODEV)));
-        }
-        if !state.up && self.device.as_ref().is_some_and(|device| device.unsent() > 0) {
-            self.forget();
-        }
-        if self.device.is_none() && self.hold.is_some() {
-            if self.closing.as_ref().is_some_and(|closing| !closing.is_finished()) {
-                return Ok(());
-            }
-            self.reclaim(bufs);
-        }
-        if self.device.is_none()
-            && let Some(index) = state.index
-            && state.ethernet
-            && self.retry_at <= now
-        {
-            self.retry_at = now + RETRY_EVERY;
-            match self.attach(index) {
-                Err((_, e)) if self.hold.is_some() && e.raw_os_error() == Some(libc::EBUSY) => {
-                    self.retry_at = now + CHECK_EVERY; // not yet
-                }
-                attached => attached.map_err(|(call, e)| self.error(call, e))?,
-            }
-            self.refill(bufs);
-        }
-        if let Some(device) = &self.device
-            && !(self.steered && self.steering.is_attached())
-            && (self.steered || self.retry_at <= now)
-        {
-            let was_steered = core::mem::replace(&mut self.steered, false);
-            self.retry_at = now + RETRY_EVERY;
-            let steered = device.steer(self.steering.as_mut());
-            steered.map_err(|(call, e)| self.error(call, e))?;
-            self.steered();
-            if was_steered {
-                return Err(
-                    self.error("the XDP program was removed; it is back", code(libc::EIDRM))
-                );
-            }
-        }
-        Ok(())
     }
 }
 
@@ -536,7 +219,7 @@ impl Port for AfXdp {
         let before = batch.len();
         let queues = self.device.as_ref().map_or(0, |device| device.queues.len());
         for n in 0..queues {
-            let at = (self.turn + n) % queues;
+            let at = (self.receive.turn + n) % queues;
             let mut count = 0;
             // Taken out and put back by parts: `received` needs the rest of the port.
             while !batch.is_full() {
@@ -559,7 +242,7 @@ impl Port for AfXdp {
                 queue.posted -= count;
             }
         }
-        self.turn = if self.turn + 1 < queues { self.turn + 1 } else { 0 };
+        self.receive.turn = if self.receive.turn + 1 < queues { self.receive.turn + 1 } else { 0 };
         batch.len() - before
     }
 
@@ -569,7 +252,7 @@ impl Port for AfXdp {
         }
         let Some(device) = &mut self.device else { return 0 };
         let completed = device.sender().completed.ready() as usize;
-        let under_way = self.sent.count().saturating_sub(completed);
+        let under_way = self.transmit.sent.count().saturating_sub(completed);
         self.config.tx_ring_frames.saturating_sub(under_way)
     }
 
@@ -604,7 +287,7 @@ impl Port for AfXdp {
             return Ok(());
         }
         self.check_at = now + CHECK_EVERY;
-        self.losses.ask(now);
+        self.counts.losses.ask(now);
         self.count_losses();
         if fault.is_some() {
             self.watch.ask().map_err(|e| self.error("follow the link", e))?;
@@ -621,11 +304,11 @@ impl Port for AfXdp {
     }
 
     fn counters(&self) -> PortCounters {
-        self.counters
+        self.counts.frames
     }
 
     fn fast_path(&mut self) -> Option<&mut dyn FastPath> {
-        if self.marks.is_some() { Some(self) } else { None }
+        if self.receive.marks.is_some() { Some(self) } else { None }
     }
 
     /// Another one after the interface was gone: ask again before each wait.
@@ -647,20 +330,20 @@ impl FastPath for AfXdp {
     }
 
     fn sending(&self) -> usize {
-        self.sent.count()
+        self.transmit.sent.count()
     }
 
     fn mark(&mut self) {
-        if let Some(marks) = &mut self.marks {
+        if let Some(marks) = &mut self.receive.marks {
             marks.mark();
         }
     }
 
     fn drained(&mut self) {
-        let Some(marks) = &mut self.marks else { return };
+        let Some(marks) = &mut self.receive.marks else { return };
         let mut at_rest = true;
         marks.settle(|queue, number| at_rest &= self.steering.set_done(queue, number));
-        if self.draining && at_rest {
+        if self.receive.draining && at_rest {
             let queues = self.device.iter_mut().flat_map(|device| &mut device.queues);
             let waiting: u32 = queues.map(|queue| queue.rx.ready()).sum();
             if waiting == 0 {
@@ -668,30 +351,6 @@ impl FastPath for AfXdp {
             }
         }
     }
-}
-
-/// Refuses settings that are out of range, and frames that no chunk holds.
-fn check(config: &AfXdpConfig, umem: &Umem) -> Result<(), PortOpenError> {
-    let range = |what, had: usize, want, fits: bool| {
-        let had = had as u64;
-        let device = config.device.clone();
-        if fits { Ok(()) } else { Err(PortOpenError::Config { device, what, had, want }) }
-    };
-    let (len, tx, rx) = (config.frame_len_max, config.tx_ring_frames, config.rx_ring_frames);
-    range("tx_ring_frames", tx, "1..=64 frames", (1..=BURST).contains(&tx))?;
-    range("rx_ring_frames", rx, "64..=65536 frames", (64..=65_536).contains(&rx))?;
-    let queues = config.queues.unwrap_or(1);
-    range("queues", queues, "1..=64", (1..=64).contains(&queues))?;
-    let chunk = umem.pool().chunk_size();
-    let room = umem.frame_len_max();
-    range(
-        "pool chunk",
-        chunk,
-        "2048..=4096 bytes for AF_XDP: switch.max_frame is 3772 at most then",
-        room.is_some(),
-    )?;
-    let want = "at least 64 bytes, and no more than a chunk of the pool holds: 3772 at most";
-    range("max_frame", len, want, len >= 64 && room.is_some_and(|room| len <= room))
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@ use super::transmit::put_tx_metadata;
 use super::umem::TX_METADATA_LEN;
 use super::*;
 use crate::pool::{PartialCsum, Pool};
+use crate::time::LinkRate;
 
 /// What a case changes.
 type Change = fn(&mut AfXdpConfig);

@@ -6,6 +6,7 @@
 
 use std::os::fd::AsFd;
 
+use super::in_flight::InFlightChunks;
 use super::umem::TX_METADATA_LEN;
 use super::{ADDRESS_BITS, AfXdp, sys};
 use crate::batch::{BURST, Batch};
@@ -16,12 +17,33 @@ use crate::port::{TX_LEN_MIN, csum};
 /// `XDP_TXMD_FLAGS_CHECKSUM` of a frame's transmit metadata.
 const TX_CHECKSUM: u64 = libc::XDP_TXMD_FLAGS_CHECKSUM as u64;
 
+/// What transmitting keeps between calls.
+pub(super) struct Transmit {
+    /// Chunks in the transmit ring or on their way.
+    pub sent: InFlightChunks,
+    /// Those of them that other frames share.
+    shared: InFlightChunks,
+    /// Where a frame is put together that has to move to another chunk.
+    spare: Box<[u8]>,
+}
+
+impl Transmit {
+    /// Nothing sent yet of a pool of `chunks` chunks of `chunk_size` bytes.
+    pub(super) fn new(chunks: usize, chunk_size: usize) -> Self {
+        Self {
+            sent: InFlightChunks::new(chunks),
+            shared: InFlightChunks::new(chunks),
+            spare: vec![0; chunk_size].into(),
+        }
+    }
+}
+
 impl AfXdp {
     /// Frees a frame that the kernel is done with.
     #[inline]
     pub(super) fn end_sent(&mut self, bufs: &mut Bufs, chunk: u32) {
         let mut desc = Desc::new(chunk, UMEM_LEAD);
-        desc.set(Flag::Shared, self.shared.take(chunk));
+        desc.set(Flag::Shared, self.transmit.shared.take(chunk));
         bufs.free(desc);
     }
 
@@ -43,7 +65,7 @@ impl AfXdp {
         }
         ring.release();
         for chunk in done {
-            let lent = self.sent.take(chunk);
+            let lent = self.transmit.sent.take(chunk);
             debug_assert!(lent, "the kernel completed chunk {chunk}, which it did not have");
             if lent {
                 self.end_sent(bufs, chunk);
@@ -80,7 +102,7 @@ impl AfXdp {
 
     /// Copies a frame into a chunk that is in one piece, if there is one.
     pub(super) fn moved(&mut self, bufs: &mut Bufs, desc: Desc) -> (Desc, bool) {
-        let Some(spare) = self.spare.get_mut(..desc.len()) else { return (desc, false) };
+        let Some(spare) = self.transmit.spare.get_mut(..desc.len()) else { return (desc, false) };
         spare.copy_from_slice(bufs.bytes(&desc));
         let mut torn = arrayvec::ArrayVec::<Desc, 4>::new();
         let mut copy = None;
@@ -113,11 +135,11 @@ impl AfXdp {
         if ring.free() == 0 {
             return false;
         }
-        if !self.sent.insert(chunk) {
+        if !self.transmit.sent.insert(chunk) {
             return false; // another copy of it is on its way out of this port
         }
         if desc.has(Flag::Shared) {
-            self.shared.insert(chunk);
+            self.transmit.shared.insert(chunk);
         }
         let mut options = 0;
         if let Some(partial) = bufs.partial_csum(desc)
@@ -143,14 +165,16 @@ impl AfXdp {
         let Some(ring) = &queue.tx else { return };
         let mut waiting = ring.waiting();
         while waiting > 0 && ring.needs_wakeup() {
-            self.system_calls += 1;
+            self.counts.system_calls += 1;
             let kicked = sys::kick_tx(queue.socket.as_fd());
             let left = ring.waiting();
             let went_on = left < waiting;
             waiting = left;
             match kicked.map_err(|e| (e.raw_os_error(), e)) {
                 // Where the kernel copies: the device took one from it and threw it away.
-                Err((Some(libc::EBUSY), _)) if copies && went_on => self.counters.tx_failed += 1,
+                Err((Some(libc::EBUSY), _)) if copies && went_on => {
+                    self.counts.frames.tx_failed += 1;
+                }
                 Ok(())
                 | Err((Some(libc::EAGAIN | libc::EBUSY | libc::EINTR | libc::ENOBUFS), _)) => {
                     if !went_on {

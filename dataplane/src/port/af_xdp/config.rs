@@ -1,0 +1,79 @@
+//! Settings of an `AF_XDP` port, and which of them are refused.
+//!
+//! Shape: [`AfXdpConfig`] and the pool's UMEM → nothing, or the setting that is out of range.
+//! Units: frames, bytes, microseconds.
+//! Source: docs/spec/pipeline.md §11.
+
+use super::umem::Umem;
+use crate::batch::BURST;
+use crate::port::{PortOpenError, netdev};
+use crate::time::LinkRate;
+
+/// Where the program is to run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AttachTo {
+    /// In the driver.
+    Native,
+    /// Before the host's stack.
+    Generic,
+    /// In the driver if it can, else before the host's stack.
+    Any,
+}
+
+/// Settings of an `af_xdp` port.
+#[derive(Clone, Debug)]
+pub struct AfXdpConfig {
+    /// Interface, in the network namespace of the thread that opens the port.
+    pub device: String,
+    /// Rate of the link, for quanta and wire time.
+    pub rate: LinkRate,
+    /// Longest frame without FCS, tags included.
+    pub frame_len_max: usize,
+    /// Most frames handed to the kernel and not yet sent, 1..=64.
+    pub tx_ring_frames: usize,
+    /// Frames that may wait in the kernel for each queue, 64..=65536.
+    pub rx_ring_frames: usize,
+    /// Queues that are received from; all that the interface has if not given.
+    pub queues: Option<usize>,
+    /// Where the program is to run.
+    pub attach: AttachTo,
+    /// Whether frames are not to be copied, where the driver can do that and the pool has huge pages.
+    pub zero_copy: bool,
+    /// Microseconds that a call drives the queue for, instead of interrupts; 0 for interrupts.
+    pub busy_poll_us: u32,
+    /// UDP ports whose checksum is a fixed value, never a partial one; 0 for none.
+    pub fixed_udp_ports: [u16; 2],
+}
+
+impl AfXdpConfig {
+    /// Chunks that a port of these settings lends to the kernel at most.
+    #[must_use]
+    pub fn chunks(&self) -> usize {
+        let queues = self.queues.unwrap_or_else(|| netdev::rx_queues(&self.device));
+        queues * self.rx_ring_frames + self.tx_ring_frames
+    }
+}
+
+/// Refuses settings that are out of range, and frames that no chunk holds.
+pub(super) fn check(config: &AfXdpConfig, umem: &Umem) -> Result<(), PortOpenError> {
+    let range = |what, had: usize, want, fits: bool| {
+        let had = had as u64;
+        let device = config.device.clone();
+        if fits { Ok(()) } else { Err(PortOpenError::Config { device, what, had, want }) }
+    };
+    let (len, tx, rx) = (config.frame_len_max, config.tx_ring_frames, config.rx_ring_frames);
+    range("tx_ring_frames", tx, "1..=64 frames", (1..=BURST).contains(&tx))?;
+    range("rx_ring_frames", rx, "64..=65536 frames", (64..=65_536).contains(&rx))?;
+    let queues = config.queues.unwrap_or(1);
+    range("queues", queues, "1..=64", (1..=64).contains(&queues))?;
+    let chunk = umem.pool().chunk_size();
+    let room = umem.frame_len_max();
+    range(
+        "pool chunk",
+        chunk,
+        "2048..=4096 bytes for AF_XDP: switch.max_frame is 3772 at most then",
+        room.is_some(),
+    )?;
+    let want = "at least 64 bytes, and no more than a chunk of the pool holds: 3772 at most";
+    range("max_frame", len, want, len >= 64 && room.is_some_and(|room| len <= room))
+}

@@ -1,0 +1,170 @@
+//! Receive: frames out of the rings of all queues, and free chunks into them.
+//!
+//! Shape: the receiving half of [`AfXdp`].
+//! Units: bytes, frames.
+//! Source: Linux `Documentation/networking/af_xdp.rst`; docs/spec/pipeline.md §11.
+
+use std::os::fd::AsFd;
+
+use weft_parsers::partial;
+
+use super::in_flight::InFlightChunks;
+use super::marks::Marks;
+use super::steering::{NUMBER_LEN, Number, TAG_NOTE_LEN, TagNote};
+use super::umem::CopyMode;
+use super::{ADDRESS_BITS, AfXdp, sys};
+use crate::batch::BURST;
+use crate::desc::Desc;
+use crate::pool::{Bufs, UMEM_LEAD};
+use crate::port::tag::put_tag;
+use crate::stats::DropReason;
+
+/// Where in a chunk a frame can start at most.
+const START_MAX: usize = 510;
+
+/// What receiving keeps between calls.
+pub(super) struct Receive {
+    /// Chunks in fill and receive rings.
+    pub posted: InFlightChunks,
+    /// The queue that is received from first.
+    pub turn: usize,
+    /// Bytes before a frame at which its tag is noted.
+    pub tag_note: Option<usize>,
+    /// The program numbers frames.
+    pub numbered: bool,
+    /// What is known of them, if it may.
+    pub marks: Option<Marks>,
+    /// The program drops frames so that the queues come to rest.
+    pub draining: bool,
+}
+
+impl Receive {
+    /// Nothing received yet into the `chunks` chunks of a pool.
+    pub(super) fn new(chunks: usize, marks: Option<Marks>) -> Self {
+        Self {
+            posted: InFlightChunks::new(chunks),
+            turn: 0,
+            tag_note: None,
+            numbered: false,
+            marks,
+            draining: false,
+        }
+    }
+}
+
+impl AfXdp {
+    /// The frame of a receive ring's entry; `None` when it was dropped.
+    #[inline]
+    pub(super) fn received(
+        &mut self,
+        bufs: &mut Bufs,
+        queue: usize,
+        entry: libc::xdp_desc,
+    ) -> Option<Desc> {
+        let chunk_size = self.umem.pool().chunk_size() as u64;
+        let base = entry.addr & ((1 << ADDRESS_BITS) - 1);
+        let chunk = u32::try_from(base / chunk_size).unwrap_or(u32::MAX);
+        if !self.receive.posted.take(chunk) {
+            debug_assert!(false, "the kernel gave chunk {chunk}, which it did not have");
+            return None;
+        }
+        let start = usize::try_from(base % chunk_size + (entry.addr >> ADDRESS_BITS));
+        let (start, len) = (start.unwrap_or(usize::MAX), entry.len as usize);
+        let mut desc = Desc::new(chunk, UMEM_LEAD);
+        let fits = start <= START_MAX
+            && start.is_multiple_of(2)
+            && start >= UMEM_LEAD
+            && start + len <= self.umem.pool().chunk_size();
+        if !fits || len < 14 {
+            return self.dropped(bufs, desc, DropReason::Malformed);
+        }
+        desc.set_start(start);
+        bufs.set_len(&mut desc, len);
+        if self.receive.numbered
+            && let Some(marks) = &mut self.receive.marks
+            && let Some((chunk, start)) = bufs.chunk_mut(&mut desc)
+            && let Some(number) = start.checked_sub(NUMBER_LEN + TAG_NOTE_LEN)
+            && let Some(bytes) = chunk.get(number..).and_then(<[u8]>::first_chunk)
+            && let Some(number) = Number::parse(*bytes)
+        {
+            let missed = marks.note(queue, number);
+            if missed > 0 {
+                self.counts.missed += missed;
+                self.counts.frames.rx_drops(DropReason::XskRing, missed);
+            }
+        }
+        let tag = self.receive.tag_note.and_then(|lead| {
+            let (chunk, start) = bufs.chunk_mut(&mut desc)?;
+            TagNote::parse(*chunk.get(start.checked_sub(lead)?..)?.first_chunk()?)
+        });
+        let whole = len + if tag.is_some() { 4 } else { 0 };
+        if whole > self.caps.frame_len_max {
+            return self.dropped(bufs, desc, DropReason::TooLong);
+        }
+        if let Some(tag) = tag
+            && let Some((chunk, start)) = bufs.chunk_mut(&mut desc)
+        {
+            let start = put_tag(chunk, start, (tag.tpid, tag.tci));
+            bufs.set_bounds(&mut desc, start, whole);
+        }
+        let partial = partial::find(bufs.bytes(&desc), &self.config.fixed_udp_ports);
+        bufs.set_partial_csum(&mut desc, partial);
+        Some(desc)
+    }
+
+    #[cold]
+    fn dropped(&mut self, bufs: &mut Bufs, desc: Desc, reason: DropReason) -> Option<Desc> {
+        self.counts.frames.rx_drop(reason);
+        bufs.free(desc);
+        None
+    }
+
+    /// Lends the kernel as many chunks to receive into as it may have and the pool gives.
+    pub(super) fn refill(&mut self, bufs: &mut Bufs) {
+        let Some(device) = &mut self.device else { return };
+        let chunk_size = self.umem.pool().chunk_size() as u64;
+        let mut torn = arrayvec::ArrayVec::<Desc, BURST>::new();
+        for queue in &mut device.queues {
+            let room = (queue.posted_max - queue.posted).min(queue.fill.free());
+            let mut count = 0;
+            while count < room {
+                let Some(desc) = bufs.alloc() else { break };
+                if queue.member.mode == CopyMode::Zero && self.umem.is_torn(desc.chunk()) {
+                    if let Err(full) = torn.try_push(desc) {
+                        bufs.free(full.element());
+                        break;
+                    }
+                    continue;
+                }
+                let chunk = desc.chunk();
+                let new = self.receive.posted.insert(chunk);
+                debug_assert!(new, "a free chunk is not lent");
+                queue.fill.push(u64::from(chunk) * chunk_size);
+                count += 1;
+            }
+            if count > 0 {
+                queue.posted += count;
+                queue.fill.publish();
+                if queue.fill.needs_wakeup() {
+                    self.counts.system_calls += 1;
+                    drop(sys::kick_rx(queue.socket.as_fd())); // the driver looks again by itself
+                }
+            }
+        }
+        for desc in torn {
+            bufs.free(desc);
+        }
+    }
+
+    /// Has the kernel drive the queues, where it does so only when it is called.
+    pub(super) fn poll_busily(&mut self) {
+        if self.config.busy_poll_us == 0 {
+            return;
+        }
+        let Some(device) = &self.device else { return };
+        for queue in &device.queues {
+            self.counts.system_calls += 1;
+            drop(sys::kick_rx(queue.socket.as_fd())); // what is wrong shows at the next check
+        }
+    }
+}
