@@ -11,6 +11,7 @@ mod error;
 pub mod fabric;
 pub mod layout;
 mod load;
+mod maps;
 pub mod rules;
 mod shared_state;
 mod stations;

@@ -17,12 +17,14 @@ use aya_obj::Object;
 
 use crate::code;
 use crate::layout::{
-    BANKS, Control, FDB, PORTS, PortRules, QUEUES, VIDS, map, placeholder, port_queue, program,
+    BANKS, Control, FDB, PORTS, PortRules, QUEUES, Station, VIDS, map, placeholder, port_queue,
+    program,
 };
+use crate::maps::{map_of, mapped};
 use crate::shared_state::SharedState;
 use crate::stations::{self, Stations};
-use crate::sys::{Mapped, grace};
-use crate::tables::Fabric;
+use crate::sys::grace;
+use crate::tables::{Fabric, FabricTables};
 use crate::xmit::Xmit;
 use crate::{Objects, XdpError, object};
 
@@ -47,8 +49,8 @@ impl Default for Options {
 pub struct Xdp {
     pub(crate) ebpf: Ebpf,
     shared: Arc<SharedState>,
-    pub(crate) stations: Stations,
-    pub(crate) fabric: Fabric,
+    stations: Stations,
+    fabric: Fabric,
     /// Instructions, with placeholders.
     code: Vec<u64>,
     pub(crate) xmit: Option<Xmit>,
@@ -207,6 +209,66 @@ impl Xdp {
         self.shared.set_control(Control { tick, ..control });
     }
 
+    /// Puts a station in, or changes it; false, and nothing, when its two buckets are full.
+    ///
+    /// # Errors
+    /// A kernel without membarrier(2).
+    pub fn put_station(&mut self, key: u64, port: u8, is_fixed: bool) -> Result<bool, XdpError> {
+        let heard = self.shared.control().tick;
+        let station = Station { port: u16::from(port), fixed: u16::from(is_fixed), heard };
+        let put = self.stations.put(key, station, grace);
+        put.map_err(|source| XdpError::Mmap { name: map::STATIONS, source })
+    }
+
+    /// A station, if it is there.
+    #[must_use]
+    pub fn station(&self, key: u64) -> Option<Station> {
+        self.stations.get(key)
+    }
+
+    /// Takes a station out; true if it was there.
+    pub fn remove_station(&mut self, key: u64) -> bool {
+        self.stations.remove(key)
+    }
+
+    /// All stations with their keys, in no order.
+    pub fn stations(&self) -> impl Iterator<Item = (u64, Station)> + '_ {
+        self.stations.iter()
+    }
+
+    /// Puts tables in force, whole: a TLP is looked up in them or in the ones before.
+    ///
+    /// # Errors
+    /// The kernel refuses a map.
+    ///
+    /// # Panics
+    /// With more of anything than there is room for.
+    pub fn set_fabric(&mut self, tables: &FabricTables) -> Result<(), XdpError> {
+        let control = self.shared.control();
+        let next = control.fabric ^ 1;
+        // Whoever still reads that bank began before the last change.
+        grace().map_err(|source| XdpError::Mmap { name: map::CONTROL, source })?;
+        self.fabric.write(&mut self.ebpf, next as usize, tables)?;
+        self.shared.set_control(Control { fabric: next, ..control });
+        Ok(())
+    }
+
+    /// The tables in force, as much of them as `like` has.
+    ///
+    /// # Errors
+    /// The kernel refuses a map.
+    pub fn fabric_like(&self, like: &FabricTables) -> Result<FabricTables, XdpError> {
+        self.fabric.read(&self.ebpf, self.shared.control().fabric as usize, like)
+    }
+
+    /// Says who is at the other end of a link for TLPs: 48 bits.
+    ///
+    /// # Panics
+    /// With a port beyond 63.
+    pub fn set_partner(&self, port: u8, mac: u64) {
+        self.fabric.set_partner(port, mac);
+    }
+
     /// Waits until no program runs that could have seen what was before.
     ///
     /// # Errors
@@ -245,20 +307,6 @@ const fn data_of(map: &Map) -> Option<&MapData> {
         }
         _ => None,
     }
-}
-
-pub(crate) fn map_of<'a, T>(ebpf: &'a mut Ebpf, name: &'static str) -> Result<T, XdpError>
-where
-    T: TryFrom<&'a mut Map, Error = aya::maps::MapError>,
-{
-    let found = ebpf.map_mut(name).ok_or(XdpError::Missing(name))?;
-    T::try_from(found).map_err(XdpError::map(name))
-}
-
-pub(crate) fn mapped(ebpf: &Ebpf, name: &'static str, words: usize) -> Result<Mapped, XdpError> {
-    let Some(Map::Array(data)) = ebpf.map(name) else { return Err(XdpError::Missing(name)) };
-    let data: &MapData = data;
-    Mapped::new(data.fd().as_fd(), words).map_err(|source| XdpError::Mmap { name, source })
 }
 
 const fn in_range(

@@ -8,10 +8,8 @@ use core::sync::atomic::Ordering;
 use std::collections::BTreeSet;
 use std::io;
 
-use crate::XdpError;
-use crate::layout::{NO_PORT, Station, WAYS, homes, map};
-use crate::load::Xdp;
-use crate::sys::{Mapped, grace};
+use crate::layout::{NO_PORT, Station, WAYS, homes};
+use crate::sys::Mapped;
 
 /// Buckets for so many stations: one each, so that two are full by very bad luck or intent only. (While
 /// 24,576 of 8,192 random stations were replaced, no station found both full; with half the buckets, one
@@ -87,6 +85,17 @@ impl Stations {
         Self::places_of(first).chain(Self::places_of(second)).find(|&place| self.key(place) == key)
     }
 
+    /// A station, if it is there.
+    pub fn get(&self, key: u64) -> Option<Station> {
+        self.find(key).map(|place| self.station(place))
+    }
+
+    /// All stations with their keys, in no order.
+    pub fn iter(&self) -> impl Iterator<Item = (u64, Station)> + '_ {
+        let all = self.places().map(|place| (self.key(place), place));
+        all.filter(|(key, _)| *key != 0).map(|(key, place)| (key, self.station(place)))
+    }
+
     /// Keys in a bucket.
     fn used(&self, bucket: u32) -> usize {
         Self::places_of(bucket).filter(|&place| self.key(place) != 0).count()
@@ -114,7 +123,8 @@ impl Stations {
         Ok(Some(fresh.unwrap_or(any)))
     }
 
-    fn put(
+    /// Puts a station in, or changes it; false, and nothing, when its two buckets are full.
+    pub fn put(
         &mut self,
         key: u64,
         station: Station,
@@ -130,42 +140,13 @@ impl Stations {
         Ok(true)
     }
 
-    fn remove(&mut self, key: u64) -> bool {
+    /// Takes a station out; true if it was there.
+    pub fn remove(&mut self, key: u64) -> bool {
         let Some(place) = self.find(key) else { return false };
         self.set(place, NOWHERE);
         self.set_key(place, 0);
         self.left.insert(place.0);
         true
-    }
-}
-
-impl Xdp {
-    /// Puts a station in, or changes it; false, and nothing, when its two buckets are full.
-    ///
-    /// # Errors
-    /// A kernel without membarrier(2).
-    pub fn put_station(&mut self, key: u64, port: u8, is_fixed: bool) -> Result<bool, XdpError> {
-        let heard = self.shared().control().tick;
-        let station = Station { port: u16::from(port), fixed: u16::from(is_fixed), heard };
-        let put = self.stations.put(key, station, grace);
-        put.map_err(|source| XdpError::Mmap { name: map::STATIONS, source })
-    }
-
-    /// A station, if it is there.
-    #[must_use]
-    pub fn station(&self, key: u64) -> Option<Station> {
-        self.stations.find(key).map(|place| self.stations.station(place))
-    }
-
-    /// Takes a station out; true if it was there.
-    pub fn remove_station(&mut self, key: u64) -> bool {
-        self.stations.remove(key)
-    }
-
-    /// All stations with their keys, in no order.
-    pub fn stations(&self) -> impl Iterator<Item = (u64, Station)> + '_ {
-        let all = self.stations.places().map(|place| (self.stations.key(place), place));
-        all.filter(|(key, _)| *key != 0).map(|(key, place)| (key, self.stations.station(place)))
     }
 }
 

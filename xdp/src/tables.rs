@@ -10,9 +10,9 @@ use aya::Ebpf;
 use aya::maps::Array;
 
 use crate::XdpError;
-use crate::layout::{BANKS, Control, Edge, IDT, PIDS, PORTS, SEGMENTS, map};
-use crate::load::{Xdp, map_of, mapped};
-use crate::sys::{Mapped, grace};
+use crate::layout::{BANKS, Edge, IDT, PIDS, PORTS, SEGMENTS, map};
+use crate::maps::{map_of, mapped};
+use crate::sys::Mapped;
 
 /// Words of an access vector.
 const GMV_WORDS: usize = PIDS / 64;
@@ -83,31 +83,27 @@ fn unpack(from: &Mapped, first: usize, count: usize, bits: usize) -> impl Iterat
     })
 }
 
-impl Xdp {
-    /// Puts tables in force, whole: a TLP is looked up in them or in the ones before.
-    ///
-    /// # Errors
-    /// The kernel refuses a map.
+impl Fabric {
+    /// Writes tables to `bank`, which is not in force.
     ///
     /// # Panics
     /// With more of anything than there is room for.
-    pub fn set_fabric(&mut self, tables: &FabricTables) -> Result<(), XdpError> {
+    pub fn write(
+        &self,
+        ebpf: &mut Ebpf,
+        bank: usize,
+        tables: &FabricTables,
+    ) -> Result<(), XdpError> {
         let FabricTables { edges, segments, idt, gmv, drt } = tables;
         assert!(edges.len() <= PORTS && gmv.len() <= PORTS, "ports of a switch");
         assert!(segments.len() <= SEGMENTS && idt.len() <= IDT && drt.len() <= PIDS, "room");
-        let control = self.shared().control();
-        let next = control.fabric ^ 1;
-        let bank = next as usize;
-        // Whoever still reads that bank began before the last change.
-        grace().map_err(|source| XdpError::Mmap { name: map::CONTROL, source })?;
-        let mut all: Array<_, Edge> = map_of(&mut self.ebpf, map::EDGES)?;
+        let mut all: Array<_, Edge> = map_of(ebpf, map::EDGES)?;
         for port in 0..PORTS {
             let at = u32::try_from(bank * PORTS + port).unwrap_or(u32::MAX);
             let edge = edges.get(port).copied().unwrap_or_default();
             all.set(at, edge, 0).map_err(XdpError::map(map::EDGES))?;
         }
-        let Fabric { segments: to_segments, idt: to_idt, gmv: to_gmv, drt: to_drt, .. } =
-            &self.fabric;
+        let Self { segments: to_segments, idt: to_idt, gmv: to_gmv, drt: to_drt, .. } = self;
         let words = |values: &[u32]| values.iter().map(|&value| value.into()).collect::<Vec<u64>>();
         pack(to_segments, bank * SEGMENT_WORDS, words(segments).into_iter(), 32);
         pack(to_idt, bank * IDT_WORDS, idt.iter().map(|&pid| pid.into()), 16);
@@ -115,24 +111,24 @@ impl Xdp {
         pack(to_gmv, bank * PORTS * GMV_WORDS, all, 64);
         let nowhere = std::iter::repeat_n(0, PIDS - drt.len());
         pack(to_drt, bank * DRT_WORDS, drt.iter().map(|&route| route.into()).chain(nowhere), 16);
-        self.shared().set_control(Control { fabric: next, ..control });
         Ok(())
     }
 
-    /// The tables in force, as much of them as `like` has.
-    ///
-    /// # Errors
-    /// The kernel refuses a map.
+    /// The tables of `bank`, as much of them as `like` has.
     #[expect(clippy::cast_possible_truncation, reason = "masked to as many bits")]
-    pub fn fabric_like(&self, like: &FabricTables) -> Result<FabricTables, XdpError> {
-        let bank = self.shared().control().fabric as usize;
-        let all = self.ebpf.map(map::EDGES).ok_or(XdpError::Missing(map::EDGES))?;
+    pub fn read(
+        &self,
+        ebpf: &Ebpf,
+        bank: usize,
+        like: &FabricTables,
+    ) -> Result<FabricTables, XdpError> {
+        let all = ebpf.map(map::EDGES).ok_or(XdpError::Missing(map::EDGES))?;
         let all = Array::<_, Edge>::try_from(all).map_err(XdpError::map(map::EDGES))?;
         let edge = |port: usize| {
             let at = u32::try_from(bank * PORTS + port).unwrap_or(u32::MAX);
             all.get(&at, 0).map_err(XdpError::map(map::EDGES))
         };
-        let Fabric { segments, idt, gmv, drt, .. } = &self.fabric;
+        let Self { segments, idt, gmv, drt, .. } = self;
         let of_port = |port: usize| {
             let mut words = [0; GMV_WORDS];
             let at = (bank * PORTS + port) * GMV_WORDS;
@@ -154,11 +150,8 @@ impl Xdp {
         })
     }
 
-    /// Says who is at the other end of a link for TLPs: 48 bits.
-    ///
-    /// # Panics
-    /// With a port beyond 63.
+    /// Says who is at the other end of a link for TLPs.
     pub fn set_partner(&self, port: u8, mac: u64) {
-        self.fabric.partners.word(port.into()).store(mac, Ordering::Relaxed);
+        self.partners.word(port.into()).store(mac, Ordering::Relaxed);
     }
 }

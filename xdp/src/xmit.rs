@@ -9,7 +9,7 @@ use aya::programs::RawTracePoint;
 use aya::{Ebpf, EbpfLoader};
 
 use crate::layout::{Refusals, map, program};
-use crate::load::map_of;
+use crate::maps::map_of;
 use crate::{XdpError, btf};
 
 const POINTS: [(&str, &str); 2] =

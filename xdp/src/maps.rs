@@ -1,0 +1,29 @@
+//! Maps of a loaded object, by name.
+//!
+//! Shape: [`map_of`] gives one as aya's type for its kind; [`mapped`] maps an array into our memory.
+//! Units: words.
+//! Source: bpf(2), mmap(2).
+
+use std::os::fd::AsFd;
+
+use aya::Ebpf;
+use aya::maps::{Map, MapData};
+
+use crate::XdpError;
+use crate::sys::Mapped;
+
+/// A map for writing.
+pub(crate) fn map_of<'a, T>(ebpf: &'a mut Ebpf, name: &'static str) -> Result<T, XdpError>
+where
+    T: TryFrom<&'a mut Map, Error = aya::maps::MapError>,
+{
+    let found = ebpf.map_mut(name).ok_or(XdpError::Missing(name))?;
+    T::try_from(found).map_err(XdpError::map(name))
+}
+
+/// An array of so many words of 8 bytes, in memory.
+pub(crate) fn mapped(ebpf: &Ebpf, name: &'static str, words: usize) -> Result<Mapped, XdpError> {
+    let Some(Map::Array(data)) = ebpf.map(name) else { return Err(XdpError::Missing(name)) };
+    let data: &MapData = data;
+    Mapped::new(data.fd().as_fd(), words).map_err(|source| XdpError::Mmap { name, source })
+}
