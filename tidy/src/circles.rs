@@ -11,10 +11,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::names::Crate;
 use super::{File, Finding, Tree};
 
-/// Files, by what stands before `/src` and their modules, whose circles are still there: of a circle that holds one of
-/// these nothing is said. Whoever takes a circle apart takes its files off.
-const OPEN: [(&str, &str); 1] = [("dataplane", "port::dpdk::memory")];
-
 /// Folders of crates' sources.
 fn sources(tree: &Tree) -> BTreeSet<&str> {
     let roots = tree.files.iter().filter_map(|file| {
@@ -86,11 +82,7 @@ fn found(tree: &Tree, src: &str) -> Vec<(Vec<String>, String)> {
 pub fn circles(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for src in sources(tree) {
-        let folder = src.trim_end_matches("/src");
-        let is_open = |one: &String| OPEN.contains(&(folder, one.as_str()));
-        for (group, arrows) in
-            found(tree, src).into_iter().filter(|(group, _)| !group.iter().any(is_open))
-        {
+        for (group, arrows) in found(tree, src) {
             let what = format!("these use each other in a circle: {} ({arrows})", group.join(", "));
             findings.push(Finding { path: src.to_owned(), line: 0, what });
         }

@@ -11,7 +11,7 @@ use std::io;
 use weft_dpdk_sys as sys;
 use weft_parsers::MacAddr;
 
-use super::eal;
+use super::calls;
 
 /// Bytes of a frame that are not its MTU: addresses, type and a tag.
 const BESIDE_MTU: usize = 18;
@@ -76,7 +76,7 @@ impl Device {
             id
         } else {
             // SAFETY: a C string.
-            eal::call(|| unsafe { sys::rte_dev_probe(text.as_ptr()) })
+            calls::call(|| unsafe { sys::rte_dev_probe(text.as_ptr()) })
                 .map_err(|e| ("attach the device", e))?;
             Self::find(devargs).ok_or_else(|| {
                 let none = "its driver made no Ethernet port of this name";
@@ -86,7 +86,7 @@ impl Device {
         let owner = Self::own(id)?;
         let mut info = sys::rte_eth_dev_info::default();
         // SAFETY: `info` is what the call fills.
-        eal::call(|| unsafe { sys::rte_eth_dev_info_get(id, &raw mut info) })
+        calls::call(|| unsafe { sys::rte_eth_dev_info_get(id, &raw mut info) })
             .map_err(|e| ("ask for the device's facts", e))?;
         // SAFETY: DPDK has filled in the device that it belongs to.
         let bus = unsafe { sys::rte_dev_bus(info.device) };
@@ -123,12 +123,12 @@ impl Device {
         let at = |e| ("take the device", e);
         let mut owner = sys::rte_eth_dev_owner::default();
         // SAFETY: `owner.id` is what the call fills.
-        eal::call(|| unsafe { sys::rte_eth_dev_owner_new(&raw mut owner.id) }).map_err(at)?;
+        calls::call(|| unsafe { sys::rte_eth_dev_owner_new(&raw mut owner.id) }).map_err(at)?;
         for (to, &from) in owner.name.iter_mut().zip(b"weft") {
             *to = from.cast_signed();
         }
         // SAFETY: DPDK copies the owner.
-        eal::call(|| unsafe { sys::rte_eth_dev_owner_set(id, &raw const owner) }).map_err(at)?;
+        calls::call(|| unsafe { sys::rte_eth_dev_owner_set(id, &raw const owner) }).map_err(at)?;
         Ok(owner.id)
     }
 
@@ -206,22 +206,23 @@ impl Device {
         // SAFETY: both numbers are changed to what the device can do.
         let adjusted =
             || unsafe { sys::rte_eth_dev_adjust_nb_rx_tx_desc(id, &raw mut rx, &raw mut tx) };
-        eal::call(adjusted).map_err(|e| ("fit the number of descriptors", e))?;
+        calls::call(adjusted).map_err(|e| ("fit the number of descriptors", e))?;
         // SAFETY: plain call.
         let node = unsafe { sys::rte_eth_dev_socket_id(id) }.cast_unsigned();
         for queue in 0..setup.queues {
             // SAFETY: the mempool outlives the device's queues.
-            eal::call(|| unsafe {
+            calls::call(|| unsafe {
                 sys::rte_eth_rx_queue_setup(id, queue, rx, node, null(), setup.mempool)
             })
             .map_err(|e| ("set up a receive queue", e))?;
         }
         // SAFETY: the driver's own settings are taken.
-        eal::call(|| unsafe { sys::rte_eth_tx_queue_setup(id, 0, tx, node, null()) })
+        calls::call(|| unsafe { sys::rte_eth_tx_queue_setup(id, 0, tx, node, null()) })
             .map_err(|e| ("set up the transmit queue", e))?;
         self.set_mtu(setup.frame_len_max)?;
         // SAFETY: plain call.
-        eal::call(|| unsafe { sys::rte_eth_dev_start(id) }).map_err(|e| ("start the device", e))?;
+        calls::call(|| unsafe { sys::rte_eth_dev_start(id) })
+            .map_err(|e| ("start the device", e))?;
         self.started = true;
         // SAFETY: plain call.
         where_supported(|| unsafe { sys::rte_eth_promiscuous_enable(id) })
@@ -249,7 +250,7 @@ impl Device {
             conf.intr_conf.set_lsc(1); // so that asking for the link is cheap
         }
         // SAFETY: DPDK copies the settings.
-        eal::call(|| unsafe {
+        calls::call(|| unsafe {
             sys::rte_eth_dev_configure(self.id, setup.queues, 1, &raw const conf)
         })
         .map(drop)
@@ -262,7 +263,7 @@ impl Device {
         let at = |e| ("set the MTU", e);
         let mut now = 0;
         // SAFETY: `now` is what the call fills.
-        eal::call(|| unsafe { sys::rte_eth_dev_get_mtu(self.id, &raw mut now) }).map_err(at)?;
+        calls::call(|| unsafe { sys::rte_eth_dev_get_mtu(self.id, &raw mut now) }).map_err(at)?;
         let info = &self.info;
         let longest = usize::try_from(info.max_rx_pktlen).unwrap_or(usize::MAX);
         let most = longest.saturating_sub(BESIDE_MTU).min(info.max_mtu.into());
@@ -332,15 +333,15 @@ impl Drop for Device {
             return;
         }
         // SAFETY: the device is stopped and nobody but us has it.
-        drop(eal::call(|| unsafe { sys::rte_eth_dev_close(self.id) }));
+        drop(calls::call(|| unsafe { sys::rte_eth_dev_close(self.id) }));
         // SAFETY: its only port is closed.
-        drop(eal::call(|| unsafe { sys::rte_dev_remove(self.info.device) }));
+        drop(calls::call(|| unsafe { sys::rte_dev_remove(self.info.device) }));
     }
 }
 
 /// Makes a call that a driver need not have.
 fn where_supported(call: impl FnOnce() -> c_int) -> io::Result<()> {
-    match eal::call(call) {
+    match calls::call(call) {
         Err(e) if e.kind() == io::ErrorKind::Unsupported => Ok(()),
         result => result.map(drop),
     }

@@ -1,15 +1,15 @@
-//! DPDK's environment: started once a process, and what it says when it refuses.
+//! DPDK's environment: started once a process.
 //!
-//! Shape: arguments → [`start`], once; [`call`] makes any later call and quotes its messages.
+//! Shape: arguments → [`start`], once.
 //! Units: none.
 //! Source: DPDK 22.11 `rte_eal.h`; EAL parameters in `doc/guides/linux_gsg/linux_eal_parameters`.
 
-use std::ffi::{CStr, CString, c_char, c_int};
-use std::io;
+use std::ffi::{CString, c_char, c_int};
 use std::sync::{Mutex, PoisonError};
 
 use weft_dpdk_sys as sys;
 
+use super::calls::{errno, listen, strerror};
 use super::memory;
 
 /// Why DPDK could not be started.
@@ -34,10 +34,6 @@ struct Started {
 
 /// The one there was: also a failed one cannot be tried again.
 static STARTED: Mutex<Option<Started>> = Mutex::new(None);
-/// Bytes of messages that are looked at: EAL's usage and what is said before and after it.
-const QUOTE: usize = 16_384;
-/// One call at a time, so that messages belong to it.
-static CALLING: Mutex<()> = Mutex::new(());
 
 /// Options that say which devices are taken.
 const DEVICES: [&str; 5] = ["-a", "--allow", "-b", "--block", "--no-pci"];
@@ -130,74 +126,6 @@ fn init(argv: Vec<CString>) -> Result<(), EalError> {
     Err(EalError::Refused(if said.is_empty() { strerror(errno()) } else { said }))
 }
 
-/// Makes a call that answers with a negative errno; the error has what DPDK said meanwhile.
-pub fn call(call: impl FnOnce() -> c_int) -> io::Result<c_int> {
-    let (done, said) = listen(false, call);
-    if done >= 0 {
-        return Ok(done);
-    }
-    Err(refusal(done, &said))
-}
-
-/// Makes a call that answers with a pointer, or with null and the thread's errno.
-pub fn make<T>(call: impl FnOnce() -> *mut T) -> io::Result<core::ptr::NonNull<T>> {
-    let (made, said) = listen(false, || (call(), errno()));
-    core::ptr::NonNull::new(made.0).ok_or_else(|| refusal(-made.1, &said))
-}
-
-fn refusal(code: c_int, said: &str) -> io::Error {
-    let kind = io::Error::from_raw_os_error(-code).kind();
-    let text = strerror(-code);
-    io::Error::new(kind, if said.is_empty() { text } else { format!("{text} ({said})") })
-}
-
-/// Makes a call, and returns what DPDK said meanwhile, on one line.
-fn listen<R>(all: bool, call: impl FnOnce() -> R) -> (R, String) {
-    let _turn = CALLING.lock().unwrap_or_else(PoisonError::into_inner);
-    // SAFETY: plain call; one at a time by the lock.
-    if !unsafe { sys::weft_dpdk_listen(all) } {
-        return (call(), String::new());
-    }
-    let result = call();
-    let mut text = vec![0; QUOTE];
-    // SAFETY: `text` has that size.
-    unsafe { sys::weft_dpdk_quote(text.as_mut_ptr(), text.len()) };
-    // SAFETY: the shim has put a zero at the end.
-    let text = unsafe { CStr::from_ptr(text.as_ptr()) }.to_string_lossy().into_owned();
-    (result, last_lines(&text))
-}
-
-/// The last lines of `text` that say something, joined: those that begin with who says it, such as
-/// `EAL:`. What EAL notes of every start, and its usage, are left out.
-fn last_lines(text: &str) -> String {
-    const LINES: usize = 3;
-    let noted = ["Detected", "Selected IOVA", "Multi-process socket"];
-    let says = |line: &&str| match line.split_once(": ") {
-        Some((who, what)) => {
-            !who.contains(' ')
-                && who != "Usage"
-                && !noted.iter().any(|noted| what.starts_with(noted))
-        }
-        None => false,
-    };
-    let mut lines: Vec<&str> = text.lines().filter(says).collect();
-    lines.dedup();
-    lines.split_off(lines.len().saturating_sub(LINES)).join("; ")
-}
-
-/// This thread's error number.
-pub fn errno() -> c_int {
-    // SAFETY: reads a number of this thread's.
-    unsafe { sys::weft_dpdk_errno() }
-}
-
-fn strerror(code: c_int) -> String {
-    // SAFETY: plain call.
-    let text = unsafe { sys::rte_strerror(code) };
-    // SAFETY: a C string of this thread's that stays until the next such call.
-    unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -224,12 +152,5 @@ mod tests {
         assert_eq!(texts(&["--no-huge"]), ["weft", "-l", &core, "-a", NO_DEVICE, "--no-huge"]);
         assert_eq!(texts(&["--lcores=0@1", "--no-pci"]), ["weft", "--lcores=0@1", "--no-pci"]);
         assert_eq!(texts(&["-l0", "-a", "03:00.0"]), ["weft", "-l0", "-a", "03:00.0"]);
-    }
-
-    #[test]
-    fn what_is_quoted_is_what_went_wrong() {
-        let text = "EAL: Detected CPU lcores: 2\nEAL: no x\n\nUsage: weft\n  -c: MASK\nEAL: no x\nw(): bad\n";
-        assert_eq!(last_lines(text), "EAL: no x; w(): bad");
-        assert_eq!(last_lines(""), "");
     }
 }

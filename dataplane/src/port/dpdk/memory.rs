@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use sys::{rte_mbuf, rte_mempool};
 use weft_dpdk_sys as sys;
 
-use super::eal;
+use super::calls;
 use super::plain::{ANY_NODE, fresh_name};
 use crate::desc::{Desc, Flag};
 use crate::pool::{Bufs, HEADROOM, Pool};
@@ -83,7 +83,7 @@ pub(super) fn register() -> io::Result<()> {
         *to = from.cast_signed();
     }
     // SAFETY: DPDK copies the description.
-    eal::call(|| unsafe { sys::rte_mempool_register_ops(&raw const ops) }).map(drop)
+    calls::call(|| unsafe { sys::rte_mempool_register_ops(&raw const ops) }).map(drop)
 }
 
 impl Mbufs {
@@ -137,7 +137,7 @@ impl Mbufs {
         let flags = sys::RTE_MEMPOOL_F_NO_SPREAD | sys::RTE_MEMPOOL_F_NO_IOVA_CONTIG;
         let [size, private] = [size_of::<rte_mbuf>(), size_of::<sys::rte_pktmbuf_pool_private>()]
             .map(|size| c_uint::try_from(size).unwrap_or(c_uint::MAX));
-        let made = eal::make(|| {
+        let made = calls::make(|| {
             // SAFETY: the name is a C string; no cache, as chunks have caches of their own.
             unsafe {
                 sys::rte_mempool_create_empty(
@@ -161,12 +161,14 @@ impl Mbufs {
             sys::rte_pktmbuf_pool_private { mbuf_data_room_size: chunk_size, ..Default::default() };
         let this = core::ptr::from_ref(self).cast_mut().cast::<c_void>();
         // SAFETY: the mempool is fresh and has no objects; `this` outlives it, as `drop` frees it.
-        eal::call(|| unsafe { sys::rte_mempool_set_ops_byname(self.mempool, OPS.as_ptr(), this) })?;
+        calls::call(|| unsafe {
+            sys::rte_mempool_set_ops_byname(self.mempool, OPS.as_ptr(), this)
+        })?;
         // SAFETY: the private area was asked for with this size.
         unsafe { sys::rte_pktmbuf_pool_init(self.mempool, (&raw mut private).cast()) };
         let bytes = self.pool.count() * STRIDE;
         // SAFETY: the memory is ours, of that size, aligned, and outlives the mempool.
-        let added = eal::call(|| unsafe {
+        let added = calls::call(|| unsafe {
             let at = self.start.as_ptr().cast();
             sys::rte_mempool_populate_iova(self.mempool, at, NO_IOVA, bytes, None, null_mut())
         })?;
@@ -276,15 +278,15 @@ impl Mbufs {
         if !(at as usize).is_multiple_of(PAGE) || !len.is_multiple_of(PAGE) {
             return Err(io::Error::other("the pool does not lie on pages"));
         }
-        let known = eal::call(|| {
+        let known = calls::call(|| {
             // SAFETY: the pool's memory stays until after `drop`; it may be known from another port.
             let answer = unsafe { sys::rte_extmem_register(at, len, null_mut(), 0, PAGE) };
-            let code = eal::errno();
+            let code = calls::errno();
             if answer == 0 || code == libc::EEXIST { 0 } else { -code }
         });
         known?;
         // SAFETY: as above; the device is one that DPDK has.
-        eal::call(|| unsafe { sys::rte_dev_dma_map(device, at, at as u64, len) }).map(drop)
+        calls::call(|| unsafe { sys::rte_dev_dma_map(device, at, at as u64, len) }).map(drop)
     }
 
     /// Takes back what [`Self::map_for`] did for this device.

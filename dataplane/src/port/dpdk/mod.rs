@@ -9,6 +9,8 @@
 #[expect(unsafe_code, reason = "mbufs that a driver gives or takes")]
 mod burst;
 #[expect(unsafe_code, reason = "calls of DPDK")]
+mod calls;
+#[expect(unsafe_code, reason = "calls of DPDK")]
 mod device;
 #[expect(unsafe_code, reason = "calls of DPDK")]
 mod eal;
@@ -22,7 +24,6 @@ use std::io;
 use weft_parsers::{MacAddr, partial};
 
 use self::burst::{Burst, Frames, Queue};
-
 use self::device::{Device, Refused, Setup};
 use self::memory::Mbufs;
 use self::plain::Plain;

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use sys::{rte_mbuf, rte_mempool};
 use weft_dpdk_sys as sys;
 
-use super::eal;
+use super::calls;
 
 /// No node is preferred.
 pub const ANY_NODE: c_int = -1;
@@ -53,7 +53,7 @@ impl Plain {
         let count = c_uint::try_from(count).unwrap_or(c_uint::MAX);
         let [private, room] = [private, room].map(|size| u16::try_from(size).unwrap_or(u16::MAX));
         // SAFETY: the name is a C string.
-        eal::make(|| unsafe {
+        calls::make(|| unsafe {
             sys::rte_pktmbuf_pool_create(name.as_ptr(), count, 0, private, room, ANY_NODE)
         })
         .map(Self)
