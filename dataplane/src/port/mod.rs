@@ -11,6 +11,7 @@ pub mod af_packet;
 pub mod af_xdp;
 pub mod capture;
 pub mod csum;
+mod delegate;
 #[cfg(feature = "dpdk")]
 pub mod dpdk;
 pub mod gso;

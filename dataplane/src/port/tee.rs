@@ -18,7 +18,8 @@ use weft_base::files::Existing;
 use weft_base::threads::{self, Ends, Role};
 
 use super::capture::{CaptureError, CaptureFormat, CaptureWriter, Direction, Meta};
-use super::{FastPath, Port, PortCaps, PortCounters, PortError, PortOpenError, csum};
+use super::delegate::delegate;
+use super::{Port, csum};
 use crate::batch::{BURST, Batch};
 use crate::desc::Desc;
 use crate::pool::{Bufs, FRAME_LEN_MAX};
@@ -276,13 +277,10 @@ impl<P: Port> Tee<P> {
 }
 
 impl<P: Port> Port for Tee<P> {
-    fn caps(&self) -> &PortCaps {
-        self.port.caps()
-    }
-
-    fn start(&mut self, bufs: &mut Bufs) -> Result<(), PortOpenError> {
-        self.port.start(bufs)
-    }
+    delegate!(
+        caps, start, tx_room, service, link_up, fast_path, counters, wait_fd, next_event, idle_at,
+        release => |self| self.port
+    );
 
     fn rx(&mut self, now: Instant, bufs: &mut Bufs, batch: &mut Batch) -> usize {
         let before = batch.len();
@@ -295,10 +293,6 @@ impl<P: Port> Port for Tee<P> {
             }
         }
         count
-    }
-
-    fn tx_room(&mut self, now: Instant) -> usize {
-        self.port.tx_room(now)
     }
 
     fn tx(&mut self, now: Instant, bufs: &mut Bufs, batch: &mut Batch) -> usize {
@@ -320,92 +314,6 @@ impl<P: Port> Port for Tee<P> {
         }
         taken
     }
-
-    fn service(&mut self, now: Instant, bufs: &mut Bufs) -> Result<(), PortError> {
-        self.port.service(now, bufs)
-    }
-
-    fn link_up(&self) -> bool {
-        self.port.link_up()
-    }
-
-    fn fast_path(&mut self) -> Option<&mut dyn FastPath> {
-        self.port.fast_path()
-    }
-
-    fn counters(&self) -> PortCounters {
-        self.port.counters()
-    }
-
-    fn wait_fd(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
-        self.port.wait_fd()
-    }
-
-    fn next_event(&self) -> Option<Instant> {
-        self.port.next_event()
-    }
-
-    fn idle_at(&self) -> Option<Instant> {
-        self.port.idle_at()
-    }
-
-    fn release(&mut self, bufs: &mut Bufs) {
-        self.port.release(bufs);
-    }
-}
-
-impl<P: Port + ?Sized> Port for Box<P> {
-    fn caps(&self) -> &PortCaps {
-        (**self).caps()
-    }
-
-    fn start(&mut self, bufs: &mut Bufs) -> Result<(), PortOpenError> {
-        (**self).start(bufs)
-    }
-
-    fn rx(&mut self, now: Instant, bufs: &mut Bufs, batch: &mut Batch) -> usize {
-        (**self).rx(now, bufs, batch)
-    }
-
-    fn tx_room(&mut self, now: Instant) -> usize {
-        (**self).tx_room(now)
-    }
-
-    fn tx(&mut self, now: Instant, bufs: &mut Bufs, batch: &mut Batch) -> usize {
-        (**self).tx(now, bufs, batch)
-    }
-
-    fn service(&mut self, now: Instant, bufs: &mut Bufs) -> Result<(), PortError> {
-        (**self).service(now, bufs)
-    }
-
-    fn link_up(&self) -> bool {
-        (**self).link_up()
-    }
-
-    fn fast_path(&mut self) -> Option<&mut dyn FastPath> {
-        (**self).fast_path()
-    }
-
-    fn counters(&self) -> PortCounters {
-        (**self).counters()
-    }
-
-    fn wait_fd(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
-        (**self).wait_fd()
-    }
-
-    fn next_event(&self) -> Option<Instant> {
-        (**self).next_event()
-    }
-
-    fn idle_at(&self) -> Option<Instant> {
-        (**self).idle_at()
-    }
-
-    fn release(&mut self, bufs: &mut Bufs) {
-        (**self).release(bufs);
-    }
 }
 
 #[cfg(test)]
@@ -416,6 +324,7 @@ mod tests {
     use crate::pool::{PartialCsum, Pool};
     use crate::port::capture::{CaptureReader, Record};
     use crate::port::null::{Null, NullConfig};
+    use crate::port::{PortCaps, PortError};
     use crate::time::LinkRate;
 
     struct Temp(PathBuf);

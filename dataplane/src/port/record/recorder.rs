@@ -15,7 +15,8 @@ use super::format::{self, PoolMove};
 use crate::batch::{BURST, Batch};
 use crate::desc::Desc;
 use crate::pool::Bufs;
-use crate::port::{Port, PortCaps, PortCounters, PortError, PortOpenError};
+use crate::port::delegate::delegate;
+use crate::port::{Port, PortCounters, PortError, PortOpenError};
 use crate::time::{Instant, Span};
 
 /// Bytes that are written at once.
@@ -320,9 +321,10 @@ impl<P: Port> Recorded<P> {
 }
 
 impl<P: Port> Port for Recorded<P> {
-    fn caps(&self) -> &PortCaps {
-        self.port.caps()
-    }
+    // Not the way past the pipeline: nothing of what takes it would be in the record.
+    delegate!(
+        caps, wait_fd, next_event, idle_at, release => |self| self.port
+    );
 
     fn start(&mut self, bufs: &mut Bufs) -> Result<(), PortOpenError> {
         let (result, effect) = Effect::of(bufs, |bufs| self.port.start(bufs));
@@ -400,22 +402,6 @@ impl<P: Port> Port for Recorded<P> {
             format::put_counters(&mut inner.calls, self.index, &counters);
         }
         counters
-    }
-
-    fn wait_fd(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
-        self.port.wait_fd()
-    }
-
-    fn next_event(&self) -> Option<Instant> {
-        self.port.next_event()
-    }
-
-    fn idle_at(&self) -> Option<Instant> {
-        self.port.idle_at()
-    }
-
-    fn release(&mut self, bufs: &mut Bufs) {
-        self.port.release(bufs);
     }
 }
 

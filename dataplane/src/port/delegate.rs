@@ -1,0 +1,104 @@
+//! Ports around ports: the methods that are handed on to the port inside.
+//!
+//! Shape: `delegate!(caps, wait_fd => |self| self.port);` in an `impl Port` → those methods, handed on.
+//! Units: none.
+//! Source: none of its own.
+
+use super::Port;
+
+/// Hands the methods of [`Port`] that are named on to another port.
+macro_rules! delegate {
+    ($($method:ident),+ => |$self:ident| $port:expr) => {
+        $(delegate!(@$method |$self| $port);)+
+    };
+    (@caps |$self:ident| $port:expr) => {
+        fn caps(&$self) -> &$crate::port::PortCaps {
+            $port.caps()
+        }
+    };
+    (@start |$self:ident| $port:expr) => {
+        fn start(
+            &mut $self,
+            bufs: &mut $crate::pool::Bufs,
+        ) -> Result<(), $crate::port::PortOpenError> {
+            $port.start(bufs)
+        }
+    };
+    (@rx |$self:ident| $port:expr) => {
+        fn rx(
+            &mut $self,
+            now: $crate::time::Instant,
+            bufs: &mut $crate::pool::Bufs,
+            batch: &mut $crate::batch::Batch,
+        ) -> usize {
+            $port.rx(now, bufs, batch)
+        }
+    };
+    (@tx_room |$self:ident| $port:expr) => {
+        fn tx_room(&mut $self, now: $crate::time::Instant) -> usize {
+            $port.tx_room(now)
+        }
+    };
+    (@tx |$self:ident| $port:expr) => {
+        fn tx(
+            &mut $self,
+            now: $crate::time::Instant,
+            bufs: &mut $crate::pool::Bufs,
+            batch: &mut $crate::batch::Batch,
+        ) -> usize {
+            $port.tx(now, bufs, batch)
+        }
+    };
+    (@service |$self:ident| $port:expr) => {
+        fn service(
+            &mut $self,
+            now: $crate::time::Instant,
+            bufs: &mut $crate::pool::Bufs,
+        ) -> Result<(), $crate::port::PortError> {
+            $port.service(now, bufs)
+        }
+    };
+    (@link_up |$self:ident| $port:expr) => {
+        fn link_up(&$self) -> bool {
+            $port.link_up()
+        }
+    };
+    (@fast_path |$self:ident| $port:expr) => {
+        fn fast_path(&mut $self) -> Option<&mut dyn $crate::port::FastPath> {
+            $port.fast_path()
+        }
+    };
+    (@counters |$self:ident| $port:expr) => {
+        fn counters(&$self) -> $crate::port::PortCounters {
+            $port.counters()
+        }
+    };
+    (@wait_fd |$self:ident| $port:expr) => {
+        fn wait_fd(&$self) -> Option<std::os::fd::BorrowedFd<'_>> {
+            $port.wait_fd()
+        }
+    };
+    (@next_event |$self:ident| $port:expr) => {
+        fn next_event(&$self) -> Option<$crate::time::Instant> {
+            $port.next_event()
+        }
+    };
+    (@idle_at |$self:ident| $port:expr) => {
+        fn idle_at(&$self) -> Option<$crate::time::Instant> {
+            $port.idle_at()
+        }
+    };
+    (@release |$self:ident| $port:expr) => {
+        fn release(&mut $self, bufs: &mut $crate::pool::Bufs) {
+            $port.release(bufs);
+        }
+    };
+}
+pub(super) use delegate;
+
+impl<P: Port + ?Sized> Port for Box<P> {
+    delegate!(
+        caps, start, rx, tx_room, tx, service, link_up, fast_path, counters, wait_fd, next_event,
+        idle_at, release => |self| **self
+    );
+}
