@@ -25,21 +25,21 @@ unsafe impl<T: Send> Send for Shared<T> {}
 // SAFETY: as above.
 unsafe impl<T: Send> Sync for Shared<T> {}
 
-/// The producing end.
+/// The producing end of a single-producer, single-consumer ring.
 pub struct Tx<T> {
     shared: Arc<Shared<T>>,
     tail: usize,
     head_seen: usize,
 }
 
-/// The consuming end.
+/// The consuming end of a single-producer, single-consumer ring.
 pub struct Rx<T> {
     shared: Arc<Shared<T>>,
     head: usize,
     tail_seen: usize,
 }
 
-/// Sees from aside whether a ring holds something.
+/// Lets another thread see whether a ring holds something, without taking from it.
 pub struct Watch<T> {
     shared: Arc<Shared<T>>,
 }

@@ -240,7 +240,7 @@ impl ThreadId {
 pub mod hook {
     use super::register;
 
-    /// What becomes of a thread.
+    /// Fault that a test gives a thread: it ends untold, or hangs.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub enum Fault {
         /// It ends as by `exit(2)` of its own: nothing is unwound, dropped or told.

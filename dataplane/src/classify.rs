@@ -9,7 +9,7 @@ use weft_parsers::Head;
 use crate::config::{PriMaps, PriSource};
 use crate::types::Pri;
 
-/// One port's rules.
+/// The rules by which one port's frames get their priority.
 #[derive(Clone, Debug)]
 pub struct Classifier {
     /// What decides, by what a frame carries ([`Head::carries`]).

@@ -14,7 +14,7 @@ use crate::islip::Discipline;
 use crate::time::{LinkRate, Span};
 use crate::types::{PerPri, PortId, PortSet, Pri, PriSet};
 
-/// All of a switch.
+/// Configuration of a whole switch: ports, priorities, buffer, scheduling and flow control.
 #[derive(Clone, Debug)]
 pub struct SwitchConfig {
     /// The ports, by number (restart).
@@ -45,7 +45,7 @@ pub struct SwitchConfig {
     pub tlp: TlpConfig,
 }
 
-/// One port.
+/// Configuration of one port.
 #[derive(Clone, Debug)]
 pub struct PortConfig {
     /// Its name in every output (restart).
@@ -262,7 +262,7 @@ const fn low(index: usize) -> u8 {
     index as u8
 }
 
-/// How the buffer is shared.
+/// How queues share the packet buffer: by dynamic thresholds, or in fixed shares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sharing {
     /// Dynamic thresholds.
@@ -271,7 +271,7 @@ pub enum Sharing {
     Static,
 }
 
-/// Shared buffer (docs/spec/pipeline.md §4).
+/// Settings of the shared packet buffer (docs/spec/pipeline.md §4).
 #[derive(Clone, Debug)]
 pub struct BufferConfig {
     /// Bytes of a cell (restart).
@@ -292,7 +292,7 @@ pub struct BufferConfig {
     pub xon_offset_cells: u32,
 }
 
-/// Crossbar (docs/spec/pipeline.md §6).
+/// Settings of the crossbar between inputs and outputs (docs/spec/pipeline.md §6).
 #[derive(Clone, Debug)]
 pub struct CrossbarConfig {
     /// Iterations of request, grant, accept in a slot: 1 to 4.
@@ -311,7 +311,7 @@ pub struct CrossbarConfig {
     pub egress_queue_frames: usize,
 }
 
-/// ECN marking (docs/spec/pipeline.md §8).
+/// Settings of ECN marking (docs/spec/pipeline.md §8).
 #[derive(Clone, Copy, Debug)]
 pub struct EcnConfig {
     /// Whether frames are marked.
@@ -358,7 +358,7 @@ pub enum StormAction {
     Forward,
 }
 
-/// Priority-based flow control (docs/spec/pipeline.md §9).
+/// Settings of priority-based flow control (docs/spec/pipeline.md §9).
 #[derive(Clone, Debug)]
 pub struct PfcConfig {
     /// Whether anything of it is done.
@@ -377,7 +377,7 @@ pub struct PfcConfig {
     pub watchdog_action: StormAction,
 }
 
-/// Forwarding (docs/spec/pipeline.md §3).
+/// Settings of forwarding: learning, ageing, flooding, loops, groups (docs/spec/pipeline.md §3).
 #[derive(Clone, Debug)]
 pub struct ForwardConfig {
     /// FDB entries (restart).

@@ -7,7 +7,7 @@
 
 use weft_base::rng::Rng;
 
-/// Why a profile was refused.
+/// Why an ECN profile was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EcnError {
     /// The line would fall.
@@ -32,7 +32,7 @@ pub struct EcnProfile {
     max_percent: u8,
 }
 
-/// What was decided for a frame, with the numbers that decided it (for the trace).
+/// Whether a frame is marked for ECN, with the numbers that decided it (for the trace).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// Depth below the low mark.

@@ -10,7 +10,7 @@ use weft_parsers::{AddrKey, AddrSpace, Vid};
 /// I/G bit of a 48-bit address.
 const GROUP_BIT: u64 = 1 << 40;
 
-/// One group.
+/// A multicast group: its address and the ports that its frames go to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Group {
     /// Its VLAN.
@@ -21,7 +21,7 @@ pub struct Group {
     pub ports: PortSet,
 }
 
-/// Why a table cannot be built.
+/// Why a table of multicast groups cannot be built.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GroupError {
     /// The same group twice.
@@ -37,7 +37,7 @@ pub enum GroupError {
     NotGroup(AddrKey),
 }
 
-/// The compiled table.
+/// The multicast groups of a switch, compiled for lookup.
 #[derive(Clone, Debug, Default)]
 pub struct GroupTable {
     /// VID in bits 61:50, address key below; ascending.

@@ -17,7 +17,7 @@ use crate::pfc::{ClassError, check_classes};
 use crate::types::{PORTS_MAX, PerPort, PerPri, PortId, PortSet, Pri, PriSet};
 use crate::vlan::{PortMode, VlanError, VlanTable};
 
-/// Why a configuration cannot be compiled.
+/// Why a configuration cannot be compiled into tables.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SnapshotError {
     /// Not 1 to 64 ports.
@@ -59,7 +59,7 @@ pub enum SnapshotError {
     Restart(&'static str),
 }
 
-/// A compiled configuration.
+/// A configuration, compiled into the tables that workers look things up in.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
     /// Its number: 0 at start, one more with each reload.

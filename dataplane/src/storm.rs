@@ -6,7 +6,7 @@
 
 use crate::time::{Instant, Span};
 
-/// What a limit is for.
+/// Kind of traffic that storm control limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum StormKind {
@@ -23,7 +23,7 @@ impl StormKind {
     pub const ALL: [Self; 3] = [Self::Broadcast, Self::UnknownUnicast, Self::Multicast];
 }
 
-/// A rate that may come in.
+/// A limit of storm control: the rate that may come in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StormLimit {
     /// Frames a second; 0 lets none in.
@@ -32,7 +32,7 @@ pub enum StormLimit {
     BitsPerSecond(u64),
 }
 
-/// Limits of a port; `None` is no limit.
+/// Storm-control limits of a port; `None` is no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StormLimits {
     /// For broadcast.
@@ -117,7 +117,7 @@ impl Bucket {
     }
 }
 
-/// The limits of one port at work.
+/// Storm control of one port: counts what comes in against its limits.
 #[derive(Clone, Debug, Default)]
 pub struct StormGuard {
     buckets: [Option<Bucket>; 3],

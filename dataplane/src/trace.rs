@@ -11,7 +11,7 @@ use xxhash_rust::xxh3::Xxh3;
 
 use crate::time::Instant;
 
-/// One decision.
+/// One decision of the pipeline about a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "ev", rename_all = "snake_case")]
 pub enum Event {
@@ -218,7 +218,7 @@ impl Event {
     }
 }
 
-/// Hears of every decision.
+/// Receiver of all events of a lane's pipeline.
 pub trait Tracer {
     /// Whether there is anyone to hear: if not, events are not even made.
     const ON: bool;
@@ -275,7 +275,7 @@ impl Part {
     }
 }
 
-/// Hears nothing.
+/// A tracer that ignores all events, at no cost.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoTrace;
 

@@ -15,7 +15,7 @@ use aya::programs::ProgramError;
 #[error("not built: {0}")]
 pub struct Unavailable(pub &'static str);
 
-/// The kernel refused something.
+/// Why the XDP program or its maps cannot be used: the call that the kernel refused.
 #[derive(Debug, thiserror::Error)]
 pub enum XdpError {
     /// There is no program.

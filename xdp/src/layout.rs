@@ -120,7 +120,7 @@ pub const fn homes(key: u64, mask: u32) -> (u32, u32) {
     (first, if first == second { first ^ 1 } else { second })
 }
 
-/// The word that user space steers by.
+/// The word by which user space tells the program which tables are in force, and the time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Control {
     /// Bank of the configuration in force.
@@ -164,7 +164,7 @@ pub struct OutputWord {
 #[repr(C, align(64))]
 pub struct Counts(pub [u64; BUCKETS]);
 
-/// A station.
+/// Where a MAC address is, and when it was last heard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct Station {
@@ -194,7 +194,7 @@ impl Station {
 /// Stations of a [`Bucket`].
 pub const WAYS: usize = 4;
 
-/// Some stations, on a cache line.
+/// Four places of the table of stations, on a cache line.
 ///
 /// User space fills a place, key last, and clears it, key last; a place that was in use is not filled
 /// again before all programs that may have seen it have ended. Where no key is, the station is [`NO_PORT`].
@@ -238,7 +238,7 @@ pub mod role {
     pub const CPU: u8 = 4;
 }
 
-/// What a configuration says of a port's TLPs.
+/// Rules for the TLPs of one port, as the configuration has them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct TlpRules {
@@ -321,7 +321,7 @@ pub mod route {
 /// No PID.
 pub const NO_PID: u16 = 0xFFF;
 
-/// One port's part of the configuration.
+/// Rules for the frames of one port, as the configuration has them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct PortRules {
@@ -364,7 +364,7 @@ pub struct PortRules {
     pub tlp: TlpRules,
 }
 
-/// Frames and bytes.
+/// A counter of frames and their bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Tally {
@@ -418,7 +418,7 @@ pub struct Places {
     pub ours: u64,
 }
 
-/// What stands before a frame that is handed to user space.
+/// Metadata before a frame that the program hands to user space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct Meta {

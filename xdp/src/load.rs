@@ -31,7 +31,7 @@ use crate::{Objects, XdpError, object};
 /// `-ENODATA`: what is said of a frame without a tag.
 const NO_DATA: i32 = -libc::ENODATA;
 
-/// What is fixed when the maps are made.
+/// Sizes of maps, fixed when they are made.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
     /// Stations that can be known.
@@ -44,7 +44,7 @@ impl Default for Options {
     }
 }
 
-/// The maps of a switch, and its program.
+/// The fast path of a switch in the kernel: its BPF maps, and the XDP program of each port.
 #[derive(Debug)]
 pub struct Xdp {
     pub(crate) ebpf: Ebpf,

@@ -10,7 +10,7 @@ use crate::XdpError;
 use crate::layout::{BANKS, Control, PORTS, PortStats, Refusals, SIZES, Tally, map};
 use crate::load::Xdp;
 
-/// What was counted about one port; all processors.
+/// Counters of one port, summed over all processors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PortCounts {
     /// By the program.

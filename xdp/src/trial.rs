@@ -11,7 +11,7 @@ use std::time::Duration;
 use crate::layout::Meta;
 use crate::sys;
 
-/// What the program answered.
+/// What the XDP program answered to a test frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// To an output or a socket.
@@ -24,7 +24,7 @@ pub enum Verdict {
     Other(u32),
 }
 
-/// How a trial came out.
+/// Result of a run of the XDP program on a test frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trial {
     /// The answer.

@@ -77,7 +77,7 @@ impl Default for Lease {
 #[repr(align(64))]
 struct Shared(AtomicU64);
 
-/// The counts.
+/// The shared buffer's counters: cells in use by VOQ, ingress group, output and priority, and of the shared part.
 pub struct Buffer {
     pris: usize,
     ports: usize,

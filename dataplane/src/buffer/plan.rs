@@ -33,7 +33,7 @@ pub enum BufferError {
     },
 }
 
-/// What a configuration amounts to.
+/// How many cells of the shared buffer are headroom, reserved, and shared, as a configuration has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BufferPlan {
     /// Cells in all: B.
@@ -84,7 +84,7 @@ impl BufferPlan {
     }
 }
 
-/// Thresholds that may change while the switch runs.
+/// Limits of queues and ingress groups in the shared buffer; they may change while the switch runs.
 #[derive(Clone, Debug)]
 pub struct Thresholds {
     pub(super) sharing: Sharing,

@@ -18,7 +18,7 @@ pub enum Weighted {
     Dwrr,
 }
 
-/// What an operator sets for a port's egress.
+/// Settings of a port's egress scheduler: strict priorities, weights, rate limits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EgressConfig {
     /// Priorities that go before all others, the highest first.

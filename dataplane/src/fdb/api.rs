@@ -20,7 +20,7 @@ pub const LOOP_BLOCK: Span = Span::from_ms(10_000);
 /// Default time that a station which moved too often stays where it was before.
 pub const STICKY: Span = Span::from_ms(10_000);
 
-/// What a table is built from.
+/// Sizes, hash seed and ageing time that a forwarding database is built with.
 #[derive(Clone, Copy, Debug)]
 pub struct FdbConfig {
     /// Most entries, static ones included.
@@ -39,7 +39,7 @@ impl Default for FdbConfig {
     }
 }
 
-/// A known destination.
+/// The port that an address was found behind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hit {
     /// The port it is behind.
@@ -61,7 +61,7 @@ pub enum SourceState {
     OnOtherPort(PortId),
 }
 
-/// What became of a request to learn.
+/// Result of a request to learn an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Learned {
     /// Put in.
@@ -92,7 +92,7 @@ pub enum Learned {
     Busy,
 }
 
-/// An entry as configuration gives it.
+/// A static entry: an address that configuration puts behind a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StaticEntry {
     /// VLAN and address.
@@ -137,7 +137,7 @@ pub enum StaticError {
     NoPlace(FdbKey),
 }
 
-/// An entry as it is shown.
+/// An entry of the forwarding database, as `show fdb` has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FdbEntry {
     /// VLAN, space and address.
@@ -150,7 +150,7 @@ pub struct FdbEntry {
     pub age: Span,
 }
 
-/// What happened to a learned entry.
+/// What happened to a learned entry: it came, moved or aged out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LearnKind {
     /// Put in.
@@ -164,7 +164,7 @@ pub enum LearnKind {
     Aged,
 }
 
-/// News for control.
+/// An address that was learnt, moved or aged out, for the control thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LearnEvent {
     /// VLAN, space and address.
@@ -175,7 +175,7 @@ pub struct LearnEvent {
     pub kind: LearnKind,
 }
 
-/// Counts since the start.
+/// Counters of the forwarding database since the switch was started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FdbCounters {
     /// Entries learnt.

@@ -18,7 +18,7 @@ const VALID: u64 = 1 << 63;
 const VID_SHIFT: u32 = 50;
 const ADDR_MASK: u64 = (1 << VID_SHIFT) - 1;
 
-/// What the FDB is asked for: VLAN, address space and address in one word that is never 0.
+/// Key of the forwarding database: VLAN, address space and address in one word that is never 0.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FdbKey(u64);
 

@@ -68,7 +68,7 @@ struct Writer {
     oldest: Option<Tick>,
 }
 
-/// The table, shared by all workers and control.
+/// The forwarding database: which port an address is behind; shared by all workers and control.
 ///
 /// [`Fdb::lookup`], [`Fdb::touch`] and [`Fdb::iter`] never wait. [`Fdb::learn`] and [`Fdb::age`]
 /// give up when another thread is writing. Control's own calls wait for their turn.

@@ -19,7 +19,7 @@ pub const HOLD: Span = Span::from_ms(10_000);
 /// in a loop of many more stations the first ones are still watched until they give the alarm.
 pub const MOVERS: usize = 64;
 
-/// The last move that was one too many.
+/// Alarm of a forwarding loop: addresses move between ports too often.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LoopAlarm {
     /// Ports between which addresses moved while the alarm was on.

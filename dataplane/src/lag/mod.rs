@@ -11,7 +11,7 @@ use crate::time::{Instant, Span};
 use crate::types::{PerPort, PortId, PortSet};
 use weft_parsers::{AddrKey, Vid};
 
-/// Ports that are one link.
+/// A link aggregation group (LAG): ports that together are one link.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lag {
     /// Its name in every output.
@@ -20,7 +20,7 @@ pub struct Lag {
     pub ports: PortSet,
 }
 
-/// Why links cannot be put together.
+/// Why link aggregation groups cannot be built.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LagError {
     /// Fewer than two members.

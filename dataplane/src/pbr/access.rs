@@ -84,7 +84,7 @@ impl AccessVector {
     }
 }
 
-/// The three vectors of one virtual switch.
+/// The three access vectors of one virtual switch: which PIDs may be reached.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Access {
     /// Targets with G-FAM.

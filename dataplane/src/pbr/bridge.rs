@@ -63,7 +63,7 @@ impl Window {
     }
 }
 
-/// Type 1 registers that route.
+/// The registers of a PCI-to-PCI bridge (Type 1 header) that route TLPs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Bridge {
     /// Command register: bit 0 I/O space, 1 memory space, 2 bus master.

@@ -5,7 +5,7 @@
 
 use weft_parsers::fabric::{Bdf, Pid};
 
-/// What is wrong with a change of a table; the table is as it was.
+/// Why a change of a routing table was refused; the table is as it was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TableError {
     /// A table of a size that cannot be indexed.

@@ -6,7 +6,7 @@
 
 macro_rules! refusals {
     ($($(#[$doc:meta])* $name:ident = $text:literal,)*) => {
-        /// What stopped a TLP.
+        /// Why a TLP was not routed.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[repr(u8)]
         pub enum Refusal {

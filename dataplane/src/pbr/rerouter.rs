@@ -23,7 +23,7 @@ const BDF_AT: u64 = 16; // 16 bits; the PID stands below
 #[repr(align(64))]
 struct Bucket([u64; 8]);
 
-/// Which requester sits behind which PID.
+/// Table of which requester is behind which PID, for completions on their way back.
 ///
 /// An entry without a segment matches whatever segment the completion names; one with a segment matches that one
 /// alone. No completion can match two.

@@ -18,7 +18,7 @@ use crate::types::{PerPri, Pri, PriSet};
 /// Classes on the wire.
 pub const CLASSES: usize = 8;
 
-/// What a PFC frame says.
+/// The contents of a priority-based flow control (PFC) frame.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PfcFrame {
     /// Classes that the frame is about; the others are left as they are.

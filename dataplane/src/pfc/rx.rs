@@ -8,7 +8,7 @@ use super::{CLASSES, PfcFrame, classes};
 use crate::time::{Instant, LinkRate, Span};
 use crate::types::{PerPri, Pri, PriSet};
 
-/// Timers of the eight classes at one output, and what they mean for its priorities.
+/// Received PFC: the pause timers of the eight classes at one output, and which priorities they stop.
 ///
 /// A priority is paused while any class that stands for it is. A class stands for the priority that
 /// it had in the map when its PAUSE came.

@@ -8,7 +8,7 @@ use super::{CLASSES, PfcFrame, classes};
 use crate::time::{Instant, LinkRate};
 use crate::types::{PerPri, Pri, PriSet};
 
-/// What one input has asked for, and what it should ask for.
+/// Sent PFC: which classes one input has asked its neighbour to pause, and which it should.
 ///
 /// Every class that was paused is resumed exactly once when its last priority is released.
 #[derive(Clone, Debug, Default)]

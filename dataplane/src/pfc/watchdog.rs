@@ -8,7 +8,7 @@
 use crate::time::{Instant, Span};
 use crate::types::{PerPri, PriSet};
 
-/// What has changed.
+/// What the PFC watchdog has started or ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WatchdogEvents {
     /// Priorities of which a storm began.
@@ -17,7 +17,7 @@ pub struct WatchdogEvents {
     pub restored: PriSet,
 }
 
-/// The watchdog of one output.
+/// The PFC watchdog of one output: it ends a pause that lasts too long.
 #[derive(Clone, Debug)]
 pub struct Watchdog {
     detect: Span,

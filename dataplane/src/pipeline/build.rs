@@ -73,7 +73,7 @@ pub enum BuildError {
     Spread(PortId),
 }
 
-/// A switch, ready to be driven.
+/// A switch that was built: its core, and a lane for each worker.
 pub struct Built {
     /// What the workers share.
     pub core: Arc<Core>,

@@ -68,7 +68,7 @@ ledger! {
     pub pri: Vec<QueueLedger>,
 }
 
-/// All of a switch.
+/// Where all frames of a switch are: received, sent, dropped, queued. The sums must come out even.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Ledger {
     /// By port.

@@ -7,7 +7,7 @@
 use crate::time::Instant;
 use crate::types::PortSet;
 
-/// What a step came to.
+/// Result of a step: what moved, and when the next one is due.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Step {
     /// Frames received, moved, dropped or sent.
@@ -22,7 +22,7 @@ pub struct Step {
     pub blocked: bool,
 }
 
-/// How time passes.
+/// Whether a switch runs in real or in virtual time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Timing {
     /// As it does: the crossbar runs as often as there is work.

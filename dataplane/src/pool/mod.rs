@@ -83,7 +83,7 @@ pub enum PoolError {
     },
 }
 
-/// All chunks, shared by the workers.
+/// The packet pool: chunks of memory that frames stay in from receive to transmit; shared by the workers.
 pub struct Pool {
     /// Where the memory starts.
     base: NonNull<u8>,

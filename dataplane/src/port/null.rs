@@ -29,7 +29,7 @@ pub struct NullConfig {
     pub limit: Option<u64>,
 }
 
-/// A port without a wire.
+/// A port without a wire: it makes the frames that it receives, and discards what it sends.
 pub struct Null {
     caps: PortCaps,
     /// The templates' first bytes, one behind the other, so that the processor reads ahead, and their

@@ -17,7 +17,7 @@ use crate::desc::{Desc, Flag};
 use crate::pool::{Bufs, Pool};
 use crate::time::{Instant, LinkRate};
 
-/// What a pipe is like.
+/// Settings of a pipe between two ports of one process.
 #[derive(Clone, Debug)]
 pub struct PipeConfig {
     /// Names of the two ends, for reports.
@@ -68,7 +68,7 @@ impl Waker {
     }
 }
 
-/// One end.
+/// One end of a pipe: a port that is back to back with another of the same process.
 pub struct Pipe {
     caps: PortCaps,
     tx: Tx<Desc>,

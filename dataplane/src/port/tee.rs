@@ -48,7 +48,7 @@ struct Shared {
     failure: OnceLock<String>,
 }
 
-/// What became of the copies.
+/// Result of a mirror: frames written to the file, and copies lost.
 #[derive(Debug)]
 pub struct MirrorReport {
     /// Frames in the file, or why writing ended early.

@@ -136,7 +136,7 @@ impl WireEnd {
     }
 }
 
-/// What a wire is like.
+/// Settings of a simulated wire: rate, delays, framing.
 #[derive(Clone, Debug)]
 pub struct WireConfig {
     /// Name for reports.

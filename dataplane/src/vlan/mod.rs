@@ -63,7 +63,7 @@ impl FromIterator<RangeInclusive<u16>> for VidSet {
     }
 }
 
-/// How a port treats tags.
+/// How a port treats VLAN tags: transparent, access or trunk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PortMode {
     /// Takes part in every VLAN and leaves tags as they are.
@@ -95,7 +95,7 @@ impl Default for PortMode {
     }
 }
 
-/// How a frame came in.
+/// How a frame came in: untagged, priority-tagged, or with a VLAN's tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arrival {
     /// Without a tag.
@@ -119,7 +119,7 @@ impl Arrival {
     }
 }
 
-/// Why a frame may not come in.
+/// Why VLAN rules refuse a frame at its input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VlanFiltered {
     /// The port is no member of the tag's VLAN.
@@ -128,7 +128,7 @@ pub enum VlanFiltered {
     NoNative,
 }
 
-/// Why a table cannot be built.
+/// Why a VLAN table cannot be built.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum VlanError {
     /// VID 0 or 4095 as a VLAN.
@@ -159,7 +159,7 @@ struct Rule {
     tags: Tags,
 }
 
-/// The compiled table: every question is one array access.
+/// The VLANs of a switch, compiled: every question is one array access.
 #[derive(Clone, Debug)]
 pub struct VlanTable {
     members: Box<[PortSet]>,

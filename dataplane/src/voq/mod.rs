@@ -43,7 +43,7 @@ const EMPTY: Ends = Ends { head: NIL, tail: NIL };
 
 const _: () = assert!(NIL & IN_LINE >= FRAMES as u32, "at the end of an empty queue is no place");
 
-/// All queues.
+/// All virtual output queues of a switch.
 pub struct Voqs {
     lines: Box<[Line]>,
     free: Vec<u32>,
@@ -193,7 +193,7 @@ impl Voqs {
     }
 }
 
-/// A queue, for a run of frames. [`Queue::settle`] ends it.
+/// One virtual output queue, for a run of frames. [`Queue::settle`] ends it.
 #[must_use = "`settle` notes what was taken"]
 pub struct Queue<'a> {
     lines: &'a [Line],

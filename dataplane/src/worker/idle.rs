@@ -16,7 +16,7 @@ use crate::pipeline::Step;
 use crate::port::Port;
 use crate::time::{Instant, Span};
 
-/// What an idle worker does.
+/// What a worker does that has nothing to do: spin or sleep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Poll {
     /// Looks again at once.

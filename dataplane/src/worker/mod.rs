@@ -30,7 +30,7 @@ use crate::trace::{Event, Listen, NoTrace, Trace};
 /// Hears every event of a traced worker, until it has enough.
 pub type Listener = Box<dyn Listen + Send>;
 
-/// Nanoseconds since the switch was started.
+/// The clock of live workers: nanoseconds since the switch was started.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     start: std::time::Instant,

@@ -14,7 +14,7 @@ use super::ingress::Kind;
 use super::refusal::Refusal;
 use super::vcs::{Binding, Function, Side, Vcs};
 
-/// What of a TLP with a PTH decides how it goes out.
+/// The fields of a TLP with a PTH that its way out at an edge port depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Leaving {
     /// What it is.

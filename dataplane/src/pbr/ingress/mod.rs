@@ -12,7 +12,7 @@ use super::segments::Found;
 use super::vcs::{Binding, Function, Hop, Route, Side, Vcs};
 use crate::types::PortId;
 
-/// What kind of TLP it is, as far as that decides.
+/// Kind of a TLP, as far as routing tells kinds apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// UIO read or write.
@@ -38,7 +38,7 @@ impl Kind {
     }
 }
 
-/// What of a TLP decides where it goes.
+/// The fields of a TLP that routing at an edge port depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
     /// What it is.
@@ -68,7 +68,7 @@ pub struct Header {
     pub dsar: bool,
 }
 
-/// What becomes of a TLP.
+/// Where routing sends a TLP, or why it is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// Into the fabric, by [`super::Tables::forward`] with this header.

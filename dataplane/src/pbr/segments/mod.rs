@@ -23,7 +23,7 @@ const WAYS_AT: u32 = 4; // 4 bits, the code
 const SHIFT_AT: u32 = 8; // 5 bits: lowest address bit of the way
 const FIELD_AT: u32 = 16; // 12 bits: PID, or first place in the IDT
 
-/// What a table says of an address.
+/// Result of a lookup of an address in a segment table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Found {
     /// Outside of the window.

@@ -18,7 +18,7 @@ pub const VPPBS_MAX: usize = 255;
 /// No vPPB, in the map of buses.
 const NOBODY: u8 = u8::MAX;
 
-/// What a vPPB leads to.
+/// What a virtual PCI-to-PCI bridge (vPPB) is bound to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Binding {
     /// Nothing: the host sees a slot without a device.

@@ -54,7 +54,7 @@ struct Open {
     _guard: HostGuard,
 }
 
-/// A port on a Linux interface.
+/// A port on a Linux interface by packet sockets.
 pub struct AfPacket {
     caps: PortCaps,
     config: AfPacketConfig,

@@ -63,7 +63,7 @@ struct Counts {
     system_calls: u64,
 }
 
-/// A port on a Linux interface.
+/// A port on a Linux interface by `AF_XDP` sockets.
 pub struct AfXdp {
     caps: PortCaps,
     config: AfXdpConfig,

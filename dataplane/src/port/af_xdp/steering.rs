@@ -12,7 +12,7 @@ use super::bpf::{self, Link, Program};
 use super::btf;
 use crate::types::PriSet;
 
-/// Where a program runs.
+/// Where an XDP program runs: in the driver, or before the host's stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Attach {
     /// In the driver, before the kernel has made anything of a frame.
@@ -21,7 +21,7 @@ pub enum Attach {
     Generic,
 }
 
-/// The interface to attach to.
+/// The interface that an XDP program is attached to.
 #[derive(Clone, Copy, Debug)]
 pub struct Target {
     /// Its index.
@@ -147,7 +147,7 @@ pub trait Steering: Send {
     }
 }
 
-/// The smallest program that does.
+/// The smallest program that hands all frames to the sockets.
 #[derive(Default)]
 pub struct Builtin {
     attached: Option<Attached>,
