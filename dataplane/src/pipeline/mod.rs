@@ -46,4 +46,4 @@ pub use lane::Lane;
 pub use ledger::{Ledger, PortLedger, QueueLedger};
 pub use switch_core::{Core, FastCore};
 pub use timing::{Step, Timing};
-pub use tlp::{AGENT_MAC, agent_port_mac, port_of_agent_mac};
+pub use tlp::{CPU_PORT_MAC, cpu_mac_of_port, port_of_cpu_mac};

@@ -25,7 +25,7 @@ use weft_dataplane::config::TlpConfig;
 use weft_dataplane::pbr::source::admit;
 use weft_dataplane::pbr::tables::Arrival;
 use weft_dataplane::pbr::{Binding, EdgePort, Request, Side, Tables, Verdict};
-use weft_dataplane::pipeline::{AGENT_MAC, agent_port_mac, port_of_agent_mac};
+use weft_dataplane::pipeline::{CPU_PORT_MAC, cpu_mac_of_port, port_of_cpu_mac};
 use weft_dataplane::pool::Bufs;
 use weft_dataplane::port::{Port, PortError};
 use weft_dataplane::time::Instant;
@@ -133,7 +133,8 @@ impl Agent {
     #[must_use]
     pub fn new(switch: Switch, config: AgentConfig) -> Self {
         let AgentConfig { modes, tlp, classes, payload_max } = config;
-        let end = EndConfig { mac: AGENT_MAC, carries: Carries::Both, tlp, classes, payload_max };
+        let end =
+            EndConfig { mac: CPU_PORT_MAC, carries: Carries::Both, tlp, classes, payload_max };
         let links = switch.ports.iter().filter_map(LinkSide::new).collect();
         let tunnel = Tunnel::new(switch.common().ownership.pid());
         Self {
@@ -172,7 +173,7 @@ impl Agent {
                 counts.came += 1;
                 let bytes = tlp.bytes().get(..tlp.len()).unwrap_or_default().to_vec();
                 let mode = tlp.mode();
-                match port_of_agent_mac(frame.from) {
+                match port_of_cpu_mac(frame.from) {
                     Some(input) => arrived.push_back(Arrived { input, pth, mode, bytes }),
                     None => counts.unknown += 1, // the switch says where a frame came from
                 }
@@ -359,12 +360,12 @@ impl Agent {
 
     /// Sends to the link of a port, as it stands.
     fn send_at(&mut self, port: PortId, pth: Option<Pth>, tlp: &TlpRepr<'_>) {
-        self.emit(agent_port_mac(port), pth, tlp);
+        self.emit(cpu_mac_of_port(port), pth, tlp);
     }
 
     /// Sends where the tables lead.
     fn send_by(&mut self, pth: Pth, tlp: &TlpRepr<'_>) {
-        self.emit(AGENT_MAC, Some(pth), tlp);
+        self.emit(CPU_PORT_MAC, Some(pth), tlp);
     }
 
     fn emit(&mut self, to: MacAddr, pth: Option<Pth>, tlp: &TlpRepr<'_>) {

@@ -38,19 +38,19 @@ pub(super) use bytes::Space;
 
 const _: () = assert!(Refusal::COUNT <= REFUSALS_MAX, "each refusal has its counter");
 
-/// Addresses of frames between the switch and its agent: 02-57-46-A0-00-00 is the agent, 02-57-46-A1-00-nn the
-/// port nn. Nothing outside of the process sees them.
-pub const AGENT_MAC: MacAddr = MacAddr([0x02, 0x57, 0x46, 0xA0, 0, 0]);
+/// Address of the switch's own functions in frames of the CPU port: 02-57-46-A0-00-00. Port nn is
+/// 02-57-46-A1-00-nn there ([`cpu_mac_of_port`]). Nothing outside of the process sees either.
+pub const CPU_PORT_MAC: MacAddr = MacAddr([0x02, 0x57, 0x46, 0xA0, 0, 0]);
 
-/// What the agent knows a port by.
+/// The address that stands for a port in frames of the CPU port.
 #[must_use]
-pub const fn agent_port_mac(port: PortId) -> MacAddr {
+pub const fn cpu_mac_of_port(port: PortId) -> MacAddr {
     MacAddr([0x02, 0x57, 0x46, 0xA1, 0, port.get()])
 }
 
-/// The port that [`agent_port_mac`] made `mac` of.
+/// The port that [`cpu_mac_of_port`] made `mac` of.
 #[must_use]
-pub const fn port_of_agent_mac(mac: MacAddr) -> Option<PortId> {
+pub const fn port_of_cpu_mac(mac: MacAddr) -> Option<PortId> {
     match mac.0 {
         [0x02, 0x57, 0x46, 0xA1, 0, port] => PortId::new(port as usize),
         _ => None,
@@ -136,7 +136,7 @@ impl Context {
         }
         let link = match config.role {
             PortRole::Usp(link) | PortRole::Dsp(link) | PortRole::Fport(link) => link,
-            PortRole::Cpu => return self.take_of_agent(tables, input, desc, space),
+            PortRole::Cpu => return self.receive_from_cpu_port(tables, input, desc, space),
             PortRole::L2 => return self.unread(input, desc, DropReason::NotTlp),
         };
         let tlp = &snapshot.config.tlp;
@@ -148,7 +148,7 @@ impl Context {
             }
             Ok(Read::Control) => {
                 desc.classify(input, Format::Pbr, tlp.tc_to_pri[0], (false, false));
-                self.hand_to_agent(input, desc)
+                self.send_to_cpu_port(input, desc)
             }
             Ok(Read::Refused(refusal)) => {
                 desc.classify(input, Format::Pbr, tlp.tc_to_pri[0], (false, false));
@@ -175,7 +175,7 @@ impl Context {
         space: &mut Space,
     ) -> Verdict {
         let refusal = match plan {
-            Plan::Agent => return self.hand_to_agent(input, desc),
+            Plan::CpuPort => return self.send_to_cpu_port(input, desc),
             Plan::Out { port, front, type1_to_0, segment } => {
                 let Some((mode, ends)) = self.link_of(port) else {
                     return self.refuse(input, Refusal::WrongRole, DropReason::TlpRefused);
@@ -253,19 +253,19 @@ impl Context {
         }
     }
 
-    /// To the switch's own functions.
-    fn hand_to_agent(&mut self, input: PortId, desc: &mut Desc) -> Verdict {
+    /// Sends a frame to the switch's own functions, which are behind the CPU port.
+    fn send_to_cpu_port(&mut self, input: PortId, desc: &mut Desc) -> Verdict {
         let Some(agent) = self.snapshot.cpu_port else { return Verdict::Drop(DropReason::NotTlp) };
         if agent == input {
             return Verdict::Drop(DropReason::SamePort);
         }
-        bytes::readdress(&mut self.bufs, desc, AGENT_MAC, agent_port_mac(input));
+        bytes::readdress(&mut self.bufs, desc, CPU_PORT_MAC, cpu_mac_of_port(input));
         self.stats.port[input].to_agent.add(1);
         self.towards(agent)
     }
 
     /// What the switch's own functions send: out at the port that it names, or by its PTH.
-    fn take_of_agent(
+    fn receive_from_cpu_port(
         &mut self,
         tables: &Tables,
         input: PortId,
@@ -279,12 +279,12 @@ impl Context {
             Ok(Read::Tlp(parsed)) => Some(parsed),
             Ok(Read::Control | Read::Refused(_)) => None, // refused are edges' only
             // What is for a link without PTH is not read here: whoever made it knows what it is.
-            Err(DropReason::NotTlp) if to != AGENT_MAC => None,
+            Err(DropReason::NotTlp) if to != CPU_PORT_MAC => None,
             Err(reason) => return self.unread(input, desc, reason),
         };
         let pri = parsed.map_or(config.tc_to_pri[0], |parsed| parsed.pri);
         desc.classify(input, Format::Pbr, pri, (false, false));
-        match (port_of_agent_mac(to), parsed) {
+        match (port_of_cpu_mac(to), parsed) {
             (Some(port), _) => {
                 let Some((_, (ends, _))) = self.link_of(port) else {
                     return Verdict::Drop(DropReason::NoOutput);

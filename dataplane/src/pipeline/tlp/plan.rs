@@ -28,7 +28,7 @@ pub(super) enum Plan {
     /// Out at a port.
     Out { port: PortId, front: Front, type1_to_0: bool, segment: Option<u8> },
     /// To the switch's own functions, as it is.
-    Agent,
+    CpuPort,
     /// Unsupported: back as a completion that says so; dropped if nobody waits for one.
     Refuse(Refusal),
     /// Dropped as a completion that nobody waits for.
@@ -70,7 +70,7 @@ impl Context {
             return self.obey(tables, parsed, verdict);
         };
         if pth.dpid.is_none() {
-            return Plan::Agent;
+            return Plan::CpuPort;
         }
         match self.onward(tables, parsed, pth, Edits::default()) {
             Ok(plan) => plan,
@@ -92,7 +92,7 @@ impl Context {
                     return Plan::Out { port, front, type1_to_0, segment: None };
                 }
                 Verdict::Internal(_) | Verdict::Broadcast | Verdict::Gather | Verdict::Here => {
-                    return Plan::Agent;
+                    return Plan::CpuPort;
                 }
                 Verdict::UnsupportedRequest(refusal) => return Plan::Refuse(refusal),
                 Verdict::UnexpectedCompletion(refusal) => return Plan::Unexpected(refusal),
@@ -120,7 +120,7 @@ impl Context {
             if kind.is_completion() { Plan::Unexpected(refusal) } else { Plan::Refuse(refusal) }
         };
         let to = match tables.forward(pth.spid, pth.dpid, pth.hie) {
-            Ok(Arrival::Here) => return Ok(Plan::Agent),
+            Ok(Arrival::Here) => return Ok(Plan::CpuPort),
             Ok(Arrival::Vcs(vcs, side)) => {
                 let route = match parsed.request.route {
                     Route::Config1(bdf) if edits.type1_to_0 => Route::Config0(bdf),
@@ -132,7 +132,7 @@ impl Context {
             }
             Ok(Arrival::Out(to)) => to,
             // What the ends of a virtual link say to each other is heard while it is down, too: that it comes up.
-            Err(Refusal::NoBinding) if is_between_ends(parsed) => return Ok(Plan::Agent),
+            Err(Refusal::NoBinding) if is_between_ends(parsed) => return Ok(Plan::CpuPort),
             Err(refusal) => return Ok(refused(refusal)),
         };
         Ok(match self.exit(tables, to, (kind, parsed.pri), pth) {
@@ -162,14 +162,14 @@ impl Context {
         let depths = Depths { buffer: &self.core.buffer, pri, cell, full };
         let up = self.core.up().and(self.snapshot.tlp_ports);
         let Some(port) = tables.pick(to, flow, up, self.rng.next_u64(), &depths)? else {
-            return Ok(Plan::Agent);
+            return Ok(Plan::CpuPort);
         };
         let front = match tables.edge(port) {
             None => Front::Pbr(pth),
             Some(edge) => match leave(edge, &Leaving { kind, spid: pth.spid, pif: pth.pif }) {
                 Out::Keep => Front::Pbr(Pth { dsar: true, ..pth }),
                 Out::Strip { prefix } => Front::Hbr(prefix.map(VendPrefixL0::from_pid)),
-                Out::Internal(_) => return Ok(Plan::Agent),
+                Out::Internal(_) => return Ok(Plan::CpuPort),
                 Out::UnsupportedRequest(refusal) => return Ok(Plan::Refuse(refusal)),
                 Out::Drop(refusal) => return Ok(Plan::Drop(refusal)),
             },

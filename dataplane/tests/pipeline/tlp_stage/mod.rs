@@ -20,7 +20,9 @@ use weft_dataplane::pbr::{
     Access, Binding, Bridge, EdgePort, Fast, Ldst, Prefixes, Refusal, Role, Side, Tables, Vcs,
     Vppb, Window,
 };
-use weft_dataplane::pipeline::{AGENT_MAC, Lane, Ledger, Switch, SwitchBuilder, agent_port_mac};
+use weft_dataplane::pipeline::{
+    CPU_PORT_MAC, Lane, Ledger, Switch, SwitchBuilder, cpu_mac_of_port,
+};
 use weft_dataplane::pool::{Bufs, Pool};
 use weft_dataplane::port::{Port, PortCaps, PortError};
 use weft_dataplane::stats::DropReason;
@@ -427,25 +429,25 @@ fn the_agent_is_told_of_the_input_and_names_the_output() {
     // CfgRd0 on the host's link is the upstream vPPB's
     let config = hex("04 01 00 01 00 00 00 01 01 00 00 00 00 00 00 0F");
     let out = rig.frame(HOST, &from_partner(HOST, 2, &config));
-    assert_eq!(out, [(AGENT, wire(AGENT_MAC, agent_port_mac(id(HOST)), 2, &config))]);
+    assert_eq!(out, [(AGENT, wire(CPU_PORT_MAC, cpu_mac_of_port(id(HOST)), 2, &config))]);
     let control = vec![1, 2, 3, 4];
     let out = rig.frame(GFD, &from_partner(GFD, 4, &control));
-    assert_eq!(out, [(AGENT, wire(AGENT_MAC, agent_port_mac(id(GFD)), 4, &control))]);
+    assert_eq!(out, [(AGENT, wire(CPU_PORT_MAC, cpu_mac_of_port(id(GFD)), 4, &control))]);
     for dpid in [0xFFF, 0x010] {
         let vdm = hex("34 00 00 00 00 00 00 7E 00 00 1E 98 00 00 00 90");
         let pbr = [&pth(0xFFF, dpid).emit()[..], &vdm].concat();
         let out = rig.frame(FABRIC, &from_partner(FABRIC, 1, &pbr));
-        assert_eq!(out, [(AGENT, wire(AGENT_MAC, agent_port_mac(id(FABRIC)), 1, &pbr))]);
+        assert_eq!(out, [(AGENT, wire(CPU_PORT_MAC, cpu_mac_of_port(id(FABRIC)), 1, &pbr))]);
     }
     assert_eq!(rig.ledger().port[FABRIC].to_agent, 2);
     // its answer
     let answer = hex("4A 00 00 01 01 00 00 01 00 00 00 04 98 1E 00 01");
-    let out = rig.frame(AGENT, &wire(agent_port_mac(id(HOST)), AGENT_MAC, 2, &answer));
+    let out = rig.frame(AGENT, &wire(cpu_mac_of_port(id(HOST)), CPU_PORT_MAC, 2, &answer));
     assert_eq!(out, [(HOST, wire(partner(HOST), mac(HOST), 2, &answer))]);
     // by its PTH
     let vdm = hex("34 00 00 00 00 00 00 7E 00 00 1E 98 00 00 04 80");
     let pbr = [&Pth { hie: true, ..pth(LINK_NEAR, LINK_FAR) }.emit()[..], &vdm].concat();
-    let out = rig.frame(AGENT, &wire(AGENT_MAC, MacAddr::ZERO, 1, &pbr));
+    let out = rig.frame(AGENT, &wire(CPU_PORT_MAC, MacAddr::ZERO, 1, &pbr));
     assert_eq!(out, [(FABRIC, wire(partner(FABRIC), mac(FABRIC), 1, &pbr))]);
 }
 
