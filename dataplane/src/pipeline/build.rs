@@ -227,7 +227,7 @@ fn wire(snapshot: &Snapshot, spread: &[Vec<PortId>], voqs: Voqs) -> Wiring {
     }
     for &port in spread.first().into_iter().flatten() {
         for pri in Pri::ALL {
-            feeds[port][pri] = txs[port][pri].take().map_or(Feed::Nowhere, Feed::Here);
+            feeds[port][pri] = txs[port][pri].take().map_or(Feed::Absent, Feed::Local);
         }
     }
     Wiring { queues, feeds, links, ways, downlinks }

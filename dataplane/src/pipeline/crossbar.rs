@@ -9,9 +9,9 @@
 use weft_base::ring::Rx;
 
 use super::context::{Context, ToCrossbar};
-use super::downlink::{Far, Feed};
+use super::downlink::{DownlinkTx, Feed};
 use super::timing::Timing;
-use super::uplink::Queued;
+use super::uplink::QueuedDesc;
 use crate::islip::{Islip, Matches, Requests};
 use crate::queues::QueueId;
 use crate::snapshot::Snapshot;
@@ -43,9 +43,9 @@ pub(super) struct Crossbar {
 #[derive(Default)]
 pub(super) struct Links {
     /// What they send up.
-    pub from: Vec<Rx<Queued>>,
+    pub from: Vec<Rx<QueuedDesc>>,
     /// The ways down.
-    pub ways: Vec<Far>,
+    pub ways: Vec<DownlinkTx>,
 }
 
 /// Until when frames on their way hold the ports, in virtual time.
@@ -218,7 +218,7 @@ impl Crossbar {
         let mut count = 0;
         for frames in &mut self.links.from {
             let most = frames.len();
-            count += frames.pop_each(most, |Queued { desc, queue }| {
+            count += frames.pop_each(most, |QueuedDesc { desc, queue }| {
                 let input = desc.input();
                 let pushed = match &mut ctx.to_crossbar {
                     ToCrossbar::Local(voqs) => voqs.push(input, queue, desc),
@@ -253,7 +253,7 @@ impl Crossbar {
             ToCrossbar::Local(voqs) => voqs.queue(input, QueueId::new(output, pri)),
             ToCrossbar::Remote(_) => None,
         };
-        let Some(mut voq) = queue.filter(|_| !matches!(feed, Feed::Nowhere)) else {
+        let Some(mut voq) = queue.filter(|_| !matches!(feed, Feed::Absent)) else {
             self.requests.remove(input, output, pri); // nobody could ask this
             return 0;
         };

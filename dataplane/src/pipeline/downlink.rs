@@ -1,6 +1,6 @@
 //! Downlink: frames on their way from the crossbar to outputs that other workers own.
 //!
-//! Shape: for each worker but the crossbar's owner a ring of [`Queued`]; what an egress queue at the far
+//! Shape: for each worker but the crossbar's owner a ring of [`QueuedDesc`]; what an egress queue at the far
 //! end has let go is told back as a count. So the queues themselves are each one worker's own.
 //! Units: frames.
 //! Source: ARCHITECTURE.md "The path of a frame".
@@ -10,7 +10,7 @@ use weft_base::ring::{Rx, Tx, ring};
 use weft_base::sync::{Arc, Ordering};
 
 use super::context::Context;
-use super::uplink::Queued;
+use super::uplink::QueuedDesc;
 use crate::desc::{Desc, PackedDesc};
 use crate::queues::{QueueId, QueueSet};
 use crate::stats::DropReason;
@@ -18,9 +18,9 @@ use crate::time::Instant;
 use crate::trace::Tracer;
 use crate::types::{PerPort, PerPri, PortId, PortSet, Pri};
 
-/// The crossbar's way to the egress queues of another worker.
-pub(super) struct Far {
-    frames: Tx<Queued>,
+/// The sending end of a downlink: the crossbar's way to the egress queues of another worker.
+pub(super) struct DownlinkTx {
+    frames: Tx<QueuedDesc>,
     taken: Arc<PerThreadCounters>,
 }
 
@@ -29,11 +29,11 @@ pub(super) struct Far {
 pub(super) enum Feed {
     /// There is no such queue.
     #[default]
-    Nowhere,
+    Absent,
     /// Into it.
-    Here(Tx<Desc>),
+    Local(Tx<Desc>),
     /// To the worker that has it.
-    There {
+    Remote {
         /// Which way.
         far: usize,
         /// Its place among that worker's.
@@ -49,17 +49,17 @@ impl Feed {
     /// # Panics
     /// When there is no such queue.
     #[inline]
-    pub fn push(&mut self, ways: &mut [Far], id: QueueId, frames: &[PackedDesc]) {
+    pub fn push(&mut self, ways: &mut [DownlinkTx], id: QueueId, frames: &[PackedDesc]) {
         let count = frames.len();
         let frames = frames.iter().copied().map(PackedDesc::unpack);
         match self {
-            Self::Here(queue) => queue.push_all(frames),
-            Self::There { far, sent, .. } => {
+            Self::Local(queue) => queue.push_all(frames),
+            Self::Remote { far, sent, .. } => {
                 let far = ways.get_mut(*far).expect("a way for each worker");
-                far.frames.push_all(frames.map(|desc| Queued { desc, queue: id }));
+                far.frames.push_all(frames.map(|desc| QueuedDesc { desc, queue: id }));
                 *sent = sent.wrapping_add(u32::try_from(count).unwrap_or(0)); // a line's at most
             }
-            Self::Nowhere => panic!("a queue that its owner has looked up"),
+            Self::Absent => panic!("a queue that its owner has looked up"),
         }
     }
 
@@ -68,11 +68,11 @@ impl Feed {
     /// # Panics
     /// Never: a way is made with the feeds that name it.
     #[inline]
-    pub fn len(&mut self, ways: &[Far]) -> usize {
+    pub fn len(&mut self, ways: &[DownlinkTx]) -> usize {
         match self {
-            Self::Nowhere => usize::MAX,
-            Self::Here(queue) => queue.len(),
-            Self::There { far, at, sent } => {
+            Self::Absent => usize::MAX,
+            Self::Local(queue) => queue.len(),
+            Self::Remote { far, at, sent } => {
                 let far = ways.get(*far).expect("a way for each worker");
                 let taken = far.taken.at(*at).load(Ordering::Acquire); // pairs with `report`
                 sent.wrapping_sub(taken) as usize
@@ -83,7 +83,7 @@ impl Feed {
 
 /// A worker's end of the way from the crossbar, and the inner ends of its egress queues.
 pub(super) struct Downlink {
-    frames: Rx<Queued>,
+    frames: Rx<QueuedDesc>,
     queues: PerPort<PerPri<Option<Inner>>>,
     /// Queues whose frames have not all been told back as taken.
     open: QueueSet,
@@ -104,21 +104,21 @@ pub(super) fn downlink(
     queues: &mut PerPort<PerPri<Option<Tx<Desc>>>>,
     feeds: &mut PerPort<PerPri<Feed>>,
     capacity: usize,
-) -> (Far, Downlink) {
+) -> (DownlinkTx, Downlink) {
     let mut at = 0;
     let mut inner = PerPort::<PerPri<Option<Inner>>>::default();
     for &output in outputs {
         for pri in Pri::ALL {
             let Some(queue) = queues[output][pri].take() else { continue };
             inner[output][pri] = Some(Inner { queue, at, fed: 0 });
-            feeds[output][pri] = Feed::There { far, at, sent: 0 };
+            feeds[output][pri] = Feed::Remote { far, at, sent: 0 };
             at += 1;
         }
     }
     let (tx, frames) = ring((at * capacity).max(1)); // all that may be under way
     let taken = Arc::new(PerThreadCounters::new(at));
     (
-        Far { frames: tx, taken: taken.clone() },
+        DownlinkTx { frames: tx, taken: taken.clone() },
         Downlink { frames, queues: inner, open: QueueSet::EMPTY, taken },
     )
 }
@@ -134,7 +134,7 @@ impl Downlink {
         let mut fed = PortSet::EMPTY;
         let Self { frames, queues, open, .. } = self;
         let most = frames.len();
-        frames.pop_each(most, |Queued { desc, queue }| {
+        frames.pop_each(most, |QueuedDesc { desc, queue }| {
             let (output, pri) = (queue.output(), queue.pri());
             fed.insert(output);
             open.insert(queue);
