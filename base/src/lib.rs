@@ -5,6 +5,39 @@
 //! those that weft writes; `causes` tells of an error with all that caused it.
 //! Units: as each module says.
 //! Source: ARCHITECTURE.md "Layout of the tree".
+//!
+//! Two threads share no lock: one writes into a ring, the other reads from it, each at its own pace.
+//!
+//! ```
+//! use std::thread;
+//! use weft_base::ring::ring;
+//! use weft_base::rng::Rng;
+//!
+//! let (mut to, mut from) = ring(4);
+//! let reader = thread::spawn(move || {
+//!     let mut sum = 0;
+//!     for _ in 0..3 {
+//!         sum += loop {
+//!             match from.pop() {
+//!                 Some(number) => break number,
+//!                 None => thread::yield_now(),
+//!             }
+//!         };
+//!     }
+//!     sum
+//! });
+//! for number in [1, 2, 3] {
+//!     to.push(number).expect("there is room for four");
+//! }
+//! assert_eq!(reader.join().expect("it does not panic"), 6);
+//!
+//! // What is random is a function of its seed.
+//! let draw = |seed| Rng::new(seed).below(1_000);
+//! assert_eq!(draw(7), draw(7));
+//! ```
+//!
+//! [`ring::Tx`] and [`ring::Rx`] are the two ends of a ring, [`free`] is a list of free numbers that all may use, [`counters`]
+//! count from several threads; [`eventfd`] wakes a thread that sleeps until something has come.
 
 pub mod causes;
 pub mod counters;

@@ -4,6 +4,53 @@
 //! server's side, [`Client`] the client's.
 //! Units: bytes.
 //! Source: ARCHITECTURE.md "Control"; JSON is RFC 8259.
+//!
+//! A server that adds, and a client that asks it:
+//!
+//! ```
+//! use std::io::{BufRead, BufReader, Write};
+//! use std::os::unix::net::UnixListener;
+//! use serde::{Deserialize, Serialize};
+//! use serde_json::json;
+//! use weft_rpc::{Answer, Client, LineHandler, Refused, ok_line, parse, to_line};
+//!
+//! #[derive(Serialize, Deserialize)]
+//! struct Add(u32, u32);
+//!
+//! struct Adder;
+//!
+//! impl LineHandler for Adder {
+//!     fn answer(&self, line: &[u8]) -> Answer {
+//!         let sum = parse(line).and_then(|Add(a, b)| {
+//!             a.checked_add(b).ok_or_else(|| Refused::because("expected a sum below 2^32"))
+//!         });
+//!         let line = sum.and_then(|sum| ok_line(&sum));
+//!         Answer::Line(line.unwrap_or_else(|refused| to_line(&json!({ "error": refused }))))
+//!     }
+//! }
+//!
+//! # let path = std::env::temp_dir().join(format!("weft-rpc-front-{}.sock", std::process::id()));
+//! # let _ = std::fs::remove_file(&path);
+//! let listener = UnixListener::bind(&path)?;
+//! std::thread::spawn(move || -> std::io::Result<()> {
+//!     let (mut stream, _) = listener.accept()?;
+//!     for line in BufReader::new(stream.try_clone()?).split(b'\n') {
+//!         if let Answer::Line(answer) = Adder.answer(&line?) {
+//!             stream.write_all(&answer)?;
+//!         }
+//!     }
+//!     Ok(())
+//! });
+//! let mut client = Client::connect(&path)?;
+//! assert_eq!(client.request(&Add(2, 3))?, json!(5));
+//! let refused = client.request(&Add(u32::MAX, 1)).expect_err("it is too much");
+//! assert_eq!(refused.to_string(), "expected a sum below 2^32");
+//! # std::fs::remove_file(&path)?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! [`Refused`] is why a request is not carried out, with a code for programs; [`Answer::Stream`] goes on after the first line,
+//! and [`Client::follow`] reads what comes; [`renamed`] takes names that keys had before.
 
 mod client;
 pub mod renamed;
