@@ -65,7 +65,7 @@ pub(super) const FABRIC: &[Param] = &[
         Kind::Int(0, i64::MAX),
         "",
         Derived("the low 63 bits of uuid"),
-        "Serial number that Identify answers.",
+        "Serial number in the answer to Identify.",
     ),
     restart(
         "cci",
@@ -79,7 +79,7 @@ pub(super) const FABRIC: &[Param] = &[
         Kind::Path,
         "",
         Unset("no TLS"),
-        "Certificates (PEM) of the authorities that vouch for managers, where cci is TCP: mutual TLS 1.3.",
+        "Certificates (PEM) of the authorities that sign certificates of managers, where cci is TCP: mutual TLS 1.3.",
     ),
     restart("cci_cert", Kind::Path, "", Unset("no TLS"), "Certificate (PEM) of the switch for it."),
     restart("cci_key", Kind::Path, "", Unset("no TLS"), "Private key (PEM, mode 0600) of that."),

@@ -23,7 +23,7 @@ pub(super) const BUFFER: &[Param] = &[
         Kind::Int(1, 65_536),
         "MiB",
         Derived("32 MiB to share, with all headroom and reserves on top"),
-        "The whole buffer, headroom and reserves included.",
+        "Size of the whole buffer, with headroom and reserves.",
     ),
     restart(
         "cell_bytes",
@@ -37,7 +37,7 @@ pub(super) const BUFFER: &[Param] = &[
         Kind::Word(Sharing::NAMES),
         "",
         Fixed("\"dt\""),
-        "Dynamic thresholds, or the same fixed share for each VOQ; a port has none to itself, but where TLPs are switched.",
+        "Dynamic thresholds, or the same fixed share for each VOQ; a port has no VOQ to itself, unless TLPs are switched.",
     ),
     hot(
         "dt_alpha",
@@ -65,7 +65,7 @@ pub(super) const BUFFER: &[Param] = &[
         Kind::Int(0, 1 << 40),
         "bytes",
         Derived("what a port's peer can send until a PAUSE has stopped it"),
-        "Headroom of each ingress group, for what comes in after XOFF.",
+        "Headroom of each ingress group, for frames received after XOFF.",
     ),
     restart(
         "peer_response_us",
@@ -86,14 +86,14 @@ pub(super) const BUFFER: &[Param] = &[
         Kind::Int(0, 1 << 40),
         "bytes",
         Derived("two largest frames"),
-        "How far below its XOFF an ingress group is released; looked at after each burst was sent, in virtual time after each frame.",
+        "How far below its XOFF an ingress group is released; checked after each burst was sent, in virtual time after each frame.",
     ),
     hot(
         "queue_capacity_bytes",
         Kind::Int(1, 1 << 40),
         "bytes",
         Derived("what is shared / (2 x ports)"),
-        "What ECN and PFC percentages of a queue (output, priority) are taken of.",
+        "Queue size (output, priority) that ECN and PFC percentages refer to.",
     ),
 ];
 
@@ -131,32 +131,26 @@ pub(super) const CROSSBAR: &[Param] = &[
         Kind::Int(1, 64),
         "frames",
         Derived("32 when live, 1 in virtual time"),
-        "Frames that one match moves at most.",
+        "Maximum number of frames that one match moves.",
     ),
     restart(
         "egress_queue_frames",
         Kind::Int(1, 4_096),
         "frames",
         Fixed("32"),
-        "Room of an egress queue (output, priority).",
+        "Capacity of an egress queue (output, priority).",
     ),
 ];
 
 pub(super) const ECN: &[Param] = &[
-    hot("ecn_enabled", Kind::Bool, "", Fixed("true"), "Whether frames that may be marked are."),
-    hot(
-        "ecn_threshold_low",
-        PERCENT,
-        OF_QUEUE,
-        Fixed("50"),
-        "Depth from which on some frames are marked.",
-    ),
+    hot("ecn_enabled", Kind::Bool, "", Fixed("true"), "Whether ECN marks frames."),
+    hot("ecn_threshold_low", PERCENT, OF_QUEUE, Fixed("50"), "Depth at which marking begins."),
     hot(
         "ecn_threshold_high",
         PERCENT,
         OF_QUEUE,
         Fixed("80"),
-        "Depth from which on all frames are marked.",
+        "Depth from which all frames are marked.",
     ),
     hot(
         "max_percent",
@@ -194,7 +188,7 @@ pub(super) const PFC: &[Param] = &[
         Kind::List(&Kind::List(&CLASS, 0, 8), 4, 8),
         "PFC classes",
         Derived("every PCP that pcp_to_pri sends to the priority"),
-        "For each priority, the classes that our PAUSE names. A PAUSE that is received goes by classify.pcp_to_pri.",
+        "For each priority, the classes that the switch's own PAUSE names. A received PAUSE is mapped by classify.pcp_to_pri.",
     ),
     hot(
         "mode",
@@ -208,21 +202,21 @@ pub(super) const PFC: &[Param] = &[
         PERCENT,
         OF_QUEUE,
         Fixed("85"),
-        "XOFF: the frame that takes the depth above it sends PAUSE to all inputs that have frames there, VOQ and egress queue together; for mode egress-queue only.",
+        "XOFF: when a frame raises the depth above it, PAUSE is sent to all inputs that have frames there, VOQ and egress queue together; for mode egress-queue only.",
     ),
     hot(
         "pfc_release",
         PERCENT,
         OF_QUEUE,
         Fixed("65"),
-        "XON: the frame that takes the depth below it releases; for mode egress-queue only.",
+        "XON: when a frame lowers the depth below it, the release is sent; for mode egress-queue only.",
     ),
     hot(
         "watchdog_detect_ms",
         Kind::Int(0, 3_600_000),
         "ms",
         Fixed("200"),
-        "A pause of this length is a storm; 0 is never.",
+        "A pause of this length is a storm; 0 turns detection off.",
     ),
     hot(
         "watchdog_restore_ms",
@@ -236,6 +230,6 @@ pub(super) const PFC: &[Param] = &[
         Kind::Word(StormAction::NAMES),
         "",
         Fixed("\"drop\""),
-        "What happens to frames that a storm holds.",
+        "What happens to frames that a storm blocks.",
     ),
 ];

@@ -29,7 +29,7 @@ pub(super) const SWITCH: &[Param] = &[
         Kind::Word(ForwardingMode::NAMES),
         "",
         Fixed("\"store-and-forward\""),
-        "When a frame goes on: when it is whole. cut-through is refused, live and in virtual time.",
+        "When a frame is forwarded: when it is completely received. cut-through is refused, live and in virtual time.",
     ),
     restart(
         "fixed_latency_ns",
@@ -50,14 +50,14 @@ pub(super) const SWITCH: &[Param] = &[
         Kind::Int(1, 64),
         "frames",
         Fixed("64"),
-        "Frames that are handed to a device ahead; they do not heed a PAUSE any more.",
+        "Frames that are handed to a device in advance; a PAUSE does not stop them any more.",
     ),
     restart(
         "seed",
         Kind::Int(0, i64::MAX),
         "",
         Fixed("1"),
-        "Seed of everything that is random: ECN draws, hashes.",
+        "Seed of all random decisions: ECN marks, hashes.",
     ),
 ];
 
@@ -67,7 +67,7 @@ pub(super) const RUN: &[Param] = &[
         Kind::Int(1, 64),
         "threads",
         Fixed("1"),
-        "Poll-mode threads; ports are dealt out to them in turn.",
+        "Poll-mode threads; ports are assigned to them in turn.",
     ),
     restart(
         "cores",
@@ -81,7 +81,7 @@ pub(super) const RUN: &[Param] = &[
         Kind::Word(Poll::NAMES),
         "",
         Fixed("\"adaptive\""),
-        "Whether an idle worker sleeps until something comes, or spins.",
+        "Whether an idle worker sleeps until there is work, or polls without a pause.",
     ),
     restart(
         "socket",
@@ -102,28 +102,28 @@ pub(super) const RUN: &[Param] = &[
         Kind::Path,
         "USER or USER:GROUP",
         Unset("the user that starts it"),
-        "User, by name or number, as which the switch goes on; only root may set it. The directories of its sockets become this user's, and every file that it reads again or writes must be within this user's reach.",
+        "User, by name or number, that the switch changes to; only root may set it. The directories of its sockets become this user's, and every file that it reads again or writes must be within this user's reach.",
     ),
     restart(
         "sandbox",
         Kind::Bool,
         "",
         Fixed("true"),
-        "Whether the process gives up all that it does not need to open its devices again (docs/privileges.md).",
+        "Whether the process drops all privileges that it does not need to open its devices again (docs/privileges.md).",
     ),
     restart(
         "log",
         Kind::Word(LogLevel::NAMES),
         "",
         Fixed("\"info\""),
-        "Least level of what is written to standard error.",
+        "Lowest level of events that are written to standard error.",
     ),
     restart(
         "log_format",
         Kind::Word(LogFormat::NAMES),
         "",
         Fixed("\"text\""),
-        "Form of what is written to standard error: lines for people, or JSON objects, one a line.",
+        "Format of events on standard error: lines of text, or JSON objects, one a line.",
     ),
 ];
 
@@ -132,7 +132,7 @@ pub(super) const EXPRESS: &[Param] = &[restart(
     Kind::Bool,
     "",
     Fixed("true"),
-    "Whether the kernel may send frames on by itself that the whole pipeline would pass on at once and unchanged.",
+    "Whether the kernel may forward frames by itself that the whole pipeline would forward at once and unchanged.",
 )];
 
 pub(super) const DPDK: &[Param] = &[restart(
@@ -140,7 +140,7 @@ pub(super) const DPDK: &[Param] = &[restart(
     Kind::List(&Kind::Path, 0, 64),
     "",
     Fixed("[\"--in-memory\", \"--no-telemetry\"]"),
-    "Arguments of DPDK's environment; a core (-l) and \"-a 0000:00:00.0\", so that only devices of ports are taken, are added unless they are given.",
+    "Arguments of DPDK's environment; a core (-l) and \"-a 0000:00:00.0\", so that DPDK opens only devices of ports, are added unless they are given.",
 )];
 
 pub(super) const FORMATS: &[Param] = &[
@@ -188,7 +188,7 @@ pub(super) const CLASSIFY: &[Param] = &[
         Kind::List(&PRI, 8, 8),
         "priority",
         ByPris("[0, 1, 0, 2, 2, 3, 3, 3]", "[0, 1, 2, 3, 4, 5, 6, 7]"),
-        "Priority of each PCP; a class of a PAUSE that is received takes the same way, whatever pri_to_pfc says.",
+        "Priority of each PCP; a class of a received PAUSE is mapped the same way, whatever pri_to_pfc says.",
     ),
     hot(
         "dscp_to_pri",
@@ -219,7 +219,7 @@ pub(super) const FDB: &[Param] = &[
         Kind::Int(64, 1 << 20),
         "entries",
         Fixed("65536"),
-        "Room of the FDB, static entries included.",
+        "Capacity of the FDB, with static entries.",
     ),
     hot(
         "ageing_s",
@@ -233,14 +233,14 @@ pub(super) const FDB: &[Param] = &[
         Kind::Word(UnknownUnicast::NAMES),
         "",
         Fixed("\"flood\""),
-        "What becomes of frames to stations that are not known.",
+        "What happens to frames to unknown stations.",
     ),
     hot(
         "loop_action",
         Kind::Word(LoopAction::NAMES),
         "",
         Fixed("\"block\""),
-        "What is done when a station moves between two ports more than 10 times within a second: the one that it moves to is blocked, or it is only told.",
+        "What is done when a station moves between two ports more than 10 times within a second: the port that it moves to is blocked, or the loop is only reported.",
     ),
     hot(
         "loop_block_s",
@@ -254,7 +254,7 @@ pub(super) const FDB: &[Param] = &[
         Kind::Int(0, 86_400),
         "s",
         Fixed("10"),
-        "How long a station that moves so often stays where it was before; 0 is not at all.",
+        "How long a station that moves so often is held where it was before; 0 turns this off.",
     ),
 ];
 
