@@ -52,7 +52,7 @@ sanitize:
 soak: deny sanitize
 	@tools/setup.sh soak
 	$(CARGO) test --release -p weft-tests --test live -- --ignored --nocapture soak_
-	$(CARGO) test --release -p weft-sim --test replay -- --ignored --nocapture soak_
+	$(CARGO) test --release -p weft-sim --test virtual_time -- --ignored --nocapture soak_
 	$(CARGO) test --release -p weft-cxl -p weft-pbr-switch --lib --test endpoints -- --ignored --nocapture soak_
 	$(CARGO) test --release -p weft-tests --test fuzz_replay --test fabric -- --ignored --nocapture soak_
 	$(CARGO) test --release -p weft-tests --test soak --test live_quiet -- --ignored --nocapture

@@ -4,18 +4,13 @@
 //! Units: bytes without FCS, picoseconds.
 //! Source: docs/spec/pipeline.md §13.
 
-#![expect(clippy::unwrap_used, reason = "helpers of tests")]
-
-#[path = "common/frames.rs"]
-mod frames;
-
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use assert_cmd::Command;
 use serde_json::Value;
 
-use frames::sorted;
+use crate::frames::sorted;
 use weft_dataplane::port::capture::{CaptureFormat, CaptureWriter};
 
 const OK: i32 = 0;

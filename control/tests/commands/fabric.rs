@@ -4,8 +4,6 @@
 //! Units: none.
 //! Source: docs/fabric.md.
 
-#![expect(clippy::unwrap_used, reason = "a test fails that way")]
-
 use assert_cmd::Command;
 
 fn weft() -> Command {

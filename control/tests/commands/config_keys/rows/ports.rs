@@ -14,7 +14,7 @@ use super::{
 };
 
 const RUNNING: &str = "control/tests/running.rs::a_running_switch_shows_and_changes_its_state";
-const GEN: &str = "control/tests/cli.rs::hosts_are_what_the_configuration_says";
+const GEN: &str = "control/tests/commands/cli.rs::hosts_are_what_the_configuration_says";
 const FLOODED: &str = "/ports/2/tx_frames";
 
 /// A LAG of p1 and p2, and a station behind it.

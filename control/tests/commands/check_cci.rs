@@ -4,15 +4,10 @@
 //! Units: none.
 //! Source: docs/spec/wire-formats.md §4, which is all that the client knows.
 
-#![expect(clippy::unwrap_used, reason = "helpers of tests")]
-
-#[path = "common/process.rs"]
-mod process;
-
 use std::io::Read;
 use std::process::Command;
 
-use process::start;
+use crate::process::start;
 
 const CONFIG: &str = "[switch]\nname = \"t\"\n\
     [fabric]\nuuid = \"5ed8a1c0-0000-4000-8000-000000000001\"\ncci = \"CCI\"\n\
@@ -22,7 +17,7 @@ const CONFIG: &str = "[switch]\nname = \"t\"\n\
     [[port]]\nname = \"a\"\nkind = \"null\"\nrole = \"fport\"\npids = 2\n\
     [[vcs]]\nusp = \"h\"\nvppbs = 4\n";
 
-/// What needs somebody behind a port, or a host's mailbox, is driven in `pbr_switch/tests/check_cci.rs`.
+/// What needs somebody behind a port, or a host's mailbox, is driven in `pbr_switch/tests/component/check_cci.rs`.
 #[test]
 fn the_independent_client_finds_nothing_wrong_with_a_running_switch() {
     let dir = tempfile::tempdir().unwrap();

@@ -5,9 +5,7 @@
 //! Source: docs/spec/pipeline.md §13.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may fail")]
 
-#[path = "replay/line_rate.rs"]
 mod line_rate;
-#[path = "replay/queues.rs"]
 mod queues;
 
 use weft_dataplane::time::{Instant, LinkRate, Span};

@@ -4,18 +4,13 @@
 //! Units: bytes, nanoseconds.
 //! Source: docs/spec/cxl-fabric.md "Binding"; docs/spec/wire-formats.md §3.8, §4.1, §4.5, §4.6, §5.4; CXL 3.1 sections
 //! 7.7.2.6, 7.7.2.7, 7.7.6.1.
-#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails that way")]
 
-mod agent_rig;
-#[path = "../../cxl/tests/endpoints/rig/mod.rs"]
-mod rig;
-
-use agent_rig::manager::{
+use crate::agent_rig::manager::{
     FABRIC_PORT, FREE, GFD_PID, HOST_EDGE, MANAGER, NEAR_VPPB, SECOND, SWITCHES, TO_GFD, out_of,
 };
-use agent_rig::{BLOCK, DEVICE, FABRIC, FAR, FM, Fabric, GFD, GFD_UUID, HOST, NEAR, UUIDS};
-use agent_rig::{bar, message, pid};
-use rig::{RAM, pattern};
+use crate::agent_rig::{BLOCK, DEVICE, FABRIC, FAR, FM, Fabric, GFD, GFD_UUID, HOST, NEAR, UUIDS};
+use crate::agent_rig::{bar, message, pid};
+use crate::rig::{RAM, pattern};
 use weft_cxl::cxl_host::Event;
 use weft_cxl::cxl_host::mailbox::Ring;
 use weft_cxl::gfd::Decoder;

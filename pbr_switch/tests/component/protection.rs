@@ -8,18 +8,12 @@
 //!
 //! All tables are set by requests of the fabric manager's connection, tunnels through it, and the mailbox of the
 //! host's GAE. What a refused request leads to is told by all counters that have changed meanwhile.
-#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails that way")]
 
-mod agent_rig;
-mod guarded;
-#[path = "../../cxl/tests/endpoints/rig/mod.rs"]
-mod rig;
-
-use agent_rig::manager::{GFD_PID, HOST_EDGE, NEAR_VPPB, SECOND};
-use agent_rig::{BLOCK, pid};
-use guarded::{
+use crate::agent_rig::manager::{GFD_PID, HOST_EDGE, NEAR_VPPB, SECOND};
+use crate::agent_rig::{BLOCK, pid};
+use crate::guarded::{
     ALL, DEALT, DIRECT, GIM, Guarded, LDFAM, NEAR_EDGE, OFF, OTHER_GROUP, Order, PEER_EDGE, PLAIN,
-    PREFIXED, Probe, Told, UIO, WINDOW, decoder, gfam, gim, ldfam, up,
+    PREFIXED, Probe, Told, UIO, WINDOW, decoder, gfam, gim, ldfam, no_decoders, up,
 };
 use weft_cxl::requester::{Failure, Operation};
 use weft_dataplane::pbr::Refusal;
@@ -406,7 +400,7 @@ fn protection_is_each_requesters_own() {
     fabric.decoder_of(PEER_EDGE, 0, None);
     fabric.put_sat(1 | SAT_NOTIFY);
     fabric.works(&DIRECT);
-    let unknown = Request::SetGdt(guarded::no_decoders(Pid::NONE));
+    let unknown = Request::SetGdt(no_decoders(Pid::NONE));
     fabric.bad_at_gfd(&unknown);
     fabric.works(&DIRECT);
     fabric.check();

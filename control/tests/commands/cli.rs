@@ -4,8 +4,6 @@
 //! Units: none.
 //! Source: `weft --help`.
 
-#![expect(clippy::unwrap_used, reason = "helpers of tests")]
-
 use std::path::Path;
 
 use assert_cmd::Command;

@@ -4,13 +4,6 @@
 //! Units: bytes.
 //! Source: docs/spec/pipeline.md §13.
 
-#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "helpers of tests")]
-
-#[path = "common/frames.rs"]
-mod frames;
-#[path = "common/process.rs"]
-mod process;
-
 use std::io::{BufReader, Read};
 use std::path::Path;
 
@@ -18,8 +11,8 @@ use assert_cmd::Command;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use frames::sorted;
-use process::{Guard, start};
+use crate::frames::sorted;
+use crate::process::{Guard, start};
 
 const OK: i32 = 0;
 const DIFFERENCE: i32 = 1;

@@ -4,8 +4,6 @@
 //! Units: none.
 //! Source: docs/spec/pipeline.md §12.
 
-#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "helpers of tests")]
-
 #[path = "config_keys/mod.rs"]
 mod config_keys;
 

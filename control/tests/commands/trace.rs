@@ -5,8 +5,6 @@
 //! Units: bytes without FCS, nanoseconds.
 //! Source: none of its own.
 
-#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "helpers of tests")]
-
 use std::path::Path;
 use std::sync::Arc;
 

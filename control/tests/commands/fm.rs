@@ -4,11 +4,7 @@
 //! Units: bytes.
 //! Source: docs/spec/cxl-fabric.md "The fabric manager"; `docs/fm.md`.
 
-#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "helpers of tests")]
-
-#[path = "common/process.rs"]
-mod process;
-#[path = "../../tests/tests/fabric/service/world.rs"]
+#[path = "../../../tests/tests/fabric/service/world.rs"]
 #[expect(dead_code, reason = "other tests look into the components, too")]
 mod world;
 
@@ -20,7 +16,7 @@ use assert_cmd::Command;
 use serde_json::Value;
 use weft_cxl::cci::Session;
 
-use process::{Guard, start};
+use crate::process::{Guard, start};
 use world::{BLOCK, HOST, World, listen};
 
 struct Served {

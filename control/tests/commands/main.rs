@@ -1,0 +1,18 @@
+//! The binary `weft` and its configuration, command by command.
+//!
+//! Shape: one binary; a module for each subject, [`process`] and [`frames`] for what they share.
+//! Units: none.
+//! Source: each module's own.
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails that way")]
+
+mod check_cci;
+mod cli;
+mod config_mutations;
+mod fabric;
+mod fm;
+mod frames;
+#[path = "../common/process.rs"]
+mod process;
+mod record;
+mod replay;
+mod trace;

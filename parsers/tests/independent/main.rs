@@ -1,0 +1,9 @@
+//! Parsers held against crates that share no code with them.
+//!
+//! Shape: one binary; a module for each of them.
+//! Units: bytes.
+//! Source: each module's own.
+
+mod etherparse;
+mod partial;
+mod rtlp;

@@ -1,0 +1,11 @@
+//! Switches in virtual time: scenarios, replays, chaos and the checkers that watch them.
+//!
+//! Shape: one binary; a module for each subject.
+//! Units: picoseconds.
+//! Source: each module's own.
+
+mod chaos;
+mod checkers;
+mod replay;
+mod scenarios;
+mod smoke;
