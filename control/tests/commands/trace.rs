@@ -16,8 +16,10 @@ use weft::config::{Config, Timing};
 use weft::error::CliError;
 use weft::live::backend::SwitchHandle;
 use weft::mgmt::Server;
-use weft::requests::SwitchHandler;
+use weft::requests::{Backend, SwitchHandler};
 use weft_dataplane::port::capture::{CaptureFormat, CaptureReader, CaptureWriter, Record};
+use weft_dataplane::time::Span;
+use weft_lab::clock::now;
 
 /// With as many workers as ports, each has a port.
 const CONFIG: &str = "[switch]\nname = \"t\"\nseed = 1\n\
@@ -44,7 +46,7 @@ fn frame_of(port: &str, number: u64) -> Vec<u8> {
 
 struct Switch {
     dir: tempfile::TempDir,
-    board: Arc<SwitchHandle>,
+    handle: Arc<SwitchHandle>,
     _server: Server,
 }
 
@@ -74,11 +76,17 @@ impl Switch {
         std::fs::write(&file, config).unwrap();
         let args = SettingsArgs { config: Some(file), ..SettingsArgs::default() };
         let config = Config::resolve(&args.load().unwrap(), Timing::Live).unwrap();
-        let board = Arc::new(SwitchHandle::start(args, config, None).unwrap());
+        let switch = Arc::new(SwitchHandle::start(args, config, None).unwrap());
+        // Frames to a port whose worker has not seen its link yet are dropped: no trace is to begin with them.
+        let deadline = now() + Span::from_ms(30_000);
+        while switch.stats(false).ports.iter().any(|port| !port.link_up) {
+            assert!(now() < deadline, "not all links came up");
+            std::thread::yield_now();
+        }
         let server =
-            Server::start(&socket(dir.path()), Arc::new(SwitchHandler::new(board.clone())))
+            Server::start(&socket(dir.path()), Arc::new(SwitchHandler::new(switch.clone())))
                 .unwrap();
-        Self { dir, board, _server: server }
+        Self { dir, handle: switch, _server: server }
     }
 
     /// Standard output of `weft trace ARGS`, and how it ended.
@@ -93,7 +101,7 @@ impl Switch {
 
 impl Drop for Switch {
     fn drop(&mut self) {
-        let (counters, _, _) = self.board.stop();
+        let (counters, _, _) = self.handle.stop();
         assert!(std::thread::panicking() || counters.imbalance() == 0, "{counters:?}");
     }
 }
