@@ -9,6 +9,32 @@
 //! Source: docs/spec/cxl-fabric.md; docs/spec/wire-formats.md §3 to §5.
 //!
 //! Pure: time is a parameter, chance is seeded, no thread, no I/O of its own.
+//!
+//! A G-FAM device of 1 GiB, and a fabric manager that asks it by CCI what it is:
+//!
+//! ```
+//! use weft_cxl::cci::{Served, Session, serve};
+//! use weft_cxl::gfd::{Config, Gfd, Memory};
+//! use weft_cxl::gfd_end::Device;
+//! use weft_dataplane::time::{Instant, LinkRate};
+//! use weft_parsers::cci::{Header, Request, ReturnCode};
+//! use weft_parsers::fabric::Pid;
+//!
+//! let config = Config::full(Pid::NONE, LinkRate::gbps(100));
+//! let mut device = Device::new(Gfd::new(config, Memory::anonymous(1 << 30)), 1);
+//!
+//! let mut message = [0; 64];
+//! let len = Request::Identify.emit_message(9, &mut message).expect("it fits");
+//! let mut out = Vec::new();
+//! let served = serve(&mut device, Instant::ZERO, Session::Fm(1), &message[..len], &mut out);
+//! assert_eq!(served, Served::Response);
+//! let (header, payload) = Header::parse(&out).expect("a whole message");
+//! assert_eq!((header.return_code, header.tag), (ReturnCode::Success, 9));
+//! assert!(!payload.is_empty());
+//! ```
+//!
+//! An endpoint on a link of TLPs is polled with its port, as [`cxl_host::CxlHost`] and [`cxl_device::CxlDevice`] are; what it
+//! has to say comes back as events.
 
 pub mod cci;
 pub mod completer;

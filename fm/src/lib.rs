@@ -3,6 +3,26 @@
 //! Shape: commands of CCI to components; plans as plain values.
 //! Units: none.
 //! Source: docs/spec/cxl-fabric.md "The fabric manager"; CXL 3.1 section 7.7.12.
+//!
+//! Routes of a ring of four switches with a host at each, and a proof that no messages on them wait for each other in a
+//! circle:
+//!
+//! ```
+//! use weft_fm::graph::generate;
+//! use weft_fm::proof::{Proof, Traffic};
+//! use weft_fm::routes::{Options, route};
+//!
+//! let graph = generate::ring(4, 1)?;
+//! let routed = route(&graph, &Options::default(), None);
+//! let tables = routed.whole().expect("every PID reaches every other");
+//! let proof = Proof::find(&graph, tables, &Traffic::new(5, 6, 4))?;
+//! proof.check(&graph, tables)?;
+//! assert!(proof.hops_max >= 2, "the far side of the ring is two links away");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! [`inventory`] is what was found of a fabric, [`graph::Graph`] its switches and links, [`routes`] makes the tables, [`proof`]
+//! checks them, [`bind`] and [`memory`] give devices and memory to hosts; [`service`] does all of it and answers clients.
 #![forbid(unsafe_code)]
 
 pub mod bind;

@@ -10,6 +10,34 @@
 //! Bridges of a virtual switch are numbered as its commands do: vPPB 0 is the upstream one, the host's port or a
 //! vUSP, and 1 and on are downstream ones. So Configure PID Binding names a vUSP as vPPB 0, and the host's own FAST
 //! is that of vPPB 0.
+//!
+//! A switch with a host, a device and a link to another switch, and its fabric manager's first question:
+//!
+//! ```
+//! use weft_cxl::cci::{Served, Session, serve};
+//! use weft_dataplane::time::Instant;
+//! use weft_dataplane::types::PortId;
+//! use weft_parsers::cci::{Header, Request, ReturnCode};
+//! use weft_pbr_switch::{PortConfig, Role, Switch, SwitchConfig, VcsConfig};
+//!
+//! let port = |number| PortId::new(number).expect("below 64");
+//! let roles = [Role::Usp, Role::Dsp, Role::Fabric].into_iter().enumerate();
+//! let mut switch = Switch::new(SwitchConfig {
+//!     ports: roles.map(|(at, role)| PortConfig { port: port(at), role, pids: 2 }).collect(),
+//!     vcses: vec![VcsConfig { usp: Some(port(0)), vppbs: 2, gae: true }],
+//!     ..SwitchConfig::new([0x5A; 16], 7) // its UUID and serial number
+//! })?;
+//!
+//! let mut message = [0; 64];
+//! let len = Request::Identify.emit_message(9, &mut message).expect("it fits");
+//! let mut out = Vec::new();
+//! let served = serve(&mut switch, Instant::ZERO, Session::Fm(1), &message[..len], &mut out);
+//! assert_eq!(served, Served::Response);
+//! let (header, payload) = Header::parse(&out).expect("a whole message");
+//! assert_eq!((header.return_code, header.tag), (ReturnCode::Success, 9));
+//! assert!(!payload.is_empty());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 pub mod agent;
 pub mod cdat;

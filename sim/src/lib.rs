@@ -4,6 +4,36 @@
 //! stations; [`replay`] feeds captures; [`checkers`] watch every run.
 //! Units: picoseconds, bytes without FCS.
 //! Source: docs/spec/model.md; docs/spec/pipeline.md §13; docs/spec/model.md §1.
+//!
+//! How long a frame takes from one station to the other, in virtual time: the same at each run, on any machine.
+//!
+//! ```
+//! use weft_dataplane::time::{Instant, Span};
+//! use weft_dataplane::trace::Event;
+//! use weft_dataplane::types::Pri;
+//! use weft_parsers::Format;
+//! use weft_sim::checkers::Watch;
+//! use weft_sim::frames::FrameSpec;
+//! use weft_sim::setup::Setup;
+//! use weft_sim::station::Stream;
+//! use weft_sim::switch::Around;
+//! use weft_sim::world::World;
+//!
+//! let (setup, around) = (Setup::new(2, 4), Around::default()); // ports, priorities
+//! let mut world = World::new(&setup, &around, |_| ())?;
+//! let mut watch = Watch::new(&world.switch.core().snapshot.load(), |_, _: &Event| ());
+//! let pri = Pri::default();
+//! let template = FrameSpec::new(Format::Standard, (0, 1), 256, pri, 4).to_vec();
+//! let (gap, start) = (Span::from_ns(500), Instant::ZERO);
+//! world.stations[0].add(Stream { id: 0, pri, template, len_min: 256, gap, start, count: 1 });
+//! assert!(world.drain(Instant::from_ns(1_000_000), &mut watch), "the frame arrives");
+//! assert_eq!(world.stations[1].arrivals(0).frames, 1);
+//! assert!(world.now() > Instant::ZERO, "sending, switching and sending again take time");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! [`setup::Setup`] says what the switch is like, [`world::World`] has switch, wires and stations, [`checkers::Watch`] objects
+//! to a frame that is lost or a PAUSE without a reason; [`chaos`] draws whole runs of a seed.
 
 pub mod chaos;
 pub mod checkers;
