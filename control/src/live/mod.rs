@@ -1,6 +1,6 @@
 //! A running switch: ports opened, workers on their cores, and a hand on all of them.
 //!
-//! Shape: a resolved [`Config`] → [`Live`], until [`Live::stop`] gives the final counters.
+//! Shape: a resolved [`crate::config::Config`] → [`Live`], until [`Live::stop`] gives the final counters.
 //! Units: none of its own.
 //! Source: ARCHITECTURE.md "The path of a frame"; ARCHITECTURE.md "Control"; docs/spec/pipeline.md §11.
 
