@@ -48,6 +48,13 @@ def receive(port, count, timeout, idle, keep):
         last = time.monotonic()
 
 
+def drain(port, keep, limit=5.0):
+    """Passes frames to `keep` that had come before the end was asked for, for at most `limit` seconds."""
+    end = time.monotonic() + limit
+    while time.monotonic() < end and (got := port.recv_now()) is not None:
+        keep(got)
+
+
 def main(argv=None):
     """Command line; exit 1 when fewer than --count frames came or the kernel lost some."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -85,6 +92,7 @@ def main(argv=None):
                 receive(port, args.count, args.timeout, args.idle, keep)
             except Stop:
                 stopped = True
+                drain(port, keep)
             lost = port.lost()
     except OSError as err:
         print(f"capture: {args.iface}: {err}", file=sys.stderr)

@@ -80,8 +80,7 @@ impl Up {
         let pids: Vec<String> = pids.map(|pid| pid.trim().to_owned()).collect();
         assert!(!pids.is_empty(), "parts have processes");
         self.until("no process outlives it", |_| {
-            let runs = |pid: &&String| Path::new("/proc").join(pid).join("exe").read_link().is_ok();
-            pids.iter().find(runs).is_none().then_some(())
+            pids.iter().all(|pid| has_ended(pid)).then_some(())
         });
         self.child = launch(&self.net, &self.folder, &[]);
         self.is_up("again");
@@ -328,6 +327,15 @@ impl Up {
         let said = self.said();
         assert!(self.child.wait().is_ok_and(|status| status.success()), "{said}");
     }
+}
+
+/// Whether a process has closed all that it had open: it is gone, or only waits to be reaped. Its memory, and with it
+/// `exe`, goes before its sockets, and what the kernel keeps for those, such as rules of a port, goes with them.
+fn has_ended(pid: &str) -> bool {
+    let process = Path::new("/proc").join(pid);
+    let Ok(stat) = std::fs::read_to_string(process.join("stat")) else { return true };
+    let is_zombie = stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('Z'));
+    is_zombie && std::fs::read_dir(process.join("task")).is_ok_and(|threads| threads.count() == 1)
 }
 
 impl Drop for Up {
