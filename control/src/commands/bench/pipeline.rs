@@ -26,6 +26,11 @@ use crate::commands::{progress, write_json_at};
 use crate::error::CliError;
 use crate::live::core_for;
 
+/// How much longer than it should a round without a frame lasts, at most.
+const STARVED_NS: u64 = 5_000_000_000;
+/// How often such a round is looked at.
+const LOOK: Duration = Duration::from_millis(5);
+
 /// Arguments of `weft bench pipeline`.
 #[derive(Args, Clone, Debug)]
 pub struct PipelineArgs {
@@ -168,11 +173,23 @@ fn drive(
         }
         let pause = Duration::from_millis(args.round_ms);
         let look = || (frames_sent(core, usize::from(args.ports)), clock.now(), tsc());
-        std::thread::park_timeout(pause); // all stations learnt, all caches warm
-        let mut before = look();
-        while rounds.len() < usize::from(args.rounds) && !stop.load(Ordering::Relaxed) {
+        // A machine that is busy elsewhere may not run a worker for a whole round: a round ends with a frame or `STARVED_NS`.
+        let round = |since: u64| {
             std::thread::park_timeout(pause);
-            let after = look();
+            let begun = clock.now();
+            let mut now = look();
+            while now.0 == since
+                && now.1.since(begun).as_ns() < STARVED_NS
+                && !stop.load(Ordering::Relaxed)
+            {
+                std::thread::park_timeout(LOOK);
+                now = look();
+            }
+            now
+        };
+        let mut before = round(0); // all stations learnt, all caches warm
+        while rounds.len() < usize::from(args.rounds) && !stop.load(Ordering::Relaxed) {
+            let after = round(before.0);
             rounds.push(Round {
                 frames: after.0 - before.0,
                 ns: after.1.since(before.1).as_ns(),
