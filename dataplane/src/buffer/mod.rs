@@ -279,14 +279,38 @@ impl Buffer {
         (input, lossless): (PortId, PriSet),
         demand: &Demand,
     ) -> bool {
+        let Some(groups) = self.burst_fits(lease, thresholds, (input, lossless), demand) else {
+            return false;
+        };
         let wanted = u64::from(demand.cells());
-        let left = self.free(lease, thresholds.shared).checked_sub(wanted);
-        let Some(left) = left.filter(|_| thresholds.admit_bursts()) else { return false };
-        let voqs = self.voq.from(input.index() * self.stride);
-        let Some(voqs) = voqs.get(..self.stride) else { return false };
-        let word =
-            |queue: QueueId| voqs.get(queue.output().index() * self.pris + queue.pri().index());
-        let reserve = thresholds.voq_reserve;
+        if !self.solo && !self.reserve(lease, wanted, thresholds.shared) {
+            return false;
+        }
+        self.charge_burst(lease, thresholds, (input, lossless), (demand, &groups));
+        true
+    }
+
+    /// The VOQs of an input, and where in them a queue is.
+    #[inline]
+    fn voqs_of<'a>(&'a self, input: PortId) -> Option<impl Fn(QueueId) -> Option<&'a AtomicU32>> {
+        let voqs = self.voq.from(input.index() * self.stride).get(..self.stride)?;
+        let pris = self.pris;
+        Some(move |queue: QueueId| voqs.get(queue.output().index() * pris + queue.pri().index()))
+    }
+
+    /// Cells of a burst for each ingress group, if no frame of it could be refused or cross XOFF.
+    #[expect(clippy::inline_always, reason = "one function with `admit_all` but for its reader")]
+    #[inline(always)]
+    fn burst_fits(
+        &self,
+        lease: &mut Lease,
+        thresholds: &Thresholds,
+        (input, lossless): (PortId, PriSet),
+        demand: &Demand,
+    ) -> Option<PerPri<u32>> {
+        let left = self.free(lease, thresholds.shared).checked_sub(u64::from(demand.cells()));
+        let left = left.filter(|_| thresholds.admit_bursts())?;
+        let word = self.voqs_of(input)?;
         let mut groups = PerPri::<u32>::default();
         for queue in demand.queues().iter() {
             let (pri, cells) = (queue.pri(), demand.cells_of(queue));
@@ -294,25 +318,34 @@ impl Buffer {
                 groups[pri] += cells;
                 continue;
             }
-            let limit = thresholds.dynamic(reserve, pri, left);
-            let Some(word) = word(queue) else { return false };
-            if word.load(Ordering::Relaxed) + cells <= limit {
+            let limit = thresholds.dynamic(thresholds.voq_reserve, pri, left);
+            if word(queue)?.load(Ordering::Relaxed) + cells <= limit {
                 continue; // a sum far below 2^31
             }
             let place = (input, queue.output(), pri);
             if self.solo || self.fold_voq(lease, thresholds, place) + cells > limit {
-                return false;
+                return None;
             }
         }
         for pri in lossless.iter() {
             let after = self.group_word(input, pri).load(Ordering::Relaxed) + groups[pri];
             if groups[pri] > 0 && after > thresholds.dynamic(thresholds.pg_reserve, pri, left) {
-                return false;
+                return None;
             }
         }
-        if !self.solo && !self.reserve(lease, wanted, thresholds.shared) {
-            return false;
-        }
+        Some(groups)
+    }
+
+    /// Charges a burst that fits, with its cells for each ingress group.
+    #[expect(clippy::inline_always, reason = "one function with `admit_all` but for its reader")]
+    #[inline(always)]
+    fn charge_burst(
+        &self,
+        lease: &mut Lease,
+        thresholds: &Thresholds,
+        (input, lossless): (PortId, PriSet),
+        (demand, groups): (&Demand, &PerPri<u32>),
+    ) {
         let mut taken = 0;
         let mut charge = |word: &AtomicU32, cells: u32, reserve: u32| {
             let before = add(word, cells);
@@ -321,6 +354,7 @@ impl Buffer {
         for pri in lossless.iter() {
             charge(self.group_word(input, pri), groups[pri], thresholds.pg_reserve);
         }
+        let word = self.voqs_of(input);
         let tally = self.tally(lease);
         for queue in demand.queues().iter() {
             let cells = demand.cells_of(queue);
@@ -328,9 +362,8 @@ impl Buffer {
             if lossless.contains(queue.pri()) {
                 let frames = u32::try_from(demand.frames_of(queue)).unwrap_or(u32::MAX); // a burst's
                 add(self.standing_word(input, queue.output(), queue.pri()), frames);
-            }
-            if let Some(word) = word(queue).filter(|_| !lossless.contains(queue.pri())) {
-                charge(word, cells, reserve);
+            } else if let Some(word) = word.as_ref().and_then(|word| word(queue)) {
+                charge(word, cells, thresholds.voq_reserve);
             }
         }
         if self.solo {
@@ -339,7 +372,6 @@ impl Buffer {
         } else {
             lease.cells -= taken;
         }
-        true
     }
 
     /// The limit of an ingress group: its XOFF.
