@@ -6,6 +6,7 @@ Units: tests; seconds. A check without a count of its own (fmt, clippy, doc) cou
 Source: ARCHITECTURE.md "Layout of the tree". Exit 1 when anything failed, also when a suite ran no test at all.
 """
 
+import contextlib
 import json
 import os
 import queue
@@ -39,23 +40,60 @@ TEST_QUIET_S = 600
 SLOWEST = 15
 
 
-class Said(threading.local):
-    """Where a thread's suites print: at once, or into `kept` for later."""
+class Lane(threading.local):
+    """How a thread's suites print, at once or into `kept` for later, and whether they give way to others."""
 
     kept = None
+    gives_way = False
 
 
-SAID = Said()
+LANE = Lane()
 PRINTS = threading.Lock()
+# How nice suites are that give way. Only root can take that back, so that they do not starve beside busy neighbours.
+NICE = 15 if os.geteuid() == 0 else 0
+
+
+class GivingWay:
+    """Process groups that give way to others, until they are hurried."""
+
+    def __init__(self):
+        self.lock, self.groups, self.hurried = threading.Lock(), set(), False
+
+    def add(self, group):
+        """Has a process group give way, unless it is too late for that."""
+        with self.lock:
+            self.groups.add(group)
+            self.set(group, 0 if self.hurried else NICE)
+
+    def remove(self, group):
+        """Forgets a group that is about to end."""
+        with self.lock:
+            self.groups.discard(group)
+
+    def hurry(self):
+        """Has none of them give way any more."""
+        with self.lock:
+            self.hurried = True
+            for group in self.groups:
+                self.set(group, 0)
+
+    @staticmethod
+    def set(group, nice):
+        """Sets how nice a group is, unless it has ended."""
+        with contextlib.suppress(ProcessLookupError):
+            os.setpriority(os.PRIO_PGRP, group, nice)
+
+
+GIVING_WAY = GivingWay()
 
 
 def say(text):
     """Prints a text, line ends included."""
-    if SAID.kept is None:
+    if LANE.kept is None:
         with PRINTS:
             print(text, end="", flush=True)
     else:
-        SAID.kept.append(text)
+        LANE.kept.append(text)
 
 
 @dataclass
@@ -92,6 +130,8 @@ def run(name, command, env=None, cwd=ROOT, quiet_s=QUIET_S):
     except OSError as err:
         say(f"{command[0]}: {err}\n")
         return False, [], time.monotonic() - start
+    if LANE.gives_way:
+        GIVING_WAY.add(child.pid)
     threading.Thread(target=read_all, args=(child.stdout, said), daemon=True).start()
     while True:
         try:
@@ -106,6 +146,7 @@ def run(name, command, env=None, cwd=ROOT, quiet_s=QUIET_S):
         lines.append(line.rstrip("\n"))
         if not line.startswith(QUIETLY):
             say(line)
+    GIVING_WAY.remove(child.pid)
     return child.wait() == 0, lines, time.monotonic() - start
 
 
@@ -244,7 +285,7 @@ def features():
 
 
 def tests(name):
-    """Builds every test; returns a tally of that, and what runs the binaries: beside others, and alone."""
+    """Builds every test; returns a tally of that, and the binaries."""
     command = ["cargo", "test", "--workspace", "--no-run", "--message-format=json-render-diagnostics"]
     build = Tally(f"{name}: build")
     good, lines, build.seconds = run(build.name, [*command, *features()])
@@ -252,14 +293,15 @@ def tests(name):
     if not binaries:
         build.failed = 1
     binaries.sort(key=lambda one: ORDER.index(one.name) if one.name in ORDER else len(ORDER))
-    shared = [one.run for one in binaries if one.name not in ALONE]
-    return [build], shared, [one.run for one in binaries if one.name in ALONE]
+    return [build], binaries
 
 
-# Test binaries that measure what a machine can do, or give workers a time to answer: nothing runs beside them.
-ALONE = ("live_quiet", "live")
+# Gives workers a time to answer: only what gives way runs beside it.
+FIRST_ALONE = "live"
+# Measures what a machine can do: nothing runs beside it.
+LAST_ALONE = "live_quiet"
 # The longest first, so that none of them is left at the end; then what waits for links and processes.
-ORDER = ("live", "fabric", "running", "live_dpdk")
+ORDER = ("fabric", "running", "live_dpdk")
 
 
 def pytest(name, command, env):
@@ -324,6 +366,13 @@ TARGET = os.path.join(ROOT, os.environ.get("CARGO_TARGET_DIR", "target"))
 # The profile `dev`, as all tests: its dependencies are built once, and it checks what it asserts.
 BINARY_ENV = {"WEFT_BIN": os.path.join(TARGET, "debug", "weft")}
 LOOM = ["cargo", "test", "-p", "weft-base", "-p", "weft-dataplane", "--lib", "--", "loom"]
+# They run for half a second: what takes time is their build.
+LOOM_ENV = {
+    "RUSTFLAGS": "--cfg loom",
+    "CARGO_TARGET_DIR": f"{TARGET}/loom",
+    "CARGO_PROFILE_DEV_OPT_LEVEL": "0",
+    "CARGO_PROFILE_DEV_DEBUG": "false",
+}
 WARN = ["--", "-D", "warnings"]
 SUITES = {
     "fmt": lambda n: plain(n, ["cargo", "fmt", "--all", "--check"]),
@@ -338,28 +387,31 @@ SUITES = {
     "doc examples": lambda n: cargo_tests(n, ["cargo", "test", "--workspace", "--doc", *features()]),
     "examples": examples,
     "miri": miri,
-    "loom": lambda n: cargo_tests(n, LOOM, {"RUSTFLAGS": "--cfg loom", "CARGO_TARGET_DIR": f"{TARGET}/loom"}),
+    "loom": lambda n: cargo_tests(n, LOOM, LOOM_ENV),
     "dpdk": dpdk,
 }
 # One after the other, before anything else runs; what is built for `test` is used by those behind it.
 FIRST = ("fmt", "clippy", "test")
 # Suites that wait for each other, as cargo has one lock on each directory that it builds in.
 ONE_DIRECTORY = ("doc", "doc examples", "examples")
+# Suites that compute only: they take what `live`, which waits for links and processes, leaves of the processors.
+COMPUTE = ("miri", "loom", *ONE_DIRECTORY)
 # So many run at once: one more than there are processors, as some always wait for links, threads and processes.
 LANES = (os.cpu_count() or 1) + 1
 CHOSEN = []
 
 
-def apart(task):
+def apart(task, gives_way=False):
     """Runs `task`, which gives tallies, and prints what it says when it is done."""
-    SAID.kept = kept = []
+    LANE.kept = kept = []
+    LANE.gives_way = gives_way
     try:
         return task()
     except Exception as err:  # what cannot be run has not passed
         say(f"{err!r}\n")
         return [Tally("not run", failed=1)]
     finally:
-        SAID.kept = None
+        LANE.kept = None
         say("".join(kept))
 
 
@@ -368,22 +420,38 @@ def in_turn(names):
     return lambda: [tally for name in names for tally in SUITES[name](name)]
 
 
+def tasks_of(names):
+    """Tasks that run suites, those apart that wait for each other anyway."""
+    tasks = [in_turn([name]) for name in names if name not in ONE_DIRECTORY]
+    cargo = [name for name in names if name in ONE_DIRECTORY]
+    return tasks + ([in_turn(cargo)] if cargo else [])
+
+
+def beside(tasks, binaries):
+    """Runs binaries, and beside them tasks that give way; returns the tallies of both once all have ended."""
+    with ThreadPoolExecutor(LANES) as lanes:
+        ran = [lanes.submit(apart, task, gives_way=True) for task in tasks]
+        first = [one.run() for one in binaries]
+        GIVING_WAY.hurry()
+        return first + [one.result() for one in ran]
+
+
 def run_all(names):
     """Runs suites; returns their tallies, in the order of the table."""
-    first, shared, alone = [], [], []
+    first, binaries = [], []
     for name in (name for name in FIRST if name in names):
         if name == "test":
-            tallies, shared, alone = tests(name)
+            tallies, binaries = tests(name)
             first += tallies
         else:
             first += SUITES[name](name)
     rest = [name for name in names if name not in FIRST]
-    tasks = [in_turn([name]) for name in rest if name not in ONE_DIRECTORY]
-    if cargo := [name for name in rest if name in ONE_DIRECTORY]:
-        tasks.append(in_turn(cargo))
+    shared = [one.run for one in binaries if one.name not in (FIRST_ALONE, LAST_ALONE)]
     with ThreadPoolExecutor(LANES) as lanes:
-        ran = list(lanes.map(apart, tasks + shared))
-    ran += [task() for task in alone]
+        ran = list(lanes.map(apart, tasks_of([name for name in rest if name not in COMPUTE]) + shared))
+    compute = tasks_of([name for name in rest if name in COMPUTE])
+    ran += beside(compute, [one for one in binaries if one.name == FIRST_ALONE])
+    ran += [one.run() for one in binaries if one.name == LAST_ALONE]
     return merged(first + [tally for tallies in ran for tally in tallies])
 
 
