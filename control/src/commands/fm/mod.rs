@@ -1,34 +1,141 @@
 //! `weft fm`: the fabric manager as a service, and the words that ask it.
 //!
-//! Shape: arguments -> [`Request`] -> [`Response`] as text or JSON; `serve` has the service.
+//! Shape: a file a subcommand, or a pair of opposites: arguments -> [`Request`]; [`Response`] -> text. [`FmCommand`] lists
+//! them, [`run`] asks; `serve` has the service.
 //! Units: as the answers' fields.
 //! Source: docs/spec/cxl-fabric.md "The fabric manager"; `docs/fm.md`.
 
-mod args;
-mod request;
+mod access;
+mod bind;
+mod cci;
+mod cdat;
+mod discover;
+mod events;
+mod gim;
+mod grant;
+mod memory;
+mod pid;
+mod routes;
 mod serve;
-mod show;
+mod status;
+mod text;
+mod topology;
+mod trace;
 
 use std::io::Write;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use weft_fm::service::status::Phase;
+use clap::{Args, Subcommand};
 use weft_fm::service::{Request, Response};
 use weft_rpc::renamed::{self, Place};
 use weft_rpc::{Client, ClientError};
 
-use self::args::AskArgs;
-pub use self::args::FmCommand;
-use self::request::request;
 use super::write_json;
 use crate::config::resolve::sockets_dir;
 use crate::error::CliError;
 
 /// How long an answer may take: a discovery asks every component.
 const ANSWER_MAX: Duration = Duration::from_secs(600);
-/// How often `status --wait` looks.
+/// How often a request is sent whose answer is not the final one.
 const LOOK: Duration = Duration::from_millis(200);
+
+/// Which fabric manager, and the format of the answer.
+#[derive(Args, Clone, Debug, Default)]
+struct AskArgs {
+    /// Management socket of the fabric manager
+    #[arg(long, value_name = "FILE")]
+    socket: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Arguments of a subcommand that asks a fabric manager.
+trait Query {
+    /// Whom it asks, and in which format it answers.
+    fn ask(&self) -> &AskArgs;
+
+    /// What it asks for.
+    ///
+    /// # Errors
+    /// The arguments do not fit together.
+    fn request(&self) -> Result<Request, CliError>;
+
+    /// Whether `response` ends it; else it asks again.
+    ///
+    /// # Errors
+    /// There will be no better one.
+    fn is_final(&self, _response: &Response) -> Result<bool, CliError> {
+        Ok(true)
+    }
+
+    /// `response` as text that ends with a newline; `None` if that is no answer to its request. The text of
+    /// [`Response::Done`] is the same for all.
+    fn text(&self, _response: &Response) -> Option<String> {
+        None
+    }
+}
+
+/// Makes [`FmCommand`] of a row a subcommand that asks: help, name and arguments.
+macro_rules! fm_command {
+    ($($(#[$help:meta])+ $name:ident($args:ty),)+) => {
+        /// What to do.
+        #[derive(Debug, Subcommand)]
+        pub enum FmCommand {
+            /// Run as the fabric manager until SIGINT or SIGTERM
+            Serve(serve::ServeArgs),
+            $($(#[$help])+ $name($args),)+
+        }
+
+        impl FmCommand {
+            /// The arguments of what asks; `None` for what serves.
+            fn query(&self) -> Option<&dyn Query> {
+                match self {
+                    Self::Serve(_) => None,
+                    $(Self::$name(args) => Some(args),)+
+                }
+            }
+        }
+    };
+}
+
+fm_command! {
+    /// Show the state of the fabric manager; also works during start-up
+    Status(status::StatusArgs),
+    /// Discover all components again, and apply the wanted state
+    Discover(discover::DiscoverArgs),
+    /// As the second fabric manager: become the primary one
+    TakeOver(discover::TakeOverArgs),
+    /// Show switches, links and the hosts and devices attached to them
+    Topology(topology::TopologyArgs),
+    /// Show bindings, or bind a device or a virtual switch of another switch to a bridge
+    Bind(bind::BindArgs),
+    /// Unbind what is bound to a bridge
+    Unbind(bind::UnbindArgs),
+    /// Show the routes, or check and print the proof that they are free of deadlock
+    Routes(routes::RoutesArgs),
+    /// Show which hosts have which memory, or share and release memory
+    Memory(memory::MemoryArgs),
+    /// Show memory that hosts and devices export to each other (GIM), or export some
+    Gim(gim::GimArgs),
+    /// Revoke memory from one host, or GIM from one host or device; others keep it
+    Revoke(grant::RevokeArgs),
+    /// Give one more host access to memory that is already shared
+    Grant(grant::GrantArgs),
+    /// Show or change the access vectors at a host's edge
+    Access(access::AccessArgs),
+    /// Show latency and bandwidth of paths, or the CDAT of a component
+    Cdat(cdat::CdatArgs),
+    /// Show PIDs, or assign a PID to a target
+    Pid(pid::PidArgs),
+    /// Explain every lookup on the path of one address of one host
+    Trace(trace::TraceArgs),
+    /// Show events
+    Events(events::EventsArgs),
+    /// Send a CCI command as bytes, and print the response
+    Cci(cci::CciArgs),
+}
 
 /// Where a fabric manager listens unless it is told otherwise.
 fn default_socket() -> PathBuf {
@@ -42,11 +149,21 @@ fn default_socket() -> PathBuf {
 pub fn run(command: &FmCommand, out: &mut dyn Write) -> Result<(), CliError> {
     match command {
         FmCommand::Serve(args) => serve::run(args),
-        FmCommand::Status { wait: true, ask } => wait(ask, out),
-        other => {
-            let (request, ask) = request(other)?;
-            let response = FmClient::connect(ask)?.ask(&request)?;
-            write(&response, ask.json, out)
+        other => other.query().map_or(Ok(()), |query| ask(query, out)),
+    }
+}
+
+/// Sends the request until its answer is the final one, and writes that.
+fn ask(query: &dyn Query, out: &mut dyn Write) -> Result<(), CliError> {
+    let request = query.request()?;
+    let mut client = FmClient::connect(query.ask())?;
+    loop {
+        let response = client.ask(&request)?;
+        if query.is_final(&response)? {
+            return write(query, &response, out);
+        }
+        if !client.0.wait(LOOK).map_err(|error| failed(&error))? {
+            return Err(CliError::Switch("the fabric manager has stopped".to_owned()));
         }
     }
 }
@@ -79,34 +196,65 @@ impl FmClient {
     }
 }
 
-fn write(response: &Response, json: bool, out: &mut dyn Write) -> Result<(), CliError> {
-    if !json {
-        return out.write_all(show::text(response).as_bytes()).map_err(CliError::Output);
+fn write(query: &dyn Query, response: &Response, out: &mut dyn Write) -> Result<(), CliError> {
+    if query.ask().json {
+        // What kind of answer it is goes without saying.
+        let value =
+            serde_json::to_value(response).map_err(|error| CliError::Output(error.into()))?;
+        let inner = value.as_object().and_then(|object| object.values().next());
+        return write_json(out, inner.unwrap_or(&value));
     }
-    // What kind of answer it is goes without saying.
-    let value = serde_json::to_value(response).map_err(|error| CliError::Output(error.into()))?;
-    let inner = value.as_object().and_then(|object| object.values().next());
-    write_json(out, inner.unwrap_or(&value))
+    let text = match response {
+        Response::Done(said) => said.iter().fold(String::new(), |text, line| text + line + "\n"),
+        other => query.text(other).ok_or_else(|| {
+            CliError::Switch("the fabric manager answered another request".to_owned())
+        })?,
+    };
+    out.write_all(text.as_bytes()).map_err(CliError::Output)
 }
 
-/// Looks at the status until the fabric is up or cannot be brought up.
-fn wait(ask: &AskArgs, out: &mut dyn Write) -> Result<(), CliError> {
-    let mut client = FmClient::connect(ask)?;
-    loop {
-        let response = client.ask(&Request::Status)?;
-        let Response::Status(status) = &response else {
-            return Err(CliError::Switch("expected a status, found another answer".to_owned()));
-        };
-        match status.phase {
-            Phase::Up | Phase::Standby => return write(&response, ask.json, out),
-            Phase::Failed => {
-                let why = status.failed.clone().unwrap_or_default();
-                return Err(CliError::Difference(format!("the fabric is not up: {why}")));
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::cli::{Cli, Command};
+
+    /// What `weft fm WORDS` asks for, or why it asks for nothing.
+    fn parsed(words: &str) -> Result<Request, String> {
+        let words = ["weft", "fm"].into_iter().chain(words.split_whitespace());
+        match Cli::try_parse_from(words).map_err(|error| error.to_string())?.command {
+            Command::Fm(command) => {
+                let query = command.query().ok_or("serve sends no request")?;
+                query.request().map_err(|error| error.to_string())
             }
-            Phase::Starting => {}
+            other => panic!("{other:?}"),
         }
-        if !client.0.wait(LOOK).map_err(|error| failed(&error))? {
-            return Err(CliError::Switch("the fabric manager has stopped".to_owned()));
+    }
+
+    /// All words ask for what stands beside them.
+    pub fn assert_requests<const N: usize>(cases: [(&str, Request); N]) {
+        for (words, want) in cases {
+            assert_eq!(parsed(words), Ok(want), "{words}");
         }
+    }
+
+    /// All words are refused with an error that says what stands beside them.
+    pub fn assert_refused<const N: usize>(cases: [(&str, &str); N]) {
+        for (words, part) in cases {
+            let error = parsed(words).expect_err(words);
+            assert!(error.contains(part), "{words}: {error}");
+        }
+    }
+
+    #[test]
+    fn wrong_words_are_refused() {
+        #[rustfmt::skip] // columns: words, part of the error
+        assert_refused([
+            ("", "Usage"),
+            ("serve", "--entry"),
+            ("serve --entry 127.0.0.1:1", "expected tcp:HOST:PORT or unix:PATH"),
+            ("serve --entry unix:/x --start never", "possible values"),
+        ]);
     }
 }

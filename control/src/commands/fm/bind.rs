@@ -1,0 +1,81 @@
+//! `weft fm bind` and `weft fm unbind`: what hosts see at their bridges.
+//!
+//! Shape: [`BindArgs`] -> [`Request::Bindings`], [`Request::Bind`] -> rows; [`UnbindArgs`] -> [`Request::Unbind`].
+//! Units: none.
+//! Source: `docs/fm.md`.
+
+use clap::Args;
+use weft_fm::service::{Request, Response};
+
+use super::text::table;
+use super::{AskArgs, Query};
+use crate::error::CliError;
+
+/// Arguments of `weft fm bind`.
+#[derive(Args, Debug)]
+pub struct BindArgs {
+    /// SWITCH/VCS/VPPB, such as s0/0/1
+    #[arg(requires = "to")]
+    bridge: Option<String>,
+    /// port:N, port:N.LD, or SWITCH/VCS/VPPB of another switch
+    to: Option<String>,
+    #[command(flatten)]
+    ask: AskArgs,
+}
+
+impl Query for BindArgs {
+    fn ask(&self) -> &AskArgs {
+        &self.ask
+    }
+
+    fn request(&self) -> Result<Request, CliError> {
+        Ok(match (&self.bridge, &self.to) {
+            (Some(bridge), Some(to)) => Request::Bind { bridge: bridge.clone(), to: to.clone() },
+            _ => Request::Bindings,
+        })
+    }
+
+    fn text(&self, response: &Response) -> Option<String> {
+        let Response::Bindings(rows) = response else { return None };
+        Some(table(
+            ["bridge", "shows", "kind"],
+            rows.iter().map(|row| [row.bridge.clone(), row.to.clone(), row.kind.clone()]),
+        ))
+    }
+}
+
+/// Arguments of `weft fm unbind`.
+#[derive(Args, Debug)]
+pub struct UnbindArgs {
+    /// SWITCH/VCS/VPPB
+    bridge: String,
+    #[command(flatten)]
+    ask: AskArgs,
+}
+
+impl Query for UnbindArgs {
+    fn ask(&self) -> &AskArgs {
+        &self.ask
+    }
+
+    fn request(&self) -> Result<Request, CliError> {
+        Ok(Request::Unbind { bridge: self.bridge.clone() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{assert_refused, assert_requests};
+    use super::*;
+
+    #[test]
+    fn words_become_requests() {
+        let (bridge, to) = ("s0/0/1".to_owned(), "port:40".to_owned());
+        assert_requests([
+            ("bind", Request::Bindings),
+            ("bind s0/0/1 port:40", Request::Bind { bridge: bridge.clone(), to }),
+            ("unbind s0/0/1", Request::Unbind { bridge }),
+        ]);
+        assert_refused([("bind s0/0/1", "required")]);
+    }
+}

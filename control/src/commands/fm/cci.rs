@@ -1,0 +1,79 @@
+//! `weft fm cci`: a CCI command as bytes, for any component.
+//!
+//! Shape: [`CciArgs`] -> [`Request::Cci`] with a whole message -> the return code and the payload.
+//! Units: bytes.
+//! Source: `docs/fm.md`; docs/spec/wire-formats.md §4.1.
+
+use clap::Args;
+use weft_fm::service::{Request, Response};
+use weft_parsers::cci::{Header, Opcode, header};
+
+use super::super::opcode;
+use super::{AskArgs, Query};
+use crate::error::CliError;
+
+/// Arguments of `weft fm cci`.
+#[derive(Args, Debug)]
+pub struct CciArgs {
+    /// Hexadecimal digits: the whole message, or its payload with --opcode
+    hex: String,
+    /// Opcode of the payload, in hexadecimal digits, such as 5700
+    #[arg(long, value_parser = opcode)]
+    opcode: Option<u16>,
+    /// The component: entry, port:N, pid:P, or pid:P/port:N
+    #[arg(long, default_value = "entry")]
+    to: String,
+    #[command(flatten)]
+    ask: AskArgs,
+}
+
+impl Query for CciArgs {
+    fn ask(&self) -> &AskArgs {
+        &self.ask
+    }
+
+    fn request(&self) -> Result<Request, CliError> {
+        let message = match self.opcode {
+            Some(opcode) => whole(opcode, &self.hex).map_err(CliError::Usage)?,
+            None => self.hex.clone(),
+        };
+        Ok(Request::Cci { to: self.to.clone(), message })
+    }
+
+    fn text(&self, response: &Response) -> Option<String> {
+        let Response::Cci(answer) = response else { return None };
+        let payload = if answer.payload.is_empty() { "-" } else { &answer.payload };
+        Some(format!("{}: {} ({:#x})\n{payload}\n", answer.opcode, answer.name, answer.code))
+    }
+}
+
+/// A request with a header around a payload; the digits of both.
+fn whole(opcode: u16, payload: &str) -> Result<String, String> {
+    let digits: String = payload.chars().filter(|c| !c.is_ascii_whitespace()).collect();
+    let len = digits.len() / 2;
+    let mut head = [0; header::LEN];
+    Header::request(Opcode(opcode), 0)
+        .emit(len, &mut head)
+        .ok_or_else(|| format!("a payload of {len} bytes is too long"))?;
+    Ok(head.iter().fold(String::new(), |text, byte| text + &format!("{byte:02x}")) + &digits)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{assert_refused, assert_requests};
+    use super::*;
+
+    #[test]
+    fn words_become_requests() {
+        let cci = |to: &str, message: &str| Request::Cci {
+            to: to.to_owned(),
+            message: message.to_owned(),
+        };
+        assert_requests([
+            ("cci 0001 --to pid:00a", cci("pid:00a", "0001")),
+            ("cci --opcode 0x5700 0102", cci("entry", "0000000057020000000000000102")),
+            ("cci --opcode 5700 --to entry 0102", cci("entry", "0000000057020000000000000102")),
+        ]);
+        assert_refused([("cci 00 --opcode xyz", "expected an opcode")]);
+    }
+}

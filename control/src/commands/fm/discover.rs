@@ -1,0 +1,56 @@
+//! `weft fm discover` and `weft fm take-over`: what makes a fabric manager look at the whole fabric.
+//!
+//! Shape: [`DiscoverArgs`] -> [`Request::Discover`]; [`TakeOverArgs`] -> [`Request::TakeOver`].
+//! Units: none.
+//! Source: `docs/fm.md`.
+
+use clap::Args;
+use weft_fm::service::Request;
+
+use super::{AskArgs, Query};
+use crate::error::CliError;
+
+/// Arguments of `weft fm discover`.
+#[derive(Args, Debug)]
+pub struct DiscoverArgs {
+    #[command(flatten)]
+    ask: AskArgs,
+}
+
+impl Query for DiscoverArgs {
+    fn ask(&self) -> &AskArgs {
+        &self.ask
+    }
+
+    fn request(&self) -> Result<Request, CliError> {
+        Ok(Request::Discover)
+    }
+}
+
+/// Arguments of `weft fm take-over`.
+#[derive(Args, Debug)]
+pub struct TakeOverArgs {
+    #[command(flatten)]
+    ask: AskArgs,
+}
+
+impl Query for TakeOverArgs {
+    fn ask(&self) -> &AskArgs {
+        &self.ask
+    }
+
+    fn request(&self) -> Result<Request, CliError> {
+        Ok(Request::TakeOver)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::assert_requests;
+    use super::*;
+
+    #[test]
+    fn words_become_requests() {
+        assert_requests([("discover", Request::Discover), ("take-over", Request::TakeOver)]);
+    }
+}

@@ -1,0 +1,52 @@
+//! `weft fm events`: what happened.
+//!
+//! Shape: [`EventsArgs`] -> [`Request::Events`] -> a line an event.
+//! Units: none.
+//! Source: `docs/fm.md`.
+
+use clap::Args;
+use weft_fm::service::{Request, Response};
+
+use super::{AskArgs, Query};
+use crate::error::CliError;
+
+/// Arguments of `weft fm events`.
+#[derive(Args, Debug)]
+pub struct EventsArgs {
+    /// Only events after this number
+    #[arg(long, default_value_t = 0)]
+    after: u64,
+    #[command(flatten)]
+    ask: AskArgs,
+}
+
+impl Query for EventsArgs {
+    fn ask(&self) -> &AskArgs {
+        &self.ask
+    }
+
+    fn request(&self) -> Result<Request, CliError> {
+        Ok(Request::Events { after: self.after })
+    }
+
+    fn text(&self, response: &Response) -> Option<String> {
+        let Response::Events(events) = response else { return None };
+        Some(events.iter().fold(String::new(), |text, event| {
+            text + &format!("{} {}\n", event.number, event.what)
+        }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::assert_requests;
+    use super::*;
+
+    #[test]
+    fn words_become_requests() {
+        assert_requests([
+            ("events", Request::Events { after: 0 }),
+            ("events --after 7", Request::Events { after: 7 }),
+        ]);
+    }
+}

@@ -1,0 +1,68 @@
+//! `weft fm grant` and `weft fm revoke`: one host more or less that has memory.
+//!
+//! Shape: [`GrantArgs`] -> [`Request::Grant`]; [`RevokeArgs`] -> [`Request::Revoke`].
+//! Units: none.
+//! Source: `docs/fm.md`.
+
+use clap::Args;
+use weft_fm::service::Request;
+
+use super::{AskArgs, Query};
+use crate::error::CliError;
+
+/// Arguments of `weft fm grant`.
+#[derive(Args, Debug)]
+pub struct GrantArgs {
+    /// Name of the memory
+    name: String,
+    /// The host
+    host: String,
+    #[command(flatten)]
+    ask: AskArgs,
+}
+
+impl Query for GrantArgs {
+    fn ask(&self) -> &AskArgs {
+        &self.ask
+    }
+
+    fn request(&self) -> Result<Request, CliError> {
+        Ok(Request::Grant { name: self.name.clone(), host: self.host.clone() })
+    }
+}
+
+/// Arguments of `weft fm revoke`.
+#[derive(Args, Debug)]
+pub struct RevokeArgs {
+    /// Name of the memory
+    name: String,
+    /// The host; for GIM also a device
+    host: String,
+    #[command(flatten)]
+    ask: AskArgs,
+}
+
+impl Query for RevokeArgs {
+    fn ask(&self) -> &AskArgs {
+        &self.ask
+    }
+
+    fn request(&self) -> Result<Request, CliError> {
+        Ok(Request::Revoke { name: self.name.clone(), host: self.host.clone() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::assert_requests;
+    use super::*;
+
+    #[test]
+    fn words_become_requests() {
+        let (name, host) = ("pool".to_owned(), "h0".to_owned());
+        assert_requests([
+            ("grant pool h0", Request::Grant { name: name.clone(), host: host.clone() }),
+            ("revoke pool h0", Request::Revoke { name, host }),
+        ]);
+    }
+}

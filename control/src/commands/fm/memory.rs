@@ -1,0 +1,158 @@
+//! `weft fm memory`: memory of GFDs, and which hosts have it.
+//!
+//! Shape: [`MemoryArgs`] -> [`Request::Memory`], [`Request::Share`], [`Request::Release`] -> rows.
+//! Units: bytes.
+//! Source: `docs/fm.md`.
+
+use clap::{Args, Subcommand};
+use weft_fm::service::request::ShareRow;
+use weft_fm::service::{Request, Response};
+use weft_fm::text::{parse_address, parse_size};
+
+use super::text::{pid, pids, table};
+use super::{AskArgs, Query};
+use crate::error::CliError;
+
+/// Arguments of `weft fm memory`.
+#[derive(Args, Debug)]
+#[command(args_conflicts_with_subcommands = true)]
+pub struct MemoryArgs {
+    #[command(subcommand)]
+    command: Option<MemoryCommand>,
+    #[command(flatten)]
+    ask: AskArgs,
+}
+
+/// What to do with memory.
+#[derive(Debug, Subcommand)]
+enum MemoryCommand {
+    /// Share memory with hosts
+    Add {
+        /// Its name, 1 to 16 bytes
+        name: String,
+        /// A host; may be given several times
+        #[arg(long, required = true)]
+        host: Vec<String>,
+        /// A GFD, in the order of interleaving; 1, 2, 4, ... or 256 of them
+        #[arg(long)]
+        gfd: Vec<String>,
+        /// Instead of --gfd: interleave over this many GFDs, in the order of discovery
+        #[arg(long)]
+        ways: Option<u16>,
+        /// Total size, such as 4GiB
+        #[arg(long, value_parser = parse_size)]
+        size: u64,
+        /// Bytes of an interleave granule, such as 4KiB
+        #[arg(long, value_parser = parse_size, default_value = "4KiB")]
+        granularity: u64,
+        /// Address at which all hosts see it
+        #[arg(long, value_parser = parse_address)]
+        hpa: u64,
+        #[command(flatten)]
+        ask: AskArgs,
+    },
+    /// Revoke memory from all hosts, and free its capacity on the GFDs
+    Release {
+        /// Its name
+        name: String,
+        #[command(flatten)]
+        ask: AskArgs,
+    },
+}
+
+impl MemoryCommand {
+    fn request(&self) -> Result<Request, CliError> {
+        Ok(match self {
+            Self::Add { name, host, gfd, ways, size, granularity, hpa, ask: _ } => {
+                if gfd.is_empty() && ways.is_none() {
+                    let which = "expected --gfd NAME, once for each way and in their order, or --ways N for the N \
+                                 that were found first";
+                    return Err(CliError::Usage(which.to_owned()));
+                }
+                let granularity = u32::try_from(*granularity).map_err(|_| {
+                    CliError::Usage("an interleave granule has at most 16 KiB".to_owned())
+                })?;
+                Request::Share {
+                    name: name.clone(),
+                    hosts: host.clone(),
+                    gfds: gfd.clone(),
+                    ways: *ways,
+                    size: *size,
+                    granularity,
+                    hpa: *hpa,
+                }
+            }
+            Self::Release { name, ask: _ } => Request::Release { name: name.clone() },
+        })
+    }
+}
+
+impl Query for MemoryArgs {
+    fn ask(&self) -> &AskArgs {
+        match &self.command {
+            Some(MemoryCommand::Add { ask, .. } | MemoryCommand::Release { ask, .. }) => ask,
+            None => &self.ask,
+        }
+    }
+
+    fn request(&self) -> Result<Request, CliError> {
+        self.command.as_ref().map_or(Ok(Request::Memory), MemoryCommand::request)
+    }
+
+    fn text(&self, response: &Response) -> Option<String> {
+        let Response::Memory(rows) = response else { return None };
+        Some(of_shares(rows))
+    }
+}
+
+fn of_shares(rows: &[ShareRow]) -> String {
+    let cells = rows.iter().map(|row| {
+        let parts = row.parts.iter().enumerate().map(|(way, part)| {
+            let (gfd, group, decoder) = (pid(part.gfd), part.group, part.decoder);
+            format!("{way}: {gfd} {group} {decoder} {:#x}", part.dpa)
+        });
+        let parts = parts.collect::<Vec<_>>().join("\n");
+        let hpa = format!("{:#x}", row.hpa);
+        [row.name.clone(), hpa, (row.size >> 20).to_string(), pids(&row.hosts), parts]
+    });
+    table(["name", "hpa", "MiB", "hosts", "way: GFD, group, decoder, DPA"], cells)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{assert_refused, assert_requests};
+    use super::*;
+
+    #[test]
+    fn words_become_requests() {
+        let text = str::to_owned;
+        let share = |gfds: Vec<String>, ways| Request::Share {
+            name: text("pool"),
+            hosts: vec![text("h0"), text("h1")],
+            gfds,
+            ways,
+            size: 4 << 30,
+            granularity: 256,
+            hpa: 1 << 40,
+        };
+        #[rustfmt::skip] // columns: words, request
+        assert_requests([
+            ("memory", Request::Memory),
+            ("memory --json", Request::Memory),
+            ("memory add pool --host h0 --host h1 --ways 4 --size 4GiB --granularity 256 --hpa 0x10000000000", share(vec![], Some(4))),
+            ("memory add pool --host h0 --host h1 --gfd a --gfd b --size 4GiB --granularity 256 --hpa 0x10000000000", share(vec![text("a"), text("b")], None)),
+            ("memory release pool", Request::Release { name: text("pool") }),
+        ]);
+    }
+
+    #[test]
+    fn wrong_words_are_refused() {
+        #[rustfmt::skip] // columns: words, part of the error
+        assert_refused([
+            ("memory add pool --ways 4 --size 4GiB --hpa 0", "--host"),
+            ("memory add pool --host h0 --size 4GiB --hpa 0", "expected --gfd NAME, once for each way"),
+            ("memory add pool --host h0 --ways 4 --size 4GB --hpa 0", "expected bytes"),
+            ("memory add pool --host h0 --ways 4 --size 1 --hpa 0 --granularity 8GiB", "16 KiB"),
+        ]);
+    }
+}

@@ -1,0 +1,32 @@
+//! What the texts of answers have in common: tables and PIDs.
+//!
+//! Shape: rows -> lines of columns; numbers -> digits.
+//! Units: none.
+//! Source: none.
+
+use comfy_table::{Table, presets};
+
+pub(super) fn table<const N: usize>(
+    heads: [&str; N],
+    rows: impl Iterator<Item = [String; N]>,
+) -> String {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING);
+    table.set_header(heads);
+    table.add_rows(rows.map(comfy_table::Row::from));
+    table.column_iter_mut().for_each(|column| {
+        column.set_padding((0, 2));
+    });
+    table.lines().fold(String::new(), |text, line| text + line.trim_end() + "\n")
+}
+
+pub(super) fn pid(bits: u16) -> String {
+    format!("{bits:03x}")
+}
+
+pub(super) fn pids(list: &[u16]) -> String {
+    if list.is_empty() {
+        return "none".to_owned();
+    }
+    list.iter().map(|bits| pid(*bits)).collect::<Vec<_>>().join(" ")
+}

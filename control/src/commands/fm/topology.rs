@@ -1,0 +1,73 @@
+//! `weft fm topology`: switches, links, and what is attached to them.
+//!
+//! Shape: [`TopologyArgs`] -> [`Request::Topology`] -> the drawing, as the fabric manager made it.
+//! Units: none.
+//! Source: `docs/fm.md`.
+
+use clap::Args;
+use weft_fm::service::display_names::DisplayNames;
+use weft_fm::service::request::TopologyFormat;
+use weft_fm::service::{Request, Response};
+use weft_fm::topology::tree;
+
+use super::{AskArgs, Query};
+use crate::error::CliError;
+
+/// Arguments of `weft fm topology`.
+#[derive(Args, Debug)]
+pub struct TopologyArgs {
+    /// For Graphviz
+    #[arg(long, conflicts_with_all = ["svg", "json"])]
+    dot: bool,
+    /// As an SVG picture
+    #[arg(long, conflicts_with = "json")]
+    svg: bool,
+    #[command(flatten)]
+    ask: AskArgs,
+}
+
+impl Query for TopologyArgs {
+    fn ask(&self) -> &AskArgs {
+        &self.ask
+    }
+
+    fn request(&self) -> Result<Request, CliError> {
+        let drawn = match (self.dot, self.svg, self.ask.json) {
+            (true, ..) => TopologyFormat::Dot,
+            (_, true, _) => TopologyFormat::Svg,
+            (.., true) => TopologyFormat::Data,
+            _ => TopologyFormat::Text,
+        };
+        Ok(Request::Topology { drawn })
+    }
+
+    fn text(&self, response: &Response) -> Option<String> {
+        match response {
+            Response::Topology(text) => Some(text.clone()),
+            Response::Inventory(inventory) => {
+                let mut text = String::new();
+                let _ = tree(inventory, &DisplayNames::default(), &mut text); // a String takes everything
+                Some(text)
+            }
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{assert_refused, assert_requests};
+    use super::*;
+
+    #[test]
+    fn words_become_requests() {
+        let topology = |drawn| Request::Topology { drawn };
+        assert_requests([
+            ("topology", topology(TopologyFormat::Text)),
+            ("topology --svg", topology(TopologyFormat::Svg)),
+            ("topology --dot", topology(TopologyFormat::Dot)),
+            ("topology --json", topology(TopologyFormat::Data)),
+        ]);
+        assert_refused([("topology --dot --svg", "cannot be used with")]);
+    }
+}
