@@ -9,7 +9,7 @@
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
-use super::sys;
+use super::{PortOpenError, sys};
 
 const HEAD: usize = 16; // nlmsghdr
 pub(super) const INFO_GENERIC: usize = 4; // genlmsghdr
@@ -153,6 +153,24 @@ impl LinkWatch {
         watch.ask()?;
         watch.poll()?;
         Ok(watch)
+    }
+
+    /// Starts to follow `device`, which is there and Ethernet; also its index.
+    ///
+    /// # Errors
+    /// It is not, or a call was refused.
+    pub(super) fn of_ethernet(device: &str) -> Result<(Self, i32), PortOpenError> {
+        let refused = |call, source, hint| PortOpenError::refused(device, (call, source), hint);
+        let code = io::Error::from_raw_os_error;
+        let watch = Self::open(device).map_err(|e| refused("follow the link", e, ""))?;
+        let Some(index) = watch.state.index else {
+            return Err(refused("find the interface", code(libc::ENODEV), ""));
+        };
+        if !watch.state.ethernet {
+            let hint = " (it is not Ethernet)";
+            return Err(refused("use the interface", code(libc::EPROTOTYPE), hint));
+        }
+        Ok((watch, index))
     }
 
     /// What was last known.

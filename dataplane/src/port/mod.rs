@@ -14,6 +14,7 @@ pub mod csum;
 mod delegate;
 #[cfg(feature = "dpdk")]
 pub mod dpdk;
+mod error;
 pub mod gso;
 mod join;
 mod link;
@@ -33,6 +34,7 @@ pub mod tee;
 mod vnet;
 pub mod wire;
 
+pub use self::error::{PortError, PortOpenError};
 use crate::batch::Batch;
 use crate::pool::Bufs;
 use crate::stats::DropReason;
@@ -93,58 +95,6 @@ impl PortCounters {
         slot.0 = Some(reason);
         slot.1 += count;
     }
-}
-
-/// A port's device is gone or refused a wake-up.
-#[derive(Debug, thiserror::Error)]
-#[error("{device}: {call}")]
-pub struct PortError {
-    /// The device.
-    pub device: String,
-    /// What was tried.
-    pub call: &'static str,
-    /// The kernel's answer.
-    #[source]
-    pub source: std::io::Error,
-}
-
-/// Why a port could not be opened.
-#[derive(Debug, thiserror::Error)]
-pub enum PortOpenError {
-    /// A setting that the kind of port cannot take.
-    #[error("{device}: {what} is {had}, must be {want}")]
-    Config {
-        /// The port.
-        device: String,
-        /// Which setting.
-        what: &'static str,
-        /// Its value.
-        had: u64,
-        /// What is possible.
-        want: &'static str,
-    },
-    /// A call was refused.
-    #[error("{device}: {call}{hint}")]
-    Call {
-        /// The device.
-        device: String,
-        /// What was tried.
-        call: &'static str,
-        /// What is often the reason, or empty.
-        hint: &'static str,
-        /// The kernel's answer.
-        #[source]
-        source: std::io::Error,
-    },
-    /// A capture file cannot be used.
-    #[error("{device}: capture")]
-    Capture {
-        /// The port.
-        device: String,
-        /// What is wrong with the file.
-        #[source]
-        source: capture::CaptureError,
-    },
 }
 
 /// A way past the pipeline, in hardware or in the kernel: the pipeline says when frames may take it, and

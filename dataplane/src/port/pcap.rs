@@ -13,7 +13,7 @@ use weft_base::files::Existing;
 use super::capture::{CaptureFormat, CaptureReader, CaptureWriter, Record};
 use super::{Port, PortCaps, PortCounters, PortError, PortOpenError, csum};
 use crate::batch::{BURST, Batch};
-use crate::pool::{Bufs, FRAME_LEN_MAX};
+use crate::pool::Bufs;
 use crate::stats::DropReason;
 use crate::time::{Instant, LinkRate};
 
@@ -81,14 +81,7 @@ impl Pcap {
     /// # Errors
     /// A file cannot be read or made, is damaged, or a setting is out of range.
     pub fn open(config: &PcapConfig) -> Result<Self, PortOpenError> {
-        if !(64..=FRAME_LEN_MAX).contains(&config.frame_len_max) {
-            return Err(PortOpenError::Config {
-                device: config.name.clone(),
-                what: "frame_len_max",
-                had: config.frame_len_max as u64,
-                want: "64..=9216 bytes",
-            });
-        }
+        PortOpenError::check_frame_len_max(&config.name, config.frame_len_max)?;
         let capture = |source| PortOpenError::Capture { device: config.name.clone(), source };
         let (mut bytes, mut frames) = (Vec::new(), Vec::new());
         if let Some(path) = &config.input {

@@ -92,13 +92,8 @@ pub fn pipe(config: PipeConfig) -> Result<(Pipe, Pipe), PortOpenError> {
         if !config.wakes_reader {
             return Ok(None);
         }
-        let refuse = |source| PortOpenError::Call {
-            device: near.clone(),
-            call: "eventfd",
-            hint: "",
-            source,
-        };
-        let wakeup = EventFd::new().map_err(refuse)?;
+        let refused = |source| PortOpenError::refused(&near, ("eventfd", source), "");
+        let wakeup = EventFd::new().map_err(refused)?;
         Ok(Some(Arc::new(Waker { wakeup, notified: AtomicBool::new(false) })))
     };
     let (near_wakeup, far_wakeup) = (wakeup()?, wakeup()?);

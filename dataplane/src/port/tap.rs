@@ -10,10 +10,11 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::fs::OpenOptionsExt;
 
+use super::error::{Refused, at};
 use super::{Port, PortCaps, PortCounters, PortError, PortOpenError, csum, sys};
 use crate::batch::{BURST, Batch};
 use crate::desc::Desc;
-use crate::pool::{Bufs, FRAME_LEN_MAX};
+use crate::pool::Bufs;
 use crate::stats::DropReason;
 use crate::time::{Instant, LinkRate, Span};
 
@@ -57,30 +58,23 @@ impl Tap {
     /// # Errors
     /// A setting is out of range, the device is in use, or a call was refused.
     pub fn open(config: &TapConfig) -> Result<Self, PortOpenError> {
-        let device = config.device.clone();
-        if !(64..=FRAME_LEN_MAX).contains(&config.frame_len_max) {
-            return Err(PortOpenError::Config {
-                device,
-                what: "frame_len_max",
-                had: config.frame_len_max as u64,
-                want: "64..=9216 bytes",
-            });
-        }
-        let attached = Self::attach(&device, config.frame_len_max, true);
-        let (file, made) = attached.map_err(|(call, source)| {
-            let hint = match source.raw_os_error() {
+        let device = &config.device;
+        PortOpenError::check_frame_len_max(device, config.frame_len_max)?;
+        let attached = Self::attach(device, config.frame_len_max, true);
+        let (file, made) = attached.map_err(|refused| {
+            let hint = match refused.1.raw_os_error() {
                 Some(libc::EPERM) => " (it takes CAP_NET_ADMIN)",
                 Some(libc::EBUSY) => " (another process has it)",
                 Some(libc::EINVAL) => " (an interface of this name is no tap)",
                 Some(libc::ENOENT) => " (no /dev/net/tun here)",
                 _ => "",
             };
-            PortOpenError::Call { device: device.clone(), call, hint, source }
+            PortOpenError::refused(device, refused, hint)
         })?;
         Ok(Self {
             caps: PortCaps {
                 kind: "tap",
-                device,
+                device: device.clone(),
                 frame_len_max: config.frame_len_max,
                 rate: config.rate,
                 tx_partial_csum: false,
@@ -100,12 +94,7 @@ impl Tap {
     }
 
     /// Attaches the device, making it if there is none and `make` says so; whether it was made.
-    fn attach(
-        device: &str,
-        frame_len_max: usize,
-        make: bool,
-    ) -> Result<(File, bool), (&'static str, io::Error)> {
-        let at = |call| move |e: io::Error| (call, e);
+    fn attach(device: &str, frame_len_max: usize, make: bool) -> Result<(File, bool), Refused> {
         let control = sys::socket(libc::AF_INET, libc::SOCK_DGRAM, 0).map_err(at("socket"))?;
         let there = sys::exists(control.as_fd(), device).map_err(at("find the interface"))?;
         if !there && !make {

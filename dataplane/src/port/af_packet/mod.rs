@@ -17,10 +17,11 @@ use std::os::fd::{AsFd, OwnedFd};
 use self::receiver::Receiver;
 use self::sender::{Out, Sender};
 use self::slots::RxSlots;
+use super::error::{Refused, at};
 use super::link::{HostGuard, LinkWatch};
 use super::{Port, PortCaps, PortCounters, PortError, PortOpenError, TX_LEN_MIN, sys};
-use crate::batch::{BURST, Batch};
-use crate::pool::{Bufs, FRAME_LEN_MAX};
+use crate::batch::Batch;
+use crate::pool::Bufs;
 use crate::time::{Instant, LinkRate, Span};
 
 /// Receive buffer for what is longer than a slot, and send buffers.
@@ -80,43 +81,22 @@ impl AfPacket {
     /// A setting is out of range; the interface is missing, not Ethernet, already a port of another
     /// process; or a call was refused.
     pub fn open(config: &AfPacketConfig) -> Result<Self, PortOpenError> {
-        let device = config.device.clone();
-        let range = |what, had: usize, want, fits: bool| {
-            let had = had as u64;
-            let device = config.device.clone();
-            if fits { Ok(()) } else { Err(PortOpenError::Config { device, what, had, want }) }
-        };
-        let (len, tx, rx) = (config.frame_len_max, config.tx_ring_frames, config.rx_ring_frames);
-        range("frame_len_max", len, "64..=9216 bytes", (64..=FRAME_LEN_MAX).contains(&len))?;
-        range("tx_ring_frames", tx, "1..=64 frames", (1..=BURST).contains(&tx))?;
-        range("rx_ring_frames", rx, "64..=65536 frames", (64..=65_536).contains(&rx))?;
-        let refused = |call, hint, source| PortOpenError::Call {
-            device: config.device.clone(),
-            call,
-            hint,
-            source,
-        };
-        let watch = LinkWatch::open(&device).map_err(|e| refused("follow the link", "", e))?;
-        let state = watch.state();
-        let index = state.index.ok_or_else(|| {
-            refused("find the interface", "", io::Error::from_raw_os_error(libc::ENODEV))
-        })?;
-        if !state.ethernet {
-            let source = io::Error::from_raw_os_error(libc::EPROTOTYPE);
-            return Err(refused("use the interface", " (it is not Ethernet)", source));
-        }
-        let open = Self::open_device(config, index).map_err(|(call, source)| {
-            let hint = match source.raw_os_error() {
+        let device = &config.device;
+        PortOpenError::check_frame_len_max(device, config.frame_len_max)?;
+        PortOpenError::check_ring_frames(device, config.tx_ring_frames, config.rx_ring_frames)?;
+        let (watch, index) = LinkWatch::of_ethernet(device)?;
+        let open = Self::open_device(config, index).map_err(|refused| {
+            let hint = match refused.1.raw_os_error() {
                 Some(libc::EPERM) => " (it takes CAP_NET_RAW and CAP_NET_ADMIN)",
                 Some(libc::EEXIST) => " (it is already a port of a running switch)",
                 _ => "",
             };
-            refused(call, hint, source)
+            PortOpenError::refused(device, refused, hint)
         })?;
         Ok(Self {
             caps: PortCaps {
                 kind: "af_packet",
-                device,
+                device: device.clone(),
                 frame_len_max: config.frame_len_max,
                 rate: config.rate,
                 tx_partial_csum: true,
@@ -137,8 +117,7 @@ impl AfPacket {
     }
 
     /// Keeps the host out, and takes a socket that sees the interface's frames and one that only sends.
-    fn open_device(config: &AfPacketConfig, index: i32) -> Result<Open, (&'static str, io::Error)> {
-        let at = |call| move |e: io::Error| (call, e);
+    fn open_device(config: &AfPacketConfig, index: i32) -> Result<Open, Refused> {
         let guard =
             HostGuard::open(&config.device).map_err(at("keep the host out (nftables netdev)"))?;
         let version = i32::try_from(libc::tpacket_versions::TPACKET_V2 as u32).unwrap_or(1);
@@ -378,10 +357,7 @@ impl Port for AfPacket {
 }
 
 /// A packet socket that receives nothing yet, and can send a lot.
-fn packet_socket(
-    options: &[(i32, i32, &'static str)],
-) -> Result<OwnedFd, (&'static str, io::Error)> {
-    let at = |call| move |e: io::Error| (call, e);
+fn packet_socket(options: &[(i32, i32, &'static str)]) -> Result<OwnedFd, Refused> {
     let socket = sys::socket(libc::AF_PACKET, libc::SOCK_RAW, 0).map_err(at("open socket"))?;
     let fd = socket.as_fd();
     for &(name, value, call) in options {

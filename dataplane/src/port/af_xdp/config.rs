@@ -5,7 +5,6 @@
 //! Source: docs/spec/pipeline.md §11.
 
 use super::umem::Umem;
-use crate::batch::BURST;
 use crate::port::{PortOpenError, netdev};
 use crate::time::LinkRate;
 
@@ -56,24 +55,15 @@ impl AfXdpConfig {
 
 /// Refuses settings that are out of range, and frames that no chunk holds.
 pub(super) fn check(config: &AfXdpConfig, umem: &Umem) -> Result<(), PortOpenError> {
-    let range = |what, had: usize, want, fits: bool| {
-        let had = had as u64;
-        let device = config.device.clone();
-        if fits { Ok(()) } else { Err(PortOpenError::Config { device, what, had, want }) }
-    };
-    let (len, tx, rx) = (config.frame_len_max, config.tx_ring_frames, config.rx_ring_frames);
-    range("tx_ring_frames", tx, "1..=64 frames", (1..=BURST).contains(&tx))?;
-    range("rx_ring_frames", rx, "64..=65536 frames", (64..=65_536).contains(&rx))?;
+    let device = &config.device;
+    PortOpenError::check_ring_frames(device, config.tx_ring_frames, config.rx_ring_frames)?;
     let queues = config.queues.unwrap_or(1);
-    range("queues", queues, "1..=64", (1..=64).contains(&queues))?;
-    let chunk = umem.pool().chunk_size();
-    let room = umem.frame_len_max();
-    range(
-        "pool chunk",
-        chunk,
-        "2048..=4096 bytes for AF_XDP: switch.max_frame is 3772 at most then",
-        room.is_some(),
-    )?;
+    PortOpenError::check(device, ("queues", queues), "1..=64", (1..=64).contains(&queues))?;
+    let (chunk, room) = (umem.pool().chunk_size(), umem.frame_len_max());
+    let want = "2048..=4096 bytes for AF_XDP: switch.max_frame is 3772 at most then";
+    PortOpenError::check(device, ("pool chunk", chunk), want, room.is_some())?;
+    let len = config.frame_len_max;
     let want = "at least 64 bytes, and no more than a chunk of the pool holds: 3772 at most";
-    range("max_frame", len, want, len >= 64 && room.is_some_and(|room| len <= room))
+    let fits = len >= 64 && room.is_some_and(|room| len <= room);
+    PortOpenError::check(device, ("max_frame", len), want, fits)
 }

@@ -8,11 +8,11 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-pub(super) use super::queue::Refused;
 use super::queue::{Plan, Queue};
 use super::steering::{Attach, Steering, Target};
 use super::umem::{CopyMode, Umem};
 use super::{AfXdpConfig, AttachTo, sys};
+use crate::port::error::{Refused, at};
 use crate::port::link::HostGuard;
 use crate::port::netdev::{self, Features};
 use crate::port::sys as socket;
@@ -81,7 +81,6 @@ pub(super) fn hint(call: &str, error: &io::Error) -> &'static str {
 impl Hold {
     /// Takes the interface; its frames are dropped as long as it has no sockets.
     pub(super) fn take(wish: &Wish<'_>, steering: &mut dyn Steering) -> Result<Self, Refused> {
-        let at = |call| move |e: io::Error| (call, e);
         let Wish { config, index, .. } = *wish;
         let guard = match HostGuard::open(&config.device) {
             Ok(guard) => Some(guard),

@@ -8,17 +8,18 @@ use std::io;
 
 use weft_base::threads::{self, Ends, Role};
 
-use super::device::{self, Device, Hold, Sockets, Wish};
+use super::device::{Device, Hold, Sockets, Wish};
 use super::{AfXdp, CHECK_EVERY, RETRY_EVERY};
 use crate::desc::Desc;
 use crate::pool::{Bufs, UMEM_LEAD};
+use crate::port::error::Refused;
 use crate::port::{PortError, netdev};
 use crate::time::Instant;
 use crate::types::PriSet;
 
 impl AfXdp {
     /// Takes the interface, if it is not ours already, and opens its sockets.
-    pub(super) fn attach(&mut self, index: i32) -> Result<(), device::Refused> {
+    pub(super) fn attach(&mut self, index: i32) -> Result<(), Refused> {
         let wish = Wish { config: &self.config, umem: &self.umem, index };
         let steering = self.steering.as_mut();
         let (hold, was_held) = match self.hold.take() {

@@ -102,28 +102,13 @@ impl AfXdp {
         steering: Box<dyn Steering>,
     ) -> Result<Self, PortOpenError> {
         check(config, umem)?;
-        let device = config.device.clone();
-        let refused = |call, hint, source| PortOpenError::Call {
-            device: config.device.clone(),
-            call,
-            hint,
-            source,
-        };
-        let code = io::Error::from_raw_os_error;
-        let watch = LinkWatch::open(&device).map_err(|e| refused("follow the link", "", e))?;
-        let state = watch.state();
-        let index =
-            state.index.ok_or_else(|| refused("find the interface", "", code(libc::ENODEV)))?;
-        if !state.ethernet {
-            let hint = " (it is not Ethernet)";
-            return Err(refused("use the interface", hint, code(libc::EPROTOTYPE)));
-        }
+        let (watch, index) = LinkWatch::of_ethernet(&config.device)?;
         let chunks = umem.pool().count();
         let marks = steering.has_fast_path().then(|| Marks::new(64));
         let mut port = Self {
             caps: PortCaps {
                 kind: "af_xdp",
-                device,
+                device: config.device.clone(),
                 frame_len_max: config.frame_len_max,
                 rate: config.rate,
                 tx_partial_csum: true,
@@ -150,9 +135,9 @@ impl AfXdp {
             retry_at: Instant::ZERO,
             fault: None,
         };
-        port.attach(index).map_err(|(call, source)| {
-            let hint = device::hint(call, &source);
-            refused(call, hint, source)
+        port.attach(index).map_err(|refused| {
+            let hint = device::hint(refused.0, &refused.1);
+            PortOpenError::refused(&config.device, refused, hint)
         })?;
         Ok(port)
     }

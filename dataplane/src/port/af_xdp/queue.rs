@@ -4,7 +4,6 @@
 //! Units: entries.
 //! Source: Linux `Documentation/networking/af_xdp.rst`.
 
-use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
@@ -12,6 +11,7 @@ use super::rings::{Consumer, Producer};
 use super::sys;
 use super::umem::{CopyMode, Member, Umem};
 use crate::batch::BURST;
+use crate::port::error::{Refused, at};
 
 /// Entries of the transmit ring: more than are ever handed over and not completed.
 const TX_ENTRIES: u32 = 128;
@@ -49,13 +49,9 @@ pub(super) struct Queue {
     pub posted_max: u32,
 }
 
-/// What was tried, and the kernel's answer.
-pub(super) type Refused = (&'static str, io::Error);
-
 impl Queue {
     /// Opens a socket and binds it.
     pub(super) fn open(umem: &Arc<Umem>, plan: &Plan) -> Result<Self, Refused> {
-        let at = |call| move |e: io::Error| (call, e);
         let socket = sys::socket().map_err(at("open an AF_XDP socket"))?;
         let fd = socket.as_fd();
         let rx_entries = plan.posted_max.next_power_of_two();

@@ -12,6 +12,7 @@ use weft_dpdk_sys as sys;
 use weft_parsers::MacAddr;
 
 use super::calls;
+use crate::port::error::Refused;
 
 /// Bytes of a frame that are not its MTU: addresses, type and a tag.
 const BESIDE_MTU: usize = 18;
@@ -19,9 +20,6 @@ const BESIDE_MTU: usize = 18;
 const AROUND_MTU: usize = 26;
 /// Least MTU that DPDK takes.
 const MTU_MIN: usize = 68;
-
-/// What a call was, and why it failed.
-pub type Refused = (&'static str, io::Error);
 
 /// Counts since the device was started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -24,12 +24,13 @@ use std::io;
 use weft_parsers::{MacAddr, partial};
 
 use self::burst::{Burst, Frames, Queue};
-use self::device::{Device, Refused, Setup};
+use self::device::{Device, Setup};
 use self::memory::Mbufs;
 use self::plain::Plain;
+use super::error::Refused;
 use super::{Port, PortCaps, PortCounters, PortError, PortOpenError, TX_LEN_MIN};
 use crate::batch::{BURST, Batch};
-use crate::pool::{Bufs, FRAME_LEN_MAX};
+use crate::pool::Bufs;
 use crate::time::{Instant, LinkRate, Span};
 
 pub use self::eal::{EalError, start as start_eal};
@@ -84,16 +85,11 @@ impl Dpdk {
     /// # Errors
     /// A setting is out of range, or there is no such device or driver.
     pub fn open(config: &DpdkConfig) -> Result<Self, PortOpenError> {
-        let refuse = |what, had, want| {
-            Err(PortOpenError::Config { device: config.device.clone(), what, had, want })
-        };
-        if !(64..=FRAME_LEN_MAX).contains(&config.frame_len_max) {
-            return refuse("frame_len_max", config.frame_len_max as u64, "64..=9216 bytes");
-        }
-        if !(1..=64).contains(&config.queues) {
-            return refuse("queues", config.queues.into(), "1..=64");
-        }
-        let device = Device::attach(&config.device).map_err(|r| refused(config, r))?;
+        PortOpenError::check_frame_len_max(&config.device, config.frame_len_max)?;
+        let (queues, fits) = (config.queues.into(), (1..=64).contains(&config.queues));
+        PortOpenError::check(&config.device, ("queues", queues), "1..=64", fits)?;
+        let device = Device::attach(&config.device)
+            .map_err(|refused| PortOpenError::refused(&config.device, refused, ""))?;
         let caps = PortCaps {
             kind: "dpdk",
             device: config.device.clone(),
@@ -207,18 +203,14 @@ impl Dpdk {
     }
 }
 
-/// An error of a port out of one of its device.
-fn refused(config: &DpdkConfig, (call, source): Refused) -> PortOpenError {
-    PortOpenError::Call { device: config.device.clone(), call, hint: "", source }
-}
-
 impl Port for Dpdk {
     fn caps(&self) -> &PortCaps {
         &self.caps
     }
 
     fn start(&mut self, bufs: &mut Bufs) -> Result<(), PortOpenError> {
-        self.set_going(bufs).map_err(|error| refused(&self.config, error))
+        self.set_going(bufs)
+            .map_err(|refused| PortOpenError::refused(&self.config.device, refused, ""))
     }
 
     fn rx(&mut self, _now: Instant, bufs: &mut Bufs, batch: &mut Batch) -> usize {
