@@ -106,10 +106,7 @@ impl Agent {
         let switch = pbr_switch::Switch::new(fabric.switch.clone()).map_err(LiveError::Fabric)?;
         let mut bufs = Bufs::new(core.pool.clone(), CACHE, 0);
         core.count_chunks(&bufs);
-        port.start(&mut bufs).map_err(|source| LiveError::Open {
-            name: crate::config::resolve::CPU_PORT.to_owned(),
-            source: Box::new(source),
-        })?;
+        port.start(&mut bufs).map_err(LiveError::open(crate::config::resolve::CPU_PORT))?;
         let wake = port.wait_fd().map(|fd| fd.try_clone_to_owned()).transpose();
         let wake = wake.map_err(LiveError::Agent)?;
         let config = core.snapshot.load();

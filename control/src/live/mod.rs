@@ -98,6 +98,14 @@ pub enum LiveError {
     Static(#[from] weft_dataplane::fdb::StaticError),
 }
 
+impl LiveError {
+    /// What a refusal by the device of port `name` is.
+    fn open(name: impl Into<String>) -> impl FnOnce(PortOpenError) -> Self {
+        let name = name.into();
+        move |source| Self::Open { name, source: Box::new(source) }
+    }
+}
+
 /// How often it is looked whether workers have stopped, and how many times: in all 1.5 s, in which one that waits for
 /// another one gives up.
 const HALT: Duration = Duration::from_millis(2);

@@ -176,10 +176,8 @@ fn start_ports(
     numbers: &[PortId],
 ) -> Result<(), LiveError> {
     for (port, number) in ports.iter_mut().zip(numbers) {
-        port.start(lane.bufs()).map_err(|source| LiveError::Open {
-            name: run.ports.get(number.index()).map_or_else(String::new, |p| p.name.clone()),
-            source: Box::new(source),
-        })?;
+        let name = run.ports.get(number.index()).map_or("", |port| port.name.as_str());
+        port.start(lane.bufs()).map_err(LiveError::open(name))?;
     }
     Ok(())
 }

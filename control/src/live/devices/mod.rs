@@ -76,12 +76,8 @@ pub fn open_all(
     pool: &Arc<Pool>,
     express: Option<&Express>,
 ) -> Result<Opened, LiveError> {
-    let named = |run: &RunPort| {
-        let name = run.name.clone();
-        move |source| LiveError::Open { name, source: Box::new(source) }
-    };
     if let Some(first) = config.run.ports.iter().find(|run| run.kind == DeviceKind::Dpdk) {
-        dpdk::start(first, &config.run.eal_args).map_err(named(first))?;
+        dpdk::start(first, &config.run.eal_args).map_err(LiveError::open(&first.name))?;
     }
     let umem = Umem::new(pool.clone());
     let slower = slower_by_xdp(&config.run);
@@ -90,7 +86,7 @@ pub fn open_all(
     for (index, (port, run)) in switch.ports.iter_mut().zip(&config.run.ports).enumerate() {
         port.parse.port_mac = run.mac.unwrap_or_else(|| made_up_mac(index));
         if run.kind == DeviceKind::Pipe {
-            let (near, end) = open_pipe(run, port).map_err(named(run))?;
+            let (near, end) = open_pipe(run, port).map_err(LiveError::open(&run.name))?;
             info.push(DeviceInfo { kind: near.caps().kind, note: None });
             ports.push(Box::new(near));
             far = Some(end);
@@ -101,7 +97,8 @@ pub fn open_all(
             None => Box::new(Builtin::new()),
         };
         let by = (&umem, steering, slower.as_deref());
-        let opened = open(run, port, switch.tx_ring_frames, by).map_err(named(run))?;
+        let opened = open(run, port, switch.tx_ring_frames, by);
+        let opened = opened.map_err(LiveError::open(&run.name))?;
         info.push(DeviceInfo { kind: opened.port.caps().kind, note: opened.note });
         ports.push(opened.port);
         port.parse.port_mac = run.mac.or(opened.mac).unwrap_or_else(|| made_up_mac(index));
