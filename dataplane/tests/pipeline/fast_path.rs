@@ -14,7 +14,7 @@ use weft_base::rng::Rng;
 use weft_dataplane::batch::Batch;
 use weft_dataplane::config::{EcnConfig, SwitchConfig};
 use weft_dataplane::lag::Lag;
-use weft_dataplane::pipeline::{Core, Lane, Ledger, Timing, build};
+use weft_dataplane::pipeline::{Ledger, Switch, SwitchBuilder};
 use weft_dataplane::pool::{Bufs, Pool};
 use weft_dataplane::port::{FastPath, Port, PortCaps, PortError};
 use weft_dataplane::stats::DropReason;
@@ -123,26 +123,22 @@ impl FastPath for Line {
 }
 
 struct Rig {
-    core: Arc<Core>,
-    lanes: Vec<(Lane, Vec<Box<dyn Port>>)>,
+    switch: Switch,
     wires: Wires,
     now: Instant,
 }
 
 impl Rig {
-    fn new(config: SwitchConfig, spread: &[&[usize]]) -> Self {
+    fn new(config: SwitchConfig, workers: usize) -> Self {
         let pool = Pool::in_memory(4_000, memory::FRAME_LEN_MAX).unwrap();
-        let ids = |own: &&[usize]| own.iter().filter_map(|&port| PortId::new(port)).collect();
-        let spread: Vec<Vec<PortId>> = spread.iter().map(ids).collect();
-        let built = build(config, &pool, &spread, Timing::Live).unwrap();
         let wires = Wires::default();
-        let line = |port: &PortId| {
+        let line = |at| {
             let caps = memory::caps();
-            Box::new(Line { caps, at: port.index(), wires: wires.clone() }) as Box<dyn Port>
+            Box::new(Line { caps, at, wires: wires.clone() }) as Box<dyn Port>
         };
-        let ports = |own: &Vec<PortId>| own.iter().map(line).collect();
-        let lanes = built.lanes.into_iter().zip(spread.iter().map(ports)).collect();
-        let mut rig = Self { core: built.core, lanes, wires, now: Instant::ZERO };
+        let builder = SwitchBuilder::new((0..PORTS).map(line).collect()).config(config);
+        let switch = builder.workers(workers).pool(pool).build().unwrap();
+        let mut rig = Self { switch, wires, now: Instant::ZERO };
         rig.steps(2);
         rig
     }
@@ -158,14 +154,14 @@ impl Rig {
     /// One step of a lane.
     fn step(&mut self, lane: usize) {
         self.now += Span::from_us(10);
-        let (lane, ports) = &mut self.lanes[lane];
+        let (lane, ports) = &mut self.switch.lanes[lane];
         lane.step(self.now, ports, &mut NoTrace);
-        assert_eq!(Ledger::read(&self.core).imbalance(), 0);
+        assert_eq!(Ledger::read(&self.switch.core).imbalance(), 0);
     }
 
     fn steps(&mut self, times: usize) {
         for _ in 0..times {
-            (0..self.lanes.len()).for_each(|lane| self.step(lane));
+            (0..self.switch.lanes.len()).for_each(|lane| self.step(lane));
         }
     }
 
@@ -198,8 +194,8 @@ fn frame(to: u8, from: u8) -> Vec<u8> {
 }
 
 /// All stations are known: station n is behind port n.
-fn known(spread: &[&[usize]]) -> Rig {
-    let mut rig = Rig::new(config(), spread);
+fn known(workers: usize) -> Rig {
+    let mut rig = Rig::new(config(), workers);
     for port in 0..PORTS {
         rig.wire(port, |wire| wire.room = 64);
     }
@@ -218,8 +214,8 @@ fn known(spread: &[&[usize]]) -> Rig {
 
 /// An input has caught up when its frame has left, and not while it is queued, or held by the port; by
 /// then the gate of the output's priority is open again.
-fn catches_up(spread: &[&[usize]]) {
-    let mut rig = known(spread);
+fn catches_up(workers: usize) {
+    let mut rig = known(workers);
     rig.arrive(0, frame(1, 0));
     rig.steps(3);
     assert_eq!(rig.state(0), (2, 1), "queued");
@@ -236,18 +232,18 @@ fn catches_up(spread: &[&[usize]]) {
 
 #[test]
 fn an_input_has_caught_up_when_its_frames_have_left() {
-    catches_up(&[&[0, 1, 2]]);
+    catches_up(1);
 }
 
 #[test]
 fn so_it_has_when_another_worker_sends_them() {
-    catches_up(&[&[0, 2], &[1]]);
+    catches_up(2);
 }
 
 /// What others send by the same output all the time does not keep an input waiting.
 #[test]
 fn others_at_the_same_output_do_not_keep_it_waiting() {
-    let mut rig = known(&[&[0, 1, 2]]);
+    let mut rig = known(1);
     rig.wire(1, |wire| wire.room = 640);
     rig.arrive(0, frame(1, 0));
     rig.step(0);
@@ -265,10 +261,10 @@ fn others_at_the_same_output_do_not_keep_it_waiting() {
 #[test]
 fn nothing_is_said_to_have_left_that_has_not() {
     let mut rng = Rng::new(7);
-    for spread in [&[&[0, 1, 2][..]][..], &[&[0, 2][..], &[1][..]][..]] {
-        let mut rig = known(spread);
+    for workers in [1, 2] {
+        let mut rig = known(workers);
         let (mut in_order, mut sent_before) = (VecDeque::new(), 0);
-        let lanes = rig.lanes.len() as u64;
+        let lanes = rig.switch.lanes.len() as u64;
         for round in 0..4_000_u64 {
             match rng.below(6) {
                 0 | 1 => {
@@ -301,7 +297,7 @@ fn nothing_is_said_to_have_left_that_has_not() {
 /// Gates follow what the configuration, a PAUSE and the link say.
 #[test]
 fn gates_are_open_where_nothing_holds_frames_back() {
-    let mut rig = known(&[&[0, 1, 2]]);
+    let mut rig = known(1);
     assert_eq!((0..PORTS).map(|port| rig.gate(port)).collect::<Vec<_>>(), [0b1111; PORTS]);
     let mut pause = vec![0; FRAME_LEN];
     let mut quanta = [0; 8];
@@ -322,7 +318,7 @@ fn gates_are_open_where_nothing_holds_frames_back() {
     let mut shaped = config();
     shaped.ports[0].egress.port_max_rate = Some(LinkRate::gbps(1));
     shaped.lags = vec![Lag { name: "l0".into(), ports: PortSet::from_bits(0b110) }];
-    let rig = Rig::new(shaped, &[&[0, 1, 2]]);
+    let rig = Rig::new(shaped, 1);
     let gates: Vec<u8> = (0..PORTS).map(|port| rig.gate(port)).collect();
     assert_eq!(gates, [0; PORTS], "a rate, and the links of a LAG");
 }
@@ -355,7 +351,7 @@ fn a_loop_is_cut_and_opened_again() {
         let mut looped = config();
         looped.forward.loop_block = block.then_some(Span::from_ms(10));
         looped.forward.sticky = Span::from_ms(10_000);
-        let mut rig = Rig::new(looped, &[&[0, 1, 2]]);
+        let mut rig = Rig::new(looped, 1);
         rig.wire(0, |wire| wire.room = 640);
         rig.steps(2);
         rig
@@ -367,19 +363,19 @@ fn a_loop_is_cut_and_opened_again() {
     open.arrive(0, broadcast.clone());
     turn(&mut open, 100);
     assert!(turn(&mut open, 100) > 100, "it goes round for ever");
-    assert!(open.core.blocked().is_empty() && !open.core.fdb.loop_ports().is_empty());
+    assert!(open.switch.core.blocked().is_empty() && !open.switch.core.fdb.loop_ports().is_empty());
 
     let run = || {
         let mut rig = rig(true);
         rig.arrive(0, broadcast.clone());
         turn(&mut rig, 100);
         assert_eq!(turn(&mut rig, 100), 0, "nothing goes round any more");
-        let blocked = rig.core.blocked();
+        let blocked = rig.switch.core.blocked();
         let cut = blocked.sole().expect("one end is enough").index();
         assert!(cut == 1 || cut == 2, "not the port of the station");
         assert_eq!((rig.gate(cut), rig.gate(0)), (0, 0b1111), "only its gate is shut");
-        assert_eq!(rig.core.fdb.learned(PortId::new(cut).unwrap()), 0);
-        let ledger = Ledger::read(&rig.core);
+        assert_eq!(rig.switch.core.fdb.learned(PortId::new(cut).unwrap()), 0);
+        let ledger = Ledger::read(&rig.switch.core);
         let dropped = ledger.port[cut].drops[DropReason::LoopBlocked as usize];
         assert!(dropped > 0 && ledger.port[cut].loop_blocks == 1, "{dropped}");
         // Others talk on, by the other end too, and are not sent to the blocked port.
@@ -394,7 +390,7 @@ fn a_loop_is_cut_and_opened_again() {
     let (again, dropped_again, sent_again, _) = run();
     assert_eq!((cut, dropped, sent), (again, dropped_again, sent_again), "the same each time");
     rig.steps(1_100); // 11 ms
-    assert!(rig.core.blocked().is_empty());
+    assert!(rig.switch.core.blocked().is_empty());
     assert_eq!(rig.gate(cut), 0b1111);
     rig.leave(0);
     rig.arrive(cut, frame(9, 7));
@@ -420,7 +416,7 @@ fn gates_are_shut_where_a_lone_frame_may_be_marked() {
     for (name, enabled, low_bytes, high_bytes, max_percent, open) in cases {
         let mut marking = config();
         marking.ecn = EcnConfig { enabled, low_bytes, high_bytes, max_percent, ..marking.ecn };
-        let rig = Rig::new(marking, &[&[0, 1, 2]]);
+        let rig = Rig::new(marking, 1);
         let want = if open { 0b1111 } else { 0 };
         let gates: Vec<u8> = (0..PORTS).map(|port| rig.gate(port)).collect();
         assert_eq!(gates, [want; PORTS], "{name}");

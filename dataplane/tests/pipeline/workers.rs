@@ -16,7 +16,7 @@ use weft_base::rng::Rng;
 use weft_dataplane::batch::Batch;
 use weft_dataplane::config::{PfcMode, Sharing, SwitchConfig};
 use weft_dataplane::fdb::{FdbKey, StaticEntry};
-use weft_dataplane::pipeline::{Built, Core, Ledger, Timing, build};
+use weft_dataplane::pipeline::{Core, Ledger, Switch, SwitchBuilder};
 use weft_dataplane::pool::{Bufs, Pool};
 use weft_dataplane::port::{Port, PortCaps, PortError};
 use weft_dataplane::stats::DropReason;
@@ -185,11 +185,11 @@ fn config(lossless: bool) -> SwitchConfig {
     config
 }
 
-fn port(index: PortId, lossless: bool, seen: &Arc<Seen>) -> Box<dyn Port> {
+fn port(index: usize, lossless: bool, seen: &Arc<Seen>) -> Box<dyn Port> {
     Box::new(Numbered {
         caps: memory::caps(),
-        index: index.index(),
-        rng: Rng::new(index.index() as u64),
+        index,
+        rng: Rng::new(index as u64),
         next: [[0; PRIS]; PORTS],
         due: [[0; PRIS]; PORTS],
         paused: [false; PRIS],
@@ -208,15 +208,14 @@ fn loses(config: &SwitchConfig) -> bool {
 /// looks at the books in between.
 fn run(config: SwitchConfig, workers: usize, frames: u64) -> (Arc<Core>, Arc<Seen>) {
     let (lossless, loses) = (config.pfc.enabled, loses(&config));
-    let of = |worker| (worker..PORTS).step_by(workers).filter_map(PortId::new).collect();
-    let spread: Vec<Vec<PortId>> = (0..workers).map(of).collect();
-    let pool = Pool::in_memory(8_000, memory::FRAME_LEN_MAX).unwrap();
-    let Built { core, lanes } = build(config, &pool, &spread, Timing::Live).unwrap();
-    let (group, clock) = (WorkerGroup::new(&spread).unwrap(), Clock::start());
     let seen = Arc::new(Seen::default());
+    let ports = (0..PORTS).map(|index| port(index, lossless, &seen)).collect();
+    let pool = Pool::in_memory(8_000, memory::FRAME_LEN_MAX).unwrap();
+    let builder = SwitchBuilder::new(ports).config(config).workers(workers).pool(pool);
+    let Switch { core, lanes, spread } = builder.build().unwrap();
+    let (group, clock) = (WorkerGroup::new(&spread).unwrap(), Clock::start());
     std::thread::scope(|scope| {
-        for (index, (lane, own)) in lanes.into_iter().zip(&spread).enumerate() {
-            let ports = own.iter().map(|&id| port(id, lossless, &seen)).collect();
+        for (index, (lane, ports)) in lanes.into_iter().enumerate() {
             let worker = Worker::new(index, lane, ports, clock, group.clone(), Poll::Adaptive);
             scope.spawn(move || worker.run());
         }
