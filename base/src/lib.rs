@@ -2,7 +2,7 @@
 //!
 //! Shape: `sync` has the machine's atomics or the model checker's; `ring`, `free` and `counters` pass things between
 //! threads with them; `eventfd` wakes one that sleeps, `threads` tells of one that is gone; `rng` is seeded; `files` are
-//! those that weft writes; `causes` tells of an error with all that caused it.
+//! those that weft writes; `causes` tells of an error with all that caused it; `wait` lets time pass, and waits for conditions.
 //! Units: as each module says.
 //! Source: ARCHITECTURE.md "Layout of the tree".
 //!
@@ -51,3 +51,4 @@ pub mod rng;
 pub mod sync;
 #[expect(unsafe_code, reason = "gettid, tgkill")]
 pub mod threads;
+pub mod wait;
