@@ -4,12 +4,13 @@
 //! Units: bytes.
 //! Source: docs/spec/cxl-fabric.md "The fabric manager" (the stream); docs/spec/wire-formats.md §4.7.
 #![expect(clippy::print_stdout, reason = "the address is what whoever starts it waits for")]
-#![expect(clippy::disallowed_methods, reason = "an example reads the clock, and sleeps")]
+#![expect(clippy::disallowed_methods, reason = "an example reads the clock")]
 
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
 
+use weft_base::wait;
 use weft_cxl::cci::{Component, Session, StreamServer};
 use weft_cxl::gfd::dmp::{Dmp, Media, Region};
 use weft_cxl::gfd::{Config, Gfd, Memory, ReturnCode};
@@ -68,6 +69,6 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             }
             open
         });
-        std::thread::sleep(std::time::Duration::from_micros(200));
+        wait::pause(std::time::Duration::from_micros(200));
     }
 }

@@ -14,6 +14,7 @@ use clap::{Args, Subcommand};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use weft_base::threads::{self, Ends, Role};
+use weft_base::wait;
 use weft_fm::service::run::Service;
 
 use crate::error::CliError;
@@ -173,7 +174,7 @@ fn up_processes(args: &UpArgs, out: &mut dyn Write) -> Result<(), CliError> {
         for line in up.housekeeping() {
             anstream::eprintln!("{line}; its links are down");
         }
-        std::thread::park_timeout(HOUSEKEEPING);
+        wait::pause(HOUSEKEEPING);
     }
     Ok(())
 }
@@ -258,7 +259,7 @@ fn drive(shared: &SharedFabric, stop: &AtomicBool) {
     while !stop.load(Ordering::Acquire) {
         moved = shared.step(moved);
         if !moved {
-            std::thread::park_timeout(REST);
+            wait::pause(REST);
         }
     }
 }

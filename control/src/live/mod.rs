@@ -18,6 +18,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use weft_base::wait;
 use weft_dataplane::config::SwitchConfig;
 use weft_dataplane::pipeline::{Core, Ledger};
 use weft_dataplane::pool::PoolError;
@@ -314,7 +315,7 @@ impl Live {
             if running.is_empty() {
                 return Ok(());
             }
-            std::thread::park_timeout(HALT);
+            wait::pause(HALT);
         }
         Err(Stuck { workers: running.into_iter().map(|(worker, _)| worker).collect() })
     }

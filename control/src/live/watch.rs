@@ -12,6 +12,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use weft_base::threads::{self, Ends, Role};
+use weft_base::wait;
 use weft_dataplane::fdb::FdbKey;
 use weft_dataplane::types::{PortId, PortSet, PriSet};
 
@@ -76,7 +77,7 @@ impl Drop for Watcher {
         let mut left = LAST.as_millis() / 10;
         // Not for ever: nobody may read what is written.
         while left > 0 && !self.writes.is_finished() {
-            std::thread::park_timeout(Duration::from_millis(10));
+            wait::pause(Duration::from_millis(10));
             left -= 1;
         }
     }

@@ -38,7 +38,7 @@ struct Silent;
 
 impl TraceStream for Silent {
     fn next(&mut self, wait: Duration) -> Traced {
-        std::thread::park_timeout(wait);
+        weft_base::wait::pause(wait);
         Traced::Nothing
     }
 }

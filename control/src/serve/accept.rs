@@ -10,6 +10,7 @@ use std::io;
 use std::time::Duration;
 
 use rustix::io::Errno;
+use weft_base::wait;
 
 /// First wait after a connection could not be taken.
 const WAIT_MIN: Duration = Duration::from_millis(10);
@@ -45,7 +46,7 @@ impl Reserve {
                 drop(accept()); // the client sees that it is closed
             }
             self.held = File::open("/dev/null").ok();
-            std::thread::park_timeout(self.wait);
+            wait::pause(self.wait);
             self.wait = (self.wait * 2).min(WAIT_MAX);
         }
         Err(refused)

@@ -16,6 +16,7 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 use weft_base::threads::{self, Ends, Role};
+use weft_base::wait;
 use weft_dataplane::time::{Instant, Span};
 
 use crate::error::{CliError, ExitCode};
@@ -149,7 +150,7 @@ fn watch(shared: &Shared, log: Log) -> ! {
     let (mut seen, mut missed) = (0, 0);
     let mut deadline: Option<Instant> = None;
     loop {
-        std::thread::park_timeout(LOOK);
+        wait::pause(LOOK);
         #[cfg(debug_assertions)]
         hook();
         if let Some(lost) = threads::lost() {

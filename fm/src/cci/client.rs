@@ -9,6 +9,7 @@ use std::fmt;
 use std::time::Duration;
 
 use weft_base::causes::with_causes;
+use weft_base::wait;
 use weft_parsers::ParseError;
 use weft_parsers::cci::component::{ClaimOp, ClaimOwnership, PbrIdentity};
 use weft_parsers::cci::generic::BackgroundStatus;
@@ -113,11 +114,7 @@ impl RetryPolicy {
     /// Patience with components elsewhere: 10 ms between polls.
     #[must_use]
     pub fn live() -> Self {
-        Self {
-            tries: 3,
-            polls: 1_000,
-            wait: || std::thread::park_timeout(Duration::from_millis(10)),
-        }
+        Self { tries: 3, polls: 1_000, wait: || wait::pause(Duration::from_millis(10)) }
     }
 
     /// Patience with components that answer at once: never waits.

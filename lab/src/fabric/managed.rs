@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use weft_base::wait;
 use weft_cxl::cci::Session;
 use weft_dataplane::time::{Instant, Span};
 use weft_fm::cci::{self, QUICK, RetryPolicy, Transport, TransportError};
@@ -114,7 +115,7 @@ impl SharedFabric {
     #[must_use]
     pub fn step(&self, moved: bool) -> bool {
         if self.wanted.load(Ordering::Relaxed) > 0 {
-            std::thread::park_timeout(LET_GO);
+            wait::pause(LET_GO);
             return true;
         }
         lock(&self.parts).step(moved)

@@ -5,6 +5,7 @@
 //! Source: RFC 2544 §26.1 to §26.4.
 
 use indicatif::ProgressBar;
+use weft_base::wait;
 use weft_dataplane::time::Span;
 use weft_hosts::frames::FrameSpec;
 
@@ -107,7 +108,7 @@ impl Measure<'_> {
         self.progress.set_message(format!("{} bytes, {what}, {rate}", self.size));
         self.progress.inc(1);
         if self.plan.rest_ms > 0 {
-            std::thread::park_timeout(std::time::Duration::from_millis(self.plan.rest_ms));
+            wait::pause(std::time::Duration::from_millis(self.plan.rest_ms));
         }
         let outcome = self.rig.run(&self.frame, ask)?;
         self.totals.trials += 1;

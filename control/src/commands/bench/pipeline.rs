@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use clap::Args;
 use serde::Serialize;
+use weft_base::wait;
 use weft_dataplane::pipeline::{Core, Ledger};
 use weft_dataplane::worker::{Clock, Poll, Worker, WorkerGroup, tsc};
 use weft_hosts::frames::Kind;
@@ -175,14 +176,14 @@ fn drive(
         let look = || (frames_sent(core, usize::from(args.ports)), clock.now(), tsc());
         // A machine that is busy elsewhere may not run a worker for a whole round: a round ends with a frame or `STARVED_NS`.
         let round = |since: u64| {
-            std::thread::park_timeout(pause);
+            wait::pause(pause);
             let begun = clock.now();
             let mut now = look();
             while now.0 == since
                 && now.1.since(begun).as_ns() < STARVED_NS
                 && !stop.load(Ordering::Relaxed)
             {
-                std::thread::park_timeout(LOOK);
+                wait::pause(LOOK);
                 now = look();
             }
             now

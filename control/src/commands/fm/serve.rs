@@ -10,6 +10,7 @@ use std::time::Duration;
 use clap::Args;
 use rustls::pki_types::ServerName;
 use weft_base::causes::with_causes;
+use weft_base::wait;
 use weft_fm::cci::{Fabric, Identity, Peer, RetryPolicy, Socket};
 use weft_fm::service::desired::DesiredState;
 use weft_fm::service::run::Service;
@@ -130,7 +131,7 @@ impl ServeArgs {
             mode: self.start,
             take_over: self.take_over,
             store,
-            drain: || std::thread::park_timeout(DRAIN),
+            drain: || wait::pause(DRAIN),
         });
         for (name, peer) in gaes {
             fm.set_gae(&name, self.fabric(&peer, MessageType::Cci, identity));

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use weft_base::wait;
 use weft_fm::service::{Request, Response};
 use weft_rpc::{Client, ClientError, Refused};
 
@@ -48,7 +49,7 @@ pub(super) fn hosts(
 ) -> Result<(), ProcessError> {
     for (at, host) in topology.hosts.iter().enumerate() {
         let ask = |command: &Command| part(dir, &host.name, command);
-        f(&Host { at, ask: &ask, pause: &|| std::thread::park_timeout(LOOK) })?;
+        f(&Host { at, ask: &ask, pause: &|| wait::pause(LOOK) })?;
     }
     Ok(())
 }

@@ -15,6 +15,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use weft_base::wait;
 use weft_fm::service::status::{Phase, StartMode};
 use weft_fm::service::{Request, Response};
 use weft_fm::store::{Store, StoreError};
@@ -194,7 +195,7 @@ impl Processes {
             if let Some(status) = self.children.last_mut().and_then(Process::exit_status) {
                 return Err(self.silent(&format!("has ended: {status}")));
             }
-            std::thread::park_timeout(LOOK);
+            wait::pause(LOOK);
         }
         Err(self.silent("does not come up"))
     }

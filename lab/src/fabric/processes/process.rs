@@ -11,6 +11,7 @@ use std::process::{Child, Command as Run, ExitStatus, Stdio};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
+use weft_base::wait;
 
 use super::{LOOK, ProcessError, io};
 use crate::fabric::leftovers;
@@ -105,7 +106,7 @@ impl Process {
             if !matches!(self.child.try_wait(), Ok(None)) {
                 break;
             }
-            std::thread::park_timeout(LOOK);
+            wait::pause(LOOK);
         }
         let _ = self.child.kill();
         let _ = self.child.wait();
