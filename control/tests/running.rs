@@ -22,6 +22,7 @@ use std::time::Duration;
 
 use assert_cmd::Command;
 use serde_json::Value;
+use weft_base::wait::{LONG, pause, until};
 
 use process::{Guard, start};
 
@@ -110,7 +111,8 @@ fn a_running_switch_shows_and_changes_its_state() {
     }
     let ports = || switch.json(&["show", "ports", "--json"])["ports"].clone();
     let tx = |ports: &Value| ports[1]["tx_frames"].as_u64().unwrap();
-    let seen = (0..200).map(|_| ports()).find(|ports| tx(ports) == FRAMES).unwrap();
+    let seen =
+        until(LONG, "all frames have left", || Some(ports()).filter(|ports| tx(ports) == FRAMES));
     assert_eq!((&seen[0]["name"], &seen[1]["kind"]), (&"a".into(), &"null".into()));
     let formats = serde_json::json!({"gen1": 20, "gen2": 20, "standard": 20});
     assert_eq!(seen[0]["rx_formats"], formats);
@@ -172,10 +174,10 @@ fn a_log_of_errors_does_not_tell_what_goes_well() {
         .stderr(std::process::Stdio::piped())
         .spawn();
     let mut child = process::Guard(child.unwrap());
-    while std::os::unix::net::UnixStream::connect(&path).is_err() {
+    until(LONG, "it is up", || {
         assert!(child.0.try_wait().unwrap().is_none(), "it ended before it was up");
-        std::thread::yield_now();
-    }
+        UnixStream::connect(&path).ok()
+    });
     let pid = rustix::process::Pid::from_child(&child.0);
     rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
     let mut told = String::new();
@@ -190,8 +192,9 @@ fn a_lag_is_one_port() {
     let switch = Switch::start_with(&(CONFIG.to_owned() + lag));
     let ports = || switch.json(&["show", "ports", "--json"])["ports"].clone();
     let tx = |ports: &Value| [0, 1, 2].map(|port| ports[port]["tx_frames"].as_u64().unwrap());
-    let seen = (0..200).map(|_| ports()).find(|ports| tx(ports).iter().sum::<u64>() >= FRAMES);
-    let seen = seen.unwrap();
+    let seen = until(LONG, "all frames have left", || {
+        Some(ports()).filter(|ports| tx(ports).iter().sum::<u64>() >= FRAMES)
+    });
     let [a, b, c] = tx(&seen);
     assert!(a == 0 && b + c == FRAMES && b % 20 == 0, "{FRAMES} frames are 3 flows: {seen}");
     let lags: Vec<_> = [0, 1, 2].iter().map(|&port: &usize| seen[port]["lag"].as_str()).collect();
@@ -321,17 +324,15 @@ fn acceptors_wait_when_descriptors_run_out() {
     limit(none_left());
     let waiting: Vec<UnixStream> = (0..8).map(|_| connect()).collect();
     let before = acceptor_ticks(id);
-    std::thread::park_timeout(Duration::from_millis(500));
+    pause(Duration::from_millis(500)); // a rate is over a span
     let spent = acceptor_ticks(id) - before;
     assert!(spent < 5, "{spent} hundredths of a second of processor time in half a second");
     assert!(waiting.iter().all(|stream| !served(stream)));
     assert!(served(&kept), "who was there before is served on");
     limit(soft.parse().unwrap_or(4_096));
-    let again = (0..100).any(|_| {
-        std::thread::park_timeout(Duration::from_millis(50));
-        served(&connect())
+    until(LONG, "who comes after descriptors are free is served", || {
+        served(&connect()).then_some(())
     });
-    assert!(again, "nobody is served after descriptors are free");
     assert_eq!(switch.stop().0, Some(0));
 }
 

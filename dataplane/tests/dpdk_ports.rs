@@ -11,6 +11,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::path::{Path, PathBuf};
 
+use weft_base::wait::{LONG, until};
 use weft_dataplane::batch::{BURST, Batch};
 use weft_dataplane::desc::{Desc, Flag};
 use weft_dataplane::pool::{Bufs, PartialCsum, Pool};
@@ -102,6 +103,11 @@ impl Rig {
     fn service(&mut self) {
         self.now += Span::from_ms(1);
         self.port.service(self.now, &mut self.bufs).unwrap();
+    }
+
+    /// Lets 30 ms of the virtual clock pass, so that link state is looked at.
+    fn settle(&mut self) {
+        (0..30).for_each(|_| self.service());
     }
 
     fn send(&mut self, frame: &[u8]) {
@@ -441,16 +447,12 @@ fn a_driver_that_wants_its_own_memory_gets_copies() {
     let mut one = Rig::new(&device("server"), 600);
     let mut two = Rig::new(&device("client"), 600);
     assert!(one.port.copies() && two.port.copies());
-    let wait = std::time::Duration::from_millis(2); // they meet, and part, in another thread
-    for _ in 0..1_000 {
-        one.service();
-        two.service();
-        if one.port.link_up() && two.port.link_up() {
-            break;
-        }
-        std::thread::park_timeout(wait);
-    }
-    assert!(one.port.link_up() && two.port.link_up());
+    // They meet, and part, in another thread.
+    until(LONG, "both links are up", || {
+        one.settle();
+        two.settle();
+        (one.port.link_up() && two.port.link_up()).then_some(())
+    });
     let before = ALLOCATIONS.get();
     let mut allocated = 0;
     for seed in 0..2_000 {
@@ -471,14 +473,10 @@ fn a_driver_that_wants_its_own_memory_gets_copies() {
     let own = 2_000; // of `frame`
     assert_eq!(ALLOCATIONS.get() - before - allocated, own, "allocations of the ports");
     two.end();
-    for _ in 0..1_000 {
-        one.service();
-        if !one.port.link_up() {
-            break;
-        }
-        std::thread::park_timeout(wait);
-    }
-    assert!(!one.port.link_up(), "the other end is gone");
+    until(LONG, "the link is down, as the other end is gone", || {
+        one.settle();
+        (!one.port.link_up()).then_some(())
+    });
     one.end();
     drop(std::fs::remove_file(socket));
 }

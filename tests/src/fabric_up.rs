@@ -8,15 +8,11 @@
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::time::Duration;
 
 use serde_json::Value;
+use weft_base::wait::{LONG, try_until};
 
-use crate::netns::{Net, Switch, pause, weft};
-
-/// How often something is looked at that is waited for, and how long.
-const LOOK: Duration = Duration::from_millis(30);
-const LOOKS: u32 = 1_000;
+use crate::netns::{Net, Switch, weft};
 
 /// `weft fabric up --processes` in a namespace; ended when it is dropped.
 pub struct Up {
@@ -300,13 +296,8 @@ impl Up {
     /// # Panics
     /// It does not, for a long time.
     pub fn until<T>(&self, what: &str, mut look: impl FnMut(&Self) -> Option<T>) -> T {
-        for _ in 0..LOOKS {
-            if let Some(found) = look(self) {
-                return found;
-            }
-            pause(LOOK);
-        }
-        panic!("{what}: not in time\n{}", self.logs());
+        let found = try_until(2 * LONG, || look(self));
+        found.unwrap_or_else(|| panic!("{what}: not in time\n{}", self.logs()))
     }
 
     /// What the processes have said.

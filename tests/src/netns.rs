@@ -13,10 +13,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use serde_json::Value;
+use weft_base::wait::{LONG, until};
 
 /// First part of the names of all namespaces of ours; the process id follows.
 const PREFIX: &str = "weftnet";
@@ -204,12 +204,6 @@ impl Drop for Net {
     }
 }
 
-/// Lets `span` pass, all of it: `park_timeout` ends early after [`Net::within`].
-#[expect(clippy::disallowed_methods, reason = "waits for the kernel and for other processes")]
-pub fn pause(span: Duration) {
-    std::thread::sleep(span);
-}
-
 /// Moves this thread into a namespace, for as long as it lives.
 ///
 /// # Panics
@@ -309,9 +303,9 @@ impl Switch {
         }
         let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
         switch.child = Some(child.expect("nsenter runs"));
-        for _ in 0..100 {
+        until(LONG, "weft run answers", || {
             if switch.ask("show ports").is_some() {
-                return switch;
+                return Some(());
             }
             let child = switch.child.as_mut().expect("it was just started");
             if child.try_wait().is_ok_and(|ended| ended.is_some()) {
@@ -321,9 +315,9 @@ impl Switch {
                 }
                 panic!("weft run ended: {said}");
             }
-            std::thread::park_timeout(Duration::from_millis(100));
-        }
-        panic!("weft run does not answer");
+            None
+        });
+        switch
     }
 
     /// Writes the configuration that it reads when it starts and reloads.

@@ -14,8 +14,9 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use serde_json::Value;
+use weft_base::wait::pause;
 
-use crate::netns::{Net, pause};
+use crate::netns::Net;
 
 /// Most frames that one call sends or receives.
 pub const BURST: usize = 32;

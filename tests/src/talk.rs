@@ -7,10 +7,9 @@
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Stdio};
-use std::thread::park_timeout;
-use std::time::Duration;
 
 use serde_json::Value;
+use weft_base::wait::{LONG, until};
 
 use crate::netns::{Net, weft};
 
@@ -85,9 +84,16 @@ pub fn udp(net: &Net, from: &str, to: (&str, &str), seconds: u64) -> u64 {
 }
 
 /// What iperf3 says of a stream to host `to` at `address`.
-fn iperf3(net: &Net, from: &str, (to, address): (&str, &str), options: &str) -> Value {
+///
+/// # Panics
+/// The server does not listen, or the client does not say.
+#[must_use]
+pub fn iperf3(net: &Net, from: &str, (to, address): (&str, &str), options: &str) -> Value {
     let mut server = net.at(to, "iperf3", "-s -1").stdout(Stdio::null()).spawn().unwrap();
-    park_timeout(Duration::from_millis(500));
+    until(LONG, "iperf3 listens", || {
+        let listening = net.run(to, "ss", "-Hltn sport = :5201");
+        (!listening.stdout.is_empty()).then_some(())
+    });
     let done = net.run(from, "iperf3", &format!("-c {address} -J {options}"));
     drop(server.kill());
     drop(server.wait());

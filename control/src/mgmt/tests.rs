@@ -5,6 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
+use weft_base::wait::{LONG, until};
 use weft_rpc::{Client as Asker, ClientError};
 
 use super::*;
@@ -130,11 +131,7 @@ fn clients_that_die_leave_nothing_behind() {
     let mut owner = Asker::connect(&path).unwrap();
     let request = Request::Show { what: ShowTopic::Conservation, restart_watermarks: false };
     owner.request(&request).unwrap();
-    let gone = || {
-        std::thread::park_timeout(Duration::from_millis(5));
-        server.counts().open <= 1
-    };
-    assert!((0..6_000).any(|_| gone()), "{:?}", server.counts());
+    until(LONG, "all others are gone", || (server.counts().open <= 1).then_some(()));
 }
 
 /// Answers that are not read are bounded in all, and whoever asks then is told why there is none.

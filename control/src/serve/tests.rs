@@ -3,6 +3,8 @@
 use std::io::{BufRead, BufReader};
 use std::net::{SocketAddr, TcpStream};
 
+use weft_base::wait::{self, LONG};
+
 use super::*;
 
 /// Answers each line by as many bytes as it says; whoever sends `owner` is one from then on.
@@ -84,11 +86,10 @@ fn ask(stream: &mut TcpStream, line: &[u8]) -> io::Result<Vec<u8>> {
     Ok(answer)
 }
 
-/// Waits until the server says so; the test's own time limit ends a wait that never does.
+/// Waits until the server's counts are so.
+#[track_caller]
 fn until(server: &Server, is_so: impl Fn(Counts) -> bool) {
-    while !is_so(server.counts()) {
-        std::thread::park_timeout(Duration::from_millis(2));
-    }
+    wait::until(LONG, "counts as wanted", || is_so(server.counts()).then_some(()));
 }
 
 #[test]
@@ -135,11 +136,11 @@ fn whoever_is_slower_than_its_time_is_sent_away() {
 #[test]
 fn a_request_has_its_time_as_a_whole() {
     let (server, addr) = served(Limits { request: Duration::from_millis(200), ..LIMITS });
-    let mut client = connect(addr, b"");
-    while server.counts().overdue == 0 {
-        let _ = client.write_all(b"1"); // it is closed at last
-        std::thread::park_timeout(Duration::from_millis(5));
-    }
+    let client = connect(addr, b"");
+    until(&server, |counts| {
+        let _ = (&client).write_all(b"1"); // it is closed at last
+        counts.overdue == 1
+    });
 }
 
 #[test]
@@ -147,9 +148,7 @@ fn answers_that_nobody_reads_are_bounded_in_all() {
     let (server, addr) = served(LIMITS);
     let greedy: Vec<_> = (0..6).map(|_| connect(addr, b"10000000\n")).collect();
     until(&server, |counts| counts.accepted == 6);
-    while server.unread() < 30_000_000 {
-        std::thread::park_timeout(Duration::from_millis(2));
-    }
+    wait::until(LONG, "three answers wait", || (server.unread() >= 30_000_000).then_some(()));
     assert_eq!(ask(&mut connect(addr, b""), b"10000000\n").unwrap(), b"no\n");
     assert!(server.unread() <= LIMITS.unread);
     drop(server); // ends all that wait

@@ -10,6 +10,7 @@ use std::path::Path;
 use assert_cmd::Command;
 use serde_json::Value;
 use tempfile::TempDir;
+use weft_base::wait::{LONG, until};
 
 use crate::frames::sorted;
 use crate::process::{Guard, start};
@@ -90,7 +91,7 @@ fn ask(dir: &Path, args: &[&str]) -> Value {
 /// Waits until the switch has received so many frames.
 fn wait_for(dir: &Path, frames: u64) {
     let rx = || ask(dir, &["show", "conservation", "--json"])["conservation"]["rx"].as_u64();
-    assert!((0..500).any(|_| rx() >= Some(frames)), "{frames} frames never came");
+    until(LONG, format_args!("{frames} frames"), || (rx() >= Some(frames)).then_some(()));
 }
 
 /// A run with changes of every kind.
@@ -167,7 +168,11 @@ fn a_killed_switch_leaves_whole_steps() {
     let mut switch = Switch::start(path, &[]);
     wait_for(path, 1_800);
     // All that is complete is written within a fraction of a second.
-    std::thread::park_timeout(std::time::Duration::from_millis(500));
+    until(LONG, "all frames are in the record", || {
+        let (code, out, _) = weft(path, &["replay", "--record", "run.rec", "--json"]);
+        let report: Value = serde_json::from_str(&out).unwrap_or_default();
+        (code == OK && report["inputs"] == 1_800).then_some(())
+    });
     switch.child.0.kill().unwrap();
     switch.child.0.wait().unwrap();
     let (code, out, err) = weft(path, &["replay", "--record", "run.rec", "--json"]);

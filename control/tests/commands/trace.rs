@@ -17,9 +17,8 @@ use weft::error::CliError;
 use weft::live::backend::SwitchHandle;
 use weft::mgmt::Server;
 use weft::requests::{Backend, SwitchHandler};
+use weft_base::wait::{LONG, until};
 use weft_dataplane::port::capture::{CaptureFormat, CaptureReader, CaptureWriter, Record};
-use weft_dataplane::time::Span;
-use weft_lab::clock::now;
 
 /// With as many workers as ports, each has a port.
 const CONFIG: &str = "[switch]\nname = \"t\"\nseed = 1\n\
@@ -78,11 +77,9 @@ impl Switch {
         let config = Config::resolve(&args.load().unwrap(), Timing::Live).unwrap();
         let switch = Arc::new(SwitchHandle::start(args, config, None).unwrap());
         // Frames to a port whose worker has not seen its link yet are dropped: no trace is to begin with them.
-        let deadline = now() + Span::from_ms(30_000);
-        while switch.stats(false).ports.iter().any(|port| !port.link_up) {
-            assert!(now() < deadline, "not all links came up");
-            std::thread::yield_now();
-        }
+        until(LONG, "all links are up", || {
+            switch.stats(false).ports.iter().all(|port| port.link_up).then_some(())
+        });
         let server =
             Server::start(&socket(dir.path()), Arc::new(SwitchHandler::new(switch.clone())))
                 .unwrap();

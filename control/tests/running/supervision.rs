@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-
+use weft_base::wait::{LONG, pause, until};
 use weft_dataplane::port::capture::{CaptureFormat, CaptureWriter};
 
 use super::process::start;
@@ -23,9 +23,6 @@ const TLPS: &str = "[[port]]\nname = \"f\"\nkind = \"null\"\nrole = \"fport\"\n"
 /// A second worker, which has that port, and the agent's.
 const MORE: &str = "[run]\nworkers = 2\n\
     [fabric]\nuuid = \"5ed8a1c0-0000-4000-8000-000000000001\"\n";
-/// How long something may take on a machine that does much else.
-const LONG: Duration = Duration::from_secs(30);
-const LOOK: Duration = Duration::from_millis(5);
 
 /// Milliseconds since the machine was started.
 fn now_ms() -> i64 {
@@ -33,16 +30,10 @@ fn now_ms() -> i64 {
     time.tv_sec * 1_000 + time.tv_nsec / 1_000_000
 }
 
-/// Waits until `look` finds something; how long that took.
-fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> (T, i64) {
+/// What `wait` returns, and how long that took.
+fn timed<T>(wait: impl FnOnce() -> T) -> (T, i64) {
     let begun = now_ms();
-    while now_ms() - begun < i64::try_from(LONG.as_millis()).unwrap() {
-        if let Some(found) = look() {
-            return (found, now_ms() - begun);
-        }
-        std::thread::park_timeout(LOOK);
-    }
-    panic!("{what}: not in time");
+    (wait(), now_ms() - begun)
 }
 
 /// A switch with the hook, and all that it can serve.
@@ -94,7 +85,7 @@ impl Hooked {
     /// Waits for the end; exit code, how long it took, and what was said since the start.
     fn end(mut self) -> (i32, i64, String, tempfile::TempDir) {
         let child = &mut self.switch.child.0;
-        let (status, took) = until("the end", || child.try_wait().unwrap());
+        let (status, took) = timed(|| until(LONG, "the end", || child.try_wait().unwrap()));
         let mut err = String::new();
         self.switch.err.read_to_string(&mut err).unwrap();
         (status.code().unwrap_or(-1), took, err, self.switch.dir)
@@ -106,7 +97,7 @@ impl Hooked {
             let shown = self.switch.json(&["show", "ports", "--json"]);
             (shown.pointer("/ports/2/tx_frames")? == FRAMES).then_some(())
         };
-        until("it forwards", sent).1
+        timed(|| until(LONG, "it forwards", sent)).1
     }
 
     /// Waits for an event of a kind.
@@ -116,7 +107,7 @@ impl Hooked {
             let all = shown.pointer("/events/events")?.as_array()?.clone();
             all.into_iter().find(|event| event["kind"] == kind)
         };
-        until(kind, found).0
+        until(LONG, kind, found)
     }
 }
 
@@ -180,10 +171,6 @@ fn a_stuck_worker_is_told_and_stops_nobody() {
         "{said:?}"
     );
     hooked.event("reloaded");
-    // A process that is stopped for a while is none that hangs.
-    hooked.signal(Signal::STOP);
-    std::thread::park_timeout(Duration::from_millis(3_500));
-    hooked.signal(Signal::CONT);
     hooked.forwards();
 
     hooked.hook("stall", "weft-worker1");
@@ -198,7 +185,7 @@ fn a_stuck_worker_is_told_and_stops_nobody() {
     assert!(code == 4 && err.contains("worker 1 does not answer"), "{code} {err}");
     heard.set_nonblocking(true).unwrap();
     while heard.recv(&mut [0; 512]).is_ok() {}
-    std::thread::park_timeout(Duration::from_millis(500));
+    pause(Duration::from_millis(500)); // five times the interval in which nothing may come
     assert!(heard.recv(&mut [0; 512]).is_err(), "the manager is not told that all is well");
 
     hooked.signal(Signal::TERM);
@@ -220,7 +207,7 @@ fn a_stop_is_done_in_time_whatever_is_stuck() {
     {
         let hooked = Hooked::start(dir, None);
         hooked.hook("stall", thread);
-        until("the hook", || (!hooked.hook.exists()).then_some(()));
+        until(LONG, "the hook", || (!hooked.hook.exists()).then_some(()));
         hooked.signal(Signal::TERM);
         let (found, took, err, kept) = hooked.end();
         println!("{thread}: stopped in {took} ms");
@@ -236,16 +223,22 @@ fn a_stop_is_done_in_time_whatever_is_stuck() {
 /// A process that was stopped for longer than any thread may be stuck goes on as if nothing had been.
 #[test]
 fn a_switch_that_was_stopped_goes_on() {
-    let hooked = Hooked::new();
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("notify");
+    let heard = UnixDatagram::bind(&path).unwrap();
+    heard.set_read_timeout(Some(LONG)).unwrap();
+    let hooked = Hooked::start(dir, Some(&path));
     hooked.forwards();
     hooked.signal(Signal::STOP);
-    // Longer than a main thread that has not moved would be waited for: there is nothing to look for in a process that is
+    // Longer than a main thread that has not moved is waited for, 3 s: there is nothing to look for in a process that is
     // stopped.
-    let over = now_ms() + 4_000;
-    while now_ms() < over {
-        std::thread::park_timeout(Duration::from_millis(100));
-    }
+    pause(Duration::from_millis(3_500));
+    heard.set_nonblocking(true).unwrap();
+    while heard.recv(&mut [0; 512]).is_ok() {}
+    heard.set_nonblocking(false).unwrap();
     hooked.signal(Signal::CONT);
+    hooked.forwards();
+    heard.recv(&mut [0; 512]).expect("the manager is told that all is well again");
     let shown = hooked.switch.json(&["show", "workers", "--json"]);
     let workers = shown.pointer("/workers").and_then(Value::as_array).unwrap();
     assert_eq!(workers.len(), 2, "{shown}");
@@ -265,11 +258,11 @@ fn a_log_that_nobody_reads_stops_nobody() {
     for _ in 0..80 {
         assert_ne!(hooked.switch.ask(&["reload"]).0, 0);
     }
-    let event = until("it answers", || {
+    let shown = until(LONG, "it answers", || {
         let (code, out, _) = hooked.switch.ask(&["show", "events", "--json"]);
         (code == 0).then(|| serde_json::from_str::<Value>(&out).unwrap())
     });
-    let events = event.0["events"]["events"].as_array().unwrap().clone();
+    let events = shown["events"]["events"].as_array().unwrap().clone();
     let of = |kind: &str| events.iter().find(|event| event["kind"] == kind).cloned().unwrap();
     assert_eq!(of("reload_refused")["level"], "warn");
     assert_eq!(of("link_up")["level"], "info");

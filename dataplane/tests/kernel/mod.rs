@@ -89,6 +89,9 @@ impl Drop for Netns {
     }
 }
 
+/// How often a port is driven on, a millisecond each time, before what is waited for does not come.
+const LOOKS: u32 = 30_000;
+
 /// A port and the virtual clock that drives it.
 pub struct Bench<P: Port> {
     pub port: P,
@@ -106,13 +109,13 @@ impl<P: Port> Bench<P> {
         self.port.service(self.now, &mut self.bufs).map_err(|e| format!("{e}: {}", e.source))
     }
 
-    /// Frames, and where their checksums are partial, until `done` or for about two seconds.
+    /// Frames, and where their checksums are partial, until `done`.
     pub fn until(
         &mut self,
         mut done: impl FnMut(&[u8], Option<PartialCsum>) -> bool,
     ) -> Vec<(Vec<u8>, Option<PartialCsum>)> {
         let mut frames = Vec::new();
-        for _ in 0..2_000 {
+        for _ in 0..LOOKS {
             let mut batch = Batch::new();
             self.port.rx(self.now, &mut self.bufs, &mut batch);
             let mut end = false;
@@ -145,7 +148,7 @@ impl<P: Port> Bench<P> {
     /// error on the way.
     pub fn link(&mut self, up: bool) -> Option<String> {
         let mut error = None;
-        for _ in 0..3_000 {
+        for _ in 0..LOOKS {
             error = error.or(self.tick().err());
             if self.port.link_up() == up {
                 return error;
@@ -171,9 +174,9 @@ impl<P: Port> Bench<P> {
     }
 }
 
-#[expect(clippy::disallowed_methods, reason = "waits for the kernel, a millisecond at a time")]
+/// Lets a millisecond pass in which the kernel may go on, as [`Bench::tick`] does for the port.
 pub fn pause() {
-    std::thread::sleep(Duration::from_millis(1));
+    weft_base::wait::pause(Duration::from_millis(1));
 }
 
 /// A UDP frame to 10.9.0.1:7000 with this payload.

@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use super::kernel::{self, Bench, Netns, PacketSender, listener, mac, pause, udp};
 use super::links;
+use weft_base::wait::{LONG, try_until};
 use weft_dataplane::batch::Batch;
 use weft_dataplane::desc::Desc;
 use weft_dataplane::pool::{Bufs, PartialCsum, Pool};
@@ -153,15 +154,13 @@ impl PacketReceiver {
     /// Waits for `count` frames of `numbered`.
     fn expect(&self, count: usize) -> Vec<Vec<u8>> {
         let mut frames = Vec::new();
-        for _ in 0..2_000 {
+        let came = try_until(LONG, || {
             let new = self.take();
             frames.extend(new.into_iter().filter(|f| f.get(12..14) == Some(&[0x88, 0xB5])));
-            if frames.len() >= count {
-                return frames;
-            }
-            pause();
-        }
-        panic!("{} of {count} frames", frames.len());
+            (frames.len() >= count).then_some(())
+        });
+        assert!(came.is_some(), "{} of {count} frames", frames.len());
+        frames
     }
 }
 

@@ -15,6 +15,7 @@ use std::sync::Arc;
 use super::headers;
 use super::kernel::{self, Bench, Netns, PacketSender, listener, mac, pause, udp};
 use etherparse::{PacketBuilder, SlicedPacket, TransportSlice};
+use weft_base::wait::{LONG, until};
 use weft_dataplane::batch::Batch;
 use weft_dataplane::desc::Desc;
 use weft_dataplane::pool::{Bufs, PartialCsum, Pool};
@@ -366,12 +367,8 @@ fn super_frames(test: &str, segments: bool) {
         let ns = std::mem::ManuallyDrop::new(Netns(name));
         ns.enter();
         let bytes: Vec<u8> = (0..LEN).map(|i| u8::try_from(i % 251).unwrap()).collect();
-        let mut stream = (0..2_000)
-            .find_map(|_| {
-                pause();
-                TcpStream::connect("10.9.0.2:7000").ok()
-            })
-            .unwrap();
+        let mut stream =
+            until(LONG, "the server listens", || TcpStream::connect("10.9.0.2:7000").ok());
         stream.write_all(&bytes).unwrap();
         bytes
     });
@@ -511,13 +508,10 @@ fn an_empty_pool_is_counted_and_the_socket_drained() {
     for _ in 0..10 {
         sender.send(&[0xFF; 60]);
     }
-    for _ in 0..200 {
+    until(LONG, "six frames are dropped", || {
         bench.port.rx(bench.now, &mut bench.bufs, &mut held);
-        if bench.port.counters().rx_dropped[0].1 == 6 {
-            break;
-        }
-        pause();
-    }
+        (bench.port.counters().rx_dropped[0].1 >= 6).then_some(())
+    });
     assert_eq!(held.len(), 4);
     assert_eq!(bench.port.counters().rx_dropped[0].1, 6);
     for desc in held {
@@ -585,10 +579,8 @@ fn tap_talks_to_a_real_kernel() {
 
     bench.end();
     // The last copy of the descriptor may be with a process that another test just starts.
-    let gone = (0..100).any(|_| {
-        pause();
+    until(LONG, "the tap goes with its port", || {
         let show = Command::new("ip").args(["-n", &ns.0, "link", "show", "host"]).output();
-        !show.unwrap().status.success()
+        (!show.unwrap().status.success()).then_some(())
     });
-    assert!(gone, "the tap goes with its port");
 }

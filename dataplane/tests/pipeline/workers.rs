@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex};
 
 use super::memory;
 use weft_base::rng::Rng;
+use weft_base::wait::pause;
 use weft_dataplane::batch::Batch;
 use weft_dataplane::config::{PfcMode, Sharing, SwitchConfig};
 use weft_dataplane::fdb::{FdbKey, StaticEntry};
@@ -235,7 +236,7 @@ fn run(config: SwitchConfig, workers: usize, frames: u64) -> (Arc<Core>, Arc<See
                 break;
             }
             looked += 1;
-            std::thread::park_timeout(std::time::Duration::from_millis(1));
+            pause(std::time::Duration::from_millis(1)); // often: looks are part of the test
         }
         group.stop();
     });

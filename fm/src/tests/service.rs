@@ -6,6 +6,7 @@
 
 use std::time::Duration;
 
+use weft_base::wait::{LONG, until};
 use weft_parsers::cci::Uuid;
 use weft_parsers::fabric::{DrtEntry, Pid, RgtEntry};
 use weft_rpc::{Answer, Refused};
@@ -530,9 +531,9 @@ fn clients_are_answered_one_at_a_time_and_status_always() {
     let refused = ask(r#"{"cmd":"memory"}"#);
     assert!(refused.contains("start-up runs"), "{refused}");
     go.send(()).unwrap();
-    while service.board().status().phase == Phase::Starting {
-        std::thread::park_timeout(Duration::from_millis(5));
-    }
+    until(LONG, "it has started", || {
+        (service.board().status().phase != Phase::Starting).then_some(())
+    });
     let memory = ask(r#"{"cmd":"memory"}"#);
     assert!(memory.contains("pool"), "{memory}");
     for bad in ["", "[]", r#"{"cmd":"fly"}"#, r#"{"cmd":"release","name":"a","x":1}"#] {

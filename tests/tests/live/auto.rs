@@ -6,9 +6,7 @@
 //! Source: none of its own.
 #![expect(clippy::indexing_slicing, reason = "a test fails that way")]
 
-use std::thread::park_timeout;
-use std::time::Duration;
-
+use weft_base::wait::{LONG, until};
 use weft_tests::netns::{Net, Switch};
 
 /// Kind and note of the first port.
@@ -47,13 +45,7 @@ fn a_killed_switch_leaves_no_program_and_another_one_takes_over() {
     assert_eq!(first(&switch), ("af_xdp".to_owned(), String::new()));
     assert!(is_attached(&net) && pings(&net));
     drop(switch); // SIGKILL
-    for _ in 0..100 {
-        if !is_attached(&net) {
-            break;
-        }
-        park_timeout(Duration::from_millis(20));
-    }
-    assert!(!is_attached(&net));
+    until(LONG, "no program is left", || (!is_attached(&net)).then_some(()));
     let switch = Switch::start(&net, &PORTS, "");
     assert_eq!(first(&switch).0, "af_xdp");
     assert!(pings(&net));

@@ -13,7 +13,8 @@ use std::process::Command;
 use std::time::Duration;
 
 use rustix::thread::{CpuSet, sched_setaffinity};
-use weft_tests::netns::{Net, Switch, pause};
+use weft_base::wait::{LONG, pause, until};
+use weft_tests::netns::{Net, Switch};
 use weft_tests::stations::{BURST, Load, Station, frame, mac};
 
 /// Frames that one call must do for.
@@ -132,9 +133,10 @@ fn few_calls(test: &str, kind: &str) {
         let (from, to) = if index == 0 { (mac(0), mac(1)) } else { (mac(1), mac(0)) };
         burst.resize_with(BURST, || frame(to, from, 60, 0));
     });
-    pause(COUNTED / 2); // both are known by now
+    // Both are known, and the load is at its rate.
+    until(LONG, "a load", || (frames(&switch) > 20_000).then_some(()));
     let before = (calls.count(), frames(&switch));
-    pause(COUNTED);
+    pause(COUNTED); // a rate is over a span
     let after = (frames(&switch), calls.count());
     drop(load);
     let (frames, calls_made) = (after.0 - before.1, after.1 - before.0);

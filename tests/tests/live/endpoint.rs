@@ -8,10 +8,10 @@
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
 
 use serde_json::Value;
-use weft_tests::netns::{Net, Switch, pause, weft};
+use weft_base::wait::{LONG, until};
+use weft_tests::netns::{Net, Switch, weft};
 
 /// Where a host's memory begins.
 const RAM: u64 = 0x10_0000;
@@ -29,9 +29,9 @@ impl Endpoint {
         command.arg(weft()).arg("endpoint").args(arguments.split_whitespace());
         command.arg("--socket").arg(&socket).stdout(Stdio::null()).stderr(Stdio::piped());
         let mut endpoint = Self { child: Some(command.spawn().unwrap()), socket };
-        for _ in 0..100 {
+        until(LONG, format_args!("weft endpoint {arguments} answers"), || {
             if endpoint.ask("status").0 == 0 {
-                return endpoint;
+                return Some(());
             }
             let child = endpoint.child.as_mut().unwrap();
             if child.try_wait().unwrap().is_some() {
@@ -39,9 +39,9 @@ impl Endpoint {
                 child.stderr.as_mut().unwrap().read_to_string(&mut said).unwrap();
                 panic!("weft endpoint {arguments}: {said}");
             }
-            pause(Duration::from_millis(50));
-        }
-        panic!("weft endpoint {arguments} does not answer");
+            None
+        });
+        endpoint
     }
 
     /// Exit code, answer and what stands on standard error.
@@ -136,12 +136,9 @@ fn a_host_and_a_device_on_a_veth_pair() {
     // A load goes on while other commands are met.
     host.well(&format!("load start {} 20000 --seed=1", bar + 0x8_0000));
     host.well(&format!("write {bar} {LEN} --seed=9 --check"));
-    for _ in 0..100 {
-        if host.well("load status")["load"]["done"].as_u64() >= Some(5) {
-            break;
-        }
-        pause(Duration::from_millis(50));
-    }
+    until(LONG, "five rounds of the load", || {
+        (host.well("load status")["load"]["done"].as_u64() >= Some(5)).then_some(())
+    });
     let load = host.well("load stop");
     let load = &load["load"];
     assert!(load["done"].as_u64() >= Some(5), "{load}");

@@ -14,10 +14,11 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use weft_base::rng::Rng;
+use weft_base::wait::pause;
 use weft_lab::fabric::layout::{End, Layout, Part};
 use weft_lab::fabric::topology::Topology;
 use weft_tests::fabric_up::Up;
-use weft_tests::netns::{Net, pause, weft};
+use weft_tests::netns::{Net, weft};
 use weft_tests::stations::{Station, index_of};
 
 const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../pcaps/fabric/gfam.toml");
@@ -219,7 +220,7 @@ impl<'a> Tap<'a> {
 
     /// What came by, of the kinds that are looked at, in its order; nothing is lost.
     fn take(&mut self) -> Vec<Seen> {
-        pause(Duration::from_millis(2));
+        pause(Duration::from_millis(2)); // for a frame more than there must be
         let (mut all, ends) = (Vec::new(), &self.ends);
         while self.station.receive(|index, frame| {
             let end = ends.iter().find(|(number, _)| *number == index);

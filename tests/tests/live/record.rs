@@ -7,17 +7,16 @@
 #![expect(clippy::unwrap_used, reason = "a test fails that way")]
 
 use std::path::Path;
-use std::process::{Command, Stdio};
-use std::thread::park_timeout;
-use std::time::Duration;
+use std::process::Command;
 
 use serde_json::Value;
+use weft_base::wait::{LONG, until};
 use weft_tests::netns::{Net, Switch, weft};
 use weft_tests::talk;
 
 /// A buffer that a slow host fills soon.
 const CONFIG: &str = "[switch]\nseed = 3\n[buffer]\nbuffer_size_mb = 12\n\
-    peer_response_us = 1000\n[pfc]\nwatchdog_detect_ms = 50\n[fdb]\nageing_s = 10\n";
+    peer_response_us = 1000\n[pfc]\nwatchdog_detect_ms = 50\n[fdb]\nageing_s = 2\n";
 
 /// Carries its file away after a failure, too.
 struct Scratch(std::path::PathBuf);
@@ -35,12 +34,8 @@ fn ping(net: &Net, count: u32) {
 
 /// 8 MB of TCP from h1 to h2: super-frames, partial checksums.
 fn tcp(net: &Net) {
-    let mut server = net.at("h2", "iperf3", "-s -1").stdout(Stdio::null()).spawn().unwrap();
-    park_timeout(Duration::from_millis(500));
-    let done = net.run("h1", "iperf3", "-c 10.78.0.2 -n 8M");
-    drop(server.kill());
-    drop(server.wait());
-    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    let said = talk::iperf3(net, "h1", ("h2", "10.78.0.2"), "-n 8M");
+    assert!(said.get("error").is_none(), "{said}");
 }
 
 /// A stream of a lossless class to a host that drains it slowly and sends PFC.
@@ -80,13 +75,17 @@ fn a_recorded_live_run_comes_to_the_same_again() {
     switch.configure(&CONFIG.replace("seed = 3", "seed = 3\n[ecn]\necn_threshold_low = 10"));
     assert!(switch.ask("reload").is_some());
     pause(&net);
-    net.ip("h2", "link set eth0 down");
-    park_timeout(Duration::from_millis(300));
-    net.ip("h2", "link set eth0 up");
-    park_timeout(Duration::from_millis(300));
+    for state in ["down", "up"] {
+        net.ip("h2", &format!("link set eth0 {state}"));
+        until(LONG, format_args!("the link is {state}"), || {
+            (switch.show("ports")[1]["link_up"] == (state == "up")).then_some(())
+        });
+    }
     ping(&net, 20);
-    // Longer than entries live: ageing is in the record, too.
-    park_timeout(Duration::from_secs(11));
+    // Ageing is in the record, too.
+    until(LONG, "all but the static entry are gone", || {
+        (switch.show("all")["fdb"]["used"] == 1).then_some(())
+    });
     let live = switch.stop();
 
     let (code, again, said) = replay(&record, &[]);

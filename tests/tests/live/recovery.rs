@@ -16,8 +16,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use serde_json::Value;
+use weft_base::wait::{LONG, pause, try_until};
 use weft_dataplane::port::af_xdp::{Attach, Builtin, Steering, Target};
-use weft_tests::netns::{Net, Switch, pause};
+use weft_tests::netns::{Net, Switch};
 use weft_tests::stations::{BURST, Load, Station, frame, mac};
 
 const WIRES: usize = 3;
@@ -73,7 +74,10 @@ impl Case {
             burst.clear();
             burst.extend((0..BURST).map(|n| frame(to(n), address(index), 60, 0)));
         }));
-        pause(Duration::from_millis(300));
+        let before = self.shown();
+        self.until("frames from all stations", |shown| {
+            (0..WIRES).all(|n| shown.port(n, "rx_frames") > before.port(n, "rx_frames") + 1_000)
+        });
     }
 
     fn shown(&self) -> Shown {
@@ -82,30 +86,22 @@ impl Case {
         shown
     }
 
-    /// Waits for what `holds` says, for up to 5 s.
+    /// Waits for what `holds` says.
     fn until(&self, what: &str, holds: impl Fn(&Shown) -> bool) -> Shown {
-        for _ in 0..100 {
-            let shown = self.shown();
-            if holds(&shown) {
-                return shown;
-            }
-            pause(Duration::from_millis(50));
-        }
-        panic!("not within 5 s: {what}: {}", self.shown().0);
+        let found = try_until(LONG, || Some(self.shown()).filter(|shown| holds(shown)));
+        found.unwrap_or_else(|| panic!("not within {LONG:?}: {what}: {}", self.shown().0))
     }
 
     /// Stations 0 and 1 reach each other, and nothing of theirs is thrown away on the way out.
     fn others_work(&self) {
         let before = self.shown();
-        pause(Duration::from_millis(300));
-        let after = self.shown();
-        for n in [0, 1] {
-            assert!(after.up(n), "p{n}");
-            for key in ["rx_frames", "tx_frames"] {
-                let (was, is) = (before.port(n, key), after.port(n, key));
-                assert!(is > was + 1_000, "p{n}: {key} from {was} to {is}");
-            }
-        }
+        let more = |shown: &Shown, key: &str| {
+            [0, 1].iter().all(|&n| shown.port(n, key) > before.port(n, key) + 1_000)
+        };
+        let after = self.until("frames of others", |shown| {
+            more(shown, "rx_frames") && more(shown, "tx_frames")
+        });
+        assert!(after.up(0) && after.up(1), "{}", after.0["ports"]);
     }
 
     /// Station 2 is served, too.
@@ -170,6 +166,7 @@ fn an_interface_that_is_taken_down_goes_on_when_it_is_up() {
         case.net.ip(host, &format!("link set {device} down"));
         let down = case.until("the port is down", |shown| !shown.up(HIT));
         case.others_work();
+        pause(Duration::from_millis(300)); // in which it may be tried a few times
         let errors = case.shown().errors() - down.errors();
         assert!(
             errors < 10,
@@ -213,7 +210,7 @@ fn reloads_go_on_while_programs_are_removed_and_come_back() {
                 let mut detached = 0;
                 while !done.load(Ordering::Relaxed) {
                     detached += links::detach("s2");
-                    pause(Duration::from_millis(15));
+                    pause(Duration::from_millis(15)); // the switch has time to put it back
                 }
                 detached
             })
@@ -254,8 +251,9 @@ fn a_program_of_somebody_else_is_reported_until_it_is_gone() {
     let other = case.net.within("sw", || usurp("s2"));
     let down = case.until("the port is down", |shown| !shown.up(HIT));
     case.others_work();
+    pause(Duration::from_millis(300)); // in which it is tried a few times
     let tries = case.shown().errors() - down.errors();
-    assert!((1..10).contains(&tries), "{tries} tries in 300 ms");
+    assert!((1..10).contains(&tries), "{tries} tries in 300 ms and a little more");
     let trouble = |shown: &Shown| shown.0["ports"][HIT]["trouble"].as_str().map(str::to_owned);
     let why = trouble(&case.shown()).unwrap();
     assert!(why.starts_with("s2: ") && why.contains("busy"), "{why}");

@@ -9,6 +9,7 @@
 
 use std::process::{Command, Stdio};
 
+use weft_base::wait::{LONG, until};
 use weft_dataplane::port::af_xdp::{Attach, Link, Program, Target};
 use weft_dataplane::port::netdev;
 use weft_parsers::{AddrKey, PriSource};
@@ -192,11 +193,5 @@ fn the_program_is_gone_with_its_owner() {
     assert!(attached && has_program(&net, "p0"), "the child has it");
     child.kill().unwrap(); // SIGKILL
     child.wait().unwrap();
-    for _ in 0..100 {
-        if !has_program(&net, "p0") {
-            return;
-        }
-        std::thread::park_timeout(std::time::Duration::from_millis(20));
-    }
-    panic!("the program is still there 2 s after its owner was killed");
+    until(LONG, "the program goes with its owner", || (!has_program(&net, "p0")).then_some(()));
 }

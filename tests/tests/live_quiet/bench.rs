@@ -6,10 +6,9 @@
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails that way")]
 
 use std::process::{Command, Stdio};
-use std::thread::park_timeout;
-use std::time::Duration;
 
 use serde_json::Value;
+use weft_base::wait::{LONG, try_until, until};
 use weft_tests::netns::{Net, Switch, weft};
 
 /// Trials that are as short as can be and still send many frames.
@@ -153,15 +152,14 @@ fn an_interrupt_ends_the_run_with_what_there_is() {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    park_timeout(Duration::from_millis(1_500));
+    until(LONG, "frames of a trial", || {
+        let said = net.run("sw", "ip", "-s -j link show s0");
+        let shown: Value = serde_json::from_slice(&said.stdout).unwrap();
+        (shown[0]["stats64"]["rx"]["packets"].as_u64() > Some(1_000)).then_some(())
+    });
     let pid = child.id().to_string();
     assert!(Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
-    for _ in 0..100 {
-        if child.try_wait().unwrap().is_some() {
-            break;
-        }
-        park_timeout(Duration::from_millis(50));
-    }
+    let _ended = try_until(LONG, || child.try_wait().unwrap()); // half of a trial at most
     drop(child.kill()); // if it did not hear
     let done = child.wait_with_output().unwrap();
     assert_eq!(done.status.code(), Some(1), "{}", String::from_utf8_lossy(&done.stderr));

@@ -10,7 +10,8 @@
 use std::time::Duration;
 
 use serde_json::Value;
-use weft_tests::netns::{Net, Switch, pause};
+use weft_base::wait::{LONG, pause, try_until};
+use weft_tests::netns::{Net, Switch};
 use weft_tests::stations::{BURST, Counters, Load, Station, counters, frame, mac};
 
 const PORTS: usize = 16;
@@ -91,29 +92,21 @@ fn resident_kib(pid: u32) -> u64 {
 /// is shown then.
 fn settled(switch: &Switch) -> Value {
     let mut before = Value::Null;
-    for _ in 0..50 {
-        pause(Duration::from_millis(600));
+    let settled = try_until(LONG, || {
+        pause(Duration::from_millis(600)); // in which nothing may move
         let all = switch.show("all");
         let up = all["ports"].as_array().unwrap().iter().all(|port| port["link_up"] == true);
-        let now = all["conservation"].clone();
-        if up && now == before && now["queued"] == 0 {
-            return all;
-        }
-        before = now;
-    }
-    panic!("it does not settle: {before}");
+        let then = std::mem::replace(&mut before, all["conservation"].clone());
+        (up && before == then && before["queued"] == 0).then_some(all)
+    });
+    settled.unwrap_or_else(|| panic!("it does not settle: {before}"))
 }
 
 /// Waits until all stations are forgotten but the one of the configuration; the FDB then.
 fn aged_out(switch: &Switch) -> Value {
-    for _ in 0..50 {
-        let fdb = switch.show("all")["fdb"].take();
-        if fdb["used"] == 1 {
-            return fdb;
-        }
-        pause(Duration::from_millis(200));
-    }
-    panic!("stations are still known: {}", switch.show("all")["fdb"]);
+    let known = || switch.show("all")["fdb"].take();
+    let found = try_until(LONG, || Some(known()).filter(|fdb| fdb["used"] == 1));
+    found.unwrap_or_else(|| panic!("stations are still known: {}", known()))
 }
 
 /// What is done to the network while the load runs, and how often it was.
@@ -132,7 +125,7 @@ impl Trouble {
         let (theirs, ours) = (nth(self.rounds), nth(self.rounds * 3 + 5));
         net.ip("far", &format!("link set f{theirs} down"));
         net.ip("sw", &format!("link set s{ours} down"));
-        pause(Duration::from_millis(150));
+        pause(Duration::from_millis(150)); // so long they are down
         self.rounds += 1;
         switch.configure(&config(self.rounds));
         assert!(switch.ask("reload").is_some(), "reload {} is refused", self.rounds);
@@ -203,7 +196,7 @@ fn soak(test: &str, seconds: u64) {
     // A round is a second: trouble, then what weft says of itself.
     for second in 0..seconds {
         trouble.next(&net, &switch);
-        pause(Duration::from_millis(800));
+        pause(Duration::from_millis(800)); // what is left of the second
         let all = switch.show("all");
         let books = &all["conservation"];
         assert_eq!(books["imbalance"], 0, "second {second}: {books}");

@@ -5,6 +5,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 
 use rustls::pki_types::ServerName;
+use weft_base::wait::{LONG, until};
 use weft_dataplane::port::tee::MirrorSlot;
 use weft_fm::cci::{Identity, Peer, Socket, Transport};
 use weft_parsers::cci::component::{ClaimOp, ClaimOwnership};
@@ -73,12 +74,6 @@ fn ask(socket: &mut Socket, request: &Request<'_>) -> (ReturnCode, Vec<u8>) {
     (header.return_code, payload.to_vec())
 }
 
-fn until(mut is_so: impl FnMut() -> bool) {
-    while !is_so() {
-        std::thread::park_timeout(Duration::from_millis(2));
-    }
-}
-
 #[test]
 fn a_certificate_says_what_its_holder_may() {
     use ReturnCode::{InvalidInput, Success, Unsupported};
@@ -122,11 +117,11 @@ fn who_has_no_certificate_of_the_authority_with_one_role_is_denied() {
     let stranger = Files { ca: ours.join("ca.pem"), ..files(&theirs, "primary") };
     for (denied, files) in [(1, stranger), (2, files(&ours, "switch"))] {
         over_tls(&server, &files).call(&message(&Request::Identify)).unwrap_err();
-        until(|| server.counts().denied == denied);
+        until(LONG, "one is denied", || (server.counts().denied == denied).then_some(()));
     }
     let mut plain = TcpStream::connect(server.at()).unwrap();
     plain.write_all(&frame(&Request::Identify)).unwrap();
-    until(|| server.counts().denied == 3);
+    until(LONG, "a third one is denied", || (server.counts().denied == 3).then_some(()));
     let mut got = Vec::new();
     let _ = plain.read_to_end(&mut got); // closed, or reset
     assert!(got.len() < 15, "an alert at most: {got:02x?}");
@@ -165,7 +160,7 @@ fn connections_that_say_nothing_do_not_keep_a_manager_out() {
     let mut first = over_tls(&server, &files(&dir, "primary"));
     assert_eq!(ask(&mut first, &claim(ClaimOp::RegisterPrimary, 1)).0, ReturnCode::Success);
     let silent: Vec<_> = (0..200).map(|_| TcpStream::connect(server.at()).unwrap()).collect();
-    until(|| server.counts().accepted == 201);
+    until(LONG, "all are accepted", || (server.counts().accepted == 201).then_some(()));
     assert_eq!(ask(&mut first, &Request::IdentifyPbrSwitch).0, ReturnCode::Success, "it stays");
     let mut second = over_tls(&server, &files(&dir, "observer"));
     assert_eq!(ask(&mut second, &Request::Identify).0, ReturnCode::Success);
@@ -209,9 +204,9 @@ fn answers_that_a_manager_does_not_read_are_bounded() {
     let mut most = 0;
     std::thread::scope(|scope| {
         scope.spawn(|| greedy.write_all(&requests)); // it is closed meanwhile
-        until(|| {
+        until(LONG, "it is sent away", || {
             most = most.max(server.inner.unread());
-            server.counts().overdue == 1
+            (server.counts().overdue == 1).then_some(())
         });
     });
     assert!((1..=OUT_MAX + mctp::STREAM_MAX).contains(&most), "{most} bytes at a time");
@@ -258,6 +253,6 @@ fn another_user_is_refused_at_the_socket() {
             sent.is_ok_and(|count| count > 15) // closed, or answered
         });
         assert_eq!(asked.join().unwrap(), answered, "{uid}");
-        until(|| server.counts().refused == refused);
+        until(LONG, "one is refused", || (server.counts().refused == refused).then_some(()));
     }
 }

@@ -10,11 +10,10 @@
 mod attack;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use serde_json::{Value, json};
+use weft_base::wait::{LONG, try_until};
 use weft_tests::fabric_up::Up;
-use weft_tests::netns::pause;
 
 /// Two switches by two links and a third one by one: two hosts share memory of two GFDs, one has memory behind the
 /// third switch, and one a device at its own switch and one at the second.
@@ -147,27 +146,25 @@ impl Loaded {
     /// Waits until the manager has noted an event after that of a number that has `part` in it.
     fn noted(&self, after: u64, part: &str) {
         let mut events = Value::Null;
-        for _ in 0..600 {
+        let noted = try_until(2 * LONG, || {
             events = self.up.fm(&format!("events --after {after}"));
             let list = events.as_array().unwrap();
-            if list.iter().any(|event| event["what"].as_str().unwrap().contains(part)) {
-                return;
-            }
-            pause(Duration::from_millis(100));
-        }
-        panic!("{part:?} is not noted: {events} {}", self.up.fm("status"));
+            let is_it = |event: &Value| event["what"].as_str().unwrap().contains(part);
+            list.iter().any(is_it).then_some(())
+        });
+        assert!(noted.is_some(), "{part:?} is not noted: {events} {}", self.up.fm("status"));
     }
 
     /// The state is what it was before, as soon as all have settled.
     fn as_before(&self) {
         let mut now = Value::Null;
-        for _ in 0..300 {
+        let same = try_until(2 * LONG, || {
             now = state(&self.up);
-            if now == self.before {
-                assert_eq!(now.to_string(), self.before.to_string(), "byte by byte");
-                return;
-            }
-            pause(Duration::from_millis(100));
+            (now == self.before).then_some(())
+        });
+        if same.is_some() {
+            assert_eq!(now.to_string(), self.before.to_string(), "byte by byte");
+            return;
         }
         let mut all = Vec::new();
         differences("", &self.before, &now, &mut all);

@@ -8,7 +8,8 @@
 mod privileges;
 
 use serde_json::Value;
-use weft_tests::netns::{Net, Switch, pause, weft};
+use weft_base::wait::{LONG, try_until};
+use weft_tests::netns::{Net, Switch, weft};
 use weft_tests::talk::{checksum_errors, host as talk_host, ping, tcp};
 
 /// Pings of which every one must come back.
@@ -113,15 +114,12 @@ fn links_that_go_and_come_are_events() {
     let switch = Switch::start(&net, &["p1=af_packet:sw1", "p2=af_packet:sw2"], "");
     let wait_for = |kind: &str, port: &str, count: usize| {
         let mut events = Value::Null;
-        for _ in 0..600 {
+        let told = try_until(LONG, || {
             events = switch.show("events")["events"].take();
             let is_it = |event: &&Value| event["kind"] == kind && event["subject"] == port;
-            if events.as_array().unwrap().iter().filter(is_it).count() >= count {
-                return;
-            }
-            pause(std::time::Duration::from_millis(50));
-        }
-        panic!("no {kind} of {port}: {events}");
+            (events.as_array().unwrap().iter().filter(is_it).count() >= count).then_some(())
+        });
+        assert!(told.is_some(), "no {kind} of {port}: {events}");
     };
     wait_for("link_up", "p2", 1);
     net.ip("h2", "link set eth0 down");

@@ -9,10 +9,10 @@ use std::collections::BTreeMap;
 use std::os::unix::fs::{MetadataExt, chown};
 use std::path::Path;
 use std::process::{Command, Output};
-use std::time::Duration;
 
 use serde_json::{Value, json};
-use weft_tests::netns::{Net, Switch, pause, weft};
+use weft_base::wait::{LONG, until};
+use weft_tests::netns::{Net, Switch, weft};
 use weft_tests::stations::{Station, frame, mac};
 
 /// `nobody`, and its group.
@@ -65,14 +65,10 @@ fn forwards(net: &Net, switch: &Switch) {
         ports[1]["tx_frames"].as_u64().unwrap()
     };
     let before = out();
-    for _ in 0..100 {
+    until(LONG, "a frame is forwarded", || {
         let _took = station.send(&[frame(mac(1), mac(0), 60, 0)]);
-        pause(Duration::from_millis(50));
-        if out() > before {
-            return;
-        }
-    }
-    panic!("nothing is forwarded within 5 s: {}", switch.show("all"));
+        (out() > before).then_some(())
+    });
 }
 
 #[test]
@@ -119,15 +115,9 @@ fn a_switch_goes_on_as_another_user() {
     // An interface that is made again is taken again, by whoever the switch is now.
     net.ip("sw", "link del s1");
     let up = |switch: &Switch| switch.show("ports")[1]["link_up"].as_bool().unwrap();
-    let until = |want: bool| {
-        (0..100).any(|_| {
-            pause(Duration::from_millis(50));
-            up(&switch) == want
-        })
-    };
-    assert!(until(false), "the port is not down within 5 s");
+    until(LONG, "the port is down", || (!up(&switch)).then_some(()));
     net.add_wire(1);
-    assert!(until(true), "the port is not up within 5 s");
+    until(LONG, "the port is up", || up(&switch).then_some(()));
     forwards(&net, &switch);
     drop(switch.stop());
 }
