@@ -165,7 +165,7 @@ impl fmt::Display for Finding {
 pub type Rule = fn(&Tree) -> Vec<Finding>;
 
 /// The rules, by name.
-pub const RULES: [(&str, Rule); 16] = [
+pub const RULES: [(&str, Rule); 17] = [
     ("crates use each other as the map says", manifests::crate_arrows),
     ("each dependency says why it is there", manifests::reasons),
     ("modules of the dataplane use each other as the map says", arrows::module_arrows),
@@ -174,6 +174,7 @@ pub const RULES: [(&str, Rule); 16] = [
     ("nothing is left to do", text::left_to_do),
     ("each source file has its head", text::heads),
     ("time is a parameter", text::clocks),
+    ("threads that nobody wakes sleep", text::waits),
     ("async serves the management API only", text::asyncs),
     ("no file names a machine's paths", text::machine_paths),
     ("the README's claims can be run", readme::claims),
@@ -208,6 +209,7 @@ mod tests {
             ("README.md", "Forwards 10 Mpps.\n"),
             ("docs/fabric-rules.md", "| a rule | 1 | no test |\n"),
             ("sim/src/a.rs", concat!("//! Source: b.rs; no.md, iss", "ue 1\n")),
+            ("lab/src/a.rs", "park_timeout(d)\n"),
         ]);
         for (name, rule) in RULES {
             assert!(!rule(&bad).is_empty(), "{name}");

@@ -2,7 +2,8 @@
 //!
 //! Shape: one function a rule; what is looked for is put together here, so that this file keeps the rules.
 //! Units: lines.
-//! Source: ARCHITECTURE.md "Layout of the tree"; ARCHITECTURE.md "Time, errors, unsafe"; ARCHITECTURE.md "Control".
+//! Source: ARCHITECTURE.md "Layout of the tree"; ARCHITECTURE.md "Time, errors, unsafe"; ARCHITECTURE.md "Control";
+//! `std::thread::park`.
 
 use super::{File, Finding, Tree, has_extension};
 
@@ -95,6 +96,7 @@ pub fn clocks(tree: &Tree) -> Vec<Finding> {
         "Instant::now",
         "SystemTime::now",
         "thread::sleep",
+        "base::wait",
         "clock_gettime",
         "gettimeofday",
         "rdtsc",
@@ -104,6 +106,43 @@ pub fn clocks(tree: &Tree) -> Vec<Finding> {
         for (line, code) in file.code() {
             let found = calls.iter().filter(|call| code.contains(**call));
             findings.extend(found.map(|call| Finding::new(file, line, format!("calls {call}"))));
+        }
+    }
+    findings
+}
+
+/// Where threads park until another one wakes them or a time has passed; the other one is in the same file.
+const PARKS: [&str; 3] =
+    ["control/src/live/watch.rs", "dataplane/src/port/tee.rs", "fm/src/service/run.rs"];
+/// Where a thread sleeps: what calls it is there for all others.
+const SLEEPS: &str = "base/src/wait.rs";
+
+/// A thread that another one wakes parks; one that nobody wakes sleeps, as a park ends early after any wake-up that was
+/// meant for something else.
+#[must_use]
+pub fn waits(tree: &Tree) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for file in tree.rust().filter(|file| !file.path.starts_with("tidy/src/")) {
+        let has = |call: &str| file.code().any(|(_, code)| code.contains(call));
+        let may_park = PARKS.contains(&file.path.as_str());
+        let (parks, wakes) = (has("park_timeout"), has(".unpark()"));
+        if may_park && !(parks && wakes) {
+            findings.push(Finding::new(
+                file,
+                0,
+                "is listed, and has no thread that parks and is woken",
+            ));
+        }
+        let tests_at = file.code().last().map_or(0, |(line, _)| line);
+        for (at, line) in file.text.lines().enumerate() {
+            let code = line.split("//").next().unwrap_or_default();
+            let is_woken = may_park && wakes && at < tests_at;
+            if code.contains("park_timeout") && !is_woken {
+                findings.push(Finding::new(file, at + 1, "parks for a time, and nobody wakes it"));
+            }
+            if code.contains("thread::sleep") && file.path != SLEEPS {
+                findings.push(Finding::new(file, at + 1, format!("sleeps outside {SLEEPS}")));
+            }
         }
     }
     findings
@@ -156,7 +195,7 @@ mod tests {
         let home = format!("cd {}", ["/ho", "me/x"].concat());
         let inner = format!("net{}", ["/wo", "rk/x"].concat());
         #[rustfmt::skip] // columns: name, rule, path, text, findings
-        let cases: [(&str, Rule, &str, &str, usize); 20] = [
+        let cases: [(&str, Rule, &str, &str, usize); 21] = [
             ("marker", left_to_do, "a.md", &marker, 1),
             ("marker inside a word", left_to_do, "a.md", &format!("A{marker}S"), 0),
             ("stub", left_to_do, "a.rs", &stub, 1),
@@ -165,6 +204,7 @@ mod tests {
             ("clock of the worker", clocks, "dataplane/src/worker/mod.rs", "Instant::now()", 0),
             ("clock of control", clocks, "control/src/live.rs", "Instant::now()", 0),
             ("sleep in an endpoint", clocks, "hosts/src/a.rs", "std::thread::sleep(d)", 1),
+            ("sleep by another name", clocks, "hosts/src/a.rs", "use weft_base::wait;", 1),
             ("kernel's clock", clocks, "sim/src/a.rs", "libc::clock_gettime(", 1),
             ("async", asyncs, "dataplane/src/port/tap.rs", "async fn rx() {}", 1),
             ("await", asyncs, "control/src/live.rs", "x.await;", 1),
@@ -180,6 +220,39 @@ mod tests {
         ];
         for (name, rule, path, text, want) in cases {
             assert_eq!(rule(&Tree::of(&[(path, text)])).len(), want, "{name}");
+        }
+    }
+
+    #[test]
+    fn only_threads_that_are_woken_park_and_one_file_sleeps() {
+        let park = "thread::park_timeout(d);\n";
+        let sleep = "std::thread::sleep(d);\n";
+        let wake = "a.thread().unpark();\n";
+        let listed = PARKS[0];
+        let both = [park, wake].concat();
+        let tests = "#[cfg(test)]\nmod tests {\n";
+        let own_tests = [&both, tests, park, "}\n"].concat();
+        #[rustfmt::skip] // columns: name, path, text, lines of findings
+        let cases: [(&str, &str, &str, &[usize]); 14] = [
+            ("woken", listed, &both, &[]),
+            ("no longer woken", listed, park, &[0, 1]),
+            ("no longer parked", listed, wake, &[0]),
+            ("woken in its tests alone", listed, &[park, tests, wake, "}\n"].concat(), &[0, 1]),
+            ("in the tests of a file that may", listed, &own_tests, &[5]),
+            ("in a file that is not listed", "lab/src/a.rs", &both, &[1]),
+            ("in inline tests", "lab/src/a.rs", &["#[cfg(test)]\n", park].concat(), &[2]),
+            ("in a file of tests", "lab/src/a/tests.rs", park, &[1]),
+            ("in a test of the whole", "tests/tests/live/a.rs", park, &[1]),
+            ("imported", "tests/src/a.rs", "use std::thread::park_timeout;\n", &[1]),
+            ("in a comment", "tests/src/a.rs", "//! `park_timeout`\n", &[]),
+            ("until it is woken", "lab/src/a.rs", "std::thread::park();\n", &[]),
+            ("a sleep", "tests/src/a.rs", sleep, &[1]),
+            ("the sleep of all", SLEEPS, sleep, &[]),
+        ];
+        for (name, path, text, want) in cases {
+            let found = waits(&Tree::of(&[(path, text)]));
+            let lines: Vec<_> = found.iter().map(|finding| finding.line).collect();
+            assert_eq!(lines, want, "{name}: {found:?}");
         }
     }
 
