@@ -11,6 +11,7 @@ use std::process::{Child, Command, Output, Stdio};
 
 use serde_json::Value;
 use weft_base::wait::{LONG, try_until};
+use weft_lab::fabric::proc_stat::has_exited;
 
 use crate::netns::{Net, Switch, weft};
 
@@ -73,10 +74,10 @@ impl Up {
         drop(self.child.wait());
         let parts = std::fs::read_dir(&self.folder).expect("the folder is there").flatten();
         let pids = parts.filter_map(|part| std::fs::read_to_string(part.path().join("pid")).ok());
-        let pids: Vec<String> = pids.map(|pid| pid.trim().to_owned()).collect();
+        let pids: Vec<u32> = pids.map(|pid| pid.trim().parse().expect("a pid")).collect();
         assert!(!pids.is_empty(), "parts have processes");
         self.until("no process outlives it", |_| {
-            pids.iter().all(|pid| has_ended(pid)).then_some(())
+            pids.iter().all(|pid| has_exited(*pid)).then_some(())
         });
         self.child = launch(&self.net, &self.folder, &[]);
         self.is_up("again");
@@ -318,15 +319,6 @@ impl Up {
         let said = self.said();
         assert!(self.child.wait().is_ok_and(|status| status.success()), "{said}");
     }
-}
-
-/// Whether a process has closed all that it had open: it is gone, or only waits to be reaped. Its memory, and with it
-/// `exe`, goes before its sockets, and what the kernel keeps for those, such as rules of a port, goes with them.
-fn has_ended(pid: &str) -> bool {
-    let process = Path::new("/proc").join(pid);
-    let Ok(stat) = std::fs::read_to_string(process.join("stat")) else { return true };
-    let is_zombie = stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('Z'));
-    is_zombie && std::fs::read_dir(process.join("task")).is_ok_and(|threads| threads.count() == 1)
 }
 
 impl Drop for Up {

@@ -12,6 +12,8 @@ use std::path::Path;
 use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
 use serde::Deserialize;
 
+use super::proc_stat::start_ticks;
+
 /// Names the process that a process of a fabric goes with.
 pub const PARENT: &str = "WEFT_PARENT";
 
@@ -34,18 +36,11 @@ enum Maker {
     Other,
 }
 
-/// When a process was started, in ticks of the machine's clock: with its number, it names it for good.
-fn started(pid: u32) -> Option<u64> {
-    let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name stands in parentheses and may hold any letters; the 22nd field is the 20th behind it.
-    text.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
-}
-
 /// What goes on a pair that this process makes.
 #[must_use]
 pub fn pair_alias() -> String {
     let pid = std::process::id();
-    format!("weft fabric up, process {pid}, started {}", started(pid).unwrap_or(0))
+    format!("weft fabric up, process {pid}, started {}", start_ticks(pid).unwrap_or(0))
 }
 
 fn maker(alias: &str) -> Maker {
@@ -54,7 +49,7 @@ fn maker(alias: &str) -> Maker {
         Some((pid.parse::<u32>().ok()?, at.parse::<u64>().ok()?))
     };
     match read() {
-        Some((pid, at)) if started(pid) == Some(at) => Maker::Runs(pid),
+        Some((pid, at)) if start_ticks(pid) == Some(at) => Maker::Runs(pid),
         Some(_) => Maker::Gone,
         None => Maker::Other,
     }

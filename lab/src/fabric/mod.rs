@@ -12,6 +12,7 @@ pub mod in_process;
 pub mod layout;
 pub mod leftovers;
 pub mod managed;
+pub mod proc_stat;
 pub mod processes;
 pub mod static_init;
 pub mod topology;

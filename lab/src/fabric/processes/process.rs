@@ -15,6 +15,7 @@ use weft_base::wait;
 
 use super::{LOOK, ProcessError, io};
 use crate::fabric::leftovers;
+use crate::fabric::proc_stat::has_exited;
 
 /// How long a process may take to end.
 const END: Duration = Duration::from_secs(5);
@@ -28,7 +29,7 @@ pub(super) struct Process {
     pub devices: Vec<String>,
     ended: bool,
     /// The one that was started in its place and runs.
-    again: Option<Pid>,
+    again: Option<u32>,
 }
 
 impl Process {
@@ -70,7 +71,7 @@ impl Process {
     pub fn has_ended(&mut self) -> Option<String> {
         if self.ended {
             let number = self.log.with_file_name("pid");
-            let now = runs(&number);
+            let now = running(&number);
             let ended = self.again.is_some() && now.is_none();
             self.again = now;
             return ended.then(|| "it had been started again".to_owned());
@@ -150,12 +151,8 @@ impl RestartScript<'_> {
     }
 }
 
-/// The process whose number is in a file, if it runs: one that nobody has waited for does not.
-fn runs(number: &Path) -> Option<Pid> {
-    let text = std::fs::read_to_string(number).ok()?;
-    let pid = Pid::from_raw(text.trim().parse().ok()?)?;
-    let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).ok()?;
-    // The state stands behind the name, which may have any character in it.
-    let (_, rest) = stat.rsplit_once(')')?;
-    (!rest.trim_start().starts_with(['Z', 'X'])).then_some(pid)
+/// The process whose number is in a file, if it runs.
+fn running(pid_file: &Path) -> Option<u32> {
+    let pid = std::fs::read_to_string(pid_file).ok()?.trim().parse().ok()?;
+    (!has_exited(pid)).then_some(pid)
 }
