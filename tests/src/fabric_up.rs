@@ -12,6 +12,7 @@ use std::process::{Child, Command, Output, Stdio};
 use serde_json::Value;
 use weft_base::wait::{LONG, try_until};
 use weft_lab::fabric::proc_stat::has_exited;
+use weft_lab::fabric::processes::manager_socket;
 
 use crate::netns::{Net, Switch, weft};
 
@@ -135,7 +136,7 @@ impl Up {
     pub fn ask_fm(&self, arguments: &str) -> (i32, Value) {
         let mut command = Command::new(weft());
         command.arg("fm").args(arguments.split_whitespace()).arg("--json").arg("--socket");
-        let socket = self.folder.join("fm").join("fm.sock");
+        let socket = manager_socket(&self.folder);
         answer(&command.arg(socket).output().expect("weft runs"))
     }
 

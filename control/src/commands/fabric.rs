@@ -204,7 +204,7 @@ fn up(args: &UpArgs, out: &mut dyn Write) -> Result<(), CliError> {
     let servers = serve(&shared, &args.dir)?;
     let service =
         Service::start(fm, PAUSE).map_err(|source| CliError::system("start a thread", source))?;
-    let manager = Server::start(&args.dir.join("fm").join("fm.sock"), service.handler())
+    let manager = Server::start(&processes::manager_socket(&args.dir), service.handler())
         .map_err(|source| CliError::system("serve the manager's socket", source))?;
     let stop = Arc::new(AtomicBool::new(false));
     let (parts, over) = (shared.clone(), stop.clone());

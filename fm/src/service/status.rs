@@ -4,6 +4,8 @@
 //! Units: counts of components; PIDs as numbers of 12 bits.
 //! Source: docs/spec/cxl-fabric.md "Start-up".
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
 /// In which order hosts and fabric come up (CXL 3.1 section 7.7.12.1).
@@ -18,6 +20,13 @@ pub enum StartMode {
     FmFirst,
     /// Hosts come up on empty hierarchies; what is bound later is a hot-add.
     Simultaneous,
+}
+
+/// The word of the mode in JSON, in files and on the command line.
+impl fmt::Display for StartMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.serialize(f)
+    }
 }
 
 /// How far the FM is with its fabric.
@@ -90,4 +99,23 @@ pub struct EventRecord {
     pub number: u64,
     /// What.
     pub what: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_start_mode_has_one_word() {
+        for (mode, word) in [
+            (StartMode::Static, "static"),
+            (StartMode::FmFirst, "fm-first"),
+            (StartMode::Simultaneous, "simultaneous"),
+        ] {
+            assert_eq!(mode.to_string(), word);
+            assert_eq!(serde_json::to_value(mode).unwrap(), word);
+            #[cfg(feature = "clap")]
+            assert_eq!(<StartMode as clap::ValueEnum>::from_str(word, false), Ok(mode));
+        }
+    }
 }

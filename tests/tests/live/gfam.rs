@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 use weft_base::rng::Rng;
 use weft_base::wait::pause;
 use weft_lab::fabric::layout::{End, Layout, Part};
+use weft_lab::fabric::processes::manager_socket;
 use weft_lab::fabric::topology::Topology;
 use weft_tests::fabric_up::Up;
 use weft_tests::netns::{Net, weft};
@@ -49,7 +50,7 @@ impl Gfam {
 
     /// Asks the manager; what it answers must be well.
     fn manager(&self, request: &Value) -> Value {
-        let answer = ask(&self.0.folder().join("fm").join("fm.sock"), request);
+        let answer = ask(&manager_socket(self.0.folder()), request);
         answer.get("ok").cloned().unwrap_or_else(|| panic!("{request}: {answer}"))
     }
 

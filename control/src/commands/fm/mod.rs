@@ -28,6 +28,7 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use weft_fm::service::{Request, Response};
+use weft_lab::fabric::processes::manager_socket;
 use weft_rpc::renamed::{self, Place};
 use weft_rpc::{Client, ClientError};
 
@@ -139,7 +140,7 @@ fm_command! {
 
 /// Where a fabric manager listens unless it is told otherwise.
 fn default_socket() -> PathBuf {
-    sockets_dir().join("fm").join("fm.sock")
+    manager_socket(&sockets_dir())
 }
 
 /// Does what `command` asks for.

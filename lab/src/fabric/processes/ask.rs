@@ -22,8 +22,9 @@ use crate::fabric::topology::Topology;
 /// Longest time for one answer.
 const ANSWER: Duration = Duration::from_secs(60);
 
-/// Where the fabric manager listens.
-pub(super) fn manager_socket(dir: &Path) -> PathBuf {
+/// Where the fabric manager listens, of the fabric whose sockets are in `dir`.
+#[must_use]
+pub fn manager_socket(dir: &Path) -> PathBuf {
     dir.join("fm").join("fm.sock")
 }
 

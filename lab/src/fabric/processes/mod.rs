@@ -21,8 +21,8 @@ use weft_fm::service::{Request, Response};
 use weft_fm::store::{Store, StoreError};
 use weft_rpc::Refused;
 
-pub use self::ask::map;
-use self::ask::{hosts, manager, manager_socket, part};
+use self::ask::{hosts, manager, part};
+pub use self::ask::{manager_socket, map};
 use self::process::Process;
 use super::desired_state::desired_state;
 use super::endpoint_spec::endpoint_spec;
@@ -272,11 +272,6 @@ impl Processes {
         if let Some(static_fabric) = &self.static_fabric {
             Store::open(&store)?.save(&static_fabric.state)?;
         }
-        let start = match self.topology.start {
-            StartMode::FmFirst => "fm-first",
-            StartMode::Simultaneous => "simultaneous",
-            StartMode::Static => "static",
-        };
         let arguments = [
             "fm".to_owned(),
             "serve".to_owned(),
@@ -289,7 +284,7 @@ impl Processes {
             "--store".to_owned(),
             store.display().to_string(),
             "--start".to_owned(),
-            start.to_owned(),
+            self.topology.start.to_string(),
             "--pause".to_owned(),
             "200".to_owned(),
             "--timeout".to_owned(),
