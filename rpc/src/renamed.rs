@@ -26,6 +26,8 @@ pub enum Place {
     Traffic,
     /// A request to a running switch.
     SwitchRequest,
+    /// A report of a running switch on its ports.
+    PortReport,
     /// A traced frame of a running switch.
     TracedFrame,
     /// An answer of the fabric manager.
@@ -48,8 +50,9 @@ impl Place {
             Self::RunReport => "`weft run --record --json`",
             Self::Traffic => "`weft traffic --json`",
             Self::SwitchRequest => "management request `trace`",
+            Self::PortReport => "answer to `show ports` and `show all`",
             Self::TracedFrame => "answer to `trace`",
-            Self::FmAnswer => "fabric manager's answer to `cdat`",
+            Self::FmAnswer => "fabric manager's answer to `cdat` and `status`",
             Self::EndpointAnswer => "endpoint's `load_status`, `load_stop` and `status`",
             Self::Metric => "metric",
             Self::Section => "section of the configuration",
@@ -78,15 +81,17 @@ const fn row(place: Place, old: &'static str, new: &'static str) -> Renamed {
 }
 
 /// Every name that has two spellings now. The page docs/renamed.md has the same rows.
-pub static TABLE: [Renamed; 13] = [
+pub static TABLE: [Renamed; 15] = [
     row(Place::Bench, "frame_octets_with_fcs", "frame_bytes_with_fcs"),
     row(Place::Bench, "twelve_octets", "twelve_bytes"),
     row(Place::Gen, "octets", "bytes"),
     row(Place::RunReport, "octets", "bytes"),
     row(Place::Traffic, "octets", "bytes"),
     row(Place::SwitchRequest, "octets", "bytes"),
+    row(Place::PortReport, "trouble", "last_error"),
     row(Place::TracedFrame, "octets", "bytes"),
     row(Place::FmAnswer, "octets", "bytes"),
+    row(Place::FmAnswer, "trouble", "errors"),
     row(Place::EndpointAnswer, "octets", "bytes"),
     row(Place::EndpointAnswer, "octets_read", "bytes_read"),
     row(Place::EndpointAnswer, "octets_written", "bytes_written"),

@@ -22,19 +22,19 @@ pub fn file(name: &str) -> String {
     std::fs::read_to_string(path).expect("the file is there")
 }
 
-/// A file of `pcaps/fabric`, up and without trouble.
+/// A file of `pcaps/fabric`, up and without errors.
 ///
 /// # Panics
-/// It does not come up, or not without trouble.
+/// It does not come up, or has errors.
 #[must_use]
 pub fn up(name: &str) -> ManagedFabric {
     up_text(name, &file(name))
 }
 
-/// A topology, up and without trouble.
+/// A topology, up and without errors.
 ///
 /// # Panics
-/// It does not come up, or not without trouble.
+/// It does not come up, or has errors.
 #[must_use]
 pub fn up_text(name: &str, text: &str) -> ManagedFabric {
     let mut fabric = ManagedFabric::up(text, virtual_clock()).unwrap_or_else(|error| {
@@ -42,7 +42,7 @@ pub fn up_text(name: &str, text: &str) -> ManagedFabric {
         panic!("{name}: {}", causes.map(ToString::to_string).collect::<Vec<_>>().join(": "));
     });
     let status = fabric.fm().board().status();
-    assert_eq!((status.phase, &status.trouble[..]), (Phase::Up, &[][..]), "{name}: {status:?}");
+    assert_eq!((status.phase, &status.errors[..]), (Phase::Up, &[][..]), "{name}: {status:?}");
     fabric
 }
 

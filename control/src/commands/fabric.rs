@@ -195,8 +195,8 @@ fn up(args: &UpArgs, out: &mut dyn Write) -> Result<(), CliError> {
             writeln!(out, "{} sees\n{text}", host.name).map_err(CliError::Output)?;
         }
     }
-    for trouble in fm.board().status().trouble {
-        writeln!(out, "trouble: {trouble}").map_err(CliError::Output)?;
+    for error in fm.board().status().errors {
+        writeln!(out, "error: {error}").map_err(CliError::Output)?;
     }
     if args.once {
         return Ok(());

@@ -176,7 +176,7 @@ impl Source<'_> {
             afh: of.map_or_else(String::new, |port| port.parse.afh.name().to_owned()),
             lag: lag_of(config, id).map(str::to_owned),
             note: port_info.note,
-            trouble: self.core.last_error(id, |error| format!("{error}: {}", error.source)),
+            last_error: self.core.last_error(id, |error| format!("{error}: {}", error.source)),
             blocked: self.blocked(config, id),
             loop_blocks: port.loop_blocks,
             no_express: port_info.no_express,

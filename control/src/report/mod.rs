@@ -79,9 +79,9 @@ pub struct PortReport {
     pub lag: Option<String>,
     /// What is special about it, if anything.
     pub note: Option<String>,
-    /// What it could not do, until its link is up and it can.
+    /// The last error of its device, until its link is up and the device works again.
     #[serde(default)]
-    pub trouble: Option<String>,
+    pub last_error: Option<String>,
     /// Why it is blocked, while it is.
     #[serde(default)]
     pub blocked: Option<String>,

@@ -268,7 +268,7 @@ pub fn answer(line: &[u8], backend: &dyn Backend) -> Answer {
         }
         if let Request::Show { what, restart_watermarks } = &request {
             let shown = show(*what, *restart_watermarks, backend)?;
-            return ok_line(&shown).map(Answer::Line);
+            return shown_line(&shown).map(Answer::Line);
         }
         dispatch(&request, backend).map(|value| Answer::Line(to_line(&json!({ "ok": value }))))
     };
@@ -281,6 +281,16 @@ pub fn handle_line(line: &[u8], backend: &dyn Backend) -> Vec<u8> {
     match answer(line, backend) {
         Answer::Line(line) | Answer::Stream(line, _) => line,
     }
+}
+
+/// The line of a report; where it has ports, with their keys' old names beside the new.
+fn shown_line(shown: &ShowResponse) -> Result<Vec<u8>, Refused> {
+    if !matches!(shown, ShowResponse::Ports(_) | ShowResponse::All(_)) {
+        return ok_line(shown);
+    }
+    let value = renamed::with_old(Place::PortReport, shown)
+        .map_err(|error| Refused::unavailable(error.to_string()))?;
+    ok_line(&value)
 }
 
 /// What is to be shown of `topic`, and where it comes from.

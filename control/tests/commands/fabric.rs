@@ -55,7 +55,7 @@ fn what_is_wrong_with_a_file_is_said() {
     weft().args(["fabric", "check", "nowhere.toml"]).assert().code(3);
 }
 
-/// What a manager tells as trouble, and mends when it can, nobody would mend here.
+/// What a manager lists as an error and repairs when it can, nothing would repair here.
 #[test]
 fn a_static_fabric_that_would_lack_something_does_not_come_up() {
     let folder = tempfile::tempdir().unwrap();
@@ -77,7 +77,7 @@ fn a_static_fabric_that_would_lack_something_does_not_come_up() {
 fn a_fabric_comes_up_and_shows_what_its_hosts_see() {
     let run = weft().args(["fabric", "up", "--once", &figure("7-45")]).assert().success();
     let text = stdout(&run);
-    assert!(!text.contains("trouble"), "{text}");
+    assert!(!text.contains("error:"), "{text}");
     let devices = text.lines().filter(|line| line.contains(" 1e98:0d0")).count();
     assert_eq!((devices, text.matches(" sees\n").count()), (5, 2), "{text}");
 }

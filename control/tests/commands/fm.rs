@@ -94,7 +94,7 @@ fn a_fabric_is_served_asked_and_found_again() {
         (&"up".into(), &false.into()),
         "{status}"
     );
-    assert_eq!(status["trouble"], serde_json::json!([]), "{status}");
+    assert_eq!(status["errors"], serde_json::json!([]), "{status}");
     assert_eq!((&status["counts"]["gfds"], &status["counts"]["shares"]), (&4.into(), &1.into()));
 
     let memory = served.json(&["memory"]);
@@ -149,7 +149,7 @@ fn a_fabric_is_served_asked_and_found_again() {
     let status = served.json(&["status", "--wait"]);
     assert_eq!(status["phase"], "up", "{status}");
     assert_eq!(by_name(&served), before, "{status}");
-    assert!(status["trouble"].to_string().contains("release it first"), "{status}");
+    assert!(status["errors"].to_string().contains("release it first"), "{status}");
     stop(child);
 }
 

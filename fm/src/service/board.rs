@@ -35,7 +35,7 @@ impl StatusBoard {
     pub fn status(&self) -> Status {
         let inside = self.lock();
         let mut status = inside.status.clone();
-        let said = status.trouble.iter_mut().chain(&mut status.failed);
+        let said = status.errors.iter_mut().chain(&mut status.failed);
         said.for_each(|text| *text = inside.called.with_names(text));
         status
     }

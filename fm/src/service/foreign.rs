@@ -1,6 +1,6 @@
 //! What somebody else has changed in the fabric: owners, PIDs and tables of switches, read again at each look.
 //!
-//! Shape: what the FM has set -> what switches hold -> lines for events and for trouble, each naming switch, table and entry.
+//! Shape: what the FM has set -> what switches hold -> lines for events and errors, each naming switch, table and entry.
 //! Units: none.
 //! Source: docs/spec/wire-formats.md §4.4, §4.5 (5703h, 5708h, 570Ah); docs/spec/cxl-fabric.md "The fabric manager".
 
@@ -103,7 +103,7 @@ impl Foreign {
     }
 
     /// What is not as the FM has set it.
-    pub(super) fn trouble(&self) -> Vec<String> {
+    pub(super) fn errors(&self) -> Vec<String> {
         short(self.found.values().cloned().collect())
     }
 }

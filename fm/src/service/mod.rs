@@ -91,7 +91,7 @@ pub struct Fm {
     kept: Option<Arc<Baseline>>,
     store: Option<Store>,
     board: Arc<StatusBoard>,
-    trouble: Vec<String>,
+    errors: Vec<String>,
     /// What somebody else has changed.
     foreign: foreign::Foreign,
     /// Links that are down although an end is up, and for which a discovery has been tried.
@@ -136,7 +136,7 @@ impl Fm {
             kept: None,
             store,
             board,
-            trouble: Vec::new(),
+            errors: Vec::new(),
             foreign: foreign::Foreign::default(),
             tried: BTreeSet::new(),
             rounds: 0,
@@ -168,9 +168,9 @@ impl Fm {
 
     /// Brings the board up to date.
     fn show(&self) {
-        let (mut trouble, calls) = (self.trouble.clone(), self.fabric.calls());
-        trouble.extend(self.ongoing_problems());
-        trouble.extend(self.foreign.trouble());
+        let (mut errors, calls) = (self.errors.clone(), self.fabric.calls());
+        errors.extend(self.ongoing_problems());
+        errors.extend(self.foreign.errors());
         let counts = self.running.as_ref().map_or_else(Counts::default, |running| {
             let Inventory { switches, gfds, links, down, .. } = &running.inventory;
             Counts {
@@ -186,7 +186,7 @@ impl Fm {
         });
         self.board.name(self.called());
         self.board
-            .set(|status| (status.trouble, status.calls, status.counts) = (trouble, calls, counts));
+            .set(|status| (status.errors, status.calls, status.counts) = (errors, calls, counts));
     }
 
     /// What things are called.

@@ -1,12 +1,12 @@
 //! Who calls itself by a PID that is not its port's.
 //!
-//! Shape: a look at all downstream ports -> an event for each that is new, and trouble as long as it stays.
+//! Shape: a look at all downstream ports -> an event for each that is new, and an error as long as it stays.
 //! Units: none.
 //! Source: docs/security.md; docs/spec/wire-formats.md §4.5 (5702h).
 
 use super::Fm;
 
-/// What trouble of this kind ends with.
+/// What errors of this kind end with.
 const NOT_TAKEN: &str = "which is not that port's: it is not taken";
 
 impl Fm {
@@ -14,13 +14,13 @@ impl Fm {
     pub(super) fn report_pid_mismatches(&mut self) {
         let Some(running) = &self.running else { return };
         let now = running.pid_mismatches.clone();
-        self.trouble.retain(|line| !line.ends_with(NOT_TAKEN));
+        self.errors.retain(|line| !line.ends_with(NOT_TAKEN));
         for pid_mismatch @ (at, pid) in &now {
             let text = format!("{at}: who is there calls itself PID {pid}, {NOT_TAKEN}");
             if !self.pid_mismatches.contains(pid_mismatch) {
                 self.board.record_event(text.clone());
             }
-            self.trouble.push(text);
+            self.errors.push(text);
         }
         self.pid_mismatches = now;
     }

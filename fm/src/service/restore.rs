@@ -35,17 +35,17 @@ impl Fm {
         move |tag, gfds| wanted.contains(tag) || gfds.iter().all(|gfd| fresh.contains(gfd))
     }
 
-    /// Gives components what they have forgotten; the trouble that there is with that.
+    /// Sets again what components have forgotten; returns what failed.
     pub(super) fn restore(
         &mut self,
         mut forgotten: Vec<(Uuid, Pid)>,
         unbound: Vec<Binding>,
     ) -> Vec<String> {
-        let mut trouble = Vec::new();
+        let mut errors = Vec::new();
         self.step("what was forgotten");
         self.sever();
         for binding in unbound.into_iter().chain(self.lost_bindings()) {
-            trouble.extend(self.rebind(binding));
+            errors.extend(self.rebind(binding));
         }
         // In the order of before, so that each part finds its place.
         let at = |(tag, gfd): &(Uuid, Pid)| {
@@ -55,11 +55,11 @@ impl Fm {
         };
         forgotten.sort_by_key(at);
         for (tag, gfd) in forgotten {
-            trouble.extend(self.repair(&tag, gfd));
+            errors.extend(self.repair(&tag, gfd));
         }
-        trouble.extend(self.reopen());
+        errors.extend(self.reopen());
         self.fresh.clear();
-        trouble
+        errors
     }
 
     /// Virtual links to which no way leads are unbound where that can be.
@@ -143,7 +143,7 @@ impl Fm {
         }
     }
 
-    /// Gives anew what a GFD has forgotten; the trouble that there is with that.
+    /// Sets again what a GFD has forgotten; returns what failed.
     fn repair(&mut self, tag: &Uuid, gfd: Pid) -> Option<String> {
         let text = format!("GFD {gfd} had nothing of memory {:?} any more", name_of(tag));
         let inventory = &self.running.as_ref()?.inventory;
@@ -182,16 +182,16 @@ impl Fm {
         };
         let (fabric, drain) = (&mut self.fabric, self.drain);
         let mut means = EdgeContext { fabric, inventory, cost: &cost, drain };
-        let mut trouble = Vec::new();
+        let mut errors = Vec::new();
         for bit in lacks {
             match edge::set(&mut means, bit, true) {
                 Ok(()) => self.board.record_event(format!("{bit} was not there: it is set again")),
                 Err(error) => {
-                    trouble.push(format!("{bit} is not there: {}", error.with_causes()));
+                    errors.push(format!("{bit} is not there: {}", error.with_causes()));
                 }
             }
         }
-        trouble
+        errors
     }
 
     /// Tells what a discovery found to be other than before.
@@ -267,16 +267,16 @@ impl Fm {
     pub(super) fn ongoing_problems(&self) -> Vec<String> {
         let Some(running) = &self.running else { return Vec::new() };
         let inventory = &running.inventory;
-        let mut trouble: Vec<String> = Vec::new();
+        let mut errors: Vec<String> = Vec::new();
         for (id, switch) in inventory.by_id().filter(|(_, switch)| !switch.whole) {
             let gone = || format!("{id}, PID {}, is not there any more", switch.pid);
-            trouble.push(self.taken(id, switch).unwrap_or_else(gone));
+            errors.push(self.taken(id, switch).unwrap_or_else(gone));
         }
         for gfd in inventory.gfds.iter().filter(|gfd| !is_there(inventory, gfd.at)) {
-            trouble.push(format!("GFD {} is not there any more", gfd.pid));
+            errors.push(format!("GFD {} is not there any more", gfd.pid));
         }
-        trouble.extend(running.plan.routed.partition.as_ref().map(ToString::to_string));
-        trouble
+        errors.extend(running.plan.routed.partition.as_ref().map(ToString::to_string));
+        errors
     }
 }
 

@@ -176,7 +176,7 @@ impl Fm {
             _ => None,
         });
         self.owned = owned.collect();
-        let mut trouble: Vec<String> = findings.iter().map(ToString::to_string).collect();
+        let mut errors: Vec<String> = findings.iter().map(ToString::to_string).collect();
         let believed = match kept {
             Some(kept) => reconcile::merge(kept, inventory),
             None => State::of(inventory),
@@ -186,7 +186,7 @@ impl Fm {
         let (inventory, assignments) = self.number(before, &believed.inventory)?;
         let believed = State { inventory, ..believed };
         let (mut standing, silent) = read_all(&mut self.fabric, &believed.inventory);
-        trouble.extend(silent.iter().map(|(id, error)| format!("{id}: {}", error.with_causes())));
+        errors.extend(silent.iter().map(|(id, error)| format!("{id}: {}", error.with_causes())));
         let home = self.home(kept, &believed)?;
         let known =
             PreviousRoutes { home, standing: Some(standing.clone()), fresh: self.fresh.clone() };
@@ -203,7 +203,7 @@ impl Fm {
         let shown = reconcile(&mut self.fabric, &believed, &self.fresh, &wanted)?;
         let (options, inventory) = (self.options.clone(), believed.inventory);
         let Reconciled { bindings, memory, gim, said, forgotten, unbound } = shown;
-        trouble.extend(said);
+        errors.extend(said);
         (self.memory, self.gim, self.granted) = (memory, gim, believed.granted);
         self.set_running(Running {
             inventory,
@@ -214,10 +214,10 @@ impl Fm {
             drain: self.drain,
             pid_mismatches: BTreeSet::new(),
         });
-        trouble.extend(self.restore(forgotten, unbound));
-        trouble.extend(self.register_secondary());
+        errors.extend(self.restore(forgotten, unbound));
+        errors.extend(self.register_secondary());
         self.on_connect();
-        self.trouble = trouble;
+        self.errors = errors;
         self.board.record_event(format!("found {}", self.counted()));
         Ok(())
     }
@@ -346,24 +346,24 @@ impl Fm {
         said
     }
 
-    /// Brings about what is wanted; what cannot be is told as trouble, and the rest goes on.
+    /// Applies the wanted state; what cannot be applied is an error of the status, and the rest goes on.
     fn apply_desired(&mut self) {
         self.step("bindings");
         for bind in self.desired.binds.clone() {
             if let Err(why) = self.apply_binding(&bind.bridge, &bind.to) {
-                self.trouble.push(format!("{} to {}: {why}", bind.bridge, bind.to));
+                self.errors.push(format!("{} to {}: {why}", bind.bridge, bind.to));
             }
         }
         self.step("memory");
         for wanted in self.desired.memory.clone() {
             if let Err(why) = self.apply_memory(&wanted) {
-                self.trouble.push(format!("memory {:?}: {why}", wanted.name));
+                self.errors.push(format!("memory {:?}: {why}", wanted.name));
             }
         }
         self.step("GIM");
         for wanted in self.desired.gim.clone() {
             if let Err(why) = self.apply_desired_gim(&wanted) {
-                self.trouble.push(format!("GIM {:?}: {why}", wanted.name));
+                self.errors.push(format!("GIM {:?}: {why}", wanted.name));
             }
         }
         self.show();
@@ -475,8 +475,7 @@ impl Fm {
         for &gfd in gfds {
             if let Err(error) = self.update_path_cost(host, gfd) {
                 let (pid, why) = (host.pid, error.with_causes());
-                self.trouble
-                    .push(format!("{pid} does not know what the way to {gfd} costs: {why}"));
+                self.errors.push(format!("{pid} does not know what the way to {gfd} costs: {why}"));
             }
         }
     }

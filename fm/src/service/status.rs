@@ -80,8 +80,8 @@ pub struct Status {
     pub manager: String,
     /// Its PID.
     pub pid: u16,
-    /// What is not as it should be; the rest goes on.
-    pub trouble: Vec<String>,
+    /// What is wrong now; the rest of the fabric works.
+    pub errors: Vec<String>,
     /// Why it failed.
     pub failed: Option<String>,
     /// What there is.

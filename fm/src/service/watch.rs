@@ -48,7 +48,7 @@ impl Fm {
                     more.into_iter().any(|event| matches!(event, Event::LinkUp(_)))
                 };
                 let bindings = &running.bindings;
-                let lacks = !self.trouble.is_empty() || !bindings.cut.is_empty();
+                let lacks = !self.errors.is_empty() || !bindings.cut.is_empty();
                 reports.iter().any(|report| !report.severed.is_empty() || lacks && is_up(report))
             }
             Err(error) => {
@@ -60,10 +60,10 @@ impl Fm {
         if self.may_be_back() || again {
             if let Err(error) = self.rediscover() {
                 self.board.record_event(with_causes(&error));
-                self.trouble.push(with_causes(&error));
+                self.errors.push(with_causes(&error));
             }
         } else if changed && let Err(error) = self.save() {
-            self.trouble.push(with_causes(&error));
+            self.errors.push(with_causes(&error));
         }
         self.report_pid_mismatches();
         self.look_for_others();
@@ -83,7 +83,7 @@ impl Fm {
     fn entry_is_ours(&mut self) -> Option<bool> {
         const SILENT: &str = "the entry switch does not answer";
         let now = crate::discover::identify(&mut self.fabric, Way::Entry);
-        self.trouble.retain(|line| !line.starts_with(SILENT));
+        self.errors.retain(|line| !line.starts_with(SILENT));
         match now {
             Ok(now) => {
                 let ours = self.desired.manager().uuid;
@@ -97,7 +97,7 @@ impl Fm {
                 None
             }
             Err(error) => {
-                self.trouble.push(format!("{SILENT}: {}", error.with_causes()));
+                self.errors.push(format!("{SILENT}: {}", error.with_causes()));
                 None
             }
         }
@@ -108,7 +108,7 @@ impl Fm {
         self.board.record_event("the entry switch has nothing of what it was told");
         if let Err(error) = self.rediscover() {
             self.board.record_event(with_causes(&error));
-            self.trouble.push(with_causes(&error));
+            self.errors.push(with_causes(&error));
         }
         self.show();
     }

@@ -71,7 +71,7 @@ fn both_edges_have_their_bits_and_lose_them() {
     let shared = shared();
     for (prefix, into) in [(false, OFF), (true, PrefixFlags { out: false, into: true })] {
         let mut fm = started(&shared, &file(prefix));
-        assert_eq!(status(&fm).trouble, Vec::<String>::new());
+        assert_eq!(status(&fm).errors, Vec::<String>::new());
         let (from, of) = ends(&fm);
         assert_eq!(edge(&shared, &fm, from), (vec![of.pid], into), "prefix {prefix}");
         assert_eq!(edge(&shared, &fm, of), (vec![from.pid], ON), "prefix {prefix}");
@@ -141,19 +141,19 @@ fn a_restart_keeps_it_and_what_was_lost_is_told_and_made_again() {
     drop(first);
     // It is not wanted any more, which takes nothing away.
     let second = start("");
-    assert_eq!((status(&second).trouble, holds(&shared)), (vec![], before.clone()));
+    assert_eq!((status(&second).errors, holds(&shared)), (vec![], before.clone()));
     assert_eq!(second.state().unwrap(), state);
     with_vcs(&shared, &second, of, |vcs| vcs.prefix = OFF);
     drop(second);
     let third = start(&file(false));
-    let trouble = status(&third).trouble;
-    assert!(trouble.len() == 1 && trouble[0].contains("not as it was"), "{trouble:?}");
+    let errors = status(&third).errors;
+    assert!(errors.len() == 1 && errors[0].contains("not as it was"), "{errors:?}");
     assert_eq!((third.state().unwrap().gim, holds(&shared)), (state.gim, before));
     with_vcs(&shared, &third, from, |vcs| vcs.vtv.clear());
     drop(third);
     let fourth = start("");
-    let trouble = status(&fourth).trouble;
-    assert!(trouble.len() == 1 && trouble[0].contains("VTV"), "{trouble:?}");
+    let errors = status(&fourth).errors;
+    assert!(errors.len() == 1 && errors[0].contains("VTV"), "{errors:?}");
     assert_eq!(fourth.state().unwrap().gim.grants, vec![]);
 }
 

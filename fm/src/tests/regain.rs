@@ -33,8 +33,8 @@ fn memory_that_was_revoked_is_granted_again() {
     assert_ne!(holds(&shared), held);
     // A discovery sees the difference to what is wanted, tells it, and leaves it.
     fm.request(&Request::Discover).unwrap();
-    let trouble = fm.board().status().trouble;
-    assert!(trouble.iter().any(|line| line.contains("grant it")), "{trouble:?}");
+    let errors = fm.board().status().errors;
+    assert!(errors.iter().any(|line| line.contains("grant it")), "{errors:?}");
     let other = "no such host".to_owned();
     assert!(fm.request(&Request::Grant { name: name.clone(), host: other }).is_err());
     fm.request(&Request::Grant { name, host }).unwrap();
@@ -70,7 +70,7 @@ fn a_gfd_that_comes_back_empty_gets_its_part_anew() {
     });
     fm.watch();
     let status = fm.board().status();
-    assert_eq!(status.trouble, Vec::<String>::new());
+    assert_eq!(status.errors, Vec::<String>::new());
     let events = fm.board().events(0);
     assert!(events.iter().any(|event| event.what.contains("given anew, and is empty")));
     assert_eq!(fm.state().unwrap(), before);
@@ -79,6 +79,6 @@ fn a_gfd_that_comes_back_empty_gets_its_part_anew() {
     let mut other = super::service::started(&shared, "");
     shared.with(|fake| fake.gfd(place).extents.clear());
     other.request(&Request::Discover).unwrap();
-    let trouble = other.board().status().trouble;
-    assert!(trouble.iter().any(|line| line.contains("not as it was")), "{trouble:?}");
+    let errors = other.board().status().errors;
+    assert!(errors.iter().any(|line| line.contains("not as it was")), "{errors:?}");
 }

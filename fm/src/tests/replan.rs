@@ -121,7 +121,7 @@ fn a_manager_that_starts_again_takes_no_way_from_anybody() {
         let shared = Shared::new(fake);
         let first = started(&shared, Some(Store::in_memory().unwrap()));
         let inventory = first.state().unwrap().inventory;
-        let trouble = status(&first).trouble; // drawn topologies have cables from a switch to itself
+        let errors = status(&first).errors; // drawn topologies have cables from a switch to itself
         let before = shared.with(|fake| tables(&fake.nodes));
         let links: Vec<[PortRef; 2]> = inventory.links.iter().copied().collect();
         let [end, _] = links[usize::try_from(rng.below(links.len() as u64)).unwrap()];
@@ -145,7 +145,7 @@ fn a_manager_that_starts_again_takes_no_way_from_anybody() {
             (0..3).for_each(|_| second.watch());
             only_those_that_are_told(&second, &lost, &name);
         }
-        assert_eq!(status(&second).trouble, trouble, "{name}");
+        assert_eq!(status(&second).errors, errors, "{name}");
         if keeps || !cuts {
             let after = shared.with(|fake| tables(&fake.nodes));
             assert_eq!(after, before, "{name}");
@@ -217,7 +217,7 @@ fn who_has_no_route_while_a_manager_without_a_store_starts_is_told() {
     let second = started(&shared, None);
     let without = only_those_that_are_told(&second, &lost, "a ring of five");
     assert!(without > 0 && without < ends.len(), "{without}: {:?}", second.board().events(0));
-    assert_eq!(status(&second).trouble, Vec::<String>::new());
+    assert_eq!(status(&second).errors, Vec::<String>::new());
 }
 
 /// What ports say of who is there is so.
@@ -268,7 +268,7 @@ fn a_switch_that_goes_with_all_its_links_is_told_whole_and_at_once() {
     assert!(all.contains("s1 does not answer: no way leads to it"), "{all}");
     assert!(!all.contains("bound"), "{all}");
     let now = status(&fm);
-    assert!(now.trouble.iter().any(|line| line.contains("is not there any more")), "{now:?}");
+    assert!(now.errors.iter().any(|line| line.contains("is not there any more")), "{now:?}");
     assert_eq!((now.counts.silent, now.counts.down), (1, 2));
     // A discovery does not mix up who is who.
     fm.rediscover().unwrap();
@@ -281,7 +281,7 @@ fn a_switch_that_goes_with_all_its_links_is_told_whole_and_at_once() {
         set_link(&shared, (at, *port), true);
     }
     (0..3).for_each(|_| fm.watch());
-    assert_eq!(status(&fm).trouble, Vec::<String>::new(), "{:#?}", fm.board().events(after));
+    assert_eq!(status(&fm).errors, Vec::<String>::new(), "{:#?}", fm.board().events(after));
     assert_eq!(fm.state().unwrap(), before);
 }
 

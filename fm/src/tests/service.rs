@@ -98,7 +98,7 @@ fn what_is_wanted_is_brought_about() {
     let shared = shared();
     let fm = started(&shared, POOL);
     let now = status(&fm);
-    assert_eq!((now.phase, now.hosts_held, now.trouble.len()), (Phase::Up, false, 0), "{now:?}");
+    assert_eq!((now.phase, now.hosts_held, now.errors.len()), (Phase::Up, false, 0), "{now:?}");
     let counts = now.counts;
     assert_eq!((counts.switches, counts.gfds, counts.hosts, counts.shares), (2, 4, 2, 1));
     let state = fm.state().unwrap();
@@ -359,7 +359,7 @@ fn a_restart_finds_the_same_state_and_changes_nothing() {
     let mut second = manager(&shared, want(POOL), StartMode::FmFirst, store());
     second.start().unwrap();
     assert_eq!(second.state().unwrap(), state);
-    assert_eq!(status(&second).trouble, Vec::<String>::new());
+    assert_eq!(status(&second).errors, Vec::<String>::new());
     assert_eq!(holds(&shared), before);
     drop(second);
     // Meanwhile somebody took a right away: that is told, and what is wanted cannot be taken for there.
@@ -371,9 +371,9 @@ fn a_restart_finds_the_same_state_and_changes_nothing() {
     });
     let mut third = manager(&shared, want(POOL), StartMode::FmFirst, store());
     third.start().unwrap();
-    let trouble = status(&third).trouble;
-    let has = |part: &str| trouble.iter().any(|line| line.contains(part));
-    assert!(has("not as it was") && has("release it first"), "{trouble:?}");
+    let errors = status(&third).errors;
+    let has = |part: &str| errors.iter().any(|line| line.contains(part));
+    assert!(has("not as it was") && has("release it first"), "{errors:?}");
 }
 
 #[test]
@@ -396,7 +396,7 @@ fn a_restart_keeps_virtual_links_and_binds_again_what_was_lost() {
     assert_eq!(state.bindings.remote.len(), 1);
     let second = start();
     assert_eq!(
-        (second.state().unwrap().bindings, status(&second).trouble.len()),
+        (second.state().unwrap().bindings, status(&second).errors.len()),
         (state.bindings.clone(), 0)
     );
     drop(second);
@@ -407,7 +407,7 @@ fn a_restart_keeps_virtual_links_and_binds_again_what_was_lost() {
     let third = start();
     let told = third.board().events(0);
     assert!(told.iter().any(|event| event.what.contains("it is bound again")), "{told:?}");
-    assert_eq!(status(&third).trouble, Vec::<String>::new(), "what is healed is no trouble");
+    assert_eq!(status(&third).errors, Vec::<String>::new(), "what is repaired is no error");
     assert_eq!(third.state().unwrap().bindings, state.bindings, "bound again");
     assert_eq!(shared.with(|fake| fake.switch(0).vcss[0].vppbs[1].0), 4);
 }
@@ -424,7 +424,7 @@ fn a_second_manager_stands_by_and_takes_over_what_there_is() {
     );
     let mut first = manager(&shared, DesiredState::parse(&text).unwrap(), StartMode::FmFirst, None);
     first.start().unwrap();
-    assert_eq!(status(&first).trouble, Vec::<String>::new());
+    assert_eq!(status(&first).errors, Vec::<String>::new());
     let mut want = primary;
     (want.fm.uuid, want.fm.pid) = (Some(THEM), Some(Pid::from_low_bits(0xFFD)));
     let mut second = manager(&shared, want, StartMode::FmFirst, None);
@@ -563,13 +563,13 @@ fn a_switch_of_another_manager_is_told_so() {
     let says = |part: &str, all: &[String]| all.iter().any(|line| line.contains(part));
     assert!(says("s1, PID ", &said) && says("belongs to", &said), "{said:?}");
     assert!(!says("does not answer", &said), "{said:?}");
-    assert!(says("s1, PID 001, belongs to", &now.trouble), "{now:?}");
-    assert!(!says("s1, PID 001, is not there", &now.trouble), "{now:?}");
+    assert!(says("s1, PID 001, belongs to", &now.errors), "{now:?}");
+    assert!(!says("s1, PID 001, is not there", &now.errors), "{now:?}");
     let [[one, other]] = links.into_iter().collect::<Vec<_>>()[..] else { panic!("one link") };
     assert!(says(&format!("link at {one} to {other} is down"), &said), "{said:?}");
 }
 
-/// Each look reads owners, PIDs and tables again; what somebody else has changed is told once, and is trouble until it is
+/// Each look reads owners, PIDs and tables again; what somebody else has changed is one event, and an error until it is
 /// as it was.
 #[test]
 fn what_somebody_else_changes_is_told_with_switch_table_and_entry() {
@@ -579,11 +579,11 @@ fn what_somebody_else_changes_is_told_with_switch_table_and_entry() {
         let events = fm.board().events(0);
         events.into_iter().map(|e| e.what).filter(|e| e.contains("somebody else")).collect()
     };
-    let trouble = |fm: &Fm| -> Vec<String> {
-        status(fm).trouble.into_iter().filter(|line| line.contains("somebody else")).collect()
+    let errors = |fm: &Fm| -> Vec<String> {
+        status(fm).errors.into_iter().filter(|line| line.contains("somebody else")).collect()
     };
     fm.watch();
-    assert_eq!((said(&fm), trouble(&fm)), (vec![], vec![]));
+    assert_eq!((said(&fm), errors(&fm)), (vec![], vec![]));
     let change = |change: &dyn Fn(&mut super::fake::SwitchState)| {
         shared.with(|fake| match &mut fake.nodes[1].kind {
             Kind::Switch(state) => change(state),
@@ -597,7 +597,7 @@ fn what_somebody_else_changes_is_told_with_switch_table_and_entry() {
     let route = "somebody else changed DRT entry 7ab of s1: expected nothing, found port 1";
     for _ in 0..2 {
         fm.watch();
-        assert_eq!((said(&fm), trouble(&fm)), (vec![route.to_owned()], vec![route.to_owned()]));
+        assert_eq!((said(&fm), errors(&fm)), (vec![route.to_owned()], vec![route.to_owned()]));
     }
     change(&|state| {
         state.drt.remove(&to);
@@ -608,10 +608,10 @@ fn what_somebody_else_changes_is_told_with_switch_table_and_entry() {
     });
     fm.watch();
     let group = "somebody else changed RGT entry 77 of s1: expected nothing, found ports [1]";
-    assert_eq!(trouble(&fm), [group]);
+    assert_eq!(errors(&fm), [group]);
     change(&|state| {
         state.rgt.remove(&77);
     });
     fm.watch();
-    assert_eq!((trouble(&fm), said(&fm)), (vec![], vec![route.to_owned(), group.to_owned()]));
+    assert_eq!((errors(&fm), said(&fm)), (vec![], vec![route.to_owned(), group.to_owned()]));
 }

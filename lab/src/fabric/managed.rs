@@ -316,13 +316,13 @@ impl ManagedFabric {
 /// what they are set up with where no manager is.
 ///
 /// # Errors
-/// See [`UpError`]; also what a manager would tell as trouble, as nobody could mend it later.
+/// See [`UpError`]; also what a manager would list as errors, as nothing could repair it later.
 pub fn static_fabric(topology: &Topology) -> Result<StaticFabric, UpError> {
     let managed = Topology { start: StartMode::FmFirst, ..topology.clone() };
     let layout = Layout::new(&managed)?;
     let mut fabric = ManagedFabric::start((managed, layout), &[], virtual_clock(), None)?;
-    if let Some(trouble) = fabric.fm().board().status().trouble.into_iter().next() {
-        return Err(UpError::Incomplete(trouble));
+    if let Some(errors) = fabric.fm().board().status().errors.into_iter().next() {
+        return Err(UpError::Incomplete(errors));
     }
     let state = fabric.fm().state().ok_or(UpError::Stateless)?;
     let parts = fabric.parts();

@@ -254,13 +254,14 @@ fn a_program_of_somebody_else_is_reported_until_it_is_gone() {
     pause(Duration::from_millis(300)); // in which it is tried a few times
     let tries = case.shown().errors() - down.errors();
     assert!((1..10).contains(&tries), "{tries} tries in 300 ms and a little more");
-    let trouble = |shown: &Shown| shown.0["ports"][HIT]["trouble"].as_str().map(str::to_owned);
-    let why = trouble(&case.shown()).unwrap();
+    let last_error =
+        |shown: &Shown| shown.0["ports"][HIT]["last_error"].as_str().map(str::to_owned);
+    let why = last_error(&case.shown()).unwrap();
     assert!(why.starts_with("s2: ") && why.contains("busy"), "{why}");
     drop(other);
     case.until("the port is up", |shown| shown.up(HIT));
     case.all_work();
-    assert_eq!(trouble(&case.shown()), None);
+    assert_eq!(last_error(&case.shown()), None);
     case.end();
 }
 

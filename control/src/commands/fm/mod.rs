@@ -32,7 +32,7 @@ use weft_lab::fabric::processes::manager_socket;
 use weft_rpc::renamed::{self, Place};
 use weft_rpc::{Client, ClientError};
 
-use super::write_json;
+use super::write_json_at;
 use crate::config::resolve::sockets_dir;
 use crate::error::CliError;
 
@@ -203,7 +203,7 @@ fn write(query: &dyn Query, response: &Response, out: &mut dyn Write) -> Result<
         let value =
             serde_json::to_value(response).map_err(|error| CliError::Output(error.into()))?;
         let inner = value.as_object().and_then(|object| object.values().next());
-        return write_json(out, inner.unwrap_or(&value));
+        return write_json_at(Place::FmAnswer, out, inner.unwrap_or(&value));
     }
     let text = match response {
         Response::Done(said) => said.iter().fold(String::new(), |text, line| text + line + "\n"),

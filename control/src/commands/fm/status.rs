@@ -84,8 +84,8 @@ fn of_status(status: &Status) -> String {
     if let Some(why) = &status.failed {
         let _ = writeln!(text, "failed: {why}");
     }
-    for line in &status.trouble {
-        let _ = writeln!(text, "trouble: {line}");
+    for line in &status.errors {
+        let _ = writeln!(text, "error: {line}");
     }
     text
 }

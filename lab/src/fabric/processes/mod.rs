@@ -299,9 +299,9 @@ impl Processes {
                 _ => None,
             })
         })?;
-        match status.trouble.first() {
+        match status.errors.first() {
             None => Ok(()),
-            Some(trouble) => Err(ProcessError::Manager(trouble.clone())),
+            Some(errors) => Err(ProcessError::Manager(errors.clone())),
         }
     }
 

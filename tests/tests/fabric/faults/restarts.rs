@@ -150,7 +150,7 @@ fn round(fabric: &mut ManagedFabric, part: Option<Part>, cut: bool) {
         start_load(fabric, host);
     }
     let status = fabric.fm().board().status();
-    assert_eq!(status.trouble, Vec::<String>::new(), "{part:?} {cut}");
+    assert_eq!(status.errors, Vec::<String>::new(), "{part:?} {cut}");
     let all = differences(&before, &tables(fabric));
     let events = fabric.fm().board().events(0);
     assert!(all.is_empty(), "{part:?} {cut}:\n{}\n{events:#?}", all.join("\n"));

@@ -111,7 +111,7 @@ fn a_trace_says_what_the_tables_do() {
     let mut fm = manager(&world);
     fm.start().unwrap();
     let status = fm.board().status();
-    assert_eq!((status.phase, status.trouble.len()), (Phase::Up, 0), "{status:?}");
+    assert_eq!((status.phase, status.errors.len()), (Phase::Up, 0), "{status:?}");
     assert_eq!((status.counts.switches, status.counts.gfds, status.counts.shares), (4, 4, 1));
     let share = fm.state().unwrap().memory.shares[0].clone();
     let (host, gfds): (Pid, Vec<Pid>) =
@@ -172,7 +172,7 @@ fn over_tcp_a_manager_is_known_again_after_a_break_and_after_a_restart() {
             drain: || {},
         });
         fm.start().unwrap();
-        assert_eq!(fm.board().status().trouble, Vec::<String>::new());
+        assert_eq!(fm.board().status().errors, Vec::<String>::new());
         fm
     };
     let mut first = made();
@@ -185,7 +185,7 @@ fn over_tcp_a_manager_is_known_again_after_a_break_and_after_a_restart() {
     let mut second = made();
     assert_eq!(second.state().unwrap(), state, "read from the components: there is no store");
     second.watch();
-    assert_eq!(second.board().status().trouble, Vec::<String>::new());
+    assert_eq!(second.board().status().errors, Vec::<String>::new());
     let message = "00 07 00 00 57 00 00 00 00 00 00 00".to_owned();
     let to = format!("pid:{}", state.inventory.switches[1].pid);
     match second.request(&Request::Cci { to, message }).unwrap() {

@@ -271,7 +271,8 @@ fn tables(up: &Up) -> Value {
             port.as_object_mut().unwrap().remove("refused_pid");
         }
     }
-    all["status"].as_object_mut().unwrap().remove("trouble");
+    let status = all["status"].as_object_mut().unwrap();
+    status.retain(|key, _| !matches!(key.as_str(), "errors" | "trouble"));
     all
 }
 
