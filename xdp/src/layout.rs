@@ -129,7 +129,7 @@ pub struct Control {
     pub fabric: u32,
     /// Bank that is counted in.
     pub stats: u32,
-    /// Time of user space's own making, written to stations that are heard.
+    /// Time of user space's own making, written to stations that are seen.
     pub tick: u32,
 }
 
@@ -164,30 +164,30 @@ pub struct OutputWord {
 #[repr(C, align(64))]
 pub struct Counts(pub [u64; BUCKETS]);
 
-/// Where a MAC address is, and when it was last heard.
+/// Where a MAC address is, and when it was last seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct Station {
-    /// Its port, or [`NO_PORT`] after it was heard elsewhere, until user space has learnt where.
+    /// Its port, or [`NO_PORT`] after it was seen elsewhere, until user space has learnt where.
     pub port: u16,
     /// Not 0: set by configuration; it neither ages nor moves.
     pub fixed: u16,
-    /// [`Control::tick`] when it was last heard by express frames.
-    pub heard: u32,
+    /// [`Control::tick`] when it was last the source of an express frame.
+    pub last_seen: u32,
 }
 
 impl Station {
     /// All of it, so that it is read and written at once.
     #[must_use]
     pub const fn word(self) -> u64 {
-        self.port as u64 | (self.fixed as u64) << 16 | (self.heard as u64) << 32
+        self.port as u64 | (self.fixed as u64) << 16 | (self.last_seen as u64) << 32
     }
 
     /// From [`Self::word`].
     #[must_use]
     #[expect(clippy::cast_possible_truncation, reason = "parts of a word")]
     pub const fn from_word(word: u64) -> Self {
-        Self { port: word as u16, fixed: (word >> 16) as u16, heard: (word >> 32) as u32 }
+        Self { port: word as u16, fixed: (word >> 16) as u16, last_seen: (word >> 32) as u32 }
     }
 }
 

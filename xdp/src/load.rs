@@ -203,7 +203,7 @@ impl Xdp {
         self.shared.set_control(Control { bank: control.bank ^ 1, ..control });
     }
 
-    /// Sets the time that is written to stations which are heard from now on.
+    /// Sets the time that is written to stations which are seen from now on.
     pub fn set_tick(&mut self, tick: u32) {
         let control = self.shared.control();
         self.shared.set_control(Control { tick, ..control });
@@ -214,8 +214,8 @@ impl Xdp {
     /// # Errors
     /// A kernel without membarrier(2).
     pub fn put_station(&mut self, key: u64, port: u8, is_fixed: bool) -> Result<bool, XdpError> {
-        let heard = self.shared.control().tick;
-        let station = Station { port: u16::from(port), fixed: u16::from(is_fixed), heard };
+        let last_seen = self.shared.control().tick;
+        let station = Station { port: u16::from(port), fixed: u16::from(is_fixed), last_seen };
         let put = self.stations.put(key, station, grace);
         put.map_err(|source| XdpError::Mmap { name: map::STATIONS, source })
     }

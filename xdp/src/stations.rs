@@ -1,6 +1,6 @@
 //! Stations: the mirror of the forwarding table, in memory that the program looks at, too.
 //!
-//! Shape: by key, port and when it was heard; buckets of four, two of which can hold a key.
+//! Shape: by key, port and when it was last seen; buckets of four, two of which can hold a key.
 //! Units: ticks of the caller's own.
 //! Source: docs/spec/pipeline.md §3; Fan et al., "`MemC3`", NSDI 2013 (two buckets of four).
 
@@ -29,7 +29,7 @@ pub(crate) struct Stations {
 }
 
 /// What stands where no key is.
-const NOWHERE: Station = Station { port: NO_PORT, fixed: 0, heard: 0 };
+const NOWHERE: Station = Station { port: NO_PORT, fixed: 0, last_seen: 0 };
 
 /// A place: where its key is. Its station is [`WAYS`] words behind it.
 #[derive(Clone, Copy)]
@@ -163,7 +163,7 @@ mod tests {
     }
 
     fn at(port: u16) -> Station {
-        Station { port, fixed: 0, heard: 7 }
+        Station { port, fixed: 0, last_seen: 7 }
     }
 
     fn needless() -> io::Result<()> {

@@ -1,7 +1,7 @@
 //! The forwarding table in the kernel: what it holds, and how it follows the switch's own.
 //!
 //! Shape: events as they come; the whole table against what is held whenever answers may have changed;
-//! stations that the kernel has heard are refreshed in the switch.
+//! stations that the kernel has seen are refreshed in the switch.
 //! Units: ticks of our own making, one for each look at ages.
 //! Source: docs/spec/pipeline.md §3; docs/express.md.
 
@@ -85,7 +85,7 @@ impl Mirror {
         Ok(())
     }
 
-    /// Refreshes stations that the kernel has heard since the last call, and tells it again where those
+    /// Refreshes stations that the kernel has seen since the last call, and tells it again where those
     /// are that it took to have moved.
     pub(super) fn refresh(
         &mut self,
@@ -99,7 +99,7 @@ impl Mirror {
             let Some(station) = xdp.station(station_key(key)) else { continue };
             if station.port == NO_PORT {
                 moved.push((key, *held));
-            } else if station.heard == tick && !held.is_static {
+            } else if station.last_seen == tick && !held.is_static {
                 fdb.touch(key, held.port, now);
             }
         }

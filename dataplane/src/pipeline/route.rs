@@ -17,8 +17,8 @@ use crate::time::Instant;
 use crate::types::{PortId, PortSet};
 use crate::vlan::Arrival;
 
-/// How outputs were found, for traces.
-pub(super) type By = &'static str;
+/// Which lookup found the outputs, for traces.
+pub(super) type LookupKind = &'static str;
 
 /// What decides where the frames of one burst go.
 ///
@@ -65,7 +65,7 @@ impl<const SPREAD: bool> Router<'_, SPREAD> {
         meta: &FrameMeta,
         len: usize,
         hash: impl Fn() -> u64 + Copy,
-    ) -> (Verdict, By) {
+    ) -> (Verdict, LookupKind) {
         self.chosen = false;
         let members = self.snapshot.vlan.members(meta.vid);
         let found = if meta.head.individual() {
@@ -94,7 +94,7 @@ impl<const SPREAD: bool> Router<'_, SPREAD> {
         &mut self,
         meta: &FrameMeta,
         port: PortId,
-        by: By,
+        by: LookupKind,
         hash: impl Fn() -> u64,
     ) -> Option<PortId> {
         if SPREAD
@@ -112,14 +112,14 @@ impl<const SPREAD: bool> Router<'_, SPREAD> {
     }
 
     #[inline]
-    fn lookup(&self, meta: &FrameMeta) -> Option<(PortId, By)> {
+    fn lookup(&self, meta: &FrameMeta) -> Option<(PortId, LookupKind)> {
         let hit = self.core.fdb.lookup_at(meta.dst)?;
         Some((hit.port, if hit.is_static { "static" } else { "fdb" }))
     }
 
     /// Where a frame without a known single destination goes, if its storm limit lets it.
     #[inline(never)] // rare
-    fn flood(&mut self, meta: &FrameMeta, len: usize) -> Result<(PortSet, By), DropReason> {
+    fn flood(&mut self, meta: &FrameMeta, len: usize) -> Result<(PortSet, LookupKind), DropReason> {
         let head = &meta.head;
         let (kind, reason) = if head.broadcast() {
             (StormKind::Broadcast, DropReason::StormBroadcast)

@@ -195,7 +195,7 @@ impl LinkWatch {
                 Ok(len) => {
                     let bytes = self.buffer.get(..len).unwrap_or_default();
                     let (state, name) = (&mut self.state, self.name.as_bytes());
-                    for_each_message(bytes, |kind, body| heard(state, name, kind, body));
+                    for_each_message(bytes, |kind, body| apply_message(state, name, kind, body));
                 }
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
                 // Messages were lost: ask for the level.
@@ -208,8 +208,8 @@ impl LinkWatch {
     }
 }
 
-/// Takes one message into account.
-fn heard(state: &mut LinkState, name: &[u8], kind: u16, body: &[u8]) {
+/// Applies a message of the kernel to the state.
+fn apply_message(state: &mut LinkState, name: &[u8], kind: u16, body: &[u8]) {
     if i32::from(kind) == libc::NLMSG_ERROR {
         *state = LinkState::default(); // our question: no such interface
         return;
@@ -389,7 +389,7 @@ mod tests {
         ];
         let mut state = LinkState::default();
         for (name, bytes, want) in steps {
-            for_each_message(&bytes, |kind, body| heard(&mut state, b"veth0", kind, body));
+            for_each_message(&bytes, |kind, body| apply_message(&mut state, b"veth0", kind, body));
             assert_eq!((state.index, state.up), want, "{name}");
             assert_eq!(state.mtu, if state.index.is_some() { 1_500 } else { 0 }, "{name}");
         }
@@ -404,7 +404,7 @@ mod tests {
         let body = &bytes[HEAD..];
         for len in 0..body.len() - 4 {
             let mut state = LinkState::default();
-            heard(&mut state, b"veth0", libc::RTM_NEWLINK, &body[..len]);
+            apply_message(&mut state, b"veth0", libc::RTM_NEWLINK, &body[..len]);
             assert_eq!(state, LinkState::default(), "{len}");
         }
         for_each_message(&[0; 64], |_, _| panic!("a length of 0 is no message"));

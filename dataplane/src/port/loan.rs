@@ -11,21 +11,21 @@ use core::ptr::NonNull;
 
 use crate::pool::Bufs;
 
-/// What is lent, and to callbacks of whom.
-type Lent = (*const (), NonNull<Bufs>);
+/// The owner whose callbacks have access, and the buffers that they may use.
+type CallbackAccess = (*const (), NonNull<Bufs>);
 
 thread_local! {
-    /// What callbacks of this thread may take; none while one of them has it.
-    static LENT: Cell<Option<Lent>> = const { Cell::new(None) };
+    /// What callbacks of this thread may use; none while one of them has it.
+    static ACCESS: Cell<Option<CallbackAccess>> = const { Cell::new(None) };
 }
 
 /// Puts back what was lent before, also when a call panics. It is never handed out, so that nobody can forget it.
-struct Restore(Option<Lent>);
+struct Restore(Option<CallbackAccess>);
 
 impl Drop for Restore {
     #[inline]
     fn drop(&mut self) {
-        LENT.set(self.0);
+        ACCESS.set(self.0);
     }
 }
 
@@ -34,18 +34,18 @@ impl Drop for Restore {
 pub(super) fn lend<O, R>(owner: &O, bufs: &mut Bufs, call: impl FnOnce() -> R) -> R {
     let key = core::ptr::from_ref(owner).cast::<()>();
     // The pointer comes from `bufs`, which stays where it is and is not used until `call` is over.
-    let _restore = Restore(LENT.replace(Some((key, NonNull::from(bufs)))));
+    let _restore = Restore(ACCESS.replace(Some((key, NonNull::from(bufs)))));
     call()
 }
 
 /// Hands what was lent to callbacks of `owner` to `take`; `None` where nothing is, or another callback has it.
 #[inline]
 pub(super) fn borrow<O, R>(owner: &O, take: impl FnOnce(&mut Bufs) -> R) -> Option<R> {
-    let (key, mut bufs) = LENT.get().filter(|(of, _)| core::ptr::addr_eq(*of, owner))?;
-    let _restore = Restore(LENT.replace(None).map(|_| (key, bufs)));
+    let (key, mut bufs) = ACCESS.get().filter(|(of, _)| core::ptr::addr_eq(*of, owner))?;
+    let _restore = Restore(ACCESS.replace(None).map(|_| (key, bufs)));
     // SAFETY: `lend` put it here and is still in its call, as it takes it away before it returns, however that
     // ends; it holds the only reference, which it does not use meanwhile. Nobody else has one, as it is not in
-    // `LENT` until `take` is over.
+    // `ACCESS` until `take` is over.
     Some(take(unsafe { bufs.as_mut() }))
 }
 

@@ -75,7 +75,7 @@ fn output(
     (to != at.port && stays && open && is_complete(ctx, frame, head)).then_some(to)
 }
 
-/// Where the destination is, if the source is known at `port`, too: then it has been heard.
+/// Where the destination is, if the source is known at `port`, too: then it has been seen.
 #[inline(always)]
 fn known(vid: u16, head: &Head, port: u32, tick: u32) -> Option<u32> {
     let mask = frame::stations();
@@ -89,8 +89,8 @@ fn known(vid: u16, head: &Head, port: u32, tick: u32) -> Option<u32> {
         }
         return None;
     }
-    if station.fixed == 0 && station.heard != tick {
-        source.hear(tick);
+    if station.fixed == 0 && station.last_seen != tick {
+        source.mark_seen(tick);
     }
     let destination = maps::station(fdb_key(vid, head.dst().to_bits()), mask)?;
     let to = u32::from(destination.read().port);

@@ -227,11 +227,11 @@ impl StationCell {
         unsafe { (&raw mut (*self.0.cast::<Station>()).port).write_volatile(NO_PORT) };
     }
 
-    /// Notes that it was heard at `tick`.
+    /// Notes that it was seen at `tick`.
     #[inline(always)]
-    pub fn hear(self, tick: u32) {
+    pub fn mark_seen(self, tick: u32) {
         // SAFETY: as above, four aligned bytes.
-        unsafe { (&raw mut (*self.0.cast::<Station>()).heard).write_volatile(tick) };
+        unsafe { (&raw mut (*self.0.cast::<Station>()).last_seen).write_volatile(tick) };
     }
 }
 

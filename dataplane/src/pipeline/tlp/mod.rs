@@ -1,6 +1,6 @@
 //! TLPs: where a frame goes that came in at a port for them, and what its bytes become on the way.
 //!
-//! Shape: a frame → [`ParsedTlp`] → [`Plan`] by the tables of `pbr` → its front written anew: addresses, prefix, PTH.
+//! Shape: a frame → [`ParsedTlp`] → [`Decision`] by the tables of `pbr` → its front written anew: addresses, prefix, PTH.
 //! Units: bytes; places are counted from the frame's first byte.
 //! Source: docs/spec/cxl-fabric.md "Ingress at an edge", "Inside", "Egress at an edge"; docs/spec/wire-formats.md §3.7,
 //! §3.7a.
@@ -11,8 +11,8 @@
 //! itself: then the tables decide by the PTH.
 
 mod bytes;
+mod decide;
 mod fast_path;
-mod plan;
 mod read;
 
 use weft_base::sync::Ordering;
@@ -31,7 +31,7 @@ use crate::trace::{Event, Tracer};
 use crate::types::{PortId, PortSet, Pri};
 
 use bytes::{Change, LinkEnds, Unfit};
-use plan::Plan;
+use decide::Decision;
 use read::{ParsedTlp, Read};
 
 pub(super) use bytes::Space;
@@ -143,8 +143,8 @@ impl Context {
         match read::read(self.bufs.bytes(desc), tables.edge(input), link, tlp) {
             Ok(Read::Tlp(parsed)) => {
                 desc.classify(input, Format::Pbr, parsed.pri, (false, false));
-                let plan = self.plan(tables, input, &parsed);
-                self.carry_out(tables, input, desc, (&parsed, plan), space)
+                let decision = self.decide(tables, input, &parsed);
+                self.apply(tables, input, desc, (&parsed, decision), space)
             }
             Ok(Read::Control) => {
                 desc.classify(input, Format::Pbr, tlp.tc_to_pri[0], (false, false));
@@ -165,18 +165,18 @@ impl Context {
         Verdict::Drop(reason)
     }
 
-    /// Makes of a frame what `plan` says.
-    fn carry_out(
+    /// Carries out `decision`: rewrites the frame, answers it or drops it.
+    fn apply(
         &mut self,
         tables: &Tables,
         input: PortId,
         desc: &mut Desc,
-        (parsed, plan): (&ParsedTlp, Plan),
+        (parsed, decision): (&ParsedTlp, Decision),
         space: &mut Space,
     ) -> Verdict {
-        let refusal = match plan {
-            Plan::CpuPort => return self.send_to_cpu_port(input, desc),
-            Plan::Out { port, front, type1_to_0, segment } => {
+        let refusal = match decision {
+            Decision::CpuPort => return self.send_to_cpu_port(input, desc),
+            Decision::Out { port, front, type1_to_0, segment } => {
                 let Some((mode, ends)) = self.link_of(port) else {
                     return self.refuse(input, Refusal::WrongRole, DropReason::TlpRefused);
                 };
@@ -191,11 +191,11 @@ impl Context {
                     Err(Unfit::Form) => Refusal::NoForm,
                 }
             }
-            Plan::Refuse(refusal) => refusal,
-            Plan::Unexpected(refusal) => {
+            Decision::Refuse(refusal) => refusal,
+            Decision::Unexpected(refusal) => {
                 return self.refuse(input, refusal, DropReason::UnexpectedCompletion);
             }
-            Plan::Drop(refusal) => return self.refuse(input, refusal, DropReason::TlpRefused),
+            Decision::Drop(refusal) => return self.refuse(input, refusal, DropReason::TlpRefused),
         };
         let refused = self.refuse(input, refusal, DropReason::UnsupportedRequest);
         if !parsed.wants_completion {
@@ -231,10 +231,10 @@ impl Context {
         parsed: &ParsedTlp,
         space: &mut Space,
     ) -> Option<Verdict> {
-        let Plan::Out { port, front, .. } = self.way_back(tables, input, parsed) else {
+        let Decision::Out { port, front, .. } = self.return_path(tables, input, parsed) else {
             return None;
         };
-        let completer = plan::completer(tables, input, parsed).unwrap_or_default();
+        let completer = decide::completer(tables, input, parsed).unwrap_or_default();
         let (mode, ends) = self.link_of(port)?;
         let form = (front, front.mode(mode));
         bytes::answer(&mut self.bufs, desc, parsed, form, ends, (completer, space)).ok()?;
@@ -293,8 +293,8 @@ impl Context {
                 self.towards(port)
             }
             (None, Some(parsed)) => {
-                let plan = self.plan(tables, input, &parsed);
-                self.carry_out(tables, input, desc, (&parsed, plan), space)
+                let decision = self.decide(tables, input, &parsed);
+                self.apply(tables, input, desc, (&parsed, decision), space)
             }
             (None, None) => self.unread(input, desc, DropReason::NotTlp),
         }

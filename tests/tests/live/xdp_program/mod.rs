@@ -381,8 +381,8 @@ fn without_a_socket_frames_are_dropped_and_counted() {
     assert_eq!(words.handed(input.get(), 0, 0), 0, "nothing was handed over");
 }
 
-/// A station heard elsewhere gets no frames until user space has learnt where it is; one that is
-/// heard where it was is stamped; static ones neither move nor age.
+/// A station seen elsewhere gets no frames until user space has learnt where it is; one that is
+/// seen where it was is stamped; static ones neither move nor age.
 #[test]
 fn stations_are_stamped_and_do_not_get_frames_while_they_move() {
     let test = "stations_are_stamped_and_do_not_get_frames_while_they_move";
@@ -394,7 +394,7 @@ fn stations_are_stamped_and_do_not_get_frames_while_they_move() {
     bench.xdp.set_tick(77);
     is_express("known", &bench.run(input, &frame), &frame);
     let (key, station) = source(&bench);
-    assert_eq!((u8::try_from(station.port), station.heard), (Ok(input.get()), 77));
+    assert_eq!((u8::try_from(station.port), station.last_seen), (Ok(input.get()), 77));
     // The same source by the output's port.
     assert!(bench.run(output, &frame).meta.is_some(), "moved");
     assert_eq!(source(&bench).1.port, NO_PORT);
@@ -404,7 +404,7 @@ fn stations_are_stamped_and_do_not_get_frames_while_they_move() {
     bench.xdp.set_tick(78);
     assert!(bench.run(output, &frame).meta.is_some(), "its destination is behind the input");
     let station = source(&bench).1;
-    assert_eq!((u8::try_from(station.port), station.heard), (Ok(input.get()), 77));
+    assert_eq!((u8::try_from(station.port), station.last_seen), (Ok(input.get()), 77));
     assert!(bench.xdp.remove_station(key), "there it was");
     assert!(!bench.xdp.remove_station(key), "gone");
     assert!(bench.run(input, &frame).meta.is_some(), "unknown");

@@ -1,6 +1,6 @@
 //! Where a TLP goes: in at an edge or out of the fabric, through virtual switches, out at a port.
 //!
-//! Shape: [`ParsedTlp`] → [`Plan`]; a TLP goes through a bounded number of virtual switches of this switch.
+//! Shape: [`ParsedTlp`] → [`Decision`]; a TLP goes through a bounded number of virtual switches of this switch.
 //! Units: bytes.
 //! Source: docs/spec/cxl-fabric.md "Ingress at an edge", "Inside", "Egress at an edge".
 
@@ -24,7 +24,7 @@ const HOPS_MAX: usize = 8;
 
 /// What becomes of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Plan {
+pub(super) enum Decision {
     /// Out at a port.
     Out { port: PortId, front: Front, type1_to_0: bool, segment: Option<u8> },
     /// To the switch's own functions, as it is.
@@ -33,7 +33,7 @@ pub(super) enum Plan {
     Refuse(Refusal),
     /// Dropped as a completion that nobody waits for.
     Unexpected(Refusal),
-    /// Dropped without a word.
+    /// Dropped without an answer.
     Drop(Refusal),
 }
 
@@ -64,22 +64,27 @@ impl Load for Depths<'_> {
 
 impl Context {
     /// Where a TLP goes that came in at `input`.
-    pub(super) fn plan(&mut self, tables: &Tables, input: PortId, parsed: &ParsedTlp) -> Plan {
+    pub(super) fn decide(
+        &mut self,
+        tables: &Tables,
+        input: PortId,
+        parsed: &ParsedTlp,
+    ) -> Decision {
         let Some(pth) = parsed.pth else {
             let verdict = tables.ingress(input, &parsed.request);
-            return self.obey(tables, parsed, verdict);
+            return self.resolve(tables, parsed, verdict);
         };
         if pth.dpid.is_none() {
-            return Plan::CpuPort;
+            return Decision::CpuPort;
         }
         match self.onward(tables, parsed, pth, Edits::default()) {
-            Ok(plan) => plan,
-            Err(verdict) => self.obey(tables, parsed, verdict),
+            Ok(decision) => decision,
+            Err(verdict) => self.resolve(tables, parsed, verdict),
         }
     }
 
-    /// Carries a verdict on until the TLP leaves the switch or ends in it.
-    fn obey(&mut self, tables: &Tables, parsed: &ParsedTlp, verdict: Verdict) -> Plan {
+    /// Follows a verdict through virtual switches until the TLP leaves the switch or ends in it.
+    fn resolve(&mut self, tables: &Tables, parsed: &ParsedTlp, verdict: Verdict) -> Decision {
         let mut verdict = verdict;
         for _ in 0..HOPS_MAX {
             let (header, edits) = match verdict {
@@ -89,22 +94,22 @@ impl Context {
                 Verdict::Port { port, ld, type1_to_0 } => {
                     let prefix = ld.map(VendPrefixL0::from_ld_id);
                     let front = Front::Hbr(prefix);
-                    return Plan::Out { port, front, type1_to_0, segment: None };
+                    return Decision::Out { port, front, type1_to_0, segment: None };
                 }
                 Verdict::Internal(_) | Verdict::Broadcast | Verdict::Gather | Verdict::Here => {
-                    return Plan::CpuPort;
+                    return Decision::CpuPort;
                 }
-                Verdict::UnsupportedRequest(refusal) => return Plan::Refuse(refusal),
-                Verdict::UnexpectedCompletion(refusal) => return Plan::Unexpected(refusal),
-                Verdict::Drop(refusal) => return Plan::Drop(refusal),
+                Verdict::UnsupportedRequest(refusal) => return Decision::Refuse(refusal),
+                Verdict::UnexpectedCompletion(refusal) => return Decision::Unexpected(refusal),
+                Verdict::Drop(refusal) => return Decision::Drop(refusal),
             };
             let crate::pbr::ingress::Header { spid, dpid, pif, hie, dsar } = header;
             match self.onward(tables, parsed, Pth { pif, dsar, hie, spid, dpid }, edits) {
-                Ok(plan) => return plan,
+                Ok(decision) => return decision,
                 Err(next) => verdict = next,
             }
         }
-        Plan::Drop(Refusal::NoBinding) // virtual switches that are bound in a circle
+        Decision::Drop(Refusal::NoBinding) // virtual switches that are bound in a circle
     }
 
     /// Takes a TLP with a PTH on: to the end of its way in this switch, or (`Err`) into a virtual switch.
@@ -114,13 +119,17 @@ impl Context {
         parsed: &ParsedTlp,
         pth: Pth,
         edits: Edits,
-    ) -> Result<Plan, Verdict> {
+    ) -> Result<Decision, Verdict> {
         let kind = parsed.request.kind;
         let refused = |refusal| {
-            if kind.is_completion() { Plan::Unexpected(refusal) } else { Plan::Refuse(refusal) }
+            if kind.is_completion() {
+                Decision::Unexpected(refusal)
+            } else {
+                Decision::Refuse(refusal)
+            }
         };
         let to = match tables.forward(pth.spid, pth.dpid, pth.hie) {
-            Ok(Arrival::Here) => return Ok(Plan::CpuPort),
+            Ok(Arrival::Here) => return Ok(Decision::CpuPort),
             Ok(Arrival::Vcs(vcs, side)) => {
                 let route = match parsed.request.route {
                     Route::Config1(bdf) if edits.type1_to_0 => Route::Config0(bdf),
@@ -132,15 +141,15 @@ impl Context {
             }
             Ok(Arrival::Out(to)) => to,
             // What the ends of a virtual link say to each other is heard while it is down, too: that it comes up.
-            Err(Refusal::NoBinding) if is_between_ends(parsed) => return Ok(Plan::CpuPort),
+            Err(Refusal::NoBinding) if is_between_ends(parsed) => return Ok(Decision::CpuPort),
             Err(refusal) => return Ok(refused(refusal)),
         };
         Ok(match self.exit(tables, to, (kind, parsed.pri), pth) {
-            Ok(Plan::Out { port, front, .. }) => {
+            Ok(Decision::Out { port, front, .. }) => {
                 let Edits { type1_to_0, segment } = edits;
-                Plan::Out { port, front, type1_to_0, segment }
+                Decision::Out { port, front, type1_to_0, segment }
             }
-            Ok(plan) => plan,
+            Ok(decision) => decision,
             Err(refusal) => refused(refusal),
         })
     }
@@ -152,7 +161,7 @@ impl Context {
         to: Dispatch,
         (kind, pri): (Kind, Pri),
         pth: Pth,
-    ) -> Result<Plan, Refusal> {
+    ) -> Result<Decision, Refusal> {
         let is_uio = matches!(kind, Kind::UioRequest | Kind::UioCompletion);
         let flow = if is_uio && !pth.hie { Flow::Dynamic } else { Flow::Static };
         let config = &self.snapshot.config;
@@ -162,26 +171,31 @@ impl Context {
         let depths = Depths { buffer: &self.core.buffer, pri, cell, full };
         let up = self.core.up().and(self.snapshot.tlp_ports);
         let Some(port) = tables.pick(to, flow, up, self.rng.next_u64(), &depths)? else {
-            return Ok(Plan::CpuPort);
+            return Ok(Decision::CpuPort);
         };
         let front = match tables.edge(port) {
             None => Front::Pbr(pth),
             Some(edge) => match leave(edge, &Leaving { kind, spid: pth.spid, pif: pth.pif }) {
                 Out::Keep => Front::Pbr(Pth { dsar: true, ..pth }),
                 Out::Strip { prefix } => Front::Hbr(prefix.map(VendPrefixL0::from_pid)),
-                Out::Internal(_) => return Ok(Plan::CpuPort),
-                Out::UnsupportedRequest(refusal) => return Ok(Plan::Refuse(refusal)),
-                Out::Drop(refusal) => return Ok(Plan::Drop(refusal)),
+                Out::Internal(_) => return Ok(Decision::CpuPort),
+                Out::UnsupportedRequest(refusal) => return Ok(Decision::Refuse(refusal)),
+                Out::Drop(refusal) => return Ok(Decision::Drop(refusal)),
             },
         };
-        Ok(Plan::Out { port, front, type1_to_0: false, segment: None })
+        Ok(Decision::Out { port, front, type1_to_0: false, segment: None })
     }
 
     /// Where the completion of a refused request goes: back to where that came from.
-    pub(super) fn way_back(&mut self, tables: &Tables, input: PortId, parsed: &ParsedTlp) -> Plan {
+    pub(super) fn return_path(
+        &mut self,
+        tables: &Tables,
+        input: PortId,
+        parsed: &ParsedTlp,
+    ) -> Decision {
         let Some(pth) = parsed.pth else {
             let front = Front::Hbr(parsed.request.ld.map(VendPrefixL0::from_ld_id));
-            return Plan::Out { port: input, front, type1_to_0: false, segment: None };
+            return Decision::Out { port: input, front, type1_to_0: false, segment: None };
         };
         let (kind, pri) = match parsed.request.kind {
             Kind::UioRequest => {
@@ -192,10 +206,10 @@ impl Context {
         let back = Pth { pif: false, dsar: !pth.dsar, spid: pth.dpid, dpid: pth.spid, ..pth };
         match tables.routes().lookup(back.dpid) {
             Ok(to) => match self.exit(tables, to, (kind, pri), back) {
-                Ok(plan) => plan,
-                Err(refusal) => Plan::Drop(refusal),
+                Ok(decision) => decision,
+                Err(refusal) => Decision::Drop(refusal),
             },
-            Err(refusal) => Plan::Drop(refusal),
+            Err(refusal) => Decision::Drop(refusal),
         }
     }
 }
