@@ -4,7 +4,7 @@
 Shape: side_by_side.py [ROW...] [--quick] [--rounds N] [--seconds S] -> table, JSON, markdown; exit 1 when a must is
 missed, 2 when it cannot run.
 Units: as the table says; seconds.
-Source: none of its own. Runs as root in namespaces of its own (net, mount, pid), which vanish with it.
+Source: none of its own. Runs as root in namespaces of its own (net, mount, pid), which are removed with it.
 """
 
 import argparse
@@ -60,14 +60,14 @@ def arguments(argv):
 
 
 def warn(bench, busy, when):
-    """Says that figures are worth nothing when others were at work."""
+    """Warns that the figures are not reliable when others used the machine."""
     if busy > BUSY_MAX:
-        bench.say(f"{when} the rows, others used {busy:.0%} of this machine: do not believe the figures")
+        bench.say(f"{when} the rows, others used {busy:.0%} of this machine: the figures are not reliable")
 
 
 def run_row(bench, row, mine):
-    """Runs rows of a module; what cannot begin at all is told in their stead."""
-    # Threads that nobody pins inherit the generator's core, except where hosts run freely.
+    """Runs rows of a module; where they cannot begin, a line gives the reason instead."""
+    # Threads that are not pinned inherit the generator's core, except where hosts run freely.
     os.sched_setaffinity(0, set(bench.cores) if row in (row_tcp, row_own, row_workers) else {bench.cores[0]})
     try:
         row.run(bench, mine)
@@ -115,12 +115,12 @@ def main(argv):
     chosen(args.rows)
     for path in (args.weft, f"{args.tools}/weft-bench", f"{args.tools}/weft-kit"):
         if not os.access(path, os.X_OK):
-            print(f"side_by_side: {path} is not there; `make bench` builds it", file=sys.stderr)
+            print(f"side_by_side: {path} is missing; `make bench` builds it", file=sys.stderr)
             return 2
     if os.geteuid() != 0:
         print("side_by_side: needs root: huge pages, BPF, namespaces", file=sys.stderr)
         return 2
-    # SIGTERM ends it as Ctrl-C does: what was taken is given back.
+    # SIGTERM ends it as Ctrl-C does: huge pages are freed.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     if os.environ.get(INSIDE) == "1":
         return measure(args)

@@ -1,4 +1,4 @@
-"""Networks of a script's own: it starts itself again in namespaces that vanish with it.
+"""Private networks for a script: it starts itself again in namespaces that are removed with it.
 
 Shape: enter(mark, arguments) -> exit code of the second start, in whose environment `mark` is "1"; sh(command).
 Units: none.
@@ -11,10 +11,10 @@ import sys
 
 
 def enter(mark, *arguments):
-    """Starts the running script again where it can make networks; returns its exit code."""
+    """Starts the running script again in new namespaces; returns its exit code."""
     user = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
     unshare = ["unshare", *user, "--net", "--mount", "--pid", "--fork", "--kill-child"]
-    # A tmpfs on /run: names of namespaces and the switch's socket are private and vanish.
+    # A tmpfs on /run: names of namespaces and the switch's socket are private and are removed with it.
     start = 'mount -t tmpfs tmpfs /run && exec "$@"'
     command = [*unshare, "sh", "-c", start, "sh", sys.executable, os.path.abspath(sys.argv[0]), *arguments]
     return subprocess.run(command, env={**os.environ, mark: "1"}, check=False).returncode

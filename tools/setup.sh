@@ -1,8 +1,8 @@
 #!/bin/sh
-# Installs what weft's make targets need, where it is missing; asks nothing, and is quick the second time.
+# Installs what weft's make targets need and what is missing; asks no questions, and is quick the second time.
 #
 # Shape: setup.sh [build|test|demo|sanitize|soak|bench]... ; without arguments everything.
-# Needs: Debian 12 or newer with cargo (rustup). Root installs packages; others are told which.
+# Needs: Debian 12 or newer with cargo (rustup). As root it installs packages; otherwise it prints which are missing.
 # Source: none of its own.
 set -eu
 cd "$(dirname "$0")/.."
@@ -118,7 +118,7 @@ ebpf_linker() {
             "llvm-$llvm-dev" >/dev/null 2>&1 </dev/null || llvm=""
     fi
     if [ -z "$llvm" ]; then
-        echo "setup: no LLVM ${oldest:-22} or newer to be had (llvm-${oldest:-22}-dev)" >&2
+        echo "setup: LLVM ${oldest:-22} or newer is not available (llvm-${oldest:-22}-dev)" >&2
         return 1
     fi
     echo "setup: building bpf-linker with LLVM $llvm"
@@ -153,8 +153,8 @@ if wants test || wants demo; then
     fi
 fi
 
-# Rust components beyond the compiler; what cannot be had is skipped by name when its turn comes.
-# The nightly toolchain that tools/versions.sh names; another one that is there is taken, and its version told.
+# Rust components beyond the compiler; what is not available is skipped by name later.
+# The nightly toolchain that tools/versions.sh names; if only another one is installed, that is used, with a message.
 if { wants test || wants sanitize; } && command -v rustup >/dev/null 2>&1; then
     rustup toolchain list | grep -q '^nightly' ||
         rustup toolchain install "$NIGHTLY" --profile minimal --component rust-src --no-self-update </dev/null || true
@@ -168,6 +168,6 @@ if wants test && command -v rustup >/dev/null 2>&1; then
     if ! cargo "+$(nightly)" miri --version >/dev/null 2>&1; then
         echo "setup: adding Miri to the nightly toolchain"
         rustup component add miri rust-src --toolchain "$(nightly)" </dev/null ||
-            echo "setup: no Miri to be had: its tests will be skipped" >&2
+            echo "setup: Miri is not available: its tests will be skipped" >&2
     fi
 fi

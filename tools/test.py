@@ -30,13 +30,13 @@ PYTEST = re.compile(r"^=*\s*((?:\d+ \w+(?:, )?)+) in [\d.]+s")
 PYTEST_SKIP = re.compile(r"^SKIPPED \[(\d+)\] (\S+): (.+)$")
 
 
-# A tool that says nothing for so long hangs: the longest build that says nothing takes nine minutes beside busy
-# neighbours. How long all of it takes says nothing.
+# A tool that prints nothing for so long hangs: the longest build without output takes nine minutes beside busy
+# neighbours. The duration of the whole does not matter.
 QUIET_S = 1500
-# A test binary says when each test ends: one that says nothing for so long has a test that hangs, as the longest takes
-# two minutes.
+# A test binary prints a line when a test ends: one that prints nothing for so long has a test that hangs, as the
+# longest takes two minutes.
 TEST_QUIET_S = 600
-# Test binaries that are told as the slowest.
+# Number of test binaries that are listed as the slowest.
 SLOWEST = 15
 
 
@@ -98,7 +98,7 @@ def say(text):
 
 @dataclass
 class Tally:
-    """What a suite came to."""
+    """The result of a suite."""
 
     name: str
     passed: int = 0
@@ -137,7 +137,7 @@ def run(name, command, env=None, cwd=ROOT, quiet_s=QUIET_S):
         try:
             line = said.get(timeout=quiet_s)
         except queue.Empty:
-            # What a broken kernel holds on to does not even end so: it is left behind.
+            # A process that hangs in the kernel does not end even so: it is left behind.
             os.killpg(child.pid, signal.SIGKILL)
             say(f"{name}: ended, as it said nothing for {quiet_s} s{hanging(lines)}\n")
             return False, lines, time.monotonic() - start
@@ -150,7 +150,7 @@ def run(name, command, env=None, cwd=ROOT, quiet_s=QUIET_S):
     return child.wait() == 0, lines, time.monotonic() - start
 
 
-# Lines that are not shown: what cargo is doing, and what it tells programs.
+# Lines that are not shown: cargo's progress, and its JSON for programs.
 QUIETLY = ("   Compiling ", "    Checking ", "  Downloaded ", " Documenting ", '{"reason":')
 
 
@@ -222,7 +222,7 @@ class Binary:
 
     @property
     def title(self):
-        """What it is told as: `cxl/tests/rig.rs`, `unit tests of cxl`."""
+        """Its name in the report: `cxl/tests/rig.rs`, `unit tests of cxl`."""
         return f"{self.folder}/tests/{self.name}" if self.kind == "test" else f"unit tests of {self.folder}"
 
     @property
@@ -274,13 +274,13 @@ def dpdk_missing():
 
 
 def dpdk(name):
-    """Ports of kind dpdk are built and tested with all else where DPDK is; where not, that is told."""
+    """Ports of kind dpdk are built and tested with all else where DPDK is installed; if not, this is reported."""
     why = dpdk_missing()
     return [Tally(name, skips=[("ports of kind dpdk", why)])] if why else []
 
 
 def features():
-    """What all is built with: the same each time, or cargo compiles what is shared anew."""
+    """Features of all builds: the same each time, or cargo compiles shared crates again."""
     return [] if dpdk_missing() else ["--features", "weft-tests/dpdk,weft-dataplane/dpdk"]
 
 
@@ -493,7 +493,7 @@ def main(chosen):
         print(f"test.py: no suite {', '.join(unknown)}; there are {', '.join(SUITES)}", file=sys.stderr)
         return 2
     if not os.path.isdir(os.path.join(TARGET, "debug", "incremental")):
-        # Of a first build nothing is used again: without what that takes it is done in three quarters of the time.
+        # A first build reuses nothing: without incremental compilation it takes three quarters of the time.
         os.environ.setdefault("CARGO_INCREMENTAL", "0")
     start = time.monotonic()
     CHOSEN.extend(name for name in SUITES if not chosen or name in chosen)

@@ -4,6 +4,6 @@ NIGHTLY_RUSTC="1.97.0-nightly (e50aa6fba 2026-05-19)" # what its rustc says
 BPF_LINKER=0.13.0
 CARGO_DENY=0.20.2
 
-nightly() { # prints the toolchain to take: that one, or what is called nightly here
+nightly() { # prints the toolchain to use: that one, or the one called nightly here
     rustup toolchain list 2>/dev/null | grep -q "^$NIGHTLY" && echo "$NIGHTLY" || echo nightly
 }

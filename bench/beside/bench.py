@@ -12,7 +12,7 @@ from . import machine
 from .processes import Processes, Skip
 from .kit import Kit
 
-# A neighbour may hold up a daemon's start, or a probe: that is told, and measured again, so often.
+# Other load on the machine may delay a daemon's start, or a probe: this is printed, and the round repeated, this often.
 TRIES = 3
 FAULTS = (RuntimeError, OSError, ValueError, KeyError, IndexError, StopIteration, subprocess.TimeoutExpired)
 
@@ -39,7 +39,7 @@ class Bench:
     def needs_huge_pages(self, mib):
         """Raises Skip when DPDK would have too few."""
         if self.huge_mib < mib:
-            raise Skip(f"{self.huge_mib} MiB of huge pages are to be had, {mib} needed")
+            raise Skip(f"{self.huge_mib} MiB of huge pages are available, {mib} needed")
 
     def needs_two_cores(self):
         """Raises Skip where generator and forwarder would share one."""
@@ -49,7 +49,7 @@ class Bench:
 
 @dataclasses.dataclass
 class Turns:
-    """Figures of each contender, a list by round, and why some have none."""
+    """Figures of each contender, a list by round, and the reason where there are none."""
 
     figures: dict
     reasons: dict
@@ -70,7 +70,7 @@ class Turns:
 
 
 def measured(bench, what, measure):
-    """What `measure` returns; a fault is told and it is tried again, up to TRIES times in all."""
+    """What `measure` returns; an error is printed and `measure` tried again, up to TRIES times in all."""
     for tried in range(1, TRIES):
         try:
             return measure()
@@ -80,7 +80,7 @@ def measured(bench, what, measure):
 
 
 def take_turns(bench, row, contenders):
-    """Runs all contenders once a round; who cannot run, tried again and again, does not get another turn."""
+    """Runs all contenders once a round; one that cannot run, after several tries, is left out from then on."""
     turns = Turns({name: [] for name in contenders}, {}, set())
     for number in range(bench.rounds):
         before, said, others = bench.distance(), [], machine.Others()

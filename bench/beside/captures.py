@@ -1,4 +1,4 @@
-"""Captures that DPDK's net_pcap plays for ever.
+"""Captures that DPDK's net_pcap plays in a loop.
 
 Shape: Load(size, flows, stations).write(path); Load.sources(), Load.targets() -> MACs as text.
 Units: bytes without FCS.

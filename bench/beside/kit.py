@@ -13,7 +13,7 @@ from .wires import GENERATOR
 
 
 class Attached:
-    """A tool that stays on an interface and tells its counts when asked."""
+    """A tool that runs on an interface and reports its counts on request."""
 
     def __init__(self, process):
         self.process = process
@@ -22,10 +22,10 @@ class Attached:
         """Its counts now."""
         self.process.stdin.write(b"\n")
         self.process.stdin.flush()
-        return self.heard()
+        return self.next_line()
 
-    def heard(self):
-        """The next line that it says."""
+    def next_line(self):
+        """The next line that it prints."""
         line = self.process.stdout.readline()
         if not line:
             raise RuntimeError(f"{' '.join(self.process.what)} ended")
@@ -50,7 +50,7 @@ class Kit:
         tool = Attached(process)
         try:
             try:
-                tool.heard()
+                tool.next_line()
             except RuntimeError as err:
                 process.wait(5)
                 raise RuntimeError(self.processes.said(process)) from err
@@ -78,7 +78,7 @@ class Kit:
             self.processes.stop(process)
 
     def probe(self, device, size, rate, seconds):
-        """Sends probes out of a device; returns how many were taken."""
+        """Sends probes by a device; returns how many the device accepted."""
         words = ["probe", device, "--size", size, "--rate", rate, "--seconds", seconds]
         return json.loads(self.processes.run([self.path, *words], netns=GENERATOR, core=self.core))["frames"]
 

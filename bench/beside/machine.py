@@ -32,7 +32,7 @@ def huge_page_kb():
 
 @contextlib.contextmanager
 def huge_pages(megabytes):
-    """Reserves huge pages beyond those that are in use, and gives them back; yields how many MiB are there."""
+    """Reserves huge pages beyond those that are in use, and frees them; yields how many MiB there are."""
     before = int(_read(NR_HUGEPAGES))
     free = int(_field("/proc/meminfo", "HugePages_Free"))
     wanted = before - free + megabytes * 1024 // huge_page_kb()
@@ -53,7 +53,7 @@ def cores():
 
 
 def busy(seconds=0.5):
-    """Share of all processors that others use now, the hypervisor's guests among them: it spoils figures."""
+    """Share of all processors that others use now, the hypervisor's guests among them: it distorts figures."""
 
     def ticks():
         user, nice, system, idle, iowait, *rest = map(int, _read("/proc/stat").splitlines()[0].split()[1:9])
@@ -85,7 +85,7 @@ class Others:
         return user + nice - ours + steal, user + nice + system + idle + iowait + irq + softirq + steal
 
     def share(self):
-        """Their share of the time since the start; a tick of ours that is told late makes it no less than 0."""
+        """Their share of the time since the start; a tick of the bench that is counted late does not make it less than 0."""
         used, passed = (now - then for now, then in zip(self._ticks(), self.start))
         return max(used, 0) / max(passed, 1)
 
@@ -100,7 +100,7 @@ def _version(*command):
 
 
 def facts(weft):
-    """What a result file says about where it was made."""
+    """What a result file says about the machine."""
     package = ("dpkg-query", "-W", "-f", "${Version}")
     return {
         "host": platform.node(),

@@ -1,4 +1,4 @@
-"""Open vSwitch, user-space datapath, as the learning switch that it is (`NORMAL`), with daemons of our own.
+"""Open vSwitch, user-space datapath, as the learning switch that it is (`NORMAL`), with daemons of the bench's own.
 
 Shape: `with Ovs(bench, netns) as ovs`; then ovs.ports(...), ovs.count(), ovs.caches(), ovs.known().
 Units: frames, ns of CLOCK_MONOTONIC, MiB.
@@ -72,7 +72,7 @@ class Ovs:
         self.control = Control(f"{self.folder}/vswitchd.ctl")
         for needed in (DAEMON, SCHEMA):
             if not os.path.exists(needed):
-                raise Skip(f"{needed} is not there (tools/setup.sh bench)")
+                raise Skip(f"{needed} is missing: run tools/setup.sh bench")
 
     def _vsctl(self, *words):
         return self.bench.processes.run(["ovs-vsctl", f"--db=unix:{self.folder}/db.sock", *words], note=words[0] != "--no-wait")
@@ -132,7 +132,7 @@ class Ovs:
             if got[1].isdigit():
                 return
             time.sleep(0.05)
-        raise RuntimeError(f"OVS does not make {name}")
+        raise RuntimeError(f"OVS did not create {name}")
 
     def count(self):
         """Frames that the forwarding thread has sent, and when."""
@@ -142,7 +142,7 @@ class Ovs:
         return sent, (start + time.monotonic_ns()) // 2
 
     def forget(self):
-        """Counts from 0 again, which the forwarding thread does when it comes to it."""
+        """Resets the counters, which the forwarding thread does at its next pass."""
         before, _ = self.count()
         self.control.ask("dpif-netdev/pmd-stats-clear")
         self.bench.processes.wait_for(self.daemon, lambda: self.count()[0] < before or before == 0)

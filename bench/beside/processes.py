@@ -59,7 +59,7 @@ class Processes:
         raise RuntimeError(f"{shlex.join(process.what)}: not ready after {seconds} s: {self.said(process)}")
 
     def stop(self, process, seconds=10):
-        """Ends a process: asks, then insists."""
+        """Ends a process: by SIGTERM, then by SIGKILL."""
         if process.stdin:
             process.stdin.close()
         if process.poll() is None:

@@ -35,7 +35,7 @@ class Line:
     judged: str = ""
 
     def figure(self):
-        """What is held against must and goal: the median ratio of the rounds, or the median itself."""
+        """What is compared with must and goal: the median ratio of the rounds, or the median itself."""
         if self.peer is None:
             return statistics.median(self.weft) if self.weft else None
         pairs = [(ours, theirs) for ours, theirs in zip(self.weft, self.peer) if theirs > 0]
@@ -49,7 +49,7 @@ class Line:
         return figure >= bound if self.least else figure <= bound
 
     def verdict(self):
-        """ok, MISS, skip, or nothing where nothing is asked."""
+        """ok, MISS, skip, or nothing where there is no bound."""
         if self.failed:
             return "MISS"
         if self.judged:
@@ -60,8 +60,8 @@ class Line:
             return ""
         return "ok" if self.holds(self.must) else "MISS"
 
-    def told(self):
-        """What was printed where it was measured, and behind it what was said of it."""
+    def described(self):
+        """What was printed at the measurement, and then the notes on it."""
         return "; ".join([self.printed, *self.notes])
 
     def cells(self):
@@ -78,7 +78,7 @@ HEAD = ["work", "against", "unit", "weft", "peer", "ratio", "must", "goal", ""]
 
 
 def shown(figures):
-    """The median, with as many digits as tell something."""
+    """The median, with its significant digits."""
     if not figures:
         return "-"
     median = statistics.median(figures)
@@ -86,13 +86,13 @@ def shown(figures):
 
 
 def table(lines):
-    """All lines under each other."""
+    """All lines as a table."""
     judged = [line for line in lines if line.printed]
     rows = [HEAD] + [line.cells() for line in lines if not line.printed] if len(judged) < len(lines) else []
     widths = [max((len(row[at]) for row in rows), default=0) for at in range(len(HEAD))]
     out = ["  ".join(f"{cell:{width}}" for cell, width in zip(row, widths)).rstrip() for row in rows]
     reasons = dict.fromkeys(f"     {line.row}: {line.reason}" for line in lines if line.reason)
-    return "\n".join([*out, *(f"{line.verdict():4} {line.told()}" for line in judged), *reasons])
+    return "\n".join([*out, *(f"{line.verdict():4} {line.described()}" for line in judged), *reasons])
 
 
 def markdown(facts, lines):
@@ -101,7 +101,7 @@ def markdown(facts, lines):
     out += [f"- {name}: {value}" for name, value in facts.items() if not isinstance(value, (dict, list))]
     out += ["", "| " + " | ".join(HEAD) + " |", "|" + " --- |" * len(HEAD)]
     out += ["| " + " | ".join(line.cells()) + " |" for line in lines if not line.printed]
-    out += ["", *(f"- {line.verdict()}: {line.told()}" for line in lines if line.printed)]
+    out += ["", *(f"- {line.verdict()}: {line.described()}" for line in lines if line.printed)]
     out += ["", "Figures are medians of the rounds; a ratio is the median of the rounds' ratios.", ""]
     out += ["## Rows", ""]
     for line in (line for line in lines if not line.printed):

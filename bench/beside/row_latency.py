@@ -51,7 +51,7 @@ class Latency:
         return {"p50": said["p50_ns"] / 1e3, "p99": said["p99_ns"] / 1e3, "lost": lost}
 
     def cable(self):
-        """Past every switch."""
+        """Without a switch."""
         with Wires(self.bench.processes) as wires:
             wires.bypass()
             return self.probe("d0", "d1")
@@ -90,7 +90,7 @@ def latency(bench):
 
 
 def start(bench):
-    """From the start of `weft run` to its first frame at the sink, which the generator never stops to offer."""
+    """From the start of `weft run` to its first frame at the sink, while the generator sends all the time."""
 
     def first_frame():
         ports = [f'[[port]]\nname = "p{number}"\ndevice = "f{number}"\n' for number in (0, 1)]

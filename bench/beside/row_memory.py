@@ -1,4 +1,4 @@
-"""Memory to memory through DPDK's virtual devices: net_pcap plays a capture for ever, net_null takes all.
+"""Memory to memory through DPDK's virtual devices: net_pcap plays a capture in a loop, net_null accepts all.
 
 Shape: run(bench) adds a line a load.
 Units: Mpps; bytes without FCS; MiB.
@@ -75,7 +75,7 @@ class Loaded:
             return figure
 
     def all_known(self):
-        """Whether both know exactly the stations of the load; says how many otherwise."""
+        """Whether both have learned exactly the stations of the load; notes how many otherwise."""
         wanted = {(mac, "in") for mac in self.load.sources()} | {(mac, "out") for mac in self.load.targets()}
         notes, good = [], True
         for name, known in self.known.items():

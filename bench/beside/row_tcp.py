@@ -92,7 +92,7 @@ def run(bench, _wanted):
     """Both switches, both ways."""
 
     def weft():
-        # Packet sockets take as one what TSO made of many segments; XDP makes the hosts leave it off.
+        # Packet sockets pass on TSO super-frames whole; XDP makes the hosts turn TSO off.
         ports = [port(f"p{number}", "af_packet", f"t{number}") for number in (1, 2)]
         with Hosts(bench.processes, True) as hosts, Weft(bench, ports, netns=SWITCH, poll="adaptive"):
             return hosts.ways()

@@ -76,7 +76,7 @@ class Veth:
             return figures
 
     def redirect(self):
-        """The kernel's own redirect by a devmap, without a look at the frame."""
+        """The kernel's own redirect by a devmap, without reading the frame."""
         with Wires(self.bench.processes), contextlib.ExitStack() as stack:
             sink = stack.enter_context(self.bench.kit.attached(SINK, "sink", "s1"))
             stack.enter_context(self.bench.kit.attached(FORWARDER, "redirect", "f0", "f1"))

@@ -62,6 +62,6 @@ def run(bench, _wanted):
         if len(line.weft) == bench.rounds:
             break
     if far:
-        line.notes.append(f"{far} rounds were not counted: the cores were too near or too far from each other")
+        line.notes.append(f"{far} rounds were not counted: the cores were too close to or too far from each other")
     if not line.weft:
         line.reason = f"in none of {far} rounds was the core distance {NEAR_NS[0]} to {NEAR_NS[1]} ns"

@@ -53,7 +53,7 @@ class Testpmd:
         self.bench, self.devices, self.netns = bench, devices, netns
         self.process, self.telemetry = None, Telemetry("weft-bench-testpmd")
         if not shutil.which("dpdk-testpmd"):
-            raise Skip("dpdk-testpmd is not installed (tools/setup.sh bench)")
+            raise Skip("dpdk-testpmd is not installed: run tools/setup.sh bench")
 
     def __enter__(self):
         main, forwarder = self.bench.cores
@@ -89,5 +89,5 @@ class Testpmd:
         return frames, (start + time.monotonic_ns()) // 2
 
     def notes(self):
-        """Nothing to tell."""
+        """No notes."""
         return []

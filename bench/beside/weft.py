@@ -44,7 +44,7 @@ class Weft:
             raise Skip("weft config check: " + str(err).splitlines()[0].split("error: ")[-1]) from err
 
     def start(self):
-        """Starts it, and waits for nothing."""
+        """Starts it, without waiting until it is ready."""
         argv = [self.bench.weft, "run", "-c", self.config, "--json"]
         self.process = self.bench.processes.start(argv, netns=self.netns)
 
