@@ -165,7 +165,7 @@ pub fn spawn<T: Send + 'static>(
         let ended = catch_unwind(AssertUnwindSafe(run));
         let how = match &ended {
             Ok(_) if ends.may() => None,
-            Ok(_) => Some("has ended, and nobody asked it to".to_owned()),
+            Ok(_) => Some("has ended unexpectedly".to_owned()),
             Err(panic) => Some(format!("has panicked: {}", message(panic.as_ref()))),
         };
         register().leave(number, how.as_deref());
@@ -196,7 +196,7 @@ pub fn lost() -> Option<Lost> {
         let gone = gone.map(|Running { role, name, .. }| Lost {
             role: *role,
             name: name.clone(),
-            how: "is gone without a word".to_owned(),
+            how: "has ended without a report".to_owned(),
         });
         if let Some(gone) = gone {
             register.lose(gone);
@@ -295,7 +295,7 @@ mod tests {
         assert_eq!(how(after(Ends::Freely, || {}, "free")), None);
         assert_eq!(how(after(Ends::when(|| true), || {}, "asked")), None);
         let unasked = how(after(Ends::when(|| false), || {}, "unasked"));
-        assert_eq!(unasked.as_deref(), Some("has ended, and nobody asked it to"));
+        assert_eq!(unasked.as_deref(), Some("has ended unexpectedly"));
         let locked = std::sync::Arc::new(Mutex::new(0));
         let held = locked.clone();
         let panics = move || {
@@ -313,7 +313,7 @@ mod tests {
                 break lost; // the kernel may take a moment after the join
             }
         };
-        assert_eq!((lost.name.as_str(), lost.how.as_str()), ("gone", "is gone without a word"));
+        assert_eq!((lost.name.as_str(), lost.how.as_str()), ("gone", "has ended without a report"));
         let mut register = register();
         register.lost = None;
         register.running.retain(|thread| thread.name != "gone");

@@ -91,7 +91,7 @@ pub enum CliError {
     #[error("{0}")]
     Switch(String),
     /// Not all of the process has stopped.
-    #[error("{0}; its ports and counters are as they are")]
+    #[error("{0}; its ports and counters may not be up to date")]
     Late(String),
 }
 

@@ -157,7 +157,7 @@ impl fmt::Display for Event {
         write!(f, ": {}", self.message)?;
         match self.suppressed {
             0 => Ok(()),
-            count => write!(f, " ({count} more of this kind were held back before)"),
+            count => write!(f, " ({count} more of this kind were suppressed before)"),
         }
     }
 }
@@ -401,7 +401,7 @@ mod tests {
         assert!(
             event
                 .to_string()
-                .ends_with("client_refused mgmt: no (6 more of this kind were held back before)"),
+                .ends_with("client_refused mgmt: no (6 more of this kind were suppressed before)"),
             "{event}"
         );
         assert_eq!(log.counts()["client_refused"], u64::from(BURST) + 7);

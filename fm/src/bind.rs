@@ -122,16 +122,18 @@ pub enum BindError {
         below: SwitchId,
     },
     /// Both ends are one switch, or an edge switch below would have another one below.
-    #[error("{0} cannot be below: a host sees its own edge switch and one level below")]
+    #[error(
+        "{0} cannot be below: a host sees only its edge switch and one level of switches below it"
+    )]
     TooDeep(SwitchId),
     /// The first end failed; nothing is bound.
     #[error("{0}: nothing was changed")]
     Failed(Bridge, #[source] CallError),
     /// The second end failed, and the first was undone.
-    #[error("{0}: what was done before was undone")]
+    #[error("{0}: the other end was undone")]
     Undone(Bridge, #[source] CallError),
     /// An end failed, and undoing failed too, or what became of it could not be seen.
-    #[error("{failed}; {left} may be half-way")]
+    #[error("{failed}; {left} may be only partly changed")]
     Left {
         /// The end that failed.
         failed: Bridge,
@@ -505,7 +507,8 @@ fn apply(
     if done(shows) {
         return Ok(());
     }
-    let (opcode, what) = (request.opcode(), "it is done, but the bridge shows something else");
+    let (opcode, what) =
+        (request.opcode(), "the command succeeded, but the vPPB shows another binding");
     answer.and(Err(CallError::Unexpected { way, opcode, what }))
 }
 

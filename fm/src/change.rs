@@ -50,16 +50,16 @@ pub enum Event {
 #[derive(Debug, thiserror::Error)]
 pub enum ChangeError {
     /// There are no new tables; the old ones stay.
-    #[error("no new tables: the old ones stay")]
+    #[error("no new tables could be computed: the old ones stay in force")]
     Plan(#[from] PlanError),
     /// The new tables are not everywhere.
-    #[error("the new tables are not everywhere")]
+    #[error("the new tables could not be written to all switches")]
     Send(#[from] SendError),
     /// A discovery is needed first.
-    #[error("{0} has a link that is not known: discover")]
+    #[error("{0} has an unknown link: a discovery is needed")]
     Unknown(PortRef),
     /// A discovery has to give it its place again.
-    #[error("what is at {0} has to be discovered again")]
+    #[error("the component at {0} must be discovered again")]
     Forgotten(PortRef),
     /// What happened, and why it was not dealt with to the end.
     #[error("{0}")]
@@ -90,9 +90,9 @@ impl fmt::Display for Event {
             Self::LinkDown(at) => write!(f, "link at {at} is down"),
             Self::LinkUp(at) => write!(f, "link at {at} is up again"),
             Self::NewLink(at) => write!(f, "{at} has a new link"),
-            Self::EdgeDown(at) => write!(f, "{at} has lost what was there"),
+            Self::EdgeDown(at) => write!(f, "{at} has lost its component"),
             Self::SwitchGone(id) => write!(f, "{id} does not answer"),
-            Self::Restarted(at) => write!(f, "what is at {at} was started again"),
+            Self::Restarted(at) => write!(f, "the component at {at} was restarted"),
         }
     }
 }

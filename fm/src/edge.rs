@@ -260,6 +260,6 @@ pub fn set(means: &mut EdgeContext<'_>, bit: AccessBit, on: bool) -> Result<(), 
     if is_set(means.fabric, inventory, bit)? == on {
         return Ok(());
     }
-    let what = "what was set at the edge is not so";
+    let what = "the edge does not have the value that was set";
     Err(CallError::Unexpected { way, opcode, what })
 }

@@ -47,7 +47,7 @@ pub enum GimError {
     #[error("{0}")]
     Misfit(String),
     /// The name is in use, or not.
-    #[error("there is no such memory, or one already")]
+    #[error("no GIM has this name, or another one has it already")]
     Name,
     /// A step failed; all before it were undone.
     #[error("{failed}; undone")]
@@ -163,7 +163,7 @@ impl Gim {
         let had = grant.from.len();
         grant.from.retain(|one| *one != from);
         if grant.from.len() == had {
-            return Err(GimError::Misfit(format!("PID {} does not reach it", from.pid)));
+            return Err(GimError::Misfit(format!("PID {} has no access to it", from.pid)));
         }
         self.become_(after, means)
     }
@@ -215,17 +215,17 @@ impl Gim {
         let domain = |one: &Edge| (one.switch, one.vcs);
         if let Some(own) = new.from.iter().find(|one| domain(one) == domain(&new.of)) {
             return misfit(format!(
-                "gim-other-domain: PID {} is of the domain whose memory it is, and needs no GIM",
+                "gim-other-domain: PID {} is in the domain that owns the memory, and needs no GIM",
                 own.pid
             ));
         }
         let different: BTreeSet<&Edge> = new.from.iter().collect();
         if different.len() != new.from.len() || new.from.is_empty() {
-            return misfit("expected requesters, each once".to_owned());
+            return misfit("expected at least one requester, each of them once".to_owned());
         }
         if new.len == 0 || new.hpa.checked_add(new.len).is_none() {
             return misfit(
-                "the addresses end before the memory does, or there are none".to_owned(),
+                "the size is 0, or the memory ends beyond 64 bits of address".to_owned(),
             );
         }
         let nothing = Vec::new();

@@ -52,7 +52,7 @@ pub enum StoreError {
         source: serde_json::Error,
     },
     /// Another FM wrote it.
-    #[error("{} has form {form}; this FM reads {FORM}", .path.display())]
+    #[error("{} has format {form}; this fabric manager reads format {FORM}", .path.display())]
     Form {
         /// The file.
         path: PathBuf,

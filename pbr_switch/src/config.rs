@@ -122,7 +122,7 @@ impl SwitchConfig {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
     /// A port twice, or one without a PID.
-    #[error("port {0} is there twice, or can have no PID")]
+    #[error("port {0} is listed twice, or cannot have a PID")]
     Port(u8),
     /// The host's port of a virtual switch is no upstream port, or another's.
     #[error("port {port} cannot be the upstream port of virtual switch {vcs}")]

@@ -79,13 +79,13 @@ pub enum StaticInitError {
         pid: Pid,
     },
     /// There is no room for it, or one of its ports is not there.
-    #[error("there cannot be such a routing group {0}")]
+    #[error("routing group {0} is not valid")]
     Group(u8),
     /// The port or group is not there, or the PID is none.
-    #[error("there cannot be such a route to PID {0}")]
+    #[error("the route to PID {0} is not valid")]
     Route(Pid),
     /// No such bridge, port or PID, or one that is bound already.
-    #[error("virtual switch {vcs}: vPPB {vppb} cannot be bound to that")]
+    #[error("virtual switch {vcs}: vPPB {vppb} cannot be bound to that target")]
     Bind {
         /// The virtual switch.
         vcs: u8,

@@ -21,13 +21,13 @@ use super::write_json;
 /// What to do with the configuration.
 #[derive(Debug, Subcommand)]
 pub enum ConfigCommand {
-    /// Refuse what is wrong, with file, line and what was expected
+    /// Check a configuration; each error has file, line and what was expected
     Check(CheckArgs),
-    /// Every parameter with unit, range, default and whether a reload changes it
+    /// List every parameter with unit, range, default and whether a reload changes it
     Defaults(DefaultsArgs),
-    /// Effective values and where each comes from
+    /// Show effective values and where each comes from
     Show(ShowArgs),
-    /// The documentation of all parameters, as Markdown
+    /// Print the documentation of all parameters, as Markdown
     #[command(hide = true)]
     Docs,
 }
@@ -101,7 +101,7 @@ fn check(args: &CheckArgs, out: &mut dyn Write) -> Result<(), CliError> {
         for warning in &config.warnings {
             writeln!(out, "warning: {warning}")?;
         }
-        writeln!(out, "configuration holds: {ports} ports, {pris} priorities")
+        writeln!(out, "configuration is valid: {ports} ports, {pris} priorities")
     };
     write().map_err(CliError::Output)
 }

@@ -285,7 +285,7 @@ fn new_record(
     let file = files::create(path, Existing::replace_if(overwrite)).map_err(error)?;
     let name = path.display().to_string();
     let on_failure = Box::new(move |error: &std::io::Error| {
-        let why = format!("{error}; the switch goes on, the record does not");
+        let why = format!("{error}; the switch continues without recording");
         events::post(Kind::RecordFailed, &name, &why);
     });
     Ok(NewRecord { file, sources, on_failure })

@@ -154,7 +154,7 @@ impl Express {
     pub fn reasons(&self) -> Vec<Option<String>> {
         let state = self.shared.lock();
         let watched =
-            (state.watchers > 0).then(|| "a trace or a mirror wants to see all".to_owned());
+            (state.watchers > 0).then(|| "a trace or a mirror must see all frames".to_owned());
         let of = |(index, place): (usize, &Place)| {
             let (not_in, not_out) = (place.not_in.as_ref(), place.not_out.as_ref());
             let snapshot = state.snapshot.as_ref().zip(PortId::new(index));
@@ -291,5 +291,5 @@ const MARKS_ALONE: &str = "ECN may mark a frame that finds its queue empty: ecn_
                            a longest frame";
 
 /// Why an output takes no frames from the program.
-const NO_REDIRECT: &str = "the interface takes no redirected frames (a veth takes them when its far \
+const NO_REDIRECT: &str = "the interface does not accept redirected frames (a veth does when its far \
                            end has NAPI: `ethtool -K FAR-END gro on`, or a program of its own)";

@@ -176,11 +176,11 @@ impl Seen {
                 event_log.post(
                     Kind::WorkerStalled,
                     &name,
-                    "its loop has not moved for 2 s: its ports are dead",
+                    "its loop has been stuck for 2 s: its ports forward nothing",
                 );
             } else if missed == 0 && *stalled {
                 *stalled = false;
-                event_log.post(Kind::WorkerRecovered, &name, "its loop moves again");
+                event_log.post(Kind::WorkerRecovered, &name, "its loop runs again");
             }
         }
     }
@@ -244,20 +244,20 @@ impl Seen {
         let name = |port: PortId| switch.names().get(port.index()).cloned().unwrap_or_default();
         let station = |key: FdbKey| format!("{} in VLAN {}", key.addr(), key.vid().get());
         for (key, from, to) in std::iter::from_fn(|| fdb.pop_move()).take(MOVES) {
-            let message = format!("went from port {} to port {}", name(from), name(to));
+            let message = format!("moved from port {} to port {}", name(from), name(to));
             event_log.post(Kind::StationMoved, &station(key), &message);
         }
         let counters = fdb.counters();
         if let Some(more) = self.full.look(self.look, counters.full) {
             let message = format!(
-                "{more} times a station was not learned: {} entries, and no room for it",
+                "{more} times a station was not learned: all {} entries are in use",
                 fdb.len()
             );
             event_log.post(Kind::FdbFull, "fdb", &message);
         }
         if let Some(more) = self.limit.look(self.look, counters.port_limit) {
             let message =
-                format!("{more} times a station was not learned: its port has its max_learned");
+                format!("{more} times a station was not learned: its port has reached max_learned");
             event_log.post(Kind::FdbFull, "max_learned", &message);
         }
         let mut ports = fdb.loop_ports();
@@ -293,10 +293,10 @@ impl Seen {
         for (port, name) in ports.filter_map(|(at, name)| Some((PortId::new(at)?, name))) {
             match (self.blocked.contains(port), blocked.contains(port)) {
                 (false, true) => {
-                    let message = "takes nothing for fdb.loop_block_s: a loop leads through it";
+                    let message = "blocked for fdb.loop_block_s: it is part of a loop";
                     event_log.post(Kind::LoopBlocked, name, message);
                 }
-                (true, false) => event_log.post(Kind::LoopOpened, name, "takes frames again"),
+                (true, false) => event_log.post(Kind::LoopOpened, name, "not blocked any more"),
                 _ => {}
             }
         }
@@ -334,7 +334,7 @@ impl Seen {
                 && let Some(more) = rising.look(look, mirror.lost())
             {
                 let message =
-                    format!("{more} copies are not in its file: the writer does not keep up");
+                    format!("{more} copies are missing from its file: the writer is too slow");
                 event_log.post(Kind::MirrorLost, port, &message);
             }
         });

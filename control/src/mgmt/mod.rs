@@ -34,13 +34,14 @@ const TRACE_WAIT: Duration = Duration::from_millis(200);
 /// # Errors
 /// Why it may not ask.
 pub fn trusted(stream: &Stream) -> Result<Trust, Refused> {
-    let peer = stream.peer().ok_or_else(|| Refused::unavailable("who asks is not known"))?;
+    let peer =
+        stream.peer().ok_or_else(|| Refused::unavailable("the user of the client is not known"))?;
     if peer.uid.is_root() {
         Ok(Trust::Owner)
     } else if peer.uid == rustix::process::geteuid() {
         Ok(Trust::User)
     } else {
-        Err(Refused::because("only root and the user that runs the switch may ask"))
+        Err(Refused::because("only root and the user that runs the switch may send requests"))
     }
 }
 
@@ -158,7 +159,7 @@ fn send(client: &Client, answer: Vec<u8>) -> io::Result<()> {
         Ok(_held) => client.send(&answer),
         Err(why) => {
             drop(answer);
-            let message = format!("{why}: read the answers that wait, or ask again later");
+            let message = format!("{why}: read the pending answers, or try again later");
             client.send(&refusal(&Refused::unavailable(message)))
         }
     }

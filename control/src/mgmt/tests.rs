@@ -158,7 +158,7 @@ fn answers_that_nobody_reads_are_bounded() {
         .collect();
     let mut text = String::new();
     BufReader::new(greedy.last().unwrap()).read_line(&mut text).unwrap();
-    assert!(text.contains("read the answers that wait, or ask again later"), "{text}");
+    assert!(text.contains("read the pending answers, or try again later"), "{text}");
     drop(server);
 }
 

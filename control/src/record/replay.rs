@@ -254,7 +254,7 @@ impl<L: Listen> Run<L> {
                 Err(error) => return Err(error.into()),
             };
             if ended.stop.is_some() && !matches!(entry, Entry::Counts(_)) {
-                return Err(ReplayError::Text("something follows the stop".to_owned()));
+                return Err(ReplayError::Text("data after the stop".to_owned()));
             }
             let done = match entry {
                 Entry::Step { now, calls, digest } => {
@@ -299,7 +299,7 @@ impl<L: Listen> Run<L> {
 
     /// Does what control did, with the same outcome: what was refused then is refused now.
     fn change(&mut self, change: Change) -> Result<(), ReplayError> {
-        let wrong = || ReplayError::Text("a change that names what there is not".to_owned());
+        let wrong = || ReplayError::Text("a change that names something unknown".to_owned());
         let core = self.again.core();
         match change {
             Change::Config { sources, entries, mirror } => {

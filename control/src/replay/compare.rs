@@ -152,23 +152,23 @@ impl fmt::Display for Difference {
         let frame = self.frame;
         match &self.what {
             DifferenceKind::Missing(want) => {
-                writeln!(f, "frame {frame} is missing; wanted")?;
+                writeln!(f, "frame {frame} is missing; expected")?;
                 show(f, want, &[])
             }
             DifferenceKind::Extra(got) => {
-                writeln!(f, "frame {frame} was not wanted; got")?;
+                writeln!(f, "frame {frame} was not expected; got")?;
                 show(f, got, &[])
             }
             DifferenceKind::Bytes(got, want, at, names) => {
                 writeln!(f, "frame {frame} differs from byte {at} on, in {}", names.join(", "))?;
                 f.write_str("got\n")?;
                 show(f, got, &want.bytes)?;
-                f.write_str("wanted\n")?;
+                f.write_str("expected\n")?;
                 show(f, want, &got.bytes)
             }
             DifferenceKind::Stamp(got, want) => writeln!(
                 f,
-                "frame {frame} is stamped {} ns, wanted {} ns\n  {}",
+                "frame {frame} is stamped {} ns, expected {} ns\n  {}",
                 got.ts_ns, want.ts_ns, got.line
             ),
         }
@@ -233,12 +233,12 @@ mod tests {
         let cases: &[Case<'_>] = &[
             ("equal",   &[(1, a.clone())], &[(1, a.clone())], true, ""),
             ("stamps do not count", &[(1, a.clone())], &[(2, a.clone())], false, ""),
-            ("stamps count", &[(1, a.clone())], &[(2, a.clone())], true, "frame 1 is stamped 1 ns, wanted 2 ns"),
+            ("stamps count", &[(1, a.clone())], &[(2, a.clone())], true, "frame 1 is stamped 1 ns, expected 2 ns"),
             ("bytes",  &[(1, a.clone()), (2, a.clone())], &[(1, a.clone()), (2, b.clone())], false,
              "frame 2 differs from byte 14 on, in vlan.tci, payload\ngot\n"),
             ("length",  &[(1, vec![0; 60])], &[(1, long)], false, "frame 1 differs from byte 60 on, in payload, length"),
-            ("missing", &[(1, a.clone())], &[(1, a.clone()), (2, b.clone())], false, "frame 2 is missing; wanted\n"),
-            ("extra",   &[(1, a.clone()), (2, b.clone())], &[(1, a.clone())], false, "frame 2 was not wanted; got\n"),
+            ("missing", &[(1, a.clone())], &[(1, a.clone()), (2, b.clone())], false, "frame 2 is missing; expected\n"),
+            ("extra",   &[(1, a.clone()), (2, b.clone())], &[(1, a.clone())], false, "frame 2 was not expected; got\n"),
         ];
         let dir = tempfile::tempdir().unwrap();
         let [got_path, want_path] = ["got", "want"].map(|name| dir.path().join(name));

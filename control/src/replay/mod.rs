@@ -41,7 +41,7 @@ pub struct Job<'a> {
     pub inputs: &'a [(PortId, PathBuf)],
     /// Folder of the output captures; it is there.
     pub out: &'a Path,
-    /// Drop frames under 60 bytes, as a wire does; else they are taken as captured before padding.
+    /// Drop frames under 60 bytes, as a wire does; by default they are taken as captured before padding.
     pub drop_runts: bool,
 }
 

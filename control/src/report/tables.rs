@@ -65,7 +65,7 @@ fn head_of_fabric(fabric: &FabricReport) -> String {
     list(&[
         ("uuid", fabric.uuid.clone()),
         ("serial", fabric.serial.to_string()),
-        ("pid", or(&fabric.pid, "none: nobody owns the switch")),
+        ("pid", or(&fabric.pid, "none: the switch has no owner")),
         ("primary manager", or(&fabric.primary, "none")),
         ("cci", or(&fabric.cci_at, "no manager can connect")),
         ("may command", or(&fabric.cci_guard, "nobody")),
@@ -371,7 +371,7 @@ pub(super) fn of_drops(drops: &DropsReport) -> String {
 
 pub(super) fn of_conservation(sum: &ConservationReport) -> String {
     let verdict = if let Some(why) = &sum.inexact {
-        format!("not known: {why}, and numbers are not of one moment")
+        format!("unknown: {why}, and the numbers were not read at one moment")
     } else if sum.holds {
         "holds: every frame is accounted for".to_owned()
     } else {
@@ -400,7 +400,7 @@ fn tenths(of: u64, by: u64) -> String {
 pub fn of_events(page: &Page) -> String {
     let lost = match page.lost {
         0 => String::new(),
-        count => format!("{count} events before these are not kept\n"),
+        count => format!("{count} earlier events were discarded\n"),
     };
     page.events.iter().fold(lost, |text, event| text + &event.to_string() + "\n")
 }

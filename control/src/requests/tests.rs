@@ -5,6 +5,7 @@ use weft_rpc::LINE_LEN_MAX;
 
 use super::testing::Recorder;
 use super::*;
+use crate::report::PortReport;
 
 fn ask(line: &str) -> Value {
     let answer = handle_line(line.as_bytes(), &Recorder::default());
@@ -49,6 +50,22 @@ fn requests_are_met_or_refused() {
         let answer = ask(line);
         let text = answer.get(key).unwrap_or_else(|| panic!("{line}: {answer}")).to_string();
         assert!(text.contains(part), "{line}: {text}");
+    }
+}
+
+#[test]
+fn a_ports_error_has_its_old_name_too() {
+    let port = PortReport { last_error: Some("gone".into()), ..Default::default() };
+    let ports = ShowResponse::Ports(vec![port.clone()]);
+    let all = StatsSnapshot { ports: vec![port], ..Default::default() };
+    for (shown, at) in
+        [(ports, "/ok/ports/0"), (ShowResponse::All(Box::new(all)), "/ok/all/ports/0")]
+    {
+        let line: Value = serde_json::from_slice(&shown_line(&shown).unwrap()).unwrap();
+        let row = line.pointer(at).unwrap();
+        assert_eq!((&row["last_error"], &row["trouble"]), (&json!("gone"), &json!("gone")));
+        let again: ShowResponse = serde_json::from_value(line["ok"].clone()).unwrap();
+        assert_eq!(again, shown);
     }
 }
 

@@ -37,7 +37,7 @@ pub enum SocketError {
         owner: u32,
     },
     /// What is there is no socket.
-    #[error("{}: expected a socket that nobody listens at, or nothing; found something else", .0.display())]
+    #[error("{}: expected a socket that no process listens at, or no file; found something else", .0.display())]
     NoSocket(PathBuf),
     /// Somebody listens there.
     #[error("{}: a switch of this name is running", .0.display())]

@@ -345,7 +345,7 @@ fn admit(stream: Stream, shared: &Arc<Shared>) {
     };
     let trust = match shared.protocol.trust(&stream) {
         Ok(trust) => trust,
-        Err(words) => return refuse(&stream, &words, "it may not ask"),
+        Err(words) => return refuse(&stream, &words, "the client has no right to connect"),
     };
     let mut inside = shared.lock();
     let (number, evicted) = match inside.table.admit(shared.clock.now(), trust) {

@@ -161,12 +161,12 @@ fn watch(shared: &Shared, log: Log) -> ! {
         missed = if waits && beat == seen { missed + 1 } else { 0 };
         seen = beat;
         if missed >= MAIN_MISSED {
-            end(Role::Main.exit_code(), "thread weft-main is gone, or does not move", log);
+            end(Role::Main.exit_code(), "thread weft-main has ended, or is stuck", log);
         }
         if shared.stop.load(Ordering::Acquire) != 0 {
             let now = clock::now();
             if *deadline.get_or_insert(now + STOP_MAX) <= now {
-                let why = "the stop has taken 4 s, and is given up; what was not written is lost";
+                let why = "the stop took longer than 4 s and was aborted; output that was not written is lost";
                 end(ExitCode::Late as u8, why, log);
             }
         }

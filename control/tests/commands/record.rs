@@ -182,7 +182,7 @@ fn a_killed_switch_leaves_whole_steps() {
     let whole = std::fs::read(path.join("run.rec")).unwrap();
     std::fs::write(path.join("cut.rec"), &whole[..whole.len() * 2 / 3]).unwrap();
     let (code, out, err) = weft(path, &["replay", "--record", "cut.rec", "--json"]);
-    assert!(code == OK && err.contains("cut off") && err.contains("has no end"), "{code} {err}");
+    assert!(code == OK && err.contains("truncated") && err.contains("has no end"), "{code} {err}");
     let part: Value = serde_json::from_str(&out).unwrap();
     assert!(part["steps"].as_u64() < report["steps"].as_u64() && part["inputs"] != 0, "{part}");
 }
@@ -199,8 +199,8 @@ fn a_changed_byte_is_told() {
     let header = frame(0);
     #[rustfmt::skip] // columns: name, byte, code, part of standard error
     let cases = [
-        ("a received address", header + 5,       DIFFERENCE, "not what was recorded: step "),
-        ("a payload byte",    header + 200,     DIFFERENCE, "not what was recorded: step "),
+        ("a received address", header + 5,       DIFFERENCE, "differs from the record: step "),
+        ("a payload byte",    header + 200,     DIFFERENCE, "differs from the record: step "),
         ("the first byte",    0,                SYSTEM,     "expected a record"),
         ("the version",        7,                SYSTEM,     "expected a record of version"),
         ("the header",         12,               SYSTEM,     "replay record changed.rec"),
@@ -251,7 +251,7 @@ fn a_full_disk_ends_the_record_not_the_switch() {
     assert_eq!(code, SYSTEM, "{err}");
     assert_eq!(counters["rx"], 1_800);
     assert!(counters["record"]["error"].as_str().unwrap().contains("File too large"), "{counters}");
-    assert_eq!(err.matches("the switch goes on, the record does not").count(), 1, "{err}");
+    assert_eq!(err.matches("the switch continues without recording").count(), 1, "{err}");
     let (code, _, err) = weft(path, &["replay", "--record", "run.rec"]);
-    assert!(code == OK && err.contains("cut off"), "{code} {err}");
+    assert!(code == OK && err.contains("truncated"), "{code} {err}");
 }

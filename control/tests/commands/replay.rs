@@ -149,11 +149,11 @@ fn a_difference_is_shown_with_field_names() {
     assert_eq!(code, DIFFERENCE, "{err}");
     assert!(err.contains("frame 1 differs from byte 6 on, in afh.tc\ngot\n"), "{err}");
     assert!(err.contains("\n> 0000  "), "{err}");
-    assert!(err.contains("error: not what was wanted: port p1\n"), "{err}");
+    assert!(err.contains("error: not as expected: port p1\n"), "{err}");
     fs::remove_file(want.join("p2.pcap")).unwrap();
     let (code, _, err) = weft(&args);
     assert_eq!(code, DIFFERENCE);
-    assert!(err.contains("port p2: ") && err.contains("frame 1 was not wanted; got"), "{err}");
+    assert!(err.contains("port p2: ") && err.contains("frame 1 was not expected; got"), "{err}");
 }
 
 #[test]

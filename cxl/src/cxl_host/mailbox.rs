@@ -66,7 +66,7 @@ pub enum MailboxFailure {
         max: usize,
     },
     /// It was never ready.
-    #[error("the mailbox is never ready")]
+    #[error("the mailbox does not become ready")]
     Busy,
 }
 

@@ -55,7 +55,7 @@ pub enum Error {
         kind: MemKind,
     },
     /// Device memory that has no place on the fabric cannot be shared.
-    #[error("device memory at {addr:#x} has no place on the fabric")]
+    #[error("device memory at {addr:#x} has no address on the fabric")]
     NoPlace {
         /// First address.
         addr: u64,
@@ -124,10 +124,10 @@ pub enum Error {
         second: usize,
     },
     /// So many transfers run or have results that nobody asked for.
-    #[error("{0} transfers run or were not asked about")]
+    #[error("{0} transfers are in progress, or their results were not read")]
     TooMany(usize),
     /// No such transfer, or its result was taken.
-    #[error("{0:?} is not known: never begun, or its end was told")]
+    #[error("{0:?} is unknown: it was never begun, or its result was read already")]
     UnknownRequest(TransferReq),
     /// A synchronous transfer failed.
     #[error("the transfer failed: {0}")]

@@ -21,10 +21,10 @@ pub enum Refusal {
     #[error("{0}")]
     Miss(#[from] Miss),
     /// It goes on where another device of the interleave set is.
-    #[error("the access goes on in another device's granule")]
+    #[error("the access crosses into another device's granule")]
     OtherWay,
     /// The device cannot tell the requester's address of a DPA.
-    #[error("no way back from the device's address: {0}")]
+    #[error("the device's address has no host address: {0}")]
     NoWayBack(Miss),
     /// The memory behind the address is not the requester's.
     #[error("{0}")]

@@ -183,7 +183,7 @@ impl Tree {
 impl fmt::Display for ProblemKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NotReady => f.write_str("is never ready"),
+            Self::NotReady => f.write_str("does not become ready"),
             Self::Lost => f.write_str("stopped answering"),
             Self::Header(kind) => write!(f, "has a header of type {kind}"),
             Self::Capabilities(at) => write!(f, "has a broken list of capabilities at {at:#05x}"),

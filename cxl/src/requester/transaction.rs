@@ -112,7 +112,7 @@ pub enum Failure {
     #[error("not answered in time")]
     Timeout,
     /// Its data are marked as bad.
-    #[error("the data are marked as bad")]
+    #[error("the data are poisoned")]
     Poisoned,
     /// Its completions do not fit together, or not to it.
     #[error("a completion does not fit the request")]

@@ -63,7 +63,7 @@ impl Tap {
         let attached = Self::attach(device, config.frame_len_max, true);
         let (file, made) = attached.map_err(|refused| {
             let hint = match refused.1.raw_os_error() {
-                Some(libc::EPERM) => " (it takes CAP_NET_ADMIN)",
+                Some(libc::EPERM) => " (needs CAP_NET_ADMIN)",
                 Some(libc::EBUSY) => " (another process has it)",
                 Some(libc::EINVAL) => " (an interface of this name is no tap)",
                 Some(libc::ENOENT) => " (no /dev/net/tun here)",

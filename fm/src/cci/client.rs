@@ -34,7 +34,7 @@ pub enum CallError {
         source: TransportError,
     },
     /// The response is not one.
-    #[error("{opcode} to {way}: the answer makes no sense")]
+    #[error("{opcode} to {way}: the response is malformed")]
     Malformed {
         /// Who was asked.
         way: Way,
@@ -44,7 +44,7 @@ pub enum CallError {
         source: ParseError,
     },
     /// The response is to something else.
-    #[error("{opcode} to {way}: the answer is to {got}")]
+    #[error("{opcode} to {way}: the response is to {got}")]
     Mismatch {
         /// Who was asked.
         way: Way,
@@ -64,7 +64,7 @@ pub enum CallError {
         code: ReturnCode,
     },
     /// It began, and did not end.
-    #[error("{opcode} to {way}: not done after {polls} polls")]
+    #[error("{opcode} to {way}: still running after {polls} polls")]
     Unfinished {
         /// Who was asked.
         way: Way,
@@ -255,7 +255,7 @@ impl<'a> Client<'a> {
         for _ in 0..self.pace.polls {
             let status = self.call(&Request::BackgroundStatus)?.read::<BackgroundStatus>()?;
             if status.opcode != opcode.0 {
-                let what = "the component ran something else in the background";
+                let what = "the component reports another background operation";
                 return Err(CallError::Unexpected { way, opcode, what });
             }
             if !status.progress.running {

@@ -39,10 +39,10 @@ pub enum TransportError {
     #[error("no answer within {0} ms")]
     Timeout(u128),
     /// What came is no message.
-    #[error("what came is no message")]
+    #[error("the received message is malformed")]
     Malformed(#[from] ParseError),
     /// The component that was to pass the message on refused to.
-    #[error("the component before {} says {}", target_name(*.target), .code.name())]
+    #[error("the component in front of {} did not forward the message: {}", target_name(*.target), .code.name())]
     NotPassedOn {
         /// Where the message was to go.
         target: CrawlTarget,
@@ -50,7 +50,7 @@ pub enum TransportError {
         code: ReturnCode,
     },
     /// More than two tunnels around one message.
-    #[error("a message has at most two tunnels around it")]
+    #[error("a message can be tunneled at most twice")]
     TooDeep,
     /// The message is longer than its carrier takes.
     #[error("the message is too long")]

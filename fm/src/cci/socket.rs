@@ -54,7 +54,7 @@ impl FromStr for Peer {
             Some(("unix", path)) if !path.is_empty() => Ok(Self::Unix(PathBuf::from(path))),
             Some(("tcp", address)) => {
                 let mut found = address.to_socket_addrs().map_err(|e| bad(&format!(": {e}")))?;
-                found.next().map(Self::Tcp).ok_or_else(|| bad(": nobody has that name"))
+                found.next().map(Self::Tcp).ok_or_else(|| bad(": the name has no address"))
             }
             _ => Err(bad("")),
         }
@@ -257,7 +257,7 @@ impl Socket {
                 Category::Response | Category::Request => {}
             }
         }
-        Err(TransportError::Gone(format!("{} says much, but does not answer", self.peer)))
+        Err(TransportError::Gone(format!("{} sends other messages, but no response", self.peer)))
     }
 
     fn message(&mut self, stream: &mut Stream) -> Result<Vec<u8>, TransportError> {

@@ -47,7 +47,10 @@ impl Transport for Tunnel<'_> {
             });
         }
         if outer.opcode != Opcode::CRAWL_OUT || outer.tag != inner.tag {
-            return Err(TransportError::Gone(format!("a response to {} came", outer.opcode)));
+            return Err(TransportError::Gone(format!(
+                "the tunnel returned a response to {}",
+                outer.opcode
+            )));
         }
         Ok(mld::TunnelResponse::parse(payload)?.message.bytes().to_vec())
     }

@@ -61,7 +61,7 @@ pub fn claim_as(
     if primary == manager.uuid {
         return Ok(());
     }
-    let what = "the primary fabric manager is another one after all";
+    let what = "another fabric manager has become the primary one meanwhile";
     Err(CallError::Unexpected { way, opcode: Opcode::CLAIM_OWNERSHIP, what })
 }
 

@@ -73,7 +73,7 @@ pub enum Finding {
         error: CallError,
     },
     /// A component has another primary fabric manager.
-    #[error("what is behind {at} belongs to the fabric manager {}", UuidText(*.owner))]
+    #[error("the component at {at} is owned by the fabric manager {}", UuidText(*.owner))]
     Owned {
         /// Where.
         at: PortRef,
@@ -83,7 +83,7 @@ pub enum Finding {
         owner: Uuid,
     },
     /// Only one end of a link tells of it.
-    #[error("{at} tells of a link to {} port {far_port}, but that end does not", UuidText(*.far))]
+    #[error("{at} reports a link to {} port {far_port}, but that end does not report it", UuidText(*.far))]
     OneSided {
         /// Which end.
         at: PortRef,
@@ -101,7 +101,7 @@ pub enum Finding {
         what: Forbidden,
     },
     /// No PID, or no room for another switch, is left.
-    #[error("what is behind {at} finds no place: {what} are used up")]
+    #[error("no room for the component at {at}: {what} are used up")]
     Full {
         /// Where.
         at: PortRef,
@@ -109,7 +109,9 @@ pub enum Finding {
         what: &'static str,
     },
     /// Somebody at a downstream port calls itself by a PID that is not that port's.
-    #[error("{at}: who is there calls itself PID {pid}, which is not that port's: it is not taken")]
+    #[error(
+        "{at}: the component there announces PID {pid}, which was not assigned to that port, and is refused"
+    )]
     Stranger {
         /// Where.
         at: PortRef,
@@ -117,7 +119,7 @@ pub enum Finding {
         pid: Pid,
     },
     /// What answers by the new PID is not what was claimed.
-    #[error("{at}: PID {pid} is answered by something else")]
+    #[error("{at}: another component answers at PID {pid}")]
     Astray {
         /// Where it was claimed.
         at: PortRef,
@@ -337,7 +339,8 @@ impl<'a> Search<'a> {
         let identify = |fabric: &mut Fabric| {
             let kind = fabric.call(way, &Request::Identify)?.read::<Identity>()?.component;
             if kind != COMPONENT_GFD {
-                let (opcode, what) = (Request::Identify.opcode(), "it calls itself no GFD");
+                let (opcode, what) =
+                    (Request::Identify.opcode(), "it does not identify itself as a GFD");
                 return Err(CallError::Unexpected { way, opcode, what });
             }
             fabric.call(way, &Request::IdentifyGfd)?.read::<gfd::GfdIdentity>()

@@ -233,7 +233,7 @@ pub fn misfit(ways: usize, granule: u32, hpa: u64, len: u64) -> Option<String> {
         return off("the address", hpa);
     }
     let is_all = hpa.checked_add(len).is_some();
-    (!is_all).then(|| "the addresses end before the memory does".to_owned())
+    (!is_all).then(|| "the memory ends beyond 64 bits of address".to_owned())
 }
 
 /// Why GFDs that give whole blocks of `block` bytes cannot give `len` in all, each the same, and which sizes beside it they
@@ -343,7 +343,7 @@ mod tests {
             (4,   4_096,  0,          0x5000,   Some("size is no multiple of 0x4000, the bytes of 4 ways of 4096 bytes: 0x5000")),
             (1,   0,      0,          0,        Some("size is no multiple of 0x100")),
             (4,   4_096,  0x1000,     0x4000,   Some("address is no multiple of 0x4000")),
-            (1,   0,      u64::MAX - 255, 256,  Some("end before")),
+            (1,   0,      u64::MAX - 255, 256,  Some("beyond 64 bits")),
         ];
         for (ways, granule, hpa, len, part) in cases {
             let got = misfit(ways, granule, hpa, len);

@@ -106,7 +106,7 @@ pub enum MemoryError {
     #[error("{0}")]
     Misfit(String),
     /// Somebody twice.
-    #[error("PID {0} is there twice")]
+    #[error("PID {0} is listed twice")]
     Twice(Pid),
     /// A requester has something there.
     #[error("for PID {pid}: {conflict}")]
@@ -123,10 +123,10 @@ pub enum MemoryError {
     #[error("PID {0} is neither the host edge of that virtual switch nor a downstream edge")]
     NoHost(Pid),
     /// The host has it.
-    #[error("host {0} has it already")]
+    #[error("host {0} has this memory already")]
     Has(Pid),
     /// The tag is in use, or not.
-    #[error("there is no such share, or one already")]
+    #[error("no memory has this tag, or another one has it already")]
     Tag,
     /// A GFD has no group or decoder left.
     #[error("GFD {gfd} has no {what} left")]

@@ -97,15 +97,19 @@ impl fmt::Display for Step {
                 write!(f, "decoder {index} of {rpid} at {gfd} cleared")
             }
             Self::Restore { gfd, rpid, entry } => {
-                write!(f, "decoder {} of {rpid} at {gfd} put back", entry.index)
+                write!(f, "decoder {} of {rpid} at {gfd} restored", entry.index)
             }
-            Self::Edge { host, gfd } => write!(f, "{gfd} opened at the edge of {}", host.pid),
-            Self::NoEdge { host, gfd } => write!(f, "{gfd} closed at the edge of {}", host.pid),
+            Self::Edge { host, gfd } => {
+                write!(f, "access to {gfd} enabled at the edge of {}", host.pid)
+            }
+            Self::NoEdge { host, gfd } => {
+                write!(f, "access to {gfd} disabled at the edge of {}", host.pid)
+            }
             Self::Right { gfd, rpid, group } => {
-                write!(f, "right of {rpid} to group {group} of {gfd}")
+                write!(f, "access of {rpid} to group {group} of {gfd}")
             }
             Self::NoRight { gfd, rpid, group } => {
-                write!(f, "no right of {rpid} to group {group} of {gfd}")
+                write!(f, "no access of {rpid} to group {group} of {gfd}")
             }
         }
     }
@@ -244,7 +248,7 @@ fn add(fabric: &mut Fabric, gfd: Pid, group: u16, len: u64, tag: Uuid) -> Result
     match extent(fabric, gfd, group, tag)? {
         Some((start, got)) if got == len => Ok(start),
         _ => {
-            let what = "the capacity that was added is not in its list";
+            let what = "the capacity that was added is not in the extent list";
             Err(CallError::Unexpected { way, opcode: Opcode::DC_ADD, what })
         }
     }
@@ -271,7 +275,7 @@ fn release(fabric: &mut Fabric, gfd: Pid, group: u16, tag: Uuid) -> Result<(), C
     if extent(fabric, gfd, group, tag)?.is_none() {
         return Ok(());
     }
-    let what = "the capacity that was released is still in its list";
+    let what = "the capacity that was released is still in the extent list";
     answer.and(Err(CallError::Unexpected { way, opcode: Opcode::DC_RELEASE, what }))
 }
 
@@ -290,7 +294,7 @@ fn set_decoder(fabric: &mut Fabric, gfd: Pid, rpid: Pid, entry: GdtEntry) -> Res
     if decoder(fabric, gfd, rpid, entry.index)?.decoder == entry.decoder {
         return Ok(());
     }
-    let what = "the decoder is not what it was set to";
+    let what = "the decoder does not have the values that were set";
     Err(CallError::Unexpected { way, opcode: Opcode::SET_GDT, what })
 }
 
@@ -307,14 +311,14 @@ fn right(fabric: &mut Fabric, gfd: Pid, rpid: Pid, group: u16, on: bool) -> Resu
     if vector(fabric, gfd, rpid)? == wanted {
         return Ok(());
     }
-    let what = "the right is not what it was set to";
+    let what = "the access right does not have the value that was set";
     Err(CallError::Unexpected { way, opcode: Opcode::SET_SAT, what })
 }
 
 fn vector(fabric: &mut Fabric, gfd: Pid, rpid: Pid) -> Result<u32, CallError> {
     let way = Way::Pid(gfd);
     let answer = fabric.call(way, &Request::GetSat(SatRange { count: 1, start: rpid }))?;
-    let what = "it tells no right of the requester";
+    let what = "it reports no access rights of the requester";
     let missing = CallError::Unexpected { way, opcode: Opcode::GET_SAT, what };
     answer.read::<SatEntries<'_>>()?.vectors.get(0).ok_or(missing)
 }
@@ -340,6 +344,6 @@ fn edge(
     if is_set == on {
         return Ok(());
     }
-    let what = "the access vector is not what it was set to";
+    let what = "the access vector does not have the value that was set";
     Err(CallError::Unexpected { way, opcode: Opcode::CONFIGURE_ACCESS, what })
 }

@@ -67,10 +67,10 @@ pub enum PlanError {
         target: u16,
     },
     /// The inventory makes no graph.
-    #[error("the inventory contradicts itself")]
+    #[error("the inventory is inconsistent")]
     Graph(#[from] GraphError),
     /// The routes lose packets or lock up.
-    #[error("the routes do not hold")]
+    #[error("the routes failed verification")]
     Routes(#[from] Fault),
 }
 

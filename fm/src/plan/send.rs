@@ -24,7 +24,7 @@ use crate::routes::{Change, Routed, Tables, Transit};
 #[derive(Debug, thiserror::Error)]
 pub enum SendError {
     /// The way from the tables that stand to the new ones cannot be planned; nothing was sent.
-    #[error("there is no safe way from the tables that stand to the new ones")]
+    #[error("no order of changes from the present tables to the new ones is free of deadlock")]
     Transit(#[from] Fault),
     /// A switch refused or did not answer. Others have what was sent before; sending again goes on from there.
     #[error("at {at}, after {done} changes of {of}")]
@@ -39,7 +39,7 @@ pub enum SendError {
         source: CallError,
     },
     /// What was read back is something else.
-    #[error("{at} does not hold what was sent: {differences} entries differ")]
+    #[error("{at} differs from what was sent in {differences} entries")]
     ReadBack {
         /// Which switch.
         at: SwitchId,

@@ -136,7 +136,7 @@ pub fn assign(fabric: &mut Fabric, way: Way, list: &[Assignment]) -> Result<(), 
         let has =
             |t: &&crate::inventory::Target| (t.id, t.instance) == (wanted.target, wanted.instance);
         if now.iter().find(has).is_none_or(|target| target.pid != wanted.pid) {
-            let what = "a target does not have the PID that it was given";
+            let what = "a target does not have the PID that was assigned to it";
             return Err(CallError::Unexpected { way, opcode: Opcode::ASSIGN_PIDS, what });
         }
     }

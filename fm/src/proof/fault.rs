@@ -40,10 +40,10 @@ impl fmt::Display for Channel {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
     /// Packets could wait for each other for ever.
-    #[error("channels wait in a circle: {}", Circle(.0))]
+    #[error("channels wait for each other in a cycle: {}", Circle(.0))]
     Circle(Vec<Channel>),
     /// A packet could come back to where it was.
-    #[error("packets to {to} can come back to {at}")]
+    #[error("packets to {to} can loop back to {at}")]
     Loop {
         /// Its destination.
         to: Pid,
@@ -74,8 +74,8 @@ pub enum Fault {
         /// Where.
         at: PortRef,
     },
-    /// A route names a routing group that is not there.
-    #[error("the entry of {at} for {to} names a routing group that is not there")]
+    /// A route names a routing group that does not exist.
+    #[error("the entry of {at} for {to} names a routing group that does not exist")]
     NoGroup {
         /// The destination.
         to: Pid,
@@ -84,7 +84,7 @@ pub enum Fault {
     },
     /// A packet waits for a channel that does not stand behind the one it holds.
     #[error(
-        "{held} stands at {held_at} of the order, {wanted}, which its packets wait for, at {wanted_at}"
+        "{held} has place {held_at} in the order of channels, but {wanted}, which its packets wait for, has place {wanted_at}"
     )]
     Backwards {
         /// What it holds.
@@ -97,13 +97,13 @@ pub enum Fault {
         wanted_at: usize,
     },
     /// The order does not have each channel exactly once.
-    #[error("the order lacks {0}, or has it twice")]
+    #[error("the order of channels lacks {0}, or has it twice")]
     Order(Channel),
     /// Requests and what answers them share a priority, perhaps by way of others.
     #[error("messages of priority {0} wait for answers of priority {0}")]
     Answers(u8),
     /// More hops than were promised.
-    #[error("a packet can take {got} hops; {bound} were promised")]
+    #[error("a packet can take {got} hops; the bound is {bound}")]
     Hops {
         /// As counted.
         got: u32,

@@ -70,13 +70,13 @@ impl fmt::Display for Partition {
             if pids.len() > 16 { write!(f, " and {} more", pids.len() - 16) } else { Ok(()) }
         };
         let rest = self.islands.get(1..).unwrap_or_default();
-        write!(f, "the fabric is in {} parts", self.islands.len())?;
+        write!(f, "the fabric is split into {} parts", self.islands.len())?;
         for island in rest {
             write!(f, "; cut off from the largest: ")?;
             list(f, island)?;
         }
         if !self.lost.is_empty() {
-            write!(f, "; at lost switches: ")?;
+            write!(f, "; at unreachable switches: ")?;
             list(f, &self.lost)?;
         }
         Ok(())

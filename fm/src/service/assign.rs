@@ -36,7 +36,7 @@ impl Fm {
         let free = || (0..).map_while(Pid::assignable).find(|pid| !taken.contains(pid));
         let Some(pid) = pid.or_else(free) else { return Err(Refused::because("no PID is left")) };
         if taken.contains(&pid) {
-            return Err(Refused::because(format!("PID {pid} is somewhere already")));
+            return Err(Refused::because(format!("PID {pid} is assigned already")));
         }
         let place = usize::from(at.0);
         let targets = inventory.switches.get_mut(place).map(|switch| switch.targets.iter_mut());

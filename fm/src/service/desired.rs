@@ -30,7 +30,7 @@ pub enum DesiredStateError {
     #[error("read {0}")]
     File(String, #[source] std::io::Error),
     /// It is longer than any that means something.
-    #[error("{0} is longer than 16 MiB")]
+    #[error("{0} is larger than 16 MiB")]
     Long(String),
     /// It is no such TOML.
     #[error("{0}")]
@@ -265,7 +265,7 @@ impl DesiredState {
         let twice =
             names.windows(2).find(|two| two.first() == two.last()).and_then(|two| two.first());
         if let Some(name) = twice {
-            return Err(DesiredStateError::Bad(format!("{name:?} is the name of two")));
+            return Err(DesiredStateError::Bad(format!("{name:?} is the name of two components")));
         }
         if let Some(name) = names.iter().find(|name| !is_name(name)) {
             let why = "expected a name of letters, digits, '-', '_' and '.' that is no PID";
@@ -276,7 +276,7 @@ impl DesiredState {
             let tag = tag(&share.name).map_err(DesiredStateError::Bad)?;
             if tags.contains(&tag) {
                 return Err(DesiredStateError::Bad(format!(
-                    "memory {:?} is there twice",
+                    "memory {:?} is listed twice",
                     share.name
                 )));
             }
@@ -286,7 +286,7 @@ impl DesiredState {
             let before = desired.gim.iter().take(at).map(|other| &other.name);
             let mut others = before.chain(desired.memory.iter().map(|share| &share.name));
             if gim.name.is_empty() || others.any(|other| *other == gim.name) {
-                let why = "expected a name of its own, among memory and GIM";
+                let why = "expected a name that no other memory and no GIM has";
                 return Err(DesiredStateError::Bad(format!("{why}, found {:?}", gim.name)));
             }
         }

@@ -154,12 +154,10 @@ fn of_switch(
 /// Who has a switch now that was this FM's.
 fn other_owner(id: SwitchId, now: &PbrIdentity) -> String {
     if now.primary.is_none() {
-        return format!(
-            "{id} belongs to nobody any more: it was started again, or somebody released it"
-        );
+        return format!("{id} has no owner any more: it was restarted, or somebody released it");
     }
     let owner = UuidText(now.primary_uuid);
-    format!("somebody else took {id} over: it belongs to the fabric manager {owner}")
+    format!("somebody else took {id} over: it is owned by the fabric manager {owner}")
 }
 
 /// What somebody else changed at one switch.

@@ -66,7 +66,7 @@ impl Fm {
                 }
                 let request = self.resolve(&wanted).map_err(Refused::bad_request)?;
                 self.share(&request).map_err(refuse)?;
-                vec![format!("memory {name:?} is given to {} hosts", hosts.len())]
+                vec![format!("memory {name:?} is granted to {} hosts", hosts.len())]
             }
             Request::ShowGim { name, of, from, prefix, size, hpa } => {
                 let wanted = DesiredGim {
@@ -135,7 +135,7 @@ impl Fm {
     fn is_free(&self, name: &str) -> Result<(), Refused> {
         let share = tag(name).ok().and_then(|tag| self.memory.find(&tag));
         if name.is_empty() || share.is_some() || self.gim.find(name).is_some() {
-            let why = "expected a name of its own, among memory and GIM";
+            let why = "expected a name that no other memory and no GIM has";
             return Err(Refused::because(format!("{why}, found {name:?}")));
         }
         Ok(())
@@ -163,14 +163,14 @@ impl Fm {
         let names = Names::new(&self.desired, running);
         let edge = names.host(from).map_err(Refused::bad_request)?;
         self.change_gim(|gim, means, _| gim.revoke(means, name, edge)).map_err(refuse)?;
-        let mut said = vec![format!("{from} does not reach GIM {name:?} any more")];
+        let mut said = vec![format!("GIM {name:?} is revoked from {from}")];
         // VTV is of a virtual switch, not of a port of it.
         let of = self.gim.find(name).map(|grant| grant.of.pid);
         let still = of.and_then(|of| self.gim.sharer(of, edge));
         if let Some(other) = still {
             said.push(format!(
-                "its edge lets it through still, as PID {other} of the same virtual switch does reach it: \
-                 whose memory it is has to refuse it"
+                "its edge still lets its requests through, as PID {other} of the same virtual switch has access: \
+                 the owner of the memory must refuse them"
             ));
         }
         Ok(said)
@@ -186,11 +186,11 @@ impl Fm {
             return Ok(());
         };
         if let Some(lacks) = grant.from.iter().find(|edge| !own.from.contains(edge)) {
-            return Err(format!("PID {} does not reach it: release it first", lacks.pid));
+            return Err(format!("PID {} has no access to it: release it first", lacks.pid));
         }
         let same = Grant { from: grant.from.clone(), ..own.clone() } == grant;
         if own.from.len() != grant.from.len() || !same {
-            return Err("it is there, but not as it is wanted: release it first".to_owned());
+            return Err("it exists, but differs from the wanted state: release it first".to_owned());
         }
         Ok(())
     }

@@ -285,7 +285,10 @@ impl Fm {
             self.board.record_event(line.clone());
         }
         self.save().map_err(|error| {
-            Refused::because(format!("it is done, but not kept: {}", with_causes(&error)))
+            Refused::because(format!(
+                "the request was carried out, but could not be saved in the store: {}",
+                with_causes(&error)
+            ))
         })?;
         Ok(Response::Done(said))
     }
@@ -303,7 +306,7 @@ impl Fm {
         let way = self.of_entry(way);
         let bytes = query::bytes(message).map_err(Refused::bad_request)?;
         weft_parsers::cci::Header::cut(&bytes)
-            .map_err(|error| Refused::bad_request(format!("that is no message: {error}")))?;
+            .map_err(|error| Refused::bad_request(format!("expected a CCI message: {error}")))?;
         query::cci_answer(self.fabric.raw(way, &bytes)).map(Response::Cci)
     }
 

@@ -7,7 +7,7 @@
 use super::Fm;
 
 /// What errors of this kind end with.
-const NOT_TAKEN: &str = "which is not that port's: it is not taken";
+const NOT_TAKEN: &str = "which was not assigned to that port, and is refused";
 
 impl Fm {
     /// Tells what has been announced in whose name since the last look. The edge has let none of it pass.
@@ -16,7 +16,7 @@ impl Fm {
         let now = running.pid_mismatches.clone();
         self.errors.retain(|line| !line.ends_with(NOT_TAKEN));
         for pid_mismatch @ (at, pid) in &now {
-            let text = format!("{at}: who is there calls itself PID {pid}, {NOT_TAKEN}");
+            let text = format!("{at}: the component there announces PID {pid}, {NOT_TAKEN}");
             if !self.pid_mismatches.contains(pid_mismatch) {
                 self.board.record_event(text.clone());
             }

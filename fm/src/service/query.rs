@@ -284,7 +284,7 @@ pub(super) fn cci_answer(answer: Result<Vec<u8>, TransportError>) -> Result<CciA
         Err(error) => return Err(refuse(error)),
     };
     let (header, payload) = Header::parse(&answer)
-        .map_err(|error| Refused::because(format!("the answer makes no sense: {error}")))?;
+        .map_err(|error| Refused::because(format!("the response is malformed: {error}")))?;
     Ok(CciAnswer {
         opcode: header.opcode.to_string(),
         code: header.return_code.bits(),

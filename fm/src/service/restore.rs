@@ -104,17 +104,17 @@ impl Fm {
         let wanted = binds.any(|bind| names.binding(&bind.bridge, &bind.to) == Ok(binding));
         let text = shown(&binding);
         if !(known || wanted || bridges.iter().any(is_fresh)) {
-            return Some(format!("{text} is not shown any more"));
+            return Some(format!("{text} is not bound any more"));
         }
         let done = self.bind_again(binding);
         self.refresh(&bridges);
         match done {
             Ok(()) => {
                 self.board
-                    .record_event(format!("{text} was not shown any more: it is bound again"));
+                    .record_event(format!("{text} was not bound any more: it is bound again"));
                 None
             }
-            Err(error) => Some(format!("{text} is not shown any more: {}", with_causes(&error))),
+            Err(error) => Some(format!("{text} is not bound any more: {}", with_causes(&error))),
         }
     }
 
@@ -145,11 +145,11 @@ impl Fm {
 
     /// Sets again what a GFD has forgotten; returns what failed.
     fn repair(&mut self, tag: &Uuid, gfd: Pid) -> Option<String> {
-        let text = format!("GFD {gfd} had nothing of memory {:?} any more", name_of(tag));
+        let text = format!("GFD {gfd} had lost its part of memory {:?}", name_of(tag));
         let inventory = &self.running.as_ref()?.inventory;
         match self.memory.repair(&mut self.fabric, inventory, tag, gfd) {
             Ok(()) => {
-                self.board.record_event(format!("{text}: its part is given anew, and is empty"));
+                self.board.record_event(format!("{text}: its part is set up again, and is empty"));
                 None
             }
             Err(error) => Some(format!("{text}: {}", with_causes(&error))),
@@ -185,9 +185,9 @@ impl Fm {
         let mut errors = Vec::new();
         for bit in lacks {
             match edge::set(&mut means, bit, true) {
-                Ok(()) => self.board.record_event(format!("{bit} was not there: it is set again")),
+                Ok(()) => self.board.record_event(format!("{bit} was not set: it is set again")),
                 Err(error) => {
-                    errors.push(format!("{bit} is not there: {}", error.with_causes()));
+                    errors.push(format!("{bit} is not set: {}", error.with_causes()));
                 }
             }
         }
@@ -238,7 +238,7 @@ impl Fm {
     /// That a switch belongs to another manager, if it does.
     fn taken(&self, id: SwitchId, switch: &Switch) -> Option<String> {
         let owner = UuidText(*self.owned.get(&switch.uuid?)?);
-        Some(format!("{id}, PID {}, belongs to the fabric manager {owner}", switch.pid))
+        Some(format!("{id}, PID {}, is owned by the fabric manager {owner}", switch.pid))
     }
 
     /// Tells what tables were changed, where that is news.
@@ -258,7 +258,7 @@ impl Fm {
         }
         let pids: Vec<String> = pids.iter().map(ToString::to_string).collect();
         self.board.record_event(format!(
-            "no route for a moment to PID {}: no order of changes was found in which packets do not wait in a circle",
+            "no route for a moment to PID {}: no order of changes without deadlock was found",
             pids.join(", ")
         ));
     }

@@ -105,7 +105,7 @@ impl ClientHandler {
             Request::Events { after } => Response::Events(self.0.board.events(*after)),
             _ if self.0.board.status().phase == Phase::Starting => {
                 let step = self.0.board.status().step;
-                return Err(Refused::unavailable(format!("start-up runs: {step}")));
+                return Err(Refused::unavailable(format!("start-up is in progress: {step}")));
             }
             _ => self.0.lock().request(&request)?,
         };

@@ -39,13 +39,13 @@ pub enum StartError {
     #[error("the entry switch cannot be claimed")]
     Entry(#[source] Finding),
     /// There are no tables for it.
-    #[error("there are no tables for it")]
+    #[error("no tables could be computed for the fabric")]
     Plan(#[from] PlanError),
     /// The tables are not everywhere.
-    #[error("the tables are not everywhere")]
+    #[error("the tables could not be written to all switches")]
     Send(#[from] SendError),
     /// What the fabric shows cannot be read.
-    #[error("what is bound and given cannot be read")]
+    #[error("bindings and memory cannot be read from the fabric")]
     Read(#[from] CallError),
     /// What was kept cannot be read or written.
     #[error("the store")]
@@ -96,7 +96,7 @@ impl Fm {
         }
         self.apply_desired();
         self.save()?;
-        self.step("all is brought about");
+        self.step("the wanted state is applied");
         self.board.set(|status| (status.phase, status.hosts_held) = (Phase::Up, false));
         Ok(())
     }
@@ -148,7 +148,7 @@ impl Fm {
             drain: self.drain,
             pid_mismatches: BTreeSet::new(),
         });
-        self.step("nothing is managed: tables are the switches' own");
+        self.step("a static fabric: the manager sends nothing to its switches");
         self.board.set(|status| (status.phase, status.hosts_held) = (Phase::Up, false));
         Ok(())
     }
@@ -162,7 +162,7 @@ impl Fm {
         self.bring_up(known.as_ref())?;
         self.apply_desired();
         self.save()?;
-        self.step("all is brought about");
+        self.step("the wanted state is applied");
         Ok(())
     }
 
@@ -198,7 +198,7 @@ impl Fm {
         let sent = sent?;
         self.record_inventory_diff(before, &believed.inventory);
         self.record_sent(kept.is_some(), &sent);
-        self.step("what is bound and given");
+        self.step("bindings and memory");
         let wanted = self.wanted_parts();
         let shown = reconcile(&mut self.fabric, &believed, &self.fresh, &wanted)?;
         let (options, inventory) = (self.options.clone(), believed.inventory);
@@ -338,7 +338,7 @@ impl Fm {
             });
             if let Err(error) = done {
                 said.push(format!(
-                    "the second fabric manager is not known: {}",
+                    "the secondary fabric manager could not be registered: {}",
                     error.with_causes()
                 ));
             }
@@ -400,7 +400,7 @@ impl Fm {
             || other_gfds
             || share.hosts.iter().any(|h| !request.hosts.contains(h))
         {
-            return Err("it is there, but not as it is wanted: release it first".to_owned());
+            return Err("it exists, but differs from the wanted state: release it first".to_owned());
         }
         if let Some(host) = request.hosts.iter().find(|host| !share.hosts.contains(host)) {
             let pid = host.pid;
@@ -475,7 +475,8 @@ impl Fm {
         for &gfd in gfds {
             if let Err(error) = self.update_path_cost(host, gfd) {
                 let (pid, why) = (host.pid, error.with_causes());
-                self.errors.push(format!("{pid} does not know what the way to {gfd} costs: {why}"));
+                self.errors
+                    .push(format!("{pid} was not told the latency and bandwidth to {gfd}: {why}"));
             }
         }
     }

@@ -91,7 +91,7 @@ impl Fm {
                     return Some(now.primary_uuid == ours);
                 }
                 let owner = crate::text::UuidText(now.primary_uuid);
-                let why = format!("the fabric belongs to the fabric manager {owner} now");
+                let why = format!("the fabric is now owned by the fabric manager {owner}");
                 self.board.record_event(why.clone());
                 self.board.set(|status| (status.phase, status.failed) = (Phase::Failed, Some(why)));
                 None
@@ -105,7 +105,7 @@ impl Fm {
 
     /// The entry switch has forgotten whose it is.
     fn bring_back(&mut self) {
-        self.board.record_event("the entry switch has nothing of what it was told");
+        self.board.record_event("the entry switch has lost its settings");
         if let Err(error) = self.rediscover() {
             self.board.record_event(with_causes(&error));
             self.errors.push(with_causes(&error));

@@ -94,7 +94,7 @@ fn both_edges_have_their_bits_and_lose_them() {
         done(fm.request(&revoke()));
         assert_eq!(edge(&shared, &fm, from), (vec![], OFF), "prefix {prefix}");
         assert_eq!(edge(&shared, &fm, of), (vec![], OFF), "prefix {prefix}");
-        assert!(fm.request(&revoke()).unwrap_err().message.contains("does not reach"));
+        assert!(fm.request(&revoke()).unwrap_err().message.contains("no access"));
         done(fm.request(&Request::Release { name: "win".to_owned() }));
         assert_eq!(rows(&mut fm), vec![]);
     }
@@ -174,17 +174,17 @@ fn what_cannot_be_is_refused_and_sends_nothing() {
     let (own, far) = ("h0", other());
     #[rustfmt::skip] // columns: what is asked, part of the refusal
     let cases = [
-        (show("win", &far, &[own], 64, 0), "a name of its own"),
-        (show("pool", &far, &[own], 64, 0), "a name of its own"),
+        (show("win", &far, &[own], 64, 0), "no other memory and no GIM"),
+        (show("pool", &far, &[own], 64, 0), "no other memory and no GIM"),
         (show("a", own, &[own], 64, 0), "gim-other-domain"),
-        (show("a", &far, &[], 64, 0), "expected requesters"),
-        (show("a", &far, &[own, own], 64, 0), "each once"),
+        (show("a", &far, &[], 64, 0), "at least one requester"),
+        (show("a", &far, &[own, own], 64, 0), "each of them once"),
         (show("a", "nobody", &[own], 64, 0), "there is no host"),
         (show("a", "s0/port:99", &[own], 64, 0), "no device of that name that is bound"),
-        (show("a", &far, &[own], 0, 0), "there are none"),
-        (show("a", &far, &[own], 2, u64::MAX), "end before"),
+        (show("a", &far, &[own], 0, 0), "the size is 0"),
+        (show("a", &far, &[own], 2, u64::MAX), "beyond 64 bits"),
         (show("a", &far, &[own], 64, 2 << 40), "memory-own-addresses"),
-        (Request::Revoke { name: "win".into(), host: far.clone() }, "does not reach"),
+        (Request::Revoke { name: "win".into(), host: far.clone() }, "no access"),
     ];
     for (request, part) in cases {
         let refused = fm.request(&request).unwrap_err();

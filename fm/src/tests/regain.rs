@@ -28,7 +28,7 @@ fn memory_that_was_revoked_is_granted_again() {
     let (before, held) = (fm.state().unwrap(), holds(&shared));
     let (name, host) = ("pool".to_owned(), "h0".to_owned());
     let twice = fm.request(&Request::Grant { name: name.clone(), host: host.clone() });
-    assert!(twice.unwrap_err().message.contains("has it already"));
+    assert!(twice.unwrap_err().message.contains("has this memory already"));
     fm.request(&Request::Revoke { name: name.clone(), host: host.clone() }).unwrap();
     assert_ne!(holds(&shared), held);
     // A discovery sees the difference to what is wanted, tells it, and leaves it.
@@ -60,7 +60,7 @@ fn a_gfd_that_comes_back_empty_gets_its_part_anew() {
     shared.with(|fake| fake.cut(switch, port));
     fm.watch();
     let events = fm.board().events(0);
-    assert!(events.iter().any(|event| event.what.contains("has lost what was there")));
+    assert!(events.iter().any(|event| event.what.contains("has lost its component")));
     assert_eq!(fm.state().unwrap().memory, before.memory, "what is away stays known");
     shared.with(|fake| {
         let node = &mut fake.nodes[place];
@@ -72,7 +72,7 @@ fn a_gfd_that_comes_back_empty_gets_its_part_anew() {
     let status = fm.board().status();
     assert_eq!(status.errors, Vec::<String>::new());
     let events = fm.board().events(0);
-    assert!(events.iter().any(|event| event.what.contains("given anew, and is empty")));
+    assert!(events.iter().any(|event| event.what.contains("set up again, and is empty")));
     assert_eq!(fm.state().unwrap(), before);
     assert_eq!(holds(&shared), held, "extents, decoders and rights are as they were");
     // Of memory that is not wanted, only the difference is told.

@@ -83,7 +83,7 @@ fn guarded(shared: &Shared, ways: Vec<(usize, Pid)>) -> std::sync::Arc<Mutex<BTr
 /// deadlock. Returns how many were.
 fn only_those_that_are_told(fm: &Fm, lost: &Mutex<BTreeSet<Pid>>, name: &str) -> usize {
     let told: Vec<String> = fm.board().events(0).into_iter().map(|event| event.what).collect();
-    let why = |what: &&String| what.contains("no route for a moment") && what.contains("circle");
+    let why = |what: &&String| what.contains("no route for a moment") && what.contains("deadlock");
     let told: Vec<&String> = told.iter().filter(why).collect();
     let lost = lost.lock().unwrap();
     for pid in lost.iter() {

@@ -229,8 +229,8 @@ fn refused_requests_leave_everything_as_it_was() {
     };
     #[rustfmt::skip] // columns: request, part of the refusal
     let cases = [
-        (share("pool", &[&gfd], BLOCK), "one already"),
-        (share("two", &[&gfd, &gfd], 2 * BLOCK), "is there twice"),
+        (share("pool", &[&gfd], BLOCK), "another one has it already"),
+        (share("two", &[&gfd, &gfd], 2 * BLOCK), "is listed twice"),
         (share("odd", &[&gfd], 1), "the size is no multiple of 0x100"),
         (share("part", &[&gfd], BLOCK + 256), "1 GFDs give blocks of 0x10000000 bytes: 0x10000100; 0x10000000 or 0x20000000 would do"),
         (share("big", &[&gfd], 99 * BLOCK), "bytes in all"),
@@ -244,11 +244,11 @@ fn refused_requests_leave_everything_as_it_was() {
         (Request::Bind { bridge: text("s9/0/1"), to: text("port:1") }, "no switch"),
         (Request::SetAccess { host: text("h0"), vector: Vector::Gmv, pid: used, on: false }, "needs it"),
         (target(Some("0aa")), "uses PID"),
-        (target(Some(&gfd)), "somewhere already"),
+        (target(Some(&gfd)), "assigned already"),
         (target(Some("fff")), "expected a PID"),
         (Request::Cci { to: text("pid:xyz"), message: text("00") }, "expected a PID"),
         (Request::Cci { to: text("entry"), message: text("0") }, "pairs of hexadecimal"),
-        (Request::Cci { to: text("entry"), message: text("00") }, "no message"),
+        (Request::Cci { to: text("entry"), message: text("00") }, "expected a CCI message"),
         (Request::Trace { host: text("s0.99"), hpa: 0 }, "no host"),
     ];
     for (request, part) in cases {
@@ -528,8 +528,9 @@ fn clients_are_answered_one_at_a_time_and_status_always() {
         starting.contains("\"starting\"") && starting.contains("\"hosts_held\":true"),
         "{starting}"
     );
+    assert!(starting.contains(r#""errors":[]"#) && starting.contains(r#""trouble":[]"#));
     let refused = ask(r#"{"cmd":"memory"}"#);
-    assert!(refused.contains("start-up runs"), "{refused}");
+    assert!(refused.contains("start-up is in progress"), "{refused}");
     go.send(()).unwrap();
     until(LONG, "it has started", || {
         (service.board().status().phase != Phase::Starting).then_some(())
@@ -561,9 +562,9 @@ fn a_switch_of_another_manager_is_told_so() {
     fm.rediscover().unwrap();
     let (said, now) = (told(&fm), status(&fm));
     let says = |part: &str, all: &[String]| all.iter().any(|line| line.contains(part));
-    assert!(says("s1, PID ", &said) && says("belongs to", &said), "{said:?}");
+    assert!(says("s1, PID ", &said) && says("is owned by", &said), "{said:?}");
     assert!(!says("does not answer", &said), "{said:?}");
-    assert!(says("s1, PID 001, belongs to", &now.errors), "{now:?}");
+    assert!(says("s1, PID 001, is owned by", &now.errors), "{now:?}");
     assert!(!says("s1, PID 001, is not there", &now.errors), "{now:?}");
     let [[one, other]] = links.into_iter().collect::<Vec<_>>()[..] else { panic!("one link") };
     assert!(says(&format!("link at {one} to {other} is down"), &said), "{said:?}");

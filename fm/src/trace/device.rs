@@ -60,7 +60,7 @@ impl Walk<'_> {
         match hits[..] {
             [(dpa, _)] => Ok(dpa),
             [] => {
-                self.say(gfd, "GDT", format!("no decoder of {rpid} takes it"));
+                self.say(gfd, "GDT", format!("no decoder of {rpid} matches the address"));
                 refused("the GFD refuses: no decoder")
             }
             _ => refused("the GFD refuses: several decoders"),
@@ -72,7 +72,7 @@ impl Walk<'_> {
         let answer = self.asked.fabric.call(Way::Pid(gfd), &request)?;
         let has = |dmp: &weft_parsers::cci::gfd::DmpEntry| dpa.wrapping_sub(dmp.base.0) < dmp.len;
         let Some(dmp) = answer.read::<Dmps<'_>>()?.entries.iter().find(has) else {
-            self.say(gfd, "DMP", "none has it");
+            self.say(gfd, "DMP", "no partition has the DPA");
             return refused("the GFD refuses: no partition has the DPA");
         };
         let block = dpa.wrapping_sub(dmp.base.0).checked_div(dmp.block).unwrap_or(0);
@@ -130,7 +130,7 @@ impl Walk<'_> {
         }
         if groups.iter().any(|&group| group >= GROUPS_MAX) {
             return Err(Stop::End(End::Unknown(format!(
-                "no command tells rights above group {GROUPS_MAX}"
+                "no command reports access rights above group {GROUPS_MAX}"
             ))));
         }
         refused("the GFD refuses: the requester has no right to the group")

@@ -133,7 +133,7 @@ impl Walk<'_> {
             if let Some(target) = self.by_prefix()? {
                 return Ok(Some(target));
             }
-            let text = "no table of segments takes it: the virtual switch routes it by its windows";
+            let text = "no segment table matches it: the virtual switch routes it by its windows";
             self.say(self.host.switch, "bridges", text);
             return Ok(None);
         };
@@ -205,7 +205,7 @@ impl Walk<'_> {
             if let Some(target) = self.by_grant()? {
                 return Ok(Some(target));
             }
-            let text = "only the host's GAE tells it; the FM gave the host no memory there";
+            let text = "only the host's GAE reports it; the FM granted the host no memory there";
             self.note(at, "FAST", false, text);
             return Err(Stop::End(End::Unknown(text.to_owned())));
         };
@@ -224,7 +224,7 @@ impl Walk<'_> {
         let part = parts.get(usize::from(way)).copied().unwrap_or(first);
         let (ways, granule) = (interleave.ways(), interleave.granularity());
         let text = format!(
-            "only the host's GAE tells it; by the FM's share: way {way} of {ways} in granules of {granule} bytes, DPID {}",
+            "only the host's GAE reports it; by the FM's share: way {way} of {ways} in granules of {granule} bytes, DPID {}",
             part.gfd
         );
         self.note(at, "FAST", false, text);
@@ -246,7 +246,7 @@ impl Walk<'_> {
     fn by_grant(&mut self) -> Result<Option<Target>, Stop> {
         let Some(grant) = self.grant(false) else { return self.by_prefix() };
         let (dpid, name) = (grant.of.pid, grant.name.clone());
-        let text = format!("only the host's GAE tells it; by the FM's GIM {name:?}: DPID {dpid}");
+        let text = format!("only the host's GAE reports it; by the FM's GIM {name:?}: DPID {dpid}");
         self.note(self.host.switch, "FAST", false, text);
         self.may("VTV", dpid, VTV_AT)?;
         Ok(Some(Target { dpid, is_memory: false }))

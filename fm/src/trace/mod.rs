@@ -146,7 +146,7 @@ impl Walk<'_> {
         match (gfd, target.is_memory) {
             (Some(gfd), _) => self.device(gfd.pid),
             (None, false) => self.target(target.dpid),
-            (None, true) => refused("nobody there decodes the address: an error completion"),
+            (None, true) => refused("no function there decodes the address: an error completion"),
         }
     }
 

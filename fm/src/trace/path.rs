@@ -24,7 +24,7 @@ impl Walk<'_> {
         let mut at = Some(self.host.switch);
         while let Some(here) = at {
             if !seen.insert(here) {
-                return refused("the tables lead in a circle");
+                return refused("the tables form a loop");
             }
             let ports = self.route(here, to)?;
             let Some(&first) = ports.first() else { break };
@@ -66,7 +66,12 @@ impl Walk<'_> {
         let Some([a, b]) = self.asked.inventory.link_at(here) else {
             let is_there = self.asked.inventory.pids().any(|(pid, at)| pid == to && at == here);
             if !is_there {
-                self.note(here, "port", false, format!("it leads out, but {to} is not there"));
+                self.note(
+                    here,
+                    "port",
+                    false,
+                    format!("it leads out of the fabric, but {to} is not there"),
+                );
                 return refused(format!("{here} leads out of the fabric, but {to} is not there"));
             }
             return Ok((format!("{here} - {to}"), None));

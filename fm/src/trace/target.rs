@@ -15,7 +15,7 @@ impl Walk<'_> {
     /// What becomes of a GIM request at the edge of `pid`.
     pub(super) fn target(&mut self, pid: Pid) -> Result<End, Stop> {
         let Some((at, vcs)) = self.virtual_switch(pid) else {
-            let text = format!("no host has PID {pid}, and nobody was given memory of it");
+            let text = format!("no host has PID {pid}, and no memory of it was granted");
             return Err(Stop::End(End::Unknown(text)));
         };
         let (fabric, inventory) = (&mut *self.asked.fabric, self.asked.inventory);

@@ -51,7 +51,7 @@ pub struct Access {
     /// Instead: bytes that are made of this seed and their place in the range.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seed: Option<u64>,
-    /// By which requests.
+    /// Kind of the requests.
     #[serde(default)]
     pub via: Via,
     /// Port that UIO requests go to past the switch's decoders.

@@ -74,11 +74,11 @@ pub(super) fn field(field: &'static str, text: impl Into<String>) -> SpecError {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Common {
-    /// TOML with the same fields, with underscores; flags go before it
+    /// TOML file with the same fields, with underscores; flags override it
     #[cfg_attr(feature = "clap", arg(short, long, value_name = "FILE"))]
     #[serde(skip)]
     pub config: Option<PathBuf>,
-    /// Control socket; in the user's directory of sockets by default, by name
+    /// Control socket; by default in the user's directory of sockets, by name
     #[cfg_attr(feature = "clap", arg(long))]
     #[serde(skip)]
     pub socket: Option<PathBuf>,
@@ -100,10 +100,10 @@ pub struct Common {
     /// Priorities of the switch at the other end, 4 or 8 [default: 8]
     #[cfg_attr(feature = "clap", arg(long))]
     pub priorities: Option<u8>,
-    /// Rate of the link, for pauses [default: 100]
+    /// Rate of the link in Gbit/s, for pause quanta [default: 100]
     #[cfg_attr(feature = "clap", arg(long))]
     pub gbps: Option<u64>,
-    /// How long an answer to a request may take [default: 1000]
+    /// Time limit for the answer to a request, in milliseconds [default: 1000]
     #[cfg_attr(feature = "clap", arg(long))]
     pub answer_ms: Option<u64>,
 }

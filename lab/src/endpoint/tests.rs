@@ -421,7 +421,7 @@ fn what_is_never_answered_times_out() {
         net.transfer(0, &Command::Read(Access { timeout_ms: 5, ..seeded(0x8000_0000, 64, 0) }));
     assert!(report.timed_out && !report.ok, "{report:?}");
     let enumerate = Command::Enumerate { timeout_ms: 5 };
-    assert_eq!(net.refusal(0, &enumerate), "not done in time");
+    assert_eq!(net.refusal(0, &enumerate), "not finished in time");
     assert!(net.refusal(0, &enumerate).contains("enumerating already"));
 }
 

@@ -107,7 +107,7 @@ impl Host<'_> {
         for &(vppb, part) in edges.iter().filter(|(_, part)| any || part.is_some()) {
             let output = self.gae(topology, Opcode::GET_FAST_CAPS, vec![vppb, 0, 0, 0])?;
             let caps = FastCaps::parse(&output).map_err(|error| {
-                let text = format!("its GAE does not tell of vPPB {vppb}: {error}");
+                let text = format!("its GAE does not report vPPB {vppb}: {error}");
                 self.fail(topology, Refused::because(text))
             })?;
             let pids: Vec<u16> = caps.pids.iter().map(Pid::bits).collect();

@@ -73,14 +73,14 @@ pub fn stale_pairs(listed: &[u8], prefix: &str) -> Result<Vec<String>, String> {
             Maker::Gone => gone.push(ifname),
             Maker::Runs(pid) => {
                 return Err(format!(
-                    "{ifname} is of a fabric that runs, process {pid}: choose another --prefix"
+                    "{ifname} belongs to a running fabric, process {pid}: choose another --prefix"
                 ));
             }
             // The far ends have no mark; they go with the near ones.
             Maker::Other if ifname.ends_with('b') => {}
             Maker::Other => {
                 return Err(format!(
-                    "{ifname} is there, and is not of weft fabric up: choose another --prefix"
+                    "{ifname} exists, and was not made by weft fabric up: choose another --prefix"
                 ));
             }
         }
@@ -132,8 +132,8 @@ mod tests {
         let cases = [
             ("wf0a", dead.as_str(), Ok(vec!["wf0a".to_owned()])), ("wf12a", &dead, Ok(vec!["wf12a".to_owned()])),
             ("wf0b", "", Ok(vec![])), ("wfa", &dead, Ok(vec![])), ("wf1xa", &dead, Ok(vec![])), ("xwf1a", &own, Ok(vec![])),
-            ("wf0a", &own, Err("a fabric that runs")), ("wf0a", "", Err("not of weft fabric up")),
-            ("wf3a", "weft fabric up, process x, started 1", Err("not of weft fabric up")),
+            ("wf0a", &own, Err("a running fabric")), ("wf0a", "", Err("not made by weft fabric up")),
+            ("wf3a", "weft fabric up, process x, started 1", Err("not made by weft fabric up")),
         ];
         for (name, alias, want) in cases {
             match (stale_pairs(&list(&[row(name, alias)]), "wf"), want) {

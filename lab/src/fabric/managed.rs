@@ -61,10 +61,10 @@ pub enum UpError {
     #[error(transparent)]
     Store(#[from] StoreError),
     /// A fabric without a manager would lack something from the start.
-    #[error("what a static fabric is set up with: {0}")]
+    #[error("set up the static fabric: {0}")]
     Incomplete(String),
     /// The manager knows nothing, although it has brought the fabric up.
-    #[error("the fabric manager knows nothing of the fabric")]
+    #[error("the fabric manager has no state of the fabric")]
     Stateless,
     /// A host is not ready.
     #[error(transparent)]

@@ -59,7 +59,7 @@ fn a_fabric_that_is_killed_leaves_nothing() {
         ),
     );
     let said = String::from_utf8_lossy(&second.stderr).into_owned();
-    assert!(!second.status.success() && said.contains("a fabric that runs"), "{said}");
+    assert!(!second.status.success() && said.contains("a running fabric"), "{said}");
     assert_eq!(up.functions("h"), before, "the second one has left it alone");
     up.stop();
 }

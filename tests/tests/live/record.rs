@@ -118,5 +118,5 @@ fn a_recorded_live_run_comes_to_the_same_again() {
     let changed = scratch.0.join("changed.rec");
     std::fs::write(&changed, bytes).unwrap();
     let (code, _, said) = replay(&changed, &[]);
-    assert!(code == Some(1) && said.contains("not what was recorded: step "), "{code:?} {said}");
+    assert!(code == Some(1) && said.contains("differs from the record: step "), "{code:?} {said}");
 }

@@ -129,7 +129,7 @@ fn no_way_is_no_result() {
     wired(&net);
     #[rustfmt::skip] // columns: arguments, exit code, part of standard error
     let cases = [
-        ("--tx a0 --rx a1 --size 64",      3, "none came in at a1"),
+        ("--tx a0 --rx a1 --size 64",      3, "none arrived at a1"),
         ("--tx a0 --rx nosuch --size 64",  3, "open the ports: port rx: nosuch"),
         ("--tx a0 --rx s0 --size 9000",    3, "9000 bytes: ethernet frames of these ports have"),
     ];

@@ -34,7 +34,7 @@ pub enum SizeError {
     Trial(#[from] TrialError),
     /// Nothing came through.
     #[error(
-        "{0} frames went out of {1} and none came in at {2}: is there a way, is its MTU enough?"
+        "{0} frames were sent by {1} and none arrived at {2}: check the path between them and its MTU"
     )]
     NoWay(u64, String, String),
 }

@@ -31,9 +31,9 @@ use crate::error::CliError;
 /// What to measure.
 #[derive(Debug, Subcommand)]
 pub enum BenchCommand {
-    /// The whole path in memory: null ports make frames and take them
+    /// Measure the whole path in memory, between null ports that make and take frames
     Pipeline(pipeline::PipelineArgs),
-    /// What lies between two ports, after RFC 2544: throughput, latency, loss, bursts
+    /// Measure what connects two ports by the method of RFC 2544: throughput, latency, loss, bursts
     ///
     /// Frames go out of one port and are checked where they come in at the other: through a running
     /// switch, another switch, or a cable. Rates are those that were really offered; where the generator

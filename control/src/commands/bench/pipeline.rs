@@ -47,7 +47,7 @@ pub struct PipelineArgs {
     /// Ports, all of them sending and receiving
     #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u16).range(2..=64))]
     ports: u16,
-    /// Worker threads; ports are dealt out to them in turn
+    /// Worker threads; ports are assigned to them in turn
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
     workers: u16,
     /// Cores that workers are pinned to; the last ones by default
@@ -254,7 +254,7 @@ fn print(result: &PipelineResult, out: &mut dyn Write) -> std::io::Result<()> {
          {workers} workers"
     )?;
     if !result.machine.optimised {
-        writeln!(out, "note: weft was built without optimisation: figures say nothing")?;
+        writeln!(out, "note: weft was built without optimisation: the results are not meaningful")?;
     }
     let spread = |figures: Spread, show: fn(u64) -> String| {
         let Spread { median, least, most } = figures;

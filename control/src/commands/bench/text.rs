@@ -49,7 +49,9 @@ pub fn warnings(result: &PortsResult) -> Vec<String> {
     for link in [&result.tx, &result.rx] {
         if link.is_virtual == Some(true) {
             let device = &link.device;
-            told.push(format!("{device} is a virtual interface: figures say nothing of hardware"));
+            told.push(format!(
+                "{device} is a virtual interface: the results do not apply to hardware"
+            ));
         }
     }
     if !result.machine.optimised {

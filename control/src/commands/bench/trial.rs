@@ -54,7 +54,7 @@ pub enum TrialError {
     #[error("a sending or receiving thread failed")]
     Thread,
     /// Nothing could be sent.
-    #[error("{device}: took none of the frames")]
+    #[error("{device}: accepted none of the frames")]
     Unsent {
         /// The sending port.
         device: String,

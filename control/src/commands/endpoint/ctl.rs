@@ -164,21 +164,21 @@ enum Dma {
 
 #[derive(Debug, Subcommand)]
 enum Load {
-    /// Begin
+    /// Start a load
     Start {
         /// Which range
         #[command(flatten)]
         access: AccessArgs,
-        /// End after so many rounds
+        /// Stop after this many rounds
         #[arg(long, default_value_t = 0)]
         rounds: u64,
         /// Milliseconds between one round and the next
         #[arg(long, default_value_t = 0)]
         pause_ms: u64,
     },
-    /// End behind this round
+    /// Stop after this round
     Stop,
-    /// How it goes
+    /// Show its progress
     Status,
 }
 
@@ -192,10 +192,10 @@ struct AccessArgs {
     /// What is written, or expected, in hexadecimal digits
     #[arg(long, conflicts_with = "seed")]
     data: Option<Hex>,
-    /// Instead: a pattern made of this
+    /// Instead: a pattern with this seed
     #[arg(long)]
     seed: Option<u64>,
-    /// By which requests
+    /// Kind of the requests
     #[arg(long, value_enum, default_value_t = Via::Auto)]
     via: Via,
     /// Port that UIO requests go to
@@ -224,7 +224,7 @@ struct OwnArgs {
     /// What is stored, or expected, in hexadecimal digits
     #[arg(long, conflicts_with = "seed")]
     data: Option<Hex>,
-    /// Instead: a pattern made of this
+    /// Instead: a pattern with this seed
     #[arg(long)]
     seed: Option<u64>,
     /// Which function of a device

@@ -38,7 +38,7 @@ pub enum EndpointCommand {
     /// Act as an endpoint
     #[command(flatten)]
     Play(Box<EndpointSpec>),
-    /// Steer an endpoint that runs
+    /// Control a running endpoint
     Ctl(ctl::CtlArgs),
 }
 

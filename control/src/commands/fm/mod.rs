@@ -110,9 +110,9 @@ fm_command! {
     TakeOver(discover::TakeOverArgs),
     /// Show switches, links and the hosts and devices attached to them
     Topology(topology::TopologyArgs),
-    /// Show bindings, or bind a device or a virtual switch of another switch to a bridge
+    /// Show bindings, or bind a device or a virtual switch of another switch to a vPPB
     Bind(bind::BindArgs),
-    /// Unbind what is bound to a bridge
+    /// Unbind what is bound to a vPPB
     Unbind(bind::UnbindArgs),
     /// Show the routes, or check and print the proof that they are free of deadlock
     Routes(routes::RoutesArgs),

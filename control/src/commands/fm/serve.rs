@@ -100,7 +100,7 @@ impl ServeArgs {
         match peer {
             Peer::Tcp(at) if identity.is_none() && !self.insecure => Err(CliError::Usage(format!(
                 "{at}: expected a Unix socket, or --tls-ca, --tls-cert and --tls-key for TCP (`weft tls init DIR` \
-                 makes them), or --insecure, with which whoever is in between commands the fabric"
+                 makes them), or --insecure, with which anyone on the network path can command the fabric"
             ))),
             _ => Ok(()),
         }

@@ -36,22 +36,22 @@ pub struct ReplayArgs {
     /// Folder for PORT.pcap of each port and result.json; it is made, files in it are replaced
     #[arg(long, value_name = "DIR", required_unless_present = "record")]
     pub out: Option<PathBuf>,
-    /// Do again what `weft run --record` recorded, with the record's own configuration, and hold hashes
-    /// and counters against it. Exit code 1 on a difference; --out is optional
+    /// Repeat what `weft run --record` recorded, with the record's own configuration, and compare hashes
+    /// and counters with it. Exit code 1 on a difference; --out is optional
     #[arg(
         long,
         value_name = "FILE",
         conflicts_with_all = ["input", "config", "port", "set", "expect", "drop_runts"]
     )]
     pub record: Option<PathBuf>,
-    /// Hold each output against DIR/PORT.pcap or .pcapng; a port without a file must send nothing.
+    /// Compare each output with DIR/PORT.pcap or .pcapng; a port without a file must send nothing.
     /// Exit code 1 on a difference, of which the first at each port is shown
     #[arg(long, value_name = "DIR")]
     pub expect: Option<PathBuf>,
-    /// Stamps must be equal, too
+    /// Compare time stamps, too
     #[arg(long, requires = "expect")]
     pub expect_times: bool,
-    /// Drop frames under 60 bytes, as a wire does; else they are taken as captured before padding
+    /// Drop frames under 60 bytes, as a wire does; by default they are taken as captured before padding
     #[arg(long)]
     pub drop_runts: bool,
     /// Print result.json, too
@@ -61,7 +61,7 @@ pub struct ReplayArgs {
     /// so, else JSON lines
     #[arg(long, value_name = "FILE")]
     pub trace: Option<PathBuf>,
-    /// Trace only frames of which this holds: in=PORT, out=PORT, pri=N, format=NAME, drop or
+    /// Trace only frames that match: in=PORT, out=PORT, pri=N, format=NAME, drop or
     /// drop=REASON, joined by commas
     #[arg(long, value_name = "FILTER", requires = "trace")]
     pub trace_filter: Option<String>,
@@ -209,7 +209,7 @@ fn print(report: &Report, out: &mut dyn Write) -> std::io::Result<()> {
     if report.xoff_overruns > 0 {
         writeln!(
             out,
-            "{} frames overran XOFF: a capture does not heed our PAUSE",
+            "{} frames came after XOFF: a capture does not obey PAUSE",
             report.xoff_overruns
         )?;
     }
@@ -250,15 +250,15 @@ fn expect(args: &ReplayArgs, dir: &Path, config: &Config, want: &Path) -> Result
         equal += outcome.equal;
         if let Some(first) = outcome.first {
             let (name, got, wanted) = (&port.name, outcome.got, outcome.wanted);
-            anstream::eprint!("port {name}: {got} frames, {wanted} wanted; {first}");
+            anstream::eprint!("port {name}: {got} frames, expected {wanted}; {first}");
             differing.push(name.as_str());
         }
     }
     if differing.is_empty() {
-        anstream::eprintln!("{equal} frames equal those wanted");
+        anstream::eprintln!("{equal} frames are as expected");
         return Ok(());
     }
-    Err(CliError::Difference(format!("not what was wanted: port {}", differing.join(", "))))
+    Err(CliError::Difference(format!("not as expected: port {}", differing.join(", "))))
 }
 
 /// The wanted capture of each port; a capture of no port is refused, as it would be passed over.

@@ -67,11 +67,11 @@ fn print(report: &RecordReport, out: &mut dyn Write) -> std::io::Result<()> {
 fn conclude(report: &RecordReport) -> Result<(), CliError> {
     if let Some(at) = report.cut_at {
         anstream::eprintln!(
-            "warning: the record is cut off: what begins at byte {at} is not whole"
+            "warning: the record is truncated: the entry at byte {at} is incomplete"
         );
     }
     if let Some(divergence) = &report.divergence {
-        return Err(CliError::Difference(format!("not what was recorded: {divergence}")));
+        return Err(CliError::Difference(format!("differs from the record: {divergence}")));
     }
     if !report.is_equal() {
         return Err(CliError::Difference(report.differences.join("\n")));
@@ -80,8 +80,8 @@ fn conclude(report: &RecordReport) -> Result<(), CliError> {
         anstream::eprintln!("hashes and counters equal those recorded");
     } else {
         anstream::eprintln!(
-            "warning: the record has no end: {} whole steps equal those recorded, nothing is known \
-             of what came after",
+            "warning: the record has no end: {} complete steps equal those recorded, later ones \
+             are unknown",
             report.steps
         );
     }

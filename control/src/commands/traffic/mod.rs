@@ -45,7 +45,7 @@ const SLEEP_MAX_NS: u64 = 5_000_000;
 pub fn run(args: &TrafficArgs, out: &mut dyn Write) -> Result<(), CliError> {
     let mut host = Host::new(spec(args)?).map_err(|error| CliError::Usage(error.to_string()))?;
     if let Some(path) = args.ready.as_deref().filter(|path| path.symlink_metadata().is_ok()) {
-        let text = format!("--ready {}: it is there already, and says nothing", path.display());
+        let text = format!("--ready {}: the file exists already; remove it first", path.display());
         return Err(CliError::Usage(text));
     }
     let mut port = open(&args.device, LinkRate::gbps(args.gbps), FRAME_LEN_MAX)?;
@@ -80,7 +80,7 @@ pub fn run(args: &TrafficArgs, out: &mut dyn Write) -> Result<(), CliError> {
         return Ok(());
     }
     let found = format!(
-        "expected {expected} frames, whole and in order; {unique} came, {flawed} with a fault"
+        "expected {expected} frames, complete and in order; {unique} arrived, {flawed} of them with an error"
     );
     Err(CliError::Difference(found))
 }

@@ -26,7 +26,7 @@ const VERSION: ABI = ABI::V6;
 pub(super) fn restrict() -> Result<String, ConfineError> {
     let status = rules().map_err(|error| ConfineError::Paths(Box::new(error)))?;
     Ok(match (status.ruleset, status.landlock) {
-        (RulesetStatus::NotEnforced, _) => "none: the kernel has none, or has it turned off",
+        (RulesetStatus::NotEnforced, _) => "none: the kernel has no Landlock, or it is turned off",
         (RulesetStatus::FullyEnforced, LandlockStatus::Available { .. }) => {
             "nothing is executed, system directories are read only, signals stay inside"
         }

@@ -21,10 +21,10 @@ use crate::serve::dir::{SocketError, make_dir_of};
 #[derive(Debug, thiserror::Error)]
 pub enum UserError {
     /// Nobody is called so.
-    #[error("expected a user, or USER:GROUP, that there is; found {0:?}")]
+    #[error("expected an existing user, or USER:GROUP; found {0:?}")]
     Unknown(String),
     /// The kernel refused.
-    #[error("{call} {name:?} (it takes root, or CAP_SETUID and CAP_SETGID)")]
+    #[error("{call} {name:?} (needs root, or CAP_SETUID and CAP_SETGID)")]
     Call {
         /// What was tried.
         call: &'static str,

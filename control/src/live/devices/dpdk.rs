@@ -24,7 +24,7 @@ fn refused(run: &RunPort, hint: &'static str, why: String) -> PortOpenError {
 /// What DPDK says.
 #[cfg(feature = "dpdk")]
 pub fn start(run: &RunPort, args: &[String]) -> Result<(), PortOpenError> {
-    const NO_HUGE: &str = " (without huge pages it takes \
+    const NO_HUGE: &str = " (without huge pages it needs \
         dpdk.eal_args = [\"--no-huge\", \"-m\", \"256\", \"--no-shconf\"])";
     weft_dataplane::port::dpdk::start_eal(args).map_err(|error| {
         let why = error.to_string();
@@ -56,7 +56,7 @@ pub fn open(run: &RunPort, port: &PortConfig) -> Result<OpenedOne, PortOpenError
 
 #[cfg(not(feature = "dpdk"))]
 fn missing(run: &RunPort) -> PortOpenError {
-    let hint = " (it takes a build with --features dpdk)";
+    let hint = " (needs a build with --features dpdk)";
     refused(run, hint, "this weft was built without the feature dpdk".to_owned())
 }
 

@@ -131,7 +131,7 @@ pub enum TunnelError {
     #[error("too many messages under way")]
     Busy,
     /// Nobody waits for it any more.
-    #[error("the request is answered or forgotten")]
+    #[error("the request was answered or dropped already")]
     Gone,
 }
 

@@ -87,7 +87,7 @@ impl AfPacket {
         let (watch, index) = LinkWatch::of_ethernet(device)?;
         let open = Self::open_device(config, index).map_err(|refused| {
             let hint = match refused.1.raw_os_error() {
-                Some(libc::EPERM) => " (it takes CAP_NET_RAW and CAP_NET_ADMIN)",
+                Some(libc::EPERM) => " (needs CAP_NET_RAW and CAP_NET_ADMIN)",
                 Some(libc::EEXIST) => " (it is already a port of a running switch)",
                 _ => "",
             };

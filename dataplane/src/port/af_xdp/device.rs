@@ -61,9 +61,9 @@ const IN_DRIVER: &str = "run XDP in the driver";
 /// What is often the reason for a refusal.
 pub(super) fn hint(call: &str, error: &io::Error) -> &'static str {
     match error.raw_os_error() {
-        Some(libc::EPERM) => " (it takes CAP_BPF, CAP_NET_ADMIN and CAP_NET_RAW)",
+        Some(libc::EPERM) => " (needs CAP_BPF, CAP_NET_ADMIN and CAP_NET_RAW)",
         // The pool is locked memory, which RLIMIT_MEMLOCK bounds for others.
-        Some(libc::ENOBUFS) => " (without CAP_IPC_LOCK it takes a larger `ulimit -l`)",
+        Some(libc::ENOBUFS) => " (without CAP_IPC_LOCK it needs a larger `ulimit -l`)",
         Some(libc::EEXIST | libc::EBUSY) if call == ATTACH => {
             " (another XDP program is attached; `ip link show` names it)"
         }

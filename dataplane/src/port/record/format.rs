@@ -65,7 +65,7 @@ pub enum RecordError {
         what: &'static str,
     },
     /// It ends within an entry, or before its header does.
-    #[error("cut off: what begins at byte {at} is not whole")]
+    #[error("truncated: the entry at byte {at} is incomplete")]
     Cut {
         /// Where the entry begins.
         at: u64,

@@ -37,7 +37,7 @@ pub struct DeviceSpec {
     /// Vendor ID [default: 0x1E98]
     #[cfg_attr(feature = "clap", arg(long))]
     pub vendor_id: Option<Num>,
-    /// Device ID of the first function; those behind it count on [default: 0x0D01]
+    /// Device ID of the first function; the others count up from it [default: 0x0D01]
     #[cfg_attr(feature = "clap", arg(long))]
     pub device_id: Option<Num>,
     /// Serial number
@@ -56,7 +56,7 @@ pub struct DeviceSpec {
     /// Requests under way, of each function [default: 32]
     #[cfg_attr(feature = "clap", arg(long))]
     pub in_flight: Option<usize>,
-    /// Takes UIO requests that name their sender (GIM, accelerators)
+    /// Accept UIO requests that name their sender (GIM, accelerators)
     #[cfg_attr(feature = "clap", arg(long))]
     pub gim: bool,
 }

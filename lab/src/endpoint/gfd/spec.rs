@@ -37,10 +37,10 @@ pub struct GfdSpec {
     /// Its memory, a multiple of 256 MiB, one partition and region [default: 256MiB]
     #[cfg_attr(feature = "clap", arg(long))]
     pub capacity: Option<Num>,
-    /// Block in which capacity is dealt out, a power of two from 4 KiB [default: 16MiB]
+    /// Block size of its capacity, a power of two from 4 KiB [default: 16MiB]
     #[cfg_attr(feature = "clap", arg(long))]
     pub block: Option<Num>,
-    /// Keeps its memory in this file; without, in this process
+    /// Keep its memory in this file; by default in this process
     #[cfg_attr(feature = "clap", arg(long))]
     pub file: Option<PathBuf>,
     /// Its port id before a fabric manager gives it one [default: 1; none where it is managed]
@@ -49,10 +49,10 @@ pub struct GfdSpec {
     /// Serial number [default: 1]
     #[cfg_attr(feature = "clap", arg(long))]
     pub serial: Option<Num>,
-    /// Without a fabric manager: gives a requester so much, at that address; a group of its own each time
+    /// Without a fabric manager: give a requester this much memory at this address, each time in a new group
     #[cfg_attr(feature = "clap", arg(long, value_name = "PID=HPA:SIZE"))]
     pub grant: Vec<String>,
-    /// Has a fabric manager: takes commands by messages
+    /// With a fabric manager: accept its commands as messages
     #[cfg_attr(feature = "clap", arg(long))]
     pub managed: bool,
 }

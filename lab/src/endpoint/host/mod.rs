@@ -380,7 +380,7 @@ impl HostEndpoint {
         waiting.retain(|number, waiting| {
             let goes_on = now < waiting.until;
             if !goes_on {
-                log.answer(*number, Err(Refused::unavailable("not done in time")));
+                log.answer(*number, Err(Refused::unavailable("not finished in time")));
             }
             goes_on
         });

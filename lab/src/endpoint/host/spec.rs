@@ -36,7 +36,7 @@ pub struct HostSpec {
     #[cfg_attr(feature = "clap", command(flatten))]
     #[serde(flatten)]
     pub common: Common,
-    /// Its memory, several times if need be; from 0x100000 on by default [default: 64MiB]
+    /// Its memory; may be given several times; from 0x100000 on by default [default: 64MiB]
     #[cfg_attr(feature = "clap", arg(long, value_name = "[BASE:]SIZE"))]
     pub hpa_memory: Vec<String>,
     /// Addresses that are reached by UIO: the fabric's memory
@@ -52,7 +52,7 @@ pub struct HostSpec {
     /// Requests under way [default: 64]
     #[cfg_attr(feature = "clap", arg(long))]
     pub in_flight: Option<usize>,
-    /// Memory that others reach by UIO (GIM): what they call BASE is LOCAL here
+    /// Memory that others access by UIO (GIM): their address BASE is LOCAL here
     #[cfg_attr(feature = "clap", arg(long, value_name = "BASE:SIZE=LOCAL"))]
     pub export: Vec<String>,
     /// Lines that may be watched by Lightweight Notification, in non-flit mode

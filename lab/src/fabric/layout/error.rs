@@ -13,7 +13,7 @@ use weft_fm::rules::Forbidden;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LayoutError {
     /// A name is there twice.
-    #[error("{0:?} is there twice")]
+    #[error("{0:?} is defined twice")]
     Twice(String),
     /// Nothing is called so.
     #[error("{by}: there is no {what} {name:?}")]
@@ -134,7 +134,7 @@ impl fmt::Display for GimRule {
                 "gim-uio-only: GIM is reached by UIO only, which a memory device does not send"
             }
             Self::TakesPrefix => {
-                "gim-takes-prefix: whose memory it is answers with the VendPrefixL0 of the request: \
+                "gim-takes-prefix: the owner of the memory answers with the VendPrefixL0 of the request: \
                  a host, an accelerator or a NIC"
             }
             Self::EdgeOnly => {

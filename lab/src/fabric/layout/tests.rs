@@ -95,7 +95,7 @@ fn connections_that_no_rule_allows_are_refused_by_the_name_of_the_rule() {
 #[test]
 fn what_cannot_be_is_refused_and_named() {
     let cases = [
-        (r#"switch = [{ name = "s" }, { name = "s" }]"#, r#""s" is there twice"#),
+        (r#"switch = [{ name = "s" }, { name = "s" }]"#, r#""s" is defined twice"#),
         (r#"device = [{ name = "d", at = "x" }]"#, r#"d: there is no switch or host "x""#),
         (
             r#"switch = [{ name = "s" }, { name = "t" }]
@@ -199,8 +199,8 @@ fn gim_that_no_rule_allows_is_refused_by_its_name() {
         ("of = \"h1\"\nlen = 0x1000001",                "gim h1: h1: gim-within-memory"),
         ("of = \"acc1\"\nlen = 0",                      "gim acc1: acc1: gim-within-memory"),
         ("of = \"h1\"\nfrom = []",                      "who reaches it"),
-        ("of = \"h1\"\nfrom = [\"h0\", \"h0\"]",        "there twice"),
-        ("of = \"h1\"\nname = \"pool\"",                "\"gim pool\" is there twice"),
+        ("of = \"h1\"\nfrom = [\"h0\", \"h0\"]",        "defined twice"),
+        ("of = \"h1\"\nname = \"pool\"",                "\"gim pool\" is defined twice"),
         ("of = \"h1\"\nfrom = [\"h9\"]",                "no host or device \"h9\""),
     ];
     for (table, part) in cases {

@@ -74,7 +74,7 @@ pub enum ProcessError {
         log: PathBuf,
     },
     /// What switches are set up with from the start cannot be worked out.
-    #[error("work out what switches are set up with")]
+    #[error("compute the static configuration of the switches")]
     Tables(#[source] Box<UpError>),
     /// What the manager is to know cannot be kept.
     #[error(transparent)]

@@ -74,7 +74,7 @@ impl Process {
             let now = running(&number);
             let ended = self.again.is_some() && now.is_none();
             self.again = now;
-            return ended.then(|| "it had been started again".to_owned());
+            return ended.then(|| "after a restart".to_owned());
         }
         let ended = self.exit_status();
         self.ended = ended.is_some();

@@ -427,7 +427,7 @@ fn multiple_links_are_one_group() {
     assert_eq!((partition.islands.len(), partition.lost.len()), (2, 0));
     assert_eq!(
         partition.to_string(),
-        format!("the fabric is in 2 parts; cut off from the largest: {far}")
+        format!("the fabric is split into 2 parts; cut off from the largest: {far}")
     );
     judge("parted", &graph, &routed);
     assert_eq!(routed.tables.get(SwitchId(0)).unwrap().drt(far), DrtEntry::Invalid);

@@ -357,7 +357,7 @@ fn announced(loaded: &Loaded, names: &Names, device: &Wire) {
     let ports = fabric["ports"].as_array().unwrap();
     let port = ports.iter().find(|port| port["name"] == json!(device.port)).unwrap();
     assert_eq!(port["refused_pid"], json!(last), "{port}");
-    let says = format!("calls itself PID {last}");
+    let says = format!("announces PID {last}");
     up.until("the manager tells of it", |up| {
         let is_said = |what: &str| up.fm(what).to_string().contains(&says);
         (is_said("events") && is_said("status")).then_some(())

@@ -303,7 +303,7 @@ fn endpoints_are_killed_and_come_back() {
     let tree = fabric.up.functions("h2");
     let events = fabric.events();
     fabric.up.kill("d1");
-    fabric.noted(events, "has lost what was there");
+    fabric.noted(events, "has lost its component");
     fabric.up.until("h2 sees it go", |up| {
         (!up.functions("h2").iter().any(|(_, id)| id == "1e98:0d01")).then_some(())
     });
@@ -318,7 +318,7 @@ fn endpoints_are_killed_and_come_back() {
     // One that was started again takes its links down with it, too.
     let events = fabric.events();
     fabric.up.kill("d1");
-    fabric.noted(events, "has lost what was there");
+    fabric.noted(events, "has lost its component");
     fabric.ended("h2");
     fabric.up.run("d1");
     fabric.up.until("h2 sees it once more", |up| (up.functions("h2") == tree).then_some(()));
@@ -328,7 +328,7 @@ fn endpoints_are_killed_and_come_back() {
 
     let events = fabric.events();
     fabric.up.kill("g1");
-    fabric.noted(events, "has lost what was there");
+    fabric.noted(events, "has lost its component");
     fabric.up.until("both users are refused or not answered", |_| {
         let hit = |name| number(&fabric.counts(name)["failed"]) > 0;
         (hit("h0") && hit("h1")).then_some(())
@@ -337,7 +337,7 @@ fn endpoints_are_killed_and_come_back() {
     let hit = [fabric.ended("h0"), fabric.ended("h1")];
     assert!(hit.iter().all(|load| number(&load["wrong"]) == 0), "{hit:?}");
     fabric.up.run("g1");
-    fabric.noted(events, "its part is given anew, and is empty");
+    fabric.noted(events, "its part is set up again, and is empty");
     fabric.load("h0");
     fabric.load("h1");
     fabric.whole(&["h0", "h1", "h2", "h3", "d0"]);
@@ -356,7 +356,7 @@ fn edge_switches_and_a_host_are_killed_and_come_back() {
     #[rustfmt::skip] // columns: who, what is told, who loses nothing, whose load is started again
     let cases: [(&str, &str, &[&str], &[&str]); 3] = [
         ("sw2", "sw2 does not answer",       &["h0", "h1", "h2", "d0"], &[]),
-        ("h3",  "has lost what was there",   &["h0", "h1", "h2", "d0"], &["h3"]),
+        ("h3",  "has lost its component",   &["h0", "h1", "h2", "d0"], &["h3"]),
         ("sw1", "sw1 does not answer",       &["d0"],                   &["h0", "h1", "h2", "h3"]),
     ];
     for (part, told, others, again) in cases {
