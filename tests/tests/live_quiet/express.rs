@@ -319,5 +319,5 @@ fn a_switch_whose_follower_is_gone_ends() {
     let code = child.wait().unwrap().code();
     drop(std::fs::remove_dir_all(&folder));
     assert_eq!(code, Some(21), "{rest:?}");
-    assert!(rest.iter().any(|line| line.contains("weft-express is gone")), "{rest:?}");
+    assert!(rest.iter().any(|line| line.contains("weft-express has ended")), "{rest:?}");
 }
