@@ -4,6 +4,9 @@
 //! Units: frames, bytes.
 //! Source: ARCHITECTURE.md "Layout of the tree"; docs/spec/pipeline.md §11.
 
+use std::os::fd::{AsFd, BorrowedFd};
+
+use weft_base::eventfd::EventFd;
 use weft_parsers::HEAD_LEN;
 
 use super::{Port, PortCaps, PortCounters, PortError, PortOpenError};
@@ -43,6 +46,8 @@ pub struct Null {
     left: u64,
     counters: PortCounters,
     taken: u64,
+    /// Never readable, as a port that makes no frame receives none: a worker may sleep.
+    silent: Option<EventFd>,
 }
 
 impl Null {
@@ -66,6 +71,7 @@ impl Null {
             left: 0,
             counters: PortCounters::default(),
             taken: 0,
+            silent: EventFd::new().ok(), // without one, a worker asks again and again
         }
     }
 
@@ -100,6 +106,9 @@ impl Null {
         port.templates = config.templates;
         port.per_burst = config.per_burst;
         port.left = config.limit.unwrap_or(u64::MAX);
+        if !port.templates.is_empty() {
+            port.silent = None;
+        }
         Ok(port)
     }
 
@@ -170,11 +179,17 @@ impl Port for Null {
         self.counters
     }
 
+    fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.silent.as_ref().map(EventFd::as_fd)
+    }
+
     fn release(&mut self, _bufs: &mut Bufs) {}
 }
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsRawFd;
+
     use super::*;
     use crate::pool::Pool;
 
@@ -207,6 +222,22 @@ mod tests {
         let want: Vec<_> = (0..70).map(|i| [(14, 14), (60, 60), (100, 100)][i % 3]).collect();
         assert_eq!(seen, want);
         assert_eq!((port.taken(), bufs.used().get()), (70, 0));
+    }
+
+    #[test]
+    fn a_worker_may_sleep_on_a_port_that_makes_no_frame() {
+        let sink = Null::sink("s", LinkRate::gbps(1));
+        let mut fds = [libc::pollfd {
+            fd: sink.wait_fd().unwrap().as_raw_fd(),
+            events: libc::POLLIN,
+            revents: 0,
+        }];
+        // SAFETY: one entry, which lives; a timeout of 0 only looks.
+        #[expect(unsafe_code, reason = "poll(2), as workers do")]
+        let ready = unsafe { libc::poll(fds.as_mut_ptr(), 1, 0) };
+        assert_eq!(ready, 0, "never readable");
+        assert!(Null::generator(config(&[])).unwrap().wait_fd().is_some());
+        assert!(Null::generator(config(&[60])).unwrap().wait_fd().is_none(), "it must be asked");
     }
 
     #[test]
