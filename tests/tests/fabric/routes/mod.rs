@@ -254,7 +254,7 @@ fn send(rng: &mut Rng, changes: &[Change], standing: &mut Tables, mut look: impl
 
 #[test]
 fn fabrics_that_lose_and_find_links_stay_sound_at_every_step() {
-    changes(&mut Rng::new(seed()), 60, 8);
+    changes(&mut Rng::new(seed()), 20, 8);
 }
 
 /// Shortest paths on a ring wait in a circle; both judges must see it, or they see nothing.
