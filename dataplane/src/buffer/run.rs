@@ -100,17 +100,24 @@ impl<'a> Leaving<'a> {
     /// As [`Self::copy_of`], [`Self::lossless`] and [`Self::shallow`] for the only copy of a frame of `cells` from each of
     /// `inputs`.
     #[inline]
-    pub fn lossless_alike(
-        &mut self,
-        lease: &mut Lease,
-        inputs: impl Iterator<Item = PortId>,
-        cells: u32,
-    ) {
-        for input in inputs {
-            self.copy_of(input);
-            self.lossless(lease, input, cells);
-            self.left += cells;
+    pub fn lossless_alike(&mut self, inputs: impl Iterator<Item = PortId>, cells: u32) {
+        let mut count = 0;
+        if self.buffer.solo {
+            let mut freed = 0;
+            for input in inputs {
+                self.copy_of(input);
+                freed += self.buffer.release(self.thresholds, (input, self.pri), cells);
+                count += 1;
+            }
+            self.freed += freed;
+        } else {
+            for input in inputs {
+                self.copy_of(input);
+                self.lossless(input, cells);
+                count += 1;
+            }
         }
+        self.left += count * cells;
     }
 
     /// Notes that a copy of a lossless frame from `input` left.
@@ -126,9 +133,9 @@ impl<'a> Leaving<'a> {
 
     /// Gives back what a lossless frame from `input` took in its group.
     #[inline]
-    pub fn lossless(&self, lease: &mut Lease, input: PortId, cells: u32) {
+    pub fn lossless(&mut self, input: PortId, cells: u32) {
         if self.buffer.solo || self.own.contains(input) {
-            self.buffer.release(lease, self.thresholds, (input, self.pri), cells);
+            self.freed += self.buffer.release(self.thresholds, (input, self.pri), cells);
         } else {
             add(self.tally.group(input, self.pri), cells);
         }

@@ -150,19 +150,21 @@ impl Buffer {
         let unseen = self.unseen_of_group(input, pri);
         if unseen > 0 {
             sub(self.tally(lease).group(input, pri), unseen);
-            self.release(lease, thresholds, (input, pri), unseen);
+            let freed = self.release(thresholds, (input, pri), unseen);
+            self.give_back(lease, freed);
         }
     }
 
-    /// Gives back what lossless frames took in a group of this worker's: of its headroom first.
+    /// Takes what lossless frames took off a group of this worker's, off its headroom first; returns how many cells of the
+    /// shared part that frees.
     #[inline]
+    #[must_use = "to be given back"]
     pub(super) fn release(
         &self,
-        lease: &mut Lease,
         thresholds: &Thresholds,
         (input, pri): (PortId, Pri),
         cells: u32,
-    ) {
+    ) -> u64 {
         let head = self.headroom_word(input, pri);
         let from_head = head.load(Ordering::Relaxed).min(cells);
         if from_head > 0 {
@@ -170,12 +172,12 @@ impl Buffer {
         }
         let rest = cells - from_head;
         if rest == 0 {
-            return;
+            return 0;
         }
         let reserve = thresholds.group_reserve();
         let before = sub(self.group_word(input, pri), rest);
         debug_assert!(before >= rest, "a queue gives back what it took");
-        self.give_back(lease, over(before, reserve) - over(before.saturating_sub(rest), reserve));
+        over(before, reserve) - over(before.saturating_sub(rest), reserve)
     }
 
     /// Folds in what other workers let leave of this worker's groups, of priorities `lossless`, and of its

@@ -106,7 +106,7 @@ fn leave(
     let mut run = buffer.leaving(lease, thresholds, output, pri);
     if lossless().contains(pri) {
         run.copy_of(input);
-        run.lossless(lease, input, cells);
+        run.lossless(input, cells);
     } else {
         run.lossy(input, cells);
     }

@@ -52,7 +52,7 @@ impl Context {
     pub(super) fn release(&mut self, desc: &Desc, output: PortId) -> u32 {
         let Self { core, snapshot, bufs, lease, .. } = self;
         let mut run = core.buffer.leaving(lease, &snapshot.thresholds, output, desc.pri());
-        leave(&mut run, bufs, lease, desc, snapshot.cells(desc.len()));
+        leave(&mut run, bufs, desc, snapshot.cells(desc.len()));
         let left = run.depth();
         run.end(lease);
         left
@@ -125,17 +125,11 @@ impl Context {
 
 /// One frame of a run leaves: gives back what it was charged; returns the depth before, in cells.
 #[inline]
-pub(super) fn leave(
-    run: &mut Leaving<'_>,
-    bufs: &mut Bufs,
-    lease: &mut Lease,
-    desc: &Desc,
-    cells: u32,
-) -> u32 {
+pub(super) fn leave(run: &mut Leaving<'_>, bufs: &mut Bufs, desc: &Desc, cells: u32) -> u32 {
     if desc.has(Flag::Pg) {
         run.copy_of(desc.input());
         if bufs.uncharge(desc) {
-            run.lossless(lease, desc.input(), cells);
+            run.lossless(desc.input(), cells);
         }
     } else {
         run.lossy(desc.input(), cells);

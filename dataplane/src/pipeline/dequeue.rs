@@ -12,7 +12,7 @@ use super::context::{Context, leave};
 use super::output_lane::{OutputLane, wire_len};
 use super::rewrite::rewrite;
 use crate::batch::BURST;
-use crate::buffer::{Lease, Leaving};
+use crate::buffer::Leaving;
 use crate::desc::{Desc, Flag};
 use crate::stats::{DropReason, WorkerStats};
 use crate::time::Instant;
@@ -79,8 +79,8 @@ impl OutputLane {
             let depth = u64::from(run.depth()) * cell;
             let marks = if ecn.is_some_and(|ecn| depth >= ecn.low()) { Flag::Ect as u8 } else { 0 };
             let fronts = queue.fronts(count);
-            if let Some(charge) = charge_of_all(&fronts, marks, cell) {
-                release_all(&mut run, lease, fronts, charge);
+            if let Some(charge) = charge_of_all(fronts, marks, cell) {
+                release_all(&mut run, fronts, charge);
                 let left = run.depth();
                 let taken = queue.pop_each(count, |desc| pending.push(desc));
                 stats.port[port].pri[pri].dequeued.add(taken as u64);
@@ -91,7 +91,7 @@ impl OutputLane {
         }
         let mut lost = ArrayVec::<Desc, BURST>::new();
         let taken = queue.pop_each(count, |desc| {
-            let before = leave(&mut run, bufs, lease, &desc, snapshot.cells(desc.len()));
+            let before = leave(&mut run, bufs, &desc, snapshot.cells(desc.len()));
             let depth = u64::from(before) * cell;
             let ect = desc.has(Flag::Ect);
             let marked = ect && ecn.is_some_and(|ecn| ecn.verdict(depth, rng).is_mark());
@@ -134,8 +134,9 @@ enum Charge {
 
 /// What most frames are: all lossy or all lossless, of one cell, with none of the flags of `marks`, which ask for a
 /// closer look.
-#[inline]
-fn charge_of_all(fronts: &[&[Desc]; 2], marks: u8, cell_bytes: u64) -> Option<Charge> {
+#[expect(clippy::inline_always, reason = "one function with `take` but for its reader")]
+#[inline(always)]
+fn charge_of_all(fronts: [&[Desc]; 2], marks: u8, cell_bytes: u64) -> Option<Charge> {
     let one = usize::try_from(cell_bytes).unwrap_or(usize::MAX);
     let all = |special: u8, group: bool| {
         let is_plain = |desc: &Desc| {
@@ -150,12 +151,13 @@ fn charge_of_all(fronts: &[&[Desc]; 2], marks: u8, cell_bytes: u64) -> Option<Ch
 }
 
 /// Gives back what frames of one cell each were charged.
-#[inline]
-fn release_all(run: &mut Leaving<'_>, lease: &mut Lease, fronts: [&[Desc]; 2], charge: Charge) {
+#[expect(clippy::inline_always, reason = "one function with `take` but for its reader")]
+#[inline(always)]
+fn release_all(run: &mut Leaving<'_>, fronts: [&[Desc]; 2], charge: Charge) {
     for part in fronts {
         let inputs = part.iter().map(Desc::input);
         if charge == Charge::Lossless {
-            run.lossless_alike(lease, inputs, 1);
+            run.lossless_alike(inputs, 1);
         } else if let Some((input, cells)) = of_one_input(part) {
             run.lossy_alike(core::iter::once(input), cells);
         } else {
