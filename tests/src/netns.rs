@@ -201,6 +201,7 @@ impl Drop for Net {
             // What goes wrong here is swept by the next run.
             drop(Command::new("ip").args(["netns", "del", name]).output());
         }
+        drop(std::fs::remove_dir_all(Switch::folder(self))); // of a switch that a test started by itself, too
     }
 }
 
