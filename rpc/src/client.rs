@@ -22,7 +22,7 @@ const ANSWER_MAX: Duration = Duration::from_secs(30);
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
     /// Nothing listens at the socket.
-    #[error("no switch listens at {}", path.display())]
+    #[error("nothing listens at {}", path.display())]
     Connect {
         /// The socket.
         path: PathBuf,
@@ -30,13 +30,13 @@ pub enum ClientError {
         source: io::Error,
     },
     /// The connection broke.
-    #[error("connection to the switch")]
+    #[error("connection to the server")]
     Io(#[from] io::Error),
-    /// The switch refused.
+    /// The server refused.
     #[error("{0}")]
     Refused(#[from] Refused),
     /// The answer cannot be read: another version of weft?
-    #[error("answer of the switch is not understood: {0}")]
+    #[error("answer of the server is not understood: {0}")]
     Answer(String),
     /// It is not clear which switch is meant.
     #[error("{0}")]
@@ -58,7 +58,7 @@ pub struct Client {
 }
 
 impl Client {
-    /// Connects to the switch that listens at `path`.
+    /// Connects to the server that listens at `path`.
     ///
     /// # Errors
     /// Nobody does.
@@ -109,7 +109,7 @@ impl Client {
         Ok(!self.reader.buffer().is_empty() || !self.wait(time)?)
     }
 
-    /// Waits for `time`; false if the switch went meanwhile.
+    /// Waits for `time`; false if the server went meanwhile.
     ///
     /// # Errors
     /// The kernel refuses to wait.
@@ -127,7 +127,7 @@ impl Client {
     fn line<T: DeserializeOwned>(&mut self) -> Result<T, ClientError> {
         let mut line = String::new();
         if self.reader.read_line(&mut line)? == 0 {
-            return Err(ClientError::Answer("the switch closed the connection".to_owned()));
+            return Err(ClientError::Answer("the server closed the connection".to_owned()));
         }
         serde_json::from_str(&line).map_err(|error| ClientError::Answer(error.to_string()))
     }

@@ -162,6 +162,28 @@ fn answers_that_nobody_reads_are_bounded() {
     drop(server);
 }
 
+/// Of several that start at once one has the socket, whoever it is, and the others hear that it runs.
+#[test]
+fn of_many_that_start_at_once_one_listens() {
+    let (dir, _, backend, _server) = served();
+    for round in 0..500 {
+        let at_once = std::sync::Barrier::new(4);
+        let path = dir.path().join(format!("crowd{round}")).join("mgmt.sock");
+        let started: Vec<_> = std::thread::scope(|scope| {
+            let start = || {
+                at_once.wait();
+                start(&path, backend.clone())
+            };
+            let starts: Vec<_> = (0..4).map(|_| scope.spawn(start)).collect();
+            starts.into_iter().map(|start| start.join().unwrap()).collect()
+        });
+        assert_eq!(started.iter().filter(|started| started.is_ok()).count(), 1);
+        for refused in started.iter().filter_map(|started| started.as_ref().err()) {
+            assert!(matches!(refused, SocketError::Running(_)), "{refused}");
+        }
+    }
+}
+
 #[test]
 fn sockets_are_ours_alone() {
     let (dir, path, backend, server) = served();

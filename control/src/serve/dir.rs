@@ -10,6 +10,8 @@ use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{FlockOperation, flock};
+
 /// Why there is no management socket.
 #[derive(Debug, thiserror::Error)]
 pub enum SocketError {
@@ -82,6 +84,9 @@ pub(crate) fn listen(path: &Path) -> Result<UnixListener, SocketError> {
     if mode & 0o077 != 0 || owner != rustix::process::geteuid().as_raw() {
         return Err(SocketError::Open { path: dir.to_owned(), mode, owner });
     }
+    // Of two that start at once, the second one sees whether the first one listens: a file is there a moment before.
+    let lock = fs::File::open(dir).map_err(io("look at", dir))?;
+    flock(&lock, FlockOperation::LockExclusive).map_err(|error| io("lock", dir)(error.into()))?;
     match UnixListener::bind(path) {
         Ok(listener) => return Ok(listener),
         Err(error) if error.kind() == io::ErrorKind::AddrInUse => {}

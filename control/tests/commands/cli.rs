@@ -69,7 +69,7 @@ fn exit_codes_are_those_of_the_help() {
         (&["bench", "pipeline", "--size", "1522", "--format", "gen1"], USAGE, "gen1 frame of 1518 bytes"),
         (&["model", "islip", "--ports", "65"], USAGE, "65 ports: expected 1 to 64"),
         (&["decode", "/nonexistent.pcap"], SYSTEM, "/nonexistent.pcap"),
-        (&["show", "ports", "--socket", "/nonexistent/mgmt.sock"], SWITCH, "no switch listens at /nonexistent/mgmt.sock"),
+        (&["show", "ports", "--socket", "/nonexistent/mgmt.sock"], SWITCH, "nothing listens at /nonexistent/mgmt.sock"),
         (&["show", "ports", "--interval", "0", "--watch"], USAGE, "expected an interval of 0.05 to 86400 s"),
         (&["gen", "lite", "--vlan", "3", "--out", "/dev/null"], USAGE, "lite frame: cannot have a tag"),
         (&["gen", "gen1", "--out", "/nonexistent/x.pcap"], SYSTEM, "/nonexistent/x.pcap"),

@@ -12,6 +12,7 @@ mod switch_config;
 
 use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -178,9 +179,9 @@ impl Processes {
         said
     }
 
-    /// Waits until the last process has made a socket.
+    /// Waits until the last process listens at a socket: its file is there a moment before.
     fn listens(&mut self, socket: &Path) -> Result<(), ProcessError> {
-        self.wait(|_| Ok(socket.exists().then_some(())))
+        self.wait(|_| Ok(UnixStream::connect(socket).ok().map(drop)))
     }
 
     /// Waits until `done` has something, while the last process runs.
