@@ -17,11 +17,13 @@ use weft_dataplane::port::wire::{Wire, WireConfig, WireEnd, cable};
 use weft_dataplane::port::{Port, PortError};
 use weft_dataplane::time::{Instant, Span};
 use weft_dataplane::trace::NoTrace;
+use weft_dataplane::types::PortId;
 use weft_hosts::classes::PriMap;
 use weft_parsers::MacAddr;
 use weft_parsers::fabric::{Bdf, DrtEntry, Hpa, Pid, RgtEntry};
 use weft_parsers::tlp::{At, Body, Completion, Kind, Mode, Pth, Status, TlpRepr};
 
+use crate::engine::{CableError, Cables, Component, Engine, Latency, Place, Schedule};
 use crate::setup::Setup;
 use crate::switch::{Around, Switch};
 
@@ -29,15 +31,6 @@ use crate::switch::{Around, Switch};
 const PAYLOAD: [u8; 128] = [0x5A; 128];
 /// Chunks of the pool of a seat; what finds none waits.
 const CHUNKS: usize = 2_048;
-
-/// A port of a switch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Place {
-    /// Which switch.
-    pub switch: usize,
-    /// Which of its ports.
-    pub port: u8,
-}
 
 /// What a switch routes by.
 #[derive(Clone, Debug, Default)]
@@ -77,19 +70,22 @@ pub enum FabricError {
     /// Routes that the tables cannot take.
     #[error(transparent)]
     Table(#[from] TableError),
-    /// A port that is not there, or that two cables want.
-    #[error("port {port} of switch {switch} is not there, or taken", port = .0.port, switch = .0.switch)]
-    Port(Place),
+    /// A cable, by the numbers of [`Plan`].
+    #[error(transparent)]
+    Cable(#[from] CableError),
 }
 
 /// Who sits at an edge.
 pub struct Seat {
     pid: Pid,
+    /// Of all seats.
+    pids: Arc<[Pid]>,
+    window: usize,
+    /// Whether it makes new requests.
+    sending: bool,
     end: TlpEnd,
     port: Wire,
     bufs: Bufs,
-    at: Place,
-    due: Option<Instant>,
     rng: Rng,
     /// Writes that were not answered yet.
     outstanding: usize,
@@ -99,19 +95,29 @@ pub struct Seat {
     pub refused: u64,
     /// See above.
     pub taken: u64,
+    failure: Option<PortError>,
 }
 
 /// A fabric at work.
 pub struct Fabric {
-    switches: Vec<Switch>,
-    seats: Vec<Seat>,
-    /// By switch: switches and seats that see what it sends.
-    near: Vec<(Vec<usize>, Vec<usize>)>,
-    pids: Vec<Pid>,
-    window: usize,
-    now: Instant,
-    /// Whether seats make new requests.
-    pub sending: bool,
+    /// Switches come first, then seats.
+    engine: Engine<Node>,
+    switches: usize,
+}
+
+/// What there is in a fabric.
+enum Node {
+    Switch(Box<Switch>),
+    Seat(Box<Seat>),
+}
+
+impl Component for Node {
+    fn step(&mut self, now: Instant) -> Option<Instant> {
+        match self {
+            Self::Switch(switch) => switch.step(now, &mut NoTrace).next,
+            Self::Seat(seat) => seat.step(now),
+        }
+    }
 }
 
 impl Fabric {
@@ -121,142 +127,86 @@ impl Fabric {
     /// See [`FabricError`].
     pub fn new(plan: &Plan) -> Result<Self, FabricError> {
         let around = Around { drop_runts: false, ..Around::default() };
-        let mut ends: Vec<Vec<Option<WireEnd>>> =
-            plan.ports.iter().map(|&ports| (0..ports).map(|_| None).collect()).collect();
-        let mut place = |at: Place, end: WireEnd| {
-            let slot =
-                ends.get_mut(at.switch).and_then(|ports| ports.get_mut(usize::from(at.port)));
-            match slot {
-                Some(slot @ None) => {
-                    *slot = Some(end);
-                    Ok(())
-                }
-                _ => Err(FabricError::Port(at)),
-            }
-        };
-        let mut near = vec![(Vec::new(), Vec::new()); plan.ports.len()];
+        let mut cables = Cables::new();
+        for &ports in &plan.ports {
+            cables.add(ports, around.of_switch());
+        }
         for &(a, b) in &plan.links {
-            let (end_a, end_b) = cable(around.cable_frames);
-            place(a, end_a)?;
-            place(b, end_b)?;
-            for (one, other) in [(a, b), (b, a)] {
-                if let Some((switches, _)) = near.get_mut(one.switch) {
-                    switches.push(other.switch);
-                }
-            }
+            cables.lay(a, b, &around.cable(plan.setup.rate))?;
         }
-        let mut seats = Vec::new();
-        for (index, &(pid, at)) in plan.seats.iter().enumerate() {
-            let (own, seat) = cable(around.cable_frames);
-            place(at, own)?;
-            if let Some((_, seats)) = near.get_mut(at.switch) {
-                seats.push(index);
-            }
-            seats.push(Seat::new(plan, &around, (pid, at), seat)?);
+        for &(_, at) in &plan.seats {
+            let seat =
+                Place { component: cables.add(1, Latency::default()), port: PortId::default() };
+            cables.lay(at, seat, &around.cable(plan.setup.rate))?;
         }
-        let mut switches = Vec::new();
-        for (index, ends) in ends.into_iter().enumerate() {
-            switches.push(switch(plan, index, &around, ends)?);
+        let (schedule, ends) = Schedule::new(cables);
+        let mut ends = ends.into_iter();
+        let mut nodes = Vec::new();
+        for (index, ends) in ends.by_ref().take(plan.ports.len()).enumerate() {
+            nodes.push(Node::Switch(Box::new(switch(plan, index, &around, ends)?)));
         }
-        Ok(Self {
-            switches,
-            seats,
-            near,
-            pids: plan.seats.iter().map(|&(pid, _)| pid).collect(),
-            window: plan.window,
-            now: Instant::ZERO,
-            sending: true,
-        })
+        let pids: Arc<[Pid]> = plan.seats.iter().map(|&(pid, _)| pid).collect();
+        for (end, &pid) in ends.flatten().flatten().zip(pids.iter()) {
+            nodes.push(Node::Seat(Box::new(Seat::new(plan, &around, (pid, pids.clone()), end)?)));
+        }
+        Ok(Self { engine: Engine::new(nodes, schedule), switches: plan.ports.len() })
     }
 
     /// The seats.
-    #[must_use]
-    pub fn seats(&self) -> &[Seat] {
-        &self.seats
+    pub fn seats(&self) -> impl Iterator<Item = &Seat> {
+        self.engine.components().iter().filter_map(|node| match node {
+            Node::Seat(seat) => Some(&**seat),
+            Node::Switch(_) => None,
+        })
+    }
+
+    fn switches(&self) -> impl Iterator<Item = &Switch> {
+        self.engine.components().iter().filter_map(|node| match node {
+            Node::Switch(switch) => Some(&**switch),
+            Node::Seat(_) => None,
+        })
     }
 
     /// Where the run has come to.
     #[must_use]
     pub const fn now(&self) -> Instant {
-        self.now
+        self.engine.now()
     }
 
     /// Writes on their way, or their answers.
     #[must_use]
     pub fn outstanding(&self) -> usize {
-        self.seats.iter().map(|seat| seat.outstanding).sum()
+        self.seats().map(|seat| seat.outstanding).sum()
     }
 
     /// Writes that were answered.
     #[must_use]
     pub fn answered(&self) -> u64 {
-        self.seats.iter().map(|seat| seat.answered).sum()
+        self.seats().map(|seat| seat.answered).sum()
     }
 
     /// The books of each switch.
     #[must_use]
     pub fn ledgers(&self) -> Vec<Ledger> {
-        self.switches.iter().map(|switch| Ledger::read(switch.core())).collect()
+        self.switches().map(|switch| Ledger::read(switch.core())).collect()
     }
 
     /// Has every seat look again: requests may be made from now on, or no more.
     pub fn set_sending(&mut self, sending: bool) {
-        self.sending = sending;
-        for seat in &mut self.seats {
-            seat.due = Some(self.now);
+        for seat in self.switches..self.engine.components().len() {
+            if let Some(Node::Seat(seat)) = self.engine.change(seat) {
+                seat.sending = sending;
+            }
         }
     }
 
-    /// Runs until `end`, or until nothing is left to happen.
+    /// Runs until `end`, or until nothing is left to happen, on so many threads.
     ///
     /// # Errors
     /// Never: a wire does not fail.
-    pub fn run(&mut self, end: Instant) -> Result<(), PortError> {
-        loop {
-            let switches = self.switches.iter().map(Switch::next);
-            let seats = self.seats.iter().map(|seat| seat.due);
-            let next = switches.chain(seats).fold(None, Instant::earlier);
-            let Some(next) = next.filter(|&next| next <= end) else { break };
-            self.now = next.max(self.now);
-            self.at_once()?;
-        }
-        self.now = self.now.max(end);
-        Ok(())
-    }
-
-    /// All that happens now.
-    fn at_once(&mut self) -> Result<(), PortError> {
-        let now = self.now;
-        let is_due = |at: Option<Instant>| at.is_some_and(|at| at <= now);
-        for seat in self.seats.iter_mut().filter(|seat| is_due(seat.due)) {
-            let frames = seat.poll(now, self.sending.then_some((&*self.pids, self.window)))?;
-            if frames > 0
-                && let Some(switch) = self.switches.get_mut(seat.at.switch)
-            {
-                switch.poke(now);
-            }
-        }
-        for index in 0..self.switches.len() {
-            let Some(switch) = self.switches.get_mut(index) else { break };
-            if !is_due(switch.next()) {
-                continue;
-            }
-            let step = switch.step(now, &mut NoTrace);
-            let Some((switches, seats)) = self.near.get(index).filter(|_| step.work > 0) else {
-                continue;
-            };
-            for &seat in seats {
-                if let Some(seat) = self.seats.get_mut(seat) {
-                    seat.due = Some(now);
-                }
-            }
-            for &other in switches {
-                if let Some(other) = self.switches.get_mut(other) {
-                    other.poke(now);
-                }
-            }
-        }
-        Ok(())
+    pub fn run(&mut self, end: Instant, threads: usize) -> Result<(), &PortError> {
+        self.engine.run(end, threads);
+        self.seats().find_map(|seat| seat.failure.as_ref()).map_or(Ok(()), Err)
     }
 }
 
@@ -294,7 +244,7 @@ impl Seat {
     fn new(
         plan: &Plan,
         around: &Around,
-        (pid, at): (Pid, Place),
+        (pid, pids): (Pid, Arc<[Pid]>),
         end: WireEnd,
     ) -> Result<Self, FabricError> {
         let pris = plan.setup.pris;
@@ -315,16 +265,18 @@ impl Seat {
         };
         Ok(Self {
             pid,
+            pids,
+            window: plan.window,
+            sending: true,
             end: TlpEnd::new(config),
             port: Wire::new(wire, plan.setup.frame_len_max, end),
             bufs: Bufs::new(Pool::in_memory(CHUNKS, plan.setup.frame_len_max)?, 16, 0),
-            at,
-            due: Some(Instant::ZERO),
             rng: Rng::new(plan.setup.seed ^ u64::from(pid.bits())),
             outstanding: 0,
             answered: 0,
             refused: 0,
             taken: 0,
+            failure: None,
         })
     }
 
@@ -334,11 +286,12 @@ impl Seat {
         self.pid
     }
 
-    /// Takes in, answers, and makes requests to `others`; returns how many frames moved.
-    fn poll(&mut self, now: Instant, others: Option<(&[Pid], usize)>) -> Result<usize, PortError> {
-        let Self { pid, end, port, bufs, rng, outstanding, answered, refused, taken, .. } = self;
-        if let Some((pids, window)) = others.filter(|(pids, _)| pids.len() > 1) {
-            while *outstanding < window {
+    /// Takes in, answers, and makes requests to others; returns when there is next something to do.
+    fn step(&mut self, now: Instant) -> Option<Instant> {
+        let Self { pid, pids, end, port, bufs, rng, outstanding, answered, refused, taken, .. } =
+            self;
+        if self.sending && pids.len() > 1 {
+            while *outstanding < self.window {
                 let to = pick(rng, pids, *pid);
                 let tag = u16::try_from(*outstanding).unwrap_or(0);
                 let address = Hpa(rng.below(1 << 30) & !0xFFF);
@@ -364,16 +317,22 @@ impl Seat {
                 }
             }
         };
-        let progress = end.poll(now, port, bufs, &mut handler)?;
-        self.due = self.port.next_arrival();
+        let progress = match end.poll(now, port, bufs, &mut handler) {
+            Ok(progress) => progress,
+            Err(error) => {
+                self.failure = Some(error);
+                return None;
+            }
+        };
+        let mut due = self.port.next_arrival();
         if progress.blocked {
-            self.due = Instant::earlier(self.due, self.port.idle_at());
-            self.due = Instant::earlier(self.due, progress.next);
+            due = Instant::earlier(due, self.port.idle_at());
+            due = Instant::earlier(due, progress.next);
         }
         if progress.frames > 0 {
-            self.due = Instant::earlier(self.due, Some(now)); // there may be more, or room
+            due = Some(now); // there may be more, or room
         }
-        Ok(progress.frames)
+        due
     }
 }
 

@@ -37,6 +37,7 @@
 
 pub mod chaos;
 pub mod checkers;
+pub mod engine;
 pub mod events;
 pub mod fabric;
 pub mod frames;

@@ -15,8 +15,10 @@ use weft_dataplane::pipeline::{
 use weft_dataplane::pool::Pool;
 use weft_dataplane::port::Port;
 use weft_dataplane::port::wire::{Wire, WireConfig, WireEnd, cable};
-use weft_dataplane::time::{Instant, Span};
+use weft_dataplane::time::{Instant, LinkRate, Span};
 use weft_dataplane::trace::Tracer;
+
+use crate::engine::{CableSpec, Latency};
 
 /// What is around the switching core.
 #[derive(Clone, Debug)]
@@ -34,6 +36,20 @@ pub struct Around {
     /// Chunks of the packet pool; `None` for as many as the buffer has cells, so that it never
     /// runs out.
     pub chunks: Option<usize>,
+}
+
+impl Around {
+    /// What a switch takes for each frame.
+    #[must_use]
+    pub const fn of_switch(&self) -> Latency {
+        Latency { receive: self.latency, send: Span::ZERO }
+    }
+
+    /// A cable of a link of `rate`.
+    #[must_use]
+    pub const fn cable(&self, rate: LinkRate) -> CableSpec {
+        CableSpec { rate, propagation: self.propagation, overhead: self.overhead }
+    }
 }
 
 impl Default for Around {

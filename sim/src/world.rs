@@ -12,9 +12,24 @@ use weft_dataplane::trace::Event;
 use weft_dataplane::types::PortId;
 
 use crate::checkers::Watch;
+use crate::engine::{CableError, Cables, Latency, Place, Schedule};
 use crate::setup::Setup;
 use crate::station::Station;
 use crate::switch::{Around, Switch};
+
+/// The switch's number among the components; the station of port n is n + 1.
+const SWITCH: usize = 0;
+
+/// A world cannot be built.
+#[derive(Debug, thiserror::Error)]
+pub enum WorldError {
+    /// The switch.
+    #[error(transparent)]
+    Build(#[from] BuildError),
+    /// Its cables: more ports than a switch has.
+    #[error(transparent)]
+    Cable(#[from] CableError),
+}
 
 /// A switch with a station at each port.
 pub struct World {
@@ -22,9 +37,7 @@ pub struct World {
     pub switch: Switch,
     /// The stations, by port.
     pub stations: Vec<Station>,
-    now: Instant,
-    /// Each station's next instant.
-    due: Vec<Option<Instant>>,
+    schedule: Schedule,
     /// Steps between full looks of the checkers.
     pub look_every: u64,
 }
@@ -33,21 +46,29 @@ impl World {
     /// A world of `setup`, with its configuration changed by `change`.
     ///
     /// # Errors
-    /// As [`Switch::new`].
+    /// See [`WorldError`].
     pub fn new(
         setup: &Setup,
         around: &Around,
         change: impl FnOnce(&mut weft_dataplane::config::SwitchConfig),
-    ) -> Result<Self, BuildError> {
+    ) -> Result<Self, WorldError> {
         let mut config = setup.config();
         change(&mut config);
         let (maps, names) = (config.maps.clone(), config.ports.clone());
-        let (switch, ends) = Switch::new(config, around)?;
-        let stations: Vec<Station> = ends
-            .into_iter()
-            .zip(names)
-            .enumerate()
-            .map(|(index, (end, port))| {
+        let mut cables = Cables::new();
+        let switch = cables.add(names.len(), around.of_switch());
+        for port in (0..names.len()).map_while(PortId::new) {
+            let station =
+                Place { component: cables.add(1, Latency::default()), port: PortId::default() };
+            let rate = names.get(port.index()).map_or(setup.rate, |port| port.rate);
+            cables.lay(Place { component: switch, port }, station, &around.cable(rate))?;
+        }
+        let (schedule, ends) = Schedule::new(cables);
+        let mut ends = ends.into_iter();
+        let of_switch = ends.next().unwrap_or_default().into_iter().flatten().collect();
+        let switch = Switch::on(config, around, of_switch)?;
+        let stations =
+            ends.flatten().flatten().zip(names).enumerate().map(|(index, (end, port))| {
                 let wire = WireConfig {
                     name: port.name,
                     rate: port.rate,
@@ -57,28 +78,28 @@ impl World {
                     drop_runts: around.drop_runts,
                 };
                 Station::new(wire, end, maps.pcp_to_pri, setup.seed ^ (index as u64) << 32)
-            })
-            .collect();
-        let due = vec![Some(Instant::ZERO); stations.len()];
-        Ok(Self { switch, stations, now: Instant::ZERO, due, look_every: 1 })
+            });
+        Ok(Self { switch, stations: stations.collect(), schedule, look_every: 1 })
     }
 
     /// Where the run has come to.
     #[must_use]
     pub const fn now(&self) -> Instant {
-        self.now
+        self.schedule.now()
     }
 
-    /// Tells that station `index` or the switch was changed from outside.
+    /// Tells that a station or the switch was changed from outside.
     pub fn poke(&mut self) {
-        self.due.fill(Some(self.now));
-        self.switch.poke(self.now);
+        for component in 0..=self.stations.len() {
+            self.schedule.wake(component);
+        }
     }
 
     /// Plugs the cable of port `index` in or pulls it.
     pub fn set_link(&mut self, index: usize, up: bool) {
+        let now = self.now();
         if let Some(station) = self.stations.get_mut(index) {
-            station.set_link(up, self.now);
+            station.set_link(up, now);
         }
         self.poke();
     }
@@ -86,45 +107,46 @@ impl World {
     /// The next instant at which something happens.
     #[must_use]
     pub fn next(&self) -> Option<Instant> {
-        self.due.iter().copied().fold(self.switch.next(), Instant::earlier)
+        self.schedule.next()
     }
 
-    /// One jump to the next instant, if it is not after `end`; false when there is none.
+    /// All that is due at the next instant, if that is not after `end`; false when there is none.
     pub fn advance<L: FnMut(Instant, &Event)>(
         &mut self,
         end: Instant,
         watch: &mut Watch<L>,
     ) -> bool {
         let Some(next) = self.next().filter(|&next| next <= end) else { return false };
-        self.now = next.max(self.now);
-        let now = self.now;
-        for (station, due) in self.stations.iter_mut().zip(&mut self.due) {
-            if due.is_some_and(|due| due <= now) {
-                if let Some(at) = station.poll(now) {
-                    self.switch.expect(at);
-                }
-                *due = station.next(now);
-            }
-        }
-        if self.switch.next().is_some_and(|next| next <= now) {
-            let step = self.switch.step(now, watch);
-            if step.work > 0 {
-                for (station, due) in self.stations.iter_mut().zip(&mut self.due) {
-                    *due = Instant::earlier(*due, station.end().next_arrival());
-                }
-            }
-            watch.checkers.follow(now, self.switch.core(), self.stations.len());
-            if self.switch.steps().is_multiple_of(self.look_every.max(1)) {
-                watch.checkers.look(now, self.switch.core());
-            }
+        while let Some(component) = self.schedule.turn(next) {
+            let next = if component == SWITCH {
+                self.step(watch)
+            } else {
+                let now = self.now();
+                self.stations.get_mut(component - 1).and_then(|station| {
+                    station.poll(now);
+                    station.next(now)
+                })
+            };
+            self.schedule.stepped(component, next);
         }
         true
+    }
+
+    /// A step of the switch; returns when it wants the next one.
+    fn step<L: FnMut(Instant, &Event)>(&mut self, watch: &mut Watch<L>) -> Option<Instant> {
+        let now = self.now();
+        let next = self.switch.step(now, watch).next;
+        watch.checkers.follow(now, self.switch.core(), self.stations.len());
+        if self.switch.steps().is_multiple_of(self.look_every.max(1)) {
+            watch.checkers.look(now, self.switch.core());
+        }
+        next
     }
 
     /// Runs until `end`.
     pub fn run<L: FnMut(Instant, &Event)>(&mut self, end: Instant, watch: &mut Watch<L>) {
         while self.advance(end, watch) {}
-        self.now = self.now.max(end);
+        self.schedule.rest(end);
     }
 
     /// Runs until all streams are sent and all queues are empty, at most until `limit`; true if it
@@ -140,7 +162,8 @@ impl World {
                     .stations
                     .iter_mut()
                     .all(|s| s.is_done() && s.end().next_arrival().is_none());
-            if idle && self.settled() && self.switch.next().is_none_or(|next| next > self.now) {
+            let switch = self.schedule.due(SWITCH);
+            if idle && self.settled() && switch.is_none_or(|due| due > self.now()) {
                 return true;
             }
             if !self.advance(limit, watch) {

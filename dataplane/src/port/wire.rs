@@ -6,13 +6,14 @@
 //! Source: docs/spec/pipeline.md §3, §13; docs/spec/model.md §2; IEEE 802.3 clause 4A.4.2 (gap).
 
 use weft_base::ring::{Rx, Tx, ring};
-use weft_base::sync::{Arc, AtomicBool, Ordering};
+use weft_base::sync::{Arc, AtomicBool, AtomicU64, Ordering};
 
 use crate::batch::Batch;
 use crate::pool::Bufs;
 use crate::port::{Port, PortCaps, PortCounters, PortError};
 use crate::stats::DropReason;
 use crate::time::{Instant, LinkRate, Span};
+use crate::types::{PortId, PortSet};
 
 /// Shortest frame without FCS: 64 bytes on the wire.
 pub const FRAME_LEN_MIN: usize = 60;
@@ -40,6 +41,47 @@ pub struct WireFrame {
     pub bytes: Vec<u8>,
 }
 
+/// Which ports of one component frames have left by, and when the first of each is in at the far end.
+#[derive(Debug)]
+pub struct Departures {
+    ports: AtomicU64,
+    /// By port: picoseconds, of meaning where its bit is set.
+    at: Box<[AtomicU64]>,
+}
+
+impl Departures {
+    /// Of a component of so many ports.
+    #[must_use]
+    pub fn new(ports: usize) -> Self {
+        Self { ports: AtomicU64::new(0), at: (0..ports).map(|_| AtomicU64::new(0)).collect() }
+    }
+
+    /// A frame leaves by `port`. Stamps of a cable do not go back: the first is the earliest.
+    #[inline]
+    fn note(&self, port: PortId, at: Instant) {
+        let (ports, bit) = (self.ports.load(Ordering::Relaxed), PortSet::only(port).bits());
+        if ports & bit == 0
+            && let Some(slot) = self.at.get(port.index())
+        {
+            slot.store(at.as_ps(), Ordering::Relaxed);
+            self.ports.store(ports | bit, Ordering::Relaxed); // one thread steps a component and asks what left
+        }
+    }
+
+    /// By which ports frames have left since this was last asked, and when the first of each is in.
+    #[inline]
+    pub fn take(&self) -> impl Iterator<Item = (PortId, Instant)> + '_ {
+        let ports = self.ports.load(Ordering::Relaxed);
+        if ports != 0 {
+            self.ports.store(0, Ordering::Relaxed);
+        }
+        PortSet::from_bits(ports).iter().filter_map(|port| {
+            let at = self.at.get(port.index())?.load(Ordering::Relaxed);
+            Some((port, Instant::from_ps(at)))
+        })
+    }
+}
+
 /// One end of a cable: full duplex, first in first out, with room for so many frames in flight.
 pub struct WireEnd {
     tx: Tx<WireFrame>,
@@ -48,6 +90,8 @@ pub struct WireEnd {
     used: Tx<Vec<u8>>,
     spare: Rx<Vec<u8>>,
     up: Arc<AtomicBool>,
+    /// Who wants to know of frames that leave by this end, and as which port.
+    departures: Option<(Arc<Departures>, PortId)>,
 }
 
 /// A cable that holds up to `depth` frames each way; its link is up.
@@ -62,8 +106,15 @@ pub fn cable(depth: usize) -> (WireEnd, WireEnd) {
     let (b_used, a_spare) = ring(depth);
     let up = Arc::new(AtomicBool::new(true));
     (
-        WireEnd { tx: a_tx, rx: a_rx, used: a_used, spare: a_spare, up: up.clone() },
-        WireEnd { tx: b_tx, rx: b_rx, used: b_used, spare: b_spare, up },
+        WireEnd {
+            tx: a_tx,
+            rx: a_rx,
+            used: a_used,
+            spare: a_spare,
+            up: up.clone(),
+            departures: None,
+        },
+        WireEnd { tx: b_tx, rx: b_rx, used: b_used, spare: b_spare, up, departures: None },
     )
 }
 
@@ -86,10 +137,18 @@ impl WireEnd {
         if !self.has_room() {
             return false;
         }
+        if let Some((departures, port)) = &self.departures {
+            departures.note(*port, at);
+        }
         let mut bytes = self.spare.pop().unwrap_or_default();
         bytes.clear();
         bytes.extend_from_slice(frame);
         self.tx.push(WireFrame { at, flaw, bytes }).is_ok()
+    }
+
+    /// Has frames that leave by this end noted as those of `port`.
+    pub fn note_departures(&mut self, departures: Arc<Departures>, port: PortId) {
+        self.departures = Some((departures, port));
     }
 
     /// When the last bit of the next frame is in here; `None` while the cable is empty.

@@ -10,18 +10,23 @@
 use weft_base::rng::Rng;
 use weft_dataplane::config::TlpConfig;
 use weft_dataplane::time::{Instant, Span};
+use weft_dataplane::types::PortId;
 use weft_fm::graph::{Graph, PortRef, SwitchId, generate};
 use weft_fm::proof::{Fault, Proof, Traffic};
 use weft_fm::routes::{Options, Tables, route};
 use weft_parsers::fabric::{DrtEntry, Pid};
-use weft_sim::fabric::{Fabric, Place, Plan, Routes};
+use weft_sim::engine::Place;
+use weft_sim::fabric::{Fabric, Plan, Routes};
 use weft_sim::setup::Setup;
 
 const PRIS: usize = 8;
 
 /// What `tables` make of `graph`, in switches with little buffer: they are soon full.
 fn plan(graph: &Graph, tables: &Tables, window: usize) -> Plan {
-    let place = |at: PortRef| Place { switch: usize::from(at.switch.0), port: at.port };
+    let place = |at: PortRef| Place {
+        component: usize::from(at.switch.0),
+        port: PortId::new(usize::from(at.port)).unwrap(),
+    };
     let ports = graph.switches().map(|switch| {
         graph.ports(switch).map(|(port, _)| usize::from(port) + 1).max().unwrap_or(1)
     });
@@ -54,9 +59,9 @@ enum End {
 }
 
 /// Saturates for `busy`, then waits for all answers as long as there are any.
-fn run(plan: &Plan, busy: Span) -> (End, Fabric) {
+fn run(plan: &Plan, busy: Span, threads: usize) -> (End, Fabric) {
     let mut fabric = Fabric::new(plan).unwrap();
-    fabric.run(Instant::ZERO + busy).unwrap();
+    fabric.run(Instant::ZERO + busy, threads).unwrap();
     fabric.set_sending(false);
     loop {
         let before = fabric.answered();
@@ -64,7 +69,7 @@ fn run(plan: &Plan, busy: Span) -> (End, Fabric) {
             break (End::Drained, fabric);
         }
         let end = fabric.now() + Span::from_us(500);
-        fabric.run(end).unwrap();
+        fabric.run(end, threads).unwrap();
         if fabric.answered() == before {
             break (End::Stuck, fabric);
         }
@@ -105,10 +110,28 @@ fn saturated_fabrics_drain_on_our_routes() {
         let routed = route(&graph, &Options::default(), None);
         let tables = routed.whole().unwrap();
         Proof::find(&graph, tables, &traffic()).unwrap();
-        let (end, fabric) = run(&plan(&graph, tables, 1_500), Span::from_us(60));
+        let (end, fabric) = run(&plan(&graph, tables, 1_500), Span::from_us(60), 1);
         println!("{name}: {} writes answered by {:?}", fabric.answered(), fabric.now());
         assert_eq!(end, End::Drained, "{name}");
         check(name, &fabric);
+    }
+}
+
+/// On several threads the same happens: every counter of every switch and of every endpoint is the same.
+#[test]
+fn threads_decide_nothing() {
+    let graph = generate::torus(&[3, 3], 1).unwrap();
+    let routed = route(&graph, &Options::default(), None);
+    let plan = plan(&graph, routed.whole().unwrap(), 300);
+    let seen = |threads| {
+        let (end, fabric) = run(&plan, Span::from_us(10), threads);
+        assert_eq!(end, End::Drained, "{threads} threads");
+        let seats: Vec<_> = fabric.seats().map(|seat| (seat.answered, seat.taken)).collect();
+        (fabric.now(), seats, serde_json::to_value(fabric.ledgers()).unwrap())
+    };
+    let want = seen(1);
+    for threads in [2, 3] {
+        assert_eq!(seen(threads), want, "{threads} threads");
     }
 }
 
@@ -144,7 +167,7 @@ fn a_ring_on_shortest_paths_comes_to_a_stand() {
     let graph = generate::ring(5, 2).unwrap();
     let tables = shorter_way_round(&graph);
     assert!(matches!(Proof::find(&graph, &tables, &traffic()), Err(Fault::Circle(_))));
-    let (end, fabric) = run(&plan(&graph, &tables, 1_500), Span::from_us(60));
+    let (end, fabric) = run(&plan(&graph, &tables, 1_500), Span::from_us(60), 1);
     assert_eq!(end, End::Stuck, "{} answered", fabric.answered());
     let waiting: u64 = fabric.ledgers().iter().map(|ledger| ledger.queued).sum();
     println!("stuck with {waiting} frames in switches, {} answered", fabric.answered());

@@ -1,0 +1,161 @@
+//! Cables between components.
+//!
+//! Shape: components and their ports, then [`Cables::lay`] for each cable; a [`super::Schedule`] takes all.
+//! Units: picoseconds, frames.
+//! Source: docs/spec/model.md §1.
+
+use weft_base::sync::Arc;
+use weft_dataplane::port::wire::{Departures, WireEnd, cable};
+use weft_dataplane::time::{LinkRate, Span};
+use weft_dataplane::types::PortId;
+
+/// No frame is shorter: an Ethernet header.
+const FRAME_LEN_LEAST: usize = 14;
+
+/// A port of a component.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Place {
+    /// Which component.
+    pub component: usize,
+    /// Which of its ports.
+    pub port: PortId,
+}
+
+/// What a cable is like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CableSpec {
+    /// Rate of the link, each way.
+    pub rate: LinkRate,
+    /// From a bit sent to that bit in.
+    pub propagation: Span,
+    /// Whether frames take their true wire time ([`LinkRate::wire_time`]).
+    pub overhead: bool,
+}
+
+impl CableSpec {
+    /// The least time from the start of a frame to its last bit in: above 0, whatever the rate.
+    #[must_use]
+    pub const fn delay(&self) -> Span {
+        Span::from_ps(self.least_frame().as_ps() + self.propagation.as_ps())
+    }
+
+    const fn least_frame(&self) -> Span {
+        self.rate.wire_time(FRAME_LEN_LEAST, self.overhead)
+    }
+
+    /// Frames that fit into the cable while its ends take `latency` more for each.
+    fn frames(&self, latency: Span) -> usize {
+        let span = self.propagation + latency;
+        let least = self.least_frame().as_ps().max(1);
+        usize::try_from(span.as_ps().div_ceil(least)).unwrap_or(usize::MAX - 2) + 2
+    }
+}
+
+/// What a component takes for each frame.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Latency {
+    /// From a frame's last bit in to when the component is due for it.
+    pub receive: Span,
+    /// From when a component is stepped to the first bit of what it sends then.
+    pub send: Span,
+}
+
+/// A cable cannot be laid.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CableError {
+    /// An end of it.
+    #[error("port {port} of component {component} is not there, or taken", port = .0.port.index(), component = .0.component)]
+    Port(Place),
+}
+
+/// A component while cables are laid.
+struct Socket {
+    departures: Arc<Departures>,
+    ports: Vec<Option<(WireEnd, Peer)>>,
+    latency: Latency,
+}
+
+/// What is at the far end of a port's cable.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Peer {
+    pub component: usize,
+    /// From a frame's last bit in to when the component is due.
+    pub latency: Span,
+    /// The least time from now to when it is due for a frame that is sent now.
+    pub delay: Span,
+}
+
+/// How a component is joined to others.
+pub(super) struct Links {
+    pub departures: Arc<Departures>,
+    /// By port.
+    pub peers: Box<[Option<Peer>]>,
+}
+
+/// Components and the cables between them.
+#[derive(Default)]
+pub struct Cables {
+    components: Vec<Socket>,
+}
+
+impl Cables {
+    /// No components.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a component of so many ports; returns its number.
+    pub fn add(&mut self, ports: usize, latency: Latency) -> usize {
+        let departures = Arc::new(Departures::new(ports));
+        let ports = (0..ports).map(|_| None).collect();
+        self.components.push(Socket { departures, ports, latency });
+        self.components.len() - 1
+    }
+
+    /// Lays a cable.
+    ///
+    /// # Errors
+    /// A port that is not there or has a cable.
+    pub fn lay(&mut self, a: Place, b: Place, spec: &CableSpec) -> Result<(), CableError> {
+        let latency_a = self.free(a)?;
+        let latency_b = self.free(b)?;
+        if a == b {
+            return Err(CableError::Port(b));
+        }
+        let ways = [(latency_a, latency_b), (latency_b, latency_a)];
+        let latency = ways.map(|(from, to)| from.send + to.receive);
+        let (end_a, end_b) = cable(spec.frames(latency[0].max(latency[1])));
+        let ends = [(a, end_a, b), (b, end_b, a)];
+        for ((place, mut end, far), (from, to)) in ends.into_iter().zip(ways) {
+            let Some(socket) = self.components.get_mut(place.component) else { continue };
+            end.note_departures(socket.departures.clone(), place.port);
+            let (component, latency) = (far.component, to.receive);
+            let peer = Peer { component, latency, delay: spec.delay() + from.send + latency };
+            if let Some(slot) = socket.ports.get_mut(place.port.index()) {
+                *slot = Some((end, peer));
+            }
+        }
+        Ok(())
+    }
+
+    /// The latency of a component whose port has no cable yet.
+    fn free(&self, place: Place) -> Result<Latency, CableError> {
+        let socket = self.components.get(place.component);
+        let free = socket
+            .filter(|socket| socket.ports.get(place.port.index()).is_some_and(Option::is_none));
+        free.map(|socket| socket.latency).ok_or(CableError::Port(place))
+    }
+
+    /// How each component is joined to others, and the ends of its cables, by port; `None` where there is no cable.
+    pub(super) fn finish(self) -> (Vec<Links>, Vec<Vec<Option<WireEnd>>>) {
+        let mut links = Vec::with_capacity(self.components.len());
+        let mut all = Vec::with_capacity(self.components.len());
+        for Socket { departures, ports, .. } in self.components {
+            let (ends, peers): (_, Vec<_>) = ports.into_iter().map(Option::unzip).unzip();
+            links.push(Links { departures, peers: peers.into() });
+            all.push(ends);
+        }
+        (links, all)
+    }
+}

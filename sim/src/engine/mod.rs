@@ -1,0 +1,89 @@
+//! Engine: whose turn it is, where components meet only over cables with a delay.
+//!
+//! Shape: [`Cables`] between ports of [`Component`]s → an [`Engine`], which runs them on one thread or several;
+//! [`Schedule`] alone for who steps its components itself.
+//! Units: picoseconds.
+//! Source: docs/spec/model.md §1.
+//!
+//! As a frame takes time on a cable, others see later only what a component does at an instant: the order of components
+//! at one instant, and so their numbers, decide nothing, and threads have to meet once in the least of these times only.
+
+mod cables;
+mod heap;
+mod schedule;
+#[cfg(test)]
+mod tests;
+mod threads;
+
+use weft_dataplane::time::Instant;
+
+pub use cables::{CableError, CableSpec, Cables, Latency, Place};
+pub use schedule::Schedule;
+
+/// A switch or an endpoint.
+pub trait Component: Send {
+    /// Does what is due at `now`; returns when it next has something to do, frames that are on their way to it included.
+    /// Extra calls change nothing.
+    fn step(&mut self, now: Instant) -> Option<Instant>;
+}
+
+/// Components and when they are due.
+pub struct Engine<C> {
+    components: Vec<C>,
+    schedule: Schedule,
+}
+
+impl<C: Component> Engine<C> {
+    /// Components by their numbers ([`Cables::add`]), joined as `schedule` knows.
+    ///
+    /// # Panics
+    /// When there are more or fewer than cables were laid for.
+    #[must_use]
+    pub fn new(components: Vec<C>, schedule: Schedule) -> Self {
+        assert_eq!(components.len(), schedule.links.len(), "a component for each number");
+        Self { components, schedule }
+    }
+
+    /// The components.
+    #[must_use]
+    pub fn components(&self) -> &[C] {
+        &self.components
+    }
+
+    /// A component that is going to be changed: it is due now.
+    pub fn change(&mut self, component: usize) -> Option<&mut C> {
+        let changed = self.components.get_mut(component)?;
+        self.schedule.wake(component);
+        Some(changed)
+    }
+
+    /// Where the run has come to.
+    #[must_use]
+    pub const fn now(&self) -> Instant {
+        self.schedule.now()
+    }
+
+    /// When something happens next.
+    #[must_use]
+    pub fn next(&self) -> Option<Instant> {
+        self.schedule.next()
+    }
+
+    /// Runs until `end` on so many threads, one at least: with any number of them the same happens.
+    ///
+    /// # Panics
+    /// As a component does.
+    pub fn run(&mut self, end: Instant, threads: usize) {
+        let Self { components, schedule } = self;
+        if threads > 1 && components.len() > 1 {
+            threads::run(components, schedule, end, threads);
+        } else {
+            while let Some(component) = schedule.turn(end) {
+                let now = schedule.now();
+                let next = components.get_mut(component).and_then(|it| it.step(now));
+                schedule.stepped(component, next);
+            }
+        }
+        schedule.rest(end);
+    }
+}

@@ -1,0 +1,103 @@
+//! Schedule: which component is due first.
+//!
+//! Shape: [`Schedule::turn`] is that component; after its step, [`Schedule::stepped`] takes when it wants the next one,
+//! and has whoever it sent frames to due when these are in. Nobody else is stepped.
+//! Units: picoseconds.
+//! Source: docs/spec/model.md §1.
+
+use weft_base::sync::Arc;
+use weft_dataplane::port::wire::WireEnd;
+use weft_dataplane::time::Instant;
+
+use super::cables::{Cables, Links};
+use super::heap::DueHeap;
+
+/// When each component is due.
+pub struct Schedule {
+    pub(super) due: DueHeap,
+    pub(super) links: Arc<[Links]>,
+    pub(super) now: Instant,
+}
+
+impl Schedule {
+    /// Of the components that `cables` join, all of which are due at once; with the ends of each one's cables, by port,
+    /// `None` where there is no cable.
+    #[must_use]
+    pub fn new(cables: Cables) -> (Self, Vec<Vec<Option<WireEnd>>>) {
+        let (links, ends) = cables.finish();
+        let mut due = DueHeap::new(links.len());
+        for component in 0..links.len() {
+            due.set(component, Some(Instant::ZERO));
+        }
+        (Self { due, links: links.into(), now: Instant::ZERO }, ends)
+    }
+
+    /// Where the run has come to.
+    #[inline]
+    #[must_use]
+    pub const fn now(&self) -> Instant {
+        self.now
+    }
+
+    /// When the first component is due.
+    #[inline]
+    #[must_use]
+    pub fn next(&self) -> Option<Instant> {
+        self.due.first().map(|(at, _)| at.max(self.now))
+    }
+
+    /// When `component` is due.
+    #[must_use]
+    pub fn due(&self, component: usize) -> Option<Instant> {
+        self.due.due(component)
+    }
+
+    /// The component that is due first, if it is due by `end`: time moves there. [`Self::stepped`] follows; until then the
+    /// component stays due.
+    #[inline]
+    pub fn turn(&mut self, end: Instant) -> Option<usize> {
+        let (at, component) = self.due.first().filter(|&(at, _)| at <= end)?;
+        self.now = self.now.max(at);
+        Some(component)
+    }
+
+    /// After the step of `component`: it is next due at `next`, unless a frame comes before, and who it has sent frames
+    /// to when the first of these is in.
+    ///
+    /// # Panics
+    /// When there is no such component.
+    #[inline]
+    pub fn stepped(&mut self, component: usize, next: Option<Instant>) {
+        self.stepped_with(component, next, DueHeap::bring_forward);
+    }
+
+    /// As [`Self::stepped`]; `arrives` hears who is due for a frame, and when.
+    #[inline]
+    pub(super) fn stepped_with(
+        &mut self,
+        component: usize,
+        next: Option<Instant>,
+        mut arrives: impl FnMut(&mut DueHeap, usize, Instant),
+    ) {
+        self.due.set(component, next);
+        let Some(links) = self.links.get(component) else { return };
+        for (port, at) in links.departures.take() {
+            if let Some(Some(peer)) = links.peers.get(port.index()) {
+                arrives(&mut self.due, peer.component, at + peer.latency);
+            }
+        }
+    }
+
+    /// Has `component` due now: something has changed about it from outside.
+    ///
+    /// # Panics
+    /// When there is no such component.
+    pub fn wake(&mut self, component: usize) {
+        self.due.bring_forward(component, self.now);
+    }
+
+    /// Moves time on to `end`, up to which nobody is due.
+    pub fn rest(&mut self, end: Instant) {
+        self.now = self.now.max(end);
+    }
+}
