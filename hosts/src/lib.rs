@@ -31,6 +31,7 @@ pub mod null_path;
 pub mod pace;
 pub mod patterns;
 pub mod pfc;
+pub mod rclink;
 pub mod report;
 pub mod sizes;
 pub mod stamp;

@@ -1,0 +1,250 @@
+//! CBFC: credits of a virtual channel, at both ends.
+//!
+//! Shape: [`Credits`] at who sends, [`CreditReturn`] at who receives. Both count from the start of the run, and what comes
+//! back is such a count: an update or a frame that is lost takes no credit with it for good.
+//! Units: credits of `size` bytes.
+//! Source: docs/spec/model.md §4 "CBFC".
+
+/// Counts are of 15 bits: no more credits can be out.
+pub const LIMIT_MAX: u32 = (1 << 15) - 1;
+
+/// Credits cannot be as asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CreditError {
+    /// Bytes of a credit.
+    #[error("credit_size {0}: expected 32, 64, 128, 256, 512, 1024 or 2048")]
+    Size(u32),
+    /// Frames that are kept back.
+    #[error("uf_limit {0}: expected 1 to 7")]
+    Reserve(u32),
+    /// All credits.
+    #[error(
+        "credit_limit {had}: expected {least} (uf_limit frames of {frame_len_max} bytes) to {LIMIT_MAX}"
+    )]
+    Limit {
+        /// Asked for.
+        had: u32,
+        /// Fewest, so that anything is ever sent.
+        least: u32,
+        /// The longest frame.
+        frame_len_max: u32,
+    },
+}
+
+/// What the credits of a virtual channel are like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CreditSpec {
+    /// Credits that the receiver gives out.
+    pub limit: u32,
+    /// Bytes of one.
+    pub size: u32,
+    /// Bytes that are counted beside a frame's own.
+    pub overhead: u32,
+    /// A frame goes while so many of the longest ones fit.
+    pub uf_limit: u32,
+    /// A request goes while one of the longest frames fits.
+    pub dynamic: bool,
+    /// Bytes of the longest frame.
+    pub frame_len_max: u32,
+}
+
+impl CreditSpec {
+    /// Credits of a frame of `len` bytes.
+    #[must_use]
+    pub const fn of(&self, len: u32) -> u32 {
+        len.saturating_add(self.overhead).div_ceil(self.size)
+    }
+
+    /// Checks that the registers hold it and that something can be sent.
+    ///
+    /// # Errors
+    /// See [`CreditError`].
+    pub const fn check(&self) -> Result<(), CreditError> {
+        if !self.size.is_power_of_two() || self.size < 32 || self.size > 2_048 {
+            return Err(CreditError::Size(self.size));
+        }
+        if self.uf_limit == 0 || self.uf_limit > 7 {
+            return Err(CreditError::Reserve(self.uf_limit));
+        }
+        let least = self.uf_limit.saturating_mul(self.of(self.frame_len_max));
+        if self.limit < least || self.limit > LIMIT_MAX {
+            let (had, frame_len_max) = (self.limit, self.frame_len_max);
+            return Err(CreditError::Limit { had, least, frame_len_max });
+        }
+        Ok(())
+    }
+}
+
+/// Credits at who sends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Credits {
+    spec: CreditSpec,
+    used: u64,
+    returned: u64,
+}
+
+impl Credits {
+    /// All credits are there.
+    ///
+    /// # Errors
+    /// See [`CreditError`].
+    pub const fn new(spec: CreditSpec) -> Result<Self, CreditError> {
+        match spec.check() {
+            Ok(()) => Ok(Self { spec, used: 0, returned: 0 }),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Credits that are left.
+    #[must_use]
+    pub fn left(&self) -> u32 {
+        let out = u32::try_from(self.used - self.returned).unwrap_or(u32::MAX);
+        self.spec.limit.saturating_sub(out)
+    }
+
+    /// Whether a frame may go, a request or another one.
+    #[must_use]
+    pub fn may_send(&self, is_request: bool) -> bool {
+        let frames = if self.spec.dynamic && is_request { 1 } else { self.spec.uf_limit };
+        self.left() >= frames * self.spec.of(self.spec.frame_len_max)
+    }
+
+    /// A frame of `len` bytes goes; returns the count that goes with it.
+    pub const fn send(&mut self, len: u32) -> u64 {
+        self.used += self.spec.of(len) as u64;
+        self.used
+    }
+
+    /// The receiver's count of credits given back has come. One that is older than another that came before changes
+    /// nothing, nor does one that is more than was used: nobody gives back what he has not got.
+    pub const fn update(&mut self, returned: u64) {
+        if returned > self.returned && returned <= self.used {
+            self.returned = returned;
+        }
+    }
+}
+
+/// Credits at who receives.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CreditReturn {
+    seen: u64,
+    held: u64,
+}
+
+impl CreditReturn {
+    /// A frame has come that takes `credits`, with the sender's count: what that is ahead was lost on the way.
+    pub const fn receive(&mut self, count: u64, credits: u32) {
+        if count > self.seen {
+            self.seen = count;
+        }
+        self.held += credits as u64;
+    }
+
+    /// A frame that was damaged has come, with its sender's count: it takes no room.
+    pub const fn lose(&mut self, count: u64) {
+        if count > self.seen {
+            self.seen = count;
+        }
+    }
+
+    /// A frame has left the buffer that took `credits`.
+    pub const fn drain(&mut self, credits: u32) {
+        self.held = self.held.saturating_sub(credits as u64);
+    }
+
+    /// The count to give back.
+    #[must_use]
+    pub const fn count(&self) -> u64 {
+        self.seen.saturating_sub(self.held)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// AFH_GEN1 with ICRC: 11 credits of 128 bytes.
+    const SPEC: CreditSpec = CreditSpec {
+        limit: 44,
+        size: 128,
+        overhead: 0,
+        uf_limit: 1,
+        dynamic: false,
+        frame_len_max: 1_374,
+    };
+
+    #[test]
+    fn frames_in_flight_are_as_the_formula_says() {
+        #[rustfmt::skip] // columns: limit, uf_limit, dynamic, request, frames in flight
+        let cases = [
+            (11, 1, false, true, 1),
+            (21, 1, false, true, 1),
+            (22, 1, false, true, 2),
+            (44, 1, false, true, 4),
+            (44, 3, false, true, 2),
+            (44, 3, true,  true, 4),
+            (44, 3, true,  false, 2),
+            (99, 7, false, true, 3),
+        ];
+        for (limit, uf_limit, dynamic, request, frames) in cases {
+            let mut credits =
+                Credits::new(CreditSpec { limit, uf_limit, dynamic, ..SPEC }).unwrap();
+            let mut sent = 0;
+            while credits.may_send(request) {
+                credits.send(1_374);
+                sent += 1;
+            }
+            assert_eq!(sent, frames, "{limit} {uf_limit} {dynamic} {request}");
+        }
+    }
+
+    #[test]
+    fn what_is_lost_comes_back_with_the_next_frame() {
+        let (mut credits, mut back) = (Credits::new(SPEC).unwrap(), CreditReturn::default());
+        let first = credits.send(1_374);
+        let _lost = credits.send(1_374);
+        let third = credits.send(1_374);
+        assert_eq!(credits.left(), 11);
+        back.receive(first, 11);
+        back.receive(third, 11);
+        assert_eq!(back.count(), 11, "the lost one's");
+        back.drain(11);
+        back.drain(11);
+        credits.update(back.count());
+        assert_eq!(credits.left(), 44);
+        let damaged = credits.send(1_374);
+        back.lose(damaged);
+        credits.update(back.count());
+        assert_eq!(credits.left(), 44);
+    }
+
+    #[test]
+    fn a_count_that_cannot_be_changes_nothing() {
+        let mut credits = Credits::new(SPEC).unwrap();
+        credits.send(1_374);
+        credits.send(1_374);
+        credits.update(11);
+        for forged in [0, 10, 23, u64::MAX] {
+            credits.update(forged);
+            assert_eq!(credits.left(), 33, "{forged}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_work_is_refused() {
+        let limit = |had, least| CreditError::Limit { had, least, frame_len_max: 1_374 };
+        #[rustfmt::skip] // columns: name, credits, error
+        let cases = [
+            ("odd size",       CreditSpec { size: 96, ..SPEC },     CreditError::Size(96)),
+            ("small size",     CreditSpec { size: 16, ..SPEC },     CreditError::Size(16)),
+            ("no reserve",     CreditSpec { uf_limit: 0, ..SPEC },  CreditError::Reserve(0)),
+            ("large reserve",  CreditSpec { uf_limit: 8, ..SPEC },  CreditError::Reserve(8)),
+            ("less than one",  CreditSpec { limit: 10, ..SPEC },    limit(10, 11)),
+            ("never enough",   CreditSpec { uf_limit: 5, ..SPEC },  limit(44, 55)),
+            ("over 15 bits",   CreditSpec { limit: 32_768, ..SPEC }, limit(32_768, 11)),
+        ];
+        for (name, spec, error) in cases {
+            assert_eq!(Credits::new(spec), Err(error), "{name}");
+        }
+    }
+}

@@ -1,0 +1,271 @@
+//! The receiving half of an endpoint.
+//!
+//! Shape: frames off the port; data into events, ACKs into slots, CNPs and PFC into their state.
+//! Units: bytes.
+//! Source: docs/spec/model.md §4.
+
+use weft_dataplane::pool::Bufs;
+use weft_dataplane::port::Port;
+use weft_dataplane::time::Instant;
+use weft_parsers::mac_control::opcode;
+use weft_parsers::rh::{Rh, syndrome};
+use weft_parsers::{Ecn, Format, HEAD_LEN, Head, Pfc, RhOpcode, ethernet, udp, vlan};
+
+use super::{Endpoint, Event, Transport};
+use crate::frames::{Received, receive};
+use crate::rclink::queue_pair::RxVerdict;
+use crate::rclink::slots::WentBack;
+use crate::stamp::{Mark, Reading, Seq};
+
+/// Most bursts that one poll takes in, so that sending is not starved.
+const RX_BURSTS: usize = 16;
+/// Of a sequence number, bits of the frame's place in its message; those above are the message.
+const INDEX_BITS: u32 = 32;
+
+/// The sequence number that a frame's stamp carries.
+pub(super) const fn seq_of(message: u32, index: u32) -> u64 {
+    (message as u64) << INDEX_BITS | index as u64
+}
+
+/// Message and place in it.
+fn of_seq(seq: u64) -> (u32, u32) {
+    let part = |bits: u64| u32::try_from(bits & u64::from(u32::MAX)).unwrap_or(u32::MAX);
+    (part(seq >> INDEX_BITS), part(seq))
+}
+
+impl Endpoint {
+    /// Takes in what the port has; returns how many frames, and whether there may be more.
+    pub(super) fn take_in(
+        &mut self,
+        now: Instant,
+        port: &mut dyn Port,
+        bufs: &mut Bufs,
+    ) -> (usize, bool) {
+        let rate = port.caps().rate;
+        let mut received = 0;
+        let mut batch = core::mem::take(&mut self.batch);
+        let mut more = false;
+        for burst in 0..RX_BURSTS {
+            let had = port.rx(now, bufs, &mut batch);
+            for desc in batch.drain(..) {
+                let (head, frame) = (bufs.head(&desc), bufs.bytes(&desc));
+                match receive(head, frame, &self.spec.parse) {
+                    Ok(received) if received.head.format() == Format::MacControl => {
+                        self.take_control(now, rate, &received.head, frame);
+                    }
+                    Ok(received) => self.take(now, head, frame, &received),
+                    Err(_) => self.stats.foreign += 1,
+                }
+                bufs.free(desc);
+            }
+            received += had;
+            if had == 0 {
+                break;
+            }
+            more = burst + 1 == RX_BURSTS;
+        }
+        self.batch = batch;
+        (received, more)
+    }
+
+    fn take(&mut self, now: Instant, head: &[u8; HEAD_LEN], frame: &[u8], received: &Received) {
+        let kind = received.head.format();
+        let taken = match self.spec.transport {
+            Transport::Lite if kind == Format::AfhLite => self.take_lite(now, frame, received),
+            Transport::Reliable { .. } => self.take_reliable(now, head, frame, received),
+            Transport::Lite => None,
+        };
+        if taken.is_none() {
+            self.stats.foreign += 1;
+        }
+    }
+
+    /// A frame with an RC Link header; `None` for one that is not taken.
+    fn take_reliable(
+        &mut self,
+        now: Instant,
+        first: &[u8; HEAD_LEN],
+        frame: &[u8],
+        received: &Received,
+    ) -> Option<()> {
+        let head = &received.head;
+        let (rh, _) = Rh::parse(first.get(rh_offset(head)?..)?).ok()?;
+        let from = rh.dest_qp();
+        let peer = self.peers.get_mut(usize::from(from))?;
+        // Whose it is is decided by where it comes from, not by what it says.
+        if from == self.spec.number || peer.source != head.src() {
+            return None;
+        }
+        match rh.opcode() {
+            RhOpcode::Send => {
+                let Reading::Mark(mark) = received.reading else { return None };
+                if received.flaw.is_some() || mark.stream != from {
+                    return None;
+                }
+                if head.ecn() == Some(Ecn::Ce) {
+                    self.stats.marked += 1;
+                    if !self.cnps.iter().any(|&(to, _)| to == from) {
+                        self.cnps.push_back((from, now + self.spec.cnp_delay));
+                    }
+                }
+                self.take_request(now, from, (rh.psn(), rh.fack()), &mark, frame.len());
+            }
+            RhOpcode::Ack if rh.len_or_syndrome() == syndrome::NAK_SEQUENCE => {
+                self.stats.naks_rx += 1;
+                let mut done = Vec::new();
+                let went = self.slots.nak(from, rh.psn(), |request| done.push(request.tag));
+                self.complete(now, done);
+                if let Some(went) = went {
+                    self.went_back(now, from, went);
+                }
+            }
+            RhOpcode::Ack => {
+                self.stats.acks_rx += 1;
+                let mut done = Vec::new();
+                self.slots.ack(from, rh.psn(), |request| done.push(request.tag));
+                self.complete(now, done);
+            }
+            RhOpcode::Cnp => {
+                self.stats.cnps_rx += 1;
+                if self.merge.receive(from, now) {
+                    self.events.push(Event::Congested { to: from, at: now });
+                }
+            }
+            RhOpcode::Reserved => return None,
+        }
+        Some(())
+    }
+
+    fn take_request(
+        &mut self,
+        now: Instant,
+        from: u16,
+        (psn, fack): (u16, bool),
+        mark: &Mark,
+        frame_len: usize,
+    ) {
+        let Some(peer) = self.peers.get_mut(usize::from(from)) else { return };
+        if psn == peer.rx.expected()
+            && let Some(slow) = &mut self.slow
+            && !slow.push(now, self.request_pri, frame_len)
+        {
+            self.stats.overruns += 1;
+            return; // as if it had been lost: it is sent again
+        }
+        let verdict = peer.rx.receive(psn);
+        match verdict {
+            RxVerdict::Accept => {
+                self.stats.rx_frames += 1;
+                self.stats.rx_payload += mark.len as u64;
+            }
+            RxVerdict::Duplicate => self.stats.duplicates += 1,
+            RxVerdict::Gap { nak } => {
+                self.stats.out_of_order += 1;
+                if !nak {
+                    return;
+                }
+                peer.nak = true;
+            }
+        }
+        let at_once = fack || peer.nak;
+        let due = if at_once { now } else { now + self.spec.ack_delay };
+        match peer.ack_due {
+            None if at_once => self.acks.push_front(from),
+            None => self.acks.push_back(from),
+            Some(_) => {}
+        }
+        peer.ack_due = Instant::earlier(peer.ack_due, Some(due));
+        if verdict == RxVerdict::Accept {
+            self.deliver(now, from, mark);
+        }
+    }
+
+    /// A frame without an RC Link header; `None` for one that is not taken.
+    fn take_lite(&mut self, now: Instant, frame: &[u8], received: &Received) -> Option<()> {
+        let Reading::Mark(mark) = received.reading else { return None };
+        let from = mark.stream;
+        let peer = self.peers.get_mut(usize::from(from))?;
+        if from == self.spec.number || peer.source != received.head.src() || received.flaw.is_some()
+        {
+            return None;
+        }
+        if let Some(slow) = &mut self.slow
+            && !slow.push(now, self.request_pri, frame.len())
+        {
+            self.stats.overruns += 1;
+            self.stats.lost += 1;
+            return Some(());
+        }
+        let Seq::Whole(seq) = mark.seq else { return None };
+        let (message, index) = of_seq(seq);
+        // Frames of one message come in order; those in between are lost.
+        let next = if peer.rx_next.0 == message { peer.rx_next.1 } else { 0 };
+        self.stats.lost += u64::from(index.saturating_sub(next));
+        peer.rx_next = (message, index + 1);
+        self.stats.rx_frames += 1;
+        self.stats.rx_payload += mark.len as u64;
+        self.deliver(now, from, &mark);
+        Some(())
+    }
+
+    fn deliver(&mut self, now: Instant, from: u16, mark: &Mark) {
+        let Seq::Whole(seq) = mark.seq else { return };
+        let (id, index) = of_seq(seq);
+        let (bytes, sent) = (mark.len, mark.sent);
+        self.events.push(Event::Received { from, id, index, bytes, sent, at: now });
+    }
+
+    /// Frames of messages are acknowledged, one for each id.
+    pub(super) fn complete(&mut self, now: Instant, ids: Vec<u64>) {
+        for tag in ids {
+            let (id, _) = of_seq(tag);
+            let Some(open) = self.open.get_mut(&id) else { continue };
+            open.frames -= 1;
+            if open.frames == 0 && open.is_whole {
+                self.open.remove(&id);
+                self.events.push(Event::Sent { id, at: now });
+            }
+        }
+    }
+
+    /// Frames to `to` are sent again, or are given up.
+    pub(super) fn went_back(&mut self, now: Instant, to: u16, went: WentBack) {
+        let WentBack::Fatal(frames) = went else { return };
+        self.events.push(Event::Failed { to, frames, at: now });
+        if let Some(peer) = self.peers.get_mut(usize::from(to)) {
+            peer.backlog.clear();
+        }
+        self.writing.retain(|&other| other != to);
+        self.masked.retain(|&(_, other)| other != to);
+        self.open.retain(|_, open| open.to != to);
+    }
+
+    fn take_control(
+        &mut self,
+        now: Instant,
+        rate: weft_dataplane::time::LinkRate,
+        head: &Head,
+        frame: &[u8],
+    ) {
+        match head.mac_control_opcode() {
+            Some(opcode::PFC) if head.pfc_da() => match Pfc::parse(frame) {
+                Ok(pfc) => {
+                    self.stats.pfc_rx += 1;
+                    self.pauses.receive(now, &pfc, rate);
+                }
+                Err(_) => self.stats.foreign += 1,
+            },
+            _ => self.stats.foreign += 1,
+        }
+    }
+}
+
+/// Where the RC Link header is; `None` in a frame that has none.
+fn rh_offset(head: &Head) -> Option<usize> {
+    let front = ethernet::LEN + if head.tagged() { vlan::TAG_LEN } else { 0 };
+    match head.format() {
+        Format::Standard => Some(usize::from(head.l4_offset()?) + udp::LEN),
+        Format::AfhGen1 | Format::AfhGen2 => Some(front),
+        _ => None,
+    }
+}

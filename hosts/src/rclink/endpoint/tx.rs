@@ -1,0 +1,296 @@
+//! The sending half of an endpoint.
+//!
+//! Shape: PFC first, then CNPs and ACKs, then frames by their slots' grants; no more than the port has room for.
+//! Units: bytes.
+//! Source: docs/spec/model.md §4.
+
+use weft_dataplane::batch::BURST;
+use weft_dataplane::desc::Desc;
+use weft_dataplane::pool::Bufs;
+use weft_dataplane::port::Port;
+use weft_dataplane::time::{Instant, LinkRate};
+use weft_dataplane::types::Pri;
+use weft_parsers::rh::syndrome;
+use weft_parsers::{
+    Dscp, Ecn, HEAD_LEN, Pcp, RhOpcode, Tci, TrafficClass, ethernet, mac_control, parse_head,
+};
+
+use super::rx::seq_of;
+use super::{Endpoint, Transport};
+use crate::frames::{FrameError, FrameSpec};
+use crate::rclink::slots::{Granted, Request};
+use crate::sizes::Sizes;
+use crate::stamp::{self, Stamp};
+
+/// Most bursts that one poll sends, so that receiving is not starved.
+const TX_BURSTS: usize = 4;
+
+/// Why no frame was made.
+enum Nothing {
+    /// None is to be sent.
+    ToSend,
+    /// The pool has no room.
+    Room,
+}
+
+impl Endpoint {
+    /// A data frame to `to`, whose RC Link header is still to be filled in.
+    pub(super) fn request_frame(&self, to: u16) -> FrameSpec {
+        self.frame_to(to, self.spec.request_vc, TrafficClass::FLOW_TYPE1_REQ)
+    }
+
+    /// An ACK or CNP to `to`.
+    pub(super) fn ack_frame(&self, to: u16) -> FrameSpec {
+        let mut spec = self.frame_to(to, self.spec.ack_vc, TrafficClass::FLOW_TYPE1_ACK);
+        spec.ecn = Ecn::NotEct; // there is nothing to slow down
+        spec.stamped = false;
+        spec.icrc = false;
+        spec.sizes = Sizes::Fixed(spec.header_len().max(ethernet::MIN_FRAME_LEN));
+        spec
+    }
+
+    fn frame_to(&self, to: u16, vc: u8, flow: u8) -> FrameSpec {
+        let mut spec = self.spec.frame.clone();
+        if let Some(&dst) = self.spec.peers.get(usize::from(to)) {
+            spec.dst = dst;
+        }
+        let tc = TrafficClass::new(vc, flow);
+        spec.tc = tc;
+        spec.dscp = Dscp::from_tos(tc.index() << 2);
+        spec.vlan = spec.vlan.map(|tci| Tci::new(Pcp::from_low_bits(vc), tci.dei(), tci.vid()));
+        spec.rh.dest_qp = self.spec.number;
+        spec
+    }
+
+    /// The priority of a frame, as the switch has it.
+    pub(super) fn pri_of(&self, spec: &FrameSpec) -> Result<Pri, FrameError> {
+        let stamp = Stamp { stream: self.spec.number, seq: 0, sent: Instant::ZERO };
+        let frame = spec.to_vec(&stamp, 0)?;
+        let mut head = [0; HEAD_LEN];
+        for (to, from) in head.iter_mut().zip(&frame) {
+            *to = *from;
+        }
+        let head = parse_head(&head, frame.len(), &self.spec.parse).unwrap_or_default();
+        Ok(self.spec.classes.pri(&head))
+    }
+
+    /// Puts frames of messages into slots while there are some, messages to one endpoint after the other, endpoints in turn.
+    fn fill_slots(&mut self) {
+        while self.slots.has_room()
+            && let Some(to) = self.writing.pop_front()
+        {
+            let Some(peer) = self.peers.get_mut(usize::from(to)) else { continue };
+            let Some((message, written, frames)) = peer.backlog.front_mut() else { continue };
+            let left = message.bytes - *written;
+            let most = self.spec.payload_max as u64;
+            let len = left.min(most);
+            let request = Request {
+                qp: to,
+                vc: self.spec.request_vc,
+                len: u16::try_from(len).unwrap_or(u16::MAX),
+                tag: seq_of(message.id, *frames),
+            };
+            if self.slots.write(request).is_err() {
+                peer.backlog.clear(); // the queue pair has failed
+                continue;
+            }
+            *written += len;
+            *frames += 1;
+            let is_whole = *written == message.bytes;
+            if let Some(open) = self.open.get_mut(&message.id) {
+                open.frames += 1;
+                open.is_whole = is_whole;
+            }
+            if is_whole {
+                peer.backlog.pop_front();
+            }
+            if !peer.backlog.is_empty() {
+                self.writing.push_back(to);
+            }
+        }
+    }
+
+    /// Sends what is due; returns how many frames the port took, and whether there is more and no room.
+    pub(super) fn send_out(
+        &mut self,
+        now: Instant,
+        port: &mut dyn Port,
+        bufs: &mut Bufs,
+    ) -> (usize, bool) {
+        let rate = port.caps().rate;
+        let mut sent = 0;
+        for _ in 0..TX_BURSTS {
+            let room = port.tx_room(now).min(BURST);
+            if room == 0 {
+                return (sent, self.has_work(now));
+            }
+            let mut batch = core::mem::take(&mut self.batch);
+            let mut starved = false;
+            while batch.len() < room {
+                let next = match self.pending.pop_front() {
+                    Some(desc) => Ok(desc),
+                    None => self.next_frame(now, rate, bufs),
+                };
+                match next {
+                    Ok(desc) => batch.push(desc),
+                    Err(nothing) => {
+                        starved = matches!(nothing, Nothing::Room);
+                        break;
+                    }
+                }
+            }
+            let built = batch.len();
+            if built > 0 {
+                port.tx(now, bufs, &mut batch);
+            }
+            sent += built - batch.len();
+            let refused = !batch.is_empty();
+            self.pending.extend(batch.drain(..));
+            self.batch = batch;
+            if refused || starved {
+                return (sent, true);
+            }
+            if built < room {
+                return (sent, false);
+            }
+        }
+        (sent, self.has_work(now))
+    }
+
+    /// Whether a frame is to be sent now.
+    fn has_work(&mut self, now: Instant) -> bool {
+        if !self.pending.is_empty() {
+            return true;
+        }
+        self.fill_slots();
+        let paused = self.pauses.paused();
+        self.slow.as_ref().is_some_and(|slow| slow.to_send(now).is_some())
+            || !paused.contains(self.ack_pri)
+                && (self.cnps.iter().any(|&(_, at)| at <= now) || self.ack_place(now).is_some())
+            || !paused.contains(self.request_pri) && self.slots.is_ready()
+    }
+
+    /// The place in turn of the first ACK that is due.
+    fn ack_place(&self, now: Instant) -> Option<usize> {
+        self.acks.iter().position(|&to| {
+            let peer = self.peers.get(usize::from(to));
+            peer.and_then(|peer| peer.ack_due).is_some_and(|at| at <= now)
+        })
+    }
+
+    /// Makes the frame that goes next.
+    fn next_frame(
+        &mut self,
+        now: Instant,
+        rate: LinkRate,
+        bufs: &mut Bufs,
+    ) -> Result<Desc, Nothing> {
+        if let Some(pfc) = self.slow.as_ref().and_then(|slow| slow.to_send(now)) {
+            let mut frame = [0; mac_control::FRAME_LEN];
+            pfc.emit(self.spec.frame.src.mac, &mut frame);
+            let desc = bufs.alloc_from(&frame).ok_or(Nothing::Room)?;
+            if let Some(slow) = &mut self.slow {
+                slow.sent(now, rate);
+            }
+            self.stats.pfc_tx += 1;
+            return Ok(desc);
+        }
+        let paused = self.pauses.paused();
+        if !paused.contains(self.ack_pri) {
+            if let Some(place) = self.cnps.iter().position(|&(_, at)| at <= now)
+                && let Some(&(to, _)) = self.cnps.get(place)
+            {
+                let desc = self.make_answer(to, RhOpcode::Cnp, bufs).ok_or(Nothing::Room)?;
+                self.cnps.remove(place);
+                self.stats.cnps_tx += 1;
+                return Ok(desc);
+            }
+            if let Some(place) = self.ack_place(now)
+                && let Some(&to) = self.acks.get(place)
+            {
+                let desc = self.make_answer(to, RhOpcode::Ack, bufs).ok_or(Nothing::Room)?;
+                self.acks.remove(place);
+                if let Some(peer) = self.peers.get_mut(usize::from(to)) {
+                    self.stats.acks_tx += 1;
+                    self.stats.naks_tx += u64::from(peer.nak);
+                    (peer.nak, peer.ack_due) = (false, None);
+                }
+                return Ok(desc);
+            }
+        }
+        if paused.contains(self.request_pri) {
+            return Err(Nothing::ToSend);
+        }
+        self.fill_slots();
+        if !self.slots.is_ready() {
+            return Err(Nothing::ToSend);
+        }
+        let desc = bufs.alloc().ok_or(Nothing::Room)?;
+        let Some(granted) = self.slots.grant(now, |_| true) else {
+            bufs.free(desc);
+            return Err(Nothing::ToSend);
+        };
+        Ok(self.make_request(now, granted, desc, bufs))
+    }
+
+    fn make_answer(&self, to: u16, opcode: RhOpcode, bufs: &mut Bufs) -> Option<Desc> {
+        let mut spec = self.ack_frame(to);
+        let peer = self.peers.get(usize::from(to))?;
+        spec.rh.opcode = opcode;
+        if opcode == RhOpcode::Ack {
+            let (psn, code) = if peer.nak {
+                (peer.rx.expected(), syndrome::NAK_SEQUENCE)
+            } else {
+                (peer.rx.acknowledged(), syndrome::ACK)
+            };
+            (spec.rh.psn, spec.rh.syndrome) = (Some(psn), code);
+        } else {
+            spec.rh.psn = Some(0);
+        }
+        let stamp = Stamp { stream: self.spec.number, seq: 0, sent: Instant::ZERO };
+        let mut frame = [0; 128];
+        let len = spec.header_len().max(ethernet::MIN_FRAME_LEN);
+        let out = frame.get_mut(..len)?;
+        spec.emit(&stamp, out).ok()?;
+        bufs.alloc_from(out)
+    }
+
+    fn make_request(
+        &mut self,
+        now: Instant,
+        granted: Granted,
+        mut desc: Desc,
+        bufs: &mut Bufs,
+    ) -> Desc {
+        let Granted { request, psn, resent } = granted;
+        let mut spec = self.request_frame(request.qp);
+        spec.rh.psn = Some(psn);
+        // A payload holds its mark at least.
+        let payload = usize::from(request.len).max(stamp::LEN);
+        let len = (spec.header_len() + payload + spec.trailer_len()).max(ethernet::MIN_FRAME_LEN);
+        let stamp = Stamp { stream: self.spec.number, seq: request.tag, sent: now };
+        bufs.set_len(&mut desc, len);
+        let made = bufs.bytes_mut(&mut desc).map(|out| spec.emit(&stamp, out));
+        debug_assert!(
+            matches!(made, Some(Ok(()))),
+            "the frame was checked when the endpoint was made"
+        );
+        self.stats.tx_frames += 1;
+        self.stats.tx_payload += u64::from(request.len);
+        self.stats.resent += u64::from(resent);
+        if self.spec.transport == Transport::Lite {
+            self.complete(now, vec![request.tag]);
+        }
+        if let Some(rate) =
+            self.peers.get_mut(usize::from(request.qp)).and_then(|peer| peer.rate.as_mut())
+        {
+            rate.granted(now, len);
+            let free = rate.free_at(now);
+            if free > now {
+                self.slots.mask(request.qp, true);
+                self.masked.push((free, request.qp));
+            }
+        }
+        desc
+    }
+}

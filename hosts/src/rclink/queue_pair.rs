@@ -1,0 +1,99 @@
+//! The receiving side of a queue pair: which frame is the next one.
+//!
+//! Shape: [`RxQp::receive`] takes a PSN; Go-Back-N takes frames in order only.
+//! Units: PSNs modulo 4096.
+//! Source: docs/spec/model.md §4 "Go-Back-N".
+
+/// PSNs there are.
+pub const PSNS: u16 = 1 << 12;
+/// PSNs ahead that are a gap; the others are behind.
+const AHEAD: u16 = PSNS / 2;
+
+/// `a - b` modulo 4096.
+#[inline]
+#[must_use]
+pub const fn psn_since(a: u16, b: u16) -> u16 {
+    a.wrapping_sub(b) & (PSNS - 1)
+}
+
+/// What becomes of a frame that has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RxVerdict {
+    /// It is the next one.
+    Accept,
+    /// It was taken before: it is dropped, and acknowledged again.
+    Duplicate,
+    /// One before it is missing: it is dropped.
+    Gap {
+        /// Whether to say so: once until the missing one has come.
+        nak: bool,
+    },
+}
+
+/// The receiving side of a queue pair.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RxQp {
+    expected: u16,
+    nak_sent: bool,
+}
+
+impl RxQp {
+    /// A frame with `psn` has come.
+    pub const fn receive(&mut self, psn: u16) -> RxVerdict {
+        match psn_since(psn, self.expected) {
+            0 => {
+                self.expected = (self.expected + 1) & (PSNS - 1);
+                self.nak_sent = false;
+                RxVerdict::Accept
+            }
+            1..AHEAD => {
+                let nak = !self.nak_sent;
+                self.nak_sent = true;
+                RxVerdict::Gap { nak }
+            }
+            _ => RxVerdict::Duplicate,
+        }
+    }
+
+    /// The PSN that is expected: that of a NAK.
+    #[must_use]
+    pub const fn expected(&self) -> u16 {
+        self.expected
+    }
+
+    /// The PSN of an ACK: all up to it have come.
+    #[must_use]
+    pub const fn acknowledged(&self) -> u16 {
+        psn_since(self.expected, 1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_are_taken_in_order_and_a_gap_is_said_once() {
+        use RxVerdict::{Accept, Duplicate, Gap};
+        let mut qp = RxQp { expected: 4_094, nak_sent: false };
+        #[rustfmt::skip] // columns: name, PSN, verdict, expected then
+        let cases = [
+            ("next",                  4_094, Accept,             4_095),
+            ("gap over the wrap",         1, Gap { nak: true },  4_095),
+            ("said already",              0, Gap { nak: false }, 4_095),
+            ("furthest ahead",        2_046, Gap { nak: false }, 4_095),
+            ("one more is behind",    2_047, Duplicate,          4_095),
+            ("just taken",            4_094, Duplicate,          4_095),
+            ("the missing one",       4_095, Accept,             0),
+            ("a new gap",                 1, Gap { nak: true },  0),
+            ("and what it missed",        0, Accept,             1),
+            ("again",                     0, Duplicate,          1),
+        ];
+        for (name, psn, verdict, expected) in cases {
+            assert_eq!(qp.receive(psn), verdict, "{name}");
+            assert_eq!(qp.expected(), expected, "{name}");
+        }
+        assert_eq!(qp.acknowledged(), 0);
+        assert_eq!(RxQp::default().acknowledged(), 4_095);
+    }
+}

@@ -1,0 +1,196 @@
+//! Rate: how many bytes a queue pair may send in a window.
+//!
+//! Shape: [`RateWindow::may_send`] before a grant, [`RateWindow::granted`] after it. What goes beyond the threshold is
+//! owed: the next windows begin with it, so that the rate of a long run is exact to one frame.
+//! Units: bytes of a frame, picoseconds; a window begins at each multiple of its length.
+//! Source: docs/spec/model.md §4 "Rate".
+
+use weft_dataplane::time::{Instant, Span};
+
+/// Length of the shortest window.
+const WINDOW_LEAST: Span = Span::from_ns(4_096);
+/// The longest window is the shortest one times 2 to this.
+const SHIFT_MAX: u32 = 4;
+/// Highest threshold: 22 bits.
+pub const THRESHOLD_MAX: u32 = (1 << 22) - 1;
+
+/// A rate limit cannot be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RateError {
+    /// The window.
+    #[error("rate window 4.096 us x 2^{0}: expected 0 to 4")]
+    Window(u32),
+    /// The threshold.
+    #[error("length threshold {0} bytes: expected 1 to 4194303")]
+    Threshold(u32),
+}
+
+/// The rate limit of a queue pair.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RateWindow {
+    shift: u32,
+    threshold: u32,
+    /// Sent in this window, and owed from those before.
+    sent: u64,
+    /// Which window `sent` is of.
+    window: u64,
+}
+
+impl RateWindow {
+    /// `threshold` bytes a window of 4.096 us x 2^`shift`.
+    ///
+    /// # Errors
+    /// See [`RateError`].
+    pub const fn new(shift: u32, threshold: u32) -> Result<Self, RateError> {
+        if shift > SHIFT_MAX {
+            return Err(RateError::Window(shift));
+        }
+        if threshold == 0 || threshold > THRESHOLD_MAX {
+            return Err(RateError::Threshold(threshold));
+        }
+        Ok(Self { shift, threshold, sent: 0, window: 0 })
+    }
+
+    /// Length of a window.
+    #[must_use]
+    pub const fn length(&self) -> Span {
+        Span::from_ps(WINDOW_LEAST.as_ps() << self.shift)
+    }
+
+    /// Bytes a window.
+    #[must_use]
+    pub const fn threshold(&self) -> u32 {
+        self.threshold
+    }
+
+    /// Bits a second in the long run, rounded down.
+    #[must_use]
+    #[expect(clippy::cast_possible_truncation, reason = "2^22 bytes in 4 us are 8.2 Tb/s")]
+    pub const fn bits_per_second(&self) -> u64 {
+        let bits = self.threshold as u128 * 8 * 1_000_000_000_000;
+        (bits / self.length().as_ps() as u128) as u64
+    }
+
+    /// Changes the threshold; what is owed stays.
+    ///
+    /// # Errors
+    /// See [`RateError`].
+    pub const fn set_threshold(&mut self, threshold: u32) -> Result<(), RateError> {
+        if threshold == 0 || threshold > THRESHOLD_MAX {
+            return Err(RateError::Threshold(threshold));
+        }
+        self.threshold = threshold;
+        Ok(())
+    }
+
+    /// Ends the windows that are over at `now`.
+    fn advance(&mut self, now: Instant) {
+        let window = now.as_ps() / self.length().as_ps();
+        let ended = window.saturating_sub(self.window);
+        if ended > 0 {
+            let paid = u64::from(self.threshold).saturating_mul(ended);
+            self.sent = self.sent.saturating_sub(paid);
+            self.window = window;
+        }
+    }
+
+    /// Whether a frame of the queue pair may be granted at `now`.
+    #[must_use]
+    pub fn may_send(&mut self, now: Instant) -> bool {
+        self.advance(now);
+        self.sent < u64::from(self.threshold)
+    }
+
+    /// A frame of `len` bytes was granted at `now`.
+    pub fn granted(&mut self, now: Instant, len: usize) {
+        self.advance(now);
+        self.sent += len as u64;
+    }
+
+    /// When the queue pair may send again; `now` if it may.
+    #[must_use]
+    pub fn free_at(&mut self, now: Instant) -> Instant {
+        if self.may_send(now) {
+            return now;
+        }
+        // the least n with sent - n * threshold < threshold
+        let windows = self.sent / u64::from(self.threshold);
+        Instant::from_ps((self.window + windows).saturating_mul(self.length().as_ps()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(ns: u64) -> Instant {
+        Instant::from_ns(ns)
+    }
+
+    #[test]
+    fn a_queue_pair_is_masked_at_the_threshold_and_pays_with_later_windows() {
+        let mut rate = RateWindow::new(0, 0x30).unwrap();
+        #[rustfmt::skip] // columns: at ns, may send, bytes granted
+        let cases = [
+            (    0, true,  0x20), // 0x20 is below 0x30
+            (   10, true,  0x20), // 0x40: masked
+            (4_095, false, 0),
+            (4_096, true,  0x80), // 0x10 was left: 0x90
+            (8_192, false, 0),    // 0x60
+        ];
+        for (ns, may, granted) in cases {
+            assert_eq!(rate.may_send(at(ns)), may, "{ns}");
+            if granted > 0 {
+                rate.granted(at(ns), granted);
+            }
+        }
+        assert_eq!(rate.free_at(at(8_192)), at(16_384));
+        assert!(!rate.may_send(at(16_383)));
+        assert!(rate.may_send(at(16_384)));
+    }
+
+    #[test]
+    fn the_long_run_is_exact_to_a_frame() {
+        #[rustfmt::skip] // columns: shift, threshold, bytes of a frame, bits a second
+        let cases = [
+            (0,         8,    64,        15_625_000),
+            (4,         8,    64,           976_562),
+            (0,   204_800, 1_402,   400_000_000_000),
+            (4, 3_276_800, 1_402,   400_000_000_000),
+            (2,   100_000, 1_374,    48_828_125_000),
+            (4, 4_194_303, 1_402,   511_999_877_929),
+        ];
+        for (shift, threshold, len, rate) in cases {
+            let mut window = RateWindow::new(shift, threshold).unwrap();
+            assert_eq!(window.bits_per_second(), rate, "{shift} {threshold}");
+            let (mut now, mut sent) = (Instant::ZERO, 0_u64);
+            let windows = 1_000;
+            let end = Instant::from_ps(window.length().as_ps() * windows);
+            while now < end {
+                if window.may_send(now) {
+                    window.granted(now, len);
+                    sent += len as u64;
+                } else {
+                    let free = window.free_at(now);
+                    assert!(free > now, "{shift} {threshold}");
+                    now = free;
+                }
+            }
+            let want = u64::from(threshold) * windows;
+            assert!(
+                (want..want + len as u64).contains(&sent),
+                "{shift} {threshold}: {sent}, not {want}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_the_registers_do_not_hold_is_refused() {
+        assert_eq!(RateWindow::new(5, 1), Err(RateError::Window(5)));
+        assert_eq!(RateWindow::new(0, 0), Err(RateError::Threshold(0)));
+        assert_eq!(RateWindow::new(0, 1 << 22), Err(RateError::Threshold(1 << 22)));
+        let mut rate = RateWindow::new(4, THRESHOLD_MAX).unwrap();
+        assert_eq!(rate.set_threshold(0), Err(RateError::Threshold(0)));
+        assert_eq!(rate.threshold(), THRESHOLD_MAX);
+    }
+}
