@@ -6,6 +6,7 @@
 
 mod chaos;
 mod checkers;
+mod network;
 mod replay;
 mod scenarios;
 mod smoke;

@@ -1,0 +1,151 @@
+//! Networks of switches with RC Link endpoints: times by closed forms, nothing lost, and the same on several threads.
+//!
+//! Shape: a topology and messages → what came of them.
+//! Units: picoseconds.
+//! Source: docs/spec/model.md §2 (store-and-forward: (N + 1)(S + P) + N·F), §4.
+
+#![expect(clippy::unwrap_used, reason = "a test fails that way")]
+
+use weft_dataplane::time::{Instant, LinkRate, Span};
+use weft_hosts::frames::Kind;
+use weft_hosts::rclink::endpoint::{Event, Message};
+use weft_sim::network::{Network, NetworkSpec};
+use weft_sim::setup::Setup;
+use weft_sim::switch::Around;
+use weft_sim::topology::{NodeKind, Topology};
+
+fn spec(topology: Topology, gbps: u64, kind: Kind) -> NetworkSpec {
+    let setup = Setup { rate: LinkRate::gbps(gbps), ..Setup::new(1, 4) };
+    let around = Around::default(); // 300 ns a switch, 50 ns a cable
+    NetworkSpec { topology, setup, around, kind, endpoint_delay: Span::ZERO }
+}
+
+/// Two hosts with so many switches in a row between them.
+fn chain(switches: usize) -> Topology {
+    let mut net = Topology::default();
+    let mut last = net.add("h0", NodeKind::Host).unwrap();
+    for index in 0..switches {
+        let switch = net.add(&format!("sw{index}"), NodeKind::Switch).unwrap();
+        net.link(last, switch).unwrap();
+        last = switch;
+    }
+    let host = net.add("h1", NodeKind::Host).unwrap();
+    net.link(last, host).unwrap();
+    net
+}
+
+fn message(id: u32, to: u16, bytes: u64) -> Message {
+    Message { id, to, bytes }
+}
+
+/// From the grant of each frame of host 0 to where it is whole at host 1.
+fn latencies(network: &Network) -> Vec<u64> {
+    let receiver = network.hosts().nth(1).unwrap();
+    let frames = receiver.events().iter().filter_map(|event| match *event {
+        Event::Received { at, sent, .. } => Some(at.since(sent.unwrap()).as_ps()),
+        _ => None,
+    });
+    frames.collect()
+}
+
+/// The largest Standard frame over n switches, to the picosecond.
+#[test]
+fn a_frame_takes_as_long_as_the_closed_form_says() {
+    #[rustfmt::skip] // columns: switches, ns at 100, 200, 400 and 800 Gb/s
+    let table: [(usize, [u64; 4]); 5] = [
+        (0, [  163_760,   106_880,    78_440,    64_220]),
+        (1, [  627_520,   513_760,   456_880,   428_440]),
+        (2, [1_091_280,   920_640,   835_320,   792_660]),
+        (3, [1_555_040, 1_327_520, 1_213_760, 1_156_880]),
+        (5, [2_482_560, 2_141_280, 1_970_640, 1_885_320]),
+    ];
+    for (switches, want) in table {
+        for (gbps, want) in [100, 200, 400, 800].into_iter().zip(want) {
+            let spec = spec(chain(switches), gbps, Kind::Standard);
+            let mut network =
+                Network::new(&spec, |_| (), |endpoint| endpoint.frame.icrc = true).unwrap();
+            network.send(0, message(1, 1, 1_344)).unwrap();
+            network.run(Instant::from_ns(20_000), 1).unwrap();
+            assert_eq!(latencies(&network), [want], "{switches} switches at {gbps}G");
+            assert!(network.is_idle());
+        }
+    }
+}
+
+/// Eight senders and one receiver, with buffers that PFC has to guard: nothing is lost, nothing is sent again, and the
+/// last bit is in when the receiver's link has carried all.
+#[test]
+fn an_incast_loses_nothing() {
+    const FRAMES: u64 = 2_000;
+    for kind in [Kind::Standard, Kind::Lite] {
+        let spec = NetworkSpec {
+            setup: Setup { buffer_bytes: 1 << 20, ..Setup::new(1, 4) },
+            ..spec(Topology::single(9).unwrap(), 100, kind)
+        };
+        let mut network = Network::new(
+            &spec,
+            |switch| {
+                if kind == Kind::Lite {
+                    for port in &mut switch.ports {
+                        port.parse.afh = weft_parsers::AfhMode::Lite;
+                    }
+                }
+            },
+            |endpoint| {
+                if kind == Kind::Lite {
+                    endpoint.parse.afh = weft_parsers::AfhMode::Lite;
+                }
+            },
+        )
+        .unwrap();
+        for from in 0..8_u16 {
+            network.send(from.into(), message(from.into(), 8, 1_344 * FRAMES)).unwrap();
+        }
+        network.run(Instant::from_ns(5_000_000), 1).unwrap();
+        assert!(network.is_idle(), "{kind:?}");
+        let ledgers = network.ledgers();
+        assert_eq!((ledgers[0].imbalance(), ledgers[0].dropped, ledgers[0].queued), (0, 0, 0));
+        let hosts: Vec<_> = network.hosts().collect();
+        let stats = hosts[8].endpoint().stats();
+        assert_eq!((stats.rx_frames, stats.lost), (8 * FRAMES, 0), "{kind:?}");
+        let paused = hosts[..8].iter().filter(|host| host.endpoint().stats().pfc_rx > 0).count();
+        assert!(paused > 0, "{kind:?}: PFC was never needed");
+        assert!(hosts.iter().all(|host| host.endpoint().stats().resent == 0), "{kind:?}");
+        let last = hosts[8].events().iter().filter_map(|event| match *event {
+            Event::Received { at, .. } => Some(at.as_ps()),
+            _ => None,
+        });
+        let last = last.max().unwrap();
+        let frame =
+            spec.setup.rate.frame_time(if kind == Kind::Lite { 1_356 } else { 1_394 }).as_ps();
+        let least = 8 * FRAMES * frame;
+        assert!((least..least + least / 50).contains(&last), "{kind:?}: {last} ps, not {least}");
+    }
+}
+
+/// All to all on a fat tree: on one thread, two and five the same comes of every message, to the picosecond.
+#[test]
+fn threads_decide_nothing() {
+    let seen = |threads| {
+        let spec = spec(Topology::fat_tree(16).unwrap(), 400, Kind::Standard);
+        let mut network = Network::new(&spec, |_| (), |_| ()).unwrap();
+        for from in 0..16_u16 {
+            for to in (0..16_u16).filter(|&to| to != from) {
+                network.send(from.into(), message(to.into(), to, 13_440)).unwrap();
+            }
+        }
+        network.run(Instant::from_ns(200_000), threads).unwrap();
+        for ledger in network.ledgers() {
+            assert_eq!((ledger.imbalance(), ledger.dropped, ledger.queued), (0, 0, 0));
+        }
+        assert!(network.is_idle());
+        let events: Vec<_> = network.hosts().map(|host| host.events().to_vec()).collect();
+        let steps: Vec<_> = network.switches().map(weft_sim::switch::Switch::steps).collect();
+        (events, steps, network.hosts().map(|host| host.endpoint().stats()).collect::<Vec<_>>())
+    };
+    let want = seen(1);
+    assert_eq!(want.2.iter().map(|stats| stats.rx_frames).sum::<u64>(), 16 * 15 * 10);
+    for threads in [2, 5] {
+        assert!(seen(threads) == want, "{threads} threads");
+    }
+}
