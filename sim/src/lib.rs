@@ -1,9 +1,9 @@
 //! Virtual time: the switching core driven by events, with wires, stations, checkers and chaos.
 //!
-//! Shape: [`setup`] makes a configuration, [`switch`] puts the core between wires, [`world`] adds
-//! stations; [`replay`] feeds captures; [`checkers`] watch every run.
+//! Shape: [`setup`] makes a configuration, [`switch`] puts the core between wires, [`world`] adds stations and [`network`]
+//! joins switches of a [`topology`], both on the [`engine`]; [`replay`] feeds captures; [`checkers`] watch every run.
 //! Units: picoseconds, bytes without FCS.
-//! Source: docs/spec/model.md; docs/spec/pipeline.md §13; docs/spec/model.md §1.
+//! Source: docs/spec/model.md; docs/spec/pipeline.md §13.
 //!
 //! How long a frame takes from one station to the other, in virtual time: the same at each run, on any machine.
 //!
@@ -38,7 +38,6 @@
 pub mod chaos;
 pub mod checkers;
 pub mod engine;
-pub mod events;
 pub mod fabric;
 pub mod frames;
 pub mod islip_model;

@@ -169,12 +169,6 @@ impl Switch {
         self.next = Instant::earlier(self.next, Some(at + self.latency));
     }
 
-    /// Tells that something else has changed that the switch should look at: a link, the
-    /// configuration.
-    pub fn poke(&mut self, now: Instant) {
-        self.next = Instant::earlier(self.next, Some(now));
-    }
-
     /// One step at `now`.
     ///
     /// # Panics

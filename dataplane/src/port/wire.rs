@@ -512,6 +512,25 @@ mod tests {
     }
 
     #[test]
+    fn departures_are_the_first_of_each_port_since_they_were_taken() {
+        let departures = Arc::new(Departures::new(3));
+        let port = |index| PortId::new(index).unwrap();
+        let (mut ends, _far): (Vec<_>, Vec<_>) = (0..3).map(|_| cable(8)).unzip();
+        for (index, end) in ends.iter_mut().enumerate() {
+            end.note_departures(departures.clone(), port(index));
+        }
+        let taken = || departures.take().collect::<Vec<_>>();
+        assert_eq!(taken(), []);
+        for (index, at) in [(2, 5), (0, 7), (2, 9)] {
+            assert!(ends[index].send(ns(at), Flaw::None, &[0; 60]));
+        }
+        assert_eq!(taken(), [(port(0), ns(7)), (port(2), ns(5))]);
+        assert_eq!(taken(), []);
+        assert!(ends[2].send(ns(11), Flaw::None, &[0; 60]));
+        assert_eq!(taken(), [(port(2), ns(11))]);
+    }
+
+    #[test]
     fn a_pulled_cable_loses_what_is_in_flight() {
         let (mut wire, mut far) = port(|_| ());
         let (mut bufs, mut batch) = (bufs(), Batch::new());

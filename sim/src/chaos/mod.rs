@@ -6,6 +6,7 @@
 //! Source: none of its own.
 
 mod draw;
+mod events;
 
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -19,8 +20,8 @@ use weft_dataplane::time::{Instant, Span};
 use weft_dataplane::trace::Event;
 use weft_dataplane::types::{PortId, Pri};
 
+use self::events::Events;
 use crate::checkers::{Violation, Watch};
-use crate::events::Events;
 use crate::setup::Setup;
 use crate::world::World;
 
