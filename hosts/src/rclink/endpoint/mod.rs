@@ -15,7 +15,7 @@ use weft_dataplane::desc::Desc;
 use weft_dataplane::pool::Bufs;
 use weft_dataplane::port::{Port, PortError};
 use weft_dataplane::time::{Instant, Span};
-use weft_dataplane::types::{Pri, PriSet};
+use weft_dataplane::types::Pri;
 use weft_parsers::frame::MAX_PAYLOAD_LEN;
 use weft_parsers::{AddrKey, ParseConfig};
 
@@ -515,12 +515,6 @@ impl Endpoint {
         for desc in self.pending.drain(..) {
             bufs.free(desc);
         }
-    }
-
-    /// Priorities that the other side has stopped, as of the last poll.
-    #[must_use]
-    pub fn stopped(&self) -> PriSet {
-        self.pauses.paused()
     }
 }
 

@@ -6,7 +6,7 @@
 
 use weft_dataplane::pool::Bufs;
 use weft_dataplane::port::Port;
-use weft_dataplane::time::Instant;
+use weft_dataplane::time::{Instant, LinkRate};
 use weft_parsers::mac_control::opcode;
 use weft_parsers::rh::{Rh, syndrome};
 use weft_parsers::{Ecn, Format, HEAD_LEN, Head, Pfc, RhOpcode, ethernet, udp, vlan};
@@ -201,7 +201,7 @@ impl Endpoint {
         // Frames of one message come in order; those in between are lost.
         let next = if peer.rx_next.0 == message { peer.rx_next.1 } else { 0 };
         self.stats.lost += u64::from(index.saturating_sub(next));
-        peer.rx_next = (message, index + 1);
+        peer.rx_next = (message, index.saturating_add(1));
         self.stats.rx_frames += 1;
         self.stats.rx_payload += mark.len as u64;
         self.deliver(now, from, &mark);
@@ -215,9 +215,9 @@ impl Endpoint {
         self.events.push(Event::Received { from, id, index, bytes, sent, at: now });
     }
 
-    /// Frames of messages are acknowledged, one for each id.
-    pub(super) fn complete(&mut self, now: Instant, ids: Vec<u64>) {
-        for tag in ids {
+    /// Frames of messages are acknowledged, by their tags.
+    pub(super) fn complete(&mut self, now: Instant, tags: impl IntoIterator<Item = u64>) {
+        for tag in tags {
             let (id, _) = of_seq(tag);
             let Some(open) = self.open.get_mut(&id) else { continue };
             open.frames -= 1;
@@ -240,13 +240,7 @@ impl Endpoint {
         self.open.retain(|_, open| open.to != to);
     }
 
-    fn take_control(
-        &mut self,
-        now: Instant,
-        rate: weft_dataplane::time::LinkRate,
-        head: &Head,
-        frame: &[u8],
-    ) {
+    fn take_control(&mut self, now: Instant, rate: LinkRate, head: &Head, frame: &[u8]) {
         match head.mac_control_opcode() {
             Some(opcode::PFC) if head.pfc_da() => match Pfc::parse(frame) {
                 Ok(pfc) => {

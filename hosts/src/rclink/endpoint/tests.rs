@@ -4,6 +4,7 @@ use weft_base::rng::Rng;
 use weft_dataplane::pool::Pool;
 use weft_dataplane::port::wire::{Flaw, Wire, WireConfig, WireEnd, cable};
 use weft_dataplane::time::LinkRate;
+use weft_dataplane::types::PriSet;
 use weft_parsers::{Ecn, Pcp, RhOpcode, Tci, Vid, rh};
 
 use super::*;
@@ -219,6 +220,22 @@ fn lite_frames_that_are_lost_are_counted() {
     });
     let stats = pair.ends[1].endpoint.stats();
     assert_eq!((stats.rx_frames, stats.lost), (990, 10));
+}
+
+/// The last place that a message can have, whoever says it, is one like any other.
+#[test]
+fn a_lite_frame_of_the_last_place_is_taken() {
+    let mut pair = Pair::of(Kind::Lite, |spec| spec.parse.afh = weft_parsers::AfhMode::Lite);
+    let spec = pair.ends[0].endpoint.request_frame(1);
+    let stamp = Stamp { stream: 0, seq: u64::MAX, sent: Instant::ZERO };
+    let frame = spec.to_vec(&stamp, 0).unwrap();
+    for ns in [100, 200] {
+        let at = Instant::from_ns(ns);
+        assert!(pair.middle[1].send(at, Flaw::None, &frame));
+        pair.ends[1].due = Instant::earlier(pair.ends[1].due, Some(at));
+    }
+    pair.run(LATE, |_, _| true);
+    assert_eq!(pair.taken(1), [(u32::MAX, u32::MAX, 244); 2]);
 }
 
 #[test]

@@ -279,7 +279,7 @@ impl Endpoint {
         self.stats.tx_payload += u64::from(request.len);
         self.stats.resent += u64::from(resent);
         if self.spec.transport == Transport::Lite {
-            self.complete(now, vec![request.tag]);
+            self.complete(now, [request.tag]);
         }
         if let Some(rate) =
             self.peers.get_mut(usize::from(request.qp)).and_then(|peer| peer.rate.as_mut())

@@ -198,8 +198,11 @@ impl Slots {
         } else {
             slot.state = State::Empty;
             self.free.push(index);
-            if let Some(qp) = self.qps.get_mut(&granted.request.qp) {
-                qp.slots.retain(|&other| other != index); // the first one
+            // The first one, as a rule: a queue pair's frames go in their order.
+            if let Some(qp) = self.qps.get_mut(&granted.request.qp)
+                && let Some(place) = qp.slots.iter().position(|&other| other == index)
+            {
+                qp.slots.remove(place);
             }
         }
         Some(granted)
