@@ -57,11 +57,10 @@ impl World {
         let (maps, names) = (config.maps.clone(), config.ports.clone());
         let mut cables = Cables::new();
         let switch = cables.add(names.len(), around.of_switch());
-        for port in (0..names.len()).map_while(PortId::new) {
+        for (port, of_port) in (0..).map_while(PortId::new).zip(&names) {
             let station =
                 Place { component: cables.add(1, Latency::default()), port: PortId::default() };
-            let rate = names.get(port.index()).map_or(setup.rate, |port| port.rate);
-            cables.lay(Place { component: switch, port }, station, &around.cable(rate))?;
+            cables.lay(Place { component: switch, port }, station, &around.cable(of_port.rate))?;
         }
         let (schedule, ends) = Schedule::new(cables);
         let mut ends = ends.into_iter();

@@ -63,12 +63,6 @@ impl<C: Component> Engine<C> {
         self.schedule.now()
     }
 
-    /// When something happens next.
-    #[must_use]
-    pub fn next(&self) -> Option<Instant> {
-        self.schedule.next()
-    }
-
     /// Runs until `end` on so many threads, one at least: with any number of them the same happens.
     ///
     /// # Panics
