@@ -16,14 +16,14 @@ use weft_dataplane::pool::{Bufs, Pool, PoolError};
 use weft_dataplane::port::wire::{Wire, WireConfig, WireEnd, cable};
 use weft_dataplane::port::{Port, PortError};
 use weft_dataplane::time::{Instant, Span};
-use weft_dataplane::trace::NoTrace;
 use weft_dataplane::types::PortId;
 use weft_hosts::classes::PriMap;
 use weft_parsers::MacAddr;
 use weft_parsers::fabric::{Bdf, DrtEntry, Hpa, Pid, RgtEntry};
 use weft_parsers::tlp::{At, Body, Completion, Kind, Mode, Pth, Status, TlpRepr};
 
-use crate::engine::{CableError, Cables, Component, Engine, Latency, Place, Schedule};
+use crate::engine::{CableError, Cables, Latency, Place, Schedule};
+use crate::nodes::{Edge, Node, Nodes};
 use crate::setup::Setup;
 use crate::switch::{Around, Switch};
 
@@ -95,29 +95,13 @@ pub struct Seat {
     pub refused: u64,
     /// See above.
     pub taken: u64,
-    failure: Option<PortError>,
 }
 
 /// A fabric at work.
 pub struct Fabric {
     /// Switches come first, then seats.
-    engine: Engine<Node>,
+    nodes: Nodes<Seat>,
     switches: usize,
-}
-
-/// What there is in a fabric.
-enum Node {
-    Switch(Box<Switch>),
-    Seat(Box<Seat>),
-}
-
-impl Component for Node {
-    fn step(&mut self, now: Instant) -> Option<Instant> {
-        match self {
-            Self::Switch(switch) => switch.step(now, &mut NoTrace).next,
-            Self::Seat(seat) => seat.step(now),
-        }
-    }
 }
 
 impl Fabric {
@@ -143,34 +127,24 @@ impl Fabric {
         let mut ends = ends.into_iter();
         let mut nodes = Vec::new();
         for (index, ends) in ends.by_ref().take(plan.ports.len()).enumerate() {
-            nodes.push(Node::Switch(Box::new(switch(plan, index, &around, ends)?)));
+            nodes.push(Node::from(switch(plan, index, &around, ends)?));
         }
         let pids: Arc<[Pid]> = plan.seats.iter().map(|&(pid, _)| pid).collect();
         for (end, &pid) in ends.flatten().flatten().zip(pids.iter()) {
-            nodes.push(Node::Seat(Box::new(Seat::new(plan, &around, (pid, pids.clone()), end)?)));
+            nodes.push(Node::edge(Seat::new(plan, &around, (pid, pids.clone()), end)?));
         }
-        Ok(Self { engine: Engine::new(nodes, schedule), switches: plan.ports.len() })
+        Ok(Self { nodes: Nodes::new(nodes, schedule), switches: plan.ports.len() })
     }
 
     /// The seats.
     pub fn seats(&self) -> impl Iterator<Item = &Seat> {
-        self.engine.components().iter().filter_map(|node| match node {
-            Node::Seat(seat) => Some(&**seat),
-            Node::Switch(_) => None,
-        })
-    }
-
-    fn switches(&self) -> impl Iterator<Item = &Switch> {
-        self.engine.components().iter().filter_map(|node| match node {
-            Node::Switch(switch) => Some(&**switch),
-            Node::Seat(_) => None,
-        })
+        self.nodes.edges()
     }
 
     /// Where the run has come to.
     #[must_use]
     pub const fn now(&self) -> Instant {
-        self.engine.now()
+        self.nodes.now()
     }
 
     /// Writes on their way, or their answers.
@@ -188,13 +162,13 @@ impl Fabric {
     /// The books of each switch.
     #[must_use]
     pub fn ledgers(&self) -> Vec<Ledger> {
-        self.switches().map(|switch| Ledger::read(switch.core())).collect()
+        self.nodes.ledgers()
     }
 
     /// Has every seat look again: requests may be made from now on, or no more.
     pub fn set_sending(&mut self, sending: bool) {
-        for seat in self.switches..self.engine.components().len() {
-            if let Some(Node::Seat(seat)) = self.engine.change(seat) {
+        for seat in self.switches..self.nodes.len() {
+            if let Some(seat) = self.nodes.change(seat) {
                 seat.sending = sending;
             }
         }
@@ -205,8 +179,7 @@ impl Fabric {
     /// # Errors
     /// Never: a wire does not fail.
     pub fn run(&mut self, end: Instant, threads: usize) -> Result<(), &PortError> {
-        self.engine.run(end, threads);
-        self.seats().find_map(|seat| seat.failure.as_ref()).map_or(Ok(()), Err)
+        self.nodes.run(end, threads)
     }
 }
 
@@ -276,7 +249,6 @@ impl Seat {
             answered: 0,
             refused: 0,
             taken: 0,
-            failure: None,
         })
     }
 
@@ -285,9 +257,11 @@ impl Seat {
     pub const fn pid(&self) -> Pid {
         self.pid
     }
+}
 
+impl Edge for Seat {
     /// Takes in, answers, and makes requests to others; returns when there is next something to do.
-    fn step(&mut self, now: Instant) -> Option<Instant> {
+    fn step(&mut self, now: Instant) -> Result<Option<Instant>, PortError> {
         let Self { pid, pids, end, port, bufs, rng, outstanding, answered, refused, taken, .. } =
             self;
         if self.sending && pids.len() > 1 {
@@ -317,13 +291,7 @@ impl Seat {
                 }
             }
         };
-        let progress = match end.poll(now, port, bufs, &mut handler) {
-            Ok(progress) => progress,
-            Err(error) => {
-                self.failure = Some(error);
-                return None;
-            }
-        };
+        let progress = end.poll(now, port, bufs, &mut handler)?;
         let mut due = self.port.next_arrival();
         if progress.blocked {
             due = Instant::earlier(due, self.port.idle_at());
@@ -332,7 +300,7 @@ impl Seat {
         if progress.frames > 0 {
             due = Some(now); // there may be more, or room
         }
-        due
+        Ok(due)
     }
 }
 

@@ -42,6 +42,7 @@ pub mod fabric;
 pub mod frames;
 pub mod islip_model;
 pub mod network;
+mod nodes;
 pub mod replay;
 pub mod setup;
 pub mod station;

@@ -11,13 +11,13 @@ use weft_dataplane::pool::{Bufs, Pool, PoolError};
 use weft_dataplane::port::PortError;
 use weft_dataplane::port::wire::{Wire, WireConfig, WireEnd, cable};
 use weft_dataplane::time::{Instant, Span};
-use weft_dataplane::trace::NoTrace;
 use weft_dataplane::types::PortSet;
 use weft_hosts::frames::{FrameSpec, Kind, Station};
 use weft_hosts::rclink::endpoint::{Endpoint, EndpointError, EndpointSpec, Event, Message};
 use weft_parsers::Vid;
 
-use crate::engine::{CableError, Cables, Component, Engine, Latency, Place, Schedule};
+use crate::engine::{CableError, Cables, Latency, Place, Schedule};
+use crate::nodes::{Edge, Node, Nodes};
 use crate::setup::Setup;
 use crate::switch::{Around, Switch};
 use crate::topology::{NodeKind, Topology, TopologyError};
@@ -78,7 +78,6 @@ pub struct Host {
     port: Wire,
     bufs: Bufs,
     events: Vec<Event>,
-    failure: Option<PortError>,
 }
 
 impl Host {
@@ -93,39 +92,19 @@ impl Host {
     pub fn events(&self) -> &[Event] {
         &self.events
     }
+}
 
-    fn step(&mut self, now: Instant) -> Option<Instant> {
-        let progress = match self.endpoint.poll(now, &mut self.port, &mut self.bufs) {
-            Ok(progress) => progress,
-            Err(error) => {
-                self.failure = Some(error);
-                return None;
-            }
-        };
+impl Edge for Host {
+    fn step(&mut self, now: Instant) -> Result<Option<Instant>, PortError> {
+        let progress = self.endpoint.poll(now, &mut self.port, &mut self.bufs)?;
         self.events.append(&mut self.endpoint.events());
-        let arrival = self.port.next_arrival();
-        Instant::earlier(progress.next, arrival)
-    }
-}
-
-/// What there is in a network.
-enum Node {
-    Switch(Box<Switch>),
-    Host(Box<Host>),
-}
-
-impl Component for Node {
-    fn step(&mut self, now: Instant) -> Option<Instant> {
-        match self {
-            Self::Switch(switch) => switch.step(now, &mut NoTrace).next,
-            Self::Host(host) => host.step(now),
-        }
+        Ok(Instant::earlier(progress.next, self.port.next_arrival()))
     }
 }
 
 /// A network at work.
 pub struct Network {
-    engine: Engine<Node>,
+    nodes: Nodes<Host>,
     /// By host: its component.
     hosts: Vec<usize>,
 }
@@ -172,7 +151,7 @@ impl Network {
                     let Some(endpoint) = endpoint.next() else { continue };
                     let endpoint = Endpoint::new(endpoint.clone())
                         .map_err(|source| NetworkError::Host { name: name(), source })?;
-                    Node::Host(Box::new(at_port(spec, endpoint, ends)?))
+                    Node::edge(at_port(spec, endpoint, ends)?)
                 }
                 NodeKind::Switch => {
                     let mut config = Setup { ports: ends.len(), ..spec.setup.clone() }.config();
@@ -185,11 +164,11 @@ impl Network {
                     let ends = ends.into_iter().map(|end| end.unwrap_or_else(|| cable(1).0));
                     let built = Switch::on(config, &spec.around, ends.collect())
                         .map_err(|source| NetworkError::Switch { name: name(), source })?;
-                    Node::Switch(Box::new(built))
+                    Node::from(built)
                 }
             });
         }
-        Ok(Self { engine: Engine::new(nodes, schedule), hosts })
+        Ok(Self { nodes: Nodes::new(nodes, schedule), hosts })
     }
 
     /// Gives host `from` a message.
@@ -198,38 +177,32 @@ impl Network {
     /// As [`Endpoint::send`]; no such host.
     pub fn send(&mut self, from: usize, message: Message) -> Result<(), Message> {
         let component = self.hosts.get(from).copied().unwrap_or(usize::MAX);
-        match self.engine.change(component) {
-            Some(Node::Host(host)) => host.endpoint.send(message),
-            _ => Err(message),
+        match self.nodes.change(component) {
+            Some(host) => host.endpoint.send(message),
+            None => Err(message),
         }
     }
 
     /// Hosts, by number.
     pub fn hosts(&self) -> impl Iterator<Item = &Host> {
-        self.engine.components().iter().filter_map(|node| match node {
-            Node::Host(host) => Some(&**host),
-            Node::Switch(_) => None,
-        })
+        self.nodes.edges()
     }
 
     /// Switches, in the order of the topology.
     pub fn switches(&self) -> impl Iterator<Item = &Switch> {
-        self.engine.components().iter().filter_map(|node| match node {
-            Node::Switch(switch) => Some(&**switch),
-            Node::Host(_) => None,
-        })
+        self.nodes.switches()
     }
 
     /// The books of each switch.
     #[must_use]
     pub fn ledgers(&self) -> Vec<Ledger> {
-        self.switches().map(|switch| Ledger::read(switch.core())).collect()
+        self.nodes.ledgers()
     }
 
     /// Where the run has come to.
     #[must_use]
     pub const fn now(&self) -> Instant {
-        self.engine.now()
+        self.nodes.now()
     }
 
     /// Whether all messages are done.
@@ -243,8 +216,7 @@ impl Network {
     /// # Errors
     /// Never: a wire does not fail.
     pub fn run(&mut self, end: Instant, threads: usize) -> Result<(), &PortError> {
-        self.engine.run(end, threads);
-        self.hosts().find_map(|host| host.failure.as_ref()).map_or(Ok(()), Err)
+        self.nodes.run(end, threads)
     }
 }
 
@@ -278,6 +250,5 @@ fn at_port(
         port: Wire::new(wire, frame_len_max, end),
         bufs: Bufs::new(Pool::in_memory(CHUNKS, frame_len_max)?, 1, 0),
         events: Vec::new(),
-        failure: None,
     })
 }
