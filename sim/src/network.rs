@@ -130,7 +130,8 @@ impl Network {
         });
         let endpoints: Vec<EndpointSpec> = endpoints.collect();
         let mut cables = Cables::new();
-        let host = Latency { receive: spec.endpoint_delay, send: spec.endpoint_delay };
+        let host =
+            Latency { receive: spec.endpoint_delay, send: spec.endpoint_delay, early: false };
         for node in topology.nodes() {
             match node.kind {
                 NodeKind::Host => cables.add(1, host),
@@ -242,6 +243,7 @@ fn at_port(
         latency: spec.endpoint_delay,
         overhead: spec.around.overhead,
         drop_runts: spec.around.drop_runts,
+        cut_through: false,
     };
     let end = ends.into_iter().flatten().next().unwrap_or_else(|| cable(1).0);
     let frame_len_max = spec.setup.frame_len_max;
