@@ -4,6 +4,8 @@
 //! Units: picoseconds, bytes of payload.
 //! Source: docs/spec/model.md §1, §3, §4.
 
+use std::sync::Arc;
+
 use weft_dataplane::config::SwitchConfig;
 use weft_dataplane::fdb::{FdbKey, StaticEntry};
 use weft_dataplane::pipeline::{BuildError, Ledger};
@@ -122,7 +124,7 @@ impl Network {
         let topology = &spec.topology;
         let routes = topology.routes()?;
         let hosts: Vec<usize> = topology.hosts().collect();
-        let stations: Vec<Station> = (1..).take(hosts.len()).map(Station::numbered).collect();
+        let stations: Arc<[Station]> = (1..).take(hosts.len()).map(Station::numbered).collect();
         let endpoints = (0..).take(hosts.len()).map(|number| {
             let mut endpoint = EndpointSpec::new(number, stations.clone(), spec.kind);
             change_endpoint(&mut endpoint);

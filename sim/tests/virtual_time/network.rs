@@ -62,8 +62,15 @@ fn a_frame_takes_as_long_as_the_closed_form_says() {
     for (switches, want) in table {
         for (gbps, want) in [100, 200, 400, 800].into_iter().zip(want) {
             let spec = spec(chain(switches), gbps, Kind::Standard);
-            let mut network =
-                Network::new(&spec, |_| (), |endpoint| endpoint.frame.icrc = true).unwrap();
+            let mut network = Network::new(
+                &spec,
+                |_| (),
+                |endpoint| {
+                    endpoint.frame.icrc = true;
+                    endpoint.frame_events = true;
+                },
+            )
+            .unwrap();
             network.send(0, message(1, 1, 1_344)).unwrap();
             network.run(Instant::from_ns(20_000), 1).unwrap();
             assert_eq!(latencies(&network), [want], "{switches} switches at {gbps}G");
@@ -111,11 +118,7 @@ fn an_incast_loses_nothing() {
         let paused = hosts[..8].iter().filter(|host| host.endpoint().stats().pfc_rx > 0).count();
         assert!(paused > 0, "{kind:?}: PFC was never needed");
         assert!(hosts.iter().all(|host| host.endpoint().stats().resent == 0), "{kind:?}");
-        let last = hosts[8].events().iter().filter_map(|event| match *event {
-            Event::Received { at, .. } => Some(at.as_ps()),
-            _ => None,
-        });
-        let last = last.max().unwrap();
+        let last = hosts[8].endpoint().last_taken().unwrap().as_ps();
         let frame =
             spec.setup.rate.frame_time(if kind == Kind::Lite { 1_356 } else { 1_394 }).as_ps();
         let least = 8 * FRAMES * frame;
