@@ -50,7 +50,8 @@ impl Parts {
         let hosts = topology.hosts().count();
         check(&plan.flows, hosts)?;
         let links = links(topology)?;
-        let stations: Vec<Station> = (1..).take(hosts).map(Station::numbered).collect();
+        let stations: std::sync::Arc<[Station]> =
+            (1..).take(hosts).map(Station::numbered).collect();
         let mut nodes = Vec::with_capacity(topology.nodes().len());
         let mut number = 0;
         let mut frames: Vec<FrameSpec> = Vec::with_capacity(hosts);
