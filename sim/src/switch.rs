@@ -17,6 +17,7 @@ use weft_dataplane::port::Port;
 use weft_dataplane::port::wire::{Wire, WireConfig, WireEnd, cable};
 use weft_dataplane::time::{Instant, LinkRate, Span};
 use weft_dataplane::trace::Tracer;
+use weft_dataplane::types::PortSet;
 
 use crate::engine::{CableSpec, Latency};
 
@@ -189,11 +190,21 @@ impl Switch {
     /// # Panics
     /// When time stands still: the switch keeps asking for a step at the same instant.
     pub fn step<T: Tracer>(&mut self, now: Instant, tracer: &mut T) -> Step {
+        let all = PortSet::first(self.ports.len());
+        self.step_at(now, all, tracer)
+    }
+
+    /// As [`Self::step`], where no frame is on its way to ports beside `arrived` of which the switch was not told before, and
+    /// nothing else of them was changed from outside.
+    ///
+    /// # Panics
+    /// As [`Self::step`].
+    pub fn step_at<T: Tracer>(&mut self, now: Instant, arrived: PortSet, tracer: &mut T) -> Step {
         self.at_once = if now == self.now { self.at_once + 1 } else { 0 };
         assert!(self.at_once < STEPS_AT_ONCE_MAX, "time stands still at {} ps", now.as_ps());
         self.now = now;
         self.steps += 1;
-        let step = self.lane.step(now, &mut self.ports, tracer);
+        let step = self.lane.step_at(now, arrived, &mut self.ports, tracer);
         self.next = step.next;
         step
     }

@@ -52,6 +52,11 @@ pub struct LinkSpec {
     pub propagation: Span,
 }
 
+impl LinkSpec {
+    /// Of a port without a link.
+    pub const UNUSED: Self = Self { rate: LinkRate::gbps(1), propagation: Span::ZERO };
+}
+
 /// A cable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Link {
@@ -169,6 +174,13 @@ impl Topology {
     /// When there is no such link.
     pub fn specify(&mut self, id: usize, spec: LinkSpec) {
         self.links[id].spec = Some(spec);
+    }
+
+    /// Says what all links are like of which nothing is said yet.
+    pub fn specify_others(&mut self, spec: LinkSpec) {
+        for link in &mut self.links {
+            link.spec.get_or_insert(spec);
+        }
     }
 
     fn free_port(&self, node: NodeId) -> Result<PortId, TopologyError> {

@@ -362,7 +362,10 @@ impl Wire {
     /// When the next frame will be handed over, as the cable is now.
     pub fn next_arrival(&mut self) -> Option<Instant> {
         let config = &self.config;
-        let due = |frame: &WireFrame| frame.at + config.latency - config.lead(frame.bytes.len());
+        let due = |frame: &WireFrame| {
+            let due = frame.at + config.latency - config.lead(frame.bytes.len());
+            self.whole_at.map_or(due, |whole| due.max(whole)) // no header is in before the frame ahead is
+        };
         self.due = self.end.rx.front().map(due);
         self.due
     }
@@ -409,7 +412,6 @@ impl Port for Wire {
             return 0;
         }
         self.look(now);
-        self.whole_at = None;
         if batch.is_full() {
             return 0;
         }

@@ -8,20 +8,20 @@
 
 use weft_dataplane::time::{Instant, LinkRate, Span};
 use weft_hosts::frames::Kind;
-use weft_hosts::rclink::endpoint::{Event, Message};
 use weft_sim::network::{Network, NetworkSpec};
+use weft_sim::scenario::flow::Flow;
 use weft_sim::setup::Setup;
 use weft_sim::switch::Around;
 use weft_sim::topology::{NodeKind, Topology};
 
-fn spec(topology: Topology, gbps: u64, kind: Kind) -> NetworkSpec {
+pub fn spec(topology: Topology, gbps: u64, kind: Kind) -> NetworkSpec {
     let setup = Setup { rate: LinkRate::gbps(gbps), ..Setup::new(1, 4) };
     let around = Around::default(); // 300 ns a switch, 50 ns a cable
     NetworkSpec { topology, setup, around, kind, endpoint_delay: Span::ZERO }
 }
 
 /// Two hosts with so many switches in a row between them.
-fn chain(switches: usize) -> Topology {
+pub fn chain(switches: usize) -> Topology {
     let mut net = Topology::default();
     let mut last = net.add("h0", NodeKind::Host).unwrap();
     for index in 0..switches {
@@ -32,20 +32,6 @@ fn chain(switches: usize) -> Topology {
     let host = net.add("h1", NodeKind::Host).unwrap();
     net.link(last, host).unwrap();
     net
-}
-
-fn message(id: u32, to: u16, bytes: u64) -> Message {
-    Message { id, to, bytes }
-}
-
-/// From the grant of each frame of host 0 to where it is whole at host 1.
-fn latencies(network: &Network) -> Vec<u64> {
-    let receiver = network.hosts().nth(1).unwrap();
-    let frames = receiver.events().iter().filter_map(|event| match *event {
-        Event::Received { at, sent, .. } => Some(at.since(sent.unwrap()).as_ps()),
-        _ => None,
-    });
-    frames.collect()
 }
 
 /// The largest Standard frame over n switches, to the picosecond.
@@ -62,11 +48,19 @@ fn a_frame_takes_as_long_as_the_closed_form_says() {
     for (switches, want) in table {
         for (gbps, want) in [100, 200, 400, 800].into_iter().zip(want) {
             let spec = spec(chain(switches), gbps, Kind::Standard);
+            let flows = vec![Flow::new(0, 1, 1_344)];
             let mut network =
-                Network::new(&spec, |_| (), |endpoint| endpoint.frame.icrc = true).unwrap();
-            network.send(0, message(1, 1, 1_344)).unwrap();
+                Network::new(&spec, flows, |_| (), |endpoint| endpoint.frame.icrc = true).unwrap();
             network.run(Instant::from_ns(20_000), 1).unwrap();
-            assert_eq!(latencies(&network), [want], "{switches} switches at {gbps}G");
+            let there: Vec<u64> = network
+                .hosts()
+                .nth(1)
+                .unwrap()
+                .delivered()
+                .iter()
+                .map(|it| it.at.as_ps())
+                .collect();
+            assert_eq!(there, [want], "{switches} switches at {gbps}G");
             assert!(network.is_idle());
         }
     }
@@ -82,8 +76,10 @@ fn an_incast_loses_nothing() {
             setup: Setup { buffer_bytes: 1 << 20, ..Setup::new(1, 4) },
             ..spec(Topology::single(9).unwrap(), 100, kind)
         };
+        let flows = (0..8).map(|from| Flow::new(from, 8, 1_344 * FRAMES)).collect();
         let mut network = Network::new(
             &spec,
+            flows,
             |switch| {
                 if kind == Kind::Lite {
                     for port in &mut switch.ports {
@@ -98,9 +94,6 @@ fn an_incast_loses_nothing() {
             },
         )
         .unwrap();
-        for from in 0..8_u16 {
-            network.send(from.into(), message(from.into(), 8, 1_344 * FRAMES)).unwrap();
-        }
         network.run(Instant::from_ns(5_000_000), 1).unwrap();
         assert!(network.is_idle(), "{kind:?}");
         let ledgers = network.ledgers();
@@ -111,11 +104,7 @@ fn an_incast_loses_nothing() {
         let paused = hosts[..8].iter().filter(|host| host.endpoint().stats().pfc_rx > 0).count();
         assert!(paused > 0, "{kind:?}: PFC was never needed");
         assert!(hosts.iter().all(|host| host.endpoint().stats().resent == 0), "{kind:?}");
-        let last = hosts[8].events().iter().filter_map(|event| match *event {
-            Event::Received { at, .. } => Some(at.as_ps()),
-            _ => None,
-        });
-        let last = last.max().unwrap();
+        let last = hosts[8].delivered().last().unwrap().at.as_ps();
         let frame =
             spec.setup.rate.frame_time(if kind == Kind::Lite { 1_356 } else { 1_394 }).as_ps();
         let least = 8 * FRAMES * frame;
@@ -126,26 +115,28 @@ fn an_incast_loses_nothing() {
 /// All to all on a fat tree: on one thread, two and five the same comes of every message, to the picosecond.
 #[test]
 fn threads_decide_nothing() {
-    let seen = |threads| {
-        let spec = spec(Topology::fat_tree(16).unwrap(), 400, Kind::Standard);
-        let mut network = Network::new(&spec, |_| (), |_| ()).unwrap();
-        for from in 0..16_u16 {
-            for to in (0..16_u16).filter(|&to| to != from) {
-                network.send(from.into(), message(to.into(), to, 13_440)).unwrap();
-            }
-        }
+    let seen = |threads, cut_through| {
+        let mut spec = spec(Topology::fat_tree(16).unwrap(), 400, Kind::Standard);
+        spec.around.cut_through = cut_through;
+        let pairs = (0..16).flat_map(|from| (0..16).map(move |to| (from, to)));
+        let flows = pairs.filter(|(from, to)| from != to);
+        let flows = flows.map(|(from, to)| Flow::new(from, to, 13_440)).collect();
+        let mut network = Network::new(&spec, flows, |_| (), |_| ()).unwrap();
         network.run(Instant::from_ns(200_000), threads).unwrap();
         for ledger in network.ledgers() {
             assert_eq!((ledger.imbalance(), ledger.dropped, ledger.queued), (0, 0, 0));
         }
         assert!(network.is_idle());
-        let events: Vec<_> = network.hosts().map(|host| host.events().to_vec()).collect();
+        let events: Vec<_> =
+            network.hosts().map(|host| (host.sent().to_vec(), host.delivered().to_vec())).collect();
         let steps: Vec<_> = network.switches().map(weft_sim::switch::Switch::steps).collect();
         (events, steps, network.hosts().map(|host| host.endpoint().stats()).collect::<Vec<_>>())
     };
-    let want = seen(1);
-    assert_eq!(want.2.iter().map(|stats| stats.rx_frames).sum::<u64>(), 16 * 15 * 10);
-    for threads in [2, 5] {
-        assert!(seen(threads) == want, "{threads} threads");
+    for cut_through in [false, true] {
+        let want = seen(1, cut_through);
+        assert_eq!(want.2.iter().map(|stats| stats.rx_frames).sum::<u64>(), 16 * 15 * 10);
+        for threads in [2, 5] {
+            assert!(seen(threads, cut_through) == want, "{threads} threads, {cut_through}");
+        }
     }
 }

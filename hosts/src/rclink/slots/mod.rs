@@ -41,6 +41,8 @@ pub struct Granted {
     pub psn: u16,
     /// Whether it was sent before.
     pub resent: bool,
+    /// When it was sent first; now if it was not.
+    pub first: Instant,
 }
 
 /// What a NAK or a timeout did.
@@ -68,6 +70,8 @@ struct Slot {
     age: u64,
     /// Which sending of all was its last one; 0 for none.
     sending: u64,
+    /// When it was sent first.
+    first: Instant,
     psn: u16,
 }
 
@@ -107,7 +111,14 @@ impl Slots {
     #[must_use]
     pub fn new(timeout: Option<Span>, takes_turns: bool) -> Self {
         let nothing = Request { qp: 0, vc: 0, len: 0, tag: 0 };
-        let empty = Slot { request: nothing, state: State::Empty, age: 0, sending: 0, psn: 0 };
+        let empty = Slot {
+            request: nothing,
+            state: State::Empty,
+            age: 0,
+            sending: 0,
+            first: Instant::ZERO,
+            psn: 0,
+        };
         Self {
             all: vec![empty; SLOTS],
             free: (0..SLOTS).rev().map_while(|slot| u16::try_from(slot).ok()).collect(),
@@ -160,7 +171,14 @@ impl Slots {
         let Some(slot) = self.all.get_mut(usize::from(index)) else { return Err(request) };
         self.written += 1;
         let state = if qp.is_masked { State::WaitCredit } else { State::WaitGrant };
-        *slot = Slot { request, state, age: self.written, sending: 0, psn: qp.next_psn };
+        *slot = Slot {
+            request,
+            state,
+            age: self.written,
+            sending: 0,
+            first: Instant::ZERO,
+            psn: qp.next_psn,
+        };
         qp.next_psn = (qp.next_psn + 1) & (PSNS - 1);
         qp.slots.push_back(index);
         if state == State::WaitGrant
@@ -190,7 +208,12 @@ impl Slots {
         let index = self.ready.get_mut(usize::from(vc))?.pop_front()?;
         self.sent += 1;
         let slot = self.all.get_mut(usize::from(index))?;
-        let granted = Granted { request: slot.request, psn: slot.psn, resent: slot.sending != 0 };
+        let resent = slot.sending != 0;
+        if !resent {
+            slot.first = now;
+        }
+        let Slot { request, psn, first, .. } = *slot;
+        let granted = Granted { request, psn, resent, first };
         slot.sending = self.sent;
         if self.is_reliable {
             slot.state = State::WaitAck;
