@@ -38,6 +38,8 @@ pub struct Around {
     pub drop_runts: bool,
     /// Frames in flight on a cable, each way.
     pub cable_frames: usize,
+    /// Whether only the front of a frame is kept, and nothing behind it ([`weft_dataplane::pool::FRONT_LEN`]).
+    pub fronts: bool,
     /// Chunks of the packet pool; `None` for as many as the buffer has cells, so that it never
     /// runs out.
     pub chunks: Option<usize>,
@@ -74,6 +76,7 @@ impl Default for Around {
             cut_through: false,
             drop_runts: true,
             cable_frames: 1_024,
+            fronts: false,
             chunks: None,
         }
     }
@@ -126,7 +129,8 @@ impl Switch {
         let frame_len_max = config.ports.iter().map(|p| p.frame_len_max).max().unwrap_or(0);
         let cells = config.buffer.total_cells as usize;
         let beside = chunks_beside_buffer(count, 1, config.tx_ring_frames);
-        let pool = Pool::map(around.chunks.unwrap_or(cells + beside), frame_len_max.max(64))?;
+        let make = if around.fronts { Pool::fronts } else { Pool::map };
+        let pool = make(around.chunks.unwrap_or(cells + beside), frame_len_max.max(64))?;
         let wires: Vec<_> = config
             .ports
             .iter()

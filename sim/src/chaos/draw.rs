@@ -60,6 +60,7 @@ pub(super) fn setup(rng: &mut Rng) -> (Setup, Around) {
         cut_through: setup.seed.is_multiple_of(4),
         drop_runts: rng.chance(7, 8),
         cable_frames: 1_024,
+        fronts: false,
         chunks: rng.chance(1, 4).then(|| 2_048 + index(rng, 4_096)),
     };
     (setup, around)
