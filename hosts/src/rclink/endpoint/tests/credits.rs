@@ -13,7 +13,7 @@ fn pair(credits: CreditSpec, slow: Option<SlowSpec>) -> Pair {
         frame: FrameSpec { icrc: true, ..EndpointSpec::new(number, peers(), Kind::Gen1).frame },
         ..EndpointSpec::new(number, peers(), Kind::Gen1)
     };
-    let mut pair = Pair::over([spec(0), spec(1)], Span::ZERO, DELAY);
+    let mut pair = Pair::over([spec(0), spec(1)], RATE, Span::ZERO, DELAY);
     pair.credit_way = WAY;
     pair
 }

@@ -32,8 +32,8 @@ struct End {
 }
 
 impl End {
-    fn new(spec: EndpointSpec, end: WireEnd, delay: Span) -> Self {
-        let mut config = WireConfig::new("e", RATE);
+    fn new(spec: EndpointSpec, end: WireEnd, rate: LinkRate, delay: Span) -> Self {
+        let mut config = WireConfig::new("e", rate);
         config.propagation = WAY + delay;
         config.latency = delay;
         Self {
@@ -73,15 +73,15 @@ struct Pair {
 
 impl Pair {
     fn new(specs: [EndpointSpec; 2]) -> Self {
-        Self::over(specs, WAY, Span::ZERO)
+        Self::over(specs, RATE, WAY, Span::ZERO)
     }
 
     /// Endpoints that take `delay` each way for each frame, `WAY` and `way` from each other.
-    fn over(specs: [EndpointSpec; 2], way: Span, delay: Span) -> Self {
+    fn over(specs: [EndpointSpec; 2], rate: LinkRate, way: Span, delay: Span) -> Self {
         let (a, middle_a) = cable(1_024);
         let (b, middle_b) = cable(1_024);
         let [spec_a, spec_b] = specs;
-        let ends = [End::new(spec_a, a, delay), End::new(spec_b, b, delay)];
+        let ends = [End::new(spec_a, a, rate, delay), End::new(spec_b, b, rate, delay)];
         let middle = [middle_a, middle_b];
         let (credits, credit_way, now) = Default::default();
         Self { ends, middle, way, credits, credit_way, now }
