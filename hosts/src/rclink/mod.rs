@@ -8,6 +8,7 @@
 
 pub mod cnp;
 pub mod credits;
+pub mod dcqcn;
 pub mod endpoint;
 pub mod queue_pair;
 pub mod rate;

@@ -7,6 +7,7 @@
 use weft_dataplane::pool::Bufs;
 use weft_dataplane::port::Port;
 use weft_dataplane::time::{Instant, LinkRate};
+use weft_dataplane::types::Pri;
 use weft_parsers::mac_control::opcode;
 use weft_parsers::rh::{Rh, syndrome};
 use weft_parsers::{Ecn, Format, HEAD_LEN, Head, Pfc, RhOpcode, ethernet, udp, vlan};
@@ -128,12 +129,19 @@ impl Endpoint {
             RhOpcode::Cnp => {
                 self.stats.cnps_rx += 1;
                 if self.merge.receive(from, now) {
+                    self.cut_rate(now, from);
                     self.events.push(Event::Congested { to: from, at: now });
                 }
             }
             RhOpcode::Reserved => return None,
         }
         Some(())
+    }
+
+    /// The priority of requests to this endpoint: that of its bank.
+    fn own_pri(&self) -> Pri {
+        let vc = self.spec.vc_to(self.spec.number);
+        self.request_pri.get(usize::from(vc)).copied().unwrap_or_default()
     }
 
     /// A request has come: it takes room until it is drained, if it is going to be taken. False if there is no room.
@@ -145,9 +153,10 @@ impl Endpoint {
         len: usize,
     ) -> bool {
         let Some(credits) = &mut self.credits else { return true };
+        let vc = self.spec.vc_to(self.spec.number); // as who sends to this one has it
         let expected = self.peers.get(from).map_or(0, |peer| peer.rx.expected());
         let is_kept = psn.is_none_or(|psn| psn == expected);
-        credits.receive(now, (from, self.spec.request_vc), count, len, is_kept)
+        credits.receive(now, (from, vc), count, len, is_kept)
     }
 
     fn take_request(
@@ -158,10 +167,11 @@ impl Endpoint {
         mark: &Mark,
         frame_len: usize,
     ) {
+        let own_pri = self.own_pri();
         let Some(peer) = self.peers.meet(from) else { return };
         if psn == peer.rx.expected()
             && let Some(slow) = &mut self.slow
-            && !slow.push(now, self.request_pri, frame_len)
+            && !slow.push(now, own_pri, frame_len)
         {
             self.stats.overruns += 1;
             return; // as if it had been lost: it is sent again
@@ -200,8 +210,9 @@ impl Endpoint {
             return None;
         }
         let has_credit = self.take_credits(now, from, (None, None), frame.len());
+        let own_pri = self.own_pri();
         let slow = self.slow.as_mut();
-        if !has_credit || slow.is_some_and(|slow| !slow.push(now, self.request_pri, frame.len())) {
+        if !has_credit || slow.is_some_and(|slow| !slow.push(now, own_pri, frame.len())) {
             self.stats.overruns += 1;
             return Some(()); // it is missing when the next one comes
         }
@@ -268,6 +279,7 @@ impl Endpoint {
         self.backlog.remove(&to);
         self.writing.retain(|&other| other != to);
         self.masked.retain(|&(_, other)| other != to);
+        self.cut.retain(|&(_, other)| other != to);
         if let Some(credits) = &mut self.credits {
             credits.forget(to);
         }

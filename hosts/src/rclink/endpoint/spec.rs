@@ -14,6 +14,7 @@ use crate::classes::PriMap;
 use crate::frames::{FrameError, FrameSpec, Kind, Station};
 use crate::pfc::SlowSpec;
 use crate::rclink::credits::{CreditError, CreditSpec};
+use crate::rclink::dcqcn::{DcqcnError, DcqcnSpec};
 use crate::rclink::rate::RateError;
 use crate::rclink::slots::SLOTS;
 use crate::stamp;
@@ -73,6 +74,13 @@ pub struct EndpointSpec {
     pub cnp_merge: Span,
     /// Rate of each queue pair: windows of 4.096 us x 2^n, bytes a window; `None` for no limit.
     pub rate: Option<(u32, u32)>,
+    /// Changes the rate of a queue pair by CNPs, up to `rate`, which it needs; `None` for a static one.
+    pub dcqcn: Option<DcqcnSpec>,
+    /// Banks of requests, 1 to 4: frames to endpoint n are of bank n modulo it, which is on the virtual channel so much below
+    /// `request_vc`.
+    pub banks: u8,
+    /// Whether the bank that was granted last waits for the others.
+    pub bank_turns: bool,
     /// Virtual channels have credits, each as many and for each peer, and no PFC is sent or heard. The longest frame is
     /// filled in.
     pub credits: Option<CreditSpec>,
@@ -103,10 +111,24 @@ impl EndpointSpec {
             cnp_delay: Span::ZERO,
             cnp_merge: Span::from_us(50),
             rate: None,
+            dcqcn: None,
+            banks: 1,
+            bank_turns: false,
             credits: None,
             slow: None,
             frame_events: false,
         }
+    }
+
+    /// The virtual channel of requests to endpoint `to`.
+    pub(super) const fn vc_to(&self, to: u16) -> u8 {
+        let [_, bank] = (to % self.banks as u16).to_be_bytes();
+        self.request_vc - bank
+    }
+
+    /// Virtual channels of requests.
+    pub(super) fn request_vcs(&self) -> impl Iterator<Item = u8> {
+        (0..self.banks).map(|bank| self.request_vc - bank)
     }
 
     /// Checks that its parts go together.
@@ -142,8 +164,17 @@ impl EndpointSpec {
                 return Err(EndpointError::Vc(vc));
             }
         }
-        if self.credits.is_some() && self.request_vc == self.ack_vc {
+        if !(1..=4).contains(&self.banks) || self.banks > self.request_vc + 1 {
+            return Err(EndpointError::Banks { banks: self.banks, vc: self.request_vc });
+        }
+        if self.bank_turns && self.banks == 1 {
+            return Err(EndpointError::Turns);
+        }
+        if self.credits.is_some() && self.request_vcs().any(|vc| vc == self.ack_vc) {
             return Err(EndpointError::SharedVc(self.ack_vc));
+        }
+        if self.dcqcn.is_some() && self.rate.is_none() {
+            return Err(EndpointError::NoRate);
         }
         Ok(())
     }
@@ -190,6 +221,25 @@ pub enum EndpointError {
         "virtual channel {0} for requests and for answers: expected two, as each has credits of its own"
     )]
     SharedVc(u8),
+    /// Its banks.
+    #[error(
+        "{banks} banks below virtual channel {vc}: expected 1 to 4, and channels down to 0 or more"
+    )]
+    Banks {
+        /// Asked for.
+        banks: u8,
+        /// That of the first one.
+        vc: u8,
+    },
+    /// A turn of banks without banks.
+    #[error("bank_turns with 1 bank: expected 2 to 4 banks, which can take turns")]
+    Turns,
+    /// A controller without a rate.
+    #[error("dcqcn without a rate: expected the full rate, which it cuts")]
+    NoRate,
+    /// Its controller.
+    #[error(transparent)]
+    Dcqcn(#[from] DcqcnError),
     /// Its rate.
     #[error(transparent)]
     Rate(#[from] RateError),

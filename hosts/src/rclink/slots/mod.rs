@@ -209,10 +209,10 @@ impl Slots {
         self.used() < self.limit
     }
 
-    /// Whether a frame waits for nothing but its grant.
+    /// Whether a frame waits for nothing but its grant, on a VC that `is_open`.
     #[must_use]
-    pub fn is_ready(&self) -> bool {
-        self.ready.iter().any(|ready| !ready.is_empty())
+    pub fn is_ready(&self, is_open: impl Fn(u8) -> bool) -> bool {
+        (0..).zip(&self.ready).any(|(vc, ready)| !ready.is_empty() && is_open(vc))
     }
 
     /// Slots that are not empty.
