@@ -12,4 +12,5 @@ pub mod dcqcn;
 pub mod endpoint;
 pub mod queue_pair;
 pub mod rate;
+pub mod rnr;
 pub mod slots;

@@ -94,6 +94,8 @@ pub struct Endpoint {
     masked: Vec<(Instant, u16)>,
     /// Peers whose rate was cut, and when it is raised.
     cut: Vec<(Instant, u16)>,
+    /// Peers that were not ready, and when frames to them go on.
+    waiting: Vec<(Instant, u16)>,
     pauses: Pauses,
     slow: Option<SlowReceiver>,
     credits: Option<CreditState>,
@@ -148,6 +150,7 @@ impl Endpoint {
             merge: CnpMerge::new(spec.cnp_merge),
             masked: Vec::new(),
             cut: Vec::new(),
+            waiting: Vec::new(),
             pauses: Pauses::new(&spec.classes),
             slow: slow.map(|slow| SlowReceiver::of_wire(slow, spec.classes)),
             credits,
@@ -309,13 +312,15 @@ impl Endpoint {
             self.went_back(now, to, went);
         }
         self.raise_rates(now);
-        let Self { masked, slots, .. } = self;
-        masked.retain(|&(at, to)| {
-            if at <= now {
-                slots.mask(to, Mask::Rate, false);
-            }
-            at > now
-        });
+        let Self { masked, waiting, slots, .. } = self;
+        for (list, mask) in [(masked, Mask::Rate), (waiting, Mask::NotReady)] {
+            list.retain(|&(at, to)| {
+                if at <= now {
+                    slots.mask(to, mask, false);
+                }
+                at > now
+            });
+        }
     }
 
     /// Raises rates whose queue pairs had no CNP for a period.
@@ -369,7 +374,8 @@ impl Endpoint {
         let idle = if blocked { port.idle_at() } else { None };
         let paused = self.pauses.tick(now);
         let slow = self.slow.as_mut().and_then(|slow| slow.tick(now));
-        let rates = self.masked.iter().chain(&self.cut).map(|&(at, _)| at).min();
+        let rates =
+            self.masked.iter().chain(&self.cut).chain(&self.waiting).map(|&(at, _)| at).min();
         // While their priority is stopped, answers wait for the end of that.
         let answers = if self.pauses.paused().contains(self.ack_pri) {
             None

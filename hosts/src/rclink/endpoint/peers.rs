@@ -30,6 +30,14 @@ pub(super) struct Incoming {
     pub first: Option<Instant>,
 }
 
+/// What a request is answered by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Answer {
+    Ack,
+    Nak,
+    NotReady,
+}
+
 /// The rate of what is sent to one endpoint.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PeerRate {
@@ -56,8 +64,8 @@ pub(super) struct Peer {
     pub incoming: Incoming,
     /// When an ACK is to be sent.
     pub ack_due: Option<Instant>,
-    /// Whether as a NAK.
-    pub nak: bool,
+    /// What as.
+    pub answer: Answer,
 }
 
 /// All peers of an endpoint.
@@ -122,7 +130,7 @@ impl Peers {
                 rx: RxQp::default(),
                 incoming: Incoming::default(),
                 ack_due: None,
-                nak: false,
+                answer: Answer::Ack,
             });
             *place = u16::try_from(self.met.len()).unwrap_or(0);
         }

@@ -16,6 +16,7 @@ use crate::pfc::SlowSpec;
 use crate::rclink::credits::{CreditError, CreditSpec};
 use crate::rclink::dcqcn::{DcqcnError, DcqcnSpec};
 use crate::rclink::rate::RateError;
+use crate::rclink::rnr;
 use crate::rclink::slots::SLOTS;
 use crate::stamp;
 
@@ -87,6 +88,9 @@ pub struct EndpointSpec {
     /// Receives slowly, and sends PFC; with credits only its rate counts. The rate is that of a wire: FCS, preamble and gap
     /// are counted.
     pub slow: Option<SlowSpec>,
+    /// A request that finds no room is answered by an RNR NAK with this code of a time ([`rnr`](crate::rclink::rnr)), after
+    /// which it is sent again; `None`: it is dropped like one that was lost.
+    pub rnr: Option<u8>,
     /// Whether each frame that is taken is an event of its own.
     pub frame_events: bool,
 }
@@ -116,6 +120,7 @@ impl EndpointSpec {
             bank_turns: false,
             credits: None,
             slow: None,
+            rnr: None,
             frame_events: false,
         }
     }
@@ -172,6 +177,17 @@ impl EndpointSpec {
         }
         if self.credits.is_some() && self.request_vcs().any(|vc| vc == self.ack_vc) {
             return Err(EndpointError::SharedVc(self.ack_vc));
+        }
+        if let Some(code) = self.rnr {
+            if code > rnr::CODE_MAX {
+                return Err(EndpointError::Rnr(code));
+            }
+            if self.credits.is_some() {
+                return Err(EndpointError::RnrWith("credits"));
+            }
+            if is_lite {
+                return Err(EndpointError::RnrWith("the LITE transport"));
+            }
         }
         if self.dcqcn.is_some() && self.rate.is_none() {
             return Err(EndpointError::NoRate);
@@ -234,6 +250,12 @@ pub enum EndpointError {
     /// A turn of banks without banks.
     #[error("bank_turns with 1 bank: expected 2 to 4 banks, which can take turns")]
     Turns,
+    /// RNR.
+    #[error("RNR timer code {0}: expected 0 to {max}", max = rnr::CODE_MAX)]
+    Rnr(u8),
+    /// RNR with credits, which leave no request without room, or without ACKs.
+    #[error("RNR with {0}: expected acknowledged frames without credits")]
+    RnrWith(&'static str),
     /// A controller without a rate.
     #[error("dcqcn without a rate: expected the full rate, which it cuts")]
     NoRate,

@@ -15,6 +15,7 @@ use weft_parsers::{
     Dscp, Ecn, HEAD_LEN, Pcp, RhOpcode, Tci, TrafficClass, ethernet, mac_control, parse_head,
 };
 
+use super::peers::Answer;
 use super::place::FramePlace;
 use super::{Endpoint, EndpointSpec, Transport};
 use crate::frames::{FrameError, FrameSpec};
@@ -226,8 +227,9 @@ impl Endpoint {
                 self.acks.remove(place);
                 if let Some(peer) = self.peers.get_mut(to) {
                     self.stats.acks_tx += 1;
-                    self.stats.naks_tx += u64::from(peer.nak);
-                    (peer.nak, peer.ack_due) = (false, None);
+                    self.stats.naks_tx += u64::from(peer.answer == Answer::Nak);
+                    self.stats.rnrs_tx += u64::from(peer.answer == Answer::NotReady);
+                    (peer.answer, peer.ack_due) = (Answer::Ack, None);
                 }
                 return Ok(desc);
             }
@@ -263,10 +265,13 @@ impl Endpoint {
         spec.dst = self.peers.station(to)?;
         spec.rh.opcode = opcode;
         if opcode == RhOpcode::Ack {
-            let (psn, code) = if peer.nak {
-                (peer.rx.expected(), syndrome::NAK_SEQUENCE)
-            } else {
-                (peer.rx.acknowledged(), syndrome::ACK)
+            let (psn, code) = match peer.answer {
+                Answer::Ack => (peer.rx.acknowledged(), syndrome::ACK),
+                Answer::Nak => (peer.rx.expected(), syndrome::NAK_SEQUENCE),
+                Answer::NotReady => {
+                    let code = self.spec.rnr.unwrap_or_default();
+                    (peer.rx.expected(), syndrome::RNR_NAK | code)
+                }
             };
             (spec.rh.psn, spec.rh.syndrome) = (Some(psn), code);
         } else {

@@ -587,6 +587,10 @@ fn what_cannot_be_is_refused() {
         ("banks below 0",    EndpointSpec { banks: 2, request_vc: 0, ..base(Kind::Gen1) }, EndpointError::Banks { banks: 2, vc: 0 }),
         ("turns of one",     EndpointSpec { bank_turns: true, ..base(Kind::Gen1) }, EndpointError::Turns),
         ("dcqcn of nothing", EndpointSpec { dcqcn: Some(DcqcnSpec::DEFAULT), ..base(Kind::Gen1) }, EndpointError::NoRate),
+        ("RNR code",         EndpointSpec { rnr: Some(32), ..base(Kind::Gen1) }, EndpointError::Rnr(32)),
+        ("RNR with credits", EndpointSpec { rnr: Some(1), credits: Some(CreditSpec::new(99)), ..base(Kind::Gen1) },
+         EndpointError::RnrWith("credits")),
+        ("RNR with LITE",    EndpointSpec { rnr: Some(1), ..base(Kind::Lite) }, EndpointError::RnrWith("the LITE transport")),
         ("no such VC",       EndpointSpec { ack_vc: 8, ..base(Kind::Gen1) }, EndpointError::Vc(8)),
         ("rate",             EndpointSpec { rate: Some((5, 1)), ..base(Kind::Gen1) }, RateError::Window(5).into()),
     ];

@@ -71,3 +71,55 @@ fn the_controller_follows_marks() {
     assert_eq!(between(&mut pair, 3_000, 3_050), 1_763, "it is back");
     assert!(pair.ends[0].endpoint.cut.is_empty());
 }
+
+/// A receiver without PFC whose buffer is full says so, and its sender waits for 10 us; without that the frames are lost
+/// until the timer or a gap has them sent again.
+#[test]
+fn who_is_not_ready_is_sent_to_later() {
+    for rnr in [Some(1), None] {
+        let mut pair = Pair::of(Kind::Standard, |spec| {
+            spec.rnr = rnr;
+            spec.frame_events = false;
+            spec.slow = Some(SlowSpec {
+                drain: LinkRate::gbps(100),
+                xoff_bytes: usize::MAX,
+                xon_bytes: 0,
+                capacity_bytes: 140_000,
+                lossless: PriSet::EMPTY,
+                quanta: 1,
+            });
+        });
+        pair.send(0, 0, 1_344 * 2_000);
+        pair.run(LATE, |_, _| true);
+        let (sender, receiver) = (pair.ends[0].endpoint.stats(), pair.ends[1].endpoint.stats());
+        assert_eq!(pair.delivered(1), [(0, 1_344 * 2_000)], "{rnr:?}");
+        assert!(receiver.overruns > 0 && receiver.pfc_tx == 0, "{rnr:?}");
+        assert_eq!((receiver.rnrs_tx > 5, receiver.naks_tx > 0), (rnr.is_some(), rnr.is_none()));
+        assert_eq!(sender.rnrs_rx, receiver.rnrs_tx);
+        // 2,000 frames of 1,418 bytes at 100 Gb/s take 226.9 us
+        let time = pair.ends[1].endpoint.last_taken().unwrap().as_ps() / 1_000_000;
+        assert!(rnr.is_none() || time < 240, "{rnr:?}: {time} us");
+    }
+}
+
+/// One that is never ready is given up after 15 times.
+#[test]
+fn who_is_never_ready_fails() {
+    let mut pair = Pair::of(Kind::Standard, |spec| {
+        spec.rnr = Some(1);
+        spec.slow = Some(SlowSpec {
+            drain: LinkRate::gbps(100),
+            xoff_bytes: usize::MAX,
+            xon_bytes: 0,
+            capacity_bytes: 1_000,
+            lossless: PriSet::EMPTY,
+            quanta: 1,
+        });
+    });
+    pair.send(0, 0, 1_344 * 3);
+    pair.run(LATE, |_, _| true);
+    let failed = &pair.ends[0].events;
+    assert!(matches!(failed[..], [Event::Failed { to: 1, frames: 3, .. }]), "{failed:?}");
+    assert_eq!(pair.ends[0].endpoint.stats().rnrs_rx, 16);
+    assert!(pair.now > Instant::from_ns(150_000) && pair.now < Instant::from_ns(160_000));
+}
