@@ -38,7 +38,7 @@ mod tx;
 
 pub use credit::{CreditKind, CreditUpdate};
 pub use event::{EndpointStats, Event, Message};
-pub use spec::{EndpointError, EndpointSpec, QPS, Transport};
+pub use spec::{DELAY, EndpointError, EndpointSpec, QPS, SLOTS_MAX, Transport};
 
 /// After so long nothing is on its way, where no timer says so.
 const QUIET: Span = Span::from_ns(4_096 << 8);

@@ -23,6 +23,9 @@ use crate::stamp;
 /// Queue pairs: 10 of the 13 bits that name one are used.
 pub const QPS: u16 = 1 << 10;
 
+/// What an endpoint takes for each frame, each way, if nothing else is said.
+pub const DELAY: Span = Span::from_ns(60);
+
 /// Most slots.
 pub const SLOTS_MAX: u16 = 512;
 const _: () = assert!(SLOTS_MAX as usize == SLOTS, "an endpoint has those of its FIFO");
