@@ -16,15 +16,19 @@ use weft_dataplane::pool::Bufs;
 use weft_dataplane::port::{Port, PortError};
 use weft_dataplane::time::{Instant, Span};
 use weft_dataplane::types::Pri;
+use weft_parsers::ethernet;
 
-use self::peers::Peers;
+use self::credit::CreditState;
+use self::peers::{PeerRate, Peers};
 use super::cnp::CnpMerge;
+use super::dcqcn::Dcqcn;
 use super::rate::RateWindow;
-use super::slots::Slots;
+use super::slots::{Mask, Slots};
 use crate::frames::FrameSpec;
 use crate::pfc::{Pauses, SlowReceiver};
 use crate::stream::rx::Latency;
 
+mod credit;
 mod event;
 mod peers;
 mod place;
@@ -32,8 +36,12 @@ mod rx;
 mod spec;
 mod tx;
 
+pub use credit::{CreditKind, CreditUpdate};
 pub use event::{EndpointStats, Event, Message};
-pub use spec::{EndpointError, EndpointSpec, QPS, Transport};
+pub use spec::{DELAY, EndpointError, EndpointSpec, QPS, SLOTS_MAX, Transport};
+
+/// After so long nothing is on its way, where no timer says so.
+const QUIET: Span = Span::from_ns(4_096 << 8);
 
 /// Messages to one endpoint, in order.
 #[derive(Debug, Default)]
@@ -84,9 +92,15 @@ pub struct Endpoint {
     merge: CnpMerge,
     /// Peers whose rate is used up, and when they go on.
     masked: Vec<(Instant, u16)>,
+    /// Peers whose rate was cut, and when it is raised.
+    cut: Vec<(Instant, u16)>,
+    /// Peers that were not ready, and when frames to them go on.
+    waiting: Vec<(Instant, u16)>,
     pauses: Pauses,
     slow: Option<SlowReceiver>,
-    request_pri: Pri,
+    credits: Option<CreditState>,
+    /// By virtual channel of requests.
+    request_pri: [Pri; 8],
     ack_pri: Pri,
     /// Frames that the port did not take.
     pending: VecDeque<Desc>,
@@ -111,7 +125,10 @@ impl Endpoint {
     pub fn new(spec: EndpointSpec) -> Result<Self, EndpointError> {
         spec.check()?;
         let rate = match spec.rate {
-            Some((shift, threshold)) => Some(RateWindow::new(shift, threshold)?),
+            Some((shift, threshold)) => {
+                let dcqcn = spec.dcqcn.map(|dcqcn| Dcqcn::new(dcqcn, threshold)).transpose()?;
+                Some(PeerRate { window: RateWindow::new(shift, threshold)?, dcqcn })
+            }
             None => None,
         };
         let timeout = match spec.transport {
@@ -120,19 +137,24 @@ impl Endpoint {
         };
         let is_lite = spec.transport == Transport::Lite;
         let (request, answer) = (tx::request_frame(&spec), tx::answer_frame(&spec));
+        let slow = spec.slow.filter(|_| spec.credits.is_none());
+        let credits = credits_of(&spec, &request, &answer)?;
         let mut endpoint = Self {
             peers: Peers::new(spec.peers.clone(), spec.frame.clone(), spec.number, rate),
             backlog: BTreeMap::new(),
-            slots: Slots::new(timeout, false),
+            slots: Slots::with_limit(usize::from(spec.slots), timeout, spec.bank_turns),
             writing: VecDeque::new(),
             open: BTreeMap::new(),
             acks: VecDeque::new(),
             cnps: VecDeque::new(),
             merge: CnpMerge::new(spec.cnp_merge),
             masked: Vec::new(),
+            cut: Vec::new(),
+            waiting: Vec::new(),
             pauses: Pauses::new(&spec.classes),
-            slow: spec.slow.map(|slow| SlowReceiver::new(slow, spec.classes)),
-            request_pri: Pri::default(),
+            slow: slow.map(|slow| SlowReceiver::of_wire(slow, spec.classes)),
+            credits,
+            request_pri: [Pri::default(); 8],
             ack_pri: Pri::default(),
             pending: VecDeque::new(),
             events: Vec::new(),
@@ -146,7 +168,13 @@ impl Endpoint {
             batch: Batch::new(),
             spec,
         };
-        endpoint.request_pri = endpoint.pri_of(&endpoint.request)?;
+        for vc in endpoint.spec.request_vcs() {
+            tx::put_on(&mut endpoint.request, vc);
+            let pri = endpoint.pri_of(&endpoint.request)?;
+            if let Some(slot) = endpoint.request_pri.get_mut(usize::from(vc)) {
+                *slot = pri;
+            }
+        }
         if !is_lite {
             endpoint.ack_pri = endpoint.pri_of(&endpoint.answer)?;
         }
@@ -173,6 +201,22 @@ impl Endpoint {
         backlog.messages.push_back(message);
         self.open.insert(message.id, Open { to: message.to, frames: 0, is_whole: false });
         Ok(())
+    }
+
+    /// What goes beside the data: counts of credits, each to whom. To be asked for after each poll until there is none.
+    pub fn credits_out(&mut self) -> Option<(u16, CreditUpdate)> {
+        self.credits.as_mut()?.out()
+    }
+
+    /// A count of credits has come from endpoint `from`, over a way that only that one has. Poll the endpoint then.
+    pub fn credits_in(&mut self, from: u16, update: CreditUpdate) {
+        let is_request = update.vc == self.spec.vc_to(from);
+        if let Some(credits) = &mut self.credits
+            && credits.take(from, update, is_request)
+            && is_request
+        {
+            self.slots.mask(from, Mask::Credit, false);
+        }
     }
 
     /// What came of messages since this was asked last, in order.
@@ -219,16 +263,21 @@ impl Endpoint {
             && self.pending.is_empty()
     }
 
-    /// Time for which requests were stopped by PFC until `now`.
-    #[must_use]
-    pub fn paused(&self, now: Instant) -> Span {
-        self.pauses.spent(self.request_pri, now)
+    /// The priority of requests of the first bank.
+    fn first_pri(&self) -> Pri {
+        self.request_pri.get(usize::from(self.spec.request_vc)).copied().unwrap_or_default()
     }
 
-    /// Most bytes that were in the receive buffer at once.
+    /// Time for which requests of the first bank were stopped by PFC until `now`.
+    #[must_use]
+    pub fn paused(&self, now: Instant) -> Span {
+        self.pauses.spent(self.first_pri(), now)
+    }
+
+    /// Most bytes of the first bank's priority that were in the receive buffer at once.
     #[must_use]
     pub fn watermark(&self) -> usize {
-        self.slow.as_ref().map_or(0, |slow| slow.watermark(self.request_pri))
+        self.slow.as_ref().map_or(0, |slow| slow.watermark(self.first_pri()))
     }
 
     /// Moves the endpoint to `now`: receives, answers, sends.
@@ -255,17 +304,68 @@ impl Endpoint {
         if let Some(slow) = &mut self.slow {
             slow.tick(now);
         }
+        if let Some(credits) = &mut self.credits {
+            credits.tick(now);
+        }
         while let Some((to, went)) = self.slots.expire(now) {
             self.stats.timeouts += 1;
             self.went_back(now, to, went);
         }
-        let Self { masked, slots, .. } = self;
-        masked.retain(|&(at, to)| {
-            if at <= now {
-                slots.mask(to, false);
+        self.raise_rates(now);
+        let Self { masked, waiting, slots, .. } = self;
+        for (list, mask) in [(masked, Mask::Rate), (waiting, Mask::NotReady)] {
+            list.retain(|&(at, to)| {
+                if at <= now {
+                    slots.mask(to, mask, false);
+                }
+                at > now
+            });
+        }
+    }
+
+    /// Raises rates whose queue pairs had no CNP for a period.
+    fn raise_rates(&mut self, now: Instant) {
+        let mut cut = core::mem::take(&mut self.cut);
+        cut.retain_mut(|(due, to)| {
+            if *due > now {
+                return true;
             }
-            at > now
+            let rate = self.peers.get_mut(*to).and_then(|peer| peer.rate.as_mut());
+            let Some(dcqcn) = rate.and_then(|rate| rate.dcqcn.as_mut()) else { return false };
+            dcqcn.tick(now);
+            let next = dcqcn.next();
+            self.follow_rate(now, *to);
+            *due = next.unwrap_or(now);
+            next.is_some()
         });
+        self.cut = cut;
+    }
+
+    /// A CNP of `to` was passed on.
+    fn cut_rate(&mut self, now: Instant, to: u16) {
+        let rate = self.peers.get_mut(to).and_then(|peer| peer.rate.as_mut());
+        let Some(dcqcn) = rate.and_then(|rate| rate.dcqcn.as_mut()) else { return };
+        dcqcn.congested(now);
+        let next = dcqcn.next();
+        self.cut.retain(|&(_, other)| other != to);
+        self.cut.extend(next.map(|at| (at, to)));
+        self.follow_rate(now, to);
+    }
+
+    /// Has the rate of `to` be what its controller says; who waits for a window waits for the one of the new rate.
+    fn follow_rate(&mut self, now: Instant, to: u16) {
+        let Some(rate) = self.peers.get_mut(to).and_then(|peer| peer.rate.as_mut()) else { return };
+        if rate.follow()
+            && let Some(masked) = self.masked.iter_mut().find(|&&mut (_, other)| other == to)
+        {
+            masked.0 = rate.window.free_at(now);
+        }
+    }
+
+    /// Whether there is credit for an ACK or CNP to `to`.
+    fn may_answer(&self, to: u16) -> bool {
+        let credits = self.credits.as_ref();
+        credits.is_none_or(|credits| credits.may_send(to, self.spec.ack_vc, false))
     }
 
     /// When there is next something to do.
@@ -274,16 +374,18 @@ impl Endpoint {
         let idle = if blocked { port.idle_at() } else { None };
         let paused = self.pauses.tick(now);
         let slow = self.slow.as_mut().and_then(|slow| slow.tick(now));
-        let masked = self.masked.iter().map(|&(at, _)| at).min();
+        let rates =
+            self.masked.iter().chain(&self.cut).chain(&self.waiting).map(|&(at, _)| at).min();
         // While their priority is stopped, answers wait for the end of that.
         let answers = if self.pauses.paused().contains(self.ack_pri) {
             None
         } else {
-            let cnps = self.cnps.iter().map(|&(_, at)| at);
-            let due = |&to: &u16| self.peers.get(to)?.ack_due;
+            let cnps = self.cnps.iter().filter(|&&(to, _)| self.may_answer(to)).map(|&(_, at)| at);
+            let due = |&to: &u16| self.peers.get(to)?.ack_due.filter(|_| self.may_answer(to));
             cnps.chain(self.acks.iter().filter_map(due)).min()
         };
-        let timers = [paused, slow, masked, answers, self.slots.next_timeout()];
+        let credit = self.credits.as_ref().and_then(CreditState::next);
+        let timers = [paused, slow, credit, rates, answers, self.slots.next_timeout()];
         // What is due and finds no room is not due again before the port has some.
         for timer in timers.into_iter().flatten().filter(|&at| at > now || !blocked) {
             next = Instant::earlier(next, Some(timer));
@@ -297,6 +399,29 @@ impl Endpoint {
             bufs.free(desc);
         }
     }
+}
+
+/// The credits of an endpoint with such frames, if it has any.
+fn credits_of(
+    spec: &EndpointSpec,
+    request: &FrameSpec,
+    answer: &FrameSpec,
+) -> Result<Option<CreditState>, EndpointError> {
+    let Some(credits) = spec.credits else { return Ok(None) };
+    let quiet = match spec.transport {
+        Transport::Reliable { timeout } => timeout,
+        Transport::Lite => QUIET,
+    };
+    let mut len_max = [0; 8];
+    let requests = spec.request_vcs().map(|vc| (vc, request, spec.payload_max));
+    for (vc, frame, payload) in requests.chain([(spec.ack_vc, answer, 0)]) {
+        if let Some(len) = len_max.get_mut(usize::from(vc)) {
+            let whole = frame.header_len() + payload + frame.trailer_len();
+            *len = whole.max(ethernet::MIN_FRAME_LEN);
+        }
+    }
+    let drain = spec.slow.map(|slow| slow.drain);
+    Ok(Some(CreditState::new(credits, len_max, drain, quiet)?))
 }
 
 #[cfg(test)]

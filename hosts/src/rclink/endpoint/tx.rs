@@ -9,16 +9,17 @@ use weft_dataplane::desc::Desc;
 use weft_dataplane::pool::Bufs;
 use weft_dataplane::port::Port;
 use weft_dataplane::time::{Instant, LinkRate};
-use weft_dataplane::types::Pri;
+use weft_dataplane::types::{Pri, PriSet};
 use weft_parsers::rh::syndrome;
 use weft_parsers::{
     Dscp, Ecn, HEAD_LEN, Pcp, RhOpcode, Tci, TrafficClass, ethernet, mac_control, parse_head,
 };
 
+use super::peers::Answer;
 use super::place::FramePlace;
 use super::{Endpoint, EndpointSpec, Transport};
 use crate::frames::{FrameError, FrameSpec};
-use crate::rclink::slots::{Granted, Request};
+use crate::rclink::slots::{Granted, Mask, Request};
 use crate::sizes::Sizes;
 use crate::stamp::{self, Stamp};
 
@@ -31,6 +32,10 @@ enum Nothing {
     ToSend,
     /// The pool has no room.
     Room,
+}
+
+fn is_open(paused: PriSet, pris: [Pri; 8], vc: u8) -> bool {
+    !pris.get(usize::from(vc)).is_some_and(|&pri| paused.contains(pri))
 }
 
 /// A data frame; receiver and the RC Link header's PSN are still to be filled in.
@@ -50,12 +55,18 @@ pub(super) fn answer_frame(spec: &EndpointSpec) -> FrameSpec {
 
 fn frame_of(spec: &EndpointSpec, vc: u8, flow: u8) -> FrameSpec {
     let mut frame = spec.frame.clone();
-    let tc = TrafficClass::new(vc, flow);
+    frame.tc = TrafficClass::new(vc, flow);
+    put_on(&mut frame, vc);
+    frame.rh.dest_qp = spec.number;
+    frame
+}
+
+/// Puts a frame on another virtual channel; its flow stays.
+pub(super) fn put_on(frame: &mut FrameSpec, vc: u8) {
+    let tc = TrafficClass::new(vc, frame.tc.flow());
     frame.tc = tc;
     frame.dscp = Dscp::from_tos(tc.index() << 2);
     frame.vlan = frame.vlan.map(|tci| Tci::new(Pcp::from_low_bits(vc), tci.dei(), tci.vid()));
-    frame.rh.dest_qp = spec.number;
-    frame
 }
 
 impl Endpoint {
@@ -83,7 +94,7 @@ impl Endpoint {
             let is_last = written + len == message.bytes;
             let request = Request {
                 qp: to,
-                vc: self.spec.request_vc,
+                vc: self.spec.vc_to(to),
                 len: u16::try_from(len).unwrap_or(u16::MAX),
                 tag: FramePlace { message: message.id, index, is_last }.seq(),
             };
@@ -165,14 +176,20 @@ impl Endpoint {
         let paused = self.pauses.paused();
         self.slow.as_ref().is_some_and(|slow| slow.to_send(now).is_some())
             || !paused.contains(self.ack_pri)
-                && (self.cnps.iter().any(|&(_, at)| at <= now) || self.ack_place(now).is_some())
-            || !paused.contains(self.request_pri) && self.slots.is_ready()
+                && (self.cnp_place(now).is_some() || self.ack_place(now).is_some())
+            || self.slots.is_ready(|vc| self.is_open(vc))
+    }
+
+    /// The place in turn of the first CNP that is due.
+    fn cnp_place(&self, now: Instant) -> Option<usize> {
+        self.cnps.iter().position(|&(to, at)| at <= now && self.may_answer(to))
     }
 
     /// The place in turn of the first ACK that is due.
     fn ack_place(&self, now: Instant) -> Option<usize> {
         self.acks.iter().position(|&to| {
-            self.peers.get(to).and_then(|peer| peer.ack_due).is_some_and(|at| at <= now)
+            let due = self.peers.get(to).and_then(|peer| peer.ack_due);
+            due.is_some_and(|at| at <= now) && self.may_answer(to)
         })
     }
 
@@ -195,10 +212,10 @@ impl Endpoint {
         }
         let paused = self.pauses.paused();
         if !paused.contains(self.ack_pri) {
-            if let Some(place) = self.cnps.iter().position(|&(_, at)| at <= now)
+            if let Some(place) = self.cnp_place(now)
                 && let Some(&(to, _)) = self.cnps.get(place)
             {
-                let desc = self.make_answer(to, RhOpcode::Cnp, bufs).ok_or(Nothing::Room)?;
+                let desc = self.make_answer(now, to, RhOpcode::Cnp, bufs).ok_or(Nothing::Room)?;
                 self.cnps.remove(place);
                 self.stats.cnps_tx += 1;
                 return Ok(desc);
@@ -206,52 +223,74 @@ impl Endpoint {
             if let Some(place) = self.ack_place(now)
                 && let Some(&to) = self.acks.get(place)
             {
-                let desc = self.make_answer(to, RhOpcode::Ack, bufs).ok_or(Nothing::Room)?;
+                let desc = self.make_answer(now, to, RhOpcode::Ack, bufs).ok_or(Nothing::Room)?;
                 self.acks.remove(place);
                 if let Some(peer) = self.peers.get_mut(to) {
                     self.stats.acks_tx += 1;
-                    self.stats.naks_tx += u64::from(peer.nak);
-                    (peer.nak, peer.ack_due) = (false, None);
+                    self.stats.naks_tx += u64::from(peer.answer == Answer::Nak);
+                    self.stats.rnrs_tx += u64::from(peer.answer == Answer::NotReady);
+                    (peer.answer, peer.ack_due) = (Answer::Ack, None);
                 }
                 return Ok(desc);
             }
         }
-        if paused.contains(self.request_pri) {
-            return Err(Nothing::ToSend);
-        }
         self.fill_slots();
-        if !self.slots.is_ready() {
+        if !self.slots.is_ready(|vc| self.is_open(vc)) {
             return Err(Nothing::ToSend);
         }
         let desc = bufs.alloc().ok_or(Nothing::Room)?;
-        let Some(granted) = self.slots.grant(now, |_| true) else {
+        let (paused, pris) = (self.pauses.paused(), self.request_pri);
+        let granted = self.slots.grant(now, |vc| is_open(paused, pris, vc));
+        let Some(granted) = granted else {
             bufs.free(desc);
             return Err(Nothing::ToSend);
         };
         Ok(self.make_request(now, granted, desc, bufs))
     }
 
-    fn make_answer(&mut self, to: u16, opcode: RhOpcode, bufs: &mut Bufs) -> Option<Desc> {
+    /// Whether the priority of a request's virtual channel is not stopped.
+    fn is_open(&self, vc: u8) -> bool {
+        is_open(self.pauses.paused(), self.request_pri, vc)
+    }
+
+    fn make_answer(
+        &mut self,
+        now: Instant,
+        to: u16,
+        opcode: RhOpcode,
+        bufs: &mut Bufs,
+    ) -> Option<Desc> {
         let peer = self.peers.get(to)?;
         let spec = &mut self.answer;
         spec.dst = self.peers.station(to)?;
         spec.rh.opcode = opcode;
         if opcode == RhOpcode::Ack {
-            let (psn, code) = if peer.nak {
-                (peer.rx.expected(), syndrome::NAK_SEQUENCE)
-            } else {
-                (peer.rx.acknowledged(), syndrome::ACK)
+            let (psn, code) = match peer.answer {
+                Answer::Ack => (peer.rx.acknowledged(), syndrome::ACK),
+                Answer::Nak => (peer.rx.expected(), syndrome::NAK_SEQUENCE),
+                Answer::NotReady => {
+                    let code = self.spec.rnr.unwrap_or_default();
+                    (peer.rx.expected(), syndrome::RNR_NAK | code)
+                }
             };
             (spec.rh.psn, spec.rh.syndrome) = (Some(psn), code);
         } else {
             (spec.rh.psn, spec.rh.syndrome) = (Some(0), 0);
         }
         let stamp = Stamp { stream: self.spec.number, seq: 0, sent: Instant::ZERO };
-        let mut frame = [0; 128];
         let len = spec.header_len().max(ethernet::MIN_FRAME_LEN);
-        let out = frame.get_mut(..len)?;
-        spec.emit(&stamp, out).ok()?;
-        bufs.alloc_from(out)
+        let mut desc = bufs.alloc()?;
+        if let Some(credits) = &mut self.credits {
+            let vc = self.spec.ack_vc;
+            spec.rh.timestamp = Some(credits.send(now, to, vc, len));
+            if !credits.may_send(to, vc, false) {
+                credits.starve(now, to, vc);
+            }
+        }
+        bufs.set_len(&mut desc, len);
+        let made = bufs.bytes_mut(&mut desc).map(|out| spec.emit(&stamp, out));
+        debug_assert!(matches!(made, Some(Ok(()))), "it was checked when the endpoint was made");
+        Some(desc)
     }
 
     fn make_request(
@@ -266,10 +305,21 @@ impl Endpoint {
         if let Some(station) = self.peers.station(request.qp) {
             spec.dst = station;
         }
+        if spec.tc.vc() != request.vc {
+            put_on(spec, request.vc);
+        }
         spec.rh.psn = Some(psn);
         // A payload holds its mark at least.
         let payload = usize::from(request.len).max(stamp::LEN);
         let len = (spec.header_len() + payload + spec.trailer_len()).max(ethernet::MIN_FRAME_LEN);
+        if let Some(credits) = &mut self.credits {
+            let to = request.qp;
+            spec.rh.timestamp = Some(credits.send(now, to, request.vc, len));
+            if !credits.may_send(to, request.vc, true) {
+                credits.starve(now, to, request.vc);
+                self.slots.mask(to, Mask::Credit, true);
+            }
+        }
         let stamp = Stamp { stream: self.spec.number, seq: request.tag, sent: first };
         bufs.set_len(&mut desc, len);
         let made = bufs.bytes_mut(&mut desc).map(|out| spec.emit(&stamp, out));
@@ -285,10 +335,10 @@ impl Endpoint {
             self.complete(now, [request.tag]);
         }
         if let Some(rate) = self.peers.get_mut(request.qp).and_then(|peer| peer.rate.as_mut()) {
-            rate.granted(now, len);
-            let free = rate.free_at(now);
+            rate.window.granted(now, len);
+            let free = rate.window.free_at(now);
             if free > now {
-                self.slots.mask(request.qp, true);
+                self.slots.mask(request.qp, Mask::Rate, true);
                 self.masked.push((free, request.qp));
             }
         }

@@ -34,11 +34,14 @@ fn the_oldest_that_may_go_goes_first() {
     }
     let first = slots.grant(at(0), |vc| vc != 1).unwrap();
     assert_eq!((first.request.tag, first.psn, first.resent), (1, 0, false), "VC 1 is closed");
-    slots.mask(3, true);
+    slots.mask(3, Mask::Rate, true);
     assert_eq!(grants(&mut slots, at(1)), [0, 2], "3 is masked");
     slots.write(request(3, 4)).unwrap();
     assert_eq!(grants(&mut slots, at(2)), [] as [u64; 0]);
-    slots.mask(3, false);
+    slots.mask(3, Mask::Credit, true);
+    slots.mask(3, Mask::Rate, false);
+    assert_eq!(grants(&mut slots, at(2)), [] as [u64; 0], "it waits for credits as well");
+    slots.mask(3, Mask::Credit, false);
     assert_eq!(grants(&mut slots, at(3)), [3, 4]);
     assert_eq!(slots.used(), 5);
 }
@@ -80,13 +83,13 @@ fn a_nak_sends_again_from_there_in_the_order_of_age() {
     for (tag, qp) in [(4, 9), (5, 1)] {
         slots.write(request(qp, tag)).unwrap();
     }
-    assert_eq!(slots.nak(1, 9, |_| ()), None, "of no frame");
+    assert_eq!(slots.nak(1, 9, Reason::Missing, |_| ()), None, "of no frame");
     let mut done = Vec::new();
-    let back = slots.nak(1, 1, |request| done.push(request.tag));
+    let back = slots.nak(1, 1, Reason::Missing, |request| done.push(request.tag));
     assert_eq!((done, back), (vec![0], Some(WentBack::Frames(2))));
     assert_eq!(grants(&mut slots, at(1)), [2, 3, 4, 5]);
     // one that was to be sent again and is acknowledged after all is not sent
-    assert_eq!(slots.nak(1, 1, |_| ()), Some(WentBack::Frames(3)));
+    assert_eq!(slots.nak(1, 1, Reason::Missing, |_| ()), Some(WentBack::Frames(3)));
     assert_eq!(acked(&mut slots, 1, 1), [2]);
     assert_eq!(grants(&mut slots, at(2)), [3, 5]);
 }
@@ -173,7 +176,7 @@ fn everything_arrives_in_order_over_a_way_that_loses() {
             if is_ack {
                 slots.ack(qp, psn, |_| ());
             } else {
-                let _ = slots.nak(qp, psn, |_| ());
+                let _ = slots.nak(qp, psn, Reason::Missing, |_| ());
             }
         }
         while let Some((qp, what)) = slots.expire(now) {
