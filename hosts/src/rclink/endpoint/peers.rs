@@ -113,6 +113,15 @@ impl Peers {
         self.get_mut(number)
     }
 
+    /// Bytes on the heap, without the addresses, which all endpoints share.
+    #[cfg(test)]
+    pub fn heap_bytes(&self) -> usize {
+        let rates = self.met.iter().filter(|peer| peer.rate.is_some()).count();
+        self.place.len() * size_of::<u16>()
+            + self.met.capacity() * size_of::<Peer>()
+            + rates * (size_of::<RateWindow>() + 16)
+    }
+
     /// Peers that were met.
     pub const fn met(&self) -> usize {
         self.met.len()

@@ -500,6 +500,39 @@ fn rubbish_changes_nothing() {
     }
 }
 
+/// Bytes of an endpoint, without what all share and what the caller gave it.
+fn bytes(endpoint: &Endpoint) -> usize {
+    size_of::<Endpoint>()
+        + endpoint.peers.heap_bytes()
+        + endpoint.slots.heap_bytes()
+        + endpoint.latency.heap_bytes()
+        + endpoint.done.capacity() * size_of::<u64>()
+        + (endpoint.acks.capacity() + endpoint.writing.capacity()) * size_of::<u16>()
+        + endpoint.cnps.capacity() * size_of::<(u16, Instant)>()
+        + endpoint.masked.capacity() * size_of::<(Instant, u16)>()
+        + endpoint.pending.capacity() * size_of::<Desc>()
+}
+
+/// One of 1,024 endpoints takes a third of 100 KB, and a seventh of a KB more for each of the others that it has met.
+#[test]
+fn an_endpoint_among_many_is_small() {
+    let peers: Arc<[_]> = (0..QPS).map(Station::numbered).collect();
+    for (count, most) in [(1, 33_000), (256, 80_000), (1_023, 150_000)] {
+        let specs = [0, 1].map(|number| EndpointSpec::new(number, peers.clone(), Kind::Standard));
+        let mut pair = Pair::new(specs);
+        for to in 1..=count {
+            let message = Message { id: to.into(), to, bytes: 134_400 };
+            pair.ends[0].endpoint.send(message).unwrap();
+        }
+        pair.ends[0].due = Some(Instant::ZERO);
+        pair.run(Instant::from_ns(100_000), |_, _| true);
+        assert_eq!(pair.ends[0].endpoint.peers_met(), usize::from(count));
+        let bytes = bytes(&pair.ends[0].endpoint);
+        println!("{count} peers: {bytes} bytes");
+        assert!(bytes <= most, "{count} peers: {bytes} bytes");
+    }
+}
+
 #[test]
 fn what_cannot_be_is_refused() {
     let peers: Arc<[_]> = [Station::numbered(1), Station::numbered(2)].into();
