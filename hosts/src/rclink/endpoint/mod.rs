@@ -16,15 +16,18 @@ use weft_dataplane::pool::Bufs;
 use weft_dataplane::port::{Port, PortError};
 use weft_dataplane::time::{Instant, Span};
 use weft_dataplane::types::Pri;
+use weft_parsers::ethernet;
 
+use self::credit::CreditState;
 use self::peers::Peers;
 use super::cnp::CnpMerge;
 use super::rate::RateWindow;
-use super::slots::Slots;
+use super::slots::{Mask, Slots};
 use crate::frames::FrameSpec;
 use crate::pfc::{Pauses, SlowReceiver};
 use crate::stream::rx::Latency;
 
+mod credit;
 mod event;
 mod peers;
 mod place;
@@ -32,8 +35,12 @@ mod rx;
 mod spec;
 mod tx;
 
+pub use credit::{CreditKind, CreditUpdate};
 pub use event::{EndpointStats, Event, Message};
 pub use spec::{EndpointError, EndpointSpec, QPS, Transport};
+
+/// After so long nothing is on its way, where no timer says so.
+const QUIET: Span = Span::from_ns(4_096 << 8);
 
 /// Messages to one endpoint, in order.
 #[derive(Debug, Default)]
@@ -86,6 +93,7 @@ pub struct Endpoint {
     masked: Vec<(Instant, u16)>,
     pauses: Pauses,
     slow: Option<SlowReceiver>,
+    credits: Option<CreditState>,
     request_pri: Pri,
     ack_pri: Pri,
     /// Frames that the port did not take.
@@ -120,10 +128,12 @@ impl Endpoint {
         };
         let is_lite = spec.transport == Transport::Lite;
         let (request, answer) = (tx::request_frame(&spec), tx::answer_frame(&spec));
+        let slow = spec.slow.filter(|_| spec.credits.is_none());
+        let credits = credits_of(&spec, &request, &answer)?;
         let mut endpoint = Self {
             peers: Peers::new(spec.peers.clone(), spec.frame.clone(), spec.number, rate),
             backlog: BTreeMap::new(),
-            slots: Slots::new(timeout, false),
+            slots: Slots::with_limit(usize::from(spec.slots), timeout, false),
             writing: VecDeque::new(),
             open: BTreeMap::new(),
             acks: VecDeque::new(),
@@ -131,7 +141,8 @@ impl Endpoint {
             merge: CnpMerge::new(spec.cnp_merge),
             masked: Vec::new(),
             pauses: Pauses::new(&spec.classes),
-            slow: spec.slow.map(|slow| SlowReceiver::new(slow, spec.classes)),
+            slow: slow.map(|slow| SlowReceiver::of_wire(slow, spec.classes)),
+            credits,
             request_pri: Pri::default(),
             ack_pri: Pri::default(),
             pending: VecDeque::new(),
@@ -173,6 +184,22 @@ impl Endpoint {
         backlog.messages.push_back(message);
         self.open.insert(message.id, Open { to: message.to, frames: 0, is_whole: false });
         Ok(())
+    }
+
+    /// What goes beside the data: counts of credits, each to whom. To be asked for after each poll until there is none.
+    pub fn credits_out(&mut self) -> Option<(u16, CreditUpdate)> {
+        self.credits.as_mut()?.out()
+    }
+
+    /// A count of credits has come from endpoint `from`, over a way that only that one has. Poll the endpoint then.
+    pub fn credits_in(&mut self, from: u16, update: CreditUpdate) {
+        let is_request = update.vc == self.spec.request_vc;
+        if let Some(credits) = &mut self.credits
+            && credits.take(from, update, is_request)
+            && is_request
+        {
+            self.slots.mask(from, Mask::Credit, false);
+        }
     }
 
     /// What came of messages since this was asked last, in order.
@@ -255,6 +282,9 @@ impl Endpoint {
         if let Some(slow) = &mut self.slow {
             slow.tick(now);
         }
+        if let Some(credits) = &mut self.credits {
+            credits.tick(now);
+        }
         while let Some((to, went)) = self.slots.expire(now) {
             self.stats.timeouts += 1;
             self.went_back(now, to, went);
@@ -262,10 +292,16 @@ impl Endpoint {
         let Self { masked, slots, .. } = self;
         masked.retain(|&(at, to)| {
             if at <= now {
-                slots.mask(to, false);
+                slots.mask(to, Mask::Rate, false);
             }
             at > now
         });
+    }
+
+    /// Whether there is credit for an ACK or CNP to `to`.
+    fn may_answer(&self, to: u16) -> bool {
+        let credits = self.credits.as_ref();
+        credits.is_none_or(|credits| credits.may_send(to, self.spec.ack_vc, false))
     }
 
     /// When there is next something to do.
@@ -279,11 +315,12 @@ impl Endpoint {
         let answers = if self.pauses.paused().contains(self.ack_pri) {
             None
         } else {
-            let cnps = self.cnps.iter().map(|&(_, at)| at);
-            let due = |&to: &u16| self.peers.get(to)?.ack_due;
+            let cnps = self.cnps.iter().filter(|&&(to, _)| self.may_answer(to)).map(|&(_, at)| at);
+            let due = |&to: &u16| self.peers.get(to)?.ack_due.filter(|_| self.may_answer(to));
             cnps.chain(self.acks.iter().filter_map(due)).min()
         };
-        let timers = [paused, slow, masked, answers, self.slots.next_timeout()];
+        let credit = self.credits.as_ref().and_then(CreditState::next);
+        let timers = [paused, slow, credit, masked, answers, self.slots.next_timeout()];
         // What is due and finds no room is not due again before the port has some.
         for timer in timers.into_iter().flatten().filter(|&at| at > now || !blocked) {
             next = Instant::earlier(next, Some(timer));
@@ -297,6 +334,30 @@ impl Endpoint {
             bufs.free(desc);
         }
     }
+}
+
+/// The credits of an endpoint with such frames, if it has any.
+fn credits_of(
+    spec: &EndpointSpec,
+    request: &FrameSpec,
+    answer: &FrameSpec,
+) -> Result<Option<CreditState>, EndpointError> {
+    let Some(credits) = spec.credits else { return Ok(None) };
+    let quiet = match spec.transport {
+        Transport::Reliable { timeout } => timeout,
+        Transport::Lite => QUIET,
+    };
+    let mut len_max = [0; 8];
+    for (vc, frame, payload) in
+        [(spec.request_vc, request, spec.payload_max), (spec.ack_vc, answer, 0)]
+    {
+        if let Some(len) = len_max.get_mut(usize::from(vc)) {
+            let whole = frame.header_len() + payload + frame.trailer_len();
+            *len = whole.max(ethernet::MIN_FRAME_LEN);
+        }
+    }
+    let drain = spec.slow.map(|slow| slow.drain);
+    Ok(Some(CreditState::new(credits, len_max, drain, quiet)?))
 }
 
 #[cfg(test)]

@@ -84,11 +84,21 @@ impl Endpoint {
         if !self.peers.is_source(from, head.src()) {
             return None;
         }
+        let count = Some(rh.timestamp()).filter(|_| rh.timestamp_en());
+        if rh.opcode() != RhOpcode::Send
+            && let Some(credits) = &mut self.credits
+        {
+            credits.receive(now, (from, self.spec.ack_vc), count, frame.len(), false);
+        }
         match rh.opcode() {
             RhOpcode::Send => {
                 let Reading::Mark(mark) = received.reading else { return None };
                 if received.flaw.is_some() || mark.stream != from {
                     return None;
+                }
+                if !self.take_credits(now, from, (Some(rh.psn()), count), frame.len()) {
+                    self.stats.overruns += 1;
+                    return Some(());
                 }
                 if head.ecn() == Some(Ecn::Ce) {
                     self.stats.marked += 1;
@@ -124,6 +134,20 @@ impl Endpoint {
             RhOpcode::Reserved => return None,
         }
         Some(())
+    }
+
+    /// A request has come: it takes room until it is drained, if it is going to be taken. False if there is no room.
+    fn take_credits(
+        &mut self,
+        now: Instant,
+        from: u16,
+        (psn, count): (Option<u16>, Option<u16>),
+        len: usize,
+    ) -> bool {
+        let Some(credits) = &mut self.credits else { return true };
+        let expected = self.peers.get(from).map_or(0, |peer| peer.rx.expected());
+        let is_kept = psn.is_none_or(|psn| psn == expected);
+        credits.receive(now, (from, self.spec.request_vc), count, len, is_kept)
     }
 
     fn take_request(
@@ -175,9 +199,9 @@ impl Endpoint {
         if !is_source || received.flaw.is_some() || !matches!(mark.seq, Seq::Whole(_)) {
             return None;
         }
-        if let Some(slow) = &mut self.slow
-            && !slow.push(now, self.request_pri, frame.len())
-        {
+        let has_credit = self.take_credits(now, from, (None, None), frame.len());
+        let slow = self.slow.as_mut();
+        if !has_credit || slow.is_some_and(|slow| !slow.push(now, self.request_pri, frame.len())) {
             self.stats.overruns += 1;
             return Some(()); // it is missing when the next one comes
         }
@@ -244,12 +268,16 @@ impl Endpoint {
         self.backlog.remove(&to);
         self.writing.retain(|&other| other != to);
         self.masked.retain(|&(_, other)| other != to);
+        if let Some(credits) = &mut self.credits {
+            credits.forget(to);
+        }
         self.open.retain(|_, open| open.to != to);
     }
 
     fn take_control(&mut self, now: Instant, rate: LinkRate, head: &Head, frame: &[u8]) {
         match head.mac_control_opcode() {
-            Some(opcode::PFC) if head.pfc_da() => match Pfc::parse(frame) {
+            Some(opcode::PFC) if head.pfc_da() && self.credits.is_none() => match Pfc::parse(frame)
+            {
                 Ok(pfc) => {
                     self.stats.pfc_rx += 1;
                     self.pauses.receive(now, &pfc, rate);

@@ -13,11 +13,17 @@ use weft_parsers::frame::MAX_PAYLOAD_LEN;
 use crate::classes::PriMap;
 use crate::frames::{FrameError, FrameSpec, Kind, Station};
 use crate::pfc::SlowSpec;
+use crate::rclink::credits::{CreditError, CreditSpec};
 use crate::rclink::rate::RateError;
+use crate::rclink::slots::SLOTS;
 use crate::stamp;
 
 /// Queue pairs: 10 of the 13 bits that name one are used.
 pub const QPS: u16 = 1 << 10;
+
+/// Most slots.
+pub const SLOTS_MAX: u16 = 512;
+const _: () = assert!(SLOTS_MAX as usize == SLOTS, "an endpoint has those of its FIFO");
 
 /// How frames get there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,6 +59,8 @@ pub struct EndpointSpec {
     pub transport: Transport,
     /// Most bytes of payload a frame.
     pub payload_max: usize,
+    /// Frames that may wait for a grant or an ACK at once, 1 to 512.
+    pub slots: u16,
     /// Virtual channel of requests.
     pub request_vc: u8,
     /// Virtual channel of ACKs and CNPs.
@@ -65,7 +73,11 @@ pub struct EndpointSpec {
     pub cnp_merge: Span,
     /// Rate of each queue pair: windows of 4.096 us x 2^n, bytes a window; `None` for no limit.
     pub rate: Option<(u32, u32)>,
-    /// Receives slowly, and sends PFC.
+    /// Virtual channels have credits, each as many and for each peer, and no PFC is sent or heard. The longest frame is
+    /// filled in.
+    pub credits: Option<CreditSpec>,
+    /// Receives slowly, and sends PFC; with credits only its rate counts. The rate is that of a wire: FCS, preamble and gap
+    /// are counted.
     pub slow: Option<SlowSpec>,
     /// Whether each frame that is taken is an event of its own.
     pub frame_events: bool,
@@ -84,12 +96,14 @@ impl EndpointSpec {
             classes: PriMap::four(),
             transport: if kind == Kind::Lite { Transport::Lite } else { Transport::RELIABLE },
             payload_max: MAX_PAYLOAD_LEN,
+            slots: SLOTS_MAX,
             request_vc: 3,
             ack_vc: 5,
             ack_delay: Span::ZERO,
             cnp_delay: Span::ZERO,
             cnp_merge: Span::from_us(50),
             rate: None,
+            credits: None,
             slow: None,
             frame_events: false,
         }
@@ -120,10 +134,16 @@ impl EndpointSpec {
         if !(stamp::LEN..=MAX_PAYLOAD_LEN).contains(&self.payload_max) {
             return Err(EndpointError::Payload(self.payload_max));
         }
+        if !(1..=SLOTS_MAX).contains(&self.slots) {
+            return Err(EndpointError::Slots(self.slots));
+        }
         for vc in [self.request_vc, self.ack_vc] {
             if vc > 7 {
                 return Err(EndpointError::Vc(vc));
             }
+        }
+        if self.credits.is_some() && self.request_vc == self.ack_vc {
+            return Err(EndpointError::SharedVc(self.ack_vc));
         }
         Ok(())
     }
@@ -153,12 +173,23 @@ pub enum EndpointError {
     /// Bytes of payload a frame.
     #[error("payload of {0} bytes a frame: expected {least} to {MAX_PAYLOAD_LEN}", least = stamp::LEN)]
     Payload(usize),
+    /// Slots.
+    #[error("{0} slots: expected 1 to {SLOTS_MAX}")]
+    Slots(u16),
     /// A virtual channel.
     #[error("virtual channel {0}: expected 0 to 7")]
     Vc(u8),
     /// Its frames.
     #[error(transparent)]
     Frame(#[from] FrameError),
+    /// Its credits.
+    #[error(transparent)]
+    Credit(#[from] CreditError),
+    /// Requests and answers on one virtual channel.
+    #[error(
+        "virtual channel {0} for requests and for answers: expected two, as each has credits of its own"
+    )]
+    SharedVc(u8),
     /// Its rate.
     #[error(transparent)]
     Rate(#[from] RateError),

@@ -18,7 +18,7 @@ use weft_parsers::{
 use super::place::FramePlace;
 use super::{Endpoint, EndpointSpec, Transport};
 use crate::frames::{FrameError, FrameSpec};
-use crate::rclink::slots::{Granted, Request};
+use crate::rclink::slots::{Granted, Mask, Request};
 use crate::sizes::Sizes;
 use crate::stamp::{self, Stamp};
 
@@ -165,14 +165,20 @@ impl Endpoint {
         let paused = self.pauses.paused();
         self.slow.as_ref().is_some_and(|slow| slow.to_send(now).is_some())
             || !paused.contains(self.ack_pri)
-                && (self.cnps.iter().any(|&(_, at)| at <= now) || self.ack_place(now).is_some())
+                && (self.cnp_place(now).is_some() || self.ack_place(now).is_some())
             || !paused.contains(self.request_pri) && self.slots.is_ready()
+    }
+
+    /// The place in turn of the first CNP that is due.
+    fn cnp_place(&self, now: Instant) -> Option<usize> {
+        self.cnps.iter().position(|&(to, at)| at <= now && self.may_answer(to))
     }
 
     /// The place in turn of the first ACK that is due.
     fn ack_place(&self, now: Instant) -> Option<usize> {
         self.acks.iter().position(|&to| {
-            self.peers.get(to).and_then(|peer| peer.ack_due).is_some_and(|at| at <= now)
+            let due = self.peers.get(to).and_then(|peer| peer.ack_due);
+            due.is_some_and(|at| at <= now) && self.may_answer(to)
         })
     }
 
@@ -195,10 +201,10 @@ impl Endpoint {
         }
         let paused = self.pauses.paused();
         if !paused.contains(self.ack_pri) {
-            if let Some(place) = self.cnps.iter().position(|&(_, at)| at <= now)
+            if let Some(place) = self.cnp_place(now)
                 && let Some(&(to, _)) = self.cnps.get(place)
             {
-                let desc = self.make_answer(to, RhOpcode::Cnp, bufs).ok_or(Nothing::Room)?;
+                let desc = self.make_answer(now, to, RhOpcode::Cnp, bufs).ok_or(Nothing::Room)?;
                 self.cnps.remove(place);
                 self.stats.cnps_tx += 1;
                 return Ok(desc);
@@ -206,7 +212,7 @@ impl Endpoint {
             if let Some(place) = self.ack_place(now)
                 && let Some(&to) = self.acks.get(place)
             {
-                let desc = self.make_answer(to, RhOpcode::Ack, bufs).ok_or(Nothing::Room)?;
+                let desc = self.make_answer(now, to, RhOpcode::Ack, bufs).ok_or(Nothing::Room)?;
                 self.acks.remove(place);
                 if let Some(peer) = self.peers.get_mut(to) {
                     self.stats.acks_tx += 1;
@@ -231,7 +237,13 @@ impl Endpoint {
         Ok(self.make_request(now, granted, desc, bufs))
     }
 
-    fn make_answer(&mut self, to: u16, opcode: RhOpcode, bufs: &mut Bufs) -> Option<Desc> {
+    fn make_answer(
+        &mut self,
+        now: Instant,
+        to: u16,
+        opcode: RhOpcode,
+        bufs: &mut Bufs,
+    ) -> Option<Desc> {
         let peer = self.peers.get(to)?;
         let spec = &mut self.answer;
         spec.dst = self.peers.station(to)?;
@@ -247,11 +259,19 @@ impl Endpoint {
             (spec.rh.psn, spec.rh.syndrome) = (Some(0), 0);
         }
         let stamp = Stamp { stream: self.spec.number, seq: 0, sent: Instant::ZERO };
-        let mut frame = [0; 128];
         let len = spec.header_len().max(ethernet::MIN_FRAME_LEN);
-        let out = frame.get_mut(..len)?;
-        spec.emit(&stamp, out).ok()?;
-        bufs.alloc_from(out)
+        let mut desc = bufs.alloc()?;
+        if let Some(credits) = &mut self.credits {
+            let vc = self.spec.ack_vc;
+            spec.rh.timestamp = Some(credits.send(now, to, vc, len));
+            if !credits.may_send(to, vc, false) {
+                credits.starve(now, to, vc);
+            }
+        }
+        bufs.set_len(&mut desc, len);
+        let made = bufs.bytes_mut(&mut desc).map(|out| spec.emit(&stamp, out));
+        debug_assert!(matches!(made, Some(Ok(()))), "it was checked when the endpoint was made");
+        Some(desc)
     }
 
     fn make_request(
@@ -270,6 +290,14 @@ impl Endpoint {
         // A payload holds its mark at least.
         let payload = usize::from(request.len).max(stamp::LEN);
         let len = (spec.header_len() + payload + spec.trailer_len()).max(ethernet::MIN_FRAME_LEN);
+        if let Some(credits) = &mut self.credits {
+            let to = request.qp;
+            spec.rh.timestamp = Some(credits.send(now, to, request.vc, len));
+            if !credits.may_send(to, request.vc, true) {
+                credits.starve(now, to, request.vc);
+                self.slots.mask(to, Mask::Credit, true);
+            }
+        }
         let stamp = Stamp { stream: self.spec.number, seq: request.tag, sent: first };
         bufs.set_len(&mut desc, len);
         let made = bufs.bytes_mut(&mut desc).map(|out| spec.emit(&stamp, out));
@@ -288,7 +316,7 @@ impl Endpoint {
             rate.granted(now, len);
             let free = rate.free_at(now);
             if free > now {
-                self.slots.mask(request.qp, true);
+                self.slots.mask(request.qp, Mask::Rate, true);
                 self.masked.push((free, request.qp));
             }
         }

@@ -22,6 +22,18 @@ pub const VCS: usize = 8;
 /// Times that a queue pair goes back without anything new acknowledged, before it is fatal.
 pub const RETRIES_MAX: u8 = 7;
 
+/// What a queue pair waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Mask {
+    /// The next window of its rate.
+    Rate = 1,
+    /// Credits.
+    Credit = 2,
+    /// The receiver, which was not ready.
+    NotReady = 4,
+}
+
 /// A frame to be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
@@ -87,13 +99,14 @@ struct TxQp {
     slots: List,
     next_psn: u16,
     retries: u8,
-    is_masked: bool,
+    /// Bits of [`Mask`].
+    masks: u8,
     is_fatal: bool,
 }
 
 impl TxQp {
     const NEW: Self =
-        Self { slots: List::EMPTY, next_psn: 0, retries: 0, is_masked: false, is_fatal: false };
+        Self { slots: List::EMPTY, next_psn: 0, retries: 0, masks: 0, is_fatal: false };
 }
 
 /// Queue pairs that were used.
@@ -159,10 +172,16 @@ impl Slots {
     /// All slots are empty; what is not acknowledged is sent again after `timeout`, `None` where nothing is acknowledged.
     #[must_use]
     pub fn new(timeout: Option<Span>, takes_turns: bool) -> Self {
+        Self::with_limit(SLOTS, timeout, takes_turns)
+    }
+
+    /// The same with so many slots, at most [`SLOTS`].
+    #[must_use]
+    pub fn with_limit(limit: usize, timeout: Option<Span>, takes_turns: bool) -> Self {
         Self {
             all: Vec::new(),
             free: Vec::new(),
-            limit: SLOTS,
+            limit: limit.min(SLOTS),
             qps: Qps::default(),
             ready: Default::default(),
             in_flight: List::EMPTY,
@@ -219,7 +238,7 @@ impl Slots {
             return Err(request);
         }
         self.written += 1;
-        let state = if qp.is_masked { State::WaitCredit } else { State::WaitGrant };
+        let state = if qp.masks != 0 { State::WaitCredit } else { State::WaitGrant };
         let (age, psn, links) = (self.written, qp.next_psn, Links::NONE);
         let slot = Slot { request, state, age, psn, sent: None, in_qp: links, in_flight: links };
         let index = self.free.pop().unwrap_or(u16::try_from(self.all.len()).unwrap_or(NONE));
@@ -346,7 +365,7 @@ impl Slots {
         if pair.retries > RETRIES_MAX {
             return self.give_up(qp);
         }
-        let state = if pair.is_masked { State::WaitCredit } else { State::WaitGrant };
+        let state = if pair.masks != 0 { State::WaitCredit } else { State::WaitGrant };
         let list = pair.slots;
         let back = self.turn(list, State::WaitAck, state);
         let count = back.len();
@@ -397,10 +416,14 @@ impl Slots {
         }
     }
 
-    /// The rate of a queue pair is used up (`on`), or is not any more: its frames wait meanwhile.
-    pub fn mask(&mut self, qp: u16, on: bool) {
-        let Some(pair) = self.qps.get_mut(qp).filter(|pair| pair.is_masked != on) else { return };
-        pair.is_masked = on;
+    /// A queue pair has to wait for something (`on`), or not any more; it goes on when it waits for nothing.
+    pub fn mask(&mut self, qp: u16, mask: Mask, on: bool) {
+        let Some(pair) = self.qps.get_mut(qp) else { return };
+        let was = pair.masks;
+        pair.masks = if on { was | mask as u8 } else { was & !(mask as u8) };
+        if (was != 0) == (pair.masks != 0) {
+            return;
+        }
         let (from, to) = if on {
             (State::WaitGrant, State::WaitCredit)
         } else {

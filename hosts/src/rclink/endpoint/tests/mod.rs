@@ -12,8 +12,12 @@ use weft_parsers::{Ecn, Pcp, RhOpcode, Tci, Vid, rh};
 use super::*;
 use crate::frames::{Kind, Station};
 use crate::pfc::SlowSpec;
+use crate::rclink::credits::{CreditError, CreditSpec};
 use crate::rclink::rate::RateError;
 use crate::stamp::Stamp;
+
+mod credits;
+mod loss;
 
 const RATE: LinkRate = LinkRate::gbps(400);
 const WAY: Span = Span::from_ns(50);
@@ -28,9 +32,10 @@ struct End {
 }
 
 impl End {
-    fn new(spec: EndpointSpec, end: WireEnd) -> Self {
-        let mut config = WireConfig::new("e", RATE);
-        config.propagation = WAY;
+    fn new(spec: EndpointSpec, end: WireEnd, rate: LinkRate, delay: Span) -> Self {
+        let mut config = WireConfig::new("e", rate);
+        config.propagation = WAY + delay;
+        config.latency = delay;
         Self {
             endpoint: Endpoint::new(spec).unwrap(),
             port: Wire::new(config, 1_518, end),
@@ -58,16 +63,28 @@ fn frame_to(endpoint: &Endpoint, to: u16) -> FrameSpec {
 struct Pair {
     ends: [End; 2],
     middle: [WireEnd; 2],
+    /// From the middle to the other end.
+    way: Span,
+    /// Counts of credits on their way, by who said them, and how long that is.
+    credits: [VecDeque<(Instant, CreditUpdate)>; 2],
+    credit_way: Span,
     now: Instant,
 }
 
 impl Pair {
     fn new(specs: [EndpointSpec; 2]) -> Self {
+        Self::over(specs, RATE, WAY, Span::ZERO)
+    }
+
+    /// Endpoints that take `delay` each way for each frame, `WAY` and `way` from each other.
+    fn over(specs: [EndpointSpec; 2], rate: LinkRate, way: Span, delay: Span) -> Self {
         let (a, middle_a) = cable(1_024);
         let (b, middle_b) = cable(1_024);
         let [spec_a, spec_b] = specs;
-        let ends = [End::new(spec_a, a), End::new(spec_b, b)];
-        Self { ends, middle: [middle_a, middle_b], now: Instant::ZERO }
+        let ends = [End::new(spec_a, a, rate, delay), End::new(spec_b, b, rate, delay)];
+        let middle = [middle_a, middle_b];
+        let (credits, credit_way, now) = Default::default();
+        Self { ends, middle, way, credits, credit_way, now }
     }
 
     /// Endpoints 0 and 1 with frames of `kind`, changed by `change`.
@@ -100,24 +117,37 @@ impl Pair {
             for end in &mut self.middle {
                 next = Instant::earlier(next, end.next_arrival());
             }
+            for said in &self.credits {
+                next = Instant::earlier(next, said.front().map(|&(at, _)| at));
+            }
             let Some(next) = next.filter(|&next| next <= limit) else { return };
             self.now = next.max(self.now);
             for from in 0..2 {
                 while let Some(frame) = self.middle[from].receive(self.now) {
                     if passes(from, &frame.bytes) {
                         assert!(self.middle[1 - from].send(
-                            frame.at + WAY,
+                            frame.at + self.way,
                             Flaw::None,
                             &frame.bytes
                         ));
-                        self.ends[1 - from].due =
-                            Instant::earlier(self.ends[1 - from].due, Some(frame.at + WAY));
+                        let end = &mut self.ends[1 - from];
+                        end.due = Instant::earlier(end.due, end.port.next_arrival());
                     }
+                    self.middle[from].done(frame);
+                }
+                while self.credits[from].front().is_some_and(|&(at, _)| at <= self.now) {
+                    let (_, update) = self.credits[from].pop_front().unwrap();
+                    let end = &mut self.ends[1 - from];
+                    end.endpoint.credits_in(u16::try_from(from).unwrap(), update);
+                    end.due = Some(self.now);
                 }
             }
-            for end in &mut self.ends {
+            for (end, said) in self.ends.iter_mut().zip(&mut self.credits) {
                 if end.due.is_some_and(|due| due <= self.now) {
                     end.poll(self.now);
+                    while let Some((_, update)) = end.endpoint.credits_out() {
+                        said.push_back((self.now + self.credit_way, update));
+                    }
                 }
             }
         }
@@ -544,6 +574,12 @@ fn what_cannot_be_is_refused() {
         ("too many",         EndpointSpec::new(0, vec![Station::numbered(1); 1_025].into(), Kind::Standard), number(0, 1_025)),
         ("no payload",       EndpointSpec { payload_max: 23, ..base(Kind::Standard) }, EndpointError::Payload(23)),
         ("long payload",     EndpointSpec { payload_max: 1_345, ..base(Kind::Gen1) }, EndpointError::Payload(1_345)),
+        ("no slots",         EndpointSpec { slots: 0, ..base(Kind::Gen1) }, EndpointError::Slots(0)),
+        ("too many slots",   EndpointSpec { slots: 513, ..base(Kind::Gen1) }, EndpointError::Slots(513)),
+        ("credits",          EndpointSpec { credits: Some(CreditSpec::new(10)), ..base(Kind::Gen1) },
+         CreditError::Limit { had: 10, least: 11, frame_len_max: 1_370 }.into()),
+        ("one VC",           EndpointSpec { credits: Some(CreditSpec::new(99)), ack_vc: 3, ..base(Kind::Gen1) },
+         EndpointError::SharedVc(3)),
         ("no such VC",       EndpointSpec { ack_vc: 8, ..base(Kind::Gen1) }, EndpointError::Vc(8)),
         ("rate",             EndpointSpec { rate: Some((5, 1)), ..base(Kind::Gen1) }, RateError::Window(5).into()),
     ];
