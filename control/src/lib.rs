@@ -22,6 +22,8 @@ pub mod record;
 pub mod replay;
 pub mod report;
 pub mod requests;
+pub mod results;
 pub mod serve;
 pub mod supervise;
 pub mod tls;
+pub mod views;
