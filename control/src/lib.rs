@@ -22,6 +22,7 @@ pub mod record;
 pub mod replay;
 pub mod report;
 pub mod requests;
+pub mod scenario;
 pub mod serve;
 pub mod supervise;
 pub mod tls;

@@ -143,6 +143,14 @@ pub enum Kind {
     Oui,
     /// VLAN ids: numbers and ranges such as `"10-20"`.
     Vids,
+    /// A time: see [`parse_time`].
+    Time,
+    /// Bytes: see [`parse_size`].
+    Size,
+    /// A line of text that is not empty.
+    Line,
+    /// How far off a value may be: see [`parse_tolerance`].
+    Tolerance,
     /// A list of the kind, of least to most members.
     List(&'static Kind, usize, usize),
     /// One value of the kind for all, or a list of least to most members.
@@ -187,6 +195,14 @@ impl fmt::Display for Kind {
             Self::Uuid => f.write_str("a UUID such as \"5ed8a1c0-0000-4000-8000-000000000001\""),
             Self::Oui => f.write_str("an OUI such as \"02:57:46\""),
             Self::Vids => f.write_str("VLANs 1..=4094, as numbers or ranges such as \"10-20\""),
+            Self::Time => f.write_str("a time such as \"10ms\": a number and ps, ns, us, ms or s"),
+            Self::Size => f.write_str(
+                "bytes, 1 or above, as a whole number or such as \"64KiB\": KB, MB, GB, KiB, MiB or GiB",
+            ),
+            Self::Line => f.write_str("a line of text that is not empty"),
+            Self::Tolerance => f.write_str(
+                "such as \"0.3%\", a number in the metric's unit, \"at least\" or \"at most\"",
+            ),
             Self::List(kind, min, max) => write!(f, "a list of {}, each {kind}", count(min, max)),
             Self::OneOr(kind, min, max) => {
                 write!(f, "{kind}, or a list of {} such", count(min, max))
@@ -270,6 +286,12 @@ impl Kind {
             (Self::Num(min, max), _) => {
                 number(raw).filter(|num| (min..=max).contains(num)).map(tidy)
             }
+            (Self::Size, DeValue::Integer(int)) => {
+                integer(int).filter(|int| *int >= 1).map(Value::Int)
+            }
+            (Self::Tolerance, DeValue::Integer(_) | DeValue::Float(_)) => {
+                number(raw).filter(|num| *num >= 0.0).map(tidy)
+            }
             (Self::NumOf(nums), _) => {
                 number(raw).filter(|num| nums.iter().any(|n| n.total_cmp(num).is_eq())).map(tidy)
             }
@@ -294,6 +316,10 @@ impl Kind {
             Self::Uuid => parse_uuid(text).is_some(),
             Self::Oui => parse_oui(text).is_some(),
             Self::Vids => vid_range(text).is_some(),
+            Self::Time => parse_time(text).is_some(),
+            Self::Size => parse_size(text).is_some(),
+            Self::Line => !text.trim().is_empty() && Self::Path.text(text),
+            Self::Tolerance => parse_tolerance(text).is_some(),
             _ => false,
         }
     }
@@ -387,6 +413,80 @@ pub fn parse_oui(text: &str) -> Option<[u8; 3]> {
     };
     let bytes: Option<Vec<u8>> = text.split(':').map(byte).collect();
     bytes?.try_into().ok()
+}
+
+/// A decimal number such as `2.5`, in parts of 10^-`digits`; nothing if it has more digits, a sign or an exponent.
+fn decimal(text: &str, digits: usize) -> Option<u64> {
+    let (whole, fraction) = text.split_once('.').unwrap_or((text, "0"));
+    let is_plain = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+    if !is_plain(whole) || !is_plain(fraction) || fraction.trim_end_matches('0').len() > digits {
+        return None;
+    }
+    let parts = format!("{:0<digits$}", fraction.trim_end_matches('0'));
+    let parts = if digits == 0 { 0 } else { parts.parse().ok()? };
+    let ten = 10_u64.checked_pow(u32::try_from(digits).ok()?)?;
+    whole.parse::<u64>().ok()?.checked_mul(ten)?.checked_add(parts)
+}
+
+/// Longest time that a file can say: 100 days, in ps.
+pub const TIME_PS_MAX: u64 = 100 * 86_400 * 1_000_000_000_000;
+
+/// `"10ms"` or `"2.5 us"` in ps: a number and ps, ns, us, ms or s, of whole ps, at most [`TIME_PS_MAX`].
+#[must_use]
+pub fn parse_time(text: &str) -> Option<u64> {
+    let text = text.trim();
+    let at = text.find(|c: char| c.is_ascii_alphabetic())?;
+    let (number, unit) = text.split_at_checked(at)?;
+    let digits = match unit {
+        "ps" => 0,
+        "ns" => 3,
+        "us" => 6,
+        "ms" => 9,
+        "s" => 12,
+        _ => return None,
+    };
+    decimal(number.trim_end(), digits).filter(|ps| *ps <= TIME_PS_MAX)
+}
+
+/// `"64KiB"` in bytes, 1 or above: a whole number and B, KB, MB, GB (of 1000) or KiB, MiB, GiB (of 1024).
+#[must_use]
+pub fn parse_size(text: &str) -> Option<u64> {
+    let text = text.trim();
+    let at = text.find(|c: char| c.is_ascii_alphabetic())?;
+    let (number, unit) = text.split_at_checked(at)?;
+    let unit: u64 = match unit {
+        "B" => 1,
+        "KB" => 1_000,
+        "MB" => 1_000_000,
+        "GB" => 1_000_000_000,
+        "KiB" => 1 << 10,
+        "MiB" => 1 << 20,
+        "GiB" => 1 << 30,
+        _ => return None,
+    };
+    let bytes = decimal(number.trim_end(), 0)?.checked_mul(unit)?;
+    (1..=i64::MAX.unsigned_abs()).contains(&bytes).then_some(bytes)
+}
+
+/// How far off a value may be, as a text says it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tolerance {
+    /// Parts of 10^-9 of the value.
+    Parts(u64),
+    /// The value is the least.
+    AtLeast,
+    /// The value is the most.
+    AtMost,
+}
+
+/// `"0.3%"`, `"at least"` or `"at most"`.
+#[must_use]
+pub fn parse_tolerance(text: &str) -> Option<Tolerance> {
+    match text.trim() {
+        "at least" => Some(Tolerance::AtLeast),
+        "at most" => Some(Tolerance::AtMost),
+        text => decimal(text.strip_suffix('%')?.trim_end(), 7).map(Tolerance::Parts),
+    }
 }
 
 /// `"10-20"` as its first and last VLAN, `"7"` as both.
@@ -533,6 +633,40 @@ mod tests {
             (Kind::Oui, "'02:57:+6'", None),
         ];
         accepts(&cases);
+    }
+
+    #[test]
+    fn kinds_of_a_scenario_accept_up_to_their_bounds() {
+        #[rustfmt::skip] // columns: kind, text, want (as TOML; none: refused)
+        let cases = [
+            (Kind::Time, "'10ms'", Some("\"10ms\"")),
+            (Kind::Time, "10", None),
+            (Kind::Time, "'10'", None),
+            (Kind::Time, "'10 min'", None),
+            (Kind::Time, "'-1us'", None),
+            (Kind::Time, "'0.5ps'", None),
+            (Kind::Time, "'8640000s'", Some("\"8640000s\"")),
+            (Kind::Time, "'8640001s'", None),
+            (Kind::Size, "1", Some("1")),
+            (Kind::Size, "0", None),
+            (Kind::Size, "'64KiB'", Some("\"64KiB\"")),
+            (Kind::Size, "'0KiB'", None),
+            (Kind::Size, "'1.5MB'", None),
+            (Kind::Size, "'99999999999GiB'", None),
+            (Kind::Line, "'a b'", Some("\"a b\"")),
+            (Kind::Line, "' '", None),
+            (Kind::Tolerance, "2.5", Some("2.5")),
+            (Kind::Tolerance, "-1", None),
+            (Kind::Tolerance, "'0.3%'", Some("\"0.3%\"")),
+            (Kind::Tolerance, "'at least'", Some("\"at least\"")),
+            (Kind::Tolerance, "'about'", None),
+        ];
+        accepts(&cases);
+        let times = ["1ps", "1.5 ns", "0.000001us", "2ms", "1s", "0s"].map(parse_time);
+        assert_eq!(times.map(Option::unwrap), [1, 1_500, 1, 2_000_000_000, 1_000_000_000_000, 0]);
+        assert_eq!(parse_size("3 KiB"), Some(3_072));
+        assert_eq!(parse_tolerance("0.3%"), Some(Tolerance::Parts(3_000_000)));
+        assert_eq!(parse_tolerance("0.00000001%"), None, "finer than a part of 10^-9");
     }
 
     #[test]

@@ -1,0 +1,31 @@
+//! `weft sim`: networks of the switch in virtual time.
+//!
+//! Shape: one file for each subcommand.
+//! Units: as each says.
+//! Source: docs/spec/model.md; docs/simulation.md.
+
+use std::io::Write;
+
+use clap::Subcommand;
+
+use crate::error::CliError;
+use crate::scenario::document;
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum SimCommand {
+    /// Print the documentation of all keys of a scenario file, as Markdown
+    Keys,
+}
+
+/// Does what `command` asks for.
+///
+/// # Errors
+/// A scenario that is refused, or that is not as expected; a file that cannot be read or written.
+pub fn run(command: &SimCommand, out: &mut dyn Write) -> Result<(), CliError> {
+    match command {
+        SimCommand::Keys => {
+            out.write_all(document::markdown().as_bytes()).map_err(CliError::Output)
+        }
+    }
+}
