@@ -184,3 +184,21 @@ fn the_page_is_as_the_table_has_it() {
         "docs/scenarios.md: make it anew with `weft sim keys`"
     );
 }
+
+/// The scenarios that are shipped.
+fn shipped() -> Vec<std::path::PathBuf> {
+    let dir = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../scenarios");
+    let files = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
+    files.filter(|path| path.extension().is_some_and(|end| end == "toml")).collect()
+}
+
+#[test]
+fn shipped_scenarios_are_read_and_say_where_their_values_are_from() {
+    let files = shipped();
+    assert!(files.len() >= 12, "{files:?}");
+    for path in files {
+        let loaded = Source::read(&path).unwrap().load();
+        let scenario = loaded.unwrap_or_else(|error| panic!("{error}")).scenario;
+        assert!(!scenario.expects.is_empty(), "{}", path.display());
+    }
+}

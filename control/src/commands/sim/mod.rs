@@ -4,6 +4,8 @@
 //! Units: as each says.
 //! Source: docs/spec/model.md; docs/simulation.md.
 
+pub mod new;
+
 use std::io::Write;
 
 use clap::Subcommand;
@@ -14,6 +16,8 @@ use crate::scenario::document;
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub enum SimCommand {
+    /// Write a scenario file to start from, with comments
+    New(new::NewArgs),
     /// Print the documentation of all keys of a scenario file, as Markdown
     Keys,
 }
@@ -24,6 +28,7 @@ pub enum SimCommand {
 /// A scenario that is refused, or that is not as expected; a file that cannot be read or written.
 pub fn run(command: &SimCommand, out: &mut dyn Write) -> Result<(), CliError> {
     match command {
+        SimCommand::New(args) => new::run(args, out),
         SimCommand::Keys => {
             out.write_all(document::markdown().as_bytes()).map_err(CliError::Output)
         }
