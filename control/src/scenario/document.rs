@@ -16,7 +16,7 @@ const HEAD: &str = "# Scenario files
 `weft sim run FILE` reads TOML; `--set SECTION.KEY=VALUE` (or `--set KEY=VALUE` for what stands before all sections) lies
 over it. Whatever is wrong is refused with file, line, column, what was found and what was expected. Times are texts such
 as `\"10ms\"` or `\"2.5us\"`; sizes are bytes, or texts such as `\"64KiB\"` (of 1024) or `\"2MB\"` (of 1000). `weft sim new`
-writes a file to start from, and [simulation.md](simulation.md) says how to work with them.
+writes a file to start from, and docs/simulation.md says how to work with them.
 ";
 
 /// The whole page.
@@ -43,15 +43,14 @@ fn of_section(section: &Section) -> String {
     };
     let mut text = format!("\n## {name}\n\n"); // writing to it cannot fail
     if is_of_switch(section) {
-        text += "Holds for every switch, with the keys and defaults of [configuration.md](configuration.md) in virtual time.\n";
+        text += "Holds for every switch, with the keys and defaults of docs/configuration.md in virtual time.\n";
         return text;
     }
     if !section.name.is_empty() {
         let _ = writeln!(text, "{}\n", section.doc);
     }
     if section.name == "switch_defaults" || section.name == "switch" {
-        let _ =
-            writeln!(text, "Keys: those of `[switch]` in [configuration.md](configuration.md).");
+        let _ = writeln!(text, "Keys: those of `[switch]` in docs/configuration.md.");
         return text;
     }
     text += "| key | unit | range | default | meaning |\n|---|---|---|---|---|\n";

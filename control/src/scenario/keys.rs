@@ -7,9 +7,10 @@
 use weft_dataplane::time::{LinkRate, Span};
 
 use crate::config::param::{Form, Section};
+use crate::config::quantity::{parse_size, parse_time};
 use crate::config::resolve::{initial, scale};
 use crate::config::settings::{Item, Setting};
-use crate::config::value::{Value, parse_size, parse_time};
+use crate::config::value::Value;
 use crate::config::{Place, Settings};
 
 use super::table::SCENARIO;

@@ -11,7 +11,7 @@ use super::FLOWS_MAX;
 use super::line::{Line, at_end, lines};
 use crate::config::Problem;
 use crate::config::problem::PROBLEMS_MAX;
-use crate::config::value::{parse_size, parse_time};
+use crate::config::quantity::{parse_size, parse_time};
 
 const COLUMNS: [&str; 5] = ["from", "to", "bytes", "start_us", "vc"];
 

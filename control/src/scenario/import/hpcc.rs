@@ -2,7 +2,7 @@
 //!
 //! Shape: text → [`Topology`], [`Flow`]s. Nodes are called n0, n1, ... after their numbers.
 //! Units: rates such as `100Gbps`, delays such as `0.001ms`, starts in seconds.
-//! Source: alibaba-edu/High-Precision-Congestion-Control, simulation/README.md and mix/.
+//! Source: alibaba-edu/High-Precision-Congestion-Control, the `simulation` folder.
 //!
 //! `topology.txt`: "nodes switches links", the numbers of the switches, then "a b RATE DELAY ERROR" for each link.
 //! `flow.txt`: their number, then "src dst pg dport bytes start"; the first flow begins at 0 here. The priority group and
@@ -15,7 +15,7 @@ use weft_sim::topology::{LinkSpec, NODES_MAX, NodeKind, Topology};
 use super::FLOWS_MAX;
 use super::line::{Line, at_end, lines};
 use crate::config::Problem;
-use crate::config::value::parse_time;
+use crate::config::quantity::parse_time;
 
 /// Most nodes, and links of them.
 const COUNT_MAX: u64 = NODES_MAX as u64;

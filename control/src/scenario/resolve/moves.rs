@@ -14,7 +14,8 @@ use weft_sim::scenario::workload::{Pattern, Workload};
 use weft_sim::topology::{NodeKind, Topology};
 
 use super::{Hosts, Keys, Reader, Takes};
-use crate::config::value::{self, Value, parse_tolerance};
+use crate::config::quantity::{self, parse_tolerance};
+use crate::config::value::Value;
 use crate::scenario::import;
 
 const NONE: Takes = Takes { kind: "", must: &[], may: &[] };
@@ -318,11 +319,11 @@ impl Reader<'_> {
             let value = number(&keys.get("value")?)?;
             let tolerance = match keys.get("tolerance")? {
                 Value::Text(text) => match parse_tolerance(&text)? {
-                    value::Tolerance::Parts(parts) => {
+                    quantity::Tolerance::Parts(parts) => {
                         Tolerance::Relative(Number(i128::from(parts)))
                     }
-                    value::Tolerance::AtLeast => Tolerance::AtLeast,
-                    value::Tolerance::AtMost => Tolerance::AtMost,
+                    quantity::Tolerance::AtLeast => Tolerance::AtLeast,
+                    quantity::Tolerance::AtMost => Tolerance::AtMost,
                 },
                 absolute => Tolerance::Absolute(number(&absolute)?),
             };
