@@ -6,7 +6,7 @@
 //! Source: docs/spec/model.md §3.
 
 use core::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::BinaryHeap;
 use std::sync::Arc;
 
 use weft_dataplane::time::Instant;
@@ -34,6 +34,8 @@ pub struct Sent {
 pub struct Delivered {
     /// Which.
     pub id: FlowId,
+    /// When its first frame was first sent.
+    pub first: Instant,
     /// When the last of it was there.
     pub at: Instant,
 }
@@ -50,8 +52,6 @@ pub struct Agenda {
     ready: BinaryHeap<Reverse<(Instant, FlowId)>>,
     /// Flows to this host, in the order in which they were there.
     delivered: Vec<Delivered>,
-    /// Bytes that are still to come of flows that have begun to.
-    left: BTreeMap<FlowId, u64>,
     /// Flows from this host that are done or given up.
     closed: usize,
 }
@@ -66,7 +66,6 @@ impl Agenda {
             waiting: Vec::new(),
             ready: BinaryHeap::new(),
             delivered: Vec::new(),
-            left: BTreeMap::new(),
             closed: 0,
         };
         for (id, flow) in (0..).zip(flows.iter()).filter(|(_, flow)| flow.from == host) {
@@ -133,25 +132,20 @@ impl Agenda {
                         self.release(id);
                     }
                 }
-                Event::Received { id, bytes, at, .. } => self.came(id, bytes, at),
+                Event::Delivered { id, first, at, .. } => self.came(Delivered { id, first, at }),
                 Event::Failed { to, at, .. } => self.give_up(to, at),
-                Event::Congested { .. } => {}
+                Event::Received { .. } | Event::Congested { .. } => {}
             }
         }
         self.ready.len() > ready
     }
 
-    /// So much of a flow has come.
-    fn came(&mut self, id: FlowId, bytes: usize, at: Instant) {
-        let Some(flow) = self.flows.get(id as usize).filter(|flow| flow.to == self.host) else {
-            return;
-        };
-        let left = self.left.entry(id).or_insert(flow.bytes);
-        *left = left.saturating_sub(bytes as u64);
-        if *left == 0 {
-            self.left.remove(&id);
-            self.delivered.push(Delivered { id, at });
-            self.release(id);
+    /// A flow is there, if it is one to this host.
+    fn came(&mut self, delivered: Delivered) {
+        let flow = self.flows.get(delivered.id as usize);
+        if flow.is_some_and(|flow| flow.to == self.host) {
+            self.delivered.push(delivered);
+            self.release(delivered.id);
         }
     }
 

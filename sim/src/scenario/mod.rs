@@ -4,6 +4,7 @@
 //! Units: picoseconds, bytes of payload.
 //! Source: docs/spec/model.md §3.
 
+pub mod circles;
 pub mod expect;
 pub mod fault;
 pub mod flow;
