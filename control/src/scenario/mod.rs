@@ -6,6 +6,7 @@
 //! Source: docs/spec/model.md §3.
 
 pub mod document;
+pub mod export;
 pub mod import;
 mod keys;
 mod resolve;
@@ -15,6 +16,7 @@ mod tests;
 
 use std::path::{Path, PathBuf};
 
+use weft_sim::results::Setting;
 use weft_sim::scenario::Scenario;
 
 use crate::config::{ConfigError, Place, Problem, Settings};
@@ -40,6 +42,8 @@ pub struct Source {
 pub struct Loaded {
     /// The scenario.
     pub scenario: Scenario,
+    /// What the file and flags set, by key.
+    pub settings: Vec<Setting>,
     /// What is allowed but doubtful.
     pub warnings: Vec<Problem>,
 }

@@ -163,7 +163,6 @@ fn what_moves_is_refused_with_its_place() {
         ("to itself", "[[workload]]\nkind = 'point-to-point'\nfrom = 'h1'\nto = 'h1'\nbytes = 1\n", "f:7:1: workload.to: expected another host than the sender"),
         ("name twice", "[[workload]]\nkind = 'permutation'\nbytes = 1\nname = 'w'\n[[workload]]\nkind = 'permutation'\nbytes = 1\nname = 'w'\n", "f:11:1: workload.name: expected each name once, found \"w\" twice"),
         ("small chunks", "[[workload]]\nkind = 'ring-all-reduce'\nbytes = 3\n", "f:6:1: workload.bytes: expected 4 bytes or more, one for each chunk, found 3"),
-        ("channel", "[endpoint]\nnum_vc = 6\n[[workload]]\nkind = 'permutation'\nbytes = 1\nvc = 6\n", "f:9:1: workload.vc: expected 0..=5 (endpoint.num_vc is 6), found 6"),
         ("link", "[[fault]]\nkind = 'link-down'\nlink = ['h0', 'h1']\n", "f:6:1: fault.link: expected two nodes that a link joins, found host \"h0\" and host \"h1\", which none does"),
         ("times", "[[fault]]\nkind = 'pause-storm'\nhost = 'h0'\nfrom = '2us'\nuntil = '1us'\n", "f:8:1: fault.until: expected a time after `from`"),
         ("rate", "[[fault]]\nkind = 'bit-error'\nlink = ['h0', 'sw']\nrate = 2\n", "f:7:8: fault.rate: expected a number 0.000000000000000001..=1, found 2"),

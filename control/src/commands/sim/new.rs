@@ -147,7 +147,7 @@ fn workload(kind: NewKind, csv: &str) -> String {
         }
         NewKind::Flows => {
             return format!(
-                "\n[[workload]]\nkind = \"flows\"\nfile = \"{csv}\" # columns: from,to,bytes,start_us and, if wanted, vc\n"
+                "\n[[workload]]\nkind = \"flows\"\nfile = \"{csv}\" # columns: from,to,bytes,start_us\n"
             );
         }
         NewKind::Graph => {

@@ -1,4 +1,4 @@
-//! Flows as CSV: the columns `from,to,bytes,start_us` and, if wanted, `vc`; the first line names them.
+//! Flows as CSV: the columns `from,to,bytes,start_us`; the first line names them.
 //!
 //! Shape: text → [`Flow`]s.
 //! Units: bytes of payload, microseconds with a fraction.
@@ -13,7 +13,7 @@ use crate::config::Problem;
 use crate::config::problem::PROBLEMS_MAX;
 use crate::config::quantity::{parse_size, parse_time};
 
-const COLUMNS: [&str; 5] = ["from", "to", "bytes", "start_us", "vc"];
+const COLUMNS: [&str; 4] = ["from", "to", "bytes", "start_us"];
 
 fn is_gap(c: char) -> bool {
     c == ',' || c.is_whitespace()
@@ -32,19 +32,18 @@ pub(super) fn flows(
     let head = all.next().ok_or_else(|| {
         vec![at_end(file, text, "the names of the columns: from,to,bytes,start_us")]
     })?;
-    let columns = head.len();
-    for (at, name) in COLUMNS.iter().enumerate().take(columns.max(4)) {
+    for (at, name) in COLUMNS.iter().enumerate() {
         if head.word(at) != *name {
             return Err(vec![
-                head.refuse(at, format_args!("column {name:?} of from,to,bytes,start_us[,vc]")),
+                head.refuse(at, format_args!("column {name:?} of from,to,bytes,start_us")),
             ]);
         }
     }
-    head.at_most(COLUMNS.len(), "no more columns than from,to,bytes,start_us,vc")
+    head.at_most(COLUMNS.len(), "no more columns than from,to,bytes,start_us")
         .map_err(|it| vec![it])?;
     let (mut flows, mut problems) = (Vec::new(), Vec::new());
     for line in all {
-        match flow(&line, columns, host) {
+        match flow(&line, host) {
             _ if flows.len() == FLOWS_MAX => {
                 problems.push(line.refuse(0, format_args!("at most {FLOWS_MAX} flows")));
                 break;
@@ -61,7 +60,6 @@ pub(super) fn flows(
 
 fn flow(
     line: &Line<'_>,
-    columns: usize,
     host: &dyn Fn(&str) -> Option<u16>,
 ) -> Result<Flow, Problem> {
     let named = |at| host(line.word(at)).ok_or_else(|| line.refuse(at, "the name of a host"));
@@ -75,11 +73,7 @@ fn flow(
     let start = parse_time(&format!("{}us", line.word(3)));
     let start = start
         .ok_or_else(|| line.refuse(3, "a time in microseconds, 0 or above, to the picosecond"))?;
-    let vc = match columns {
-        5 => Some(u8::try_from(line.number(4, "a virtual channel", (0, 7))?).unwrap_or(0)),
-        _ => None,
-    };
-    line.at_most(columns, "no more values than columns")?;
+    line.at_most(COLUMNS.len(), "no more values than columns")?;
     let start = Instant::ZERO + Span::from_ps(start);
-    Ok(Flow { from, to, bytes, start, after: Vec::new(), vc, workload: 0 })
+    Ok(Flow { from, to, bytes, start, after: Vec::new(), vc: None, workload: 0 })
 }

@@ -57,8 +57,6 @@ fn flows_are_read_in_each_form() {
     };
     let csv = flows("f.csv", "from,to,bytes,start_us\nh0,h1,64KiB,0\nh1, h2, 10, 2.5\n", &host);
     assert_eq!(csv.unwrap(), [flow(0, 1, 65_536, 0, &[]), flow(1, 2, 10, 2_500, &[])]);
-    let with_vc = flows("f.csv", "from,to,bytes,start_us,vc\nh0,h1,1,0,4\n", &host).unwrap();
-    assert_eq!(with_vc[0].vc, Some(4));
     let hpcc = flows("flow.txt", "2\n0 1 3 100 5000 2\n1 0 3 100 6000 2.000001\n", &host);
     assert_eq!(hpcc.unwrap(), [flow(0, 1, 5_000, 0, &[]), flow(1, 0, 6_000, 1_000, &[])]);
     let cm = "Nodes 16\nConnections 2\nTriggers 1\n0->1 id 1 start 1000 size 5 send_done_trigger 7\n2->3 id 2 trigger 7 size 6\ntrigger id 7 oneshot\n";
@@ -94,7 +92,7 @@ fn what_is_wrong_with_flows_is_told() {
     #[rustfmt::skip] // columns: name, text, want
     let cases: &[(&str, &str, &str)] = &[
         ("empty", "", "f:1:1: expected the names of the columns: from,to,bytes,start_us, found the end of the file"),
-        ("columns", "from,to,size\n", "f:1:9: expected column \"bytes\" of from,to,bytes,start_us[,vc], found \"size\""),
+        ("columns", "from,to,size\n", "f:1:9: expected column \"bytes\" of from,to,bytes,start_us, found \"size\""),
         ("host", "from,to,bytes,start_us\nx,h1,1,0\n", "f:2:1: expected the name of a host, found \"x\""),
         ("itself", "from,to,bytes,start_us\nh1,h1,1,0\n", "f:2:4: expected another host than the sender, found \"h1\""),
         ("bytes", "from,to,bytes,start_us\nh0,h1,0,0\n", "f:2:7: expected bytes, 1 or above, found \"0\""),

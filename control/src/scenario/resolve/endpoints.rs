@@ -4,9 +4,14 @@
 //! Units: bytes without FCS, picoseconds.
 //! Source: docs/spec/model.md §4; docs/spec/wire-formats.md §1.1.
 
+use std::collections::BTreeMap;
+
 use weft_dataplane::time::Span;
+use weft_dataplane::types::PriSet;
 use weft_hosts::classes::PriMap;
 use weft_hosts::frames::Kind;
+use weft_hosts::pfc::SlowSpec;
+use weft_hosts::rclink::credits::CreditSpec;
 use weft_hosts::rclink::endpoint::{EndpointSpec, Transport};
 use weft_parsers::{Ecn, ParseConfig, Pcp, Vid};
 use weft_sim::scenario::Endpoints;
@@ -19,6 +24,10 @@ use crate::config::value::Value;
 const VID: Vid = Vid::from_low_bits(1);
 /// Keys that say nothing of frames without ACK.
 const RELIABLE_ONLY: [&str; 5] = ["ack_vc", "ack_delay", "cnp_delay", "cnp_merge", "ack_timeout"];
+
+/// Keys that count with credits only.
+const OF_CREDITS: [&str; 6] =
+    ["credit_limit", "credit_bytes", "credit_overhead_bytes", "uf_limit", "dyn_uf", "drain_gbps"];
 
 /// What is set of all endpoints.
 #[derive(Clone, Debug)]
@@ -34,17 +43,24 @@ struct Template {
     cnp_delay: Span,
     cnp_merge: Span,
     rate: Option<(u32, u32)>,
+    slots: u16,
+    credits: Option<CreditSpec>,
+    slow: Option<SlowSpec>,
+    /// Of hosts that have another one.
+    request_vcs: BTreeMap<String, u8>,
     classes: PriMap,
     parse: ParseConfig,
 }
 
 impl Template {
-    fn change(&self, spec: &mut EndpointSpec) {
+    fn change(&self, name: &str, spec: &mut EndpointSpec) {
         spec.parse = ParseConfig { port_mac: spec.parse.port_mac, ..self.parse };
         spec.classes = self.classes;
         spec.transport = self.transport;
         spec.payload_max = self.payload;
-        (spec.request_vc, spec.ack_vc) = (self.request_vc, self.ack_vc);
+        spec.request_vc = self.request_vcs.get(name).copied().unwrap_or(self.request_vc);
+        spec.ack_vc = self.ack_vc;
+        (spec.slots, spec.credits, spec.slow) = (self.slots, self.credits, self.slow);
         (spec.ack_delay, spec.cnp_delay) = (self.ack_delay, self.cnp_delay);
         (spec.cnp_merge, spec.rate) = (self.cnp_merge, self.rate);
         spec.frame.icrc = self.icrc;
@@ -59,6 +75,19 @@ impl Template {
             spec.frame = spec.frame.clone().with_vlan(Pcp::from_low_bits(0), VID);
         }
     }
+}
+
+/// How fast a receiver with credits drains; of its PFC nothing counts.
+fn drain(keys: &Keys<'_>) -> Option<SlowSpec> {
+    let drain = keys.rate("drain_gbps")?;
+    Some(SlowSpec {
+        drain,
+        xoff_bytes: usize::MAX,
+        xon_bytes: usize::MAX,
+        capacity_bytes: usize::MAX,
+        lossless: PriSet::EMPTY,
+        quanta: 1,
+    })
 }
 
 /// Kind of frame of a word of the table.
@@ -131,6 +160,52 @@ impl Reader<'_> {
         keys.get("icrc").map_or(kind != Kind::Lite, |icrc| icrc == Value::Bool(true))
     }
 
+    /// Virtual channels of hosts that have their own.
+    fn request_vcs(&mut self, vcs: u64) -> BTreeMap<String, u8> {
+        let mut all = BTreeMap::new();
+        for host in Keys::items(self.settings, "host") {
+            let Some(vc) = host.int("request_vc") else { continue };
+            if vc >= vcs {
+                let message = format!("expected 0..={} (num_vc is {vcs}), found {vc}", vcs - 1);
+                self.refuse(&host, "request_vc", message);
+            }
+            let name = host.text("name").unwrap_or_default();
+            all.extend(u8::try_from(vc).ok().map(|vc| (name, vc)));
+        }
+        all
+    }
+
+    /// Credits, where they are what stops an endpoint.
+    fn credits(&mut self, keys: &Keys<'_>) -> Option<CreditSpec> {
+        match keys.text("flow_control_mode").as_deref() {
+            Some("cbfc") => {}
+            Some("none") => {
+                self.refuse(keys, "flow_control_mode", "expected \"pfc\" or \"cbfc\", found \"none\": an endpoint obeys each PAUSE; say pfc.pfc_enabled = false, so that switches send none");
+                return None;
+            }
+            _ => {
+                for key in OF_CREDITS {
+                    if keys.set(key).is_some() {
+                        self.refuse(keys, key, "expected flow_control_mode = \"cbfc\" beside it; or leave it out");
+                    }
+                }
+                return None;
+            }
+        }
+        if !self.requires(keys, &["credit_limit"]) {
+            return None;
+        }
+        let of = |key| keys.int(key).and_then(|int| u32::try_from(int).ok()).unwrap_or(0);
+        Some(CreditSpec {
+            limit: of("credit_limit"),
+            size: of("credit_bytes"),
+            overhead: of("credit_overhead_bytes"),
+            uf_limit: of("uf_limit"),
+            dynamic: keys.flag("dyn_uf"),
+            frame_len_max: 0, // the endpoint fills it in
+        })
+    }
+
     /// The endpoints of all hosts.
     pub(super) fn endpoints(&mut self, frames: Frames, plan: &Plan) -> Option<Endpoints> {
         let keys = Keys::table(self.settings, "endpoint");
@@ -176,6 +251,10 @@ impl Reader<'_> {
             cnp_delay: time("cnp_delay"),
             cnp_merge: time("cnp_merge"),
             rate: of_u32("rate_bytes").map(|bytes| (of_u32("rate_window").unwrap_or(0), bytes)),
+            slots: keys.int("slots").and_then(|int| u16::try_from(int).ok()).unwrap_or(512),
+            credits: self.credits(&keys),
+            slow: drain(&keys),
+            request_vcs: self.request_vcs(vcs),
             classes: PriMap::of_port(&maps, &port.trust, port.default_pri),
             parse: port.parse,
         };
@@ -184,8 +263,8 @@ impl Reader<'_> {
             delay: time("delay"),
             overhead: true,
             frame_len_max: frames.len_max.max(64),
-            template: Box::new(move |_, spec| {
-                template.change(spec);
+            template: Box::new(move |site, spec| {
+                template.change(site.name, spec);
                 Ok(())
             }),
         })

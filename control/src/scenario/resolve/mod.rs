@@ -12,11 +12,14 @@ mod switches;
 use std::collections::BTreeMap;
 
 use weft_dataplane::time::{Instant, Span};
+use weft_sim::results::Setting;
 use weft_sim::scenario::{Options, Scenario};
 use weft_sim::topology::{NodeKind, Topology};
 
 use super::keys::Keys;
 use super::{Loaded, Source, problem};
+use super::table::SCENARIO;
+use crate::config::param::Form;
 use crate::config::problem::nearest;
 use crate::config::{ConfigError, Place, Problem, Settings};
 
@@ -66,7 +69,30 @@ pub(super) fn scenario(source: &Source, settings: &Settings) -> Result<Loaded, C
         expects,
         options,
     };
-    Ok(Loaded { scenario, warnings: reader.warnings })
+    Ok(Loaded { scenario, settings: told(settings), warnings: reader.warnings })
+}
+
+/// What is set, in the order of the table of keys, but for what the results say themselves.
+fn told(settings: &Settings) -> Vec<Setting> {
+    let mut told = Vec::new();
+    let root = SCENARIO.root().into_iter();
+    for section in root.chain(SCENARIO.sections()) {
+        let name = section.name;
+        match section.form {
+            Form::Table => {
+                let keys = Keys::table(settings, name);
+                told.extend(keys.all_set().map(|(key, set)| (keys.name(key), &set.value)));
+            }
+            Form::Repeated if name != "expect" => {
+                for (at, keys) in Keys::items(settings, name).enumerate() {
+                    let all = keys.all_set();
+                    told.extend(all.map(|(key, set)| (format!("{name}[{at}].{key}"), &set.value)));
+                }
+            }
+            Form::Repeated => {}
+        }
+    }
+    told.into_iter().map(|(key, value)| Setting { key, value: value.to_string() }).collect()
 }
 
 /// What a file's scenario is called unless it says.

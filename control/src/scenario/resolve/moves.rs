@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use weft_dataplane::time::{Instant, Span};
 use weft_dataplane::types::{Pri, PriSet};
-use weft_sim::scenario::expect::{Expect, Number, PARTS, Tolerance};
+use weft_sim::scenario::expect::{Expect, Number, Tolerance};
 use weft_sim::scenario::fault::Fault;
 use weft_sim::scenario::workload::{Pattern, Workload};
 use weft_sim::topology::{NodeKind, Topology};
@@ -17,6 +17,9 @@ use super::{Hosts, Keys, Reader, Takes};
 use crate::config::quantity::{self, parse_tolerance};
 use crate::config::value::Value;
 use crate::scenario::import;
+
+/// Parts of 1 that a [`Number`] counts.
+const PARTS: i128 = 1_000_000_000;
 
 const NONE: Takes = Takes { kind: "", must: &[], may: &[] };
 const WORKLOADS: &[Takes] = &[
@@ -93,24 +96,11 @@ impl Reader<'_> {
             if all.iter().any(|other| other.name == name) {
                 self.refuse(keys, "name", format!("expected each name once, found {name:?} twice"));
             }
-            let vc = self.vc(keys);
             let Some(pattern) = self.pattern(keys, &kind, hosts) else { continue };
             let start = Instant::ZERO + keys.time("start").unwrap_or(Span::ZERO);
-            all.push(Workload { name, kind: pattern, start, vc });
+            all.push(Workload { name, kind: pattern, start, vc: None });
         }
         all
-    }
-
-    fn vc(&mut self, keys: &Keys<'_>) -> Option<u8> {
-        keys.set("vc")?;
-        let vc = keys.int("vc")?;
-        let vcs = Keys::table(self.settings, "endpoint").int("num_vc").unwrap_or(8);
-        if vc >= vcs {
-            let message =
-                format!("expected 0..={} (endpoint.num_vc is {vcs}), found {vc}", vcs - 1);
-            self.refuse(keys, "vc", message);
-        }
-        u8::try_from(vc).ok()
     }
 
     fn pattern(&mut self, keys: &Keys<'_>, kind: &str, hosts: &Hosts) -> Option<Pattern> {

@@ -8,6 +8,7 @@ use crate::config::choice::{Choice, FlowControl};
 use crate::config::param::{Initial, Param, restart};
 use crate::config::value::Kind;
 
+use super::net::RATE;
 use Initial::{Derived, Fixed, Unset};
 
 /// Formats of frames that RC Link has.
@@ -29,7 +30,7 @@ pub(super) const ENDPOINT: &[Param] = &[
         Kind::Word(FlowControl::NAMES),
         "",
         Fixed("\"pfc\""),
-        "What stops an endpoint: PAUSE of a class, or nothing.",
+        "What stops an endpoint: PAUSE of a class, or credits from endpoint to endpoint. none is refused: an endpoint obeys each PAUSE; pfc.pfc_enabled = false has switches send none.",
     ),
     restart(
         "lite_mode",
@@ -74,6 +75,55 @@ pub(super) const ENDPOINT: &[Param] = &[
         "Virtual channel of requests that say no other; classify maps it to a priority, by the top bits of DSCP and Traffic Class and the PCP of a tag.",
     ),
     restart("ack_vc", VC, "VC", Fixed("5"), "Virtual channel of ACKs and CNPs."),
+    restart(
+        "slots",
+        Kind::Int(1, 512),
+        "frames",
+        Fixed("512"),
+        "Frames that may wait for a grant or an ACK at once.",
+    ),
+    restart(
+        "credit_limit",
+        Kind::Int(1, 32_767),
+        "credits",
+        Unset("it must be given for flow_control_mode cbfc"),
+        "Credits of each virtual channel to each peer; for cbfc.",
+    ),
+    restart(
+        "credit_bytes",
+        Kind::IntOf(&[32, 64, 128, 256, 512, 1_024, 2_048]),
+        "bytes",
+        Fixed("128"),
+        "Size of a credit; for cbfc.",
+    ),
+    restart(
+        "credit_overhead_bytes",
+        Kind::Int(0, 255),
+        "bytes",
+        Fixed("0"),
+        "Bytes that are counted beside a frame's own; for cbfc.",
+    ),
+    restart(
+        "uf_limit",
+        Kind::Int(1, 7),
+        "frames",
+        Fixed("1"),
+        "A frame goes while there are credits for so many of the longest; for cbfc.",
+    ),
+    restart(
+        "dyn_uf",
+        Kind::Bool,
+        "",
+        Fixed("false"),
+        "Whether requests go while there are credits for one of the longest; for cbfc.",
+    ),
+    restart(
+        "drain_gbps",
+        RATE,
+        "Gbit/s",
+        Unset("frames are taken out as they come"),
+        "Rate on the wire at which a host takes frames out of its buffer and gives their credits back; for cbfc. With PFC: a [[fault]] of kind slow-receiver.",
+    ),
     restart(
         "delay",
         Kind::Time,

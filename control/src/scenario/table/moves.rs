@@ -104,16 +104,9 @@ pub(super) const WORKLOAD: &[Param] = &[
         Kind::Path,
         "file",
         Unset("it must be given for flows and capture"),
-        "Beside the scenario file. flows: CSV with the columns from, to, bytes, start_us and, if wanted, vc; or `flow.txt` of HPCC, or `.cm` of htsim. capture: pcap or pcapng, whose frames become messages of their lengths at their times, from `from` to `to`.",
+        "Beside the scenario file. flows: CSV with the columns from, to, bytes and start_us; or `flow.txt` of HPCC, or `.cm` of htsim. capture: pcap or pcapng, whose frames become messages of their lengths at their times, from `from` to `to`.",
     ),
     restart("start", Kind::Time, "time", Fixed("\"0s\""), "When its first messages begin."),
-    restart(
-        "vc",
-        Kind::Int(0, 7),
-        "VC",
-        Derived("endpoint.request_vc"),
-        "Virtual channel of its messages.",
-    ),
 ];
 
 pub(super) const FAULT: &[Param] = &[

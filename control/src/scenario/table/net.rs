@@ -142,7 +142,15 @@ pub(super) const NET: &[Param] = &[
     ),
 ];
 
-pub(super) const HOST: &[Param] = &[restart(
+pub(super) const HOST: &[Param] = &[
+    restart(
+        "request_vc",
+        Kind::Int(0, 7),
+        "VC",
+        Derived("endpoint.request_vc"),
+        "Virtual channel of its requests.",
+    ),
+restart(
     "name",
     Kind::Name,
     "",
