@@ -49,6 +49,30 @@ impl Rng {
     pub fn chance(&mut self, num: u64, den: u64) -> bool {
         num >= den || (num > 0 && self.below(den) < num)
     }
+
+    /// A span of an exponential distribution with this mean, rounded down: the time between two events that come at random
+    /// (Poisson).
+    ///
+    /// By comparisons alone (von Neumann, NBS Applied Mathematics Series 12, 1951): how often a run of falling words had an
+    /// even length is the whole part, the first word of the one that had not is the rest.
+    pub fn exponential(&mut self, mean: u64) -> u64 {
+        let mut whole = 0_u64;
+        loop {
+            let first = self.next_u64();
+            let (mut last, mut is_odd) = (first, true);
+            loop {
+                let next = self.next_u64();
+                if next >= last {
+                    break;
+                }
+                (last, is_odd) = (next, !is_odd);
+            }
+            if is_odd {
+                return mean.saturating_mul(whole).saturating_add(product(first, mean).0);
+            }
+            whole += 1;
+        }
+    }
 }
 
 /// The product as its high and its low word.
@@ -111,5 +135,24 @@ mod tests {
             let hits = (0..100_000).filter(|_| rng.chance(num, den)).count();
             assert!((least..=most).contains(&hits), "{num}/{den}: {hits}");
         }
+    }
+
+    /// Mean and deviation of an exponential distribution are one, half of it is below ln 2 of the mean.
+    #[test]
+    fn spans_between_chance_events_are_exponential() {
+        let mut rng = Rng::new(3);
+        let mut spans: Vec<u64> = (0..200_000).map(|_| rng.exponential(1_000_000)).collect();
+        let mean = spans.iter().sum::<u64>() / 200_000;
+        assert!((993_000..=1_007_000).contains(&mean), "{mean}");
+        let squares: u64 = spans.iter().map(|&span| span.abs_diff(mean).pow(2) / 200_000).sum();
+        assert!((983_000..=1_017_000).contains(&squares.isqrt()), "{}", squares.isqrt());
+        spans.sort_unstable();
+        #[rustfmt::skip] // columns: place of 200,000, quantile of a mean of 1,000,000
+        let cases = [(20_000, 105_360), (100_000, 693_147), (180_000, 2_302_585), (198_000, 4_605_170)];
+        for (place, want) in cases {
+            let had: u64 = spans[place];
+            assert!(had.abs_diff(want) * 50 < want, "{place}: {had}, not {want}");
+        }
+        assert_eq!(rng.exponential(0), 0);
     }
 }

@@ -23,6 +23,7 @@ pub mod replay;
 pub mod report;
 pub mod requests;
 pub mod results;
+pub mod scenario;
 pub mod serve;
 pub mod supervise;
 pub mod tls;

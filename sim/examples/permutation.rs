@@ -7,8 +7,8 @@
 
 use weft_dataplane::time::{Instant, LinkRate, Span};
 use weft_hosts::frames::Kind;
-use weft_hosts::rclink::endpoint::Message;
 use weft_sim::network::{Network, NetworkSpec};
+use weft_sim::scenario::flow::Flow;
 use weft_sim::setup::Setup;
 use weft_sim::switch::Around;
 use weft_sim::topology::Topology;
@@ -27,12 +27,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         kind: Kind::Standard,
         endpoint_delay: Span::from_ns(60),
     };
-    let mut network = Network::new(&spec, |_| (), |_| ())?;
+    let mut flows = Vec::new();
     for from in 0..hosts {
         let to = u16::try_from((from + hosts / 2) % hosts)?;
-        let message = Message { id: 0, to, bytes: 1_344 * frames as u64 };
-        network.send(from, message).map_err(|message| format!("{message:?} refused"))?;
+        flows.push(Flow::new(u16::try_from(from)?, to, 1_344 * frames as u64));
     }
+    let mut network = Network::new(&spec, flows, |_| (), |_| ())?;
     let end = Instant::from_ns(40 * frames as u64 + 100_000);
     network.run(end, threads).map_err(ToString::to_string)?;
     let hops: u64 = network.ledgers().iter().map(|ledger| ledger.tx).sum();

@@ -45,6 +45,7 @@ pub mod network;
 mod nodes;
 pub mod replay;
 pub mod results;
+pub mod scenario;
 pub mod setup;
 pub mod station;
 pub mod switch;

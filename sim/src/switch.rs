@@ -25,8 +25,10 @@ use crate::engine::{CableSpec, Latency};
 pub struct Around {
     /// Fixed latency of a frame: parse, look-up, crossbar.
     pub latency: Span,
-    /// Delay of every cable.
+    /// Delay of every cable, unless `propagations` says otherwise.
     pub propagation: Span,
+    /// Delays of single ports' cables: (index, delay).
+    pub propagations: Vec<(usize, Span)>,
     /// Whether frames take their true wire time.
     pub overhead: bool,
     /// Whether runts are dropped.
@@ -45,6 +47,13 @@ impl Around {
         Latency { receive: self.latency, send: Span::ZERO }
     }
 
+    /// Delay of the cable of port `index`.
+    #[must_use]
+    pub fn propagation_of(&self, index: usize) -> Span {
+        let single = self.propagations.iter().find(|(port, _)| *port == index);
+        single.map_or(self.propagation, |&(_, propagation)| propagation)
+    }
+
     /// A cable of a link of `rate`.
     #[must_use]
     pub const fn cable(&self, rate: LinkRate) -> CableSpec {
@@ -57,6 +66,7 @@ impl Default for Around {
         Self {
             latency: Span::from_ns(300),
             propagation: Span::from_ns(50),
+            propagations: Vec::new(),
             overhead: true,
             drop_runts: true,
             cable_frames: 1_024,
@@ -116,10 +126,11 @@ impl Switch {
         let wires: Vec<_> = config
             .ports
             .iter()
-            .map(|port| WireConfig {
+            .enumerate()
+            .map(|(index, port)| WireConfig {
                 name: port.name.clone(),
                 rate: port.rate,
-                propagation: around.propagation,
+                propagation: around.propagation_of(index),
                 latency: around.latency,
                 overhead: around.overhead,
                 drop_runts: around.drop_runts,

@@ -12,6 +12,7 @@
 
 use std::collections::VecDeque;
 
+use weft_dataplane::time::{LinkRate, Span};
 use weft_dataplane::types::{PortId, PortSet};
 
 /// Most ports of a switch.
@@ -42,11 +43,27 @@ pub struct Node {
     pub ports: Vec<usize>,
 }
 
+/// What a link is like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LinkSpec {
+    /// Bits a second, each way.
+    pub rate: LinkRate,
+    /// From a bit sent to that bit in: 5 ns a metre.
+    pub propagation: Span,
+}
+
+impl LinkSpec {
+    /// Of a port without a link.
+    pub const UNUSED: Self = Self { rate: LinkRate::gbps(1), propagation: Span::ZERO };
+}
+
 /// A cable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Link {
     /// Node and port at each end.
     pub ends: [(NodeId, PortId); 2],
+    /// What it is like; `None` for what all of the network are like.
+    pub spec: Option<LinkSpec>,
 }
 
 impl Link {
@@ -144,11 +161,26 @@ impl Topology {
         }
         let ends = [(a, self.free_port(a)?), (b, self.free_port(b)?)];
         let id = self.links.len();
-        self.links.push(Link { ends });
+        self.links.push(Link { ends, spec: None });
         for (node, _) in ends {
             self.nodes[node].ports.push(id);
         }
         Ok(id)
+    }
+
+    /// Says what link `id` is like.
+    ///
+    /// # Panics
+    /// When there is no such link.
+    pub fn specify(&mut self, id: usize, spec: LinkSpec) {
+        self.links[id].spec = Some(spec);
+    }
+
+    /// Says what all links are like of which nothing is said yet.
+    pub fn specify_others(&mut self, spec: LinkSpec) {
+        for link in &mut self.links {
+            link.spec.get_or_insert(spec);
+        }
     }
 
     fn free_port(&self, node: NodeId) -> Result<PortId, TopologyError> {

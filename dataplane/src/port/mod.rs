@@ -12,6 +12,7 @@ pub mod af_xdp;
 pub mod capture;
 pub mod csum;
 mod delegate;
+pub mod disturbance;
 #[cfg(feature = "dpdk")]
 pub mod dpdk;
 mod error;

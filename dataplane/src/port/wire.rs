@@ -5,11 +5,14 @@
 //! Units: bytes without FCS, picoseconds; a burst is one frame, so that replay is exact.
 //! Source: docs/spec/pipeline.md §3, §13; docs/spec/model.md §2; IEEE 802.3 clause 4A.4.2 (gap).
 
+use core::cell::Cell;
+
 use weft_base::ring::{Rx, Tx, ring};
 use weft_base::sync::{Arc, AtomicBool, AtomicU64, Ordering};
 
 use crate::batch::Batch;
 use crate::pool::Bufs;
+use crate::port::disturbance::{Errors, Outages};
 use crate::port::{Port, PortCaps, PortCounters, PortError};
 use crate::stats::DropReason;
 use crate::time::{Instant, LinkRate, Span};
@@ -92,6 +95,9 @@ pub struct WireEnd {
     up: Arc<AtomicBool>,
     /// Who wants to know of frames that leave by this end, and as which port.
     departures: Option<(Arc<Departures>, PortId)>,
+    /// What goes wrong with frames that leave, and when the link is down.
+    errors: Option<Box<Errors>>,
+    outages: Option<Box<Outages>>,
 }
 
 /// A cable that holds up to `depth` frames each way; its link is up.
@@ -113,8 +119,19 @@ pub fn cable(depth: usize) -> (WireEnd, WireEnd) {
             spare: a_spare,
             up: up.clone(),
             departures: None,
+            errors: None,
+            outages: None,
         },
-        WireEnd { tx: b_tx, rx: b_rx, used: b_used, spare: b_spare, up, departures: None },
+        WireEnd {
+            tx: b_tx,
+            rx: b_rx,
+            used: b_used,
+            spare: b_spare,
+            up,
+            departures: None,
+            errors: None,
+            outages: None,
+        },
     )
 }
 
@@ -140,10 +157,22 @@ impl WireEnd {
         if let Some((departures, port)) = &self.departures {
             departures.note(*port, at);
         }
+        let struck = self.errors.as_mut().is_some_and(|errors| errors.strike(frame.len()));
+        let flaw = if struck && flaw == Flaw::None { Flaw::Fcs } else { flaw };
         let mut bytes = self.spare.pop().unwrap_or_default();
         bytes.clear();
         bytes.extend_from_slice(frame);
         self.tx.push(WireFrame { at, flaw, bytes }).is_ok()
+    }
+
+    /// Has frames that leave by this end damaged at random.
+    pub fn set_errors(&mut self, errors: Errors) {
+        self.errors = Some(Box::new(errors));
+    }
+
+    /// Has the link go down and up, as this end sees it: the other one is to have the same.
+    pub fn set_outages(&mut self, outages: Outages) {
+        self.outages = Some(Box::new(outages));
     }
 
     /// Has frames that leave by this end noted as those of `port`.
@@ -244,7 +273,23 @@ pub struct Wire {
     busy_until: Option<Instant>,
     /// When the next frame that was seen is handed over.
     due: Option<Instant>,
+    /// Of a link with outages.
+    outage: Option<Outage>,
     counters: PortCounters,
+    /// Frames sent, and bytes of them as they were on the wire, without FCS.
+    carried: (u64, u64),
+}
+
+/// What a port has seen of its link's outages.
+#[derive(Debug)]
+struct Outage {
+    is_up: bool,
+    /// What was last told.
+    told: Cell<bool>,
+    /// When the link goes down or up.
+    next: Option<Instant>,
+    /// When this was last looked at.
+    seen: Instant,
 }
 
 impl Wire {
@@ -259,8 +304,14 @@ impl Wire {
             tx_partial_csum: false,
             virtual_time: true,
         };
+        let outage = end.outages.is_some().then(|| Outage {
+            is_up: true,
+            told: Cell::new(true),
+            next: Some(Instant::ZERO),
+            seen: Instant::ZERO,
+        });
         let counters = PortCounters::default();
-        Self { config, caps, end, busy_until: None, due: None, counters }
+        Self { config, caps, end, busy_until: None, due: None, outage, counters, carried: (0, 0) }
     }
 
     /// The cable's end.
@@ -268,10 +319,31 @@ impl Wire {
         &mut self.end
     }
 
+    /// Frames sent, and bytes of them as they were on the wire, without FCS.
+    #[must_use]
+    pub const fn carried(&self) -> (u64, u64) {
+        self.carried
+    }
+
     /// When the next frame will be handed over, as the cable is now.
     pub fn next_arrival(&mut self) -> Option<Instant> {
         self.due = self.end.next_arrival().map(|at| at + self.config.latency);
         self.due
+    }
+
+    /// Sees whether the link is up at `now`.
+    fn look(&mut self, now: Instant) {
+        if let (Some(outage), Some(outages)) = (&mut self.outage, &mut self.end.outages) {
+            outage.is_up = outages.tick(now);
+            outage.next = outages.next(now);
+            outage.seen = now;
+        }
+    }
+
+    /// Whether a frame was lost as the link was down while it was on it.
+    fn lose(&mut self, frame: &WireFrame) -> bool {
+        let time = self.config.frame_time(frame.bytes.len());
+        self.end.outages.as_mut().is_some_and(|outages| outages.lose(frame.at, time))
     }
 
     /// Why a frame is not handed over, if it is not.
@@ -299,11 +371,17 @@ impl Port for Wire {
             self.due = None;
             return 0;
         }
+        self.look(now);
         if self.next_arrival().is_none_or(|due| due > now) || batch.is_full() {
             return 0;
         }
         // The stamp is the last bit's; what is due may be handed over.
         while let Some(frame) = self.end.receive(now - self.config.latency) {
+            if self.lose(&frame) {
+                self.end.done(frame);
+                self.next_arrival();
+                continue;
+            }
             let desc = match self.refuse(&frame, bufs.room()) {
                 Some(reason) => Err(reason),
                 None => bufs.alloc_from(&frame.bytes).ok_or(DropReason::Pool),
@@ -348,6 +426,8 @@ impl Port for Wire {
             self.end.send(at, Flaw::None, bytes)
         };
         debug_assert!(sent, "room was asked for");
+        self.carried.0 += 1;
+        self.carried.1 += bytes.len().max(FRAME_LEN_MIN) as u64;
         bufs.free(desc);
         self.busy_until = Some(idle);
         1
@@ -358,7 +438,11 @@ impl Port for Wire {
     }
 
     fn link_up(&self) -> bool {
-        self.end.link_up()
+        let is_up = self.outage.as_ref().is_none_or(|outage| {
+            outage.told.set(outage.is_up);
+            outage.is_up
+        });
+        is_up && self.end.link_up()
     }
 
     fn counters(&self) -> PortCounters {
@@ -366,7 +450,12 @@ impl Port for Wire {
     }
 
     fn next_event(&self) -> Option<Instant> {
-        self.due
+        let change = self.outage.as_ref().and_then(|outage| {
+            // Whoever has to know of a change is to ask again.
+            let is_told = outage.told.get() == outage.is_up;
+            if is_told { outage.next } else { Some(outage.seen) }
+        });
+        Instant::earlier(self.due, change)
     }
 
     fn idle_at(&self) -> Option<Instant> {
@@ -543,5 +632,47 @@ mod tests {
         assert_eq!(wire.counters(), PortCounters::default());
         assert!((0..8).all(|n| far.send(ns(10 + n), Flaw::None, &[0; 60])));
         assert!(!far.send(ns(20), Flaw::None, &[0; 60]), "eight in flight fill it");
+    }
+
+    /// A link is down in [100, 200): what is on it then is lost, and whoever asks hears of both changes.
+    #[test]
+    fn an_outage_loses_what_is_on_the_link_and_is_told() {
+        let (near, mut far) = cable(8);
+        let mut near = near;
+        let lost = Arc::new(AtomicU64::new(0));
+        let spans = vec![(ns(100), ns(200))];
+        near.set_outages(Outages::new(spans, Span::ZERO, lost.clone()));
+        let mut wire = Wire::new(WireConfig::new("w0", RATE), 1_518, near);
+        let (mut bufs, mut batch) = (bufs(), Batch::new());
+        for at in [99, 150, 190, 230] {
+            assert!(far.send(ns(at), Flaw::None, &[0; 60])); // 6.72 ns each
+        }
+        assert_eq!(wire.next_event(), Some(Instant::ZERO), "it is to look at its outages");
+        #[rustfmt::skip] // columns: now, frames, next event before and after it was asked
+        let cases = [
+            (0,   0, 99,  99),
+            (99,  1, 100, 100),
+            (100, 0, 100, 150),
+            (150, 0, 190, 190),
+            (200, 0, 200, 230),
+            (230, 1, 0,   0),
+        ];
+        for (now, frames, before, after) in cases {
+            assert_eq!(wire.rx(ns(now), &mut bufs, &mut batch), frames, "{now}");
+            assert_eq!(wire.next_event().map_or(0, Instant::as_ns), before, "{now}");
+            assert_eq!(wire.link_up(), !(100..200).contains(&now), "{now}");
+            assert_eq!(wire.next_event().map_or(0, Instant::as_ns), after, "{now}");
+        }
+        assert_eq!(lost.load(Ordering::Relaxed), 2);
+    }
+
+    #[test]
+    fn a_damaged_frame_is_a_drop() {
+        let (mut wire, mut far) = port(|_| ());
+        far.set_errors(Errors::new(crate::port::disturbance::ErrorRate::Frames(1), 1));
+        assert!(far.send(ns(5), Flaw::None, &[0; 60]));
+        let (mut bufs, mut batch) = (bufs(), Batch::new());
+        assert_eq!(wire.rx(ns(5), &mut bufs, &mut batch), 0);
+        assert_eq!(wire.counters().rx_dropped[0], (Some(DropReason::Fcs), 1));
     }
 }

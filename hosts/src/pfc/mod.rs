@@ -152,6 +152,13 @@ impl SlowReceiver {
         }
     }
 
+    /// The same with a rate of the wire: FCS, the least length, preamble and gap are counted.
+    #[must_use]
+    pub fn of_wire(spec: SlowSpec, map: PriMap) -> Self {
+        let pacer = Pacer::new(Rate::WireBps(spec.drain.as_bps()));
+        Self { pacer, ..Self::new(spec, map) }
+    }
+
     /// Most bytes of `pri` that were in the buffer at once.
     #[must_use]
     pub fn watermark(&self, pri: Pri) -> usize {

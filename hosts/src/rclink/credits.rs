@@ -49,6 +49,12 @@ pub struct CreditSpec {
 }
 
 impl CreditSpec {
+    /// `limit` credits of 128 bytes, of which one longest frame is kept back.
+    #[must_use]
+    pub const fn new(limit: u32) -> Self {
+        Self { limit, size: 128, overhead: 0, uf_limit: 1, dynamic: false, frame_len_max: 0 }
+    }
+
     /// Credits of a frame of `len` bytes.
     #[must_use]
     pub const fn of(&self, len: u32) -> u32 {
@@ -95,6 +101,12 @@ impl Credits {
         }
     }
 
+    /// Credits that were used since the start.
+    #[must_use]
+    pub const fn used(&self) -> u64 {
+        self.used
+    }
+
     /// Credits that are left.
     #[must_use]
     pub fn left(&self) -> u32 {
@@ -138,6 +150,22 @@ impl CreditReturn {
             self.seen = count;
         }
         self.held += credits as u64;
+    }
+
+    /// The sender's count that has the low bits of `count`; without them, as if nothing was lost before a frame of so many
+    /// `credits`. One that is not ahead is taken for what was seen.
+    #[must_use]
+    pub fn count_after(&self, count: Option<u16>, credits: u32) -> u64 {
+        let Some(count) = count else { return self.seen + u64::from(credits) };
+        let [.., high, low] = self.seen.to_be_bytes();
+        let ahead = count.wrapping_sub(u16::from_be_bytes([high, low]));
+        if ahead < 1 << 15 { self.seen + u64::from(ahead) } else { self.seen }
+    }
+
+    /// Credits of what is in the buffer.
+    #[must_use]
+    pub const fn held(&self) -> u64 {
+        self.held
     }
 
     /// A frame that was damaged has come, with its sender's count: it takes no room.
@@ -216,6 +244,22 @@ mod tests {
         back.lose(damaged);
         credits.update(back.count());
         assert_eq!(credits.left(), 44);
+    }
+
+    #[test]
+    fn a_count_is_known_by_its_low_bits() {
+        #[rustfmt::skip] // columns: seen, low bits, credits, count
+        let cases = [
+            (0,        Some(11),     11, 11),
+            (65_530,   Some(5),      11, 65_541),
+            (65_541,   Some(5),      11, 65_541),
+            (65_541,   Some(65_530), 11, 65_541),
+            (100_000,  None,         11, 100_011),
+        ];
+        for (seen, low, credits, count) in cases {
+            let back = CreditReturn { seen, held: 0 };
+            assert_eq!(back.count_after(low, credits), count, "{seen} {low:?}");
+        }
     }
 
     #[test]

@@ -55,6 +55,7 @@ pub(super) fn setup(rng: &mut Rng) -> (Setup, Around) {
     let around = Around {
         latency: setup.latency,
         propagation: crate::setup::Headroom::propagation(setup.cable_m),
+        propagations: Vec::new(),
         overhead: rng.chance(7, 8),
         drop_runts: rng.chance(7, 8),
         cable_frames: 1_024,

@@ -8,8 +8,8 @@
 
 use weft_dataplane::time::{Instant, LinkRate, Span};
 use weft_hosts::frames::Kind;
-use weft_hosts::rclink::endpoint::{Event, Message};
 use weft_sim::network::{Network, NetworkSpec};
+use weft_sim::scenario::flow::Flow;
 use weft_sim::setup::Setup;
 use weft_sim::switch::Around;
 use weft_sim::topology::{NodeKind, Topology};
@@ -34,20 +34,6 @@ fn chain(switches: usize) -> Topology {
     net
 }
 
-fn message(id: u32, to: u16, bytes: u64) -> Message {
-    Message { id, to, bytes }
-}
-
-/// From the grant of each frame of host 0 to where it is whole at host 1.
-fn latencies(network: &Network) -> Vec<u64> {
-    let receiver = network.hosts().nth(1).unwrap();
-    let frames = receiver.events().iter().filter_map(|event| match *event {
-        Event::Received { at, sent, .. } => Some(at.since(sent.unwrap()).as_ps()),
-        _ => None,
-    });
-    frames.collect()
-}
-
 /// The largest Standard frame over n switches, to the picosecond.
 #[test]
 fn a_frame_takes_as_long_as_the_closed_form_says() {
@@ -62,11 +48,19 @@ fn a_frame_takes_as_long_as_the_closed_form_says() {
     for (switches, want) in table {
         for (gbps, want) in [100, 200, 400, 800].into_iter().zip(want) {
             let spec = spec(chain(switches), gbps, Kind::Standard);
+            let flows = vec![Flow::new(0, 1, 1_344)];
             let mut network =
-                Network::new(&spec, |_| (), |endpoint| endpoint.frame.icrc = true).unwrap();
-            network.send(0, message(1, 1, 1_344)).unwrap();
+                Network::new(&spec, flows, |_| (), |endpoint| endpoint.frame.icrc = true).unwrap();
             network.run(Instant::from_ns(20_000), 1).unwrap();
-            assert_eq!(latencies(&network), [want], "{switches} switches at {gbps}G");
+            let there: Vec<u64> = network
+                .hosts()
+                .nth(1)
+                .unwrap()
+                .delivered()
+                .iter()
+                .map(|it| it.at.as_ps())
+                .collect();
+            assert_eq!(there, [want], "{switches} switches at {gbps}G");
             assert!(network.is_idle());
         }
     }
@@ -82,8 +76,10 @@ fn an_incast_loses_nothing() {
             setup: Setup { buffer_bytes: 1 << 20, ..Setup::new(1, 4) },
             ..spec(Topology::single(9).unwrap(), 100, kind)
         };
+        let flows = (0..8).map(|from| Flow::new(from, 8, 1_344 * FRAMES)).collect();
         let mut network = Network::new(
             &spec,
+            flows,
             |switch| {
                 if kind == Kind::Lite {
                     for port in &mut switch.ports {
@@ -98,9 +94,6 @@ fn an_incast_loses_nothing() {
             },
         )
         .unwrap();
-        for from in 0..8_u16 {
-            network.send(from.into(), message(from.into(), 8, 1_344 * FRAMES)).unwrap();
-        }
         network.run(Instant::from_ns(5_000_000), 1).unwrap();
         assert!(network.is_idle(), "{kind:?}");
         let ledgers = network.ledgers();
@@ -111,11 +104,7 @@ fn an_incast_loses_nothing() {
         let paused = hosts[..8].iter().filter(|host| host.endpoint().stats().pfc_rx > 0).count();
         assert!(paused > 0, "{kind:?}: PFC was never needed");
         assert!(hosts.iter().all(|host| host.endpoint().stats().resent == 0), "{kind:?}");
-        let last = hosts[8].events().iter().filter_map(|event| match *event {
-            Event::Received { at, .. } => Some(at.as_ps()),
-            _ => None,
-        });
-        let last = last.max().unwrap();
+        let last = hosts[8].delivered().last().unwrap().at.as_ps();
         let frame =
             spec.setup.rate.frame_time(if kind == Kind::Lite { 1_356 } else { 1_394 }).as_ps();
         let least = 8 * FRAMES * frame;
@@ -128,18 +117,17 @@ fn an_incast_loses_nothing() {
 fn threads_decide_nothing() {
     let seen = |threads| {
         let spec = spec(Topology::fat_tree(16).unwrap(), 400, Kind::Standard);
-        let mut network = Network::new(&spec, |_| (), |_| ()).unwrap();
-        for from in 0..16_u16 {
-            for to in (0..16_u16).filter(|&to| to != from) {
-                network.send(from.into(), message(to.into(), to, 13_440)).unwrap();
-            }
-        }
+        let pairs = (0..16).flat_map(|from| (0..16).map(move |to| (from, to)));
+        let flows = pairs.filter(|(from, to)| from != to);
+        let flows = flows.map(|(from, to)| Flow::new(from, to, 13_440)).collect();
+        let mut network = Network::new(&spec, flows, |_| (), |_| ()).unwrap();
         network.run(Instant::from_ns(200_000), threads).unwrap();
         for ledger in network.ledgers() {
             assert_eq!((ledger.imbalance(), ledger.dropped, ledger.queued), (0, 0, 0));
         }
         assert!(network.is_idle());
-        let events: Vec<_> = network.hosts().map(|host| host.events().to_vec()).collect();
+        let events: Vec<_> =
+            network.hosts().map(|host| (host.sent().to_vec(), host.delivered().to_vec())).collect();
         let steps: Vec<_> = network.switches().map(weft_sim::switch::Switch::steps).collect();
         (events, steps, network.hosts().map(|host| host.endpoint().stats()).collect::<Vec<_>>())
     };

@@ -1,7 +1,7 @@
 //! An RC Link endpoint: messages out and in, over any `Port`.
 //!
 //! Shape: [`EndpointSpec`] is what it is; [`Endpoint::send`] gives it a message; [`Endpoint::poll`] moves it to `now` and says
-//! when it wants to be polled next; [`Endpoint::events`] is what came of messages.
+//! when it wants to be polled next; [`Endpoint::events`] is what came of messages, [`Endpoint::latency`] of frames.
 //! Units: picoseconds, bytes of payload.
 //! Source: docs/spec/model.md §4; docs/spec/wire-formats.md §1.5.
 //!
@@ -16,281 +16,38 @@ use weft_dataplane::pool::Bufs;
 use weft_dataplane::port::{Port, PortError};
 use weft_dataplane::time::{Instant, Span};
 use weft_dataplane::types::Pri;
-use weft_parsers::frame::MAX_PAYLOAD_LEN;
-use weft_parsers::{AddrKey, ParseConfig};
+use weft_parsers::ethernet;
 
+use self::credit::CreditState;
+use self::peers::Peers;
 use super::cnp::CnpMerge;
-use super::queue_pair::RxQp;
-use super::rate::{RateError, RateWindow};
-use super::slots::Slots;
-use crate::classes::PriMap;
-use crate::frames::{FrameError, FrameSpec, Kind, Station};
-use crate::pfc::{Pauses, SlowReceiver, SlowSpec};
-use crate::stamp;
+use super::rate::RateWindow;
+use super::slots::{Mask, Slots};
+use crate::frames::FrameSpec;
+use crate::pfc::{Pauses, SlowReceiver};
+use crate::stream::rx::Latency;
 
+mod credit;
+mod event;
+mod peers;
+mod place;
 mod rx;
+mod spec;
 mod tx;
 
-/// Queue pairs: 10 of the 13 bits that name one are used.
-pub const QPS: u16 = 1 << 10;
+pub use credit::{CreditKind, CreditUpdate};
+pub use event::{EndpointStats, Event, Message};
+pub use spec::{EndpointError, EndpointSpec, QPS, Transport};
 
-/// How frames get there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Transport {
-    /// TYPE1: acknowledged, and sent again after a NAK or so long without an ACK.
-    Reliable {
-        /// So long.
-        timeout: Span,
-    },
-    /// LITE: sent once.
-    Lite,
-}
+/// After so long nothing is on its way, where no timer says so.
+const QUIET: Span = Span::from_ns(4_096 << 8);
 
-impl Transport {
-    /// TYPE1 with a timer of 4.096 us x 2^8.
-    pub const RELIABLE: Self = Self::Reliable { timeout: Span::from_ns(4_096 << 8) };
-}
-
-/// What an endpoint is built from.
-#[derive(Clone, Debug)]
-pub struct EndpointSpec {
-    /// Its number.
-    pub number: u16,
-    /// Addresses of all endpoints by number, its own included.
-    pub peers: Vec<Station>,
-    /// What its frames are like; receiver, RC Link header, Traffic Class and length are filled in.
-    pub frame: FrameSpec,
-    /// How it reads frames.
-    pub parse: ParseConfig,
-    /// Priority by header field and PFC class.
-    pub classes: PriMap,
-    /// How frames get there.
-    pub transport: Transport,
-    /// Most bytes of payload a frame.
-    pub payload_max: usize,
-    /// Virtual channel of requests.
-    pub request_vc: u8,
-    /// Virtual channel of ACKs and CNPs.
-    pub ack_vc: u8,
-    /// From a frame that is taken to its ACK.
-    pub ack_delay: Span,
-    /// From a frame with CE to its CNP.
-    pub cnp_delay: Span,
-    /// CNPs of one queue pair that come within so long of one passed on are held back.
-    pub cnp_merge: Span,
-    /// Rate of each queue pair: windows of 4.096 us x 2^n, bytes a window; `None` for no limit.
-    pub rate: Option<(u32, u32)>,
-    /// Receives slowly, and sends PFC.
-    pub slow: Option<SlowSpec>,
-}
-
-impl EndpointSpec {
-    /// Endpoint `number` of `peers`, sending frames of `kind` with defaults for all else.
-    #[must_use]
-    pub fn new(number: u16, peers: Vec<Station>, kind: Kind) -> Self {
-        let own = peers.get(usize::from(number)).copied().unwrap_or(Station::numbered(number));
-        Self {
-            number,
-            peers,
-            frame: FrameSpec::new(kind, own, own),
-            parse: ParseConfig { port_mac: own.mac, ..ParseConfig::DEFAULT },
-            classes: PriMap::four(),
-            transport: if kind == Kind::Lite { Transport::Lite } else { Transport::RELIABLE },
-            payload_max: MAX_PAYLOAD_LEN,
-            request_vc: 3,
-            ack_vc: 5,
-            ack_delay: Span::ZERO,
-            cnp_delay: Span::ZERO,
-            cnp_merge: Span::from_us(50),
-            rate: None,
-            slow: None,
-        }
-    }
-
-    /// Checks that its parts go together.
-    fn check(&self) -> Result<(), EndpointError> {
-        let (number, peers) = (self.number, self.peers.len());
-        if usize::from(number) >= peers || peers > usize::from(QPS) {
-            return Err(EndpointError::Number { number, peers });
-        }
-        let kind = self.frame.kind;
-        let is_lite = self.transport == Transport::Lite;
-        let expected = match kind {
-            Kind::Lite if !is_lite => Some("the LITE transport: they have no sequence number"),
-            Kind::Lite => None,
-            Kind::Standard | Kind::Gen1 | Kind::Gen2 if is_lite => {
-                Some("acknowledgements: the LITE transport has frames of its own")
-            }
-            Kind::Standard | Kind::Gen1 | Kind::Gen2 => None,
-            Kind::Ethernet | Kind::Roce6 | Kind::Pfc | Kind::Pause => {
-                Some("standard, gen1, gen2 or lite")
-            }
-        };
-        if let Some(expected) = expected {
-            return Err(EndpointError::Format { kind: kind.name(), expected });
-        }
-        if !(stamp::LEN..=MAX_PAYLOAD_LEN).contains(&self.payload_max) {
-            return Err(EndpointError::Payload(self.payload_max));
-        }
-        for vc in [self.request_vc, self.ack_vc] {
-            if vc > 7 {
-                return Err(EndpointError::Vc(vc));
-            }
-        }
-        Ok(())
-    }
-}
-
-/// An endpoint cannot be built.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum EndpointError {
-    /// Its number, or that of its peers.
-    #[error(
-        "endpoint {number} of {peers}: expected a number below that of the endpoints, of which there are at most {QPS}"
-    )]
-    Number {
-        /// Its own.
-        number: u16,
-        /// All endpoints.
-        peers: usize,
-    },
-    /// A format or a transport that do not go together.
-    #[error("{kind} frames: expected {expected}")]
-    Format {
-        /// Kind of frame.
-        kind: &'static str,
-        /// What would do.
-        expected: &'static str,
-    },
-    /// Bytes of payload a frame.
-    #[error("payload of {0} bytes a frame: expected {least} to {MAX_PAYLOAD_LEN}", least = stamp::LEN)]
-    Payload(usize),
-    /// A virtual channel.
-    #[error("virtual channel {0}: expected 0 to 7")]
-    Vc(u8),
-    /// Its frames.
-    #[error(transparent)]
-    Frame(#[from] FrameError),
-    /// Its rate.
-    #[error(transparent)]
-    Rate(#[from] RateError),
-}
-
-/// A message to another endpoint.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Message {
-    /// The caller's number for it, which the receiver sees.
-    pub id: u32,
-    /// Who it is for.
-    pub to: u16,
-    /// Bytes; at least 1.
-    pub bytes: u64,
-}
-
-/// What came of messages and queue pairs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Event {
-    /// All of a message is acknowledged; where nothing is, sent.
-    Sent {
-        /// The message.
-        id: u32,
-        /// When.
-        at: Instant,
-    },
-    /// A frame of a message has come, whole and in order.
-    Received {
-        /// Who sent it.
-        from: u16,
-        /// The message.
-        id: u32,
-        /// Which of its frames.
-        index: u32,
-        /// Bytes of payload.
-        bytes: usize,
-        /// When it was made.
-        sent: Option<Instant>,
-        /// When it came.
-        at: Instant,
-    },
-    /// A CNP for frames to `to` was not held back.
-    Congested {
-        /// Where congestion is.
-        to: u16,
-        /// When the CNP came.
-        at: Instant,
-    },
-    /// Frames to `to` were not acknowledged however often they were sent: no more are.
-    Failed {
-        /// The other end.
-        to: u16,
-        /// Frames that were given up.
-        frames: usize,
-        /// When.
-        at: Instant,
-    },
-}
-
-/// What an endpoint counts.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct EndpointStats {
-    /// Data frames sent, those sent again included.
-    pub tx_frames: u64,
-    /// Bytes of payload in them.
-    pub tx_payload: u64,
-    /// Data frames sent again.
-    pub resent: u64,
-    /// ACKs and NAKs sent.
-    pub acks_tx: u64,
-    /// Of these, NAKs.
-    pub naks_tx: u64,
-    /// CNPs sent.
-    pub cnps_tx: u64,
-    /// Data frames taken.
-    pub rx_frames: u64,
-    /// Bytes of payload in them.
-    pub rx_payload: u64,
-    /// Data frames that were taken before.
-    pub duplicates: u64,
-    /// Data frames dropped, as one before them was missing.
-    pub out_of_order: u64,
-    /// Frames that are missing: of what is not sent again.
-    pub lost: u64,
-    /// Frames dropped, as the receive buffer was full.
-    pub overruns: u64,
-    /// Frames that came with CE.
-    pub marked: u64,
-    /// ACKs taken.
-    pub acks_rx: u64,
-    /// NAKs taken.
-    pub naks_rx: u64,
-    /// CNPs taken.
-    pub cnps_rx: u64,
-    /// Of these, held back.
-    pub cnps_merged: u64,
-    /// Times that frames were sent again as no ACK came.
-    pub timeouts: u64,
-    /// Frames that are not RC Link's, not for this endpoint, damaged, or not from whose queue pair they name.
-    pub foreign: u64,
-    /// PFC frames sent.
-    pub pfc_tx: u64,
-    /// PFC frames taken.
-    pub pfc_rx: u64,
-}
-
-/// Frames of messages to one endpoint, and of those from it.
-#[derive(Debug)]
-struct Peer {
-    /// Where its frames come from.
-    source: AddrKey,
-    /// Messages that are not all in slots, with the bytes and frames of each that are.
-    backlog: VecDeque<(Message, u64, u32)>,
-    rate: Option<RateWindow>,
-    rx: RxQp,
-    /// Of frames that are not sent again: the next one of which message.
-    rx_next: (u32, u32),
-    /// When an ACK is to be sent, and whether as a NAK.
-    ack_due: Option<Instant>,
-    nak: bool,
+/// Messages to one endpoint, in order.
+#[derive(Debug, Default)]
+struct Backlog {
+    messages: VecDeque<Message>,
+    /// Bytes and frames of the first one that are in slots.
+    written: (u64, u32),
 }
 
 /// A message that is not done.
@@ -319,7 +76,9 @@ pub struct EndpointProgress {
 /// An RC Link endpoint in operation.
 pub struct Endpoint {
     spec: EndpointSpec,
-    peers: Vec<Peer>,
+    peers: Peers,
+    /// Messages that are not all in slots, by who they are for.
+    backlog: BTreeMap<u16, Backlog>,
     slots: Slots,
     /// Peers with messages that are not all in slots, in turn.
     writing: VecDeque<u16>,
@@ -334,12 +93,21 @@ pub struct Endpoint {
     masked: Vec<(Instant, u16)>,
     pauses: Pauses,
     slow: Option<SlowReceiver>,
+    credits: Option<CreditState>,
     request_pri: Pri,
     ack_pri: Pri,
     /// Frames that the port did not take.
     pending: VecDeque<Desc>,
     events: Vec<Event>,
     stats: EndpointStats,
+    latency: Latency,
+    first_sent: Option<Instant>,
+    last_taken: Option<Instant>,
+    /// Frames as they are sent, of which each one's own parts are filled in.
+    request: FrameSpec,
+    answer: FrameSpec,
+    /// Tags of frames that are done: memory that is used again.
+    done: Vec<u64>,
     batch: Batch,
 }
 
@@ -358,23 +126,14 @@ impl Endpoint {
             Transport::Reliable { timeout } => Some(timeout),
             Transport::Lite => None,
         };
-        let peers = spec.peers.iter().map(|&station| {
-            let from = FrameSpec { src: station, ..spec.frame.clone() };
-            Peer {
-                source: from.source_key().map_or(AddrKey::ethernet(station.mac), |(key, _)| key),
-                backlog: VecDeque::new(),
-                rate,
-                rx: RxQp::default(),
-                rx_next: (0, 0),
-                ack_due: None,
-                nak: false,
-            }
-        });
         let is_lite = spec.transport == Transport::Lite;
-        let number = spec.number;
+        let (request, answer) = (tx::request_frame(&spec), tx::answer_frame(&spec));
+        let slow = spec.slow.filter(|_| spec.credits.is_none());
+        let credits = credits_of(&spec, &request, &answer)?;
         let mut endpoint = Self {
-            peers: peers.collect(),
-            slots: Slots::new(timeout, false),
+            peers: Peers::new(spec.peers.clone(), spec.frame.clone(), spec.number, rate),
+            backlog: BTreeMap::new(),
+            slots: Slots::with_limit(usize::from(spec.slots), timeout, false),
             writing: VecDeque::new(),
             open: BTreeMap::new(),
             acks: VecDeque::new(),
@@ -382,40 +141,65 @@ impl Endpoint {
             merge: CnpMerge::new(spec.cnp_merge),
             masked: Vec::new(),
             pauses: Pauses::new(&spec.classes),
-            slow: spec.slow.map(|slow| SlowReceiver::new(slow, spec.classes)),
+            slow: slow.map(|slow| SlowReceiver::of_wire(slow, spec.classes)),
+            credits,
             request_pri: Pri::default(),
             ack_pri: Pri::default(),
             pending: VecDeque::new(),
             events: Vec::new(),
             stats: EndpointStats::default(),
+            latency: Latency::default(),
+            first_sent: None,
+            last_taken: None,
+            request,
+            answer,
+            done: Vec::new(),
             batch: Batch::new(),
             spec,
         };
-        endpoint.request_pri = endpoint.pri_of(&endpoint.request_frame(number))?;
+        endpoint.request_pri = endpoint.pri_of(&endpoint.request)?;
         if !is_lite {
-            endpoint.ack_pri = endpoint.pri_of(&endpoint.ack_frame(number))?;
+            endpoint.ack_pri = endpoint.pri_of(&endpoint.answer)?;
         }
         Ok(endpoint)
     }
 
-    /// Gives it a message to send. One to nobody, to itself, to who has failed or of no bytes is given back, as one with the
-    /// id of another that is on its way.
+    /// Gives it a message to send. One to nobody, to itself, to who has failed, of no bytes or of more than 2^31 frames is
+    /// given back, as one with the id of another that is on its way.
     ///
     /// # Errors
     /// The message.
     pub fn send(&mut self, message: Message) -> Result<(), Message> {
-        let is_known = usize::from(message.to) < self.peers.len() && message.to != self.spec.number;
-        let is_refused = message.bytes == 0 || self.slots.is_fatal(message.to);
-        if !is_known || is_refused || self.open.contains_key(&message.id) {
+        let bytes_max = (self.spec.payload_max as u64).saturating_mul(place::FRAMES_MAX);
+        let is_refused = !(1..=bytes_max).contains(&message.bytes)
+            || self.slots.is_fatal(message.to)
+            || self.open.contains_key(&message.id);
+        if is_refused || self.peers.meet(message.to).is_none() {
             return Err(message);
         }
-        let Some(peer) = self.peers.get_mut(usize::from(message.to)) else { return Err(message) };
-        if peer.backlog.is_empty() {
+        let backlog = self.backlog.entry(message.to).or_default();
+        if backlog.messages.is_empty() {
             self.writing.push_back(message.to);
         }
-        peer.backlog.push_back((message, 0, 0));
+        backlog.messages.push_back(message);
         self.open.insert(message.id, Open { to: message.to, frames: 0, is_whole: false });
         Ok(())
+    }
+
+    /// What goes beside the data: counts of credits, each to whom. To be asked for after each poll until there is none.
+    pub fn credits_out(&mut self) -> Option<(u16, CreditUpdate)> {
+        self.credits.as_mut()?.out()
+    }
+
+    /// A count of credits has come from endpoint `from`, over a way that only that one has. Poll the endpoint then.
+    pub fn credits_in(&mut self, from: u16, update: CreditUpdate) {
+        let is_request = update.vc == self.spec.request_vc;
+        if let Some(credits) = &mut self.credits
+            && credits.take(from, update, is_request)
+            && is_request
+        {
+            self.slots.mask(from, Mask::Credit, false);
+        }
     }
 
     /// What came of messages since this was asked last, in order.
@@ -427,6 +211,30 @@ impl Endpoint {
     #[must_use]
     pub fn stats(&self) -> EndpointStats {
         EndpointStats { cnps_merged: self.merge.merged(), ..self.stats }
+    }
+
+    /// Latencies of frames: from when each was first sent to when it was taken.
+    #[must_use]
+    pub const fn latency(&self) -> &Latency {
+        &self.latency
+    }
+
+    /// When its first data frame was made.
+    #[must_use]
+    pub const fn first_sent(&self) -> Option<Instant> {
+        self.first_sent
+    }
+
+    /// When its last data frame was taken.
+    #[must_use]
+    pub const fn last_taken(&self) -> Option<Instant> {
+        self.last_taken
+    }
+
+    /// Peers that it keeps a state of: those that messages were given for, or that frames came from.
+    #[must_use]
+    pub const fn peers_met(&self) -> usize {
+        self.peers.met()
     }
 
     /// Whether all messages are done.
@@ -474,6 +282,9 @@ impl Endpoint {
         if let Some(slow) = &mut self.slow {
             slow.tick(now);
         }
+        if let Some(credits) = &mut self.credits {
+            credits.tick(now);
+        }
         while let Some((to, went)) = self.slots.expire(now) {
             self.stats.timeouts += 1;
             self.went_back(now, to, went);
@@ -481,10 +292,16 @@ impl Endpoint {
         let Self { masked, slots, .. } = self;
         masked.retain(|&(at, to)| {
             if at <= now {
-                slots.mask(to, false);
+                slots.mask(to, Mask::Rate, false);
             }
             at > now
         });
+    }
+
+    /// Whether there is credit for an ACK or CNP to `to`.
+    fn may_answer(&self, to: u16) -> bool {
+        let credits = self.credits.as_ref();
+        credits.is_none_or(|credits| credits.may_send(to, self.spec.ack_vc, false))
     }
 
     /// When there is next something to do.
@@ -498,11 +315,12 @@ impl Endpoint {
         let answers = if self.pauses.paused().contains(self.ack_pri) {
             None
         } else {
-            let cnps = self.cnps.iter().map(|&(_, at)| at);
-            let due = |&to: &u16| self.peers.get(usize::from(to))?.ack_due;
+            let cnps = self.cnps.iter().filter(|&&(to, _)| self.may_answer(to)).map(|&(_, at)| at);
+            let due = |&to: &u16| self.peers.get(to)?.ack_due.filter(|_| self.may_answer(to));
             cnps.chain(self.acks.iter().filter_map(due)).min()
         };
-        let timers = [paused, slow, masked, answers, self.slots.next_timeout()];
+        let credit = self.credits.as_ref().and_then(CreditState::next);
+        let timers = [paused, slow, credit, masked, answers, self.slots.next_timeout()];
         // What is due and finds no room is not due again before the port has some.
         for timer in timers.into_iter().flatten().filter(|&at| at > now || !blocked) {
             next = Instant::earlier(next, Some(timer));
@@ -516,6 +334,30 @@ impl Endpoint {
             bufs.free(desc);
         }
     }
+}
+
+/// The credits of an endpoint with such frames, if it has any.
+fn credits_of(
+    spec: &EndpointSpec,
+    request: &FrameSpec,
+    answer: &FrameSpec,
+) -> Result<Option<CreditState>, EndpointError> {
+    let Some(credits) = spec.credits else { return Ok(None) };
+    let quiet = match spec.transport {
+        Transport::Reliable { timeout } => timeout,
+        Transport::Lite => QUIET,
+    };
+    let mut len_max = [0; 8];
+    for (vc, frame, payload) in
+        [(spec.request_vc, request, spec.payload_max), (spec.ack_vc, answer, 0)]
+    {
+        if let Some(len) = len_max.get_mut(usize::from(vc)) {
+            let whole = frame.header_len() + payload + frame.trailer_len();
+            *len = whole.max(ethernet::MIN_FRAME_LEN);
+        }
+    }
+    let drain = spec.slow.map(|slow| slow.drain);
+    Ok(Some(CreditState::new(credits, len_max, drain, quiet)?))
 }
 
 #[cfg(test)]

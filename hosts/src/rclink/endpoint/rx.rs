@@ -11,6 +11,8 @@ use weft_parsers::mac_control::opcode;
 use weft_parsers::rh::{Rh, syndrome};
 use weft_parsers::{Ecn, Format, HEAD_LEN, Head, Pfc, RhOpcode, ethernet, udp, vlan};
 
+use super::peers::Incoming;
+use super::place::FramePlace;
 use super::{Endpoint, Event, Transport};
 use crate::frames::{Received, receive};
 use crate::rclink::queue_pair::RxVerdict;
@@ -19,19 +21,6 @@ use crate::stamp::{Mark, Reading, Seq};
 
 /// Most bursts that one poll takes in, so that sending is not starved.
 const RX_BURSTS: usize = 16;
-/// Of a sequence number, bits of the frame's place in its message; those above are the message.
-const INDEX_BITS: u32 = 32;
-
-/// The sequence number that a frame's stamp carries.
-pub(super) const fn seq_of(message: u32, index: u32) -> u64 {
-    (message as u64) << INDEX_BITS | index as u64
-}
-
-/// Message and place in it.
-fn of_seq(seq: u64) -> (u32, u32) {
-    let part = |bits: u64| u32::try_from(bits & u64::from(u32::MAX)).unwrap_or(u32::MAX);
-    (part(seq >> INDEX_BITS), part(seq))
-}
 
 impl Endpoint {
     /// Takes in what the port has; returns how many frames, and whether there may be more.
@@ -91,16 +80,25 @@ impl Endpoint {
         let head = &received.head;
         let (rh, _) = Rh::parse(first.get(rh_offset(head)?..)?).ok()?;
         let from = rh.dest_qp();
-        let peer = self.peers.get_mut(usize::from(from))?;
         // Whose it is is decided by where it comes from, not by what it says.
-        if from == self.spec.number || peer.source != head.src() {
+        if !self.peers.is_source(from, head.src()) {
             return None;
+        }
+        let count = Some(rh.timestamp()).filter(|_| rh.timestamp_en());
+        if rh.opcode() != RhOpcode::Send
+            && let Some(credits) = &mut self.credits
+        {
+            credits.receive(now, (from, self.spec.ack_vc), count, frame.len(), false);
         }
         match rh.opcode() {
             RhOpcode::Send => {
                 let Reading::Mark(mark) = received.reading else { return None };
                 if received.flaw.is_some() || mark.stream != from {
                     return None;
+                }
+                if !self.take_credits(now, from, (Some(rh.psn()), count), frame.len()) {
+                    self.stats.overruns += 1;
+                    return Some(());
                 }
                 if head.ecn() == Some(Ecn::Ce) {
                     self.stats.marked += 1;
@@ -112,18 +110,20 @@ impl Endpoint {
             }
             RhOpcode::Ack if rh.len_or_syndrome() == syndrome::NAK_SEQUENCE => {
                 self.stats.naks_rx += 1;
-                let mut done = Vec::new();
+                let mut done = core::mem::take(&mut self.done);
                 let went = self.slots.nak(from, rh.psn(), |request| done.push(request.tag));
-                self.complete(now, done);
+                self.complete(now, done.drain(..));
+                self.done = done;
                 if let Some(went) = went {
                     self.went_back(now, from, went);
                 }
             }
             RhOpcode::Ack => {
                 self.stats.acks_rx += 1;
-                let mut done = Vec::new();
+                let mut done = core::mem::take(&mut self.done);
                 self.slots.ack(from, rh.psn(), |request| done.push(request.tag));
-                self.complete(now, done);
+                self.complete(now, done.drain(..));
+                self.done = done;
             }
             RhOpcode::Cnp => {
                 self.stats.cnps_rx += 1;
@@ -136,6 +136,20 @@ impl Endpoint {
         Some(())
     }
 
+    /// A request has come: it takes room until it is drained, if it is going to be taken. False if there is no room.
+    fn take_credits(
+        &mut self,
+        now: Instant,
+        from: u16,
+        (psn, count): (Option<u16>, Option<u16>),
+        len: usize,
+    ) -> bool {
+        let Some(credits) = &mut self.credits else { return true };
+        let expected = self.peers.get(from).map_or(0, |peer| peer.rx.expected());
+        let is_kept = psn.is_none_or(|psn| psn == expected);
+        credits.receive(now, (from, self.spec.request_vc), count, len, is_kept)
+    }
+
     fn take_request(
         &mut self,
         now: Instant,
@@ -144,7 +158,7 @@ impl Endpoint {
         mark: &Mark,
         frame_len: usize,
     ) {
-        let Some(peer) = self.peers.get_mut(usize::from(from)) else { return };
+        let Some(peer) = self.peers.meet(from) else { return };
         if psn == peer.rx.expected()
             && let Some(slow) = &mut self.slow
             && !slow.push(now, self.request_pri, frame_len)
@@ -154,10 +168,7 @@ impl Endpoint {
         }
         let verdict = peer.rx.receive(psn);
         match verdict {
-            RxVerdict::Accept => {
-                self.stats.rx_frames += 1;
-                self.stats.rx_payload += mark.len as u64;
-            }
+            RxVerdict::Accept => {}
             RxVerdict::Duplicate => self.stats.duplicates += 1,
             RxVerdict::Gap { nak } => {
                 self.stats.out_of_order += 1;
@@ -184,41 +195,63 @@ impl Endpoint {
     fn take_lite(&mut self, now: Instant, frame: &[u8], received: &Received) -> Option<()> {
         let Reading::Mark(mark) = received.reading else { return None };
         let from = mark.stream;
-        let peer = self.peers.get_mut(usize::from(from))?;
-        if from == self.spec.number || peer.source != received.head.src() || received.flaw.is_some()
-        {
+        let is_source = self.peers.is_source(from, received.head.src());
+        if !is_source || received.flaw.is_some() || !matches!(mark.seq, Seq::Whole(_)) {
             return None;
         }
-        if let Some(slow) = &mut self.slow
-            && !slow.push(now, self.request_pri, frame.len())
-        {
+        let has_credit = self.take_credits(now, from, (None, None), frame.len());
+        let slow = self.slow.as_mut();
+        if !has_credit || slow.is_some_and(|slow| !slow.push(now, self.request_pri, frame.len())) {
             self.stats.overruns += 1;
-            self.stats.lost += 1;
-            return Some(());
+            return Some(()); // it is missing when the next one comes
         }
-        let Seq::Whole(seq) = mark.seq else { return None };
-        let (message, index) = of_seq(seq);
-        // Frames of one message come in order; those in between are lost.
-        let next = if peer.rx_next.0 == message { peer.rx_next.1 } else { 0 };
-        self.stats.lost += u64::from(index.saturating_sub(next));
-        peer.rx_next = (message, index.saturating_add(1));
-        self.stats.rx_frames += 1;
-        self.stats.rx_payload += mark.len as u64;
         self.deliver(now, from, &mark);
         Some(())
     }
 
+    /// Takes a frame. Frames of one message come in order, and messages of one peer one after the other: those in between
+    /// are lost.
     fn deliver(&mut self, now: Instant, from: u16, mark: &Mark) {
-        let Seq::Whole(seq) = mark.seq else { return };
-        let (id, index) = of_seq(seq);
-        let (bytes, sent) = (mark.len, mark.sent);
-        self.events.push(Event::Received { from, id, index, bytes, sent, at: now });
+        let (Seq::Whole(seq), bytes) = (mark.seq, mark.len as u64) else { return };
+        let FramePlace { message: id, index, is_last } = FramePlace::of_seq(seq);
+        let Some(peer) = self.peers.meet(from) else { return };
+        self.stats.rx_frames += 1;
+        self.stats.rx_payload += bytes;
+        self.last_taken = Some(now);
+        if let Some(sent) = mark.sent {
+            self.latency.record(now.since(sent));
+        }
+        let is_other = peer.incoming.id != id || index < peer.incoming.next;
+        if is_other {
+            // what ended the last one is lost, at least one frame
+            self.stats.lost += u64::from(peer.incoming.next > 0);
+        }
+        if is_other || peer.incoming.next == 0 {
+            peer.incoming = Incoming { id, next: 0, bytes: 0, first: mark.sent };
+        }
+        let missing = index.saturating_sub(peer.incoming.next);
+        self.stats.lost += u64::from(missing);
+        if missing > 0 {
+            peer.incoming.first = None;
+        }
+        peer.incoming.next = index.saturating_add(1);
+        peer.incoming.bytes += bytes;
+        if is_last {
+            let Incoming { bytes, first, .. } = core::mem::take(&mut peer.incoming);
+            if let Some(first) = first {
+                self.events.push(Event::Delivered { from, id, bytes, first, at: now });
+            }
+        }
+        if self.spec.frame_events {
+            let (bytes, sent) = (mark.len, mark.sent);
+            self.events.push(Event::Received { from, id, index, bytes, sent, at: now });
+        }
     }
 
     /// Frames of messages are acknowledged, by their tags.
     pub(super) fn complete(&mut self, now: Instant, tags: impl IntoIterator<Item = u64>) {
         for tag in tags {
-            let (id, _) = of_seq(tag);
+            let id = FramePlace::of_seq(tag).message;
             let Some(open) = self.open.get_mut(&id) else { continue };
             open.frames -= 1;
             if open.frames == 0 && open.is_whole {
@@ -232,17 +265,19 @@ impl Endpoint {
     pub(super) fn went_back(&mut self, now: Instant, to: u16, went: WentBack) {
         let WentBack::Fatal(frames) = went else { return };
         self.events.push(Event::Failed { to, frames, at: now });
-        if let Some(peer) = self.peers.get_mut(usize::from(to)) {
-            peer.backlog.clear();
-        }
+        self.backlog.remove(&to);
         self.writing.retain(|&other| other != to);
         self.masked.retain(|&(_, other)| other != to);
+        if let Some(credits) = &mut self.credits {
+            credits.forget(to);
+        }
         self.open.retain(|_, open| open.to != to);
     }
 
     fn take_control(&mut self, now: Instant, rate: LinkRate, head: &Head, frame: &[u8]) {
         match head.mac_control_opcode() {
-            Some(opcode::PFC) if head.pfc_da() => match Pfc::parse(frame) {
+            Some(opcode::PFC) if head.pfc_da() && self.credits.is_none() => match Pfc::parse(frame)
+            {
                 Ok(pfc) => {
                     self.stats.pfc_rx += 1;
                     self.pauses.receive(now, &pfc, rate);

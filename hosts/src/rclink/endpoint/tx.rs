@@ -15,10 +15,10 @@ use weft_parsers::{
     Dscp, Ecn, HEAD_LEN, Pcp, RhOpcode, Tci, TrafficClass, ethernet, mac_control, parse_head,
 };
 
-use super::rx::seq_of;
-use super::{Endpoint, Transport};
+use super::place::FramePlace;
+use super::{Endpoint, EndpointSpec, Transport};
 use crate::frames::{FrameError, FrameSpec};
-use crate::rclink::slots::{Granted, Request};
+use crate::rclink::slots::{Granted, Mask, Request};
 use crate::sizes::Sizes;
 use crate::stamp::{self, Stamp};
 
@@ -33,35 +33,32 @@ enum Nothing {
     Room,
 }
 
+/// A data frame; receiver and the RC Link header's PSN are still to be filled in.
+pub(super) fn request_frame(spec: &EndpointSpec) -> FrameSpec {
+    frame_of(spec, spec.request_vc, TrafficClass::FLOW_TYPE1_REQ)
+}
+
+/// An ACK or CNP, as [`request_frame`].
+pub(super) fn answer_frame(spec: &EndpointSpec) -> FrameSpec {
+    let mut frame = frame_of(spec, spec.ack_vc, TrafficClass::FLOW_TYPE1_ACK);
+    frame.ecn = Ecn::NotEct; // there is nothing to slow down
+    frame.stamped = false;
+    frame.icrc = false;
+    frame.sizes = Sizes::Fixed(frame.header_len().max(ethernet::MIN_FRAME_LEN));
+    frame
+}
+
+fn frame_of(spec: &EndpointSpec, vc: u8, flow: u8) -> FrameSpec {
+    let mut frame = spec.frame.clone();
+    let tc = TrafficClass::new(vc, flow);
+    frame.tc = tc;
+    frame.dscp = Dscp::from_tos(tc.index() << 2);
+    frame.vlan = frame.vlan.map(|tci| Tci::new(Pcp::from_low_bits(vc), tci.dei(), tci.vid()));
+    frame.rh.dest_qp = spec.number;
+    frame
+}
+
 impl Endpoint {
-    /// A data frame to `to`, whose RC Link header is still to be filled in.
-    pub(super) fn request_frame(&self, to: u16) -> FrameSpec {
-        self.frame_to(to, self.spec.request_vc, TrafficClass::FLOW_TYPE1_REQ)
-    }
-
-    /// An ACK or CNP to `to`.
-    pub(super) fn ack_frame(&self, to: u16) -> FrameSpec {
-        let mut spec = self.frame_to(to, self.spec.ack_vc, TrafficClass::FLOW_TYPE1_ACK);
-        spec.ecn = Ecn::NotEct; // there is nothing to slow down
-        spec.stamped = false;
-        spec.icrc = false;
-        spec.sizes = Sizes::Fixed(spec.header_len().max(ethernet::MIN_FRAME_LEN));
-        spec
-    }
-
-    fn frame_to(&self, to: u16, vc: u8, flow: u8) -> FrameSpec {
-        let mut spec = self.spec.frame.clone();
-        if let Some(&dst) = self.spec.peers.get(usize::from(to)) {
-            spec.dst = dst;
-        }
-        let tc = TrafficClass::new(vc, flow);
-        spec.tc = tc;
-        spec.dscp = Dscp::from_tos(tc.index() << 2);
-        spec.vlan = spec.vlan.map(|tci| Tci::new(Pcp::from_low_bits(vc), tci.dei(), tci.vid()));
-        spec.rh.dest_qp = self.spec.number;
-        spec
-    }
-
     /// The priority of a frame, as the switch has it.
     pub(super) fn pri_of(&self, spec: &FrameSpec) -> Result<Pri, FrameError> {
         let stamp = Stamp { stream: self.spec.number, seq: 0, sent: Instant::ZERO };
@@ -79,32 +76,34 @@ impl Endpoint {
         while self.slots.has_room()
             && let Some(to) = self.writing.pop_front()
         {
-            let Some(peer) = self.peers.get_mut(usize::from(to)) else { continue };
-            let Some((message, written, frames)) = peer.backlog.front_mut() else { continue };
-            let left = message.bytes - *written;
-            let most = self.spec.payload_max as u64;
-            let len = left.min(most);
+            let Some(backlog) = self.backlog.get_mut(&to) else { continue };
+            let Some(&message) = backlog.messages.front() else { continue };
+            let (written, index) = backlog.written;
+            let len = (message.bytes - written).min(self.spec.payload_max as u64);
+            let is_last = written + len == message.bytes;
             let request = Request {
                 qp: to,
                 vc: self.spec.request_vc,
                 len: u16::try_from(len).unwrap_or(u16::MAX),
-                tag: seq_of(message.id, *frames),
+                tag: FramePlace { message: message.id, index, is_last }.seq(),
             };
             if self.slots.write(request).is_err() {
-                peer.backlog.clear(); // the queue pair has failed
+                self.backlog.remove(&to); // the queue pair has failed
                 continue;
             }
-            *written += len;
-            *frames += 1;
-            let is_whole = *written == message.bytes;
             if let Some(open) = self.open.get_mut(&message.id) {
                 open.frames += 1;
-                open.is_whole = is_whole;
+                open.is_whole = is_last;
             }
-            if is_whole {
-                peer.backlog.pop_front();
+            if is_last {
+                backlog.messages.pop_front();
+                backlog.written = (0, 0);
+            } else {
+                backlog.written = (written + len, index + 1);
             }
-            if !peer.backlog.is_empty() {
+            if backlog.messages.is_empty() {
+                self.backlog.remove(&to);
+            } else {
                 self.writing.push_back(to);
             }
         }
@@ -166,15 +165,20 @@ impl Endpoint {
         let paused = self.pauses.paused();
         self.slow.as_ref().is_some_and(|slow| slow.to_send(now).is_some())
             || !paused.contains(self.ack_pri)
-                && (self.cnps.iter().any(|&(_, at)| at <= now) || self.ack_place(now).is_some())
+                && (self.cnp_place(now).is_some() || self.ack_place(now).is_some())
             || !paused.contains(self.request_pri) && self.slots.is_ready()
+    }
+
+    /// The place in turn of the first CNP that is due.
+    fn cnp_place(&self, now: Instant) -> Option<usize> {
+        self.cnps.iter().position(|&(to, at)| at <= now && self.may_answer(to))
     }
 
     /// The place in turn of the first ACK that is due.
     fn ack_place(&self, now: Instant) -> Option<usize> {
         self.acks.iter().position(|&to| {
-            let peer = self.peers.get(usize::from(to));
-            peer.and_then(|peer| peer.ack_due).is_some_and(|at| at <= now)
+            let due = self.peers.get(to).and_then(|peer| peer.ack_due);
+            due.is_some_and(|at| at <= now) && self.may_answer(to)
         })
     }
 
@@ -197,10 +201,10 @@ impl Endpoint {
         }
         let paused = self.pauses.paused();
         if !paused.contains(self.ack_pri) {
-            if let Some(place) = self.cnps.iter().position(|&(_, at)| at <= now)
+            if let Some(place) = self.cnp_place(now)
                 && let Some(&(to, _)) = self.cnps.get(place)
             {
-                let desc = self.make_answer(to, RhOpcode::Cnp, bufs).ok_or(Nothing::Room)?;
+                let desc = self.make_answer(now, to, RhOpcode::Cnp, bufs).ok_or(Nothing::Room)?;
                 self.cnps.remove(place);
                 self.stats.cnps_tx += 1;
                 return Ok(desc);
@@ -208,9 +212,9 @@ impl Endpoint {
             if let Some(place) = self.ack_place(now)
                 && let Some(&to) = self.acks.get(place)
             {
-                let desc = self.make_answer(to, RhOpcode::Ack, bufs).ok_or(Nothing::Room)?;
+                let desc = self.make_answer(now, to, RhOpcode::Ack, bufs).ok_or(Nothing::Room)?;
                 self.acks.remove(place);
-                if let Some(peer) = self.peers.get_mut(usize::from(to)) {
+                if let Some(peer) = self.peers.get_mut(to) {
                     self.stats.acks_tx += 1;
                     self.stats.naks_tx += u64::from(peer.nak);
                     (peer.nak, peer.ack_due) = (false, None);
@@ -233,9 +237,16 @@ impl Endpoint {
         Ok(self.make_request(now, granted, desc, bufs))
     }
 
-    fn make_answer(&self, to: u16, opcode: RhOpcode, bufs: &mut Bufs) -> Option<Desc> {
-        let mut spec = self.ack_frame(to);
-        let peer = self.peers.get(usize::from(to))?;
+    fn make_answer(
+        &mut self,
+        now: Instant,
+        to: u16,
+        opcode: RhOpcode,
+        bufs: &mut Bufs,
+    ) -> Option<Desc> {
+        let peer = self.peers.get(to)?;
+        let spec = &mut self.answer;
+        spec.dst = self.peers.station(to)?;
         spec.rh.opcode = opcode;
         if opcode == RhOpcode::Ack {
             let (psn, code) = if peer.nak {
@@ -245,14 +256,22 @@ impl Endpoint {
             };
             (spec.rh.psn, spec.rh.syndrome) = (Some(psn), code);
         } else {
-            spec.rh.psn = Some(0);
+            (spec.rh.psn, spec.rh.syndrome) = (Some(0), 0);
         }
         let stamp = Stamp { stream: self.spec.number, seq: 0, sent: Instant::ZERO };
-        let mut frame = [0; 128];
         let len = spec.header_len().max(ethernet::MIN_FRAME_LEN);
-        let out = frame.get_mut(..len)?;
-        spec.emit(&stamp, out).ok()?;
-        bufs.alloc_from(out)
+        let mut desc = bufs.alloc()?;
+        if let Some(credits) = &mut self.credits {
+            let vc = self.spec.ack_vc;
+            spec.rh.timestamp = Some(credits.send(now, to, vc, len));
+            if !credits.may_send(to, vc, false) {
+                credits.starve(now, to, vc);
+            }
+        }
+        bufs.set_len(&mut desc, len);
+        let made = bufs.bytes_mut(&mut desc).map(|out| spec.emit(&stamp, out));
+        debug_assert!(matches!(made, Some(Ok(()))), "it was checked when the endpoint was made");
+        Some(desc)
     }
 
     fn make_request(
@@ -262,32 +281,42 @@ impl Endpoint {
         mut desc: Desc,
         bufs: &mut Bufs,
     ) -> Desc {
-        let Granted { request, psn, resent } = granted;
-        let mut spec = self.request_frame(request.qp);
+        let Granted { request, psn, resent, first } = granted;
+        let spec = &mut self.request;
+        if let Some(station) = self.peers.station(request.qp) {
+            spec.dst = station;
+        }
         spec.rh.psn = Some(psn);
         // A payload holds its mark at least.
         let payload = usize::from(request.len).max(stamp::LEN);
         let len = (spec.header_len() + payload + spec.trailer_len()).max(ethernet::MIN_FRAME_LEN);
-        let stamp = Stamp { stream: self.spec.number, seq: request.tag, sent: now };
+        if let Some(credits) = &mut self.credits {
+            let to = request.qp;
+            spec.rh.timestamp = Some(credits.send(now, to, request.vc, len));
+            if !credits.may_send(to, request.vc, true) {
+                credits.starve(now, to, request.vc);
+                self.slots.mask(to, Mask::Credit, true);
+            }
+        }
+        let stamp = Stamp { stream: self.spec.number, seq: request.tag, sent: first };
         bufs.set_len(&mut desc, len);
         let made = bufs.bytes_mut(&mut desc).map(|out| spec.emit(&stamp, out));
         debug_assert!(
             matches!(made, Some(Ok(()))),
             "the frame was checked when the endpoint was made"
         );
+        self.first_sent = self.first_sent.or(Some(now));
         self.stats.tx_frames += 1;
         self.stats.tx_payload += u64::from(request.len);
         self.stats.resent += u64::from(resent);
         if self.spec.transport == Transport::Lite {
             self.complete(now, [request.tag]);
         }
-        if let Some(rate) =
-            self.peers.get_mut(usize::from(request.qp)).and_then(|peer| peer.rate.as_mut())
-        {
+        if let Some(rate) = self.peers.get_mut(request.qp).and_then(|peer| peer.rate.as_mut()) {
             rate.granted(now, len);
             let free = rate.free_at(now);
             if free > now {
-                self.slots.mask(request.qp, true);
+                self.slots.mask(request.qp, Mask::Rate, true);
                 self.masked.push((free, request.qp));
             }
         }

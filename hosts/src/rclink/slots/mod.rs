@@ -6,11 +6,14 @@
 //! Units: picoseconds; PSNs modulo 4096.
 //! Source: docs/spec/model.md §4 "Slots", "Go-Back-N".
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 
 use weft_dataplane::time::{Instant, Span};
 
+use self::list::{Links, List, NONE};
 use super::queue_pair::{PSNS, psn_since};
+
+mod list;
 
 /// Slots of an endpoint.
 pub const SLOTS: usize = 512;
@@ -18,6 +21,18 @@ pub const SLOTS: usize = 512;
 pub const VCS: usize = 8;
 /// Times that a queue pair goes back without anything new acknowledged, before it is fatal.
 pub const RETRIES_MAX: u8 = 7;
+
+/// What a queue pair waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Mask {
+    /// The next window of its rate.
+    Rate = 1,
+    /// Credits.
+    Credit = 2,
+    /// The receiver, which was not ready.
+    NotReady = 4,
+}
 
 /// A frame to be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,6 +56,8 @@ pub struct Granted {
     pub psn: u16,
     /// Whether it was sent before.
     pub resent: bool,
+    /// When it was sent first; now if it was not.
+    pub first: Instant,
 }
 
 /// What a NAK or a timeout did.
@@ -66,34 +83,83 @@ struct Slot {
     state: State,
     /// When it was written, among all.
     age: u64,
-    /// Which sending of all was its last one; 0 for none.
-    sending: u64,
     psn: u16,
+    /// When it was sent first and last; `None` before.
+    sent: Option<(Instant, Instant)>,
+    /// In its queue pair, in the order of PSNs.
+    in_qp: Links,
+    /// Among those that wait for an ACK, in the order in which they were sent.
+    in_flight: Links,
 }
 
 /// A queue pair's frames.
-#[derive(Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 struct TxQp {
     /// Slots in the order of their PSNs; the first one's is that of the oldest frame without ACK.
-    slots: VecDeque<u16>,
+    slots: List,
     next_psn: u16,
     retries: u8,
-    is_masked: bool,
+    /// Bits of [`Mask`].
+    masks: u8,
     is_fatal: bool,
+}
+
+impl TxQp {
+    const NEW: Self =
+        Self { slots: List::EMPTY, next_psn: 0, retries: 0, masks: 0, is_fatal: false };
+}
+
+/// Queue pairs that were used.
+#[derive(Debug, Default)]
+struct Qps {
+    /// By number, up to the highest one: place among those that were used, from 1; 0 for none.
+    place: Vec<u16>,
+    used: Vec<TxQp>,
+}
+
+impl Qps {
+    fn index(&self, qp: u16) -> Option<usize> {
+        usize::from(*self.place.get(usize::from(qp))?).checked_sub(1)
+    }
+
+    fn get(&self, qp: u16) -> Option<&TxQp> {
+        self.used.get(self.index(qp)?)
+    }
+
+    fn get_mut(&mut self, qp: u16) -> Option<&mut TxQp> {
+        let index = self.index(qp)?;
+        self.used.get_mut(index)
+    }
+
+    /// The queue pair, which is new if it was not used.
+    fn entry(&mut self, qp: u16) -> &mut TxQp {
+        if self.index(qp).is_none() {
+            if self.place.len() <= usize::from(qp) {
+                self.place.resize(usize::from(qp) + 1, 0);
+            }
+            self.used.push(TxQp::NEW);
+            if let Some(place) = self.place.get_mut(usize::from(qp)) {
+                *place = u16::try_from(self.used.len()).unwrap_or(u16::MAX);
+            }
+        }
+        self.get_mut(qp).expect("it was made where there was none")
+    }
 }
 
 /// The slots of an endpoint.
 #[derive(Debug)]
 pub struct Slots {
+    /// Those that were ever used.
     all: Vec<Slot>,
     free: Vec<u16>,
-    qps: BTreeMap<u16, TxQp>,
+    /// Slots there are.
+    limit: usize,
+    qps: Qps,
     /// By VC: slots that wait for a grant, oldest first.
     ready: [VecDeque<u16>; VCS],
-    /// Sendings, oldest first: which slot, which sending, when; one that is not the slot's last is over.
-    in_flight: VecDeque<(u16, u64, Instant)>,
+    /// Slots that wait for an ACK, the one that was sent first in front.
+    in_flight: List,
     written: u64,
-    sent: u64,
     timeout: Span,
     /// Whether frames are acknowledged; if not, a slot is empty once it is granted.
     is_reliable: bool,
@@ -106,16 +172,20 @@ impl Slots {
     /// All slots are empty; what is not acknowledged is sent again after `timeout`, `None` where nothing is acknowledged.
     #[must_use]
     pub fn new(timeout: Option<Span>, takes_turns: bool) -> Self {
-        let nothing = Request { qp: 0, vc: 0, len: 0, tag: 0 };
-        let empty = Slot { request: nothing, state: State::Empty, age: 0, sending: 0, psn: 0 };
+        Self::with_limit(SLOTS, timeout, takes_turns)
+    }
+
+    /// The same with so many slots, at most [`SLOTS`].
+    #[must_use]
+    pub fn with_limit(limit: usize, timeout: Option<Span>, takes_turns: bool) -> Self {
         Self {
-            all: vec![empty; SLOTS],
-            free: (0..SLOTS).rev().map_while(|slot| u16::try_from(slot).ok()).collect(),
-            qps: BTreeMap::new(),
+            all: Vec::new(),
+            free: Vec::new(),
+            limit: limit.min(SLOTS),
+            qps: Qps::default(),
             ready: Default::default(),
-            in_flight: VecDeque::new(),
+            in_flight: List::EMPTY,
             written: 0,
-            sent: 0,
             timeout: timeout.unwrap_or(Span::ZERO),
             is_reliable: timeout.is_some(),
             takes_turns,
@@ -123,10 +193,20 @@ impl Slots {
         }
     }
 
+    /// Bytes on the heap.
+    #[cfg(test)]
+    pub(crate) fn heap_bytes(&self) -> usize {
+        let ready: usize = self.ready.iter().map(VecDeque::capacity).sum();
+        self.all.capacity() * size_of::<Slot>()
+            + (self.free.capacity() + ready) * size_of::<u16>()
+            + self.qps.place.capacity() * size_of::<u16>()
+            + self.qps.used.capacity() * size_of::<TxQp>()
+    }
+
     /// Whether a frame finds a slot.
     #[must_use]
     pub fn has_room(&self) -> bool {
-        !self.free.is_empty()
+        self.used() < self.limit
     }
 
     /// Whether a frame waits for nothing but its grant.
@@ -138,13 +218,13 @@ impl Slots {
     /// Slots that are not empty.
     #[must_use]
     pub fn used(&self) -> usize {
-        SLOTS - self.free.len()
+        self.all.len() - self.free.len()
     }
 
     /// Whether a queue pair has failed.
     #[must_use]
     pub fn is_fatal(&self, qp: u16) -> bool {
-        self.qps.get(&qp).is_some_and(|qp| qp.is_fatal)
+        self.qps.get(qp).is_some_and(|qp| qp.is_fatal)
     }
 
     /// Writes a frame into a slot; gives it back where there is none, or the queue pair has failed.
@@ -152,17 +232,22 @@ impl Slots {
     /// # Errors
     /// The frame.
     pub fn write(&mut self, request: Request) -> Result<(), Request> {
-        let qp = self.qps.entry(request.qp).or_default();
-        if qp.is_fatal {
+        let has_room = self.has_room();
+        let qp = self.qps.entry(request.qp);
+        if qp.is_fatal || !has_room {
             return Err(request);
         }
-        let Some(index) = self.free.pop() else { return Err(request) };
-        let Some(slot) = self.all.get_mut(usize::from(index)) else { return Err(request) };
         self.written += 1;
-        let state = if qp.is_masked { State::WaitCredit } else { State::WaitGrant };
-        *slot = Slot { request, state, age: self.written, sending: 0, psn: qp.next_psn };
+        let state = if qp.masks != 0 { State::WaitCredit } else { State::WaitGrant };
+        let (age, psn, links) = (self.written, qp.next_psn, Links::NONE);
+        let slot = Slot { request, state, age, psn, sent: None, in_qp: links, in_flight: links };
+        let index = self.free.pop().unwrap_or(u16::try_from(self.all.len()).unwrap_or(NONE));
+        match self.all.get_mut(usize::from(index)) {
+            Some(empty) => *empty = slot,
+            None => self.all.push(slot),
+        }
         qp.next_psn = (qp.next_psn + 1) & (PSNS - 1);
-        qp.slots.push_back(index);
+        qp.slots.push(&mut self.all, index, |slot| &mut slot.in_qp);
         if state == State::WaitGrant
             && let Some(ready) = self.ready.get_mut(usize::from(request.vc))
         {
@@ -188,50 +273,65 @@ impl Slots {
         let (_, _, vc) = oldest?;
         self.last_vc = vc;
         let index = self.ready.get_mut(usize::from(vc))?.pop_front()?;
-        self.sent += 1;
         let slot = self.all.get_mut(usize::from(index))?;
-        let granted = Granted { request: slot.request, psn: slot.psn, resent: slot.sending != 0 };
-        slot.sending = self.sent;
+        let (request, psn, resent) = (slot.request, slot.psn, slot.sent.is_some());
+        let first = slot.sent.map_or(now, |(first, _)| first);
+        slot.sent = Some((first, now));
         if self.is_reliable {
             slot.state = State::WaitAck;
-            self.in_flight.push_back((index, self.sent, now));
-        } else {
-            slot.state = State::Empty;
-            self.free.push(index);
-            // The first one, as a rule: a queue pair's frames go in their order.
-            if let Some(qp) = self.qps.get_mut(&granted.request.qp)
-                && let Some(place) = qp.slots.iter().position(|&other| other == index)
-            {
-                qp.slots.remove(place);
-            }
+            self.in_flight.push(&mut self.all, index, |slot| &mut slot.in_flight);
+        } else if let Some(qp) = self.qps.get_mut(request.qp) {
+            qp.slots.remove(&mut self.all, index, |slot| &mut slot.in_qp);
+            self.empty(index);
         }
-        Some(granted)
+        Some(Granted { request, psn, resent, first })
+    }
+
+    /// Empties a slot that is not in its queue pair any more.
+    fn empty(&mut self, index: u16) {
+        let Some(slot) = self.all.get_mut(usize::from(index)) else { return };
+        let was = core::mem::replace(&mut slot.state, State::Empty);
+        let vc = slot.request.vc;
+        self.free.push(index);
+        match was {
+            State::WaitAck => {
+                self.in_flight.remove(&mut self.all, index, |slot| &mut slot.in_flight);
+            }
+            State::WaitGrant => {
+                if let Some(ready) = self.ready.get_mut(usize::from(vc)) {
+                    ready.retain(|&other| other != index); // it was to be sent again
+                }
+            }
+            State::WaitCredit | State::Empty => {}
+        }
+    }
+
+    /// Slots of a queue pair, in the order of PSNs.
+    fn slots_of(&self, list: List) -> impl Iterator<Item = (u16, &Slot)> {
+        let next = |&index: &u16| List::after(&self.all, index, |slot| slot.in_qp);
+        let indices = core::iter::successors(list.first(), next);
+        indices.filter_map(|index| Some((index, self.all.get(usize::from(index))?)))
     }
 
     /// An ACK has come: all frames of `qp` up to `psn` are done; `done` hears of each, oldest first. One for frames that
     /// were not sent, or were acknowledged before, changes nothing.
     pub fn ack(&mut self, qp: u16, psn: u16, mut done: impl FnMut(Request)) {
-        let Some(pair) = self.qps.get_mut(&qp) else { return };
-        let Some(oldest) = pair.slots.front().and_then(|&i| self.all.get(usize::from(i))) else {
-            return;
-        };
+        let Some(list) = self.qps.get(qp).map(|pair| pair.slots) else { return };
+        let Some((_, oldest)) = self.slots_of(list).next() else { return };
         let count = usize::from(psn_since(psn, oldest.psn)) + 1;
-        let was_sent =
-            |index: &u16| self.all.get(usize::from(*index)).is_some_and(|slot| slot.sending != 0);
-        if count > pair.slots.len() || !pair.slots.get(count - 1).is_some_and(was_sent) {
+        let last = if count > self.used() { None } else { self.slots_of(list).nth(count - 1) };
+        if last.is_none_or(|(_, slot)| slot.sent.is_none()) {
             return;
         }
-        pair.retries = 0;
-        for index in pair.slots.drain(..count) {
-            let Some(slot) = self.all.get_mut(usize::from(index)) else { continue };
-            done(slot.request);
-            if slot.state == State::WaitGrant
-                && let Some(ready) = self.ready.get_mut(usize::from(slot.request.vc))
-            {
-                ready.retain(|&other| other != index); // it was to be sent again
+        for _ in 0..count {
+            let Some(pair) = self.qps.get_mut(qp) else { return };
+            let Some(index) = pair.slots.first() else { return };
+            pair.retries = 0;
+            pair.slots.remove(&mut self.all, index, |slot| &mut slot.in_qp);
+            if let Some(slot) = self.all.get(usize::from(index)) {
+                done(slot.request);
             }
-            slot.state = State::Empty;
-            self.free.push(index);
+            self.empty(index);
         }
     }
 
@@ -239,67 +339,65 @@ impl Slots {
     /// again. `None` where it is not of a frame that waits to be acknowledged.
     pub fn nak(&mut self, qp: u16, psn: u16, done: impl FnMut(Request)) -> Option<WentBack> {
         self.ack(qp, psn_since(psn, 1), done);
-        let front = *self.qps.get(&qp)?.slots.front()?;
+        let front = self.qps.get(qp)?.slots.first()?;
         let slot = self.all.get(usize::from(front))?;
-        (slot.psn == psn && slot.sending != 0).then(|| self.go_back(qp))
+        (slot.psn == psn && slot.sent.is_some()).then(|| self.go_back(qp))
     }
 
     /// When [`Self::expire`] has something to do.
-    pub fn next_timeout(&mut self) -> Option<Instant> {
-        while let Some(&(index, sending, at)) = self.in_flight.front() {
-            let slot = self.all.get(usize::from(index))?;
-            if slot.sending == sending && slot.state == State::WaitAck {
-                return Some(at + self.timeout);
-            }
-            self.in_flight.pop_front();
-        }
-        None
+    #[must_use]
+    pub fn next_timeout(&self) -> Option<Instant> {
+        let (_, last) = self.all.get(usize::from(self.in_flight.first()?))?.sent?;
+        Some(last + self.timeout)
     }
 
     /// The queue pair whose oldest frame was sent so long ago that it is sent again, with all that follow.
     pub fn expire(&mut self, now: Instant) -> Option<(u16, WentBack)> {
         self.next_timeout().filter(|&at| at <= now)?;
-        let &(index, ..) = self.in_flight.front()?;
-        let qp = self.all.get(usize::from(index))?.request.qp;
+        let qp = self.all.get(usize::from(self.in_flight.first()?))?.request.qp;
         Some((qp, self.go_back(qp)))
     }
 
     /// All frames of `qp` that were sent are to be sent again.
     fn go_back(&mut self, qp: u16) -> WentBack {
-        let Some(pair) = self.qps.get_mut(&qp) else { return WentBack::Frames(0) };
+        let Some(pair) = self.qps.get_mut(qp) else { return WentBack::Frames(0) };
         pair.retries += 1;
         if pair.retries > RETRIES_MAX {
             return self.give_up(qp);
         }
-        let state = if pair.is_masked { State::WaitCredit } else { State::WaitGrant };
-        let mut back = Vec::new();
-        for &index in &pair.slots {
-            let Some(slot) = self.all.get_mut(usize::from(index)) else { continue };
-            if slot.state == State::WaitAck {
-                slot.state = state;
-                back.push(index);
-            }
-        }
+        let state = if pair.masks != 0 { State::WaitCredit } else { State::WaitGrant };
+        let list = pair.slots;
+        let back = self.turn(list, State::WaitAck, state);
         let count = back.len();
+        for &index in &back {
+            self.in_flight.remove(&mut self.all, index, |slot| &mut slot.in_flight);
+        }
         if state == State::WaitGrant {
             self.make_ready(back);
         }
         WentBack::Frames(count)
     }
 
-    /// Ends a queue pair and empties its slots.
-    fn give_up(&mut self, qp: u16) -> WentBack {
-        let Some(pair) = self.qps.get_mut(&qp) else { return WentBack::Frames(0) };
-        pair.is_fatal = true;
-        let given_up = core::mem::take(&mut pair.slots);
-        for &index in &given_up {
+    /// Turns slots of a queue pair from one state to another; returns which.
+    fn turn(&mut self, list: List, from: State, to: State) -> Vec<u16> {
+        let which = self.slots_of(list).filter(|(_, slot)| slot.state == from);
+        let which: Vec<u16> = which.map(|(index, _)| index).collect();
+        for &index in &which {
             if let Some(slot) = self.all.get_mut(usize::from(index)) {
-                slot.state = State::Empty;
-                self.free.push(index);
+                slot.state = to;
             }
         }
-        for ready in &mut self.ready {
-            ready.retain(|index| !given_up.contains(index));
+        which
+    }
+
+    /// Ends a queue pair and empties its slots.
+    fn give_up(&mut self, qp: u16) -> WentBack {
+        let Some(pair) = self.qps.get_mut(qp) else { return WentBack::Frames(0) };
+        pair.is_fatal = true;
+        let list = core::mem::replace(&mut pair.slots, List::EMPTY);
+        let given_up: Vec<u16> = self.slots_of(list).map(|(index, _)| index).collect();
+        for &index in &given_up {
+            self.empty(index);
         }
         WentBack::Fatal(given_up.len())
     }
@@ -318,23 +416,21 @@ impl Slots {
         }
     }
 
-    /// The rate of a queue pair is used up (`on`), or is not any more: its frames wait meanwhile.
-    pub fn mask(&mut self, qp: u16, on: bool) {
-        let Some(pair) = self.qps.get_mut(&qp).filter(|pair| pair.is_masked != on) else { return };
-        pair.is_masked = on;
+    /// A queue pair has to wait for something (`on`), or not any more; it goes on when it waits for nothing.
+    pub fn mask(&mut self, qp: u16, mask: Mask, on: bool) {
+        let Some(pair) = self.qps.get_mut(qp) else { return };
+        let was = pair.masks;
+        pair.masks = if on { was | mask as u8 } else { was & !(mask as u8) };
+        if (was != 0) == (pair.masks != 0) {
+            return;
+        }
         let (from, to) = if on {
             (State::WaitGrant, State::WaitCredit)
         } else {
             (State::WaitCredit, State::WaitGrant)
         };
-        let mut changed = Vec::new();
-        for &index in &pair.slots {
-            let Some(slot) = self.all.get_mut(usize::from(index)) else { continue };
-            if slot.state == from {
-                slot.state = to;
-                changed.push(index);
-            }
-        }
+        let list = pair.slots;
+        let changed = self.turn(list, from, to);
         if on {
             for ready in &mut self.ready {
                 let slots = &self.all;

@@ -34,11 +34,14 @@ fn the_oldest_that_may_go_goes_first() {
     }
     let first = slots.grant(at(0), |vc| vc != 1).unwrap();
     assert_eq!((first.request.tag, first.psn, first.resent), (1, 0, false), "VC 1 is closed");
-    slots.mask(3, true);
+    slots.mask(3, Mask::Rate, true);
     assert_eq!(grants(&mut slots, at(1)), [0, 2], "3 is masked");
     slots.write(request(3, 4)).unwrap();
     assert_eq!(grants(&mut slots, at(2)), [] as [u64; 0]);
-    slots.mask(3, false);
+    slots.mask(3, Mask::Credit, true);
+    slots.mask(3, Mask::Rate, false);
+    assert_eq!(grants(&mut slots, at(2)), [] as [u64; 0], "it waits for credits as well");
+    slots.mask(3, Mask::Credit, false);
     assert_eq!(grants(&mut slots, at(3)), [3, 4]);
     assert_eq!(slots.used(), 5);
 }

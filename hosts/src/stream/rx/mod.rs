@@ -136,6 +136,12 @@ impl Default for Latency {
 }
 
 impl Latency {
+    /// Bytes on the heap.
+    #[cfg(test)]
+    pub(crate) fn heap_bytes(&self) -> usize {
+        self.histogram.distinct_values() * size_of::<u32>()
+    }
+
     /// Adds one latency.
     pub fn record(&mut self, latency: Span) {
         self.histogram.saturating_record(latency.as_ps());

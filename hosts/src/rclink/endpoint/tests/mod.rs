@@ -1,5 +1,7 @@
 //! Two endpoints and a way between them that loses frames, or that somebody else writes to.
 
+use std::sync::Arc;
+
 use weft_base::rng::Rng;
 use weft_dataplane::pool::Pool;
 use weft_dataplane::port::wire::{Flaw, Wire, WireConfig, WireEnd, cable};
@@ -8,7 +10,14 @@ use weft_dataplane::types::PriSet;
 use weft_parsers::{Ecn, Pcp, RhOpcode, Tci, Vid, rh};
 
 use super::*;
+use crate::frames::{Kind, Station};
+use crate::pfc::SlowSpec;
+use crate::rclink::credits::{CreditError, CreditSpec};
+use crate::rclink::rate::RateError;
 use crate::stamp::Stamp;
+
+mod credits;
+mod loss;
 
 const RATE: LinkRate = LinkRate::gbps(400);
 const WAY: Span = Span::from_ns(50);
@@ -23,9 +32,10 @@ struct End {
 }
 
 impl End {
-    fn new(spec: EndpointSpec, end: WireEnd) -> Self {
-        let mut config = WireConfig::new("e", RATE);
-        config.propagation = WAY;
+    fn new(spec: EndpointSpec, end: WireEnd, rate: LinkRate, delay: Span) -> Self {
+        let mut config = WireConfig::new("e", rate);
+        config.propagation = WAY + delay;
+        config.latency = delay;
         Self {
             endpoint: Endpoint::new(spec).unwrap(),
             port: Wire::new(config, 1_518, end),
@@ -42,27 +52,50 @@ impl End {
     }
 }
 
+/// A frame of an endpoint, as it sends them to `to`.
+fn frame_to(endpoint: &Endpoint, to: u16) -> FrameSpec {
+    let mut frame = endpoint.request.clone();
+    frame.dst = endpoint.peers.station(to).unwrap();
+    frame
+}
+
 /// Two endpoints, and who passes on what they send, or not.
 struct Pair {
     ends: [End; 2],
     middle: [WireEnd; 2],
+    /// From the middle to the other end.
+    way: Span,
+    /// Counts of credits on their way, by who said them, and how long that is.
+    credits: [VecDeque<(Instant, CreditUpdate)>; 2],
+    credit_way: Span,
     now: Instant,
 }
 
 impl Pair {
     fn new(specs: [EndpointSpec; 2]) -> Self {
+        Self::over(specs, RATE, WAY, Span::ZERO)
+    }
+
+    /// Endpoints that take `delay` each way for each frame, `WAY` and `way` from each other.
+    fn over(specs: [EndpointSpec; 2], rate: LinkRate, way: Span, delay: Span) -> Self {
         let (a, middle_a) = cable(1_024);
         let (b, middle_b) = cable(1_024);
         let [spec_a, spec_b] = specs;
-        let ends = [End::new(spec_a, a), End::new(spec_b, b)];
-        Self { ends, middle: [middle_a, middle_b], now: Instant::ZERO }
+        let ends = [End::new(spec_a, a, rate, delay), End::new(spec_b, b, rate, delay)];
+        let middle = [middle_a, middle_b];
+        let (credits, credit_way, now) = Default::default();
+        Self { ends, middle, way, credits, credit_way, now }
     }
 
     /// Endpoints 0 and 1 with frames of `kind`, changed by `change`.
     fn of(kind: Kind, change: impl Fn(&mut EndpointSpec)) -> Self {
         Self::new([0, 1].map(|number| {
-            let mut spec =
-                EndpointSpec::new(number, vec![Station::numbered(1), Station::numbered(2)], kind);
+            let mut spec = EndpointSpec::new(
+                number,
+                [Station::numbered(1), Station::numbered(2)].into(),
+                kind,
+            );
+            spec.frame_events = true;
             change(&mut spec);
             spec
         }))
@@ -84,24 +117,37 @@ impl Pair {
             for end in &mut self.middle {
                 next = Instant::earlier(next, end.next_arrival());
             }
+            for said in &self.credits {
+                next = Instant::earlier(next, said.front().map(|&(at, _)| at));
+            }
             let Some(next) = next.filter(|&next| next <= limit) else { return };
             self.now = next.max(self.now);
             for from in 0..2 {
                 while let Some(frame) = self.middle[from].receive(self.now) {
                     if passes(from, &frame.bytes) {
                         assert!(self.middle[1 - from].send(
-                            frame.at + WAY,
+                            frame.at + self.way,
                             Flaw::None,
                             &frame.bytes
                         ));
-                        self.ends[1 - from].due =
-                            Instant::earlier(self.ends[1 - from].due, Some(frame.at + WAY));
+                        let end = &mut self.ends[1 - from];
+                        end.due = Instant::earlier(end.due, end.port.next_arrival());
                     }
+                    self.middle[from].done(frame);
+                }
+                while self.credits[from].front().is_some_and(|&(at, _)| at <= self.now) {
+                    let (_, update) = self.credits[from].pop_front().unwrap();
+                    let end = &mut self.ends[1 - from];
+                    end.endpoint.credits_in(u16::try_from(from).unwrap(), update);
+                    end.due = Some(self.now);
                 }
             }
-            for end in &mut self.ends {
+            for (end, said) in self.ends.iter_mut().zip(&mut self.credits) {
                 if end.due.is_some_and(|due| due <= self.now) {
                     end.poll(self.now);
+                    while let Some((_, update)) = end.endpoint.credits_out() {
+                        said.push_back((self.now + self.credit_way, update));
+                    }
                 }
             }
         }
@@ -114,6 +160,15 @@ impl Pair {
             _ => None,
         });
         frames.collect()
+    }
+
+    /// Messages that end `at` has taken whole, in order: message, bytes.
+    fn delivered(&self, at: usize) -> Vec<(u32, u64)> {
+        let messages = self.ends[at].events.iter().filter_map(|event| match *event {
+            Event::Delivered { id, bytes, .. } => Some((id, bytes)),
+            _ => None,
+        });
+        messages.collect()
     }
 
     fn sent(&self, at: usize) -> Vec<u32> {
@@ -164,6 +219,9 @@ fn messages_arrive_in_frames_of_every_format() {
         assert_eq!(pair.taken(1), want, "{name}");
         assert_eq!(pair.taken(0), [(7, 0, 1_344)], "{name}");
         assert_eq!((pair.sent(0), pair.sent(1)), (vec![7, 8], vec![7]), "{name}");
+        let one = shortest.max(24) as u64;
+        assert_eq!(pair.delivered(1), [(7, 10_000), (8, one)], "{name}");
+        assert_eq!(pair.delivered(0), [(7, 1_344)], "{name}");
         for end in &pair.ends {
             let stats = end.endpoint.stats();
             assert!(end.endpoint.is_idle(), "{name}");
@@ -184,6 +242,78 @@ fn frames_leave_at_line_rate() {
     });
     let want = (0..100).map(|index| 28_360 * (index + 1) + 100_000); // 1,394 bytes and 24
     assert!(arrivals.eq(want));
+}
+
+/// A message is one event when all of it has come, however many frames it has, and says when its first frame was made.
+#[test]
+fn a_message_is_told_once_with_its_times() {
+    for kind in [Kind::Standard, Kind::Lite] {
+        let mut pair = Pair::of(kind, |spec| {
+            spec.frame_events = false;
+            if kind == Kind::Lite {
+                spec.parse.afh = weft_parsers::AfhMode::Lite;
+            }
+        });
+        let frame = RATE.frame_time(if kind == Kind::Lite { 1_356 } else { 1_394 }).as_ps();
+        pair.send(0, 4, 13_440);
+        pair.send(0, 5, 1_344);
+        pair.run(LATE, |_, _| true);
+        let told = |id, bytes, first: u64, frames: u64| Event::Delivered {
+            from: 0,
+            id,
+            bytes,
+            first: Instant::from_ps(first * frame),
+            at: Instant::from_ps(frames * frame + 100_000),
+        };
+        let (first, second) = (told(4, 13_440, 0, 10), told(5, 1_344, 10, 11));
+        assert_eq!(pair.ends[1].events, [first, second], "{kind:?}");
+        let receiver = &pair.ends[1].endpoint;
+        let latency = receiver.latency();
+        assert_eq!(latency.count(), 11);
+        assert_eq!(
+            (latency.min().as_ps(), latency.max().as_ps()),
+            (frame + 100_000, frame + 100_000)
+        );
+        assert_eq!(receiver.last_taken(), Some(Instant::from_ps(11 * frame + 100_000)));
+        assert_eq!((receiver.first_sent(), receiver.peers_met()), (None, 1));
+        assert_eq!(pair.ends[0].endpoint.first_sent(), Some(Instant::ZERO));
+    }
+}
+
+/// What was sent again is as late as it is, counted from when it was sent first.
+#[test]
+fn a_frame_that_is_sent_again_is_late() {
+    let mut pair = Pair::of(Kind::Standard, |_| ());
+    pair.send(0, 0, 1_344);
+    let mut count = 0;
+    pair.run(LATE, |_, _| {
+        count += 1;
+        count > 1
+    });
+    let latency = pair.ends[1].endpoint.latency().min();
+    assert_eq!(latency.as_ps(), 1_048_576_000 + 28_360 + 100_000, "the timer, and the way");
+    assert!(matches!(
+        pair.ends[1].events[..],
+        [Event::Delivered { first: Instant::ZERO, bytes: 1_344, .. }, Event::Received { .. }]
+    ));
+}
+
+/// A message of which a frame is lost for good has not come.
+#[test]
+fn a_lite_message_with_a_loss_is_not_delivered() {
+    for (lost, count) in [(0, 1), (3, 1), (9, 1)] {
+        let mut pair = Pair::of(Kind::Lite, |spec| spec.parse.afh = weft_parsers::AfhMode::Lite);
+        for id in 0..3 {
+            pair.send(0, id, 13_440);
+        }
+        let mut frames = 0;
+        pair.run(LATE, |_, _| {
+            frames += 1;
+            frames - 1 != 10 + lost
+        });
+        assert_eq!(pair.delivered(1), [(0, 13_440), (2, 13_440)], "{lost}");
+        assert_eq!(pair.ends[1].endpoint.stats().lost, count, "{lost}");
+    }
 }
 
 /// All arrives, once and in order, over a way that loses one frame in a hundred each way.
@@ -226,7 +356,7 @@ fn lite_frames_that_are_lost_are_counted() {
 #[test]
 fn a_lite_frame_of_the_last_place_is_taken() {
     let mut pair = Pair::of(Kind::Lite, |spec| spec.parse.afh = weft_parsers::AfhMode::Lite);
-    let spec = pair.ends[0].endpoint.request_frame(1);
+    let spec = frame_to(&pair.ends[0].endpoint, 1);
     let stamp = Stamp { stream: 0, seq: u64::MAX, sent: Instant::ZERO };
     let frame = spec.to_vec(&stamp, 0).unwrap();
     for ns in [100, 200] {
@@ -235,7 +365,7 @@ fn a_lite_frame_of_the_last_place_is_taken() {
         pair.ends[1].due = Instant::earlier(pair.ends[1].due, Some(at));
     }
     pair.run(LATE, |_, _| true);
-    assert_eq!(pair.taken(1), [(u32::MAX, u32::MAX, 244); 2]);
+    assert_eq!(pair.taken(1), [(u32::MAX, u32::MAX >> 1, 244); 2]);
 }
 
 #[test]
@@ -318,7 +448,7 @@ fn who_is_not_there_fails() {
 /// A third one cannot acknowledge, stop or send for endpoint 1, whatever queue pair it names.
 #[test]
 fn whose_a_frame_is_is_decided_by_where_it_comes_from() {
-    let peers: Vec<_> = (1..=3).map(Station::numbered).collect();
+    let peers: Arc<[_]> = (1..=3).map(Station::numbered).collect();
     let spec = |number| EndpointSpec::new(number, peers.clone(), Kind::Standard);
     let mut pair = Pair::new([spec(0), spec(1)]);
     pair.send(0, 0, 1_344);
@@ -353,6 +483,7 @@ fn whose_a_frame_is_is_decided_by_where_it_comes_from() {
         assert_eq!(stats.foreign, count, "{name}");
         assert_eq!((stats.acks_rx, stats.naks_rx, stats.cnps_rx, stats.rx_frames), (0, 0, 0, 0));
         assert!(!pair.ends[0].endpoint.is_idle(), "{name}");
+        assert_eq!(pair.ends[0].endpoint.peers_met(), 1, "{name}: nobody gets a state so");
     }
     // the same from endpoint 1 itself
     let now = pair.now + Span::from_ns(10);
@@ -378,7 +509,7 @@ fn rubbish_changes_nothing() {
             let len = 60 + usize::try_from(rng.below(200)).unwrap();
             let mut frame: Vec<u8> = (0..len).map(|_| rng.next_u64().to_le_bytes()[0]).collect();
             if rng.chance(1, 2) {
-                let spec = pair.ends[1 - at].endpoint.request_frame(u16::try_from(at).unwrap());
+                let spec = frame_to(&pair.ends[1 - at].endpoint, u16::try_from(at).unwrap());
                 let stamp = Stamp { stream: 0, seq: rng.next_u64(), sent: Instant::ZERO };
                 frame = spec.to_vec(&stamp, 0).unwrap();
                 let place = usize::try_from(rng.below(frame.len() as u64)).unwrap();
@@ -399,17 +530,56 @@ fn rubbish_changes_nothing() {
     }
 }
 
+/// Bytes of an endpoint, without what all share and what the caller gave it.
+fn bytes(endpoint: &Endpoint) -> usize {
+    size_of::<Endpoint>()
+        + endpoint.peers.heap_bytes()
+        + endpoint.slots.heap_bytes()
+        + endpoint.latency.heap_bytes()
+        + endpoint.done.capacity() * size_of::<u64>()
+        + (endpoint.acks.capacity() + endpoint.writing.capacity()) * size_of::<u16>()
+        + endpoint.cnps.capacity() * size_of::<(u16, Instant)>()
+        + endpoint.masked.capacity() * size_of::<(Instant, u16)>()
+        + endpoint.pending.capacity() * size_of::<Desc>()
+}
+
+/// One of 1,024 endpoints takes a third of 100 KB, and a seventh of a KB more for each of the others that it has met.
+#[test]
+fn an_endpoint_among_many_is_small() {
+    let peers: Arc<[_]> = (0..QPS).map(Station::numbered).collect();
+    for (count, most) in [(1, 33_000), (256, 80_000), (1_023, 150_000)] {
+        let specs = [0, 1].map(|number| EndpointSpec::new(number, peers.clone(), Kind::Standard));
+        let mut pair = Pair::new(specs);
+        for to in 1..=count {
+            let message = Message { id: to.into(), to, bytes: 134_400 };
+            pair.ends[0].endpoint.send(message).unwrap();
+        }
+        pair.ends[0].due = Some(Instant::ZERO);
+        pair.run(Instant::from_ns(100_000), |_, _| true);
+        assert_eq!(pair.ends[0].endpoint.peers_met(), usize::from(count));
+        let bytes = bytes(&pair.ends[0].endpoint);
+        println!("{count} peers: {bytes} bytes");
+        assert!(bytes <= most, "{count} peers: {bytes} bytes");
+    }
+}
+
 #[test]
 fn what_cannot_be_is_refused() {
-    let peers = vec![Station::numbered(1), Station::numbered(2)];
+    let peers: Arc<[_]> = [Station::numbered(1), Station::numbered(2)].into();
     let base = |kind| EndpointSpec::new(0, peers.clone(), kind);
     let number = |number, peers| EndpointError::Number { number, peers };
     #[rustfmt::skip] // columns: name, endpoint, error
     let cases = [
         ("no such number",   EndpointSpec::new(2, peers.clone(), Kind::Standard), number(2, 2)),
-        ("too many",         EndpointSpec::new(0, vec![Station::numbered(1); 1_025], Kind::Standard), number(0, 1_025)),
+        ("too many",         EndpointSpec::new(0, vec![Station::numbered(1); 1_025].into(), Kind::Standard), number(0, 1_025)),
         ("no payload",       EndpointSpec { payload_max: 23, ..base(Kind::Standard) }, EndpointError::Payload(23)),
         ("long payload",     EndpointSpec { payload_max: 1_345, ..base(Kind::Gen1) }, EndpointError::Payload(1_345)),
+        ("no slots",         EndpointSpec { slots: 0, ..base(Kind::Gen1) }, EndpointError::Slots(0)),
+        ("too many slots",   EndpointSpec { slots: 513, ..base(Kind::Gen1) }, EndpointError::Slots(513)),
+        ("credits",          EndpointSpec { credits: Some(CreditSpec::new(10)), ..base(Kind::Gen1) },
+         CreditError::Limit { had: 10, least: 11, frame_len_max: 1_370 }.into()),
+        ("one VC",           EndpointSpec { credits: Some(CreditSpec::new(99)), ack_vc: 3, ..base(Kind::Gen1) },
+         EndpointError::SharedVc(3)),
         ("no such VC",       EndpointSpec { ack_vc: 8, ..base(Kind::Gen1) }, EndpointError::Vc(8)),
         ("rate",             EndpointSpec { rate: Some((5, 1)), ..base(Kind::Gen1) }, RateError::Window(5).into()),
     ];

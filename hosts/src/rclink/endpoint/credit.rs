@@ -1,0 +1,243 @@
+//! CBFC of an endpoint: credits of each virtual channel to and from each peer, and the buffer that they stand for.
+//!
+//! Shape: [`CreditState::may_send`] before a frame, [`CreditState::send`] with it; [`CreditState::receive`] at the other end,
+//! whose buffer drains; [`CreditState::out`] is what goes back beside the data, [`CreditState::take`] what has come.
+//! Units: picoseconds; bytes with FCS; credits.
+//! Source: docs/spec/model.md §4 "CBFC".
+
+use std::collections::{BTreeMap, VecDeque};
+
+use weft_dataplane::time::{Instant, LinkRate, Span};
+
+use crate::pace::{Pacer, Rate};
+use crate::rclink::credits::{CreditError, CreditReturn, CreditSpec, Credits};
+
+/// Bytes of the FCS, which takes credit and does not come with a frame.
+const FCS_LEN: usize = 4;
+
+/// A count of credits, on its way beside the data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CreditUpdate {
+    /// Virtual channel.
+    pub vc: u8,
+    /// Which count.
+    pub kind: CreditKind,
+    /// Credits since the start.
+    pub count: u64,
+}
+
+/// Which end counts what.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CreditKind {
+    /// The receiver: what it gave back.
+    Returned,
+    /// The sender: what it has used. Said only when nothing of it can be on its way any more: what did not come is lost.
+    Used,
+}
+
+/// Both directions of a virtual channel to one peer.
+#[derive(Clone, Copy, Debug)]
+struct Channel {
+    tx: Credits,
+    rx: CreditReturn,
+    /// When a frame was sent last.
+    sent_at: Instant,
+}
+
+/// What the buffer holds, in order.
+#[derive(Clone, Copy, Debug)]
+struct Held {
+    from: u16,
+    vc: u8,
+    credits: u32,
+    len: usize,
+}
+
+/// The credits of an endpoint.
+#[derive(Debug)]
+pub(super) struct CreditState {
+    spec: CreditSpec,
+    /// By VC: the longest frame.
+    frame_len_max: [u32; 8],
+    channels: BTreeMap<(u16, u8), Channel>,
+    /// Draining takes no time without it.
+    pacer: Option<Pacer>,
+    buffer: VecDeque<Held>,
+    front_out: Instant,
+    /// What is to be said, each once.
+    out: VecDeque<(u16, u8, CreditKind)>,
+    /// Channels that wait for credits, and when they say what they have used.
+    starved: Vec<(Instant, u16, u8)>,
+    /// After so long nothing is on its way.
+    quiet: Span,
+}
+
+impl CreditState {
+    /// All credits are there. Frames on virtual channel n are at most `len_max[n]` bytes without FCS, 0 where it is not
+    /// used; the buffer of requests drains at `drain`, or at once.
+    ///
+    /// # Errors
+    /// See [`CreditError`].
+    pub fn new(
+        spec: CreditSpec,
+        len_max: [usize; 8],
+        drain: Option<LinkRate>,
+        quiet: Span,
+    ) -> Result<Self, CreditError> {
+        let frame_len_max = len_max.map(with_fcs);
+        for frame_len_max in frame_len_max {
+            CreditSpec { frame_len_max, ..spec }.check()?;
+        }
+        Ok(Self {
+            spec,
+            frame_len_max,
+            channels: BTreeMap::new(),
+            pacer: drain.map(|rate| Pacer::new(Rate::WireBps(rate.as_bps()))),
+            buffer: VecDeque::new(),
+            front_out: Instant::ZERO,
+            out: VecDeque::new(),
+            starved: Vec::new(),
+            quiet,
+        })
+    }
+
+    fn channel(&mut self, peer: u16, vc: u8) -> Option<&mut Channel> {
+        let frame_len_max = *self.frame_len_max.get(usize::from(vc))?;
+        let spec = CreditSpec { frame_len_max, ..self.spec };
+        let tx = Credits::new(spec).ok()?; // checked when it was made
+        let (rx, sent_at) = (CreditReturn::default(), Instant::ZERO);
+        Some(self.channels.entry((peer, vc)).or_insert(Channel { tx, rx, sent_at }))
+    }
+
+    /// Whether a frame to `to` may go on `vc`.
+    pub fn may_send(&self, to: u16, vc: u8, is_request: bool) -> bool {
+        self.channels.get(&(to, vc)).is_none_or(|channel| channel.tx.may_send(is_request))
+    }
+
+    /// A frame of `len` bytes goes to `to`; returns the low bits of the count that goes with it.
+    pub fn send(&mut self, now: Instant, to: u16, vc: u8, len: usize) -> u16 {
+        let Some(channel) = self.channel(to, vc) else { return 0 };
+        channel.sent_at = now;
+        let [.., high, low] = channel.tx.send(with_fcs(len)).to_be_bytes();
+        u16::from_be_bytes([high, low])
+    }
+
+    /// A frame to `to` finds no credit.
+    pub fn starve(&mut self, now: Instant, to: u16, vc: u8) {
+        if !self.starved.iter().any(|&(_, peer, other)| (peer, other) == (to, vc)) {
+            self.starved.push((now + self.quiet, to, vc));
+        }
+    }
+
+    /// A frame of `len` bytes has come on `vc`, with the low bits of its sender's count where it has them. Of what
+    /// `is_kept` the room is used until it is drained. False when there was no room: the sender has used what it did not
+    /// have.
+    pub fn receive(
+        &mut self,
+        now: Instant,
+        (from, vc): (u16, u8),
+        count: Option<u16>,
+        len: usize,
+        is_kept: bool,
+    ) -> bool {
+        let (limit, credits) = (self.spec.limit, self.spec.of(with_fcs(len)));
+        let is_slow = self.pacer.is_some();
+        let Some(channel) = self.channel(from, vc) else { return false };
+        channel.rx.receive(channel.rx.count_after(count, credits), credits);
+        let fits = channel.rx.held() <= u64::from(limit);
+        if !is_kept || !fits || !is_slow {
+            channel.rx.drain(credits);
+            self.say(from, vc, CreditKind::Returned);
+        } else {
+            self.tick(now);
+            if self.buffer.is_empty() {
+                self.front_out = now + self.pacer.as_mut().map_or(Span::ZERO, |p| p.gap(len));
+            }
+            self.buffer.push_back(Held { from, vc, credits, len });
+        }
+        fits
+    }
+
+    fn say(&mut self, peer: u16, vc: u8, kind: CreditKind) {
+        // most of the time the queue is empty: it is emptied after each poll
+        if !self.out.contains(&(peer, vc, kind)) {
+            self.out.push_back((peer, vc, kind));
+        }
+    }
+
+    /// What time has brought about: the buffer drains, and who waits for credits says what it has used.
+    pub fn tick(&mut self, now: Instant) {
+        while self.front_out <= now
+            && let Some(held) = self.buffer.pop_front()
+        {
+            if let Some(channel) = self.channel(held.from, held.vc) {
+                channel.rx.drain(held.credits);
+            }
+            self.say(held.from, held.vc, CreditKind::Returned);
+            if let (Some(next), Some(pacer)) = (self.buffer.front(), &mut self.pacer) {
+                self.front_out += pacer.gap(next.len);
+            }
+        }
+        for at in 0..self.starved.len() {
+            let Some(&(due, peer, vc)) = self.starved.get(at) else { break };
+            if due > now {
+                continue;
+            }
+            let sent_at = self.channels.get(&(peer, vc)).map_or(now, |channel| channel.sent_at);
+            let free = sent_at + self.quiet;
+            if free <= now {
+                self.say(peer, vc, CreditKind::Used);
+            }
+            if let Some((due, ..)) = self.starved.get_mut(at) {
+                *due = if free <= now { now + self.quiet } else { free };
+            }
+        }
+    }
+
+    /// When [`Self::tick`] has something to do.
+    pub fn next(&self) -> Option<Instant> {
+        let drained = (!self.buffer.is_empty()).then_some(self.front_out);
+        Instant::earlier(drained, self.starved.iter().map(|&(at, ..)| at).min())
+    }
+
+    /// What is to be said next, and to whom.
+    pub fn out(&mut self) -> Option<(u16, CreditUpdate)> {
+        let (peer, vc, kind) = self.out.pop_front()?;
+        let channel = self.channels.get(&(peer, vc))?;
+        let count = match kind {
+            CreditKind::Returned => channel.rx.count(),
+            CreditKind::Used => channel.tx.used(),
+        };
+        Some((peer, CreditUpdate { vc, kind, count }))
+    }
+
+    /// A count has come from `from`; true if frames to it may go on that did not before.
+    pub fn take(&mut self, from: u16, update: CreditUpdate, is_request: bool) -> bool {
+        let CreditUpdate { vc, kind, count } = update;
+        let Some(channel) = self.channels.get_mut(&(from, vc)) else { return false };
+        match kind {
+            CreditKind::Used => {
+                channel.rx.lose(count);
+                self.say(from, vc, CreditKind::Returned);
+                false
+            }
+            CreditKind::Returned => {
+                channel.tx.update(count);
+                let is_open = channel.tx.may_send(is_request);
+                if is_open {
+                    self.starved.retain(|&(_, peer, other)| (peer, other) != (from, vc));
+                }
+                is_open
+            }
+        }
+    }
+
+    /// Nothing goes to `to` any more.
+    pub fn forget(&mut self, to: u16) {
+        self.starved.retain(|&(_, peer, _)| peer != to);
+    }
+}
+
+fn with_fcs(len: usize) -> u32 {
+    u32::try_from(len + FCS_LEN).unwrap_or(u32::MAX)
+}

@@ -1,0 +1,196 @@
+//! What an endpoint is like, and what it cannot be like.
+//!
+//! Shape: [`EndpointSpec`] with defaults for all but its number, addresses and kind of frames.
+//! Units: picoseconds, bytes of payload.
+//! Source: docs/spec/model.md §4.
+
+use std::sync::Arc;
+
+use weft_dataplane::time::Span;
+use weft_parsers::ParseConfig;
+use weft_parsers::frame::MAX_PAYLOAD_LEN;
+
+use crate::classes::PriMap;
+use crate::frames::{FrameError, FrameSpec, Kind, Station};
+use crate::pfc::SlowSpec;
+use crate::rclink::credits::{CreditError, CreditSpec};
+use crate::rclink::rate::RateError;
+use crate::rclink::slots::SLOTS;
+use crate::stamp;
+
+/// Queue pairs: 10 of the 13 bits that name one are used.
+pub const QPS: u16 = 1 << 10;
+
+/// Most slots.
+pub const SLOTS_MAX: u16 = 512;
+const _: () = assert!(SLOTS_MAX as usize == SLOTS, "an endpoint has those of its FIFO");
+
+/// How frames get there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Transport {
+    /// TYPE1: acknowledged, and sent again after a NAK or so long without an ACK.
+    Reliable {
+        /// So long.
+        timeout: Span,
+    },
+    /// LITE: sent once.
+    Lite,
+}
+
+impl Transport {
+    /// TYPE1 with a timer of 4.096 us x 2^8.
+    pub const RELIABLE: Self = Self::Reliable { timeout: Span::from_ns(4_096 << 8) };
+}
+
+/// What an endpoint is built from.
+#[derive(Clone, Debug)]
+pub struct EndpointSpec {
+    /// Its number.
+    pub number: u16,
+    /// Addresses of all endpoints by number, its own included.
+    pub peers: Arc<[Station]>,
+    /// What its frames are like; receiver, RC Link header, Traffic Class and length are filled in.
+    pub frame: FrameSpec,
+    /// How it reads frames.
+    pub parse: ParseConfig,
+    /// Priority by header field and PFC class.
+    pub classes: PriMap,
+    /// How frames get there.
+    pub transport: Transport,
+    /// Most bytes of payload a frame.
+    pub payload_max: usize,
+    /// Frames that may wait for a grant or an ACK at once, 1 to 512.
+    pub slots: u16,
+    /// Virtual channel of requests.
+    pub request_vc: u8,
+    /// Virtual channel of ACKs and CNPs.
+    pub ack_vc: u8,
+    /// From a frame that is taken to its ACK.
+    pub ack_delay: Span,
+    /// From a frame with CE to its CNP.
+    pub cnp_delay: Span,
+    /// CNPs of one queue pair that come within so long of one passed on are held back.
+    pub cnp_merge: Span,
+    /// Rate of each queue pair: windows of 4.096 us x 2^n, bytes a window; `None` for no limit.
+    pub rate: Option<(u32, u32)>,
+    /// Virtual channels have credits, each as many and for each peer, and no PFC is sent or heard. The longest frame is
+    /// filled in.
+    pub credits: Option<CreditSpec>,
+    /// Receives slowly, and sends PFC; with credits only its rate counts. The rate is that of a wire: FCS, preamble and gap
+    /// are counted.
+    pub slow: Option<SlowSpec>,
+    /// Whether each frame that is taken is an event of its own.
+    pub frame_events: bool,
+}
+
+impl EndpointSpec {
+    /// Endpoint `number` of `peers`, sending frames of `kind` with defaults for all else.
+    #[must_use]
+    pub fn new(number: u16, peers: Arc<[Station]>, kind: Kind) -> Self {
+        let own = peers.get(usize::from(number)).copied().unwrap_or(Station::numbered(number));
+        Self {
+            number,
+            peers,
+            frame: FrameSpec::new(kind, own, own),
+            parse: ParseConfig { port_mac: own.mac, ..ParseConfig::DEFAULT },
+            classes: PriMap::four(),
+            transport: if kind == Kind::Lite { Transport::Lite } else { Transport::RELIABLE },
+            payload_max: MAX_PAYLOAD_LEN,
+            slots: SLOTS_MAX,
+            request_vc: 3,
+            ack_vc: 5,
+            ack_delay: Span::ZERO,
+            cnp_delay: Span::ZERO,
+            cnp_merge: Span::from_us(50),
+            rate: None,
+            credits: None,
+            slow: None,
+            frame_events: false,
+        }
+    }
+
+    /// Checks that its parts go together.
+    pub(super) fn check(&self) -> Result<(), EndpointError> {
+        let (number, peers) = (self.number, self.peers.len());
+        if usize::from(number) >= peers || peers > usize::from(QPS) {
+            return Err(EndpointError::Number { number, peers });
+        }
+        let kind = self.frame.kind;
+        let is_lite = self.transport == Transport::Lite;
+        let expected = match kind {
+            Kind::Lite if !is_lite => Some("the LITE transport: they have no sequence number"),
+            Kind::Lite => None,
+            Kind::Standard | Kind::Gen1 | Kind::Gen2 if is_lite => {
+                Some("acknowledgements: the LITE transport has frames of its own")
+            }
+            Kind::Standard | Kind::Gen1 | Kind::Gen2 => None,
+            Kind::Ethernet | Kind::Roce6 | Kind::Pfc | Kind::Pause => {
+                Some("standard, gen1, gen2 or lite")
+            }
+        };
+        if let Some(expected) = expected {
+            return Err(EndpointError::Format { kind: kind.name(), expected });
+        }
+        if !(stamp::LEN..=MAX_PAYLOAD_LEN).contains(&self.payload_max) {
+            return Err(EndpointError::Payload(self.payload_max));
+        }
+        if !(1..=SLOTS_MAX).contains(&self.slots) {
+            return Err(EndpointError::Slots(self.slots));
+        }
+        for vc in [self.request_vc, self.ack_vc] {
+            if vc > 7 {
+                return Err(EndpointError::Vc(vc));
+            }
+        }
+        if self.credits.is_some() && self.request_vc == self.ack_vc {
+            return Err(EndpointError::SharedVc(self.ack_vc));
+        }
+        Ok(())
+    }
+}
+
+/// An endpoint cannot be built.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum EndpointError {
+    /// Its number, or that of its peers.
+    #[error(
+        "endpoint {number} of {peers}: expected a number below that of the endpoints, of which there are at most {QPS}"
+    )]
+    Number {
+        /// Its own.
+        number: u16,
+        /// All endpoints.
+        peers: usize,
+    },
+    /// A format or a transport that do not go together.
+    #[error("{kind} frames: expected {expected}")]
+    Format {
+        /// Kind of frame.
+        kind: &'static str,
+        /// What would do.
+        expected: &'static str,
+    },
+    /// Bytes of payload a frame.
+    #[error("payload of {0} bytes a frame: expected {least} to {MAX_PAYLOAD_LEN}", least = stamp::LEN)]
+    Payload(usize),
+    /// Slots.
+    #[error("{0} slots: expected 1 to {SLOTS_MAX}")]
+    Slots(u16),
+    /// A virtual channel.
+    #[error("virtual channel {0}: expected 0 to 7")]
+    Vc(u8),
+    /// Its frames.
+    #[error(transparent)]
+    Frame(#[from] FrameError),
+    /// Its credits.
+    #[error(transparent)]
+    Credit(#[from] CreditError),
+    /// Requests and answers on one virtual channel.
+    #[error(
+        "virtual channel {0} for requests and for answers: expected two, as each has credits of its own"
+    )]
+    SharedVc(u8),
+    /// Its rate.
+    #[error(transparent)]
+    Rate(#[from] RateError),
+}

@@ -1,0 +1,119 @@
+//! Go-Back-N against its closed form, over a way that loses frames of one direction.
+//!
+//! The form knows the ratios of loop and timer to the time of a frame only. Short frames at a lower rate have the same
+//! ratios as the longest ones at 400 Gb/s, and take less time to check.
+
+use super::*;
+
+const RTO: Span = Span::from_us(100);
+
+/// What is sent.
+#[derive(Clone, Copy)]
+struct Way {
+    rate: LinkRate,
+    payload: usize,
+    /// From when a frame is begun until its ACK is in.
+    rtt_ns: u64,
+    slots: u16,
+}
+
+/// 64 bytes of payload at 40 Gb/s: a frame takes 28.4 ns, as the longest one does at 400 Gb/s.
+const SHORT: Way = Way { rate: LinkRate::gbps(40), payload: 64, rtt_ns: 1_000, slots: 512 };
+/// The longest frame at 400 Gb/s: 28.44 ns.
+const LONG: Way = Way { rate: RATE, payload: 1_344, ..SHORT };
+
+impl Way {
+    /// Picoseconds of a frame of Standard with ICRC.
+    fn frame_ps(self) -> u64 {
+        self.rate.frame_time(54 + self.payload).as_ps()
+    }
+
+    /// Picoseconds from the last bit sent to the last bit in.
+    fn there_ps(self) -> u64 {
+        (self.rtt_ns * 1_000 - self.frame_ps() - self.rate.frame_time(60).as_ps()) / 2
+    }
+
+    fn pair(self) -> Pair {
+        let peers: Arc<[_]> = [Station::numbered(1), Station::numbered(2)].into();
+        let specs = [0, 1].map(|number| {
+            let mut spec = EndpointSpec::new(number, peers.clone(), Kind::Standard);
+            spec.slots = self.slots;
+            spec.payload_max = self.payload;
+            spec.transport = Transport::Reliable { timeout: RTO };
+            spec.frame.icrc = true;
+            spec
+        });
+        let way = Span::from_ps(self.there_ps() - WAY.as_ps());
+        Pair::over(specs, self.rate, way, Span::ZERO)
+    }
+
+    /// Frames taken for a million that the line could have carried.
+    fn efficiency(self, frames: u64, per_million: u64, seed: u64) -> u64 {
+        let mut pair = self.pair();
+        let bytes = self.payload as u64 * frames;
+        pair.send(0, 0, bytes);
+        let mut rng = Rng::new(seed);
+        pair.run(NEVER, |from, _| from == 1 || !rng.chance(per_million, 1_000_000));
+        let receiver = &pair.ends[1].endpoint;
+        assert_eq!(receiver.stats().rx_frames, frames);
+        assert_eq!(pair.delivered(1), [(0, bytes)]);
+        let time = receiver.last_taken().unwrap().as_ps() - self.there_ps();
+        frames * self.frame_ps() * 1_000_000 / time
+    }
+
+    /// (1 - p) / (1 - p + p N + p^2 RTO / T), in millionths; N = RTT / T + 1.
+    fn closed_form(self, per_million: u64) -> u64 {
+        const ONE: u128 = 1_000_000_000_000;
+        let p = u128::from(per_million) * 1_000_000;
+        let frame = u128::from(self.frame_ps());
+        let n = u128::from(self.rtt_ns) * 1_000 * ONE / frame + ONE;
+        let rto = u128::from(RTO.as_ps()) * ONE / frame;
+        let below = ONE - p + p * n / ONE + p * p / ONE * rto / ONE;
+        u64::try_from((ONE - p) * 1_000_000 / below).unwrap()
+    }
+
+    fn check(self, per_million: u64, frames: u64, tolerance_per_mille: u64) {
+        let want = self.closed_form(per_million);
+        let had = self.efficiency(frames, per_million, 1);
+        let close = had.abs_diff(want) * 1_000 <= want * tolerance_per_mille;
+        let rtt_ns = self.rtt_ns;
+        println!("RTT {rtt_ns} ns, p {per_million} ppm: {had}, by the formula {want}");
+        assert!(close, "RTT {rtt_ns} ns, p {per_million} ppm: {had}, not {want}");
+    }
+}
+
+/// A limit that no run here reaches.
+const NEVER: Instant = Instant::from_ns(1_000_000_000_000);
+
+#[test]
+fn go_back_n_is_as_efficient_as_its_closed_form() {
+    assert_eq!(LONG.closed_form(1_000), 961_799, "0.9618 in the table");
+    assert_eq!(LONG.closed_form(10_000), 581_246, "0.581 in the table");
+    assert!(SHORT.frame_ps() == 28_400 && LONG.frame_ps() == 28_440);
+    SHORT.check(10, 100_000, 5);
+    SHORT.check(100, 100_000, 5);
+    SHORT.check(1_000, 400_000, 5);
+    SHORT.check(10_000, 400_000, 50);
+    Way { rtt_ns: 2_000, ..SHORT }.check(10_000, 200_000, 50);
+}
+
+#[test]
+#[ignore = "soak: minutes"]
+fn soak_go_back_n_is_as_efficient_as_its_closed_form() {
+    for rtt_ns in [1_000, 2_000, 10_000] {
+        for (per_million, tolerance) in [(10, 5), (100, 5), (1_000, 5), (10_000, 50)] {
+            Way { rtt_ns, ..LONG }.check(per_million, 2_000_000, tolerance);
+        }
+    }
+}
+
+/// With fewer slots than the loop has frames: W T / RTT.
+#[test]
+fn a_window_below_the_loop_limits_the_rate() {
+    for (slots, rtt_ns) in [(18, 2_000), (36, 2_000), (70, 2_000), (64, 10_000), (18, 1_000)] {
+        let way = Way { slots, rtt_ns, ..SHORT };
+        let want = u64::from(slots) * way.frame_ps() * 1_000 / rtt_ns;
+        let had = way.efficiency(20_000, 0, 0);
+        assert!(had.abs_diff(want) * 100 <= want, "{slots} slots, {rtt_ns} ns: {had}, not {want}");
+    }
+}

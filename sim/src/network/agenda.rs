@@ -1,0 +1,185 @@
+//! What a host is to send, when each flow begins, and what has come of it.
+//!
+//! Shape: [`Agenda`] gives messages to an endpoint when their time and all that they wait for have come; events of the
+//! endpoint go in, [`Sent`] and [`Delivered`] come out.
+//! Units: picoseconds, bytes of payload.
+//! Source: docs/spec/model.md §3.
+
+use core::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::sync::Arc;
+
+use weft_dataplane::time::Instant;
+use weft_hosts::rclink::endpoint::{Endpoint, Event, Message};
+
+use crate::scenario::flow::{Flow, FlowId};
+
+/// A flow at its sender.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sent {
+    /// Which.
+    pub id: FlowId,
+    /// Flows that it still waits for.
+    waits: u32,
+    /// When it was given to the endpoint.
+    pub begun: Option<Instant>,
+    /// When all of it was acknowledged, or sent where nothing is acknowledged.
+    pub done: Option<Instant>,
+    /// When it was given up.
+    pub failed: Option<Instant>,
+}
+
+/// A flow at its receiver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Delivered {
+    /// Which.
+    pub id: FlowId,
+    /// When its first frame was first sent.
+    pub first: Instant,
+    /// When the last of it was there.
+    pub at: Instant,
+}
+
+/// The flows of a host.
+pub struct Agenda {
+    flows: Arc<[Flow]>,
+    host: u16,
+    /// Flows from this host, by id.
+    sent: Vec<Sent>,
+    /// Flows that end here, and who waits here for each, in order.
+    waiting: Vec<(FlowId, FlowId)>,
+    /// Flows that wait for nothing but their time.
+    ready: BinaryHeap<Reverse<(Instant, FlowId)>>,
+    /// Flows to this host, in the order in which they were there.
+    delivered: Vec<Delivered>,
+    /// Flows from this host that are done or given up.
+    closed: usize,
+}
+
+impl Agenda {
+    /// Of `host` among `flows`, that have been checked.
+    pub fn new(host: u16, flows: &Arc<[Flow]>) -> Self {
+        let mut agenda = Self {
+            flows: flows.clone(),
+            host,
+            sent: Vec::new(),
+            waiting: Vec::new(),
+            ready: BinaryHeap::new(),
+            delivered: Vec::new(),
+            closed: 0,
+        };
+        for (id, flow) in (0..).zip(flows.iter()).filter(|(_, flow)| flow.from == host) {
+            let waits = u32::try_from(flow.after.len()).unwrap_or(u32::MAX);
+            agenda.sent.push(Sent { id, waits, begun: None, done: None, failed: None });
+            agenda.waiting.extend(flow.after.iter().map(|&other| (other, id)));
+            if flow.after.is_empty() {
+                agenda.ready.push(Reverse((flow.start, id)));
+            }
+        }
+        agenda.waiting.sort_unstable();
+        agenda
+    }
+
+    /// Flows from this host, by id.
+    pub fn sent(&self) -> &[Sent] {
+        &self.sent
+    }
+
+    /// Flows to this host that are all there, in the order in which they were.
+    pub fn delivered(&self) -> &[Delivered] {
+        &self.delivered
+    }
+
+    /// Flows from this host that are done or given up.
+    pub const fn closed(&self) -> usize {
+        self.closed
+    }
+
+    /// When the next flow begins that waits for nothing but its time.
+    pub fn next(&self) -> Option<Instant> {
+        self.ready.peek().map(|&Reverse((at, _))| at)
+    }
+
+    /// Gives the endpoint what begins by `now`; returns whether there was any.
+    pub fn begin(&mut self, now: Instant, endpoint: &mut Endpoint) -> bool {
+        let mut any = false;
+        while self.next().is_some_and(|at| at <= now) {
+            let Some(Reverse((_, id))) = self.ready.pop() else { break };
+            let Some(flow) = self.flows.get(id as usize) else { continue };
+            let message = Message { id, to: flow.to, bytes: flow.bytes };
+            let taken = endpoint.send(message).is_ok();
+            any |= taken;
+            if let Some(sent) = self.own(id) {
+                sent.begun = Some(now);
+                if !taken {
+                    sent.failed = Some(now);
+                    self.closed += 1;
+                }
+            }
+        }
+        any
+    }
+
+    /// Takes in what came of messages; returns whether others may begin now.
+    pub fn take(&mut self, events: impl IntoIterator<Item = Event>) -> bool {
+        let ready = self.ready.len();
+        for event in events {
+            match event {
+                Event::Sent { id, at } => {
+                    if let Some(sent) = self.own(id) {
+                        sent.done = Some(at);
+                        self.closed += 1;
+                        self.release(id);
+                    }
+                }
+                Event::Delivered { id, first, at, .. } => self.came(Delivered { id, first, at }),
+                Event::Failed { to, at, .. } => self.give_up(to, at),
+                Event::Received { .. } | Event::Congested { .. } => {}
+            }
+        }
+        self.ready.len() > ready
+    }
+
+    /// A flow is there, if it is one to this host.
+    fn came(&mut self, delivered: Delivered) {
+        let flow = self.flows.get(delivered.id as usize);
+        if flow.is_some_and(|flow| flow.to == self.host) {
+            self.delivered.push(delivered);
+            self.release(delivered.id);
+        }
+    }
+
+    /// No more is sent to `to`.
+    fn give_up(&mut self, to: u16, at: Instant) {
+        let Self { flows, sent, closed, .. } = self;
+        for sent in sent {
+            let is_open = sent.begun.is_some() && sent.done.is_none() && sent.failed.is_none();
+            if is_open && flows.get(sent.id as usize).is_some_and(|flow| flow.to == to) {
+                sent.failed = Some(at);
+                *closed += 1;
+            }
+        }
+    }
+
+    /// Flow `id` is done here: whoever waits for it waits for one less.
+    fn release(&mut self, id: FlowId) {
+        let first = self.waiting.partition_point(|&(done, _)| done < id);
+        for place in first.. {
+            let Some(&(_, waiter)) = self.waiting.get(place).filter(|&&(done, _)| done == id)
+            else {
+                break;
+            };
+            let start = self.flows.get(waiter as usize).map(|flow| flow.start);
+            let Some(sent) = self.own(waiter) else { continue };
+            sent.waits = sent.waits.saturating_sub(1);
+            if let Some(start) = start.filter(|_| sent.waits == 0) {
+                self.ready.push(Reverse((start, waiter)));
+            }
+        }
+    }
+
+    fn own(&mut self, id: FlowId) -> Option<&mut Sent> {
+        let place = self.sent.binary_search_by_key(&id, |sent| sent.id).ok()?;
+        self.sent.get_mut(place)
+    }
+}

@@ -1,0 +1,94 @@
+//! A host: an RC Link endpoint at its port, with what it is to send.
+//!
+//! Shape: [`Host`] is at the edge of a network.
+//! Units: picoseconds.
+//! Source: docs/spec/model.md §3, §4.
+
+use weft_dataplane::pool::Bufs;
+use weft_dataplane::port::wire::Wire;
+use weft_dataplane::port::{Port, PortCounters, PortError};
+use weft_dataplane::time::Instant;
+use weft_hosts::rclink::endpoint::Endpoint;
+
+use super::agenda::{Agenda, Delivered, Sent};
+use super::storm::Storms;
+use crate::nodes::Edge;
+
+/// An endpoint at its port.
+pub struct Host {
+    pub(super) endpoint: Endpoint,
+    pub(super) port: Wire,
+    pub(super) bufs: Bufs,
+    pub(super) agenda: Agenda,
+    pub(super) storms: Option<Box<Storms>>,
+}
+
+impl Host {
+    /// The endpoint.
+    #[must_use]
+    pub const fn endpoint(&self) -> &Endpoint {
+        &self.endpoint
+    }
+
+    /// Flows from this host, by id.
+    #[must_use]
+    pub fn sent(&self) -> &[Sent] {
+        self.agenda.sent()
+    }
+
+    /// Flows to this host that are all there, in the order in which they were.
+    #[must_use]
+    pub fn delivered(&self) -> &[Delivered] {
+        self.agenda.delivered()
+    }
+
+    /// Flows from this host that are done or given up.
+    #[must_use]
+    pub const fn closed(&self) -> usize {
+        self.agenda.closed()
+    }
+
+    /// When its next flow begins that waits for nothing but its time.
+    #[must_use]
+    pub fn next_start(&self) -> Option<Instant> {
+        self.agenda.next()
+    }
+
+    /// What its port counted: frames dropped, by reason.
+    #[must_use]
+    pub fn port_counters(&self) -> PortCounters {
+        self.port.counters()
+    }
+
+    /// Frames that it sent, and bytes of them as they were on the wire, without FCS.
+    #[must_use]
+    pub const fn carried(&self) -> (u64, u64) {
+        self.port.carried()
+    }
+
+    /// PFC frames that it sent as a fault.
+    #[must_use]
+    pub fn storm_frames(&self) -> u64 {
+        self.storms.as_ref().map_or(0, |storms| storms.sent())
+    }
+}
+
+impl Edge for Host {
+    fn step(&mut self, now: Instant) -> Result<Option<Instant>, PortError> {
+        let Self { endpoint, port, bufs, agenda, storms } = self;
+        let storm = storms.as_mut().and_then(|storms| storms.step(now, port, bufs));
+        let mut progress;
+        loop {
+            agenda.begin(now, endpoint);
+            progress = endpoint.poll(now, port, bufs)?;
+            if !agenda.take(endpoint.events()) || agenda.next().is_none_or(|at| at > now) {
+                break;
+            }
+        }
+        // It sends whether its link is up or not: what is lost is sent again.
+        let _ = port.link_up();
+        let next = Instant::earlier(progress.next, port.next_arrival());
+        let next = Instant::earlier(next, port.next_event());
+        Ok([storm, agenda.next()].into_iter().fold(next, Instant::earlier))
+    }
+}

@@ -1,0 +1,328 @@
+//! A network in virtual time: switches joined to each other, and an RC Link endpoint at each host.
+//!
+//! Shape: [`Plan`] → [`Network`], which runs; what came of flows is at their hosts. [`NetworkSpec`] is a short way to a plan
+//! in which all switches are alike.
+//! Units: picoseconds, bytes of payload.
+//! Source: docs/spec/model.md §1, §3, §4.
+
+mod agenda;
+mod faulty;
+mod host;
+mod ideal;
+mod parts;
+mod storm;
+
+use std::sync::Arc;
+
+use weft_base::sync::{AtomicU64, Ordering};
+use weft_dataplane::config::SwitchConfig;
+use weft_dataplane::pipeline::{BuildError, Ledger};
+use weft_dataplane::pool::PoolError;
+use weft_dataplane::port::PortError;
+use weft_dataplane::port::wire::cable;
+use weft_dataplane::time::{Instant, Span};
+use weft_hosts::frames::Kind;
+use weft_hosts::rclink::endpoint::{EndpointError, EndpointSpec};
+
+use self::parts::{Part, Parts, at_port};
+use crate::engine::{CableError, CableSpec, Cables, Latency, Place, Schedule};
+use crate::nodes::{Node, Nodes};
+use crate::scenario::fault::Fault;
+use crate::scenario::flow::{Flow, FlowError};
+use crate::scenario::{Site, SwitchPlan, TemplateError};
+use crate::setup::Setup;
+use crate::switch::{Around, Switch};
+use crate::topology::{LinkSpec, Topology, TopologyError};
+
+pub use self::agenda::{Delivered, Sent};
+pub use self::host::Host;
+
+/// A network to be built.
+pub struct Plan<'a> {
+    /// Hosts, switches and cables; each link says what it is like.
+    pub topology: &'a Topology,
+    /// What the switch at a site is like.
+    pub switches: &'a dyn Fn(&Site<'_>) -> Result<SwitchPlan, TemplateError>,
+    /// What the endpoint at a site is like, beside its number, its peers and its kind of frame.
+    pub endpoints: &'a dyn Fn(&Site<'_>, &mut EndpointSpec) -> Result<(), TemplateError>,
+    /// What frames hosts send.
+    pub kind: Kind,
+    /// What an endpoint takes for each frame, each way.
+    pub delay: Span,
+    /// Whether frames take their true wire time.
+    pub overhead: bool,
+    /// Longest frame without FCS that a host takes.
+    pub frame_len_max: usize,
+    /// What moves.
+    pub flows: Arc<[Flow]>,
+    /// What goes wrong.
+    pub faults: &'a [Fault],
+    /// Seed of what goes wrong at random.
+    pub seed: u64,
+}
+
+/// A network whose switches are all alike.
+#[derive(Clone, Debug)]
+pub struct NetworkSpec {
+    /// Hosts, switches and cables; those that do not say what they are like are as `setup` and `around` have it.
+    pub topology: Topology,
+    /// What every switch is like; it has as many ports as links, and `buffer_bytes` in all.
+    pub setup: Setup,
+    /// What is around a switch.
+    pub around: Around,
+    /// What frames hosts send.
+    pub kind: Kind,
+    /// What an endpoint takes for each frame, each way.
+    pub endpoint_delay: Span,
+}
+
+/// A network cannot be built.
+#[derive(Debug, thiserror::Error)]
+pub enum NetworkError {
+    /// Its hosts, switches and links.
+    #[error(transparent)]
+    Topology(#[from] TopologyError),
+    /// A link that does not say what it is like.
+    #[error("link {link} between {a:?} and {b:?} has no rate and no length")]
+    Link {
+        /// Its number.
+        link: usize,
+        /// One end.
+        a: String,
+        /// The other.
+        b: String,
+    },
+    /// A node has no place in a template.
+    #[error("node {name:?}")]
+    Template {
+        /// Which.
+        name: String,
+        /// Why.
+        source: TemplateError,
+    },
+    /// A switch whose configuration has not a port for each link.
+    #[error("switch {name:?} is configured with {had} ports: expected {links}, one for each link")]
+    Ports {
+        /// Which.
+        name: String,
+        /// Ports.
+        had: usize,
+        /// Links.
+        links: usize,
+    },
+    /// Frames take their true wire time at one end of a link only.
+    #[error(
+        "switch {name:?} counts frames' true wire time and its neighbours do not, or the other way round"
+    )]
+    Overhead {
+        /// Which switch.
+        name: String,
+    },
+    /// A switch.
+    #[error("switch {name:?}")]
+    Switch {
+        /// Which.
+        name: String,
+        /// Why.
+        source: BuildError,
+    },
+    /// An endpoint.
+    #[error("host {name:?}")]
+    Host {
+        /// Which.
+        name: String,
+        /// Why.
+        source: EndpointError,
+    },
+    /// A host's memory.
+    #[error(transparent)]
+    Pool(#[from] PoolError),
+    /// A cable.
+    #[error(transparent)]
+    Cable(#[from] CableError),
+    /// What moves.
+    #[error(transparent)]
+    Flow(#[from] FlowError),
+    /// A fault at what is not there.
+    #[error("fault {fault} is at {what} {had}: expected 0 to {most}")]
+    Fault {
+        /// Which fault, by place.
+        fault: usize,
+        /// A link or a host.
+        what: &'static str,
+        /// Its number.
+        had: usize,
+        /// The last one.
+        most: usize,
+    },
+}
+
+/// A network at work.
+pub struct Network {
+    nodes: Nodes<Host>,
+    flows: Arc<[Flow]>,
+    /// By link: frames that were lost as it was down.
+    lost: Vec<Option<Arc<AtomicU64>>>,
+    /// By flow: the least time that it can take.
+    ideals: Vec<Span>,
+    /// So long at most does an endpoint wait for an ACK.
+    patience: Span,
+}
+
+impl Network {
+    /// Builds a network of `spec`; nothing has moved yet. Switches and endpoints are changed by `change`.
+    ///
+    /// # Errors
+    /// See [`NetworkError`].
+    pub fn new(
+        spec: &NetworkSpec,
+        flows: Vec<Flow>,
+        change_switch: impl Fn(&mut SwitchConfig),
+        change_endpoint: impl Fn(&mut EndpointSpec),
+    ) -> Result<Self, NetworkError> {
+        let mut topology = spec.topology.clone();
+        let (rate, propagation) = (spec.setup.rate, spec.around.propagation);
+        topology.specify_others(LinkSpec { rate, propagation });
+        let switches = |site: &Site<'_>| {
+            let rates = site.links.iter().map(|link| link.rate).enumerate().collect();
+            let setup = Setup { ports: site.links.len(), rates, ..spec.setup.clone() };
+            let mut config = setup.config();
+            change_switch(&mut config);
+            Ok(SwitchPlan { config, around: spec.around.clone() })
+        };
+        let endpoints = |_: &Site<'_>, endpoint: &mut EndpointSpec| {
+            change_endpoint(endpoint);
+            Ok(())
+        };
+        Self::build(&Plan {
+            topology: &topology,
+            switches: &switches,
+            endpoints: &endpoints,
+            kind: spec.kind,
+            delay: spec.endpoint_delay,
+            overhead: spec.around.overhead,
+            frame_len_max: spec.setup.frame_len_max,
+            flows: flows.into(),
+            faults: &[],
+            seed: 0,
+        })
+    }
+
+    /// Builds a network; nothing has moved yet.
+    ///
+    /// # Errors
+    /// See [`NetworkError`].
+    pub fn build(plan: &Plan<'_>) -> Result<Self, NetworkError> {
+        let routes = plan.topology.routes()?;
+        let mut parts = Parts::new(plan, &routes)?;
+        let ideals = ideal::ideals(plan, &parts, &routes);
+        let patience = parts.patience();
+        let mut cables = Cables::new();
+        let host = Latency { receive: plan.delay, send: plan.delay };
+        for part in &parts.nodes {
+            match part {
+                Part::Host { .. } => cables.add(1, host),
+                Part::Switch { plan, .. } => {
+                    cables.add(plan.config.ports.len(), plan.around.of_switch())
+                }
+            };
+        }
+        for (link, spec) in plan.topology.links().iter().zip(&parts.links) {
+            let [a, b] = link.ends.map(|(component, port)| Place { component, port });
+            let LinkSpec { rate, propagation } = *spec;
+            cables.lay(a, b, &CableSpec { rate, propagation, overhead: plan.overhead })?;
+        }
+        let (schedule, mut ends) = Schedule::new(cables);
+        let lost = faulty::disturb(plan, &mut ends)?;
+        let mut nodes = Vec::with_capacity(ends.len());
+        for ((part, ends), node) in parts.nodes.drain(..).zip(ends).zip(plan.topology.nodes()) {
+            let name = || node.name.clone();
+            nodes.push(match part {
+                Part::Host { endpoint, link } => {
+                    let host = at_port(plan, endpoint, link, ends);
+                    Node::edge(host.map_err(|problem| problem.at(name()))?)
+                }
+                Part::Switch { plan, .. } => {
+                    let ends = ends.into_iter().map(|end| end.unwrap_or_else(|| cable(1).0));
+                    let built = Switch::on(plan.config, &plan.around, ends.collect())
+                        .map_err(|source| NetworkError::Switch { name: name(), source })?;
+                    Node::from(built)
+                }
+            });
+        }
+        let nodes = Nodes::new(nodes, schedule);
+        Ok(Self { nodes, flows: plan.flows.clone(), lost, ideals, patience })
+    }
+
+    /// What moves, by id.
+    #[must_use]
+    pub fn flows(&self) -> &[Flow] {
+        &self.flows
+    }
+
+    /// Hosts, by number.
+    pub fn hosts(&self) -> impl Iterator<Item = &Host> {
+        self.nodes.edges()
+    }
+
+    /// Switches, in the order of the topology.
+    pub fn switches(&self) -> impl Iterator<Item = &Switch> {
+        self.nodes.switches()
+    }
+
+    /// The books of each switch.
+    #[must_use]
+    pub fn ledgers(&self) -> Vec<Ledger> {
+        self.nodes.ledgers()
+    }
+
+    /// By link: frames that were lost as it was down.
+    pub fn lost(&self) -> impl Iterator<Item = u64> {
+        let count = |lost: &Arc<AtomicU64>| lost.load(Ordering::Relaxed);
+        self.lost.iter().map(move |lost| lost.as_ref().map_or(0, count))
+    }
+
+    /// By flow: the least time from its start to its delivery, alone in the network.
+    #[must_use]
+    pub fn ideals(&self) -> &[Span] {
+        &self.ideals
+    }
+
+    /// So long at most does an endpoint wait for an ACK before it sends again.
+    #[must_use]
+    pub const fn patience(&self) -> Span {
+        self.patience
+    }
+
+    /// Where the run has come to.
+    #[must_use]
+    pub const fn now(&self) -> Instant {
+        self.nodes.now()
+    }
+
+    /// Flows that are done or given up at their senders.
+    #[must_use]
+    pub fn closed(&self) -> usize {
+        self.hosts().map(Host::closed).sum()
+    }
+
+    /// Flows that are all there.
+    #[must_use]
+    pub fn delivered(&self) -> usize {
+        self.hosts().map(|host| host.delivered().len()).sum()
+    }
+
+    /// Whether all flows are done, and no endpoint has anything to do.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.closed() == self.flows.len() && self.hosts().all(|host| host.endpoint().is_idle())
+    }
+
+    /// Runs until `end` on so many threads.
+    ///
+    /// # Errors
+    /// Never: a wire does not fail.
+    pub fn run(&mut self, end: Instant, threads: usize) -> Result<(), &PortError> {
+        self.nodes.run(end, threads)
+    }
+}

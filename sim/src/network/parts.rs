@@ -1,0 +1,224 @@
+//! What a network is built from, once its templates were asked.
+//!
+//! Shape: [`Plan`] → [`Parts`]; a host is put at its port by [`at_port`].
+//! Units: picoseconds, bytes.
+//! Source: docs/spec/model.md §3, §4.
+
+use weft_dataplane::fdb::{FdbKey, StaticEntry};
+use weft_dataplane::pool::{Bufs, Pool, PoolError};
+use weft_dataplane::port::wire::{Wire, WireConfig, WireEnd, cable};
+use weft_dataplane::time::Span;
+use weft_dataplane::types::PortSet;
+use weft_hosts::frames::{FrameSpec, Station};
+use weft_hosts::pfc::SlowSpec;
+use weft_hosts::rclink::endpoint::{Endpoint, EndpointError, EndpointSpec, Transport};
+use weft_parsers::Vid;
+
+use super::agenda::Agenda;
+use super::storm::Storms;
+use super::{Host, NetworkError, Plan};
+use crate::scenario::fault::Fault;
+use crate::scenario::flow::check;
+use crate::scenario::{Site, SwitchPlan};
+use crate::setup::Headroom;
+use crate::topology::{LinkSpec, NodeKind, Routes, Topology};
+
+/// Chunks of a host's pool: what it has taken off its wire, one at a time, and frames that it sends.
+const CHUNKS: usize = 8;
+/// VLAN of a port by default.
+const PVID: Vid = Vid::from_low_bits(1);
+/// Frames that a receive buffer takes before it stops the sender, beside those on their way.
+const SLOW_FRAMES: usize = 32;
+
+/// A node that is about to be built.
+pub(super) enum Part {
+    Host { endpoint: Box<EndpointSpec>, link: LinkSpec },
+    Switch { plan: Box<SwitchPlan> },
+}
+
+/// All that is about to be built.
+pub(super) struct Parts {
+    pub nodes: Vec<Part>,
+    pub links: Vec<LinkSpec>,
+}
+
+impl Parts {
+    /// Asks the templates for each node, and adds routes.
+    pub fn new(plan: &Plan<'_>, routes: &Routes) -> Result<Self, NetworkError> {
+        let topology = plan.topology;
+        let hosts = topology.hosts().count();
+        check(&plan.flows, hosts)?;
+        let links = links(topology)?;
+        let stations: std::sync::Arc<[Station]> =
+            (1..).take(hosts).map(Station::numbered).collect();
+        let mut nodes = Vec::with_capacity(topology.nodes().len());
+        let mut number = 0;
+        let mut frames: Vec<FrameSpec> = Vec::with_capacity(hosts);
+        for (node, of) in topology.nodes().iter().enumerate() {
+            let at: Vec<LinkSpec> =
+                of.ports.iter().filter_map(|&link| links.get(link).copied()).collect();
+            let site = Site { node, name: &of.name, links: &at };
+            let refused = |source| NetworkError::Template { name: of.name.clone(), source };
+            nodes.push(match of.kind {
+                NodeKind::Host => {
+                    let mut endpoint =
+                        Box::new(EndpointSpec::new(number, stations.clone(), plan.kind));
+                    (plan.endpoints)(&site, &mut endpoint).map_err(refused)?;
+                    number += 1;
+                    frames.push(endpoint.frame.clone());
+                    let link = at.first().copied();
+                    Part::Host { endpoint, link: link.unwrap_or(LinkSpec::UNUSED) }
+                }
+                NodeKind::Switch => {
+                    let mut switch = Box::new((plan.switches)(&site).map_err(refused)?);
+                    fit(&mut switch, &of.name, &at, plan.overhead)?;
+                    Part::Switch { plan: switch }
+                }
+            });
+        }
+        let switches = nodes.iter_mut().filter_map(|part| match part {
+            Part::Switch { plan } => Some(plan),
+            Part::Host { .. } => None,
+        });
+        for (switch, to) in switches.zip(routes) {
+            for (frame, &ports) in frames.iter().zip(to) {
+                switch.config.forward.static_entries.extend(entry(frame, ports));
+            }
+        }
+        Ok(Self { nodes, links })
+    }
+
+    /// So long at most does an endpoint wait for an ACK.
+    pub fn patience(&self) -> Span {
+        let timeouts = self.nodes.iter().filter_map(|part| match part {
+            Part::Host { endpoint, .. } => match endpoint.transport {
+                Transport::Reliable { timeout } => Some(timeout),
+                Transport::Lite => None,
+            },
+            Part::Switch { .. } => None,
+        });
+        timeouts.max().unwrap_or_default()
+    }
+}
+
+/// What each link is like.
+fn links(topology: &Topology) -> Result<Vec<LinkSpec>, NetworkError> {
+    let links = topology.links().iter().enumerate();
+    let specs = links.map(|(link, it)| {
+        it.spec.ok_or_else(|| {
+            let name = |(node, _): (usize, _)| {
+                topology.nodes().get(node).map(|node| node.name.clone()).unwrap_or_default()
+            };
+            let [a, b] = it.ends.map(name);
+            NetworkError::Link { link, a, b }
+        })
+    });
+    specs.collect()
+}
+
+/// Sets rates and lengths of a switch's ports after its links.
+fn fit(
+    switch: &mut SwitchPlan,
+    name: &str,
+    links: &[LinkSpec],
+    overhead: bool,
+) -> Result<(), NetworkError> {
+    let (had, name) = (switch.config.ports.len(), name.to_owned());
+    if had != links.len() {
+        return Err(NetworkError::Ports { name, had, links: links.len() });
+    }
+    if switch.around.overhead != overhead {
+        return Err(NetworkError::Overhead { name });
+    }
+    for (port, link) in switch.config.ports.iter_mut().zip(links) {
+        port.rate = link.rate;
+    }
+    switch.around.propagations = links.iter().map(|link| link.propagation).enumerate().collect();
+    Ok(())
+}
+
+/// Where frames to an endpoint go whose own are like `frame`.
+fn entry(frame: &FrameSpec, ports: PortSet) -> Option<StaticEntry> {
+    let (addr, _) = frame.source_key()?;
+    // A frame without a tag, or with a priority only, is in the VLAN of the port.
+    let vid = frame.vlan.map_or(0, |tci| tci.vid().get());
+    let vid = if vid == 0 { PVID } else { Vid::from_low_bits(vid) };
+    StaticEntry::over(FdbKey::new(vid, addr), ports)
+}
+
+/// What keeps a host from being built.
+pub(super) enum HostProblem {
+    Endpoint(EndpointError),
+    Pool(PoolError),
+}
+
+impl HostProblem {
+    pub fn at(self, name: String) -> NetworkError {
+        match self {
+            Self::Endpoint(source) => NetworkError::Host { name, source },
+            Self::Pool(source) => NetworkError::Pool(source),
+        }
+    }
+}
+
+/// An endpoint at the end of its cable.
+pub(super) fn at_port(
+    plan: &Plan<'_>,
+    mut endpoint: Box<EndpointSpec>,
+    link: LinkSpec,
+    ends: Vec<Option<WireEnd>>,
+) -> Result<Host, HostProblem> {
+    let wire = WireConfig {
+        name: String::new(),
+        rate: link.rate,
+        propagation: link.propagation + plan.delay,
+        latency: plan.delay,
+        overhead: plan.overhead,
+        drop_runts: true,
+    };
+    let number = endpoint.number;
+    let mut storms = Vec::new();
+    for fault in plan.faults {
+        match *fault {
+            Fault::SlowReceiver { host, drain } if host == number => {
+                let slow = endpoint.slow.unwrap_or_else(|| slow(plan, link, &endpoint));
+                endpoint.slow = Some(SlowSpec { drain, ..slow });
+            }
+            Fault::PauseStorm { host, classes, from, until } if host == number => {
+                storms.push((classes, from, until));
+            }
+            _ => {}
+        }
+    }
+    let end = ends.into_iter().flatten().next().unwrap_or_else(|| cable(1).0);
+    let storms = Storms::new(endpoint.frame.src.mac, &storms);
+    let pool = Pool::in_memory(CHUNKS, plan.frame_len_max).map_err(HostProblem::Pool)?;
+    Ok(Host {
+        endpoint: Endpoint::new(*endpoint).map_err(HostProblem::Endpoint)?,
+        port: Wire::new(wire, plan.frame_len_max, end),
+        bufs: Bufs::new(pool, 1, 0),
+        agenda: Agenda::new(number, &plan.flows),
+        storms,
+    })
+}
+
+/// The receive buffer of a slow receiver whose endpoint has none of its own: XOFF at 32 frames and what is on its way for
+/// one round trip, XON at that, and room for one more (docs/spec/model.md §4).
+fn slow(plan: &Plan<'_>, link: LinkSpec, endpoint: &EndpointSpec) -> SlowSpec {
+    let headroom = Headroom {
+        rate: link.rate,
+        cable_m: link.propagation.as_ps() / 5_000 + 1,
+        frame_len_max: plan.frame_len_max,
+        response: plan.delay + plan.delay + Span::from_ns(1_000),
+    };
+    let trip = usize::try_from(headroom.bytes()).unwrap_or(usize::MAX / 8);
+    let frames = SLOW_FRAMES * plan.frame_len_max;
+    SlowSpec {
+        drain: link.rate,
+        xoff_bytes: frames + trip,
+        xon_bytes: trip,
+        capacity_bytes: frames + 2 * trip,
+        lossless: endpoint.classes.pcp.into_iter().collect(),
+        quanta: u16::MAX,
+    }
+}

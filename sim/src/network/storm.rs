@@ -1,0 +1,83 @@
+//! A host that stops its link partner by PFC without end.
+//!
+//! Shape: [`Storms`] of a host puts its frames before the endpoint's.
+//! Units: picoseconds, quanta.
+//! Source: IEEE 802.1Q-2022 clause 36; docs/spec/model.md §3.
+
+use weft_dataplane::batch::Batch;
+use weft_dataplane::pool::Bufs;
+use weft_dataplane::port::Port;
+use weft_dataplane::port::wire::Wire;
+use weft_dataplane::time::{Instant, Span};
+use weft_dataplane::types::PriSet;
+use weft_parsers::{MacAddr, Pfc, mac_control};
+
+/// Pause time of each frame; the next one goes at half of it.
+const QUANTA: u16 = u16::MAX;
+
+/// One storm.
+#[derive(Clone, Copy, Debug)]
+struct Storm {
+    classes: PriSet,
+    until: Instant,
+    /// When its next frame is sent; `None` when it is over.
+    next: Option<Instant>,
+}
+
+/// The storms of a host.
+pub(super) struct Storms {
+    all: Vec<Storm>,
+    source: MacAddr,
+    batch: Batch,
+    sent: u64,
+}
+
+impl Storms {
+    /// Of a host with this address: classes, from and until when.
+    pub fn new(source: MacAddr, storms: &[(PriSet, Instant, Instant)]) -> Option<Box<Self>> {
+        let storms = storms.iter().filter(|&&(_, from, until)| from < until);
+        let storms: Vec<Storm> = storms
+            .map(|&(classes, from, until)| Storm { classes, until, next: Some(from) })
+            .collect();
+        let is_any = !storms.is_empty();
+        is_any.then(|| Box::new(Self { all: storms, source, batch: Batch::new(), sent: 0 }))
+    }
+
+    /// PFC frames sent.
+    pub const fn sent(&self) -> u64 {
+        self.sent
+    }
+
+    /// Sends what is due; returns when there is more.
+    pub fn step(&mut self, now: Instant, port: &mut Wire, bufs: &mut Bufs) -> Option<Instant> {
+        let mut next = None;
+        for storm in &mut self.all {
+            let Some(due) = storm.next else { continue };
+            if due > now {
+                next = Instant::earlier(next, Some(due));
+                continue;
+            }
+            let quanta = if now < storm.until { QUANTA } else { 0 };
+            let classes = (0..8_u8).filter(|class| storm.classes.bits() >> class & 1 != 0);
+            let pfc = classes
+                .fold(Pfc { enable: 0, quanta: [0; 8] }, |pfc, class| pfc.with(class, quanta));
+            let mut frame = [0; mac_control::FRAME_LEN];
+            pfc.emit(self.source, &mut frame);
+            if port.tx_room(now) == 0 {
+                // As PFC does, it waits for the frame that is being sent, and for no other.
+                next = Instant::earlier(
+                    next,
+                    port.idle_at().or(Some(now + port.caps().rate.quanta(1))),
+                );
+                continue;
+            }
+            let Some(desc) = bufs.alloc_from(&frame) else { continue };
+            self.batch.push(desc);
+            self.sent += port.tx(now, bufs, &mut self.batch) as u64;
+            let half = Span::from_ps(port.caps().rate.quanta(QUANTA).as_ps() / 2);
+            storm.next = (quanta > 0).then(|| (now + half).min(storm.until));
+            next = Instant::earlier(next, storm.next);
+        }
+        next
+    }
+}

@@ -1,0 +1,181 @@
+//! Flows: messages from one host to another, and what each waits for.
+//!
+//! Shape: [`Flow`] by number; a collective is flows that wait for others.
+//! Units: picoseconds, bytes of payload.
+//! Source: docs/spec/model.md §3.
+
+use weft_dataplane::time::Instant;
+
+/// Number of a flow: its place in the list of all.
+pub type FlowId = u32;
+
+/// A message from one host to another.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Flow {
+    /// The sender, by number of host ([`crate::topology::Topology::hosts`]).
+    pub from: u16,
+    /// The receiver.
+    pub to: u16,
+    /// Bytes of payload, at least 1.
+    pub bytes: u64,
+    /// It begins no earlier.
+    pub start: Instant,
+    /// It begins when all of these are done at its sender: delivered there, where that is their receiver; acknowledged
+    /// (sent, where nothing is acknowledged), where that is their sender. Nothing else is known there without a message.
+    pub after: Vec<FlowId>,
+    /// Virtual channel; `None` for the endpoint's own of requests.
+    pub vc: Option<u8>,
+    /// Which workload it is of, by place.
+    pub workload: u16,
+}
+
+impl Flow {
+    /// A flow that begins at once.
+    #[must_use]
+    pub const fn new(from: u16, to: u16, bytes: u64) -> Self {
+        let start = Instant::ZERO;
+        Self { from, to, bytes, start, after: Vec::new(), vc: None, workload: 0 }
+    }
+}
+
+/// A flow cannot be.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FlowError {
+    /// A host that is not there.
+    #[error("flow {flow} has host {host} at an end: expected 0 to {most}")]
+    Host {
+        /// The flow.
+        flow: usize,
+        /// The host.
+        host: u16,
+        /// The last one.
+        most: usize,
+    },
+    /// Both ends are one host.
+    #[error("flow {flow} is from host {host} to itself")]
+    Own {
+        /// The flow.
+        flow: usize,
+        /// The host.
+        host: u16,
+    },
+    /// It has nothing to send.
+    #[error("flow {flow} has 0 bytes: expected 1 or more")]
+    Empty {
+        /// The flow.
+        flow: usize,
+    },
+    /// It waits for a flow that is not there, or of which its sender does not know when it is done.
+    #[error(
+        "flow {flow} from host {from} waits for flow {after}: expected one that is there and begins or ends at that host"
+    )]
+    After {
+        /// The flow.
+        flow: usize,
+        /// Its sender.
+        from: u16,
+        /// What it waits for.
+        after: FlowId,
+    },
+    /// Flows wait for each other in a circle.
+    #[error("flow {flow} waits for itself, by way of what it waits for")]
+    Circle {
+        /// One of them.
+        flow: usize,
+    },
+    /// Too many.
+    #[error("{0} flows: expected fewer than 2^32")]
+    Many(usize),
+}
+
+/// Checks flows among so many hosts.
+///
+/// # Errors
+/// See [`FlowError`].
+pub fn check(flows: &[Flow], hosts: usize) -> Result<(), FlowError> {
+    if u32::try_from(flows.len()).is_err() {
+        return Err(FlowError::Many(flows.len()));
+    }
+    for (flow, it) in flows.iter().enumerate() {
+        for host in [it.from, it.to] {
+            if usize::from(host) >= hosts {
+                return Err(FlowError::Host { flow, host, most: hosts.saturating_sub(1) });
+            }
+        }
+        if it.from == it.to {
+            return Err(FlowError::Own { flow, host: it.from });
+        }
+        if it.bytes == 0 {
+            return Err(FlowError::Empty { flow });
+        }
+        for &after in &it.after {
+            let known = flows.get(after as usize);
+            if known.is_none_or(|other| other.from != it.from && other.to != it.from) {
+                return Err(FlowError::After { flow, from: it.from, after });
+            }
+        }
+    }
+    circle(flows).map_or(Ok(()), |flow| Err(FlowError::Circle { flow }))
+}
+
+/// A flow that waits for itself.
+fn circle(flows: &[Flow]) -> Option<usize> {
+    // Where each waits for earlier ones only, nothing can go round.
+    let is_ordered =
+        |(id, flow): (usize, &Flow)| flow.after.iter().all(|&other| (other as usize) < id);
+    if flows.iter().enumerate().all(is_ordered) {
+        return None;
+    }
+    let mut left: Vec<usize> = flows.iter().map(|flow| flow.after.len()).collect();
+    let mut waiting: Vec<(FlowId, usize)> = Vec::new();
+    for (id, flow) in flows.iter().enumerate() {
+        waiting.extend(flow.after.iter().map(|&other| (other, id)));
+    }
+    waiting.sort_unstable();
+    let mut open: Vec<usize> = (0..flows.len()).filter(|&id| left.get(id) == Some(&0)).collect();
+    while let Some(done) = open.pop() {
+        let first = waiting.partition_point(|&(other, _)| (other as usize) < done);
+        for &(_, waiter) in
+            waiting.iter().skip(first).take_while(|&&(other, _)| other as usize == done)
+        {
+            if let Some(count) = left.get_mut(waiter) {
+                *count -= 1;
+                if *count == 0 {
+                    open.push(waiter);
+                }
+            }
+        }
+    }
+    left.iter().position(|&count| count > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn flow(from: u16, to: u16, after: &[FlowId]) -> Flow {
+        Flow { after: after.to_vec(), ..Flow::new(from, to, 1) }
+    }
+
+    #[test]
+    fn flows_that_cannot_be_are_refused() {
+        let empty = Flow { bytes: 0, ..flow(0, 1, &[]) };
+        #[rustfmt::skip] // columns: name, flows, error
+        let cases = [
+            ("none",            vec![],                                                Ok(())),
+            ("delivered first", vec![flow(0, 1, &[]), flow(1, 2, &[0])],               Ok(())),
+            ("sent first",      vec![flow(0, 1, &[]), flow(0, 2, &[0])],               Ok(())),
+            ("a later one",     vec![flow(0, 1, &[1]), flow(1, 0, &[])],               Ok(())),
+            ("no host",         vec![flow(0, 3, &[])],          Err(FlowError::Host { flow: 0, host: 3, most: 2 })),
+            ("to itself",       vec![flow(2, 2, &[])],          Err(FlowError::Own { flow: 0, host: 2 })),
+            ("empty",           vec![empty],                    Err(FlowError::Empty { flow: 0 })),
+            ("elsewhere",       vec![flow(0, 1, &[]), flow(2, 0, &[0])], Err(FlowError::After { flow: 1, from: 2, after: 0 })),
+            ("no flow",         vec![flow(0, 1, &[7])],         Err(FlowError::After { flow: 0, from: 0, after: 7 })),
+            ("itself",          vec![flow(0, 1, &[0])],         Err(FlowError::Circle { flow: 0 })),
+            ("circle",          vec![flow(0, 1, &[]), flow(0, 1, &[2]), flow(1, 0, &[1])], Err(FlowError::Circle { flow: 1 })),
+        ];
+        for (name, flows, want) in cases {
+            assert_eq!(check(&flows, 3), want, "{name}");
+        }
+    }
+}
