@@ -1,13 +1,12 @@
 //! Results of a run in virtual time, for people and programs.
 //!
-//! Shape: [`Results`](weft_sim::results::Results) → JSON, [`csv`], [`text`], [`html`] and [`perfetto`].
+//! Shape: [`Results`](weft_sim::results::Results) → JSON, [`csv`], [`html`] and [`perfetto`].
 //! Units: as docs/results.md says.
 //! Source: docs/spec/model.md §6; docs/results.md.
 
 pub mod csv;
 pub mod html;
 pub mod perfetto;
-pub mod text;
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};

@@ -186,7 +186,11 @@ impl Reader<'_> {
             _ => {
                 for key in OF_CREDITS {
                     if keys.set(key).is_some() {
-                        self.refuse(keys, key, "expected flow_control_mode = \"cbfc\" beside it; or leave it out");
+                        self.refuse(
+                            keys,
+                            key,
+                            "expected flow_control_mode = \"cbfc\" beside it; or leave it out",
+                        );
                     }
                 }
                 return None;
