@@ -8,8 +8,6 @@ mod collect;
 mod sample;
 mod stall;
 
-use std::sync::Arc;
-
 use weft_base::rng::Rng;
 use weft_base::sync::{AtomicBool, Ordering};
 use weft_dataplane::time::{Instant, Span};
@@ -116,7 +114,7 @@ pub fn build(scenario: &Scenario) -> Result<Network, RunError> {
 ///
 /// # Errors
 /// See [`RunError`]: nothing has moved then.
-pub fn run(scenario: &Scenario, mut options: RunOptions<'_>) -> Result<Results, RunError> {
+pub fn run(scenario: &Scenario, options: RunOptions<'_>) -> Result<Results, RunError> {
     let mut network = build(scenario)?;
     metrics::check(scenario, &collect::collect(scenario, &network, Ending::Until, network.now()))?;
     let mut sampler = Sampler::new(&network, scenario.options);
@@ -220,7 +218,7 @@ impl Watch {
         Progress {
             now: network.now(),
             until: self.until,
-            frames: network.switches().map(|switch| sample::sent_frames(switch)).sum(),
+            frames: network.switches().map(sample::sent_frames).sum(),
             flows: network.flows().len(),
             delivered: network.delivered(),
             taken_bytes: taken.sum(),
