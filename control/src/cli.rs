@@ -7,8 +7,8 @@
 use clap::{Parser, Subcommand};
 
 use crate::commands::{
-    bench, config, decode, drops, endpoint, fabric, fm, generate, model, replay, run, running, tls,
-    trace, traffic,
+    bench, config, decode, drops, endpoint, fabric, fm, generate, model, replay, run, running, sim,
+    tls, trace, traffic,
 };
 use crate::error::{EXIT_CODES, THREAD_EXIT_CODES};
 
@@ -57,6 +57,9 @@ pub enum Command {
     Gen(Box<generate::GenArgs>),
     /// Run captures through the switch in virtual time
     Replay(replay::ReplayArgs),
+    /// Run networks of the switch in virtual time, from scenario files
+    #[command(subcommand)]
+    Sim(sim::SimCommand),
     /// Run a model on the switch's own code
     #[command(subcommand)]
     Model(model::ModelCommand),

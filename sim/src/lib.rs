@@ -44,6 +44,7 @@ pub mod islip_model;
 pub mod network;
 mod nodes;
 pub mod replay;
+pub mod results;
 pub mod scenario;
 pub mod setup;
 pub mod station;

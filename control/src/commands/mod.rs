@@ -19,6 +19,7 @@ pub mod replay;
 pub mod run;
 pub mod running;
 pub mod shell;
+pub mod sim;
 pub mod tls;
 pub mod trace;
 pub mod traffic;
@@ -38,6 +39,7 @@ pub fn run(cli: Cli, out: &mut dyn Write) -> Result<(), CliError> {
     match cli.command {
         Command::Bench(command) => bench::run(&command, out),
         Command::Config(command) => config::run(&command, out),
+        Command::Sim(command) => sim::run(&command, out),
         Command::Model(command) => model::run(&command, out),
         Command::Replay(args) => replay::run(&args, out),
         Command::Run(args) => run::run(&args, out),

@@ -45,3 +45,18 @@ pub fn trials() -> ProgressBar {
     }
     bar
 }
+
+/// A bar of a run in virtual time over about `hops` frame-hops; hidden unless standard error is a terminal.
+#[must_use]
+pub fn virtual_time(hops: u64) -> ProgressBar {
+    const TIMES_PER_SECOND: u8 = 10;
+    let bar = ProgressBar::with_draw_target(
+        Some(hops),
+        ProgressDrawTarget::stderr_with_hz(TIMES_PER_SECOND),
+    );
+    let template = "{bar:30} {percent}% at {msg} of virtual time, {per_sec} frame-hops, {eta} left";
+    if let Ok(style) = ProgressStyle::with_template(template) {
+        bar.set_style(style);
+    }
+    bar
+}

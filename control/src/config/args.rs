@@ -52,7 +52,10 @@ impl SettingsArgs {
 }
 
 /// Reads a text of bounded length; "-" is standard input.
-fn read_text(path: &Path) -> Result<String, CliError> {
+///
+/// # Errors
+/// It cannot be read.
+pub(crate) fn read_text(path: &Path) -> Result<String, CliError> {
     let error = |source| CliError::File { verb: "read", path: path.to_owned(), source };
     let mut text = String::new();
     let most = TEXT_LEN_MAX as u64 + 1; // one more is refused by `read`

@@ -118,7 +118,7 @@ impl Section {
 }
 
 /// Shorthand for the tables.
-pub(super) const fn hot(
+pub(crate) const fn hot(
     name: &'static str,
     kind: Kind,
     unit: &'static str,
@@ -129,7 +129,7 @@ pub(super) const fn hot(
 }
 
 /// Shorthand for the tables.
-pub(super) const fn restart(
+pub(crate) const fn restart(
     name: &'static str,
     kind: Kind,
     unit: &'static str,

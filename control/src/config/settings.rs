@@ -9,12 +9,12 @@ use std::collections::BTreeMap;
 
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
-use weft_rpc::renamed::{self, Renamed};
+use weft_rpc::renamed::Renamed;
 
 use super::choice::{Choice, DeviceKind};
 use super::param::{Form, Param, Section};
 use super::problem::{ConfigError, Lines, PROBLEMS_MAX, Place, Problem, nearest};
-use super::table::{PORT_KEYS, SECTIONS, section};
+use super::table::{CONFIG, PORT_KEYS, Schema};
 use super::value::{Value, is_name};
 
 /// Longest configuration that is read, in bytes.
@@ -41,19 +41,41 @@ pub struct Item {
 }
 
 /// All that files and flags say; what they do not say is in the table of parameters.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Settings {
+    schema: &'static Schema,
     tables: BTreeMap<(&'static str, &'static str), Setting>,
     items: BTreeMap<&'static str, Vec<Item>>,
     old_names: Vec<(Place, &'static Renamed)>,
 }
 
+/// Nothing is set of a configuration.
+impl Default for Settings {
+    fn default() -> Self {
+        Self::of(&CONFIG)
+    }
+}
+
 impl Settings {
-    /// Reads TOML `text`, which came from `file`.
+    /// Nothing is set of what `schema` has.
+    #[must_use]
+    pub const fn of(schema: &'static Schema) -> Self {
+        Self { schema, tables: BTreeMap::new(), items: BTreeMap::new(), old_names: Vec::new() }
+    }
+
+    /// Reads the TOML `text` of a configuration, which came from `file`.
     ///
     /// # Errors
     /// Everything that the table of parameters refuses, in the order of the text.
     pub fn read(file: &str, text: &str) -> Result<Self, ConfigError> {
+        Self::read_as(&CONFIG, file, text)
+    }
+
+    /// As [`Self::read`], of what `schema` has.
+    ///
+    /// # Errors
+    /// As [`Self::read`].
+    pub fn read_as(schema: &'static Schema, file: &str, text: &str) -> Result<Self, ConfigError> {
         if text.len() > TEXT_LEN_MAX {
             let message = format!("expected at most {TEXT_LEN_MAX} bytes, found {}", text.len());
             let place = Place::WholeFile(file.to_owned());
@@ -61,7 +83,7 @@ impl Settings {
         }
         let mut reader = Reader {
             lines: Lines::new(file, text),
-            settings: Self::default(),
+            settings: Self::of(schema),
             problems: Vec::new(),
         };
         let (root, errors) = DeTable::parse_recoverable(text);
@@ -90,15 +112,13 @@ impl Settings {
         let refuse = |message| {
             Err(ConfigError(vec![Problem { place: place.clone(), key: path.to_owned(), message }]))
         };
-        let (section_name, name) = path.split_once('.').unwrap_or((path, ""));
-        let (section_name, renamed) = new_name(section_name);
-        self.old_names.extend(renamed.map(|row| (place.clone(), row)));
-        let Some(section) = section(section_name).filter(|s| s.form == Form::Table) else {
-            let tables = SECTIONS.iter().filter(|s| s.form == Form::Table).map(|s| s.name);
-            return refuse(unknown("section", section_name, tables));
-        };
-        let Some(param) = section.param(name) else {
-            return refuse(unknown("key", name, section.params().map(|p| p.name)));
+        let of_root = self.schema.root().and_then(|root| Some((root, root.param(path)?)));
+        let (section, param) = match of_root {
+            Some(found) => found,
+            None => match self.find(path, &place) {
+                Ok(found) => found,
+                Err(message) => return refuse(message),
+            },
         };
         let value = match check_text(param, text.trim()) {
             Ok(value) => value,
@@ -106,6 +126,24 @@ impl Settings {
         };
         self.tables.insert((section.name, param.name), Setting { value, place });
         Ok(())
+    }
+
+    /// The parameter at `section.key`, which a flag names.
+    fn find(
+        &mut self,
+        path: &str,
+        place: &Place,
+    ) -> Result<(&'static Section, &'static Param), String> {
+        let (section_name, name) = path.split_once('.').unwrap_or((path, ""));
+        let (section_name, renamed) = self.schema.new_name(section_name);
+        self.old_names.extend(renamed.map(|row| (place.clone(), row)));
+        let Some(section) = self.schema.section(section_name, Form::Table) else {
+            let tables = self.schema.sections().filter(|s| s.form == Form::Table);
+            return Err(unknown("section", section_name, tables.map(|s| s.name)));
+        };
+        let param = section.param(name);
+        let param = param.ok_or_else(|| unknown("key", name, section.params().map(|p| p.name)))?;
+        Ok((section, param))
     }
 
     /// Lays `NAME=[KIND:]DEVICE` over the ports: another device for a port that is there, or a port.
@@ -172,18 +210,31 @@ impl Settings {
         &self.old_names
     }
 
+    /// Whether anything is set in the table `section`.
+    #[must_use]
+    pub fn has_table(&self, section: &'static str) -> bool {
+        self.tables.range((section, "")..).next().is_some_and(|((name, _), _)| *name == section)
+    }
+
+    /// Sets `section.key`, which the table of parameters has to accept.
+    pub(crate) fn put(&mut self, section: &'static str, key: &'static str, setting: Setting) {
+        self.tables.insert((section, key), setting);
+    }
+
+    /// Adds an item to repeated section `name`.
+    pub(crate) fn push(&mut self, name: &'static str, item: Item) {
+        self.items.entry(name).or_default().push(item);
+    }
+
+    /// All that is set in tables: section, key and setting.
+    pub fn tables(&self) -> impl Iterator<Item = (&'static str, &'static str, &Setting)> {
+        self.tables.iter().map(|(&(section, key), setting)| (section, key, setting))
+    }
+
     /// The items of repeated section `name`.
     #[must_use]
     pub fn items(&self, name: &str) -> &[Item] {
         self.items.get(name).map_or(&[], Vec::as_slice)
-    }
-}
-
-/// The name of a section that may be called as it was before, and the change if it is.
-fn new_name(name: &str) -> (&str, Option<&'static Renamed>) {
-    match renamed::by_old_name(renamed::Place::Section, name) {
-        Some(row) => (row.new, Some(row)),
-        None => (name, None),
     }
 }
 
@@ -229,9 +280,15 @@ impl Reader<'_> {
     }
 
     fn root(&mut self, root: &DeTable<'_>) {
+        let mut own = DeTable::new();
+        let schema = self.settings.schema;
         for (key, value) in root {
             let (at, name) = (key.span().start, key.get_ref().as_ref());
-            let (new, renamed) = new_name(name);
+            if schema.root().is_some_and(|root| root.param(name).is_some()) {
+                own.insert(key.clone(), value.clone());
+                continue;
+            }
+            let (new, renamed) = schema.new_name(name);
             if let Some(row) = renamed {
                 if root.contains_key(new) {
                     let message = format!("expected [{new}] or its old name [{name}], found both");
@@ -240,26 +297,42 @@ impl Reader<'_> {
                 }
                 self.settings.old_names.push((self.lines.place(at), row));
             }
-            let Some(section) = section(new) else {
-                let message = unknown("section", name, SECTIONS.iter().map(|s| s.name));
+            self.section(schema, (at, name), new, value.get_ref());
+        }
+        if let Some(root) = schema.root() {
+            for (name, setting) in self.keys(root, &own) {
+                self.settings.tables.insert((root.name, name), setting);
+            }
+        }
+    }
+
+    /// A section that the text calls `name`, and the table `new`.
+    fn section(
+        &mut self,
+        schema: &'static Schema,
+        (at, name): (usize, &str),
+        new: &str,
+        value: &DeValue<'_>,
+    ) {
+        let [table, repeated] = [Form::Table, Form::Repeated].map(|form| schema.section(new, form));
+        match (value, table, repeated) {
+            (DeValue::Table(table), Some(section), _) => {
+                for (name, setting) in self.keys(section, table) {
+                    self.settings.tables.insert((section.name, name), setting);
+                }
+            }
+            (DeValue::Array(items), _, Some(section)) => self.items(section, at, items.iter()),
+            (_, None, None) => {
+                let message = unknown("section", name, schema.sections().map(|s| s.name));
                 self.problem(at, String::new(), message);
-                continue;
-            };
-            match (section.form, value.get_ref()) {
-                (Form::Table, DeValue::Table(table)) => {
-                    for (name, setting) in self.keys(section, table) {
-                        self.settings.tables.insert((section.name, name), setting);
-                    }
-                }
-                (Form::Repeated, DeValue::Array(items)) => self.items(section, at, items.iter()),
-                (Form::Table, _) => {
-                    let message = format!("expected a table: [{name}]");
-                    self.problem(at, name.to_owned(), message);
-                }
-                (Form::Repeated, _) => {
-                    let message = format!("expected tables in double brackets: [[{name}]]");
-                    self.problem(at, name.to_owned(), message);
-                }
+            }
+            (_, Some(_), _) => {
+                let message = format!("expected a table: [{name}]");
+                self.problem(at, name.to_owned(), message);
+            }
+            (_, None, Some(_)) => {
+                let message = format!("expected tables in double brackets: [[{name}]]");
+                self.problem(at, name.to_owned(), message);
             }
         }
     }
@@ -313,6 +386,7 @@ impl Reader<'_> {
                         let message =
                             format!("expected {}, found {}", refusal.expected, refusal.found);
                         let key = format!("{}.{}", section.name, param.name);
+                        let key = key.trim_start_matches('.').to_owned();
                         self.problem(refusal.span.start, key, message);
                     }
                 }

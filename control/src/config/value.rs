@@ -14,6 +14,8 @@ use toml::Spanned;
 use toml::de::{DeInteger, DeValue};
 use weft_parsers::{AddrKey, AddrSpace, MacAddr};
 
+use super::quantity::{parse_size, parse_time, parse_tolerance};
+
 /// Longest text of a parameter, in bytes: a file name of Linux.
 pub const TEXT_LEN_MAX: usize = 4_096;
 
@@ -143,6 +145,14 @@ pub enum Kind {
     Oui,
     /// VLAN ids: numbers and ranges such as `"10-20"`.
     Vids,
+    /// A time: see [`parse_time`].
+    Time,
+    /// Bytes: see [`parse_size`].
+    Size,
+    /// A line of text that is not empty.
+    Line,
+    /// How far off a value may be: see [`parse_tolerance`].
+    Tolerance,
     /// A list of the kind, of least to most members.
     List(&'static Kind, usize, usize),
     /// One value of the kind for all, or a list of least to most members.
@@ -187,6 +197,14 @@ impl fmt::Display for Kind {
             Self::Uuid => f.write_str("a UUID such as \"5ed8a1c0-0000-4000-8000-000000000001\""),
             Self::Oui => f.write_str("an OUI such as \"02:57:46\""),
             Self::Vids => f.write_str("VLANs 1..=4094, as numbers or ranges such as \"10-20\""),
+            Self::Time => f.write_str("a time such as \"10ms\": a number and ps, ns, us, ms or s"),
+            Self::Size => f.write_str(
+                "bytes, 1 or above, as a whole number or such as \"64KiB\": KB, MB, GB, KiB, MiB or GiB",
+            ),
+            Self::Line => f.write_str("a line of text that is not empty"),
+            Self::Tolerance => f.write_str(
+                "such as \"0.3%\", a number in the metric's unit, \"at least\" or \"at most\"",
+            ),
             Self::List(kind, min, max) => write!(f, "a list of {}, each {kind}", count(min, max)),
             Self::OneOr(kind, min, max) => {
                 write!(f, "{kind}, or a list of {} such", count(min, max))
@@ -270,6 +288,12 @@ impl Kind {
             (Self::Num(min, max), _) => {
                 number(raw).filter(|num| (min..=max).contains(num)).map(tidy)
             }
+            (Self::Size, DeValue::Integer(int)) => {
+                integer(int).filter(|int| *int >= 1).map(Value::Int)
+            }
+            (Self::Tolerance, DeValue::Integer(_) | DeValue::Float(_)) => {
+                number(raw).filter(|num| *num >= 0.0).map(tidy)
+            }
             (Self::NumOf(nums), _) => {
                 number(raw).filter(|num| nums.iter().any(|n| n.total_cmp(num).is_eq())).map(tidy)
             }
@@ -294,6 +318,10 @@ impl Kind {
             Self::Uuid => parse_uuid(text).is_some(),
             Self::Oui => parse_oui(text).is_some(),
             Self::Vids => vid_range(text).is_some(),
+            Self::Time => parse_time(text).is_some(),
+            Self::Size => parse_size(text).is_some(),
+            Self::Line => !text.trim().is_empty() && Self::Path.text(text),
+            Self::Tolerance => parse_tolerance(text).is_some(),
             _ => false,
         }
     }
@@ -531,6 +559,35 @@ mod tests {
             (Kind::Oui, "'02:57:46'", Some("\"02:57:46\"")),
             (Kind::Oui, "'02:57'", None),
             (Kind::Oui, "'02:57:+6'", None),
+        ];
+        accepts(&cases);
+    }
+
+    #[test]
+    fn kinds_of_a_scenario_accept_up_to_their_bounds() {
+        #[rustfmt::skip] // columns: kind, text, want (as TOML; none: refused)
+        let cases = [
+            (Kind::Time, "'10ms'", Some("\"10ms\"")),
+            (Kind::Time, "10", None),
+            (Kind::Time, "'10'", None),
+            (Kind::Time, "'10 min'", None),
+            (Kind::Time, "'-1us'", None),
+            (Kind::Time, "'0.5ps'", None),
+            (Kind::Time, "'8640000s'", Some("\"8640000s\"")),
+            (Kind::Time, "'8640001s'", None),
+            (Kind::Size, "1", Some("1")),
+            (Kind::Size, "0", None),
+            (Kind::Size, "'64KiB'", Some("\"64KiB\"")),
+            (Kind::Size, "'0KiB'", None),
+            (Kind::Size, "'1.5MB'", None),
+            (Kind::Size, "'99999999999GiB'", None),
+            (Kind::Line, "'a b'", Some("\"a b\"")),
+            (Kind::Line, "' '", None),
+            (Kind::Tolerance, "2.5", Some("2.5")),
+            (Kind::Tolerance, "-1", None),
+            (Kind::Tolerance, "'0.3%'", Some("\"0.3%\"")),
+            (Kind::Tolerance, "'at least'", Some("\"at least\"")),
+            (Kind::Tolerance, "'about'", None),
         ];
         accepts(&cases);
     }

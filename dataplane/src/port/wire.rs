@@ -326,6 +326,8 @@ pub struct Wire {
     /// Of a link with outages.
     outage: Option<Outage>,
     counters: PortCounters,
+    /// Frames sent, and bytes of them as they were on the wire, without FCS.
+    carried: (u64, u64),
 }
 
 /// What a port has seen of its link's outages.
@@ -359,12 +361,20 @@ impl Wire {
             seen: Instant::ZERO,
         });
         let counters = PortCounters::default();
-        Self { config, caps, end, busy_until: None, due: None, whole_at: None, outage, counters }
+        let carried = (0, 0);
+        let (busy_until, due, whole_at) = (None, None, None);
+        Self { config, caps, end, busy_until, due, whole_at, outage, counters, carried }
     }
 
     /// The cable's end.
     pub const fn end(&mut self) -> &mut WireEnd {
         &mut self.end
+    }
+
+    /// Frames sent, and bytes of them as they were on the wire, without FCS.
+    #[must_use]
+    pub const fn carried(&self) -> (u64, u64) {
+        self.carried
     }
 
     /// When the next frame will be handed over, as the cable is now.
@@ -480,6 +490,8 @@ impl Port for Wire {
             self.end.send_front(at, flaw, bytes, len)
         };
         debug_assert!(sent, "room was asked for");
+        self.carried.0 += 1;
+        self.carried.1 += bytes.len().max(FRAME_LEN_MIN) as u64;
         bufs.free(desc);
         self.busy_until = Some(idle);
         1

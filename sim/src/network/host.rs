@@ -60,6 +60,12 @@ impl Host {
         self.port.counters()
     }
 
+    /// Frames that it sent, and bytes of them as they were on the wire, without FCS.
+    #[must_use]
+    pub const fn carried(&self) -> (u64, u64) {
+        self.port.carried()
+    }
+
     /// PFC frames that it sent as a fault.
     #[must_use]
     pub fn storm_frames(&self) -> u64 {

@@ -8,6 +8,7 @@
 mod agenda;
 mod faulty;
 mod host;
+mod ideal;
 mod parts;
 mod storm;
 
@@ -162,6 +163,10 @@ pub struct Network {
     flows: Arc<[Flow]>,
     /// By link: frames that were lost as it was down.
     lost: Vec<Option<Arc<AtomicU64>>>,
+    /// By flow: the least time that it can take.
+    ideals: Vec<Span>,
+    /// So long at most does an endpoint wait for an ACK.
+    patience: Span,
 }
 
 impl Network {
@@ -208,7 +213,10 @@ impl Network {
     /// # Errors
     /// See [`NetworkError`].
     pub fn build(plan: &Plan<'_>) -> Result<Self, NetworkError> {
-        let mut parts = Parts::new(plan)?;
+        let routes = plan.topology.routes()?;
+        let mut parts = Parts::new(plan, &routes)?;
+        let ideals = ideal::ideals(plan, &parts, &routes);
+        let patience = parts.patience();
         let mut cables = Cables::new();
         let host = Latency { receive: plan.delay, send: plan.delay, early: false };
         for part in &parts.nodes {
@@ -242,7 +250,8 @@ impl Network {
                 }
             });
         }
-        Ok(Self { nodes: Nodes::new(nodes, schedule), flows: plan.flows.clone(), lost })
+        let nodes = Nodes::new(nodes, schedule);
+        Ok(Self { nodes, flows: plan.flows.clone(), lost, ideals, patience })
     }
 
     /// What moves, by id.
@@ -271,6 +280,18 @@ impl Network {
     pub fn lost(&self) -> impl Iterator<Item = u64> {
         let count = |lost: &Arc<AtomicU64>| lost.load(Ordering::Relaxed);
         self.lost.iter().map(move |lost| lost.as_ref().map_or(0, count))
+    }
+
+    /// By flow: the least time from its start to its delivery, alone in the network.
+    #[must_use]
+    pub fn ideals(&self) -> &[Span] {
+        &self.ideals
+    }
+
+    /// So long at most does an endpoint wait for an ACK before it sends again.
+    #[must_use]
+    pub const fn patience(&self) -> Span {
+        self.patience
     }
 
     /// Where the run has come to.

@@ -11,7 +11,7 @@ use weft_dataplane::time::Span;
 use weft_dataplane::types::PortSet;
 use weft_hosts::frames::{FrameSpec, Station};
 use weft_hosts::pfc::SlowSpec;
-use weft_hosts::rclink::endpoint::{Endpoint, EndpointError, EndpointSpec};
+use weft_hosts::rclink::endpoint::{Endpoint, EndpointError, EndpointSpec, Transport};
 use weft_parsers::Vid;
 
 use super::agenda::Agenda;
@@ -21,7 +21,7 @@ use crate::scenario::fault::Fault;
 use crate::scenario::flow::check;
 use crate::scenario::{Site, SwitchPlan};
 use crate::setup::Headroom;
-use crate::topology::{LinkSpec, NodeKind, Topology};
+use crate::topology::{LinkSpec, NodeKind, Routes, Topology};
 
 /// Chunks of a host's pool: what it has taken off its wire, one at a time, and frames that it sends.
 const CHUNKS: usize = 8;
@@ -44,9 +44,8 @@ pub(super) struct Parts {
 
 impl Parts {
     /// Asks the templates for each node, and adds routes.
-    pub fn new(plan: &Plan<'_>) -> Result<Self, NetworkError> {
+    pub fn new(plan: &Plan<'_>, routes: &Routes) -> Result<Self, NetworkError> {
         let topology = plan.topology;
-        let routes = topology.routes()?;
         let hosts = topology.hosts().count();
         check(&plan.flows, hosts)?;
         let links = links(topology)?;
@@ -81,12 +80,24 @@ impl Parts {
             Part::Switch { plan } => Some(plan),
             Part::Host { .. } => None,
         });
-        for (switch, to) in switches.zip(&routes) {
+        for (switch, to) in switches.zip(routes) {
             for (frame, &ports) in frames.iter().zip(to) {
                 switch.config.forward.static_entries.extend(entry(frame, ports));
             }
         }
         Ok(Self { nodes, links })
+    }
+
+    /// So long at most does an endpoint wait for an ACK.
+    pub fn patience(&self) -> Span {
+        let timeouts = self.nodes.iter().filter_map(|part| match part {
+            Part::Host { endpoint, .. } => match endpoint.transport {
+                Transport::Reliable { timeout } => Some(timeout),
+                Transport::Lite => None,
+            },
+            Part::Switch { .. } => None,
+        });
+        timeouts.max().unwrap_or_default()
     }
 }
 

@@ -4,9 +4,12 @@
 //! Units: picoseconds, bytes of payload.
 //! Source: docs/spec/model.md §3.
 
+pub mod circles;
 pub mod expect;
 pub mod fault;
 pub mod flow;
+pub mod metrics;
+pub mod run;
 pub mod workload;
 
 use std::error::Error;

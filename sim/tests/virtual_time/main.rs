@@ -9,5 +9,6 @@ mod checkers;
 mod cut_through;
 mod network;
 mod replay;
+mod scenario;
 mod scenarios;
 mod smoke;

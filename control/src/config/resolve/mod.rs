@@ -466,6 +466,6 @@ fn to_u32(int: u64) -> u32 {
     clippy::cast_sign_loss,
     reason = "control reads decimal units; a cast saturates"
 )]
-fn scale(num: f64, factor: f64) -> u64 {
+pub(crate) fn scale(num: f64, factor: f64) -> u64 {
     (num * factor).round() as u64
 }

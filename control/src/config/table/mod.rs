@@ -10,10 +10,15 @@ mod queueing;
 mod switch;
 mod traffic;
 
+use std::sync::LazyLock;
+
+use weft_rpc::renamed::{self, Renamed};
+
 use super::param::{Form, Param, Section};
 use super::value::Kind;
 
 pub use port::PORT_KEYS;
+pub(crate) use switch::SWITCH as SWITCH_PARAMS;
 
 /// A priority.
 const PRI: Kind = Kind::Int(0, 7);
@@ -161,6 +166,57 @@ pub static SECTIONS: &[Section] = &[
         groups: &[traffic::TRAFFIC],
     },
 ];
+
+/// A kind of file: its sections.
+pub struct Schema {
+    sections: LazyLock<Vec<&'static Section>>,
+    /// Whether sections may have the names that they had before.
+    takes_old_names: bool,
+}
+
+impl std::fmt::Debug for Schema {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_list().entries(self.sections().map(|section| section.name)).finish()
+    }
+}
+
+/// The configuration of a switch.
+pub static CONFIG: Schema =
+    Schema { sections: LazyLock::new(|| SECTIONS.iter().collect()), takes_old_names: true };
+
+impl Schema {
+    /// A kind of file with these sections; the keys of the one without a name stand before all others.
+    #[must_use]
+    pub const fn new(sections: fn() -> Vec<&'static Section>) -> Self {
+        Self { sections: LazyLock::new(sections), takes_old_names: false }
+    }
+
+    /// Sections that have a name, in the order of the documentation.
+    pub fn sections(&self) -> impl Iterator<Item = &'static Section> + Clone {
+        self.sections.iter().copied().filter(|section| !section.name.is_empty())
+    }
+
+    /// The keys that stand before all sections.
+    #[must_use]
+    pub fn root(&self) -> Option<&'static Section> {
+        self.sections.iter().copied().find(|section| section.name.is_empty())
+    }
+
+    /// The section of a name that occurs so often.
+    #[must_use]
+    pub fn section(&self, name: &str, form: Form) -> Option<&'static Section> {
+        self.sections().find(|section| section.name == name && section.form == form)
+    }
+
+    /// The name of a section that may be called as it was before, and the change if it is.
+    pub(super) fn new_name<'a>(&self, name: &'a str) -> (&'a str, Option<&'static Renamed>) {
+        let row = renamed::by_old_name(renamed::Place::Section, name);
+        match row.filter(|_| self.takes_old_names) {
+            Some(row) => (row.new, Some(row)),
+            None => (name, None),
+        }
+    }
+}
 
 /// The section called `name`.
 #[must_use]

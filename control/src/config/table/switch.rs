@@ -15,7 +15,7 @@ use super::PRI;
 
 use Initial::{ByPris, Derived, Fixed, Required, Unset};
 
-pub(super) const SWITCH: &[Param] = &[
+pub(crate) const SWITCH: &[Param] = &[
     restart("name", Kind::Name, "", Fixed("\"weft\""), "Name of the switch; names its socket too."),
     restart(
         "num_priorities",

@@ -74,6 +74,17 @@ pub struct EndpointProgress {
     pub blocked: bool,
 }
 
+/// What keeps frames from being sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hold {
+    /// The link partner has their priority paused.
+    Pause,
+    /// Their virtual channel has no credit.
+    Credit,
+    /// Their rate is used up.
+    Rate,
+}
+
 /// An RC Link endpoint in operation.
 pub struct Endpoint {
     spec: EndpointSpec,
@@ -266,6 +277,19 @@ impl Endpoint {
     /// The priority of requests of the first bank.
     fn first_pri(&self) -> Pri {
         self.request_pri.get(usize::from(self.spec.request_vc)).copied().unwrap_or_default()
+    }
+
+    /// What keeps requests to `to` from being sent, if anything does.
+    #[must_use]
+    pub fn holds(&self, to: u16) -> Option<Hold> {
+        let has_credit = |credits: &CreditState| credits.may_send(to, self.spec.request_vc, true);
+        if self.pauses.paused().contains(self.first_pri()) {
+            Some(Hold::Pause)
+        } else if !self.credits.as_ref().is_none_or(has_credit) {
+            Some(Hold::Credit)
+        } else {
+            self.masked.iter().any(|&(_, masked)| masked == to).then_some(Hold::Rate)
+        }
     }
 
     /// Time for which requests of the first bank were stopped by PFC until `now`.

@@ -1,0 +1,100 @@
+//! `weft sim check`: scenarios against what they expect.
+//!
+//! Shape: files and folders → a line for each expectation.
+//! Units: those of the metrics.
+//! Source: docs/simulation.md.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+
+use super::run::{ThreadsArg, execute, failures};
+use super::summary;
+use crate::error::CliError;
+use crate::scenario::Source;
+
+/// Arguments of `weft sim check`.
+#[derive(Args, Debug)]
+pub struct CheckArgs {
+    /// Scenario files, and folders of them
+    #[arg(value_name = "FILE|DIR", default_value = "scenarios")]
+    pub files: Vec<PathBuf>,
+    /// How they run.
+    #[command(flatten)]
+    pub threads: ThreadsArg,
+}
+
+/// The files that are named, those of a folder in the order of their names.
+fn files(named: &[PathBuf]) -> Result<Vec<PathBuf>, CliError> {
+    let mut all = Vec::new();
+    for path in named {
+        let error = |source| CliError::File { verb: "read", path: path.clone(), source };
+        if !path.is_dir() {
+            all.push(path.clone());
+            continue;
+        }
+        let mut inside = Vec::new();
+        for entry in std::fs::read_dir(path).map_err(error)? {
+            let file = entry.map_err(error)?.path();
+            if file.extension().is_some_and(|end| end == "toml") {
+                inside.push(file);
+            }
+        }
+        if inside.is_empty() {
+            let text =
+                format!("expected scenario files (*.toml) in {}, found none", path.display());
+            return Err(CliError::Usage(text));
+        }
+        inside.sort();
+        all.extend(inside);
+    }
+    Ok(all)
+}
+
+/// Checks scenarios.
+///
+/// # Errors
+/// One that is refused; one that is not as expected.
+pub fn run(args: &CheckArgs, out: &mut dyn Write) -> Result<(), CliError> {
+    let files = files(&args.files)?;
+    let mut failed = Vec::new();
+    for path in &files {
+        if !check(path, args.threads, out)? {
+            failed.push(path.display().to_string());
+        }
+    }
+    if failed.is_empty() {
+        return writeln!(out, "{} scenarios are as expected", files.len())
+            .map_err(CliError::Output);
+    }
+    Err(CliError::Difference(format!(
+        "{} of {} scenarios are not as expected: {}",
+        failed.len(),
+        files.len(),
+        failed.join(", ")
+    )))
+}
+
+/// Runs one; whether it is as expected.
+fn check(path: &Path, threads: ThreadsArg, out: &mut dyn Write) -> Result<bool, CliError> {
+    let loaded = Source::read(path)?.load()?;
+    let results = execute(&loaded, threads, false)?;
+    let failures = failures(&results);
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let mut write = || -> std::io::Result<()> {
+        for it in &results.expectations {
+            let word = if it.passed { "ok  " } else { "FAIL" };
+            writeln!(out, "{word} {name}: {}", summary::expectation(it))?;
+        }
+        if results.expectations.is_empty() {
+            writeln!(out, "ok   {name}: expects nothing")?;
+        }
+        for failure in failures.iter().filter(|text| !text.starts_with("not as expected")) {
+            writeln!(out, "FAIL {name}: {failure}")?;
+        }
+        out.flush()
+    };
+    write().map_err(CliError::Output)?;
+    Ok(failures.is_empty())
+}

@@ -1,0 +1,94 @@
+//! How much work a scenario is, before it runs.
+//!
+//! Shape: [`Scenario`] → [`Work`].
+//! Units: frames, and frames times the switches that they pass (frame-hops).
+//! Source: docs/simulation.md.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
+
+use weft_base::rng::Rng;
+use weft_hosts::frames::Station;
+use weft_hosts::rclink::endpoint::EndpointSpec;
+use weft_sim::scenario::workload::expand;
+use weft_sim::scenario::{Scenario, Site};
+use weft_sim::topology::{NodeKind, Topology};
+
+/// How much there is to do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Work {
+    hosts: usize,
+    switches: usize,
+    links: usize,
+    flows: u64,
+    frames: u64,
+    /// Frames that switches send, without ACKs and what is sent again.
+    pub hops: u64,
+}
+
+impl fmt::Display for Work {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { hosts, switches, links, flows, frames, hops } = self;
+        write!(
+            f,
+            "{hosts} hosts, {switches} switches, {links} links; {flows} flows, {frames} frames of payload, {hops} frame-hops and what comes back"
+        )
+    }
+}
+
+/// Bytes of payload in a frame.
+fn payload(scenario: &Scenario) -> u64 {
+    let peers: Vec<Station> = vec![Station::numbered(1), Station::numbered(2)];
+    let mut spec = EndpointSpec::new(0, peers.into(), scenario.endpoints.kind);
+    let first = scenario.topology.hosts().next().unwrap_or(0);
+    let name = scenario.topology.nodes().get(first).map_or("", |node| node.name.as_str());
+    let site = Site { node: first, name, links: &[] };
+    match (scenario.endpoints.template)(&site, &mut spec) {
+        Ok(()) => spec.payload_max.max(1) as u64,
+        Err(_) => 1,
+    }
+}
+
+/// Switches on the shortest way from a node to all others.
+fn switches_from(topology: &Topology, from: usize) -> Vec<u64> {
+    let mut hops = vec![u64::MAX; topology.nodes().len()];
+    let mut next = VecDeque::from([(from, 0)]);
+    while let Some((node, passed)) = next.pop_front() {
+        let Some(slot) = hops.get_mut(node).filter(|slot| **slot == u64::MAX) else { continue };
+        *slot = passed;
+        let Some(it) = topology.nodes().get(node) else { continue };
+        if it.kind == NodeKind::Host && node != from {
+            continue;
+        }
+        let through = passed + u64::from(it.kind == NodeKind::Switch);
+        let links = it.ports.iter().filter_map(|&link| topology.links().get(link));
+        next.extend(links.map(|link| (link.far(node).0, through)));
+    }
+    hops
+}
+
+/// What a scenario takes.
+pub(super) fn of(scenario: &Scenario) -> Work {
+    let topology = &scenario.topology;
+    let hosts: Vec<usize> = topology.hosts().collect();
+    let mut work = Work {
+        hosts: hosts.len(),
+        switches: topology.switches().count(),
+        links: topology.links().len(),
+        ..Work::default()
+    };
+    // What cannot be expanded is refused when it runs.
+    let flows = expand(&scenario.workloads, hosts.len(), Rng::new(scenario.seed).next_u64());
+    let payload = payload(scenario);
+    let mut ways: BTreeMap<u16, Vec<u64>> = BTreeMap::new();
+    let node = |host: u16| hosts.get(usize::from(host)).copied().unwrap_or(0);
+    for flow in flows.unwrap_or_default() {
+        let way = ways.entry(flow.from).or_insert_with(|| switches_from(topology, node(flow.from)));
+        let hops = way.get(node(flow.to)).copied().filter(|hops| *hops != u64::MAX).unwrap_or(0);
+        let frames = flow.bytes.div_ceil(payload);
+        work.flows += 1;
+        work.frames = work.frames.saturating_add(frames);
+        work.hops = work.hops.saturating_add(frames.saturating_mul(hops));
+    }
+    work
+}

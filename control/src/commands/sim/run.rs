@@ -1,0 +1,194 @@
+//! `weft sim run`: one scenario, its summary and its results.
+//!
+//! Shape: a file and flags → a run → text, JSON, flow completion times.
+//! Units: as the names of columns and fields end.
+//! Source: docs/spec/model.md §6; docs/simulation.md.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use clap::Args;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::flag;
+use weft_base::sync::AtomicBool;
+use weft_sim::results::{Ending, Results};
+use weft_sim::scenario::Scenario;
+use weft_sim::scenario::run::{Progress, RunOptions, run as run_scenario};
+
+use super::outputs::OutputArgs;
+use super::{estimate, summary};
+use crate::commands::{progress, write_json};
+use crate::config::value::Kind;
+use crate::error::CliError;
+use crate::scenario::{Loaded, Source, export};
+
+/// Arguments of `weft sim run`.
+#[derive(Args, Debug)]
+pub struct RunArgs {
+    /// Scenario file, TOML (docs/scenarios.md); "-" is standard input
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+    /// Seed of all that is random, instead of the file's
+    #[arg(long, value_name = "N")]
+    pub seed: Option<u64>,
+    /// When the run ends at the latest, such as 10ms, instead of the file's
+    #[arg(long, value_name = "TIME")]
+    pub until: Option<String>,
+    /// Set one key over the file: see `weft sim keys`
+    #[arg(long, value_name = "SECTION.KEY=VALUE")]
+    pub set: Vec<String>,
+    /// Run though PFC can wait for itself in a circle of links
+    #[arg(long)]
+    pub allow_pfc_circles: bool,
+    /// How it runs.
+    #[command(flatten)]
+    pub threads: ThreadsArg,
+    /// Write all results as JSON; "-" is standard output, instead of the summary
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Other files of results.
+    #[command(flatten)]
+    pub outputs: OutputArgs,
+    /// Write flow completion times in the columns of HPCC's fct.txt
+    #[arg(long, value_name = "FILE")]
+    pub hpcc_fct: Option<PathBuf>,
+}
+
+/// Threads of a run.
+#[derive(Args, Clone, Copy, Debug)]
+pub struct ThreadsArg {
+    /// Threads that share the switches and hosts; the results are the same with any number of them
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=64))]
+    pub threads: u64,
+}
+
+impl ThreadsArg {
+    fn count(self) -> usize {
+        usize::try_from(self.threads).unwrap_or(1)
+    }
+}
+
+impl RunArgs {
+    /// The file with flags over it.
+    fn source(&self) -> Result<Source, CliError> {
+        let mut source = Source::read(&self.file)?;
+        source.set.extend(self.set.iter().cloned());
+        source.set.extend(self.seed.map(|seed| format!("seed={seed}")));
+        if let Some(until) = &self.until {
+            if crate::config::quantity::parse_time(until).is_none() {
+                let kind = Kind::Time;
+                return Err(CliError::Usage(format!("--until: expected {kind}, found {until:?}")));
+            }
+            source.set.push(format!("until={until}"));
+        }
+        if self.allow_pfc_circles {
+            source.set.push("net.allow_pfc_circles=true".to_owned());
+        }
+        Ok(source)
+    }
+}
+
+/// Runs a scenario.
+///
+/// # Errors
+/// A file that is refused or cannot be read; results that cannot be written or are not as expected.
+pub fn run(args: &RunArgs, out: &mut dyn Write) -> Result<(), CliError> {
+    let loaded = args.source()?.load()?;
+    let results = execute(&loaded, args.threads, true)?;
+    args.outputs.write(&results)?;
+    if let Some(path) = &args.hpcc_fct {
+        write_file(path, &export::hpcc_fct(&results))?;
+    }
+    match args.json.as_deref() {
+        Some(path) if path == Path::new("-") => write_json(out, &results)?,
+        Some(path) => {
+            let mut json = Vec::new();
+            write_json(&mut json, &results)?;
+            write_file(path, &json)?;
+            summary::write(&results, out).map_err(CliError::Output)?;
+        }
+        None => summary::write(&results, out).map_err(CliError::Output)?,
+    }
+    judge(&results)
+}
+
+fn write_file(path: &Path, bytes: &[u8]) -> Result<(), CliError> {
+    crate::results::write_file(path, |out| out.write_all(bytes)).map_err(CliError::from)
+}
+
+/// Runs what was loaded; SIGINT and SIGTERM end it early, a second one at once.
+///
+/// # Errors
+/// The network cannot be built.
+pub(super) fn execute(
+    loaded: &Loaded,
+    threads: ThreadsArg,
+    tells: bool,
+) -> Result<Results, CliError> {
+    for warning in &loaded.warnings {
+        anstream::eprintln!("warning: {warning}");
+    }
+    let scenario = &loaded.scenario;
+    let work = estimate::of(scenario);
+    if tells {
+        anstream::eprintln!("{}: {}", scenario.name, work);
+    }
+    let stop = stop_flag()?;
+    let bar = progress::virtual_time(work.hops.max(1));
+    let mut show = |at: &Progress| {
+        bar.set_position(at.frames.min(work.hops));
+        bar.set_message(format!("{} of {} us", at.now.as_ns() / 1_000, at.until.as_ns() / 1_000));
+    };
+    let options = RunOptions { threads: threads.count(), stop: &stop, progress: &mut show };
+    let ran = run_scenario(scenario, options);
+    bar.finish_and_clear();
+    let mut results = ran.map_err(|error| refused(scenario, &error))?;
+    results.settings.clone_from(&loaded.settings);
+    Ok(results)
+}
+
+/// A scenario that is read and cannot be run.
+fn refused(scenario: &Scenario, error: &(dyn std::error::Error + 'static)) -> CliError {
+    CliError::Usage(format!("{}: {}", scenario.name, weft_base::causes::with_causes(error)))
+}
+
+/// A flag that SIGINT and SIGTERM set.
+fn stop_flag() -> Result<Arc<AtomicBool>, CliError> {
+    const INTERRUPTED: i32 = 130;
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        flag::register_conditional_shutdown(signal, INTERRUPTED, Arc::clone(&stop))
+            .and_then(|_| flag::register(signal, Arc::clone(&stop)))
+            .map_err(|error| CliError::system("wait for signals", error))?;
+    }
+    Ok(stop)
+}
+
+/// What is wrong with the results, a line each.
+pub(super) fn failures(results: &Results) -> Vec<String> {
+    let mut failures = Vec::new();
+    for switch in &results.switches {
+        let imbalance = switch.ledger.imbalance_frames;
+        if imbalance != 0 {
+            failures.push(format!(
+                "the books of switch {} do not balance: {imbalance} frames",
+                switch.name
+            ));
+        }
+    }
+    if let Ending::Stalled { .. } = results.ending {
+        failures.push(results.ending.words().to_owned());
+    }
+    if results.ending != Ending::Interrupted {
+        let failed = results.expectations.iter().filter(|expectation| !expectation.passed);
+        failures.extend(failed.map(|it| format!("not as expected: {}", summary::expectation(it))));
+    }
+    failures
+}
+
+/// Whether results are as they have to be.
+fn judge(results: &Results) -> Result<(), CliError> {
+    let failures = failures(results);
+    if failures.is_empty() { Ok(()) } else { Err(CliError::Difference(failures.join("\n"))) }
+}

@@ -1,0 +1,93 @@
+//! Times, sizes and tolerances, as scenario files write them.
+//!
+//! Shape: text → picoseconds, bytes, [`Tolerance`]; nothing if it is none.
+//! Units: as each function says.
+//! Source: docs/scenarios.md.
+
+/// A decimal number such as `2.5`, in parts of 10^-`digits`; nothing if it has more digits, a sign or an exponent.
+fn decimal(text: &str, digits: usize) -> Option<u64> {
+    let (whole, fraction) = text.split_once('.').unwrap_or((text, "0"));
+    let is_plain = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+    if !is_plain(whole) || !is_plain(fraction) || fraction.trim_end_matches('0').len() > digits {
+        return None;
+    }
+    let parts = format!("{:0<digits$}", fraction.trim_end_matches('0'));
+    let parts = if digits == 0 { 0 } else { parts.parse().ok()? };
+    let ten = 10_u64.checked_pow(u32::try_from(digits).ok()?)?;
+    whole.parse::<u64>().ok()?.checked_mul(ten)?.checked_add(parts)
+}
+
+/// Longest time that a file can say: 100 days, in ps.
+pub const TIME_PS_MAX: u64 = 100 * 86_400 * 1_000_000_000_000;
+
+/// `"10ms"` or `"2.5 us"` in ps: a number and ps, ns, us, ms or s, of whole ps, at most [`TIME_PS_MAX`].
+#[must_use]
+pub fn parse_time(text: &str) -> Option<u64> {
+    let text = text.trim();
+    let at = text.find(|c: char| c.is_ascii_alphabetic())?;
+    let (number, unit) = text.split_at_checked(at)?;
+    let digits = match unit {
+        "ps" => 0,
+        "ns" => 3,
+        "us" => 6,
+        "ms" => 9,
+        "s" => 12,
+        _ => return None,
+    };
+    decimal(number.trim_end(), digits).filter(|ps| *ps <= TIME_PS_MAX)
+}
+
+/// `"64KiB"` in bytes, 1 or above: a whole number and B, KB, MB, GB (of 1000) or KiB, MiB, GiB (of 1024).
+#[must_use]
+pub fn parse_size(text: &str) -> Option<u64> {
+    let text = text.trim();
+    let at = text.find(|c: char| c.is_ascii_alphabetic())?;
+    let (number, unit) = text.split_at_checked(at)?;
+    let unit: u64 = match unit {
+        "B" => 1,
+        "KB" => 1_000,
+        "MB" => 1_000_000,
+        "GB" => 1_000_000_000,
+        "KiB" => 1 << 10,
+        "MiB" => 1 << 20,
+        "GiB" => 1 << 30,
+        _ => return None,
+    };
+    let bytes = decimal(number.trim_end(), 0)?.checked_mul(unit)?;
+    (1..=i64::MAX.unsigned_abs()).contains(&bytes).then_some(bytes)
+}
+
+/// How far off a value may be, as a text says it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tolerance {
+    /// Parts of 10^-9 of the value.
+    Parts(u64),
+    /// The value is the least.
+    AtLeast,
+    /// The value is the most.
+    AtMost,
+}
+
+/// `"0.3%"`, `"at least"` or `"at most"`.
+#[must_use]
+pub fn parse_tolerance(text: &str) -> Option<Tolerance> {
+    match text.trim() {
+        "at least" => Some(Tolerance::AtLeast),
+        "at most" => Some(Tolerance::AtMost),
+        text => decimal(text.strip_suffix('%')?.trim_end(), 7).map(Tolerance::Parts),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_are_what_they_say_exactly() {
+        let times = ["1ps", "1.5 ns", "0.000001us", "2ms", "1s", "0s"].map(parse_time);
+        assert_eq!(times.map(Option::unwrap), [1, 1_500, 1, 2_000_000_000, 1_000_000_000_000, 0]);
+        assert_eq!(parse_size("3 KiB"), Some(3_072));
+        assert_eq!(parse_tolerance("0.3%"), Some(Tolerance::Parts(3_000_000)));
+        assert_eq!(parse_tolerance("0.00000001%"), None, "finer than a part of 10^-9");
+    }
+}

@@ -1,0 +1,147 @@
+//! HPCC's simulator: `topology.txt` and `flow.txt`.
+//!
+//! Shape: text → [`Topology`], [`Flow`]s. Nodes are called n0, n1, ... after their numbers.
+//! Units: rates such as `100Gbps`, delays such as `0.001ms`, starts in seconds.
+//! Source: alibaba-edu/High-Precision-Congestion-Control, the `simulation` folder.
+//!
+//! `topology.txt`: "nodes switches links", the numbers of the switches, then "a b RATE DELAY ERROR" for each link.
+//! `flow.txt`: their number, then "src dst pg dport bytes start"; the first flow begins at 0 here. The priority group and
+//! the port are not used: the workload's `vc` says the class.
+
+use weft_dataplane::time::{Instant, LinkRate, Span};
+use weft_sim::scenario::flow::Flow;
+use weft_sim::topology::{LinkSpec, NODES_MAX, NodeKind, Topology};
+
+use super::FLOWS_MAX;
+use super::line::{Line, at_end, lines};
+use crate::config::Problem;
+use crate::config::quantity::parse_time;
+
+/// Most nodes, and links of them.
+const COUNT_MAX: u64 = NODES_MAX as u64;
+
+/// Reads `topology.txt`.
+///
+/// # Errors
+/// What is wrong first.
+pub(super) fn topology(file: &str, text: &str) -> Result<Topology, Problem> {
+    let mut all = lines(file, text, char::is_whitespace).peekable();
+    let head = all.next().ok_or_else(|| at_end(file, text, "\"nodes switches links\""))?;
+    let nodes = head.number(0, "the number of nodes", (2, COUNT_MAX))?;
+    let switches = head.number(1, "the number of switches, below that of nodes", (0, nodes - 1))?;
+    let links = head.number(2, "the number of links", (1, COUNT_MAX))?;
+    head.at_most(3, "the end of the line: nodes, switches and links are three numbers")?;
+    let mut is_switch = vec![false; usize::try_from(nodes).unwrap_or(0)];
+    if switches > 0 {
+        let line = all.next().ok_or_else(|| at_end(file, text, "the numbers of the switches"))?;
+        for at in 0..usize::try_from(switches).unwrap_or(0) {
+            let id = line.number(at, "the number of a switch", (0, nodes - 1))?;
+            let slot = usize::try_from(id).ok().and_then(|id| is_switch.get_mut(id));
+            match slot {
+                Some(slot) if !*slot => *slot = true,
+                _ => return Err(line.refuse(at, "each switch once")),
+            }
+        }
+        line.at_most(
+            usize::try_from(switches).unwrap_or(0),
+            format!("{switches} switches, as the first line has it").as_str(),
+        )?;
+    }
+    let mut net = Topology::default();
+    for (id, is_switch) in is_switch.into_iter().enumerate() {
+        let kind = if is_switch { NodeKind::Switch } else { NodeKind::Host };
+        net.add(&format!("n{id}"), kind).map_err(|error| head.refuse(0, error))?;
+    }
+    for _ in 0..links {
+        let line = all.next().ok_or_else(|| {
+            at_end(file, text, format_args!("{links} links, as the first line has it"))
+        })?;
+        link(&mut net, &line, nodes)?;
+    }
+    match all.next() {
+        Some(line) => Err(line
+            .refuse(0, format_args!("{links} links, as the first line has it, and then the end"))),
+        None => Ok(net),
+    }
+}
+
+fn link(net: &mut Topology, line: &Line<'_>, nodes: u64) -> Result<(), Problem> {
+    let node = |at| line.number(at, "the number of a node", (0, nodes - 1));
+    let ends = [node(0)?, node(1)?].map(|id| usize::try_from(id).unwrap_or(usize::MAX));
+    let rate = rate(line.word(2)).ok_or_else(|| line.refuse(2, "a rate such as 100Gbps"))?;
+    let delay = parse_time(line.word(3)).filter(|ps| *ps > 0);
+    let delay = delay.ok_or_else(|| line.refuse(3, "a delay above 0 such as 0.001ms"))?;
+    let error: f64 = line.read(4, "an error rate, 0")?;
+    if error.abs() > 0.0 {
+        return Err(line.refuse(4, "an error rate of 0: say others in [[fault]]"));
+    }
+    line.at_most(5, "the end of the line after the error rate")?;
+    let id = net.link(ends[0], ends[1]).map_err(|error| line.refuse(0, error))?;
+    net.specify(id, LinkSpec { rate, propagation: Span::from_ps(delay) });
+    Ok(())
+}
+
+/// A rate of ns-3: a number and bps, Kbps, Mbps or Gbps.
+fn rate(text: &str) -> Option<LinkRate> {
+    let digits = text.strip_suffix("bps")?;
+    let (digits, unit) = match digits.as_bytes().last()? {
+        b'K' | b'k' => (digits.get(..digits.len() - 1)?, 1_000),
+        b'M' => (digits.get(..digits.len() - 1)?, 1_000_000),
+        b'G' => (digits.get(..digits.len() - 1)?, 1_000_000_000),
+        _ => (digits, 1),
+    };
+    LinkRate::bps(digits.parse::<u64>().ok()?.checked_mul(unit)?)
+}
+
+/// Reads `flow.txt`.
+///
+/// # Errors
+/// What is wrong first.
+pub(super) fn flows(
+    file: &str,
+    text: &str,
+    host: &dyn Fn(&str) -> Option<u16>,
+) -> Result<Vec<Flow>, Problem> {
+    let mut all = lines(file, text, char::is_whitespace);
+    let head = all.next().ok_or_else(|| at_end(file, text, "the number of flows"))?;
+    let count = head.number(0, "the number of flows", (0, FLOWS_MAX as u64))?;
+    head.at_most(1, "the end of the line after the number of flows")?;
+    let mut flows: Vec<Flow> = Vec::new();
+    for _ in 0..count {
+        let line = all.next().ok_or_else(|| {
+            at_end(file, text, format_args!("{count} flows, as the first line has it"))
+        })?;
+        flows.push(flow(&line, host)?);
+    }
+    if let Some(line) = all.next() {
+        return Err(line
+            .refuse(0, format_args!("{count} flows, as the first line has it, and then the end")));
+    }
+    let first = flows.iter().map(|flow| flow.start).min().unwrap_or(Instant::ZERO);
+    for flow in &mut flows {
+        flow.start = Instant::ZERO + flow.start.since(first);
+    }
+    Ok(flows)
+}
+
+fn flow(line: &Line<'_>, host: &dyn Fn(&str) -> Option<u16>) -> Result<Flow, Problem> {
+    let node = |at| {
+        let id = line.word(at).parse::<u32>().ok();
+        let named = id.and_then(|id| host(&format!("n{id}")));
+        named.ok_or_else(|| {
+            line.refuse(at, "the number of a host (of an imported network: n0, n1, ...)")
+        })
+    };
+    let (from, to) = (node(0)?, node(1)?);
+    if from == to {
+        return Err(line.refuse(1, "another host than the sender"));
+    }
+    line.number(2, "a priority group", (0, 7))?;
+    line.number(3, "a port", (0, 65_535))?;
+    let bytes = line.number(4, "bytes", (1, u64::MAX))?;
+    let start = parse_time(&format!("{}s", line.word(5)));
+    let start = start.ok_or_else(|| line.refuse(5, "a start in seconds, to the picosecond"))?;
+    line.at_most(6, "the end of the line after the start")?;
+    let start = Instant::ZERO + Span::from_ps(start);
+    Ok(Flow { from, to, bytes, start, after: Vec::new(), vc: None, workload: 0 })
+}

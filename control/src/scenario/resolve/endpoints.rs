@@ -1,0 +1,276 @@
+//! What the endpoints are like.
+//!
+//! Shape: `[endpoint]` → [`Endpoints`], whose template changes the specification of each.
+//! Units: bytes without FCS, picoseconds.
+//! Source: docs/spec/model.md §4; docs/spec/wire-formats.md §1.1.
+
+use std::collections::BTreeMap;
+
+use weft_dataplane::time::Span;
+use weft_dataplane::types::PriSet;
+use weft_hosts::classes::PriMap;
+use weft_hosts::frames::Kind;
+use weft_hosts::pfc::SlowSpec;
+use weft_hosts::rclink::credits::CreditSpec;
+use weft_hosts::rclink::endpoint::{EndpointSpec, Transport};
+use weft_parsers::{Ecn, ParseConfig, Pcp, Vid};
+use weft_sim::scenario::Endpoints;
+
+use super::switches::{Frames, Plan};
+use super::{Keys, Reader};
+use crate::config::value::Value;
+
+/// VLAN of frames with a tag.
+const VID: Vid = Vid::from_low_bits(1);
+/// Keys that say nothing of frames without ACK.
+const RELIABLE_ONLY: [&str; 5] = ["ack_vc", "ack_delay", "cnp_delay", "cnp_merge", "ack_timeout"];
+
+/// Keys that count with credits only.
+const OF_CREDITS: [&str; 6] =
+    ["credit_limit", "credit_bytes", "credit_overhead_bytes", "uf_limit", "dyn_uf", "drain_gbps"];
+
+/// What is set of all endpoints.
+#[derive(Clone, Debug)]
+struct Template {
+    vlan: bool,
+    ecn: bool,
+    icrc: bool,
+    payload: usize,
+    request_vc: u8,
+    ack_vc: u8,
+    transport: Transport,
+    ack_delay: Span,
+    cnp_delay: Span,
+    cnp_merge: Span,
+    rate: Option<(u32, u32)>,
+    slots: u16,
+    credits: Option<CreditSpec>,
+    slow: Option<SlowSpec>,
+    /// Of hosts that have another one.
+    request_vcs: BTreeMap<String, u8>,
+    classes: PriMap,
+    parse: ParseConfig,
+}
+
+impl Template {
+    fn change(&self, name: &str, spec: &mut EndpointSpec) {
+        spec.parse = ParseConfig { port_mac: spec.parse.port_mac, ..self.parse };
+        spec.classes = self.classes;
+        spec.transport = self.transport;
+        spec.payload_max = self.payload;
+        spec.request_vc = self.request_vcs.get(name).copied().unwrap_or(self.request_vc);
+        spec.ack_vc = self.ack_vc;
+        (spec.slots, spec.credits, spec.slow) = (self.slots, self.credits, self.slow);
+        (spec.ack_delay, spec.cnp_delay) = (self.ack_delay, self.cnp_delay);
+        (spec.cnp_merge, spec.rate) = (self.cnp_merge, self.rate);
+        spec.frame.icrc = self.icrc;
+        spec.frame.ecn = if self.ecn { Ecn::Ect0 } else { Ecn::NotEct };
+        spec.frame.gen2_order = self.parse.gen2_order;
+        spec.frame.tpid = self.parse.tpid;
+        match spec.frame.kind {
+            Kind::Standard => spec.frame.dport = self.parse.udp_type1,
+            _ => spec.frame.ether_type = self.parse.mac_type1,
+        }
+        if self.vlan {
+            spec.frame = spec.frame.clone().with_vlan(Pcp::from_low_bits(0), VID);
+        }
+    }
+}
+
+/// How fast a receiver with credits drains; of its PFC nothing counts.
+fn drain(keys: &Keys<'_>) -> Option<SlowSpec> {
+    let drain = keys.rate("drain_gbps")?;
+    Some(SlowSpec {
+        drain,
+        xoff_bytes: usize::MAX,
+        xon_bytes: usize::MAX,
+        capacity_bytes: usize::MAX,
+        lossless: PriSet::EMPTY,
+        quanta: 1,
+    })
+}
+
+/// Kind of frame of a word of the table.
+fn kind_of(word: &str) -> Kind {
+    Kind::from_name(word).unwrap_or(Kind::Standard)
+}
+
+/// Bytes beside the payload (docs/spec/wire-formats.md §1.1), without tag and ICRC.
+const fn header_len(kind: Kind) -> usize {
+    match kind {
+        Kind::Lite => 12,
+        Kind::Gen1 | Kind::Gen2 => 22,
+        _ => 50,
+    }
+}
+
+impl Reader<'_> {
+    /// The format, which `lite_mode` alone can say.
+    fn format(keys: &Keys<'_>) -> Kind {
+        let is_set = keys.set("pkt_format").is_some();
+        if !is_set && keys.flag("lite_mode") {
+            return Kind::Lite;
+        }
+        kind_of(&keys.text("pkt_format").unwrap_or_default())
+    }
+
+    /// What frames want of switches.
+    pub(super) fn frames(&mut self) -> Frames {
+        let keys = Keys::table(self.settings, "endpoint");
+        let kind = Self::format(&keys);
+        let is_lite = kind == Kind::Lite;
+        let of_kind = keys.get("lite_mode").is_none_or(|lite| lite == Value::Bool(is_lite));
+        if !of_kind {
+            self.refuse(
+                &keys,
+                "lite_mode",
+                "expected true with pkt_format lite, false with all others",
+            );
+        }
+        let refusals = [
+            ("vlan_enabled", is_lite, "expected false with pkt_format lite, which has no tag"),
+            ("icrc", is_lite, "expected false with pkt_format lite, which has no ICRC"),
+            (
+                "ecn_capable",
+                kind != Kind::Standard,
+                "expected false: only pkt_format standard has an ECN field",
+            ),
+        ];
+        for (key, is_wrong, message) in refusals {
+            if is_wrong && keys.flag(key) {
+                self.refuse(&keys, key, message);
+            }
+        }
+        for key in RELIABLE_ONLY {
+            if is_lite && keys.set(key).is_some() {
+                self.refuse(
+                    &keys,
+                    key,
+                    "expected none with pkt_format lite, which has no ACK; or leave it out",
+                );
+            }
+        }
+        let tag = if keys.flag("vlan_enabled") { 4 } else { 0 };
+        let icrc = if Self::has_icrc(&keys, kind) { 4 } else { 0 };
+        let len_max = header_len(kind) + tag + icrc + keys.count("payload_bytes").unwrap_or(0);
+        Frames { kind, len_max }
+    }
+
+    fn has_icrc(keys: &Keys<'_>, kind: Kind) -> bool {
+        keys.get("icrc").map_or(kind != Kind::Lite, |icrc| icrc == Value::Bool(true))
+    }
+
+    /// Virtual channels of hosts that have their own.
+    fn request_vcs(&mut self, vcs: u64) -> BTreeMap<String, u8> {
+        let mut all = BTreeMap::new();
+        for host in Keys::items(self.settings, "host") {
+            let Some(vc) = host.int("request_vc") else { continue };
+            if vc >= vcs {
+                let message = format!("expected 0..={} (num_vc is {vcs}), found {vc}", vcs - 1);
+                self.refuse(&host, "request_vc", message);
+            }
+            let name = host.text("name").unwrap_or_default();
+            all.extend(u8::try_from(vc).ok().map(|vc| (name, vc)));
+        }
+        all
+    }
+
+    /// Credits, where they are what stops an endpoint.
+    fn credits(&mut self, keys: &Keys<'_>) -> Option<CreditSpec> {
+        match keys.text("flow_control_mode").as_deref() {
+            Some("cbfc") => {}
+            Some("none") => {
+                self.refuse(keys, "flow_control_mode", "expected \"pfc\" or \"cbfc\", found \"none\": an endpoint obeys each PAUSE; say pfc.pfc_enabled = false, so that switches send none");
+                return None;
+            }
+            _ => {
+                for key in OF_CREDITS {
+                    if keys.set(key).is_some() {
+                        self.refuse(
+                            keys,
+                            key,
+                            "expected flow_control_mode = \"cbfc\" beside it; or leave it out",
+                        );
+                    }
+                }
+                return None;
+            }
+        }
+        if !self.requires(keys, &["credit_limit"]) {
+            return None;
+        }
+        let of = |key| keys.int(key).and_then(|int| u32::try_from(int).ok()).unwrap_or(0);
+        Some(CreditSpec {
+            limit: of("credit_limit"),
+            size: of("credit_bytes"),
+            overhead: of("credit_overhead_bytes"),
+            uf_limit: of("uf_limit"),
+            dynamic: keys.flag("dyn_uf"),
+            frame_len_max: 0, // the endpoint fills it in
+        })
+    }
+
+    /// The endpoints of all hosts.
+    pub(super) fn endpoints(&mut self, frames: Frames, plan: &Plan) -> Option<Endpoints> {
+        let keys = Keys::table(self.settings, "endpoint");
+        let vcs = keys.int("num_vc").unwrap_or(8);
+        for key in ["request_vc", "ack_vc"] {
+            let vc = keys.int(key).unwrap_or(0);
+            if vc >= vcs {
+                self.refuse(
+                    &keys,
+                    key,
+                    format!("expected 0..={} (num_vc is {vcs}), found {vc}", vcs - 1),
+                );
+            }
+        }
+        if keys.set("rate_window").is_some() && keys.set("rate_bytes").is_none() {
+            self.refuse(&keys, "rate_window", "expected rate_bytes beside it, which is the limit");
+        }
+        let (maps, port) = match plan.port() {
+            Ok(port) => port,
+            Err(error) => {
+                self.problems.extend(error.0);
+                return None;
+            }
+        };
+        let small = |key| keys.int(key).and_then(|int| u8::try_from(int).ok()).unwrap_or(0);
+        let of_u32 = |key| keys.int(key).and_then(|int| u32::try_from(int).ok());
+        let time = |key| keys.time(key).unwrap_or(Span::ZERO);
+        let timeout = of_u32("ack_timeout").unwrap_or(8);
+        let template = Template {
+            vlan: keys.flag("vlan_enabled"),
+            ecn: keys
+                .get("ecn_capable")
+                .map_or(frames.kind == Kind::Standard, |ecn| ecn == Value::Bool(true)),
+            icrc: Self::has_icrc(&keys, frames.kind),
+            payload: keys.count("payload_bytes").unwrap_or(0),
+            request_vc: small("request_vc"),
+            ack_vc: small("ack_vc"),
+            transport: match frames.kind {
+                Kind::Lite => Transport::Lite,
+                _ => Transport::Reliable { timeout: Span::from_ns(4_096 << timeout) },
+            },
+            ack_delay: time("ack_delay"),
+            cnp_delay: time("cnp_delay"),
+            cnp_merge: time("cnp_merge"),
+            rate: of_u32("rate_bytes").map(|bytes| (of_u32("rate_window").unwrap_or(0), bytes)),
+            slots: keys.int("slots").and_then(|int| u16::try_from(int).ok()).unwrap_or(512),
+            credits: self.credits(&keys),
+            slow: drain(&keys),
+            request_vcs: self.request_vcs(vcs),
+            classes: PriMap::of_port(&maps, &port.trust, port.default_pri),
+            parse: port.parse,
+        };
+        Some(Endpoints {
+            kind: frames.kind,
+            delay: time("delay"),
+            overhead: true,
+            frame_len_max: frames.len_max.max(64),
+            template: Box::new(move |site, spec| {
+                template.change(site.name, spec);
+                Ok(())
+            }),
+        })
+    }
+}

@@ -1,0 +1,216 @@
+//! What each switch is like: the sections of a configuration, with ports after the links of the switch.
+//!
+//! Shape: settings of all switches and of named ones → [`Plan`], which makes a [`SwitchPlan`] for a site.
+//! Units: bit/s, metres, bytes.
+//! Source: docs/spec/model.md §3; docs/configuration.md.
+
+use std::collections::BTreeMap;
+
+use weft_dataplane::config::{PortConfig, PriMaps};
+use weft_dataplane::time::{LinkRate, Span};
+use weft_hosts::frames::Kind;
+use weft_sim::scenario::{Site, SwitchPlan};
+use weft_sim::switch::Around;
+use weft_sim::topology::{LinkSpec, NodeKind, Topology};
+
+use super::{Keys, Reader};
+use crate::config::resolve::{Config, Timing};
+use crate::config::settings::{Item, Setting};
+use crate::config::table::{CONFIG, section};
+use crate::config::value::Value;
+use crate::config::{ConfigError, Place, Problem, Settings};
+use crate::scenario::table::{ELSEWHERE, SWITCH_SECTIONS};
+
+/// Entries of an FDB unless it is set: routes to all hosts, twice.
+const FDB_CAPACITY: i64 = 2_048;
+
+/// What the frames of endpoints want of all switches.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Frames {
+    /// Their kind.
+    pub kind: Kind,
+    /// Longest one, without FCS.
+    pub len_max: usize,
+}
+
+/// How to make switches.
+#[derive(Debug)]
+pub(super) struct Plan {
+    /// What all have in common.
+    all: Settings,
+    /// What named ones have.
+    named: BTreeMap<String, Vec<(&'static str, Setting)>>,
+    seed: u64,
+}
+
+fn derived(value: Value) -> Setting {
+    Setting { value, place: Place::Derived }
+}
+
+impl Plan {
+    /// The configuration of the switch at a site, with its warnings.
+    fn config(&self, site: &Site<'_>) -> Result<Config, ConfigError> {
+        let mut settings = self.all.clone();
+        for (key, setting) in self.named.get(site.name).into_iter().flatten() {
+            settings.put("switch", key, setting.clone());
+        }
+        settings.put("switch", "name", derived(Value::Text(site.name.to_owned())));
+        if settings.table("switch", "seed").is_none() {
+            let seed = self.seed.wrapping_add(site.node as u64) & i64::MAX.unsigned_abs();
+            settings.put("switch", "seed", derived(Value::Int(seed.cast_signed())));
+        }
+        if settings.table("buffer", "cable_m").is_none() {
+            let longest = site.links.iter().map(|link| link.propagation.as_ps()).max().unwrap_or(0);
+            settings.put("buffer", "cable_m", derived(Value::Num(metres(longest))));
+        }
+        for (number, link) in site.links.iter().enumerate() {
+            settings.push("port", port(number, link));
+        }
+        Config::resolve(&settings, Timing::Virtual)
+    }
+
+    /// How ports of all switches are by default.
+    pub fn port(&self) -> Result<(PriMaps, PortConfig), ConfigError> {
+        let links = [LinkSpec { rate: LinkRate::gbps(100), propagation: Span::from_ns(50) }];
+        let config = self.config(&Site { node: 0, name: "sw", links: &links })?.switch;
+        let maps = config.maps;
+        config.ports.into_iter().next().map(|port| (maps, port)).ok_or_else(|| {
+            let message = "expected a port".to_owned();
+            ConfigError(vec![Problem { place: Place::Default, key: "port".to_owned(), message }])
+        })
+    }
+
+    /// What the switch at a site is like.
+    pub fn at(&self, site: &Site<'_>) -> Result<SwitchPlan, ConfigError> {
+        let config = self.config(site)?;
+        let around = Around {
+            latency: config.run.fixed_latency,
+            propagation: site
+                .links
+                .first()
+                .map_or(Around::default().propagation, |it| it.propagation),
+            ..Around::default()
+        };
+        Ok(SwitchPlan { config: config.switch, around })
+    }
+}
+
+/// A port after its link.
+fn port(number: usize, link: &LinkSpec) -> Item {
+    let text = |text: &str| derived(Value::Text(text.to_owned()));
+    let set = [
+        ("name", text(&format!("p{number}"))),
+        ("kind", text("null")),
+        ("port_bandwidth_gbps", derived(Value::Num(gbps(link)))),
+    ];
+    Item { place: Place::Derived, set: set.into() }
+}
+
+#[expect(
+    clippy::float_arithmetic,
+    clippy::cast_precision_loss,
+    reason = "control reads decimal units"
+)]
+fn gbps(link: &LinkSpec) -> f64 {
+    link.rate.as_bps() as f64 / 1e9
+}
+
+#[expect(
+    clippy::float_arithmetic,
+    clippy::cast_precision_loss,
+    reason = "control reads decimal units"
+)]
+fn metres(ps: u64) -> f64 {
+    ps as f64 / 5_000.0
+}
+
+impl Reader<'_> {
+    /// What switches are like.
+    pub(super) fn switches(&mut self, seed: u64, frames: Frames) -> Plan {
+        let mut all = Settings::of(&CONFIG);
+        for name in SWITCH_SECTIONS.into_iter().chain(["port_defaults"]) {
+            let keys = Keys::table(self.settings, name);
+            for (key, setting) in keys.all_set() {
+                self.refuse_elsewhere(name, key, setting);
+                if let Some(section) = section(name) {
+                    all.put(section.name, key, setting.clone());
+                }
+            }
+        }
+        let shared = Keys::table(self.settings, "switch_defaults");
+        let mut named = BTreeMap::new();
+        for item in Keys::items(self.settings, "switch") {
+            let own = item.all_set().filter(|(key, _)| *key != "name");
+            let own: Vec<_> = own.map(|(key, set)| (key, set.clone())).collect();
+            for (key, setting) in &own {
+                self.refuse_elsewhere("switch", key, setting);
+            }
+            named.insert(item.text("name").unwrap_or_default(), own);
+        }
+        for (key, setting) in shared.all_set() {
+            self.refuse_elsewhere("switch", key, setting);
+            if named.is_empty() {
+                self.refuse(&shared, key, "expected [[switch]] beside it; without, the keys of all switches stand in [switch]");
+            }
+            all.put("switch", key, setting.clone());
+        }
+        if all.table("fdb", "capacity").is_none() {
+            all.put("fdb", "capacity", derived(Value::Int(FDB_CAPACITY)));
+        }
+        if frames.kind == Kind::Lite && all.table("port_defaults", "afh").is_none() {
+            all.put("port_defaults", "afh", derived(Value::Text("lite".to_owned())));
+        }
+        let most = Keys::table(self.settings, "switch").count("max_frame").unwrap_or(0);
+        let set = all.table("switch", "max_frame");
+        let most = set
+            .and_then(|set| set.value.as_int())
+            .and_then(|int| usize::try_from(int).ok())
+            .unwrap_or(most);
+        if most < frames.len_max {
+            let place = set.map_or(Place::Default, |set| set.place.clone());
+            let message = format!(
+                "expected at least {}, which frames of endpoints have, found {most}",
+                frames.len_max
+            );
+            self.refuse_at(place, "switch.max_frame", message);
+        }
+        Plan { all, named, seed }
+    }
+
+    /// What is said elsewhere.
+    fn refuse_elsewhere(&mut self, section: &str, key: &str, setting: &Setting) {
+        let row = ELSEWHERE.iter().find(|(of, keys, _)| *of == section && keys.contains(&key));
+        if let Some((_, _, message)) = row {
+            self.refuse_at(setting.place.clone(), format!("{section}.{key}"), *message);
+        }
+    }
+
+    /// Tells what is wrong with switches before they are built: once for those that are alike.
+    pub(super) fn check_switches(&mut self, topology: &Topology, plan: &Plan) {
+        let mut seen: Vec<(Vec<LinkSpec>, Option<&String>)> = Vec::new();
+        for (node, it) in topology.nodes().iter().enumerate() {
+            if it.kind != NodeKind::Switch {
+                continue;
+            }
+            let links: Vec<LinkSpec> =
+                it.ports.iter().filter_map(|&link| topology.links().get(link)?.spec).collect();
+            let named = plan.named.get_key_value(&it.name).map(|(name, _)| name);
+            if seen.iter().any(|(had, name)| *had == links && *name == named) {
+                continue;
+            }
+            match plan.config(&Site { node, name: &it.name, links: &links }) {
+                Ok(config) => self.warn(config.warnings),
+                Err(error) => self.problems.extend(error.0),
+            }
+            seen.push((links, named));
+        }
+    }
+
+    fn warn(&mut self, warnings: Vec<Problem>) {
+        for warning in warnings {
+            if !self.warnings.contains(&warning) {
+                self.warnings.push(warning);
+            }
+        }
+    }
+}

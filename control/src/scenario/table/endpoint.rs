@@ -1,0 +1,176 @@
+//! Keys of the RC Link endpoints.
+//!
+//! Shape: one array of [`Param`].
+//! Units: each key's own.
+//! Source: docs/spec/model.md §4.
+
+use crate::config::choice::{Choice, FlowControl};
+use crate::config::param::{Initial, Param, restart};
+use crate::config::value::Kind;
+
+use super::net::RATE;
+use Initial::{Derived, Fixed, Unset};
+
+/// Formats of frames that RC Link has.
+pub(crate) const FORMATS: &[&str] = &["standard", "gen1", "gen2", "lite"];
+
+const VC: Kind = Kind::Int(0, 7);
+
+pub(super) const ENDPOINT: &[Param] = &[
+    restart("pkt_format", Kind::Word(FORMATS), "", Fixed("\"standard\""), "Format of the frames."),
+    restart(
+        "payload_bytes",
+        Kind::Int(24, 1_344),
+        "bytes",
+        Fixed("1344"),
+        "Most bytes of payload in a frame; a message is cut into as many frames as it takes.",
+    ),
+    restart(
+        "flow_control_mode",
+        Kind::Word(FlowControl::NAMES),
+        "",
+        Fixed("\"pfc\""),
+        "What stops an endpoint: PAUSE of a class, or credits from endpoint to endpoint. none is refused: an endpoint obeys each PAUSE; pfc.pfc_enabled = false has switches send none.",
+    ),
+    restart(
+        "lite_mode",
+        Kind::Bool,
+        "",
+        Derived("true for pkt_format lite"),
+        "Whether frames are sent once, without ACK: true is pkt_format lite, and goes with no other.",
+    ),
+    restart(
+        "vlan_enabled",
+        Kind::Bool,
+        "",
+        Fixed("false"),
+        "Whether frames carry a VLAN tag; not possible with lite.",
+    ),
+    restart(
+        "ecn_capable",
+        Kind::Bool,
+        "",
+        Derived("true for pkt_format standard"),
+        "Whether frames are sent as ECT(0); standard only.",
+    ),
+    restart(
+        "icrc",
+        Kind::Bool,
+        "",
+        Derived("true for all formats but lite"),
+        "Whether data frames end with an ICRC of 4 bytes; not possible with lite.",
+    ),
+    restart(
+        "num_vc",
+        Kind::Int(1, 8),
+        "",
+        Fixed("8"),
+        "Virtual channels that request_vc, ack_vc and workloads may name: those below it.",
+    ),
+    restart(
+        "request_vc",
+        VC,
+        "VC",
+        Fixed("3"),
+        "Virtual channel of requests that say no other; classify maps it to a priority, by the top bits of DSCP and Traffic Class and the PCP of a tag.",
+    ),
+    restart("ack_vc", VC, "VC", Fixed("5"), "Virtual channel of ACKs and CNPs."),
+    restart(
+        "slots",
+        Kind::Int(1, 512),
+        "frames",
+        Fixed("512"),
+        "Frames that may wait for a grant or an ACK at once.",
+    ),
+    restart(
+        "credit_limit",
+        Kind::Int(1, 32_767),
+        "credits",
+        Unset("it must be given for flow_control_mode cbfc"),
+        "Credits of each virtual channel to each peer; for cbfc.",
+    ),
+    restart(
+        "credit_bytes",
+        Kind::IntOf(&[32, 64, 128, 256, 512, 1_024, 2_048]),
+        "bytes",
+        Fixed("128"),
+        "Size of a credit; for cbfc.",
+    ),
+    restart(
+        "credit_overhead_bytes",
+        Kind::Int(0, 255),
+        "bytes",
+        Fixed("0"),
+        "Bytes that are counted beside a frame's own; for cbfc.",
+    ),
+    restart(
+        "uf_limit",
+        Kind::Int(1, 7),
+        "frames",
+        Fixed("1"),
+        "A frame goes while there are credits for so many of the longest; for cbfc.",
+    ),
+    restart(
+        "dyn_uf",
+        Kind::Bool,
+        "",
+        Fixed("false"),
+        "Whether requests go while there are credits for one of the longest; for cbfc.",
+    ),
+    restart(
+        "drain_gbps",
+        RATE,
+        "Gbit/s",
+        Unset("frames are taken out as they come"),
+        "Rate on the wire at which a host takes frames out of its buffer and gives their credits back; for cbfc. With PFC: a [[fault]] of kind slow-receiver.",
+    ),
+    restart(
+        "delay",
+        Kind::Time,
+        "time",
+        Fixed("\"60ns\""),
+        "What an endpoint takes for each frame, each way.",
+    ),
+    restart(
+        "ack_delay",
+        Kind::Time,
+        "time",
+        Fixed("\"0ns\""),
+        "From a frame that is taken to its ACK; not with lite.",
+    ),
+    restart(
+        "cnp_delay",
+        Kind::Time,
+        "time",
+        Fixed("\"0ns\""),
+        "From a frame with CE to its CNP; not with lite.",
+    ),
+    restart(
+        "cnp_merge",
+        Kind::Time,
+        "time",
+        Fixed("\"50us\""),
+        "CNPs of one queue pair that come within so long of one that was passed on are held back; not with lite.",
+    ),
+    restart(
+        "ack_timeout",
+        Kind::Int(0, 31),
+        "",
+        Fixed("8"),
+        "Time without an ACK after which frames are sent again: 4.096 us x 2^this; not with lite.",
+    ),
+    restart(
+        "rate_window",
+        Kind::Int(0, 4),
+        "",
+        Fixed("0"),
+        "Length of the window of the rate limit: 4.096 us x 2^this; for rate_bytes only.",
+    ),
+    restart(
+        "rate_bytes",
+        Kind::Int(1, 4_194_303),
+        "bytes",
+        Unset("no limit"),
+        "Bytes of frames that a queue pair may send in a window.",
+    ),
+];

@@ -1,0 +1,188 @@
+//! Keys of workloads, faults and expectations.
+//!
+//! Shape: one array of [`Param`] for each section.
+//! Units: each key's own.
+//! Source: docs/spec/model.md §3.
+
+use crate::config::param::{Initial, Param, restart};
+use crate::config::value::Kind;
+
+use super::net::RATE;
+use Initial::{Derived, Fixed, Required, Unset};
+
+/// Kinds of workload.
+pub(crate) const WORKLOADS: &[&str] = &[
+    "incast",
+    "permutation",
+    "uniform",
+    "all-to-all",
+    "ring-all-reduce",
+    "point-to-point",
+    "flows",
+    "capture",
+];
+/// Kinds of fault.
+pub(crate) const FAULTS: &[&str] =
+    &["bit-error", "frame-error", "link-down", "slow-receiver", "pause-storm"];
+
+/// Hosts that a list may name.
+const HOSTS: Kind = Kind::List(&Kind::Name, 1, 1_024);
+
+pub(super) const WORKLOAD: &[Param] = &[
+    restart(
+        "kind",
+        Kind::Word(WORKLOADS),
+        "",
+        Required,
+        "incast: many to one. permutation: each host sends to one other and receives from one other, as the seed has it. uniform: messages to others drawn at random, at random times (Poisson). all-to-all: each to each other. ring-all-reduce: 2 (N - 1) steps around a ring, a host sends a chunk of bytes / N when it has that of the step before. point-to-point: one to one, one message after the other. flows: a CSV file. capture: a capture file.",
+    ),
+    restart(
+        "name",
+        Kind::Name,
+        "",
+        Derived("the kind, with a number where there are several"),
+        "Its name in results.",
+    ),
+    restart(
+        "hosts",
+        HOSTS,
+        "",
+        Derived("all hosts"),
+        "Who takes part; for permutation, uniform, all-to-all and ring-all-reduce (the ring, in its order).",
+    ),
+    restart(
+        "from",
+        Kind::OneOr(&Kind::Name, 1, 1_024),
+        "",
+        Derived("all but the receiver, for incast"),
+        "Senders of an incast, or the sender of point-to-point.",
+    ),
+    restart(
+        "to",
+        Kind::Name,
+        "",
+        Unset("it must be given for incast, point-to-point and capture"),
+        "The receiver.",
+    ),
+    restart(
+        "bytes",
+        Kind::Size,
+        "bytes of payload",
+        Unset("it must be given for all kinds but flows and capture"),
+        "Of each message: from each sender (incast), of each pair (all-to-all), that are reduced (ring-all-reduce).",
+    ),
+    restart(
+        "count",
+        Kind::Int(1, 10_000_000),
+        "messages",
+        Fixed("1"),
+        "Messages one after the other; for point-to-point.",
+    ),
+    restart(
+        "load_gbps",
+        RATE,
+        "Gbit/s of payload",
+        Unset("it must be given for uniform"),
+        "Mean rate that each host offers; for uniform.",
+    ),
+    restart(
+        "duration",
+        Kind::Time,
+        "time",
+        Unset("it must be given for uniform"),
+        "For so long messages arrive; for uniform.",
+    ),
+    restart(
+        "one_by_one",
+        Kind::Bool,
+        "",
+        Fixed("false"),
+        "Whether a host sends to one after the other, each when the one before is acknowledged; for all-to-all.",
+    ),
+    restart(
+        "file",
+        Kind::Path,
+        "file",
+        Unset("it must be given for flows and capture"),
+        "Beside the scenario file. flows: CSV with the columns from, to, bytes and start_us; or `flow.txt` of HPCC, or `.cm` of htsim. capture: pcap or pcapng, whose frames become messages of their lengths at their times, from `from` to `to`.",
+    ),
+    restart("start", Kind::Time, "time", Fixed("\"0s\""), "When its first messages begin."),
+];
+
+pub(super) const FAULT: &[Param] = &[
+    restart(
+        "kind",
+        Kind::Word(FAULTS),
+        "",
+        Required,
+        "bit-error, frame-error: frames on a link, both ways, are damaged at random. link-down: what is on a link is lost. slow-receiver: a host takes frames out of its receive buffer slowly. pause-storm: a host sends PAUSE without end.",
+    ),
+    restart(
+        "link",
+        Kind::List(&Kind::Name, 2, 2),
+        "",
+        Unset("it must be given for bit-error, frame-error and link-down"),
+        "Names of the nodes at its ends.",
+    ),
+    restart(
+        "host",
+        Kind::Name,
+        "",
+        Unset("it must be given for slow-receiver and pause-storm"),
+        "Which host.",
+    ),
+    restart(
+        "rate",
+        Kind::Num(1e-18, 1.0),
+        "",
+        Unset("it must be given for bit-error and frame-error"),
+        "Chance that a bit (bit-error) or frame (frame-error) is damaged, as 1e-12.",
+    ),
+    restart(
+        "drain_gbps",
+        RATE,
+        "Gbit/s",
+        Unset("it must be given for slow-receiver"),
+        "How fast frames are taken out; for slow-receiver.",
+    ),
+    restart(
+        "classes",
+        Kind::List(&Kind::Int(0, 7), 1, 8),
+        "PFC classes",
+        Derived("all"),
+        "Which classes are stopped; for pause-storm.",
+    ),
+    restart(
+        "from",
+        Kind::Time,
+        "time",
+        Fixed("\"0s\""),
+        "From when; for link-down and pause-storm.",
+    ),
+    restart(
+        "until",
+        Kind::Time,
+        "time",
+        Derived("the end of the run"),
+        "Until when; for link-down and pause-storm.",
+    ),
+];
+
+pub(super) const EXPECT: &[Param] = &[
+    restart("metric", Kind::Line, "", Required, "Name of a metric, as `weft sim run` lists them."),
+    restart("value", Kind::Num(-1e15, 1e15), "the metric's", Required, "Its value."),
+    restart(
+        "tolerance",
+        Kind::Tolerance,
+        "",
+        Fixed("0"),
+        "How far off it may be: a part of the value, or in its unit; or the value is the least or the most.",
+    ),
+    restart(
+        "source",
+        Kind::Line,
+        "",
+        Required,
+        "Where the value is from: a formula, a page, another simulator's run.",
+    ),
+];

@@ -1,0 +1,134 @@
+//! How long flows would take alone in the network.
+//!
+//! Shape: a plan, routes and flows → the least time from a flow's start to its delivery, by flow.
+//! Units: picoseconds, bytes.
+//! Source: docs/spec/model.md §2: the slowest link of the path so far decides when the last frame but one is through.
+
+use std::collections::BTreeMap;
+
+use weft_dataplane::port::wire::HEADER_LEN;
+use weft_dataplane::time::Span;
+use weft_hosts::frames::FrameSpec;
+use weft_hosts::rclink::endpoint::EndpointSpec;
+use weft_hosts::stamp;
+use weft_parsers::ethernet::MIN_FRAME_LEN;
+
+use super::Plan;
+use super::parts::{Part, Parts};
+use crate::scenario::flow::Flow;
+use crate::topology::{LinkSpec, NodeId, Routes, Topology};
+
+/// A link of a path.
+#[derive(Clone, Copy, Debug)]
+struct Hop {
+    link: LinkSpec,
+    /// What the node at its end takes beside it.
+    at_end: Span,
+    /// Whether that lets frames go on when their header is in.
+    early: bool,
+}
+
+/// Links of a path.
+type Path = Vec<Hop>;
+
+/// Frames of a flow.
+#[derive(Clone, Copy, Debug)]
+struct Frames {
+    /// So many of the longest.
+    full: u64,
+    full_len: usize,
+    /// The last one, if it is shorter.
+    last_len: Option<usize>,
+}
+
+impl Frames {
+    fn of(bytes: u64, spec: &EndpointSpec) -> Self {
+        let most = spec.payload_max.max(1) as u64;
+        let rest = usize::try_from(bytes % most).unwrap_or_default();
+        Self {
+            full: bytes / most,
+            full_len: frame_len(&spec.frame, spec.payload_max),
+            last_len: (rest > 0).then(|| frame_len(&spec.frame, rest)),
+        }
+    }
+
+    /// From the first bit sent to the last one taken.
+    fn time(&self, path: &[Hop], overhead: bool) -> Span {
+        let (mut full, mut slowest, mut last) = (0, 0, 0);
+        for (place, &Hop { link, at_end, early }) in path.iter().enumerate() {
+            let beside = link.propagation.as_ps() + at_end.as_ps();
+            let time = |len| link.rate.wire_time(len, overhead).as_ps();
+            let next = path.get(place + 1).map(|hop| hop.link.rate);
+            let is_early = early && next == Some(link.rate);
+            let header = link.rate.bit_time(HEADER_LEN as u64 * 8).as_ps();
+            // A frame goes on so much before its last bit is in.
+            let lead = |len| if is_early { time(len).saturating_sub(header) } else { 0 };
+            // Of the full ones, the last has passed this link when all have passed the slowest.
+            let each = time(self.full_len);
+            let had_slowest = slowest;
+            slowest = slowest.max(each);
+            let behind = self.full.saturating_sub(1);
+            let first = full - behind * had_slowest;
+            let sent = first + each + behind * slowest;
+            if let Some(len) = self.last_len {
+                let idle = if self.full == 0 { 0 } else { sent };
+                last = last.max(idle) + time(len) + beside - lead(len);
+            }
+            full = sent + beside - lead(self.full_len);
+        }
+        Span::from_ps(if self.last_len.is_some() { last } else { full })
+    }
+}
+
+/// Bytes of a frame with so much payload.
+fn frame_len(frame: &FrameSpec, payload: usize) -> usize {
+    // A payload holds its mark at least.
+    let payload = payload.max(stamp::LEN);
+    (frame.header_len() + payload + frame.trailer_len()).max(MIN_FRAME_LEN)
+}
+
+/// The least time of each flow.
+pub(super) fn ideals(plan: &Plan<'_>, parts: &Parts, routes: &Routes) -> Vec<Span> {
+    let hosts: Vec<NodeId> = plan.topology.hosts().collect();
+    let mut paths: BTreeMap<(u16, u16), Path> = BTreeMap::new();
+    let ideal = |flow: &Flow| {
+        let ends = (flow.from, flow.to);
+        let path = paths.entry(ends).or_insert_with(|| path(plan, parts, routes, &hosts, ends));
+        let from = hosts.get(usize::from(flow.from)).and_then(|&node| parts.nodes.get(node));
+        let Some(Part::Host { endpoint, .. }) = from else { return Span::ZERO };
+        plan.delay + Frames::of(flow.bytes, endpoint).time(path, plan.overhead)
+    };
+    plan.flows.iter().map(ideal).collect()
+}
+
+/// A shortest path: all are as long, as each is counted in hops.
+fn path(
+    plan: &Plan<'_>,
+    parts: &Parts,
+    routes: &Routes,
+    hosts: &[NodeId],
+    (from, to): (u16, u16),
+) -> Path {
+    let topology: &Topology = plan.topology;
+    let switches: BTreeMap<NodeId, usize> =
+        topology.switches().enumerate().map(|(place, node)| (node, place)).collect();
+    let mut path = Path::new();
+    let Some(&start) = hosts.get(usize::from(from)) else { return path };
+    let first = |node: NodeId| topology.nodes().get(node)?.ports.first().copied();
+    let mut next = first(start).map(|link| (start, link));
+    while let Some((node, link)) = next {
+        let Some(it) = topology.links().get(link) else { break };
+        let (far, _) = it.far(node);
+        let (at_end, early) = match parts.nodes.get(far) {
+            Some(Part::Switch { plan }) => (plan.around.latency, plan.around.cut_through),
+            _ => (plan.delay, false),
+        };
+        path.push(Hop { link: it.spec.unwrap_or(LinkSpec::UNUSED), at_end, early });
+        let ports = switches.get(&far).and_then(|&place| routes.get(place)?.get(usize::from(to)));
+        next = ports.and_then(|ports| {
+            let port = ports.iter().next()?;
+            Some((far, *topology.nodes().get(far)?.ports.get(port.index())?))
+        });
+    }
+    path
+}

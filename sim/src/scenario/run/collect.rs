@@ -1,0 +1,146 @@
+//! What a network has come to, as results.
+//!
+//! Shape: [`Network`] → [`Results`], without series and expectations.
+//! Units: as results have them.
+//! Source: docs/spec/model.md §6; docs/results.md.
+
+use weft_dataplane::pipeline::Ledger;
+use weft_dataplane::time::{Instant, Span};
+use weft_hosts::stream::rx::Latency;
+
+use super::Scenario;
+use crate::network::{Host, Network};
+use crate::results::flow::FlowResult;
+use crate::results::network::{
+    HostResult, LinkEnd, LinkResult, LinkWay, Percentiles, SwitchResult, endpoint_counters,
+};
+use crate::results::{Ending, Results};
+use crate::topology::{LinkSpec, NodeId, NodeKind};
+
+/// Results until `end`.
+pub(super) fn collect(
+    scenario: &Scenario,
+    network: &Network,
+    ending: Ending,
+    end: Instant,
+) -> Results {
+    let topology = &scenario.topology;
+    let name =
+        |node: NodeId| topology.nodes().get(node).map(|node| node.name.clone()).unwrap_or_default();
+    let mut results = Results::new(&scenario.name, scenario.seed, ending, end);
+    let mut all = Latency::default();
+    let hosts: Vec<&Host> = network.hosts().collect();
+    for (node, host) in topology.hosts().zip(&hosts) {
+        all.merge(host.endpoint().latency());
+        results.hosts.push(of_host(name(node), host, end));
+    }
+    results.latency = Percentiles::from(&all);
+    let ledgers = network.ledgers();
+    for ((node, switch), ledger) in topology.switches().zip(network.switches()).zip(&ledgers) {
+        let cell = switch.core().snapshot.load().config.buffer.cell_bytes;
+        results.switches.push(SwitchResult::new(&name(node), cell, ledger));
+    }
+    results.links = links(scenario, &hosts, &ledgers, end);
+    results.flows = flows(network, &hosts);
+    results
+}
+
+fn of_host(name: String, host: &Host, end: Instant) -> HostResult {
+    let endpoint = host.endpoint();
+    let mut counters = endpoint_counters(&endpoint.stats());
+    for (reason, frames) in host.port_counters().rx_dropped {
+        if let Some(reason) = reason {
+            counters.insert(format!("drops_{}", reason.name()), frames);
+        }
+    }
+    if host.storm_frames() > 0 {
+        counters.insert("storm_pfc_tx".to_owned(), host.storm_frames());
+    }
+    HostResult {
+        name,
+        counters,
+        paused_ps: endpoint.paused(end).as_ps(),
+        receive_buffer_max_bytes: endpoint.watermark() as u64,
+        latency: Percentiles::from(endpoint.latency()),
+        parts: None,
+    }
+}
+
+fn flows(network: &Network, hosts: &[&Host]) -> Vec<FlowResult> {
+    let all = (0..).zip(network.flows()).zip(network.ideals());
+    let mut flows: Vec<FlowResult> = all
+        .map(|((id, flow), ideal)| FlowResult {
+            id,
+            workload: flow.workload,
+            from: flow.from.into(),
+            to: flow.to.into(),
+            bytes: flow.bytes,
+            ideal_fct_ps: ideal.as_ps(),
+            ..FlowResult::default()
+        })
+        .collect();
+    for sent in hosts.iter().flat_map(|host| host.sent()) {
+        let Some(flow) = flows.get_mut(sent.id as usize) else { continue };
+        if let Some(begun) = sent.begun {
+            flow.start(begun);
+        }
+        if let Some(done) = sent.done {
+            flow.acknowledged(done);
+        }
+    }
+    for delivered in hosts.iter().flat_map(|host| host.delivered()) {
+        let Some(flow) = flows.get_mut(delivered.id as usize) else { continue };
+        flow.sent(delivered.first);
+        flow.delivered(delivered.at);
+    }
+    flows
+}
+
+fn links(
+    scenario: &Scenario,
+    hosts: &[&Host],
+    ledgers: &[Ledger],
+    end: Instant,
+) -> Vec<LinkResult> {
+    let topology = &scenario.topology;
+    let mut places = vec![0; topology.nodes().len()];
+    for of_kind in [NodeKind::Host, NodeKind::Switch] {
+        let nodes = topology.nodes().iter().enumerate().filter(|(_, node)| node.kind == of_kind);
+        for (place, (node, _)) in nodes.enumerate() {
+            places.get_mut(node).into_iter().for_each(|slot| *slot = place);
+        }
+    }
+    let overhead = scenario.endpoints.overhead;
+    let way = |(node, port): (NodeId, usize), spec: LinkSpec| {
+        let place = places.get(node).copied().unwrap_or_default();
+        let is_host = topology.nodes().get(node).is_some_and(|node| node.kind == NodeKind::Host);
+        let (frames, bytes) = if is_host {
+            hosts.get(place).map(|host| host.carried()).unwrap_or_default()
+        } else {
+            let port = ledgers.get(place).and_then(|ledger| ledger.port.get(port));
+            port.map(|port| (port.tx_frames, port.tx_bytes)).unwrap_or_default()
+        };
+        LinkWay::new(frames, bytes, busy(spec, frames, bytes, overhead), end)
+    };
+    let link = |link: &crate::topology::Link| {
+        let spec = link.spec.unwrap_or(LinkSpec::UNUSED);
+        let [a, b] = link.ends.map(|(node, port)| {
+            let name = topology.nodes().get(node).map(|node| node.name.clone());
+            LinkEnd { node: name.unwrap_or_default(), port: port.get() }
+        });
+        let [a_to_b, b_to_a] = link.ends.map(|(node, port)| way((node, port.index()), spec));
+        let (rate_bps, propagation_ps) = (spec.rate.as_bps(), spec.propagation.as_ps());
+        LinkResult { a, b, rate_bps, propagation_ps, a_to_b, b_to_a }
+    };
+    topology.links().iter().map(link).collect()
+}
+
+/// Time that so many frames of at least 60 bytes take on a link.
+fn busy(spec: LinkSpec, frames: u64, bytes: u64, overhead: bool) -> Span {
+    const SECOND_PS: u128 = 1_000_000_000_000;
+    /// FCS, preamble and gap.
+    const OVERHEAD: u64 = 24;
+    let octets = if overhead { bytes + OVERHEAD * frames } else { bytes };
+    let ps = u128::from(octets) * 8 * SECOND_PS / u128::from(spec.rate.as_bps().max(1));
+    Span::from_ps(u64::try_from(ps).unwrap_or(u64::MAX))
+}

@@ -1,0 +1,229 @@
+//! Runs a scenario.
+//!
+//! Shape: [`run`] takes a [`Scenario`] and [`RunOptions`] and gives [`Results`], which are valid whenever it ends.
+//! Units: picoseconds, frames.
+//! Source: docs/spec/model.md §3, §6.
+
+mod collect;
+mod sample;
+mod stall;
+
+use weft_base::rng::Rng;
+use weft_base::sync::{AtomicBool, Ordering};
+use weft_dataplane::time::{Instant, Span};
+
+use self::sample::Sampler;
+use super::Scenario;
+use super::circles;
+use super::fault::Fault;
+use super::metrics::{self, MetricError};
+use super::workload::{WorkloadError, expand};
+use crate::network::{Host, Network, NetworkError, Plan};
+use crate::results::{Ending, Results};
+use crate::topology::TopologyError;
+
+/// A run in which nothing has moved for so many times as long as an endpoint waits for an ACK, stands still.
+const PATIENCE: u64 = 10;
+/// It does so for so long at least.
+const STILL: Span = Span::from_ns(1_000_000);
+
+/// How a run is watched, and on how many threads it runs: neither changes what happens.
+pub struct RunOptions<'a> {
+    /// Threads, one at least.
+    pub threads: usize,
+    /// Set to end the run: its results are those until then.
+    pub stop: &'a AtomicBool,
+    /// Hears now and then how far it is.
+    pub progress: &'a mut dyn FnMut(&Progress),
+}
+
+/// How far a run is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// Virtual time.
+    pub now: Instant,
+    /// Virtual time at which it ends at the latest.
+    pub until: Instant,
+    /// Frames that switches have sent.
+    pub frames: u64,
+    /// Flows there are.
+    pub flows: usize,
+    /// Of these, delivered.
+    pub delivered: usize,
+    /// Bytes of payload that hosts have taken.
+    pub taken_bytes: u64,
+    /// Bytes of payload of all flows.
+    pub bytes: u64,
+}
+
+/// A scenario cannot be run.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// What moves.
+    #[error(transparent)]
+    Workload(#[from] WorkloadError),
+    /// The network.
+    #[error(transparent)]
+    Network(#[from] NetworkError),
+    /// Its hosts, switches and links.
+    #[error(transparent)]
+    Topology(#[from] TopologyError),
+    /// PFC may wait for itself.
+    #[error(
+        "PFC may wait for itself in a circle: {0}. Expected routes without one, PFC off at one of these, or that circles are allowed"
+    )]
+    Circle(String),
+    /// What is expected.
+    #[error(transparent)]
+    Metric(#[from] MetricError),
+}
+
+/// Builds the network of a scenario; nothing has moved yet.
+///
+/// # Errors
+/// See [`RunError`].
+pub fn build(scenario: &Scenario) -> Result<Network, RunError> {
+    let hosts = scenario.topology.hosts().count();
+    let mut seeds = Rng::new(scenario.seed);
+    let flows = expand(&scenario.workloads, hosts, seeds.next_u64())?;
+    let endpoints = &scenario.endpoints;
+    let network = Network::build(&Plan {
+        topology: &scenario.topology,
+        switches: &*scenario.switches,
+        endpoints: &*endpoints.template,
+        kind: endpoints.kind,
+        delay: endpoints.delay,
+        overhead: endpoints.overhead,
+        frame_len_max: endpoints.frame_len_max,
+        flows: flows.into(),
+        faults: &scenario.faults,
+        seed: seeds.next_u64(),
+    })?;
+    if !scenario.options.pfc_circles {
+        let snapshots = network.switches().map(|switch| switch.core().snapshot.load());
+        let pfc: Vec<bool> = snapshots.map(|snapshot| snapshot.config.pfc.enabled).collect();
+        let routes = scenario.topology.routes()?;
+        if let Some(circle) = circles::circle(&scenario.topology, &routes, &pfc) {
+            return Err(RunError::Circle(circles::words(&scenario.topology, &circle)));
+        }
+    }
+    Ok(network)
+}
+
+/// Runs a scenario to its end.
+///
+/// # Errors
+/// See [`RunError`]: nothing has moved then.
+pub fn run(scenario: &Scenario, options: RunOptions<'_>) -> Result<Results, RunError> {
+    let RunOptions { threads, stop, progress } = options;
+    let mut network = build(scenario)?;
+    metrics::check(scenario, &collect::collect(scenario, &network, Ending::Until, network.now()))?;
+    let mut sampler = Sampler::new(&network, scenario.options);
+    let mut watch = Watch::new(scenario, &network);
+    let ending = loop {
+        let end = (network.now() + sampler.step()).min(scenario.until);
+        if let Err(error) = network.run(end, threads.max(1)) {
+            // A wire does not fail; were it to, the run would stand still, and be told so.
+            debug_assert!(false, "{error}");
+        }
+        let ending = watch.look(&network, stop.load(Ordering::Relaxed));
+        let at = match ending {
+            Some(Ending::Done) => watch.last,
+            _ => network.now(),
+        };
+        sampler.sample(&network, at);
+        progress(&watch.progress(&network));
+        if let Some(ending) = ending {
+            break ending;
+        }
+    };
+    let at = if ending == Ending::Done { watch.last } else { network.now() };
+    let ending = match ending {
+        Ending::Stalled { .. } => {
+            Ending::Stalled { waiting: stall::waiting(scenario, &network, watch.moved) }
+        }
+        other => other,
+    };
+    let mut results = collect::collect(scenario, &network, ending, at);
+    results.series = sampler.finish(scenario, at);
+    results.finish();
+    results.expectations = metrics::evaluate(scenario, &results);
+    Ok(results)
+}
+
+/// Sees when a run is at its end.
+struct Watch {
+    until: Instant,
+    /// Data frames that hosts have sent and taken.
+    frames: u64,
+    /// When there were last more.
+    moved: Instant,
+    /// For so long nothing has to move.
+    quiet: Span,
+    /// When the last fault begins or ends.
+    faults: Instant,
+    /// When the last flow was done.
+    last: Instant,
+    bytes: u64,
+}
+
+impl Watch {
+    fn new(scenario: &Scenario, network: &Network) -> Self {
+        let changes = scenario.faults.iter().flat_map(|fault| match *fault {
+            Fault::LinkDown { from, until, .. } => [Some(from), until],
+            Fault::PauseStorm { from, until, .. } => [Some(from), Some(until)],
+            _ => [None, None],
+        });
+        let patience = Span::from_ps(network.patience().as_ps().saturating_mul(PATIENCE));
+        Self {
+            until: scenario.until,
+            frames: 0,
+            moved: Instant::ZERO,
+            quiet: patience.max(STILL),
+            faults: changes.flatten().max().unwrap_or(Instant::ZERO),
+            last: Instant::ZERO,
+            bytes: network.flows().iter().map(|flow| flow.bytes).fold(0, u64::saturating_add),
+        }
+    }
+
+    /// Why the run ends now, if it does.
+    fn look(&mut self, network: &Network, is_stopped: bool) -> Option<Ending> {
+        let now = network.now();
+        let stats = || network.hosts().map(|host| host.endpoint().stats());
+        let frames = stats().map(|stats| stats.tx_frames + stats.rx_frames).sum();
+        if frames != self.frames {
+            (self.frames, self.moved) = (frames, now);
+        }
+        let flows = network.flows().len();
+        if network.closed() == flows && network.delivered() == flows {
+            let dones = network.hosts().flat_map(|host| {
+                let sent = host.sent().iter().filter_map(|sent| sent.done.or(sent.failed));
+                sent.chain(host.delivered().iter().map(|delivered| delivered.at))
+            });
+            self.last = dones.max().unwrap_or(now);
+            return Some(Ending::Done);
+        }
+        if is_stopped {
+            return Some(Ending::Interrupted);
+        }
+        if now >= self.until {
+            return Some(Ending::Until);
+        }
+        let next_start = network.hosts().filter_map(Host::next_start).max();
+        let since = self.moved.max(self.faults).max(next_start.unwrap_or(Instant::ZERO));
+        (since + self.quiet <= now).then(|| Ending::Stalled { waiting: Vec::new() })
+    }
+
+    fn progress(&self, network: &Network) -> Progress {
+        let taken = network.hosts().map(|host| host.endpoint().stats().rx_payload);
+        Progress {
+            now: network.now(),
+            until: self.until,
+            frames: network.switches().map(sample::sent_frames).sum(),
+            flows: network.flows().len(),
+            delivered: network.delivered(),
+            taken_bytes: taken.sum(),
+            bytes: self.bytes,
+        }
+    }
+}
