@@ -4,12 +4,8 @@
 //! Units: the metric's, which its name ends with; numbers in parts of 10^-9.
 //! Source: docs/spec/model.md §3.
 
-/// Parts of 1 that a [`Number`] counts.
-pub const PARTS: i128 = 1_000_000_000;
-
 /// A decimal number, exact: parts of 10^-9.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Number(pub i128);
+pub use crate::results::decimal::Decimal as Number;
 
 /// How far off a value may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

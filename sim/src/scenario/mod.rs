@@ -8,6 +8,8 @@ pub mod circles;
 pub mod expect;
 pub mod fault;
 pub mod flow;
+pub mod metrics;
+pub mod run;
 pub mod workload;
 
 use std::error::Error;

@@ -8,5 +8,6 @@ mod chaos;
 mod checkers;
 mod network;
 mod replay;
+mod scenario;
 mod scenarios;
 mod smoke;

@@ -73,6 +73,17 @@ pub struct EndpointProgress {
     pub blocked: bool,
 }
 
+/// What keeps frames from being sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hold {
+    /// The link partner has their priority paused.
+    Pause,
+    /// Their virtual channel has no credit.
+    Credit,
+    /// Their rate is used up.
+    Rate,
+}
+
 /// An RC Link endpoint in operation.
 pub struct Endpoint {
     spec: EndpointSpec,
@@ -250,6 +261,19 @@ impl Endpoint {
     #[must_use]
     pub fn paused(&self, now: Instant) -> Span {
         self.pauses.spent(self.request_pri, now)
+    }
+
+    /// What keeps requests to `to` from being sent, if anything does.
+    #[must_use]
+    pub fn holds(&self, to: u16) -> Option<Hold> {
+        let has_credit = |credits: &CreditState| credits.may_send(to, self.spec.request_vc, true);
+        if self.pauses.paused().contains(self.request_pri) {
+            Some(Hold::Pause)
+        } else if !self.credits.as_ref().is_none_or(has_credit) {
+            Some(Hold::Credit)
+        } else {
+            self.masked.iter().any(|&(_, masked)| masked == to).then_some(Hold::Rate)
+        }
     }
 
     /// Most bytes that were in the receive buffer at once.

@@ -25,9 +25,8 @@ pub(super) fn collect(
     end: Instant,
 ) -> Results {
     let topology = &scenario.topology;
-    let name = |node: NodeId| {
-        topology.nodes().get(node).map(|node| node.name.clone()).unwrap_or_default()
-    };
+    let name =
+        |node: NodeId| topology.nodes().get(node).map(|node| node.name.clone()).unwrap_or_default();
     let mut results = Results::new(&scenario.name, scenario.seed, ending, end);
     let mut all = Latency::default();
     let hosts: Vec<&Host> = network.hosts().collect();

@@ -141,8 +141,11 @@ impl Sampler {
             let sums = queue.paused.and_then(|amount| amount.sums(end));
             paused.extend(sums.map(|points| of(SeriesKind::PausedPs, points)));
         }
-        for (flowing, names) in
-            self.ports.into_iter().map(|it| (it, &switches)).chain(self.hosts.into_iter().map(|it| (it, &hosts)))
+        for (flowing, names) in self
+            .ports
+            .into_iter()
+            .map(|it| (it, &switches))
+            .chain(self.hosts.into_iter().map(|it| (it, &hosts)))
         {
             let name = name(names.get(flowing.place));
             let place = (flowing.port.map(PortId::get), None);
@@ -156,7 +159,13 @@ impl Sampler {
 }
 
 impl Queue {
-    fn sample(&mut self, core: &Core, (last, now): (Instant, Instant), interval: Span, points: usize) {
+    fn sample(
+        &mut self,
+        core: &Core,
+        (last, now): (Instant, Instant),
+        interval: Span,
+        points: usize,
+    ) {
         let cells = core.buffer.depth(self.port, self.pri);
         if cells > 0 || self.depth.is_some() {
             let cell = core.snapshot.load().config.buffer.cell_bytes;
@@ -176,7 +185,13 @@ impl Queue {
 }
 
 impl Flowing {
-    fn sample(&mut self, bytes: u64, (last, now): (Instant, Instant), interval: Span, points: usize) {
+    fn sample(
+        &mut self,
+        bytes: u64,
+        (last, now): (Instant, Instant),
+        interval: Span,
+        points: usize,
+    ) {
         if bytes > self.bytes {
             let amount = self.bits.get_or_insert_with(|| Amount::new(interval, points));
             amount.add_over(last, now, bytes - self.bytes);
@@ -190,5 +205,8 @@ pub(super) fn sent_frames(switch: &Switch) -> u64 {
     let core = switch.core();
     let ports = core.snapshot.load().config.ports.len();
     let ports = || (0..ports).filter_map(PortId::new);
-    core.stats.iter().map(|stats| ports().map(|port| stats.port[port].tx_frames.get()).sum::<u64>()).sum()
+    core.stats
+        .iter()
+        .map(|stats| ports().map(|port| stats.port[port].tx_frames.get()).sum::<u64>())
+        .sum()
 }

@@ -1,0 +1,165 @@
+//! Runs of csg-htsim (RoCE, commit 841d9e7), redone.
+//!
+//! Shape: what htsim printed, its closed form, and the same with frames that RC Link has.
+//! Units: picoseconds.
+//! Source: docs/spec/model.md §2.
+//!
+//! htsim's frames have 4,064 octets and its ACKs 64, with no FCS, least size, preamble or gap; switches take no time and links
+//! 1 us. RC Link's frames are shorter. A frame of 1,397 bytes at 34.375 Gb/s takes exactly as long as 4,064 octets at
+//! 100 Gb/s, 325.12 ns, so that all of what htsim prints but ACKs is the same to the picosecond; an ACK of 60 bytes takes
+//! 13.963 ns there, not 5.12 ns. Where ACKs share the line with data, what they take is set in with that.
+
+use weft_hosts::rclink::endpoint::{EndpointSpec, Transport};
+use weft_parsers::{Pcp, Tci, Vid};
+use weft_sim::scenario::flow::Flow;
+use weft_sim::scenario::workload::Pattern;
+use weft_sim::topology::Topology;
+
+use super::*;
+
+/// 4,064 octets at 100 Gb/s.
+const FRAME_PS: u64 = 325_120;
+const LINK_PS: u64 = 1_000_000;
+/// Of htsim, at 100 Gb/s.
+const HTSIM_ACK_PS: u64 = 5_120;
+/// Payload of a frame of 1,397 bytes.
+const PAYLOAD: u64 = 1_343;
+
+fn endpoint(spec: &mut EndpointSpec) {
+    spec.frame.icrc = true;
+    spec.payload_max = usize::try_from(PAYLOAD).unwrap();
+    spec.transport = Transport::Reliable { timeout: Span::from_ns(4_096 << 15) };
+}
+
+/// Switches without delay, links of 1 us, no overhead, and a rate that is so many times 34.375 Gb/s.
+fn bench(times: u64) -> Bench {
+    let mut bench = Bench::new(1, Kind::Standard);
+    bench.setup.rate = LinkRate::bps(34_375_000_000 * times).unwrap();
+    bench.setup.cable_m = 200;
+    bench.setup.buffer_bytes = 64 << 20;
+    bench.setup.ecn = false;
+    bench.around.latency = Span::ZERO;
+    bench.around.propagation = Span::from_ps(LINK_PS);
+    bench.around.overhead = false;
+    bench.endpoint = endpoint;
+    bench
+}
+
+/// Wire time of an ACK here.
+fn ack_ps(times: u64) -> u64 {
+    LinkRate::bps(34_375_000_000 * times).unwrap().wire_time(60, false).as_ps()
+}
+
+/// As htsim prints: microseconds with so many digits in all.
+fn near(ps: u64, printed: &str) -> bool {
+    let digits = printed.split_once('.').map_or(0, |(_, part)| part.len());
+    let step = 10_u64.pow(6 - u32::try_from(digits).unwrap());
+    let value: u64 = printed.replace('.', "").parse().unwrap();
+    (ps + step / 2) / step == value
+}
+
+/// H1 and H1b: 500 frames over six links at 100, 200 and 400 Gb/s.
+#[test]
+fn one_flow_takes_what_htsim_prints() {
+    for (times, printed) in [(1, "176.216"), (2, "94.1082"), (4, "53.0541")] {
+        let scenario = bench(times).scenario(chain(5), flows(vec![Flow::new(0, 1, 500 * PAYLOAD)]));
+        let flow = &run(&scenario).flows[0];
+        let there = 505 * FRAME_PS / times + 6 * LINK_PS;
+        assert_eq!(flow.fct_ps, Some(there));
+        let back = 6 * LINK_PS + 6 * ack_ps(times);
+        assert_eq!(flow.fct_sender_ps, Some(there + back));
+        let htsim = there + 6 * LINK_PS + 6 * HTSIM_ACK_PS / times;
+        assert!(near(htsim, printed), "{htsim} ps, not {printed} us");
+    }
+}
+
+/// H1c: 1,495 frames of 1,402 octets at 400 Gb/s, which RC Link has with a tag.
+#[test]
+fn one_flow_of_short_frames_takes_what_htsim_prints() {
+    let mut bench = bench(1);
+    bench.setup.rate = LinkRate::gbps(400);
+    bench.endpoint = |spec| {
+        endpoint(spec);
+        spec.payload_max = 1_344;
+        spec.frame.vlan = Some(Tci::new(Pcp::default(), false, Vid::from_low_bits(1)));
+    };
+    let scenario = bench.scenario(chain(5), flows(vec![Flow::new(0, 1, 1_495 * 1_344)]));
+    let flow = &run(&scenario).flows[0];
+    let there = 1_500 * 28_040 + 6 * LINK_PS;
+    assert_eq!(flow.fct_ps, Some(there));
+    assert!(near(there + 6 * LINK_PS + 6 * 1_280, "54.0677"));
+}
+
+/// H2: both ways, ACKs share the line. htsim's take 480 x 5.12 ns of it.
+#[test]
+fn both_ways_ack_frames_take_their_part() {
+    let both = vec![Flow::new(0, 1, 500 * PAYLOAD), Flow::new(1, 0, 500 * PAYLOAD)];
+    let results = run(&bench(1).scenario(chain(5), flows(both)));
+    let without = 505 * FRAME_PS + 12 * LINK_PS;
+    assert!(near(without + 486 * HTSIM_ACK_PS, "178.674"), "htsim");
+    let want = without + 486 * ack_ps(1);
+    for flow in &results.flows {
+        let had = flow.fct_sender_ps.unwrap();
+        assert!(had.abs_diff(want) * 100 < want, "{had} ps, not {want}");
+    }
+}
+
+/// H3: N to 1 at one switch, with PFC. The last one is done when the receiver's link has carried all.
+#[test]
+fn incasts_end_when_htsim_s_do() {
+    #[rustfmt::skip] // columns: senders, last one as printed
+    let cases = [(1, "166.895"), (2, "329.455"), (4, "654.575"), (8, "1304.82"), (15, "2442.74")];
+    for (senders, printed) in cases {
+        let to = u16::try_from(senders).unwrap();
+        let pattern = Pattern::Incast { from: Vec::new(), to, bytes: 500 * PAYLOAD };
+        let topology = Topology::single(senders + 1).unwrap();
+        let results = run(&bench(1).scenario(topology, vec![workload(pattern)]));
+        let there = u64::from(to) * 500 * FRAME_PS + FRAME_PS + 2 * LINK_PS;
+        let htsim = there + 2 * LINK_PS + 2 * HTSIM_ACK_PS;
+        assert!(near(htsim, printed), "{htsim} ps, not {printed} us");
+        let last = results.summary.fct_ps.unwrap().max;
+        assert!(last.abs_diff(there) * 1_000 < there, "{senders}: {last} ps, not {there}");
+        assert_eq!((results.summary.dropped_frames, results.summary.resent_frames), (0, 0));
+    }
+}
+
+/// H10: all to all at one switch of 16, 100 frames each, one after the other and all at once.
+#[test]
+fn all_to_all_ends_when_htsim_s_does() {
+    let run_of = |one_by_one| {
+        let pattern = Pattern::AllToAll { hosts: Vec::new(), bytes: 100 * PAYLOAD, one_by_one };
+        let topology = Topology::single(16).unwrap();
+        run(&bench(1).scenario(topology, vec![workload(pattern)])).flows
+    };
+    let last = |flows: &[weft_sim::results::flow::FlowResult]| {
+        flows.iter().map(|flow| flow.acknowledged_ps.unwrap()).max().unwrap()
+    };
+    let alone = 101 * FRAME_PS + 4 * LINK_PS;
+    let of = |acks: u64, ack: u64| 15 * (alone + acks * ack);
+    assert!(of(93, HTSIM_ACK_PS).abs_diff(559_699_000) < 500_000, "{}", of(93, HTSIM_ACK_PS));
+    let (had, want) = (last(&run_of(true)), of(93, ack_ps(1)));
+    assert!(had.abs_diff(want) * 200 < want, "one by one: {had} ps, not {want}");
+    let of = |ack: u64| 1_501 * FRAME_PS + 4 * LINK_PS + 1_494 * ack;
+    assert!(of(HTSIM_ACK_PS).abs_diff(499_649_000) < 100_000, "{}", of(HTSIM_ACK_PS));
+    let (had, want) = (last(&run_of(false)), of(ack_ps(1)));
+    assert!(had.abs_diff(want) * 200 < want, "at once: {had} ps, not {want}");
+}
+
+/// H11: 30 steps round a ring of 16, each of 100 frames, each begun when the one before is acknowledged.
+#[test]
+fn a_ring_ends_when_htsim_s_does() {
+    let mut all = Vec::new();
+    for step in 0..30_u32 {
+        for host in 0..16_u16 {
+            let own = |host: u16| (step - 1) * 16 + u32::from(host);
+            let after = if step == 0 { Vec::new() } else { vec![own(host), own((host + 15) % 16)] };
+            all.push(Flow { after, ..Flow::new(host, (host + 1) % 16, 100 * PAYLOAD) });
+        }
+    }
+    let results = run(&bench(1).scenario(Topology::single(16).unwrap(), flows(all)));
+    let of = |ack: u64| 30 * (101 * FRAME_PS + 4 * LINK_PS + 93 * ack);
+    assert!(of(HTSIM_ACK_PS).abs_diff(1_119_400_000) < 1_000_000, "{}", of(HTSIM_ACK_PS));
+    let had = results.flows.iter().map(|flow| flow.acknowledged_ps.unwrap()).max().unwrap();
+    let want = of(ack_ps(1));
+    assert!(had.abs_diff(want) * 200 < want, "{had} ps, not {want}");
+}

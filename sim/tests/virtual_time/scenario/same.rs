@@ -1,0 +1,111 @@
+//! The same comes of a scenario on any number of threads, whatever the numbers of its components.
+//!
+//! Shape: results as JSON, byte by byte.
+//! Units: none.
+//! Source: docs/spec/model.md §1.
+
+use weft_dataplane::types::PriSet;
+use weft_sim::scenario::fault::Fault;
+use weft_sim::topology::Topology;
+
+use super::*;
+
+/// All kinds of fault and of workload on a fat tree with short buffers.
+fn scenario(topology: Topology) -> Scenario {
+    let mut bench = Bench::new(100, Kind::Standard);
+    bench.setup.buffer_bytes = 1 << 20;
+    bench.delay = Span::from_ns(60);
+    let (hosts, bytes) = (Vec::new, 13_440 * 4);
+    let (load, duration) = (LinkRate::gbps(20), Span::from_us(30));
+    let kinds = [
+        Pattern::Permutation { hosts: hosts(), bytes },
+        Pattern::Incast { from: vec![1, 5, 9, 13], to: 0, bytes },
+        Pattern::Uniform { hosts: hosts(), bytes: 3_000, load, duration },
+        Pattern::RingAllReduce { hosts: vec![3, 14, 7, 8], bytes },
+    ];
+    let mut scenario = bench.scenario(topology, kinds.map(workload).to_vec());
+    let us = |us: u64| Instant::from_ns(1_000 * us);
+    scenario.faults = vec![
+        Fault::FrameError { link: 3, one_in: 50 },
+        Fault::LinkDown { link: 20, from: us(5), until: Some(us(9)) },
+        Fault::SlowReceiver { host: 2, drain: LinkRate::gbps(40) },
+        Fault::PauseStorm { host: 4, classes: PriSet::from_bits(6), from: us(2), until: us(30) },
+    ];
+    scenario
+}
+
+fn json(scenario: &Scenario, threads: usize) -> String {
+    let results = try_run(scenario, threads).unwrap();
+    for switch in &results.switches {
+        assert_eq!(switch.ledger.imbalance_frames, 0, "{} on {threads} threads", switch.name);
+    }
+    serde_json::to_string(&results).unwrap()
+}
+
+#[test]
+fn threads_decide_nothing() {
+    let scenario = scenario(Topology::fat_tree(16).unwrap());
+    let want = json(&scenario, 1);
+    assert!(want.contains("\"why\":\"done\""), "{}", &want[..300]);
+    assert!(json(&scenario, 1) == want, "twice the same");
+    for threads in [2, 4] {
+        assert!(json(&scenario, threads) == want, "{threads} threads");
+    }
+}
+
+/// The same nodes in another order of numbers, hosts among hosts and switches among switches in the same one.
+#[test]
+fn numbers_of_components_decide_nothing() {
+    let net = Topology::fat_tree(16).unwrap();
+    let (hosts, switches): (Vec<_>, Vec<_>) =
+        net.nodes().iter().partition(|node| node.kind == NodeKind::Host);
+    let mut shuffled = Topology::default();
+    let orders = [switches.clone(), hosts.clone()];
+    let mixed = hosts.iter().zip(&switches).flat_map(|(host, switch)| [*host, *switch]);
+    let mixed = mixed.chain(switches.iter().skip(hosts.len()).copied());
+    for node in mixed {
+        shuffled.add(&node.name, node.kind).unwrap();
+    }
+    assert!(orders[0].len() > orders[1].len(), "a fat tree of 16 has 20 switches");
+    for link in net.links() {
+        let [a, b] = link.ends.map(|(node, _)| shuffled.find(&net.nodes()[node].name).unwrap());
+        shuffled.link(a, b).unwrap();
+    }
+    assert_ne!(shuffled, net);
+    assert!(json(&scenario(shuffled), 2) == json(&scenario(net), 1));
+}
+
+#[test]
+fn seeds_decide() {
+    let mut scenario = scenario(Topology::fat_tree(16).unwrap());
+    let one = json(&scenario, 1);
+    scenario.seed += 1;
+    assert_ne!(json(&scenario, 1), one);
+}
+
+/// What is stopped has results until then.
+#[test]
+fn a_run_that_is_stopped_has_results() {
+    let scenario = scenario(Topology::fat_tree(16).unwrap());
+    let stop = AtomicBool::new(false);
+    let mut looks = 0;
+    let mut progress = |progress: &weft_sim::scenario::run::Progress| {
+        looks += 1;
+        assert!(progress.delivered <= progress.flows);
+        if looks == 10 {
+            stop.store(true, weft_base::sync::Ordering::Relaxed);
+        }
+    };
+    let options = RunOptions { threads: 1, stop: &stop, progress: &mut progress };
+    let results = weft_sim::scenario::run::run(&scenario, options).unwrap();
+    assert_eq!(results.ending, weft_sim::results::Ending::Interrupted);
+    assert_eq!(results.end_ps, 11_000_000);
+    let whole = run(&scenario);
+    let open = results.summary.flows - results.summary.flows_delivered;
+    assert!(open > 0 && results.summary.flows_delivered > 0);
+    for (part, whole) in results.flows.iter().zip(&whole.flows) {
+        if part.delivered_ps.is_some() {
+            assert_eq!(part.delivered_ps, whole.delivered_ps);
+        }
+    }
+}
