@@ -42,7 +42,8 @@ fn files(named: &[PathBuf]) -> Result<Vec<PathBuf>, CliError> {
             }
         }
         if inside.is_empty() {
-            let text = format!("expected scenario files (*.toml) in {}, found none", path.display());
+            let text =
+                format!("expected scenario files (*.toml) in {}, found none", path.display());
             return Err(CliError::Usage(text));
         }
         inside.sort();
@@ -64,7 +65,8 @@ pub fn run(args: &CheckArgs, out: &mut dyn Write) -> Result<(), CliError> {
         }
     }
     if failed.is_empty() {
-        return writeln!(out, "{} scenarios are as expected", files.len()).map_err(CliError::Output);
+        return writeln!(out, "{} scenarios are as expected", files.len())
+            .map_err(CliError::Output);
     }
     Err(CliError::Difference(format!(
         "{} of {} scenarios are not as expected: {}",

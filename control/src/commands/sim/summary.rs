@@ -23,14 +23,7 @@ fn us(ps: u64) -> Decimal {
 fn times(what: &str, ranks: Option<&Ranks<u64>>, out: &mut dyn Write) -> io::Result<()> {
     let Some(ranks) = ranks else { return Ok(()) };
     let Ranks { min, p50, p99, max, .. } = *ranks;
-    writeln!(
-        out,
-        "{what} min {} p50 {} p99 {} max {}",
-        us(min),
-        us(p50),
-        us(p99),
-        us(max)
-    )
+    writeln!(out, "{what} min {} p50 {} p99 {} max {}", us(min), us(p50), us(p99), us(max))
 }
 
 /// Writes the summary.
@@ -47,11 +40,21 @@ pub(super) fn write(results: &Results, out: &mut dyn Write) -> io::Result<()> {
         }
     }
     writeln!(out, "flows delivered     {} of {}", all.flows_delivered, all.flows)?;
-    writeln!(out, "payload             {} bytes in {} us, {} Mbit/s", all.delivered_bytes, us(all.makespan_ps), all.goodput_bps / 1_000_000)?;
+    writeln!(
+        out,
+        "payload             {} bytes in {} us, {} Mbit/s",
+        all.delivered_bytes,
+        us(all.makespan_ps),
+        all.goodput_bps / 1_000_000
+    )?;
     times("flow completion us ", all.fct_ps.as_ref(), out)?;
     times("  as senders see it", all.fct_sender_ps.as_ref(), out)?;
     if let Some(slowdown) = &all.slowdown {
-        writeln!(out, "slowdown            min {} p50 {} p99 {} max {}", slowdown.min, slowdown.p50, slowdown.p99, slowdown.max)?;
+        writeln!(
+            out,
+            "slowdown            min {} p50 {} p99 {} max {}",
+            slowdown.min, slowdown.p50, slowdown.p99, slowdown.max
+        )?;
     }
     let latency = &results.latency;
     if latency.frames > 0 {
@@ -67,7 +70,12 @@ pub(super) fn write(results: &Results, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "dropped frames      {}", all.dropped_frames)?;
     writeln!(out, "resent frames       {}", all.resent_frames)?;
     writeln!(out, "marked with CE      {}", all.ecn_marked_frames)?;
-    writeln!(out, "PFC frames          {} of switches; hosts were paused for {} us in all", all.pfc_tx_frames, us(all.host_paused_ps))?;
+    writeln!(
+        out,
+        "PFC frames          {} of switches; hosts were paused for {} us in all",
+        all.pfc_tx_frames,
+        us(all.host_paused_ps)
+    )?;
     for it in &results.expectations {
         let word = match (&results.ending, it.passed) {
             (Ending::Interrupted, _) => "not judged:",

@@ -58,10 +58,7 @@ pub(super) fn flows(
     if problems.is_empty() { Ok(flows) } else { Err(problems) }
 }
 
-fn flow(
-    line: &Line<'_>,
-    host: &dyn Fn(&str) -> Option<u16>,
-) -> Result<Flow, Problem> {
+fn flow(line: &Line<'_>, host: &dyn Fn(&str) -> Option<u16>) -> Result<Flow, Problem> {
     let named = |at| host(line.word(at)).ok_or_else(|| line.refuse(at, "the name of a host"));
     let (from, to) = (named(0)?, named(1)?);
     if from == to {

@@ -17,8 +17,8 @@ use weft_sim::scenario::{Options, Scenario};
 use weft_sim::topology::{NodeKind, Topology};
 
 use super::keys::Keys;
-use super::{Loaded, Source, problem};
 use super::table::SCENARIO;
+use super::{Loaded, Source, problem};
 use crate::config::param::Form;
 use crate::config::problem::nearest;
 use crate::config::{ConfigError, Place, Problem, Settings};

@@ -150,13 +150,8 @@ pub(super) const HOST: &[Param] = &[
         Derived("endpoint.request_vc"),
         "Virtual channel of its requests.",
     ),
-restart(
-    "name",
-    Kind::Name,
-    "",
-    Required,
-    "Its name in links, workloads, faults and results.",
-)];
+    restart("name", Kind::Name, "", Required, "Its name in links, workloads, faults and results."),
+];
 
 pub(super) const LINK: &[Param] = &[
     restart(
