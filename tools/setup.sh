@@ -45,6 +45,7 @@ if wants test || wants demo || wants bench || wants soak; then
 fi
 if wants test; then
     need lspci pciutils # reads configuration spaces independently of ours
+    need chromium chromium # shows a page of results
 fi
 # DPDK, for the port kind of that name: what is built against, and drivers of virtual devices.
 if wants test || wants bench; then

@@ -15,7 +15,6 @@ mod plan;
 mod ports;
 mod result;
 mod search;
-mod svg;
 mod text;
 mod trial;
 

@@ -21,11 +21,11 @@ use weft_rpc::renamed::Place;
 use super::machine::Machine;
 use super::plan::FCS_LEN;
 use super::stop_flag;
-use super::text::grouped;
 use crate::commands::frames::data_kind;
 use crate::commands::{progress, write_json_at};
 use crate::error::CliError;
 use crate::live::core_for;
+use crate::views::figures::grouped;
 
 /// How much longer than it should a round without a frame lasts, at most.
 const STARVED_NS: u64 = 5_000_000_000;

@@ -8,20 +8,7 @@ use std::io::{self, Write};
 
 use super::result::{PortsResult, SizeResult, Throughput, limit_words};
 use super::search::Offered;
-
-/// A whole number with commas.
-#[must_use]
-pub fn grouped(number: u64) -> String {
-    let digits = number.to_string();
-    let mut out = String::with_capacity(digits.len() + digits.len() / 3);
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            out.push(',');
-        }
-        out.push(digit);
-    }
-    out
-}
+use crate::views::figures::grouped;
 
 /// Parts per million as percent.
 #[must_use]

@@ -7,8 +7,10 @@
 pub mod check;
 mod estimate;
 pub mod new;
+mod outputs;
 pub mod run;
 mod summary;
+pub mod sweep;
 
 use std::io::Write;
 
@@ -24,6 +26,8 @@ pub enum SimCommand {
     Run(run::RunArgs),
     /// Run scenario files against what they expect; a line for each expectation
     Check(check::CheckArgs),
+    /// Run a scenario file with many values and seeds; one table and one page of what came
+    Sweep(sweep::SweepArgs),
     /// Write a scenario file to start from, with comments
     New(new::NewArgs),
     /// Print the documentation of all keys of a scenario file, as Markdown
@@ -38,6 +42,7 @@ pub fn run(command: &SimCommand, out: &mut dyn Write) -> Result<(), CliError> {
     match command {
         SimCommand::Run(args) => run::run(args, out),
         SimCommand::Check(args) => check::run(args, out),
+        SimCommand::Sweep(args) => sweep::run(args, out),
         SimCommand::New(args) => new::run(args, out),
         SimCommand::Keys => {
             out.write_all(document::markdown().as_bytes()).map_err(CliError::Output)

@@ -11,12 +11,12 @@ use std::sync::Arc;
 use clap::Args;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
-use weft_base::files::{self, Existing};
 use weft_base::sync::AtomicBool;
 use weft_sim::results::{Ending, Results};
 use weft_sim::scenario::Scenario;
 use weft_sim::scenario::run::{Progress, RunOptions, run as run_scenario};
 
+use super::outputs::OutputArgs;
 use super::{estimate, summary};
 use crate::commands::{progress, write_json};
 use crate::config::value::Kind;
@@ -47,6 +47,9 @@ pub struct RunArgs {
     /// Write all results as JSON; "-" is standard output, instead of the summary
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
+    /// Other files of results.
+    #[command(flatten)]
+    pub outputs: OutputArgs,
     /// Write flow completion times in the columns of HPCC's fct.txt
     #[arg(long, value_name = "FILE")]
     pub hpcc_fct: Option<PathBuf>,
@@ -93,6 +96,7 @@ impl RunArgs {
 pub fn run(args: &RunArgs, out: &mut dyn Write) -> Result<(), CliError> {
     let loaded = args.source()?.load()?;
     let results = execute(&loaded, args.threads, true)?;
+    args.outputs.write(&results)?;
     if let Some(path) = &args.hpcc_fct {
         write_file(path, &export::hpcc_fct(&results))?;
     }
@@ -110,8 +114,7 @@ pub fn run(args: &RunArgs, out: &mut dyn Write) -> Result<(), CliError> {
 }
 
 fn write_file(path: &Path, bytes: &[u8]) -> Result<(), CliError> {
-    let write = || files::create(path, Existing::Result)?.write_all(bytes);
-    write().map_err(|source| CliError::File { verb: "write", path: path.to_owned(), source })
+    crate::results::write_file(path, |out| out.write_all(bytes)).map_err(CliError::from)
 }
 
 /// Runs what was loaded; SIGINT and SIGTERM end it early, a second one at once.

@@ -147,3 +147,20 @@ fn acknowledgements_share_the_line() {
         assert!(goodput.abs_diff(35_697) < 120, "{goodput}");
     }
 }
+
+/// Cut-through over n switches: S + (n + 1)P + n(F + H) for the first frame, H the time of 72 bytes, and S for each other.
+#[test]
+fn cut_through_takes_headers_not_frames() {
+    const FRAMES: u64 = 50;
+    for switches in [1, 3] {
+        let mut bench = Bench::new(100, Kind::Standard);
+        (bench.endpoint, bench.around.cut_through) = (bare, true);
+        let all = flows(vec![Flow::new(0, 1, 1_344 * FRAMES)]);
+        let results = run(&bench.scenario(chain(switches), all));
+        let count = switches as u64;
+        let frame = LinkRate::gbps(100).frame_time(1_398).as_ps();
+        let want = FRAMES * frame + (count + 1) * CABLE_PS + count * (SWITCH_PS + 5_760);
+        assert_eq!(results.flows[0].fct_ps, Some(want), "{switches} switches");
+        assert_eq!(results.flows[0].ideal_fct_ps, want, "{switches} switches");
+    }
+}

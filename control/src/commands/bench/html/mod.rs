@@ -7,63 +7,17 @@
 use std::fmt::Write as _;
 
 use super::result::{PortsResult, SizeResult, Throughput, limit_words};
-use super::svg::{Draw, Plot, Series, escape, place};
-use super::text::{grouped, mbps, percent, us, warnings};
-
-const STYLE: &str = "
-:root { color-scheme: light dark; --ink: #1c1c1c; --paper: #fff; --rule: #d4d4d4; --soft: #f3f3f3; }
-@media (prefers-color-scheme: dark) {
-  :root { --ink: #e6e6e6; --paper: #161616; --rule: #3d3d3d; --soft: #222; }
-}
-body { font: 15px/1.45 system-ui, sans-serif; color: var(--ink); background: var(--paper);
-  max-width: 62rem; margin: 2rem auto; padding: 0 1rem; }
-table { border-collapse: collapse; margin: .5rem 0 1.5rem; font-variant-numeric: tabular-nums; }
-th, td { border-bottom: 1px solid var(--rule); padding: .25rem .7rem; text-align: right; }
-th:first-child, td:first-child, td.words { text-align: left; }
-th { background: var(--soft); }
-.scroll { overflow-x: auto; }
-code { overflow-wrap: anywhere; }
-.note { border-left: 4px solid #c77700; padding: .2rem .8rem; background: var(--soft); }
-svg { width: 100%; height: auto; font: 12px system-ui, sans-serif; fill: var(--ink); }
-.grid { stroke: var(--rule); } .end { text-anchor: end; } .middle { text-anchor: middle; }
-polyline { fill: none; stroke-width: 2; }
-.c0 { fill: #2a78b5; } .c1 { fill: #d9822b; } .c2 { fill: #3a9e5c; } .c3 { fill: #b5476f; }
-.c4 { fill: #7a68c7; } .c5 { fill: #8f7a2c; } .c6 { fill: #2f9c9c; } .c7 { fill: #777; }
-.l0 { stroke: #2a78b5; } .l1 { stroke: #d9822b; } .l2 { stroke: #3a9e5c; } .l3 { stroke: #b5476f; }
-.l4 { stroke: #7a68c7; } .l5 { stroke: #8f7a2c; } .l6 { stroke: #2f9c9c; } .l7 { stroke: #777; }
-";
-
-/// A table: its head, and rows of which every cell is text.
-fn table(head: &[&str], rows: &[Vec<String>], out: &mut String) {
-    out.push_str("<div class=\"scroll\"><table><thead><tr>");
-    for cell in head {
-        let _ = write!(out, "<th>{}</th>", escape(cell)); // writing into text cannot fail
-    }
-    out.push_str("</tr></thead><tbody>");
-    for row in rows {
-        out.push_str("<tr>");
-        for cell in row {
-            let words = cell.chars().next().is_some_and(char::is_alphabetic);
-            let class = if words { " class=\"words\"" } else { "" };
-            let _ = write!(out, "<td{class}>{}</td>", escape(cell));
-        }
-        out.push_str("</tr>");
-    }
-    out.push_str("</tbody></table></div>\n");
-}
+use super::text::{mbps, percent, us, warnings};
+use crate::views::figures::grouped;
+use crate::views::page::{head, table};
+use crate::views::svg::{Draw, Plot, Series, escape, place};
 
 /// The whole page.
 #[must_use]
 pub fn page(result: &PortsResult) -> String {
     let mut out = String::new();
     let title = format!("weft bench: {} to {}", result.tx.device, result.rx.device);
-    let title = escape(&title);
-    let _ = write!(
-        out,
-        "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"/>\
-         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\
-         <title>{title}</title><style>{STYLE}</style></head><body>\n<h1>{title}</h1>\n"
-    );
+    head(&title, "", &mut out);
     for warning in warnings(result) {
         let _ = writeln!(out, "<p class=\"note\">{}</p>", escape(&warning));
     }
@@ -137,7 +91,7 @@ fn throughputs(result: &PortsResult, out: &mut String) {
             .collect(),
     };
     let plot = Plot {
-        title: "Throughput by frame size",
+        title: "Throughput by frame size".to_owned(),
         x_label: "bytes of a frame, with FCS",
         y_label: "frames a second",
         x_ticks: names(&some),
@@ -197,7 +151,7 @@ fn latencies(result: &PortsResult, out: &mut String) {
                 .collect(),
         });
         let plot = Plot {
-            title: "Latency by percentile",
+            title: "Latency by percentile".to_owned(),
             x_label: "percent of the frames within",
             y_label: "nanoseconds",
             x_ticks: ticks,
@@ -252,7 +206,7 @@ fn losses(result: &PortsResult, out: &mut String) {
             .collect(),
     });
     let plot = Plot {
-        title: "Loss over load",
+        title: "Loss over load".to_owned(),
         x_label: "offered load, percent of the generator's most",
         y_label: "percent lost",
         x_ticks: (0..=5).map(|fifth| (ratio(fifth, 5), (fifth * 20).to_string())).collect(),

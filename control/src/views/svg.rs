@@ -24,6 +24,10 @@ pub enum Draw {
     Bars,
     /// A line with marks for each series.
     Lines,
+    /// A line for each series, whose marks are seen when pointed at.
+    Curves,
+    /// Bars on top of each other for each place on the x axis.
+    Stacked,
 }
 
 /// A series of values.
@@ -39,7 +43,7 @@ pub struct Series {
 #[derive(Clone, Debug)]
 pub struct Plot {
     /// What it shows, for who cannot see it.
-    pub title: &'static str,
+    pub title: String,
     /// What the x axis counts.
     pub x_label: &'static str,
     /// What the y axis counts.
@@ -143,28 +147,38 @@ impl Plot {
     #[must_use]
     pub fn svg(&self) -> String {
         let values = self.series.iter().flat_map(|series| series.points.iter().map(|p| p.1));
-        let scale = Scale::new(values, self.log);
+        let mut floors = vec![0.0; self.x_ticks.len()];
+        let scale = if self.draw == Draw::Stacked {
+            let sum =
+                |at: usize| self.series.iter().filter_map(|s| s.points.get(at)).map(|p| p.1).sum();
+            let sums: Vec<f64> = (0..self.x_ticks.len()).map(sum).collect();
+            Scale::new(sums.iter().copied(), self.log)
+        } else {
+            Scale::new(values, self.log)
+        };
         let mut out = String::new();
         // writing into text cannot fail
         let _ = write!(
             out,
             "<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"{}\">",
-            escape(self.title)
+            escape(&self.title)
         );
         self.axes(&scale, &mut out);
         for (index, series) in self.series.iter().enumerate() {
             match self.draw {
                 Draw::Bars => self.bars(index, series, &scale, &mut out),
-                Draw::Lines => line(index, series, &scale, &mut out),
+                Draw::Lines => line(index, series, &scale, &mut out, false),
+                Draw::Curves => line(index, series, &scale, &mut out, true),
+                Draw::Stacked => self.stack(index, series, &scale, &mut floors, &mut out),
             }
             let y = TOP + 14.0 + 18.0 * place(index, 1);
             let (box_x, text_x, class) =
                 (WIDTH - RIGHT + 12.0, WIDTH - RIGHT + 30.0, index % COLOURS);
-            let name = escape(&series.name);
+            let (name, whole) = (escape(&fitting(&series.name)), escape(&series.name));
             let _ = write!(
                 out,
                 "<rect class=\"c{class}\" x=\"{box_x:.1}\" y=\"{:.1}\" width=\"12\" height=\"12\"/>\
-                 <text x=\"{text_x:.1}\" y=\"{y:.1}\">{name}</text>",
+                 <text x=\"{text_x:.1}\" y=\"{y:.1}\">{name}<title>{whole}</title></text>",
                 y - 10.0
             );
         }
@@ -207,6 +221,32 @@ impl Plot {
     }
 
     #[expect(clippy::cast_precision_loss, reason = "a few bars")]
+    fn stack(
+        &self,
+        index: usize,
+        series: &Series,
+        scale: &Scale,
+        floors: &mut [f64],
+        out: &mut String,
+    ) {
+        let width = (x(1.0) - x(0.0)) / self.x_ticks.len().max(1) as f64 * 0.7;
+        for ((place, value, words), floor) in series.points.iter().zip(floors) {
+            let (from, to) = (*floor, *floor + *value);
+            *floor = to;
+            let (y, bottom) = (scale.y(to), scale.y(from));
+            let _ = write!(
+                out,
+                "<rect class=\"c{}\" x=\"{:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" \
+                 height=\"{:.1}\"><title>{}</title></rect>",
+                index % COLOURS,
+                x(*place) - width / 2.0,
+                bottom - y,
+                escape(words)
+            );
+        }
+    }
+
+    #[expect(clippy::cast_precision_loss, reason = "a few bars")]
     fn bars(&self, index: usize, series: &Series, scale: &Scale, out: &mut String) {
         let group = (x(1.0) - x(0.0)) / self.x_ticks.len().max(1) as f64 * 0.8;
         let width = group / self.series.len().max(1) as f64;
@@ -225,17 +265,27 @@ impl Plot {
     }
 }
 
-fn line(index: usize, series: &Series, scale: &Scale, out: &mut String) {
+/// A name as the legend has room for it.
+fn fitting(name: &str) -> String {
+    const ROOM: usize = 20;
+    if name.chars().count() <= ROOM {
+        return name.to_owned();
+    }
+    name.chars().take(ROOM - 1).chain(['\u{2026}']).collect()
+}
+
+fn line(index: usize, series: &Series, scale: &Scale, out: &mut String, hidden: bool) {
     let class = index % COLOURS;
     let at = |(place, value, _): &(f64, f64, String)| (x(*place), scale.y(*value));
     let path: Vec<_> =
         series.points.iter().map(at).map(|(x, y)| format!("{x:.1},{y:.1}")).collect();
     let _ = write!(out, "<polyline class=\"l{class}\" points=\"{}\"/>", path.join(" "));
+    let mark = if hidden { "h".to_owned() } else { format!("c{class}") };
     for point in &series.points {
         let (x, y) = at(point);
         let _ = write!(
             out,
-            "<circle class=\"c{class}\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"3\"><title>{}</title></circle>",
+            "<circle class=\"{mark}\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"3\"><title>{}</title></circle>",
             escape(&point.2)
         );
     }

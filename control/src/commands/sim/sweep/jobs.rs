@@ -1,0 +1,150 @@
+//! Runs the jobs of a sweep: one process a core, each job once.
+//!
+//! Shape: jobs that have no results yet → `weft sim run`, as many at once as wanted; what became of each.
+//! Units: none.
+//! Source: docs/sweep.md.
+
+use std::collections::VecDeque;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError, mpsc};
+use std::thread;
+
+use weft_sim::results::{Ending, Results, SCHEMA};
+
+use super::plan::{Job, result_path};
+use crate::error::CliError;
+
+/// Bytes of what a failed job said that are told.
+const SAID_MAX: usize = 2_000;
+
+/// What runs jobs, and where.
+pub struct Runner<'a> {
+    /// The binary.
+    pub weft: PathBuf,
+    /// The scenario's file.
+    pub file: &'a Path,
+    /// Where results go.
+    pub out: &'a Path,
+    /// Processes at once.
+    pub at_once: usize,
+    /// Set when no more is to begin.
+    pub stop: &'a AtomicBool,
+}
+
+/// Why a job has no results.
+pub type Failure = String;
+
+/// Results of a job, if it has finished.
+///
+/// # Errors
+/// There are none, they are not whole, or of another version of weft.
+pub fn finished(out: &Path, job: &Job) -> Result<Results, Failure> {
+    let path = result_path(out, job);
+    let bytes = fs::read(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+    let results: Results =
+        serde_json::from_slice(&bytes).map_err(|error| format!("{}: {error}", path.display()))?;
+    if results.schema != SCHEMA {
+        return Err(format!("{}: schema {}, expected {SCHEMA}", path.display(), results.schema));
+    }
+    if results.ending == Ending::Interrupted {
+        return Err("it was interrupted".to_owned());
+    }
+    Ok(results)
+}
+
+impl Runner<'_> {
+    /// Arguments of a job's process, without where its results go.
+    #[must_use]
+    pub fn args(&self, job: &Job) -> Vec<String> {
+        let mut args = vec!["sim".to_owned(), "run".to_owned(), self.file.display().to_string()];
+        for set in &job.set {
+            args.extend(["--set".to_owned(), set.clone()]);
+        }
+        args
+    }
+
+    /// Runs `jobs`; tells `each` of every one that is over.
+    ///
+    /// # Errors
+    /// The folder of results cannot be made.
+    pub fn run(
+        &self,
+        jobs: Vec<&Job>,
+        mut each: impl FnMut(&Job, Result<(), Failure>),
+    ) -> Result<(), CliError> {
+        let folder = self.out.join("jobs");
+        fs::create_dir_all(&folder).map_err(|source| CliError::File {
+            verb: "create",
+            path: folder,
+            source,
+        })?;
+        let threads = self.at_once.min(jobs.len());
+        let queue = Mutex::new(VecDeque::from(jobs));
+        let (tell, told) = mpsc::channel();
+        thread::scope(|scope| {
+            for _ in 0..threads {
+                let (tell, queue) = (tell.clone(), &queue);
+                scope.spawn(move || {
+                    while !self.stop.load(Ordering::Relaxed) {
+                        let next = queue.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+                        let Some(job) = next else { break };
+                        if tell.send((job, self.one(job))).is_err() {
+                            break;
+                        }
+                    }
+                });
+            }
+            drop(tell);
+            for (job, outcome) in told {
+                each(job, outcome);
+            }
+        });
+        Ok(())
+    }
+
+    /// Runs one job. Its results have their name when they are whole.
+    fn one(&self, job: &Job) -> Result<(), Failure> {
+        let path = result_path(self.out, job);
+        let beside = path.with_extension(format!("{}.part", std::process::id()));
+        let ran = Command::new(&self.weft)
+            .args(self.args(job))
+            .arg("--json")
+            .arg(&beside)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .output()
+            .map_err(|error| format!("cannot start {}: {error}", self.weft.display()));
+        let outcome = ran.and_then(|ran| {
+            let had = fs::rename(&beside, &path);
+            let results =
+                had.map_err(|error| error.to_string()).and_then(|()| finished(self.out, job));
+            // Exit code 1 beside whole results: something was not as expected, which its row tells.
+            match results {
+                Ok(_) if matches!(ran.status.code(), Some(0 | 1)) => Ok(()),
+                Ok(_) => Err(said(&ran, None)),
+                Err(why) => Err(said(&ran, Some(&why))),
+            }
+        });
+        if outcome.is_err() {
+            for path in [&beside, &path] {
+                drop(fs::remove_file(path)); // it may not be there
+            }
+        }
+        outcome
+    }
+}
+
+/// What a failed process said, and how it ended.
+fn said(ran: &std::process::Output, why: Option<&str>) -> Failure {
+    let text = String::from_utf8_lossy(&ran.stderr);
+    let text: String = text.trim().chars().take(SAID_MAX).collect();
+    match why {
+        _ if !text.is_empty() => format!("{}: {text}", ran.status),
+        Some(why) => format!("{}: {why}", ran.status),
+        None => ran.status.to_string(),
+    }
+}

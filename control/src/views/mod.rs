@@ -1,0 +1,9 @@
+//! Views: figures in words, plots and pages, for whoever has results to show.
+//!
+//! Shape: [`figures`] → text, [`svg`] → plots, [`page`] → HTML that needs nothing else.
+//! Units: as each says.
+//! Source: none of its own.
+
+pub mod figures;
+pub mod page;
+pub mod svg;

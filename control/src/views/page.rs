@@ -1,0 +1,117 @@
+//! Pages: one HTML file that is well-formed XML too, with nothing loaded from elsewhere.
+//!
+//! Shape: [`head`], tables and plots, the end; each is appended to text.
+//! Units: none.
+//! Source: WHATWG HTML; docs/results.md "The page".
+
+use std::fmt::Write as _;
+
+use super::svg::escape;
+
+const STYLE: &str = "
+:root { color-scheme: light dark; --ink: #1c1c1c; --paper: #fff; --rule: #d4d4d4; --soft: #f3f3f3; }
+@media (prefers-color-scheme: dark) {
+  :root { --ink: #e6e6e6; --paper: #161616; --rule: #3d3d3d; --soft: #222; }
+}
+body { font: 15px/1.45 system-ui, sans-serif; color: var(--ink); background: var(--paper);
+  max-width: 62rem; margin: 2rem auto; padding: 0 1rem; }
+table { border-collapse: collapse; margin: .5rem 0 1.5rem; font-variant-numeric: tabular-nums; }
+th, td { border-bottom: 1px solid var(--rule); padding: .25rem .7rem; text-align: right; }
+th:first-child, td:first-child, td.words { text-align: left; }
+th { background: var(--soft); }
+.scroll { overflow-x: auto; }
+code { overflow-wrap: anywhere; }
+.note { border-left: 4px solid #c77700; padding: .2rem .8rem; background: var(--soft); }
+svg { width: 100%; height: auto; font: 12px system-ui, sans-serif; fill: var(--ink); }
+.grid { stroke: var(--rule); } .end { text-anchor: end; } .middle { text-anchor: middle; }
+polyline { fill: none; stroke-width: 2; }
+.c0 { fill: #2a78b5; } .c1 { fill: #d9822b; } .c2 { fill: #3a9e5c; } .c3 { fill: #b5476f; }
+.c4 { fill: #7a68c7; } .c5 { fill: #8f7a2c; } .c6 { fill: #2f9c9c; } .c7 { fill: #777; }
+.h { fill: transparent; } .h:hover { fill: var(--ink); }
+.l0 { stroke: #2a78b5; } .l1 { stroke: #d9822b; } .l2 { stroke: #3a9e5c; } .l3 { stroke: #b5476f; }
+.l4 { stroke: #7a68c7; } .l5 { stroke: #8f7a2c; } .l6 { stroke: #2f9c9c; } .l7 { stroke: #777; }
+";
+
+/// The beginning of a page, up to its heading; `style` is beside what all pages have.
+pub fn head(title: &str, style: &str, out: &mut String) {
+    let title = escape(title);
+    let _ = write!(
+        out,
+        "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"/>\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\
+         <title>{title}</title><style>{STYLE}{style}</style></head><body>\n<h1>{title}</h1>\n"
+    );
+}
+
+/// A table: its head, and rows of which every cell is text.
+pub fn table(head: &[&str], rows: &[Vec<String>], out: &mut String) {
+    out.push_str("<div class=\"scroll\"><table><thead><tr>");
+    for cell in head {
+        let _ = write!(out, "<th>{}</th>", escape(cell)); // writing into text cannot fail
+    }
+    out.push_str("</tr></thead><tbody>");
+    for row in rows {
+        out.push_str("<tr>");
+        for cell in row {
+            let words = cell.chars().next().is_some_and(char::is_alphabetic);
+            let class = if words { " class=\"words\"" } else { "" };
+            let _ = write!(out, "<td{class}>{}</td>", escape(cell));
+        }
+        out.push_str("</tr>");
+    }
+    out.push_str("</tbody></table></div>\n");
+}
+
+/// A cell: text, and for a figure where it is in the JSON of the page.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Cell {
+    /// What is shown.
+    pub text: String,
+    /// JSON pointer (RFC 6901) of the figure, and how many places its unit is above that of the JSON.
+    pub figure: Option<(String, u32)>,
+}
+
+impl From<&str> for Cell {
+    fn from(text: &str) -> Self {
+        Self { text: text.to_owned(), figure: None }
+    }
+}
+
+impl From<String> for Cell {
+    fn from(text: String) -> Self {
+        Self { text, figure: None }
+    }
+}
+
+impl Cell {
+    /// A figure: its text, where it is in the JSON, and its unit above that of the JSON in powers of ten.
+    #[must_use]
+    pub fn figure(text: String, pointer: String, places: u32) -> Self {
+        Self { text, figure: Some((pointer, places)) }
+    }
+}
+
+/// A table of figures, each with its place in the JSON: `data-json`, and `data-places` for its unit.
+pub fn figures(head: &[&str], rows: &[Vec<Cell>], out: &mut String) {
+    out.push_str("<div class=\"scroll\"><table><thead><tr>");
+    for cell in head {
+        let _ = write!(out, "<th>{}</th>", escape(cell));
+    }
+    out.push_str("</tr></thead><tbody>");
+    for row in rows {
+        out.push_str("<tr>");
+        for Cell { text, figure } in row {
+            let text = escape(text);
+            let _ = match figure {
+                Some((pointer, places)) => write!(
+                    out,
+                    "<td data-json=\"{}\" data-places=\"{places}\">{text}</td>",
+                    escape(pointer)
+                ),
+                None => write!(out, "<td class=\"words\">{text}</td>"),
+            };
+        }
+        out.push_str("</tr>");
+    }
+    out.push_str("</tbody></table></div>\n");
+}
