@@ -228,6 +228,7 @@ impl Seat {
             latency: Span::ZERO,
             overhead: around.overhead,
             drop_runts: around.drop_runts,
+            cut_through: false,
         };
         let config = EndConfig {
             mac: MacAddr::from_bits(0x0257_4600_0000 | u64::from(pid.bits())),

@@ -117,7 +117,8 @@ struct Input<I> {
 }
 
 impl<I: Iterator<Item = InputFrame>> Input<I> {
-    /// Puts frames on the cable while there is room; returns how many, and when the first is in.
+    /// Puts frames on the cable while there is room; returns how many, and when the first is in, as far as the switch
+    /// waits for it.
     fn feed(&mut self) -> (u64, Option<Instant>) {
         let (mut count, mut first) = (0, None);
         while !self.done {
@@ -125,12 +126,13 @@ impl<I: Iterator<Item = InputFrame>> Input<I> {
                 self.done = true;
                 break;
             };
+            let lead = self.wire.lead(frame.bytes.len());
             if !self.end.send(at, frame.flaw(), &frame.bytes) {
                 self.ahead = Some((at, frame));
                 break;
             }
             count += 1;
-            first = Instant::earlier(first, Some(at));
+            first = Instant::earlier(first, Some(at - lead));
         }
         (count, first)
     }
@@ -176,6 +178,7 @@ where
     for ((end, frames), rate) in ends.into_iter().zip(given).zip(rates) {
         let mut wire = WireConfig::new("", rate);
         wire.overhead = around.overhead;
+        wire.cut_through = around.cut_through;
         let frames: Box<dyn Iterator<Item = InputFrame>> = match frames {
             Some(frames) => Box::new(frames),
             None => Box::new(core::iter::empty()),

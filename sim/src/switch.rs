@@ -31,6 +31,8 @@ pub struct Around {
     pub propagations: Vec<(usize, Span)>,
     /// Whether frames take their true wire time.
     pub overhead: bool,
+    /// Whether frames go on when their header is in, where their output can start.
+    pub cut_through: bool,
     /// Whether runts are dropped.
     pub drop_runts: bool,
     /// Frames in flight on a cable, each way.
@@ -44,7 +46,7 @@ impl Around {
     /// What a switch takes for each frame.
     #[must_use]
     pub const fn of_switch(&self) -> Latency {
-        Latency { receive: self.latency, send: Span::ZERO }
+        Latency { receive: self.latency, send: Span::ZERO, early: self.cut_through }
     }
 
     /// Delay of the cable of port `index`.
@@ -68,6 +70,7 @@ impl Default for Around {
             propagation: Span::from_ns(50),
             propagations: Vec::new(),
             overhead: true,
+            cut_through: false,
             drop_runts: true,
             cable_frames: 1_024,
             chunks: None,
@@ -134,6 +137,7 @@ impl Switch {
                 latency: around.latency,
                 overhead: around.overhead,
                 drop_runts: around.drop_runts,
+                cut_through: around.cut_through,
             })
             .zip(config.ports.iter().map(|port| port.frame_len_max))
             .collect();

@@ -75,6 +75,7 @@ impl World {
                     latency: Span::ZERO,
                     overhead: around.overhead,
                     drop_runts: around.drop_runts,
+                    cut_through: false,
                 };
                 Station::new(wire, end, maps.pcp_to_pri, setup.seed ^ (index as u64) << 32)
             });

@@ -94,8 +94,11 @@ pub fn run(
         let path = job.out.join(capture_name(name));
         outputs.captures.push(CaptureWriter::create(path, CaptureFormat::Pcap, 0)?);
     }
+    let in_virtual_time = job.config.run.in_virtual_time;
     let around = Around {
-        latency: job.config.run.fixed_latency,
+        latency: in_virtual_time.fixed_latency,
+        cut_through: in_virtual_time.cut_through,
+        overhead: in_virtual_time.wire_overhead,
         drop_runts: job.drop_runts,
         ..Around::default()
     };

@@ -149,6 +149,7 @@ pub fn build(
             scratch: Box::new(Scratch::new()),
             flows: FlowCache::new(),
             timing,
+            parked: crate::types::PortSet::EMPTY,
             has_fast_path: None,
         });
     }

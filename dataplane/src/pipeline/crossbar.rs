@@ -133,6 +133,12 @@ impl Crossbar {
         }
     }
 
+    /// Whether no frame on its way holds `input` or `output`.
+    pub fn is_free(&self, now: Instant, input: PortId, output: PortId) -> bool {
+        let is_free = |holds: &Holds| holds.input[input] <= now && holds.output[output] <= now;
+        self.holds.as_ref().is_none_or(is_free)
+    }
+
     /// Collects who asks for what.
     pub(super) fn collect(&mut self, now: Instant, ctx: &mut Context) {
         let Context { core, snapshot, to_crossbar, .. } = ctx;

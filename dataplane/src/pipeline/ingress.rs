@@ -74,6 +74,10 @@ impl Lane {
                 lane.forward::<T, false>(ctx, now, which, to, tracer);
             }
         }
+        if let Some(until) = port.whole_at().filter(|&until| until > now) {
+            self.park(now, index, &mut batch, until, tracer);
+            return count;
+        }
         let routed = unknown.0 == 0 || !T::ON && ctx.route((&mut batch, unknown), metas, routes);
         ctx.count_burst(lane.port, count);
         if !(routed && lane.enqueue_burst(ctx, &mut batch, routes, demand)) {
@@ -151,7 +155,7 @@ impl InputLane {
 
     /// Carries out what was decided; MAC control frames go to the port's `output` side.
     #[inline(never)] // as `lookup_burst`
-    fn dispose<T: Tracer>(
+    pub(super) fn dispose<T: Tracer>(
         &mut self,
         ctx: &mut Context,
         now: Instant,

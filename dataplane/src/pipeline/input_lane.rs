@@ -4,6 +4,7 @@
 //! Units: frames.
 //! Source: docs/spec/pipeline.md §1 to §4, §9.
 
+use super::cut_through::Parked;
 use super::draining::Draining;
 use crate::pfc::PauseTx;
 use crate::queues::QueueSet;
@@ -25,6 +26,8 @@ pub(super) struct InputLane {
     pub enqueued: PerPri<u64>,
     /// What became of frames that could have passed by.
     pub draining: Draining,
+    /// A frame that is not whole yet: cut-through, in virtual time.
+    pub parked: Option<Box<Parked>>,
     pub(super) seen: crate::port::PortCounters,
 }
 
@@ -38,6 +41,7 @@ impl InputLane {
             xoff: PriSet::EMPTY,
             enqueued: PerPri::default(),
             draining: Draining::default(),
+            parked: None,
             seen: crate::port::PortCounters::default(),
         }
     }

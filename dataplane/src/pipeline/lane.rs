@@ -17,7 +17,7 @@ use super::timing::Timing;
 use crate::flows::FlowCache;
 use crate::pool::Bufs;
 use crate::stats::WorkerStats;
-use crate::types::PortId;
+use crate::types::{PortId, PortSet};
 
 /// What one worker owns: its ports' queues and schedulers, and perhaps the crossbar.
 pub struct Lane {
@@ -30,6 +30,8 @@ pub struct Lane {
     pub(super) scratch: Box<Scratch>,
     pub(super) flows: FlowCache,
     pub(super) timing: Timing,
+    /// Ports with a frame that is not whole yet.
+    pub(super) parked: PortSet,
     /// Whether frames may pass the pipeline by at any port; asked for at the first step.
     pub(super) has_fast_path: Option<bool>,
 }

@@ -11,6 +11,7 @@ mod burst;
 mod context;
 mod cross;
 mod crossbar;
+mod cut_through;
 mod dequeue;
 mod downlink;
 mod draining;

@@ -62,10 +62,16 @@ impl Lane {
                 break;
             }
             let Some(port) = ports.get_mut(index) else { break };
+            if !self.parked.is_empty() {
+                step.work += self.unpark(now, index, tracer);
+            }
             step.work += self.receive(now, index, port.as_mut(), tracer);
             if self.downlink.is_some() {
                 step.work += self.pass_down(now, ports, tracer);
             }
+        }
+        if !self.parked.is_empty() {
+            self.cut_through(now, ports, step, tracer);
         }
     }
 
@@ -158,6 +164,7 @@ impl Lane {
         for (lane, output) in self.inputs.iter().zip(&self.outputs) {
             // A PAUSE that cannot be sent while the link is down is not due.
             next = Instant::earlier(next, lane.next(now).filter(|_| output.up));
+            next = Instant::earlier(next, lane.parked.as_ref().map(|parked| parked.until));
         }
         if self.crossbar.is_some() {
             next = Instant::earlier(next, self.ctx.core.fdb.next_age_due(now));
@@ -170,6 +177,7 @@ impl Lane {
     /// Ends all frames that are still queued and takes back what ports hold: the switch stops, and no
     /// lane makes a step any more.
     pub fn stop<T: Tracer>(&mut self, now: Instant, ports: &mut [Box<dyn Port>], tracer: &mut T) {
+        self.end_parked(now, tracer);
         self.drain_all(now, tracer);
         self.absorb(now, tracer);
         for lane in &mut self.outputs {

@@ -25,6 +25,8 @@ use crate::desc::{Desc, Flag};
 pub const HEADROOM: usize = 128;
 /// Bytes at the start of a chunk that hold notes about the frame, not the frame.
 const NOTES: usize = 64;
+/// Of the notes, the byte that says whether the frame is damaged.
+const DAMAGED: usize = 16;
 /// A cache line.
 const LINE: usize = 64;
 /// Least size of a chunk: any start that a descriptor can hold, and a head after it.
@@ -297,12 +299,15 @@ impl Bufs {
 
     /// A chunk for a frame of the switch's own: from the reserve if data has taken the rest.
     pub fn alloc_control(&mut self) -> Option<Desc> {
-        if let Some(desc) = self.alloc() {
-            return Some(desc);
-        }
-        let chunk = self.reserve.pop()?;
-        self.taken = self.taken.wrapping_add(1);
-        Some(Desc::new(chunk, HEADROOM))
+        let mut desc = if let Some(desc) = self.alloc() {
+            desc
+        } else {
+            let chunk = self.reserve.pop()?;
+            self.taken = self.taken.wrapping_add(1);
+            Desc::new(chunk, HEADROOM)
+        };
+        self.set_damaged(&mut desc, false); // what was in the chunk before may have been
+        Some(desc)
     }
 
     /// Chunks that the reserve for control frames lacks now.
@@ -555,6 +560,19 @@ impl Bufs {
             let (start, offset) = notes.split_at_mut(2);
             start.copy_from_slice(&partial.start.to_ne_bytes());
             offset.copy_from_slice(&partial.offset.to_ne_bytes());
+        }
+    }
+
+    /// Whether the frame was damaged on its way in, and goes on as it is: cut-through, in virtual time.
+    #[must_use]
+    pub fn is_damaged(&self, desc: &Desc) -> bool {
+        self.pool.read(desc, DAMAGED, 1) == [1]
+    }
+
+    /// Notes whether the frame was damaged on its way in. A shared frame is left alone.
+    pub fn set_damaged(&mut self, desc: &mut Desc, damaged: bool) {
+        if self.pool.sole(desc) {
+            self.pool.write(desc, DAMAGED, 1).fill(damaged.into());
         }
     }
 

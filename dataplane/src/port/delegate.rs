@@ -88,6 +88,11 @@ macro_rules! delegate {
             $port.idle_at()
         }
     };
+    (@whole_at |$self:ident| $port:expr) => {
+        fn whole_at(&$self) -> Option<$crate::time::Instant> {
+            $port.whole_at()
+        }
+    };
     (@release |$self:ident| $port:expr) => {
         fn release(&mut $self, bufs: &mut $crate::pool::Bufs) {
             $port.release(bufs);
@@ -99,6 +104,6 @@ pub(super) use delegate;
 impl<P: Port + ?Sized> Port for Box<P> {
     delegate!(
         caps, start, rx, tx_room, tx, service, link_up, fast_path, counters, wait_fd, next_event,
-        idle_at, release => |self| **self
+        idle_at, whole_at, release => |self| **self
     );
 }

@@ -176,6 +176,11 @@ pub trait Port: Send {
         None
     }
 
+    /// In virtual time: when the frame that was received last is whole, if it was handed over before that.
+    fn whole_at(&self) -> Option<Instant> {
+        None
+    }
+
     /// Gives back all chunks that the port still holds, before it is dropped.
     fn release(&mut self, bufs: &mut Bufs);
 }

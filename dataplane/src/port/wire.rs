@@ -18,6 +18,8 @@ use crate::stats::DropReason;
 use crate::time::{Instant, LinkRate, Span};
 use crate::types::{PortId, PortSet};
 
+/// Bytes on the wire after which the header of a frame is in, preamble included: what a switch looks at.
+pub const HEADER_LEN: usize = 72;
 /// Shortest frame without FCS: 64 bytes on the wire.
 pub const FRAME_LEN_MIN: usize = 60;
 
@@ -85,6 +87,22 @@ impl Departures {
     }
 }
 
+/// How much earlier than the whole frame its header is in.
+#[derive(Clone, Copy, Debug)]
+struct Early {
+    rate: LinkRate,
+    overhead: bool,
+}
+
+impl Early {
+    /// From the last bit of the header in to that of a frame of `len` bytes.
+    #[inline]
+    const fn lead(self, len: usize) -> Span {
+        let whole = self.rate.wire_time(len, self.overhead).as_ps();
+        Span::from_ps(whole.saturating_sub(self.rate.bit_time(HEADER_LEN as u64 * 8).as_ps()))
+    }
+}
+
 /// One end of a cable: full duplex, first in first out, with room for so many frames in flight.
 pub struct WireEnd {
     tx: Tx<WireFrame>,
@@ -95,6 +113,8 @@ pub struct WireEnd {
     up: Arc<AtomicBool>,
     /// Who wants to know of frames that leave by this end, and as which port.
     departures: Option<(Arc<Departures>, PortId)>,
+    /// The far end takes frames when their header is in.
+    early: Option<Early>,
     /// What goes wrong with frames that leave, and when the link is down.
     errors: Option<Box<Errors>>,
     outages: Option<Box<Outages>>,
@@ -119,6 +139,7 @@ pub fn cable(depth: usize) -> (WireEnd, WireEnd) {
             spare: a_spare,
             up: up.clone(),
             departures: None,
+            early: None,
             errors: None,
             outages: None,
         },
@@ -129,6 +150,7 @@ pub fn cable(depth: usize) -> (WireEnd, WireEnd) {
             spare: b_spare,
             up,
             departures: None,
+            early: None,
             errors: None,
             outages: None,
         },
@@ -155,7 +177,8 @@ impl WireEnd {
             return false;
         }
         if let Some((departures, port)) = &self.departures {
-            departures.note(*port, at);
+            let lead = self.early.map_or(Span::ZERO, |early| early.lead(frame.len()));
+            departures.note(*port, at - lead);
         }
         let struck = self.errors.as_mut().is_some_and(|errors| errors.strike(frame.len()));
         let flaw = if struck && flaw == Flaw::None { Flaw::Fcs } else { flaw };
@@ -178,6 +201,11 @@ impl WireEnd {
     /// Has frames that leave by this end noted as those of `port`.
     pub fn note_departures(&mut self, departures: Arc<Departures>, port: PortId) {
         self.departures = Some((departures, port));
+    }
+
+    /// Has departures noted for when a frame's header is in at the far end, which takes it then.
+    pub const fn note_headers(&mut self, rate: LinkRate, overhead: bool) {
+        self.early = Some(Early { rate, overhead });
     }
 
     /// When the last bit of the next frame is in here; `None` while the cable is empty.
@@ -240,6 +268,9 @@ pub struct WireConfig {
     /// Whether received frames under 64 bytes (with FCS) are dropped as runts; else they are taken
     /// as captured before padding.
     pub drop_runts: bool,
+    /// Whether frames are handed over when their header is in ([`HEADER_LEN`]), not their last bit; what is damaged then
+    /// leaves damaged, if it is sent by another such wire.
+    pub cut_through: bool,
 }
 
 impl WireConfig {
@@ -253,7 +284,16 @@ impl WireConfig {
             latency: Span::ZERO,
             overhead: true,
             drop_runts: true,
+            cut_through: false,
         }
+    }
+
+    /// How much earlier a frame of `len` bytes is handed over here than when its last bit is in.
+    #[inline]
+    #[must_use]
+    pub const fn lead(&self, len: usize) -> Span {
+        let Self { rate, overhead, .. } = *self;
+        if self.cut_through { Early { rate, overhead }.lead(len) } else { Span::ZERO }
     }
 
     /// Time of a frame of `len` bytes on this wire.
@@ -273,6 +313,8 @@ pub struct Wire {
     busy_until: Option<Instant>,
     /// When the next frame that was seen is handed over.
     due: Option<Instant>,
+    /// When the frame that was handed over last is whole.
+    whole_at: Option<Instant>,
     /// Of a link with outages.
     outage: Option<Outage>,
     counters: PortCounters,
@@ -311,7 +353,9 @@ impl Wire {
             seen: Instant::ZERO,
         });
         let counters = PortCounters::default();
-        Self { config, caps, end, busy_until: None, due: None, outage, counters, carried: (0, 0) }
+        let carried = (0, 0);
+        let (busy_until, due, whole_at) = (None, None, None);
+        Self { config, caps, end, busy_until, due, whole_at, outage, counters, carried }
     }
 
     /// The cable's end.
@@ -327,7 +371,9 @@ impl Wire {
 
     /// When the next frame will be handed over, as the cable is now.
     pub fn next_arrival(&mut self) -> Option<Instant> {
-        self.due = self.end.next_arrival().map(|at| at + self.config.latency);
+        let config = &self.config;
+        let due = |frame: &WireFrame| frame.at + config.latency - config.lead(frame.bytes.len());
+        self.due = self.end.rx.front().map(due);
         self.due
     }
 
@@ -349,13 +395,14 @@ impl Wire {
     /// Why a frame is not handed over, if it is not.
     fn refuse(&self, frame: &WireFrame, room: usize) -> Option<DropReason> {
         match frame.flaw {
-            Flaw::Fcs => Some(DropReason::Fcs),
+            // Whether it is damaged is seen when it is whole.
+            Flaw::Fcs if !self.config.cut_through => Some(DropReason::Fcs),
             Flaw::Truncated => Some(DropReason::Truncated),
-            Flaw::None if self.config.drop_runts && frame.bytes.len() < FRAME_LEN_MIN => {
+            _ if self.config.drop_runts && frame.bytes.len() < FRAME_LEN_MIN => {
                 Some(DropReason::Runt)
             }
-            Flaw::None if frame.bytes.len() > room => Some(DropReason::TooLong),
-            Flaw::None => None,
+            _ if frame.bytes.len() > room => Some(DropReason::TooLong),
+            _ => None,
         }
     }
 }
@@ -372,11 +419,13 @@ impl Port for Wire {
             return 0;
         }
         self.look(now);
-        if self.next_arrival().is_none_or(|due| due > now) || batch.is_full() {
+        self.whole_at = None;
+        if batch.is_full() {
             return 0;
         }
-        // The stamp is the last bit's; what is due may be handed over.
-        while let Some(frame) = self.end.receive(now - self.config.latency) {
+        while self.next_arrival().is_some_and(|due| due <= now)
+            && let Some(frame) = self.end.rx.pop()
+        {
             if self.lose(&frame) {
                 self.end.done(frame);
                 self.next_arrival();
@@ -386,10 +435,15 @@ impl Port for Wire {
                 Some(reason) => Err(reason),
                 None => bufs.alloc_from(&frame.bytes).ok_or(DropReason::Pool),
             };
+            let (whole, is_damaged) = (frame.at + self.config.latency, frame.flaw != Flaw::None);
             self.end.done(frame);
             self.next_arrival();
             match desc {
-                Ok(desc) => {
+                Ok(mut desc) => {
+                    if self.config.cut_through {
+                        bufs.set_damaged(&mut desc, is_damaged);
+                        self.whole_at = Some(whole);
+                    }
                     batch.push(desc);
                     return 1;
                 }
@@ -416,14 +470,16 @@ impl Port for Wire {
         let idle = now + self.config.frame_time(bytes.len());
         // A transmission ends where its gap does, so that the next one can follow at once.
         let at = idle + self.config.propagation;
+        let is_damaged = self.config.cut_through && bufs.is_damaged(&desc);
+        let flaw = if is_damaged { Flaw::Fcs } else { Flaw::None };
         let sent = if bytes.len() < FRAME_LEN_MIN {
             let mut padded = [0; FRAME_LEN_MIN];
             for (to, from) in padded.iter_mut().zip(bytes) {
                 *to = *from;
             }
-            self.end.send(at, Flaw::None, &padded)
+            self.end.send(at, flaw, &padded)
         } else {
-            self.end.send(at, Flaw::None, bytes)
+            self.end.send(at, flaw, bytes)
         };
         debug_assert!(sent, "room was asked for");
         self.carried.0 += 1;
@@ -460,6 +516,10 @@ impl Port for Wire {
 
     fn idle_at(&self) -> Option<Instant> {
         self.busy_until
+    }
+
+    fn whole_at(&self) -> Option<Instant> {
+        self.whole_at
     }
 
     fn release(&mut self, _bufs: &mut Bufs) {}

@@ -112,6 +112,28 @@ pub struct SlowSpec {
     pub quanta: u16,
 }
 
+impl SlowSpec {
+    /// Watermarks by the bytes that come in a round trip, `trip_bytes`: XOFF at 32 of the longest frames and that (8 for
+    /// multicast), XON at that, room for one more. All priorities are paused, for as long as can be said.
+    #[must_use]
+    pub const fn by_round_trip(
+        drain: LinkRate,
+        trip_bytes: usize,
+        frame_len_max: usize,
+        is_multicast: bool,
+    ) -> Self {
+        let frames = frame_len_max * if is_multicast { 8 } else { 32 };
+        Self {
+            drain,
+            xoff_bytes: frames + trip_bytes,
+            xon_bytes: trip_bytes,
+            capacity_bytes: frames + 2 * trip_bytes,
+            lossless: PriSet::from_bits(0xFF),
+            quanta: u16::MAX,
+        }
+    }
+}
+
 /// The buffer of a slow receiver, and what its PAUSE frames said.
 #[derive(Clone, Debug)]
 pub struct SlowReceiver {

@@ -140,3 +140,13 @@ fn lossy_priorities_overrun_without_a_pause() {
     assert_eq!((slow.overruns(lossy), slow.to_send(Instant::ZERO)), (1, None));
     assert!(slow.push(Instant::ZERO, Pri::new(3).unwrap(), 100), "others have their own room");
 }
+
+#[test]
+fn watermarks_follow_the_round_trip() {
+    #[rustfmt::skip] // columns: multicast, XOFF, XON, capacity
+    let cases = [(false, 32 * 1_402 + 20_000, 20_000, 32 * 1_402 + 40_000), (true, 8 * 1_402 + 20_000, 20_000, 8 * 1_402 + 40_000)];
+    for (is_multicast, xoff, xon, capacity) in cases {
+        let spec = SlowSpec::by_round_trip(LinkRate::gbps(200), 20_000, 1_402, is_multicast);
+        assert_eq!((spec.xoff_bytes, spec.xon_bytes, spec.capacity_bytes), (xoff, xon, capacity));
+    }
+}

@@ -8,7 +8,9 @@
 
 pub mod cnp;
 pub mod credits;
+pub mod dcqcn;
 pub mod endpoint;
 pub mod queue_pair;
 pub mod rate;
+pub mod rnr;
 pub mod slots;

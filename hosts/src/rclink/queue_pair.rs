@@ -55,6 +55,12 @@ impl RxQp {
         }
     }
 
+    /// The frame that is expected has come and cannot be taken, which its sender is told: those behind it are dropped
+    /// without a word.
+    pub const fn refuse(&mut self) {
+        self.nak_sent = true;
+    }
+
     /// The PSN that is expected: that of a NAK.
     #[must_use]
     pub const fn expected(&self) -> u16 {

@@ -57,6 +57,7 @@ pub(super) fn setup(rng: &mut Rng) -> (Setup, Around) {
         propagation: crate::setup::Headroom::propagation(setup.cable_m),
         propagations: Vec::new(),
         overhead: rng.chance(7, 8),
+        cut_through: false,
         drop_runts: rng.chance(7, 8),
         cable_frames: 1_024,
         chunks: rng.chance(1, 4).then(|| 2_048 + index(rng, 4_096)),

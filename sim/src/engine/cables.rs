@@ -5,7 +5,7 @@
 //! Source: docs/spec/model.md §1.
 
 use weft_base::sync::Arc;
-use weft_dataplane::port::wire::{Departures, WireEnd, cable};
+use weft_dataplane::port::wire::{Departures, HEADER_LEN, WireEnd, cable};
 use weft_dataplane::time::{LinkRate, Span};
 use weft_dataplane::types::PortId;
 
@@ -39,6 +39,13 @@ impl CableSpec {
         Span::from_ps(self.least_frame().as_ps() + self.propagation.as_ps())
     }
 
+    /// As [`Self::delay`], to the last bit of the header.
+    const fn header_delay(&self) -> Span {
+        let header = self.rate.bit_time(HEADER_LEN as u64 * 8).as_ps();
+        let least = self.least_frame().as_ps();
+        Span::from_ps(if header < least { header } else { least } + self.propagation.as_ps())
+    }
+
     const fn least_frame(&self) -> Span {
         self.rate.wire_time(FRAME_LEN_LEAST, self.overhead)
     }
@@ -58,6 +65,8 @@ pub struct Latency {
     pub receive: Span,
     /// From when a component is stepped to the first bit of what it sends then.
     pub send: Span,
+    /// Whether it is due for a frame when the header is in, not the last bit.
+    pub early: bool,
 }
 
 /// A cable cannot be laid.
@@ -130,8 +139,13 @@ impl Cables {
         for ((place, mut end, far), (from, to)) in ends.into_iter().zip(ways) {
             let Some(socket) = self.components.get_mut(place.component) else { continue };
             end.note_departures(socket.departures.clone(), place.port);
+            let mut delay = spec.delay();
+            if to.early {
+                end.note_headers(spec.rate, spec.overhead);
+                delay = spec.header_delay();
+            }
             let (component, latency) = (far.component, to.receive);
-            let peer = Peer { component, latency, delay: spec.delay() + from.send + latency };
+            let peer = Peer { component, latency, delay: delay + from.send + latency };
             if let Some(slot) = socket.ports.get_mut(place.port.index()) {
                 *slot = Some((end, peer));
             }

@@ -10,7 +10,7 @@ use super::{CableError, CableSpec, Cables, Component, Engine, Latency, Place, Sc
 
 const RATE: LinkRate = LinkRate::gbps(400);
 const LATENCY: Span = Span::from_ns(7);
-const TAKES: Latency = Latency { receive: LATENCY, send: Span::ZERO };
+const TAKES: Latency = Latency { receive: LATENCY, send: Span::ZERO, early: false };
 
 /// A component that answers frames by others, after a while and in any direction, and keeps a hash of all that it saw.
 struct Toy {

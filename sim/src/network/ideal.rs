@@ -2,11 +2,11 @@
 //!
 //! Shape: a plan, routes and flows → the least time from a flow's start to its delivery, by flow.
 //! Units: picoseconds, bytes.
-//! Source: docs/spec/model.md §2: frames are stored and forwarded; the slowest link of the path so far decides when the last
-//! frame but one is through.
+//! Source: docs/spec/model.md §2: the slowest link of the path so far decides when the last frame but one is through.
 
 use std::collections::BTreeMap;
 
+use weft_dataplane::port::wire::HEADER_LEN;
 use weft_dataplane::time::Span;
 use weft_hosts::frames::FrameSpec;
 use weft_hosts::rclink::endpoint::EndpointSpec;
@@ -18,8 +18,18 @@ use super::parts::{Part, Parts};
 use crate::scenario::flow::Flow;
 use crate::topology::{LinkSpec, NodeId, Routes, Topology};
 
-/// Links of a path, each with what the node at its end takes beside it.
-type Path = Vec<(LinkSpec, Span)>;
+/// A link of a path.
+#[derive(Clone, Copy, Debug)]
+struct Hop {
+    link: LinkSpec,
+    /// What the node at its end takes beside it.
+    at_end: Span,
+    /// Whether that lets frames go on when their header is in.
+    early: bool,
+}
+
+/// Links of a path.
+type Path = Vec<Hop>;
 
 /// Frames of a flow.
 #[derive(Clone, Copy, Debug)]
@@ -43,11 +53,16 @@ impl Frames {
     }
 
     /// From the first bit sent to the last one taken.
-    fn time(&self, path: &Path, overhead: bool) -> Span {
+    fn time(&self, path: &[Hop], overhead: bool) -> Span {
         let (mut full, mut slowest, mut last) = (0, 0, 0);
-        for &(link, at_end) in path {
+        for (place, &Hop { link, at_end, early }) in path.iter().enumerate() {
             let beside = link.propagation.as_ps() + at_end.as_ps();
             let time = |len| link.rate.wire_time(len, overhead).as_ps();
+            let next = path.get(place + 1).map(|hop| hop.link.rate);
+            let is_early = early && next == Some(link.rate);
+            let header = link.rate.bit_time(HEADER_LEN as u64 * 8).as_ps();
+            // A frame goes on so much before its last bit is in.
+            let lead = |len| if is_early { time(len).saturating_sub(header) } else { 0 };
             // Of the full ones, the last has passed this link when all have passed the slowest.
             let each = time(self.full_len);
             let had_slowest = slowest;
@@ -57,9 +72,9 @@ impl Frames {
             let sent = first + each + behind * slowest;
             if let Some(len) = self.last_len {
                 let idle = if self.full == 0 { 0 } else { sent };
-                last = last.max(idle) + time(len) + beside;
+                last = last.max(idle) + time(len) + beside - lead(len);
             }
-            full = sent + beside;
+            full = sent + beside - lead(self.full_len);
         }
         Span::from_ps(if self.last_len.is_some() { last } else { full })
     }
@@ -104,11 +119,11 @@ fn path(
     while let Some((node, link)) = next {
         let Some(it) = topology.links().get(link) else { break };
         let (far, _) = it.far(node);
-        let at_end = match parts.nodes.get(far) {
-            Some(Part::Switch { plan }) => plan.around.latency,
-            _ => plan.delay,
+        let (at_end, early) = match parts.nodes.get(far) {
+            Some(Part::Switch { plan }) => (plan.around.latency, plan.around.cut_through),
+            _ => (plan.delay, false),
         };
-        path.push((it.spec.unwrap_or(LinkSpec::UNUSED), at_end));
+        path.push(Hop { link: it.spec.unwrap_or(LinkSpec::UNUSED), at_end, early });
         let ports = switches.get(&far).and_then(|&place| routes.get(place)?.get(usize::from(to)));
         next = ports.and_then(|ports| {
             let port = ports.iter().next()?;

@@ -218,7 +218,7 @@ impl Network {
         let ideals = ideal::ideals(plan, &parts, &routes);
         let patience = parts.patience();
         let mut cables = Cables::new();
-        let host = Latency { receive: plan.delay, send: plan.delay };
+        let host = Latency { receive: plan.delay, send: plan.delay, early: false };
         for part in &parts.nodes {
             match part {
                 Part::Host { .. } => cables.add(1, host),

@@ -175,6 +175,7 @@ pub(super) fn at_port(
         latency: plan.delay,
         overhead: plan.overhead,
         drop_runts: true,
+        cut_through: false,
     };
     let number = endpoint.number;
     let mut storms = Vec::new();

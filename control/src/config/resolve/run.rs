@@ -13,6 +13,7 @@ use weft_dataplane::time::Span;
 use weft_parsers::MacAddr;
 
 use super::{CPU_PORT, Item, Resolver, Value, to_usize};
+use crate::config::Timing;
 use crate::config::choice::{DeviceKind, ForwardingMode, LogFormat, LogLevel, Poll};
 use crate::config::value::listen_addr;
 
@@ -88,12 +89,23 @@ pub struct RunConfig {
     pub log: LogLevel,
     /// Form of messages.
     pub log_format: LogFormat,
-    /// Time from parser to crossbar, in virtual time.
-    pub fixed_latency: Span,
+    /// What a frame meets beside queues, in virtual time.
+    pub in_virtual_time: InVirtualTime,
     /// Longest frame that the pool's chunks hold, without FCS.
     pub frame_len_max: usize,
     /// Devices, by port number.
     pub ports: Vec<RunPort>,
+}
+
+/// What a frame meets beside queues, in virtual time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InVirtualTime {
+    /// From its last received bit to the crossbar.
+    pub fixed_latency: Span,
+    /// Whether it goes on when its header is in.
+    pub cut_through: bool,
+    /// Whether it takes its true wire time.
+    pub wire_overhead: bool,
 }
 
 /// Where switches keep their management sockets, a directory each.
@@ -137,12 +149,7 @@ impl Resolver<'_> {
                 format!("expected a core for each of {workers} workers, found {}", cores.len());
             self.refuse(place, "run.cores", message);
         }
-        if self.choice::<ForwardingMode>("switch", "forwarding_mode") == ForwardingMode::CutThrough
-        {
-            let place = self.place("switch", "forwarding_mode");
-            let message = "expected \"store-and-forward\", found \"cut-through\": frames are handed on whole, live and in virtual time; leave the key out, and say with fixed_latency_ns how long a frame takes through the switch";
-            self.refuse(place, "switch.forwarding_mode", message);
-        }
+        let in_virtual_time = self.in_virtual_time();
         let ports = self.settings.items("port");
         if workers > ports.len().max(1) {
             let place = self.place("run", "workers");
@@ -162,11 +169,57 @@ impl Resolver<'_> {
             metrics: self.text("run", "metrics").and_then(|text| listen_addr(&text)),
             log: self.choice("run", "log"),
             log_format: self.choice("run", "log_format"),
-            fixed_latency: Span::from_ns(self.int("switch", "fixed_latency_ns").unwrap_or(0)),
+            in_virtual_time,
             frame_len_max: to_usize(self.int("switch", "max_frame").unwrap_or(1_522)),
             ports: self.run_ports(),
             name,
         }
+    }
+
+    fn in_virtual_time(&mut self) -> InVirtualTime {
+        let mut cut_through = self.choice::<ForwardingMode>("switch", "forwarding_mode")
+            == ForwardingMode::CutThrough;
+        let allowed = self.flag("switch", "allow_store_and_forward");
+        let place = self.place("switch", "forwarding_mode");
+        if cut_through && self.timing == Timing::Live {
+            cut_through = false;
+            if !allowed {
+                let message = "expected \"store-and-forward\", found \"cut-through\": live, ports pass whole frames; leave the key out, or say allow_store_and_forward = true";
+                self.refuse(place, "switch.forwarding_mode", message);
+            }
+        } else if cut_through && self.has_roles() {
+            let message = "expected \"store-and-forward\", found \"cut-through\": ports with a role carry TLPs, which are checked whole";
+            self.refuse(place, "switch.forwarding_mode", message);
+        }
+        InVirtualTime {
+            fixed_latency: Span::from_ns(self.fixed_latency_ns()),
+            cut_through,
+            wire_overhead: self.get("switch", "wire_overhead") != Some(Value::Bool(false)),
+        }
+    }
+
+    /// As a whole, or in two parts.
+    fn fixed_latency_ns(&mut self) -> u64 {
+        let whole = self.int("switch", "fixed_latency_ns").unwrap_or(0);
+        let parts = ["t_ingress_ns", "t_crossbar_ns"];
+        let (key, message) = match parts.map(|part| self.int("switch", part)) {
+            [None, None] => return whole,
+            [Some(ingress), Some(crossbar)] => {
+                let sum = ingress + crossbar;
+                if self.settings.table("switch", "fixed_latency_ns").is_none() || whole == sum {
+                    return sum;
+                }
+                let message = format!(
+                    "expected {sum}, the sum of t_ingress_ns and t_crossbar_ns, found {whole}; leave it out"
+                );
+                ("fixed_latency_ns", message)
+            }
+            [Some(_), None] => ("t_ingress_ns", "expected t_crossbar_ns beside it".to_owned()),
+            [None, Some(_)] => ("t_crossbar_ns", "expected t_ingress_ns beside it".to_owned()),
+        };
+        let place = self.place("switch", key);
+        self.refuse(place, &format!("switch.{key}"), message);
+        whole
     }
 
     /// As whom the switch goes on, which takes all that a sandbox does.

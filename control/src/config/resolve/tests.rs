@@ -242,6 +242,10 @@ fn contradictions_are_refused_at_their_place() {
         ("trust twice", "[port_defaults]\ntrust = ['pcp', 'pcp']\n", "f:2:1: port.trust", "found \"pcp\" twice"),
         ("lite tag", "[traffic]\npkt_format = 'lite'\nvlan_enabled = true\n", "f:3:1: traffic.vlan_enabled", "expected false"),
         ("ecn format", "[traffic]\npkt_format = 'gen1'\necn_capable = true\n", "f:3:1: traffic.ecn_capable", "expected false"),
+        ("a part of the latency", "[switch]\nt_ingress_ns = 50\n", "f:2:1: switch.t_ingress_ns", "expected t_crossbar_ns beside it"),
+        ("the other part", "[switch]\nt_crossbar_ns = 50\n", "f:2:1: switch.t_crossbar_ns", "expected t_ingress_ns beside it"),
+        ("another sum", "[switch]\nt_crossbar_ns = 50\nt_ingress_ns = 100\nfixed_latency_ns = 151\n", "f:4:1: switch.fixed_latency_ns", "expected 150, the sum"),
+        ("cut-through", "[switch]\nforwarding_mode = 'cut-through'\n", "f:2:1: switch.forwarding_mode", "allow_store_and_forward = true"),
         ("lite mode", "[traffic]\npkt_format = 'gen1'\nlite_mode = true\n", "f:3:1: traffic.lite_mode", "expected true with pkt_format lite"),
     ];
     for (name, text, start, part) in cases {
@@ -287,6 +291,23 @@ fn names_must_fit_together() {
     let many = (0..65).fold(String::new(), |text, i| text + &format!("[[port]]\nname = 'p{i}'\n"));
     let refused = live(&many).unwrap_err();
     assert_eq!(refused, ["f:129:1: port: expected at most 64 ports, found 65"]);
+}
+
+/// Live ports pass whole frames: a switch says so, unless it is to take its model's configuration as it is.
+#[test]
+fn cut_through_is_for_virtual_time() {
+    let text = "[switch]\nforwarding_mode = 'cut-through'\nwire_overhead = false\n\
+        t_ingress_ns = 150\nt_crossbar_ns = 30\n";
+    let seen = |text: &str, timing| {
+        let seen = resolve(&(text.to_owned() + TWO), timing).ok()?.run.in_virtual_time;
+        Some((seen.cut_through, seen.wire_overhead, seen.fixed_latency.as_ps()))
+    };
+    let allowed = text.replace("wire", "allow_store_and_forward = true\nwire");
+    assert_eq!(seen(text, Timing::Virtual), Some((true, false, 180_000)));
+    assert_eq!(seen(text, Timing::Live), None);
+    assert_eq!(seen(&allowed, Timing::Live), Some((false, false, 180_000)));
+    assert_eq!(seen(&allowed, Timing::Virtual), Some((true, false, 180_000)));
+    assert_eq!(seen("", Timing::Virtual), Some((false, true, 500_000)));
 }
 
 #[test]

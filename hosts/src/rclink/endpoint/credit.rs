@@ -26,6 +26,32 @@ pub struct CreditUpdate {
     pub count: u64,
 }
 
+impl CreditUpdate {
+    /// Its bytes: virtual channel, kind (0: returned, 1: used), count (big-endian).
+    #[must_use]
+    pub fn to_bytes(self) -> [u8; 10] {
+        let mut bytes = [0; 10];
+        let kind = u8::from(self.kind == CreditKind::Used);
+        let count = self.count.to_be_bytes();
+        for (to, from) in bytes.iter_mut().zip([self.vc, kind].into_iter().chain(count)) {
+            *to = from;
+        }
+        bytes
+    }
+
+    /// What such bytes say; `None` for others.
+    #[must_use]
+    pub fn of_bytes(bytes: &[u8]) -> Option<Self> {
+        let (&[vc, kind], count) = bytes.split_first_chunk()?;
+        let kind = match kind {
+            0 => CreditKind::Returned,
+            1 => CreditKind::Used,
+            _ => return None,
+        };
+        Some(Self { vc, kind, count: u64::from_be_bytes(count.try_into().ok()?) })
+    }
+}
+
 /// Which end counts what.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CreditKind {

@@ -107,6 +107,10 @@ pub struct EndpointStats {
     pub acks_rx: u64,
     /// NAKs taken.
     pub naks_rx: u64,
+    /// RNR NAKs sent.
+    pub rnrs_tx: u64,
+    /// RNR NAKs taken.
+    pub rnrs_rx: u64,
     /// CNPs taken.
     pub cnps_rx: u64,
     /// Of these, held back.

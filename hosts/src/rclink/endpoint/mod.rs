@@ -19,8 +19,9 @@ use weft_dataplane::types::Pri;
 use weft_parsers::ethernet;
 
 use self::credit::CreditState;
-use self::peers::Peers;
+use self::peers::{PeerRate, Peers};
 use super::cnp::CnpMerge;
+use super::dcqcn::Dcqcn;
 use super::rate::RateWindow;
 use super::slots::{Mask, Slots};
 use crate::frames::FrameSpec;
@@ -37,7 +38,7 @@ mod tx;
 
 pub use credit::{CreditKind, CreditUpdate};
 pub use event::{EndpointStats, Event, Message};
-pub use spec::{EndpointError, EndpointSpec, QPS, Transport};
+pub use spec::{DELAY, EndpointError, EndpointSpec, QPS, SLOTS_MAX, Transport};
 
 /// After so long nothing is on its way, where no timer says so.
 const QUIET: Span = Span::from_ns(4_096 << 8);
@@ -102,10 +103,15 @@ pub struct Endpoint {
     merge: CnpMerge,
     /// Peers whose rate is used up, and when they go on.
     masked: Vec<(Instant, u16)>,
+    /// Peers whose rate was cut, and when it is raised.
+    cut: Vec<(Instant, u16)>,
+    /// Peers that were not ready, and when frames to them go on.
+    waiting: Vec<(Instant, u16)>,
     pauses: Pauses,
     slow: Option<SlowReceiver>,
     credits: Option<CreditState>,
-    request_pri: Pri,
+    /// By virtual channel of requests.
+    request_pri: [Pri; 8],
     ack_pri: Pri,
     /// Frames that the port did not take.
     pending: VecDeque<Desc>,
@@ -130,7 +136,10 @@ impl Endpoint {
     pub fn new(spec: EndpointSpec) -> Result<Self, EndpointError> {
         spec.check()?;
         let rate = match spec.rate {
-            Some((shift, threshold)) => Some(RateWindow::new(shift, threshold)?),
+            Some((shift, threshold)) => {
+                let dcqcn = spec.dcqcn.map(|dcqcn| Dcqcn::new(dcqcn, threshold)).transpose()?;
+                Some(PeerRate { window: RateWindow::new(shift, threshold)?, dcqcn })
+            }
             None => None,
         };
         let timeout = match spec.transport {
@@ -144,17 +153,19 @@ impl Endpoint {
         let mut endpoint = Self {
             peers: Peers::new(spec.peers.clone(), spec.frame.clone(), spec.number, rate),
             backlog: BTreeMap::new(),
-            slots: Slots::with_limit(usize::from(spec.slots), timeout, false),
+            slots: Slots::with_limit(usize::from(spec.slots), timeout, spec.bank_turns),
             writing: VecDeque::new(),
             open: BTreeMap::new(),
             acks: VecDeque::new(),
             cnps: VecDeque::new(),
             merge: CnpMerge::new(spec.cnp_merge),
             masked: Vec::new(),
+            cut: Vec::new(),
+            waiting: Vec::new(),
             pauses: Pauses::new(&spec.classes),
             slow: slow.map(|slow| SlowReceiver::of_wire(slow, spec.classes)),
             credits,
-            request_pri: Pri::default(),
+            request_pri: [Pri::default(); 8],
             ack_pri: Pri::default(),
             pending: VecDeque::new(),
             events: Vec::new(),
@@ -168,7 +179,13 @@ impl Endpoint {
             batch: Batch::new(),
             spec,
         };
-        endpoint.request_pri = endpoint.pri_of(&endpoint.request)?;
+        for vc in endpoint.spec.request_vcs() {
+            tx::put_on(&mut endpoint.request, vc);
+            let pri = endpoint.pri_of(&endpoint.request)?;
+            if let Some(slot) = endpoint.request_pri.get_mut(usize::from(vc)) {
+                *slot = pri;
+            }
+        }
         if !is_lite {
             endpoint.ack_pri = endpoint.pri_of(&endpoint.answer)?;
         }
@@ -204,7 +221,7 @@ impl Endpoint {
 
     /// A count of credits has come from endpoint `from`, over a way that only that one has. Poll the endpoint then.
     pub fn credits_in(&mut self, from: u16, update: CreditUpdate) {
-        let is_request = update.vc == self.spec.request_vc;
+        let is_request = update.vc == self.spec.vc_to(from);
         if let Some(credits) = &mut self.credits
             && credits.take(from, update, is_request)
             && is_request
@@ -257,17 +274,16 @@ impl Endpoint {
             && self.pending.is_empty()
     }
 
-    /// Time for which requests were stopped by PFC until `now`.
-    #[must_use]
-    pub fn paused(&self, now: Instant) -> Span {
-        self.pauses.spent(self.request_pri, now)
+    /// The priority of requests of the first bank.
+    fn first_pri(&self) -> Pri {
+        self.request_pri.get(usize::from(self.spec.request_vc)).copied().unwrap_or_default()
     }
 
     /// What keeps requests to `to` from being sent, if anything does.
     #[must_use]
     pub fn holds(&self, to: u16) -> Option<Hold> {
         let has_credit = |credits: &CreditState| credits.may_send(to, self.spec.request_vc, true);
-        if self.pauses.paused().contains(self.request_pri) {
+        if self.pauses.paused().contains(self.first_pri()) {
             Some(Hold::Pause)
         } else if !self.credits.as_ref().is_none_or(has_credit) {
             Some(Hold::Credit)
@@ -276,10 +292,16 @@ impl Endpoint {
         }
     }
 
-    /// Most bytes that were in the receive buffer at once.
+    /// Time for which requests of the first bank were stopped by PFC until `now`.
+    #[must_use]
+    pub fn paused(&self, now: Instant) -> Span {
+        self.pauses.spent(self.first_pri(), now)
+    }
+
+    /// Most bytes of the first bank's priority that were in the receive buffer at once.
     #[must_use]
     pub fn watermark(&self) -> usize {
-        self.slow.as_ref().map_or(0, |slow| slow.watermark(self.request_pri))
+        self.slow.as_ref().map_or(0, |slow| slow.watermark(self.first_pri()))
     }
 
     /// Moves the endpoint to `now`: receives, answers, sends.
@@ -313,13 +335,55 @@ impl Endpoint {
             self.stats.timeouts += 1;
             self.went_back(now, to, went);
         }
-        let Self { masked, slots, .. } = self;
-        masked.retain(|&(at, to)| {
-            if at <= now {
-                slots.mask(to, Mask::Rate, false);
+        self.raise_rates(now);
+        let Self { masked, waiting, slots, .. } = self;
+        for (list, mask) in [(masked, Mask::Rate), (waiting, Mask::NotReady)] {
+            list.retain(|&(at, to)| {
+                if at <= now {
+                    slots.mask(to, mask, false);
+                }
+                at > now
+            });
+        }
+    }
+
+    /// Raises rates whose queue pairs had no CNP for a period.
+    fn raise_rates(&mut self, now: Instant) {
+        let mut cut = core::mem::take(&mut self.cut);
+        cut.retain_mut(|(due, to)| {
+            if *due > now {
+                return true;
             }
-            at > now
+            let rate = self.peers.get_mut(*to).and_then(|peer| peer.rate.as_mut());
+            let Some(dcqcn) = rate.and_then(|rate| rate.dcqcn.as_mut()) else { return false };
+            dcqcn.tick(now);
+            let next = dcqcn.next();
+            self.follow_rate(now, *to);
+            *due = next.unwrap_or(now);
+            next.is_some()
         });
+        self.cut = cut;
+    }
+
+    /// A CNP of `to` was passed on.
+    fn cut_rate(&mut self, now: Instant, to: u16) {
+        let rate = self.peers.get_mut(to).and_then(|peer| peer.rate.as_mut());
+        let Some(dcqcn) = rate.and_then(|rate| rate.dcqcn.as_mut()) else { return };
+        dcqcn.congested(now);
+        let next = dcqcn.next();
+        self.cut.retain(|&(_, other)| other != to);
+        self.cut.extend(next.map(|at| (at, to)));
+        self.follow_rate(now, to);
+    }
+
+    /// Has the rate of `to` be what its controller says; who waits for a window waits for the one of the new rate.
+    fn follow_rate(&mut self, now: Instant, to: u16) {
+        let Some(rate) = self.peers.get_mut(to).and_then(|peer| peer.rate.as_mut()) else { return };
+        if rate.follow()
+            && let Some(masked) = self.masked.iter_mut().find(|&&mut (_, other)| other == to)
+        {
+            masked.0 = rate.window.free_at(now);
+        }
     }
 
     /// Whether there is credit for an ACK or CNP to `to`.
@@ -334,7 +398,8 @@ impl Endpoint {
         let idle = if blocked { port.idle_at() } else { None };
         let paused = self.pauses.tick(now);
         let slow = self.slow.as_mut().and_then(|slow| slow.tick(now));
-        let masked = self.masked.iter().map(|&(at, _)| at).min();
+        let rates =
+            self.masked.iter().chain(&self.cut).chain(&self.waiting).map(|&(at, _)| at).min();
         // While their priority is stopped, answers wait for the end of that.
         let answers = if self.pauses.paused().contains(self.ack_pri) {
             None
@@ -344,7 +409,7 @@ impl Endpoint {
             cnps.chain(self.acks.iter().filter_map(due)).min()
         };
         let credit = self.credits.as_ref().and_then(CreditState::next);
-        let timers = [paused, slow, credit, masked, answers, self.slots.next_timeout()];
+        let timers = [paused, slow, credit, rates, answers, self.slots.next_timeout()];
         // What is due and finds no room is not due again before the port has some.
         for timer in timers.into_iter().flatten().filter(|&at| at > now || !blocked) {
             next = Instant::earlier(next, Some(timer));
@@ -372,9 +437,8 @@ fn credits_of(
         Transport::Lite => QUIET,
     };
     let mut len_max = [0; 8];
-    for (vc, frame, payload) in
-        [(spec.request_vc, request, spec.payload_max), (spec.ack_vc, answer, 0)]
-    {
+    let requests = spec.request_vcs().map(|vc| (vc, request, spec.payload_max));
+    for (vc, frame, payload) in requests.chain([(spec.ack_vc, answer, 0)]) {
         if let Some(len) = len_max.get_mut(usize::from(vc)) {
             let whole = frame.header_len() + payload + frame.trailer_len();
             *len = whole.max(ethernet::MIN_FRAME_LEN);

@@ -10,6 +10,7 @@ use weft_dataplane::time::Instant;
 use weft_parsers::AddrKey;
 
 use crate::frames::{FrameSpec, Station};
+use crate::rclink::dcqcn::Dcqcn;
 use crate::rclink::queue_pair::RxQp;
 use crate::rclink::rate::RateWindow;
 
@@ -29,19 +30,42 @@ pub(super) struct Incoming {
     pub first: Option<Instant>,
 }
 
+/// What a request is answered by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Answer {
+    Ack,
+    Nak,
+    NotReady,
+}
+
+/// The rate of what is sent to one endpoint.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PeerRate {
+    pub window: RateWindow,
+    pub dcqcn: Option<Dcqcn>,
+}
+
+impl PeerRate {
+    /// Takes over what the controller says; true if the rate has changed.
+    pub fn follow(&mut self) -> bool {
+        let Some(rate) = self.dcqcn.map(|dcqcn| dcqcn.rate()) else { return false };
+        rate != self.window.threshold() && self.window.set_threshold(rate).is_ok()
+    }
+}
+
 /// State of what is sent to one endpoint, and of what comes from it.
 #[derive(Debug)]
 pub(super) struct Peer {
     /// Its rate, where there is one.
-    pub rate: Option<Box<RateWindow>>,
+    pub rate: Option<Box<PeerRate>>,
     /// Which frame from it is next.
     pub rx: RxQp,
     /// The message from it that is coming.
     pub incoming: Incoming,
     /// When an ACK is to be sent.
     pub ack_due: Option<Instant>,
-    /// Whether as a NAK.
-    pub nak: bool,
+    /// What as.
+    pub answer: Answer,
 }
 
 /// All peers of an endpoint.
@@ -51,7 +75,7 @@ pub(super) struct Peers {
     /// A frame of the endpoint's own kind, from which a peer's key follows.
     frame: FrameSpec,
     own: u16,
-    rate: Option<RateWindow>,
+    rate: Option<PeerRate>,
     /// By number: place among those that were met, from 1; 0 for none.
     place: Box<[u16]>,
     met: Vec<Peer>,
@@ -63,7 +87,7 @@ impl Peers {
         stations: Arc<[Station]>,
         frame: FrameSpec,
         own: u16,
-        rate: Option<RateWindow>,
+        rate: Option<PeerRate>,
     ) -> Self {
         let place = vec![0; stations.len()].into_boxed_slice();
         Self { stations, frame, own, rate, place, met: Vec::new() }
@@ -106,7 +130,7 @@ impl Peers {
                 rx: RxQp::default(),
                 incoming: Incoming::default(),
                 ack_due: None,
-                nak: false,
+                answer: Answer::Ack,
             });
             *place = u16::try_from(self.met.len()).unwrap_or(0);
         }
@@ -119,7 +143,7 @@ impl Peers {
         let rates = self.met.iter().filter(|peer| peer.rate.is_some()).count();
         self.place.len() * size_of::<u16>()
             + self.met.capacity() * size_of::<Peer>()
-            + rates * (size_of::<RateWindow>() + 16)
+            + rates * (size_of::<PeerRate>() + 16)
     }
 
     /// Peers that were met.

@@ -7,16 +7,18 @@
 use weft_dataplane::pool::Bufs;
 use weft_dataplane::port::Port;
 use weft_dataplane::time::{Instant, LinkRate};
+use weft_dataplane::types::Pri;
 use weft_parsers::mac_control::opcode;
 use weft_parsers::rh::{Rh, syndrome};
 use weft_parsers::{Ecn, Format, HEAD_LEN, Head, Pfc, RhOpcode, ethernet, udp, vlan};
 
-use super::peers::Incoming;
+use super::peers::{Answer, Incoming};
 use super::place::FramePlace;
 use super::{Endpoint, Event, Transport};
 use crate::frames::{Received, receive};
 use crate::rclink::queue_pair::RxVerdict;
-use crate::rclink::slots::WentBack;
+use crate::rclink::rnr;
+use crate::rclink::slots::{Mask, Reason, WentBack};
 use crate::stamp::{Mark, Reading, Seq};
 
 /// Most bursts that one poll takes in, so that sending is not starved.
@@ -110,12 +112,14 @@ impl Endpoint {
             }
             RhOpcode::Ack if rh.len_or_syndrome() == syndrome::NAK_SEQUENCE => {
                 self.stats.naks_rx += 1;
-                let mut done = core::mem::take(&mut self.done);
-                let went = self.slots.nak(from, rh.psn(), |request| done.push(request.tag));
-                self.complete(now, done.drain(..));
-                self.done = done;
-                if let Some(went) = went {
-                    self.went_back(now, from, went);
+                self.take_nak(now, from, rh.psn(), Reason::Missing);
+            }
+            RhOpcode::Ack if rh.len_or_syndrome() & !rnr::CODE_MAX == syndrome::RNR_NAK => {
+                self.stats.rnrs_rx += 1;
+                if self.take_nak(now, from, rh.psn(), Reason::NotReady) {
+                    self.slots.mask(from, Mask::NotReady, true);
+                    self.waiting.retain(|&(_, other)| other != from);
+                    self.waiting.push((now + rnr::wait(rh.len_or_syndrome()), from));
                 }
             }
             RhOpcode::Ack => {
@@ -128,12 +132,42 @@ impl Endpoint {
             RhOpcode::Cnp => {
                 self.stats.cnps_rx += 1;
                 if self.merge.receive(from, now) {
+                    self.cut_rate(now, from);
                     self.events.push(Event::Congested { to: from, at: now });
                 }
             }
             RhOpcode::Reserved => return None,
         }
         Some(())
+    }
+
+    /// Peer `to` is answered at `due`, before others if `at_once`.
+    fn answer_at(&mut self, to: u16, due: Instant, at_once: bool) {
+        let Some(peer) = self.peers.get_mut(to) else { return };
+        match peer.ack_due {
+            None if at_once => self.acks.push_front(to),
+            None => self.acks.push_back(to),
+            Some(_) => {}
+        }
+        peer.ack_due = Instant::earlier(peer.ack_due, Some(due));
+    }
+
+    /// The priority of requests to this endpoint: that of its bank.
+    fn own_pri(&self) -> Pri {
+        let vc = self.spec.vc_to(self.spec.number);
+        self.request_pri.get(usize::from(vc)).copied().unwrap_or_default()
+    }
+
+    /// A NAK has come; true if frames are sent again.
+    fn take_nak(&mut self, now: Instant, from: u16, psn: u16, reason: Reason) -> bool {
+        let mut done = core::mem::take(&mut self.done);
+        let went = self.slots.nak(from, psn, reason, |request| done.push(request.tag));
+        self.complete(now, done.drain(..));
+        self.done = done;
+        if let Some(went) = went {
+            self.went_back(now, from, went);
+        }
+        matches!(went, Some(WentBack::Frames(_)))
     }
 
     /// A request has come: it takes room until it is drained, if it is going to be taken. False if there is no room.
@@ -145,9 +179,10 @@ impl Endpoint {
         len: usize,
     ) -> bool {
         let Some(credits) = &mut self.credits else { return true };
+        let vc = self.spec.vc_to(self.spec.number); // as who sends to this one has it
         let expected = self.peers.get(from).map_or(0, |peer| peer.rx.expected());
         let is_kept = psn.is_none_or(|psn| psn == expected);
-        credits.receive(now, (from, self.spec.request_vc), count, len, is_kept)
+        credits.receive(now, (from, vc), count, len, is_kept)
     }
 
     fn take_request(
@@ -158,12 +193,18 @@ impl Endpoint {
         mark: &Mark,
         frame_len: usize,
     ) {
+        let own_pri = self.own_pri();
         let Some(peer) = self.peers.meet(from) else { return };
         if psn == peer.rx.expected()
             && let Some(slow) = &mut self.slow
-            && !slow.push(now, self.request_pri, frame_len)
+            && !slow.push(now, own_pri, frame_len)
         {
             self.stats.overruns += 1;
+            if self.spec.rnr.is_some() {
+                peer.rx.refuse();
+                peer.answer = Answer::NotReady;
+                self.answer_at(from, now, true);
+            }
             return; // as if it had been lost: it is sent again
         }
         let verdict = peer.rx.receive(psn);
@@ -175,17 +216,11 @@ impl Endpoint {
                 if !nak {
                     return;
                 }
-                peer.nak = true;
+                peer.answer = Answer::Nak;
             }
         }
-        let at_once = fack || peer.nak;
-        let due = if at_once { now } else { now + self.spec.ack_delay };
-        match peer.ack_due {
-            None if at_once => self.acks.push_front(from),
-            None => self.acks.push_back(from),
-            Some(_) => {}
-        }
-        peer.ack_due = Instant::earlier(peer.ack_due, Some(due));
+        let at_once = fack || peer.answer != Answer::Ack;
+        self.answer_at(from, if at_once { now } else { now + self.spec.ack_delay }, at_once);
         if verdict == RxVerdict::Accept {
             self.deliver(now, from, mark);
         }
@@ -200,8 +235,9 @@ impl Endpoint {
             return None;
         }
         let has_credit = self.take_credits(now, from, (None, None), frame.len());
+        let own_pri = self.own_pri();
         let slow = self.slow.as_mut();
-        if !has_credit || slow.is_some_and(|slow| !slow.push(now, self.request_pri, frame.len())) {
+        if !has_credit || slow.is_some_and(|slow| !slow.push(now, own_pri, frame.len())) {
             self.stats.overruns += 1;
             return Some(()); // it is missing when the next one comes
         }
@@ -268,6 +304,8 @@ impl Endpoint {
         self.backlog.remove(&to);
         self.writing.retain(|&other| other != to);
         self.masked.retain(|&(_, other)| other != to);
+        self.cut.retain(|&(_, other)| other != to);
+        self.waiting.retain(|&(_, other)| other != to);
         if let Some(credits) = &mut self.credits {
             credits.forget(to);
         }

@@ -14,12 +14,17 @@ use crate::classes::PriMap;
 use crate::frames::{FrameError, FrameSpec, Kind, Station};
 use crate::pfc::SlowSpec;
 use crate::rclink::credits::{CreditError, CreditSpec};
+use crate::rclink::dcqcn::{DcqcnError, DcqcnSpec};
 use crate::rclink::rate::RateError;
+use crate::rclink::rnr;
 use crate::rclink::slots::SLOTS;
 use crate::stamp;
 
 /// Queue pairs: 10 of the 13 bits that name one are used.
 pub const QPS: u16 = 1 << 10;
+
+/// What an endpoint takes for each frame, each way, if nothing else is said.
+pub const DELAY: Span = Span::from_ns(60);
 
 /// Most slots.
 pub const SLOTS_MAX: u16 = 512;
@@ -73,12 +78,22 @@ pub struct EndpointSpec {
     pub cnp_merge: Span,
     /// Rate of each queue pair: windows of 4.096 us x 2^n, bytes a window; `None` for no limit.
     pub rate: Option<(u32, u32)>,
+    /// Changes the rate of a queue pair by CNPs, up to `rate`, which it needs; `None` for a static one.
+    pub dcqcn: Option<DcqcnSpec>,
+    /// Banks of requests, 1 to 4: frames to endpoint n are of bank n modulo it, which is on the virtual channel so much below
+    /// `request_vc`.
+    pub banks: u8,
+    /// Whether the bank that was granted last waits for the others.
+    pub bank_turns: bool,
     /// Virtual channels have credits, each as many and for each peer, and no PFC is sent or heard. The longest frame is
     /// filled in.
     pub credits: Option<CreditSpec>,
     /// Receives slowly, and sends PFC; with credits only its rate counts. The rate is that of a wire: FCS, preamble and gap
     /// are counted.
     pub slow: Option<SlowSpec>,
+    /// A request that finds no room is answered by an RNR NAK with this code of a time ([`rnr`](crate::rclink::rnr)), after
+    /// which it is sent again; `None`: it is dropped like one that was lost.
+    pub rnr: Option<u8>,
     /// Whether each frame that is taken is an event of its own.
     pub frame_events: bool,
 }
@@ -103,10 +118,25 @@ impl EndpointSpec {
             cnp_delay: Span::ZERO,
             cnp_merge: Span::from_us(50),
             rate: None,
+            dcqcn: None,
+            banks: 1,
+            bank_turns: false,
             credits: None,
             slow: None,
+            rnr: None,
             frame_events: false,
         }
+    }
+
+    /// The virtual channel of requests to endpoint `to`.
+    pub(super) const fn vc_to(&self, to: u16) -> u8 {
+        let [_, bank] = (to % self.banks as u16).to_be_bytes();
+        self.request_vc - bank
+    }
+
+    /// Virtual channels of requests.
+    pub(super) fn request_vcs(&self) -> impl Iterator<Item = u8> {
+        (0..self.banks).map(|bank| self.request_vc - bank)
     }
 
     /// Checks that its parts go together.
@@ -142,8 +172,28 @@ impl EndpointSpec {
                 return Err(EndpointError::Vc(vc));
             }
         }
-        if self.credits.is_some() && self.request_vc == self.ack_vc {
+        if !(1..=4).contains(&self.banks) || self.banks > self.request_vc + 1 {
+            return Err(EndpointError::Banks { banks: self.banks, vc: self.request_vc });
+        }
+        if self.bank_turns && self.banks == 1 {
+            return Err(EndpointError::Turns);
+        }
+        if self.credits.is_some() && self.request_vcs().any(|vc| vc == self.ack_vc) {
             return Err(EndpointError::SharedVc(self.ack_vc));
+        }
+        if let Some(code) = self.rnr {
+            if code > rnr::CODE_MAX {
+                return Err(EndpointError::Rnr(code));
+            }
+            if self.credits.is_some() {
+                return Err(EndpointError::RnrWith("credits"));
+            }
+            if is_lite {
+                return Err(EndpointError::RnrWith("the LITE transport"));
+            }
+        }
+        if self.dcqcn.is_some() && self.rate.is_none() {
+            return Err(EndpointError::NoRate);
         }
         Ok(())
     }
@@ -190,6 +240,31 @@ pub enum EndpointError {
         "virtual channel {0} for requests and for answers: expected two, as each has credits of its own"
     )]
     SharedVc(u8),
+    /// Its banks.
+    #[error(
+        "{banks} banks below virtual channel {vc}: expected 1 to 4, and channels down to 0 or more"
+    )]
+    Banks {
+        /// Asked for.
+        banks: u8,
+        /// That of the first one.
+        vc: u8,
+    },
+    /// A turn of banks without banks.
+    #[error("bank_turns with 1 bank: expected 2 to 4 banks, which can take turns")]
+    Turns,
+    /// RNR.
+    #[error("RNR timer code {0}: expected 0 to {max}", max = rnr::CODE_MAX)]
+    Rnr(u8),
+    /// RNR with credits, which leave no request without room, or without ACKs.
+    #[error("RNR with {0}: expected acknowledged frames without credits")]
+    RnrWith(&'static str),
+    /// A controller without a rate.
+    #[error("dcqcn without a rate: expected the full rate, which it cuts")]
+    NoRate,
+    /// Its controller.
+    #[error(transparent)]
+    Dcqcn(#[from] DcqcnError),
     /// Its rate.
     #[error(transparent)]
     Rate(#[from] RateError),

@@ -9,12 +9,13 @@ use weft_dataplane::desc::Desc;
 use weft_dataplane::pool::Bufs;
 use weft_dataplane::port::Port;
 use weft_dataplane::time::{Instant, LinkRate};
-use weft_dataplane::types::Pri;
+use weft_dataplane::types::{Pri, PriSet};
 use weft_parsers::rh::syndrome;
 use weft_parsers::{
     Dscp, Ecn, HEAD_LEN, Pcp, RhOpcode, Tci, TrafficClass, ethernet, mac_control, parse_head,
 };
 
+use super::peers::Answer;
 use super::place::FramePlace;
 use super::{Endpoint, EndpointSpec, Transport};
 use crate::frames::{FrameError, FrameSpec};
@@ -31,6 +32,10 @@ enum Nothing {
     ToSend,
     /// The pool has no room.
     Room,
+}
+
+fn is_open(paused: PriSet, pris: [Pri; 8], vc: u8) -> bool {
+    !pris.get(usize::from(vc)).is_some_and(|&pri| paused.contains(pri))
 }
 
 /// A data frame; receiver and the RC Link header's PSN are still to be filled in.
@@ -50,12 +55,18 @@ pub(super) fn answer_frame(spec: &EndpointSpec) -> FrameSpec {
 
 fn frame_of(spec: &EndpointSpec, vc: u8, flow: u8) -> FrameSpec {
     let mut frame = spec.frame.clone();
-    let tc = TrafficClass::new(vc, flow);
+    frame.tc = TrafficClass::new(vc, flow);
+    put_on(&mut frame, vc);
+    frame.rh.dest_qp = spec.number;
+    frame
+}
+
+/// Puts a frame on another virtual channel; its flow stays.
+pub(super) fn put_on(frame: &mut FrameSpec, vc: u8) {
+    let tc = TrafficClass::new(vc, frame.tc.flow());
     frame.tc = tc;
     frame.dscp = Dscp::from_tos(tc.index() << 2);
     frame.vlan = frame.vlan.map(|tci| Tci::new(Pcp::from_low_bits(vc), tci.dei(), tci.vid()));
-    frame.rh.dest_qp = spec.number;
-    frame
 }
 
 impl Endpoint {
@@ -83,7 +94,7 @@ impl Endpoint {
             let is_last = written + len == message.bytes;
             let request = Request {
                 qp: to,
-                vc: self.spec.request_vc,
+                vc: self.spec.vc_to(to),
                 len: u16::try_from(len).unwrap_or(u16::MAX),
                 tag: FramePlace { message: message.id, index, is_last }.seq(),
             };
@@ -166,7 +177,7 @@ impl Endpoint {
         self.slow.as_ref().is_some_and(|slow| slow.to_send(now).is_some())
             || !paused.contains(self.ack_pri)
                 && (self.cnp_place(now).is_some() || self.ack_place(now).is_some())
-            || !paused.contains(self.request_pri) && self.slots.is_ready()
+            || self.slots.is_ready(|vc| self.is_open(vc))
     }
 
     /// The place in turn of the first CNP that is due.
@@ -216,25 +227,30 @@ impl Endpoint {
                 self.acks.remove(place);
                 if let Some(peer) = self.peers.get_mut(to) {
                     self.stats.acks_tx += 1;
-                    self.stats.naks_tx += u64::from(peer.nak);
-                    (peer.nak, peer.ack_due) = (false, None);
+                    self.stats.naks_tx += u64::from(peer.answer == Answer::Nak);
+                    self.stats.rnrs_tx += u64::from(peer.answer == Answer::NotReady);
+                    (peer.answer, peer.ack_due) = (Answer::Ack, None);
                 }
                 return Ok(desc);
             }
         }
-        if paused.contains(self.request_pri) {
-            return Err(Nothing::ToSend);
-        }
         self.fill_slots();
-        if !self.slots.is_ready() {
+        if !self.slots.is_ready(|vc| self.is_open(vc)) {
             return Err(Nothing::ToSend);
         }
         let desc = bufs.alloc().ok_or(Nothing::Room)?;
-        let Some(granted) = self.slots.grant(now, |_| true) else {
+        let (paused, pris) = (self.pauses.paused(), self.request_pri);
+        let granted = self.slots.grant(now, |vc| is_open(paused, pris, vc));
+        let Some(granted) = granted else {
             bufs.free(desc);
             return Err(Nothing::ToSend);
         };
         Ok(self.make_request(now, granted, desc, bufs))
+    }
+
+    /// Whether the priority of a request's virtual channel is not stopped.
+    fn is_open(&self, vc: u8) -> bool {
+        is_open(self.pauses.paused(), self.request_pri, vc)
     }
 
     fn make_answer(
@@ -249,10 +265,13 @@ impl Endpoint {
         spec.dst = self.peers.station(to)?;
         spec.rh.opcode = opcode;
         if opcode == RhOpcode::Ack {
-            let (psn, code) = if peer.nak {
-                (peer.rx.expected(), syndrome::NAK_SEQUENCE)
-            } else {
-                (peer.rx.acknowledged(), syndrome::ACK)
+            let (psn, code) = match peer.answer {
+                Answer::Ack => (peer.rx.acknowledged(), syndrome::ACK),
+                Answer::Nak => (peer.rx.expected(), syndrome::NAK_SEQUENCE),
+                Answer::NotReady => {
+                    let code = self.spec.rnr.unwrap_or_default();
+                    (peer.rx.expected(), syndrome::RNR_NAK | code)
+                }
             };
             (spec.rh.psn, spec.rh.syndrome) = (Some(psn), code);
         } else {
@@ -286,6 +305,9 @@ impl Endpoint {
         if let Some(station) = self.peers.station(request.qp) {
             spec.dst = station;
         }
+        if spec.tc.vc() != request.vc {
+            put_on(spec, request.vc);
+        }
         spec.rh.psn = Some(psn);
         // A payload holds its mark at least.
         let payload = usize::from(request.len).max(stamp::LEN);
@@ -313,8 +335,8 @@ impl Endpoint {
             self.complete(now, [request.tag]);
         }
         if let Some(rate) = self.peers.get_mut(request.qp).and_then(|peer| peer.rate.as_mut()) {
-            rate.granted(now, len);
-            let free = rate.free_at(now);
+            rate.window.granted(now, len);
+            let free = rate.window.free_at(now);
             if free > now {
                 self.slots.mask(request.qp, Mask::Rate, true);
                 self.masked.push((free, request.qp));

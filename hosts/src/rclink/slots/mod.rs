@@ -21,6 +21,8 @@ pub const SLOTS: usize = 512;
 pub const VCS: usize = 8;
 /// Times that a queue pair goes back without anything new acknowledged, before it is fatal.
 pub const RETRIES_MAX: u8 = 7;
+/// Times that a receiver may be not ready, one after the other: a counter of four bits.
+pub const NOT_READY_MAX: u8 = 15;
 
 /// What a queue pair waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,6 +34,15 @@ pub enum Mask {
     Credit = 2,
     /// The receiver, which was not ready.
     NotReady = 4,
+}
+
+/// Why a queue pair goes back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// A frame is missing.
+    Missing,
+    /// The receiver was not ready.
+    NotReady,
 }
 
 /// A frame to be sent.
@@ -99,14 +110,22 @@ struct TxQp {
     slots: List,
     next_psn: u16,
     retries: u8,
+    /// Times that the receiver was not ready, one after the other.
+    not_ready: u8,
     /// Bits of [`Mask`].
     masks: u8,
     is_fatal: bool,
 }
 
 impl TxQp {
-    const NEW: Self =
-        Self { slots: List::EMPTY, next_psn: 0, retries: 0, masks: 0, is_fatal: false };
+    const NEW: Self = Self {
+        slots: List::EMPTY,
+        next_psn: 0,
+        retries: 0,
+        not_ready: 0,
+        masks: 0,
+        is_fatal: false,
+    };
 }
 
 /// Queue pairs that were used.
@@ -209,10 +228,10 @@ impl Slots {
         self.used() < self.limit
     }
 
-    /// Whether a frame waits for nothing but its grant.
+    /// Whether a frame waits for nothing but its grant, on a VC that `is_open`.
     #[must_use]
-    pub fn is_ready(&self) -> bool {
-        self.ready.iter().any(|ready| !ready.is_empty())
+    pub fn is_ready(&self, is_open: impl Fn(u8) -> bool) -> bool {
+        (0..).zip(&self.ready).any(|(vc, ready)| !ready.is_empty() && is_open(vc))
     }
 
     /// Slots that are not empty.
@@ -326,7 +345,7 @@ impl Slots {
         for _ in 0..count {
             let Some(pair) = self.qps.get_mut(qp) else { return };
             let Some(index) = pair.slots.first() else { return };
-            pair.retries = 0;
+            (pair.retries, pair.not_ready) = (0, 0);
             pair.slots.remove(&mut self.all, index, |slot| &mut slot.in_qp);
             if let Some(slot) = self.all.get(usize::from(index)) {
                 done(slot.request);
@@ -337,11 +356,17 @@ impl Slots {
 
     /// A NAK has come: all frames of `qp` before `psn` are done, as by an ACK, and all others that were sent are to be sent
     /// again. `None` where it is not of a frame that waits to be acknowledged.
-    pub fn nak(&mut self, qp: u16, psn: u16, done: impl FnMut(Request)) -> Option<WentBack> {
+    pub fn nak(
+        &mut self,
+        qp: u16,
+        psn: u16,
+        reason: Reason,
+        done: impl FnMut(Request),
+    ) -> Option<WentBack> {
         self.ack(qp, psn_since(psn, 1), done);
         let front = self.qps.get(qp)?.slots.first()?;
         let slot = self.all.get(usize::from(front))?;
-        (slot.psn == psn && slot.sent.is_some()).then(|| self.go_back(qp))
+        (slot.psn == psn && slot.sent.is_some()).then(|| self.go_back(qp, reason))
     }
 
     /// When [`Self::expire`] has something to do.
@@ -355,14 +380,18 @@ impl Slots {
     pub fn expire(&mut self, now: Instant) -> Option<(u16, WentBack)> {
         self.next_timeout().filter(|&at| at <= now)?;
         let qp = self.all.get(usize::from(self.in_flight.first()?))?.request.qp;
-        Some((qp, self.go_back(qp)))
+        Some((qp, self.go_back(qp, Reason::Missing)))
     }
 
     /// All frames of `qp` that were sent are to be sent again.
-    fn go_back(&mut self, qp: u16) -> WentBack {
+    fn go_back(&mut self, qp: u16, reason: Reason) -> WentBack {
         let Some(pair) = self.qps.get_mut(qp) else { return WentBack::Frames(0) };
-        pair.retries += 1;
-        if pair.retries > RETRIES_MAX {
+        let (count, most) = match reason {
+            Reason::Missing => (&mut pair.retries, RETRIES_MAX),
+            Reason::NotReady => (&mut pair.not_ready, NOT_READY_MAX),
+        };
+        *count += 1;
+        if *count > most {
             return self.give_up(qp);
         }
         let state = if pair.masks != 0 { State::WaitCredit } else { State::WaitGrant };

@@ -83,13 +83,13 @@ fn a_nak_sends_again_from_there_in_the_order_of_age() {
     for (tag, qp) in [(4, 9), (5, 1)] {
         slots.write(request(qp, tag)).unwrap();
     }
-    assert_eq!(slots.nak(1, 9, |_| ()), None, "of no frame");
+    assert_eq!(slots.nak(1, 9, Reason::Missing, |_| ()), None, "of no frame");
     let mut done = Vec::new();
-    let back = slots.nak(1, 1, |request| done.push(request.tag));
+    let back = slots.nak(1, 1, Reason::Missing, |request| done.push(request.tag));
     assert_eq!((done, back), (vec![0], Some(WentBack::Frames(2))));
     assert_eq!(grants(&mut slots, at(1)), [2, 3, 4, 5]);
     // one that was to be sent again and is acknowledged after all is not sent
-    assert_eq!(slots.nak(1, 1, |_| ()), Some(WentBack::Frames(3)));
+    assert_eq!(slots.nak(1, 1, Reason::Missing, |_| ()), Some(WentBack::Frames(3)));
     assert_eq!(acked(&mut slots, 1, 1), [2]);
     assert_eq!(grants(&mut slots, at(2)), [3, 5]);
 }
@@ -176,7 +176,7 @@ fn everything_arrives_in_order_over_a_way_that_loses() {
             if is_ack {
                 slots.ack(qp, psn, |_| ());
             } else {
-                let _ = slots.nak(qp, psn, |_| ());
+                let _ = slots.nak(qp, psn, Reason::Missing, |_| ());
             }
         }
         while let Some((qp, what)) = slots.expire(now) {

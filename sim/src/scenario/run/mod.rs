@@ -115,23 +115,24 @@ pub fn build(scenario: &Scenario) -> Result<Network, RunError> {
 /// # Errors
 /// See [`RunError`]: nothing has moved then.
 pub fn run(scenario: &Scenario, options: RunOptions<'_>) -> Result<Results, RunError> {
+    let RunOptions { threads, stop, progress } = options;
     let mut network = build(scenario)?;
     metrics::check(scenario, &collect::collect(scenario, &network, Ending::Until, network.now()))?;
     let mut sampler = Sampler::new(&network, scenario.options);
     let mut watch = Watch::new(scenario, &network);
     let ending = loop {
         let end = (network.now() + sampler.step()).min(scenario.until);
-        if let Err(error) = network.run(end, options.threads.max(1)) {
+        if let Err(error) = network.run(end, threads.max(1)) {
             // A wire does not fail; were it to, the run would stand still, and be told so.
             debug_assert!(false, "{error}");
         }
-        let ending = watch.look(&network, &options);
+        let ending = watch.look(&network, stop.load(Ordering::Relaxed));
         let at = match ending {
             Some(Ending::Done) => watch.last,
             _ => network.now(),
         };
         sampler.sample(&network, at);
-        (options.progress)(&watch.progress(&network));
+        progress(&watch.progress(&network));
         if let Some(ending) = ending {
             break ending;
         }
@@ -186,7 +187,7 @@ impl Watch {
     }
 
     /// Why the run ends now, if it does.
-    fn look(&mut self, network: &Network, options: &RunOptions<'_>) -> Option<Ending> {
+    fn look(&mut self, network: &Network, is_stopped: bool) -> Option<Ending> {
         let now = network.now();
         let stats = || network.hosts().map(|host| host.endpoint().stats());
         let frames = stats().map(|stats| stats.tx_frames + stats.rx_frames).sum();
@@ -202,7 +203,7 @@ impl Watch {
             self.last = dones.max().unwrap_or(now);
             return Some(Ending::Done);
         }
-        if options.stop.load(Ordering::Relaxed) {
+        if is_stopped {
             return Some(Ending::Interrupted);
         }
         if now >= self.until {

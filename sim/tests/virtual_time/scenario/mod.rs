@@ -4,6 +4,8 @@
 //! Units: picoseconds, bytes of payload.
 //! Source: docs/spec/model.md §2, §3, §4.
 
+#![expect(clippy::unwrap_used, reason = "a test fails that way")]
+
 mod closed_forms;
 mod faults;
 mod reference;

@@ -2,9 +2,6 @@
 
 use super::*;
 
-/// Endpoints of 60 ns each side, 10 m apart.
-const DELAY: Span = Span::from_ns(60);
-
 /// A pair with so many credits of 128 bytes, frames of AFH_GEN1 with ICRC, and counts that take a cable's way back.
 fn pair(credits: CreditSpec, slow: Option<SlowSpec>) -> Pair {
     let spec = |number| EndpointSpec {
@@ -123,6 +120,20 @@ fn a_loss_leaks_no_credit() {
             pair.run(LATE, |_, _| true);
         }
     }
+}
+
+#[test]
+fn a_count_is_bytes_and_back() {
+    for kind in [CreditKind::Returned, CreditKind::Used] {
+        let update = CreditUpdate { vc: 3, kind, count: 0x0102_0304_0506_0708 };
+        let bytes = update.to_bytes();
+        assert_eq!(bytes[2..], [1, 2, 3, 4, 5, 6, 7, 8]);
+        assert_eq!(CreditUpdate::of_bytes(&bytes), Some(update));
+        for len in 0..bytes.len() {
+            assert_eq!(CreditUpdate::of_bytes(&bytes[..len]), None);
+        }
+    }
+    assert_eq!(CreditUpdate::of_bytes(&[3, 2, 0, 0, 0, 0, 0, 0, 0, 0]), None);
 }
 
 /// A count that was never used, and one from who never sent, change nothing; PFC is not heard.

@@ -111,7 +111,7 @@ fn soak_go_back_n_is_as_efficient_as_its_closed_form() {
 #[test]
 fn a_window_below_the_loop_limits_the_rate() {
     for (slots, rtt_ns) in [(18, 2_000), (36, 2_000), (70, 2_000), (64, 10_000), (18, 1_000)] {
-        let way = Way { slots, rtt_ns, ..SHORT };
+        let way = Way { rtt_ns, slots, ..SHORT };
         let want = u64::from(slots) * way.frame_ps() * 1_000 / rtt_ns;
         let had = way.efficiency(20_000, 0, 0);
         assert!(had.abs_diff(want) * 100 <= want, "{slots} slots, {rtt_ns} ns: {had}, not {want}");

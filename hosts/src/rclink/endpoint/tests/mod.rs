@@ -13,11 +13,13 @@ use super::*;
 use crate::frames::{Kind, Station};
 use crate::pfc::SlowSpec;
 use crate::rclink::credits::{CreditError, CreditSpec};
+use crate::rclink::dcqcn::DcqcnSpec;
 use crate::rclink::rate::RateError;
 use crate::stamp::Stamp;
 
 mod credits;
 mod loss;
+mod turns;
 
 const RATE: LinkRate = LinkRate::gbps(400);
 const WAY: Span = Span::from_ns(50);
@@ -580,6 +582,15 @@ fn what_cannot_be_is_refused() {
          CreditError::Limit { had: 10, least: 11, frame_len_max: 1_370 }.into()),
         ("one VC",           EndpointSpec { credits: Some(CreditSpec::new(99)), ack_vc: 3, ..base(Kind::Gen1) },
          EndpointError::SharedVc(3)),
+        ("no bank",          EndpointSpec { banks: 0, ..base(Kind::Gen1) }, EndpointError::Banks { banks: 0, vc: 3 }),
+        ("five banks",       EndpointSpec { banks: 5, ..base(Kind::Gen1) }, EndpointError::Banks { banks: 5, vc: 3 }),
+        ("banks below 0",    EndpointSpec { banks: 2, request_vc: 0, ..base(Kind::Gen1) }, EndpointError::Banks { banks: 2, vc: 0 }),
+        ("turns of one",     EndpointSpec { bank_turns: true, ..base(Kind::Gen1) }, EndpointError::Turns),
+        ("dcqcn of nothing", EndpointSpec { dcqcn: Some(DcqcnSpec::DEFAULT), ..base(Kind::Gen1) }, EndpointError::NoRate),
+        ("RNR code",         EndpointSpec { rnr: Some(32), ..base(Kind::Gen1) }, EndpointError::Rnr(32)),
+        ("RNR with credits", EndpointSpec { rnr: Some(1), credits: Some(CreditSpec::new(99)), ..base(Kind::Gen1) },
+         EndpointError::RnrWith("credits")),
+        ("RNR with LITE",    EndpointSpec { rnr: Some(1), ..base(Kind::Lite) }, EndpointError::RnrWith("the LITE transport")),
         ("no such VC",       EndpointSpec { ack_vc: 8, ..base(Kind::Gen1) }, EndpointError::Vc(8)),
         ("rate",             EndpointSpec { rate: Some((5, 1)), ..base(Kind::Gen1) }, RateError::Window(5).into()),
     ];

@@ -1,0 +1,186 @@
+//! Cut-through, in virtual time: a frame goes on when its header is in, or waits here until it is whole.
+//!
+//! Shape: a frame that a port handed over before its last bit is in → at once over the crossbar, or [`Parked`] until then.
+//! Units: cells, [`Instant`].
+//! Source: docs/spec/model.md §2.
+
+use super::burst::{FrameMeta, Verdict};
+use super::lane::Lane;
+use super::timing::Step;
+use crate::batch::Batch;
+use crate::desc::Desc;
+use crate::port::Port;
+use crate::queues::QueueId;
+use crate::stats::DropReason;
+use crate::time::Instant;
+use crate::trace::{Event, Tracer};
+use crate::types::{PortId, PortSet, Pri, PriSet};
+
+/// A frame of which it is known where it goes, and which is not whole yet.
+pub(super) struct Parked {
+    pub desc: Desc,
+    /// Its queue, if its flow is known; else `meta` says more.
+    pub route: u16,
+    pub meta: FrameMeta,
+    /// When it is whole, and through the parser.
+    pub until: Instant,
+    /// Whether it may still go on before that.
+    pub is_new: bool,
+}
+
+impl Parked {
+    /// The one queue that the frame goes to.
+    fn queue(&self) -> Option<(PortId, Pri)> {
+        let output = match self.meta.verdict {
+            _ if self.route != super::burst::CACHE_MISS => {
+                QueueId::from_low_bits(self.route).output()
+            }
+            Verdict::Forward(outputs) => outputs.sole()?,
+            Verdict::Drop(_) | Verdict::Consume => return None,
+        };
+        Some((output, self.desc.pri()))
+    }
+}
+
+impl Lane {
+    /// Keeps the frame that port `index` handed over, and that is whole at `until`; a station is learnt from a whole one
+    /// only.
+    pub(super) fn park<T: Tracer>(
+        &mut self,
+        now: Instant,
+        index: usize,
+        batch: &mut Batch,
+        until: Instant,
+        tracer: &mut T,
+    ) {
+        let Self { ctx, inputs, scratch, .. } = self;
+        let (Some(desc), Some(lane)) = (batch.pop_at(0), inputs.get_mut(index)) else { return };
+        self.parked.insert(lane.port);
+        if ctx.bufs.is_damaged(&desc) {
+            scratch.learn.clear();
+        }
+        ctx.learn(now, lane.port, &mut scratch.learn, tracer);
+        let (route, meta) = (scratch.routes[0], scratch.metas[0]);
+        lane.parked = Some(Box::new(Parked { desc, route, meta, until, is_new: true }));
+    }
+
+    /// Puts the frame of port `index` that is whole by now where it goes; returns how many frames that was. One that was
+    /// damaged on its way goes no further.
+    pub(super) fn unpark<T: Tracer>(
+        &mut self,
+        now: Instant,
+        index: usize,
+        tracer: &mut T,
+    ) -> usize {
+        let Some(lane) = self.inputs.get_mut(index) else { return 0 };
+        let Some(mut parked) = lane.parked.take_if(|parked| parked.until <= now) else { return 0 };
+        self.parked.remove(lane.port);
+        if self.ctx.bufs.is_damaged(&parked.desc) {
+            self.ctx.bufs.set_damaged(&mut parked.desc, false);
+            self.ctx.count_burst(lane.port, 1);
+            self.ctx.end(now, parked.desc, DropReason::Fcs, tracer);
+            return 1;
+        }
+        self.proceed(now, index, *parked, tracer);
+        1
+    }
+
+    /// Frames that have come in at `now` and whose outputs can start now go on; the others stay until they are whole.
+    pub(super) fn cut_through<T: Tracer>(
+        &mut self,
+        now: Instant,
+        ports: &[Box<dyn Port>],
+        step: &mut Step,
+        tracer: &mut T,
+    ) {
+        let early = self.parked;
+        for index in 0..ports.len() {
+            let Some(lane) = self.inputs.get_mut(index) else { return };
+            if !early.contains(lane.port) {
+                continue;
+            }
+            let input = lane.port;
+            let Some(parked) = lane.parked.take_if(|parked| parked.is_new) else { continue };
+            let queue = parked.queue();
+            let Some((output, pri)) =
+                queue.filter(|&to| self.starts_now(now, input, to, parked.desc.len(), ports))
+            else {
+                if let Some(lane) = self.inputs.get_mut(index) {
+                    lane.parked = Some(Box::new(Parked { is_new: false, ..*parked }));
+                }
+                continue;
+            };
+            self.parked.remove(input);
+            self.proceed(now, index, *parked, tracer);
+            let Some(crossbar) = &mut self.crossbar else { return };
+            let moved = crossbar.transfer(&mut self.ctx, now, (input, output, pri));
+            step.fed.insert(output);
+            step.work += moved;
+            if T::ON {
+                let (input, output, pri) = (input.get(), output.get(), pri.get());
+                let frames = u16::from(moved > 0);
+                tracer.event(now, Event::Match { input, output, pri, iteration: 1, frames });
+            }
+        }
+    }
+
+    /// Whether a frame that comes in now at the rate of `output` could be sent there now, with nothing before it.
+    fn starts_now(
+        &self,
+        now: Instant,
+        input: PortId,
+        (output, pri): (PortId, Pri),
+        len: usize,
+        ports: &[Box<dyn Port>],
+    ) -> bool {
+        let Self { ctx, inputs, outputs, crossbar, .. } = self;
+        let snapshot = &ctx.snapshot;
+        let rate = |port: PortId| snapshot.config.ports.get(port.index()).map(|port| port.rate);
+        let mine = outputs.iter().zip(inputs).zip(ports).find(|((lane, _), _)| lane.port == output);
+        let Some(((lane, back), port)) = mine else { return false };
+        let is_free = |port: &dyn Port| port.idle_at().is_none_or(|at| at <= now);
+        let buffer = &ctx.core.buffer;
+        let only = PriSet::only(pri);
+        let may_send = !ctx.core.paused(output).or(ctx.core.storming(output)).contains(pri)
+            && lane.sched.next_open(now, only).is_some_and(|at| at <= now);
+        // Neither a frame nor a PAUSE is before it, and it makes none necessary.
+        let is_first = !lane.is_blocked()
+            && snapshot.pris.iter().all(|pri| buffer.depth(output, pri) == 0)
+            && back.pause.next(now).is_none_or(|at| at > now);
+        let fits = !snapshot.is_lossless(input, pri) || {
+            let used = buffer.group_used(input, pri) + buffer.headroom_used(input, pri);
+            used + snapshot.cells(len) <= buffer.group_limit(&ctx.lease, &snapshot.thresholds, pri)
+        };
+        lane.up
+            && rate(input) == rate(output)
+            && may_send
+            && is_first
+            && fits
+            && is_free(port.as_ref())
+            && crossbar.as_ref().is_some_and(|crossbar| crossbar.is_free(now, input, output))
+    }
+
+    /// Ends the ingress of a frame: it is counted, and goes to its queues.
+    fn proceed<T: Tracer>(&mut self, now: Instant, index: usize, parked: Parked, tracer: &mut T) {
+        let Self { ctx, inputs, outputs, scratch, .. } = self;
+        let Some(lane) = inputs.get_mut(index) else { return };
+        let mut batch = Batch::new();
+        ctx.count_burst(lane.port, 1);
+        scratch.routes[0] = parked.route;
+        scratch.metas[0] = parked.meta;
+        batch.push(parked.desc);
+        let known = (&scratch.routes, &scratch.metas);
+        lane.dispose(ctx, now, &mut batch, known, outputs.get_mut(index), tracer);
+        lane.publish(ctx);
+    }
+
+    /// Ends frames that are not whole: the switch stops.
+    pub(super) fn end_parked<T: Tracer>(&mut self, now: Instant, tracer: &mut T) {
+        self.parked = PortSet::EMPTY;
+        for lane in &mut self.inputs {
+            let Some(parked) = lane.parked.take() else { continue };
+            self.ctx.count_burst(lane.port, 1);
+            self.ctx.end(now, parked.desc, DropReason::Shutdown, tracer);
+        }
+    }
+}
