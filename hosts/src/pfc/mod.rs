@@ -20,6 +20,8 @@ pub struct Pauses {
     /// Priority by class.
     classes: [Pri; 8],
     ends: [Option<Instant>; 8],
+    /// Of which there is an end.
+    paused: PriSet,
     since: PerPri<Option<Instant>>,
     /// Time that each priority was stopped, in pauses that are over.
     spent: PerPri<Span>,
@@ -32,6 +34,7 @@ impl Pauses {
         Self {
             classes: map.pcp,
             ends: [None; 8],
+            paused: PriSet::EMPTY,
             since: PerPri([None; 8]),
             spent: PerPri([Span::ZERO; 8]),
         }
@@ -51,6 +54,9 @@ impl Pauses {
 
     /// Ends the pauses that are over at `now`; returns when the next one ends.
     pub fn tick(&mut self, now: Instant) -> Option<Instant> {
+        if self.paused.is_empty() {
+            return None;
+        }
         // A late tick must not count the time after a pause as paused: settle at each end, in order.
         while let Some(end) = self.next_end().filter(|end| *end <= now) {
             for slot in &mut self.ends {
@@ -67,9 +73,8 @@ impl Pauses {
 
     /// Priorities that are stopped; call [`Self::tick`] first.
     #[must_use]
-    pub fn paused(&self) -> PriSet {
-        let open_ends = self.classes.iter().zip(self.ends);
-        open_ends.filter(|(_, end)| end.is_some()).map(|(pri, _)| *pri).collect()
+    pub const fn paused(&self) -> PriSet {
+        self.paused
     }
 
     /// Time that `pri` was stopped until `now`.
@@ -81,7 +86,10 @@ impl Pauses {
 
     /// Notes at `at` which priorities went on or stopped.
     fn settle(&mut self, at: Instant) {
-        let paused = self.paused();
+        let open_ends = self.classes.iter().zip(self.ends);
+        let paused: PriSet =
+            open_ends.filter(|(_, end)| end.is_some()).map(|(pri, _)| *pri).collect();
+        self.paused = paused;
         for pri in Pri::ALL {
             match (self.since[pri], paused.contains(pri)) {
                 (None, true) => self.since[pri] = Some(at),

@@ -125,7 +125,8 @@ pub struct Endpoint {
     answer: FrameSpec,
     /// Tags of frames that are done: memory that is used again.
     done: Vec<u64>,
-    batch: Batch,
+    /// Memory of a burst.
+    batch: Option<Box<Batch>>,
 }
 
 impl Endpoint {
@@ -176,7 +177,7 @@ impl Endpoint {
             request,
             answer,
             done: Vec::new(),
-            batch: Batch::new(),
+            batch: None,
             spec,
         };
         for vc in endpoint.spec.request_vcs() {

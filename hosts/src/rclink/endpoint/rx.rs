@@ -34,7 +34,7 @@ impl Endpoint {
     ) -> (usize, bool) {
         let rate = port.caps().rate;
         let mut received = 0;
-        let mut batch = core::mem::take(&mut self.batch);
+        let mut batch = self.batch.take().unwrap_or_default();
         let mut more = false;
         for burst in 0..RX_BURSTS {
             let had = port.rx(now, bufs, &mut batch);
@@ -55,7 +55,7 @@ impl Endpoint {
             }
             more = burst + 1 == RX_BURSTS;
         }
-        self.batch = batch;
+        self.batch = Some(batch);
         (received, more)
     }
 

@@ -134,7 +134,7 @@ impl Endpoint {
             if room == 0 {
                 return (sent, self.has_work(now));
             }
-            let mut batch = core::mem::take(&mut self.batch);
+            let mut batch = self.batch.take().unwrap_or_default();
             let mut starved = false;
             while batch.len() < room {
                 let next = match self.pending.pop_front() {
@@ -156,7 +156,7 @@ impl Endpoint {
             sent += built - batch.len();
             let refused = !batch.is_empty();
             self.pending.extend(batch.drain(..));
-            self.batch = batch;
+            self.batch = Some(batch);
             if refused || starved {
                 return (sent, true);
             }
