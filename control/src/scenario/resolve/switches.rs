@@ -69,6 +69,12 @@ impl Plan {
         Config::resolve(&settings, Timing::Virtual)
     }
 
+    /// Whether frames take their true wire time.
+    pub fn overhead(&self) -> bool {
+        let set = self.all.table("switch", "wire_overhead");
+        set.is_none_or(|set| set.value != Value::Bool(false))
+    }
+
     /// How ports of all switches are by default.
     pub fn port(&self) -> Result<(PriMaps, PortConfig), ConfigError> {
         let links = [LinkSpec { rate: LinkRate::gbps(100), propagation: Span::from_ns(50) }];
@@ -85,6 +91,8 @@ impl Plan {
         let config = self.config(site)?;
         let around = Around {
             latency: config.run.fixed_latency,
+            overhead: config.run.wire_overhead,
+            cut_through: config.run.cut_through,
             propagation: site
                 .links
                 .first()
