@@ -90,9 +90,9 @@ impl Plan {
     pub fn at(&self, site: &Site<'_>) -> Result<SwitchPlan, ConfigError> {
         let config = self.config(site)?;
         let around = Around {
-            latency: config.run.fixed_latency,
-            overhead: config.run.wire_overhead,
-            cut_through: config.run.cut_through,
+            latency: config.run.in_virtual_time.fixed_latency,
+            overhead: config.run.in_virtual_time.wire_overhead,
+            cut_through: config.run.in_virtual_time.cut_through,
             propagation: site
                 .links
                 .first()
