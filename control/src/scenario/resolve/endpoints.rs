@@ -269,7 +269,7 @@ impl Reader<'_> {
                 );
             }
             Some("none") => {
-                self.refuse(keys, "flow_control_mode", "expected \"pfc\" or \"cbfc\", found \"none\": an endpoint obeys each PAUSE; say pfc.pfc_enabled = false, so that switches send none");
+                self.refuse(keys, "flow_control_mode", "expected \"pfc\", found \"none\": an endpoint obeys each PAUSE; say pfc.pfc_enabled = false, so that switches send none");
                 return None;
             }
             _ => {
