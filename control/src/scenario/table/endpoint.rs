@@ -68,7 +68,7 @@ pub(super) const ENDPOINT: &[Param] = &[
         Kind::Int(1, 8),
         "",
         Fixed("8"),
-        "Virtual channels that request_vc, ack_vc and workloads may name: those below it.",
+        "Virtual channels that request_vc and ack_vc may name: those below it.",
     ),
     restart(
         "request_vc",
