@@ -57,8 +57,8 @@ struct Template {
     rate: Option<(u32, u32)>,
     slots: u16,
     dcqcn: Option<DcqcnSpec>,
-    banks: u8,
-    bank_turns: bool,
+    /// How many, and whether they take turns.
+    banks: (u8, bool),
     rnr: Option<u8>,
     credits: Option<CreditSpec>,
     slow: Option<SlowSpec>,
@@ -80,7 +80,7 @@ impl Template {
         (spec.ack_delay, spec.cnp_delay) = (self.ack_delay, self.cnp_delay);
         (spec.cnp_merge, spec.rate) = (self.cnp_merge, self.rate);
         (spec.dcqcn, spec.rnr) = (self.dcqcn, self.rnr);
-        (spec.banks, spec.bank_turns) = (self.banks, self.bank_turns);
+        (spec.banks, spec.bank_turns) = self.banks;
         spec.frame.icrc = self.icrc;
         spec.frame.ecn = if self.ecn { Ecn::Ect0 } else { Ecn::NotEct };
         spec.frame.gen2_order = self.parse.gen2_order;
@@ -346,8 +346,7 @@ impl Reader<'_> {
             rate: of_u32("rate_bytes").map(|bytes| (of_u32("rate_window").unwrap_or(0), bytes)),
             slots: keys.int("slots").and_then(|int| u16::try_from(int).ok()).unwrap_or(512),
             dcqcn: self.dcqcn(&keys),
-            banks: self.banks(&keys),
-            bank_turns: keys.flag("bank_turns"),
+            banks: (self.banks(&keys), keys.flag("bank_turns")),
             rnr: keys.int("rnr_timer").and_then(|code| u8::try_from(code).ok()),
             credits: self.credits(&keys),
             slow: drain(&keys),
