@@ -80,7 +80,43 @@ pub fn parse_tolerance(text: &str) -> Option<Tolerance> {
 
 #[cfg(test)]
 mod tests {
+    use toml::de::DeValue;
+
     use super::*;
+    use crate::config::value::Kind;
+
+    #[test]
+    fn kinds_of_a_scenario_accept_up_to_their_bounds() {
+        #[rustfmt::skip] // columns: kind, text, want (as TOML; none: refused)
+        let cases = [
+            (Kind::Time, "'10ms'", Some("\"10ms\"")),
+            (Kind::Time, "10", None),
+            (Kind::Time, "'10'", None),
+            (Kind::Time, "'10 min'", None),
+            (Kind::Time, "'-1us'", None),
+            (Kind::Time, "'0.5ps'", None),
+            (Kind::Time, "'8640000s'", Some("\"8640000s\"")),
+            (Kind::Time, "'8640001s'", None),
+            (Kind::Size, "1", Some("1")),
+            (Kind::Size, "0", None),
+            (Kind::Size, "'64KiB'", Some("\"64KiB\"")),
+            (Kind::Size, "'0KiB'", None),
+            (Kind::Size, "'1.5MB'", None),
+            (Kind::Size, "'99999999999GiB'", None),
+            (Kind::Line, "'a b'", Some("\"a b\"")),
+            (Kind::Line, "' '", None),
+            (Kind::Tolerance, "2.5", Some("2.5")),
+            (Kind::Tolerance, "-1", None),
+            (Kind::Tolerance, "'0.3%'", Some("\"0.3%\"")),
+            (Kind::Tolerance, "'at least'", Some("\"at least\"")),
+            (Kind::Tolerance, "'about'", None),
+        ];
+        for (kind, text, want) in cases {
+            let got =
+                kind.check(&DeValue::parse(text).unwrap()).ok().map(|value| kind.show(&value));
+            assert_eq!(got.as_deref(), want, "{kind} of {text}");
+        }
+    }
 
     #[test]
     fn texts_are_what_they_say_exactly() {

@@ -1,46 +1,18 @@
 //! Cut-through, in virtual time: a frame goes on when its header is in, or waits here until it is whole.
 //!
-//! Shape: a frame that a port handed over before its last bit is in → at once over the crossbar, or [`Parked`] until then.
+//! Shape: a frame that a port handed over before its last bit is in → at once over the crossbar, or parked until then.
 //! Units: cells, [`Instant`].
 //! Source: docs/spec/model.md §2.
 
-use super::burst::{FrameMeta, Verdict};
 use super::lane::Lane;
+use super::parked::Parked;
 use super::timing::Step;
 use crate::batch::Batch;
-use crate::desc::Desc;
 use crate::port::Port;
-use crate::queues::QueueId;
 use crate::stats::DropReason;
 use crate::time::Instant;
 use crate::trace::{Event, Tracer};
 use crate::types::{PortId, PortSet, Pri, PriSet};
-
-/// A frame of which it is known where it goes, and which is not whole yet.
-pub(super) struct Parked {
-    pub desc: Desc,
-    /// Its queue, if its flow is known; else `meta` says more.
-    pub route: u16,
-    pub meta: FrameMeta,
-    /// When it is whole, and through the parser.
-    pub until: Instant,
-    /// Whether it may still go on before that.
-    pub is_new: bool,
-}
-
-impl Parked {
-    /// The one queue that the frame goes to.
-    fn queue(&self) -> Option<(PortId, Pri)> {
-        let output = match self.meta.verdict {
-            _ if self.route != super::burst::CACHE_MISS => {
-                QueueId::from_low_bits(self.route).output()
-            }
-            Verdict::Forward(outputs) => outputs.sole()?,
-            Verdict::Drop(_) | Verdict::Consume => return None,
-        };
-        Some((output, self.desc.pri()))
-    }
-}
 
 impl Lane {
     /// Keeps the frame that port `index` handed over, and that is whole at `until`; a station is learnt from a whole one

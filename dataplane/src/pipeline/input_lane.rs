@@ -4,8 +4,8 @@
 //! Units: frames.
 //! Source: docs/spec/pipeline.md §1 to §4, §9.
 
-use super::cut_through::Parked;
 use super::draining::Draining;
+use super::parked::Parked;
 use crate::pfc::PauseTx;
 use crate::queues::QueueSet;
 use crate::snapshot::Snapshot;

@@ -29,6 +29,7 @@ mod learn;
 mod ledger;
 mod loops;
 mod output_lane;
+mod parked;
 mod parse;
 mod pause;
 mod rewrite;

@@ -7,6 +7,7 @@
 //! Source: ARCHITECTURE.md "The path of a frame"; docs/spec/pipeline.md §4 (reserve for control frames).
 
 mod memory;
+mod notes;
 
 use core::ptr::NonNull;
 use std::sync::Arc;
@@ -25,8 +26,6 @@ use crate::desc::{Desc, Flag};
 pub const HEADROOM: usize = 128;
 /// Bytes at the start of a chunk that hold notes about the frame, not the frame.
 const NOTES: usize = 64;
-/// Of the notes, the byte that says whether the frame is damaged.
-const DAMAGED: usize = 16;
 /// A cache line.
 const LINE: usize = 64;
 /// Least size of a chunk: any start that a descriptor can hold, and a head after it.
@@ -580,59 +579,6 @@ impl Bufs {
         self.pool.write(&mut own, 0, NOTES).copy_from_slice(notes);
         self.free(desc);
         Ok(own)
-    }
-
-    /// Where the checksum that [`Flag::PartialCsum`] speaks of starts and goes.
-    #[must_use]
-    pub fn partial_csum(&self, desc: &Desc) -> Option<PartialCsum> {
-        let notes = self.pool.read(desc, 0, 4).first_chunk::<4>()?;
-        desc.has(Flag::PartialCsum).then(|| PartialCsum {
-            start: u16::from_ne_bytes([notes[0], notes[1]]),
-            offset: u16::from_ne_bytes([notes[2], notes[3]]),
-        })
-    }
-
-    /// Marks the frame's checksum as partial, or (`None`) as complete. A shared frame is left alone.
-    pub fn set_partial_csum(&mut self, desc: &mut Desc, partial: Option<PartialCsum>) {
-        desc.set(Flag::PartialCsum, partial.is_some());
-        if let Some(partial) = partial
-            && self.pool.sole(desc)
-        {
-            let notes = self.pool.write(desc, 0, 4);
-            let (start, offset) = notes.split_at_mut(2);
-            start.copy_from_slice(&partial.start.to_ne_bytes());
-            offset.copy_from_slice(&partial.offset.to_ne_bytes());
-        }
-    }
-
-    /// Whether the frame was damaged on its way in, and goes on as it is: cut-through, in virtual time.
-    #[must_use]
-    pub fn is_damaged(&self, desc: &Desc) -> bool {
-        self.pool.read(desc, DAMAGED, 1) == [1]
-    }
-
-    /// Notes whether the frame was damaged on its way in. A shared frame is left alone.
-    pub fn set_damaged(&mut self, desc: &mut Desc, damaged: bool) {
-        if self.pool.sole(desc) {
-            self.pool.write(desc, DAMAGED, 1).fill(damaged.into());
-        }
-    }
-
-    /// The number that tracing gave this frame.
-    ///
-    /// # Panics
-    /// Never: the notes hold it.
-    #[must_use]
-    pub fn trace_id(&self, desc: &Desc) -> u64 {
-        let notes = self.pool.read(desc, 8, 8).first_chunk::<8>();
-        u64::from_ne_bytes(*notes.expect("8 bytes were read"))
-    }
-
-    /// Numbers the frame for tracing. A shared frame is left alone.
-    pub fn set_trace_id(&mut self, desc: &mut Desc, id: u64) {
-        if self.pool.sole(desc) {
-            self.pool.write(desc, 8, 8).copy_from_slice(&id.to_ne_bytes());
-        }
     }
 }
 

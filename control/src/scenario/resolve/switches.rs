@@ -69,14 +69,18 @@ impl Plan {
         Config::resolve(&settings, Timing::Virtual)
     }
 
-    /// How ports of all switches are by default, and whether frames take their true wire time.
-    pub fn port(&self) -> Result<(PriMaps, PortConfig, bool), ConfigError> {
+    /// Whether frames take their true wire time.
+    pub fn overhead(&self) -> bool {
+        let set = self.all.table("switch", "wire_overhead");
+        set.is_none_or(|set| set.value != Value::Bool(false))
+    }
+
+    /// How ports of all switches are by default.
+    pub fn port(&self) -> Result<(PriMaps, PortConfig), ConfigError> {
         let links = [LinkSpec { rate: LinkRate::gbps(100), propagation: Span::from_ns(50) }];
-        let config = self.config(&Site { node: 0, name: "sw", links: &links })?;
-        let overhead = config.run.in_virtual_time.wire_overhead;
-        let config = config.switch;
+        let config = self.config(&Site { node: 0, name: "sw", links: &links })?.switch;
         let maps = config.maps;
-        config.ports.into_iter().next().map(|port| (maps, port, overhead)).ok_or_else(|| {
+        config.ports.into_iter().next().map(|port| (maps, port)).ok_or_else(|| {
             let message = "expected a port".to_owned();
             ConfigError(vec![Problem { place: Place::Default, key: "port".to_owned(), message }])
         })
@@ -87,8 +91,8 @@ impl Plan {
         let config = self.config(site)?;
         let around = Around {
             latency: config.run.in_virtual_time.fixed_latency,
-            cut_through: config.run.in_virtual_time.cut_through,
             overhead: config.run.in_virtual_time.wire_overhead,
+            cut_through: config.run.in_virtual_time.cut_through,
             propagation: site
                 .links
                 .first()

@@ -1,0 +1,68 @@
+//! Notes about a frame, at the start of its chunk.
+//!
+//! Shape: checksum start 16, checksum offset 16, unused 32, number for tracing 64, damaged 8.
+//! Units: none; in the machine's byte order.
+//! Source: none of its own.
+
+use weft_parsers::partial::PartialCsum;
+
+use super::Bufs;
+use crate::desc::{Desc, Flag};
+
+/// The byte that says whether the frame is damaged.
+const DAMAGED: usize = 16;
+
+impl Bufs {
+    /// Where the checksum that [`Flag::PartialCsum`] speaks of starts and goes.
+    #[must_use]
+    pub fn partial_csum(&self, desc: &Desc) -> Option<PartialCsum> {
+        let notes = self.pool.read(desc, 0, 4).first_chunk::<4>()?;
+        desc.has(Flag::PartialCsum).then(|| PartialCsum {
+            start: u16::from_ne_bytes([notes[0], notes[1]]),
+            offset: u16::from_ne_bytes([notes[2], notes[3]]),
+        })
+    }
+
+    /// Marks the frame's checksum as partial, or (`None`) as complete. A shared frame is left alone.
+    pub fn set_partial_csum(&mut self, desc: &mut Desc, partial: Option<PartialCsum>) {
+        desc.set(Flag::PartialCsum, partial.is_some());
+        if let Some(partial) = partial
+            && self.pool.sole(desc)
+        {
+            let notes = self.pool.write(desc, 0, 4);
+            let (start, offset) = notes.split_at_mut(2);
+            start.copy_from_slice(&partial.start.to_ne_bytes());
+            offset.copy_from_slice(&partial.offset.to_ne_bytes());
+        }
+    }
+
+    /// Whether the frame was damaged on its way in, and goes on as it is: cut-through, in virtual time.
+    #[must_use]
+    pub fn is_damaged(&self, desc: &Desc) -> bool {
+        self.pool.read(desc, DAMAGED, 1) == [1]
+    }
+
+    /// Notes whether the frame was damaged on its way in. A shared frame is left alone.
+    pub fn set_damaged(&mut self, desc: &mut Desc, damaged: bool) {
+        if self.pool.sole(desc) {
+            self.pool.write(desc, DAMAGED, 1).fill(damaged.into());
+        }
+    }
+
+    /// The number that tracing gave this frame.
+    ///
+    /// # Panics
+    /// Never: the notes hold it.
+    #[must_use]
+    pub fn trace_id(&self, desc: &Desc) -> u64 {
+        let notes = self.pool.read(desc, 8, 8).first_chunk::<8>();
+        u64::from_ne_bytes(*notes.expect("8 bytes were read"))
+    }
+
+    /// Numbers the frame for tracing. A shared frame is left alone.
+    pub fn set_trace_id(&mut self, desc: &mut Desc, id: u64) {
+        if self.pool.sole(desc) {
+            self.pool.write(desc, 8, 8).copy_from_slice(&id.to_ne_bytes());
+        }
+    }
+}
