@@ -54,6 +54,7 @@ pub(super) fn run(
     let spec = spec(args)?;
     let hello = spec.frame.announcement();
     let mut endpoint = Endpoint::new(spec).map_err(usage)?;
+    endpoint.set_arrival_clock(now);
     let pool = Pool::map(CHUNKS, port.caps().frame_len_max)
         .map_err(|source| CliError::system("make room for frames", source))?;
     let mut bufs = Bufs::new(pool, CHUNKS / 4, 4);
