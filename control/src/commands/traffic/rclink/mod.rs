@@ -41,27 +41,43 @@ const OPEN_MAX: usize = 4_096;
 const WINDOW_SHIFT: u32 = 4;
 const WINDOW_NS: u128 = 65_536;
 
+/// An endpoint, and the frame that makes it known.
+pub(super) type Prepared = (Endpoint, FrameSpec);
+
+/// The endpoint that the flags describe, and the frame that makes it known.
+///
+/// # Errors
+/// Flags that contradict each other, or that no endpoint can be.
+pub(super) fn prepare(args: &TrafficArgs) -> Result<Prepared, CliError> {
+    let all = args.to.len() as u64 * u64::from(args.rclink.requests);
+    if u32::try_from(all).is_err() {
+        return Err(usage(format!("expected at most {} requests in all, found {all}", u32::MAX)));
+    }
+    let spec = spec(args)?;
+    let hello = spec.frame.announcement();
+    let mut endpoint = Endpoint::new(spec).map_err(usage)?;
+    endpoint.set_arrival_clock(now);
+    Ok((endpoint, hello))
+}
+
 /// Plays the endpoint at `port`.
 ///
 /// # Errors
 /// As `weft traffic`; requests that were given up.
 pub(super) fn run(
     args: &TrafficArgs,
+    (mut endpoint, hello): Prepared,
     port: &mut dyn Port,
     stop: &AtomicBool,
     out: &mut dyn Write,
 ) -> Result<(), CliError> {
-    let spec = spec(args)?;
-    let hello = spec.frame.announcement();
-    let mut endpoint = Endpoint::new(spec).map_err(usage)?;
-    endpoint.set_arrival_clock(now);
     let pool = Pool::map(CHUNKS, port.caps().frame_len_max)
         .map_err(|source| CliError::system("make room for frames", source))?;
     let mut bufs = Bufs::new(pool, CHUNKS / 4, 4);
     announce(&hello, port, &mut bufs);
     is_open(args)?;
     let mut tally = Tally::default();
-    drive(args, &mut endpoint, &mut tally, (port, &mut bufs), stop)?;
+    drive(args, &mut endpoint, &mut tally, (port, &mut bufs), stop);
     endpoint.release(&mut bufs);
     port.release(&mut bufs);
     let report = Report::new(args.station, &endpoint, &tally);
@@ -206,11 +222,8 @@ fn drive(
     tally: &mut Tally,
     (port, bufs): (&mut dyn Port, &mut Bufs),
     stop: &AtomicBool,
-) -> Result<(), CliError> {
+) {
     let all = args.to.len() as u64 * u64::from(args.rclink.requests);
-    if u32::try_from(all).is_err() {
-        return Err(usage(format!("expected at most {} requests in all, found {all}", u32::MAX)));
-    }
     let mut plan = Plan { to: &args.to, bytes: args.rclink.request_bytes, next: 0, all };
     let start = now();
     let begin = start + seconds(args.delay);
@@ -229,11 +242,11 @@ fn drive(
             tally.take(&event);
         }
         if limit.is_some_and(|limit| at >= limit) {
-            return Ok(());
+            return;
         }
         let is_done = all > 0 && plan.next == all && endpoint.is_idle();
         if is_done && *over.get_or_insert(at + seconds(args.linger)) <= at {
-            return Ok(());
+            return;
         }
         let has_more = plan.next < all && tally.open() < OPEN_MAX as u64 && at >= begin;
         if progress.sent + progress.received == 0 && !has_more {
@@ -242,5 +255,4 @@ fn drive(
             wait(port, next.min(Span::from_ns(SLEEP_MAX_NS)));
         }
     }
-    Ok(())
 }
