@@ -12,6 +12,7 @@ mod fabric_faults;
 mod fabric_up;
 mod gfam;
 mod lag;
+mod rclink;
 mod record;
 mod recovery;
 mod switch;

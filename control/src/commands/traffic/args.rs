@@ -16,6 +16,8 @@ use crate::commands::frames::{RateArg, SizesArg, data_kind};
 /// Arguments of `weft traffic`.
 #[derive(Args, Debug)]
 pub struct TrafficArgs {
+    #[command(flatten)]
+    pub(super) rclink: super::rclink::RclinkArgs,
     /// Interface, or `tap:NAME`
     #[arg(value_name = "[KIND:]DEVICE")]
     pub(super) device: String,
@@ -83,7 +85,7 @@ pub struct TrafficArgs {
     /// Bytes waiting at which it sends RESUME
     #[arg(long, value_name = "BYTES", requires = "slow", default_value_t = 32 << 10)]
     pub(super) slow_xon: usize,
-    /// Fail (exit code 1) unless this many frames of streams arrive, undamaged and in order
+    /// Fail (exit code 1) unless this many frames of streams (with --rclink: requests) arrive, undamaged and in order
     #[arg(long, value_name = "FRAMES")]
     pub(super) expect: Option<u64>,
     /// Create this file, which must not exist, when the port is open and the announcement is sent; standard error says

@@ -153,7 +153,11 @@ fn stream(
 }
 
 /// A receiver that drains at a rate and pauses the lossless priorities.
-fn slow(args: &TrafficArgs, rate: RateArg, lossless: PriSet) -> Result<SlowSpec, CliError> {
+pub(super) fn slow(
+    args: &TrafficArgs,
+    rate: RateArg,
+    lossless: PriSet,
+) -> Result<SlowSpec, CliError> {
     let drain = match rate.0 {
         Rate::FrameBps(bps) | Rate::WireBps(bps) => LinkRate::bps(bps),
         _ => None,

@@ -6,6 +6,7 @@
 
 mod args;
 mod host;
+mod rclink;
 
 use std::fs::OpenOptions;
 use std::io::Write;
@@ -38,22 +39,39 @@ const EMPTY_MAX: Span = Span::from_ms(2_000);
 /// How long an idle host sleeps at most.
 const SLEEP_MAX_NS: u64 = 5_000_000;
 
+/// Who is at the port.
+enum Player {
+    Host(Box<Host>),
+    Endpoint(Box<rclink::Prepared>),
+}
+
 /// Plays the host.
 ///
 /// # Errors
 /// Flags that contradict each other, a device that cannot be opened, an expectation that failed.
 pub fn run(args: &TrafficArgs, out: &mut dyn Write) -> Result<(), CliError> {
-    let mut host = Host::new(spec(args)?).map_err(|error| CliError::Usage(error.to_string()))?;
     if let Some(path) = args.ready.as_deref().filter(|path| path.symlink_metadata().is_ok()) {
         let text = format!("--ready {}: the file exists already; remove it first", path.display());
         return Err(CliError::Usage(text));
     }
+    let player = if args.rclink.rclink {
+        Player::Endpoint(Box::new(rclink::prepare(args)?))
+    } else {
+        let host = Host::new(spec(args)?).map_err(|error| CliError::Usage(error.to_string()))?;
+        Player::Host(Box::new(host))
+    };
     let mut port = open(&args.device, LinkRate::gbps(args.gbps), FRAME_LEN_MAX)?;
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
         signal_hook::flag::register(signal, stop.clone())
             .map_err(|source| CliError::system("wait for signals", source))?;
     }
+    let mut host = match player {
+        Player::Endpoint(endpoint) => {
+            return rclink::run(args, *endpoint, port.as_mut(), &stop, out);
+        }
+        Player::Host(host) => host,
+    };
     let pool = Pool::map(CHUNKS, port.caps().frame_len_max)
         .map_err(|source| CliError::system("make room for frames", source))?;
     let mut bufs = Bufs::new(pool, CHUNKS / 4, 4);

@@ -85,7 +85,10 @@ const PORT_NEEDS: &[PortNeed] = &[
     },
     PortNeed {
         keys: &["loss_seed"],
-        counts: |all, item| all.port_get(item, "loss_per_million").is_some(),
+        counts: |all, item| {
+            let lost = all.port_get(item, "loss_per_million").and_then(|lost| lost.as_int());
+            lost.is_some_and(|lost| lost > 0)
+        },
         instead: "expected loss_per_million beside it, whose seed it is",
     },
     PortNeed {

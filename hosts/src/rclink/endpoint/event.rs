@@ -4,6 +4,7 @@
 //! Units: picoseconds, bytes of payload, frames.
 //! Source: docs/spec/model.md §4.
 
+use serde::Serialize;
 use weft_dataplane::time::Instant;
 
 /// A message to another endpoint.
@@ -75,7 +76,7 @@ pub enum Event {
 }
 
 /// What an endpoint counts.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct EndpointStats {
     /// Data frames sent, those sent again included.
     pub tx_frames: u64,

@@ -125,6 +125,7 @@ pub struct Endpoint {
     answer: FrameSpec,
     /// Tags of frames that are done: memory that is used again.
     done: Vec<u64>,
+    arrival_clock: Option<fn() -> Instant>,
     /// Memory of a burst.
     batch: Option<Box<Batch>>,
 }
@@ -177,6 +178,7 @@ impl Endpoint {
             request,
             answer,
             done: Vec::new(),
+            arrival_clock: None,
             batch: None,
             spec,
         };
@@ -229,6 +231,11 @@ impl Endpoint {
         {
             self.slots.mask(from, Mask::Credit, false);
         }
+    }
+
+    /// Has frames taken at the time of `clock`, where time goes on during a poll; else at the time of the poll.
+    pub const fn set_arrival_clock(&mut self, clock: fn() -> Instant) {
+        self.arrival_clock = Some(clock);
     }
 
     /// What came of messages since this was asked last, in order.

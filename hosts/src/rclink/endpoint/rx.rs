@@ -249,6 +249,7 @@ impl Endpoint {
     /// are lost.
     fn deliver(&mut self, now: Instant, from: u16, mark: &Mark) {
         let (Seq::Whole(seq), bytes) = (mark.seq, mark.len as u64) else { return };
+        let now = self.arrival_clock.map_or(now, |clock| clock());
         let FramePlace { message: id, index, is_last } = FramePlace::of_seq(seq);
         let Some(peer) = self.peers.meet(from) else { return };
         self.stats.rx_frames += 1;

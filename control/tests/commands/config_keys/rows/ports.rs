@@ -15,7 +15,7 @@ use super::{
 
 const RUNNING: &str = "control/tests/running.rs::a_running_switch_shows_and_changes_its_state";
 const LOSS: &str =
-    "tests/tests/live/switch/rclink.rs::all_requests_are_delivered_over_a_switch_that_loses_some";
+    "tests/tests/live/rclink.rs::all_requests_are_delivered_over_a_switch_that_loses_some";
 const GEN: &str = "control/tests/commands/cli.rs::hosts_are_what_the_configuration_says";
 const FLOODED: &str = "/ports/2/tx_frames";
 

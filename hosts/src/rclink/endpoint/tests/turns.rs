@@ -123,3 +123,16 @@ fn who_is_never_ready_fails() {
     assert_eq!(pair.ends[0].endpoint.stats().rnrs_rx, 16);
     assert!(pair.now > Instant::from_ns(150_000) && pair.now < Instant::from_ns(160_000));
 }
+
+/// ACKs that are held back answer all frames that came meanwhile: one each microsecond and the way, of 100 frames in 2.8.
+#[test]
+fn an_ack_answers_all_that_came_before_it() {
+    let mut pair = Pair::of(Kind::Standard, |spec| spec.ack_delay = Span::from_us(1));
+    pair.send(0, 0, 1_344 * 100);
+    pair.run(LATE, |_, _| true);
+    let (sender, receiver) = (pair.ends[0].endpoint.stats(), pair.ends[1].endpoint.stats());
+    assert_eq!((receiver.rx_frames, receiver.acks_tx, sender.acks_rx), (100, 3, 3));
+    assert_eq!((sender.resent, receiver.naks_tx), (0, 0));
+    assert_eq!(pair.sent(0), [0]);
+    assert!(pair.ends.iter().all(|end| end.endpoint.is_idle()), "no ACK is left behind");
+}

@@ -1,0 +1,132 @@
+//! `weft traffic --rclink` between two namespaces through a running switch: what is lost is sent again, marks are answered,
+//! PFC keeps LITE whole.
+//!
+//! Shape: station 1 at `h1` sends requests to station 2 at `h2`; both reports are read.
+//! Units: requests, frames.
+//! Source: docs/rclink.md; docs/spec/model.md §4.
+#![expect(clippy::unwrap_used, reason = "a test fails that way")]
+
+use serde_json::Value;
+use weft_tests::netns::{Net, Switch, weft};
+use weft_tests::talk::host as talk_host;
+
+/// What the sender and the receiver say at the end, and the switch's drops.
+struct Said {
+    sender: Value,
+    receiver: Value,
+    drops: Value,
+}
+
+fn number(value: &Value) -> u64 {
+    value.as_u64().unwrap_or_else(|| panic!("expected a number, found {value}"))
+}
+
+/// Runs a receiver with `receives`, then a sender with `sends` to its end.
+fn run(test: &str, config: &str, receives: &str, sends: &str) -> Option<Said> {
+    let mut net = Net::new(test)?;
+    net.add_joined("h1", "sw1", "10.78.0.1/24");
+    net.add_joined("h2", "sw2", "10.78.0.2/24");
+    let switch = Switch::start(&net, &["p1=af_packet:sw1", "p2=af_packet:sw2"], config);
+    let receiver = talk_host(&net, "h2", &format!("--rclink --station 2 {receives}"));
+    let sent = format!("traffic eth0 --json --rclink --station 1 --to 2 {sends}");
+    let sent = net.run("h1", weft().to_str().unwrap(), &sent);
+    let drops = switch.show("all")["drops"].take();
+    let done = net.run("h2", "kill", &format!("-TERM {}", receiver.id()));
+    assert!(done.status.success());
+    let received = receiver.wait_with_output().unwrap();
+    let read = |bytes: &[u8]| serde_json::from_slice(bytes).unwrap_or_default();
+    let said = Said { sender: read(&sent.stdout), receiver: read(&received.stdout), drops };
+    let errors = String::from_utf8_lossy(&sent.stderr).into_owned();
+    assert!(sent.status.success(), "{errors} {} {}", said.sender, said.receiver);
+    Some(said)
+}
+
+/// 100,000 requests over a switch that loses 1 % of the frames each way: all are delivered, once and in order.
+#[test]
+fn all_requests_are_delivered_over_a_switch_that_loses_some() {
+    const REQUESTS: u64 = 100_000;
+    let test = "all_requests_are_delivered_over_a_switch_that_loses_some";
+    let config = "[express]\nenabled = false\n[port_defaults]\nrx_ring_frames = 8192\nloss_per_million = 10000\n";
+    let sends = format!("--requests {REQUESTS} --request-bytes 64 --window 64 --ack-timeout 12");
+    let Some(Said { sender, receiver, drops }) = run(test, config, "", &sends) else { return };
+    let requests = &receiver["requests"];
+    assert_eq!(number(&requests["delivered"]), REQUESTS, "{receiver}");
+    assert_eq!(number(&requests["delivered_bytes"]), 64 * REQUESTS);
+    assert_eq!(number(&requests["out_of_order"]), 0);
+    assert_eq!(number(&sender["requests"]["acknowledged"]), REQUESTS, "{sender}");
+    let frames = &sender["frames"];
+    let (resent, tx) = (number(&frames["resent"]), number(&frames["tx_frames"]));
+    assert_eq!(tx - resent, REQUESTS, "{sender}");
+    assert!(resent > REQUESTS / 200 && number(&frames["naks_rx"]) > 0, "{sender}");
+    let injected = number(&drops["total"]["injected"]);
+    println!("{resent} frames sent again, {injected} lost by the switch");
+    assert!(injected > REQUESTS / 100, "{drops}");
+    assert_eq!(number(&receiver["frames"]["rx_frames"]), REQUESTS);
+}
+
+/// A port that is slower than its sender marks what waits; each mark is answered, and the controller holds the sender back.
+#[test]
+fn marks_are_answered_and_cut_the_rate() {
+    let config = "[express]\nenabled = false\n[ecn]\necn_threshold_low = 1\necn_threshold_high = 2\n\
+        [port_defaults]\nrx_ring_frames = 8192\nmax_rate_gbps = 0.1\n";
+    let sends = "--requests 3000 --request-bytes 1344 --ecn --window 256 --limit 1Gbps --dcqcn";
+    let Some(Said { sender, receiver, .. }) =
+        run("marks_are_answered_and_cut_the_rate", config, "--ecn", sends)
+    else {
+        return;
+    };
+    assert_eq!(number(&receiver["requests"]["delivered"]), 3_000, "{receiver}");
+    let marked = number(&receiver["frames"]["marked"]);
+    let cnps = number(&receiver["frames"]["cnps_tx"]);
+    assert!(marked > 0 && cnps > 0 && cnps <= marked, "{receiver}");
+    assert_eq!(number(&sender["frames"]["cnps_rx"]), cnps, "{sender}");
+    assert!(number(&sender["congestions"]) > 0, "{sender}");
+}
+
+/// LITE sends nothing again: with PFC on both links nothing is lost, though the receiver is slow.
+#[test]
+fn lite_loses_nothing_with_pfc() {
+    // What the rings may hold is headroom: 876 frames are left to share.
+    let config = "[express]\nenabled = false\n[buffer]\nbuffer_size_mb = 15\n\
+        [port_defaults]\nafh = \"lite\"\nrx_ring_frames = 1024\n";
+    let receives = "--format lite --slow 50Mbps --slow-xoff 65536 --slow-xon 32768";
+    let sends = "--format lite --requests 6000 --limit 200Mbps --linger 3";
+    let Some(Said { sender, receiver, .. }) =
+        run("lite_loses_nothing_with_pfc", config, receives, sends)
+    else {
+        return;
+    };
+    assert_eq!(number(&receiver["requests"]["delivered"]), 6_000, "{receiver}");
+    assert_eq!(
+        (number(&receiver["frames"]["lost"]), number(&receiver["frames"]["overruns"])),
+        (0, 0)
+    );
+    assert!(number(&receiver["frames"]["pfc_tx"]) > 0, "{receiver}");
+    assert!(number(&sender["frames"]["pfc_rx"]) > 0, "{sender}");
+}
+
+/// What has no meaning beside `--rclink`, or without it, is refused.
+#[test]
+fn flags_that_would_do_nothing_are_refused() {
+    let Some(net) = Net::new("flags_that_would_do_nothing_are_refused") else { return };
+    #[rustfmt::skip] // columns: flags, part of what is said
+    let cases = [
+        ("--rclink --rate 5fps",                  "cannot be used with"),
+        ("--rclink --set switch.mtu=1",           "cannot be used with"),
+        ("--requests 5",                          "--rclink"),
+        ("--rclink --dcqcn",                      "--limit"),
+        ("--rclink --limit 5fps",                 "expected N[k|M|G]bps"),
+        ("--rclink --limit 5Mbps",                "expected 10.01Mbps"),
+        ("--rclink --format ethernet",            "expected standard, gen1, gen2 or lite"),
+        ("--rclink --format gen1,gen2",           "expected one --format"),
+        ("--rclink --format lite --vlan 5",       "a tag"),
+        ("--rclink --vc 8",                       "expected 0 to 7"),
+        ("--rclink --window 513",                 "513"),
+    ];
+    for (flags, part) in cases {
+        let done = net.run("sw", weft().to_str().unwrap(), &format!("traffic lo {flags}"));
+        let said = String::from_utf8_lossy(&done.stderr);
+        assert_eq!(done.status.code(), Some(2), "{flags}: {said}");
+        assert!(said.contains(part), "{flags}: {said}");
+    }
+}
