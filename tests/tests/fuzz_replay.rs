@@ -11,7 +11,7 @@ use weft_dataplane::pbr::Refusal;
 use weft_dataplane::time::Span;
 use weft_tests::fuzz::frames::Mutator;
 use weft_tests::fuzz::rig::Rig;
-use weft_tests::fuzz::{TARGETS, cci, config, record, tlp, tlp_switch};
+use weft_tests::fuzz::{TARGETS, cci, config, record, scenario, tlp, tlp_switch};
 
 fn fuzz_dir() -> std::path::PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("in the workspace").join("fuzz")
@@ -94,6 +94,18 @@ fn a_thousand_damaged_configurations_are_taken_or_refused_by_line() {
     let accepted = texts.filter(|text| config::problems(text).is_empty()).count();
     println!("{accepted} of 1000 were still valid");
     assert!((10..900).contains(&accepted), "both outcomes are common: {accepted} of 1000 valid");
+}
+
+/// Five hundred damaged scenarios: none panics, and each that is refused names the file.
+#[test]
+fn five_hundred_damaged_scenarios_are_taken_or_refused_by_line() {
+    let valid = scenario::valid();
+    assert_eq!(scenario::problems(&valid), [""; 0], "the start is valid");
+    let mut rng = Rng::new(20_261_125);
+    let texts = (0..500).map(|_| config::mutated(&valid, &mut rng));
+    let accepted = texts.filter(|text| scenario::problems(text).is_empty()).count();
+    println!("{accepted} of 500 were still valid");
+    assert!((10..450).contains(&accepted), "both outcomes are common: {accepted} of 500 valid");
 }
 
 /// Two thousand damaged records: each is replayed as far as it goes, or refused; none panics.

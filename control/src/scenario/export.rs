@@ -2,7 +2,7 @@
 //!
 //! Shape: [`Results`] → text.
 //! Units: nanoseconds, rounded down; bytes of payload.
-//! Source: HPCC's simulator, `fct.txt`: sip dip sport dport bytes start fct standalone_fct.
+//! Source: HPCC's simulator, `fct.txt`: `sip dip sport dport bytes start fct standalone_fct`.
 
 use std::fmt::Write;
 

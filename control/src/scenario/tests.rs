@@ -87,7 +87,7 @@ fn a_file_says_all_of_a_scenario() {
     let bytes = |cells: u32, size: u32| u64::from(cells) * u64::from(size);
     assert_eq!(bytes(left.config.buffer.total_cells, left.config.buffer.cell_bytes), 8 << 20);
     let peers: Vec<Station> = (1..3).map(Station::numbered).collect();
-    let mut spec = EndpointSpec::new(0, peers, it.endpoints.kind);
+    let mut spec = EndpointSpec::new(0, peers.into(), it.endpoints.kind);
     (it.endpoints.template)(&Site { node: 0, name: "a", links: &specs[..1] }, &mut spec).unwrap();
     assert_eq!((spec.frame.kind, spec.transport), (Kind::Lite, Transport::Lite));
     assert_eq!((spec.payload_max, spec.frame.icrc), (1_024, false));
@@ -115,7 +115,7 @@ fn flags_lie_over_the_file() {
 fn what_is_wrong_is_refused_with_its_place() {
     #[rustfmt::skip] // columns: name, before the workload, want
     let cases: &[(&str, &str, &str)] = &[
-        ("no network", "", "default: net.generate: expected a network: net.generate, net.import, or [[switch]], [[host]] and [[link]]; found none"),
+        ("no network", "", "f: net.generate: expected a network: net.generate, net.import, or [[switch]], [[host]] and [[link]]; found none"),
         ("unknown key", "[net]\ngenrate = 'single'\n", "f:2:1: net: unknown key \"genrate\", did you mean \"generate\"?"),
         ("unknown section", "[nets]\n", "f:1:2: unknown section \"nets\", did you mean \"net\"?"),
         ("root type", "seed = 'x'\n[net]\ngenerate = 'direct'\n", "f:1:8: seed: expected a whole number, 0 or above, found \"x\""),
@@ -128,7 +128,7 @@ fn what_is_wrong_is_refused_with_its_place() {
         ("name twice", "[[host]]\nname = 'a'\n[[switch]]\nname = 'a'\n[[link]]\nends = ['a', 'b']\n", "f:2:1: host.name: node \"a\" is there already"),
         ("unknown end", "[[host]]\nname = 'alice'\n[[host]]\nname = 'b'\n[[link]]\nends = ['alise', 'b']\n", "f:6:1: link.ends: expected the name of a host or switch, found \"alise\", did you mean \"alice\"?"),
         ("second link of a host", "[[host]]\nname='a'\n[[host]]\nname='b'\n[[host]]\nname='c'\n[[link]]\nends=['a','b']\n[[link]]\nends=['a','c']\n", "f:10:1: link.ends: node \"a\" has 1 links already: expected no more"),
-        ("no link", "[[host]]\nname='a'\n[[host]]\nname='b'\n", "default: link.ends: expected a link at \"a\", found none"),
+        ("no link", "[[host]]\nname='a'\n[[host]]\nname='b'\n", "f: link.ends: expected a link at \"a\", found none"),
         ("elsewhere", "[net]\ngenerate = 'direct'\n[port_defaults]\nport_bandwidth_gbps = 10\n", "f:4:1: port_defaults.port_bandwidth_gbps: expected net.rate_gbps, or rate_gbps in [[link]]"),
         ("live only", "[net]\ngenerate = 'direct'\n[switch]\ntx_ring_frames = 1\n", "f:4:1: switch.tx_ring_frames: counts only for a live switch, expected it in the configuration of weft run; leave it out"),
         ("switch", "[net]\ngenerate = 'single'\nhosts = 2\n[ecn]\necn_threshold_low = 90\n", "f:5:1: ecn.ecn_threshold_low: expected at most ecn_threshold_high, 80, found 90"),
@@ -150,7 +150,7 @@ fn what_moves_is_refused_with_its_place() {
     let net = "[net]\ngenerate = 'single'\nhosts = 4\n";
     #[rustfmt::skip] // columns: name, text after the network, want
     let cases: &[(&str, &str, &str)] = &[
-        ("nothing", "", "default: workload: expected a [[workload]] at least, found none: nothing would move"),
+        ("nothing", "", "f: workload: expected a [[workload]] at least, found none: nothing would move"),
         ("no kind", "[[workload]]\nbytes = 1\n", "f:4:1: workload.kind: expected this key, found none"),
         ("unknown kind", "[[workload]]\nkind = 'incats'\n", "f:5:8: workload.kind: expected \"incast\", \"permutation\", \"uniform\", \"all-to-all\", \"ring-all-reduce\", \"point-to-point\", \"flows\" or \"capture\", found \"incats\""),
         ("missing", "[[workload]]\nkind = 'incast'\nto = 'h0'\n", "f:4:1: workload.bytes: expected this key with kind = \"incast\", found none"),

@@ -15,4 +15,5 @@ mod frames;
 mod process;
 mod record;
 mod replay;
+mod sim;
 mod trace;

@@ -13,6 +13,7 @@ pub mod parser;
 pub mod pipeline;
 pub mod record;
 pub mod rig;
+pub mod scenario;
 pub mod tlp;
 pub mod tlp_switch;
 
@@ -20,7 +21,7 @@ pub mod tlp_switch;
 pub type Target = fn(&[u8]);
 
 /// Every target by name; `fuzz/fuzz_targets/NAME.rs` and `fuzz/regress/NAME/` go by the same.
-pub const TARGETS: [(&str, Target); 8] = [
+pub const TARGETS: [(&str, Target); 9] = [
     ("capture", capture::run),
     ("cci", cci::run),
     ("config", config::run),
@@ -28,6 +29,7 @@ pub const TARGETS: [(&str, Target); 8] = [
     ("parser", parser::run),
     ("pipeline", pipeline::run),
     ("record", record::run),
+    ("scenario", scenario::run),
     ("tlp", tlp::run),
 ];
 

@@ -162,7 +162,7 @@ const LOSSY: &str = "
 [[fault]]
 kind = \"bit-error\" # or frame-error, link-down, slow-receiver, pause-storm
 link = [\"h0\", \"sw\"]
-rate = 1e-7 # chance that a bit is damaged; a frame with one is dropped, and sent again
+rate = 1e-6 # chance that a bit is damaged; a frame with one is dropped, and sent again
 ";
 
 const STORM: &str = "
@@ -193,9 +193,10 @@ pub fn text(kind: NewKind, csv: &str) -> String {
         _ => "",
     };
     let moves = workload(kind, csv);
+    let title = kind.to_possible_value().map_or_else(String::new, |it| it.get_name().to_owned());
     format!(
         "# Run it with: weft sim run FILE. Every key: docs/scenarios.md, or weft sim keys.
-title = \"{kind:?}\"
+title = \"{title}\"
 seed = 1 # of all that is random
 until = \"20ms\" # at the latest; it ends before when all is done
 

@@ -4,7 +4,6 @@
 //! Units: none.
 //! Source: docs/results.md.
 
-use std::io::Write;
 use std::path::PathBuf;
 
 use clap::Args;

@@ -178,7 +178,13 @@ impl Reader<'_> {
     /// Credits, where they are what stops an endpoint.
     fn credits(&mut self, keys: &Keys<'_>) -> Option<CreditSpec> {
         match keys.text("flow_control_mode").as_deref() {
-            Some("cbfc") => {}
+            Some("cbfc") => {
+                self.refuse(
+                    keys,
+                    "flow_control_mode",
+                    "expected \"pfc\", found \"cbfc\": networks do not carry credits yet",
+                );
+            }
             Some("none") => {
                 self.refuse(keys, "flow_control_mode", "expected \"pfc\" or \"cbfc\", found \"none\": an endpoint obeys each PAUSE; say pfc.pfc_enabled = false, so that switches send none");
                 return None;

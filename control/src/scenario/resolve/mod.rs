@@ -157,6 +157,12 @@ impl Reader<'_> {
     }
 
     fn refusals(mut self) -> ConfigError {
+        // What nobody has written is wrong with the file as a whole.
+        for problem in &mut self.problems {
+            if matches!(problem.place, Place::Default | Place::Derived) {
+                problem.place = Place::WholeFile(self.source.name.clone());
+            }
+        }
         self.problems.dedup();
         self.problems.truncate(crate::config::problem::PROBLEMS_MAX);
         ConfigError(self.problems)

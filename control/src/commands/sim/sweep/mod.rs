@@ -8,18 +8,18 @@ mod jobs;
 mod plan;
 mod table;
 
-use std::io::{IsTerminal, Write};
+use std::io::Write;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use clap::Args;
-use indicatif::{ProgressBar, ProgressStyle};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use self::jobs::{Runner, finished};
 use self::plan::{Job, Plan, Seeds, Vary, words};
 use self::table::Row;
+use crate::commands::progress;
 use crate::error::CliError;
 use crate::results::write_file;
 use crate::scenario::Source;
@@ -104,7 +104,9 @@ fn list(runner: &Runner<'_>, plan: &Plan, out: &mut dyn Write) -> Result<(), Cli
 fn run_all(runner: &Runner<'_>, plan: &Plan) -> Result<Vec<(String, String)>, CliError> {
     let todo: Vec<&Job> =
         plan.jobs.iter().filter(|job| finished(runner.out, job).is_err()).collect();
-    let bar = progress(plan.jobs.len(), plan.jobs.len() - todo.len());
+    let bar = progress::bar(plan.jobs.len() as u64, "runs");
+    bar.set_position((plan.jobs.len() - todo.len()) as u64);
+    bar.reset_eta();
     let mut failures = Vec::new();
     runner.run(todo, |job, outcome| {
         bar.inc(1);
@@ -115,20 +117,6 @@ fn run_all(runner: &Runner<'_>, plan: &Plan) -> Result<Vec<(String, String)>, Cl
     })?;
     bar.finish_and_clear();
     Ok(failures)
-}
-
-fn progress(all: usize, done: usize) -> ProgressBar {
-    let bar = if std::io::stderr().is_terminal() {
-        ProgressBar::new(all as u64)
-    } else {
-        ProgressBar::hidden()
-    };
-    bar.set_position(done as u64);
-    bar.reset_eta();
-    match ProgressStyle::with_template("{bar:30} {pos} of {len} runs, {eta} to go") {
-        Ok(style) => bar.with_style(style),
-        Err(_) => bar,
-    }
 }
 
 /// Writes table and page, and says what failed.

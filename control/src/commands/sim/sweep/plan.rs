@@ -32,7 +32,7 @@ impl Vary {
     /// # Errors
     /// No key, no value, one value twice.
     pub fn read(text: &str) -> Result<Self, String> {
-        let expected = "expected KEY=VALUE,VALUE such as buffer.dt_alpha=1/8,1,8";
+        let expected = "expected KEY=VALUE,VALUE such as buffer.dt_alpha=0.125,1,8";
         let (key, list) = text.split_once('=').ok_or(expected)?;
         let values: Vec<String> = split(list).into_iter().map(|v| v.trim().to_owned()).collect();
         if key.trim().is_empty() || values.iter().any(String::is_empty) {

@@ -8,8 +8,7 @@
 use std::fmt::Write as _;
 use std::io::{self, Write};
 
-use comfy_table::Table as TextTable;
-use comfy_table::presets::UTF8_BORDERS_ONLY;
+use comfy_table::{Table as TextTable, presets};
 use weft_sim::results::decimal::Decimal;
 use weft_sim::results::{Ending, Results};
 
@@ -45,6 +44,9 @@ const FIGURES: [Figure; 15] = [
     }),
     ("queue_max_bytes", |r| Some(Decimal::whole(r.summary.queue_depth_max_bytes))),
 ];
+
+/// A rank's name, and its place among so many in order.
+type Rank = (&'static str, fn(usize) -> usize);
 
 /// No frame has no latency.
 fn latency(results: &Results, ps: u64) -> Option<Decimal> {
@@ -93,17 +95,13 @@ impl<'a> Row<'a> {
     fn cells(&self, keys: usize) -> Vec<String> {
         let mut cells: Vec<String> = self.job.values.iter().take(keys).cloned().collect();
         cells.push(self.job.seed.map(|seed| seed.to_string()).unwrap_or_default());
-        match &self.outcome {
-            Ok(of) => {
-                cells.push(of.ending.to_owned());
-                cells
-                    .extend(of.values.iter().map(|v| v.map(|v| v.to_string()).unwrap_or_default()));
-                cells.extend([of.passed.to_string(), of.expected.to_string()]);
-            }
-            Err(_) => {
-                cells.push("failed".to_owned());
-                cells.extend(std::iter::repeat_n(String::new(), FIGURES.len() + 2));
-            }
+        if let Ok(of) = &self.outcome {
+            cells.push(of.ending.to_owned());
+            cells.extend(of.values.iter().map(|v| v.map(|v| v.to_string()).unwrap_or_default()));
+            cells.extend([of.passed.to_string(), of.expected.to_string()]);
+        } else {
+            cells.push("failed".to_owned());
+            cells.extend(std::iter::repeat_n(String::new(), FIGURES.len() + 2));
         }
         cells
     }
@@ -146,11 +144,14 @@ pub fn text(plan: &Plan, rows: &[Row<'_>], out: &mut dyn Write) -> io::Result<()
         told.iter().filter_map(|&at| row.get(at)).map(|cell| printable(cell)).collect()
     };
     let mut table = TextTable::new();
-    table.load_preset(UTF8_BORDERS_ONLY).set_header(pick(&names));
+    table.load_style(presets::NOTHING);
+    table.set_header(pick(&names));
     for row in &cells {
         table.add_row(pick(row));
     }
-    writeln!(out, "{table}")?;
+    for line in table.lines() {
+        writeln!(out, "{}", line.trim_end())?;
+    }
     for row in rows {
         if let Some(why) = row.failure() {
             writeln!(
@@ -219,7 +220,7 @@ fn picture(plan: &Plan, rows: &[Row<'_>], figure: usize, name: &'static str, out
     }
     let count = combinations.len();
     let one_each = combinations.iter().all(|(_, values)| values.len() == 1);
-    let ranks: &[(&str, fn(usize) -> usize)] = if one_each {
+    let ranks: &[Rank] = if one_each {
         &[("value", |_| 0)]
     } else {
         &[("least", |_| 0), ("median", |n| (n - 1) / 2), ("most", |n| n - 1)]

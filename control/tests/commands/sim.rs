@@ -1,0 +1,214 @@
+//! `weft sim` as a user meets it: runs, refusals, files to start from, checks, exit codes, an interrupted run.
+//!
+//! Shape: scenario files in; exit codes, text and JSON out.
+//! Units: those of the results.
+//! Source: docs/simulation.md; docs/spec/model.md §3, §5, §6.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command as Process, Stdio};
+
+use assert_cmd::Command;
+use assert_cmd::cargo::CommandCargoExt;
+use serde_json::Value;
+
+const OK: i32 = 0;
+const DIFFERENCE: i32 = 1;
+const USAGE: i32 = 2;
+const SYSTEM: i32 = 3;
+
+/// Runs `weft sim` with `args`; gives exit code, standard output and standard error.
+fn sim(args: &[&str]) -> (i32, String, String) {
+    let output = Command::cargo_bin("weft").unwrap().arg("sim").args(args).output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
+}
+
+fn shipped(name: &str) -> String {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../scenarios");
+    dir.join(name).display().to_string()
+}
+
+/// A file of `text` in a folder of its own.
+fn file(text: &str) -> (tempfile::TempDir, PathBuf) {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("s.toml");
+    fs::write(&path, text).unwrap();
+    (dir, path)
+}
+
+const SMALL: &str = "seed = 3\n[net]\ngenerate = 'fat-tree'\nhosts = 16\n[buffer]\nbuffer_size_mb = 4\n[ecn]\necn_threshold_low = 1\necn_threshold_high = 50\n[[workload]]\nkind = 'incast'\nto = 'h5'\nbytes = '64KiB'\n[[workload]]\nkind = 'uniform'\nbytes = 3000\nload_gbps = 100\nduration = '3us'\n";
+
+#[test]
+fn shipped_scenarios_are_as_they_expect() {
+    let (code, out, err) = sim(&["check", &shipped("")]);
+    assert_eq!(code, OK, "{out}{err}");
+    assert!(out.ends_with("scenarios are as expected\n"), "{out}");
+    let exact = "ok   incast-8.toml: fct_last_us is 114.30844, wanted 114.30844 (exact)\n";
+    assert!(out.contains(exact), "{out}");
+}
+
+#[test]
+fn results_are_the_same_bytes_on_any_number_of_threads() {
+    let (dir, path) = file(SMALL);
+    let run = |threads: &str, seed: &str| {
+        let json = dir.path().join(format!("{threads}-{seed}.json"));
+        let (path, to) = (path.to_str().unwrap(), json.to_str().unwrap());
+        let flags = ["run", path, "--threads", threads, "--seed", seed, "--json", to];
+        let (code, _, err) = sim(&flags);
+        assert_eq!(code, OK, "{err}");
+        fs::read(json).unwrap()
+    };
+    let one = run("1", "3");
+    let value: Value = serde_json::from_slice(&one).unwrap();
+    assert_eq!(value["summary"]["flows"], value["summary"]["flows_delivered"]);
+    assert!(value["summary"]["ecn_marked_frames"].as_u64() > Some(0), "{}", value["summary"]);
+    assert_eq!(value["settings"][0]["key"], "seed");
+    for threads in ["2", "4"] {
+        assert!(run(threads, "3") == one, "{threads} threads");
+    }
+    assert!(run("1", "4") != one, "another seed");
+}
+
+#[test]
+fn what_is_not_as_expected_is_told_with_exit_code_1() {
+    let expect = |value: &str| {
+        format!(
+            "{SMALL}[[expect]]\nmetric = 'dropped_frames'\nvalue = {value}\nsource = 'a test'\n"
+        )
+    };
+    let (_dir, path) = file(&expect("7"));
+    let (code, out, err) = sim(&["run", path.to_str().unwrap()]);
+    assert_eq!(code, DIFFERENCE, "{out}{err}");
+    assert!(
+        out.contains("NOT AS EXPECTED: dropped_frames is 0, wanted 7 (exact)  (a test)"),
+        "{out}"
+    );
+    assert!(err.contains("error: not as expected: dropped_frames is 0, wanted 7"), "{err}");
+    let (code, out, err) = sim(&["check", path.to_str().unwrap()]);
+    assert_eq!(code, DIFFERENCE, "{out}{err}");
+    assert!(out.contains("FAIL s.toml: dropped_frames is 0, wanted 7 (exact)"), "{out}");
+    let (_dir, path) = file(&expect("0"));
+    assert_eq!(sim(&["run", path.to_str().unwrap()]).0, OK);
+    let (_dir, path) =
+        file(&SMALL.replace("seed", "[[expect]]\nmetric = 'no_such'\nvalue = 1\nsource = 's'\n#"));
+    let (code, _, err) = sim(&["run", path.to_str().unwrap()]);
+    assert_eq!(code, USAGE);
+    assert!(err.contains("metric \"no_such\" is not known: expected one of flows,"), "{err}");
+}
+
+#[test]
+fn flags_change_the_run_and_wrong_ones_are_refused() {
+    let (_dir, path) = file(SMALL);
+    let path = path.to_str().unwrap();
+    let (code, out, _) = sim(&["run", path, "--until", "2us", "--json", "-"]);
+    let value: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(
+        (code, &value["end_ps"], &value["ending"]["why"]),
+        (OK, &2_000_000.into(), &"until".into())
+    );
+    let (code, out, _) = sim(&["run", path, "--set", "net.rate_gbps=100", "--json", "-"]);
+    let value: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!((code, value["links"][0]["rate_bps"].as_u64()), (OK, Some(100_000_000_000)));
+    #[rustfmt::skip] // columns: flags, exit code, what is said
+    let refused: &[(&[&str], i32, &str)] = &[
+        (&["--until", "2"], USAGE, "--until: expected a time such as \"10ms\": a number and ps, ns, us, ms or s, found \"2\""),
+        (&["--set", "net.host=2"], USAGE, "--set net.host=2: net.host: unknown key \"host\", did you mean \"hosts\"?"),
+        (&["--threads", "0"], USAGE, "0 is not in 1..=64"),
+        (&["--json", "/nowhere/x.json"], SYSTEM, "write /nowhere/x.json"),
+    ];
+    for (flags, want, text) in refused {
+        let (code, _, err) = sim(&[&["run", path], *flags].concat());
+        assert!(code == *want && err.contains(text), "{flags:?}: {code} {err}");
+    }
+    let (code, _, err) = sim(&["run", "/nowhere.toml"]);
+    assert!(code == SYSTEM && err.contains("read /nowhere.toml"), "{err}");
+}
+
+#[test]
+fn circles_of_pfc_are_named_unless_they_are_allowed() {
+    let text = "until = '1ms'\n[net]\ngenerate = 'ring'\nhosts = 5\nswitches = 5\n[buffer]\nbuffer_size_mb = 2\n[[workload]]\nkind = 'permutation'\nbytes = 10000\n";
+    let (_dir, path) = file(text);
+    let path = path.to_str().unwrap();
+    let (code, _, err) = sim(&["run", path]);
+    assert!(code == USAGE && err.contains("PFC may wait for itself in a circle"), "{code} {err}");
+    let (code, out, err) = sim(&["run", path, "--allow-pfc-circles"]);
+    assert_eq!(code, OK, "{out}{err}");
+}
+
+#[test]
+fn a_file_to_start_from_runs_as_it_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let kinds = [
+        "incast",
+        "permutation",
+        "uniform",
+        "all-to-all",
+        "ring-all-reduce",
+        "point-to-point",
+        "flows",
+        "graph",
+        "lite",
+        "lossy",
+        "storm",
+    ];
+    for kind in kinds {
+        let path = dir.path().join(format!("{kind}.toml"));
+        let path = path.to_str().unwrap();
+        assert_eq!(sim(&["new", kind, "--out", path]).0, OK, "{kind}");
+        let (code, out, err) = sim(&["run", path]);
+        assert_eq!(code, OK, "{kind}: {out}{err}");
+        assert!(out.contains(": all flows are done"), "{kind}: {out}");
+        assert_eq!(sim(&["new", kind, "-o", path]).0, SYSTEM, "{kind}: it is there");
+    }
+    let (code, text, _) = sim(&["new", "incast"]);
+    assert!(code == OK && text.contains("kind = \"incast\""));
+}
+
+#[test]
+fn other_simulators_files_are_taken_and_given() {
+    let (dir, path) =
+        file("[net]\nimport = 'topology.txt'\n[[workload]]\nkind = 'flows'\nfile = 'flow.txt'\n");
+    fs::write(
+        dir.path().join("topology.txt"),
+        "3 1 2\n2\n0 2 100Gbps 0.001ms 0\n1 2 100Gbps 0.001ms 0\n",
+    )
+    .unwrap();
+    fs::write(dir.path().join("flow.txt"), "1\n0 1 3 100 1344 2\n").unwrap();
+    let fct = dir.path().join("fct.txt");
+    let (path, to) = (path.to_str().unwrap(), fct.to_str().unwrap());
+    let (code, out, err) =
+        sim(&["run", path, "--hpcc-fct", to, "--set", "switch.fixed_latency_ns=300"]);
+    assert_eq!(code, OK, "{out}{err}");
+    // 60 + 2 x (113.76 + 1000) + 300 + 60 ns
+    assert_eq!(fs::read_to_string(fct).unwrap(), "0b000001 0b000101 0 0 1344 0 2647 2647\n");
+    fs::write(dir.path().join("flow.txt"), "1\n0 9 3 100 1344 2\n").unwrap();
+    let (code, _, err) = sim(&["run", path]);
+    assert!(
+        code == USAGE && err.contains("flow.txt:2:3: expected the number of a host"),
+        "{code} {err}"
+    );
+}
+
+#[test]
+fn an_interrupted_run_has_results_until_then() {
+    let (dir, path) = file(&format!(
+        "{}[[workload]]\nkind = 'permutation'\nbytes = '1GiB'\n[[expect]]\nmetric = 'flows_open'\nvalue = 0\nsource = 's'\n",
+        SMALL.replace("seed = 3", "seed = 3\nuntil = '10s'")
+    ));
+    let json = dir.path().join("r.json");
+    let mut run = Process::cargo_bin("weft").unwrap();
+    let run = run.args(["sim", "run", path.to_str().unwrap(), "--json", json.to_str().unwrap()]);
+    let child = run.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    weft_base::wait::pause(std::time::Duration::from_millis(1_500));
+    let pid = rustix::process::Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    let output = child.wait_with_output().unwrap();
+    let out = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(OK), "{out}");
+    assert!(out.contains("interrupted: results until then"), "{out}");
+    assert!(out.contains("not judged: flows_open"), "{out}");
+    let value: Value = serde_json::from_slice(&fs::read(json).unwrap()).unwrap();
+    assert_eq!(value["ending"]["why"], "interrupted");
+    assert!(value["end_ps"].as_u64() > Some(0));
+}
