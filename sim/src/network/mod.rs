@@ -21,6 +21,7 @@ use weft_dataplane::pool::PoolError;
 use weft_dataplane::port::PortError;
 use weft_dataplane::port::wire::cable;
 use weft_dataplane::time::{Instant, Span};
+use weft_dataplane::types::PortId;
 use weft_hosts::frames::Kind;
 use weft_hosts::rclink::endpoint::{EndpointError, EndpointSpec};
 
@@ -332,6 +333,15 @@ impl Network {
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.closed() == self.flows.len() && self.hosts().all(|host| host.endpoint().is_idle())
+    }
+
+    /// Has switches count the time of pauses up to this instant: else they have when they next look.
+    pub fn settle(&mut self) {
+        self.nodes.settle(|switch| {
+            let core = switch.core();
+            let ports = core.snapshot.load().config.ports.len();
+            (0..ports).filter_map(PortId::new).any(|port| !core.paused(port).is_empty())
+        });
     }
 
     /// Runs until `end` on so many threads.
