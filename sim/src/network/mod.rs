@@ -6,6 +6,7 @@
 //! Source: docs/spec/model.md §1, §3, §4.
 
 mod agenda;
+mod credits;
 mod faulty;
 mod host;
 mod ideal;
@@ -160,6 +161,18 @@ pub enum NetworkError {
         /// The receiver.
         to: u16,
     },
+    /// More partners than credits can be counted for.
+    #[error(
+        "host {name:?} has credits with {had} others: expected flows with at most {most}, or PFC"
+    )]
+    Partners {
+        /// Which host.
+        name: String,
+        /// Partners.
+        had: usize,
+        /// Most.
+        most: usize,
+    },
     /// A fault at what is not there.
     #[error("fault {fault} is at {what} {had}: expected 0 to {most}")]
     Fault {
@@ -234,11 +247,14 @@ impl Network {
         let mut parts = Parts::new(plan, &routes)?;
         let ideals = ideal::ideals(plan, &parts, &routes);
         let patience = parts.patience();
+        let partners = credits::partners(plan, &parts)?;
         let mut cables = Cables::new();
         let host = Latency { receive: plan.delay, send: plan.delay, early: false };
+        let mut of_host = partners.iter();
         for part in &parts.nodes {
             match part {
-                Part::Host { .. } => cables.add(1, host),
+                // The ways of credits are ports after its own.
+                Part::Host { .. } => cables.add(1 + of_host.next().map_or(0, Vec::len), host),
                 Part::Switch { plan, .. } => {
                     cables.add(plan.config.ports.len(), plan.around.of_switch())
                 }
@@ -249,14 +265,17 @@ impl Network {
             let LinkSpec { rate, propagation } = *spec;
             cables.lay(a, b, &CableSpec { rate, propagation, overhead: plan.overhead })?;
         }
+        let delays = parts.lay_ways(plan, &routes, &partners, &mut cables)?;
         let (schedule, mut ends) = Schedule::new(cables);
         let lost = faulty::disturb(plan, &mut ends)?;
         let mut nodes = Vec::with_capacity(ends.len());
+        let mut ways = partners.into_iter().zip(delays);
         for ((part, ends), node) in parts.nodes.drain(..).zip(ends).zip(plan.topology.nodes()) {
             let name = || node.name.clone();
             nodes.push(match part {
                 Part::Host { endpoint, link } => {
-                    let host = at_port(plan, endpoint, link, ends);
+                    let ways = ways.next().unwrap_or_default();
+                    let host = at_port(plan, endpoint, link, ends, ways);
                     Node::edge(host.map_err(|problem| problem.at(name()))?)
                 }
                 Part::Switch { plan, .. } => {

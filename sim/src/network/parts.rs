@@ -4,24 +4,28 @@
 //! Units: picoseconds, bytes.
 //! Source: docs/spec/model.md §3, §4.
 
+use std::collections::VecDeque;
+
 use weft_dataplane::fdb::{FdbKey, StaticEntry};
 use weft_dataplane::pool::{Bufs, Pool, PoolError};
 use weft_dataplane::port::wire::{Wire, WireConfig, WireEnd, cable};
 use weft_dataplane::time::Span;
-use weft_dataplane::types::PortSet;
+use weft_dataplane::types::{PortId, PortSet};
 use weft_hosts::frames::{FrameSpec, Station};
 use weft_hosts::pfc::SlowSpec;
 use weft_hosts::rclink::endpoint::{Endpoint, EndpointError, EndpointSpec, Transport};
 use weft_parsers::Vid;
 
 use super::agenda::Agenda;
+use super::credits::Way;
 use super::storm::Storms;
-use super::{Host, NetworkError, Plan};
+use super::{Host, NetworkError, Plan, ideal};
+use crate::engine::{CableError, CableSpec, Cables, Place};
 use crate::scenario::fault::Fault;
 use crate::scenario::flow::check;
 use crate::scenario::{Site, SwitchPlan};
 use crate::setup::Headroom;
-use crate::topology::{LinkSpec, NodeKind, Routes, Topology};
+use crate::topology::{LinkSpec, NodeId, NodeKind, Routes, Topology};
 
 /// Chunks of a host's pool: what it has taken off its wire, one at a time, and frames that it sends.
 const CHUNKS: usize = 8;
@@ -88,6 +92,47 @@ impl Parts {
         let parts = Self { nodes, links };
         parts.channels(plan)?;
         Ok(parts)
+    }
+
+    /// Lays cables for counts of credits between hosts and their partners; returns, by host and partner, what each takes: the
+    /// way back without load, no less than the shortest frame does.
+    pub fn lay_ways(
+        &self,
+        plan: &Plan<'_>,
+        routes: &Routes,
+        partners: &[Vec<u16>],
+        cables: &mut Cables,
+    ) -> Result<Vec<Vec<Span>>, CableError> {
+        let nodes: Vec<NodeId> = plan.topology.hosts().collect();
+        let mut delays: Vec<Vec<Span>> =
+            partners.iter().map(|of| vec![Span::ZERO; of.len()]).collect();
+        for (host, of) in (0_u16..).zip(partners) {
+            for (place, &partner) in of.iter().enumerate().filter(|&(_, &it)| it > host) {
+                let Some(back) = partners.get(usize::from(partner)) else { continue };
+                let Ok(there) = back.binary_search(&host) else { continue };
+                let at = |host: u16, place: usize| {
+                    let component = nodes.get(usize::from(host)).copied()?;
+                    Some(Place { component, port: PortId::new(1 + place)? })
+                };
+                let (Some(a), Some(b)) = (at(host, place), at(partner, there)) else { continue };
+                let (way, rate) = ideal::way(plan, self, routes, &nodes, (host, partner));
+                let least = CableSpec { rate, propagation: Span::ZERO, overhead: plan.overhead };
+                let least = least.delay();
+                let propagation = Span::from_ps(way.as_ps().saturating_sub(least.as_ps()));
+                cables.lay_beside(
+                    a,
+                    b,
+                    &CableSpec { rate, propagation, overhead: plan.overhead },
+                )?;
+                for (host, place) in [(host, place), (partner, there)] {
+                    let slot = delays.get_mut(usize::from(host)).and_then(|of| of.get_mut(place));
+                    if let Some(slot) = slot {
+                        *slot = propagation + least;
+                    }
+                }
+            }
+        }
+        Ok(delays)
     }
 
     /// Checks that flows are on the virtual channels on which their senders send.
@@ -188,6 +233,7 @@ pub(super) fn at_port(
     mut endpoint: Box<EndpointSpec>,
     link: LinkSpec,
     ends: Vec<Option<WireEnd>>,
+    (partners, delays): (Vec<u16>, Vec<Span>),
 ) -> Result<Host, HostProblem> {
     let wire = WireConfig {
         name: String::new(),
@@ -212,7 +258,12 @@ pub(super) fn at_port(
             _ => {}
         }
     }
-    let end = ends.into_iter().flatten().next().unwrap_or_else(|| cable(1).0);
+    let mut ends = ends.into_iter();
+    let end = ends.next().flatten().unwrap_or_else(|| cable(1).0);
+    let ways =
+        partners.into_iter().zip(delays).zip(ends).filter_map(|((to, delay), end)| {
+            Some(Way { to, end: end?, delay, held: VecDeque::new() })
+        });
     let storms = Storms::new(endpoint.frame.src.mac, &storms);
     let pool = Pool::in_memory(CHUNKS, plan.frame_len_max).map_err(HostProblem::Pool)?;
     Ok(Host {
@@ -220,6 +271,7 @@ pub(super) fn at_port(
         port: Wire::new(wire, plan.frame_len_max, end),
         bufs: Bufs::new(pool, 1, 0),
         agenda: Agenda::new(number, &plan.flows),
+        ways: ways.collect(),
         storms,
     })
 }
