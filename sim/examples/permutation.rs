@@ -23,7 +23,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let spec = NetworkSpec {
         topology,
         setup,
-        around: Around::default(),
+        around: Around { fronts: std::env::args().nth(4).is_none(), ..Around::default() },
         kind: Kind::Standard,
         endpoint_delay: Span::from_ns(60),
     };

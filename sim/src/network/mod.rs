@@ -53,6 +53,8 @@ pub struct Plan<'a> {
     pub delay: Span,
     /// Whether frames take their true wire time.
     pub overhead: bool,
+    /// Whether only fronts of frames are kept ([`weft_dataplane::pool::FRONT_LEN`]), by hosts and switches; it decides nothing.
+    pub fronts: bool,
     /// Longest frame without FCS that a host takes.
     pub frame_len_max: usize,
     /// What moves.
@@ -231,6 +233,7 @@ impl Network {
             kind: spec.kind,
             delay: spec.endpoint_delay,
             overhead: spec.around.overhead,
+            fronts: spec.around.fronts,
             frame_len_max: spec.setup.frame_len_max,
             flows: flows.into(),
             faults: &[],

@@ -75,6 +75,7 @@ impl Parts {
                 }
                 NodeKind::Switch => {
                     let mut switch = Box::new((plan.switches)(&site).map_err(refused)?);
+                    switch.around.fronts = plan.fronts;
                     fit(&mut switch, &of.name, &at, plan.overhead)?;
                     Part::Switch { plan: switch }
                 }
@@ -265,7 +266,8 @@ pub(super) fn at_port(
             Some(Way { to, end: end?, delay, held: VecDeque::new() })
         });
     let storms = Storms::new(endpoint.frame.src.mac, &storms);
-    let pool = Pool::in_memory(CHUNKS, plan.frame_len_max).map_err(HostProblem::Pool)?;
+    let make = if plan.fronts { Pool::fronts } else { Pool::in_memory };
+    let pool = make(CHUNKS, plan.frame_len_max).map_err(HostProblem::Pool)?;
     Ok(Host {
         endpoint: Endpoint::new(*endpoint).map_err(HostProblem::Endpoint)?,
         port: Wire::new(wire, plan.frame_len_max, end),

@@ -88,11 +88,18 @@ pub struct Options {
     pub sampling: Span,
     /// Most samples of a series.
     pub samples_max: usize,
+    /// Whether frames are kept whole, payload and ICRC included; else only what is read of them. It decides nothing.
+    pub full_frames: bool,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { pfc_circles: false, sampling: Span::from_us(1), samples_max: 1_024 }
+        Self {
+            pfc_circles: false,
+            sampling: Span::from_us(1),
+            samples_max: 1_024,
+            full_frames: false,
+        }
     }
 }
 

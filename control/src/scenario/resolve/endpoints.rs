@@ -233,7 +233,7 @@ impl Reader<'_> {
         if keys.set("rate_window").is_some() && keys.set("rate_bytes").is_none() {
             self.refuse(&keys, "rate_window", "expected rate_bytes beside it, which is the limit");
         }
-        let (maps, port) = match plan.port() {
+        let (maps, port, overhead) = match plan.port() {
             Ok(port) => port,
             Err(error) => {
                 self.problems.extend(error.0);
@@ -271,7 +271,7 @@ impl Reader<'_> {
         Some(Endpoints {
             kind: frames.kind,
             delay: time("delay"),
-            overhead: true,
+            overhead,
             frame_len_max: frames.len_max.max(64),
             template: Box::new(move |site, spec| {
                 template.change(site.name, spec);

@@ -69,12 +69,14 @@ impl Plan {
         Config::resolve(&settings, Timing::Virtual)
     }
 
-    /// How ports of all switches are by default.
-    pub fn port(&self) -> Result<(PriMaps, PortConfig), ConfigError> {
+    /// How ports of all switches are by default, and whether frames take their true wire time.
+    pub fn port(&self) -> Result<(PriMaps, PortConfig, bool), ConfigError> {
         let links = [LinkSpec { rate: LinkRate::gbps(100), propagation: Span::from_ns(50) }];
-        let config = self.config(&Site { node: 0, name: "sw", links: &links })?.switch;
+        let config = self.config(&Site { node: 0, name: "sw", links: &links })?;
+        let overhead = config.run.in_virtual_time.wire_overhead;
+        let config = config.switch;
         let maps = config.maps;
-        config.ports.into_iter().next().map(|port| (maps, port)).ok_or_else(|| {
+        config.ports.into_iter().next().map(|port| (maps, port, overhead)).ok_or_else(|| {
             let message = "expected a port".to_owned();
             ConfigError(vec![Problem { place: Place::Default, key: "port".to_owned(), message }])
         })
@@ -84,7 +86,9 @@ impl Plan {
     pub fn at(&self, site: &Site<'_>) -> Result<SwitchPlan, ConfigError> {
         let config = self.config(site)?;
         let around = Around {
-            latency: config.run.fixed_latency,
+            latency: config.run.in_virtual_time.fixed_latency,
+            cut_through: config.run.in_virtual_time.cut_through,
+            overhead: config.run.in_virtual_time.wire_overhead,
             propagation: site
                 .links
                 .first()

@@ -127,6 +127,13 @@ pub(super) const NET: &[Param] = &[
         "Whether to run though PFC can wait for itself in a circle of links; each circle is named otherwise.",
     ),
     restart(
+        "full_frames",
+        Kind::Bool,
+        "",
+        Fixed("false"),
+        "Whether frames are moved whole, with payload and ICRC, and checked; else only what is read of them. Results are the same.",
+    ),
+    restart(
         "sampling",
         Kind::Time,
         "time",

@@ -15,7 +15,7 @@ use weft_parsers::{Ecn, Format, HEAD_LEN, Head, Pfc, RhOpcode, ethernet, udp, vl
 use super::peers::{Answer, Incoming};
 use super::place::FramePlace;
 use super::{Endpoint, Event, Transport};
-use crate::frames::{Received, receive};
+use crate::frames::{Received, receive_front};
 use crate::rclink::queue_pair::RxVerdict;
 use crate::rclink::rnr;
 use crate::rclink::slots::{Mask, Reason, WentBack};
@@ -40,11 +40,11 @@ impl Endpoint {
             let had = port.rx(now, bufs, &mut batch);
             for desc in batch.drain(..) {
                 let (head, frame) = (bufs.head(&desc), bufs.bytes(&desc));
-                match receive(head, frame, &self.spec.parse) {
+                match receive_front(head, desc.len(), frame, &self.spec.parse) {
                     Ok(received) if received.head.format() == Format::MacControl => {
                         self.take_control(now, rate, &received.head, frame);
                     }
-                    Ok(received) => self.take(now, head, frame, &received),
+                    Ok(received) => self.take(now, head, desc.len(), &received),
                     Err(_) => self.stats.foreign += 1,
                 }
                 bufs.free(desc);
@@ -59,11 +59,11 @@ impl Endpoint {
         (received, more)
     }
 
-    fn take(&mut self, now: Instant, head: &[u8; HEAD_LEN], frame: &[u8], received: &Received) {
+    fn take(&mut self, now: Instant, head: &[u8; HEAD_LEN], len: usize, received: &Received) {
         let kind = received.head.format();
         let taken = match self.spec.transport {
-            Transport::Lite if kind == Format::AfhLite => self.take_lite(now, frame, received),
-            Transport::Reliable { .. } => self.take_reliable(now, head, frame, received),
+            Transport::Lite if kind == Format::AfhLite => self.take_lite(now, len, received),
+            Transport::Reliable { .. } => self.take_reliable(now, head, len, received),
             Transport::Lite => None,
         };
         if taken.is_none() {
@@ -76,7 +76,7 @@ impl Endpoint {
         &mut self,
         now: Instant,
         first: &[u8; HEAD_LEN],
-        frame: &[u8],
+        frame_len: usize,
         received: &Received,
     ) -> Option<()> {
         let head = &received.head;
@@ -90,7 +90,7 @@ impl Endpoint {
         if rh.opcode() != RhOpcode::Send
             && let Some(credits) = &mut self.credits
         {
-            credits.receive(now, (from, self.spec.ack_vc), count, frame.len(), false);
+            credits.receive(now, (from, self.spec.ack_vc), count, frame_len, false);
         }
         match rh.opcode() {
             RhOpcode::Send => {
@@ -98,7 +98,7 @@ impl Endpoint {
                 if received.flaw.is_some() || mark.stream != from {
                     return None;
                 }
-                if !self.take_credits(now, from, (Some(rh.psn()), count), frame.len()) {
+                if !self.take_credits(now, from, (Some(rh.psn()), count), frame_len) {
                     self.stats.overruns += 1;
                     return Some(());
                 }
@@ -108,7 +108,7 @@ impl Endpoint {
                         self.cnps.push_back((from, now + self.spec.cnp_delay));
                     }
                 }
-                self.take_request(now, from, (rh.psn(), rh.fack()), &mark, frame.len());
+                self.take_request(now, from, (rh.psn(), rh.fack()), &mark, frame_len);
             }
             RhOpcode::Ack if rh.len_or_syndrome() == syndrome::NAK_SEQUENCE => {
                 self.stats.naks_rx += 1;
@@ -227,17 +227,17 @@ impl Endpoint {
     }
 
     /// A frame without an RC Link header; `None` for one that is not taken.
-    fn take_lite(&mut self, now: Instant, frame: &[u8], received: &Received) -> Option<()> {
+    fn take_lite(&mut self, now: Instant, frame_len: usize, received: &Received) -> Option<()> {
         let Reading::Mark(mark) = received.reading else { return None };
         let from = mark.stream;
         let is_source = self.peers.is_source(from, received.head.src());
         if !is_source || received.flaw.is_some() || !matches!(mark.seq, Seq::Whole(_)) {
             return None;
         }
-        let has_credit = self.take_credits(now, from, (None, None), frame.len());
+        let has_credit = self.take_credits(now, from, (None, None), frame_len);
         let own_pri = self.own_pri();
         let slow = self.slow.as_mut();
-        if !has_credit || slow.is_some_and(|slow| !slow.push(now, own_pri, frame.len())) {
+        if !has_credit || slow.is_some_and(|slow| !slow.push(now, own_pri, frame_len)) {
             self.stats.overruns += 1;
             return Some(()); // it is missing when the next one comes
         }

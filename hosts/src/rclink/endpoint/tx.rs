@@ -288,7 +288,7 @@ impl Endpoint {
             }
         }
         bufs.set_len(&mut desc, len);
-        let made = bufs.bytes_mut(&mut desc).map(|out| spec.emit(&stamp, out));
+        let made = bufs.bytes_mut(&mut desc).map(|out| spec.emit_front(&stamp, len, out));
         debug_assert!(matches!(made, Some(Ok(()))), "it was checked when the endpoint was made");
         Some(desc)
     }
@@ -322,7 +322,7 @@ impl Endpoint {
         }
         let stamp = Stamp { stream: self.spec.number, seq: request.tag, sent: first };
         bufs.set_len(&mut desc, len);
-        let made = bufs.bytes_mut(&mut desc).map(|out| spec.emit(&stamp, out));
+        let made = bufs.bytes_mut(&mut desc).map(|out| spec.emit_front(&stamp, len, out));
         debug_assert!(
             matches!(made, Some(Ok(()))),
             "the frame was checked when the endpoint was made"

@@ -94,6 +94,7 @@ pub fn build(scenario: &Scenario) -> Result<Network, RunError> {
         kind: endpoints.kind,
         delay: endpoints.delay,
         overhead: endpoints.overhead,
+        fronts: !scenario.options.full_frames,
         frame_len_max: endpoints.frame_len_max,
         flows: flows.into(),
         faults: &scenario.faults,
