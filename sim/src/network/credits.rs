@@ -8,11 +8,13 @@ use std::collections::{BTreeSet, VecDeque};
 
 use weft_dataplane::port::wire::{Flaw, WireEnd};
 use weft_dataplane::time::{Instant, Span};
+use weft_dataplane::types::PortId;
 use weft_hosts::rclink::endpoint::{CreditKind, CreditUpdate, Endpoint};
 
 use super::parts::Parts;
-use super::{NetworkError, Plan};
-use crate::topology::{NodeId, PORTS_MAX};
+use super::{NetworkError, Plan, ideal};
+use crate::engine::{CableError, CableSpec, Cables, Place};
+use crate::topology::{NodeId, PORTS_MAX, Routes};
 
 /// Virtual channel, kind, count.
 const COUNT_LEN: usize = 10;
@@ -101,6 +103,42 @@ pub(super) fn partners(plan: &Plan<'_>, parts: &Parts) -> Result<Vec<Vec<u16>>, 
         }
     }
     Ok(all.into_iter().map(|partners| partners.into_iter().collect()).collect())
+}
+
+/// Lays cables for counts of credits between hosts and their partners; returns, by host and partner, what each takes: the
+/// way back without load, no less than the shortest frame does.
+pub(super) fn lay_ways(
+    parts: &Parts,
+    plan: &Plan<'_>,
+    routes: &Routes,
+    partners: &[Vec<u16>],
+    cables: &mut Cables,
+) -> Result<Vec<Vec<Span>>, CableError> {
+    let nodes: Vec<NodeId> = plan.topology.hosts().collect();
+    let mut delays: Vec<Vec<Span>> = partners.iter().map(|of| vec![Span::ZERO; of.len()]).collect();
+    for (host, of) in (0_u16..).zip(partners) {
+        for (place, &partner) in of.iter().enumerate().filter(|&(_, &it)| it > host) {
+            let Some(back) = partners.get(usize::from(partner)) else { continue };
+            let Ok(there) = back.binary_search(&host) else { continue };
+            let at = |host: u16, place: usize| {
+                let component = nodes.get(usize::from(host)).copied()?;
+                Some(Place { component, port: PortId::new(1 + place)? })
+            };
+            let (Some(a), Some(b)) = (at(host, place), at(partner, there)) else { continue };
+            let (way, rate) = ideal::way(plan, parts, routes, &nodes, (host, partner));
+            let least = CableSpec { rate, propagation: Span::ZERO, overhead: plan.overhead };
+            let least = least.delay();
+            let propagation = Span::from_ps(way.as_ps().saturating_sub(least.as_ps()));
+            cables.lay_beside(a, b, &CableSpec { rate, propagation, overhead: plan.overhead })?;
+            for (host, place) in [(host, place), (partner, there)] {
+                let slot = delays.get_mut(usize::from(host)).and_then(|of| of.get_mut(place));
+                if let Some(slot) = slot {
+                    *slot = propagation + least;
+                }
+            }
+        }
+    }
+    Ok(delays)
 }
 
 #[cfg(test)]

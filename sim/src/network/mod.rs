@@ -11,6 +11,7 @@ mod faulty;
 mod host;
 mod ideal;
 mod parts;
+mod placing;
 mod storm;
 
 use std::sync::Arc;
@@ -26,7 +27,8 @@ use weft_dataplane::types::PortId;
 use weft_hosts::frames::Kind;
 use weft_hosts::rclink::endpoint::{EndpointError, EndpointSpec};
 
-use self::parts::{Part, Parts, at_port};
+use self::parts::{Part, Parts};
+use self::placing::at_port;
 use crate::engine::{CableError, CableSpec, Cables, Latency, Place, Schedule};
 use crate::nodes::{Node, Nodes};
 use crate::scenario::fault::Fault;
@@ -268,7 +270,7 @@ impl Network {
             let LinkSpec { rate, propagation } = *spec;
             cables.lay(a, b, &CableSpec { rate, propagation, overhead: plan.overhead })?;
         }
-        let delays = parts.lay_ways(plan, &routes, &partners, &mut cables)?;
+        let delays = credits::lay_ways(&parts, plan, &routes, &partners, &mut cables)?;
         let (schedule, mut ends) = Schedule::new(cables);
         let lost = faulty::disturb(plan, &mut ends)?;
         let mut nodes = Vec::with_capacity(ends.len());

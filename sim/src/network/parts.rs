@@ -1,39 +1,23 @@
 //! What a network is built from, once its templates were asked.
 //!
-//! Shape: [`Plan`] → [`Parts`]; a host is put at its port by [`at_port`].
+//! Shape: [`Plan`] → [`Parts`].
 //! Units: picoseconds, bytes.
 //! Source: docs/spec/model.md §3, §4.
 
-use std::collections::VecDeque;
-
 use weft_dataplane::fdb::{FdbKey, StaticEntry};
-use weft_dataplane::pool::{Bufs, Pool, PoolError};
-use weft_dataplane::port::wire::{Wire, WireConfig, WireEnd, cable};
 use weft_dataplane::time::Span;
-use weft_dataplane::types::{PortId, PortSet};
+use weft_dataplane::types::PortSet;
 use weft_hosts::frames::{FrameSpec, Station};
-use weft_hosts::pfc::SlowSpec;
-use weft_hosts::rclink::endpoint::{Endpoint, EndpointError, EndpointSpec, Transport};
+use weft_hosts::rclink::endpoint::{EndpointSpec, Transport};
 use weft_parsers::Vid;
 
-use super::agenda::Agenda;
-use super::credits::Way;
-use super::storm::Storms;
-use super::{Host, NetworkError, Plan, ideal};
-use crate::engine::{CableError, CableSpec, Cables, Place};
-use crate::scenario::fault::Fault;
+use super::{NetworkError, Plan};
 use crate::scenario::flow::check;
 use crate::scenario::{Site, SwitchPlan};
-use crate::setup::Headroom;
-use crate::topology::{LinkSpec, NodeId, NodeKind, Routes, Topology};
+use crate::topology::{LinkSpec, NodeKind, Routes, Topology};
 
-/// Chunks of a host's pool: what it has taken off its wire, one at a time, and frames that it sends.
-const CHUNKS: usize = 8;
 /// VLAN of a port by default.
 const PVID: Vid = Vid::from_low_bits(1);
-/// Frames that a receive buffer takes before it stops the sender, beside those on their way.
-const SLOW_FRAMES: usize = 32;
-
 /// A node that is about to be built.
 pub(super) enum Part {
     Host { endpoint: Box<EndpointSpec>, link: LinkSpec },
@@ -93,47 +77,6 @@ impl Parts {
         let parts = Self { nodes, links };
         parts.channels(plan)?;
         Ok(parts)
-    }
-
-    /// Lays cables for counts of credits between hosts and their partners; returns, by host and partner, what each takes: the
-    /// way back without load, no less than the shortest frame does.
-    pub fn lay_ways(
-        &self,
-        plan: &Plan<'_>,
-        routes: &Routes,
-        partners: &[Vec<u16>],
-        cables: &mut Cables,
-    ) -> Result<Vec<Vec<Span>>, CableError> {
-        let nodes: Vec<NodeId> = plan.topology.hosts().collect();
-        let mut delays: Vec<Vec<Span>> =
-            partners.iter().map(|of| vec![Span::ZERO; of.len()]).collect();
-        for (host, of) in (0_u16..).zip(partners) {
-            for (place, &partner) in of.iter().enumerate().filter(|&(_, &it)| it > host) {
-                let Some(back) = partners.get(usize::from(partner)) else { continue };
-                let Ok(there) = back.binary_search(&host) else { continue };
-                let at = |host: u16, place: usize| {
-                    let component = nodes.get(usize::from(host)).copied()?;
-                    Some(Place { component, port: PortId::new(1 + place)? })
-                };
-                let (Some(a), Some(b)) = (at(host, place), at(partner, there)) else { continue };
-                let (way, rate) = ideal::way(plan, self, routes, &nodes, (host, partner));
-                let least = CableSpec { rate, propagation: Span::ZERO, overhead: plan.overhead };
-                let least = least.delay();
-                let propagation = Span::from_ps(way.as_ps().saturating_sub(least.as_ps()));
-                cables.lay_beside(
-                    a,
-                    b,
-                    &CableSpec { rate, propagation, overhead: plan.overhead },
-                )?;
-                for (host, place) in [(host, place), (partner, there)] {
-                    let slot = delays.get_mut(usize::from(host)).and_then(|of| of.get_mut(place));
-                    if let Some(slot) = slot {
-                        *slot = propagation + least;
-                    }
-                }
-            }
-        }
-        Ok(delays)
     }
 
     /// Checks that flows are on the virtual channels on which their senders send.
@@ -211,90 +154,4 @@ fn entry(frame: &FrameSpec, ports: PortSet) -> Option<StaticEntry> {
     let vid = frame.vlan.map_or(0, |tci| tci.vid().get());
     let vid = if vid == 0 { PVID } else { Vid::from_low_bits(vid) };
     StaticEntry::over(FdbKey::new(vid, addr), ports)
-}
-
-/// What keeps a host from being built.
-pub(super) enum HostProblem {
-    Endpoint(EndpointError),
-    Pool(PoolError),
-}
-
-impl HostProblem {
-    pub fn at(self, name: String) -> NetworkError {
-        match self {
-            Self::Endpoint(source) => NetworkError::Host { name, source },
-            Self::Pool(source) => NetworkError::Pool(source),
-        }
-    }
-}
-
-/// An endpoint at the end of its cable.
-pub(super) fn at_port(
-    plan: &Plan<'_>,
-    mut endpoint: Box<EndpointSpec>,
-    link: LinkSpec,
-    ends: Vec<Option<WireEnd>>,
-    (partners, delays): (Vec<u16>, Vec<Span>),
-) -> Result<Host, HostProblem> {
-    let wire = WireConfig {
-        name: String::new(),
-        rate: link.rate,
-        propagation: link.propagation + plan.delay,
-        latency: plan.delay,
-        overhead: plan.overhead,
-        drop_runts: true,
-        cut_through: false,
-    };
-    let number = endpoint.number;
-    let mut storms = Vec::new();
-    for fault in plan.faults {
-        match *fault {
-            Fault::SlowReceiver { host, drain } if host == number => {
-                let slow = endpoint.slow.unwrap_or_else(|| slow(plan, link, &endpoint));
-                endpoint.slow = Some(SlowSpec { drain, ..slow });
-            }
-            Fault::PauseStorm { host, classes, from, until } if host == number => {
-                storms.push((classes, from, until));
-            }
-            _ => {}
-        }
-    }
-    let mut ends = ends.into_iter();
-    let end = ends.next().flatten().unwrap_or_else(|| cable(1).0);
-    let ways =
-        partners.into_iter().zip(delays).zip(ends).filter_map(|((to, delay), end)| {
-            Some(Way { to, end: end?, delay, held: VecDeque::new() })
-        });
-    let storms = Storms::new(endpoint.frame.src.mac, &storms);
-    let make = if plan.fronts { Pool::fronts } else { Pool::in_memory };
-    let pool = make(CHUNKS, plan.frame_len_max).map_err(HostProblem::Pool)?;
-    Ok(Host {
-        endpoint: Endpoint::new(*endpoint).map_err(HostProblem::Endpoint)?,
-        port: Wire::new(wire, plan.frame_len_max, end),
-        bufs: Bufs::new(pool, 1, 0),
-        agenda: Agenda::new(number, &plan.flows),
-        ways: ways.collect(),
-        storms,
-    })
-}
-
-/// The receive buffer of a slow receiver whose endpoint has none of its own: XOFF at 32 frames and what is on its way for
-/// one round trip, XON at that, and room for one more (docs/spec/model.md §4).
-fn slow(plan: &Plan<'_>, link: LinkSpec, endpoint: &EndpointSpec) -> SlowSpec {
-    let headroom = Headroom {
-        rate: link.rate,
-        cable_m: link.propagation.as_ps() / 5_000 + 1,
-        frame_len_max: plan.frame_len_max,
-        response: plan.delay + plan.delay + Span::from_ns(1_000),
-    };
-    let trip = usize::try_from(headroom.bytes()).unwrap_or(usize::MAX / 8);
-    let frames = SLOW_FRAMES * plan.frame_len_max;
-    SlowSpec {
-        drain: link.rate,
-        xoff_bytes: frames + trip,
-        xon_bytes: trip,
-        capacity_bytes: frames + 2 * trip,
-        lossless: endpoint.classes.pcp.into_iter().collect(),
-        quanta: u16::MAX,
-    }
 }
