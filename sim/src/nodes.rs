@@ -90,6 +90,20 @@ impl<E: Edge> Nodes<E> {
         }
     }
 
+    /// Has switches step once more at this instant for which `which` is true: what they count over time is exact then.
+    pub fn settle(&mut self, which: impl Fn(&Switch) -> bool) {
+        for component in 0..self.len() {
+            let is_one = self.0.components().get(component).is_some_and(|node| match node {
+                Node::Switch(switch) => which(switch),
+                Node::Edge(..) => false,
+            });
+            if is_one {
+                self.0.change(component);
+            }
+        }
+        self.0.run(self.now(), 1);
+    }
+
     /// Nodes there are.
     pub fn len(&self) -> usize {
         self.0.components().len()

@@ -129,8 +129,27 @@ impl Cables {
     /// # Errors
     /// A port that is not there or has a cable.
     pub fn lay(&mut self, a: Place, b: Place, spec: &CableSpec) -> Result<(), CableError> {
-        let latency_a = self.free(a)?;
-        let latency_b = self.free(b)?;
+        let latencies = [self.free(a)?, self.free(b)?];
+        self.lay_with(a, b, spec, latencies)
+    }
+
+    /// Lays a cable on which components send and take at once what is no frame to them: their latency does not count.
+    ///
+    /// # Errors
+    /// As [`Self::lay`].
+    pub fn lay_beside(&mut self, a: Place, b: Place, spec: &CableSpec) -> Result<(), CableError> {
+        self.free(a)?;
+        self.free(b)?;
+        self.lay_with(a, b, spec, [Latency::default(); 2])
+    }
+
+    fn lay_with(
+        &mut self,
+        a: Place,
+        b: Place,
+        spec: &CableSpec,
+        [latency_a, latency_b]: [Latency; 2],
+    ) -> Result<(), CableError> {
         if a == b {
             return Err(CableError::Port(b));
         }

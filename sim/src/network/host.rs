@@ -11,6 +11,7 @@ use weft_dataplane::time::Instant;
 use weft_hosts::rclink::endpoint::Endpoint;
 
 use super::agenda::{Agenda, Delivered, Sent};
+use super::credits::{self, Way};
 use super::storm::Storms;
 use crate::nodes::Edge;
 
@@ -21,6 +22,8 @@ pub struct Host {
     pub(super) bufs: Bufs,
     pub(super) agenda: Agenda,
     pub(super) storms: Option<Box<Storms>>,
+    /// For credits, by partner.
+    pub(super) ways: Vec<Way>,
 }
 
 impl Host {
@@ -75,8 +78,9 @@ impl Host {
 
 impl Edge for Host {
     fn step(&mut self, now: Instant) -> Result<Option<Instant>, PortError> {
-        let Self { endpoint, port, bufs, agenda, storms } = self;
+        let Self { endpoint, port, bufs, agenda, storms, ways } = self;
         let storm = storms.as_mut().and_then(|storms| storms.step(now, port, bufs));
+        credits::take(ways, now, endpoint);
         let mut progress;
         loop {
             agenda.begin(now, endpoint);
@@ -89,6 +93,7 @@ impl Edge for Host {
         let _ = port.link_up();
         let next = Instant::earlier(progress.next, port.next_arrival());
         let next = Instant::earlier(next, port.next_event());
-        Ok([storm, agenda.next()].into_iter().fold(next, Instant::earlier))
+        let credit = credits::say(ways, now, endpoint);
+        Ok([storm, credit, agenda.next()].into_iter().fold(next, Instant::earlier))
     }
 }

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use weft_dataplane::port::wire::HEADER_LEN;
-use weft_dataplane::time::Span;
+use weft_dataplane::time::{LinkRate, Span};
 use weft_hosts::frames::FrameSpec;
 use weft_hosts::rclink::endpoint::EndpointSpec;
 use weft_hosts::stamp;
@@ -99,6 +99,23 @@ pub(super) fn ideals(plan: &Plan<'_>, parts: &Parts, routes: &Routes) -> Vec<Spa
         plan.delay + Frames::of(flow.bytes, endpoint).time(path, plan.overhead)
     };
     plan.flows.iter().map(ideal).collect()
+}
+
+/// What the way between two hosts takes without load or anything to send: propagation and switches; and the first link's
+/// rate.
+pub(super) fn way(
+    plan: &Plan<'_>,
+    parts: &Parts,
+    routes: &Routes,
+    hosts: &[NodeId],
+    ends: (u16, u16),
+) -> (Span, LinkRate) {
+    let path = path(plan, parts, routes, hosts, ends);
+    let rate = path.first().map_or(LinkSpec::UNUSED.rate, |hop| hop.link.rate);
+    let sum = path.iter().fold(Span::ZERO, |sum, hop| sum + hop.link.propagation + hop.at_end);
+    // At its end, a host takes no time for what is no frame.
+    let last = path.last().map_or(Span::ZERO, |hop| hop.at_end);
+    (Span::from_ps(sum.as_ps() - last.as_ps()), rate)
 }
 
 /// A shortest path: all are as long, as each is counted in hops.

@@ -6,10 +6,12 @@
 //! Source: docs/spec/model.md §1, §3, §4.
 
 mod agenda;
+mod credits;
 mod faulty;
 mod host;
 mod ideal;
 mod parts;
+mod placing;
 mod storm;
 
 use std::sync::Arc;
@@ -21,10 +23,12 @@ use weft_dataplane::pool::PoolError;
 use weft_dataplane::port::PortError;
 use weft_dataplane::port::wire::cable;
 use weft_dataplane::time::{Instant, Span};
+use weft_dataplane::types::PortId;
 use weft_hosts::frames::Kind;
 use weft_hosts::rclink::endpoint::{EndpointError, EndpointSpec};
 
-use self::parts::{Part, Parts, at_port};
+use self::parts::{Part, Parts};
+use self::placing::at_port;
 use crate::engine::{CableError, CableSpec, Cables, Latency, Place, Schedule};
 use crate::nodes::{Node, Nodes};
 use crate::scenario::fault::Fault;
@@ -161,6 +165,18 @@ pub enum NetworkError {
         /// The receiver.
         to: u16,
     },
+    /// More partners than credits can be counted for.
+    #[error(
+        "host {name:?} has credits with {had} others: expected flows with at most {most}, or PFC"
+    )]
+    Partners {
+        /// Which host.
+        name: String,
+        /// Partners.
+        had: usize,
+        /// Most.
+        most: usize,
+    },
     /// A fault at what is not there.
     #[error("fault {fault} is at {what} {had}: expected 0 to {most}")]
     Fault {
@@ -236,11 +252,14 @@ impl Network {
         let mut parts = Parts::new(plan, &routes)?;
         let ideals = ideal::ideals(plan, &parts, &routes);
         let patience = parts.patience();
+        let partners = credits::partners(plan, &parts)?;
         let mut cables = Cables::new();
         let host = Latency { receive: plan.delay, send: plan.delay, early: false };
+        let mut of_host = partners.iter();
         for part in &parts.nodes {
             match part {
-                Part::Host { .. } => cables.add(1, host),
+                // The ways of credits are ports after its own.
+                Part::Host { .. } => cables.add(1 + of_host.next().map_or(0, Vec::len), host),
                 Part::Switch { plan, .. } => {
                     cables.add(plan.config.ports.len(), plan.around.of_switch())
                 }
@@ -251,14 +270,17 @@ impl Network {
             let LinkSpec { rate, propagation } = *spec;
             cables.lay(a, b, &CableSpec { rate, propagation, overhead: plan.overhead })?;
         }
+        let delays = credits::lay_ways(&parts, plan, &routes, &partners, &mut cables)?;
         let (schedule, mut ends) = Schedule::new(cables);
         let lost = faulty::disturb(plan, &mut ends)?;
         let mut nodes = Vec::with_capacity(ends.len());
+        let mut ways = partners.into_iter().zip(delays);
         for ((part, ends), node) in parts.nodes.drain(..).zip(ends).zip(plan.topology.nodes()) {
             let name = || node.name.clone();
             nodes.push(match part {
                 Part::Host { endpoint, link } => {
-                    let host = at_port(plan, endpoint, link, ends);
+                    let ways = ways.next().unwrap_or_default();
+                    let host = at_port(plan, endpoint, link, ends, ways);
                     Node::edge(host.map_err(|problem| problem.at(name()))?)
                 }
                 Part::Switch { plan, .. } => {
@@ -335,6 +357,15 @@ impl Network {
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.closed() == self.flows.len() && self.hosts().all(|host| host.endpoint().is_idle())
+    }
+
+    /// Has switches count the time of pauses up to this instant: else they have when they next look.
+    pub fn settle(&mut self) {
+        self.nodes.settle(|switch| {
+            let core = switch.core();
+            let ports = core.snapshot.load().config.ports.len();
+            (0..ports).filter_map(PortId::new).any(|port| !core.paused(port).is_empty())
+        });
     }
 
     /// Runs until `end` on so many threads.

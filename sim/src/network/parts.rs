@@ -1,35 +1,23 @@
 //! What a network is built from, once its templates were asked.
 //!
-//! Shape: [`Plan`] → [`Parts`]; a host is put at its port by [`at_port`].
+//! Shape: [`Plan`] → [`Parts`].
 //! Units: picoseconds, bytes.
 //! Source: docs/spec/model.md §3, §4.
 
 use weft_dataplane::fdb::{FdbKey, StaticEntry};
-use weft_dataplane::pool::{Bufs, Pool, PoolError};
-use weft_dataplane::port::wire::{Wire, WireConfig, WireEnd, cable};
 use weft_dataplane::time::Span;
 use weft_dataplane::types::PortSet;
 use weft_hosts::frames::{FrameSpec, Station};
-use weft_hosts::pfc::SlowSpec;
-use weft_hosts::rclink::endpoint::{Endpoint, EndpointError, EndpointSpec, Transport};
+use weft_hosts::rclink::endpoint::{EndpointSpec, Transport};
 use weft_parsers::Vid;
 
-use super::agenda::Agenda;
-use super::storm::Storms;
-use super::{Host, NetworkError, Plan};
-use crate::scenario::fault::Fault;
+use super::{NetworkError, Plan};
 use crate::scenario::flow::check;
 use crate::scenario::{Site, SwitchPlan};
-use crate::setup::Headroom;
 use crate::topology::{LinkSpec, NodeKind, Routes, Topology};
 
-/// Chunks of a host's pool: what it has taken off its wire, one at a time, and frames that it sends.
-const CHUNKS: usize = 8;
 /// VLAN of a port by default.
 const PVID: Vid = Vid::from_low_bits(1);
-/// Frames that a receive buffer takes before it stops the sender, beside those on their way.
-const SLOW_FRAMES: usize = 32;
-
 /// A node that is about to be built.
 pub(super) enum Part {
     Host { endpoint: Box<EndpointSpec>, link: LinkSpec },
@@ -166,83 +154,4 @@ fn entry(frame: &FrameSpec, ports: PortSet) -> Option<StaticEntry> {
     let vid = frame.vlan.map_or(0, |tci| tci.vid().get());
     let vid = if vid == 0 { PVID } else { Vid::from_low_bits(vid) };
     StaticEntry::over(FdbKey::new(vid, addr), ports)
-}
-
-/// What keeps a host from being built.
-pub(super) enum HostProblem {
-    Endpoint(EndpointError),
-    Pool(PoolError),
-}
-
-impl HostProblem {
-    pub fn at(self, name: String) -> NetworkError {
-        match self {
-            Self::Endpoint(source) => NetworkError::Host { name, source },
-            Self::Pool(source) => NetworkError::Pool(source),
-        }
-    }
-}
-
-/// An endpoint at the end of its cable.
-pub(super) fn at_port(
-    plan: &Plan<'_>,
-    mut endpoint: Box<EndpointSpec>,
-    link: LinkSpec,
-    ends: Vec<Option<WireEnd>>,
-) -> Result<Host, HostProblem> {
-    let wire = WireConfig {
-        name: String::new(),
-        rate: link.rate,
-        propagation: link.propagation + plan.delay,
-        latency: plan.delay,
-        overhead: plan.overhead,
-        drop_runts: true,
-        cut_through: false,
-    };
-    let number = endpoint.number;
-    let mut storms = Vec::new();
-    for fault in plan.faults {
-        match *fault {
-            Fault::SlowReceiver { host, drain } if host == number => {
-                let slow = endpoint.slow.unwrap_or_else(|| slow(plan, link, &endpoint));
-                endpoint.slow = Some(SlowSpec { drain, ..slow });
-            }
-            Fault::PauseStorm { host, classes, from, until } if host == number => {
-                storms.push((classes, from, until));
-            }
-            _ => {}
-        }
-    }
-    let end = ends.into_iter().flatten().next().unwrap_or_else(|| cable(1).0);
-    let storms = Storms::new(endpoint.frame.src.mac, &storms);
-    let make = if plan.fronts { Pool::fronts } else { Pool::in_memory };
-    let pool = make(CHUNKS, plan.frame_len_max).map_err(HostProblem::Pool)?;
-    Ok(Host {
-        endpoint: Endpoint::new(*endpoint).map_err(HostProblem::Endpoint)?,
-        port: Wire::new(wire, plan.frame_len_max, end),
-        bufs: Bufs::new(pool, 1, 0),
-        agenda: Agenda::new(number, &plan.flows),
-        storms,
-    })
-}
-
-/// The receive buffer of a slow receiver whose endpoint has none of its own: XOFF at 32 frames and what is on its way for
-/// one round trip, XON at that, and room for one more (docs/spec/model.md §4).
-fn slow(plan: &Plan<'_>, link: LinkSpec, endpoint: &EndpointSpec) -> SlowSpec {
-    let headroom = Headroom {
-        rate: link.rate,
-        cable_m: link.propagation.as_ps() / 5_000 + 1,
-        frame_len_max: plan.frame_len_max,
-        response: plan.delay + plan.delay + Span::from_ns(1_000),
-    };
-    let trip = usize::try_from(headroom.bytes()).unwrap_or(usize::MAX / 8);
-    let frames = SLOW_FRAMES * plan.frame_len_max;
-    SlowSpec {
-        drain: link.rate,
-        xoff_bytes: frames + trip,
-        xon_bytes: trip,
-        capacity_bytes: frames + 2 * trip,
-        lossless: endpoint.classes.pcp.into_iter().collect(),
-        quanta: u16::MAX,
-    }
 }

@@ -127,6 +127,7 @@ pub fn run(scenario: &Scenario, options: RunOptions<'_>) -> Result<Results, RunE
             // A wire does not fail; were it to, the run would stand still, and be told so.
             debug_assert!(false, "{error}");
         }
+        network.settle();
         let ending = watch.look(&network, stop.load(Ordering::Relaxed));
         let at = match ending {
             Some(Ending::Done) => watch.last,

@@ -6,6 +6,7 @@
 
 use weft_dataplane::time::LinkRate;
 use weft_hosts::frames::Kind;
+use weft_hosts::rclink::credits::CreditSpec;
 use weft_hosts::rclink::endpoint::{EndpointSpec, Transport};
 use weft_parsers::{Pcp, Tci, Vid};
 use weft_sim::results::Ending;
@@ -164,5 +165,36 @@ fn cut_through_takes_headers_not_frames() {
         assert_eq!(results.flows[0].ideal_fct_ps, want, "{switches} switches");
         let most = if frames == 1 { want } else { want + 2 * count * frame };
         assert!((want..=most).contains(&had), "{switches} switches: {had}, not {want}");
+    }
+}
+
+/// Two hosts on one cable, with credits: as many frames as there is credit for in each loop of 247.88 ns, up to the line.
+/// Counts take the cable's way back.
+#[test]
+fn credits_let_as_many_frames_fly_as_there_are() {
+    const FRAME_PS: u64 = 27_880;
+    const LOOP_PS: u64 = FRAME_PS + 220_000;
+    #[rustfmt::skip] // columns: credits, frames in flight
+    let table = [(11, 1_u64), (22, 2), (44, 4), (66, 6), (88, 8), (99, 9), (407, 37)];
+    for (limit, frames) in table {
+        const FRAMES: u64 = 1_000;
+        let mut bench = Bench::new(400, Kind::Gen1);
+        (bench.endpoint, bench.delay) = (bare, Span::from_ns(60));
+        let all = flows(vec![Flow::new(0, 1, 1_344 * FRAMES)]);
+        let mut scenario = bench.scenario(chain(0), all);
+        let template = scenario.endpoints.template;
+        scenario.endpoints.template = Box::new(move |site, spec| {
+            spec.credits = Some(CreditSpec::new(limit));
+            template(site, spec)
+        });
+        let results = run(&scenario);
+        let had = results.flows[0].fct_ps.unwrap();
+        let first = 170_000 + FRAME_PS;
+        let want = if frames * FRAME_PS >= LOOP_PS {
+            first + (FRAMES - 1) * FRAME_PS
+        } else {
+            first + (FRAMES - 1) / frames * LOOP_PS + (FRAMES - 1) % frames * FRAME_PS
+        };
+        assert_eq!(had, want, "{limit} credits");
     }
 }

@@ -6,6 +6,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails that way")]
 
+mod checks;
 mod closed_forms;
 mod faults;
 mod reference;
