@@ -16,4 +16,5 @@ mod process;
 mod record;
 mod replay;
 mod sim;
+mod sweep;
 mod trace;
