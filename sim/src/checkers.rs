@@ -41,6 +41,8 @@ struct Frame {
     waiting: u8,
     lossless: bool,
     admitted: bool,
+    /// Outputs that it goes to, until the first of its copies asks for room: a frame that ends before ends as one.
+    outputs: u8,
 }
 
 /// What is known of a port.
@@ -279,8 +281,7 @@ impl Checkers {
             return;
         };
         let input = frame.input;
-        frame.left = copies.max(1);
-        self.copies_live += u64::from(copies.max(1)) - 1;
+        frame.outputs = copies;
         if copies == 0 || outputs >> input & 1 != 0 {
             self.object(now, "forwarding", format!("frame {number} to {outputs:#x} from {input}"));
         }
@@ -293,6 +294,11 @@ impl Checkers {
         verdict: &str,
         (used, limit): (u32, u32),
     ) {
+        if let Some(frame) = self.frame(number) {
+            let more = core::mem::take(&mut frame.outputs).saturating_sub(1);
+            frame.left += more;
+            self.copies_live += u64::from(more);
+        }
         let lossless = self.lossless.contains(Pri::from_low_bits(pri))
             && self.pfc_ports >> (input & 63) & 1 != 0;
         if verdict == "queue" && used + cells > limit {

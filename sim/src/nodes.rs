@@ -8,6 +8,7 @@ use weft_dataplane::pipeline::Ledger;
 use weft_dataplane::port::PortError;
 use weft_dataplane::time::Instant;
 use weft_dataplane::trace::NoTrace;
+use weft_dataplane::types::PortSet;
 
 use crate::engine::{Component, Engine, Schedule};
 use crate::switch::Switch;
@@ -40,9 +41,9 @@ impl<E: Edge> Node<E> {
 }
 
 impl<E: Edge> Component for Node<E> {
-    fn step(&mut self, now: Instant) -> Option<Instant> {
+    fn step(&mut self, now: Instant, arrived: PortSet) -> Option<Instant> {
         match self {
-            Self::Switch(switch) => switch.step(now, &mut NoTrace).next,
+            Self::Switch(switch) => switch.step_at(now, arrived, &mut NoTrace).next,
             Self::Edge(edge, failure) => edge.step(now).unwrap_or_else(|error| {
                 *failure = Some(error);
                 None

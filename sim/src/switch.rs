@@ -17,6 +17,7 @@ use weft_dataplane::port::Port;
 use weft_dataplane::port::wire::{Wire, WireConfig, WireEnd, cable};
 use weft_dataplane::time::{Instant, LinkRate, Span};
 use weft_dataplane::trace::Tracer;
+use weft_dataplane::types::PortSet;
 
 use crate::engine::{CableSpec, Latency};
 
@@ -37,6 +38,8 @@ pub struct Around {
     pub drop_runts: bool,
     /// Frames in flight on a cable, each way.
     pub cable_frames: usize,
+    /// Whether only the front of a frame is kept, and nothing behind it ([`weft_dataplane::pool::FRONT_LEN`]).
+    pub fronts: bool,
     /// Chunks of the packet pool; `None` for as many as the buffer has cells, so that it never
     /// runs out.
     pub chunks: Option<usize>,
@@ -73,6 +76,7 @@ impl Default for Around {
             cut_through: false,
             drop_runts: true,
             cable_frames: 1_024,
+            fronts: false,
             chunks: None,
         }
     }
@@ -125,7 +129,8 @@ impl Switch {
         let frame_len_max = config.ports.iter().map(|p| p.frame_len_max).max().unwrap_or(0);
         let cells = config.buffer.total_cells as usize;
         let beside = chunks_beside_buffer(count, 1, config.tx_ring_frames);
-        let pool = Pool::map(around.chunks.unwrap_or(cells + beside), frame_len_max.max(64))?;
+        let make = if around.fronts { Pool::fronts } else { Pool::map };
+        let pool = make(around.chunks.unwrap_or(cells + beside), frame_len_max.max(64))?;
         let wires: Vec<_> = config
             .ports
             .iter()
@@ -189,11 +194,21 @@ impl Switch {
     /// # Panics
     /// When time stands still: the switch keeps asking for a step at the same instant.
     pub fn step<T: Tracer>(&mut self, now: Instant, tracer: &mut T) -> Step {
+        let all = PortSet::first(self.ports.len());
+        self.step_at(now, all, tracer)
+    }
+
+    /// As [`Self::step`], where no frame is on its way to ports beside `arrived` of which the switch was not told before, and
+    /// nothing else of them was changed from outside.
+    ///
+    /// # Panics
+    /// As [`Self::step`].
+    pub fn step_at<T: Tracer>(&mut self, now: Instant, arrived: PortSet, tracer: &mut T) -> Step {
         self.at_once = if now == self.now { self.at_once + 1 } else { 0 };
         assert!(self.at_once < STEPS_AT_ONCE_MAX, "time stands still at {} ps", now.as_ps());
         self.now = now;
         self.steps += 1;
-        let step = self.lane.step(now, &mut self.ports, tracer);
+        let step = self.lane.step_at(now, arrived, &mut self.ports, tracer);
         self.next = step.next;
         step
     }

@@ -149,6 +149,7 @@ pub fn build(
             scratch: Box::new(Scratch::new()),
             flows: FlowCache::new(),
             timing,
+            wakes: super::wakes::Wakes::default(),
             parked: crate::types::PortSet::EMPTY,
             has_fast_path: None,
         });

@@ -56,6 +56,8 @@ impl Lane {
         let Self { ctx, inputs, scratch, .. } = self;
         let (Some(desc), Some(lane)) = (batch.pop_at(0), inputs.get_mut(index)) else { return };
         self.parked.insert(lane.port);
+        ctx.count_burst(lane.port, 1);
+        ctx.stats.parked.add(1);
         if ctx.bufs.is_damaged(&desc) {
             scratch.learn.clear();
         }
@@ -77,7 +79,7 @@ impl Lane {
         self.parked.remove(lane.port);
         if self.ctx.bufs.is_damaged(&parked.desc) {
             self.ctx.bufs.set_damaged(&mut parked.desc, false);
-            self.ctx.count_burst(lane.port, 1);
+            self.ctx.stats.parked.sub(1);
             self.ctx.end(now, parked.desc, DropReason::Fcs, tracer);
             return 1;
         }
@@ -160,12 +162,12 @@ impl Lane {
             && crossbar.as_ref().is_some_and(|crossbar| crossbar.is_free(now, input, output))
     }
 
-    /// Ends the ingress of a frame: it is counted, and goes to its queues.
+    /// Ends the ingress of a frame: it goes to its queues.
     fn proceed<T: Tracer>(&mut self, now: Instant, index: usize, parked: Parked, tracer: &mut T) {
         let Self { ctx, inputs, outputs, scratch, .. } = self;
         let Some(lane) = inputs.get_mut(index) else { return };
         let mut batch = Batch::new();
-        ctx.count_burst(lane.port, 1);
+        ctx.stats.parked.sub(1);
         scratch.routes[0] = parked.route;
         scratch.metas[0] = parked.meta;
         batch.push(parked.desc);
@@ -179,7 +181,7 @@ impl Lane {
         self.parked = PortSet::EMPTY;
         for lane in &mut self.inputs {
             let Some(parked) = lane.parked.take() else { continue };
-            self.ctx.count_burst(lane.port, 1);
+            self.ctx.stats.parked.sub(1);
             self.ctx.end(now, parked.desc, DropReason::Shutdown, tracer);
         }
     }

@@ -18,11 +18,11 @@ use crate::trace::{Event, Tracer};
 use crate::types::{PortId, PortSet, PriSet};
 
 impl Lane {
-    /// Takes a new configuration over, if there is one.
-    pub(super) fn refresh<T: Tracer>(&mut self, now: Instant, tracer: &mut T) {
+    /// Takes a new configuration over, if there is one; returns whether there was.
+    pub(super) fn refresh<T: Tracer>(&mut self, now: Instant, tracer: &mut T) -> bool {
         let current = self.ctx.core.snapshot.load();
         if current.epoch == self.ctx.snapshot.epoch {
-            return;
+            return false;
         }
         let old = core::mem::replace(&mut self.ctx.snapshot, Arc::clone(&current));
         let snapshot = &self.ctx.snapshot;
@@ -50,17 +50,21 @@ impl Lane {
         if T::ON {
             tracer.event(now, Event::Reload { epoch: snapshot.epoch });
         }
+        true
     }
 
     /// Follows links that went up or down.
     pub(super) fn links<T: Tracer>(
         &mut self,
         now: Instant,
+        look: PortSet,
         ports: &[Box<dyn Port>],
         tracer: &mut T,
     ) {
-        for (index, port) in ports.iter().enumerate() {
-            let Some(lane) = self.outputs.get_mut(index) else { continue };
+        for index in look.iter().map(PortId::index) {
+            let (Some(port), Some(lane)) = (ports.get(index), self.outputs.get_mut(index)) else {
+                continue;
+            };
             let up = port.link_up();
             if up == lane.up {
                 continue;

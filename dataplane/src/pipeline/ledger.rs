@@ -83,7 +83,7 @@ pub struct Ledger {
     pub dropped: u64,
     /// Frames that were for the switch itself.
     pub consumed: u64,
-    /// Frames in VOQs and egress queues, or picked and not yet taken by their port.
+    /// Frames in VOQs and egress queues, picked and not yet taken by their port, or not whole yet.
     pub queued: u64,
     /// Cells of the shared part of the buffer in use.
     pub shared_used: u64,
@@ -129,7 +129,8 @@ impl Ledger {
         let queued = queues(&|q| q.enqueued)
             .wrapping_sub(queues(&|q| q.dequeued))
             .wrapping_sub(queues(&|q| q.purged))
-            .wrapping_add(pending);
+            .wrapping_add(pending)
+            .wrapping_add(workers(core).map(|worker| worker.parked.get()).sum());
         (ledger.rx, ledger.copies, ledger.tx) =
             (sum(&|p| p.rx_frames), sum(&|p| p.copies), sum(&|p| p.tx_frames));
         (ledger.dropped, ledger.consumed) = (sum(&|p| p.drops.iter().sum()), sum(&|p| p.consumed));

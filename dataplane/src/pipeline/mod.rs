@@ -39,6 +39,7 @@ mod switch_core;
 mod timing;
 mod tlp;
 mod uplink;
+mod wakes;
 mod xoff;
 
 pub use build::{BuildError, Built, build, chunks_beside_buffer, limit_learning};

@@ -21,9 +21,10 @@ use crate::types::{PortSet, PriSet};
 
 impl Lane {
     /// Follows pause timers and the watchdog, and tells the crossbar.
-    pub(super) fn pauses<T: Tracer>(&mut self, now: Instant, tracer: &mut T) {
+    pub(super) fn pauses<T: Tracer>(&mut self, now: Instant, look: PortSet, tracer: &mut T) {
         let Self { ctx, outputs, .. } = self;
-        for lane in outputs {
+        for place in look.iter() {
+            let Some(lane) = outputs.get_mut(place.index()) else { break };
             lane.pause_state(ctx, now, tracer);
         }
     }

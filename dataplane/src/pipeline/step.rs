@@ -12,6 +12,7 @@ use crate::port::Port;
 use crate::stats::DropReason;
 use crate::time::Instant;
 use crate::trace::{Part, Tracer};
+use crate::types::{PortId, PortSet};
 
 /// FDB buckets that a step looks at for old entries; nothing is looked at before one can be due.
 const AGE_BUCKETS: usize = 16;
@@ -25,25 +26,43 @@ impl Lane {
         ports: &mut [Box<dyn Port>],
         tracer: &mut T,
     ) -> Step {
+        self.step_at(now, PortSet::first(ports.len()), ports, tracer)
+    }
+
+    /// As [`Self::step`], where all ports but those `changed`, by place, are as the last step left them: frames on their way
+    /// to them included. In virtual time only these and what is due are looked at.
+    pub fn step_at<T: Tracer>(
+        &mut self,
+        now: Instant,
+        changed: PortSet,
+        ports: &mut [Box<dyn Port>],
+        tracer: &mut T,
+    ) -> Step {
         let mut step = Step::default();
-        self.refresh(now, tracer);
-        self.links(now, ports, tracer);
+        let all = PortSet::first(ports.len());
+        let is_new = self.refresh(now, tracer);
+        let look = match self.timing {
+            Timing::Virtual if !is_new => changed.or(self.wakes.due(now)).and(all),
+            Timing::Virtual | Timing::Live => all,
+        };
+        self.links(now, look, ports, tracer);
         self.unblock(now, tracer);
         let spread = self.ctx.snapshot.links.is_any();
         if spread {
             self.keep_joined();
         }
-        self.pauses(now, tracer);
+        self.pauses(now, look, tracer);
         tracer.part(Part::Rest);
-        self.receive_all(now, ports, &mut step, tracer);
-        self.cross_and_send(now, ports, &mut step, tracer);
-        self.housekeeping_all(now, ports, &mut step, tracer);
+        self.receive_all(now, look, ports, &mut step, tracer);
+        let look = self.cross_and_send(now, look, ports, &mut step, tracer);
+        let look = self.housekeeping_all(now, look, ports, &mut step, tracer);
         if spread {
             self.join(now);
         }
-        step.blocked |= self.outputs.iter().any(OutputLane::is_blocked);
+        let mut outputs = look.iter().filter_map(|place| self.outputs.get(place.index()));
+        step.blocked |= outputs.any(OutputLane::is_blocked);
         self.steer(ports, &mut step);
-        step.next = self.next_due(now, ports);
+        step.next = self.next_due(now, look, ports);
         step
     }
 
@@ -52,11 +71,12 @@ impl Lane {
     fn receive_all<T: Tracer>(
         &mut self,
         now: Instant,
+        look: PortSet,
         ports: &mut [Box<dyn Port>],
         step: &mut Step,
         tracer: &mut T,
     ) {
-        for index in 0..ports.len() {
+        for index in look.iter().map(PortId::index) {
             if !self.has_room() {
                 step.blocked = true; // frames wait in their ports until the crossbar has caught up
                 break;
@@ -75,22 +95,28 @@ impl Lane {
         }
     }
 
-    /// Moves frames over the crossbar and sends them, until nothing moves any more or the step has had its share.
+    /// Moves frames over the crossbar and sends them, until nothing moves any more or the step has had its share; returns
+    /// the ports that were looked at.
     #[inline]
     fn cross_and_send<T: Tracer>(
         &mut self,
         now: Instant,
+        look: PortSet,
         ports: &mut [Box<dyn Port>],
         step: &mut Step,
         tracer: &mut T,
-    ) {
-        step.fed = self.absorb(now, tracer);
+    ) -> PortSet {
+        step.fed = step.fed.or(self.absorb(now, tracer));
+        let mut looked;
         loop {
             // Egress queues are filled first, so that a port gets long bursts.
             let moved = self.cross(now, tracer, step);
             tracer.part(Part::Crossbar);
             let mut sent = 0;
-            for (index, port) in ports.iter_mut().enumerate() {
+            // In virtual time a lane has all ports, so that each one's place is its number.
+            looked = if self.timing == Timing::Virtual { look.or(step.fed) } else { look };
+            for index in looked.iter().map(PortId::index) {
+                let Some(port) = ports.get_mut(index) else { break };
                 if !self.is_idle(index, step.fed) {
                     sent += self.send(now, index, port.as_mut(), tracer);
                 }
@@ -110,21 +136,25 @@ impl Lane {
         }
         self.report();
         step.queued = step.work > 0;
+        looked
     }
 
-    /// What is done once a step for ports, ingress groups, the FDB, the pool and the buffer.
+    /// What is done once a step for ports, ingress groups, the FDB, the pool and the buffer; returns the ports of which
+    /// something may have changed.
     #[inline]
     fn housekeeping_all<T: Tracer>(
         &mut self,
         now: Instant,
+        look: PortSet,
         ports: &mut [Box<dyn Port>],
         step: &mut Step,
         tracer: &mut T,
-    ) {
-        for (index, port) in ports.iter_mut().enumerate() {
+    ) -> PortSet {
+        for index in look.iter().map(PortId::index) {
+            let Some(port) = ports.get_mut(index) else { break };
             self.housekeeping(now, index, port.as_mut());
         }
-        let held = self.groups(now, tracer);
+        let (held, relieved) = self.groups(now, tracer);
         if self.crossbar.is_some() {
             self.ctx.core.fdb.age(now, AGE_BUCKETS);
         }
@@ -136,6 +166,7 @@ impl Lane {
             step.blocked |= held;
             self.ctx.core.buffer.settle(&mut self.ctx.lease);
         }
+        if self.timing == Timing::Virtual { look.or(relieved) } else { look }
     }
 
     /// Lets links that do not forward any more leave their LAGs and spreads.
@@ -151,27 +182,43 @@ impl Lane {
         self.timing == Timing::Live && self.crossbar.as_ref().is_some_and(|c| !c.spent())
     }
 
-    /// When this lane next has something to do of its own accord.
-    fn next_due(&mut self, now: Instant, ports: &[Box<dyn Port>]) -> Option<Instant> {
+    /// When this lane next has something to do of its own accord; of its ports only those of `look` may have changed that.
+    fn next_due(
+        &mut self,
+        now: Instant,
+        look: PortSet,
+        ports: &[Box<dyn Port>],
+    ) -> Option<Instant> {
         let mut next = self.crossbar.as_ref().and_then(|crossbar| crossbar.next(now));
-        for (lane, port) in self.outputs.iter_mut().zip(ports) {
-            next = Instant::earlier(next, lane.next(now));
-            next = Instant::earlier(next, port.next_event());
-            if lane.is_blocked() {
-                next = Instant::earlier(next, port.idle_at());
+        for place in look.iter() {
+            let due = self.port_due(now, place.index(), ports);
+            if self.timing == Timing::Virtual {
+                self.wakes.set(place, due);
+            } else {
+                next = Instant::earlier(next, due);
             }
         }
-        for (lane, output) in self.inputs.iter().zip(&self.outputs) {
-            // A PAUSE that cannot be sent while the link is down is not due.
-            next = Instant::earlier(next, lane.next(now).filter(|_| output.up));
-            next = Instant::earlier(next, lane.parked.as_ref().map(|parked| parked.until));
-        }
+        next = Instant::earlier(next, self.wakes.first());
         if self.crossbar.is_some() {
             next = Instant::earlier(next, self.ctx.core.fdb.next_age_due(now));
         }
         next = Instant::earlier(next, self.ctx.core.next_unblock());
         next = Instant::earlier(next, self.ctx.joined_lags.next());
         Instant::earlier(next, self.ctx.joined_spreads.next())
+    }
+
+    /// When the port at a place of this lane next has something to do.
+    #[inline]
+    fn port_due(&mut self, now: Instant, index: usize, ports: &[Box<dyn Port>]) -> Option<Instant> {
+        let output = self.outputs.get_mut(index)?;
+        let (port, input) = (ports.get(index)?, self.inputs.get(index)?);
+        let mut next = Instant::earlier(output.next(now), port.next_event());
+        if output.is_blocked() {
+            next = Instant::earlier(next, port.idle_at());
+        }
+        // A PAUSE that cannot be sent while the link is down is not due.
+        next = Instant::earlier(next, input.next(now).filter(|_| output.up));
+        Instant::earlier(next, input.parked.as_ref().map(|parked| parked.until))
     }
 
     /// Ends all frames that are still queued and takes back what ports hold: the switch stops, and no

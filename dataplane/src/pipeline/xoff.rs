@@ -12,7 +12,7 @@ use super::lane::Lane;
 use crate::config::PfcMode;
 use crate::time::Instant;
 use crate::trace::{Event, Tracer};
-use crate::types::{PortSet, Pri};
+use crate::types::{PORTS_MAX, PortSet, Pri};
 
 impl InputLane {
     /// Notes that a group is above XOFF.
@@ -44,11 +44,18 @@ impl InputLane {
 
 impl Lane {
     /// Releases groups that have reached XON, and in `egress-queue` mode follows the queues; true if other
-    /// workers still hold room of this one's, which comes back by and by.
-    pub(super) fn groups<T: Tracer>(&mut self, now: Instant, tracer: &mut T) -> bool {
+    /// workers still hold room of this one's, which comes back by and by. With the ports, by place, that may have a PFC frame
+    /// to send since.
+    pub(super) fn groups<T: Tracer>(&mut self, now: Instant, tracer: &mut T) -> (bool, PortSet) {
         let Context { core, snapshot, lease, .. } = &mut self.ctx;
         let held = core.buffer.catch_up(lease, &snapshot.thresholds, snapshot.lossless);
-        for lane in &mut self.inputs {
+        let mut relieved = PortSet::EMPTY;
+        let by_queue = matches!(snapshot.config.pfc.mode, PfcMode::EgressQueue { .. });
+        for (place, lane) in PortSet::first(PORTS_MAX).iter().zip(&mut self.inputs) {
+            if lane.xoff.is_empty() && !by_queue {
+                continue;
+            }
+            relieved.insert(place);
             for pri in lane.xoff.iter() {
                 let buffer = &self.ctx.core.buffer;
                 let limit = buffer.group_limit(&self.ctx.lease, &self.ctx.snapshot.thresholds, pri);
@@ -69,7 +76,7 @@ impl Lane {
                     tracer.event(now, Event::Group { port, pri, xoff: false, used, limit });
                 }
             }
-            if matches!(self.ctx.snapshot.config.pfc.mode, PfcMode::EgressQueue { .. }) {
+            if by_queue {
                 for pri in self.ctx.snapshot.lossless.iter() {
                     let hot =
                         PortSet::from_bits(self.ctx.core.congested[pri].load(Ordering::Relaxed));
@@ -85,6 +92,6 @@ impl Lane {
                 }
             }
         }
-        held
+        (held, relieved)
     }
 }

@@ -31,6 +31,8 @@ const DAMAGED: usize = 16;
 const LINE: usize = 64;
 /// Least size of a chunk: any start that a descriptor can hold, and a head after it.
 const MIN_LEN: usize = 510 + HEAD_LEN;
+/// Bytes at the front of a frame that a pool of fronts keeps: all headers of any format, and a test frame's mark.
+pub const FRONT_LEN: usize = 96;
 /// Largest frame that any pool can be asked to hold.
 pub const FRAME_LEN_MAX: usize = 9_216;
 /// Where the kernel puts a frame that it receives into a chunk of a UMEM (`XDP_PACKET_HEADROOM`).
@@ -91,6 +93,8 @@ pub struct Pool {
     base: NonNull<u8>,
     memory: Memory,
     chunk_size: usize,
+    /// Bytes of a frame that are kept.
+    kept: usize,
     /// Per chunk: handles in the low 16 bits, copies still charged to the buffer in the high 16.
     shares: Box<[AtomicU32]>,
     free: Arc<FreeList>,
@@ -141,6 +145,22 @@ impl Pool {
         Ok(Self::over(Memory::owned(count * chunk_size), count, chunk_size))
     }
 
+    /// As [`Self::in_memory`], of which frames of up to `frame_len_max` bytes keep their first [`FRONT_LEN`] only: in virtual
+    /// time, where nothing behind them is read.
+    ///
+    /// # Errors
+    /// As [`Self::in_memory`].
+    pub fn fronts(count: usize, frame_len_max: usize) -> Result<Arc<Self>, PoolError> {
+        Self::chunk_size_for(count, frame_len_max)?;
+        let chunk_size = Self::chunk_size_for(count, FRONT_LEN)?;
+        let memory = Memory::owned(count * chunk_size);
+        let mut pool = Self::over(memory, count, chunk_size);
+        if let Some(pool) = Arc::get_mut(&mut pool) {
+            pool.kept = FRONT_LEN;
+        }
+        Ok(pool)
+    }
+
     fn chunk_size_for(count: usize, frame_len_max: usize) -> Result<usize, PoolError> {
         if !(HEAD_LEN..=FRAME_LEN_MAX).contains(&frame_len_max) {
             return Err(PoolError::Size {
@@ -165,6 +185,7 @@ impl Pool {
             base: memory.base(),
             memory,
             chunk_size,
+            kept: usize::MAX,
             shares: (0..count).map(|_| AtomicU32::new(0)).collect(),
             free: Arc::new(FreeList::new(0, count)),
         })
@@ -202,6 +223,12 @@ impl Pool {
     #[must_use]
     pub fn count(&self) -> usize {
         self.shares.len()
+    }
+
+    /// Of a frame of `len` bytes, those that are kept.
+    #[inline]
+    fn kept_of(&self, len: usize) -> usize {
+        len.min(self.kept)
     }
 
     /// Bytes `at..at + len` of `chunk`.
@@ -371,14 +398,14 @@ impl Bufs {
     #[inline]
     #[must_use]
     pub fn room(&self) -> usize {
-        self.pool.chunk_size - HEADROOM
+        if self.pool.kept < FRAME_LEN_MAX { FRAME_LEN_MAX } else { self.pool.chunk_size - HEADROOM }
     }
 
-    /// The frame's bytes.
+    /// The frame's bytes; of a pool of fronts, those that it keeps.
     #[inline]
     #[must_use]
     pub fn bytes<'a>(&'a self, desc: &'a Desc) -> &'a [u8] {
-        self.pool.read(desc, desc.start(), desc.len())
+        self.pool.read(desc, desc.start(), self.pool.kept_of(desc.len()))
     }
 
     /// The first 64 bytes, zero after the frame's end.
@@ -395,7 +422,7 @@ impl Bufs {
     /// The frame's bytes for writing; `None` while other handles share them.
     #[inline]
     pub fn bytes_mut<'a>(&'a mut self, desc: &'a mut Desc) -> Option<&'a mut [u8]> {
-        let (start, len) = (desc.start(), desc.len());
+        let (start, len) = (desc.start(), self.pool.kept_of(desc.len()));
         self.pool.sole(desc).then(|| self.pool.write(desc, start, len))
     }
 
@@ -434,7 +461,8 @@ impl Bufs {
     /// When `len` is above what the chunk holds.
     #[inline]
     pub fn set_len(&mut self, desc: &mut Desc, len: usize) {
-        assert!(desc.start() + len.max(HEAD_LEN) <= self.pool.chunk_size, "fits the chunk");
+        let kept = self.pool.kept_of(len).max(HEAD_LEN);
+        assert!(desc.start() + kept <= self.pool.chunk_size, "fits the chunk");
         desc.set_len(u16::try_from(len).expect("a chunk is shorter than 64 KiB"));
         if len < HEAD_LEN && self.pool.sole(desc) {
             let at = desc.start() + len;
@@ -445,12 +473,14 @@ impl Bufs {
     /// Copies `frame` into a free chunk; `None` when it does not fit or the pool is empty.
     ///
     /// # Panics
-    /// Never: a chunk is shorter than 64 KiB.
+    /// Never: a frame that there is room for is shorter than 64 KiB.
     #[inline]
     pub fn alloc_from(&mut self, frame: &[u8]) -> Option<Desc> {
         if frame.len() > self.room() {
             return None;
         }
+        let len = frame.len();
+        let frame = frame.get(..self.pool.kept_of(len))?;
         let mut desc = self.alloc()?;
         let out = self.pool.write(&mut desc, HEADROOM, frame.len().max(HEAD_LEN));
         let heads =
@@ -465,7 +495,19 @@ impl Bufs {
             bytes.copy_from_slice(frame);
             rest.fill(0); // up to the end of the head
         }
-        desc.set_len(u16::try_from(frame.len()).expect("a chunk is shorter than 64 KiB"));
+        desc.set_len(u16::try_from(len).expect("a frame is shorter than 64 KiB"));
+        Some(desc)
+    }
+
+    /// Copies the front of a frame of `len` bytes, all that is kept of it, into a free chunk; `None` when the pool is empty or
+    /// keeps more.
+    #[inline]
+    pub fn alloc_front(&mut self, front: &[u8], len: usize) -> Option<Desc> {
+        if front.len() < self.pool.kept_of(len) {
+            return None;
+        }
+        let mut desc = self.alloc_from(front)?;
+        desc.set_len(u16::try_from(len).ok()?);
         Some(desc)
     }
 
@@ -531,7 +573,7 @@ impl Bufs {
         let mut own = desc.twin();
         own.chunk = copy.chunk;
         own.set(Flag::Shared, false);
-        let span = len.max(HEAD_LEN);
+        let span = self.pool.kept_of(len).max(HEAD_LEN);
         let from = self.pool.read(&desc, start, span);
         self.pool.write(&mut own, start, span).copy_from_slice(from);
         let notes = self.pool.read(&desc, 0, NOTES);

@@ -151,3 +151,25 @@ fn chunks_of_a_umem_are_what_the_kernel_takes() {
         assert_eq!(is_umem, frame_len_max <= UMEM_FRAME_LEN_MAX, "{frame_len_max}");
     }
 }
+
+/// A pool of fronts keeps of each frame what is read, and tells its whole length.
+#[test]
+fn a_pool_of_fronts_keeps_the_front_of_a_frame() {
+    let mut bufs = Bufs::new(Pool::fronts(4, 1_518).unwrap(), 1, 0);
+    let frame: Vec<u8> = (0..=255).cycle().take(1_400).collect();
+    let whole = bufs.alloc_from(&frame).unwrap();
+    assert_eq!((whole.len(), bufs.bytes(&whole)), (1_400, &frame[..FRONT_LEN]));
+    let mut front = bufs.alloc_front(&frame[..FRONT_LEN], 9_000).unwrap();
+    assert_eq!((front.len(), bufs.bytes(&front)), (9_000, &frame[..FRONT_LEN]));
+    assert!(bufs.alloc_front(&frame[..FRONT_LEN - 1], 1_400).is_none(), "less than is kept");
+    let short = bufs.alloc_from(&frame[..70]).unwrap();
+    assert_eq!((short.len(), bufs.bytes(&short)), (70, &frame[..70]));
+    let twin = bufs.share(&mut front);
+    let own = bufs.make_sole(twin).unwrap();
+    assert_eq!((own.len(), bufs.bytes(&own)), (9_000, &frame[..FRONT_LEN]));
+    for desc in [whole, front, short, own] {
+        assert!(bufs.free(desc));
+    }
+    let mut whole = Bufs::new(Pool::in_memory(4, 1_518).unwrap(), 1, 0);
+    assert!(whole.alloc_front(&frame[..FRONT_LEN], 1_400).is_none(), "it keeps more");
+}

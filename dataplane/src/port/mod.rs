@@ -22,6 +22,7 @@ mod link;
 #[cfg(any(test, feature = "dpdk"))]
 #[expect(unsafe_code, reason = "what a driver's callbacks of a call reach of its caller")]
 mod loan;
+pub mod lossy;
 pub mod netdev;
 pub mod null;
 pub mod pcap;

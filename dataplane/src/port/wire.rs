@@ -42,7 +42,9 @@ pub struct WireFrame {
     pub at: Instant,
     /// What is wrong with it.
     pub flaw: Flaw,
-    /// Its bytes, without FCS.
+    /// Bytes that it has, without FCS.
+    pub len: usize,
+    /// Its bytes, or the front of them, where nobody reads the rest.
     pub bytes: Vec<u8>,
 }
 
@@ -173,19 +175,25 @@ impl WireEnd {
     /// nothing is sent, when the cable is full.
     #[inline]
     pub fn send(&mut self, at: Instant, flaw: Flaw, frame: &[u8]) -> bool {
+        self.send_front(at, flaw, frame, frame.len())
+    }
+
+    /// As [`Self::send`], a frame of `len` bytes of which `front` is what anybody reads.
+    #[inline]
+    pub fn send_front(&mut self, at: Instant, flaw: Flaw, front: &[u8], len: usize) -> bool {
         if !self.has_room() {
             return false;
         }
         if let Some((departures, port)) = &self.departures {
-            let lead = self.early.map_or(Span::ZERO, |early| early.lead(frame.len()));
+            let lead = self.early.map_or(Span::ZERO, |early| early.lead(len));
             departures.note(*port, at - lead);
         }
-        let struck = self.errors.as_mut().is_some_and(|errors| errors.strike(frame.len()));
+        let struck = self.errors.as_mut().is_some_and(|errors| errors.strike(len));
         let flaw = if struck && flaw == Flaw::None { Flaw::Fcs } else { flaw };
         let mut bytes = self.spare.pop().unwrap_or_default();
         bytes.clear();
-        bytes.extend_from_slice(frame);
-        self.tx.push(WireFrame { at, flaw, bytes }).is_ok()
+        bytes.extend_from_slice(front);
+        self.tx.push(WireFrame { at, flaw, len, bytes }).is_ok()
     }
 
     /// Has frames that leave by this end damaged at random.
@@ -372,7 +380,10 @@ impl Wire {
     /// When the next frame will be handed over, as the cable is now.
     pub fn next_arrival(&mut self) -> Option<Instant> {
         let config = &self.config;
-        let due = |frame: &WireFrame| frame.at + config.latency - config.lead(frame.bytes.len());
+        let due = |frame: &WireFrame| {
+            let due = frame.at + config.latency - config.lead(frame.len);
+            self.whole_at.map_or(due, |whole| due.max(whole)) // no header is in before the frame ahead is
+        };
         self.due = self.end.rx.front().map(due);
         self.due
     }
@@ -388,7 +399,7 @@ impl Wire {
 
     /// Whether a frame was lost as the link was down while it was on it.
     fn lose(&mut self, frame: &WireFrame) -> bool {
-        let time = self.config.frame_time(frame.bytes.len());
+        let time = self.config.frame_time(frame.len);
         self.end.outages.as_mut().is_some_and(|outages| outages.lose(frame.at, time))
     }
 
@@ -398,10 +409,8 @@ impl Wire {
             // Whether it is damaged is seen when it is whole.
             Flaw::Fcs if !self.config.cut_through => Some(DropReason::Fcs),
             Flaw::Truncated => Some(DropReason::Truncated),
-            _ if self.config.drop_runts && frame.bytes.len() < FRAME_LEN_MIN => {
-                Some(DropReason::Runt)
-            }
-            _ if frame.bytes.len() > room => Some(DropReason::TooLong),
+            _ if self.config.drop_runts && frame.len < FRAME_LEN_MIN => Some(DropReason::Runt),
+            _ if frame.len > room => Some(DropReason::TooLong),
             _ => None,
         }
     }
@@ -419,7 +428,6 @@ impl Port for Wire {
             return 0;
         }
         self.look(now);
-        self.whole_at = None;
         if batch.is_full() {
             return 0;
         }
@@ -433,7 +441,7 @@ impl Port for Wire {
             }
             let desc = match self.refuse(&frame, bufs.room()) {
                 Some(reason) => Err(reason),
-                None => bufs.alloc_from(&frame.bytes).ok_or(DropReason::Pool),
+                None => bufs.alloc_front(&frame.bytes, frame.len).ok_or(DropReason::Pool),
             };
             let (whole, is_damaged) = (frame.at + self.config.latency, frame.flaw != Flaw::None);
             self.end.done(frame);
@@ -466,20 +474,20 @@ impl Port for Wire {
             return 0;
         }
         let Some(desc) = batch.pop_at(0) else { return 0 };
-        let bytes = bufs.bytes(&desc);
-        let idle = now + self.config.frame_time(bytes.len());
+        let (bytes, len) = (bufs.bytes(&desc), desc.len());
+        let idle = now + self.config.frame_time(len);
         // A transmission ends where its gap does, so that the next one can follow at once.
         let at = idle + self.config.propagation;
         let is_damaged = self.config.cut_through && bufs.is_damaged(&desc);
         let flaw = if is_damaged { Flaw::Fcs } else { Flaw::None };
-        let sent = if bytes.len() < FRAME_LEN_MIN {
+        let sent = if len < FRAME_LEN_MIN {
             let mut padded = [0; FRAME_LEN_MIN];
             for (to, from) in padded.iter_mut().zip(bytes) {
                 *to = *from;
             }
             self.end.send(at, flaw, &padded)
         } else {
-            self.end.send(at, flaw, bytes)
+            self.end.send_front(at, flaw, bytes, len)
         };
         debug_assert!(sent, "room was asked for");
         self.carried.0 += 1;

@@ -175,6 +175,8 @@ pub struct WorkerStats {
     pub busy_loops: Counter,
     /// Frames received.
     pub frames: Counter,
+    /// Of these, not whole yet: cut-through, in virtual time.
+    pub parked: Counter,
     /// Bursts that they came in.
     pub bursts: Counter,
     /// Time of passes in which something was done.

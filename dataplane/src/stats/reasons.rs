@@ -229,6 +229,9 @@ drop_reasons! {
         "It came in by a port that is blocked because of a loop, or all ports that it could leave by are blocked.",
         "Find the loop: `weft show events` names ports and station. A port is open again after `fdb.loop_block_s`; \
          `fdb.loop_action = \"alarm\"` reports without blocking.";
+    Injected = 30, "injected", Input, Live,
+        "Dropped at random where it came in, as `loss_per_million` of that port says.",
+        "This is for tests of what sends frames again. Remove `loss_per_million` from ports that carry real traffic.";
 }
 
 #[cfg(test)]

@@ -30,19 +30,21 @@ impl<'a> Rest<'a> {
     }
 }
 
-/// Fills `out`, whose length the caller has held against the format; `None` if it did not.
-pub(super) fn emit(spec: &FrameSpec, stamp: &Stamp, out: &mut [u8]) -> Option<()> {
+/// Fills `out` with a frame of `len` bytes, which the caller has held against the format, or the front of it; `None` if it did
+/// not.
+pub(super) fn emit(spec: &FrameSpec, stamp: &Stamp, len: usize, out: &mut [u8]) -> Option<()> {
     match spec.kind {
         Kind::Pfc => spec.pfc.emit(spec.src.mac, out.first_chunk_mut()?),
         Kind::Pause => spec.pause.emit(spec.src.mac, out.first_chunk_mut()?),
-        _ => return emit_data(spec, stamp, out),
+        _ => return emit_data(spec, stamp, len, out),
     }
     Some(())
 }
 
-fn emit_data(spec: &FrameSpec, stamp: &Stamp, out: &mut [u8]) -> Option<()> {
+fn emit_data(spec: &FrameSpec, stamp: &Stamp, len: usize, out: &mut [u8]) -> Option<()> {
     let ends = spec.header_len() + spec.trailer_len();
-    let payload_len = out.len().checked_sub(ends)?;
+    let payload_len = len.checked_sub(ends)?;
+    let is_whole = out.len() == len;
     let protected_at = spec.header_len() - protected_header_len(spec.kind);
     let mut rest = Rest(&mut *out);
     emit_front(spec, stamp, &mut rest)?;
@@ -62,10 +64,17 @@ fn emit_data(spec: &FrameSpec, stamp: &Stamp, out: &mut [u8]) -> Option<()> {
         }
         Kind::Lite | Kind::Ethernet | Kind::Pfc | Kind::Pause => {}
     }
+    let bits = spec.kind == Kind::Gen2 && spec.payload_bits == PayloadBits::Varied;
+    let extras = Extras { icrc: spec.icrc, bits };
+    if !is_whole {
+        let front = stamp::LEN.min(payload_len);
+        let (payload, _) = rest.0.split_at_mut_checked(front)?;
+        stamp::write_front(payload, payload_len, spec.tells_len(), stamp, extras);
+        return Some(());
+    }
     let (payload, _) = rest.0.split_at_mut_checked(payload_len)?;
     if spec.stamped {
-        let bits = spec.kind == Kind::Gen2 && spec.payload_bits == PayloadBits::Varied;
-        stamp::write(payload, spec.tells_len(), stamp, Extras { icrc: spec.icrc, bits });
+        stamp::write(payload, spec.tells_len(), stamp, extras);
     } else {
         payload.fill(0);
     }

@@ -22,7 +22,7 @@ use crate::stamp::{self, Stamp};
 mod emit;
 mod read;
 
-pub use read::{Flaw, Received, receive};
+pub use read::{Flaw, Received, receive, receive_front};
 
 /// EtherType of plain Ethernet frames: the loop test of Ethernet version 2, which hosts ignore.
 pub const ETHER_TYPE_TEST: u16 = 0x9000;
@@ -467,10 +467,19 @@ impl FrameSpec {
     /// # Errors
     /// The length or a part is not what the format can have; `out` is as it was.
     pub fn emit(&self, stamp: &Stamp, out: &mut [u8]) -> Result<(), FrameError> {
-        self.check_len(out.len())?;
-        emit::emit(self, stamp, out).ok_or(FrameError::Len {
+        self.emit_front(stamp, out.len(), out)
+    }
+
+    /// As [`Self::emit`], a frame of `len` bytes of which `out` has all, or the front, down to its mark at least: the payload
+    /// behind that and the ICRC are not written then.
+    ///
+    /// # Errors
+    /// As [`Self::emit`].
+    pub fn emit_front(&self, stamp: &Stamp, len: usize, out: &mut [u8]) -> Result<(), FrameError> {
+        self.check_len(len)?;
+        emit::emit(self, stamp, len, out).ok_or(FrameError::Len {
             kind: self.kind.name(),
-            had: out.len(),
+            had: len,
             min: self.len_min(),
             max: self.len_max(),
         })

@@ -61,7 +61,21 @@ pub fn receive(
     frame: &[u8],
     config: &ParseConfig,
 ) -> Result<Received, ParseError> {
-    let head = parse_head(head, frame.len(), config)?;
+    receive_front(head, frame.len(), frame, config)
+}
+
+/// As [`receive`], a frame of `len` bytes of which `frame` has all, or the front, as
+/// [`FrameSpec::emit_front`](super::FrameSpec::emit_front) makes it: what is behind that is not looked at.
+///
+/// # Errors
+/// As [`receive`].
+pub fn receive_front(
+    head: &[u8; HEAD_LEN],
+    len: usize,
+    frame: &[u8],
+    config: &ParseConfig,
+) -> Result<Received, ParseError> {
+    let head = parse_head(head, len, config)?;
     let mut received = Received { head, reading: Reading::Foreign, flaw: None };
     if head.format() == Format::MacControl {
         return Ok(received);
@@ -70,7 +84,7 @@ pub fn receive(
     let Some(bytes) = frame.get(payload.at..) else { return Ok(received) };
     received.reading = stamp::read(bytes, payload.told);
     if let Reading::Mark(mark) = received.reading {
-        received.flaw = find_flaw(&head, frame, payload.at, &mark, config).err();
+        received.flaw = find_flaw(&head, (len, frame), payload.at, &mark, config).err();
     }
     Ok(received)
 }
@@ -100,23 +114,28 @@ fn find_payload(head: &Head, frame: &[u8]) -> Payload {
 
 fn find_flaw(
     head: &Head,
-    frame: &[u8],
+    (len, frame): (usize, &[u8]),
     at: usize,
     mark: &Mark,
     config: &ParseConfig,
 ) -> Result<(), Flaw> {
     let payload_end = at + mark.len;
     let end = payload_end + if mark.extras.icrc { crc::LEN } else { 0 };
-    let padding = frame.get(end..).ok_or(Flaw::Short)?;
-    if !padding.is_empty() && frame.len() > PADDED_LEN_MAX || padding.iter().any(|o| *o != 0) {
+    if len < end {
+        return Err(Flaw::Short);
+    }
+    let padding = frame.get(end..).unwrap_or_default();
+    if len > end && len > PADDED_LEN_MAX || padding.iter().any(|o| *o != 0) {
         return Err(Flaw::Grown);
     }
-    let payload = frame.get(at..payload_end).ok_or(Flaw::Short)?;
-    if !stamp::is_intact(payload, mark) {
-        return Err(Flaw::Payload);
-    }
-    if mark.extras.icrc && !is_icrc_ok(head, frame.get(..end).ok_or(Flaw::Short)?, at) {
-        return Err(Flaw::Icrc);
+    if frame.len() == len {
+        let payload = frame.get(at..payload_end).ok_or(Flaw::Short)?;
+        if !stamp::is_intact(payload, mark) {
+            return Err(Flaw::Payload);
+        }
+        if mark.extras.icrc && !is_icrc_ok(head, frame.get(..end).ok_or(Flaw::Short)?, at) {
+            return Err(Flaw::Icrc);
+        }
     }
     if mark.extras.bits && head.format() == Format::AfhGen2 {
         let (gen2, _) = Gen2::parse(frame, config.gen2_order).map_err(|_| Flaw::Short)?;

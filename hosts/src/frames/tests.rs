@@ -368,3 +368,26 @@ fn garbage_is_survived() {
     }
     assert!(passed > 1_000 && wrong <= 6, "{passed} passed, {wrong} wrong");
 }
+
+/// The front of a frame is the front of the whole one, and is read as that; what is behind it is not looked at.
+#[test]
+fn a_front_is_read_as_the_whole_frame() {
+    for kind in [Kind::Standard, Kind::Gen1, Kind::Gen2, Kind::Lite] {
+        let mut spec = FrameSpec::new(kind, Station::numbered(2), Station::numbered(1));
+        spec.icrc = kind != Kind::Lite;
+        let stamp = Stamp { stream: 7, seq: 1 << 40 | 9, sent: Instant::from_ns(5) };
+        let mut whole = vec![0; 1_300];
+        spec.emit(&stamp, &mut whole).unwrap();
+        let mut front = [0; 96];
+        spec.emit_front(&stamp, 1_300, &mut front).unwrap();
+        let marked = spec.header_len() + crate::stamp::LEN;
+        assert_eq!(front[..marked], whole[..marked], "{kind:?}");
+        let afh = if kind == Kind::Lite { AfhMode::Lite } else { AfhMode::Auto };
+        let config = ParseConfig { afh, ..ParseConfig::DEFAULT };
+        let head = whole.first_chunk().unwrap();
+        let seen = receive_front(head, 1_300, &front, &config).unwrap();
+        assert_eq!(Ok(seen), receive(head, &whole, &config), "{kind:?}");
+        let shorter = receive_front(head, 1_200, &front, &config).unwrap();
+        assert!(shorter.flaw.is_some() || !matches!(shorter.reading, Reading::Mark(_)), "{kind:?}");
+    }
+}

@@ -121,10 +121,22 @@ pub const fn len_for(payload_len: usize, told: bool) -> Option<usize> {
 /// payload is zeros.
 pub fn write(payload: &mut [u8], told: bool, stamp: &Stamp, extras: Extras) {
     let len = payload.len();
+    write_front(payload, len, told, stamp, extras);
+    match len_for(len, told) {
+        Some(mark) => {
+            let low = if mark == LEN { stamp.seq } else { stamp.seq % SHORT_SEQS };
+            fill(payload.get_mut(mark..).unwrap_or_default(), stamp.stream, low);
+        }
+        None => payload.fill(0),
+    }
+}
+
+/// Writes the mark alone of a payload of `len` bytes, of which `front` has as many as that takes.
+pub fn write_front(front: &mut [u8], len: usize, told: bool, stamp: &Stamp, extras: Extras) {
     let flags = if extras.icrc { ICRC } else { 0 } | if extras.bits { BITS } else { 0 };
     match len_for(len, told) {
         Some(LEN) => {
-            let Some((head, rest)) = payload.split_first_chunk_mut::<LEN>() else { return };
+            let Some(head) = front.first_chunk_mut::<LEN>() else { return };
             // frames are shorter than 2^14 bytes: nothing is cut off
             let word = flags | u16::try_from(len).unwrap_or(LEN_MASK) & LEN_MASK;
             let check = check16(word, stamp.stream, stamp.seq, stamp.sent);
@@ -136,17 +148,15 @@ pub fn write(payload: &mut [u8], told: bool, stamp: &Stamp, extras: Extras) {
             for (to, field) in back.chunks_exact_mut(8).zip([stamp.seq, stamp.sent.as_ps()]) {
                 to.copy_from_slice(&field.to_be_bytes());
             }
-            fill(rest, stamp.stream, stamp.seq);
         }
         Some(_) => {
-            let Some((head, rest)) = payload.split_first_chunk_mut::<SHORT_LEN>() else { return };
+            let Some(head) = front.first_chunk_mut::<SHORT_LEN>() else { return };
             let low = (stamp.seq % SHORT_SEQS) | (u64::from(extras.icrc) << 23);
             let [.., b2, b1, b0] = low.to_be_bytes();
             let [s1, s0] = stamp.stream.to_be_bytes();
             *head = [check8(stamp.stream, low), s1, s0, b2, b1, b0];
-            fill(rest, stamp.stream, low % SHORT_SEQS);
         }
-        None => payload.fill(0),
+        None => {}
     }
 }
 

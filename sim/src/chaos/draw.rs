@@ -57,9 +57,10 @@ pub(super) fn setup(rng: &mut Rng) -> (Setup, Around) {
         propagation: crate::setup::Headroom::propagation(setup.cable_m),
         propagations: Vec::new(),
         overhead: rng.chance(7, 8),
-        cut_through: false,
+        cut_through: setup.seed.is_multiple_of(4),
         drop_runts: rng.chance(7, 8),
         cable_frames: 1_024,
+        fronts: false,
         chunks: rng.chance(1, 4).then(|| 2_048 + index(rng, 4_096)),
     };
     (setup, around)

@@ -88,6 +88,8 @@ struct Socket {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Peer {
     pub component: usize,
+    /// Which of its ports.
+    pub port: PortId,
     /// From a frame's last bit in to when the component is due.
     pub latency: Span,
     /// The least time from now to when it is due for a frame that is sent now.
@@ -145,7 +147,8 @@ impl Cables {
                 delay = spec.header_delay();
             }
             let (component, latency) = (far.component, to.receive);
-            let peer = Peer { component, latency, delay: delay + from.send + latency };
+            let peer =
+                Peer { component, port: far.port, latency, delay: delay + from.send + latency };
             if let Some(slot) = socket.ports.get_mut(place.port.index()) {
                 *slot = Some((end, peer));
             }

@@ -16,6 +16,7 @@ mod tests;
 mod threads;
 
 use weft_dataplane::time::Instant;
+use weft_dataplane::types::PortSet;
 
 pub use cables::{CableError, CableSpec, Cables, Latency, Place};
 pub use schedule::Schedule;
@@ -23,8 +24,8 @@ pub use schedule::Schedule;
 /// A switch or an endpoint.
 pub trait Component: Send {
     /// Does what is due at `now`; returns when it next has something to do, frames that are on their way to it included.
-    /// Extra calls change nothing.
-    fn step(&mut self, now: Instant) -> Option<Instant>;
+    /// Extra calls change nothing. Only ports that have `arrived` have frames on their way of which it was not told before.
+    fn step(&mut self, now: Instant, arrived: PortSet) -> Option<Instant>;
 }
 
 /// Components and when they are due.
@@ -74,7 +75,8 @@ impl<C: Component> Engine<C> {
         } else {
             while let Some(component) = schedule.turn(end) {
                 let now = schedule.now();
-                let next = components.get_mut(component).and_then(|it| it.step(now));
+                let arrived = schedule.arrived(component);
+                let next = components.get_mut(component).and_then(|it| it.step(now, arrived));
                 schedule.stepped(component, next);
             }
         }

@@ -5,17 +5,39 @@
 //! Units: picoseconds.
 //! Source: docs/spec/model.md §1.
 
-use weft_base::sync::Arc;
+use weft_base::sync::{Arc, AtomicU64, Ordering};
 use weft_dataplane::port::wire::WireEnd;
 use weft_dataplane::time::Instant;
+use weft_dataplane::types::{PORTS_MAX, PortSet};
 
 use super::cables::{Cables, Links};
 use super::heap::DueHeap;
+
+/// Ports of a component to which something was sent since it was last stepped, or which were changed from outside.
+pub(super) struct Arrivals(AtomicU64);
+
+impl Arrivals {
+    /// Frames are on their way to `ports`.
+    #[inline]
+    fn add(&self, ports: PortSet) {
+        self.0.fetch_or(ports.bits(), Ordering::Release); // who takes the ports sees the frames
+    }
+
+    /// The ports; none are left.
+    #[inline]
+    fn take(&self) -> PortSet {
+        if self.0.load(Ordering::Relaxed) == 0 {
+            return PortSet::EMPTY;
+        }
+        PortSet::from_bits(self.0.swap(0, Ordering::Acquire)) // pairs with `add`
+    }
+}
 
 /// When each component is due.
 pub struct Schedule {
     pub(super) due: DueHeap,
     pub(super) links: Arc<[Links]>,
+    pub(super) arrivals: Arc<[Arrivals]>,
     pub(super) now: Instant,
 }
 
@@ -29,7 +51,9 @@ impl Schedule {
         for component in 0..links.len() {
             due.set(component, Some(Instant::ZERO));
         }
-        (Self { due, links: links.into(), now: Instant::ZERO }, ends)
+        let every = PortSet::first(PORTS_MAX).bits();
+        let arrivals = links.iter().map(|_| Arrivals(AtomicU64::new(every))).collect();
+        (Self { due, links: links.into(), arrivals, now: Instant::ZERO }, ends)
     }
 
     /// Where the run has come to.
@@ -61,6 +85,14 @@ impl Schedule {
         Some(component)
     }
 
+    /// Ports of `component`, which is about to be stepped, to which frames are on their way since its last step, or which were
+    /// changed from outside; it may hear of a frame before it is due for it.
+    #[inline]
+    #[must_use]
+    pub fn arrived(&self, component: usize) -> PortSet {
+        self.arrivals.get(component).map_or(PortSet::EMPTY, Arrivals::take)
+    }
+
     /// After the step of `component`: it is next due at `next`, unless a frame comes before, and who it has sent frames
     /// to when the first of these is in.
     ///
@@ -83,6 +115,9 @@ impl Schedule {
         let Some(links) = self.links.get(component) else { return };
         for (port, at) in links.departures.take() {
             if let Some(Some(peer)) = links.peers.get(port.index()) {
+                if let Some(arrivals) = self.arrivals.get(peer.component) {
+                    arrivals.add(PortSet::only(peer.port));
+                }
                 arrives(&mut self.due, peer.component, at + peer.latency);
             }
         }
@@ -93,6 +128,9 @@ impl Schedule {
     /// # Panics
     /// When there is no such component.
     pub fn wake(&mut self, component: usize) {
+        if let Some(arrivals) = self.arrivals.get(component) {
+            arrivals.add(PortSet::first(PORTS_MAX));
+        }
         self.due.bring_forward(component, self.now);
     }
 

@@ -4,7 +4,7 @@
 use weft_base::rng::Rng;
 use weft_dataplane::port::wire::{Flaw, WireEnd};
 use weft_dataplane::time::{Instant, LinkRate, Span};
-use weft_dataplane::types::PortId;
+use weft_dataplane::types::{PortId, PortSet};
 
 use super::{CableError, CableSpec, Cables, Component, Engine, Latency, Place, Schedule};
 
@@ -33,7 +33,7 @@ impl Toy {
 }
 
 impl Component for Toy {
-    fn step(&mut self, now: Instant) -> Option<Instant> {
+    fn step(&mut self, now: Instant, _: PortSet) -> Option<Instant> {
         self.steps += 1;
         self.mix(now.as_ps());
         let mut next = None;
@@ -185,7 +185,7 @@ fn a_cable_is_laid_between_two_free_ports_and_takes_time() {
 fn a_panic_in_one_thread_ends_all() {
     struct Bomb(Option<Instant>);
     impl Component for Bomb {
-        fn step(&mut self, now: Instant) -> Option<Instant> {
+        fn step(&mut self, now: Instant, _: PortSet) -> Option<Instant> {
             assert!(self.0.is_none_or(|at| now < at), "the bomb went off");
             Some(now + Span::from_ns(1))
         }

@@ -132,8 +132,9 @@ pub(super) fn run<C: Component>(
             for component in base..base + components.len() {
                 due.set(component, schedule.due(component));
             }
-            let links = schedule.links.clone();
-            Share { own, components, base, schedule: Schedule { due, links, now: schedule.now() } }
+            let (links, arrivals) = (schedule.links.clone(), schedule.arrivals.clone());
+            let schedule = Schedule { due, links, arrivals, now: schedule.now() };
+            Share { own, components, base, schedule }
         })
         .collect();
     let meeting = Meeting::new(shares.len(), schedule.now());
@@ -211,7 +212,8 @@ impl<C: Component> Share<'_, C> {
         let rows = meeting.mail.get(next).and_then(|rows| rows.get(*own));
         while let Some(component) = schedule.turn(last) {
             let now = schedule.now();
-            let wants = components.get_mut(component - *base).and_then(|it| it.step(now));
+            let arrived = schedule.arrived(component);
+            let wants = components.get_mut(component - *base).and_then(|it| it.step(now, arrived));
             schedule.stepped_with(component, wants, |due, peer, at| {
                 let thread = peer / each;
                 if thread == *own {

@@ -6,6 +6,7 @@
 
 mod chaos;
 mod checkers;
+mod cut_through;
 mod network;
 mod replay;
 mod scenario;

@@ -14,14 +14,14 @@ use weft_sim::setup::Setup;
 use weft_sim::switch::Around;
 use weft_sim::topology::{NodeKind, Topology};
 
-fn spec(topology: Topology, gbps: u64, kind: Kind) -> NetworkSpec {
+pub fn spec(topology: Topology, gbps: u64, kind: Kind) -> NetworkSpec {
     let setup = Setup { rate: LinkRate::gbps(gbps), ..Setup::new(1, 4) };
     let around = Around::default(); // 300 ns a switch, 50 ns a cable
     NetworkSpec { topology, setup, around, kind, endpoint_delay: Span::ZERO }
 }
 
 /// Two hosts with so many switches in a row between them.
-fn chain(switches: usize) -> Topology {
+pub fn chain(switches: usize) -> Topology {
     let mut net = Topology::default();
     let mut last = net.add("h0", NodeKind::Host).unwrap();
     for index in 0..switches {
@@ -115,8 +115,9 @@ fn an_incast_loses_nothing() {
 /// All to all on a fat tree: on one thread, two and five the same comes of every message, to the picosecond.
 #[test]
 fn threads_decide_nothing() {
-    let seen = |threads| {
-        let spec = spec(Topology::fat_tree(16).unwrap(), 400, Kind::Standard);
+    let seen = |threads, cut_through| {
+        let mut spec = spec(Topology::fat_tree(16).unwrap(), 400, Kind::Standard);
+        spec.around.cut_through = cut_through;
         let pairs = (0..16).flat_map(|from| (0..16).map(move |to| (from, to)));
         let flows = pairs.filter(|(from, to)| from != to);
         let flows = flows.map(|(from, to)| Flow::new(from, to, 13_440)).collect();
@@ -131,9 +132,11 @@ fn threads_decide_nothing() {
         let steps: Vec<_> = network.switches().map(weft_sim::switch::Switch::steps).collect();
         (events, steps, network.hosts().map(|host| host.endpoint().stats()).collect::<Vec<_>>())
     };
-    let want = seen(1);
-    assert_eq!(want.2.iter().map(|stats| stats.rx_frames).sum::<u64>(), 16 * 15 * 10);
-    for threads in [2, 5] {
-        assert!(seen(threads) == want, "{threads} threads");
+    for cut_through in [false, true] {
+        let want = seen(1, cut_through);
+        assert_eq!(want.2.iter().map(|stats| stats.rx_frames).sum::<u64>(), 16 * 15 * 10);
+        for threads in [2, 5] {
+            assert!(seen(threads, cut_through) == want, "{threads} threads, {cut_through}");
+        }
     }
 }

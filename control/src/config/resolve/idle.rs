@@ -76,6 +76,19 @@ const PORT_NEEDS: &[PortNeed] = &[
         instead: "expected kind = \"dpdk\" beside it",
     },
     PortNeed {
+        keys: &["loss_per_million"],
+        counts: |all, item| {
+            !all.port_is(item, "kind", &["auto", "af_xdp"])
+                || all.get("express", "enabled") == Some(Value::Bool(false))
+        },
+        instead: "expected express.enabled = false, or kind = \"af_packet\" beside it: express would send frames on past the port",
+    },
+    PortNeed {
+        keys: &["loss_seed"],
+        counts: |all, item| all.port_get(item, "loss_per_million").is_some(),
+        instead: "expected loss_per_million beside it, whose seed it is",
+    },
+    PortNeed {
         keys: &["xdp_queues", "xdp_mode", "xdp_zero_copy", "xdp_busy_poll_us"],
         counts: |all, item| all.port_is(item, "kind", &["auto", "af_xdp"]),
         instead: "expected kind = \"auto\" or \"af_xdp\" beside it",

@@ -47,6 +47,8 @@ pub struct RunPort {
     pub dpdk_tx_descriptors: usize,
     /// How `AF_XDP` is used.
     pub xdp: XdpConfig,
+    /// Of a million received frames, how many are dropped, and by which seed; `None` for no loss.
+    pub loss: Option<(u32, u64)>,
 }
 
 /// How `AF_XDP` is used at a port.
@@ -260,6 +262,7 @@ impl Resolver<'_> {
                     zero_copy: false,
                     busy_poll_us: 0,
                 },
+                loss: None,
             });
         }
         ports
@@ -280,6 +283,9 @@ impl Resolver<'_> {
         let dpdk_tx_descriptors = number("dpdk_tx_descriptors")
             .unwrap_or_else(|| to_usize(self.int("switch", "tx_ring_frames").unwrap_or(64)));
         let shown = Value::Int(i64::try_from(dpdk_tx_descriptors).unwrap_or(i64::MAX));
+        let lost = number("loss_per_million").and_then(|count| u32::try_from(count).ok());
+        let seed = number("loss_seed").unwrap_or(1) as u64;
+        let loss = lost.filter(|&count| count > 0).map(|count| (count, seed));
         let port = RunPort {
             kind: self.port_choice(item, "kind"),
             device,
@@ -289,6 +295,7 @@ impl Resolver<'_> {
             dpdk_queues: number("dpdk_queues").unwrap_or(1),
             dpdk_tx_descriptors,
             xdp: self.xdp(item),
+            loss,
             name,
         };
         self.derived.insert(("port", index, "dpdk_tx_descriptors"), shown);

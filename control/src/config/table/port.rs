@@ -206,6 +206,20 @@ pub(super) const SETTINGS: &[Param] = &[
         "Frames that may wait in the kernel, or in each receive queue of a DPDK device, until a worker takes them; headroom covers them.",
     ),
     restart(
+        "loss_per_million",
+        Kind::Int(0, 1_000_000),
+        "frames",
+        Fixed("0"),
+        "For tests: of a million frames that are received here live, so many are dropped at random (drop `injected`). They must come to the port: express.enabled = false, or a kind without AF_XDP.",
+    ),
+    restart(
+        "loss_seed",
+        Kind::Int(0, i64::MAX),
+        "",
+        Fixed("1"),
+        "For tests: which frames loss_per_million drops.",
+    ),
+    restart(
         "dpdk_queues",
         Kind::Int(1, 64),
         "",

@@ -15,6 +15,7 @@ use weft_dataplane::config::{PortConfig, SwitchConfig};
 use weft_dataplane::pool::Pool;
 use weft_dataplane::port::af_packet::{AfPacket, AfPacketConfig};
 use weft_dataplane::port::af_xdp::{AfXdp, AfXdpConfig, Builtin, Steering, Umem};
+use weft_dataplane::port::lossy::Lossy;
 use weft_dataplane::port::netdev;
 use weft_dataplane::port::null::Null;
 use weft_dataplane::port::pcap::{Pace, Pcap, PcapConfig};
@@ -100,7 +101,10 @@ pub fn open_all(
         let opened = open(run, port, switch.tx_ring_frames, by);
         let opened = opened.map_err(LiveError::open(&run.name))?;
         info.push(DeviceInfo { kind: opened.port.caps().kind, note: opened.note });
-        ports.push(opened.port);
+        ports.push(match run.loss {
+            Some((per_million, seed)) => Box::new(Lossy::new(opened.port, per_million, seed)),
+            None => opened.port,
+        });
         port.parse.port_mac = run.mac.or(opened.mac).unwrap_or_else(|| made_up_mac(index));
     }
     Ok((ports, info, far))

@@ -14,6 +14,8 @@ use super::{
 };
 
 const RUNNING: &str = "control/tests/running.rs::a_running_switch_shows_and_changes_its_state";
+const LOSS: &str =
+    "tests/tests/live/switch/rclink.rs::all_requests_are_delivered_over_a_switch_that_loses_some";
 const GEN: &str = "control/tests/commands/cli.rs::hosts_are_what_the_configuration_says";
 const FLOODED: &str = "/ports/2/tx_frames";
 
@@ -89,6 +91,10 @@ fn ports() -> Vec<Row> {
         refused("port.rate_burst_ms", "20", "expected max_rate_gbps or pri_max_rate_gbps"),
         sent("port.rate_burst_ms", "20", Flow::Two(0), last_ns, OTHER).beside(&["port_defaults.max_rate_gbps=0.1"]),
         live("port.rx_ring_frames", "512", |c| first(c).rx_ring_frames.to_string(), "512", "dataplane/tests/live_kernel/ports.rs::a_ring_that_runs_full_is_counted"),
+        refused("port.loss_per_million", "10000", "expected express.enabled = false"),
+        refused("port.loss_seed", "7", "expected loss_per_million beside it"),
+        live("port.loss_per_million", "10000", |c| format!("{:?}", first(c).loss), "Some((10000, 1))", LOSS).beside(&["express.enabled=false"]),
+        live("port.loss_seed", "7", |c| format!("{:?}", first(c).loss), "Some((10000, 7))", LOSS).beside(&["express.enabled=false", "port_defaults.loss_per_million=10000"]),
         refused("port.dpdk_queues", "2", "expected kind = \\\"dpdk\\\""),
         refused("port.dpdk_tx_descriptors", "128", "expected kind = \\\"dpdk\\\""),
         Row { key: "port.dpdk_queues", value: "2", beside: &[], seen: Seen::Live(DPDK, |c| first(c).dpdk_queues.to_string(), QUEUES), want: "2" },
