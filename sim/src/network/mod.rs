@@ -143,6 +143,22 @@ pub enum NetworkError {
     /// What moves.
     #[error(transparent)]
     Flow(#[from] FlowError),
+    /// A flow on another virtual channel than that of its sender's requests.
+    #[error(
+        "flow {flow} on virtual channel {vc}: expected {expected}, on which host {from} sends to host {to}; its endpoint's request_vc and banks say so"
+    )]
+    Vc {
+        /// The flow.
+        flow: usize,
+        /// Its channel.
+        vc: u8,
+        /// The endpoint's.
+        expected: u8,
+        /// The sender.
+        from: u16,
+        /// The receiver.
+        to: u16,
+    },
     /// A fault at what is not there.
     #[error("fault {fault} is at {what} {had}: expected 0 to {most}")]
     Fault {

@@ -85,17 +85,38 @@ impl Parts {
                 switch.config.forward.static_entries.extend(entry(frame, ports));
             }
         }
-        Ok(Self { nodes, links })
+        let parts = Self { nodes, links };
+        parts.channels(plan)?;
+        Ok(parts)
+    }
+
+    /// Checks that flows are on the virtual channels on which their senders send.
+    fn channels(&self, plan: &Plan<'_>) -> Result<(), NetworkError> {
+        let specs: Vec<&EndpointSpec> = self.endpoints().collect();
+        for (flow, it) in plan.flows.iter().enumerate() {
+            let (Some(vc), Some(spec)) = (it.vc, specs.get(usize::from(it.from))) else { continue };
+            let expected = spec.vc_to(it.to);
+            if vc != expected {
+                let (from, to) = (it.from, it.to);
+                return Err(NetworkError::Vc { flow, vc, expected, from, to });
+            }
+        }
+        Ok(())
+    }
+
+    /// Of hosts, by number.
+    pub fn endpoints(&self) -> impl Iterator<Item = &EndpointSpec> {
+        self.nodes.iter().filter_map(|part| match part {
+            Part::Host { endpoint, .. } => Some(&**endpoint),
+            Part::Switch { .. } => None,
+        })
     }
 
     /// So long at most does an endpoint wait for an ACK.
     pub fn patience(&self) -> Span {
-        let timeouts = self.nodes.iter().filter_map(|part| match part {
-            Part::Host { endpoint, .. } => match endpoint.transport {
-                Transport::Reliable { timeout } => Some(timeout),
-                Transport::Lite => None,
-            },
-            Part::Switch { .. } => None,
+        let timeouts = self.endpoints().filter_map(|endpoint| match endpoint.transport {
+            Transport::Reliable { timeout } => Some(timeout),
+            Transport::Lite => None,
         });
         timeouts.max().unwrap_or_default()
     }

@@ -161,6 +161,8 @@ pub fn endpoint_counters(stats: &EndpointStats) -> BTreeMap<String, u64> {
         foreign,
         pfc_tx,
         pfc_rx,
+        rnrs_tx,
+        rnrs_rx,
     } = *stats;
     let counters = [
         ("tx_frames", tx_frames),
@@ -184,6 +186,8 @@ pub fn endpoint_counters(stats: &EndpointStats) -> BTreeMap<String, u64> {
         ("foreign", foreign),
         ("pfc_tx", pfc_tx),
         ("pfc_rx", pfc_rx),
+        ("rnrs_tx", rnrs_tx),
+        ("rnrs_rx", rnrs_rx),
     ];
     counters.into_iter().map(|(name, count)| (name.to_owned(), count)).collect()
 }

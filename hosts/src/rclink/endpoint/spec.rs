@@ -129,7 +129,8 @@ impl EndpointSpec {
     }
 
     /// The virtual channel of requests to endpoint `to`.
-    pub(super) const fn vc_to(&self, to: u16) -> u8 {
+    #[must_use]
+    pub const fn vc_to(&self, to: u16) -> u8 {
         let [_, bank] = (to % self.banks as u16).to_be_bytes();
         self.request_vc - bank
     }
