@@ -83,8 +83,11 @@ impl Plan {
     /// What the switch at a site is like.
     pub fn at(&self, site: &Site<'_>) -> Result<SwitchPlan, ConfigError> {
         let config = self.config(site)?;
+        let in_virtual_time = config.run.in_virtual_time;
         let around = Around {
-            latency: config.run.fixed_latency,
+            latency: in_virtual_time.fixed_latency,
+            cut_through: in_virtual_time.cut_through,
+            overhead: in_virtual_time.wire_overhead,
             propagation: site
                 .links
                 .first()
