@@ -12,6 +12,7 @@ use weft_hosts::classes::PriMap;
 use weft_hosts::frames::Kind;
 use weft_hosts::pfc::SlowSpec;
 use weft_hosts::rclink::credits::CreditSpec;
+use weft_hosts::rclink::dcqcn::DcqcnSpec;
 use weft_hosts::rclink::endpoint::{EndpointSpec, Transport};
 use weft_parsers::{Ecn, ParseConfig, Pcp, Vid};
 use weft_sim::scenario::Endpoints;
@@ -23,7 +24,18 @@ use crate::config::value::Value;
 /// VLAN of frames with a tag.
 const VID: Vid = Vid::from_low_bits(1);
 /// Keys that say nothing of frames without ACK.
-const RELIABLE_ONLY: [&str; 5] = ["ack_vc", "ack_delay", "cnp_delay", "cnp_merge", "ack_timeout"];
+const RELIABLE_ONLY: [&str; 7] =
+    ["ack_vc", "ack_delay", "cnp_delay", "cnp_merge", "ack_timeout", "controller", "rnr_timer"];
+/// Keys that count with DCQCN only.
+const OF_DCQCN: [&str; 7] = [
+    "dcqcn_gain",
+    "dcqcn_shift",
+    "dcqcn_timer",
+    "dcqcn_fast_rounds",
+    "dcqcn_additive_bytes",
+    "dcqcn_hyper_bytes",
+    "dcqcn_least_bytes",
+];
 
 /// Keys that count with credits only.
 const OF_CREDITS: [&str; 6] =
@@ -44,6 +56,10 @@ struct Template {
     cnp_merge: Span,
     rate: Option<(u32, u32)>,
     slots: u16,
+    dcqcn: Option<DcqcnSpec>,
+    banks: u8,
+    bank_turns: bool,
+    rnr: Option<u8>,
     credits: Option<CreditSpec>,
     slow: Option<SlowSpec>,
     /// Of hosts that have another one.
@@ -63,6 +79,8 @@ impl Template {
         (spec.slots, spec.credits, spec.slow) = (self.slots, self.credits, self.slow);
         (spec.ack_delay, spec.cnp_delay) = (self.ack_delay, self.cnp_delay);
         (spec.cnp_merge, spec.rate) = (self.cnp_merge, self.rate);
+        (spec.dcqcn, spec.rnr) = (self.dcqcn, self.rnr);
+        (spec.banks, spec.bank_turns) = (self.banks, self.bank_turns);
         spec.frame.icrc = self.icrc;
         spec.frame.ecn = if self.ecn { Ecn::Ect0 } else { Ecn::NotEct };
         spec.frame.gen2_order = self.parse.gen2_order;
@@ -175,6 +193,71 @@ impl Reader<'_> {
         all
     }
 
+    /// The controller of rates, unless they are static.
+    fn dcqcn(&mut self, keys: &Keys<'_>) -> Option<DcqcnSpec> {
+        if keys.text("controller").as_deref() != Some("dcqcn") {
+            for key in OF_DCQCN {
+                if keys.set(key).is_some() {
+                    self.refuse(
+                        keys,
+                        key,
+                        "expected controller = \"dcqcn\" beside it; or leave it out",
+                    );
+                }
+            }
+            return None;
+        }
+        let of = |key| keys.int(key).and_then(|int| u32::try_from(int).ok()).unwrap_or(0);
+        let Some(most) = keys.int("rate_bytes") else {
+            self.refuse(
+                keys,
+                "controller",
+                "expected rate_bytes beside it, the rate without congestion",
+            );
+            return None;
+        };
+        let timer = keys.time("dcqcn_timer").unwrap_or(Span::ZERO);
+        if timer < Span::from_us(1) || timer > Span::from_us(256) {
+            self.refuse(keys, "dcqcn_timer", "expected 1us to 256us");
+        }
+        if u64::from(of("dcqcn_least_bytes")) > most {
+            let message =
+                format!("expected at most rate_bytes, {most}, found {}", of("dcqcn_least_bytes"));
+            self.refuse(keys, "dcqcn_least_bytes", message);
+        }
+        Some(DcqcnSpec {
+            gain: of("dcqcn_gain"),
+            shift: of("dcqcn_shift"),
+            timer,
+            fast_rounds: of("dcqcn_fast_rounds"),
+            additive: of("dcqcn_additive_bytes"),
+            hyper: of("dcqcn_hyper_bytes"),
+            least: of("dcqcn_least_bytes"),
+        })
+    }
+
+    /// Banks, which take virtual channels from that of requests down.
+    fn banks(&mut self, keys: &Keys<'_>) -> u8 {
+        let banks = keys.int("banks").unwrap_or(1);
+        let own = Keys::items(self.settings, "host").filter_map(|host| host.int("request_vc"));
+        let lowest = own.chain(keys.int("request_vc")).min().unwrap_or(0);
+        if banks > lowest + 1 {
+            let message = format!(
+                "expected at most {}, as requests are on virtual channel {lowest} and below, found {banks}",
+                lowest + 1
+            );
+            self.refuse(keys, "banks", message);
+        }
+        if banks == 1 && keys.flag("bank_turns") {
+            self.refuse(
+                keys,
+                "bank_turns",
+                "expected banks of 2 or more beside it, which can take turns",
+            );
+        }
+        u8::try_from(banks).unwrap_or(1)
+    }
+
     /// Credits, where they are what stops an endpoint.
     fn credits(&mut self, keys: &Keys<'_>) -> Option<CreditSpec> {
         match keys.text("flow_control_mode").as_deref() {
@@ -186,7 +269,7 @@ impl Reader<'_> {
                 );
             }
             Some("none") => {
-                self.refuse(keys, "flow_control_mode", "expected \"pfc\" or \"cbfc\", found \"none\": an endpoint obeys each PAUSE; say pfc.pfc_enabled = false, so that switches send none");
+                self.refuse(keys, "flow_control_mode", "expected \"pfc\", found \"none\": an endpoint obeys each PAUSE; say pfc.pfc_enabled = false, so that switches send none");
                 return None;
             }
             _ => {
@@ -262,6 +345,10 @@ impl Reader<'_> {
             cnp_merge: time("cnp_merge"),
             rate: of_u32("rate_bytes").map(|bytes| (of_u32("rate_window").unwrap_or(0), bytes)),
             slots: keys.int("slots").and_then(|int| u16::try_from(int).ok()).unwrap_or(512),
+            dcqcn: self.dcqcn(&keys),
+            banks: self.banks(&keys),
+            bank_turns: keys.flag("bank_turns"),
+            rnr: keys.int("rnr_timer").and_then(|code| u8::try_from(code).ok()),
             credits: self.credits(&keys),
             slow: drain(&keys),
             request_vcs: self.request_vcs(vcs),
@@ -271,7 +358,7 @@ impl Reader<'_> {
         Some(Endpoints {
             kind: frames.kind,
             delay: time("delay"),
-            overhead: true,
+            overhead: plan.overhead(),
             frame_len_max: frames.len_max.max(64),
             template: Box::new(move |site, spec| {
                 template.change(site.name, spec);

@@ -69,6 +69,12 @@ impl Plan {
         Config::resolve(&settings, Timing::Virtual)
     }
 
+    /// Whether frames take their true wire time.
+    pub fn overhead(&self) -> bool {
+        let set = self.all.table("switch", "wire_overhead");
+        set.is_none_or(|set| set.value != Value::Bool(false))
+    }
+
     /// How ports of all switches are by default.
     pub fn port(&self) -> Result<(PriMaps, PortConfig), ConfigError> {
         let links = [LinkSpec { rate: LinkRate::gbps(100), propagation: Span::from_ns(50) }];
@@ -83,11 +89,10 @@ impl Plan {
     /// What the switch at a site is like.
     pub fn at(&self, site: &Site<'_>) -> Result<SwitchPlan, ConfigError> {
         let config = self.config(site)?;
-        let in_virtual_time = config.run.in_virtual_time;
         let around = Around {
-            latency: in_virtual_time.fixed_latency,
-            cut_through: in_virtual_time.cut_through,
-            overhead: in_virtual_time.wire_overhead,
+            latency: config.run.in_virtual_time.fixed_latency,
+            overhead: config.run.in_virtual_time.wire_overhead,
+            cut_through: config.run.in_virtual_time.cut_through,
             propagation: site
                 .links
                 .first()

@@ -14,6 +14,9 @@ use Initial::{Derived, Fixed, Unset};
 /// Formats of frames that RC Link has.
 pub(crate) const FORMATS: &[&str] = &["standard", "gen1", "gen2", "lite"];
 
+/// What changes rates.
+pub(crate) const CONTROLLERS: &[&str] = &["static", "dcqcn"];
+
 const VC: Kind = Kind::Int(0, 7);
 
 pub(super) const ENDPOINT: &[Param] = &[
@@ -75,6 +78,83 @@ pub(super) const ENDPOINT: &[Param] = &[
         "Virtual channel of requests that say no other; classify maps it to a priority, by the top bits of DSCP and Traffic Class and the PCP of a tag.",
     ),
     restart("ack_vc", VC, "VC", Fixed("5"), "Virtual channel of ACKs and CNPs."),
+    restart(
+        "controller",
+        Kind::Word(CONTROLLERS),
+        "",
+        Fixed("\"static\""),
+        "What changes the rate of a queue pair: nothing, or CNPs (DCQCN), up to rate_bytes; not with lite.",
+    ),
+    restart(
+        "dcqcn_gain",
+        Kind::Int(1, 1_023),
+        "1/1024",
+        Fixed("4"),
+        "How fast alpha follows; for dcqcn.",
+    ),
+    restart(
+        "dcqcn_shift",
+        Kind::Int(0, 6),
+        "",
+        Fixed("1"),
+        "A CNP takes alpha / 2^this of the rate; for dcqcn.",
+    ),
+    restart(
+        "dcqcn_timer",
+        Kind::Time,
+        "time",
+        Fixed("\"55us\""),
+        "After so long without a CNP the rate is raised, 1 to 256 us; for dcqcn.",
+    ),
+    restart(
+        "dcqcn_fast_rounds",
+        Kind::Int(0, 255),
+        "",
+        Fixed("5"),
+        "Periods that halve the way back to the rate before the cut, before the target rises; for dcqcn.",
+    ),
+    restart(
+        "dcqcn_additive_bytes",
+        Kind::Int(0, 4_194_303),
+        "bytes a window",
+        Fixed("20"),
+        "By how much the target rises in a period; for dcqcn.",
+    ),
+    restart(
+        "dcqcn_hyper_bytes",
+        Kind::Int(0, 4_194_303),
+        "bytes a window",
+        Fixed("204"),
+        "By how much it rises after as many periods again; for dcqcn.",
+    ),
+    restart(
+        "dcqcn_least_bytes",
+        Kind::Int(1, 4_194_303),
+        "bytes a window",
+        Fixed("51"),
+        "Least rate; for dcqcn.",
+    ),
+    restart(
+        "banks",
+        Kind::Int(1, 4),
+        "",
+        Fixed("1"),
+        "Banks of requests: those to host n are of bank n modulo this, on the virtual channel so much below request_vc.",
+    ),
+    restart(
+        "bank_turns",
+        Kind::Bool,
+        "",
+        Fixed("false"),
+        "Whether the bank that was granted last waits for the others; with 2 banks or more.",
+    ),
+    restart(
+        "rnr_timer",
+        Kind::Int(0, 31),
+        "code",
+        Unset("a request that finds no room in a receive buffer is dropped"),
+        "A request that finds no room is answered by an RNR NAK with this code of a time, after which it is sent again; not with lite.",
+    ),
     restart(
         "slots",
         Kind::Int(1, 512),
