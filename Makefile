@@ -48,7 +48,7 @@ sanitize:
 # each length, rate and cell; of a fabric (damaged TLPs and commands, routes of WEFT_TOPOLOGIES, 1 GiB over four GFDs,
 # 16 MiB at 1, 2, 4 and 256 ways and every granularity, each component started again 20 times), in virtual time
 # (WEFT_SEED=N repeats one, WEFT_SOAK_FRAMES=N sets its length), then on sixteen AF_XDP ports (as root; for WEFT_SOAK_S
-# seconds).
+# seconds); and a sweep over a cluster of Ray's.
 soak: deny sanitize
 	@tools/setup.sh soak
 	$(CARGO) test --release -p weft-tests --test live -- --ignored --nocapture soak_
@@ -56,6 +56,8 @@ soak: deny sanitize
 	$(CARGO) test --release -p weft-cxl -p weft-pbr-switch --lib --test endpoints -- --ignored --nocapture soak_
 	$(CARGO) test --release -p weft-tests --test fuzz_replay --test fabric -- --ignored --nocapture soak_
 	$(CARGO) test --release -p weft-tests --test soak --test live_quiet -- --ignored --nocapture
+	$(CARGO) build --release -p weft
+	.venv-ray/bin/python tests/py/soak_sweep_ray.py $${CARGO_TARGET_DIR:-target}/release/weft
 
 # Compares weft with other switches; exits with 1 when a required ratio is missed. ROWS="memory veth-express" runs some
 # rows, BENCH_ARGS=--quick one round. Needs root. Results are kept in bench/results/.

@@ -68,7 +68,7 @@ if wants bench; then
     need dpdk-testpmd dpdk-dev # and with it libdpdk-dev and every PMD
     [ -x /usr/lib/openvswitch-switch-dpdk/ovs-vswitchd-dpdk ] || missing="$missing openvswitch-switch-dpdk"
 fi
-if wants test || wants demo; then
+if wants test || wants demo || wants soak; then
     python3 -c 'import ensurepip, venv' >/dev/null 2>&1 || missing="$missing python3-venv"
 fi
 
@@ -141,17 +141,24 @@ if [ ! -e "$(rustc --print sysroot)/lib/rustlib/src/rust/library/core/src/lib.rs
 fi
 ebpf_linker || echo "setup: weft is built without its fast path in the kernel" >&2
 
-# The independent side of the tests: scapy and numpy in an environment of their own.
-if wants test || wants demo; then
-    want=$(cksum <tests/py/requirements.txt)
-    if [ "$(cat .venv/weft-stamp 2>/dev/null)" != "$want" ] || ! .venv/bin/python -c '' 2>/dev/null; then
-        echo "setup: making .venv with the packages of tests/py/requirements.txt"
-        rm -rf .venv
-        python3 -m venv .venv
-        .venv/bin/python -m pip install -q --disable-pip-version-check --no-input \
-            -r tests/py/requirements.txt </dev/null
-        printf '%s\n' "$want" >.venv/weft-stamp
+# Packages of Python in an environment of their own, made anew when what is wanted of it changes.
+python_env() { # python_env FOLDER REQUIREMENTS
+    want=$(cksum <"$2")
+    if [ "$(cat "$1/weft-stamp" 2>/dev/null)" != "$want" ] || ! "$1/bin/python" -c '' 2>/dev/null; then
+        echo "setup: making $1 with the packages of $2"
+        rm -rf "$1"
+        python3 -m venv "$1"
+        "$1/bin/python" -m pip install -q --disable-pip-version-check --no-input -r "$2" </dev/null
+        printf '%s\n' "$want" >"$1/weft-stamp"
     fi
+}
+# The independent side of the tests: scapy and numpy.
+if wants test || wants demo; then
+    python_env .venv tests/py/requirements.txt
+fi
+# Sweeps over several machines: apart, as it is 285 MB.
+if wants soak; then
+    python_env .venv-ray tools/requirements-ray.txt
 fi
 
 # Rust components beyond the compiler; what is not available is skipped by name later.

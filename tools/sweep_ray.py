@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Runs the jobs of `weft sim sweep` on Ray: one remote task a job.
 
-Shape: sweep_ray.py [--weft FILE] [--address ADDRESS] [--cpus N] FILE --vary ... --seeds ... --out DIR; all that is not an
-    option of its own goes to `weft sim sweep`, which says what the jobs are (--list) and makes the table (--collect).
-Needs: ray (tools/requirements-ray.txt); scenario and weft at the same paths on all machines.
+Shape: sweep_ray.py [--weft FILE] [--address ADDRESS] [--cpus N] FILE --vary ... --seeds ... --out DIR; all that is not
+    an option of its own goes to `weft sim sweep`, which says what the jobs are (--list) and makes the table (--collect).
+    Needs ray (tools/requirements-ray.txt), and scenario and weft at the same paths on all machines.
+Units: none.
 Source: docs/sweep.md.
 """
 
@@ -65,7 +66,7 @@ def main():
 def run_all(own, todo, folder):
     """Runs jobs as Ray tasks, and keeps the results of each as soon as it has ended."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # it would tell its makers of each cluster
-    import ray  # pylint: disable=import-outside-toplevel  # only here: all else works without it
+    import ray  # only here: what is finished is collected without it
 
     ray.init(address=own.address, num_cpus=None if own.address else own.cpus, include_dashboard=None if own.address
              else False, log_to_driver=False, logging_level="warning")

@@ -15,5 +15,7 @@ mod frames;
 mod process;
 mod record;
 mod replay;
+mod results;
 mod sim;
+mod sweep;
 mod trace;

@@ -27,8 +27,31 @@ struct Queue {
     port: PortId,
     pri: Pri,
     depth: Option<Level>,
-    paused: Option<Amount>,
+    paused: Paused,
+}
+
+/// How long something has been paused.
+#[derive(Default)]
+struct Paused {
+    time: Option<Amount>,
     paused_ps: u64,
+}
+
+impl Paused {
+    /// It has been for `paused_ps` until `now`.
+    fn sample(
+        &mut self,
+        paused_ps: u64,
+        (last, now): (Instant, Instant),
+        interval: Span,
+        points: usize,
+    ) {
+        if paused_ps > self.paused_ps {
+            let time = self.time.get_or_insert_with(|| Amount::new(interval, points));
+            time.add_over(last, now, paused_ps - self.paused_ps);
+            self.paused_ps = paused_ps;
+        }
+    }
 }
 
 /// What leaves by a port of a switch, or what a host takes.
@@ -52,6 +75,8 @@ pub(super) struct Sampler {
     queues: Vec<Queue>,
     ports: Vec<Flowing>,
     hosts: Vec<Flowing>,
+    /// Requests of hosts.
+    held: Vec<Paused>,
 }
 
 impl Sampler {
@@ -63,8 +88,8 @@ impl Sampler {
             for port in (0..config.ports.len()).filter_map(PortId::new) {
                 ports.push(Flowing { place: switch, port: Some(port), bits: None, bytes: 0 });
                 for pri in Pri::ALL.into_iter().take(config.pris) {
-                    let (depth, paused) = (None, None);
-                    queues.push(Queue { switch, port, pri, depth, paused, paused_ps: 0 });
+                    let paused = Paused::default();
+                    queues.push(Queue { switch, port, pri, depth: None, paused });
                 }
             }
         }
@@ -73,7 +98,7 @@ impl Sampler {
             .enumerate()
             .map(|(place, _)| Flowing { place, port: None, bits: None, bytes: 0 })
             .collect();
-        let series = (2 * queues.len() + ports.len() + hosts.len()).max(1);
+        let series = (2 * queues.len() + ports.len() + 2 * hosts.len()).max(1);
         let samples_max = options.samples_max.max(2);
         Self {
             step: options.sampling.max(Span::from_ps(1)),
@@ -84,6 +109,7 @@ impl Sampler {
             last: Instant::ZERO,
             queues,
             ports,
+            held: hosts.iter().map(|_| Paused::default()).collect(),
             hosts,
         }
     }
@@ -109,7 +135,8 @@ impl Sampler {
             let bytes = core.stats.iter().map(|stats| stats.port[number].tx_bytes.get()).sum();
             port.sample(bytes, (last, now), interval, points);
         }
-        for (host, it) in self.hosts.iter_mut().zip(network.hosts()) {
+        for ((host, held), it) in self.hosts.iter_mut().zip(&mut self.held).zip(network.hosts()) {
+            held.sample(it.endpoint().paused(now).as_ps(), (last, now), interval, points);
             host.sample(it.endpoint().stats().rx_payload, (last, now), interval, points);
         }
         self.last = self.last.max(now);
@@ -138,8 +165,15 @@ impl Sampler {
             let of = |kind, points| SeriesResult::new(kind, &name, place, points);
             let depth = queue.depth.and_then(|level| level.finish(end));
             all.extend(depth.map(|points| of(SeriesKind::QueueDepthBytes, points)));
-            let sums = queue.paused.and_then(|amount| amount.sums(end));
+            let sums = queue.paused.time.and_then(|time| time.sums(end));
             paused.extend(sums.map(|points| of(SeriesKind::PausedPs, points)));
+        }
+        for (held, host) in self.held.into_iter().zip(&hosts) {
+            let sums = held.time.and_then(|time| time.sums(end));
+            let of = |points| {
+                SeriesResult::new(SeriesKind::PausedPs, &name(Some(host)), (None, None), points)
+            };
+            paused.extend(sums.map(of));
         }
         for (flowing, names) in self
             .ports
@@ -176,11 +210,7 @@ impl Queue {
             stats.port[self.port].pri[self.pri].paused_ps.get()
         };
         let paused_ps = core.stats.iter().map(|stats| paused(stats)).sum();
-        if paused_ps > self.paused_ps {
-            let amount = self.paused.get_or_insert_with(|| Amount::new(interval, points));
-            amount.add_over(last, now, paused_ps - self.paused_ps);
-            self.paused_ps = paused_ps;
-        }
+        self.paused.sample(paused_ps, (last, now), interval, points);
     }
 }
 

@@ -1,0 +1,103 @@
+//! Files of results as `weft sim run` writes them: all of them, the same each time.
+//!
+//! Shape: a small scenario in a folder of its own; files out.
+//! Units: as docs/results.md says.
+//! Source: docs/results.md; docs/spec/model.md §6.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use assert_cmd::Command;
+use serde_json::Value;
+
+const SCENARIO: &str = "
+seed = 3
+until = \"1ms\"
+[net]
+generate = \"leaf-spine\"
+hosts = 8
+leaves = 2
+spines = 2
+rate_gbps = 100
+link_m = 10
+[endpoint]
+pkt_format = \"standard\"
+[[workload]]
+kind = \"incast\"
+to = \"h0\"
+bytes = \"256KiB\"
+";
+
+/// Runs the scenario on so many threads; all files by name.
+fn files(folder: &Path, threads: &str) -> BTreeMap<String, Vec<u8>> {
+    let out = folder.join(format!("threads-{threads}"));
+    fs::create_dir(&out).unwrap();
+    fs::write(out.join("s.toml"), SCENARIO).unwrap();
+    let args =
+        ["sim", "run", "s.toml", "--threads", threads, "--json", "r.json", "--html", "r.html"];
+    let more = ["--perfetto", "trace.json", "--csv", "csv"];
+    let mut weft = Command::cargo_bin("weft").unwrap();
+    weft.current_dir(&out).args(args).args(more).assert().success();
+    let mut files = BTreeMap::new();
+    for folder in [out.clone(), out.join("csv")] {
+        for entry in fs::read_dir(folder).unwrap().map(Result::unwrap) {
+            if entry.path().is_file() {
+                let name = entry.file_name().into_string().unwrap();
+                files.insert(name, fs::read(entry.path()).unwrap());
+            }
+        }
+    }
+    files
+}
+
+#[test]
+fn all_files_have_the_same_bytes_on_any_number_of_threads() {
+    let folder = tempfile::tempdir().unwrap();
+    let one = files(folder.path(), "1");
+    let names: Vec<_> = one.keys().map(String::as_str).collect();
+    let want = [
+        "flows.csv",
+        "ports.csv",
+        "queues.csv",
+        "r.html",
+        "r.json",
+        "s.toml",
+        "series.csv",
+        "trace.json",
+    ];
+    assert_eq!(names, want, "nothing is left over");
+    for threads in ["2", "4"] {
+        let other = files(folder.path(), threads);
+        for (name, bytes) in &one {
+            assert!(other[name] == *bytes, "{name} with {threads} threads");
+        }
+    }
+    let results: Value = serde_json::from_slice(&one["r.json"]).unwrap();
+    assert_eq!(results["flows"].as_array().unwrap().len(), 7);
+    assert_eq!(results["summary"]["flows_delivered"], 7);
+    let rows = String::from_utf8(one["flows.csv"].clone()).unwrap();
+    let last = results["summary"]["fct_ps"]["max"].to_string();
+    assert!(rows.contains(&last), "{last}\n{rows}");
+    let page = String::from_utf8(one["r.html"].clone()).unwrap();
+    for picture in ["fct", "slowdown", "depth", "throughput", "matrix", "links", "topology"] {
+        assert!(page.contains(&format!("<figure id=\"{picture}\">")), "{picture}");
+    }
+}
+
+#[test]
+fn a_file_that_cannot_be_written_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("s.toml"), SCENARIO).unwrap();
+    for flag in ["--html", "--csv", "--perfetto", "--json"] {
+        let mut weft = Command::cargo_bin("weft").unwrap();
+        let ran = weft
+            .current_dir(folder.path())
+            .args(["sim", "run", "s.toml", flag, "s.toml/x"])
+            .output()
+            .unwrap();
+        assert_eq!(ran.status.code(), Some(3), "{flag}");
+        let told = String::from_utf8(ran.stderr).unwrap();
+        assert!(told.contains("s.toml/x") && told.contains("Not a directory"), "{flag}: {told}");
+    }
+}
