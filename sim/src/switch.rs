@@ -23,6 +23,7 @@ use crate::engine::{CableSpec, Latency};
 
 /// What is around the switching core.
 #[derive(Clone, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "settings that do not hang together")]
 pub struct Around {
     /// Fixed latency of a frame: parse, look-up, crossbar.
     pub latency: Span,
@@ -194,8 +195,7 @@ impl Switch {
     /// # Panics
     /// When time stands still: the switch keeps asking for a step at the same instant.
     pub fn step<T: Tracer>(&mut self, now: Instant, tracer: &mut T) -> Step {
-        let all = PortSet::first(self.ports.len());
-        self.step_at(now, all, tracer)
+        self.step_at(now, Lane::ANY, tracer)
     }
 
     /// As [`Self::step`], where no frame is on its way to ports beside `arrived` of which the switch was not told before, and

@@ -135,7 +135,8 @@ impl World {
     /// A step of the switch; returns when it wants the next one.
     fn step<L: FnMut(Instant, &Event)>(&mut self, watch: &mut Watch<L>) -> Option<Instant> {
         let now = self.now();
-        let next = self.switch.step(now, watch).next;
+        let arrived = self.schedule.arrived(SWITCH);
+        let next = self.switch.step_at(now, arrived, watch).next;
         watch.checkers.follow(now, self.switch.core(), self.stations.len());
         if self.switch.steps().is_multiple_of(self.look_every.max(1)) {
             watch.checkers.look(now, self.switch.core());

@@ -12,7 +12,7 @@ use crate::port::Port;
 use crate::stats::DropReason;
 use crate::time::Instant;
 use crate::trace::{Part, Tracer};
-use crate::types::{PortId, PortSet};
+use crate::types::{PORTS_MAX, PortId, PortSet};
 
 /// FDB buckets that a step looks at for old entries; nothing is looked at before one can be due.
 const AGE_BUCKETS: usize = 16;
@@ -26,11 +26,14 @@ impl Lane {
         ports: &mut [Box<dyn Port>],
         tracer: &mut T,
     ) -> Step {
-        self.step_at(now, PortSet::first(ports.len()), ports, tracer)
+        self.step_at(now, Self::ANY, ports, tracer)
     }
 
-    /// As [`Self::step`], where all ports but those `changed`, by place, are as the last step left them: frames on their way
-    /// to them included. In virtual time only these and what is due are looked at.
+    /// What is said to have changed where anything may have.
+    pub const ANY: PortSet = PortSet::first(PORTS_MAX);
+
+    /// As [`Self::step`], where nothing has changed since the last step but that frames were sent to ports of `changed`, by
+    /// place ([`Self::ANY`]: but for what is unknown). In virtual time only ports that are due are looked at.
     pub fn step_at<T: Tracer>(
         &mut self,
         now: Instant,
@@ -42,7 +45,15 @@ impl Lane {
         let all = PortSet::first(ports.len());
         let is_new = self.refresh(now, tracer);
         let look = match self.timing {
-            Timing::Virtual if !is_new => changed.or(self.wakes.due(now)).and(all),
+            Timing::Virtual if !is_new && changed != Self::ANY => {
+                for place in changed.iter() {
+                    let at = ports.get_mut(place.index()).and_then(|port| port.look_ahead());
+                    if let Some(at) = at {
+                        self.wakes.bring_forward(place, at);
+                    }
+                }
+                self.wakes.due(now)
+            }
             Timing::Virtual | Timing::Live => all,
         };
         self.links(now, look, ports, tracer);

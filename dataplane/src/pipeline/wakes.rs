@@ -26,6 +26,14 @@ impl Wakes {
         }
     }
 
+    /// Has `port` due at `at`, unless it is before.
+    #[inline]
+    pub fn bring_forward(&mut self, port: PortId, at: Instant) {
+        if !self.ports.contains(port) || at < self.at[port] {
+            self.set(port, Some(at));
+        }
+    }
+
     /// Ports that are due by `now`.
     #[inline]
     pub fn due(&self, now: Instant) -> PortSet {

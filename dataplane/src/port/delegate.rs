@@ -83,6 +83,11 @@ macro_rules! delegate {
             $port.next_event()
         }
     };
+    (@look_ahead |$self:ident| $port:expr) => {
+        fn look_ahead(&mut $self) -> Option<$crate::time::Instant> {
+            $port.look_ahead()
+        }
+    };
     (@idle_at |$self:ident| $port:expr) => {
         fn idle_at(&$self) -> Option<$crate::time::Instant> {
             $port.idle_at()
@@ -104,6 +109,6 @@ pub(super) use delegate;
 impl<P: Port + ?Sized> Port for Box<P> {
     delegate!(
         caps, start, rx, tx_room, tx, service, link_up, fast_path, counters, wait_fd, next_event,
-        idle_at, whole_at, release => |self| **self
+        look_ahead, idle_at, whole_at, release => |self| **self
     );
 }

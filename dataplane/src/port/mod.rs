@@ -172,6 +172,11 @@ pub trait Port: Send {
         None
     }
 
+    /// As [`Self::next_event`], of frames that were sent to the port meanwhile, too.
+    fn look_ahead(&mut self) -> Option<Instant> {
+        self.next_event()
+    }
+
     /// In virtual time: when the transmitter falls idle, for whoever waits for it.
     fn idle_at(&self) -> Option<Instant> {
         None

@@ -522,6 +522,11 @@ impl Port for Wire {
         Instant::earlier(self.due, change)
     }
 
+    fn look_ahead(&mut self) -> Option<Instant> {
+        self.next_arrival();
+        self.next_event()
+    }
+
     fn idle_at(&self) -> Option<Instant> {
         self.busy_until
     }
