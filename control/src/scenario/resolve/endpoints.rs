@@ -16,6 +16,7 @@ use weft_hosts::rclink::dcqcn::DcqcnSpec;
 use weft_hosts::rclink::endpoint::{EndpointSpec, Transport};
 use weft_parsers::{Ecn, ParseConfig, Pcp, Vid};
 use weft_sim::scenario::Endpoints;
+use weft_sim::topology::{NodeKind, Topology};
 
 use super::switches::{Frames, Plan};
 use super::{Keys, Reader};
@@ -261,13 +262,7 @@ impl Reader<'_> {
     /// Credits, where they are what stops an endpoint.
     fn credits(&mut self, keys: &Keys<'_>) -> Option<CreditSpec> {
         match keys.text("flow_control_mode").as_deref() {
-            Some("cbfc") => {
-                self.refuse(
-                    keys,
-                    "flow_control_mode",
-                    "expected \"pfc\", found \"cbfc\": networks do not carry credits yet",
-                );
-            }
+            Some("cbfc") => {}
             Some("none") => {
                 self.refuse(keys, "flow_control_mode", "expected \"pfc\", found \"none\": an endpoint obeys each PAUSE; say pfc.pfc_enabled = false, so that switches send none");
                 return None;
@@ -297,6 +292,21 @@ impl Reader<'_> {
             dynamic: keys.flag("dyn_uf"),
             frame_len_max: 0, // the endpoint fills it in
         })
+    }
+
+    /// Credits go from endpoint to endpoint, and never beside PFC.
+    pub(super) fn check_credits(&mut self, topology: &Topology) {
+        let keys = Keys::table(self.settings, "endpoint");
+        let has_switches = topology.nodes().iter().any(|node| node.kind == NodeKind::Switch);
+        let pfc = self.settings.table("pfc", "pfc_enabled").map(|set| &set.value);
+        let by_credits = keys.text("flow_control_mode").as_deref() == Some("cbfc");
+        if by_credits && has_switches && pfc != Some(&Value::Bool(false)) {
+            self.refuse(
+                &keys,
+                "flow_control_mode",
+                "expected pfc.pfc_enabled = false beside \"cbfc\": credits go from endpoint to endpoint, and not beside PFC",
+            );
+        }
     }
 
     /// The endpoints of all hosts.

@@ -43,6 +43,7 @@ pub(super) fn scenario(source: &Source, settings: &Settings) -> Result<Loaded, C
     };
     let endpoints = reader.endpoints(frames, &plan);
     reader.check_switches(&topology, &plan);
+    reader.check_credits(&topology);
     let hosts = Hosts::of(&topology);
     let workloads = reader.workloads(&hosts);
     let faults = reader.faults(&topology, &hosts, Instant::ZERO + until);

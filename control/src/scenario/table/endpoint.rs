@@ -33,7 +33,7 @@ pub(super) const ENDPOINT: &[Param] = &[
         Kind::Word(FlowControl::NAMES),
         "",
         Fixed("\"pfc\""),
-        "What stops an endpoint: PAUSE of a class. cbfc, credits from endpoint to endpoint, is refused: networks do not carry them yet. none is refused: an endpoint obeys each PAUSE; pfc.pfc_enabled = false has switches send none.",
+        "What stops an endpoint: PAUSE of a class, or credits from endpoint to endpoint, which are not beside PFC (pfc.pfc_enabled = false, where there are switches). none is refused: an endpoint obeys each PAUSE; pfc.pfc_enabled = false has switches send none.",
     ),
     restart(
         "lite_mode",
