@@ -254,6 +254,27 @@ class Demo:
         even = len(books) == 2 and all(line.endswith("unaccounted 0") for line in books)
         self.note("the books of both switches", "; ".join(books), even)
 
+    def scenario(self, name, *options):
+        """Results of a scenario file, run in virtual time."""
+        file = os.path.join(ROOT, "scenarios", name)
+        command = [self.weft, "sim", "run", file, "--json", "-", *options]
+        done = subprocess.run(command, capture_output=True, timeout=60, check=False)
+        return json.loads(done.stdout), done.returncode
+
+    def model(self):
+        """The same switch in virtual time: two switches and LITE, then an incast with marks and without."""
+        results, code = self.scenario("setting-b-lite-pfc.toml")
+        said = results["summary"]
+        last = said["fct_ps"]["max"] / 1e6
+        text = f"{said['flows_delivered']} of {said['flows']} flows, {said['dropped_frames']} frames lost, "
+        self.note("model, LITE over two switches", text + f"the last flow after {last:.4f} us", code == 0)
+        (marked, code), (unmarked, _) = (
+            self.scenario("setting-c-rate-control.toml", "--set", f"ecn.ecn_enabled={on}") for on in ("true", "false")
+        )
+        paused = [each["summary"]["host_paused_ps"] / 1e6 for each in (marked, unmarked)]
+        text = f"hosts were paused for {paused[0]:.1f} us with ECN, {paused[1]:.1f} us without"
+        self.note("model, incast of four to one", text, code == 0 and paused[0] < paused[1])
+
     def sums(self):
         """What the switch counted by port, and whether all of it adds up."""
         all_ = self.show()
@@ -290,11 +311,11 @@ def main(argv):
         return enter(INSIDE, weft)
     start, folder = time.monotonic(), tempfile.mkdtemp(dir="/run")
     demo = Demo(weft, folder)
-    print("four hosts in namespaces, one weft switch between them; then a CXL fabric", flush=True)
+    print("four hosts in namespaces and a weft switch; a CXL fabric; networks in virtual time", flush=True)
     try:
         demo.network()
         demo.run_switch()
-        for step in (demo.ping, demo.tcp, demo.formats, demo.incast, demo.sums, demo.stop, demo.fabric):
+        for step in (demo.ping, demo.tcp, demo.formats, demo.incast, demo.sums, demo.stop, demo.fabric, demo.model):
             step()
     except (RuntimeError, OSError, ValueError, KeyError, subprocess.TimeoutExpired) as err:
         demo.note("demo", f"{type(err).__name__}: {err}", False)
