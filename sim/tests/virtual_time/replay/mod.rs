@@ -7,6 +7,7 @@
 
 mod line_rate;
 mod queues;
+mod waiting;
 
 use weft_dataplane::time::{Instant, LinkRate, Span};
 use weft_dataplane::trace::Event;
