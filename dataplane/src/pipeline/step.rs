@@ -47,7 +47,7 @@ impl Lane {
         let look = match self.timing {
             Timing::Virtual if !is_new && changed != Self::ANY => {
                 for place in changed.iter() {
-                    let at = ports.get_mut(place.index()).and_then(|port| port.look_ahead());
+                    let at = ports.get_mut(place.index()).and_then(Port::look_ahead);
                     if let Some(at) = at {
                         self.wakes.bring_forward(place, at);
                     }
