@@ -491,7 +491,7 @@ impl Port for Wire {
         };
         debug_assert!(sent, "room was asked for");
         self.carried.0 += 1;
-        self.carried.1 += bytes.len().max(FRAME_LEN_MIN) as u64;
+        self.carried.1 += len.max(FRAME_LEN_MIN) as u64;
         bufs.free(desc);
         self.busy_until = Some(idle);
         1

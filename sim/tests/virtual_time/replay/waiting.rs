@@ -95,7 +95,8 @@ fn frames_of_one_length_wait_as_long_as_theory_says() {
 #[test]
 #[ignore = "soak: run by `make soak`"]
 fn soak_frames_of_one_length_wait_as_long_as_theory_says() {
-    for (percent, frames) in [(60, 1_000_000), (80, 4_000_000), (90, 12_000_000), (95, 40_000_000)] {
+    for (percent, frames) in [(60, 1_000_000), (80, 4_000_000), (90, 12_000_000), (95, 40_000_000)]
+    {
         one_length(percent, frames);
     }
 }

@@ -47,16 +47,17 @@ fn threads_decide_nothing() {
     let scenario = scenario(Topology::fat_tree(16).unwrap());
     let want = json(&scenario, 1);
     assert!(want.contains("\"why\":\"done\""), "{}", &want[..300]);
-    assert!(json(&scenario, 1) == want, "twice the same");
+    assert_same("twice", &json(&scenario, 1), &want);
     for threads in [2, 4] {
-        let had = json(&scenario, threads);
-        let at = had.bytes().zip(want.bytes()).position(|(had, want)| had != want);
-        let around = |text: &str| {
-            let at = at.unwrap_or_default();
-            text.get(at.saturating_sub(200)..(at + 40).min(text.len())).map(str::to_owned)
-        };
-        assert!(had == want, "{threads} threads: {:?}, not {:?}", around(&had), around(&want));
+        assert_same(&format!("{threads} threads"), &json(&scenario, threads), &want);
     }
+}
+
+fn assert_same(name: &str, had: &str, want: &str) {
+    let at = had.bytes().zip(want.bytes()).position(|(had, want)| had != want).unwrap_or_default();
+    let around =
+        |text: &str| text.get(at.saturating_sub(200)..(at + 40).min(text.len())).map(str::to_owned);
+    assert!(had == want, "{name}: {:?}, not {:?}", around(had), around(want));
 }
 
 /// The same nodes in another order of numbers, hosts among hosts and switches among switches in the same one.
@@ -79,6 +80,15 @@ fn numbers_of_components_decide_nothing() {
     }
     assert_ne!(shuffled, net);
     assert!(json(&scenario(shuffled), 2) == json(&scenario(net), 1));
+}
+
+/// Whole frames, whose payloads are checked, take the same way as their fronts alone.
+#[test]
+fn what_is_behind_the_front_of_a_frame_decides_nothing() {
+    let mut scenario = scenario(Topology::fat_tree(16).unwrap());
+    let fronts = json(&scenario, 1);
+    scenario.options.full_frames = true;
+    assert_same("whole", &json(&scenario, 2), &fronts);
 }
 
 #[test]
