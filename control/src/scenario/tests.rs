@@ -140,11 +140,11 @@ fn what_is_wrong_is_refused_with_its_place() {
         ("credits beside PFC", "[net]\ngenerate = 'single'\nhosts = 2\n[endpoint]\nflow_control_mode = 'cbfc'\ncredit_limit = 99\n", "f:5:1: endpoint.flow_control_mode: expected pfc.pfc_enabled = false beside \"cbfc\""),
         ("no PAUSE", "[net]\ngenerate = 'direct'\n[endpoint]\nflow_control_mode = 'none'\n", "f:4:1: endpoint.flow_control_mode: expected \"pfc\", found \"none\": an endpoint obeys each PAUSE; say pfc.pfc_enabled = false, so that switches send none"),
         ("credits without", "[net]\ngenerate = 'direct'\n[endpoint]\nuf_limit = 2\n", "f:4:1: endpoint.uf_limit: expected flow_control_mode = \"cbfc\" beside it; or leave it out"),
-        ("window without limit", "[net]\ngenerate = 'direct'\n[endpoint]\nrate_window = 2\n", "f:4:1: endpoint.rate_window: expected rate_bytes beside it, which is the limit"),
-        ("controller without rate", "[net]\ngenerate = 'direct'\n[endpoint]\ncontroller = 'dcqcn'\n", "f:4:1: endpoint.controller: expected rate_bytes beside it, the rate without congestion"),
+        ("window without limit", "[net]\ngenerate = 'direct'\n[endpoint]\nrate_window = 2\n", "f:4:1: endpoint.rate_window: expected length_thr beside it, which is the limit"),
+        ("controller without rate", "[net]\ngenerate = 'direct'\n[endpoint]\ncontroller = 'dcqcn'\n", "f:4:1: endpoint.controller: expected length_thr beside it, the rate without congestion"),
         ("gain without controller", "[net]\ngenerate = 'direct'\n[endpoint]\ndcqcn_gain = 2\n", "f:4:1: endpoint.dcqcn_gain: expected controller = \"dcqcn\" beside it; or leave it out"),
-        ("timer", "[net]\ngenerate = 'direct'\n[endpoint]\ncontroller = 'dcqcn'\nrate_bytes = 9\ndcqcn_least_bytes = 1\ndcqcn_timer = '1ms'\n", "f:7:1: endpoint.dcqcn_timer: expected 1us to 256us"),
-        ("least", "[net]\ngenerate = 'direct'\n[endpoint]\ncontroller = 'dcqcn'\nrate_bytes = 9\n", "f:4:1: endpoint.dcqcn_least_bytes: expected at most rate_bytes, 9, found 51"),
+        ("timer", "[net]\ngenerate = 'direct'\n[endpoint]\ncontroller = 'dcqcn'\nlength_thr = 9\ndcqcn_least_bytes = 1\ndcqcn_timer = '1ms'\n", "f:7:1: endpoint.dcqcn_timer: expected 1us to 256us"),
+        ("least", "[net]\ngenerate = 'direct'\n[endpoint]\ncontroller = 'dcqcn'\nlength_thr = 9\n", "f:4:1: endpoint.dcqcn_least_bytes: expected at most length_thr, 9, found 51"),
         ("banks", "[net]\ngenerate = 'direct'\n[endpoint]\nrequest_vc = 1\nbanks = 3\n", "f:5:1: endpoint.banks: expected at most 2, as requests are on virtual channel 1 and below, found 3"),
         ("turns", "[net]\ngenerate = 'direct'\n[endpoint]\nbank_turns = true\n", "f:4:1: endpoint.bank_turns: expected banks of 2 or more beside it, which can take turns"),
         ("channel of a host", "[[host]]\nname='a'\nrequest_vc = 4\n[[host]]\nname='b'\n[[link]]\nends=['a','b']\n[endpoint]\nnum_vc = 4\nack_vc = 3\n", "f:3:1: host.request_vc: expected 0..=3 (num_vc is 4), found 4"),
@@ -178,7 +178,6 @@ fn what_moves_is_refused_with_its_place() {
         ("link", "[[fault]]\nkind = 'link-down'\nlink = ['h0', 'h1']\n", "f:6:1: fault.link: expected two nodes that a link joins, found host \"h0\" and host \"h1\", which none does"),
         ("times", "[[fault]]\nkind = 'pause-storm'\nhost = 'h0'\nfrom = '2us'\nuntil = '1us'\n", "f:8:1: fault.until: expected a time after `from`"),
         ("rate", "[[fault]]\nkind = 'bit-error'\nlink = ['h0', 'sw']\nrate = 2\n", "f:7:8: fault.rate: expected a number 0.000000000000000001..=1, found 2"),
-        ("source", "[[expect]]\nmetric = 'fct_last_us'\nvalue = 1\n", "f:4:1: expect.source: expected this key, found none"),
         ("tolerance", "[[expect]]\nmetric = 'm'\nvalue = 1\ntolerance = 'some'\nsource = 's'\n", "f:7:13: expect.tolerance: expected such as \"0.3%\", a number in the metric's unit, \"at least\" or \"at most\", found \"some\""),
     ];
     for (name, text, want) in cases {

@@ -82,7 +82,8 @@ pub(super) fn write(results: &Results, out: &mut dyn Write) -> io::Result<()> {
             (_, true) => "as expected:",
             (_, false) => "NOT AS EXPECTED:",
         };
-        writeln!(out, "{word} {}  ({})", expectation(it), it.source)?;
+        let source = if it.source.is_empty() { "" } else { &format!("  ({})", it.source) };
+        writeln!(out, "{word} {}{source}", expectation(it))?;
     }
     Ok(())
 }

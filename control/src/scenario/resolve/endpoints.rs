@@ -26,7 +26,7 @@ use crate::config::value::Value;
 const VID: Vid = Vid::from_low_bits(1);
 /// Keys that say nothing of frames without ACK.
 const RELIABLE_ONLY: [&str; 7] =
-    ["ack_vc", "ack_delay", "cnp_delay", "cnp_merge", "ack_timeout", "controller", "rnr_timer"];
+    ["ack_vc", "ack_delay", "cnp_delay", "cnp_merge_us", "ack_timeout", "controller", "rnr_timer"];
 /// Keys that count with DCQCN only.
 const OF_DCQCN: [&str; 7] = [
     "dcqcn_gain",
@@ -40,7 +40,7 @@ const OF_DCQCN: [&str; 7] = [
 
 /// Keys that count with credits only.
 const OF_CREDITS: [&str; 6] =
-    ["credit_limit", "credit_bytes", "credit_overhead_bytes", "uf_limit", "dyn_uf", "drain_gbps"];
+    ["credit_limit", "credit_size", "credit_overhead_bytes", "uf_limit", "dyn_uf", "drain_gbps"];
 
 /// What is set of all endpoints.
 #[derive(Clone, Debug)]
@@ -209,11 +209,11 @@ impl Reader<'_> {
             return None;
         }
         let of = |key| keys.int(key).and_then(|int| u32::try_from(int).ok()).unwrap_or(0);
-        let Some(most) = keys.int("rate_bytes") else {
+        let Some(most) = keys.int("length_thr") else {
             self.refuse(
                 keys,
                 "controller",
-                "expected rate_bytes beside it, the rate without congestion",
+                "expected length_thr beside it, the rate without congestion",
             );
             return None;
         };
@@ -223,7 +223,7 @@ impl Reader<'_> {
         }
         if u64::from(of("dcqcn_least_bytes")) > most {
             let message =
-                format!("expected at most rate_bytes, {most}, found {}", of("dcqcn_least_bytes"));
+                format!("expected at most length_thr, {most}, found {}", of("dcqcn_least_bytes"));
             self.refuse(keys, "dcqcn_least_bytes", message);
         }
         Some(DcqcnSpec {
@@ -286,7 +286,7 @@ impl Reader<'_> {
         let of = |key| keys.int(key).and_then(|int| u32::try_from(int).ok()).unwrap_or(0);
         Some(CreditSpec {
             limit: of("credit_limit"),
-            size: of("credit_bytes"),
+            size: of("credit_size"),
             overhead: of("credit_overhead_bytes"),
             uf_limit: of("uf_limit"),
             dynamic: keys.flag("dyn_uf"),
@@ -323,8 +323,8 @@ impl Reader<'_> {
                 );
             }
         }
-        if keys.set("rate_window").is_some() && keys.set("rate_bytes").is_none() {
-            self.refuse(&keys, "rate_window", "expected rate_bytes beside it, which is the limit");
+        if keys.set("rate_window").is_some() && keys.set("length_thr").is_none() {
+            self.refuse(&keys, "rate_window", "expected length_thr beside it, which is the limit");
         }
         let (maps, port) = match plan.port() {
             Ok(port) => port,
@@ -352,8 +352,8 @@ impl Reader<'_> {
             },
             ack_delay: time("ack_delay"),
             cnp_delay: time("cnp_delay"),
-            cnp_merge: time("cnp_merge"),
-            rate: of_u32("rate_bytes").map(|bytes| (of_u32("rate_window").unwrap_or(0), bytes)),
+            cnp_merge: Span::from_us(keys.int("cnp_merge_us").unwrap_or(0)),
+            rate: of_u32("length_thr").map(|bytes| (of_u32("rate_window").unwrap_or(0), bytes)),
             slots: keys.int("slots").and_then(|int| u16::try_from(int).ok()).unwrap_or(512),
             dcqcn: self.dcqcn(&keys),
             banks: (self.banks(&keys), keys.flag("bank_turns")),

@@ -303,7 +303,7 @@ impl Reader<'_> {
     pub(super) fn expects(&mut self) -> Vec<Expect> {
         let items: Vec<Keys<'_>> = Keys::items(self.settings, "expect").collect();
         let expects = items.iter().filter_map(|keys| {
-            if !self.requires(keys, &["metric", "value", "source"]) {
+            if !self.requires(keys, &["metric", "value"]) {
                 return None;
             }
             let value = number(&keys.get("value")?)?;
@@ -317,7 +317,7 @@ impl Reader<'_> {
                 },
                 absolute => Tolerance::Absolute(number(&absolute)?),
             };
-            let (metric, source) = (keys.text("metric")?, keys.text("source")?);
+            let (metric, source) = (keys.text("metric")?, keys.text("source").unwrap_or_default());
             Some(Expect { metric, value, tolerance, source })
         });
         expects.collect()

@@ -83,7 +83,7 @@ pub(super) const ENDPOINT: &[Param] = &[
         Kind::Word(CONTROLLERS),
         "",
         Fixed("\"static\""),
-        "What changes the rate of a queue pair: nothing, or CNPs (DCQCN), up to rate_bytes; not with lite.",
+        "What changes the rate of a queue pair: nothing, or CNPs (DCQCN), up to length_thr; not with lite.",
     ),
     restart(
         "dcqcn_gain",
@@ -170,7 +170,7 @@ pub(super) const ENDPOINT: &[Param] = &[
         "Credits of each virtual channel to each peer; for cbfc.",
     ),
     restart(
-        "credit_bytes",
+        "credit_size",
         Kind::IntOf(&[32, 64, 128, 256, 512, 1_024, 2_048]),
         "bytes",
         Fixed("128"),
@@ -226,10 +226,10 @@ pub(super) const ENDPOINT: &[Param] = &[
         "From a frame with CE to its CNP; not with lite.",
     ),
     restart(
-        "cnp_merge",
-        Kind::Time,
-        "time",
-        Fixed("\"50us\""),
+        "cnp_merge_us",
+        Kind::Int(0, 1_000_000),
+        "us",
+        Fixed("50"),
         "CNPs of one queue pair that come within so long of one that was passed on are held back; not with lite.",
     ),
     restart(
@@ -244,10 +244,10 @@ pub(super) const ENDPOINT: &[Param] = &[
         Kind::Int(0, 4),
         "",
         Fixed("0"),
-        "Length of the window of the rate limit: 4.096 us x 2^this; for rate_bytes only.",
+        "Length of the window of the rate limit: 4.096 us x 2^this; for length_thr only.",
     ),
     restart(
-        "rate_bytes",
+        "length_thr",
         Kind::Int(1, 4_194_303),
         "bytes",
         Unset("no limit"),

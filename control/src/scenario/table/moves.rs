@@ -182,7 +182,7 @@ pub(super) const EXPECT: &[Param] = &[
         "source",
         Kind::Line,
         "",
-        Required,
+        Unset("not said"),
         "Where the value is from: a formula, a page, another simulator's run.",
     ),
 ];
