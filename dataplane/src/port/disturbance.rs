@@ -50,7 +50,7 @@ impl Errors {
 #[derive(Clone, Debug)]
 pub struct Outages {
     /// From, and until, in order and apart.
-    spans: Arc<[(Instant, Instant)]>,
+    spans: Box<[(Instant, Instant)]>,
     /// The first that is not over.
     next: usize,
     /// From a bit sent to that bit in.
