@@ -1,6 +1,6 @@
 //! Results of a run in virtual time, for people and programs.
 //!
-//! Shape: [`Results`](weft_sim::results::Results) → JSON, [`csv`], [`html`] and [`perfetto`].
+//! Shape: [`Results`] → JSON, [`csv`], [`html`] and [`perfetto`].
 //! Units: as docs/results.md says.
 //! Source: docs/spec/model.md §6; docs/results.md.
 
