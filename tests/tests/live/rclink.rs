@@ -58,19 +58,18 @@ fn deliver(test: &str, requests: u64) {
     let config = "[express]\nenabled = false\n[port_defaults]\nrx_ring_frames = 8192\nloss_per_million = 10000\n";
     let sends = format!("--requests {requests} --request-bytes 64 --window 64 --ack-timeout 16");
     let Some(Said { sender, receiver, drops }) = run(test, config, "", &sends) else { return };
-    let there = &receiver["requests"];
-    assert_eq!(number(&there["delivered"]), requests, "{receiver}");
-    assert_eq!(number(&there["delivered_bytes"]), 64 * requests);
-    assert_eq!(number(&there["out_of_order"]), 0);
-    assert_eq!(number(&sender["requests"]["acknowledged"]), requests, "{sender}");
-    let frames = &sender["frames"];
-    let (resent, tx) = (number(&frames["resent"]), number(&frames["tx_frames"]));
+    let of = |said: &Value, path: &str| said.pointer(path).map_or(0, number);
+    assert_eq!(of(&receiver, "/requests/delivered"), requests, "{receiver}");
+    assert_eq!(of(&receiver, "/requests/delivered_bytes"), 64 * requests);
+    assert_eq!(of(&receiver, "/requests/out_of_order"), 0);
+    assert_eq!(of(&sender, "/requests/acknowledged"), requests, "{sender}");
+    let (resent, tx) = (of(&sender, "/frames/resent"), of(&sender, "/frames/tx_frames"));
     assert_eq!(tx - resent, requests, "{sender}");
-    assert!(resent > requests / 200 && number(&frames["naks_rx"]) > 0, "{sender}");
-    let injected = number(&drops["total"]["injected"]);
+    assert!(resent > requests / 200 && of(&sender, "/frames/naks_rx") > 0, "{sender}");
+    let injected = of(&drops, "/total/injected");
     println!("{resent} frames sent again, {injected} lost by the switch");
     assert!(injected > requests / 100, "{drops}");
-    assert_eq!(number(&receiver["frames"]["rx_frames"]), requests);
+    assert_eq!(of(&receiver, "/frames/rx_frames"), requests);
 }
 
 /// A port that is slower than its sender marks what waits; each mark is answered, and the controller holds the sender back.
