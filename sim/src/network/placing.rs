@@ -22,8 +22,6 @@ use crate::topology::LinkSpec;
 
 /// Chunks of a host's pool: what it has taken off its wire, one at a time, and frames that it sends.
 const CHUNKS: usize = 8;
-/// Frames that a receive buffer takes before it stops the sender, beside those on their way.
-const SLOW_FRAMES: usize = 32;
 
 /// What keeps a host from being built.
 pub(super) enum HostProblem {
@@ -100,13 +98,8 @@ fn slow(plan: &Plan<'_>, link: LinkSpec, endpoint: &EndpointSpec) -> SlowSpec {
         response: plan.delay + plan.delay + Span::from_ns(1_000),
     };
     let trip = usize::try_from(headroom.bytes()).unwrap_or(usize::MAX / 8);
-    let frames = SLOW_FRAMES * plan.frame_len_max;
     SlowSpec {
-        drain: link.rate,
-        xoff_bytes: frames + trip,
-        xon_bytes: trip,
-        capacity_bytes: frames + 2 * trip,
         lossless: endpoint.classes.pcp.into_iter().collect(),
-        quanta: u16::MAX,
+        ..SlowSpec::by_round_trip(link.rate, trip, plan.frame_len_max, false)
     }
 }
