@@ -12,7 +12,7 @@ use clap::Args;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
 use weft_base::sync::AtomicBool;
-use weft_sim::results::{Ending, Results};
+use weft_sim::results::{Ending, ExpectResult, Results};
 use weft_sim::scenario::Scenario;
 use weft_sim::scenario::run::{Progress, RunOptions, run as run_scenario};
 
@@ -165,8 +165,8 @@ fn stop_flag() -> Result<Arc<AtomicBool>, CliError> {
     Ok(stop)
 }
 
-/// What is wrong with the results, a line each.
-pub(super) fn failures(results: &Results) -> Vec<String> {
+/// What is wrong with the run, whatever was expected, a line each.
+pub(super) fn broken(results: &Results) -> Vec<String> {
     let mut failures = Vec::new();
     for switch in &results.switches {
         let imbalance = switch.ledger.imbalance_frames;
@@ -180,15 +180,19 @@ pub(super) fn failures(results: &Results) -> Vec<String> {
     if let Ending::Stalled { .. } = results.ending {
         failures.push(results.ending.words().to_owned());
     }
-    if results.ending != Ending::Interrupted {
-        let failed = results.expectations.iter().filter(|expectation| !expectation.passed);
-        failures.extend(failed.map(|it| format!("not as expected: {}", summary::expectation(it))));
-    }
     failures
+}
+
+/// Expectations that the results do not meet; those of an interrupted run are not judged.
+pub(super) fn unmet(results: &Results) -> impl Iterator<Item = &ExpectResult> {
+    let is_whole = results.ending != Ending::Interrupted;
+    results.expectations.iter().filter(move |expectation| is_whole && !expectation.passed)
 }
 
 /// Whether results are as they have to be.
 fn judge(results: &Results) -> Result<(), CliError> {
-    let failures = failures(results);
+    let mut failures = broken(results);
+    let unmet = unmet(results).map(|it| format!("not as expected: {}", summary::expectation(it)));
+    failures.extend(unmet);
     if failures.is_empty() { Ok(()) } else { Err(CliError::Difference(failures.join("\n"))) }
 }
