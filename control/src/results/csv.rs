@@ -103,7 +103,7 @@ fn flows(results: &Results, rows: &mut Rows<'_>) -> io::Result<()> {
             &or_empty(flow.fct_sender_ps),
             &flow.ideal_fct_ps,
             &or_empty(flow.slowdown),
-            &flow.resent_frames,
+            &or_empty(flow.resent_frames),
         ])?;
     }
     Ok(())

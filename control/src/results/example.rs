@@ -27,7 +27,7 @@ fn flow(id: u32, from: u32, to: u32, bytes: u64, fct_us: u64) -> FlowResult {
     flow.start(Instant::from_ns(u64::from(id) * 100));
     flow.sent(Instant::from_ns(u64::from(id) * 100 + 60));
     flow.delivered(us(fct_us));
-    flow.acknowledged(us(fct_us + 1));
+    flow.acknowledged(us(fct_us + 1), 0);
     flow
 }
 

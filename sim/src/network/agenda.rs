@@ -25,6 +25,8 @@ pub struct Sent {
     pub begun: Option<Instant>,
     /// When all of it was acknowledged, or sent where nothing is acknowledged.
     pub done: Option<Instant>,
+    /// Frames of it that were sent again until then.
+    pub resent: u64,
     /// When it was given up.
     pub failed: Option<Instant>,
 }
@@ -70,7 +72,7 @@ impl Agenda {
         };
         for (id, flow) in (0..).zip(flows.iter()).filter(|(_, flow)| flow.from == host) {
             let waits = u32::try_from(flow.after.len()).unwrap_or(u32::MAX);
-            agenda.sent.push(Sent { id, waits, begun: None, done: None, failed: None });
+            agenda.sent.push(Sent { id, waits, begun: None, done: None, resent: 0, failed: None });
             agenda.waiting.extend(flow.after.iter().map(|&other| (other, id)));
             if flow.after.is_empty() {
                 agenda.ready.push(Reverse((flow.start, id)));
@@ -125,9 +127,9 @@ impl Agenda {
         let ready = self.ready.len();
         for event in events {
             match event {
-                Event::Sent { id, at } => {
+                Event::Sent { id, resent, at } => {
                     if let Some(sent) = self.own(id) {
-                        sent.done = Some(at);
+                        (sent.done, sent.resent) = (Some(at), resent);
                         self.closed += 1;
                         self.release(id);
                     }

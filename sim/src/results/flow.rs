@@ -41,8 +41,8 @@ pub struct FlowResult {
     pub ideal_fct_ps: u64,
     /// `fct_ps` / `ideal_fct_ps`.
     pub slowdown: Option<Decimal>,
-    /// Frames of it that were sent again.
-    pub resent_frames: u64,
+    /// Frames of it that were sent again; `None` while it is not acknowledged.
+    pub resent_frames: Option<u64>,
 }
 
 impl FlowResult {
@@ -63,9 +63,9 @@ impl FlowResult {
         self.slowdown = self.fct_ps.and_then(|fct| Decimal::ratio(fct, self.ideal_fct_ps));
     }
 
-    /// All of it is acknowledged.
-    pub fn acknowledged(&mut self, at: Instant) {
-        self.acknowledged_ps = Some(at.as_ps());
+    /// All of it is acknowledged, after so many of its frames were sent again.
+    pub fn acknowledged(&mut self, at: Instant, resent: u64) {
+        (self.acknowledged_ps, self.resent_frames) = (Some(at.as_ps()), Some(resent));
         self.fct_sender_ps = self.since_start(at);
     }
 
@@ -173,7 +173,6 @@ impl Summary {
             fct_ps: Ranks::of(flows.iter().filter_map(|flow| flow.fct_ps).collect()),
             fct_sender_ps: Ranks::of(flows.iter().filter_map(|flow| flow.fct_sender_ps).collect()),
             slowdown: Ranks::of(flows.iter().filter_map(|flow| flow.slowdown).collect()),
-            resent_frames: flows.iter().map(|flow| flow.resent_frames).sum(),
             ..Self::default()
         }
     }
@@ -230,7 +229,7 @@ mod tests {
         let mut flow = flow(10, 1_000, 125);
         flow.sent(Instant::from_ps(1_010));
         flow.sent(Instant::from_ps(1_020));
-        flow.acknowledged(Instant::from_ps(1_200));
+        flow.acknowledged(Instant::from_ps(1_200), 0);
         assert_eq!((flow.first_sent_ps, flow.fct_ps), (Some(1_010), Some(125)));
         assert_eq!((flow.fct_sender_ps, flow.slowdown), (Some(200), "1.25".parse().ok()));
     }

@@ -249,7 +249,7 @@ impl Results {
         let paused = self.hosts.iter().map(|host| host.paused_ps);
         summary.host_paused_ps = paused.fold(0, u64::saturating_add);
         let counted = |host: &HostResult| host.counters.get("resent").copied().unwrap_or_default();
-        summary.resent_frames = summary.resent_frames.max(self.hosts.iter().map(counted).sum());
+        summary.resent_frames = self.hosts.iter().map(counted).sum();
         let mut parts: Option<LatencyParts> = None;
         for of_host in self.hosts.iter().filter_map(|host| host.parts.as_ref()) {
             parts.get_or_insert_default().add(of_host);

@@ -341,7 +341,8 @@ fn flows(results: &Results, out: &mut String) {
                 || "".into(),
                 |slowdown| Cell::figure(slowdown.to_string(), at("slowdown"), 0),
             ),
-            plain(flow.resent_frames, at("resent_frames")),
+            flow.resent_frames
+                .map_or_else(|| "".into(), |resent| plain(resent, at("resent_frames"))),
         ]
     };
     let rows: Vec<_> = results.flows.iter().enumerate().take(ROWS).map(row).collect();

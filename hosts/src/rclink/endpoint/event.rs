@@ -25,6 +25,8 @@ pub enum Event {
     Sent {
         /// The message.
         id: u32,
+        /// Frames of it that were sent again.
+        resent: u64,
         /// When.
         at: Instant,
     },

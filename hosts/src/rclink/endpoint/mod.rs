@@ -59,6 +59,8 @@ struct Open {
     frames: u64,
     /// Whether no more will be.
     is_whole: bool,
+    /// Frames that were sent again.
+    resent: u64,
 }
 
 /// What one poll did, and when to poll next.
@@ -213,7 +215,8 @@ impl Endpoint {
             self.writing.push_back(message.to);
         }
         backlog.messages.push_back(message);
-        self.open.insert(message.id, Open { to: message.to, frames: 0, is_whole: false });
+        let open = Open { to: message.to, frames: 0, is_whole: false, resent: 0 };
+        self.open.insert(message.id, open);
         Ok(())
     }
 

@@ -292,8 +292,9 @@ impl Endpoint {
             let Some(open) = self.open.get_mut(&id) else { continue };
             open.frames -= 1;
             if open.frames == 0 && open.is_whole {
+                let resent = open.resent;
                 self.open.remove(&id);
-                self.events.push(Event::Sent { id, at: now });
+                self.events.push(Event::Sent { id, resent, at: now });
             }
         }
     }

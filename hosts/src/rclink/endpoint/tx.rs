@@ -330,7 +330,13 @@ impl Endpoint {
         self.first_sent = self.first_sent.or(Some(now));
         self.stats.tx_frames += 1;
         self.stats.tx_payload += u64::from(request.len);
-        self.stats.resent += u64::from(resent);
+        if resent {
+            self.stats.resent += 1;
+            let message = FramePlace::of_seq(request.tag).message;
+            if let Some(open) = self.open.get_mut(&message) {
+                open.resent += 1;
+            }
+        }
         if self.spec.transport == Transport::Lite {
             self.complete(now, [request.tag]);
         }

@@ -85,7 +85,7 @@ fn flows(network: &Network, hosts: &[&Host]) -> Vec<FlowResult> {
             flow.start(begun);
         }
         if let Some(done) = sent.done {
-            flow.acknowledged(done);
+            flow.acknowledged(done, sent.resent);
         }
     }
     for delivered in hosts.iter().flat_map(|host| host.delivered()) {

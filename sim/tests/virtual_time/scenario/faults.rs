@@ -34,6 +34,8 @@ fn damaged_frames_are_dropped_and_sent_again() {
     let sent = results.hosts[0].counters["tx_frames"];
     assert!((sent / 130..=sent / 75).contains(&dropped), "{dropped} of {sent}");
     assert!(results.summary.resent_frames >= dropped);
+    let of_flows = results.flows.iter().map(|flow| flow.resent_frames.unwrap()).sum::<u64>();
+    assert_eq!(of_flows, results.summary.resent_frames, "each is of a flow");
     let of_acks = results.hosts[0].counters["drops_fcs"];
     assert!(of_acks > 0, "the way back is damaged, too");
     let bits = pair(1_344 * 10_000, vec![Fault::BitError { link: 1, one_in_bits: 1_000_000 }]);
