@@ -94,6 +94,14 @@ impl<T> Tx<T> {
         self.tail.wrapping_sub(self.head_seen)
     }
 
+    /// As [`Self::len`], without noting what it saw.
+    #[inline]
+    #[must_use]
+    pub fn len_seen(&self) -> usize {
+        let head = self.shared.head.0.load(Ordering::Acquire); // pairs with `pop`
+        self.tail.wrapping_sub(head)
+    }
+
     /// Whether the ring is empty as far as this end knows.
     #[inline]
     pub fn is_empty(&mut self) -> bool {

@@ -31,12 +31,6 @@ impl PackedDesc {
     /// A place of a queue that holds no descriptor.
     pub const NONE: Self = Self { chunk: u32::MAX, frame_stats: FrameStats { size: 0, meta: 0 } };
 
-    /// What is known of the frame.
-    #[inline]
-    pub const fn frame_stats(self) -> FrameStats {
-        self.frame_stats
-    }
-
     /// The descriptor; to be called once, as it holds the frame.
     #[inline]
     pub const fn unpack(self) -> Desc {

@@ -66,17 +66,24 @@ impl QueueId {
 
 /// A set of queues.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct QueueSet([u64; WORDS]);
+pub struct QueueSet {
+    words: [u64; WORDS],
+    /// Words that are not 0.
+    some: u8,
+}
+
+const _: () = assert!(WORDS <= 8, "a bit of `some` for each word");
 
 impl QueueSet {
     /// No queue.
-    pub const EMPTY: Self = Self([0; WORDS]);
+    pub const EMPTY: Self = Self { words: [0; WORDS], some: 0 };
 
     /// Puts a queue in.
     #[inline]
     #[expect(clippy::indexing_slicing, reason = "an id is below 512 by construction")]
     pub const fn insert(&mut self, queue: QueueId) {
-        self.0[queue.index() / 64 % WORDS] |= 1 << (queue.index() % 64);
+        self.words[queue.index() / 64 % WORDS] |= 1 << (queue.index() % 64);
+        self.some |= 1 << (queue.index() / 64 % WORDS);
     }
 
     /// Whether a queue is in it.
@@ -84,26 +91,42 @@ impl QueueSet {
     #[must_use]
     #[expect(clippy::indexing_slicing, reason = "an id is below 512 by construction")]
     pub const fn contains(&self, queue: QueueId) -> bool {
-        self.0[queue.index() / 64 % WORDS] >> (queue.index() % 64) & 1 == 1
+        self.words[queue.index() / 64 % WORDS] >> (queue.index() % 64) & 1 == 1
     }
 
     /// Puts all of `other` in.
     #[inline]
     pub fn unite(&mut self, other: &Self) {
-        self.0.iter_mut().zip(other.0).for_each(|(own, word)| *own |= word);
+        self.words.iter_mut().zip(other.words).for_each(|(own, word)| *own |= word);
+        self.some |= other.some;
+    }
+
+    /// The only queue, if there is one alone.
+    #[inline]
+    #[must_use]
+    pub fn sole(&self) -> Option<QueueId> {
+        if !self.some.is_power_of_two() {
+            return None;
+        }
+        let at = self.some.trailing_zeros() as u16;
+        let word = self.words.get(usize::from(at)).copied().unwrap_or_default();
+        word.is_power_of_two().then(|| QueueId(at * 64 + word.trailing_zeros() as u16))
     }
 
     /// Its queues, lowest output first.
     #[inline]
     pub fn iter(&self) -> impl Iterator<Item = QueueId> + use<> {
-        (0..).zip(self.0).flat_map(|(at, word)| Bits(word).map(move |bit| QueueId(at * 64 + bit)))
+        let words = self.words;
+        let word = move |at: u16| words.get(usize::from(at)).copied().unwrap_or_default();
+        let of_word = move |at| Bits(word(at)).map(move |bit| QueueId(at * 64 + bit));
+        Bits(u64::from(self.some)).flat_map(of_word)
     }
 
     /// Whether there is none.
     #[inline]
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        *self == Self::EMPTY
+        self.some == 0
     }
 }
 

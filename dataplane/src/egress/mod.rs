@@ -169,6 +169,13 @@ impl EgressSched {
         Some(pri)
     }
 
+    /// Whether no rate holds any priority back, nor the port.
+    #[inline]
+    #[must_use]
+    pub const fn is_unlimited(&self) -> bool {
+        self.limited.is_empty() && self.port.is_none()
+    }
+
     /// As picking `pri` up to `most` times more while no other queue is ready: says how often, and
     /// leaves the state that this many picks would. 0 where frame lengths count.
     #[inline]

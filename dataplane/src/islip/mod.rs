@@ -162,6 +162,13 @@ impl Matches {
         self.made.get(..self.len).unwrap_or_default()
     }
 
+    /// The match of a place in the order they were made.
+    #[inline]
+    #[must_use]
+    pub fn get(&self, place: usize) -> Option<Match> {
+        self.as_slice().get(place).copied()
+    }
+
     /// The matches, in the order they were made.
     #[inline]
     #[must_use]
@@ -359,6 +366,27 @@ impl Islip {
             None => self.slot_of::<false>(PerPri::default(), requests, matches),
             Some(weights) => self.slot_of::<true>(weights, requests, matches),
         }
+    }
+
+    /// Whether the highest priority always goes first.
+    #[inline]
+    #[must_use]
+    pub const fn is_strict(&self) -> bool {
+        self.weights.is_none()
+    }
+
+    /// The match of a slot in which `input` alone asks, `output` alone, at `pri` alone, by strict priority; none where there
+    /// is no such port or priority.
+    #[inline]
+    #[must_use]
+    pub fn slot_of_one(&mut self, input: PortId, output: PortId, pri: Pri) -> Option<Match> {
+        let ports = PortSet::first(self.ports);
+        if !(ports.contains(input) && ports.contains(output) && self.pris.contains(pri)) {
+            return None;
+        }
+        self.grant_ptr[output][pri] = self.after(input);
+        self.accept_ptr[input][pri] = self.after(output);
+        Some(Match { input, output, pri, iteration: 0 })
     }
 
     fn slot_of<const WEIGHTED: bool>(

@@ -316,6 +316,13 @@ impl Joined {
         self.waiting = self.waiting.and(up).without(self.links);
     }
 
+    /// Whether any link is not taken in that is up, or was when last asked: else [`Self::admit`] does nothing.
+    #[inline]
+    #[must_use]
+    pub const fn waits(&self) -> bool {
+        self.due.is_some() || !self.up.without(self.links).is_empty()
+    }
+
     /// Takes in links that are up and may: after the frames of a step.
     pub fn admit(&mut self, now: Instant, groups: &Groups, is_empty: impl Fn(PortId) -> bool) {
         self.due = None;

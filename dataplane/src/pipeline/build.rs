@@ -31,7 +31,7 @@ use crate::lag::Joined;
 use crate::pbr::{TableError, Tables};
 use crate::pool::{Bufs, Pool, PoolError};
 use crate::snapshot::{Snapshot, SnapshotError};
-use crate::types::{PerPort, PerPri, PortId, Pri};
+use crate::types::{PerPort, PerPri, PortId, PortSet, Pri};
 use crate::voq::Voqs;
 
 /// Why a switch cannot be built.
@@ -136,6 +136,7 @@ pub fn build(
             rng: Rng::new(snapshot.config.seed.wrapping_add(worker as u64)),
             joined_lags: Joined::new(),
             joined_spreads: Joined::new(),
+            over_xoff: PortSet::EMPTY,
         };
         lanes.push(Lane {
             ctx,
@@ -150,6 +151,7 @@ pub fn build(
             flows: FlowCache::new(),
             timing,
             wakes: super::wakes::Wakes::default(),
+            transits: super::transit::Transits::default(),
             parked: crate::types::PortSet::EMPTY,
             has_fast_path: None,
         });

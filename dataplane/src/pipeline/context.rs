@@ -36,6 +36,8 @@ pub(super) struct Context {
     /// Links that this worker's flows may take: in LAGs, and to stations behind several ports.
     pub(super) joined_lags: Joined,
     pub(super) joined_spreads: Joined,
+    /// Inputs with a group that is over XOFF, or was when last looked at.
+    pub(super) over_xoff: PortSet,
 }
 
 /// How received frames get to the crossbar.

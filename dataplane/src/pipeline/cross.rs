@@ -32,12 +32,11 @@ impl Lane {
         crossbar.collect(now, ctx);
         // Without a request no slot is used, so that extra steps change nothing.
         while !crossbar.requests.is_empty() {
-            let before = total;
             crossbar.islip.slot(&crossbar.requests, &mut crossbar.matches);
             for n in 0..crossbar.matches.len() {
                 let Some(found) = crossbar.matches.as_slice().get(n).copied() else { break };
                 let Match { input, output, pri, iteration } = found;
-                let moved = crossbar.transfer(ctx, now, (input, output, pri));
+                let moved = crossbar.transfer(ctx, (input, output, pri));
                 total += moved;
                 step.fed.insert(output);
                 if T::ON {
@@ -51,17 +50,80 @@ impl Lane {
                     tracer.event(now, event);
                 }
             }
-            if crossbar.holds.is_none() {
-                if crossbar.spent() {
-                    break;
-                }
-            } else if total == before {
+            if crossbar.spent() {
                 break;
-            } else {
-                crossbar.collect(now, ctx);
             }
         }
         total
+    }
+
+    /// As [`Self::cross`], in virtual time: a frame a match, until no pair of free ports has one.
+    #[inline]
+    pub(super) fn cross_timed<T: Tracer>(
+        &mut self,
+        now: Instant,
+        tracer: &mut T,
+        step: &mut Step,
+    ) -> usize {
+        let mut total = self.purge(now, tracer);
+        loop {
+            let Self { ctx, crossbar: Some(crossbar), .. } = self else { return total };
+            let ToCrossbar::Local(voqs) = &ctx.to_crossbar else { return total };
+            if voqs.outputs().is_empty() {
+                crossbar.rest();
+                return total;
+            }
+            if let Some(one) = crossbar.collect_one(now, ctx) {
+                let moved = one.map_or(0, |one| self.follow_match(now, one, step, tracer));
+                total += moved;
+                if moved == 0 {
+                    return total;
+                }
+                continue;
+            }
+            crossbar.collect(now, ctx);
+            if crossbar.requests.is_empty() {
+                return total;
+            }
+            crossbar.islip.slot(&crossbar.requests, &mut crossbar.matches);
+            let (before, mut n) = (total, 0);
+            while let Some(found) = self.crossbar.as_ref().and_then(|it| it.matches.get(n)) {
+                total += self.follow_match(now, found, step, tracer);
+                n += 1;
+            }
+            if total == before {
+                return total;
+            }
+        }
+    }
+
+    /// Moves the frame of a match, in virtual time; returns how many that was.
+    #[inline]
+    pub(super) fn follow_match<T: Tracer>(
+        &mut self,
+        now: Instant,
+        found: Match,
+        step: &mut Step,
+        tracer: &mut T,
+    ) -> usize {
+        let Self { ctx, crossbar: Some(crossbar), outputs, .. } = self else { return 0 };
+        let Match { input, output, pri, iteration } = found;
+        let moved = crossbar.transfer_one(ctx, now, (input, output, pri));
+        step.fed.insert(output);
+        if let Some(lane) = outputs.get_mut(output.index()) {
+            lane.queued.insert(pri);
+        }
+        if T::ON {
+            let event = Event::Match {
+                input: input.get(),
+                output: output.get(),
+                pri: pri.get(),
+                iteration: iteration + 1,
+                frames: u16::from(moved > 0),
+            };
+            tracer.event(now, event);
+        }
+        moved
     }
 
     /// Throws away what waits for outputs that are down or in a storm.

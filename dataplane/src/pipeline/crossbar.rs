@@ -12,11 +12,12 @@ use super::context::{Context, ToCrossbar};
 use super::downlink::{DownlinkTx, Feed};
 use super::timing::Timing;
 use super::uplink::QueuedDesc;
-use crate::islip::{Islip, Matches, Requests};
+use crate::islip::{Islip, Match, Matches, Requests};
 use crate::queues::QueueId;
+use crate::desc::Desc;
 use crate::snapshot::Snapshot;
 use crate::stats::DropReason;
-use crate::time::{Instant, Span};
+use crate::time::{Instant, LinkRate, Span};
 use crate::trace::Tracer;
 use crate::types::{PerPort, PerPri, PortId, PortSet, Pri};
 
@@ -59,6 +60,8 @@ pub(super) struct Holds {
     drained: bool,
     /// When the first of the pairs falls free for which frames wait.
     until: Option<Instant>,
+    /// Inputs that were held when last looked at.
+    busy: PortSet,
     input: PerPort<Instant>,
     output: PerPort<Instant>,
 }
@@ -91,6 +94,7 @@ impl Crossbar {
                 full: false,
                 drained: false,
                 until: None,
+                busy: PortSet::EMPTY,
                 input: PerPort::default(),
                 output: PerPort::default(),
             }),
@@ -114,9 +118,6 @@ impl Crossbar {
 
     /// Begins a new step.
     pub fn rewind(&mut self) {
-        if self.holds.is_some() {
-            return; // in virtual time the wire times of frames bound what moves
-        }
         for output in PortSet::first(self.islip.ports()).iter() {
             self.moved[output] = 0;
         }
@@ -142,29 +143,86 @@ impl Crossbar {
         self.holds.as_ref().is_none_or(is_free)
     }
 
+    /// In virtual time, where frames wait in one VOQ alone: what [`Self::collect`] comes to, and the match of the slot. `None`,
+    /// and nothing done, where there are several, or outputs begin rounds.
+    #[inline]
+    pub(super) fn collect_one(&mut self, now: Instant, ctx: &Context) -> Option<Option<Match>> {
+        let (ToCrossbar::Local(voqs), Some(holds)) = (&ctx.to_crossbar, &mut self.holds) else {
+            return None;
+        };
+        let output = voqs.outputs().sole()?;
+        let pri = voqs.waiting_pris(output).sole()?;
+        let input = voqs.waiting(output, pri).sole()?;
+        if !self.islip.is_strict() {
+            return None;
+        }
+        self.requests.clear();
+        (holds.until, holds.full, holds.drained) = (None, false, false);
+        let closed = ctx.core.paused(output).or(ctx.core.storming(output));
+        if closed.contains(pri) || !ctx.core.up().contains(output) {
+            return Some(None);
+        }
+        let is_full = match &self.feeds[output][pri] {
+            Feed::Local(queue) => queue.len_seen() >= self.limit,
+            Feed::Absent | Feed::Remote { .. } => true,
+        };
+        if is_full {
+            holds.full = true;
+            return Some(None);
+        }
+        let free = holds.input[input].max(holds.output[output]);
+        if now < free {
+            holds.until = Some(free);
+            return Some(None);
+        }
+        Some(self.islip.slot_of_one(input, output, pri))
+    }
+
+    /// Whether the egress queue of (`output`, `pri`) takes one more frame.
+    #[inline]
+    pub(super) fn has_room_for(&self, output: PortId, pri: Pri) -> bool {
+        match &self.feeds[output][pri] {
+            Feed::Local(queue) => queue.len_seen() < self.limit,
+            Feed::Absent | Feed::Remote { .. } => false,
+        }
+    }
+
+    /// Lets a frame of `len` bytes hold its ports from `now` on.
+    #[inline]
+    pub(super) fn hold(
+        &mut self,
+        now: Instant,
+        ports: (PortId, PortId),
+        len: usize,
+        of: &Snapshot,
+    ) {
+        if let Some(holds) = &mut self.holds {
+            holds.hold(now, ports, len, of);
+        }
+    }
+
+    /// Puts a frame into an egress queue that takes it ([`Self::has_room_for`]).
+    #[inline]
+    pub(super) fn feed(&mut self, (output, pri): (PortId, Pri), desc: Desc) {
+        let id = QueueId::new(output, pri);
+        self.feeds[output][pri].push(&mut self.links.ways, id, &[desc.pack()]);
+    }
+
     /// Collects who asks for what.
     pub(super) fn collect(&mut self, now: Instant, ctx: &mut Context) {
-        let Context { core, snapshot, to_crossbar, .. } = ctx;
+        let Context { core, to_crossbar, .. } = ctx;
         self.requests.clear();
         let ToCrossbar::Local(voqs) = to_crossbar else { return };
-        let up = core.up();
-        let busy: PortSet = match &self.holds {
-            None => PortSet::EMPTY,
-            Some(holds) => snapshot.ports.iter().filter(|&p| now < holds.input[p]).collect(),
-        };
         let (mut until, mut full) = (None, false);
-        for output in voqs.outputs().and(up).iter() {
-            let open = snapshot.pris.without(core.paused(output)).without(core.storming(output));
-            let mut waits = false;
-            for pri in snapshot.pris.iter() {
+        let waiting = voqs.outputs().and(core.up());
+        let busy = match &mut self.holds {
+            Some(holds) if !waiting.is_empty() => holds.busy(now),
+            _ => PortSet::EMPTY,
+        };
+        for output in waiting.iter() {
+            let closed = core.paused(output).or(core.storming(output));
+            for pri in voqs.waiting_pris(output).without(closed).iter() {
                 let inputs = voqs.waiting(output, pri);
-                if inputs.is_empty() {
-                    continue;
-                }
-                waits = true;
-                if !open.contains(pri) {
-                    continue;
-                }
                 let limit = self.limit;
                 if self.feeds[output][pri].len(&self.links.ways) >= limit {
                     full = true;
@@ -182,9 +240,6 @@ impl Crossbar {
                     self.requests.set(output, pri, free);
                 }
             }
-            if !waits {
-                voqs.retire(output);
-            }
         }
         if let Some(holds) = &mut self.holds {
             (holds.until, holds.full, holds.drained) = (until, full, false);
@@ -193,6 +248,17 @@ impl Crossbar {
 }
 
 impl Holds {
+    /// Inputs that are held at `now`.
+    #[inline]
+    fn busy(&mut self, now: Instant) -> PortSet {
+        for input in self.busy.iter() {
+            if self.input[input] <= now {
+                self.busy.remove(input);
+            }
+        }
+        self.busy
+    }
+
     /// When `output` and one of `inputs`, of which `free` are, are both free.
     fn pair_free(&self, output: PortId, inputs: PortSet, free: PortSet) -> Instant {
         let output = self.output[output];
@@ -206,13 +272,15 @@ impl Holds {
     /// Lets a frame of `len` bytes hold its ports from `now` on.
     fn hold(&mut self, now: Instant, (input, output): (PortId, PortId), len: usize, of: &Snapshot) {
         let crossbar = &of.config.crossbar;
-        let until = |port: PortId| {
-            let rate = of.config.ports.get(port.index())?.rate;
+        let rate = |port: PortId| of.config.ports.get(port.index()).map(|port| port.rate);
+        let until = |rate: LinkRate| {
             let wire = rate.wire_time(len, crossbar.wire_overhead).as_ps();
-            Some(now + Span::from_ps((wire / u64::from(crossbar.speedup.max(1))).max(1)))
+            now + Span::from_ps((wire / u64::from(crossbar.speedup.max(1))).max(1))
         };
-        self.input[input] = until(input).unwrap_or(now);
-        self.output[output] = until(output).unwrap_or(now);
+        let (Some(from), Some(to)) = (rate(input), rate(output)) else { return };
+        self.input[input] = until(from);
+        self.output[output] = if to == from { self.input[input] } else { until(to) };
+        self.busy.insert(input);
     }
 }
 
@@ -247,17 +315,43 @@ impl Crossbar {
             && matches!(&ctx.to_crossbar, ToCrossbar::Local(voqs) if !voqs.outputs().is_empty())
     }
 
-    /// Moves the frames of one match; returns how many.
-    #[inline(never)] // on its own it keeps its state in registers
-    pub(super) fn transfer(
+    /// In virtual time: moves the frame of one match; returns how many that was.
+    #[inline]
+    pub(super) fn transfer_one(
         &mut self,
         ctx: &mut Context,
         now: Instant,
         (input, output, pri): (PortId, PortId, Pri),
     ) -> usize {
+        let Context { to_crossbar: ToCrossbar::Local(voqs), snapshot, .. } = ctx else { return 0 };
+        if !self.has_room_for(output, pri) {
+            return 0;
+        }
+        let Some(desc) = voqs.pop(input, QueueId::new(output, pri)) else { return 0 };
+        self.hold(now, (input, output), desc.len(), snapshot);
+        self.feed((output, pri), desc);
+        1
+    }
+
+    /// Forgets what was noted of frames that wait: none does.
+    #[inline]
+    pub(super) fn rest(&mut self) {
+        self.requests.clear();
+        if let Some(holds) = &mut self.holds {
+            (holds.until, holds.full, holds.drained) = (None, false, false);
+        }
+    }
+
+    /// Moves the frames of one match; returns how many.
+    #[inline(never)] // on its own it keeps its state in registers
+    pub(super) fn transfer(
+        &mut self,
+        ctx: &mut Context,
+        (input, output, pri): (PortId, PortId, Pri),
+    ) -> usize {
         let Self { feeds, links, .. } = self;
         let feed = &mut feeds[output][pri];
-        let Context { to_crossbar, snapshot, .. } = ctx;
+        let Context { to_crossbar, .. } = ctx;
         let queue = match to_crossbar {
             ToCrossbar::Local(voqs) => voqs.queue(input, QueueId::new(output, pri)),
             ToCrossbar::Remote(_) => None,
@@ -268,8 +362,6 @@ impl Crossbar {
         };
         let room = self.limit.saturating_sub(feed.len(&links.ways));
         let most = room.min(self.burst);
-        let timed = self.holds.is_some();
-        let mut len = 0;
         let mut moved = 0;
         while moved < most {
             let run = voq.run(most - moved);
@@ -277,17 +369,12 @@ impl Crossbar {
                 break;
             }
             moved += run.len();
-            if timed {
-                len += run.iter().map(|frame| frame.frame_stats().len()).sum::<usize>(); // of one frame
-            }
             feed.push(&mut links.ways, QueueId::new(output, pri), run);
         }
         let empty = voq.settle();
         self.moved[output] += moved;
         self.is_spent |= self.moved[output] >= self.budget;
-        if let Some(holds) = &mut self.holds {
-            holds.hold(now, (input, output), len, snapshot);
-        } else if moved == room {
+        if moved == room {
             self.requests.set(output, pri, PortSet::EMPTY);
         } else if empty {
             self.requests.remove(input, output, pri);

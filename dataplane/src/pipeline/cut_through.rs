@@ -8,10 +8,11 @@ use super::lane::Lane;
 use super::parked::Parked;
 use super::timing::Step;
 use crate::batch::Batch;
+use crate::islip::Match;
 use crate::port::Port;
 use crate::stats::DropReason;
 use crate::time::Instant;
-use crate::trace::{Event, Tracer};
+use crate::trace::Tracer;
 use crate::types::{PortId, PortSet, Pri, PriSet};
 
 impl Lane {
@@ -86,15 +87,8 @@ impl Lane {
             };
             self.parked.remove(input);
             self.proceed(now, index, *parked, tracer);
-            let Some(crossbar) = &mut self.crossbar else { return };
-            let moved = crossbar.transfer(&mut self.ctx, now, (input, output, pri));
-            step.fed.insert(output);
-            step.work += moved;
-            if T::ON {
-                let (input, output, pri) = (input.get(), output.get(), pri.get());
-                let frames = u16::from(moved > 0);
-                tracer.event(now, Event::Match { input, output, pri, iteration: 1, frames });
-            }
+            let found = Match { input, output, pri, iteration: 0 };
+            step.work += self.follow_match(now, found, step, tracer);
         }
     }
 
@@ -136,16 +130,11 @@ impl Lane {
 
     /// Ends the ingress of a frame: it goes to its queues.
     fn proceed<T: Tracer>(&mut self, now: Instant, index: usize, parked: Parked, tracer: &mut T) {
-        let Self { ctx, inputs, outputs, scratch, .. } = self;
+        let Self { ctx, inputs, outputs, .. } = self;
         let Some(lane) = inputs.get_mut(index) else { return };
-        let mut batch = Batch::new();
         ctx.stats.parked.sub(1);
-        scratch.routes[0] = parked.route;
-        scratch.metas[0] = parked.meta;
-        batch.push(parked.desc);
-        let known = (&scratch.routes, &scratch.metas);
-        lane.dispose(ctx, now, &mut batch, known, outputs.get_mut(index), tracer);
-        lane.publish(ctx);
+        let Parked { desc, route, meta, .. } = parked;
+        lane.dispose_one(ctx, now, desc, (route, &meta), outputs.get_mut(index), tracer);
     }
 
     /// Ends frames that are not whole: the switch stops.

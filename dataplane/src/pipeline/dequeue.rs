@@ -6,6 +6,7 @@
 
 use arrayvec::ArrayVec;
 use weft_base::ring::Rx;
+use weft_base::rng::Rng;
 use weft_base::sync::{Ordering, fence};
 
 use super::context::{Context, leave};
@@ -14,6 +15,8 @@ use super::rewrite::rewrite;
 use crate::batch::BURST;
 use crate::buffer::Leaving;
 use crate::desc::{Desc, Flag};
+use crate::pool::Bufs;
+use crate::snapshot::Snapshot;
 use crate::stats::{DropReason, WorkerStats};
 use crate::time::Instant;
 use crate::trace::{Event, Tracer};
@@ -66,6 +69,9 @@ impl OutputLane {
         count: usize,
         tracer: &mut T,
     ) {
+        if count == 1 {
+            return self.take_one(ctx, now, pri, tracer);
+        }
         let Self { port, queues, pending, .. } = self;
         let port = *port;
         let Some(queue) = queues[pri].as_mut() else { return };
@@ -91,22 +97,8 @@ impl OutputLane {
         }
         let mut lost = ArrayVec::<Desc, BURST>::new();
         let taken = queue.pop_each(count, |desc| {
-            let before = leave(&mut run, bufs, &desc, snapshot.cells(desc.len()));
-            let depth = u64::from(before) * cell;
-            let ect = desc.has(Flag::Ect);
-            let marked = ect && ecn.is_some_and(|ecn| ecn.verdict(depth, rng).is_mark());
-            if T::ON {
-                let (low, high, max_percent) =
-                    ecn.map_or((0, 0, 0), |ecn| (ecn.low(), ecn.high(), ecn.max_percent()));
-                let (frame, port, pri) = (bufs.trace_id(&desc), port.get(), pri.get());
-                let event =
-                    Event::Deq { frame, port, pri, depth, low, high, max_percent, ect, marked };
-                tracer.event(now, event);
-            }
-            if !marked && tags_stay {
-                return pending.push(desc);
-            }
-            match rewrite(bufs, snapshot, stats, (port, pri), desc, marked) {
+            let of = (&**snapshot, &**stats);
+            match leave_queue(&mut run, (bufs, rng), of, (now, port, pri), desc, tracer) {
                 Ok(desc) => pending.push(desc),
                 Err(desc) => lost.push(desc),
             }
@@ -121,6 +113,68 @@ impl OutputLane {
             ctx.end(now, desc, DropReason::Pool, tracer);
         }
     }
+}
+
+impl OutputLane {
+    /// As [`Self::take`], one frame.
+    #[inline]
+    fn take_one<T: Tracer>(
+        &mut self,
+        ctx: &mut Context,
+        now: Instant,
+        pri: Pri,
+        tracer: &mut T,
+    ) {
+        let Self { port, queues, pending, .. } = self;
+        let port = *port;
+        let Some(desc) = queues[pri].as_mut().and_then(Rx::pop) else { return };
+        let Context { core, snapshot, stats, bufs, lease, rng, .. } = ctx;
+        let mut run = core.buffer.leaving(lease, &snapshot.thresholds, port, pri);
+        note_depth(stats, (port, pri), &run);
+        let of = (&**snapshot, &**stats);
+        let kept = leave_queue(&mut run, (bufs, rng), of, (now, port, pri), desc, tracer);
+        stats.port[port].pri[pri].dequeued.add(1);
+        fence(Ordering::Release); // as in `take`
+        let left = run.depth();
+        run.end(lease);
+        ctx.relieve(port, pri, left);
+        match kept {
+            Ok(desc) => pending.push(desc),
+            Err(desc) => {
+                ctx.stats.port[port].late_drops.add(1);
+                ctx.end(now, desc, DropReason::Pool, tracer);
+            }
+        }
+    }
+}
+
+/// A frame leaves its queue: gives back what it was charged, is marked, and gets the tag that it is to leave with; `Err` if
+/// there is no memory for that.
+#[inline]
+pub(super) fn leave_queue<T: Tracer>(
+    run: &mut Leaving<'_>,
+    (bufs, rng): (&mut Bufs, &mut Rng),
+    (snapshot, stats): (&Snapshot, &WorkerStats),
+    (now, port, pri): (Instant, PortId, Pri),
+    desc: Desc,
+    tracer: &mut T,
+) -> Result<Desc, Desc> {
+    let before = leave(run, bufs, &desc, snapshot.cells(desc.len()));
+    let depth = u64::from(before) * u64::from(snapshot.config.buffer.cell_bytes);
+    let ect = desc.has(Flag::Ect);
+    let ecn = snapshot.ecn;
+    let marked = ect && ecn.is_some_and(|ecn| ecn.verdict(depth, rng).is_mark());
+    if T::ON {
+        let (low, high, max_percent) =
+            ecn.map_or((0, 0, 0), |ecn| (ecn.low(), ecn.high(), ecn.max_percent()));
+        let (frame, port, pri) = (bufs.trace_id(&desc), port.get(), pri.get());
+        let event = Event::Deq { frame, port, pri, depth, low, high, max_percent, ect, marked };
+        tracer.event(now, event);
+    }
+    if !marked && snapshot.tags_stay {
+        return Ok(desc);
+    }
+    rewrite(bufs, snapshot, stats, (port, pri), desc, marked)
 }
 
 /// What frames that are taken off a queue at once were charged to, all of them.

@@ -10,6 +10,7 @@ use weft_base::ring::Rx;
 use super::context::Context;
 use super::lane::Lane;
 use super::output_lane::OutputLane;
+use super::timing::Timing;
 use crate::batch::BURST;
 use crate::desc::{Desc, FrameStats};
 use crate::port::Port;
@@ -35,10 +36,12 @@ impl Lane {
             return 0;
         }
         self.send_pause(now, index, tracer);
-        let Self { ctx, outputs, .. } = self;
+        let Self { ctx, outputs, timing, .. } = self;
         let Some(lane) = outputs.get_mut(index) else { return 0 };
         (lane.closed_until, lane.full) = (None, false);
-        let (ready, lens) = lane.ready(ctx.snapshot.pris);
+        let queued = if *timing == Timing::Virtual { lane.queued } else { ctx.snapshot.pris };
+        let (ready, lens) = lane.ready(queued);
+        lane.queued = ready;
         let paused = ready.and(ctx.core.paused(lane.port));
         let open = ready.without(paused);
         if open.is_empty() && lane.pending.is_empty() {
@@ -48,7 +51,8 @@ impl Lane {
         let room = port.tx_room(now).min(ctx.snapshot.config.tx_ring_frames).min(BURST);
         let left = lane.pick(ctx, now, room, (open, lens), tracer);
         let sent = lane.hand_over(ctx, now, port, tracer);
-        lane.backlog = !paused.or(left).is_empty() || !lane.pending.is_empty();
+        lane.queued = paused.or(left);
+        lane.backlog = !lane.queued.is_empty() || !lane.pending.is_empty();
         sent
     }
 
@@ -145,13 +149,34 @@ impl OutputLane {
 #[inline]
 fn count_sent(stats: &PortStats, frames: &[Desc], count: impl Fn(&Counter, u64)) {
     count(&stats.tx_frames, frames.len() as u64);
+    if let [only] = frames {
+        return count_alike(stats, only, (1, only.len() as u64), count);
+    }
     for alike in frames.chunk_by(|a, b| a.frame_stats().is_like(b.frame_stats())) {
         let Some(first) = alike.first() else { continue };
         let bytes = alike.iter().map(|desc| desc.len() as u64).sum();
-        count(&stats.tx_bytes, bytes);
-        count(&stats.pri[first.pri()].tx_bytes, bytes);
-        if let Some(counter) = stats.tx_format.get(first.format_index()) {
-            count(counter, alike.len() as u64);
-        }
+        count_alike(stats, first, (alike.len() as u64, bytes), &count);
+    }
+}
+
+/// Counts a frame as sent.
+#[inline]
+pub(super) fn count_one(stats: &PortStats, desc: &Desc) {
+    stats.tx_frames.add(1);
+    count_alike(stats, desc, (1, desc.len() as u64), Counter::add);
+}
+
+/// Counts so many frames and bytes of frames that are like `first`.
+#[inline]
+fn count_alike(
+    stats: &PortStats,
+    first: &Desc,
+    (frames, bytes): (u64, u64),
+    count: impl Fn(&Counter, u64),
+) {
+    count(&stats.tx_bytes, bytes);
+    count(&stats.pri[first.pri()].tx_bytes, bytes);
+    if let Some(counter) = stats.tx_format.get(first.format_index()) {
+        count(counter, frames);
     }
 }

@@ -12,11 +12,11 @@ use crate::batch::{BURST, Batch};
 use crate::buffer::Verdict as Granted;
 use crate::config::PfcMode;
 use crate::desc::{Desc, Flag};
-use crate::queues::{Demand, QueueId};
+use crate::queues::{Demand, QueueId, QueueSet};
 use crate::stats::DropReason;
 use crate::time::Instant;
 use crate::trace::{Event, Tracer};
-use crate::types::{PortId, PortSet, Pri, PriSet};
+use crate::types::{PortId, PortSet, PriSet};
 
 impl InputLane {
     /// Queues a frame for all of `outputs`.
@@ -29,13 +29,35 @@ impl InputLane {
         desc: Desc,
         tracer: &mut T,
     ) {
-        if ctx.snapshot.is_lossless(self.port, desc.pri()) {
-            return self.enqueue_lossless(ctx, now, outputs, desc, tracer);
+        if let Some(output) = outputs.sole() {
+            if let Some(desc) = self.admit_one(ctx, now, output, desc, tracer) {
+                self.push(ctx, now, output, desc, tracer);
+            }
+        } else if ctx.snapshot.is_lossless(self.port, desc.pri()) {
+            self.enqueue_lossless(ctx, now, outputs, desc, tracer);
+        } else {
+            self.enqueue_copies(ctx, now, outputs, desc, tracer);
         }
-        match outputs.sole() {
-            Some(output) => self.enqueue_lossy(ctx, now, output, desc, tracer),
-            None => self.enqueue_copies(ctx, now, outputs, desc, tracer),
+    }
+
+    /// Admits a frame that goes to one output, and charges it; else ends it.
+    #[inline]
+    pub(super) fn admit_one<T: Tracer>(
+        &mut self,
+        ctx: &mut Context,
+        now: Instant,
+        output: PortId,
+        desc: Desc,
+        tracer: &mut T,
+    ) -> Option<Desc> {
+        let pri = desc.pri();
+        if ctx.snapshot.is_lossless(self.port, pri) {
+            let outputs = PortSet::only(output);
+            let (desc, cells) = self.admit_lossless(ctx, now, outputs, desc, tracer)?;
+            ctx.core.buffer.deepen_by(&ctx.lease, (self.port, output, pri), cells);
+            return Some(desc);
         }
+        self.admit_lossy(ctx, now, output, desc, tracer)
     }
 
     /// Queues a lossy frame for several outputs.
@@ -72,6 +94,22 @@ impl InputLane {
         desc: Desc,
         tracer: &mut T,
     ) {
+        if let Some(desc) = self.admit_lossy(ctx, now, output, desc, tracer) {
+            self.push(ctx, now, output, desc, tracer);
+        }
+    }
+
+    /// Charges a copy of a lossy frame to its VOQ; else ends it.
+    #[expect(clippy::inline_always, reason = "most frames; a call is a tenth of what it does")]
+    #[inline(always)]
+    fn admit_lossy<T: Tracer>(
+        &self,
+        ctx: &mut Context,
+        now: Instant,
+        output: PortId,
+        desc: Desc,
+        tracer: &mut T,
+    ) -> Option<Desc> {
         let cells = ctx.snapshot.cells(desc.len());
         let queue = (self.port, output, desc.pri());
         let admission =
@@ -79,21 +117,50 @@ impl InputLane {
         if T::ON {
             ctx.trace_admission(now, &desc, output, cells, admission, tracer);
         }
-        match admission.verdict {
-            Granted::Drop(reason) => ctx.end(now, desc, reason, tracer),
-            _ => self.push(ctx, now, output, desc, tracer),
+        if let Granted::Drop(reason) = admission.verdict {
+            ctx.end(now, desc, reason, tracer);
+            return None;
         }
+        Some(desc)
     }
 
-    /// Queues a lossless frame: charged once to its ingress group, until its last copy leaves.
+    /// Queues a lossless frame for several outputs: charged once to its ingress group, until its last copy leaves.
+    #[inline(never)] // rare
     pub(super) fn enqueue_lossless<T: Tracer>(
+        &mut self,
+        ctx: &mut Context,
+        now: Instant,
+        outputs: PortSet,
+        desc: Desc,
+        tracer: &mut T,
+    ) {
+        let (input, pri) = (self.port, desc.pri());
+        let admitted = self.admit_lossless(ctx, now, outputs, desc, tracer);
+        let Some((mut desc, cells)) = admitted else { return };
+        let mut left = outputs;
+        while let Some(output) = left.lowest() {
+            left.remove(output);
+            ctx.core.buffer.deepen_by(&ctx.lease, (input, output, pri), cells);
+            if left.is_empty() {
+                return self.push(ctx, now, output, desc, tracer);
+            }
+            ctx.stats.port[input].copies.add(1);
+            let copy = ctx.bufs.share(&mut desc);
+            self.push(ctx, now, output, copy, tracer);
+        }
+        ctx.end(now, desc, DropReason::NoOutput, tracer);
+    }
+
+    /// Charges a lossless frame to its ingress group, or the headroom, and returns its cells; else ends it.
+    #[inline]
+    fn admit_lossless<T: Tracer>(
         &mut self,
         ctx: &mut Context,
         now: Instant,
         outputs: PortSet,
         mut desc: Desc,
         tracer: &mut T,
-    ) {
+    ) -> Option<(Desc, u32)> {
         let cells = ctx.snapshot.cells(desc.len());
         let (input, pri) = (self.port, desc.pri());
         let group = (input, pri);
@@ -115,7 +182,8 @@ impl InputLane {
                     tracer.event(now, Event::Drop { frame, port, reason });
                 }
             }
-            return ctx.end(now, desc, reason, tracer);
+            ctx.end(now, desc, reason, tracer);
+            return None;
         }
         desc.set(Flag::Pg, true);
         let stats = &ctx.stats.port[input].pri[pri];
@@ -127,18 +195,7 @@ impl InputLane {
             stats.headroom_watermark.raise(u64::from(used));
             self.cross_xoff(ctx, now, pri, admission.limit, tracer);
         }
-        let mut left = outputs;
-        while let Some(output) = left.lowest() {
-            left.remove(output);
-            ctx.core.buffer.deepen_by(&ctx.lease, (input, output, pri), cells);
-            if left.is_empty() {
-                return self.push(ctx, now, output, desc, tracer);
-            }
-            ctx.stats.port[input].copies.add(1);
-            let copy = ctx.bufs.share(&mut desc);
-            self.push(ctx, now, output, copy, tracer);
-        }
-        ctx.end(now, desc, DropReason::NoOutput, tracer);
+        Some((desc, cells))
     }
 
     /// Puts a charged frame into its VOQ.
@@ -162,6 +219,7 @@ impl InputLane {
             Ok(()) => {
                 self.touched.insert(queue);
                 self.enqueued[pri] += 1;
+                self.enqueued_pris.insert(pri);
                 self.draining.queue(output, pri);
             }
             Err(desc) => ctx.discard(now, desc, output, DropReason::Pool, tracer),
@@ -209,6 +267,7 @@ impl InputLane {
             }
             for queue in demand.queues().iter() {
                 self.enqueued[queue.pri()] += demand.frames_of(queue);
+                self.enqueued_pris.insert(queue.pri());
                 self.draining.queue(queue.output(), queue.pri());
             }
             let queues = routes.iter().map(|&route| QueueId::from_low_bits(route));
@@ -226,11 +285,9 @@ impl InputLane {
     /// Ends a burst: what it put into VOQs is counted, and how deep these have become.
     #[inline]
     pub(super) fn publish(&mut self, ctx: &Context) {
-        for pri in Pri::ALL {
+        for pri in core::mem::take(&mut self.enqueued_pris).iter() {
             let count = core::mem::take(&mut self.enqueued[pri]);
-            if count > 0 {
-                ctx.stats.port[self.port].pri[pri].enqueued.add(count);
-            }
+            ctx.stats.port[self.port].pri[pri].enqueued.add(count);
         }
         let buffer = &ctx.snapshot.config.buffer;
         let xoff_bytes = match ctx.snapshot.config.pfc.mode {
@@ -238,11 +295,19 @@ impl InputLane {
             PfcMode::IngressPg => u64::MAX,
         };
         // With several workers, an output's own sees how deep its queues get.
-        let touched = core::mem::take(&mut self.touched);
         if !ctx.core.buffer.is_solo() && xoff_bytes == u64::MAX {
+            self.touched = QueueSet::EMPTY;
             return;
         }
-        for queue in touched.iter() {
+        if self.touched.is_empty() {
+            return;
+        }
+        let touched = core::mem::take(&mut self.touched);
+        let (one, others) = match touched.sole() {
+            Some(queue) => (Some(queue), QueueSet::EMPTY),
+            None => (None, touched),
+        };
+        for queue in one.into_iter().chain(others.iter()) {
             let (output, pri) = (queue.output(), queue.pri());
             let depth = u64::from(ctx.core.buffer.depth(output, pri));
             ctx.stats.port[output].pri[pri].depth_watermark.raise(depth);

@@ -19,6 +19,47 @@ use crate::time::Instant;
 use crate::types::PortId;
 
 impl Context {
+    /// As [`Self::lookup_burst`] for one frame.
+    #[inline]
+    pub(super) fn lookup_one(
+        &self,
+        now: Instant,
+        input: PortId,
+        (desc, route): (&mut Desc, &mut u16),
+        flows: &mut FlowCache,
+    ) -> BurstMask {
+        *route = CACHE_MISS;
+        let snapshot = &*self.snapshot;
+        let Some(config) = snapshot.config.ports.get(input.index()) else {
+            return BurstMask::first(1);
+        };
+        self.begin(now, flows);
+        let len = desc.len();
+        let found = flow_key(self.bufs.head(desc), len, &config.parse);
+        let known = found.and_then(|found| flows.lookup(key_of(input, found)));
+        let Some(known) = known.filter(|_| len <= snapshot.frame_len_safe) else {
+            return BurstMask::first(1);
+        };
+        desc.apply(known.meta, known.vid);
+        let mut run = CountRun::default();
+        let stats = &self.stats.port[input];
+        run.count(stats, len, known.meta.format_index());
+        run.flush(stats);
+        *route = known.queue.get();
+        BurstMask(0)
+    }
+
+    /// Voids what the cache holds if anything has changed that it depends on.
+    #[inline]
+    fn begin(&self, now: Instant, flows: &mut FlowCache) {
+        flows.begin(Inputs {
+            epoch: self.snapshot.epoch,
+            fdb: self.core.fdb.version(),
+            tick: Fdb::stamp(now),
+            up: self.core.forwarding().bits(),
+        });
+    }
+
     /// Classifies frames of flows that are known and sets the queues that they go to; returns the others.
     #[inline(never)] // each loop on its own keeps its state in registers
     pub(super) fn lookup_burst(
@@ -34,12 +75,7 @@ impl Context {
             routes.fill(CACHE_MISS);
             return BurstMask::first(batch.len());
         };
-        flows.begin(Inputs {
-            epoch: snapshot.epoch,
-            fdb: self.core.fdb.version(),
-            tick: Fdb::stamp(now),
-            up: self.core.forwarding().bits(),
-        });
+        self.begin(now, flows);
         let mut keys = [NO_KEY; BURST];
         for (desc, slot) in batch.iter().zip(&mut keys) {
             if let Some(found) = flow_key(self.bufs.head(desc), desc.len(), &config.parse) {

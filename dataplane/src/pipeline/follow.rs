@@ -18,11 +18,11 @@ use crate::trace::{Event, Tracer};
 use crate::types::{PortId, PortSet, PriSet};
 
 impl Lane {
-    /// Takes a new configuration over, if there is one; returns whether there was.
-    pub(super) fn refresh<T: Tracer>(&mut self, now: Instant, tracer: &mut T) -> bool {
+    /// Takes a new configuration over, if there is one.
+    pub(super) fn refresh<T: Tracer>(&mut self, now: Instant, tracer: &mut T) {
         let current = self.ctx.core.snapshot.load();
         if current.epoch == self.ctx.snapshot.epoch {
-            return false;
+            return;
         }
         let old = core::mem::replace(&mut self.ctx.snapshot, Arc::clone(&current));
         let snapshot = &self.ctx.snapshot;
@@ -50,7 +50,6 @@ impl Lane {
         if T::ON {
             tracer.event(now, Event::Reload { epoch: snapshot.epoch });
         }
-        true
     }
 
     /// Follows links that went up or down.
@@ -100,7 +99,11 @@ impl Lane {
             let pending = outputs.iter().any(|lane| lane.port == port && lane.is_blocked());
             !pending && snapshot.pris.iter().all(|pri| core.buffer.depth(port, pri) == 0)
         };
-        joined_lags.admit(now, snapshot.links.lags(), is_empty);
-        joined_spreads.admit(now, snapshot.links.spreads(), is_empty);
+        if joined_lags.waits() {
+            joined_lags.admit(now, snapshot.links.lags(), is_empty);
+        }
+        if joined_spreads.waits() {
+            joined_spreads.admit(now, snapshot.links.spreads(), is_empty);
+        }
     }
 }

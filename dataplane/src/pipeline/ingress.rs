@@ -33,7 +33,8 @@ impl Lane {
         port: &mut dyn Port,
         tracer: &mut T,
     ) -> usize {
-        let Self { ctx, inputs, outputs, scratch, flows, .. } = self;
+        let may_transit = self.may_transit::<T>();
+        let Self { ctx, inputs, outputs, scratch, flows, transits, .. } = self;
         let mut batch = Batch::new();
         let received = port.rx(now, &mut ctx.bufs, &mut batch);
         tracer.part(Part::Receive);
@@ -60,6 +61,8 @@ impl Lane {
         let unknown = if T::ON || blocked {
             routes.fill(CACHE_MISS);
             BurstMask::first(count)
+        } else if let ([desc], [route, ..]) = (&mut batch[..], &mut *routes) {
+            ctx.lookup_one(now, lane.port, (desc, route), flows)
         } else {
             ctx.lookup_burst(now, lane.port, &mut batch, routes, flows)
         };
@@ -77,6 +80,26 @@ impl Lane {
         if let Some(until) = port.whole_at().filter(|&until| until > now) {
             self.park(now, index, &mut batch, until, tracer);
             return count;
+        }
+        if count == 1
+            && let Some(desc) = batch.pop()
+        {
+            ctx.count_burst(lane.port, 1);
+            let sole = match metas[0].verdict {
+                _ if routes[0] != CACHE_MISS => Some(QueueId::from_low_bits(routes[0]).output()),
+                Verdict::Forward(outputs) => outputs.sole(),
+                Verdict::Drop(_) | Verdict::Consume => None,
+            };
+            if let Some(output) = sole.filter(|_| may_transit) {
+                lane.enter(ctx, now, (desc, output), transits, tracer);
+                ctx.learn(now, lane.port, learn, tracer);
+                tracer.part(Part::Ingress);
+                return 1;
+            }
+            lane.dispose_one(ctx, now, desc, (routes[0], &metas[0]), outputs.get_mut(index), tracer);
+            ctx.learn(now, lane.port, learn, tracer);
+            tracer.part(Part::Ingress);
+            return 1;
         }
         let routed = unknown.0 == 0 || !T::ON && ctx.route((&mut batch, unknown), metas, routes);
         ctx.count_burst(lane.port, count);
@@ -165,19 +188,44 @@ impl InputLane {
         tracer: &mut T,
     ) {
         for ((desc, &route), meta) in batch.drain(..).zip(routes).zip(metas) {
-            if route != CACHE_MISS {
-                let output = QueueId::from_low_bits(route).output();
-                self.enqueue(ctx, now, PortSet::only(output), desc, tracer);
-                continue;
-            }
-            match (meta.verdict, &mut output) {
-                (Verdict::Forward(outputs), _) => self.enqueue(ctx, now, outputs, desc, tracer),
-                (Verdict::Drop(reason), _) => ctx.end(now, desc, reason, tracer),
-                (Verdict::Consume, Some(output)) => {
-                    output.consume(ctx, now, &meta.head, desc, tracer);
-                }
-                (Verdict::Consume, None) => ctx.end(now, desc, DropReason::Unsupported, tracer),
-            }
+            self.carry_out(ctx, now, desc, (route, meta), output.as_deref_mut(), tracer);
+        }
+    }
+
+    /// As [`Self::dispose`] and [`Self::publish`], for a burst of one frame.
+    #[inline]
+    pub(super) fn dispose_one<T: Tracer>(
+        &mut self,
+        ctx: &mut Context,
+        now: Instant,
+        desc: Desc,
+        (route, meta): (u16, &FrameMeta),
+        output: Option<&mut OutputLane>,
+        tracer: &mut T,
+    ) {
+        self.carry_out(ctx, now, desc, (route, meta), output, tracer);
+        self.publish(ctx);
+    }
+
+    #[inline]
+    fn carry_out<T: Tracer>(
+        &mut self,
+        ctx: &mut Context,
+        now: Instant,
+        desc: Desc,
+        (route, meta): (u16, &FrameMeta),
+        output: Option<&mut OutputLane>,
+        tracer: &mut T,
+    ) {
+        if route != CACHE_MISS {
+            let output = QueueId::from_low_bits(route).output();
+            return self.enqueue(ctx, now, PortSet::only(output), desc, tracer);
+        }
+        match (meta.verdict, output) {
+            (Verdict::Forward(outputs), _) => self.enqueue(ctx, now, outputs, desc, tracer),
+            (Verdict::Drop(reason), _) => ctx.end(now, desc, reason, tracer),
+            (Verdict::Consume, Some(output)) => output.consume(ctx, now, &meta.head, desc, tracer),
+            (Verdict::Consume, None) => ctx.end(now, desc, DropReason::Unsupported, tracer),
         }
     }
 }

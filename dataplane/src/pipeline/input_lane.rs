@@ -22,8 +22,9 @@ pub(super) struct InputLane {
     pub pause: PauseTx,
     /// Lossless priorities whose group has crossed XOFF.
     pub xoff: PriSet,
-    /// Frames put into VOQs in this burst.
+    /// Frames put into VOQs in this burst, and at which priorities there are any.
     pub enqueued: PerPri<u64>,
+    pub enqueued_pris: PriSet,
     /// What became of frames that could have passed by.
     pub draining: Draining,
     /// A frame that is not whole yet: cut-through, in virtual time.
@@ -40,6 +41,7 @@ impl InputLane {
             pause: PauseTx::new(),
             xoff: PriSet::EMPTY,
             enqueued: PerPri::default(),
+            enqueued_pris: PriSet::EMPTY,
             draining: Draining::default(),
             parked: None,
             seen: crate::port::PortCounters::default(),

@@ -14,6 +14,7 @@ use super::output_lane::OutputLane;
 use super::scratch::Scratch;
 use super::switch_core::Core;
 use super::timing::Timing;
+use super::transit::Transits;
 use super::wakes::Wakes;
 use crate::flows::FlowCache;
 use crate::pool::Bufs;
@@ -33,6 +34,8 @@ pub struct Lane {
     pub(super) timing: Timing,
     /// In virtual time: when its ports are due.
     pub(super) wakes: Wakes,
+    /// In virtual time: frames that came in at this instant.
+    pub(super) transits: Transits,
     /// Ports with a frame that is not whole yet.
     pub(super) parked: PortSet,
     /// Whether frames may pass the pipeline by at any port; asked for at the first step.

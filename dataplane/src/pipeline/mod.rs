@@ -39,7 +39,9 @@ mod step;
 mod switch_core;
 mod timing;
 mod tlp;
+mod transit;
 mod uplink;
+mod virtual_step;
 mod wakes;
 mod xoff;
 

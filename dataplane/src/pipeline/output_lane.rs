@@ -32,6 +32,8 @@ pub(super) struct OutputLane {
     pub(super) calm: bool,
     /// Frames were left in queues or pending when this output was last looked after.
     pub(super) backlog: bool,
+    /// In virtual time, queues that may hold a frame: all others hold none.
+    pub(super) queued: PriSet,
     /// Rates hold all back until then.
     pub(super) closed_until: Option<Instant>,
     /// The port had no room for all that was ready.
@@ -56,6 +58,7 @@ impl OutputLane {
             in_trouble: false,
             calm: false,
             backlog: false,
+            queued: PriSet::EMPTY,
             closed_until: None,
             full: false,
             gate: PriSet::EMPTY,
@@ -77,6 +80,9 @@ impl OutputLane {
     }
 
     pub fn next(&mut self, now: Instant) -> Option<Instant> {
+        if self.calm && self.pause.is_idle() {
+            return self.closed_until; // nothing is paused, and no storm is on
+        }
         let next = Instant::earlier(self.pause.tick(now), self.watchdog.tick(now));
         Instant::earlier(next, self.closed_until)
     }

@@ -18,7 +18,7 @@ impl InputLane {
     /// Notes that a group is above XOFF.
     pub(super) fn cross_xoff<T: Tracer>(
         &mut self,
-        ctx: &Context,
+        ctx: &mut Context,
         now: Instant,
         pri: Pri,
         limit: u32,
@@ -28,6 +28,7 @@ impl InputLane {
             return;
         }
         self.xoff.insert(pri);
+        ctx.over_xoff.insert(self.port);
         ctx.stats.port[self.port].pri[pri].xoff.add(1);
         if ctx.snapshot.config.pfc.mode == PfcMode::IngressPg {
             self.pause.set(pri, true);
@@ -51,6 +52,9 @@ impl Lane {
         let held = core.buffer.catch_up(lease, &snapshot.thresholds, snapshot.lossless);
         let mut relieved = PortSet::EMPTY;
         let by_queue = matches!(snapshot.config.pfc.mode, PfcMode::EgressQueue { .. });
+        if self.ctx.over_xoff.is_empty() && !by_queue {
+            return (held, relieved);
+        }
         for (place, lane) in PortSet::first(PORTS_MAX).iter().zip(&mut self.inputs) {
             if lane.xoff.is_empty() && !by_queue {
                 continue;
@@ -66,6 +70,9 @@ impl Lane {
                 }
                 lane.xoff.remove(pri);
                 self.ctx.stats.port[lane.port].pri[pri].xon.add(1);
+                if lane.xoff.is_empty() {
+                    self.ctx.over_xoff.remove(lane.port);
+                }
                 if self.ctx.snapshot.config.pfc.mode == PfcMode::IngressPg {
                     lane.pause.set(pri, false);
                     self.ctx.core.xoff[lane.port].fetch_and(!(1 << pri.get()), Ordering::Relaxed);

@@ -88,6 +88,11 @@ macro_rules! delegate {
             $port.look_ahead()
         }
     };
+    (@has_news |$self:ident| $port:expr) => {
+        fn has_news(&mut $self) -> bool {
+            $port.has_news()
+        }
+    };
     (@idle_at |$self:ident| $port:expr) => {
         fn idle_at(&$self) -> Option<$crate::time::Instant> {
             $port.idle_at()
@@ -109,6 +114,6 @@ pub(super) use delegate;
 impl<P: Port + ?Sized> Port for Box<P> {
     delegate!(
         caps, start, rx, tx_room, tx, service, link_up, fast_path, counters, wait_fd, next_event,
-        look_ahead, idle_at, whole_at, release => |self| **self
+        look_ahead, has_news, idle_at, whole_at, release => |self| **self
     );
 }

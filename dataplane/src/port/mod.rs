@@ -167,6 +167,12 @@ pub trait Port: Send {
         None
     }
 
+    /// In virtual time: whether [`Self::service`] has something to do, or [`Self::counters`] may tell something new since this
+    /// was last asked.
+    fn has_news(&mut self) -> bool {
+        true
+    }
+
     /// In virtual time: when a frame will be received next, as far as is known.
     fn next_event(&self) -> Option<Instant> {
         None

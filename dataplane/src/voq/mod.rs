@@ -8,7 +8,7 @@
 
 use crate::desc::{Desc, PackedDesc};
 use crate::queues::{QUEUES_MAX, QueueId, QueueSet};
-use crate::types::{PORTS_MAX, PRIS_MAX, PortId, PortSet, Pri};
+use crate::types::{PORTS_MAX, PRIS_MAX, PortId, PortSet, Pri, PriSet};
 
 const NIL: u32 = u32::MAX;
 
@@ -51,7 +51,9 @@ pub struct Voqs {
     queues: Box<[Ends]>,
     /// `occupied[output * PRIS_MAX + pri]`: inputs with a non-empty queue.
     occupied: Box<[PortSet]>,
-    /// Outputs that may have a bit in `occupied`.
+    /// By output: priorities with a bit in `occupied`.
+    occupied_pris: Box<[PriSet]>,
+    /// Outputs with any of them.
     outputs: PortSet,
     ports: usize,
     pris: usize,
@@ -80,6 +82,7 @@ impl Voqs {
             free: (0..lines as u32).rev().collect(),
             queues: vec![EMPTY; ports * QUEUES_MAX].into(),
             occupied: [PortSet::EMPTY; PORTS_MAX * PRIS_MAX].into(),
+            occupied_pris: [PriSet::EMPTY; PORTS_MAX].into(),
             outputs: PortSet::EMPTY,
             ports,
             pris,
@@ -152,6 +155,9 @@ impl Voqs {
     #[inline]
     fn note(&mut self, input: PortId, queue: QueueId) {
         word(&mut self.occupied, queue.output(), queue.pri()).insert(input);
+        if let Some(pris) = self.occupied_pris.get_mut(queue.output().index()) {
+            pris.insert(queue.pri());
+        }
         self.outputs.insert(queue.output());
     }
 
@@ -162,17 +168,28 @@ impl Voqs {
         self.occupied.get(output.index() * PRIS_MAX + pri.index()).copied().unwrap_or_default()
     }
 
-    /// Outputs for which [`Self::waiting`] may say something: all others have no frame.
+    /// Priorities at which anybody has frames for `output`.
+    #[inline]
+    #[must_use]
+    pub fn waiting_pris(&self, output: PortId) -> PriSet {
+        self.occupied_pris.get(output.index()).copied().unwrap_or_default()
+    }
+
+    /// Outputs for which anybody has frames.
     #[inline]
     #[must_use]
     pub const fn outputs(&self) -> PortSet {
         self.outputs
     }
 
-    /// Notes that nothing waits for `output` at any priority.
+    /// Whether `input` has frames for anybody.
     #[inline]
-    pub const fn retire(&mut self, output: PortId) {
-        self.outputs.remove(output);
+    #[must_use]
+    pub fn waits_from(&self, input: PortId) -> bool {
+        self.outputs.iter().any(|output| {
+            let mut pris = self.waiting_pris(output).iter();
+            pris.any(|pri| self.waiting(output, pri).contains(input))
+        })
     }
 
     /// Takes the oldest frame off a queue.
@@ -186,10 +203,11 @@ impl Voqs {
     /// One queue, to take frames off; `None` when there is no such queue.
     #[inline]
     pub fn queue(&mut self, input: PortId, queue: QueueId) -> Option<Queue<'_>> {
-        let Self { lines, free, queues, occupied, .. } = self;
+        let Self { lines, free, queues, occupied, occupied_pris, outputs, .. } = self;
         let ends = queues.get_mut(input.index() * QUEUES_MAX + usize::from(queue.get()))?;
         let word = word(occupied, queue.output(), queue.pri());
-        Some(Queue { lines, free, word, input, ends })
+        let pris = occupied_pris.get_mut(queue.output().index())?;
+        Some(Queue { lines, free, word, pris, outputs, input, queue, ends })
     }
 }
 
@@ -199,7 +217,10 @@ pub struct Queue<'a> {
     lines: &'a [Line],
     free: &'a mut Vec<u32>,
     word: &'a mut PortSet,
+    pris: &'a mut PriSet,
+    outputs: &'a mut PortSet,
     input: PortId,
+    queue: QueueId,
     ends: &'a mut Ends,
 }
 
@@ -234,6 +255,12 @@ impl<'a> Queue<'a> {
         let empty = self.ends.head == NIL;
         if empty {
             self.word.remove(self.input);
+            if self.word.is_empty() {
+                self.pris.remove(self.queue.pri());
+                if self.pris.is_empty() {
+                    self.outputs.remove(self.queue.output());
+                }
+            }
         }
         empty
     }

@@ -9,7 +9,7 @@
 //! at one instant, and so their numbers, decide nothing, and threads have to meet once in the least of these times only.
 
 mod cables;
-mod heap;
+mod tournament;
 mod schedule;
 #[cfg(test)]
 mod tests;

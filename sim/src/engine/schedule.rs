@@ -11,7 +11,7 @@ use weft_dataplane::time::Instant;
 use weft_dataplane::types::{PORTS_MAX, PortSet};
 
 use super::cables::{Cables, Links};
-use super::heap::DueHeap;
+use super::tournament::Tournament;
 
 /// Ports of a component to which something was sent since it was last stepped, or which were changed from outside.
 pub(super) struct Arrivals(AtomicU64);
@@ -35,7 +35,7 @@ impl Arrivals {
 
 /// When each component is due.
 pub struct Schedule {
-    pub(super) due: DueHeap,
+    pub(super) due: Tournament,
     pub(super) links: Arc<[Links]>,
     pub(super) arrivals: Arc<[Arrivals]>,
     pub(super) now: Instant,
@@ -47,7 +47,7 @@ impl Schedule {
     #[must_use]
     pub fn new(cables: Cables) -> (Self, Vec<Vec<Option<WireEnd>>>) {
         let (links, ends) = cables.finish();
-        let mut due = DueHeap::new(links.len());
+        let mut due = Tournament::new(links.len());
         for component in 0..links.len() {
             due.set(component, Some(Instant::ZERO));
         }
@@ -100,7 +100,7 @@ impl Schedule {
     /// When there is no such component.
     #[inline]
     pub fn stepped(&mut self, component: usize, next: Option<Instant>) {
-        self.stepped_with(component, next, DueHeap::bring_forward);
+        self.stepped_with(component, next, Tournament::bring_forward);
     }
 
     /// As [`Self::stepped`]; `arrives` hears who is due for a frame, and when.
@@ -109,7 +109,7 @@ impl Schedule {
         &mut self,
         component: usize,
         next: Option<Instant>,
-        mut arrives: impl FnMut(&mut DueHeap, usize, Instant),
+        mut arrives: impl FnMut(&mut Tournament, usize, Instant),
     ) {
         self.due.set(component, next);
         let Some(links) = self.links.get(component) else { return };

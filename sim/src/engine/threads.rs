@@ -14,7 +14,7 @@ use weft_dataplane::time::{Instant, Span};
 
 use super::Component;
 use super::cables::Links;
-use super::heap::DueHeap;
+use super::tournament::Tournament;
 use super::schedule::Schedule;
 
 /// Nobody is due.
@@ -128,7 +128,7 @@ pub(super) fn run<C: Component>(
         .enumerate()
         .map(|(own, components)| {
             let base = own * each;
-            let mut due = DueHeap::new(count);
+            let mut due = Tournament::new(count);
             for component in base..base + components.len() {
                 due.set(component, schedule.due(component));
             }

@@ -326,6 +326,8 @@ pub struct Wire {
     /// Of a link with outages.
     outage: Option<Outage>,
     counters: PortCounters,
+    /// `counters` have changed since anybody asked.
+    has_news: bool,
     /// Frames sent, and bytes of them as they were on the wire, without FCS.
     carried: (u64, u64),
 }
@@ -363,7 +365,8 @@ impl Wire {
         let counters = PortCounters::default();
         let carried = (0, 0);
         let (busy_until, due, whole_at) = (None, None, None);
-        Self { config, caps, end, busy_until, due, whole_at, outage, counters, carried }
+        let has_news = false;
+        Self { config, caps, end, busy_until, due, whole_at, outage, counters, has_news, carried }
     }
 
     /// The cable's end.
@@ -428,7 +431,7 @@ impl Port for Wire {
             return 0;
         }
         self.look(now);
-        if batch.is_full() {
+        if batch.is_full() || self.due.is_some_and(|due| due > now) {
             return 0;
         }
         while self.next_arrival().is_some_and(|due| due <= now)
@@ -455,7 +458,10 @@ impl Port for Wire {
                     batch.push(desc);
                     return 1;
                 }
-                Err(reason) => self.counters.rx_drop(reason),
+                Err(reason) => {
+                    self.counters.rx_drop(reason);
+                    self.has_news = true;
+                }
             }
         }
         0
@@ -511,6 +517,10 @@ impl Port for Wire {
 
     fn counters(&self) -> PortCounters {
         self.counters
+    }
+
+    fn has_news(&mut self) -> bool {
+        core::mem::take(&mut self.has_news)
     }
 
     fn next_event(&self) -> Option<Instant> {

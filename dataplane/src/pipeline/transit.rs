@@ -1,0 +1,206 @@
+//! Transit, in virtual time: a frame that nothing stands in the way of goes through the switch at once.
+//!
+//! Shape: frames that came in at one instant, admitted and in no VOQ yet → to their ports where input and output are free
+//! and nothing waits for either; the others go to their VOQs. It comes to the same as a slot of the crossbar and a pick of the
+//! scheduler, of which both have no choice there.
+//! Units: cells, [`Instant`].
+//! Source: docs/spec/pipeline.md §4 to §7; docs/spec/model.md §1.
+
+use weft_base::sync::{Ordering, fence};
+
+use super::context::{Context, ToCrossbar};
+use super::dequeue::leave_queue;
+use super::egress::count_one;
+use super::input_lane::InputLane;
+use super::lane::Lane;
+use super::output_lane::{OutputLane, wire_len};
+use super::timing::{Step, Timing};
+use crate::config::PfcMode;
+use crate::desc::Desc;
+use crate::port::Port;
+use crate::queues::QueueId;
+use crate::stats::DropReason;
+use crate::time::Instant;
+use crate::trace::Tracer;
+use crate::types::{PortId, PortSet, Pri, PriSet};
+
+/// An admitted frame on its way.
+pub(super) struct Transit {
+    desc: Desc,
+    output: PortId,
+}
+
+/// Frames that came in at one instant, one a port at most.
+#[derive(Default)]
+pub(super) struct Transits {
+    frames: Vec<Transit>,
+    outputs: PortSet,
+    /// Outputs that several of them go to.
+    contended: PortSet,
+}
+
+impl Transits {
+    #[inline]
+    fn add(&mut self, desc: Desc, output: PortId) {
+        let only = PortSet::only(output);
+        self.contended = self.contended.or(self.outputs.and(only));
+        self.outputs = self.outputs.or(only);
+        self.frames.push(Transit { desc, output });
+    }
+
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.frames.is_empty()
+    }
+}
+
+impl Lane {
+    /// Whether frames may take this way: a trace tells each stage, and in `egress-queue` mode each stage may pause.
+    #[inline]
+    pub(super) fn may_transit<T: Tracer>(&self) -> bool {
+        !T::ON
+            && self.timing == Timing::Virtual
+            && self.has_fast_path == Some(false)
+            && self.ctx.snapshot.config.pfc.mode == PfcMode::IngressPg
+            && self.crossbar.as_ref().is_some_and(|crossbar| crossbar.islip.is_strict())
+    }
+
+    /// Lets the frames that came in at `now` go through, or into their VOQs; returns how many went.
+    pub(super) fn pass_transits<T: Tracer>(
+        &mut self,
+        now: Instant,
+        ports: &mut [Box<dyn Port>],
+        step: &mut Step,
+        tracer: &mut T,
+    ) -> usize {
+        let Transits { mut frames, contended, .. } = core::mem::take(&mut self.transits);
+        let (mut moved, mut sent) = (0, 0);
+        if !contended.is_empty() {
+            // Whoever meets others takes part in the slot.
+            let meets = |frame: &Transit| contended.contains(frame.output);
+            let (meeting, alone) = frames.drain(..).partition::<Vec<_>, _>(meets);
+            for frame in meeting {
+                self.queue(now, frame, tracer);
+            }
+            frames = alone;
+        }
+        for frame in frames.drain(..) {
+            let (input, output, pri) = (frame.desc.input(), frame.output, frame.desc.pri());
+            if !self.is_clear(now, input, output, pri) {
+                self.queue(now, frame, tracer);
+                continue;
+            }
+            moved += 1;
+            let Self { ctx, crossbar: Some(crossbar), outputs, inputs, .. } = self else { continue };
+            let _ = crossbar.islip.slot_of_one(input, output, pri);
+            crossbar.hold(now, (input, output), frame.desc.len(), &ctx.snapshot);
+            let lane = outputs.get_mut(output.index());
+            let back = inputs.get(output.index());
+            let (Some(lane), Some(back), Some(port)) = (lane, back, ports.get_mut(output.index()))
+            else {
+                continue;
+            };
+            if lane.is_bare() && back.pause.is_idle() && port.tx_room(now) > 0 {
+                sent += lane.send_one(ctx, now, frame.desc, port.as_mut(), tracer);
+            } else {
+                crossbar.feed((output, pri), frame.desc);
+                lane.queued.insert(pri);
+                step.fed.insert(output);
+            }
+        }
+        self.transits.frames = frames; // its memory
+        moved + sent
+    }
+
+    /// Puts an admitted frame into its VOQ.
+    fn queue<T: Tracer>(&mut self, now: Instant, frame: Transit, tracer: &mut T) {
+        let Self { ctx, .. } = self;
+        let Transit { desc, output } = frame;
+        let (input, id) = (desc.input(), QueueId::new(output, desc.pri()));
+        let ToCrossbar::Local(voqs) = &mut ctx.to_crossbar else { return };
+        if let Err(desc) = voqs.push(input, id, desc) {
+            ctx.purge(now, desc, output, DropReason::Pool, tracer); // it was counted as queued
+        }
+    }
+
+    /// Whether a frame is sure to go from `input` to `output` in the next slot, and nobody else from or to them.
+    #[inline]
+    fn is_clear(&self, now: Instant, input: PortId, output: PortId, pri: Pri) -> bool {
+        let Self { ctx, crossbar: Some(crossbar), .. } = self else { return false };
+        let ToCrossbar::Local(voqs) = &ctx.to_crossbar else { return false };
+        let core = &ctx.core;
+        core.up().contains(output)
+            && !core.paused(output).or(core.storming(output)).contains(pri)
+            && crossbar.is_free(now, input, output)
+            && (voqs.outputs().is_empty()
+                || !voqs.outputs().contains(output) && !voqs.waits_from(input))
+            && crossbar.has_room_for(output, pri)
+    }
+}
+
+impl InputLane {
+    /// Admits a frame that goes to one output, and keeps it until all of this instant have come in.
+    #[inline]
+    pub(super) fn enter<T: Tracer>(
+        &mut self,
+        ctx: &mut Context,
+        now: Instant,
+        (desc, output): (Desc, PortId),
+        transits: &mut Transits,
+        tracer: &mut T,
+    ) {
+        let pri = desc.pri();
+        let Some(desc) = self.admit_one(ctx, now, output, desc, tracer) else { return };
+        ctx.stats.port[self.port].pri[pri].enqueued.add(1);
+        let depth = u64::from(ctx.core.buffer.depth(output, pri));
+        ctx.stats.port[output].pri[pri].depth_watermark.raise(depth);
+        transits.add(desc, output);
+    }
+}
+
+impl OutputLane {
+    /// Whether nothing is before a frame that comes now, and no rate holds it.
+    #[inline]
+    fn is_bare(&self) -> bool {
+        self.up
+            && !self.backlog
+            && self.queued.is_empty()
+            && self.pending.is_empty()
+            && self.sched.is_unlimited()
+    }
+
+    /// As [`Self::take`] and [`Self::hand_over`] of a frame that was in no egress queue: nothing is before it.
+    #[inline]
+    fn send_one<T: Tracer>(
+        &mut self,
+        ctx: &mut Context,
+        now: Instant,
+        desc: Desc,
+        port: &mut dyn Port,
+        tracer: &mut T,
+    ) -> usize {
+        let (output, pri) = (self.port, desc.pri());
+        let _ = self.sched.pick(now, PriSet::only(pri), |_| wire_len(&desc));
+        let Context { core, snapshot, stats, bufs, lease, rng, .. } = ctx;
+        let mut run = core.buffer.leaving(lease, &snapshot.thresholds, output, pri);
+        let of = (&**snapshot, &**stats);
+        let kept = leave_queue(&mut run, (bufs, rng), of, (now, output, pri), desc, tracer);
+        stats.port[output].pri[pri].dequeued.add(1);
+        fence(Ordering::Release); // as in `take`
+        run.end(lease);
+        match kept {
+            Ok(desc) => {
+                count_one(&stats.port[output], &desc);
+                self.pending.push(desc);
+                let taken = port.tx(now, bufs, &mut self.pending);
+                debug_assert_eq!(taken, 1, "room was asked for");
+                taken
+            }
+            Err(desc) => {
+                stats.port[output].late_drops.add(1);
+                ctx.end(now, desc, DropReason::Pool, tracer);
+                0
+            }
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! Step in virtual time: what is due at one instant, at the ports that are due.
+//!
+//! Shape: as [`Lane::step`], one frame a port; a lane has all ports, so that each one's place is its number.
+//! Units: frames, [`Instant`].
+//! Source: docs/spec/model.md §1; docs/spec/pipeline.md §1 to §11.
+
+use super::lane::Lane;
+use super::step::AGE_BUCKETS;
+use super::timing::Step;
+use crate::port::Port;
+use crate::time::Instant;
+use crate::trace::{Part, Tracer};
+use crate::types::{PortId, PortSet};
+
+impl Lane {
+    /// A step at `now`, since whose last one frames were sent to ports of `changed`.
+    pub(super) fn step_virtual<T: Tracer>(
+        &mut self,
+        now: Instant,
+        changed: PortSet,
+        ports: &mut [Box<dyn Port>],
+        tracer: &mut T,
+    ) -> Step {
+        let mut step = Step::default();
+        let look = self.due(now, changed, ports, tracer);
+        self.links(now, look, ports, tracer);
+        self.unblock(now, tracer);
+        let spread = self.ctx.snapshot.links.is_any();
+        if spread {
+            self.keep_joined();
+        }
+        self.pauses(now, look, tracer);
+        tracer.part(Part::Rest);
+        for index in look.iter().map(PortId::index) {
+            let Some(port) = ports.get_mut(index) else { break };
+            if !self.parked.is_empty() {
+                step.work += self.unpark(now, index, tracer);
+            }
+            step.work += self.receive(now, index, port.as_mut(), tracer);
+        }
+        if !self.parked.is_empty() {
+            self.cut_through(now, ports, &mut step, tracer);
+        }
+        if !self.transits.is_empty() {
+            step.work += self.pass_transits(now, ports, &mut step, tracer);
+        }
+        let moved = self.cross_timed(now, tracer, &mut step);
+        tracer.part(Part::Crossbar);
+        let look = look.or(step.fed);
+        let sent = self.send_due(now, look, step.fed, ports, tracer);
+        tracer.part(Part::Egress);
+        step.work += moved + sent;
+        step.queued = step.work > 0;
+        let look = look.or(self.look_after(now, &step, tracer));
+        if spread {
+            self.join(now);
+        }
+        if self.has_fast_path != Some(false) {
+            self.steer(ports, &mut step);
+        }
+        step.next = self.next_virtual(now, look, ports, &mut step.blocked);
+        step
+    }
+
+    /// The ports that are due, where those of `changed` may be since the last step.
+    #[inline]
+    fn due<T: Tracer>(
+        &mut self,
+        now: Instant,
+        changed: PortSet,
+        ports: &mut [Box<dyn Port>],
+        tracer: &mut T,
+    ) -> PortSet {
+        if changed == Self::ANY {
+            self.refresh(now, tracer);
+            return PortSet::first(ports.len());
+        }
+        for place in changed.iter() {
+            let at = ports.get_mut(place.index()).and_then(|port| port.look_ahead());
+            if let Some(at) = at {
+                self.wakes.bring_forward(place, at);
+            }
+        }
+        self.wakes.take(now)
+    }
+
+    /// Sends what ports of `look` may send, and has them do their housekeeping; returns how many frames they took.
+    #[inline]
+    fn send_due<T: Tracer>(
+        &mut self,
+        now: Instant,
+        look: PortSet,
+        fed: PortSet,
+        ports: &mut [Box<dyn Port>],
+        tracer: &mut T,
+    ) -> usize {
+        let mut sent = 0;
+        for index in look.iter().map(PortId::index) {
+            let Some(port) = ports.get_mut(index) else { break };
+            if !self.is_idle(index, fed) {
+                sent += self.send(now, index, port.as_mut(), tracer);
+            }
+            if port.has_news() {
+                self.housekeeping(now, index, port.as_mut());
+            }
+        }
+        if let Some(crossbar) = self.crossbar.as_mut().filter(|_| sent > 0) {
+            crossbar.drained();
+        }
+        sent
+    }
+
+    /// What is done once a step; returns the ports that may have a PFC frame to send since.
+    #[inline]
+    fn look_after<T: Tracer>(&mut self, now: Instant, step: &Step, tracer: &mut T) -> PortSet {
+        let (_, relieved) = self.groups(now, tracer);
+        self.ctx.core.fdb.age(now, AGE_BUCKETS);
+        self.ctx.bufs.settle();
+        self.ctx.stats.loops.add(1);
+        if step.work > 0 {
+            self.ctx.stats.busy_loops.add(1);
+        }
+        relieved
+    }
+
+    /// When the lane next has something to do of its own accord; of its ports only those of `look` may have changed that.
+    #[inline]
+    fn next_virtual(
+        &mut self,
+        now: Instant,
+        look: PortSet,
+        ports: &[Box<dyn Port>],
+        blocked: &mut bool,
+    ) -> Option<Instant> {
+        for place in look.iter() {
+            let due = self.port_due(now, place.index(), ports);
+            self.wakes.set(place, due);
+            *blocked |= self.outputs.get(place.index()).is_some_and(|lane| lane.is_blocked());
+        }
+        let next = self.crossbar.as_ref().and_then(|crossbar| crossbar.next(now));
+        let next = Instant::earlier(next, self.wakes.first());
+        let next = Instant::earlier(next, self.ctx.core.fdb.next_age_due(now));
+        Instant::earlier(next, self.next_of_links())
+    }
+}
