@@ -150,7 +150,7 @@ pub fn build(
             scratch: Box::new(Scratch::new()),
             flows: FlowCache::new(),
             timing,
-            wakes: super::wakes::Wakes::default(),
+            wakes: super::wakes::Wakes::new(own.len()),
             transits: super::transit::Transits::default(),
             parked: crate::types::PortSet::EMPTY,
             has_fast_path: None,

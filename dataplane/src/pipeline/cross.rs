@@ -65,34 +65,38 @@ impl Lane {
         tracer: &mut T,
         step: &mut Step,
     ) -> usize {
-        let mut total = self.purge(now, tracer);
+        let mut total = None;
         loop {
-            let Self { ctx, crossbar: Some(crossbar), .. } = self else { return total };
-            let ToCrossbar::Local(voqs) = &ctx.to_crossbar else { return total };
+            let Self { ctx, crossbar: Some(crossbar), .. } = self else { return 0 };
+            let ToCrossbar::Local(voqs) = &ctx.to_crossbar else { return 0 };
             if voqs.outputs().is_empty() {
                 crossbar.rest();
-                return total;
+                return total.unwrap_or_default();
             }
+            let Some(total) = &mut total else {
+                total = Some(self.purge(now, tracer));
+                continue;
+            };
             if let Some(one) = crossbar.collect_one(now, ctx) {
                 let moved = one.map_or(0, |one| self.follow_match(now, one, step, tracer));
-                total += moved;
+                *total += moved;
                 if moved == 0 {
-                    return total;
+                    return *total;
                 }
                 continue;
             }
             crossbar.collect(now, ctx);
             if crossbar.requests.is_empty() {
-                return total;
+                return *total;
             }
             crossbar.islip.slot(&crossbar.requests, &mut crossbar.matches);
-            let (before, mut n) = (total, 0);
+            let (before, mut n) = (*total, 0);
             while let Some(found) = self.crossbar.as_ref().and_then(|it| it.matches.get(n)) {
-                total += self.follow_match(now, found, step, tracer);
+                *total += self.follow_match(now, found, step, tracer);
                 n += 1;
             }
-            if total == before {
-                return total;
+            if *total == before {
+                return *total;
             }
         }
     }

@@ -81,7 +81,7 @@ impl Lane {
                 self.wakes.bring_forward(place, at);
             }
         }
-        self.wakes.take(now)
+        self.wakes.due(now)
     }
 
     /// Sends what ports of `look` may send, and has them do their housekeeping; returns how many frames they took.

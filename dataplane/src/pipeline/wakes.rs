@@ -5,68 +5,87 @@
 //! Source: docs/spec/model.md §1.
 
 use crate::time::Instant;
-use crate::types::{PerPort, PortId, PortSet};
+use crate::types::{PortId, PortSet};
+
+/// The instant of a port that is not due: virtual time begins at 0 and does not get there.
+const NEVER: u64 = u64::MAX;
 
 /// When each port of a lane is due, by place in the lane.
-#[derive(Default)]
 pub(super) struct Wakes {
-    ports: PortSet,
-    at: PerPort<Instant>,
-    /// When the first of `ports` is due, unless `is_stale`.
-    first: Option<Instant>,
+    /// Picoseconds.
+    at: Vec<u64>,
+    /// When the first is due, and which ports are then, unless `is_stale`.
+    first: u64,
+    due: PortSet,
     is_stale: bool,
 }
 
 impl Wakes {
+    /// Of so many ports, none of which is due.
+    pub fn new(ports: usize) -> Self {
+        Self { at: vec![NEVER; ports], first: NEVER, due: PortSet::EMPTY, is_stale: false }
+    }
+
     /// Sets when `port` is due, if ever.
     #[inline]
     pub fn set(&mut self, port: PortId, at: Option<Instant>) {
-        if self.ports.contains(port) {
-            self.is_stale |= self.first == Some(self.at[port]) && at != self.first;
-            self.ports.remove(port);
-        }
-        if let Some(at) = at {
-            self.at[port] = at;
-            self.ports.insert(port);
-            self.first = Instant::earlier(self.first, Some(at));
+        let at = at.map_or(NEVER, Instant::as_ps);
+        let Some(slot) = self.at.get_mut(port.index()) else { return };
+        *slot = at;
+        if at < self.first {
+            (self.first, self.due) = (at, PortSet::only(port));
+        } else if at == self.first {
+            self.due.insert(port);
+        } else if self.due.contains(port) {
+            self.due.remove(port);
+            self.is_stale |= self.due.is_empty();
         }
     }
 
     /// Has `port` due at `at`, unless it is before.
     #[inline]
     pub fn bring_forward(&mut self, port: PortId, at: Instant) {
-        if !self.ports.contains(port) || at < self.at[port] {
+        if self.at.get(port.index()).is_some_and(|&due| at.as_ps() < due) {
             self.set(port, Some(at));
         }
     }
 
-    /// Takes the ports that are due by `now`: they are not due any more.
+    /// The ports that are due by `now`: each is to be set anew.
     #[inline]
-    pub fn take(&mut self, now: Instant) -> PortSet {
-        if !self.is_stale && self.first.is_none_or(|first| first > now) {
-            return PortSet::EMPTY;
+    pub fn due(&mut self, now: Instant) -> PortSet {
+        let first = self.first().map_or(NEVER, Instant::as_ps);
+        match now.as_ps() {
+            now if now < first => PortSet::EMPTY,
+            now if now == first => self.due,
+            now => self.until(now),
         }
-        let (mut due, mut first) = (PortSet::EMPTY, None);
-        for port in self.ports.iter() {
-            let at = self.at[port];
-            if at <= now {
-                due.insert(port);
-            } else {
-                first = Instant::earlier(first, Some(at));
-            }
-        }
-        self.ports = self.ports.without(due);
-        (self.first, self.is_stale) = (first, false);
-        due
+    }
+
+    /// As [`Self::due`], some of them before `now`.
+    #[cold]
+    fn until(&self, now: u64) -> PortSet {
+        let ports = PortSet::first(self.at.len()).iter();
+        ports.zip(&self.at).filter(|&(_, &at)| at <= now).map(|(port, _)| port).collect()
     }
 
     /// When the first port is due.
     #[inline]
     pub fn first(&mut self) -> Option<Instant> {
-        if core::mem::take(&mut self.is_stale) {
-            self.first = self.ports.iter().map(|port| self.at[port]).min();
+        if self.is_stale {
+            self.look();
         }
-        self.first
+        Some(self.first).filter(|&at| at != NEVER).map(Instant::from_ps)
+    }
+
+    fn look(&mut self) {
+        (self.first, self.due, self.is_stale) = (NEVER, PortSet::EMPTY, false);
+        for (port, &at) in PortSet::first(self.at.len()).iter().zip(&self.at) {
+            if at < self.first {
+                (self.first, self.due) = (at, PortSet::only(port));
+            } else if at == self.first {
+                self.due.insert(port);
+            }
+        }
     }
 }
 
@@ -80,7 +99,7 @@ mod tests {
     #[test]
     fn the_first_and_the_due_are_those_of_a_list() {
         let mut rng = Rng::new(3);
-        let (mut wakes, mut list) = (Wakes::default(), [None::<Instant>; 9]);
+        let (mut wakes, mut list) = (Wakes::new(9), [None::<Instant>; 9]);
         let mut now = Instant::ZERO;
         for _ in 0..20_000 {
             let place = usize::try_from(rng.below(9)).unwrap();
@@ -101,10 +120,14 @@ mod tests {
                 }
                 _ => {
                     now = now + crate::time::Span::from_ps(rng.below(6));
-                    let due = wakes.take(now);
+                    let due = wakes.due(now);
                     for (place, slot) in list.iter_mut().enumerate() {
                         let is_due = slot.take_if(|at| *at <= now).is_some();
-                        assert_eq!(is_due, due.contains(PortId::new(place).unwrap()), "{place}");
+                        let port = PortId::new(place).unwrap();
+                        assert_eq!(is_due, due.contains(port), "{place}");
+                        if is_due {
+                            wakes.set(port, None);
+                        }
                     }
                 }
             }

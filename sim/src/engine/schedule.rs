@@ -67,7 +67,7 @@ impl Schedule {
     #[inline]
     #[must_use]
     pub fn next(&self) -> Option<Instant> {
-        self.due.first().map(|(at, _)| at.max(self.now))
+        self.due.next().map(|at| at.max(self.now))
     }
 
     /// When `component` is due.

@@ -16,19 +16,12 @@ use weft_dataplane::time::Instant;
 /// The instant of a component that is not due.
 const NEVER: u64 = u64::MAX;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Node {
-    /// Picoseconds.
-    at: u64,
-    component: u32,
-}
-
 /// When each of so many components is due.
 #[derive(Debug)]
 pub struct Tournament {
-    /// The root is 1, the nodes below `n` are `2 n` and `2 n + 1`: of two that are due at once the left one is of the lower
-    /// number.
-    nodes: Vec<Node>,
+    /// Picoseconds. The root is 1, the nodes below `n` are `2 n` and `2 n + 1`, and each has the earlier of the two below it;
+    /// of two that are due at once the left one is of the lower number.
+    nodes: Vec<u64>,
     /// The first leaf.
     leaves: usize,
     count: usize,
@@ -36,30 +29,41 @@ pub struct Tournament {
 
 impl Tournament {
     /// `count` components, none of which is due.
-    ///
-    /// # Panics
-    /// When there are more than 2^31.
     #[must_use]
     pub fn new(count: usize) -> Self {
-        assert!(count <= 1 << 31, "at most 2^31 components");
         let leaves = count.next_power_of_two();
-        Self { nodes: vec![Node { at: NEVER, component: 0 }; 2 * leaves], leaves, count }
+        Self { nodes: vec![NEVER; 2 * leaves], leaves, count }
     }
 
     /// The component that is due first, and when.
     #[inline]
     #[must_use]
     pub fn first(&self) -> Option<(Instant, usize)> {
-        let root = self.nodes[1];
-        (root.at != NEVER).then(|| (Instant::from_ps(root.at), root.component as usize))
+        let nodes = self.nodes.as_slice();
+        let at = nodes[1];
+        if at == NEVER {
+            return None;
+        }
+        let mut place = 1;
+        while place < self.leaves {
+            place = 2 * place + usize::from(nodes[2 * place] != at);
+        }
+        Some((Instant::from_ps(at), place - self.leaves))
+    }
+
+    /// When the first component is due.
+    #[inline]
+    #[must_use]
+    pub fn next(&self) -> Option<Instant> {
+        Some(self.nodes[1]).filter(|&at| at != NEVER).map(Instant::from_ps)
     }
 
     /// When `component` is due.
     #[inline]
     #[must_use]
     pub fn due(&self, component: usize) -> Option<Instant> {
-        let leaf = self.nodes.get(self.leaves + component).filter(|leaf| leaf.at != NEVER)?;
-        Some(Instant::from_ps(leaf.at))
+        let leaf = self.nodes.get(self.leaves + component).filter(|&&at| at != NEVER)?;
+        Some(Instant::from_ps(*leaf))
     }
 
     /// Has `component` due at `at`, or not at all.
@@ -69,18 +73,15 @@ impl Tournament {
     #[inline]
     pub fn set(&mut self, component: usize, at: Option<Instant>) {
         assert!(component < self.count, "component {component} of {}", self.count);
-        let at = at.map_or(NEVER, Instant::as_ps);
+        let mut at = at.map_or(NEVER, Instant::as_ps);
         let mut place = self.leaves + component;
-        #[expect(clippy::cast_possible_truncation, reason = "at most 2^31")]
-        let mut winner = Node { at, component: component as u32 };
         let nodes = self.nodes.as_mut_slice();
-        while nodes[place] != winner {
-            nodes[place] = winner;
+        while nodes[place] != at {
+            nodes[place] = at;
             if place == 1 {
                 break;
             }
-            let (left, right) = (nodes[place & !1], nodes[place | 1]);
-            winner = if right.at < left.at { right } else { left };
+            at = at.min(nodes[place ^ 1]);
             place /= 2;
         }
     }

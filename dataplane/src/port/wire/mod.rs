@@ -11,7 +11,7 @@ use weft_base::ring::{Rx, Tx, ring};
 use weft_base::sync::{Arc, AtomicBool, AtomicU64, Ordering};
 
 use crate::batch::Batch;
-use crate::pool::Bufs;
+use crate::pool::{Bufs, FRONT_LEN};
 use crate::port::disturbance::{Errors, Outages};
 use crate::port::{Port, PortCaps, PortCounters, PortError};
 use crate::stats::DropReason;
@@ -191,8 +191,16 @@ impl WireEnd {
         let struck = self.errors.as_mut().is_some_and(|errors| errors.strike(len));
         let flaw = if struck && flaw == Flaw::None { Flaw::Fcs } else { flaw };
         let mut bytes = self.spare.pop().unwrap_or_default();
-        bytes.clear();
-        bytes.extend_from_slice(front);
+        let fronts = (bytes.first_chunk_mut::<FRONT_LEN>(), front.first_chunk::<FRONT_LEN>());
+        if let (Some(old), Some(new)) = fronts
+            && front.len() == FRONT_LEN
+        {
+            *old = *new; // of known size: no call
+            bytes.truncate(FRONT_LEN);
+        } else {
+            bytes.clear();
+            bytes.extend_from_slice(front);
+        }
         self.tx.push(WireFrame { at, flaw, len, bytes }).is_ok()
     }
 
@@ -401,9 +409,10 @@ impl Wire {
     }
 
     /// Whether a frame was lost as the link was down while it was on it.
+    #[inline]
     fn lose(&mut self, frame: &WireFrame) -> bool {
-        let time = self.config.frame_time(frame.len);
-        self.end.outages.as_mut().is_some_and(|outages| outages.lose(frame.at, time))
+        let Some(outages) = &mut self.end.outages else { return false };
+        outages.lose(frame.at, self.config.frame_time(frame.len))
     }
 
     /// Why a frame is not handed over, if it is not.
@@ -434,7 +443,10 @@ impl Port for Wire {
         if batch.is_full() || self.due.is_some_and(|due| due > now) {
             return 0;
         }
-        while self.next_arrival().is_some_and(|due| due <= now)
+        if self.due.is_none() {
+            self.next_arrival();
+        }
+        while self.due.is_some_and(|due| due <= now)
             && let Some(frame) = self.end.rx.pop()
         {
             if self.lose(&frame) {
