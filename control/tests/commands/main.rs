@@ -16,6 +16,7 @@ mod process;
 mod record;
 mod replay;
 mod results;
+mod scenario_keys;
 mod sim;
 mod sweep;
 mod trace;
