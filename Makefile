@@ -53,7 +53,7 @@ soak: deny sanitize
 	@tools/setup.sh soak
 	$(CARGO) test --release -p weft-tests --test live -- --ignored --nocapture soak_
 	$(CARGO) test --release -p weft-sim --test virtual_time -- --ignored --nocapture soak_
-	$(CARGO) test --release -p weft-cxl -p weft-pbr-switch --lib --test endpoints -- --ignored --nocapture soak_
+	$(CARGO) test --release -p weft-cxl -p weft-pbr-switch -p weft-hosts --lib --test endpoints -- --ignored --nocapture soak_
 	$(CARGO) test --release -p weft-tests --test fuzz_replay --test fabric -- --ignored --nocapture soak_
 	$(CARGO) test --release -p weft-tests --test soak --test live_quiet -- --ignored --nocapture
 	$(CARGO) build --release -p weft
