@@ -17,6 +17,7 @@ mod record;
 mod replay;
 mod results;
 mod scenario_keys;
+mod settings;
 mod sim;
 mod sweep;
 mod trace;

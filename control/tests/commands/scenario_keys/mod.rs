@@ -74,7 +74,7 @@ impl Row {
 }
 
 /// `text` with a key set; one that stands before all sections is put there.
-fn with(text: &str, path: &str, value: &str) -> String {
+pub fn with(text: &str, path: &str, value: &str) -> String {
     if path.contains('.') {
         return config_keys::with(text, path, value);
     }
@@ -95,18 +95,29 @@ fn files(dir: &Path) {
 }
 
 /// Runs scenarios, each text once.
-struct Runs {
+pub struct Runs {
     dir: tempfile::TempDir,
     done: BTreeMap<String, Result<Value, String>>,
 }
 
 impl Runs {
+    /// With a folder in which there is nothing.
+    pub fn new() -> Self {
+        Self { dir: tempfile::tempdir().unwrap(), done: BTreeMap::new() }
+    }
+
+    /// Forgets what was run.
+    pub fn forget(&mut self) {
+        self.done.clear();
+    }
+
     fn source(&self, text: &str) -> Source {
         let dir = Some(self.dir.path().to_owned());
         Source { name: "s.toml".to_owned(), text: text.to_owned(), dir, set: Vec::new() }
     }
 
-    fn run(&mut self, text: &str) -> Result<Value, String> {
+    /// Results as JSON, or why there are none.
+    pub fn run(&mut self, text: &str) -> Result<Value, String> {
         if let Some(done) = self.done.get(text) {
             return done.clone();
         }
@@ -181,9 +192,8 @@ impl Runs {
 /// Each key changes what its row names; a key without a row, or a row without a key, is a fault.
 #[test]
 fn every_key_of_a_scenario_acts_or_is_refused() {
-    let dir = tempfile::tempdir().unwrap();
-    files(dir.path());
-    let mut runs = Runs { dir, done: BTreeMap::new() };
+    let mut runs = Runs::new();
+    files(runs.dir.path());
     let known = keys();
     let mut missing = known.clone();
     let mut faults = Vec::new();
@@ -224,8 +234,7 @@ fn keys() -> BTreeSet<String> {
 /// Keys that a scenario says elsewhere are refused, with what to do instead.
 #[test]
 fn keys_that_are_said_elsewhere_are_refused() {
-    let dir = tempfile::tempdir().unwrap();
-    let mut runs = Runs { dir, done: BTreeMap::new() };
+    let mut runs = Runs::new();
     for (section, keys, message) in ELSEWHERE {
         for key in *keys {
             // One of these is a value that the key takes.
@@ -245,7 +254,7 @@ fn keys_that_are_said_elsewhere_are_refused() {
 /// A switch that is named has the keys of `[switch]` alone, and shares those of `[switch_defaults]`.
 #[test]
 fn named_switches_have_keys_of_their_own() {
-    let mut runs = Runs { dir: tempfile::tempdir().unwrap(), done: BTreeMap::new() };
+    let mut runs = Runs::new();
     for (path, want) in [
         ("switch.wire_overhead", "1355320"), // as it is
         ("switch.fixed_latency_ns", "1155320"),
