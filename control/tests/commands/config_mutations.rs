@@ -5,7 +5,7 @@
 //! Source: docs/spec/pipeline.md §12.
 
 #[path = "config_keys/mod.rs"]
-mod config_keys;
+pub mod config_keys;
 
 use weft::config::{Config, ConfigError, Place, Settings, Timing};
 use weft_base::rng::Rng;

@@ -16,6 +16,8 @@ mod process;
 mod record;
 mod replay;
 mod results;
+mod scenario_keys;
+mod settings;
 mod sim;
 mod sweep;
 mod trace;

@@ -4,6 +4,7 @@
 //! Units: picoseconds.
 //! Source: each module's own.
 
+mod buffers;
 mod chaos;
 mod checkers;
 mod cut_through;

@@ -23,6 +23,7 @@ pub const ELSEWHERE: &[(&str, &[&str], &str)] = &[
         "expected names in [[switch]]: this table holds for all switches; leave it out",
     ),
     ("switch", &["tx_ring_frames", "allow_store_and_forward"], LIVE),
+    ("crossbar", &["burst"], LIVE),
     ("port_defaults", &["port_bandwidth_gbps"], "expected net.rate_gbps, or rate_gbps in [[link]]"),
     (
         "port_defaults",

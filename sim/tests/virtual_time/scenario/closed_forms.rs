@@ -41,7 +41,9 @@ fn goodput_is_payload_over_wire_time() {
         (Kind::Gen1,     false,   256, 33_464), (Kind::Gen1,     true,   256, 33_032),
         (Kind::Lite,     false,   256, 35_068),
         (Kind::Standard, false,    64, 18_028), (Kind::Gen1,    false,    64, 22_456),
-        (Kind::Lite,     false,    64, 25_600),
+        (Kind::Lite,     false,    64, 25_600), (Kind::Gen2,     true, 1_344, 38_455),
+        (Kind::Standard, true,     64, 17_534), (Kind::Gen1,     true,    64, 21_695),
+        (Kind::Gen2,     false,   256, 33_464), (Kind::Gen2,    false,    64, 22_456),
     ];
     for (kind, vlan, payload, goodput) in table {
         let time = |frames: u64| {
@@ -132,20 +134,82 @@ fn a_ring_takes_its_steps_one_after_the_other() {
     assert_eq!(results.summary.flows_delivered, 14 * 8);
 }
 
-/// Both ways at once, an ACK for each frame takes its share of the line: 356.97 Gb/s of 400.
+/// What a flow of `bytes` takes alone over one cable without delay at its ends.
+fn alone(kind: Kind, gbps: u64, endpoint: fn(&mut EndpointSpec), bytes: u64) -> (u64, u64) {
+    let mut bench = Bench::new(gbps, kind);
+    bench.endpoint = endpoint;
+    let results = run(&bench.scenario(chain(0), flows(vec![Flow::new(0, 1, bytes)])));
+    let flow = results.flows.first().unwrap();
+    (flow.fct_ps.unwrap(), flow.fct_sender_ps.unwrap())
+}
+
+/// Kind of frame and what makes it, octets, and wire times at four rates without and with what is around a frame.
+type Row = (Kind, fn(&mut EndpointSpec), u64, [u64; 4], [u64; 4]);
+
+/// The largest frame of each format takes its wire time, and so does its ACK, to the picosecond.
+#[test]
+fn frames_take_their_wire_time() {
+    #[rustfmt::skip] // columns: kind, endpoint, octets with FCS, ps at 100, 200, 400 and 800 Gb/s; first without overhead
+    let table: [Row; 7] = [
+        (Kind::Standard, tagged,        1_406, [112_480, 56_240, 28_120, 14_060], [114_080, 57_040, 28_520, 14_260]),
+        (Kind::Standard, bare,          1_402, [112_160, 56_080, 28_040, 14_020], [113_760, 56_880, 28_440, 14_220]),
+        (Kind::Gen1,     tagged,        1_378, [110_240, 55_120, 27_560, 13_780], [111_840, 55_920, 27_960, 13_980]),
+        (Kind::Gen1,     bare,          1_374, [109_920, 54_960, 27_480, 13_740], [111_520, 55_760, 27_880, 13_940]),
+        (Kind::Gen2,     tagged,        1_378, [110_240, 55_120, 27_560, 13_780], [111_840, 55_920, 27_960, 13_980]),
+        (Kind::Gen2,     bare,          1_374, [109_920, 54_960, 27_480, 13_740], [111_520, 55_760, 27_880, 13_940]),
+        (Kind::Lite,     lite_endpoint, 1_360, [108_800, 54_400, 27_200, 13_600], [110_400, 55_200, 27_600, 13_800]),
+    ];
+    for (kind, endpoint, octets, bare, whole) in table {
+        for (gbps, (bare, whole)) in
+            [100, 200, 400, 800].into_iter().zip(bare.into_iter().zip(whole))
+        {
+            let rate = LinkRate::gbps(gbps);
+            let octets = usize::try_from(octets).unwrap();
+            assert_eq!(rate.wire_time(octets, false).as_ps(), bare, "{kind:?} at {gbps}G");
+            assert_eq!(rate.wire_time(octets - 4, true).as_ps(), whole, "{kind:?} at {gbps}G");
+            let (there, back) = alone(kind, gbps, endpoint, 1_344);
+            assert_eq!(there, whole + CABLE_PS, "{kind:?} at {gbps}G");
+            // An ACK has 54 or 26 bytes of headers, and 84 on the wire, as any short frame has.
+            let ack = if kind == Kind::Lite { 0 } else { 672_000 / gbps + CABLE_PS };
+            let sent = if kind == Kind::Lite { 0 } else { there + ack };
+            assert_eq!(back, sent, "{kind:?} at {gbps}G");
+        }
+    }
+    for (octets, ps) in [(54, [4_320, 2_160, 1_080, 540]), (26, [2_080, 1_040, 520, 260])] {
+        for (gbps, want) in [100, 200, 400, 800].into_iter().zip(ps) {
+            assert_eq!(LinkRate::gbps(gbps).wire_time(octets, false).as_ps(), want);
+        }
+    }
+}
+
+/// Both ways at once, an ACK for each r frames takes its share of the line: 400 x 1344 / (1422 + 84 / r) Gb/s.
 #[test]
 fn acknowledgements_share_the_line() {
-    const FRAMES: u64 = 4_000;
-    let mut bench = Bench::new(400, Kind::Standard);
-    bench.endpoint = |spec| {
-        spec.frame.icrc = true;
-        spec.transport = Transport::Reliable { timeout: Span::from_ns(4_096 << 14) };
-    };
-    let both = vec![Flow::new(0, 1, 1_344 * FRAMES), Flow::new(1, 0, 1_344 * FRAMES)];
-    let results = run(&bench.scenario(chain(1), flows(both)));
-    for flow in &results.flows {
-        let goodput = flow.bytes * 8 * 100_000 / flow.fct_ps.unwrap();
-        assert!(goodput.abs_diff(35_697) < 120, "{goodput}");
+    const FRAMES: u64 = 2_000;
+    #[rustfmt::skip] // columns: frames an ACK, ns that an ACK waits for more, goodput in Gb/s x 100
+    let table = [(1, 0, 35_697), (2, 20, 36_721), (4, 75, 37_256), (8, 205, 37_529)];
+    for (frames, delay, want) in table {
+        let times = |bytes| {
+            let mut bench = Bench::new(400, Kind::Standard);
+            bench.endpoint = |spec| {
+                spec.frame.icrc = true;
+                spec.transport = Transport::Reliable { timeout: Span::from_ns(4_096 << 14) };
+            };
+            let both = vec![Flow::new(0, 1, bytes), Flow::new(1, 0, bytes)];
+            let mut scenario = bench.scenario(chain(1), flows(both));
+            let template = scenario.endpoints.template;
+            scenario.endpoints.template = Box::new(move |site, spec| {
+                spec.ack_delay = Span::from_ns(delay);
+                template(site, spec)
+            });
+            let results = run(&scenario);
+            [0, 1].map(|flow| results.flows[flow].fct_ps.unwrap())
+        };
+        let (short, long) = (times(1_344 * FRAMES), times(1_344 * 3 * FRAMES));
+        for (short, long) in short.into_iter().zip(long) {
+            let goodput = 1_344 * 2 * FRAMES * 8 * 100_000 / (long - short);
+            assert!(goodput.abs_diff(want) <= 4, "r = {frames}: {goodput}, not {want}");
+        }
     }
 }
 
@@ -168,33 +232,42 @@ fn cut_through_takes_headers_not_frames() {
     }
 }
 
-/// Two hosts on one cable, with credits: as many frames as there is credit for in each loop of 247.88 ns, up to the line.
-/// Counts take the cable's way back.
+/// Two hosts on one cable, with credits: as many frames as there is credit for in each loop, up to the line. Counts take the
+/// cable's way back.
 #[test]
 fn credits_let_as_many_frames_fly_as_there_are() {
     const FRAME_PS: u64 = 27_880;
-    const LOOP_PS: u64 = FRAME_PS + 220_000;
-    #[rustfmt::skip] // columns: credits, frames in flight
-    let table = [(11, 1_u64), (22, 2), (44, 4), (66, 6), (88, 8), (99, 9), (407, 37)];
-    for (limit, frames) in table {
+    #[rustfmt::skip] // columns: ns of a loop beside the frame, credits, bytes of one, frames in flight
+    let table = [
+        (  220,    11,   128,  1_u64), (220, 22, 128, 2), (220, 44, 128, 4), (220, 66, 128, 6),
+        (  220,    88,   128,  8), (220, 99, 128, 9), (220, 407, 128, 37),
+        // The line is full from 37 frames in 1 us and 73 frames in 2 us on.
+        (1_000,   396,   128, 36), (1_000, 407, 128, 37), (1_000, 216, 256, 36), (1_000, 222, 256, 37),
+        (2_000,   792,   128, 72), (2_000, 803, 128, 73),
+    ];
+    for (beside, limit, size, frames) in table {
         const FRAMES: u64 = 1_000;
         let mut bench = Bench::new(400, Kind::Gen1);
         (bench.endpoint, bench.delay) = (bare, Span::from_ns(60));
+        bench.around.propagation = Span::from_ns((beside - 120) / 2);
         let all = flows(vec![Flow::new(0, 1, 1_344 * FRAMES)]);
         let mut scenario = bench.scenario(chain(0), all);
         let template = scenario.endpoints.template;
         scenario.endpoints.template = Box::new(move |site, spec| {
-            spec.credits = Some(CreditSpec::new(limit));
+            spec.credits = Some(CreditSpec { size, ..CreditSpec::new(limit) });
             template(site, spec)
         });
         let results = run(&scenario);
         let had = results.flows[0].fct_ps.unwrap();
-        let first = 170_000 + FRAME_PS;
-        let want = if frames * FRAME_PS >= LOOP_PS {
+        let loop_ps = FRAME_PS + beside * 1_000;
+        let first = FRAME_PS + 120_000 + (beside - 120) * 500;
+        let is_full = frames * FRAME_PS >= loop_ps;
+        let want = if is_full {
             first + (FRAMES - 1) * FRAME_PS
         } else {
-            first + (FRAMES - 1) / frames * LOOP_PS + (FRAMES - 1) % frames * FRAME_PS
+            first + (FRAMES - 1) / frames * loop_ps + (FRAMES - 1) % frames * FRAME_PS
         };
-        assert_eq!(had, want, "{limit} credits");
+        assert_eq!(had, want, "{limit} credits of {size} bytes, {beside} ns");
+        assert_eq!(is_full, matches!(frames, 9 | 37 | 73), "{limit} credits");
     }
 }

@@ -1,0 +1,146 @@
+//! Buffers: headroom, thresholds in balance and the first PAUSE, against their closed forms.
+//!
+//! Shape: stations that send more than an output takes → cells that their queues come to.
+//! Units: bytes, cells; every frame is one cell.
+//! Source: docs/spec/model-reference.md §8 (Choudhury and Hahne 1998; IEEE 802.1Q-2022 Annex O).
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may fail")]
+
+use weft_dataplane::config::SwitchConfig;
+use weft_dataplane::time::{Instant, LinkRate, Span};
+use weft_dataplane::trace::Event;
+use weft_dataplane::types::{PerPri, PortId, Pri, PriSet};
+use weft_parsers::{Format, Vid};
+use weft_sim::checkers::Watch;
+use weft_sim::frames::{FrameSpec, stations_known};
+use weft_sim::setup::{Headroom, Setup};
+use weft_sim::station::Stream;
+use weft_sim::switch::Around;
+use weft_sim::world::World;
+
+/// A frame of 250 bytes takes 21.92 ns at 100 Gb/s.
+const LEN: usize = 250;
+const FRAME_NS: u64 = 22;
+
+/// Stations 0 to `senders` - 1 send frames of priority `of` as fast as they can to the last one, whose output is ten times
+/// slower if there is but one.
+fn congested(
+    setup: &Setup,
+    around: &Around,
+    (senders, of): (usize, u8),
+    change: impl FnOnce(&mut SwitchConfig),
+) -> World {
+    let mut setup = setup.clone();
+    let last = setup.ports - 1;
+    if senders == 1 {
+        setup.rates = vec![(last, LinkRate::gbps(10))];
+    }
+    let mut world = World::new(&setup, around, |config| {
+        stations_known(config, Vid::new(1).unwrap());
+        change(config);
+    })
+    .unwrap();
+    world.look_every = 65_536;
+    let pri = Pri::new(of).unwrap();
+    for from in 0..senders {
+        let spec = FrameSpec::new(Format::Standard, (from, last), LEN, pri, setup.pris);
+        world.stations[from].add(Stream {
+            id: u16::try_from(from).unwrap(),
+            pri,
+            template: spec.to_vec(),
+            len_min: LEN,
+            gap: Span::ZERO,
+            start: Instant::ZERO,
+            count: u64::MAX,
+        });
+    }
+    world
+}
+
+/// Annex O, to the byte, for frames of 1,398 bytes and a response of 800 ns.
+#[test]
+fn headroom_is_what_can_come_after_a_pause() {
+    #[rustfmt::skip] // columns: Gb/s, bytes at 3, 10, 100 and 300 m, and at 10 m without a response
+    let table = [
+        (100, [13_303, 14_178,  25_428,  50_428],  4_178),
+        (200, [23_678, 25_428,  47_928,  97_928],  5_428),
+        (400, [44_428, 47_928,  92_928, 192_928],  7_928),
+        (800, [85_928, 92_928, 182_928, 382_928], 12_928),
+    ];
+    for (gbps, want, alone) in table {
+        let of = |cable_m, response| {
+            let rate = LinkRate::gbps(gbps);
+            Headroom { rate, cable_m, frame_len_max: 1_398, response }.bytes()
+        };
+        let response = Span::from_ns(800);
+        assert_eq!([3, 10, 100, 300].map(|cable_m| of(cable_m, response)), want, "{gbps}G");
+        assert_eq!(of(10, Span::ZERO), alone, "{gbps}G");
+    }
+}
+
+/// N queues that are never empty come to αB / (1 + αN) cells each, to a cell of what is free, which is worth α cells to each.
+#[test]
+fn dynamic_thresholds_balance() {
+    const CELLS: u64 = 16_384;
+    for (shift, times, parts) in [(0, 1, 1), (-3, 1, 8), (3, 8, 1)] {
+        for senders in [1, 2, 7, 15] {
+            // B = 16 MiB in cells of 1 KiB.
+            let (pfc, ecn) = (false, false);
+            let buffer_bytes = CELLS << 10;
+            let setup = Setup { buffer_bytes, cell_bytes: 1_024, pfc, ecn, ..Setup::new(16, 4) };
+            let mut world = congested(&setup, &Around::default(), (senders, 0), |config| {
+                config.buffer.alpha = PerPri([shift; 8]);
+                config.buffer.voq_reserve_cells = 0;
+            });
+            // αB / (1 + αN), with α = times / parts.
+            let want = times * CELLS / (parts + times * senders as u64);
+            // Twice as long as it takes to fill them at what comes in beyond what goes out.
+            let beyond = if senders == 1 { 90 } else { 100 - 100 / senders as u64 };
+            let end = Instant::from_ns(2 * want * FRAME_NS * 100 / beyond);
+            let mut watch = Watch::new(&world.switch.core().snapshot.load(), |_, _: &Event| ());
+            world.run(end, &mut watch);
+            assert_eq!(watch.checkers.violations(), [], "{shift} {senders}");
+            let core = world.switch.core();
+            let output = PortId::new(15).unwrap();
+            for input in (0..senders).filter_map(PortId::new) {
+                let had = u64::from(core.buffer.voq_used(input, output, Pri::default()));
+                assert!(
+                    had.abs_diff(want) <= times,
+                    "alpha 2^{shift}, {senders}: {had}, not {want}"
+                );
+            }
+        }
+    }
+}
+
+/// 64 ports of 100G with cables of 1 us, α = 1/8, a reserve of 4,096 bytes and headroom for each input, and what is left of
+/// 32 MiB (30,892,288 bytes) shared: the first of N inputs into one output is paused at 4,096 + 30,892,288 / (8 + N) bytes.
+#[test]
+fn the_first_pause_comes_at_its_share() {
+    const SHARED: u32 = 30_892_288 / 256;
+    const HEADROOM: u32 = 37_500 / 256 + 1;
+    for (senders, bytes) in [(1, 3_436_572), (16, 1_291_275)] {
+        let setup = Setup { ecn: false, ..Setup::new(64, 4) };
+        let around = Around { propagation: Span::from_us(1), ..Around::default() };
+        let world = congested(&setup, &around, (senders, 2), |config| {
+            config.pfc.lossless = PriSet::from_bits(0b100);
+            config.buffer.alpha = PerPri([-3; 8]);
+            config.buffer.pg_reserve_cells = 4_096 / 256;
+            config.buffer.headroom_cells = vec![HEADROOM; 64];
+            config.buffer.total_cells = SHARED + 64 * (HEADROOM + 4_096 / 256);
+        });
+        let mut world = world;
+        let mut first = None;
+        let mut watch = Watch::new(&world.switch.core().snapshot.load(), |_, event: &Event| {
+            if let Event::Group { xoff: true, used, .. } = *event {
+                first.get_or_insert(used);
+            }
+        });
+        watch.checkers.lossless_absolute = true;
+        let end = Instant::from_ns(bytes / 256 * FRAME_NS * 3 / 2);
+        world.run(end, &mut watch);
+        assert_eq!(watch.checkers.violations(), [], "{senders}");
+        drop(watch);
+        let (had, want) = (u64::from(first.unwrap()), bytes / 256);
+        assert!(had.abs_diff(want) <= 1, "{senders} inputs: {had} cells, not {want}");
+    }
+}
