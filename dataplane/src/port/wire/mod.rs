@@ -184,16 +184,22 @@ impl WireEnd {
         if !self.has_room() {
             return false;
         }
+        let flaw = self.leaves(at, len, flaw);
+        let mut bytes = self.spare.pop().unwrap_or_default();
+        bytes.clear();
+        bytes.extend_from_slice(front);
+        self.tx.push(WireFrame { at, flaw, len, bytes }).is_ok()
+    }
+
+    /// Notes that a frame of `len` bytes leaves; returns what is wrong with it then.
+    #[inline]
+    fn leaves(&mut self, at: Instant, len: usize, flaw: Flaw) -> Flaw {
         if let Some((departures, port)) = &self.departures {
             let lead = self.early.map_or(Span::ZERO, |early| early.lead(len));
             departures.note(*port, at - lead);
         }
         let struck = self.errors.as_mut().is_some_and(|errors| errors.strike(len));
-        let flaw = if struck && flaw == Flaw::None { Flaw::Fcs } else { flaw };
-        let mut bytes = self.spare.pop().unwrap_or_default();
-        bytes.clear();
-        bytes.extend_from_slice(front);
-        self.tx.push(WireFrame { at, flaw, len, bytes }).is_ok()
+        if struck && flaw == Flaw::None { Flaw::Fcs } else { flaw }
     }
 
     /// Has frames that leave by this end damaged at random.
@@ -537,6 +543,8 @@ impl Port for Wire {
 
     fn release(&mut self, _bufs: &mut Bufs) {}
 }
+
+mod direct;
 
 #[cfg(test)]
 mod tests;
