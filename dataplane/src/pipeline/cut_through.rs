@@ -7,7 +7,7 @@
 use super::lane::Lane;
 use super::parked::Parked;
 use super::timing::Step;
-use crate::batch::Batch;
+use crate::desc::Desc;
 use crate::islip::Match;
 use crate::port::Port;
 use crate::stats::DropReason;
@@ -22,14 +22,16 @@ impl Lane {
         &mut self,
         now: Instant,
         index: usize,
-        batch: &mut Batch,
+        desc: Desc,
         until: Instant,
         tracer: &mut T,
     ) {
         let Self { ctx, inputs, scratch, .. } = self;
-        let (Some(desc), Some(lane)) = (batch.pop_at(0), inputs.get_mut(index)) else { return };
+        let Some(lane) = inputs.get_mut(index) else {
+            ctx.bufs.free(desc);
+            return;
+        };
         self.parked.insert(lane.port);
-        ctx.count_burst(lane.port, 1);
         ctx.stats.parked.add(1);
         if ctx.bufs.is_damaged(&desc) {
             scratch.learn.clear();

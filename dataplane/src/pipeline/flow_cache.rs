@@ -19,34 +19,27 @@ use crate::time::Instant;
 use crate::types::PortId;
 
 impl Context {
-    /// As [`Self::lookup_burst`] for one frame.
+    /// As [`Self::lookup_burst`] for one frame: the queue that it goes to, if its flow is known.
     #[inline]
     pub(super) fn lookup_one(
         &self,
         now: Instant,
         input: PortId,
-        (desc, route): (&mut Desc, &mut u16),
+        desc: &mut Desc,
         flows: &mut FlowCache,
-    ) -> BurstMask {
-        *route = CACHE_MISS;
+    ) -> Option<QueueId> {
         let snapshot = &*self.snapshot;
-        let Some(config) = snapshot.config.ports.get(input.index()) else {
-            return BurstMask::first(1);
-        };
+        let config = snapshot.config.ports.get(input.index())?;
         self.begin(now, flows);
         let len = desc.len();
-        let found = flow_key(self.bufs.head(desc), len, &config.parse);
-        let known = found.and_then(|found| flows.lookup(key_of(input, found)));
-        let Some(known) = known.filter(|_| len <= snapshot.frame_len_safe) else {
-            return BurstMask::first(1);
-        };
+        let found = flow_key(self.bufs.head(desc), len, &config.parse)?;
+        let known = flows.lookup(key_of(input, found)).filter(|_| len <= snapshot.frame_len_safe)?;
         desc.apply(known.meta, known.vid);
         let mut run = CountRun::default();
         let stats = &self.stats.port[input];
         run.count(stats, len, known.meta.format_index());
         run.flush(stats);
-        *route = known.queue.get();
-        BurstMask(0)
+        Some(known.queue)
     }
 
     /// Voids what the cache holds if anything has changed that it depends on.

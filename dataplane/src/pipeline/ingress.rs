@@ -33,14 +33,24 @@ impl Lane {
         port: &mut dyn Port,
         tracer: &mut T,
     ) -> usize {
-        let may_transit = self.may_transit::<T>();
-        let Self { ctx, inputs, outputs, scratch, flows, transits, .. } = self;
         let mut batch = Batch::new();
-        let received = port.rx(now, &mut ctx.bufs, &mut batch);
+        let received = port.rx(now, &mut self.ctx.bufs, &mut batch);
         tracer.part(Part::Receive);
         if received == 0 {
             return 0;
         }
+        self.take_in(now, index, batch, tracer)
+    }
+
+    /// As [`Self::receive`], in virtual time, of frames that a port has handed over.
+    pub(super) fn take_in<T: Tracer>(
+        &mut self,
+        now: Instant,
+        index: usize,
+        mut batch: Batch,
+        tracer: &mut T,
+    ) -> usize {
+        let Self { ctx, inputs, outputs, scratch, flows, .. } = self;
         let Some(lane) = inputs.get_mut(index) else { return 0 };
         lane.draining.receive();
         let Scratch { routes, demand, metas, learn, space } = &mut **scratch;
@@ -61,8 +71,6 @@ impl Lane {
         let unknown = if T::ON || blocked {
             routes.fill(CACHE_MISS);
             BurstMask::first(count)
-        } else if let ([desc], [route, ..]) = (&mut batch[..], &mut *routes) {
-            ctx.lookup_one(now, lane.port, (desc, route), flows)
         } else {
             ctx.lookup_burst(now, lane.port, &mut batch, routes, flows)
         };
@@ -77,30 +85,6 @@ impl Lane {
                 lane.forward::<T, false>(ctx, now, which, to, tracer);
             }
         }
-        if let Some(until) = port.whole_at().filter(|&until| until > now) {
-            self.park(now, index, &mut batch, until, tracer);
-            return count;
-        }
-        if count == 1
-            && let Some(desc) = batch.pop()
-        {
-            ctx.count_burst(lane.port, 1);
-            let sole = match metas[0].verdict {
-                _ if routes[0] != CACHE_MISS => Some(QueueId::from_low_bits(routes[0]).output()),
-                Verdict::Forward(outputs) => outputs.sole(),
-                Verdict::Drop(_) | Verdict::Consume => None,
-            };
-            if let Some(output) = sole.filter(|_| may_transit) {
-                lane.enter(ctx, now, (desc, output), transits, tracer);
-                ctx.learn(now, lane.port, learn, tracer);
-                tracer.part(Part::Ingress);
-                return 1;
-            }
-            lane.dispose_one(ctx, now, desc, (routes[0], &metas[0]), outputs.get_mut(index), tracer);
-            ctx.learn(now, lane.port, learn, tracer);
-            tracer.part(Part::Ingress);
-            return 1;
-        }
         let routed = unknown.0 == 0 || !T::ON && ctx.route((&mut batch, unknown), metas, routes);
         ctx.count_burst(lane.port, count);
         if !(routed && lane.enqueue_burst(ctx, &mut batch, routes, demand)) {
@@ -110,6 +94,76 @@ impl Lane {
         ctx.learn(now, lane.port, learn, tracer);
         tracer.part(Part::Ingress);
         count
+    }
+}
+
+impl Lane {
+    /// As [`Self::receive`], in virtual time: one frame; returns how many that was.
+    pub(super) fn receive_one<T: Tracer>(
+        &mut self,
+        now: Instant,
+        index: usize,
+        port: &mut dyn Port,
+        tracer: &mut T,
+    ) -> usize {
+        let Some(mut desc) = port.rx_one(now, &mut self.ctx.bufs) else { return 0 };
+        tracer.part(Part::Receive);
+        let may_transit = self.may_transit::<T>();
+        let Self { ctx, inputs, outputs, scratch, flows, transits, .. } = self;
+        let Some(lane) = inputs.get_mut(index) else { return 0 };
+        if ctx.snapshot.tlp_ports.contains(lane.port) {
+            let mut batch = Batch::new();
+            batch.push(desc);
+            return self.take_in(now, index, batch, tracer);
+        }
+        lane.draining.receive();
+        ctx.count_burst(lane.port, 1);
+        let Scratch { routes, metas, learn, .. } = &mut **scratch;
+        let blocked = ctx.core.blocked().contains(lane.port);
+        // A trace tells each frame's way in full.
+        let known = if T::ON || blocked {
+            None
+        } else {
+            ctx.lookup_one(now, lane.port, &mut desc, flows)
+        };
+        let (route, sole) = if let Some(queue) = known {
+            (queue.get(), Some(queue.output()))
+        } else {
+            let mut batch = Batch::new();
+            batch.push(desc);
+            let first = BurstMask::first(1);
+            ctx.parse(now, lane.port, (&mut batch, first), metas, tracer);
+            let (which, to) = ((&batch[..], first), (&mut *metas, &mut *learn, flows));
+            if blocked {
+                shut_out(which.1, to.0);
+            } else if ctx.snapshot.links.is_any() {
+                lane.forward::<T, true>(ctx, now, which, to, tracer);
+            } else {
+                lane.forward::<T, false>(ctx, now, which, to, tracer);
+            }
+            let Some(only) = batch.pop() else { return 0 };
+            desc = only;
+            let sole = match metas[0].verdict {
+                Verdict::Forward(outputs) => outputs.sole(),
+                Verdict::Drop(_) | Verdict::Consume => None,
+            };
+            (CACHE_MISS, sole)
+        };
+        if let Some(until) = port.whole_at().filter(|&until| until > now) {
+            routes[0] = route;
+            self.park(now, index, desc, until, tracer);
+            return 1;
+        }
+        if let Some(output) = sole.filter(|_| may_transit) {
+            lane.enter(ctx, now, (desc, output), transits, tracer);
+        } else {
+            lane.dispose_one(ctx, now, desc, (route, &metas[0]), outputs.get_mut(index), tracer);
+        }
+        if !learn.is_empty() {
+            ctx.learn(now, lane.port, learn, tracer);
+        }
+        tracer.part(Part::Ingress);
+        1
     }
 }
 

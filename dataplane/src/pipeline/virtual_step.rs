@@ -36,7 +36,7 @@ impl Lane {
             if !self.parked.is_empty() {
                 step.work += self.unpark(now, index, tracer);
             }
-            step.work += self.receive(now, index, port.as_mut(), tracer);
+            step.work += self.receive_one(now, index, port.as_mut(), tracer);
         }
         if !self.parked.is_empty() {
             self.cut_through(now, ports, &mut step, tracer);

@@ -14,6 +14,8 @@ const NEVER: u64 = u64::MAX;
 pub(super) struct Wakes {
     /// Picoseconds.
     at: Vec<u64>,
+    /// Ports that are due at all.
+    members: PortSet,
     /// When the first is due, and which ports are then, unless `is_stale`.
     first: u64,
     due: PortSet,
@@ -23,7 +25,8 @@ pub(super) struct Wakes {
 impl Wakes {
     /// Of so many ports, none of which is due.
     pub fn new(ports: usize) -> Self {
-        Self { at: vec![NEVER; ports], first: NEVER, due: PortSet::EMPTY, is_stale: false }
+        let none = PortSet::EMPTY;
+        Self { at: vec![NEVER; ports], members: none, first: NEVER, due: none, is_stale: false }
     }
 
     /// Sets when `port` is due, if ever.
@@ -32,6 +35,11 @@ impl Wakes {
         let at = at.map_or(NEVER, Instant::as_ps);
         let Some(slot) = self.at.get_mut(port.index()) else { return };
         *slot = at;
+        if at == NEVER {
+            self.members.remove(port);
+        } else {
+            self.members.insert(port);
+        }
         if at < self.first {
             (self.first, self.due) = (at, PortSet::only(port));
         } else if at == self.first {
@@ -64,8 +72,7 @@ impl Wakes {
     /// As [`Self::due`], some of them before `now`.
     #[cold]
     fn until(&self, now: u64) -> PortSet {
-        let ports = PortSet::first(self.at.len()).iter();
-        ports.zip(&self.at).filter(|&(_, &at)| at <= now).map(|(port, _)| port).collect()
+        self.members.iter().filter(|&port| self.at(port) <= now).collect()
     }
 
     /// When the first port is due.
@@ -77,9 +84,15 @@ impl Wakes {
         Some(self.first).filter(|&at| at != NEVER).map(Instant::from_ps)
     }
 
+    #[inline]
+    fn at(&self, port: PortId) -> u64 {
+        self.at.get(port.index()).copied().unwrap_or(NEVER)
+    }
+
     fn look(&mut self) {
         (self.first, self.due, self.is_stale) = (NEVER, PortSet::EMPTY, false);
-        for (port, &at) in PortSet::first(self.at.len()).iter().zip(&self.at) {
+        for port in self.members.iter() {
+            let at = self.at(port);
             if at < self.first {
                 (self.first, self.due) = (at, PortSet::only(port));
             } else if at == self.first {

@@ -88,6 +88,25 @@ macro_rules! delegate {
             $port.look_ahead()
         }
     };
+    (@rx_one |$self:ident| $port:expr) => {
+        fn rx_one(
+            &mut $self,
+            now: $crate::time::Instant,
+            bufs: &mut $crate::pool::Bufs,
+        ) -> Option<$crate::desc::Desc> {
+            $port.rx_one(now, bufs)
+        }
+    };
+    (@tx_one |$self:ident| $port:expr) => {
+        fn tx_one(
+            &mut $self,
+            now: $crate::time::Instant,
+            bufs: &mut $crate::pool::Bufs,
+            desc: $crate::desc::Desc,
+        ) {
+            $port.tx_one(now, bufs, desc);
+        }
+    };
     (@has_news |$self:ident| $port:expr) => {
         fn has_news(&mut $self) -> bool {
             $port.has_news()
@@ -114,6 +133,6 @@ pub(super) use delegate;
 impl<P: Port + ?Sized> Port for Box<P> {
     delegate!(
         caps, start, rx, tx_room, tx, service, link_up, fast_path, counters, wait_fd, next_event,
-        look_ahead, has_news, idle_at, whole_at, release => |self| **self
+        look_ahead, rx_one, tx_one, has_news, idle_at, whole_at, release => |self| **self
     );
 }

@@ -38,6 +38,7 @@ pub mod wire;
 
 pub use self::error::{PortError, PortOpenError};
 use crate::batch::Batch;
+use crate::desc::Desc;
 use crate::pool::Bufs;
 use crate::stats::DropReason;
 use crate::time::{Instant, LinkRate};
@@ -139,6 +140,22 @@ pub trait Port: Send {
 
     /// Takes frames off the front of `batch`; what is left was not sent and stays the caller's.
     fn tx(&mut self, now: Instant, bufs: &mut Bufs, batch: &mut Batch) -> usize;
+
+    /// In virtual time: a received frame.
+    fn rx_one(&mut self, now: Instant, bufs: &mut Bufs) -> Option<Desc> {
+        let mut batch = Batch::new();
+        self.rx(now, bufs, &mut batch);
+        debug_assert!(batch.len() <= 1, "a burst is one frame");
+        batch.pop()
+    }
+
+    /// In virtual time: takes a frame, for which there is room ([`Self::tx_room`]).
+    fn tx_one(&mut self, now: Instant, bufs: &mut Bufs, desc: Desc) {
+        let mut batch = Batch::new();
+        batch.push(desc);
+        self.tx(now, bufs, &mut batch);
+        debug_assert!(batch.is_empty(), "room was asked for");
+    }
 
     /// Frees sent frames and wakes the driver; once per loop, and the only call that can fail.
     ///

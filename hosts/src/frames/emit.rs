@@ -68,7 +68,8 @@ fn emit_data(spec: &FrameSpec, stamp: &Stamp, len: usize, out: &mut [u8]) -> Opt
     let extras = Extras { icrc: spec.icrc, bits };
     if !is_whole {
         let front = stamp::LEN.min(payload_len);
-        let (payload, _) = rest.0.split_at_mut_checked(front)?;
+        let (payload, others) = rest.0.split_at_mut_checked(front)?;
+        others.fill(0);
         stamp::write_front(payload, payload_len, spec.tells_len(), stamp, extras);
         return Some(());
     }

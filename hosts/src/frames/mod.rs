@@ -21,8 +21,10 @@ use crate::stamp::{self, Stamp};
 
 mod emit;
 mod read;
+mod template;
 
-pub use read::{Flaw, Received, receive, receive_front};
+pub use read::{Flaw, Received, receive, receive_front, receive_mark};
+pub use template::{Own, Template};
 
 /// EtherType of plain Ethernet frames: the loop test of Ethernet version 2, which hosts ignore.
 pub const ETHER_TYPE_TEST: u16 = 0x9000;
@@ -437,17 +439,26 @@ impl FrameSpec {
     /// learns from.
     #[must_use]
     pub const fn source_key(&self) -> Option<(AddrKey, u16)> {
-        let key = match self.kind {
-            Kind::Standard | Kind::Ethernet | Kind::Roce6 => AddrKey::ethernet(self.src.mac),
-            Kind::Gen1 => AddrKey::gen1(self.src.mac.to_bits()),
-            Kind::Gen2 | Kind::Lite => AddrKey::id16(self.src.id),
-            Kind::Pfc | Kind::Pause => return None,
-        };
         let vid = match self.vlan {
             Some(tci) => tci.vid().get(),
             None => 0,
         };
-        Some((key, vid))
+        match Self::key_of(self.kind, &self.src) {
+            Some(key) => Some((key, vid)),
+            None => None,
+        }
+    }
+
+    /// The key by which the sender of frames of `kind` is learnt; `None` of MAC Control.
+    #[inline]
+    #[must_use]
+    pub const fn key_of(kind: Kind, src: &Station) -> Option<AddrKey> {
+        match kind {
+            Kind::Standard | Kind::Ethernet | Kind::Roce6 => Some(AddrKey::ethernet(src.mac)),
+            Kind::Gen1 => Some(AddrKey::gen1(src.mac.to_bits())),
+            Kind::Gen2 | Kind::Lite => Some(AddrKey::id16(src.id)),
+            Kind::Pfc | Kind::Pause => None,
+        }
     }
 
     /// A frame that makes the sender known to the switch: to everybody, as short as can be.

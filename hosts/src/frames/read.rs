@@ -76,17 +76,26 @@ pub fn receive_front(
     config: &ParseConfig,
 ) -> Result<Received, ParseError> {
     let head = parse_head(head, len, config)?;
-    let mut received = Received { head, reading: Reading::Foreign, flaw: None };
+    let (reading, flaw) = receive_mark(&head, len, frame, config);
+    Ok(Received { head, reading, flaw })
+}
+
+/// As [`receive_front`], what is behind the headers of a frame whose classification is known.
+#[must_use]
+pub fn receive_mark(
+    head: &Head,
+    len: usize,
+    frame: &[u8],
+    config: &ParseConfig,
+) -> (Reading, Option<Flaw>) {
     if head.format() == Format::MacControl {
-        return Ok(received);
+        return (Reading::Foreign, None);
     }
-    let payload = find_payload(&head, frame);
-    let Some(bytes) = frame.get(payload.at..) else { return Ok(received) };
-    received.reading = stamp::read(bytes, payload.told);
-    if let Reading::Mark(mark) = received.reading {
-        received.flaw = find_flaw(&head, (len, frame), payload.at, &mark, config).err();
-    }
-    Ok(received)
+    let payload = find_payload(head, frame);
+    let Some(bytes) = frame.get(payload.at..) else { return (Reading::Foreign, None) };
+    let reading = stamp::read(bytes, payload.told);
+    let Reading::Mark(mark) = reading else { return (reading, None) };
+    (reading, find_flaw(head, (len, frame), payload.at, &mark, config).err())
 }
 
 fn find_payload(head: &Head, frame: &[u8]) -> Payload {

@@ -173,17 +173,14 @@ pub fn read(payload: &[u8], told: Option<usize>) -> Reading {
 
 fn read_whole(payload: &[u8], told: Option<usize>) -> Reading {
     let Some((head, _)) = payload.split_first_chunk::<LEN>() else { return Reading::Foreign };
-    let (front, back) = head.split_at(8);
-    let mut words = front
-        .chunks_exact(2)
-        .map(|pair| pair.iter().fold(0u16, |word, byte| word << 8 | u16::from(*byte)));
-    let mut longs = back
-        .chunks_exact(8)
-        .map(|eight| eight.iter().fold(0u64, |word, byte| word << 8 | u64::from(*byte)));
-    let mut word = || words.next().unwrap_or_default();
-    let mut long = || longs.next().unwrap_or_default();
-    let (magic, flags, stream, check) = (word(), word(), word(), word());
-    let (seq, sent) = (long(), Instant::from_ps(long()));
+    let word = |at: usize| {
+        head.get(at..).and_then(<[u8]>::first_chunk).map_or(0, |bytes| u16::from_be_bytes(*bytes))
+    };
+    let long = |at: usize| {
+        head.get(at..).and_then(<[u8]>::first_chunk).map_or(0, |bytes| u64::from_be_bytes(*bytes))
+    };
+    let (magic, flags, stream, check) = (word(0), word(2), word(4), word(6));
+    let (seq, sent) = (long(8), Instant::from_ps(long(16)));
     if magic != MAGIC {
         return Reading::Foreign;
     }

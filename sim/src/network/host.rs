@@ -19,7 +19,10 @@ use crate::nodes::Edge;
 pub struct Host {
     pub(super) endpoint: Endpoint,
     pub(super) port: Wire,
+    /// For what the endpoint does not send.
     pub(super) bufs: Bufs,
+    /// Whether only fronts of frames are kept.
+    pub(super) fronts: bool,
     pub(super) agenda: Agenda,
     pub(super) storms: Option<Box<Storms>>,
     /// For credits, by partner.
@@ -78,22 +81,29 @@ impl Host {
 
 impl Edge for Host {
     fn step(&mut self, now: Instant) -> Result<Option<Instant>, PortError> {
-        let Self { endpoint, port, bufs, agenda, storms, ways } = self;
+        let Self { endpoint, port, bufs, fronts, agenda, storms, ways } = self;
         let storm = storms.as_mut().and_then(|storms| storms.step(now, port, bufs));
-        credits::take(ways, now, endpoint);
+        if !ways.is_empty() {
+            credits::take(ways, now, endpoint);
+        }
         let mut progress;
         loop {
             agenda.begin(now, endpoint);
-            progress = endpoint.poll(now, port, bufs)?;
-            if !agenda.take(endpoint.events()) || agenda.next().is_none_or(|at| at > now) {
+            progress = endpoint.poll_wire(now, port, *fronts);
+            let has_more = agenda.take(endpoint.drain_events());
+            if !has_more || agenda.next().is_none_or(|at| at > now) {
                 break;
             }
         }
         // It sends whether its link is up or not: what is lost is sent again.
         let _ = port.link_up();
-        let next = Instant::earlier(progress.next, port.next_arrival());
-        let next = Instant::earlier(next, port.next_event());
-        let credit = credits::say(ways, now, endpoint);
-        Ok([storm, credit, agenda.next()].into_iter().fold(next, Instant::earlier))
+        let mut next = Instant::earlier(progress.next, port.next_event());
+        next = Instant::earlier(next, agenda.next());
+        next = Instant::earlier(next, storm);
+        // Nobody asks for credits where there are no ways for them.
+        if !ways.is_empty() {
+            next = Instant::earlier(next, credits::say(ways, now, endpoint));
+        }
+        Ok(next)
     }
 }

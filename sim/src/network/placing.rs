@@ -82,6 +82,7 @@ pub(super) fn at_port(
         endpoint: Endpoint::new(*endpoint).map_err(HostProblem::Endpoint)?,
         port: Wire::new(wire, plan.frame_len_max, end),
         bufs: Bufs::new(pool, 1, 0),
+        fronts: plan.fronts,
         agenda: Agenda::new(number, &plan.flows),
         ways: ways.collect(),
         storms,

@@ -11,6 +11,7 @@ use weft_base::ring::{Rx, Tx, ring};
 use weft_base::sync::{Arc, AtomicBool, AtomicU64, Ordering};
 
 use crate::batch::Batch;
+use crate::desc::Desc;
 use crate::pool::{Bufs, FRONT_LEN};
 use crate::port::disturbance::{Errors, Outages};
 use crate::port::{Port, PortCaps, PortCounters, PortError};
@@ -184,12 +185,7 @@ impl WireEnd {
         if !self.has_room() {
             return false;
         }
-        if let Some((departures, port)) = &self.departures {
-            let lead = self.early.map_or(Span::ZERO, |early| early.lead(len));
-            departures.note(*port, at - lead);
-        }
-        let struck = self.errors.as_mut().is_some_and(|errors| errors.strike(len));
-        let flaw = if struck && flaw == Flaw::None { Flaw::Fcs } else { flaw };
+        let flaw = self.leaves(at, len, flaw);
         let mut bytes = self.spare.pop().unwrap_or_default();
         let fronts = (bytes.first_chunk_mut::<FRONT_LEN>(), front.first_chunk::<FRONT_LEN>());
         if let (Some(old), Some(new)) = fronts
@@ -202,6 +198,17 @@ impl WireEnd {
             bytes.extend_from_slice(front);
         }
         self.tx.push(WireFrame { at, flaw, len, bytes }).is_ok()
+    }
+
+    /// Notes that a frame of `len` bytes leaves; returns what is wrong with it then.
+    #[inline]
+    fn leaves(&mut self, at: Instant, len: usize, flaw: Flaw) -> Flaw {
+        if let Some((departures, port)) = &self.departures {
+            let lead = self.early.map_or(Span::ZERO, |early| early.lead(len));
+            departures.note(*port, at - lead);
+        }
+        let struck = self.errors.as_mut().is_some_and(|errors| errors.strike(len));
+        if struck && flaw == Flaw::None { Flaw::Fcs } else { flaw }
     }
 
     /// Has frames that leave by this end damaged at random.
@@ -434,14 +441,25 @@ impl Port for Wire {
     }
 
     fn rx(&mut self, now: Instant, bufs: &mut Bufs, batch: &mut Batch) -> usize {
+        if batch.is_full() {
+            return 0;
+        }
+        let Some(desc) = self.rx_one(now, bufs) else { return 0 };
+        batch.push(desc);
+        1
+    }
+
+    fn rx_one(&mut self, now: Instant, bufs: &mut Bufs) -> Option<Desc> {
         if !self.end.link_up() {
             self.end.lose();
             self.due = None;
-            return 0;
+            return None;
         }
-        self.look(now);
-        if batch.is_full() || self.due.is_some_and(|due| due > now) {
-            return 0;
+        if self.outage.is_some() {
+            self.look(now);
+        }
+        if self.due.is_some_and(|due| due > now) {
+            return None;
         }
         if self.due.is_none() {
             self.next_arrival();
@@ -467,8 +485,7 @@ impl Port for Wire {
                         bufs.set_damaged(&mut desc, is_damaged);
                         self.whole_at = Some(whole);
                     }
-                    batch.push(desc);
-                    return 1;
+                    return Some(desc);
                 }
                 Err(reason) => {
                     self.counters.rx_drop(reason);
@@ -476,7 +493,7 @@ impl Port for Wire {
                 }
             }
         }
-        0
+        None
     }
 
     fn tx_room(&mut self, now: Instant) -> usize {
@@ -492,6 +509,11 @@ impl Port for Wire {
             return 0;
         }
         let Some(desc) = batch.pop_at(0) else { return 0 };
+        self.tx_one(now, bufs, desc);
+        1
+    }
+
+    fn tx_one(&mut self, now: Instant, bufs: &mut Bufs, desc: Desc) {
         let (bytes, len) = (bufs.bytes(&desc), desc.len());
         let idle = now + self.config.frame_time(len);
         // A transmission ends where its gap does, so that the next one can follow at once.
@@ -512,7 +534,6 @@ impl Port for Wire {
         self.carried.1 += len.max(FRAME_LEN_MIN) as u64;
         bufs.free(desc);
         self.busy_until = Some(idle);
-        1
     }
 
     fn service(&mut self, _now: Instant, _bufs: &mut Bufs) -> Result<(), PortError> {
@@ -559,6 +580,8 @@ impl Port for Wire {
 
     fn release(&mut self, _bufs: &mut Bufs) {}
 }
+
+mod direct;
 
 #[cfg(test)]
 mod tests;

@@ -8,28 +8,31 @@
 //! Queue pairs are named by the endpoints at their ends: the frames of endpoint n are for queue pair n of whoever they go
 //! to, who takes them from the address of endpoint n only.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 
-use weft_dataplane::batch::Batch;
-use weft_dataplane::desc::Desc;
 use weft_dataplane::pool::Bufs;
+use weft_dataplane::port::wire::Wire;
 use weft_dataplane::port::{Port, PortError};
 use weft_dataplane::time::{Instant, Span};
 use weft_dataplane::types::Pri;
 use weft_parsers::ethernet;
 
+use self::backlog::{Backlog, NONE};
 use self::credit::CreditState;
+use self::link::{Link, Outbox, PortLink, WireLink};
 use self::peers::{PeerRate, Peers};
 use super::cnp::CnpMerge;
 use super::dcqcn::Dcqcn;
 use super::rate::RateWindow;
 use super::slots::{Mask, Slots};
-use crate::frames::FrameSpec;
+use crate::frames::{FrameSpec, Template};
 use crate::pfc::{Pauses, SlowReceiver};
 use crate::stream::rx::Latency;
 
+mod backlog;
 mod credit;
 mod event;
+mod link;
 mod peers;
 mod place;
 mod rx;
@@ -42,26 +45,6 @@ pub use spec::{DELAY, EndpointError, EndpointSpec, QPS, SLOTS_MAX, Transport};
 
 /// After so long nothing is on its way, where no timer says so.
 const QUIET: Span = Span::from_ns(4_096 << 8);
-
-/// Messages to one endpoint, in order.
-#[derive(Debug, Default)]
-struct Backlog {
-    messages: VecDeque<Message>,
-    /// Bytes and frames of the first one that are in slots.
-    written: (u64, u32),
-}
-
-/// A message that is not done.
-#[derive(Clone, Copy, Debug)]
-struct Open {
-    to: u16,
-    /// Frames in slots.
-    frames: u64,
-    /// Whether no more will be.
-    is_whole: bool,
-    /// Frames that were sent again.
-    resent: u64,
-}
 
 /// What one poll did, and when to poll next.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -87,19 +70,17 @@ pub enum Hold {
     Rate,
 }
 
-/// An RC Link endpoint in operation.
+/// An RC Link endpoint in operation. Peers are named by their places.
 pub struct Endpoint {
     spec: EndpointSpec,
     peers: Peers,
-    /// Messages that are not all in slots, by who they are for.
-    backlog: BTreeMap<u16, Backlog>,
     slots: Slots,
+    /// Messages that are not done.
+    backlog: Backlog,
     /// Peers with messages that are not all in slots, in turn.
     writing: VecDeque<u16>,
-    /// Messages that are not done, by id.
-    open: BTreeMap<u32, Open>,
-    /// Peers that wait for an ACK, those that asked for one at once first.
-    acks: VecDeque<u16>,
+    /// Peers that wait for an ACK and when it is due, those that asked for one at once first.
+    acks: VecDeque<(u16, Instant)>,
     /// CNPs to be sent: to whom and when.
     cnps: VecDeque<(u16, Instant)>,
     merge: CnpMerge,
@@ -111,25 +92,22 @@ pub struct Endpoint {
     waiting: Vec<(Instant, u16)>,
     pauses: Pauses,
     slow: Option<SlowReceiver>,
-    credits: Option<CreditState>,
+    credits: Option<Box<CreditState>>,
     /// By virtual channel of requests.
     request_pri: [Pri; 8],
     ack_pri: Pri,
-    /// Frames that the port did not take.
-    pending: VecDeque<Desc>,
     events: Vec<Event>,
     stats: EndpointStats,
     latency: Latency,
     first_sent: Option<Instant>,
     last_taken: Option<Instant>,
-    /// Frames as they are sent, of which each one's own parts are filled in.
-    request: FrameSpec,
-    answer: FrameSpec,
-    /// Tags of frames that are done: memory that is used again.
-    done: Vec<u64>,
+    request: Template,
+    answer: Template,
+    /// Bytes of an answer.
+    answer_len: usize,
     arrival_clock: Option<fn() -> Instant>,
-    /// Memory of a burst.
-    batch: Option<Box<Batch>>,
+    /// Memory of what goes over a port.
+    outbox: Option<Box<Outbox>>,
 }
 
 impl Endpoint {
@@ -151,15 +129,22 @@ impl Endpoint {
             Transport::Lite => None,
         };
         let is_lite = spec.transport == Transport::Lite;
-        let (request, answer) = (tx::request_frame(&spec), tx::answer_frame(&spec));
+        let (mut request, answer) = (tx::request_frame(&spec), tx::answer_frame(&spec));
         let slow = spec.slow.filter(|_| spec.credits.is_none());
         let credits = credits_of(&spec, &request, &answer)?;
-        let mut endpoint = Self {
-            peers: Peers::new(spec.peers.clone(), spec.frame.clone(), spec.number, rate),
-            backlog: BTreeMap::new(),
+        let mut request_pri = [Pri::default(); 8];
+        for vc in spec.request_vcs() {
+            tx::put_on(&mut request, vc);
+            if let Some(slot) = request_pri.get_mut(usize::from(vc)) {
+                *slot = tx::pri_of(&spec, &request)?;
+            }
+        }
+        let ack_pri = if is_lite { Pri::default() } else { tx::pri_of(&spec, &answer)? };
+        Ok(Self {
+            peers: Peers::new(spec.peers.clone(), spec.frame.kind, spec.number, rate),
             slots: Slots::with_limit(usize::from(spec.slots), timeout, spec.bank_turns),
+            backlog: Backlog::new(),
             writing: VecDeque::new(),
-            open: BTreeMap::new(),
             acks: VecDeque::new(),
             cnps: VecDeque::new(),
             merge: CnpMerge::new(spec.cnp_merge),
@@ -168,33 +153,21 @@ impl Endpoint {
             waiting: Vec::new(),
             pauses: Pauses::new(&spec.classes),
             slow: slow.map(|slow| SlowReceiver::of_wire(slow, spec.classes)),
-            credits,
-            request_pri: [Pri::default(); 8],
-            ack_pri: Pri::default(),
-            pending: VecDeque::new(),
+            credits: credits.map(Box::new),
+            request_pri,
+            ack_pri,
             events: Vec::new(),
             stats: EndpointStats::default(),
             latency: Latency::default(),
             first_sent: None,
             last_taken: None,
-            request,
-            answer,
-            done: Vec::new(),
+            answer_len: answer.header_len().max(ethernet::MIN_FRAME_LEN),
+            request: Template::new(request),
+            answer: Template::new(answer),
             arrival_clock: None,
-            batch: None,
+            outbox: None,
             spec,
-        };
-        for vc in endpoint.spec.request_vcs() {
-            tx::put_on(&mut endpoint.request, vc);
-            let pri = endpoint.pri_of(&endpoint.request)?;
-            if let Some(slot) = endpoint.request_pri.get_mut(usize::from(vc)) {
-                *slot = pri;
-            }
-        }
-        if !is_lite {
-            endpoint.ack_pri = endpoint.pri_of(&endpoint.answer)?;
-        }
-        Ok(endpoint)
+        })
     }
 
     /// Gives it a message to send. One to nobody, to itself, to who has failed, of no bytes or of more than 2^31 frames is
@@ -204,19 +177,22 @@ impl Endpoint {
     /// The message.
     pub fn send(&mut self, message: Message) -> Result<(), Message> {
         let bytes_max = (self.spec.payload_max as u64).saturating_mul(place::FRAMES_MAX);
-        let is_refused = !(1..=bytes_max).contains(&message.bytes)
-            || self.slots.is_fatal(message.to)
-            || self.open.contains_key(&message.id);
-        if is_refused || self.peers.meet(message.to).is_none() {
+        if !(1..=bytes_max).contains(&message.bytes) || self.backlog.has(message.id) {
             return Err(message);
         }
-        let backlog = self.backlog.entry(message.to).or_default();
-        if backlog.messages.is_empty() {
-            self.writing.push_back(message.to);
+        let Some(place) = self.peers.meet(message.to) else { return Err(message) };
+        if self.slots.is_fatal(place) {
+            return Err(message);
         }
-        backlog.messages.push_back(message);
-        let open = Open { to: message.to, frames: 0, is_whole: false, resent: 0 };
-        self.open.insert(message.id, open);
+        let Some(peer) = self.peers.at_mut(place) else { return Err(message) };
+        let open = self.backlog.add(&message, place);
+        if peer.first == NONE {
+            peer.first = open;
+            self.writing.push_back(place);
+        } else {
+            self.backlog.link(peer.last, open);
+        }
+        peer.last = open;
         Ok(())
     }
 
@@ -231,8 +207,9 @@ impl Endpoint {
         if let Some(credits) = &mut self.credits
             && credits.take(from, update, is_request)
             && is_request
+            && let Some(place) = self.peers.find(from)
         {
-            self.slots.mask(from, Mask::Credit, false);
+            self.slots.mask(place, Mask::Credit, false);
         }
     }
 
@@ -244,6 +221,11 @@ impl Endpoint {
     /// What came of messages since this was asked last, in order.
     pub fn events(&mut self) -> Vec<Event> {
         core::mem::take(&mut self.events)
+    }
+
+    /// As [`Self::events`], whose memory stays.
+    pub fn drain_events(&mut self) -> impl ExactSizeIterator<Item = Event> + '_ {
+        self.events.drain(..)
     }
 
     /// What it has counted.
@@ -279,10 +261,10 @@ impl Endpoint {
     /// Whether all messages are done.
     #[must_use]
     pub fn is_idle(&self) -> bool {
-        self.open.is_empty()
+        self.backlog.is_empty()
             && self.acks.is_empty()
             && self.cnps.is_empty()
-            && self.pending.is_empty()
+            && self.outbox.as_ref().is_none_or(|outbox| outbox.is_empty())
     }
 
     /// The priority of requests of the first bank.
@@ -296,10 +278,11 @@ impl Endpoint {
         let has_credit = |credits: &CreditState| credits.may_send(to, self.spec.request_vc, true);
         if self.pauses.paused().contains(self.first_pri()) {
             Some(Hold::Pause)
-        } else if !self.credits.as_ref().is_none_or(has_credit) {
+        } else if !self.credits.as_deref().is_none_or(has_credit) {
             Some(Hold::Credit)
         } else {
-            self.masked.iter().any(|&(_, masked)| masked == to).then_some(Hold::Rate)
+            let place = self.peers.find(to)?;
+            self.masked.iter().any(|&(_, masked)| masked == place).then_some(Hold::Rate)
         }
     }
 
@@ -325,15 +308,34 @@ impl Endpoint {
         port: &mut dyn Port,
         bufs: &mut Bufs,
     ) -> Result<EndpointProgress, PortError> {
-        let (received, more) = self.take_in(now, port, bufs);
-        self.tick(now);
-        let (sent, blocked) = self.send_out(now, port, bufs);
+        let mut outbox = self.outbox.take().unwrap_or_default();
+        let mut link =
+            PortLink { port: &mut *port, bufs: &mut *bufs, outbox: &mut outbox, reserved: None };
+        let progress = self.step(now, &mut link);
+        self.outbox = Some(outbox);
         port.service(now, bufs)?;
-        let next = if more { Some(now) } else { self.next(now, port, blocked) };
-        Ok(EndpointProgress { sent, received, next, blocked })
+        Ok(progress)
+    }
+
+    /// As [`Self::poll`], at a wire in virtual time, without memory between it and the frames. With `fronts` only the first
+    /// [`FRONT_LEN`](weft_dataplane::pool::FRONT_LEN) bytes of each are written.
+    pub fn poll_wire(&mut self, now: Instant, wire: &mut Wire, fronts: bool) -> EndpointProgress {
+        self.step(now, &mut WireLink { wire, fronts, sent: 0 })
+    }
+
+    #[inline]
+    fn step(&mut self, now: Instant, link: &mut impl Link) -> EndpointProgress {
+        let rate = link.rate();
+        let (received, more) =
+            link.take_in(now, |frame, len| self.take_frame(now, rate, frame, len));
+        self.tick(now);
+        let (sent, blocked) = self.send_out(now, link);
+        let next = if more { Some(now) } else { self.next(now, link, blocked) };
+        EndpointProgress { sent, received, next, blocked }
     }
 
     /// What time has brought about.
+    #[inline]
     fn tick(&mut self, now: Instant) {
         self.pauses.tick(now);
         if let Some(slow) = &mut self.slow {
@@ -346,7 +348,16 @@ impl Endpoint {
             self.stats.timeouts += 1;
             self.went_back(now, to, went);
         }
-        self.raise_rates(now);
+        if !self.cut.is_empty() {
+            self.raise_rates(now);
+        }
+        if !self.masked.is_empty() || !self.waiting.is_empty() {
+            self.unmask(now);
+        }
+    }
+
+    /// Ends waits that are over.
+    fn unmask(&mut self, now: Instant) {
         let Self { masked, waiting, slots, .. } = self;
         for (list, mask) in [(masked, Mask::Rate), (waiting, Mask::NotReady)] {
             list.retain(|&(at, to)| {
@@ -365,7 +376,7 @@ impl Endpoint {
             if *due > now {
                 return true;
             }
-            let rate = self.peers.get_mut(*to).and_then(|peer| peer.rate.as_mut());
+            let rate = self.peers.rate(*to);
             let Some(dcqcn) = rate.and_then(|rate| rate.dcqcn.as_mut()) else { return false };
             dcqcn.tick(now);
             let next = dcqcn.next();
@@ -378,8 +389,7 @@ impl Endpoint {
 
     /// A CNP of `to` was passed on.
     fn cut_rate(&mut self, now: Instant, to: u16) {
-        let rate = self.peers.get_mut(to).and_then(|peer| peer.rate.as_mut());
-        let Some(dcqcn) = rate.and_then(|rate| rate.dcqcn.as_mut()) else { return };
+        let Some(dcqcn) = self.peers.rate(to).and_then(|rate| rate.dcqcn.as_mut()) else { return };
         dcqcn.congested(now);
         let next = dcqcn.next();
         self.cut.retain(|&(_, other)| other != to);
@@ -389,7 +399,7 @@ impl Endpoint {
 
     /// Has the rate of `to` be what its controller says; who waits for a window waits for the one of the new rate.
     fn follow_rate(&mut self, now: Instant, to: u16) {
-        let Some(rate) = self.peers.get_mut(to).and_then(|peer| peer.rate.as_mut()) else { return };
+        let Some(rate) = self.peers.rate(to) else { return };
         if rate.follow()
             && let Some(masked) = self.masked.iter_mut().find(|&&mut (_, other)| other == to)
         {
@@ -398,40 +408,59 @@ impl Endpoint {
     }
 
     /// Whether there is credit for an ACK or CNP to `to`.
+    #[inline]
     fn may_answer(&self, to: u16) -> bool {
-        let credits = self.credits.as_ref();
-        credits.is_none_or(|credits| credits.may_send(to, self.spec.ack_vc, false))
+        let Some(credits) = &self.credits else { return true };
+        credits.may_send(self.peers.number(to), self.spec.ack_vc, false)
+    }
+
+    /// When the first ACK or CNP is due that there is credit for; `None` also where that one has no room.
+    fn next_answer(&self, now: Instant, blocked: bool) -> Option<Instant> {
+        if self.acks.is_empty() && self.cnps.is_empty() {
+            return None;
+        }
+        // While their priority is stopped, answers wait for the end of that.
+        if self.pauses.paused().contains(self.ack_pri) {
+            return None;
+        }
+        if blocked && self.acks.front().is_some_and(|&(to, at)| at <= now && self.may_answer(to)) {
+            return None;
+        }
+        let all = self.cnps.iter().chain(&self.acks);
+        all.filter(|&&(to, _)| self.may_answer(to)).map(|&(_, at)| at).min()
     }
 
     /// When there is next something to do.
-    fn next(&mut self, now: Instant, port: &mut dyn Port, blocked: bool) -> Option<Instant> {
-        let mut next = port.next_event();
-        let idle = if blocked { port.idle_at() } else { None };
-        let paused = self.pauses.tick(now);
-        let slow = self.slow.as_mut().and_then(|slow| slow.tick(now));
-        let rates =
-            self.masked.iter().chain(&self.cut).chain(&self.waiting).map(|&(at, _)| at).min();
-        // While their priority is stopped, answers wait for the end of that.
-        let answers = if self.pauses.paused().contains(self.ack_pri) {
-            None
-        } else {
-            let cnps = self.cnps.iter().filter(|&&(to, _)| self.may_answer(to)).map(|&(_, at)| at);
-            let due = |&to: &u16| self.peers.get(to)?.ack_due.filter(|_| self.may_answer(to));
-            cnps.chain(self.acks.iter().filter_map(due)).min()
-        };
-        let credit = self.credits.as_ref().and_then(CreditState::next);
-        let timers = [paused, slow, credit, rates, answers, self.slots.next_timeout()];
-        // What is due and finds no room is not due again before the port has some.
-        for timer in timers.into_iter().flatten().filter(|&at| at > now || !blocked) {
-            next = Instant::earlier(next, Some(timer));
+    #[inline]
+    fn next(&mut self, now: Instant, link: &mut impl Link, blocked: bool) -> Option<Instant> {
+        let mut next = link.next_event();
+        if blocked {
+            next = Instant::earlier(next, link.idle_at());
         }
-        Instant::earlier(next, idle)
+        // What is due and finds no room is not due again before the port has some.
+        let mut due = |timer: Option<Instant>| {
+            next = Instant::earlier(next, timer.filter(|&at| at > now || !blocked));
+        };
+        due(self.slots.next_timeout());
+        due(self.next_answer(now, blocked));
+        due(self.pauses.tick(now));
+        if let Some(slow) = &mut self.slow {
+            due(slow.tick(now));
+        }
+        if let Some(credits) = &self.credits {
+            due(credits.next());
+        }
+        if !(self.masked.is_empty() && self.cut.is_empty() && self.waiting.is_empty()) {
+            let all = self.masked.iter().chain(&self.cut).chain(&self.waiting);
+            due(all.map(|&(at, _)| at).min());
+        }
+        next
     }
 
     /// Gives back the chunks of frames that the port has not taken.
     pub fn release(&mut self, bufs: &mut Bufs) {
-        for desc in self.pending.drain(..) {
-            bufs.free(desc);
+        if let Some(outbox) = &mut self.outbox {
+            outbox.release(bufs);
         }
     }
 }

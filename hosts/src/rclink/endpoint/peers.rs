@@ -1,6 +1,7 @@
 //! The other endpoints: those that a frame came from or a message went to have a state, the others an address.
 //!
-//! Shape: [`Peers::meet`] makes the state of a peer, which [`Peers::get`] then finds.
+//! Shape: [`Peers::meet`] makes the state of a peer, which [`Peers::find`] then finds: its place is what it is named by in the
+//! endpoint.
 //! Units: picoseconds, bytes of payload.
 //! Source: docs/spec/model.md §4.
 
@@ -9,7 +10,8 @@ use std::sync::Arc;
 use weft_dataplane::time::Instant;
 use weft_parsers::AddrKey;
 
-use crate::frames::{FrameSpec, Station};
+use super::backlog::NONE;
+use crate::frames::{FrameSpec, Kind, Station};
 use crate::rclink::dcqcn::Dcqcn;
 use crate::rclink::queue_pair::RxQp;
 use crate::rclink::rate::RateWindow;
@@ -20,14 +22,14 @@ const GROWTH: usize = 16;
 /// A message that is coming.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Incoming {
+    /// Bytes of its frames that came.
+    pub bytes: u64,
+    /// When its first frame was first sent; of meaning where `has_first`.
+    pub first: Instant,
     /// Its number.
     pub id: u32,
     /// Which of its frames is next.
     pub next: u32,
-    /// Bytes of those that came.
-    pub bytes: u64,
-    /// When its first frame was first sent; `None` if that one has not come.
-    pub first: Option<Instant>,
 }
 
 /// What a request is answered by.
@@ -54,96 +56,134 @@ impl PeerRate {
 }
 
 /// State of what is sent to one endpoint, and of what comes from it.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Peer {
-    /// Its rate, where there is one.
-    pub rate: Option<Box<PeerRate>>,
-    /// Which frame from it is next.
-    pub rx: RxQp,
     /// The message from it that is coming.
     pub incoming: Incoming,
-    /// When an ACK is to be sent.
-    pub ack_due: Option<Instant>,
-    /// What as.
-    pub answer: Answer,
+    /// Messages to it that are not all in slots: the first and the last one.
+    pub first: u32,
+    pub last: u32,
+    /// Which frame from it is next.
+    pub rx: RxQp,
+    pub number: u16,
+    /// What it is to be answered by, if it is.
+    pub answer: Option<Answer>,
+    /// Whether the first frame of `incoming` has come, with a time.
+    pub has_first: bool,
 }
+
+const _: () = assert!(size_of::<Peer>() <= 40, "an endpoint may have 1,023 of them");
 
 /// All peers of an endpoint.
 #[derive(Debug)]
 pub(super) struct Peers {
     stations: Arc<[Station]>,
-    /// A frame of the endpoint's own kind, from which a peer's key follows.
-    frame: FrameSpec,
+    /// Kind of the frames that come from them.
+    kind: Kind,
     own: u16,
     rate: Option<PeerRate>,
-    /// By number: place among those that were met, from 1; 0 for none.
-    place: Box<[u16]>,
+    /// By number, up to the highest one that was met: place among those that were, from 1; 0 for none.
+    places: Vec<u16>,
     met: Vec<Peer>,
+    /// By place, where there is a rate.
+    rates: Vec<PeerRate>,
 }
 
 impl Peers {
-    /// Nobody was met.
-    pub fn new(
+    /// Nobody was met; all send frames of the endpoint's own kind.
+    pub const fn new(
         stations: Arc<[Station]>,
-        frame: FrameSpec,
+        kind: Kind,
         own: u16,
         rate: Option<PeerRate>,
     ) -> Self {
-        let place = vec![0; stations.len()].into_boxed_slice();
-        Self { stations, frame, own, rate, place, met: Vec::new() }
+        Self { stations, kind, own, rate, places: Vec::new(), met: Vec::new(), rates: Vec::new() }
     }
 
     /// The address of another endpoint; `None` for the endpoint itself and for numbers that nobody has.
-    pub fn station(&self, number: u16) -> Option<Station> {
-        self.stations.get(usize::from(number)).copied().filter(|_| number != self.own)
+    #[inline]
+    pub fn station(&self, number: u16) -> Option<&Station> {
+        self.stations.get(usize::from(number)).filter(|_| number != self.own)
     }
 
     /// Whether `key` is where frames of endpoint `number` come from.
-    pub fn is_source(&mut self, number: u16, key: AddrKey) -> bool {
-        let Some(station) = self.station(number) else { return false };
-        self.frame.src = station;
-        self.frame.source_key().is_some_and(|(source, _)| source == key)
+    #[inline]
+    pub fn is_source(&self, number: u16, key: AddrKey) -> bool {
+        self.station(number).is_some_and(|station| {
+            FrameSpec::key_of(self.kind, station).is_some_and(|source| source == key)
+        })
     }
 
-    /// The state of a peer that was met.
-    pub fn get(&self, number: u16) -> Option<&Peer> {
-        let place = usize::from(*self.place.get(usize::from(number))?);
-        self.met.get(place.checked_sub(1)?)
+    /// The place of a peer that was met.
+    #[inline]
+    pub fn find(&self, number: u16) -> Option<u16> {
+        self.places.get(usize::from(number))?.checked_sub(1)
     }
 
-    /// As [`Self::get`], to be changed.
-    pub fn get_mut(&mut self, number: u16) -> Option<&mut Peer> {
-        let place = usize::from(*self.place.get(usize::from(number))?);
-        self.met.get_mut(place.checked_sub(1)?)
+    /// A peer by its place.
+    #[inline]
+    pub fn at(&self, place: u16) -> Option<&Peer> {
+        self.met.get(usize::from(place))
     }
 
-    /// The state of a peer, which is made where there is none; `None` as [`Self::station`].
-    pub fn meet(&mut self, number: u16) -> Option<&mut Peer> {
-        self.station(number)?;
-        let place = self.place.get_mut(usize::from(number))?;
-        if *place == 0 {
-            if self.met.len() == self.met.capacity() {
-                self.met.reserve_exact(GROWTH);
-            }
-            self.met.push(Peer {
-                rate: self.rate.map(Box::new),
-                rx: RxQp::default(),
-                incoming: Incoming::default(),
-                ack_due: None,
-                answer: Answer::Ack,
-            });
-            *place = u16::try_from(self.met.len()).unwrap_or(0);
+    /// As [`Self::at`], to be changed.
+    #[inline]
+    pub fn at_mut(&mut self, place: u16) -> Option<&mut Peer> {
+        self.met.get_mut(usize::from(place))
+    }
+
+    /// The number of the peer at `place`.
+    #[inline]
+    pub fn number(&self, place: u16) -> u16 {
+        self.at(place).map_or(self.own, |peer| peer.number)
+    }
+
+    /// The rate of what is sent to the peer at `place`, where there is one.
+    #[inline]
+    pub fn rate(&mut self, place: u16) -> Option<&mut PeerRate> {
+        self.rates.get_mut(usize::from(place))
+    }
+
+    /// The place of a peer, whose state is made where there is none; `None` as [`Self::station`].
+    #[inline]
+    pub fn meet(&mut self, number: u16) -> Option<u16> {
+        match self.find(number) {
+            Some(place) => Some(place),
+            None => self.make(number),
         }
-        self.get_mut(number)
+    }
+
+    #[cold]
+    fn make(&mut self, number: u16) -> Option<u16> {
+        self.station(number)?;
+        let (index, place) = (usize::from(number), u16::try_from(self.met.len()).ok()?);
+        if self.places.len() <= index {
+            self.places.reserve_exact(index + 1 - self.places.len());
+            self.places.resize(index + 1, 0);
+        }
+        *self.places.get_mut(index)? = place + 1;
+        if self.met.len() == self.met.capacity() {
+            self.met.reserve_exact(GROWTH);
+        }
+        self.met.push(Peer {
+            incoming: Incoming::default(),
+            first: NONE,
+            last: NONE,
+            rx: RxQp::default(),
+            number,
+            answer: None,
+            has_first: false,
+        });
+        self.rates.extend(self.rate);
+        Some(place)
     }
 
     /// Bytes on the heap, without the addresses, which all endpoints share.
     #[cfg(test)]
     pub fn heap_bytes(&self) -> usize {
-        let rates = self.met.iter().filter(|peer| peer.rate.is_some()).count();
-        self.place.len() * size_of::<u16>()
+        self.places.capacity() * size_of::<u16>()
             + self.met.capacity() * size_of::<Peer>()
-            + rates * (size_of::<PeerRate>() + 16)
+            + self.rates.capacity() * size_of::<PeerRate>()
     }
 
     /// Peers that were met.

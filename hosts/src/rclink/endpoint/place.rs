@@ -22,6 +22,7 @@ pub(super) struct FramePlace {
 
 impl FramePlace {
     /// The place that a sequence number tells.
+    #[inline]
     pub const fn of_seq(seq: u64) -> Self {
         let low = low32(seq);
         Self {
@@ -31,7 +32,14 @@ impl FramePlace {
         }
     }
 
+    /// What stands where the message does.
+    #[inline]
+    pub const fn message_of(seq: u64) -> u32 {
+        low32(seq >> 32)
+    }
+
     /// The sequence number that tells it.
+    #[inline]
     pub const fn seq(self) -> u64 {
         let last = if self.is_last { LAST } else { 0 };
         (self.message as u64) << 32 | last | self.index as u64 & (LAST - 1)

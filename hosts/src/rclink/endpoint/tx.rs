@@ -4,10 +4,6 @@
 //! Units: bytes.
 //! Source: docs/spec/model.md §4.
 
-use weft_dataplane::batch::BURST;
-use weft_dataplane::desc::Desc;
-use weft_dataplane::pool::Bufs;
-use weft_dataplane::port::Port;
 use weft_dataplane::time::{Instant, LinkRate};
 use weft_dataplane::types::{Pri, PriSet};
 use weft_parsers::rh::syndrome;
@@ -15,10 +11,13 @@ use weft_parsers::{
     Dscp, Ecn, HEAD_LEN, Pcp, RhOpcode, Tci, TrafficClass, ethernet, mac_control, parse_head,
 };
 
+use super::backlog::NONE;
+use super::link::Link;
 use super::peers::Answer;
 use super::place::FramePlace;
+use super::rx::sent;
 use super::{Endpoint, EndpointSpec, Transport};
-use crate::frames::{FrameError, FrameSpec};
+use crate::frames::{FrameError, FrameSpec, Own};
 use crate::rclink::slots::{Granted, Mask, Request};
 use crate::sizes::Sizes;
 use crate::stamp::{self, Stamp};
@@ -69,95 +68,72 @@ pub(super) fn put_on(frame: &mut FrameSpec, vc: u8) {
     frame.vlan = frame.vlan.map(|tci| Tci::new(Pcp::from_low_bits(vc), tci.dei(), tci.vid()));
 }
 
-impl Endpoint {
-    /// The priority of a frame, as the switch has it.
-    pub(super) fn pri_of(&self, spec: &FrameSpec) -> Result<Pri, FrameError> {
-        let stamp = Stamp { stream: self.spec.number, seq: 0, sent: Instant::ZERO };
-        let frame = spec.to_vec(&stamp, 0)?;
-        let mut head = [0; HEAD_LEN];
-        for (to, from) in head.iter_mut().zip(&frame) {
-            *to = *from;
-        }
-        let head = parse_head(&head, frame.len(), &self.spec.parse).unwrap_or_default();
-        Ok(self.spec.classes.pri(&head))
+/// The priority of a frame, as the switch has it.
+pub(super) fn pri_of(spec: &EndpointSpec, frame: &FrameSpec) -> Result<Pri, FrameError> {
+    let stamp = Stamp { stream: spec.number, seq: 0, sent: Instant::ZERO };
+    let frame = frame.to_vec(&stamp, 0)?;
+    let mut head = [0; HEAD_LEN];
+    for (to, from) in head.iter_mut().zip(&frame) {
+        *to = *from;
     }
+    let head = parse_head(&head, frame.len(), &spec.parse).unwrap_or_default();
+    Ok(spec.classes.pri(&head))
+}
 
+impl Endpoint {
     /// Puts frames of messages into slots while there are some, messages to one endpoint after the other, endpoints in turn.
+    #[inline]
     fn fill_slots(&mut self) {
         while self.slots.has_room()
             && let Some(to) = self.writing.pop_front()
         {
-            let Some(backlog) = self.backlog.get_mut(&to) else { continue };
-            let Some(&message) = backlog.messages.front() else { continue };
-            let (written, index) = backlog.written;
-            let len = (message.bytes - written).min(self.spec.payload_max as u64);
-            let is_last = written + len == message.bytes;
+            let Some(peer) = self.peers.at_mut(to) else { continue };
+            let message = peer.first;
+            let Some(part) = self.backlog.next(message, self.spec.payload_max) else { continue };
+            let place = FramePlace { message, index: part.index, is_last: part.is_last };
             let request = Request {
                 qp: to,
-                vc: self.spec.vc_to(to),
-                len: u16::try_from(len).unwrap_or(u16::MAX),
-                tag: FramePlace { message: message.id, index, is_last }.seq(),
+                vc: self.spec.vc_to(peer.number),
+                len: u16::try_from(part.len).unwrap_or(u16::MAX),
+                tag: place.seq(),
             };
             if self.slots.write(request).is_err() {
-                self.backlog.remove(&to); // the queue pair has failed
+                (peer.first, peer.last) = (NONE, NONE); // the queue pair has failed
                 continue;
             }
-            if let Some(open) = self.open.get_mut(&message.id) {
-                open.frames += 1;
-                open.is_whole = is_last;
+            self.backlog.written(message, part);
+            if part.is_last {
+                peer.first = self.backlog.after(message);
             }
-            if is_last {
-                backlog.messages.pop_front();
-                backlog.written = (0, 0);
-            } else {
-                backlog.written = (written + len, index + 1);
-            }
-            if backlog.messages.is_empty() {
-                self.backlog.remove(&to);
-            } else {
+            if peer.first != NONE {
                 self.writing.push_back(to);
             }
         }
     }
 
     /// Sends what is due; returns how many frames the port took, and whether there is more and no room.
-    pub(super) fn send_out(
-        &mut self,
-        now: Instant,
-        port: &mut dyn Port,
-        bufs: &mut Bufs,
-    ) -> (usize, bool) {
-        let rate = port.caps().rate;
+    #[inline]
+    pub(super) fn send_out(&mut self, now: Instant, link: &mut impl Link) -> (usize, bool) {
         let mut sent = 0;
         for _ in 0..TX_BURSTS {
-            let room = port.tx_room(now).min(BURST);
+            let room = link.room(now);
             if room == 0 {
                 return (sent, self.has_work(now));
             }
-            let mut batch = self.batch.take().unwrap_or_default();
+            let mut built = link.again(room);
             let mut starved = false;
-            while batch.len() < room {
-                let next = match self.pending.pop_front() {
-                    Some(desc) => Ok(desc),
-                    None => self.next_frame(now, rate, bufs),
-                };
-                match next {
-                    Ok(desc) => batch.push(desc),
+            while built < room {
+                match self.next_frame(now, link) {
+                    Ok(()) => built += 1,
                     Err(nothing) => {
                         starved = matches!(nothing, Nothing::Room);
                         break;
                     }
                 }
             }
-            let built = batch.len();
-            if built > 0 {
-                port.tx(now, bufs, &mut batch);
-            }
-            sent += built - batch.len();
-            let refused = !batch.is_empty();
-            self.pending.extend(batch.drain(..));
-            self.batch = Some(batch);
-            if refused || starved {
+            let (taken, is_refused) = link.flush(now);
+            sent += taken;
+            if is_refused || starved {
                 return (sent, true);
             }
             if built < room {
@@ -168,179 +144,190 @@ impl Endpoint {
     }
 
     /// Whether a frame is to be sent now.
+    #[inline]
     fn has_work(&mut self, now: Instant) -> bool {
-        if !self.pending.is_empty() {
+        if self.outbox.as_ref().is_some_and(|outbox| !outbox.is_empty()) {
             return true;
         }
         self.fill_slots();
-        let paused = self.pauses.paused();
-        self.slow.as_ref().is_some_and(|slow| slow.to_send(now).is_some())
-            || !paused.contains(self.ack_pri)
+        self.slots.is_ready(|vc| self.is_open(vc))
+            || self.slow.as_ref().is_some_and(|slow| slow.to_send(now).is_some())
+            || !self.pauses.paused().contains(self.ack_pri)
                 && (self.cnp_place(now).is_some() || self.ack_place(now).is_some())
-            || self.slots.is_ready(|vc| self.is_open(vc))
     }
 
     /// The place in turn of the first CNP that is due.
+    #[inline]
     fn cnp_place(&self, now: Instant) -> Option<usize> {
         self.cnps.iter().position(|&(to, at)| at <= now && self.may_answer(to))
     }
 
     /// The place in turn of the first ACK that is due.
+    #[inline]
     fn ack_place(&self, now: Instant) -> Option<usize> {
-        self.acks.iter().position(|&to| {
-            let due = self.peers.get(to).and_then(|peer| peer.ack_due);
-            due.is_some_and(|at| at <= now) && self.may_answer(to)
-        })
+        self.acks.iter().position(|&(to, at)| at <= now && self.may_answer(to))
     }
 
     /// Makes the frame that goes next.
-    fn next_frame(
-        &mut self,
-        now: Instant,
-        rate: LinkRate,
-        bufs: &mut Bufs,
-    ) -> Result<Desc, Nothing> {
-        if let Some(pfc) = self.slow.as_ref().and_then(|slow| slow.to_send(now)) {
-            let mut frame = [0; mac_control::FRAME_LEN];
-            pfc.emit(self.spec.frame.src.mac, &mut frame);
-            let desc = bufs.alloc_from(&frame).ok_or(Nothing::Room)?;
-            if let Some(slow) = &mut self.slow {
-                slow.sent(now, rate);
-            }
-            self.stats.pfc_tx += 1;
-            return Ok(desc);
+    #[inline]
+    fn next_frame(&mut self, now: Instant, link: &mut impl Link) -> Result<(), Nothing> {
+        if self.slow.is_some()
+            && let Some(is_sent) = self.send_pfc(now, link)
+        {
+            return is_sent;
         }
-        let paused = self.pauses.paused();
-        if !paused.contains(self.ack_pri) {
-            if let Some(place) = self.cnp_place(now)
-                && let Some(&(to, _)) = self.cnps.get(place)
-            {
-                let desc = self.make_answer(now, to, RhOpcode::Cnp, bufs).ok_or(Nothing::Room)?;
-                self.cnps.remove(place);
-                self.stats.cnps_tx += 1;
-                return Ok(desc);
-            }
-            if let Some(place) = self.ack_place(now)
-                && let Some(&to) = self.acks.get(place)
-            {
-                let desc = self.make_answer(now, to, RhOpcode::Ack, bufs).ok_or(Nothing::Room)?;
-                self.acks.remove(place);
-                if let Some(peer) = self.peers.get_mut(to) {
-                    self.stats.acks_tx += 1;
-                    self.stats.naks_tx += u64::from(peer.answer == Answer::Nak);
-                    self.stats.rnrs_tx += u64::from(peer.answer == Answer::NotReady);
-                    (peer.answer, peer.ack_due) = (Answer::Ack, None);
-                }
-                return Ok(desc);
-            }
+        let has_answers = !(self.acks.is_empty() && self.cnps.is_empty());
+        if has_answers
+            && !self.pauses.paused().contains(self.ack_pri)
+            && let Some(is_sent) = self.send_answer(now, link)
+        {
+            return is_sent;
         }
         self.fill_slots();
         if !self.slots.is_ready(|vc| self.is_open(vc)) {
             return Err(Nothing::ToSend);
         }
-        let desc = bufs.alloc().ok_or(Nothing::Room)?;
+        if !link.reserve() {
+            return Err(Nothing::Room);
+        }
         let (paused, pris) = (self.pauses.paused(), self.request_pri);
         let granted = self.slots.grant(now, |vc| is_open(paused, pris, vc));
         let Some(granted) = granted else {
-            bufs.free(desc);
+            link.unreserve();
             return Err(Nothing::ToSend);
         };
-        Ok(self.make_request(now, granted, desc, bufs))
+        self.make_request(now, &granted, link);
+        Ok(())
+    }
+
+    /// Sends a PFC frame, if one is due.
+    fn send_pfc(&mut self, now: Instant, link: &mut impl Link) -> Option<Result<(), Nothing>> {
+        let slow = self.slow.as_mut()?;
+        let pfc = slow.to_send(now)?;
+        if !link.reserve() {
+            return Some(Err(Nothing::Room));
+        }
+        let rate: LinkRate = link.rate();
+        link.send(now, mac_control::FRAME_LEN, |out| {
+            if let Some(out) = out.first_chunk_mut() {
+                pfc.emit(self.spec.frame.src.mac, out);
+            }
+        });
+        slow.sent(now, rate);
+        self.stats.pfc_tx += 1;
+        Some(Ok(()))
+    }
+
+    /// Sends a CNP or an ACK, if one is due.
+    #[inline]
+    fn send_answer(&mut self, now: Instant, link: &mut impl Link) -> Option<Result<(), Nothing>> {
+        if let Some(place) = self.cnp_place(now)
+            && let Some(&(to, _)) = self.cnps.get(place)
+        {
+            if !link.reserve() {
+                return Some(Err(Nothing::Room));
+            }
+            self.cnps.remove(place);
+            self.stats.cnps_tx += 1;
+            self.make_answer(now, to, (RhOpcode::Cnp, 0, 0), link);
+            return Some(Ok(()));
+        }
+        let place = self.ack_place(now)?;
+        if !link.reserve() {
+            return Some(Err(Nothing::Room));
+        }
+        let (to, _) = if place == 0 { self.acks.pop_front()? } else { self.acks.remove(place)? };
+        let peer = self.peers.at_mut(to)?;
+        self.stats.acks_tx += 1;
+        let (psn, code) = match peer.answer.take() {
+            None | Some(Answer::Ack) => (peer.rx.acknowledged(), syndrome::ACK),
+            Some(Answer::Nak) => {
+                self.stats.naks_tx += 1;
+                (peer.rx.expected(), syndrome::NAK_SEQUENCE)
+            }
+            Some(Answer::NotReady) => {
+                self.stats.rnrs_tx += 1;
+                let code = self.spec.rnr.unwrap_or_default();
+                (peer.rx.expected(), syndrome::RNR_NAK | code)
+            }
+        };
+        self.make_answer(now, to, (RhOpcode::Ack, psn, code), link);
+        Some(Ok(()))
     }
 
     /// Whether the priority of a request's virtual channel is not stopped.
+    #[inline]
     fn is_open(&self, vc: u8) -> bool {
         is_open(self.pauses.paused(), self.request_pri, vc)
     }
 
+    /// Sends an ACK or a CNP to the peer at `to`, for which there is room.
+    #[inline]
     fn make_answer(
         &mut self,
         now: Instant,
         to: u16,
-        opcode: RhOpcode,
-        bufs: &mut Bufs,
-    ) -> Option<Desc> {
-        let peer = self.peers.get(to)?;
-        let spec = &mut self.answer;
-        spec.dst = self.peers.station(to)?;
-        spec.rh.opcode = opcode;
-        if opcode == RhOpcode::Ack {
-            let (psn, code) = match peer.answer {
-                Answer::Ack => (peer.rx.acknowledged(), syndrome::ACK),
-                Answer::Nak => (peer.rx.expected(), syndrome::NAK_SEQUENCE),
-                Answer::NotReady => {
-                    let code = self.spec.rnr.unwrap_or_default();
-                    (peer.rx.expected(), syndrome::RNR_NAK | code)
-                }
-            };
-            (spec.rh.psn, spec.rh.syndrome) = (Some(psn), code);
-        } else {
-            (spec.rh.psn, spec.rh.syndrome) = (Some(0), 0);
-        }
-        let stamp = Stamp { stream: self.spec.number, seq: 0, sent: Instant::ZERO };
-        let len = spec.header_len().max(ethernet::MIN_FRAME_LEN);
-        let mut desc = bufs.alloc()?;
+        (opcode, psn, syndrome): (RhOpcode, u16, u8),
+        link: &mut impl Link,
+    ) {
+        let number = self.peers.number(to);
+        let Some(&dst) = self.peers.station(number) else { return };
+        let len = self.answer_len;
+        let mut timestamp = None;
         if let Some(credits) = &mut self.credits {
             let vc = self.spec.ack_vc;
-            spec.rh.timestamp = Some(credits.send(now, to, vc, len));
-            if !credits.may_send(to, vc, false) {
-                credits.starve(now, to, vc);
+            timestamp = Some(credits.send(now, number, vc, len));
+            if !credits.may_send(number, vc, false) {
+                credits.starve(now, number, vc);
             }
         }
-        bufs.set_len(&mut desc, len);
-        let made = bufs.bytes_mut(&mut desc).map(|out| spec.emit_front(&stamp, len, out));
-        debug_assert!(matches!(made, Some(Ok(()))), "it was checked when the endpoint was made");
-        Some(desc)
+        let own = Own { dst, opcode, psn, syndrome, timestamp };
+        let stamp = Stamp { stream: self.spec.number, seq: 0, sent: Instant::ZERO };
+        link.send(now, len, |out| {
+            let made = self.answer.write(&own, &stamp, len, out);
+            debug_assert_eq!(made, Ok(()), "it was checked when the endpoint was made");
+        });
     }
 
-    fn make_request(
-        &mut self,
-        now: Instant,
-        granted: Granted,
-        mut desc: Desc,
-        bufs: &mut Bufs,
-    ) -> Desc {
-        let Granted { request, psn, resent, first } = granted;
-        let spec = &mut self.request;
-        if let Some(station) = self.peers.station(request.qp) {
-            spec.dst = station;
+    #[inline]
+    fn make_request(&mut self, now: Instant, granted: &Granted, link: &mut impl Link) {
+        let &Granted { request, psn, resent, first } = granted;
+        let number = self.peers.number(request.qp);
+        let Some(&dst) = self.peers.station(number) else { return };
+        if self.request.spec().tc.vc() != request.vc {
+            self.request.change(|spec| put_on(spec, request.vc));
         }
-        if spec.tc.vc() != request.vc {
-            put_on(spec, request.vc);
-        }
-        spec.rh.psn = Some(psn);
         // A payload holds its mark at least.
         let payload = usize::from(request.len).max(stamp::LEN);
+        let spec = self.request.spec();
         let len = (spec.header_len() + payload + spec.trailer_len()).max(ethernet::MIN_FRAME_LEN);
+        let mut timestamp = None;
         if let Some(credits) = &mut self.credits {
-            let to = request.qp;
-            spec.rh.timestamp = Some(credits.send(now, to, request.vc, len));
-            if !credits.may_send(to, request.vc, true) {
-                credits.starve(now, to, request.vc);
-                self.slots.mask(to, Mask::Credit, true);
+            timestamp = Some(credits.send(now, number, request.vc, len));
+            if !credits.may_send(number, request.vc, true) {
+                credits.starve(now, number, request.vc);
+                self.slots.mask(request.qp, Mask::Credit, true);
             }
         }
-        let stamp = Stamp { stream: self.spec.number, seq: request.tag, sent: first };
-        bufs.set_len(&mut desc, len);
-        let made = bufs.bytes_mut(&mut desc).map(|out| spec.emit_front(&stamp, len, out));
-        debug_assert!(
-            matches!(made, Some(Ok(()))),
-            "the frame was checked when the endpoint was made"
-        );
+        let place = FramePlace::of_seq(request.tag);
+        let seq = FramePlace { message: self.backlog.id(place.message), ..place }.seq();
+        let stamp = Stamp { stream: self.spec.number, seq, sent: first };
+        let own = Own { dst, opcode: RhOpcode::Send, psn, syndrome: 0, timestamp };
+        link.send(now, len, |out| {
+            let made = self.request.write(&own, &stamp, len, out);
+            debug_assert_eq!(made, Ok(()), "it was checked when the endpoint was made");
+        });
         self.first_sent = self.first_sent.or(Some(now));
         self.stats.tx_frames += 1;
         self.stats.tx_payload += u64::from(request.len);
         if resent {
             self.stats.resent += 1;
-            let message = FramePlace::of_seq(request.tag).message;
-            if let Some(open) = self.open.get_mut(&message) {
-                open.resent += 1;
-            }
+            self.backlog.resent(place.message);
         }
         if self.spec.transport == Transport::Lite {
-            self.complete(now, [request.tag]);
+            self.events.extend(sent(self.backlog.complete(place.message), now));
         }
-        if let Some(rate) = self.peers.get_mut(request.qp).and_then(|peer| peer.rate.as_mut()) {
+        if let Some(rate) = self.peers.rate(request.qp) {
             rate.window.granted(now, len);
             let free = rate.window.free_at(now);
             if free > now {
@@ -348,6 +335,5 @@ impl Endpoint {
                 self.masked.push((free, request.qp));
             }
         }
-        desc
     }
 }

@@ -31,17 +31,20 @@ impl List {
     pub const EMPTY: Self = Self { first: NONE, last: NONE };
 
     /// The first slot.
+    #[inline]
     pub const fn first(self) -> Option<u16> {
         if self.first == NONE { None } else { Some(self.first) }
     }
 
     /// The slot behind `index`.
+    #[inline]
     pub fn after<T>(slots: &[T], index: u16, links: impl Fn(&T) -> Links) -> Option<u16> {
         let slot = slots.get(usize::from(index))?;
         Some(links(slot).after).filter(|&after| after != NONE)
     }
 
     /// Puts slot `index` at the end.
+    #[inline]
     pub fn push<T>(&mut self, slots: &mut [T], index: u16, links: impl Fn(&mut T) -> &mut Links) {
         if let Some(slot) = slots.get_mut(usize::from(index)) {
             *links(slot) = Links { before: self.last, after: NONE };
@@ -54,6 +57,7 @@ impl List {
     }
 
     /// Takes slot `index` out, which is in this list.
+    #[inline]
     pub fn remove<T>(&mut self, slots: &mut [T], index: u16, links: impl Fn(&mut T) -> &mut Links) {
         let Some(slot) = slots.get_mut(usize::from(index)) else { return };
         let Links { before, after } = core::mem::replace(links(slot), Links::NONE);

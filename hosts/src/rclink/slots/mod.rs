@@ -24,6 +24,9 @@ pub const RETRIES_MAX: u8 = 7;
 /// Times that a receiver may be not ready, one after the other: a counter of four bits.
 pub const NOT_READY_MAX: u8 = 15;
 
+/// Queue pairs that memory is taken for at a time.
+const GROWTH: usize = 16;
+
 /// What a queue pair waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -80,27 +83,54 @@ pub enum WentBack {
     Fatal(usize),
 }
 
+/// Of a slot; [`State::Again`] is `WAIT_GRANT` and [`State::AgainCredit`] `WAIT_CRD` of a frame that was sent before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Empty,
     WaitGrant,
     WaitCredit,
     WaitAck,
+    Again,
+    AgainCredit,
+}
+
+impl State {
+    /// Whether the frame was sent.
+    const fn was_sent(self) -> bool {
+        matches!(self, Self::WaitAck | Self::Again | Self::AgainCredit)
+    }
+
+    /// Whether it waits for nothing but its grant.
+    const fn is_ready(self) -> bool {
+        matches!(self, Self::WaitGrant | Self::Again)
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Slot {
-    request: Request,
-    state: State,
     /// When it was written, among all.
     age: u64,
-    psn: u16,
-    /// When it was sent first and last; `None` before.
-    sent: Option<(Instant, Instant)>,
+    tag: u64,
+    /// When it was sent first and last, if it was.
+    first: Instant,
+    last: Instant,
     /// In its queue pair, in the order of PSNs.
     in_qp: Links,
     /// Among those that wait for an ACK, in the order in which they were sent.
     in_flight: Links,
+    qp: u16,
+    len: u16,
+    psn: u16,
+    vc: u8,
+    state: State,
+}
+
+const _: () = assert!(size_of::<Slot>() <= 48, "an endpoint has 512 of them");
+
+impl Slot {
+    const fn request(&self) -> Request {
+        Request { qp: self.qp, vc: self.vc, len: self.len, tag: self.tag }
+    }
 }
 
 /// A queue pair's frames.
@@ -128,43 +158,6 @@ impl TxQp {
     };
 }
 
-/// Queue pairs that were used.
-#[derive(Debug, Default)]
-struct Qps {
-    /// By number, up to the highest one: place among those that were used, from 1; 0 for none.
-    place: Vec<u16>,
-    used: Vec<TxQp>,
-}
-
-impl Qps {
-    fn index(&self, qp: u16) -> Option<usize> {
-        usize::from(*self.place.get(usize::from(qp))?).checked_sub(1)
-    }
-
-    fn get(&self, qp: u16) -> Option<&TxQp> {
-        self.used.get(self.index(qp)?)
-    }
-
-    fn get_mut(&mut self, qp: u16) -> Option<&mut TxQp> {
-        let index = self.index(qp)?;
-        self.used.get_mut(index)
-    }
-
-    /// The queue pair, which is new if it was not used.
-    fn entry(&mut self, qp: u16) -> &mut TxQp {
-        if self.index(qp).is_none() {
-            if self.place.len() <= usize::from(qp) {
-                self.place.resize(usize::from(qp) + 1, 0);
-            }
-            self.used.push(TxQp::NEW);
-            if let Some(place) = self.place.get_mut(usize::from(qp)) {
-                *place = u16::try_from(self.used.len()).unwrap_or(u16::MAX);
-            }
-        }
-        self.get_mut(qp).expect("it was made where there was none")
-    }
-}
-
 /// The slots of an endpoint.
 #[derive(Debug)]
 pub struct Slots {
@@ -173,9 +166,12 @@ pub struct Slots {
     free: Vec<u16>,
     /// Slots there are.
     limit: usize,
-    qps: Qps,
+    /// By number, up to the highest that was used.
+    qps: Vec<TxQp>,
     /// By VC: slots that wait for a grant, oldest first.
     ready: [VecDeque<u16>; VCS],
+    /// VCs of which there are such, as bits.
+    ready_vcs: u8,
     /// Slots that wait for an ACK, the one that was sent first in front.
     in_flight: List,
     written: u64,
@@ -201,8 +197,9 @@ impl Slots {
             all: Vec::new(),
             free: Vec::new(),
             limit: limit.min(SLOTS),
-            qps: Qps::default(),
+            qps: Vec::new(),
             ready: Default::default(),
+            ready_vcs: 0,
             in_flight: List::EMPTY,
             written: 0,
             timeout: timeout.unwrap_or(Span::ZERO),
@@ -218,110 +215,151 @@ impl Slots {
         let ready: usize = self.ready.iter().map(VecDeque::capacity).sum();
         self.all.capacity() * size_of::<Slot>()
             + (self.free.capacity() + ready) * size_of::<u16>()
-            + self.qps.place.capacity() * size_of::<u16>()
-            + self.qps.used.capacity() * size_of::<TxQp>()
+            + self.qps.capacity() * size_of::<TxQp>()
     }
 
     /// Whether a frame finds a slot.
+    #[inline]
     #[must_use]
-    pub fn has_room(&self) -> bool {
+    pub const fn has_room(&self) -> bool {
         self.used() < self.limit
     }
 
     /// Whether a frame waits for nothing but its grant, on a VC that `is_open`.
+    #[inline]
     #[must_use]
     pub fn is_ready(&self, is_open: impl Fn(u8) -> bool) -> bool {
-        (0..).zip(&self.ready).any(|(vc, ready)| !ready.is_empty() && is_open(vc))
+        bits(self.ready_vcs).any(is_open)
     }
 
     /// Slots that are not empty.
+    #[inline]
     #[must_use]
-    pub fn used(&self) -> usize {
+    pub const fn used(&self) -> usize {
         self.all.len() - self.free.len()
     }
 
     /// Whether a queue pair has failed.
     #[must_use]
     pub fn is_fatal(&self, qp: u16) -> bool {
-        self.qps.get(qp).is_some_and(|qp| qp.is_fatal)
+        self.qps.get(usize::from(qp)).is_some_and(|qp| qp.is_fatal)
+    }
+
+    /// The queue pair, which is new if it was not used.
+    #[inline]
+    fn pair(qps: &mut Vec<TxQp>, qp: u16) -> &mut TxQp {
+        let index = usize::from(qp);
+        if index >= qps.len() {
+            let most = index + 1;
+            if most > qps.capacity() {
+                qps.reserve_exact(most.next_multiple_of(GROWTH) - qps.len());
+            }
+            qps.resize(most, TxQp::NEW);
+        }
+        qps.get_mut(index).expect("it was made where there was none")
     }
 
     /// Writes a frame into a slot; gives it back where there is none, or the queue pair has failed.
     ///
     /// # Errors
     /// The frame.
+    #[inline]
     pub fn write(&mut self, request: Request) -> Result<(), Request> {
         let has_room = self.has_room();
-        let qp = self.qps.entry(request.qp);
-        if qp.is_fatal || !has_room {
+        let pair = Self::pair(&mut self.qps, request.qp);
+        if pair.is_fatal || !has_room {
             return Err(request);
         }
         self.written += 1;
-        let state = if qp.masks != 0 { State::WaitCredit } else { State::WaitGrant };
-        let (age, psn, links) = (self.written, qp.next_psn, Links::NONE);
-        let slot = Slot { request, state, age, psn, sent: None, in_qp: links, in_flight: links };
+        let Request { qp, vc, len, tag } = request;
+        let slot = Slot {
+            age: self.written,
+            tag,
+            first: Instant::ZERO,
+            last: Instant::ZERO,
+            in_qp: Links::NONE,
+            in_flight: Links::NONE,
+            qp,
+            len,
+            psn: pair.next_psn,
+            vc,
+            state: if pair.masks != 0 { State::WaitCredit } else { State::WaitGrant },
+        };
         let index = self.free.pop().unwrap_or(u16::try_from(self.all.len()).unwrap_or(NONE));
         match self.all.get_mut(usize::from(index)) {
             Some(empty) => *empty = slot,
             None => self.all.push(slot),
         }
-        qp.next_psn = (qp.next_psn + 1) & (PSNS - 1);
-        qp.slots.push(&mut self.all, index, |slot| &mut slot.in_qp);
-        if state == State::WaitGrant
-            && let Some(ready) = self.ready.get_mut(usize::from(request.vc))
+        pair.next_psn = (pair.next_psn + 1) & (PSNS - 1);
+        pair.slots.push(&mut self.all, index, |slot| &mut slot.in_qp);
+        if slot.state == State::WaitGrant
+            && let Some(ready) = self.ready.get_mut(usize::from(vc))
         {
             ready.push_back(index);
+            self.ready_vcs |= 1 << vc;
         }
         Ok(())
     }
 
+    /// The VC of the oldest frame that may go, of VCs that `is_open`.
+    #[inline]
+    fn oldest(&self, is_open: impl Fn(u8) -> bool) -> Option<u8> {
+        let mut open = bits(self.ready_vcs).filter(|&vc| is_open(vc));
+        let first = open.next()?;
+        let Some(second) = open.next() else { return Some(first) };
+        let key = |vc: u8| {
+            let index = self.ready.get(usize::from(vc)).and_then(VecDeque::front);
+            let slot = index.and_then(|&index| self.all.get(usize::from(index)));
+            let waits = self.takes_turns && vc == self.last_vc;
+            (waits, slot.map_or(u64::MAX, |slot| slot.age))
+        };
+        [first, second].into_iter().chain(open).min_by_key(|&vc| key(vc))
+    }
+
     /// The oldest frame that may go, of VCs that `is_open`; it goes at `now`.
+    #[inline]
     pub fn grant(&mut self, now: Instant, is_open: impl Fn(u8) -> bool) -> Option<Granted> {
-        let mut oldest: Option<(bool, u64, u8)> = None;
-        for (vc, ready) in (0_u8..).zip(&self.ready) {
-            let Some(slot) = ready.front().and_then(|&index| self.all.get(usize::from(index)))
-            else {
-                continue;
-            };
-            if is_open(vc) {
-                let waits = self.takes_turns && vc == self.last_vc;
-                let this = (waits, slot.age, vc);
-                oldest = Some(oldest.map_or(this, |other| other.min(this)));
-            }
-        }
-        let (_, _, vc) = oldest?;
+        let vc = self.oldest(is_open)?;
         self.last_vc = vc;
-        let index = self.ready.get_mut(usize::from(vc))?.pop_front()?;
+        let ready = self.ready.get_mut(usize::from(vc))?;
+        let index = ready.pop_front()?;
+        if ready.is_empty() {
+            self.ready_vcs &= !(1 << vc);
+        }
         let slot = self.all.get_mut(usize::from(index))?;
-        let (request, psn, resent) = (slot.request, slot.psn, slot.sent.is_some());
-        let first = slot.sent.map_or(now, |(first, _)| first);
-        slot.sent = Some((first, now));
+        let (request, psn, resent) = (slot.request(), slot.psn, slot.state.was_sent());
+        if !resent {
+            slot.first = now;
+        }
+        let first = slot.first;
+        slot.last = now;
+        slot.state = State::WaitAck;
         if self.is_reliable {
-            slot.state = State::WaitAck;
             self.in_flight.push(&mut self.all, index, |slot| &mut slot.in_flight);
-        } else if let Some(qp) = self.qps.get_mut(request.qp) {
-            qp.slots.remove(&mut self.all, index, |slot| &mut slot.in_qp);
-            self.empty(index);
+        } else if let Some(pair) = self.qps.get_mut(usize::from(request.qp)) {
+            slot.state = State::Empty;
+            pair.slots.remove(&mut self.all, index, |slot| &mut slot.in_qp);
+            self.free.push(index);
         }
         Some(Granted { request, psn, resent, first })
     }
 
     /// Empties a slot that is not in its queue pair any more.
+    #[inline]
     fn empty(&mut self, index: u16) {
         let Some(slot) = self.all.get_mut(usize::from(index)) else { return };
         let was = core::mem::replace(&mut slot.state, State::Empty);
-        let vc = slot.request.vc;
+        let vc = slot.vc;
         self.free.push(index);
-        match was {
-            State::WaitAck => {
-                self.in_flight.remove(&mut self.all, index, |slot| &mut slot.in_flight);
+        if was == State::WaitAck {
+            self.in_flight.remove(&mut self.all, index, |slot| &mut slot.in_flight);
+        } else if was.is_ready()
+            && let Some(ready) = self.ready.get_mut(usize::from(vc))
+        {
+            ready.retain(|&other| other != index); // it was to be sent again
+            if ready.is_empty() {
+                self.ready_vcs &= !(1 << vc);
             }
-            State::WaitGrant => {
-                if let Some(ready) = self.ready.get_mut(usize::from(vc)) {
-                    ready.retain(|&other| other != index); // it was to be sent again
-                }
-            }
-            State::WaitCredit | State::Empty => {}
         }
     }
 
@@ -334,21 +372,22 @@ impl Slots {
 
     /// An ACK has come: all frames of `qp` up to `psn` are done; `done` hears of each, oldest first. One for frames that
     /// were not sent, or were acknowledged before, changes nothing.
+    #[inline]
     pub fn ack(&mut self, qp: u16, psn: u16, mut done: impl FnMut(Request)) {
-        let Some(list) = self.qps.get(qp).map(|pair| pair.slots) else { return };
+        let Some(list) = self.qps.get(usize::from(qp)).map(|pair| pair.slots) else { return };
         let Some((_, oldest)) = self.slots_of(list).next() else { return };
         let count = usize::from(psn_since(psn, oldest.psn)) + 1;
         let last = if count > self.used() { None } else { self.slots_of(list).nth(count - 1) };
-        if last.is_none_or(|(_, slot)| slot.sent.is_none()) {
+        if last.is_none_or(|(_, slot)| !slot.state.was_sent()) {
             return;
         }
         for _ in 0..count {
-            let Some(pair) = self.qps.get_mut(qp) else { return };
+            let Some(pair) = self.qps.get_mut(usize::from(qp)) else { return };
             let Some(index) = pair.slots.first() else { return };
             (pair.retries, pair.not_ready) = (0, 0);
             pair.slots.remove(&mut self.all, index, |slot| &mut slot.in_qp);
             if let Some(slot) = self.all.get(usize::from(index)) {
-                done(slot.request);
+                done(slot.request());
             }
             self.empty(index);
         }
@@ -364,28 +403,30 @@ impl Slots {
         done: impl FnMut(Request),
     ) -> Option<WentBack> {
         self.ack(qp, psn_since(psn, 1), done);
-        let front = self.qps.get(qp)?.slots.first()?;
+        let front = self.qps.get(usize::from(qp))?.slots.first()?;
         let slot = self.all.get(usize::from(front))?;
-        (slot.psn == psn && slot.sent.is_some()).then(|| self.go_back(qp, reason))
+        (slot.psn == psn && slot.state.was_sent()).then(|| self.go_back(qp, reason))
     }
 
     /// When [`Self::expire`] has something to do.
+    #[inline]
     #[must_use]
     pub fn next_timeout(&self) -> Option<Instant> {
-        let (_, last) = self.all.get(usize::from(self.in_flight.first()?))?.sent?;
-        Some(last + self.timeout)
+        let slot = self.all.get(usize::from(self.in_flight.first()?))?;
+        Some(slot.last + self.timeout)
     }
 
     /// The queue pair whose oldest frame was sent so long ago that it is sent again, with all that follow.
+    #[inline]
     pub fn expire(&mut self, now: Instant) -> Option<(u16, WentBack)> {
         self.next_timeout().filter(|&at| at <= now)?;
-        let qp = self.all.get(usize::from(self.in_flight.first()?))?.request.qp;
+        let qp = self.all.get(usize::from(self.in_flight.first()?))?.qp;
         Some((qp, self.go_back(qp, Reason::Missing)))
     }
 
     /// All frames of `qp` that were sent are to be sent again.
     fn go_back(&mut self, qp: u16, reason: Reason) -> WentBack {
-        let Some(pair) = self.qps.get_mut(qp) else { return WentBack::Frames(0) };
+        let Some(pair) = self.qps.get_mut(usize::from(qp)) else { return WentBack::Frames(0) };
         let (count, most) = match reason {
             Reason::Missing => (&mut pair.retries, RETRIES_MAX),
             Reason::NotReady => (&mut pair.not_ready, NOT_READY_MAX),
@@ -394,26 +435,27 @@ impl Slots {
         if *count > most {
             return self.give_up(qp);
         }
-        let state = if pair.masks != 0 { State::WaitCredit } else { State::WaitGrant };
+        let is_masked = pair.masks != 0;
+        let state = if is_masked { State::AgainCredit } else { State::Again };
         let list = pair.slots;
-        let back = self.turn(list, State::WaitAck, state);
+        let back = self.turn(list, |had| (had == State::WaitAck).then_some(state));
         let count = back.len();
         for &index in &back {
             self.in_flight.remove(&mut self.all, index, |slot| &mut slot.in_flight);
         }
-        if state == State::WaitGrant {
+        if !is_masked {
             self.make_ready(back);
         }
         WentBack::Frames(count)
     }
 
-    /// Turns slots of a queue pair from one state to another; returns which.
-    fn turn(&mut self, list: List, from: State, to: State) -> Vec<u16> {
-        let which = self.slots_of(list).filter(|(_, slot)| slot.state == from);
+    /// Turns slots of a queue pair from some states to others; returns which.
+    fn turn(&mut self, list: List, to: impl Fn(State) -> Option<State>) -> Vec<u16> {
+        let which = self.slots_of(list).filter(|(_, slot)| to(slot.state).is_some());
         let which: Vec<u16> = which.map(|(index, _)| index).collect();
         for &index in &which {
             if let Some(slot) = self.all.get_mut(usize::from(index)) {
-                slot.state = to;
+                slot.state = to(slot.state).unwrap_or(slot.state);
             }
         }
         which
@@ -421,7 +463,7 @@ impl Slots {
 
     /// Ends a queue pair and empties its slots.
     fn give_up(&mut self, qp: u16) -> WentBack {
-        let Some(pair) = self.qps.get_mut(qp) else { return WentBack::Frames(0) };
+        let Some(pair) = self.qps.get_mut(usize::from(qp)) else { return WentBack::Frames(0) };
         pair.is_fatal = true;
         let list = core::mem::replace(&mut pair.slots, List::EMPTY);
         let given_up: Vec<u16> = self.slots_of(list).map(|(index, _)| index).collect();
@@ -435,43 +477,58 @@ impl Slots {
     fn make_ready(&mut self, back: Vec<u16>) {
         let age = |index: u16| self.all.get(usize::from(index)).map(|slot| slot.age);
         for index in back {
-            let Some(vc) = self.all.get(usize::from(index)).map(|slot| slot.request.vc) else {
+            let Some(vc) = self.all.get(usize::from(index)).map(|slot| slot.vc) else {
                 continue;
             };
             if let Some(ready) = self.ready.get_mut(usize::from(vc)) {
                 let place = ready.partition_point(|&other| age(other) < age(index));
                 ready.insert(place, index);
+                self.ready_vcs |= 1 << vc;
             }
         }
     }
 
     /// A queue pair has to wait for something (`on`), or not any more; it goes on when it waits for nothing.
     pub fn mask(&mut self, qp: u16, mask: Mask, on: bool) {
-        let Some(pair) = self.qps.get_mut(qp) else { return };
+        let Some(pair) = self.qps.get_mut(usize::from(qp)) else { return };
         let was = pair.masks;
         pair.masks = if on { was | mask as u8 } else { was & !(mask as u8) };
         if (was != 0) == (pair.masks != 0) {
             return;
         }
-        let (from, to) = if on {
-            (State::WaitGrant, State::WaitCredit)
-        } else {
-            (State::WaitCredit, State::WaitGrant)
-        };
         let list = pair.slots;
-        let changed = self.turn(list, from, to);
-        if on {
-            for ready in &mut self.ready {
-                let slots = &self.all;
-                let waits = |index: &u16| {
-                    slots.get(usize::from(*index)).is_some_and(|slot| slot.request.qp != qp)
-                };
-                ready.retain(waits);
-            }
-        } else {
+        let changed = self.turn(list, |had| match (had, on) {
+            (State::WaitGrant, true) => Some(State::WaitCredit),
+            (State::Again, true) => Some(State::AgainCredit),
+            (State::WaitCredit, false) => Some(State::WaitGrant),
+            (State::AgainCredit, false) => Some(State::Again),
+            _ => None,
+        });
+        if !on {
             self.make_ready(changed);
+        } else if !changed.is_empty() {
+            for vc in bits(self.ready_vcs) {
+                let Some(ready) = self.ready.get_mut(usize::from(vc)) else { continue };
+                let slots = &self.all;
+                ready.retain(|index| {
+                    slots.get(usize::from(*index)).is_some_and(|slot| slot.qp != qp)
+                });
+                if ready.is_empty() {
+                    self.ready_vcs &= !(1 << vc);
+                }
+            }
         }
     }
+}
+
+/// Places of the bits that are set, from the lowest.
+#[inline]
+fn bits(mut of: u8) -> impl Iterator<Item = u8> {
+    core::iter::from_fn(move || {
+        let lowest = of.trailing_zeros();
+        of &= of.wrapping_sub(1);
+        u8::try_from(lowest).ok().filter(|&lowest| lowest < 8)
+    })
 }
 
 #[cfg(test)]

@@ -56,8 +56,8 @@ impl End {
 
 /// A frame of an endpoint, as it sends them to `to`.
 fn frame_to(endpoint: &Endpoint, to: u16) -> FrameSpec {
-    let mut frame = endpoint.request.clone();
-    frame.dst = endpoint.peers.station(to).unwrap();
+    let mut frame = endpoint.request.spec().clone();
+    frame.dst = *endpoint.peers.station(to).unwrap();
     frame
 }
 
@@ -538,11 +538,11 @@ fn bytes(endpoint: &Endpoint) -> usize {
         + endpoint.peers.heap_bytes()
         + endpoint.slots.heap_bytes()
         + endpoint.latency.heap_bytes()
-        + endpoint.done.capacity() * size_of::<u64>()
-        + (endpoint.acks.capacity() + endpoint.writing.capacity()) * size_of::<u16>()
-        + endpoint.cnps.capacity() * size_of::<(u16, Instant)>()
+        + endpoint.backlog.heap_bytes()
+        + endpoint.writing.capacity() * size_of::<u16>()
+        + (endpoint.acks.capacity() + endpoint.cnps.capacity()) * size_of::<(u16, Instant)>()
         + endpoint.masked.capacity() * size_of::<(Instant, u16)>()
-        + endpoint.pending.capacity() * size_of::<Desc>()
+        + endpoint.outbox.as_ref().map_or(0, |outbox| outbox.heap_bytes())
 }
 
 /// One of 1,024 endpoints takes a third of 100 KB, and a seventh of a KB more for each of the others that it has met.

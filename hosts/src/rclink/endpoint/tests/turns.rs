@@ -60,14 +60,14 @@ fn the_controller_follows_marks() {
     pair.send(0, 0, 1_344 * 1_000_000);
     let full = between(&mut pair, 0, 50);
     assert_eq!(full, 1_759); // 50 us less 100 ns, 28.36 ns each
-    pair.ends[0].endpoint.request.ecn = Ecn::Ce;
+    pair.ends[0].endpoint.request.change(|spec| spec.ecn = Ecn::Ce);
     between(&mut pair, 50, 56);
     // 400 Gb/s are above what the line carries of it; halved, a window has 102,400 bytes: 73 or 74 frames
     let half = between(&mut pair, 56, 56 + 41); // ten windows
     assert!((730..=742).contains(&half), "{half}");
     let low = between(&mut pair, 500, 600);
     assert!(low < 2 * full / 50, "ten cuts later: {low} frames in 100 us");
-    pair.ends[0].endpoint.request.ecn = Ecn::Ect0;
+    pair.ends[0].endpoint.request.change(|spec| spec.ecn = Ecn::Ect0);
     assert_eq!(between(&mut pair, 3_000, 3_050), 1_763, "it is back");
     assert!(pair.ends[0].endpoint.cut.is_empty());
 }

@@ -1,0 +1,82 @@
+//! Frames off a wire and onto it without a pool: for an end that reads and writes each one at once.
+//!
+//! Shape: [`Wire::take_each`] and [`Wire::put`] do what `rx` and `tx` of a [`Port`] do, but for cut-through.
+//! Units: bytes without FCS, picoseconds.
+//! Source: docs/spec/model.md §2.
+
+use super::{FRAME_LEN_MIN, Flaw, Wire, WireFrame};
+use crate::time::Instant;
+
+impl Wire {
+    /// Hands `take` the frames that are due by `now`, at most `most`, each with what is carried of it and its length; returns
+    /// how many.
+    pub fn take_each(
+        &mut self,
+        now: Instant,
+        most: usize,
+        mut take: impl FnMut(&[u8], usize),
+    ) -> usize {
+        debug_assert!(!self.config.cut_through, "a frame is whole when it is taken");
+        if !self.end.link_up() {
+            self.end.lose();
+            self.due = None;
+            return 0;
+        }
+        if self.outage.is_some() {
+            self.look(now);
+        }
+        let mut taken = 0;
+        while taken < most && self.next_arrival().is_some_and(|due| due <= now) {
+            let Some(frame) = self.end.rx.pop() else { break };
+            if self.end.outages.is_some() && self.lose(&frame) {
+                self.end.done(frame);
+                continue;
+            }
+            if let Some(reason) = self.refuse(&frame, self.caps.frame_len_max) {
+                self.counters.rx_drop(reason);
+            } else {
+                take(&frame.bytes, frame.len);
+                taken += 1;
+            }
+            self.end.done(frame);
+        }
+        if taken == most {
+            self.next_arrival();
+        }
+        taken
+    }
+
+    /// Sends a frame of `len` bytes at `now`, of which `fill` writes the first `kept`, each of them; false, and nothing is sent,
+    /// where there is no room.
+    #[inline]
+    pub fn put(
+        &mut self,
+        now: Instant,
+        len: usize,
+        kept: usize,
+        fill: impl FnOnce(&mut [u8]),
+    ) -> bool {
+        if self.busy_until.is_some_and(|until| now < until) || !self.end.has_room() {
+            return false;
+        }
+        let idle = now + self.config.frame_time(len);
+        let at = idle + self.config.propagation;
+        let mut bytes = self.end.spare.pop().unwrap_or_default();
+        if bytes.len() != kept {
+            bytes.clear();
+            bytes.resize(kept, 0);
+        }
+        fill(&mut bytes);
+        if kept < FRAME_LEN_MIN {
+            bytes.resize(FRAME_LEN_MIN, 0);
+        }
+        let carried = len.max(FRAME_LEN_MIN);
+        let flaw = self.end.leaves(at, carried, Flaw::None);
+        let is_sent = self.end.tx.push(WireFrame { at, flaw, len: carried, bytes }).is_ok();
+        debug_assert!(is_sent, "room was asked for");
+        self.carried.0 += 1;
+        self.carried.1 += carried as u64;
+        self.busy_until = Some(idle);
+        true
+    }
+}
