@@ -50,9 +50,9 @@ impl CableSpec {
         self.rate.wire_time(FRAME_LEN_LEAST, self.overhead)
     }
 
-    /// Frames that fit into the cable while its ends take `latency` more for each.
-    fn frames(&self, latency: Span) -> usize {
-        let span = self.propagation + latency;
+    /// Frames that fit into the cable while its ends take `latency` more for each, and who sends is ahead of who receives.
+    fn frames(&self, latency: Span, ahead: Span) -> usize {
+        let span = self.propagation + latency + ahead;
         let least = self.least_frame().as_ps().max(1);
         usize::try_from(span.as_ps().div_ceil(least)).unwrap_or(usize::MAX - 2) + 2
     }
@@ -155,7 +155,9 @@ impl Cables {
         }
         let ways = [(latency_a, latency_b), (latency_b, latency_a)];
         let latency = ways.map(|(from, to)| from.send + to.receive);
-        let (end_a, end_b) = cable(spec.frames(latency[0].max(latency[1])));
+        let latency = latency[0].max(latency[1]);
+        // Who sends is ahead by no more than what is sent to it takes.
+        let (end_a, end_b) = cable(spec.frames(latency, spec.delay() + latency));
         let ends = [(a, end_a, b), (b, end_b, a)];
         for ((place, mut end, far), (from, to)) in ends.into_iter().zip(ways) {
             let Some(socket) = self.components.get_mut(place.component) else { continue };

@@ -7,6 +7,8 @@
 //!
 //! As a frame takes time on a cable, others see later only what a component does at an instant: the order of components
 //! at one instant, and so their numbers, decide nothing, and threads have to meet once in the least of these times only.
+//! For the same reason a component whose turn it is goes on for as long as nothing that others do meanwhile can reach it:
+//! what it works with is in the caches then.
 
 mod cables;
 mod tournament;
@@ -75,11 +77,27 @@ impl<C: Component> Engine<C> {
         } else {
             while let Some(component) = schedule.turn(end) {
                 let now = schedule.now();
+                let last = schedule.horizon(component, now).min(end);
                 let arrived = schedule.arrived(component);
-                let next = components.get_mut(component).and_then(|it| it.step(now, arrived));
+                let next = components.get_mut(component).and_then(|it| visit(it, now, arrived, last));
                 schedule.stepped(component, next);
             }
         }
         schedule.rest(end);
     }
+}
+
+/// Steps a component at `now` and whenever it is due until `last`; returns when it is due after that.
+#[inline]
+fn visit<C: Component>(
+    component: &mut C,
+    now: Instant,
+    arrived: PortSet,
+    last: Instant,
+) -> Option<Instant> {
+    let mut next = component.step(now, arrived);
+    while let Some(at) = next.filter(|&at| at <= last) {
+        next = component.step(at, PortSet::EMPTY);
+    }
+    next
 }

@@ -7,7 +7,7 @@
 
 use weft_base::sync::{Arc, AtomicU64, Ordering};
 use weft_dataplane::port::wire::WireEnd;
-use weft_dataplane::time::Instant;
+use weft_dataplane::time::{Instant, Span};
 use weft_dataplane::types::{PORTS_MAX, PortSet};
 
 use super::cables::{Cables, Links};
@@ -38,6 +38,8 @@ pub struct Schedule {
     pub(super) due: Tournament,
     pub(super) links: Arc<[Links]>,
     pub(super) arrivals: Arc<[Arrivals]>,
+    /// By component: the least time from a step of anybody to when it is due for what is sent then.
+    pub(super) lookahead: Arc<[Option<Span>]>,
     pub(super) now: Instant,
 }
 
@@ -53,7 +55,23 @@ impl Schedule {
         }
         let every = PortSet::first(PORTS_MAX).bits();
         let arrivals = links.iter().map(|_| Arrivals(AtomicU64::new(every))).collect();
-        (Self { due, links: links.into(), arrivals, now: Instant::ZERO }, ends)
+        let mut lookahead = vec![None; links.len()];
+        for peer in links.iter().flat_map(|links| links.peers.iter().flatten()) {
+            if let Some(least) = lookahead.get_mut(peer.component) {
+                *least = Some(least.map_or(peer.delay, |least: Span| least.min(peer.delay)));
+            }
+        }
+        let (links, lookahead) = (links.into(), lookahead.into());
+        (Self { due, links, arrivals, lookahead, now: Instant::ZERO }, ends)
+    }
+
+    /// Until when nothing reaches `component` that anybody does at `now` or later, where nobody is due before `now`.
+    #[inline]
+    pub(super) fn horizon(&self, component: usize, now: Instant) -> Instant {
+        match self.lookahead.get(component) {
+            Some(Some(least)) => now + *least - Span::from_ps(1),
+            _ => Instant::from_ps(u64::MAX),
+        }
     }
 
     /// Where the run has come to.

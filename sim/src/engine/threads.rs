@@ -12,7 +12,7 @@ use std::thread;
 use weft_base::sync::{Arc, AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use weft_dataplane::time::{Instant, Span};
 
-use super::Component;
+use super::{Component, visit};
 use super::cables::Links;
 use super::tournament::Tournament;
 use super::schedule::Schedule;
@@ -133,7 +133,8 @@ pub(super) fn run<C: Component>(
                 due.set(component, schedule.due(component));
             }
             let (links, arrivals) = (schedule.links.clone(), schedule.arrivals.clone());
-            let schedule = Schedule { due, links, arrivals, now: schedule.now() };
+            let lookahead = schedule.lookahead.clone();
+            let schedule = Schedule { due, links, arrivals, lookahead, now: schedule.now() };
             Share { own, components, base, schedule }
         })
         .collect();
@@ -185,7 +186,7 @@ impl<C: Component> Share<'_, C> {
             let first = first.map(|first| meeting.start + Span::from_ps(first));
             let Some(first) = first.filter(|&first| first <= end) else { return };
             let last = window.map_or(end, |window| first + window - Span::from_ps(1));
-            sent = self.run_window(last.min(end), meeting, next, each);
+            sent = self.run_window(first, last.min(end), end, (meeting, next, each));
         }
     }
 
@@ -199,21 +200,26 @@ impl<C: Component> Share<'_, C> {
         }
     }
 
-    /// Steps who is due until `last`; returns when the first component of another thread is due for a frame.
+    /// Steps who is due until `last`, where nobody is due before `first`, each for as long as nothing reaches it; returns when
+    /// the first component of another thread is due for a frame.
     fn run_window(
         &mut self,
+        first: Instant,
         last: Instant,
-        meeting: &Meeting,
-        next: usize,
-        each: usize,
+        end: Instant,
+        (meeting, next, each): (&Meeting, usize, usize),
     ) -> Option<Instant> {
         let Self { own, components, base, schedule } = self;
         let mut sent = None;
         let rows = meeting.mail.get(next).and_then(|rows| rows.get(*own));
         while let Some(component) = schedule.turn(last) {
             let now = schedule.now();
+            // Nobody of this thread is due before now, and nothing of another one's is in before the window's end.
+            let of_all = schedule.horizon(component, first);
+            let until = schedule.horizon(component, now).min(last).max(of_all).min(end);
             let arrived = schedule.arrived(component);
-            let wants = components.get_mut(component - *base).and_then(|it| it.step(now, arrived));
+            let it = components.get_mut(component - *base);
+            let wants = it.and_then(|it| visit(it, now, arrived, until));
             schedule.stepped_with(component, wants, |due, peer, at| {
                 let thread = peer / each;
                 if thread == *own {
