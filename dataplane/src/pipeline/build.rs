@@ -137,6 +137,7 @@ pub fn build(
             joined_lags: Joined::new(),
             joined_spreads: Joined::new(),
             over_xoff: PortSet::EMPTY,
+            uncalm: PortSet::EMPTY,
         };
         lanes.push(Lane {
             ctx,
@@ -151,6 +152,8 @@ pub fn build(
             flows: FlowCache::new(),
             timing,
             wakes: super::wakes::Wakes::new(own.len()),
+            unsteady: PortSet::EMPTY,
+            in_bursts: PortSet::EMPTY,
             transits: super::transit::Transits::default(),
             parked: crate::types::PortSet::EMPTY,
             has_fast_path: None,

@@ -38,6 +38,8 @@ pub(super) struct Context {
     pub(super) joined_spreads: Joined,
     /// Inputs with a group that is over XOFF, or was when last looked at.
     pub(super) over_xoff: PortSet,
+    /// Outputs where a pause runs or a storm is on, or that have not been told that it is over.
+    pub(super) uncalm: PortSet,
 }
 
 /// How received frames get to the crossbar.

@@ -220,6 +220,13 @@ impl Crossbar {
             _ => PortSet::EMPTY,
         };
         for output in waiting.iter() {
+            if let Some(holds) = &self.holds
+                && now < holds.output[output]
+            {
+                // Nothing goes there before that, whoever waits.
+                until = Instant::earlier(until, Some(holds.output[output]));
+                continue;
+            }
             let closed = core.paused(output).or(core.storming(output));
             for pri in voqs.waiting_pris(output).without(closed).iter() {
                 let inputs = voqs.waiting(output, pri);

@@ -34,6 +34,10 @@ pub struct Lane {
     pub(super) timing: Timing,
     /// In virtual time: when its ports are due.
     pub(super) wakes: Wakes,
+    /// In virtual time: ports whose links may go down by themselves.
+    pub(super) unsteady: PortSet,
+    /// In virtual time: ports that hand over more than a frame at once, as none does that knows of time.
+    pub(super) in_bursts: PortSet,
     /// In virtual time: frames that came in at this instant.
     pub(super) transits: Transits,
     /// Ports with a frame that is not whole yet.

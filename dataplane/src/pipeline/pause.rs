@@ -101,6 +101,11 @@ impl OutputLane {
         ctx.core.paused[self.port].store(held.bits(), Ordering::Relaxed);
         ctx.core.storming[self.port].store(thrown.bits(), Ordering::Relaxed);
         self.calm = paused.or(storming).is_empty() && self.pause.is_idle();
+        if self.calm {
+            ctx.uncalm.remove(self.port);
+        } else {
+            ctx.uncalm.insert(self.port);
+        }
         let port = self.port;
         let bit = PortSet::only(port).bits();
         if !thrown.is_empty() {

@@ -23,20 +23,31 @@ impl Lane {
     ) -> Step {
         let mut step = Step::default();
         let look = self.due(now, changed, ports, tracer);
-        self.links(now, look, ports, tracer);
+        let unsteady = if changed == Self::ANY { look } else { look.and(self.unsteady) };
+        if !unsteady.is_empty() {
+            self.links(now, unsteady, ports, tracer);
+        }
         self.unblock(now, tracer);
         let spread = self.ctx.snapshot.links.is_any();
         if spread {
             self.keep_joined();
         }
-        self.pauses(now, look, tracer);
+        let uncalm = if changed == Self::ANY { look } else { look.and(self.ctx.uncalm) };
+        if !uncalm.is_empty() {
+            self.pauses(now, uncalm, tracer);
+        }
         tracer.part(Part::Rest);
-        for index in look.iter().map(PortId::index) {
+        for place in look.iter() {
+            let index = place.index();
             let Some(port) = ports.get_mut(index) else { break };
             if !self.parked.is_empty() {
                 step.work += self.unpark(now, index, tracer);
             }
-            step.work += self.receive_one(now, index, port.as_mut(), tracer);
+            step.work += if self.in_bursts.contains(place) {
+                self.receive(now, index, port.as_mut(), tracer)
+            } else {
+                self.receive_one(now, index, port.as_mut(), tracer)
+            };
         }
         if !self.parked.is_empty() {
             self.cut_through(now, ports, &mut step, tracer);
@@ -73,7 +84,14 @@ impl Lane {
     ) -> PortSet {
         if changed == Self::ANY {
             self.refresh(now, tracer);
-            return PortSet::first(ports.len());
+            let all = PortSet::first(ports.len());
+            let of = |is: fn(&dyn Port) -> bool| {
+                let each = all.iter().zip(&*ports);
+                each.filter(|(_, port)| is(port.as_ref())).map(|(place, _)| place).collect()
+            };
+            self.unsteady = of(|port| !port.is_steady());
+            self.in_bursts = of(|port| !port.caps().virtual_time);
+            return all;
         }
         for place in changed.iter() {
             let at = ports.get_mut(place.index()).and_then(|port| port.look_ahead());
@@ -114,7 +132,9 @@ impl Lane {
     #[inline]
     fn look_after<T: Tracer>(&mut self, now: Instant, step: &Step, tracer: &mut T) -> PortSet {
         let (_, relieved) = self.groups(now, tracer);
-        self.ctx.core.fdb.age(now, AGE_BUCKETS);
+        if self.ctx.core.fdb.next_age_due(now).is_some_and(|at| at <= now) {
+            self.ctx.core.fdb.age(now, AGE_BUCKETS);
+        }
         self.ctx.bufs.settle();
         self.ctx.stats.loops.add(1);
         if step.work > 0 {

@@ -107,6 +107,11 @@ macro_rules! delegate {
             $port.tx_one(now, bufs, desc);
         }
     };
+    (@is_steady |$self:ident| $port:expr) => {
+        fn is_steady(&$self) -> bool {
+            $port.is_steady()
+        }
+    };
     (@has_news |$self:ident| $port:expr) => {
         fn has_news(&mut $self) -> bool {
             $port.has_news()
@@ -133,6 +138,6 @@ pub(super) use delegate;
 impl<P: Port + ?Sized> Port for Box<P> {
     delegate!(
         caps, start, rx, tx_room, tx, service, link_up, fast_path, counters, wait_fd, next_event,
-        look_ahead, rx_one, tx_one, has_news, idle_at, whole_at, release => |self| **self
+        look_ahead, rx_one, tx_one, has_news, is_steady, idle_at, whole_at, release => |self| **self
     );
 }

@@ -190,6 +190,11 @@ pub trait Port: Send {
         true
     }
 
+    /// In virtual time: whether [`Self::link_up`] stays as it is, unless somebody pulls the cable or plugs it in.
+    fn is_steady(&self) -> bool {
+        false
+    }
+
     /// In virtual time: when a frame will be received next, as far as is known.
     fn next_event(&self) -> Option<Instant> {
         None

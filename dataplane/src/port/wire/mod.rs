@@ -552,6 +552,10 @@ impl Port for Wire {
         self.counters
     }
 
+    fn is_steady(&self) -> bool {
+        self.outage.is_none()
+    }
+
     fn has_news(&mut self) -> bool {
         core::mem::take(&mut self.has_news)
     }
