@@ -43,6 +43,7 @@ pub mod frames;
 pub mod islip_model;
 pub mod network;
 mod nodes;
+pub mod rclink_checkers;
 pub mod replay;
 pub mod results;
 pub mod scenario;

@@ -14,6 +14,7 @@ use weft_hosts::rclink::endpoint::{CreditKind, CreditUpdate, Endpoint};
 use super::parts::Parts;
 use super::{NetworkError, Plan, ideal};
 use crate::engine::{CableError, CableSpec, Cables, Place};
+use crate::rclink_checkers::Watch;
 use crate::topology::{NodeId, PORTS_MAX, Routes};
 
 /// Virtual channel, kind, count.
@@ -30,10 +31,18 @@ pub(super) struct Way {
 }
 
 /// Takes what has come by `now` to the endpoint.
-pub(super) fn take(ways: &mut [Way], now: Instant, endpoint: &mut Endpoint) {
+pub(super) fn take(
+    ways: &mut [Way],
+    now: Instant,
+    endpoint: &mut Endpoint,
+    mut watch: Option<&mut Watch>,
+) {
     for way in ways {
         while let Some(frame) = way.end.receive(now) {
             if let Some(update) = read(&frame.bytes) {
+                if let Some(watch) = &mut watch {
+                    watch.counted(now, way.to, update);
+                }
                 endpoint.credits_in(way.to, update);
             }
             way.end.done(frame);

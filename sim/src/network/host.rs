@@ -13,7 +13,9 @@ use weft_hosts::rclink::endpoint::Endpoint;
 use super::agenda::{Agenda, Delivered, Sent};
 use super::credits::{self, Way};
 use super::storm::Storms;
+use crate::checkers::Violation;
 use crate::nodes::Edge;
+use crate::rclink_checkers::Watch;
 
 /// An endpoint at its port.
 pub struct Host {
@@ -27,6 +29,8 @@ pub struct Host {
     pub(super) storms: Option<Box<Storms>>,
     /// For credits, by partner.
     pub(super) ways: Vec<Way>,
+    /// Checks the endpoint.
+    pub(super) watch: Option<Box<Watch>>,
 }
 
 impl Host {
@@ -72,6 +76,18 @@ impl Host {
         self.port.carried()
     }
 
+    /// Who checks its endpoint, where it is checked.
+    #[must_use]
+    pub fn watch(&self) -> Option<&Watch> {
+        self.watch.as_deref()
+    }
+
+    /// What the checkers of its endpoint object to.
+    #[must_use]
+    pub fn violations(&self, now: Instant) -> Vec<Violation> {
+        self.watch.as_ref().map(|watch| watch.violations(now, &self.endpoint)).unwrap_or_default()
+    }
+
     /// PFC frames that it sent as a fault.
     #[must_use]
     pub fn storm_frames(&self) -> u64 {
@@ -81,23 +97,30 @@ impl Host {
 
 impl Edge for Host {
     fn step(&mut self, now: Instant) -> Result<Option<Instant>, PortError> {
-        let Self { endpoint, port, bufs, fronts, agenda, storms, ways } = self;
+        let Self { endpoint, port, bufs, fronts, agenda, storms, ways, watch } = self;
         let storm = storms.as_mut().and_then(|storms| storms.step(now, port, bufs));
         if !ways.is_empty() {
-            credits::take(ways, now, endpoint);
+            credits::take(ways, now, endpoint, watch.as_deref_mut());
         }
-        let mut progress;
+        let mut due;
         loop {
             agenda.begin(now, endpoint);
-            progress = endpoint.poll_wire(now, port, *fronts);
-            let has_more = agenda.take(endpoint.drain_events());
+            let has_more = if let Some(watch) = watch {
+                due = watch.poll(now, endpoint, port, bufs)?;
+                let events = endpoint.events();
+                watch.said(now, &events);
+                agenda.take(events)
+            } else {
+                due = endpoint.poll_wire(now, port, *fronts).next;
+                agenda.take(endpoint.drain_events())
+            };
             if !has_more || agenda.next().is_none_or(|at| at > now) {
                 break;
             }
         }
         // It sends whether its link is up or not: what is lost is sent again.
         let _ = port.link_up();
-        let mut next = Instant::earlier(progress.next, port.next_event());
+        let mut next = Instant::earlier(due, port.next_event());
         next = Instant::earlier(next, agenda.next());
         next = Instant::earlier(next, storm);
         // Nobody asks for credits where there are no ways for them.

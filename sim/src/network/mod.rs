@@ -29,11 +29,12 @@ use weft_hosts::rclink::endpoint::{EndpointError, EndpointSpec};
 
 use self::parts::{Part, Parts};
 use self::placing::at_port;
+use crate::checkers::Violation;
 use crate::engine::{CableError, CableSpec, Cables, Latency, Place, Schedule};
 use crate::nodes::{Node, Nodes};
 use crate::scenario::fault::Fault;
 use crate::scenario::flow::{Flow, FlowError};
-use crate::scenario::{Site, SwitchPlan, TemplateError};
+use crate::scenario::{Checks, Site, SwitchPlan, TemplateError};
 use crate::setup::Setup;
 use crate::switch::{Around, Switch};
 use crate::topology::{LinkSpec, Topology, TopologyError};
@@ -65,6 +66,8 @@ pub struct Plan<'a> {
     pub faults: &'a [Fault],
     /// Seed of what goes wrong at random.
     pub seed: u64,
+    /// Whether endpoints are checked, frame by frame.
+    pub checks: Checks,
 }
 
 /// A network whose switches are all alike.
@@ -240,6 +243,7 @@ impl Network {
             flows: flows.into(),
             faults: &[],
             seed: 0,
+            checks: Checks::Off,
         })
     }
 
@@ -366,6 +370,14 @@ impl Network {
             let ports = core.snapshot.load().config.ports.len();
             (0..ports).filter_map(PortId::new).any(|port| !core.paused(port).is_empty())
         });
+    }
+
+    /// What the checkers of endpoints object to, by number of host, once nothing is on its way any more.
+    #[must_use]
+    pub fn violations(&self) -> Vec<(usize, Violation)> {
+        let now = self.now();
+        let of_hosts = self.hosts().map(|host| host.violations(now)).enumerate();
+        of_hosts.flat_map(|(host, all)| all.into_iter().map(move |it| (host, it))).collect()
     }
 
     /// Runs until `end` on so many threads.

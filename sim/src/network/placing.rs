@@ -16,6 +16,8 @@ use super::agenda::Agenda;
 use super::credits::Way;
 use super::storm::Storms;
 use super::{Host, NetworkError, Plan};
+use crate::rclink_checkers::Watch;
+use crate::scenario::Checks;
 use crate::scenario::fault::Fault;
 use crate::setup::Headroom;
 use crate::topology::LinkSpec;
@@ -76,6 +78,9 @@ pub(super) fn at_port(
             Some(Way { to, end: end?, delay, held: VecDeque::new() })
         });
     let storms = Storms::new(endpoint.frame.src.mac, &storms);
+    let keeps = plan.checks == Checks::Keep;
+    let watch =
+        (plan.checks != Checks::Off).then(|| Box::new(Watch::new(&mut endpoint, link.rate, keeps)));
     let make = if plan.fronts { Pool::fronts } else { Pool::in_memory };
     let pool = make(CHUNKS, plan.frame_len_max).map_err(HostProblem::Pool)?;
     Ok(Host {
@@ -86,6 +91,7 @@ pub(super) fn at_port(
         agenda: Agenda::new(number, &plan.flows),
         ways: ways.collect(),
         storms,
+        watch,
     })
 }
 

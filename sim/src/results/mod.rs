@@ -171,6 +171,19 @@ pub struct ExpectResult {
     pub source: String,
 }
 
+/// Something that must not be, as the checkers of an endpoint saw it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Objection {
+    /// When.
+    pub at_ps: u64,
+    /// The host.
+    pub host: String,
+    /// Which checker.
+    pub checker: String,
+    /// What it saw.
+    pub saw: String,
+}
+
 /// All of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Results {
@@ -212,6 +225,9 @@ pub struct Results {
     pub flows: Vec<FlowResult>,
     /// What this run has not in it.
     pub not_modelled: Vec<String>,
+    /// What checkers object to, if they were on (`weft sim check`).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub objections: Vec<Objection>,
 }
 
 impl Results {

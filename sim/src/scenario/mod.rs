@@ -79,6 +79,18 @@ impl fmt::Debug for Endpoints {
     }
 }
 
+/// Whether endpoints are checked ([`crate::rclink_checkers`]); it decides nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Checks {
+    /// No.
+    #[default]
+    Off,
+    /// Yes.
+    On,
+    /// Yes, and all that is heard of them is kept.
+    Keep,
+}
+
 /// What is allowed, and how results are taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
@@ -90,6 +102,8 @@ pub struct Options {
     pub samples_max: usize,
     /// Whether frames are kept whole, payload and ICRC included; else only what is read of them. It decides nothing.
     pub full_frames: bool,
+    /// Whether endpoints are checked.
+    pub checks: Checks,
 }
 
 impl Default for Options {
@@ -99,6 +113,7 @@ impl Default for Options {
             sampling: Span::from_us(1),
             samples_max: 1_024,
             full_frames: false,
+            checks: Checks::Off,
         }
     }
 }

@@ -9,9 +9,9 @@
 use weft_dataplane::stats::DropReason;
 use weft_dataplane::time::{Instant, LinkRate, Span};
 use weft_sim::network::{Network, NetworkSpec, Plan};
-use weft_sim::scenario::SwitchPlan;
 use weft_sim::scenario::fault::Fault;
 use weft_sim::scenario::flow::Flow;
+use weft_sim::scenario::{Checks, SwitchPlan};
 use weft_sim::topology::{LinkSpec, Topology};
 
 use super::network::{chain, spec};
@@ -114,10 +114,12 @@ fn damaged_frames_are_counted_at_the_endpoint() {
             flows: vec![Flow::new(0, 1, 1_344 * 2_000)].into(),
             faults: &[Fault::FrameError { link: 0, one_in: 50 }],
             seed: 3,
+            checks: Checks::On,
         })
         .unwrap();
         network.run(Instant::from_ns(100_000_000), 1).unwrap();
         assert_eq!(network.delivered(), 1);
+        assert_eq!(network.violations(), []);
         let ledger = &network.ledgers()[0];
         let at_switch: u64 =
             ledger.port.iter().map(|port| port.drops[DropReason::Fcs as usize]).sum();

@@ -8,6 +8,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use weft_sim::scenario::Checks;
 
 use super::run::{ThreadsArg, broken, execute, unmet};
 use super::summary;
@@ -78,7 +79,8 @@ pub fn run(args: &CheckArgs, out: &mut dyn Write) -> Result<(), CliError> {
 
 /// Runs one; whether it is as expected.
 fn check(path: &Path, threads: ThreadsArg, out: &mut dyn Write) -> Result<bool, CliError> {
-    let loaded = Source::read(path)?.load()?;
+    let mut loaded = Source::read(path)?.load()?;
+    loaded.scenario.options.checks = Checks::On;
     let results = execute(&loaded, threads, false)?;
     let broken = broken(&results);
     let name = path.file_name().unwrap_or_default().to_string_lossy();

@@ -177,6 +177,9 @@ pub(super) fn broken(results: &Results) -> Vec<String> {
             ));
         }
     }
+    for it in &results.objections {
+        failures.push(format!("{} of {} at {} ps: {}", it.checker, it.host, it.at_ps, it.saw));
+    }
     if let Ending::Stalled { .. } = results.ending {
         failures.push(results.ending.words().to_owned());
     }
@@ -195,4 +198,27 @@ fn judge(results: &Results) -> Result<(), CliError> {
     let unmet = unmet(results).map(|it| format!("not as expected: {}", summary::expectation(it)));
     failures.extend(unmet);
     if failures.is_empty() { Ok(()) } else { Err(CliError::Difference(failures.join("\n"))) }
+}
+
+#[cfg(test)]
+mod tests {
+    use weft_sim::results::Objection;
+    use weft_sim::results::network::SwitchResult;
+
+    use super::*;
+
+    #[test]
+    fn what_is_broken_is_told_whatever_was_expected() {
+        let mut switch = SwitchResult { name: "s0".to_owned(), ..SwitchResult::default() };
+        switch.ledger.imbalance_frames = 2;
+        let (host, checker, saw) = ("h1".to_owned(), "order".to_owned(), "two of them".to_owned());
+        let objections = vec![Objection { at_ps: 5, host, checker, saw }];
+        let results = Results { switches: vec![switch], objections, ..Results::default() };
+        assert_eq!(
+            broken(&results),
+            ["the books of switch s0 do not balance: 2 frames", "order of h1 at 5 ps: two of them"]
+        );
+        assert_eq!(broken(&Results::default()), [""; 0]);
+        assert!(judge(&results).is_err() && judge(&Results::default()).is_ok());
+    }
 }

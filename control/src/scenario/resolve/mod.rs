@@ -58,6 +58,7 @@ pub(super) fn scenario(source: &Source, settings: &Settings) -> Result<Loaded, C
         sampling: net.time("sampling").filter(|it| *it > Span::ZERO).unwrap_or(default.sampling),
         samples_max: net.count("samples_max").unwrap_or(default.samples_max),
         full_frames: net.flag("full_frames"),
+        checks: default.checks,
     };
     let scenario = Scenario {
         name: root.text("title").unwrap_or_else(|| title_of(&source.name)),

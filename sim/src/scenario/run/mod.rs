@@ -13,13 +13,13 @@ use weft_base::sync::{AtomicBool, Ordering};
 use weft_dataplane::time::{Instant, Span};
 
 use self::sample::Sampler;
-use super::Scenario;
 use super::circles;
 use super::fault::Fault;
 use super::metrics::{self, MetricError};
 use super::workload::{WorkloadError, expand};
+use super::{Checks, Scenario};
 use crate::network::{Host, Network, NetworkError, Plan};
-use crate::results::{Ending, Results};
+use crate::results::{Ending, Objection, Results};
 use crate::topology::TopologyError;
 
 /// A run in which nothing has moved for so many times as long as an endpoint waits for an ACK, stands still.
@@ -99,6 +99,7 @@ pub fn build(scenario: &Scenario) -> Result<Network, RunError> {
         flows: flows.into(),
         faults: &scenario.faults,
         seed: seeds.next_u64(),
+        checks: scenario.options.checks,
     })?;
     if !scenario.options.pfc_circles {
         let snapshots = network.switches().map(|switch| switch.core().snapshot.load());
@@ -150,7 +151,30 @@ pub fn run(scenario: &Scenario, options: RunOptions<'_>) -> Result<Results, RunE
     results.series = sampler.finish(scenario, at);
     results.finish();
     results.expectations = metrics::evaluate(scenario, &results);
+    if scenario.options.checks != Checks::Off {
+        results.objections = objections(scenario, &mut network);
+    }
     Ok(results)
+}
+
+/// What the checkers of endpoints object to when all that is still on its way is there.
+fn objections(scenario: &Scenario, network: &mut Network) -> Vec<Objection> {
+    let end = network.now() + STILL;
+    if let Err(error) = network.run(end, 1) {
+        debug_assert!(false, "{error}");
+    }
+    let names: Vec<&str> = scenario
+        .topology
+        .hosts()
+        .filter_map(|node| scenario.topology.nodes().get(node).map(|node| node.name.as_str()))
+        .collect();
+    let all = network.violations().into_iter().map(|(host, found)| Objection {
+        at_ps: found.at_ps,
+        host: names.get(host).copied().unwrap_or_default().to_owned(),
+        checker: found.checker.to_owned(),
+        saw: found.saw,
+    });
+    all.collect()
 }
 
 /// Sees when a run is at its end.

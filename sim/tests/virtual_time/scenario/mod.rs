@@ -8,6 +8,7 @@
 
 mod checks;
 mod closed_forms;
+mod endpoint_checkers;
 mod faults;
 mod reference;
 mod same;

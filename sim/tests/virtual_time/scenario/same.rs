@@ -91,6 +91,17 @@ fn what_is_behind_the_front_of_a_frame_decides_nothing() {
     assert_same("whole", &json(&scenario, 2), &fronts);
 }
 
+/// Endpoints whose every frame is checked do what they do otherwise, and nobody objects.
+#[test]
+fn checkers_decide_nothing() {
+    let mut scenario = scenario(Topology::fat_tree(16).unwrap());
+    let without = json(&scenario, 1);
+    scenario.options.checks = weft_sim::scenario::Checks::On;
+    let results = try_run(&scenario, 2).unwrap();
+    assert_eq!(results.objections, []);
+    assert_same("checked", &serde_json::to_string(&results).unwrap(), &without);
+}
+
 #[test]
 fn seeds_decide() {
     let mut scenario = scenario(Topology::fat_tree(16).unwrap());

@@ -1,0 +1,151 @@
+//! What is heard of an endpoint: the frames at its port, counts of credits, and what it says itself.
+//!
+//! Shape: bytes of a frame and a [`Reader`] → [`Frame`]; [`Heard`] is one thing after the other.
+//! Units: bytes without FCS; PSNs modulo 4096.
+//! Source: docs/spec/wire-formats.md §1.5; docs/spec/model.md §4 "Messages".
+
+use std::collections::BTreeMap;
+
+use weft_dataplane::types::Pri;
+use weft_hosts::frames::{FrameSpec, receive_front};
+use weft_hosts::rclink::endpoint::{CreditUpdate, EndpointSpec, Event};
+use weft_hosts::stamp::{Reading, Seq};
+use weft_parsers::rh::{Rh, syndrome};
+use weft_parsers::{AddrKey, Ecn, Format, HEAD_LEN, Head, Pfc, RhOpcode, ethernet, udp, vlan};
+
+/// A frame at the port of an endpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Frame {
+    /// The endpoint at its other end; its own for PFC.
+    pub peer: u16,
+    /// Length.
+    pub len: usize,
+    /// Its priority.
+    pub pri: Pri,
+    /// Whether it carries CE.
+    pub ce: bool,
+    /// What it is.
+    pub kind: FrameKind,
+}
+
+/// What a frame is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FrameKind {
+    /// A frame of a message.
+    Data {
+        /// Its sequence number, where it has one.
+        psn: Option<u16>,
+        /// The message.
+        message: u32,
+        /// Which of its frames.
+        index: u32,
+        /// Whether it is the last one.
+        is_last: bool,
+        /// Bytes of payload.
+        bytes: usize,
+    },
+    /// All up to this one are there.
+    Ack(u16),
+    /// This one is missing.
+    Nak(u16),
+    /// This one found no room.
+    NotReady(u16),
+    /// Congestion.
+    Cnp,
+    /// PFC.
+    Pfc(Pfc),
+    /// Anything else.
+    Other,
+}
+
+/// One thing that is heard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Heard {
+    /// The port took a frame.
+    Sent(Frame),
+    /// The port handed a frame over.
+    Came(Frame),
+    /// A count of credits came from a peer, beside the data.
+    Counted(u16, CreditUpdate),
+    /// The endpoint said this.
+    Said(Event),
+    /// It has said all of a poll.
+    Polled,
+}
+
+/// Reads the frames of an endpoint.
+#[derive(Clone, Debug)]
+pub struct Reader {
+    spec: EndpointSpec,
+    peers: BTreeMap<AddrKey, u16>,
+}
+
+impl Reader {
+    /// For the endpoint of `spec`.
+    #[must_use]
+    pub fn new(spec: &EndpointSpec) -> Self {
+        let key = |&station| FrameSpec { src: station, ..spec.frame.clone() }.source_key();
+        let keys = spec.peers.iter().map(key);
+        let peers = (0..).zip(keys).filter_map(|(peer, key)| Some((key?.0, peer)));
+        Self { spec: spec.clone(), peers: peers.collect() }
+    }
+
+    /// A frame of `len` bytes of which `frame` has all or the front, sent by the endpoint or to it.
+    #[must_use]
+    pub fn read(&self, head: &[u8; HEAD_LEN], len: usize, frame: &[u8], is_sent: bool) -> Frame {
+        let own = self.spec.number;
+        let nothing =
+            Frame { peer: own, len, pri: Pri::default(), ce: false, kind: FrameKind::Other };
+        let Ok(received) = receive_front(head, len, frame, &self.spec.parse) else {
+            return nothing;
+        };
+        let head = &received.head;
+        if head.format() == Format::MacControl {
+            let pfc = Pfc::parse(frame).ok().filter(|_| head.pfc_da());
+            return Frame { kind: pfc.map_or(FrameKind::Other, FrameKind::Pfc), ..nothing };
+        }
+        let peer = self.peers.get(&if is_sent { head.dst() } else { head.src() });
+        let (Some(&peer), None) = (peer, received.flaw) else { return nothing };
+        let kind = kind(head, frame, &received.reading);
+        let ce = head.ecn() == Some(Ecn::Ce);
+        Frame {
+            peer,
+            len,
+            pri: self.spec.classes.pri(head),
+            ce,
+            kind: kind.unwrap_or(FrameKind::Other),
+        }
+    }
+}
+
+fn kind(head: &Head, frame: &[u8], reading: &Reading) -> Option<FrameKind> {
+    let data = |psn| {
+        let Reading::Mark(mark) = reading else { return None };
+        let Seq::Whole(seq) = mark.seq else { return None };
+        // Message 32 bits, last frame 1, index 31.
+        let message = u32::try_from(seq >> 32).ok()?;
+        let index = u32::try_from(seq & 0x7FFF_FFFF).ok()?;
+        let is_last = seq >> 31 & 1 == 1;
+        Some(FrameKind::Data { psn, message, index, is_last, bytes: mark.len })
+    };
+    if head.format() == Format::AfhLite {
+        return data(None);
+    }
+    let front = ethernet::LEN + if head.tagged() { vlan::TAG_LEN } else { 0 };
+    let at = match head.format() {
+        Format::Standard => usize::from(head.l4_offset()?) + udp::LEN,
+        Format::AfhGen1 | Format::AfhGen2 => front,
+        _ => return None,
+    };
+    let (rh, _) = Rh::parse(frame.get(at..)?).ok()?;
+    match (rh.opcode(), rh.len_or_syndrome()) {
+        (RhOpcode::Send, _) => data(Some(rh.psn())),
+        (RhOpcode::Ack, syndrome::NAK_SEQUENCE) => Some(FrameKind::Nak(rh.psn())),
+        (RhOpcode::Ack, code) if code & !0x1F == syndrome::RNR_NAK => {
+            Some(FrameKind::NotReady(rh.psn()))
+        }
+        (RhOpcode::Ack, _) => Some(FrameKind::Ack(rh.psn())),
+        (RhOpcode::Cnp, _) => Some(FrameKind::Cnp),
+        (RhOpcode::Reserved, _) => None,
+    }
+}

@@ -1,0 +1,403 @@
+//! Checkers of endpoints: what must hold of what an RC Link endpoint sends, takes and says.
+//!
+//! Shape: [`EndpointCheckers::hear`] takes one [`Heard`] after the other, [`EndpointCheckers::finish`] compares with what the
+//! endpoint has counted itself; what fails is a [`Violation`]. A [`Watch`] hears an endpoint at work.
+//! Units: frames; PSNs modulo 4096, from the start where they are counted; credits.
+//! Source: docs/spec/model.md §4.
+//!
+//! Nothing here looks into an endpoint: rules are held against frames alone.
+
+pub mod heard;
+mod receiver;
+mod sender;
+mod tap;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use weft_dataplane::pool::Bufs;
+use weft_dataplane::port::{Port, PortError};
+use weft_dataplane::time::{Instant, LinkRate, Span};
+use weft_dataplane::types::Pri;
+use weft_hosts::rclink::credits::CreditSpec;
+use weft_hosts::rclink::endpoint::{
+    CreditKind, CreditUpdate, Endpoint, EndpointSpec, EndpointStats, Event, Transport,
+};
+use weft_parsers::Pfc;
+
+use self::heard::{Frame, FrameKind, Heard, Reader};
+use self::receiver::Receiver;
+use self::sender::Sender;
+use self::tap::Tap;
+use crate::checkers::Violation;
+
+/// Violations that are kept; all are counted.
+const KEEP: usize = 16;
+/// Bytes of the FCS, which takes credit.
+const FCS_LEN: usize = 4;
+
+/// What an endpoint must keep to.
+#[derive(Clone, Debug)]
+struct Rules {
+    /// After so long without an ACK frames are sent again; `None` where nothing is acknowledged.
+    timeout: Option<Span>,
+    credits: Option<CreditSpec>,
+    /// Priority by PFC class.
+    classes: [Pri; 8],
+    rate: LinkRate,
+    /// Virtual channel of ACKs.
+    ack_vc: u8,
+}
+
+/// All checkers of one endpoint.
+#[derive(Clone, Debug)]
+pub struct EndpointCheckers {
+    spec: EndpointSpec,
+    rules: Rules,
+    senders: BTreeMap<u16, Sender>,
+    receivers: BTreeMap<u16, Receiver>,
+    /// By (peer, virtual channel): credits used and returned.
+    credits: BTreeMap<(u16, u8), (u64, u64)>,
+    /// By PFC class: until when it is stopped.
+    paused: [Option<Instant>; 8],
+    /// Peers whose frames came with CE since the last CNP to them.
+    marked: BTreeSet<u16>,
+    counts: EndpointStats,
+    violations: Vec<Violation>,
+    count: u64,
+}
+
+impl EndpointCheckers {
+    /// Checkers of the endpoint of `spec` at a link of `rate`.
+    #[must_use]
+    pub fn new(spec: &EndpointSpec, rate: LinkRate) -> Self {
+        let timeout = match spec.transport {
+            Transport::Reliable { timeout } => Some(timeout),
+            Transport::Lite => None,
+        };
+        let classes = spec.classes.pcp;
+        let rules = Rules { timeout, credits: spec.credits, classes, rate, ack_vc: spec.ack_vc };
+        Self {
+            spec: spec.clone(),
+            rules,
+            senders: BTreeMap::new(),
+            receivers: BTreeMap::new(),
+            credits: BTreeMap::new(),
+            paused: [None; 8],
+            marked: BTreeSet::new(),
+            counts: EndpointStats::default(),
+            violations: Vec::new(),
+            count: 0,
+        }
+    }
+
+    /// What was found, the first few.
+    #[must_use]
+    pub fn violations(&self) -> &[Violation] {
+        &self.violations
+    }
+
+    /// How much was found.
+    #[must_use]
+    pub const fn count(&self) -> u64 {
+        self.count
+    }
+
+    #[cold]
+    fn object(&mut self, now: Instant, (checker, saw): (&'static str, String)) {
+        self.count += 1;
+        if self.violations.len() < KEEP {
+            self.violations.push(Violation { at_ps: now.as_ps(), checker, saw });
+        }
+    }
+
+    fn judge(&mut self, now: Instant, found: Result<(), (&'static str, String)>) {
+        if let Err(found) = found {
+            self.object(now, found);
+        }
+    }
+
+    /// Hears the next thing.
+    pub fn hear(&mut self, now: Instant, heard: &Heard) {
+        match heard {
+            Heard::Sent(frame) => self.on_sent(now, frame),
+            Heard::Came(frame) => self.on_came(now, frame),
+            Heard::Counted(peer, update) => self.on_counted(now, *peer, *update),
+            Heard::Said(event) => self.on_said(now, event),
+            Heard::Polled => {
+                let mut found = Vec::new();
+                for receiver in self.receivers.values_mut() {
+                    match receiver.polled() {
+                        Ok(refused) => self.counts.overruns += refused,
+                        Err(wrong) => found.push(wrong),
+                    }
+                }
+                for wrong in found {
+                    self.object(now, wrong);
+                }
+            }
+        }
+    }
+
+    fn on_sent(&mut self, now: Instant, frame: &Frame) {
+        let is_pfc = matches!(frame.kind, FrameKind::Pfc(_) | FrameKind::Other);
+        if !is_pfc {
+            let stops = |&(pri, until): &(Pri, Option<Instant>)| {
+                pri == frame.pri && until.is_some_and(|until| until > now)
+            };
+            if self.rules.classes.into_iter().zip(self.paused).any(|it| stops(&it)) {
+                let saw = format!("a frame to {} of {:?}, which is paused", frame.peer, frame.pri);
+                self.object(now, ("pause", saw));
+            }
+            self.use_credits(now, frame);
+        }
+        match frame.kind {
+            FrameKind::Data { .. } => {
+                self.counts.tx_frames += 1;
+                let sender = self.senders.entry(frame.peer).or_default();
+                let sent = sender.send(now, &frame.kind, self.rules.timeout);
+                let found = sent.map(|is_again| self.counts.resent += u64::from(is_again));
+                self.judge(now, found);
+            }
+            FrameKind::Ack(psn) | FrameKind::Nak(psn) | FrameKind::NotReady(psn) => {
+                self.counts.acks_tx += 1;
+                self.counts.naks_tx += u64::from(matches!(frame.kind, FrameKind::Nak(_)));
+                self.counts.rnrs_tx += u64::from(matches!(frame.kind, FrameKind::NotReady(_)));
+                let receiver = self.receivers.entry(frame.peer).or_default();
+                let found = receiver.answer(&frame.kind, psn);
+                self.judge(now, found);
+            }
+            FrameKind::Cnp => {
+                self.counts.cnps_tx += 1;
+                if !self.marked.remove(&frame.peer) {
+                    let saw = format!("a CNP to {}, whose frames had no CE", frame.peer);
+                    self.object(now, ("ecn", saw));
+                }
+            }
+            FrameKind::Pfc(_) => self.counts.pfc_tx += 1,
+            FrameKind::Other => {}
+        }
+    }
+
+    /// A frame takes its credits, which there must be.
+    fn use_credits(&mut self, now: Instant, frame: &Frame) {
+        let Some(spec) = self.rules.credits else { return };
+        let is_data = matches!(frame.kind, FrameKind::Data { .. });
+        let vc = if is_data { self.spec.vc_to(frame.peer) } else { self.rules.ack_vc };
+        let (used, returned) = self.credits.entry((frame.peer, vc)).or_default();
+        *used += u64::from(spec.of(u32::try_from(frame.len + FCS_LEN).unwrap_or(u32::MAX)));
+        let out = *used - *returned;
+        if out > u64::from(spec.limit) {
+            let saw = format!("{out} of {} credits to {} on VC {vc}", spec.limit, frame.peer);
+            self.object(now, ("credit", saw));
+        }
+    }
+
+    fn on_counted(&mut self, now: Instant, peer: u16, update: CreditUpdate) {
+        if update.kind != CreditKind::Returned {
+            return;
+        }
+        let (used, returned) = self.credits.entry((peer, update.vc)).or_default();
+        if update.count > *used {
+            let saw = format!("{peer} returned {} credits of {used}", update.count);
+            self.object(now, ("credit", saw));
+            return;
+        }
+        *returned = (*returned).max(update.count);
+    }
+
+    fn on_came(&mut self, now: Instant, frame: &Frame) {
+        match frame.kind {
+            FrameKind::Data { .. } => {
+                if frame.ce {
+                    self.counts.marked += 1;
+                    if self.rules.timeout.is_some() {
+                        self.marked.insert(frame.peer);
+                    }
+                }
+                self.receivers.entry(frame.peer).or_default().come(&frame.kind);
+            }
+            FrameKind::Ack(psn) | FrameKind::Nak(psn) | FrameKind::NotReady(psn) => {
+                self.counts.acks_rx += u64::from(matches!(frame.kind, FrameKind::Ack(_)));
+                self.counts.naks_rx += u64::from(matches!(frame.kind, FrameKind::Nak(_)));
+                self.counts.rnrs_rx += u64::from(matches!(frame.kind, FrameKind::NotReady(_)));
+                let is_ack = matches!(frame.kind, FrameKind::Ack(_));
+                let found = self.senders.entry(frame.peer).or_default().answered(psn, is_ack);
+                self.judge(now, found);
+            }
+            FrameKind::Cnp => self.counts.cnps_rx += 1,
+            FrameKind::Pfc(pfc) => self.on_pfc(now, &pfc),
+            FrameKind::Other => {}
+        }
+    }
+
+    fn on_pfc(&mut self, now: Instant, pfc: &Pfc) {
+        if self.rules.credits.is_some() {
+            return; // credits go without PFC
+        }
+        self.counts.pfc_rx += 1;
+        for (class, until) in (0..).zip(&mut self.paused) {
+            if let Some(quanta) = pfc.class(class) {
+                *until = (quanta > 0).then(|| now + self.rules.rate.quanta(quanta));
+            }
+        }
+    }
+
+    fn on_said(&mut self, now: Instant, event: &Event) {
+        let found = match *event {
+            Event::Sent { id, resent, .. } => {
+                let mut all = self.senders.values_mut();
+                let of = all.find_map(|sender| sender.done(id, resent));
+                of.unwrap_or_else(|| {
+                    Err(("acknowledge", format!("message {id} is done, and was not sent")))
+                })
+            }
+            Event::Received { from, id, index, bytes, .. } => {
+                self.counts.rx_frames += 1;
+                self.counts.rx_payload += bytes as u64;
+                self.receivers.entry(from).or_default().take((id, index), bytes)
+            }
+            Event::Delivered { from, id, bytes, .. } => {
+                self.receivers.entry(from).or_default().delivered(id, bytes);
+                Ok(())
+            }
+            Event::Failed { to, .. } => {
+                self.senders.entry(to).or_default().give_up();
+                Ok(())
+            }
+            Event::Congested { .. } => Ok(()),
+        };
+        self.judge(now, found);
+    }
+
+    /// At the end of a run: what the endpoint has counted is what was heard; where it has nothing more to do, nothing is left
+    /// over.
+    pub fn finish(&mut self, now: Instant, stats: &EndpointStats, is_idle: bool) {
+        let counts = &self.counts;
+        let rows = [
+            ("tx_frames", counts.tx_frames, stats.tx_frames),
+            ("resent", counts.resent, stats.resent),
+            ("rx_frames", counts.rx_frames, stats.rx_frames),
+            ("rx_payload", counts.rx_payload, stats.rx_payload),
+            ("marked", counts.marked, stats.marked),
+            ("acks_tx", counts.acks_tx, stats.acks_tx),
+            ("naks_tx", counts.naks_tx, stats.naks_tx),
+            ("rnrs_tx", counts.rnrs_tx, stats.rnrs_tx),
+            ("cnps_tx", counts.cnps_tx, stats.cnps_tx),
+            ("acks_rx", counts.acks_rx, stats.acks_rx),
+            ("naks_rx", counts.naks_rx, stats.naks_rx),
+            ("rnrs_rx", counts.rnrs_rx, stats.rnrs_rx),
+            ("cnps_rx", counts.cnps_rx, stats.cnps_rx),
+            ("pfc_tx", counts.pfc_tx, stats.pfc_tx),
+            ("pfc_rx", counts.pfc_rx, stats.pfc_rx),
+        ];
+        // What comes behind a frame that found no room, in the same poll, is out of order.
+        let refused = stats.overruns..=stats.overruns + stats.out_of_order;
+        let had = counts.overruns;
+        for (name, heard, had) in rows {
+            if heard != had {
+                self.object(now, ("ledger", format!("{name}: {had}, {heard} by frames")));
+            }
+        }
+        if !refused.contains(&had) {
+            let saw = format!("overruns: {}, {had} by frames", stats.overruns);
+            self.object(now, ("ledger", saw));
+        }
+        if is_idle {
+            self.finish_idle(now);
+        }
+    }
+
+    /// Nothing is left over.
+    fn finish_idle(&mut self, now: Instant) {
+        if let Some(peer) = self.marked.first().copied() {
+            self.object(now, ("ecn", format!("CE of {peer}, and no CNP")));
+        }
+        let left: Vec<_> = self.credits.iter().filter(|(_, (used, back))| used != back).collect();
+        if let Some(((peer, vc), (used, back))) = left.first() {
+            let saw = format!("{back} of {used} credits came back from {peer} on VC {vc}");
+            self.object(now, ("credit", saw));
+        }
+        for (peer, sender) in core::mem::take(&mut self.senders) {
+            self.judge(now, sender.finish(peer));
+        }
+    }
+}
+
+/// Hears an endpoint at work, and checks it.
+pub struct Watch {
+    reader: Reader,
+    checkers: EndpointCheckers,
+    heard: Vec<(Instant, Heard)>,
+    /// Whether all that was heard is kept.
+    keeps: bool,
+}
+
+impl Watch {
+    /// Of the endpoint of `spec` at a link of `rate`; it tells of each frame that it takes
+    /// ([`EndpointSpec::frame_events`]).
+    #[must_use]
+    pub fn new(spec: &mut EndpointSpec, rate: LinkRate, keeps: bool) -> Self {
+        spec.frame_events = true;
+        let (reader, checkers) = (Reader::new(spec), EndpointCheckers::new(spec, rate));
+        Self { reader, checkers, heard: Vec::new(), keeps }
+    }
+
+    /// Polls the endpoint; returns when it wants to be polled next.
+    ///
+    /// # Errors
+    /// As [`Endpoint::poll`].
+    pub fn poll<P: Port>(
+        &mut self,
+        now: Instant,
+        endpoint: &mut Endpoint,
+        port: &mut P,
+        bufs: &mut Bufs,
+    ) -> Result<Option<Instant>, PortError> {
+        let Self { reader, heard, .. } = self;
+        Ok(endpoint.poll(now, &mut Tap { port, reader, heard }, bufs)?.next)
+    }
+
+    /// Hears a count of credits that came.
+    pub fn counted(&mut self, now: Instant, peer: u16, update: CreditUpdate) {
+        self.heard.push((now, Heard::Counted(peer, update)));
+    }
+
+    /// Hears what the endpoint says of the last poll.
+    pub fn said(&mut self, now: Instant, events: &[Event]) {
+        self.heard.extend(events.iter().map(|&event| (now, Heard::Said(event))));
+        self.heard.push((now, Heard::Polled));
+        let from = if self.keeps { self.heard.len() - self.fresh() } else { 0 };
+        for (at, heard) in self.heard.iter().skip(from) {
+            self.checkers.hear(*at, heard);
+        }
+        if !self.keeps {
+            self.heard.clear();
+        }
+    }
+
+    /// Things heard since the last poll but one.
+    fn fresh(&self) -> usize {
+        let before = self.heard.iter().rev().skip(1);
+        1 + before.take_while(|(_, heard)| *heard != Heard::Polled).count()
+    }
+
+    /// All that was heard, if it was kept.
+    #[must_use]
+    pub fn heard(&self) -> &[(Instant, Heard)] {
+        &self.heard
+    }
+
+    /// Checkers that have heard nothing yet.
+    #[must_use]
+    pub fn checkers(&self) -> EndpointCheckers {
+        EndpointCheckers::new(&self.checkers.spec, self.checkers.rules.rate)
+    }
+
+    /// What is wrong, at the end of a run after which nothing is on its way any more.
+    #[must_use]
+    pub fn violations(&self, now: Instant, endpoint: &Endpoint) -> Vec<Violation> {
+        let mut last = self.checkers.clone();
+        last.finish(now, &endpoint.stats(), endpoint.is_idle());
+        last.violations
+    }
+}

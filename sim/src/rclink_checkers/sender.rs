@@ -1,0 +1,181 @@
+//! What must hold of frames to one peer: in order, each sent again for a reason only, done when acknowledged.
+//!
+//! Shape: [`Sender`] hears frames and answers; what is wrong is a name of a checker and what it saw.
+//! Units: PSNs from the start.
+//! Source: docs/spec/model.md §4 "Go-Back-N, TYPE1", "LITE".
+
+use std::collections::{BTreeMap, VecDeque};
+
+use weft_dataplane::time::{Instant, Span};
+use weft_hosts::rclink::queue_pair::psn_since;
+
+use super::heard::FrameKind;
+
+type Found<T> = Result<T, (&'static str, String)>;
+
+/// Half of the PSNs: what is so far ahead is behind.
+const AHEAD: u64 = 1 << 11;
+
+/// A frame that is not acknowledged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Open {
+    message: u32,
+    index: u32,
+    is_last: bool,
+    sent: Instant,
+}
+
+/// A message that is not done.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sending {
+    /// Frames of it that were sent.
+    sent: u32,
+    /// Frames that are acknowledged; sent, where nothing is.
+    done: u32,
+    /// All of its frames, once the last one was sent.
+    frames: Option<u32>,
+    resent: u64,
+}
+
+/// What was sent to a peer.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Sender {
+    /// The oldest frame that is not acknowledged, of `open`.
+    una: u64,
+    /// The frame that goes next, if none is sent again.
+    next: u64,
+    /// The one that goes next.
+    cursor: u64,
+    open: VecDeque<Open>,
+    /// Whether a NAK has come since frames were last sent again.
+    nak: bool,
+    messages: BTreeMap<u32, Sending>,
+    /// Nothing is checked any more: the peer was given up.
+    given_up: bool,
+}
+
+impl Sender {
+    /// A frame of a message was sent; whether it was sent before.
+    pub fn send(&mut self, now: Instant, kind: &FrameKind, timeout: Option<Span>) -> Found<bool> {
+        let FrameKind::Data { psn, message, index, is_last, .. } = *kind else { return Ok(false) };
+        if self.given_up {
+            return Ok(false);
+        }
+        let frame = Open { message, index, is_last, sent: now };
+        let Some(psn) = psn else {
+            let sending = self.first(frame)?;
+            sending.done += 1;
+            return Ok(false);
+        };
+        let at = self.una + u64::from(psn_since(psn, low(self.una)));
+        if at == self.next && at == self.cursor {
+            (self.next, self.cursor) = (at + 1, at + 1);
+            self.open.push_back(frame);
+            return self.first(frame).map(|_| false);
+        }
+        if at > self.cursor {
+            let saw = format!("PSN {psn} sent, {} left out", low(self.cursor));
+            return Err(("sequence", saw));
+        }
+        let place = usize::try_from(at - self.una).unwrap_or(usize::MAX);
+        let Some(open) = self.open.get_mut(place) else {
+            return Err(("sequence", format!("PSN {psn} sent, which is acknowledged")));
+        };
+        let is_due = timeout.is_some_and(|timeout| now.since(open.sent) >= timeout);
+        if (open.message, open.index, open.is_last) != (message, index, is_last) {
+            return Err(("sequence", format!("PSN {psn} is another frame when it is sent again")));
+        }
+        open.sent = now;
+        let is_back = at < self.cursor;
+        self.cursor = at + 1;
+        if let Some(sending) = self.messages.get_mut(&message) {
+            sending.resent += 1;
+        }
+        if is_back && at != self.una {
+            return Err((
+                "resend",
+                format!("PSN {psn} sent again, {} is the oldest", low(self.una)),
+            ));
+        }
+        if is_back && !core::mem::take(&mut self.nak) && !is_due {
+            return Err((
+                "resend",
+                format!("PSN {psn} sent again without a NAK and before its time"),
+            ));
+        }
+        Ok(true)
+    }
+
+    /// A frame is sent for the first time: the next one of its message.
+    fn first(&mut self, frame: Open) -> Found<&mut Sending> {
+        let Open { message, index, is_last, .. } = frame;
+        let sending = self.messages.entry(message).or_default();
+        let want = core::mem::replace(&mut sending.sent, index + 1);
+        if index != want || sending.frames.is_some() {
+            let saw = format!("frame {index} of message {message} sent, {want} is next");
+            return Err(("sequence", saw));
+        }
+        sending.frames = is_last.then_some(index + 1);
+        Ok(sending)
+    }
+
+    /// The peer acknowledges up to `psn` (ACK), or all before it (NAK).
+    pub fn answered(&mut self, psn: u16, is_ack: bool) -> Found<()> {
+        if self.given_up {
+            return Ok(());
+        }
+        let new = u64::from(psn_since(psn, low(self.una))) + u64::from(is_ack);
+        self.nak |= !is_ack;
+        // A count that is behind is an old one.
+        if new % (2 * AHEAD) >= AHEAD {
+            return Ok(());
+        }
+        let new = new % (2 * AHEAD);
+        if new > self.next - self.una {
+            return Err(("acknowledge", format!("PSN {psn} is acknowledged, and was not sent")));
+        }
+        for _ in 0..new {
+            let Some(open) = self.open.pop_front() else { break };
+            if let Some(sending) = self.messages.get_mut(&open.message) {
+                sending.done += 1;
+            }
+        }
+        self.una += new;
+        self.cursor = self.cursor.max(self.una);
+        Ok(())
+    }
+
+    /// The endpoint says that message `id` is done; `None` if it was not sent here.
+    pub fn done(&mut self, id: u32, resent: u64) -> Option<Found<()>> {
+        let sending = self.messages.remove(&id)?;
+        Some(if sending.frames != Some(sending.done) {
+            let Sending { done, frames, .. } = sending;
+            Err(("acknowledge", format!("message {id} is done with {done} of {frames:?} frames")))
+        } else if sending.resent != resent {
+            let saw = format!("message {id}: {resent} sent again, {} by frames", sending.resent);
+            Err(("ledger", saw))
+        } else {
+            Ok(())
+        })
+    }
+
+    /// Nothing goes to the peer any more.
+    pub fn give_up(&mut self) {
+        self.given_up = true;
+        self.messages.clear();
+    }
+
+    /// Nothing is left when all is done.
+    pub fn finish(&self, peer: u16) -> Found<()> {
+        if self.given_up || self.messages.is_empty() && self.open.is_empty() {
+            return Ok(());
+        }
+        let (open, messages) = (self.open.len(), self.messages.len());
+        Err(("acknowledge", format!("{open} frames and {messages} messages to {peer} are open")))
+    }
+}
+
+/// A PSN as frames have it.
+fn low(psn: u64) -> u16 {
+    u16::try_from(psn & 0xFFF).unwrap_or(0)
+}
