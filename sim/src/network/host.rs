@@ -25,6 +25,8 @@ pub struct Host {
     pub(super) fronts: bool,
     pub(super) agenda: Agenda,
     pub(super) storms: Option<Box<Storms>>,
+    /// Whether [`Self::is_plain`], once and for all.
+    pub(super) plain: bool,
     /// For credits, by partner.
     pub(super) ways: Vec<Way>,
 }
@@ -79,31 +81,59 @@ impl Host {
     }
 }
 
-impl Edge for Host {
-    fn step(&mut self, now: Instant) -> Result<Option<Instant>, PortError> {
-        let Self { endpoint, port, bufs, fronts, agenda, storms, ways } = self;
+impl Host {
+    /// Whether nothing but its endpoint and its flows says when it is due.
+    pub(super) fn is_plain(&self) -> bool {
+        self.storms.is_none() && self.ways.is_empty() && !self.port.has_outages()
+    }
+
+    /// What events of the endpoint bring about, and whatever else is due.
+    fn go_on(&mut self, now: Instant, mut next: Option<Instant>) -> Option<Instant> {
+        let Self { endpoint, port, bufs, fronts, agenda, storms, ways, .. } = self;
         let storm = storms.as_mut().and_then(|storms| storms.step(now, port, bufs));
         if !ways.is_empty() {
             credits::take(ways, now, endpoint);
         }
-        let mut progress;
+        let mut is_polled = self.plain;
         loop {
             agenda.begin(now, endpoint);
-            progress = endpoint.poll_wire(now, port, *fronts);
+            if !core::mem::take(&mut is_polled) {
+                next = endpoint.poll_wire(now, port, *fronts);
+            }
             let has_more = agenda.take(endpoint.drain_events());
             if !has_more || agenda.next().is_none_or(|at| at > now) {
                 break;
             }
         }
-        // It sends whether its link is up or not: what is lost is sent again.
-        let _ = port.link_up();
-        let mut next = Instant::earlier(progress.next, port.next_event());
-        next = Instant::earlier(next, agenda.next());
-        next = Instant::earlier(next, storm);
-        // Nobody asks for credits where there are no ways for them.
-        if !ways.is_empty() {
-            next = Instant::earlier(next, credits::say(ways, now, endpoint));
+        if port.has_outages() {
+            // It sends whether its link is up or not: what is lost is sent again.
+            let _ = port.link_up();
+            next = Instant::earlier(next, port.next_event());
         }
-        Ok(next)
+        next = Instant::earlier(Instant::earlier(next, agenda.next()), storm);
+        // Nobody asks for credits where there are no ways for them.
+        if ways.is_empty() {
+            next
+        } else {
+            Instant::earlier(next, credits::say(ways, now, endpoint))
+        }
+    }
+}
+
+impl Edge for Host {
+    #[inline]
+    fn step(&mut self, now: Instant) -> Result<Option<Instant>, PortError> {
+        if !self.plain {
+            return Ok(self.go_on(now, None));
+        }
+        self.agenda.begin(now, &mut self.endpoint);
+        let next = self.endpoint.poll_wire(now, &mut self.port, self.fronts);
+        if self.endpoint.has_events() {
+            return Ok(self.go_on(now, next));
+        }
+        Ok(match self.agenda.next() {
+            Some(at) => Instant::earlier(next, Some(at)),
+            None => next,
+        })
     }
 }
