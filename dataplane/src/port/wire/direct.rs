@@ -65,11 +65,15 @@ impl Wire {
         if self.outage.is_some() {
             self.look(now);
         }
+        if self.due.is_none() {
+            self.next_arrival();
+        }
         let mut taken = 0;
-        while taken < most && self.next_arrival().is_some_and(|due| due <= now) {
+        while taken < most && self.due.is_some_and(|due| due <= now) {
             let Some(frame) = self.end.rx.pop() else { break };
             if self.end.outages.is_some() && self.lose(&frame) {
                 self.end.done(frame);
+                self.next_arrival();
                 continue;
             }
             let lens = FRAME_LEN_MIN..=self.caps.frame_len_max;
@@ -81,8 +85,6 @@ impl Wire {
                 taken += 1;
             }
             self.end.done(frame);
-        }
-        if taken == most {
             self.next_arrival();
         }
         taken

@@ -131,6 +131,9 @@ pub struct Endpoint {
     answer: Template,
     /// Bytes of an answer.
     answer_len: usize,
+    /// Bytes of a request around its payload, and its virtual channel as frames are written now.
+    request_ends: usize,
+    written_vc: u8,
     arrival_clock: Option<fn() -> Instant>,
     /// Memory of what goes over a port.
     outbox: Option<Box<Outbox>>,
@@ -194,6 +197,8 @@ impl Endpoint {
             latency: Latency::default(),
             first_sent: None,
             last_taken: None,
+            request_ends: request.header_len() + request.trailer_len(),
+            written_vc: request.tc.vc(),
             answer_len: answer.header_len().max(ethernet::MIN_FRAME_LEN),
             request: Template::new(request),
             answer: Template::new(answer),

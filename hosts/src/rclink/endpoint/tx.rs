@@ -331,13 +331,13 @@ impl Endpoint {
         let &Granted { request, psn, resent, first } = granted;
         let number = self.peers.number(request.qp);
         let Some(dst) = self.peers.station(number) else { return };
-        if self.request.spec().tc.vc() != request.vc {
+        if self.written_vc != request.vc {
+            self.written_vc = request.vc;
             self.request.change(|spec| put_on(spec, request.vc));
         }
         // A payload holds its mark at least.
         let payload = usize::from(request.len).max(stamp::LEN);
-        let spec = self.request.spec();
-        let len = (spec.header_len() + payload + spec.trailer_len()).max(ethernet::MIN_FRAME_LEN);
+        let len = (self.request_ends + payload).max(ethernet::MIN_FRAME_LEN);
         let mut timestamp = None;
         if let Some(credits) = &mut self.credits {
             timestamp = Some(credits.send(now, number, request.vc, len));
