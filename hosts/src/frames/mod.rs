@@ -22,9 +22,11 @@ use crate::stamp::{self, Stamp};
 mod emit;
 mod read;
 mod template;
+mod usual;
 
 pub use read::{Flaw, Received, receive, receive_front, receive_mark};
 pub use template::{Own, Template};
+pub use usual::Usual;
 
 /// EtherType of plain Ethernet frames: the loop test of Ethernet version 2, which hosts ignore.
 pub const ETHER_TYPE_TEST: u16 = 0x9000;

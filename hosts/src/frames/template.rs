@@ -5,6 +5,7 @@
 //! Source: docs/spec/wire-formats.md §1.1, §1.3, §1.5, §2.1.
 
 use weft_dataplane::pool::FRONT_LEN;
+use weft_dataplane::time::Instant;
 use weft_parsers::checksum::Sum;
 use weft_parsers::rh::RhRepr;
 use weft_parsers::{RhOpcode, ethernet, ipv4, rh, udp, vlan};
@@ -16,14 +17,17 @@ use crate::stamp::{self, Extras, Stamp};
 const TOTAL_LEN: usize = 2;
 const CHECKSUM: usize = 10;
 const DST: usize = 16;
-/// Offset in a UDP header.
-const UDP_LEN: usize = 4;
+/// Bytes of both, and where UDP's length is.
+const HEADERS: usize = ipv4::LEN + udp::LEN;
+const UDP_LEN: usize = ipv4::LEN + 4;
+/// The shortest frame on a wire.
+const SHORTEST: usize = ethernet::MIN_FRAME_LEN;
 
 /// What a frame of a sender has of its own beside its length and its mark.
 #[derive(Clone, Copy, Debug)]
-pub struct Own {
+pub struct Own<'a> {
     /// Receiver.
-    pub dst: Station,
+    pub dst: &'a Station,
     /// Opcode of the RC Link header.
     pub opcode: RhOpcode,
     /// Packet sequence number.
@@ -34,10 +38,10 @@ pub struct Own {
     pub timestamp: Option<u16>,
 }
 
-impl Own {
+impl Own<'_> {
     fn put_on(&self, spec: &mut FrameSpec) {
         let Self { dst, opcode, psn, syndrome, timestamp } = *self;
-        spec.dst = dst;
+        spec.dst = *dst;
         spec.rh = RhSpec { opcode, psn: Some(psn), syndrome, timestamp, ..spec.rh };
     }
 }
@@ -55,11 +59,21 @@ struct Front {
     bytes: [u8; FRONT_LEN],
     /// Of the words of the IPv4 header that do not differ.
     sum: Sum,
-    /// Where the IPv4 header is; 0 for none.
-    ip: usize,
-    /// Where the RC Link header is.
-    rh: usize,
-    tells_len: bool,
+    /// What does not differ of the RC Link header.
+    rh: u64,
+    layers: Layers,
+    is_stamped: bool,
+    has_icrc: bool,
+    trailer: usize,
+}
+
+/// What is around an RC Link header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Layers {
+    Ip,
+    TaggedIp,
+    Gen1,
+    TaggedGen1,
 }
 
 impl Template {
@@ -89,15 +103,13 @@ impl Template {
     #[inline]
     pub fn write(
         &mut self,
-        own: &Own,
+        own: &Own<'_>,
         stamp: &Stamp,
         len: usize,
         out: &mut [u8],
     ) -> Result<(), FrameError> {
-        let is_whole = out.len() == len;
         if let Some(front) = &self.front
-            && is_whole != self.spec.stamped
-            && front.write(&self.spec, own, stamp, len, out).is_some()
+            && front.write(own, stamp, len, out).is_some()
         {
             return Ok(());
         }
@@ -109,94 +121,161 @@ impl Template {
 impl Front {
     /// The front of frames like `spec`; `None` where more differs than is known here.
     fn of(spec: &FrameSpec) -> Option<Self> {
-        if !matches!(spec.kind, Kind::Standard | Kind::Gen1) || spec.icrc && !spec.stamped {
+        let layers = match (spec.kind, spec.vlan.is_some()) {
+            (Kind::Standard, false) => Layers::Ip,
+            (Kind::Standard, true) => Layers::TaggedIp,
+            (Kind::Gen1, false) => Layers::Gen1,
+            (Kind::Gen1, true) => Layers::TaggedGen1,
+            _ => return None,
+        };
+        if spec.icrc && !spec.stamped {
             return None;
         }
         let mut spec = spec.clone();
         spec.dst = Station { ip4: core::net::Ipv4Addr::UNSPECIFIED, ..spec.dst };
         let mut bytes = [0; FRONT_LEN];
-        let stamp = Stamp { stream: 0, seq: 0, sent: weft_dataplane::time::Instant::ZERO };
+        let stamp = Stamp { stream: 0, seq: 0, sent: Instant::ZERO };
         // long enough that no more than the front is written
         let len = FRONT_LEN + 2 * stamp::LEN;
-        let sizes = if spec.stamped { len } else { spec.header_len().max(ethernet::MIN_FRAME_LEN) };
+        let sizes = if spec.stamped { len } else { spec.header_len().max(SHORTEST) };
         let written = bytes.get_mut(..sizes.min(FRONT_LEN))?;
         spec.emit_front(&stamp, sizes, written).ok()?;
         let header = spec.header_len();
         bytes.get_mut(header..)?.fill(0);
-        let l2 = ethernet::LEN + if spec.vlan.is_some() { vlan::TAG_LEN } else { 0 };
         let mut sum = Sum::ZERO;
-        let is_ip = spec.kind == Kind::Standard;
-        if is_ip {
-            let ip = bytes.get_mut(l2..l2 + ipv4::LEN)?;
-            ip.get_mut(TOTAL_LEN..TOTAL_LEN + 2)?.fill(0);
-            ip.get_mut(CHECKSUM..CHECKSUM + 2)?.fill(0);
+        if spec.kind == Kind::Standard {
+            let ip = header - rh::LEN - udp::LEN - ipv4::LEN;
+            let ip = bytes.get_mut(ip..)?.first_chunk_mut::<{ ipv4::LEN }>()?;
+            put::<TOTAL_LEN, 2, _>(ip, [0; 2]);
+            put::<CHECKSUM, 2, _>(ip, [0; 2]);
             sum = sum.with(ip);
         }
-        let ip = if is_ip { l2 } else { 0 };
-        Some(Self { bytes, sum, ip, rh: header - rh::LEN, tells_len: spec.tells_len() })
+        let fixed = RhRepr {
+            opcode: RhOpcode::Send,
+            fack: spec.rh.fack,
+            pad: spec.rh.pad,
+            p_key: spec.rh.p_key,
+            dest_qp: spec.rh.dest_qp,
+            ..RhRepr::default()
+        };
+        let mut rh = [0; rh::LEN];
+        fixed.emit(&mut rh);
+        let (rh, is_stamped, has_icrc) = (u64::from_be_bytes(rh), spec.stamped, spec.icrc);
+        let trailer = spec.trailer_len();
+        Some(Self { bytes, sum, rh, layers, is_stamped, has_icrc, trailer })
     }
 
     /// As [`Template::write`]; `None` where it is not this that is to be written.
     #[inline]
-    fn write(
+    fn write(&self, own: &Own<'_>, stamp: &Stamp, len: usize, out: &mut [u8]) -> Option<()> {
+        // of what has a mark the front, else as little as there is on a wire
+        if self.is_stamped {
+            let out: &mut [u8; FRONT_LEN] = out.try_into().ok()?;
+            if len == FRONT_LEN {
+                return None;
+            }
+            *out = self.bytes;
+            self.fill(own, stamp, len, out)
+        } else {
+            let out: &mut [u8; SHORTEST] = out.try_into().ok()?;
+            if len != SHORTEST {
+                return None;
+            }
+            *out = *self.bytes.first_chunk()?;
+            self.fill(own, stamp, len, out)
+        }
+    }
+
+    #[inline]
+    fn fill<const N: usize>(
         &self,
-        spec: &FrameSpec,
-        own: &Own,
+        own: &Own<'_>,
         stamp: &Stamp,
         len: usize,
-        out: &mut [u8],
+        out: &mut [u8; N],
     ) -> Option<()> {
-        let payload_at = self.rh + rh::LEN;
-        let trailer = spec.trailer_len();
-        let payload_len = len.checked_sub(payload_at + trailer)?;
-        if out.len() == FRONT_LEN {
-            *out.first_chunk_mut::<FRONT_LEN>()? = self.bytes;
-        } else {
-            out.copy_from_slice(self.bytes.get(..out.len())?);
+        const TAGGED: usize = ethernet::LEN + vlan::TAG_LEN;
+        const TAGGED_L4: usize = TAGGED + ipv4::LEN + udp::LEN;
+        const L4: usize = ethernet::LEN + ipv4::LEN + udp::LEN;
+        put::<0, 6, N>(out, own.dst.mac.0);
+        match self.layers {
+            Layers::Ip => {
+                self.fill_ip::<{ ethernet::LEN }, N>(own, len, out);
+                self.fill_rh::<L4, N>(own, stamp, len, out)
+            }
+            Layers::TaggedIp => {
+                self.fill_ip::<TAGGED, N>(own, len, out);
+                self.fill_rh::<TAGGED_L4, N>(own, stamp, len, out)
+            }
+            Layers::Gen1 => self.fill_rh::<{ ethernet::LEN }, N>(own, stamp, len, out),
+            Layers::TaggedGen1 => self.fill_rh::<TAGGED, N>(own, stamp, len, out),
         }
-        *out.first_chunk_mut::<6>()? = own.dst.mac.0;
-        if self.ip != 0 {
-            let udp_len = u16::try_from(udp::LEN + rh::LEN + payload_len + trailer).ok()?;
-            let total_len = udp_len + 20;
-            let headers = out.get_mut(self.ip..)?.first_chunk_mut::<{ ipv4::LEN + udp::LEN }>()?;
-            let dst = own.dst.ip4.octets();
-            let [d0, d1, d2, d3] = dst;
-            let sum = self.sum.with16(total_len);
-            let sum = sum.with16(u16::from_be_bytes([d0, d1])).with16(u16::from_be_bytes([d2, d3]));
-            put(headers, TOTAL_LEN, total_len.to_be_bytes());
-            put(headers, CHECKSUM, sum.finish().to_be_bytes());
-            put(headers, DST, dst);
-            put(headers, ipv4::LEN + UDP_LEN, udp_len.to_be_bytes());
-        }
-        let header = RhRepr {
+    }
+
+    #[inline]
+    fn fill_ip<const IP: usize, const N: usize>(
+        &self,
+        own: &Own<'_>,
+        len: usize,
+        out: &mut [u8; N],
+    ) {
+        let total_len = low16(len - IP);
+        let dst = own.dst.ip4.octets();
+        let sum = self.sum.with16(total_len).with64(u64::from(u32::from_be_bytes(dst)));
+        let Some(headers) = out.get_mut(IP..).and_then(<[u8]>::first_chunk_mut) else { return };
+        put::<TOTAL_LEN, 2, HEADERS>(headers, total_len.to_be_bytes());
+        put::<CHECKSUM, 2, HEADERS>(headers, sum.finish().to_be_bytes());
+        put::<DST, 4, HEADERS>(headers, dst);
+        put::<UDP_LEN, 2, HEADERS>(headers, low16(len - IP - ipv4::LEN).to_be_bytes());
+    }
+
+    #[inline]
+    fn fill_rh<const RH: usize, const N: usize>(
+        &self,
+        own: &Own<'_>,
+        stamp: &Stamp,
+        len: usize,
+        out: &mut [u8; N],
+    ) -> Option<()> {
+        let payload_len = len.checked_sub(RH + rh::LEN + self.trailer)?;
+        let told = match own.opcode {
+            RhOpcode::Send | RhOpcode::Reserved => RhRepr::len_field(payload_len),
+            RhOpcode::Ack => own.syndrome,
+            RhOpcode::Cnp => 0,
+        };
+        let rest = RhRepr {
             opcode: own.opcode,
-            fack: spec.rh.fack,
-            pad: spec.rh.pad,
             timestamp_en: own.timestamp.is_some(),
             timestamp: own.timestamp.unwrap_or_default(),
-            p_key: spec.rh.p_key,
-            len_or_syndrome: match own.opcode {
-                RhOpcode::Send | RhOpcode::Reserved => RhRepr::len_field(payload_len),
-                RhOpcode::Ack => own.syndrome,
-                RhOpcode::Cnp => 0,
-            },
+            len_or_syndrome: told,
             psn: own.psn,
-            dest_qp: spec.rh.dest_qp,
+            ..RhRepr::default()
         };
-        header.emit(out.get_mut(self.rh..)?.first_chunk_mut()?);
-        if spec.stamped {
-            let payload = out.get_mut(payload_at..)?;
-            let extras = Extras { icrc: spec.icrc, bits: false };
-            stamp::write_front(payload, payload_len, self.tells_len, stamp, extras);
+        let mut word = [0; rh::LEN];
+        rest.emit(&mut word);
+        let tail = out.get_mut(RH..)?;
+        let (header, payload) = tail.split_first_chunk_mut::<{ rh::LEN }>()?;
+        *header = (self.rh | u64::from_be_bytes(word)).to_be_bytes();
+        if self.is_stamped {
+            let extras = Extras { icrc: self.has_icrc, bits: false };
+            stamp::write_long(payload.first_chunk_mut()?, payload_len, stamp, extras)?;
         }
         Some(())
     }
 }
 
-/// Puts bytes at an offset that the caller's constants have inside.
+/// Low 16 bits of a length, which has no more.
 #[inline]
-fn put<const N: usize, const LEN: usize>(out: &mut [u8; LEN], at: usize, bytes: [u8; N]) {
-    if let Some(to) = out.get_mut(at..).and_then(<[u8]>::first_chunk_mut) {
+const fn low16(len: usize) -> u16 {
+    let [.., high, low] = len.to_be_bytes();
+    u16::from_be_bytes([high, low])
+}
+
+/// Puts bytes at an offset.
+#[inline]
+fn put<const AT: usize, const LEN: usize, const N: usize>(out: &mut [u8; N], bytes: [u8; LEN]) {
+    const { assert!(AT + LEN <= N) };
+    if let Some(to) = out.get_mut(AT..).and_then(<[u8]>::first_chunk_mut) {
         *to = bytes;
     }
 }
@@ -204,28 +283,26 @@ fn put<const N: usize, const LEN: usize>(out: &mut [u8; LEN], at: usize, bytes: 
 #[cfg(test)]
 mod tests {
     use weft_base::rng::Rng;
-    use weft_dataplane::time::Instant;
     use weft_parsers::{Dscp, Ecn, Pcp, TrafficClass, Vid};
 
     use super::*;
 
-    fn low16(value: u64) -> u16 {
+    fn low(value: u64) -> u16 {
         u16::try_from(value & 0xFFFF).unwrap()
     }
 
     fn draw(rng: &mut Rng, kind: Kind) -> FrameSpec {
-        let station = |rng: &mut Rng| Station::numbered(low16(rng.next_u64()));
+        let station = |rng: &mut Rng| Station::numbered(low(rng.next_u64()));
         let mut spec = FrameSpec::new(kind, station(rng), station(rng));
         if kind != Kind::Lite && rng.chance(1, 2) {
-            spec =
-                spec.with_vlan(Pcp::from_low_bits(3), Vid::from_low_bits(low16(rng.below(4_096))));
+            spec = spec.with_vlan(Pcp::from_low_bits(3), Vid::from_low_bits(low(rng.below(4_096))));
         }
         spec.icrc = kind != Kind::Lite && rng.chance(1, 2);
         spec.stamped = rng.chance(2, 3);
         spec.dscp = Dscp::from_tos(rng.next_u64().to_le_bytes()[0]);
         spec.tc = TrafficClass(rng.next_u64().to_le_bytes()[0]);
         spec.ecn = if rng.chance(1, 2) { Ecn::Ect0 } else { Ecn::NotEct };
-        spec.rh.dest_qp = low16(rng.below(1_024));
+        spec.rh.dest_qp = low(rng.below(1_024));
         spec.rh.fack = rng.chance(1, 4);
         spec
     }
@@ -241,20 +318,24 @@ mod tests {
             for _ in 0..4 {
                 let opcodes = [RhOpcode::Send, RhOpcode::Ack, RhOpcode::Cnp];
                 let own = Own {
-                    dst: Station::numbered(low16(rng.next_u64())),
+                    dst: &Station::numbered(low(rng.next_u64())),
                     opcode: opcodes[usize::try_from(rng.below(3)).unwrap()],
-                    psn: low16(rng.below(4_096)),
-                    syndrome: low16(rng.below(128)).to_le_bytes()[0],
-                    timestamp: rng.chance(1, 2).then(|| low16(rng.next_u64())),
+                    psn: low(rng.below(4_096)),
+                    syndrome: low(rng.below(128)).to_le_bytes()[0],
+                    timestamp: rng.chance(1, 2).then(|| low(rng.next_u64())),
                 };
                 let stamp = Stamp {
-                    stream: low16(rng.next_u64()),
+                    stream: low(rng.next_u64()),
                     seq: rng.next_u64(),
                     sent: Instant::from_ps(rng.next_u64()),
                 };
                 let least = spec.len_min().max(60);
-                let len = least
-                    + usize::try_from(rng.below((spec.len_max() - least) as u64 + 1)).unwrap();
+                let is_shortest = !spec.stamped && rng.chance(3, 4);
+                let len = if is_shortest {
+                    least
+                } else {
+                    least + usize::try_from(rng.below((spec.len_max() - least) as u64 + 1)).unwrap()
+                };
                 let kept = if rng.chance(1, 3) { len } else { len.min(FRONT_LEN) };
                 let (mut had, mut want) = (vec![7; kept], vec![0; kept]);
                 let mut one = spec.clone();

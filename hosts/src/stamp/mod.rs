@@ -133,21 +133,10 @@ pub fn write(payload: &mut [u8], told: bool, stamp: &Stamp, extras: Extras) {
 
 /// Writes the mark alone of a payload of `len` bytes, of which `front` has as many as that takes.
 pub fn write_front(front: &mut [u8], len: usize, told: bool, stamp: &Stamp, extras: Extras) {
-    let flags = if extras.icrc { ICRC } else { 0 } | if extras.bits { BITS } else { 0 };
     match len_for(len, told) {
         Some(LEN) => {
             let Some(head) = front.first_chunk_mut::<LEN>() else { return };
-            // frames are shorter than 2^14 bytes: nothing is cut off
-            let word = flags | u16::try_from(len).unwrap_or(LEN_MASK) & LEN_MASK;
-            let check = check16(word, stamp.stream, stamp.seq, stamp.sent);
-            let fields = [MAGIC, word, stamp.stream, check];
-            let (front, back) = head.split_at_mut(8);
-            for (to, field) in front.chunks_exact_mut(2).zip(fields) {
-                to.copy_from_slice(&field.to_be_bytes());
-            }
-            for (to, field) in back.chunks_exact_mut(8).zip([stamp.seq, stamp.sent.as_ps()]) {
-                to.copy_from_slice(&field.to_be_bytes());
-            }
+            put_long(head, len, stamp, extras);
         }
         Some(_) => {
             let Some(head) = front.first_chunk_mut::<SHORT_LEN>() else { return };
@@ -158,6 +147,38 @@ pub fn write_front(front: &mut [u8], len: usize, told: bool, stamp: &Stamp, extr
         }
         None => {}
     }
+}
+
+/// Writes the whole mark of a payload of `len` bytes; `None` where another one fits it.
+#[inline]
+#[must_use]
+pub const fn write_long(
+    head: &mut [u8; LEN],
+    len: usize,
+    stamp: &Stamp,
+    extras: Extras,
+) -> Option<()> {
+    if len < LEN {
+        return None;
+    }
+    put_long(head, len, stamp, extras);
+    Some(())
+}
+
+#[inline]
+const fn put_long(head: &mut [u8; LEN], len: usize, stamp: &Stamp, extras: Extras) {
+    let flags = if extras.icrc { ICRC } else { 0 } | if extras.bits { BITS } else { 0 };
+    // frames are shorter than 2^14 bytes: nothing is cut off
+    let [.., len_high, len_low] = len.to_be_bytes();
+    let word = flags | u16::from_be_bytes([len_high, len_low]) & LEN_MASK;
+    let check = check16(word, stamp.stream, stamp.seq, stamp.sent);
+    let first =
+        (MAGIC as u64) << 48 | (word as u64) << 32 | (stamp.stream as u64) << 16 | check as u64;
+    let (front, back) = head.split_at_mut(8);
+    let (middle, back) = back.split_at_mut(8);
+    front.copy_from_slice(&first.to_be_bytes());
+    middle.copy_from_slice(&stamp.seq.to_be_bytes());
+    back.copy_from_slice(&stamp.sent.as_ps().to_be_bytes());
 }
 
 /// Reads the mark of `payload`; `told` is its length by a header, ICRC included, if one tells.
@@ -172,14 +193,32 @@ pub fn read(payload: &[u8], told: Option<usize>) -> Reading {
 }
 
 fn read_whole(payload: &[u8], told: Option<usize>) -> Reading {
-    let Some((head, _)) = payload.split_first_chunk::<LEN>() else { return Reading::Foreign };
-    let word = |at: usize| {
-        head.get(at..).and_then(<[u8]>::first_chunk).map_or(0, |bytes| u16::from_be_bytes(*bytes))
-    };
+    match payload.first_chunk() {
+        Some(head) => read_head(head, told),
+        None => Reading::Foreign,
+    }
+}
+
+/// The whole mark at the front of a payload of `told` bytes by a header, ICRC included; `None` where [`read`] may find another
+/// one.
+#[inline]
+#[must_use]
+pub fn read_long(head: &[u8; LEN], told: usize) -> Option<Mark> {
+    match read_head(head, Some(told)) {
+        Reading::Mark(mark) if told >= LEN + ICRC_LEN => Some(mark),
+        _ => None,
+    }
+}
+
+#[inline]
+fn read_head(head: &[u8; LEN], told: Option<usize>) -> Reading {
     let long = |at: usize| {
-        head.get(at..).and_then(<[u8]>::first_chunk).map_or(0, |bytes| u64::from_be_bytes(*bytes))
+        head.get(at..).and_then(<[u8]>::first_chunk).map_or(0, |eight| u64::from_be_bytes(*eight))
     };
-    let (magic, flags, stream, check) = (word(0), word(2), word(4), word(6));
+    let [m1, m0, f1, f0, s1, s0, c1, c0] = long(0).to_be_bytes();
+    let word = u16::from_be_bytes;
+    let (magic, flags, stream, check) =
+        (word([m1, m0]), word([f1, f0]), word([s1, s0]), word([c1, c0]));
     let (seq, sent) = (long(8), Instant::from_ps(long(16)));
     if magic != MAGIC {
         return Reading::Foreign;

@@ -98,12 +98,18 @@ impl Agenda {
     }
 
     /// When the next flow begins that waits for nothing but its time.
+    #[inline]
     pub fn next(&self) -> Option<Instant> {
         self.ready.peek().map(|&Reverse((at, _))| at)
     }
 
     /// Gives the endpoint what begins by `now`; returns whether there was any.
+    #[inline]
     pub fn begin(&mut self, now: Instant, endpoint: &mut Endpoint) -> bool {
+        self.next().is_some_and(|at| at <= now) && self.begin_due(now, endpoint)
+    }
+
+    fn begin_due(&mut self, now: Instant, endpoint: &mut Endpoint) -> bool {
         let mut any = false;
         while self.next().is_some_and(|at| at <= now) {
             let Some(Reverse((_, id))) = self.ready.pop() else { break };

@@ -27,6 +27,8 @@ pub struct Host {
     pub(super) fronts: bool,
     pub(super) agenda: Agenda,
     pub(super) storms: Option<Box<Storms>>,
+    /// Whether [`Self::is_plain`], once and for all.
+    pub(super) plain: bool,
     /// For credits, by partner.
     pub(super) ways: Vec<Way>,
     /// Checks the endpoint.
@@ -95,38 +97,70 @@ impl Host {
     }
 }
 
-impl Edge for Host {
-    fn step(&mut self, now: Instant) -> Result<Option<Instant>, PortError> {
-        let Self { endpoint, port, bufs, fronts, agenda, storms, ways, watch } = self;
+impl Host {
+    /// Whether nothing but its endpoint and its flows says when it is due.
+    pub(super) fn is_plain(&self) -> bool {
+        let is_alone = self.storms.is_none() && self.ways.is_empty() && self.watch.is_none();
+        is_alone && !self.port.has_outages()
+    }
+
+    /// What events of the endpoint bring about, and whatever else is due.
+    fn go_on(
+        &mut self,
+        now: Instant,
+        mut next: Option<Instant>,
+    ) -> Result<Option<Instant>, PortError> {
+        let Self { endpoint, port, bufs, fronts, agenda, storms, ways, watch, .. } = self;
         let storm = storms.as_mut().and_then(|storms| storms.step(now, port, bufs));
         if !ways.is_empty() {
             credits::take(ways, now, endpoint, watch.as_deref_mut());
         }
-        let mut due;
+        let mut is_polled = self.plain;
         loop {
             agenda.begin(now, endpoint);
             let has_more = if let Some(watch) = watch {
-                due = watch.poll(now, endpoint, port, bufs)?;
+                next = Instant::earlier(watch.poll(now, endpoint, port, bufs)?, port.next_event());
                 let events = endpoint.events();
                 watch.said(now, &events);
                 agenda.take(events)
             } else {
-                due = endpoint.poll_wire(now, port, *fronts).next;
+                if !core::mem::take(&mut is_polled) {
+                    next = endpoint.poll_wire(now, port, *fronts);
+                }
                 agenda.take(endpoint.drain_events())
             };
             if !has_more || agenda.next().is_none_or(|at| at > now) {
                 break;
             }
         }
-        // It sends whether its link is up or not: what is lost is sent again.
-        let _ = port.link_up();
-        let mut next = Instant::earlier(due, port.next_event());
-        next = Instant::earlier(next, agenda.next());
-        next = Instant::earlier(next, storm);
+        if port.has_outages() {
+            // It sends whether its link is up or not: what is lost is sent again.
+            let _ = port.link_up();
+            next = Instant::earlier(next, port.next_event());
+        }
+        next = Instant::earlier(Instant::earlier(next, agenda.next()), storm);
         // Nobody asks for credits where there are no ways for them.
         if !ways.is_empty() {
             next = Instant::earlier(next, credits::say(ways, now, endpoint));
         }
         Ok(next)
+    }
+}
+
+impl Edge for Host {
+    #[inline]
+    fn step(&mut self, now: Instant) -> Result<Option<Instant>, PortError> {
+        if !self.plain {
+            return self.go_on(now, None);
+        }
+        self.agenda.begin(now, &mut self.endpoint);
+        let next = self.endpoint.poll_wire(now, &mut self.port, self.fronts);
+        if self.endpoint.has_events() {
+            return self.go_on(now, next);
+        }
+        Ok(match self.agenda.next() {
+            Some(at) => Instant::earlier(next, Some(at)),
+            None => next,
+        })
     }
 }

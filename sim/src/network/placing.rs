@@ -83,7 +83,7 @@ pub(super) fn at_port(
         (plan.checks != Checks::Off).then(|| Box::new(Watch::new(&mut endpoint, link.rate, keeps)));
     let make = if plan.fronts { Pool::fronts } else { Pool::in_memory };
     let pool = make(CHUNKS, plan.frame_len_max).map_err(HostProblem::Pool)?;
-    Ok(Host {
+    let mut host = Host {
         endpoint: Endpoint::new(*endpoint).map_err(HostProblem::Endpoint)?,
         port: Wire::new(wire, plan.frame_len_max, end),
         bufs: Bufs::new(pool, 1, 0),
@@ -92,7 +92,10 @@ pub(super) fn at_port(
         ways: ways.collect(),
         storms,
         watch,
-    })
+        plain: false,
+    };
+    host.plain = host.is_plain();
+    Ok(host)
 }
 
 /// The receive buffer of a slow receiver whose endpoint has none of its own: XOFF at 32 frames and what is on its way for

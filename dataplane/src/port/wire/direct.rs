@@ -5,9 +5,49 @@
 //! Source: docs/spec/model.md §2.
 
 use super::{FRAME_LEN_MIN, Flaw, Wire, WireFrame};
+use crate::port::Port;
 use crate::time::Instant;
 
 impl Wire {
+    /// Whether [`Self::take_each`] may have something to do at `now`.
+    #[inline]
+    pub fn is_due(&mut self, now: Instant) -> bool {
+        if self.outage.is_some() || !self.end.link_up() {
+            return true;
+        }
+        if self.due.is_none() {
+            self.next_arrival();
+        }
+        self.due.is_some_and(|due| due <= now)
+    }
+
+    /// Whether a frame can be sent at `now`.
+    #[inline]
+    pub fn has_room(&mut self, now: Instant) -> bool {
+        self.busy_until.is_none_or(|until| until <= now) && self.end.has_room()
+    }
+
+    /// When something happens here next, as [`Port::next_event`].
+    #[inline]
+    #[must_use]
+    pub fn next_due(&self) -> Option<Instant> {
+        if self.outage.is_none() { self.due } else { self.next_event() }
+    }
+
+    /// Whether the link goes down and up.
+    #[inline]
+    #[must_use]
+    pub const fn has_outages(&self) -> bool {
+        self.outage.is_some()
+    }
+
+    /// When what is being sent is over, at or before `now` perhaps.
+    #[inline]
+    #[must_use]
+    pub const fn busy_until(&self) -> Option<Instant> {
+        self.busy_until
+    }
+
     /// Hands `take` the frames that are due by `now`, at most `most`, each with what is carried of it and its length; returns
     /// how many.
     pub fn take_each(
@@ -25,22 +65,26 @@ impl Wire {
         if self.outage.is_some() {
             self.look(now);
         }
+        if self.due.is_none() {
+            self.next_arrival();
+        }
         let mut taken = 0;
-        while taken < most && self.next_arrival().is_some_and(|due| due <= now) {
+        while taken < most && self.due.is_some_and(|due| due <= now) {
             let Some(frame) = self.end.rx.pop() else { break };
             if self.end.outages.is_some() && self.lose(&frame) {
                 self.end.done(frame);
+                self.next_arrival();
                 continue;
             }
-            if let Some(reason) = self.refuse(&frame, self.caps.frame_len_max) {
+            let lens = FRAME_LEN_MIN..=self.caps.frame_len_max;
+            let is_fine = frame.flaw == Flaw::None && lens.contains(&frame.len);
+            if !is_fine && let Some(reason) = self.refuse(&frame, self.caps.frame_len_max) {
                 self.counters.rx_drop(reason);
             } else {
                 take(&frame.bytes, frame.len);
                 taken += 1;
             }
             self.end.done(frame);
-        }
-        if taken == most {
             self.next_arrival();
         }
         taken
@@ -56,7 +100,7 @@ impl Wire {
         kept: usize,
         fill: impl FnOnce(&mut [u8]),
     ) -> bool {
-        if self.busy_until.is_some_and(|until| now < until) || !self.end.has_room() {
+        if !self.has_room(now) {
             return false;
         }
         let idle = now + self.config.frame_time(len);

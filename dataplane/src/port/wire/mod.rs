@@ -396,14 +396,19 @@ impl Wire {
     }
 
     /// When the next frame will be handed over, as the cable is now.
+    #[inline]
     pub fn next_arrival(&mut self) -> Option<Instant> {
-        let config = &self.config;
-        let due = |frame: &WireFrame| {
-            let due = frame.at + config.latency - config.lead(frame.len);
-            self.whole_at.map_or(due, |whole| due.max(whole)) // no header is in before the frame ahead is
+        let Self { config, end, whole_at, due, .. } = self;
+        *due = match end.rx.front() {
+            None => None,
+            Some(frame) if !config.cut_through => Some(frame.at + config.latency),
+            Some(frame) => {
+                let at = frame.at + config.latency - config.lead(frame.len);
+                // no header is in before the frame ahead is
+                Some(whole_at.map_or(at, |whole| at.max(whole)))
+            }
         };
-        self.due = self.end.rx.front().map(due);
-        self.due
+        *due
     }
 
     /// Sees whether the link is up at `now`.

@@ -14,7 +14,7 @@ use weft_dataplane::port::wire::Wire;
 use weft_dataplane::time::{Instant, LinkRate};
 
 /// Most bursts that one poll takes in, so that sending is not starved.
-const RX_BURSTS: usize = 16;
+pub(super) const RX_BURSTS: usize = 16;
 
 /// A way to other endpoints.
 pub(super) trait Link {
@@ -26,6 +26,9 @@ pub(super) trait Link {
 
     /// Frames that can be sent now, at most a burst.
     fn room(&mut self, now: Instant) -> usize;
+
+    /// Whether frames were made and not taken.
+    fn has_pending(&self) -> bool;
 
     /// Frames that were made and not taken, which are now to be sent first: how many of them, up to `most`.
     fn again(&mut self, most: usize) -> usize;
@@ -112,6 +115,10 @@ impl Link for PortLink<'_> {
         self.port.tx_room(now).min(BURST)
     }
 
+    fn has_pending(&self) -> bool {
+        !self.outbox.is_empty()
+    }
+
     fn again(&mut self, most: usize) -> usize {
         let Outbox { batch, pending, .. } = &mut *self.outbox;
         let count = pending.len().min(most);
@@ -181,13 +188,21 @@ impl Link for WireLink<'_> {
 
     #[inline]
     fn take_in(&mut self, now: Instant, take: impl FnMut(&[u8], usize)) -> (usize, bool) {
+        if !self.wire.is_due(now) {
+            return (0, false);
+        }
         let received = self.wire.take_each(now, RX_BURSTS, take);
         (received, received == RX_BURSTS)
     }
 
     #[inline]
     fn room(&mut self, now: Instant) -> usize {
-        self.wire.tx_room(now)
+        usize::from(self.wire.has_room(now))
+    }
+
+    #[inline]
+    fn has_pending(&self) -> bool {
+        false
     }
 
     #[inline]
@@ -216,11 +231,11 @@ impl Link for WireLink<'_> {
 
     #[inline]
     fn next_event(&mut self) -> Option<Instant> {
-        self.wire.next_event()
+        self.wire.next_due()
     }
 
     #[inline]
     fn idle_at(&self) -> Option<Instant> {
-        self.wire.idle_at()
+        self.wire.busy_until()
     }
 }

@@ -11,7 +11,6 @@
 use std::collections::VecDeque;
 
 use weft_dataplane::pool::Bufs;
-use weft_dataplane::port::wire::Wire;
 use weft_dataplane::port::{Port, PortError};
 use weft_dataplane::time::{Instant, Span};
 use weft_dataplane::types::Pri;
@@ -19,13 +18,13 @@ use weft_parsers::ethernet;
 
 use self::backlog::{Backlog, NONE};
 use self::credit::CreditState;
-use self::link::{Link, Outbox, PortLink, WireLink};
+use self::link::{Link, Outbox, PortLink};
 use self::peers::{PeerRate, Peers};
 use super::cnp::CnpMerge;
 use super::dcqcn::Dcqcn;
 use super::rate::RateWindow;
 use super::slots::{Mask, Slots};
-use crate::frames::{FrameSpec, Template};
+use crate::frames::{FrameSpec, Kind, Template};
 use crate::pfc::{Pauses, SlowReceiver};
 use crate::stream::rx::Latency;
 
@@ -38,6 +37,7 @@ mod place;
 mod rx;
 mod spec;
 mod tx;
+mod wire;
 
 pub use credit::{CreditKind, CreditUpdate};
 pub use event::{EndpointStats, Event, Message};
@@ -70,6 +70,25 @@ pub enum Hold {
     Rate,
 }
 
+/// Whether a poll at a wire may be short: nothing is paused or waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Calm {
+    Yes,
+    /// Perhaps not.
+    No,
+    /// It has what has to be looked after at each poll: a buffer, credits, rates, delays.
+    Never,
+}
+
+impl Calm {
+    /// Something is paused or waits.
+    fn disturb(&mut self) {
+        if *self == Self::Yes {
+            *self = Self::No;
+        }
+    }
+}
+
 /// An RC Link endpoint in operation. Peers are named by their places.
 pub struct Endpoint {
     spec: EndpointSpec,
@@ -77,6 +96,8 @@ pub struct Endpoint {
     slots: Slots,
     /// Messages that are not done.
     backlog: Backlog,
+    /// Whether messages that were there at the last poll are still to be put into slots.
+    is_to_fill: bool,
     /// Peers with messages that are not all in slots, in turn.
     writing: VecDeque<u16>,
     /// Peers that wait for an ACK and when it is due, those that asked for one at once first.
@@ -96,6 +117,11 @@ pub struct Endpoint {
     /// By virtual channel of requests.
     request_pri: [Pri; 8],
     ack_pri: Pri,
+    /// Of requests to this endpoint: that of its bank.
+    own_pri: Pri,
+    /// Whether its frames are Standard, and acknowledged.
+    is_standard: bool,
+    calm: Calm,
     events: Vec<Event>,
     stats: EndpointStats,
     latency: Latency,
@@ -105,6 +131,9 @@ pub struct Endpoint {
     answer: Template,
     /// Bytes of an answer.
     answer_len: usize,
+    /// Bytes of a request around its payload, and its virtual channel as frames are written now.
+    request_ends: usize,
+    written_vc: u8,
     arrival_clock: Option<fn() -> Instant>,
     /// Memory of what goes over a port.
     outbox: Option<Box<Outbox>>,
@@ -139,11 +168,15 @@ impl Endpoint {
                 *slot = tx::pri_of(&spec, &request)?;
             }
         }
+        let own_vc = spec.vc_to(spec.number);
         let ack_pri = if is_lite { Pri::default() } else { tx::pri_of(&spec, &answer)? };
+        let is_special =
+            slow.is_some() || credits.is_some() || rate.is_some() || spec.ack_delay > Span::ZERO;
         Ok(Self {
             peers: Peers::new(spec.peers.clone(), spec.frame.kind, spec.number, rate),
             slots: Slots::with_limit(usize::from(spec.slots), timeout, spec.bank_turns),
             backlog: Backlog::new(),
+            is_to_fill: false,
             writing: VecDeque::new(),
             acks: VecDeque::new(),
             cnps: VecDeque::new(),
@@ -154,6 +187,9 @@ impl Endpoint {
             pauses: Pauses::new(&spec.classes),
             slow: slow.map(|slow| SlowReceiver::of_wire(slow, spec.classes)),
             credits: credits.map(Box::new),
+            own_pri: request_pri.get(usize::from(own_vc)).copied().unwrap_or_default(),
+            calm: if is_special { Calm::Never } else { Calm::Yes },
+            is_standard: spec.frame.kind == Kind::Standard && !is_lite,
             request_pri,
             ack_pri,
             events: Vec::new(),
@@ -161,6 +197,8 @@ impl Endpoint {
             latency: Latency::default(),
             first_sent: None,
             last_taken: None,
+            request_ends: request.header_len() + request.trailer_len(),
+            written_vc: request.tc.vc(),
             answer_len: answer.header_len().max(ethernet::MIN_FRAME_LEN),
             request: Template::new(request),
             answer: Template::new(answer),
@@ -176,6 +214,9 @@ impl Endpoint {
     /// # Errors
     /// The message.
     pub fn send(&mut self, message: Message) -> Result<(), Message> {
+        if core::mem::take(&mut self.is_to_fill) {
+            self.fill_slots(); // before this one is there
+        }
         let bytes_max = (self.spec.payload_max as u64).saturating_mul(place::FRAMES_MAX);
         if !(1..=bytes_max).contains(&message.bytes) || self.backlog.has(message.id) {
             return Err(message);
@@ -221,6 +262,13 @@ impl Endpoint {
     /// What came of messages since this was asked last, in order.
     pub fn events(&mut self) -> Vec<Event> {
         core::mem::take(&mut self.events)
+    }
+
+    /// Whether anything came of messages since it was asked what.
+    #[inline]
+    #[must_use]
+    pub const fn has_events(&self) -> bool {
+        !self.events.is_empty()
     }
 
     /// As [`Self::events`], whose memory stays.
@@ -317,17 +365,22 @@ impl Endpoint {
         Ok(progress)
     }
 
-    /// As [`Self::poll`], at a wire in virtual time, without memory between it and the frames. With `fronts` only the first
-    /// [`FRONT_LEN`](weft_dataplane::pool::FRONT_LEN) bytes of each are written.
-    pub fn poll_wire(&mut self, now: Instant, wire: &mut Wire, fronts: bool) -> EndpointProgress {
-        self.step(now, &mut WireLink { wire, fronts, sent: 0 })
-    }
-
     #[inline]
     fn step(&mut self, now: Instant, link: &mut impl Link) -> EndpointProgress {
         let rate = link.rate();
         let (received, more) =
             link.take_in(now, |frame, len| self.take_frame(now, rate, frame, len));
+        self.rest(now, link, received, more)
+    }
+
+    /// What follows when so many frames are in, and `more` may be.
+    fn rest(
+        &mut self,
+        now: Instant,
+        link: &mut impl Link,
+        received: usize,
+        more: bool,
+    ) -> EndpointProgress {
         self.tick(now);
         let (sent, blocked) = self.send_out(now, link);
         let next = if more { Some(now) } else { self.next(now, link, blocked) };
@@ -335,8 +388,11 @@ impl Endpoint {
     }
 
     /// What time has brought about.
-    #[inline]
     fn tick(&mut self, now: Instant) {
+        while let Some((to, went)) = self.slots.expire(now) {
+            self.stats.timeouts += 1;
+            self.went_back(now, to, went);
+        }
         self.pauses.tick(now);
         if let Some(slow) = &mut self.slow {
             slow.tick(now);
@@ -344,15 +400,15 @@ impl Endpoint {
         if let Some(credits) = &mut self.credits {
             credits.tick(now);
         }
-        while let Some((to, went)) = self.slots.expire(now) {
-            self.stats.timeouts += 1;
-            self.went_back(now, to, went);
-        }
         if !self.cut.is_empty() {
             self.raise_rates(now);
         }
         if !self.masked.is_empty() || !self.waiting.is_empty() {
             self.unmask(now);
+        }
+        if self.calm != Calm::Never {
+            let is_calm = self.pauses.paused().is_empty() && self.waiting.is_empty();
+            self.calm = if is_calm { Calm::Yes } else { Calm::No };
         }
     }
 
@@ -416,9 +472,6 @@ impl Endpoint {
 
     /// When the first ACK or CNP is due that there is credit for; `None` also where that one has no room.
     fn next_answer(&self, now: Instant, blocked: bool) -> Option<Instant> {
-        if self.acks.is_empty() && self.cnps.is_empty() {
-            return None;
-        }
         // While their priority is stopped, answers wait for the end of that.
         if self.pauses.paused().contains(self.ack_pri) {
             return None;
@@ -433,28 +486,38 @@ impl Endpoint {
     /// When there is next something to do.
     #[inline]
     fn next(&mut self, now: Instant, link: &mut impl Link, blocked: bool) -> Option<Instant> {
-        let mut next = link.next_event();
-        if blocked {
-            next = Instant::earlier(next, link.idle_at());
+        let mut soonest = Soonest { now, wait: u64::MAX };
+        if let Some(at) = link.next_event() {
+            soonest.add(at);
+        }
+        if blocked && let Some(at) = link.idle_at() {
+            soonest.add(at);
         }
         // What is due and finds no room is not due again before the port has some.
-        let mut due = |timer: Option<Instant>| {
-            next = Instant::earlier(next, timer.filter(|&at| at > now || !blocked));
-        };
-        due(self.slots.next_timeout());
-        due(self.next_answer(now, blocked));
-        due(self.pauses.tick(now));
-        if let Some(slow) = &mut self.slow {
-            due(slow.tick(now));
+        let is_open = |at: &Instant| *at > now || !blocked;
+        if let Some(at) = self.slots.timer().filter(is_open) {
+            soonest.add(at);
         }
-        if let Some(credits) = &self.credits {
-            due(credits.next());
+        if !(self.acks.is_empty() && self.cnps.is_empty())
+            && let Some(at) = self.next_answer(now, blocked).filter(is_open)
+        {
+            soonest.add(at);
         }
-        if !(self.masked.is_empty() && self.cut.is_empty() && self.waiting.is_empty()) {
-            let all = self.masked.iter().chain(&self.cut).chain(&self.waiting);
-            due(all.map(|&(at, _)| at).min());
+        if self.calm != Calm::Yes
+            && let Some(at) = self.next_timer(now).filter(is_open)
+        {
+            soonest.add(at);
         }
-        next
+        soonest.at()
+    }
+
+    /// When time next brings something about, beside what is not acknowledged.
+    fn next_timer(&mut self, now: Instant) -> Option<Instant> {
+        let slow = self.slow.as_mut().and_then(|slow| slow.tick(now));
+        let credits = self.credits.as_ref().and_then(|credits| credits.next());
+        let all = self.masked.iter().chain(&self.cut).chain(&self.waiting);
+        let rates = all.map(|&(at, _)| at).min();
+        [self.pauses.tick(now), slow, credits, rates].into_iter().fold(None, Instant::earlier)
     }
 
     /// Gives back the chunks of frames that the port has not taken.
@@ -462,6 +525,26 @@ impl Endpoint {
         if let Some(outbox) = &mut self.outbox {
             outbox.release(bufs);
         }
+    }
+}
+
+/// The least of some instants, none of them before `now`.
+#[derive(Clone, Copy)]
+struct Soonest {
+    now: Instant,
+    /// Picoseconds from now; the most there are for never.
+    wait: u64,
+}
+
+impl Soonest {
+    #[inline]
+    fn add(&mut self, at: Instant) {
+        self.wait = self.wait.min(at.since(self.now).as_ps());
+    }
+
+    #[inline]
+    fn at(self) -> Option<Instant> {
+        (self.wait < u64::MAX).then(|| self.now + Span::from_ps(self.wait))
     }
 }
 

@@ -5,7 +5,6 @@
 //! Source: docs/spec/model.md §4.
 
 use weft_dataplane::time::{Instant, LinkRate, Span};
-use weft_dataplane::types::Pri;
 use weft_parsers::mac_control::opcode;
 use weft_parsers::rh::{Rh, syndrome};
 use weft_parsers::{Ecn, Format, HEAD_LEN, Head, Pfc, RhOpcode, ethernet, parse_head, udp, vlan};
@@ -14,7 +13,7 @@ use super::backlog::NONE;
 use super::peers::{Answer, Incoming};
 use super::place::FramePlace;
 use super::{Endpoint, Event, Transport};
-use crate::frames::receive_mark;
+use crate::frames::{Usual, receive_mark};
 use crate::rclink::queue_pair::RxVerdict;
 use crate::rclink::rnr;
 use crate::rclink::slots::{Mask, Reason, WentBack};
@@ -24,6 +23,39 @@ impl Endpoint {
     /// Takes a frame of `len` bytes, all of it or the front.
     #[inline]
     pub(super) fn take_frame(&mut self, now: Instant, rate: LinkRate, frame: &[u8], len: usize) {
+        if !self.take_usual(now, frame, len) {
+            self.take_any(now, rate, frame, len);
+        }
+    }
+
+    /// Takes a frame if it is one of most; false, and nothing has happened, if not.
+    #[inline]
+    fn take_usual(&mut self, now: Instant, frame: &[u8], len: usize) -> bool {
+        if !self.is_standard || self.credits.is_some() {
+            return false;
+        }
+        let Some(usual) = Usual::read(frame, &self.spec.parse) else { return false };
+        let from = usual.rh.dest_qp();
+        // Whose it is is decided by where it comes from, not by what it says.
+        if self.peers.station(from).is_none_or(|station| station.mac.to_bits() != usual.src) {
+            return false;
+        }
+        match usual.rh.opcode() {
+            RhOpcode::Send => {
+                let Some(mark) = usual.mark(frame, len).filter(|mark| mark.stream == from) else {
+                    return false;
+                };
+                self.take_send(now, from, usual.rh, usual.ecn == Ecn::Ce, &mark, len);
+            }
+            RhOpcode::Ack => self.take_answer(now, from, usual.rh),
+            RhOpcode::Cnp | RhOpcode::Reserved => return false,
+        }
+        true
+    }
+
+    /// Takes any frame.
+    #[inline(never)]
+    fn take_any(&mut self, now: Instant, rate: LinkRate, frame: &[u8], len: usize) {
         let parse = &self.spec.parse;
         let parsed = if let Some(head) = frame.first_chunk::<HEAD_LEN>() {
             parse_head(head, len, parse)
@@ -54,7 +86,6 @@ impl Endpoint {
     }
 
     /// A frame with an RC Link header; `None` for one that is not taken.
-    #[inline]
     fn take_reliable(
         &mut self,
         now: Instant,
@@ -88,14 +119,7 @@ impl Endpoint {
                     self.stats.overruns += 1;
                     return Some(());
                 }
-                let Some(place) = self.peers.meet(from) else { return Some(()) };
-                if head.ecn() == Some(Ecn::Ce) {
-                    self.stats.marked += 1;
-                    if !self.cnps.iter().any(|&(to, _)| to == place) {
-                        self.cnps.push_back((place, now + self.spec.cnp_delay));
-                    }
-                }
-                self.take_request(now, place, (rh.psn(), rh.fack()), &mark, frame_len);
+                self.take_send(now, from, rh, head.ecn() == Some(Ecn::Ce), &mark, frame_len);
             }
             RhOpcode::Ack => self.take_answer(now, from, rh),
             RhOpcode::Cnp => {
@@ -110,6 +134,27 @@ impl Endpoint {
             RhOpcode::Reserved => return None,
         }
         Some(())
+    }
+
+    /// A request of endpoint `from` has come, whole and with its credits.
+    #[inline]
+    fn take_send(
+        &mut self,
+        now: Instant,
+        from: u16,
+        rh: Rh<'_>,
+        is_marked: bool,
+        mark: &Mark,
+        len: usize,
+    ) {
+        let Some(place) = self.peers.meet(from) else { return };
+        if is_marked {
+            self.stats.marked += 1;
+            if !self.cnps.iter().any(|&(to, _)| to == place) {
+                self.cnps.push_back((place, now + self.spec.cnp_delay));
+            }
+        }
+        self.take_request(now, place, (rh.psn(), rh.fack()), mark, len);
     }
 
     /// An ACK or a NAK has come.
@@ -128,6 +173,7 @@ impl Endpoint {
                 self.slots.mask(place, Mask::NotReady, true);
                 self.waiting.retain(|&(_, other)| other != place);
                 self.waiting.push((now + rnr::wait(code), place));
+                self.calm.disturb();
             }
         } else {
             self.stats.acks_rx += 1;
@@ -159,12 +205,6 @@ impl Endpoint {
                 }
             }
         }
-    }
-
-    /// The priority of requests to this endpoint: that of its bank.
-    fn own_pri(&self) -> Pri {
-        let vc = self.spec.vc_to(self.spec.number);
-        self.request_pri.get(usize::from(vc)).copied().unwrap_or_default()
     }
 
     /// A NAK of the peer at `from` has come; true if frames are sent again.
@@ -205,7 +245,7 @@ impl Endpoint {
         mark: &Mark,
         frame_len: usize,
     ) {
-        let own_pri = self.own_pri();
+        let own_pri = self.own_pri;
         let Some(peer) = self.peers.at_mut(from) else { return };
         if let Some(slow) = &mut self.slow
             && psn == peer.rx.expected()
@@ -249,7 +289,7 @@ impl Endpoint {
             return None;
         }
         let has_credit = self.take_credits(now, from, (None, None), len);
-        let own_pri = self.own_pri();
+        let own_pri = self.own_pri;
         let slow = self.slow.as_mut();
         if !has_credit || slow.is_some_and(|slow| !slow.push(now, own_pri, len)) {
             self.stats.overruns += 1;
@@ -330,6 +370,7 @@ impl Endpoint {
                 Ok(pfc) => {
                     self.stats.pfc_rx += 1;
                     self.pauses.receive(now, &pfc, rate);
+                    self.calm.disturb();
                 }
                 Err(_) => self.stats.foreign += 1,
             },

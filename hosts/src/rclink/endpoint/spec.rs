@@ -131,6 +131,9 @@ impl EndpointSpec {
     /// The virtual channel of requests to endpoint `to`.
     #[must_use]
     pub const fn vc_to(&self, to: u16) -> u8 {
+        if self.banks == 1 {
+            return self.request_vc;
+        }
         let [_, bank] = (to % self.banks as u16).to_be_bytes();
         self.request_vc - bank
     }

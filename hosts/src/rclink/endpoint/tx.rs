@@ -33,8 +33,13 @@ enum Nothing {
     Room,
 }
 
-fn is_open(paused: PriSet, pris: [Pri; 8], vc: u8) -> bool {
-    !pris.get(usize::from(vc)).is_some_and(|&pri| paused.contains(pri))
+/// Virtual channels whose priority is not stopped, as bits.
+fn open_vcs(paused: PriSet, pris: [Pri; 8]) -> u8 {
+    if paused.is_empty() {
+        return u8::MAX;
+    }
+    let open = (0_u8..).zip(pris).filter(|&(_, pri)| !paused.contains(pri));
+    open.fold(0, |vcs, (vc, _)| vcs | 1 << vc)
 }
 
 /// A data frame; receiver and the RC Link header's PSN are still to be filled in.
@@ -83,32 +88,49 @@ pub(super) fn pri_of(spec: &EndpointSpec, frame: &FrameSpec) -> Result<Pri, Fram
 impl Endpoint {
     /// Puts frames of messages into slots while there are some, messages to one endpoint after the other, endpoints in turn.
     #[inline]
-    fn fill_slots(&mut self) {
+    pub(super) fn fill_slots(&mut self) {
+        if self.slots.has_room() && !self.writing.is_empty() {
+            self.fill();
+        }
+    }
+
+    #[inline(never)]
+    fn fill(&mut self) {
         while self.slots.has_room()
-            && let Some(to) = self.writing.pop_front()
+            && let Some(&to) = self.writing.front()
         {
-            let Some(peer) = self.peers.at_mut(to) else { continue };
-            let message = peer.first;
-            let Some(part) = self.backlog.next(message, self.spec.payload_max) else { continue };
-            let place = FramePlace { message, index: part.index, is_last: part.is_last };
-            let request = Request {
-                qp: to,
-                vc: self.spec.vc_to(peer.number),
-                len: u16::try_from(part.len).unwrap_or(u16::MAX),
-                tag: place.seq(),
-            };
-            if self.slots.write(request).is_err() {
-                (peer.first, peer.last) = (NONE, NONE); // the queue pair has failed
-                continue;
-            }
-            self.backlog.written(message, part);
-            if part.is_last {
-                peer.first = self.backlog.after(message);
-            }
-            if peer.first != NONE {
-                self.writing.push_back(to);
+            let is_taken = self.fill_one(to);
+            // in turn; who is alone stays
+            if !is_taken {
+                self.writing.pop_front();
+            } else if self.writing.len() > 1 {
+                self.writing.rotate_left(1);
             }
         }
+    }
+
+    /// Puts a frame to the peer at `to` into a slot; false if there is no other one.
+    #[inline]
+    fn fill_one(&mut self, to: u16) -> bool {
+        let Some(peer) = self.peers.at_mut(to) else { return false };
+        let message = peer.first;
+        let Some(part) = self.backlog.next(message, self.spec.payload_max) else { return false };
+        let place = FramePlace { message, index: part.index, is_last: part.is_last };
+        let request = Request {
+            qp: to,
+            vc: self.spec.vc_to(peer.number),
+            len: u16::try_from(part.len).unwrap_or(u16::MAX),
+            tag: place.seq(),
+        };
+        if self.slots.write(request).is_err() {
+            (peer.first, peer.last) = (NONE, NONE); // the queue pair has failed
+            return false;
+        }
+        self.backlog.written(message, part);
+        if part.is_last {
+            peer.first = self.backlog.after(message);
+        }
+        peer.first != NONE
     }
 
     /// Sends what is due; returns how many frames the port took, and whether there is more and no room.
@@ -118,7 +140,8 @@ impl Endpoint {
         for _ in 0..TX_BURSTS {
             let room = link.room(now);
             if room == 0 {
-                return (sent, self.has_work(now));
+                self.is_to_fill = true;
+                return (sent, self.has_work(now, link));
             }
             let mut built = link.again(room);
             let mut starved = false;
@@ -140,17 +163,20 @@ impl Endpoint {
                 return (sent, false);
             }
         }
-        (sent, self.has_work(now))
+        self.is_to_fill = true;
+        (sent, self.has_work(now, link))
     }
 
     /// Whether a frame is to be sent now.
     #[inline]
-    fn has_work(&mut self, now: Instant) -> bool {
-        if self.outbox.as_ref().is_some_and(|outbox| !outbox.is_empty()) {
-            return true;
-        }
+    fn has_work(&mut self, now: Instant, link: &impl Link) -> bool {
+        link.has_pending() || self.slots.is_ready(self.open_vcs()) || self.has_other_work(now)
+    }
+
+    #[inline(never)]
+    fn has_other_work(&mut self, now: Instant) -> bool {
         self.fill_slots();
-        self.slots.is_ready(|vc| self.is_open(vc))
+        self.slots.is_ready(self.open_vcs())
             || self.slow.as_ref().is_some_and(|slow| slow.to_send(now).is_some())
             || !self.pauses.paused().contains(self.ack_pri)
                 && (self.cnp_place(now).is_some() || self.ack_place(now).is_some())
@@ -165,7 +191,11 @@ impl Endpoint {
     /// The place in turn of the first ACK that is due.
     #[inline]
     fn ack_place(&self, now: Instant) -> Option<usize> {
-        self.acks.iter().position(|&(to, at)| at <= now && self.may_answer(to))
+        let is_due = |&(to, at): &(u16, Instant)| at <= now && self.may_answer(to);
+        if self.acks.front().is_some_and(is_due) {
+            return Some(0);
+        }
+        self.acks.iter().position(is_due)
     }
 
     /// Makes the frame that goes next.
@@ -184,15 +214,14 @@ impl Endpoint {
             return is_sent;
         }
         self.fill_slots();
-        if !self.slots.is_ready(|vc| self.is_open(vc)) {
+        let vcs = self.open_vcs();
+        if !self.slots.is_ready(vcs) {
             return Err(Nothing::ToSend);
         }
         if !link.reserve() {
             return Err(Nothing::Room);
         }
-        let (paused, pris) = (self.pauses.paused(), self.request_pri);
-        let granted = self.slots.grant(now, |vc| is_open(paused, pris, vc));
-        let Some(granted) = granted else {
+        let Some(granted) = self.slots.grant(now, vcs) else {
             link.unreserve();
             return Err(Nothing::ToSend);
         };
@@ -221,7 +250,8 @@ impl Endpoint {
     /// Sends a CNP or an ACK, if one is due.
     #[inline]
     fn send_answer(&mut self, now: Instant, link: &mut impl Link) -> Option<Result<(), Nothing>> {
-        if let Some(place) = self.cnp_place(now)
+        if !self.cnps.is_empty()
+            && let Some(place) = self.cnp_place(now)
             && let Some(&(to, _)) = self.cnps.get(place)
         {
             if !link.reserve() {
@@ -236,8 +266,16 @@ impl Endpoint {
         if !link.reserve() {
             return Some(Err(Nothing::Room));
         }
-        let (to, _) = if place == 0 { self.acks.pop_front()? } else { self.acks.remove(place)? };
-        let peer = self.peers.at_mut(to)?;
+        self.send_ack(now, place, link);
+        Some(Ok(()))
+    }
+
+    /// Sends the ACK at `place` in turn, for which there is room.
+    #[inline]
+    pub(super) fn send_ack(&mut self, now: Instant, place: usize, link: &mut impl Link) {
+        let taken = if place == 0 { self.acks.pop_front() } else { self.acks.remove(place) };
+        let Some((to, _)) = taken else { return };
+        let Some(peer) = self.peers.at_mut(to) else { return };
         self.stats.acks_tx += 1;
         let (psn, code) = match peer.answer.take() {
             None | Some(Answer::Ack) => (peer.rx.acknowledged(), syndrome::ACK),
@@ -252,13 +290,12 @@ impl Endpoint {
             }
         };
         self.make_answer(now, to, (RhOpcode::Ack, psn, code), link);
-        Some(Ok(()))
     }
 
-    /// Whether the priority of a request's virtual channel is not stopped.
+    /// Virtual channels of requests whose priority is not stopped, as bits.
     #[inline]
-    fn is_open(&self, vc: u8) -> bool {
-        is_open(self.pauses.paused(), self.request_pri, vc)
+    fn open_vcs(&self) -> u8 {
+        open_vcs(self.pauses.paused(), self.request_pri)
     }
 
     /// Sends an ACK or a CNP to the peer at `to`, for which there is room.
@@ -271,7 +308,7 @@ impl Endpoint {
         link: &mut impl Link,
     ) {
         let number = self.peers.number(to);
-        let Some(&dst) = self.peers.station(number) else { return };
+        let Some(dst) = self.peers.station(number) else { return };
         let len = self.answer_len;
         let mut timestamp = None;
         if let Some(credits) = &mut self.credits {
@@ -290,17 +327,17 @@ impl Endpoint {
     }
 
     #[inline]
-    fn make_request(&mut self, now: Instant, granted: &Granted, link: &mut impl Link) {
+    pub(super) fn make_request(&mut self, now: Instant, granted: &Granted, link: &mut impl Link) {
         let &Granted { request, psn, resent, first } = granted;
         let number = self.peers.number(request.qp);
-        let Some(&dst) = self.peers.station(number) else { return };
-        if self.request.spec().tc.vc() != request.vc {
+        let Some(dst) = self.peers.station(number) else { return };
+        if self.written_vc != request.vc {
+            self.written_vc = request.vc;
             self.request.change(|spec| put_on(spec, request.vc));
         }
         // A payload holds its mark at least.
         let payload = usize::from(request.len).max(stamp::LEN);
-        let spec = self.request.spec();
-        let len = (spec.header_len() + payload + spec.trailer_len()).max(ethernet::MIN_FRAME_LEN);
+        let len = (self.request_ends + payload).max(ethernet::MIN_FRAME_LEN);
         let mut timestamp = None;
         if let Some(credits) = &mut self.credits {
             timestamp = Some(credits.send(now, number, request.vc, len));

@@ -176,6 +176,8 @@ pub struct Slots {
     in_flight: List,
     written: u64,
     timeout: Span,
+    /// No slot is to be sent again before; `None` while none waits for an ACK.
+    quiet: Option<Instant>,
     /// Whether frames are acknowledged; if not, a slot is empty once it is granted.
     is_reliable: bool,
     /// Whether the VC that was granted last waits for the others.
@@ -202,6 +204,7 @@ impl Slots {
             ready_vcs: 0,
             in_flight: List::EMPTY,
             written: 0,
+            quiet: None,
             timeout: timeout.unwrap_or(Span::ZERO),
             is_reliable: timeout.is_some(),
             takes_turns,
@@ -225,11 +228,18 @@ impl Slots {
         self.used() < self.limit
     }
 
-    /// Whether a frame waits for nothing but its grant, on a VC that `is_open`.
+    /// Whether a frame waits for nothing but its grant, on one of `vcs`, as bits.
     #[inline]
     #[must_use]
-    pub fn is_ready(&self, is_open: impl Fn(u8) -> bool) -> bool {
-        bits(self.ready_vcs).any(is_open)
+    pub const fn is_ready(&self, vcs: u8) -> bool {
+        self.ready_vcs & vcs != 0
+    }
+
+    /// The same on any VC.
+    #[inline]
+    #[must_use]
+    pub const fn has_ready(&self) -> bool {
+        self.ready_vcs != 0
     }
 
     /// Slots that are not empty.
@@ -301,25 +311,26 @@ impl Slots {
         Ok(())
     }
 
-    /// The VC of the oldest frame that may go, of VCs that `is_open`.
-    #[inline]
-    fn oldest(&self, is_open: impl Fn(u8) -> bool) -> Option<u8> {
-        let mut open = bits(self.ready_vcs).filter(|&vc| is_open(vc));
-        let first = open.next()?;
-        let Some(second) = open.next() else { return Some(first) };
+    /// The VC of the oldest frame that may go, of several.
+    fn oldest(&self, vcs: u8) -> Option<u8> {
         let key = |vc: u8| {
             let index = self.ready.get(usize::from(vc)).and_then(VecDeque::front);
             let slot = index.and_then(|&index| self.all.get(usize::from(index)));
             let waits = self.takes_turns && vc == self.last_vc;
             (waits, slot.map_or(u64::MAX, |slot| slot.age))
         };
-        [first, second].into_iter().chain(open).min_by_key(|&vc| key(vc))
+        bits(vcs).min_by_key(|&vc| key(vc))
     }
 
-    /// The oldest frame that may go, of VCs that `is_open`; it goes at `now`.
+    /// The oldest frame that may go, of those on `vcs`, as bits; it goes at `now`.
     #[inline]
-    pub fn grant(&mut self, now: Instant, is_open: impl Fn(u8) -> bool) -> Option<Granted> {
-        let vc = self.oldest(is_open)?;
+    pub fn grant(&mut self, now: Instant, vcs: u8) -> Option<Granted> {
+        let vcs = self.ready_vcs & vcs;
+        let vc = match vcs.count_ones() {
+            0 => return None,
+            1 => u8::try_from(vcs.trailing_zeros()).ok()?,
+            _ => self.oldest(vcs)?,
+        };
         self.last_vc = vc;
         let ready = self.ready.get_mut(usize::from(vc))?;
         let index = ready.pop_front()?;
@@ -336,12 +347,22 @@ impl Slots {
         slot.state = State::WaitAck;
         if self.is_reliable {
             self.in_flight.push(&mut self.all, index, |slot| &mut slot.in_flight);
+            self.quiet.get_or_insert(now + self.timeout);
         } else if let Some(pair) = self.qps.get_mut(usize::from(request.qp)) {
             slot.state = State::Empty;
             pair.slots.remove(&mut self.all, index, |slot| &mut slot.in_qp);
             self.free.push(index);
         }
         Some(Granted { request, psn, resent, first })
+    }
+
+    /// Slot `index` does not wait for an ACK any more.
+    #[inline]
+    fn land(&mut self, index: u16) {
+        self.in_flight.remove(&mut self.all, index, |slot| &mut slot.in_flight);
+        if self.in_flight.first().is_none() {
+            self.quiet = None;
+        }
     }
 
     /// Empties a slot that is not in its queue pair any more.
@@ -352,7 +373,7 @@ impl Slots {
         let vc = slot.vc;
         self.free.push(index);
         if was == State::WaitAck {
-            self.in_flight.remove(&mut self.all, index, |slot| &mut slot.in_flight);
+            self.land(index);
         } else if was.is_ready()
             && let Some(ready) = self.ready.get_mut(usize::from(vc))
         {
@@ -416,12 +437,36 @@ impl Slots {
         Some(slot.last + self.timeout)
     }
 
+    /// When [`Self::expire`] is to be called next: not after [`Self::next_timeout`], but it may be before, as that is not
+    /// looked up at each ACK.
+    #[inline]
+    #[must_use]
+    pub const fn timer(&self) -> Option<Instant> {
+        self.quiet
+    }
+
+    /// Whether [`Self::expire`] may have something to do.
+    #[inline]
+    #[must_use]
+    pub fn is_late(&self, now: Instant) -> bool {
+        self.quiet.is_some_and(|quiet| quiet <= now)
+    }
+
     /// The queue pair whose oldest frame was sent so long ago that it is sent again, with all that follow.
     #[inline]
     pub fn expire(&mut self, now: Instant) -> Option<(u16, WentBack)> {
-        self.next_timeout().filter(|&at| at <= now)?;
+        if self.is_late(now) { self.expired(now) } else { None }
+    }
+
+    #[cold]
+    fn expired(&mut self, now: Instant) -> Option<(u16, WentBack)> {
+        // what is sent later ends later
+        self.quiet = self.next_timeout();
+        self.quiet.filter(|&at| at <= now)?;
         let qp = self.all.get(usize::from(self.in_flight.first()?))?.qp;
-        Some((qp, self.go_back(qp, Reason::Missing)))
+        let went = self.go_back(qp, Reason::Missing);
+        self.quiet = self.next_timeout();
+        Some((qp, went))
     }
 
     /// All frames of `qp` that were sent are to be sent again.
@@ -441,7 +486,7 @@ impl Slots {
         let back = self.turn(list, |had| (had == State::WaitAck).then_some(state));
         let count = back.len();
         for &index in &back {
-            self.in_flight.remove(&mut self.all, index, |slot| &mut slot.in_flight);
+            self.land(index);
         }
         if !is_masked {
             self.make_ready(back);

@@ -1,0 +1,73 @@
+//! An endpoint at a wire in virtual time, where most polls take one frame or send one.
+//!
+//! Shape: [`Endpoint::poll_wire`] does what a poll at a port does. While nothing is paused, limited or late it goes the short
+//! way: a frame in, an answer or a request out, and when to come back.
+//! Units: bytes without FCS, picoseconds.
+//! Source: docs/spec/model.md §4.
+
+use weft_dataplane::port::Port;
+use weft_dataplane::port::wire::Wire;
+use weft_dataplane::time::{Instant, Span};
+
+use super::link::{Link, RX_BURSTS, WireLink};
+use super::{Calm, Endpoint};
+
+impl Endpoint {
+    /// As [`Self::poll`], at a wire in virtual time, without memory between it and the frames; returns when to poll next. With
+    /// `fronts` only the first [`FRONT_LEN`](weft_dataplane::pool::FRONT_LEN) bytes of each frame are written.
+    pub fn poll_wire(&mut self, now: Instant, wire: &mut Wire, fronts: bool) -> Option<Instant> {
+        let mut more = false;
+        if wire.is_due(now) {
+            let rate = wire.caps().rate;
+            let taken = wire.take_each(now, RX_BURSTS, |frame, len| {
+                self.take_frame(now, rate, frame, len);
+            });
+            more = taken == RX_BURSTS;
+        }
+        let is_usual =
+            self.calm == Calm::Yes && !more && self.cnps.is_empty() && !self.slots.is_late(now);
+        let mut link = WireLink { wire, fronts, sent: 0 };
+        if !is_usual {
+            return self.rest(now, &mut link, 0, more).next;
+        }
+        let is_busy = link.wire.busy_until().is_some_and(|until| now < until);
+        if !is_busy && !self.send_usual(now, &mut link) {
+            return self.rest(now, &mut link, 0, false).next;
+        }
+        self.is_to_fill = true;
+        let is_blocked = self.slots.has_ready() || !self.acks.is_empty() || self.fills();
+        let mut wait = u64::MAX;
+        if let Some(at) = link.wire.next_due() {
+            wait = at.since(now).as_ps();
+        }
+        if is_blocked && let Some(at) = link.wire.busy_until() {
+            wait = wait.min(at.since(now).as_ps());
+        }
+        if let Some(at) = self.slots.timer() {
+            wait = wait.min(at.since(now).as_ps());
+        }
+        (wait < u64::MAX).then(|| now + Span::from_ps(wait))
+    }
+
+    /// Sends what goes next, at a wire that is idle; false if nothing is sent.
+    #[inline]
+    fn send_usual(&mut self, now: Instant, link: &mut WireLink<'_>) -> bool {
+        if link.room(now) == 0 {
+            return false;
+        }
+        if self.acks.is_empty() {
+            self.fill_slots();
+            let Some(granted) = self.slots.grant(now, u8::MAX) else { return false };
+            self.make_request(now, &granted, link);
+        } else {
+            self.send_ack(now, 0, link);
+        }
+        true
+    }
+
+    /// Puts frames into slots, of which none is ready; whether one is then.
+    fn fills(&mut self) -> bool {
+        self.fill_slots();
+        self.slots.has_ready()
+    }
+}
