@@ -208,6 +208,46 @@ impl LinkRate {
     }
 }
 
+/// Wire times of frames of lengths that were asked before: [`LinkRate::wire_time`] without its division.
+#[derive(Clone, Debug)]
+pub struct WireTimes {
+    rate: LinkRate,
+    overhead: bool,
+    /// Of a length whose low bits are the place's; 0 for none.
+    known: [(u32, u64); Self::PLACES],
+}
+
+impl WireTimes {
+    const PLACES: usize = 8;
+
+    /// Of frames at `rate`, with or without their overhead.
+    #[must_use]
+    pub const fn new(rate: LinkRate, overhead: bool) -> Self {
+        Self { rate, overhead, known: [(0, 0); Self::PLACES] }
+    }
+
+    /// Whether it is of frames at `rate`, with or without their overhead.
+    #[must_use]
+    pub fn is_of(&self, rate: LinkRate, overhead: bool) -> bool {
+        self.rate == rate && self.overhead == overhead
+    }
+
+    /// Time of a frame of `len` bytes (no FCS).
+    #[inline]
+    pub fn of(&mut self, len: usize) -> Span {
+        let found = self.known.get_mut(len % Self::PLACES);
+        match (found, u32::try_from(len)) {
+            (Some(&mut (had, ps)), Ok(len)) if had == len && len > 0 => Span::from_ps(ps),
+            (Some(slot), Ok(short)) => {
+                let span = self.rate.wire_time(len, self.overhead);
+                *slot = (short, span.as_ps());
+                span
+            }
+            _ => self.rate.wire_time(len, self.overhead),
+        }
+    }
+}
+
 /// ceil(a * b / c) without overflow in between; saturates.
 #[expect(clippy::cast_possible_truncation, reason = "compared with the maximum first")]
 const fn scale_up(a: u64, b: u64, c: u64) -> u64 {
@@ -231,6 +271,18 @@ mod tests {
         assert_eq!(before.since(after), Span::ZERO);
         assert_eq!(Instant::earlier(Some(after), Some(before)), Some(before));
         assert_eq!(Instant::earlier(None, Some(before)), Some(before));
+    }
+
+    #[test]
+    fn wire_times_are_the_same_when_they_are_asked_again() {
+        let rate = LinkRate::gbps(100);
+        for overhead in [false, true] {
+            let mut times = WireTimes::new(rate, overhead);
+            for len in [0, 60, 68, 60, 1_402, 10, 1_402, 68, 0, 1_410, 9_216, usize::MAX / 64] {
+                assert_eq!(times.of(len), rate.wire_time(len, overhead), "{len}");
+            }
+            assert!(times.is_of(rate, overhead) && !times.is_of(rate, !overhead));
+        }
     }
 
     #[test]

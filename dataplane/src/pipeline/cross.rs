@@ -8,6 +8,7 @@ use super::context::ToCrossbar;
 use super::lane::Lane;
 use super::timing::Step;
 use crate::islip::Match;
+use crate::port::Port;
 use crate::queues::QueueId;
 use crate::stats::DropReason;
 use crate::time::Instant;
@@ -62,6 +63,7 @@ impl Lane {
     pub(super) fn cross_timed<T: Tracer>(
         &mut self,
         now: Instant,
+        ports: &mut [Box<dyn Port>],
         tracer: &mut T,
         step: &mut Step,
     ) -> usize {
@@ -78,7 +80,7 @@ impl Lane {
                 continue;
             };
             if let Some(one) = crossbar.collect_one(now, ctx) {
-                let moved = one.map_or(0, |one| self.follow_match(now, one, step, tracer));
+                let moved = one.map_or(0, |one| self.follow_match(now, one, ports, step, tracer));
                 *total += moved;
                 if moved == 0 {
                     return *total;
@@ -92,7 +94,7 @@ impl Lane {
             crossbar.islip.slot(&crossbar.requests, &mut crossbar.matches);
             let (before, mut n) = (*total, 0);
             while let Some(found) = self.crossbar.as_ref().and_then(|it| it.matches.get(n)) {
-                *total += self.follow_match(now, found, step, tracer);
+                *total += self.follow_match(now, found, ports, step, tracer);
                 n += 1;
             }
             if *total == before {
@@ -107,16 +109,14 @@ impl Lane {
         &mut self,
         now: Instant,
         found: Match,
+        ports: &mut [Box<dyn Port>],
         step: &mut Step,
         tracer: &mut T,
     ) -> usize {
-        let Self { ctx, crossbar: Some(crossbar), outputs, .. } = self else { return 0 };
+        let Self { ctx, crossbar: Some(crossbar), .. } = self else { return 0 };
         let Match { input, output, pri, iteration } = found;
-        let moved = crossbar.transfer_one(ctx, now, (input, output, pri));
-        step.fed.insert(output);
-        if let Some(lane) = outputs.get_mut(output.index()) {
-            lane.queued.insert(pri);
-        }
+        let desc = crossbar.take(ctx, (input, output, pri));
+        let moved = usize::from(desc.is_some());
         if T::ON {
             let event = Event::Match {
                 input: input.get(),
@@ -127,7 +127,7 @@ impl Lane {
             };
             tracer.event(now, event);
         }
-        moved
+        desc.map_or(0, |desc| self.cross_over(now, (desc, output), ports, step, tracer))
     }
 
     /// Throws away what waits for outputs that are down or in a storm.

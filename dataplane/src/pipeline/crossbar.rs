@@ -17,7 +17,7 @@ use crate::islip::{Islip, Match, Matches, Requests};
 use crate::queues::QueueId;
 use crate::snapshot::Snapshot;
 use crate::stats::DropReason;
-use crate::time::{Instant, LinkRate, Span};
+use crate::time::{Instant, LinkRate, Span, WireTimes};
 use crate::trace::Tracer;
 use crate::types::{PerPort, PerPri, PortId, PortSet, Pri};
 
@@ -62,6 +62,9 @@ pub(super) struct Holds {
     until: Option<Instant>,
     /// Inputs that were held when last looked at.
     busy: PortSet,
+    /// Of frames at the rate that was asked for last.
+    times: Option<WireTimes>,
+    speedup: u64,
     input: PerPort<Instant>,
     output: PerPort<Instant>,
 }
@@ -95,6 +98,8 @@ impl Crossbar {
                 drained: false,
                 until: None,
                 busy: PortSet::EMPTY,
+                times: None,
+                speedup: 1,
                 input: PerPort::default(),
                 output: PerPort::default(),
             }),
@@ -108,6 +113,9 @@ impl Crossbar {
         self.islip.set_iterations(config.iterations);
         self.islip.set_discipline(config.discipline);
         self.burst = if self.holds.is_some() { 1 } else { config.burst.max(1) };
+        if let Some(holds) = &mut self.holds {
+            holds.speedup = u64::from(config.speedup.max(1));
+        }
         self.budget = 4 * self.burst;
     }
 
@@ -280,9 +288,15 @@ impl Holds {
     fn hold(&mut self, now: Instant, (input, output): (PortId, PortId), len: usize, of: &Snapshot) {
         let crossbar = &of.config.crossbar;
         let rate = |port: PortId| of.config.ports.get(port.index()).map(|port| port.rate);
-        let until = |rate: LinkRate| {
-            let wire = rate.wire_time(len, crossbar.wire_overhead).as_ps();
-            now + Span::from_ps((wire / u64::from(crossbar.speedup.max(1))).max(1))
+        let (overhead, speedup) = (crossbar.wire_overhead, self.speedup);
+        let mut until = |rate: LinkRate| {
+            let known = self.times.as_mut().filter(|times| times.is_of(rate, overhead));
+            let wire = match known {
+                Some(times) => times.of(len),
+                None => self.times.insert(WireTimes::new(rate, overhead)).of(len),
+            };
+            let wire = if speedup == 1 { wire.as_ps() } else { wire.as_ps() / speedup };
+            now + Span::from_ps(wire.max(1))
         };
         let (Some(from), Some(to)) = (rate(input), rate(output)) else { return };
         self.input[input] = until(from);
@@ -322,22 +336,18 @@ impl Crossbar {
             && matches!(&ctx.to_crossbar, ToCrossbar::Local(voqs) if !voqs.outputs().is_empty())
     }
 
-    /// In virtual time: moves the frame of one match; returns how many that was.
+    /// In virtual time: takes the frame of one match, where its egress queue has room.
     #[inline]
-    pub(super) fn transfer_one(
-        &mut self,
+    pub(super) fn take(
+        &self,
         ctx: &mut Context,
-        now: Instant,
         (input, output, pri): (PortId, PortId, Pri),
-    ) -> usize {
-        let Context { to_crossbar: ToCrossbar::Local(voqs), snapshot, .. } = ctx else { return 0 };
+    ) -> Option<Desc> {
+        let ToCrossbar::Local(voqs) = &mut ctx.to_crossbar else { return None };
         if !self.has_room_for(output, pri) {
-            return 0;
+            return None;
         }
-        let Some(desc) = voqs.pop(input, QueueId::new(output, pri)) else { return 0 };
-        self.hold(now, (input, output), desc.len(), snapshot);
-        self.feed((output, pri), desc);
-        1
+        voqs.pop(input, QueueId::new(output, pri))
     }
 
     /// Forgets what was noted of frames that wait: none does.

@@ -66,7 +66,7 @@ impl Lane {
     pub(super) fn cut_through<T: Tracer>(
         &mut self,
         now: Instant,
-        ports: &[Box<dyn Port>],
+        ports: &mut [Box<dyn Port>],
         step: &mut Step,
         tracer: &mut T,
     ) {
@@ -90,7 +90,7 @@ impl Lane {
             self.parked.remove(input);
             self.proceed(now, index, *parked, tracer);
             let found = Match { input, output, pri, iteration: 0 };
-            step.work += self.follow_match(now, found, step, tracer);
+            step.work += self.follow_match(now, found, ports, step, tracer);
         }
     }
 

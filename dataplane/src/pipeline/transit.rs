@@ -74,7 +74,7 @@ impl Lane {
         tracer: &mut T,
     ) -> usize {
         let Transits { mut frames, contended, .. } = core::mem::take(&mut self.transits);
-        let (mut moved, mut sent) = (0, 0);
+        let mut moved = 0;
         if !contended.is_empty() {
             // Whoever meets others takes part in the slot.
             let meets = |frame: &Transit| contended.contains(frame.output);
@@ -90,28 +90,44 @@ impl Lane {
                 self.queue(now, frame, tracer);
                 continue;
             }
-            moved += 1;
-            let Self { ctx, crossbar: Some(crossbar), outputs, inputs, .. } = self else {
-                continue;
-            };
-            let _ = crossbar.islip.slot_of_one(input, output, pri);
-            crossbar.hold(now, (input, output), frame.desc.len(), &ctx.snapshot);
-            let lane = outputs.get_mut(output.index());
-            let back = inputs.get(output.index());
-            let (Some(lane), Some(back), Some(port)) = (lane, back, ports.get_mut(output.index()))
-            else {
-                continue;
-            };
-            if lane.is_bare() && back.pause.is_idle() && port.tx_room(now) > 0 {
-                sent += lane.send_one(ctx, now, frame.desc, port.as_mut(), tracer);
-            } else {
-                crossbar.feed((output, pri), frame.desc);
-                lane.queued.insert(pri);
-                step.fed.insert(output);
+            if let Some(crossbar) = &mut self.crossbar {
+                let _ = crossbar.islip.slot_of_one(input, output, pri);
             }
+            moved += self.cross_over(now, (frame.desc, output), ports, step, tracer);
         }
         self.transits.frames = frames; // its memory
-        moved + sent
+        moved
+    }
+
+    /// Takes a frame over the crossbar, and sends it where nothing is before it; else it goes into its egress queue, which has
+    /// room. Returns how often it went on.
+    #[inline]
+    pub(super) fn cross_over<T: Tracer>(
+        &mut self,
+        now: Instant,
+        (desc, output): (Desc, PortId),
+        ports: &mut [Box<dyn Port>],
+        step: &mut Step,
+        tracer: &mut T,
+    ) -> usize {
+        let may_pass = self.may_transit::<T>();
+        let Self { ctx, crossbar, outputs, inputs, .. } = self;
+        let (lane, back) = (outputs.get_mut(output.index()), inputs.get(output.index()));
+        let (Some(crossbar), Some(lane), Some(back), Some(port)) =
+            (crossbar, lane, back, ports.get_mut(output.index()))
+        else {
+            ctx.purge(now, desc, output, DropReason::NoOutput, tracer);
+            return 0;
+        };
+        let pri = desc.pri();
+        crossbar.hold(now, (desc.input(), output), desc.len(), &ctx.snapshot);
+        if may_pass && lane.is_bare() && back.pause.is_idle() && port.tx_room(now) > 0 {
+            return 1 + lane.send_one(ctx, now, desc, port.as_mut(), tracer);
+        }
+        crossbar.feed((output, pri), desc);
+        lane.queued.insert(pri);
+        step.fed.insert(output);
+        1
     }
 
     /// Puts an admitted frame into its VOQ.

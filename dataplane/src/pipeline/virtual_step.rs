@@ -55,7 +55,7 @@ impl Lane {
         if !self.transits.is_empty() {
             step.work += self.pass_transits(now, ports, &mut step, tracer);
         }
-        let moved = self.cross_timed(now, tracer, &mut step);
+        let moved = self.cross_timed(now, ports, tracer, &mut step);
         tracer.part(Part::Crossbar);
         let look = look.or(step.fed);
         let sent = self.send_due(now, look, step.fed, ports, tracer);

@@ -103,7 +103,7 @@ impl Wire {
         if !self.has_room(now) {
             return false;
         }
-        let idle = now + self.config.frame_time(len);
+        let idle = now + self.times.of(len);
         let at = idle + self.config.propagation;
         let mut bytes = self.end.spare.pop().unwrap_or_default();
         if bytes.len() != kept {

@@ -16,7 +16,7 @@ use crate::pool::{Bufs, FRONT_LEN};
 use crate::port::disturbance::{Errors, Outages};
 use crate::port::{Port, PortCaps, PortCounters, PortError};
 use crate::stats::DropReason;
-use crate::time::{Instant, LinkRate, Span};
+use crate::time::{Instant, LinkRate, Span, WireTimes};
 use crate::types::{PortId, PortSet};
 
 /// Bytes on the wire after which the header of a frame is in, preamble included: what a switch looks at.
@@ -340,6 +340,8 @@ pub struct Wire {
     whole_at: Option<Instant>,
     /// Of a link with outages.
     outage: Option<Outage>,
+    /// Of frames that were sent.
+    times: WireTimes,
     counters: PortCounters,
     /// `counters` have changed since anybody asked.
     has_news: bool,
@@ -380,8 +382,20 @@ impl Wire {
         let counters = PortCounters::default();
         let carried = (0, 0);
         let (busy_until, due, whole_at) = (None, None, None);
-        let has_news = false;
-        Self { config, caps, end, busy_until, due, whole_at, outage, counters, has_news, carried }
+        let times = WireTimes::new(config.rate, config.overhead);
+        Self {
+            config,
+            caps,
+            end,
+            busy_until,
+            due,
+            whole_at,
+            outage,
+            times,
+            counters,
+            has_news: false,
+            carried,
+        }
     }
 
     /// The cable's end.
@@ -520,7 +534,7 @@ impl Port for Wire {
 
     fn tx_one(&mut self, now: Instant, bufs: &mut Bufs, desc: Desc) {
         let (bytes, len) = (bufs.bytes(&desc), desc.len());
-        let idle = now + self.config.frame_time(len);
+        let idle = now + self.times.of(len);
         // A transmission ends where its gap does, so that the next one can follow at once.
         let at = idle + self.config.propagation;
         let is_damaged = self.config.cut_through && bufs.is_damaged(&desc);
