@@ -4,7 +4,6 @@
 //! Units: picoseconds.
 //! Source: docs/spec/model.md §3, §4.
 
-use weft_dataplane::pool::Bufs;
 use weft_dataplane::port::wire::Wire;
 use weft_dataplane::port::{Port, PortCounters, PortError};
 use weft_dataplane::time::Instant;
@@ -19,8 +18,6 @@ use crate::nodes::Edge;
 pub struct Host {
     pub(super) endpoint: Endpoint,
     pub(super) port: Wire,
-    /// For what the endpoint does not send.
-    pub(super) bufs: Bufs,
     /// Whether only fronts of frames are kept.
     pub(super) fronts: bool,
     pub(super) agenda: Agenda,
@@ -89,8 +86,8 @@ impl Host {
 
     /// What events of the endpoint bring about, and whatever else is due.
     fn go_on(&mut self, now: Instant, mut next: Option<Instant>) -> Option<Instant> {
-        let Self { endpoint, port, bufs, fronts, agenda, storms, ways, .. } = self;
-        let storm = storms.as_mut().and_then(|storms| storms.step(now, port, bufs));
+        let Self { endpoint, port, fronts, agenda, storms, ways, .. } = self;
+        let storm = storms.as_mut().and_then(|storms| storms.step(now, port));
         if !ways.is_empty() {
             credits::take(ways, now, endpoint);
         }
