@@ -4,9 +4,12 @@
 //! Units: indices, u32.
 //! Source: the magazine allocator (Bonwick and Adams, USENIX 2001); ARCHITECTURE.md "The path of a frame".
 
+use core::ops::Range;
 use std::sync::Arc;
 
 use crossbeam_queue::ArrayQueue;
+
+use crate::sync::{AtomicU32, Ordering};
 
 /// Indices that move between a cache and the shared list at once.
 const CHAIN: usize = 62;
@@ -21,6 +24,9 @@ struct Chain {
 /// The indices that no worker's cache holds.
 pub struct FreeList {
     chains: ArrayQueue<Chain>,
+    /// Indices from here to `end` have never been taken.
+    fresh: AtomicU32,
+    end: u32,
     count: usize,
 }
 
@@ -31,24 +37,33 @@ impl FreeList {
     /// When an index would not fit a u32.
     #[must_use]
     pub fn new(first: u32, count: usize) -> Self {
-        let end = u32::try_from(first as usize + count).expect("indices fit a u32");
         // Caches give back partial chains only when they are dropped, so twice the whole is enough
         // for up to that many chains; `give` falls back to keeping what does not fit.
-        let chains = ArrayQueue::new(count.div_ceil(CHAIN) * 2 + 64);
-        let mut next = first;
-        while next < end {
-            let mut chain = Chain { len: 0, ids: [0; CHAIN] };
-            for slot in &mut chain.ids {
-                if next == end {
-                    break;
-                }
-                *slot = next;
-                next += 1;
-                chain.len += 1;
-            }
-            assert!(chains.push(chain).is_ok(), "sized for all");
-        }
-        Self { chains, count }
+        Self::with_chains(first, count, count.div_ceil(CHAIN) * 2 + 64)
+    }
+
+    /// As [`Self::new`], for one cache that keeps all that is given back: it takes little memory before indices are taken.
+    ///
+    /// # Panics
+    /// As [`Self::new`].
+    #[must_use]
+    pub fn of_one(first: u32, count: usize) -> Self {
+        Self::with_chains(first, count, 1)
+    }
+
+    fn with_chains(first: u32, count: usize, chains: usize) -> Self {
+        let end = u32::try_from(first as usize + count).expect("indices fit a u32");
+        Self { chains: ArrayQueue::new(chains), fresh: AtomicU32::new(first), end, count }
+    }
+
+    /// The next indices that have never been taken, a chain of them at most.
+    #[expect(clippy::cast_possible_truncation, reason = "a small constant")]
+    fn fresh(&self) -> Option<Range<u32>> {
+        let after = |first: u32| (self.end - first).min(CHAIN as u32) + first;
+        let more = |first| (first < self.end).then(|| after(first));
+        // Relaxed: who takes an index is the first to have it.
+        let first = self.fresh.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok()?;
+        Some(first..after(first))
     }
 
     /// How many indices there are in all, free or not.
@@ -135,12 +150,16 @@ impl FreeCache {
     /// Fetches a chain of free indices; `None` if there is none.
     #[cold]
     fn refill(&mut self) -> Option<()> {
-        let chain = self.list.chains.pop()?;
-        let ids = chain.ids.iter().take(chain.len);
-        for (slot, &id) in self.stack.iter_mut().skip(self.len).zip(ids) {
-            *slot = id;
+        let slots = self.stack.iter_mut().skip(self.len);
+        if let Some(chain) = self.list.chains.pop() {
+            let ids = chain.ids.iter().take(chain.len);
+            slots.zip(ids).for_each(|(slot, &id)| *slot = id);
+            self.len += chain.len;
+        } else {
+            let ids = self.list.fresh()?;
+            self.len += ids.len();
+            slots.zip(ids).for_each(|(slot, id)| *slot = id);
         }
-        self.len += chain.len;
         Some(())
     }
 
@@ -235,6 +254,17 @@ mod tests {
             }
             drop(cache);
             assert_eq!(std::iter::from_fn(|| other.take()).count(), count, "all come back");
+        }
+    }
+
+    #[test]
+    fn one_cache_has_all_and_keeps_what_comes_back() {
+        let mut cache = FreeCache::new(Arc::new(FreeList::of_one(3, 1_000)), usize::MAX);
+        for _ in 0..3 {
+            let all: BTreeSet<u32> = std::iter::from_fn(|| cache.take()).collect();
+            assert_eq!((all.len(), all.first(), all.last()), (1_000, Some(&3), Some(&1_002)));
+            all.into_iter().for_each(|id| cache.give(id));
+            assert_eq!(cache.len(), 1_000);
         }
     }
 

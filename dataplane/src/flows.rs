@@ -14,7 +14,7 @@ use crate::desc::DescMeta;
 use crate::queues::QueueId;
 use crate::types::PortId;
 
-/// Sets of two flows each.
+/// Sets of two flows each, unless it is said otherwise.
 const SETS: usize = 8_192;
 const INPUT_SHIFT: u32 = 58;
 
@@ -68,7 +68,8 @@ const _: () = assert!(size_of::<Set>() == 64, "a set is a cache line");
 /// One worker's flows.
 #[derive(Debug)]
 pub struct FlowCache {
-    sets: Box<[Set; SETS]>,
+    /// A power of two of them.
+    sets: Box<[Set]>,
     stamp: u64,
     inputs: Inputs,
 }
@@ -95,7 +96,7 @@ pub const fn key_of(input: PortId, key: FlowKey) -> Key {
     [a, b, c | (input.get() as u64) << INPUT_SHIFT]
 }
 
-/// Two sets, by one wide multiplication whose halves are folded.
+/// Two sets, in the low bits, by one wide multiplication whose halves are folded.
 #[inline]
 #[expect(clippy::cast_possible_truncation, reason = "bits above the mask do not matter")]
 const fn homes([a, b, c]: Key) -> (usize, usize) {
@@ -104,19 +105,27 @@ const fn homes([a, b, c]: Key) -> (usize, usize) {
     let hash = (wide >> 64) as u64 ^ wide as u64;
     let hash = hash ^ hash >> 32; // stations are numbered: alone, the middle of a product is too even
     let again = hash.wrapping_mul(0x9E37_79B9_7F4A_7C15); // its upper bits depend on all of `hash`
-    (hash as usize % SETS, (again >> 40) as usize % SETS)
+    (hash as usize, (again >> 40) as usize)
 }
 
 impl FlowCache {
-    /// An empty cache, half a mebibyte that is touched as flows come.
-    ///
-    /// # Panics
-    /// Never: the number of sets is a constant.
+    /// An empty cache of half a mebibyte.
     #[must_use]
     pub fn new() -> Self {
-        let sets = vec![Set::default(); SETS].into_boxed_slice();
-        let sets = sets.try_into().expect("as many as were made");
+        Self::with_sets(SETS)
+    }
+
+    /// As [`Self::new`], with so many sets of two flows and a cache line each, or the next power of two.
+    #[must_use]
+    pub fn with_sets(sets: usize) -> Self {
+        let sets = vec![Set::default(); sets.next_power_of_two()].into_boxed_slice();
         Self { sets, stamp: 1, inputs: Inputs::default() }
+    }
+
+    /// The set that the low bits name.
+    #[inline]
+    fn set(&self, home: usize) -> Option<&Set> {
+        self.sets.get(home & (self.sets.len() - 1))
     }
 
     /// Before a burst: voids all verdicts if anything that they depend on has changed.
@@ -151,7 +160,7 @@ impl FlowCache {
 
     #[inline]
     fn find(&self, home: usize, key: Key) -> Option<CachedVerdict> {
-        let Set([first, second]) = self.sets.get(home)?;
+        let Set([first, second]) = self.set(home)?;
         if self.holds(first, key) {
             Some(first.word.verdict())
         } else {
@@ -170,6 +179,8 @@ impl FlowCache {
     pub fn insert(&mut self, key: Key, verdict: CachedVerdict) {
         let flow = Flow { key, word: Word::new(self.stamp, verdict) };
         let (first, second) = homes(key);
+        let mask = self.sets.len() - 1;
+        let (first, second) = (first & mask, second & mask);
         let stamp = self.stamp;
         for home in [first, second] {
             let Some(Set(flows)) = self.sets.get_mut(home) else { return };

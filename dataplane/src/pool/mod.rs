@@ -147,15 +147,19 @@ impl Pool {
     /// As [`Self::in_memory`], of which frames of up to `frame_len_max` bytes keep their first [`FRONT_LEN`] only: in virtual
     /// time, where nothing behind them is read.
     ///
+    /// One [`Bufs`] at a time is for it.
+    ///
     /// # Errors
     /// As [`Self::in_memory`].
     pub fn fronts(count: usize, frame_len_max: usize) -> Result<Arc<Self>, PoolError> {
         Self::chunk_size_for(count, frame_len_max)?;
-        let chunk_size = Self::chunk_size_for(count, FRONT_LEN)?;
+        // No driver moves a frame about in its chunk: only a tag comes before it.
+        let chunk_size = ((HEADROOM + FRONT_LEN + TAG_LEN).div_ceil(LINE) | 1) * LINE;
         let memory = Memory::owned(count * chunk_size);
         let mut pool = Self::over(memory, count, chunk_size);
         if let Some(pool) = Arc::get_mut(&mut pool) {
             pool.kept = FRONT_LEN;
+            pool.free = Arc::new(FreeList::of_one(0, count));
         }
         Ok(pool)
     }

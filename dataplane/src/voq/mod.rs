@@ -45,7 +45,9 @@ const _: () = assert!(NIL & IN_LINE >= FRAMES as u32, "at the end of an empty qu
 
 /// All virtual output queues of a switch.
 pub struct Voqs {
-    lines: Box<[Line]>,
+    /// Those that were ever needed, or all.
+    lines: Vec<Line>,
+    lines_max: usize,
     free: Vec<u32>,
     /// By input and queue.
     queues: Box<[Ends]>,
@@ -73,13 +75,26 @@ impl Voqs {
     /// When there are more than 64 ports, 8 priorities or 2^28 frames.
     #[must_use]
     pub fn new(ports: usize, pris: usize, frames: usize) -> Self {
+        let mut voqs = Self::growing(ports, pris, frames);
+        voqs.lines = vec![EMPTY_LINE; voqs.lines_max];
+        voqs.free = (0..voqs.lines_max as u32).rev().collect();
+        voqs
+    }
+
+    /// As [`Self::new`]; memory is taken as frames come.
+    ///
+    /// # Panics
+    /// As [`Self::new`].
+    #[must_use]
+    pub fn growing(ports: usize, pris: usize, frames: usize) -> Self {
         assert!(ports <= PORTS_MAX && pris <= PRIS_MAX && frames < 1 << 28, "a switch's size");
         let queues = ports * ports * pris;
         // The first and the last line of a queue may hold one frame each.
-        let lines = frames.div_ceil(FRAMES) + 2 * queues.min(frames);
+        let lines_max = frames.div_ceil(FRAMES) + 2 * queues.min(frames);
         Self {
-            lines: vec![EMPTY_LINE; lines].into(),
-            free: (0..lines as u32).rev().collect(),
+            lines: Vec::new(),
+            lines_max,
+            free: Vec::new(),
             queues: vec![EMPTY; ports * QUEUES_MAX].into(),
             occupied: [PortSet::EMPTY; PORTS_MAX * PRIS_MAX].into(),
             occupied_pris: [PriSet::EMPTY; PORTS_MAX].into(),
@@ -92,10 +107,10 @@ impl Voqs {
     /// The ends of the queues of an input.
     #[inline]
     fn of(&mut self, input: PortId) -> (Store<'_>, &mut [Ends]) {
-        let Self { lines, free, queues, .. } = self;
+        let Self { lines, lines_max, free, queues, .. } = self;
         let first = input.index() * QUEUES_MAX;
         let own = queues.get_mut(first..first + QUEUES_MAX).unwrap_or_default();
-        (Store { lines, free }, own)
+        (Store { lines, lines_max: *lines_max, free }, own)
     }
 
     /// Whether there is such a queue.
@@ -125,7 +140,7 @@ impl Voqs {
     #[inline]
     #[must_use]
     pub fn has_room(&self, frames: usize) -> bool {
-        self.free.len() >= frames
+        self.free.len() + (self.lines_max - self.lines.len()) >= frames
     }
 
     /// Appends frames of `input`, each to the queue beside it, all of which `touched` names; there is
@@ -239,7 +254,7 @@ impl<'a> Queue<'a> {
             self.ends.head = head + count;
             return run;
         }
-        self.free.push(number); // as large as it ever gets since it was made
+        self.free.push(number);
         if is_last {
             *self.ends = EMPTY;
         } else {
@@ -268,7 +283,8 @@ impl<'a> Queue<'a> {
 
 /// The lines, and which are free.
 struct Store<'a> {
-    lines: &'a mut [Line],
+    lines: &'a mut Vec<Line>,
+    lines_max: usize,
     free: &'a mut Vec<u32>,
 }
 
@@ -287,7 +303,14 @@ impl Store<'_> {
     /// Puts a frame into a line of its own, behind the others.
     #[inline]
     fn extend(&mut self, ends: &mut Ends, desc: Desc) -> Result<(), Desc> {
-        let Some(number) = self.free.pop() else { return Err(desc) };
+        let number = match self.free.pop() {
+            Some(number) => number,
+            None if self.lines.len() < self.lines_max => {
+                self.lines.push(EMPTY_LINE);
+                self.lines.len() as u32 - 1
+            }
+            None => return Err(desc),
+        };
         let line = self.lines.get_mut(number as usize).expect("the number of a line");
         let [first, ..] = &mut line.frames;
         *first = desc.pack();

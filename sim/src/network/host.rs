@@ -4,7 +4,6 @@
 //! Units: picoseconds.
 //! Source: docs/spec/model.md §3, §4.
 
-use weft_dataplane::pool::Bufs;
 use weft_dataplane::port::wire::Wire;
 use weft_dataplane::port::{Port, PortCounters, PortError};
 use weft_dataplane::time::Instant;
@@ -21,8 +20,6 @@ use crate::rclink_checkers::Watch;
 pub struct Host {
     pub(super) endpoint: Endpoint,
     pub(super) port: Wire,
-    /// For what the endpoint does not send.
-    pub(super) bufs: Bufs,
     /// Whether only fronts of frames are kept.
     pub(super) fronts: bool,
     pub(super) agenda: Agenda,
@@ -110,8 +107,8 @@ impl Host {
         now: Instant,
         mut next: Option<Instant>,
     ) -> Result<Option<Instant>, PortError> {
-        let Self { endpoint, port, bufs, fronts, agenda, storms, ways, watch, .. } = self;
-        let storm = storms.as_mut().and_then(|storms| storms.step(now, port, bufs));
+        let Self { endpoint, port, fronts, agenda, storms, ways, watch, .. } = self;
+        let storm = storms.as_mut().and_then(|storms| storms.step(now, port));
         if !ways.is_empty() {
             credits::take(ways, now, endpoint, watch.as_deref_mut());
         }
@@ -119,7 +116,7 @@ impl Host {
         loop {
             agenda.begin(now, endpoint);
             let has_more = if let Some(watch) = watch {
-                next = Instant::earlier(watch.poll(now, endpoint, port, bufs)?, port.next_event());
+                next = Instant::earlier(watch.poll(now, endpoint, port)?, port.next_event());
                 let events = endpoint.events();
                 watch.said(now, &events);
                 agenda.take(events)

@@ -19,7 +19,6 @@ use std::sync::Arc;
 use weft_base::sync::{AtomicU64, Ordering};
 use weft_dataplane::config::SwitchConfig;
 use weft_dataplane::pipeline::{BuildError, Ledger};
-use weft_dataplane::pool::PoolError;
 use weft_dataplane::port::PortError;
 use weft_dataplane::port::wire::cable;
 use weft_dataplane::time::{Instant, Span};
@@ -143,9 +142,6 @@ pub enum NetworkError {
         /// Why.
         source: EndpointError,
     },
-    /// A host's memory.
-    #[error(transparent)]
-    Pool(#[from] PoolError),
     /// A cable.
     #[error(transparent)]
     Cable(#[from] CableError),
@@ -285,7 +281,7 @@ impl Network {
                 Part::Host { endpoint, link } => {
                     let ways = ways.next().unwrap_or_default();
                     let host = at_port(plan, endpoint, link, ends, ways);
-                    Node::edge(host.map_err(|problem| problem.at(name()))?)
+                    Node::edge(host.map_err(|source| NetworkError::Host { name: name(), source })?)
                 }
                 Part::Switch { plan, .. } => {
                     let ends = ends.into_iter().map(|end| end.unwrap_or_else(|| cable(1).0));

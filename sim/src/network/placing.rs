@@ -6,7 +6,6 @@
 
 use std::collections::VecDeque;
 
-use weft_dataplane::pool::{Bufs, Pool, PoolError};
 use weft_dataplane::port::wire::{Wire, WireConfig, WireEnd, cable};
 use weft_dataplane::time::Span;
 use weft_hosts::pfc::SlowSpec;
@@ -15,30 +14,12 @@ use weft_hosts::rclink::endpoint::{Endpoint, EndpointError, EndpointSpec};
 use super::agenda::Agenda;
 use super::credits::Way;
 use super::storm::Storms;
-use super::{Host, NetworkError, Plan};
+use super::{Host, Plan};
 use crate::rclink_checkers::Watch;
 use crate::scenario::Checks;
 use crate::scenario::fault::Fault;
 use crate::setup::Headroom;
 use crate::topology::LinkSpec;
-
-/// Chunks of a host's pool: what it has taken off its wire, one at a time, and frames that it sends.
-const CHUNKS: usize = 8;
-
-/// What keeps a host from being built.
-pub(super) enum HostProblem {
-    Endpoint(EndpointError),
-    Pool(PoolError),
-}
-
-impl HostProblem {
-    pub fn at(self, name: String) -> NetworkError {
-        match self {
-            Self::Endpoint(source) => NetworkError::Host { name, source },
-            Self::Pool(source) => NetworkError::Pool(source),
-        }
-    }
-}
 
 /// An endpoint at the end of its cable.
 pub(super) fn at_port(
@@ -47,7 +28,7 @@ pub(super) fn at_port(
     link: LinkSpec,
     ends: Vec<Option<WireEnd>>,
     (partners, delays): (Vec<u16>, Vec<Span>),
-) -> Result<Host, HostProblem> {
+) -> Result<Host, EndpointError> {
     let wire = WireConfig {
         name: String::new(),
         rate: link.rate,
@@ -79,19 +60,16 @@ pub(super) fn at_port(
         });
     let storms = Storms::new(endpoint.frame.src.mac, &storms);
     let keeps = plan.checks == Checks::Keep;
-    let watch =
-        (plan.checks != Checks::Off).then(|| Box::new(Watch::new(&mut endpoint, link.rate, keeps)));
-    let make = if plan.fronts { Pool::fronts } else { Pool::in_memory };
-    let pool = make(CHUNKS, plan.frame_len_max).map_err(HostProblem::Pool)?;
+    let watch = (plan.checks != Checks::Off)
+        .then(|| Watch::new(&mut endpoint, link.rate, keeps, plan.fronts));
     let mut host = Host {
-        endpoint: Endpoint::new(*endpoint).map_err(HostProblem::Endpoint)?,
+        endpoint: Endpoint::new(*endpoint)?,
         port: Wire::new(wire, plan.frame_len_max, end),
-        bufs: Bufs::new(pool, 1, 0),
         fronts: plan.fronts,
         agenda: Agenda::new(number, &plan.flows),
         ways: ways.collect(),
         storms,
-        watch,
+        watch: watch.map(Box::new),
         plain: false,
     };
     host.plain = host.is_plain();

@@ -4,8 +4,6 @@
 //! Units: picoseconds, quanta.
 //! Source: IEEE 802.1Q-2022 clause 36; docs/spec/model.md §3.
 
-use weft_dataplane::batch::Batch;
-use weft_dataplane::pool::Bufs;
 use weft_dataplane::port::Port;
 use weft_dataplane::port::wire::Wire;
 use weft_dataplane::time::{Instant, Span};
@@ -28,7 +26,6 @@ struct Storm {
 pub(super) struct Storms {
     all: Vec<Storm>,
     source: MacAddr,
-    batch: Batch,
     sent: u64,
 }
 
@@ -40,7 +37,7 @@ impl Storms {
             .map(|&(classes, from, until)| Storm { classes, until, next: Some(from) })
             .collect();
         let is_any = !storms.is_empty();
-        is_any.then(|| Box::new(Self { all: storms, source, batch: Batch::new(), sent: 0 }))
+        is_any.then(|| Box::new(Self { all: storms, source, sent: 0 }))
     }
 
     /// PFC frames sent.
@@ -49,7 +46,7 @@ impl Storms {
     }
 
     /// Sends what is due; returns when there is more.
-    pub fn step(&mut self, now: Instant, port: &mut Wire, bufs: &mut Bufs) -> Option<Instant> {
+    pub fn step(&mut self, now: Instant, port: &mut Wire) -> Option<Instant> {
         let mut next = None;
         for storm in &mut self.all {
             let Some(due) = storm.next else { continue };
@@ -61,9 +58,13 @@ impl Storms {
             let classes = (0..8_u8).filter(|class| storm.classes.bits() >> class & 1 != 0);
             let pfc = classes
                 .fold(Pfc { enable: 0, quanta: [0; 8] }, |pfc, class| pfc.with(class, quanta));
-            let mut frame = [0; mac_control::FRAME_LEN];
-            pfc.emit(self.source, &mut frame);
-            if port.tx_room(now) == 0 {
+            let (len, source) = (mac_control::FRAME_LEN, self.source);
+            let is_sent = port.put(now, len, len, |out| {
+                if let Some(out) = out.first_chunk_mut() {
+                    pfc.emit(source, out);
+                }
+            });
+            if !is_sent {
                 // As PFC does, it waits for the frame that is being sent, and for no other.
                 next = Instant::earlier(
                     next,
@@ -71,9 +72,7 @@ impl Storms {
                 );
                 continue;
             }
-            let Some(desc) = bufs.alloc_from(&frame) else { continue };
-            self.batch.push(desc);
-            self.sent += port.tx(now, bufs, &mut self.batch) as u64;
+            self.sent += 1;
             let half = Span::from_ps(port.caps().rate.quanta(QUANTA).as_ps() / 2);
             storm.next = (quanta > 0).then(|| (now + half).min(storm.until));
             next = Instant::earlier(next, storm.next);

@@ -14,7 +14,7 @@ mod tap;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use weft_dataplane::pool::Bufs;
+use weft_dataplane::pool::{Bufs, FRAME_LEN_MAX, Pool};
 use weft_dataplane::port::{Port, PortError};
 use weft_dataplane::time::{Instant, LinkRate, Span};
 use weft_dataplane::types::Pri;
@@ -330,16 +330,27 @@ pub struct Watch {
     heard: Vec<(Instant, Heard)>,
     /// Whether all that was heard is kept.
     keeps: bool,
+    /// Where frames stand between the wire and the endpoint, one at a time.
+    bufs: Bufs,
 }
+
+/// Chunks for frames on their way between a wire and an endpoint.
+const CHUNKS: usize = 8;
 
 impl Watch {
     /// Of the endpoint of `spec` at a link of `rate`; it tells of each frame that it takes
-    /// ([`EndpointSpec::frame_events`]).
+    /// ([`EndpointSpec::frame_events`]). With `fronts`, only the fronts of frames are read and written.
+    ///
+    /// # Panics
+    /// Never: a pool of so few chunks can be made.
     #[must_use]
-    pub fn new(spec: &mut EndpointSpec, rate: LinkRate, keeps: bool) -> Self {
+    pub fn new(spec: &mut EndpointSpec, rate: LinkRate, keeps: bool, fronts: bool) -> Self {
         spec.frame_events = true;
         let (reader, checkers) = (Reader::new(spec), EndpointCheckers::new(spec, rate));
-        Self { reader, checkers, heard: Vec::new(), keeps }
+        let make = if fronts { Pool::fronts } else { Pool::in_memory };
+        let pool = make(CHUNKS, FRAME_LEN_MAX).expect("a few chunks of the longest frames");
+        let bufs = Bufs::new(pool, 1, 0);
+        Self { reader, checkers, heard: Vec::new(), keeps, bufs }
     }
 
     /// Polls the endpoint; returns when it wants to be polled next.
@@ -351,9 +362,8 @@ impl Watch {
         now: Instant,
         endpoint: &mut Endpoint,
         port: &mut P,
-        bufs: &mut Bufs,
     ) -> Result<Option<Instant>, PortError> {
-        let Self { reader, heard, .. } = self;
+        let Self { reader, heard, bufs, .. } = self;
         Ok(endpoint.poll(now, &mut Tap { port, reader, heard }, bufs)?.next)
     }
 

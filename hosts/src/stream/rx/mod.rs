@@ -112,6 +112,11 @@ impl SeqWindow {
     }
 }
 
+/// Picoseconds up to which latencies are told apart least finely.
+const LEAST: u64 = 128;
+/// Picoseconds, 17 s: longer ones count as that long in the percentiles.
+const MOST: u64 = 1 << 44;
+
 /// Latencies, to about 1 % above 13 ns (exact: least, most and sum).
 #[derive(Clone, Debug)]
 pub struct Latency {
@@ -124,14 +129,9 @@ pub struct Latency {
 
 impl Default for Latency {
     fn default() -> Self {
-        Self {
-            // 2^44 ps are 17 s; longer ones count as that long in the percentiles
-            histogram: Histogram::new_with_bounds(128, 1 << 44, 2).expect("constant, valid bounds"),
-            min: None,
-            max: Span::ZERO,
-            sum_ps: 0,
-            count: 0,
-        }
+        let mut histogram = Histogram::new_with_bounds(LEAST, 2 * LEAST, 2).expect("valid bounds");
+        histogram.auto(true); // it is as long as the longest one needs
+        Self { histogram, min: None, max: Span::ZERO, sum_ps: 0, count: 0 }
     }
 }
 
@@ -144,7 +144,9 @@ impl Latency {
 
     /// Adds one latency.
     pub fn record(&mut self, latency: Span) {
-        self.histogram.saturating_record(latency.as_ps());
+        let value = latency.as_ps().min(MOST);
+        let recorded = self.histogram.record(value);
+        debug_assert!(recorded.is_ok(), "below the most there is memory for all");
         self.min = Some(self.min.map_or(latency, |min| min.min(latency)));
         self.max = self.max.max(latency);
         self.sum_ps += u128::from(latency.as_ps());
@@ -154,9 +156,9 @@ impl Latency {
     /// Adds all of another.
     ///
     /// # Panics
-    /// Never: all have the same constant bounds.
+    /// Never: all grow as they need.
     pub fn merge(&mut self, other: &Self) {
-        self.histogram.add(&other.histogram).expect("equal bounds");
+        self.histogram.add(&other.histogram).expect("it grows");
         self.min = match (self.min, other.min) {
             (Some(a), Some(b)) => Some(a.min(b)),
             (a, b) => a.or(b),
