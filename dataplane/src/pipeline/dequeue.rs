@@ -118,13 +118,7 @@ impl OutputLane {
 impl OutputLane {
     /// As [`Self::take`], one frame.
     #[inline]
-    fn take_one<T: Tracer>(
-        &mut self,
-        ctx: &mut Context,
-        now: Instant,
-        pri: Pri,
-        tracer: &mut T,
-    ) {
+    fn take_one<T: Tracer>(&mut self, ctx: &mut Context, now: Instant, pri: Pri, tracer: &mut T) {
         let Self { port, queues, pending, .. } = self;
         let port = *port;
         let Some(desc) = queues[pri].as_mut().and_then(Rx::pop) else { return };

@@ -33,7 +33,8 @@ impl Context {
         self.begin(now, flows);
         let len = desc.len();
         let found = flow_key(self.bufs.head(desc), len, &config.parse)?;
-        let known = flows.lookup(key_of(input, found)).filter(|_| len <= snapshot.frame_len_safe)?;
+        let known =
+            flows.lookup(key_of(input, found)).filter(|_| len <= snapshot.frame_len_safe)?;
         desc.apply(known.meta, known.vid);
         let mut run = CountRun::default();
         let stats = &self.stats.port[input];

@@ -121,11 +121,8 @@ impl Lane {
         let Scratch { routes, metas, learn, .. } = &mut **scratch;
         let blocked = ctx.core.blocked().contains(lane.port);
         // A trace tells each frame's way in full.
-        let known = if T::ON || blocked {
-            None
-        } else {
-            ctx.lookup_one(now, lane.port, &mut desc, flows)
-        };
+        let known =
+            if T::ON || blocked { None } else { ctx.lookup_one(now, lane.port, &mut desc, flows) };
         let (route, sole) = if let Some(queue) = known {
             (queue.get(), Some(queue.output()))
         } else {

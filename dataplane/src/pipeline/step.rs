@@ -193,7 +193,12 @@ impl Lane {
 
     /// When the port at a place of this lane next has something to do.
     #[inline]
-    pub(super) fn port_due(&mut self, now: Instant, index: usize, ports: &[Box<dyn Port>]) -> Option<Instant> {
+    pub(super) fn port_due(
+        &mut self,
+        now: Instant,
+        index: usize,
+        ports: &[Box<dyn Port>],
+    ) -> Option<Instant> {
         let output = self.outputs.get_mut(index)?;
         let (port, input) = (ports.get(index)?, self.inputs.get(index)?);
         let mut next = Instant::earlier(output.next(now), port.next_event());

@@ -91,7 +91,9 @@ impl Lane {
                 continue;
             }
             moved += 1;
-            let Self { ctx, crossbar: Some(crossbar), outputs, inputs, .. } = self else { continue };
+            let Self { ctx, crossbar: Some(crossbar), outputs, inputs, .. } = self else {
+                continue;
+            };
             let _ = crossbar.islip.slot_of_one(input, output, pri);
             crossbar.hold(now, (input, output), frame.desc.len(), &ctx.snapshot);
             let lane = outputs.get_mut(output.index());

@@ -486,7 +486,8 @@ impl Bufs {
             frame.split_first_chunk::<HEAD_LEN>().zip(out.split_first_chunk_mut::<HEAD_LEN>());
         if let Some(((head, rest), (out, out_rest))) = heads {
             *out = *head; // of known size: no call for a short frame
-            let fronts = (out_rest.first_chunk_mut(), rest.first_chunk::<{ FRONT_LEN - HEAD_LEN }>());
+            let fronts =
+                (out_rest.first_chunk_mut(), rest.first_chunk::<{ FRONT_LEN - HEAD_LEN }>());
             if let (Some(to), Some(from)) = fronts
                 && rest.len() == FRONT_LEN - HEAD_LEN
             {

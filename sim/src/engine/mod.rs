@@ -11,11 +11,11 @@
 //! what it works with is in the caches then.
 
 mod cables;
-mod tournament;
 mod schedule;
 #[cfg(test)]
 mod tests;
 mod threads;
+mod tournament;
 
 use weft_dataplane::time::Instant;
 use weft_dataplane::types::PortSet;
@@ -79,7 +79,8 @@ impl<C: Component> Engine<C> {
                 let now = schedule.now();
                 let last = schedule.horizon(component, now).min(end);
                 let arrived = schedule.arrived(component);
-                let next = components.get_mut(component).and_then(|it| visit(it, now, arrived, last));
+                let next =
+                    components.get_mut(component).and_then(|it| visit(it, now, arrived, last));
                 schedule.stepped(component, next);
             }
         }

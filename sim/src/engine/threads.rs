@@ -12,10 +12,10 @@ use std::thread;
 use weft_base::sync::{Arc, AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use weft_dataplane::time::{Instant, Span};
 
-use super::{Component, visit};
 use super::cables::Links;
-use super::tournament::Tournament;
 use super::schedule::Schedule;
+use super::tournament::Tournament;
+use super::{Component, visit};
 
 /// Nobody is due.
 const NEVER: u64 = u64::MAX;

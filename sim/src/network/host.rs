@@ -104,7 +104,11 @@ impl Edge for Host {
         }
         let mut due;
         loop {
-            agenda.begin(now, endpoint);
+            if agenda.begin(now, endpoint)
+                && let Some(log) = watch.as_mut().and_then(|watch| watch.log.as_mut())
+            {
+                agenda.begun_at(now).for_each(|(id, flow)| log.begun(id, flow.to, flow.bytes));
+            }
             let has_more = if let Some(watch) = watch {
                 due = watch.poll(now, endpoint, port, bufs)?;
                 let events = endpoint.events();

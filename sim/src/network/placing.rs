@@ -16,6 +16,7 @@ use super::agenda::Agenda;
 use super::credits::Way;
 use super::storm::Storms;
 use super::{Host, NetworkError, Plan};
+use crate::journey::HostLog;
 use crate::rclink_checkers::Watch;
 use crate::scenario::Checks;
 use crate::scenario::fault::Fault;
@@ -79,8 +80,12 @@ pub(super) fn at_port(
         });
     let storms = Storms::new(endpoint.frame.src.mac, &storms);
     let keeps = plan.checks == Checks::Keep;
-    let watch =
-        (plan.checks != Checks::Off).then(|| Box::new(Watch::new(&mut endpoint, link.rate, keeps)));
+    let payload = endpoint.payload_max as u64;
+    let watch = (plan.checks != Checks::Off || plan.latency_parts).then(|| {
+        let mut watch = Watch::new(&mut endpoint, link.rate, keeps);
+        watch.log = plan.latency_parts.then(|| HostLog::new(link.propagation, plan.delay, payload));
+        Box::new(watch)
+    });
     let make = if plan.fronts { Pool::fronts } else { Pool::in_memory };
     let pool = make(CHUNKS, plan.frame_len_max).map_err(HostProblem::Pool)?;
     Ok(Host {

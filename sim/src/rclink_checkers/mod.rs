@@ -29,6 +29,7 @@ use self::receiver::Receiver;
 use self::sender::Sender;
 use self::tap::Tap;
 use crate::checkers::Violation;
+use crate::journey::HostLog;
 
 /// Violations that are kept; all are counted.
 const KEEP: usize = 16;
@@ -330,6 +331,8 @@ pub struct Watch {
     heard: Vec<(Instant, Heard)>,
     /// Whether all that was heard is kept.
     keeps: bool,
+    /// What is noted for the parts of latency.
+    pub log: Option<HostLog>,
 }
 
 impl Watch {
@@ -339,7 +342,7 @@ impl Watch {
     pub fn new(spec: &mut EndpointSpec, rate: LinkRate, keeps: bool) -> Self {
         spec.frame_events = true;
         let (reader, checkers) = (Reader::new(spec), EndpointCheckers::new(spec, rate));
-        Self { reader, checkers, heard: Vec::new(), keeps }
+        Self { reader, checkers, heard: Vec::new(), keeps, log: None }
     }
 
     /// Polls the endpoint; returns when it wants to be polled next.
@@ -353,8 +356,20 @@ impl Watch {
         port: &mut P,
         bufs: &mut Bufs,
     ) -> Result<Option<Instant>, PortError> {
-        let Self { reader, heard, .. } = self;
-        Ok(endpoint.poll(now, &mut Tap { port, reader, heard }, bufs)?.next)
+        let Self { reader, heard, log, .. } = self;
+        let before = heard.len();
+        let next = endpoint.poll(now, &mut Tap { port, reader, heard }, bufs)?.next;
+        if let Some(log) = log {
+            for (at, heard) in heard.iter().skip(before) {
+                if let Heard::Sent(Frame { peer, kind, .. }) = *heard
+                    && let FrameKind::Data { message, index, .. } = kind
+                {
+                    log.sent_frame(*at, peer, (message, index));
+                }
+            }
+            log.held(now, |to| endpoint.holds(to));
+        }
+        Ok(next)
     }
 
     /// Hears a count of credits that came.
@@ -364,6 +379,13 @@ impl Watch {
 
     /// Hears what the endpoint says of the last poll.
     pub fn said(&mut self, now: Instant, events: &[Event]) {
+        for event in events {
+            if let Event::Received { id, index, sent: Some(sent), at, .. } = *event
+                && let Some(log) = &mut self.log
+            {
+                log.took((id, index), at.since(sent));
+            }
+        }
         self.heard.extend(events.iter().map(|&event| (now, Heard::Said(event))));
         self.heard.push((now, Heard::Polled));
         let from = if self.keeps { self.heard.len() - self.fresh() } else { 0 };
