@@ -41,6 +41,7 @@ pub mod engine;
 pub mod fabric;
 pub mod frames;
 pub mod islip_model;
+pub mod journey;
 pub mod network;
 mod nodes;
 pub mod rclink_checkers;

@@ -11,6 +11,7 @@ use weft_dataplane::trace::NoTrace;
 use weft_dataplane::types::PortSet;
 
 use crate::engine::{Component, Engine, Schedule};
+use crate::journey::SwitchLog;
 use crate::switch::Switch;
 
 /// What is at the edge of a network.
@@ -21,15 +22,15 @@ pub(crate) trait Edge: Send {
 
 /// A component of a network.
 pub(crate) enum Node<E> {
-    /// A switch.
-    Switch(Box<Switch>),
+    /// A switch, and who notes what passes it, if anybody does.
+    Switch(Box<Switch>, Option<Box<SwitchLog>>),
     /// Somebody at the edge, and why its port has failed, if it has.
     Edge(Box<E>, Option<PortError>),
 }
 
 impl<E> From<Switch> for Node<E> {
     fn from(switch: Switch) -> Self {
-        Self::Switch(Box::new(switch))
+        Self::Switch(Box::new(switch), None)
     }
 }
 
@@ -43,7 +44,12 @@ impl<E: Edge> Node<E> {
 impl<E: Edge> Component for Node<E> {
     fn step(&mut self, now: Instant, arrived: PortSet) -> Option<Instant> {
         match self {
-            Self::Switch(switch) => switch.step_at(now, arrived, &mut NoTrace).next,
+            Self::Switch(switch, None) => switch.step_at(now, arrived, &mut NoTrace).next,
+            Self::Switch(switch, Some(log)) => {
+                let next = switch.step_at(now, arrived, &mut **log).next;
+                log.follow(now, switch.core());
+                next
+            }
             Self::Edge(edge, failure) => edge.step(now).unwrap_or_else(|error| {
                 *failure = Some(error);
                 None
@@ -65,14 +71,22 @@ impl<E: Edge> Nodes<E> {
     pub fn edges(&self) -> impl Iterator<Item = &E> {
         self.0.components().iter().filter_map(|node| match node {
             Node::Edge(edge, _) => Some(&**edge),
-            Node::Switch(_) => None,
+            Node::Switch(..) => None,
         })
     }
 
     /// Switches, in the order of their numbers.
     pub fn switches(&self) -> impl Iterator<Item = &Switch> {
         self.0.components().iter().filter_map(|node| match node {
-            Node::Switch(switch) => Some(&**switch),
+            Node::Switch(switch, _) => Some(&**switch),
+            Node::Edge(..) => None,
+        })
+    }
+
+    /// What was noted at switches, in the order of their numbers.
+    pub fn logs(&self) -> impl Iterator<Item = &SwitchLog> {
+        self.0.components().iter().filter_map(|node| match node {
+            Node::Switch(_, log) => log.as_deref(),
             Node::Edge(..) => None,
         })
     }
@@ -86,7 +100,7 @@ impl<E: Edge> Nodes<E> {
     pub fn change(&mut self, component: usize) -> Option<&mut E> {
         match self.0.change(component)? {
             Node::Edge(edge, _) => Some(&mut **edge),
-            Node::Switch(_) => None,
+            Node::Switch(..) => None,
         }
     }
 
@@ -94,7 +108,7 @@ impl<E: Edge> Nodes<E> {
     pub fn settle(&mut self, which: impl Fn(&Switch) -> bool) {
         for component in 0..self.len() {
             let is_one = self.0.components().get(component).is_some_and(|node| match node {
-                Node::Switch(switch) => which(switch),
+                Node::Switch(switch, _) => which(switch),
                 Node::Edge(..) => false,
             });
             if is_one {
@@ -119,7 +133,7 @@ impl<E: Edge> Nodes<E> {
         self.0.run(end, threads);
         let mut failures = self.0.components().iter().filter_map(|node| match node {
             Node::Edge(_, failure) => failure.as_ref(),
-            Node::Switch(_) => None,
+            Node::Switch(..) => None,
         });
         failures.next().map_or(Ok(()), Err)
     }

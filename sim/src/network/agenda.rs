@@ -128,6 +128,12 @@ impl Agenda {
         any
     }
 
+    /// Flows that have begun at `now`.
+    pub fn begun_at(&self, now: Instant) -> impl Iterator<Item = (FlowId, &Flow)> {
+        let begun = self.sent.iter().filter(move |sent| sent.begun == Some(now));
+        begun.filter_map(|sent| Some((sent.id, self.flows.get(sent.id as usize)?)))
+    }
+
     /// Takes in what came of messages; returns whether others may begin now.
     pub fn take(&mut self, events: impl IntoIterator<Item = Event>) -> bool {
         let ready = self.ready.len();

@@ -30,7 +30,10 @@ use self::parts::{Part, Parts};
 use self::placing::at_port;
 use crate::checkers::Violation;
 use crate::engine::{CableError, CableSpec, Cables, Latency, Place, Schedule};
+use crate::journey::{self, SwitchLog};
 use crate::nodes::{Node, Nodes};
+use crate::rclink_checkers::heard::Reader;
+use crate::results::network::LatencyParts;
 use crate::scenario::fault::Fault;
 use crate::scenario::flow::{Flow, FlowError};
 use crate::scenario::{Checks, Site, SwitchPlan, TemplateError};
@@ -67,6 +70,8 @@ pub struct Plan<'a> {
     pub seed: u64,
     /// Whether endpoints are checked, frame by frame.
     pub checks: Checks,
+    /// Whether latencies are taken apart.
+    pub latency_parts: bool,
 }
 
 /// A network whose switches are all alike.
@@ -240,6 +245,7 @@ impl Network {
             faults: &[],
             seed: 0,
             checks: Checks::Off,
+            latency_parts: false,
         })
     }
 
@@ -273,6 +279,7 @@ impl Network {
         let delays = credits::lay_ways(&parts, plan, &routes, &partners, &mut cables)?;
         let (schedule, mut ends) = Schedule::new(cables);
         let lost = faulty::disturb(plan, &mut ends)?;
+        let reader = parts.endpoints().next().filter(|_| plan.latency_parts).map(Reader::new);
         let mut nodes = Vec::with_capacity(ends.len());
         let mut ways = partners.into_iter().zip(delays);
         for ((part, ends), node) in parts.nodes.drain(..).zip(ends).zip(plan.topology.nodes()) {
@@ -284,10 +291,15 @@ impl Network {
                     Node::edge(host.map_err(|source| NetworkError::Host { name: name(), source })?)
                 }
                 Part::Switch { plan, .. } => {
+                    let log = reader.clone().map(|reader| {
+                        let ports = 0..plan.config.ports.len();
+                        let cables = ports.map(|port| plan.around.propagation_of(port));
+                        SwitchLog::new(reader, plan.around.latency, cables.collect())
+                    });
                     let ends = ends.into_iter().map(|end| end.unwrap_or_else(|| cable(1).0));
                     let built = Switch::on(plan.config, &plan.around, ends.collect())
                         .map_err(|source| NetworkError::Switch { name: name(), source })?;
-                    Node::from(built)
+                    Node::Switch(Box::new(built), log.map(Box::new))
                 }
             });
         }
@@ -366,6 +378,14 @@ impl Network {
             let ports = core.snapshot.load().config.ports.len();
             (0..ports).filter_map(PortId::new).any(|port| !core.paused(port).is_empty())
         });
+    }
+
+    /// What latencies are made of, by number of host that took the frames, if that was noted.
+    #[must_use]
+    pub fn parts(&self) -> Vec<LatencyParts> {
+        let hosts = self.hosts().filter_map(|host| host.watch()?.log.as_ref());
+        let switches: Vec<&SwitchLog> = self.nodes.logs().collect();
+        journey::parts(&hosts.collect::<Vec<_>>(), &switches)
     }
 
     /// What the checkers of endpoints object to, by number of host, once nothing is on its way any more.

@@ -15,6 +15,7 @@ use super::agenda::Agenda;
 use super::credits::Way;
 use super::storm::Storms;
 use super::{Host, Plan};
+use crate::journey::HostLog;
 use crate::rclink_checkers::Watch;
 use crate::scenario::Checks;
 use crate::scenario::fault::Fault;
@@ -60,8 +61,12 @@ pub(super) fn at_port(
         });
     let storms = Storms::new(endpoint.frame.src.mac, &storms);
     let keeps = plan.checks == Checks::Keep;
-    let watch = (plan.checks != Checks::Off)
-        .then(|| Watch::new(&mut endpoint, link.rate, keeps, plan.fronts));
+    let payload = endpoint.payload_max as u64;
+    let watch = (plan.checks != Checks::Off || plan.latency_parts).then(|| {
+        let mut watch = Watch::new(&mut endpoint, link.rate, keeps, plan.fronts);
+        watch.log = plan.latency_parts.then(|| HostLog::new(link.propagation, plan.delay, payload));
+        Box::new(watch)
+    });
     let mut host = Host {
         endpoint: Endpoint::new(*endpoint)?,
         port: Wire::new(wire, plan.frame_len_max, end),
@@ -69,7 +74,7 @@ pub(super) fn at_port(
         agenda: Agenda::new(number, &plan.flows),
         ways: ways.collect(),
         storms,
-        watch: watch.map(Box::new),
+        watch,
         plain: false,
     };
     host.plain = host.is_plain();

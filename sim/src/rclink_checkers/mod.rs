@@ -29,6 +29,7 @@ use self::receiver::Receiver;
 use self::sender::Sender;
 use self::tap::Tap;
 use crate::checkers::Violation;
+use crate::journey::HostLog;
 
 /// Violations that are kept; all are counted.
 const KEEP: usize = 16;
@@ -332,6 +333,8 @@ pub struct Watch {
     keeps: bool,
     /// Where frames stand between the wire and the endpoint, one at a time.
     bufs: Bufs,
+    /// What is noted for the parts of latency.
+    pub log: Option<HostLog>,
 }
 
 /// Chunks for frames on their way between a wire and an endpoint.
@@ -350,7 +353,7 @@ impl Watch {
         let make = if fronts { Pool::fronts } else { Pool::in_memory };
         let pool = make(CHUNKS, FRAME_LEN_MAX).expect("a few chunks of the longest frames");
         let bufs = Bufs::new(pool, 1, 0);
-        Self { reader, checkers, heard: Vec::new(), keeps, bufs }
+        Self { reader, checkers, heard: Vec::new(), keeps, bufs, log: None }
     }
 
     /// Polls the endpoint; returns when it wants to be polled next.
@@ -363,8 +366,20 @@ impl Watch {
         endpoint: &mut Endpoint,
         port: &mut P,
     ) -> Result<Option<Instant>, PortError> {
-        let Self { reader, heard, bufs, .. } = self;
-        Ok(endpoint.poll(now, &mut Tap { port, reader, heard }, bufs)?.next)
+        let Self { reader, heard, log, bufs, .. } = self;
+        let before = heard.len();
+        let next = endpoint.poll(now, &mut Tap { port, reader, heard }, bufs)?.next;
+        if let Some(log) = log {
+            for (at, heard) in heard.iter().skip(before) {
+                if let Heard::Sent(Frame { peer, kind, .. }) = *heard
+                    && let FrameKind::Data { message, index, .. } = kind
+                {
+                    log.sent_frame(*at, peer, (message, index));
+                }
+            }
+            log.held(now, |to| endpoint.holds(to));
+        }
+        Ok(next)
     }
 
     /// Hears a count of credits that came.
@@ -374,6 +389,13 @@ impl Watch {
 
     /// Hears what the endpoint says of the last poll.
     pub fn said(&mut self, now: Instant, events: &[Event]) {
+        for event in events {
+            if let Event::Received { id, index, sent: Some(sent), at, .. } = *event
+                && let Some(log) = &mut self.log
+            {
+                log.took((id, index), at.since(sent));
+            }
+        }
         self.heard.extend(events.iter().map(|&event| (now, Heard::Said(event))));
         self.heard.push((now, Heard::Polled));
         let from = if self.keeps { self.heard.len() - self.fresh() } else { 0 };

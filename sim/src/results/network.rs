@@ -53,7 +53,7 @@ impl From<&Latency> for Percentiles {
     }
 }
 
-/// What the latencies of frames are made of: sums over all of them, which add up to `total_ps`.
+/// What the latencies of frames that were sent once are made of: sums over them, which add up to `total_ps`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LatencyParts {
     /// Frames.
@@ -68,13 +68,13 @@ pub struct LatencyParts {
     pub voq_ps: u64,
     /// In queues between crossbar and output, while not paused.
     pub egress_ps: u64,
-    /// In queues that were paused.
+    /// In queues that were paused, and at a sender that was.
     pub paused_ps: u64,
     /// Waiting for credit.
     pub credit_ps: u64,
     /// Waiting for the rate limit.
     pub rate_mask_ps: u64,
-    /// From made to taken.
+    /// From a frame's turn at its sender until it was taken.
     pub total_ps: u64,
 }
 

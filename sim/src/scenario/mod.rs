@@ -104,6 +104,8 @@ pub struct Options {
     pub full_frames: bool,
     /// Whether endpoints are checked.
     pub checks: Checks,
+    /// Whether latencies are taken apart, which takes memory for each frame and hop. It decides nothing else.
+    pub latency_parts: bool,
 }
 
 impl Default for Options {
@@ -114,6 +116,7 @@ impl Default for Options {
             samples_max: 1_024,
             full_frames: false,
             checks: Checks::Off,
+            latency_parts: false,
         }
     }
 }

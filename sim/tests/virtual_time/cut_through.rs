@@ -115,6 +115,7 @@ fn damaged_frames_are_counted_at_the_endpoint() {
             faults: &[Fault::FrameError { link: 0, one_in: 50 }],
             seed: 3,
             checks: Checks::On,
+            latency_parts: false,
         })
         .unwrap();
         network.run(Instant::from_ns(100_000_000), 1).unwrap();

@@ -59,6 +59,7 @@ pub(super) fn scenario(source: &Source, settings: &Settings) -> Result<Loaded, C
         samples_max: net.count("samples_max").unwrap_or(default.samples_max),
         full_frames: net.flag("full_frames"),
         checks: default.checks,
+        latency_parts: net.flag("latency_parts"),
     };
     let scenario = Scenario {
         name: root.text("title").unwrap_or_else(|| title_of(&source.name)),

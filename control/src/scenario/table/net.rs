@@ -134,6 +134,13 @@ pub(super) const NET: &[Param] = &[
         "Whether frames are moved whole, with payload and ICRC, and checked; else only what is read of them. Results are the same.",
     ),
     restart(
+        "latency_parts",
+        Kind::Bool,
+        "",
+        Fixed("false"),
+        "Whether results say what latencies are made of: waits in queues and for PFC, credits and rates, sending, cables. It takes memory for each frame at each hop. Results are the same beside.",
+    ),
+    restart(
         "sampling",
         Kind::Time,
         "time",

@@ -100,6 +100,7 @@ pub fn build(scenario: &Scenario) -> Result<Network, RunError> {
         faults: &scenario.faults,
         seed: seeds.next_u64(),
         checks: scenario.options.checks,
+        latency_parts: scenario.options.latency_parts,
     })?;
     if !scenario.options.pfc_circles {
         let snapshots = network.switches().map(|switch| switch.core().snapshot.load());
@@ -149,6 +150,9 @@ pub fn run(scenario: &Scenario, options: RunOptions<'_>) -> Result<Results, RunE
     };
     let mut results = collect::collect(scenario, &network, ending, at);
     results.series = sampler.finish(scenario, at);
+    for (host, parts) in results.hosts.iter_mut().zip(network.parts()) {
+        host.parts = Some(parts);
+    }
     results.finish();
     results.expectations = metrics::evaluate(scenario, &results);
     if scenario.options.checks != Checks::Off {

@@ -10,6 +10,7 @@ mod checks;
 mod closed_forms;
 mod endpoint_checkers;
 mod faults;
+mod parts;
 mod reference;
 mod same;
 

@@ -102,6 +102,23 @@ fn checkers_decide_nothing() {
     assert_same("checked", &serde_json::to_string(&results).unwrap(), &without);
 }
 
+/// Latencies that are taken apart are what they are otherwise, and their parts do not hang on threads.
+#[test]
+fn parts_of_latencies_decide_nothing() {
+    let mut scenario = scenario(Topology::fat_tree(16).unwrap());
+    let without = json(&scenario, 1);
+    scenario.options.latency_parts = true;
+    assert_same("on two threads", &json(&scenario, 2), &json(&scenario, 1));
+    let mut results = try_run(&scenario, 2).unwrap();
+    assert!(
+        results.parts.take().is_some_and(|parts| parts.frames > 0 && parts.imbalance_ps() == 0)
+    );
+    for host in &mut results.hosts {
+        host.parts = None;
+    }
+    assert_same("apart", &serde_json::to_string(&results).unwrap(), &without);
+}
+
 #[test]
 fn seeds_decide() {
     let mut scenario = scenario(Topology::fat_tree(16).unwrap());

@@ -121,6 +121,7 @@ fn net() -> Vec<Row> {
         row("net.switch_link_m", "1000", LEAVES, At("/latency/max_ps"), More),
         row("net.allow_pfc_circles", "true", RING, At("/ending/why"), Is("done")).beside(&["pfc.pfc_enabled=true"]),
         row("net.full_frames", "true", PAIR, Work(|scenario| scenario.options.full_frames.to_string(), SAME), Is("true")),
+        row("net.latency_parts", "true", PAIR, At("/parts"), Other),
         row("net.sampling", "'400ns'", PERMUTATION, At("/series/0/interval_ps"), Is("400000")),
         row("net.samples_max", "16", PERMUTATION, At("/series/0/interval_ps"), Other),
     ]

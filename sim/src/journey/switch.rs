@@ -1,0 +1,208 @@
+//! What a switch notes of the frames that pass it, from what its pipeline decides.
+//!
+//! Shape: [`SwitchLog`] is a [`Tracer`]; [`SwitchLog::follow`] hears after each step what is paused.
+//! Units: picoseconds.
+//! Source: docs/spec/model.md §2, §6 "Results".
+
+use std::collections::{BTreeMap, VecDeque};
+
+use weft_dataplane::pipeline::Core;
+use weft_dataplane::time::{Instant, Span};
+use weft_dataplane::trace::{Event, Tracer};
+use weft_dataplane::types::{PORTS_MAX, PortId, Pri, PriSet};
+use weft_parsers::HEAD_LEN;
+
+use super::{Hop, Key};
+use crate::rclink_checkers::heard::{FrameKind, Reader};
+
+/// A frame that has not left.
+#[derive(Clone, Copy, Debug, Default)]
+struct Inside {
+    key: Option<Key>,
+    len: usize,
+    is_done: bool,
+    pri: Pri,
+    output: u8,
+    /// When it was put into its queue.
+    queued: Instant,
+    /// Time for which its output had been paused until then.
+    paused: Span,
+    /// When it was at the crossbar.
+    crossed: Option<Instant>,
+}
+
+/// Time for which a priority of an output was paused.
+#[derive(Clone, Copy, Debug, Default)]
+struct Paused {
+    until_now: Span,
+    since: Option<Instant>,
+}
+
+impl Paused {
+    fn at(&self, now: Instant) -> Span {
+        self.since.map_or(self.until_now, |since| self.until_now + now.since(since))
+    }
+}
+
+/// What passed a switch.
+#[derive(Clone, Debug)]
+pub struct SwitchLog {
+    reader: Reader,
+    latency: Span,
+    /// By port: of its cable.
+    propagations: Vec<Span>,
+    /// Number of the first of `inside`.
+    first: u64,
+    next: u64,
+    inside: VecDeque<Inside>,
+    /// By input, output and priority: frames before the crossbar.
+    queues: BTreeMap<(u8, u8, u8), VecDeque<u64>>,
+    /// By port and priority.
+    paused: Vec<[Paused; 8]>,
+    stopped: Vec<PriSet>,
+    hops: Vec<(Key, Hop)>,
+}
+
+impl SwitchLog {
+    /// Of a switch with this fixed latency and cables of these propagations, on which frames are that `reader` reads.
+    #[must_use]
+    pub fn new(reader: Reader, latency: Span, propagations: Vec<Span>) -> Self {
+        Self {
+            reader,
+            latency,
+            propagations,
+            first: 1,
+            next: 1,
+            inside: VecDeque::new(),
+            queues: BTreeMap::new(),
+            paused: vec![[Paused::default(); 8]; PORTS_MAX],
+            stopped: vec![PriSet::EMPTY; PORTS_MAX],
+            hops: Vec::new(),
+        }
+    }
+
+    /// Frames that have passed.
+    pub(super) fn hops(&self) -> &[(Key, Hop)] {
+        &self.hops
+    }
+
+    /// Sees what is paused after a step.
+    pub fn follow(&mut self, now: Instant, core: &Core) {
+        let ports = (0..self.propagations.len()).filter_map(PortId::new);
+        for (port, (stopped, paused)) in ports.zip(self.stopped.iter_mut().zip(&mut self.paused)) {
+            let is = core.paused(port);
+            if is == *stopped {
+                continue;
+            }
+            *stopped = is;
+            for (pri, paused) in Pri::ALL.into_iter().zip(paused) {
+                paused.until_now = paused.at(now);
+                paused.since = is.contains(pri).then_some(now);
+            }
+        }
+    }
+
+    fn frame(&mut self, number: u64) -> Option<&mut Inside> {
+        let place = usize::try_from(number.checked_sub(self.first)?).ok()?;
+        self.inside.get_mut(place)
+    }
+
+    /// Time for which a priority of a port was paused until `now`.
+    fn paused(&self, port: u8, pri: Pri, now: Instant) -> Span {
+        let port = self.paused.get(usize::from(port));
+        port.and_then(|of| of.get(pri.index())).map(|paused| paused.at(now)).unwrap_or_default()
+    }
+
+    fn end(&mut self, number: u64) {
+        if let Some(frame) = self.frame(number) {
+            frame.is_done = true;
+        }
+        while self.inside.front().is_some_and(|frame| frame.is_done) {
+            self.inside.pop_front();
+            self.first += 1;
+        }
+    }
+
+    fn crossed(&mut self, now: Instant, queue: (u8, u8, u8), mut frames: u16) {
+        while frames > 0
+            && let Some(number) = self.queues.get_mut(&queue).and_then(VecDeque::pop_front)
+        {
+            // What was dropped in its queue does not count.
+            if let Some(frame) = self.frame(number).filter(|frame| !frame.is_done) {
+                frame.crossed = Some(now);
+                frames -= 1;
+            }
+        }
+    }
+
+    fn left(&mut self, now: Instant, number: u64) {
+        let Some(&mut Inside { key, pri, output, queued, paused, crossed, .. }) =
+            self.frame(number)
+        else {
+            return;
+        };
+        let (Some(key), Some(crossed)) = (key, crossed) else { return };
+        let (voq, egress) = (crossed.since(queued).as_ps(), now.since(crossed).as_ps());
+        let stopped = self.paused(output, pri, now).as_ps() - paused.as_ps();
+        let of_egress = stopped.min(egress);
+        let of_voq = (stopped - of_egress).min(voq);
+        let cable = self.propagations.get(usize::from(output)).copied().unwrap_or_default();
+        let hop = Hop {
+            voq: Span::from_ps(voq - of_voq),
+            egress: Span::from_ps(egress - of_egress),
+            paused: Span::from_ps(of_voq + of_egress),
+            wire: self.latency + cable,
+        };
+        self.hops.push((key, hop));
+    }
+}
+
+impl Tracer for SwitchLog {
+    const ON: bool = true;
+
+    fn event(&mut self, now: Instant, event: Event) {
+        match event {
+            Event::Rx { len, .. } => {
+                self.inside.push_back(Inside { len: len.into(), ..Inside::default() });
+            }
+            Event::Admit {
+                frame, input, output, pri, verdict: "queue" | "in_headroom", ..
+            } => {
+                let paused = self.paused(output, Pri::from_low_bits(pri), now);
+                self.queues.entry((input, output, pri)).or_default().push_back(frame);
+                if let Some(inside) = self.frame(frame) {
+                    (inside.pri, inside.output) = (Pri::from_low_bits(pri), output);
+                    (inside.queued, inside.paused) = (now, paused);
+                }
+            }
+            Event::Match { input, output, pri, frames, .. } => {
+                self.crossed(now, (input, output, pri), frames);
+            }
+            Event::Tx { frame, .. } => {
+                self.left(now, frame);
+                self.end(frame);
+            }
+            Event::Drop { frame, .. } | Event::Consume { frame, .. } => self.end(frame),
+            _ => {}
+        }
+    }
+
+    fn bytes(&mut self, frame: u64, bytes: &[u8]) {
+        let mut head = [0; HEAD_LEN];
+        for (to, from) in head.iter_mut().zip(bytes) {
+            *to = *from;
+        }
+        let Some(len) = self.frame(frame).map(|inside| inside.len) else { return };
+        let read = self.reader.read(&head, len, bytes, false);
+        if let FrameKind::Data { message, index, .. } = read.kind
+            && let Some(inside) = self.frame(frame)
+        {
+            inside.key = Some((message, index));
+        }
+    }
+
+    fn number(&mut self) -> u64 {
+        self.next += 1;
+        self.next - 1
+    }
+}
