@@ -110,7 +110,8 @@ impl Lane {
         step: &mut Step,
         tracer: &mut T,
     ) -> usize {
-        let may_pass = self.may_transit::<T>();
+        // Frames of one instant leave such ports in the order of ports.
+        let may_pass = self.may_transit::<T>() && !self.in_bursts.contains(output);
         let Self { ctx, crossbar, outputs, inputs, .. } = self;
         let (lane, back) = (outputs.get_mut(output.index()), inputs.get(output.index()));
         let (Some(crossbar), Some(lane), Some(back), Some(port)) =
