@@ -8,6 +8,7 @@
 use std::io::{self, Write};
 
 use weft_sim::results::Results;
+use weft_sim::results::flow::FlowResult;
 use weft_sim::results::network::{PortResult, SwitchResult};
 
 /// A table of results.
@@ -71,42 +72,84 @@ fn or_empty(value: Option<impl ToString>) -> String {
     value.map(|value| value.to_string()).unwrap_or_default()
 }
 
+const FLOWS: &[&str] = &[
+    "flow",
+    "workload",
+    "from",
+    "to",
+    "bytes",
+    "start_ps",
+    "first_sent_ps",
+    "delivered_ps",
+    "acknowledged_ps",
+    "fct_ps",
+    "fct_sender_ps",
+    "ideal_fct_ps",
+    "slowdown",
+    "resent_frames",
+];
+
 fn flows(results: &Results, rows: &mut Rows<'_>) -> io::Result<()> {
-    rows.head(&[
-        "flow",
-        "workload",
-        "from",
-        "to",
-        "bytes",
-        "start_ps",
-        "first_sent_ps",
-        "delivered_ps",
-        "acknowledged_ps",
-        "fct_ps",
-        "fct_sender_ps",
-        "ideal_fct_ps",
-        "slowdown",
-        "resent_frames",
-    ])?;
+    rows.head(FLOWS)?;
     for flow in &results.flows {
-        rows.row(&[
-            &flow.id,
-            &flow.workload,
-            &results.host(flow.from),
-            &results.host(flow.to),
-            &flow.bytes,
-            &or_empty(flow.start_ps),
-            &or_empty(flow.first_sent_ps),
-            &or_empty(flow.delivered_ps),
-            &or_empty(flow.acknowledged_ps),
-            &or_empty(flow.fct_ps),
-            &or_empty(flow.fct_sender_ps),
-            &flow.ideal_fct_ps,
-            &or_empty(flow.slowdown),
-            &or_empty(flow.resent_frames),
-        ])?;
+        rows.0.write_record(flow_row(flow, |host| results.host(host).to_owned()))?;
     }
     Ok(())
+}
+
+fn flow_row(flow: &FlowResult, name: impl Fn(u32) -> String) -> [String; 14] {
+    [
+        flow.id.to_string(),
+        flow.workload.to_string(),
+        name(flow.from),
+        name(flow.to),
+        flow.bytes.to_string(),
+        or_empty(flow.start_ps),
+        or_empty(flow.first_sent_ps),
+        or_empty(flow.delivered_ps),
+        or_empty(flow.acknowledged_ps),
+        or_empty(flow.fct_ps),
+        or_empty(flow.fct_sender_ps),
+        flow.ideal_fct_ps.to_string(),
+        or_empty(flow.slowdown),
+        or_empty(flow.resent_frames),
+    ]
+}
+
+/// Flows one by one, as they end: the columns of `flows.csv`.
+pub struct FlowStream<W: Write> {
+    rows: csv::Writer<W>,
+    /// By number.
+    hosts: Vec<String>,
+}
+
+impl<W: Write> FlowStream<W> {
+    /// Writes the head; hosts are named in the order of their numbers.
+    ///
+    /// # Errors
+    /// The writer's.
+    pub fn new(out: W, hosts: Vec<String>) -> io::Result<Self> {
+        let mut rows = csv::Writer::from_writer(out);
+        rows.write_record(FLOWS)?;
+        rows.flush()?;
+        Ok(Self { rows, hosts })
+    }
+
+    /// Writes flows, so that whoever looks finds them whole.
+    ///
+    /// # Errors
+    /// The writer's.
+    pub fn push(&mut self, flows: &[FlowResult]) -> io::Result<()> {
+        let Self { rows, hosts } = self;
+        let name = |host: u32| {
+            let host = usize::try_from(host).ok().and_then(|host| hosts.get(host));
+            host.map_or("?", String::as_str).to_owned()
+        };
+        for flow in flows {
+            rows.write_record(flow_row(flow, name))?;
+        }
+        if flows.is_empty() { Ok(()) } else { rows.flush() }
+    }
 }
 
 fn all_ports(results: &Results) -> impl Iterator<Item = (&SwitchResult, usize, &PortResult)> {

@@ -9,7 +9,7 @@ use weft_dataplane::time::{Instant, LinkRate, Span};
 use weft_hosts::stream::rx::Latency;
 use weft_sim::results::flow::FlowResult;
 use weft_sim::results::network::{
-    HostResult, LatencyParts, LinkEnd, LinkResult, LinkWay, Percentiles, SwitchResult,
+    CreditResult, HostResult, LatencyParts, LinkEnd, LinkResult, LinkWay, Percentiles, SwitchResult,
 };
 use weft_sim::results::series::{Amount, Level};
 use weft_sim::results::{Ending, ExpectResult, Results, SeriesKind, SeriesResult, Setting};
@@ -48,6 +48,7 @@ fn host(name: &str, latency_ns: u64) -> HostResult {
         counters: [("tx_frames".to_owned(), 1_500), ("resent".to_owned(), 3)].into(),
         latency: Percentiles::from(&latency),
         parts: Some(parts),
+        credits: vec![CreditResult { vc: 3, used: 44, returned: 33 }],
         ..HostResult::default()
     }
 }

@@ -11,6 +11,7 @@ use std::process::{Command as Process, Stdio};
 use assert_cmd::Command;
 use assert_cmd::cargo::CommandCargoExt;
 use serde_json::Value;
+use weft_dataplane::port::capture::{CaptureFormat, CaptureWriter};
 
 const OK: i32 = 0;
 const DIFFERENCE: i32 = 1;
@@ -211,4 +212,82 @@ fn an_interrupted_run_has_results_until_then() {
     let value: Value = serde_json::from_slice(&fs::read(json).unwrap()).unwrap();
     assert_eq!(value["ending"]["why"], "interrupted");
     assert!(value["end_ps"].as_u64() > Some(0));
+}
+
+/// Flows are written as they end: those of `flows.csv`, before anything is known of their ACKs; a run that is killed leaves them.
+#[test]
+fn flows_are_written_as_they_end() {
+    let (dir, path) = file(SMALL);
+    let (rows, all) = (dir.path().join("rows.csv"), dir.path().join("all"));
+    let args = ["run", path.to_str().unwrap(), "--flows", rows.to_str().unwrap()];
+    let (code, _, err) = sim(&[&args[..], &["--csv", all.to_str().unwrap()]].concat());
+    assert_eq!(code, OK, "{err}");
+    let read = |path: &Path| -> Vec<Vec<String>> {
+        let text = fs::read_to_string(path).unwrap();
+        text.lines().map(|line| line.split(',').map(str::to_owned).collect()).collect()
+    };
+    let (had, mut want) = (read(&rows), read(&all.join("flows.csv")));
+    let time = |row: &Vec<String>| row[7].parse::<u64>().unwrap();
+    assert!(had[1..].is_sorted_by_key(time), "in the order in which they end");
+    for row in &mut want[1..] {
+        for unknown in [8, 10, 13] {
+            row[unknown].clear();
+        }
+    }
+    want[1..].sort_by_key(|row| (time(row), row[0].parse::<u32>().unwrap()));
+    assert_eq!(had, want);
+
+    let text = SMALL.replace("seed = 3", "seed = 3\nuntil = '10s'");
+    let (dir, path) = file(&format!("{text}[[workload]]\nkind = 'permutation'\nbytes = '4GiB'\n"));
+    let rows = dir.path().join("rows.csv");
+    let mut run = Process::cargo_bin("weft").unwrap();
+    let run = run.args(["sim", "run", path.to_str().unwrap(), "--flows", rows.to_str().unwrap()]);
+    let mut child = run.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let is_there = || fs::read_to_string(&rows).is_ok_and(|text| text.lines().count() > 15);
+    let came = (0..600).any(|_| {
+        weft_base::wait::pause(std::time::Duration::from_millis(50));
+        is_there()
+    });
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(came && read(&rows).iter().all(|row| row.len() == 14));
+}
+
+/// The frames of a capture go out at their times, each to the host of its destination address.
+#[test]
+fn a_capture_is_sent_from_a_host() {
+    let (dir, path) = file(
+        "[net]\ngenerate = 'single'\nhosts = 3\n[[workload]]\nkind = 'capture'\nfile = 'c.pcap'\nfrom = 'h1'\n",
+    );
+    let mut writer =
+        CaptureWriter::create(dir.path().join("c.pcap"), CaptureFormat::Pcap, 0).unwrap();
+    for (ts_ns, dst, len) in [(1_000, 9, 100), (3_000, 7, 2_000), (9_000, 9, 60)] {
+        let mut frame = vec![0; len];
+        frame[5] = dst;
+        writer.write(ts_ns, &frame, None).unwrap();
+    }
+    writer.finish().unwrap();
+    let run =
+        |flags: &[&str]| sim(&[&["run", path.to_str().unwrap(), "--json", "-"], flags].concat());
+    let flows = |out: &str| -> Vec<[u64; 4]> {
+        let value: Value = serde_json::from_str(out).unwrap();
+        let flows = value["flows"].as_array().unwrap().iter();
+        flows
+            .map(|flow| ["from", "to", "bytes", "start_ps"].map(|key| flow[key].as_u64().unwrap()))
+            .collect()
+    };
+    let (code, out, err) = run(&[]);
+    assert_eq!(code, OK, "{err}");
+    assert_eq!(flows(&out), [[1, 0, 100, 0], [1, 2, 2_000, 2_000_000], [1, 0, 60, 8_000_000]]);
+    let text = fs::read_to_string(&path).unwrap();
+    fs::write(&path, text.replace("hosts = 3", "hosts = 2")).unwrap();
+    let (code, _, err) = run(&[]);
+    assert!(
+        code == USAGE && err.contains("c.pcap: expected at most 1 destination addresses"),
+        "{code} {err}"
+    );
+    fs::write(&path, format!("{text}to = 'h2'\n")).unwrap();
+    let (code, out, err) = run(&[]);
+    assert_eq!(code, OK, "{err}");
+    assert!(flows(&out).iter().all(|flow| flow[1] == 2));
 }

@@ -107,6 +107,12 @@ impl Credits {
         self.used
     }
 
+    /// Of these, given back.
+    #[must_use]
+    pub const fn returned(&self) -> u64 {
+        self.returned
+    }
+
     /// Credits that are left.
     #[must_use]
     pub fn left(&self) -> u32 {

@@ -53,6 +53,17 @@ impl From<&Latency> for Percentiles {
     }
 }
 
+/// Credits of a virtual channel at who sends, over all its peers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CreditResult {
+    /// Virtual channel.
+    pub vc: u8,
+    /// Credits used since the start.
+    pub used: u64,
+    /// Of these, given back.
+    pub returned: u64,
+}
+
 /// What the latencies of frames that were sent once are made of: sums over them, which add up to `total_ps`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LatencyParts {
@@ -134,6 +145,9 @@ pub struct HostResult {
     pub latency: Percentiles,
     /// What they are made of; `None` where that was not taken apart.
     pub parts: Option<LatencyParts>,
+    /// By virtual channel, where it has credits.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub credits: Vec<CreditResult>,
 }
 
 /// Counters of an endpoint, by name.

@@ -81,7 +81,7 @@ pub fn run(args: &CheckArgs, out: &mut dyn Write) -> Result<(), CliError> {
 fn check(path: &Path, threads: ThreadsArg, out: &mut dyn Write) -> Result<bool, CliError> {
     let mut loaded = Source::read(path)?.load()?;
     loaded.scenario.options.checks = Checks::On;
-    let results = execute(&loaded, threads, false)?;
+    let results = execute(&loaded, threads, None, false)?;
     let broken = broken(&results);
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let mut write = || -> std::io::Result<()> {

@@ -4,6 +4,7 @@
 //! Units: as the names of columns and fields end.
 //! Source: docs/spec/model.md §6; docs/simulation.md.
 
+use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -11,7 +12,8 @@ use std::sync::Arc;
 use clap::Args;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
-use weft_base::sync::AtomicBool;
+use weft_base::files::{self, Existing};
+use weft_base::sync::{AtomicBool, Ordering};
 use weft_sim::results::{Ending, ExpectResult, Results};
 use weft_sim::scenario::Scenario;
 use weft_sim::scenario::run::{Progress, RunOptions, run as run_scenario};
@@ -21,6 +23,8 @@ use super::{estimate, summary};
 use crate::commands::{progress, write_json};
 use crate::config::value::Kind;
 use crate::error::CliError;
+use crate::results::WriteError;
+use crate::results::csv::FlowStream;
 use crate::scenario::{Loaded, Source, export};
 
 /// Arguments of `weft sim run`.
@@ -50,6 +54,9 @@ pub struct RunArgs {
     /// Other files of results.
     #[command(flatten)]
     pub outputs: OutputArgs,
+    /// Write each flow as a row of CSV as soon as it is delivered, however the run ends
+    #[arg(long, value_name = "FILE")]
+    pub flows: Option<PathBuf>,
     /// Write flow completion times in the columns of HPCC's fct.txt
     #[arg(long, value_name = "FILE")]
     pub hpcc_fct: Option<PathBuf>,
@@ -95,7 +102,7 @@ impl RunArgs {
 /// A file that is refused or cannot be read; results that cannot be written or are not as expected.
 pub fn run(args: &RunArgs, out: &mut dyn Write) -> Result<(), CliError> {
     let loaded = args.source()?.load()?;
-    let results = execute(&loaded, args.threads, true)?;
+    let results = execute(&loaded, args.threads, args.flows.as_deref(), true)?;
     args.outputs.write(&results)?;
     if let Some(path) = &args.hpcc_fct {
         write_file(path, &export::hpcc_fct(&results))?;
@@ -124,6 +131,7 @@ fn write_file(path: &Path, bytes: &[u8]) -> Result<(), CliError> {
 pub(super) fn execute(
     loaded: &Loaded,
     threads: ThreadsArg,
+    flows: Option<&Path>,
     tells: bool,
 ) -> Result<Results, CliError> {
     for warning in &loaded.warnings {
@@ -135,17 +143,39 @@ pub(super) fn execute(
         anstream::eprintln!("{}: {}", scenario.name, work);
     }
     let stop = stop_flag()?;
+    let mut flows = flows.map(|path| stream(scenario, path)).transpose()?;
+    let mut failed = None;
     let bar = progress::virtual_time(work.hops.max(1));
     let mut show = |at: &Progress| {
+        if let Some((path, stream)) = &mut flows
+            && let Err(source) = stream.push(&at.ended)
+        {
+            // What cannot be written ends the run.
+            failed = Some(WriteError { path: path.clone(), source });
+            stop.store(true, Ordering::Relaxed);
+        }
         bar.set_position(at.frames.min(work.hops));
         bar.set_message(format!("{} of {} us", at.now.as_ns() / 1_000, at.until.as_ns() / 1_000));
     };
     let options = RunOptions { threads: threads.count(), stop: &stop, progress: &mut show };
     let ran = run_scenario(scenario, options);
     bar.finish_and_clear();
+    if let Some(error) = failed {
+        return Err(error.into());
+    }
     let mut results = ran.map_err(|error| refused(scenario, &error))?;
     results.settings.clone_from(&loaded.settings);
     Ok(results)
+}
+
+/// A file to which flows are written as they end.
+fn stream(scenario: &Scenario, path: &Path) -> Result<(PathBuf, FlowStream<File>), CliError> {
+    let failed = |source| CliError::from(WriteError { path: path.to_owned(), source });
+    let nodes = scenario.topology.nodes();
+    let hosts = scenario.topology.hosts().filter_map(|node| nodes.get(node));
+    let names = hosts.map(|node| node.name.clone()).collect();
+    let file = files::create(path, Existing::Result).map_err(failed)?;
+    Ok((path.to_owned(), FlowStream::new(file, names).map_err(failed)?))
 }
 
 /// A scenario that is read and cannot be run.

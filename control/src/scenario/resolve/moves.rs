@@ -30,7 +30,7 @@ const WORKLOADS: &[Takes] = &[
     Takes { kind: "ring-all-reduce", must: &["bytes"], may: &["hosts"] },
     Takes { kind: "point-to-point", must: &["from", "to", "bytes"], may: &["count"] },
     Takes { kind: "flows", must: &["file"], ..NONE },
-    Takes { kind: "capture", must: &["file", "from", "to"], ..NONE },
+    Takes { kind: "capture", must: &["file", "from"], may: &["to"] },
 ];
 const FAULTS: &[Takes] = &[
     Takes { kind: "bit-error", must: &["link", "rate"], ..NONE },
@@ -158,29 +158,42 @@ impl Reader<'_> {
         (before == self.problems.len()).then_some(pattern)
     }
 
+    /// One sender.
+    fn sender(&mut self, keys: &Keys<'_>, hosts: &Hosts) -> Option<u16> {
+        let from = self.hosts(keys, "from", hosts);
+        if let &[from] = &from[..] {
+            return Some(from);
+        }
+        if !from.is_empty() {
+            self.refuse(keys, "from", format!("expected one sender, found {}", from.len()));
+        }
+        None
+    }
+
     /// One sender and one receiver.
     fn pair(&mut self, keys: &Keys<'_>, hosts: &Hosts) -> Option<(u16, u16)> {
-        let from = self.hosts(keys, "from", hosts);
+        let from = self.sender(keys, hosts);
         let to = self.host(keys, "to", hosts)?;
-        let &[from] = &from[..] else {
-            if !from.is_empty() {
-                self.refuse(keys, "from", format!("expected one sender, found {}", from.len()));
-            }
-            return None;
-        };
-        if from == to {
+        if from == Some(to) {
             self.refuse(keys, "to", "expected another host than the sender");
             return None;
         }
-        Some((from, to))
+        Some((from?, to))
     }
 
     fn in_file(&mut self, keys: &Keys<'_>, kind: &str, hosts: &Hosts) -> Option<Pattern> {
         let file = keys.text("file")?;
         let read = if kind == "capture" {
-            let (from, to) = self.pair(keys, hosts)?;
+            let ends = if keys.set("to").is_some() {
+                self.pair(keys, hosts).map(|(from, to)| (from, Some(to)))
+            } else {
+                self.sender(keys, hosts).map(|from| (from, None))
+            };
+            let ends = ends?;
             match self.source.bytes(&file) {
-                Ok(bytes) => import::capture(&file, bytes, (from, to)).map_err(|it| vec![it]),
+                Ok(bytes) => {
+                    import::capture(&file, bytes, ends, hosts.len()).map_err(|it| vec![it])
+                }
                 Err(message) => Err(vec![crate::scenario::problem(
                     keys.place("file"),
                     keys.name("file"),

@@ -61,7 +61,9 @@ pub(super) const WORKLOAD: &[Param] = &[
         "to",
         Kind::Name,
         "",
-        Unset("it must be given for incast, point-to-point and capture"),
+        Unset(
+            "it must be given for incast and point-to-point; of a capture each destination address is another host",
+        ),
         "The receiver.",
     ),
     restart(
@@ -104,7 +106,7 @@ pub(super) const WORKLOAD: &[Param] = &[
         Kind::Path,
         "file",
         Unset("it must be given for flows and capture"),
-        "Beside the scenario file. flows: CSV with the columns from, to, bytes and start_us; or `flow.txt` of HPCC, or `.cm` of htsim. capture: pcap or pcapng, whose frames become messages of their lengths at their times, from `from` to `to`.",
+        "Beside the scenario file. flows: CSV with the columns from, to, bytes and start_us; or `flow.txt` of HPCC, or `.cm` of htsim. capture: pcap or pcapng, whose frames become messages of their lengths at their times, from `from` to `to`, or to the hosts beside it by number, one for each destination address in the order in which they come.",
     ),
     restart("start", Kind::Time, "time", Fixed("\"0s\""), "When its first messages begin."),
 ];

@@ -135,6 +135,14 @@ impl CreditState {
         Some(self.channels.entry((peer, vc)).or_insert(Channel { tx, rx, sent_at }))
     }
 
+    /// By peer and virtual channel: the channel, credits used, and those of them that were given back.
+    pub fn counts(&self) -> impl Iterator<Item = (u8, u64, u64)> + '_ {
+        let count = |(&(_, vc), channel): (&(u16, u8), &Channel)| {
+            (vc, channel.tx.used(), channel.tx.returned())
+        };
+        self.channels.iter().map(count)
+    }
+
     /// Whether a frame to `to` may go on `vc`.
     pub fn may_send(&self, to: u16, vc: u8, is_request: bool) -> bool {
         self.channels.get(&(to, vc)).is_none_or(|channel| channel.tx.may_send(is_request))

@@ -300,6 +300,11 @@ impl Endpoint {
         self.last_taken
     }
 
+    /// By peer and virtual channel, where there are credits: the channel, credits used, and those of them given back.
+    pub fn credits(&self) -> impl Iterator<Item = (u8, u64, u64)> + '_ {
+        self.credits.iter().flat_map(|credits| credits.counts())
+    }
+
     /// Peers that it keeps a state of: those that messages were given for, or that frames came from.
     #[must_use]
     pub const fn peers_met(&self) -> usize {

@@ -4,15 +4,19 @@
 //! Units: as results have them.
 //! Source: docs/spec/model.md §6; docs/results.md.
 
+use std::collections::BTreeMap;
+
 use weft_dataplane::pipeline::Ledger;
 use weft_dataplane::time::{Instant, Span};
+use weft_hosts::rclink::endpoint::Endpoint;
 use weft_hosts::stream::rx::Latency;
 
 use super::Scenario;
-use crate::network::{Host, Network};
+use crate::network::{Delivered, Host, Network};
 use crate::results::flow::FlowResult;
 use crate::results::network::{
-    HostResult, LinkEnd, LinkResult, LinkWay, Percentiles, SwitchResult, endpoint_counters,
+    CreditResult, HostResult, LinkEnd, LinkResult, LinkWay, Percentiles, SwitchResult,
+    endpoint_counters,
 };
 use crate::results::{Ending, Results};
 use crate::topology::{LinkSpec, NodeId, NodeKind};
@@ -63,22 +67,53 @@ fn of_host(name: String, host: &Host, end: Instant) -> HostResult {
         receive_buffer_max_bytes: endpoint.watermark() as u64,
         latency: Percentiles::from(endpoint.latency()),
         parts: None,
+        credits: credits(endpoint),
     }
 }
 
+/// Credits by virtual channel, over all peers.
+fn credits(endpoint: &Endpoint) -> Vec<CreditResult> {
+    let mut all: BTreeMap<u8, CreditResult> = BTreeMap::new();
+    for (vc, used, returned) in endpoint.credits() {
+        let sum = all.entry(vc).or_insert(CreditResult { vc, ..CreditResult::default() });
+        sum.used = sum.used.saturating_add(used);
+        sum.returned = sum.returned.saturating_add(returned);
+    }
+    all.into_values().collect()
+}
+
+/// What is known of a flow before it moves.
+fn planned(network: &Network, id: u32) -> Option<FlowResult> {
+    let flow = network.flows().get(id as usize)?;
+    let ideal = network.ideals().get(id as usize)?;
+    Some(FlowResult {
+        id,
+        workload: flow.workload,
+        from: flow.from.into(),
+        to: flow.to.into(),
+        bytes: flow.bytes,
+        ideal_fct_ps: ideal.as_ps(),
+        ..FlowResult::default()
+    })
+}
+
+/// A flow that is delivered.
+pub(super) fn delivered(network: &Network, delivered: &Delivered) -> Option<FlowResult> {
+    let mut flow = planned(network, delivered.id)?;
+    let from = network.hosts().nth(usize::try_from(flow.from).ok()?)?;
+    let sent = from.sent().binary_search_by_key(&delivered.id, |sent| sent.id).ok();
+    let begun = sent.and_then(|place| from.sent().get(place)?.begun);
+    if let Some(begun) = begun {
+        flow.start(begun);
+    }
+    flow.sent(delivered.first);
+    flow.delivered(delivered.at);
+    Some(flow)
+}
+
 fn flows(network: &Network, hosts: &[&Host]) -> Vec<FlowResult> {
-    let all = (0..).zip(network.flows()).zip(network.ideals());
-    let mut flows: Vec<FlowResult> = all
-        .map(|((id, flow), ideal)| FlowResult {
-            id,
-            workload: flow.workload,
-            from: flow.from.into(),
-            to: flow.to.into(),
-            bytes: flow.bytes,
-            ideal_fct_ps: ideal.as_ps(),
-            ..FlowResult::default()
-        })
-        .collect();
+    let ids = (0..).zip(network.flows()).map(|(id, _)| id);
+    let mut flows: Vec<FlowResult> = ids.filter_map(|id| planned(network, id)).collect();
     for sent in hosts.iter().flat_map(|host| host.sent()) {
         let Some(flow) = flows.get_mut(sent.id as usize) else { continue };
         if let Some(begun) = sent.begun {

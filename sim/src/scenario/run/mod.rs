@@ -19,6 +19,7 @@ use super::metrics::{self, MetricError};
 use super::workload::{WorkloadError, expand};
 use super::{Checks, Scenario};
 use crate::network::{Host, Network, NetworkError, Plan};
+use crate::results::flow::FlowResult;
 use crate::results::{Ending, Objection, Results};
 use crate::topology::TopologyError;
 
@@ -38,7 +39,7 @@ pub struct RunOptions<'a> {
 }
 
 /// How far a run is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Progress {
     /// Virtual time.
     pub now: Instant,
@@ -54,6 +55,8 @@ pub struct Progress {
     pub taken_bytes: u64,
     /// Bytes of payload of all flows.
     pub bytes: u64,
+    /// Flows that were delivered since this was last told, in that order; nothing is known yet of what comes after that.
+    pub ended: Vec<FlowResult>,
 }
 
 /// A scenario cannot be run.
@@ -195,6 +198,8 @@ struct Watch {
     /// When the last flow was done.
     last: Instant,
     bytes: u64,
+    /// By host: flows to it that were told to be delivered.
+    told: Vec<usize>,
 }
 
 impl Watch {
@@ -213,7 +218,20 @@ impl Watch {
             faults: changes.flatten().max().unwrap_or(Instant::ZERO),
             last: Instant::ZERO,
             bytes: network.flows().iter().map(|flow| flow.bytes).fold(0, u64::saturating_add),
+            told: vec![0; network.hosts().count()],
         }
+    }
+
+    /// Flows that were delivered since this was last asked.
+    fn ended(&mut self, network: &Network) -> Vec<FlowResult> {
+        let mut ended = Vec::new();
+        for (told, host) in self.told.iter_mut().zip(network.hosts()) {
+            let fresh = host.delivered().get(*told..).unwrap_or_default();
+            *told += fresh.len();
+            ended.extend(fresh.iter().filter_map(|it| collect::delivered(network, it)));
+        }
+        ended.sort_unstable_by_key(|flow: &FlowResult| (flow.delivered_ps, flow.id));
+        ended
     }
 
     /// Why the run ends now, if it does.
@@ -244,7 +262,7 @@ impl Watch {
         (since + self.quiet <= now).then(|| Ending::Stalled { waiting: Vec::new() })
     }
 
-    fn progress(&self, network: &Network) -> Progress {
+    fn progress(&mut self, network: &Network) -> Progress {
         let taken = network.hosts().map(|host| host.endpoint().stats().rx_payload);
         Progress {
             now: network.now(),
@@ -254,6 +272,7 @@ impl Watch {
             delivered: network.delivered(),
             taken_bytes: taken.sum(),
             bytes: self.bytes,
+            ended: self.ended(network),
         }
     }
 }

@@ -269,5 +269,8 @@ fn credits_let_as_many_frames_fly_as_there_are() {
         };
         assert_eq!(had, want, "{limit} credits of {size} bytes, {beside} ns");
         assert_eq!(is_full, matches!(frames, 9 | 37 | 73), "{limit} credits");
+        let credits = results.hosts[0].credits[0];
+        assert_eq!((credits.vc, credits.used), (3, FRAMES * 1_374_u64.div_ceil(size.into())));
+        assert!(credits.used - credits.returned <= limit.into(), "{credits:?}");
     }
 }
