@@ -263,7 +263,9 @@ mod tests {
         for _ in 0..3 {
             let all: BTreeSet<u32> = std::iter::from_fn(|| cache.take()).collect();
             assert_eq!((all.len(), all.first(), all.last()), (1_000, Some(&3), Some(&1_002)));
-            all.into_iter().for_each(|id| cache.give(id));
+            for id in all {
+                cache.give(id);
+            }
             assert_eq!(cache.len(), 1_000);
         }
     }

@@ -9,6 +9,7 @@ pub mod gfd;
 pub mod gfd_link;
 pub mod islip_slot;
 pub mod kit;
+pub mod model;
 pub mod path;
 pub mod pbr;
 pub mod routes;

@@ -10,6 +10,7 @@ use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 
 use weft_bench::islip_slot::{self, Load};
+use weft_bench::model::{self, Pattern, Work};
 use weft_bench::path::{self, ALLOCATIONS, PathLoad};
 use weft_bench::pbr::{self, Segments};
 use weft_bench::{discovery, routes};
@@ -127,7 +128,104 @@ fn islip_rows(report: &mut impl FnMut(&str, String, String, bool)) {
     }
 }
 
+/// What csg-htsim's RoCE takes for an incast of 127 to 1, packets a second, and for a permutation of 1,024 hosts, at best
+/// (docs/spec/model-reference.md "13. Speed").
+const HTSIM_INCAST: f64 = 63_500.0 / 0.31;
+const HTSIM_PERMUTATION: f64 = 512_000.0 / 7.5;
+
+/// The rows of networks in virtual time.
+#[expect(clippy::float_arithmetic, clippy::cast_precision_loss, reason = "rates for people")]
+fn model_rows(report: &mut impl FnMut(&str, String, String, bool)) {
+    let loop_s = model::calibrate();
+    report("model, calibration loop", format!("{loop_s:.3} s"), "told only".to_owned(), true);
+    match model::instructions() {
+        Ok(each) => report(
+            "model, permutation of 8 hosts, instructions a frame-hop",
+            format!("{each:.0}"),
+            "2500 or less, goal 1200".to_owned(),
+            each <= 2_500.0,
+        ),
+        Err(why) => {
+            let what = "model, permutation of 8 hosts, instructions a frame-hop";
+            let _ = writeln!(std::io::stdout(), "skip {what}: {why} (wanted: 2500 or less)");
+        }
+    }
+    let mut rate =
+        |what: &str, work: Work, wanted: &str, least: f64, of: fn(&model::Cost) -> f64| {
+            match model::run(work) {
+                Ok(cost) => {
+                    let (rate, end) = (of(&cost), if cost.done { "" } else { ", and not done" });
+                    let figure = format!(
+                        "{rate:.0} ({} frame-hops in {:.2} s{end})",
+                        cost.hops, cost.seconds
+                    );
+                    report(what, figure, wanted.to_owned(), cost.done && rate >= least);
+                    rate
+                }
+                Err(error) => {
+                    report(what, error.to_string(), wanted.to_owned(), false);
+                    0.0
+                }
+            }
+        };
+    let hops = |cost: &model::Cost| cost.hops as f64 / cost.seconds;
+    let delivered = |cost: &model::Cost| cost.delivered as f64 / cost.seconds;
+    let work = |pattern, hosts, frames, threads| Work { pattern, hosts, frames, threads };
+    rate(
+        "model, permutation of 8 hosts at one switch, frame-hops a second",
+        work(Pattern::Permutation, 8, 200_000, 1),
+        "3000000 or more, goal 6000000",
+        3e6,
+        hops,
+    );
+    rate(
+        "model, incast of 127 to 1 with PFC on a fat tree, delivered frames a second",
+        work(Pattern::Incast, 128, 500, 1),
+        "0.5 x htsim or more: 102419, goal 204839",
+        HTSIM_INCAST / 2.0,
+        delivered,
+    );
+    // 1,489 frames each, the 7.5 M frame-hops of data of 2 MB, in 6 s.
+    let whole = work(Pattern::Permutation, 1_024, 1_489, 1);
+    let what = "model, permutation of 2 MB, 1,024 hosts on a fat tree, delivered frames a second";
+    let least = (1_024.0 * 1_489.0 / 6.0_f64).max(1.5 * HTSIM_PERMUTATION);
+    let alone = rate(what, whole, "254123 or more (6 s; 1.5 x htsim: 102400)", least, delivered);
+    let both = rate(
+        "the same with two threads",
+        Work { threads: 2, ..whole },
+        "1.4 x that of one or more, goal 1.7",
+        1.4 * alone,
+        delivered,
+    );
+    let _ = writeln!(std::io::stdout(), "     two threads against one: {:.2}", both / alone);
+}
+
+/// A ring all-reduce of 64 MiB among 1,024 hosts.
+fn model_ring(report: &mut impl FnMut(&str, String, String, bool)) {
+    let frames = (64_u64 << 20).div_ceil(1_024).div_ceil(1_344);
+    let work = Work { pattern: Pattern::Ring, hosts: 1_024, frames, threads: 1 };
+    let wanted = "240 s or less, goal 120 s".to_owned();
+    let what = "model, ring all-reduce of 64 MiB, 1,024 hosts on a fat tree";
+    match model::run(work) {
+        Ok(cost) => {
+            let figure = format!("{:.1} s, {} frame-hops", cost.seconds, cost.hops);
+            report(what, figure, wanted, cost.done && cost.seconds <= 240.0);
+        }
+        Err(error) => report(what, error.to_string(), wanted, false),
+    }
+}
+
 fn main() -> ExitCode {
+    // For valgrind: a permutation of 8 hosts alone, and how many frame-hops it was.
+    if let (Some("model-count"), Some(frames)) =
+        (std::env::args().nth(1).as_deref(), std::env::args().nth(2))
+    {
+        let frames = frames.parse().unwrap_or(1);
+        let work = Work { pattern: Pattern::Permutation, hosts: 8, frames, threads: 1 };
+        let Ok(cost) = model::run(work) else { return ExitCode::FAILURE };
+        let _ = writeln!(std::io::stdout(), "{}", cost.hops);
+        return ExitCode::SUCCESS;
+    }
     let mut missed = 0;
     let mut report = |what: &str, figure: String, wanted: String, holds: bool| {
         // Whoever closes the pipe early still gets the exit code.
@@ -161,6 +259,13 @@ fn main() -> ExitCode {
     }
     if wanted("routes") {
         report_routes(&mut report);
+    }
+    if wanted("model") {
+        model_rows(&mut report);
+    }
+    // Minutes: by its name only.
+    if only.as_deref() == Some("model-ring") {
+        model_ring(&mut report);
     }
     if missed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

@@ -188,5 +188,8 @@ fn a_switch_of_16_ports_takes_at_most_4_mb() {
     let each = (resident() - before) / switches.len() as u64;
     println!("a switch of 16 ports: {each} bytes");
     assert!(each <= 4_000_000, "{each} bytes");
-    assert!(each > 100_000 && first.steps() == 0, "{each} bytes: memory that nobody has touched is not counted");
+    assert!(
+        each > 100_000 && first.steps() == 0,
+        "{each} bytes: memory that nobody has touched is not counted"
+    );
 }

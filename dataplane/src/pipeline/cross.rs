@@ -79,8 +79,10 @@ impl Lane {
                 total = Some(self.purge(now, tracer));
                 continue;
             };
-            if let Some(one) = crossbar.collect_one(now, ctx) {
-                let moved = one.map_or(0, |one| self.follow_match(now, one, ports, step, tracer));
+            if let Some(one) = crossbar.only_one(ctx) {
+                let moved = crossbar
+                    .collect_one(now, ctx, one)
+                    .map_or(0, |one| self.follow_match(now, one, ports, step, tracer));
                 *total += moved;
                 if moved == 0 {
                     return *total;

@@ -151,24 +151,31 @@ impl Crossbar {
         self.holds.as_ref().is_none_or(is_free)
     }
 
-    /// In virtual time, where frames wait in one VOQ alone: what [`Self::collect`] comes to, and the match of the slot. `None`,
-    /// and nothing done, where there are several, or outputs begin rounds.
+    /// In virtual time: the one VOQ that holds frames, if there is one alone, and outputs do not serve in rounds.
     #[inline]
-    pub(super) fn collect_one(&mut self, now: Instant, ctx: &Context) -> Option<Option<Match>> {
-        let (ToCrossbar::Local(voqs), Some(holds)) = (&ctx.to_crossbar, &mut self.holds) else {
-            return None;
-        };
+    pub(super) fn only_one(&self, ctx: &Context) -> Option<(PortId, PortId, Pri)> {
+        let ToCrossbar::Local(voqs) = &ctx.to_crossbar else { return None };
         let output = voqs.outputs().sole()?;
         let pri = voqs.waiting_pris(output).sole()?;
         let input = voqs.waiting(output, pri).sole()?;
-        if !self.islip.is_strict() {
-            return None;
-        }
+        self.islip.is_strict().then_some((input, output, pri))
+    }
+
+    /// In virtual time, where frames wait in one VOQ alone ([`Self::only_one`]): as [`Self::collect`], and the match of the
+    /// slot.
+    #[inline]
+    pub(super) fn collect_one(
+        &mut self,
+        now: Instant,
+        ctx: &Context,
+        (input, output, pri): (PortId, PortId, Pri),
+    ) -> Option<Match> {
         self.requests.clear();
+        let holds = self.holds.as_mut()?;
         (holds.until, holds.full, holds.drained) = (None, false, false);
         let closed = ctx.core.paused(output).or(ctx.core.storming(output));
         if closed.contains(pri) || !ctx.core.up().contains(output) {
-            return Some(None);
+            return None;
         }
         let is_full = match &self.feeds[output][pri] {
             Feed::Local(queue) => queue.len_seen() >= self.limit,
@@ -176,14 +183,14 @@ impl Crossbar {
         };
         if is_full {
             holds.full = true;
-            return Some(None);
+            return None;
         }
         let free = holds.input[input].max(holds.output[output]);
         if now < free {
             holds.until = Some(free);
-            return Some(None);
+            return None;
         }
-        Some(self.islip.slot_of_one(input, output, pri))
+        self.islip.slot_of_one(input, output, pri)
     }
 
     /// Whether the egress queue of (`output`, `pri`) takes one more frame.

@@ -5,6 +5,7 @@
 //! Source: docs/spec/model.md §1; docs/spec/pipeline.md §1 to §11.
 
 use super::lane::Lane;
+use super::output_lane::OutputLane;
 use super::step::AGE_BUCKETS;
 use super::timing::Step;
 use crate::port::Port;
@@ -94,7 +95,7 @@ impl Lane {
             return all;
         }
         for place in changed.iter() {
-            let at = ports.get_mut(place.index()).and_then(|port| port.look_ahead());
+            let at = ports.get_mut(place.index()).and_then(Port::look_ahead);
             if let Some(at) = at {
                 self.wakes.bring_forward(place, at);
             }
@@ -155,7 +156,7 @@ impl Lane {
         for place in look.iter() {
             let due = self.port_due(now, place.index(), ports);
             self.wakes.set(place, due);
-            *blocked |= self.outputs.get(place.index()).is_some_and(|lane| lane.is_blocked());
+            *blocked |= self.outputs.get(place.index()).is_some_and(OutputLane::is_blocked);
         }
         let next = self.crossbar.as_ref().and_then(|crossbar| crossbar.next(now));
         let next = Instant::earlier(next, self.wakes.first());

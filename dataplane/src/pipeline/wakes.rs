@@ -132,7 +132,7 @@ mod tests {
                     *slot = Instant::earlier(*slot, Some(at));
                 }
                 _ => {
-                    now = now + crate::time::Span::from_ps(rng.below(6));
+                    now += crate::time::Span::from_ps(rng.below(6));
                     let due = wakes.due(now);
                     for (place, slot) in list.iter_mut().enumerate() {
                         let is_due = slot.take_if(|at| *at <= now).is_some();

@@ -222,7 +222,7 @@ impl Voqs {
         let ends = queues.get_mut(input.index() * QUEUES_MAX + usize::from(queue.get()))?;
         let word = word(occupied, queue.output(), queue.pri());
         let pris = occupied_pris.get_mut(queue.output().index())?;
-        Some(Queue { lines, free, word, pris, outputs, input, queue, ends })
+        Some(Queue { lines, free, word, pris, outputs, input, id: queue, ends })
     }
 }
 
@@ -235,7 +235,7 @@ pub struct Queue<'a> {
     pris: &'a mut PriSet,
     outputs: &'a mut PortSet,
     input: PortId,
-    queue: QueueId,
+    id: QueueId,
     ends: &'a mut Ends,
 }
 
@@ -271,9 +271,9 @@ impl<'a> Queue<'a> {
         if empty {
             self.word.remove(self.input);
             if self.word.is_empty() {
-                self.pris.remove(self.queue.pri());
+                self.pris.remove(self.id.pri());
                 if self.pris.is_empty() {
-                    self.outputs.remove(self.queue.output());
+                    self.outputs.remove(self.id.output());
                 }
             }
         }
