@@ -55,6 +55,16 @@ impl RxQp {
         }
     }
 
+    /// A frame with `psn` has come, where none is sent again: what is missing before it will not come. False for one that is
+    /// behind.
+    pub const fn skip_to(&mut self, psn: u16) -> bool {
+        let is_next = psn_since(psn, self.expected) < AHEAD;
+        if is_next {
+            self.expected = (psn + 1) & (PSNS - 1);
+        }
+        is_next
+    }
+
     /// The frame that is expected has come and cannot be taken, which its sender is told: those behind it are dropped
     /// without a word.
     pub const fn refuse(&mut self) {

@@ -8,7 +8,7 @@ use weft_dataplane::fdb::{FdbKey, StaticEntry};
 use weft_dataplane::time::Span;
 use weft_dataplane::types::PortSet;
 use weft_hosts::frames::{FrameSpec, Station};
-use weft_hosts::rclink::endpoint::{EndpointSpec, Transport};
+use weft_hosts::rclink::endpoint::EndpointSpec;
 use weft_parsers::Vid;
 
 use super::{NetworkError, Plan};
@@ -103,10 +103,7 @@ impl Parts {
 
     /// So long at most does an endpoint wait for an ACK.
     pub fn patience(&self) -> Span {
-        let timeouts = self.endpoints().filter_map(|endpoint| match endpoint.transport {
-            Transport::Reliable { timeout } => Some(timeout),
-            Transport::Lite => None,
-        });
+        let timeouts = self.endpoints().filter_map(|endpoint| endpoint.transport.timeout());
         timeouts.max().unwrap_or_default()
     }
 }

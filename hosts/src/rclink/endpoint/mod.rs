@@ -20,10 +20,11 @@ use self::backlog::{Backlog, NONE};
 use self::credit::CreditState;
 use self::link::{Link, Outbox, PortLink};
 use self::peers::{PeerRate, Peers};
+use self::place::FramePlace;
 use super::cnp::CnpMerge;
 use super::dcqcn::Dcqcn;
 use super::rate::RateWindow;
-use super::slots::{Mask, Slots};
+use super::slots::{Local, Mask, Slots};
 use crate::frames::{FrameSpec, Kind, Template};
 use crate::pfc::{Pauses, SlowReceiver};
 use crate::stream::rx::Latency;
@@ -41,7 +42,10 @@ mod wire;
 
 pub use credit::{CreditKind, CreditUpdate};
 pub use event::{EndpointStats, Event, Message};
-pub use spec::{DELAY, EndpointError, EndpointSpec, QPS, SLOTS_MAX, Transport};
+pub use spec::{
+    DELAY, EndpointError, EndpointSpec, LOCAL_CREDIT, LOCAL_CREDITS, OUTSTANDING, QPS, SLOTS_MAX,
+    Transport,
+};
 
 /// After so long nothing is on its way, where no timer says so.
 const QUIET: Span = Span::from_ns(4_096 << 8);
@@ -153,11 +157,7 @@ impl Endpoint {
             }
             None => None,
         };
-        let timeout = match spec.transport {
-            Transport::Reliable { timeout } => Some(timeout),
-            Transport::Lite => None,
-        };
-        let is_lite = spec.transport == Transport::Lite;
+        let timeout = spec.transport.timeout();
         let (mut request, answer) = (tx::request_frame(&spec), tx::answer_frame(&spec));
         let slow = spec.slow.filter(|_| spec.credits.is_none());
         let credits = credits_of(&spec, &request, &answer)?;
@@ -169,12 +169,20 @@ impl Endpoint {
             }
         }
         let own_vc = spec.vc_to(spec.number);
-        let ack_pri = if is_lite { Pri::default() } else { tx::pri_of(&spec, &answer)? };
+        let is_acked = timeout.is_some();
+        let ack_pri = if is_acked { tx::pri_of(&spec, &answer)? } else { Pri::default() };
+        let mut slots = Slots::with_limit(usize::from(spec.slots), timeout, spec.bank_turns);
+        if let Transport::Unreliable { outstanding, credits, .. } = spec.transport {
+            let longest = request.header_len() + request.trailer_len() + spec.payload_max;
+            let (each, overhead) = (spec::LOCAL_CREDIT, longest - spec.payload_max + 4);
+            slots
+                .limit_flying(outstanding, Local { credits, each, overhead, longest: longest + 4 });
+        }
         let is_special =
             slow.is_some() || credits.is_some() || rate.is_some() || spec.ack_delay > Span::ZERO;
         Ok(Self {
             peers: Peers::new(spec.peers.clone(), spec.frame.kind, spec.number, rate),
-            slots: Slots::with_limit(usize::from(spec.slots), timeout, spec.bank_turns),
+            slots,
             backlog: Backlog::new(),
             is_to_fill: false,
             writing: VecDeque::new(),
@@ -189,7 +197,7 @@ impl Endpoint {
             credits: credits.map(Box::new),
             own_pri: request_pri.get(usize::from(own_vc)).copied().unwrap_or_default(),
             calm: if is_special { Calm::Never } else { Calm::Yes },
-            is_standard: spec.frame.kind == Kind::Standard && !is_lite,
+            is_standard: spec.frame.kind == Kind::Standard && is_acked,
             request_pri,
             ack_pri,
             events: Vec::new(),
@@ -394,6 +402,9 @@ impl Endpoint {
 
     /// What time has brought about.
     fn tick(&mut self, now: Instant) {
+        if matches!(self.spec.transport, Transport::Unreliable { .. }) {
+            self.give_back(now);
+        }
         while let Some((to, went)) = self.slots.expire(now) {
             self.stats.timeouts += 1;
             self.went_back(now, to, went);
@@ -414,6 +425,17 @@ impl Endpoint {
         if self.calm != Calm::Never {
             let is_calm = self.pauses.paused().is_empty() && self.waiting.is_empty();
             self.calm = if is_calm { Calm::Yes } else { Calm::No };
+        }
+    }
+
+    /// Frames of TYPE2 that were not acknowledged in time are no longer outstanding.
+    fn give_back(&mut self, now: Instant) {
+        while let Some((to, psn)) = self.slots.overdue(now) {
+            self.stats.timeouts += 1;
+            let Self { slots, backlog, events, .. } = self;
+            slots.ack(to, psn, |request| {
+                events.extend(rx::sent(backlog.complete(FramePlace::message_of(request.tag)), now));
+            });
         }
     }
 
@@ -560,10 +582,7 @@ fn credits_of(
     answer: &FrameSpec,
 ) -> Result<Option<CreditState>, EndpointError> {
     let Some(credits) = spec.credits else { return Ok(None) };
-    let quiet = match spec.transport {
-        Transport::Reliable { timeout } => timeout,
-        Transport::Lite => QUIET,
-    };
+    let quiet = spec.transport.timeout().unwrap_or(QUIET);
     let mut len_max = [0; 8];
     let requests = spec.request_vcs().map(|vc| (vc, request, spec.payload_max));
     for (vc, frame, payload) in requests.chain([(spec.ack_vc, answer, 0)]) {

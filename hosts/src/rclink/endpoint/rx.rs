@@ -76,9 +76,12 @@ impl Endpoint {
                 self.take_control(now, rate, &head, frame);
                 return;
             }
-            Transport::Reliable { .. } => self.take_reliable(now, &head, frame, len),
-            Transport::Lite if kind == Format::AfhLite => self.take_lite(now, &head, frame, len),
-            Transport::Lite => None,
+            Transport::Reliable { .. } | Transport::Unreliable { .. } => {
+                self.take_numbered(now, &head, frame, len)
+            }
+            Transport::Lite if kind == Format::AfhLite => self.take_bare(now, &head, frame, len),
+            Transport::Raw if kind == Format::Other => self.take_bare(now, &head, frame, len),
+            Transport::Lite | Transport::Raw => None,
         };
         if taken.is_none() {
             self.stats.foreign += 1;
@@ -86,7 +89,7 @@ impl Endpoint {
     }
 
     /// A frame with an RC Link header; `None` for one that is not taken.
-    fn take_reliable(
+    fn take_numbered(
         &mut self,
         now: Instant,
         head: &Head,
@@ -115,7 +118,9 @@ impl Endpoint {
                 if mark.stream != from {
                     return None;
                 }
-                if !self.take_credits(now, from, (Some(rh.psn()), count), frame_len) {
+                // of what is not sent again each one counts
+                let psn = Some(rh.psn()).filter(|_| self.is_reliable());
+                if !self.take_credits(now, from, (psn, count), frame_len) {
                     self.stats.overruns += 1;
                     return Some(());
                 }
@@ -134,6 +139,11 @@ impl Endpoint {
             RhOpcode::Reserved => return None,
         }
         Some(())
+    }
+
+    /// Whether what is lost is sent again.
+    const fn is_reliable(&self) -> bool {
+        matches!(self.spec.transport, Transport::Reliable { .. })
     }
 
     /// A request of endpoint `from` has come, whole and with its credits.
@@ -164,10 +174,12 @@ impl Endpoint {
         let code = rh.len_or_syndrome();
         if code == syndrome::NAK_SEQUENCE {
             self.stats.naks_rx += 1;
+            let place = place.filter(|_| self.is_reliable());
             place.map(|place| self.take_nak(now, place, rh.psn(), Reason::Missing));
         } else if code & !rnr::CODE_MAX == syndrome::RNR_NAK {
             self.stats.rnrs_rx += 1;
-            if let Some(place) = place
+            if self.is_reliable()
+                && let Some(place) = place
                 && self.take_nak(now, place, rh.psn(), Reason::NotReady)
             {
                 self.slots.mask(place, Mask::NotReady, true);
@@ -247,8 +259,9 @@ impl Endpoint {
     ) {
         let own_pri = self.own_pri;
         let Some(peer) = self.peers.at_mut(from) else { return };
+        let is_any = matches!(self.spec.transport, Transport::Unreliable { .. });
         if let Some(slow) = &mut self.slow
-            && psn == peer.rx.expected()
+            && (is_any || psn == peer.rx.expected())
             && !slow.push(now, own_pri, frame_len)
         {
             self.stats.overruns += 1;
@@ -258,7 +271,11 @@ impl Endpoint {
             }
             return; // as if it had been lost: it is sent again
         }
-        let verdict = peer.rx.receive(psn);
+        let verdict = if is_any {
+            if peer.rx.skip_to(psn) { RxVerdict::Accept } else { RxVerdict::Duplicate }
+        } else {
+            peer.rx.receive(psn)
+        };
         let mut answer = peer.answer.unwrap_or(Answer::Ack);
         match verdict {
             RxVerdict::Accept => {}
@@ -280,7 +297,7 @@ impl Endpoint {
     }
 
     /// A frame without an RC Link header; `None` for one that is not taken.
-    fn take_lite(&mut self, now: Instant, head: &Head, frame: &[u8], len: usize) -> Option<()> {
+    fn take_bare(&mut self, now: Instant, head: &Head, frame: &[u8], len: usize) -> Option<()> {
         let (Reading::Mark(mark), None) = receive_mark(head, len, frame, &self.spec.parse) else {
             return None;
         };

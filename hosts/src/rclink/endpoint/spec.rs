@@ -30,6 +30,13 @@ pub const DELAY: Span = Span::from_ns(60);
 pub const SLOTS_MAX: u16 = 512;
 const _: () = assert!(SLOTS_MAX as usize == SLOTS, "an endpoint has those of its FIFO");
 
+/// Frames of TYPE2 that may be outstanding.
+pub const OUTSTANDING: u16 = 16;
+/// Credits of [`LOCAL_CREDIT`] bytes that frames of TYPE2 may take at the sender.
+pub const LOCAL_CREDITS: u32 = 2_048;
+/// Bytes of one.
+pub const LOCAL_CREDIT: u32 = 128;
+
 /// How frames get there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transport {
@@ -38,6 +45,18 @@ pub enum Transport {
         /// So long.
         timeout: Span,
     },
+    /// TYPE2: acknowledged, so that few are outstanding, and never sent again; what was not acknowledged for so long is no
+    /// longer outstanding.
+    Unreliable {
+        /// So long.
+        timeout: Span,
+        /// Frames that may wait for an ACK at once.
+        outstanding: u16,
+        /// Credits of 128 bytes that these frames may take.
+        credits: u32,
+    },
+    /// TYPE3: raw Ethernet without an RC Link header, sent once.
+    Raw,
     /// LITE: sent once.
     Lite,
 }
@@ -45,6 +64,22 @@ pub enum Transport {
 impl Transport {
     /// TYPE1 with a timer of 4.096 us x 2^8.
     pub const RELIABLE: Self = Self::Reliable { timeout: Span::from_ns(4_096 << 8) };
+
+    /// TYPE2 with 16 outstanding, 2048 credits of its own, and the same timer.
+    pub const UNRELIABLE: Self = Self::Unreliable {
+        timeout: Span::from_ns(4_096 << 8),
+        outstanding: OUTSTANDING,
+        credits: LOCAL_CREDITS,
+    };
+
+    /// How long a frame waits for an ACK; `None` where none comes.
+    #[must_use]
+    pub const fn timeout(self) -> Option<Span> {
+        match self {
+            Self::Reliable { timeout } | Self::Unreliable { timeout, .. } => Some(timeout),
+            Self::Raw | Self::Lite => None,
+        }
+    }
 }
 
 /// What an endpoint is built from.
@@ -109,7 +144,11 @@ impl EndpointSpec {
             frame: FrameSpec::new(kind, own, own),
             parse: ParseConfig { port_mac: own.mac, ..ParseConfig::DEFAULT },
             classes: PriMap::four(),
-            transport: if kind == Kind::Lite { Transport::Lite } else { Transport::RELIABLE },
+            transport: match kind {
+                Kind::Lite => Transport::Lite,
+                Kind::Ethernet => Transport::Raw,
+                _ => Transport::RELIABLE,
+            },
             payload_max: MAX_PAYLOAD_LEN,
             slots: SLOTS_MAX,
             request_vc: 3,
@@ -150,20 +189,21 @@ impl EndpointSpec {
             return Err(EndpointError::Number { number, peers });
         }
         let kind = self.frame.kind;
-        let is_lite = self.transport == Transport::Lite;
-        let expected = match kind {
-            Kind::Lite if !is_lite => Some("the LITE transport: they have no sequence number"),
-            Kind::Lite => None,
-            Kind::Standard | Kind::Gen1 | Kind::Gen2 if is_lite => {
-                Some("acknowledgements: the LITE transport has frames of its own")
-            }
-            Kind::Standard | Kind::Gen1 | Kind::Gen2 => None,
-            Kind::Ethernet | Kind::Roce6 | Kind::Pfc | Kind::Pause => {
-                Some("standard, gen1, gen2 or lite")
-            }
-        };
-        if let Some(expected) = expected {
+        let is_acked = self.transport.timeout().is_some();
+        if let Some(expected) = expected(kind, self.transport) {
             return Err(EndpointError::Format { kind: kind.name(), expected });
+        }
+        if let Transport::Unreliable { outstanding, credits, .. } = self.transport {
+            if self.frame.icrc {
+                return Err(EndpointError::Icrc);
+            }
+            if !(1..=SLOTS_MAX).contains(&outstanding) {
+                return Err(EndpointError::Outstanding(outstanding));
+            }
+            let least = local_credits(self.frame.header_len() + self.payload_max);
+            if credits < least {
+                return Err(EndpointError::LocalCredits { had: credits, least });
+            }
         }
         if !(stamp::LEN..=MAX_PAYLOAD_LEN).contains(&self.payload_max) {
             return Err(EndpointError::Payload(self.payload_max));
@@ -182,7 +222,7 @@ impl EndpointSpec {
         if self.bank_turns && self.banks == 1 {
             return Err(EndpointError::Turns);
         }
-        if self.credits.is_some() && self.request_vcs().any(|vc| vc == self.ack_vc) {
+        if self.credits.is_some() && is_acked && self.request_vcs().any(|vc| vc == self.ack_vc) {
             return Err(EndpointError::SharedVc(self.ack_vc));
         }
         if let Some(code) = self.rnr {
@@ -192,8 +232,11 @@ impl EndpointSpec {
             if self.credits.is_some() {
                 return Err(EndpointError::RnrWith("credits"));
             }
-            if is_lite {
-                return Err(EndpointError::RnrWith("the LITE transport"));
+            match self.transport {
+                Transport::Reliable { .. } => {}
+                Transport::Lite => return Err(EndpointError::RnrWith("the LITE transport")),
+                Transport::Unreliable { .. } => return Err(EndpointError::RnrWith("TYPE2")),
+                Transport::Raw => return Err(EndpointError::RnrWith("TYPE3")),
             }
         }
         if self.dcqcn.is_some() && self.rate.is_none() {
@@ -201,6 +244,31 @@ impl EndpointSpec {
         }
         Ok(())
     }
+}
+
+/// What frames of `kind` want, if it is not this transport.
+fn expected(kind: Kind, transport: Transport) -> Option<&'static str> {
+    match (kind, transport) {
+        (Kind::Lite, Transport::Lite) | (Kind::Ethernet, Transport::Raw) => None,
+        (Kind::Standard | Kind::Gen1 | Kind::Gen2, Transport::Reliable { .. }) => None,
+        (Kind::Gen1 | Kind::Gen2, Transport::Unreliable { .. }) => None,
+        (Kind::Standard, Transport::Unreliable { .. }) => Some(
+            "gen1 or gen2 for TYPE2: as a Standard frame it has a UDP port of its own, which nobody has agreed on",
+        ),
+        (Kind::Lite, _) => Some("the LITE transport: they have no sequence number"),
+        (Kind::Standard | Kind::Gen1 | Kind::Gen2, Transport::Lite | Transport::Raw) => {
+            Some("acknowledgements: LITE and TYPE3 have frames of their own")
+        }
+        (Kind::Ethernet, _) => Some("standard, gen1, gen2 or lite, or the transport of TYPE3"),
+        (Kind::Roce6 | Kind::Pfc | Kind::Pause, _) => {
+            Some("standard, gen1, gen2 or lite, or ethernet for TYPE3")
+        }
+    }
+}
+
+/// Credits of the sender that a frame of `len` bytes takes, FCS included.
+pub(super) fn local_credits(len: usize) -> u32 {
+    u32::try_from(len + 4).unwrap_or(u32::MAX).div_ceil(LOCAL_CREDIT)
 }
 
 /// An endpoint cannot be built.
@@ -257,6 +325,22 @@ pub enum EndpointError {
     /// A turn of banks without banks.
     #[error("bank_turns with 1 bank: expected 2 to 4 banks, which can take turns")]
     Turns,
+    /// An ICRC where there is none.
+    #[error("an ICRC with TYPE2: expected none")]
+    Icrc,
+    /// Frames of TYPE2 that may be outstanding.
+    #[error("{0} outstanding: expected 1 to {SLOTS_MAX}")]
+    Outstanding(u16),
+    /// Credits of TYPE2 at its sender.
+    #[error(
+        "{had} credits of {LOCAL_CREDIT} bytes at the sender: expected {least} or more, which the longest frame takes"
+    )]
+    LocalCredits {
+        /// Asked for.
+        had: u32,
+        /// Fewest.
+        least: u32,
+    },
     /// RNR.
     #[error("RNR timer code {0}: expected 0 to {max}", max = rnr::CODE_MAX)]
     Rnr(u8),

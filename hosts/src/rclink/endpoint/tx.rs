@@ -44,7 +44,12 @@ fn open_vcs(paused: PriSet, pris: [Pri; 8]) -> u8 {
 
 /// A data frame; receiver and the RC Link header's PSN are still to be filled in.
 pub(super) fn request_frame(spec: &EndpointSpec) -> FrameSpec {
-    frame_of(spec, spec.request_vc, TrafficClass::FLOW_TYPE1_REQ)
+    let flow = match spec.transport {
+        Transport::Unreliable { .. } => TrafficClass::FLOW_TYPE2,
+        Transport::Raw => TrafficClass::FLOW_TYPE3,
+        Transport::Reliable { .. } | Transport::Lite => TrafficClass::FLOW_TYPE1_REQ,
+    };
+    frame_of(spec, spec.request_vc, flow)
 }
 
 /// An ACK or CNP, as [`request_frame`].
@@ -361,7 +366,7 @@ impl Endpoint {
             self.stats.resent += 1;
             self.backlog.resent(place.message);
         }
-        if self.spec.transport == Transport::Lite {
+        if self.spec.transport.timeout().is_none() {
             self.events.extend(sent(self.backlog.complete(place.message), now));
         }
         if let Some(rate) = self.peers.rate(request.qp) {

@@ -10,10 +10,14 @@ use std::collections::VecDeque;
 
 use weft_dataplane::time::{Instant, Span};
 
+use self::flying::Flying;
 use self::list::{Links, List, NONE};
 use super::queue_pair::{PSNS, psn_since};
 
+mod flying;
 mod list;
+
+pub use self::flying::Local;
 
 /// Slots of an endpoint.
 pub const SLOTS: usize = 512;
@@ -174,6 +178,7 @@ pub struct Slots {
     ready_vcs: u8,
     /// Slots that wait for an ACK, the one that was sent first in front.
     in_flight: List,
+    flying: Flying,
     written: u64,
     timeout: Span,
     /// No slot is to be sent again before; `None` while none waits for an ACK.
@@ -203,6 +208,7 @@ impl Slots {
             ready: Default::default(),
             ready_vcs: 0,
             in_flight: List::EMPTY,
+            flying: Flying::ANY,
             written: 0,
             quiet: None,
             timeout: timeout.unwrap_or(Span::ZERO),
@@ -210,6 +216,11 @@ impl Slots {
             takes_turns,
             last_vc: 0,
         }
+    }
+
+    /// At most `most` frames wait for an ACK at once, which take credits of `local` until then.
+    pub const fn limit_flying(&mut self, most: u16, local: Local) {
+        self.flying = Flying::limited(most, local);
     }
 
     /// Bytes on the heap.
@@ -231,15 +242,15 @@ impl Slots {
     /// Whether a frame waits for nothing but its grant, on one of `vcs`, as bits.
     #[inline]
     #[must_use]
-    pub const fn is_ready(&self, vcs: u8) -> bool {
-        self.ready_vcs & vcs != 0
+    pub fn is_ready(&self, vcs: u8) -> bool {
+        self.ready_vcs & vcs != 0 && self.flying.has_room()
     }
 
     /// The same on any VC.
     #[inline]
     #[must_use]
-    pub const fn has_ready(&self) -> bool {
-        self.ready_vcs != 0
+    pub fn has_ready(&self) -> bool {
+        self.is_ready(u8::MAX)
     }
 
     /// Slots that are not empty.
@@ -325,7 +336,7 @@ impl Slots {
     /// The oldest frame that may go, of those on `vcs`, as bits; it goes at `now`.
     #[inline]
     pub fn grant(&mut self, now: Instant, vcs: u8) -> Option<Granted> {
-        let vcs = self.ready_vcs & vcs;
+        let vcs = if self.flying.has_room() { self.ready_vcs & vcs } else { 0 };
         let vc = match vcs.count_ones() {
             0 => return None,
             1 => u8::try_from(vcs.trailing_zeros()).ok()?,
@@ -346,6 +357,7 @@ impl Slots {
         slot.last = now;
         slot.state = State::WaitAck;
         if self.is_reliable {
+            self.flying.start(slot.len);
             self.in_flight.push(&mut self.all, index, |slot| &mut slot.in_flight);
             self.quiet.get_or_insert(now + self.timeout);
         } else if let Some(pair) = self.qps.get_mut(usize::from(request.qp)) {
@@ -359,6 +371,9 @@ impl Slots {
     /// Slot `index` does not wait for an ACK any more.
     #[inline]
     fn land(&mut self, index: u16) {
+        if let Some(slot) = self.all.get(usize::from(index)) {
+            self.flying.land(slot.len);
+        }
         self.in_flight.remove(&mut self.all, index, |slot| &mut slot.in_flight);
         if self.in_flight.first().is_none() {
             self.quiet = None;
@@ -443,6 +458,17 @@ impl Slots {
     #[must_use]
     pub const fn timer(&self) -> Option<Instant> {
         self.quiet
+    }
+
+    /// The queue pair and PSN of the oldest frame, if it was sent so long ago that no ACK comes any more.
+    pub fn overdue(&mut self, now: Instant) -> Option<(u16, u16)> {
+        if !self.is_late(now) {
+            return None;
+        }
+        self.quiet = self.next_timeout();
+        self.quiet.filter(|&at| at <= now)?;
+        let slot = self.all.get(usize::from(self.in_flight.first()?))?;
+        Some((slot.qp, slot.psn))
     }
 
     /// Whether [`Self::expire`] may have something to do.

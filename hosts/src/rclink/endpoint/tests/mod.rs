@@ -20,6 +20,7 @@ use crate::stamp::Stamp;
 mod credits;
 mod loss;
 mod turns;
+mod types;
 
 const RATE: LinkRate = LinkRate::gbps(400);
 const WAY: Span = Span::from_ns(50);
