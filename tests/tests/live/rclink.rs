@@ -67,7 +67,10 @@ fn deliver(test: &str, requests: u64) {
     assert_eq!(tx - resent, requests, "{sender}");
     assert!(resent > requests / 200 && of(&sender, "/frames/naks_rx") > 0, "{sender}");
     let injected = of(&drops, "/total/injected");
-    println!("{resent} frames sent again, {injected} lost by the switch");
+    let (timeouts, naks) = (of(&sender, "/frames/timeouts"), of(&sender, "/frames/naks_rx"));
+    println!(
+        "{injected} lost by the switch, {resent} sent again: {naks} NAKs, {timeouts} timeouts"
+    );
     assert!(injected > requests / 100, "{drops}");
     assert_eq!(of(&receiver, "/frames/rx_frames"), requests);
 }

@@ -13,7 +13,7 @@ use weft_hosts::frames::Kind;
 use weft_hosts::pfc::SlowSpec;
 use weft_hosts::rclink::credits::CreditSpec;
 use weft_hosts::rclink::dcqcn::DcqcnSpec;
-use weft_hosts::rclink::endpoint::{EndpointSpec, Transport};
+use weft_hosts::rclink::endpoint::{EndpointSpec, LOCAL_CREDITS, OUTSTANDING, Transport};
 use weft_parsers::{Ecn, ParseConfig, Pcp, Vid};
 use weft_sim::scenario::Endpoints;
 use weft_sim::topology::{NodeKind, Topology};
@@ -88,6 +88,10 @@ impl Template {
         spec.frame.tpid = self.parse.tpid;
         match spec.frame.kind {
             Kind::Standard => spec.frame.dport = self.parse.udp_type1,
+            Kind::Ethernet => {}
+            _ if matches!(self.transport, Transport::Unreliable { .. }) => {
+                spec.frame.ether_type = self.parse.mac_type2;
+            }
             _ => spec.frame.ether_type = self.parse.mac_type1,
         }
         if self.vlan {
@@ -118,14 +122,56 @@ fn kind_of(word: &str) -> Kind {
 const fn header_len(kind: Kind) -> usize {
     match kind {
         Kind::Lite => 12,
+        Kind::Ethernet => 14,
         Kind::Gen1 | Kind::Gen2 => 22,
         _ => 50,
     }
 }
 
+/// How frames get there.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Type {
+    Reliable,
+    Unreliable,
+    Raw,
+}
+
+impl Type {
+    fn of(keys: &Keys<'_>) -> Self {
+        match keys.text("pkt_type").as_deref() {
+            Some("type2") => Self::Unreliable,
+            Some("type3") => Self::Raw,
+            _ => Self::Reliable,
+        }
+    }
+}
+
+/// How frames of `kind` get there.
+fn transport(keys: &Keys<'_>, kind: Kind) -> Transport {
+    let exponent = keys.int("ack_timeout").and_then(|int| u32::try_from(int).ok()).unwrap_or(8);
+    let timeout = Span::from_ns(4_096 << exponent);
+    let small = |key| keys.int(key).and_then(|int| u16::try_from(int).ok());
+    match Type::of(keys) {
+        _ if kind == Kind::Lite => Transport::Lite,
+        Type::Reliable => Transport::Reliable { timeout },
+        Type::Unreliable => Transport::Unreliable {
+            timeout,
+            outstanding: small("outstanding").unwrap_or(OUTSTANDING),
+            credits: keys
+                .int("local_credits")
+                .and_then(|int| u32::try_from(int).ok())
+                .unwrap_or(LOCAL_CREDITS),
+        },
+        Type::Raw => Transport::Raw,
+    }
+}
+
 impl Reader<'_> {
-    /// The format, which `lite_mode` alone can say.
+    /// The format, which `lite_mode` alone can say, and type3 has one of its own.
     fn format(keys: &Keys<'_>) -> Kind {
+        if Type::of(keys) == Type::Raw {
+            return Kind::Ethernet;
+        }
         let is_set = keys.set("pkt_format").is_some();
         if !is_set && keys.flag("lite_mode") {
             return Kind::Lite;
@@ -133,11 +179,46 @@ impl Reader<'_> {
         kind_of(&keys.text("pkt_format").unwrap_or_default())
     }
 
+    /// What does not go with the type of the frames.
+    fn type_of_frames(&mut self, keys: &Keys<'_>, kind: Kind) {
+        let ty = Type::of(keys);
+        match ty {
+            Type::Reliable => {}
+            Type::Raw => {
+                if keys.set("pkt_format").is_some() {
+                    let text =
+                        "expected none with pkt_type type3, which is raw Ethernet; leave it out";
+                    self.refuse(keys, "pkt_format", text);
+                }
+            }
+            Type::Unreliable => {
+                if !matches!(kind, Kind::Gen1 | Kind::Gen2) {
+                    let text = "expected pkt_format gen1 or gen2 beside type2: a Standard frame of TYPE2 has a UDP port of its own, which nobody has agreed on, and lite is sent once in any case";
+                    self.refuse(keys, "pkt_type", text);
+                }
+                if keys.set("rnr_timer").is_some() {
+                    let text = "expected none with pkt_type type2, of which nothing is sent again; leave it out";
+                    self.refuse(keys, "rnr_timer", text);
+                }
+            }
+        }
+        for key in ["outstanding", "local_credits"] {
+            if ty != Type::Unreliable && keys.set(key).is_some() {
+                self.refuse(keys, key, "expected none without pkt_type type2; leave it out");
+            }
+        }
+        if ty != Type::Reliable && keys.flag("icrc") {
+            let text = "expected false with pkt_type type2 and type3, which have no ICRC";
+            self.refuse(keys, "icrc", text);
+        }
+    }
+
     /// What frames want of switches.
     pub(super) fn frames(&mut self) -> Frames {
         let keys = Keys::table(self.settings, "endpoint");
         let kind = Self::format(&keys);
         let is_lite = kind == Kind::Lite;
+        self.type_of_frames(&keys, kind);
         let of_kind = keys.get("lite_mode").is_none_or(|lite| lite == Value::Bool(is_lite));
         if !of_kind {
             self.refuse(
@@ -160,13 +241,16 @@ impl Reader<'_> {
                 self.refuse(&keys, key, message);
             }
         }
+        let without_ack = match kind {
+            Kind::Lite => "expected none with pkt_format lite, which has no ACK; or leave it out",
+            Kind::Ethernet => {
+                "expected none with pkt_type type3, which has no ACK; or leave it out"
+            }
+            _ => "",
+        };
         for key in RELIABLE_ONLY {
-            if is_lite && keys.set(key).is_some() {
-                self.refuse(
-                    &keys,
-                    key,
-                    "expected none with pkt_format lite, which has no ACK; or leave it out",
-                );
+            if !without_ack.is_empty() && keys.set(key).is_some() {
+                self.refuse(&keys, key, without_ack);
             }
         }
         let tag = if keys.flag("vlan_enabled") { 4 } else { 0 };
@@ -176,7 +260,8 @@ impl Reader<'_> {
     }
 
     fn has_icrc(keys: &Keys<'_>, kind: Kind) -> bool {
-        keys.get("icrc").map_or(kind != Kind::Lite, |icrc| icrc == Value::Bool(true))
+        let is_usual = kind != Kind::Lite && Type::of(keys) == Type::Reliable;
+        keys.get("icrc").map_or(is_usual, |icrc| icrc == Value::Bool(true))
     }
 
     /// Virtual channels of hosts that have their own.
@@ -336,7 +421,6 @@ impl Reader<'_> {
         let small = |key| keys.int(key).and_then(|int| u8::try_from(int).ok()).unwrap_or(0);
         let of_u32 = |key| keys.int(key).and_then(|int| u32::try_from(int).ok());
         let time = |key| keys.time(key).unwrap_or(Span::ZERO);
-        let timeout = of_u32("ack_timeout").unwrap_or(8);
         let template = Template {
             vlan: keys.flag("vlan_enabled"),
             ecn: keys
@@ -346,10 +430,7 @@ impl Reader<'_> {
             payload: keys.count("payload_bytes").unwrap_or(0),
             request_vc: small("request_vc"),
             ack_vc: small("ack_vc"),
-            transport: match frames.kind {
-                Kind::Lite => Transport::Lite,
-                _ => Transport::Reliable { timeout: Span::from_ns(4_096 << timeout) },
-            },
+            transport: transport(&keys, frames.kind),
             ack_delay: time("ack_delay"),
             cnp_delay: time("cnp_delay"),
             cnp_merge: Span::from_us(keys.int("cnp_merge_us").unwrap_or(0)),

@@ -14,6 +14,9 @@ use Initial::{Derived, Fixed, Unset};
 /// Formats of frames that RC Link has.
 pub(crate) const FORMATS: &[&str] = &["standard", "gen1", "gen2", "lite"];
 
+/// How frames get there.
+pub(crate) const TYPES: &[&str] = &["type1", "type2", "type3"];
+
 /// What changes rates.
 pub(crate) const CONTROLLERS: &[&str] = &["static", "dcqcn"];
 
@@ -21,6 +24,27 @@ const VC: Kind = Kind::Int(0, 7);
 
 pub(super) const ENDPOINT: &[Param] = &[
     restart("pkt_format", Kind::Word(FORMATS), "", Fixed("\"standard\""), "Format of the frames."),
+    restart(
+        "pkt_type",
+        Kind::Word(TYPES),
+        "",
+        Fixed("\"type1\""),
+        "How frames get there. type1: acknowledged, and what is lost is sent again. type2: acknowledged, so that few are outstanding, and never sent again; gen1 or gen2, without ICRC. type3: raw Ethernet without an RC Link header, sent once; pkt_format is left out. lite goes with type1 only, as which it counts here.",
+    ),
+    restart(
+        "outstanding",
+        Kind::Int(1, 512),
+        "frames",
+        Fixed("16"),
+        "Frames of type2 that wait for an ACK at once; for no other type.",
+    ),
+    restart(
+        "local_credits",
+        Kind::Int(1, 1 << 20),
+        "",
+        Fixed("2048"),
+        "Credits of 128 bytes that frames of type2 take at their sender until they are acknowledged, beside those of their virtual channel; for no other type.",
+    ),
     restart(
         "payload_bytes",
         Kind::Int(24, 1_344),

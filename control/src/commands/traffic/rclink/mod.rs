@@ -119,6 +119,11 @@ fn usage(error: impl std::fmt::Display) -> CliError {
 fn spec(args: &TrafficArgs) -> Result<EndpointSpec, CliError> {
     let kind = match args.format[..] {
         [] => Kind::Standard,
+        [Kind::Ethernet] => {
+            return Err(usage(
+                "--format ethernet: expected standard, gen1, gen2 or lite; raw Ethernet has no endpoint: leave --rclink out",
+            ));
+        }
         [kind] => kind,
         _ => return Err(usage("expected one --format: an endpoint has one")),
     };

@@ -21,6 +21,20 @@ to = 'h1'
 bytes = 134400
 ";
 
+/// Two endpoints at one cable with frames of TYPE2: a frame of 1,366 bytes, 170 ns there, an ACK and 170 ns back.
+const TYPE2: &str = "
+[net]
+generate = 'direct'
+[endpoint]
+pkt_format = 'gen1'
+pkt_type = 'type2'
+[[workload]]
+kind = 'point-to-point'
+from = 'h0'
+to = 'h1'
+bytes = 134400
+";
+
 /// Frames are lost on the way, and a receiver is slow where nothing stops its sender.
 const SLOW: &str = "
 [net]
@@ -119,6 +133,9 @@ fn frames() -> Vec<Row> {
     vec![
         row("endpoint.pkt_format", "'gen1'", PAIR, LAST, Is("1026680")),
         row("endpoint.pkt_format", "'lite'", PAIR, LAST, Is("1023600")),
+        row("endpoint.pkt_type", "'type3'", PAIR, Hosts("acks_tx"), Is("0")),
+        row("endpoint.outstanding", "1", TYPE2, LAST, Is("36776320")), // 99 x 369.48 + 197.8 ns
+        row("endpoint.local_credits", "32", TYPE2, LAST, Is("18330120")), // 2 of 11: 49 x 369.48 + 27.8 + 197.8 ns
         row("endpoint.payload_bytes", "672", PAIR, LAST, Is("1035000")), // 21 x 15 + 720
         row("endpoint.lite_mode", "true", PAIR, Hosts("acks_tx"), Is("0")),
         row("endpoint.vlan_enabled", "true", PAIR, LAST, Is("1033720")),
