@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use weft_dataplane::types::Pri;
 use weft_hosts::frames::{FrameSpec, receive_front};
-use weft_hosts::rclink::endpoint::{CreditUpdate, EndpointSpec, Event};
+use weft_hosts::rclink::endpoint::{CreditUpdate, EndpointSpec, Event, Transport};
 use weft_hosts::stamp::{Reading, Seq};
 use weft_parsers::rh::{Rh, syndrome};
 use weft_parsers::{AddrKey, Ecn, Format, HEAD_LEN, Head, Pfc, RhOpcode, ethernet, udp, vlan};
@@ -106,7 +106,7 @@ impl Reader {
         }
         let peer = self.peers.get(&if is_sent { head.dst() } else { head.src() });
         let (Some(&peer), None) = (peer, received.flaw) else { return nothing };
-        let kind = kind(head, frame, &received.reading);
+        let kind = kind(head, frame, &received.reading, self.spec.transport);
         let ce = head.ecn() == Some(Ecn::Ce);
         Frame {
             peer,
@@ -118,7 +118,7 @@ impl Reader {
     }
 }
 
-fn kind(head: &Head, frame: &[u8], reading: &Reading) -> Option<FrameKind> {
+fn kind(head: &Head, frame: &[u8], reading: &Reading, transport: Transport) -> Option<FrameKind> {
     let data = |psn| {
         let Reading::Mark(mark) = reading else { return None };
         let Seq::Whole(seq) = mark.seq else { return None };
@@ -128,9 +128,12 @@ fn kind(head: &Head, frame: &[u8], reading: &Reading) -> Option<FrameKind> {
         let is_last = seq >> 31 & 1 == 1;
         Some(FrameKind::Data { psn, message, index, is_last, bytes: mark.len })
     };
-    if head.format() == Format::AfhLite {
+    let is_raw = transport == Transport::Raw && head.format() == Format::Other;
+    if head.format() == Format::AfhLite || is_raw {
         return data(None);
     }
+    // of what is never sent again a number says nothing
+    let numbered = |psn| Some(psn).filter(|_| matches!(transport, Transport::Reliable { .. }));
     let front = ethernet::LEN + if head.tagged() { vlan::TAG_LEN } else { 0 };
     let at = match head.format() {
         Format::Standard => usize::from(head.l4_offset()?) + udp::LEN,
@@ -139,7 +142,7 @@ fn kind(head: &Head, frame: &[u8], reading: &Reading) -> Option<FrameKind> {
     };
     let (rh, _) = Rh::parse(frame.get(at..)?).ok()?;
     match (rh.opcode(), rh.len_or_syndrome()) {
-        (RhOpcode::Send, _) => data(Some(rh.psn())),
+        (RhOpcode::Send, _) => data(numbered(rh.psn())),
         (RhOpcode::Ack, syndrome::NAK_SEQUENCE) => Some(FrameKind::Nak(rh.psn())),
         (RhOpcode::Ack, code) if code & !0x1F == syndrome::RNR_NAK => {
             Some(FrameKind::NotReady(rh.psn()))

@@ -41,6 +41,8 @@ const FCS_LEN: usize = 4;
 struct Rules {
     /// After so long without an ACK frames are sent again; `None` where nothing is acknowledged.
     timeout: Option<Span>,
+    /// Whether what is lost is only counted: then an ACK is for no frame in particular.
+    may_lose: bool,
     credits: Option<CreditSpec>,
     /// Priority by PFC class.
     classes: [Pri; 8],
@@ -71,12 +73,10 @@ impl EndpointCheckers {
     /// Checkers of the endpoint of `spec` at a link of `rate`.
     #[must_use]
     pub fn new(spec: &EndpointSpec, rate: LinkRate) -> Self {
-        let timeout = match spec.transport {
-            Transport::Reliable { timeout } => Some(timeout),
-            Transport::Lite => None,
-        };
-        let classes = spec.classes.pcp;
-        let rules = Rules { timeout, credits: spec.credits, classes, rate, ack_vc: spec.ack_vc };
+        let timeout = spec.transport.timeout();
+        let may_lose = matches!(spec.transport, Transport::Unreliable { .. } | Transport::Raw);
+        let (classes, ack_vc) = (spec.classes.pcp, spec.ack_vc);
+        let rules = Rules { timeout, may_lose, credits: spec.credits, classes, rate, ack_vc };
         Self {
             spec: spec.clone(),
             rules,
@@ -163,9 +163,11 @@ impl EndpointCheckers {
                 self.counts.acks_tx += 1;
                 self.counts.naks_tx += u64::from(matches!(frame.kind, FrameKind::Nak(_)));
                 self.counts.rnrs_tx += u64::from(matches!(frame.kind, FrameKind::NotReady(_)));
-                let receiver = self.receivers.entry(frame.peer).or_default();
-                let found = receiver.answer(&frame.kind, psn);
-                self.judge(now, found);
+                if !self.rules.may_lose {
+                    let receiver = self.receivers.entry(frame.peer).or_default();
+                    let found = receiver.answer(&frame.kind, psn);
+                    self.judge(now, found);
+                }
             }
             FrameKind::Cnp => {
                 self.counts.cnps_tx += 1;
@@ -222,8 +224,11 @@ impl EndpointCheckers {
                 self.counts.naks_rx += u64::from(matches!(frame.kind, FrameKind::Nak(_)));
                 self.counts.rnrs_rx += u64::from(matches!(frame.kind, FrameKind::NotReady(_)));
                 let is_ack = matches!(frame.kind, FrameKind::Ack(_));
-                let found = self.senders.entry(frame.peer).or_default().answered(psn, is_ack);
-                self.judge(now, found);
+                if !self.rules.may_lose {
+                    let sender = self.senders.entry(frame.peer).or_default();
+                    let found = sender.answered(psn, is_ack);
+                    self.judge(now, found);
+                }
             }
             FrameKind::Cnp => self.counts.cnps_rx += 1,
             FrameKind::Pfc(pfc) => self.on_pfc(now, &pfc),
@@ -255,7 +260,8 @@ impl EndpointCheckers {
             Event::Received { from, id, index, bytes, .. } => {
                 self.counts.rx_frames += 1;
                 self.counts.rx_payload += bytes as u64;
-                self.receivers.entry(from).or_default().take((id, index), bytes)
+                let may_lose = self.rules.may_lose;
+                self.receivers.entry(from).or_default().take((id, index), bytes, may_lose)
             }
             Event::Delivered { from, id, bytes, .. } => {
                 self.receivers.entry(from).or_default().delivered(id, bytes);

@@ -71,8 +71,8 @@ impl Receiver {
         (self.expected + self.taken + ahead) % PSNS
     }
 
-    /// The endpoint has taken a frame.
-    pub fn take(&mut self, (id, index): (u32, u32), bytes: usize) -> Found<()> {
+    /// The endpoint has taken a frame, before which others may have been lost or not.
+    pub fn take(&mut self, (id, index): (u32, u32), bytes: usize, may_lose: bool) -> Found<()> {
         let Some(frame) = self.candidates.pop_front() else {
             return Err((
                 "order",
@@ -96,7 +96,7 @@ impl Receiver {
         if frame.is_last && !self.coming.is_broken {
             self.whole.push((id, self.coming.bytes));
         }
-        if is_next {
+        if is_next || may_lose && (message != id || index > frames) {
             return Ok(());
         }
         Err((

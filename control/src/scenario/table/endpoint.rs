@@ -29,7 +29,7 @@ pub(super) const ENDPOINT: &[Param] = &[
         Kind::Word(TYPES),
         "",
         Fixed("\"type1\""),
-        "How frames get there. type1: acknowledged, and what is lost is sent again. type2: acknowledged, so that few are outstanding, and never sent again; gen1 or gen2, without ICRC. type3: raw Ethernet without an RC Link header, sent once; pkt_format is left out. lite goes with type1 only, as which it counts here.",
+        "How frames get there. type1: acknowledged, and what is lost is sent again. type2: acknowledged, so that few are outstanding, and never sent again; gen1 or gen2, without ICRC. type3: raw Ethernet without an RC Link header, sent once; pkt_format is left out. With pkt_format lite it stays type1.",
     ),
     restart(
         "outstanding",
