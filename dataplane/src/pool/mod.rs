@@ -6,6 +6,7 @@
 //! all sets of the caches (with a power of two they meet in a few, measured at a third of the speed).
 //! Source: ARCHITECTURE.md "The path of a frame"; docs/spec/pipeline.md §4 (reserve for control frames).
 
+mod fronts;
 mod memory;
 mod notes;
 
@@ -142,26 +143,6 @@ impl Pool {
     pub fn in_memory(count: usize, frame_len_max: usize) -> Result<Arc<Self>, PoolError> {
         let chunk_size = Self::chunk_size_for(count, frame_len_max)?;
         Ok(Self::over(Memory::owned(count * chunk_size), count, chunk_size))
-    }
-
-    /// As [`Self::in_memory`], of which frames of up to `frame_len_max` bytes keep their first [`FRONT_LEN`] only: in virtual
-    /// time, where nothing behind them is read.
-    ///
-    /// One [`Bufs`] at a time is for it.
-    ///
-    /// # Errors
-    /// As [`Self::in_memory`].
-    pub fn fronts(count: usize, frame_len_max: usize) -> Result<Arc<Self>, PoolError> {
-        Self::chunk_size_for(count, frame_len_max)?;
-        // No driver moves a frame about in its chunk: only a tag comes before it.
-        let chunk_size = ((HEADROOM + FRONT_LEN + TAG_LEN).div_ceil(LINE) | 1) * LINE;
-        let memory = Memory::owned(count * chunk_size);
-        let mut pool = Self::over(memory, count, chunk_size);
-        if let Some(pool) = Arc::get_mut(&mut pool) {
-            pool.kept = FRONT_LEN;
-            pool.free = Arc::new(FreeList::of_one(0, count));
-        }
-        Ok(pool)
     }
 
     fn chunk_size_for(count: usize, frame_len_max: usize) -> Result<usize, PoolError> {
@@ -505,18 +486,6 @@ impl Bufs {
             rest.fill(0); // up to the end of the head
         }
         desc.set_len(u16::try_from(len).expect("a frame is shorter than 64 KiB"));
-        Some(desc)
-    }
-
-    /// Copies the front of a frame of `len` bytes, all that is kept of it, into a free chunk; `None` when the pool is empty or
-    /// keeps more.
-    #[inline]
-    pub fn alloc_front(&mut self, front: &[u8], len: usize) -> Option<Desc> {
-        if front.len() < self.pool.kept_of(len) {
-            return None;
-        }
-        let mut desc = self.alloc_from(front)?;
-        desc.set_len(u16::try_from(len).ok()?);
         Some(desc)
     }
 

@@ -1,6 +1,10 @@
 //! The wire: delays, flaws, room, outages, and what it tells of the next frame.
+use weft_base::sync::{Arc, AtomicU64, Ordering};
+
 use super::*;
 use crate::pool::Pool;
+use crate::port::disturbance::{Errors, Outages};
+use crate::types::PortId;
 
 const RATE: LinkRate = LinkRate::gbps(100);
 
