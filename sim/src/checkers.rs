@@ -60,6 +60,7 @@ struct PortView {
 }
 
 /// All checkers of one switch.
+#[derive(Clone)]
 pub struct Checkers {
     frames: VecDeque<Frame>,
     /// Number of the first frame in `frames`.

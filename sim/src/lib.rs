@@ -51,5 +51,6 @@ pub mod scenario;
 pub mod setup;
 pub mod station;
 pub mod switch;
+pub mod switch_watch;
 pub mod topology;
 pub mod world;

@@ -11,8 +11,8 @@ use weft_dataplane::trace::NoTrace;
 use weft_dataplane::types::PortSet;
 
 use crate::engine::{Component, Engine, Schedule};
-use crate::journey::SwitchLog;
 use crate::switch::Switch;
+use crate::switch_watch::SwitchWatch;
 
 /// What is at the edge of a network.
 pub(crate) trait Edge: Send {
@@ -22,8 +22,8 @@ pub(crate) trait Edge: Send {
 
 /// A component of a network.
 pub(crate) enum Node<E> {
-    /// A switch, and who notes what passes it, if anybody does.
-    Switch(Box<Switch>, Option<Box<SwitchLog>>),
+    /// A switch, and who hears it, if anybody does.
+    Switch(Box<Switch>, Option<Box<SwitchWatch>>),
     /// Somebody at the edge, and why its port has failed, if it has.
     Edge(Box<E>, Option<PortError>),
 }
@@ -45,9 +45,9 @@ impl<E: Edge> Component for Node<E> {
     fn step(&mut self, now: Instant, arrived: PortSet) -> Option<Instant> {
         match self {
             Self::Switch(switch, None) => switch.step_at(now, arrived, &mut NoTrace).next,
-            Self::Switch(switch, Some(log)) => {
-                let next = switch.step_at(now, arrived, &mut **log).next;
-                log.follow(now, switch.core());
+            Self::Switch(switch, Some(watch)) => {
+                let next = switch.step_at(now, arrived, &mut **watch).next;
+                watch.follow(now, switch.core());
                 next
             }
             Self::Edge(edge, failure) => edge.step(now).unwrap_or_else(|error| {
@@ -83,10 +83,10 @@ impl<E: Edge> Nodes<E> {
         })
     }
 
-    /// What was noted at switches, in the order of their numbers.
-    pub fn logs(&self) -> impl Iterator<Item = &SwitchLog> {
-        self.0.components().iter().filter_map(|node| match node {
-            Node::Switch(_, log) => log.as_deref(),
+    /// By node: who hears it, with the switch.
+    pub fn watches(&self) -> impl Iterator<Item = Option<(&Switch, &SwitchWatch)>> {
+        self.0.components().iter().map(|node| match node {
+            Node::Switch(switch, watch) => Some((&**switch, &**watch.as_ref()?)),
             Node::Edge(..) => None,
         })
     }

@@ -1,6 +1,6 @@
 //! What a switch notes of the frames that pass it, from what its pipeline decides.
 //!
-//! Shape: [`SwitchLog`] is a [`Tracer`]; [`SwitchLog::follow`] hears after each step what is paused.
+//! Shape: [`SwitchLog::event`] hears what the pipeline decides, [`SwitchLog::follow`] after each step what is paused.
 //! Units: picoseconds.
 //! Source: docs/spec/model.md §2, §6 "Results".
 
@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use weft_dataplane::pipeline::Core;
 use weft_dataplane::time::{Instant, Span};
-use weft_dataplane::trace::{Event, Tracer};
+use weft_dataplane::trace::Event;
 use weft_dataplane::types::{PORTS_MAX, PortId, Pri, PriSet};
 use weft_parsers::HEAD_LEN;
 
@@ -53,7 +53,6 @@ pub struct SwitchLog {
     propagations: Vec<Span>,
     /// Number of the first of `inside`.
     first: u64,
-    next: u64,
     inside: VecDeque<Inside>,
     /// By input, output and priority: frames before the crossbar.
     queues: BTreeMap<(u8, u8, u8), VecDeque<u64>>,
@@ -72,7 +71,6 @@ impl SwitchLog {
             latency,
             propagations,
             first: 1,
-            next: 1,
             inside: VecDeque::new(),
             queues: BTreeMap::new(),
             paused: vec![[Paused::default(); 8]; PORTS_MAX],
@@ -155,13 +153,10 @@ impl SwitchLog {
         };
         self.hops.push((key, hop));
     }
-}
 
-impl Tracer for SwitchLog {
-    const ON: bool = true;
-
-    fn event(&mut self, now: Instant, event: Event) {
-        match event {
+    /// The pipeline has decided something.
+    pub fn event(&mut self, now: Instant, event: &Event) {
+        match *event {
             Event::Rx { len, .. } => {
                 self.inside.push_back(Inside { len: len.into(), ..Inside::default() });
             }
@@ -187,7 +182,8 @@ impl Tracer for SwitchLog {
         }
     }
 
-    fn bytes(&mut self, frame: u64, bytes: &[u8]) {
+    /// The bytes of a frame that has come in.
+    pub fn bytes(&mut self, frame: u64, bytes: &[u8]) {
         let mut head = [0; HEAD_LEN];
         for (to, from) in head.iter_mut().zip(bytes) {
             *to = *from;
@@ -199,10 +195,5 @@ impl Tracer for SwitchLog {
         {
             inside.key = Some((message, index));
         }
-    }
-
-    fn number(&mut self) -> u64 {
-        self.next += 1;
-        self.next - 1
     }
 }

@@ -39,7 +39,8 @@ use crate::scenario::flow::{Flow, FlowError};
 use crate::scenario::{Checks, Site, SwitchPlan, TemplateError};
 use crate::setup::Setup;
 use crate::switch::{Around, Switch};
-use crate::topology::{LinkSpec, Topology, TopologyError};
+use crate::switch_watch::SwitchWatch;
+use crate::topology::{LinkSpec, NodeId, NodeKind, Topology, TopologyError};
 
 pub use self::agenda::{Delivered, Sent};
 pub use self::host::Host;
@@ -205,6 +206,8 @@ pub struct Network {
     ideals: Vec<Span>,
     /// So long at most does an endpoint wait for an ACK.
     patience: Span,
+    /// By node.
+    is_host: Vec<bool>,
 }
 
 impl Network {
@@ -279,6 +282,7 @@ impl Network {
         let delays = credits::lay_ways(&parts, plan, &routes, &partners, &mut cables)?;
         let (schedule, mut ends) = Schedule::new(cables);
         let lost = faulty::disturb(plan, &mut ends)?;
+        let checks = plan.checks;
         let reader = parts.endpoints().next().filter(|_| plan.latency_parts).map(Reader::new);
         let mut nodes = Vec::with_capacity(ends.len());
         let mut ways = partners.into_iter().zip(delays);
@@ -299,12 +303,17 @@ impl Network {
                     let ends = ends.into_iter().map(|end| end.unwrap_or_else(|| cable(1).0));
                     let built = Switch::on(plan.config, &plan.around, ends.collect())
                         .map_err(|source| NetworkError::Switch { name: name(), source })?;
-                    Node::Switch(Box::new(built), log.map(Box::new))
+                    let is_checked = checks != Checks::Off;
+                    let watch = (is_checked || log.is_some())
+                        .then(|| Box::new(SwitchWatch::new(built.core(), is_checked, log)));
+                    Node::Switch(Box::new(built), watch)
                 }
             });
         }
         let nodes = Nodes::new(nodes, schedule);
-        Ok(Self { nodes, flows: plan.flows.clone(), lost, ideals, patience })
+        let is_host =
+            plan.topology.nodes().iter().map(|node| node.kind == NodeKind::Host).collect();
+        Ok(Self { nodes, flows: plan.flows.clone(), lost, ideals, patience, is_host })
     }
 
     /// What moves, by id.
@@ -384,16 +393,27 @@ impl Network {
     #[must_use]
     pub fn parts(&self) -> Vec<LatencyParts> {
         let hosts = self.hosts().filter_map(|host| host.watch()?.log.as_ref());
-        let switches: Vec<&SwitchLog> = self.nodes.logs().collect();
+        let switches = self.nodes.watches().filter_map(|of| of?.1.log.as_ref());
+        let switches: Vec<&SwitchLog> = switches.collect();
         journey::parts(&hosts.collect::<Vec<_>>(), &switches)
     }
 
-    /// What the checkers of endpoints object to, by number of host, once nothing is on its way any more.
+    /// What checkers object to, by node, once nothing is on its way any more.
     #[must_use]
-    pub fn violations(&self) -> Vec<(usize, Violation)> {
+    pub fn violations(&self) -> Vec<(NodeId, Violation)> {
         let now = self.now();
-        let of_hosts = self.hosts().map(|host| host.violations(now)).enumerate();
-        of_hosts.flat_map(|(host, all)| all.into_iter().map(move |it| (host, it))).collect()
+        let mut hosts = self.hosts();
+        let mut all = Vec::new();
+        for (node, is_host) in self.is_host.iter().enumerate() {
+            let found = if *is_host {
+                hosts.next().map(|host| host.violations(now))
+            } else {
+                let watch = self.nodes.watches().nth(node).flatten();
+                watch.map(|(switch, watch)| watch.violations(now, switch.core()))
+            };
+            all.extend(found.unwrap_or_default().into_iter().map(|it| (node, it)));
+        }
+        all
     }
 
     /// Runs until `end` on so many threads.

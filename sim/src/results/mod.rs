@@ -171,13 +171,13 @@ pub struct ExpectResult {
     pub source: String,
 }
 
-/// Something that must not be, as the checkers of an endpoint saw it.
+/// Something that must not be, as the checkers of an endpoint or a switch saw it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Objection {
     /// When.
     pub at_ps: u64,
-    /// The host.
-    pub host: String,
+    /// Host or switch.
+    pub node: String,
     /// Which checker.
     pub checker: String,
     /// What it saw.

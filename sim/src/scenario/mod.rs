@@ -79,7 +79,7 @@ impl fmt::Debug for Endpoints {
     }
 }
 
-/// Whether endpoints are checked ([`crate::rclink_checkers`]); it decides nothing.
+/// Whether endpoints ([`crate::rclink_checkers`]) and switches ([`crate::checkers`]) are checked; it decides nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Checks {
     /// No.
@@ -102,7 +102,7 @@ pub struct Options {
     pub samples_max: usize,
     /// Whether frames are kept whole, payload and ICRC included; else only what is read of them. It decides nothing.
     pub full_frames: bool,
-    /// Whether endpoints are checked.
+    /// Whether endpoints and switches are checked.
     pub checks: Checks,
     /// Whether latencies are taken apart, which takes memory for each frame and hop. It decides nothing else.
     pub latency_parts: bool,

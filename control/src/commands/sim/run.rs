@@ -208,7 +208,7 @@ pub(super) fn broken(results: &Results) -> Vec<String> {
         }
     }
     for it in &results.objections {
-        failures.push(format!("{} of {} at {} ps: {}", it.checker, it.host, it.at_ps, it.saw));
+        failures.push(format!("{} of {} at {} ps: {}", it.checker, it.node, it.at_ps, it.saw));
     }
     if let Ending::Stalled { .. } = results.ending {
         failures.push(results.ending.words().to_owned());
@@ -241,8 +241,8 @@ mod tests {
     fn what_is_broken_is_told_whatever_was_expected() {
         let mut switch = SwitchResult { name: "s0".to_owned(), ..SwitchResult::default() };
         switch.ledger.imbalance_frames = 2;
-        let (host, checker, saw) = ("h1".to_owned(), "order".to_owned(), "two of them".to_owned());
-        let objections = vec![Objection { at_ps: 5, host, checker, saw }];
+        let (node, checker, saw) = ("h1".to_owned(), "order".to_owned(), "two of them".to_owned());
+        let objections = vec![Objection { at_ps: 5, node, checker, saw }];
         let results = Results { switches: vec![switch], objections, ..Results::default() };
         assert_eq!(
             broken(&results),

@@ -164,20 +164,16 @@ pub fn run(scenario: &Scenario, options: RunOptions<'_>) -> Result<Results, RunE
     Ok(results)
 }
 
-/// What the checkers of endpoints object to when all that is still on its way is there.
+/// What checkers object to when all that is still on its way is there.
 fn objections(scenario: &Scenario, network: &mut Network) -> Vec<Objection> {
     let end = network.now() + STILL;
     if let Err(error) = network.run(end, 1) {
         debug_assert!(false, "{error}");
     }
-    let names: Vec<&str> = scenario
-        .topology
-        .hosts()
-        .filter_map(|node| scenario.topology.nodes().get(node).map(|node| node.name.as_str()))
-        .collect();
-    let all = network.violations().into_iter().map(|(host, found)| Objection {
+    let nodes = scenario.topology.nodes();
+    let all = network.violations().into_iter().map(|(node, found)| Objection {
         at_ps: found.at_ps,
-        host: names.get(host).copied().unwrap_or_default().to_owned(),
+        node: nodes.get(node).map(|node| node.name.clone()).unwrap_or_default(),
         checker: found.checker.to_owned(),
         saw: found.saw,
     });
