@@ -15,14 +15,14 @@ const FILE: &str = "fuzz.toml";
 /// # Panics
 /// When a refusal names no place.
 pub fn run(bytes: &[u8]) {
-    let Some((&kind, text)) = bytes.split_first() else { return };
-    let text = String::from_utf8_lossy(text);
+    let Some((&kind, bytes)) = bytes.split_first() else { return };
+    let text = String::from_utf8_lossy(bytes);
     let host = |name: &str| name.get(1..)?.parse().ok().filter(|number: &u16| *number < 64);
     match kind {
         b't' => placed(&import::topology(FILE, &text).err().into_iter().collect::<Vec<_>>()),
         b'f' => placed(&import::flows(FILE, &text, &host).err().unwrap_or_default()),
         b'c' => {
-            let frames = import::capture(FILE, text.as_bytes().to_vec(), (0, 1));
+            let frames = import::capture(FILE, bytes.to_vec(), (0, None), 64);
             placed(&frames.err().into_iter().collect::<Vec<_>>());
         }
         _ => drop(problems(&text)),
