@@ -162,7 +162,7 @@ pub fn build(
             wakes: super::wakes::Wakes::new(own.len()),
             unsteady: PortSet::EMPTY,
             in_bursts: PortSet::EMPTY,
-            transits: super::transit::Transits::default(),
+            transits: super::transits::Transits::default(),
             parked: crate::types::PortSet::EMPTY,
             has_fast_path: None,
         });

@@ -14,7 +14,7 @@ use super::output_lane::OutputLane;
 use super::scratch::Scratch;
 use super::switch_core::Core;
 use super::timing::Timing;
-use super::transit::Transits;
+use super::transits::Transits;
 use super::wakes::Wakes;
 use crate::flows::FlowCache;
 use crate::pool::Bufs;

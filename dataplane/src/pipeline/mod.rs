@@ -40,6 +40,7 @@ mod switch_core;
 mod timing;
 mod tlp;
 mod transit;
+mod transits;
 mod uplink;
 mod virtual_step;
 mod wakes;

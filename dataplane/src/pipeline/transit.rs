@@ -15,6 +15,7 @@ use super::input_lane::InputLane;
 use super::lane::Lane;
 use super::output_lane::{OutputLane, wire_len};
 use super::timing::{Step, Timing};
+use super::transits::{Transit, Transits};
 use crate::config::PfcMode;
 use crate::desc::Desc;
 use crate::port::Port;
@@ -23,36 +24,6 @@ use crate::stats::DropReason;
 use crate::time::Instant;
 use crate::trace::Tracer;
 use crate::types::{PortId, PortSet, Pri, PriSet};
-
-/// An admitted frame on its way.
-pub(super) struct Transit {
-    desc: Desc,
-    output: PortId,
-}
-
-/// Frames that came in at one instant, one a port at most.
-#[derive(Default)]
-pub(super) struct Transits {
-    frames: Vec<Transit>,
-    outputs: PortSet,
-    /// Outputs that several of them go to.
-    contended: PortSet,
-}
-
-impl Transits {
-    #[inline]
-    fn add(&mut self, desc: Desc, output: PortId) {
-        let only = PortSet::only(output);
-        self.contended = self.contended.or(self.outputs.and(only));
-        self.outputs = self.outputs.or(only);
-        self.frames.push(Transit { desc, output });
-    }
-
-    #[inline]
-    pub fn is_empty(&self) -> bool {
-        self.frames.is_empty()
-    }
-}
 
 impl Lane {
     /// Whether frames may take this way: a trace tells each stage, and in `egress-queue` mode each stage may pause.
