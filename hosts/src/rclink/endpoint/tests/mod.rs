@@ -19,6 +19,7 @@ use crate::stamp::Stamp;
 
 mod credits;
 mod loss;
+mod short;
 mod turns;
 mod types;
 
@@ -32,6 +33,8 @@ struct End {
     bufs: Bufs,
     due: Option<Instant>,
     events: Vec<Event>,
+    /// Whether it is polled as at a wire, with fronts of frames.
+    is_short: bool,
 }
 
 impl End {
@@ -45,12 +48,16 @@ impl End {
             bufs: Bufs::new(Pool::in_memory(64, 1_518).unwrap(), 1, 0),
             due: Some(Instant::ZERO),
             events: Vec::new(),
+            is_short: false,
         }
     }
 
     fn poll(&mut self, now: Instant) {
-        let progress = self.endpoint.poll(now, &mut self.port, &mut self.bufs).unwrap();
-        self.due = progress.next;
+        self.due = if self.is_short {
+            self.endpoint.poll_wire(now, &mut self.port, true)
+        } else {
+            self.endpoint.poll(now, &mut self.port, &mut self.bufs).unwrap().next
+        };
         self.events.extend(self.endpoint.events());
     }
 }
@@ -128,11 +135,9 @@ impl Pair {
             for from in 0..2 {
                 while let Some(frame) = self.middle[from].receive(self.now) {
                     if passes(from, &frame.bytes) {
-                        assert!(self.middle[1 - from].send(
-                            frame.at + self.way,
-                            Flaw::None,
-                            &frame.bytes
-                        ));
+                        let at = frame.at + self.way;
+                        let to = &mut self.middle[1 - from];
+                        assert!(to.send_front(at, Flaw::None, &frame.bytes, frame.len));
                         let end = &mut self.ends[1 - from];
                         end.due = Instant::earlier(end.due, end.port.next_arrival());
                     }
