@@ -23,7 +23,7 @@ use crate::queues::QueueId;
 use crate::stats::DropReason;
 use crate::time::Instant;
 use crate::trace::Tracer;
-use crate::types::{PortId, PortSet, Pri, PriSet};
+use crate::types::{PortId, Pri, PriSet};
 
 impl Lane {
     /// Whether frames may take this way: a trace tells each stage, and in `egress-queue` mode each stage may pause.
