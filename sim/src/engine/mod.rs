@@ -12,6 +12,7 @@
 
 mod cables;
 mod schedule;
+mod sharing;
 #[cfg(test)]
 mod tests;
 mod threads;

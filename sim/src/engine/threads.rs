@@ -9,11 +9,12 @@
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::thread;
 
-use weft_base::sync::{Arc, AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use weft_base::sync::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use weft_dataplane::time::{Instant, Span};
 
 use super::cables::Links;
 use super::schedule::Schedule;
+use super::sharing::share_out;
 use super::tournament::Tournament;
 use super::{Component, visit};
 
@@ -103,12 +104,38 @@ impl Meeting {
     }
 }
 
+/// Who has which component.
+struct Owners {
+    /// By component: its thread, and its place among that one's.
+    of: Vec<(usize, usize)>,
+}
+
+impl Owners {
+    fn new(links: &[Links], threads: usize) -> Self {
+        let mut counts = vec![0; threads];
+        let place = |thread: usize| {
+            let count = counts.get_mut(thread)?;
+            *count += 1;
+            Some((thread, *count - 1))
+        };
+        Self { of: share_out(links, threads).into_iter().filter_map(place).collect() }
+    }
+
+    #[inline]
+    fn thread(&self, component: usize) -> usize {
+        self.of.get(component).map_or(0, |&(thread, _)| thread)
+    }
+
+    #[inline]
+    fn place(&self, component: usize) -> usize {
+        self.of.get(component).map_or(usize::MAX, |&(_, place)| place)
+    }
+}
+
 /// A thread's share of the components.
 struct Share<'a, C> {
     own: usize,
-    components: &'a mut [C],
-    /// The number of the first of them.
-    base: usize,
+    components: Vec<&'a mut C>,
     /// Of all components, by number; this thread's are due in it.
     schedule: Schedule,
 }
@@ -121,53 +148,55 @@ pub(super) fn run<C: Component>(
     threads: usize,
 ) {
     let count = components.len();
-    let each = count.div_ceil(threads);
-    let window = window(&schedule.links, each);
-    let mut shares: Vec<_> = components
-        .chunks_mut(each)
-        .enumerate()
-        .map(|(own, components)| {
-            let base = own * each;
-            let mut due = Tournament::new(count);
-            for component in base..base + components.len() {
-                due.set(component, schedule.due(component));
-            }
-            let (links, arrivals) = (schedule.links.clone(), schedule.arrivals.clone());
-            let lookahead = schedule.lookahead.clone();
-            let schedule = Schedule { due, links, arrivals, lookahead, now: schedule.now() };
-            Share { own, components, base, schedule }
-        })
-        .collect();
+    let owners = Owners::new(&schedule.links, threads);
+    let window = window(&schedule.links, &owners);
+    let share = |own| {
+        let mut due = Tournament::new(count);
+        for component in (0..count).filter(|&component| owners.thread(component) == own) {
+            due.set(component, schedule.due(component));
+        }
+        let (links, arrivals) = (schedule.links.clone(), schedule.arrivals.clone());
+        let lookahead = schedule.lookahead.clone();
+        let schedule = Schedule { due, links, arrivals, lookahead, now: schedule.now() };
+        Share { own, components: Vec::new(), schedule }
+    };
+    let mut shares: Vec<_> = (0..threads).map(share).collect();
+    for (number, component) in components.iter_mut().enumerate() {
+        if let Some(share) = shares.get_mut(owners.thread(number)) {
+            share.components.push(component);
+        }
+    }
     let meeting = Meeting::new(shares.len(), schedule.now());
     thread::scope(|scope| {
         for share in &mut shares {
-            let meeting = &meeting;
+            let (meeting, owners) = (&meeting, &owners);
             scope.spawn(move || {
                 let _attends = Attends(meeting);
-                share.run(meeting, each, window, end);
+                share.run(meeting, owners, window, end);
             });
         }
     });
+    for component in 0..count {
+        let share = shares.get(owners.thread(component));
+        schedule.due.set(component, share.and_then(|share| share.schedule.due(component)));
+    }
     for share in shares {
-        for component in share.base..share.base + share.components.len() {
-            schedule.due.set(component, share.schedule.due(component));
-        }
         schedule.now = schedule.now.max(share.schedule.now());
     }
 }
 
 /// The least time from a component's step to when one of another thread is due for a frame that it sent then; `None` where
-/// no cable joins two threads' components, of which each thread has `each`.
-fn window(links: &Arc<[Links]>, each: usize) -> Option<Span> {
+/// no cable joins two threads' components.
+fn window(links: &[Links], owners: &Owners) -> Option<Span> {
     let joined = links.iter().enumerate().flat_map(|(component, links)| {
         let peers = links.peers.iter().flatten();
-        peers.filter(move |peer| peer.component / each != component / each)
+        peers.filter(move |peer| owners.thread(peer.component) != owners.thread(component))
     });
     joined.map(|peer| peer.delay).min()
 }
 
 impl<C: Component> Share<'_, C> {
-    fn run(&mut self, meeting: &Meeting, each: usize, window: Option<Span>, end: Instant) {
+    fn run(&mut self, meeting: &Meeting, owners: &Owners, window: Option<Span>, end: Instant) {
         let mut sent = None;
         for round in 0_usize.. {
             let (this, next) = (round % 2, (round + 1) % 2);
@@ -186,7 +215,7 @@ impl<C: Component> Share<'_, C> {
             let first = first.map(|first| meeting.start + Span::from_ps(first));
             let Some(first) = first.filter(|&first| first <= end) else { return };
             let last = window.map_or(end, |window| first + window - Span::from_ps(1));
-            sent = self.run_window(first, last.min(end), end, (meeting, next, each));
+            sent = self.run_window(first, last.min(end), end, (meeting, next, owners));
         }
     }
 
@@ -207,9 +236,9 @@ impl<C: Component> Share<'_, C> {
         first: Instant,
         last: Instant,
         end: Instant,
-        (meeting, next, each): (&Meeting, usize, usize),
+        (meeting, next, owners): (&Meeting, usize, &Owners),
     ) -> Option<Instant> {
-        let Self { own, components, base, schedule } = self;
+        let Self { own, components, schedule } = self;
         let mut sent = None;
         let rows = meeting.mail.get(next).and_then(|rows| rows.get(*own));
         while let Some(component) = schedule.turn(last) {
@@ -218,10 +247,10 @@ impl<C: Component> Share<'_, C> {
             let of_all = schedule.horizon(component, first);
             let until = schedule.horizon(component, now).min(last).max(of_all).min(end);
             let arrived = schedule.arrived(component);
-            let it = components.get_mut(component - *base);
-            let wants = it.and_then(|it| visit(it, now, arrived, until));
+            let it = components.get_mut(owners.place(component));
+            let wants = it.and_then(|it| visit(&mut **it, now, arrived, until));
             schedule.stepped_with(component, wants, |due, peer, at| {
-                let thread = peer / each;
+                let thread = owners.thread(peer);
                 if thread == *own {
                     due.bring_forward(peer, at);
                 } else if let Some(mail) = rows.and_then(|rows| rows.get(thread)) {

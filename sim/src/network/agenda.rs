@@ -58,9 +58,20 @@ pub struct Agenda {
     closed: usize,
 }
 
+/// By host: its flows, by id.
+pub(super) fn by_sender(flows: &[Flow], hosts: usize) -> Vec<Vec<FlowId>> {
+    let mut of = vec![Vec::new(); hosts];
+    for (id, flow) in (0..).zip(flows) {
+        if let Some(of) = of.get_mut(usize::from(flow.from)) {
+            of.push(id);
+        }
+    }
+    of
+}
+
 impl Agenda {
-    /// Of `host` among `flows`, that have been checked.
-    pub fn new(host: u16, flows: &Arc<[Flow]>) -> Self {
+    /// Of `host` among `flows`, that have been checked; its own are those of `own` ([`by_sender`]).
+    pub fn new(host: u16, flows: &Arc<[Flow]>, own: &[FlowId]) -> Self {
         let mut agenda = Self {
             flows: flows.clone(),
             host,
@@ -70,7 +81,8 @@ impl Agenda {
             delivered: Vec::new(),
             closed: 0,
         };
-        for (id, flow) in (0..).zip(flows.iter()).filter(|(_, flow)| flow.from == host) {
+        for &id in own {
+            let Some(flow) = flows.get(id as usize) else { continue };
             let waits = u32::try_from(flow.after.len()).unwrap_or(u32::MAX);
             agenda.sent.push(Sent { id, waits, begun: None, done: None, resent: 0, failed: None });
             agenda.waiting.extend(flow.after.iter().map(|&other| (other, id)));

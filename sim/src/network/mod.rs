@@ -285,13 +285,16 @@ impl Network {
         let checks = plan.checks;
         let reader = parts.endpoints().next().filter(|_| plan.latency_parts).map(Reader::new);
         let mut nodes = Vec::with_capacity(ends.len());
+        let agendas = agenda::by_sender(&plan.flows, partners.len());
+        let mut agendas = agendas.iter();
         let mut ways = partners.into_iter().zip(delays);
         for ((part, ends), node) in parts.nodes.drain(..).zip(ends).zip(plan.topology.nodes()) {
             let name = || node.name.clone();
             nodes.push(match part {
                 Part::Host { endpoint, link } => {
                     let ways = ways.next().unwrap_or_default();
-                    let host = at_port(plan, endpoint, link, ends, ways);
+                    let own = agendas.next().map(Vec::as_slice).unwrap_or_default();
+                    let host = at_port(plan, endpoint, link, ends, ways, own);
                     Node::edge(host.map_err(|source| NetworkError::Host { name: name(), source })?)
                 }
                 Part::Switch { plan, .. } => {

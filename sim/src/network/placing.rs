@@ -19,6 +19,7 @@ use crate::journey::HostLog;
 use crate::rclink_checkers::Watch;
 use crate::scenario::Checks;
 use crate::scenario::fault::Fault;
+use crate::scenario::flow::FlowId;
 use crate::setup::Headroom;
 use crate::topology::LinkSpec;
 
@@ -29,6 +30,7 @@ pub(super) fn at_port(
     link: LinkSpec,
     ends: Vec<Option<WireEnd>>,
     (partners, delays): (Vec<u16>, Vec<Span>),
+    own: &[FlowId],
 ) -> Result<Host, EndpointError> {
     let wire = WireConfig {
         name: String::new(),
@@ -71,7 +73,7 @@ pub(super) fn at_port(
         endpoint: Endpoint::new(*endpoint)?,
         port: Wire::new(wire, plan.frame_len_max, end),
         fronts: plan.fronts,
-        agenda: Agenda::new(number, &plan.flows),
+        agenda: Agenda::new(number, &plan.flows, own),
         ways: ways.collect(),
         storms,
         watch,

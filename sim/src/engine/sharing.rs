@@ -1,0 +1,88 @@
+//! Sharing: which thread has which components.
+//!
+//! Shape: how components are joined → the thread of each. Who has one neighbour alone, as a host has, is of that one's thread:
+//! so threads meet at cables between switches only, which are the slow ones. The others are shared out in the order of their
+//! numbers, by how many cables they have.
+//! Units: none.
+//! Source: docs/spec/model.md §1.
+
+use super::cables::Links;
+
+/// The thread of each of the components that `links` join, of so many threads, at least one.
+pub(super) fn share_out(links: &[Links], threads: usize) -> Vec<usize> {
+    let threads = threads.clamp(1, links.len().max(1));
+    let peers = |component: usize| {
+        let of = links.get(component).map(|links| &links.peers);
+        of.into_iter().flatten().flatten().map(|peer| peer.component)
+    };
+    let sole = |component: usize| {
+        let mut all = peers(component);
+        let first = all.next()?;
+        all.all(|peer| peer == first).then_some(first)
+    };
+    // Two that have each other alone stand for themselves.
+    let head = |component| sole(component).filter(|&peer| sole(peer) != Some(component));
+    let weight = |component: usize| match head(component) {
+        Some(_) => 0,
+        None => 1 + peers(component).count(),
+    };
+    let whole: usize = (0..links.len()).map(weight).sum();
+    let mut before = 0;
+    let mut own = Vec::with_capacity(links.len());
+    for component in 0..links.len() {
+        own.push((before * threads / whole.max(1)).min(threads - 1));
+        before += weight(component);
+    }
+    (0..links.len())
+        .map(|component| {
+            let stands_for = head(component).unwrap_or(component);
+            own.get(stands_for).copied().unwrap_or_default()
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use weft_dataplane::time::{LinkRate, Span};
+    use weft_dataplane::types::PortId;
+
+    use super::*;
+    use crate::engine::cables::{CableSpec, Cables, Latency, Place};
+
+    /// Threads of components that are joined by `cables`, each by its next free port.
+    fn threads_of(count: usize, cables: &[(usize, usize)], threads: usize) -> Vec<usize> {
+        let mut all = Cables::new();
+        for _ in 0..count {
+            all.add(8, Latency::default());
+        }
+        let mut free = vec![0; count];
+        let spec = CableSpec { rate: LinkRate::gbps(400), propagation: Span::ZERO, overhead: true };
+        for &(a, b) in cables {
+            let [a, b] = [a, b].map(|component| {
+                let port = PortId::new(free[component]).unwrap();
+                free[component] += 1;
+                Place { component, port }
+            });
+            all.lay(a, b, &spec).unwrap();
+        }
+        share_out(&all.finish().0, threads)
+    }
+
+    #[test]
+    fn hosts_are_with_their_switches_and_switches_are_shared_out() {
+        // Hosts 0 to 3 at switches 4 and 5, which are joined.
+        let cables = [(0, 4), (1, 4), (2, 5), (3, 5), (4, 5)];
+        #[rustfmt::skip] // columns: name, components, cables, threads, the thread of each
+        let cases = [
+            ("two switches",         6, cables.to_vec(),        2, vec![0, 0, 1, 1, 0, 1]),
+            ("one thread",           6, cables.to_vec(),        1, vec![0; 6]),
+            ("too many threads",     6, cables.to_vec(),        9, vec![0, 0, 3, 3, 0, 3]),
+            ("two hosts, one cable", 2, vec![(0, 1)],           2, vec![0, 1]),
+            ("one switch",           3, vec![(0, 2), (1, 2)],   2, vec![0, 0, 0]),
+            ("nobody is joined",     4, vec![],                 2, vec![0, 0, 1, 1]),
+        ];
+        for (name, count, cables, threads, want) in cases {
+            assert_eq!(threads_of(count, &cables, threads), want, "{name}");
+        }
+    }
+}
