@@ -8,6 +8,7 @@ use std::process::Command;
 
 use weft_dataplane::time::{Instant, LinkRate, Span};
 use weft_hosts::frames::Kind;
+use weft_hosts::rclink::endpoint::Transport;
 use weft_sim::network::{Network, NetworkError, NetworkSpec};
 use weft_sim::scenario::flow::Flow;
 use weft_sim::setup::Setup;
@@ -54,7 +55,8 @@ pub struct Cost {
     pub done: bool,
 }
 
-/// The network of a work: 400G, 10 m, switches of 300 ns with 16 MiB, PFC and ECN, Standard frames.
+/// The network of a work: 400G, 10 m, switches of 300 ns with 16 MiB, PFC and ECN, Standard frames, and endpoints that wait for
+/// an ACK for 67 ms.
 fn network(work: Work) -> Result<Network, NetworkError> {
     let Work { hosts, frames, .. } = work;
     let topology = if hosts <= 64 { Topology::single(hosts)? } else { Topology::fat_tree(hosts)? };
@@ -75,7 +77,9 @@ fn network(work: Work) -> Result<Network, NetworkError> {
         Pattern::Incast => (1..hosts).map(|from| Flow::new(number(from), 0, bytes)).collect(),
         Pattern::Ring => ring(hosts, bytes),
     };
-    Network::new(&spec, flows, |_| (), |_| ())
+    // Nothing is lost: no timer is to take what waits in a queue for it.
+    let patient = Transport::Reliable { timeout: Span::from_ns(4_096 << 14) };
+    Network::new(&spec, flows, |_| (), |endpoint| endpoint.transport = patient)
 }
 
 /// The flows of a ring all-reduce: in each of 2 (N - 1) steps a host sends on what came in the step before.
