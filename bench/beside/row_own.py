@@ -19,7 +19,7 @@ def run(bench, _wanted):
     """Runs it, and takes its lines."""
     argv = [bench.weft_bench]
     bench.processes.commands.append(" ".join(argv))
-    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=600)
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=1_800)
     found = []
     for text in done.stdout.splitlines():
         if match := PRINTED.match(text):
