@@ -101,18 +101,6 @@ impl QueueSet {
         self.some |= other.some;
     }
 
-    /// The only queue, if there is one alone.
-    #[inline]
-    #[must_use]
-    pub fn sole(&self) -> Option<QueueId> {
-        if !self.some.is_power_of_two() {
-            return None;
-        }
-        let at = self.some.trailing_zeros() as u16;
-        let word = self.words.get(usize::from(at)).copied().unwrap_or_default();
-        word.is_power_of_two().then(|| QueueId(at * 64 + word.trailing_zeros() as u16))
-    }
-
     /// Its queues, lowest output first.
     #[inline]
     pub fn iter(&self) -> impl Iterator<Item = QueueId> + use<> {

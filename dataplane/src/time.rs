@@ -213,8 +213,8 @@ impl LinkRate {
 pub struct WireTimes {
     rate: LinkRate,
     overhead: bool,
-    /// Of a length whose low bits are the place's; 0 for none.
-    known: [(u32, u64); Self::PLACES],
+    /// Lengths whose low bits are the place's, 0 for none, and their times.
+    known: [(usize, Span); Self::PLACES],
 }
 
 impl WireTimes {
@@ -223,7 +223,7 @@ impl WireTimes {
     /// Of frames at `rate`, with or without their overhead.
     #[must_use]
     pub const fn new(rate: LinkRate, overhead: bool) -> Self {
-        Self { rate, overhead, known: [(0, 0); Self::PLACES] }
+        Self { rate, overhead, known: [(0, Span::ZERO); Self::PLACES] }
     }
 
     /// Whether it is of frames at `rate`, with or without their overhead.
@@ -235,16 +235,13 @@ impl WireTimes {
     /// Time of a frame of `len` bytes (no FCS).
     #[inline]
     pub fn of(&mut self, len: usize) -> Span {
-        let found = self.known.get_mut(len % Self::PLACES);
-        match (found, u32::try_from(len)) {
-            (Some(&mut (had, ps)), Ok(len)) if had == len && len > 0 => Span::from_ps(ps),
-            (Some(slot), Ok(short)) => {
-                let span = self.rate.wire_time(len, self.overhead);
-                *slot = (short, span.as_ps());
-                span
-            }
-            _ => self.rate.wire_time(len, self.overhead),
+        let Some(slot) = self.known.get_mut(len % Self::PLACES) else {
+            return self.rate.wire_time(len, self.overhead); // never: each remainder has a place
+        };
+        if slot.0 != len || len == 0 {
+            *slot = (len, self.rate.wire_time(len, self.overhead));
         }
+        slot.1
     }
 }
 

@@ -145,7 +145,7 @@ pub fn build(
             joined_lags: Joined::new(),
             joined_spreads: Joined::new(),
             over_xoff: PortSet::EMPTY,
-            uncalm: PortSet::EMPTY,
+            uncalm: own.iter().copied().collect(),
         };
         lanes.push(Lane {
             ctx,
@@ -160,7 +160,7 @@ pub fn build(
             flows: FlowCache::with_sets(flows),
             timing,
             wakes: super::wakes::Wakes::new(own.len()),
-            unsteady: PortSet::EMPTY,
+            unsteady: None,
             in_bursts: PortSet::EMPTY,
             transits: super::transits::Transits::default(),
             parked: crate::types::PortSet::EMPTY,

@@ -34,22 +34,14 @@ impl Lane {
         // Without a request no slot is used, so that extra steps change nothing.
         while !crossbar.requests.is_empty() {
             crossbar.islip.slot(&crossbar.requests, &mut crossbar.matches);
-            for n in 0..crossbar.matches.len() {
-                let Some(found) = crossbar.matches.as_slice().get(n).copied() else { break };
-                let Match { input, output, pri, iteration } = found;
+            let mut n = 0;
+            while let Some(found) = crossbar.matches.get(n) {
+                let Match { input, output, pri, .. } = found;
                 let moved = crossbar.transfer(ctx, (input, output, pri));
                 total += moved;
                 step.fed.insert(output);
-                if T::ON {
-                    let event = Event::Match {
-                        input: input.get(),
-                        output: output.get(),
-                        pri: pri.get(),
-                        iteration: iteration + 1,
-                        frames: u16::try_from(moved).unwrap_or(u16::MAX),
-                    };
-                    tracer.event(now, event);
-                }
+                tell(now, found, moved, tracer);
+                n += 1;
             }
             if crossbar.spent() {
                 break;
@@ -67,42 +59,49 @@ impl Lane {
         tracer: &mut T,
         step: &mut Step,
     ) -> usize {
-        let mut total = None;
-        loop {
-            let Self { ctx, crossbar: Some(crossbar), .. } = self else { return 0 };
-            let ToCrossbar::Local(voqs) = &ctx.to_crossbar else { return 0 };
-            if voqs.outputs().is_empty() {
-                crossbar.rest();
-                return total.unwrap_or_default();
+        let is_empty = |lane: &Self| match &lane.ctx.to_crossbar {
+            ToCrossbar::Local(voqs) => voqs.outputs().is_empty(),
+            ToCrossbar::Remote(_) => true,
+        };
+        let mut total = if is_empty(self) { 0 } else { self.purge(now, tracer) };
+        while !is_empty(self) {
+            let moved = self.slot_timed(now, ports, tracer, step);
+            if moved == 0 {
+                return total;
             }
-            let Some(total) = &mut total else {
-                total = Some(self.purge(now, tracer));
-                continue;
-            };
-            if let Some(one) = crossbar.only_one(ctx) {
-                let moved = crossbar
-                    .collect_one(now, ctx, one)
-                    .map_or(0, |one| self.follow_match(now, one, ports, step, tracer));
-                *total += moved;
-                if moved == 0 {
-                    return *total;
-                }
-                continue;
-            }
-            crossbar.collect(now, ctx);
-            if crossbar.requests.is_empty() {
-                return *total;
-            }
-            crossbar.islip.slot(&crossbar.requests, &mut crossbar.matches);
-            let (before, mut n) = (*total, 0);
-            while let Some(found) = self.crossbar.as_ref().and_then(|it| it.matches.get(n)) {
-                *total += self.follow_match(now, found, ports, step, tracer);
-                n += 1;
-            }
-            if *total == before {
-                return *total;
-            }
+            total += moved;
         }
+        if let Some(crossbar) = &mut self.crossbar {
+            crossbar.rest();
+        }
+        total
+    }
+
+    /// One slot, in virtual time; returns how many frames moved.
+    #[inline]
+    fn slot_timed<T: Tracer>(
+        &mut self,
+        now: Instant,
+        ports: &mut [Box<dyn Port>],
+        tracer: &mut T,
+        step: &mut Step,
+    ) -> usize {
+        let Self { ctx, crossbar: Some(crossbar), .. } = self else { return 0 };
+        if let Some(one) = crossbar.only_one(ctx) {
+            let found = crossbar.collect_one(now, ctx, one);
+            return found.map_or(0, |found| self.follow_match(now, found, ports, step, tracer));
+        }
+        crossbar.collect(now, ctx);
+        if crossbar.requests.is_empty() {
+            return 0;
+        }
+        crossbar.islip.slot(&crossbar.requests, &mut crossbar.matches);
+        let (mut moved, mut n) = (0, 0);
+        while let Some(found) = self.crossbar.as_ref().and_then(|it| it.matches.get(n)) {
+            moved += self.follow_match(now, found, ports, step, tracer);
+            n += 1;
+        }
+        moved
     }
 
     /// Moves the frame of a match, in virtual time; returns how many that was.
@@ -116,19 +115,9 @@ impl Lane {
         tracer: &mut T,
     ) -> usize {
         let Self { ctx, crossbar: Some(crossbar), .. } = self else { return 0 };
-        let Match { input, output, pri, iteration } = found;
+        let Match { input, output, pri, .. } = found;
         let desc = crossbar.take(ctx, (input, output, pri));
-        let moved = usize::from(desc.is_some());
-        if T::ON {
-            let event = Event::Match {
-                input: input.get(),
-                output: output.get(),
-                pri: pri.get(),
-                iteration: iteration + 1,
-                frames: u16::from(moved > 0),
-            };
-            tracer.event(now, event);
-        }
+        tell(now, found, usize::from(desc.is_some()), tracer);
         desc.map_or(0, |desc| self.cross_over(now, (desc, output), ports, step, tracer))
     }
 
@@ -188,4 +177,20 @@ impl Lane {
             self.purge_output(now, output, self.ctx.snapshot.pris, DropReason::Shutdown, tracer);
         }
     }
+}
+
+/// Tells of a match, and of how many frames it moved.
+#[inline]
+fn tell<T: Tracer>(now: Instant, found: Match, moved: usize, tracer: &mut T) {
+    if !T::ON {
+        return;
+    }
+    let event = Event::Match {
+        input: found.input.get(),
+        output: found.output.get(),
+        pri: found.pri.get(),
+        iteration: found.iteration + 1,
+        frames: u16::try_from(moved).unwrap_or(u16::MAX),
+    };
+    tracer.event(now, event);
 }

@@ -171,17 +171,13 @@ impl Crossbar {
         (input, output, pri): (PortId, PortId, Pri),
     ) -> Option<Match> {
         self.requests.clear();
+        let has_room = self.has_room_for(output, pri);
         let holds = self.holds.as_mut()?;
         (holds.until, holds.full, holds.drained) = (None, false, false);
-        let closed = ctx.core.paused(output).or(ctx.core.storming(output));
-        if closed.contains(pri) || !ctx.core.up().contains(output) {
+        if ctx.core.closed(output).contains(pri) || !ctx.core.up().contains(output) {
             return None;
         }
-        let is_full = match &self.feeds[output][pri] {
-            Feed::Local(queue) => queue.len_seen() >= self.limit,
-            Feed::Absent | Feed::Remote { .. } => true,
-        };
-        if is_full {
+        if !has_room {
             holds.full = true;
             return None;
         }
@@ -242,8 +238,7 @@ impl Crossbar {
                 until = Instant::earlier(until, Some(holds.output[output]));
                 continue;
             }
-            let closed = core.paused(output).or(core.storming(output));
-            for pri in voqs.waiting_pris(output).without(closed).iter() {
+            for pri in voqs.waiting_pris(output).without(core.closed(output)).iter() {
                 let inputs = voqs.waiting(output, pri);
                 let limit = self.limit;
                 if self.feeds[output][pri].len(&self.links.ways) >= limit {

@@ -111,7 +111,7 @@ impl Lane {
         let is_free = |port: &dyn Port| port.idle_at().is_none_or(|at| at <= now);
         let buffer = &ctx.core.buffer;
         let only = PriSet::only(pri);
-        let may_send = !ctx.core.paused(output).or(ctx.core.storming(output)).contains(pri)
+        let may_send = !ctx.core.closed(output).contains(pri)
             && lane.sched.next_open(now, only).is_some_and(|at| at <= now);
         // Neither a frame nor a PAUSE is before it, and it makes none necessary.
         let is_first = !lane.is_blocked()

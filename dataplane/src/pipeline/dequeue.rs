@@ -119,24 +119,38 @@ impl OutputLane {
     /// As [`Self::take`], one frame.
     #[inline]
     fn take_one<T: Tracer>(&mut self, ctx: &mut Context, now: Instant, pri: Pri, tracer: &mut T) {
-        let Self { port, queues, pending, .. } = self;
-        let port = *port;
-        let Some(desc) = queues[pri].as_mut().and_then(Rx::pop) else { return };
-        let Context { core, snapshot, stats, bufs, lease, rng, .. } = ctx;
-        let mut run = core.buffer.leaving(lease, &snapshot.thresholds, port, pri);
-        note_depth(stats, (port, pri), &run);
+        let Some(desc) = self.queues[pri].as_mut().and_then(Rx::pop) else { return };
+        self.pending.extend(ctx.leave(now, self.port, desc, tracer));
+    }
+}
+
+impl Context {
+    /// One frame leaves the queues of `output` for good, as in [`OutputLane::take`]; ends it where there is no memory for its tag.
+    #[inline]
+    pub(super) fn leave<T: Tracer>(
+        &mut self,
+        now: Instant,
+        output: PortId,
+        desc: Desc,
+        tracer: &mut T,
+    ) -> Option<Desc> {
+        let pri = desc.pri();
+        let Self { core, snapshot, stats, bufs, lease, rng, .. } = self;
+        let mut run = core.buffer.leaving(lease, &snapshot.thresholds, output, pri);
+        note_depth(stats, (output, pri), &run);
         let of = (&**snapshot, &**stats);
-        let kept = leave_queue(&mut run, (bufs, rng), of, (now, port, pri), desc, tracer);
-        stats.port[port].pri[pri].dequeued.add(1);
+        let kept = leave_queue(&mut run, (bufs, rng), of, (now, output, pri), desc, tracer);
+        stats.port[output].pri[pri].dequeued.add(1);
         fence(Ordering::Release); // as in `take`
         let left = run.depth();
         run.end(lease);
-        ctx.relieve(port, pri, left);
+        self.relieve(output, pri, left);
         match kept {
-            Ok(desc) => pending.push(desc),
+            Ok(desc) => Some(desc),
             Err(desc) => {
-                ctx.stats.port[port].late_drops.add(1);
-                ctx.end(now, desc, DropReason::Pool, tracer);
+                self.stats.port[output].late_drops.add(1);
+                self.end(now, desc, DropReason::Pool, tracer);
+                None
             }
         }
     }
@@ -145,7 +159,7 @@ impl OutputLane {
 /// A frame leaves its queue: gives back what it was charged, is marked, and gets the tag that it is to leave with; `Err` if
 /// there is no memory for that.
 #[inline]
-pub(super) fn leave_queue<T: Tracer>(
+fn leave_queue<T: Tracer>(
     run: &mut Leaving<'_>,
     (bufs, rng): (&mut Bufs, &mut Rng),
     (snapshot, stats): (&Snapshot, &WorkerStats),

@@ -147,7 +147,7 @@ impl OutputLane {
 
 /// Counts `frames` as sent, or (with [`Counter::sub`]) as not sent after all.
 #[inline]
-fn count_sent(stats: &PortStats, frames: &[Desc], count: impl Fn(&Counter, u64)) {
+pub(super) fn count_sent(stats: &PortStats, frames: &[Desc], count: impl Fn(&Counter, u64)) {
     count(&stats.tx_frames, frames.len() as u64);
     if let [only] = frames {
         return count_alike(stats, only, (1, only.len() as u64), count);
@@ -157,13 +157,6 @@ fn count_sent(stats: &PortStats, frames: &[Desc], count: impl Fn(&Counter, u64))
         let bytes = alike.iter().map(|desc| desc.len() as u64).sum();
         count_alike(stats, first, (alike.len() as u64, bytes), &count);
     }
-}
-
-/// Counts a frame as sent.
-#[inline]
-pub(super) fn count_one(stats: &PortStats, desc: &Desc) {
-    stats.tx_frames.add(1);
-    count_alike(stats, desc, (1, desc.len() as u64), Counter::add);
 }
 
 /// Counts so many frames and bytes of frames that are like `first`.

@@ -299,15 +299,7 @@ impl InputLane {
             self.touched = QueueSet::EMPTY;
             return;
         }
-        if self.touched.is_empty() {
-            return;
-        }
-        let touched = core::mem::take(&mut self.touched);
-        let (one, others) = match touched.sole() {
-            Some(queue) => (Some(queue), QueueSet::EMPTY),
-            None => (None, touched),
-        };
-        for queue in one.into_iter().chain(others.iter()) {
+        for queue in core::mem::take(&mut self.touched).iter() {
             let (output, pri) = (queue.output(), queue.pri());
             let depth = u64::from(ctx.core.buffer.depth(output, pri));
             ctx.stats.port[output].pri[pri].depth_watermark.raise(depth);

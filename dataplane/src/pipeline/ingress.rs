@@ -42,8 +42,8 @@ impl Lane {
         self.take_in(now, index, batch, tracer)
     }
 
-    /// As [`Self::receive`], in virtual time, of frames that a port has handed over.
-    pub(super) fn take_in<T: Tracer>(
+    /// As [`Self::receive`], of frames that a port has handed over.
+    fn take_in<T: Tracer>(
         &mut self,
         now: Instant,
         index: usize,
@@ -75,15 +75,8 @@ impl Lane {
             ctx.lookup_burst(now, lane.port, &mut batch, routes, flows)
         };
         if unknown.0 != 0 {
-            ctx.parse(now, lane.port, (&mut batch, unknown), metas, tracer);
-            let (which, to) = ((&batch[..], unknown), (&mut *metas, &mut *learn, flows));
-            if blocked {
-                shut_out(which.1, to.0);
-            } else if ctx.snapshot.links.is_any() {
-                lane.forward::<T, true>(ctx, now, which, to, tracer);
-            } else {
-                lane.forward::<T, false>(ctx, now, which, to, tracer);
-            }
+            let to = (&mut *metas, &mut *learn, flows);
+            lane.decide(ctx, now, (&mut batch, unknown), to, blocked, tracer);
         }
         let routed = unknown.0 == 0 || !T::ON && ctx.route((&mut batch, unknown), metas, routes);
         ctx.count_burst(lane.port, count);
@@ -95,9 +88,7 @@ impl Lane {
         tracer.part(Part::Ingress);
         count
     }
-}
 
-impl Lane {
     /// As [`Self::receive`], in virtual time: one frame; returns how many that was.
     pub(super) fn receive_one<T: Tracer>(
         &mut self,
@@ -128,16 +119,8 @@ impl Lane {
         } else {
             let mut batch = Batch::new();
             batch.push(desc);
-            let first = BurstMask::first(1);
-            ctx.parse(now, lane.port, (&mut batch, first), metas, tracer);
-            let (which, to) = ((&batch[..], first), (&mut *metas, &mut *learn, flows));
-            if blocked {
-                shut_out(which.1, to.0);
-            } else if ctx.snapshot.links.is_any() {
-                lane.forward::<T, true>(ctx, now, which, to, tracer);
-            } else {
-                lane.forward::<T, false>(ctx, now, which, to, tracer);
-            }
+            let to = (&mut *metas, &mut *learn, flows);
+            lane.decide(ctx, now, (&mut batch, BurstMask::first(1)), to, blocked, tracer);
             let Some(only) = batch.pop() else { return 0 };
             desc = only;
             let sole = match metas[0].verdict {
@@ -175,7 +158,32 @@ fn shut_out(which: BurstMask, metas: &mut [FrameMeta; BURST]) {
     }
 }
 
+/// What is found of frames, by place: their headers and verdicts, sources to be learnt, flows to be remembered.
+type Found<'a> =
+    (&'a mut [FrameMeta; BURST], &'a mut arrayvec::ArrayVec<FdbKey, BURST>, &'a mut FlowCache);
+
 impl InputLane {
+    /// Parses frames of the burst, and decides where they go.
+    #[inline]
+    fn decide<T: Tracer>(
+        &mut self,
+        ctx: &mut Context,
+        now: Instant,
+        (batch, which): (&mut Batch, BurstMask),
+        to: Found<'_>,
+        blocked: bool,
+        tracer: &mut T,
+    ) {
+        ctx.parse(now, self.port, (batch, which), to.0, tracer);
+        if blocked {
+            shut_out(which, to.0);
+        } else if ctx.snapshot.links.is_any() {
+            self.forward::<T, true>(ctx, now, (batch, which), to, tracer);
+        } else {
+            self.forward::<T, false>(ctx, now, (batch, which), to, tracer);
+        }
+    }
+
     /// Decides where frames of the burst go.
     #[inline(never)] // as `lookup_burst`
     fn forward<T: Tracer, const SPREAD: bool>(
@@ -183,11 +191,7 @@ impl InputLane {
         ctx: &Context,
         now: Instant,
         (batch, which): (&[Desc], BurstMask),
-        (metas, learn, flows): (
-            &mut [FrameMeta; BURST],
-            &mut arrayvec::ArrayVec<FdbKey, BURST>,
-            &mut FlowCache,
-        ),
+        (metas, learn, flows): Found<'_>,
         tracer: &mut T,
     ) {
         let links = &ctx.snapshot.links;

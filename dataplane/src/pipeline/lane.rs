@@ -34,9 +34,9 @@ pub struct Lane {
     pub(super) timing: Timing,
     /// In virtual time: when its ports are due.
     pub(super) wakes: Wakes,
-    /// In virtual time: ports whose links may go down by themselves.
-    pub(super) unsteady: PortSet,
-    /// In virtual time: ports that hand over more than a frame at once, as none does that knows of time.
+    /// In virtual time, asked for at the first step: ports whose links may go down by themselves, and those that hand over more
+    /// than a frame at once, as none does that knows of time.
+    pub(super) unsteady: Option<PortSet>,
     pub(super) in_bursts: PortSet,
     /// In virtual time: frames that came in at this instant.
     pub(super) transits: Transits,

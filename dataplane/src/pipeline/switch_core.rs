@@ -86,6 +86,13 @@ impl Core {
         PriSet::from_bits(self.storming[output].load(Ordering::Relaxed))
     }
 
+    /// Priorities of `output` whose frames stay in VOQs now.
+    #[inline]
+    #[must_use]
+    pub(super) fn closed(&self, output: PortId) -> PriSet {
+        self.paused(output).or(self.storming(output))
+    }
+
     /// Outputs where a priority is in a PAUSE storm.
     #[inline]
     #[must_use]

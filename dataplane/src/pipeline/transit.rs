@@ -6,11 +6,8 @@
 //! Units: cells, [`Instant`].
 //! Source: docs/spec/pipeline.md §4 to §7; docs/spec/model.md §1.
 
-use weft_base::sync::{Ordering, fence};
-
 use super::context::{Context, ToCrossbar};
-use super::dequeue::leave_queue;
-use super::egress::count_one;
+use super::egress::count_sent;
 use super::input_lane::InputLane;
 use super::lane::Lane;
 use super::output_lane::{OutputLane, wire_len};
@@ -20,7 +17,7 @@ use crate::config::PfcMode;
 use crate::desc::Desc;
 use crate::port::Port;
 use crate::queues::QueueId;
-use crate::stats::DropReason;
+use crate::stats::{Counter, DropReason};
 use crate::time::Instant;
 use crate::trace::Tracer;
 use crate::types::{PortId, Pri, PriSet};
@@ -120,7 +117,7 @@ impl Lane {
         let ToCrossbar::Local(voqs) = &ctx.to_crossbar else { return false };
         let core = &ctx.core;
         core.up().contains(output)
-            && !core.paused(output).or(core.storming(output)).contains(pri)
+            && !core.closed(output).contains(pri)
             && crossbar.is_free(now, input, output)
             && (voqs.outputs().is_empty()
                 || !voqs.outputs().contains(output) && !voqs.waits_from(input))
@@ -171,24 +168,9 @@ impl OutputLane {
     ) -> usize {
         let (output, pri) = (self.port, desc.pri());
         let _ = self.sched.pick(now, PriSet::only(pri), |_| wire_len(&desc));
-        let Context { core, snapshot, stats, bufs, lease, rng, .. } = ctx;
-        let mut run = core.buffer.leaving(lease, &snapshot.thresholds, output, pri);
-        let of = (&**snapshot, &**stats);
-        let kept = leave_queue(&mut run, (bufs, rng), of, (now, output, pri), desc, tracer);
-        stats.port[output].pri[pri].dequeued.add(1);
-        fence(Ordering::Release); // as in `take`
-        run.end(lease);
-        match kept {
-            Ok(desc) => {
-                count_one(&stats.port[output], &desc);
-                port.tx_one(now, bufs, desc);
-                1
-            }
-            Err(desc) => {
-                stats.port[output].late_drops.add(1);
-                ctx.end(now, desc, DropReason::Pool, tracer);
-                0
-            }
-        }
+        let Some(desc) = ctx.leave(now, output, desc, tracer) else { return 0 };
+        count_sent(&ctx.stats.port[output], core::slice::from_ref(&desc), Counter::add);
+        port.tx_one(now, &mut ctx.bufs, desc);
+        1
     }
 }

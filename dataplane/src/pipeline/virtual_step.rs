@@ -24,7 +24,8 @@ impl Lane {
     ) -> Step {
         let mut step = Step::default();
         let look = self.due(now, changed, ports, tracer);
-        let unsteady = if changed == Self::ANY { look } else { look.and(self.unsteady) };
+        let unsteady = self.unsteady(ports);
+        let unsteady = if changed == Self::ANY { look } else { look.and(unsteady) };
         if !unsteady.is_empty() {
             self.links(now, unsteady, ports, tracer);
         }
@@ -33,7 +34,7 @@ impl Lane {
         if spread {
             self.keep_joined();
         }
-        let uncalm = if changed == Self::ANY { look } else { look.and(self.ctx.uncalm) };
+        let uncalm = look.and(self.ctx.uncalm);
         if !uncalm.is_empty() {
             self.pauses(now, uncalm, tracer);
         }
@@ -74,6 +75,20 @@ impl Lane {
         step
     }
 
+    /// Ports whose links may go down by themselves; asked for once, and which ones hand over bursts with it.
+    #[inline]
+    fn unsteady(&mut self, ports: &[Box<dyn Port>]) -> PortSet {
+        if let Some(unsteady) = self.unsteady {
+            return unsteady;
+        }
+        let of = |is: fn(&dyn Port) -> bool| -> PortSet {
+            let each = PortSet::first(ports.len()).iter().zip(ports);
+            each.filter(|(_, port)| is(port.as_ref())).map(|(place, _)| place).collect()
+        };
+        self.in_bursts = of(|port| !port.caps().virtual_time);
+        *self.unsteady.insert(of(|port| !port.is_steady()))
+    }
+
     /// The ports that are due, where those of `changed` may be since the last step.
     #[inline]
     fn due<T: Tracer>(
@@ -85,14 +100,7 @@ impl Lane {
     ) -> PortSet {
         if changed == Self::ANY {
             self.refresh(now, tracer);
-            let all = PortSet::first(ports.len());
-            let of = |is: fn(&dyn Port) -> bool| {
-                let each = all.iter().zip(&*ports);
-                each.filter(|(_, port)| is(port.as_ref())).map(|(place, _)| place).collect()
-            };
-            self.unsteady = of(|port| !port.is_steady());
-            self.in_bursts = of(|port| !port.caps().virtual_time);
-            return all;
+            return PortSet::first(ports.len());
         }
         for place in changed.iter() {
             let at = ports.get_mut(place.index()).and_then(Port::look_ahead);
@@ -133,9 +141,7 @@ impl Lane {
     #[inline]
     fn look_after<T: Tracer>(&mut self, now: Instant, step: &Step, tracer: &mut T) -> PortSet {
         let (_, relieved) = self.groups(now, tracer);
-        if self.ctx.core.fdb.next_age_due(now).is_some_and(|at| at <= now) {
-            self.ctx.core.fdb.age(now, AGE_BUCKETS);
-        }
+        self.ctx.core.fdb.age(now, AGE_BUCKETS);
         self.ctx.bufs.settle();
         self.ctx.stats.loops.add(1);
         if step.work > 0 {

@@ -57,33 +57,13 @@ impl Wire {
         mut take: impl FnMut(&[u8], usize),
     ) -> usize {
         debug_assert!(!self.config.cut_through, "a frame is whole when it is taken");
-        if !self.end.link_up() {
-            self.end.lose();
-            self.due = None;
-            return 0;
-        }
-        if self.outage.is_some() {
-            self.look(now);
-        }
-        if self.due.is_none() {
-            self.next_arrival();
-        }
+        self.begin(now);
         let mut taken = 0;
-        while taken < most && self.due.is_some_and(|due| due <= now) {
-            let Some(frame) = self.end.rx.pop() else { break };
-            if self.end.outages.is_some() && self.lose(&frame) {
-                self.end.done(frame);
-                self.next_arrival();
-                continue;
-            }
-            let lens = FRAME_LEN_MIN..=self.caps.frame_len_max;
-            let is_fine = frame.flaw == Flaw::None && lens.contains(&frame.len);
-            if !is_fine && let Some(reason) = self.refuse(&frame, self.caps.frame_len_max) {
-                self.counters.rx_drop(reason);
-            } else {
-                take(&frame.bytes, frame.len);
-                taken += 1;
-            }
+        while taken < most
+            && let Some(frame) = self.take(now, self.caps.frame_len_max)
+        {
+            take(&frame.bytes, frame.len);
+            taken += 1;
             self.end.done(frame);
             self.next_arrival();
         }

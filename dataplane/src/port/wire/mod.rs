@@ -187,7 +187,47 @@ impl Wire {
         outages.lose(frame.at, self.config.frame_time(frame.len))
     }
 
+    /// Before frames are taken at `now`: sees whether the link is up, and when the first frame is due.
+    #[inline]
+    fn begin(&mut self, now: Instant) {
+        if !self.end.link_up() {
+            self.end.lose();
+            self.due = None;
+            return;
+        }
+        if self.outage.is_some() {
+            self.look(now);
+        }
+        if self.due.is_none() {
+            self.next_arrival();
+        }
+    }
+
+    /// Takes the next frame that is due by `now` and is neither lost nor refused where there is room for `room` bytes;
+    /// [`WireEnd::done`] and [`Self::next_arrival`] follow.
+    #[inline]
+    fn take(&mut self, now: Instant, room: usize) -> Option<WireFrame> {
+        while self.due.is_some_and(|due| due <= now) {
+            let frame = self.end.rx.pop()?;
+            if !self.lose(&frame) {
+                let Some(reason) = self.refuse(&frame, room) else { return Some(frame) };
+                self.drop_frame(reason);
+            }
+            self.end.done(frame);
+            self.next_arrival();
+        }
+        None
+    }
+
+    /// Counts a frame that is not handed over.
+    #[cold]
+    fn drop_frame(&mut self, reason: DropReason) {
+        self.counters.rx_drop(reason);
+        self.has_news = true;
+    }
+
     /// Why a frame is not handed over, if it is not.
+    #[inline]
     fn refuse(&self, frame: &WireFrame, room: usize) -> Option<DropReason> {
         match frame.flaw {
             // Whether it is damaged is seen when it is whole.
@@ -215,48 +255,21 @@ impl Port for Wire {
     }
 
     fn rx_one(&mut self, now: Instant, bufs: &mut Bufs) -> Option<Desc> {
-        if !self.end.link_up() {
-            self.end.lose();
-            self.due = None;
-            return None;
-        }
-        if self.outage.is_some() {
-            self.look(now);
-        }
-        if self.due.is_some_and(|due| due > now) {
-            return None;
-        }
-        if self.due.is_none() {
-            self.next_arrival();
-        }
-        while self.due.is_some_and(|due| due <= now)
-            && let Some(frame) = self.end.rx.pop()
-        {
-            if self.lose(&frame) {
-                self.end.done(frame);
-                self.next_arrival();
-                continue;
-            }
-            let desc = match self.refuse(&frame, bufs.room()) {
-                Some(reason) => Err(reason),
-                None => bufs.alloc_front(&frame.bytes, frame.len).ok_or(DropReason::Pool),
-            };
+        self.begin(now);
+        while let Some(frame) = self.take(now, bufs.room()) {
+            let desc = bufs.alloc_front(&frame.bytes, frame.len);
             let (whole, is_damaged) = (frame.at + self.config.latency, frame.flaw != Flaw::None);
             self.end.done(frame);
             self.next_arrival();
-            match desc {
-                Ok(mut desc) => {
-                    if self.config.cut_through {
-                        bufs.set_damaged(&mut desc, is_damaged);
-                        self.whole_at = Some(whole);
-                    }
-                    return Some(desc);
-                }
-                Err(reason) => {
-                    self.counters.rx_drop(reason);
-                    self.has_news = true;
-                }
+            let Some(mut desc) = desc else {
+                self.drop_frame(DropReason::Pool);
+                continue;
+            };
+            if self.config.cut_through {
+                bufs.set_damaged(&mut desc, is_damaged);
+                self.whole_at = Some(whole);
             }
+            return Some(desc);
         }
         None
     }
@@ -318,7 +331,7 @@ impl Port for Wire {
     }
 
     fn is_steady(&self) -> bool {
-        self.outage.is_none()
+        !self.has_outages()
     }
 
     fn has_news(&mut self) -> bool {
