@@ -216,12 +216,14 @@ fn model_ring(report: &mut impl FnMut(&str, String, String, bool)) {
 }
 
 fn main() -> ExitCode {
-    // For valgrind: a permutation of 8 hosts alone, and how many frame-hops it was.
-    if let (Some("model-count"), Some(frames)) =
-        (std::env::args().nth(1).as_deref(), std::env::args().nth(2))
-    {
-        let frames = frames.parse().unwrap_or(1);
-        let work = Work { pattern: Pattern::Permutation, hosts: 8, frames, threads: 1 };
+    // For a profiler: a permutation alone, of so many frames, hosts and threads, and how many frame-hops it was.
+    if std::env::args().nth(1).as_deref() == Some("model-count") {
+        let number = |at, other: u64| {
+            std::env::args().nth(at).and_then(|text| text.parse().ok()).unwrap_or(other)
+        };
+        let size = |at, other| usize::try_from(number(at, other)).unwrap_or(usize::MAX);
+        let (frames, hosts, threads) = (number(2, 1), size(3, 8), size(4, 1));
+        let work = Work { pattern: Pattern::Permutation, hosts, frames, threads };
         let Ok(cost) = model::run(work) else { return ExitCode::FAILURE };
         let _ = writeln!(std::io::stdout(), "{}", cost.hops);
         return ExitCode::SUCCESS;
