@@ -9,12 +9,13 @@
 //! docs/spec/pipeline.md §1 to §3, whose answers it repeats.
 
 use weft_parsers::FlowKey;
+use zerocopy::FromZeros;
 
 use crate::desc::DescMeta;
 use crate::queues::QueueId;
 use crate::types::PortId;
 
-/// Sets of two flows each, unless it is said otherwise.
+/// Sets of two flows each.
 const SETS: usize = 8_192;
 const INPUT_SHIFT: u32 = 58;
 
@@ -45,7 +46,7 @@ pub struct CachedVerdict {
 }
 
 /// Stamp 15:0, vid 27:16, queue 36:28, meta 63:40. Stamp 0 is never in force.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, FromZeros)]
 struct Word(u64);
 
 const STAMP: u64 = (1 << 16) - 1;
@@ -53,13 +54,13 @@ const VID_SHIFT: u32 = 16;
 const QUEUE_SHIFT: u32 = 28;
 const META_SHIFT: u32 = 40;
 
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, FromZeros)]
 struct Flow {
     key: Key,
     word: Word,
 }
 
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, FromZeros)]
 #[repr(align(64))]
 struct Set([Flow; 2]);
 
@@ -68,8 +69,7 @@ const _: () = assert!(size_of::<Set>() == 64, "a set is a cache line");
 /// One worker's flows.
 #[derive(Debug)]
 pub struct FlowCache {
-    /// A power of two of them.
-    sets: Box<[Set]>,
+    sets: Box<[Set; SETS]>,
     stamp: u64,
     inputs: Inputs,
 }
@@ -96,7 +96,7 @@ pub const fn key_of(input: PortId, key: FlowKey) -> Key {
     [a, b, c | (input.get() as u64) << INPUT_SHIFT]
 }
 
-/// Two sets, in the low bits, by one wide multiplication whose halves are folded.
+/// Two sets, by one wide multiplication whose halves are folded.
 #[inline]
 #[expect(clippy::cast_possible_truncation, reason = "bits above the mask do not matter")]
 const fn homes([a, b, c]: Key) -> (usize, usize) {
@@ -105,27 +105,19 @@ const fn homes([a, b, c]: Key) -> (usize, usize) {
     let hash = (wide >> 64) as u64 ^ wide as u64;
     let hash = hash ^ hash >> 32; // stations are numbered: alone, the middle of a product is too even
     let again = hash.wrapping_mul(0x9E37_79B9_7F4A_7C15); // its upper bits depend on all of `hash`
-    (hash as usize, (again >> 40) as usize)
+    (hash as usize % SETS, (again >> 40) as usize % SETS)
 }
 
 impl FlowCache {
-    /// An empty cache of half a mebibyte.
+    /// An empty cache, half a mebibyte that is touched as flows come.
+    ///
+    /// # Panics
+    ///
+    /// When there is no memory.
     #[must_use]
     pub fn new() -> Self {
-        Self::with_sets(SETS)
-    }
-
-    /// As [`Self::new`], with so many sets of two flows and a cache line each, or the next power of two.
-    #[must_use]
-    pub fn with_sets(sets: usize) -> Self {
-        let sets = vec![Set::default(); sets.next_power_of_two()].into_boxed_slice();
+        let sets = <[Set; SETS]>::new_box_zeroed().expect("half a mebibyte");
         Self { sets, stamp: 1, inputs: Inputs::default() }
-    }
-
-    /// The set that the low bits name.
-    #[inline]
-    fn set(&self, home: usize) -> Option<&Set> {
-        self.sets.get(home & (self.sets.len() - 1))
     }
 
     /// Before a burst: voids all verdicts if anything that they depend on has changed.
@@ -141,7 +133,7 @@ impl FlowCache {
         self.inputs = inputs;
         self.stamp += 1;
         if self.stamp > STAMP {
-            self.sets.fill(Set::default()); // stamps come round: none of the old ones may stay
+            self.sets.zero(); // stamps come round: none of the old ones may stay
             self.stamp = 1;
         }
     }
@@ -160,7 +152,7 @@ impl FlowCache {
 
     #[inline]
     fn find(&self, home: usize, key: Key) -> Option<CachedVerdict> {
-        let Set([first, second]) = self.set(home)?;
+        let Set([first, second]) = self.sets.get(home)?;
         if self.holds(first, key) {
             Some(first.word.verdict())
         } else {
@@ -179,8 +171,6 @@ impl FlowCache {
     pub fn insert(&mut self, key: Key, verdict: CachedVerdict) {
         let flow = Flow { key, word: Word::new(self.stamp, verdict) };
         let (first, second) = homes(key);
-        let mask = self.sets.len() - 1;
-        let (first, second) = (first & mask, second & mask);
         let stamp = self.stamp;
         for home in [first, second] {
             let Some(Set(flows)) = self.sets.get_mut(home) else { return };

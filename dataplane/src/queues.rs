@@ -66,24 +66,17 @@ impl QueueId {
 
 /// A set of queues.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct QueueSet {
-    words: [u64; WORDS],
-    /// Words that are not 0.
-    some: u8,
-}
-
-const _: () = assert!(WORDS <= 8, "a bit of `some` for each word");
+pub struct QueueSet([u64; WORDS]);
 
 impl QueueSet {
     /// No queue.
-    pub const EMPTY: Self = Self { words: [0; WORDS], some: 0 };
+    pub const EMPTY: Self = Self([0; WORDS]);
 
     /// Puts a queue in.
     #[inline]
     #[expect(clippy::indexing_slicing, reason = "an id is below 512 by construction")]
     pub const fn insert(&mut self, queue: QueueId) {
-        self.words[queue.index() / 64 % WORDS] |= 1 << (queue.index() % 64);
-        self.some |= 1 << (queue.index() / 64 % WORDS);
+        self.0[queue.index() / 64 % WORDS] |= 1 << (queue.index() % 64);
     }
 
     /// Whether a queue is in it.
@@ -91,30 +84,26 @@ impl QueueSet {
     #[must_use]
     #[expect(clippy::indexing_slicing, reason = "an id is below 512 by construction")]
     pub const fn contains(&self, queue: QueueId) -> bool {
-        self.words[queue.index() / 64 % WORDS] >> (queue.index() % 64) & 1 == 1
+        self.0[queue.index() / 64 % WORDS] >> (queue.index() % 64) & 1 == 1
     }
 
     /// Puts all of `other` in.
     #[inline]
     pub fn unite(&mut self, other: &Self) {
-        self.words.iter_mut().zip(other.words).for_each(|(own, word)| *own |= word);
-        self.some |= other.some;
+        self.0.iter_mut().zip(other.0).for_each(|(own, word)| *own |= word);
     }
 
     /// Its queues, lowest output first.
     #[inline]
     pub fn iter(&self) -> impl Iterator<Item = QueueId> + use<> {
-        let words = self.words;
-        let word = move |at: u16| words.get(usize::from(at)).copied().unwrap_or_default();
-        let of_word = move |at| Bits(word(at)).map(move |bit| QueueId(at * 64 + bit));
-        Bits(u64::from(self.some)).flat_map(of_word)
+        (0..).zip(self.0).flat_map(|(at, word)| Bits(word).map(move |bit| QueueId(at * 64 + bit)))
     }
 
     /// Whether there is none.
     #[inline]
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.some == 0
+        *self == Self::EMPTY
     }
 }
 

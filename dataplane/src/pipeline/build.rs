@@ -85,9 +85,6 @@ pub struct Built {
 const RESERVE_PER_PORT: usize = 4;
 /// Routing groups of a switch that routes TLPs.
 const GROUPS: usize = 256;
-/// Sets of two flows that a worker's flow cache has, live: half a mebibyte, and in virtual time.
-const FLOW_SETS_LIVE: usize = 8_192;
-const FLOW_SETS_VIRTUAL: usize = 1_024;
 /// Free chunks that a worker keeps at hand.
 const CACHE: usize = 512;
 
@@ -121,10 +118,10 @@ pub fn build(
         .collect();
     let core = new_core(&snapshot, pool, &bufs)?;
     // Replicated frames take a place per copy.
-    let (voqs, flows): (fn(usize, usize, usize) -> Voqs, _) = match timing {
-        Timing::Live => (Voqs::new, FLOW_SETS_LIVE),
+    let voqs = match timing {
+        Timing::Live => Voqs::new,
         // There may be many switches, and nobody waits for memory.
-        Timing::Virtual => (Voqs::growing, FLOW_SETS_VIRTUAL),
+        Timing::Virtual => Voqs::growing,
     };
     let voqs = voqs(snapshot.config.ports.len(), snapshot.config.pris, 2 * pool.count());
     let Wiring { mut queues, feeds, links, ways, downlinks } = wire(&snapshot, spread, voqs);
@@ -157,7 +154,7 @@ pub fn build(
             crossbar: crossbar.take(),
             downlink,
             scratch: Box::new(Scratch::new()),
-            flows: FlowCache::with_sets(flows),
+            flows: FlowCache::new(),
             timing,
             wakes: super::wakes::Wakes::new(own.len()),
             unsteady: None,
