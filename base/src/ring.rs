@@ -13,9 +13,13 @@ use crate::sync::{Arc, AtomicUsize, Ordering, UnsafeCell};
 #[repr(align(64))]
 struct Index(AtomicUsize);
 
+/// The producer's index, and a word of its own that consumers read with it.
+#[repr(align(64))]
+struct Tail(AtomicUsize, AtomicUsize);
+
 struct Shared<T> {
     head: Index,
-    tail: Index,
+    tail: Tail,
     slots: Box<[UnsafeCell<MaybeUninit<T>>]>,
 }
 
@@ -69,7 +73,7 @@ fn starting<T>(capacity: usize, start: usize) -> (Tx<T>, Rx<T>) {
     let slots = (0..capacity.next_power_of_two()).map(|_| UnsafeCell::new(MaybeUninit::uninit()));
     let shared = Arc::new(Shared {
         head: Index(AtomicUsize::new(start)),
-        tail: Index(AtomicUsize::new(start)),
+        tail: Tail(AtomicUsize::new(start), AtomicUsize::new(0)),
         slots: slots.collect(),
     });
     let rx = Rx { shared: shared.clone(), head: start, tail_seen: start };
@@ -106,6 +110,12 @@ impl<T> Tx<T> {
     #[inline]
     pub fn is_empty(&mut self) -> bool {
         self.len() == 0
+    }
+
+    /// Says something to the consumer beside the items, who sees it before any item that is pushed later.
+    #[inline]
+    pub fn set_word(&mut self, word: usize) {
+        self.shared.tail.1.store(word, Ordering::Release); // pairs with `Rx::word`
     }
 
     /// Appends `item`.
@@ -192,6 +202,13 @@ impl<T> Rx<T> {
         self.tail_seen == self.head && self.len() == 0
     }
 
+    /// What the producer last said beside the items; 0 at first.
+    #[inline]
+    #[must_use]
+    pub fn word(&self) -> usize {
+        self.shared.tail.1.load(Ordering::Acquire) // pairs with `Tx::set_word`
+    }
+
     /// The first item.
     #[inline]
     pub fn front(&mut self) -> Option<&T> {
@@ -227,6 +244,22 @@ impl<T> Rx<T> {
             unsafe { core::slice::from_raw_parts(at, count) }
         };
         [part(first, before_end), part(0, count - before_end)]
+    }
+
+    /// Drops the first item, if there is one, where it is.
+    #[inline]
+    pub fn skip(&mut self) {
+        if self.is_empty() {
+            return;
+        }
+        slot(&self.shared.slots, self.head).with_mut(|slot| {
+            // SAFETY: as in `front`: the slot is left to us, and we borrow ourselves mutably.
+            let slot = unsafe { &mut *slot };
+            // SAFETY: the producer wrote the slot before it published `tail`, and `head` moves on.
+            unsafe { slot.assume_init_drop() };
+        });
+        self.head = self.head.wrapping_add(1);
+        self.shared.head.0.store(self.head, Ordering::Release); // pairs with `Tx::room`
     }
 
     /// Takes the first item.

@@ -233,10 +233,9 @@ fn run<I: Iterator<Item = InputFrame>, L: Listen>(
         for (port, input) in (0..).map_while(PortId::new).zip(ports.iter_mut()) {
             while let Some(at) = input.end.next_arrival() {
                 let Some(frame) = input.end.receive(at) else { break };
-                outputs(port, frame.at, &frame.bytes);
+                outputs(port, frame.at, frame.bytes());
                 run.outputs += 1;
                 busy_at = busy_at.max(frame.at);
-                input.end.done(frame);
             }
         }
     }

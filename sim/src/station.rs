@@ -228,8 +228,7 @@ impl Station {
     /// Takes what has arrived and sends what may go; returns the last bit's instant of the frame sent.
     pub fn poll(&mut self, now: Instant) -> Option<Instant> {
         while let Some(frame) = self.end.receive(now) {
-            self.take(frame.at, &frame.bytes);
-            self.end.done(frame);
+            self.take(frame.at, frame.bytes());
         }
         self.pause.tick(now);
         if now < self.idle_at || !self.end.has_room() {

@@ -119,8 +119,7 @@ impl End {
     /// Passes on what `self` has sent.
     fn pass(&mut self, to: &mut Self, now: Instant) {
         while let Some(frame) = self.far.receive(now) {
-            assert!(to.far.send_front(now, Flaw::None, &frame.bytes, frame.len));
-            self.far.done(frame);
+            assert!(to.far.send_front(now, Flaw::None, frame.bytes(), frame.len()));
         }
     }
 }

@@ -41,8 +41,7 @@ impl Component for Toy {
             let Some(end) = &mut self.ends[port] else { continue };
             let mut seen = Vec::new();
             while let Some(frame) = end.receive(now - LATENCY) {
-                seen.push((frame.at, frame.bytes[0]));
-                end.done(frame);
+                seen.push((frame.at, frame.bytes()[0]));
             }
             let arrival = end.next_arrival().map(|at| at + LATENCY);
             next = Instant::earlier(next, arrival);

@@ -39,13 +39,12 @@ pub(super) fn take(
 ) {
     for way in ways {
         while let Some(frame) = way.end.receive(now) {
-            if let Some(update) = read(&frame.bytes) {
+            if let Some(update) = read(frame.bytes()) {
                 if let Some(watch) = &mut watch {
                     watch.counted(now, way.to, update);
                 }
                 endpoint.credits_in(way.to, update);
             }
-            way.end.done(frame);
         }
     }
 }

@@ -60,12 +60,12 @@ impl Wire {
         self.begin(now);
         let mut taken = 0;
         while taken < most
-            && let Some(frame) = self.take(now, self.caps.frame_len_max)
+            && self.see(now, self.caps.frame_len_max)
+            && let Some(frame) = self.end.rx.front()
         {
-            take(&frame.bytes, frame.len);
+            take(frame.bytes(), frame.len());
             taken += 1;
-            self.end.done(frame);
-            self.next_arrival();
+            self.taken();
         }
         taken
     }
@@ -85,18 +85,14 @@ impl Wire {
         }
         let idle = now + self.times.of(len);
         let at = idle + self.config.propagation;
-        let mut bytes = self.end.spare.pop().unwrap_or_default();
-        if bytes.len() != kept {
-            bytes.clear();
-            bytes.resize(kept, 0);
-        }
-        fill(&mut bytes);
-        if kept < FRAME_LEN_MIN {
-            bytes.resize(FRAME_LEN_MIN, 0);
-        }
         let carried = len.max(FRAME_LEN_MIN);
         let flaw = self.end.leaves(at, carried, Flaw::None);
-        let is_sent = self.end.tx.push(WireFrame { at, flaw, len: carried, bytes }).is_ok();
+        let frame = WireFrame::filled(at, flaw, kept.max(FRAME_LEN_MIN), carried, |bytes| {
+            if let Some(bytes) = bytes.get_mut(..kept) {
+                fill(bytes);
+            }
+        });
+        let is_sent = self.end.tx.push(frame).is_ok();
         debug_assert!(is_sent, "room was asked for");
         self.carried.0 += 1;
         self.carried.1 += carried as u64;

@@ -5,7 +5,7 @@
 //! Units: bytes without FCS, picoseconds: each frame carries the instant at which its last bit is in.
 //! Source: docs/spec/model.md §1, §2.
 
-use weft_base::ring::{Rx, Tx, ring};
+use weft_base::growing::{Rx, Tx, queue};
 use weft_base::sync::{Arc, AtomicBool, AtomicU64, Ordering};
 
 use crate::pool::FRONT_LEN;
@@ -28,17 +28,81 @@ pub enum Flaw {
     Truncated,
 }
 
-/// A frame on a cable.
-#[derive(Debug, Default)]
+/// Frames in flight that a cable has room for at first.
+const FIRST: usize = 16;
+
+/// A frame on a cable: two cache lines.
+#[derive(Debug)]
+#[repr(align(64))]
 pub struct WireFrame {
     /// When its last bit is in at the end that receives it.
     pub at: Instant,
+    len: u32,
+    kept: u8,
     /// What is wrong with it.
     pub flaw: Flaw,
+    front: [u8; FRONT_LEN],
+    /// All bytes, where there are more than fit into `front`.
+    whole: Option<Box<[u8]>>,
+}
+
+const _: () = assert!(size_of::<WireFrame>() == 128 && FRONT_LEN < 256);
+
+impl WireFrame {
+    /// A frame of `len` bytes, of which those of `kept` are carried.
+    #[inline]
+    fn new(at: Instant, flaw: Flaw, kept: &[u8], len: usize) -> Self {
+        Self::filled(at, flaw, kept.len(), len, |bytes| {
+            match (bytes.first_chunk_mut::<FRONT_LEN>(), kept.first_chunk::<FRONT_LEN>()) {
+                (Some(to), Some(from)) if kept.len() == FRONT_LEN => *to = *from, // of known size: no call
+                _ => bytes.copy_from_slice(kept),
+            }
+        })
+    }
+
+    /// A frame of `len` bytes, of which `kept` are carried: `fill` writes them, over zeros.
+    #[inline]
+    pub(super) fn filled(
+        at: Instant,
+        flaw: Flaw,
+        kept: usize,
+        len: usize,
+        fill: impl FnOnce(&mut [u8]),
+    ) -> Self {
+        let len = u32::try_from(len).unwrap_or(u32::MAX); // no frame comes near it
+        let mut frame = Self { at, len, kept: 0, flaw, front: [0; FRONT_LEN], whole: None };
+        match (frame.front.get_mut(..kept), u8::try_from(kept)) {
+            (Some(front), Ok(count)) => {
+                fill(front);
+                frame.kept = count;
+            }
+            _ => fill(frame.whole.insert(vec![0; kept].into())),
+        }
+        frame
+    }
+
     /// Bytes that it has, without FCS.
-    pub len: usize,
+    #[inline]
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.len as usize
+    }
+
+    /// Whether it has none.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
     /// Its bytes, or the front of them, where nobody reads the rest.
-    pub bytes: Vec<u8>,
+    #[inline]
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        match &self.whole {
+            None => self.front.get(..usize::from(self.kept)).unwrap_or(&self.front),
+            Some(whole) => whole,
+        }
+    }
 }
 
 /// Which ports of one component frames have left by, and when the first of each is in at the far end.
@@ -102,9 +166,6 @@ impl Early {
 pub struct WireEnd {
     pub(super) tx: Tx<WireFrame>,
     pub(super) rx: Rx<WireFrame>,
-    /// Memory of frames, on its way back to whoever sent them.
-    pub(super) used: Tx<Vec<u8>>,
-    pub(super) spare: Rx<Vec<u8>>,
     up: Arc<AtomicBool>,
     /// Who wants to know of frames that leave by this end, and as which port.
     departures: Option<(Arc<Departures>, PortId)>,
@@ -121,42 +182,26 @@ pub struct WireEnd {
 /// When `depth` is 0.
 #[must_use]
 pub fn cable(depth: usize) -> (WireEnd, WireEnd) {
-    let (a_tx, b_rx) = ring(depth);
-    let (b_tx, a_rx) = ring(depth);
-    let (a_used, b_spare) = ring(depth);
-    let (b_used, a_spare) = ring(depth);
+    let (a_tx, b_rx) = queue(FIRST, depth);
+    let (b_tx, a_rx) = queue(FIRST, depth);
     let up = Arc::new(AtomicBool::new(true));
-    (
-        WireEnd {
-            tx: a_tx,
-            rx: a_rx,
-            used: a_used,
-            spare: a_spare,
-            up: up.clone(),
-            departures: None,
-            early: None,
-            errors: None,
-            outages: None,
-        },
-        WireEnd {
-            tx: b_tx,
-            rx: b_rx,
-            used: b_used,
-            spare: b_spare,
-            up,
-            departures: None,
-            early: None,
-            errors: None,
-            outages: None,
-        },
-    )
+    let end = |tx, rx| WireEnd {
+        tx,
+        rx,
+        up: up.clone(),
+        departures: None,
+        early: None,
+        errors: None,
+        outages: None,
+    };
+    (end(a_tx, a_rx), end(b_tx, b_rx))
 }
 
 impl WireEnd {
     /// Whether there is room for one more frame in flight.
     #[inline]
     pub fn has_room(&mut self) -> bool {
-        self.tx.room(1) > 0
+        self.tx.has_room()
     }
 
     /// Frames on their way to the far end, or waiting there.
@@ -178,18 +223,7 @@ impl WireEnd {
             return false;
         }
         let flaw = self.leaves(at, len, flaw);
-        let mut bytes = self.spare.pop().unwrap_or_default();
-        let fronts = (bytes.first_chunk_mut::<FRONT_LEN>(), front.first_chunk::<FRONT_LEN>());
-        if let (Some(old), Some(new)) = fronts
-            && front.len() == FRONT_LEN
-        {
-            *old = *new; // of known size: no call
-            bytes.truncate(FRONT_LEN);
-        } else {
-            bytes.clear();
-            bytes.extend_from_slice(front);
-        }
-        self.tx.push(WireFrame { at, flaw, len, bytes }).is_ok()
+        self.tx.push(WireFrame::new(at, flaw, front, len)).is_ok()
     }
 
     /// Notes that a frame of `len` bytes leaves; returns what is wrong with it then.
@@ -229,19 +263,13 @@ impl WireEnd {
         self.rx.front().map(|frame| frame.at)
     }
 
-    /// Takes the next frame if its last bit is in by `now`. Give it to [`Self::done`] afterwards.
+    /// Takes the next frame if its last bit is in by `now`.
     #[inline]
     pub fn receive(&mut self, now: Instant) -> Option<WireFrame> {
         if self.rx.front()?.at > now {
             return None;
         }
         self.rx.pop()
-    }
-
-    /// Sends a frame's memory back for another one.
-    #[inline]
-    pub fn done(&mut self, frame: WireFrame) {
-        let _ = self.used.push(frame.bytes); // full: enough memory is on its way back
     }
 
     /// Plugs the cable in or pulls it; both ends see it.
@@ -259,8 +287,7 @@ impl WireEnd {
     /// Loses what is in flight towards this end; returns how many frames that was.
     pub fn lose(&mut self) -> u64 {
         let mut lost = 0;
-        while let Some(frame) = self.rx.pop() {
-            self.done(frame);
+        while self.rx.pop().is_some() {
             lost += 1;
         }
         lost

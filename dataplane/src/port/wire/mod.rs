@@ -163,7 +163,7 @@ impl Wire {
             None => None,
             Some(frame) if !config.cut_through => Some(frame.at + config.latency),
             Some(frame) => {
-                let at = frame.at + config.latency - config.lead(frame.len);
+                let at = frame.at + config.latency - config.lead(frame.len());
                 // no header is in before the frame ahead is
                 Some(whole_at.map_or(at, |whole| at.max(whole)))
             }
@@ -178,13 +178,6 @@ impl Wire {
             outage.next = outages.next(now);
             outage.seen = now;
         }
-    }
-
-    /// Whether a frame was lost as the link was down while it was on it.
-    #[inline]
-    fn lose(&mut self, frame: &WireFrame) -> bool {
-        let Some(outages) = &mut self.end.outages else { return false };
-        outages.lose(frame.at, self.config.frame_time(frame.len))
     }
 
     /// Before frames are taken at `now`: sees whether the link is up, and when the first frame is due.
@@ -203,20 +196,42 @@ impl Wire {
         }
     }
 
-    /// Takes the next frame that is due by `now` and is neither lost nor refused where there is room for `room` bytes;
-    /// [`WireEnd::done`] and [`Self::next_arrival`] follow.
+    /// Whether a frame is due by `now` that is neither lost nor refused where there is room for `room` bytes: it is the first one
+    /// on the cable then, and [`Self::taken`] follows.
     #[inline]
-    fn take(&mut self, now: Instant, room: usize) -> Option<WireFrame> {
+    fn see(&mut self, now: Instant, room: usize) -> bool {
         while self.due.is_some_and(|due| due <= now) {
-            let frame = self.end.rx.pop()?;
-            if !self.lose(&frame) {
-                let Some(reason) = self.refuse(&frame, room) else { return Some(frame) };
-                self.drop_frame(reason);
+            match self.fate(room) {
+                None => return false,
+                Some(Fate::Taken) => return true,
+                Some(Fate::Lost) => {}
+                Some(Fate::Refused(reason)) => self.drop_frame(reason),
             }
-            self.end.done(frame);
-            self.next_arrival();
+            self.taken();
         }
-        None
+        false
+    }
+
+    /// What becomes of the first frame on the cable.
+    #[inline]
+    fn fate(&mut self, room: usize) -> Option<Fate> {
+        let Self { config, end: WireEnd { rx, outages, .. }, .. } = self;
+        let frame = rx.front()?;
+        let is_lost = outages
+            .as_mut()
+            .is_some_and(|outages| outages.lose(frame.at, config.frame_time(frame.len())));
+        Some(match refuse(config, frame, room) {
+            _ if is_lost => Fate::Lost,
+            Some(reason) => Fate::Refused(reason),
+            None => Fate::Taken,
+        })
+    }
+
+    /// The next frame is done with.
+    #[inline]
+    fn taken(&mut self) {
+        self.end.rx.skip();
+        self.next_arrival();
     }
 
     /// Counts a frame that is not handed over.
@@ -225,18 +240,26 @@ impl Wire {
         self.counters.rx_drop(reason);
         self.has_news = true;
     }
+}
 
-    /// Why a frame is not handed over, if it is not.
-    #[inline]
-    fn refuse(&self, frame: &WireFrame, room: usize) -> Option<DropReason> {
-        match frame.flaw {
-            // Whether it is damaged is seen when it is whole.
-            Flaw::Fcs if !self.config.cut_through => Some(DropReason::Fcs),
-            Flaw::Truncated => Some(DropReason::Truncated),
-            _ if self.config.drop_runts && frame.len < FRAME_LEN_MIN => Some(DropReason::Runt),
-            _ if frame.len > room => Some(DropReason::TooLong),
-            _ => None,
-        }
+/// What becomes of a frame that is in.
+enum Fate {
+    Taken,
+    /// The link was down while it was on it.
+    Lost,
+    Refused(DropReason),
+}
+
+/// Why a frame is not handed over, if it is not.
+#[inline]
+const fn refuse(config: &WireConfig, frame: &WireFrame, room: usize) -> Option<DropReason> {
+    match frame.flaw {
+        // Whether it is damaged is seen when it is whole.
+        Flaw::Fcs if !config.cut_through => Some(DropReason::Fcs),
+        Flaw::Truncated => Some(DropReason::Truncated),
+        _ if config.drop_runts && frame.len() < FRAME_LEN_MIN => Some(DropReason::Runt),
+        _ if frame.len() > room => Some(DropReason::TooLong),
+        _ => None,
     }
 }
 
@@ -256,11 +279,11 @@ impl Port for Wire {
 
     fn rx_one(&mut self, now: Instant, bufs: &mut Bufs) -> Option<Desc> {
         self.begin(now);
-        while let Some(frame) = self.take(now, bufs.room()) {
-            let desc = bufs.alloc_front(&frame.bytes, frame.len);
+        while self.see(now, bufs.room()) {
+            let frame = self.end.rx.front()?;
+            let desc = bufs.alloc_front(frame.bytes(), frame.len());
             let (whole, is_damaged) = (frame.at + self.config.latency, frame.flaw != Flaw::None);
-            self.end.done(frame);
-            self.next_arrival();
+            self.taken();
             let Some(mut desc) = desc else {
                 self.drop_frame(DropReason::Pool);
                 continue;

@@ -124,9 +124,9 @@ fn transmission_takes_the_wire_time_and_is_one_frame_at_a_time() {
         assert_eq!(wire.tx(idle, &mut bufs, &mut batch), 1, "{name}");
         assert_eq!(far.next_arrival(), Some(Instant::from_ps(idle_ps + 5_000)), "{name}");
         let frame = far.receive(Instant::from_ps(idle_ps + 5_000)).unwrap();
-        assert_eq!(frame.bytes.len(), far_len, "{name}");
-        assert!(frame.bytes[..len].iter().all(|&b| b == 7), "{name}");
-        assert!(frame.bytes[len..].iter().all(|&b| b == 0), "{name}");
+        assert_eq!(frame.bytes().len(), far_len, "{name}");
+        assert!(frame.bytes()[..len].iter().all(|&b| b == 7), "{name}");
+        assert!(frame.bytes()[len..].iter().all(|&b| b == 0), "{name}");
         assert_eq!(bufs.used().get(), 0, "{name}");
     }
 }

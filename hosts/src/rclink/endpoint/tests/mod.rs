@@ -134,14 +134,13 @@ impl Pair {
             self.now = next.max(self.now);
             for from in 0..2 {
                 while let Some(frame) = self.middle[from].receive(self.now) {
-                    if passes(from, &frame.bytes) {
+                    if passes(from, frame.bytes()) {
                         let at = frame.at + self.way;
                         let to = &mut self.middle[1 - from];
-                        assert!(to.send_front(at, Flaw::None, &frame.bytes, frame.len));
+                        assert!(to.send_front(at, Flaw::None, frame.bytes(), frame.len()));
                         let end = &mut self.ends[1 - from];
                         end.due = Instant::earlier(end.due, end.port.next_arrival());
                     }
-                    self.middle[from].done(frame);
                 }
                 while self.credits[from].front().is_some_and(|&(at, _)| at <= self.now) {
                     let (_, update) = self.credits[from].pop_front().unwrap();

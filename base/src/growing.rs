@@ -1,0 +1,259 @@
+//! Bounded single-producer single-consumer queue that takes memory as it needs it: frames on a cable.
+//!
+//! Shape: [`queue`] gives a [`Tx`] and an [`Rx`]; it begins with few slots, which stay in the caches, and doubles them when they
+//! do not suffice, up to a capacity.
+//! Units: items.
+//! Source: [`crate::ring`]: one after the other, each twice as long.
+
+use std::sync::PoisonError;
+
+use crate::ring::{self, ring};
+use crate::sync::{Arc, Mutex};
+
+/// The producer's word in a ring that it has left for a longer one.
+const LEFT: usize = 1;
+
+/// Where the producer leaves the next ring to the consumer of one.
+type Next<T> = Arc<Mutex<Option<Box<Rx<T>>>>>;
+
+/// The producing end.
+pub struct Tx<T> {
+    ring: ring::Tx<T>,
+    next: Next<T>,
+    capacity: usize,
+    most: usize,
+    /// Rings that were left, until they are seen to be empty.
+    left: Vec<ring::Tx<T>>,
+}
+
+/// The consuming end.
+pub struct Rx<T> {
+    ring: ring::Rx<T>,
+    next: Next<T>,
+}
+
+/// A queue for at least `most` items that begins with room for `first`.
+///
+/// # Panics
+/// When either is 0.
+#[must_use]
+pub fn queue<T>(first: usize, most: usize) -> (Tx<T>, Rx<T>) {
+    let capacity = first.min(most);
+    let (tx, rx) = ring(capacity);
+    let next = Next::default();
+    let rx = Rx { ring: rx, next: next.clone() };
+    (Tx { ring: tx, next, capacity, most, left: Vec::new() }, rx)
+}
+
+impl<T> Tx<T> {
+    /// Whether one more item fits.
+    #[inline]
+    pub fn has_room(&mut self) -> bool {
+        self.ring.room(1) > 0 || self.capacity < self.most
+    }
+
+    /// Items in the queue: never fewer than there are.
+    pub fn len(&mut self) -> usize {
+        self.ring.len() + self.left.iter_mut().map(ring::Tx::len).sum::<usize>()
+    }
+
+    /// Whether the queue is empty as far as this end knows.
+    pub fn is_empty(&mut self) -> bool {
+        self.len() == 0
+    }
+
+    /// Appends `item`.
+    ///
+    /// # Errors
+    /// The item itself when the queue is full.
+    #[inline]
+    pub fn push(&mut self, item: T) -> Result<(), T> {
+        if self.ring.room(1) == 0 && !self.grow() {
+            return Err(item);
+        }
+        self.ring.push(item)
+    }
+
+    /// Goes on in a ring of twice the length, if there may be one.
+    #[cold]
+    fn grow(&mut self) -> bool {
+        if self.capacity >= self.most {
+            return false;
+        }
+        self.capacity = (2 * self.capacity).min(self.most);
+        let (tx, rx) = ring(self.capacity);
+        let next = Next::default();
+        let rx = Box::new(Rx { ring: rx, next: next.clone() });
+        *self.next.lock().unwrap_or_else(PoisonError::into_inner) = Some(rx);
+        self.ring.set_word(LEFT); // who sees it sees the next ring, and all that is in this one
+        self.left.retain_mut(|ring| !ring.is_empty());
+        self.left.push(core::mem::replace(&mut self.ring, tx));
+        self.next = next;
+        true
+    }
+}
+
+impl<T> Rx<T> {
+    /// The ring that has the first item, if there is one.
+    #[inline]
+    fn first(&mut self) -> &mut ring::Rx<T> {
+        if self.ring.is_empty() && self.ring.word() == LEFT {
+            self.follow();
+        }
+        &mut self.ring
+    }
+
+    /// Goes to the ring that the producer writes to, or the first one before it that is not empty.
+    #[cold]
+    fn follow(&mut self) {
+        // Looked at once more: what was pushed before it was left is seen now.
+        while self.ring.word() == LEFT && self.ring.is_empty() {
+            let next = self.next.lock().unwrap_or_else(PoisonError::into_inner).take();
+            let Some(next) = next else { return };
+            *self = *next;
+        }
+    }
+
+    /// The first item.
+    #[inline]
+    pub fn front(&mut self) -> Option<&T> {
+        self.first().front()
+    }
+
+    /// Takes the first item.
+    #[inline]
+    pub fn pop(&mut self) -> Option<T> {
+        self.first().pop()
+    }
+
+    /// Drops the first item where it is.
+    #[inline]
+    pub fn skip(&mut self) {
+        self.first().skip();
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::rng::Rng;
+    use std::collections::VecDeque;
+
+    /// As a list, however long it gets.
+    #[test]
+    fn random_pushes_and_pops_keep_the_order() {
+        for (first, most) in [(1, 1), (2, 2), (1, 6), (4, 5), (8, 4), (1, 9)] {
+            let (mut tx, mut rx) = queue(first, most);
+            let mut list = VecDeque::new();
+            let mut rng = Rng::new(5);
+            let steps = if cfg!(miri) { 300 } else { 20_000 };
+            let mut was_full = false;
+            for n in 0..steps {
+                // By turns it fills and empties.
+                if rng.below(5) < if n / 40 % 2 == 0 { 3 } else { 2 } {
+                    let has_room = tx.has_room();
+                    let fits = tx.push(Box::new(n)).is_ok();
+                    assert_eq!(fits, has_room);
+                    assert!(fits || list.len() >= most);
+                    was_full |= !fits;
+                    if fits {
+                        list.push_back(n);
+                    }
+                } else {
+                    assert_eq!(rx.front().map(|n| **n), list.front().copied());
+                    if rng.below(2) == 0 {
+                        assert_eq!(rx.pop().map(|n| *n), list.pop_front());
+                    } else {
+                        rx.skip();
+                        list.pop_front();
+                    }
+                }
+                assert_eq!((tx.len(), tx.is_empty()), (list.len(), list.is_empty()));
+            }
+            assert!(was_full, "{first} of {most}");
+        }
+    }
+
+    /// It has room for twice as many when they are needed, and no sooner; rings that were left go.
+    #[test]
+    fn it_grows_when_it_must() {
+        let (mut tx, mut rx) = queue(4, 64);
+        for n in 0..100 {
+            tx.push(n).unwrap();
+            if n >= 3 {
+                assert_eq!(rx.pop(), Some(n - 3));
+            }
+            assert_eq!(tx.capacity, 4);
+        }
+        for n in 100..130 {
+            tx.push(n).unwrap();
+        }
+        assert_eq!((tx.capacity, tx.len()), (32, 33));
+        assert!((97..130).all(|n| rx.pop() == Some(n)));
+        assert_eq!((rx.pop(), tx.len(), tx.left.len()), (None, 0, 3));
+        for n in 0..64 {
+            tx.push(n).unwrap();
+        }
+        assert_eq!((tx.capacity, tx.left.len()), (64, 1));
+        assert!((0..64).all(|n| rx.pop() == Some(n)));
+    }
+
+    /// What is left is dropped once, in whichever ring.
+    #[test]
+    fn what_is_left_is_dropped_once() {
+        let item = std::sync::Arc::new(());
+        for tx_first in [true, false] {
+            let (mut tx, mut rx) = queue(1, 8);
+            for _ in 0..7 {
+                tx.push(item.clone()).unwrap();
+            }
+            assert!(rx.pop().is_some());
+            rx.skip();
+            if tx_first {
+                drop(tx);
+                drop(rx);
+            } else {
+                drop(rx);
+                drop(tx);
+            }
+            assert_eq!(std::sync::Arc::strong_count(&item), 1);
+        }
+    }
+}
+
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use super::*;
+
+    /// It grows while another thread takes items.
+    #[test]
+    fn items_cross_in_order() {
+        loom::model(|| {
+            let (mut tx, mut rx) = queue(1, 2);
+            let producer = loom::thread::spawn(move || {
+                let mut sent = 0;
+                for n in 1..=3 {
+                    if tx.push(Box::new(n)).is_err() {
+                        break;
+                    }
+                    sent = n;
+                }
+                sent
+            });
+            let mut next = 1;
+            for _ in 0..2 {
+                let seen = rx.front().map(|item| **item);
+                if let Some(seen) = seen {
+                    assert_eq!((seen, rx.pop().map(|item| *item)), (next, Some(next)));
+                    next += 1;
+                }
+            }
+            let sent = producer.join().unwrap();
+            while let Some(item) = rx.pop() {
+                assert_eq!(*item, next);
+                next += 1;
+            }
+            assert_eq!(next, sent + 1);
+        });
+    }
+}
