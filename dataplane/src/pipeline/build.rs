@@ -143,6 +143,8 @@ pub fn build(
             joined_spreads: Joined::new(),
             over_xoff: PortSet::EMPTY,
             uncalm: own.iter().copied().collect(),
+            has_released: true,
+            is_stirred: true,
         };
         lanes.push(Lane {
             ctx,

@@ -40,6 +40,10 @@ pub(super) struct Context {
     pub(super) over_xoff: PortSet,
     /// Outputs where a pause runs or a storm is on, or that have not been told that it is over.
     pub(super) uncalm: PortSet,
+    /// Cells were given back, or a group has crossed XOFF, since groups were last looked at for XON.
+    pub(super) has_released: bool,
+    /// Something has changed that the crossbar goes by, beside time and what egress queues send, since it last looked.
+    pub(super) is_stirred: bool,
 }
 
 /// How received frames get to the crossbar.
@@ -54,6 +58,7 @@ impl Context {
     /// Gives back what a queued frame was charged, when it leaves the queues of `output`; returns
     /// the depth of (output, pri) that is left, in cells. [`Self::relieve`] follows.
     pub(super) fn release(&mut self, desc: &Desc, output: PortId) -> u32 {
+        self.has_released = true;
         let Self { core, snapshot, bufs, lease, .. } = self;
         let mut run = core.buffer.leaving(lease, &snapshot.thresholds, output, desc.pri());
         leave(&mut run, bufs, desc, snapshot.cells(desc.len()));

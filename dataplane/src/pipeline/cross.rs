@@ -64,7 +64,13 @@ impl Lane {
             ToCrossbar::Remote(_) => true,
         };
         let mut total = if is_empty(self) { 0 } else { self.purge(now, tracer) };
+        self.ctx.is_stirred |= total > 0;
         while !is_empty(self) {
+            if self.crossbar.as_ref().is_some_and(|it| it.is_settled(now, &self.ctx)) {
+                debug_assert!(self.has_no_request(now), "nothing has changed for anybody");
+                return total;
+            }
+            self.ctx.is_stirred = false;
             let moved = self.slot_timed(now, ports, tracer, step);
             if moved == 0 {
                 return total;
@@ -75,6 +81,13 @@ impl Lane {
             crossbar.rest();
         }
         total
+    }
+
+    /// Whether nobody asks for anything, as [`Self::slot_timed`] would see it.
+    fn has_no_request(&mut self, now: Instant) -> bool {
+        let Self { ctx, crossbar: Some(crossbar), .. } = self else { return true };
+        crossbar.collect(now, ctx);
+        crossbar.requests.is_empty()
     }
 
     /// One slot, in virtual time; returns how many frames moved.

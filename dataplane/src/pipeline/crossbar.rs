@@ -60,6 +60,8 @@ pub(super) struct Holds {
     drained: bool,
     /// When the first of the pairs falls free for which frames wait.
     until: Option<Instant>,
+    /// Nobody could ask for anything at the last look.
+    is_settled: bool,
     /// Inputs that were held when last looked at.
     busy: PortSet,
     /// Of frames at the rate that was asked for last.
@@ -97,6 +99,7 @@ impl Crossbar {
                 full: false,
                 drained: false,
                 until: None,
+                is_settled: false,
                 busy: PortSet::EMPTY,
                 times: None,
                 speedup: 1,
@@ -145,6 +148,15 @@ impl Crossbar {
         }
     }
 
+    /// In virtual time: whether nobody can ask for anything yet, unless what `ctx` knows of has changed.
+    #[inline]
+    pub(super) fn is_settled(&self, now: Instant, ctx: &Context) -> bool {
+        let waits = |holds: &Holds| {
+            holds.is_settled && !holds.drained && holds.until.is_none_or(|until| now < until)
+        };
+        !ctx.is_stirred && self.holds.as_ref().is_some_and(waits)
+    }
+
     /// Whether no frame on its way holds `input` or `output`.
     pub fn is_free(&self, now: Instant, input: PortId, output: PortId) -> bool {
         let is_free = |holds: &Holds| holds.input[input] <= now && holds.output[output] <= now;
@@ -174,6 +186,7 @@ impl Crossbar {
         let has_room = self.has_room_for(output, pri);
         let holds = self.holds.as_mut()?;
         (holds.until, holds.full, holds.drained) = (None, false, false);
+        holds.is_settled = true;
         if ctx.core.closed(output).contains(pri) || !ctx.core.up().contains(output) {
             return None;
         }
@@ -186,6 +199,7 @@ impl Crossbar {
             holds.until = Some(free);
             return None;
         }
+        holds.is_settled = false;
         self.islip.slot_of_one(input, output, pri)
     }
 
@@ -260,6 +274,7 @@ impl Crossbar {
         }
         if let Some(holds) = &mut self.holds {
             (holds.until, holds.full, holds.drained) = (until, full, false);
+            holds.is_settled = self.requests.is_empty();
         }
     }
 }

@@ -75,6 +75,7 @@ impl OutputLane {
         let Self { port, queues, pending, .. } = self;
         let port = *port;
         let Some(queue) = queues[pri].as_mut() else { return };
+        ctx.has_released = true;
         let Context { core, snapshot, stats, bufs, lease, rng, .. } = ctx;
         let (ecn, tags_stay) = (snapshot.ecn, snapshot.tags_stay);
         let cell = u64::from(snapshot.config.buffer.cell_bytes);
@@ -135,6 +136,7 @@ impl Context {
         tracer: &mut T,
     ) -> Option<Desc> {
         let pri = desc.pri();
+        self.has_released = true;
         let Self { core, snapshot, stats, bufs, lease, rng, .. } = self;
         let mut run = core.buffer.leaving(lease, &snapshot.thresholds, output, pri);
         note_depth(stats, (output, pri), &run);

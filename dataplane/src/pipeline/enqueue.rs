@@ -211,6 +211,7 @@ impl InputLane {
     ) {
         let pri = desc.pri();
         let queue = QueueId::new(output, pri);
+        ctx.is_stirred = true;
         let pushed = match &mut ctx.to_crossbar {
             ToCrossbar::Local(voqs) => voqs.push(self.port, queue, desc),
             ToCrossbar::Remote(uplink) => uplink.push(desc, queue),
@@ -284,7 +285,8 @@ impl InputLane {
 
     /// Ends a burst: what it put into VOQs is counted, and how deep these have become.
     #[inline]
-    pub(super) fn publish(&mut self, ctx: &Context) {
+    pub(super) fn publish(&mut self, ctx: &mut Context) {
+        ctx.is_stirred = true;
         for pri in core::mem::take(&mut self.enqueued_pris).iter() {
             let count = core::mem::take(&mut self.enqueued[pri]);
             ctx.stats.port[self.port].pri[pri].enqueued.add(count);

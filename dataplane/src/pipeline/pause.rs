@@ -98,6 +98,7 @@ impl OutputLane {
             StormAction::Drop => (paused, storming),
             StormAction::Forward => (paused.without(storming), PriSet::EMPTY),
         };
+        ctx.is_stirred |= ctx.core.closed(self.port) != held.or(thrown);
         ctx.core.paused[self.port].store(held.bits(), Ordering::Relaxed);
         ctx.core.storming[self.port].store(thrown.bits(), Ordering::Relaxed);
         self.calm = paused.or(storming).is_empty() && self.pause.is_idle();

@@ -9,6 +9,7 @@ use weft_base::sync::Ordering;
 use super::context::Context;
 use super::input_lane::InputLane;
 use super::lane::Lane;
+use super::timing::Timing;
 use crate::config::PfcMode;
 use crate::time::Instant;
 use crate::trace::{Event, Tracer};
@@ -29,6 +30,7 @@ impl InputLane {
         }
         self.xoff.insert(pri);
         ctx.over_xoff.insert(self.port);
+        ctx.has_released = true; // whatever holds for XON is looked at once
         ctx.stats.port[self.port].pri[pri].xoff.add(1);
         if ctx.snapshot.config.pfc.mode == PfcMode::IngressPg {
             self.pause.set(pri, true);
@@ -55,11 +57,19 @@ impl Lane {
         if self.ctx.over_xoff.is_empty() && !by_queue {
             return (held, relieved);
         }
+        // In virtual time no other worker gives cells back.
+        let may_relieve = self.timing == Timing::Live || self.ctx.has_released || by_queue;
+        if !may_relieve && !cfg!(debug_assertions) {
+            return (held, relieved);
+        }
+        self.ctx.has_released = false;
         for (place, lane) in PortSet::first(PORTS_MAX).iter().zip(&mut self.inputs) {
             if lane.xoff.is_empty() && !by_queue {
                 continue;
             }
-            relieved.insert(place);
+            if by_queue {
+                relieved.insert(place);
+            }
             for pri in lane.xoff.iter() {
                 let buffer = &self.ctx.core.buffer;
                 let limit = buffer.group_limit(&self.ctx.lease, &self.ctx.snapshot.thresholds, pri);
@@ -68,6 +78,8 @@ impl Lane {
                 if used > self.ctx.snapshot.thresholds.xon(limit) {
                     continue;
                 }
+                debug_assert!(may_relieve, "nothing else takes a group to XON");
+                relieved.insert(place);
                 lane.xoff.remove(pri);
                 self.ctx.stats.port[lane.port].pri[pri].xon.add(1);
                 if lane.xoff.is_empty() {
