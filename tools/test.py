@@ -179,10 +179,13 @@ def plain(name, command, env=None):
 
 # Seconds, binary, number of tests, of all that ran.
 TIMES = []
+# Where tests panicked and what they said then.
+PANICS = []
 
 
 def count(tally, binary, lines):
     """Adds to `tally` what libtest said in `lines`."""
+    PANICS.extend(panics(binary, lines))
     for line in lines:
         if found := TESTED.match(line):
             tally.passed += int(found[1])
@@ -196,6 +199,23 @@ def count(tally, binary, lines):
             tally.skips.append((found[1], found[2] or "ignored"))
 
 
+def panics(binary, lines):
+    """Of each test that failed, where it panicked and the first lines of what it said, if it did."""
+    failed = {found[1] for line in lines if (found := re.match(r"^test (\S+) \.\.\. FAILED", line))}
+    test = None
+    for at, line in enumerate(lines):
+        if found := re.match(r"^---- (\S+) stdout ----$", line):
+            test = found[1]
+        elif test in failed and " panicked at " in line:
+            said = " | ".join(lines[at : at + PANIC_LINES])
+            yield f"{binary}: {test}: {said[:PANIC_LENGTH]}"
+
+
+# Of what a test says that panics, so many lines and characters are told again at the end.
+PANIC_LINES = 4
+PANIC_LENGTH = 900
+
+
 def cargo_tests(name, command, env=None):
     """Tests that cargo builds and runs."""
     tally = Tally(name)
@@ -206,6 +226,7 @@ def cargo_tests(name, command, env=None):
             binary = f"{name}: {found[3] or os.path.basename(found[2]).rsplit('-', 1)[0]}"
         else:
             count(tally, binary, [line])
+    PANICS.extend(panics(name, lines))
     if not tally.failed and (not good or not (tally.passed or tally.skips)):
         tally.failed = 1
     return [tally]
@@ -480,6 +501,8 @@ def show(tallies, start):
     for t in tallies:
         for test, why in t.skips:
             print(f"skipped: {t.name}: {test}: {why}")
+    for panic in PANICS:
+        print(panic)
     passed, failed = sum(t.passed for t in tallies), sum(t.failed for t in tallies)
     skipped = sum(len(t.skips) for t in tallies)
     print(f"{passed} passed, {failed} failed, {skipped} skipped", flush=True)
