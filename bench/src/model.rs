@@ -6,6 +6,7 @@
 
 use std::process::Command;
 
+use weft_dataplane::config::SwitchConfig;
 use weft_dataplane::time::{Instant, LinkRate, Span};
 use weft_hosts::frames::Kind;
 use weft_hosts::rclink::endpoint::Transport;
@@ -55,12 +56,30 @@ pub struct Cost {
     pub done: bool,
 }
 
-/// The network of a work: 400G, 10 m, switches of 300 ns with 16 MiB, PFC and ECN, Standard frames, and endpoints that wait for
-/// an ACK for 67 ms.
+/// Cells of 256 bytes that an input has when it sends PAUSE, and so many fewer when its peer may go on: 15 and 12 packets of 4,064
+/// bytes, as in the runs of csg-htsim.
+const XOFF_CELLS: u32 = 15 * 4_064 / 256;
+const XON_OFFSET_CELLS: u32 = 3 * 4_064 / 256;
+
+/// Has inputs paused at [`XOFF_CELLS`], each for itself: a part of 1/256 of a shared buffer that is so much larger.
+fn thresholds(config: &mut SwitchConfig) {
+    let (lossless, buffer) = (config.pfc.lossless, &mut config.buffer);
+    for pri in lossless.iter() {
+        buffer.alpha[pri] = -8;
+    }
+    (buffer.pg_reserve_cells, buffer.xon_offset_cells) = (0, XON_OFFSET_CELLS);
+    let headroom: u32 = buffer.headroom_cells.iter().sum();
+    buffer.total_cells = lossless.iter().map(|_| headroom).sum::<u32>() + XOFF_CELLS * 256 + 255;
+}
+
+/// The network of a work: 400G, 10 m, switches of 300 ns with PFC at the thresholds of csg-htsim's runs and no ECN, as there
+/// (nobody's rate is controlled: each mark would be one frame more), Standard frames, and endpoints that wait for an ACK for
+/// 67 ms.
 fn network(work: Work) -> Result<Network, NetworkError> {
     let Work { hosts, frames, .. } = work;
     let topology = if hosts <= 64 { Topology::single(hosts)? } else { Topology::fat_tree(hosts)? };
-    let setup = Setup { rate: LinkRate::gbps(400), buffer_bytes: 16 << 20, ..Setup::new(1, 4) };
+    let setup =
+        Setup { rate: LinkRate::gbps(400), buffer_bytes: 16 << 20, ecn: false, ..Setup::new(1, 4) };
     let spec = NetworkSpec {
         topology,
         setup,
@@ -79,7 +98,7 @@ fn network(work: Work) -> Result<Network, NetworkError> {
     };
     // Nothing is lost: no timer is to take what waits in a queue for it.
     let patient = Transport::Reliable { timeout: Span::from_ns(4_096 << 14) };
-    Network::new(&spec, flows, |_| (), |endpoint| endpoint.transport = patient)
+    Network::new(&spec, flows, thresholds, |endpoint| endpoint.transport = patient)
 }
 
 /// The flows of a ring all-reduce: in each of 2 (N - 1) steps a host sends on what came in the step before.
