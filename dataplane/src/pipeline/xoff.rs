@@ -13,7 +13,7 @@ use super::timing::Timing;
 use crate::config::PfcMode;
 use crate::time::Instant;
 use crate::trace::{Event, Tracer};
-use crate::types::{PORTS_MAX, PortSet, Pri};
+use crate::types::{PortSet, Pri};
 
 impl InputLane {
     /// Notes that a group is above XOFF.
@@ -63,7 +63,12 @@ impl Lane {
             return (held, relieved);
         }
         self.ctx.has_released = false;
-        for (place, lane) in PortSet::first(PORTS_MAX).iter().zip(&mut self.inputs) {
+        // In virtual time the lane has all ports, so that each one's place is its number.
+        let is_virtual = self.timing == Timing::Virtual;
+        let over = self.ctx.over_xoff;
+        let look = if is_virtual && !by_queue { over } else { PortSet::first(self.inputs.len()) };
+        for place in look.iter() {
+            let Some(lane) = self.inputs.get_mut(place.index()) else { break };
             if lane.xoff.is_empty() && !by_queue {
                 continue;
             }
