@@ -216,14 +216,20 @@ fn model_ring(report: &mut impl FnMut(&str, String, String, bool)) {
 }
 
 fn main() -> ExitCode {
-    // For a profiler: a permutation alone, of so many frames, hosts and threads, and how many frame-hops it was.
+    // For a profiler: a permutation (or what is asked for) alone, of so many frames, hosts and threads, and how many frame-hops it
+    // was.
     if std::env::args().nth(1).as_deref() == Some("model-count") {
         let number = |at, other: u64| {
             std::env::args().nth(at).and_then(|text| text.parse().ok()).unwrap_or(other)
         };
         let size = |at, other| usize::try_from(number(at, other)).unwrap_or(usize::MAX);
         let (frames, hosts, threads) = (number(2, 1), size(3, 8), size(4, 1));
-        let work = Work { pattern: Pattern::Permutation, hosts, frames, threads };
+        let pattern = match std::env::args().nth(5).as_deref() {
+            None | Some("permutation") => Pattern::Permutation,
+            Some("incast") => Pattern::Incast,
+            Some(_) => return ExitCode::FAILURE,
+        };
+        let work = Work { pattern, hosts, frames, threads };
         let Ok(cost) = model::run(work) else { return ExitCode::FAILURE };
         let _ = writeln!(std::io::stdout(), "{}", cost.hops);
         return ExitCode::SUCCESS;
