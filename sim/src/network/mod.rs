@@ -12,6 +12,7 @@ mod host;
 mod ideal;
 mod parts;
 mod placing;
+mod room;
 mod storm;
 
 use std::sync::Arc;
@@ -28,8 +29,9 @@ use weft_hosts::rclink::endpoint::{EndpointError, EndpointSpec};
 
 use self::parts::{Part, Parts};
 use self::placing::at_port;
+use self::room::Room;
 use crate::checkers::Violation;
-use crate::engine::{CableError, CableSpec, Cables, Latency, Place, Schedule};
+use crate::engine::{CableError, CableSpec, Cables, Place, Schedule};
 use crate::journey::{self, SwitchLog};
 use crate::nodes::{Node, Nodes};
 use crate::rclink_checkers::heard::Reader;
@@ -151,9 +153,37 @@ pub enum NetworkError {
     /// A cable.
     #[error(transparent)]
     Cable(#[from] CableError),
+    /// A link that is so long, or whose ends are so slow, that there is no room for what it carries.
+    #[error(
+        "the link between {a:?} and {b:?} can hold {frames} frames: expected {most} at most of all links together; make it shorter or slower, or the latencies at its ends less"
+    )]
+    Room {
+        /// One end.
+        a: String,
+        /// The other.
+        b: String,
+        /// Frames that it can hold.
+        frames: u64,
+        /// Most of all.
+        most: u64,
+    },
     /// What moves.
     #[error(transparent)]
     Flow(#[from] FlowError),
+    /// A flow of more frames than a message has numbers for.
+    #[error(
+        "flow {flow} from host {from} has {bytes} bytes: expected at most {most}, which are 2^31 frames"
+    )]
+    Message {
+        /// The flow.
+        flow: usize,
+        /// The sender.
+        from: u16,
+        /// Its bytes.
+        bytes: u64,
+        /// Most.
+        most: u64,
+    },
     /// A flow on another virtual channel than that of its sender's requests.
     #[error(
         "flow {flow} on virtual channel {vc}: expected {expected}, on which host {from} sends to host {to}; its endpoint's request_vc and banks say so"
@@ -263,23 +293,28 @@ impl Network {
         let patience = parts.patience();
         let partners = credits::partners(plan, &parts)?;
         let mut cables = Cables::new();
-        let host = Latency { receive: plan.delay, send: plan.delay, early: false };
         let mut of_host = partners.iter();
         for part in &parts.nodes {
-            match part {
+            let ports = match part {
                 // The ways of credits are ports after its own.
-                Part::Host { .. } => cables.add(1 + of_host.next().map_or(0, Vec::len), host),
-                Part::Switch { plan, .. } => {
-                    cables.add(plan.config.ports.len(), plan.around.of_switch())
-                }
+                Part::Host { .. } => 1 + of_host.next().map_or(0, Vec::len),
+                Part::Switch { plan, .. } => plan.config.ports.len(),
             };
+            cables.add(ports, part.latency(plan.delay));
         }
+        let mut room = Room::default();
         for (link, spec) in plan.topology.links().iter().zip(&parts.links) {
             let [a, b] = link.ends.map(|(component, port)| Place { component, port });
             let LinkSpec { rate, propagation } = *spec;
-            cables.lay(a, b, &CableSpec { rate, propagation, overhead: plan.overhead })?;
+            let spec = CableSpec { rate, propagation, overhead: plan.overhead };
+            let latency = |place: Place| {
+                parts.nodes.get(place.component).map(|part| part.latency(plan.delay))
+            };
+            let latencies = [a, b].map(|place| latency(place).unwrap_or_default());
+            room.take(plan.topology, link.ends.map(|(node, _)| node), &spec, latencies)?;
+            cables.lay(a, b, &spec)?;
         }
-        let delays = credits::lay_ways(&parts, plan, &routes, &partners, &mut cables)?;
+        let delays = credits::lay_ways(&parts, plan, &routes, &partners, (&mut cables, &mut room))?;
         let (schedule, mut ends) = Schedule::new(cables);
         let lost = faulty::disturb(plan, &mut ends)?;
         let checks = plan.checks;

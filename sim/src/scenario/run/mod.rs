@@ -76,6 +76,9 @@ pub enum RunError {
         "PFC may wait for itself in a circle: {0}. Expected routes without one, PFC off at one of these, or that circles are allowed"
     )]
     Circle(String),
+    /// No workload has a flow.
+    #[error("no workload has a flow: nothing would move")]
+    Nothing,
     /// What is expected.
     #[error(transparent)]
     Metric(#[from] MetricError),
@@ -123,6 +126,9 @@ pub fn build(scenario: &Scenario) -> Result<Network, RunError> {
 pub fn run(scenario: &Scenario, options: RunOptions<'_>) -> Result<Results, RunError> {
     let RunOptions { threads, stop, progress } = options;
     let mut network = build(scenario)?;
+    if network.flows().is_empty() {
+        return Err(RunError::Nothing);
+    }
     metrics::check(scenario, &collect::collect(scenario, &network, Ending::Until, network.now()))?;
     let mut sampler = Sampler::new(&network, scenario.options);
     let mut watch = Watch::new(scenario, &network);
