@@ -221,38 +221,6 @@ fn acknowledgements_share_the_line() {
     }
 }
 
-/// Two hosts on one cable with fewer slots than a round trip has frames: as many frames as there are slots in each, W·S / RTT of
-/// the line; 512 are enough until the round trip is 14.6 us.
-#[test]
-fn slots_let_as_many_frames_fly_as_there_are() {
-    const FRAME_PS: u64 = 28_440;
-    const ACK_PS: u64 = 1_680;
-    #[rustfmt::skip] // columns: slots, us of a round trip in 1/10, part of the line in 1/10,000
-    let table = [
-        (18, 10, 5_119), (18, 20, 2_559), (36, 20, 5_119), (70, 20, 9_954), (72, 20, 10_000), (64, 100, 1_820),
-        (512, 145, 10_000), (512, 147, 9_905), (512, 500, 2_912),
-    ];
-    for (slots, tenths, part) in table {
-        let window = u64::from(slots);
-        let frames = 100 * window + 1;
-        let rtt = tenths * 100_000;
-        let mut bench = Bench::new(400, Kind::Standard);
-        bench.around.propagation = Span::from_ps((rtt - FRAME_PS - ACK_PS) / 2);
-        let mut scenario = bench.scenario(chain(0), flows(vec![Flow::new(0, 1, 1_344 * frames)]));
-        scenario.endpoints.template = Box::new(move |_, spec| {
-            (spec.slots, spec.frame.icrc) = (slots, true);
-            Ok(())
-        });
-        let had = run(&scenario).flows[0].fct_ps.unwrap();
-        let first = (rtt + FRAME_PS - ACK_PS) / 2;
-        let is_full = window * FRAME_PS >= rtt;
-        let took = if is_full { 100 * window * FRAME_PS } else { 100 * rtt };
-        assert_eq!(had, first + took, "{slots} slots, {rtt} ps");
-        let of_line = 10_000 * 100 * window * FRAME_PS / took;
-        assert!(of_line.abs_diff(part) <= 1, "{slots} slots, {rtt} ps: {of_line}");
-    }
-}
-
 /// Cut-through over n switches: S + (n + 1)P + n(F + H) for one frame, H the time of 72 bytes; frames one after the other
 /// take no less than S more each.
 #[test]
