@@ -98,10 +98,63 @@ fn what_is_not_as_expected_is_told_with_exit_code_1() {
     assert!(err.contains("metric \"no_such\" is not known: expected one of flows,"), "{err}");
 }
 
+/// What turns out when a scenario is about to run is refused with its place, too.
+#[test]
+fn what_cannot_run_is_refused_with_its_place() {
+    let net = "[net]\ngenerate = 'single'\nhosts = 2\n";
+    let two = "[[host]]\nname = 'a'\n[[host]]\nname = 'b'\n";
+    let pair = "kind = 'point-to-point'\nfrom = 'a'\nto = 'b'\nbytes = 1\n";
+    #[rustfmt::skip] // columns: name, text, place and what is said
+    let cases = [
+        ("metric", format!("{SMALL}[[expect]]\nvalue = 1\nmetric = 'x'\n"), "s.toml:21:1: expect.metric: metric \"x\" is not known"),
+        ("no flows", format!("{net}[[workload]]\nkind = 'uniform'\nbytes = '1GB'\nload_gbps = 1\nduration = '1ns'\n"), "s.toml:5:1: workload: no workload has a flow: nothing would move"),
+        ("circle", SMALL.replace("'fat-tree'", "'ring'\nswitches = 5"), "s.toml:3:1: net: PFC may wait for itself in a circle"),
+        ("no way", format!("{two}[[host]]\nname = 'c'\n[[host]]\nname = 'd'\n[[link]]\nends = ['a', 'b']\n[[link]]\nends = ['c', 'd']\n[[workload]]\n{pair}"), "s.toml: net: no path from host"),
+        ("a long link", format!("{two}[[link]]\nends = ['a', 'b']\ndelay = '100s'\n[[workload]]\n{pair}"), "s.toml: net: the link between \"a\" and \"b\" can hold "),
+        ("a slow end", format!("{two}[[link]]\nends = ['a', 'b']\n[endpoint]\ndelay = '100s'\n[[workload]]\n{pair}"), "s.toml: net: the link between \"a\" and \"b\" can hold "),
+    ];
+    for (name, text, want) in cases {
+        let (_dir, path) = file(&text);
+        let (code, out, err) = sim(&["run", path.to_str().unwrap()]);
+        assert!(code == USAGE && err.contains(want), "{name}: {code} {out}{err}");
+    }
+    let (dir, path) = file(&format!("{net}[[workload]]\nkind = 'flows'\nfile = 'f.csv'\n"));
+    fs::write(dir.path().join("f.csv"), "from,to,bytes,start_us\nh0,h1,9223372036854775807,0\n")
+        .unwrap();
+    let (code, _, err) = sim(&["run", path.to_str().unwrap()]);
+    let want =
+        "s.toml: flow 0 from host 0 has 9223372036854775807 bytes: expected at most 2886218022912";
+    assert!(code == USAGE && err.contains(want), "{code} {err}");
+    let (code, _, err) = sim(&[
+        "run",
+        path.to_str().unwrap(),
+        "--csv",
+        dir.path().to_str().unwrap(),
+        "--set",
+        "net.hosts=3",
+    ]);
+    assert!(code == USAGE && err.contains("2886218022912"), "{code} {err}");
+}
+
+/// What a run would not come to is told, and does not stop it.
+#[test]
+fn what_begins_too_late_is_warned_of() {
+    let late = "[[workload]]\nkind = 'permutation'\nbytes = 1\nstart = '2ms'\n[[fault]]\nkind = 'link-down'\nlink = ['h0', 'edge0']\nfrom = '1ms'\n";
+    let (_dir, path) = file(&format!("until = '1ms'\n{SMALL}{late}"));
+    let (code, out, err) = sim(&["run", path.to_str().unwrap()]);
+    assert_eq!(code, OK, "{out}{err}");
+    for place in ["s.toml:23:1: workload.start", "s.toml:27:1: fault.from"] {
+        let want =
+            format!("{place}: it begins when the run is over; expected a time before `until`");
+        assert!(err.contains(&want), "{err}");
+    }
+}
+
 #[test]
 fn flags_change_the_run_and_wrong_ones_are_refused() {
-    let (_dir, path) = file(SMALL);
-    let path = path.to_str().unwrap();
+    let (dir, path) = file(SMALL);
+    let (path, folder) = (path.to_str().unwrap(), dir.path().to_str().unwrap());
+    let (twice, flows) = (format!("{folder}/./x"), format!("{folder}/flows.csv"));
     let (code, out, _) = sim(&["run", path, "--until", "2us", "--json", "-"]);
     let value: Value = serde_json::from_str(&out).unwrap();
     assert_eq!(
@@ -117,11 +170,26 @@ fn flags_change_the_run_and_wrong_ones_are_refused() {
         (&["--set", "net.host=2"], USAGE, "--set net.host=2: net.host: unknown key \"host\", did you mean \"hosts\"?"),
         (&["--threads", "0"], USAGE, "0 is not in 1..=64"),
         (&["--json", "/nowhere/x.json"], SYSTEM, "write /nowhere/x.json"),
+        (&["--json", path], USAGE, "--json: expected a file of results, found "),
+        (&["--html", &twice, "--flows", &twice], USAGE, "--flows: expected another file than that of --html, found "),
+        (&["--csv", folder, "--json", &flows], USAGE, "--csv: expected another file than that of --json, found "),
+        (&["--html", "-"], USAGE, "--html: expected a file, found \"-\": only --json takes it"),
+        (&["--csv", "-"], USAGE, "--csv: expected a file, found \"-\": only --json takes it"),
+        (&["--perfetto", folder], SYSTEM, "is a directory"),
+        (&["--set", "workload.bytes=1"], USAGE, "--set workload.bytes=1: workload.bytes: expected a section that is there once; [[workload]] is changed in the file"),
     ];
     for (flags, want, text) in refused {
-        let (code, _, err) = sim(&[&["run", path], *flags].concat());
+        let (code, out, err) = sim(&[&["run", path], *flags].concat());
         assert!(code == *want && err.contains(text), "{flags:?}: {code} {err}");
+        assert!(
+            out.is_empty() && !err.contains("frame-hops"),
+            "{flags:?} is refused before the run"
+        );
     }
+    assert_eq!(fs::read_to_string(path).unwrap(), SMALL);
+    assert_eq!(fs::read_dir(folder).unwrap().count(), 1, "nothing is left over");
+    let (code, _, err) = sim(&["run", path, "--json", "/dev/null", "--html", "/dev/null"]);
+    assert_eq!(code, OK, "{err}");
     let (code, _, err) = sim(&["run", "/nowhere.toml"]);
     assert!(code == SYSTEM && err.contains("read /nowhere.toml"), "{err}");
 }
@@ -198,20 +266,30 @@ fn an_interrupted_run_has_results_until_then() {
         SMALL.replace("seed = 3", "seed = 3\nuntil = '10s'")
     ));
     let json = dir.path().join("r.json");
-    let mut run = Process::cargo_bin("weft").unwrap();
-    let run = run.args(["sim", "run", path.to_str().unwrap(), "--json", json.to_str().unwrap()]);
-    let child = run.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    weft_base::wait::pause(std::time::Duration::from_millis(1_500));
-    let pid = rustix::process::Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
-    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
-    let output = child.wait_with_output().unwrap();
-    let out = String::from_utf8(output.stdout).unwrap();
-    assert_eq!(output.status.code(), Some(OK), "{out}");
+    let (path, to) = (path.to_str().unwrap(), json.to_str().unwrap());
+    let (code, out, _) = interrupted(&["run", path, "--json", to]);
+    assert_eq!(code, OK, "{out}");
     assert!(out.contains("interrupted: results until then"), "{out}");
     assert!(out.contains("not judged: flows_open"), "{out}");
     let value: Value = serde_json::from_slice(&fs::read(json).unwrap()).unwrap();
     assert_eq!(value["ending"]["why"], "interrupted");
     assert!(value["end_ps"].as_u64() > Some(0));
+    let (code, out, err) = interrupted(&["check", path, path]);
+    assert_eq!((code, out.as_str()), (DIFFERENCE, ""), "nothing is said of what is not known");
+    assert!(err.contains("interrupted: 0 of 2 scenarios were checked"), "{err}");
+}
+
+/// As [`sim`], with SIGINT after a while.
+fn interrupted(args: &[&str]) -> (i32, String, String) {
+    let mut run = Process::cargo_bin("weft").unwrap();
+    let run = run.arg("sim").args(args).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let child = run.spawn().unwrap();
+    weft_base::wait::pause(std::time::Duration::from_millis(1_500));
+    let pid = rustix::process::Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    let output = child.wait_with_output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
 }
 
 /// Flows are written as they end: those of `flows.csv`, before anything is known of their ACKs; a run that is killed leaves them.

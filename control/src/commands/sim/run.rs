@@ -18,7 +18,7 @@ use weft_sim::results::{Ending, ExpectResult, Results};
 use weft_sim::scenario::Scenario;
 use weft_sim::scenario::run::{Progress, RunOptions, run as run_scenario};
 
-use super::outputs::OutputArgs;
+use super::outputs::{self, OutputArgs};
 use super::{estimate, summary};
 use crate::commands::{progress, write_json};
 use crate::config::value::Kind;
@@ -77,6 +77,19 @@ impl ThreadsArg {
 }
 
 impl RunArgs {
+    /// Files that it writes, by flag.
+    fn files(&self) -> Vec<(&'static str, &Path)> {
+        let json = self.json.as_deref().filter(|path| *path != Path::new("-"));
+        let all = [
+            ("--json", json),
+            ("--html", self.outputs.html.as_deref()),
+            ("--perfetto", self.outputs.perfetto.as_deref()),
+            ("--flows", self.flows.as_deref()),
+            ("--hpcc-fct", self.hpcc_fct.as_deref()),
+        ];
+        all.into_iter().filter_map(|(flag, path)| Some((flag, path?))).collect()
+    }
+
     /// The file with flags over it.
     fn source(&self) -> Result<Source, CliError> {
         let mut source = Source::read(&self.file)?;
@@ -102,6 +115,7 @@ impl RunArgs {
 /// A file that is refused or cannot be read; results that cannot be written or are not as expected.
 pub fn run(args: &RunArgs, out: &mut dyn Write) -> Result<(), CliError> {
     let loaded = args.source()?.load()?;
+    outputs::check(&args.files(), args.outputs.csv.as_deref(), loaded.places.inputs())?;
     let results = execute(&loaded, args.threads, args.flows.as_deref(), true)?;
     args.outputs.write(&results)?;
     if let Some(path) = &args.hpcc_fct {
@@ -163,7 +177,7 @@ pub(super) fn execute(
     if let Some(error) = failed {
         return Err(error.into());
     }
-    let mut results = ran.map_err(|error| refused(scenario, &error))?;
+    let mut results = ran.map_err(|error| loaded.refused(&error))?;
     results.settings.clone_from(&loaded.settings);
     Ok(results)
 }
@@ -176,11 +190,6 @@ fn stream(scenario: &Scenario, path: &Path) -> Result<(PathBuf, FlowStream<File>
     let names = hosts.map(|node| node.name.clone()).collect();
     let file = files::create(path, Existing::Result).map_err(failed)?;
     Ok((path.to_owned(), FlowStream::new(file, names).map_err(failed)?))
-}
-
-/// A scenario that is read and cannot be run.
-fn refused(scenario: &Scenario, error: &(dyn std::error::Error + 'static)) -> CliError {
-    CliError::Usage(format!("{}: {}", scenario.name, weft_base::causes::with_causes(error)))
 }
 
 /// A flag that SIGINT and SIGTERM set.
