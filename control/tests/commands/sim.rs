@@ -49,6 +49,16 @@ fn shipped_scenarios_are_as_they_expect() {
     assert!(out.contains(exact), "{out}");
 }
 
+/// On links so slow that ACKs come after the time of their frames, all behind such a frame is sent again though it is
+/// acknowledged by then: no checker objects to that.
+#[test]
+fn frames_behind_a_late_one_may_be_sent_again() {
+    let text = "until = '1ms'\n[net]\ngenerate = 'fat-tree'\nhosts = 16\nrate_gbps = 3\n[switch]\nfixed_latency_ns = 300\n[buffer]\nbuffer_size_mb = 4\n[[workload]]\nkind = 'permutation'\nbytes = 672000\n";
+    let (_dir, path) = file(text);
+    let (code, out, err) = sim(&["check", path.to_str().unwrap()]);
+    assert_eq!(code, OK, "{out}{err}");
+}
+
 #[test]
 fn results_are_the_same_bytes_on_any_number_of_threads() {
     let (dir, path) = file(SMALL);

@@ -226,7 +226,7 @@ impl EndpointCheckers {
                 let is_ack = matches!(frame.kind, FrameKind::Ack(_));
                 if !self.rules.may_lose {
                     let sender = self.senders.entry(frame.peer).or_default();
-                    let found = sender.answered(psn, is_ack);
+                    let found = sender.answered(now, (psn, is_ack), self.rules.timeout);
                     self.judge(now, found);
                 }
             }
