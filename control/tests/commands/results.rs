@@ -100,6 +100,28 @@ fn all_files_have_the_same_bytes_on_any_number_of_threads() {
     }
 }
 
+/// Credits, LITE, rate control, cut-through, storms: all that is shipped.
+#[test]
+fn shipped_scenarios_leave_the_same_bytes_on_any_number_of_threads() {
+    let folder = tempfile::tempdir().unwrap();
+    let shipped = Path::new(env!("CARGO_MANIFEST_DIR")).join("../scenarios");
+    let mut count = 0;
+    for file in fs::read_dir(shipped).unwrap().map(|entry| entry.unwrap().path()) {
+        let name = file.file_stem().unwrap().to_str().unwrap();
+        let scenario = fs::read_to_string(&file).unwrap();
+        let one = files(folder.path(), (format!("{name}-1").as_str(), "1"), &scenario);
+        for threads in ["2", "4"] {
+            let other =
+                files(folder.path(), (format!("{name}-{threads}").as_str(), threads), &scenario);
+            for (of, bytes) in &one {
+                assert!(other[of] == *bytes, "{name}: {of} with {threads} threads");
+            }
+        }
+        count += 1;
+    }
+    assert!(count >= 16, "{count}");
+}
+
 /// With whole frames, files differ in what they say of that key, and in nothing else.
 #[test]
 fn all_files_have_the_same_bytes_with_whole_frames() {
