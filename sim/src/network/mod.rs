@@ -440,11 +440,12 @@ impl Network {
     #[must_use]
     pub fn violations(&self) -> Vec<(NodeId, Violation)> {
         let now = self.now();
+        let is_all_there = self.is_idle() && self.delivered() == self.flows.len();
         let mut hosts = self.hosts();
         let mut all = Vec::new();
         for (node, is_host) in self.is_host.iter().enumerate() {
             let found = if *is_host {
-                hosts.next().map(|host| host.violations(now))
+                hosts.next().map(|host| host.violations(now, is_all_there))
             } else {
                 let watch = self.nodes.watches().nth(node).flatten();
                 watch.map(|(switch, watch)| watch.violations(now, switch.core()))
