@@ -59,6 +59,34 @@ fn frames_behind_a_late_one_may_be_sent_again() {
     assert_eq!(code, OK, "{out}{err}");
 }
 
+const CREDITS: &str = "until = '100us'\n[net]\ngenerate = 'single'\nhosts = 3\nrate_gbps = 100\n[pfc]\npfc_enabled = false\n[[workload]]\nkind = 'incast'\nto = 'h0'\nbytes = 10000\n[endpoint]\nflow_control_mode = 'cbfc'\ncredit_limit = 99\n";
+
+/// Credits of what is lost for good, where nobody asks for more, do not come back: no checker objects to that.
+#[test]
+fn credits_of_what_is_lost_for_good_do_not_come_back() {
+    let fault = "pkt_type = 'type3'\n[[fault]]\nkind = 'link-down'\nlink = ['h0', 'sw']\n";
+    let (_dir, path) = file(&format!("{CREDITS}{fault}"));
+    let (code, out, err) = sim(&["check", path.to_str().unwrap()]);
+    assert_eq!(code, OK, "{out}{err}");
+}
+
+/// Whether it is expected or not: LITE sends nothing again.
+#[test]
+fn a_loss_of_lite_fails_the_run() {
+    let fault =
+        "pkt_format = 'lite'\n[[fault]]\nkind = 'frame-error'\nlink = ['h0', 'sw']\nrate = 0.2\n";
+    let (_dir, path) = file(&format!("{CREDITS}{fault}"));
+    for command in ["run", "check"] {
+        let (code, out, err) = sim(&[command, path.to_str().unwrap()]);
+        assert_eq!(code, DIFFERENCE, "{out}{err}");
+        let said = format!("{out}{err}");
+        assert!(
+            said.contains("LITE has lost frames, and sends nothing again: 0 dropped by"),
+            "{said}"
+        );
+    }
+}
+
 #[test]
 fn results_are_the_same_bytes_on_any_number_of_threads() {
     let (dir, path) = file(SMALL);

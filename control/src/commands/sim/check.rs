@@ -100,7 +100,7 @@ fn check(path: &Path, threads: ThreadsArg, out: &mut dyn Write) -> Result<Verdic
     if results.ending == Ending::Interrupted {
         return Ok(Verdict::Interrupted);
     }
-    let broken = broken(&results);
+    let broken = broken(loaded.scenario.endpoints.kind, &results);
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let mut write = || -> std::io::Result<()> {
         for it in &results.expectations {
