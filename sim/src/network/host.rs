@@ -118,7 +118,7 @@ impl Host {
             if agenda.begin(now, endpoint)
                 && let Some(log) = watch.as_mut().and_then(|watch| watch.log.as_mut())
             {
-                agenda.begun_at(now).for_each(|(id, flow)| log.begun(id, flow.to, flow.bytes));
+                agenda.begun().for_each(|(id, flow)| log.begun(id, flow.to, flow.bytes));
             }
             let has_more = if let Some(watch) = watch {
                 next = Instant::earlier(watch.poll(now, endpoint, port)?, port.next_event());

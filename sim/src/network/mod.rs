@@ -436,11 +436,22 @@ impl Network {
         journey::parts(&hosts.collect::<Vec<_>>(), &switches)
     }
 
+    /// Whether a frame was lost anywhere.
+    fn has_lost(&self) -> bool {
+        let on_links = self.lost.iter().flatten().any(|lost| lost.load(Ordering::Relaxed) > 0);
+        let at_hosts = self.hosts().any(|host| {
+            let dropped = host.port_counters().rx_dropped;
+            host.endpoint().stats().overruns > 0 || dropped.iter().any(|(_, count)| *count > 0)
+        });
+        on_links || at_hosts || self.ledgers().iter().any(|ledger| ledger.dropped > 0)
+    }
+
     /// What checkers object to, by node, once nothing is on its way any more.
     #[must_use]
     pub fn violations(&self) -> Vec<(NodeId, Violation)> {
         let now = self.now();
-        let is_all_there = self.is_idle() && self.delivered() == self.flows.len();
+        let is_delivered = self.is_idle() && self.delivered() == self.flows.len();
+        let is_all_there = is_delivered && !self.has_lost();
         let mut hosts = self.hosts();
         let mut all = Vec::new();
         for (node, is_host) in self.is_host.iter().enumerate() {
