@@ -138,6 +138,12 @@ impl Settings {
         let (section_name, renamed) = self.schema.new_name(section_name);
         self.old_names.extend(renamed.map(|row| (place.clone(), row)));
         let Some(section) = self.schema.section(section_name, Form::Table) else {
+            let (bare, _) = section_name.split_once('[').unwrap_or((section_name, ""));
+            if self.schema.section(bare, Form::Repeated).is_some() {
+                return Err(format!(
+                    "expected a section that is there once; [[{bare}]] is changed in the file"
+                ));
+            }
             let tables = self.schema.sections().filter(|s| s.form == Form::Table);
             return Err(unknown("section", section_name, tables.map(|s| s.name)));
         };

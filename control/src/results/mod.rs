@@ -65,6 +65,26 @@ pub fn write_file(
     written.map_err(failed)
 }
 
+/// Whether [`write_file`] can write there: nothing is left of the try.
+///
+/// # Errors
+/// As [`write_file`]'s.
+pub fn probe_file(path: &Path) -> Result<(), WriteError> {
+    let failed = |source| WriteError { path: path.to_owned(), source };
+    if path.is_dir() {
+        return Err(failed(io::ErrorKind::IsADirectory.into()));
+    }
+    if path.exists() && !path.is_file() {
+        return Ok(());
+    }
+    if path.is_symlink() {
+        return Err(failed(io::Error::other("it is a symbolic link, which is not followed")));
+    }
+    let beside = beside(path);
+    files::create(&beside, Existing::Result).map_err(failed)?;
+    std::fs::remove_file(&beside).map_err(failed)
+}
+
 /// Where a file is written before it has its name: of this process alone.
 fn beside(path: &Path) -> PathBuf {
     let mut name = path.file_name().unwrap_or_default().to_owned();
@@ -92,6 +112,10 @@ mod tests {
         assert_eq!(std::fs::read(&path).unwrap(), b"first");
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "nothing is left over");
         write_file(Path::new("/dev/null"), |out| out.write_all(b"x")).unwrap();
+        for (name, is_fine) in [("r.json", true), ("new", true), ("r.json/x", false), ("", false)] {
+            assert_eq!(probe_file(&folder.path().join(name)).is_ok(), is_fine, "{name:?}");
+        }
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "nothing is left over");
         let link = folder.path().join("link");
         std::os::unix::fs::symlink(&path, &link).unwrap();
         assert!(write_file(&link, |out| out.write_all(b"x")).is_err());

@@ -9,6 +9,7 @@ pub mod document;
 pub mod export;
 pub mod import;
 mod keys;
+mod places;
 mod resolve;
 pub mod table;
 #[cfg(test)]
@@ -18,7 +19,9 @@ use std::path::{Path, PathBuf};
 
 use weft_sim::results::Setting;
 use weft_sim::scenario::Scenario;
+use weft_sim::scenario::run::RunError;
 
+pub use self::places::Places;
 use crate::config::{ConfigError, Place, Problem, Settings};
 
 /// Longest file that a scenario names, in bytes.
@@ -46,6 +49,16 @@ pub struct Loaded {
     pub settings: Vec<Setting>,
     /// What is allowed but doubtful.
     pub warnings: Vec<Problem>,
+    /// Where it says what, for what is refused only when it is about to run.
+    pub places: Places,
+}
+
+impl Loaded {
+    /// Why it cannot run, with the place.
+    #[must_use]
+    pub fn refused(&self, error: &RunError) -> ConfigError {
+        ConfigError(vec![self.places.problem(&self.scenario, error)])
+    }
 }
 
 impl Source {

@@ -154,6 +154,7 @@ fn what_is_wrong_is_refused_with_its_place() {
         ("turns", "[net]\ngenerate = 'direct'\n[endpoint]\nbank_turns = true\n", "f:4:1: endpoint.bank_turns: expected banks of 2 or more beside it, which can take turns"),
         ("channel of a host", "[[host]]\nname='a'\nrequest_vc = 4\n[[host]]\nname='b'\n[[link]]\nends=['a','b']\n[endpoint]\nnum_vc = 4\nack_vc = 3\n", "f:3:1: host.request_vc: expected 0..=3 (num_vc is 4), found 4"),
         ("shared without named", "[net]\ngenerate = 'direct'\n[switch_defaults]\nfixed_latency_ns = 1\n", "f:4:1: switch_defaults.fixed_latency_ns: expected [[switch]] beside it; without, the keys of all switches stand in [switch]"),
+        ("no time between samples", "[net]\ngenerate = 'direct'\nsampling = '0s'\n", "f:3:1: net.sampling: expected a time above 0"),
         ("no folder", "[net]\nimport = 'x.topo'\n", "f:2:1: net.import: expected no file, found \"x.topo\": the scenario has no folder"),
     ];
     for (name, text, want) in cases {
@@ -180,6 +181,9 @@ fn what_moves_is_refused_with_its_place() {
         ("to itself", "[[workload]]\nkind = 'point-to-point'\nfrom = 'h1'\nto = 'h1'\nbytes = 1\n", "f:7:1: workload.to: expected another host than the sender"),
         ("name twice", "[[workload]]\nkind = 'permutation'\nbytes = 1\nname = 'w'\n[[workload]]\nkind = 'permutation'\nbytes = 1\nname = 'w'\n", "f:11:1: workload.name: expected each name once, found \"w\" twice"),
         ("small chunks", "[[workload]]\nkind = 'ring-all-reduce'\nbytes = 3\n", "f:6:1: workload.bytes: expected 4 bytes or more, one for each chunk, found 3"),
+        ("no duration", "[[workload]]\nkind = 'uniform'\nbytes = 1\nload_gbps = 1\nduration = '0s'\n", "f:8:1: workload.duration: expected a time above 0"),
+        ("too many frames", "[[workload]]\nkind = 'incast'\nto = 'h0'\nbytes = 2886218022913\n", "f:7:1: workload.bytes: expected at most 2886218022912, as a message has 2^31 frames of payload_bytes at most, found 2886218022913"),
+        ("slow twice", "[[fault]]\nkind = 'slow-receiver'\nhost = 'h0'\ndrain_gbps = 1\n[[fault]]\nkind = 'slow-receiver'\nhost = 'h0'\ndrain_gbps = 1\n", "f:10:1: fault.host: expected one slow-receiver a host, found another one before"),
         ("link", "[[fault]]\nkind = 'link-down'\nlink = ['h0', 'h1']\n", "f:6:1: fault.link: expected two nodes that a link joins, found host \"h0\" and host \"h1\", which none does"),
         ("times", "[[fault]]\nkind = 'pause-storm'\nhost = 'h0'\nfrom = '2us'\nuntil = '1us'\n", "f:8:1: fault.until: expected a time after `from`"),
         ("rate", "[[fault]]\nkind = 'bit-error'\nlink = ['h0', 'sw']\nrate = 2\n", "f:7:8: fault.rate: expected a number 0.000000000000000001..=1, found 2"),

@@ -49,6 +49,44 @@ fn shipped_scenarios_are_as_they_expect() {
     assert!(out.contains(exact), "{out}");
 }
 
+/// On links so slow that ACKs come after the time of their frames, all behind such a frame is sent again though it is
+/// acknowledged by then: no checker objects to that.
+#[test]
+fn frames_behind_a_late_one_may_be_sent_again() {
+    let text = "until = '1ms'\n[net]\ngenerate = 'fat-tree'\nhosts = 16\nrate_gbps = 3\n[switch]\nfixed_latency_ns = 300\n[buffer]\nbuffer_size_mb = 4\n[[workload]]\nkind = 'permutation'\nbytes = 672000\n";
+    let (_dir, path) = file(text);
+    let (code, out, err) = sim(&["check", path.to_str().unwrap()]);
+    assert_eq!(code, OK, "{out}{err}");
+}
+
+const CREDITS: &str = "until = '100us'\n[net]\ngenerate = 'single'\nhosts = 3\nrate_gbps = 100\n[pfc]\npfc_enabled = false\n[[workload]]\nkind = 'incast'\nto = 'h0'\nbytes = 10000\n[endpoint]\nflow_control_mode = 'cbfc'\ncredit_limit = 99\n";
+
+/// Credits of what is lost for good, where nobody asks for more, do not come back: no checker objects to that.
+#[test]
+fn credits_of_what_is_lost_for_good_do_not_come_back() {
+    let fault = "pkt_type = 'type3'\n[[fault]]\nkind = 'link-down'\nlink = ['h0', 'sw']\n";
+    let (_dir, path) = file(&format!("{CREDITS}{fault}"));
+    let (code, out, err) = sim(&["check", path.to_str().unwrap()]);
+    assert_eq!(code, OK, "{out}{err}");
+}
+
+/// Whether it is expected or not: LITE sends nothing again.
+#[test]
+fn a_loss_of_lite_fails_the_run() {
+    let fault =
+        "pkt_format = 'lite'\n[[fault]]\nkind = 'frame-error'\nlink = ['h0', 'sw']\nrate = 0.2\n";
+    let (_dir, path) = file(&format!("{CREDITS}{fault}"));
+    for command in ["run", "check"] {
+        let (code, out, err) = sim(&[command, path.to_str().unwrap()]);
+        assert_eq!(code, DIFFERENCE, "{out}{err}");
+        let said = format!("{out}{err}");
+        assert!(
+            said.contains("LITE has lost frames, and sends nothing again: 0 dropped by"),
+            "{said}"
+        );
+    }
+}
+
 #[test]
 fn results_are_the_same_bytes_on_any_number_of_threads() {
     let (dir, path) = file(SMALL);
@@ -98,10 +136,63 @@ fn what_is_not_as_expected_is_told_with_exit_code_1() {
     assert!(err.contains("metric \"no_such\" is not known: expected one of flows,"), "{err}");
 }
 
+/// What turns out when a scenario is about to run is refused with its place, too.
+#[test]
+fn what_cannot_run_is_refused_with_its_place() {
+    let net = "[net]\ngenerate = 'single'\nhosts = 2\n";
+    let two = "[[host]]\nname = 'a'\n[[host]]\nname = 'b'\n";
+    let pair = "kind = 'point-to-point'\nfrom = 'a'\nto = 'b'\nbytes = 1\n";
+    #[rustfmt::skip] // columns: name, text, place and what is said
+    let cases = [
+        ("metric", format!("{SMALL}[[expect]]\nvalue = 1\nmetric = 'x'\n"), "s.toml:21:1: expect.metric: metric \"x\" is not known"),
+        ("no flows", format!("{net}[[workload]]\nkind = 'uniform'\nbytes = '1GB'\nload_gbps = 1\nduration = '1ns'\n"), "s.toml:5:1: workload: no workload has a flow: nothing would move"),
+        ("circle", SMALL.replace("'fat-tree'", "'ring'\nswitches = 5"), "s.toml:3:1: net: PFC may wait for itself in a circle"),
+        ("no way", format!("{two}[[host]]\nname = 'c'\n[[host]]\nname = 'd'\n[[link]]\nends = ['a', 'b']\n[[link]]\nends = ['c', 'd']\n[[workload]]\n{pair}"), "s.toml: net: no path from host"),
+        ("a long link", format!("{two}[[link]]\nends = ['a', 'b']\ndelay = '100s'\n[[workload]]\n{pair}"), "s.toml: net: the link between \"a\" and \"b\" can hold "),
+        ("a slow end", format!("{two}[[link]]\nends = ['a', 'b']\n[endpoint]\ndelay = '100s'\n[[workload]]\n{pair}"), "s.toml: net: the link between \"a\" and \"b\" can hold "),
+    ];
+    for (name, text, want) in cases {
+        let (_dir, path) = file(&text);
+        let (code, out, err) = sim(&["run", path.to_str().unwrap()]);
+        assert!(code == USAGE && err.contains(want), "{name}: {code} {out}{err}");
+    }
+    let (dir, path) = file(&format!("{net}[[workload]]\nkind = 'flows'\nfile = 'f.csv'\n"));
+    fs::write(dir.path().join("f.csv"), "from,to,bytes,start_us\nh0,h1,9223372036854775807,0\n")
+        .unwrap();
+    let (code, _, err) = sim(&["run", path.to_str().unwrap()]);
+    let want =
+        "s.toml: flow 0 from host 0 has 9223372036854775807 bytes: expected at most 2886218022912";
+    assert!(code == USAGE && err.contains(want), "{code} {err}");
+    let (code, _, err) = sim(&[
+        "run",
+        path.to_str().unwrap(),
+        "--csv",
+        dir.path().to_str().unwrap(),
+        "--set",
+        "net.hosts=3",
+    ]);
+    assert!(code == USAGE && err.contains("2886218022912"), "{code} {err}");
+}
+
+/// What a run would not come to is told, and does not stop it.
+#[test]
+fn what_begins_too_late_is_warned_of() {
+    let late = "[[workload]]\nkind = 'permutation'\nbytes = 1\nstart = '2ms'\n[[fault]]\nkind = 'link-down'\nlink = ['h0', 'edge0']\nfrom = '1ms'\n";
+    let (_dir, path) = file(&format!("until = '1ms'\n{SMALL}{late}"));
+    let (code, out, err) = sim(&["run", path.to_str().unwrap()]);
+    assert_eq!(code, OK, "{out}{err}");
+    for place in ["s.toml:23:1: workload.start", "s.toml:27:1: fault.from"] {
+        let want =
+            format!("{place}: it begins when the run is over; expected a time before `until`");
+        assert!(err.contains(&want), "{err}");
+    }
+}
+
 #[test]
 fn flags_change_the_run_and_wrong_ones_are_refused() {
-    let (_dir, path) = file(SMALL);
-    let path = path.to_str().unwrap();
+    let (dir, path) = file(SMALL);
+    let (path, folder) = (path.to_str().unwrap(), dir.path().to_str().unwrap());
+    let (twice, flows) = (format!("{folder}/./x"), format!("{folder}/flows.csv"));
     let (code, out, _) = sim(&["run", path, "--until", "2us", "--json", "-"]);
     let value: Value = serde_json::from_str(&out).unwrap();
     assert_eq!(
@@ -117,11 +208,26 @@ fn flags_change_the_run_and_wrong_ones_are_refused() {
         (&["--set", "net.host=2"], USAGE, "--set net.host=2: net.host: unknown key \"host\", did you mean \"hosts\"?"),
         (&["--threads", "0"], USAGE, "0 is not in 1..=64"),
         (&["--json", "/nowhere/x.json"], SYSTEM, "write /nowhere/x.json"),
+        (&["--json", path], USAGE, "--json: expected a file of results, found "),
+        (&["--html", &twice, "--flows", &twice], USAGE, "--flows: expected another file than that of --html, found "),
+        (&["--csv", folder, "--json", &flows], USAGE, "--csv: expected another file than that of --json, found "),
+        (&["--html", "-"], USAGE, "--html: expected a file, found \"-\": only --json takes it"),
+        (&["--csv", "-"], USAGE, "--csv: expected a file, found \"-\": only --json takes it"),
+        (&["--perfetto", folder], SYSTEM, "is a directory"),
+        (&["--set", "workload.bytes=1"], USAGE, "--set workload.bytes=1: workload.bytes: expected a section that is there once; [[workload]] is changed in the file"),
     ];
     for (flags, want, text) in refused {
-        let (code, _, err) = sim(&[&["run", path], *flags].concat());
+        let (code, out, err) = sim(&[&["run", path], *flags].concat());
         assert!(code == *want && err.contains(text), "{flags:?}: {code} {err}");
+        assert!(
+            out.is_empty() && !err.contains("frame-hops"),
+            "{flags:?} is refused before the run"
+        );
     }
+    assert_eq!(fs::read_to_string(path).unwrap(), SMALL);
+    assert_eq!(fs::read_dir(folder).unwrap().count(), 1, "nothing is left over");
+    let (code, _, err) = sim(&["run", path, "--json", "/dev/null", "--html", "/dev/null"]);
+    assert_eq!(code, OK, "{err}");
     let (code, _, err) = sim(&["run", "/nowhere.toml"]);
     assert!(code == SYSTEM && err.contains("read /nowhere.toml"), "{err}");
 }
@@ -198,20 +304,30 @@ fn an_interrupted_run_has_results_until_then() {
         SMALL.replace("seed = 3", "seed = 3\nuntil = '10s'")
     ));
     let json = dir.path().join("r.json");
-    let mut run = Process::cargo_bin("weft").unwrap();
-    let run = run.args(["sim", "run", path.to_str().unwrap(), "--json", json.to_str().unwrap()]);
-    let child = run.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    weft_base::wait::pause(std::time::Duration::from_millis(1_500));
-    let pid = rustix::process::Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
-    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
-    let output = child.wait_with_output().unwrap();
-    let out = String::from_utf8(output.stdout).unwrap();
-    assert_eq!(output.status.code(), Some(OK), "{out}");
+    let (path, to) = (path.to_str().unwrap(), json.to_str().unwrap());
+    let (code, out, _) = interrupted(&["run", path, "--json", to]);
+    assert_eq!(code, OK, "{out}");
     assert!(out.contains("interrupted: results until then"), "{out}");
     assert!(out.contains("not judged: flows_open"), "{out}");
     let value: Value = serde_json::from_slice(&fs::read(json).unwrap()).unwrap();
     assert_eq!(value["ending"]["why"], "interrupted");
     assert!(value["end_ps"].as_u64() > Some(0));
+    let (code, out, err) = interrupted(&["check", path, path]);
+    assert_eq!((code, out.as_str()), (DIFFERENCE, ""), "nothing is said of what is not known");
+    assert!(err.contains("interrupted: 0 of 2 scenarios were checked"), "{err}");
+}
+
+/// As [`sim`], with SIGINT after a while.
+fn interrupted(args: &[&str]) -> (i32, String, String) {
+    let mut run = Process::cargo_bin("weft").unwrap();
+    let run = run.arg("sim").args(args).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let child = run.spawn().unwrap();
+    weft_base::wait::pause(std::time::Duration::from_millis(1_500));
+    let pid = rustix::process::Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    let output = child.wait_with_output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
 }
 
 /// Flows are written as they end: those of `flows.csv`, before anything is known of their ACKs; a run that is killed leaves them.

@@ -150,3 +150,25 @@ fn what_cannot_be_swept_is_refused_before_anything_runs() {
     }
     assert!(!sweep.out("").exists());
 }
+
+/// SIGINT to the sweep alone ends what it runs, too; nothing of that counts as finished.
+#[test]
+fn an_interrupted_sweep_ends_its_jobs() {
+    let sweep = Sweep::new();
+    let long = SCENARIO.replace("1ms", "100s");
+    fs::write(sweep.0.path().join("s.toml"), long).unwrap();
+    fs::write(sweep.0.path().join("flows.csv"), FLOWS.replace("64KiB", "1000GiB")).unwrap();
+    let mut weft = std::process::Command::new(assert_cmd::cargo::cargo_bin("weft"));
+    let weft = weft.current_dir(sweep.0.path()).args(["sim", "sweep", "s.toml", "--out", "out"]);
+    let weft = weft.args(["--seeds", "1..4", "--jobs", "2"]);
+    let piped = std::process::Stdio::piped;
+    let child = weft.stdout(piped()).stderr(piped()).spawn().unwrap();
+    weft_base::wait::pause(std::time::Duration::from_millis(1_500));
+    let pid = rustix::process::Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    let ran = child.wait_with_output().unwrap();
+    let said = String::from_utf8(ran.stderr).unwrap();
+    assert_eq!(ran.status.code(), Some(1), "{said}");
+    assert!(said.contains("stopped: 4 of 4 jobs are not done"), "{said}");
+    assert_eq!(fs::read_dir(sweep.out("jobs")).unwrap().count(), 0, "nothing is left over");
+}

@@ -52,6 +52,8 @@ pub struct Agenda {
     waiting: Vec<(FlowId, FlowId)>,
     /// Flows that wait for nothing but their time.
     ready: BinaryHeap<Reverse<(Instant, FlowId)>>,
+    /// Flows that have begun when [`Self::begin`] was last called to any purpose.
+    begun: Vec<FlowId>,
     /// Flows to this host, in the order in which they were there.
     delivered: Vec<Delivered>,
     /// Flows from this host that are done or given up.
@@ -78,6 +80,7 @@ impl Agenda {
             sent: Vec::new(),
             waiting: Vec::new(),
             ready: BinaryHeap::new(),
+            begun: Vec::new(),
             delivered: Vec::new(),
             closed: 0,
         };
@@ -122,13 +125,15 @@ impl Agenda {
     }
 
     fn begin_due(&mut self, now: Instant, endpoint: &mut Endpoint) -> bool {
-        let mut any = false;
+        self.begun.clear();
         while self.next().is_some_and(|at| at <= now) {
             let Some(Reverse((_, id))) = self.ready.pop() else { break };
             let Some(flow) = self.flows.get(id as usize) else { continue };
             let message = Message { id, to: flow.to, bytes: flow.bytes };
             let taken = endpoint.send(message).is_ok();
-            any |= taken;
+            if taken {
+                self.begun.push(id);
+            }
             if let Some(sent) = self.own(id) {
                 sent.begun = Some(now);
                 if !taken {
@@ -137,13 +142,12 @@ impl Agenda {
                 }
             }
         }
-        any
+        !self.begun.is_empty()
     }
 
-    /// Flows that have begun at `now`.
-    pub fn begun_at(&self, now: Instant) -> impl Iterator<Item = (FlowId, &Flow)> {
-        let begun = self.sent.iter().filter(move |sent| sent.begun == Some(now));
-        begun.filter_map(|sent| Some((sent.id, self.flows.get(sent.id as usize)?)))
+    /// Flows that [`Self::begin`] has begun, when it was last true.
+    pub fn begun(&self) -> impl Iterator<Item = (FlowId, &Flow)> {
+        self.begun.iter().filter_map(|&id| Some((id, self.flows.get(id as usize)?)))
     }
 
     /// Takes in what came of messages; returns whether others may begin now.

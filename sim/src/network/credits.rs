@@ -12,8 +12,9 @@ use weft_dataplane::types::PortId;
 use weft_hosts::rclink::endpoint::{CreditKind, CreditUpdate, Endpoint};
 
 use super::parts::Parts;
+use super::room::Room;
 use super::{NetworkError, Plan, ideal};
-use crate::engine::{CableError, CableSpec, Cables, Place};
+use crate::engine::{CableSpec, Cables, Latency, Place};
 use crate::rclink_checkers::Watch;
 use crate::topology::{NodeId, PORTS_MAX, Routes};
 
@@ -120,8 +121,8 @@ pub(super) fn lay_ways(
     plan: &Plan<'_>,
     routes: &Routes,
     partners: &[Vec<u16>],
-    cables: &mut Cables,
-) -> Result<Vec<Vec<Span>>, CableError> {
+    (cables, room): (&mut Cables, &mut Room),
+) -> Result<Vec<Vec<Span>>, NetworkError> {
     let nodes: Vec<NodeId> = plan.topology.hosts().collect();
     let mut delays: Vec<Vec<Span>> = partners.iter().map(|of| vec![Span::ZERO; of.len()]).collect();
     for (host, of) in (0_u16..).zip(partners) {
@@ -137,7 +138,10 @@ pub(super) fn lay_ways(
             let least = CableSpec { rate, propagation: Span::ZERO, overhead: plan.overhead };
             let least = least.delay();
             let propagation = Span::from_ps(way.as_ps().saturating_sub(least.as_ps()));
-            cables.lay_beside(a, b, &CableSpec { rate, propagation, overhead: plan.overhead })?;
+            let spec = CableSpec { rate, propagation, overhead: plan.overhead };
+            let ends = [a, b].map(|place| place.component);
+            room.take(plan.topology, ends, &spec, [Latency::default(); 2])?;
+            cables.lay_beside(a, b, &spec)?;
             for (host, place) in [(host, place), (partner, there)] {
                 let slot = delays.get_mut(usize::from(host)).and_then(|of| of.get_mut(place));
                 if let Some(slot) = slot {

@@ -81,10 +81,11 @@ impl Host {
         self.watch.as_deref()
     }
 
-    /// What the checkers of its endpoint object to.
+    /// What the checkers of its endpoint object to; whether all that was to be sent in the network is there.
     #[must_use]
-    pub fn violations(&self, now: Instant) -> Vec<Violation> {
-        self.watch.as_ref().map(|watch| watch.violations(now, &self.endpoint)).unwrap_or_default()
+    pub fn violations(&self, now: Instant, is_all_there: bool) -> Vec<Violation> {
+        let watch = self.watch.as_ref();
+        watch.map(|it| it.violations(now, &self.endpoint, is_all_there)).unwrap_or_default()
     }
 
     /// PFC frames that it sent as a fault.
@@ -117,7 +118,7 @@ impl Host {
             if agenda.begin(now, endpoint)
                 && let Some(log) = watch.as_mut().and_then(|watch| watch.log.as_mut())
             {
-                agenda.begun_at(now).for_each(|(id, flow)| log.begun(id, flow.to, flow.bytes));
+                agenda.begun().for_each(|(id, flow)| log.begun(id, flow.to, flow.bytes));
             }
             let has_more = if let Some(watch) = watch {
                 next = Instant::earlier(watch.poll(now, endpoint, port)?, port.next_event());

@@ -18,6 +18,9 @@ use super::parts::{Part, Parts};
 use crate::scenario::flow::Flow;
 use crate::topology::{LinkSpec, NodeId, Routes, Topology};
 
+/// Whatever takes longer, does not end.
+const PS_MAX: u64 = i64::MAX.unsigned_abs();
+
 /// A link of a path.
 #[derive(Clone, Copy, Debug)]
 struct Hop {
@@ -56,18 +59,18 @@ impl Frames {
     fn time(&self, path: &[Hop], overhead: bool) -> Span {
         let (mut full, mut slowest, mut last) = (0, 0, 0);
         for (place, &Hop { link, at_end, early }) in path.iter().enumerate() {
-            let beside = link.propagation.as_ps() + at_end.as_ps();
-            let time = |len| link.rate.wire_time(len, overhead).as_ps();
+            let beside = u128::from(link.propagation.as_ps()) + u128::from(at_end.as_ps());
+            let time = |len| u128::from(link.rate.wire_time(len, overhead).as_ps());
             let next = path.get(place + 1).map(|hop| hop.link.rate);
             let is_early = early && next == Some(link.rate);
-            let header = link.rate.bit_time(HEADER_LEN as u64 * 8).as_ps();
+            let header = u128::from(link.rate.bit_time(HEADER_LEN as u64 * 8).as_ps());
             // A frame goes on so much before its last bit is in.
             let lead = |len| if is_early { time(len).saturating_sub(header) } else { 0 };
             // Of the full ones, the last has passed this link when all have passed the slowest.
             let each = time(self.full_len);
             let had_slowest = slowest;
             slowest = slowest.max(each);
-            let behind = self.full.saturating_sub(1);
+            let behind = u128::from(self.full.saturating_sub(1));
             let first = full - behind * had_slowest;
             let sent = first + each + behind * slowest;
             if let Some(len) = self.last_len {
@@ -76,7 +79,8 @@ impl Frames {
             }
             full = sent + beside - lead(self.full_len);
         }
-        Span::from_ps(if self.last_len.is_some() { last } else { full })
+        let ps = if self.last_len.is_some() { last } else { full };
+        Span::from_ps(u64::try_from(ps).unwrap_or(PS_MAX).min(PS_MAX))
     }
 }
 

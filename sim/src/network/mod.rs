@@ -12,6 +12,7 @@ mod host;
 mod ideal;
 mod parts;
 mod placing;
+mod room;
 mod storm;
 
 use std::sync::Arc;
@@ -28,8 +29,9 @@ use weft_hosts::rclink::endpoint::{EndpointError, EndpointSpec};
 
 use self::parts::{Part, Parts};
 use self::placing::at_port;
+use self::room::Room;
 use crate::checkers::Violation;
-use crate::engine::{CableError, CableSpec, Cables, Latency, Place, Schedule};
+use crate::engine::{CableError, CableSpec, Cables, Place, Schedule};
 use crate::journey::{self, SwitchLog};
 use crate::nodes::{Node, Nodes};
 use crate::rclink_checkers::heard::Reader;
@@ -151,9 +153,37 @@ pub enum NetworkError {
     /// A cable.
     #[error(transparent)]
     Cable(#[from] CableError),
+    /// A link that is so long, or whose ends are so slow, that there is no room for what it carries.
+    #[error(
+        "the link between {a:?} and {b:?} can hold {frames} frames: expected {most} at most of all links together; make it shorter or slower, or the latencies at its ends less"
+    )]
+    Room {
+        /// One end.
+        a: String,
+        /// The other.
+        b: String,
+        /// Frames that it can hold.
+        frames: u64,
+        /// Most of all.
+        most: u64,
+    },
     /// What moves.
     #[error(transparent)]
     Flow(#[from] FlowError),
+    /// A flow of more frames than a message has numbers for.
+    #[error(
+        "flow {flow} from host {from} has {bytes} bytes: expected at most {most}, which are 2^31 frames"
+    )]
+    Message {
+        /// The flow.
+        flow: usize,
+        /// The sender.
+        from: u16,
+        /// Its bytes.
+        bytes: u64,
+        /// Most.
+        most: u64,
+    },
     /// A flow on another virtual channel than that of its sender's requests.
     #[error(
         "flow {flow} on virtual channel {vc}: expected {expected}, on which host {from} sends to host {to}; its endpoint's request_vc and banks say so"
@@ -263,23 +293,28 @@ impl Network {
         let patience = parts.patience();
         let partners = credits::partners(plan, &parts)?;
         let mut cables = Cables::new();
-        let host = Latency { receive: plan.delay, send: plan.delay, early: false };
         let mut of_host = partners.iter();
         for part in &parts.nodes {
-            match part {
+            let ports = match part {
                 // The ways of credits are ports after its own.
-                Part::Host { .. } => cables.add(1 + of_host.next().map_or(0, Vec::len), host),
-                Part::Switch { plan, .. } => {
-                    cables.add(plan.config.ports.len(), plan.around.of_switch())
-                }
+                Part::Host { .. } => 1 + of_host.next().map_or(0, Vec::len),
+                Part::Switch { plan, .. } => plan.config.ports.len(),
             };
+            cables.add(ports, part.latency(plan.delay));
         }
+        let mut room = Room::default();
         for (link, spec) in plan.topology.links().iter().zip(&parts.links) {
             let [a, b] = link.ends.map(|(component, port)| Place { component, port });
             let LinkSpec { rate, propagation } = *spec;
-            cables.lay(a, b, &CableSpec { rate, propagation, overhead: plan.overhead })?;
+            let spec = CableSpec { rate, propagation, overhead: plan.overhead };
+            let latency = |place: Place| {
+                parts.nodes.get(place.component).map(|part| part.latency(plan.delay))
+            };
+            let latencies = [a, b].map(|place| latency(place).unwrap_or_default());
+            room.take(plan.topology, link.ends.map(|(node, _)| node), &spec, latencies)?;
+            cables.lay(a, b, &spec)?;
         }
-        let delays = credits::lay_ways(&parts, plan, &routes, &partners, &mut cables)?;
+        let delays = credits::lay_ways(&parts, plan, &routes, &partners, (&mut cables, &mut room))?;
         let (schedule, mut ends) = Schedule::new(cables);
         let lost = faulty::disturb(plan, &mut ends)?;
         let checks = plan.checks;
@@ -401,15 +436,27 @@ impl Network {
         journey::parts(&hosts.collect::<Vec<_>>(), &switches)
     }
 
+    /// Whether a frame was lost anywhere.
+    fn has_lost(&self) -> bool {
+        let on_links = self.lost.iter().flatten().any(|lost| lost.load(Ordering::Relaxed) > 0);
+        let at_hosts = self.hosts().any(|host| {
+            let dropped = host.port_counters().rx_dropped;
+            host.endpoint().stats().overruns > 0 || dropped.iter().any(|(_, count)| *count > 0)
+        });
+        on_links || at_hosts || self.ledgers().iter().any(|ledger| ledger.dropped > 0)
+    }
+
     /// What checkers object to, by node, once nothing is on its way any more.
     #[must_use]
     pub fn violations(&self) -> Vec<(NodeId, Violation)> {
         let now = self.now();
+        let is_delivered = self.is_idle() && self.delivered() == self.flows.len();
+        let is_all_there = is_delivered && !self.has_lost();
         let mut hosts = self.hosts();
         let mut all = Vec::new();
         for (node, is_host) in self.is_host.iter().enumerate() {
             let found = if *is_host {
-                hosts.next().map(|host| host.violations(now))
+                hosts.next().map(|host| host.violations(now, is_all_there))
             } else {
                 let watch = self.nodes.watches().nth(node).flatten();
                 watch.map(|(switch, watch)| watch.violations(now, switch.core()))

@@ -12,16 +12,30 @@ use weft_hosts::rclink::endpoint::EndpointSpec;
 use weft_parsers::Vid;
 
 use super::{NetworkError, Plan};
+use crate::engine::Latency;
 use crate::scenario::flow::check;
 use crate::scenario::{Site, SwitchPlan};
 use crate::topology::{LinkSpec, NodeKind, Routes, Topology};
 
 /// VLAN of a port by default.
 const PVID: Vid = Vid::from_low_bits(1);
+/// Frames of a message are numbered in 31 bits.
+const MESSAGE_FRAMES_MAX: u64 = 1 << 31;
+
 /// A node that is about to be built.
 pub(super) enum Part {
     Host { endpoint: Box<EndpointSpec>, link: LinkSpec },
     Switch { plan: Box<SwitchPlan> },
+}
+
+impl Part {
+    /// What it takes for each frame; `delay` of a host.
+    pub fn latency(&self, delay: Span) -> Latency {
+        match self {
+            Self::Host { .. } => Latency { receive: delay, send: delay, early: false },
+            Self::Switch { plan } => plan.around.of_switch(),
+        }
+    }
 }
 
 /// All that is about to be built.
@@ -76,7 +90,21 @@ impl Parts {
         }
         let parts = Self { nodes, links };
         parts.channels(plan)?;
+        parts.messages(plan)?;
         Ok(parts)
+    }
+
+    /// Checks that there are numbers for all frames of a flow.
+    fn messages(&self, plan: &Plan<'_>) -> Result<(), NetworkError> {
+        let payloads: Vec<usize> = self.endpoints().map(|spec| spec.payload_max).collect();
+        for (flow, it) in plan.flows.iter().enumerate() {
+            let payload = payloads.get(usize::from(it.from)).copied().unwrap_or(1);
+            let most = (payload as u64).saturating_mul(MESSAGE_FRAMES_MAX);
+            if it.bytes > most {
+                return Err(NetworkError::Message { flow, from: it.from, bytes: it.bytes, most });
+            }
+        }
+        Ok(())
     }
 
     /// Checks that flows are on the virtual channels on which their senders send.

@@ -36,6 +36,17 @@ const KEEP: usize = 16;
 /// Bytes of the FCS, which takes credit.
 const FCS_LEN: usize = 4;
 
+/// Who has something left to do when a run is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Rest {
+    /// The endpoint itself.
+    Own,
+    /// Others: what they have taken is not drained yet, or was lost on the way to them.
+    Others,
+    /// Nobody: all that was to be sent is there.
+    None,
+}
+
 /// What an endpoint must keep to.
 #[derive(Clone, Debug)]
 struct Rules {
@@ -226,7 +237,7 @@ impl EndpointCheckers {
                 let is_ack = matches!(frame.kind, FrameKind::Ack(_));
                 if !self.rules.may_lose {
                     let sender = self.senders.entry(frame.peer).or_default();
-                    let found = sender.answered(psn, is_ack);
+                    let found = sender.answered(now, (psn, is_ack), self.rules.timeout);
                     self.judge(now, found);
                 }
             }
@@ -278,7 +289,7 @@ impl EndpointCheckers {
 
     /// At the end of a run: what the endpoint has counted is what was heard; where it has nothing more to do, nothing is left
     /// over.
-    pub fn finish(&mut self, now: Instant, stats: &EndpointStats, is_idle: bool) {
+    pub fn finish(&mut self, now: Instant, stats: &EndpointStats, rest: Rest) {
         let counts = &self.counts;
         let rows = [
             ("tx_frames", counts.tx_frames, stats.tx_frames),
@@ -309,8 +320,11 @@ impl EndpointCheckers {
             let saw = format!("overruns: {}, {had} by frames", stats.overruns);
             self.object(now, ("ledger", saw));
         }
-        if is_idle {
+        if rest > Rest::Own {
             self.finish_idle(now);
+        }
+        if rest == Rest::None {
+            self.finish_credits(now);
         }
     }
 
@@ -319,13 +333,17 @@ impl EndpointCheckers {
         if let Some(peer) = self.marked.first().copied() {
             self.object(now, ("ecn", format!("CE of {peer}, and no CNP")));
         }
-        let left: Vec<_> = self.credits.iter().filter(|(_, (used, back))| used != back).collect();
-        if let Some(((peer, vc), (used, back))) = left.first() {
-            let saw = format!("{back} of {used} credits came back from {peer} on VC {vc}");
-            self.object(now, ("credit", saw));
-        }
         for (peer, sender) in core::mem::take(&mut self.senders) {
             self.judge(now, sender.finish(peer));
+        }
+    }
+
+    /// All credits are back.
+    fn finish_credits(&mut self, now: Instant) {
+        let left = self.credits.iter().find(|(_, (used, back))| used != back);
+        if let Some(((peer, vc), (used, back))) = left {
+            let saw = format!("{back} of {used} credits came back from {peer} on VC {vc}");
+            self.object(now, ("credit", saw));
         }
     }
 }
@@ -433,9 +451,19 @@ impl Watch {
 
     /// What is wrong, at the end of a run after which nothing is on its way any more.
     #[must_use]
-    pub fn violations(&self, now: Instant, endpoint: &Endpoint) -> Vec<Violation> {
+    pub fn violations(
+        &self,
+        now: Instant,
+        endpoint: &Endpoint,
+        is_all_there: bool,
+    ) -> Vec<Violation> {
+        let rest = match (endpoint.is_idle(), is_all_there) {
+            (false, _) => Rest::Own,
+            (true, false) => Rest::Others,
+            (true, true) => Rest::None,
+        };
         let mut last = self.checkers.clone();
-        last.finish(now, &endpoint.stats(), endpoint.is_idle());
+        last.finish(now, &endpoint.stats(), rest);
         last.violations
     }
 }

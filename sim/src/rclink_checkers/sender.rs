@@ -49,6 +49,8 @@ pub(super) struct Sender {
     open: VecDeque<Open>,
     /// Whether a NAK has come since frames were last sent again.
     nak: bool,
+    /// Whether a frame's time was over before it was acknowledged, and nothing was sent since.
+    late: bool,
     messages: BTreeMap<u32, Sending>,
     /// Nothing is checked any more: the peer was given up.
     given_up: bool,
@@ -69,7 +71,7 @@ impl Sender {
         };
         let at = self.una + u64::from(psn_since(psn, low(self.una)));
         if at == self.next && at == self.cursor {
-            (self.next, self.cursor) = (at + 1, at + 1);
+            (self.next, self.cursor, self.late) = (at + 1, at + 1, false);
             self.open.push_back(frame);
             return self.first(frame).map(|_| false);
         }
@@ -81,7 +83,8 @@ impl Sender {
         let Some(open) = self.open.get_mut(place) else {
             return Err(("sequence", format!("PSN {psn} sent, which is acknowledged")));
         };
-        let is_due = timeout.is_some_and(|timeout| now.since(open.sent) >= timeout);
+        // What was late had those behind it sent again, too.
+        let is_due = is_over(open.sent, now, timeout) | core::mem::take(&mut self.late);
         if (open.message, open.index, open.is_last) != (message, index, is_last) {
             return Err(("sequence", format!("PSN {psn} is another frame when it is sent again")));
         }
@@ -120,7 +123,12 @@ impl Sender {
     }
 
     /// The peer acknowledges up to `psn` (ACK), or all before it (NAK).
-    pub fn answered(&mut self, psn: u16, is_ack: bool) -> Found<()> {
+    pub fn answered(
+        &mut self,
+        now: Instant,
+        (psn, is_ack): (u16, bool),
+        timeout: Option<Span>,
+    ) -> Found<()> {
         if self.given_up {
             return Ok(());
         }
@@ -136,6 +144,7 @@ impl Sender {
         }
         for _ in 0..new {
             let Some(open) = self.open.pop_front() else { break };
+            self.late |= is_over(open.sent, now, timeout);
             if let Some(sending) = self.messages.get_mut(&open.message) {
                 sending.done += 1;
             }
@@ -173,6 +182,11 @@ impl Sender {
         let (open, messages) = (self.open.len(), self.messages.len());
         Err(("acknowledge", format!("{open} frames and {messages} messages to {peer} are open")))
     }
+}
+
+/// Whether the time of what was sent is over.
+fn is_over(sent: Instant, now: Instant, timeout: Option<Span>) -> bool {
+    timeout.is_some_and(|timeout| now.since(sent) >= timeout)
 }
 
 /// A PSN as frames have it.

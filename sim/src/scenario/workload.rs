@@ -127,6 +127,10 @@ pub enum Problem {
     Many,
 }
 
+/// What would begin later, begins then: no run is as long, and times that are half a round of [`Instant`] apart cannot be
+/// told to be earlier and later.
+const LATEST: Span = Span::from_ps(100 * 86_400 * 1_000_000_000_000);
+
 /// Most flows of a scenario.
 pub const FLOWS_MAX: usize = 1 << 24;
 
@@ -201,7 +205,7 @@ impl Expansion<'_> {
                     let after: Vec<FlowId> =
                         flow.after.iter().map(|&after| base.saturating_add(after)).collect();
                     let id = self.add(flow.from, flow.to, flow.bytes, &after)?;
-                    let start = self.workload.start + flow.start.since(Instant::ZERO);
+                    let start = self.after_start(flow.start.since(Instant::ZERO));
                     if let Some(added) = self.flows.get_mut(id as usize) {
                         (added.start, added.vc) = (start, flow.vc.or(self.workload.vc));
                     }
@@ -227,6 +231,12 @@ impl Expansion<'_> {
             return Err(Problem::Few { had: hosts.len() });
         }
         Ok(hosts)
+    }
+
+    /// So long after the workload's start.
+    fn after_start(&self, span: Span) -> Instant {
+        let start = self.workload.start.since(Instant::ZERO);
+        Instant::ZERO + (start + span).min(LATEST)
     }
 
     fn base(&self) -> FlowId {
@@ -270,8 +280,9 @@ impl Expansion<'_> {
                 let to = place + usize::try_from(step).unwrap_or_default();
                 let to = hosts.get(to % hosts.len()).copied().unwrap_or_default();
                 let id = self.add(from, to, bytes, &[])?;
+                let start = self.after_start(at);
                 if let Some(flow) = self.flows.get_mut(id as usize) {
-                    flow.start = self.workload.start + at;
+                    flow.start = start;
                 }
                 // Two never begin at one instant: time moves on.
                 at = at + Span::from_ps(self.rng.exponential(mean).max(1));
@@ -434,6 +445,15 @@ mod tests {
         assert_eq!(afters, [vec![], vec![0], vec![1], vec![], vec![3]]);
         assert_eq!((all[3].start, all[4].start), (Instant::from_ns(8), Instant::from_ns(5)));
         assert_eq!((all[3].vc, all[4].vc, all[4].workload), (Some(2), Some(7), 1));
+    }
+
+    #[test]
+    fn nothing_begins_so_late_that_it_seems_early() {
+        let days = |days: u64| Instant::from_ns(days * 86_400 * 1_000_000_000);
+        let late = Flow { start: days(100), ..Flow::new(0, 1, 10) };
+        let mut workload = of(Pattern::Flows(vec![late]));
+        workload.start = days(90);
+        assert_eq!(expand(&[workload], 2, 0).unwrap()[0].start, days(100));
     }
 
     #[test]

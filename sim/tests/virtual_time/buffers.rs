@@ -77,6 +77,33 @@ fn headroom_is_what_can_come_after_a_pause() {
     }
 }
 
+/// N senders of one rate R into one output: after a time T the queues hold (N − 1)·R·T, to a frame of each sender.
+#[test]
+fn an_incast_fills_buffers_with_what_comes_in_beyond_what_goes_out() {
+    const TIME: Span = Span::from_us(10);
+    for (gbps, senders, bytes) in
+        [(200, 8, 1_750_000), (400, 8, 3_500_000), (400, 16, 7_500_000), (400, 32, 15_500_000)]
+    {
+        let (rate, around) = (LinkRate::gbps(gbps), Around::default());
+        let (pfc, ecn, buffer_bytes) = (false, false, 64 << 20);
+        let setup = Setup { rate, pfc, ecn, buffer_bytes, ..Setup::new(senders + 1, 4) };
+        let mut world = congested(&setup, &around, (senders, 0), |config| {
+            config.buffer.alpha = PerPri([7; 8]);
+        });
+        let mut watch = Watch::new(&world.switch.core().snapshot.load(), |_, _: &Event| ());
+        // From when the first ones are in.
+        let first = rate.frame_time(LEN) + around.propagation + around.latency;
+        world.run(Instant::ZERO + first + TIME, &mut watch);
+        assert_eq!(watch.checkers.violations(), [], "{senders} at {gbps}G");
+        let (core, output) = (world.switch.core(), PortId::new(senders).unwrap());
+        let used = |input| u64::from(core.buffer.voq_used(input, output, Pri::default()));
+        let frames: u64 = (0..senders).filter_map(PortId::new).map(used).sum();
+        let had = frames * (LEN as u64 + 24);
+        let each = senders as u64 * (LEN as u64 + 24);
+        assert!(had.abs_diff(bytes) <= each, "{senders} at {gbps}G: {had} bytes, not {bytes}");
+    }
+}
+
 /// N queues that are never empty come to αB / (1 + αN) cells each, to a cell of what is free, which is worth α cells to each.
 #[test]
 fn dynamic_thresholds_balance() {
@@ -101,13 +128,17 @@ fn dynamic_thresholds_balance() {
             assert_eq!(watch.checkers.violations(), [], "{shift} {senders}");
             let core = world.switch.core();
             let output = PortId::new(15).unwrap();
+            let mut sum = 0;
             for input in (0..senders).filter_map(PortId::new) {
                 let had = u64::from(core.buffer.voq_used(input, output, Pri::default()));
+                sum += had;
                 assert!(
                     had.abs_diff(want) <= times,
                     "alpha 2^{shift}, {senders}: {had}, not {want}"
                 );
             }
+            let mean = sum / senders as u64;
+            assert!(mean.abs_diff(want) <= 1, "alpha 2^{shift}, {senders}: {mean} on average");
         }
     }
 }

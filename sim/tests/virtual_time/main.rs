@@ -10,6 +10,7 @@ mod checkers;
 mod cut_through;
 mod network;
 mod replay;
+mod saturation;
 mod scenario;
 mod scenarios;
 mod smoke;

@@ -8,6 +8,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use weft_sim::results::Ending;
 use weft_sim::scenario::Checks;
 
 use super::run::{ThreadsArg, broken, execute, unmet};
@@ -60,9 +61,15 @@ fn files(named: &[PathBuf]) -> Result<Vec<PathBuf>, CliError> {
 pub fn run(args: &CheckArgs, out: &mut dyn Write) -> Result<(), CliError> {
     let files = files(&args.files)?;
     let mut failed = Vec::new();
-    for path in &files {
-        if !check(path, args.threads, out)? {
-            failed.push(path.display().to_string());
+    for (checked, path) in files.iter().enumerate() {
+        match check(path, args.threads, out)? {
+            Verdict::AsExpected => {}
+            Verdict::NotAsExpected => failed.push(path.display().to_string()),
+            Verdict::Interrupted => {
+                let text =
+                    format!("interrupted: {checked} of {} scenarios were checked", files.len());
+                return Err(CliError::Difference(text));
+            }
         }
     }
     if failed.is_empty() {
@@ -77,12 +84,23 @@ pub fn run(args: &CheckArgs, out: &mut dyn Write) -> Result<(), CliError> {
     )))
 }
 
+/// What came of one.
+enum Verdict {
+    AsExpected,
+    NotAsExpected,
+    /// Nothing is known of it.
+    Interrupted,
+}
+
 /// Runs one; whether it is as expected.
-fn check(path: &Path, threads: ThreadsArg, out: &mut dyn Write) -> Result<bool, CliError> {
+fn check(path: &Path, threads: ThreadsArg, out: &mut dyn Write) -> Result<Verdict, CliError> {
     let mut loaded = Source::read(path)?.load()?;
     loaded.scenario.options.checks = Checks::On;
     let results = execute(&loaded, threads, None, false)?;
-    let broken = broken(&results);
+    if results.ending == Ending::Interrupted {
+        return Ok(Verdict::Interrupted);
+    }
+    let broken = broken(loaded.scenario.endpoints.kind, &results);
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let mut write = || -> std::io::Result<()> {
         for it in &results.expectations {
@@ -98,5 +116,6 @@ fn check(path: &Path, threads: ThreadsArg, out: &mut dyn Write) -> Result<bool, 
         out.flush()
     };
     write().map_err(CliError::Output)?;
-    Ok(broken.is_empty() && unmet(&results).next().is_none())
+    let is_as_expected = broken.is_empty() && unmet(&results).next().is_none();
+    Ok(if is_as_expected { Verdict::AsExpected } else { Verdict::NotAsExpected })
 }

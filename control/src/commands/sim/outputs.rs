@@ -4,14 +4,14 @@
 //! Units: none.
 //! Source: docs/results.md.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use weft_sim::results::Results;
 
 use crate::error::CliError;
 use crate::results::csv::Table;
-use crate::results::{WriteError, html, perfetto, write_file};
+use crate::results::{WriteError, html, perfetto, probe_file, write_file};
 
 /// Files of results.
 #[derive(Args, Debug, Default)]
@@ -37,12 +37,7 @@ impl OutputArgs {
             write_file(path, |out| out.write_all(html::page(results).as_bytes()))?;
         }
         if let Some(folder) = &self.csv {
-            let path = || folder.clone();
-            std::fs::create_dir_all(folder).map_err(|source| CliError::File {
-                verb: "create",
-                path: path(),
-                source,
-            })?;
+            make_folder(folder)?;
             for table in Table::ALL {
                 write_file(&folder.join(table.file()), |out| table.write(results, out))?;
             }
@@ -52,6 +47,72 @@ impl OutputArgs {
         }
         Ok(())
     }
+}
+
+/// Checks, before a run, that what comes of it can be written: each file once, none that the scenario is read from, and none
+/// where there can be none.
+///
+/// # Errors
+/// A file that is named twice or read; one that cannot be made.
+pub(super) fn check(
+    files: &[(&'static str, &Path)],
+    folder: Option<&Path>,
+    inputs: &[PathBuf],
+) -> Result<(), CliError> {
+    let mut all: Vec<(&str, PathBuf)> = Vec::new();
+    for &(flag, path) in files {
+        all.push((flag, path.to_owned()));
+    }
+    if let Some(folder) = folder {
+        all.extend(Table::ALL.iter().map(|table| ("--csv", folder.join(table.file()))));
+    }
+    let inputs: Vec<PathBuf> = inputs.iter().filter_map(|path| path.canonicalize().ok()).collect();
+    let mut seen: Vec<(&str, PathBuf)> = Vec::new();
+    for (flag, path) in &all {
+        let named = files.iter().any(|(of, _)| of == flag) && path == Path::new("-");
+        if named || folder == Some(Path::new("-")) {
+            let text = format!("{flag}: expected a file, found \"-\": only --json takes it");
+            return Err(CliError::Usage(text));
+        }
+        let Some(place) = place(path) else { continue };
+        if inputs.contains(&place) {
+            let text = format!(
+                "{flag}: expected a file of results, found {}, which the scenario is read from",
+                path.display()
+            );
+            return Err(CliError::Usage(text));
+        }
+        if let Some((other, _)) = seen.iter().find(|(_, had)| *had == place) {
+            let text = format!(
+                "{flag}: expected another file than that of {other}, found {}",
+                path.display()
+            );
+            return Err(CliError::Usage(text));
+        }
+        seen.push((flag, place));
+    }
+    for (_, path) in files {
+        probe_file(path)?;
+    }
+    folder.map_or(Ok(()), make_folder)
+}
+
+/// What a file is called whichever way it is named; nothing if it is no file of a folder.
+fn place(path: &Path) -> Option<PathBuf> {
+    if path.exists() && !path.is_file() {
+        return None;
+    }
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let folder = folder.unwrap_or(Path::new(".")).canonicalize().ok()?;
+    Some(folder.join(path.file_name()?))
+}
+
+fn make_folder(folder: &Path) -> Result<(), CliError> {
+    std::fs::create_dir_all(folder).map_err(|source| CliError::File {
+        verb: "create",
+        path: folder.to_owned(),
+        source,
+    })
 }
 
 impl From<WriteError> for CliError {

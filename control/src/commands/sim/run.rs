@@ -14,11 +14,12 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
 use weft_base::files::{self, Existing};
 use weft_base::sync::{AtomicBool, Ordering};
+use weft_hosts::frames::Kind as Frames;
 use weft_sim::results::{Ending, ExpectResult, Results};
 use weft_sim::scenario::Scenario;
 use weft_sim::scenario::run::{Progress, RunOptions, run as run_scenario};
 
-use super::outputs::OutputArgs;
+use super::outputs::{self, OutputArgs};
 use super::{estimate, summary};
 use crate::commands::{progress, write_json};
 use crate::config::value::Kind;
@@ -77,6 +78,19 @@ impl ThreadsArg {
 }
 
 impl RunArgs {
+    /// Files that it writes, by flag.
+    fn files(&self) -> Vec<(&'static str, &Path)> {
+        let json = self.json.as_deref().filter(|path| *path != Path::new("-"));
+        let all = [
+            ("--json", json),
+            ("--html", self.outputs.html.as_deref()),
+            ("--perfetto", self.outputs.perfetto.as_deref()),
+            ("--flows", self.flows.as_deref()),
+            ("--hpcc-fct", self.hpcc_fct.as_deref()),
+        ];
+        all.into_iter().filter_map(|(flag, path)| Some((flag, path?))).collect()
+    }
+
     /// The file with flags over it.
     fn source(&self) -> Result<Source, CliError> {
         let mut source = Source::read(&self.file)?;
@@ -102,6 +116,7 @@ impl RunArgs {
 /// A file that is refused or cannot be read; results that cannot be written or are not as expected.
 pub fn run(args: &RunArgs, out: &mut dyn Write) -> Result<(), CliError> {
     let loaded = args.source()?.load()?;
+    outputs::check(&args.files(), args.outputs.csv.as_deref(), loaded.places.inputs())?;
     let results = execute(&loaded, args.threads, args.flows.as_deref(), true)?;
     args.outputs.write(&results)?;
     if let Some(path) = &args.hpcc_fct {
@@ -117,7 +132,7 @@ pub fn run(args: &RunArgs, out: &mut dyn Write) -> Result<(), CliError> {
         }
         None => summary::write(&results, out).map_err(CliError::Output)?,
     }
-    judge(&results)
+    judge(loaded.scenario.endpoints.kind, &results)
 }
 
 fn write_file(path: &Path, bytes: &[u8]) -> Result<(), CliError> {
@@ -163,7 +178,7 @@ pub(super) fn execute(
     if let Some(error) = failed {
         return Err(error.into());
     }
-    let mut results = ran.map_err(|error| refused(scenario, &error))?;
+    let mut results = ran.map_err(|error| loaded.refused(&error))?;
     results.settings.clone_from(&loaded.settings);
     Ok(results)
 }
@@ -176,11 +191,6 @@ fn stream(scenario: &Scenario, path: &Path) -> Result<(PathBuf, FlowStream<File>
     let names = hosts.map(|node| node.name.clone()).collect();
     let file = files::create(path, Existing::Result).map_err(failed)?;
     Ok((path.to_owned(), FlowStream::new(file, names).map_err(failed)?))
-}
-
-/// A scenario that is read and cannot be run.
-fn refused(scenario: &Scenario, error: &(dyn std::error::Error + 'static)) -> CliError {
-    CliError::Usage(format!("{}: {}", scenario.name, weft_base::causes::with_causes(error)))
 }
 
 /// A flag that SIGINT and SIGTERM set.
@@ -196,8 +206,11 @@ fn stop_flag() -> Result<Arc<AtomicBool>, CliError> {
 }
 
 /// What is wrong with the run, whatever was expected, a line each.
-pub(super) fn broken(results: &Results) -> Vec<String> {
+pub(super) fn broken(frames: Frames, results: &Results) -> Vec<String> {
     let mut failures = Vec::new();
+    if frames == Frames::Lite {
+        failures.extend(lite_loss(results));
+    }
     for switch in &results.switches {
         let imbalance = switch.ledger.imbalance_frames;
         if imbalance != 0 {
@@ -216,6 +229,21 @@ pub(super) fn broken(results: &Results) -> Vec<String> {
     failures
 }
 
+/// What LITE has lost, which sends nothing again.
+fn lite_loss(results: &Results) -> Option<String> {
+    let hosts = || results.hosts.iter().flat_map(|host| &host.counters);
+    let of = |is_one: fn(&str) -> bool| -> u64 {
+        hosts().filter(|(name, _)| is_one(name.as_str())).map(|(_, count)| *count).sum()
+    };
+    let dropped = of(|name| name.starts_with("drops_") || name == "overruns");
+    let (by_switches, missing) = (results.summary.dropped_frames, of(|name| name == "lost"));
+    (by_switches + dropped + missing > 0).then(|| {
+        format!(
+            "LITE has lost frames, and sends nothing again: {by_switches} dropped by switches, {dropped} by hosts; hosts miss {missing}"
+        )
+    })
+}
+
 /// Expectations that the results do not meet; those of an interrupted run are not judged.
 pub(super) fn unmet(results: &Results) -> impl Iterator<Item = &ExpectResult> {
     let is_whole = results.ending != Ending::Interrupted;
@@ -223,8 +251,8 @@ pub(super) fn unmet(results: &Results) -> impl Iterator<Item = &ExpectResult> {
 }
 
 /// Whether results are as they have to be.
-fn judge(results: &Results) -> Result<(), CliError> {
-    let mut failures = broken(results);
+fn judge(frames: Frames, results: &Results) -> Result<(), CliError> {
+    let mut failures = broken(frames, results);
     let unmet = unmet(results).map(|it| format!("not as expected: {}", summary::expectation(it)));
     failures.extend(unmet);
     if failures.is_empty() { Ok(()) } else { Err(CliError::Difference(failures.join("\n"))) }
@@ -233,7 +261,7 @@ fn judge(results: &Results) -> Result<(), CliError> {
 #[cfg(test)]
 mod tests {
     use weft_sim::results::Objection;
-    use weft_sim::results::network::SwitchResult;
+    use weft_sim::results::network::{HostResult, SwitchResult};
 
     use super::*;
 
@@ -245,10 +273,28 @@ mod tests {
         let objections = vec![Objection { at_ps: 5, node, checker, saw }];
         let results = Results { switches: vec![switch], objections, ..Results::default() };
         assert_eq!(
-            broken(&results),
+            broken(Frames::Standard, &results),
             ["the books of switch s0 do not balance: 2 frames", "order of h1 at 5 ps: two of them"]
         );
-        assert_eq!(broken(&Results::default()), [""; 0]);
-        assert!(judge(&results).is_err() && judge(&Results::default()).is_ok());
+        assert_eq!(broken(Frames::Lite, &Results::default()), [""; 0]);
+        let judged = |results| judge(Frames::Standard, results);
+        assert!(judged(&results).is_err() && judged(&Results::default()).is_ok());
+    }
+
+    #[test]
+    fn lite_loses_nothing_unsaid() {
+        for (counter, fails) in
+            [("drops_fcs", true), ("overruns", true), ("lost", true), ("rx_frames", false)]
+        {
+            let mut host = HostResult::default();
+            host.counters.insert(counter.to_owned(), 1);
+            let results = Results { hosts: vec![host], ..Results::default() };
+            assert_eq!(broken(Frames::Lite, &results).len(), usize::from(fails), "{counter}");
+            assert_eq!(broken(Frames::Standard, &results), [""; 0], "{counter}");
+        }
+        let mut results = Results::default();
+        results.summary.dropped_frames = 3;
+        let want = "LITE has lost frames, and sends nothing again: 3 dropped by switches, 0 by hosts; hosts miss 0";
+        assert_eq!(broken(Frames::Lite, &results), [want]);
     }
 }

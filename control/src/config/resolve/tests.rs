@@ -145,6 +145,29 @@ fn headroom_in_virtual_time_covers_the_densest_frames() {
     assert_eq!(config.switch.crossbar.burst, 1);
 }
 
+/// The bytes of docs/spec/model-reference.md §8, each 84 of which may be a frame in a cell of its own.
+#[test]
+fn headroom_in_virtual_time_is_that_of_annex_o() {
+    #[rustfmt::skip] // columns: Gbit/s, bytes at 3, 10, 100 and 300 m
+    let table = [
+        (100, [13_303, 14_178,  25_428,  50_428]),
+        (200, [23_678, 25_428,  47_928,  97_928]),
+        (400, [44_428, 47_928,  92_928, 192_928]),
+        (800, [85_928, 92_928, 182_928, 382_928]),
+    ];
+    for (gbps, of_rate) in table {
+        for (cable_m, bytes) in [3, 10, 100, 300].into_iter().zip(of_rate) {
+            let text = format!(
+                "[switch]\nmax_frame = 1398\n[buffer]\npeer_response_us = 0.8\ncable_m = {cable_m}\n\
+                 [port_defaults]\nport_bandwidth_gbps = {gbps}\n{TWO}"
+            );
+            let config = resolve(&text, Timing::Virtual).unwrap();
+            let want = u32::try_from(u64::div_ceil(bytes, 84)).unwrap();
+            assert_eq!(config.switch.buffer.headroom_cells, [want; 2], "{gbps}G, {cable_m} m");
+        }
+    }
+}
+
 #[test]
 fn ports_inherit_what_port_defaults_say() {
     let text = "[port_defaults]\nvlan = 'access'\npvid = 7\nstorm_broadcast = 10\n\

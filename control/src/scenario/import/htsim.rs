@@ -16,6 +16,7 @@ use weft_sim::topology::{LinkSpec, NodeId, NodeKind, Topology, TopologyError};
 use super::FLOWS_MAX;
 use super::line::{Line, at_end, lines};
 use crate::config::Problem;
+use crate::config::quantity::TIME_PS_MAX;
 
 /// A tier of switches: what is below it, and how many links up and down.
 #[derive(Clone, Copy, Debug, Default)]
@@ -244,7 +245,7 @@ fn connection<'a>(
         let value = |what: &str| line.number(at + 1, what, (0, u64::MAX));
         match line.word(at) {
             "id" => drop(value("the number of the connection")?),
-            "start" => start = Some(value("a start in ps")?),
+            "start" => start = Some(line.number(at + 1, "a start in ps", (0, TIME_PS_MAX))?),
             "trigger" => waits = Some((value("the number of a trigger")?, line.clone())),
             "size" => bytes = Some(line.number(at + 1, "bytes", (1, u64::MAX))?),
             "send_done_trigger" | "recv_done_trigger" => {

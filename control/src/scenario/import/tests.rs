@@ -96,6 +96,7 @@ fn what_is_wrong_with_flows_is_told() {
         ("host", "from,to,bytes,start_us\nx,h1,1,0\n", "f:2:1: expected the name of a host, found \"x\""),
         ("itself", "from,to,bytes,start_us\nh1,h1,1,0\n", "f:2:4: expected another host than the sender, found \"h1\""),
         ("bytes", "from,to,bytes,start_us\nh0,h1,0,0\n", "f:2:7: expected bytes, 1 or above, found \"0\""),
+        ("late", "Nodes 16\nConnections 1\n0->1 start 8640000000000000001 size 1\n", "f:3:12: expected a start in ps, 0 to 8640000000000000000, found \"8640000000000000001\""),
         ("start", "from,to,bytes,start_us\nh0,h1,1,-2\n", "f:2:9: expected a time in microseconds, 0 or above, to the picosecond, found \"-2\""),
         ("short", "from,to,bytes,start_us\nh0,h1,1\n", "f:2:8: expected a time in microseconds, 0 or above, to the picosecond, found the end of the line"),
         ("long", "from,to,bytes,start_us\nh0,h1,1,0,9\n", "f:2:11: expected no more values than columns, found \"9\""),

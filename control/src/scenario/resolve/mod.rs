@@ -17,6 +17,7 @@ use weft_sim::scenario::{Options, Scenario};
 use weft_sim::topology::{NodeKind, Topology};
 
 use super::keys::Keys;
+use super::places::Places;
 use super::table::SCENARIO;
 use super::{Loaded, Source, problem};
 use crate::config::param::Form;
@@ -35,6 +36,10 @@ pub(super) fn scenario(source: &Source, settings: &Settings) -> Result<Loaded, C
     if until == Span::ZERO {
         reader.refuse(&root, "until", "expected a time above 0");
     }
+    let net = Keys::table(settings, "net");
+    if net.time("sampling") == Some(Span::ZERO) {
+        reader.refuse(&net, "sampling", "expected a time above 0");
+    }
     let frames = reader.frames();
     let topology = reader.net();
     let plan = reader.switches(seed, frames);
@@ -48,14 +53,14 @@ pub(super) fn scenario(source: &Source, settings: &Settings) -> Result<Loaded, C
     let workloads = reader.workloads(&hosts);
     let faults = reader.faults(&topology, &hosts, Instant::ZERO + until);
     let expects = reader.expects();
+    reader.warn_of_late(until);
     let Some(endpoints) = endpoints.filter(|_| reader.problems.is_empty()) else {
         return Err(reader.refusals());
     };
-    let net = Keys::table(settings, "net");
     let default = Options::default();
     let options = Options {
         pfc_circles: net.flag("allow_pfc_circles"),
-        sampling: net.time("sampling").filter(|it| *it > Span::ZERO).unwrap_or(default.sampling),
+        sampling: net.time("sampling").unwrap_or(default.sampling),
         samples_max: net.count("samples_max").unwrap_or(default.samples_max),
         full_frames: net.flag("full_frames"),
         checks: default.checks,
@@ -73,7 +78,8 @@ pub(super) fn scenario(source: &Source, settings: &Settings) -> Result<Loaded, C
         expects,
         options,
     };
-    Ok(Loaded { scenario, settings: told(settings), warnings: reader.warnings })
+    let places = Places::of(source, settings);
+    Ok(Loaded { scenario, settings: told(settings), warnings: reader.warnings, places })
 }
 
 /// What is set, in the order of the table of keys, but for what the results say themselves.
@@ -170,6 +176,18 @@ impl Reader<'_> {
         self.problems.dedup();
         self.problems.truncate(crate::config::problem::PROBLEMS_MAX);
         ConfigError(self.problems)
+    }
+
+    /// Warns of what would begin when the run is over.
+    fn warn_of_late(&mut self, until: Span) {
+        for (section, key) in [("workload", "start"), ("fault", "from")] {
+            for keys in Keys::items(self.settings, section) {
+                if keys.time(key).is_some_and(|at| at >= until) {
+                    let message = "it begins when the run is over; expected a time before `until`";
+                    self.warnings.push(problem(keys.place(key), keys.name(key), message));
+                }
+            }
+        }
     }
 
     /// Refuses what is required and not set; whether all is there.

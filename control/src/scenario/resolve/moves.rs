@@ -116,6 +116,7 @@ impl Reader<'_> {
         if keys.set("hosts").is_some() && some.len() < 2 {
             self.refuse(keys, "hosts", format!("expected 2 hosts or more, found {}", some.len()));
         }
+        self.check_bytes(keys, bytes);
         let pattern = match kind {
             "incast" => {
                 let from = self.hosts(keys, "from", hosts);
@@ -130,12 +131,13 @@ impl Reader<'_> {
                 Pattern::Incast { from, to, bytes }
             }
             "permutation" => Pattern::Permutation { hosts: some, bytes },
-            "uniform" => Pattern::Uniform {
-                hosts: some,
-                bytes,
-                load: keys.rate("load_gbps")?,
-                duration: keys.time("duration")?,
-            },
+            "uniform" => {
+                let duration = keys.time("duration")?;
+                if duration == Span::ZERO {
+                    self.refuse(keys, "duration", "expected a time above 0");
+                }
+                Pattern::Uniform { hosts: some, bytes, load: keys.rate("load_gbps")?, duration }
+            }
             "all-to-all" => {
                 Pattern::AllToAll { hosts: some, bytes, one_by_one: keys.flag("one_by_one") }
             }
@@ -156,6 +158,18 @@ impl Reader<'_> {
             }
         };
         (before == self.problems.len()).then_some(pattern)
+    }
+
+    /// Refuses messages of more frames than there are numbers for.
+    fn check_bytes(&mut self, keys: &Keys<'_>, bytes: u64) {
+        let payload = Keys::table(self.settings, "endpoint").count("payload_bytes").unwrap_or(1);
+        let most = (payload as u64).saturating_mul(1 << 31);
+        if bytes > most {
+            let message = format!(
+                "expected at most {most}, as a message has 2^31 frames of payload_bytes at most, found {bytes}"
+            );
+            self.refuse(keys, "bytes", message);
+        }
     }
 
     /// One sender.
@@ -234,13 +248,22 @@ impl Reader<'_> {
         end: Instant,
     ) -> Vec<Fault> {
         let items: Vec<Keys<'_>> = Keys::items(self.settings, "fault").collect();
+        let mut slow = Vec::new();
         let faults = items.iter().filter_map(|keys| {
             if !self.requires(keys, &["kind"]) {
                 return None;
             }
             let kind = keys.text("kind")?;
             self.check_takes(keys, FAULTS, ("kind", &kind)).then_some(())?;
-            self.fault(keys, &kind, topology, hosts, end)
+            let fault = self.fault(keys, &kind, topology, hosts, end)?;
+            if let Fault::SlowReceiver { host, .. } = fault {
+                if slow.contains(&host) {
+                    let message = "expected one slow-receiver a host, found another one before";
+                    self.refuse(keys, "host", message);
+                }
+                slow.push(host);
+            }
+            Some(fault)
         });
         faults.collect()
     }

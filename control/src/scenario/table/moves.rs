@@ -124,7 +124,7 @@ pub(super) const FAULT: &[Param] = &[
         Kind::List(&Kind::Name, 2, 2),
         "",
         Unset("it must be given for bit-error, frame-error and link-down"),
-        "Names of the nodes at its ends.",
+        "Names of the nodes at its ends; of several links between them it is the first one.",
     ),
     restart(
         "host",

@@ -9,6 +9,7 @@ use weft_hosts::rclink::credits::CreditSpec;
 use weft_hosts::rclink::endpoint::{EndpointStats, Event};
 use weft_parsers::Pfc;
 use weft_sim::network::Network;
+use weft_sim::rclink_checkers::Rest;
 use weft_sim::rclink_checkers::heard::{Frame, FrameKind, Heard};
 use weft_sim::scenario::Checks;
 use weft_sim::scenario::fault::Fault;
@@ -74,7 +75,7 @@ fn objections(
     for (now, heard) in heard {
         checkers.hear(*now, heard);
     }
-    checkers.finish(network.now(), stats, true);
+    checkers.finish(network.now(), stats, Rest::None);
     let mut names: Vec<_> = checkers.violations().iter().map(|found| found.checker).collect();
     names.sort_unstable();
     names.dedup();

@@ -13,6 +13,7 @@ mod faults;
 mod parts;
 mod reference;
 mod same;
+mod windows;
 
 use weft_base::sync::AtomicBool;
 use weft_dataplane::config::SwitchConfig;

@@ -6,12 +6,16 @@
 
 use std::collections::VecDeque;
 use std::fs;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError, mpsc};
 use std::thread;
+use std::time::Duration;
 
+use rustix::process::{Pid, Signal, kill_process};
+use weft_base::wait::pause;
 use weft_sim::results::{Ending, Results, SCHEMA};
 
 use super::plan::{Job, result_path};
@@ -19,6 +23,9 @@ use crate::error::CliError;
 
 /// Bytes of what a failed job said that are told.
 const SAID_MAX: usize = 2_000;
+
+/// Time between two looks at a process.
+const LOOK: Duration = Duration::from_millis(2);
 
 /// What runs jobs, and where.
 pub struct Runner<'a> {
@@ -32,6 +39,8 @@ pub struct Runner<'a> {
     pub at_once: usize,
     /// Set when no more is to begin.
     pub stop: &'a AtomicBool,
+    /// Set when what runs is to end, too.
+    pub end: &'a AtomicBool,
 }
 
 /// Why a job has no results.
@@ -116,7 +125,8 @@ impl Runner<'_> {
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
-            .output()
+            .spawn()
+            .and_then(|child| self.wait(child))
             .map_err(|error| format!("cannot start {}: {error}", self.weft.display()));
         let outcome = ran.and_then(|ran| {
             let had = fs::rename(&beside, &path);
@@ -138,8 +148,35 @@ impl Runner<'_> {
     }
 }
 
+impl Runner<'_> {
+    /// Waits for a process, and passes SIGINT on to it, which not every sender of SIGINT gives to all.
+    fn wait(&self, mut child: Child) -> io::Result<Output> {
+        let mut stderr = child.stderr.take();
+        let mut said = Vec::new();
+        let status = thread::scope(|scope| {
+            let reader = scope.spawn(|| stderr.as_mut().map(|it| it.read_to_end(&mut said)));
+            let mut is_told = false;
+            let status = loop {
+                if let Some(status) = child.try_wait()? {
+                    break status;
+                }
+                if !is_told && self.end.load(Ordering::Relaxed) {
+                    is_told = true;
+                    // Its number is its own until it was waited for.
+                    let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+                    pid.map(|pid| kill_process(pid, Signal::INT)).transpose()?;
+                }
+                pause(LOOK);
+            };
+            drop(reader.join());
+            io::Result::Ok(status)
+        })?;
+        Ok(Output { status, stdout: Vec::new(), stderr: said })
+    }
+}
+
 /// What a failed process said, and how it ended.
-fn said(ran: &std::process::Output, why: Option<&str>) -> Failure {
+fn said(ran: &Output, why: Option<&str>) -> Failure {
     let text = String::from_utf8_lossy(&ran.stderr);
     let text: String = text.trim().chars().take(SAID_MAX).collect();
     match why {

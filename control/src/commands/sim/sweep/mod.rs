@@ -65,8 +65,9 @@ pub fn run(args: &SweepArgs, out: &mut dyn Write) -> Result<(), CliError> {
     source.set.clone_from(&args.set);
     let plan = Plan::new(&source, &args.vary, args.seeds.as_ref())?;
     let stop = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM] {
-        signal_hook::flag::register(signal, stop.clone())
+    let end = Arc::new(AtomicBool::new(false));
+    for (signal, flag) in [(SIGINT, &stop), (SIGTERM, &stop), (SIGINT, &end)] {
+        signal_hook::flag::register(signal, flag.clone())
             .map_err(|source| CliError::system("wait for signals", source))?;
     }
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
@@ -78,6 +79,7 @@ pub fn run(args: &SweepArgs, out: &mut dyn Write) -> Result<(), CliError> {
         out: &args.out,
         at_once: args.jobs.map_or(cores, usize::from),
         stop: &stop,
+        end: &end,
     };
     if args.list {
         return list(&runner, &plan, out);
