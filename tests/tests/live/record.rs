@@ -27,9 +27,10 @@ impl Drop for Scratch {
     }
 }
 
+/// Pings h2 so often, and again until it has answered: its link may have come up a moment ago.
 fn ping(net: &Net, count: u32) {
     let arguments = format!("-q -c {count} -i 0.002 -W 2 10.78.0.2");
-    assert!(net.run("h1", "ping", &arguments).status.success());
+    until(LONG, "h2 answers", || net.run("h1", "ping", &arguments).status.success().then_some(()));
 }
 
 /// 8 MB of TCP from h1 to h2: super-frames, partial checksums.
@@ -38,16 +39,20 @@ fn tcp(net: &Net) {
     assert!(said.get("error").is_none(), "{said}");
 }
 
-/// A stream of a lossless class to a host that drains it slowly and sends PFC.
-fn pause(net: &Net) {
+/// A stream of a lossless class to a host that drains it slowly, until that has sent PFC: both run for so long, if they begin
+/// together.
+fn pause(net: &Net, switch: &Switch) {
     let weft = weft().to_str().unwrap();
     let slow = "--station 3 --slow 20Mbps --duration 3";
-    let mut slow = talk::host(net, "h3", slow);
     let fast =
         "traffic eth0 --station 1 --to 3 --pri 2 --size 1000 --rate 200Mbps --duration 2 --json";
-    let sent = net.run("h1", weft, fast);
-    assert!(sent.status.success(), "{}", String::from_utf8_lossy(&sent.stderr));
-    assert!(slow.wait().unwrap().success());
+    until(LONG, "PFC has come from h3", || {
+        let mut slow = talk::host(net, "h3", slow);
+        let sent = net.run("h1", weft, fast);
+        assert!(sent.status.success(), "{}", String::from_utf8_lossy(&sent.stderr));
+        assert!(slow.wait().unwrap().success());
+        (switch.show("ports")[2]["pfc_rx"].as_u64()? > 0).then_some(())
+    });
 }
 
 fn replay(record: &Path, more: &[&str]) -> (Option<i32>, Value, String) {
@@ -74,7 +79,7 @@ fn a_recorded_live_run_comes_to_the_same_again() {
     tcp(&net);
     switch.configure(&CONFIG.replace("seed = 3", "seed = 3\n[ecn]\necn_threshold_low = 10"));
     assert!(switch.ask("reload").is_some());
-    pause(&net);
+    pause(&net, &switch);
     for state in ["down", "up"] {
         net.ip("h2", &format!("link set eth0 {state}"));
         until(LONG, format_args!("the link is {state}"), || {
