@@ -351,7 +351,7 @@ def miri(name):
         why = (probe.stderr.strip().splitlines() or ["no nightly toolchain with Miri"])[0]
         return [Tally(name, skips=[("pool, rings, free and loans under Miri", why)])]
     ours = ["weft-base", "weft-dataplane"]
-    modules = ["pool::", "ring::", "growing::", "free::", "port::loan::", "port::af_xdp::rings::"]
+    modules = ["pool::", "ring::", "free::", "port::loan::", "port::af_xdp::rings::"]
     env = {"CARGO_TARGET_DIR": f"{TARGET}/miri", "MIRIFLAGS": "-Zmiri-disable-isolation"}
     return cargo_tests(name, [*toolchain, "test", *(f"-p{one}" for one in ours), "--lib", "--", *modules], env)
 
@@ -386,8 +386,6 @@ EXAMPLES = [
 TARGET = os.path.join(ROOT, os.environ.get("CARGO_TARGET_DIR", "target"))
 # The profile `dev`, as all tests: its dependencies are built once, and it checks what it asserts.
 BINARY_ENV = {"WEFT_BIN": os.path.join(TARGET, "debug", "weft")}
-# What is checked and not built: apart, so that it is beside the build of the tests, whose last crates use one processor.
-CHECK_ENV = {"CARGO_TARGET_DIR": f"{TARGET}/check"}
 LOOM = ["cargo", "test", "-p", "weft-base", "-p", "weft-dataplane", "--lib", "--", "loom"]
 # They run for half a second: what takes time is their build.
 LOOM_ENV = {
@@ -400,14 +398,12 @@ WARN = ["--", "-D", "warnings"]
 SUITES = {
     "fmt": lambda n: plain(n, ["cargo", "fmt", "--all", "--check"]),
     "clippy": lambda n: plain(
-        n, ["cargo", "clippy", "--workspace", "--all-targets", *features(), *WARN], CHECK_ENV
+        n, ["cargo", "clippy", "--workspace", "--all-targets", "--quiet", *features(), *WARN]
     ),
     "test": tests,
     "python": python,
     "doc": lambda n: plain(
-        n,
-        ["cargo", "doc", "--workspace", "--no-deps", *features()],
-        {"RUSTDOCFLAGS": "-D warnings", **CHECK_ENV},
+        n, ["cargo", "doc", "--workspace", "--no-deps", "--quiet", *features()], {"RUSTDOCFLAGS": "-D warnings"}
     ),
     "doc examples": lambda n: cargo_tests(n, ["cargo", "test", "--workspace", "--doc", *features()]),
     "examples": examples,
@@ -415,12 +411,12 @@ SUITES = {
     "loom": lambda n: cargo_tests(n, LOOM, LOOM_ENV),
     "dpdk": dpdk,
 }
-# Before anything else runs; what is built for `test` is used by those behind it.
+# One after the other, before anything else runs; what is built for `test` is used by those behind it.
 FIRST = ("fmt", "clippy", "test")
 # Suites that wait for each other, as cargo has one lock on each directory that it builds in.
-ONE_DIRECTORY = ("doc examples", "examples")
+ONE_DIRECTORY = ("doc", "doc examples", "examples")
 # Suites that compute only: they take what `live`, which waits for links and processes, leaves of the processors.
-COMPUTE = ("miri", "loom", "doc", *ONE_DIRECTORY)
+COMPUTE = ("miri", "loom", *ONE_DIRECTORY)
 # So many run at once: one more than there are processors, as some always wait for links, threads and processes.
 LANES = (os.cpu_count() or 1) + 1
 CHOSEN = []
@@ -461,23 +457,15 @@ def beside(tasks, binaries):
         return first + [one.result() for one in ran]
 
 
-def run_first(names):
-    """Checks the format, then builds the tests, and beside that runs clippy; returns tallies, and the binaries."""
-    tallies, binaries = [], []
-    if "fmt" in names:
-        tallies += SUITES["fmt"]("fmt")
-    with ThreadPoolExecutor(1) as lane:
-        checked = [lane.submit(apart, in_turn([name])) for name in names if name == "clippy"]
-        if "test" in names:
-            built_tests, binaries = tests("test")
-            tallies += built_tests
-        tallies += [tally for one in checked for tally in one.result()]
-    return tallies, binaries
-
-
 def run_all(names):
     """Runs suites; returns their tallies, in the order of the table."""
-    first, binaries = run_first(names)
+    first, binaries = [], []
+    for name in (name for name in FIRST if name in names):
+        if name == "test":
+            tallies, binaries = tests(name)
+            first += tallies
+        else:
+            first += SUITES[name](name)
     rest = [name for name in names if name not in FIRST]
     shared = [one.run for one in binaries if one.name not in (FIRST_ALONE, LAST_ALONE)]
     with ThreadPoolExecutor(LANES) as lanes:
