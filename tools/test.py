@@ -351,7 +351,7 @@ def miri(name):
         why = (probe.stderr.strip().splitlines() or ["no nightly toolchain with Miri"])[0]
         return [Tally(name, skips=[("pool, rings, free and loans under Miri", why)])]
     ours = ["weft-base", "weft-dataplane"]
-    modules = ["pool::", "ring::", "free::", "port::loan::", "port::af_xdp::rings::"]
+    modules = ["pool::", "ring::", "growing::", "free::", "port::loan::", "port::af_xdp::rings::"]
     env = {"CARGO_TARGET_DIR": f"{TARGET}/miri", "MIRIFLAGS": "-Zmiri-disable-isolation"}
     return cargo_tests(name, [*toolchain, "test", *(f"-p{one}" for one in ours), "--lib", "--", *modules], env)
 
