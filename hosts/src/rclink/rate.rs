@@ -153,6 +153,8 @@ mod tests {
     fn the_long_run_is_exact_to_a_frame() {
         #[rustfmt::skip] // columns: shift, threshold, bytes of a frame, bits a second
         let cases = [
+            (0,         1,    64,         1_953_125),
+            (4,         1,    64,           122_070),
             (0,         8,    64,        15_625_000),
             (4,         8,    64,           976_562),
             (0,   204_800, 1_402,   400_000_000_000),

@@ -95,8 +95,20 @@ const NEVER: Instant = Instant::from_ns(1_000_000_000_000);
 
 #[test]
 fn go_back_n_is_as_efficient_as_its_closed_form() {
-    assert_eq!(LONG.closed_form(ONE / 1_000), 961_799, "0.9618 in the table");
-    assert_eq!(LONG.closed_form(ONE / 100), 581_246, "0.581 in the table");
+    #[rustfmt::skip] // columns: RTT in ns, parts in 10,000 for p = 1e-5, 1e-4 and 1e-3, in 1,000 for 1e-2
+    let table = [
+        ( 1_000, [9_996, 9_964, 9_618], 581),
+        ( 2_000, [9_993, 9_929, 9_303], 482),
+        (10_000, [9_965, 9_659, 7_372], 203),
+    ];
+    for (rtt_ns, small, large) in table {
+        let of = |one_in, digit: u64| {
+            let millionths = Way { rtt_ns, ..LONG }.closed_form(ONE / one_in);
+            (millionths + digit / 2) / digit
+        };
+        assert_eq!([100_000, 10_000, 1_000].map(|one_in| of(one_in, 100)), small, "{rtt_ns} ns");
+        assert_eq!(of(100, 1_000), large, "{rtt_ns} ns");
+    }
     assert!(SHORT.frame_ps() == 28_400 && LONG.frame_ps() == 28_440);
     SHORT.check(10, 100_000, 5);
     SHORT.check(100, 100_000, 5);
