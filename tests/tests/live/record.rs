@@ -51,7 +51,7 @@ fn pause(net: &Net, switch: &Switch) {
         let sent = net.run("h1", weft, fast);
         assert!(sent.status.success(), "{}", String::from_utf8_lossy(&sent.stderr));
         assert!(slow.wait().unwrap().success());
-        (switch.show("ports")[2]["pfc_rx"].as_u64()? > 0).then_some(())
+        (switch.show("ports").pointer("/2/pfc_rx")?.as_u64()? > 0).then_some(())
     });
 }
 
