@@ -224,36 +224,20 @@ mod tests {
 #[cfg(all(test, loom))]
 mod loom_tests {
     use super::*;
+    use crate::ring::loom_tests::cross_in_order;
 
-    /// It grows while another thread takes items.
+    /// It grows while another thread takes items; what is seen first is taken first.
     #[test]
     fn items_cross_in_order() {
         loom::model(|| {
-            let (mut tx, mut rx) = queue(1, 2);
-            let producer = loom::thread::spawn(move || {
-                let mut sent = 0;
-                for n in 1..=3 {
-                    if tx.push(Box::new(n)).is_err() {
-                        break;
-                    }
-                    sent = n;
-                }
-                sent
-            });
-            let mut next = 1;
-            for _ in 0..2 {
-                let seen = rx.front().map(|item| **item);
-                if let Some(seen) = seen {
-                    assert_eq!((seen, rx.pop().map(|item| *item)), (next, Some(next)));
-                    next += 1;
-                }
-            }
-            let sent = producer.join().unwrap();
-            while let Some(item) = rx.pop() {
-                assert_eq!(*item, next);
-                next += 1;
-            }
-            assert_eq!(next, sent + 1);
+            let (mut tx, mut rx) = queue::<Box<u32>>(1, 2);
+            let pop = || {
+                let seen = rx.front().map(|item| **item)?;
+                let item = rx.pop();
+                assert_eq!(item.as_deref(), Some(&seen));
+                item
+            };
+            cross_in_order(move |item| tx.push(item).is_ok(), pop);
         });
     }
 }

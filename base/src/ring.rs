@@ -408,37 +408,45 @@ mod tests {
 }
 
 #[cfg(all(test, loom))]
-mod loom_tests {
+pub(crate) mod loom_tests {
     use super::*;
+
+    /// Another thread pushes 1, 2 and 3 until there is no room; here they come in that order and whole.
+    pub(crate) fn cross_in_order(
+        mut push: impl FnMut(Box<u32>) -> bool + Send + 'static,
+        mut pop: impl FnMut() -> Option<Box<u32>>,
+    ) {
+        let producer = loom::thread::spawn(move || {
+            let mut sent = 0u32;
+            for n in 1..=3 {
+                if push(Box::new(n)) {
+                    sent += 1;
+                } else {
+                    break;
+                }
+            }
+            sent
+        });
+        let mut next = 1;
+        for _ in 0..2 {
+            if let Some(item) = pop() {
+                assert_eq!(*item, next);
+                next += 1;
+            }
+        }
+        let sent = producer.join().unwrap();
+        while let Some(item) = pop() {
+            assert_eq!(*item, next);
+            next += 1;
+        }
+        assert_eq!(next, sent + 1);
+    }
 
     #[test]
     fn items_cross_in_order_and_whole() {
         loom::model(|| {
             let (mut tx, mut rx) = ring(2);
-            let producer = loom::thread::spawn(move || {
-                let mut sent = 0u32;
-                for n in 1..=3 {
-                    if tx.push(Box::new(n)).is_ok() {
-                        sent += 1;
-                    } else {
-                        break;
-                    }
-                }
-                sent
-            });
-            let mut next = 1;
-            for _ in 0..2 {
-                if let Some(item) = rx.pop() {
-                    assert_eq!(*item, next);
-                    next += 1;
-                }
-            }
-            let sent = producer.join().unwrap();
-            while let Some(item) = rx.pop() {
-                assert_eq!(*item, next);
-                next += 1;
-            }
-            assert_eq!(next, sent + 1);
+            cross_in_order(move |item| tx.push(item).is_ok(), || rx.pop());
         });
     }
 
