@@ -11,6 +11,8 @@ use weft_dataplane::types::PortId;
 
 /// No frame is shorter: an Ethernet header.
 const FRAME_LEN_LEAST: usize = 14;
+/// Frames that all cables can hold together at most: some gigabytes.
+const FRAMES_MAX: u64 = 1 << 26;
 
 /// A port of a component.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -50,11 +52,13 @@ impl CableSpec {
         self.rate.wire_time(FRAME_LEN_LEAST, self.overhead)
     }
 
-    /// Frames that fit into the cable while its ends take `latency` more for each, and who sends is ahead of who receives.
-    fn frames(&self, latency: Span, ahead: Span) -> usize {
-        let span = self.propagation + latency + ahead;
-        let least = self.least_frame().as_ps().max(1);
-        usize::try_from(span.as_ps().div_ceil(least)).unwrap_or(usize::MAX - 2) + 2
+    /// Frames that fit into the cable, each way, while its ends take `latency` more for each, and who sends is ahead of who
+    /// receives by no more than what is sent to it takes.
+    fn frames(&self, latency: Span) -> u64 {
+        let ps = |span: Span| u128::from(span.as_ps());
+        let least = ps(self.least_frame()).max(1);
+        let span = 2 * (ps(self.propagation) + ps(latency)) + least;
+        u64::try_from(span.div_ceil(least) + 2).unwrap_or(u64::MAX)
     }
 }
 
@@ -75,6 +79,14 @@ pub enum CableError {
     /// An end of it.
     #[error("port {port} of component {component} is not there, or taken", port = .0.port.index(), component = .0.component)]
     Port(Place),
+    /// It is so long, or its ends are so slow, that there is no room for what it carries.
+    #[error("a cable can hold {frames} frames: expected {most} at most of all cables together")]
+    Room {
+        /// Frames that it can hold, both ways.
+        frames: u64,
+        /// Most of all.
+        most: u64,
+    },
 }
 
 /// A component while cables are laid.
@@ -107,6 +119,8 @@ pub(super) struct Links {
 #[derive(Default)]
 pub struct Cables {
     components: Vec<Socket>,
+    /// Frames that they can hold.
+    frames: u64,
 }
 
 impl Cables {
@@ -127,7 +141,7 @@ impl Cables {
     /// Lays a cable.
     ///
     /// # Errors
-    /// A port that is not there or has a cable.
+    /// A port that is not there or has a cable; no room for what it carries.
     pub fn lay(&mut self, a: Place, b: Place, spec: &CableSpec) -> Result<(), CableError> {
         let latencies = [self.free(a)?, self.free(b)?];
         self.lay_with(a, b, spec, latencies)
@@ -156,8 +170,13 @@ impl Cables {
         let ways = [(latency_a, latency_b), (latency_b, latency_a)];
         let latency = ways.map(|(from, to)| from.send + to.receive);
         let latency = latency[0].max(latency[1]);
-        // Who sends is ahead by no more than what is sent to it takes.
-        let (end_a, end_b) = cable(spec.frames(latency, spec.delay() + latency));
+        let each_way = spec.frames(latency);
+        let both = each_way.saturating_mul(2);
+        self.frames = self.frames.saturating_add(both);
+        if self.frames > FRAMES_MAX {
+            return Err(CableError::Room { frames: both, most: FRAMES_MAX });
+        }
+        let (end_a, end_b) = cable(usize::try_from(each_way).unwrap_or(usize::MAX));
         let ends = [(a, end_a, b), (b, end_b, a)];
         for ((place, mut end, far), (from, to)) in ends.into_iter().zip(ways) {
             let Some(socket) = self.components.get_mut(place.component) else { continue };
@@ -195,5 +214,37 @@ impl Cables {
             all.push(ends);
         }
         (links, all)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cables_hold_what_is_on_them() {
+        // 14 bytes at 100 Gb/s take 84 bytes' time, 6.72 ns.
+        let spec = |propagation| {
+            let (rate, overhead) = (LinkRate::gbps(100), true);
+            CableSpec { rate, propagation, overhead }
+        };
+        let lay = |cables: &mut Cables, spec: &CableSpec, latency: Latency| {
+            let [a, b] = [0, 1]
+                .map(|_| Place { component: cables.add(1, latency), port: PortId::default() });
+            cables.lay(a, b, spec).map_err(|error| match error {
+                CableError::Room { frames, .. } => frames,
+                CableError::Port(place) => panic!("{place:?}"),
+            })
+        };
+        let none = Latency::default();
+        let mut cables = Cables::new();
+        assert_eq!(lay(&mut cables, &spec(Span::from_ps(67_200)), none), Ok(()));
+        assert_eq!(cables.frames, 2 * (21 + 2));
+        // 100 days each way.
+        let far = spec(Span::from_us(8_640_000_000_000));
+        let frames = 2 * 8_640_000_000_000_000_000_u64.div_ceil(3_360) + 6;
+        assert_eq!(lay(&mut cables, &far, none), Err(frames));
+        let slow = Latency { receive: Span::from_us(1_000_000), ..none };
+        assert!(lay(&mut Cables::new(), &spec(Span::ZERO), slow).is_err());
     }
 }

@@ -12,9 +12,8 @@ use weft_dataplane::types::PortId;
 use weft_hosts::rclink::endpoint::{CreditKind, CreditUpdate, Endpoint};
 
 use super::parts::Parts;
-use super::room::Room;
-use super::{NetworkError, Plan, ideal};
-use crate::engine::{CableSpec, Cables, Latency, Place};
+use super::{NetworkError, Plan, ideal, no_cable};
+use crate::engine::{CableSpec, Cables, Place};
 use crate::rclink_checkers::Watch;
 use crate::topology::{NodeId, PORTS_MAX, Routes};
 
@@ -121,7 +120,7 @@ pub(super) fn lay_ways(
     plan: &Plan<'_>,
     routes: &Routes,
     partners: &[Vec<u16>],
-    (cables, room): (&mut Cables, &mut Room),
+    cables: &mut Cables,
 ) -> Result<Vec<Vec<Span>>, NetworkError> {
     let nodes: Vec<NodeId> = plan.topology.hosts().collect();
     let mut delays: Vec<Vec<Span>> = partners.iter().map(|of| vec![Span::ZERO; of.len()]).collect();
@@ -139,9 +138,8 @@ pub(super) fn lay_ways(
             let least = least.delay();
             let propagation = Span::from_ps(way.as_ps().saturating_sub(least.as_ps()));
             let spec = CableSpec { rate, propagation, overhead: plan.overhead };
-            let ends = [a, b].map(|place| place.component);
-            room.take(plan.topology, ends, &spec, [Latency::default(); 2])?;
-            cables.lay_beside(a, b, &spec)?;
+            let laid = cables.lay_beside(a, b, &spec);
+            laid.map_err(|error| no_cable(plan.topology, [a, b], error))?;
             for (host, place) in [(host, place), (partner, there)] {
                 let slot = delays.get_mut(usize::from(host)).and_then(|of| of.get_mut(place));
                 if let Some(slot) = slot {

@@ -12,7 +12,6 @@ mod host;
 mod ideal;
 mod parts;
 mod placing;
-mod room;
 mod storm;
 
 use std::sync::Arc;
@@ -29,7 +28,6 @@ use weft_hosts::rclink::endpoint::{EndpointError, EndpointSpec};
 
 use self::parts::{Part, Parts};
 use self::placing::at_port;
-use self::room::Room;
 use crate::checkers::Violation;
 use crate::engine::{CableError, CableSpec, Cables, Place, Schedule};
 use crate::journey::{self, SwitchLog};
@@ -46,6 +44,7 @@ use crate::topology::{LinkSpec, NodeId, NodeKind, Topology, TopologyError};
 
 pub use self::agenda::{Delivered, Sent};
 pub use self::host::Host;
+pub use self::parts::MESSAGE_FRAMES_MAX;
 
 /// A network to be built.
 pub struct Plan<'a> {
@@ -152,7 +151,7 @@ pub enum NetworkError {
     },
     /// A cable.
     #[error(transparent)]
-    Cable(#[from] CableError),
+    Cable(CableError),
     /// A link that is so long, or whose ends are so slow, that there is no room for what it carries.
     #[error(
         "the link between {a:?} and {b:?} can hold {frames} frames: expected {most} at most of all links together; make it shorter or slower, or the latencies at its ends less"
@@ -240,6 +239,14 @@ pub struct Network {
     is_host: Vec<bool>,
 }
 
+/// Why there is no cable between two places, of which nodes are the components.
+fn no_cable(topology: &Topology, ends: [Place; 2], error: CableError) -> NetworkError {
+    let CableError::Room { frames, most } = error else { return NetworkError::Cable(error) };
+    let name = |place: Place| topology.nodes().get(place.component).map(|node| node.name.clone());
+    let [a, b] = ends.map(|place| name(place).unwrap_or_default());
+    NetworkError::Room { a, b, frames, most }
+}
+
 impl Network {
     /// Builds a network of `spec`; nothing has moved yet. Switches and endpoints are changed by `change`.
     ///
@@ -302,19 +309,13 @@ impl Network {
             };
             cables.add(ports, part.latency(plan.delay));
         }
-        let mut room = Room::default();
         for (link, spec) in plan.topology.links().iter().zip(&parts.links) {
             let [a, b] = link.ends.map(|(component, port)| Place { component, port });
             let LinkSpec { rate, propagation } = *spec;
             let spec = CableSpec { rate, propagation, overhead: plan.overhead };
-            let latency = |place: Place| {
-                parts.nodes.get(place.component).map(|part| part.latency(plan.delay))
-            };
-            let latencies = [a, b].map(|place| latency(place).unwrap_or_default());
-            room.take(plan.topology, link.ends.map(|(node, _)| node), &spec, latencies)?;
-            cables.lay(a, b, &spec)?;
+            cables.lay(a, b, &spec).map_err(|error| no_cable(plan.topology, [a, b], error))?;
         }
-        let delays = credits::lay_ways(&parts, plan, &routes, &partners, (&mut cables, &mut room))?;
+        let delays = credits::lay_ways(&parts, plan, &routes, &partners, &mut cables)?;
         let (schedule, mut ends) = Schedule::new(cables);
         let lost = faulty::disturb(plan, &mut ends)?;
         let checks = plan.checks;

@@ -20,7 +20,7 @@ use crate::topology::{LinkSpec, NodeKind, Routes, Topology};
 /// VLAN of a port by default.
 const PVID: Vid = Vid::from_low_bits(1);
 /// Frames of a message are numbered in 31 bits.
-const MESSAGE_FRAMES_MAX: u64 = 1 << 31;
+pub const MESSAGE_FRAMES_MAX: u64 = 1 << 31;
 
 /// A node that is about to be built.
 pub(super) enum Part {
