@@ -59,21 +59,18 @@ pub(super) fn check(
     folder: Option<&Path>,
     inputs: &[PathBuf],
 ) -> Result<(), CliError> {
-    let mut all: Vec<(&str, PathBuf)> = Vec::new();
-    for &(flag, path) in files {
-        all.push((flag, path.to_owned()));
+    let mut named = files.iter().copied().chain(folder.map(|folder| ("--csv", folder)));
+    if let Some((flag, _)) = named.find(|(_, path)| *path == Path::new("-")) {
+        let text = format!("{flag}: expected a file, found \"-\": only --json takes it");
+        return Err(CliError::Usage(text));
     }
+    let mut all: Vec<_> = files.iter().map(|&(flag, path)| (flag, path.to_owned())).collect();
     if let Some(folder) = folder {
         all.extend(Table::ALL.iter().map(|table| ("--csv", folder.join(table.file()))));
     }
     let inputs: Vec<PathBuf> = inputs.iter().filter_map(|path| path.canonicalize().ok()).collect();
     let mut seen: Vec<(&str, PathBuf)> = Vec::new();
     for (flag, path) in &all {
-        let named = files.iter().any(|(of, _)| of == flag) && path == Path::new("-");
-        if named || folder == Some(Path::new("-")) {
-            let text = format!("{flag}: expected a file, found \"-\": only --json takes it");
-            return Err(CliError::Usage(text));
-        }
         let Some(place) = place(path) else { continue };
         if inputs.contains(&place) {
             let text = format!(

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 
 use weft_dataplane::time::{Instant, Span};
 use weft_dataplane::types::{Pri, PriSet};
+use weft_sim::network::MESSAGE_FRAMES_MAX;
 use weft_sim::scenario::expect::{Expect, Number, Tolerance};
 use weft_sim::scenario::fault::Fault;
 use weft_sim::scenario::workload::{Pattern, Workload};
@@ -163,7 +164,7 @@ impl Reader<'_> {
     /// Refuses messages of more frames than there are numbers for.
     fn check_bytes(&mut self, keys: &Keys<'_>, bytes: u64) {
         let payload = Keys::table(self.settings, "endpoint").count("payload_bytes").unwrap_or(1);
-        let most = (payload as u64).saturating_mul(1 << 31);
+        let most = (payload as u64).saturating_mul(MESSAGE_FRAMES_MAX);
         if bytes > most {
             let message = format!(
                 "expected at most {most}, as a message has 2^31 frames of payload_bytes at most, found {bytes}"
