@@ -179,13 +179,14 @@ def plain(name, command, env=None):
 
 # Seconds, binary, number of tests, of all that ran.
 TIMES = []
-# Where tests panicked and what they said then.
+# Where tests panicked and what they said then: so many lines and characters of each.
 PANICS = []
+PANIC_LINES = 4
+PANIC_LENGTH = 900
 
 
 def count(tally, binary, lines):
     """Adds to `tally` what libtest said in `lines`."""
-    PANICS.extend(panics(binary, lines))
     for line in lines:
         if found := TESTED.match(line):
             tally.passed += int(found[1])
@@ -209,11 +210,6 @@ def panics(binary, lines):
         elif test in failed and " panicked at " in line:
             said = " | ".join(lines[at : at + PANIC_LINES])
             yield f"{binary}: {test}: {said[:PANIC_LENGTH]}"
-
-
-# Of what a test says that panics, so many lines and characters are told again at the end.
-PANIC_LINES = 4
-PANIC_LENGTH = 900
 
 
 def cargo_tests(name, command, env=None):
@@ -264,6 +260,7 @@ class Binary:
         folder = os.path.join(ROOT, self.folder)
         good, lines, tally.seconds = run(self.title, command, BINARY_ENV, folder, TEST_QUIET_S)
         count(tally, self.title, lines)
+        PANICS.extend(panics(self.title, lines))
         if not good and not tally.failed:
             tally.failed = 1  # it ended without a result
         return [tally]
