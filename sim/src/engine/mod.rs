@@ -21,6 +21,8 @@ mod tournament;
 use weft_dataplane::time::Instant;
 use weft_dataplane::types::PortSet;
 
+use self::sharing::Owners;
+
 pub use cables::{CableError, CableSpec, Cables, Latency, Place};
 pub use schedule::Schedule;
 
@@ -73,8 +75,9 @@ impl<C: Component> Engine<C> {
     /// As a component does.
     pub fn run(&mut self, end: Instant, threads: usize) {
         let Self { components, schedule } = self;
-        if threads > 1 && components.len() > 1 {
-            threads::run(components, schedule, end, threads);
+        let owners = (threads > 1).then(|| Owners::new(&schedule.links, threads));
+        if let Some(owners) = owners.filter(|owners| owners.threads() > 1) {
+            threads::run(components, schedule, end, &owners);
         } else {
             while let Some(component) = schedule.turn(end) {
                 let now = schedule.now();

@@ -1,15 +1,57 @@
 //! Sharing: which thread has which components.
 //!
-//! Shape: how components are joined → the thread of each. Who has one neighbour alone, as a host has, is of that one's thread:
+//! Shape: how components are joined → [`Owners`], the thread of each. Who has one neighbour alone, as a host has, is of that one's thread:
 //! so threads meet at cables between switches only, which are the slow ones. The others are shared out in the order of their
-//! numbers, by how many cables they have.
+//! numbers, by how many cables they have. There are no more threads than have a component: each one more is waited for in vain.
 //! Units: none.
 //! Source: docs/spec/model.md §1.
 
 use super::cables::Links;
 
-/// The thread of each of the components that `links` join, of so many threads, at least one.
-pub(super) fn share_out(links: &[Links], threads: usize) -> Vec<usize> {
+/// Who has which component.
+pub(super) struct Owners {
+    /// By component: its thread, and its place among that one's.
+    of: Vec<(usize, usize)>,
+    threads: usize,
+}
+
+impl Owners {
+    /// Of so many threads at most.
+    pub fn new(links: &[Links], threads: usize) -> Self {
+        let shares = share_out(links, threads);
+        let mut used = shares.clone();
+        used.sort_unstable();
+        used.dedup();
+        let mut counts = vec![0; used.len()];
+        let place = |share: usize| {
+            let thread = used.binary_search(&share).ok()?;
+            let count = counts.get_mut(thread)?;
+            *count += 1;
+            Some((thread, *count - 1))
+        };
+        Self { of: shares.into_iter().filter_map(place).collect(), threads: used.len() }
+    }
+
+    /// Threads that have a component.
+    pub const fn threads(&self) -> usize {
+        self.threads
+    }
+
+    /// The thread of a component.
+    #[inline]
+    pub fn thread(&self, component: usize) -> usize {
+        self.of.get(component).map_or(0, |&(thread, _)| thread)
+    }
+
+    /// The place of a component among those of its thread.
+    #[inline]
+    pub fn place(&self, component: usize) -> usize {
+        self.of.get(component).map_or(usize::MAX, |&(_, place)| place)
+    }
+}
+
+/// The share, of so many, of each of the components that `links` join.
+fn share_out(links: &[Links], threads: usize) -> Vec<usize> {
     let threads = threads.clamp(1, links.len().max(1));
     let peers = |component: usize| {
         let of = links.get(component).map(|links| &links.peers);
@@ -50,7 +92,7 @@ mod tests {
     use crate::engine::cables::{CableSpec, Cables, Latency, Place};
 
     /// Threads of components that are joined by `cables`, each by its next free port.
-    fn threads_of(count: usize, cables: &[(usize, usize)], threads: usize) -> Vec<usize> {
+    fn threads_of(count: usize, cables: &[(usize, usize)], threads: usize) -> (usize, Vec<usize>) {
         let mut all = Cables::new();
         for _ in 0..count {
             all.add(8, Latency::default());
@@ -65,7 +107,14 @@ mod tests {
             });
             all.lay(a, b, &spec).unwrap();
         }
-        share_out(&all.finish().0, threads)
+        let owners = Owners::new(&all.finish().0, threads);
+        let mut places = vec![0; owners.threads()];
+        for component in 0..count {
+            let next = &mut places[owners.thread(component)];
+            assert_eq!(owners.place(component), *next);
+            *next += 1;
+        }
+        (owners.threads(), (0..count).map(|component| owners.thread(component)).collect())
     }
 
     #[test]
@@ -76,13 +125,14 @@ mod tests {
         let cases = [
             ("two switches",         6, cables.to_vec(),        2, vec![0, 0, 1, 1, 0, 1]),
             ("one thread",           6, cables.to_vec(),        1, vec![0; 6]),
-            ("too many threads",     6, cables.to_vec(),        9, vec![0, 0, 3, 3, 0, 3]),
+            ("too many threads",     6, cables.to_vec(),        9, vec![0, 0, 1, 1, 0, 1]),
             ("two hosts, one cable", 2, vec![(0, 1)],           2, vec![0, 1]),
             ("one switch",           3, vec![(0, 2), (1, 2)],   2, vec![0, 0, 0]),
             ("nobody is joined",     4, vec![],                 2, vec![0, 0, 1, 1]),
         ];
         for (name, count, cables, threads, want) in cases {
-            assert_eq!(threads_of(count, &cables, threads), want, "{name}");
+            let used = want.iter().max().map_or(0, |last| last + 1);
+            assert_eq!(threads_of(count, &cables, threads), (used, want), "{name}");
         }
     }
 }

@@ -14,7 +14,7 @@ use weft_dataplane::time::{Instant, Span};
 
 use super::cables::Links;
 use super::schedule::Schedule;
-use super::sharing::share_out;
+use super::sharing::Owners;
 use super::tournament::Tournament;
 use super::{Component, visit};
 
@@ -104,34 +104,6 @@ impl Meeting {
     }
 }
 
-/// Who has which component.
-struct Owners {
-    /// By component: its thread, and its place among that one's.
-    of: Vec<(usize, usize)>,
-}
-
-impl Owners {
-    fn new(links: &[Links], threads: usize) -> Self {
-        let mut counts = vec![0; threads];
-        let place = |thread: usize| {
-            let count = counts.get_mut(thread)?;
-            *count += 1;
-            Some((thread, *count - 1))
-        };
-        Self { of: share_out(links, threads).into_iter().filter_map(place).collect() }
-    }
-
-    #[inline]
-    fn thread(&self, component: usize) -> usize {
-        self.of.get(component).map_or(0, |&(thread, _)| thread)
-    }
-
-    #[inline]
-    fn place(&self, component: usize) -> usize {
-        self.of.get(component).map_or(usize::MAX, |&(_, place)| place)
-    }
-}
-
 /// A thread's share of the components.
 struct Share<'a, C> {
     own: usize,
@@ -140,16 +112,15 @@ struct Share<'a, C> {
     schedule: Schedule,
 }
 
-/// Runs until `end`.
+/// Runs until `end`, each component on the thread that `owners` says.
 pub(super) fn run<C: Component>(
     components: &mut [C],
     schedule: &mut Schedule,
     end: Instant,
-    threads: usize,
+    owners: &Owners,
 ) {
     let count = components.len();
-    let owners = Owners::new(&schedule.links, threads);
-    let window = window(&schedule.links, &owners);
+    let window = window(&schedule.links, owners);
     let share = |own| {
         let mut due = Tournament::new(count);
         for component in (0..count).filter(|&component| owners.thread(component) == own) {
@@ -160,7 +131,7 @@ pub(super) fn run<C: Component>(
         let schedule = Schedule { due, links, arrivals, lookahead, now: schedule.now() };
         Share { own, components: Vec::new(), schedule }
     };
-    let mut shares: Vec<_> = (0..threads).map(share).collect();
+    let mut shares: Vec<_> = (0..owners.threads()).map(share).collect();
     for (number, component) in components.iter_mut().enumerate() {
         if let Some(share) = shares.get_mut(owners.thread(number)) {
             share.components.push(component);
@@ -169,7 +140,7 @@ pub(super) fn run<C: Component>(
     let meeting = Meeting::new(shares.len(), schedule.now());
     thread::scope(|scope| {
         for share in &mut shares {
-            let (meeting, owners) = (&meeting, &owners);
+            let meeting = &meeting;
             scope.spawn(move || {
                 let _attends = Attends(meeting);
                 share.run(meeting, owners, window, end);
