@@ -164,7 +164,8 @@ pub fn run(scenario: &Scenario, options: RunOptions<'_>) -> Result<Results, RunE
     }
     results.finish();
     results.expectations = metrics::evaluate(scenario, &results);
-    if scenario.options.checks != Checks::Off {
+    // Nothing is judged of a run that was stopped.
+    if scenario.options.checks != Checks::Off && results.ending != Ending::Interrupted {
         results.objections = objections(scenario, &mut network);
     }
     Ok(results)
