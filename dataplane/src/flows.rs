@@ -1,7 +1,7 @@
 //! Flow cache: what became of the last frame that looked like this one.
 //!
-//! Shape: (input, [`FlowKey`]) → [`CachedVerdict`], in one of two sets, each of two flows and a cache line; one
-//! worker's own.
+//! Shape: (input, [`FlowKey`]) → [`CachedVerdict`], in one of two sets, each of two flows and a cache line; where links were
+//! chosen, by two words more ([`weft_parsers::choice_words`]), each flow in one of two cache lines; one worker's own.
 //! A verdict holds while nothing that it was made from has changed ([`Inputs`]); whatever else a frame
 //! needs is asked of the tables again.
 //! Units: none.
@@ -13,10 +13,12 @@ use zerocopy::FromZeros;
 
 use crate::desc::DescMeta;
 use crate::queues::QueueId;
-use crate::types::PortId;
+use crate::types::{PortId, PortSet};
 
 /// Sets of two flows each.
 const SETS: usize = 8_192;
+/// Flows for which links were chosen.
+const CHOICES: usize = 4_096;
 const INPUT_SHIFT: u32 = 58;
 
 const _: () = assert!(FlowKey::REST_BITS <= INPUT_SHIFT, "the input stands above the key");
@@ -32,6 +34,8 @@ pub struct Inputs {
     pub tick: u32,
     /// Links that are up and not blocked, as bits.
     pub up: u64,
+    /// Links that take flows, of LAGs and to stations behind several ports, as bits.
+    pub joined: [u64; 2],
 }
 
 /// What becomes of the frames of a flow: known source, known single destination.
@@ -66,10 +70,24 @@ struct Set([Flow; 2]);
 
 const _: () = assert!(size_of::<Set>() == 64, "a set is a cache line");
 
+/// A flow for which links were chosen.
+#[derive(Clone, Copy, Debug, FromZeros)]
+#[repr(align(64))]
+struct Choice {
+    key: Key,
+    words: [u64; 2],
+    word: Word,
+}
+
+const _: () = assert!(size_of::<Choice>() == 64, "a choice is a cache line");
+
 /// One worker's flows.
 #[derive(Debug)]
 pub struct FlowCache {
     sets: Box<[Set; SETS]>,
+    choices: Box<[Choice; CHOICES]>,
+    /// Inputs of whose last frame links were chosen: those of their next one will be, too.
+    chosen: PortSet,
     stamp: u64,
     inputs: Inputs,
 }
@@ -96,20 +114,26 @@ pub const fn key_of(input: PortId, key: FlowKey) -> Key {
     [a, b, c | (input.get() as u64) << INPUT_SHIFT]
 }
 
-/// Two sets, by one wide multiplication whose halves are folded.
+/// Two of so many places, a power of two, by one wide multiplication whose halves are folded.
 #[inline]
 #[expect(clippy::cast_possible_truncation, reason = "bits above the mask do not matter")]
-const fn homes([a, b, c]: Key) -> (usize, usize) {
+const fn homes<const PLACES: usize>([a, b, c]: Key) -> (usize, usize) {
     let a = a ^ c.rotate_left(24) ^ 0x9E37_79B9_7F4A_7C15;
     let wide = (a as u128) * ((b ^ 0xD6E8_FEB8_6659_FD93) as u128);
     let hash = (wide >> 64) as u64 ^ wide as u64;
     let hash = hash ^ hash >> 32; // stations are numbered: alone, the middle of a product is too even
     let again = hash.wrapping_mul(0x9E37_79B9_7F4A_7C15); // its upper bits depend on all of `hash`
-    (hash as usize % SETS, (again >> 40) as usize % SETS)
+    (hash as usize % PLACES, (again >> 40) as usize % PLACES)
+}
+
+/// The places of a choice.
+#[inline]
+const fn homes_of_choice([a, b, c]: Key, [first, second]: [u64; 2]) -> (usize, usize) {
+    homes::<CHOICES>([a ^ second.rotate_left(29), b ^ first.rotate_left(43), c])
 }
 
 impl FlowCache {
-    /// An empty cache, half a mebibyte that is touched as flows come.
+    /// An empty cache, three quarters of a mebibyte that are touched as flows come.
     ///
     /// # Panics
     ///
@@ -117,7 +141,9 @@ impl FlowCache {
     #[must_use]
     pub fn new() -> Self {
         let sets = <[Set; SETS]>::new_box_zeroed().expect("half a mebibyte");
-        Self { sets, stamp: 1, inputs: Inputs::default() }
+        let choices = <[Choice; CHOICES]>::new_box_zeroed().expect("a quarter of a mebibyte");
+        let (chosen, inputs) = (PortSet::EMPTY, Inputs::default());
+        Self { sets, choices, chosen, stamp: 1, inputs }
     }
 
     /// Before a burst: voids all verdicts if anything that they depend on has changed.
@@ -134,6 +160,7 @@ impl FlowCache {
         self.stamp += 1;
         if self.stamp > STAMP {
             self.sets.zero(); // stamps come round: none of the old ones may stay
+            self.choices.zero();
             self.stamp = 1;
         }
     }
@@ -143,10 +170,63 @@ impl FlowCache {
     #[inline(always)]
     #[must_use]
     pub fn lookup(&self, key: Key) -> Option<CachedVerdict> {
-        let (first, second) = homes(key);
+        let (first, second) = homes::<SETS>(key);
         match self.find(first, key) {
             Some(verdict) => Some(verdict),
             None => self.find(second, key),
+        }
+    }
+
+    /// What becomes of a frame that came in by `input`, where links may have been chosen for it by `words`.
+    #[inline]
+    pub fn lookup_spread(
+        &mut self,
+        input: PortId,
+        key: Key,
+        words: impl Fn() -> Option<[u64; 2]>,
+    ) -> Option<CachedVerdict> {
+        let choice = |flows: &Self| flows.find_choice(key, words()?);
+        if self.chosen.contains(input) {
+            return choice(self).or_else(|| {
+                let sole = self.lookup(key)?;
+                self.chosen.remove(input);
+                Some(sole)
+            });
+        }
+        self.lookup(key).or_else(|| {
+            let chosen = choice(self)?;
+            self.chosen.insert(input);
+            Some(chosen)
+        })
+    }
+
+    #[inline]
+    fn find_choice(&self, key: Key, words: [u64; 2]) -> Option<CachedVerdict> {
+        let (first, second) = homes_of_choice(key, words);
+        [first, second].into_iter().find_map(|home| {
+            let choice = self.choices.get(home)?;
+            self.is_choice(choice, key, words).then(|| choice.word.verdict())
+        })
+    }
+
+    #[inline]
+    fn is_choice(&self, choice: &Choice, key: Key, words: [u64; 2]) -> bool {
+        choice.key == key && choice.words == words && (choice.word.0 ^ self.stamp) & STAMP == 0
+    }
+
+    /// Remembers what became of a frame for which links were chosen.
+    #[inline(never)] // once a flow and tick
+    pub fn insert_choice(&mut self, key: Key, words: [u64; 2], verdict: CachedVerdict) {
+        let new = Choice { key, words, word: Word::new(self.stamp, verdict) };
+        let (first, second) = homes_of_choice(key, words);
+        let is_free = |home: &usize| {
+            self.choices.get(*home).is_some_and(|it| {
+                it.word.0 & STAMP != self.stamp || (it.key, it.words) == (key, words)
+            })
+        };
+        let home = [first, second].into_iter().find(is_free).unwrap_or(first);
+        if let Some(place) = self.choices.get_mut(home) {
+            *place = new;
         }
     }
 
@@ -170,7 +250,7 @@ impl FlowCache {
     #[inline(never)] // once a flow and tick
     pub fn insert(&mut self, key: Key, verdict: CachedVerdict) {
         let flow = Flow { key, word: Word::new(self.stamp, verdict) };
-        let (first, second) = homes(key);
+        let (first, second) = homes::<SETS>(key);
         let stamp = self.stamp;
         for home in [first, second] {
             let Some(Set(flows)) = self.sets.get_mut(home) else { return };
@@ -275,6 +355,8 @@ mod tests {
             Inputs { epoch: 1, ..Inputs::default() },
             Inputs { tick: 1, ..Inputs::default() },
             Inputs { up: 1, ..Inputs::default() },
+            Inputs { joined: [1, 0], ..Inputs::default() },
+            Inputs { joined: [0, 1], ..Inputs::default() },
             Inputs::default(),
         ];
         for change in changes {
@@ -282,6 +364,70 @@ mod tests {
             cache.begin(change);
             assert_eq!(cache.lookup(key(0, 1)), None, "{change:?}");
         }
+    }
+
+    /// A choice is of its key and its words, and void as all others when anything has changed.
+    #[test]
+    fn a_choice_is_of_a_flow_and_its_words() {
+        let mut cache = FlowCache::new();
+        let inputs = Inputs { joined: [3, 0], ..Inputs::default() };
+        cache.begin(inputs);
+        let look = |cache: &mut FlowCache, input: usize, src, words| {
+            cache.lookup_spread(port(input), key(input, src), || words)
+        };
+        cache.insert_choice(key(0, 1), [7, 9], verdict(4));
+        cache.insert_choice(key(0, 1), [9, 7], verdict(5));
+        cache.insert(key(0, 2), verdict(6));
+        for _ in 0..2 {
+            #[rustfmt::skip] // columns: name, input, source, words, want; after each other, as the last one decides what is looked at first
+            let cases = [
+                ("as it was",            0, 1, Some([7, 9]), Some(verdict(4))),
+                ("other words",          0, 1, Some([9, 7]), Some(verdict(5))),
+                ("the other way round",  0, 1, Some([7, 7]), None),
+                ("without words",        0, 1, None,         None),
+                ("without a choice",     0, 2, Some([7, 9]), Some(verdict(6))),
+                ("without either",       0, 2, None,         Some(verdict(6))),
+                ("another input",        1, 1, Some([7, 9]), None),
+                ("another flow",         0, 3, Some([7, 9]), None),
+            ];
+            for (name, input, src, words, want) in cases {
+                assert_eq!(look(&mut cache, input, src, words), want, "{name}");
+            }
+        }
+        cache.insert_choice(key(0, 1), [7, 9], verdict(8));
+        assert_eq!(look(&mut cache, 0, 1, Some([7, 9])), Some(verdict(8)), "the last one counts");
+        cache.begin(Inputs { joined: [3, 1], ..inputs });
+        assert_eq!(look(&mut cache, 0, 1, Some([7, 9])), None, "another link takes flows");
+        for n in 0..2 * STAMP {
+            cache.begin(Inputs { fdb: n + 1, ..inputs });
+            assert_eq!(look(&mut cache, 0, 1, Some([7, 9])), None, "change {n}");
+            if n % 1_000 == 0 {
+                cache.insert_choice(key(0, 1), [7, 9], verdict(8));
+            }
+        }
+    }
+
+    #[test]
+    fn as_many_choices_as_half_the_places_stay() {
+        let mut cache = FlowCache::new();
+        cache.begin(inputs(1));
+        let flows = u64::try_from(CHOICES / 2).unwrap();
+        let words = |flow: u64| [0x0200_000A_0100_000A ^ flow << 56, flow << 8 | 0xB712];
+        for flow in 0..flows {
+            cache.insert_choice(
+                key(0, 1),
+                words(flow),
+                verdict(usize::try_from(flow % 64).unwrap()),
+            );
+        }
+        let held = (0..flows).filter(|&flow| {
+            let found = cache.find_choice(key(0, 1), words(flow));
+            let want = verdict(usize::try_from(flow % 64).unwrap());
+            assert!(found.is_none_or(|found| found == want), "{flow}");
+            found.is_some()
+        });
+        let held = held.count() as u64;
+        assert!(held > flows * 80 / 100, "{held} of {flows}");
     }
 
     #[test]

@@ -16,9 +16,10 @@ use crate::{ethernet, udp, vlan};
 const K1: u64 = 0x9E37_79B9_7F4A_7C15;
 const K2: u64 = 0xC2B2_AE3D_27D4_EB4F;
 
-const QP_MASK: u64 = (1 << 13) - 1;
+/// Bits of a destination QP.
+pub(crate) const QP_MASK: u16 = (1 << 13) - 1;
 /// Offset of the destination QP's low bits in an RH and in a BTH.
-const QP_AT: usize = 6;
+pub(crate) const QP_AT: usize = 6;
 
 /// The hash of `frame`'s flow; `head` is what classification found in it, `vid` its VLAN.
 #[must_use]
@@ -46,7 +47,7 @@ pub fn flow_hash(frame: &[u8], head: &Head, vid: Vid) -> u64 {
             None => ethernet::LEN,
         };
         let qp = number(frame.get(at + QP_AT..at + QP_AT + 2).unwrap_or_default());
-        hash = mix(hash, qp & QP_MASK);
+        hash = mix(hash, qp & u64::from(QP_MASK));
     }
     hash
 }

@@ -47,7 +47,7 @@ pub use afh::{Gen2Order, KeyWords, TrafficClass};
 pub use classify::{HEAD_LEN, ParseConfig, parse_head};
 pub use ecn::mark_ce;
 pub use error::{Field, Layer, ParseError};
-pub use flow::{FlowKey, flow_key};
+pub use flow::{FlowKey, choice_words, flow_key};
 pub use flow_hash::flow_hash;
 pub use head::Head;
 pub use mac_control::{Pause, Pfc};

@@ -5,7 +5,7 @@
 //! Units: cells.
 //! Source: docs/spec/pipeline.md §1 to §4.
 
-use weft_parsers::{HEAD_LEN, flow_key};
+use weft_parsers::{HEAD_LEN, ParseConfig, choice_words, flow_key};
 
 use super::burst::{BurstMask, CACHE_MISS, CountRun, FrameMeta, Verdict};
 use super::context::Context;
@@ -32,15 +32,32 @@ impl Context {
         let config = snapshot.config.ports.get(input.index())?;
         self.begin(now, flows);
         let len = desc.len();
-        let found = flow_key(self.bufs.head(desc), len, &config.parse)?;
-        let known =
-            flows.lookup(key_of(input, found)).filter(|_| len <= snapshot.frame_len_safe)?;
+        let known = self.find(input, desc, &config.parse, flows);
+        let known = known.filter(|_| len <= snapshot.frame_len_safe)?;
         desc.apply(known.meta, known.vid);
         let mut run = CountRun::default();
         let stats = &self.stats.port[input];
         run.count(stats, len, known.meta.format_index());
         run.flush(stats);
         Some(known.queue)
+    }
+
+    /// What became of the last frame that was like one which came in by `input`, as ports with `config` read it.
+    #[inline]
+    fn find(
+        &self,
+        input: PortId,
+        desc: &Desc,
+        config: &ParseConfig,
+        flows: &mut FlowCache,
+    ) -> Option<CachedVerdict> {
+        let head = self.bufs.head(desc);
+        let found = flow_key(head, desc.len(), config)?;
+        let key = key_of(input, found);
+        if !self.snapshot.links.is_any() {
+            return flows.lookup(key);
+        }
+        flows.lookup_spread(input, key, || choice_words(head, found, config))
     }
 
     /// Voids what the cache holds if anything has changed that it depends on.
@@ -51,6 +68,7 @@ impl Context {
             fdb: self.core.fdb.version(),
             tick: Fdb::stamp(now),
             up: self.core.forwarding().bits(),
+            joined: [self.joined_lags.links().bits(), self.joined_spreads.links().bits()],
         });
     }
 
@@ -70,6 +88,9 @@ impl Context {
             return BurstMask::first(batch.len());
         };
         self.begin(now, flows);
+        if snapshot.links.is_any() {
+            return self.lookup_spread(input, &config.parse, (batch, routes), flows);
+        }
         let mut keys = [NO_KEY; BURST];
         for (desc, slot) in batch.iter().zip(&mut keys) {
             if let Some(found) = flow_key(self.bufs.head(desc), desc.len(), &config.parse) {
@@ -106,6 +127,34 @@ impl Context {
         BurstMask(unknown)
     }
 
+    /// As [`Self::lookup_burst`], where links may have been chosen for frames.
+    #[inline(never)] // as `lookup_burst`
+    fn lookup_spread(
+        &self,
+        input: PortId,
+        config: &ParseConfig,
+        (batch, routes): (&mut Batch, &mut [u16; BURST]),
+        flows: &mut FlowCache,
+    ) -> BurstMask {
+        let (mut run, mut unknown, mut bit) = (CountRun::default(), 0_u64, 1);
+        let (stats, most) = (&self.stats.port[input], self.snapshot.frame_len_safe);
+        for (desc, route) in batch.iter_mut().zip(routes) {
+            let len = desc.len();
+            let known = self.find(input, desc, config, flows).filter(|_| len <= most);
+            if let Some(known) = known {
+                desc.apply(known.meta, known.vid);
+                run.count(stats, len, known.meta.format_index());
+                *route = known.queue.get();
+            } else {
+                unknown |= bit;
+                *route = CACHE_MISS;
+            }
+            bit <<= 1;
+        }
+        run.flush(stats);
+        BurstMask(unknown)
+    }
+
     /// Notes the queues of frames that were forwarded to one each; whether that is all.
     pub(super) fn route(
         &self,
@@ -126,10 +175,17 @@ impl Context {
     }
 
     /// Keeps what was decided for the next frames of the flow: its source is known, and so is its one
-    /// destination.
-    pub(super) fn insert_flow(&self, flows: &mut FlowCache, desc: &Desc, meta: &FrameMeta) {
+    /// destination, which was `chosen` among several links or is the only one.
+    pub(super) fn insert_flow(
+        &self,
+        flows: &mut FlowCache,
+        desc: &Desc,
+        meta: &FrameMeta,
+        chosen: bool,
+    ) {
         let Some(config) = self.snapshot.config.ports.get(desc.input().index()) else { return };
-        let found = flow_key(self.bufs.head(desc), desc.len(), &config.parse);
+        let head = self.bufs.head(desc);
+        let found = flow_key(head, desc.len(), &config.parse);
         if let (Some(found), Verdict::Forward(outputs)) = (found, meta.verdict)
             && let Some(output) = outputs.sole()
         {
@@ -137,7 +193,12 @@ impl Context {
             let kept = if is_lossless { desc.meta().charged_to_group() } else { desc.meta() };
             let queue = QueueId::new(output, desc.pri());
             let cached = CachedVerdict { queue, vid: meta.vid.get(), meta: kept };
-            flows.insert(key_of(desc.input(), found), cached);
+            let key = key_of(desc.input(), found);
+            if !chosen {
+                flows.insert(key, cached);
+            } else if let Some(words) = choice_words(head, found, &config.parse) {
+                flows.insert_choice(key, words, cached);
+            }
         }
     }
 }

@@ -217,10 +217,8 @@ impl InputLane {
             let hash = || flow_hash(ctx.bufs.bytes(desc), &meta.head, meta.vid);
             let (verdict, by) = router.destination(meta, desc.len(), hash);
             meta.verdict = verdict;
-            // A flow that has a choice is more than a flow's key says.
-            let chosen = SPREAD && router.chosen;
-            if !T::ON && source_known && !chosen && matches!(by, "fdb" | "static") {
-                ctx.insert_flow(flows, desc, meta);
+            if !T::ON && source_known && matches!(by, "fdb" | "static") {
+                ctx.insert_flow(flows, desc, meta, SPREAD && router.chosen);
             }
             if T::ON
                 && let Verdict::Forward(outputs) = verdict

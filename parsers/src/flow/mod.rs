@@ -6,6 +6,7 @@
 
 use crate::bytes::{be16, byte, window};
 use crate::classify::{HEAD_LEN, ParseConfig};
+use crate::flow_hash::{QP_AT, QP_MASK};
 use crate::types::{AfhMode, Exp, ether_type, ip_proto};
 use crate::{ethernet, mpls, udp, vlan};
 
@@ -93,6 +94,46 @@ pub const fn flow_key(head: &[u8; HEAD_LEN], len: usize, cfg: &ParseConfig) -> O
         Some(rest) => Some(FlowKey { dst, src, rest: rest | facts }),
         None => None,
     }
+}
+
+/// What a choice of links goes by beside the key: frames of one port with equal keys and equal words have equal hashes
+/// ([`crate::flow_hash`]); `head` and `cfg` are those of `key`. `None` for IPv6, whose addresses are longer.
+#[inline]
+#[must_use]
+#[expect(clippy::cast_possible_truncation, reason = "fields are cut out of the words")]
+pub const fn choice_words(
+    head: &[u8; HEAD_LEN],
+    key: FlowKey,
+    cfg: &ParseConfig,
+) -> Option<[u64; 2]> {
+    if matches!(cfg.afh, AfhMode::Lite) {
+        return Some([0; 2]);
+    }
+    let kind = (key.src >> 48) as u16;
+    let (kind, l3) = if key.rest & TAGGED != 0 {
+        (kind, window::<TAGGED_LEN, L3_LEN, _>(head))
+    } else {
+        (kind.swap_bytes(), window::<ETHERNET_LEN, L3_LEN, _>(head)) // as it lies in memory
+    };
+    if kind == ether_type::IPV6 {
+        return None;
+    }
+    if kind == ether_type::IPV4 {
+        let addresses = u64::from_le_bytes(*window::<12, 8, _>(l3));
+        let proto = (key.rest >> PROTO_SHIFT) as u8;
+        if key.rest & FRAGMENT != 0 || proto != ip_proto::UDP && proto != ip_proto::TCP {
+            return Some([addresses, 0]);
+        }
+        let ports = u32::from_le_bytes(*window::<20, 4, _>(l3)) as u64;
+        let port = (key.rest >> UDP_PORT_SHIFT) as u16;
+        let has_rh = proto == ip_proto::UDP && (port == cfg.udp_type1 || port == cfg.udp_type2);
+        let qp = if has_rh { be16::<{ 20 + udp::LEN + QP_AT }, _>(l3) & QP_MASK } else { 0 };
+        return Some([addresses, ports | (qp as u64) << 32]);
+    }
+    if kind == cfg.mac_type1 || kind == cfg.mac_type2 {
+        return Some([(be16::<QP_AT, _>(l3) & QP_MASK) as u64, 0]);
+    }
+    Some([0; 2]) // addresses and VLAN are in the key
 }
 
 /// `bit` if `on`.

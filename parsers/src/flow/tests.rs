@@ -3,10 +3,13 @@
 //! Units: bytes.
 //! Source: docs/spec/wire-formats.md §1.8.
 
+extern crate std;
+
 use super::*;
 use crate::addr::MacAddr;
 use crate::parse_head;
 use crate::testing::Rng;
+use crate::types::Vid;
 
 const OWN: MacAddr = MacAddr([2, 0, 0, 0, 0, 0xAA]);
 
@@ -77,6 +80,49 @@ fn equal_keys_mean_equal_heads() {
     // Where addresses and EtherType are, a change is another flow, but for the type of Lite frames.
     assert!(alike[..12].iter().all(|&n| n == 0), "{alike:?}");
     // Payload is not looked at: byte 57 lies behind everything that is.
+    assert!(alike[57] > 10_000, "{alike:?}");
+}
+
+/// Whatever byte is changed: where key and words stay, the hash does; what the hash does not go by changes neither.
+#[test]
+fn equal_words_mean_equal_hashes() {
+    let mut rng = Rng::new(37);
+    let modes = [AfhMode::None, AfhMode::Gen1, AfhMode::Gen2, AfhMode::Lite, AfhMode::Auto];
+    let (mut alike, mut with_words) = ([0_u32; HEAD_LEN], 0);
+    for _ in 0..40_000 {
+        let cfg = ParseConfig {
+            port_mac: OWN,
+            afh: pick(&mut rng, &modes),
+            udp_type2: 9 * u16::from(rng.bool()),
+            ..ParseConfig::DEFAULT
+        };
+        let len = usize::try_from(60 + rng.below(20)).unwrap();
+        let mut head = likely(&mut rng);
+        head[len.min(HEAD_LEN)..].fill(0);
+        // What is behind the head differs: nobody looks there, but for IPv6.
+        let hash = |head: &[u8; HEAD_LEN], rest: u8| {
+            let mut frame = std::vec![rest; len.max(HEAD_LEN)];
+            frame[..HEAD_LEN].copy_from_slice(head);
+            frame.truncate(len);
+            crate::flow_hash(&frame, &parse_head(head, len, &cfg).unwrap(), Vid::from_low_bits(1))
+        };
+        let words =
+            |head: &_| flow_key(head, len, &cfg).and_then(|key| choice_words(head, key, &cfg));
+        let Some(own) = words(&head) else {
+            continue;
+        };
+        with_words += 1;
+        for (at, alike) in alike.iter_mut().enumerate().take(len) {
+            let mut other = head;
+            other[at] = pick(&mut rng, &[rng_byte(at, &head), !head[at], head[at] ^ 1]);
+            let is_same_key = flow_key(&other, len, &cfg) == flow_key(&head, len, &cfg);
+            if is_same_key && words(&other) == Some(own) {
+                *alike += 1;
+                assert_eq!(hash(&other, 1), hash(&head, 2), "byte {at} of {head:02x?}");
+            }
+        }
+    }
+    assert!(with_words > 15_000, "{with_words}");
     assert!(alike[57] > 10_000, "{alike:?}");
 }
 

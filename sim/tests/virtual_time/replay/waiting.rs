@@ -145,6 +145,11 @@ fn soak_frames_of_one_length_wait_as_long_as_theory_says() {
     {
         many_inputs(percent, frames);
     }
+}
+
+#[test]
+#[ignore = "soak: run by `make soak`"]
+fn soak_frames_of_few_inputs_wait_as_long_as_theory_says() {
     // W / S is 1.66, 1.86, 1.93, 1.96 and 1.98, that of M/D/1 2.
     for (inputs, part) in [(2, 830), (4, 930), (8, 965), (16, 980), (32, 990)] {
         few_inputs(inputs, 80, 4_000_000, part);
