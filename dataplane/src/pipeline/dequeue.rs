@@ -110,6 +110,7 @@ impl OutputLane {
         run.end(lease);
         ctx.relieve(port, pri, left);
         for desc in lost {
+            ctx.is_stirred = true; // there is room in its queue, and nothing was sent
             ctx.stats.port[port].late_drops.add(1);
             ctx.end(now, desc, DropReason::Pool, tracer);
         }
@@ -150,6 +151,7 @@ impl Context {
         match kept {
             Ok(desc) => Some(desc),
             Err(desc) => {
+                self.is_stirred = true; // as in `take`
                 self.stats.port[output].late_drops.add(1);
                 self.end(now, desc, DropReason::Pool, tracer);
                 None

@@ -131,7 +131,9 @@ impl Lane {
                 self.housekeeping(now, index, port.as_mut());
             }
         }
-        if let Some(crossbar) = self.crossbar.as_mut().filter(|_| sent > 0) {
+        // Frames that are dropped as they leave a queue make room, too.
+        let has_drained = sent > 0 || self.ctx.is_stirred;
+        if let Some(crossbar) = self.crossbar.as_mut().filter(|_| has_drained) {
             crossbar.drained();
         }
         sent

@@ -8,6 +8,7 @@ mod buffers;
 mod chaos;
 mod checkers;
 mod cut_through;
+mod late_drops;
 mod network;
 mod replay;
 mod saturation;
