@@ -26,8 +26,13 @@ pub struct Violation {
     pub saw: String,
 }
 
-/// Violations that are kept; all are counted.
+/// Violations that are kept, beside the first one of each checker; all are counted.
 const KEEP: usize = 16;
+
+/// Whether one more violation is kept: there are not `most` yet, or none by its checker.
+pub(crate) fn is_kept(kept: &[Violation], checker: &str, most: usize) -> bool {
+    kept.len() < most || kept.iter().all(|it| it.checker != checker)
+}
 
 /// What is known of a frame that has not ended.
 #[derive(Clone, Copy, Debug, Default)]
@@ -85,6 +90,8 @@ pub struct Checkers {
     lossless: PriSet,
     pfc_ports: u64,
     pris: usize,
+    /// Cells of the shared part.
+    shared: u64,
     /// Whether a full headroom is a violation: when every peer obeys PAUSE in time.
     pub lossless_absolute: bool,
     violations: Vec<Violation>,
@@ -121,6 +128,7 @@ impl Checkers {
             lossless: PriSet::EMPTY,
             pfc_ports: 0,
             pris: PRIS_MAX,
+            shared: 0,
             lossless_absolute: false,
             violations: Vec::new(),
             count: 0,
@@ -147,9 +155,10 @@ impl Checkers {
         self.lossless = snapshot.lossless;
         self.pfc_ports = snapshot.pfc_ports.bits();
         self.pris = config.pris;
+        self.shared = snapshot.thresholds.shared();
     }
 
-    /// What was found, the first few.
+    /// What was found, the first few and the first of each checker.
     #[must_use]
     pub fn violations(&self) -> &[Violation] {
         &self.violations
@@ -170,7 +179,7 @@ impl Checkers {
     #[cold]
     fn object(&mut self, now: Instant, checker: &'static str, saw: String) {
         self.count += 1;
-        if self.violations.len() < KEEP {
+        if is_kept(&self.violations, checker, KEEP) {
             self.violations.push(Violation { at_ps: now.as_ps(), checker, saw });
         }
     }
@@ -224,7 +233,13 @@ impl Checkers {
                 }
             }
             Event::Forward { frame, outputs, .. } => self.on_forward(now, frame, outputs),
-            Event::Admit { frame, input, pri, verdict, cells, used, limit, .. } => {
+            Event::Admit {
+                frame, input, pri, verdict, cells, used, limit, shared_used, ..
+            } => {
+                if shared_used > self.shared {
+                    let saw = format!("{shared_used} cells shared are more than there are");
+                    self.object(now, "buffer", saw);
+                }
                 self.on_admit(now, (frame, input, pri, cells), verdict, (used, limit));
             }
             Event::Drop { frame, reason, .. } => self.on_drop(now, frame, reason),

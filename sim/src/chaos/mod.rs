@@ -21,7 +21,7 @@ use weft_dataplane::trace::Event;
 use weft_dataplane::types::{PortId, Pri};
 
 use self::events::Events;
-use crate::checkers::{Violation, Watch};
+use crate::checkers::{Violation, Watch, is_kept};
 use crate::setup::Setup;
 use crate::world::World;
 
@@ -67,12 +67,14 @@ pub struct ChaosReport {
     pub events: u64,
     /// Faults.
     pub faults: Faults,
-    /// What the checkers object to, the first of each episode, with the episode's seed.
+    /// What the checkers object to, the first of each episode and of each checker in it, with the episode's seed.
     pub violations: Vec<(u64, Violation)>,
     /// How much they object to.
     pub violation_count: u64,
 }
 
+/// Violations of an episode that are kept, beside the first one of each checker.
+const KEEP: usize = 4;
 /// Frames of an episode.
 const EPISODE: u64 = 500_000;
 /// Steps between full looks of the checkers.
@@ -198,6 +200,8 @@ impl Episode {
         world.look_every = LOOK_EVERY;
         for station in &mut world.stations {
             station.corrupt_one_in = draw::pick(&mut rng, &[0, 100, 1_000]);
+            // One that does not obey PAUSE fills the headroom.
+            station.obeys = rng.chance(7, 8);
         }
         Self { seed, rng, setup, world, plan: Events::new(), faults: Faults::default() }
     }
@@ -366,8 +370,13 @@ impl Episode {
         if core.chunks_used() != 0 {
             say("pool", format!("{} chunks are lost", core.chunks_used()));
         }
-        let first = watch.checkers.violations().iter().take(4);
-        violations.extend(first.map(|first| (self.seed, first.clone())));
+        let mut kept = Vec::new();
+        for found in watch.checkers.violations() {
+            if is_kept(&kept, found.checker, KEEP) {
+                kept.push(found.clone());
+            }
+        }
+        violations.extend(kept.into_iter().map(|found| (self.seed, found)));
         ChaosReport {
             seed: self.seed,
             trace_hash: watch.hash(),

@@ -47,6 +47,8 @@ pub(super) struct Receiver {
     whole: Vec<(u32, u64)>,
     /// Those that the endpoint says are.
     said: Vec<(u32, u64)>,
+    /// Answers of this poll.
+    answers: Vec<(FrameKind, u16)>,
 }
 
 impl Receiver {
@@ -110,33 +112,42 @@ impl Receiver {
         self.said.push((id, bytes));
     }
 
-    /// An answer goes out. What came in this poll may still find no room.
-    pub fn answer(&mut self, kind: &FrameKind, psn: u16) -> Found<()> {
-        let came = self.ahead();
-        let most = u16::try_from(self.candidates.len()).unwrap_or(PSNS);
-        let may_be = |next: u16| psn_since(next % PSNS, self.expected) <= most;
-        let (is_true, what) = match kind {
-            FrameKind::Ack(_) => (may_be(psn + 1), "ACK"),
-            FrameKind::Nak(_) => (may_be(psn) && (self.gap || most > 0), "NAK"),
-            _ => (may_be(psn), "RNR NAK"),
-        };
-        if matches!(kind, FrameKind::Nak(_)) {
-            self.gap = false;
-        }
-        if is_true {
-            return Ok(());
-        }
-        Err(("answer", format!("{what} of {psn}, and {came} is next")))
+    /// An answer goes out. What it is held against is known at the end of the poll ([`Self::answers`]): what came in it may find
+    /// no room.
+    pub fn answer(&mut self, kind: &FrameKind, psn: u16) {
+        self.answers.push((*kind, psn));
     }
 
-    /// The endpoint has said all of a poll; frames that it did not take found no room: how many there were.
-    pub fn polled(&mut self) -> Found<u64> {
+    /// The endpoint has said all of a poll, and which frames it has taken: its answers name none beyond these.
+    pub fn answers(&mut self) -> Found<()> {
+        let is_refused = self.candidates.front().is_some();
+        let next = (self.expected + self.taken) % PSNS;
+        let may_be = |psn: u16| psn_since(psn % PSNS, self.expected) <= self.taken;
+        let mut found = Ok(());
+        for (kind, psn) in core::mem::take(&mut self.answers) {
+            let (is_true, what) = match kind {
+                FrameKind::Ack(_) => (may_be(psn + 1), "ACK"),
+                FrameKind::Nak(_) => {
+                    (may_be(psn) && (core::mem::take(&mut self.gap) || is_refused), "NAK")
+                }
+                _ => (may_be(psn), "RNR NAK"),
+            };
+            if !is_true {
+                found = Err(("answer", format!("{what} of {psn}, and {next} is next")));
+            }
+        }
+        found
+    }
+
+    /// The endpoint has said all of a poll; frames that it did not take found no room: whether there were any, and how many.
+    /// Those behind the first one may have found none, or were out of order.
+    pub fn polled(&mut self) -> Found<(u64, u64)> {
         self.expected = (self.expected + core::mem::take(&mut self.taken)) % PSNS;
         let refused = self.candidates.len() as u64;
         self.candidates.clear();
         let (whole, said) = (core::mem::take(&mut self.whole), core::mem::take(&mut self.said));
         if whole == said {
-            return Ok(refused);
+            return Ok((refused.min(1), refused));
         }
         Err(("deliver", format!("messages {said:?} are said to be there, {whole:?} are")))
     }
