@@ -47,12 +47,14 @@ sanitize:
 # Long runs: checks of dependencies and of memory (above), the XDP program built at two places, line rate and shares at
 # each length, rate and cell; of a fabric (damaged TLPs and commands, routes of WEFT_TOPOLOGIES, 1 GiB over four GFDs,
 # 16 MiB at 1, 2, 4 and 256 ways and every granularity, each component started again 20 times), Go-Back-N against its
-# closed form, LITE over 10,000 seeds, in virtual time (WEFT_SEED=N repeats one, WEFT_SOAK_FRAMES=N sets its length), then
-# on sixteen AF_XDP ports (as root; for WEFT_SOAK_S seconds); and a sweep over a cluster of Ray's.
+# closed form, LITE over 10,000 seeds, in virtual time (WEFT_SEED=N repeats one, WEFT_SOAK_FRAMES=N sets its length), each
+# checker of virtual time against mutated stages, then on sixteen AF_XDP ports (as root; for WEFT_SOAK_S seconds); and a sweep
+# over a cluster of Ray's.
 soak: deny sanitize
 	@tools/setup.sh soak
 	$(CARGO) test --release -p weft-tests --test live -- --ignored --nocapture soak_
 	$(CARGO) test --release -p weft-sim --test virtual_time -- --ignored --nocapture soak_
+	python3 tools/mutants.py
 	$(CARGO) test --release -p weft-cxl -p weft-pbr-switch -p weft-hosts --lib --test endpoints -- --ignored --nocapture soak_
 	$(CARGO) test --release -p weft-tests --test fuzz_replay --test fabric -- --ignored --nocapture soak_
 	$(CARGO) test --release -p weft-tests --test soak --test live_quiet -- --ignored --nocapture
