@@ -9,6 +9,7 @@ pub mod circles;
 pub mod citations;
 pub mod clauses;
 pub mod manifests;
+pub mod mutants;
 mod names;
 pub mod pages;
 pub mod readme;
@@ -165,7 +166,7 @@ impl fmt::Display for Finding {
 pub type Rule = fn(&Tree) -> Vec<Finding>;
 
 /// The rules, by name.
-pub const RULES: [(&str, Rule); 17] = [
+pub const RULES: [(&str, Rule); 18] = [
     ("crates use each other as the map says", manifests::crate_arrows),
     ("each dependency says why it is there", manifests::reasons),
     ("modules of the dataplane use each other as the map says", arrows::module_arrows),
@@ -183,6 +184,7 @@ pub const RULES: [(&str, Rule); 17] = [
     ("pages and headings that are cited are there", citations::pages),
     ("source files that heads cite are there", citations::sources),
     ("nothing is cited that only its authors have", citations::private),
+    ("each checker has a mutant that applies", mutants::table),
 ];
 
 #[cfg(test)]
@@ -210,6 +212,7 @@ mod tests {
             ("docs/fabric-rules.md", "| a rule | 1 | no test |\n"),
             ("sim/src/a.rs", concat!("//! Source: b.rs; no.md, iss", "ue 1\n")),
             ("lab/src/a.rs", "park_timeout(d)\n"),
+            ("sim/src/checkers.rs", "self.object(now, \"order\", saw);\n"),
         ]);
         for (name, rule) in RULES {
             assert!(!rule(&bad).is_empty(), "{name}");
