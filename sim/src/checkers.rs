@@ -89,7 +89,6 @@ pub struct Checkers {
     reloaded: bool,
     lossless: PriSet,
     pfc_ports: u64,
-    pris: usize,
     /// Cells of the shared part.
     shared: u64,
     /// Whether a full headroom is a violation: when every peer obeys PAUSE in time.
@@ -127,7 +126,6 @@ impl Checkers {
             reloaded: false,
             lossless: PriSet::EMPTY,
             pfc_ports: 0,
-            pris: PRIS_MAX,
             shared: 0,
             lossless_absolute: false,
             violations: Vec::new(),
@@ -154,7 +152,6 @@ impl Checkers {
             .collect();
         self.lossless = snapshot.lossless;
         self.pfc_ports = snapshot.pfc_ports.bits();
-        self.pris = config.pris;
         self.shared = snapshot.thresholds.shared();
     }
 
