@@ -97,7 +97,7 @@ pub const fn flow_key(head: &[u8; HEAD_LEN], len: usize, cfg: &ParseConfig) -> O
 }
 
 /// What a choice of links goes by beside the key: frames of one port with equal keys and equal words have equal hashes
-/// ([`crate::flow_hash`]); `head` and `cfg` are those of `key`. `None` for IPv6, whose addresses are longer.
+/// ([`crate::flow_hash()`]); `head` and `cfg` are those of `key`. `None` for IPv6, whose addresses are longer.
 #[inline]
 #[must_use]
 #[expect(clippy::cast_possible_truncation, reason = "fields are cut out of the words")]
