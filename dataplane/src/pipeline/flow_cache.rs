@@ -109,22 +109,8 @@ impl Context {
             apply(stats, batch, routes, known);
             return BurstMask(0);
         }
-        let (mut run, mut unknown) = (CountRun::default(), 0_u64);
-        let mut bit = 1;
-        for ((desc, route), &key) in batch.iter_mut().zip(routes).zip(&keys) {
-            let len = desc.len();
-            if let Some(known) = flows.lookup(key).filter(|_| len <= most) {
-                desc.apply(known.meta, known.vid);
-                run.count(stats, len, known.meta.format_index());
-                *route = known.queue.get();
-            } else {
-                unknown |= bit;
-                *route = CACHE_MISS;
-            }
-            bit <<= 1;
-        }
-        run.flush(stats);
-        BurstMask(unknown)
+        let mut keys = keys.iter();
+        apply_each(stats, most, (batch, routes), |_| flows.lookup(*keys.next()?))
     }
 
     /// As [`Self::lookup_burst`], where links may have been chosen for frames.
@@ -136,23 +122,8 @@ impl Context {
         (batch, routes): (&mut Batch, &mut [u16; BURST]),
         flows: &mut FlowCache,
     ) -> BurstMask {
-        let (mut run, mut unknown, mut bit) = (CountRun::default(), 0_u64, 1);
         let (stats, most) = (&self.stats.port[input], self.snapshot.frame_len_safe);
-        for (desc, route) in batch.iter_mut().zip(routes) {
-            let len = desc.len();
-            let known = self.find(input, desc, config, flows).filter(|_| len <= most);
-            if let Some(known) = known {
-                desc.apply(known.meta, known.vid);
-                run.count(stats, len, known.meta.format_index());
-                *route = known.queue.get();
-            } else {
-                unknown |= bit;
-                *route = CACHE_MISS;
-            }
-            bit <<= 1;
-        }
-        run.flush(stats);
-        BurstMask(unknown)
+        apply_each(stats, most, (batch, routes), |desc| self.find(input, desc, config, flows))
     }
 
     /// Notes the queues of frames that were forwarded to one each; whether that is all.
@@ -213,6 +184,32 @@ fn apply(stats: &PortStats, batch: &mut Batch, routes: &mut [u16; BURST], known:
         *route = known.queue.get();
     }
     run.flush(stats);
+}
+
+/// Classifies frames whose flows are `known` and that are not longer than `most`, and sets the queues that they go to; returns
+/// the others.
+#[inline]
+fn apply_each(
+    stats: &PortStats,
+    most: usize,
+    (batch, routes): (&mut Batch, &mut [u16; BURST]),
+    mut known: impl FnMut(&Desc) -> Option<CachedVerdict>,
+) -> BurstMask {
+    let (mut run, mut unknown, mut bit) = (CountRun::default(), 0_u64, 1);
+    for (desc, route) in batch.iter_mut().zip(routes) {
+        let len = desc.len();
+        if let Some(known) = known(desc).filter(|_| len <= most) {
+            desc.apply(known.meta, known.vid);
+            run.count(stats, len, known.meta.format_index());
+            *route = known.queue.get();
+        } else {
+            unknown |= bit;
+            *route = CACHE_MISS;
+        }
+        bit <<= 1;
+    }
+    run.flush(stats);
+    BurstMask(unknown)
 }
 
 const _: () = assert!(HEAD_LEN == 64, "the first cache line of a frame");
