@@ -39,11 +39,13 @@ pub enum Role {
     Fabric = 30,
     /// Waits for signals and looks after all others.
     Main = 31,
+    /// Takes or serves connections of the SAI service.
+    Sai = 32,
 }
 
 impl Role {
     /// All of them.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Worker,
         Self::Express,
         Self::Agent,
@@ -56,6 +58,7 @@ impl Role {
         Self::Manager,
         Self::Fabric,
         Self::Main,
+        Self::Sai,
     ];
 
     /// Exit code of a process that ends because such a thread has.

@@ -7,8 +7,8 @@
 use clap::{Parser, Subcommand};
 
 use crate::commands::{
-    bench, config, decode, drops, endpoint, fabric, fm, generate, model, replay, run, running, sim,
-    tls, trace, traffic,
+    bench, config, conform, decode, drops, endpoint, fabric, fm, generate, model, replay, run,
+    running, sim, tls, trace, traffic,
 };
 use crate::error::{EXIT_CODES, THREAD_EXIT_CODES};
 
@@ -48,6 +48,11 @@ pub enum Command {
     Reload(running::ReloadArgs),
     /// Copy what enters and leaves by a port of a running switch to a file or port
     Mirror(running::MirrorArgs),
+    /// Let a port of a running switch send, or hold its queues
+    Port(running::PortArgs),
+    /// Test buffer and PFC of a switch for conformance
+    #[command(subcommand)]
+    Conform(conform::ConformCommand),
     /// Print the frames of a capture, one a line
     Decode(decode::DecodeArgs),
     /// Make certificates for switches and fabric managers that connect over TCP

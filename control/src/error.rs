@@ -41,7 +41,7 @@ pub const EXIT_CODES: &str = "Exit codes:
   4  no switch answered, or it refused the request
   5  a process that serves was told to stop, and not all of it did in time
   7  a running switch made a system call that its filter refuses (docs/privileges.md)
-  20 to 31  a thread of a process that serves ended: see `weft run --help`";
+  20 to 32  a thread of a process that serves ended: see `weft run --help`";
 
 /// What `weft run` ends with when a thread of it has, for its help.
 pub const THREAD_EXIT_CODES: &str = "Exit codes when a thread ends unexpectedly and so ends the process:
@@ -51,6 +51,7 @@ pub const THREAD_EXIT_CODES: &str = "Exit codes when a thread ends unexpectedly 
   23  CCI                      29  fabric manager (weft fm serve)
   24  management socket        30  fabric (weft fabric up)
   25  metrics                  31  main thread
+                               32  SAI service
 5: a signal asked it to stop, and not all parts stopped in time. 0 to 4 and 7: as for all commands.
 Signals: SIGTERM and SIGINT stop, within 5 s; SIGHUP reads the configuration again; SIGUSR1 is ignored.";
 

@@ -96,6 +96,10 @@ kinds! {
     LoopBlocked, "loop_blocked", Warn;
     /// It takes frames again.
     LoopOpened, "loop_opened", Info;
+    /// A port's queues are held by command.
+    TxOff, "tx_off", Info;
+    /// They are not any more.
+    TxOn, "tx_on", Info;
     /// A station was not learned: no room in the FDB, or the port has its `max_learned`.
     FdbFull, "fdb_full", Warn;
     /// A station moved to another port.

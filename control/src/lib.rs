@@ -9,6 +9,7 @@
 pub mod cli;
 pub mod commands;
 pub mod config;
+pub mod conform;
 pub mod decode;
 pub mod error;
 pub mod events;
@@ -23,6 +24,7 @@ pub mod replay;
 pub mod report;
 pub mod requests;
 pub mod results;
+pub mod sai;
 pub mod scenario;
 pub mod serve;
 pub mod supervise;

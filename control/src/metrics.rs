@@ -143,7 +143,7 @@ pub fn respond(head: &[u8], is_all: bool, backend: &dyn Backend) -> Option<Vec<u
     };
     let (status, kind, body) = match path {
         "/metrics" => {
-            ("200 OK", prometheus::CONTENT_TYPE, prometheus::render(&backend.stats(false)))
+            ("200 OK", prometheus::CONTENT_TYPE, prometheus::render(&backend.stats(None)))
         }
         "/" => ("200 OK", "text/plain; charset=utf-8", "weft: see /metrics\n".to_owned()),
         _ => ("404 Not Found", "text/plain; charset=utf-8", "see /metrics\n".to_owned()),

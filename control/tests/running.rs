@@ -98,6 +98,87 @@ fn socket(dir: &Path) -> PathBuf {
     dir.join("weft").join("t").join("mgmt.sock")
 }
 
+/// A port that is held and lets go by command and by the SAI service is shown so; each reader of a watermark has its own.
+#[test]
+fn a_running_switch_is_held_and_read_by_sai() {
+    use weft::sai::objects::Object;
+    use weft::sai::thrift::{Fields, Kind, Message, MessageKind, Output};
+
+    let at = free_port();
+    let switch = Switch::start_with(&format!("{CONFIG}[sai]\nlisten = \"{at}\"\n"));
+    let sai = std::cell::RefCell::new(TcpStream::connect(("127.0.0.1", at)).unwrap());
+    sai.borrow().set_read_timeout(Some(LONG)).unwrap();
+    let call = |name: &str, write: &dyn Fn(&mut Output)| {
+        let (kind, name) = (MessageKind::Call, name.to_owned());
+        let message = Message { name, kind, seq: 1, strict: true, args: Fields::new() };
+        let mut out = Output::answer(&message, kind);
+        write(&mut out);
+        out.stop();
+        let mut stream = sai.borrow_mut();
+        stream.write_all(&out.into_bytes()).unwrap();
+        let mut answer = vec![0; 1_000];
+        let count = stream.read(&mut answer).unwrap();
+        answer.truncate(count);
+        answer
+    };
+    let tx_off = || switch.json(&["show", "ports", "--json"])["ports"][1]["tx_off"].clone();
+    let enable = |on: bool| {
+        let answer = call("sai_thrift_set_port_attribute", &|out| {
+            out.field(Kind::I64, 1).i64(Object::Port(1).id());
+            out.field(Kind::Struct, 2);
+            out.field(Kind::I32, 1).i32(97);
+            out.field(Kind::Struct, 2);
+            out.field(Kind::Bool, 1).byte(u8::from(on));
+            (0..2).for_each(|_| out.stop());
+        });
+        assert_eq!(answer.last_chunk(), Some(&[8, 0, 0, 0, 0, 0, 0, 0]), "success");
+    };
+    enable(false);
+    assert_eq!(tx_off(), true);
+    assert_eq!(switch.ask(&["reload"]).0, 0);
+    assert_eq!(tx_off(), true, "through a reload");
+    assert_eq!(switch.ask(&["port", "b", "tx", "on"]).0, 0);
+    assert_eq!(tx_off(), false);
+    assert_eq!(switch.ask(&["port", "b", "tx", "off"]).0, 0);
+    assert_eq!(tx_off(), true);
+    enable(true);
+    assert_eq!(tx_off(), false);
+    let (code, _, err) = switch.ask(&["port", "z", "tx", "off"]);
+    assert!(code == 4 && err.contains("no port \"z\""), "{code} {err}");
+
+    // Frames came and went: the most there were is each reader's own.
+    let sum = || switch.json(&["show", "conservation", "--json"])["conservation"].clone();
+    until(LONG, "all frames have left", || (sum()["tx"] == FRAMES).then_some(()));
+    let most = |keep: bool| {
+        let mut args = vec!["show", "queues", "--json"];
+        args.extend(keep.then_some("--keep-watermarks"));
+        let queues = switch.json(&args)["queues"].clone();
+        let rows = queues.as_array().unwrap().clone();
+        rows.iter().map(|row| row["depth_watermark_cells"].as_u64().unwrap()).sum::<u64>()
+    };
+    let had = most(true);
+    assert!(had > 0);
+    let by_sai = || {
+        (0..4_u8).map(|pri| {
+            let answer = call("sai_thrift_get_queue_stats", &|out| {
+                out.field(Kind::I64, 1).i64(Object::Queue(1, pri).id());
+                out.field(Kind::List, 2).list(Kind::I32, 1).i32(27);
+                out.field(Kind::I32, 3).i32(1);
+            });
+            let value: [u8; 9] = *answer.last_chunk().unwrap();
+            i64::from_be_bytes(value[..8].try_into().unwrap())
+        })
+    };
+    assert!(by_sai().sum::<i64>() > 0);
+    assert_eq!(by_sai().sum::<i64>(), 0, "a read begins it again");
+    assert_eq!(most(false), had, "for that reader alone");
+    assert_eq!(most(false), 0);
+    let params = switch.json(&["conform", "params", "--json"]);
+    assert_eq!(params["rows"].as_array().unwrap().len(), 8, "{params}");
+    assert!(switch.ask(&["conform", "params"]).1.contains("trig pfc"));
+    assert_eq!(switch.stop().0, Some(0));
+}
+
 #[test]
 fn a_running_switch_shows_and_changes_its_state() {
     let switch = Switch::start();

@@ -37,6 +37,10 @@ pub struct SwitchConfig {
     pub lags: Vec<crate::lag::Lag>,
     /// Copies of one set of ports' traffic to another port.
     pub mirror: Option<MirrorConfig>,
+    /// Outputs that send nothing but PFC frames: their queues are held.
+    pub tx_off: PortSet,
+    /// Whether watermarks of priority groups are kept for lossy frames, too.
+    pub lossy_watermarks: bool,
     /// Seed of all that is random (restart).
     pub seed: u64,
     /// Frames that one call of a port's `tx` is offered at most; live, its ring (restart).
@@ -184,6 +188,9 @@ pub struct PriMaps {
     pub tc_to_pri: [Pri; 64],
     /// By EXP of the top MPLS label.
     pub exp_to_pri: [Pri; 8],
+    /// By priority: number of the priority group that its frames are counted in at their input. A lossless priority has one to
+    /// itself.
+    pub pri_to_pg: PerPri<u8>,
 }
 
 impl PriMaps {
@@ -212,6 +219,7 @@ impl PriMaps {
             dscp_to_pri: [Pri::default(); 64],
             tc_to_pri: core::array::from_fn(|i| of_tc(low(i))),
             exp_to_pri: [Pri::default(); 8],
+            pri_to_pg: PerPri(Pri::ALL.map(Pri::get)),
         };
         for source in PriSource::ALL {
             maps.derive_from_pcp(source);
@@ -506,6 +514,8 @@ impl SwitchConfig {
             lags: Vec::new(),
             maps,
             mirror: None,
+            tx_off: PortSet::EMPTY,
+            lossy_watermarks: false,
             seed: 1,
             tx_ring_frames: 64,
             tlp: TlpConfig::for_pris(sizes.pris),

@@ -1,6 +1,6 @@
 //! Frame descriptor: what moves through the switch while the bytes stay in the pool.
 //!
-//! Shape: 12 bytes (16 with the VOQ link): chunk 32; vid 16, len 16; format 8, pri 3 + flags 5,
+//! Shape: 12 bytes (16 with the VOQ link): chunk 32; vid 16, len 16; group 1, format 7, pri 3 + flags 5,
 //! input 8, start/2 8. Not `Copy`: whoever holds it holds the frame (or one share of it).
 //! Units: bytes.
 //! Source: ARCHITECTURE.md "The path of a frame".
@@ -45,7 +45,7 @@ pub struct FrameStats {
     meta: u32,
 }
 
-/// What classification found of a frame: input 7:0, priority and flags 15:8, format 23:16.
+/// What classification found of a frame: input 7:0, priority and flags 15:8, format 22:16, group 23.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DescMeta(u32);
 
@@ -74,7 +74,7 @@ impl DescMeta {
     #[inline]
     #[must_use]
     pub const fn format_index(self) -> usize {
-        byte(self.0 << 8, FORMAT_SHIFT) as usize
+        format_of(self.0 << 8)
     }
 }
 
@@ -85,6 +85,14 @@ const VID_SHIFT: u32 = 16;
 const INPUT_SHIFT: u32 = 8;
 const PRI_SHIFT: u32 = 16;
 const FORMAT_SHIFT: u32 = 24;
+/// Over the format: the destination is a group.
+const GROUP: u32 = 1 << 31;
+
+/// Format of a descriptor's last word.
+#[inline]
+const fn format_of(meta: u32) -> usize {
+    ((meta & !GROUP) >> FORMAT_SHIFT) as usize
+}
 
 /// `word` with the byte at `shift` replaced.
 #[inline]
@@ -215,13 +223,26 @@ impl Desc {
     #[inline]
     #[must_use]
     pub const fn format_index(&self) -> usize {
-        byte(self.meta, FORMAT_SHIFT) as usize
+        format_of(self.meta)
     }
 
-    /// Sets the format.
+    /// Sets the format, of a frame that is for one station.
     #[inline]
     pub const fn set_format(&mut self, format: Format) {
         self.meta = with_byte(self.meta, FORMAT_SHIFT, format as u8);
+    }
+
+    /// Whether the destination is a group (docs/spec/pipeline.md §3), as far as classification found.
+    #[inline]
+    #[must_use]
+    pub const fn is_for_group(&self) -> bool {
+        self.meta & GROUP != 0
+    }
+
+    /// Notes that the destination is a group; [`Self::classify`] forgets it.
+    #[inline]
+    pub const fn set_for_group(&mut self) {
+        self.meta |= GROUP;
     }
 
     /// Notes what classification found, all at once, and that the frame came in by `input`.
@@ -314,10 +335,10 @@ impl FrameStats {
     #[inline]
     #[must_use]
     pub const fn format_index(self) -> usize {
-        byte(self.meta, FORMAT_SHIFT) as usize
+        format_of(self.meta)
     }
 
-    /// Whether both are of one priority and format.
+    /// Whether both are of one priority and format, and for groups or not.
     #[inline]
     #[must_use]
     pub const fn is_like(self, other: Self) -> bool {

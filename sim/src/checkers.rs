@@ -455,6 +455,10 @@ impl Checkers {
         if ledger.imbalance() != 0 {
             self.object(now, "conservation", format!("imbalance of {}", ledger.imbalance()));
         }
+        if ledger.output_imbalance() != 0 {
+            let left = ledger.output_imbalance();
+            self.object(now, "conservation", format!("{left} drops missing at outputs"));
+        }
         if ledger.queued != self.copies_live {
             let saw = format!("{} queued, {} by events", ledger.queued, self.copies_live);
             self.object(now, "conservation", saw);

@@ -6,6 +6,7 @@
 
 pub mod bench;
 pub mod config;
+pub mod conform;
 pub mod decode;
 pub mod drops;
 pub mod endpoint;
@@ -51,6 +52,8 @@ pub fn run(cli: Cli, out: &mut dyn Write) -> Result<(), CliError> {
         Command::Fdb(command) => running::fdb(&command),
         Command::Reload(args) => running::reload(&args, out),
         Command::Mirror(args) => running::mirror(&args),
+        Command::Port(args) => running::port(&args),
+        Command::Conform(command) => conform::run(&command, out),
         Command::Decode(args) => decode::run(&args, out),
         Command::Fm(command) => fm::run(&command, out),
         Command::Fabric(command) => fabric::run(&command, out),

@@ -36,8 +36,12 @@ use crate::metrics::MetricsServer;
 use crate::mgmt::Server;
 use crate::record::hex;
 use crate::requests::{Backend, SwitchHandler};
+use crate::sai::SaiServer;
 use crate::serve::raise_descriptor_limit;
 use crate::supervise::{Heartbeats, Notifier, Supervisor, WELL_MISSED};
+
+/// Where the SAI service is where no other address is given.
+const SAI_LISTEN: &str = "127.0.0.1:9092";
 
 /// Arguments of `weft run`.
 #[derive(Args, Debug)]
@@ -47,6 +51,9 @@ pub struct RunArgs {
     /// Address to serve Prometheus metrics at, such as 127.0.0.1:9464, or 9464 on loopback
     #[arg(long, value_name = "ADDR", value_parser = listen)]
     metrics: Option<SocketAddr>,
+    /// Serve SAI's RPC at an address, such as 127.0.0.1:9092, or 9092 on loopback (docs/sai.md)
+    #[arg(long, value_name = "ADDR", value_parser = listen, num_args = 0..=1, default_missing_value = SAI_LISTEN)]
+    sai: Option<SocketAddr>,
     /// Record the run, with one worker, for `weft replay --record`: contains all received frames
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
@@ -124,6 +131,8 @@ pub fn run(args: &RunArgs, out: &mut dyn Write) -> Result<(), CliError> {
         port.existing = Existing::replace_if(args.overwrite);
     }
     config.run.metrics = args.metrics.or(config.run.metrics);
+    config.run.sai = args.sai.or(config.run.sai);
+    config.switch.lossy_watermarks = config.run.sai.is_some();
     let log = Log { least: config.run.log, format: config.run.log_format };
     for warning in &config.warnings {
         log.say(Level::Warn, "start", &warning.to_string());
@@ -145,6 +154,9 @@ pub fn run(args: &RunArgs, out: &mut dyn Write) -> Result<(), CliError> {
         let (name, kind, device) = (&port.name, &opened.kind, &opened.device);
         let note = opened.note.as_ref().map(|note| format!("; {note}")).unwrap_or_default();
         log.say(Level::Info, "start", &format!("port {name}: {kind} {device}{note}"));
+    }
+    if let Some(sai) = &served.sai {
+        log.say(Level::Info, "start", &format!("SAI service at {}", sai.addr()));
     }
     if let Some(at) = switch.cci() {
         log.say(Level::Info, "start", &format!("CCI at {at}"));
@@ -214,16 +226,23 @@ fn warn_of_reload(config: Option<&Path>, log: Log) {
     }
 }
 
-/// Serves the management socket, and metrics where they are wanted; the metrics server ends first.
-fn serve(
-    config: &Config,
-    switch: &Arc<SwitchHandle>,
-) -> Result<(Option<MetricsServer>, Server), CliError> {
+/// What serves clients; it ends in this order.
+struct Served {
+    sai: Option<SaiServer>,
+    _metrics: Option<MetricsServer>,
+    _management: Server,
+}
+
+/// Serves the management socket, and metrics and the SAI service where they are wanted.
+fn serve(config: &Config, switch: &Arc<SwitchHandle>) -> Result<Served, CliError> {
     let server = Server::start(&config.run.socket, Arc::new(SwitchHandler::new(switch.clone())))
         .map_err(|source| CliError::system("serve the management socket", source))?;
     let metrics =
         config.run.metrics.map(|addr| MetricsServer::start(addr, switch.clone())).transpose();
-    Ok((metrics.map_err(|source| CliError::system("serve metrics", source))?, server))
+    let metrics = metrics.map_err(|source| CliError::system("serve metrics", source))?;
+    let sai = config.run.sai.map(|addr| SaiServer::start(addr, switch.clone())).transpose();
+    let sai = sai.map_err(|source| CliError::system("serve SAI", source))?;
+    Ok(Served { sai, _metrics: metrics, _management: server })
 }
 
 /// What is to be looked at while the switch runs.

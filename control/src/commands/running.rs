@@ -43,7 +43,7 @@ pub struct ShowArgs {
     /// Seconds between two repeats
     #[arg(long, value_name = "S", default_value_t = 1.0, requires = "watch")]
     pub interval: f64,
-    /// Keep watermarks; by default showing queues, pfc or all resets them
+    /// Keep watermarks; by default showing queues, pfc, buffer or all resets those that it shows
     #[arg(long)]
     pub keep_watermarks: bool,
     /// Which switch.
@@ -109,6 +109,37 @@ pub struct MirrorArgs {
     pub switch: SwitchArgs,
 }
 
+/// Arguments of `weft port`.
+#[derive(Args, Debug)]
+pub struct PortArgs {
+    /// The port
+    pub port: String,
+    /// What is set
+    pub set: PortSetting,
+    /// On or off
+    pub state: OnOff,
+    /// Which switch.
+    #[command(flatten)]
+    pub switch: SwitchArgs,
+}
+
+/// What can be set of a port while it runs.
+#[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PortSetting {
+    /// Whether it sends: off holds all its queues, drops nothing, and lets PFC frames through; it stays so through reloads,
+    /// until it is set on again or the switch ends
+    Tx,
+}
+
+/// On or off.
+#[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnOff {
+    /// It sends
+    On,
+    /// Its queues are held
+    Off,
+}
+
 impl SwitchArgs {
     pub(super) fn connect(&self) -> Result<Client, CliError> {
         let path = match &self.socket {
@@ -118,7 +149,7 @@ impl SwitchArgs {
         Client::connect(&path).map_err(switch_error)
     }
 
-    fn ask(&self, request: &Request) -> Result<Value, CliError> {
+    pub(super) fn ask(&self, request: &Request) -> Result<Value, CliError> {
         self.connect()?.request(request).map_err(switch_error)
     }
 }
@@ -150,7 +181,10 @@ pub fn show(args: &ShowArgs, out: &mut dyn Write) -> Result<(), CliError> {
     if args.what == ShowTopic::Events && args.watch {
         return events(&mut client, args.json, interval, out);
     }
-    let restarts = matches!(args.what, ShowTopic::Queues | ShowTopic::Pfc | ShowTopic::All);
+    let restarts = matches!(
+        args.what,
+        ShowTopic::Queues | ShowTopic::Pfc | ShowTopic::Buffer | ShowTopic::All
+    );
     let restart_watermarks = restarts && !args.keep_watermarks;
     let request = Request::Show { what: args.what, restart_watermarks };
     loop {
@@ -267,6 +301,17 @@ pub fn mirror(args: &MirrorArgs) -> Result<(), CliError> {
         to => to,
     };
     args.switch.ask(&Request::Mirror { port: args.port.clone(), to }).map(|_| ())
+}
+
+/// `weft port`.
+///
+/// # Errors
+/// No switch answers, or it refuses.
+pub fn port(args: &PortArgs) -> Result<(), CliError> {
+    let request = match args.set {
+        PortSetting::Tx => Request::PortTx { port: args.port.clone(), on: args.state == OnOff::On },
+    };
+    args.switch.ask(&request).map(|_| ())
 }
 
 fn target(text: &str) -> Result<MirrorTarget, CliError> {

@@ -30,13 +30,15 @@ use super::{Live, LiveError, NewRecord, trace};
 use crate::config::SettingsArgs;
 use crate::config::Sources;
 use crate::config::resolve::{Config, Timing};
+use crate::conform::Params;
 use crate::events::{self, Kind};
 use crate::express::Watch;
 use crate::paths::Filter;
 use crate::record::Change;
 use crate::report::gather::{PortInfo, Source};
 use crate::report::process::ProcessReport;
-use crate::report::{FdbRow, StatsSnapshot, fabric};
+use crate::report::watermarks::{Mark, Reader, Watermarks};
+use crate::report::{FdbRow, ShowTopic, StatsSnapshot, fabric};
 use crate::requests::{Backend, MirrorTarget, TraceStream};
 use crate::serve::Account;
 
@@ -68,6 +70,7 @@ pub struct SwitchHandle {
     slots: Vec<MirrorSlot>,
     state: Mutex<State>,
     confined: OnceLock<Confined>,
+    watermarks: Watermarks,
     /// Memory of traces.
     traces: Arc<Account>,
 }
@@ -102,6 +105,7 @@ impl SwitchHandle {
             slots,
             state: Mutex::new(State { config, added: Vec::new(), mirrors: BTreeMap::new() }),
             confined: OnceLock::new(),
+            watermarks: Watermarks::default(),
             traces: Arc::new(Account::new(trace::TRACES_SIZE)),
         })
     }
@@ -120,6 +124,11 @@ impl SwitchHandle {
     /// The switch.
     pub(super) const fn live(&self) -> &Live {
         &self.live
+    }
+
+    /// Watermarks.
+    pub(super) const fn marks(&self) -> &Watermarks {
+        &self.watermarks
     }
 
     /// Names of the ports, by number.
@@ -180,7 +189,14 @@ impl SwitchHandle {
         let held = self.live.workers().quiesce();
         let stuck = held.as_ref().err();
         let (core, now) = (self.live.core(), self.live.now());
-        look(&Source { name: &name, core, port_info: &port_info, now, stuck })
+        let watermarks = Some(&self.watermarks);
+        look(&Source { name: &name, core, port_info: &port_info, now, stuck, watermarks })
+    }
+
+    /// Has `marks` begin again for `reader`; the workers are quiesced.
+    pub(super) fn restart(&self, reader: Reader, marks: &[Mark]) {
+        self.live.note(&Change::RestartWatermarks { marks: marks.to_vec() });
+        self.watermarks.restart(reader, self.live.core(), marks);
     }
 
     /// Applies the static entries in `state`, or puts them back as they were `before`.
@@ -197,7 +213,7 @@ impl SwitchHandle {
     fn apply(&self, state: &State, sources: Option<&Sources>) -> Result<(), Refused> {
         let mut switch = state.config.switch.clone();
         switch.forward.static_entries.extend(state.added.iter().copied());
-        switch.mirror = state.config.switch.mirror;
+        (switch.mirror, switch.tx_off) = (state.config.switch.mirror, state.config.switch.tx_off);
         self.live.reload(switch, sources).map_err(|error| Refused::because(error.to_string()))
     }
 
@@ -223,7 +239,9 @@ impl SwitchHandle {
             let lines: Vec<String> = problems.iter().map(ToString::to_string).collect();
             return Err(Refused::because(lines.join("\n")));
         }
-        config.switch.mirror = state.config.switch.mirror;
+        let before = &state.config.switch;
+        (config.switch.mirror, config.switch.tx_off) = (before.mirror, before.tx_off);
+        config.switch.lossy_watermarks = before.lossy_watermarks;
         let old = core::mem::replace(&mut state.config, config);
         if let Err(refused) = self.apply(&state, Some(&sources)) {
             state.config = old;
@@ -235,14 +253,20 @@ impl SwitchHandle {
 }
 
 impl Backend for SwitchHandle {
-    fn stats(&self, restart_watermarks: bool) -> StatsSnapshot {
+    fn stats(&self, restart: Option<ShowTopic>) -> StatsSnapshot {
         let fabric = self.live.fabric().map(Box::new); // its lock is not taken while workers are held
         self.source(|source| {
             let events = events::log().counts();
             let stats = StatsSnapshot { events, fabric, ..source.stats() };
-            if restart_watermarks && source.stuck.is_none() {
-                self.live.note(&Change::RestartWatermarks);
-                source.restart_watermarks();
+            if let Some(topic) = restart
+                && source.stuck.is_none()
+            {
+                let config = &self.live.core().snapshot.load().config;
+                let mut marks: Vec<_> = Mark::all(config.ports.len(), config.pris).collect();
+                if marks.iter().any(|mark| mark.is_of(topic)) {
+                    marks.retain(|mark| mark.is_of(topic));
+                }
+                self.restart(Reader::Show, &marks);
             }
             stats
         })
@@ -341,6 +365,39 @@ impl Backend for SwitchHandle {
         let mirror = target.filter(|_| !mirrored.is_empty());
         state.config.switch.mirror = mirror.map(|to| MirrorConfig { from: mirrored, to });
         self.apply(&state, None)
+    }
+
+    fn port_tx(&self, port: &str, on: bool) -> Result<(), Refused> {
+        let id = self.port(port)?;
+        if self.live.core().snapshot.load().cpu_port == Some(id) {
+            let why = format!("port {port} leads to the switch's own functions, and always sends");
+            return Err(Refused::because(why));
+        }
+        let mut state = self.lock();
+        let before = state.config.switch.tx_off;
+        let after =
+            if on { before.without(PortSet::only(id)) } else { before.or(PortSet::only(id)) };
+        state.config.switch.tx_off = after;
+        if after == before {
+            return Ok(());
+        }
+        if let Err(refused) = self.apply(&state, None) {
+            state.config.switch.tx_off = before;
+            return Err(refused);
+        }
+        drop(state);
+        let (kind, what) = if on {
+            (Kind::TxOn, "it sends again")
+        } else {
+            (Kind::TxOff, "its queues are held; PFC frames are sent still")
+        };
+        events::post(kind, port, what);
+        self.live.until_in_force(id, on).map_err(Refused::unavailable)
+    }
+
+    fn conform_params(&self, packet_size: u64) -> Params {
+        let core = self.live.core();
+        Params::of(&core.snapshot.load(), packet_size, core.stats.len())
     }
 
     fn pbr_edge(&self, port: &str, hpa: u64) -> Result<Value, Refused> {

@@ -10,6 +10,7 @@ mod build;
 pub mod cci;
 pub mod confine;
 pub mod devices;
+mod sai;
 mod start;
 mod trace;
 pub mod watch;
@@ -18,6 +19,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use rustix::thread::MembarrierCommand;
 use weft_base::wait;
 use weft_dataplane::config::SwitchConfig;
 use weft_dataplane::pipeline::{Core, Ledger};
@@ -112,6 +114,9 @@ impl LiveError {
 const HALT: Duration = Duration::from_millis(2);
 /// See [`HALT`].
 const HALTS: u32 = 750;
+
+/// How long workers and a device may take to hold a port's queues.
+const IN_FORCE: Duration = Duration::from_secs(2);
 
 /// A worker's thread; it ends with its ports.
 type Thread = JoinHandle<Vec<Box<dyn Port>>>;
@@ -268,6 +273,35 @@ impl Live {
             }
             Ok(())
         })?
+    }
+
+    /// Waits until it is in force in all workers that `port` sends, or that its queues are held; in the second case also until
+    /// what its device, and the kernel by itself, had taken before has left.
+    ///
+    /// # Errors
+    /// What does not come to be so within [`IN_FORCE`].
+    pub fn until_in_force(&self, port: PortId, on: bool) -> Result<(), String> {
+        let is_so = || {
+            let is_told = self.core.tx_off().contains(port) != on;
+            (is_told && (on || self.core.sending(port) == 0)).then_some(())
+        };
+        if wait::try_until(IN_FORCE, is_so).is_none() {
+            return Err(match self.core.sending(port) {
+                u64::MAX => {
+                    "its worker does not answer; it will be in force when it does".to_owned()
+                }
+                left => format!(
+                    "its queues are held, but its device has not sent {left} frames that it had before"
+                ),
+            });
+        }
+        if !on {
+            // Frames that the XDP program has passed on while the gate was open are sent before their processor leaves its
+            // receive loop; this returns when all have left it (membarrier(2), MEMBARRIER_CMD_GLOBAL).
+            let waited = rustix::thread::membarrier(MembarrierCommand::Global);
+            waited.map_err(|error| format!("wait for the kernel's part: {error}"))?;
+        }
+        Ok(())
     }
 
     /// Has `change`, which is about to be made, in the record; the workers are quiesced.

@@ -11,6 +11,7 @@ use weft_dataplane::types::{PortId, PortSet};
 use weft_parsers::{AddrKey, MacAddr, Vid};
 
 use crate::config::Sources;
+use crate::report::watermarks::Mark;
 
 /// What a record begins with.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -78,6 +79,9 @@ pub enum Change {
         entries: Vec<Entry>,
         /// Ports that are mirrored to a port, as a bit set, and that port.
         mirror: Option<(u64, u8)>,
+        /// Outputs whose queues are held, as a bit set.
+        #[serde(default)]
+        tx_off: u64,
     },
     /// An entry of the FDB was removed.
     FdbDel {
@@ -86,8 +90,12 @@ pub enum Change {
         /// Space and address.
         addr: u64,
     },
-    /// All watermarks began again.
-    RestartWatermarks,
+    /// Watermarks began again.
+    RestartWatermarks {
+        /// Which; none for all of them.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        marks: Vec<Mark>,
+    },
 }
 
 impl Change {
@@ -98,6 +106,7 @@ impl Change {
             sources: sources.cloned(),
             entries: switch.forward.static_entries.iter().map(Entry::new).collect(),
             mirror: switch.mirror.map(|mirror| (mirror.from.bits(), mirror.to.get())),
+            tx_off: switch.tx_off.bits(),
         }
     }
 
@@ -131,9 +140,11 @@ mod tests {
                 sources: Some(sources),
                 entries: vec![Entry::new(&entry)],
                 mirror: Some((1 << 63, 2)),
+                tx_off: 1 << 62,
             },
             Change::fdb_del(key),
-            Change::RestartWatermarks,
+            Change::RestartWatermarks { marks: Vec::new() },
+            Change::RestartWatermarks { marks: vec![Mark::Depth(63, 7), Mark::Shared] },
         ];
         for change in changes {
             let text = serde_json::to_vec(&change).unwrap();

@@ -17,7 +17,7 @@ use weft_dataplane::port::capture::{CaptureError, CaptureFormat, CaptureWriter};
 use weft_dataplane::port::record::{Answer, Call, Entry, RecordError, RecordReader, Script};
 use weft_dataplane::time::Instant;
 use weft_dataplane::trace::{Event, Listen};
-use weft_dataplane::types::PortId;
+use weft_dataplane::types::{PortId, PortSet};
 use weft_dataplane::worker::{Divergence, Replaying};
 
 use super::change::{self, Change, Header};
@@ -28,7 +28,7 @@ use crate::live::{LiveError, assemble, chunks, pool, successor, take_over};
 use crate::paths::TraceError;
 use crate::replay::capture_name;
 use crate::replay::trace::Tracer;
-use crate::report::gather::Source;
+use crate::report::watermarks::Mark;
 
 /// Why a record cannot be replayed.
 #[derive(Debug, thiserror::Error)]
@@ -302,7 +302,7 @@ impl<L: Listen> Run<L> {
         let wrong = || ReplayError::Text("a change that names something unknown".to_owned());
         let core = self.again.core();
         match change {
-            Change::Config { sources, entries, mirror } => {
+            Change::Config { sources, entries, mirror, tx_off } => {
                 let mut switch = match sources {
                     Some(sources) => resolve(&sources)?.switch,
                     None => self.switch.clone(),
@@ -311,6 +311,7 @@ impl<L: Listen> Run<L> {
                     entries.into_iter().map(change::Entry::read).collect();
                 switch.forward.static_entries = entries.ok_or_else(wrong)?;
                 switch.mirror = mirror.map(|m| change::mirror(m).ok_or_else(wrong)).transpose()?;
+                switch.tx_off = PortSet::from_bits(tx_off);
                 let ports = switch.ports.len();
                 let stays = |port: PortId| port.index() < ports;
                 let mirrored = switch.mirror.is_none_or(|mirror| stays(mirror.to));
@@ -325,7 +326,7 @@ impl<L: Listen> Run<L> {
             Change::FdbDel { vid, addr } => {
                 core.fdb.del(change::key(vid, addr).ok_or_else(wrong)?);
             }
-            Change::RestartWatermarks => restart_watermarks(core, self.again.now()),
+            Change::RestartWatermarks { marks } => restart_watermarks(core, &marks),
         }
         Ok(())
     }
@@ -371,6 +372,14 @@ impl<L: Listen> Run<L> {
     }
 }
 
-fn restart_watermarks(core: &Core, now: Instant) {
-    Source { name: "", core, port_info: &[], now, stuck: None }.restart_watermarks();
+/// Has `marks` begin again, or all watermarks if none is named.
+fn restart_watermarks(core: &Core, marks: &[Mark]) {
+    if marks.is_empty() {
+        let snapshot = core.snapshot.load();
+        let all = Mark::all(snapshot.config.ports.len(), snapshot.config.pris);
+        return all.for_each(|mark| mark.begin_again(core));
+    }
+    for mark in marks {
+        mark.begin_again(core);
+    }
 }

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 use weft_dataplane::pipeline::{Ledger, PortLedger, QueueLedger};
-use weft_dataplane::stats::{DROP_REASONS, DropReason, SIZE_BIN_NAMES};
+use weft_dataplane::stats::{DROP_REASONS, DropReason, OUTPUT_REASONS, SIZE_BIN_NAMES};
 use weft_parsers::Format;
 use weft_sim::checkers::Violation;
 use weft_sim::replay::ReplayResult;
@@ -76,8 +76,14 @@ pub struct Conservation {
 pub struct Buffer {
     /// Cells of the shared part in use.
     pub shared_used_cells: u64,
+    /// The most there was.
+    pub shared_watermark_cells: u64,
     /// Cells of it in all.
     pub shared_total_cells: u64,
+    /// Cells of headroom in use, all groups together.
+    pub headroom_used_cells: u64,
+    /// The most there was.
+    pub headroom_watermark_cells: u64,
     /// Chunks of the pool in use.
     pub chunks_used: u64,
     /// Chunks in all.
@@ -105,6 +111,10 @@ pub struct PortReport {
     pub tx_formats: Named,
     /// Received, by size with FCS, such as `65-127`.
     pub rx_sizes: Named,
+    /// Of those received, with a group as destination; MAC control and what cannot be parsed apart.
+    pub rx_group_frames: u64,
+    /// Of those sent, with a group as destination.
+    pub tx_group_frames: u64,
     /// Copies of replicated frames beyond the first.
     pub copies: u64,
     /// MAC control frames that ended here.
@@ -146,6 +156,7 @@ pub struct PriReport {
     pub pg_watermark_cells: u64,
     pub headroom_watermark_cells: u64,
     pub drops: Named,
+    pub output_drops: Named,
 }
 
 fn named<'n>(names: impl Iterator<Item = &'n str>, counts: &[u64]) -> Named {
@@ -209,7 +220,10 @@ impl Buffer {
     pub fn of(ledger: &Ledger) -> Self {
         Self {
             shared_used_cells: ledger.shared_used,
+            shared_watermark_cells: ledger.shared_watermark,
             shared_total_cells: ledger.shared_total,
+            headroom_used_cells: ledger.headroom_used,
+            headroom_watermark_cells: ledger.headroom_watermark,
             chunks_used: ledger.chunks_used,
             chunks: ledger.chunks,
         }
@@ -246,6 +260,8 @@ fn port_report(name: &str, port: &PortLedger, captured: u64) -> PortReport {
         rx_formats: formats(&port.rx_format),
         tx_formats: formats(&port.tx_format),
         rx_sizes: sizes(&port.rx_size),
+        rx_group_frames: port.rx_group_frames,
+        tx_group_frames: port.tx_group_frames,
         copies: port.copies,
         consumed: port.consumed,
         pfc_rx: port.pfc_rx,
@@ -277,6 +293,7 @@ fn pri_report((pri, queue): (usize, &QueueLedger)) -> PriReport {
         pg_watermark_cells: queue.pg_watermark,
         headroom_watermark_cells: queue.headroom_watermark,
         drops: drops(&queue.drops),
+        output_drops: named(OUTPUT_REASONS.iter().map(|reason| reason.name()), &queue.output_drops),
     }
 }
 

@@ -8,12 +8,13 @@ use weft_dataplane::config::SwitchConfig;
 use weft_dataplane::fdb::FdbEntry;
 use weft_dataplane::pipeline::{Core, Ledger, PortLedger, QueueLedger};
 use weft_dataplane::snapshot::Snapshot;
-use weft_dataplane::stats::{DropReason, SIZE_BIN_NAMES};
+use weft_dataplane::stats::{DropReason, OUTPUT_REASONS, SIZE_BIN_NAMES};
 use weft_dataplane::time::Instant;
 use weft_dataplane::types::{PortId, PortSet, Pri};
 use weft_dataplane::worker::Stuck;
 use weft_parsers::Format;
 
+use super::watermarks::{Mark, Reader, Watermarks};
 use super::{
     BufferReport, ConservationReport, DropsReport, FdbRow, FdbSummary, Named, PfcReport,
     PortReport, QueueReport, StatsSnapshot, WorkerReport,
@@ -50,6 +51,8 @@ pub struct Source<'a> {
     pub now: Instant,
     /// Workers that could not be held: numbers are read while they run, or are stuck.
     pub stuck: Option<&'a Stuck>,
+    /// What other readers' restarts have kept back, of a running switch.
+    pub watermarks: Option<&'a Watermarks>,
 }
 
 impl Source<'_> {
@@ -66,9 +69,6 @@ impl Source<'_> {
                 .iter()
                 .flat_map(|&(id, port)| Pri::ALL.into_iter().zip(&port.pri).map(move |q| (id, q)))
         };
-        let headroom = |input, pri| {
-            if snapshot.is_lossless(input, pri) { snapshot.thresholds.headroom(input) } else { 0 }
-        };
         StatsSnapshot {
             switch: self.name.to_owned(),
             events: Named::new(), // the event log knows
@@ -77,22 +77,14 @@ impl Source<'_> {
             uptime_ns: self.now.as_ns(),
             epoch: snapshot.epoch,
             ports: ports.iter().map(|&(id, port)| self.port(config, id, port)).collect(),
-            queues: by_queue().map(|(id, (pri, queue))| of_queue(config, id, pri, queue)).collect(),
-            pfc: by_queue()
-                .map(|(id, (pri, queue))| PfcReport {
-                    port: name_of(config, id),
-                    pri: pri.get(),
-                    lossless: snapshot.is_lossless(id, pri),
-                    classes: (0..8)
-                        .filter(|class| config.pfc.classes[pri] >> class & 1 != 0)
-                        .collect(),
-                    xoff_now: self.core.xoff(id).contains(pri),
-                    paused_now: self.core.paused(id).contains(pri),
-                    storm_now: self.core.storming(id).contains(pri),
-                    headroom_size_cells: headroom(id, pri).into(),
-                    ..of_pfc(queue)
+            queues: by_queue()
+                .map(|(id, (pri, queue))| QueueReport {
+                    depth_watermark_cells: self
+                        .most(Mark::Depth(id.get(), pri.get()), queue.depth_watermark),
+                    ..of_queue(config, id, pri, queue)
                 })
                 .collect(),
+            pfc: by_queue().map(|(id, (pri, queue))| self.pfc(&snapshot, id, pri, queue)).collect(),
             drops: drops(config, &ports),
             buffer: BufferReport {
                 cell_bytes: config.buffer.cell_bytes.into(),
@@ -101,6 +93,9 @@ impl Source<'_> {
                 reserve_cells: snapshot.plan.reserves,
                 shared_cells: ledger.shared_total,
                 shared_used_cells: ledger.shared_used,
+                shared_watermark_cells: self.most(Mark::Shared, ledger.shared_watermark),
+                headroom_used_cells: ledger.headroom_used,
+                headroom_watermark_cells: self.most(Mark::HeadroomPool, ledger.headroom_watermark),
                 chunks: ledger.chunks,
                 chunks_used: ledger.chunks_used,
                 chunks_free: ledger.chunks.saturating_sub(ledger.chunks_used),
@@ -141,24 +136,30 @@ impl Source<'_> {
         rows
     }
 
-    /// Has all watermarks begin again at what is queued now. No worker may be in a step meanwhile.
-    pub fn restart_watermarks(&self) {
-        let ports = self.core.snapshot.load().config.ports.len();
-        for port in (0..ports).filter_map(PortId::new) {
-            for pri in Pri::ALL {
-                for worker in &self.core.stats {
-                    let stats = &worker.port[port].pri[pri];
-                    stats.depth_watermark.set(0);
-                    stats.pg_watermark.set(0);
-                    stats.headroom_watermark.set(0);
-                }
-                if let Some(worker) = self.core.stats.first() {
-                    let (buffer, stats) = (&self.core.buffer, &worker.port[port].pri[pri]);
-                    stats.depth_watermark.set(buffer.depth(port, pri).into());
-                    stats.pg_watermark.set(buffer.group_used(port, pri).into());
-                    stats.headroom_watermark.set(buffer.headroom_used(port, pri).into());
-                }
-            }
+    /// The most there was of `mark` since `weft show` last began again, where workers have `highest`.
+    fn most(&self, mark: Mark, highest: u64) -> u64 {
+        let kept = self.watermarks;
+        kept.map_or(highest, |kept| kept.since_restart(Reader::Show, mark, highest))
+    }
+
+    fn pfc(&self, snapshot: &Snapshot, id: PortId, pri: Pri, queue: &QueueLedger) -> PfcReport {
+        let (config, lossless) = (&snapshot.config, snapshot.is_lossless(id, pri));
+        let headroom = if lossless { snapshot.thresholds.headroom(id) } else { 0 };
+        let (port, number) = (id.get(), pri.get());
+        PfcReport {
+            port: name_of(config, id),
+            pri: number,
+            pg: config.maps.pri_to_pg[pri],
+            lossless,
+            classes: (0..8).filter(|class| config.pfc.classes[pri] >> class & 1 != 0).collect(),
+            xoff_now: self.core.xoff(id).contains(pri),
+            paused_now: self.core.paused(id).contains(pri),
+            storm_now: self.core.storming(id).contains(pri),
+            headroom_size_cells: headroom.into(),
+            group_watermark_cells: self.most(Mark::Group(port, number), queue.pg_watermark),
+            headroom_watermark_cells: self
+                .most(Mark::Headroom(port, number), queue.headroom_watermark),
+            ..of_pfc(queue)
         }
     }
 
@@ -178,6 +179,7 @@ impl Source<'_> {
             note: port_info.note,
             last_error: self.core.last_error(id, |error| format!("{error}: {}", error.source)),
             blocked: self.blocked(config, id),
+            tx_off: self.core.tx_off().contains(id),
             loop_blocks: port.loop_blocks,
             no_express: port_info.no_express,
             express: express(&self.core.fast.stats.port[id]),
@@ -187,6 +189,8 @@ impl Source<'_> {
             tx_bytes: port.tx_bytes,
             rx_formats: named(Format::ALL.iter().map(|f| f.name()), &port.rx_format),
             tx_formats: named(Format::ALL.iter().map(|f| f.name()), &port.tx_format),
+            rx_group_frames: port.rx_group_frames,
+            tx_group_frames: port.tx_group_frames,
             rx_sizes: SIZE_BIN_NAMES.map(str::to_owned).into_iter().zip(port.rx_size).collect(),
             copies: port.copies,
             consumed: port.consumed,
@@ -295,8 +299,10 @@ fn of_queue(config: &SwitchConfig, id: PortId, pri: Pri, queue: &QueueLedger) ->
         tx_bytes: queue.tx_bytes,
         dropped: queue.drops.iter().sum(),
         ecn_marked: queue.ecn_marked,
+        output_dropped: queue.output_drops.iter().sum(),
+        output_drops: named(OUTPUT_REASONS.iter().map(|reason| reason.name()), &queue.output_drops),
         depth_cells: queue.depth,
-        depth_watermark_cells: queue.depth_watermark,
+        ..QueueReport::default()
     }
 }
 
@@ -311,9 +317,7 @@ fn of_pfc(queue: &QueueLedger) -> PfcReport {
         paused_ns: queue.paused_ps / 1_000,
         storms: queue.storms,
         group_cells: queue.pg_used,
-        group_watermark_cells: queue.pg_watermark,
         headroom_cells: queue.headroom_used,
-        headroom_watermark_cells: queue.headroom_watermark,
         ..PfcReport::default()
     }
 }

@@ -10,6 +10,7 @@ pub mod process;
 pub mod prometheus;
 pub mod tables;
 mod topic;
+pub mod watermarks;
 
 use std::collections::BTreeMap;
 
@@ -85,6 +86,9 @@ pub struct PortReport {
     /// Why it is blocked, while it is.
     #[serde(default)]
     pub blocked: Option<String>,
+    /// Whether its queues are held by command (`weft port PORT tx off`).
+    #[serde(default)]
+    pub tx_off: bool,
     /// Times that it was blocked for a loop.
     #[serde(default)]
     pub loop_blocks: u64,
@@ -106,6 +110,12 @@ pub struct PortReport {
     pub rx_formats: Named,
     /// Sent, by format; those that occurred.
     pub tx_formats: Named,
+    /// Of those received, with a group as destination; MAC control and what cannot be parsed apart.
+    #[serde(default)]
+    pub rx_group_frames: u64,
+    /// Of those sent, with a group as destination.
+    #[serde(default)]
+    pub tx_group_frames: u64,
     /// Received, by size with FCS: `64`, `127`, ..., `more`.
     pub rx_sizes: Named,
     /// Copies of replicated frames beyond the first.
@@ -153,6 +163,12 @@ pub struct QueueReport {
     pub tx_bytes: u64,
     /// As input: drops.
     pub dropped: u64,
+    /// As output: drops of frames that were to leave here; they are counted at their inputs, too.
+    #[serde(default)]
+    pub output_dropped: u64,
+    /// The same by reason.
+    #[serde(default)]
+    pub output_drops: Named,
     /// As output: ECN marks set.
     pub ecn_marked: u64,
     /// As output: cells queued now, VOQs included.
@@ -169,6 +185,9 @@ pub struct PfcReport {
     pub port: String,
     /// The priority.
     pub pri: u8,
+    /// Number of the priority group that it is counted in as input.
+    #[serde(default)]
+    pub pg: u8,
     /// Whether it must not lose frames.
     pub lossless: bool,
     /// Classes that our PAUSE names.
@@ -233,6 +252,15 @@ pub struct BufferReport {
     pub shared_cells: u64,
     /// What of it is in use.
     pub shared_used_cells: u64,
+    /// The most there was since this was last read by `weft show`.
+    #[serde(default)]
+    pub shared_watermark_cells: u64,
+    /// Headroom in use, all groups together.
+    #[serde(default)]
+    pub headroom_used_cells: u64,
+    /// The most there was since this was last read by `weft show`.
+    #[serde(default)]
+    pub headroom_watermark_cells: u64,
     /// Chunks of the pool.
     pub chunks: u64,
     /// Chunks in use.

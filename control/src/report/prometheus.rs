@@ -63,6 +63,8 @@ const OF_PORTS: &[OfPort] = &[
     (("weft_port_express_frames_total", COUNTER, "Frames received and passed on in the kernel; part of weft_port_rx_frames_total."), |p| p.express),
     (("weft_port_tx_frames_total", COUNTER, "Frames sent."), |p| p.tx_frames),
     (("weft_port_tx_bytes_total", COUNTER, "Bytes sent, without FCS."), |p| p.tx_bytes),
+    (("weft_port_rx_group_frames_total", COUNTER, "Frames received for groups (multicast, broadcast), MAC control apart."), |p| p.rx_group_frames),
+    (("weft_port_tx_group_frames_total", COUNTER, "Frames sent to groups (multicast, broadcast)."), |p| p.tx_group_frames),
     (("weft_port_copies_total", COUNTER, "Copies of replicated frames beyond the first."), |p| p.copies),
     (("weft_port_consumed_total", COUNTER, "MAC control frames that ended here."), |p| p.consumed),
     (("weft_port_pause_rx_total", COUNTER, "Plain 802.3x PAUSE frames received."), |p| p.pause_rx),
@@ -75,6 +77,7 @@ const OF_PORTS: &[OfPort] = &[
     (("weft_port_kernel_rx_lost_total", COUNTER, "Frames lost before the switch by kernel or device."), |p| p.kernel_rx),
     (("weft_port_learned_addresses", GAUGE, "Addresses learned on the port."), |p| p.learned),
     (("weft_port_blocked", GAUGE, "1 while the port is blocked for a loop."), |p| p.blocked.is_some().into()),
+    (("weft_port_tx_off", GAUGE, "1 while the port's queues are held by command."), |p| p.tx_off.into()),
     (("weft_port_loop_blocks_total", COUNTER, "Times that the port was blocked for a loop."), |p| p.loop_blocks),
     (("weft_port_fdb_moves_total", COUNTER, "Addresses that moved to the port."), |p| p.fdb_moves),
 ];
@@ -140,6 +143,16 @@ pub fn render(stats: &StatsSnapshot) -> String {
             page.sample(family.0, &[("port", &queue.port), ("pri", pri(queue.pri))], read(queue));
         }
     }
+    let dropped = "weft_queue_output_dropped_frames_total";
+    let help = "Frames dropped that were to leave by the output, by reason; also in weft_dropped_frames_total.";
+    page.family((dropped, COUNTER, help));
+    for queue in &stats.queues {
+        for (reason, count) in &queue.output_drops {
+            let labels =
+                [("port", queue.port.as_str()), ("pri", pri(queue.pri)), ("reason", reason)];
+            page.sample(dropped, &labels, count);
+        }
+    }
     for (family, read) in OF_PFC {
         for family in spellings(*family) {
             page.family(family);
@@ -186,6 +199,10 @@ fn of_the_whole(page: &mut Page, stats: &StatsSnapshot) {
         (("weft_buffer_cells", GAUGE, "Cells of the buffer."), buffer.total_cells),
         (("weft_buffer_shared_cells", GAUGE, "Cells of its shared part."), buffer.shared_cells),
         (("weft_buffer_shared_used_cells", GAUGE, "Cells of the shared part in use."), buffer.shared_used_cells),
+        (("weft_buffer_shared_watermark_cells", GAUGE, "Most cells of the shared part in use since weft show last read it."), buffer.shared_watermark_cells),
+        (("weft_buffer_headroom_cells", GAUGE, "Cells of all headroom."), buffer.headroom_cells),
+        (("weft_buffer_headroom_used_cells", GAUGE, "Cells of headroom in use."), buffer.headroom_used_cells),
+        (("weft_buffer_headroom_watermark_cells", GAUGE, "Most cells of headroom in use since weft show last read it."), buffer.headroom_watermark_cells),
         (("weft_pool_chunks", GAUGE, "Chunks of the packet pool."), buffer.chunks),
         (("weft_pool_used_chunks", GAUGE, "Chunks in use."), buffer.chunks_used),
         (("weft_fdb_capacity", GAUGE, "Most FDB entries."), fdb.capacity),

@@ -17,7 +17,7 @@ use super::{
 use crate::events::Page;
 
 /// A table whose first `texts` columns are text, all others numbers.
-fn table<const N: usize>(
+pub(crate) fn table<const N: usize>(
     heads: [&str; N],
     texts: usize,
     rows: impl Iterator<Item = [String; N]>,
@@ -209,6 +209,9 @@ pub(super) fn of_ports(ports: &[PortReport]) -> String {
         if let Some(why) = &port.last_error {
             let _ = writeln!(text, "{}: last error: {why}", port.name); // to a String
         }
+        if port.tx_off {
+            let _ = writeln!(text, "{}: transmission is off (weft port)", port.name); // to a String
+        }
         if let Some(why) = &port.blocked {
             let _ = writeln!(text, "{}: blocked: {why}", port.name); // to a String
         }
@@ -263,6 +266,7 @@ pub(super) fn of_queues(queues: &[QueueReport]) -> String {
         "in enqueued",
         "in dropped",
         "out dequeued",
+        "out dropped",
         "out purged",
         "out bytes",
         "out marked",
@@ -279,6 +283,7 @@ pub(super) fn of_queues(queues: &[QueueReport]) -> String {
                 queue.enqueued.to_string(),
                 queue.dropped.to_string(),
                 queue.dequeued.to_string(),
+                queue.output_dropped.to_string(),
                 queue.purged.to_string(),
                 queue.tx_bytes.to_string(),
                 queue.ecn_marked.to_string(),
@@ -298,6 +303,9 @@ pub(super) fn of_buffer(buffer: &BufferReport) -> String {
         ("reserves", cells(buffer.reserve_cells)),
         ("shared", cells(buffer.shared_cells)),
         ("shared used", cells(buffer.shared_used_cells)),
+        ("shared watermark", cells(buffer.shared_watermark_cells)),
+        ("headroom used", cells(buffer.headroom_used_cells)),
+        ("headroom watermark", cells(buffer.headroom_watermark_cells)),
         ("pool", format!("{} chunks", buffer.chunks)),
         ("pool used", format!("{} chunks", buffer.chunks_used)),
         ("pool free", format!("{} chunks", buffer.chunks_free)),
@@ -308,6 +316,7 @@ pub(super) fn of_pfc(pfc: &[PfcReport]) -> String {
     let heads = [
         "port",
         "pri",
+        "pg",
         "lossless",
         "classes",
         "state",
@@ -325,7 +334,7 @@ pub(super) fn of_pfc(pfc: &[PfcReport]) -> String {
     ];
     table(
         heads,
-        5,
+        6,
         pfc.iter().map(|row| {
             let states =
                 [(row.xoff_now, "asks"), (row.paused_now, "paused"), (row.storm_now, "storm")];
@@ -334,6 +343,7 @@ pub(super) fn of_pfc(pfc: &[PfcReport]) -> String {
             [
                 row.port.clone(),
                 row.pri.to_string(),
+                row.pg.to_string(),
                 if row.lossless { "yes" } else { "no" }.to_owned(),
                 classes.join(","),
                 if on.is_empty() { "-".to_owned() } else { on.join("+") },

@@ -18,6 +18,7 @@ use weft_rpc::renamed::{self, Place};
 use weft_rpc::{Answer, LineHandler, LineStream, Next, Refused, ok_line, parse, to_line};
 
 use crate::config::value::parse_addr;
+use crate::conform::Params;
 use crate::events;
 use crate::paths::ShownPath;
 use crate::report::process::ProcessReport;
@@ -33,7 +34,7 @@ pub enum Request {
     Show {
         /// Which part.
         what: ShowTopic,
-        /// Whether watermarks begin again after it.
+        /// Whether watermarks that it shows begin again after it, or all if it shows none.
         #[serde(default)]
         restart_watermarks: bool,
     },
@@ -73,6 +74,18 @@ pub enum Request {
         port: String,
         /// Where to; nowhere ends it.
         to: Option<MirrorTarget>,
+    },
+    /// Lets a port send, or holds its queues.
+    PortTx {
+        /// Name of the port.
+        port: String,
+        /// Whether it sends.
+        on: bool,
+    },
+    /// At which frame each (port, priority) pauses, drops and resumes.
+    ConformParams {
+        /// Bytes of each frame, without FCS.
+        packet_size: u64,
     },
     /// Each step of what an edge port does with a request for an address.
     PbrEdge {
@@ -155,8 +168,9 @@ impl LineStream for Paths {
 
 /// The running switch, as management sees it. All methods may be called from several threads at once.
 pub trait Backend: Send + Sync {
-    /// Everything that is counted; watermarks begin again afterwards if `restart_watermarks`.
-    fn stats(&self, restart_watermarks: bool) -> StatsSnapshot;
+    /// Everything that is counted; watermarks that topic `restart` shows, or all if it shows none, begin again
+    /// afterwards for those who ask so.
+    fn stats(&self, restart: Option<ShowTopic>) -> StatsSnapshot;
 
     /// What the process may do.
     ///
@@ -191,6 +205,16 @@ pub trait Backend: Send + Sync {
     /// # Errors
     /// No such port, no such file.
     fn mirror(&self, port: &str, to: Option<&MirrorTarget>) -> Result<(), Refused>;
+
+    /// Lets `port` send, or holds its queues: what it takes nothing off stays queued, and PFC frames are sent still. When
+    /// this returns, it is in force in all workers, and what the port had taken before has left.
+    ///
+    /// # Errors
+    /// No such port; workers or the device do not answer.
+    fn port_tx(&self, port: &str, on: bool) -> Result<(), Refused>;
+
+    /// At which frame of `packet_size` bytes each (port, priority) pauses, drops and resumes.
+    fn conform_params(&self, packet_size: u64) -> Params;
 
     /// Each step of what edge `port` does with a request for `hpa`.
     ///
@@ -295,7 +319,7 @@ fn shown_line(shown: &ShowResponse) -> Result<Vec<u8>, Refused> {
 
 /// What is to be shown of `topic`, and where it comes from.
 fn show(topic: ShowTopic, restart: bool, backend: &dyn Backend) -> Result<ShowResponse, Refused> {
-    let stats = || backend.stats(restart);
+    let stats = || backend.stats(restart.then_some(topic));
     Ok(match topic {
         ShowTopic::Ports => ShowResponse::Ports(stats().ports),
         ShowTopic::Fdb => {
@@ -312,6 +336,17 @@ fn show(topic: ShowTopic, restart: bool, backend: &dyn Backend) -> Result<ShowRe
         ShowTopic::Events => ShowResponse::Events(events::log().after(0)), // asks no worker
         ShowTopic::All => ShowResponse::All(Box::new(stats())),
     })
+}
+
+fn conform_params(packet_size: u64, backend: &dyn Backend) -> Result<Value, Refused> {
+    const SIZES: std::ops::RangeInclusive<u64> = 14..=9_216;
+    if !SIZES.contains(&packet_size) {
+        let (least, most) = (SIZES.start(), SIZES.end());
+        let message = format!("expected {least} to {most} bytes, found {packet_size}");
+        return Err(Refused::bad_request(message));
+    }
+    serde_json::to_value(backend.conform_params(packet_size))
+        .map_err(|error| Refused::unavailable(error.to_string()))
 }
 
 fn station(addr: &str, vid: u16) -> Result<AddrKey, Refused> {
@@ -346,6 +381,8 @@ fn dispatch(request: &Request, backend: &dyn Backend) -> Result<Value, Refused> 
         Request::FdbDel { addr, vid } => backend.fdb_del(*vid, station(addr, *vid)?).map(done),
         Request::Reload { path } => backend.reload(path.as_deref()),
         Request::Mirror { port, to } => backend.mirror(port, to.as_ref()).map(done),
+        Request::PortTx { port, on } => backend.port_tx(port, *on).map(done),
+        Request::ConformParams { packet_size } => conform_params(*packet_size, backend),
         Request::PbrEdge { port, hpa } => backend.pbr_edge(port, address(hpa)?),
         Request::PbrRoute { dpid } if *dpid > 0xFFF => {
             Err(Refused::bad_request(format!("expected a PID 0..=4095, found {dpid}")))

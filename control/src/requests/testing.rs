@@ -44,8 +44,8 @@ impl TraceStream for Silent {
 }
 
 impl Backend for Recorder {
-    fn stats(&self, restart_watermarks: bool) -> StatsSnapshot {
-        self.note(format!("stats {restart_watermarks}"));
+    fn stats(&self, restart: Option<ShowTopic>) -> StatsSnapshot {
+        self.note(format!("stats {}", restart.is_some()));
         let conservation = ConservationReport { rx: 5, tx: 5, holds: true, ..Default::default() };
         StatsSnapshot { switch: "s".into(), conservation, ..Default::default() }
     }
@@ -76,6 +76,15 @@ impl Backend for Recorder {
     fn mirror(&self, port: &str, to: Option<&MirrorTarget>) -> Result<(), Refused> {
         self.note(format!("mirror {port} {to:?}"));
         Ok(())
+    }
+
+    fn port_tx(&self, port: &str, on: bool) -> Result<(), Refused> {
+        self.note(format!("tx {port} {on}"));
+        Ok(())
+    }
+
+    fn conform_params(&self, packet_size: u64) -> Params {
+        Params { packet_size, ..Params::default() }
     }
 
     fn pbr_edge(&self, port: &str, hpa: u64) -> Result<Value, Refused> {

@@ -29,6 +29,9 @@ fn requests_are_met_or_refused() {
         (r#"{"cmd":"reload"}"#, "ok", "epoch"),
         (r#"{"cmd":"mirror","port":"p0","to":{"file":"/x.pcapng"}}"#, "ok", "done"),
         (r#"{"cmd":"mirror","port":"p0","to":null}"#, "ok", "done"),
+        (r#"{"cmd":"port_tx","port":"p0","on":false}"#, "ok", "done"),
+        (r#"{"cmd":"conform_params","packet_size":64}"#, "ok", "packet_size"),
+        (r#"{"cmd":"conform_params","packet_size":0}"#, "error", "expected 14 to 9216 bytes, found 0"),
         (r#"{"cmd":"trace","count":3}"#, "ok", "tracing"),
         (r#"{"cmd":"trace","octets":true}"#, "ok", "tracing"),
         (r#"{"cmd":"trace","octets":1}"#, "error", "invalid type"),
@@ -87,6 +90,7 @@ fn mutated_lines_are_always_answered() {
         r#"{"cmd":"show","what":"ports","restart_watermarks":true}"#,
         r#"{"cmd":"fdb_add","addr":"02:00:00:00:00:01","port":"p0","vid":7}"#,
         r#"{"cmd":"mirror","port":"p0","to":{"port":"p1"}}"#,
+        r#"{"cmd":"port_tx","port":"p0","on":true}"#,
         r#"{"cmd":"trace","filter":"silent","count":18446744073709551615,"bytes":true}"#,
         r#"{"cmd":"trace","count":1,"octets":true}"#,
     ];

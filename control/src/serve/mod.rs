@@ -217,6 +217,7 @@ const fn subject(role: Role) -> &'static str {
     match role {
         Role::Cci => "cci",
         Role::Metrics => "metrics",
+        Role::Sai => "sai",
         _ => "management",
     }
 }

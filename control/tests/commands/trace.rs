@@ -78,7 +78,7 @@ impl Switch {
         let switch = Arc::new(SwitchHandle::start(args, config, None).unwrap());
         // Frames to a port whose worker has not seen its link yet are dropped: no trace is to begin with them.
         until(LONG, "all links are up", || {
-            switch.stats(false).ports.iter().all(|port| port.link_up).then_some(())
+            switch.stats(None).ports.iter().all(|port| port.link_up).then_some(())
         });
         let server =
             Server::start(&socket(dir.path()), Arc::new(SwitchHandler::new(switch.clone())))

@@ -3,7 +3,7 @@
 use weft_base::ring::ring;
 
 use super::*;
-use crate::config::BufferConfig;
+use crate::config::{BufferConfig, Sharing};
 
 /// A frame is never overlooked that one worker has queued and another has not let leave: neither by who
 /// saw it queued, nor while it leaves.

@@ -18,7 +18,6 @@ pub use run::Leaving;
 use weft_base::counters::{LINE, PerThreadCounters, add};
 use weft_base::sync::{AtomicU32, AtomicU64, Ordering, fence};
 
-use crate::config::Sharing;
 use crate::queues::{Demand, QueueId};
 use crate::stats::DropReason;
 use crate::types::{PORTS_MAX, PRIS_MAX, PerPri, PortId, PortSet, Pri, PriSet};
@@ -184,7 +183,45 @@ impl Buffer {
         let cells = core::mem::take(&mut lease.cells);
         if cells > 0 {
             self.shared.0.fetch_sub(cells, Ordering::Relaxed);
+            self.tell_lease(lease);
         }
+    }
+
+    /// Lets others know how much of a lease is free.
+    #[inline]
+    fn tell_lease(&self, lease: &Lease) {
+        let free = u32::try_from(lease.cells).unwrap_or(u32::MAX);
+        self.tally(lease).leased().store(free, Ordering::Relaxed);
+    }
+
+    /// Cells of the shared part in use, at the end of a burst of this worker's, if they are above `most`. With several
+    /// workers, those count that left and that the worker of their input has not heard of yet.
+    #[inline]
+    #[must_use]
+    pub fn shared_above(&self, lease: &Lease, most: u64) -> Option<u64> {
+        let taken = self.shared.0.load(Ordering::Relaxed);
+        if self.solo {
+            return Some(taken).filter(|&taken| taken > most);
+        }
+        self.tell_lease(lease);
+        if taken <= most {
+            return None;
+        }
+        let leased = |tally: &Tally| u64::from(tally.leased().load(Ordering::Relaxed));
+        let free: u64 = self.workers.iter().map(leased).sum();
+        Some(taken.saturating_sub(free)).filter(|&used| used > most)
+    }
+
+    /// Cells of headroom in use by all groups, as their workers know it.
+    #[must_use]
+    pub fn headroom_known(&self) -> u64 {
+        self.workers.iter().map(|tally| u64::from(tally.headroom().load(Ordering::Relaxed))).sum()
+    }
+
+    /// Cells of headroom in use by all groups; exact while no worker changes anything.
+    #[must_use]
+    pub fn headroom_in_all(&self) -> u64 {
+        self.groups().map(|(input, pri)| u64::from(self.headroom_used(input, pri))).sum()
     }
 
     /// What the shared part has left, as this worker sees it.
@@ -227,14 +264,8 @@ impl Buffer {
     /// Reserve and limit of a VOQ of `pri`.
     #[inline]
     fn voq_limit(&self, lease: &Lease, thresholds: &Thresholds, pri: Pri) -> (u32, u32) {
-        match thresholds.sharing {
-            Sharing::Dt => {
-                let free = self.free(lease, thresholds.shared);
-                let reserve = thresholds.voq_reserve;
-                (reserve, thresholds.dynamic(reserve, pri, free))
-            }
-            Sharing::Static => (thresholds.static_share, thresholds.static_share),
-        }
+        let free = self.free(lease, thresholds.shared);
+        (thresholds.voq_reserve(), thresholds.voq_limit_with(pri, free))
     }
 
     /// Asks for room for a lossy frame of `cells` in its VOQ, whose input is this worker's, and charges it.
@@ -378,13 +409,7 @@ impl Buffer {
     #[inline]
     #[must_use]
     pub fn group_limit(&self, lease: &Lease, thresholds: &Thresholds, pri: Pri) -> u32 {
-        match thresholds.sharing {
-            Sharing::Dt => {
-                let free = self.free(lease, thresholds.shared);
-                thresholds.dynamic(thresholds.pg_reserve, pri, free)
-            }
-            Sharing::Static => thresholds.static_group,
-        }
+        thresholds.group_limit_with(pri, self.free(lease, thresholds.shared))
     }
 
     /// Asks for room for a lossless frame of `cells` in its ingress group, whose input is this worker's, and
@@ -412,6 +437,7 @@ impl Buffer {
             Verdict::Queue
         } else if head.load(Ordering::Relaxed) + cells <= thresholds.headroom(input) {
             add(head, cells);
+            add(self.tally(lease).headroom(), cells);
             Verdict::Headroom
         } else {
             Verdict::Drop(DropReason::Headroom)
@@ -452,6 +478,12 @@ impl Buffer {
     pub fn voq_used(&self, input: PortId, output: PortId, pri: Pri) -> u32 {
         let known = self.voq.at(self.voq_at(input, output, pri)).load(Ordering::Relaxed);
         known.wrapping_sub(self.unseen_of_voq(input, output, pri))
+    }
+
+    /// Cells of an input's lossy frames of a priority, all its VOQs together.
+    #[must_use]
+    pub fn lossy_used(&self, input: PortId, pri: Pri) -> u64 {
+        self.ports().map(|output| u64::from(self.voq_used(input, output, pri))).sum()
     }
 
     /// Cells of an ingress group, without headroom.

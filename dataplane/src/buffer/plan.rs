@@ -124,9 +124,30 @@ impl Thresholds {
         u32::try_from(u64::from(reserve) + quota).unwrap_or(u32::MAX)
     }
 
+    /// The limit of an ingress group of `pri`, its XOFF, while `free` cells of the shared part are.
+    #[inline]
+    #[must_use]
+    pub fn group_limit_with(&self, pri: Pri, free: u64) -> u32 {
+        match self.sharing {
+            Sharing::Dt => self.dynamic(self.pg_reserve, pri, free),
+            Sharing::Static => self.static_group,
+        }
+    }
+
+    /// The limit of a VOQ of `pri` while `free` cells of the shared part are.
+    #[inline]
+    #[must_use]
+    pub fn voq_limit_with(&self, pri: Pri, free: u64) -> u32 {
+        match self.sharing {
+            Sharing::Dt => self.dynamic(self.voq_reserve, pri, free),
+            Sharing::Static => self.static_share,
+        }
+    }
+
     /// What a VOQ holds before it draws on the shared part.
     #[inline]
-    pub(super) const fn voq_reserve(&self) -> u32 {
+    #[must_use]
+    pub const fn voq_reserve(&self) -> u32 {
         match self.sharing {
             Sharing::Dt => self.voq_reserve,
             Sharing::Static => self.static_share,
@@ -142,7 +163,8 @@ impl Thresholds {
 
     /// What a group holds before it draws on the shared part.
     #[inline]
-    pub(super) const fn group_reserve(&self) -> u32 {
+    #[must_use]
+    pub const fn group_reserve(&self) -> u32 {
         match self.sharing {
             Sharing::Dt => self.pg_reserve,
             Sharing::Static => self.static_group,

@@ -106,7 +106,7 @@ impl<'a> Leaving<'a> {
             let mut freed = 0;
             for input in inputs {
                 self.copy_of(input);
-                freed += self.buffer.release(self.thresholds, (input, self.pri), cells);
+                freed += self.buffer.release(self.tally, self.thresholds, (input, self.pri), cells);
                 count += 1;
             }
             self.freed += freed;
@@ -135,7 +135,8 @@ impl<'a> Leaving<'a> {
     #[inline]
     pub fn lossless(&mut self, input: PortId, cells: u32) {
         if self.buffer.solo || self.own.contains(input) {
-            self.freed += self.buffer.release(self.thresholds, (input, self.pri), cells);
+            self.freed +=
+                self.buffer.release(self.tally, self.thresholds, (input, self.pri), cells);
         } else {
             add(self.tally.group(input, self.pri), cells);
         }

@@ -26,6 +26,8 @@ pub(super) struct Tally {
     group: PerThreadCounters,
     /// By (output, pri, input): copies of lossless frames that left, wrapping.
     gone: PerThreadCounters,
+    /// Two words: cells of its lease that are free, and cells of headroom in use by its groups.
+    own: PerThreadCounters,
 }
 
 impl Tally {
@@ -40,7 +42,20 @@ impl Tally {
             row,
             group: unless_solo(ports * PRIS_MAX),
             gone: unless_solo(ports * pris * row),
+            own: PerThreadCounters::new(2),
         }
+    }
+
+    /// Cells of the shared part that this worker has taken ahead and not used.
+    #[inline]
+    pub fn leased(&self) -> &AtomicU32 {
+        self.own.at(0)
+    }
+
+    /// Cells of headroom that groups of this worker use, as far as it knows.
+    #[inline]
+    pub fn headroom(&self) -> &AtomicU32 {
+        self.own.at(1)
     }
 
     /// Cells queued for (output, pri).
@@ -150,7 +165,7 @@ impl Buffer {
         let unseen = self.unseen_of_group(input, pri);
         if unseen > 0 {
             sub(self.tally(lease).group(input, pri), unseen);
-            let freed = self.release(thresholds, (input, pri), unseen);
+            let freed = self.release(self.tally(lease), thresholds, (input, pri), unseen);
             self.give_back(lease, freed);
         }
     }
@@ -161,6 +176,7 @@ impl Buffer {
     #[must_use = "to be given back"]
     pub(super) fn release(
         &self,
+        tally: &Tally,
         thresholds: &Thresholds,
         (input, pri): (PortId, Pri),
         cells: u32,
@@ -169,6 +185,7 @@ impl Buffer {
         let from_head = head.load(Ordering::Relaxed).min(cells);
         if from_head > 0 {
             sub(head, from_head);
+            sub(tally.headroom(), from_head);
         }
         let rest = cells - from_head;
         if rest == 0 {

@@ -8,7 +8,7 @@
 use weft_base::rng::Rng;
 
 use super::*;
-use crate::config::BufferConfig;
+use crate::config::{BufferConfig, Sharing};
 use crate::types::PerPri;
 
 const PORTS: usize = 3;

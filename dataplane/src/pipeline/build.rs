@@ -196,6 +196,8 @@ fn new_core(
         paused: PerPort::from_fn(|_| AtomicU8::new(0)),
         storming: PerPort::from_fn(|_| AtomicU8::new(0)),
         storms: AtomicU64::new(0),
+        tx_off: AtomicU64::new(0),
+        sending: PerPort::from_fn(|_| AtomicU64::new(0)),
         xoff: PerPort::from_fn(|_| AtomicU8::new(0)),
         congested: PerPri(Pri::ALL.map(|_| AtomicU64::new(0))),
         tables: ArcSwap::from_pointee(Tables::new(snapshot.tlp_ports, GROUPS)?),

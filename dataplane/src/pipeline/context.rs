@@ -89,7 +89,7 @@ impl Context {
     ) {
         let (cells, pri) = (self.release(&desc, output), desc.pri());
         self.relieve(output, pri, cells);
-        self.end(now, desc, reason, tracer);
+        self.end_at(now, desc, output, reason, tracer);
     }
 
     /// The VOQs, where they are this worker's.
@@ -112,6 +112,19 @@ impl Context {
     ) {
         self.stats.port[output].pri[desc.pri()].purged.add(1);
         self.discard(now, desc, output, reason, tracer);
+    }
+
+    /// Ends a frame that was to leave by `output`: counts it there, too.
+    pub(super) fn end_at<T: Tracer>(
+        &mut self,
+        now: Instant,
+        desc: Desc,
+        output: PortId,
+        reason: DropReason,
+        tracer: &mut T,
+    ) {
+        self.stats.count_output_drop(output, desc.pri(), reason);
+        self.end(now, desc, reason, tracer);
     }
 
     /// Ends a frame: counts it at the input, frees it.

@@ -112,7 +112,7 @@ impl OutputLane {
         for desc in lost {
             ctx.is_stirred = true; // there is room in its queue, and nothing was sent
             ctx.stats.port[port].late_drops.add(1);
-            ctx.end(now, desc, DropReason::Pool, tracer);
+            ctx.end_at(now, desc, port, DropReason::Pool, tracer);
         }
     }
 }
@@ -153,7 +153,7 @@ impl Context {
             Err(desc) => {
                 self.is_stirred = true; // as in `take`
                 self.stats.port[output].late_drops.add(1);
-                self.end(now, desc, DropReason::Pool, tracer);
+                self.end_at(now, desc, output, DropReason::Pool, tracer);
                 None
             }
         }

@@ -42,7 +42,7 @@ impl Lane {
         let queued = if *timing == Timing::Virtual { lane.queued } else { ctx.snapshot.pris };
         let (ready, lens) = lane.ready(queued);
         lane.queued = ready;
-        let paused = ready.and(ctx.core.paused(lane.port));
+        let paused = if lane.tx_off { ready } else { ready.and(ctx.core.paused(lane.port)) };
         let open = ready.without(paused);
         if open.is_empty() && lane.pending.is_empty() {
             lane.backlog = !paused.is_empty();
@@ -50,7 +50,11 @@ impl Lane {
         }
         let room = port.tx_room(now).min(ctx.snapshot.config.tx_ring_frames).min(BURST);
         let left = lane.pick(ctx, now, room, (open, lens), tracer);
-        let sent = lane.hand_over(ctx, now, port, tracer);
+        let sent = if lane.tx_off {
+            lane.hand_over_control(ctx, now, port, tracer)
+        } else {
+            lane.hand_over(ctx, now, port, tracer)
+        };
         lane.queued = paused.or(left);
         lane.backlog = !lane.queued.is_empty() || !lane.pending.is_empty();
         sent
@@ -101,9 +105,27 @@ impl OutputLane {
                 ctx.bufs.free(desc);
             } else {
                 ctx.stats.port[port].late_drops.add(1);
-                ctx.end(now, desc, reason, tracer);
+                ctx.end_at(now, desc, port, reason, tracer);
             }
         }
+    }
+
+    /// As [`Self::hand_over`] of control frames alone: what was picked before its queues were held stays.
+    #[cold]
+    fn hand_over_control<T: Tracer>(
+        &mut self,
+        ctx: &mut Context,
+        now: Instant,
+        port: &mut dyn Port,
+        tracer: &mut T,
+    ) -> usize {
+        if self.pending_control == 0 {
+            return 0;
+        }
+        let data: ArrayVec<Desc, BURST> = self.pending.drain(self.pending_control..).collect();
+        let taken = self.hand_over(ctx, now, port, tracer);
+        self.pending.extend(data);
+        taken
     }
 
     /// Gives the pending frames to the port and counts what it took.
@@ -172,5 +194,8 @@ fn count_alike(
     count(&stats.pri[first.pri()].tx_bytes, bytes);
     if let Some(counter) = stats.tx_format.get(first.format_index()) {
         count(counter, frames);
+    }
+    if first.is_for_group() {
+        count(&stats.tx_group_frames, frames);
     }
 }

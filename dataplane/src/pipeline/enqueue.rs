@@ -16,7 +16,7 @@ use crate::queues::{Demand, QueueId, QueueSet};
 use crate::stats::DropReason;
 use crate::time::Instant;
 use crate::trace::{Event, Tracer};
-use crate::types::{PortId, PortSet, PriSet};
+use crate::types::{PortId, PortSet, Pri, PriSet};
 
 impl InputLane {
     /// Queues a frame for all of `outputs`.
@@ -76,7 +76,7 @@ impl InputLane {
             if left.is_empty() {
                 return self.enqueue_lossy(ctx, now, output, desc, tracer);
             }
-            ctx.stats.port[self.port].copies.add(1);
+            ctx.count_copies(self.port, desc.pri(), 1);
             let copy = ctx.bufs.share(&mut desc);
             self.enqueue_lossy(ctx, now, output, copy, tracer);
         }
@@ -118,7 +118,7 @@ impl InputLane {
             ctx.trace_admission(now, &desc, output, cells, admission, tracer);
         }
         if let Granted::Drop(reason) = admission.verdict {
-            ctx.end(now, desc, reason, tracer);
+            ctx.end_at(now, desc, output, reason, tracer);
             return None;
         }
         Some(desc)
@@ -144,7 +144,7 @@ impl InputLane {
             if left.is_empty() {
                 return self.push(ctx, now, output, desc, tracer);
             }
-            ctx.stats.port[input].copies.add(1);
+            ctx.count_copies(input, pri, 1);
             let copy = ctx.bufs.share(&mut desc);
             self.push(ctx, now, output, copy, tracer);
         }
@@ -173,7 +173,10 @@ impl InputLane {
         if let Granted::Drop(reason) = admission.verdict {
             self.cross_xoff(ctx, now, pri, admission.limit, tracer);
             let more = outputs.len().saturating_sub(1);
-            ctx.stats.port[input].copies.add(more as u64);
+            ctx.count_copies(input, pri, more as u64);
+            for output in outputs.iter() {
+                ctx.stats.count_output_drop(output, pri, reason);
+            }
             for _ in 0..more {
                 ctx.stats.count_drop_pri(input, pri, reason);
                 if T::ON {
@@ -193,6 +196,10 @@ impl InputLane {
         } else {
             let used = ctx.core.buffer.headroom_used(input, pri);
             stats.headroom_watermark.raise(u64::from(used));
+            let known = ctx.core.buffer.headroom_known();
+            if known > ctx.stats.headroom_watermark.get() {
+                ctx.stats.headroom_watermark.raise(ctx.core.buffer.headroom_in_all());
+            }
             self.cross_xoff(ctx, now, pri, admission.limit, tracer);
         }
         Some((desc, cells))
@@ -283,10 +290,26 @@ impl InputLane {
         granted
     }
 
+    /// Notes how many cells lossy frames of a priority group use, where the burst had some.
+    #[inline(never)] // only where such watermarks are kept
+    fn note_lossy(&self, ctx: &Context) {
+        let (snapshot, pri_to_pg) = (&ctx.snapshot, &ctx.snapshot.config.maps.pri_to_pg);
+        let lossy = |pri: &Pri| !snapshot.is_lossless(self.port, *pri);
+        let pris = self.touched.iter().map(QueueId::pri).filter(lossy);
+        let groups = pris.fold(0_u8, |groups, pri| groups | 1 << (pri_to_pg[pri] & 7));
+        for group in Pri::ALL.into_iter().filter(|group| groups >> group.get() & 1 != 0) {
+            let members = snapshot.pris.iter().filter(lossy);
+            let members = members.filter(|&pri| pri_to_pg[pri] == group.get());
+            let used = members.map(|pri| ctx.core.buffer.lossy_used(self.port, pri)).sum();
+            ctx.stats.port[self.port].pri[group].lossy_watermark.raise(used);
+        }
+    }
+
     /// Ends a burst: what it put into VOQs is counted, and how deep these have become.
     #[inline]
     pub(super) fn publish(&mut self, ctx: &mut Context) {
         ctx.is_stirred = true;
+        ctx.note_shared();
         for pri in core::mem::take(&mut self.enqueued_pris).iter() {
             let count = core::mem::take(&mut self.enqueued[pri]);
             ctx.stats.port[self.port].pri[pri].enqueued.add(count);
@@ -296,6 +319,9 @@ impl InputLane {
             PfcMode::EgressQueue { xoff_bytes, .. } => xoff_bytes,
             PfcMode::IngressPg => u64::MAX,
         };
+        if ctx.snapshot.config.lossy_watermarks {
+            self.note_lossy(ctx);
+        }
         // With several workers, an output's own sees how deep its queues get.
         if !ctx.core.buffer.is_solo() && xoff_bytes == u64::MAX {
             self.touched = QueueSet::EMPTY;
@@ -314,6 +340,23 @@ impl InputLane {
 }
 
 impl Context {
+    /// Counts copies of a frame beyond the first.
+    #[inline]
+    fn count_copies(&self, input: PortId, pri: Pri, count: u64) {
+        let stats = &self.stats.port[input];
+        stats.copies.add(count);
+        stats.pri[pri].copies.add(count);
+    }
+
+    /// Notes how much of the shared part is in use after frames were admitted.
+    #[inline]
+    pub(super) fn note_shared(&self) {
+        let mark = &self.stats.shared_watermark;
+        if let Some(used) = self.core.buffer.shared_above(&self.lease, mark.get()) {
+            mark.set(used);
+        }
+    }
+
     fn trace_admission<T: Tracer>(
         &self,
         now: Instant,

@@ -12,7 +12,7 @@ use super::lane::Lane;
 use super::output_lane::OutputLane;
 use super::switch_core::Core;
 use super::timing::Step;
-use crate::port::{FastPath, Port};
+use crate::port::Port;
 use crate::stats::WorkerStats;
 use crate::types::{PortSet, PriSet};
 
@@ -28,8 +28,9 @@ impl Lane {
         }
         let Self { ctx, inputs, outputs, .. } = self;
         for (lane, port) in outputs.iter_mut().zip(ports.iter_mut()) {
+            let sending = port.sending();
             let Some(fast) = port.fast_path() else { continue };
-            lane.tell(&ctx.core, &ctx.stats, fast);
+            lane.tell(&ctx.core, &ctx.stats, sending);
             let gate = lane.gate(&ctx.core, ctx.snapshot.unshaped[lane.port]);
             if gate != lane.gate {
                 lane.gate = gate;
@@ -65,8 +66,8 @@ fn any_fast(core: &Core, outputs: &[OutputLane], ports: &mut [Box<dyn Port>]) ->
 
 impl OutputLane {
     /// Tells how many of the frames that were taken off the queues have left.
-    fn tell(&self, core: &Core, stats: &WorkerStats, fast: &dyn FastPath) {
-        let under_way = self.unsent() + fast.sending();
+    fn tell(&self, core: &Core, stats: &WorkerStats, sending: usize) {
+        let under_way = self.unsent() + sending;
         let ended = taken(stats, self.port).wrapping_sub(under_way as u64);
         core.fast.ended[self.port].store(ended, Ordering::Release); // pairs with `is_drained`
     }
@@ -74,7 +75,7 @@ impl OutputLane {
     /// Priorities of `unshaped` whose frames may be sent at once: none is paused, or has a frame queued, and
     /// the port is not blocked.
     fn gate(&self, core: &Core, unshaped: PriSet) -> PriSet {
-        if !self.up || self.unsent() > 0 || core.blocked().contains(self.port) {
+        if !self.up || self.tx_off || self.unsent() > 0 || core.blocked().contains(self.port) {
             return PriSet::EMPTY;
         }
         let held = core.paused(self.port).or(core.storming(self.port));

@@ -10,6 +10,7 @@ use weft_base::sync::Ordering;
 
 use super::context::Context;
 use super::lane::Lane;
+use super::output_lane::OutputLane;
 use crate::config::PfcMode;
 use crate::lag::Joined;
 use crate::port::Port;
@@ -44,6 +45,7 @@ impl Lane {
         }
         for lane in &mut self.outputs {
             lane.reconfigure(snapshot);
+            self.ctx.core.set_tx_off(lane.port, lane.tx_off, usize::MAX);
         }
         if let Some(crossbar) = &mut self.crossbar {
             crossbar.reconfigure(snapshot);
@@ -98,7 +100,8 @@ impl Lane {
         let Self { ctx, outputs, .. } = self;
         let Context { core, snapshot, joined_lags, joined_spreads, .. } = ctx;
         let is_empty = |port: PortId| {
-            let pending = outputs.iter().any(|lane| lane.port == port && lane.is_blocked());
+            let has_pending = |lane: &OutputLane| lane.full || !lane.pending.is_empty();
+            let pending = outputs.iter().any(|lane| lane.port == port && has_pending(lane));
             !pending && snapshot.pris.iter().all(|pri| core.buffer.depth(port, pri) == 0)
         };
         if joined_lags.waits() {

@@ -5,7 +5,10 @@
 //! Source: docs/spec/pipeline.md §10.
 
 use super::switch_core::Core;
-use crate::stats::{Counter, DROP_REASONS, FORMATS, REFUSALS_MAX, SIZE_BINS, WorkerStats};
+use crate::stats::{
+    Counter, DROP_REASONS, DropReason, FORMATS, OUTPUT_REASONS, REFUSALS_MAX, SIZE_BINS,
+    WorkerStats,
+};
 use crate::types::{PortId, Pri};
 use serde::Serialize;
 
@@ -32,12 +35,14 @@ macro_rules! ledger {
 ledger! {
     /// One (port, priority).
     QueueLedger from crate::stats::PriStats {
-        enqueued, dequeued, purged, tx_bytes, ecn_marked, pause_rx, resume_rx, pause_tx, resume_tx,
+        enqueued, copies, dequeued, purged, tx_bytes, ecn_marked, pause_rx, resume_rx, pause_tx, resume_tx,
         xoff, xon, paused_ps, storms;
         max depth_watermark, pg_watermark, headroom_watermark
     }
     /// Drops by reason, as input.
     pub drops: [u64; DROP_REASONS],
+    /// Drops of frames that were to leave here, by [`OUTPUT_REASONS`].
+    pub output_drops: [u64; OUTPUT_REASONS.len()],
     /// Cells queued for this output now.
     pub depth: u64,
     /// Cells of this input's group now, without headroom.
@@ -49,7 +54,7 @@ ledger! {
 ledger! {
     /// One port.
     PortLedger from crate::stats::PortStats {
-        rx_frames, rx_bytes, tx_frames, tx_bytes, copies, consumed, pfc_rx, pause_rx, cbfc_rx,
+        rx_frames, rx_bytes, tx_frames, tx_bytes, rx_group_frames, tx_group_frames, copies, consumed, pfc_rx, pause_rx, cbfc_rx,
         mac_control_bad, mac_control_unknown, pfc_tx, pfc_tx_late, fdb_moves, loop_blocks, kernel_rx, late_drops, answered,
         to_agent;
         max
@@ -87,8 +92,14 @@ pub struct Ledger {
     pub queued: u64,
     /// Cells of the shared part of the buffer in use.
     pub shared_used: u64,
+    /// Most cells of it in use.
+    pub shared_watermark: u64,
     /// Cells of it in all.
     pub shared_total: u64,
+    /// Cells of headroom in use, all groups together.
+    pub headroom_used: u64,
+    /// Most cells of headroom in use.
+    pub headroom_watermark: u64,
     /// Chunks of the pool in use.
     pub chunks_used: u64,
     /// Chunks in all.
@@ -98,6 +109,17 @@ pub struct Ledger {
 fn add_all<const N: usize>(to: &mut [u64; N], from: &[Counter; N]) {
     for (to, from) in to.iter_mut().zip(from) {
         *to += from.get();
+    }
+}
+
+impl PortLedger {
+    /// Reads the counters of one port. They are of one moment when no worker is in a step meanwhile.
+    ///
+    /// # Panics
+    /// When there is no such port.
+    #[must_use]
+    pub fn read(core: &Core, port: PortId) -> Self {
+        read_port(core, port, core.snapshot.load().config.pris)
     }
 }
 
@@ -113,7 +135,10 @@ impl Ledger {
                 .map(|p| read_port(core, p, snapshot.config.pris))
                 .collect(),
             shared_used: core.buffer.shared_used(&snapshot.thresholds),
+            shared_watermark: most(core, |stats| &stats.shared_watermark),
             shared_total: snapshot.thresholds.shared(),
+            headroom_used: core.buffer.headroom_in_all(),
+            headroom_watermark: most(core, |stats| &stats.headroom_watermark),
             chunks_used: core.chunks_used(),
             chunks: core.pool.count() as u64,
             ..Self::default()
@@ -147,9 +172,36 @@ impl Ledger {
     }
 }
 
+impl Ledger {
+    /// Drops for want of room and by the watchdog, whose output is always known, that are not counted at an output. Zero,
+    /// always.
+    #[must_use]
+    pub fn output_imbalance(&self) -> i64 {
+        let known = [DropReason::Dt, DropReason::Headroom, DropReason::Watchdog];
+        let queues = || self.port.iter().flat_map(|port| &port.pri);
+        let mut left = 0_u64;
+        for queue in queues() {
+            let places = OUTPUT_REASONS.iter().zip(queue.output_drops);
+            for (_, count) in places.filter(|(reason, _)| known.contains(reason)) {
+                left = left.wrapping_sub(count);
+            }
+            for reason in known {
+                let count = queue.drops.get(reason as usize).copied().unwrap_or(0);
+                left = left.wrapping_add(count);
+            }
+        }
+        left.cast_signed()
+    }
+}
+
 /// All that count: workers, and what passes them by.
 fn workers(core: &Core) -> impl Iterator<Item = &WorkerStats> {
     core.stats.iter().map(|stats| &**stats).chain([&core.fast.stats])
+}
+
+/// The highest of a count.
+fn most(core: &Core, of: impl Fn(&WorkerStats) -> &Counter) -> u64 {
+    workers(core).map(|stats| of(stats).get()).max().unwrap_or(0)
 }
 
 fn read_port(core: &Core, port: PortId, pris: usize) -> PortLedger {
@@ -177,7 +229,10 @@ fn read_port(core: &Core, port: PortId, pris: usize) -> PortLedger {
                 let from = &worker.port[port].pri[pri];
                 queue.add_counters(from);
                 add_all(&mut queue.drops, &from.drops);
+                add_all(&mut queue.output_drops, &from.output_drops);
             }
+            // With several workers it is noted when a frame leaves: until then the queue only grows.
+            queue.depth_watermark = queue.depth_watermark.max(queue.depth);
             queue
         })
         .collect();

@@ -26,6 +26,8 @@ pub(super) struct OutputLane {
     pub(super) pending: Batch,
     pub(super) pending_control: usize,
     pub up: bool,
+    /// Its queues are held: nothing but PFC frames is sent.
+    pub(super) tx_off: bool,
     /// The last housekeeping of its port failed; control is told why.
     pub(super) in_trouble: bool,
     /// No pause runs and no storm is on, and everybody knows.
@@ -55,6 +57,7 @@ impl OutputLane {
             pending: Batch::new(),
             pending_control: 0,
             up: false,
+            tx_off: false,
             in_trouble: false,
             calm: false,
             backlog: false,
@@ -68,6 +71,7 @@ impl OutputLane {
     pub fn reconfigure(&mut self, snapshot: &Snapshot) {
         let pfc = &snapshot.config.pfc;
         self.watchdog.set(pfc.watchdog_detect, pfc.watchdog_restore);
+        self.tx_off = snapshot.config.tx_off.contains(self.port);
         if let Some(config) = snapshot.config.ports.get(self.port.index()) {
             self.sched.reconfigure(&config.egress);
         }
@@ -89,7 +93,8 @@ impl OutputLane {
 
     /// Whether frames wait for room at the port.
     pub fn is_blocked(&self) -> bool {
-        self.full || !self.pending.is_empty()
+        let waiting = if self.tx_off { self.pending_control } else { self.pending.len() };
+        self.full || waiting > 0
     }
 
     /// Frames off the queues that the port has not taken.

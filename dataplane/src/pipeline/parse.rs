@@ -40,6 +40,7 @@ impl Context {
         let Some(classifier) = snapshot.classifiers.get(input.index()) else { return };
         let (stats, fdb) = (&self.stats.port[input], &self.core.fdb);
         let mut run = CountRun::default();
+        let mut to_groups = 0;
         for place in which.iter() {
             let Some((desc, meta)) = batch.get_mut(place).zip(metas.get_mut(place)) else { break };
             let len = desc.len();
@@ -74,6 +75,10 @@ impl Context {
             meta.head = head;
             let (pri, by) = classifier.pri(&head);
             desc.classify(input, format, pri, (head.tagged(), snapshot.may_mark(&head)));
+            if head.group() && format != Format::MacControl {
+                desc.set_for_group();
+                to_groups += 1;
+            }
             let filtered = Verdict::Drop(DropReason::VlanFiltered); // it was classified, too
             if T::ON && (matches!(meta.verdict, Verdict::Forward(_)) || meta.verdict == filtered) {
                 let event = Event::Classify {
@@ -87,5 +92,6 @@ impl Context {
             }
         }
         run.flush(stats);
+        stats.rx_group_frames.add(to_groups);
     }
 }

@@ -71,6 +71,7 @@ impl Lane {
         if spread {
             self.join(now);
         }
+        self.note_held(ports, &mut step);
         step.blocked |= self.outputs.iter().any(OutputLane::is_blocked);
         self.steer(ports, &mut step);
         step.next = self.next_due(now, ports);
@@ -156,6 +157,18 @@ impl Lane {
         } else {
             step.blocked |= held;
             self.ctx.core.buffer.settle(&mut self.ctx.lease);
+        }
+    }
+
+    /// Tells of outputs whose queues are held how much their ports have not sent yet.
+    fn note_held(&self, ports: &mut [Box<dyn Port>], step: &mut Step) {
+        if self.ctx.snapshot.config.tx_off.is_empty() {
+            return;
+        }
+        for (lane, port) in self.outputs.iter().zip(ports).filter(|(lane, _)| lane.tx_off) {
+            let sending = port.sending();
+            self.ctx.core.set_tx_off(lane.port, true, sending);
+            step.blocked |= sending > 0;
         }
     }
 

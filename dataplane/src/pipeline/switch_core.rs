@@ -17,7 +17,7 @@ use crate::port::PortError;
 use crate::snapshot::Snapshot;
 use crate::stats::WorkerStats;
 use crate::time::Instant;
-use crate::types::{PerPort, PerPri, PortId, PortSet, PriSet};
+use crate::types::{PRIS_MAX, PerPort, PerPri, PortId, PortSet, PriSet};
 
 /// What all workers of a switch share.
 pub struct Core {
@@ -43,6 +43,10 @@ pub struct Core {
     pub(super) storming: PerPort<AtomicU8>,
     /// Outputs with any of them.
     pub(super) storms: AtomicU64,
+    /// Outputs whose queues are held: [`SwitchConfig::tx_off`](crate::config::SwitchConfig::tx_off) in force.
+    pub(super) tx_off: AtomicU64,
+    /// By output, while its queues are held: frames that its port took before, and that may not have left yet.
+    pub(super) sending: PerPort<AtomicU64>,
     /// By input: priorities for which PAUSE is asked.
     pub(super) xoff: PerPort<AtomicU8>,
     /// `egress-queue` mode, by priority: outputs above their mark.
@@ -90,7 +94,35 @@ impl Core {
     #[inline]
     #[must_use]
     pub(super) fn closed(&self, output: PortId) -> PriSet {
+        if self.tx_off().contains(output) {
+            return PriSet::first(PRIS_MAX);
+        }
         self.paused(output).or(self.storming(output))
+    }
+
+    /// Outputs whose queues are held.
+    #[inline]
+    #[must_use]
+    pub fn tx_off(&self) -> PortSet {
+        PortSet::from_bits(self.tx_off.load(Ordering::Acquire)) // pairs with `set_tx_off`
+    }
+
+    /// Of an output whose queues are held, frames that its port took before, and that may not have left yet, as far as the
+    /// port knows.
+    #[must_use]
+    pub fn sending(&self, output: PortId) -> u64 {
+        self.sending[output].load(Ordering::Relaxed)
+    }
+
+    /// Notes that the queues of `output` are held, or are not any more; of those, that its port is still `sending`.
+    pub(super) fn set_tx_off(&self, output: PortId, off: bool, sending: usize) {
+        let bit = PortSet::only(output).bits();
+        self.sending[output].store(sending as u64, Ordering::Relaxed);
+        if off {
+            self.tx_off.fetch_or(bit, Ordering::Release); // pairs with `tx_off`
+        } else {
+            self.tx_off.fetch_and(!bit, Ordering::Release); // as above
+        }
     }
 
     /// Outputs where a priority is in a PAUSE storm.

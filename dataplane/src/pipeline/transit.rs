@@ -142,6 +142,7 @@ impl InputLane {
         ctx.stats.port[self.port].pri[pri].enqueued.add(1);
         let depth = u64::from(ctx.core.buffer.depth(output, pri));
         ctx.stats.port[output].pri[pri].depth_watermark.raise(depth);
+        ctx.note_shared();
         transits.add(desc, output);
     }
 }
@@ -151,6 +152,7 @@ impl OutputLane {
     #[inline]
     fn is_bare(&self) -> bool {
         self.up
+            && !self.tx_off
             && !self.backlog
             && self.queued.is_empty()
             && self.pending.is_empty()

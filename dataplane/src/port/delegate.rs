@@ -49,6 +49,11 @@ macro_rules! delegate {
             $port.tx(now, bufs, batch)
         }
     };
+    (@sending |$self:ident| $port:expr) => {
+        fn sending(&mut $self) -> usize {
+            $port.sending()
+        }
+    };
     (@service |$self:ident| $port:expr) => {
         fn service(
             &mut $self,
@@ -137,7 +142,7 @@ pub(super) use delegate;
 
 impl<P: Port + ?Sized> Port for Box<P> {
     delegate!(
-        caps, start, rx, tx_room, tx, service, link_up, fast_path, counters, wait_fd, next_event,
+        caps, start, rx, tx_room, tx, sending, service, link_up, fast_path, counters, wait_fd, next_event,
         look_ahead, rx_one, tx_one, has_news, is_steady, idle_at, whole_at, release => |self| **self
     );
 }

@@ -106,9 +106,6 @@ pub trait FastPath {
     /// Lets frames of `pris` be sent by this port past the pipeline, and no others.
     fn set_gate(&mut self, pris: PriSet);
 
-    /// Frames that the port took, and that may not have left yet.
-    fn sending(&self) -> usize;
-
     /// Marks what was received so far.
     fn mark(&mut self);
 
@@ -162,6 +159,11 @@ pub trait Port: Send {
     /// # Errors
     /// The device is gone or refused the wake-up; the worker reports it and keeps running.
     fn service(&mut self, now: Instant, bufs: &mut Bufs) -> Result<(), PortError>;
+
+    /// Frames that the port took, and that may not have left yet, as far as it knows.
+    fn sending(&mut self) -> usize {
+        0
+    }
 
     /// Whether the link is up: the device exists and has a carrier.
     fn link_up(&self) -> bool {

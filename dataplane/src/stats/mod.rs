@@ -8,7 +8,7 @@ mod reasons;
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-pub use reasons::{DropPlace, DropReason, DropWhere};
+pub use reasons::{DropPlace, DropReason, DropWhere, OUTPUT_REASONS};
 
 use crate::types::{PerPort, PerPri};
 
@@ -75,6 +75,10 @@ pub struct PortStats {
     pub tx_frames: Counter,
     /// Bytes of them, without FCS.
     pub tx_bytes: Counter,
+    /// Of those received, with a group as destination; MAC control and what cannot be parsed apart.
+    pub rx_group_frames: Counter,
+    /// Of those sent, with a group as destination.
+    pub tx_group_frames: Counter,
     /// Received, by format.
     pub rx_format: [Counter; FORMATS],
     /// Sent, by format.
@@ -124,6 +128,8 @@ pub struct PortStats {
 pub struct PriStats {
     /// As input: frames put into VOQs, copies included.
     pub enqueued: Counter,
+    /// As input: copies of replicated frames beyond the first, dropped ones included.
+    pub copies: Counter,
     /// As output: frames taken off the egress queue.
     pub dequeued: Counter,
     /// As output: frames taken off VOQs or egress queues to be dropped.
@@ -132,6 +138,8 @@ pub struct PriStats {
     pub tx_bytes: Counter,
     /// As input: drops by reason of frames whose priority was known.
     pub drops: [Counter; DROP_REASONS],
+    /// As output: of those, ones that were to leave here, by [`OUTPUT_REASONS`].
+    pub output_drops: [Counter; OUTPUT_REASONS.len()],
     /// As output: ECN marks set here.
     pub ecn_marked: Counter,
     /// As output: PAUSE of a class received (quanta above 0).
@@ -156,6 +164,10 @@ pub struct PriStats {
     pub pg_watermark: Counter,
     /// As input: most cells of the group in headroom.
     pub headroom_watermark: Counter,
+    /// As input, by priority group: most cells of its lossy frames, where [`lossy_watermarks`] are kept.
+    ///
+    /// [`lossy_watermarks`]: crate::config::SwitchConfig::lossy_watermarks
+    pub lossy_watermark: Counter,
 }
 
 /// All that one worker counts.
@@ -167,6 +179,10 @@ pub struct WorkerStats {
     pub learn_busy: Counter,
     /// Calls of a port's `service` that failed.
     pub service_errors: Counter,
+    /// Most cells of the shared part of the buffer in use, all workers' queues together.
+    pub shared_watermark: Counter,
+    /// Most cells of headroom in use, all groups together.
+    pub headroom_watermark: Counter,
     /// Passes of the loop.
     pub loops: Counter,
     /// When the last pass began, in nanoseconds of the switch's clock: the heartbeat.
@@ -217,6 +233,22 @@ impl WorkerStats {
     ) {
         self.count_drop(port, reason);
         if let Some(counter) = self.port[port].pri[pri].drops.get(reason as usize) {
+            counter.add(1);
+        }
+    }
+
+    /// Notes where a frame was to leave that is dropped for `reason`; it is counted as such beside.
+    #[inline]
+    pub fn count_output_drop(
+        &self,
+        output: crate::types::PortId,
+        pri: crate::types::Pri,
+        reason: DropReason,
+    ) {
+        let place = OUTPUT_REASONS.iter().position(|&known| known == reason);
+        debug_assert!(place.is_some(), "a reason of OUTPUT_REASONS");
+        let counters = &self.port[output].pri[pri].output_drops;
+        if let Some(counter) = place.and_then(|place| counters.get(place)) {
             counter.add(1);
         }
     }

@@ -87,6 +87,17 @@ macro_rules! drop_reasons {
     };
 }
 
+/// Why frames are dropped whose output is known: those reasons are counted by output and priority, too.
+pub const OUTPUT_REASONS: [DropReason; 7] = [
+    DropReason::Dt,
+    DropReason::Headroom,
+    DropReason::Pool,
+    DropReason::Watchdog,
+    DropReason::PortDown,
+    DropReason::Shutdown,
+    DropReason::NoOutput,
+];
+
 drop_reasons! {
     Malformed = 0, "malformed", InputMaybePri, Any,
         "Too short for its Ethernet header, or for a field that its header announces; on a port that carries TLPs \

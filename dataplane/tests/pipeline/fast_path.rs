@@ -1,4 +1,5 @@
-//! The fast path's side of the pipeline: gates, and when an input has caught up, on ports in memory.
+//! The fast path's side of the pipeline: gates, and when an input has caught up, on ports in memory; and ports whose queues
+//! are held.
 //!
 //! Shape: ports that a test fills and drains, with a fast path that notes what it is told; one worker
 //! and two that take turns.
@@ -89,6 +90,10 @@ impl Port for Line {
         })
     }
 
+    fn sending(&mut self) -> usize {
+        self.with(|wire| wire.held.len())
+    }
+
     fn service(&mut self, _now: Instant, _bufs: &mut Bufs) -> Result<(), PortError> {
         Ok(())
     }
@@ -107,10 +112,6 @@ impl Port for Line {
 impl FastPath for Line {
     fn set_gate(&mut self, pris: PriSet) {
         self.with(|wire| wire.gate = pris);
-    }
-
-    fn sending(&self) -> usize {
-        self.with(|wire| wire.held.len())
     }
 
     fn mark(&mut self) {
@@ -421,4 +422,81 @@ fn gates_are_shut_where_a_lone_frame_may_be_marked() {
         let gates: Vec<u8> = (0..PORTS).map(|port| rig.gate(port)).collect();
         assert_eq!(gates, [want; PORTS], "{name}");
     }
+}
+
+/// Holds the queues of `ports`, or lets them go.
+fn set_tx_off(rig: &Rig, ports: PortSet) {
+    let old = rig.switch.core.snapshot.load();
+    let next = old.succeed(SwitchConfig { tx_off: ports, ..old.config.clone() }).unwrap();
+    rig.switch.core.snapshot.store(Arc::new(next));
+}
+
+/// A frame of priority 2, which is lossless.
+fn lossless(to: u8, from: u8, number: u8) -> Vec<u8> {
+    let mut frame = frame(to, from);
+    frame.splice(12..12, [0x81, 0x00, 3 << 5, 1]);
+    frame[30] = number;
+    frame
+}
+
+/// What an output has is held, and nothing else; PAUSE for what piles up is sent still, by a held port, too; all leaves in
+/// order when the port sends again.
+fn holds(workers: usize) {
+    let mut rig = known(workers);
+    let one = PortId::new(1).unwrap();
+    rig.wire(1, |wire| wire.room = 64);
+    rig.arrive(0, frame(1, 0));
+    rig.steps(3);
+    set_tx_off(&rig, PortSet::from_bits(0b011));
+    rig.steps(2);
+    assert_eq!(rig.switch.core.tx_off(), PortSet::from_bits(0b011));
+    assert_eq!(rig.switch.core.sending(one), 1, "the port still has what it took before");
+    rig.leave(1);
+    rig.steps(1);
+    assert_eq!(rig.switch.core.sending(one), 0);
+    assert_eq!((rig.gate(0), rig.gate(1), rig.gate(2)), (0, 0, 0b1111));
+
+    for port in 0..PORTS {
+        rig.wire(port, |wire| wire.room = 100_000);
+    }
+    let mut sent = 0_u64;
+    while Ledger::read(&rig.switch.core).port[0].pfc_tx == 0 {
+        let number = u8::try_from(sent % 251).unwrap();
+        rig.arrive(0, lossless(1, 0, number));
+        sent += 1;
+        assert!(sent < 10_000, "a group crosses XOFF");
+        rig.steps(1);
+    }
+    rig.arrive(0, frame(2, 0));
+    rig.steps(300); // 3 ms: PAUSE is sent again
+    let ledger = Ledger::read(&rig.switch.core);
+    assert_eq!(rig.wire(1, |wire| wire.held.len()), 0, "nothing leaves");
+    assert_eq!(rig.wire(2, |wire| wire.held.len()), 1, "others do");
+    let paused = rig.wire(0, |wire| wire.held.len());
+    assert!(paused > 1 && ledger.port[0].pfc_tx == paused as u64, "{paused} of PFC, nothing else");
+    assert_eq!((ledger.dropped, ledger.queued), (0, sent));
+    let (of_two, of_zero) = (&ledger.port[1].pri[2], &ledger.port[0].pri[2]);
+    assert_eq!((of_two.depth, of_two.depth_watermark, of_two.paused_ps), (sent, sent, 0));
+    assert_eq!(of_zero.pg_used + of_zero.headroom_used, sent);
+    assert_eq!((ledger.headroom_used, ledger.headroom_watermark), (1, 1), "the one above XOFF");
+    let reserve = rig.switch.core.snapshot.load().plan.reserves;
+    assert!(ledger.shared_watermark <= sent && ledger.shared_watermark + reserve >= sent - 1);
+
+    set_tx_off(&rig, PortSet::EMPTY);
+    rig.steps(usize::try_from(sent).unwrap());
+    assert!(rig.switch.core.tx_off().is_empty());
+    let numbers: Vec<u8> = rig.wire(1, |wire| wire.held.iter().map(|frame| frame[30]).collect());
+    let want: Vec<u8> = (0..sent).map(|n| u8::try_from(n % 251).unwrap()).collect();
+    assert_eq!(numbers, want, "all, in order");
+    assert_eq!((rig.gate(0), Ledger::read(&rig.switch.core).dropped), (0b1111, 0));
+}
+
+#[test]
+fn queues_that_are_held_lose_nothing_and_leak_nothing() {
+    holds(1);
+}
+
+#[test]
+fn so_they_do_with_another_worker() {
+    holds(2);
 }

@@ -8,8 +8,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use weft::conform::Params;
 use weft::report::process::ProcessReport;
-use weft::report::{FdbRow, StatsSnapshot};
+use weft::report::{FdbRow, ShowTopic, StatsSnapshot};
 use weft::requests::{Backend, MirrorTarget, TraceStream, Traced, handle_line};
 use weft_parsers::AddrKey;
 use weft_rpc::Refused;
@@ -27,7 +28,7 @@ impl TraceStream for Over {
 }
 
 impl Backend for Agreeable {
-    fn stats(&self, _restart_watermarks: bool) -> StatsSnapshot {
+    fn stats(&self, _restart: Option<ShowTopic>) -> StatsSnapshot {
         StatsSnapshot::default()
     }
 
@@ -53,6 +54,14 @@ impl Backend for Agreeable {
 
     fn mirror(&self, _port: &str, _to: Option<&MirrorTarget>) -> Result<(), Refused> {
         Ok(())
+    }
+
+    fn port_tx(&self, _port: &str, _on: bool) -> Result<(), Refused> {
+        Ok(())
+    }
+
+    fn conform_params(&self, packet_size: u64) -> Params {
+        Params { packet_size, ..Params::default() }
     }
 
     fn pbr_edge(&self, _port: &str, _hpa: u64) -> Result<Value, Refused> {

@@ -235,6 +235,7 @@ impl Rig {
     #[expect(clippy::must_use_candidate, reason = "most callers only want it to hold")]
     pub fn check(&self) -> Ledger {
         let ledger = Ledger::read(&self.core);
+        assert_eq!(ledger.output_imbalance(), 0, "drops that are missing at outputs");
         assert_eq!(ledger.imbalance(), 0, "frames that nobody accounts for: {}", sums(&ledger));
         let wires =
             |of: &dyn Fn(&Wire) -> u64| self.wires.iter().map(|w| of(&lock(w))).sum::<u64>();

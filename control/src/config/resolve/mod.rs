@@ -25,7 +25,7 @@ use std::collections::BTreeMap;
 use toml::de::DeValue;
 use weft_dataplane::config::{PriMaps, PriSource, SwitchConfig};
 use weft_dataplane::snapshot::{Snapshot, SnapshotError};
-use weft_dataplane::types::{PORTS_MAX, PerPri, PriSet};
+use weft_dataplane::types::{PORTS_MAX, PerPri, PortSet, PriSet};
 use weft_parsers::AfhMode;
 
 use super::choice::Choice;
@@ -409,6 +409,7 @@ impl<'a> Resolver<'a> {
             return None;
         }
         let pfc = self.pfc(&maps);
+        self.check_priority_groups(maps.pri_to_pg, pfc.lossless);
         let buffer = self.buffer(&ports, &pfc, run);
         let capacity = self.queue_capacity(&buffer, &ports, &pfc)?;
         let pfc = self.pfc_mode(pfc, capacity);
@@ -426,6 +427,8 @@ impl<'a> Resolver<'a> {
             forward,
             lags,
             mirror: None,
+            tx_off: PortSet::EMPTY,
+            lossy_watermarks: run.sai.is_some(),
             seed: self.int("switch", "seed")?,
             tx_ring_frames: to_usize(self.int("switch", "tx_ring_frames")?),
             tlp: self.tlp(),

@@ -40,7 +40,38 @@ impl Resolver<'_> {
                 self.derived.insert(("classify", 0, key), Value::List(shown));
             }
         }
+        maps.pri_to_pg = self.priority_groups();
         maps
+    }
+
+    /// Number of each priority's group.
+    fn priority_groups(&mut self) -> PerPri<u8> {
+        const KEY: &str = "classify.pri_to_pg";
+        let mut groups = PerPri(Pri::ALL.map(Pri::get));
+        if let Some(given) = self.get("classify", "pri_to_pg") {
+            let place = self.place("classify", "pri_to_pg");
+            let read = |value: &Value| u8::try_from(value.as_int()?).ok();
+            groups = self.per_pri(&given, &place, KEY, 0, read);
+        }
+        let shown = groups.0.iter().take(self.pris).map(|&group| Value::Int(group.into()));
+        self.derived.insert(("classify", 0, "pri_to_pg"), Value::List(shown.collect()));
+        groups
+    }
+
+    /// Refuses lossless priorities whose group others have, too: each is stopped by what it has itself.
+    pub(super) fn check_priority_groups(&mut self, groups: PerPri<u8>, lossless: PriSet) {
+        let all = || Pri::ALL.into_iter().take(self.pris);
+        let shared = lossless.iter().find_map(|pri| {
+            let other = all().find(|&other| other != pri && groups[other] == groups[pri])?;
+            Some((pri.get(), other.get(), groups[pri]))
+        });
+        if let Some((pri, other, group)) = shared {
+            let place = self.place_of(&[("classify", "pri_to_pg"), ("pfc", "pfc_priorities")]);
+            let message = format!(
+                "expected a group of its own for lossless priority {pri}, found {group} for {pri} and {other}"
+            );
+            self.refuse(place, "classify.pri_to_pg", message);
+        }
     }
 
     pub(super) fn ports(&mut self) -> Vec<PortConfig> {

@@ -87,6 +87,8 @@ pub struct RunConfig {
     pub sandbox: bool,
     /// Metrics server.
     pub metrics: Option<SocketAddr>,
+    /// SAI service.
+    pub sai: Option<SocketAddr>,
     /// Least level of messages.
     pub log: LogLevel,
     /// Form of messages.
@@ -169,6 +171,7 @@ impl Resolver<'_> {
             user: self.run_user(),
             sandbox: self.get("run", "sandbox") != Some(Value::Bool(false)),
             metrics: self.text("run", "metrics").and_then(|text| listen_addr(&text)),
+            sai: self.text("sai", "listen").and_then(|text| listen_addr(&text)),
             log: self.choice("run", "log"),
             log_format: self.choice("run", "log_format"),
             in_virtual_time,

@@ -40,6 +40,12 @@ pub static SECTIONS: &[Section] = &[
         groups: &[switch::RUN],
     },
     Section {
+        name: "sai",
+        form: Form::Table,
+        doc: "The SAI service, for programs that test switch chips (docs/sai.md).",
+        groups: &[switch::SAI],
+    },
+    Section {
         name: "express",
         form: Form::Table,
         doc: "The fast path in the kernel, for ports by AF_XDP (docs/express.md).",

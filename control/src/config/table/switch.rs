@@ -155,6 +155,14 @@ pub(super) const RUN: &[Param] = &[
     ),
 ];
 
+pub(super) const SAI: &[Param] = &[restart(
+    "listen",
+    Kind::Socket,
+    "address:port",
+    Unset("no SAI service"),
+    "Where SAI's RPC is served, such as \"127.0.0.1:9092\", or \"9092\" on loopback. Whoever can connect can hold ports and read counters.",
+)];
+
 pub(super) const EXPRESS: &[Param] = &[restart(
     "enabled",
     Kind::Bool,
@@ -238,6 +246,13 @@ pub(super) const CLASSIFY: &[Param] = &[
         "priority",
         Derived("the EXP, taken as a PCP"),
         "Priority of each EXP (Traffic Class) of the top MPLS label.",
+    ),
+    hot(
+        "pri_to_pg",
+        Kind::List(&Kind::Int(0, 7), 4, 8),
+        "priority group",
+        Derived("the number of the priority"),
+        "For each priority, the priority group (PG) that its frames are counted in at their input, by the SAI service and in reports. A lossless priority has a group to itself.",
     ),
 ];
 

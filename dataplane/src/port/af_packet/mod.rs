@@ -253,7 +253,7 @@ impl Port for AfPacket {
         if self.blocked || !self.link_up() {
             return 0;
         }
-        let under_way = self.open.as_mut().map_or(0, |open| open.tx.under_way());
+        let under_way = self.sending();
         self.config.tx_ring_frames.saturating_sub(under_way)
     }
 
@@ -342,6 +342,10 @@ impl Port for AfPacket {
 
     fn counters(&self) -> PortCounters {
         self.counters
+    }
+
+    fn sending(&mut self) -> usize {
+        self.open.as_mut().map_or(0, |open| open.tx.under_way())
     }
 
     /// Another one after the interface was gone: ask again before each wait.

@@ -296,6 +296,10 @@ impl Port for AfXdp {
         if self.receive.marks.is_some() { Some(self) } else { None }
     }
 
+    fn sending(&mut self) -> usize {
+        self.transmit.sent.count()
+    }
+
     /// Another one after the interface was gone: ask again before each wait.
     fn wait_fd(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
         self.device.as_ref().map(Device::wait_fd)
@@ -312,10 +316,6 @@ impl FastPath for AfXdp {
     fn set_gate(&mut self, pris: PriSet) {
         self.gate = pris;
         self.steering.set_gate(pris);
-    }
-
-    fn sending(&self) -> usize {
-        self.transmit.sent.count()
     }
 
     fn mark(&mut self) {

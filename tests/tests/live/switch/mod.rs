@@ -5,6 +5,7 @@
 //! Source: none of its own.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails that way")]
 
+mod held;
 mod privileges;
 
 use serde_json::Value;

@@ -11,6 +11,8 @@ use super::{OTHER, Row, TIGHT, count, first_ns, formats, live, pauses, pri, refu
 
 const RUNNING: &str = "control/tests/running.rs::a_running_switch_shows_and_changes_its_state";
 const CALLS: &str = "tests/tests/live/calls.rs::af_packet_takes_one_call_for_sixteen_frames";
+const SAI: &str = "control/tests/running.rs::a_running_switch_is_held_and_read_by_sai";
+const PRIORITY_GROUPS: &str = "control/src/sai/tests.rs::counters_are_what_the_switch_counts";
 const MARKED: &str = "/ports/1/priorities/0/ecn_marked";
 const MARKS: &[&str] = &["buffer.queue_capacity_bytes=100000"];
 const SHARED: &str = "/buffer/shared_total_cells";
@@ -44,6 +46,7 @@ fn general() -> Vec<Row> {
         live("run.poll", "\"busy\"", |c| format!("{:?}", c.run.poll), "Busy", CALLS),
         live("run.socket", "\"/tmp/s\"", |c| c.run.socket.display().to_string(), "/tmp/s", RUNNING),
         live("run.metrics", "\"9460\"", |c| format!("{:?}", c.run.metrics), "Some(127.0.0.1:9460)", RUNNING),
+        live("sai.listen", "\"9092\"", |c| format!("{:?} {}", c.run.sai, c.switch.lossy_watermarks), "Some(127.0.0.1:9092) true", SAI),
         live("run.log", "\"error\"", |c| format!("{:?}", c.run.log), "Error", "control/tests/running.rs::a_log_of_errors_does_not_tell_what_goes_well"),
         live("run.log_format", "\"json\"", |c| format!("{:?}", c.run.log_format), OTHER, "control/tests/running/supervision.rs::events_are_shown_and_logged_in_one_form"),
         live("run.sandbox", "false", |c| c.run.sandbox.to_string(), "false", "tests/tests/live/switch/privileges.rs::a_switch_keeps_only_what_opens_its_devices_again"),
@@ -61,6 +64,8 @@ fn general() -> Vec<Row> {
         sent("classify.dscp_to_pri", "[2,2,2,2,2,2,2,2,2,2,2,2,2,2,2,2,2,2,2,2,2,2,2,2,2,2,2,2,2,2,2,2,2,2,2,2,2,2,2,2,2,2,2,2,2,2,2,2,2,2,2,2,2,2,2,2,2,2,2,2,2,2,2,2]", Flow::Ten(0), pri, "2"),
         sent("classify.tc_to_pri", "[3,3,3,3,3,3,3,3,3,3,3,3,3,3,3,3,3,3,3,3,3,3,3,3,3,3,3,3,3,3,3,3,3,3,3,3,3,3,3,3,3,3,3,3,3,3,3,3,3,3,3,3,3,3,3,3,3,3,3,3,3,3,3,3]", Flow::Of(Kind::Gen1), pri, "3"),
         sent("classify.exp_to_pri", "[0,0,0,0,0,1,0,0]", Flow::Mpls(5), pri, "1").beside(&["port.trust=[\"exp\"]"]),
+        live("classify.pri_to_pg", "[0,1,2,0]", |c| format!("{:?}", c.switch.maps.pri_to_pg), OTHER, PRIORITY_GROUPS),
+        refused("classify.pri_to_pg", "[1,1,2,3]", "expected a group of its own for lossless priority 1, found 1 for 1 and 0"),
         count("fdb.capacity", "64", Flow::Many, "/ports/1/tx_frames", OTHER),
         count("fdb.ageing_s", "1", Flow::Learn(10_000), "/ports/1/tx_frames", "6"),
         count("fdb.unknown_unicast", "\"drop\"", Flow::Unknown, "/drops/unknown_unicast", "10"),

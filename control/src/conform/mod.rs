@@ -1,0 +1,197 @@
+//! Conformance of buffer and PFC: at which frame a switch with the thresholds in force pauses, drops and resumes.
+//!
+//! Shape: [`Params::of`] a configuration in force and a frame length → a row for each (port, priority).
+//! Units: frames of one length, cells, bytes.
+//! Source: docs/spec/pipeline.md §4 and §9; docs/conform.md.
+
+use serde::{Deserialize, Serialize};
+use weft_dataplane::buffer::Thresholds;
+use weft_dataplane::config::PfcMode;
+use weft_dataplane::snapshot::Snapshot;
+use weft_dataplane::types::{PortId, Pri};
+
+use crate::sai::objects::Object;
+
+/// Cells that a worker may hold of the shared part and not use.
+const LEASED: u64 = 128;
+
+/// When frames of one length cross each threshold, all else empty and their output held.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Params {
+    /// Bytes of a cell.
+    pub cell_size: u64,
+    /// Bytes of a frame, without FCS.
+    pub packet_size: u64,
+    /// Cells of a frame.
+    pub packet_cells: u64,
+    /// Object id of the buffer pool for the SAI service.
+    pub buf_pool_roid: String,
+    /// By port and priority.
+    pub rows: Vec<Row>,
+}
+
+/// Thresholds of one (port, priority), as numbers of frames; numbers of frames that trigger something count that frame.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Row {
+    /// Name of the port.
+    pub port: String,
+    /// The priority.
+    pub pri: u8,
+    /// Number of the priority group that it is counted in.
+    pub pg: u8,
+    /// Whether it must not lose frames.
+    pub lossless: bool,
+    /// Frames that fit into the reserve.
+    pub fill_min: u64,
+    /// Lossless: the first frame for which PAUSE is sent.
+    pub trig_pfc: Option<u64>,
+    /// Lossless: the first frame that is dropped at the input.
+    pub trig_ingr_drp: Option<u64>,
+    /// Lossless: frames that have to leave after `trig_pfc` until the pause is released.
+    pub dismiss_pfc: Option<u64>,
+    /// Lossless: frames that fit into the headroom.
+    pub headroom: Option<u64>,
+    /// Lossy: the first frame that is dropped, counted at the output.
+    pub trig_egr_drp: Option<u64>,
+    /// By how many frames each may be off, as other workers that carry traffic take shares of the buffer ahead.
+    pub margin: u64,
+}
+
+/// A queue that frames of `cells` are put into, all else empty.
+#[derive(Clone, Copy)]
+struct Filling<'a> {
+    thresholds: &'a Thresholds,
+    pri: Pri,
+    cells: u64,
+    /// Whether it is an ingress group, not a VOQ.
+    group: bool,
+}
+
+impl Filling<'_> {
+    fn reserve(&self) -> u64 {
+        let reserve = if self.group {
+            self.thresholds.group_reserve()
+        } else {
+            self.thresholds.voq_reserve()
+        };
+        reserve.into()
+    }
+
+    /// The limit while the queue has `used` cells.
+    fn limit(&self, used: u64) -> u64 {
+        let free = self.thresholds.shared().saturating_sub(used.saturating_sub(self.reserve()));
+        let limit = if self.group {
+            self.thresholds.group_limit_with(self.pri, free)
+        } else {
+            self.thresholds.voq_limit_with(self.pri, free)
+        };
+        limit.into()
+    }
+
+    /// Whether another frame gets room where `used` cells are in use.
+    fn admits(&self, used: u64) -> bool {
+        let after = used + self.cells;
+        after <= self.limit(used)
+            && after.saturating_sub(self.reserve()) <= self.thresholds.shared()
+    }
+
+    /// Frames that get room, one after the other: the limit falls as the queue grows, so that it is the first refused.
+    fn fits(&self) -> u64 {
+        let (mut fits, mut refused) =
+            (0, self.thresholds.shared() / self.cells + self.reserve() / self.cells + 2);
+        while fits < refused {
+            let frames = u64::midpoint(fits, refused);
+            if self.admits(frames * self.cells) {
+                fits = frames + 1;
+            } else {
+                refused = frames;
+            }
+        }
+        fits
+    }
+}
+
+impl Params {
+    /// Of the configuration in force, for frames of `packet_size` bytes, with so many workers.
+    #[must_use]
+    pub fn of(snapshot: &Snapshot, packet_size: u64, workers: usize) -> Self {
+        let cell_size = u64::from(snapshot.config.buffer.cell_bytes);
+        let cells = packet_size.max(60).div_ceil(cell_size);
+        let ports = (0..).filter_map(PortId::new).zip(&snapshot.config.ports);
+        let own = ports.filter(|(id, _)| snapshot.cpu_port != Some(*id));
+        let rows = own.flat_map(|(id, port)| {
+            snapshot.pris.iter().map(move |pri| {
+                let row = Row {
+                    port: port.name.clone(),
+                    pri: pri.get(),
+                    pg: snapshot.config.maps.pri_to_pg[pri],
+                    lossless: snapshot.is_lossless(id, pri),
+                    margin: margin(snapshot, pri, cells, workers),
+                    ..Row::default()
+                };
+                if row.lossless {
+                    lossless(snapshot, id, pri, cells, row)
+                } else {
+                    lossy(snapshot, pri, cells, row)
+                }
+            })
+        });
+        Self {
+            cell_size,
+            packet_size,
+            packet_cells: cells,
+            buf_pool_roid: format!("{:#x}", Object::BufferPool.id()),
+            rows: rows.collect(),
+        }
+    }
+}
+
+fn margin(snapshot: &Snapshot, pri: Pri, cells: u64, workers: usize) -> u64 {
+    let ahead = LEASED * (workers as u64).saturating_sub(1);
+    let alpha = snapshot.config.buffer.alpha[pri];
+    let shift = alpha.unsigned_abs();
+    let off = if alpha >= 0 { ahead << shift } else { ahead >> shift };
+    off.div_ceil(cells)
+}
+
+fn lossless(snapshot: &Snapshot, input: PortId, pri: Pri, cells: u64, row: Row) -> Row {
+    let thresholds = &snapshot.thresholds;
+    let group = Filling { thresholds, pri, cells, group: true };
+    let (fits, headroom) = (group.fits(), u64::from(thresholds.headroom(input)) / cells);
+    let frame = cells * u64::from(snapshot.config.buffer.cell_bytes);
+    let (trig_pfc, dismiss_pfc) = match snapshot.config.pfc.mode {
+        PfcMode::IngressPg => (fits + 1, dismissed(&group, fits)),
+        PfcMode::EgressQueue { xoff_bytes, xon_bytes } => {
+            let above = xoff_bytes / frame + 1;
+            (above, above.saturating_sub(xon_bytes.div_ceil(frame).saturating_sub(1)))
+        }
+    };
+    Row {
+        fill_min: group.reserve() / cells,
+        trig_pfc: Some(trig_pfc),
+        trig_ingr_drp: Some(fits + headroom + 1),
+        dismiss_pfc: Some(dismiss_pfc),
+        headroom: Some(headroom),
+        ..row
+    }
+}
+
+/// Frames that have to leave until the group is at its XON, where `fits` are in it and one is in its headroom.
+fn dismissed(group: &Filling<'_>, fits: u64) -> u64 {
+    // Frames leave one by one, and the first frees headroom.
+    let is_released = |left: u64| {
+        let used = (fits + 1).saturating_sub(left) * group.cells;
+        let shared = used.min(fits * group.cells);
+        let limit = u32::try_from(group.limit(shared)).unwrap_or(u32::MAX);
+        used <= u64::from(group.thresholds.xon(limit))
+    };
+    (0..=fits + 1).find(|&left| is_released(left)).unwrap_or(fits + 1)
+}
+
+fn lossy(snapshot: &Snapshot, pri: Pri, cells: u64, row: Row) -> Row {
+    let voq = Filling { thresholds: &snapshot.thresholds, pri, cells, group: false };
+    Row { fill_min: voq.reserve() / cells, trig_egr_drp: Some(voq.fits() + 1), ..row }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,606 @@
+//! What each method of the service does.
+//!
+//! Shape: [`Service::answer`]: a client's message in, the bytes of the answer out; [`SaiSwitch`] is the running switch.
+//! Units: frames; bytes, as cells times the size of a cell.
+//! Source: docs/sai.md; docs/spec/pipeline.md §4, §7, §9, §10.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use weft_dataplane::pipeline::{PortLedger, QueueLedger};
+use weft_dataplane::stats::{DropReason, OUTPUT_REASONS};
+use weft_dataplane::types::{PRIS_MAX, PerPri, PortId, Pri};
+use weft_parsers::AddrKey;
+use weft_rpc::Refused;
+
+use super::objects::{
+    self, FAILURE, GroupCounter, INVALID_PARAMETER, ITEM_NOT_FOUND, NOT_SUPPORTED, Object,
+    PoolCounter, PortCounter, QueueCounter, SUCCESS, attribute, pfc_tx_class,
+};
+use super::thrift::{Fields, Kind, Message, MessageKind, Output, Value, exception};
+use crate::config::value::parse_addr;
+use crate::report::watermarks::Mark;
+
+/// What names of methods may begin with.
+const PREFIX: &str = "sai_thrift_";
+
+/// What does not change while a configuration is in force.
+#[derive(Clone, Debug, Default)]
+pub struct Shape {
+    /// Names of the ports, by number; that to the switch's own functions has none.
+    pub names: Vec<Option<String>>,
+    /// Bytes of a cell.
+    pub cell_bytes: u64,
+    /// How many priorities there are.
+    pub pris: usize,
+    /// By priority: the priority group that its frames are counted in.
+    pub pri_to_pg: [u8; PRIS_MAX],
+    /// By priority: PFC classes that the switch's own PAUSE names.
+    pub classes: PerPri<u8>,
+}
+
+/// The running switch, as the service sees it. All methods may be called from several threads at once.
+pub trait SaiSwitch: Send + Sync {
+    /// What does not change while a configuration is in force.
+    fn shape(&self) -> Shape;
+
+    /// Counters of a port.
+    fn port(&self, port: PortId) -> PortLedger;
+
+    /// Cells of an input's lossy frames of a priority.
+    fn lossy_cells(&self, input: PortId, pri: Pri) -> u64;
+
+    /// Watermarks, in cells; they begin again afterwards if `restart`.
+    ///
+    /// # Errors
+    /// Workers do not answer.
+    fn watermarks(&self, marks: &[Mark], restart: bool) -> Result<Vec<u64>, Refused>;
+
+    /// Lets a port send, or holds its queues; in force when it returns.
+    ///
+    /// # Errors
+    /// As [`Backend::port_tx`](crate::requests::Backend::port_tx).
+    fn set_tx(&self, port: &str, on: bool) -> Result<(), Refused>;
+
+    /// Adds a static entry of the FDB.
+    ///
+    /// # Errors
+    /// No room.
+    fn add_station(&self, vid: u16, addr: AddrKey, port: &str) -> Result<(), Refused>;
+
+    /// Removes an entry of the FDB.
+    ///
+    /// # Errors
+    /// There is none.
+    fn remove_station(&self, vid: u16, addr: AddrKey) -> Result<(), Refused>;
+
+    /// Removes all learned entries of the FDB.
+    ///
+    /// # Errors
+    /// Workers do not answer.
+    fn flush_stations(&self) -> Result<(), Refused>;
+}
+
+/// Why a call gets an application exception: its code, and a text for people.
+struct Fault(i32, String);
+
+/// An attribute's value.
+enum Attribute {
+    U32(i32),
+    Objects(Vec<i64>),
+}
+
+/// What a method returns.
+enum Answer {
+    Status(i32),
+    Id(i64),
+    Counts(Vec<i64>),
+    One(i32, Attribute),
+    Many(Vec<(i32, Attribute)>),
+}
+
+/// Reads one counter of an object; none if there is no such object.
+type Counting = fn(&Service, &Shape, Object, i32) -> Result<Option<u64>, Fault>;
+
+/// Carries out methods; what clients have cleared is remembered for all of them.
+pub struct Service {
+    switch: Arc<dyn SaiSwitch>,
+    cleared: Mutex<BTreeMap<(Object, i32), u64>>,
+}
+
+impl Service {
+    /// For a running switch.
+    #[must_use]
+    pub fn new(switch: Arc<dyn SaiSwitch>) -> Self {
+        Self { switch, cleared: Mutex::default() }
+    }
+
+    /// Carries a call out; none if it is one that waits for no answer.
+    #[must_use]
+    pub fn answer(&self, message: &Message) -> Option<Vec<u8>> {
+        let bytes = match self.call(&message.name, &message.args) {
+            Ok(answer) => {
+                let mut out = Output::answer(message, MessageKind::Reply);
+                write(&mut out, &answer);
+                out.stop();
+                out.into_bytes()
+            }
+            Err(Fault(code, text)) => Output::exception(message, code, &text),
+        };
+        (message.kind == MessageKind::Call).then_some(bytes)
+    }
+
+    fn call(&self, name: &str, args: &Fields) -> Result<Answer, Fault> {
+        Ok(match name.strip_prefix(PREFIX).unwrap_or(name) {
+            "get_switch_attribute" => self.switch_attributes(),
+            "set_switch_attribute" => Answer::Status(set_switch(args)),
+            "get_port_list_by_front_port" => {
+                Answer::One(attribute::SWITCH_PORT_LIST, Attribute::Objects(self.ports()))
+            }
+            "get_port_id_by_front_port" => Answer::Id(self.port_by_name(args)?),
+            "set_port_attribute" => Answer::Status(self.set_port(args)?),
+            "get_port_attribute" => Answer::Many(self.port_attributes(args)?),
+            "get_sys_port_obj_id_by_port_id" => Answer::Id(self.system_port(args)?),
+            "get_system_port_attribute" => Answer::Many(self.system_port_attributes(args)?),
+            "get_port_stats" => self.stats(args, Self::port_count)?,
+            "clear_port_all_stats" => Answer::Status(self.clear_port(args)?),
+            "get_queue_stats" => self.stats(args, Self::queue_count)?,
+            "clear_queue_stats" => Answer::Status(self.clear_queue(args)?),
+            "get_pg_stats" => self.stats(args, Self::group_count)?,
+            "get_buffer_pool_stats" => self.stats(args, Self::pool_count)?,
+            "clear_buffer_pool_stats" => Answer::Status(self.clear_pool(args)?),
+            "create_scheduler_profile" => Answer::Id(objects::NULL),
+            "create_fdb_entry" => Answer::Status(self.add_station(args)?),
+            "delete_fdb_entry" => Answer::Status(self.remove_station(args)?),
+            "flush_fdb_entries" => Answer::Status(status(self.switch.flush_stations())),
+            other => {
+                let shown: String = other.chars().take(80).collect();
+                return Err(Fault(exception::UNKNOWN_METHOD, format!("no method {shown}")));
+            }
+        })
+    }
+
+    fn cleared(&self) -> MutexGuard<'_, BTreeMap<(Object, i32), u64>> {
+        self.cleared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn ports(&self) -> Vec<i64> {
+        let shape = self.switch.shape();
+        let ids = shape.names.iter().zip(0..).filter(|(name, _)| name.is_some());
+        ids.map(|(_, port)| Object::Port(port).id()).collect()
+    }
+
+    fn switch_attributes(&self) -> Answer {
+        let ports = self.ports();
+        let count = i32::try_from(ports.len()).unwrap_or(i32::MAX);
+        Answer::Many(vec![
+            (attribute::SWITCH_PORT_NUMBER, Attribute::U32(count)),
+            (attribute::SWITCH_PORT_LIST, Attribute::Objects(ports)),
+        ])
+    }
+
+    /// A port's id, or none of an unknown name.
+    fn port_by_name(&self, args: &Fields) -> Result<i64, Fault> {
+        let wanted = arg(args, 1, "a port name", Value::as_text)?;
+        let shape = self.switch.shape();
+        let mut names = shape.names.iter().zip(0..);
+        let found = names.find(|(name, _)| name.as_deref() == Some(wanted));
+        Ok(found.map_or(objects::NULL, |(_, port)| Object::Port(port).id()))
+    }
+
+    fn system_port(&self, args: &Fields) -> Result<i64, Fault> {
+        let number = arg(args, 1, "a port number", Value::as_int)?;
+        let shape = self.switch.shape();
+        let port = u8::try_from(number).ok().filter(|&port| name_of(&shape, port).is_some());
+        Ok(port.map_or(objects::NULL, |port| Object::SystemPort(port).id()))
+    }
+
+    fn system_port_attributes(&self, args: &Fields) -> Result<Vec<(i32, Attribute)>, Fault> {
+        let shape = self.switch.shape();
+        let Some(Object::SystemPort(port)) = object(args)? else { return Ok(Vec::new()) };
+        if name_of(&shape, port).is_none() {
+            return Ok(Vec::new());
+        }
+        let voqs = queues(&shape, port);
+        Ok(vec![(attribute::SYSTEM_PORT_QOS_VOQ_LIST, Attribute::Objects(voqs))])
+    }
+
+    fn port_attributes(&self, args: &Fields) -> Result<Vec<(i32, Attribute)>, Fault> {
+        let shape = self.switch.shape();
+        let Some(Object::Port(port)) = object(args)? else { return Ok(Vec::new()) };
+        if name_of(&shape, port).is_none() {
+            return Ok(Vec::new());
+        }
+        let groups = (0..8).map(|group| Object::PriorityGroup(port, group).id()).collect();
+        Ok(vec![
+            (attribute::PORT_QOS_QUEUE_LIST, Attribute::Objects(queues(&shape, port))),
+            (attribute::PORT_INGRESS_PRIORITY_GROUP_LIST, Attribute::Objects(groups)),
+        ])
+    }
+
+    fn set_port(&self, args: &Fields) -> Result<i32, Fault> {
+        let shape = self.switch.shape();
+        let (id, value) = attribute_of(args, 2)?;
+        let Some(Object::Port(port)) = object(args)? else { return Ok(ITEM_NOT_FOUND) };
+        let Some(name) = name_of(&shape, port) else { return Ok(ITEM_NOT_FOUND) };
+        let on = value.get(&1).and_then(Value::as_bool);
+        Ok(match (id, on) {
+            (attribute::PORT_PKT_TX_ENABLE, Some(on)) => status(self.switch.set_tx(name, on)),
+            (attribute::PORT_PKT_TX_ENABLE | attribute::PORT_ADMIN_STATE, None) => {
+                INVALID_PARAMETER
+            }
+            (attribute::PORT_ADMIN_STATE, Some(true)) => SUCCESS, // it always is
+            _ => NOT_SUPPORTED,
+        })
+    }
+
+    /// Counters of an object in the order in which they are asked for; none of one that is not there.
+    fn stats(&self, args: &Fields, count: Counting) -> Result<Answer, Fault> {
+        let ids = counter_ids(args)?;
+        let Some(object) = object(args)? else { return Ok(Answer::Counts(Vec::new())) };
+        let shape = self.switch.shape();
+        let mut counts = Vec::with_capacity(ids.len());
+        for id in ids {
+            let Some(value) = count(self, &shape, object, id)? else {
+                return Ok(Answer::Counts(Vec::new()));
+            };
+            counts.push(i64::try_from(value).unwrap_or(i64::MAX));
+        }
+        Ok(Answer::Counts(counts))
+    }
+
+    /// What was counted since a client cleared it.
+    fn since(&self, object: Object, id: i32, count: u64) -> u64 {
+        count.wrapping_sub(self.cleared().get(&(object, id)).copied().unwrap_or(0))
+    }
+
+    fn port_count(&self, shape: &Shape, object: Object, id: i32) -> Result<Option<u64>, Fault> {
+        let Object::Port(port) = object else { return Ok(None) };
+        let Some(port) = real(shape, port) else { return Ok(None) };
+        let count = port_counter(shape, &self.switch.port(port), id).ok_or_else(|| unknown(id))?;
+        let is_level = id == PortCounter::OutQueueLength as i32;
+        Ok(Some(if is_level { count } else { self.since(object, id, count) }))
+    }
+
+    fn queue_count(&self, shape: &Shape, object: Object, id: i32) -> Result<Option<u64>, Fault> {
+        let Object::Queue(port, queue) = object else { return Ok(None) };
+        let Some((port, pri)) = real(shape, port).zip(pri_of(shape, queue)) else {
+            return Ok(None);
+        };
+        let of = |ledger: PortLedger| ledger.pri.into_iter().nth(pri.index()).unwrap_or_default();
+        Ok(Some(match QueueCounter::of(id).ok_or_else(|| unknown(id))? {
+            QueueCounter::Packets => self.since(object, id, of(self.switch.port(port)).dequeued),
+            QueueCounter::OccupancyBytes => of(self.switch.port(port)).depth * shape.cell_bytes,
+            QueueCounter::SharedWatermarkBytes => {
+                self.mark(Mark::Depth(port.get(), queue), true)? * shape.cell_bytes
+            }
+        }))
+    }
+
+    fn group_count(&self, shape: &Shape, object: Object, id: i32) -> Result<Option<u64>, Fault> {
+        let Object::PriorityGroup(port, group) = object else { return Ok(None) };
+        let Some(port) = real(shape, port).filter(|_| usize::from(group) < PRIS_MAX) else {
+            return Ok(None);
+        };
+        let pris: Vec<Pri> = members(shape, group).collect();
+        let ledger = self.switch.port(port);
+        let sum = |of: &dyn Fn(&QueueLedger) -> u64| {
+            pris.iter().filter_map(|pri| ledger.pri.get(pri.index())).map(of).sum::<u64>()
+        };
+        Ok(Some(match GroupCounter::of(id).ok_or_else(|| unknown(id))? {
+            GroupCounter::Packets => self.since(object, id, sum(&arrived)),
+            GroupCounter::DroppedPackets => {
+                self.since(object, id, sum(&|queue| dropped(queue, DropReason::Headroom)))
+            }
+            GroupCounter::OccupancyBytes => {
+                let lossy: u64 = pris.iter().map(|&pri| self.switch.lossy_cells(port, pri)).sum();
+                (sum(&|queue| queue.pg_used + queue.headroom_used) + lossy) * shape.cell_bytes
+            }
+            GroupCounter::SharedWatermarkBytes => {
+                self.group_mark(shape, port, &pris)? * shape.cell_bytes
+            }
+            GroupCounter::XoffRoomWatermarkBytes => {
+                let marks: Vec<_> =
+                    pris.iter().map(|pri| Mark::Headroom(port.get(), pri.get())).collect();
+                self.marks(&marks, true)?.iter().sum::<u64>() * shape.cell_bytes
+            }
+        }))
+    }
+
+    /// The most cells of a priority group, headroom apart: a lossless priority has one to itself, lossy ones share it.
+    fn group_mark(&self, shape: &Shape, port: PortId, pris: &[Pri]) -> Result<u64, Fault> {
+        let Some(first) = pris.first() else { return Ok(0) };
+        let group = shape.pri_to_pg.get(first.index()).copied().unwrap_or(0);
+        let mut marks = vec![Mark::Lossy(port.get(), group)];
+        marks.extend(pris.iter().map(|pri| Mark::Group(port.get(), pri.get())));
+        Ok(self.marks(&marks, true)?.into_iter().max().unwrap_or(0))
+    }
+
+    fn pool_count(&self, shape: &Shape, object: Object, id: i32) -> Result<Option<u64>, Fault> {
+        if object != Object::BufferPool {
+            return Ok(None);
+        }
+        let mark = pool_mark(PoolCounter::of(id).ok_or_else(|| unknown(id))?);
+        Ok(Some(self.mark(mark, false)? * shape.cell_bytes))
+    }
+
+    fn mark(&self, mark: Mark, restart: bool) -> Result<u64, Fault> {
+        Ok(self.marks(&[mark], restart)?.first().copied().unwrap_or(0))
+    }
+
+    fn marks(&self, marks: &[Mark], restart: bool) -> Result<Vec<u64>, Fault> {
+        if marks.is_empty() {
+            return Ok(Vec::new());
+        }
+        let read = self.switch.watermarks(marks, restart);
+        read.map_err(|refused| Fault(exception::INTERNAL_ERROR, refused.message))
+    }
+
+    fn clear_port(&self, args: &Fields) -> Result<i32, Fault> {
+        let shape = self.switch.shape();
+        let Some(object @ Object::Port(port)) = object(args)? else { return Ok(ITEM_NOT_FOUND) };
+        let Some(port) = real(&shape, port) else { return Ok(ITEM_NOT_FOUND) };
+        let ledger = self.switch.port(port);
+        let known = PortCounter::ALL.iter().map(|counter| *counter as i32);
+        let mut cleared = self.cleared();
+        for id in known.chain((104..=118).step_by(2)) {
+            if let Some(count) = port_counter(&shape, &ledger, id) {
+                cleared.insert((object, id), count);
+            }
+        }
+        Ok(SUCCESS)
+    }
+
+    fn clear_queue(&self, args: &Fields) -> Result<i32, Fault> {
+        let shape = self.switch.shape();
+        let ids = counter_ids(args)?;
+        let Some(object @ Object::Queue(port, queue)) = object(args)? else {
+            return Ok(ITEM_NOT_FOUND);
+        };
+        let Some((port, pri)) = real(&shape, port).zip(pri_of(&shape, queue)) else {
+            return Ok(ITEM_NOT_FOUND);
+        };
+        for id in ids {
+            match QueueCounter::of(id) {
+                Some(QueueCounter::Packets) => {
+                    let ledger = self.switch.port(port);
+                    let count = ledger.pri.get(pri.index()).map_or(0, |queue| queue.dequeued);
+                    self.cleared().insert((object, id), count);
+                }
+                Some(QueueCounter::SharedWatermarkBytes) => {
+                    self.mark(Mark::Depth(port.get(), queue), true)?;
+                }
+                Some(QueueCounter::OccupancyBytes) | None => return Ok(INVALID_PARAMETER),
+            }
+        }
+        Ok(SUCCESS)
+    }
+
+    fn clear_pool(&self, args: &Fields) -> Result<i32, Fault> {
+        let ids = counter_ids(args)?;
+        if object(args)? != Some(Object::BufferPool) {
+            return Ok(ITEM_NOT_FOUND);
+        }
+        let Some(counters) = ids.into_iter().map(PoolCounter::of).collect::<Option<Vec<_>>>()
+        else {
+            return Ok(INVALID_PARAMETER);
+        };
+        let marks: Vec<_> = counters.into_iter().map(pool_mark).collect();
+        self.marks(&marks, true)?;
+        Ok(SUCCESS)
+    }
+
+    fn add_station(&self, args: &Fields) -> Result<i32, Fault> {
+        let shape = self.switch.shape();
+        let Some((vid, addr)) = station(args)? else { return Ok(INVALID_PARAMETER) };
+        let mut port = None;
+        for value in arg(args, 2, "attributes", Value::as_list)? {
+            let (id, value) = attribute_in(value)?;
+            if id == attribute::FDB_ENTRY_BRIDGE_PORT_ID {
+                port = value.get(&12).and_then(Value::as_int).and_then(Object::of);
+            }
+        }
+        let Some(Object::Port(port)) = port else { return Ok(INVALID_PARAMETER) };
+        let Some(name) = name_of(&shape, port) else { return Ok(ITEM_NOT_FOUND) };
+        Ok(status(self.switch.add_station(vid, addr, name)))
+    }
+
+    fn remove_station(&self, args: &Fields) -> Result<i32, Fault> {
+        let Some((vid, addr)) = station(args)? else { return Ok(INVALID_PARAMETER) };
+        Ok(self.switch.remove_station(vid, addr).map_or(ITEM_NOT_FOUND, |()| SUCCESS))
+    }
+}
+
+/// What is accepted of the switch's attributes. Nothing of an L2 switch of one chip depends on them.
+fn set_switch(args: &Fields) -> i32 {
+    match attribute_of(args, 1) {
+        Ok((attribute::SWITCH_SRC_MAC_ADDRESS | attribute::SWITCH_CREDIT_WD, _)) => SUCCESS,
+        Ok(_) => NOT_SUPPORTED,
+        Err(_) => INVALID_PARAMETER,
+    }
+}
+
+fn status(done: Result<(), Refused>) -> i32 {
+    done.map_or(FAILURE, |()| SUCCESS)
+}
+
+fn unknown(id: i32) -> Fault {
+    Fault(exception::INTERNAL_ERROR, format!("this switch does not count {id}"))
+}
+
+/// An argument, or what is wrong with it.
+fn arg<'a, T>(
+    args: &'a Fields,
+    number: i16,
+    what: &str,
+    read: impl FnOnce(&'a Value) -> Option<T>,
+) -> Result<T, Fault> {
+    args.get(&number).and_then(read).ok_or_else(|| {
+        Fault(exception::PROTOCOL_ERROR, format!("expected {what} as argument {number}"))
+    })
+}
+
+/// The object that a method is about; none if there can be no such one.
+fn object(args: &Fields) -> Result<Option<Object>, Fault> {
+    arg(args, 1, "an object id", Value::as_int).map(Object::of)
+}
+
+fn counter_ids(args: &Fields) -> Result<Vec<i32>, Fault> {
+    let values = arg(args, 2, "a list of counters", Value::as_list)?;
+    let id = |value: &Value| value.as_int().and_then(|id| i32::try_from(id).ok());
+    values
+        .iter()
+        .map(id)
+        .collect::<Option<_>>()
+        .ok_or_else(|| Fault(exception::PROTOCOL_ERROR, "expected numbers as counters".to_owned()))
+}
+
+/// Number and value of an attribute that is argument `number`.
+fn attribute_of(args: &Fields, number: i16) -> Result<(i32, &Fields), Fault> {
+    attribute_in(arg(args, number, "an attribute", Some)?)
+}
+
+fn attribute_in(value: &Value) -> Result<(i32, &Fields), Fault> {
+    let read = || {
+        let fields = value.as_struct()?;
+        let id = fields.get(&1)?.as_int()?;
+        Some((i32::try_from(id).ok()?, fields.get(&2)?.as_struct()?))
+    };
+    read().ok_or_else(|| Fault(exception::PROTOCOL_ERROR, "expected an attribute".to_owned()))
+}
+
+/// VLAN and address of an FDB entry that is argument 1; VLAN 0 is 1.
+fn station(args: &Fields) -> Result<Option<(u16, AddrKey)>, Fault> {
+    let entry = arg(args, 1, "an FDB entry", Value::as_struct)?;
+    let addr = entry.get(&1).and_then(Value::as_text).and_then(parse_addr);
+    let vid = entry.get(&2).and_then(Value::as_int).unwrap_or(0);
+    let vid = if vid == 0 { Some(1) } else { u16::try_from(vid).ok() };
+    Ok(vid.filter(|vid| (1..=4_094).contains(vid)).zip(addr))
+}
+
+fn name_of(shape: &Shape, port: u8) -> Option<&str> {
+    shape.names.get(usize::from(port))?.as_deref()
+}
+
+fn real(shape: &Shape, port: u8) -> Option<PortId> {
+    name_of(shape, port)?;
+    PortId::new(port.into())
+}
+
+fn pri_of(shape: &Shape, queue: u8) -> Option<Pri> {
+    Pri::ALL.into_iter().take(shape.pris).find(|pri| pri.get() == queue)
+}
+
+fn queues(shape: &Shape, port: u8) -> Vec<i64> {
+    let all = Pri::ALL.into_iter().take(shape.pris);
+    all.map(|pri| Object::Queue(port, pri.get()).id()).collect()
+}
+
+/// Priorities that are counted in priority group `group`.
+fn members(shape: &Shape, group: u8) -> impl Iterator<Item = Pri> {
+    let of = Pri::ALL.into_iter().zip(shape.pri_to_pg).take(shape.pris);
+    of.filter(move |&(_, own)| own == group).map(|(pri, _)| pri)
+}
+
+const fn pool_mark(counter: PoolCounter) -> Mark {
+    match counter {
+        PoolCounter::WatermarkBytes => Mark::Shared,
+        PoolCounter::XoffRoomWatermarkBytes => Mark::HeadroomPool,
+    }
+}
+
+fn dropped(queue: &QueueLedger, reason: DropReason) -> u64 {
+    queue.drops.get(reason as usize).copied().unwrap_or(0)
+}
+
+/// Frames that asked for room, whether they got it or not, each once.
+fn arrived(queue: &QueueLedger) -> u64 {
+    let refused = dropped(queue, DropReason::Dt) + dropped(queue, DropReason::Headroom);
+    (queue.enqueued + refused).saturating_sub(queue.copies)
+}
+
+fn port_counter(shape: &Shape, port: &PortLedger, id: i32) -> Option<u64> {
+    if let Some(class) = pfc_tx_class(id) {
+        let pris = Pri::ALL.into_iter().filter(|&pri| shape.classes[pri] >> class & 1 != 0);
+        let sent = |queue: &QueueLedger| queue.pause_tx + queue.resume_tx;
+        return Some(pris.filter_map(|pri| port.pri.get(pri.index())).map(sent).sum());
+    }
+    let drops = |reason: DropReason| port.drops.get(reason as usize).copied().unwrap_or(0);
+    Some(match PortCounter::of(id)? {
+        PortCounter::InUnicast => {
+            let unknown = [
+                DropReason::Malformed,
+                DropReason::Truncated,
+                DropReason::Runt,
+                DropReason::Fcs,
+                DropReason::BadGso,
+                DropReason::XskRing,
+                DropReason::Injected,
+            ];
+            let others = port.consumed + port.rx_group_frames;
+            port.rx_frames.saturating_sub(others + unknown.into_iter().map(drops).sum::<u64>())
+        }
+        PortCounter::InNonUnicast => port.rx_group_frames,
+        PortCounter::InDiscards | PortCounter::InDropped => drops(DropReason::Headroom),
+        PortCounter::OutOctets => port.tx_bytes,
+        PortCounter::OutUnicast => port.tx_frames.saturating_sub(port.tx_group_frames),
+        PortCounter::OutNonUnicast => port.tx_group_frames,
+        PortCounter::OutDiscards | PortCounter::OutDropped => {
+            let of_queue = |queue: &QueueLedger| {
+                let counts = OUTPUT_REASONS.iter().zip(queue.output_drops);
+                let own = counts.filter(|(reason, _)| **reason != DropReason::Headroom);
+                own.map(|(_, count)| count).sum::<u64>()
+            };
+            port.pri.iter().map(of_queue).sum::<u64>() + drops(DropReason::TxError)
+        }
+        PortCounter::OutQueueLength => port.pri.iter().map(|queue| queue.depth).sum(),
+    })
+}
+
+fn write(out: &mut Output, answer: &Answer) {
+    match answer {
+        Answer::Status(status) => out.field(Kind::I32, 0).i32(*status),
+        Answer::Id(id) => out.field(Kind::I64, 0).i64(*id),
+        Answer::Counts(counts) => {
+            out.field(Kind::List, 0);
+            write_ids(out, counts);
+        }
+        Answer::One(id, value) => {
+            out.field(Kind::Struct, 0);
+            write_attribute(out, *id, value);
+        }
+        Answer::Many(attributes) => {
+            out.field(Kind::Struct, 0);
+            out.field(Kind::List, 1).list(Kind::Struct, attributes.len());
+            for (id, value) in attributes {
+                write_attribute(out, *id, value);
+            }
+            out.field(Kind::I32, 2).i32(i32::try_from(attributes.len()).unwrap_or(i32::MAX));
+            out.stop();
+        }
+    }
+}
+
+fn write_ids(out: &mut Output, ids: &[i64]) {
+    out.list(Kind::I64, ids.len());
+    for &id in ids {
+        out.i64(id);
+    }
+}
+
+fn write_attribute(out: &mut Output, id: i32, value: &Attribute) {
+    out.field(Kind::I32, 1).i32(id);
+    out.field(Kind::Struct, 2);
+    match value {
+        Attribute::U32(value) => out.field(Kind::I32, 7).i32(*value),
+        Attribute::Objects(ids) => {
+            out.field(Kind::Struct, 16);
+            out.field(Kind::I32, 1).i32(i32::try_from(ids.len()).unwrap_or(i32::MAX));
+            out.field(Kind::List, 2);
+            write_ids(out, ids);
+            out.stop();
+        }
+    }
+    out.stop();
+    out.stop();
+}

@@ -1,0 +1,392 @@
+//! Thrift's binary protocol: messages of a client read from a stream, and answers to them.
+//!
+//! Shape: [`Message`] with dynamic [`Value`]s, by field number; no frame around a message, which ends where its struct does.
+//! Units: bytes. Integers are signed and big-endian.
+//! Source: Apache Thrift, "Thrift Binary protocol encoding" (strict and older headers) and "Thrift Remote Procedure Call".
+//!
+//! A client chooses lengths and depth: a message has at most [`MESSAGE_LEN_MAX`] bytes, structs and lists are nested at most
+//! [`DEPTH_MAX`] deep, and no length is believed that the rest of the message could not have.
+
+use std::collections::BTreeMap;
+use std::io::{self, Read};
+
+/// Longest message.
+pub const MESSAGE_LEN_MAX: usize = 16 * 1024;
+/// Deepest nesting: a list of attributes, of which each holds a value with a list of maps of two structs, is 8 deep.
+pub const DEPTH_MAX: usize = 16;
+/// Version in the first word of a strict message, and the bits that it stands in.
+const VERSION: u32 = 0x8001_0000;
+const VERSION_MASK: u32 = 0xFFFF_0000;
+
+/// Kinds of values on the wire.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+#[expect(missing_docs, reason = "named as the protocol does")]
+pub enum Kind {
+    Stop = 0,
+    Bool = 2,
+    I8 = 3,
+    Double = 4,
+    I16 = 6,
+    I32 = 8,
+    I64 = 10,
+    Binary = 11,
+    Struct = 12,
+    Map = 13,
+    Set = 14,
+    List = 15,
+    Uuid = 16,
+}
+
+impl Kind {
+    fn read(byte: u8) -> Result<Self, WireError> {
+        Ok(match byte {
+            0 => Self::Stop,
+            2 => Self::Bool,
+            3 => Self::I8,
+            4 => Self::Double,
+            6 => Self::I16,
+            8 => Self::I32,
+            10 => Self::I64,
+            11 => Self::Binary,
+            12 => Self::Struct,
+            13 => Self::Map,
+            14 => Self::Set,
+            15 => Self::List,
+            16 => Self::Uuid,
+            other => return Err(WireError::Malformed(format!("no type {other}"))),
+        })
+    }
+}
+
+/// Fields of a struct by number.
+pub type Fields = BTreeMap<i16, Value>;
+
+/// What a field or element holds; kinds that no method uses are read and not kept.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Value {
+    /// True or false.
+    Bool(bool),
+    /// 8 to 64 bits.
+    Int(i64),
+    /// Text or bytes.
+    Binary(Vec<u8>),
+    /// Fields by number.
+    Struct(Fields),
+    /// Elements.
+    List(Vec<Self>),
+    /// Of another kind.
+    Other,
+}
+
+impl Value {
+    /// An integer of any width.
+    #[must_use]
+    pub const fn as_int(&self) -> Option<i64> {
+        if let Self::Int(value) = self { Some(*value) } else { None }
+    }
+
+    /// True or false; a byte is taken for one, too, as older clients send it.
+    #[must_use]
+    pub const fn as_bool(&self) -> Option<bool> {
+        match self {
+            Self::Bool(value) => Some(*value),
+            Self::Int(value) => Some(*value != 0),
+            _ => None,
+        }
+    }
+
+    /// Text, if it is UTF-8.
+    #[must_use]
+    pub fn as_text(&self) -> Option<&str> {
+        if let Self::Binary(bytes) = self { std::str::from_utf8(bytes).ok() } else { None }
+    }
+
+    /// Fields.
+    #[must_use]
+    pub const fn as_struct(&self) -> Option<&Fields> {
+        if let Self::Struct(fields) = self { Some(fields) } else { None }
+    }
+
+    /// Elements.
+    #[must_use]
+    pub fn as_list(&self) -> Option<&[Self]> {
+        if let Self::List(values) = self { Some(values) } else { None }
+    }
+}
+
+/// A client's message.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Message {
+    /// Name of the method.
+    pub name: String,
+    /// Whether it waits for an answer.
+    pub kind: MessageKind,
+    /// Number that the answer repeats.
+    pub seq: i32,
+    /// Whether its header is strict; the answer's is the same.
+    pub strict: bool,
+    /// Arguments.
+    pub args: Fields,
+}
+
+/// Kinds of messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "named as the protocol does")]
+pub enum MessageKind {
+    Call = 1,
+    Reply = 2,
+    Exception = 3,
+    Oneway = 4,
+}
+
+/// Why a message cannot be read; where the next one begins is not known then.
+#[derive(Debug, thiserror::Error)]
+pub enum WireError {
+    /// The connection failed, or ended within a message.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    /// It is longer than [`MESSAGE_LEN_MAX`], or says that a part of it is.
+    #[error("a message of more than {MESSAGE_LEN_MAX} bytes")]
+    TooLong,
+    /// It is nested deeper than [`DEPTH_MAX`].
+    #[error("a message nested deeper than {DEPTH_MAX}")]
+    TooDeep,
+    /// It is not as the protocol has it.
+    #[error("malformed message: {0}")]
+    Malformed(String),
+}
+
+/// Reads one message; none where the stream ends before it.
+///
+/// # Errors
+/// See [`WireError`].
+pub fn read_message(stream: &mut dyn Read) -> Result<Option<Message>, WireError> {
+    let mut first = [0];
+    loop {
+        match stream.read(&mut first) {
+            Ok(0) => return Ok(None),
+            Ok(_) => break,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    let mut input = Input { stream, left: MESSAGE_LEN_MAX - 1 };
+    let [second, third, fourth] = input.take()?;
+    let word = u32::from_be_bytes([first[0], second, third, fourth]);
+    let strict = word & (1 << 31) != 0;
+    let (name, kind) = if strict {
+        if word & VERSION_MASK != VERSION {
+            return Err(WireError::Malformed(format!("no version {:#x}", word >> 16)));
+        }
+        let [.., kind] = word.to_be_bytes();
+        (input.binary()?, kind)
+    } else {
+        let name = input.bytes(word as usize)?;
+        (name, input.byte()?)
+    };
+    let kind = match kind {
+        1 => MessageKind::Call,
+        4 => MessageKind::Oneway,
+        other => {
+            return Err(WireError::Malformed(format!("a client sends no message of type {other}")));
+        }
+    };
+    let name = String::from_utf8_lossy(&name).into_owned();
+    let seq = i32::from_be_bytes(input.take()?);
+    Ok(Some(Message { name, kind, seq, strict, args: input.fields(0)? }))
+}
+
+/// The bytes of one message.
+struct Input<'a> {
+    stream: &'a mut dyn Read,
+    /// Bytes that it may still have.
+    left: usize,
+}
+
+impl Input<'_> {
+    fn claim(&mut self, count: usize) -> Result<(), WireError> {
+        self.left = self.left.checked_sub(count).ok_or(WireError::TooLong)?;
+        Ok(())
+    }
+
+    fn take<const N: usize>(&mut self) -> Result<[u8; N], WireError> {
+        self.claim(N)?;
+        let mut bytes = [0; N];
+        self.stream.read_exact(&mut bytes)?;
+        Ok(bytes)
+    }
+
+    fn byte(&mut self) -> Result<u8, WireError> {
+        let [byte] = self.take()?;
+        Ok(byte)
+    }
+
+    fn bytes(&mut self, count: usize) -> Result<Vec<u8>, WireError> {
+        self.claim(count)?;
+        let mut bytes = vec![0; count];
+        self.stream.read_exact(&mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// A length, or a number of elements.
+    fn count(&mut self) -> Result<usize, WireError> {
+        let count = i32::from_be_bytes(self.take()?);
+        usize::try_from(count).map_err(|_| WireError::Malformed(format!("a length of {count}")))
+    }
+
+    fn binary(&mut self) -> Result<Vec<u8>, WireError> {
+        let count = self.count()?;
+        self.bytes(count)
+    }
+
+    fn fields(&mut self, depth: usize) -> Result<Fields, WireError> {
+        if depth >= DEPTH_MAX {
+            return Err(WireError::TooDeep);
+        }
+        let mut fields = Fields::new();
+        loop {
+            let kind = Kind::read(self.byte()?)?;
+            if kind == Kind::Stop {
+                return Ok(fields);
+            }
+            let number = i16::from_be_bytes(self.take()?);
+            let value = self.value(kind, depth + 1)?;
+            fields.insert(number, value);
+        }
+    }
+
+    fn elements(&mut self, depth: usize) -> Result<Vec<Value>, WireError> {
+        let kind = Kind::read(self.byte()?)?;
+        let count = self.count()?;
+        // Every element has a byte at least, but for one of no kind, of which there are none.
+        if count > self.left || kind == Kind::Stop && count > 0 {
+            return Err(WireError::TooLong);
+        }
+        (0..count).map(|_| self.value(kind, depth + 1)).collect()
+    }
+
+    fn value(&mut self, kind: Kind, depth: usize) -> Result<Value, WireError> {
+        if depth >= DEPTH_MAX {
+            return Err(WireError::TooDeep);
+        }
+        Ok(match kind {
+            Kind::Bool => Value::Bool(self.byte()? != 0),
+            Kind::I8 => Value::Int(i8::from_be_bytes(self.take()?).into()),
+            Kind::I16 => Value::Int(i16::from_be_bytes(self.take()?).into()),
+            Kind::I32 => Value::Int(i32::from_be_bytes(self.take()?).into()),
+            Kind::I64 => Value::Int(i64::from_be_bytes(self.take()?)),
+            Kind::Binary => Value::Binary(self.binary()?),
+            Kind::Struct => Value::Struct(self.fields(depth)?),
+            Kind::List | Kind::Set => Value::List(self.elements(depth)?),
+            Kind::Double => {
+                self.take::<8>()?;
+                Value::Other
+            }
+            Kind::Uuid => {
+                self.take::<16>()?;
+                Value::Other
+            }
+            Kind::Map => {
+                let (of, to) = (Kind::read(self.byte()?)?, Kind::read(self.byte()?)?);
+                let count = self.count()?;
+                if count > self.left || count > 0 && (of == Kind::Stop || to == Kind::Stop) {
+                    return Err(WireError::TooLong);
+                }
+                for _ in 0..count {
+                    self.value(of, depth + 1)?;
+                    self.value(to, depth + 1)?;
+                }
+                Value::Other
+            }
+            Kind::Stop => return Err(WireError::Malformed("a value of no type".to_owned())),
+        })
+    }
+}
+
+/// An answer that is being written.
+#[derive(Debug, Default)]
+pub struct Output(Vec<u8>);
+
+impl Output {
+    /// Begins an answer of `kind` to `message`; the fields of a struct follow, and [`Self::stop`].
+    #[must_use]
+    pub fn answer(message: &Message, kind: MessageKind) -> Self {
+        let mut out = Self::default();
+        if message.strict {
+            out.0.extend((VERSION | kind as u32).to_be_bytes());
+            out.binary(message.name.as_bytes());
+        } else {
+            out.binary(message.name.as_bytes());
+            out.0.push(kind as u8);
+        }
+        out.i32(message.seq);
+        out
+    }
+
+    /// The whole answer to a call that cannot be carried out: an application exception.
+    #[must_use]
+    pub fn exception(message: &Message, code: i32, text: &str) -> Vec<u8> {
+        let mut out = Self::answer(message, MessageKind::Exception);
+        out.field(Kind::Binary, 1).binary(text.as_bytes());
+        out.field(Kind::I32, 2).i32(code);
+        out.stop();
+        out.0
+    }
+
+    /// The bytes.
+    #[must_use]
+    pub fn into_bytes(self) -> Vec<u8> {
+        self.0
+    }
+
+    /// Begins a field.
+    pub fn field(&mut self, kind: Kind, number: i16) -> &mut Self {
+        self.0.push(kind as u8);
+        self.0.extend(number.to_be_bytes());
+        self
+    }
+
+    /// Ends a struct.
+    pub fn stop(&mut self) {
+        self.0.push(Kind::Stop as u8);
+    }
+
+    /// Begins a list.
+    pub fn list(&mut self, of: Kind, count: usize) -> &mut Self {
+        self.0.push(of as u8);
+        self.i32(i32::try_from(count).unwrap_or(i32::MAX));
+        self
+    }
+
+    /// A byte.
+    pub fn byte(&mut self, value: u8) {
+        self.0.push(value);
+    }
+
+    /// An integer of 32 bits.
+    pub fn i32(&mut self, value: i32) {
+        self.0.extend(value.to_be_bytes());
+    }
+
+    /// An integer of 64 bits.
+    pub fn i64(&mut self, value: i64) {
+        self.0.extend(value.to_be_bytes());
+    }
+
+    /// Text or bytes.
+    pub fn binary(&mut self, bytes: &[u8]) {
+        self.i32(i32::try_from(bytes.len()).unwrap_or(i32::MAX));
+        self.0.extend_from_slice(bytes);
+    }
+}
+
+/// Codes of application exceptions.
+pub mod exception {
+    /// There is no such method.
+    pub const UNKNOWN_METHOD: i32 = 1;
+    /// It failed.
+    pub const INTERNAL_ERROR: i32 = 6;
+    /// The arguments are not those of the method.
+    pub const PROTOCOL_ERROR: i32 = 7;
+}
