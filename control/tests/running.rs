@@ -22,6 +22,8 @@ use std::time::Duration;
 
 use assert_cmd::Command;
 use serde_json::Value;
+use weft::sai::objects::Object;
+use weft::sai::thrift::{Fields, Kind, Message, MessageKind, Output};
 use weft_base::wait::{LONG, pause, until};
 
 use process::{Guard, start};
@@ -98,32 +100,32 @@ fn socket(dir: &Path) -> PathBuf {
     dir.join("weft").join("t").join("mgmt.sock")
 }
 
-/// A port that is held and lets go by command and by the SAI service is shown so; each reader of a watermark has its own.
-#[test]
-fn a_running_switch_is_held_and_read_by_sai() {
-    use weft::sai::objects::Object;
-    use weft::sai::thrift::{Fields, Kind, Message, MessageKind, Output};
+/// A connection to the SAI service of a switch.
+struct Sai(TcpStream);
 
-    let at = free_port();
-    let switch = Switch::start_with(&format!("{CONFIG}[sai]\nlisten = \"{at}\"\n"));
-    let sai = std::cell::RefCell::new(TcpStream::connect(("127.0.0.1", at)).unwrap());
-    sai.borrow().set_read_timeout(Some(LONG)).unwrap();
-    let call = |name: &str, write: &dyn Fn(&mut Output)| {
+impl Sai {
+    fn connect(at: u16) -> Self {
+        let stream = TcpStream::connect(("127.0.0.1", at)).unwrap();
+        stream.set_read_timeout(Some(LONG)).unwrap();
+        Self(stream)
+    }
+
+    /// Calls a method with arguments that `write` puts; the whole answer.
+    fn call(&mut self, name: &str, write: impl FnOnce(&mut Output)) -> Vec<u8> {
         let (kind, name) = (MessageKind::Call, name.to_owned());
         let message = Message { name, kind, seq: 1, strict: true, args: Fields::new() };
         let mut out = Output::answer(&message, kind);
         write(&mut out);
         out.stop();
-        let mut stream = sai.borrow_mut();
-        stream.write_all(&out.into_bytes()).unwrap();
+        self.0.write_all(&out.into_bytes()).unwrap();
         let mut answer = vec![0; 1_000];
-        let count = stream.read(&mut answer).unwrap();
+        let count = self.0.read(&mut answer).unwrap();
         answer.truncate(count);
         answer
-    };
-    let tx_off = || switch.json(&["show", "ports", "--json"])["ports"][1]["tx_off"].clone();
-    let enable = |on: bool| {
-        let answer = call("sai_thrift_set_port_attribute", &|out| {
+    }
+
+    fn enable_tx(&mut self, on: bool) {
+        let answer = self.call("sai_thrift_set_port_attribute", |out| {
             out.field(Kind::I64, 1).i64(Object::Port(1).id());
             out.field(Kind::Struct, 2);
             out.field(Kind::I32, 1).i32(97);
@@ -132,8 +134,31 @@ fn a_running_switch_is_held_and_read_by_sai() {
             (0..2).for_each(|_| out.stop());
         });
         assert_eq!(answer.last_chunk(), Some(&[8, 0, 0, 0, 0, 0, 0, 0]), "success");
-    };
-    enable(false);
+    }
+
+    /// The most bytes that queues of port 1 have held, all priorities.
+    fn most(&mut self) -> i64 {
+        let of = |pri| {
+            let answer = self.call("sai_thrift_get_queue_stats", |out| {
+                out.field(Kind::I64, 1).i64(Object::Queue(1, pri).id());
+                out.field(Kind::List, 2).list(Kind::I32, 1).i32(27);
+                out.field(Kind::I32, 3).i32(1);
+            });
+            let [value @ .., _]: [u8; 9] = *answer.last_chunk().unwrap();
+            i64::from_be_bytes(value)
+        };
+        (0..4).map(of).sum()
+    }
+}
+
+/// A port that is held and lets go by command and by the SAI service is shown so.
+#[test]
+fn a_running_switch_is_held_and_read_by_sai() {
+    let at = free_port();
+    let switch = Switch::start_with(&format!("{CONFIG}[sai]\nlisten = \"{at}\"\n"));
+    let mut sai = Sai::connect(at);
+    let tx_off = || switch.json(&["show", "ports", "--json"])["ports"][1]["tx_off"].clone();
+    sai.enable_tx(false);
     assert_eq!(tx_off(), true);
     assert_eq!(switch.ask(&["reload"]).0, 0);
     assert_eq!(tx_off(), true, "through a reload");
@@ -141,12 +166,23 @@ fn a_running_switch_is_held_and_read_by_sai() {
     assert_eq!(tx_off(), false);
     assert_eq!(switch.ask(&["port", "b", "tx", "off"]).0, 0);
     assert_eq!(tx_off(), true);
-    enable(true);
+    sai.enable_tx(true);
     assert_eq!(tx_off(), false);
     let (code, _, err) = switch.ask(&["port", "z", "tx", "off"]);
     assert!(code == 4 && err.contains("no port \"z\""), "{code} {err}");
 
-    // Frames came and went: the most there were is each reader's own.
+    let params = switch.json(&["conform", "params", "--json"]);
+    assert_eq!(params["rows"].as_array().unwrap().len(), 8, "{params}");
+    assert!(switch.ask(&["conform", "params"]).1.contains("trig pfc"));
+    assert_eq!(switch.stop().0, Some(0));
+}
+
+/// Frames came and went: the most there were is each reader's own.
+#[test]
+fn watermarks_begin_again_for_their_reader() {
+    let at = free_port();
+    let switch = Switch::start_with(&format!("{CONFIG}[sai]\nlisten = \"{at}\"\n"));
+    let mut sai = Sai::connect(at);
     let sum = || switch.json(&["show", "conservation", "--json"])["conservation"].clone();
     until(LONG, "all frames have left", || (sum()["tx"] == FRAMES).then_some(()));
     let most = |keep: bool| {
@@ -158,24 +194,10 @@ fn a_running_switch_is_held_and_read_by_sai() {
     };
     let had = most(true);
     assert!(had > 0);
-    let by_sai = || {
-        (0..4_u8).map(|pri| {
-            let answer = call("sai_thrift_get_queue_stats", &|out| {
-                out.field(Kind::I64, 1).i64(Object::Queue(1, pri).id());
-                out.field(Kind::List, 2).list(Kind::I32, 1).i32(27);
-                out.field(Kind::I32, 3).i32(1);
-            });
-            let value: [u8; 9] = *answer.last_chunk().unwrap();
-            i64::from_be_bytes(value[..8].try_into().unwrap())
-        })
-    };
-    assert!(by_sai().sum::<i64>() > 0);
-    assert_eq!(by_sai().sum::<i64>(), 0, "a read begins it again");
+    assert!(sai.most() > 0);
+    assert_eq!(sai.most(), 0, "a read begins it again");
     assert_eq!(most(false), had, "for that reader alone");
     assert_eq!(most(false), 0);
-    let params = switch.json(&["conform", "params", "--json"]);
-    assert_eq!(params["rows"].as_array().unwrap().len(), 8, "{params}");
-    assert!(switch.ask(&["conform", "params"]).1.contains("trig pfc"));
     assert_eq!(switch.stop().0, Some(0));
 }
 

@@ -8,6 +8,7 @@
 //! The protocol knows no users: whoever can connect can read counters and hold ports. So nothing is served unless it is asked
 //! for, and on loopback unless another address is given.
 
+mod answer;
 pub mod objects;
 pub mod service;
 pub mod thrift;

@@ -13,11 +13,12 @@ use weft_dataplane::types::{PRIS_MAX, PerPri, PortId, Pri};
 use weft_parsers::AddrKey;
 use weft_rpc::Refused;
 
+use super::answer::{Answer, Attribute};
 use super::objects::{
     self, FAILURE, GroupCounter, INVALID_PARAMETER, ITEM_NOT_FOUND, NOT_SUPPORTED, Object,
     PoolCounter, PortCounter, QueueCounter, SUCCESS, attribute, pfc_tx_class,
 };
-use super::thrift::{Fields, Kind, Message, MessageKind, Output, Value, exception};
+use super::thrift::{Fields, Message, MessageKind, Output, Value, exception};
 use crate::config::value::parse_addr;
 use crate::report::watermarks::Mark;
 
@@ -84,21 +85,6 @@ pub trait SaiSwitch: Send + Sync {
 /// Why a call gets an application exception: its code, and a text for people.
 struct Fault(i32, String);
 
-/// An attribute's value.
-enum Attribute {
-    U32(i32),
-    Objects(Vec<i64>),
-}
-
-/// What a method returns.
-enum Answer {
-    Status(i32),
-    Id(i64),
-    Counts(Vec<i64>),
-    One(i32, Attribute),
-    Many(Vec<(i32, Attribute)>),
-}
-
 /// Reads one counter of an object; none if there is no such object.
 type Counting = fn(&Service, &Shape, Object, i32) -> Result<Option<u64>, Fault>;
 
@@ -121,7 +107,7 @@ impl Service {
         let bytes = match self.call(&message.name, &message.args) {
             Ok(answer) => {
                 let mut out = Output::answer(message, MessageKind::Reply);
-                write(&mut out, &answer);
+                answer.write(&mut out);
                 out.stop();
                 out.into_bytes()
             }
@@ -555,52 +541,4 @@ fn port_counter(shape: &Shape, port: &PortLedger, id: i32) -> Option<u64> {
         }
         PortCounter::OutQueueLength => port.pri.iter().map(|queue| queue.depth).sum(),
     })
-}
-
-fn write(out: &mut Output, answer: &Answer) {
-    match answer {
-        Answer::Status(status) => out.field(Kind::I32, 0).i32(*status),
-        Answer::Id(id) => out.field(Kind::I64, 0).i64(*id),
-        Answer::Counts(counts) => {
-            out.field(Kind::List, 0);
-            write_ids(out, counts);
-        }
-        Answer::One(id, value) => {
-            out.field(Kind::Struct, 0);
-            write_attribute(out, *id, value);
-        }
-        Answer::Many(attributes) => {
-            out.field(Kind::Struct, 0);
-            out.field(Kind::List, 1).list(Kind::Struct, attributes.len());
-            for (id, value) in attributes {
-                write_attribute(out, *id, value);
-            }
-            out.field(Kind::I32, 2).i32(i32::try_from(attributes.len()).unwrap_or(i32::MAX));
-            out.stop();
-        }
-    }
-}
-
-fn write_ids(out: &mut Output, ids: &[i64]) {
-    out.list(Kind::I64, ids.len());
-    for &id in ids {
-        out.i64(id);
-    }
-}
-
-fn write_attribute(out: &mut Output, id: i32, value: &Attribute) {
-    out.field(Kind::I32, 1).i32(id);
-    out.field(Kind::Struct, 2);
-    match value {
-        Attribute::U32(value) => out.field(Kind::I32, 7).i32(*value),
-        Attribute::Objects(ids) => {
-            out.field(Kind::Struct, 16);
-            out.field(Kind::I32, 1).i32(i32::try_from(ids.len()).unwrap_or(i32::MAX));
-            out.field(Kind::List, 2);
-            write_ids(out, ids);
-            out.stop();
-        }
-    }
-    out.stop();
-    out.stop();
 }

@@ -194,12 +194,9 @@ impl InputLane {
         if admission.verdict == Granted::Queue {
             stats.pg_watermark.raise(u64::from(admission.used + cells));
         } else {
+            ctx.note_headroom();
             let used = ctx.core.buffer.headroom_used(input, pri);
             stats.headroom_watermark.raise(u64::from(used));
-            let known = ctx.core.buffer.headroom_known();
-            if known > ctx.stats.headroom_watermark.get() {
-                ctx.stats.headroom_watermark.raise(ctx.core.buffer.headroom_in_all());
-            }
             self.cross_xoff(ctx, now, pri, admission.limit, tracer);
         }
         Some((desc, cells))
@@ -354,6 +351,14 @@ impl Context {
         let mark = &self.stats.shared_watermark;
         if let Some(used) = self.core.buffer.shared_above(&self.lease, mark.get()) {
             mark.set(used);
+        }
+    }
+
+    /// Notes how much headroom is in use after a frame went there.
+    fn note_headroom(&self) {
+        let (buffer, mark) = (&self.core.buffer, &self.stats.headroom_watermark);
+        if buffer.headroom_known() > mark.get() {
+            mark.raise(buffer.headroom_in_all());
         }
     }
 
