@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 use std::path::Path as FilePath;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use serde_json::{Value, json};
 use weft_base::causes::with_causes;
@@ -26,7 +26,8 @@ use weft_parsers::{AddrKey, Vid};
 use weft_rpc::Refused;
 
 use super::confine::Confined;
-use super::{Live, LiveError, NewRecord, trace};
+use super::trace::{Traces, Wanted};
+use super::{Live, LiveError, NewRecord};
 use crate::config::SettingsArgs;
 use crate::config::Sources;
 use crate::config::resolve::{Config, Timing};
@@ -40,7 +41,6 @@ use crate::report::process::ProcessReport;
 use crate::report::watermarks::{Mark, Reader, Watermarks};
 use crate::report::{FdbRow, ShowTopic, StatsSnapshot, fabric};
 use crate::requests::{Backend, MirrorTarget, TraceStream};
-use crate::serve::Account;
 
 /// Frames that wait for a mirror's writer.
 const MIRROR_SLOTS: usize = 4_096;
@@ -71,8 +71,8 @@ pub struct SwitchHandle {
     state: Mutex<State>,
     confined: OnceLock<Confined>,
     watermarks: Watermarks,
-    /// Memory of traces.
-    traces: Arc<Account>,
+    /// Clients that are told of paths.
+    traces: Traces,
 }
 
 impl SwitchHandle {
@@ -106,7 +106,7 @@ impl SwitchHandle {
             state: Mutex::new(State { config, added: Vec::new(), mirrors: BTreeMap::new() }),
             confined: OnceLock::new(),
             watermarks: Watermarks::default(),
-            traces: Arc::new(Account::new(trace::TRACES_SIZE)),
+            traces: Traces::default(),
         })
     }
 
@@ -428,8 +428,8 @@ impl Backend for SwitchHandle {
         let number = |name: &str| self.port(name).ok().map(PortId::get);
         let filter = Filter::parse(filter.unwrap_or(""), number).map_err(Refused::bad_request)?;
         let watch = self.live.watch();
-        let wanted = trace::Wanted { filter, count, bytes };
-        let stream = trace::begin(self.live.workers(), wanted, self.names.clone(), &self.traces);
+        let wanted = Wanted { filter, count, bytes };
+        let stream = self.traces.begin(self.live.workers(), wanted, self.names.clone());
         let stream = stream.map_err(|why| {
             Refused::unavailable(format!("no more traces at a time: {why}; end another one first"))
         })?;

@@ -6,7 +6,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use serde_json::json;
@@ -28,7 +28,7 @@ const OPEN_MAX: usize = 2 << 20;
 /// What a trace takes of what all traces may use: the above, the queue itself, and a path on its way to the client.
 const TRACE_SIZE: usize = 4 << 20;
 /// Bytes of memory that all traces of a switch may use.
-pub const TRACES_SIZE: usize = 8 * TRACE_SIZE;
+const TRACES_SIZE: usize = 8 * TRACE_SIZE;
 
 /// Which paths are wanted.
 #[derive(Debug)]
@@ -41,27 +41,47 @@ pub struct Wanted {
     pub bytes: bool,
 }
 
-/// Has all of `group` tell the `wanted` paths of frames; `ports` are the names of the switch's ports, `memory` is what all
-/// traces may use.
-///
-/// # Errors
-/// Others use it.
-pub fn begin(
-    group: &WorkerGroup,
-    wanted: Wanted,
-    ports: Vec<String>,
-    memory: &Arc<Account>,
-) -> Result<Stream, NoShare> {
-    let share = memory.take(TRACE_SIZE)?;
-    let Wanted { filter, count, bytes } = wanted;
-    let (send, receive) = sync_channel(PATHS_MAX);
-    let paths = Mutex::new(Paths::within(OPEN_MAX));
-    let (is_over, waiting) = (AtomicBool::new(false), AtomicUsize::new(0));
-    let trace = Arc::new(Trace { paths, filter, bytes, is_over, waiting });
-    for worker in 0..group.len() {
-        group.trace(worker, Box::new(Follower { trace: trace.clone(), send: send.clone() }));
+/// All traces of a switch: the memory that they may use, and who is told of paths.
+pub struct Traces {
+    memory: Arc<Account>,
+    told: Mutex<Vec<Weak<Told>>>,
+}
+
+impl Default for Traces {
+    fn default() -> Self {
+        Self { memory: Arc::new(Account::new(TRACES_SIZE)), told: Mutex::default() }
     }
-    Ok(Stream { trace, receive, left: count, ports, watch: None, _share: Some(share) })
+}
+
+impl Traces {
+    /// Has all of `group` tell the `wanted` paths of frames, beside those that other clients are told; `ports` are the names
+    /// of the switch's ports.
+    ///
+    /// # Errors
+    /// Others use all of the memory.
+    pub fn begin(
+        &self,
+        group: &WorkerGroup,
+        wanted: Wanted,
+        ports: Vec<String>,
+    ) -> Result<Stream, NoShare> {
+        let share = self.memory.take(TRACE_SIZE)?;
+        let Wanted { filter, count, bytes } = wanted;
+        let (send, receive) = sync_channel(PATHS_MAX);
+        let paths = Mutex::new(Paths::within(OPEN_MAX));
+        let (is_over, waiting) = (AtomicBool::new(false), AtomicUsize::new(0));
+        let trace = Arc::new(Trace { paths, filter, bytes, is_over, waiting });
+        let told = Arc::new(Told { trace: trace.clone(), send });
+        // A worker has one listener, which tells all clients: a new one takes the old one's along.
+        let mut all = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        all.retain(|other| other.upgrade().is_some_and(|other| !other.is_over()));
+        all.push(Arc::downgrade(&told));
+        let all: Vec<Arc<Told>> = all.iter().filter_map(Weak::upgrade).collect();
+        for worker in 0..group.len() {
+            group.trace(worker, Box::new(Follower { all: all.clone() }));
+        }
+        Ok(Stream { trace, receive, left: count, ports, watch: None, _share: Some(share) })
+    }
 }
 
 /// What all who take part share: a frame may come in at one worker and leave by another.
@@ -82,14 +102,19 @@ impl Trace {
     }
 }
 
-/// Follows frames in a worker and sends wanted paths to the client, until that is gone.
-struct Follower {
+/// A client that is told of paths, as long as some worker has it on its list.
+struct Told {
     trace: Arc<Trace>,
     send: SyncSender<Path>,
 }
 
-impl Listen for Follower {
-    fn listen(&mut self, now: Instant, event: &Event) {
+impl Told {
+    /// The client is gone.
+    fn is_over(&self) -> bool {
+        self.trace.is_over.load(Ordering::Relaxed) // nothing else depends on it
+    }
+
+    fn listen(&self, now: Instant, event: &Event) {
         let path = self.trace.paths().feed(now, event);
         if let Some(path) = path.filter(|path| self.trace.filter.wants(path)) {
             // A full queue loses the path: the switch does not wait for a client.
@@ -100,15 +125,32 @@ impl Listen for Follower {
             }
         }
     }
+}
+
+/// Follows frames in a worker and sends wanted paths to the clients, until all of these are gone.
+struct Follower {
+    all: Vec<Arc<Told>>,
+}
+
+impl Follower {
+    fn there(&self) -> impl Iterator<Item = &Told> {
+        self.all.iter().map(Arc::as_ref).filter(|told| !told.is_over())
+    }
+}
+
+impl Listen for Follower {
+    fn listen(&mut self, now: Instant, event: &Event) {
+        self.there().for_each(|told| told.listen(now, event));
+    }
 
     fn bytes(&mut self, frame: u64, bytes: &[u8]) {
-        if self.trace.bytes {
-            self.trace.paths().keep(frame, bytes);
+        for told in self.there().filter(|told| told.trace.bytes) {
+            told.trace.paths().keep(frame, bytes);
         }
     }
 
     fn has_enough(&self) -> bool {
-        self.trace.is_over.load(Ordering::Relaxed) // nothing else depends on it
+        self.there().next().is_none()
     }
 }
 
@@ -162,10 +204,14 @@ impl TraceStream for Stream {
 mod tests {
     use super::*;
 
+    fn follower(trace: Arc<Trace>, send: SyncSender<Path>) -> Follower {
+        Follower { all: vec![Arc::new(Told { trace, send })] }
+    }
+
     fn follow(filter: &str) -> (Follower, Stream) {
         let (send, receive) = sync_channel(1);
         let trace = trace(filter, false);
-        (Follower { trace: trace.clone(), send }, stream(trace, receive))
+        (follower(trace.clone(), send), stream(trace, receive))
     }
 
     fn stream(trace: Arc<Trace>, receive: Receiver<Path>) -> Stream {
@@ -216,17 +262,39 @@ mod tests {
             None,
         )
         .unwrap();
-        let memory = Arc::new(Account::new(TRACES_SIZE));
+        let all = Traces::default();
         let begin = || {
             let wanted = Wanted { filter: Filter::default(), count: 1, bytes: true };
-            begin(live.workers(), wanted, Vec::new(), &memory)
+            all.begin(live.workers(), wanted, Vec::new())
         };
         let mut traces: Vec<_> = (0..32).filter_map(|_| begin().ok()).collect();
-        assert_eq!((traces.len(), memory.used()), (8, TRACES_SIZE));
+        assert_eq!((traces.len(), all.memory.used()), (8, TRACES_SIZE));
         let refused = begin().map(drop).unwrap_err().to_string();
         assert!(refused.contains("bytes that clients may use are in use"), "{refused}");
         traces.pop();
         begin().unwrap();
+        // None of them ended another one: all wait for frames.
+        let waits = |trace: &mut Stream| trace.next(Duration::ZERO) == Traced::Nothing;
+        assert!(traces.iter_mut().all(waits));
+    }
+
+    /// A follower of two clients tells both, and goes on for the one that is left.
+    #[test]
+    fn two_clients_are_told_of_the_same_frames() {
+        let (mut first, mut one) = follow("");
+        let (second, mut other) = follow("drop=dt");
+        first.all.extend(second.all);
+        let mut follower = first;
+        drop_one(&mut follower, 1);
+        for stream in [&mut one, &mut other] {
+            assert!(matches!(stream.next(Duration::ZERO), Traced::Path(path) if path.frame == 1));
+        }
+        drop(one);
+        drop_one(&mut follower, 2);
+        assert!(!follower.has_enough());
+        assert!(matches!(other.next(Duration::ZERO), Traced::Path(path) if path.frame == 2));
+        drop(other);
+        assert!(follower.has_enough());
     }
 
     #[test]
@@ -234,7 +302,7 @@ mod tests {
         let (send, receive) = sync_channel(PATHS_MAX);
         let trace = trace("", true);
         let mut stream = stream(trace.clone(), receive);
-        let mut follower = Follower { trace: trace.clone(), send };
+        let mut follower = follower(trace.clone(), send);
         for frame in 1..=1_000 {
             follower.listen(Instant::ZERO, &Event::Rx { frame, port: 0, len: 60, digest: 0 });
             follower.bytes(frame, &[0; 9_000]);

@@ -163,6 +163,32 @@ fn capture_four(switch: &Switch) {
     assert!(matches!(ended, Err(CliError::System { .. })), "{ended:?}");
 }
 
+/// Two clients at once: each is told of all of its frames, and neither ends the other's trace.
+#[test]
+fn two_traces_run_beside_each_other() {
+    use weft::requests::{Request, next_path};
+    let switch = Switch::start(1);
+    let begin = |filter: &str| {
+        let mut client = weft_rpc::Client::connect(&socket(switch.dir.path())).unwrap();
+        let filter = Some(filter.to_owned());
+        client.request(&Request::Trace { filter, count: 30, bytes: true }).unwrap();
+        client
+    };
+    let mut clients = [begin("in=a"), begin("out=sink")];
+    for _ in 0..10 {
+        for client in &mut clients {
+            let path = next_path(client).unwrap().unwrap();
+            assert_eq!((path.len, path.bytes.len()), (100, LEN));
+        }
+    }
+    let [first, mut second] = clients;
+    drop(first);
+    for _ in 10..30 {
+        next_path(&mut second).unwrap().unwrap();
+    }
+    assert_eq!(next_path(&mut second).unwrap().unwrap_err()["reason"], "enough frames");
+}
+
 #[test]
 fn text_and_json_say_the_same() {
     let switch = Switch::start(1);
