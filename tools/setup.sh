@@ -46,6 +46,9 @@ fi
 if wants test; then
     need lspci pciutils # reads configuration spaces independently of ours
     need chromium chromium # shows a page of results
+    need tshark tshark     # runs the dissector
+    need setpriv util-linux
+    need lua5.4 lua5.4 # the Lua of newer Wiresharks
 fi
 # DPDK, for the port kind of that name: what is built against, and drivers of virtual devices.
 if wants test || wants bench; then

@@ -15,7 +15,7 @@ LINKTYPE_ETHERNET = 1
 PCAP_NS, PCAP_US = 0xA1B23C4D, 0xA1B2C3D4
 SHB, IDB, SPB, EPB = 0x0A0D0D0A, 1, 3, 6
 BYTE_ORDER = 0x1A2B3C4D
-OPT_TSRESOL, OPT_FCSLEN = 9, 13
+OPT_COMMENT, OPT_TSRESOL, OPT_FCSLEN = 1, 9, 13
 
 
 class CaptureError(Exception):
@@ -133,15 +133,21 @@ def write_pcap(path, frames):
 
 
 class PcapngWriter:
-    """Writes one section with one Ethernet interface, time stamps in nanoseconds."""
+    """Writes one section with an Ethernet interface, and more that are added; time stamps in nanoseconds."""
 
     def __init__(self, path, interface="", fcs_len=0):
-        self.file = open(path, "wb")
+        self.file, self.interfaces = open(path, "wb"), 0
         self._block(SHB, struct.pack("<IHHq", BYTE_ORDER, 1, 0, -1))
-        options = self._option(2, interface.encode()) if interface else b""
+        self.add_interface(interface, fcs_len)
+
+    def add_interface(self, name, fcs_len=0):
+        """Adds an interface; returns its number."""
+        options = self._option(2, name.encode()) if name else b""
         options += self._option(OPT_TSRESOL, b"\x09")
         options += self._option(OPT_FCSLEN, bytes([fcs_len])) if fcs_len else b""
         self._block(IDB, struct.pack("<HHI", LINKTYPE_ETHERNET, 0, 0) + options + bytes(4))
+        self.interfaces += 1
+        return self.interfaces - 1
 
     @staticmethod
     def _option(code, value):
@@ -151,10 +157,13 @@ class PcapngWriter:
         size = struct.pack("<I", 12 + len(body))
         self.file.write(struct.pack("<I", kind) + size + body + size)
 
-    def write(self, ts_ns, data, whole=None):
+    def write(self, ts_ns, data, whole=None, comment="", interface=0):
         """Appends a frame; `whole` is its length on the wire if it was cut."""
-        head = struct.pack("<IIIII", 0, ts_ns >> 32, ts_ns & 0xFFFFFFFF, len(data), whole or len(data))
-        self._block(EPB, head + data + bytes(-len(data) % 4))
+        head = struct.pack(
+            "<IIIII", interface, ts_ns >> 32, ts_ns & 0xFFFFFFFF, len(data), whole or len(data)
+        )
+        options = self._option(OPT_COMMENT, comment.encode()) + bytes(4) if comment else b""
+        self._block(EPB, head + data + bytes(-len(data) % 4) + options)
 
     def close(self):
         """Ends the file."""
