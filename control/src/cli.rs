@@ -7,8 +7,8 @@
 use clap::{Parser, Subcommand};
 
 use crate::commands::{
-    bench, config, conform, decode, drops, endpoint, fabric, fm, generate, model, replay, run,
-    running, sim, tls, trace, traffic,
+    bench, config, conform, decode, drops, endpoint, extcap, fabric, fm, generate, model, replay,
+    run, running, sim, tls, trace, traffic,
 };
 use crate::error::{EXIT_CODES, THREAD_EXIT_CODES};
 
@@ -53,6 +53,8 @@ pub enum Command {
     /// Test buffer and PFC of a switch for conformance
     #[command(subcommand)]
     Conform(conform::ConformCommand),
+    /// Show the ports of running switches to Wireshark as interfaces, and capture there; Wireshark calls this
+    Extcap(extcap::ExtcapArgs),
     /// Print the frames of a capture, one a line
     Decode(decode::DecodeArgs),
     /// Make certificates for switches and fabric managers that connect over TCP

@@ -10,6 +10,7 @@ pub mod conform;
 pub mod decode;
 pub mod drops;
 pub mod endpoint;
+pub mod extcap;
 pub mod fabric;
 pub mod fm;
 mod frames;
@@ -54,6 +55,7 @@ pub fn run(cli: Cli, out: &mut dyn Write) -> Result<(), CliError> {
         Command::Mirror(args) => running::mirror(&args),
         Command::Port(args) => running::port(&args),
         Command::Conform(command) => conform::run(&command, out),
+        Command::Extcap(args) => extcap::run(&args, out),
         Command::Decode(args) => decode::run(&args, out),
         Command::Fm(command) => fm::run(&command, out),
         Command::Fabric(command) => fabric::run(&command, out),

@@ -34,26 +34,39 @@ pub fn next_path(client: &mut Client) -> Result<Result<ShownPath, Value>, Client
     }
 }
 
+fn socket_of(name: &str) -> PathBuf {
+    sockets_dir().join(name).join("mgmt.sock")
+}
+
+/// Names of all switches that have a socket, in order, each with its socket. One whose switch has gone may be there.
+#[must_use]
+pub fn sockets() -> Vec<(String, PathBuf)> {
+    let entries = std::fs::read_dir(sockets_dir()).into_iter().flatten().flatten();
+    let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+    let mut found: Vec<_> = names
+        .map(|name| (socket_of(&name), name))
+        .filter(|(path, _)| path.exists())
+        .map(|(path, name)| (name, path))
+        .collect();
+    found.sort_unstable();
+    found
+}
+
 /// The socket of the switch called `name`, or of the only one that has one.
 ///
 /// # Errors
 /// None, or more than one.
 pub fn find_socket(name: Option<&str>) -> Result<PathBuf, ClientError> {
-    let dir = sockets_dir();
-    let socket_of = |name: &str| dir.join(name).join("mgmt.sock");
     if let Some(name) = name {
         return Ok(socket_of(name));
     }
-    let entries = std::fs::read_dir(&dir).into_iter().flatten().flatten();
-    let mut names: Vec<String> =
-        entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
-    names.retain(|name| socket_of(name).exists());
-    names.sort_unstable();
+    let found = sockets();
+    let names: Vec<&str> = found.iter().map(|(name, _)| name.as_str()).collect();
     match names.as_slice() {
         [name] => Ok(socket_of(name)),
         [] => Err(ClientError::Ambiguous(format!(
             "no switch runs: no socket below {}; name one with --socket",
-            dir.display()
+            sockets_dir().display()
         ))),
         names => Err(ClientError::Ambiguous(format!(
             "several switches run ({}): choose one with --switch",

@@ -24,7 +24,7 @@ use crate::paths::ShownPath;
 use crate::report::process::ProcessReport;
 use crate::report::{FdbReport, FdbRow, ShowResponse, ShowTopic, StatsSnapshot};
 
-pub use client::{find_socket, next_path};
+pub use client::{find_socket, next_path, sockets};
 
 /// What a client asks for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
