@@ -92,12 +92,14 @@ class Oracle:
         """Cells of the shared part that so many frames of one queue use."""
         return max(0, frames * self.cells(octets) - self.reserve(pri))
 
+    def lease_cells(self):
+        """Cells of the shared part that workers may hold without using them: a lease each, where there are several."""
+        return LEASE_CELLS * self.workers if self.workers > 1 else 0
+
     def slack(self, pri, octets=64):
-        """Frames by which a limit may come early: each of several workers may hold one lease that it does not use."""
-        if self.workers == 1:
-            return 0
+        """Frames by which a limit may come early, as leases that are not used count as used."""
         a = self.alpha[pri]
-        return ceil(a * LEASE_CELLS * self.workers / (1 + a) / self.cells(octets))
+        return ceil(a * self.lease_cells() / (1 + a) / self.cells(octets))
 
     def refresh_s(self):
         """Seconds between two PAUSE frames while a threshold is exceeded: half of the longest pause."""
