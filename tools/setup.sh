@@ -45,6 +45,7 @@ if wants test || wants demo || wants bench || wants soak; then
 fi
 if wants test; then
     need lspci pciutils # reads configuration spaces independently of ours
+    need thrift thrift-compiler # stubs of the SAI service, for testers in Python
     need chromium chromium # shows a page of results
     need tshark tshark     # runs the dissector
     need setpriv util-linux
@@ -155,7 +156,7 @@ python_env() { # python_env FOLDER REQUIREMENTS
         printf '%s\n' "$want" >"$1/weft-stamp"
     fi
 }
-# The independent side of the tests: scapy and numpy.
+# The independent side of the tests: scapy, numpy, ptf.
 if wants test || wants demo; then
     python_env .venv tests/py/requirements.txt
 fi

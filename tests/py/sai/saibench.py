@@ -80,8 +80,9 @@ class Tester(DataPlane):
 class Bench:
     """A switch, its service, and a tester at each of its ports."""
 
-    def __init__(self, address, names, interfaces, oracle, reload):
-        self.address, self.oracle, self.interfaces, self._reload = address, oracle, interfaces, reload
+    def __init__(self, address, names, interfaces, oracle, reload, memory_kib):
+        self.address, self.oracle, self.interfaces = address, oracle, interfaces
+        self._reload, self.memory_kib = reload, memory_kib
         self.client, self.transport = connect(address)
         self.port_ids = [self.client.sai_thrift_get_port_id_by_front_port(name) for name in names]
         lists = [self._lists(oid) for oid in self.port_ids]

@@ -55,21 +55,16 @@ class Drops:
 
 
 def to_xoff(bench, src, dst, pri, shared_used=0):
-    """Fills a group to the frame that asks for a PAUSE, one by one near the point; returns its number."""
-    point, slack = bench.oracle.xoff(pri, shared_used=shared_used), bench.oracle.slack(pri)
-    number, base = point - slack, bench.pfc(src, pri)
-    bench.fill(src, dst, pri, number)
-    octets, room = bench.group(src, pri, GROUP_OCCUPANCY, GROUP_XOFF_ROOM)
-    assert (octets, room) == (number * bench.oracle.cell, 0)
-    assert bench.pfc(src, pri) == base, f"PAUSE before frame {number}"
-    while room == 0:
-        assert number <= point, f"no PAUSE at frame {point + 1}"
-        bench.fill(src, dst, pri, 1)
-        number, room = number + 1, bench.group(src, pri, GROUP_XOFF_ROOM)
-    # That frame, and no other, is in the headroom: the threshold was not passed before.
-    assert room == bench.oracle.cell, (number, room)
+    """Fills a group to the frame that asks for a PAUSE, which must be that of the closed form; returns its number."""
+    point, base = bench.oracle.xoff(pri, shared_used=shared_used), bench.pfc(src, pri)
+    bench.fill(src, dst, pri, point)
+    assert bench.group(src, pri, GROUP_OCCUPANCY, GROUP_XOFF_ROOM) == [point * bench.oracle.cell, 0]
+    assert bench.pfc(src, pri) == base, f"PAUSE within {point} frames"
+    bench.fill(src, dst, pri, 1)
+    # This frame, and no other, is in the headroom: the threshold was not passed before.
+    assert bench.group(src, pri, GROUP_XOFF_ROOM) == bench.oracle.cell
     bench.wait(f"a PAUSE of port {src}", lambda: bench.pfc(src, pri), lambda now: now > base)
-    return number
+    return point + 1
 
 
 @case
@@ -103,11 +98,10 @@ def xon_comes_at_the_closed_form(bench):
     # PAUSE frames of another group are the clock by which the first one is seen to rest.
     clock = to_xoff(bench, 1, 0, LOSSLESS_TOO)
     used = oracle.shared(LOSSLESS_TOO, clock - 1)
-    slack, left = oracle.slack(LOSSLESS), oracle.xon(LOSSLESS, shared_used=used)
-    stay, last = left - slack, 2 * slack + 1
-    rest = oracle.xoff(LOSSLESS, shared_used=used) + 1 - stay - last
+    stay = oracle.xon(LOSSLESS, shared_used=used)
+    rest = oracle.xoff(LOSSLESS, shared_used=used) + 1 - stay - 1
     before = bench.pfc(0, LOSSLESS)
-    for dst, frames in ((1, stay), (2, last), (3, rest)):
+    for dst, frames in ((1, stay), (2, 1), (3, rest)):
         bench.fill(0, dst, LOSSLESS, frames)
     bench.wait("a PAUSE", lambda: bench.pfc(0, LOSSLESS), lambda now: now > before)
     bench.free(3)
@@ -117,7 +111,7 @@ def xon_comes_at_the_closed_form(bench):
     bench.wait("PAUSE one frame above XON", lambda: bench.pfc(0, LOSSLESS), lambda now: now >= above + REFRESHES)
     assert all(pfc_quanta(data)[LOSSLESS] == QUANTA_MAX for data in bench.taken(0, pfc=True)), "XON came early"
     bench.free(2)
-    bench.delivered(2, last)
+    bench.delivered(2, 1)
     released = bench.wait(
         "the release",
         lambda: [pfc_quanta(data)[LOSSLESS] for data in bench.taken(0, pfc=True)],
@@ -125,9 +119,7 @@ def xon_comes_at_the_closed_form(bench):
     )
     assert released[-1] == 0, released
     rested, ticks = bench.pfc(0, LOSSLESS), bench.pfc(1, LOSSLESS_TOO)
-    bench.wait(
-        "the clock", lambda: bench.pfc(1, LOSSLESS_TOO), lambda now: now >= ticks + REFRESHES
-    )
+    bench.wait("the clock", lambda: bench.pfc(1, LOSSLESS_TOO), lambda now: now >= ticks + REFRESHES)
     assert bench.pfc(0, LOSSLESS) == rested, "PFC after XON"
     bench.free(0, 1)
     bench.delivered(0, clock)
@@ -137,48 +129,37 @@ def xon_comes_at_the_closed_form(bench):
 
 @case
 def headroom_takes_its_cells_then_frames_drop_at_the_input(bench):
-    oracle, drops = bench.oracle, Drops(bench)
-    point, slack, more = oracle.ingress_drop(LOSSLESS), oracle.slack(LOSSLESS), 5
+    oracle, drops, more = bench.oracle, Drops(bench), 5
+    point = oracle.ingress_drop(LOSSLESS)
     came, dropped = bench.group(0, LOSSLESS, GROUP_PACKETS, GROUP_DROPPED)
     bench.hold(3)
-    bench.fill(0, 3, LOSSLESS, point - slack)
+    bench.fill(0, 3, LOSSLESS, point)
     assert drops.since() == {}
-    bench.send(0, [bench.frame(0, 3, LOSSLESS)] * (slack + more))
-    total = point + more
-    queued = bench.wait(
-        "all frames queued or dropped",
-        lambda: (bench.depth(3, LOSSLESS), bench.port(0, IN_DROPS[0]) - drops.base[0][0]),
-        lambda now: sum(now) == total,
-    )[0]
-    lost = total - queued
-    assert more <= lost <= more + slack and drops.since() == {(0, "in"): lost}
+    for count in range(1, more + 1):
+        bench.send(0, [bench.frame(0, 3, LOSSLESS)])
+        bench.wait("a drop at the input", drops.since, {(0, "in"): count})
+    assert bench.depth(3, LOSSLESS) == point
     now = bench.group(0, LOSSLESS, GROUP_PACKETS, GROUP_DROPPED, GROUP_XOFF_ROOM)
-    assert now == [came + total, dropped + lost, oracle.headroom_cells * oracle.cell]
+    assert now == [came + point + more, dropped + more, oracle.headroom_cells * oracle.cell]
     bench.free(3)
-    bench.delivered(3, queued)
+    bench.delivered(3, point)
 
 
 @case
 def a_lossy_queue_drops_at_the_output_and_pauses_nobody(bench):
-    oracle, drops, more = bench.oracle, Drops(bench), 7
-    point, slack = oracle.egress_drop(LOSSY), oracle.slack(LOSSY)
+    oracle, drops, more = bench.oracle, Drops(bench), 5
+    point = oracle.egress_drop(LOSSY)
     paused = [bench.pfc(0, klass) for klass in range(8)]
     bench.hold(3)
-    bench.fill(0, 3, LOSSY, point - slack)
+    bench.fill(0, 3, LOSSY, point)
     assert drops.since() == {}
-    assert bench.depth(3) == point - slack
-    bench.send(0, [bench.frame(0, 3, 0)] * (slack + more))
-    total = point + more
-    queued = bench.wait(
-        "all frames queued or dropped",
-        lambda: (bench.depth(3, LOSSY), bench.port(3, OUT_DROPS[0]) - drops.base[3][2]),
-        lambda now: sum(now) == total,
-    )[0]
-    lost = total - queued
-    assert more <= lost <= more + slack and drops.since() == {(3, "out"): lost}
+    for count in range(1, more + 1):
+        bench.send(0, [bench.frame(0, 3, 0)])
+        bench.wait("a drop at the output", drops.since, {(3, "out"): count})
+    assert bench.depth(3) == bench.depth(3, LOSSY) == point
     assert [bench.pfc(0, klass) for klass in range(8)] == paused
     bench.free(3)
-    bench.delivered(3, queued)
+    bench.delivered(3, point)
 
 
 @case
@@ -313,13 +294,13 @@ def shares_are_by_weight_and_change_with_a_reload(bench):
         print(f"weights {weights}: {[count for count, _ in got]}")
         for pri, (count, want) in enumerate(got):
             quantum = 2 * weights[pri]  # frames: a weight of 1 is at least the longest frame, here 1.5 of these
-            assert abs(count - want) <= quantum + 2, (weights, pri, count, float(want))
+            assert abs(count - want) <= max(quantum + 2, want / 10), (weights, pri, count, float(want))
 
 
 @case
 def each_watermark_restarts_alone(bench):
     """By its own reader, and to what is used then: nothing else's watermark does."""
-    cell, slack = bench.oracle.cell, bench.oracle.slack(LOSSLESS_TOO)
+    cell = bench.oracle.cell
     bench.forget_watermarks()
     bench.hold(3)
     for src, pri, frames in ((0, LOSSLESS, 40), (0, LOSSY, 30), (1, LOSSLESS, 20), (1, LOSSY, 10)):
@@ -336,10 +317,8 @@ def each_watermark_restarts_alone(bench):
     watermark = sai.SAI_QUEUE_STAT_SHARED_WATERMARK_BYTES
     assert [bench.group(0, LOSSLESS, GROUP_SHARED) for _ in range(2)] == [40 * cell, 0]
     assert [bench.group(1, LOSSLESS, GROUP_SHARED) for _ in range(2)] == [20 * cell, 0]
-    room = [bench.group(2, LOSSLESS_TOO, GROUP_XOFF_ROOM) for _ in range(2)]
-    shared = [bench.group(2, LOSSLESS_TOO, GROUP_SHARED) for _ in range(2)]
-    assert room[1] == shared[1] == 0 and room[0] + shared[0] == (point + 6) * cell, (room, shared)
-    assert 6 * cell <= room[0] <= (6 + slack) * cell
+    assert [bench.group(2, LOSSLESS_TOO, GROUP_XOFF_ROOM) for _ in range(2)] == [6 * cell, 0]
+    assert [bench.group(2, LOSSLESS_TOO, GROUP_SHARED) for _ in range(2)] == [point * cell, 0]
     assert bench.queue(3, LOSSLESS, watermark) == 60 * cell
     sent = bench.queue(3, LOSSLESS, sai.SAI_QUEUE_STAT_PACKETS)
     bench.clear_queue(3, LOSSLESS, watermark)
@@ -347,14 +326,11 @@ def each_watermark_restarts_alone(bench):
     assert bench.queue(3, LOSSLESS, sai.SAI_QUEUE_STAT_PACKETS) == sent
     assert bench.queue(3, LOSSY, watermark) == 40 * cell
     assert bench.queue(3, LOSSLESS_TOO, watermark) == (point + 6) * cell
-    pool = [bench.pool() for _ in range(2)]
-    assert pool[0] == pool[1], "a read restarted a pool's watermark"
-    assert pool[0][1] == room[0]
-    assert 0 <= pool[0][0] - (used * cell - (room[0] - 6 * cell)) <= bench.oracle.lease_cells() * cell, (pool, used)
+    assert [bench.pool() for _ in range(2)] == [[used * cell, 6 * cell]] * 2, "only its clear restarts a pool's"
     bench.clear_pool(sai.SAI_BUFFER_POOL_STAT_WATERMARK_BYTES)
-    assert bench.pool()[1] == room[0] and bench.pool()[0] < pool[0][0]
+    assert bench.pool() == [0, 6 * cell]
     bench.clear_pool()
-    assert bench.pool()[1] == 0
+    assert bench.pool() == [0, 0]
 
 
 @case

@@ -6,12 +6,11 @@ Source: docs/spec/pipeline.md §4 (thresholds), §7 (shares), §8 (marks), §9 (
 """
 
 from fractions import Fraction
-from math import ceil, floor
+from math import floor
 
 MIB = 1 << 20
 QUANTUM_BITS = 512  # IEEE 802.3, Annex 31B: a pause time is counted in times of 512 bits
 QUANTA_MAX = 0xFFFF
-LEASE_CELLS = 64  # what a worker takes of the shared part at a time, where there are several
 
 
 class Oracle:
@@ -21,7 +20,6 @@ class Oracle:
         buffer, pfc = config["buffer"], config["pfc"]
         self.priorities = config["switch"]["num_priorities"]
         self.ports = len(config["port"])
-        self.workers = config.get("run", {}).get("workers", 1)
         self.cell = buffer["cell_bytes"]
         self.lossless = frozenset(pfc["pfc_priorities"])
         assert not buffer.get("voq_reserve_bytes", 0), "reserves of VOQs are in no closed form here"
@@ -91,15 +89,6 @@ class Oracle:
     def shared(self, pri, frames, octets=64):
         """Cells of the shared part that so many frames of one queue use."""
         return max(0, frames * self.cells(octets) - self.reserve(pri))
-
-    def lease_cells(self):
-        """Cells of the shared part that workers may hold without using them: a lease each, where there are several."""
-        return LEASE_CELLS * self.workers if self.workers > 1 else 0
-
-    def slack(self, pri, octets=64):
-        """Frames by which a limit may come early, as leases that are not used count as used."""
-        a = self.alpha[pri]
-        return ceil(a * self.lease_cells() / (1 + a) / self.cells(octets))
 
     def refresh_s(self):
         """Seconds between two PAUSE frames while a threshold is exceeded: half of the longest pause."""

@@ -1,4 +1,4 @@
-"""A running switch with SAI's service between veths, for the cases of saicases.py.
+"""A running switch with SAI's service between veths, for the cases of saicases.py and saihostile.py.
 
 Shape: run(KIND, WORKERS, STUBS, OUT, [CASE]...) within namespaces (weftlive.inside) writes JSON: each case, "passed" or why not.
 Units: octets without FCS, Gbit/s.
@@ -70,6 +70,7 @@ def run(kind, workers, stubs, out, *names):
     sys.path.insert(0, stubs)
     import saibench  # of the stubs, which are made for this run
     import saicases
+    import saihostile
 
     weftlive.sh("ip link set lo up")
     for port in range(PORTS):
@@ -88,19 +89,24 @@ def run(kind, workers, stubs, out, *names):
             assert rig.ask("reload") is not None, "the switch refuses the changed configuration"
             return Oracle(tomllib.loads(changed))
 
+        def memory_kib():
+            with open(f"/proc/{rig.process.pid}/status", encoding="ascii") as status:
+                return int(next(line.split()[1] for line in status if line.startswith("VmRSS:")))
+
         bench = saibench.Bench(
             ADDRESS,
             [f"p{port}" for port in range(PORTS)],
             [f"h{port}" for port in range(PORTS)],
             Oracle(tomllib.loads(text)),
             reload,
+            memory_kib,
         )
-        results = {}
-        for name in names or saicases.CASES:
+        results, cases = {}, saicases.CASES | saihostile.CASES
+        for name in names or cases:
             start = time.monotonic()
             try:
                 bench.fresh()
-                saicases.CASES[name](bench)
+                cases[name](bench)
                 results[name] = "passed"
             except Exception:  # the next case has its own chance
                 results[name] = traceback.format_exc()
