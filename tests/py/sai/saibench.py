@@ -29,8 +29,11 @@ CHUNK = 256  # frames that are sent before the switch must have counted them: no
 PFC_DESTINATION = bytes.fromhex("0180c2000001")
 PFC_TX = [getattr(sai, f"SAI_PORT_STAT_PFC_{klass}_TX_PKTS") for klass in range(8)]
 PRIORITIES = 8
-POOL_ID = 0x18000000000000
-POOL_WATERMARKS = (sai.SAI_BUFFER_POOL_STAT_WATERMARK_BYTES, sai.SAI_BUFFER_POOL_STAT_XOFF_ROOM_WATERMARK_BYTES)
+POOL_ID = 0x18000000000001  # docs/sai.md
+POOL_WATERMARKS = (
+    sai.SAI_BUFFER_POOL_STAT_WATERMARK_BYTES,
+    sai.SAI_BUFFER_POOL_STAT_XOFF_ROOM_WATERMARK_BYTES,
+)
 
 
 def connect(address):
@@ -42,6 +45,12 @@ def connect(address):
     client = switch_sai_rpc.Client(TBinaryProtocol(transport))
     transport.open()
     return client, transport
+
+
+def tx_enable(enabled):
+    """The attribute that has a port send, or hold."""
+    value = sai_thrift_attribute_value_t(booldata=enabled)
+    return sai_thrift_attribute_t(id=sai.SAI_PORT_ATTR_PKT_TX_ENABLE, value=value)
 
 
 def mac(port):
@@ -96,7 +105,9 @@ class Bench:
             sock.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, RECEIVE_BYTES)
             sock.setsockopt(SOL_PACKET, PACKET_IGNORE_OUTGOING, 1)
         self.before = [received_by_kernel(interface) for interface in interfaces]
-        self.kept = {pfc: [[] for _ in names] for pfc in (False, True)}  # frames that came, by whether they are PFC
+        self.kept = {
+            pfc: [[] for _ in names] for pfc in (False, True)
+        }  # frames that came, by whether they are PFC
         self.templates, self.held, self.changed = {}, set(), False
 
     def close(self):
@@ -148,7 +159,9 @@ class Bench:
 
     def arrived(self, port):
         """Frames that the switch has received at a port."""
-        return sum(self.port(port, sai.SAI_PORT_STAT_IF_IN_UCAST_PKTS, sai.SAI_PORT_STAT_IF_IN_NON_UCAST_PKTS))
+        return sum(
+            self.port(port, sai.SAI_PORT_STAT_IF_IN_UCAST_PKTS, sai.SAI_PORT_STAT_IF_IN_NON_UCAST_PKTS)
+        )
 
     def depth(self, port, pri=None):
         """Frames that wait for an output, all of one cell; of one priority or of all."""
@@ -171,7 +184,9 @@ class Bench:
     def clear_pool(self, *counters):
         """Restarts watermarks of the shared buffer, or both."""
         counters = list(counters or POOL_WATERMARKS)
-        assert self.client.sai_thrift_clear_buffer_pool_stats(self.pool_id(), counters) == sai.SAI_STATUS_SUCCESS
+        assert (
+            self.client.sai_thrift_clear_buffer_pool_stats(self.pool_id(), counters) == sai.SAI_STATUS_SUCCESS
+        )
 
     def clear_queue(self, port, pri, *counters):
         """Restarts counters of an egress queue."""
@@ -196,9 +211,7 @@ class Bench:
 
     def set_tx(self, port, enabled):
         """Has an output send, or hold all that it has."""
-        value = sai_thrift_attribute_value_t(booldata=enabled)
-        attribute = sai_thrift_attribute_t(id=sai.SAI_PORT_ATTR_PKT_TX_ENABLE, value=value)
-        status = self.client.sai_thrift_set_port_attribute(self.port_ids[port], attribute)
+        status = self.client.sai_thrift_set_port_attribute(self.port_ids[port], tx_enable(enabled))
         assert status == sai.SAI_STATUS_SUCCESS, status
         (self.held.discard if enabled else self.held.add)(port)
 
@@ -235,11 +248,19 @@ class Bench:
             tag = {} if pcp is None else {"dl_vlan_enable": True, "vlan_vid": 1, "vlan_pcp": pcp}
             ends = {"pktlen": size, "eth_src": mac(src), "eth_dst": to or mac(dst), "with_udp_chksum": False}
             if version == 4:
-                fields = {"ip_tos": dscp << 2 | ecn, "ip_src": f"10.0.0.{src + 1}", "ip_dst": f"10.0.0.{dst + 1}"}
+                fields = {
+                    "ip_tos": dscp << 2 | ecn,
+                    "ip_src": f"10.0.0.{src + 1}",
+                    "ip_dst": f"10.0.0.{dst + 1}",
+                }
                 made = ptf.testutils.simple_udp_packet(**ends, **fields, **tag)
             else:
                 del ends["with_udp_chksum"]
-                fields = {"ipv6_tc": dscp << 2 | ecn, "ipv6_src": f"fd00::{src + 1}", "ipv6_dst": f"fd00::{dst + 1}"}
+                fields = {
+                    "ipv6_tc": dscp << 2 | ecn,
+                    "ipv6_src": f"fd00::{src + 1}",
+                    "ipv6_dst": f"fd00::{dst + 1}",
+                }
                 made = ptf.testutils.simple_udpv6_packet(**ends, **fields, **tag)
             self.templates[key] = bytes(made)
             assert len(self.templates[key]) == size
@@ -264,7 +285,9 @@ class Bench:
     def settled(self, port):
         """Waits until PTF has taken what the kernel has received at its end of a port, and sorts that."""
         interface = self.interfaces[port]
-        behind = lambda: received_by_kernel(interface) - self.before[port] - self.dataplane.rx_counters[(0, port)]  # noqa: E731
+        behind = (
+            lambda: received_by_kernel(interface) - self.before[port] - self.dataplane.rx_counters[(0, port)]
+        )  # noqa: E731
         self.wait(f"frames of {interface}", behind, 0)
         with self.dataplane.cvar:
             came = list(self.dataplane.packets(0, port))

@@ -36,7 +36,9 @@ class Oracle:
         self.rate_gbps = defaults.get("port_bandwidth_gbps", 1)
         self.weights = defaults.get("weights", [1] * self.priorities)
         self.strict = defaults.get("strict", [6, 7])
-        self.queue_capacity = buffer.get("queue_capacity_bytes", self.shared_cells * self.cell // (2 * self.ports))
+        self.queue_capacity = buffer.get(
+            "queue_capacity_bytes", self.shared_cells * self.cell // (2 * self.ports)
+        )
         ecn = config.get("ecn", {})
         self.ecn_low = Fraction(ecn.get("ecn_threshold_low", 50) * self.queue_capacity, 100)
         self.ecn_high = Fraction(ecn.get("ecn_threshold_high", 80) * self.queue_capacity, 100)

@@ -1,7 +1,7 @@
 """QoS tests of a foreign tester against running switches: SAI's service by Thrift stubs, PTF's dataplane over veths.
 
-Shape: one switch for each kind of port and number of workers runs all cases of saicases.py; the first one also those of
-saihostile.py, whose clients break the protocol.
+Shape: one switch for each kind of port and number of workers runs all cases of saiobjects.py, saiforward.py and
+saibuffer.py; the first one also those of saihostile.py, whose clients break the protocol.
 Units: none.
 Source: docs/spec/pipeline.md §2, §4, §7 to §9; the interface of switch_sai.thrift.
 """
@@ -28,10 +28,13 @@ def cases_of(module):
     with open(os.path.join(HERE, f"{module}.py"), encoding="utf-8") as file:
         tree = ast.parse(file.read())
     functions = [node for node in tree.body if isinstance(node, ast.FunctionDef)]
-    return [one.name for one in functions if any(getattr(mark, "id", "") == "case" for mark in one.decorator_list)]
+    return [
+        one.name for one in functions if any(getattr(mark, "id", "") == "case" for mark in one.decorator_list)
+    ]
 
 
-CASES, HOSTILE = cases_of("saicases"), cases_of("saihostile")
+CASES = [case for module in ("saiobjects", "saiforward", "saibuffer") for case in cases_of(module)]
+HOSTILE = cases_of("saihostile")
 
 
 @pytest.fixture(scope="session", name="package")

@@ -23,7 +23,12 @@ def config(ports=4, mib=16, cell=2048, headroom=131_072, alpha=None, offset=20_0
         "xon_offset_bytes": offset,
     }
     ports = [{"name": f"p{n}"} for n in range(ports)]
-    base = {"switch": {"num_priorities": 8}, "buffer": buffer, "pfc": {"pfc_priorities": [3, 4]}, "port": ports}
+    base = {
+        "switch": {"num_priorities": 8},
+        "buffer": buffer,
+        "pfc": {"pfc_priorities": [3, 4]},
+        "port": ports,
+    }
     return base | more
 
 
@@ -49,7 +54,13 @@ class Model:
     """One queue, carried out literally: admit, headroom first out, release."""
 
     def __init__(self, oracle, pri, c, others):
-        self.oracle, self.s, self.a, self.c, self.others = oracle, oracle.reserve(pri), oracle.alpha[pri], c, others
+        self.oracle, self.s, self.a, self.c, self.others = (
+            oracle,
+            oracle.reserve(pri),
+            oracle.alpha[pri],
+            c,
+            others,
+        )
         self.used = self.headroom = 0
 
     def limit(self):
@@ -129,7 +140,12 @@ def test_marks_follow_the_depth():
     settings = config(ecn=ecn)
     settings["buffer"]["queue_capacity_bytes"] = 100_000
     oracle = Oracle(settings)
-    assert [oracle.mark_probability(d) for d in (24_999, 25_000, 50_000, 75_000)] == [0, 0, Fraction(1, 20), 1]
+    assert [oracle.mark_probability(d) for d in (24_999, 25_000, 50_000, 75_000)] == [
+        0,
+        0,
+        Fraction(1, 20),
+        1,
+    ]
     mean, variance = oracle.marks(1000, 100)
     assert mean == 26 + sum(Fraction(k, 500) for k in range(50)) and 0 < variance < mean
     assert oracle.marks(1000, 100, lambda number: number % 2 == 0)[0] < mean
