@@ -193,13 +193,12 @@ def each_watermark_restarts_alone(bench):
     assert [bench.group(1, LOSSLESS, GROUP_SHARED) for _ in range(2)] == [20 * cell, 0]
     assert [bench.group(2, LOSSLESS_TOO, GROUP_XOFF_ROOM) for _ in range(2)] == [6 * cell, 0]
     assert [bench.group(2, LOSSLESS_TOO, GROUP_SHARED) for _ in range(2)] == [point * cell, 0]
-    assert bench.queue(3, LOSSLESS, watermark) == 60 * cell
-    sent = bench.queue(3, LOSSLESS, sai.SAI_QUEUE_STAT_PACKETS)
-    bench.clear_queue(3, LOSSLESS, watermark)
-    assert bench.queue(3, LOSSLESS, watermark) == 0
-    assert bench.queue(3, LOSSLESS, sai.SAI_QUEUE_STAT_PACKETS) == sent
-    assert bench.queue(3, LOSSY, watermark) == 40 * cell
+    assert [bench.queue(3, LOSSLESS, watermark) for _ in range(2)] == [60 * cell, 0]
     assert bench.queue(3, LOSSLESS_TOO, watermark) == (point + 6) * cell
+    sent = bench.queue(3, LOSSY, sai.SAI_QUEUE_STAT_PACKETS)
+    bench.clear_queue(3, LOSSY, watermark)
+    assert bench.queue(3, LOSSY, watermark) == 0
+    assert bench.queue(3, LOSSY, sai.SAI_QUEUE_STAT_PACKETS) == sent > 0
     assert [bench.pool() for _ in range(2)] == [
         [used * cell, 6 * cell]
     ] * 2, "only its clear restarts a pool's"
