@@ -33,6 +33,7 @@ def case(function):
 def to_xoff(bench, src, dst, pri, shared_used=0):
     """Fills a group to the frame that asks for a PAUSE, which must be that of the closed form; returns its number."""
     point, base = bench.oracle.xoff(pri, shared_used=shared_used), bench.pfc(src, pri)
+    bench.group(src, pri, GROUP_XOFF_ROOM)  # its watermark begins again
     bench.fill(src, dst, pri, point)
     assert bench.group(src, pri, GROUP_OCCUPANCY, GROUP_XOFF_ROOM) == [point * bench.oracle.cell, 0]
     assert bench.pfc(src, pri) == base, f"PAUSE within {point} frames"

@@ -119,6 +119,6 @@ def run(kind, workers, stubs, out, *names):
                 json.dump(results, file)
         bench.fresh()
         bench.close()
-        if kind == "af_xdp":
+        if kind == "af_xdp" and "every_pair_of_ports_passes_every_priority" in results:
             # Frames went by the kernel's own path, too, which a held output must close first.
             assert sum(row["express"] for row in rig.show()["ports"]) > 0

@@ -5,6 +5,7 @@ Units: octets; seconds.
 Source: Apache Thrift, "Thrift Binary protocol encoding": strict and old headers, big-endian numbers.
 """
 
+import contextlib
 import socket
 import struct
 
@@ -83,9 +84,16 @@ class Wire:
         """Sends octets; a server that has closed its end refuses them, which is no fault."""
         try:
             self.socket.sendall(raw)
-        except (BrokenPipeError, ConnectionResetError):
+        except TimeoutError:
+            raise
+        except OSError:
             return False
         return True
+
+    def end(self):
+        """Says that no more octets follow; a server that has closed its end need not hear it."""
+        with contextlib.suppress(OSError):
+            self.socket.shutdown(socket.SHUT_WR)
 
     def is_over(self):
         """Whether the server ends the connection within the time limit; what it still says is not looked at."""
