@@ -7,6 +7,7 @@ Source: docs/spec/pipeline.md §2, §4, §7 to §9; the interface of switch_sai.
 """
 
 import ast
+import functools
 import json
 import os
 import subprocess
@@ -49,30 +50,35 @@ OF_SWITCH = {switch: [*CASES, *(HOSTILE if switch == SWITCHES[0] else []), BOOKS
 PAIRS = [(switch, case) for switch, cases in OF_SWITCH.items() for case in cases]
 
 
-@pytest.fixture(scope="module", name="outcome")
-def outcome_fixture(request, package, tmp_path_factory):
-    """What became of each chosen case on one switch."""
-    kind, workers = request.param
-    if kind == "af_xdp" and NO_XDP:
-        pytest.skip(NO_XDP)
-    out, ended = str(tmp_path_factory.mktemp("sai") / "results.json"), None
+@pytest.fixture(scope="session", name="outcome_of")
+def outcome_of_fixture(request, package, tmp_path_factory):
+    """A function that tells what became of each chosen case on a switch, which it runs once."""
     params = [item.callspec.params for item in request.session.items if hasattr(item, "callspec")]
-    chosen = [one["case"] for one in params if one.get("outcome") == request.param]
-    cases = [case for case in chosen if case != BOOKS]
-    try:
-        weftlive.inside("sai.saiswitch", "run", kind, workers, package, out, *cases, timeout=TIMEOUT_S)
-    except (AssertionError, subprocess.TimeoutExpired) as err:
-        ended = str(err)
-    results = {}
-    if os.path.exists(out):
-        with open(out, encoding="utf-8") as file:
-            results = json.load(file)
-    return {case: results.get(case, f"not run: {ended}") for case in cases} | {BOOKS: ended or "passed"}
+    chosen = [(one.get("switch"), one.get("case")) for one in params]
+
+    @functools.cache
+    def outcome(switch):
+        out, ended = str(tmp_path_factory.mktemp("sai") / "results.json"), None
+        cases = [case for of, case in chosen if of == switch and case != BOOKS]
+        try:
+            weftlive.inside("sai.saiswitch", "run", *switch, package, out, *cases, timeout=TIMEOUT_S)
+        except (AssertionError, subprocess.TimeoutExpired) as err:
+            ended = str(err)
+        results = {}
+        if os.path.exists(out):
+            with open(out, encoding="utf-8") as file:
+                results = json.load(file)
+        return {case: results.get(case, f"not run: {ended}") for case in cases} | {BOOKS: ended or "passed"}
+
+    return outcome
 
 
 @pytest.mark.skipif(MISSING is not None, reason=str(MISSING))
 @pytest.mark.parametrize(
-    ("outcome", "case"), PAIRS, indirect=["outcome"], ids=[f"{kind}-{n}-{case}" for (kind, n), case in PAIRS]
+    ("switch", "case"), PAIRS, ids=[f"{kind}-{workers}-{case}" for (kind, workers), case in PAIRS]
 )
-def test_case(outcome, case):
-    assert outcome[case] == "passed", outcome[case]
+def test_case(outcome_of, switch, case):
+    if switch[0] == "af_xdp" and NO_XDP:
+        pytest.skip(NO_XDP)
+    result = outcome_of(switch)[case]
+    assert result == "passed", result
