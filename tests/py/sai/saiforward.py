@@ -65,9 +65,9 @@ def each_pcp_has_its_queue_and_group(bench):
     assert found == {pcp: (pri, PRI_TO_PG[pri]) for pcp, pri in enumerate(PCP_TO_PRI)}
 
 
-def ecn_of(number):
-    """ECN of each frame in turn, half of them ECT."""
-    return (ECT_0, NOT_ECT, ECT_1, CE)[number % 4]
+def ecn_of(number, all_ect):
+    """ECN of each frame in turn: all of them ECT, or half."""
+    return (ECT_0, ECT_1, ECT_0, ECT_1)[number % 4] if all_ect else (ECT_0, NOT_ECT, ECT_1, CE)[number % 4]
 
 
 def ecn_field(data):
@@ -80,34 +80,38 @@ def ecn_field(data):
 
 @case
 def marks_follow_the_depth_of_the_queue(bench):
-    """Frames that leave a queue which nothing fills any more: each one's depth is known."""
+    """Frames leave a queue which nothing fills any more, so each one's depth is known: a slope, then a step to the frame."""
     cell = bench.oracle.cell
-    keys = {"ecn_enabled": True, "ecn_threshold_low": 20, "ecn_threshold_high": 70, "max_percent": 40}
-    oracle = bench.reload(ecn=keys, buffer={"queue_capacity_bytes": ECN_FRAMES * cell})
-    for version, size in ((4, 64), (6, 70)):
+    for version, size, percent in ((4, 64, 40), (6, 70, 0)):
+        keys = {
+            "ecn_enabled": True,
+            "ecn_threshold_low": 20,
+            "ecn_threshold_high": 70,
+            "max_percent": percent,
+        }
+        oracle = bench.reload(ecn=keys, buffer={"queue_capacity_bytes": ECN_FRAMES * cell})
+        given = [ecn_of(number, percent == 0) for number in range(ECN_FRAMES)]
         bench.hold(3)
-        frames = [
-            bench.frame(0, 3, 0, size=size, ecn=ecn_of(number), version=version)
-            for number in range(ECN_FRAMES)
-        ]
-        bench.send(0, frames)
+        bench.send(0, [bench.frame(0, 3, 0, size=size, ecn=ecn, version=version) for ecn in given])
         bench.wait("all queued", lambda: bench.depth(3, LOSSY), ECN_FRAMES)
         bench.free(3)
         seen = [ecn_field(data) for data in bench.delivered(3, ECN_FRAMES)]
         assert all(good for _, good in seen), "checksum"
-        marked = []
-        for number, (ecn, _) in enumerate(seen):
-            sent, depth = ecn_of(number), (ECN_FRAMES - number) * cell
+        marks = 0
+        for number, (sent, (ecn, _)) in enumerate(zip(given, seen)):
+            depth = (ECN_FRAMES - number) * cell
             if sent in (NOT_ECT, CE):
                 assert ecn == sent, (number, sent, ecn)
                 continue
             assert ecn in (sent, CE), (number, sent, ecn)
             chance = oracle.mark_probability(depth)
             assert chance not in (0, 1) or (ecn == CE) == chance, (number, depth, chance, ecn)
-            marked.append(ecn == CE)
-        mean, variance = oracle.marks(cell, ECN_FRAMES, lambda number: ecn_of(number) in (ECT_0, ECT_1))
-        print(f"IPv{version}: {sum(marked)} marks, {float(mean):.1f} expected")
-        assert abs(sum(marked) - mean) <= 6 * math.sqrt(variance), (sum(marked), float(mean), float(variance))
+            marks += ecn == CE
+        mean, variance = oracle.marks(
+            cell, ECN_FRAMES, lambda number, given=given: given[number] in (ECT_0, ECT_1)
+        )
+        print(f"IPv{version}: {marks} marks, {float(mean):.1f} expected")
+        assert abs(marks - mean) <= 6 * math.sqrt(variance), (marks, float(mean), float(variance))
 
 
 def shares(bench, weights):
