@@ -74,6 +74,9 @@ if wants bench; then
 fi
 if wants test || wants demo || wants soak; then
     python3 -c 'import ensurepip, venv' >/dev/null 2>&1 || missing="$missing python3-venv"
+    # ptf needs netifaces, which is built where it is installed.
+    python3 -c 'import os, sysconfig; os.stat(sysconfig.get_path("include") + "/Python.h")' >/dev/null 2>&1 ||
+        missing="$missing python3-dev"
 fi
 
 missing=$(printf '%s\n' $missing | sort -u | tr '\n' ' ')
