@@ -32,7 +32,8 @@ deny:
 	@if $(CARGO) deny fetch db; then $(CARGO) deny check --disable-fetch advisories; \
 	    else echo "SKIPPED advisories: their database cannot be had"; fi
 
-# Unit tests of modules with unsafe code, under AddressSanitizer and ThreadSanitizer (nightly toolchain with rust-src).
+# Unit tests of modules with unsafe code, under AddressSanitizer and ThreadSanitizer (nightly toolchain with rust-src), and
+# of the pool and of ports' rings under Miri (make test has Miri for what threads share).
 # The standard library is built with the sanitizer, too; otherwise ThreadSanitizer reports false races.
 SANITIZERS ?= address thread
 SANITIZE = $(CARGO) +$(NIGHTLY) test -Zbuild-std --target x86_64-unknown-linux-gnu --lib
@@ -43,6 +44,8 @@ sanitize:
 	    target="--target-dir $${CARGO_TARGET_DIR:-target}/$$kind"; \
 	    $(SANITIZE) $$target -p weft-base -p weft-dataplane -- ring:: pool:: port:: && \
 	    $(SANITIZE) $$target -p weft-xdp || exit 1; done
+	CARGO_TARGET_DIR="$${CARGO_TARGET_DIR:-target}/miri" MIRIFLAGS=-Zmiri-disable-isolation \
+	    $(CARGO) +$(NIGHTLY) miri test -p weft-dataplane --lib -- pool:: port::loan:: port::af_xdp::rings::
 
 # Long runs: checks of dependencies and of memory (above), the XDP program built at two places, line rate and shares at
 # each length, rate and cell; of a fabric (damaged TLPs and commands, routes of WEFT_TOPOLOGIES, 1 GiB over four GFDs,

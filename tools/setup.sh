@@ -180,6 +180,8 @@ fi
 if wants test && command -v rustup >/dev/null 2>&1; then
     cargo fmt --version >/dev/null 2>&1 && cargo clippy --version >/dev/null 2>&1 ||
         rustup component add rustfmt clippy </dev/null || true
+fi
+if { wants test || wants sanitize; } && command -v rustup >/dev/null 2>&1; then
     if ! cargo "+$(nightly)" miri --version >/dev/null 2>&1; then
         echo "setup: adding Miri to the nightly toolchain"
         rustup component add miri rust-src --toolchain "$(nightly)" </dev/null ||
