@@ -109,11 +109,11 @@ impl LiveError {
     }
 }
 
-/// How often it is looked whether workers have stopped, and how many times: in all 1.5 s, in which one that waits for
-/// another one gives up.
+/// How often it is looked whether workers have stopped, and how many times: in all 2.5 s, in which one that waits for
+/// another one gives up. Beside busy neighbours ports have taken more than 1.5 s to close.
 const HALT: Duration = Duration::from_millis(2);
 /// See [`HALT`].
-const HALTS: u32 = 750;
+const HALTS: u32 = 1_250;
 
 /// How long workers and a device may take to hold a port's queues.
 const IN_FORCE: Duration = Duration::from_secs(2);
