@@ -279,7 +279,7 @@ impl Live {
     /// what its device, and the kernel by itself, had taken before has left.
     ///
     /// # Errors
-    /// What does not come to be so within [`IN_FORCE`].
+    /// What does not come to be so within 2 s.
     pub fn until_in_force(&self, port: PortId, on: bool) -> Result<(), String> {
         let is_so = || {
             let is_told = self.core.tx_off().contains(port) != on;
