@@ -8,13 +8,12 @@ use std::io::Write;
 
 use clap::{Args, Subcommand};
 
-use super::running::SwitchArgs;
+use super::running::{SwitchArgs, read_answer};
 use super::write_json;
 use crate::conform::Params;
 use crate::error::CliError;
 use crate::report::tables;
 use crate::requests::Request;
-use weft_rpc::ClientError;
 
 /// `weft conform`.
 #[derive(Subcommand, Debug)]
@@ -52,8 +51,7 @@ fn params(args: &ParamsArgs, out: &mut dyn Write) -> Result<(), CliError> {
     if args.json {
         return write_json(out, &answer);
     }
-    let params: Params = serde_json::from_value(answer)
-        .map_err(|error| CliError::Switch(ClientError::Answer(error.to_string()).to_string()))?;
+    let params: Params = read_answer(answer)?;
     out.write_all(text(&params).as_bytes()).map_err(CliError::Output)
 }
 

@@ -17,7 +17,7 @@ use weft_base::files::{self, Existing};
 use weft_dataplane::port::capture::{CaptureError, CaptureFormat, CaptureWriter};
 use weft_rpc::{Client, ClientError};
 
-use super::running::switch_error;
+use super::running::{read_answer, switch_error};
 use crate::error::CliError;
 use crate::paths::{FILTER_HELP, ShownPath, Sink, TraceError};
 use crate::report::{ShowResponse, ShowTopic, StatsSnapshot};
@@ -147,11 +147,9 @@ fn ask(socket: &Path) -> Result<StatsSnapshot, CliError> {
     let request = Request::Show { what: ShowTopic::All, restart_watermarks: false };
     let asked = Client::connect(socket).and_then(|mut client| client.request(&request));
     let answer = asked.map_err(switch_error)?;
-    let unknown = |text: String| switch_error(ClientError::Answer(text));
-    match serde_json::from_value(answer) {
-        Ok(ShowResponse::All(stats)) => Ok(*stats),
-        Ok(_) => Err(unknown("expected all counters".to_owned())),
-        Err(error) => Err(unknown(error.to_string())),
+    match read_answer(answer)? {
+        ShowResponse::All(stats) => Ok(*stats),
+        _ => Err(switch_error(ClientError::Answer("expected all counters".to_owned()))),
     }
 }
 

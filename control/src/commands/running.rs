@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 use weft_rpc::{Client, ClientError};
 
@@ -163,6 +164,12 @@ pub(super) fn switch_error(error: ClientError) -> CliError {
     CliError::Switch(text)
 }
 
+/// What the answer of a switch says.
+pub(super) fn read_answer<T: DeserializeOwned>(answer: Value) -> Result<T, CliError> {
+    serde_json::from_value(answer)
+        .map_err(|error| switch_error(ClientError::Answer(error.to_string())))
+}
+
 /// `weft show`.
 ///
 /// # Errors
@@ -189,9 +196,7 @@ pub fn show(args: &ShowArgs, out: &mut dyn Write) -> Result<(), CliError> {
     let request = Request::Show { what: args.what, restart_watermarks };
     loop {
         let answer = client.request(&request).map_err(switch_error)?;
-        let shown: ShowResponse = serde_json::from_value(answer.clone()).map_err(|error| {
-            CliError::Switch(ClientError::Answer(error.to_string()).to_string())
-        })?;
+        let shown: ShowResponse = read_answer(answer.clone())?;
         if args.watch && !args.json && io::stdout().is_terminal() {
             out.write_all(b"\x1b[H\x1b[2J").map_err(CliError::Output)?; // home, clear
         }
@@ -231,9 +236,7 @@ fn events(
     let mut after = 0;
     loop {
         let answer = client.request(&Request::Events { after }).map_err(switch_error)?;
-        let page: Page = serde_json::from_value(answer).map_err(|error| {
-            CliError::Switch(ClientError::Answer(error.to_string()).to_string())
-        })?;
+        let page: Page = read_answer(answer)?;
         if json {
             for event in &page.events {
                 let line = serde_json::to_string(event).unwrap_or_default();

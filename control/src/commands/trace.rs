@@ -14,7 +14,7 @@ use weft_base::files::{self, Existing};
 use weft_dataplane::port::capture::{CaptureFormat, CaptureWriter};
 use weft_rpc::{Client, ClientError};
 
-use super::running::{SwitchArgs, switch_error};
+use super::running::{SwitchArgs, read_answer, switch_error};
 use crate::error::CliError;
 use crate::paths::{FILTER_HELP, Lines, Sink, TraceError};
 use crate::report::{ShowResponse, ShowTopic};
@@ -107,10 +107,9 @@ fn in_order(
 fn ports(client: &mut Client) -> Result<Vec<String>, CliError> {
     let request = Request::Show { what: ShowTopic::Ports, restart_watermarks: false };
     let answer = client.request(&request).map_err(switch_error)?;
-    match serde_json::from_value(answer) {
-        Ok(ShowResponse::Ports(ports)) => Ok(ports.into_iter().map(|port| port.name).collect()),
-        Ok(_) => Err(switch_error(ClientError::Answer("expected ports".to_owned()))),
-        Err(error) => Err(switch_error(ClientError::Answer(error.to_string()))),
+    match read_answer(answer)? {
+        ShowResponse::Ports(ports) => Ok(ports.into_iter().map(|port| port.name).collect()),
+        _ => Err(switch_error(ClientError::Answer("expected ports".to_owned()))),
     }
 }
 
