@@ -5,15 +5,12 @@
 //! Source: docs/spec/pipeline.md §4 and §9; docs/conform.md.
 
 use serde::{Deserialize, Serialize};
-use weft_dataplane::buffer::Thresholds;
+use weft_dataplane::buffer::{LEASED_MAX, Thresholds};
 use weft_dataplane::config::PfcMode;
 use weft_dataplane::snapshot::Snapshot;
 use weft_dataplane::types::{PortId, Pri};
 
 use crate::sai::objects::Object;
-
-/// Cells that a worker may hold of the shared part and not use.
-const LEASED: u64 = 128;
 
 /// When frames of one length cross each threshold, all else empty and their output held.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -147,7 +144,7 @@ impl Params {
 }
 
 fn margin(snapshot: &Snapshot, pri: Pri, cells: u64, workers: usize) -> u64 {
-    let ahead = LEASED * (workers as u64).saturating_sub(1);
+    let ahead = LEASED_MAX * (workers as u64).saturating_sub(1);
     let alpha = snapshot.config.buffer.alpha[pri];
     let shift = alpha.unsigned_abs();
     let off = if alpha >= 0 { ahead << shift } else { ahead >> shift };

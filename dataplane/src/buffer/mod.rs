@@ -25,6 +25,8 @@ use tally::Tally;
 
 /// Cells that a worker takes from or gives back to the shared part at once, when there are several.
 const LEASE: u64 = 64;
+/// Cells of the shared part that a worker may hold and not use, when there are several.
+pub const LEASED_MAX: u64 = 2 * LEASE;
 
 /// What became of a frame that asked for room, with the numbers that decided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -172,7 +174,7 @@ impl Buffer {
             return;
         }
         lease.cells += cells;
-        if lease.cells >= 2 * LEASE {
+        if lease.cells >= LEASED_MAX {
             self.shared.0.fetch_sub(lease.cells - LEASE, Ordering::Relaxed);
             lease.cells = LEASE;
         }
