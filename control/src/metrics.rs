@@ -14,7 +14,7 @@ use weft_base::threads::Role;
 
 use crate::report::prometheus;
 use crate::requests::Backend;
-use crate::serve::{Client, Limits, Listener, Protocol, Server, Stream, Trust};
+use crate::serve::{Client, Limits, Protocol, Stream, TcpError, TcpServer, Trust};
 
 /// What clients may use.
 pub const LIMITS: Limits = Limits {
@@ -28,55 +28,12 @@ pub const LIMITS: Limits = Limits {
 /// Longest request head.
 const HEAD_LEN_MAX: usize = 8 * 1024;
 
-/// Why there are no metrics.
-#[derive(Debug, thiserror::Error)]
-#[error("metrics server: {call} {addr}")]
-pub struct MetricsError {
-    /// What was tried.
-    pub call: &'static str,
-    /// Where.
-    pub addr: SocketAddr,
-    /// The kernel's answer.
-    #[source]
-    pub source: io::Error,
-}
-
-/// A metrics server; dropping it ends it.
-pub struct MetricsServer {
-    addr: SocketAddr,
-    _server: Server,
-}
-
-impl MetricsServer {
-    /// Serves `backend`'s report at `addr`; port 0 takes any.
-    ///
-    /// # Errors
-    /// The address cannot be had.
-    pub fn start(addr: SocketAddr, backend: Arc<dyn Backend>) -> Result<Self, MetricsError> {
-        Self::start_within(addr, backend, LIMITS)
-    }
-
-    /// As [`start`](Self::start), within other limits.
-    ///
-    /// # Errors
-    /// As [`start`](Self::start).
-    pub fn start_within(
-        addr: SocketAddr,
-        backend: Arc<dyn Backend>,
-        limits: Limits,
-    ) -> Result<Self, MetricsError> {
-        let error = |call| move |source| MetricsError { call, addr, source };
-        let listener = Listener::tcp(addr).map_err(error("listen at"))?;
-        let at = listener.addr().unwrap_or(addr);
-        let server = Server::start(listener, limits, Arc::new(Pages(backend)));
-        Ok(Self { addr: at, _server: server.map_err(error("start a thread for"))? })
-    }
-
-    /// Where it listens.
-    #[must_use]
-    pub const fn addr(&self) -> SocketAddr {
-        self.addr
-    }
+/// Serves `backend`'s report at `addr`; port 0 takes any.
+///
+/// # Errors
+/// The address cannot be had.
+pub fn start(addr: SocketAddr, backend: Arc<dyn Backend>) -> Result<TcpServer, TcpError> {
+    TcpServer::start("metrics server", addr, LIMITS, Arc::new(Pages(backend)))
 }
 
 struct Pages(Arc<dyn Backend>);
@@ -210,7 +167,7 @@ mod tests {
     #[test]
     fn slow_clients_do_not_keep_prometheus_out() {
         let any = "127.0.0.1:0".parse().unwrap();
-        let server = MetricsServer::start(any, Arc::new(Recorder::default())).unwrap();
+        let server = start(any, Arc::new(Recorder::default())).unwrap();
         let slow: Vec<_> = (0..3 * LIMITS.clients)
             .map(|_| {
                 let mut stream = TcpStream::connect(server.addr()).unwrap();
@@ -229,7 +186,7 @@ mod tests {
     #[test]
     fn prometheus_reads_over_tcp() {
         let any = "127.0.0.1:0".parse().unwrap();
-        let server = MetricsServer::start(any, Arc::new(Recorder::default())).unwrap();
+        let server = start(any, Arc::new(Recorder::default())).unwrap();
         let addr = server.addr();
         for _ in 0..2 * LIMITS.clients {
             let mut stream = TcpStream::connect(addr).unwrap();

@@ -32,12 +32,12 @@ use crate::live::backend::SwitchHandle;
 use crate::live::watch::Watcher;
 use crate::live::{NewRecord, confine};
 use crate::log::{Level, Log};
-use crate::metrics::MetricsServer;
+use crate::metrics;
 use crate::mgmt::Server;
 use crate::record::hex;
 use crate::requests::{Backend, SwitchHandler};
-use crate::sai::SaiServer;
-use crate::serve::raise_descriptor_limit;
+use crate::sai;
+use crate::serve::{TcpServer, raise_descriptor_limit};
 use crate::supervise::{Heartbeats, Notifier, Supervisor, WELL_MISSED};
 
 /// Where the SAI service is where no other address is given.
@@ -228,8 +228,8 @@ fn warn_of_reload(config: Option<&Path>, log: Log) {
 
 /// What serves clients; it ends in this order.
 struct Served {
-    sai: Option<SaiServer>,
-    _metrics: Option<MetricsServer>,
+    sai: Option<TcpServer>,
+    _metrics: Option<TcpServer>,
     _management: Server,
 }
 
@@ -237,10 +237,9 @@ struct Served {
 fn serve(config: &Config, switch: &Arc<SwitchHandle>) -> Result<Served, CliError> {
     let server = Server::start(&config.run.socket, Arc::new(SwitchHandler::new(switch.clone())))
         .map_err(|source| CliError::system("serve the management socket", source))?;
-    let metrics =
-        config.run.metrics.map(|addr| MetricsServer::start(addr, switch.clone())).transpose();
+    let metrics = config.run.metrics.map(|addr| metrics::start(addr, switch.clone())).transpose();
     let metrics = metrics.map_err(|source| CliError::system("serve metrics", source))?;
-    let sai = config.run.sai.map(|addr| SaiServer::start(addr, switch.clone())).transpose();
+    let sai = config.run.sai.map(|addr| sai::start(addr, switch.clone())).transpose();
     let sai = sai.map_err(|source| CliError::system("serve SAI", source))?;
     Ok(Served { sai, _metrics: metrics, _management: server })
 }

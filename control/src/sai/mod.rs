@@ -1,7 +1,7 @@
 //! The SAI service: a running switch for programs that test switch chips over SAI's RPC, such as those of network
 //! operating systems.
 //!
-//! Shape: [`SaiServer`] over TCP, a thread a connection, calls one after the other; [`service`] has the methods.
+//! Shape: [`start`] serves over TCP, a thread a connection, calls one after the other; [`service`] has the methods.
 //! Units: bytes, connections.
 //! Source: docs/sai.md.
 //!
@@ -22,7 +22,7 @@ use weft_base::threads::Role;
 
 use self::service::{SaiSwitch, Service};
 use self::thrift::{MESSAGE_LEN_MAX, read_message};
-use crate::serve::{Client, Limits, Listener, Protocol, Server, Stream, Trust};
+use crate::serve::{Client, Limits, Protocol, Stream, TcpError, TcpServer, Trust};
 
 /// What clients may use. A test keeps its connection while it waits for queues to fill and drain.
 pub const LIMITS: Limits = Limits {
@@ -34,61 +34,24 @@ pub const LIMITS: Limits = Limits {
     unread: 4 << 20,
 };
 
-/// Why the service cannot be had.
-#[derive(Debug, thiserror::Error)]
-#[error("SAI service: {call} {addr}")]
-pub struct SaiError {
-    /// What was tried.
-    pub call: &'static str,
-    /// Where.
-    pub addr: SocketAddr,
-    /// The kernel's answer.
-    #[source]
-    pub source: io::Error,
+/// Serves `switch` at `addr`; port 0 takes any.
+///
+/// # Errors
+/// The address cannot be had.
+pub fn start(addr: SocketAddr, switch: Arc<dyn SaiSwitch>) -> Result<TcpServer, TcpError> {
+    start_within(addr, switch, LIMITS)
 }
 
-/// A SAI server; dropping it ends it.
-pub struct SaiServer {
+/// As [`start`], within other limits.
+///
+/// # Errors
+/// As [`start`].
+pub fn start_within(
     addr: SocketAddr,
-    server: Server,
-}
-
-impl SaiServer {
-    /// Serves `switch` at `addr`; port 0 takes any.
-    ///
-    /// # Errors
-    /// The address cannot be had.
-    pub fn start(addr: SocketAddr, switch: Arc<dyn SaiSwitch>) -> Result<Self, SaiError> {
-        Self::start_within(addr, switch, LIMITS)
-    }
-
-    /// As [`start`](Self::start), within other limits.
-    ///
-    /// # Errors
-    /// As [`start`](Self::start).
-    pub fn start_within(
-        addr: SocketAddr,
-        switch: Arc<dyn SaiSwitch>,
-        limits: Limits,
-    ) -> Result<Self, SaiError> {
-        let error = |call| move |source| SaiError { call, addr, source };
-        let listener = Listener::tcp(addr).map_err(error("listen at"))?;
-        let at = listener.addr().unwrap_or(addr);
-        let server = Server::start(listener, limits, Arc::new(Calls(Service::new(switch))));
-        Ok(Self { addr: at, server: server.map_err(error("start a thread for"))? })
-    }
-
-    /// Where it listens.
-    #[must_use]
-    pub const fn addr(&self) -> SocketAddr {
-        self.addr
-    }
-
-    /// What clients have done.
-    #[must_use]
-    pub fn counts(&self) -> crate::serve::Counts {
-        self.server.counts()
-    }
+    switch: Arc<dyn SaiSwitch>,
+    limits: Limits,
+) -> Result<TcpServer, TcpError> {
+    TcpServer::start("SAI service", addr, limits, Arc::new(Calls(Service::new(switch))))
 }
 
 struct Calls(Service);

@@ -508,13 +508,13 @@ fn soak_a_million_mutated_messages() {
     mutate(1_000_000);
 }
 
-fn server(limits: Limits) -> (Arc<Fake>, SaiServer) {
+fn server(limits: Limits) -> (Arc<Fake>, TcpServer) {
     let fake = Arc::new(Fake::default());
-    let server = SaiServer::start_within("127.0.0.1:0".parse().unwrap(), fake.clone(), limits);
+    let server = start_within("127.0.0.1:0".parse().unwrap(), fake.clone(), limits);
     (fake, server.unwrap())
 }
 
-fn connect(server: &SaiServer) -> TcpStream {
+fn connect(server: &TcpServer) -> TcpStream {
     let stream = TcpStream::connect(server.addr()).unwrap();
     stream.set_read_timeout(Some(wait::LONG)).unwrap();
     stream

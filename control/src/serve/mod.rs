@@ -12,6 +12,7 @@ pub mod dir;
 pub mod memory;
 pub mod stream;
 mod table;
+pub mod tcp;
 
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
@@ -35,6 +36,7 @@ pub use self::memory::{Account, NoShare, Share};
 pub use self::stream::{Listener, Stream};
 use self::table::Table;
 pub use self::table::{Full, Limits, Phase, Trust};
+pub use self::tcp::{TcpError, TcpServer};
 
 /// How long it waits while clients that were sent away have not ended yet.
 const CROWDED: Duration = Duration::from_millis(2);
