@@ -4,6 +4,7 @@
 //! Units: frames; bytes, as cells times the size of a cell.
 //! Source: docs/sai.md; docs/spec/pipeline.md §4, §7, §9, §10.
 
+use std::cell::OnceCell;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -85,8 +86,22 @@ pub trait SaiSwitch: Send + Sync {
 /// Why a call gets an application exception: its code, and a text for people.
 struct Fault(i32, String);
 
+/// What a call for counters looks at: all of them are of one object, whose port is read once, if at all.
+struct Look<'a> {
+    switch: &'a dyn SaiSwitch,
+    shape: Shape,
+    ledger: OnceCell<PortLedger>,
+}
+
+impl Look<'_> {
+    /// Counters of `port`, that of the object.
+    fn ledger(&self, port: PortId) -> &PortLedger {
+        self.ledger.get_or_init(|| self.switch.port(port))
+    }
+}
+
 /// Reads one counter of an object; none if there is no such object.
-type Counting = fn(&Service, &Shape, Object, i32) -> Result<Option<u64>, Fault>;
+type Counting = fn(&Service, &Look<'_>, Object, i32) -> Result<Option<u64>, Fault>;
 
 /// Carries out methods; what clients have cleared is remembered for all of them.
 pub struct Service {
@@ -224,10 +239,10 @@ impl Service {
     fn stats(&self, args: &Fields, count: Counting) -> Result<Answer, Fault> {
         let ids = counter_ids(args)?;
         let Some(object) = object(args)? else { return Ok(Answer::Counts(Vec::new())) };
-        let shape = self.switch.shape();
+        let look = self.look();
         let mut counts = Vec::with_capacity(ids.len());
         for id in ids {
-            let Some(value) = count(self, &shape, object, id)? else {
+            let Some(value) = count(self, &look, object, id)? else {
                 return Ok(Answer::Counts(Vec::new()));
             };
             counts.push(i64::try_from(value).unwrap_or(i64::MAX));
@@ -235,43 +250,51 @@ impl Service {
         Ok(Answer::Counts(counts))
     }
 
+    fn look(&self) -> Look<'_> {
+        let switch = &*self.switch;
+        Look { switch, shape: switch.shape(), ledger: OnceCell::new() }
+    }
+
     /// What was counted since a client cleared it.
     fn since(&self, object: Object, id: i32, count: u64) -> u64 {
         count.wrapping_sub(self.cleared().get(&(object, id)).copied().unwrap_or(0))
     }
 
-    fn port_count(&self, shape: &Shape, object: Object, id: i32) -> Result<Option<u64>, Fault> {
+    fn port_count(&self, look: &Look<'_>, object: Object, id: i32) -> Result<Option<u64>, Fault> {
         let Object::Port(port) = object else { return Ok(None) };
-        let Some(port) = real(shape, port) else { return Ok(None) };
-        let count = port_counter(shape, &self.switch.port(port), id).ok_or_else(|| unknown(id))?;
+        let Some(port) = real(&look.shape, port) else { return Ok(None) };
+        let count = port_counter(&look.shape, look.ledger(port), id).ok_or_else(|| unknown(id))?;
         let is_level = id == PortCounter::OutQueueLength as i32;
         Ok(Some(if is_level { count } else { self.since(object, id, count) }))
     }
 
-    fn queue_count(&self, shape: &Shape, object: Object, id: i32) -> Result<Option<u64>, Fault> {
+    fn queue_count(&self, look: &Look<'_>, object: Object, id: i32) -> Result<Option<u64>, Fault> {
         let Object::Queue(port, queue) = object else { return Ok(None) };
+        let shape = &look.shape;
         let Some((port, pri)) = real(shape, port).zip(pri_of(shape, queue)) else {
             return Ok(None);
         };
-        let of = |ledger: PortLedger| ledger.pri.into_iter().nth(pri.index()).unwrap_or_default();
+        let count =
+            |of: &dyn Fn(&QueueLedger) -> u64| look.ledger(port).pri.get(pri.index()).map_or(0, of);
         Ok(Some(match QueueCounter::of(id).ok_or_else(|| unknown(id))? {
-            QueueCounter::Packets => self.since(object, id, of(self.switch.port(port)).dequeued),
-            QueueCounter::OccupancyBytes => of(self.switch.port(port)).depth * shape.cell_bytes,
+            QueueCounter::Packets => self.since(object, id, count(&|queue| queue.dequeued)),
+            QueueCounter::OccupancyBytes => count(&|queue| queue.depth) * shape.cell_bytes,
             QueueCounter::SharedWatermarkBytes => {
                 self.mark(Mark::Depth(port.get(), queue), true)? * shape.cell_bytes
             }
         }))
     }
 
-    fn group_count(&self, shape: &Shape, object: Object, id: i32) -> Result<Option<u64>, Fault> {
+    fn group_count(&self, look: &Look<'_>, object: Object, id: i32) -> Result<Option<u64>, Fault> {
         let Object::PriorityGroup(port, group) = object else { return Ok(None) };
+        let shape = &look.shape;
         let Some(port) = real(shape, port).filter(|_| usize::from(group) < PRIS_MAX) else {
             return Ok(None);
         };
         let pris: Vec<Pri> = members(shape, group).collect();
-        let ledger = self.switch.port(port);
         let sum = |of: &dyn Fn(&QueueLedger) -> u64| {
-            pris.iter().filter_map(|pri| ledger.pri.get(pri.index())).map(of).sum::<u64>()
+            let queues = &look.ledger(port).pri;
+            pris.iter().filter_map(|pri| queues.get(pri.index())).map(of).sum::<u64>()
         };
         Ok(Some(match GroupCounter::of(id).ok_or_else(|| unknown(id))? {
             GroupCounter::Packets => self.since(object, id, sum(&arrived)),
@@ -283,7 +306,7 @@ impl Service {
                 (sum(&|queue| queue.pg_used + queue.headroom_used) + lossy) * shape.cell_bytes
             }
             GroupCounter::SharedWatermarkBytes => {
-                self.group_mark(shape, port, &pris)? * shape.cell_bytes
+                self.group_mark(port, group, &pris)? * shape.cell_bytes
             }
             GroupCounter::XoffRoomWatermarkBytes => {
                 let marks: Vec<_> =
@@ -294,20 +317,21 @@ impl Service {
     }
 
     /// The most cells of a priority group, headroom apart: a lossless priority has one to itself, lossy ones share it.
-    fn group_mark(&self, shape: &Shape, port: PortId, pris: &[Pri]) -> Result<u64, Fault> {
-        let Some(first) = pris.first() else { return Ok(0) };
-        let group = shape.pri_to_pg.get(first.index()).copied().unwrap_or(0);
+    fn group_mark(&self, port: PortId, group: u8, pris: &[Pri]) -> Result<u64, Fault> {
+        if pris.is_empty() {
+            return Ok(0);
+        }
         let mut marks = vec![Mark::Lossy(port.get(), group)];
         marks.extend(pris.iter().map(|pri| Mark::Group(port.get(), pri.get())));
         Ok(self.marks(&marks, true)?.into_iter().max().unwrap_or(0))
     }
 
-    fn pool_count(&self, shape: &Shape, object: Object, id: i32) -> Result<Option<u64>, Fault> {
+    fn pool_count(&self, look: &Look<'_>, object: Object, id: i32) -> Result<Option<u64>, Fault> {
         if object != Object::BufferPool {
             return Ok(None);
         }
         let mark = pool_mark(PoolCounter::of(id).ok_or_else(|| unknown(id))?);
-        Ok(Some(self.mark(mark, false)? * shape.cell_bytes))
+        Ok(Some(self.mark(mark, false)? * look.shape.cell_bytes))
     }
 
     fn mark(&self, mark: Mark, restart: bool) -> Result<u64, Fault> {

@@ -1,6 +1,7 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use weft_base::rng::Rng;
 use weft_base::wait;
@@ -18,9 +19,10 @@ use super::thrift::{Fields, Kind, Message, MessageKind, Output, Value, WireError
 use super::*;
 use crate::report::watermarks::Mark;
 
-/// Two ports of eight priorities, of which 3 and 4 have groups of their own; notes what it is told.
+/// Two ports of eight priorities, of which 3 and 4 have groups of their own; notes what it is told, and how often ports are
+/// read.
 #[derive(Default)]
-struct Fake(Mutex<Vec<String>>);
+struct Fake(Mutex<Vec<String>>, AtomicUsize);
 
 impl Fake {
     fn note(&self, text: String) {
@@ -44,6 +46,7 @@ impl SaiSwitch for Fake {
     }
 
     fn port(&self, port: PortId) -> PortLedger {
+        self.1.fetch_add(1, Ordering::Relaxed);
         let base = 1_000 * (port.index() as u64 + 1);
         let queue = |pri: u64| {
             let mut queue = QueueLedger {
@@ -280,6 +283,7 @@ fn counters_are_what_the_switch_counts() {
     let all = [1, 2, 3, 99, 9, 10, 11, 12, 100, 14, 104, 110, 118];
     let want = [1_343, 50, 24, 24, 64_000, 970, 30, 57, 57, 36, 1, 4, 8];
     assert_eq!(counts(&service, &stats("sai_thrift_get_port_stats", port, &all)), want);
+    assert_eq!(fake.1.load(Ordering::Relaxed), 1, "a port is read once a call");
     let clear =
         call("sai_thrift_clear_port_all_stats", true, |out| out.field(Kind::I64, 1).i64(port));
     assert_eq!(int(&service, &clear), i64::from(SUCCESS));
