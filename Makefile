@@ -61,7 +61,7 @@ soak: deny sanitize
 	$(CARGO) test --release -p weft-cxl -p weft-pbr-switch -p weft-hosts --lib --test endpoints -- --ignored --nocapture soak_
 	$(CARGO) test --release -p weft-tests --test fuzz_replay --test fabric -- --ignored --nocapture soak_
 	$(CARGO) test --release -p weft-tests --test soak --test live_quiet -- --ignored --nocapture
-	$(CARGO) test --release -p weft --test commands -- --ignored --nocapture soak_
+	$(CARGO) test --release -p weft --lib --test commands -- --ignored --nocapture soak_
 	$(CARGO) build --release -p weft
 	.venv-ray/bin/python tests/py/soak_sweep_ray.py $${CARGO_TARGET_DIR:-target}/release/weft
 
