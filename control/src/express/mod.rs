@@ -15,9 +15,10 @@ mod tally;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use weft_dataplane::fdb::FdbKey;
-use weft_dataplane::pipeline::Core;
+use weft_dataplane::pipeline::{Core, PortLedger};
 use weft_dataplane::port::netdev;
 use weft_dataplane::snapshot::Snapshot;
+use weft_dataplane::stats::WorkerStats;
 use weft_dataplane::types::{PortId, PortSet};
 use weft_dataplane::worker::Clock;
 use weft_xdp::layout::{self, PORTS};
@@ -59,6 +60,8 @@ struct State {
     mirror: Mirror,
     fabric: Fabric,
     tally: Tally,
+    /// What was counted when somebody only glanced at it.
+    scratch: Box<WorkerStats>,
     /// The configuration in force, once there is one.
     snapshot: Option<Arc<Snapshot>>,
     /// How often a configuration was written for the kernel.
@@ -96,6 +99,7 @@ impl Express {
             mirror: Mirror::default(),
             fabric: Fabric::default(),
             tally: Tally::new(ports.min(PORTS)),
+            scratch: Box::default(),
             snapshot: None,
             written: 0,
             watchers: 0,
@@ -147,6 +151,19 @@ impl Express {
     /// Adds up what went past the pipeline, so that no frame is half counted.
     pub fn count(&self, core: &Core) {
         self.shared.lock().count(core);
+    }
+
+    /// Counters of `port` as they are, without waiting until no frame is half counted.
+    #[must_use]
+    pub fn glance(&self, core: &Core, port: PortId) -> PortLedger {
+        let mut state = self.shared.lock();
+        let State { xdp, scratch, .. } = &mut *state;
+        let glanced = tally::glance(xdp, port, scratch);
+        let ledger = PortLedger::read_with(core, port, scratch);
+        if glanced.is_err() {
+            state.note(glanced);
+        }
+        ledger
     }
 
     /// Why frames of (or to) each port are not express; `None` where they may be.

@@ -54,6 +54,14 @@ impl Tally {
     }
 }
 
+/// What was counted about `port` up to now, while programs count on: a frame that is being counted may be so in part.
+/// Nothing is waited for.
+pub(super) fn glance(xdp: &Xdp, port: PortId, to: &WorkerStats) -> Result<(), XdpError> {
+    let counts = xdp.counts(port.get())?;
+    show(to, port, &counts.stats, &counts.refusals);
+    Ok(())
+}
+
 /// Sets the counters of `port`.
 fn show(to: &WorkerStats, port: PortId, from: &PortStats, refused: &Refusals) {
     let stats = &to.port[port];

@@ -22,7 +22,7 @@ use std::time::Duration;
 use rustix::thread::MembarrierCommand;
 use weft_base::wait;
 use weft_dataplane::config::SwitchConfig;
-use weft_dataplane::pipeline::{Core, Ledger};
+use weft_dataplane::pipeline::{Core, Ledger, PortLedger};
 use weft_dataplane::pool::PoolError;
 use weft_dataplane::port::record::{Recorder, Summary};
 use weft_dataplane::port::{Port, PortOpenError};
@@ -201,6 +201,14 @@ impl Live {
         if let Some(express) = &*self.express() {
             express.count(&self.core);
         }
+    }
+
+    /// Counters of `port` as they are: what the kernel sends on meanwhile may be counted in part. Nothing is waited for.
+    #[must_use]
+    pub fn glance(&self, port: PortId) -> PortLedger {
+        let express = self.express();
+        let glance = express.as_ref().map(|express| express.glance(&self.core, port));
+        glance.unwrap_or_else(|| PortLedger::read(&self.core, port))
     }
 
     /// Why frames of (or to) each port are not sent on by the kernel; `None` where they may be, and

@@ -34,8 +34,7 @@ impl SaiSwitch for SwitchHandle {
     }
 
     fn port(&self, port: PortId) -> PortLedger {
-        self.live().count_express();
-        PortLedger::read(self.live().core(), port)
+        self.live().glance(port)
     }
 
     fn lossy_cells(&self, input: PortId, pri: Pri) -> u64 {

@@ -119,7 +119,16 @@ impl PortLedger {
     /// When there is no such port.
     #[must_use]
     pub fn read(core: &Core, port: PortId) -> Self {
-        read_port(core, port, core.snapshot.load().config.pris)
+        Self::read_with(core, port, &core.fast.stats)
+    }
+
+    /// As [`Self::read`], where what went past the pipeline is counted in `fast`.
+    ///
+    /// # Panics
+    /// When there is no such port.
+    #[must_use]
+    pub fn read_with(core: &Core, port: PortId, fast: &WorkerStats) -> Self {
+        read_port(core, port, core.snapshot.load().config.pris, fast)
     }
 }
 
@@ -132,7 +141,7 @@ impl Ledger {
         let mut ledger = Self {
             port: (0..ports)
                 .filter_map(PortId::new)
-                .map(|p| read_port(core, p, snapshot.config.pris))
+                .map(|p| read_port(core, p, snapshot.config.pris, &core.fast.stats))
                 .collect(),
             shared_used: core.buffer.shared_used(&snapshot.thresholds),
             shared_watermark: most(core, |stats| &stats.shared_watermark),
@@ -196,7 +205,12 @@ impl Ledger {
 
 /// All that count: workers, and what passes them by.
 fn workers(core: &Core) -> impl Iterator<Item = &WorkerStats> {
-    core.stats.iter().map(|stats| &**stats).chain([&core.fast.stats])
+    workers_and(core, &core.fast.stats)
+}
+
+/// The same, where what passes them by is counted in `fast`.
+fn workers_and<'a>(core: &'a Core, fast: &'a WorkerStats) -> impl Iterator<Item = &'a WorkerStats> {
+    core.stats.iter().map(|stats| &**stats).chain([fast])
 }
 
 /// The highest of a count.
@@ -204,9 +218,9 @@ fn most(core: &Core, of: impl Fn(&WorkerStats) -> &Counter) -> u64 {
     workers(core).map(|stats| of(stats).get()).max().unwrap_or(0)
 }
 
-fn read_port(core: &Core, port: PortId, pris: usize) -> PortLedger {
+fn read_port(core: &Core, port: PortId, pris: usize, fast: &WorkerStats) -> PortLedger {
     let mut sum = PortLedger::default();
-    for worker in workers(core) {
+    for worker in workers_and(core, fast) {
         let from = &worker.port[port];
         sum.add_counters(from);
         add_all(&mut sum.rx_format, &from.rx_format);
@@ -225,7 +239,7 @@ fn read_port(core: &Core, port: PortId, pris: usize) -> PortLedger {
                 headroom_used: core.buffer.headroom_used(port, pri).into(),
                 ..QueueLedger::default()
             };
-            for worker in workers(core) {
+            for worker in workers_and(core, fast) {
                 let from = &worker.port[port].pri[pri];
                 queue.add_counters(from);
                 add_all(&mut queue.drops, &from.drops);
