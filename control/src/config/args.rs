@@ -8,7 +8,9 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use clap::builder::{PossibleValue, PossibleValuesParser};
 
+use super::profiles::PROFILES;
 use super::settings::{Settings, TEXT_LEN_MAX};
 use super::sources::Sources;
 use crate::error::CliError;
@@ -24,9 +26,17 @@ pub struct SettingsArgs {
     /// KIND is one of those of `port.kind` in `weft config defaults`; a network interface by default.
     #[arg(long, value_name = "NAME=[KIND:]DEVICE")]
     pub port: Vec<String>,
+    /// Settings that make the buffer behave as a known chip's, below those of file and flags: see docs/conform.md
+    #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(names()))]
+    pub profile: Option<String>,
     /// Set one parameter; overrides the file: see `weft config defaults`
     #[arg(long, value_name = "SECTION.KEY=VALUE")]
     pub set: Vec<String>,
+}
+
+/// Profiles, as values of a flag.
+fn names() -> impl Iterator<Item = PossibleValue> {
+    PROFILES.iter().map(|profile| PossibleValue::new(profile.name).help(profile.about))
 }
 
 impl SettingsArgs {
@@ -47,7 +57,12 @@ impl SettingsArgs {
             Some(path) => Some((path.display().to_string(), read_text(path)?)),
             None => None,
         };
-        Ok(Sources { file, port: self.port.clone(), set: self.set.clone() })
+        Ok(Sources {
+            profile: self.profile.clone(),
+            file,
+            port: self.port.clone(),
+            set: self.set.clone(),
+        })
     }
 }
 

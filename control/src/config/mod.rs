@@ -10,6 +10,7 @@ pub mod choice;
 pub mod document;
 pub mod param;
 pub mod problem;
+pub mod profiles;
 pub mod quantity;
 pub mod resolve;
 pub mod settings;

@@ -227,6 +227,13 @@ impl Settings {
         self.tables.insert((section, key), setting);
     }
 
+    /// Takes what `below` sets in tables where nothing is set yet.
+    pub(crate) fn lay_over(&mut self, below: Self) {
+        for (key, setting) in below.tables {
+            self.tables.entry(key).or_insert(setting);
+        }
+    }
+
     /// Adds an item to repeated section `name`.
     pub(crate) fn push(&mut self, name: &'static str, item: Item) {
         self.items.entry(name).or_default().push(item);

@@ -1,16 +1,20 @@
 //! Where settings come from, as texts: what a record of a run keeps of them.
 //!
-//! Shape: a file's name and text, and flags → [`Settings`], as often as wanted.
+//! Shape: a profile, a file's name and text, and flags → [`Settings`], as often as wanted.
 //! Units: none.
 //! Source: docs/spec/pipeline.md §12, §13.
 
 use serde::{Deserialize, Serialize};
 
-use super::{ConfigError, Settings};
+use super::profiles::{self, PROFILES};
+use super::{ConfigError, Place, Problem, Settings};
 
 /// A file and the flags over it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sources {
+    /// Name of a profile, whose settings lie below all others.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub profile: Option<String>,
     /// Name and text of the file.
     pub file: Option<(String, String)>,
     /// `--port` flags.
@@ -41,6 +45,9 @@ impl Sources {
         for text in &self.set {
             note(settings.set(text, "--set"));
         }
+        if let Some(name) = &self.profile {
+            note(profile(name).map(|below| settings.lay_over(below)));
+        }
         for (place, renamed) in settings.old_names() {
             if let Some(text) = renamed.warning() {
                 anstream::eprintln!("warning: {place}: {text}");
@@ -48,4 +55,23 @@ impl Sources {
         }
         if problems.is_empty() { Ok(settings) } else { Err(ConfigError(problems)) }
     }
+}
+
+/// Settings of the profile of a name.
+fn profile(name: &str) -> Result<Settings, ConfigError> {
+    let flag = format!("--profile {name}");
+    let Some(profile) = profiles::find(name) else {
+        let names: Vec<_> = PROFILES.iter().map(|profile| profile.name).collect();
+        let message = format!("expected one of {}, found {name:?}", names.join(", "));
+        return Err(ConfigError(vec![Problem {
+            place: Place::Flag(flag),
+            key: String::new(),
+            message,
+        }]));
+    };
+    let mut settings = Settings::default();
+    for text in profile.settings {
+        settings.set(text, &flag)?;
+    }
+    Ok(settings)
 }

@@ -134,7 +134,7 @@ mod tests {
         assert_eq!(serde_json::from_str::<Entry>("[1, 2, 3]").unwrap(), Entry(1, 2, 3, 0));
         assert_eq!(Entry(1, 1, 64, 0).read(), None, "no such port");
         assert_eq!(Entry(1, u64::MAX, 0, 0).read(), None, "no such address");
-        let sources = Sources { file: None, port: vec!["a=null".into()], set: Vec::new() };
+        let sources = Sources { port: vec!["a=null".into()], ..Sources::default() };
         let changes = [
             Change::Config {
                 sources: Some(sources),

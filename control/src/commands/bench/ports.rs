@@ -82,7 +82,7 @@ fn config(args: &PortsArgs) -> Result<Config, CliError> {
         _ => format!("{name}={device}"),
     };
     let ports = vec![port("tx", &args.tx), port("rx", &args.rx)];
-    let sources = Sources { file: None, port: ports, set: args.set.clone() };
+    let sources = Sources { port: ports, set: args.set.clone(), ..Sources::default() };
     let config = Config::resolve(&sources.settings()?, Timing::Live)?;
     // what is no kind was taken for a part of the device's name
     if let Some(kind) = &args.kind

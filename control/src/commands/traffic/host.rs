@@ -39,8 +39,8 @@ struct Given {
 impl Given {
     fn read(args: &TrafficArgs) -> Result<Self, CliError> {
         let is_configured = args.config.is_some() || !args.set.is_empty();
-        let of =
-            SettingsArgs { config: args.config.clone(), port: Vec::new(), set: args.set.clone() };
+        let (config, set) = (args.config.clone(), args.set.clone());
+        let of = SettingsArgs { config, set, ..SettingsArgs::default() };
         let mut settings = of.load()?;
         if let Some(count) = args.priorities {
             settings.set(&format!("switch.num_priorities={count}"), "--priorities")?;

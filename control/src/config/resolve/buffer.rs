@@ -47,19 +47,29 @@ impl Resolver<'_> {
             headroom_cells: self.headrooms(ports, run, cell),
             xon_offset_cells: cells(xon_offset),
         };
-        let total = match self.int(HERE, "buffer_size_mb") {
-            Some(mib) => {
+        let fixed = |config: &BufferConfig, pris| fixed_cells(config, ports, pris, lossless);
+        let total = match (self.int(HERE, "shared_cells"), self.int(HERE, "buffer_size_mb")) {
+            (Some(shared), size) => {
+                let total = shared + fixed(&config, self.pris);
+                let mib = (total * cell).div_ceil(MIB);
+                if size.is_some_and(|size| size != mib) {
+                    self.refuse_size(mib);
+                }
+                total
+            }
+            (None, Some(mib)) => {
                 let total = (mib * MIB) / cell;
-                let fixed = fixed_cells(&config, ports, self.pris, lossless);
-                if self.timing == Timing::Live && fixed > total / 2 && self.shrink_rings(run) {
+                let is_tight = fixed(&config, self.pris) > total / 2;
+                if self.timing == Timing::Live && is_tight && self.shrink_rings(run) {
                     config.headroom_cells = self.headrooms(ports, run, cell);
                 }
                 total
             }
-            None => SHARED_BYTES / cell + fixed_cells(&config, ports, self.pris, lossless),
+            (None, None) => SHARED_BYTES / cell + fixed(&config, self.pris),
         };
         if total > CELLS_MAX {
-            let place = self.place_of(&[(HERE, "buffer_size_mb"), (HERE, "headroom_bytes")]);
+            let keys = ["buffer_size_mb", "shared_cells", "headroom_bytes"];
+            let place = self.place_of(&keys.map(|key| (HERE, key)));
             let message = format!(
                 "expected at most {CELLS_MAX} cells of {cell} bytes, found {total}; headroom and reserves count too"
             );
@@ -68,6 +78,16 @@ impl Resolver<'_> {
         self.derive(HERE, "buffer_size_mb", (total * cell).div_ceil(MIB));
         config.total_cells = to_u32(total);
         config
+    }
+
+    /// Refuses a size that is not the one of `mib` MiB which the cells to share need.
+    fn refuse_size(&mut self, mib: u64) {
+        let place = self.place("buffer", "buffer_size_mb");
+        let shared = self.place("buffer", "shared_cells");
+        let message = format!(
+            "expected {mib}, what buffer.shared_cells ({shared}) needs with headroom and reserves; leave out one of both"
+        );
+        self.refuse(place, "buffer.buffer_size_mb", message);
     }
 
     /// Cells of headroom of an ingress group of each port.
@@ -159,6 +179,7 @@ impl Resolver<'_> {
         let lossless = if pfc.enabled { pfc.lossless } else { PriSet::EMPTY };
         match plan_buffer(buffer, ports, self.pris, lossless) {
             Ok((_, plan)) => {
+                self.derive("buffer", "shared_cells", plan.shared);
                 let shared = plan.shared * u64::from(buffer.cell_bytes);
                 let derived = (shared / (2 * ports.len() as u64)).max(1);
                 self.derive("buffer", "queue_capacity_bytes", derived);

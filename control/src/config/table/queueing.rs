@@ -26,6 +26,13 @@ pub(super) const BUFFER: &[Param] = &[
         "Size of the whole buffer, with headroom and reserves.",
     ),
     restart(
+        "shared_cells",
+        Kind::Int(1, 1 << 24),
+        "cells",
+        Derived("what buffer_size_mb leaves"),
+        "Cells to share, exactly, with all headroom and reserves on top: buffer_size_mb follows from it.",
+    ),
+    restart(
         "cell_bytes",
         Kind::Int(64, 16_384),
         "bytes",

@@ -83,6 +83,8 @@ fn queueing() -> Vec<Row> {
     let capacity = &["buffer.buffer_size_mb=4"];
     vec![
         count("buffer.buffer_size_mb", "1", lossy, "/drops/dt", OTHER),
+        count("buffer.shared_cells", "500", lossy, "/drops/dt", OTHER),
+        refused("buffer.shared_cells", "500", "needs with headroom and reserves; leave out one of both").beside(&["buffer.buffer_size_mb=128"]),
         count("buffer.cell_bytes", "1024", lossy, "/ports/1/priorities/0/depth_watermark_cells", OTHER),
         count("buffer.buffer_sharing", "\"static\"", lossy, "/drops/dt", OTHER).beside(capacity),
         count("buffer.dt_alpha", "0.125", lossy, "/drops/dt", OTHER).beside(capacity),

@@ -65,6 +65,17 @@ to = 'h0'
 bytes = 268800
 ";
 
+/// The same with as much buffer as there is by default.
+const UNSIZED: &str = "
+[net]
+generate = 'single'
+hosts = 9
+[[workload]]
+kind = 'incast'
+to = 'h0'
+bytes = 268800
+";
+
 /// The same without PFC and without priorities that are spared.
 const LOSSY: &str = "
 [net]

@@ -57,6 +57,8 @@ fn buffer() -> Vec<Row> {
     const VOQ: &[&str] = &["endpoint.request_vc=0"];
     vec![
         row("buffer.buffer_size_mb", "16", INCAST, PFC_TX, Is("0")),
+        row("buffer.shared_cells", "65536", INCAST, PFC_TX, Refused("needs with headroom and reserves; leave out one of both")),
+        row("buffer.shared_cells", "2000", UNSIZED, PFC_TX, Other),
         row("buffer.cell_bytes", "128", INCAST, PFC_TX, Less), // frames of headroom take less room
         row("buffer.buffer_sharing", "'static'", LOSSY, DROPPED, More),
         row("buffer.dt_alpha", "0.125", INCAST, PAUSED, More),
