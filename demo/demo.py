@@ -275,6 +275,27 @@ class Demo:
         text = f"hosts were paused for {paused[0]:.1f} us with ECN, {paused[1]:.1f} us without"
         self.note("model, incast of four to one", text, code == 0 and paused[0] < paused[1])
 
+    def conform(self):
+        """A second switch, with the buffer of a known chip, is held against its thresholds frame by frame."""
+        command, links = [self.weft, "run", "--profile", "th2-100g-40m", "--set", "switch.name=chip"], []
+        for n in range(4):
+            sh(f"ip link add cs{n} type veth peer name ch{n} && ip link set cs{n} up && ip link set ch{n} up")
+            command += ["--port", f"c{n}=cs{n}"]
+            links.append(f"--link=c{n}=ch{n}")
+        self.parts = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        for _ in range(100):
+            asked = [self.weft, "show", "ports", "--switch", "chip"]
+            if subprocess.run(asked, capture_output=True, check=False).returncode == 0:
+                break
+            time.sleep(0.1)
+        done = subprocess.run(
+            [self.weft, "conform", "run", "--switch", "chip", *links], capture_output=True, text=True, timeout=60, check=False
+        )
+        self.parts.send_signal(signal.SIGTERM)
+        self.parts.wait(timeout=20)
+        last = (done.stdout.splitlines() or [done.stderr])[-1]
+        self.note("weft conform run, buffer of a Tomahawk 2", last, done.returncode == 0 and " passed" in last)
+
     def sums(self):
         """What the switch counted by port, and whether all of it adds up."""
         all_ = self.show()
@@ -315,7 +336,7 @@ def main(argv):
     try:
         demo.network()
         demo.run_switch()
-        for step in (demo.ping, demo.tcp, demo.formats, demo.incast, demo.sums, demo.stop, demo.fabric, demo.model):
+        for step in (demo.ping, demo.tcp, demo.formats, demo.incast, demo.sums, demo.stop, demo.fabric, demo.model, demo.conform):
             step()
     except (RuntimeError, OSError, ValueError, KeyError, subprocess.TimeoutExpired) as err:
         demo.note("demo", f"{type(err).__name__}: {err}", False)

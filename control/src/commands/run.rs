@@ -37,6 +37,7 @@ use crate::mgmt::Server;
 use crate::record::hex;
 use crate::requests::{Backend, SwitchHandler};
 use crate::sai;
+use crate::sai::service::Service;
 use crate::serve::{TcpServer, raise_descriptor_limit};
 use crate::supervise::{Heartbeats, Notifier, Supervisor, WELL_MISSED};
 
@@ -235,11 +236,13 @@ struct Served {
 
 /// Serves the management socket, and metrics and the SAI service where they are wanted.
 fn serve(config: &Config, switch: &Arc<SwitchHandle>) -> Result<Served, CliError> {
-    let server = Server::start(&config.run.socket, Arc::new(SwitchHandler::new(switch.clone())))
+    let service = Arc::new(Service::new(switch.clone()));
+    let handler = SwitchHandler::new(switch.clone()).with_sai(service.clone());
+    let server = Server::start(&config.run.socket, Arc::new(handler))
         .map_err(|source| CliError::system("serve the management socket", source))?;
     let metrics = config.run.metrics.map(|addr| metrics::start(addr, switch.clone())).transpose();
     let metrics = metrics.map_err(|source| CliError::system("serve metrics", source))?;
-    let sai = config.run.sai.map(|addr| sai::start(addr, switch.clone())).transpose();
+    let sai = config.run.sai.map(|addr| sai::start(addr, service)).transpose();
     let sai = sai.map_err(|source| CliError::system("serve SAI", source))?;
     Ok(Served { sai, _metrics: metrics, _management: server })
 }

@@ -1,18 +1,22 @@
 //! Conformance of buffer and PFC: at which frame a switch with the thresholds in force pauses, drops and resumes.
 //!
-//! Shape: [`Params::of`] a configuration in force and a frame length → a row for each (port, priority).
+//! Shape: [`Params::of`] a configuration in force and a frame length → a row for each (port, priority); [`run`] has the cases
+//! that hold a switch against them.
 //! Units: frames of one length, cells, bytes.
 //! Source: docs/spec/pipeline.md §4 and §9; docs/conform.md.
 
+pub mod run;
+
 use serde::{Deserialize, Serialize};
 use weft_dataplane::buffer::{LEASED_MAX, Thresholds};
-use weft_dataplane::config::PfcMode;
+use weft_dataplane::config::{PfcMode, PortConfig};
 use weft_dataplane::snapshot::Snapshot;
+use weft_dataplane::time::LinkRate;
 use weft_dataplane::types::{PortId, Pri};
 
 use crate::sai::objects::Object;
 
-/// When frames of one length cross each threshold, all else empty and their output held.
+/// When frames of one length cross each threshold, all else empty and their output held; and what else a test has to know.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Params {
     /// Bytes of a cell.
@@ -23,8 +27,46 @@ pub struct Params {
     pub packet_cells: u64,
     /// Object id of the buffer pool for the SAI service.
     pub buf_pool_roid: String,
+    /// Priority by PCP.
+    #[serde(default)]
+    pub pcp_to_pri: Vec<u8>,
+    /// Priority by DSCP.
+    #[serde(default)]
+    pub dscp_to_pri: Vec<u8>,
+    /// When frames get ECN marks, if they do.
+    #[serde(default)]
+    pub ecn: Option<Ecn>,
+    /// By port.
+    #[serde(default)]
+    pub ports: Vec<Port>,
     /// By port and priority.
     pub rows: Vec<Row>,
+}
+
+/// When frames get ECN marks: by the depth of their queue as they leave it, themselves included.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ecn {
+    /// Bytes below which none is marked.
+    pub low_bytes: u64,
+    /// Bytes from which on all are.
+    pub high_bytes: u64,
+}
+
+/// How a port reads priorities, and shares its output among them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Port {
+    /// Its name.
+    pub port: String,
+    /// Fields that decide a frame's priority, the first that it has: `pcp`, `dscp`, `tc`, `exp`.
+    pub trust: Vec<String>,
+    /// Priorities that go before all others, the highest first.
+    pub strict: Vec<u8>,
+    /// Shares of the others, by priority.
+    pub weights: Vec<u32>,
+    /// Bits that it sends in a second at most, where that is limited.
+    pub max_rate_bps: Option<u64>,
+    /// Bytes of the longest frame, without FCS.
+    pub max_frame: u64,
 }
 
 /// Thresholds of one (port, priority), as numbers of frames; numbers of frames that trigger something count that frame.
@@ -38,6 +80,9 @@ pub struct Row {
     pub pg: u8,
     /// Whether it must not lose frames.
     pub lossless: bool,
+    /// Lossless: PFC classes that a PAUSE for it names.
+    #[serde(default)]
+    pub pfc_classes: Vec<u8>,
     /// Frames that fit into the reserve.
     pub fill_min: u64,
     /// Lossless: the first frame for which PAUSE is sent.
@@ -133,12 +178,48 @@ impl Params {
                 }
             })
         });
+        let config = &snapshot.config;
+        let numbers = |pris: &[Pri]| pris.iter().map(|pri| pri.get()).collect();
+        let own = (0..).filter_map(PortId::new).zip(&config.ports);
+        let own = own.filter(|(id, _)| snapshot.cpu_port != Some(*id));
         Self {
             cell_size,
             packet_size,
             packet_cells: cells,
             buf_pool_roid: format!("{:#x}", Object::BufferPool.id()),
+            pcp_to_pri: numbers(&config.maps.pcp_to_pri),
+            dscp_to_pri: numbers(&config.maps.dscp_to_pri),
+            ecn: config.ecn.enabled.then_some(Ecn {
+                low_bytes: config.ecn.low_bytes,
+                high_bytes: config.ecn.high_bytes,
+            }),
+            ports: own.map(|(_, port)| Port::of(port, config.pris)).collect(),
             rows: rows.collect(),
+        }
+    }
+
+    /// What is said of `port`.
+    #[must_use]
+    pub fn port(&self, port: &str) -> Option<&Port> {
+        self.ports.iter().find(|of| of.port == port)
+    }
+}
+
+impl Port {
+    fn of(port: &PortConfig, pris: usize) -> Self {
+        let egress = &port.egress;
+        let existing = || Pri::ALL.into_iter().take(pris);
+        Self {
+            port: port.name.clone(),
+            trust: port.trust.iter().map(|source| source.name().to_owned()).collect(),
+            strict: existing()
+                .filter(|&pri| egress.strict.contains(pri))
+                .map(Pri::get)
+                .rev()
+                .collect(),
+            weights: existing().map(|pri| egress.weights[pri]).collect(),
+            max_rate_bps: egress.port_max_rate.map(LinkRate::as_bps),
+            max_frame: port.frame_len_max as u64,
         }
     }
 }
@@ -163,7 +244,9 @@ fn lossless(snapshot: &Snapshot, input: PortId, pri: Pri, cells: u64, row: Row) 
             (above, above.saturating_sub(xon_bytes.div_ceil(frame).saturating_sub(1)))
         }
     };
+    let classes = snapshot.config.pfc.classes[pri];
     Row {
+        pfc_classes: (0..8).filter(|class| classes >> class & 1 != 0).collect(),
         fill_min: group.reserve() / cells,
         trig_pfc: Some(trig_pfc),
         trig_ingr_drp: Some(fits + headroom + 1),

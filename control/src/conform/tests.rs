@@ -45,6 +45,7 @@ fn numbers_are_those_of_the_formula_by_hand() {
         pri: 3,
         pg: 3,
         lossless: true,
+        pfc_classes: vec![3],
         fill_min: 2,
         trig_pfc: Some(854),
         trig_ingr_drp: Some(918),

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use data_encoding::BASE64;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use weft_parsers::AddrKey;
@@ -23,6 +24,8 @@ use crate::events;
 use crate::paths::ShownPath;
 use crate::report::process::ProcessReport;
 use crate::report::{FdbReport, FdbRow, ShowResponse, ShowTopic, StatsSnapshot};
+use crate::sai::service::Service;
+use crate::sai::thrift::read_message;
 
 pub use client::{find_socket, next_path, sockets};
 
@@ -86,6 +89,11 @@ pub enum Request {
     ConformParams {
         /// Bytes of each frame, without FCS.
         packet_size: u64,
+    },
+    /// A call of SAI's RPC (docs/sai.md), which is answered with the message that the service would send.
+    Sai {
+        /// The message of Thrift's binary protocol, in base64.
+        call: String,
     },
     /// Each step of what an edge port does with a request for an address.
     PbrEdge {
@@ -243,6 +251,8 @@ pub trait Backend: Send + Sync {
 /// Answers requests to a running switch.
 pub struct SwitchHandler {
     backend: Arc<dyn Backend>,
+    /// Carries out calls of SAI's RPC, if the switch has it.
+    sai: Option<Arc<Service>>,
     /// Reports are made one after the other: each may be large while it is made.
     reports: Mutex<()>,
 }
@@ -251,13 +261,26 @@ impl SwitchHandler {
     /// Answers for `backend`.
     #[must_use]
     pub fn new(backend: Arc<dyn Backend>) -> Self {
-        Self { backend, reports: Mutex::default() }
+        Self { backend, sai: None, reports: Mutex::default() }
+    }
+
+    /// The same, and calls of SAI's RPC are carried out by `service`.
+    #[must_use]
+    pub fn with_sai(self, service: Arc<Service>) -> Self {
+        Self { sai: Some(service), ..self }
     }
 }
 
 impl LineHandler for SwitchHandler {
     fn answer(&self, line: &[u8]) -> Answer {
-        let is_report = matches!(read(line), Ok(Request::Show { .. }));
+        let request = read(line);
+        if let (Ok(Request::Sai { call }), Some(service)) = (&request, &self.sai) {
+            let answered = call_sai(call, service).map(|value| json!({ "ok": value }));
+            return Answer::Line(to_line(
+                &answered.unwrap_or_else(|refused| json!({ "error": refused })),
+            ));
+        }
+        let is_report = matches!(request, Ok(Request::Show { .. }));
         let _one = is_report.then(|| self.reports.lock().unwrap_or_else(PoisonError::into_inner));
         answer(line, self.backend.as_ref())
     }
@@ -349,6 +372,20 @@ fn conform_params(packet_size: u64, backend: &dyn Backend) -> Result<Value, Refu
         .map_err(|error| Refused::unavailable(error.to_string()))
 }
 
+/// Carries out a call of SAI's RPC; the answer's message, in base64.
+fn call_sai(call: &str, service: &Service) -> Result<Value, Refused> {
+    let bytes = BASE64.decode(call.as_bytes());
+    let bytes = bytes.map_err(|error| Refused::bad_request(format!("expected base64: {error}")))?;
+    let mut rest = &bytes[..];
+    let read = read_message(&mut rest).map_err(|error| Refused::bad_request(error.to_string()))?;
+    let message = read.filter(|_| rest.is_empty());
+    let message = message
+        .ok_or_else(|| Refused::bad_request("expected one message of Thrift's binary protocol"))?;
+    let answer = service.answer(&message);
+    let answer = answer.ok_or_else(|| Refused::bad_request("expected a call that is answered"))?;
+    Ok(Value::String(BASE64.encode(&answer)))
+}
+
 fn station(addr: &str, vid: u16) -> Result<AddrKey, Refused> {
     if !(1..=4_094).contains(&vid) {
         return Err(Refused::bad_request(format!("expected a VLAN 1..=4094, found {vid}")));
@@ -388,6 +425,7 @@ fn dispatch(request: &Request, backend: &dyn Backend) -> Result<Value, Refused> 
             Err(Refused::bad_request(format!("expected a PID 0..=4095, found {dpid}")))
         }
         Request::PbrRoute { dpid } => backend.pbr_route(*dpid),
+        Request::Sai { .. } => Err(Refused::bad_request("this switch has no SAI service")),
         Request::Show { .. } | Request::Trace { .. } => {
             Err(Refused::bad_request("a report or trace has an answer of its own"))
         }

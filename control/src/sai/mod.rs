@@ -1,7 +1,8 @@
 //! The SAI service: a running switch for programs that test switch chips over SAI's RPC, such as those of network
 //! operating systems.
 //!
-//! Shape: [`start`] serves over TCP, a thread a connection, calls one after the other; [`service`] has the methods.
+//! Shape: [`start`] serves over TCP, a thread a connection, calls one after the other; [`service`] has the methods;
+//! [`client`] calls them.
 //! Units: bytes, connections.
 //! Source: docs/sai.md.
 //!
@@ -9,6 +10,7 @@
 //! for, and on loopback unless another address is given.
 
 mod answer;
+pub mod client;
 pub mod objects;
 pub mod service;
 pub mod thrift;
@@ -20,7 +22,7 @@ use std::time::Duration;
 
 use weft_base::threads::Role;
 
-use self::service::{SaiSwitch, Service};
+use self::service::Service;
 use self::thrift::{MESSAGE_LEN_MAX, read_message};
 use crate::serve::{Client, Limits, Protocol, Stream, TcpError, TcpServer, Trust};
 
@@ -34,12 +36,12 @@ pub const LIMITS: Limits = Limits {
     unread: 4 << 20,
 };
 
-/// Serves `switch` at `addr`; port 0 takes any.
+/// Serves `service` at `addr`; port 0 takes any.
 ///
 /// # Errors
 /// The address cannot be had.
-pub fn start(addr: SocketAddr, switch: Arc<dyn SaiSwitch>) -> Result<TcpServer, TcpError> {
-    start_within(addr, switch, LIMITS)
+pub fn start(addr: SocketAddr, service: Arc<Service>) -> Result<TcpServer, TcpError> {
+    start_within(addr, service, LIMITS)
 }
 
 /// As [`start`], within other limits.
@@ -48,13 +50,13 @@ pub fn start(addr: SocketAddr, switch: Arc<dyn SaiSwitch>) -> Result<TcpServer, 
 /// As [`start`].
 pub fn start_within(
     addr: SocketAddr,
-    switch: Arc<dyn SaiSwitch>,
+    service: Arc<Service>,
     limits: Limits,
 ) -> Result<TcpServer, TcpError> {
-    TcpServer::start("SAI service", addr, limits, Arc::new(Calls(Service::new(switch))))
+    TcpServer::start("SAI service", addr, limits, Arc::new(Calls(service)))
 }
 
-struct Calls(Service);
+struct Calls(Arc<Service>);
 
 impl Protocol for Calls {
     fn role(&self) -> Role {

@@ -205,6 +205,12 @@ pub const fn pfc_tx_class(number: i32) -> Option<u8> {
     }
 }
 
+/// The number of the counter of a class's PFC frames that a port sent.
+#[must_use]
+pub const fn pfc_tx_counter(class: u8) -> i32 {
+    104 + 2 * (class & 7) as i32
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -234,5 +240,6 @@ mod tests {
         let want: Vec<(i32, u8)> =
             (0..8).map(|class| (104 + 2 * i32::from(class), class)).collect();
         assert_eq!(classes, want);
+        assert!((0..8).all(|class| pfc_tx_class(pfc_tx_counter(class)) == Some(class)));
     }
 }

@@ -14,7 +14,7 @@ use weft_rpc::Refused;
 use super::objects::{
     FAILURE, INVALID_PARAMETER, ITEM_NOT_FOUND, NOT_SUPPORTED, NULL, Object, SUCCESS,
 };
-use super::service::Shape;
+use super::service::{SaiSwitch, Shape};
 use super::thrift::{Fields, Kind, Message, MessageKind, Output, Value, WireError};
 use super::*;
 use crate::report::watermarks::Mark;
@@ -447,7 +447,7 @@ fn claims_of_clients_are_bounded() {
         })
     };
     for kind in [Kind::Binary, Kind::List, Kind::Set] {
-        assert!(matches!(read(&claim(kind, 0x7FFF_FFFF)), Err(WireError::TooLong)), "{kind:?}");
+        assert!(matches!(read(&claim(kind, 0x7FFF_FFFF)), Err(WireError::TooLong(_))), "{kind:?}");
         assert!(
             matches!(read(&claim(kind, 0xFFFF_FFFF)), Err(WireError::Malformed(_))),
             "{kind:?}"
@@ -514,7 +514,8 @@ fn soak_a_million_mutated_messages() {
 
 fn server(limits: Limits) -> (Arc<Fake>, TcpServer) {
     let fake = Arc::new(Fake::default());
-    let server = start_within("127.0.0.1:0".parse().unwrap(), fake.clone(), limits);
+    let server =
+        start_within("127.0.0.1:0".parse().unwrap(), Arc::new(Service::new(fake.clone())), limits);
     (fake, server.unwrap())
 }
 

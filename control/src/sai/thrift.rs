@@ -1,17 +1,19 @@
-//! Thrift's binary protocol: messages of a client read from a stream, and answers to them.
+//! Thrift's binary protocol: messages read from a stream, and calls and answers written.
 //!
 //! Shape: [`Message`] with dynamic [`Value`]s, by field number; no frame around a message, which ends where its struct does.
 //! Units: bytes. Integers are signed and big-endian.
 //! Source: Apache Thrift, "Thrift Binary protocol encoding" (strict and older headers) and "Thrift Remote Procedure Call".
 //!
-//! A client chooses lengths and depth: a message has at most [`MESSAGE_LEN_MAX`] bytes, structs and lists are nested at most
+//! The other side chooses lengths and depth: a message of a client has at most [`MESSAGE_LEN_MAX`] bytes, structs and lists are nested at most
 //! [`DEPTH_MAX`] deep, and no length is believed that the rest of the message could not have.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read};
 
-/// Longest message.
+/// Longest message of a client.
 pub const MESSAGE_LEN_MAX: usize = 16 * 1024;
+/// Longest answer that a client of ours reads: of a switch with a thousand ports.
+pub const ANSWER_LEN_MAX: usize = 1 << 20;
 /// Deepest nesting: a list of attributes, of which each holds a value with a list of maps of two structs, is 8 deep.
 pub const DEPTH_MAX: usize = 16;
 /// Version in the first word of a strict message, and the bits that it stands in.
@@ -115,7 +117,7 @@ impl Value {
     }
 }
 
-/// A client's message.
+/// A message.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Message {
     /// Name of the method.
@@ -126,7 +128,7 @@ pub struct Message {
     pub seq: i32,
     /// Whether its header is strict; the answer's is the same.
     pub strict: bool,
-    /// Arguments.
+    /// Arguments; of an answer, what it has: field 0 of a method that was carried out.
     pub args: Fields,
 }
 
@@ -146,9 +148,9 @@ pub enum WireError {
     /// The connection failed, or ended within a message.
     #[error(transparent)]
     Io(#[from] io::Error),
-    /// It is longer than [`MESSAGE_LEN_MAX`], or says that a part of it is.
-    #[error("a message of more than {MESSAGE_LEN_MAX} bytes")]
-    TooLong,
+    /// It is longer than that, or says that a part of it is.
+    #[error("a message of more than {0} bytes")]
+    TooLong(usize),
     /// It is nested deeper than [`DEPTH_MAX`].
     #[error("a message nested deeper than {DEPTH_MAX}")]
     TooDeep,
@@ -157,11 +159,28 @@ pub enum WireError {
     Malformed(String),
 }
 
-/// Reads one message; none where the stream ends before it.
+/// Reads one message of a client; none where the stream ends before it.
 ///
 /// # Errors
 /// See [`WireError`].
 pub fn read_message(stream: &mut dyn Read) -> Result<Option<Message>, WireError> {
+    read_of(stream, &[MessageKind::Call, MessageKind::Oneway], MESSAGE_LEN_MAX)
+}
+
+/// Reads one answer of a server; none where the stream ends before it.
+///
+/// # Errors
+/// See [`WireError`].
+pub fn read_answer(stream: &mut dyn Read) -> Result<Option<Message>, WireError> {
+    read_of(stream, &[MessageKind::Reply, MessageKind::Exception], ANSWER_LEN_MAX)
+}
+
+/// Reads one message of one of `kinds`, of at most `len_max` bytes.
+fn read_of(
+    stream: &mut dyn Read,
+    kinds: &[MessageKind],
+    len_max: usize,
+) -> Result<Option<Message>, WireError> {
     let mut first = [0];
     loop {
         match stream.read(&mut first) {
@@ -171,7 +190,7 @@ pub fn read_message(stream: &mut dyn Read) -> Result<Option<Message>, WireError>
             Err(error) => return Err(error.into()),
         }
     }
-    let mut input = Input { stream, left: MESSAGE_LEN_MAX - 1 };
+    let mut input = Input { stream, left: len_max - 1, len_max };
     let [second, third, fourth] = input.take()?;
     let word = u32::from_be_bytes([first[0], second, third, fourth]);
     let strict = word & (1 << 31) != 0;
@@ -185,13 +204,10 @@ pub fn read_message(stream: &mut dyn Read) -> Result<Option<Message>, WireError>
         let name = input.bytes(word as usize)?;
         (name, input.byte()?)
     };
-    let kind = match kind {
-        1 => MessageKind::Call,
-        4 => MessageKind::Oneway,
-        other => {
-            return Err(WireError::Malformed(format!("a client sends no message of type {other}")));
-        }
-    };
+    let kind =
+        kinds.iter().copied().find(|of| *of as u8 == kind).ok_or_else(|| {
+            WireError::Malformed(format!("no message of type {kind} comes this way"))
+        })?;
     let name = String::from_utf8_lossy(&name).into_owned();
     let seq = i32::from_be_bytes(input.take()?);
     Ok(Some(Message { name, kind, seq, strict, args: input.fields(0)? }))
@@ -200,13 +216,14 @@ pub fn read_message(stream: &mut dyn Read) -> Result<Option<Message>, WireError>
 /// The bytes of one message.
 struct Input<'a> {
     stream: &'a mut dyn Read,
-    /// Bytes that it may still have.
+    /// Bytes that it may still have, and in all.
     left: usize,
+    len_max: usize,
 }
 
 impl Input<'_> {
     fn claim(&mut self, count: usize) -> Result<(), WireError> {
-        self.left = self.left.checked_sub(count).ok_or(WireError::TooLong)?;
+        self.left = self.left.checked_sub(count).ok_or(WireError::TooLong(self.len_max))?;
         Ok(())
     }
 
@@ -261,7 +278,7 @@ impl Input<'_> {
         let count = self.count()?;
         // Every element has a byte at least, but for one of no kind, of which there are none.
         if count > self.left || kind == Kind::Stop && count > 0 {
-            return Err(WireError::TooLong);
+            return Err(WireError::TooLong(self.len_max));
         }
         (0..count).map(|_| self.value(kind, depth + 1)).collect()
     }
@@ -291,7 +308,7 @@ impl Input<'_> {
                 let (of, to) = (Kind::read(self.byte()?)?, Kind::read(self.byte()?)?);
                 let count = self.count()?;
                 if count > self.left || count > 0 && (of == Kind::Stop || to == Kind::Stop) {
-                    return Err(WireError::TooLong);
+                    return Err(WireError::TooLong(self.len_max));
                 }
                 for _ in 0..count {
                     self.value(of, depth + 1)?;
@@ -321,6 +338,16 @@ impl Output {
             out.0.push(kind as u8);
         }
         out.i32(message.seq);
+        out
+    }
+
+    /// Begins a call; its arguments follow, and [`Self::stop`].
+    #[must_use]
+    pub fn call(name: &str, seq: i32) -> Self {
+        let mut out = Self::default();
+        out.0.extend((VERSION | MessageKind::Call as u32).to_be_bytes());
+        out.binary(name.as_bytes());
+        out.i32(seq);
         out
     }
 
