@@ -6,11 +6,13 @@ Source: docs/conform.md.
 """
 
 import base64
+import contextlib
 import copy
 import json
 import socket
 import struct
 import subprocess
+import threading
 
 import weftlive
 
@@ -167,12 +169,40 @@ def refuses():
             print(said)
             assert code not in (0, 1, 101) and not verdicts and part in said, (code, said)
         assert_nothing_is_held()
+        answers = {
+            b"": "no answer",
+            b"GET / HTTP/1.1": "a message of more than",
+            b"\x80\x01\x00\x02" + struct.pack(">I4sI", 4, b"port", 1) + b"\x00": "expected a value",
+            b"\x80\x01\x00\x03" + struct.pack(">IIB", 0, 1, 11) + b"\0\1\0\0\0\4oops\0": "oops",
+            b"\x80\x01\x00\x02" + b"\x7f" * 20: "a message of more than",
+        }
+        for answer, part in answers.items():
+            with serving(answer) as address:
+                code, verdicts, said = conform("--server", address, "--params", "/run/params.json")
+            assert code not in (0, 1, 101) and not verdicts and part in said, (answer, code, said)
         for call in ("", "%%%", "gAEAAQ==", base64.b64encode(b"\x80\x01\x00\x01" + b"\xff" * 40).decode()):
             answer = management({"cmd": "sai", "call": call})
             assert answer["error"]["code"] == "bad_request", (call, answer)
         unknown = b"\x80\x01\x00\x01" + struct.pack(">I4sI", 4, b"none", 7) + b"\x00"
         answer = base64.b64decode(management({"cmd": "sai", "call": base64.b64encode(unknown).decode()})["ok"])
         assert answer[3] == 3 and b"no method none" in answer, answer  # an exception, as over TCP
+
+
+@contextlib.contextmanager
+def serving(answer):
+    """A server that answers its first client with these bytes, whatever is asked, and ends; its address."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def serve():
+            client, _ = listening.accept()
+            with client:
+                client.recv(1000)
+                client.sendall(answer)
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        yield f"127.0.0.1:{listening.getsockname()[1]}"
+        thread.join(10)
 
 
 def management(request):
