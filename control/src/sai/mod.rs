@@ -10,8 +10,10 @@
 //! for, and on loopback unless another address is given.
 
 mod answer;
+mod args;
 pub mod client;
 pub mod objects;
+mod scheduler;
 pub mod service;
 pub mod thrift;
 

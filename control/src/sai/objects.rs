@@ -2,14 +2,15 @@
 //!
 //! Shape: [`Object`] to and from an id; [`PortCounter`] and its like from the number that a client asks by.
 //! Units: frames, bytes.
-//! Source: Switch Abstraction Interface (SAI) 1.x, saitypes.h, saiport.h, saiqueue.h, saibuffer.h, saiswitch.h, saisystemport.h:
-//! numbers that stay over versions; docs/sai.md.
+//! Source: Switch Abstraction Interface (SAI) 1.x, saitypes.h, saiport.h, saiqueue.h, saibuffer.h, saischeduler.h, saiswitch.h,
+//! saisystemport.h: numbers that stay over versions; docs/sai.md.
 
 use weft_dataplane::types::{PORTS_MAX, PRIS_MAX};
 
 /// SAI's number of each kind of object, which an id has in its upper bits.
 const PORT: i64 = 1;
 const QUEUE: i64 = 21;
+const SCHEDULER: i64 = 22;
 const BUFFER_POOL: i64 = 24;
 const PRIORITY_GROUP: i64 = 26;
 const SYSTEM_PORT: i64 = 95;
@@ -42,6 +43,8 @@ pub enum Object {
     PriorityGroup(u8, u8),
     /// The buffer.
     BufferPool,
+    /// A scheduler profile: one that a port may send by, or one by which it sends nothing.
+    Scheduler(bool),
 }
 
 impl Object {
@@ -56,6 +59,7 @@ impl Object {
             Self::Queue(port, queue) => (QUEUE, at(port, queue)),
             Self::PriorityGroup(port, group) => (PRIORITY_GROUP, at(port, group)),
             Self::BufferPool => (BUFFER_POOL, 0),
+            Self::Scheduler(sends) => (SCHEDULER, i64::from(!sends)),
         };
         kind << KIND_SHIFT | (number + 1)
     }
@@ -76,6 +80,7 @@ impl Object {
             QUEUE => pair().map(|(port, queue)| Self::Queue(port, queue))?,
             PRIORITY_GROUP => pair().map(|(port, group)| Self::PriorityGroup(port, group))?,
             BUFFER_POOL if number == 0 => Self::BufferPool,
+            SCHEDULER if number <= 1 => Self::Scheduler(number == 0),
             _ => return None,
         })
     }
@@ -97,8 +102,12 @@ pub mod attribute {
     pub const PORT_INGRESS_PRIORITY_GROUP_LIST: i32 = 27;
     /// Port: whether it is up as far as the administrator says.
     pub const PORT_ADMIN_STATE: i32 = 34;
+    /// Port: the scheduler profile that it sends by.
+    pub const PORT_QOS_SCHEDULER_PROFILE_ID: i32 = 82;
     /// Port: whether it sends.
     pub const PORT_PKT_TX_ENABLE: i32 = 97;
+    /// Scheduler profile: the most bytes, or frames, a second; 0 is no limit.
+    pub const SCHEDULER_MAX_BANDWIDTH_RATE: i32 = 5;
     /// System port: its VOQs.
     pub const SYSTEM_PORT_QOS_VOQ_LIST: i32 = 2;
     /// FDB entry: the port behind which the station is.
@@ -224,6 +233,8 @@ mod tests {
             Object::Queue(63, 7),
             Object::PriorityGroup(1, 0),
             Object::BufferPool,
+            Object::Scheduler(true),
+            Object::Scheduler(false),
         ] {
             assert_eq!(Object::of(object.id()), Some(object), "{:#x}", object.id());
         }

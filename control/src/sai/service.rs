@@ -15,12 +15,13 @@ use weft_parsers::AddrKey;
 use weft_rpc::Refused;
 
 use super::answer::{Answer, Attribute};
+use super::args::{Fault, arg, attribute_in, attribute_of, counter_ids, object, station};
 use super::objects::{
     self, FAILURE, GroupCounter, INVALID_PARAMETER, ITEM_NOT_FOUND, NOT_SUPPORTED, Object,
     PoolCounter, PortCounter, QueueCounter, SUCCESS, attribute, pfc_tx_class,
 };
+use super::scheduler;
 use super::thrift::{Fields, Message, MessageKind, Output, Value, exception};
-use crate::config::value::parse_addr;
 use crate::report::watermarks::Mark;
 
 /// What names of methods may begin with.
@@ -82,9 +83,6 @@ pub trait SaiSwitch: Send + Sync {
     /// Workers do not answer.
     fn flush_stations(&self) -> Result<(), Refused>;
 }
-
-/// Why a call gets an application exception: its code, and a text for people.
-struct Fault(i32, String);
 
 /// What a call for counters looks at: all of them are of one object, whose port is read once, if at all.
 struct Look<'a> {
@@ -150,7 +148,7 @@ impl Service {
             "get_pg_stats" => self.stats(args, Self::group_count)?,
             "get_buffer_pool_stats" => self.stats(args, Self::pool_count)?,
             "clear_buffer_pool_stats" => Answer::Status(self.clear_pool(args)?),
-            "create_scheduler_profile" => Answer::Id(objects::NULL),
+            "create_scheduler_profile" => Answer::Id(scheduler::create(args)?),
             "create_fdb_entry" => Answer::Status(self.add_station(args)?),
             "delete_fdb_entry" => Answer::Status(self.remove_station(args)?),
             "flush_fdb_entries" => Answer::Status(status(self.switch.flush_stations())),
@@ -231,6 +229,12 @@ impl Service {
                 INVALID_PARAMETER
             }
             (attribute::PORT_ADMIN_STATE, Some(true)) => SUCCESS, // it always is
+            (attribute::PORT_QOS_SCHEDULER_PROFILE_ID, _) => {
+                match value.get(&12).and_then(Value::as_int).and_then(scheduler::sends) {
+                    Some(sends) => status(self.switch.set_tx(name, sends)),
+                    None => INVALID_PARAMETER,
+                }
+            }
             _ => NOT_SUPPORTED,
         })
     }
@@ -436,56 +440,6 @@ fn status(done: Result<(), Refused>) -> i32 {
 
 fn unknown(id: i32) -> Fault {
     Fault(exception::INTERNAL_ERROR, format!("this switch does not count {id}"))
-}
-
-/// An argument, or what is wrong with it.
-fn arg<'a, T>(
-    args: &'a Fields,
-    number: i16,
-    what: &str,
-    read: impl FnOnce(&'a Value) -> Option<T>,
-) -> Result<T, Fault> {
-    args.get(&number).and_then(read).ok_or_else(|| {
-        Fault(exception::PROTOCOL_ERROR, format!("expected {what} as argument {number}"))
-    })
-}
-
-/// The object that a method is about; none if there can be no such one.
-fn object(args: &Fields) -> Result<Option<Object>, Fault> {
-    arg(args, 1, "an object id", Value::as_int).map(Object::of)
-}
-
-fn counter_ids(args: &Fields) -> Result<Vec<i32>, Fault> {
-    let values = arg(args, 2, "a list of counters", Value::as_list)?;
-    let id = |value: &Value| value.as_int().and_then(|id| i32::try_from(id).ok());
-    values
-        .iter()
-        .map(id)
-        .collect::<Option<_>>()
-        .ok_or_else(|| Fault(exception::PROTOCOL_ERROR, "expected numbers as counters".to_owned()))
-}
-
-/// Number and value of an attribute that is argument `number`.
-fn attribute_of(args: &Fields, number: i16) -> Result<(i32, &Fields), Fault> {
-    attribute_in(arg(args, number, "an attribute", Some)?)
-}
-
-fn attribute_in(value: &Value) -> Result<(i32, &Fields), Fault> {
-    let read = || {
-        let fields = value.as_struct()?;
-        let id = fields.get(&1)?.as_int()?;
-        Some((i32::try_from(id).ok()?, fields.get(&2)?.as_struct()?))
-    };
-    read().ok_or_else(|| Fault(exception::PROTOCOL_ERROR, "expected an attribute".to_owned()))
-}
-
-/// VLAN and address of an FDB entry that is argument 1; VLAN 0 is 1.
-fn station(args: &Fields) -> Result<Option<(u16, AddrKey)>, Fault> {
-    let entry = arg(args, 1, "an FDB entry", Value::as_struct)?;
-    let addr = entry.get(&1).and_then(Value::as_text).and_then(parse_addr);
-    let vid = entry.get(&2).and_then(Value::as_int).unwrap_or(0);
-    let vid = if vid == 0 { Some(1) } else { u16::try_from(vid).ok() };
-    Ok(vid.filter(|vid| (1..=4_094).contains(vid)).zip(addr))
 }
 
 fn name_of(shape: &Shape, port: u8) -> Option<&str> {

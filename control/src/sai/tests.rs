@@ -348,7 +348,11 @@ fn what_is_set_acts_or_is_refused() {
         (port,            97, 12, 1, INVALID_PARAMETER, ""),
         (port,            34, 1,  1, SUCCESS,           ""),
         (port,            34, 1,  0, NOT_SUPPORTED,     ""),
-        (port,            82, 12, 5, NOT_SUPPORTED,     ""),
+        (port,            82, 12, Object::Scheduler(false).id(), SUCCESS, "tx p0 false"),
+        (port,            82, 12, Object::Scheduler(true).id(),  SUCCESS, "tx p0 true"),
+        (port,            82, 12, NULL,  SUCCESS,       "tx p0 true"),
+        (port,            82, 12, port,  INVALID_PARAMETER, ""),
+        (port,            5,  12, 5, NOT_SUPPORTED,     ""),
         (Object::Port(2).id(), 97, 1, 0, ITEM_NOT_FOUND, ""),
         (NULL,            97, 1,  0, ITEM_NOT_FOUND,    ""),
     ];
@@ -389,10 +393,6 @@ fn what_is_set_acts_or_is_refused() {
     assert_eq!(int(&service, &flush), 0);
     let told = fake.told();
     assert_eq!(told, ["add 7 02:00:00:00:00:05 p0", "remove 7 02:00:00:00:00:05", "flush"]);
-    let profile = call("sai_thrift_create_scheduler_profile", true, |out| {
-        out.field(Kind::List, 1).list(Kind::Struct, 0);
-    });
-    assert_eq!(int(&service, &profile), NULL, "none can be made");
 }
 
 #[test]

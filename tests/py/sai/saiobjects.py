@@ -6,7 +6,7 @@ Source: docs/spec/pipeline.md §10; docs/sai.md.
 """
 
 from saibench import connect
-from saicommon import LOSSY, OUT_DROPS
+from saicommon import LOSSLESS, LOSSY, OUT_DROPS
 from switch_sai_thrift import sai_headers as sai
 from switch_sai_thrift.ttypes import (
     sai_thrift_attribute_t,
@@ -147,10 +147,31 @@ def what_a_tester_sets_besides_is_accepted_or_refused(bench):
         assert bench.client.sai_thrift_set_switch_attribute(attribute) == status, name
     admin = sai_thrift_attribute_t(id=sai.SAI_PORT_ATTR_ADMIN_STATE, value=on)
     assert bench.client.sai_thrift_set_port_attribute(bench.port_ids[0], admin) == sai.SAI_STATUS_SUCCESS
-    shaper = sai_thrift_attribute_t(
-        id=sai.SAI_PORT_ATTR_QOS_SCHEDULER_PROFILE_ID, value=sai_thrift_attribute_value_t(oid=1)
-    )
-    assert (
-        bench.client.sai_thrift_set_port_attribute(bench.port_ids[0], shaper) == sai.SAI_STATUS_NOT_SUPPORTED
-    )
     assert bench.client.sai_thrift_set_port_attribute(0x1234, admin) == sai.SAI_STATUS_ITEM_NOT_FOUND
+
+
+@case
+def a_port_is_held_by_a_scheduler_profile(bench):
+    """By one whose rate is next to nothing; a profile without a limit, or none, lets the port send."""
+
+    def profile(rate):
+        attribute = sai_thrift_attribute_t(
+            id=sai.SAI_SCHEDULER_ATTR_MAX_BANDWIDTH_RATE, value=sai_thrift_attribute_value_t(u64=rate)
+        )
+        return bench.client.sai_thrift_create_scheduler_profile([attribute])
+
+    def shape(port, oid):
+        attribute = sai_thrift_attribute_t(
+            id=sai.SAI_PORT_ATTR_QOS_SCHEDULER_PROFILE_ID, value=sai_thrift_attribute_value_t(oid=oid)
+        )
+        return bench.client.sai_thrift_set_port_attribute(bench.port_ids[port], attribute)
+
+    assert profile(1_000_000) == 0, "rates are those of the configuration"
+    assert shape(3, 1) == shape(3, bench.port_ids[0]) == sai.SAI_STATUS_INVALID_PARAMETER
+    bench.held.add(3)  # so that it is let go whatever happens
+    for free in (profile(0), 0):
+        assert shape(3, profile(1)) == sai.SAI_STATUS_SUCCESS
+        bench.fill(0, 3, LOSSY, 4)
+        bench.fill(0, 3, LOSSLESS, 4)
+        assert shape(3, free) == sai.SAI_STATUS_SUCCESS
+        bench.delivered(3, 8)
