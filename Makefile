@@ -1,9 +1,9 @@
-# weft: make demo, make test, make bench, make soak. Each installs what it needs (tools/setup.sh).
+# weft: make demo, make test, make bench, make soak, make sonic. Each installs what it needs (tools/setup.sh).
 
 CARGO ?= cargo
 NIGHTLY = $(shell . tools/versions.sh; nightly)
 
-.PHONY: all build demo test deny sanitize soak bench fmt lint doc fuzz clean
+.PHONY: all build demo test deny sanitize soak bench sonic fmt lint doc fuzz clean
 
 all: build
 
@@ -74,6 +74,15 @@ bench:
 	    pkg-config --exists libdpdk && echo --features dpdk)
 	@python3 bench/side_by_side.py $(ROWS) $(BENCH_ARGS)
 
+# SONiC's QoS tests, unmodified, out of a clone of sonic-mgmt: make sonic SONIC_MGMT=PATH [CLASSES="PFCtest WRRtest"]
+# [WORKERS=2] [BACKEND=af_xdp] (docs/sonic.md). Needs root. The table is kept in bench/results/sonic/.
+sonic:
+	@[ -n "$(SONIC_MGMT)" ] || { echo "make sonic SONIC_MGMT=PATH: which clone of sonic-mgmt? (docs/sonic.md)" >&2; exit 2; }
+	@tools/setup.sh sonic
+	@$(CARGO) build --release -p weft
+	@.venv-sonic/bin/python tests/py/sai/sonic.py "$(SONIC_MGMT)" $(CLASSES) $(if $(WORKERS),--workers $(WORKERS)) \
+	    $(if $(BACKEND),--backend $(BACKEND)) $(SONIC_ARGS)
+
 # Coverage-guided fuzzing, FUZZ_S seconds a target (needs cargo-fuzz and a nightly toolchain).
 FUZZ_S ?= 60
 fuzz:
@@ -92,4 +101,4 @@ doc:
 
 clean:
 	$(CARGO) clean
-	rm -rf .venv fuzz/target
+	rm -rf .venv .venv-sonic fuzz/target

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Installs what weft's make targets need and what is missing; asks no questions, and is quick the second time.
 #
-# Shape: setup.sh [build|test|demo|sanitize|soak|bench]... ; without arguments everything.
+# Shape: setup.sh [build|test|demo|sanitize|soak|bench|sonic]... ; without arguments everything.
 # Needs: Debian 12 or newer with cargo (rustup). As root it installs packages; otherwise it prints which are missing.
 # Source: none of its own.
 set -eu
@@ -32,7 +32,7 @@ forbid_services() {
 # A linker for rustc and its C library.
 need cc gcc
 [ -e /usr/include/stdio.h ] || missing="$missing libc6-dev"
-if wants test || wants demo || wants bench || wants soak; then
+if wants test || wants demo || wants bench || wants soak || wants sonic; then
     need ip iproute2       # namespaces, veth
     need tc iproute2       # rates and classifiers of the tests
     need ping iputils-ping # hosts that answer
@@ -45,11 +45,13 @@ if wants test || wants demo || wants bench || wants soak; then
 fi
 if wants test; then
     need lspci pciutils # reads configuration spaces independently of ours
-    need thrift thrift-compiler # stubs of the SAI service, for testers in Python
     need chromium chromium # shows a page of results
     need tshark tshark     # runs the dissector
     need setpriv util-linux
     need lua5.4 lua5.4 # the Lua of newer Wiresharks
+fi
+if wants test || wants sonic; then
+    need thrift thrift-compiler # stubs of the SAI service, for testers in Python
 fi
 # DPDK, for the port kind of that name: what is built against, and drivers of virtual devices.
 if wants test || wants bench; then
@@ -72,7 +74,7 @@ if wants bench; then
     need dpdk-testpmd dpdk-dev # and with it libdpdk-dev and every PMD
     [ -x /usr/lib/openvswitch-switch-dpdk/ovs-vswitchd-dpdk ] || missing="$missing openvswitch-switch-dpdk"
 fi
-if wants test || wants demo || wants soak; then
+if wants test || wants demo || wants soak || wants sonic; then
     python3 -c 'import ensurepip, venv' >/dev/null 2>&1 || missing="$missing python3-venv"
     # ptf needs netifaces, which is built where it is installed.
     python3 -c 'import os, sysconfig; os.stat(sysconfig.get_path("include") + "/Python.h")' >/dev/null 2>&1 ||
@@ -162,6 +164,10 @@ python_env() { # python_env FOLDER REQUIREMENTS
 # The independent side of the tests: scapy, numpy, ptf.
 if wants test || wants demo; then
     python_env .venv tests/py/requirements.txt
+fi
+# SONiC's tests, which also import paramiko.
+if wants sonic; then
+    python_env .venv-sonic tools/requirements-sonic.txt
 fi
 # Sweeps over several machines: apart, as it is 285 MB.
 if wants soak; then

@@ -52,7 +52,45 @@ struct sai_thrift_s32_list_t {
   2: list<i32> s32list;
 }
 
-// Values 18, 19, 22 and 23 (access lists, QoS maps, FDB) are of no use to a QoS test, so they have no type here.
+// Access lists and neighbours: foreign tests import these types, and no QoS test fills one.
+struct sai_thrift_acl_mask_t {
+  1: i8 u8;
+  2: i8 s8;
+  3: i16 u16;
+  4: i16 s16;
+  5: i32 u32;
+  6: i32 s32;
+  7: string mac;
+  8: string ip4;
+  9: string ip6;
+}
+
+struct sai_thrift_acl_data_t {
+  1: i8 u8;
+  2: i8 s8;
+  3: i16 u16;
+  4: i16 s16;
+  5: i32 u32;
+  6: i32 s32;
+  7: string mac;
+  8: string ip4;
+  9: string ip6;
+  10: sai_thrift_object_id_t oid;
+  11: sai_thrift_object_list_t objlist;
+}
+
+struct sai_thrift_acl_field_data_t {
+  1: bool enable;
+  2: sai_thrift_acl_mask_t mask;
+  3: sai_thrift_acl_data_t data;
+}
+
+struct sai_thrift_neighbor_entry_t {
+  1: sai_thrift_object_id_t rif_id;
+  2: sai_thrift_ip_address_t ip_address;
+}
+
+// Values 19, 22 and 23 (actions of access lists, QoS maps, FDB) are of no use to a QoS test, so they have no type here.
 struct sai_thrift_attribute_value_t {
   1: bool booldata;
   2: string chardata;
@@ -71,6 +109,7 @@ struct sai_thrift_attribute_value_t {
   15: sai_thrift_ip_address_t ipaddr;
   16: sai_thrift_object_list_t objlist;
   17: sai_thrift_vlan_list_t vlanlist;
+  18: sai_thrift_acl_field_data_t aclfield;
   20: sai_thrift_u32_list_t u32list;
   21: sai_thrift_s32_list_t s32list;
 }
