@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use crate::config::choice::{LogFormat, LogLevel};
+use crate::config::Settings;
+use crate::config::choice::{Choice, LogFormat, LogLevel};
 use crate::events::{self, Event};
 
 pub use crate::events::Level;
@@ -34,6 +35,17 @@ impl Default for Log {
 }
 
 impl Log {
+    /// As `settings` say; as without any where they are no such words.
+    #[must_use]
+    pub fn of(settings: &Settings) -> Self {
+        let word = |key| settings.table("run", key).and_then(|set| set.value.as_text());
+        let default = Self::default();
+        Self {
+            least: word("log").and_then(LogLevel::from_name).unwrap_or(default.least),
+            format: word("log_format").and_then(LogFormat::from_name).unwrap_or(default.format),
+        }
+    }
+
     const fn wants(self, level: Level) -> bool {
         match level {
             Level::Error => true,

@@ -44,7 +44,7 @@ pub fn run(cli: Cli, out: &mut dyn Write) -> Result<(), CliError> {
         Command::Sim(command) => sim::run(&command, out),
         Command::Model(command) => model::run(&command, out),
         Command::Replay(args) => replay::run(&args, out),
-        Command::Run(args) => run::run(&args, out),
+        Command::Run(args) => run::run(args, out),
         Command::Trace(args) => trace::run(&args, out),
         Command::Traffic(args) => traffic::run(&args, out),
         Command::Endpoint(command) => endpoint::run(*command, out),

@@ -29,6 +29,7 @@ use crate::config::value::listen_addr;
 use crate::error::CliError;
 use crate::events::{self, Kind};
 use crate::live::backend::SwitchHandle;
+use crate::live::interfaces::InterfaceArgs;
 use crate::live::watch::Watcher;
 use crate::live::{NewRecord, confine};
 use crate::log::{Level, Log};
@@ -49,6 +50,8 @@ const SAI_LISTEN: &str = "127.0.0.1:9092";
 pub struct RunArgs {
     #[command(flatten)]
     settings: SettingsArgs,
+    #[command(flatten)]
+    interfaces: InterfaceArgs,
     /// Address to serve Prometheus metrics at, such as 127.0.0.1:9464, or 9464 on loopback
     #[arg(long, value_name = "ADDR", value_parser = listen)]
     metrics: Option<SocketAddr>,
@@ -124,10 +127,22 @@ fn listen(text: &str) -> Result<SocketAddr, String> {
 /// Runs the switch.
 ///
 /// # Errors
-/// A configuration that is refused, a device that cannot be opened.
-pub fn run(args: &RunArgs, out: &mut dyn Write) -> Result<(), CliError> {
-    let sources = args.settings.sources()?;
-    let mut config = Config::resolve(&sources.settings()?, Timing::Live)?;
+/// A configuration that is refused, interfaces that do not come, a device that cannot be opened.
+pub fn run(mut args: RunArgs, out: &mut dyn Write) -> Result<(), CliError> {
+    let mut sources = args.settings.sources()?;
+    let mut settings = sources.settings()?;
+    let found = args.interfaces.find(&settings, Log::of(&settings));
+    let found = found.map_err(|source| CliError::system("find interfaces", source))?;
+    if found.is_stopped() {
+        return Ok(());
+    }
+    // As if they had been given by --port: reloading finds the same ports, and a record has them.
+    for flag in &found.flags {
+        settings.set_port(flag, "--ports")?;
+    }
+    args.settings.port.extend_from_slice(&found.flags);
+    sources.port.clone_from(&args.settings.port);
+    let mut config = Config::resolve(&settings, Timing::Live)?;
     for port in &mut config.run.ports {
         port.existing = Existing::replace_if(args.overwrite);
     }
@@ -143,7 +158,9 @@ pub fn run(args: &RunArgs, out: &mut dyn Write) -> Result<(), CliError> {
         .map_err(|source| CliError::system("catch SIGXFSZ", source))?;
     let record =
         args.record.as_deref().map(|path| new_record(path, args.overwrite, &config, sources));
-    let (switch, entered, mut supervisor) = open_confined(args, &config, record.transpose()?, log)?;
+    let (switch, entered, mut supervisor) =
+        open_confined(&args, &config, record.transpose()?, log)?;
+    found.hand_over();
     let watcher = Watcher::start(&switch, log)
         .map_err(|source| CliError::system("start a thread", source))?;
     let served = serve(&config, &switch)?;

@@ -10,6 +10,7 @@ mod build;
 pub mod cci;
 pub mod confine;
 pub mod devices;
+pub mod interfaces;
 mod sai;
 mod start;
 mod trace;

@@ -11,6 +11,7 @@ mod fabric;
 mod fabric_faults;
 mod fabric_up;
 mod gfam;
+mod lab;
 mod lag;
 mod rclink;
 mod record;
