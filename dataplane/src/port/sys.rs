@@ -256,7 +256,7 @@ pub(super) fn attach_tap(fd: BorrowedFd<'_>, name: &str) -> io::Result<()> {
 
 /// Whether there is an interface of this name; `fd` is any socket.
 pub(super) fn exists(fd: BorrowedFd<'_>, name: &str) -> io::Result<bool> {
-    match ioctl(fd, libc::SIOCGIFINDEX, &mut request(name)?) {
+    match ioctl(fd, libc::SIOCGIFINDEX as libc::Ioctl, &mut request(name)?) {
         Ok(()) => Ok(true),
         Err(e) if e.raw_os_error() == Some(libc::ENODEV) => Ok(false),
         Err(e) => Err(e),
@@ -267,17 +267,17 @@ pub(super) fn exists(fd: BorrowedFd<'_>, name: &str) -> io::Result<bool> {
 pub(super) fn set_mtu(fd: BorrowedFd<'_>, name: &str, mtu: i32) -> io::Result<()> {
     let mut request = request(name)?;
     request.ifr_ifru.ifru_mtu = mtu;
-    ioctl(fd, libc::SIOCSIFMTU, &mut request)
+    ioctl(fd, libc::SIOCSIFMTU as libc::Ioctl, &mut request)
 }
 
 /// Sets an interface up; `fd` is any socket.
 pub(super) fn set_up(fd: BorrowedFd<'_>, name: &str) -> io::Result<()> {
     let mut request = request(name)?;
-    ioctl(fd, libc::SIOCGIFFLAGS, &mut request)?;
+    ioctl(fd, libc::SIOCGIFFLAGS as libc::Ioctl, &mut request)?;
     // SAFETY: the call above filled this member in.
     let flags = unsafe { request.ifr_ifru.ifru_flags };
     request.ifr_ifru.ifru_flags = flags | i16::try_from(libc::IFF_UP).unwrap_or_default();
-    ioctl(fd, libc::SIOCSIFFLAGS, &mut request)
+    ioctl(fd, libc::SIOCSIFFLAGS as libc::Ioctl, &mut request)
 }
 
 /// Runs an ethtool command whose arguments are `T`, which starts with the command's number.

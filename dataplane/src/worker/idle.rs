@@ -85,7 +85,7 @@ impl Idle {
         const NS: u64 = 1_000_000_000;
         let ns = span.as_ns();
         let timeout = libc::timespec {
-            tv_sec: libc::time_t::try_from(ns / NS).unwrap_or(0),
+            tv_sec: (ns / NS).try_into().unwrap_or(0),
             tv_nsec: i64::try_from(ns % NS).unwrap_or(0),
         };
         let count = self.fds.len() as libc::nfds_t;

@@ -195,6 +195,11 @@ const PR_GET_AUXV: i32 = 0x4155_5856;
 /// What threads say of themselves (their names, and those of their memory), and that.
 const PRCTL: [i32; 4] = [libc::PR_SET_NAME, libc::PR_GET_NAME, libc::PR_SET_VMA, PR_GET_AUXV];
 
+/// The number of an `ioctl`, which has another type in each C library.
+fn number(of: impl TryInto<u64>) -> u64 {
+    of.try_into().unwrap_or(u64::MAX)
+}
+
 /// Calls of which only those are made whose argument is as said, each with its rules.
 fn bounded() -> Result<Vec<(c_long, Vec<SeccompRule>)>, BackendError> {
     use SeccompCmpOp::{Eq, MaskedEq, Ne};
@@ -209,8 +214,8 @@ fn bounded() -> Result<Vec<(c_long, Vec<SeccompRule>)>, BackendError> {
     let [thread, exec] =
         [libc::CLONE_THREAD, libc::PROT_EXEC].map(|flag| u64::from(flag.cast_unsigned()));
     let own = u64::from(std::process::id());
-    let not_typed = SeccompCondition::new(1, SeccompCmpArgLen::Dword, Ne, libc::TIOCSTI)?;
-    let not_drawn = SeccompCondition::new(1, SeccompCmpArgLen::Dword, Ne, libc::TIOCLINUX)?;
+    let not_typed = SeccompCondition::new(1, SeccompCmpArgLen::Dword, Ne, number(libc::TIOCSTI))?;
+    let not_drawn = SeccompCondition::new(1, SeccompCmpArgLen::Dword, Ne, number(libc::TIOCLINUX))?;
     Ok(vec![
         (libc::SYS_socket, any(0, &FAMILIES)?),
         (libc::SYS_prctl, any(0, &PRCTL)?),

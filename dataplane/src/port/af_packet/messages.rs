@@ -79,7 +79,7 @@ impl RxMessages {
         let (at, vlen) = (self.messages.as_mut_ptr(), u32::try_from(count).unwrap_or(0));
         // SAFETY: `vlen` messages were just set to scratch memory of their own, which is ours.
         let got = unsafe {
-            libc::recvmmsg(fd.as_raw_fd(), at, vlen, libc::MSG_DONTWAIT, core::ptr::null_mut())
+            libc::recvmmsg(fd.as_raw_fd(), at, vlen, libc::MSG_DONTWAIT as _, core::ptr::null_mut())
         };
         self.left = 0..usize::try_from(check(got)?).unwrap_or(0);
         Ok(())
@@ -170,14 +170,14 @@ impl TxMessages {
         for (message, out) in self.messages.iter_mut().zip(outgoing) {
             let Some((own, after)) = rest.split_at_mut_checked(1 + out.parts.len()) else { break };
             message.msg_hdr.msg_iov = own.as_mut_ptr();
-            message.msg_hdr.msg_iovlen = own.len();
+            message.msg_hdr.msg_iovlen = own.len() as _; // of another type in each C library, as flags are
             rest = after;
             count += 1;
         }
         let at = self.messages.as_mut_ptr();
         // SAFETY: `count` messages were just set to buffers that are borrowed until the end of this
         // function.
-        let sent = unsafe { libc::sendmmsg(fd.as_raw_fd(), at, count, libc::MSG_DONTWAIT) };
+        let sent = unsafe { libc::sendmmsg(fd.as_raw_fd(), at, count, libc::MSG_DONTWAIT as _) };
         check(sent).map(|n| usize::try_from(n).unwrap_or(0))
     }
 }
