@@ -1,15 +1,29 @@
-# weft: make demo, make test, make bench, make soak, make sonic. Each installs what it needs (tools/setup.sh).
+# weft: make demo, make test, make bench, make soak, make sonic, make deb, make image. Each installs what it needs
+# (tools/setup.sh).
 
 CARGO ?= cargo
 NIGHTLY = $(shell . tools/versions.sh; nightly)
 
-.PHONY: all build demo test deny sanitize soak bench sonic fmt lint doc fuzz clean
+.PHONY: all build deb image demo test deny sanitize soak bench sonic fmt lint doc fuzz clean
 
 all: build
 
 build:
 	@tools/setup.sh build
 	$(CARGO) build --release -p weft
+
+# A package for Debian, build/weft_VERSION_ARCH.deb.
+deb:
+	@tools/setup.sh build deb
+	$(CARGO) build --release -p weft
+	python3 packaging/deb.py "$${CARGO_TARGET_DIR:-target}/release/weft" build
+
+# An image for containers, build/weft-oci.tar: a static binary alone, for `podman load -i` or `docker load -i`.
+image:
+	@tools/setup.sh build image
+	@. tools/versions.sh; set -x; $(CARGO) build --release -p weft --target "$$MUSL" && \
+	    python3 packaging/oci.py "$${CARGO_TARGET_DIR:-target}/$$MUSL/release/weft" build/weft-oci.tar \
+	    --version "$$($(CARGO) pkgid -p weft | sed 's/.*[@#]//')"
 
 # Four hosts on one switch: ping, TCP, frames of every format, an incast; under 60 s after building.
 demo:
@@ -51,8 +65,8 @@ sanitize:
 # each length, rate and cell; of a fabric (damaged TLPs and commands, routes of WEFT_TOPOLOGIES, 1 GiB over four GFDs,
 # 16 MiB at 1, 2, 4 and 256 ways and every granularity, each component started again 20 times), Go-Back-N against its
 # closed form, LITE over 10,000 seeds, in virtual time (WEFT_SEED=N repeats one, WEFT_SOAK_FRAMES=N sets its length), each
-# checker of virtual time against mutated stages, then on sixteen AF_XDP ports (as root; for WEFT_SOAK_S seconds); and a sweep
-# over a cluster of Ray's.
+# checker of virtual time against mutated stages, then on sixteen AF_XDP ports (as root; for WEFT_SOAK_S seconds); a sweep
+# over a cluster of Ray's; and the package and the image, the latter started with podman and without.
 soak: deny sanitize
 	@tools/setup.sh soak
 	$(CARGO) test --release -p weft-tests --test live -- --ignored --nocapture soak_
@@ -64,6 +78,8 @@ soak: deny sanitize
 	$(CARGO) test --release -p weft --lib --test commands -- --ignored --nocapture soak_
 	$(CARGO) build --release -p weft
 	.venv-ray/bin/python tests/py/soak_sweep_ray.py $${CARGO_TARGET_DIR:-target}/release/weft
+	$(MAKE) deb image
+	python3 tests/py/soak_image.py build/weft-oci.tar
 
 # Compares weft with other switches; exits with 1 when a required ratio is missed. ROWS="memory veth-express" runs some
 # rows, BENCH_ARGS=--quick one round. Needs root. Results are kept in bench/results/.

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Installs what weft's make targets need and what is missing; asks no questions, and is quick the second time.
 #
-# Shape: setup.sh [build|test|demo|sanitize|soak|bench|sonic]... ; without arguments everything.
+# Shape: setup.sh [build|test|demo|deb|image|sanitize|soak|bench|sonic]... ; without arguments everything.
 # Needs: Debian 12 or newer with cargo (rustup). As root it installs packages; otherwise it prints which are missing.
 # Source: none of its own.
 set -eu
@@ -52,6 +52,20 @@ if wants test; then
 fi
 if wants test || wants sonic; then
     need thrift thrift-compiler # stubs of the SAI service, for testers in Python
+fi
+if wants test || wants deb || wants soak; then
+    need dpkg-shlibdeps dpkg-dev # libraries that the package depends on
+fi
+if wants test; then
+    need mn mininet # whose switch weft can be
+    need systemd-analyze systemd # what is wrong with the unit
+fi
+if wants image || wants soak; then
+    need musl-gcc musl-tools # C of the static binary
+fi
+if wants soak; then
+    need podman podman # runs the image
+    need runc runc     # where control groups are those of version 1
 fi
 # DPDK, for the port kind of that name: what is built against, and drivers of virtual devices.
 if wants test || wants bench; then
@@ -109,6 +123,17 @@ fi
 if ! command -v cargo >/dev/null 2>&1; then
     echo "setup: no cargo in PATH; install a Rust toolchain with rustup (https://rustup.rs)" >&2
     exit 1
+fi
+
+# Makes the package; built quickly, as xz and gzip do the work.
+if { wants deb || wants test || wants soak; } && [ "$(cargo deb --version 2>/dev/null)" != "cargo-deb $CARGO_DEB" ]; then
+    echo "setup: building cargo-deb $CARGO_DEB"
+    CARGO_PROFILE_RELEASE_OPT_LEVEL=0 CARGO_PROFILE_RELEASE_LTO=off \
+        cargo install cargo-deb --version "=$CARGO_DEB" --locked --quiet </dev/null ||
+        echo "setup: cargo-deb is not available: no package can be made" >&2
+fi
+if { wants image || wants soak; } && command -v rustup >/dev/null 2>&1; then
+    rustup target list --installed | grep -qx "$MUSL" || rustup target add "$MUSL" </dev/null
 fi
 
 # The program in the kernel: sources of the core library, and a linker for BPF with an LLVM that is no
