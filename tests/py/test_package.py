@@ -123,7 +123,7 @@ def test_the_unit_says_what_the_documentation_says(package):
     _, root = package
     service = unit(root)["Service"]
     assert service["Type"] == "notify" and int(service["WatchdogSec"]) > 0
-    with open(os.path.join(ROOT, "docs", "privileges.md"), encoding="utf-8") as file:
+    with open(os.path.join(ROOT, "docs/privileges.md"), encoding="utf-8") as file:
         row = next(line for line in file if line.startswith("| ports of kind `af_xdp` with express"))
     wanted = {f"CAP_{name.upper()}" for name in re.findall(r"`(\w+)`", row.split("|")[2])}
     assert set(service["AmbientCapabilities"].split()) == wanted

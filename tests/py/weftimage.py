@@ -2,7 +2,7 @@
 
 Shape: Image(path) reads and checks all; unpack(folder) lays out its layers.
 Units: bytes.
-Source: OCI Image Format 1.0.2: image-layout.md, descriptor.md, manifest.md, config.md, layer.md.
+Source: OCI Image Format 1.0.2: image layout, descriptor, manifest, configuration, layer.
 """
 
 import gzip
