@@ -21,7 +21,9 @@ import unittest
 import weftlive
 from weftimage import Image
 
-PATH = pathlib.Path(sys.argv.pop(1)).resolve() if len(sys.argv) > 1 else None
+# Only the process that has the tests has arguments of its own.
+IS_MAIN = __name__ == "__main__"
+PATH = pathlib.Path(sys.argv.pop(1)).resolve() if IS_MAIN and len(sys.argv) > 1 else None
 WAIT_S = 60
 PINGS = 20
 
@@ -59,10 +61,19 @@ def run_as_root_of(root, kind):
         while text not in (line := process.stderr.readline()):
             assert line, f"it ended with {process.wait()}"
 
+    def first_of(process):
+        """Process 1 of the container."""
+        (child,) = pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        return child
+
     def tell(process):
         """Asks process 1 of the container to stop: a signal that it does not catch would be lost."""
-        (child,) = pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-        os.kill(int(child), signal.SIGTERM)
+        os.kill(int(first_of(process)), signal.SIGTERM)
+
+    def show(process, *what):
+        """What a command in the container says."""
+        enter = ["nsenter", "--target", first_of(process), "--pid", "--root", *entrypoint, "show", *what]
+        return subprocess.run(enter, check=True, stdout=subprocess.PIPE).stdout.decode()
 
     waiting = start()
     told(waiting, "0 of 2 ")
@@ -73,16 +84,14 @@ def run_as_root_of(root, kind):
         told(process, f"{number - 1} of 2 ")
         joined(number)
     told(process, "is up")
-    ask = ["chroot", root, *entrypoint, "show", "ports", "--json"]
-    ports = json.loads(subprocess.run(ask, check=True, stdout=subprocess.PIPE).stdout)["ports"]
+    ports = json.loads(show(process, "ports", "--json"))["ports"]
     assert [port["name"] for port in ports] == ["eth1", "eth2"], ports
     print(kind, [port["kind"] for port in ports])
     assert not kind or {port["kind"] for port in ports} == {kind}, ports
     done = weftlive.sh(f"ip netns exec h1 ping -q -c {PINGS} -i 0.01 -W 2 10.82.0.2")
     assert f"{PINGS} received" in done, done
     weftlive.sh("ip link set eth2 down && ip link set eth2 up")
-    said = subprocess.run(["chroot", root, *entrypoint, "show", "process"], check=True, stdout=subprocess.PIPE)
-    print(said.stdout.decode())
+    print(show(process, "process"))
     tell(process)
     assert process.wait(WAIT_S) == 0, process.stderr.read()
 
@@ -151,5 +160,5 @@ class OfWeft(unittest.TestCase):
         weftlive.inside("soak_image", "run_by_podman", str(PATH), timeout=4 * WAIT_S)
 
 
-if __name__ == "__main__":
+if IS_MAIN:
     unittest.main()
