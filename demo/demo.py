@@ -7,14 +7,17 @@ Source: none of its own. Runs in namespaces of its own (net, mount, pid; also us
 it takes everything along: nothing is left behind.
 """
 
+import contextlib
 import json
 import os
 import shutil
 import signal
+import socket
 import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -25,6 +28,9 @@ from namespaces import enter, sh  # noqa: E402 - needs the path above
 HOSTS = (1, 2, 3, 4)
 BRIDGED = (5, 6)  # hosts beside them, on a bridge of the kernel's
 INSIDE = "WEFT_DEMO_INSIDE"
+OUTSIDE = "WEFT_DEMO_SOCKET"  # number of a descriptor: a socket that listens outside of the namespaces
+KEEP_S = int(os.environ.get("KEEP") or 0)  # seconds that the incast goes on longer, to look at the page
+METRICS = ("127.0.0.1", 9464)
 
 # Port 4 is shaped far below what three senders offer, and the buffer is small: queues, marks and pauses.
 CONFIG = """
@@ -45,10 +51,43 @@ def at(host, *command):
     return ["nsenter", f"--net=/run/netns/h{host}", *map(str, command)]
 
 
+class LivePage:
+    """The switch's page for a browser outside of these namespaces: by a socket that was made there, to the switch in here."""
+
+    def __init__(self, descriptor):
+        self.socket = socket.socket(fileno=descriptor)
+        self.url = "http://{}:{}/".format(*self.socket.getsockname())
+        threading.Thread(target=self.accept, daemon=True).start()
+
+    def accept(self):
+        """Takes connections for as long as this process runs."""
+        while True:
+            client, _ = self.socket.accept()
+            threading.Thread(target=self.carry, args=(client,), daemon=True).start()
+
+    def carry(self, client):
+        """Carries one connection, both ways, until either end closes it."""
+        with client, contextlib.suppress(OSError), socket.create_connection(METRICS) as switch:
+            back = threading.Thread(target=self.copy, args=(switch, client), daemon=True)
+            back.start()
+            self.copy(client, switch)
+            back.join()
+
+    @staticmethod
+    def copy(source, target):
+        """Copies bytes until there are no more, and says so to the other end."""
+        with contextlib.suppress(OSError):
+            while part := source.recv(1 << 16):
+                target.sendall(part)
+        with contextlib.suppress(OSError):
+            target.shutdown(socket.SHUT_WR)
+
+
 class Demo:
     """The switch, its hosts, and what was found."""
 
-    def __init__(self, weft, folder):
+    def __init__(self, weft, folder, page):
+        self.page = page
         self.weft, self.config = weft, os.path.join(folder, "demo.toml")
         self.rows, self.good, self.switch, self.parts = [], True, None, None
 
@@ -80,7 +119,7 @@ class Demo:
         """Starts `weft run` and waits until it answers."""
         self.configure()
         self.switch = subprocess.Popen(
-            [self.weft, "run", "-c", self.config, "--json"],
+            [self.weft, "run", "-c", self.config, "--metrics", "{}:{}".format(*METRICS), "--json"],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -88,6 +127,7 @@ class Demo:
         for _ in range(100):
             asked = subprocess.run([self.weft, "show", "ports"], capture_output=True, check=False)
             if asked.returncode == 0:
+                print(f"  live page while the switch runs: {self.page.url}", flush=True)
                 return
             if self.switch.poll() is not None:
                 raise RuntimeError(f"weft run: {self.switch.stderr.read()}")
@@ -202,11 +242,12 @@ class Demo:
 
     def incast(self):
         """Three hosts at once to a slower fourth, in a lossless priority, honouring PFC."""
+        print(f"  an incast begins; see it at {self.page.url}", flush=True)
         before = self.show()
-        receiver = self.receiver(4, "--duration", 7)
-        options = ("--to", 4, "--pri", 2, "--ecn", "--size", 1392, "--rate", "200Mbps", "--duration", 3)
+        receiver = self.receiver(4, "--duration", 7 + KEEP_S)
+        options = ("--to", 4, "--pri", 2, "--ecn", "--size", 1392, "--rate", "200Mbps", "--duration", 3 + KEEP_S)
         senders = [self.traffic(n, *options, "--linger", 2) for n in (1, 2, 3)]
-        sent = [self.report(sender) for sender in senders]
+        sent = [self.report(sender, 40 + KEEP_S) for sender in senders]
         got = self.report(receiver)
         after = self.show()
         frames = sum(report["tx"]["frames"] for report in sent)
@@ -329,9 +370,12 @@ def main(argv):
         print(f"demo: {weft} does not exist; `make demo` builds it", file=sys.stderr)
         return 2
     if os.environ.get(INSIDE) != "1":
-        return enter(INSIDE, weft)
+        # A browser outside of the namespaces reaches the page by a socket of theirs.
+        with socket.create_server(("127.0.0.1", 0)) as outside:
+            os.environ[OUTSIDE] = str(outside.fileno())
+            return enter(INSIDE, weft, sockets=(outside.fileno(),))
     start, folder = time.monotonic(), tempfile.mkdtemp(dir="/run")
-    demo = Demo(weft, folder)
+    demo = Demo(weft, folder, LivePage(int(os.environ[OUTSIDE])))
     print("four hosts in namespaces and a weft switch; a CXL fabric; networks in virtual time", flush=True)
     try:
         demo.network()
@@ -349,7 +393,8 @@ def main(argv):
     print(f"\n{'what':{width}}  result")
     for what, result, good in demo.rows:
         print(f"{what:{width}}  {result}{'' if good else '   <- NOT OK'}")
-    print(f"\n{'all steps passed' if demo.good else 'a step failed'}, {time.monotonic() - start:.0f} s")
+    print(f"\nlive page while the switch ran: {demo.page.url} (`make demo KEEP=300`: five minutes of incast to look at)")
+    print(f"{'all steps passed' if demo.good else 'a step failed'}, {time.monotonic() - start:.0f} s")
     return 0 if demo.good else 1
 
 

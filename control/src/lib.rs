@@ -18,6 +18,7 @@ pub mod live;
 pub mod log;
 pub mod metrics;
 pub mod mgmt;
+pub mod page;
 pub mod paths;
 pub mod record;
 pub mod replay;

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use serde::{Serialize, Serializer};
 use weft_dataplane::config::SwitchConfig;
-use weft_dataplane::pipeline::{BuildError, Ledger};
+use weft_dataplane::pipeline::{BuildError, Core, Ledger};
 use weft_dataplane::port::wire::{Flaw, WireConfig, WireEnd};
 use weft_dataplane::stats::DropReason;
 use weft_dataplane::time::{Instant, LinkRate, Span};
@@ -164,6 +164,28 @@ where
     I: Iterator<Item = InputFrame>,
     L: Listen,
 {
+    replay_seen(config, around, inputs, outputs, listener, &mut |_, _, _| {})
+}
+
+/// What looks at a switch after each step; at last once more, and then it is told that this is the end.
+pub type Look<'a> = &'a mut dyn FnMut(Instant, &Core, bool);
+
+/// As [`replay`], where `look` sees the switch after each step.
+///
+/// # Errors
+/// See [`ReplayError`].
+pub fn replay_seen<I, L>(
+    config: SwitchConfig,
+    around: &Around,
+    inputs: Vec<(PortId, I)>,
+    outputs: &mut dyn FnMut(PortId, Instant, &[u8]),
+    listener: L,
+    look: Look<'_>,
+) -> Result<ReplayResult, ReplayError>
+where
+    I: Iterator<Item = InputFrame>,
+    L: Listen,
+{
     let around = Around { cable_frames: AHEAD, propagation: Span::ZERO, ..around.clone() };
     let rates: Vec<LinkRate> = config.ports.iter().map(|port| port.rate).collect();
     let (mut switch, ends) = Switch::new(config, &around)?;
@@ -186,7 +208,8 @@ where
         ports.push(Input { frames, end, wire, last: None, ahead: None, done: false });
     }
     let mut watch = Watch::new(&switch.core().snapshot.load_full(), listener);
-    let run = run(&mut switch, &mut ports, outputs, &mut watch);
+    let run = run(&mut switch, &mut ports, outputs, &mut watch, look);
+    look(run.now, switch.core(), true);
     Ok(account(&switch, &mut watch, &run))
 }
 
@@ -202,6 +225,7 @@ fn run<I: Iterator<Item = InputFrame>, L: Listen>(
     ports: &mut [Input<I>],
     outputs: &mut dyn FnMut(PortId, Instant, &[u8]),
     watch: &mut Watch<L>,
+    look: Look<'_>,
 ) -> Run {
     let core = switch.core().clone();
     let mut run = Run { now: Instant::ZERO, inputs: 0, outputs: 0 };
@@ -226,6 +250,7 @@ fn run<I: Iterator<Item = InputFrame>, L: Listen>(
         if switch.step(run.now, watch).work > 0 {
             busy_at = run.now;
         }
+        look(run.now, &core, false);
         watch.checkers.follow(run.now, &core, ports.len());
         if switch.steps().is_multiple_of(LOOK_EVERY) {
             watch.checkers.look(run.now, &core);

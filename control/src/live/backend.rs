@@ -34,6 +34,7 @@ use crate::config::resolve::{Config, Timing};
 use crate::conform::Params;
 use crate::events::{self, Kind};
 use crate::express::Watch;
+use crate::report::pauses::Pauses;
 use crate::paths::Filter;
 use crate::record::Change;
 use crate::report::gather::{PortInfo, Source};
@@ -180,17 +181,23 @@ impl SwitchHandle {
     }
 
     fn source<R>(&self, look: impl FnOnce(&Source<'_>) -> R) -> R {
-        let name = self.lock().config.run.name.clone();
         self.live.count_express();
-        let mut port_info = self.port_info.clone();
-        for (port_info, reason) in port_info.iter_mut().zip(self.live.no_express()) {
-            port_info.no_express = reason;
-        }
+        let (name, port_info) = self.about();
         let held = self.live.workers().quiesce();
         let stuck = held.as_ref().err();
         let (core, now) = (self.live.core(), self.live.now());
         let watermarks = Some(&self.watermarks);
         look(&Source { name: &name, core, port_info: &port_info, now, stuck, watermarks })
+    }
+
+    /// Its name, and what is known of its ports beside their counters.
+    fn about(&self) -> (String, Vec<PortInfo>) {
+        let name = self.lock().config.run.name.clone();
+        let mut port_info = self.port_info.clone();
+        for (port_info, reason) in port_info.iter_mut().zip(self.live.no_express()) {
+            port_info.no_express = reason;
+        }
+        (name, port_info)
     }
 
     /// Has `marks` begin again for `reader`; the workers are quiesced.
@@ -270,6 +277,22 @@ impl Backend for SwitchHandle {
             }
             stats
         })
+    }
+
+    fn look(&self, pauses: &mut Pauses) -> StatsSnapshot {
+        let core = self.live.core();
+        let fabric = self.live.fabric_with(|| Ledger::read(core)).map(Box::new);
+        let (name, port_info) = self.about();
+        pauses.read(core, self.live.now());
+        let source = Source {
+            name: &name,
+            core,
+            port_info: &port_info,
+            now: self.live.now(),
+            stuck: None,
+            watermarks: Some(&self.watermarks),
+        };
+        StatsSnapshot { events: events::log().counts(), fabric, ..source.stats() }
     }
 
     fn process(&self) -> Result<ProcessReport, Refused> {

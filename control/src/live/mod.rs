@@ -163,6 +163,12 @@ impl Live {
     /// What the fabric looks like from here; none where no port has a role.
     #[must_use]
     pub fn fabric(&self) -> Option<FabricReport> {
+        // Counters of a worker that does not move are not exact, and all that there is.
+        self.fabric_with(|| self.ledger().unwrap_or_else(|_| Ledger::read(&self.core)))
+    }
+
+    /// As [`Self::fabric`], with counters as `read` reads them.
+    pub(super) fn fabric_with(&self, read: impl FnOnce() -> Ledger) -> Option<FabricReport> {
         let functions = self.functions();
         let Functions { agent, cci } = functions.as_ref()?;
         let config = self.core.snapshot.load();
@@ -177,8 +183,7 @@ impl Live {
         let mut report =
             agent.look(|switch, counts| FabricReport::new(switch, &names, counts, served));
         drop(functions);
-        // Counters of a worker that does not move are not exact, and all that there is.
-        let ledger = self.ledger().unwrap_or_else(|_| Ledger::read(&self.core));
+        let ledger = read();
         for port in &report.ports {
             let counted = ledger.port.get(usize::from(port.port));
             let refused = counted.map(|port| refusals(&port.refused)).unwrap_or_default();

@@ -58,6 +58,8 @@ pub enum ReplayError {
 pub struct Job<'a> {
     /// Folder for a capture of each port, which is there.
     pub out: Option<&'a Path>,
+    /// What looks at the switch after each step; at the end it is told so.
+    pub look: Option<&'a dyn Fn(Instant, &Core, bool)>,
 }
 
 /// The ports' frames: counted, and written.
@@ -151,7 +153,12 @@ pub fn replay<R: Read>(
     let count = header.chunks.unwrap_or_else(|| chunks(&switch, 1));
     let pool = pool(&config.run, count).map_err(LiveError::from)?;
     let mut run = Run::new(&pool, switch, script, OptionalTracer(tracer.as_mut()))?;
-    let ended = run.all(&mut reader, progress)?;
+    let look = |now: Instant, core: &Core, is_end: bool| {
+        if let Some(look) = job.look {
+            look(now, core, is_end);
+        }
+    };
+    let ended = run.all(&mut reader, progress, &look)?;
     let report = run.report(ended, &names, &outputs);
     if let Some(tracer) = tracer {
         tracer.finish()?;
@@ -240,6 +247,7 @@ impl<L: Listen> Run<L> {
         &mut self,
         reader: &mut RecordReader<R>,
         progress: &dyn Fn(u64),
+        look: &dyn Fn(Instant, &Core, bool),
     ) -> Result<Ended, ReplayError> {
         const PROGRESS_EVERY: u64 = 4_096;
         let mut ended = Ended::default();
@@ -259,7 +267,9 @@ impl<L: Listen> Run<L> {
             let done = match entry {
                 Entry::Step { now, calls, digest } => {
                     self.count(&calls);
-                    self.again.step(now, calls, digest)
+                    let done = self.again.step(now, calls, digest);
+                    look(now, self.again.core(), false);
+                    done
                 }
                 Entry::Change(text) => {
                     self.change(read_text(&text)?)?;
@@ -282,6 +292,7 @@ impl<L: Listen> Run<L> {
                 break;
             }
         }
+        look(self.again.now(), self.again.core(), true); // before the queues are emptied
         self.decided = (self.again.trace_hash(), self.again.events());
         if ended.stop.is_none() {
             self.again.end();

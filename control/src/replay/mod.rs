@@ -18,10 +18,11 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use weft_dataplane::port::capture::{CaptureError, CaptureFormat, CaptureWriter};
+use weft_dataplane::pipeline::Core;
 use weft_dataplane::time::Instant;
 use weft_dataplane::trace::{Event, Listen};
 use weft_dataplane::types::PortId;
-use weft_sim::replay::{ReplayError, replay};
+use weft_sim::replay::{ReplayError, replay_seen};
 use weft_sim::switch::Around;
 
 use crate::config::Config;
@@ -43,6 +44,8 @@ pub struct Job<'a> {
     pub out: &'a Path,
     /// Drop frames under 60 bytes, as a wire does; by default they are taken as captured before padding.
     pub drop_runts: bool,
+    /// What looks at the switch after each step.
+    pub look: Option<&'a dyn Fn(Instant, &Core, bool)>,
 }
 
 /// Why a replay failed.
@@ -103,12 +106,17 @@ pub fn run(
         ..Around::default()
     };
     let listener = Hearer { tracer: tracer.as_mut(), events: 0, shared: &shared, progress };
-    let result = replay(
+    let result = replay_seen(
         job.config.switch.clone(),
         &around,
         inputs,
         &mut |port, at, frame| outputs.put(port, at, frame),
         listener,
+        &mut |now, core, is_end| {
+            if let Some(look) = job.look {
+                look(now, core, is_end);
+            }
+        },
     )?;
     if let Some(error) = shared.borrow_mut().error.take() {
         return Err(error);

@@ -17,7 +17,7 @@ use weft_parsers::Format;
 use super::watermarks::{Mark, Reader, Watermarks};
 use super::{
     BufferReport, ConservationReport, DropsReport, FdbRow, FdbSummary, Named, PfcReport,
-    PortReport, QueueReport, StatsSnapshot, WorkerReport,
+    PortReport, QueueReport, StatsSnapshot, WaitingReport, WorkerReport,
 };
 
 /// What is known about a port beside its counters.
@@ -62,6 +62,7 @@ impl Source<'_> {
         let ledger = Ledger::read(self.core);
         let snapshot = self.core.snapshot.load();
         let config = &snapshot.config;
+        let free = ledger.shared_total.saturating_sub(ledger.shared_used);
         let ports: Vec<_> =
             (0..config.ports.len()).filter_map(PortId::new).zip(&ledger.port).collect();
         let by_queue = || {
@@ -79,12 +80,16 @@ impl Source<'_> {
             ports: ports.iter().map(|&(id, port)| self.port(config, id, port)).collect(),
             queues: by_queue()
                 .map(|(id, (pri, queue))| QueueReport {
+                    voq_limit_cells: snapshot.thresholds.voq_limit_with(pri, free).into(),
+                    waiting: self.waiting(config, id, pri, queue),
                     depth_watermark_cells: self
                         .most(Mark::Depth(id.get(), pri.get()), queue.depth_watermark),
                     ..of_queue(config, id, pri, queue)
                 })
                 .collect(),
-            pfc: by_queue().map(|(id, (pri, queue))| self.pfc(&snapshot, id, pri, queue)).collect(),
+            pfc: by_queue()
+                .map(|(id, (pri, queue))| self.pfc(&snapshot, free, id, (pri, queue)))
+                .collect(),
             drops: drops(config, &ports),
             buffer: BufferReport {
                 cell_bytes: config.buffer.cell_bytes.into(),
@@ -142,10 +147,38 @@ impl Source<'_> {
         kept.map_or(highest, |kept| kept.since_restart(Reader::Show, mark, highest))
     }
 
-    fn pfc(&self, snapshot: &Snapshot, id: PortId, pri: Pri, queue: &QueueLedger) -> PfcReport {
+    /// Whose frames are queued for (output, pri).
+    fn waiting(
+        &self,
+        config: &SwitchConfig,
+        output: PortId,
+        pri: Pri,
+        queue: &QueueLedger,
+    ) -> Vec<WaitingReport> {
+        if queue.depth == 0 {
+            return Vec::new();
+        }
+        let of = |input: PortId| WaitingReport {
+            input: name_of(config, input),
+            lossy_cells: self.core.buffer.voq_used(input, output, pri).into(),
+            lossless_frames: self.core.buffer.lossless_waiting(input, output, pri).into(),
+        };
+        let inputs = (0..config.ports.len()).filter_map(PortId::new).map(of);
+        inputs.filter(|of| of.lossy_cells + of.lossless_frames > 0).collect()
+    }
+
+    fn pfc(
+        &self,
+        snapshot: &Snapshot,
+        free: u64,
+        id: PortId,
+        (pri, queue): (Pri, &QueueLedger),
+    ) -> PfcReport {
         let (config, lossless) = (&snapshot.config, snapshot.is_lossless(id, pri));
         let headroom = if lossless { snapshot.thresholds.headroom(id) } else { 0 };
         let (port, number) = (id.get(), pri.get());
+        let xoff = if lossless { snapshot.thresholds.group_limit_with(pri, free) } else { 0 };
+        let xon = if lossless { snapshot.thresholds.xon(xoff) } else { 0 };
         PfcReport {
             port: name_of(config, id),
             pri: number,
@@ -156,6 +189,8 @@ impl Source<'_> {
             paused_now: self.core.paused(id).contains(pri),
             storm_now: self.core.storming(id).contains(pri),
             headroom_size_cells: headroom.into(),
+            xoff_cells: xoff.into(),
+            xon_cells: xon.into(),
             group_watermark_cells: self.most(Mark::Group(port, number), queue.pg_watermark),
             headroom_watermark_cells: self
                 .most(Mark::Headroom(port, number), queue.headroom_watermark),

@@ -6,6 +6,7 @@
 
 pub mod fabric;
 pub mod gather;
+pub mod pauses;
 pub mod process;
 pub mod prometheus;
 pub mod tables;
@@ -175,6 +176,23 @@ pub struct QueueReport {
     pub depth_cells: u64,
     /// The most there were since this was last read by `weft show`.
     pub depth_watermark_cells: u64,
+    /// Limit of each VOQ of lossy frames now: it falls as the buffer fills.
+    #[serde(default)]
+    pub voq_limit_cells: u64,
+    /// As output: whose frames are queued now.
+    #[serde(default)]
+    pub waiting: Vec<WaitingReport>,
+}
+
+/// What one input has queued for one (output, priority): a VOQ, with what has been moved on to the egress queue.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WaitingReport {
+    /// Name of the input.
+    pub input: String,
+    /// Cells of its lossy frames.
+    pub lossy_cells: u64,
+    /// Its lossless frames, which are counted in cells by their priority group, not by output.
+    pub lossless_frames: u64,
 }
 
 /// One (port, priority) and its flow control.
@@ -218,6 +236,12 @@ pub struct PfcReport {
     pub group_cells: u64,
     /// The most there were since this was last read by `weft show`.
     pub group_watermark_cells: u64,
+    /// Cells above which PAUSE is asked for now; 0 unless lossless. It falls as the buffer fills.
+    #[serde(default)]
+    pub xoff_cells: u64,
+    /// Cells, headroom included, at which the peer may go on; 0 unless lossless.
+    #[serde(default)]
+    pub xon_cells: u64,
     /// As input: cells of headroom in use.
     pub headroom_cells: u64,
     /// The most there were since this was last read by `weft show`.

@@ -21,6 +21,7 @@ use weft_rpc::{Answer, LineHandler, LineStream, Next, Refused, ok_line, parse, t
 use crate::config::value::parse_addr;
 use crate::conform::Params;
 use crate::events;
+use crate::report::pauses::Pauses;
 use crate::paths::ShownPath;
 use crate::report::process::ProcessReport;
 use crate::report::{FdbReport, FdbRow, ShowResponse, ShowTopic, StatsSnapshot};
@@ -179,6 +180,13 @@ pub trait Backend: Send + Sync {
     /// Everything that is counted; watermarks that topic `restart` shows, or all if it shows none, begin again
     /// afterwards for those who ask so.
     fn stats(&self, restart: Option<ShowTopic>) -> StatsSnapshot;
+
+    /// The same, as it can be read without holding workers or waiting for the kernel: sums may not add up, and frames that
+    /// went past the pipeline are those counted last. What was paused since the last look goes to `pauses`.
+    fn look(&self, pauses: &mut Pauses) -> StatsSnapshot {
+        let _ = pauses; // a switch without workers has none
+        self.stats(None)
+    }
 
     /// What the process may do.
     ///

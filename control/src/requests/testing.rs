@@ -7,11 +7,11 @@
 use std::sync::Mutex;
 
 use super::*;
-use crate::report::ConservationReport;
+use crate::report::{ConservationReport, QueueReport};
 
-/// Remembers what it was asked.
+/// Remembers what it was asked; its report has so many queues.
 #[derive(Default)]
-pub(crate) struct Recorder(pub(crate) Mutex<Vec<String>>);
+pub(crate) struct Recorder(pub(crate) Mutex<Vec<String>>, pub(crate) usize);
 
 impl Recorder {
     fn note(&self, text: String) {
@@ -47,7 +47,8 @@ impl Backend for Recorder {
     fn stats(&self, restart: Option<ShowTopic>) -> StatsSnapshot {
         self.note(format!("stats {}", restart.is_some()));
         let conservation = ConservationReport { rx: 5, tx: 5, holds: true, ..Default::default() };
-        StatsSnapshot { switch: "s".into(), conservation, ..Default::default() }
+        let queues = vec![QueueReport::default(); self.1];
+        StatsSnapshot { switch: "s".into(), conservation, queues, ..Default::default() }
     }
 
     fn process(&self) -> Result<ProcessReport, Refused> {

@@ -9,7 +9,9 @@ use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::UCred;
 
 use super::dir::{self, SocketError};
@@ -136,6 +138,32 @@ impl Stream {
     pub(super) fn last_words(&self, bytes: &[u8]) {
         let flags = rustix::net::SendFlags::DONTWAIT | rustix::net::SendFlags::NOSIGNAL;
         let _ = rustix::net::send(self, bytes, flags); // it learns why, if it listens at all
+    }
+
+    /// Sends all of `bytes`, where each part of them is taken within `time`.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::TimedOut`] where the other end makes no room for so long; the kernel's answer.
+    pub fn send_within(&self, bytes: &[u8], time: Duration) -> io::Result<()> {
+        let flags = rustix::net::SendFlags::DONTWAIT | rustix::net::SendFlags::NOSIGNAL;
+        let timeout = Timespec::try_from(time).ok();
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            match rustix::net::send(self, rest, flags) {
+                Ok(count) => rest = rest.get(count..).unwrap_or_default(),
+                Err(rustix::io::Errno::INTR) => {}
+                Err(rustix::io::Errno::AGAIN) => {
+                    let mut fds = [PollFd::new(self, PollFlags::OUT)];
+                    match poll(&mut fds, timeout.as_ref()) {
+                        Ok(0) => return Err(io::ErrorKind::TimedOut.into()),
+                        Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                        Err(error) => return Err(error.into()),
+                    }
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
     }
 
     /// Whether the other end has closed; what it may have sent stays where it is.

@@ -6,9 +6,12 @@
 
 use std::fmt::Write as _;
 
+use serde::Serialize;
+
 use super::svg::escape;
 
-const STYLE: &str = "
+/// What all pages look like.
+pub const STYLE: &str = "
 :root { color-scheme: light dark; --ink: #1c1c1c; --paper: #fff; --rule: #d4d4d4; --soft: #f3f3f3; }
 @media (prefers-color-scheme: dark) {
   :root { --ink: #e6e6e6; --paper: #161616; --rule: #3d3d3d; --soft: #222; }
@@ -32,6 +35,27 @@ polyline { fill: none; stroke-width: 2; }
 .l4 { stroke: #7a68c7; } .l5 { stroke: #8f7a2c; } .l6 { stroke: #2f9c9c; } .l7 { stroke: #777; }
 ";
 
+/// What [`TIP_SCRIPT`] shows: an element with the id `tip`.
+pub const TIP_STYLE: &str = "
+#tip { position: fixed; pointer-events: none; background: var(--ink); color: var(--paper); padding: .15rem .5rem;
+  border-radius: 3px; font-size: 13px; max-width: 28rem; }
+";
+
+/// Shows what is under the pointer at once, not when the browser thinks fit. Without characters that XML minds.
+pub const TIP_SCRIPT: &str = "
+var tip = document.getElementById('tip');
+document.addEventListener('pointermove', function (event) {
+  var of = event.target.closest ? event.target.closest('svg *') : null;
+  var title = of ? of.querySelector('title') : null;
+  tip.hidden = !title;
+  if (title) {
+    tip.textContent = title.textContent;
+    tip.style.left = Math.min(event.clientX + 14, window.innerWidth - tip.offsetWidth - 4) + 'px';
+    tip.style.top = (event.clientY + 14) + 'px';
+  }
+});
+";
+
 /// The beginning of a page, up to its heading; `style` is beside what all pages have.
 pub fn head(title: &str, style: &str, out: &mut String) {
     let title = escape(title);
@@ -41,6 +65,29 @@ pub fn head(title: &str, style: &str, out: &mut String) {
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\
          <title>{title}</title><style>{STYLE}{style}</style></head><body>\n<h1>{title}</h1>\n"
     );
+}
+
+/// JSON inside a `script` element: no character of it can end the element, nor bother a reader of XML.
+#[must_use]
+pub fn script_json(value: &impl Serialize) -> String {
+    let text = serde_json::to_string(value).unwrap_or_else(|_| "null".to_owned());
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '<'
+            | '>'
+            | '&'
+            | '\u{7f}'..='\u{9f}'
+            | '\u{2028}'
+            | '\u{2029}'
+            | '\u{fffe}'
+            | '\u{ffff}' => {
+                let _ = write!(out, "\\u{:04x}", u32::from(c));
+            }
+            c => out.push(c),
+        }
+    }
+    out
 }
 
 /// A table: its head, and rows of which every cell is text.

@@ -470,16 +470,23 @@ impl Buffer {
     #[inline]
     #[must_use]
     pub fn stands(&self, input: PortId, output: PortId, pri: Pri) -> bool {
-        let gone = self.gone(input, output, pri);
-        fence(Ordering::Acquire); // pairs with `Leaving::end`: who left had entered
-        self.standing_word(input, output, pri).load(Ordering::Relaxed) != gone
+        self.lossless_waiting(input, output, pri) != 0
     }
 
     /// Cells of a VOQ's lossy frames.
     #[must_use]
     pub fn voq_used(&self, input: PortId, output: PortId, pri: Pri) -> u32 {
         let known = self.voq.at(self.voq_at(input, output, pri)).load(Ordering::Relaxed);
-        known.wrapping_sub(self.unseen_of_voq(input, output, pri))
+        known.saturating_sub(self.unseen_of_voq(input, output, pri)) // who reads beside workers may see more leave
+    }
+
+    /// Lossless frames from `input` that are queued for (output, pri), in its VOQ, in the egress queue or on their way.
+    #[inline]
+    #[must_use]
+    pub fn lossless_waiting(&self, input: PortId, output: PortId, pri: Pri) -> u32 {
+        let gone = self.gone(input, output, pri);
+        fence(Ordering::Acquire); // pairs with `Leaving::end`: who left had entered
+        self.standing_word(input, output, pri).load(Ordering::Relaxed).wrapping_sub(gone)
     }
 
     /// Cells of an input's lossy frames of a priority, all its VOQs together.
@@ -497,7 +504,7 @@ impl Buffer {
             return known;
         }
         let head = self.headroom_word(input, pri).load(Ordering::Relaxed);
-        known.wrapping_sub(self.unseen_of_group(input, pri).saturating_sub(head))
+        known.saturating_sub(self.unseen_of_group(input, pri).saturating_sub(head)) // as `voq_used`
     }
 
     /// Cells of an ingress group's headroom in use.

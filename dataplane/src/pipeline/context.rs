@@ -17,10 +17,10 @@ use crate::desc::{Desc, Flag};
 use crate::lag::Joined;
 use crate::pool::Bufs;
 use crate::snapshot::Snapshot;
-use crate::stats::{DropReason, WorkerStats};
+use crate::stats::{DropReason, PauseSide, WorkerStats};
 use crate::time::Instant;
 use crate::trace::{Event, Tracer};
-use crate::types::{PortId, PortSet, Pri};
+use crate::types::{PortId, PortSet, Pri, PriSet};
 use crate::voq::Voqs;
 
 /// What every stage of a lane works with, apart from the state of its ports: so that a loop over a
@@ -55,6 +55,13 @@ pub(super) enum ToCrossbar {
 }
 
 impl Context {
+    /// Sets the priorities for which `input` asks its peer to pause.
+    pub(super) fn set_xoff(&self, input: PortId, pris: PriSet, now: Instant) {
+        let before = self.core.xoff(input);
+        self.core.xoff[input].store(pris.bits(), Ordering::Relaxed);
+        self.stats.pauses.note(now, input, PauseSide::Asked, before, pris);
+    }
+
     /// Gives back what a queued frame was charged, when it leaves the queues of `output`; returns
     /// the depth of (output, pri) that is left, in cells. [`Self::relieve`] follows.
     pub(super) fn release(&mut self, desc: &Desc, output: PortId) -> u32 {

@@ -40,7 +40,7 @@ impl Lane {
                 for pri in snapshot.lossless.iter() {
                     lane.pause.set(pri, pris.contains(pri));
                 }
-                self.ctx.core.xoff[lane.port].store(pris.bits(), Ordering::Relaxed);
+                self.ctx.set_xoff(lane.port, pris, now);
             }
         }
         for lane in &mut self.outputs {

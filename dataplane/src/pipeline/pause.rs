@@ -14,7 +14,7 @@ use super::output_lane::OutputLane;
 use crate::config::StormAction;
 use crate::desc::Desc;
 use crate::pfc::PfcFrame;
-use crate::stats::DropReason;
+use crate::stats::{DropReason, PauseSide};
 use crate::time::Instant;
 use crate::trace::{Event, Tracer};
 use crate::types::{PortSet, PriSet};
@@ -99,7 +99,9 @@ impl OutputLane {
             StormAction::Forward => (paused.without(storming), PriSet::EMPTY),
         };
         ctx.is_stirred |= ctx.core.closed(self.port) != held.or(thrown);
+        let before = ctx.core.paused(self.port);
         ctx.core.paused[self.port].store(held.bits(), Ordering::Relaxed);
+        ctx.stats.pauses.note(now, self.port, PauseSide::Obeyed, before, held);
         ctx.core.storming[self.port].store(thrown.bits(), Ordering::Relaxed);
         self.calm = paused.or(storming).is_empty() && self.pause.is_idle();
         if self.calm {

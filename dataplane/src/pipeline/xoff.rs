@@ -13,7 +13,7 @@ use super::timing::Timing;
 use crate::config::PfcMode;
 use crate::time::Instant;
 use crate::trace::{Event, Tracer};
-use crate::types::{PortSet, Pri};
+use crate::types::{PortSet, Pri, PriSet};
 
 impl InputLane {
     /// Notes that a group is above XOFF.
@@ -34,7 +34,8 @@ impl InputLane {
         ctx.stats.port[self.port].pri[pri].xoff.add(1);
         if ctx.snapshot.config.pfc.mode == PfcMode::IngressPg {
             self.pause.set(pri, true);
-            ctx.core.xoff[self.port].fetch_or(1 << pri.get(), Ordering::Relaxed);
+            let pris = ctx.core.xoff(self.port).or(PriSet::only(pri));
+            ctx.set_xoff(self.port, pris, now);
         }
         if T::ON {
             let used = ctx.core.buffer.group_used(self.port, pri)
@@ -92,7 +93,8 @@ impl Lane {
                 }
                 if self.ctx.snapshot.config.pfc.mode == PfcMode::IngressPg {
                     lane.pause.set(pri, false);
-                    self.ctx.core.xoff[lane.port].fetch_and(!(1 << pri.get()), Ordering::Relaxed);
+                    let pris = self.ctx.core.xoff(lane.port).without(PriSet::only(pri));
+                    self.ctx.set_xoff(lane.port, pris, now);
                 }
                 if T::ON {
                     let port = lane.port.get();
@@ -109,10 +111,9 @@ impl Lane {
                             .iter()
                             .any(|output| self.ctx.core.buffer.stands(lane.port, output, pri));
                     lane.pause.set(pri, on);
-                    let word = &self.ctx.core.xoff[lane.port];
-                    let bits = word.load(Ordering::Relaxed);
-                    let bit = 1 << pri.get();
-                    word.store(if on { bits | bit } else { bits & !bit }, Ordering::Relaxed);
+                    let (pris, one) = (self.ctx.core.xoff(lane.port), PriSet::only(pri));
+                    let pris = if on { pris.or(one) } else { pris.without(one) };
+                    self.ctx.set_xoff(lane.port, pris, now);
                 }
             }
         }

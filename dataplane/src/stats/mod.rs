@@ -4,10 +4,12 @@
 //! Units: frames, bytes, picoseconds, as named.
 //! Source: docs/spec/pipeline.md §10; ARCHITECTURE.md "Time, errors, unsafe".
 
+mod pauses;
 mod reasons;
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
+pub use pauses::{EDGES, PauseEdge, PauseLog, PauseSide};
 pub use reasons::{DropPlace, DropReason, DropWhere, OUTPUT_REASONS};
 
 use crate::types::{PerPort, PerPri};
@@ -199,6 +201,8 @@ pub struct WorkerStats {
     pub busy_ns: Counter,
     /// Ticks of the processor's time-stamp counter in these passes; 0 where there is none.
     pub busy_cycles: Counter,
+    /// When its ports were paused, and paused their peers.
+    pub pauses: PauseLog,
 }
 
 impl WorkerStats {

@@ -6,20 +6,26 @@
 
 mod record;
 
+use std::cell::RefCell;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
 use weft_base::files::{self, Existing};
 use weft_dataplane::port::capture::CaptureError;
+use weft_dataplane::pipeline::Core;
+use weft_dataplane::time::Instant;
 use weft_dataplane::types::PortId;
 
 use super::{progress, write_json};
 use crate::config::{Config, SettingsArgs, Timing};
 use crate::error::CliError;
+use crate::page::runs::{Looks, SwitchRun};
+use crate::page;
 use crate::paths::Filter;
 use crate::replay::compare::{Rules, compare};
 use crate::replay::trace::Tracer;
+use crate::results::write_file;
 use crate::replay::{Base, Conservation, Job, JobError, PortReport, Report, capture_name};
 
 /// Arguments of `weft replay`.
@@ -54,6 +60,9 @@ pub struct ReplayArgs {
     /// Drop frames under 60 bytes, as a wire does; by default they are taken as captured before padding
     #[arg(long)]
     pub drop_runts: bool,
+    /// Write a page that shows the run over time: throughput, queues, pauses, buffer, drops (docs/page.md)
+    #[arg(long, value_name = "FILE")]
+    pub page: Option<PathBuf>,
     /// Print result.json, too
     #[arg(long)]
     pub json: bool,
@@ -94,14 +103,19 @@ fn run_captures(args: &ReplayArgs, dir: &Path, out: &mut dyn Write) -> Result<()
     let inputs = inputs(&args.input, &config)?;
     let text_trace = check_outputs(args, Some(dir))?;
     let base = Base::of(inputs.iter().map(|(_, path)| path)).map_err(capture)?;
+    let looks = PageLooks::new(&config.run.name);
     let bar = progress::spinner("frames read");
     let report = {
         let tracer = tracer(args, &config, base, &mut *out)?;
-        let job = Job { config: &config, inputs: &inputs, out: dir, drop_runts: args.drop_runts };
+        let look = |now, core: &_, is_end| looks.look(now, core, is_end);
+        let look: Option<&dyn Fn(Instant, &Core, bool)> = args.page.as_ref().map(|_| &look as _);
+        let drop_runts = args.drop_runts;
+        let job = Job { config: &config, inputs: &inputs, out: dir, drop_runts, look };
         crate::replay::run(&job, base, tracer, &|read| bar.set_position(read)).map_err(failed)?
     };
     bar.finish_and_clear();
     write_result(&dir.join("result.json"), &report)?;
+    looks.write(args.page.as_deref(), "weft replay")?;
     if args.json {
         write_json(out, &report)?;
     } else if !text_trace {
@@ -110,6 +124,32 @@ fn run_captures(args: &ReplayArgs, dir: &Path, out: &mut dyn Write) -> Result<()
     match &args.expect {
         Some(want) => expect(args, dir, &config, want),
         None => Ok(()),
+    }
+}
+
+/// Looks at the switch while it is replayed, for the page.
+struct PageLooks(RefCell<(Option<Looks>, Option<SwitchRun>)>);
+
+impl PageLooks {
+    fn new(name: &str) -> Self {
+        Self(RefCell::new((Some(Looks::new(name)), None)))
+    }
+
+    fn look(&self, now: Instant, core: &Core, is_end: bool) {
+        let (looks, run) = &mut *self.0.borrow_mut();
+        if is_end {
+            *run = looks.take().map(|looks| looks.finish(now, core));
+        } else if let Some(looks) = looks {
+            looks.look(now, core);
+        }
+    }
+
+    /// Writes the page, if it is wanted.
+    fn write(self, path: Option<&Path>, title: &str) -> Result<(), CliError> {
+        let Some(path) = path else { return Ok(()) };
+        let (_, run) = self.0.into_inner();
+        let page = page::of_run("replay", title, run.as_slice());
+        Ok(write_file(path, |out| out.write_all(page.as_bytes()))?)
     }
 }
 

@@ -8,7 +8,10 @@ use std::fs::File;
 use std::io::Write;
 use std::path::Path;
 
-use super::{ReplayArgs, check_outputs, print_ports, tracer, write_result};
+use weft_dataplane::pipeline::Core;
+use weft_dataplane::time::Instant;
+
+use super::{PageLooks, ReplayArgs, check_outputs, print_ports, tracer, write_result};
 use crate::commands::{progress, write_json};
 use crate::error::CliError;
 use crate::record::{Job, Record, RecordReport, ReplayError};
@@ -34,10 +37,13 @@ pub fn run(args: &ReplayArgs, path: &Path, out: &mut dyn Write) -> Result<(), Cl
         anstream::eprintln!("warning: recorded by weft {theirs}, replayed by weft {ours}");
     }
     let text_trace = check_outputs(args, args.out.as_deref())?;
+    let looks = PageLooks::new(&record.config().run.name);
     let bar = progress::spinner("steps");
     let report = {
         let tracer = tracer(args, record.config(), Base::ZERO, &mut *out)?;
-        let job = Job { out: args.out.as_deref() };
+        let look = |now, core: &_, is_end| looks.look(now, core, is_end);
+        let look: Option<&dyn Fn(Instant, &Core, bool)> = args.page.as_ref().map(|_| &look as _);
+        let job = Job { out: args.out.as_deref(), look };
         crate::record::replay(record, &job, tracer, &|steps| bar.set_position(steps))
             .map_err(failed)?
     };
@@ -45,6 +51,7 @@ pub fn run(args: &ReplayArgs, path: &Path, out: &mut dyn Write) -> Result<(), Cl
     if let Some(dir) = &args.out {
         write_result(&dir.join("result.json"), &report)?;
     }
+    looks.write(args.page.as_deref(), &format!("weft replay: {}", path.display()))?;
     if args.json {
         write_json(out, &report)?;
     } else if !text_trace {

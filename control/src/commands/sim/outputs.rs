@@ -10,6 +10,8 @@ use clap::Args;
 use weft_sim::results::Results;
 
 use crate::error::CliError;
+use crate::page::runs::of_results;
+use crate::page;
 use crate::results::csv::Table;
 use crate::results::{WriteError, html, perfetto, probe_file, write_file};
 
@@ -19,6 +21,9 @@ pub struct OutputArgs {
     /// Write one HTML page with pictures, which needs nothing else
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
+    /// Write the page of a switch with the run's series inside: docs/page.md
+    #[arg(long, value_name = "FILE")]
+    pub page: Option<PathBuf>,
     /// Write flows.csv, ports.csv, queues.csv and series.csv into a folder, which is made if it is not there
     #[arg(long, value_name = "DIR")]
     pub csv: Option<PathBuf>,
@@ -35,6 +40,11 @@ impl OutputArgs {
     pub fn write(&self, results: &Results) -> Result<(), CliError> {
         if let Some(path) = &self.html {
             write_file(path, |out| out.write_all(html::page(results).as_bytes()))?;
+        }
+        if let Some(path) = &self.page {
+            let title = format!("weft sim: {}", results.scenario);
+            let page = page::of_run("sim", &title, &of_results(results));
+            write_file(path, |out| out.write_all(page.as_bytes()))?;
         }
         if let Some(folder) = &self.csv {
             make_folder(folder)?;

@@ -84,6 +84,7 @@ impl RunArgs {
         let all = [
             ("--json", json),
             ("--html", self.outputs.html.as_deref()),
+            ("--page", self.outputs.page.as_deref()),
             ("--perfetto", self.outputs.perfetto.as_deref()),
             ("--flows", self.flows.as_deref()),
             ("--hpcc-fct", self.hpcc_fct.as_deref()),

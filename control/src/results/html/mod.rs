@@ -10,11 +10,10 @@ mod topology;
 
 use std::fmt::Write as _;
 
-use serde::Serialize;
 use weft_sim::results::{Ending, Results};
 
 use crate::views::figures::{grouped, scaled, us};
-use crate::views::page::{Cell, figures, head, table};
+use crate::views::page::{Cell, TIP_SCRIPT, TIP_STYLE, figures, head, script_json, table};
 use crate::views::svg::escape;
 
 /// Flows, and pairs of hosts, that the JSON of a page has at most; the file of JSON has all.
@@ -24,31 +23,15 @@ const ROWS: usize = 50;
 
 const STYLE: &str = "
 .fail { color: #c0392b; font-weight: 600; } figure { margin: 0 0 1.5rem; }
-#tip { position: fixed; pointer-events: none; background: var(--ink); color: var(--paper); padding: .15rem .5rem;
-  border-radius: 3px; font-size: 13px; max-width: 28rem; }
 .node { stroke: var(--ink); fill: var(--soft); } .wire { fill: none; } .cell { stroke: var(--paper); stroke-width: .5; }
-";
-
-/// Shows what is under the pointer at once, not when the browser thinks fit. Without characters that XML minds.
-const SCRIPT: &str = "
-var tip = document.getElementById('tip');
-document.addEventListener('pointermove', function (event) {
-  var of = event.target.closest ? event.target.closest('svg *') : null;
-  var title = of ? of.querySelector('title') : null;
-  tip.hidden = !title;
-  if (title) {
-    tip.textContent = title.textContent;
-    tip.style.left = Math.min(event.clientX + 14, window.innerWidth - tip.offsetWidth - 4) + 'px';
-    tip.style.top = (event.clientY + 14) + 'px';
-  }
-});
 ";
 
 /// The whole page.
 #[must_use]
 pub fn page(results: &Results) -> String {
     let mut out = String::new();
-    head(&format!("weft sim: {}", results.scenario), STYLE, &mut out);
+    let style = [TIP_STYLE, STYLE].concat();
+    head(&format!("weft sim: {}", results.scenario), &style, &mut out);
     about(results, &mut out);
     expectations(results, &mut out);
     summary(results, &mut out);
@@ -61,7 +44,7 @@ pub fn page(results: &Results) -> String {
     out.push_str("<div id=\"tip\" hidden=\"hidden\"></div>\n");
     let _ = write!(
         out,
-        "<script type=\"application/json\" id=\"results\">{}</script>\n<script>{SCRIPT}</script>\n\
+        "<script type=\"application/json\" id=\"results\">{}</script>\n<script>{TIP_SCRIPT}</script>\n\
          </body></html>\n",
         embedded(results)
     );
@@ -71,29 +54,6 @@ pub fn page(results: &Results) -> String {
 /// A note above what follows.
 fn note(text: &str, out: &mut String) {
     let _ = writeln!(out, "<p class=\"note\">{}</p>", escape(text));
-}
-
-/// JSON inside a `script` element: no character of it can end the element, nor bother a reader of XML.
-#[must_use]
-pub fn script_json(value: &impl Serialize) -> String {
-    let text = serde_json::to_string(value).unwrap_or_else(|_| "null".to_owned());
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '<'
-            | '>'
-            | '&'
-            | '\u{7f}'..='\u{9f}'
-            | '\u{2028}'
-            | '\u{2029}'
-            | '\u{fffe}'
-            | '\u{ffff}' => {
-                let _ = write!(out, "\\u{:04x}", u32::from(c));
-            }
-            c => out.push(c),
-        }
-    }
-    out
 }
 
 fn embedded(results: &Results) -> String {

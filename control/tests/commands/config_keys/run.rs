@@ -203,7 +203,7 @@ pub fn run(mut frames: Vec<Arrival>, text: &str) -> Run {
     let base = Base::of(inputs.iter().map(|(_, path)| path)).unwrap();
     let out = dir.path().join("out");
     std::fs::create_dir(&out).unwrap();
-    let job = Job { config: &config, inputs: &inputs, out: &out, drop_runts: false };
+    let job = Job { config: &config, inputs: &inputs, out: &out, drop_runts: false, look: None };
     let report = weft::replay::run(&job, base, None, &|_| ()).unwrap();
     assert_eq!((report.conservation.imbalance, report.violation_count), (0, 0), "{text}");
     let read = |name: &str| {

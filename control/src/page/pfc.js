@@ -1,0 +1,105 @@
+// PFC: pauses on a time line, as their begins and ends were recorded, and what was counted.
+
+const LANES = 48;
+const SIDES = { asked: "asks its peer to pause", obeyed: "is paused by its peer" };
+
+/// Pauses in [from, to], by (port, priority, side).
+function lanes(pauses, from, to) {
+  const all = new Map();
+  for (const pause of pauses) {
+    const end = pause.to_ns ?? to;
+    if (end < from || pause.from_ns > to) {
+      continue;
+    }
+    const key = JSON.stringify([pause.port, pause.pri, pause.side]);
+    const lane = all.get(key) ?? { port: pause.port, pri: pause.pri, side: pause.side, spans: [] };
+    lane.spans.push([Math.max(from, pause.from_ns), Math.min(to, end)]);
+    all.set(key, lane);
+  }
+  const order = (a, b) => a.port.localeCompare(b.port, "en", { numeric: true }) || a.pri - b.pri || (a.side < b.side ? -1 : 1);
+  return [...all.values()].sort(order);
+}
+
+function timeline(lanes, from, to) {
+  const [left, width, high] = [170, 540, 18];
+  const height = high * lanes.length + 22;
+  const x = (ns) => left + width * (to > from ? (ns - from) / (to - from) : 0);
+  const picture = svg("svg", { viewBox: `0 0 720 ${height}`, role: "img", "aria-label": "Pauses over time" });
+  lanes.forEach((lane, n) => {
+    const y = high * n + 2;
+    picture.append(
+      svg("text", { class: "end", x: left - 6, y: y + 12 }, `${lane.port} priority ${lane.pri}, ${lane.side}`),
+      svg("rect", { class: "lane", x: left, y, width, height: high - 4 }),
+    );
+    // What is closer than a pixel is one mark.
+    const marks = [];
+    for (const [begin, end] of lane.spans.sort((a, b) => a[0] - b[0])) {
+      const last = marks[marks.length - 1];
+      if (last && x(begin) - x(last.end) < 0.5) {
+        [last.end, last.pauses, last.ns] = [Math.max(last.end, end), last.pauses + 1, last.ns + end - begin];
+      } else {
+        marks.push({ begin, end, pauses: 1, ns: end - begin });
+      }
+    }
+    for (const { begin, end, pauses, ns } of marks) {
+      const words = `${lane.port}, priority ${lane.pri}, ${SIDES[lane.side]}: ${count(pauses)} from ${time(begin)} to ${time(end)}, paused for ${time(ns)}`;
+      const mark = svg(
+        "rect",
+        { class: lane.side, x: x(begin).toFixed(2), y, width: Math.max(1, x(end) - x(begin)).toFixed(2), height: high - 4 },
+        svg("title", {}, words),
+      );
+      Object.assign(mark.dataset, { port: lane.port, pri: lane.pri, side: lane.side });
+      picture.append(mark);
+    }
+  });
+  picture.append(
+    svg("text", { x: left, y: height - 4 }, time(Math.max(0, from))),
+    svg("text", { class: "end", x: left + width, y: height - 4 }, time(to)),
+  );
+  return picture;
+}
+
+function pfc(state, pauses, lost, from, to) {
+  const all = lanes(pauses, from, to);
+  const shown = all.slice(0, LANES);
+  const figure = byId("pauses");
+  figure.hidden = !shown.length;
+  place("pauses").replaceChildren(...(shown.length ? [timeline(shown, from, to)] : []));
+  const inTime = new Map();
+  for (const lane of all) {
+    const ns = lane.spans.reduce((sum, [begin, end]) => sum + end - begin, 0);
+    inTime.set(JSON.stringify([lane.port, lane.pri, lane.side]), [lane.spans.length, ns]);
+  }
+  const rows = state.switch.pfc
+    .filter((row) => row.xoff || row.pause_rx || row.pause_tx || row.xoff_now || row.paused_now || row.paused_ns || row.storms)
+    .map((row) => {
+      const of = (side) => inTime.get(JSON.stringify([row.port, row.pri, side])) ?? [0, 0];
+      const [[asked, askedNs], [obeyed, obeyedNs]] = [of("asked"), of("obeyed")];
+      return [
+        row.port,
+        count(row.pri),
+        row.classes.join(", "),
+        { text: row.xoff_now ? "asks" : "", name: row.xoff_now ? "bad" : "" },
+        `${count(asked)}, ${time(askedNs)}`,
+        `${count(row.xoff)} / ${count(row.xon)}`,
+        count(row.pause_tx),
+        { text: row.storm_now ? "storm" : row.paused_now ? "paused" : "", name: row.paused_now || row.storm_now ? "bad" : "" },
+        `${count(obeyed)}, ${time(obeyedNs)}`,
+        count(row.pause_rx),
+        time(row.paused_ns),
+      ];
+    });
+  const head = [
+    "Port", "Priority", "Classes", "Asks now", "Asked in this time", "XOFF / XON", "PAUSE sent",
+    "Held now", "Held in this time", "PAUSE received", "Held in all",
+  ];
+  const notes = [];
+  if (all.length > LANES) {
+    notes.push(el("p", { class: "note" }, `${LANES} of ${count(all.length)} (port, priority) with pauses are drawn.`));
+  }
+  if (lost) {
+    notes.push(el("p", { class: "note" }, `${count(lost)} begins and ends of pauses came too fast to be drawn; the counts have all.`));
+  }
+  const nothing = el("p", {}, "No PAUSE was sent or received.");
+  show("pfc", ...notes, rows.length ? table(head, rows) : nothing);
+}

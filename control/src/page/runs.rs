@@ -1,0 +1,379 @@
+//! States of a run for its page: looked at as it goes, or made of the results of a simulation.
+//!
+//! Shape: [`Looks`] over the switch of a replay → [`SwitchRun`]; [`of_results`] → one a switch.
+//! Units: nanoseconds since the start of the run, as in the report.
+//! Source: docs/page.md.
+
+use serde::Serialize;
+use serde_json::Value;
+use weft_dataplane::pipeline::Core;
+use weft_dataplane::time::{Instant, Span};
+use weft_sim::results::network::{PortResult, SwitchResult};
+use weft_sim::results::{Results, SeriesKind, SeriesResult};
+
+use super::feed::{PageState, open_pauses};
+use crate::report::gather::Source;
+use crate::report::pauses::{PauseReport, Pauses};
+use crate::report::{
+    BufferReport, DropsReport, Named, PfcReport, PortReport, QueueReport, StatsSnapshot,
+};
+
+/// States of a switch that a page has at most; an even number.
+pub const STATES: usize = 240;
+/// Pauses of a switch that a page has at most.
+pub const PAUSES: usize = 20_000;
+/// First time between two states.
+const EVERY: Span = Span::from_us(10);
+
+/// A switch of a run.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct SwitchRun {
+    /// Its name.
+    pub name: String,
+    /// Its states, the last of them at the end of the run.
+    pub states: Vec<PageState>,
+}
+
+/// Looks at a switch while its run goes on. When there are more than [`STATES`], every second one goes, and the time between
+/// two doubles.
+pub struct Looks {
+    name: String,
+    every: Span,
+    next: Instant,
+    seen: usize,
+    pauses: Pauses,
+    states: Vec<PageState>,
+}
+
+impl Looks {
+    /// At a switch of this name.
+    #[must_use]
+    pub fn new(name: &str) -> Self {
+        let (pauses, states) = (Pauses::default(), Vec::new());
+        Self { name: name.to_owned(), every: EVERY, next: Instant::ZERO, seen: 0, pauses, states }
+    }
+
+    /// Looks at the switch, if that is due.
+    pub fn look(&mut self, now: Instant, core: &Core) {
+        if now >= self.next {
+            self.take(now, core);
+            self.next = now + self.every;
+        }
+    }
+
+    fn take(&mut self, now: Instant, core: &Core) {
+        let source = Source {
+            name: &self.name,
+            core,
+            port_info: &[],
+            now,
+            stuck: None,
+            watermarks: None,
+        };
+        let stats = source.stats();
+        self.pauses.read(core, now);
+        let mut pauses = self.pauses.take_ended();
+        let left = PAUSES.saturating_sub(self.seen);
+        let over = pauses.len().saturating_sub(left) as u64;
+        pauses.truncate(left);
+        self.seen += pauses.len();
+        let number = self.states.last().map_or(1, |last| last.number + 1);
+        // What was overwritten is the same in all: the last state tells it.
+        self.states.push(PageState::new(number, &stats, pauses, over));
+        if self.states.len() > STATES {
+            self.thin();
+        }
+    }
+
+    /// Keeps every second state, with what was paused before it.
+    fn thin(&mut self) {
+        self.every = self.every + self.every;
+        let mut before: Option<PageState> = None;
+        for mut state in core::mem::take(&mut self.states) {
+            match before.take() {
+                None => before = Some(state),
+                Some(mut first) => {
+                    first.pauses.append(&mut state.pauses);
+                    (state.pauses, state.pauses_lost) =
+                        (first.pauses, first.pauses_lost + state.pauses_lost);
+                    self.states.push(state);
+                }
+            }
+        }
+        self.states.extend(before);
+    }
+
+    /// The run, which ended at `now`.
+    #[must_use]
+    pub fn finish(mut self, now: Instant, core: &Core) -> SwitchRun {
+        self.take(now, core);
+        let source = Source {
+            name: &self.name,
+            core,
+            port_info: &[],
+            now,
+            stuck: None,
+            watermarks: None,
+        };
+        let open = open_pauses(&self.pauses, &source.stats());
+        if let Some(last) = self.states.last_mut() {
+            last.pauses.extend(open);
+            last.pauses_lost += self.pauses.lost();
+        }
+        SwitchRun { name: self.name, states: self.states }
+    }
+}
+
+/// Switches of a simulation, from their series: what there is over time of these, and all counters in the last state.
+#[must_use]
+pub fn of_results(results: &Results) -> Vec<SwitchRun> {
+    let of = |switch: &SwitchResult| {
+        let series: Vec<&SeriesResult> =
+            results.series.iter().filter(|series| series.node == switch.name).collect();
+        let count = if series.is_empty() { 1 } else { STATES as u64 };
+        let mut states: Vec<PageState> = Vec::new();
+        let mut after = 0;
+        for number in 1..=count {
+            let to = at(results.end_ps, number, count);
+            let state = Moment { results, switch, series: &series, after, to };
+            let is_last = number == count;
+            states.push(state.page(number, is_last));
+            after = to;
+        }
+        SwitchRun { name: switch.name.clone(), states }
+    };
+    results.switches.iter().map(of).collect()
+}
+
+/// `number` of `count` parts of `end`.
+fn at(end: u64, number: u64, count: u64) -> u64 {
+    u64::try_from(u128::from(end) * u128::from(number) / u128::from(count.max(1))).unwrap_or(end)
+}
+
+/// A switch of a simulation at one moment.
+struct Moment<'a> {
+    results: &'a Results,
+    switch: &'a SwitchResult,
+    series: &'a [&'a SeriesResult],
+    /// The moment before.
+    after: u64,
+    to: u64,
+}
+
+impl Moment<'_> {
+    fn of(&self, kind: SeriesKind, port: usize, pri: Option<usize>) -> Option<&SeriesResult> {
+        let is = |series: &&&SeriesResult| {
+            series.kind == kind
+                && series.port.map(usize::from) == Some(port)
+                && series.pri.map(usize::from) == pri
+        };
+        self.series.iter().find(is).copied()
+    }
+
+    /// Points of a series that end in (after, to], each with its begin and end.
+    fn points<'s>(
+        &self,
+        series: &'s SeriesResult,
+        values: &'s [u64],
+        after: u64,
+    ) -> impl Iterator<Item = (u64, u64, u64)> + 's {
+        let (end, to, interval) = (self.results.end_ps, self.to, series.interval_ps.max(1));
+        let span = move |(number, &value): (u64, &u64)| {
+            let from = number.saturating_mul(interval);
+            (from, from.saturating_add(interval).min(end), value)
+        };
+        let all = (0..).zip(values).map(span);
+        all.filter(move |&(_, ends, _)| after < ends && ends <= to)
+    }
+
+    fn stats(&self) -> StatsSnapshot {
+        let (mut ports, mut queues, mut pfc) = (Vec::new(), Vec::new(), Vec::new());
+        let mut drops = DropsReport::default();
+        for (number, port) in self.switch.ports.iter().enumerate() {
+            let name = format!("port {number}");
+            ports.push(self.port(number, name.clone(), port));
+            for reason in &port.drops {
+                *drops.total.entry(reason.0.clone()).or_default() += reason.1;
+            }
+            if !port.drops.is_empty() {
+                drops.ports.insert(name.clone(), port.drops.clone());
+            }
+            for (pri, queue) in port.queues.iter().enumerate() {
+                let number_of = u8::try_from(pri).unwrap_or(u8::MAX);
+                let cells = u64::from(self.switch.cell_bytes.max(1));
+                let depth = self.of(SeriesKind::QueueDepthBytes, number, Some(pri));
+                let depth = depth.map_or(0, |series| {
+                    // What is longer than the time between two states stands for the whole of it.
+                    let now = usize::try_from((self.to.max(1) - 1) / series.interval_ps.max(1));
+                    let now = now.ok().and_then(|at| series.max.get(at)).copied().unwrap_or(0);
+                    let ended = self.points(series, &series.max, self.after);
+                    ended.map(|(_, _, value)| value).fold(now, u64::max)
+                });
+                let paused = self.of(SeriesKind::PausedPs, number, Some(pri));
+                let paused_ps: u64 = paused.map_or(0, |series| {
+                    self.points(series, &series.mean, 0).map(|(_, _, value)| value).sum()
+                });
+                queues.push(QueueReport {
+                    port: name.clone(),
+                    pri: number_of,
+                    enqueued: queue.enqueued_frames,
+                    dequeued: queue.dequeued_frames,
+                    tx_bytes: queue.tx_bytes,
+                    dropped: queue.drops.values().sum(),
+                    ecn_marked: queue.ecn_marked_frames,
+                    depth_cells: depth.div_ceil(cells),
+                    depth_watermark_cells: queue.depth_max_cells,
+                    ..QueueReport::default()
+                });
+                pfc.push(PfcReport {
+                    port: name.clone(),
+                    pri: number_of,
+                    xoff: queue.xoff,
+                    xon: queue.xon,
+                    pause_tx: queue.pause_tx_frames,
+                    pause_rx: queue.pause_rx_frames,
+                    paused_ns: paused_ps / 1_000,
+                    storms: queue.storms,
+                    group_watermark_cells: queue.input_max_cells,
+                    headroom_watermark_cells: queue.headroom_max_cells,
+                    ..PfcReport::default()
+                });
+            }
+        }
+        StatsSnapshot {
+            switch: self.switch.name.clone(),
+            version: self.results.weft.clone(),
+            uptime_ns: self.to / 1_000,
+            ports,
+            queues,
+            pfc,
+            drops,
+            buffer: BufferReport {
+                cell_bytes: self.switch.cell_bytes.into(),
+                shared_cells: self.switch.shared_cells,
+                ..BufferReport::default()
+            },
+            ..StatsSnapshot::default()
+        }
+    }
+
+    fn port(&self, number: usize, name: String, port: &PortResult) -> PortReport {
+        let sent = self.of(SeriesKind::ThroughputBps, number, None);
+        let bits = |(from, to, bps): (u64, u64, u64)| u128::from(to - from) * u128::from(bps);
+        let bits: u128 =
+            sent.map_or(0, |series| self.points(series, &series.mean, 0).map(bits).sum());
+        let here = |end: &weft_sim::results::network::LinkEnd| {
+            end.node == self.switch.name && usize::from(end.port) == number
+        };
+        let link = self.results.links.iter().find(|link| here(&link.a) || here(&link.b));
+        PortReport {
+            port: u8::try_from(number).unwrap_or(u8::MAX),
+            name,
+            link_up: link.is_some(),
+            rate_bps: link.map_or(0, |link| link.rate_bps),
+            rx_frames: port.rx_frames,
+            rx_bytes: port.rx_bytes,
+            tx_frames: port.tx_frames,
+            tx_bytes: u64::try_from(bits / 8_000_000_000_000).unwrap_or(u64::MAX),
+            pfc_rx: port.pfc_rx_frames,
+            pfc_tx: port.pfc_tx_frames,
+            ..PortReport::default()
+        }
+    }
+
+    /// Time paused in each interval of the series, as a pause that begins with the interval.
+    fn pauses(&self, number: u64) -> Vec<PauseReport> {
+        let mut pauses = Vec::new();
+        for series in self.series.iter().filter(|series| series.kind == SeriesKind::PausedPs) {
+            let (Some(port), Some(pri)) = (series.port, series.pri) else { continue };
+            for (from, _, ps) in self.points(series, &series.mean, self.after) {
+                if ps > 0 {
+                    pauses.push(PauseReport {
+                        number: number << 24 | pauses.len() as u64,
+                        port: format!("port {port}"),
+                        pri,
+                        side: "obeyed".to_owned(),
+                        from_ns: from / 1_000,
+                        to_ns: Some((from + ps) / 1_000),
+                    });
+                }
+            }
+        }
+        pauses
+    }
+
+    fn page(&self, number: u64, is_last: bool) -> PageState {
+        let mut pauses = self.pauses(number);
+        let most = PAUSES / STATES;
+        let over = pauses.len().saturating_sub(most) as u64;
+        pauses.truncate(most);
+        let mut state = PageState::new(number, &self.stats(), pauses, over);
+        if !is_last {
+            without_final(&mut state.switch);
+        }
+        for port in list(&mut state.switch, "ports") {
+            port.remove("rx_bytes"); // only what is sent has a series
+        }
+        state
+    }
+}
+
+/// The objects of a list in `of`.
+fn list<'a>(
+    of: &'a mut Value,
+    name: &str,
+) -> impl Iterator<Item = &'a mut serde_json::Map<String, Value>> {
+    let list = of.get_mut(name).and_then(Value::as_array_mut);
+    list.into_iter().flatten().filter_map(Value::as_object_mut)
+}
+
+/// Takes out what is only known of the end.
+fn without_final(switch: &mut Value) {
+    const FINAL: [(&str, &[&str]); 3] = [
+        ("ports", &["rx_frames", "tx_frames"]),
+        ("queues", &["enqueued", "dequeued", "dropped", "ecn_marked", "depth_watermark_cells"]),
+        ("pfc", &["xoff", "xon", "pause_tx", "pause_rx", "storms"]),
+    ];
+    for (part, keys) in FINAL {
+        for row in list(switch, part) {
+            for &key in keys {
+                row.remove(key);
+            }
+        }
+    }
+    let none = serde_json::to_value(DropsReport { total: Named::new(), ..DropsReport::default() });
+    if let (Some(switch), Ok(none)) = (switch.as_object_mut(), none) {
+        switch.insert("drops".to_owned(), none);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::results::example;
+
+    /// Sums of the states are those of the series: nothing is told twice, nothing is left out.
+    #[test]
+    fn states_of_a_simulation_have_the_sums_of_its_series() {
+        let results = example::results();
+        let runs = of_results(&results);
+        assert_eq!(runs.len(), 1);
+        let states = &runs[0].states;
+        assert_eq!(states.len(), STATES);
+        let last = &states.last().unwrap().switch;
+        assert_eq!(last["uptime_ns"], results.end_ps / 1_000);
+        let sent = &last["ports"][1]["tx_bytes"];
+        assert_eq!(sent.as_u64().unwrap().abs_diff(2_950_000), 0, "{sent}");
+        let paused: u64 = states
+            .iter()
+            .flat_map(|state| &state.pauses)
+            .map(|pause| pause.to_ns.unwrap() - pause.from_ns)
+            .sum();
+        assert_eq!(paused, 4_000, "ns");
+        let depths = |state: &PageState| state.switch["queues"][1]["depth_cells"].as_u64().unwrap();
+        assert_eq!(states.iter().map(depths).max(), Some(90), "23,040 bytes in cells of 256");
+        assert_eq!(states.first().map(depths), Some(0));
+        assert!(states[0].switch["ports"][0].get("rx_frames").is_none(), "not known then");
+        assert_eq!(last["ports"][0]["rx_frames"], 1_500);
+    }
+}
