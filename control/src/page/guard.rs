@@ -41,13 +41,19 @@ impl Guard {
     /// reads nothing (DNS rebinding). A request of a page from elsewhere says so in `Sec-Fetch-Site` or `Origin`: it could not
     /// read the answer, and takes no viewer's place either.
     #[must_use]
-    pub fn check(self, headers: &[httparse::Header<'_>], from_elsewhere: bool) -> Option<&'static str> {
+    pub fn check(
+        self,
+        headers: &[httparse::Header<'_>],
+        from_elsewhere: bool,
+    ) -> Option<&'static str> {
         let all = |name: &'static str| {
             let named = headers.iter().filter(move |header| header.name.eq_ignore_ascii_case(name));
             named.map(|header| std::str::from_utf8(header.value).unwrap_or("?"))
         };
         if self.is_loopback && !all("host").all(|host| is_loopback_name(host_of(host))) {
-            return Some("Host: expected localhost or an address of loopback, as the server listens there alone\n");
+            return Some(
+                "Host: expected localhost or an address of loopback, as the server listens there alone\n",
+            );
         }
         if from_elsewhere {
             return None;
@@ -88,7 +94,11 @@ mod tests {
             }
         }
         let guard = Guard::new("127.0.0.1:1".parse().unwrap());
-        assert_eq!(guard.check(&[], false), None, "HTTP/1.0 has none, and no browser leaves it out");
+        assert_eq!(
+            guard.check(&[], false),
+            None,
+            "HTTP/1.0 has none, and no browser leaves it out"
+        );
         let two = ["localhost", "rebind.example"];
         let two = two.map(|host| httparse::Header { name: "Host", value: host.as_bytes() });
         assert!(guard.check(&two, true).is_some());

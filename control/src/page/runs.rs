@@ -62,14 +62,8 @@ impl Looks {
     }
 
     fn take(&mut self, now: Instant, core: &Core) {
-        let source = Source {
-            name: &self.name,
-            core,
-            port_info: &[],
-            now,
-            stuck: None,
-            watermarks: None,
-        };
+        let source =
+            Source { name: &self.name, core, port_info: &[], now, stuck: None, watermarks: None };
         let stats = source.stats();
         self.pauses.read(core, now);
         let mut pauses = self.pauses.take_ended();
@@ -107,14 +101,8 @@ impl Looks {
     #[must_use]
     pub fn finish(mut self, now: Instant, core: &Core) -> SwitchRun {
         self.take(now, core);
-        let source = Source {
-            name: &self.name,
-            core,
-            port_info: &[],
-            now,
-            stuck: None,
-            watermarks: None,
-        };
+        let source =
+            Source { name: &self.name, core, port_info: &[], now, stuck: None, watermarks: None };
         let open = open_pauses(&self.pauses, &source.stats());
         if let Some(last) = self.states.last_mut() {
             last.pauses.extend(open);
@@ -165,7 +153,7 @@ impl Moment<'_> {
         let is = |series: &&&SeriesResult| {
             series.kind == kind
                 && series.port.map(usize::from) == Some(port)
-                && series.pri.map(usize::from) == pri
+                && pri.is_none_or(|pri| series.pri.map(usize::from) == Some(pri))
         };
         self.series.iter().find(is).copied()
     }

@@ -40,7 +40,9 @@ fn the_policy_fits_what_the_page_has_inside() {
             assert_eq!(html.matches(part).count(), 1, "{name}: a name, which is not loaded");
         }
         let rest = html.replace("http://www.w3.org/2000/svg", "");
-        for part in ["http:", "https:", "src=", "url(", "@import", " style=", " onload=", " onclick="] {
+        for part in
+            ["http:", "https:", "src=", "url(", "@import", " style=", " onload=", " onclick="]
+        {
             assert!(!rest.contains(part), "{name}: {part}");
         }
         assert!(!html.contains("{{"), "{name}: all is joined");
@@ -52,8 +54,17 @@ fn the_policy_fits_what_the_page_has_inside() {
 /// Text becomes markup by few ways, and no script of the page has one of them.
 #[test]
 fn scripts_have_no_way_from_text_to_markup() {
-    let ways =
-        ["innerHTML", "outerHTML", "insertAdjacent", "document.write", "eval(", "Function(", "DOMParser", "srcdoc", "createContextualFragment"];
+    let ways = [
+        "innerHTML",
+        "outerHTML",
+        "insertAdjacent",
+        "document.write",
+        "eval(",
+        "Function(",
+        "DOMParser",
+        "srcdoc",
+        "createContextualFragment",
+    ];
     for (at, script) in SCRIPTS.iter().enumerate() {
         for way in ways {
             assert!(!script.contains(way), "script {at}: {way}");
@@ -64,8 +75,7 @@ fn scripts_have_no_way_from_text_to_markup() {
 
 #[test]
 fn hostile_names_stay_data() {
-    let runs =
-        vec![runs::SwitchRun { name: example::HOSTILE.to_owned(), states: Vec::new() }];
+    let runs = vec![runs::SwitchRun { name: example::HOSTILE.to_owned(), states: Vec::new() }];
     let html = of_run("sim", example::HOSTILE, &runs);
     assert!(!html.contains("<script>alert"));
     let data = between(&html, "id=\"data\">", "</script>");

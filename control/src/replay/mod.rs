@@ -17,8 +17,8 @@ use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use weft_dataplane::port::capture::{CaptureError, CaptureFormat, CaptureWriter};
 use weft_dataplane::pipeline::Core;
+use weft_dataplane::port::capture::{CaptureError, CaptureFormat, CaptureWriter};
 use weft_dataplane::time::Instant;
 use weft_dataplane::trace::{Event, Listen};
 use weft_dataplane::types::PortId;

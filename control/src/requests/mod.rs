@@ -21,8 +21,8 @@ use weft_rpc::{Answer, LineHandler, LineStream, Next, Refused, ok_line, parse, t
 use crate::config::value::parse_addr;
 use crate::conform::Params;
 use crate::events;
-use crate::report::pauses::Pauses;
 use crate::paths::ShownPath;
+use crate::report::pauses::Pauses;
 use crate::report::process::ProcessReport;
 use crate::report::{FdbReport, FdbRow, ShowResponse, ShowTopic, StatsSnapshot};
 use crate::sai::service::Service;

@@ -91,7 +91,13 @@ impl PauseLog {
     }
 
     #[cold]
-    fn record(&self, at: Instant, port: PortId, side: PauseSide, (before, after): (PriSet, PriSet)) {
+    fn record(
+        &self,
+        at: Instant,
+        port: PortId,
+        side: PauseSide,
+        (before, after): (PriSet, PriSet),
+    ) {
         let Some(slots) = self.slots.get() else { return };
         for (pris, begins) in [(before.without(after), false), (after.without(before), true)] {
             for pri in pris.iter() {
@@ -147,7 +153,13 @@ mod tests {
         log.note(Instant::from_ps(5), port(3), PauseSide::Asked, set(0), set(1));
         assert_eq!((log.since(0, &mut edges), edges.len()), ((0, 0), 0), "nobody asked for them");
         log.begin();
-        log.note(Instant::from_ps(7), port(63), PauseSide::Obeyed, set(0b1000_0001), set(0b0100_0001));
+        log.note(
+            Instant::from_ps(7),
+            port(63),
+            PauseSide::Obeyed,
+            set(0b1000_0001),
+            set(0b0100_0001),
+        );
         log.note(Instant::from_ps(8), port(0), PauseSide::Asked, set(1), set(1));
         assert_eq!(log.since(0, &mut edges), (2, 0));
         let edge = |pri, begins| PauseEdge {

@@ -12,21 +12,21 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use weft_base::files::{self, Existing};
-use weft_dataplane::port::capture::CaptureError;
 use weft_dataplane::pipeline::Core;
+use weft_dataplane::port::capture::CaptureError;
 use weft_dataplane::time::Instant;
 use weft_dataplane::types::PortId;
 
 use super::{progress, write_json};
 use crate::config::{Config, SettingsArgs, Timing};
 use crate::error::CliError;
-use crate::page::runs::{Looks, SwitchRun};
 use crate::page;
+use crate::page::runs::{Looks, SwitchRun};
 use crate::paths::Filter;
 use crate::replay::compare::{Rules, compare};
 use crate::replay::trace::Tracer;
-use crate::results::write_file;
 use crate::replay::{Base, Conservation, Job, JobError, PortReport, Report, capture_name};
+use crate::results::write_file;
 
 /// Arguments of `weft replay`.
 #[derive(Args, Debug)]

@@ -10,8 +10,8 @@ use clap::Args;
 use weft_sim::results::Results;
 
 use crate::error::CliError;
-use crate::page::runs::of_results;
 use crate::page;
+use crate::page::runs::of_results;
 use crate::results::csv::Table;
 use crate::results::{WriteError, html, perfetto, probe_file, write_file};
 

@@ -13,8 +13,8 @@ use weft_sim::results::decimal::Decimal;
 use weft_sim::results::{Ending, Results};
 
 use super::plan::{Job, Plan, words};
-use crate::views::page::script_json;
 use crate::views::figures::printable;
+use crate::views::page::script_json;
 use crate::views::page::{Cell, figures, head};
 use crate::views::svg::{Draw, Plot, Series, escape, place};
 
