@@ -33,7 +33,12 @@ function buffer(state) {
     : [];
   show(
     "buffer",
-    el("p", {}, `Cells of ${count(b.cell_bytes)} bytes. XOFF falls as the shared part fills; a mark is the most since weft show began again.`),
+    el(
+      "p",
+      {},
+      `Cells of ${count(b.cell_bytes)} bytes. XOFF falls as the shared part fills; `,
+      "a mark is the most since weft show began again.",
+    ),
     table(head, rows),
     ...(groups.length ? [el("h3", {}, "Lossless priority groups, by input"), ...rest, table(head, groups)] : []),
   );
@@ -43,8 +48,13 @@ function drops(state, before) {
   const { drops: now, queues } = state.switch;
   const was = before?.switch.drops.ports ?? {};
   const rows = Object.entries(now.ports).flatMap(([port, reasons]) =>
-    Object.entries(reasons).map(([reason, all]) => [port, reason, count(all), count(Math.max(0, all - (was[port]?.[reason] ?? 0)))]));
-  const lost = Object.entries(now.kernel_rx).map(([port, all]) => [port, "lost before the switch, by kernel or device", count(all), ""]);
+    Object.entries(reasons).map(([reason, all]) => {
+      const more = Math.max(0, all - (was[port]?.[reason] ?? 0));
+      return [port, reason, count(all), count(more)];
+    }));
+  const lost = Object.entries(now.kernel_rx).map(([port, all]) => {
+    return [port, "lost before the switch, by kernel or device", count(all), ""];
+  });
   const outputs = queues.flatMap((queue) =>
     Object.entries(queue.output_drops).map(([reason, all]) => [queue.port, count(queue.pri), reason, count(all)]));
   show(

@@ -42,7 +42,8 @@ function timeline(lanes, from, to) {
       }
     }
     for (const { begin, end, pauses, ns } of marks) {
-      const words = `${lane.port}, priority ${lane.pri}, ${SIDES[lane.side]}: ${count(pauses)} from ${time(begin)} to ${time(end)}, paused for ${time(ns)}`;
+      const words = `${lane.port}, priority ${lane.pri}, ${SIDES[lane.side]}: ${count(pauses)} from ${time(begin)} `
+        + `to ${time(end)}, paused for ${time(ns)}`;
       const mark = svg(
         "rect",
         { class: lane.side, x: x(begin).toFixed(2), y, width: Math.max(1, x(end) - x(begin)).toFixed(2), height: high - 4 },
@@ -98,7 +99,8 @@ function pfc(state, pauses, lost, from, to) {
     notes.push(el("p", { class: "note" }, `${LANES} of ${count(all.length)} (port, priority) with pauses are drawn.`));
   }
   if (lost) {
-    notes.push(el("p", { class: "note" }, `${count(lost)} begins and ends of pauses came too fast to be drawn; the counts have all.`));
+    const words = `${count(lost)} begins and ends of pauses came too fast to be drawn; the counts have all.`;
+    notes.push(el("p", { class: "note" }, words));
   }
   const nothing = el("p", {}, "No PAUSE was sent or received.");
   show("pfc", ...notes, rows.length ? table(head, rows) : nothing);

@@ -46,7 +46,8 @@ function traffic(state, history) {
       port.blocked ? `blocked: ${port.blocked}` : "",
       port.last_error ?? "",
     ].filter((text) => text);
-    const label = `${port.name}: ${rx === null ? "?" : scaled(rx, "b/s")} received, ${scaled(tx, "b/s")} sent; at most ${scaled(most, "b/s")}`;
+    const label = `${port.name}: ${rx === null ? "?" : scaled(rx, "b/s")} received, ${scaled(tx, "b/s")} sent; `
+      + `at most ${scaled(most, "b/s")}`;
     return [
       port.name,
       { text: port.link_up ? "up" : "down", name: port.link_up ? "" : "bad" },
