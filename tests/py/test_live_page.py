@@ -32,7 +32,7 @@ pfc_priorities = [2]
 [port_defaults]
 rx_ring_frames = 4096
 """
-PORT = '[[port]]\nname = "p{n}"\ndevice = "sw{n}"\n{extra}'
+PORT = '[[port]]\nname = "p{n}"\nkind = "{kind}"\ndevice = "sw{n}"\n{extra}'
 # Dataset of the marks of the time line, and of the cells of a map.
 MARKS = "[...document.querySelectorAll('#pauses rect[data-port]')].map((m) => ({...m.dataset}))"
 CELLS = (
@@ -111,8 +111,9 @@ def run_page(engine, folder):
     for n in (*SENDERS, VICTIM):
         plug(f"sw{n}", f"h{n}")
     ports = "".join(
-        PORT.format(n=n, extra="max_rate_gbps = 0.1\n" if n == VICTIM else "") for n in (*SENDERS, VICTIM)
-    ).replace('device = "sw', f'device = "{engine}:sw')
+        PORT.format(n=n, kind=engine, extra="max_rate_gbps = 0.1\n" if n == VICTIM else "")
+        for n in (*SENDERS, VICTIM)
+    )
     record = os.path.join(folder, "incast.record")
     with Rig(CONFIG + ports, "--metrics", AT, "--record", record) as rig, weftbrowser.Browser(folder) as browser:
         status, headers, _ = get("/")

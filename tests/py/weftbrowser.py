@@ -141,7 +141,8 @@ class Browser:
         for domain in ("Page", "Runtime", "Log", "Network"):
             page.call(f"{domain}.enable")
         page.call("Page.navigate", url=url)
-        page.until("the page is loaded", "document.readyState === 'complete' && location.href !== 'about:blank'")
+        loaded = f"document.readyState === 'complete' && location.href === {json.dumps(url)}"
+        page.until("the page is loaded", loaded)
         return page
 
     def __enter__(self):

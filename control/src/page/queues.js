@@ -37,7 +37,7 @@ function heat(label, rows, columns, at, pick) {
     });
   });
   const short = (text) => (String(text).length > 9 ? `${String(text).slice(0, 8)}…` : text);
-  return svg(
+  const map = svg(
     "svg",
     { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": label },
     ...columns.map((name, x) =>
@@ -46,6 +46,8 @@ function heat(label, rows, columns, at, pick) {
       svg("text", { class: "end", x: left - 6, y: top + high * y + 16 }, short(name), svg("title", {}, name))),
     cells,
   );
+  map.style.maxWidth = `${width}px`; // a small one is not drawn large
+  return map;
 }
 
 function queues(state, pri, again) {

@@ -79,22 +79,19 @@ impl Looks {
         }
     }
 
-    /// Keeps every second state, with what was paused before it.
+    /// Keeps every second state, the first and the last among them; what was paused before the others is told by the next.
     fn thin(&mut self) {
         self.every = self.every + self.every;
-        let mut before: Option<PageState> = None;
-        for mut state in core::mem::take(&mut self.states) {
-            match before.take() {
-                None => before = Some(state),
-                Some(mut first) => {
-                    first.pauses.append(&mut state.pauses);
-                    (state.pauses, state.pauses_lost) =
-                        (first.pauses, first.pauses_lost + state.pauses_lost);
-                    self.states.push(state);
-                }
+        let (mut pauses, mut lost) = (Vec::new(), 0);
+        for (place, mut state) in core::mem::take(&mut self.states).into_iter().enumerate() {
+            pauses.append(&mut state.pauses);
+            lost += state.pauses_lost;
+            if place % 2 == 0 {
+                state.pauses = core::mem::take(&mut pauses);
+                state.pauses_lost = core::mem::take(&mut lost);
+                self.states.push(state);
             }
         }
-        self.states.extend(before);
     }
 
     /// The run, which ended at `now`.
