@@ -282,6 +282,10 @@ impl Backend for SwitchHandle {
     fn look(&self, pauses: &mut Pauses) -> StatsSnapshot {
         let core = self.live.core();
         let fabric = self.live.fabric_with(|| Ledger::read(core)).map(Box::new);
+        let mut ledger = Ledger::read(core);
+        for (id, port) in (0..).map_while(PortId::new).zip(&mut ledger.port) {
+            *port = self.live.glance(id);
+        }
         let (name, port_info) = self.about();
         pauses.read(core, self.live.now());
         let source = Source {
@@ -292,7 +296,7 @@ impl Backend for SwitchHandle {
             stuck: None,
             watermarks: Some(&self.watermarks),
         };
-        StatsSnapshot { events: events::log().counts(), fabric, ..source.stats() }
+        StatsSnapshot { events: events::log().counts(), fabric, ..source.stats_of(&ledger) }
     }
 
     fn process(&self) -> Result<ProcessReport, Refused> {

@@ -59,7 +59,12 @@ impl Source<'_> {
     /// Reads everything. Exact when no worker is in a step meanwhile.
     #[must_use]
     pub fn stats(&self) -> StatsSnapshot {
-        let ledger = Ledger::read(self.core);
+        self.stats_of(&Ledger::read(self.core))
+    }
+
+    /// As [`Self::stats`], with counters that were read before.
+    #[must_use]
+    pub fn stats_of(&self, ledger: &Ledger) -> StatsSnapshot {
         let snapshot = self.core.snapshot.load();
         let config = &snapshot.config;
         let free = ledger.shared_total.saturating_sub(ledger.shared_used);

@@ -181,8 +181,8 @@ pub trait Backend: Send + Sync {
     /// afterwards for those who ask so.
     fn stats(&self, restart: Option<ShowTopic>) -> StatsSnapshot;
 
-    /// The same, as it can be read without holding workers or waiting for the kernel: sums may not add up, and frames that
-    /// went past the pipeline are those counted last. What was paused since the last look goes to `pauses`.
+    /// The same, as it can be read without holding workers or waiting for the kernel: sums may not add up. What was paused since
+    /// the last look goes to `pauses`.
     fn look(&self, pauses: &mut Pauses) -> StatsSnapshot {
         let _ = pauses; // a switch without workers has none
         self.stats(None)
