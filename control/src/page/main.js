@@ -96,6 +96,7 @@ function live() {
 }
 
 function run() {
+  byId("voq").hidden = about_.kind === "sim"; // no series tells whose frames wait
   byId("title").textContent = about_.title;
   const [select, slider] = [byId("switch"), byId("time")];
   about_.switches.forEach(({ name }, n) => select.append(el("option", { value: n }, name)));

@@ -155,20 +155,36 @@ impl Moment<'_> {
         self.series.iter().find(is).copied()
     }
 
-    /// Points of a series that end in (after, to], each with its begin and end.
+    /// All points of a series, each with its begin and end.
+    fn spans<'s>(
+        &self,
+        series: &'s SeriesResult,
+        values: &'s [u64],
+    ) -> impl Iterator<Item = (u64, u64, u64)> + use<'s> {
+        let (end, interval) = (self.results.end_ps, series.interval_ps.max(1));
+        (0..).zip(values).map(move |(number, &value): (u64, &u64)| {
+            let from = number.saturating_mul(interval);
+            (from, from.saturating_add(interval).min(end), value)
+        })
+    }
+
+    /// Points of a series that end in (after, to].
     fn points<'s>(
         &self,
         series: &'s SeriesResult,
         values: &'s [u64],
-        after: u64,
-    ) -> impl Iterator<Item = (u64, u64, u64)> + 's {
-        let (end, to, interval) = (self.results.end_ps, self.to, series.interval_ps.max(1));
-        let span = move |(number, &value): (u64, &u64)| {
-            let from = number.saturating_mul(interval);
-            (from, from.saturating_add(interval).min(end), value)
+    ) -> impl Iterator<Item = (u64, u64, u64)> + use<'s> {
+        let (after, to) = (self.after, self.to);
+        self.spans(series, values).filter(move |&(_, ends, _)| after < ends && ends <= to)
+    }
+
+    /// Sum of the means of a series until now, each times the picoseconds for which it stood: a point that goes on counts for
+    /// as long as it has gone on.
+    fn sum(&self, series: &SeriesResult) -> u128 {
+        let part = |(from, ends, value): (u64, u64, u64)| {
+            u128::from(ends.min(self.to).saturating_sub(from)) * u128::from(value)
         };
-        let all = (0..).zip(values).map(span);
-        all.filter(move |&(_, ends, _)| after < ends && ends <= to)
+        self.spans(series, &series.mean).map(part).sum()
     }
 
     fn stats(&self) -> StatsSnapshot {
@@ -191,12 +207,14 @@ impl Moment<'_> {
                     // What is longer than the time between two states stands for the whole of it.
                     let now = usize::try_from((self.to.max(1) - 1) / series.interval_ps.max(1));
                     let now = now.ok().and_then(|at| series.max.get(at)).copied().unwrap_or(0);
-                    let ended = self.points(series, &series.max, self.after);
+                    let ended = self.points(series, &series.max);
                     ended.map(|(_, _, value)| value).fold(now, u64::max)
                 });
                 let paused = self.of(SeriesKind::PausedPs, number, Some(pri));
                 let paused_ps: u64 = paused.map_or(0, |series| {
-                    self.points(series, &series.mean, 0).map(|(_, _, value)| value).sum()
+                    let ended =
+                        self.spans(series, &series.mean).filter(|&(_, ends, _)| ends <= self.to);
+                    ended.map(|(_, _, value)| value).sum()
                 });
                 queues.push(QueueReport {
                     port: name.clone(),
@@ -244,9 +262,7 @@ impl Moment<'_> {
 
     fn port(&self, number: usize, name: String, port: &PortResult) -> PortReport {
         let sent = self.of(SeriesKind::ThroughputBps, number, None);
-        let bits = |(from, to, bps): (u64, u64, u64)| u128::from(to - from) * u128::from(bps);
-        let bits: u128 =
-            sent.map_or(0, |series| self.points(series, &series.mean, 0).map(bits).sum());
+        let bits = sent.map_or(0, |series| self.sum(series));
         let here = |end: &weft_sim::results::network::LinkEnd| {
             end.node == self.switch.name && usize::from(end.port) == number
         };
@@ -271,7 +287,7 @@ impl Moment<'_> {
         let mut pauses = Vec::new();
         for series in self.series.iter().filter(|series| series.kind == SeriesKind::PausedPs) {
             let (Some(port), Some(pri)) = (series.port, series.pri) else { continue };
-            for (from, _, ps) in self.points(series, &series.mean, self.after) {
+            for (from, _, ps) in self.points(series, &series.mean) {
                 if ps > 0 {
                     pauses.push(PauseReport {
                         number: number << 24 | pauses.len() as u64,
@@ -347,6 +363,11 @@ mod tests {
         assert_eq!(states.len(), STATES);
         let last = &states.last().unwrap().switch;
         assert_eq!(last["uptime_ns"], results.end_ps / 1_000);
+        let bytes = |state: &PageState| state.switch["ports"][1]["tx_bytes"].as_u64().unwrap();
+        for pair in states.windows(2) {
+            let ns = results.end_ps / 1_000 / STATES as u64 + 1;
+            assert!((bytes(&pair[1]) - bytes(&pair[0])) * 8 <= 400 * ns, "the link has 400 Gb/s");
+        }
         let sent = &last["ports"][1]["tx_bytes"];
         assert_eq!(sent.as_u64().unwrap().abs_diff(2_950_000), 0, "{sent}");
         let paused: u64 = states
