@@ -26,8 +26,8 @@ use crate::config::resolve::Config;
 use crate::config::{ConfigError, Sources, Timing};
 use crate::live::{LiveError, assemble, chunks, pool, successor, take_over};
 use crate::paths::TraceError;
-use crate::replay::capture_name;
 use crate::replay::trace::Tracer;
+use crate::replay::{Look, capture_name};
 use crate::report::watermarks::Mark;
 
 /// Why a record cannot be replayed.
@@ -59,7 +59,7 @@ pub struct Job<'a> {
     /// Folder for a capture of each port, which is there.
     pub out: Option<&'a Path>,
     /// What looks at the switch after each step; at the end it is told so.
-    pub look: Option<&'a dyn Fn(Instant, &Core, bool)>,
+    pub look: Option<Look<'a>>,
 }
 
 /// The ports' frames: counted, and written.
@@ -247,7 +247,7 @@ impl<L: Listen> Run<L> {
         &mut self,
         reader: &mut RecordReader<R>,
         progress: &dyn Fn(u64),
-        look: &dyn Fn(Instant, &Core, bool),
+        look: Look<'_>,
     ) -> Result<Ended, ReplayError> {
         const PROGRESS_EVERY: u64 = 4_096;
         let mut ended = Ended::default();

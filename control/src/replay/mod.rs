@@ -34,6 +34,9 @@ pub use report::{Buffer, Conservation, Named, PortReport, PriReport, Report, dro
 use input::Shared;
 use trace::Tracer;
 
+/// What looks at a switch after each step, and at the end once more, when it is told so.
+pub type Look<'a> = &'a dyn Fn(Instant, &Core, bool);
+
 /// What to replay.
 pub struct Job<'a> {
     /// The switch.
@@ -45,7 +48,7 @@ pub struct Job<'a> {
     /// Drop frames under 60 bytes, as a wire does; by default they are taken as captured before padding.
     pub drop_runts: bool,
     /// What looks at the switch after each step.
-    pub look: Option<&'a dyn Fn(Instant, &Core, bool)>,
+    pub look: Option<Look<'a>>,
 }
 
 /// Why a replay failed.

@@ -25,7 +25,7 @@ use crate::page::runs::{Looks, SwitchRun};
 use crate::paths::Filter;
 use crate::replay::compare::{Rules, compare};
 use crate::replay::trace::Tracer;
-use crate::replay::{Base, Conservation, Job, JobError, PortReport, Report, capture_name};
+use crate::replay::{Base, Conservation, Job, JobError, Look, PortReport, Report, capture_name};
 use crate::results::write_file;
 
 /// Arguments of `weft replay`.
@@ -108,7 +108,7 @@ fn run_captures(args: &ReplayArgs, dir: &Path, out: &mut dyn Write) -> Result<()
     let report = {
         let tracer = tracer(args, &config, base, &mut *out)?;
         let look = |now, core: &_, is_end| looks.look(now, core, is_end);
-        let look: Option<&dyn Fn(Instant, &Core, bool)> = args.page.as_ref().map(|_| &look as _);
+        let look: Option<Look<'_>> = args.page.as_ref().map(|_| &look as _);
         let drop_runts = args.drop_runts;
         let job = Job { config: &config, inputs: &inputs, out: dir, drop_runts, look };
         crate::replay::run(&job, base, tracer, &|read| bar.set_position(read)).map_err(failed)?

@@ -8,14 +8,11 @@ use std::fs::File;
 use std::io::Write;
 use std::path::Path;
 
-use weft_dataplane::pipeline::Core;
-use weft_dataplane::time::Instant;
-
 use super::{PageLooks, ReplayArgs, check_outputs, print_ports, tracer, write_result};
 use crate::commands::{progress, write_json};
 use crate::error::CliError;
 use crate::record::{Job, Record, RecordReport, ReplayError};
-use crate::replay::Base;
+use crate::replay::{Base, Look};
 
 /// Replays the record at `path`.
 ///
@@ -42,7 +39,7 @@ pub fn run(args: &ReplayArgs, path: &Path, out: &mut dyn Write) -> Result<(), Cl
     let report = {
         let tracer = tracer(args, record.config(), Base::ZERO, &mut *out)?;
         let look = |now, core: &_, is_end| looks.look(now, core, is_end);
-        let look: Option<&dyn Fn(Instant, &Core, bool)> = args.page.as_ref().map(|_| &look as _);
+        let look: Option<Look<'_>> = args.page.as_ref().map(|_| &look as _);
         let job = Job { out: args.out.as_deref(), look };
         crate::record::replay(record, &job, tracer, &|steps| bar.set_position(steps))
             .map_err(failed)?
