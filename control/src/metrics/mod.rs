@@ -96,17 +96,15 @@ impl Pages {
         };
         let response = match response {
             Response::Whole(response) => response,
-            Response::Events(head) => match self.feed.viewers.enter() {
-                Some(viewer) => {
+            Response::Events(head) => {
+                if let Some(viewer) = self.feed.viewers.enter() {
                     client.working();
                     return page::events::serve(client, &head, &self.feed, &viewer);
                 }
-                None => {
-                    let why = format!("{VIEWERS} clients are sent events already\n");
-                    events::post(Kind::ClientRefused, "metrics", why.trim_end());
-                    message("503 Service Unavailable", TEXT, "Retry-After: 5\r\n", &why)
-                }
-            },
+                let why = format!("{VIEWERS} clients are sent events already\n");
+                events::post(Kind::ClientRefused, "metrics", why.trim_end());
+                message("503 Service Unavailable", TEXT, "Retry-After: 5\r\n", &why)
+            }
         };
         let (_held, response) = match client.hold(response.capacity()) {
             Ok(held) => (Some(held), response),

@@ -102,13 +102,11 @@ impl Viewers {
     #[must_use]
     pub fn enter(&self) -> Option<Viewer<'_>> {
         let enter = |open: usize| (open < VIEWERS).then_some(open + 1);
-        match self.open.fetch_update(Ordering::Relaxed, Ordering::Relaxed, enter) {
-            Ok(_) => Some(Viewer(self)),
-            Err(_) => {
-                self.refused.fetch_add(1, Ordering::Relaxed); // a count
-                None
-            }
+        if self.open.fetch_update(Ordering::Relaxed, Ordering::Relaxed, enter).is_ok() {
+            return Some(Viewer(self));
         }
+        self.refused.fetch_add(1, Ordering::Relaxed); // a count
+        None
     }
 
     fn counts(&self) -> ViewerCounts {

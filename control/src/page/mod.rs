@@ -56,7 +56,7 @@ fn style() -> String {
 
 fn script() -> String {
     let mut script = "\"use strict\";\n(function () {\n".to_owned();
-    SCRIPTS.iter().for_each(|part| script.push_str(part));
+    script.extend(SCRIPTS);
     script.push_str("})();\n");
     script.push_str(TIP_SCRIPT);
     script
