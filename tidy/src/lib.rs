@@ -98,10 +98,10 @@ impl Tree {
         Self { files: files.iter().map(file).collect() }
     }
 
-    /// Reads every text file below `root` that git tracks or would track.
+    /// Reads every file below `root` that git tracks or would track; one that is no text, such as a picture, is there without any.
     ///
     /// # Errors
-    /// See [`TreeError`]; files that are not UTF-8 (captures) are left out.
+    /// See [`TreeError`].
     pub fn read(root: &Path) -> Result<Self, TreeError> {
         let listed = Command::new("git")
             .args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"])
@@ -115,9 +115,10 @@ impl Tree {
         let mut files = Vec::new();
         for path in String::from_utf8_lossy(&listed.stdout).split_terminator('\0') {
             match std::fs::read(root.join(path)) {
-                Ok(bytes) => files.extend(
-                    String::from_utf8(bytes).ok().map(|text| File { path: path.to_owned(), text }),
-                ),
+                Ok(bytes) => {
+                    let text = String::from_utf8(bytes).unwrap_or_default();
+                    files.push(File { path: path.to_owned(), text });
+                }
                 // Deleted but not yet staged.
                 Err(gone) if gone.kind() == std::io::ErrorKind::NotFound => {}
                 Err(source) => return Err(TreeError::File { path: path.to_owned(), source }),
