@@ -45,6 +45,7 @@ pub mod gfd;
 pub mod gfd_end;
 pub mod hbr;
 pub mod ln;
+pub mod mctp;
 pub mod pci;
 pub mod requester;
 pub mod tlp_end;

@@ -30,6 +30,7 @@ pub mod head;
 pub mod ipv4;
 pub mod ipv6;
 pub mod mac_control;
+pub mod mctp;
 pub mod mpls;
 pub mod partial;
 pub mod rh;

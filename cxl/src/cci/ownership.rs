@@ -49,6 +49,8 @@ pub struct Ownership {
     primary_right: Right,
     /// Ports that it has made itself known through.
     ways: BTreeSet<u8>,
+    /// Who may do all that the primary may while there is none.
+    stand_in: Option<Session>,
 }
 
 impl Default for Ownership {
@@ -68,6 +70,7 @@ impl Ownership {
             sessions: BTreeSet::new(),
             primary_right: Right::Primary,
             ways: BTreeSet::new(),
+            stand_in: None,
         }
     }
 
@@ -106,10 +109,17 @@ impl Ownership {
         self.primary_right = right;
     }
 
+    /// Lets `session` do all that the primary fabric manager may for as long as there is none: for managers that know
+    /// nothing of Claim Ownership. From the first claim on it is one of the others.
+    pub const fn set_stand_in(&mut self, session: Session) {
+        self.stand_in = Some(session);
+    }
+
     /// What `session` is to the component.
     #[must_use]
     pub fn rank(&self, session: Session) -> Rank {
         let primary = match session {
+            Session::Fm(_) if self.primary.is_none() => self.stand_in == Some(session),
             Session::Fm(_) => self.sessions.contains(&session),
             Session::InBand { port, pid } => {
                 self.primary.is_some_and(|fm| fm.pid == pid) && self.ways.contains(&port)
@@ -172,7 +182,7 @@ impl Ownership {
                 self.know(session);
             }
             ClaimOp::RegisterSecondary => {
-                let known = self.rank(session) == Rank::Primary;
+                let known = self.primary.is_some() && self.rank(session) == Rank::Primary;
                 if !known || self.secondary.is_some() || self.primary.is_some_and(|it| it == fm) {
                     return Err(ReturnCode::InvalidInput);
                 }

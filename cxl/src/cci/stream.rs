@@ -4,26 +4,19 @@
 //! Units: bytes.
 //! Source: docs/spec/cxl-fabric.md "The fabric manager"; docs/spec/wire-formats.md §4.1 (MCTP types 07h and 08h).
 //!
-//! One request of a tag may wait at a time, and [`WAITING_MAX`] in all. What answers late, as from beyond a tunnel, is appended by
-//! [`StreamServer::resolve`].
+//! What answers late, as from beyond a tunnel, is appended by [`StreamServer::resolve`].
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 
 use weft_dataplane::time::Instant;
 use weft_parsers::ParseError;
-use weft_parsers::cci::component::ClaimOp;
 use weft_parsers::cci::mctp::{self, Decoded, MessageType};
-use weft_parsers::cci::{Category, Header, Opcode, Request, Response, ReturnCode};
 
+use super::Component;
 use super::common::{Answer, Ticket};
-use super::ownership::Ownership;
-use super::reply::Reply;
+use super::requests::Requests;
 use super::rights::Right;
 use super::session::Session;
-use super::{Component, Served, respond, serve};
-
-/// Requests of one connection that may wait for others at a time.
-pub const WAITING_MAX: usize = 32;
 
 /// Why a CCI connection must be closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -33,53 +26,43 @@ pub enum StreamError {
     OutOfStep(ParseError),
 }
 
-/// A request that waits.
-#[derive(Clone, Copy, Debug)]
-struct Waiting {
-    kind: MessageType,
-    tag: u8,
-}
-
 /// Serves CCI messages that come over one byte stream.
 #[derive(Clone, Debug)]
 pub struct StreamServer {
-    session: Session,
-    right: Right,
+    requests: Requests<MessageType>,
     /// What has come of a message that is not whole.
     bytes: Vec<u8>,
-    waiting: BTreeMap<Ticket, Waiting>,
-    ignored: u64,
 }
 
 impl StreamServer {
     /// A connection by which nothing has come yet, and which may claim the component.
     #[must_use]
     pub const fn new(session: Session) -> Self {
-        Self {
-            session,
-            right: Right::Primary,
-            bytes: Vec::new(),
-            waiting: BTreeMap::new(),
-            ignored: 0,
-        }
+        Self { requests: Requests::new(session, Right::Primary), bytes: Vec::new() }
     }
 
     /// The same, of somebody who may become at most `right`.
     #[must_use]
     pub fn with_right(self, right: Right) -> Self {
-        Self { right, ..self }
+        Self { requests: self.requests.with_right(right), ..self }
     }
 
     /// Whose connection it is.
     #[must_use]
     pub const fn session(&self) -> Session {
-        self.session
+        self.requests.session()
     }
 
     /// Messages that were no requests.
     #[must_use]
     pub const fn ignored(&self) -> u64 {
-        self.ignored
+        self.requests.ignored()
+    }
+
+    /// The requests whose answers are awaited.
+    #[must_use]
+    pub fn tickets(&self) -> BTreeSet<Ticket> {
+        self.requests.tickets()
     }
 
     /// Bytes that are kept of a message that is not whole: at most [`mctp::STREAM_MAX`].
@@ -127,7 +110,10 @@ impl StreamServer {
             match mctp::decode(rest).map_err(StreamError::OutOfStep)? {
                 Decoded::NeedMore { .. } => break,
                 Decoded::Message { kind, message, rest: behind } => {
-                    self.request(component, now, kind, message, out);
+                    let response = self.requests.carry_out(component, now, kind, message);
+                    if let Some(response) = response {
+                        frame(kind, &response, out);
+                    }
                     rest = behind;
                 }
             }
@@ -136,78 +122,10 @@ impl StreamServer {
         Ok(is_left)
     }
 
-    fn request(
-        &mut self,
-        component: &mut dyn Component,
-        now: Instant,
-        kind: MessageType,
-        message: &[u8],
-        out: &mut Vec<u8>,
-    ) {
-        let mut response = Vec::new();
-        if let Ok((header, _, payload)) = Header::cut(message)
-            && header.category == Category::Request
-        {
-            let is_busy = self.waiting.len() >= WAITING_MAX
-                || self.waiting.values().any(|waiting| waiting.tag == header.tag);
-            if is_busy {
-                respond(header, ReturnCode::Busy, &[], &mut response);
-                return frame(kind, &response, out);
-            }
-            let owner = &component.common().ownership;
-            if let Err(code) = self.right.allows(owner.primary_right(), header.opcode, payload) {
-                respond(header, code, &[], &mut response);
-                return frame(kind, &response, out);
-            }
-        }
-        match serve(component, now, self.session, message, &mut response) {
-            Served::Response => {
-                self.judge(component, message, &mut response);
-                frame(kind, &response, out);
-            }
-            Served::Ignored => self.ignored += 1,
-            Served::Pending(ticket) => {
-                let tag = Header::cut(message).map_or(0, |(header, _, _)| header.tag);
-                self.waiting.insert(ticket, Waiting { kind, tag });
-            }
-        }
-    }
-
-    /// Follows up what was answered: an observer is not told who manages the component; by what right it was claimed is
-    /// kept.
-    fn judge(&self, component: &mut dyn Component, request: &[u8], response: &mut Vec<u8>) {
-        let Ok((header, _, payload)) = Header::cut(request) else { return };
-        let is_done = Header::cut(response)
-            .is_ok_and(|(answer, _, _)| answer.return_code == ReturnCode::Success);
-        if !is_done {
-            return;
-        }
-        match header.opcode {
-            Opcode::IDENTIFY_PBR_COMPONENT if self.right == Right::Observer => {
-                let nobody = Response::IdentifyPbrComponent(Ownership::new().identity());
-                let mut reply = Reply::new();
-                let _ = reply.send(&nobody); // as long as the one that it replaces
-                response.clear();
-                respond(header, ReturnCode::Success, reply.payload(), response);
-            }
-            Opcode::CLAIM_OWNERSHIP => {
-                if let Ok(Request::ClaimOwnership(claim)) = Request::parse(header.opcode, payload)
-                    && matches!(claim.op, ClaimOp::RegisterPrimary | ClaimOp::PromoteSecondary)
-                {
-                    component.common_mut().ownership.set_primary_right(self.right);
-                }
-            }
-            _ => {}
-        }
-    }
-
     /// Appends a response that was awaited; returns whether it is one of this connection's.
     pub fn resolve(&mut self, answer: &Answer, out: &mut Vec<u8>) -> bool {
-        if answer.session != self.session {
-            return false;
-        }
-        let Some(waiting) = self.waiting.remove(&answer.ticket) else { return false };
-        frame(waiting.kind, &answer.message, out);
+        let Some(kind) = self.requests.resolve(answer) else { return false };
+        frame(kind, &answer.message, out);
         true
     }
 }

@@ -15,19 +15,11 @@ use super::repr::{Body, TlpRepr};
 use super::view::{CODE_VDM_TYPE1, Tlp, refused};
 use crate::error::{Field, Layer, ParseError};
 use crate::fabric::Bdf;
+use crate::mctp::Transport;
+pub use crate::mctp::{EID_NULL, UNIT, VERSION};
 
 /// Vendor ID of DMTF.
 pub const VENDOR_DMTF: u16 = 0x1AB4;
-/// Version of the transport header.
-pub const VERSION: u8 = 1;
-/// Baseline transmission unit: bytes of a message in each packet but the last.
-pub const UNIT: usize = 64;
-/// EID of who is addressed by the link alone.
-pub const EID_NULL: u8 = 0;
-
-const SOM: u8 = 1 << 7;
-const EOM: u8 = 1 << 6;
-const OWNER: u8 = 1 << 3;
 
 /// One packet of an MCTP message over PCIe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,41 +61,26 @@ impl<'a> MctpPacket<'a> {
         if tlp.vendor_id() != Some(VENDOR_DMTF) {
             return Err(refused(Layer::Mctp, Field::VendorId, tlp.vendor_id().unwrap_or_default()));
         }
-        let [version, dest, source, flags] = dw3.to_be_bytes();
-        if version & 0xF != VERSION {
-            return Err(refused(Layer::Mctp, Field::Version, u16::from(version & 0xF)));
-        }
+        let head = Transport::parse(dw3.to_be_bytes())?;
         let [_, tag] = tlp.tag().to_be_bytes();
         if tag & 0xF != 0 {
             return Err(refused(Layer::Mctp, Field::VdmCode, u16::from(tag & 0xF)));
         }
-        Ok(Self {
-            dest,
-            source,
-            first: flags & SOM != 0,
-            last: flags & EOM != 0,
-            seq: flags >> 4 & 3,
-            owner: flags & OWNER != 0,
-            tag: flags & 7,
-            pad: tag >> 4 & 3,
-            payload: tlp.payload(),
-        })
+        let Transport { dest, source, first, last, seq, owner, tag: number } = head;
+        let (pad, payload) = (tag >> 4 & 3, tlp.payload());
+        Ok(Self { dest, source, first, last, seq, owner, tag: number, pad, payload })
     }
 
     /// The message, to `target`; on a PBR link the PTH routes it and `target` is 0.
     #[must_use]
     pub const fn repr(&self, mode: Mode, requester: Bdf, target: Bdf) -> TlpRepr<'a> {
         let Self { dest, source, first, last, seq, owner, tag, pad, payload } = *self;
-        let flags = (first as u8) << 7
-            | (last as u8) << 6
-            | (seq & 3) << 4
-            | (owner as u8) << 3
-            | (tag & 7);
+        let head = Transport { dest, source, first, last, seq, owner, tag };
         let kind = Kind::Message { routing: Routing::Id, data: true };
         let body = Body::Message {
             code: CODE_VDM_TYPE1,
             dw2: halves(target.bits(), VENDOR_DMTF),
-            dw3: u32::from_be_bytes([VERSION, dest, source, flags]),
+            dw3: u32::from_be_bytes(head.emit()),
         };
         let tag = match mode {
             Mode::NonFlit => (pad as u16 & 3) << 4,

@@ -27,6 +27,23 @@ const SECONDARY: ClaimOp = ClaimOp::RegisterSecondary;
 const UPDATE: ClaimOp = ClaimOp::UpdatePid;
 const PROMOTE: ClaimOp = ClaimOp::PromoteSecondary;
 
+//= docs/spec/cxl-fabric.md "The fabric manager"
+#[test]
+fn a_stand_in_owns_until_somebody_claims() {
+    let (mut toy, stand_in) = (Toy::new(), Session::Fm(7));
+    toy.common_mut().ownership.set_stand_in(stand_in);
+    assert!(owns(&mut toy, stand_in) && !owns(&mut toy, FIRST));
+    // It owns nothing that it could hand on.
+    assert_eq!(try_claim(&mut toy, stand_in, claim(SECONDARY, 2, 0x10)), ReturnCode::InvalidInput);
+    assert_eq!(try_claim(&mut toy, FIRST, claim(REGISTER, 1, 0x10)), ReturnCode::Success);
+    assert!(!owns(&mut toy, stand_in) && owns(&mut toy, FIRST));
+    toy.common_mut().forget(FIRST);
+    toy.common_mut().forget(stand_in);
+    assert!(!owns(&mut toy, stand_in), "the primary may come back");
+    assert_eq!(try_claim(&mut toy, Session::Fm(3), claim(UPDATE, 1, 0x11)), ReturnCode::Success);
+    assert!(owns(&mut toy, Session::Fm(3)));
+}
+
 //= docs/spec/wire-formats.md §4.4: Invalid Input
 #[test]
 fn refused_claims_change_nothing() {

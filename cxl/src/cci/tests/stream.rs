@@ -1,7 +1,7 @@
 //! Messages in a stream of bytes.
 
 use super::*;
-use crate::cci::stream::WAITING_MAX;
+use crate::cci::requests::WAITING_MAX;
 use crate::cci::{Right, StreamError, StreamServer};
 use weft_parsers::cci::List;
 use weft_parsers::cci::mctp::{self, Decoded, MessageType};
