@@ -74,8 +74,7 @@ pub enum Command {
     #[command(subcommand)]
     Bench(bench::BenchCommand),
     /// Manage a CXL fabric: run as its fabric manager, or send commands to a running one
-    #[command(subcommand)]
-    Fm(fm::FmCommand),
+    Fm(Box<fm::FmArgs>),
     /// Bring up a whole CXL fabric from a topology file, with its hosts and its manager
     #[command(subcommand)]
     Fabric(fabric::FabricCommand),

@@ -33,6 +33,7 @@ pub mod discover;
 pub mod edge;
 pub mod gim;
 pub mod graph;
+pub mod hbr;
 pub mod inventory;
 pub mod memory;
 pub mod plan;

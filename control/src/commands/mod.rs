@@ -57,7 +57,7 @@ pub fn run(cli: Cli, out: &mut dyn Write) -> Result<(), CliError> {
         Command::Conform(command) => conform::run(&command, out),
         Command::Extcap(args) => extcap::run(&args, out),
         Command::Decode(args) => decode::run(&args, out),
-        Command::Fm(command) => fm::run(&command, out),
+        Command::Fm(args) => fm::run(&args, out),
         Command::Fabric(command) => fabric::run(&command, out),
         Command::Tls(command) => tls::run(&command, out),
         Command::Gen(args) => generate::run(&args, out),

@@ -233,6 +233,19 @@ impl<'a> Client<'a> {
         }
     }
 
+    /// Sends a request once; whether what it starts goes on in the background.
+    ///
+    /// # Errors
+    /// See [`CallError`].
+    pub fn begin(&mut self, request: &Request<'_>) -> Result<bool, CallError> {
+        let (way, opcode) = (self.way, request.opcode());
+        match self.once(request)?.0 {
+            ReturnCode::Success => Ok(false),
+            ReturnCode::BackgroundStarted => Ok(true),
+            code => Err(CallError::Refused { way, opcode, code }),
+        }
+    }
+
     fn once(&mut self, request: &Request<'_>) -> Result<(ReturnCode, Vec<u8>), CallError> {
         let (way, opcode) = (self.way, request.opcode());
         *self.tag = self.tag.wrapping_add(1);

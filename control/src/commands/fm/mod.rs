@@ -1,7 +1,7 @@
 //! `weft fm`: the fabric manager as a service, and the words that ask it.
 //!
 //! Shape: a file a subcommand, or a pair of opposites: arguments -> [`Request`]; [`Response`] -> text. [`FmCommand`] lists
-//! them, [`run`] asks; `serve` has the service.
+//! them, [`run`] asks; `serve` has the service, `hbr` asks a switch without one.
 //! Units: as the answers' fields.
 //! Source: docs/spec/cxl-fabric.md "The fabric manager"; `docs/fm.md`.
 
@@ -13,6 +13,7 @@ mod discover;
 mod events;
 mod gim;
 mod grant;
+mod hbr;
 mod memory;
 mod pid;
 mod routes;
@@ -36,10 +37,26 @@ use super::write_json_at;
 use crate::config::resolve::sockets_dir;
 use crate::error::CliError;
 
+const NO_WORD: &str = "expected a command, or --hbr PEER: `weft fm --help` lists them";
 /// How long an answer may take: a discovery asks every component.
 const ANSWER_MAX: Duration = Duration::from_secs(600);
 /// How often a request is sent whose answer is not the final one.
 const LOOK: Duration = Duration::from_millis(200);
+
+/// Arguments of `weft fm`.
+#[derive(Args, Debug)]
+#[command(arg_required_else_help = true)]
+pub struct FmArgs {
+    /// Command a plain CXL switch itself, one that is not PBR: topology, bind and unbind; alone it shows its ports and
+    /// virtual switches
+    #[arg(long, value_name = "PEER")]
+    hbr: Option<hbr::HbrPeer>,
+    /// With --hbr: the switch may be elsewhere, though anyone on the network path can command it
+    #[arg(long, requires = "hbr")]
+    insecure: bool,
+    #[command(subcommand)]
+    command: Option<FmCommand>,
+}
 
 /// Which fabric manager, and the format of the answer.
 #[derive(Args, Clone, Debug, Default)]
@@ -147,10 +164,14 @@ fn default_socket() -> PathBuf {
 ///
 /// # Errors
 /// Nobody answers, or the fabric manager refuses; output that cannot be written.
-pub fn run(command: &FmCommand, out: &mut dyn Write) -> Result<(), CliError> {
-    match command {
-        FmCommand::Serve(args) => serve::run(args),
-        other => other.query().map_or(Ok(()), |query| ask(query, out)),
+pub fn run(args: &FmArgs, out: &mut dyn Write) -> Result<(), CliError> {
+    if let Some(peer) = &args.hbr {
+        return hbr::run(peer, args.insecure, args.command.as_ref(), out);
+    }
+    match &args.command {
+        Some(FmCommand::Serve(args)) => serve::run(args),
+        Some(other) => other.query().map_or(Ok(()), |query| ask(query, out)),
+        None => Err(CliError::Usage(NO_WORD.to_owned())),
     }
 }
 
@@ -225,7 +246,8 @@ mod tests {
     fn parsed(words: &str) -> Result<Request, String> {
         let words = ["weft", "fm"].into_iter().chain(words.split_whitespace());
         match Cli::try_parse_from(words).map_err(|error| error.to_string())?.command {
-            Command::Fm(command) => {
+            Command::Fm(args) => {
+                let command = args.command.as_ref().ok_or("no command")?;
                 let query = command.query().ok_or("serve sends no request")?;
                 query.request().map_err(|error| error.to_string())
             }
