@@ -81,6 +81,18 @@ soak: deny sanitize
 	$(MAKE) deb image
 	python3 tests/py/soak_image.py build/weft-oci.tar
 
+# The library that lets programs with AF_MCTP sockets speak to a switch (docs/mctp.md), and a program that has some.
+MCTP_CFLAGS = -Wall -Wextra -Werror -O2
+mctp-preload:
+	@tools/setup.sh build
+	mkdir -p target/mctp
+	$(CC) $(MCTP_CFLAGS) -shared -fPIC -o target/mctp/mctp_preload.so tools/mctp_preload/mctp_preload.c -ldl -lpthread
+	$(CC) $(MCTP_CFLAGS) -o target/mctp/identify tools/mctp_preload/identify.c
+
+# Tests of generic commands and of the FM-API from LIBCXLMI, a built clone of libcxlmi, against a switch.
+cxlmi: build mctp-preload
+	@tools/cxlmi.py "$(LIBCXLMI)"
+
 # Compares weft with other switches; exits with 1 when a required ratio is missed. ROWS="memory veth-express" runs some
 # rows, BENCH_ARGS=--quick one round. Needs root. Results are kept in bench/results/.
 bench:
