@@ -4,7 +4,7 @@
 CARGO ?= cargo
 NIGHTLY = $(shell . tools/versions.sh; nightly)
 
-.PHONY: all build deb image demo test deny sanitize soak bench sonic fmt lint doc fuzz clean
+.PHONY: all build deb image demo test deny sanitize soak bench sonic mctp-preload cxlmi fmt lint doc fuzz clean
 
 all: build
 

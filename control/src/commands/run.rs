@@ -179,6 +179,9 @@ pub fn run(mut args: RunArgs, out: &mut dyn Write) -> Result<(), CliError> {
     if let Some(at) = switch.cci() {
         log.say(Level::Info, "start", &format!("CCI at {at}"));
     }
+    if let Some(at) = switch.mctp() {
+        log.say(Level::Info, "start", &format!("CCI over MCTP at {at}"));
+    }
     log.say(Level::Info, "start", &format!("switch {:?} is up", config.run.name));
     let mut look = Look::new(&switch);
     let signal = supervisor.wait(|notifier, is_hup| look.look(notifier, is_hup));

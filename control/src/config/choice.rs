@@ -202,6 +202,15 @@ pub enum FlowControl {
     Cbfc,
 }
 
+/// Who may command a switch by MCTP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CciOwner {
+    /// Who claims it, as everywhere.
+    Claim,
+    /// Whoever connects, until a manager claims it elsewhere.
+    First,
+}
+
 /// What a host of `weft traffic` sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HostFormat {
@@ -245,6 +254,7 @@ choice!(FlowControl: "pfc" => Pfc, "none" => None, "cbfc" => Cbfc);
 choice!(HostFormat:
     "standard" => Standard, "gen1" => Gen1, "gen2" => Gen2, "lite" => Lite, "ethernet" => Ethernet);
 choice!(RoleName: "l2" => L2, "usp" => Usp, "dsp" => Dsp, "fport" => Fport);
+choice!(CciOwner: "claim" => Claim, "first" => First);
 choice!(Mode: "flit" => Flit, "non-flit" => NonFlit);
 choice!(RgtMode:
     "random" => Random, "congestion-avoiding" => CongestionAvoiding;
@@ -279,5 +289,6 @@ mod tests {
         words_are_read::<HostFormat>();
         words_are_read::<RoleName>();
         words_are_read::<RgtMode>();
+        words_are_read::<CciOwner>();
     }
 }

@@ -6,7 +6,7 @@
 //! Source: docs/spec/cxl-fabric.md "Tables of an edge and who may write them", "Dynamic change"; docs/spec/pipeline.md
 //! §11.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,7 +16,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::{Deserialize, Serialize};
 use weft_base::eventfd::EventFd;
 use weft_base::threads::{self, Ends, Role};
-use weft_cxl::cci::{Answer, Session, StreamError, StreamServer};
+use weft_cxl::cci::{Answer, Component, Session, StreamError, StreamServer, Ticket};
 use weft_cxl::pci::Link;
 use weft_dataplane::config::SwitchConfig;
 use weft_dataplane::pipeline::Core;
@@ -56,9 +56,16 @@ pub struct AgentCounts {
     pub functions: pbr_switch::AgentCounts,
 }
 
+/// Names a connection of a manager; several may be of one session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct PeerId(u64);
+
 /// One connection of a manager, as the thread sees it.
 struct Peer {
+    session: Session,
     wakeup: Arc<EventFd>,
+    /// The answers that it waits for.
+    tickets: BTreeSet<Ticket>,
     late: Vec<Answer>,
     /// Bytes of them.
     bytes: usize,
@@ -72,7 +79,8 @@ struct State {
     bufs: Bufs,
     /// Links as the functions know them.
     up: PortSet,
-    peers: BTreeMap<Session, Peer>,
+    peers: BTreeMap<PeerId, Peer>,
+    next_peer: u64,
     sessions: u32,
     counts: AgentCounts,
 }
@@ -118,6 +126,7 @@ impl Agent {
             bufs,
             up: PortSet::EMPTY,
             peers: BTreeMap::new(),
+            next_peer: 0,
             sessions: 0,
             counts: AgentCounts::default(),
         };
@@ -139,14 +148,32 @@ impl Agent {
         Ok(Self { shared, thread: Mutex::new(Some(thread)) })
     }
 
-    /// A session of a manager that has connected; `wakeup` is notified when something waits for [`Self::late`].
+    /// A session that no other connection has had.
     #[must_use]
-    pub fn connect(&self, wakeup: Arc<EventFd>) -> Session {
+    pub fn new_session(&self) -> Session {
         let mut state = self.shared.lock();
         let session = Session::Fm(state.sessions);
         state.sessions = state.sessions.wrapping_add(1);
-        state.peers.insert(session, Peer { wakeup, late: Vec::new(), bytes: 0, is_lost: false });
         session
+    }
+
+    /// Lets `session` command the switch for as long as no manager has claimed it.
+    pub fn stand_in(&self, session: Session) {
+        let mut state = self.shared.lock();
+        let now = self.shared.clock.now();
+        state.agent.command(now, |switch| switch.common_mut().ownership.set_stand_in(session));
+    }
+
+    /// A connection of `session`; `wakeup` is notified when something waits for [`Self::late`].
+    #[must_use]
+    pub fn connect(&self, session: Session, wakeup: Arc<EventFd>) -> PeerId {
+        let mut state = self.shared.lock();
+        let id = PeerId(state.next_peer);
+        state.next_peer += 1;
+        let (late, tickets) = (Vec::new(), BTreeSet::new());
+        let peer = Peer { session, wakeup, tickets, late, bytes: 0, is_lost: false };
+        state.peers.insert(id, peer);
+        id
     }
 
     /// Carries out what `bytes` make whole, until `most` bytes stand in `out`; the tables that follow are in force when
@@ -156,15 +183,31 @@ impl Agent {
     /// The stream is out of step; answers to what came before stand in `out`.
     pub fn receive(
         &self,
+        peer: PeerId,
         server: &mut StreamServer,
         bytes: &[u8],
         most: usize,
         out: &mut Vec<u8>,
     ) -> Result<bool, StreamError> {
+        self.carry_out(peer, |switch, now| {
+            let done = server.receive_some(switch, now, bytes, most, out);
+            (done, server.tickets())
+        })
+    }
+
+    /// Has the switch carry out what has come by a connection; the tables that follow are in force when this returns. `run`
+    /// also tells which answers the connection waits for.
+    pub fn carry_out<R>(
+        &self,
+        peer: PeerId,
+        run: impl FnOnce(&mut dyn Component, Instant) -> (R, BTreeSet<Ticket>),
+    ) -> R {
         let mut state = self.shared.lock();
         let now = self.shared.clock.now();
-        let done =
-            state.agent.command(now, |switch| server.receive_some(switch, now, bytes, most, out));
+        let (done, tickets) = state.agent.command(now, |switch| run(switch, now));
+        if let Some(peer) = state.peers.get_mut(&peer) {
+            peer.tickets = tickets;
+        }
         state.turn(&self.shared);
         drop(state);
         self.shared.wakeup.notify(); // something else may be due first now
@@ -173,18 +216,26 @@ impl Agent {
 
     /// Answers that have come late for a connection; none where they were too many, and some are lost.
     #[must_use]
-    pub fn late(&self, session: Session) -> Option<Vec<Answer>> {
+    pub fn late(&self, peer: PeerId) -> Option<Vec<Answer>> {
         let mut state = self.shared.lock();
-        let peer = state.peers.get_mut(&session).filter(|peer| !peer.is_lost)?;
+        let peer = state.peers.get_mut(&peer).filter(|peer| !peer.is_lost)?;
         peer.bytes = 0;
         Some(std::mem::take(&mut peer.late))
     }
 
-    /// A connection has ended.
-    pub fn forget(&self, session: Session) {
+    /// A connection has ended; with the last one of its session what that has claimed is no longer its own.
+    pub fn forget(&self, peer: PeerId) {
         let mut state = self.shared.lock();
-        state.peers.remove(&session);
-        state.agent.forget(session);
+        let Some(Peer { session, .. }) = state.peers.remove(&peer) else { return };
+        if state.peers.values().all(|other| other.session != session) {
+            state.agent.forget(session);
+        }
+    }
+
+    /// The time on the switch's clock.
+    #[must_use]
+    pub fn now(&self) -> Instant {
+        self.shared.clock.now()
     }
 
     /// Calls `look` with the switch as its managers see it.
@@ -285,16 +336,20 @@ impl State {
     /// Gives answers to the connections that wait for them.
     fn answer(&mut self) {
         while let Some(answer) = self.agent.next_late() {
-            if let Some(peer) = self.peers.get_mut(&answer.session) {
-                peer.bytes += answer.message.len();
-                if peer.bytes > LATE_MAX {
-                    (peer.late, peer.is_lost) = (Vec::new(), true);
-                }
-                if !peer.is_lost {
-                    peer.late.push(answer);
-                }
-                peer.wakeup.notify();
+            // Of a session with several connections, to the one that has asked.
+            let asked = |peer: &Peer| {
+                peer.session == answer.session && peer.tickets.contains(&answer.ticket)
+            };
+            let Some(peer) = self.peers.values_mut().find(|peer| asked(peer)) else { continue };
+            peer.tickets.remove(&answer.ticket);
+            peer.bytes += answer.message.len();
+            if peer.bytes > LATE_MAX {
+                (peer.late, peer.is_lost) = (Vec::new(), true);
             }
+            if !peer.is_lost {
+                peer.late.push(answer);
+            }
+            peer.wakeup.notify();
         }
     }
 }

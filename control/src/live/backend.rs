@@ -180,6 +180,12 @@ impl SwitchHandle {
         self.live.cci()
     }
 
+    /// Where managers connect that speak MCTP, if they can.
+    #[must_use]
+    pub fn mctp(&self) -> Option<String> {
+        self.live.mctp()
+    }
+
     fn source<R>(&self, look: impl FnOnce(&Source<'_>) -> R) -> R {
         self.live.count_express();
         let (name, port_info) = self.about();

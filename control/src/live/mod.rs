@@ -36,6 +36,7 @@ use crate::config::Sources;
 use crate::express::{Express, Watch};
 use crate::record::Change;
 use crate::report::fabric::{FabricReport, Served, refusals};
+use crate::serve::TcpError;
 
 use agent::Agent;
 
@@ -92,6 +93,9 @@ pub enum LiveError {
     /// Managers cannot connect.
     #[error("serve CCI")]
     Cci(#[from] cci::CciError),
+    /// Managers that speak MCTP cannot connect.
+    #[error(transparent)]
+    Mctp(#[from] TcpError),
     /// A record does not hold what the agent does.
     #[error(
         "a switch whose ports have roles cannot be recorded: what its agent does is in no record"
@@ -143,6 +147,7 @@ pub struct Live {
 struct Functions {
     agent: Arc<Agent>,
     cci: Option<cci::Server>,
+    mctp: Option<cci::mctp::Server>,
 }
 
 impl Live {
@@ -170,7 +175,7 @@ impl Live {
     /// As [`Self::fabric`], with counters as `read` reads them.
     pub(super) fn fabric_with(&self, read: impl FnOnce() -> Ledger) -> Option<FabricReport> {
         let functions = self.functions();
-        let Functions { agent, cci } = functions.as_ref()?;
+        let Functions { agent, cci, mctp } = functions.as_ref()?;
         let config = self.core.snapshot.load();
         let names = |id: PortId| {
             config.config.ports.get(id.index()).map_or(String::new(), |port| port.name.clone())
@@ -182,6 +187,11 @@ impl Live {
         });
         let mut report =
             agent.look(|switch, counts| FabricReport::new(switch, &names, counts, served));
+        if let Some(server) = mctp {
+            report.mctp_at = Some(server.addr().to_string());
+            report.mctp_guard = Some(server.guard().to_owned());
+            report.mctp = server.report();
+        }
         drop(functions);
         let ledger = read();
         for port in &report.ports {
@@ -200,6 +210,14 @@ impl Live {
         let functions = self.functions();
         let server = functions.as_ref()?.cci.as_ref()?;
         Some(format!("{} ({})", server.at(), server.guard()))
+    }
+
+    /// Where managers connect that speak MCTP, if they can.
+    #[must_use]
+    pub fn mctp(&self) -> Option<String> {
+        let functions = self.functions();
+        let server = functions.as_ref()?.mctp.as_ref()?;
+        Some(format!("{} ({})", server.addr(), server.guard()))
     }
 
     /// Adds up what the kernel has sent on by itself.

@@ -71,7 +71,11 @@ impl Live {
         if let Some((fabric, far)) = config.fabric.as_ref().zip(far) {
             let agent = Arc::new(Agent::start(fabric, &live.core, live.clock, far)?);
             let cci = fabric.cci.as_ref().map(|cci| cci::Server::start(cci, agent.clone()));
-            live.fabric = Mutex::new(Some(Functions { agent, cci: cci.transpose()? }));
+            let uuid = fabric.switch.uuid;
+            let mctp = fabric.mctp.as_ref();
+            let mctp = mctp.map(|mctp| cci::mctp::Server::start(mctp, uuid, agent.clone()));
+            let (cci, mctp) = (cci.transpose()?, mctp.transpose()?);
+            live.fabric = Mutex::new(Some(Functions { agent, cci, mctp }));
         }
         if let Some(mut express) = express {
             if let Err(error) = express.follow(&live.core, live.clock) {

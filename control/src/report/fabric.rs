@@ -18,6 +18,7 @@ use weft_pbr_switch::{self as pbr_switch, Bound, Role};
 
 use crate::live::agent::AgentCounts;
 use crate::live::cci::CciCounts;
+use crate::live::cci::mctp::MctpReport;
 
 /// What a port is called.
 pub type NameOf<'a> = &'a dyn Fn(PortId) -> String;
@@ -66,6 +67,15 @@ pub struct FabricReport {
     pub cci_guard: Option<String>,
     /// What they have done.
     pub cci: CciCounts,
+    /// Where managers connect that speak MCTP.
+    #[serde(default)]
+    pub mctp_at: Option<String>,
+    /// Who may command the switch there.
+    #[serde(default)]
+    pub mctp_guard: Option<String>,
+    /// What they have done.
+    #[serde(default)]
+    pub mctp: MctpReport,
 }
 
 /// A port that carries TLPs.
@@ -177,6 +187,9 @@ impl FabricReport {
             cci_at,
             cci_guard,
             cci,
+            mctp_at: None,
+            mctp_guard: None,
+            mctp: MctpReport::default(),
         }
     }
 }

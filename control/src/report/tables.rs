@@ -98,13 +98,42 @@ fn head_of_fabric(fabric: &FabricReport) -> String {
     ])
 }
 
+/// Managers that speak MCTP, where they may connect.
+fn mctp_of_fabric(fabric: &FabricReport) -> String {
+    let (Some(at), Some(guard)) = (&fabric.mctp_at, &fabric.mctp_guard) else {
+        return String::new();
+    };
+    let (mctp, messages) = (&fabric.mctp, &fabric.mctp.messages);
+    list(&[
+        ("cci over mctp", at.clone()),
+        ("may command", guard.clone()),
+        (
+            "connections",
+            format!(
+                "{} open, {} accepted, {} refused, {} evicted, {} out of time",
+                mctp.open, mctp.accepted, mctp.refused, mctp.evicted, mctp.overdue
+            ),
+        ),
+        (
+            "messages",
+            format!(
+                "{} requests, {} control, in {} packets; dropped: {}",
+                messages.requests,
+                messages.control,
+                messages.packets,
+                messages.dropped()
+            ),
+        ),
+    ])
+}
+
 #[expect(clippy::ref_option, reason = "a topic hands over its report as it is")]
 pub(super) fn of_fabric(fabric: &Option<Box<FabricReport>>) -> String {
     let Some(fabric) = fabric else {
         return "no port of this switch has a role: it routes no TLPs\n".to_owned();
     };
     let or = |text: &Option<String>, none: &str| text.clone().unwrap_or_else(|| none.to_owned());
-    let mut text = head_of_fabric(fabric);
+    let mut text = head_of_fabric(fabric) + &mctp_of_fabric(fabric);
     text += "\n";
     text += &table(
         ["port", "role", "link", "pids", "room", "refused pid"],

@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use weft_dataplane::config::{PortConfig, PortRole, TlpConfig, TlpLink};
@@ -15,8 +16,8 @@ use weft_parsers::tlp::{Mode, Oui};
 use weft_pbr_switch::{self as pbr_switch, Role, Sizes, VcsConfig};
 
 use super::{Item, Place, Problem, Resolver, Value};
-use crate::config::choice::RoleName;
-use crate::config::value::{Listen, listen_place, parse_oui, parse_uuid};
+use crate::config::choice::{CciOwner, RoleName};
+use crate::config::value::{Listen, listen_addr, listen_place, parse_oui, parse_uuid};
 use crate::tls::Files;
 
 /// Name of the CPU port: the one that leads to the switch's own functions.
@@ -32,10 +33,18 @@ pub struct FabricConfig {
     pub switch: pbr_switch::SwitchConfig,
     /// Where managers connect.
     pub cci: Option<CciConfig>,
+    /// Where those connect that speak MCTP.
+    pub mctp: Option<MctpConfig>,
     /// The port that leads to its functions.
     pub cpu_port: PortId,
 }
 
+const PUBLIC_MCTP: &str = "expected an address of loopback, such as \"127.0.0.1:2508\", as MCTP has neither users nor \
+    encryption; or cci_mctp_insecure = true, and whoever reaches it may command the switch";
+const PRIVATE_IS_ENOUGH: &str = "expected an address other than loopback in cci_mctp beside it, which is where it says something";
+const NO_MCTP: &str =
+    "expected an address in cci_mctp beside it: it says who may command the switch there";
+const INSECURE_MCTP: &str = "whoever reaches cci_mctp may command the switch: MCTP knows no users";
 const BARE_TCP: &str = "expected the path of a Unix socket; or TCP with all of cci_ca, cci_cert and cci_key \
     (`weft tls init DIR` makes them); or TCP with cci_insecure = true, and whoever reaches it commands the switch";
 const UNIX_IS_ENOUGH: &str = "expected neither cci_insecure nor cci_ca, cci_cert and cci_key at a Unix socket: \
@@ -54,6 +63,15 @@ pub struct CciConfig {
     pub place: Listen,
     /// Who may.
     pub guard: CciGuard,
+}
+
+/// Where managers connect that speak MCTP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MctpConfig {
+    /// Where.
+    pub addr: SocketAddr,
+    /// Who may command.
+    pub owner: CciOwner,
 }
 
 /// How a switch knows that somebody may command it.
@@ -109,6 +127,29 @@ impl Resolver<'_> {
             Ok(_) => {}
         }
         Some(CciConfig { place: place?, guard: guard.ok()? })
+    }
+
+    /// Where managers connect that speak MCTP, if they may.
+    fn mctp(&mut self) -> Option<MctpConfig> {
+        let addr = self.text("fabric", "cci_mctp").and_then(|text| listen_addr(&text));
+        let is_insecure = self.get("fabric", "cci_mctp_insecure") == Some(Value::Bool(true));
+        let owner = self.choice("fabric", "cci_owner");
+        let is_public = addr.is_some_and(|addr| !addr.ip().is_loopback());
+        let wrong = match (addr, is_public, is_insecure) {
+            (_, true, false) => Some(("cci_mctp", PUBLIC_MCTP)),
+            (_, false, true) => Some(("cci_mctp_insecure", PRIVATE_IS_ENOUGH)),
+            (None, ..) if owner == CciOwner::First => Some(("cci_owner", NO_MCTP)),
+            _ => None,
+        };
+        if let Some((key, message)) = wrong {
+            let place = self.place("fabric", key);
+            self.refuse(place, &format!("fabric.{key}"), message);
+        } else if is_insecure {
+            let place = self.place("fabric", "cci_mctp_insecure");
+            let (key, message) = ("fabric.cci_mctp_insecure".into(), INSECURE_MCTP.to_owned());
+            self.warnings.push(Problem { place, key, message });
+        }
+        Some(MctpConfig { addr: addr?, owner })
     }
 
     /// Whether any port carries TLPs.
@@ -246,7 +287,7 @@ impl Resolver<'_> {
             static_init: self.static_init(),
             ..pbr_switch::SwitchConfig::new(uuid, serial)
         };
-        let cci = self.cci();
+        let (cci, mctp) = (self.cci(), self.mctp());
         if self.problems.is_empty()
             && let Err(error) = pbr_switch::Switch::new(switch.clone())
         {
@@ -257,7 +298,7 @@ impl Resolver<'_> {
             };
             self.refuse(place, "fabric", error.to_string());
         }
-        Some(FabricConfig { switch, cci, cpu_port })
+        Some(FabricConfig { switch, cci, mctp, cpu_port })
     }
 
     fn component_ports(&self, ports: &[PortConfig]) -> Vec<pbr_switch::PortConfig> {

@@ -35,7 +35,7 @@ use super::settings::{Item, Setting, Settings};
 use super::table::{self, SECTIONS};
 use super::value::Value;
 
-pub use fabric::{CPU_PORT, CciConfig, CciGuard, FabricConfig};
+pub use fabric::{CPU_PORT, CciConfig, CciGuard, FabricConfig, MctpConfig};
 pub use run::{RunConfig, RunPort, XdpConfig, default_socket, sockets_dir};
 pub use traffic::TrafficConfig;
 

@@ -8,7 +8,7 @@ use weft_dataplane::vlan::PortMode;
 use weft_parsers::AddrKey;
 
 use super::*;
-use crate::config::choice::{DeviceKind, Poll};
+use crate::config::choice::{CciOwner, DeviceKind, Poll};
 
 const TWO: &str = "[[port]]\nname = 'p0'\n[[port]]\nname = 'p1'\n";
 
@@ -479,6 +479,21 @@ fn managers_connect_in_one_of_three_ways() {
 }
 
 #[test]
+fn managers_of_others_connect_at_loopback() {
+    let of = |more: &str| live(&fabric(more)).unwrap();
+    let near = of("cci_mctp = '2508'\n");
+    let want = MctpConfig { addr: "127.0.0.1:2508".parse().unwrap(), owner: CciOwner::Claim };
+    assert_eq!((near.fabric.unwrap().mctp, near.warnings.len()), (Some(want), 0));
+    let first = of("cci_mctp = '[::1]:2508'\ncci_owner = 'first'\n").fabric.unwrap();
+    assert_eq!(first.mctp.unwrap().owner, CciOwner::First);
+    assert!(first.cci.is_none(), "each listener is by itself");
+    let far = of("cci_mctp = '0.0.0.0:2508'\ncci_mctp_insecure = true\n");
+    let warning = far.warnings[0].to_string();
+    assert!(warning.contains("whoever reaches cci_mctp may command the switch"), "{warning}");
+    assert!(of("").fabric.unwrap().mctp.is_none());
+}
+
+#[test]
 fn what_is_wrong_with_roles_is_named() {
     let good = fabric("");
     let no_uuid = good.replace(&format!("uuid = '{UUID}'"), "");
@@ -507,6 +522,10 @@ fn what_is_wrong_with_roles_is_named() {
         ("both", fabric("cci = '4000'\ncci_insecure = true\ncci_ca = 'a'\ncci_cert = 'c'\ncci_key = 'k'\n"), "fabric.cci: expected either cci_insecure or cci_ca, cci_cert and cci_key, found both"),
         ("unix and insecure", fabric("cci = '/x/y'\ncci_insecure = true\n"), "fabric.cci: expected neither cci_insecure nor"),
         ("unix and tls", fabric("cci = '/x/y'\ncci_cert = 'c'\n"), "fabric.cci: expected neither cci_insecure nor"),
+        ("public mctp", fabric("cci_mctp = '0.0.0.0:2508'\n"), "fabric.cci_mctp: expected an address of loopback"),
+        ("private mctp", fabric("cci_mctp = '2508'\ncci_mctp_insecure = true\n"), "fabric.cci_mctp_insecure: expected an address other than loopback"),
+        ("no mctp", fabric("cci_owner = 'first'\n"), "fabric.cci_owner: expected an address in cci_mctp beside it"),
+        ("mctp by network", fabric("cci_mctp = 'mctp:1'\n"), "fabric.cci_mctp: expected"),
         ("no cci", fabric("cci_insecure = true\n"), "fabric.cci: expected a place where cci_insecure"),
     ];
     for (name, text, part) in cases {

@@ -8,7 +8,7 @@
 use weft_parsers::fabric::RgtMode;
 use weft_parsers::tlp::Mode;
 
-use super::super::choice::{Choice, RoleName};
+use super::super::choice::{CciOwner, Choice, RoleName};
 use super::super::param::{Initial, Param, hot, restart};
 use super::super::value::Kind;
 use super::PRI;
@@ -89,6 +89,27 @@ pub(super) const FABRIC: &[Param] = &[
         "",
         Fixed("false"),
         "Whether cci may be TCP without TLS: whoever reaches it may then do all that the primary manager may.",
+    ),
+    restart(
+        "cci_mctp",
+        Kind::Socket,
+        "address:port",
+        Unset("no manager can connect by MCTP"),
+        "Where managers that speak MCTP command the switch: CCI in packets of 68 bytes over TCP (docs/mctp.md); a port alone is one of loopback.",
+    ),
+    restart(
+        "cci_mctp_insecure",
+        Kind::Bool,
+        "",
+        Fixed("false"),
+        "Whether cci_mctp may be another address than one of loopback: whoever reaches it may command the switch, as MCTP knows no users.",
+    ),
+    restart(
+        "cci_owner",
+        Kind::Word(CciOwner::NAMES),
+        "",
+        Fixed("\"claim\""),
+        "Who may command the switch by cci_mctp: who claims it, or (first) whoever connects, as one manager, until a manager claims it elsewhere.",
     ),
     restart(
         "pid",

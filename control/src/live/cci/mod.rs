@@ -7,6 +7,8 @@
 //! Who connects to the Unix socket is root or the user that runs the switch, and may claim it. Over TLS the certificate
 //! says what its holder may become ([`tls::right`]). Over bare TCP everybody may, where `cci_insecure` says so.
 
+pub mod mctp;
+
 use std::io::{self, Read, Write};
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
@@ -20,7 +22,7 @@ use weft_base::eventfd::EventFd;
 use weft_base::threads::Role;
 use weft_cxl::cci::{Right, StreamServer};
 
-use super::agent::Agent;
+use super::agent::{Agent, PeerId};
 use crate::config::resolve::{CciConfig, CciGuard};
 use crate::config::value::Listen;
 use crate::mgmt::trusted;
@@ -253,11 +255,12 @@ impl Managers {
         right: Right,
         wakeup: &Arc<EventFd>,
     ) -> io::Result<()> {
-        let session = self.agent.connect(wakeup.clone());
+        let session = self.agent.new_session();
+        let peer = self.agent.connect(session, wakeup.clone());
         let mut server = StreamServer::new(session).with_right(right);
-        let done = self.carry_out(client, wire, &mut server, wakeup);
+        let done = self.carry_out(client, wire, (peer, &mut server), wakeup);
         add(&self.counters.ignored, server.ignored());
-        self.agent.forget(session);
+        self.agent.forget(peer);
         done
     }
 
@@ -265,7 +268,7 @@ impl Managers {
         &self,
         client: &Client,
         wire: &mut Wire,
-        server: &mut StreamServer,
+        (peer, server): (PeerId, &mut StreamServer),
         wakeup: &EventFd,
     ) -> io::Result<()> {
         let (mut piece, mut out, mut is_left) = (vec![0; PIECE], Vec::new(), false);
@@ -288,8 +291,8 @@ impl Managers {
                 }
             }
             let bytes = piece.get(..got).unwrap_or_default();
-            let done = self.agent.receive(server, bytes, OUT_MAX, &mut out);
-            let late = self.agent.late(server.session());
+            let done = self.agent.receive(peer, server, bytes, OUT_MAX, &mut out);
+            let late = self.agent.late(peer);
             // What was answered late and not taken is more than one connection may leave unread: it is closed.
             for answer in late.ok_or(io::ErrorKind::OutOfMemory)? {
                 server.resolve(&answer, &mut out);

@@ -20,7 +20,7 @@ use crate::live::Live;
 use crate::tls::Files;
 
 /// A switch of null ports, with its functions.
-fn live() -> Live {
+pub(super) fn live() -> Live {
     let text = "[fabric]\nuuid = '5ed8a1c0-0000-4000-8000-000000000001'\n\
         [[port]]\nname = 'h'\nkind = 'null'\nrole = 'usp'\n\
         [[port]]\nname = 'f'\nkind = 'null'\nrole = 'fport'\n[[vcs]]\nusp = 'h'\n";
@@ -49,7 +49,7 @@ fn over_tls(server: &Server, files: &Files) -> Socket {
     Socket::new(peer, MessageType::FmApi, Duration::from_secs(20)).with_identity(Some(identity))
 }
 
-fn message(request: &Request<'_>) -> Vec<u8> {
+pub(super) fn message(request: &Request<'_>) -> Vec<u8> {
     let mut out = vec![0; 100];
     let len = request.emit_message(7, &mut out).unwrap();
     out.truncate(len);
@@ -63,12 +63,12 @@ fn frame(request: &Request<'_>) -> Vec<u8> {
     out
 }
 
-fn claim(op: ClaimOp, fm: u8) -> Request<'static> {
+pub(super) fn claim(op: ClaimOp, fm: u8) -> Request<'static> {
     let (pid, fm_uuid) = (Pid::from_low_bits(0x10), [fm; 16]);
     Request::ClaimOwnership(ClaimOwnership { op, fm: Pid::from_low_bits(fm.into()), fm_uuid, pid })
 }
 
-fn ask(socket: &mut Socket, request: &Request<'_>) -> (ReturnCode, Vec<u8>) {
+pub(super) fn ask(socket: &mut Socket, request: &Request<'_>) -> (ReturnCode, Vec<u8>) {
     let answer = socket.call(&message(request)).unwrap();
     let (header, payload) = Header::parse(&answer).unwrap();
     (header.return_code, payload.to_vec())

@@ -40,7 +40,8 @@ pub fn needed(config: &Config) -> CapabilitySet {
     let ports = config.run.ports.iter().map(|port| of_kind(port.kind, config.run.express));
     let low = |port: u16| (1..PORT_UNPRIVILEGED).contains(&port);
     let cci = config.fabric.as_ref().and_then(|fabric| Some(&fabric.cci.as_ref()?.place));
-    let addrs = [config.run.metrics, config.run.sai];
+    let mctp = config.fabric.as_ref().and_then(|fabric| Some(fabric.mctp?.addr));
+    let addrs = [config.run.metrics, config.run.sai, mctp];
     let serves_low = addrs.into_iter().flatten().any(|addr| low(addr.port()))
         || matches!(cci, Some(Listen::Tcp(addr)) if low(addr.port()));
     let served = if serves_low { CapabilitySet::NET_BIND_SERVICE } else { CapabilitySet::empty() };

@@ -55,6 +55,7 @@ const IDENTIFY: &str =
 const ROLES: &str =
     "control/src/config/resolve/tests.rs::ports_with_roles_make_a_switch_of_tlps_with_an_agent";
 const COMMANDED: &str = "tests/tests/live/fabric.rs::managers_command_a_running_switch";
+const FOREIGN: &str = "tests/py/test_mctp_live.py::test_a_manager_enumerates_and_binds";
 const TLPS: &str = "dataplane/tests/pipeline/tlp_stage/mod.rs::a_uio_read_of_gfam_goes_to_the_gfd_and_its_data_come_back";
 
 fn fabric(config: &Config) -> &FabricConfig {
@@ -101,6 +102,11 @@ pub fn rows() -> Vec<Row> {
         wrong("fabric.cci_cert", "\"switch.pem\"", "expected a place where cci_insecure"),
         wrong("fabric.cci_key", "\"switch.key\"", "expected a place where cci_insecure"),
         wrong("fabric.cci_insecure", "true", "expected a place where cci_insecure"),
+        live("fabric.cci_mctp", "\"127.0.0.1:2508\"", |c| fabric(c).mctp.is_some().to_string(), "true", FOREIGN),
+        // What they do where there is an address is in managers_of_others_connect_at_loopback (config/resolve/tests.rs).
+        wrong("fabric.cci_mctp", "\"0.0.0.0:2508\"", "expected an address of loopback"),
+        wrong("fabric.cci_mctp_insecure", "true", "expected an address other than loopback"),
+        wrong("fabric.cci_owner", "\"first\"", "expected an address in cci_mctp beside it"),
         set_up("fabric.pid", "9"),
         live("fabric.oui", "\"02:57:47\"", |c| format!("{:?}", c.switch.tlp.oui), OTHER, "dataplane/tests/pipeline/tlp_stage/mod.rs::frames_of_another_kind_do_not_pass"),
         live("fabric.tc_to_pri", "[2, 1, 1, 1, 1, 1, 1, 1]", |c| c.switch.tlp.tc_to_pri[0].get().to_string(), "2", TLPS),

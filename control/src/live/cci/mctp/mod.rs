@@ -1,0 +1,227 @@
+//! CCI in MCTP packets over TCP, for managers that know no other way: all connections are one session.
+//!
+//! Shape: [`Server`] accepts; packets go through a [`Connection`] to the [`Agent`], responses and late answers back.
+//! Units: bytes, connections.
+//! Source: docs/mctp.md; DMTF DSP0236.
+//!
+//! MCTP knows no users and nothing is encrypted: who may command is decided by the listener that somebody came to, never by
+//! what packets say. Such managers open several connections for one purpose, so that all of them are one manager.
+
+use std::io::{self, Read};
+use std::net::SocketAddr;
+use std::os::fd::AsFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use weft_base::eventfd::EventFd;
+use weft_base::threads::Role;
+use weft_cxl::cci::{Right, Session};
+use weft_cxl::mctp::{Connection, MctpCounts};
+use weft_parsers::cci::Uuid;
+
+use crate::config::choice::CciOwner;
+use crate::config::resolve::MctpConfig;
+use crate::live::agent::{Agent, PeerId};
+use crate::serve::{Client, Counts, Limits, Protocol, Stream, TcpError, TcpServer, Trust, wait};
+
+/// What such managers may use. Who has not sent a whole message yet takes no place of those who have.
+pub const LIMITS: Limits = Limits {
+    clients: 16,
+    unknown: 16,
+    idle: Duration::from_secs(300),
+    request: Duration::from_secs(10),
+    answer: Duration::from_secs(10),
+    unread: 8 << 20,
+};
+/// Bytes that one read takes.
+const PIECE: usize = 16 * 1024;
+/// Bytes of responses after which no more requests are carried out until they are taken.
+const OUT_MAX: usize = 64 * 1024;
+
+/// What such managers have done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MctpReport {
+    /// Connections now.
+    pub open: u64,
+    /// Connections since the start.
+    pub accepted: u64,
+    /// Connections that were refused: too many.
+    pub refused: u64,
+    /// Connections that had to go for others.
+    pub evicted: u64,
+    /// Connections that were closed as their time was over: idle, half a message, answers not taken.
+    pub overdue: u64,
+    /// What became of packets and messages.
+    #[serde(flatten)]
+    pub messages: MctpCounts,
+}
+
+/// A place where such managers connect; dropping it ends all connections.
+pub struct Server {
+    managers: Arc<Managers>,
+    inner: TcpServer,
+    owner: CciOwner,
+}
+
+impl Server {
+    /// Serves `agent`, which is called `uuid`, where `config` says.
+    ///
+    /// # Errors
+    /// The address cannot be had.
+    pub fn start(config: &MctpConfig, uuid: Uuid, agent: Arc<Agent>) -> Result<Self, TcpError> {
+        Self::start_within(config, uuid, agent, LIMITS)
+    }
+
+    /// As [`start`](Self::start), within other limits.
+    ///
+    /// # Errors
+    /// See [`start`](Self::start).
+    pub fn start_within(
+        config: &MctpConfig,
+        uuid: Uuid,
+        agent: Arc<Agent>,
+        limits: Limits,
+    ) -> Result<Self, TcpError> {
+        let session = agent.new_session();
+        // Who is let in without a claim cannot make one either: nothing tells it from the others by this listener.
+        let right = match config.owner {
+            CciOwner::Claim => Right::Primary,
+            CciOwner::First => {
+                agent.stand_in(session);
+                Right::Observer
+            }
+        };
+        let counts = Mutex::default();
+        let managers = Arc::new(Managers { agent, session, right, uuid, counts });
+        let inner = TcpServer::start("CCI over MCTP", config.addr, limits, managers.clone())?;
+        Ok(Self { managers, inner, owner: config.owner })
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub const fn addr(&self) -> SocketAddr {
+        self.inner.addr()
+    }
+
+    /// Who may command by it.
+    #[must_use]
+    pub const fn guard(&self) -> &'static str {
+        match self.owner {
+            CciOwner::Claim => "INSECURE: whoever reaches it may claim the switch",
+            CciOwner::First => {
+                "INSECURE: whoever reaches it may command the switch until a manager claims it"
+            }
+        }
+    }
+
+    /// What such managers have done.
+    #[must_use]
+    pub fn report(&self) -> MctpReport {
+        let Counts { open, accepted, refused, evicted, overdue } = self.inner.counts();
+        let messages = *self.managers.counts();
+        MctpReport { open, accepted, refused, evicted, overdue, messages }
+    }
+}
+
+struct Managers {
+    agent: Arc<Agent>,
+    session: Session,
+    right: Right,
+    uuid: Uuid,
+    counts: Mutex<MctpCounts>,
+}
+
+impl Protocol for Managers {
+    fn role(&self) -> Role {
+        Role::Cci
+    }
+
+    fn name(&self) -> &'static str {
+        "weft-mctp"
+    }
+
+    fn trust(&self, _stream: &Stream) -> Result<Trust, Vec<u8>> {
+        Ok(Trust::Unknown)
+    }
+
+    fn serve(&self, client: &Client) {
+        // Whatever ends a connection, the others go on.
+        if let Ok(wakeup) = EventFd::new() {
+            let wakeup = Arc::new(wakeup);
+            let peer = self.agent.connect(self.session, wakeup.clone());
+            let mut connection = Connection::new(self.session, self.right, self.uuid);
+            let _ = self.carry_out(client, peer, &mut connection, &wakeup);
+            self.counts().add(&connection.take_counts());
+            self.agent.forget(peer);
+        }
+    }
+}
+
+impl Managers {
+    fn counts(&self) -> MutexGuard<'_, MctpCounts> {
+        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn carry_out(
+        &self,
+        client: &Client,
+        peer: PeerId,
+        connection: &mut Connection,
+        wakeup: &EventFd,
+    ) -> io::Result<()> {
+        let (mut piece, mut out, mut is_left, mut is_known) =
+            (vec![0; PIECE], Vec::new(), false, false);
+        client.idle();
+        loop {
+            let mut got = 0;
+            if !is_left {
+                let now = self.agent.now().as_ns();
+                let time = connection.next_due().map(|due| {
+                    // Rounded up: a wait that ends a little before is one more.
+                    Duration::from_nanos(due.as_ns().saturating_sub(now)) + Duration::from_millis(1)
+                });
+                let [is_there, _] = wait([client.stream().as_fd(), wakeup.as_fd()], time);
+                wakeup.drain();
+                if is_there {
+                    client.asking();
+                    got = match client.stream().read(&mut piece) {
+                        Ok(0) => return Ok(()),
+                        Err(error) if error.kind() == io::ErrorKind::Interrupted => 0,
+                        other => other?,
+                    };
+                }
+            }
+            let bytes = piece.get(..got).unwrap_or_default();
+            is_left = self.agent.carry_out(peer, |switch, now| {
+                let is_left = connection.receive(switch, now, bytes, OUT_MAX, &mut out);
+                (is_left, connection.tickets())
+            });
+            let late = self.agent.late(peer);
+            // What was answered late and not taken is more than one connection may leave unread: it is closed.
+            for answer in late.ok_or(io::ErrorKind::OutOfMemory)? {
+                connection.resolve(&answer, &mut out);
+            }
+            if connection.was_asked() && !is_known {
+                client.raise(Trust::Owner).map_err(|_| io::ErrorKind::ConnectionRefused)?;
+                is_known = true;
+            }
+            self.counts().add(&connection.take_counts());
+            if !out.is_empty() {
+                let held = client.hold(out.len()).map_err(io::Error::other)?;
+                client.send(&out)?;
+                drop(held);
+                out.clear();
+                out.shrink_to(2 * OUT_MAX);
+            }
+            if is_left || connection.is_half() {
+                client.asking();
+            } else {
+                client.idle();
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
