@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs libcxlmi's own tests of generic commands and of the FM-API against a running switch: `make cxlmi LIBCXLMI=PATH`.
 
-Shape: cxlmi.py PATH -> a table of tests and results, in target/mctp/cxlmi.md too; exit 1 where a test program fails to run.
+Shape: cxlmi.py PATH -> a table of tests and results, in the folder of the library too; exit 1 where a test program fails to run.
 Units: tests.
 Source: docs/mctp.md "Programs with AF_MCTP sockets". PATH is a clone that was built there (meson setup build; ninja -C build).
 
@@ -73,7 +73,7 @@ def main():
             lines += [f"| {name} | {test} | {result} | {why or ''} |" for result, test, why in results or []]
     table = "\n".join(lines) + "\n"
     print(table, end="")
-    with open(os.path.join(OUT, "cxlmi.md"), "w", encoding="utf-8") as file:
+    with open(os.path.join(OUT, "cxlmi.txt"), "w", encoding="utf-8") as file:
         file.write(table)
     sys.exit(failed)
 

@@ -55,7 +55,7 @@ const IDENTIFY: &str =
 const ROLES: &str =
     "control/src/config/resolve/tests.rs::ports_with_roles_make_a_switch_of_tlps_with_an_agent";
 const COMMANDED: &str = "tests/tests/live/fabric.rs::managers_command_a_running_switch";
-const FOREIGN: &str = "tests/py/test_mctp_live.py::test_a_manager_enumerates_and_binds";
+const FOREIGN: &str = "control/src/live/cci/mctp/tests.rs::who_comes_first_owns_by_all_connections_until_a_manager_claims";
 const TLPS: &str = "dataplane/tests/pipeline/tlp_stage/mod.rs::a_uio_read_of_gfam_goes_to_the_gfd_and_its_data_come_back";
 
 fn fabric(config: &Config) -> &FabricConfig {
