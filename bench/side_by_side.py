@@ -16,13 +16,13 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(HERE)
 sys.path[:0] = [os.path.join(ROOT, "tools"), HERE]
 
-from beside import machine, result, row_latency, row_memory, row_own, row_tcp, row_veth, row_workers  # noqa: E402
+from beside import machine, result, row_latency, row_memory, row_own, row_read, row_tcp, row_veth, row_workers  # noqa: E402
 from beside.bench import FAULTS, Bench  # noqa: E402
 from beside.processes import Skip  # noqa: E402
 from namespaces import enter, sh  # noqa: E402 - needs the path above
 
 INSIDE = "WEFT_BENCH_INSIDE"
-ROWS = (row_memory, row_veth, row_tcp, row_latency, row_workers, row_own)
+ROWS = (row_memory, row_veth, row_tcp, row_latency, row_workers, row_read, row_own)
 HUGE_MIB = 1_280
 BUSY_MAX = 0.05
 

@@ -27,8 +27,8 @@ class Weft:
 
     name = "weft"
 
-    def __init__(self, bench, ports, targets=(), netns=None, settings="", poll="busy"):
-        self.bench, self.netns = bench, netns
+    def __init__(self, bench, ports, targets=(), netns=None, settings="", poll="busy", flags=()):
+        self.bench, self.netns, self.flags = bench, netns, flags
         self.process, self.socket, self.reader = None, None, None
         run = f'[run]\nworkers = 1\ncores = [{bench.cores[1]}]\npoll = "{poll}"\nsocket = "{SOCKET}"\n'
         text = f'[switch]\nname = "bench"\n{run}{settings}\n' + "".join(ports)
@@ -45,7 +45,7 @@ class Weft:
 
     def start(self):
         """Starts it, without waiting until it is ready."""
-        argv = [self.bench.weft, "run", "-c", self.config, "--json"]
+        argv = [self.bench.weft, "run", "-c", self.config, "--json", *self.flags]
         self.process = self.bench.processes.start(argv, netns=self.netns)
 
     def __enter__(self):

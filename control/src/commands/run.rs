@@ -168,21 +168,7 @@ pub fn run(mut args: RunArgs, out: &mut dyn Write) -> Result<(), CliError> {
         .seal()
         .map_err(|source| CliError::system("give up what the switch does not need", source))?;
     switch.set_confined(confined);
-    for (port, opened) in config.switch.ports.iter().zip(switch.devices()) {
-        let (name, kind, device) = (&port.name, &opened.kind, &opened.device);
-        let note = opened.note.as_ref().map(|note| format!("; {note}")).unwrap_or_default();
-        log.say(Level::Info, "start", &format!("port {name}: {kind} {device}{note}"));
-    }
-    if let Some(sai) = &served.sai {
-        log.say(Level::Info, "start", &format!("SAI service at {}", sai.addr()));
-    }
-    if let Some(at) = switch.cci() {
-        log.say(Level::Info, "start", &format!("CCI at {at}"));
-    }
-    if let Some(at) = switch.mctp() {
-        log.say(Level::Info, "start", &format!("CCI over MCTP at {at}"));
-    }
-    log.say(Level::Info, "start", &format!("switch {:?} is up", config.run.name));
+    say_up(&config, &switch, &served, log);
     let mut look = Look::new(&switch);
     let signal = supervisor.wait(|notifier, is_hup| look.look(notifier, is_hup));
     log.say_in_time(Level::Info, "stop", &format!("stopping on {signal}"));
@@ -204,6 +190,25 @@ pub fn run(mut args: RunArgs, out: &mut dyn Write) -> Result<(), CliError> {
         Some(source) => Err(CliError::File { verb: "write", path: path.to_owned(), source }),
         None => Ok(()),
     }
+}
+
+/// Says what the switch has opened, and where it serves clients.
+fn say_up(config: &Config, switch: &SwitchHandle, served: &Served, log: Log) {
+    for (port, opened) in config.switch.ports.iter().zip(switch.devices()) {
+        let (name, kind, device) = (&port.name, &opened.kind, &opened.device);
+        let note = opened.note.as_ref().map(|note| format!("; {note}")).unwrap_or_default();
+        log.say(Level::Info, "start", &format!("port {name}: {kind} {device}{note}"));
+    }
+    if let Some(sai) = &served.sai {
+        log.say(Level::Info, "start", &format!("SAI service at {}", sai.addr()));
+    }
+    if let Some(at) = switch.cci() {
+        log.say(Level::Info, "start", &format!("CCI at {at}"));
+    }
+    if let Some(at) = switch.mctp() {
+        log.say(Level::Info, "start", &format!("CCI over MCTP at {at}"));
+    }
+    log.say(Level::Info, "start", &format!("switch {:?} is up", config.run.name));
 }
 
 /// Gives up what the switch does not need and starts it; system calls are filtered later, when all is open.
