@@ -93,12 +93,15 @@ fn requests_are_answered_with_their_tags_however_they_are_cut() {
     }
 }
 
+/// Name, request, and how the answer begins, if there is one.
+type Exchange = (&'static str, &'static [u8], Option<&'static [u8]>);
+
 /// Control messages: completion codes, and an EID that is kept.
 #[test]
 fn control_messages_are_answered_by_the_book() {
     let mut control = Control::new(UUID);
     #[rustfmt::skip] // columns: name, request, answer's begin
-    let cases: [(&str, &[u8], Option<&[u8]>); 15] = [
+    let cases: [Exchange; 15] = [
         ("EID before one is set", &[0x80, 2],              Some(&[0, 2, 0, 0, 0, 0])),
         ("UUID",                  &[0x9F, 3],              Some(&[0x1F, 3, 0, 0x5E])),
         ("null EID",              &[0x80, 1, 0, 0],        Some(&[0, 1, 2])),
@@ -129,6 +132,8 @@ fn control_messages_are_answered_by_the_book() {
 
 const INVALID_LENGTH: u8 = 3;
 
+type Count = fn(&MctpCounts) -> u64;
+
 #[test]
 fn what_ends_an_assembly_is_counted() {
     let long = request(&Request::Identify, 1).into_iter().chain([0; 180]).collect::<Vec<_>>();
@@ -143,7 +148,6 @@ fn what_ends_an_assembly_is_counted() {
             packet
         })
         .collect();
-    type Count = fn(&MctpCounts) -> u64;
     #[rustfmt::skip] // columns: name, bytes, count, how many
     let cases: [(&str, Vec<u8>, Count, u64); 9] = [
         ("no beginning",      of(&[1, 2]),             |c| c.orphans, 2),
@@ -268,7 +272,7 @@ fn mutate(rounds: u64) {
             _ => {}
         }
         let mut out = Vec::new();
-        now = now + Span::from_ms(rng.below(50));
+        now += Span::from_ms(rng.below(50));
         connection.receive(&mut device, now, &bytes, usize::MAX, &mut out);
         assert!(out.len() <= 40 * PACKET_LEN, "round {round}: {} bytes", out.len());
         messages(&out);
