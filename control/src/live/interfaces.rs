@@ -378,7 +378,7 @@ mod tests {
             ["eth10", "lo", "eth2", "e\"x*'", "$(id)", "eth1", "eth01", "--x", "a\u{1b}[0m", "7"];
         let text = head.to_owned() + &given.map(line).concat();
         let want =
-            ["$(id)", "--x", "7", "a\u{1b}[0m", "e\"x*'", "eth01", "eth1", "eth2", "eth10", "lo"];
+            ["7", "$(id)", "--x", "a\u{1b}[0m", "e\"x*'", "eth01", "eth1", "eth2", "eth10", "lo"];
         assert_eq!(names(&text), want);
         assert_eq!(names("").len() + names(head).len(), 0);
     }
