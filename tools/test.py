@@ -364,12 +364,16 @@ def examples(name):
     return ran + plain(f"{name}: package of parsers", packaged)
 
 
-def python(name):
+# Tests of the independent side that test a switch as testers of chips do: they wait for most of their time, so beside others.
+TESTERS = ("tests/py/sai", "tests/py/test_live_conform.py")
+
+
+def python(name, which):
     """Tests of the independent side, with the binary that the tests have built or one that is built now."""
     ran = []
     if "test" not in CHOSEN:
         ran = plain(f"{name}: weft", ["cargo", "build", "--workspace", "--quiet", "--bin", "weft", *features()])
-    return ran + pytest(name, [".venv/bin/python", "-m", "pytest", "-q", "-rs", "tests/py"], BINARY_ENV)
+    return ran + pytest(name, [".venv/bin/python", "-m", "pytest", "-q", "-rs", *which], BINARY_ENV)
 
 
 # Where the build of the tests has put examples, by name.
@@ -397,7 +401,8 @@ SUITES = {
         n, ["cargo", "clippy", "--workspace", "--all-targets", "--quiet", *features(), *WARN]
     ),
     "test": tests,
-    "python": python,
+    "python": lambda n: python(n, ["tests/py", *(f"--ignore={path}" for path in TESTERS)]),
+    "python testers": lambda n: python(n, TESTERS),
     "doc": lambda n: plain(
         n, ["cargo", "doc", "--workspace", "--no-deps", "--quiet", *features()], {"RUSTDOCFLAGS": "-D warnings"}
     ),

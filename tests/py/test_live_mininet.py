@@ -63,8 +63,9 @@ def read_until(process, text):
 
 def private_tmp():
     """Hides /tmp, as Mininet's clean-up after a failure removes /tmp/*.log; what is tested may be there."""
+    shown = {path.split("/")[2] for path in (ROOT, weft()) if path.startswith("/tmp/")}
     sh("mkdir /run/tmp && mount --bind /tmp /run/tmp && mount -t tmpfs tmpfs /tmp")
-    for path in {path.split("/")[2] for path in (ROOT, weft()) if path.startswith("/tmp/")}:
+    for path in shown:
         sh(f"mkdir /tmp/{path} && mount --bind /run/tmp/{path} /tmp/{path}")
 
 
