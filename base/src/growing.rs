@@ -146,7 +146,7 @@ mod tests {
             let (mut tx, mut rx) = queue(first, most);
             let mut list = VecDeque::new();
             let mut rng = Rng::new(5);
-            let steps = if cfg!(miri) { 120 } else { 20_000 };
+            let steps = if cfg!(miri) { 300 } else { 20_000 };
             let mut was_full = false;
             for n in 0..steps {
                 // By turns it fills and empties.

@@ -311,7 +311,7 @@ mod tests {
         let (mut tx, mut rx) = ring(8);
         let mut oracle = VecDeque::new();
         let mut state = 1u64;
-        let steps = if cfg!(miri) { 200 } else { 10_000 };
+        let steps = if cfg!(miri) { 500 } else { 10_000 };
         for n in 0..steps {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             if state >> 63 == 0 {
