@@ -20,6 +20,7 @@ use weft_cxl::cci::{Right, Session};
 use weft_cxl::mctp::{Connection, MctpCounts};
 use weft_parsers::cci::Uuid;
 
+use super::{OUT_MAX, PIECE};
 use crate::config::choice::CciOwner;
 use crate::config::resolve::MctpConfig;
 use crate::live::agent::{Agent, PeerId};
@@ -34,10 +35,6 @@ pub const LIMITS: Limits = Limits {
     answer: Duration::from_secs(10),
     unread: 8 << 20,
 };
-/// Bytes that one read takes.
-const PIECE: usize = 16 * 1024;
-/// Bytes of responses after which no more requests are carried out until they are taken.
-const OUT_MAX: usize = 64 * 1024;
 
 /// What such managers have done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
