@@ -8,6 +8,7 @@
 use std::any::Any;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, JoinHandle};
 
@@ -188,6 +189,21 @@ pub fn enter(role: Role, name: &str) {
 fn message(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<&str>().copied();
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")
+}
+
+/// Steps that what is to end has taken.
+static STEPS: AtomicU64 = AtomicU64::new(0);
+
+/// Says that what is to end is a step further, such as a port that the kernel has closed, which may take its time: whoever
+/// waits for the end begins to wait anew.
+pub fn step() {
+    STEPS.fetch_add(1, Ordering::Relaxed); // a count
+}
+
+/// How often [`step`] was called: a number that stands still is an end that does not come nearer.
+#[must_use]
+pub fn steps() -> u64 {
+    STEPS.load(Ordering::Relaxed)
 }
 
 /// The first thread that ended without being asked, if one has.

@@ -385,7 +385,9 @@ impl Switch {
         let told = Command::new("kill").args(["-TERM", &pid]).status();
         assert!(told.is_ok_and(|status| status.success()), "kill -TERM {pid}");
         let ended = child.wait_with_output().expect("the child is ours");
-        assert!(ended.status.success(), "weft run: {}", text(&ended.stderr));
+        let said = text(&ended.stderr);
+        let last = said.trim_end().lines().next_back().unwrap_or_default();
+        assert!(ended.status.success(), "weft run: {}, {last:?}; before: {said}", ended.status);
         serde_json::from_slice(&ended.stdout).expect("final counters as JSON")
     }
 }

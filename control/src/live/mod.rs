@@ -21,7 +21,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use rustix::thread::MembarrierCommand;
-use weft_base::wait;
+use weft_base::{threads, wait};
 use weft_dataplane::config::SwitchConfig;
 use weft_dataplane::pipeline::{Core, Ledger, PortLedger};
 use weft_dataplane::pool::PoolError;
@@ -114,8 +114,8 @@ impl LiveError {
     }
 }
 
-/// How often it is looked whether workers have stopped, and how many times: in all 2.5 s, in which one that waits for
-/// another one gives up. Beside busy neighbours ports have taken more than 1.5 s to close.
+/// How often it is looked whether workers have stopped, and how many times after each step of one: 2.5 s, in which one that
+/// waits for another one gives up. The kernel takes some 60 ms to close a port, and several times that beside busy neighbours.
 const HALT: Duration = Duration::from_millis(2);
 /// See [`HALT`].
 const HALTS: u32 = 1_250;
@@ -371,7 +371,9 @@ impl Live {
         drop(functions);
         self.group.stop();
         let mut running: Vec<_> = self.lock().drain(..).enumerate().collect();
-        for _ in 0..HALTS {
+        let (mut steps, mut looks) = (threads::steps(), 0);
+        while looks < HALTS {
+            looks += 1;
             let (over, more): (Vec<_>, Vec<_>) =
                 running.into_iter().partition(|(_, worker)| worker.is_finished());
             for (_, worker) in over {
@@ -382,6 +384,9 @@ impl Live {
                 return Ok(());
             }
             wait::pause(HALT);
+            if steps != threads::steps() {
+                (steps, looks) = (threads::steps(), 0);
+            }
         }
         Err(Stuck { workers: running.into_iter().map(|(worker, _)| worker).collect() })
     }

@@ -29,8 +29,11 @@ pub use notify::Notifier;
 const LOOK: Duration = Duration::from_millis(100);
 /// Looks in which the main thread does not move, after which it is taken for gone: 3 s.
 const MAIN_MISSED: u32 = 30;
-/// How long a stop may take; SIGTERM is to be done in 5 s.
-const STOP_MAX: Span = Span::from_ms(4_000);
+/// How long a stop may take without a step further, such as a port that is closed; SIGTERM is to be done in 5 s if something
+/// is stuck.
+const STOP_STEP_MAX: Span = Span::from_ms(4_000);
+/// How long a stop may take in all: `TimeoutStopSec` of the unit is 10 s.
+const STOP_MAX: Span = Span::from_ms(9_000);
 /// Looks in which a worker does not move, after which the service manager is told no more that all is well.
 pub const WELL_MISSED: u32 = 5;
 
@@ -148,7 +151,7 @@ fn signals(stop: &Arc<AtomicUsize>, reload: &Arc<AtomicBool>, ring: &UnixStream)
 /// register of threads: whoever ends may have any other.
 fn watch(shared: &Shared, log: Log) -> ! {
     let (mut seen, mut missed) = (0, 0);
-    let mut deadline: Option<Instant> = None;
+    let mut stop = None;
     loop {
         wait::pause(LOOK);
         #[cfg(debug_assertions)]
@@ -165,10 +168,41 @@ fn watch(shared: &Shared, log: Log) -> ! {
         }
         if shared.stop.load(Ordering::Acquire) != 0 {
             let now = clock::now();
-            if *deadline.get_or_insert(now + STOP_MAX) <= now {
-                let why = "the stop took longer than 4 s and was aborted; output that was not written is lost";
+            let stop = stop.get_or_insert_with(|| Stop::begin(now));
+            if let Some(why) = stop.late(now, threads::steps()) {
                 end(ExitCode::Late as u8, why, log);
             }
+        }
+    }
+}
+
+/// How a stop comes on.
+struct Stop {
+    steps: u64,
+    deadline: Instant,
+    last: Instant,
+}
+
+impl Stop {
+    fn begin(now: Instant) -> Self {
+        Self { steps: threads::steps(), deadline: now + STOP_STEP_MAX, last: now + STOP_MAX }
+    }
+
+    /// Why the stop is to be aborted, if it has taken too long.
+    fn late(&mut self, now: Instant, steps: u64) -> Option<&'static str> {
+        if steps != self.steps {
+            (self.steps, self.deadline) = (steps, now + STOP_STEP_MAX);
+        }
+        if self.last <= now {
+            Some(
+                "the stop took longer than 9 s and was aborted; output that was not written is lost",
+            )
+        } else if self.deadline <= now {
+            Some(
+                "the stop took longer than 4 s without a step further and was aborted; output that was not written is lost",
+            )
+        } else {
+            None
         }
     }
 }
@@ -234,5 +268,23 @@ mod tests {
         assert_eq!(look([5, 6]), [1, 0]);
         assert_eq!(look([5, 6]), [2, 1]);
         assert_eq!(look([0, 6]), [0, 2]);
+    }
+
+    #[test]
+    fn a_stop_may_take_longer_while_it_goes_on_but_not_for_ever() {
+        let at = |ms| Instant::from_ns(ms * 1_000_000);
+        let begin = || Stop { steps: 0, ..Stop::begin(at(0)) };
+        let mut stands = begin();
+        assert_eq!(stands.late(at(3_999), 0), None);
+        assert!(stands.late(at(4_000), 0).is_some_and(|why| why.contains("4 s without a step")));
+        let mut goes_on = begin();
+        for steps in 0..9 {
+            assert_eq!(goes_on.late(at(steps * 1_000), steps), None, "{steps}");
+        }
+        assert!(goes_on.late(at(9_000), 9).is_some_and(|why| why.contains("longer than 9 s")));
+        let mut stands_again = begin();
+        assert_eq!(stands_again.late(at(3_000), 1), None);
+        assert_eq!(stands_again.late(at(6_999), 1), None);
+        assert!(stands_again.late(at(7_000), 1).is_some());
     }
 }

@@ -4,6 +4,8 @@
 //! Units: frames, [`Instant`].
 //! Source: docs/spec/pipeline.md §1 to §11.
 
+use weft_base::threads;
+
 use super::context::Context;
 use super::lane::Lane;
 use super::output_lane::OutputLane;
@@ -240,6 +242,7 @@ impl Lane {
         for (index, port) in ports.iter_mut().enumerate() {
             port.release(&mut self.ctx.bufs);
             self.count_port(index, port.as_mut());
+            threads::step();
         }
         self.ctx.bufs.settle();
         self.ctx.core.buffer.settle(&mut self.ctx.lease);

@@ -63,7 +63,9 @@ impl AfXdp {
     pub(super) fn let_go(&mut self, bufs: &mut Bufs) {
         self.steering.set_gate(PriSet::EMPTY);
         drop(self.close());
+        threads::step();
         self.reclaim(bufs);
+        threads::step();
         self.steering.detach();
         self.hold = None;
     }
