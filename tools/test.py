@@ -7,6 +7,7 @@ Source: ARCHITECTURE.md "Layout of the tree". Exit 1 when anything failed, also 
 """
 
 import contextlib
+import glob
 import json
 import os
 import queue
@@ -36,7 +37,7 @@ QUIET_S = 1500
 # A test binary prints a line when a test ends: one that prints nothing for so long has a test that hangs, as the
 # longest takes two minutes.
 TEST_QUIET_S = 600
-# Number of test binaries that are listed as the slowest.
+# Number of test binaries that are listed as the slowest, and of commands that use most.
 SLOWEST = 15
 
 
@@ -147,7 +148,10 @@ def run(name, command, env=None, cwd=ROOT, quiet_s=QUIET_S):
         if not line.startswith(QUIETLY):
             say(line)
     GIVING_WAY.remove(child.pid)
-    return child.wait() == 0, lines, time.monotonic() - start
+    _, status, used = os.wait4(child.pid, 0)
+    child.returncode = os.waitstatus_to_exitcode(status)
+    CPU.append((used.ru_utime + used.ru_stime, name))
+    return child.returncode == 0, lines, time.monotonic() - start
 
 
 # Lines that are not shown: cargo's progress, and its JSON for programs.
@@ -179,6 +183,8 @@ def plain(name, command, env=None):
 
 # Seconds, binary, number of tests, of all that ran.
 TIMES = []
+# Seconds of processors that a command and all that it waited for used, and its name.
+CPU = []
 # Where tests panicked and what they said then: so many lines and characters of each.
 PANICS = []
 PANIC_LINES = 4
@@ -364,8 +370,10 @@ def examples(name):
     return ran + plain(f"{name}: package of parsers", packaged)
 
 
-# Tests of the independent side that test a switch as testers of chips do: they wait for most of their time, so beside others.
+# Tests of the independent side that test a switch as testers of chips do, and others with a switch that runs: they wait for
+# much of their time, so beside others.
 TESTERS = ("tests/py/sai", "tests/py/test_live_conform.py")
+RUNNING = sorted({os.path.relpath(path, ROOT) for path in glob.glob(f"{ROOT}/tests/py/test_live_*.py")} - {*TESTERS})
 
 
 def python(name, which):
@@ -401,7 +409,8 @@ SUITES = {
         n, ["cargo", "clippy", "--workspace", "--all-targets", "--quiet", *features(), *WARN]
     ),
     "test": tests,
-    "python": lambda n: python(n, ["tests/py", *(f"--ignore={path}" for path in TESTERS)]),
+    "python": lambda n: python(n, ["tests/py", *(f"--ignore={path}" for path in (*TESTERS, *RUNNING))]),
+    "python running": lambda n: python(n, RUNNING),
     "python testers": lambda n: python(n, TESTERS),
     "doc": lambda n: plain(
         n, ["cargo", "doc", "--workspace", "--no-deps", "--quiet", *features()], {"RUSTDOCFLAGS": "-D warnings"}
@@ -498,6 +507,9 @@ def show(tallies, start):
         print(f"\n{'slowest of ' + str(len(TIMES)) + ' test binaries':50} {'tests':>6} {'seconds':>8}")
     for seconds, binary, tests_run in sorted(TIMES, reverse=True)[:SLOWEST]:
         print(f"{binary:50} {tests_run:6} {seconds:8.1f}")
+    print(f"\n{'most of ' + format(sum(used for used, _ in CPU), '.0f') + ' seconds of processors':50}")
+    for used, name in sorted(CPU, reverse=True)[:SLOWEST]:
+        print(f"{name:57} {used:8.1f}")
     print(f"all in {(time.monotonic() - start) / 60:.1f} minutes")
     for t in tallies:
         for test, why in t.skips:
