@@ -9,6 +9,7 @@ import os
 import shutil
 import signal
 import subprocess
+import threading
 import time
 
 import pytest
@@ -53,12 +54,44 @@ def until(what, holds):
         time.sleep(0.05)
 
 
-def read_until(process, text):
-    """Reads lines of what is said until one has `text`."""
-    line = ""
-    while text not in line:
-        line = process.stdout.readline()
-        assert line, f"mn ended without {text}"
+class Said:
+    """What a process says, which a thread reads."""
+
+    def __init__(self, process):
+        self.text, self.process = "", process
+        self.thread = threading.Thread(target=self.read, daemon=True)
+        self.thread.start()
+
+    def read(self):
+        for line in self.process.stdout:
+            self.text += line
+
+    def has(self, text):
+        """Whether it has said so; not if it has ended without."""
+        assert text in self.text or self.thread.is_alive(), f"mn ended without {text}: {self.text}"
+        return text in self.text
+
+    def rest(self):
+        """All that it has said until its end."""
+        self.process.wait(timeout=WAIT_S)
+        self.thread.join(timeout=WAIT_S)
+        return self.text
+
+
+def interrupt(process, said):
+    """Ctrl-C, until it is noticed: Python does not see one that comes right before it begins to wait for input."""
+    sent = 0
+
+    def is_noticed():
+        nonlocal sent
+        if said.has("Interrupt"):
+            return True
+        if time.monotonic() > sent + 1:
+            os.killpg(process.pid, signal.SIGINT)
+            sent = time.monotonic()
+        return False
+
+    until("the interrupt is noticed", is_noticed)
 
 
 def private_tmp():
@@ -91,14 +124,14 @@ def run_command_line():
     process.stdin.flush()
     until("two switches", lambda: len(running()) == 2)
     pids = running()
-    read_until(process, "s2-eth2")
-    os.killpg(process.pid, signal.SIGINT)
-    read_until(process, "Interrupt")
+    said = Said(process)
+    until("the switches' ports", lambda: said.has("s2-eth2"))
+    interrupt(process, said)
     process.stdin.write("pingall\nexit\n")
     process.stdin.flush()
     assert running() == pids, "they are in sessions of their own"
-    said = process.communicate(timeout=WAIT_S)[0]
-    assert "0% dropped" in said, said
+    text = said.rest()
+    assert "0% dropped" in text, text
     assert not running()
 
 
