@@ -26,7 +26,8 @@ WAIT_S = 60
 
 def mn(*arguments, **more):
     """Starts `mn` with weft as its switch."""
-    command = ["mn", "--custom", CUSTOM, "--controller", "none", *arguments]
+    # A shell that starts something in the background has it ignore SIGINT, and so would mn.
+    command = ["env", "--default-signal=INT", "mn", "--custom", CUSTOM, "--controller", "none", *arguments]
     environment = {**os.environ, "WEFT": weft(), "HOME": "/run"}
     options = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
     return subprocess.Popen(command, env=environment, **options, **more)
