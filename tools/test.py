@@ -28,6 +28,7 @@ IGNORED = re.compile(r"^test (\S+) \.\.\. ignored(?:, (.+))?$")
 SLOW = re.compile(r"^test (\S+) has been running for over")
 ENDED = re.compile(r"^test (\S+) \.\.\. ")
 PYTEST = re.compile(r"^=*\s*((?:\d+ \w+(?:, )?)+) in [\d.]+s")
+PYTEST_FAILED = re.compile(r"^(?:FAILED|ERROR) \S+::")
 PYTEST_SKIP = re.compile(r"^SKIPPED \[(\d+)\] (\S+): (.+)$")
 
 
@@ -185,10 +186,10 @@ def plain(name, command, env=None):
 TIMES = []
 # Seconds of processors that a command and all that it waited for used, and its name.
 CPU = []
-# Where tests panicked and what they said then: so many lines and characters of each.
-PANICS = []
+# Of each test that failed, where and what it said then: so many lines and characters.
+REASONS = []
 PANIC_LINES = 4
-PANIC_LENGTH = 900
+REASON_LENGTH = 900
 
 
 def count(tally, binary, lines):
@@ -215,7 +216,7 @@ def panics(binary, lines):
             test = found[1]
         elif test in failed and " panicked at " in line:
             said = " | ".join(lines[at : at + PANIC_LINES])
-            yield f"{binary}: {test}: {said[:PANIC_LENGTH]}"
+            yield f"{binary}: {test}: {said[:REASON_LENGTH]}"
 
 
 def cargo_tests(name, command, env=None):
@@ -228,7 +229,7 @@ def cargo_tests(name, command, env=None):
             binary = f"{name}: {found[3] or os.path.basename(found[2]).rsplit('-', 1)[0]}"
         else:
             count(tally, binary, [line])
-    PANICS.extend(panics(name, lines))
+    REASONS.extend(panics(name, lines))
     if not tally.failed and (not good or not (tally.passed or tally.skips)):
         tally.failed = 1
     return [tally]
@@ -266,7 +267,7 @@ class Binary:
         folder = os.path.join(ROOT, self.folder)
         good, lines, tally.seconds = run(self.title, command, BINARY_ENV, folder, TEST_QUIET_S)
         count(tally, self.title, lines)
-        PANICS.extend(panics(self.title, lines))
+        REASONS.extend(panics(self.title, lines))
         if not good and not tally.failed:
             tally.failed = 1  # it ended without a result
         return [tally]
@@ -329,7 +330,7 @@ ORDER = ("fabric", "running", "live_dpdk")
 
 
 def pytest(name, command, env):
-    """Python tests; `-rs` names what was skipped."""
+    """Python tests; `-rfEs` names what failed and what was skipped."""
     tally = Tally(name)
     good, lines, tally.seconds = run(name, command, env)
     for line in lines:
@@ -339,6 +340,8 @@ def pytest(name, command, env):
             for count, word in re.findall(r"(\d+) (\w+)", found[1]):
                 tally.passed += int(count) if word == "passed" else 0
                 tally.failed += int(count) if word in ("failed", "error", "errors") else 0
+        elif PYTEST_FAILED.match(line):
+            REASONS.append(f"{name}: {line[:REASON_LENGTH]}")
     if tally.failed == 0 and (not good or tally.passed == 0):
         tally.failed = 1
     return [tally]
@@ -381,7 +384,7 @@ def python(name, which):
     ran = []
     if "test" not in CHOSEN:
         ran = plain(f"{name}: weft", ["cargo", "build", "--workspace", "--quiet", "--bin", "weft", *features()])
-    return ran + pytest(name, [".venv/bin/python", "-m", "pytest", "-q", "-rs", *which], BINARY_ENV)
+    return ran + pytest(name, [".venv/bin/python", "-m", "pytest", "-q", "-rfEs", *which], BINARY_ENV)
 
 
 # Where the build of the tests has put examples, by name.
@@ -514,8 +517,11 @@ def show(tallies, start):
     for t in tallies:
         for test, why in t.skips:
             print(f"skipped: {t.name}: {test}: {why}")
-    for panic in PANICS:
-        print(panic)
+    for t in tallies:
+        if t.failed:
+            print(f"failed: {t.failed} of {t.name}")
+    for reason in REASONS:
+        print(reason)
     passed, failed = sum(t.passed for t in tallies), sum(t.failed for t in tallies)
     skipped = sum(len(t.skips) for t in tallies)
     print(f"{passed} passed, {failed} failed, {skipped} skipped", flush=True)

@@ -386,7 +386,7 @@ impl Switch {
         assert!(told.is_ok_and(|status| status.success()), "kill -TERM {pid}");
         let ended = child.wait_with_output().expect("the child is ours");
         let said = text(&ended.stderr);
-        let last = said.trim_end().lines().next_back().unwrap_or_default();
+        let last = said.lines().next_back().unwrap_or_default();
         assert!(ended.status.success(), "weft run: {}, {last:?}; before: {said}", ended.status);
         serde_json::from_slice(&ended.stdout).expect("final counters as JSON")
     }
