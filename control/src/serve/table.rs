@@ -62,6 +62,8 @@ struct Client {
     since: Instant,
     /// When it last had a whole answer, or came.
     served: Instant,
+    /// It has had a whole answer.
+    is_served: bool,
     /// It was sent away, and its thread has not ended yet.
     sent_away: bool,
 }
@@ -108,8 +110,8 @@ impl Table {
         let evicted = self.room(None, trust)?;
         let number = self.next;
         self.next += 1;
-        let client =
-            Client { trust, phase: Phase::Idle, since: now, served: now, sent_away: false };
+        let (phase, is_served, sent_away) = (Phase::Idle, false, false);
+        let client = Client { trust, phase, since: now, served: now, is_served, sent_away };
         self.clients.insert(number, client);
         Ok((number, evicted))
     }
@@ -129,7 +131,8 @@ impl Table {
         Ok(evicted)
     }
 
-    /// Makes room for one more of that trust; `number` is its place so far.
+    /// Makes room for one more of that trust; `number` is its place so far. However many connect between two requests
+    /// of a client that is served, they push out each other.
     fn room(&mut self, number: Option<u64>, trust: Trust) -> Result<Option<u64>, Full> {
         let (is_unknown, limits) = (trust == Trust::Unknown, self.limits);
         let most = match trust {
@@ -145,7 +148,7 @@ impl Table {
             return Ok(None);
         }
         let may_go = others.filter(|(_, it)| it.trust <= trust && it.phase != Phase::Working);
-        let victim = may_go.min_by_key(|(_, it)| (it.trust, it.served.as_ps()));
+        let victim = may_go.min_by_key(|(_, it)| (it.trust, it.is_served, it.served.as_ps()));
         let victim = victim.map(|(&at, _)| at).ok_or(Full)?;
         self.send_away(victim);
         Ok(Some(victim))
@@ -165,7 +168,7 @@ impl Table {
             return;
         }
         if client.phase == Phase::Answering && phase != Phase::Answering {
-            client.served = now;
+            (client.served, client.is_served) = (now, true);
         }
         (client.phase, client.since) = (phase, now);
     }
@@ -230,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_idle_goes_first_and_a_place_is_kept_for_an_owner() {
+    fn who_had_no_answer_goes_first_and_a_place_is_kept_for_an_owner() {
         let mut table = Table::new(LIMITS);
         for number in 0..3 {
             assert_eq!(table.admit(at(number), Trust::User), Ok((number, None)));
@@ -242,11 +245,29 @@ mod tests {
         table.set(2, at(5), Phase::Working);
         assert_eq!(table.admit(at(6), Trust::Owner), Ok((3, None)), "the kept place");
         assert_eq!(table.admit(at(7), Trust::User), Ok((4, Some(1))));
-        assert_eq!(table.admit(at(8), Trust::User), Ok((5, Some(0))));
-        table.set(4, at(9), Phase::Working);
+        assert_eq!(table.admit(at(8), Trust::User), Ok((5, Some(4))));
+        table.set(5, at(9), Phase::Answering);
+        table.set(5, at(9), Phase::Idle);
+        assert_eq!(table.admit(at(9), Trust::User), Ok((6, Some(0))), "answered longest ago");
         table.set(5, at(9), Phase::Working);
+        table.set(6, at(9), Phase::Working);
         assert_eq!(table.admit(at(9), Trust::User), Err(Full), "an owner does not go for a user");
-        assert_eq!(table.admit(at(9), Trust::Owner), Ok((6, Some(3))));
+        assert_eq!(table.admit(at(9), Trust::Owner), Ok((7, Some(3))));
+    }
+
+    /// An acceptor that did not get to run for a while takes many in at once: all are younger than who works.
+    #[test]
+    fn a_burst_of_connections_does_not_push_out_who_is_answered() {
+        let mut table = Table::new(LIMITS);
+        table.admit(at(0), Trust::User).unwrap();
+        for phase in [Phase::Working, Phase::Answering, Phase::Idle] {
+            table.set(0, at(1), phase);
+        }
+        for number in 1..=100 {
+            let (_, evicted) = table.admit(at(2), Trust::User).unwrap();
+            assert_ne!(evicted, Some(0), "for {number}");
+            evicted.into_iter().for_each(|other| table.remove(other));
+        }
     }
 
     #[test]
