@@ -31,7 +31,10 @@ pub enum ClientError {
     },
     /// The connection broke.
     #[error("connection to the server")]
-    Io(#[from] io::Error),
+    Io(#[source] io::Error),
+    /// The server closed the connection before it had answered.
+    #[error("the server has closed the connection: it has stopped, or has sent this client away")]
+    Closed,
     /// The server refused.
     #[error("{0}")]
     Refused(#[from] Refused),
@@ -41,6 +44,15 @@ pub enum ClientError {
     /// It is not clear which switch is meant.
     #[error("{0}")]
     Ambiguous(String),
+}
+
+impl From<io::Error> for ClientError {
+    fn from(error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => Self::Closed,
+            _ => Self::Io(error),
+        }
+    }
 }
 
 /// A line of the server.
@@ -126,9 +138,34 @@ impl Client {
 
     fn line<T: DeserializeOwned>(&mut self) -> Result<T, ClientError> {
         let mut line = String::new();
-        if self.reader.read_line(&mut line)? == 0 {
-            return Err(ClientError::Answer("the server closed the connection".to_owned()));
+        self.reader.read_line(&mut line)?;
+        if !line.ends_with('\n') {
+            return Err(ClientError::Closed);
         }
         serde_json::from_str(&line).map_err(|error| ClientError::Answer(error.to_string()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixListener;
+
+    use super::*;
+
+    /// A server that goes is said to have gone, however far it came.
+    #[test]
+    fn a_connection_that_is_closed_is_no_answer() {
+        let dir = tempfile::tempdir().unwrap();
+        for (at, said) in ["", "{\"ok\"", "{\"ok\":1}"].into_iter().enumerate() {
+            let path = dir.path().join(at.to_string());
+            let listener = UnixListener::bind(&path).unwrap();
+            let mut client = Client::connect(&path).unwrap();
+            let (mut stream, _) = listener.accept().unwrap();
+            stream.write_all(said.as_bytes()).unwrap();
+            stream.shutdown(std::net::Shutdown::Write).unwrap();
+            assert!(matches!(client.request(&1), Err(ClientError::Closed)), "{said:?}");
+            drop(stream);
+            assert!(matches!(client.request(&1), Err(ClientError::Closed)), "{said:?}, later");
+        }
     }
 }

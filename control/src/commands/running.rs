@@ -158,6 +158,10 @@ impl SwitchArgs {
 #[expect(clippy::needless_pass_by_value, reason = "for `map_err`")]
 pub(super) fn switch_error(error: ClientError) -> CliError {
     let text = match std::error::Error::source(&error) {
+        _ if matches!(error, ClientError::Closed) => {
+            "the switch has closed the connection: it has stopped, or has sent this client away"
+                .to_owned()
+        }
         Some(source) if !matches!(error, ClientError::Refused(_)) => format!("{error}: {source}"),
         _ => error.to_string(),
     };
