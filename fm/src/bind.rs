@@ -459,7 +459,8 @@ impl Bindings {
     }
 }
 
-fn way(inventory: &Inventory, bridge: Bridge) -> Way {
+/// The way to the switch of a bridge.
+pub(super) fn way(inventory: &Inventory, bridge: Bridge) -> Way {
     inventory.switch(bridge.switch).map_or(Way::Entry, super::inventory::Switch::way)
 }
 

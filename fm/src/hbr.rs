@@ -1,6 +1,7 @@
 //! A plain CXL switch: one that is not PBR and knows no command but those of CXL 2.0 for ports and virtual switches.
 //!
-//! Shape: [`HbrSwitch`] over a [`Transport`]; 5100h, 5101h and 5200h -> [`HbrView`]; 5201h and 5202h bind and unbind.
+//! Shape: [`HbrSwitch`] over a [`Transport`]; 5100h, 5101h and 5200h -> [`HbrView`]; 5201h and 5202h bind and unbind, 5203h
+//! has a bridge report an error.
 //! Units: codes as in CXL 3.1 tables 7-17 to 7-30.
 //! Source: docs/spec/wire-formats.md §4.3; CXL 3.1 sections 7.6.7.1, 7.6.7.2.
 //!
@@ -12,6 +13,7 @@ use weft_parsers::cci::switch::{PortList, PortState, PortStates, SwitchIdentity}
 use weft_parsers::cci::vcs::{BindVppb, GetVcsInfo, UnbindOption, UnbindVppb, VcsInfos, VppbState};
 use weft_parsers::cci::{List, Request};
 
+use crate::aer::AerError;
 use crate::cci::{CallError, Client, RetryPolicy, Transport, Way};
 
 /// Ports, or virtual switches, that are asked for in one command: their states fit in any message.
@@ -173,6 +175,19 @@ impl HbrSwitch {
         let option = UnbindOption::Managed;
         let request = Request::UnbindVppb(UnbindVppb { vcs, vppb, option });
         self.carry_out(&request, (vcs, vppb), |bridge| bridge.port.is_none())
+    }
+
+    /// Has a bridge report an error, with the header of the TLP that is at fault.
+    ///
+    /// # Errors
+    /// It is refused: the switch has no such bridge, or does not know the error.
+    pub fn generate_aer(
+        &mut self,
+        bridge: (u8, u8),
+        error: AerError,
+        tlp: [u8; 32],
+    ) -> Result<(), CallError> {
+        self.client().call(&error.request(bridge, tlp)).map(drop)
     }
 
     /// Sends a request, and waits until `is_done` holds for the bridge if it goes on in the background.

@@ -25,6 +25,7 @@
 //! checks them, [`bind`] and [`memory`] give devices and memory to hosts; [`service`] does all of it and answers clients.
 #![forbid(unsafe_code)]
 
+pub mod aer;
 pub mod bind;
 pub mod cci;
 pub mod cdat;

@@ -46,6 +46,21 @@ pub fn name_of(tag: &Uuid) -> String {
     text.map_or_else(|| UuidText(*tag).to_string(), str::to_owned)
 }
 
+/// Hexadecimal digits as bytes; blanks between them are passed over.
+///
+/// # Errors
+/// Other characters, or half a byte.
+pub fn bytes(text: &str) -> Result<Vec<u8>, String> {
+    let digits: Vec<u8> = text.bytes().filter(|byte| !byte.is_ascii_whitespace()).collect();
+    let bad = || format!("expected pairs of hexadecimal digits, found {text:?}");
+    let digit = |digit: &u8| char::from(*digit).to_digit(16).and_then(|d| u8::try_from(d).ok());
+    let pair = |pair: &[u8]| match pair {
+        [high, low] => Some(digit(high)? << 4 | digit(low)?),
+        _ => None,
+    };
+    digits.chunks(2).map(pair).collect::<Option<Vec<u8>>>().ok_or_else(bad)
+}
+
 /// Shows a UUID as people write it: hexadecimal digits in five groups.
 #[derive(Clone, Copy)]
 pub struct UuidText(pub Uuid);

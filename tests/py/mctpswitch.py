@@ -1,4 +1,4 @@
-"""A plain CXL switch for tests of who commands one: it knows 5100h, 5101h and 5200h to 5202h, and nothing else.
+"""A plain CXL switch for tests of who commands one: it knows 5100h, 5101h and 5200h to 5203h, and nothing else.
 
 Shape: PlainSwitch() listens at .address; framing "mctp" (packets of 68 bytes) or "length" (length, type, message).
 Units: bytes, little-endian.
@@ -19,7 +19,7 @@ class PlainSwitch:
     """The switch; a context that listens."""
 
     def __init__(self, framing):
-        self.framing, self.asked, self.bound, self.busy = framing, [], {}, {}
+        self.framing, self.asked, self.bound, self.busy, self.errors = framing, [], {}, {}, []
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.address = self.listener.getsockname()
         threading.Thread(target=self.accept, daemon=True).start()
@@ -67,7 +67,8 @@ class PlainSwitch:
         """The response to a request."""
         _, tag, opcode, _, payload = mctp.parse_cci(message)
         self.asked.append(opcode)
-        known = {0x5100: self.identify, 0x5101: self.ports, 0x5200: self.vcs, 0x5201: self.bind, 0x5202: self.unbind}
+        known = {0x5100: self.identify, 0x5101: self.ports, 0x5200: self.vcs}
+        known |= {0x5201: self.bind, 0x5202: self.unbind, 0x5203: self.generate_aer}
         code, out = known[opcode](payload) if opcode in known else (mctp.UNSUPPORTED, b"")
         return mctp.cci(opcode, out, tag, category=1, code=code)
 
@@ -113,3 +114,11 @@ class PlainSwitch:
         del self.bound[payload[1]]
         self.busy[payload[1]] = IN_PROGRESS_POLLS
         return mctp.BACKGROUND, b""
+
+    def generate_aer(self, payload):
+        """5203h: knows the errors of PCIe 3.0."""
+        vcs, vppb, _, error = struct.unpack_from("<BBHI", payload)
+        if len(payload) != 40 or vcs or vppb >= VPPBS or error.bit_count() != 1 or error > 1 << 20:
+            return mctp.INVALID_INPUT, b""
+        self.errors.append((vppb, error, payload[8:].hex()))
+        return 0, b""

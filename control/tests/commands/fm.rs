@@ -22,6 +22,7 @@ use world::{BLOCK, HOST, World, listen};
 struct Served {
     dir: tempfile::TempDir,
     entry: String,
+    world: Option<Arc<Mutex<World>>>,
 }
 
 impl Served {
@@ -36,7 +37,7 @@ impl Served {
         );
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("want.toml"), want).unwrap();
-        Self { dir, entry }
+        Self { dir, entry, world: Some(world) }
     }
 
     fn serve(&self) -> Guard {
@@ -57,6 +58,24 @@ impl Served {
         let output = command.arg("fm").args(args).arg("--socket").arg(socket).output().unwrap();
         let text = |bytes| String::from_utf8(bytes).unwrap();
         (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
+    }
+
+    /// A bridge reports what it is told to, and no more.
+    fn assert_aer(&self) {
+        let text = self.text(&["aer", "entry/0/1", "malformed-tlp", "--tlp", "40000001"]);
+        assert_eq!(text, "entry/0/1 reports the error malformed-tlp\n");
+        for (bridge, error, part) in [
+            ("entry/0/1", "ecrc", "Invalid Input"),
+            ("entry/0/99", "malformed-tlp", "Invalid Input"),
+            ("sw9/0/1", "malformed-tlp", "there is no switch"),
+        ] {
+            let (code, _, err) = self.ask(&["aer", bridge, error]);
+            assert!(code == 4 && err.contains(part), "{bridge} {error}: {code}: {err}");
+        }
+        let world = self.world.as_ref().unwrap().lock().unwrap();
+        let bridges = &world.switches[0].vcs(0).unwrap().vppbs;
+        let errors: Vec<u32> = bridges.iter().map(|vppb| vppb.bridge.errors()).collect();
+        assert_eq!(errors, [0, 1 << 18, 0, 0, 0]);
     }
 
     fn text(&self, args: &[&str]) -> String {
@@ -141,6 +160,7 @@ fn a_fabric_is_served_asked_and_found_again() {
         "0x20000000000",
     ]);
     served.text(&["revoke", "pool", "h0"]);
+    served.assert_aer();
     let before = by_name(&served);
     stop(child);
     let (code, _, err) = served.ask(&["status"]);
@@ -158,7 +178,7 @@ fn a_fabric_is_served_asked_and_found_again() {
 fn what_cannot_be_brought_up_is_said() {
     let dir = tempfile::tempdir().unwrap();
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let served = Served { dir, entry: format!("tcp:{free}") };
+    let served = Served { dir, entry: format!("tcp:{free}"), world: None };
     std::fs::write(served.dir.path().join("want.toml"), "").unwrap();
     let child = served.serve();
     let (code, _, err) = served.ask(&["status", "--wait"]);

@@ -1,14 +1,16 @@
-//! Bindings by command: a bridge gets something to show, or loses it.
+//! Bridges by command: one gets something to show, or loses it, or reports an error.
 //!
 //! Shape: a [`Binding`] or [`Bridge`] -> commands to the switches at its ends; their virtual switches are read again after.
 //! Units: none.
-//! Source: docs/spec/cxl-fabric.md "Binding"; docs/fm.md.
+//! Source: docs/spec/cxl-fabric.md "Binding"; CXL 3.1 section 7.6.7.2.4 (Generate AER Event); docs/fm.md.
 
 use weft_parsers::cci::vcs::UnbindOption;
+use weft_rpc::Refused;
 
 use super::names::Binding;
-use super::{Fm, NO_COST};
-use crate::bind::{BindError, Bridge};
+use super::{Fm, NO_COST, refuse};
+use crate::aer::{AerError, tlp_header};
+use crate::bind::{BindError, Bridge, way};
 use crate::cdat;
 use crate::discover::virtual_switches;
 use crate::graph::Key;
@@ -52,6 +54,22 @@ impl Fm {
                 }
             }
         }
+    }
+
+    /// Has a bridge report an error; returns what is to be said of it.
+    pub(super) fn generate_aer(
+        &mut self,
+        bridge: &str,
+        error: &str,
+        tlp: Option<&str>,
+    ) -> Result<String, Refused> {
+        let place = self.names(|names| names.bridge(bridge))?;
+        let error: AerError = error.parse().map_err(Refused::bad_request)?;
+        let tlp = tlp_header(tlp).map_err(Refused::bad_request)?;
+        let way = way(&self.up()?.inventory, place);
+        let request = error.request((place.vcs, place.vppb), tlp);
+        self.fabric.call(way, &request).map_err(refuse)?;
+        Ok(format!("{bridge} reports the error {}", error.name()))
     }
 
     fn bind_it(&mut self, binding: Binding) -> Result<(), BindError> {

@@ -53,7 +53,7 @@ use super::memory::Memory;
 use super::plan::{self, Baseline};
 use super::store::{State, Store, StoreError};
 use super::trace::{TraceContext, trace};
-use crate::text::{name_of, tag};
+use crate::text::{bytes, name_of, tag};
 
 /// How a fabric manager is set up.
 pub struct Setup {
@@ -273,6 +273,9 @@ impl Fm {
                 self.unbind(place).map_err(refuse)?;
                 vec![format!("{bridge} shows nothing")]
             }
+            Request::GenerateAer { bridge, error, tlp } => {
+                vec![self.generate_aer(bridge, error, tlp.as_deref())?]
+            }
             Request::SetAccess { host, vector, pid, on } => {
                 vec![self.set_access(host, *vector, pid, *on)?]
             }
@@ -304,7 +307,7 @@ impl Fm {
     fn cci(&mut self, to: &str, message: &str) -> Result<Response, Refused> {
         let way = way(to).map_err(Refused::bad_request)?;
         let way = self.of_entry(way);
-        let bytes = query::bytes(message).map_err(Refused::bad_request)?;
+        let bytes = bytes(message).map_err(Refused::bad_request)?;
         weft_parsers::cci::Header::cut(&bytes)
             .map_err(|error| Refused::bad_request(format!("expected a CCI message: {error}")))?;
         query::cci_answer(self.fabric.raw(way, &bytes)).map(Response::Cci)

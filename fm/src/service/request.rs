@@ -69,6 +69,16 @@ pub enum Request {
         /// SWITCH/VCS/VPPB.
         bridge: String,
     },
+    /// Has a bridge report an error to its host.
+    GenerateAer {
+        /// SWITCH/VCS/VPPB.
+        bridge: String,
+        /// The error's name, such as `poisoned-tlp`.
+        error: String,
+        /// Header of the TLP that is at fault, in hexadecimal digits; zeros otherwise.
+        #[serde(default)]
+        tlp: Option<String>,
+    },
     /// Tables of the switches.
     Routes {
         /// Checks the proof again, and shows it.

@@ -1,6 +1,6 @@
 //! `weft fm --hbr`: a plain CXL switch, which is not PBR and has no fabric manager of ours, commanded directly.
 //!
-//! Shape: the words `topology`, `bind` and `unbind` -> commands to the switch itself -> text or JSON.
+//! Shape: the words `topology`, `bind`, `unbind` and `aer` -> commands to the switch itself -> text or JSON.
 //! Units: none.
 //! Source: docs/mctp.md "Plain switches".
 
@@ -11,6 +11,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use weft_base::causes::with_causes;
+use weft_fm::aer::{AerError, tlp_header};
 use weft_fm::cci::{Mctp, Peer, RetryPolicy, Socket, Transport};
 use weft_fm::hbr::{HbrSwitch, HbrView};
 use weft_fm::service::Request;
@@ -24,8 +25,8 @@ use crate::error::CliError;
 
 /// Time limit of an answer.
 const ANSWER_MAX: Duration = Duration::from_secs(2);
-const WORDS: &str = "expected topology, bind or unbind with --hbr, or nothing (--json for topology and bind alone): a plain CXL switch has no other commands, and no \
-    fabric manager of weft";
+const WORDS: &str = "expected topology, bind, unbind or aer with --hbr, or nothing (--json for topology and bind alone): a plain CXL switch has no other commands, \
+    and no fabric manager of weft";
 const SOCKET: &str =
     "expected no --socket with --hbr: the switch is asked itself, and not a fabric manager";
 const PATH: &str = "expected an address of loopback, or --insecure: nothing on the way is encrypted, and whoever is on it can \
@@ -105,6 +106,12 @@ pub fn run(
             writeln!(out, "vPPB {} of VCS {} is unbound", bridge.1, bridge.0)
                 .map_err(CliError::Output)
         }
+        Word::Aer { bridge, error, tlp } => {
+            switch.generate_aer(bridge, error, tlp).map_err(failed)?;
+            let (vcs, vppb) = bridge;
+            writeln!(out, "vPPB {vppb} of VCS {vcs} reports the error {}", error.name())
+                .map_err(CliError::Output)
+        }
     }
 }
 
@@ -114,6 +121,7 @@ enum Word {
     Show { json: bool },
     Bind { bridge: (u8, u8), port: u8, ld: Option<u16> },
     Unbind { bridge: (u8, u8) },
+    Aer { bridge: (u8, u8), error: AerError, tlp: [u8; 32] },
 }
 
 impl Word {
@@ -133,6 +141,11 @@ impl Word {
                 Ok(Self::Bind { bridge: vppb(&bridge)?, port, ld })
             }
             Request::Unbind { bridge } if !json => Ok(Self::Unbind { bridge: vppb(&bridge)? }),
+            Request::GenerateAer { bridge, error, tlp } if !json => {
+                let error = error.parse().map_err(CliError::Usage)?;
+                let tlp = tlp_header(tlp.as_deref()).map_err(CliError::Usage)?;
+                Ok(Self::Aer { bridge: vppb(&bridge)?, error, tlp })
+            }
             _ => Err(other()),
         }
     }
@@ -228,20 +241,23 @@ mod tests {
             ("bind 0/1 port:4", bind(None)),
             ("bind 0/1 port:4.7", bind(Some(7))),
             ("unbind 2/3", Ok(Word::Unbind { bridge: (2, 3) })),
+            ("aer 0/1 ecrc", Ok(Word::Aer { bridge: (0, 1), error: "ecrc".parse().unwrap(), tlp: [0; 32] })),
         ];
         for (words, want) in cases {
             assert_eq!(word(words), want, "{words}");
         }
         #[rustfmt::skip] // columns: words, part of the error
         let refused = [
-            ("status", "expected topology, bind or unbind"),
-            ("topology --svg", "expected topology, bind or unbind"),
+            ("status", "expected topology, bind, unbind or aer"),
+            ("topology --svg", "expected topology, bind, unbind or aer"),
             ("topology --socket /x", "expected no --socket"),
             ("bind s0/0/1 port:4", "expected VCS/VPPB"),
             ("bind 0/256 port:4", "expected VCS/VPPB"),
             ("bind 0/1 pid:4", "expected port:N"),
             ("bind 0/1 port:4.65535", "expected port:N"),
             ("unbind 0", "expected VCS/VPPB"),
+            ("aer s0/0/1 ecrc", "expected VCS/VPPB"),
+            ("aer 0/1 ecrc --json", "expected topology, bind, unbind or aer"),
         ];
         for (words, part) in refused {
             let error = word(words).expect_err(words);

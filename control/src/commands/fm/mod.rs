@@ -6,6 +6,7 @@
 //! Source: docs/spec/cxl-fabric.md "The fabric manager"; `docs/fm.md`.
 
 mod access;
+mod aer;
 mod bind;
 mod cci;
 mod cdat;
@@ -47,8 +48,8 @@ const LOOK: Duration = Duration::from_millis(200);
 #[derive(Args, Debug)]
 #[command(arg_required_else_help = true)]
 pub struct FmArgs {
-    /// Command a plain CXL switch itself, one that is not PBR: topology, bind and unbind; alone it shows its ports and
-    /// virtual switches
+    /// Command a plain CXL switch itself, one that is not PBR: topology, bind, unbind and aer; alone it shows its
+    /// ports and virtual switches
     #[arg(long, value_name = "PEER")]
     hbr: Option<hbr::HbrPeer>,
     /// With --hbr: the switch may be elsewhere, though anyone on the network path can command it
@@ -131,6 +132,8 @@ fm_command! {
     Bind(bind::BindArgs),
     /// Unbind what is bound to a vPPB
     Unbind(bind::UnbindArgs),
+    /// Have a vPPB report an error of PCIe to its host (AER)
+    Aer(aer::AerArgs),
     /// Show the routes, or check and print the proof that they are free of deadlock
     Routes(routes::RoutesArgs),
     /// Show which hosts have which memory, or share and release memory
@@ -194,6 +197,9 @@ fn failed(error: &ClientError) -> CliError {
     let text = match error {
         ClientError::Connect { path, source } => {
             format!("no fabric manager listens at {}: {source}", path.display())
+        }
+        ClientError::Closed => {
+            "the fabric manager has closed the connection: it has stopped, or has sent this client away".to_owned()
         }
         ClientError::Io(source) => format!("connection to the fabric manager: {source}"),
         other => other.to_string(),
