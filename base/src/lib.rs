@@ -2,7 +2,7 @@
 //!
 //! Shape: `sync` has the machine's atomics or the model checker's; `ring`, `growing`, `free` and `counters` pass things
 //! between threads with them; `eventfd` wakes one that sleeps, `threads` tells of one that is gone; `rng` is seeded; `files` are
-//! those that weft writes; `causes` tells of an error with all that caused it; `wait` lets time pass, and waits for conditions.
+//! those that weft writes; `mctp_socket` is the kernel's MCTP; `causes` tells of an error with all that caused it; `wait` lets time pass, and waits for conditions.
 //! Units: as each module says.
 //! Source: ARCHITECTURE.md "Layout of the tree".
 //!
@@ -46,6 +46,8 @@ pub mod eventfd;
 pub mod files;
 pub mod free;
 pub mod growing;
+#[expect(unsafe_code, reason = "AF_MCTP")]
+pub mod mctp_socket;
 #[expect(unsafe_code, reason = "slots handed between two threads")]
 pub mod ring;
 pub mod rng;

@@ -9,10 +9,17 @@ import json
 import os
 import re
 import signal
+import socket
+import struct
 import subprocess
 import tempfile
 
+import mctp
 import weftlive
+from mctp import FM_API
+
+FM_UUID = bytes(range(16))
+CLAIM = 0
 
 CONFIG = """[switch]
 name = "t"
@@ -21,7 +28,7 @@ socket = "{folder}/weft/mgmt.sock"
 [fabric]
 uuid = "5ed8a1c0-0000-4000-8000-000000000001"
 cci = "{folder}/cci/cci.sock"
-cci_mctp = "127.0.0.1:0"
+cci_mctp = "{place}"
 {fabric}
 [[port]]
 name = "h"
@@ -48,14 +55,15 @@ vppbs = 3
 class Switch:
     """A running switch; a context that ends it, and fails where a thread of it has panicked."""
 
-    def __init__(self, fabric=""):
+    def __init__(self, fabric="", place="127.0.0.1:0", env=None):
         self.folder = tempfile.TemporaryDirectory(prefix="weft-mctp-")
         name = self.folder.name
         self.socket, self.cci = f"{name}/weft/mgmt.sock", f"{name}/cci/cci.sock"
         with open(f"{name}/t.toml", "w", encoding="ascii") as file:
-            file.write(CONFIG.format(folder=name, fabric=fabric))
+            file.write(CONFIG.format(folder=name, fabric=fabric, place=place))
         command = [weftlive.weft(), "run", "-c", f"{name}/t.toml"]
-        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
+        out, err = subprocess.DEVNULL, subprocess.PIPE
+        self.process = subprocess.Popen(command, stderr=err, stdout=out, text=True, env=env)
         said = ""
         for line in self.process.stderr:
             said += line
@@ -97,3 +105,19 @@ class Switch:
 def compiler():
     """The C compiler."""
     return os.environ.get("CC", "cc")
+
+
+def claim(op):
+    """Payload of Claim Ownership (0701h)."""
+    return struct.pack("<BH16sH", op, 1, FM_UUID, 0x10)
+
+
+def claim_elsewhere(path):
+    """Claims the switch at its Unix socket; the connection, which must stay, and the return code."""
+    sock = socket.socket(socket.AF_UNIX)
+    sock.settimeout(20)
+    sock.connect(path)
+    message = bytes([FM_API]) + mctp.cci(0x0701, claim(CLAIM), 1)
+    sock.sendall(struct.pack("<H", len(message)) + message)
+    answer = sock.recv(4096)
+    return sock, mctp.parse_cci(answer[3:])[3]

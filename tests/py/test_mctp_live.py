@@ -8,7 +8,6 @@ Source: docs/mctp.md; DMTF DSP0236 8, 11, 12.
 import os
 import re
 import select
-import socket
 import struct
 import subprocess
 import time
@@ -22,18 +21,12 @@ from mctp import CCI, FM_API, Bus
 from mctpswitch import PlainSwitch
 
 UUID = bytes.fromhex("5ed8a1c0000040008000000000000001")
-FM_UUID = bytes(range(16))
 FIRST = 'cci_owner = "first"'
-CLAIM, UPDATE = 0, 2
+UPDATE = 2
 PRELOAD = os.path.join(weftlive.ROOT, "tools", "mctp_preload")
 DROP_TIMEOUT_S = 30  # a half message has 10 s
 ALL_PORTS = bytes([4, 0, 1, 2, 3])
 VCS_0 = bytes([0, 255, 1, 0])
-
-
-def claim(op):
-    """Payload of Claim Ownership (0701h)."""
-    return struct.pack("<BH16sH", op, 1, FM_UUID, 0x10)
 
 
 def wait_for_bridge(bus, vppb, want):
@@ -47,17 +40,6 @@ def wait_for_bridge(bus, vppb, want):
             return
         assert time.monotonic() < end, bridge
         time.sleep(0.01)
-
-
-def claim_elsewhere(path):
-    """Claims the switch at its Unix socket; the connection, which must stay, and the return code."""
-    sock = socket.socket(socket.AF_UNIX)
-    sock.settimeout(20)
-    sock.connect(path)
-    message = bytes([FM_API]) + mctp.cci(0x0701, claim(CLAIM), 1)
-    sock.sendall(struct.pack("<H", len(message)) + message)
-    answer = sock.recv(4096)
-    return sock, mctp.parse_cci(answer[3:])[3]
 
 
 def closed_by_the_switch(bus):
@@ -150,7 +132,7 @@ def test_two_connections_are_one_manager():
     with mctplive.Switch() as switch:
         bus, other = Bus(switch.mctp), Bus(switch.mctp)
         assert bus.cci(0x5100)[0] == other.cci(0x5100)[0] == mctp.UNSUPPORTED
-        assert bus.cci(0x0701, claim(CLAIM), kind=CCI)[0] == mctp.SUCCESS
+        assert bus.cci(0x0701, mctplive.claim(mctplive.CLAIM), kind=CCI)[0] == mctp.SUCCESS
         assert bus.cci(0x5100)[0] == other.cci(0x5100)[0] == mctp.SUCCESS
         bus.close()
         third = Bus(switch.mctp)
@@ -163,7 +145,7 @@ def test_two_connections_are_one_manager():
             time.sleep(0.02)
         again = Bus(switch.mctp)
         assert again.cci(0x5100)[0] == mctp.UNSUPPORTED, "the manager has gone"
-        assert again.cci(0x0701, claim(UPDATE))[0] == mctp.SUCCESS, "and is here again"
+        assert again.cci(0x0701, mctplive.claim(UPDATE))[0] == mctp.SUCCESS, "and is here again"
         assert again.cci(0x5100)[0] == mctp.SUCCESS
 
 
@@ -172,17 +154,17 @@ def test_the_first_owns_until_a_manager_claims():
     with mctplive.Switch(FIRST) as switch:
         bus, other = Bus(switch.mctp), Bus(switch.mctp)
         assert bus.cci(0x5100)[0] == other.cci(0x5100)[0] == mctp.SUCCESS
-        assert bus.cci(0x0701, claim(CLAIM))[0] == mctp.UNSUPPORTED, "it has no claim of its own"
+        assert bus.cci(0x0701, mctplive.claim(mctplive.CLAIM))[0] == mctp.UNSUPPORTED, "it has no claim of its own"
         assert switch.show()["primary"] is None
-        keep, code = claim_elsewhere(switch.cci)
+        keep, code = mctplive.claim_elsewhere(switch.cci)
         assert code == mctp.SUCCESS
         late = Bus(switch.mctp)
         for fenced in (bus, other, late):
             assert fenced.cci(0x5100)[0] == mctp.UNSUPPORTED
             assert fenced.cci(0x5201, struct.pack("<BBBBH", 0, 1, 1, 0, 0xFFFF))[0] == mctp.UNSUPPORTED
-            assert fenced.cci(0x0701, claim(UPDATE))[0] == mctp.UNSUPPORTED, "also in the owner's name"
+            assert fenced.cci(0x0701, mctplive.claim(UPDATE))[0] == mctp.UNSUPPORTED, "also in the owner's name"
             code, identity = fenced.cci(0x0700)
-            assert (code, FM_UUID in identity) == (mctp.SUCCESS, False)
+            assert (code, mctplive.FM_UUID in identity) == (mctp.SUCCESS, False)
             assert fenced.cci(0x0001)[0] == mctp.SUCCESS
         keep.close()
         assert late.cci(0x5100)[0] == mctp.UNSUPPORTED, "who has claimed may come back"
@@ -313,7 +295,7 @@ def test_packets_may_be_cut_anywhere_and_interleaved(first):
 
 @pytest.mark.parametrize("framing", ["mctp", "length"])
 def test_a_plain_switch_is_shown_and_bound(framing):
-    """`weft fm --hbr` with a switch that knows 5100h, 5101h, 5200h to 5202h alone."""
+    """`weft fm --hbr` with a switch that knows 5100h, 5101h, 5200h to 5203h alone."""
     with PlainSwitch(framing) as switch:
         scheme = "mctp" if framing == "mctp" else "tcp"
         peer = f"{scheme}:{switch.address[0]}:{switch.address[1]}"
@@ -334,7 +316,12 @@ def test_a_plain_switch_is_shown_and_bound(framing):
         refused = fm("bind", "0/2", "port:1")
         assert refused.returncode != 0 and "Invalid Input" in refused.stderr
         assert fm("unbind", "0/2").returncode == 0 and switch.bound == {}
-        assert set(switch.asked) == {0x5100, 0x5101, 0x5200, 0x5201, 0x5202}, "and nothing else"
+        told = fm("aer", "0/2", "malformed-tlp", "--tlp", "40000001" + "0000000f")
+        assert (told.returncode, told.stdout) == (0, "vPPB 2 of VCS 0 reports the error malformed-tlp\n"), told.stderr
+        assert switch.errors == [(2, 1 << 18, "400000010000000f" + "00" * 24)]
+        unknown = fm("aer", "0/2", "internal")
+        assert unknown.returncode != 0 and "Invalid Input" in unknown.stderr
+        assert set(switch.asked) == {0x5100, 0x5101, 0x5200, 0x5201, 0x5202, 0x5203}, "and nothing else"
 
 
 def test_weft_is_a_plain_switch_to_its_own_command(first):
@@ -351,6 +338,9 @@ def test_weft_is_a_plain_switch_to_its_own_command(first):
     shown = fm("topology").stdout
     assert re.search(r"^3 +port +2 +-$", shown, re.MULTILINE), shown
     assert fm("unbind", "0/3").returncode == 0
+    assert fm("aer", "0/3", "completion-timeout").returncode == 0
+    refused = fm("aer", "0/3", "ecrc")
+    assert refused.returncode != 0 and "Invalid Input" in refused.stderr
 
 
 def test_programs_with_mctp_sockets_reach_the_switch(first, tmp_path):

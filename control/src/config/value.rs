@@ -135,6 +135,8 @@ pub enum Kind {
     Addr,
     /// Address and port of TCP.
     Socket,
+    /// Address and port of TCP, or the kernel's MCTP: see [`mctp_place`].
+    MctpPlace,
     /// Address and port of TCP, or a Unix socket: see [`listen_place`].
     Listen,
     /// A whole number from the first to the second that is a power of two.
@@ -190,6 +192,9 @@ impl fmt::Display for Kind {
             Self::Socket => {
                 f.write_str("address and port such as \"127.0.0.1:9460\", or a port of loopback")
             }
+            Self::MctpPlace => f.write_str(
+                "address and port such as \"127.0.0.1:2508\", a port of loopback, \"mctp\", or \"mctp:\" and a network of the kernel, 1 or above",
+            ),
             Self::Listen => f.write_str(
                 "the path of a socket such as \"/run/weft/s/cci.sock\", or address and port",
             ),
@@ -314,6 +319,7 @@ impl Kind {
             Self::Mac => MacAddr::from_str(text).is_ok_and(|mac| !mac.is_group()),
             Self::Addr => parse_addr(text).is_some(),
             Self::Socket => listen_addr(text).is_some(),
+            Self::MctpPlace => mctp_place(text).is_some(),
             Self::Listen => listen_place(text).is_some(),
             Self::Uuid => parse_uuid(text).is_some(),
             Self::Oui => parse_oui(text).is_some(),
@@ -381,6 +387,39 @@ pub enum Listen {
     Tcp(SocketAddr),
     /// A Unix socket.
     Unix(PathBuf),
+}
+
+/// Where managers connect that speak MCTP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MctpPlace {
+    /// TCP.
+    Tcp(SocketAddr),
+    /// A network of the kernel's MCTP; all of them where none is named.
+    Kernel(Option<u32>),
+}
+
+impl fmt::Display for MctpPlace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(addr) => addr.fmt(f),
+            Self::Kernel(Some(network)) => write!(f, "mctp:{network}"),
+            Self::Kernel(None) => f.write_str("mctp"),
+        }
+    }
+}
+
+/// As [`listen_addr`], or `mctp` for all networks of the kernel's MCTP, or `mctp:N` for one.
+#[must_use]
+pub fn mctp_place(text: &str) -> Option<MctpPlace> {
+    if text == "mctp" {
+        return Some(MctpPlace::Kernel(None));
+    }
+    let network = text.strip_prefix("mctp:").and_then(|number| number.parse().ok());
+    match network {
+        Some(0) => None, // to the kernel that means any
+        Some(network) => Some(MctpPlace::Kernel(Some(network))),
+        None => listen_addr(text).map(MctpPlace::Tcp),
+    }
 }
 
 /// As [`listen_addr`], or what has a `/` as the path of a Unix socket.
@@ -545,6 +584,12 @@ mod tests {
     fn kinds_of_a_fabric_accept_up_to_their_bounds() {
         #[rustfmt::skip] // columns: kind, text, want (as TOML; none: refused)
         let cases = [
+            (Kind::MctpPlace, "'2508'", Some("\"2508\"")),
+            (Kind::MctpPlace, "'mctp'", Some("\"mctp\"")),
+            (Kind::MctpPlace, "'mctp:1'", Some("\"mctp:1\"")),
+            (Kind::MctpPlace, "'mctp:0'", None),
+            (Kind::MctpPlace, "'mctp:'", None),
+            (Kind::MctpPlace, "'mctp:4294967296'", None),
             (Kind::Listen, "'127.0.0.1:80'", Some("\"127.0.0.1:80\"")),
             (Kind::Listen, "'4000'", Some("\"4000\"")),
             (Kind::Listen, "'/run/cci.sock'", Some("\"/run/cci.sock\"")),

@@ -36,9 +36,9 @@ use crate::config::Sources;
 use crate::express::{Express, Watch};
 use crate::record::Change;
 use crate::report::fabric::{FabricReport, Served, refusals};
-use crate::serve::TcpError;
 
 use agent::Agent;
+use cci::mctp::MctpError;
 
 pub use build::{assemble, chunks, pool, spread, successor, take_over};
 pub use start::NewRecord;
@@ -95,7 +95,7 @@ pub enum LiveError {
     Cci(#[from] cci::CciError),
     /// Managers that speak MCTP cannot connect.
     #[error(transparent)]
-    Mctp(#[from] TcpError),
+    Mctp(#[from] MctpError),
     /// A record does not hold what the agent does.
     #[error(
         "a switch whose ports have roles cannot be recorded: what its agent does is in no record"
@@ -188,7 +188,7 @@ impl Live {
         let mut report =
             agent.look(|switch, counts| FabricReport::new(switch, &names, counts, served));
         if let Some(server) = mctp {
-            report.mctp_at = Some(server.addr().to_string());
+            report.mctp_at = Some(server.at().to_string());
             report.mctp_guard = Some(server.guard().to_owned());
             report.mctp = server.report();
         }
@@ -217,7 +217,7 @@ impl Live {
     pub fn mctp(&self) -> Option<String> {
         let functions = self.functions();
         let server = functions.as_ref()?.mctp.as_ref()?;
-        Some(format!("{} ({})", server.addr(), server.guard()))
+        Some(format!("{} ({})", server.at(), server.guard()))
     }
 
     /// Adds up what the kernel has sent on by itself.

@@ -40,7 +40,7 @@ fn lines(table: &Table) -> String {
 }
 
 /// Names in one column, values in the other.
-fn list<const N: usize>(rows: &[(&str, String); N]) -> String {
+fn list(rows: &[(&str, String)]) -> String {
     let width = rows.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
     rows.iter()
         .fold(String::new(), |text, (name, value)| text + &format!("{name:<width$}  {value}\n"))
@@ -104,7 +104,9 @@ fn mctp_of_fabric(fabric: &FabricReport) -> String {
         return String::new();
     };
     let (mctp, messages) = (&fabric.mctp, &fabric.mctp.messages);
-    list(&[
+    // A bus has no connections.
+    let is_bus = at.starts_with("mctp");
+    let mut rows = vec![
         ("cci over mctp", at.clone()),
         ("may command", guard.clone()),
         (
@@ -117,14 +119,17 @@ fn mctp_of_fabric(fabric: &FabricReport) -> String {
         (
             "messages",
             format!(
-                "{} requests, {} control, in {} packets; dropped: {}",
+                "{} requests, {} control, in {} packets; dropped: {}, answers not sent: {}",
                 messages.requests,
                 messages.control,
                 messages.packets,
-                messages.dropped()
+                messages.dropped(),
+                messages.unsent
             ),
         ),
-    ])
+    ];
+    rows.retain(|(name, _)| !is_bus || *name != "connections");
+    list(&rows)
 }
 
 #[expect(clippy::ref_option, reason = "a topic hands over its report as it is")]

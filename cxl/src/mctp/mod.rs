@@ -9,6 +9,7 @@
 
 pub mod assembly;
 pub mod control;
+pub mod datagrams;
 #[cfg(test)]
 mod tests;
 
@@ -53,6 +54,9 @@ pub struct MctpCounts {
     pub unknown_type: u64,
     /// Messages that are no requests.
     pub no_request: u64,
+    /// Responses that could not be sent.
+    #[serde(default)]
+    pub unsent: u64,
 }
 
 impl MctpCounts {
@@ -71,9 +75,10 @@ impl MctpCounts {
         self.no_room += other.no_room;
         self.unknown_type += other.unknown_type;
         self.no_request += other.no_request;
+        self.unsent += other.unsent;
     }
 
-    /// Packets and messages that were dropped.
+    /// Packets and messages that were dropped as they came.
     #[must_use]
     pub const fn dropped(&self) -> u64 {
         self.version

@@ -7,6 +7,7 @@ use weft_parsers::fabric::Pid;
 use weft_parsers::mctp::PACKET_LEN;
 
 use super::assembly::{ASSEMBLIES_MAX, BYTES_MAX, MESSAGE_MAX, MESSAGE_TIME};
+use super::datagrams::{Datagrams, Origin};
 use super::*;
 use crate::gfd::{Config, Gfd, Memory};
 use crate::gfd_end::Device;
@@ -236,6 +237,37 @@ fn answers_that_are_not_taken_stop_requests() {
         rounds += 1;
     }
     assert_eq!((messages(&out).len(), rounds), (10, 4));
+}
+
+#[test]
+fn whole_messages_are_answered_by_sender_type_and_tag() {
+    let (mut device, mut all) = (device(), Datagrams::new(Session::Fm(1), Right::Primary));
+    let good = request(&Request::Identify, 1);
+    let mut ask = |all: &mut Datagrams, kind, owner, body: &[u8]| {
+        all.receive(&mut device, NOW, (Origin { sender: (1, 9), kind, tag: 5 }, owner), body)
+    };
+    for kind in [7, 8] {
+        let response = ask(&mut all, kind, true, &good).expect("at once");
+        assert_eq!(code(&response), ReturnCode::Success, "{kind}");
+    }
+    let extra = [&good[..], &[0]].concat(); // the kernel pads nothing
+    let refused = ask(&mut all, 7, true, &extra).expect("at once");
+    assert_eq!(code(&refused), ReturnCode::InvalidPayloadLength);
+    let mut answer = good.clone();
+    answer[0] |= 1;
+    for (kind, owner, body) in [
+        (0, true, &good[..]),
+        (0x87, true, &good),
+        (7, false, &good),
+        (7, true, &answer),
+        (7, true, &good[..11]),
+    ] {
+        assert_eq!(ask(&mut all, kind, owner, body), None, "{kind} {owner} {body:?}");
+    }
+    all.too_long();
+    let counts = all.take_counts();
+    assert_eq!((counts.requests, counts.unknown_type, counts.no_request), (3, 2, 3));
+    assert_eq!((counts.too_long, counts.dropped(), all.tickets().len()), (1, 6, 0));
 }
 
 /// Seeded mutations of good messages: no panic, all packets of answers whole, what is kept within bounds.

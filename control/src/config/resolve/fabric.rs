@@ -6,7 +6,6 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use weft_dataplane::config::{PortConfig, PortRole, TlpConfig, TlpLink};
@@ -17,7 +16,7 @@ use weft_pbr_switch::{self as pbr_switch, Role, Sizes, VcsConfig};
 
 use super::{Item, Place, Problem, Resolver, Value};
 use crate::config::choice::{CciOwner, RoleName};
-use crate::config::value::{Listen, listen_addr, listen_place, parse_oui, parse_uuid};
+use crate::config::value::{Listen, MctpPlace, listen_place, mctp_place, parse_oui, parse_uuid};
 use crate::tls::Files;
 
 /// Name of the CPU port: the one that leads to the switch's own functions.
@@ -41,7 +40,7 @@ pub struct FabricConfig {
 
 const PUBLIC_MCTP: &str = "expected an address of loopback, such as \"127.0.0.1:2508\", as MCTP has neither users nor \
     encryption; or cci_mctp_insecure = true, and whoever reaches it may command the switch";
-const PRIVATE_IS_ENOUGH: &str = "expected an address other than loopback in cci_mctp beside it, which is where it says something";
+const PRIVATE_IS_ENOUGH: &str = "expected an address other than loopback, or the kernel's MCTP, in cci_mctp beside it, which is where it says something";
 const NO_MCTP: &str =
     "expected an address in cci_mctp beside it: it says who may command the switch there";
 const INSECURE_MCTP: &str = "whoever reaches cci_mctp may command the switch: MCTP knows no users";
@@ -69,7 +68,7 @@ pub struct CciConfig {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MctpConfig {
     /// Where.
-    pub addr: SocketAddr,
+    pub place: MctpPlace,
     /// Who may command.
     pub owner: CciOwner,
 }
@@ -131,11 +130,15 @@ impl Resolver<'_> {
 
     /// Where managers connect that speak MCTP, if they may.
     fn mctp(&mut self) -> Option<MctpConfig> {
-        let addr = self.text("fabric", "cci_mctp").and_then(|text| listen_addr(&text));
+        let at = self.text("fabric", "cci_mctp").and_then(|text| mctp_place(&text));
         let is_insecure = self.get("fabric", "cci_mctp_insecure") == Some(Value::Bool(true));
         let owner = self.choice("fabric", "cci_owner");
-        let is_public = addr.is_some_and(|addr| !addr.ip().is_loopback());
-        let wrong = match (addr, is_public, is_insecure) {
+        // Every process of the machine, and all on the bus, can send to the kernel's EIDs.
+        let is_public = at.is_some_and(|at| match at {
+            MctpPlace::Tcp(addr) => !addr.ip().is_loopback(),
+            MctpPlace::Kernel(_) => true,
+        });
+        let wrong = match (at, is_public, is_insecure) {
             (_, true, false) => Some(("cci_mctp", PUBLIC_MCTP)),
             (_, false, true) => Some(("cci_mctp_insecure", PRIVATE_IS_ENOUGH)),
             (None, ..) if owner == CciOwner::First => Some(("cci_owner", NO_MCTP)),
@@ -149,7 +152,7 @@ impl Resolver<'_> {
             let (key, message) = ("fabric.cci_mctp_insecure".into(), INSECURE_MCTP.to_owned());
             self.warnings.push(Problem { place, key, message });
         }
-        Some(MctpConfig { addr: addr?, owner })
+        Some(MctpConfig { place: at?, owner })
     }
 
     /// Whether any port carries TLPs.

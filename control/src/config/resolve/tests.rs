@@ -9,6 +9,7 @@ use weft_parsers::AddrKey;
 
 use super::*;
 use crate::config::choice::{CciOwner, DeviceKind, Poll};
+use crate::config::value::MctpPlace;
 
 const TWO: &str = "[[port]]\nname = 'p0'\n[[port]]\nname = 'p1'\n";
 
@@ -482,7 +483,8 @@ fn managers_connect_in_one_of_three_ways() {
 fn managers_of_others_connect_at_loopback() {
     let of = |more: &str| live(&fabric(more)).unwrap();
     let near = of("cci_mctp = '2508'\n");
-    let want = MctpConfig { addr: "127.0.0.1:2508".parse().unwrap(), owner: CciOwner::Claim };
+    let place = MctpPlace::Tcp("127.0.0.1:2508".parse().unwrap());
+    let want = MctpConfig { place, owner: CciOwner::Claim };
     assert_eq!((near.fabric.unwrap().mctp, near.warnings.len()), (Some(want), 0));
     let first = of("cci_mctp = '[::1]:2508'\ncci_owner = 'first'\n").fabric.unwrap();
     assert_eq!(first.mctp.unwrap().owner, CciOwner::First);
@@ -490,6 +492,9 @@ fn managers_of_others_connect_at_loopback() {
     let far = of("cci_mctp = '0.0.0.0:2508'\ncci_mctp_insecure = true\n");
     let warning = far.warnings[0].to_string();
     assert!(warning.contains("whoever reaches cci_mctp may command the switch"), "{warning}");
+    let bus = of("cci_mctp = 'mctp:3'\ncci_mctp_insecure = true\n");
+    assert_eq!(bus.warnings.len(), 1, "whoever is on the bus");
+    assert_eq!(bus.fabric.unwrap().mctp.unwrap().place, MctpPlace::Kernel(Some(3)));
     assert!(of("").fabric.unwrap().mctp.is_none());
 }
 
@@ -525,7 +530,8 @@ fn what_is_wrong_with_roles_is_named() {
         ("public mctp", fabric("cci_mctp = '0.0.0.0:2508'\n"), "fabric.cci_mctp: expected an address of loopback"),
         ("private mctp", fabric("cci_mctp = '2508'\ncci_mctp_insecure = true\n"), "fabric.cci_mctp_insecure: expected an address other than loopback"),
         ("no mctp", fabric("cci_owner = 'first'\n"), "fabric.cci_owner: expected an address in cci_mctp beside it"),
-        ("mctp by network", fabric("cci_mctp = 'mctp:1'\n"), "fabric.cci_mctp: expected"),
+        ("mctp of the kernel", fabric("cci_mctp = 'mctp:1'\n"), "fabric.cci_mctp: expected an address of loopback"),
+        ("no mctp network", fabric("cci_mctp = 'mctp:0'\n"), "fabric.cci_mctp: expected"),
         ("no cci", fabric("cci_insecure = true\n"), "fabric.cci: expected a place where cci_insecure"),
     ];
     for (name, text, part) in cases {

@@ -92,17 +92,17 @@ pub(super) const FABRIC: &[Param] = &[
     ),
     restart(
         "cci_mctp",
-        Kind::Socket,
+        Kind::MctpPlace,
         "address:port",
         Unset("no manager can connect by MCTP"),
-        "Where managers that speak MCTP command the switch: CCI in packets of 68 bytes over TCP (docs/mctp.md); a port alone is one of loopback.",
+        "Where managers that speak MCTP command the switch (docs/mctp.md): CCI in packets of 68 bytes over TCP, where a port alone is one of loopback; or `mctp`, the networks of a kernel that has MCTP, `mctp:N` for one of them.",
     ),
     restart(
         "cci_mctp_insecure",
         Kind::Bool,
         "",
         Fixed("false"),
-        "Whether cci_mctp may be another address than one of loopback: whoever reaches it may command the switch, as MCTP knows no users.",
+        "Whether cci_mctp may be another address than one of loopback, or the kernel's MCTP: whoever reaches it may command the switch, as MCTP knows no users.",
     ),
     restart(
         "cci_owner",

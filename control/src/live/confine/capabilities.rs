@@ -12,7 +12,7 @@ use rustix::thread::{
 
 use crate::config::choice::DeviceKind;
 use crate::config::resolve::Config;
-use crate::config::value::Listen;
+use crate::config::value::{Listen, MctpPlace};
 
 /// TCP ports below this one take a capability.
 const PORT_UNPRIVILEGED: u16 = 1_024;
@@ -40,9 +40,14 @@ pub fn needed(config: &Config) -> CapabilitySet {
     let ports = config.run.ports.iter().map(|port| of_kind(port.kind, config.run.express));
     let low = |port: u16| (1..PORT_UNPRIVILEGED).contains(&port);
     let cci = config.fabric.as_ref().and_then(|fabric| Some(&fabric.cci.as_ref()?.place));
-    let mctp = config.fabric.as_ref().and_then(|fabric| Some(fabric.mctp?.addr));
+    let (mctp, is_bus) = match config.fabric.as_ref().and_then(|fabric| Some(fabric.mctp?.place)) {
+        Some(MctpPlace::Tcp(addr)) => (Some(addr), false),
+        Some(MctpPlace::Kernel(_)) => (None, true), // types of MCTP are as low ports
+        None => (None, false),
+    };
     let addrs = [config.run.metrics, config.run.sai, mctp];
-    let serves_low = addrs.into_iter().flatten().any(|addr| low(addr.port()))
+    let serves_low = is_bus
+        || addrs.into_iter().flatten().any(|addr| low(addr.port()))
         || matches!(cci, Some(Listen::Tcp(addr)) if low(addr.port()));
     let served = if serves_low { CapabilitySet::NET_BIND_SERVICE } else { CapabilitySet::empty() };
     ports.fold(served, |all, one| all | one)

@@ -1,14 +1,15 @@
-//! CCI in MCTP packets over TCP, for managers that know no other way: all connections are one session.
+//! CCI over MCTP, for managers that know no other way: all connections are one session.
 //!
-//! Shape: [`Server`] accepts; packets go through a [`Connection`] to the [`Agent`], responses and late answers back.
+//! Shape: [`Server`] accepts, or has the kernel's MCTP ([`kernel`]); packets go through a [`Connection`] to the [`Agent`], responses and late answers back.
 //! Units: bytes, connections.
 //! Source: docs/mctp.md; DMTF DSP0236.
 //!
 //! MCTP knows no users and nothing is encrypted: who may command is decided by the listener that somebody came to, never by
 //! what packets say. Such managers open several connections for one purpose, so that all of them are one manager.
 
+mod kernel;
+
 use std::io::{self, Read};
-use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -20,9 +21,12 @@ use weft_cxl::cci::{Right, Session};
 use weft_cxl::mctp::{Connection, MctpCounts};
 use weft_parsers::cci::Uuid;
 
+use self::kernel::Bus;
+pub use self::kernel::BusError;
 use super::{OUT_MAX, PIECE};
 use crate::config::choice::CciOwner;
 use crate::config::resolve::MctpConfig;
+use crate::config::value::MctpPlace;
 use crate::live::agent::{Agent, PeerId};
 use crate::serve::{Client, Counts, Limits, Protocol, Stream, TcpError, TcpServer, Trust, wait};
 
@@ -54,10 +58,27 @@ pub struct MctpReport {
     pub messages: MctpCounts,
 }
 
+/// Why such managers cannot connect.
+#[derive(Debug, thiserror::Error)]
+pub enum MctpError {
+    /// The address cannot be had.
+    #[error(transparent)]
+    Tcp(#[from] TcpError),
+    /// The kernel's MCTP cannot be had.
+    #[error(transparent)]
+    Kernel(#[from] BusError),
+}
+
+/// Where they come from.
+enum Source {
+    Tcp(Arc<Managers>, TcpServer),
+    Kernel(Bus),
+}
+
 /// A place where such managers connect; dropping it ends all connections.
 pub struct Server {
-    managers: Arc<Managers>,
-    inner: TcpServer,
+    at: MctpPlace,
+    source: Source,
     owner: CciOwner,
 }
 
@@ -65,12 +86,12 @@ impl Server {
     /// Serves `agent`, which is called `uuid`, where `config` says.
     ///
     /// # Errors
-    /// The address cannot be had.
-    pub fn start(config: &MctpConfig, uuid: Uuid, agent: Arc<Agent>) -> Result<Self, TcpError> {
+    /// See [`MctpError`].
+    pub fn start(config: &MctpConfig, uuid: Uuid, agent: Arc<Agent>) -> Result<Self, MctpError> {
         Self::start_within(config, uuid, agent, LIMITS)
     }
 
-    /// As [`start`](Self::start), within other limits.
+    /// As [`start`](Self::start), within other limits of TCP.
     ///
     /// # Errors
     /// See [`start`](Self::start).
@@ -79,7 +100,7 @@ impl Server {
         uuid: Uuid,
         agent: Arc<Agent>,
         limits: Limits,
-    ) -> Result<Self, TcpError> {
+    ) -> Result<Self, MctpError> {
         let session = agent.new_session();
         // Who is let in without a claim cannot make one either: nothing tells it from the others by this listener.
         let right = match config.owner {
@@ -89,16 +110,24 @@ impl Server {
                 Right::Observer
             }
         };
-        let counts = Mutex::default();
-        let managers = Arc::new(Managers { agent, session, right, uuid, counts });
-        let inner = TcpServer::start("CCI over MCTP", config.addr, limits, managers.clone())?;
-        Ok(Self { managers, inner, owner: config.owner })
+        let (at, source) = match config.place {
+            MctpPlace::Tcp(addr) => {
+                let counts = Mutex::default();
+                let managers = Arc::new(Managers { agent, session, right, uuid, counts });
+                let inner = TcpServer::start("CCI over MCTP", addr, limits, managers.clone())?;
+                (MctpPlace::Tcp(inner.addr()), Source::Tcp(managers, inner))
+            }
+            MctpPlace::Kernel(network) => {
+                (config.place, Source::Kernel(Bus::start(network, agent, session, right)?))
+            }
+        };
+        Ok(Self { at, source, owner: config.owner })
     }
 
     /// Where it listens.
     #[must_use]
-    pub const fn addr(&self) -> SocketAddr {
-        self.inner.addr()
+    pub const fn at(&self) -> MctpPlace {
+        self.at
     }
 
     /// Who may command by it.
@@ -115,8 +144,11 @@ impl Server {
     /// What such managers have done.
     #[must_use]
     pub fn report(&self) -> MctpReport {
-        let Counts { open, accepted, refused, evicted, overdue } = self.inner.counts();
-        let messages = *self.managers.counts();
+        let (counts, messages) = match &self.source {
+            Source::Tcp(managers, inner) => (inner.counts(), *managers.counts()),
+            Source::Kernel(bus) => (Counts::default(), bus.counts()),
+        };
+        let Counts { open, accepted, refused, evicted, overdue } = counts;
         MctpReport { open, accepted, refused, evicted, overdue, messages }
     }
 }

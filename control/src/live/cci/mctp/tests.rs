@@ -1,7 +1,7 @@
 //! Managers that speak MCTP to a running switch: time limits and places, fencing, and messages that are damaged.
 
 use std::io::Write;
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 
 use weft_base::rng::Rng;
 use weft_base::wait::{LONG, until};
@@ -21,12 +21,20 @@ const UUID: Uuid = [7; 16];
 
 fn server(live: &Live, owner: CciOwner, limits: Limits) -> Server {
     let agent = live.functions().as_ref().unwrap().agent.clone();
-    let config = MctpConfig { addr: "127.0.0.1:0".parse().unwrap(), owner };
+    let place = MctpPlace::Tcp("127.0.0.1:0".parse().unwrap());
+    let config = MctpConfig { place, owner };
     Server::start_within(&config, UUID, agent, limits).unwrap()
 }
 
+fn addr(server: &Server) -> SocketAddr {
+    match server.at() {
+        MctpPlace::Tcp(addr) => addr,
+        MctpPlace::Kernel(network) => panic!("{network:?}"),
+    }
+}
+
 fn manager(server: &Server) -> Mctp {
-    Mctp::new(server.addr(), LONG)
+    Mctp::new(addr(server), LONG)
 }
 
 fn call(manager: &mut Mctp, request: &Request<'_>) -> ReturnCode {
@@ -74,7 +82,7 @@ fn silence_and_halves_are_sent_away_and_others_go_on() {
     let half: Vec<TcpStream> = [0, 3, PACKET_LEN]
         .into_iter()
         .map(|len| {
-            let mut stream = TcpStream::connect(server.addr()).unwrap();
+            let mut stream = TcpStream::connect(addr(&server)).unwrap();
             let long = Request::GetSupportedLogs;
             let mut bytes = framed(&long);
             bytes[3] &= !0x40; // the end of the message does not come
@@ -116,7 +124,7 @@ fn mutate(rounds: u64, is_alone: bool) {
     let mut at = |bound: usize| usize::try_from(rng.below(bound as u64)).unwrap();
     let (mut sent, mut held) = (0, 0);
     while sent < rounds {
-        let mut stream = TcpStream::connect(server.addr()).unwrap();
+        let mut stream = TcpStream::connect(addr(&server)).unwrap();
         let mut bytes = Vec::new();
         let count = 1 + at(2_000) as u64;
         for _ in 0..count {
