@@ -24,8 +24,8 @@ use weft_rpc::renamed::Place;
 
 use crate::config::SettingsArgs;
 use crate::config::Sources;
+use crate::config::places::listen_addr;
 use crate::config::resolve::{Config, Timing};
-use crate::config::value::listen_addr;
 use crate::error::CliError;
 use crate::events::{self, Kind};
 use crate::live::backend::SwitchHandle;

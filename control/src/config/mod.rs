@@ -9,6 +9,7 @@ pub mod args;
 pub mod choice;
 pub mod document;
 pub mod param;
+pub mod places;
 pub mod problem;
 pub mod profiles;
 pub mod quantity;

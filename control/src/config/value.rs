@@ -5,15 +5,14 @@
 //! Source: docs/spec/pipeline.md §12; TOML 1.1.
 
 use std::fmt;
-use std::net::{Ipv4Addr, SocketAddr};
 use std::ops::Range;
-use std::path::PathBuf;
 use std::str::FromStr;
 
 use toml::Spanned;
 use toml::de::{DeInteger, DeValue};
 use weft_parsers::{AddrKey, AddrSpace, MacAddr};
 
+use super::places::{listen_addr, listen_place, mctp_place};
 use super::quantity::{parse_size, parse_time, parse_tolerance};
 
 /// Longest text of a parameter, in bytes: a file name of Linux.
@@ -307,7 +306,7 @@ impl Kind {
         }
     }
 
-    fn text(self, text: &str) -> bool {
+    pub(super) fn text(self, text: &str) -> bool {
         match self {
             Self::Word(words) => words.contains(&text),
             Self::Name => is_name(text),
@@ -371,64 +370,6 @@ pub fn parse_addr(text: &str) -> Option<AddrKey> {
         return hex(digits, &[4]).map(|bits| AddrKey::new(AddrSpace::Id16, bits));
     }
     MacAddr::from_str(text).ok().map(AddrKey::ethernet)
-}
-
-/// `"127.0.0.1:9460"`, or `"9460"` for that port of loopback.
-#[must_use]
-pub fn listen_addr(text: &str) -> Option<SocketAddr> {
-    let of_loopback = || Some(SocketAddr::from((Ipv4Addr::LOCALHOST, text.parse().ok()?)));
-    text.parse().ok().or_else(of_loopback)
-}
-
-/// Where something listens.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Listen {
-    /// TCP.
-    Tcp(SocketAddr),
-    /// A Unix socket.
-    Unix(PathBuf),
-}
-
-/// Where managers connect that speak MCTP.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum MctpPlace {
-    /// TCP.
-    Tcp(SocketAddr),
-    /// A network of the kernel's MCTP; all of them where none is named.
-    Kernel(Option<u32>),
-}
-
-impl fmt::Display for MctpPlace {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Tcp(addr) => addr.fmt(f),
-            Self::Kernel(Some(network)) => write!(f, "mctp:{network}"),
-            Self::Kernel(None) => f.write_str("mctp"),
-        }
-    }
-}
-
-/// As [`listen_addr`], or `mctp` for all networks of the kernel's MCTP, or `mctp:N` for one.
-#[must_use]
-pub fn mctp_place(text: &str) -> Option<MctpPlace> {
-    if text == "mctp" {
-        return Some(MctpPlace::Kernel(None));
-    }
-    let network = text.strip_prefix("mctp:").and_then(|number| number.parse().ok());
-    match network {
-        Some(0) => None, // to the kernel that means any
-        Some(network) => Some(MctpPlace::Kernel(Some(network))),
-        None => listen_addr(text).map(MctpPlace::Tcp),
-    }
-}
-
-/// As [`listen_addr`], or what has a `/` as the path of a Unix socket.
-#[must_use]
-pub fn listen_place(text: &str) -> Option<Listen> {
-    if text.contains('/') && Kind::Path.text(text) {
-        return Some(Listen::Unix(PathBuf::from(text)));
-    }
-    listen_addr(text).map(Listen::Tcp)
 }
 
 /// 32 hexadecimal digits, in groups of 8, 4, 4, 4 and 12 or without hyphens; the first byte first.

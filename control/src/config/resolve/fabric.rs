@@ -16,7 +16,8 @@ use weft_pbr_switch::{self as pbr_switch, Role, Sizes, VcsConfig};
 
 use super::{Item, Place, Problem, Resolver, Value};
 use crate::config::choice::{CciOwner, RoleName};
-use crate::config::value::{Listen, MctpPlace, listen_place, mctp_place, parse_oui, parse_uuid};
+use crate::config::places::{Listen, MctpPlace, listen_place, mctp_place};
+use crate::config::value::{parse_oui, parse_uuid};
 use crate::tls::Files;
 
 /// Name of the CPU port: the one that leads to the switch's own functions.

@@ -15,7 +15,7 @@ use weft_parsers::MacAddr;
 use super::{CPU_PORT, Item, Resolver, Value, to_usize};
 use crate::config::Timing;
 use crate::config::choice::{DeviceKind, ForwardingMode, LogFormat, LogLevel, Poll};
-use crate::config::value::listen_addr;
+use crate::config::places::listen_addr;
 
 /// Frames that a receive ring holds unless it is set: what comes within a millisecond or two while
 /// the worker is not running, at the speed of a software switch.

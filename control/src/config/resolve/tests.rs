@@ -9,7 +9,7 @@ use weft_parsers::AddrKey;
 
 use super::*;
 use crate::config::choice::{CciOwner, DeviceKind, Poll};
-use crate::config::value::MctpPlace;
+use crate::config::places::{Listen, MctpPlace};
 
 const TWO: &str = "[[port]]\nname = 'p0'\n[[port]]\nname = 'p1'\n";
 
@@ -449,10 +449,7 @@ fn ports_with_roles_make_a_switch_of_tlps_with_an_agent() {
     assert_eq!(fabric.switch.identity.serial, 1);
     assert_eq!(
         fabric.cci,
-        Some(CciConfig {
-            place: crate::config::value::Listen::Unix("/run/x/cci.sock".into()),
-            guard: CciGuard::OwnUser
-        })
+        Some(CciConfig { place: Listen::Unix("/run/x/cci.sock".into()), guard: CciGuard::OwnUser })
     );
     // The defaults of the table are those of the dataplane, for either number of priorities.
     for pris in [4, 8] {

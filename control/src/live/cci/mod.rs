@@ -23,8 +23,8 @@ use weft_base::threads::Role;
 use weft_cxl::cci::{Right, StreamServer};
 
 use super::agent::{Agent, PeerId};
+use crate::config::places::Listen;
 use crate::config::resolve::{CciConfig, CciGuard};
-use crate::config::value::Listen;
 use crate::mgmt::trusted;
 use crate::serve::{self, Client, Limits, Listener, Protocol, SocketError, Stream, Trust, wait};
 use crate::tls::{self, TlsError};

@@ -11,8 +11,8 @@ use rustix::thread::{
 };
 
 use crate::config::choice::DeviceKind;
+use crate::config::places::{Listen, MctpPlace};
 use crate::config::resolve::Config;
-use crate::config::value::{Listen, MctpPlace};
 
 /// TCP ports below this one take a capability.
 const PORT_UNPRIVILEGED: u16 = 1_024;

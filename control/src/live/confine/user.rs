@@ -13,8 +13,8 @@ use rustix::thread::{
     set_keep_capabilities, set_thread_groups, set_thread_res_gid, set_thread_res_uid,
 };
 
+use crate::config::places::Listen;
 use crate::config::resolve::Config;
-use crate::config::value::Listen;
 use crate::serve::dir::{SocketError, make_dir_of};
 
 /// Why the process cannot go on as that user.

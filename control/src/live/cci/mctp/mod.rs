@@ -1,6 +1,6 @@
 //! CCI over MCTP, for managers that know no other way: all connections are one session.
 //!
-//! Shape: [`Server`] accepts, or has the kernel's MCTP ([`kernel`]); packets go through a [`Connection`] to the [`Agent`], responses and late answers back.
+//! Shape: [`Server`] accepts, or has the kernel's MCTP (`kernel`); packets go through a [`Connection`] to the [`Agent`], responses and late answers back.
 //! Units: bytes, connections.
 //! Source: docs/mctp.md; DMTF DSP0236.
 //!
@@ -25,8 +25,8 @@ use self::kernel::Bus;
 pub use self::kernel::BusError;
 use super::{OUT_MAX, PIECE};
 use crate::config::choice::CciOwner;
+use crate::config::places::MctpPlace;
 use crate::config::resolve::MctpConfig;
-use crate::config::value::MctpPlace;
 use crate::live::agent::{Agent, PeerId};
 use crate::serve::{Client, Counts, Limits, Protocol, Stream, TcpError, TcpServer, Trust, wait};
 

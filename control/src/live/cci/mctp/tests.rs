@@ -13,8 +13,8 @@ use weft_parsers::mctp::{PACKET_LEN, Transport as Head, packets};
 
 use super::super::tests::{ask, claim, live, message};
 use super::*;
+use crate::config::places::Listen;
 use crate::config::resolve::{CciConfig, CciGuard};
-use crate::config::value::Listen;
 use crate::live::Live;
 
 const UUID: Uuid = [7; 16];
