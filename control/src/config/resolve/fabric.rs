@@ -134,7 +134,7 @@ impl Resolver<'_> {
         let at = self.text("fabric", "cci_mctp").and_then(|text| mctp_place(&text));
         let is_insecure = self.get("fabric", "cci_mctp_insecure") == Some(Value::Bool(true));
         let owner = self.choice("fabric", "cci_owner");
-        // Every process of the machine, and all on the bus, can send to the kernel's EIDs.
+        // Whoever may use raw sockets here, and all on the bus, can send to the kernel's EIDs.
         let is_public = at.is_some_and(|at| match at {
             MctpPlace::Tcp(addr) => !addr.ip().is_loopback(),
             MctpPlace::Kernel(_) => true,

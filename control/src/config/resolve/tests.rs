@@ -10,6 +10,7 @@ use weft_parsers::AddrKey;
 use super::*;
 use crate::config::choice::{CciOwner, DeviceKind, Poll};
 use crate::config::places::{Listen, MctpPlace};
+use crate::live::confine::{self, CapabilitySet};
 
 const TWO: &str = "[[port]]\nname = 'p0'\n[[port]]\nname = 'p1'\n";
 
@@ -491,6 +492,10 @@ fn managers_of_others_connect_at_loopback() {
     assert!(warning.contains("whoever reaches cci_mctp may command the switch"), "{warning}");
     let bus = of("cci_mctp = 'mctp:3'\ncci_mctp_insecure = true\n");
     assert_eq!(bus.warnings.len(), 1, "whoever is on the bus");
+    let null = fabric("cci_mctp = 'mctp'\ncci_mctp_insecure = true\n")
+        .replace("[[port]]\n", "[[port]]\nkind = 'null'\n");
+    let took = confine::needed(&live(&null).unwrap());
+    assert_eq!(took, CapabilitySet::NET_BIND_SERVICE | CapabilitySet::NET_RAW);
     assert_eq!(bus.fabric.unwrap().mctp.unwrap().place, MctpPlace::Kernel(Some(3)));
     assert!(of("").fabric.unwrap().mctp.is_none());
 }

@@ -40,17 +40,19 @@ pub fn needed(config: &Config) -> CapabilitySet {
     let ports = config.run.ports.iter().map(|port| of_kind(port.kind, config.run.express));
     let low = |port: u16| (1..PORT_UNPRIVILEGED).contains(&port);
     let cci = config.fabric.as_ref().and_then(|fabric| Some(&fabric.cci.as_ref()?.place));
-    let (mctp, is_bus) = match config.fabric.as_ref().and_then(|fabric| Some(fabric.mctp?.place)) {
-        Some(MctpPlace::Tcp(addr)) => (Some(addr), false),
-        Some(MctpPlace::Kernel(_)) => (None, true), // types of MCTP are as low ports
-        None => (None, false),
+    // Linux's MCTP takes one capability to have a type of messages, and one to send.
+    let (mctp, bus) = match config.fabric.as_ref().and_then(|fabric| Some(fabric.mctp?.place)) {
+        Some(MctpPlace::Tcp(addr)) => (Some(addr), CapabilitySet::empty()),
+        Some(MctpPlace::Kernel(_)) => {
+            (None, CapabilitySet::NET_BIND_SERVICE | CapabilitySet::NET_RAW)
+        }
+        None => (None, CapabilitySet::empty()),
     };
     let addrs = [config.run.metrics, config.run.sai, mctp];
-    let serves_low = is_bus
-        || addrs.into_iter().flatten().any(|addr| low(addr.port()))
+    let serves_low = addrs.into_iter().flatten().any(|addr| low(addr.port()))
         || matches!(cci, Some(Listen::Tcp(addr)) if low(addr.port()));
-    let served = if serves_low { CapabilitySet::NET_BIND_SERVICE } else { CapabilitySet::empty() };
-    ports.fold(served, |all, one| all | one)
+    let tcp = if serves_low { CapabilitySet::NET_BIND_SERVICE } else { CapabilitySet::empty() };
+    ports.fold(tcp | bus, |all, one| all | one)
 }
 
 /// Takes every capability out of the bounding set, where the process may: without it a program that
