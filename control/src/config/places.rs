@@ -8,7 +8,14 @@ use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
-use super::value::Kind;
+/// Longest text of a parameter, in bytes: a file name of Linux.
+const TEXT_LEN_MAX: usize = 4_096;
+
+/// Whether a text may name a file or device.
+#[must_use]
+pub fn is_path(text: &str) -> bool {
+    !text.is_empty() && text.len() <= TEXT_LEN_MAX && !text.chars().any(char::is_control)
+}
 
 /// `"127.0.0.1:9460"`, or `"9460"` for that port of loopback.
 #[must_use]
@@ -62,7 +69,7 @@ pub fn mctp_place(text: &str) -> Option<MctpPlace> {
 /// As [`listen_addr`], or what has a `/` as the path of a Unix socket.
 #[must_use]
 pub fn listen_place(text: &str) -> Option<Listen> {
-    if text.contains('/') && Kind::Path.text(text) {
+    if text.contains('/') && is_path(text) {
         return Some(Listen::Unix(PathBuf::from(text)));
     }
     listen_addr(text).map(Listen::Tcp)

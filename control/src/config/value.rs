@@ -12,11 +12,8 @@ use toml::Spanned;
 use toml::de::{DeInteger, DeValue};
 use weft_parsers::{AddrKey, AddrSpace, MacAddr};
 
-use super::places::{listen_addr, listen_place, mctp_place};
+use super::places::{is_path, listen_addr, listen_place, mctp_place};
 use super::quantity::{parse_size, parse_time, parse_tolerance};
-
-/// Longest text of a parameter, in bytes: a file name of Linux.
-pub const TEXT_LEN_MAX: usize = 4_096;
 
 /// A checked value.
 #[derive(Clone, Debug, PartialEq)]
@@ -306,15 +303,11 @@ impl Kind {
         }
     }
 
-    pub(super) fn text(self, text: &str) -> bool {
+    fn text(self, text: &str) -> bool {
         match self {
             Self::Word(words) => words.contains(&text),
             Self::Name => is_name(text),
-            Self::Path => {
-                !text.is_empty()
-                    && text.len() <= TEXT_LEN_MAX
-                    && !text.chars().any(char::is_control)
-            }
+            Self::Path => is_path(text),
             Self::Mac => MacAddr::from_str(text).is_ok_and(|mac| !mac.is_group()),
             Self::Addr => parse_addr(text).is_some(),
             Self::Socket => listen_addr(text).is_some(),
