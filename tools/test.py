@@ -151,6 +151,8 @@ def run(name, command, env=None, cwd=ROOT, quiet_s=QUIET_S):
     GIVING_WAY.remove(child.pid)
     _, status, used = os.wait4(child.pid, 0)
     child.returncode = os.waitstatus_to_exitcode(status)
+    if child.returncode < 0:
+        REASONS.append(f"{name}: ended by {signal.Signals(-child.returncode).name}")
     CPU.append((used.ru_utime + used.ru_stime, name))
     return child.returncode == 0, lines, time.monotonic() - start
 
@@ -186,7 +188,7 @@ def plain(name, command, env=None):
 TIMES = []
 # Seconds of processors that a command and all that it waited for used, and its name.
 CPU = []
-# Of each test that failed, where and what it said then: so many lines and characters.
+# Of each test that failed, where and what it said then (so many lines and characters), and what ended by a signal.
 REASONS = []
 PANIC_LINES = 4
 REASON_LENGTH = 900
