@@ -19,7 +19,7 @@ mod bindings {
     /// Libraries that are called; drivers are plugins that EAL loads by itself.
     const LIBRARIES: [&str; 4] = ["rte_eal", "rte_ethdev", "rte_mempool", "rte_mbuf"];
     /// What is used of the headers.
-    const FUNCTIONS: &str = "rte_eal_init|rte_eal_iova_mode|rte_strerror|rte_dev_probe\
+    const FUNCTIONS: &str = "rte_eal_init|rte_eal_iova_mode|rte_eal_alarm_set|rte_strerror|rte_dev_probe\
         |rte_dev_remove|rte_dev_dma_(un)?map|rte_dev_bus|rte_bus_name|rte_extmem_(un)?register\
         |rte_eth_dev_(get_port_by_name|info_get|configure|adjust_nb_rx_tx_desc|start|stop|close\
         |set_mtu|get_mtu|socket_id|owner_new|owner_set|owner_unset)|rte_eth_(rx|tx)_queue_setup\

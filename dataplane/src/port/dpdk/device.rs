@@ -11,7 +11,7 @@ use std::io;
 use weft_dpdk_sys as sys;
 use weft_parsers::MacAddr;
 
-use super::calls;
+use super::{calls, interrupts};
 use crate::port::error::Refused;
 
 /// Bytes of a frame that are not its MTU: addresses, type and a tag.
@@ -330,6 +330,7 @@ impl Drop for Device {
             unsafe { sys::rte_eth_dev_owner_unset(self.id, self.owner) };
             return;
         }
+        interrupts::settle();
         // SAFETY: the device is stopped and nobody but us has it.
         drop(calls::call(|| unsafe { sys::rte_eth_dev_close(self.id) }));
         // SAFETY: its only port is closed.

@@ -14,6 +14,8 @@ mod calls;
 mod device;
 #[expect(unsafe_code, reason = "calls of DPDK")]
 mod eal;
+#[expect(unsafe_code, reason = "an alarm of DPDK")]
+mod interrupts;
 #[expect(unsafe_code, reason = "mbufs in memory that DPDK and the pool share")]
 mod memory;
 #[expect(unsafe_code, reason = "calls of DPDK")]
