@@ -6,6 +6,7 @@ Source: Apache Thrift, "Thrift Binary protocol encoding" and "Thrift RPC"; the b
 """
 
 import contextlib
+import os
 import random
 import struct
 import threading
@@ -25,7 +26,7 @@ CONNECTIONS = 300
 REFUSED_COUNTER, REFUSED_ARGUMENTS = 6, 7  # application exceptions: internal error, protocol error
 LARGEST = 16 << 10  # of a message (docs/sai.md)
 GROWTH_KIB = 16 << 10
-MUTATIONS = 2_000
+MUTATIONS = int(os.environ.get("WEFT_SOAK_MESSAGES", "2000"))
 
 
 def case(function):
