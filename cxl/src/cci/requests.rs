@@ -58,6 +58,12 @@ impl<F> Requests<F> {
         self.waiting.keys().copied().collect()
     }
 
+    /// Whether no answer is awaited.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
     /// The same, of somebody who may become at most `right`.
     #[must_use]
     pub fn with_right(self, right: Right) -> Self {

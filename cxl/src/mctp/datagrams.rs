@@ -74,7 +74,9 @@ impl Datagrams {
         } else {
             self.counts.requests += 1;
         }
-        self.waiting.retain(|_, requests| !requests.tickets().is_empty());
+        if requests.is_idle() {
+            self.waiting.remove(&from.sender);
+        }
         response
     }
 
@@ -96,9 +98,11 @@ impl Datagrams {
 
     /// Where a response goes that was awaited, if it is one of these.
     pub fn resolve(&mut self, answer: &Answer) -> Option<Origin> {
-        let from = self.waiting.values_mut().find_map(|requests| requests.resolve(answer));
-        self.waiting.retain(|_, requests| !requests.tickets().is_empty());
-        from
+        let from = self.waiting.values_mut().find_map(|requests| requests.resolve(answer))?;
+        if self.waiting.get(&from.sender).is_some_and(Requests::is_idle) {
+            self.waiting.remove(&from.sender);
+        }
+        Some(from)
     }
 
     /// The requests whose answers are awaited.
