@@ -52,6 +52,8 @@ pub mod mctp_socket;
 #[expect(unsafe_code, reason = "slots handed between two threads")]
 pub mod ring;
 pub mod rng;
+#[expect(unsafe_code, reason = "sched_setattr")]
+pub mod slice;
 pub mod sync;
 #[expect(unsafe_code, reason = "gettid, tgkill")]
 pub mod threads;

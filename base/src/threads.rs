@@ -12,6 +12,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, JoinHandle};
 
+use crate::slice;
+
 /// What a thread is for; each has an exit code of its own, so that a supervisor's log tells which one ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
@@ -61,6 +63,11 @@ impl Role {
         Self::Main,
         Self::Sai,
     ];
+
+    /// Whether such a thread never sleeps while there is work for it; all others wait for somebody, and answer.
+    const fn polls(self) -> bool {
+        matches!(self, Self::Worker | Self::Fabric)
+    }
 
     /// Exit code of a process that ends because such a thread has.
     #[must_use]
@@ -166,6 +173,9 @@ pub fn spawn<T: Send + 'static>(
     let own = name.clone();
     Builder::new().name(name).spawn(move || {
         let number = register().enter(role, &own);
+        if !role.polls() {
+            slice::shorten();
+        }
         let ended = catch_unwind(AssertUnwindSafe(run));
         let how = match &ended {
             Ok(_) if ends.may() => None,

@@ -226,9 +226,11 @@ fn bounded() -> Result<Vec<(c_long, Vec<SeccompRule>)>, BackendError> {
         (libc::SYS_mprotect, vec![one(2, MaskedEq(exec), 0)?]),
         // Nothing is typed into a terminal.
         (libc::SYS_ioctl, vec![SeccompRule::new(vec![not_typed, not_drawn])?]),
-        // Of this process: its limits, its cores, its end.
+        // Of this process: its limits, its cores, its threads' slices, its end.
         (libc::SYS_prlimit64, vec![one(0, Eq, 0)?]),
         (libc::SYS_sched_setaffinity, vec![one(0, Eq, 0)?]),
+        (libc::SYS_sched_getattr, vec![one(0, Eq, 0)?]),
+        (libc::SYS_sched_setattr, vec![one(0, Eq, 0)?]),
         (libc::SYS_kill, vec![one(0, Eq, own)?]),
         (libc::SYS_tgkill, vec![one(0, Eq, own)?]),
     ])
