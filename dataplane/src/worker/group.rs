@@ -5,11 +5,12 @@
 //! Units: none.
 //! Source: ARCHITECTURE.md "Control".
 
+use std::hint::spin_loop;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use weft_base::eventfd::EventFd;
-use weft_base::sync::{AtomicBool, Ordering, fence};
+use weft_base::sync::{AtomicBool, AtomicU64, Ordering, fence};
 
 use super::Listener;
 use crate::pipeline::Step;
@@ -50,6 +51,10 @@ const WAIT: Duration = Duration::from_millis(100);
 /// Waits after which a worker that is not there is stuck: 2 s.
 const WAITS: u32 = if cfg!(test) { 4 } else { 20 };
 
+/// Looks before a thread waits for another in the kernel: some tens of microseconds. A step takes less, and so does most
+/// that is done while workers pause; who has gone to sleep must wait until its core has nothing better to do.
+const SPINS: u32 = if cfg!(test) { 4 } else { 2_000 };
+
 struct Member {
     wakeup: Arc<EventFd>,
     sleeps: AtomicBool,
@@ -66,6 +71,13 @@ struct Barrier {
     arrived: u64,
     /// Workers that have left; a bit each.
     left: u64,
+}
+
+impl Barrier {
+    /// Workers that are in no step; a bit each.
+    const fn present(&self) -> u64 {
+        self.arrived | self.left
+    }
 }
 
 /// Keeps all workers of a group between two steps until it is dropped.
@@ -85,6 +97,8 @@ pub struct WorkerGroup {
     stopping: AtomicBool,
     quiescing: AtomicBool,
     barrier: Mutex<Barrier>,
+    /// [`Barrier::present`], to be looked at without the lock.
+    present: AtomicU64,
     changed: Condvar,
 }
 
@@ -115,6 +129,7 @@ impl WorkerGroup {
             owner,
             stopping: AtomicBool::new(false),
             quiescing: AtomicBool::new(false),
+            present: AtomicU64::new(0),
             barrier: Mutex::default(),
             changed: Condvar::new(),
         }))
@@ -167,11 +182,12 @@ impl WorkerGroup {
         }
         barrier.closed = true;
         self.quiescing.store(true, Ordering::SeqCst);
-        self.notify_all_members();
+        drop(barrier);
+        (0..self.members.len()).for_each(|worker| self.wake(worker));
         let all = self.all();
-        let is_there = |barrier: &Barrier| (barrier.arrived | barrier.left) == all;
-        let barrier = self.until(barrier, WAITS, is_there);
-        let missing = all & !(barrier.arrived | barrier.left);
+        spin_until(|| self.present.load(Ordering::Acquire) == all); // pairs with `note_present`
+        let barrier = self.until(self.lock(), WAITS, |barrier| barrier.present() == all);
+        let missing = all & !barrier.present();
         drop(barrier);
         let quiesced = Quiesced(self);
         if missing != 0 {
@@ -248,12 +264,21 @@ impl WorkerGroup {
     fn wait_for_resume(&self, worker: usize) {
         let mut barrier = self.lock();
         barrier.arrived |= bit(worker);
-        self.changed.notify_all();
-        let mut barrier = self.until(barrier, 3 * WAITS, |barrier| !barrier.closed);
+        self.note_present(&barrier);
+        drop(barrier);
+        spin_until(|| !self.quiescing.load(Ordering::Relaxed));
+        let mut barrier = self.until(self.lock(), 3 * WAITS, |barrier| !barrier.closed);
         if barrier.closed {
             self.quiescing.store(false, Ordering::SeqCst); // whoever quiesced us is stuck: frames go first
         }
         barrier.arrived &= !bit(worker);
+        self.note_present(&barrier);
+    }
+
+    /// Tells who is in no step.
+    fn note_present(&self, barrier: &Barrier) {
+        self.present.store(barrier.present(), Ordering::Release); // pairs with `quiesce`
+        self.changed.notify_all();
     }
 
     /// Out of the loop for good; waits for all others, who may hand frames over until then, but not for
@@ -261,7 +286,7 @@ impl WorkerGroup {
     pub(super) fn leave(&self, worker: usize) {
         let mut barrier = self.lock();
         barrier.left |= bit(worker);
-        self.changed.notify_all();
+        self.note_present(&barrier);
         let all = self.all();
         drop(self.until(barrier, WAITS / 2, |barrier| barrier.left == all));
     }
@@ -313,6 +338,16 @@ impl WorkerGroup {
         if let Some(member) = self.members.get(worker) {
             member.sleeps.store(false, Ordering::Relaxed);
         }
+    }
+}
+
+/// Looks whether `done`, for [`SPINS`].
+fn spin_until(done: impl Fn() -> bool) {
+    for _ in 0..SPINS {
+        if done() {
+            return;
+        }
+        spin_loop();
     }
 }
 
