@@ -44,7 +44,8 @@ class Read:
             if kind == "express":
                 frames = stack.enter_context(self.bench.kit.attached(SINK, "sink", "s1")).frames
             stack.enter_context(Weft(self.bench, ports, TARGETS, FORWARDER, settings, flags=("--metrics", METRICS)))
-            with self.bench.kit.generating(SIZE):
+            # It stands for other machines: a reader that waits for its turn beside it would measure the generator.
+            with self.bench.kit.generating(SIZE, nice=True):
                 time.sleep(SETTLE_S)
                 reader = None
                 if is_read:
