@@ -150,12 +150,12 @@ class Demo:
             pings = []
             for target in HOSTS:
                 if target != source:
-                    ping = at(source, "ping", "-q", "-c", 20, "-i", 0.02, "-W", 2, f"10.77.0.{target}")
-                    pings.append(subprocess.Popen(ping, stdout=subprocess.PIPE, text=True))
+                    ping = at(source, "fping", "-q", "-c", 20, "-p", 20, "-t", 2000, f"10.77.0.{target}")
+                    pings.append(subprocess.Popen(ping, stderr=subprocess.PIPE, text=True))
             for ping in pings:
-                words = ping.communicate(timeout=30)[0].split()
+                counts = ping.communicate(timeout=30)[1].partition("xmt/rcv/%loss = ")[2].split("/")
                 sent += 20
-                answered += int(words[words.index("received,") - 1]) if "received," in words else 0
+                answered += int(counts[1]) if len(counts) > 1 else 0
         self.note("ping, all pairs of kernel hosts", f"{answered} of {sent} answered", answered == sent)
 
     @staticmethod

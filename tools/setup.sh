@@ -36,6 +36,7 @@ if wants test || wants demo || wants bench || wants soak || wants sonic; then
     need ip iproute2       # namespaces, veth
     need tc iproute2       # rates and classifiers of the tests
     need ping iputils-ping # hosts that answer
+    need fping fping       # pings that are all waited for
     need iperf3 iperf3     # TCP through the switch
     need unshare util-linux
     need nsenter util-linux

@@ -77,6 +77,13 @@ def sh(command):
     return done.stdout
 
 
+def pings(namespace, address, count):
+    """How many of so many pings came back within 2 s each."""
+    command = ["ip", "netns", "exec", namespace, "fping", "-q", "-c", str(count), "-p", "10", "-t", "2000", address]
+    said = subprocess.run(command, capture_output=True, text=True, check=False).stderr
+    return int(said.partition("xmt/rcv/%loss = ")[2].split("/")[1])
+
+
 def tool(name, *arguments, host=None, **options):
     """Starts a tool of this folder, at a host or beside the switch."""
     command = [sys.executable, os.path.join(HERE, name), *map(str, arguments)]
