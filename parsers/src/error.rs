@@ -45,6 +45,8 @@ pub enum Layer {
     Tlp,
     /// Payload of a TLP.
     TlpPayload,
+    /// CXL.mem message.
+    CxlMem,
     /// PBR vendor-defined message.
     Vdm,
     /// CCI message header.
@@ -78,6 +80,7 @@ impl Layer {
             Self::Pth => "pth",
             Self::Tlp => "tlp",
             Self::TlpPayload => "tlp payload",
+            Self::CxlMem => "cxl.mem",
             Self::Vdm => "pbr vdm",
             Self::Cci => "cci",
             Self::CciPayload => "cci payload",

@@ -19,6 +19,7 @@ pub mod cci;
 pub mod checksum;
 pub mod classify;
 pub mod crc;
+pub mod cxl_mem;
 pub mod ecn;
 pub mod error;
 pub mod ethernet;

@@ -7,7 +7,7 @@
 local folder = arg[1]
 local bytes = dofile(folder .. "bytes.lua")
 local frames = dofile(folder .. "frame.lua")(bytes)
-local tlps = dofile(folder .. "tlp.lua")(bytes)
+local tlps = dofile(folder .. "tlp.lua")(bytes, dofile(folder .. "cxl_mem.lua")(bytes))
 local NUMBERS = { ether_type = "0x%04x", ["tlp.vend_prefix"] = "0x%04x" }
 
 local function text(one)

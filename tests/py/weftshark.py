@@ -32,7 +32,6 @@ OWN = (
     "rh.response_time",
     "tlp.byte_count",
     "tlp.completed_in",
-    "tlp.dev_load",
     "tlp.offset_dw",
     "tlp.pasid",
     "tlp.request_in",

@@ -127,6 +127,8 @@ local FIELDS = {
   { "tlp.message", "string", "Message" },
   { "tlp.ln", "bool", "LN" },
   { "tlp.poisoned", "bool", "Poisoned" },
+  { "tlp.ld_id", "uint8", "LD-ID" },
+  { "tlp.byte_mask", "string", "Bytes that count" },
   { "tlp.pasid", "uint24", "PASID", base.DEC_HEX },
   { "tlp.byte_count", "uint16", "Byte count" },
   { "tlp.dev_load", "uint8", "DevLoad", base.DEC, DEV_LOAD },

@@ -1,20 +1,28 @@
--- TLPs on Ethernet links as fields: PBR with PTH, HBR in flit and non-flit mode.
+-- TLPs on Ethernet links as fields: PBR with PTH, HBR in flit and non-flit mode; CXL.mem messages are in cxl_mem.lua.
 --
 -- Shape: read(out, frame, at, oui) adds `tlp` and its fields to `out` if such a TLP starts at `at`; what is wrong with
 -- one comes back as text.
 -- Units: bytes; DW (4 bytes) where a name says so.
 -- Source: docs/spec/wire-formats.md §3.1 to §3.8.
 
-return function(bytes)
+return function(bytes, cxl_mem)
   local u8, be16, be24, be32 = bytes.u8, bytes.be16, bytes.be24, bytes.be32
   local bits, bit, node = bytes.bits, bytes.bit, bytes.node
   local short, refused = bytes.short, bytes.refused
 
   local M = {}
+  local read_mem
 
   local OUI_EXTENDED, LINK_LEN, VERSION = 0x88B7, 6, 1
-  local PBR, HBR_FLIT, HBR_NON_FLIT, CONTROL = 1, 2, 3, 4
-  local LINKS = { [PBR] = "pbr", [HBR_FLIT] = "hbr flit", [HBR_NON_FLIT] = "hbr non-flit", [CONTROL] = "link control" }
+  local PBR, HBR_FLIT, HBR_NON_FLIT, CONTROL, PBR_MEM, HBR_MEM = 1, 2, 3, 4, 5, 6
+  local LINKS = {
+    [PBR] = "pbr",
+    [HBR_FLIT] = "hbr flit",
+    [HBR_NON_FLIT] = "hbr non-flit",
+    [CONTROL] = "link control",
+    [PBR_MEM] = "pbr cxl.mem",
+    [HBR_MEM] = "hbr cxl.mem",
+  }
   local DW, PREFIXES_MAX = 4, 8
   local VEND_L0, PASID = 0x8E, 0x91
   local VENDOR_CXL, VDM_TYPE0, VDM_TYPE1 = 0x1E98, 0x7E, 0x7F
@@ -495,6 +503,29 @@ return function(bytes)
     end
   end
 
+  -- Adds the CXL.mem message at `at`, behind a PTH if `is_pbr`; returns what is wrong with it.
+  function read_mem(out, tlp, s, at, is_pbr)
+    if is_pbr then
+      if #s < at + DW then
+        return short("pth", DW, #s - at)
+      elseif u8(s, at) < 0xC0 then
+        return refused("pth", "next double word", u8(s, at))
+      end
+      out.tlp.pth = add_pth(tlp, s, at)
+      at = at + DW
+    end
+    local found, wrong = cxl_mem.read(s, at, is_pbr)
+    if wrong then
+      return wrong
+    end
+    for _, field in ipairs(found.fields) do
+      node(tlp, "tlp." .. field[1], field[2], at + field[3], field[4])
+      out.tlp[field[1]] = field[2]
+    end
+    out.payload_at, out.payload_len = at + cxl_mem.HEAD_LEN, found.data_len
+    out.padding_len = #s - at - found.len
+  end
+
   -- Whether a frame whose EtherType is before `at` has one of weft's link headers there.
   function M.protocol(s, at, oui)
     if be16(s, at - 2) ~= OUI_EXTENDED or #s < at + LINK_LEN or s:sub(at + 1, at + 3) ~= oui then
@@ -515,6 +546,9 @@ return function(bytes)
     if protocol == CONTROL then
       out.payload_at, out.payload_len = start, #s - start
       return true
+    end
+    if protocol == PBR_MEM or protocol == HBR_MEM then
+      return true, read_mem(out, tlp, s, start, protocol == PBR_MEM)
     end
     local t, wrong, pth_at
     if protocol == PBR then

@@ -8,6 +8,7 @@ use std::fmt;
 
 use serde::Serialize;
 use weft_parsers::ParseError;
+use weft_parsers::cxl_mem::{MemClass, MemMessage};
 use weft_parsers::tlp::{
     Implicit, Kind, Mode, Oui, PbrTlp, PbrVdm, Protocol, Pth, Route, Routing, Status, Tlp, TlpLink,
 };
@@ -15,12 +16,12 @@ use weft_parsers::tlp::{
 /// What a frame carries between two ends of a link for TLPs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct TlpFields {
-    /// `pbr`, `hbr flit`, `hbr non-flit` or `link control`.
+    /// `pbr`, `hbr flit`, `hbr non-flit`, `link control`, `pbr cxl.mem` or `hbr cxl.mem`.
     pub link: &'static str,
     /// PBR TLP header.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pth: Option<PthFields>,
-    /// The standard's mnemonic, as `UIOMRd` or `CfgRd1`.
+    /// The standard's mnemonic, as `UIOMRd`, `CfgRd1` or `MemRdData`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kind: Option<&'static str>,
     /// Traffic Class.
@@ -62,6 +63,15 @@ pub struct TlpFields {
     /// The payload is poisoned.
     #[serde(skip_serializing_if = "is_false")]
     pub poisoned: bool,
+    /// Load of whoever answers a UIO request or a CXL.mem message, 0 light to 3 severe overload.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dev_load: Option<u8>,
+    /// Logical device of a CXL.mem message without PTH.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ld_id: Option<u8>,
+    /// Which bytes of a `MemWrPtl` count, bit 0 for the first.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub byte_mask: Option<String>,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks so")]
@@ -112,6 +122,7 @@ pub(super) fn read(bytes: &[u8]) -> Option<(TlpFields, Lengths)> {
                 })
             })
         }
+        Protocol::PbrMem | Protocol::HbrMem => return Some(mem(link.protocol, rest)),
         Protocol::HbrFlit | Protocol::HbrNonFlit => {
             let (mode, name) = match link.protocol {
                 Protocol::HbrFlit => (Mode::Flit, "hbr flit"),
@@ -131,6 +142,40 @@ pub(super) fn read(bytes: &[u8]) -> Option<(TlpFields, Lengths)> {
         }
     });
     Some((fields, read))
+}
+
+/// Reads a CXL.mem message.
+fn mem(protocol: Protocol, rest: &[u8]) -> (TlpFields, Lengths) {
+    let is_pbr = protocol == Protocol::PbrMem;
+    let link = if is_pbr { "pbr cxl.mem" } else { "hbr cxl.mem" };
+    let mut fields = TlpFields { link, ..TlpFields::default() };
+    let message = if is_pbr {
+        match Pth::parse(rest) {
+            Ok((pth, message)) => {
+                fields.pth = Some(pth.into());
+                message
+            }
+            Err(error) => return (fields, Err(error)),
+        }
+    } else {
+        rest
+    };
+    let found = match MemMessage::parse(message) {
+        Ok(found) => found,
+        Err(error) => return (fields, Err(error)),
+    };
+    let (head, class) = (found.head, found.head.op.class());
+    let is_snoop = matches!(class, MemClass::BiSnp | MemClass::BiRsp);
+    fields.kind = Some(head.op.name());
+    fields.tc = class.is_request().then_some(head.tc);
+    fields.tag = Some(head.tag);
+    fields.to = (!class.is_response()).then(|| head.addr.to_string());
+    fields.poisoned = head.poison;
+    fields.dev_load = class.is_response().then_some(head.load as u8);
+    fields.ld_id = (!is_pbr && !is_snoop).then_some(head.ld);
+    fields.byte_mask = found.enables.map(|mask| format!("{mask:#018x}"));
+    let data = found.data.map_or(0, |line| line.len());
+    (fields, Ok((data, message.len() - found.len())))
 }
 
 fn fill(fields: &mut TlpFields, tlp: &Tlp<'_>) {
@@ -167,6 +212,7 @@ fn fill(fields: &mut TlpFields, tlp: &Tlp<'_>) {
     });
     fields.ln = tlp.ln();
     fields.poisoned = tlp.ep();
+    fields.dev_load = tlp.uio_completion().map(|(load, _)| load as u8);
 }
 
 /// The standard's mnemonic.
@@ -247,6 +293,15 @@ impl fmt::Display for TlpFields {
             && (first, last) != (0xF, 0)
         {
             write!(f, " be {first:#x}/{last:#x}")?;
+        }
+        if let Some(ld) = self.ld_id.filter(|&ld| ld > 0) {
+            write!(f, " ld {ld}")?;
+        }
+        if let Some(load) = self.dev_load.filter(|&load| load > 0) {
+            write!(f, " load {load}")?;
+        }
+        if let Some(mask) = &self.byte_mask {
+            write!(f, " bytes {mask}")?;
         }
         for (on, name) in [(self.ln, " ln"), (self.poisoned, " poisoned")] {
             f.write_str(if on { name } else { "" })?;

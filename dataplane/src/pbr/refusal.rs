@@ -83,6 +83,10 @@ refusals! {
     PthAtEdge = "pth-at-edge",
     /// A GFD sent something else than completions, notifications, its part in a forwarded command, and answers.
     NotFromGfd = "not-from-gfd",
+    /// A CXL.mem request for no segment of FAST: there are no HDM decoders for LD-FAM.
+    NoHdmDecoder = "no-hdm-decoder",
+    /// A back-invalidate snoop or its answer: nobody here has lines that are tracked.
+    NoBackInvalidate = "no-back-invalidate",
 }
 
 impl Refusal {

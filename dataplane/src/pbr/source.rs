@@ -7,6 +7,7 @@
 //! A host and a device have no PTH: whoever is behind their port can only say that it is a link partner. A GFD has one,
 //! and answers with it: it asks nobody for anything.
 
+use weft_parsers::cxl_mem::MemClass;
 use weft_parsers::tlp::{MctpPacket, PbrVdm, Pth, Tlp, VdmOp};
 
 use super::edge::{EdgePort, Role};
@@ -28,11 +29,27 @@ pub fn admit(port: &EdgePort, pth: Pth, tlp: &Tlp<'_>) -> Result<(), Refusal> {
     }
 }
 
+/// The same of a CXL.mem message: only a GFD has a PTH, and answers with it.
+///
+/// # Errors
+/// See [`admit`].
+#[inline]
+pub fn admit_mem(port: &EdgePort, pth: Pth, class: MemClass) -> Result<(), Refusal> {
+    match port.role {
+        Role::Usp | Role::Dsp => Err(Refusal::PthAtEdge),
+        Role::Gfd if !port.has_pid(pth.spid) => Err(Refusal::ForeignSpid),
+        Role::Gfd if class.is_response() && !pth.hie && !pth.dpid.is_none() => Ok(()),
+        Role::Gfd => Err(Refusal::NotFromGfd),
+    }
+}
+
 fn from_gfd(port: &EdgePort, pth: Pth, tlp: &Tlp<'_>) -> Result<(), Refusal> {
     if !pth.dpid.is_none() {
         let says = match Kind::of(tlp) {
             Kind::Completion | Kind::UioCompletion | Kind::Gam => true,
-            Kind::UioRequest | Kind::MemoryRequest => false,
+            Kind::UioRequest | Kind::MemoryRequest | Kind::CxlMemRequest | Kind::CxlMemResponse => {
+                false
+            }
             Kind::Other => is_answer(tlp),
         };
         return match (port.has_pid(pth.spid), says && !pth.hie) {

@@ -41,6 +41,10 @@ pub enum Protocol {
     HbrNonFlit = 3,
     /// Partner information and keep-alive.
     Control = 4,
+    /// CXL.mem message of a PBR link: PTH first.
+    PbrMem = 5,
+    /// CXL.mem message without PTH.
+    HbrMem = 6,
 }
 
 impl Protocol {
@@ -52,6 +56,8 @@ impl Protocol {
             2 => Self::HbrFlit,
             3 => Self::HbrNonFlit,
             4 => Self::Control,
+            5 => Self::PbrMem,
+            6 => Self::HbrMem,
             _ => return None,
         })
     }

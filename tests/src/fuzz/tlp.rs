@@ -5,6 +5,7 @@
 //! Source: docs/spec/wire-formats.md §3.
 
 use weft_base::rng::Rng;
+use weft_parsers::cxl_mem::{self, MemHead, MemMessage, MemOp};
 use weft_parsers::fabric::{Bdf, Hpa, Pid};
 use weft_parsers::tlp::ln::{self, LineSize, LnMessage, LnrCapability};
 use weft_parsers::tlp::vdm::{PartnerInfo, RtPair};
@@ -48,7 +49,23 @@ fn behind_link(protocol: Protocol, bare: &[u8]) -> bool {
         Protocol::HbrFlit => tlp(Mode::Flit, bare),
         Protocol::HbrNonFlit => tlp(Mode::NonFlit, bare),
         Protocol::Control => PartnerInfo::decode(bare).is_ok(),
+        Protocol::PbrMem => Pth::parse(bare).is_ok_and(|(_, rest)| mem(rest)),
+        Protocol::HbrMem => mem(bare),
     }
+}
+
+/// A CXL.mem message is emitted as it was read, with what its class does not have as 0.
+fn mem(bytes: &[u8]) -> bool {
+    let Ok(found) = MemMessage::parse(bytes) else {
+        return false;
+    };
+    let mut out = [0; cxl_mem::LEN_MAX];
+    let len = found.emit(&mut out).expect("it was read");
+    assert_eq!((len, len <= bytes.len()), (found.len(), true));
+    let again = MemMessage::parse(&out[..len]).expect("it was emitted");
+    assert_eq!((again.head, again.data, again.enables), (found.head, found.data, found.enables));
+    assert!(MemMessage::parse(&bytes[..len - 1]).is_err(), "the last byte is needed");
+    true
 }
 
 /// Decoders that take any bytes.
@@ -219,6 +236,15 @@ pub fn valid() -> Vec<Vec<u8>> {
     }
     let info = PartnerInfo::new(Pid::from_low_bits(0x0A1), PartnerInfo::GFD);
     frames.push(frame(Protocol::Control, &info.emit()));
+    for &op in MemOp::ALL {
+        let head = MemHead { addr: Hpa(0x0123_4567_BA40), ..MemHead::new(op, 5) };
+        let message = MemMessage { head, data: data.first_chunk(), enables: Some(0xF0) };
+        let mut out = [0; cxl_mem::LEN_MAX];
+        let len = message.emit(&mut out).expect("there is room");
+        frames.push(frame(Protocol::HbrMem, &out[..len]));
+        let pth = Pth::new(Pid::from_low_bits(0x0A1), Pid::from_low_bits(0x123));
+        frames.push(frame(Protocol::PbrMem, &[&pth.emit()[..], &out[..len]].concat()));
+    }
     frames
 }
 

@@ -12,17 +12,21 @@ use super::segments::Found;
 use super::vcs::{Binding, Function, Hop, Route, Side, Vcs};
 use crate::types::PortId;
 
-/// Kind of a TLP, as far as routing tells kinds apart.
+/// Kind of a TLP or CXL.mem message, as far as routing tells kinds apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// UIO read or write.
     UioRequest,
     /// Any answer to one.
     UioCompletion,
-    /// Any other request for memory, CXL.mem too.
+    /// Any other TLP that asks for memory.
     MemoryRequest,
     /// Any other completion.
     Completion,
+    /// CXL.mem: M2S Req or `RwD`.
+    CxlMemRequest,
+    /// CXL.mem: S2M NDR or DRS.
+    CxlMemResponse,
     /// A GFD's notification for a GAE.
     Gam,
     /// I/O, configuration, messages.
@@ -34,7 +38,17 @@ impl Kind {
     #[inline]
     #[must_use]
     pub const fn is_completion(self) -> bool {
-        matches!(self, Self::UioCompletion | Self::Completion)
+        matches!(self, Self::UioCompletion | Self::Completion | Self::CxlMemResponse)
+    }
+
+    /// Whether it may take any of the routes from edge to edge.
+    #[inline]
+    #[must_use]
+    pub const fn is_unordered(self) -> bool {
+        matches!(
+            self,
+            Self::UioRequest | Self::UioCompletion | Self::CxlMemRequest | Self::CxlMemResponse
+        )
     }
 }
 
@@ -132,6 +146,9 @@ pub fn ingress(port: &EdgePort, vcs: Option<&Vcs>, request: &Request) -> Verdict
     if let Role::Gfd = port.role {
         return Verdict::refuse(request.kind, Refusal::WrongRole); // a GFD speaks PBR
     }
+    if let Kind::CxlMemRequest | Kind::CxlMemResponse = request.kind {
+        return cxl_mem(port, request);
+    }
     if let Some(pid) = request.prefix {
         return by_prefix(port, request.kind, pid);
     }
@@ -153,6 +170,18 @@ pub fn ingress(port: &EdgePort, vcs: Option<&Vcs>, request: &Request) -> Verdict
     match (vcs, port.vcs) {
         (Some(vcs), Some((_, side))) => hierarchical(vcs, side, request),
         _ => Verdict::refuse(request.kind, Refusal::NoVcs),
+    }
+}
+
+/// CXL.mem: only a host asks, and only FAST knows whom.
+#[inline]
+fn cxl_mem(port: &EdgePort, request: &Request) -> Verdict {
+    match (port.role, request.kind, request.route) {
+        (Role::Usp, Kind::CxlMemRequest, Route::Memory(hpa)) => {
+            let found = by_address(port, request.kind, hpa);
+            found.unwrap_or(Verdict::UnsupportedRequest(Refusal::NoHdmDecoder))
+        }
+        _ => Verdict::refuse(request.kind, Refusal::WrongRole),
     }
 }
 

@@ -12,7 +12,8 @@ use weft_parsers::tlp::{
 };
 use weft_parsers::{HEAD_LEN, MacAddr};
 
-use super::read::ParsedTlp;
+use super::mem;
+use super::parsed::ParsedTlp;
 use crate::desc::Desc;
 use crate::pool::Bufs;
 
@@ -86,14 +87,16 @@ struct Head {
 }
 
 impl Head {
-    fn new(ends: LinkEnds, front: Front, mode: Mode) -> Self {
+    fn new(ends: LinkEnds, front: Front, parsed: &ParsedTlp, mode: Mode) -> Self {
         let mut head = Self { bytes: [0; FRONT_MAX], len: 0 };
         head.put(&ends.to.0);
         head.put(&ends.from.0);
-        let protocol = match (front, mode) {
-            (Front::Pbr(_), _) => Protocol::Pbr,
-            (Front::Hbr(_), Mode::Flit) => Protocol::HbrFlit,
-            (Front::Hbr(_), Mode::NonFlit) => Protocol::HbrNonFlit,
+        let protocol = match (front, parsed.mem, mode) {
+            (Front::Pbr(_), Some(_), _) => Protocol::PbrMem,
+            (Front::Hbr(_), Some(_), _) => Protocol::HbrMem,
+            (Front::Pbr(_), None, _) => Protocol::Pbr,
+            (Front::Hbr(_), None, Mode::Flit) => Protocol::HbrFlit,
+            (Front::Hbr(_), None, Mode::NonFlit) => Protocol::HbrNonFlit,
         };
         let mut link = [0; tlp::link::LEN];
         let written = TlpLink { oui: ends.oui, protocol }.emit(&mut link);
@@ -170,8 +173,8 @@ pub(super) fn change(
     (ends, len_max): (LinkEnds, usize),
     space: &mut Space,
 ) -> Result<(), Unfit> {
-    let head = Head::new(ends, change.front, change.mode);
-    if parsed.mode == change.mode && change.segment.is_none() {
+    let head = Head::new(ends, change.front, parsed, change.mode);
+    if parsed.mem.is_some() || parsed.mode == change.mode && change.segment.is_none() {
         if head.len + parsed.end - parsed.at > len_max {
             return Err(Unfit::Room);
         }
@@ -216,11 +219,15 @@ pub(super) fn answer(
     (ends, len_max): (LinkEnds, usize),
     (completer, space): (Bdf, &mut Space),
 ) -> Result<(), Unfit> {
+    let head = Head::new(ends, front, parsed, mode);
+    if let Some(request) = &parsed.mem {
+        let len = mem::refused(request, space).ok_or(Unfit::Form)?;
+        return replace(bufs, desc, &head, space.get(..len).unwrap_or_default(), len_max);
+    }
     let bytes = bufs.bytes(desc).get(parsed.at..parsed.end).unwrap_or_default();
     let tlp = Tlp::parse(parsed.mode, bytes).map_err(|_| Unfit::Form)?;
     let repr = Completion::of(&tlp, Status::UnsupportedRequest, completer).ok_or(Unfit::Form)?;
     let len = repr.emit(space).map_err(|_| Unfit::Form)?;
-    let head = Head::new(ends, front, mode);
     replace(bufs, desc, &head, space.get(..len).unwrap_or_default(), len_max)
 }
 

@@ -8,7 +8,7 @@ use weft_parsers::fabric::Bdf;
 use weft_parsers::tlp::{Pth, VendPrefixL0};
 
 use super::bytes::Front;
-use super::read::ParsedTlp;
+use super::parsed::ParsedTlp;
 use crate::buffer::Buffer;
 use crate::pbr::egress::leave;
 use crate::pbr::tables::Arrival;
@@ -35,6 +35,13 @@ pub(super) enum Decision {
     Unexpected(Refusal),
     /// Dropped without an answer.
     Drop(Refusal),
+}
+
+impl Decision {
+    /// Refused, as its kind is: nobody is told of an answer.
+    const fn refuse(kind: Kind, refusal: Refusal) -> Self {
+        if kind.is_completion() { Self::Unexpected(refusal) } else { Self::Refuse(refusal) }
+    }
 }
 
 /// What happens to a TLP's header on its way.
@@ -74,6 +81,9 @@ impl Context {
             let verdict = tables.ingress(input, &parsed.request);
             return self.resolve(tables, parsed, verdict);
         };
+        if parsed.mem.is_some() && (pth.hie || pth.dpid.is_none()) {
+            return Decision::refuse(parsed.request.kind, Refusal::NoHdmDecoder); // from edge to edge only
+        }
         if pth.dpid.is_none() {
             return Decision::CpuPort;
         }
@@ -121,13 +131,7 @@ impl Context {
         edits: Edits,
     ) -> Result<Decision, Verdict> {
         let kind = parsed.request.kind;
-        let refused = |refusal| {
-            if kind.is_completion() {
-                Decision::Unexpected(refusal)
-            } else {
-                Decision::Refuse(refusal)
-            }
-        };
+        let refused = |refusal| Decision::refuse(kind, refusal);
         let to = match tables.forward(pth.spid, pth.dpid, pth.hie) {
             Ok(Arrival::Here) => return Ok(Decision::CpuPort),
             Ok(Arrival::Vcs(vcs, side)) => {
@@ -162,8 +166,7 @@ impl Context {
         (kind, pri): (Kind, Pri),
         pth: Pth,
     ) -> Result<Decision, Refusal> {
-        let is_uio = matches!(kind, Kind::UioRequest | Kind::UioCompletion);
-        let flow = if is_uio && !pth.hie { Flow::Dynamic } else { Flow::Static };
+        let flow = if kind.is_unordered() && !pth.hie { Flow::Dynamic } else { Flow::Static };
         let config = &self.snapshot.config;
         let cell = u64::from(config.buffer.cell_bytes);
         // What an output's own queue holds: beyond that, frames pile up in the VOQs.
@@ -200,6 +203,9 @@ impl Context {
         let (kind, pri) = match parsed.request.kind {
             Kind::UioRequest => {
                 (Kind::UioCompletion, parsed.pri_of_answer(&self.snapshot.config.tlp))
+            }
+            Kind::CxlMemRequest => {
+                (Kind::CxlMemResponse, parsed.pri_of_answer(&self.snapshot.config.tlp))
             }
             _ => (Kind::Completion, parsed.pri),
         };

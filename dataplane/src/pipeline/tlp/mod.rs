@@ -13,6 +13,8 @@
 mod bytes;
 mod decide;
 mod fast_path;
+mod mem;
+mod parsed;
 mod read;
 
 use weft_base::sync::Ordering;
@@ -32,7 +34,7 @@ use crate::types::{PortId, PortSet, Pri};
 
 use bytes::{Change, LinkEnds, Unfit};
 use decide::Decision;
-use read::{ParsedTlp, Read};
+use parsed::{ParsedTlp, Read};
 
 pub(super) use bytes::Space;
 
@@ -175,6 +177,13 @@ impl Context {
         space: &mut Space,
     ) -> Verdict {
         let refusal = match decision {
+            Decision::CpuPort if parsed.mem.is_some() => {
+                if parsed.request.kind.is_completion() {
+                    let reason = DropReason::UnexpectedCompletion;
+                    return self.refuse(input, Refusal::WrongRole, reason);
+                }
+                Refusal::WrongRole // the switch's own functions have no memory
+            }
             Decision::CpuPort => return self.send_to_cpu_port(input, desc),
             Decision::Out { port, front, type1_to_0, segment } => {
                 let Some((mode, ends)) = self.link_of(port) else {

@@ -1,4 +1,4 @@
-//! What of a frame with a TLP decides where it goes.
+//! Reads what of a frame with a TLP decides where it goes.
 //!
 //! Shape: a frame's bytes → [`ParsedTlp`], or the reason for which it is dropped.
 //! Units: bytes; places are counted from the frame's first byte.
@@ -6,50 +6,17 @@
 
 use weft_parsers::ether_type;
 use weft_parsers::tlp::fast_frame::MACS_LEN;
-use weft_parsers::tlp::{self, Mode, PbrTlp, Protocol, Pth, Tlp};
+use weft_parsers::tlp::{self, Mode, PbrTlp, Protocol, Tlp};
 
+use super::mem;
+use super::parsed::{ParsedTlp, Read, pri};
 use crate::config::{TlpConfig, TlpLink};
 use crate::pbr::source::admit;
-use crate::pbr::{EdgePort, Kind, Refusal, Request, Role};
+use crate::pbr::{EdgePort, Request, Role};
 use crate::stats::DropReason;
-use crate::types::Pri;
 
 /// LD-ID of the logical device that the FM owns.
 const FM_LD: u16 = 0xFFFF;
-/// A frame that was read.
-pub(super) enum Read {
-    /// A TLP.
-    Tlp(ParsedTlp),
-    /// What the two ends of a link tell each other, and what is for the FM's logical device.
-    Control,
-    /// A TLP with a PTH that nobody may send at this port.
-    Refused(Refusal),
-}
-
-/// What a frame holds.
-#[derive(Clone, Copy)]
-pub(super) struct ParsedTlp {
-    pub request: Request,
-    /// Somebody waits for an answer.
-    pub wants_completion: bool,
-    pub pth: Option<Pth>,
-    pub mode: Mode,
-    /// Where the TLP begins, without local prefixes, and where it ends.
-    pub at: usize,
-    pub end: usize,
-    pub tc: u8,
-    pub pri: Pri,
-}
-
-impl ParsedTlp {
-    /// Priority of the completion that this one is turned into.
-    pub fn pri_of_answer(&self, config: &TlpConfig) -> Pri {
-        match self.request.kind {
-            Kind::UioRequest => config.uio_cpl_pri,
-            _ => pri(self.request.kind, self.tc, config),
-        }
-    }
-}
 
 /// Reads a frame that came in at a port whose tables are `edge`; `None` for a fabric port.
 pub(super) fn read(
@@ -68,6 +35,9 @@ pub(super) fn read(
     let role = edge.map(|edge| edge.role);
     let (tlp, pth, at) = match found.protocol {
         Protocol::Control => return Ok(Read::Control),
+        Protocol::PbrMem | Protocol::HbrMem => {
+            return mem::read(rest, start, edge, (found.protocol, config));
+        }
         Protocol::Pbr => {
             let pbr = match PbrTlp::parse(rest) {
                 Ok(Some(pbr)) => pbr,
@@ -114,14 +84,6 @@ pub(super) fn read(
         end: at + tlp_len,
         tc: tlp.tc(),
         pri: pri(kind, tlp.tc(), config),
+        mem: None,
     }))
-}
-
-/// UIO has priorities of its own; all others go by their Traffic Class.
-fn pri(kind: Kind, tc: u8, config: &TlpConfig) -> Pri {
-    match kind {
-        Kind::UioRequest => config.uio_req_pri,
-        Kind::UioCompletion => config.uio_cpl_pri,
-        _ => config.tc_to_pri.get(usize::from(tc & 7)).copied().unwrap_or_default(),
-    }
 }

@@ -1,0 +1,63 @@
+//! CXL.mem messages: what of one decides where it goes, and what a refused request is answered with.
+//!
+//! Shape: a message's bytes → [`ParsedTlp`] with its fields; a request → its S2M response, which says that nothing came of it.
+//! Units: bytes; places are counted from the frame's first byte.
+//! Source: docs/spec/cxl-fabric.md "CXL.mem"; docs/spec/wire-formats.md §3.9.
+
+use weft_parsers::cxl_mem::{LEN_MAX, LINE, MemClass, MemHead, MemMessage};
+use weft_parsers::tlp::{Mode, Protocol, Pth, pth};
+
+use super::parsed::{ParsedTlp, Read, pri};
+use crate::config::TlpConfig;
+use crate::pbr::source::admit_mem;
+use crate::pbr::vcs::Implicit;
+use crate::pbr::{EdgePort, Kind, Refusal, Request, Role, Route};
+use crate::stats::DropReason;
+
+/// Reads the message at `start`, which came in at a port whose tables are `edge`.
+pub(super) fn read(
+    rest: &[u8],
+    start: usize,
+    edge: Option<&EdgePort>,
+    (protocol, config): (Protocol, &TlpConfig),
+) -> Result<Read, DropReason> {
+    let (pth, at, bytes) = if protocol == Protocol::PbrMem {
+        let (pth, bytes) = Pth::parse(rest).map_err(|_| DropReason::Malformed)?;
+        (Some(pth), start + pth::LEN, bytes)
+    } else if edge.is_some_and(|edge| matches!(edge.role, Role::Usp | Role::Dsp)) {
+        (None, start, rest)
+    } else {
+        return Err(DropReason::NotTlp); // no link with a PTH has messages without
+    };
+    let message = MemMessage::parse(bytes).map_err(|_| DropReason::Malformed)?;
+    let (head, class) = (message.head, message.head.op.class());
+    let (kind, route) = match class {
+        MemClass::Req | MemClass::RwD => (Kind::CxlMemRequest, Route::Memory(head.addr)),
+        MemClass::Ndr | MemClass::Drs => (Kind::CxlMemResponse, Route::Implicit(Implicit::ToRoot)),
+        MemClass::BiSnp | MemClass::BiRsp => return Ok(Read::Refused(Refusal::NoBackInvalidate)),
+    };
+    if let Some((edge, pth)) = edge.zip(pth)
+        && let Err(refusal) = admit_mem(edge, pth, class)
+    {
+        return Ok(Read::Refused(refusal)); // before anything is decided by what it says
+    }
+    Ok(Read::Tlp(ParsedTlp {
+        request: Request { kind, route, prefix: None, segment: None, ld: None },
+        wants_completion: head.op.refusal().is_some(),
+        pth: pth.map(|pth| Pth { pif: false, ..pth }),
+        mode: Mode::Flit,
+        at,
+        end: at + message.len(),
+        tc: head.tc,
+        pri: pri(kind, head.tc, config),
+        mem: Some(head),
+    }))
+}
+
+/// Writes the response of a request that is refused; returns its length. `None` where nobody waits for one.
+pub(super) fn refused(request: &MemHead, space: &mut [u8]) -> Option<usize> {
+    let op = request.op.refusal()?;
+    let head = MemHead { ld: request.ld, ..MemHead::new(op, request.tag) };
+    let message = MemMessage { head, data: Some(&[0xFF; LINE]), enables: None };
+    message.emit(space.get_mut(..LEN_MAX)?).ok()
+}

@@ -1,0 +1,58 @@
+//! What of a frame with a TLP or CXL.mem message decides where it goes.
+//!
+//! Shape: [`ParsedTlp`], which `read` and `mem` make.
+//! Units: bytes; places are counted from the frame's first byte.
+//! Source: docs/spec/wire-formats.md §3.7, §3.7a, §3.9.
+
+use weft_parsers::cxl_mem::MemHead;
+use weft_parsers::tlp::{Mode, Pth};
+
+use crate::config::TlpConfig;
+use crate::pbr::{Kind, Refusal, Request};
+use crate::types::Pri;
+
+/// A frame that was read.
+pub(super) enum Read {
+    /// A TLP.
+    Tlp(ParsedTlp),
+    /// What the two ends of a link tell each other, and what is for the FM's logical device.
+    Control,
+    /// A TLP with a PTH that nobody may send at this port.
+    Refused(Refusal),
+}
+
+/// What a frame holds.
+#[derive(Clone, Copy)]
+pub(super) struct ParsedTlp {
+    pub request: Request,
+    /// Somebody waits for an answer.
+    pub wants_completion: bool,
+    pub pth: Option<Pth>,
+    pub mode: Mode,
+    /// Where the TLP begins, without local prefixes, and where it ends.
+    pub at: usize,
+    pub end: usize,
+    pub tc: u8,
+    pub pri: Pri,
+    /// What it says, if it is no TLP but a CXL.mem message.
+    pub mem: Option<MemHead>,
+}
+
+impl ParsedTlp {
+    /// Priority of the completion that this one is turned into.
+    pub fn pri_of_answer(&self, config: &TlpConfig) -> Pri {
+        match self.request.kind {
+            Kind::UioRequest | Kind::CxlMemRequest => config.uio_cpl_pri,
+            _ => pri(self.request.kind, self.tc, config),
+        }
+    }
+}
+
+/// UIO and CXL.mem have priorities of their own; all others go by their Traffic Class.
+pub(super) fn pri(kind: Kind, tc: u8, config: &TlpConfig) -> Pri {
+    match kind {
+        Kind::UioRequest | Kind::CxlMemRequest => config.uio_req_pri,
+        Kind::UioCompletion | Kind::CxlMemResponse => config.uio_cpl_pri,
+        _ => config.tc_to_pri.get(usize::from(tc & 7)).copied().unwrap_or_default(),
+    }
+}

@@ -1,0 +1,564 @@
+//! CXL.mem messages on Ethernet links.
+//! Shape: [`MemMessage`] reads 16 bytes and what follows them, [`MemRepr`] emits; class and opcode are one byte, [`MemOp`].
+//! Units: bytes; a line is 64 bytes.
+//! Source: CXL 3.1 sections 3.3.5 to 3.3.10 (fields and codes); their places are proposed in docs/spec/wire-formats.md §3.9.
+
+use crate::bytes::{be16, be64, byte, cut, put};
+use crate::error::{Field, Layer, ParseError};
+use crate::fabric::Hpa;
+use crate::tlp::DevLoad;
+
+/// Bytes of a message without data.
+pub const HEAD_LEN: usize = 16;
+/// Bytes of a line.
+pub const LINE: usize = 64;
+/// Bytes of byte enables.
+const ENABLES_LEN: usize = 8;
+/// Bytes of the longest message.
+pub const LEN_MAX: usize = HEAD_LEN + LINE + ENABLES_LEN;
+/// Bits of an address that a message carries: 51:6.
+const ADDR_MASK: u64 = (1 << 52) - LINE as u64;
+/// Bits of a low address: 7:6.
+const LOW_ADDR_MASK: u64 = 0xC0;
+
+macro_rules! ops {
+    ($($(#[$doc:meta])* $name:ident = $byte:literal, $text:literal;)*) => {
+        /// What a message says; its number is its first byte.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[repr(u8)]
+        pub enum MemOp {
+            $($(#[$doc])* $name = $byte,)*
+        }
+
+        impl MemOp {
+            /// All of them.
+            pub const ALL: &'static [Self] = &[$(Self::$name,)*];
+
+            /// Reads class and opcode.
+            #[inline]
+            #[must_use]
+            pub const fn decode(byte: u8) -> Option<Self> {
+                match byte {
+                    $($byte => Some(Self::$name),)*
+                    _ => None,
+                }
+            }
+
+            /// Its name, as the standard spells it.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$name => $text,)*
+                }
+            }
+        }
+    };
+}
+
+ops! {
+    /// Gives up a line; no data.
+    MemInv = 0x10, "MemInv";
+    /// Reads a line.
+    MemRd = 0x11, "MemRd";
+    /// Reads a line, and takes whatever state there is.
+    MemRdData = 0x12, "MemRdData";
+    /// A device's own access, forwarded.
+    MemRdFwd = 0x13, "MemRdFwd";
+    /// A device's own access, forwarded.
+    MemWrFwd = 0x14, "MemWrFwd";
+    /// A hint that a read follows; nobody answers.
+    MemSpecRd = 0x18, "MemSpecRd";
+    /// As `MemInv`, of a line that is not used soon.
+    MemInvNT = 0x19, "MemInvNT";
+    /// A clean line leaves a cache.
+    MemClnEvct = 0x1A, "MemClnEvct";
+    /// Writes a line.
+    MemWr = 0x21, "MemWr";
+    /// Writes the bytes of a line that are enabled.
+    MemWrPtl = 0x22, "MemWrPtl";
+    /// A snoop met a request.
+    BiConflict = 0x24, "BIConflict";
+    /// Done.
+    Cmp = 0x30, "Cmp";
+    /// Done; shared.
+    CmpS = 0x31, "Cmp-S";
+    /// Done; exclusive.
+    CmpE = 0x32, "Cmp-E";
+    /// Done; modified.
+    CmpM = 0x33, "Cmp-M";
+    /// The conflict is known.
+    BiConflictAck = 0x34, "BI-ConflictAck";
+    /// A line.
+    MemData = 0x40, "MemData";
+    /// There is no such memory.
+    MemDataNxm = 0x41, "MemData-NXM";
+    /// Asks for a line's value.
+    BiSnpCur = 0x50, "BISnpCur";
+    /// Asks for a line, and leaves it shared.
+    BiSnpData = 0x51, "BISnpData";
+    /// Asks for a line, and leaves nothing.
+    BiSnpInv = 0x52, "BISnpInv";
+    /// As `BISnpCur`, of a block.
+    BiSnpCurBlk = 0x54, "BISnpCurBlk";
+    /// As `BISnpData`, of a block.
+    BiSnpDataBlk = 0x55, "BISnpDataBlk";
+    /// As `BISnpInv`, of a block.
+    BiSnpInvBlk = 0x56, "BISnpInvBlk";
+    /// Invalid.
+    BiRspI = 0x60, "BIRspI";
+    /// Shared.
+    BiRspS = 0x61, "BIRspS";
+    /// Exclusive.
+    BiRspE = 0x62, "BIRspE";
+    /// Invalid, all of a block.
+    BiRspIBlk = 0x64, "BIRspIBlk";
+    /// Shared, all of a block.
+    BiRspSBlk = 0x65, "BIRspSBlk";
+    /// Exclusive, all of a block.
+    BiRspEBlk = 0x66, "BIRspEBlk";
+}
+
+/// Class of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum MemClass {
+    /// Request without data.
+    Req = 1,
+    /// Request with data.
+    RwD = 2,
+    /// Response without data.
+    Ndr = 3,
+    /// Response with data.
+    Drs = 4,
+    /// Back-invalidate snoop.
+    BiSnp = 5,
+    /// Answer to one.
+    BiRsp = 6,
+}
+
+impl MemClass {
+    /// Its name, as the standard spells it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Req => "M2S Req",
+            Self::RwD => "M2S RwD",
+            Self::Ndr => "S2M NDR",
+            Self::Drs => "S2M DRS",
+            Self::BiSnp => "S2M BISnp",
+            Self::BiRsp => "M2S BIRsp",
+        }
+    }
+
+    /// Whether 64 bytes of data follow.
+    #[inline]
+    #[must_use]
+    pub const fn has_data(self) -> bool {
+        matches!(self, Self::RwD | Self::Drs)
+    }
+
+    /// Whether it asks for something, and names a line.
+    #[inline]
+    #[must_use]
+    pub const fn is_request(self) -> bool {
+        matches!(self, Self::Req | Self::RwD)
+    }
+
+    /// Whether it answers a request.
+    #[inline]
+    #[must_use]
+    pub const fn is_response(self) -> bool {
+        matches!(self, Self::Ndr | Self::Drs)
+    }
+}
+
+impl MemOp {
+    /// Its class.
+    #[inline]
+    #[must_use]
+    pub const fn class(self) -> MemClass {
+        match self as u8 >> 4 {
+            1 => MemClass::Req,
+            2 => MemClass::RwD,
+            3 => MemClass::Ndr,
+            4 => MemClass::Drs,
+            5 => MemClass::BiSnp,
+            _ => MemClass::BiRsp,
+        }
+    }
+
+    /// What a request gets that is refused: all ones where it wants data, else `Cmp`; `None` where nobody waits.
+    #[inline]
+    #[must_use]
+    pub const fn refusal(self) -> Option<Self> {
+        match self {
+            Self::MemRd | Self::MemRdData | Self::MemRdFwd => Some(Self::MemDataNxm),
+            Self::MemSpecRd => None,
+            _ if self.class().is_request() => Some(Self::Cmp),
+            _ => None,
+        }
+    }
+}
+
+/// What metadata a message carries.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum MetaField {
+    /// State of the line in hosts' caches.
+    State = 0b00,
+    /// Extended metadata.
+    Extended = 0b01,
+    /// 10.
+    Reserved = 0b10,
+    /// None.
+    #[default]
+    NoOp = 0b11,
+}
+
+impl MetaField {
+    const fn from_low_bits(bits: u8) -> Self {
+        match bits & 3 {
+            0 => Self::State,
+            1 => Self::Extended,
+            2 => Self::Reserved,
+            _ => Self::NoOp,
+        }
+    }
+}
+
+/// Fields of a message. Those that its class does not have are 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemHead {
+    /// What it says.
+    pub op: MemOp,
+    /// How other caches are to be snooped: 0 not, 1 data, 2 current, 3 invalidate.
+    pub snoop: u8,
+    /// Whether there is metadata.
+    pub meta: MetaField,
+    /// Metadata, 2 bits.
+    pub meta_value: u8,
+    /// The data is bad.
+    pub poison: bool,
+    /// Traffic class, 2 bits.
+    pub tc: u8,
+    /// Load of whoever answers.
+    pub load: DevLoad,
+    /// Logical device, 4 bits; only on a link without PTH.
+    pub ld: u8,
+    /// Tag, or `BITag` of 12 bits.
+    pub tag: u16,
+    /// `BI-ID`, 12 bits; only on a link without PTH.
+    pub bi_id: u16,
+    /// Address of a line; of a `BIRsp`, its bits 7:6.
+    pub addr: Hpa,
+}
+
+impl MemHead {
+    /// A message with all other fields 0, and no metadata where there may be some.
+    #[must_use]
+    pub const fn new(op: MemOp, tag: u16) -> Self {
+        Self {
+            op,
+            snoop: 0,
+            meta: MetaField::NoOp,
+            meta_value: 0,
+            poison: false,
+            tc: 0,
+            load: DevLoad::Light,
+            ld: 0,
+            tag,
+            bi_id: 0,
+            addr: Hpa(0),
+        }
+    }
+
+    /// Reads the fields that the message's class has.
+    const fn decode(op: MemOp, head: &[u8; HEAD_LEN]) -> Self {
+        let (class, bits, more) = (op.class(), byte::<1, _>(head), byte::<2, _>(head));
+        let (asks, is_bi) =
+            (class.is_request(), matches!(class, MemClass::BiSnp | MemClass::BiRsp));
+        let addr = match class {
+            MemClass::Req | MemClass::RwD | MemClass::BiSnp => be64::<8, _>(head) & ADDR_MASK,
+            MemClass::BiRsp => be64::<8, _>(head) & LOW_ADDR_MASK,
+            MemClass::Ndr | MemClass::Drs => 0,
+        };
+        Self {
+            op,
+            snoop: if asks { bits >> 5 } else { 0 },
+            meta: if is_bi { MetaField::NoOp } else { MetaField::from_low_bits(bits >> 3) },
+            meta_value: if is_bi { 0 } else { bits >> 1 & 3 },
+            poison: class.has_data() && bits & 1 != 0,
+            tc: if asks { more >> 6 } else { 0 },
+            load: if class.is_response() {
+                DevLoad::from_low_bits(more >> 4)
+            } else {
+                DevLoad::Light
+            },
+            ld: if is_bi { 0 } else { byte::<3, _>(head) >> 4 },
+            tag: if is_bi { be16::<4, _>(head) & 0xFFF } else { be16::<4, _>(head) },
+            bi_id: if is_bi { be16::<6, _>(head) & 0xFFF } else { 0 },
+            addr: Hpa(addr),
+        }
+    }
+
+    /// The bytes of the fields that the message's class has; the others are 0.
+    #[must_use]
+    pub const fn emit(&self) -> [u8; HEAD_LEN] {
+        let class = self.op.class();
+        let is_bi = matches!(class, MemClass::BiSnp | MemClass::BiRsp);
+        let (mut bits, mut more) = (0, 0);
+        if !is_bi {
+            bits |= (self.meta as u8) << 3 | (self.meta_value & 3) << 1;
+        }
+        if class.is_request() {
+            bits |= (self.snoop & 7) << 5;
+            more |= (self.tc & 3) << 6;
+        }
+        if class.has_data() {
+            bits |= self.poison as u8;
+        }
+        if class.is_response() {
+            more |= (self.load as u8) << 4;
+        }
+        if matches!(self.op, MemOp::MemWrPtl) {
+            more |= BEP;
+        }
+        let addr = match class {
+            MemClass::Req | MemClass::RwD | MemClass::BiSnp => self.addr.0 & ADDR_MASK,
+            MemClass::BiRsp => self.addr.0 & LOW_ADDR_MASK,
+            MemClass::Ndr | MemClass::Drs => 0,
+        };
+        let mut head = [0; HEAD_LEN];
+        put::<0, 4, _>(
+            &mut head,
+            [self.op as u8, bits, more, if is_bi { 0 } else { (self.ld & 0xF) << 4 }],
+        );
+        let tag = if is_bi { self.tag & 0xFFF } else { self.tag };
+        put::<4, 2, _>(&mut head, tag.to_be_bytes());
+        put::<6, 2, _>(&mut head, (if is_bi { self.bi_id & 0xFFF } else { 0 }).to_be_bytes());
+        put::<8, 8, _>(&mut head, addr.to_be_bytes());
+        head
+    }
+}
+
+/// Byte enables follow the data.
+const BEP: u8 = 1 << 3;
+
+/// A message with its data.
+#[derive(Clone, Copy, Debug)]
+pub struct MemMessage<'a> {
+    /// Its fields.
+    pub head: MemHead,
+    /// Its line, where it brings one.
+    pub data: Option<&'a [u8; LINE]>,
+    /// Which bytes of the line count, bit 0 for the first.
+    pub enables: Option<u64>,
+}
+
+impl<'a> MemMessage<'a> {
+    /// Reads a message at the front of `bytes`; what is behind it is padding.
+    ///
+    /// # Errors
+    /// `bytes` ends too soon; an unknown class or opcode; byte enables where there are none, or none where there are.
+    #[inline]
+    pub const fn parse(bytes: &'a [u8]) -> Result<Self, ParseError> {
+        let (head, rest) = match cut::<HEAD_LEN>(bytes, Layer::CxlMem) {
+            Ok(parts) => parts,
+            Err(error) => return Err(error),
+        };
+        let Some(op) = MemOp::decode(byte::<0, _>(head)) else {
+            return Err(refused(Field::Opcode, byte::<0, _>(head)));
+        };
+        let has_enables = byte::<2, _>(head) & BEP != 0;
+        if has_enables != matches!(op, MemOp::MemWrPtl) {
+            return Err(refused(Field::ByteEnables, byte::<2, _>(head)));
+        }
+        let mut message = Self { head: MemHead::decode(op, head), data: None, enables: None };
+        if !op.class().has_data() {
+            return Ok(message);
+        }
+        let Some((data, rest)) = rest.split_first_chunk() else {
+            return Err(ParseError::short(Layer::CxlMem, HEAD_LEN + LINE, bytes.len()));
+        };
+        message.data = Some(data);
+        if has_enables {
+            let Some((enables, _)) = rest.split_first_chunk() else {
+                return Err(ParseError::short(Layer::CxlMem, LEN_MAX, bytes.len()));
+            };
+            message.enables = Some(u64::from_le_bytes(*enables));
+        }
+        Ok(message)
+    }
+
+    /// Its length on the wire.
+    #[inline]
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        match (self.data, self.enables) {
+            (None, _) => HEAD_LEN,
+            (Some(_), None) => HEAD_LEN + LINE,
+            (Some(_), Some(_)) => LEN_MAX,
+        }
+    }
+
+    /// Never: there is no message of no bytes.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        false
+    }
+
+    /// Writes the message at the front of `out`; returns its length. Of a class with data that has none, the line is 0; of a
+    /// `MemWrPtl` without enables, no byte counts.
+    ///
+    /// # Errors
+    /// [`ParseError::Short`] when there is no room.
+    pub fn emit(&self, out: &mut [u8]) -> Result<usize, ParseError> {
+        let op = self.head.op;
+        let with_enables = matches!(op, MemOp::MemWrPtl);
+        let len = match (op.class().has_data(), with_enables) {
+            (false, _) => HEAD_LEN,
+            (true, false) => HEAD_LEN + LINE,
+            (true, true) => LEN_MAX,
+        };
+        let had = out.len();
+        let short = ParseError::short(Layer::CxlMem, len, had);
+        let (head, rest) = out.split_first_chunk_mut().ok_or(short)?;
+        *head = self.head.emit();
+        if op.class().has_data() {
+            let (line, rest) = rest.split_first_chunk_mut().ok_or(short)?;
+            *line = self.data.copied().unwrap_or([0; LINE]);
+            if with_enables {
+                *rest.first_chunk_mut().ok_or(short)? = self.enables.unwrap_or(0).to_le_bytes();
+            }
+        }
+        Ok(len)
+    }
+}
+
+const fn refused(field: Field, value: u8) -> ParseError {
+    ParseError::Value { layer: Layer::CxlMem, field, value: value as u16 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(op: MemOp) -> MemHead {
+        MemHead { addr: Hpa(0x0123_4567_BA40), ..MemHead::new(op, 5) }
+    }
+
+    fn emitted(message: &MemMessage<'_>) -> ([u8; LEN_MAX], usize) {
+        let mut out = [0xEE; LEN_MAX];
+        let len = message.emit(&mut out).unwrap();
+        (out, len)
+    }
+
+    /// The worked bytes of docs/spec/wire-formats.md §3.9.
+    #[test]
+    fn worked_bytes() {
+        const ADDR: [u8; 8] = [0, 0, 0x01, 0x23, 0x45, 0x67, 0xBA, 0x40];
+        let line = [0xA5; LINE];
+        let answer = MemHead { load: DevLoad::Optimal, ..MemHead::new(MemOp::MemData, 5) };
+        let poisoned = MemHead { poison: true, ..request(MemOp::MemWr) };
+        let cases = [
+            (request(MemOp::MemRd), None, [0x11, 0x18, 0, 0, 0, 5, 0, 0], ADDR),
+            (answer, Some(&line), [0x40, 0x18, 0x10, 0, 0, 5, 0, 0], [0; 8]),
+            (poisoned, Some(&line), [0x21, 0x19, 0, 0, 0, 5, 0, 0], ADDR),
+            (MemHead::new(MemOp::Cmp, 5), None, [0x30, 0x18, 0, 0, 0, 5, 0, 0], [0; 8]),
+        ];
+        for (head, data, first, addr) in cases {
+            let (bytes, len) = emitted(&MemMessage { head, data, enables: None });
+            assert_eq!((&bytes[..8], &bytes[8..16]), (&first[..], &addr[..]), "{head:?}");
+            assert_eq!(len, if data.is_some() { 80 } else { 16 });
+            let read = MemMessage::parse(&bytes[..len]).unwrap();
+            assert_eq!((read.head, read.data, read.enables), (head, data, None));
+        }
+    }
+
+    /// Every opcode with every field set comes back with the fields of its class, all others 0; any cut is refused.
+    #[test]
+    fn a_class_has_its_fields_and_no_others() {
+        let line = core::array::from_fn(|at| u8::try_from(at).unwrap());
+        for &op in MemOp::ALL {
+            let all = MemHead {
+                op,
+                snoop: 5,
+                meta: MetaField::Extended,
+                meta_value: 2,
+                poison: true,
+                tc: 3,
+                load: DevLoad::SevereOverload,
+                ld: 9,
+                tag: 0xF123,
+                bi_id: 0xABC,
+                addr: Hpa(0x000F_4567_89AB_CDC0),
+            };
+            let class = op.class();
+            let (data, enables) = (class.has_data().then_some(&line), op == MemOp::MemWrPtl);
+            let enables = enables.then_some(0x8000_0000_0000_0001);
+            let (bytes, len) = emitted(&MemMessage { head: all, data, enables });
+            let read = MemMessage::parse(&bytes[..len]).unwrap();
+            let bi = matches!(class, MemClass::BiSnp | MemClass::BiRsp);
+            let none = MemHead::new(op, 0);
+            let want = MemHead {
+                op,
+                snoop: if class.is_request() { 5 } else { 0 },
+                meta: if bi { none.meta } else { all.meta },
+                meta_value: if bi { 0 } else { 2 },
+                poison: class.has_data(),
+                tc: if class.is_request() { 3 } else { 0 },
+                load: if class.is_response() { all.load } else { none.load },
+                ld: if bi { 0 } else { 9 },
+                tag: if bi { 0x123 } else { 0xF123 },
+                bi_id: if bi { 0xABC } else { 0 },
+                addr: match class {
+                    MemClass::BiRsp => Hpa(0xC0),
+                    MemClass::Ndr | MemClass::Drs => Hpa(0),
+                    _ => all.addr,
+                },
+            };
+            assert_eq!((read.head, read.data, read.enables), (want, data, enables), "{op:?}");
+            assert_eq!(read.len(), len);
+            for short in 0..len {
+                assert!(MemMessage::parse(&bytes[..short]).is_err(), "{op:?} of {short} bytes");
+                assert!(
+                    MemMessage { head: all, data, enables }
+                        .emit(&mut [0; LEN_MAX][..short])
+                        .is_err()
+                );
+            }
+            let mut other = bytes;
+            other[2] ^= BEP;
+            assert!(MemMessage::parse(&other[..len]).is_err(), "{op:?}: byte enables");
+        }
+    }
+
+    /// Whatever the bytes: no panic, and what is read is what is written again, reserved bits 0.
+    #[test]
+    fn any_bytes_are_read_or_refused() {
+        let mut state = 0x9E37_79B9_7F4A_7C15_u64;
+        let mut read = 0;
+        for _ in 0..20_000 {
+            let bytes: [u8; LEN_MAX] = core::array::from_fn(|_| {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                state.to_be_bytes()[0]
+            });
+            let Ok(message) = MemMessage::parse(&bytes) else { continue };
+            read += 1;
+            let (again, len) = emitted(&message);
+            let same = MemMessage::parse(&again[..len]).unwrap();
+            assert_eq!((same.head, same.data), (message.head, message.data));
+            assert_eq!(again[0], bytes[0]);
+        }
+        assert!(read > 500, "{read} were messages");
+    }
+
+    #[test]
+    fn names_and_numbers_are_each_others() {
+        for byte in 0..=u8::MAX {
+            let known = MemOp::ALL.iter().find(|&&op| op as u8 == byte).copied();
+            assert_eq!(MemOp::decode(byte), known);
+        }
+        assert!(MemOp::ALL.windows(2).all(|pair| (pair[0] as u8) < pair[1] as u8));
+    }
+}
