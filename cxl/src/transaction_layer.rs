@@ -7,6 +7,7 @@
 use weft_dataplane::pool::Bufs;
 use weft_dataplane::port::{Port, PortError};
 use weft_dataplane::time::Instant;
+use weft_parsers::cxl_mem::MemMessage;
 use weft_parsers::fabric::Bdf;
 use weft_parsers::tlp::{Kind, Routing, Tlp, TlpRepr};
 
@@ -16,12 +17,14 @@ use crate::tlp_end::{Frame, Outbox, Progress, Received, TlpEnd};
 /// Counts of the TLPs that a host or a device took, by kind and outcome.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct TlpCounts {
-    /// Requests; their sum with the next three is what the end counts as received.
+    /// Requests; their sum with the next four is what the end counts as received.
     pub requests: u64,
     /// Completions.
     pub completions: u64,
     /// Messages.
     pub messages: u64,
+    /// CXL.mem messages.
+    pub mem: u64,
     /// NOPs, link control and TLPs with a PTH.
     pub other: u64,
     /// Requests that were served.
@@ -94,14 +97,24 @@ pub(crate) trait TransactionLayer {
     /// Takes a request.
     fn request(&mut self, tlp: &Tlp<'_>, out: &mut Outbox);
 
+    /// Takes a CXL.mem message.
+    fn mem(&mut self, message: &MemMessage<'_>);
+
     /// When it has something to do though nothing comes.
     fn next_due(&self) -> Option<Instant>;
 
     /// Takes what came, and counts it.
     fn receive(&mut self, frame: &Frame<'_>, out: &mut Outbox) {
-        let Received::Tlp(None, tlp) = frame.content else {
-            self.counts().other += 1;
-            return;
+        let tlp = match frame.content {
+            Received::Tlp(None, tlp) => tlp,
+            Received::Mem(None, message) => {
+                self.counts().mem += 1;
+                return self.mem(&message);
+            }
+            _ => {
+                self.counts().other += 1;
+                return;
+            }
         };
         match tlp.kind() {
             _ if tlp.is_completion() => {

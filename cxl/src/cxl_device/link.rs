@@ -7,6 +7,7 @@
 use std::collections::VecDeque;
 
 use weft_dataplane::time::Instant;
+use weft_parsers::cxl_mem::MemMessage;
 use weft_parsers::fabric::{Bdf, Hpa};
 use weft_parsers::tlp::view::{CODE_VDM_TYPE0, CODE_VDM_TYPE1};
 use weft_parsers::tlp::{Body, Completion, Kind, Mode, Routing, Status, Tlp, TlpRepr, ln as wire};
@@ -88,6 +89,8 @@ impl Core {
 }
 
 impl TransactionLayer for Core {
+    fn mem(&mut self, _message: &MemMessage<'_>) {} // it has no memory that hosts load from
+
     fn counts(&mut self) -> &mut TlpCounts {
         &mut self.counts.tlps
     }

@@ -5,6 +5,7 @@
 //! Source: PCIe 6.0 chapters 2 and 6; CXL 3.1 section 7.7.3.3; docs/spec/cxl-fabric.md "Routes".
 
 use weft_dataplane::time::Instant;
+use weft_parsers::cxl_mem::MemMessage;
 use weft_parsers::fabric::{Bdf, Hpa};
 use weft_parsers::tlp::{Kind, Mode, Routing, Status, Tlp, TlpRepr};
 
@@ -15,9 +16,10 @@ use super::memory::{Exports, HostMemory};
 use super::software::{Advance, Software};
 use crate::completer::{CompleterSpec, Served};
 use crate::ln::Lnc;
+use crate::mem::{MemId, MemRequester};
 use crate::pci::{Bridge, BridgeEffects, ErrorMessage, Link};
-use crate::requester::Requester;
 use crate::requester::uio::UioSide;
+use crate::requester::{Done, Failure, OpId, Requester};
 use crate::tlp_end::Outbox;
 use crate::transaction_layer::{ReceivedMessage, TlpCounts, TransactionLayer};
 
@@ -31,6 +33,7 @@ pub(super) struct Core {
     pub root: Bridge,
     pub memory: HostMemory,
     pub requester: Requester,
+    pub mem: MemRequester,
     pub completer: CompleterSpec,
     pub gim: bool,
     pub lnc: Option<Lnc>,
@@ -51,6 +54,7 @@ impl Core {
             return;
         }
         self.requester.give_up();
+        self.mem.give_up();
         if let Some(lnc) = &mut self.lnc {
             lnc.port_down(ln::PORT);
         }
@@ -87,6 +91,7 @@ impl Core {
     /// What needs no TLP to come: answers, timeouts, software, messages, and what can be sent.
     fn work(&mut self, now: Instant, full: bool, out: &mut Outbox) {
         self.requester.expire(now);
+        self.mem.expire(now);
         loop {
             self.finish();
             let Self { software, requester, root, events, .. } = self;
@@ -100,11 +105,14 @@ impl Core {
         if full {
             return;
         }
-        let Self { requester, counts, .. } = self;
+        let Self { requester, mem, counts, .. } = self;
         requester.flush(now, &mut |tlp| {
             let sent = out.send(None, tlp).is_ok();
             counts.tlps.unsent += u64::from(!sent);
             sent
+        });
+        mem.flush(now, &mut |message| {
+            counts.tlps.unsent += u64::from(out.send_mem(None, message).is_err());
         });
         self.finish();
         while let Some((_, message)) = self.lnc.as_mut().and_then(|it| it.next_message(now)) {
@@ -122,6 +130,11 @@ impl Core {
             if let Some(done) = others {
                 self.events.push(Event::Done(done));
             }
+        }
+        while let Some(done) = self.mem.next_done() {
+            let op = op_of(done.id);
+            let result = done.result.map_err(Failure::from);
+            self.events.push(Event::Done(Done { op, result, ln: false }));
         }
     }
 
@@ -177,6 +190,11 @@ impl Core {
     }
 }
 
+/// The number of a load or store among those of all transactions: TLPs' do not come that far.
+pub(super) const fn op_of(MemId(id): MemId) -> OpId {
+    OpId(1 << 63 | id)
+}
+
 /// A host with what it exports to others.
 pub(super) struct Exporting<'a> {
     pub core: &'a mut Core,
@@ -184,6 +202,10 @@ pub(super) struct Exporting<'a> {
 }
 
 impl TransactionLayer for Exporting<'_> {
+    fn mem(&mut self, message: &MemMessage<'_>) {
+        self.core.mem.take(message);
+    }
+
     fn counts(&mut self) -> &mut TlpCounts {
         &mut self.core.counts.tlps
     }
@@ -207,6 +229,7 @@ impl TransactionLayer for Exporting<'_> {
     fn next_due(&self) -> Option<Instant> {
         let core = &self.core;
         let ln = core.lnc.as_ref().and_then(Lnc::next_due);
+        let ln = Instant::earlier(ln, core.mem.next_due());
         let own = Instant::earlier(core.requester.next_due(), core.software.next_due());
         Instant::earlier(own, ln)
     }

@@ -25,6 +25,7 @@ use weft_parsers::tlp::{Body, Kind, Mode, Routing, TlpRepr};
 
 use crate::completer::{CompleterSpec, Target};
 use crate::ln::{Lnc, LncSpec};
+use crate::mem::{MemCounts, MemOperation, MemRequester, MemSpec};
 use crate::pci::bridge::BridgeError;
 use crate::pci::{Bridge, BridgeSpec, HostSpec, Tree};
 use crate::requester::uio::{Uio, UioSide};
@@ -108,6 +109,10 @@ impl CxlHost {
             root: Bridge::new(&config.root)?,
             memory,
             requester: Requester::new(spec, me),
+            mem: MemRequester::new(MemSpec {
+                in_flight_max: config.in_flight_max,
+                timeout: config.timeout,
+            }),
             completer,
             gim: config.gim,
             lnc: config.lnc.filter(|_| mode == Mode::NonFlit).map(Lnc::new),
@@ -152,6 +157,17 @@ impl CxlHost {
     /// Writes memory of a device; it is posted.
     pub fn write(&mut self, addr: Hpa, data: &[u8]) -> OpId {
         self.submit(Operation::Write { addr, data: data.to_vec() })
+    }
+
+    /// Loads or stores by CXL.mem; an [`Event::Done`] tells of its end.
+    pub fn mem(&mut self, what: MemOperation) -> OpId {
+        link::op_of(self.core.mem.submit(what))
+    }
+
+    /// Counts of loads and stores by CXL.mem.
+    #[must_use]
+    pub const fn mem_counts(&self) -> MemCounts {
+        self.core.mem.counts()
     }
 
     /// Reads by UIO; `to` names the port that it goes to, past the switch's decoders.

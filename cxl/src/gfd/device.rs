@@ -4,6 +4,7 @@
 //! Source: docs/spec/cxl-fabric.md "GFD (endpoint)".
 
 use weft_dataplane::time::{Instant, LinkRate};
+use weft_parsers::cxl_mem::LINE;
 use weft_parsers::fabric::{Dpa, Hpa, Pid};
 
 use super::access::{self, Enables, Fault, Guard, Refusal};
@@ -228,6 +229,39 @@ impl Gfd {
         let place = (request.rpid, request.hpa);
         match access::write(guard, &mut self.memory, place, data, enables) {
             Ok(()) => Ok(self.done(now, request.rpid, data.len())),
+            Err(fault) => Err(self.refuse(now, request, fault)),
+        }
+    }
+
+    /// Reads a line that [`Self::admit`] let through; true if it is poisoned, and `line` as before.
+    ///
+    /// # Errors
+    /// As [`Self::read`].
+    #[inline]
+    pub fn fetch_line(
+        &mut self,
+        now: Instant,
+        request: Request,
+        line: &mut [u8; LINE],
+    ) -> Result<bool, Refusal> {
+        match self.guard().check(request.rpid, request.hpa, LINE, false) {
+            Ok(part) if self.memory.is_poisoned(part.dpa.0, LINE as u64) => Ok(true),
+            Ok(_) => self.fetch(now, request, line).map(|()| false),
+            Err(fault) => Err(self.refuse(now, request, fault)),
+        }
+    }
+
+    /// Poisons a line; its bytes stay.
+    ///
+    /// # Errors
+    /// As [`Self::write`]; or too many are poisoned.
+    pub fn poison_line(&mut self, now: Instant, request: Request) -> Result<Done, Refusal> {
+        let checked = self.guard().check(request.rpid, request.hpa, LINE, true);
+        let failed = |dpa| Fault { refusal: Refusal::Memory, hpa: request.hpa, dpa: Some(dpa) };
+        let done =
+            checked.and_then(|part| self.memory.poison(part.dpa.0).map_err(|_| failed(part.dpa)));
+        match done {
+            Ok(()) => Ok(self.done(now, request.rpid, LINE)),
             Err(fault) => Err(self.refuse(now, request, fault)),
         }
     }

@@ -7,13 +7,18 @@
 //! kept (`memmap2`, `rustix::mm`), because another process can change the bytes behind a reference.
 //! The bytes are the same that a mapping of the file shows to others.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
 use rustix::fs::FallocateFlags;
+use weft_parsers::cxl_mem;
 
 const CHUNK: usize = 2 << 20;
+const LINE: u64 = cxl_mem::LINE as u64;
+/// Lines that can be poisoned at once.
+const POISONED_MAX: usize = 4_096;
 /// Zeros that a file without holes is overwritten with at once.
 const ZEROS: usize = 64 << 10;
 
@@ -24,6 +29,8 @@ type Chunk = Box<[u8; CHUNK]>;
 pub struct Memory {
     size: u64,
     kind: Kind,
+    /// Numbers of lines whose data is bad.
+    poisoned: BTreeSet<u64>,
 }
 
 #[derive(Debug)]
@@ -60,7 +67,7 @@ impl Memory {
         let chunks = usize::try_from(size.div_ceil(CHUNK as u64)).unwrap_or(0);
         let mut table = Vec::new();
         table.resize_with(chunks, || None);
-        Self { size, kind: Kind::Anonymous(table) }
+        Self { size, kind: Kind::Anonymous(table), poisoned: BTreeSet::new() }
     }
 
     /// `size` bytes in `file`, which grows to that size; what it holds already stays.
@@ -71,7 +78,7 @@ impl Memory {
         if file.metadata()?.len() < size {
             file.set_len(size)?;
         }
-        Ok(Self { size, kind: Kind::File(file) })
+        Ok(Self { size, kind: Kind::File(file), poisoned: BTreeSet::new() })
     }
 
     /// Bytes.
@@ -86,14 +93,51 @@ impl Memory {
         at <= self.size && len <= self.size - at
     }
 
+    /// Poisons the line at `at`: it cannot be read until all of it is written.
+    ///
+    /// # Errors
+    /// Beyond the end, or [`POISONED_MAX`] lines are poisoned.
+    pub fn poison(&mut self, at: u64) -> io::Result<()> {
+        if !self.holds(at, 1) {
+            return Err(beyond());
+        }
+        if self.poisoned.len() >= POISONED_MAX && !self.poisoned.contains(&(at / LINE)) {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        self.poisoned.insert(at / LINE);
+        Ok(())
+    }
+
+    /// Whether a byte of `at..at + len` is poisoned.
+    #[inline]
+    #[must_use]
+    pub fn is_poisoned(&self, at: u64, len: u64) -> bool {
+        !self.poisoned.is_empty() && len > 0 && {
+            let last = at.saturating_add(len - 1) / LINE;
+            self.poisoned.range(at / LINE..=last).next().is_some()
+        }
+    }
+
+    /// All of `at..at + len` was written: whole lines of it are good again.
+    #[inline]
+    fn heal(&mut self, at: u64, len: u64) {
+        if !self.poisoned.is_empty() {
+            let (first, end) = (at.div_ceil(LINE), at.saturating_add(len) / LINE);
+            self.poisoned.retain(|line| !(first..end).contains(line));
+        }
+    }
+
     /// Reads from `at` on.
     ///
     /// # Errors
-    /// Beyond the end, or the file fails.
+    /// Beyond the end, poisoned, or the file fails.
     #[inline]
     pub fn read(&self, mut at: u64, mut out: &mut [u8]) -> io::Result<()> {
         if !self.holds(at, out.len() as u64) {
             return Err(beyond());
+        }
+        if self.is_poisoned(at, out.len() as u64) {
+            return Err(io::ErrorKind::InvalidData.into());
         }
         let chunks = match &self.kind {
             Kind::Anonymous(chunks) => chunks,
@@ -122,6 +166,7 @@ impl Memory {
         if !self.holds(at, data.len() as u64) {
             return Err(beyond());
         }
+        self.heal(at, data.len() as u64);
         let chunks = match &mut self.kind {
             Kind::Anonymous(chunks) => chunks,
             Kind::File(file) => return file.write_all_at(data, at),
@@ -148,6 +193,7 @@ impl Memory {
         if !self.holds(at, len) {
             return Err(beyond());
         }
+        self.heal(at, len);
         let chunks = match &mut self.kind {
             Kind::Anonymous(chunks) => chunks,
             Kind::File(file) => return clear_file(file, at, len),
@@ -207,6 +253,42 @@ mod tests {
         let file = File::options().read(true).write(true).create_new(true).open(&path).unwrap();
         std::fs::remove_file(path).unwrap();
         file
+    }
+
+    /// A poisoned line is read by nobody until all of it is written, whoever writes it and whatever else is.
+    #[test]
+    fn a_poisoned_line_is_bad_until_it_is_written_whole() {
+        let mut memory = Memory::anonymous(1 << 20);
+        memory.write(0, &[1; 256]).unwrap();
+        memory.poison(70).unwrap();
+        let bad = |memory: &Memory, at, len| memory.read(at, &mut vec![0; len]).is_err();
+        for (at, len, want) in [
+            (0, 64, false),
+            (0, 65, true),
+            (64, 64, true),
+            (127, 1, true),
+            (128, 64, false),
+            (70, 0, false),
+        ] {
+            assert_eq!(bad(&memory, at, len), want, "{at} {len}");
+        }
+        for at in [64, 65, 100] {
+            memory.write(at, &[2; 63]).unwrap();
+            assert!(bad(&memory, 64, 64), "only a part of it was written: {at}");
+        }
+        memory.write(0, &[3; 128]).unwrap();
+        assert!(!bad(&memory, 0, 256));
+        memory.poison(0).unwrap();
+        memory.clear(0, 64).unwrap();
+        assert!(!bad(&memory, 0, 64), "cleared");
+        for line in 0..POISONED_MAX as u64 {
+            memory.poison(line * 64).unwrap();
+        }
+        memory.poison(0).unwrap();
+        assert!(memory.poison(POISONED_MAX as u64 * 64).is_err(), "one too many");
+        assert!(memory.poison(1 << 20).is_err(), "beyond");
+        memory.write(0, &[0; 64]).unwrap();
+        memory.poison(POISONED_MAX as u64 * 64).unwrap();
     }
 
     /// Both kinds against a plain vector, at random places around the ends of chunks.

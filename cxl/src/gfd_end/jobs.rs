@@ -5,16 +5,15 @@
 //! Units: bytes.
 //! Source: docs/spec/wire-formats.md §3.6; PCIe 6.0 section 2.3.1.1 (how completions of a read are cut).
 
-use std::collections::VecDeque;
-
 use weft_dataplane::pool::Bufs;
 use weft_dataplane::time::Instant;
 use weft_parsers::fabric::Hpa;
 use weft_parsers::tlp::{Body, DevLoad, Kind, Pth, Status, TlpRepr};
 
 use super::config::{JOBS_MAX, Order, PLACED_MAX};
+use super::due::DueQueue;
 use crate::gfd::device::Request;
-use crate::gfd::{Gfd, qos};
+use crate::gfd::{Gfd, Refusal, qos};
 use crate::tlp_end::{PlaceError, TlpEnd};
 
 /// Longest data of a job that keeps them: the old value that an atomic answers with.
@@ -59,9 +58,7 @@ enum JobStep {
 /// Answers that are to be given.
 #[derive(Debug)]
 pub(super) struct Jobs {
-    ready: VecDeque<Job>,
-    later: Vec<Job>,
-    next: Option<Instant>,
+    queue: DueQueue<Job>,
     payload_max: usize,
     order: Order,
 }
@@ -69,25 +66,19 @@ pub(super) struct Jobs {
 impl Jobs {
     pub(super) fn new(payload_max: usize, order: Order) -> Self {
         let payload_max = payload_max.clamp(128, 4_096) & !3;
-        let ready = VecDeque::with_capacity(JOBS_MAX);
-        Self { ready, later: Vec::new(), next: None, payload_max, order }
+        Self { queue: DueQueue::new(JOBS_MAX), payload_max, order }
     }
 
     pub(super) fn len(&self) -> usize {
-        self.ready.len() + self.later.len()
+        self.queue.len()
     }
 
     pub(super) fn has_ready(&self) -> bool {
-        !self.ready.is_empty()
+        self.queue.has_ready()
     }
 
     pub(super) fn push(&mut self, now: Instant, job: Job) {
-        if job.due <= now {
-            self.ready.push_back(job);
-        } else {
-            self.next = Some(self.next.map_or(job.due, |next| next.min(job.due)));
-            self.later.push(job);
-        }
+        self.queue.push(now, job.due, job);
     }
 
     /// Writes what is due into chunks, while there are any; returns when the next one is due.
@@ -98,35 +89,17 @@ impl Jobs {
         end: &mut TlpEnd,
         bufs: &mut Bufs,
     ) -> Option<Instant> {
-        self.ripen(now);
+        let next = self.queue.ripen(now);
         while end.waiting() < PLACED_MAX
-            && let Some(job) = self.ready.front_mut()
+            && let Some(job) = self.queue.front_mut()
         {
             match job.step(now, (self.payload_max, self.order), gfd, end, bufs) {
-                JobStep::Done => drop(self.ready.pop_front()),
+                JobStep::Done => self.queue.pop(),
                 JobStep::More => {}
                 JobStep::Wait => break,
             }
         }
-        self.next
-    }
-
-    /// Makes ready what is due, in order of arrival.
-    fn ripen(&mut self, now: Instant) {
-        if self.next.is_none_or(|next| next > now) {
-            return;
-        }
-        self.next = None;
-        let Self { ready, later, next, .. } = self;
-        later.retain(|job| {
-            let waits = job.due > now;
-            if waits {
-                *next = Some(next.map_or(job.due, |next| next.min(job.due)));
-            } else {
-                ready.push_back(*job);
-            }
-            waits
-        });
+        next
     }
 }
 
@@ -141,6 +114,7 @@ impl Job {
         bufs: &mut Bufs,
     ) -> JobStep {
         let pth = Some(self.pth);
+        let mut status = Status::UnsupportedRequest;
         let placed = match self.content {
             Content::Status => {
                 let answer = self.piece(0, 0);
@@ -163,7 +137,11 @@ impl Job {
                 let request =
                     Request { rpid: self.pth.dpid, hpa: Hpa(hpa.0 + at as u64), opcode: None };
                 let placed = end.place(bufs, pth, (&answer, upto - at), |place| {
-                    gfd.fetch(now, request, place).is_ok()
+                    let fetched = gfd.fetch(now, request, place);
+                    if fetched == Err(Refusal::Memory) {
+                        status = Status::CompleterAbort;
+                    }
+                    fetched.is_ok()
                 });
                 let left = if backward { (from, at) } else { (upto, to) };
                 if placed.is_ok() && left.0 < left.1 {
@@ -177,7 +155,7 @@ impl Job {
             Err(PlaceError::NoChunk) => JobStep::Wait,
             Err(PlaceError::Unfilled) => {
                 self.content = Content::Status;
-                self.refuse(Status::UnsupportedRequest);
+                self.refuse(status);
                 JobStep::More
             }
             // one that cannot be written at all: its request had no such answer
@@ -236,7 +214,7 @@ fn cut(hpa: Hpa, (from, to): (usize, usize), payload_max: usize, last: bool) -> 
     }
 }
 
-const fn wire_load(load: qos::DevLoad) -> DevLoad {
+pub(super) const fn wire_load(load: qos::DevLoad) -> DevLoad {
     match load {
         qos::DevLoad::Light => DevLoad::Light,
         qos::DevLoad::Optimal => DevLoad::Optimal,

@@ -1,6 +1,6 @@
 //! A G-FAM device on a port: TLPs in, memory behind them, completions and notifications out.
 //!
-//! Shape: [`GfdEnd::poll`] takes in what came, `serve` makes jobs of requests, jobs that are due write their
+//! Shape: [`GfdEnd::poll`] takes in what came, `serve` and `lines` (CXL.mem) make jobs of requests, jobs that are due write their
 //! completions straight into chunks; `messages` are GAM, partner information and proxied commands.
 //! Units: bytes; time as a parameter.
 //! Source: docs/spec/cxl-fabric.md "GFD (endpoint)"; docs/spec/wire-formats.md §3.6 to §3.8, §5.2.
@@ -11,8 +11,11 @@
 mod atomics;
 mod component;
 mod config;
+mod due;
 mod in_band;
 mod jobs;
+mod line_jobs;
+mod lines;
 mod messages;
 mod serve;
 #[cfg(test)]
@@ -136,26 +139,30 @@ impl GfdEnd {
         if *up && (!was_up || changed) {
             core.announce(now, end.outbox());
         }
-        let bursts = match (core.jobs.len() < JOBS_MAX, end.is_full()) {
+        let waiting = core.jobs.len() + core.lines.len();
+        let bursts = match (waiting < JOBS_MAX, end.is_full()) {
             (true, false) => BURSTS,
             _ => usize::from(end.is_paused()), // the end of a pause must be heard of
         };
-        let frames = end.receive(now, port, bufs, bursts, &mut |frame, out| {
-            if let Received::Tlp(Some(pth), tlp) = frame.content {
-                core.take(now, pth, &tlp, out);
-            }
+        let frames = end.receive(now, port, bufs, bursts, &mut |frame, out| match frame.content {
+            Received::Tlp(Some(pth), tlp) => core.take(now, pth, &tlp, out),
+            Received::Mem(Some(pth), message) => core.take_mem(now, pth, &message),
+            _ => {}
         });
-        core.device.gfd.sample_backlog(u32::try_from(core.jobs.len()).unwrap_or(u32::MAX), ROOM);
+        let waiting = core.jobs.len() + core.lines.len();
+        core.device.gfd.sample_backlog(u32::try_from(waiting).unwrap_or(u32::MAX), ROOM);
         core.notify(end);
         let in_band = match &mut core.in_band {
             Some(in_band) => in_band.poll(now, &mut core.device, end.outbox()),
             None => None,
         };
+        let lines = core.lines.run(now, &mut core.device.gfd, end, bufs);
         let next = Instant::earlier(in_band, core.jobs.run(now, &mut core.device.gfd, end, bufs));
+        let next = Instant::earlier(lines, next);
         let sent = end.flush(now, port, bufs)?;
         Ok(Progress {
             frames: frames + sent.frames,
-            blocked: sent.blocked || core.jobs.has_ready(),
+            blocked: sent.blocked || core.jobs.has_ready() || core.lines.has_ready(),
             next: match (sent.next, next) {
                 (Some(a), Some(b)) => Some(a.min(b)),
                 (a, b) => a.or(b),

@@ -22,6 +22,7 @@ use super::component::Device;
 use super::config::{GfdCounts, GfdEndConfig, JOBS_MAX};
 use super::in_band::InBand;
 use super::jobs::{Content, Job, Jobs};
+use super::line_jobs::LineJobs;
 use crate::gfd::device::Request;
 use crate::gfd::events::Kind;
 use crate::gfd::{Enables, Refusal};
@@ -33,6 +34,7 @@ pub(super) struct Core {
     pub device: Device,
     pub config: GfdEndConfig,
     pub jobs: Jobs,
+    pub lines: LineJobs,
     pub counts: GfdCounts,
     pub partner: Option<PartnerInfo>,
     pub announced: Option<Instant>,
@@ -48,6 +50,7 @@ impl Core {
             device,
             config,
             jobs,
+            lines: LineJobs::new(JOBS_MAX),
             counts: GfdCounts::default(),
             partner: None,
             announced: None,

@@ -12,7 +12,7 @@ use crate::pci::{ByteEnables, Reg};
 
 /// Names a transaction that was submitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct OpId(pub(super) u64);
+pub struct OpId(pub(crate) u64);
 
 /// The operation of a transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -120,6 +120,12 @@ pub enum Failure {
     /// The link has no TLP for it.
     #[error("TLPs of the link's mode have no request of this kind")]
     NoForm,
+    /// By CXL.mem: nobody has that memory, or nobody may tell.
+    #[error("there is no such memory, or it is not the host's")]
+    NoMemory,
+    /// By CXL.mem: an address that no message can name.
+    #[error("the address is not below 2^52")]
+    Address,
     /// It was given up: a reset, or the link went down.
     #[error("given up")]
     GivenUp,

@@ -7,6 +7,7 @@
 use weft_dataplane::config::TlpConfig;
 use weft_hosts::classes::PriMap;
 use weft_parsers::MacAddr;
+use weft_parsers::cxl_mem::MemMessage;
 use weft_parsers::tlp::{Mode, Pth, Tlp};
 
 /// The kinds of TLP that a link carries: HBR of one mode, PBR, or both.
@@ -35,11 +36,13 @@ pub struct EndConfig {
     pub payload_max: usize,
 }
 
-/// What a frame holds: a TLP, or what its sender says of the link.
+/// What a frame holds: a TLP, a CXL.mem message, or what its sender says of the link.
 #[derive(Clone, Copy, Debug)]
 pub enum Received<'a> {
     /// A TLP, with the PTH that it came with.
     Tlp(Option<Pth>, Tlp<'a>),
+    /// A CXL.mem message, with the PTH that it came with.
+    Mem(Option<Pth>, MemMessage<'a>),
     /// What the other end says of the link (protocol 4).
     Control(&'a [u8]),
 }
@@ -58,13 +61,13 @@ pub struct Frame<'a> {
 /// Counts of frames and TLPs at one end of a link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct EndCounts {
-    /// TLPs that came in.
+    /// TLPs and messages that came in.
     pub rx: u64,
     /// Frames that hold no TLP, or one of another kind than the link carries.
     pub foreign: u64,
     /// Malformed TLPs, and those longer than `Max_Payload_Size`.
     pub malformed: u64,
-    /// TLPs that the port took.
+    /// TLPs and messages that the port took.
     pub tx: u64,
     /// TLPs that are longer than a chunk of the pool: dropped.
     pub too_long: u64,

@@ -17,15 +17,16 @@ use weft_dataplane::pool::Bufs;
 use weft_dataplane::port::{Port, PortError};
 use weft_dataplane::time::Instant;
 use weft_dataplane::types::{PerPri, Pri, PriSet};
+use weft_parsers::cxl_mem::MemMessage;
 use weft_parsers::mac_control::opcode;
 use weft_parsers::tlp::{Mode, PbrTlp, Protocol, Pth, Tlp, TlpLink, TlpRepr};
-use weft_parsers::{MacAddr, Pfc, ether_type};
+use weft_parsers::{MacAddr, ParseError, Pfc, ether_type};
 
 use weft_hosts::pfc::Pauses;
 
 pub use config::{Carries, EndConfig, EndCounts, Frame, Received};
 use outbox::MACS_LEN;
-pub use outbox::{Outbox, PlaceError, SendError, pri_of};
+pub use outbox::{Outbox, PlaceError, SendError, mem_pri_of, pri_of};
 
 /// Bursts that one poll takes in.
 const RX_BURSTS: usize = 8;
@@ -165,6 +166,31 @@ impl TlpEnd {
         }
     }
 
+    /// Appends a CXL.mem message that is written straight into its chunk.
+    ///
+    /// # Errors
+    /// See [`PlaceError`]; nothing is appended then.
+    pub fn place_mem(
+        &mut self,
+        bufs: &mut Bufs,
+        pth: Option<Pth>,
+        message: &MemMessage<'_>,
+    ) -> Result<(), PlaceError> {
+        let head = self.outbox.head_of_mem(pth)?;
+        let mut desc = bufs.alloc().ok_or(PlaceError::NoChunk)?;
+        match head.write_mem(message, bufs.space_mut(&mut desc).unwrap_or_default()) {
+            Ok(len) => {
+                bufs.set_len(&mut desc, len);
+                self.waiting[mem_pri_of(message.head.op, &self.config.tlp)].push_back(desc);
+                Ok(())
+            }
+            Err(error) => {
+                bufs.free(desc);
+                Err(error)
+            }
+        }
+    }
+
     /// The second half of [`Self::poll`]: sends what waits.
     ///
     /// # Errors
@@ -216,6 +242,13 @@ impl TlpEnd {
         self.outbox.partner = from;
         let content = match (head.protocol, self.config.carries) {
             (Protocol::Control, _) => Received::Control(rest),
+            (Protocol::PbrMem, Carries::Pbr) | (Protocol::HbrMem, Carries::Hbr(_)) => {
+                let Ok((pth, message)) = read_mem(head.protocol, rest) else {
+                    self.counts.malformed += 1;
+                    return;
+                };
+                Received::Mem(pth, message)
+            }
             (Protocol::Pbr, Carries::Pbr | Carries::Both) => match PbrTlp::parse(rest) {
                 Ok(Some(pbr)) => Received::Tlp(Some(pbr.pth()), *pbr.tlp()),
                 Ok(None) => return, // nothing but NOPs
@@ -313,6 +346,15 @@ impl TlpEnd {
         self.counts.tx += sent as u64;
         sent
     }
+}
+
+/// A CXL.mem message, behind its PTH if the link has them.
+fn read_mem(protocol: Protocol, bytes: &[u8]) -> Result<(Option<Pth>, MemMessage<'_>), ParseError> {
+    if protocol == Protocol::HbrMem {
+        return Ok((None, MemMessage::parse(bytes)?));
+    }
+    let (pth, bytes) = Pth::parse(bytes)?;
+    Ok((Some(pth), MemMessage::parse(bytes)?))
 }
 
 const fn mode_of(protocol: Protocol) -> Option<Mode> {

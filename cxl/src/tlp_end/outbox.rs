@@ -8,6 +8,7 @@ use arrayvec::ArrayVec;
 use weft_dataplane::config::TlpConfig;
 use weft_dataplane::types::Pri;
 use weft_parsers::MacAddr;
+use weft_parsers::cxl_mem::{self, MemMessage, MemOp};
 use weft_parsers::tlp::{EmitError, Kind, Mode, Protocol, Pth, Tlp, TlpLink, TlpRepr, link, pth};
 
 use super::config::{Carries, EndConfig};
@@ -133,6 +134,35 @@ impl Outbox {
         Ok(())
     }
 
+    /// Appends a CXL.mem message.
+    ///
+    /// # Errors
+    /// The link wants a PTH, or none; nothing is appended then.
+    pub fn send_mem(
+        &mut self,
+        pth: Option<Pth>,
+        message: &MemMessage<'_>,
+    ) -> Result<(), SendError> {
+        let head = self.head_of_mem(pth)?;
+        self.bytes.extend_from_slice(head.bytes());
+        let mut place = [0; cxl_mem::LEN_MAX];
+        let len = message.emit(&mut place).unwrap_or_default(); // there is room for the longest
+        self.bytes.extend_from_slice(place.get(..len).unwrap_or_default());
+        self.ends.push((self.bytes.len(), mem_pri_of(message.head.op, &self.tlp)));
+        Ok(())
+    }
+
+    /// What stands in front of a CXL.mem message.
+    pub(super) fn head_of_mem(&self, pth: Option<Pth>) -> Result<Head, SendError> {
+        let protocol = match (self.carries, pth) {
+            (Carries::Pbr, Some(_)) => Protocol::PbrMem,
+            (Carries::Hbr(_), None) => Protocol::HbrMem,
+            (Carries::Pbr, None) => return Err(SendError::Pth("with PTH")),
+            (Carries::Hbr(_) | Carries::Both, _) => return Err(SendError::Pth("without PTH")),
+        };
+        Ok(self.head(self.partner, protocol, pth))
+    }
+
     /// Appends what is said of the link itself (protocol 4).
     pub fn control(&mut self, bytes: &[u8]) {
         let head = self.head(self.partner, Protocol::Control, None);
@@ -201,6 +231,19 @@ impl Head {
         &self.bytes
     }
 
+    /// Writes itself and a CXL.mem message into `space`; returns the length of all.
+    pub(super) fn write_mem(
+        &self,
+        message: &MemMessage<'_>,
+        space: &mut [u8],
+    ) -> Result<usize, PlaceError> {
+        let had = space.len();
+        let short = || EmitError::Room { need: HEAD_MAX + cxl_mem::LEN_MAX, had };
+        let (head, rest) = space.split_at_mut_checked(self.bytes.len()).ok_or_else(short)?;
+        head.copy_from_slice(&self.bytes);
+        Ok(self.bytes.len() + message.emit(rest).map_err(|_| short())?)
+    }
+
     /// Writes itself and the TLP into `space`; returns the length of all.
     pub(super) fn write(
         &self,
@@ -219,6 +262,12 @@ impl Head {
         let payload = payload.ok_or(EmitError::Room { need, had })?;
         if fill(payload) { Ok(need) } else { Err(PlaceError::Unfilled) }
     }
+}
+
+/// Priority of a CXL.mem message, as the switch gives it.
+#[must_use]
+pub const fn mem_pri_of(op: MemOp, config: &TlpConfig) -> Pri {
+    if op.class().is_request() { config.uio_req_pri } else { config.uio_cpl_pri }
 }
 
 /// Priority of a TLP, as the switch gives it.

@@ -179,6 +179,7 @@ impl Agent {
                 }
             }
             Received::Control(_) => counts.control += 1,
+            Received::Mem(..) => counts.unknown += 1, // a switch has no memory: it sends itself none
         });
         while let Some(one) = self.arrived.pop_front() {
             match Tlp::parse(one.mode, &one.bytes) {

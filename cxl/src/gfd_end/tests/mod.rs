@@ -3,6 +3,8 @@
 //! Units: bytes.
 //! Source: docs/spec/wire-formats.md §3.5 to §3.8, §4.6.
 
+mod lines;
+
 use weft_hosts::classes::PriMap;
 
 use super::*;
@@ -45,6 +47,7 @@ struct Bench {
     bufs: Bufs,
     now: Instant,
     came: Vec<Kept>,
+    lines: Vec<lines::Answer>,
 }
 
 fn end(n: u8) -> EndConfig {
@@ -95,8 +98,15 @@ impl Bench {
         b.start(&mut bufs).unwrap();
         let gfd = GfdEnd::new(Device::new(gfd, 0), config, end(1));
         let host = TlpEnd::new(end(2));
-        let mut bench =
-            Self { gfd, host, ports: [a, b], bufs, now: Instant::ZERO, came: Vec::new() };
+        let mut bench = Self {
+            gfd,
+            host,
+            ports: [a, b],
+            bufs,
+            now: Instant::ZERO,
+            came: Vec::new(),
+            lines: Vec::new(),
+        };
         bench.step();
         bench.came.clear(); // partner information
         bench
@@ -112,10 +122,15 @@ impl Bench {
         let [near, far] = &mut self.ports;
         for _ in 0..64 {
             self.gfd.poll(self.now, near, &mut self.bufs).unwrap();
-            let came = &mut self.came;
-            let mut keep = |frame: crate::tlp_end::Frame<'_>, _: &mut _| {
-                let Received::Tlp(Some(pth), tlp) = frame.content else { panic!("{frame:?}") };
-                came.push(Kept { pth, bytes: tlp.bytes().to_vec() });
+            let (came, lines) = (&mut self.came, &mut self.lines);
+            let mut keep = |frame: crate::tlp_end::Frame<'_>, _: &mut _| match frame.content {
+                Received::Tlp(Some(pth), tlp) => {
+                    came.push(Kept { pth, bytes: tlp.bytes().to_vec() });
+                }
+                Received::Mem(Some(pth), message) => {
+                    lines.push((pth, message.head, message.data.copied()));
+                }
+                _ => panic!("{frame:?}"),
             };
             let progress = self.host.poll(self.now, far, &mut self.bufs, &mut keep).unwrap();
             if progress.frames == 0 && !progress.blocked {

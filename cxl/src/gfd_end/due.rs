@@ -1,0 +1,67 @@
+//! What is to be done, in order of arrival once it is due.
+//!
+//! Shape: [`DueQueue::push`] with a time, [`DueQueue::ripen`], then [`DueQueue::front_mut`].
+//! Units: none.
+//! Source: none of its own.
+
+use std::collections::VecDeque;
+
+use weft_dataplane::time::Instant;
+
+/// Things to be done, each not before its time.
+#[derive(Debug)]
+pub(super) struct DueQueue<T> {
+    ready: VecDeque<T>,
+    later: Vec<(Instant, T)>,
+    next: Option<Instant>,
+}
+
+impl<T: Copy> DueQueue<T> {
+    pub(super) fn new(room: usize) -> Self {
+        Self { ready: VecDeque::with_capacity(room), later: Vec::new(), next: None }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.ready.len() + self.later.len()
+    }
+
+    pub(super) fn has_ready(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
+    pub(super) fn push(&mut self, now: Instant, due: Instant, what: T) {
+        if due <= now {
+            self.ready.push_back(what);
+        } else {
+            self.next = Some(self.next.map_or(due, |next| next.min(due)));
+            self.later.push((due, what));
+        }
+    }
+
+    /// Makes ready what is due, in order of arrival; returns when the next one is.
+    pub(super) fn ripen(&mut self, now: Instant) -> Option<Instant> {
+        if self.next.is_none_or(|next| next > now) {
+            return self.next;
+        }
+        self.next = None;
+        let Self { ready, later, next } = self;
+        later.retain(|&(due, what)| {
+            let waits = due > now;
+            if waits {
+                *next = Some(next.map_or(due, |next| next.min(due)));
+            } else {
+                ready.push_back(what);
+            }
+            waits
+        });
+        self.next
+    }
+
+    pub(super) fn front_mut(&mut self) -> Option<&mut T> {
+        self.ready.front_mut()
+    }
+
+    pub(super) fn pop(&mut self) {
+        self.ready.pop_front();
+    }
+}

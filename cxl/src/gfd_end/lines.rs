@@ -1,0 +1,97 @@
+//! CXL.mem: whether a request is for the device, what it does, and what is answered.
+//!
+//! Shape: [`Core::take_mem`]: PTH and message in; memory changed, a [`LineJob`] for the response, a notification of what is
+//! wrong.
+//! Units: lines of 64 bytes.
+//! Source: docs/spec/cxl-fabric.md "CXL.mem"; docs/spec/wire-formats.md §3.9, §4.6 (types 03 to 07).
+
+use weft_dataplane::time::Instant;
+use weft_parsers::cxl_mem::{LINE, MemHead, MemMessage, MemOp};
+use weft_parsers::fabric::Pid;
+use weft_parsers::tlp::Pth;
+
+use super::config::JOBS_MAX;
+use super::jobs::wire_load;
+use super::line_jobs::LineJob;
+use super::serve::Core;
+use crate::gfd::device::{Done, Request};
+use crate::gfd::events::Kind;
+use crate::gfd::{Enables, Refusal};
+
+impl Core {
+    /// Takes in a message.
+    pub(super) fn take_mem(&mut self, now: Instant, pth: Pth, message: &MemMessage<'_>) {
+        let head = &message.head;
+        let opcode = Some(head.op as u8 & 0xF);
+        let request = Request { rpid: pth.spid, hpa: head.addr, opcode };
+        let own = self.device.gfd.pid();
+        if pth.spid.is_none() || pth.dpid != own || own.is_none() || !head.op.class().is_request() {
+            self.unexpected(now, request);
+            return self.answer_mem_refused(now, pth, head);
+        }
+        if self.lines.len() >= 4 * JOBS_MAX {
+            self.counts.overrun += 1;
+            return;
+        }
+        let outcome = match head.op {
+            MemOp::MemSpecRd => return, // a hint
+            MemOp::MemRd | MemOp::MemRdData => self.device.gfd.admit(now, request, LINE),
+            MemOp::MemWr | MemOp::MemWrPtl => self.store(now, request, message),
+            MemOp::MemInv | MemOp::MemInvNT | MemOp::MemClnEvct => {
+                self.device.gfd.admit(now, request, 0)
+            }
+            _ => {
+                self.counts.unrecognised += 1;
+                self.device.gfd.reject(now, request, Kind::UnrecognisedRequest);
+                return self.answer_mem_refused(now, pth, head);
+            }
+        };
+        let Ok(done) = outcome else { return self.answer_mem_refused(now, pth, head) };
+        let reads = matches!(head.op, MemOp::MemRd | MemOp::MemRdData);
+        if reads {
+            self.counts.reads += 1;
+            self.counts.bytes_read += LINE as u64;
+        }
+        let op = if reads { MemOp::MemData } else { MemOp::Cmp };
+        let head = MemHead { load: wire_load(done.load), ..MemHead::new(op, head.tag) };
+        let job = LineJob { pth: back(own, pth), head, line: reads.then_some(request.hpa) };
+        self.lines.push(now, done.due, job);
+    }
+
+    fn store(
+        &mut self,
+        now: Instant,
+        request: Request,
+        message: &MemMessage<'_>,
+    ) -> Result<Done, Refusal> {
+        let gfd = &mut self.device.gfd;
+        let done = match (message.head.poison, message.data) {
+            (true, _) | (false, None) => gfd.poison_line(now, request)?,
+            (false, Some(line)) => {
+                let enables = message.enables.map_or(Enables::All, Enables::Mask);
+                gfd.write(now, request, line, enables)?
+            }
+        };
+        self.counts.writes += 1;
+        self.counts.bytes_written += LINE as u64;
+        Ok(done)
+    }
+
+    /// Says that nothing came of a request, if anyone waits for it and can be told.
+    fn answer_mem_refused(&mut self, now: Instant, pth: Pth, request: &MemHead) {
+        let own = self.device.gfd.pid();
+        let Some(op) = request.op.refusal().filter(|_| !pth.spid.is_none() && !own.is_none())
+        else {
+            return; // nobody to tell, or nobody who tells
+        };
+        self.counts.refused += 1;
+        let load = wire_load(self.device.gfd.load());
+        let head = MemHead { load, ..MemHead::new(op, request.tag) };
+        self.lines.push(now, now, LineJob { pth: back(own, pth), head, line: None });
+    }
+}
+
+/// The way back: PIDs exchanged, no bit set.
+const fn back(own: Pid, pth: Pth) -> Pth {
+    Pth::new(own, pth.spid)
+}
