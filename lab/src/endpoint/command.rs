@@ -34,6 +34,8 @@ pub enum Via {
     Plain,
     /// UIO requests.
     Uio,
+    /// A host: loads and stores of lines by CXL.mem.
+    CxlMem,
 }
 
 /// A range of memory, what it is written with or compared to, and how it is reached.

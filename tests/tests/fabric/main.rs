@@ -4,6 +4,7 @@
 //! Units: as each module says.
 //! Source: ARCHITECTURE.md "Layout of the tree".
 
+mod cxl_mem;
 mod discovery;
 mod faults;
 mod figures;

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use weft_cxl::cxl_device::{CxlDevice, Event, Refusal};
 use weft_cxl::gfd::memory::Memory;
 use weft_cxl::pci::Function;
-use weft_cxl::requester::{OpId, Transaction};
+use weft_cxl::requester::OpId;
 use weft_cxl::tlp_end::Progress;
 use weft_dataplane::pool::Bufs;
 use weft_dataplane::port::{Port, PortError};
@@ -21,7 +21,7 @@ use super::api::{Endpoint, not_for, sole};
 use super::command::{Access, Answer, Command, OwnRange, Via};
 use super::event_log::EventLog;
 use super::host::load;
-use super::transfer::{Plan, Transfers, compared, own};
+use super::transfer::{Ask, How, Plan, Transfers, compared, own};
 
 /// A device as an endpoint. Each function's transfers are its own, as their requests are numbered by function.
 pub struct DeviceEndpoint {
@@ -36,11 +36,15 @@ fn refused(refusal: Refusal) -> Refused {
     Refused::because(refusal.to_string())
 }
 
-fn submitter(
-    device: &mut CxlDevice,
-    function: u8,
-) -> impl FnMut(Transaction) -> Result<OpId, Refused> {
-    move |ask| device.submit(function, ask).map_err(refused)
+fn submitter(device: &mut CxlDevice, function: u8) -> impl FnMut(Ask) -> Result<OpId, Refused> {
+    move |ask| match ask {
+        Ask::Tlp(transaction) => device.submit(function, transaction).map_err(refused),
+        Ask::Mem(_) => Err(no_cxl_mem()),
+    }
+}
+
+fn no_cxl_mem() -> Refused {
+    Refused::bad_request("only hosts load and store by CXL.mem")
 }
 
 impl DeviceEndpoint {
@@ -62,11 +66,12 @@ impl DeviceEndpoint {
         Ok((device, found.ok_or_else(|| refused(Refusal::NoFunction(function)))?))
     }
 
-    fn uio(&self, access: &Access) -> bool {
+    fn how(&self, access: &Access) -> Result<How, Refused> {
         match access.via {
-            Via::Plain => false,
-            Via::Uio => true,
-            Via::Auto => self.flit,
+            Via::Auto if self.flit => Ok(How::Uio),
+            Via::Plain | Via::Auto => Ok(How::Plain),
+            Via::Uio => Ok(How::Uio),
+            Via::CxlMem => Err(no_cxl_mem()),
         }
     }
 
@@ -77,7 +82,7 @@ impl DeviceEndpoint {
         access: &Access,
         write: bool,
     ) -> Result<Option<Answer>, Refused> {
-        let plan = Plan::new(access, write, self.uio(access))?;
+        let plan = Plan::new(access, write, self.how(access)?)?;
         let (device, transfers) = self.transfers(access.function)?;
         transfers.begin(now, number, plan, &mut submitter(device, access.function))?;
         Ok(None)
@@ -191,9 +196,9 @@ impl Endpoint for DeviceEndpoint {
                 if self.transfers.iter().any(|it| it.load().is_some_and(|load| load.running)) {
                     return Err(Refused::because("a load runs already: stop it first"));
                 }
-                let uio = self.uio(access);
+                let how = self.how(access)?;
                 let (_, transfers) = self.transfers(access.function)?;
-                transfers.start_load(access, uio, (*rounds, *pause_ms))?;
+                transfers.start_load(access, how, (*rounds, *pause_ms))?;
                 for (function, other) in (0..).zip(&mut self.transfers) {
                     if function != access.function {
                         other.forget_load();

@@ -13,7 +13,7 @@ use weft_cxl::completer::Target;
 use weft_cxl::cxl_host::mailbox::{MailboxFailure, Response, Ring, blocks};
 use weft_cxl::cxl_host::{CxlHost, Event, Exports};
 use weft_cxl::pci::{ByteEnables, Reg, Tree};
-use weft_cxl::requester::{Done, OpId, Operation, Transaction};
+use weft_cxl::requester::{Done, OpId, Operation};
 use weft_cxl::tlp_end::Progress;
 use weft_dataplane::pool::Bufs;
 use weft_dataplane::port::{Port, PortError};
@@ -26,7 +26,7 @@ use super::api::{Endpoint, not_for, sole};
 use super::command::{Access, Answer, Command, Export, OwnRange, Via};
 use super::event_log::EventLog;
 use super::number::{Hex, Num};
-use super::transfer::{Plan, Submit, Transfers, compared, name, own};
+use super::transfer::{Ask, How, Plan, Submit, Transfers, compared, name, own};
 use super::tree::tree_json;
 
 /// Ranges of memory that others reach.
@@ -66,6 +66,13 @@ struct Waiting {
     until: Instant,
 }
 
+fn submit(host: &mut CxlHost, ask: Ask) -> OpId {
+    match ask {
+        Ask::Tlp(transaction) => host.submit(transaction),
+        Ask::Mem(what) => host.mem(what),
+    }
+}
+
 /// A host as an endpoint.
 pub struct HostEndpoint {
     inner: CxlHost,
@@ -103,12 +110,14 @@ impl HostEndpoint {
         &mut self.inner
     }
 
-    fn uio(&self, access: &Access) -> bool {
+    fn how(&self, access: &Access) -> How {
         let inside = |(base, len): (u64, u64)| access.addr.0.wrapping_sub(base) < len;
         match access.via {
-            Via::Plain => false,
-            Via::Uio => true,
-            Via::Auto => access.to.is_some() || self.window.is_some_and(inside),
+            Via::Plain => How::Plain,
+            Via::Uio => How::Uio,
+            Via::CxlMem => How::Mem,
+            Via::Auto if access.to.is_some() || self.window.is_some_and(inside) => How::Uio,
+            Via::Auto => How::Plain,
         }
     }
 
@@ -125,9 +134,9 @@ impl HostEndpoint {
         write: bool,
     ) -> Result<Option<Answer>, Refused> {
         no_function(access.function)?;
-        let plan = Plan::new(access, write, self.uio(access))?;
+        let plan = Plan::new(access, write, self.how(access))?;
         let Self { inner: host, transfers, .. } = self;
-        transfers.begin(now, number, plan, &mut |ask| Ok(host.submit(ask)))?;
+        transfers.begin(now, number, plan, &mut |ask| Ok(submit(host, ask)))?;
         Ok(None)
     }
 
@@ -296,7 +305,7 @@ impl HostEndpoint {
 
     fn done(&mut self, done: &Done, log: &mut EventLog) {
         let Self { inner: host, transfers, waiting, .. } = self;
-        if transfers.take(done, &mut |ask: Transaction| Ok(host.submit(ask))) {
+        if transfers.take(done, &mut |ask| Ok(submit(host, ask))) {
             return;
         }
         let ours = |it: &Waiting| matches!(it.what, Waits::Config { op, .. } if op == done.op);
@@ -374,7 +383,7 @@ impl HostEndpoint {
     fn pump(&mut self, now: Instant, log: &mut EventLog) -> usize {
         let Self { inner: host, transfers, waiting, .. } = self;
         let mut ended = Vec::new();
-        let submit: &mut Submit<'_> = &mut |ask| Ok(host.submit(ask));
+        let submit: &mut Submit<'_> = &mut |ask| Ok(submit(host, ask));
         let sent = transfers.pump(now, submit, &mut ended);
         log.transfers(ended);
         waiting.retain(|number, waiting| {
@@ -484,8 +493,8 @@ impl Endpoint for HostEndpoint {
             }
             Command::LoadStart { access, rounds, pause_ms } => {
                 no_function(access.function)?;
-                let uio = self.uio(access);
-                self.transfers.start_load(access, uio, (*rounds, *pause_ms))?;
+                let how = self.how(access);
+                self.transfers.start_load(access, how, (*rounds, *pause_ms))?;
                 Ok(Some(Answer::Done))
             }
             Command::LoadStop {} | Command::LoadStatus {} => {
@@ -497,7 +506,8 @@ impl Endpoint for HostEndpoint {
 
     fn counts(&self) -> Value {
         let (host, requester, link) = self.inner.counts();
-        json!({ "host": host, "requester": requester, "link": link })
+        let mem = self.inner.mem_counts();
+        json!({ "host": host, "requester": requester, "cxl_mem": mem, "link": link })
     }
 
     fn detail(&self) -> Value {

@@ -12,7 +12,7 @@ mod plan;
 
 use std::collections::BTreeMap;
 
-use weft_cxl::requester::{Done, Failure, OpId, Operation, Transaction};
+use weft_cxl::requester::{Done, Failure, OpId};
 use weft_dataplane::time::{Instant, Span};
 use weft_parsers::fabric::Hpa;
 use weft_parsers::tlp::Status;
@@ -20,7 +20,7 @@ use weft_rpc::Refused;
 
 use load::Load;
 use plan::compare;
-pub use plan::{DATA_MAX, Plan, Source, compared, own, pattern};
+pub use plan::{Ask, DATA_MAX, How, Plan, Source, compared, own, pattern};
 
 use super::command::{Access, LoadReport, TransferReport};
 use super::number::Hex;
@@ -29,8 +29,8 @@ use super::number::Hex;
 const CHUNK: u64 = 4_096;
 /// Such requests under way.
 const WINDOW: usize = 16;
-/// Submits a transaction to an endpoint; gives its name.
-pub type Submit<'a> = dyn FnMut(Transaction) -> Result<OpId, Refused> + 'a;
+/// Submits a transaction, or a load or store, to an endpoint; gives its name.
+pub type Submit<'a> = dyn FnMut(Ask) -> Result<OpId, Refused> + 'a;
 
 /// What a failure is called in reports.
 #[must_use]
@@ -43,6 +43,8 @@ pub const fn name(failure: Failure) -> &'static str {
         Failure::Timeout => "timeout",
         Failure::Poisoned => "poisoned",
         Failure::NoForm => "no_form",
+        Failure::NoMemory => "no_memory",
+        Failure::Address => "address",
         Failure::GivenUp => "given_up",
     }
 }
@@ -81,30 +83,22 @@ impl Transfer {
         *first = addr.min(*first);
     }
 
-    fn what(&self, chunk: &Chunk) -> Operation {
+    fn ask(&self, chunk: &Chunk) -> Ask {
         let plan = &self.plan;
         let addr = Hpa(plan.addr + chunk.at);
         let len = usize::try_from(chunk.len).unwrap_or(0);
-        match (chunk.writes, plan.uio) {
-            (true, uio) => {
-                let mut data = vec![0; len];
-                plan.source.fill(chunk.at, &mut data);
-                if uio {
-                    Operation::UioWrite { addr, data }
-                } else {
-                    Operation::Write { addr, data }
-                }
-            }
-            (false, true) => Operation::UioRead { addr, len },
-            (false, false) if plan.read => Operation::Read { addr, len },
-            (false, false) => Operation::Read { addr, len: 0 },
+        if chunk.writes {
+            let mut data = vec![0; len];
+            plan.source.fill(chunk.at, &mut data);
+            return plan.ask(addr, len, Some(data));
         }
+        // Behind a posted write, a read of nothing says that it has arrived.
+        plan.ask(addr, if plan.read || plan.how.answers_writes() { len } else { 0 }, None)
     }
 
     /// Sends a part; the number of requests that went.
     fn send(&mut self, chunk: Chunk, submit: &mut Submit<'_>) -> Result<usize, Refused> {
-        let ask = self.plan.ask(self.what(&chunk));
-        let op = submit(ask)?;
+        let op = submit(self.ask(&chunk))?;
         self.report.requests += 1;
         self.under_way.insert(op, chunk);
         Ok(1)
@@ -132,21 +126,22 @@ impl Transfer {
                 return true;
             }
         };
-        let Plan { uio, read, write, .. } = self.plan;
-        if chunk.writes && (read || !uio) {
+        let Plan { how, read, write, .. } = self.plan;
+        let is_answered = how.answers_writes();
+        if chunk.writes && (read || !is_answered) {
             let (at, len) = (chunk.at, chunk.len);
-            if uio {
+            if is_answered {
                 self.report.written += len;
             }
-            self.report.answered += u64::from(uio);
-            self.report.posted += u64::from(!uio);
+            self.report.answered += u64::from(is_answered);
+            self.report.posted += u64::from(!is_answered);
             if self.send(Chunk { at, len, writes: false }, submit).is_err() {
                 self.fail(at, "refused");
             }
             return true;
         }
         let mismatched = self.report.mismatched;
-        if write && (chunk.writes || !uio) {
+        if write && (chunk.writes || !is_answered) {
             self.report.written += chunk.len;
         }
         if read {
@@ -217,7 +212,7 @@ impl Transfers {
     pub fn start_load(
         &mut self,
         access: &Access,
-        uio: bool,
+        how: How,
         (rounds, pause_ms): (u64, u64),
     ) -> Result<(), Refused> {
         if self.load.as_ref().is_some_and(|load| load.report.running) {
@@ -227,7 +222,7 @@ impl Transfers {
             return Err(Refused::bad_request("a load is of a pattern, not of data"));
         }
         let access = Access { seed: access.seed.or(Some(0)), check: true, ..access.clone() };
-        let plan = Plan::new(&access, true, uio)?;
+        let plan = Plan::new(&access, true, how)?;
         let report = LoadReport { running: true, ..LoadReport::default() };
         let pause = Span::from_us(pause_ms.min(1 << 40).saturating_mul(1_000));
         let (round, stopping, pause_until, transfer) = (0, false, None, None);

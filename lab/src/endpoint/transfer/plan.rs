@@ -4,9 +4,10 @@
 //! Units: bytes.
 //! Source: docs/endpoint.md "Transfers".
 
+use weft_cxl::mem::MemOperation;
 use weft_cxl::requester::{Operation, Transaction};
 use weft_dataplane::time::Span;
-use weft_parsers::fabric::Pid;
+use weft_parsers::fabric::{Hpa, Pid};
 use weft_rpc::Refused;
 
 use crate::endpoint::command::{Access, OwnRange, TransferReport};
@@ -94,13 +95,40 @@ fn range(addr: u64, len: Option<u64>, source: &Source) -> Result<u64, Refused> {
     Ok(len)
 }
 
+/// What carries a transfer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum How {
+    /// Memory requests; writes are posted.
+    Plain,
+    /// UIO requests.
+    Uio,
+    /// CXL.mem.
+    Mem,
+}
+
+impl How {
+    /// Whether a write is answered.
+    pub(super) const fn answers_writes(self) -> bool {
+        !matches!(self, Self::Plain)
+    }
+}
+
+/// What an endpoint is asked to send.
+#[derive(Debug)]
+pub enum Ask {
+    /// TLPs.
+    Tlp(Transaction),
+    /// CXL.mem messages.
+    Mem(MemOperation),
+}
+
 /// A transfer as it is carried out.
 #[derive(Clone, Debug)]
 pub struct Plan {
     pub(super) addr: u64,
     pub(super) len: u64,
     pub(super) source: Source,
-    pub(super) uio: bool,
+    pub(super) how: How,
     pub(super) to: Option<Pid>,
     pub(super) write: bool,
     pub(super) read: bool,
@@ -108,11 +136,11 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// The transfer that `access` asks for; `uio` says what the endpoint makes of its `via`.
+    /// The transfer that `access` asks for; `how` says what the endpoint makes of its `via`.
     ///
     /// # Errors
     /// It does not hold together.
-    pub fn new(access: &Access, write: bool, uio: bool) -> Result<Self, Refused> {
+    pub fn new(access: &Access, write: bool, how: How) -> Result<Self, Refused> {
         let source = Source::of(access.data.as_ref(), access.seed)?;
         let len = range(access.addr.0, access.len.map(|it| it.0), &source)?;
         if write && source == Source::Nothing {
@@ -124,7 +152,9 @@ impl Plan {
         }
         let to = match access.to {
             None => None,
-            Some(_) if !uio => return Err(Refused::bad_request("only UIO requests name a port")),
+            Some(_) if how != How::Uio => {
+                return Err(Refused::bad_request("only UIO requests name a port"));
+            }
             Some(pid) => Some(Pid::assignable(pid).ok_or_else(|| {
                 Refused::bad_request(format!("expected a port id 0..=4094, found {pid}"))
             })?),
@@ -133,7 +163,7 @@ impl Plan {
             addr: access.addr.0,
             len,
             source,
-            uio,
+            how,
             to,
             write,
             read: !write || access.check,
@@ -141,8 +171,17 @@ impl Plan {
         })
     }
 
-    pub(super) fn ask(&self, what: Operation) -> Transaction {
-        Transaction { to: self.to, ..what.into() }
+    /// The request for `len` bytes at `addr`, with these data if it writes.
+    pub(super) fn ask(&self, addr: Hpa, len: usize, data: Option<Vec<u8>>) -> Ask {
+        let what = match (self.how, data) {
+            (How::Mem, Some(data)) => return Ask::Mem(MemOperation::Store { addr, data }),
+            (How::Mem, None) => return Ask::Mem(MemOperation::Load { addr, len }),
+            (How::Uio, Some(data)) => Operation::UioWrite { addr, data },
+            (How::Uio, None) => Operation::UioRead { addr, len },
+            (How::Plain, Some(data)) => Operation::Write { addr, data },
+            (How::Plain, None) => Operation::Read { addr, len },
+        };
+        Ask::Tlp(Transaction { to: self.to, ..what.into() })
     }
 }
 
