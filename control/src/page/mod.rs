@@ -10,12 +10,10 @@ pub mod feed;
 pub mod guard;
 pub mod runs;
 
-use std::fmt::Write as _;
-
-use ring::digest::{SHA256, digest};
 use serde::Serialize;
 
 use crate::views::page::{STYLE, TIP_SCRIPT, TIP_STYLE, script_json};
+use crate::views::policy::{meta, policy};
 use crate::views::svg::escape;
 
 const HTML: &str = include_str!("page.html");
@@ -62,46 +60,13 @@ fn script() -> String {
     script
 }
 
-/// The hash of an inline element, as a policy names it.
-fn hash(text: &str) -> String {
-    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let mut out = String::from("'sha256-");
-    for three in digest(&SHA256, text.as_bytes()).as_ref().chunks(3) {
-        let [a, b, c] = [0, 1, 2].map(|at| three.get(at).copied().unwrap_or(0));
-        let bits = u32::from_be_bytes([0, a, b, c]);
-        for place in 0..4 {
-            let at = bits >> (18 - 6 * place) & 63;
-            let digit = DIGITS.get(at as usize).copied().unwrap_or(b'=');
-            out.push(char::from(if place > three.len() { b'=' } else { digit }));
-        }
-    }
-    out.push('\'');
-    out
-}
-
-/// What the browser may do: run this script, use this style, and ask who sent the page if `asks`.
-fn policy(style: &str, script: &str, asks: bool) -> String {
-    let mut policy = format!(
-        "default-src 'none'; script-src {}; style-src {}; base-uri 'none'; form-action 'none'",
-        hash(script),
-        hash(style)
-    );
-    if asks {
-        policy.push_str("; connect-src 'self'; frame-ancestors 'none'");
-    }
-    policy
-}
-
 fn joined(title: &str, policy: &str, style: &str, script: &str, data: &str) -> String {
     let mut out = String::new();
     for (at, part) in HTML.split("{{").enumerate() {
         let (name, rest) = part.split_once("}}").unwrap_or(("", part));
         match name {
             "title" => out.push_str(&escape(title)),
-            "policy" => {
-                let meta = "<meta http-equiv=\"Content-Security-Policy\" content=";
-                let _ = write!(out, "{meta}\"{policy}\">"); // hashes and words: no quote
-            }
+            "policy" => out.push_str(&meta(policy)),
             "style" => out.push_str(style),
             "script" => out.push_str(script),
             "data" => out.push_str(data),
@@ -117,10 +82,10 @@ fn joined(title: &str, policy: &str, style: &str, script: &str, data: &str) -> S
 pub fn live() -> Page {
     let (style, script) = (style(), script());
     let about: About<'_, ()> = About { kind: "live", title: "weft", switches: &[] };
-    let policy = policy(&style, &script, true);
     // The header says it already; `frame-ancestors` is for headers alone.
-    let meta = self::policy(&style, &script, false) + "; connect-src 'self'";
-    let html = joined("weft", &meta, &style, &script, &script_json(&about));
+    let inside = policy(&style, &script) + "; connect-src 'self'";
+    let policy = format!("{inside}; frame-ancestors 'none'");
+    let html = joined("weft", &inside, &style, &script, &script_json(&about));
     Page { html, policy }
 }
 
@@ -128,7 +93,7 @@ pub fn live() -> Page {
 #[must_use]
 pub fn of_run(kind: &str, title: &str, switches: &[runs::SwitchRun]) -> String {
     let (style, script) = (style(), script());
-    let policy = policy(&style, &script, false);
+    let policy = policy(&style, &script);
     let data = script_json(&About { kind, title, switches });
     joined(title, &policy, &style, &script, &data)
 }

@@ -8,6 +8,7 @@ use std::fmt::Write as _;
 
 use serde::Serialize;
 
+use super::policy::{meta, policy};
 use super::svg::escape;
 
 /// What all pages look like.
@@ -58,12 +59,27 @@ document.addEventListener('pointermove', function (event) {
 
 /// The beginning of a page, up to its heading; `style` is beside what all pages have.
 pub fn head(title: &str, style: &str, out: &mut String) {
+    begin(title, "", &[STYLE, style].concat(), out);
+}
+
+/// The same of a page that may run `script` alone, and ask nobody; [`end`] has the script.
+pub fn sealed_head(title: &str, style: &str, script: &str, out: &mut String) {
+    let style = [STYLE, style].concat();
+    begin(title, &meta(&policy(&style, script)), &style, out);
+}
+
+/// The end of a page, with its script.
+pub fn end(script: &str, out: &mut String) {
+    let _ = write!(out, "<script>{script}</script>\n</body></html>\n");
+}
+
+fn begin(title: &str, meta: &str, style: &str, out: &mut String) {
     let title = escape(title);
     let _ = write!(
         out,
-        "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"/>\
+        "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"/>{meta}\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\
-         <title>{title}</title><style>{STYLE}{style}</style></head><body>\n<h1>{title}</h1>\n"
+         <title>{title}</title><style>{style}</style></head><body>\n<h1>{title}</h1>\n"
     );
 }
 
@@ -90,16 +106,35 @@ pub fn script_json(value: &impl Serialize) -> String {
     out
 }
 
+/// A row of a table whose cells are text, with attributes of the row: `data-...` and their values.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Row {
+    /// Names and values.
+    pub data: Vec<(&'static str, String)>,
+    /// Cells.
+    pub cells: Vec<String>,
+}
+
 /// A table: its head, and rows of which every cell is text.
 pub fn table(head: &[&str], rows: &[Vec<String>], out: &mut String) {
+    let row = |cells: &Vec<String>| Row { data: Vec::new(), cells: cells.clone() };
+    table_of(head, &rows.iter().map(row).collect::<Vec<_>>(), out);
+}
+
+/// The same with attributes of rows.
+pub fn table_of(head: &[&str], rows: &[Row], out: &mut String) {
     out.push_str("<div class=\"scroll\"><table><thead><tr>");
     for cell in head {
         let _ = write!(out, "<th>{}</th>", escape(cell)); // writing into text cannot fail
     }
     out.push_str("</tr></thead><tbody>");
-    for row in rows {
-        out.push_str("<tr>");
-        for cell in row {
+    for Row { data, cells } in rows {
+        out.push_str("<tr");
+        for (name, value) in data {
+            let _ = write!(out, " data-{name}=\"{}\"", escape(value));
+        }
+        out.push('>');
+        for cell in cells {
             let words = cell.chars().next().is_some_and(char::is_alphabetic);
             let class = if words { " class=\"words\"" } else { "" };
             let _ = write!(out, "<td{class}>{}</td>", escape(cell));
