@@ -9,7 +9,7 @@ use weft_parsers::fabric::Pid;
 
 use super::change::way;
 use super::graph::SwitchId;
-use super::inventory::Inventory;
+use super::inventory::{Inventory, Port};
 use super::plan::Plan;
 
 /// Latencies of switches and links, which components do not tell.
@@ -39,6 +39,11 @@ const fn lane_mbps(speed: u8) -> u64 {
     }
 }
 
+/// Bandwidth of a port's lanes, MB/s; 0 where the code of the speed is not known.
+pub(crate) const fn rate_mbps(port: &Port) -> u64 {
+    port.width as u64 * lane_mbps(port.speed)
+}
+
 /// Latency and bandwidth that static messages from a switch to a PID find on their way; none when there is no way.
 ///
 /// The latency is rounded up, the bandwidth, that of the slowest link, down; a way within one switch has no link, and
@@ -59,7 +64,7 @@ pub fn cost(
         .saturating_add(figures.link_ps.saturating_mul(links));
     let rate = |at: &super::graph::PortRef| {
         let port = inventory.switch(at.switch).and_then(|switch| switch.port(at.port));
-        port.map_or(0, |port| u64::from(port.width) * lane_mbps(port.speed))
+        port.map_or(0, rate_mbps)
     };
     let slowest = ends.iter().map(rate).min().unwrap_or(0);
     let short = |value: u64| u16::try_from(value).unwrap_or(u16::MAX);

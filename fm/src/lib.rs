@@ -37,10 +37,12 @@ pub mod graph;
 pub mod hbr;
 pub mod inventory;
 pub mod memory;
+pub mod overview;
 pub mod plan;
 pub mod proof;
 pub mod routes;
 pub mod rules;
+pub mod segment_tables;
 pub mod service;
 pub mod store;
 #[cfg(test)]

@@ -14,6 +14,7 @@ use super::request::Response;
 use crate::bind::Bindings;
 use crate::graph::SwitchId;
 use crate::inventory::{Inventory, Partner};
+use crate::overview::NameRow;
 use crate::trace::{End, Trace};
 
 /// Names of switches, of GFDs by PID, and of hosts and devices by place.
@@ -22,6 +23,19 @@ pub struct DisplayNames {
     switches: BTreeMap<SwitchId, String>,
     gfds: BTreeMap<u16, String>,
     ends: BTreeMap<(SwitchId, u8), String>,
+}
+
+impl From<&[NameRow]> for DisplayNames {
+    fn from(rows: &[NameRow]) -> Self {
+        let mut called = Self::default();
+        for NameRow { switch, port, name } in rows {
+            match port {
+                Some(port) => called.ends.insert((*switch, *port), name.clone()),
+                None => called.switches.insert(*switch, name.clone()),
+            };
+        }
+        called
+    }
 }
 
 impl DisplayNames {
@@ -49,6 +63,19 @@ impl DisplayNames {
         Self { switches, gfds, ends }
     }
 
+    /// The names as rows, those of GFDs at their ports.
+    #[must_use]
+    pub fn rows(&self, inventory: &Inventory) -> Vec<NameRow> {
+        let row = |switch, port, name: &String| NameRow { switch, port, name: name.clone() };
+        let switches = self.switches.iter().map(|(id, name)| row(*id, None, name));
+        let ends = self.ends.iter().map(|((id, port), name)| row(*id, Some(*port), name));
+        let gfds = inventory.gfds.iter().filter_map(|gfd| {
+            let name = self.gfds.get(&gfd.pid.bits())?;
+            Some(row(gfd.at.switch, Some(gfd.at.port), name))
+        });
+        switches.chain(ends).chain(gfds).collect()
+    }
+
     /// What a switch is called: its name, else its number.
     #[must_use]
     pub fn switch(&self, id: SwitchId) -> String {
@@ -63,9 +90,10 @@ impl DisplayNames {
             Some(Partner::Gfd(place)) => inventory.gfds.get(place),
             _ => None,
         };
+        let at = || self.ends.get(&(id, port));
         let name = match gfd {
-            Some(gfd) => self.gfds.get(&gfd.pid.bits()),
-            None => self.ends.get(&(id, port)),
+            Some(gfd) => self.gfds.get(&gfd.pid.bits()).or_else(at),
+            None => at(),
         };
         name.map_or_else(String::new, |name| format!("{name} "))
     }
@@ -113,6 +141,7 @@ impl DisplayNames {
             Response::Status(_)
             | Response::Topology(_)
             | Response::Inventory(_)
+            | Response::Overview(_)
             | Response::Memory(_)
             | Response::Gim(_)
             | Response::Access(_)

@@ -17,6 +17,7 @@ pub mod display_names;
 mod foreign;
 mod gim;
 pub mod names;
+mod overview;
 mod pid_mismatch;
 mod query;
 pub mod reconcile;

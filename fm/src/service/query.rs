@@ -26,7 +26,7 @@ use crate::text::{name_of, parse_pid};
 use crate::topology;
 
 /// Bytes of a vector of PIDs.
-const VECTOR: u32 = 512;
+pub(super) const VECTOR: u32 = 512;
 /// Bytes of a CDAT that are asked for at once, and that are read in all.
 const CDAT_PIECE: u64 = 512;
 const CDAT_MAX: usize = 1 << 20;
@@ -50,6 +50,9 @@ impl Fm {
                 };
                 drawn.map_err(refuse)?;
                 Ok(Response::Topology(text))
+            }
+            Request::Overview => {
+                self.overview().map(|overview| Response::Overview(Box::new(overview)))
             }
             Request::Bindings => Ok(Response::Bindings(bindings(self.up()?))),
             Request::Routes { prove, switch } => self.routes(*prove, switch.as_deref()),
@@ -105,7 +108,7 @@ impl Fm {
         Ok(Response::Routes(Routes { rows, hops_max, proof, partition }))
     }
 
-    fn shares(&self) -> Vec<ShareRow> {
+    pub(super) fn shares(&self) -> Vec<ShareRow> {
         let part = |part: &crate::memory::Part| PartRow {
             gfd: part.gfd.bits(),
             group: part.group,
@@ -198,7 +201,7 @@ impl Fm {
     }
 }
 
-fn bits(bytes: &[u8]) -> Vec<u16> {
+pub(super) fn bits(bytes: &[u8]) -> Vec<u16> {
     let is_set = |bit: &u16| {
         bytes.get(usize::from(bit / 8)).is_some_and(|byte| byte & (1 << (bit % 8)) != 0)
     };

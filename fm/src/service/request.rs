@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 pub use super::status::{EventRecord, Status};
 use crate::inventory::Inventory;
+use crate::overview::{AddressMap, BindingUse, GfdLoad, LinkRow, NameRow};
 use crate::trace::Trace;
 
 /// The format that a topology is asked for in.
@@ -55,6 +56,8 @@ pub enum Request {
         #[serde(default)]
         drawn: TopologyFormat,
     },
+    /// What there is, who has what of it, and which way it goes: all that a picture of the fabric shows.
+    Overview,
     /// Who sees what.
     Bindings,
     /// Shows a device, or a virtual switch elsewhere, at a bridge.
@@ -213,6 +216,7 @@ impl Request {
             self,
             Self::Status
                 | Self::Topology { .. }
+                | Self::Overview
                 | Self::Bindings
                 | Self::Routes { .. }
                 | Self::Memory
@@ -361,6 +365,27 @@ pub struct CostRow {
     pub bandwidth_mbps: u64,
 }
 
+/// All of a fabric that a picture of it shows.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Overview {
+    /// What there is.
+    pub inventory: Inventory,
+    /// What it is called.
+    pub names: Vec<NameRow>,
+    /// Links.
+    pub links: Vec<LinkRow>,
+    /// Who sees what.
+    pub bindings: Vec<BindingUse>,
+    /// Who has which memory.
+    pub memory: Vec<ShareRow>,
+    /// Who shows whom which memory.
+    pub gim: Vec<GimRow>,
+    /// Addresses by requester, hosts first.
+    pub maps: Vec<AddressMap>,
+    /// How loaded GFDs are.
+    pub gfds: Vec<GfdLoad>,
+}
+
 /// A component's response to a command that was passed on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CciAnswer {
@@ -384,6 +409,8 @@ pub enum Response {
     Topology(String),
     /// What there is.
     Inventory(Box<Inventory>),
+    /// All that a picture of the fabric shows.
+    Overview(Box<Overview>),
     /// Who sees what.
     Bindings(Vec<BindingRow>),
     /// It is done; a line for each thing to know.

@@ -11,6 +11,7 @@ mod fake;
 mod fake_gfd;
 mod gim;
 mod memory;
+mod overview;
 mod plan;
 mod regain;
 mod replan;

@@ -186,6 +186,7 @@ fn each_request_is_answered() {
         (Request::Topology { drawn: TopologyFormat::Dot }, "graph fabric"),
         (Request::Topology { drawn: TopologyFormat::Svg }, "<svg "),
         (Request::Topology { drawn: TopologyFormat::Data }, "Inventory("),
+        (Request::Overview, "Overview("),
         (Request::Bindings, "Bindings([])"),
         (Request::Routes { prove: true, switch: None }, "none of them backwards"),
         (Request::Routes { prove: false, switch: Some("s1".into()) }, "switch: \"s1\""),

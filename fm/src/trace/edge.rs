@@ -5,12 +5,9 @@
 //! Source: docs/spec/wire-formats.md §4.5 (570Ch to 5711h, 5715h), §4.6 (5803h, 5805h, 5807h, 5901h), §5.1.
 
 use weft_parsers::cci::Request;
-use weft_parsers::cci::gae::{FastCaps, GetFastCaps};
 use weft_parsers::cci::gfd_access::{Gdt, GdtRange};
-use weft_parsers::cci::tables::{
-    EdgeRange, Entries, LdstCaps, VcsVectorRange, Vector, VectorRange,
-};
-use weft_parsers::fabric::{FastEntry, Hpa, Interleave, LdstEntry, Pid, Target as To};
+use weft_parsers::cci::tables::{EdgeRange, VcsVectorRange, Vector, VectorRange};
+use weft_parsers::fabric::{Interleave, Pid, Target as To};
 
 use super::{End, Stop, Target, Walk, refused};
 use crate::cci::{Fabric, Way};
@@ -18,108 +15,10 @@ use crate::edge::prefixes;
 use crate::gim::Grant;
 use crate::inventory::Switch;
 use crate::memory::{DECODERS, Part};
+use crate::segment_tables::Kind;
 
 /// Bytes of GMV in the vectors of a VCS; VTV stands behind it.
 const VTV_AT: u32 = 512;
-
-/// What a segment table is set up as.
-struct Window {
-    base: u64,
-    limit: u64,
-    shift: u32,
-    entries: u64,
-}
-
-impl Window {
-    fn new(base: Hpa, limit: Hpa, size: u8, entries: u16) -> Self {
-        let shift = 36 + u32::from(size.min(7));
-        Self { base: base.0, limit: limit.0, shift, entries: entries.into() }
-    }
-
-    const fn is_off(&self) -> bool {
-        self.base == 0 || self.limit == 0
-    }
-
-    const fn takes(&self, hpa: Hpa) -> bool {
-        !self.is_off() && self.base <= hpa.0 && hpa.0 <= self.limit
-    }
-
-    /// The segment as commands count it, from the base on, and as the hardware does; none behind the last.
-    fn place(&self, hpa: Hpa) -> Option<(u16, u64)> {
-        let index = (hpa.0 >> self.shift).checked_sub(self.base >> self.shift)?;
-        let hardware = (hpa.0 >> self.shift).checked_rem(self.entries)?;
-        Some((u16::try_from(index).ok().filter(|_| index < self.entries)?, hardware))
-    }
-}
-
-/// What an entry says.
-#[derive(Clone, Copy)]
-struct Segment {
-    gim: bool,
-    interleave: Interleave,
-    to: To,
-}
-
-#[derive(Clone, Copy, PartialEq)]
-enum Kind {
-    Fast,
-    Ldst,
-}
-
-impl Kind {
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Fast => "FAST",
-            Self::Ldst => "LDST",
-        }
-    }
-
-    fn window(self, gae: &mut Fabric, vppb: u8) -> Result<Window, Stop> {
-        Ok(match self {
-            Self::Fast => {
-                let request = Request::GetFastCaps(GetFastCaps { vppb });
-                let answer = gae.call(Way::Entry, &request)?;
-                let caps = answer.read::<FastCaps<'_>>()?;
-                Window::new(caps.base, caps.limit, caps.segment_size, caps.segments)
-            }
-            Self::Ldst => {
-                let answer = gae.call(Way::Entry, &Request::GetLdstCaps(vppb))?;
-                let caps = answer.read::<LdstCaps>()?;
-                Window::new(caps.base, caps.limit, caps.segment_size, caps.segments)
-            }
-        })
-    }
-
-    fn segment(self, gae: &mut Fabric, vppb: u8, start: u16) -> Result<Option<Segment>, Stop> {
-        let range = EdgeRange { vppb, count: 1, start };
-        Ok(match self {
-            Self::Fast => {
-                let answer = gae.call(Way::Entry, &Request::GetFastSegments(range))?;
-                let entry = answer.read::<Entries<'_, Option<FastEntry>>>()?.entries.get(0);
-                let of =
-                    |e: FastEntry| Segment { gim: e.gim, interleave: e.interleave, to: e.target };
-                entry.flatten().map(of)
-            }
-            Self::Ldst => {
-                let answer = gae.call(Way::Entry, &Request::GetLdstSegments(range))?;
-                let entry = answer.read::<Entries<'_, Option<LdstEntry>>>()?.entries.get(0);
-                let of =
-                    |e: LdstEntry| Segment { gim: false, interleave: e.interleave, to: e.target };
-                entry.flatten().map(of)
-            }
-        })
-    }
-
-    fn dpid(self, gae: &mut Fabric, vppb: u8, start: u16) -> Result<Pid, Stop> {
-        let range = EdgeRange { vppb, count: 1, start };
-        let request = match self {
-            Self::Fast => Request::GetIdt(range),
-            Self::Ldst => Request::GetLdstIdt(range),
-        };
-        let answer = gae.call(Way::Entry, &request)?;
-        Ok(answer.read::<Entries<'_, Pid>>()?.entries.get(0).unwrap_or(Pid::NONE))
-    }
-}
 
 impl Walk<'_> {
     /// Where the edge sends the request; none: to the host's hierarchy.
@@ -165,7 +64,8 @@ impl Walk<'_> {
         };
         let place =
             format!("segment {index} (entry {hardware}) of {} GiB", 1_u64 << (window.shift - 30));
-        let Some(segment) = kind.segment(gae, vppb, index)? else {
+        let range = EdgeRange { vppb, count: 1, start: index };
+        let Some(segment) = kind.segments(gae, range)?.first().copied().flatten() else {
             self.say(at, name, format!("{place}: not valid"));
             return refused(format!("UR at the edge: the {name} entry is not valid"));
         };
@@ -184,7 +84,8 @@ impl Walk<'_> {
                 let way = u16::from(segment.interleave.way(hpa.0));
                 self.say(at, "way", format!("{way}, by the address"));
                 let index = first.saturating_add(way);
-                let pid = kind.dpid(gae, vppb, index)?;
+                let range = EdgeRange { vppb, count: 1, start: index };
+                let pid = kind.dpids(gae, range)?.first().copied().unwrap_or(Pid::NONE);
                 self.say(at, &format!("{name} IDT"), format!("[{index:#05x}]: DPID {pid}"));
                 pid
             }

@@ -17,6 +17,7 @@ use std::time::Duration;
 use weft_cxl::cci::Session;
 use weft_dataplane::pbr::segments::Found;
 use weft_fm::cci::{Fabric, InProcess, RetryPolicy, Socket, TransportError, Way};
+use weft_fm::overview::Asked;
 use weft_fm::service::desired::DesiredState;
 use weft_fm::service::status::{Phase, StartMode};
 use weft_fm::service::{Fm, Request, Response, Setup};
@@ -152,6 +153,59 @@ fn a_trace_says_what_the_tables_do() {
     let revoked = traced(&mut fm, BASE);
     assert!(matches!(&revoked.end, End::Refused(why) if why.contains("GMV")), "{revoked:?}");
     assert!(!looked_up(&world, host, BASE).3, "the GFD does not allow it either");
+}
+
+/// An overview has FAST as the host's GAE reports it: window, segments, and targets by way; what GFDs report of their load.
+#[test]
+fn an_overview_has_the_tables_of_the_host() {
+    let world = Arc::new(Mutex::new(World::ring(2, 1, &[0, 1, 1, 0])));
+    let mut fm = manager(&world);
+    fm.start().unwrap();
+    let overview = |fm: &mut Fm| match fm.request(&Request::Overview).unwrap() {
+        Response::Overview(all) => *all,
+        other => panic!("{other:?}"),
+    };
+    let before = overview(&mut fm);
+    let off = before.maps.iter().find(|map| map.at.switch.0 == 0).unwrap();
+    assert!(matches!(&off.fast, Asked::Read(table) if table.base == 0 && table.runs.is_empty()));
+    let share = fm.state().unwrap().memory.shares[0].clone();
+    let gfds: Vec<Pid> = share.parts.iter().map(|part| part.gfd).collect();
+    let mut host = session(&world, OF_HOST);
+    write_fast(&mut host, &gfds);
+    // At the end of a longer window, so that several commands are needed: one more entry, of one way, twice.
+    let direct =
+        |pid| FastEntry { gim: false, interleave: Interleave::NONE, target: Target::Direct(pid) };
+    let set = SetFast {
+        vppb: 0,
+        segment_size: 0,
+        prefix: PrefixFlags::default(),
+        base: Hpa(BASE),
+        limit: Hpa(BASE + 300 * SEGMENT),
+    };
+    host.call(Way::Entry, &Command::SetFast(set)).unwrap();
+    let entries = [Some(direct(gfds[1])), Some(direct(gfds[1]))];
+    let set = SetEntries { vppb: 0, start: 298, entries: List::of(&entries) };
+    host.call(Way::Entry, &Command::SetFastSegments(set)).unwrap();
+
+    let all = overview(&mut fm);
+    let map = all.maps.iter().find(|map| map.at == off.at).unwrap();
+    assert_eq!((map.pid, map.host), (share.hosts[0].pid.bits(), true));
+    let Asked::Read(fast) = &map.fast else { panic!("{map:?}") };
+    assert_eq!((fast.base, fast.limit, fast.segment_bytes), (BASE, BASE + 300 * SEGMENT, SEGMENT));
+    let way: Vec<u16> = gfds.iter().map(|pid| pid.bits()).collect();
+    let runs: Vec<_> = fast
+        .runs
+        .iter()
+        .map(|run| (run.hpa, run.segments, run.gim, run.ways, run.targets.as_slice()))
+        .collect();
+    let want = [(BASE, 1, false, 4, &way[..]), (BASE + 298 * SEGMENT, 2, false, 1, &way[1..2])];
+    assert_eq!(runs, want);
+    assert_eq!(fast.runs[0].granularity, 4_096);
+    assert!(matches!(&map.ldst, Asked::Read(table) if table.base == 0), "{map:?}");
+    // No other host's GAE is known.
+    assert!(all.maps.iter().all(|one| one.at == map.at || matches!(one.fast, Asked::NotRead(_))));
+    let loads: Vec<_> = all.gfds.iter().map(|load| &load.backpressure_percent).collect();
+    assert_eq!(loads, [&Asked::Read(0); 4], "nothing waits there");
 }
 
 #[test]

@@ -1,0 +1,202 @@
+//! The overview of a fabric: what the manager knows, and what it asks hosts' GAEs, edges and GFDs for it.
+//!
+//! Shape: [`Fm`] -> [`Overview`]; who does not answer is asked no more, and the row says why.
+//! Units: bytes; percent.
+//! Source: docs/fm-socket.md "Answers"; docs/spec/wire-formats.md §4.5 (5715h), §4.6, §4.7 (490Eh, 4910h).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use weft_parsers::cci::Request as Command;
+use weft_parsers::cci::gfd_access::QosControl;
+use weft_parsers::cci::tables::{VcsVectorRange, Vector, VectorRange};
+use weft_rpc::Refused;
+
+use super::Fm;
+use super::names::{Names, Requester, requesters};
+use super::query::{VECTOR, bits};
+use super::request::Overview;
+use super::status::StartMode;
+use crate::cci::{CallError, Fabric, Way};
+use crate::graph::{PortRef, SwitchId};
+use crate::inventory::{Inventory, TargetKind};
+use crate::overview::{AddressMap, AddressRange, Asked, GfdLoad, bindings, links};
+use crate::segment_tables::{Kind, SegmentTable};
+
+const STATIC: &str = "the fabric is static: its components are not asked";
+
+/// What may be asked of a host's GAE; once it has failed, nothing more.
+enum Gae<'a> {
+    Open(&'a mut Fabric),
+    Closed(String),
+}
+
+impl Gae<'_> {
+    fn table(&mut self, kind: Kind, vppb: u8) -> Asked<SegmentTable> {
+        let failed = match self {
+            Self::Closed(why) => return Asked::NotRead(why.clone()),
+            Self::Open(gae) => match kind.read(gae, vppb) {
+                Ok(table) => return Asked::Read(table),
+                Err(error) => error,
+            },
+        };
+        let why = format!("the host's GAE: {}", failed.with_causes());
+        if is_silent(&failed) {
+            *self = Self::Closed(why.clone());
+        }
+        Asked::NotRead(why)
+    }
+}
+
+/// LAV of virtual switches, each read once.
+#[derive(Default)]
+struct Lavs {
+    is_static: bool,
+    read: BTreeMap<(SwitchId, u8), Asked<Vec<u16>>>,
+    /// Switches that did not answer.
+    silent: BTreeSet<SwitchId>,
+}
+
+impl Lavs {
+    fn of(
+        &mut self,
+        fabric: &mut Fabric,
+        inventory: &Inventory,
+        (at, vcs): (SwitchId, u8),
+    ) -> Asked<Vec<u16>> {
+        if let Some(known) = self.read.get(&(at, vcs)) {
+            return known.clone();
+        }
+        let switch = inventory.switch(at).filter(|switch| switch.whole);
+        let lav = match switch {
+            _ if self.is_static => Asked::NotRead(STATIC.to_owned()),
+            Some(switch) if !self.silent.contains(&at) => lav(fabric, switch.way(), vcs)
+                .unwrap_or_else(|error| {
+                    if is_silent(&error) {
+                        self.silent.insert(at);
+                    }
+                    Asked::NotRead(error.with_causes())
+                }),
+            _ => Asked::NotRead(format!("{at} does not answer")),
+        };
+        self.read.insert((at, vcs), lav.clone());
+        lav
+    }
+}
+
+impl Fm {
+    /// All that a picture of the fabric shows.
+    pub(super) fn overview(&mut self) -> Result<Overview, Refused> {
+        let maps = self.address_maps()?;
+        let gfds = self.gfd_loads()?;
+        let (memory, gim) = (self.shares(), self.shown());
+        let names = self.called();
+        let running = self.up()?;
+        let inventory = running.inventory.clone();
+        let (graph, tables) = (&running.plan.graph, &running.standing);
+        Ok(Overview {
+            names: names.rows(&inventory),
+            links: links(&inventory, tables),
+            bindings: bindings(&inventory, &running.bindings, (graph, tables)),
+            memory,
+            gim,
+            maps,
+            gfds,
+            inventory,
+        })
+    }
+
+    /// Addresses of hosts, then of devices that make requests of their own.
+    fn address_maps(&mut self) -> Result<Vec<AddressMap>, Refused> {
+        let is_static = self.mode == StartMode::Static;
+        let running = self.running.as_ref().ok_or_else(|| Refused::unavailable("not up"))?;
+        let names = Names::new(&self.desired, running);
+        let inventory = &running.inventory;
+        let mut all: Vec<(bool, Requester)> = Vec::new();
+        for one in requesters(inventory, &running.bindings) {
+            all.extend(is_host(inventory, one).map(|host| (host, one)));
+        }
+        all.sort_by_key(|(host, _)| !host);
+        let mut gaes: BTreeMap<String, Gae<'_>> =
+            self.gaes.iter_mut().map(|(name, gae)| (name.clone(), Gae::Open(gae))).collect();
+        let mut lavs = Lavs { is_static, ..Lavs::default() };
+        let mut maps = Vec::new();
+        for (host, one) in all {
+            let name = names.gae(one.edge);
+            let mut none = Gae::Closed(if is_static { STATIC } else { NO_GAE }.to_owned());
+            let open = name.filter(|_| !is_static).and_then(|name| gaes.get_mut(name));
+            let gae = open.unwrap_or(&mut none);
+            let (fast, ldst) = (gae.table(Kind::Fast, one.vppb), gae.table(Kind::Ldst, one.vppb));
+            let lav = lavs.of(&mut self.fabric, inventory, (one.edge.switch, one.edge.vcs));
+            let own = names.own(one.edge).into_iter();
+            maps.push(AddressMap {
+                pid: one.edge.pid.bits(),
+                at: PortRef::new(one.edge.switch, one.port),
+                host,
+                vcs: one.edge.vcs,
+                vppb: one.vppb,
+                own: own.map(|own| AddressRange { base: own.base, size: own.len }).collect(),
+                fast,
+                ldst,
+                lav,
+            });
+        }
+        Ok(maps)
+    }
+
+    /// How loaded GFDs say they are; none is asked behind one that did not answer.
+    fn gfd_loads(&mut self) -> Result<Vec<GfdLoad>, Refused> {
+        let gfds = self.up()?.inventory.gfds.clone();
+        let is_static = self.mode == StartMode::Static;
+        let mut silent = is_static.then(|| STATIC.to_owned());
+        let mut loads = Vec::new();
+        for gfd in gfds {
+            let backpressure_percent = match &silent {
+                Some(why) => Asked::NotRead(why.clone()),
+                None => match backpressure(&mut self.fabric, Way::Pid(gfd.pid)) {
+                    Ok(percent) => percent,
+                    Err(error) => {
+                        let unasked = format!("not asked, as GFD {} did not answer", gfd.pid);
+                        silent = is_silent(&error).then_some(unasked);
+                        Asked::NotRead(error.with_causes())
+                    }
+                },
+            };
+            loads.push(GfdLoad { pid: gfd.pid.bits(), backpressure_percent });
+        }
+        Ok(loads)
+    }
+}
+
+const NO_GAE: &str =
+    "only the host's GAE reports it, and the wanted state does not say where that answers";
+
+/// Whether nobody answered: who is asked again lets everybody wait.
+const fn is_silent(error: &CallError) -> bool {
+    matches!(error, CallError::Transport { .. })
+}
+
+/// Whether a requester is a host, or a device of one at the same switch; none where the virtual switch has no host: no
+/// memory can be granted there.
+fn is_host(inventory: &Inventory, one: Requester) -> Option<bool> {
+    let targets = &inventory.switch(one.edge.switch)?.targets;
+    let mut hosts = targets.iter().filter(|target| target.kind == TargetKind::Host);
+    let has_host = hosts.clone().any(|host| host.vcs == one.edge.vcs && !host.pid.is_none());
+    has_host.then(|| hosts.any(|host| host.pid == one.edge.pid))
+}
+
+/// LAV of a virtual switch.
+fn lav(fabric: &mut Fabric, way: Way, vcs: u8) -> Result<Asked<Vec<u16>>, CallError> {
+    let range = VcsVectorRange { vcs, range: VectorRange { start: 0, len: VECTOR } };
+    let answer = fabric.call(way, &Command::GetVcsLav(range))?;
+    let bytes: Vec<u8> = answer.read::<Vector<'_>>()?.data.iter().collect();
+    Ok(Asked::Read(bits(&bytes)))
+}
+
+/// The average backpressure that a GFD reports, where it samples any.
+fn backpressure(fabric: &mut Fabric, way: Way) -> Result<Asked<u8>, CallError> {
+    let control = fabric.call(way, &Command::GetQosControl)?.read::<QosControl>()?;
+    if control.interval == 0 {
+        return Ok(Asked::NotRead("the GFD samples none: its interval is 0".to_owned()));
+    }
+    fabric.call(way, &Command::GetQosStatus)?.read::<u8>().map(Asked::Read)
+}

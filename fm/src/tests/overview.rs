@@ -1,0 +1,190 @@
+//! The overview of a fabric.
+//!
+//! Shape: fake fabrics -> rows, held against what the inventory and the tables have.
+//! Units: bytes; DPIDs.
+//! Source: docs/fm-socket.md "Answers".
+
+use std::collections::BTreeSet;
+
+use weft_parsers::fabric::{DrtEntry, Pid, RgtEntry};
+
+use super::bind::{fabric as three_switches, link};
+use super::fake::{Fake, Shared};
+use super::fake_gfd::GfdState;
+use super::plan::set_up;
+use super::service::{holds, manager, shared, started, status, want};
+use crate::bind::{Bindings, Bridge, Local};
+use crate::graph::{SwitchId, generate};
+use crate::overview::{Asked, BindingState, NameRow, bindings, links};
+use crate::routes::SwitchTables;
+use crate::service::request::Overview;
+use crate::service::status::StartMode;
+use crate::service::{Fm, Request, Response};
+use crate::store::Store;
+
+const POOL: &str = "[[memory]]\nname = \"pool\"\nhosts = [\"h0\"]\nways = 4\nsize = \"2GiB\"\nhpa = \"0x10000000000\"\n";
+
+fn overview(fm: &mut Fm) -> Overview {
+    match fm.request(&Request::Overview) {
+        Ok(Response::Overview(all)) => *all,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Why something was not read.
+fn why<T: std::fmt::Debug>(asked: &Asked<T>) -> &str {
+    match asked {
+        Asked::NotRead(why) => why,
+        Asked::Read(read) => panic!("{read:?}"),
+    }
+}
+
+#[test]
+fn an_overview_has_what_is_known_and_says_what_was_not_read() {
+    let shared = shared();
+    let mut fm = started(&shared, POOL);
+    let (all, state) = (overview(&mut fm), fm.state().unwrap());
+    assert_eq!(all.inventory, state.inventory);
+    let name = NameRow { switch: SwitchId(0), port: Some(all.maps[0].at.port), name: "h0".into() };
+    assert_eq!((&all.names[..], all.maps[0].at.switch), (&[name][..], SwitchId(0)));
+    assert_eq!((all.memory.len(), all.memory[0].name.as_str()), (1, "pool"));
+    let pids: Vec<u16> = all.maps.iter().map(|map| map.pid).collect();
+    assert_eq!(pids.len(), 2, "a host at each switch");
+    assert_eq!(all.memory[0].hosts, [pids[0]]);
+    for map in &all.maps {
+        assert!(map.host && map.vppb == 0, "{map:?}");
+        assert!(why(&map.fast).contains("the wanted state does not say where"), "{map:?}");
+        assert!(why(&map.ldst).contains("only the host's GAE reports it"), "{map:?}");
+        assert_eq!(map.lav, Asked::Read(Vec::new()));
+    }
+    // These GFDs do not know the command; each of them is asked all the same.
+    let said: Vec<&str> = all.gfds.iter().map(|load| why(&load.backpressure_percent)).collect();
+    assert_eq!(said.len(), 4);
+    assert!(
+        said.iter().all(|why| why.contains("490Eh") && why.contains("Unsupported")),
+        "{said:?}"
+    );
+}
+
+/// Whoever does not answer is waited for once.
+#[test]
+fn behind_a_gfd_that_is_silent_none_is_asked() {
+    let shared = shared();
+    let mut fm = started(&shared, POOL);
+    let first = fm.state().unwrap().inventory.gfds[0];
+    shared.with(|fake| {
+        let node = fake.nodes.iter_mut().find(|node| node.base.pid == first.pid).unwrap();
+        node.base.gone = true;
+    });
+    let calls = status(&fm).calls;
+    let all = overview(&mut fm);
+    let said: Vec<&str> = all.gfds.iter().map(|load| why(&load.backpressure_percent)).collect();
+    assert!(said[0].contains("490Eh Get GFD QoS Control to "), "{said:?}");
+    let behind = format!("not asked, as GFD {} did not answer", first.pid);
+    assert_eq!(said[1..], [behind.as_str(); 3]);
+    let asked = status(&fm).calls - calls;
+    assert!(asked < 8, "two edges and one GFD: {asked}");
+}
+
+/// A static fabric's components are never asked anything, for a picture neither.
+#[test]
+fn an_overview_of_a_static_fabric_asks_nobody() {
+    let shared = shared();
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("fm.redb");
+    let store = || Some(Store::open(&path).unwrap());
+    let mut first = manager(&shared, want(""), StartMode::FmFirst, store());
+    first.start().unwrap();
+    drop(first);
+    let before = holds(&shared);
+    let mut fm = manager(&shared, want(""), StartMode::Static, store());
+    fm.start().unwrap();
+    let all = overview(&mut fm);
+    assert_eq!((status(&fm).calls, holds(&shared)), (0, before));
+    assert_eq!((all.inventory.switches.len(), all.maps.len()), (2, 2));
+    assert!(all.maps.iter().all(|map| why(&map.lav).contains("is static")), "{all:?}");
+    assert!(all.gfds.iter().all(|load| why(&load.backpressure_percent).contains("is static")));
+}
+
+/// In a line, all PIDs beyond a link go over it, and no others.
+#[test]
+fn a_link_carries_the_dpids_that_are_beyond_it() {
+    let mut fake = Fake::of(&generate::line(3, 2).unwrap());
+    fake.add(SwitchId(2), Some(GfdState::new(8)));
+    let (inventory, plan, _) = set_up(&Shared::new(fake));
+    let rows = links(&inventory, &plan.routed.tables);
+    assert_eq!(rows.len(), 2);
+    for row in rows {
+        let [near, far] = row.ends.map(|end| end.switch);
+        assert!(near < far, "found in the order of the line");
+        let count = |beyond: &dyn Fn(SwitchId) -> bool| {
+            let pids: BTreeSet<Pid> =
+                inventory.pids().filter(|(_, at)| beyond(at.switch)).map(|(pid, _)| pid).collect();
+            u16::try_from(pids.len()).unwrap()
+        };
+        assert_eq!(row.dpids, [count(&|at| at >= far), count(&|at| at <= near)], "{near}");
+        assert_eq!((row.group_dpids, row.down), ([0, 0], false));
+        assert_eq!(row.bandwidth_mbps, 16 * 7_563, "16 lanes at 64 GT/s");
+    }
+}
+
+/// A DPID with a routing group counts once as static, at the first port of the group, and as one more at the others.
+#[test]
+fn a_group_counts_at_each_of_its_ports() {
+    let mut graph = generate::line(2, 1).unwrap();
+    let [a, b] = [SwitchId(0), SwitchId(1)].map(|id| crate::graph::PortRef::new(id, 40));
+    graph.link(a, b).unwrap();
+    let (inventory, mut plan, _) = set_up(&Shared::new(Fake::of(&graph)));
+    let ports: Vec<u8> = inventory.links.iter().map(|ends| ends[0].port).collect();
+    let [one, other] = ports[..] else { panic!("{ports:?}") };
+    assert!(inventory.links.iter().all(|ends| ends[0].switch == SwitchId(0)));
+    let mut tables = SwitchTables::default();
+    let group = |ports: [u8; 2]| {
+        RgtEntry::decode([ports[0], ports[1], 0, 0, 0, 0, 0, 0, 1, 0, 0, 0]).unwrap()
+    };
+    tables.set_rgt(3, Some(group([one, other])));
+    tables.set_rgt(4, Some(group([other, one])));
+    for (to, entry) in [(1, 3), (2, 3), (3, 3), (4, 4)] {
+        tables.set_drt(Pid::from_low_bits(to), DrtEntry::Group(entry));
+    }
+    for (to, port) in [(10, other), (11, one), (12, 200)] {
+        tables.set_drt(Pid::from_low_bits(to), DrtEntry::Port(port));
+    }
+    *plan.routed.tables.get_mut(SwitchId(0)) = tables;
+    let rows = links(&inventory, &plan.routed.tables);
+    let counts: Vec<_> = rows.iter().map(|row| (row.dpids[0], row.group_dpids[0])).collect();
+    assert_eq!(counts, [(4, 1), (2, 3)]);
+}
+
+/// A device is in the hierarchy of its host, also behind a virtual link; what is cut or lost is there, too.
+#[test]
+fn bindings_lead_to_their_host_and_over_their_links() {
+    let (shared, inventory) = three_switches();
+    let (_, plan, _) = set_up(&shared);
+    let bridge = |switch, vcs, vppb| Bridge { switch: SwitchId(switch), vcs, vppb };
+    let device = |at: Bridge| {
+        let ports = &inventory.switch(at.switch).unwrap().ports;
+        let port = ports.iter().find(|port| port.role == crate::inventory::Role::Dsp).unwrap();
+        Local { bridge: at, port: port.number, ld: None }
+    };
+    let (near, below, behind) = (bridge(0, 0, 1), bridge(2, 2, 0), bridge(2, 2, 1));
+    let all = Bindings {
+        local: vec![device(near), device(behind)],
+        remote: vec![link(&inventory, bridge(0, 0, 2), below)],
+        cut: vec![link(&inventory, bridge(0, 0, 3), bridge(1, 2, 0))],
+        lost: vec![device(bridge(1, 2, 1))],
+    };
+    let rows = bindings(&inventory, &all, (&plan.graph, &plan.routed.tables));
+    let states: Vec<BindingState> = rows.iter().map(|row| row.state).collect();
+    let (bound, lost, no_way) = (BindingState::Bound, BindingState::Lost, BindingState::NoWay);
+    assert_eq!(states, [bound, bound, lost, bound, no_way]);
+    let host = rows[0].host.unwrap();
+    assert_eq!(host.switch, SwitchId(0));
+    let port = inventory.switch(SwitchId(0)).unwrap().port(host.port).unwrap();
+    assert_eq!(port.partner, crate::inventory::Partner::Host);
+    assert!(rows.iter().all(|row| row.host == Some(host)), "{rows:?}");
+    assert_eq!(rows[1].port.map(|at| at.switch), Some(SwitchId(2)));
+    assert_eq!((rows[3].below, rows[3].path.len()), (Some(below), 4), "two links");
+    assert_eq!(rows[3].path.first().map(|at| at.switch), Some(SwitchId(0)));
+    assert_eq!(rows[3].path.last().map(|at| at.switch), Some(SwitchId(2)));
+}
