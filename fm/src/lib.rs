@@ -38,6 +38,7 @@ pub mod hbr;
 pub mod inventory;
 pub mod memory;
 pub mod overview;
+pub mod picture;
 pub mod plan;
 pub mod proof;
 pub mod routes;

@@ -22,8 +22,9 @@ use crate::cci::{CallError, TransportError, Way};
 use crate::change::Running;
 use crate::inventory::{OWN_PORT, Switch, TargetKind};
 use crate::memory::Host;
+use crate::overview::links;
 use crate::text::{name_of, parse_pid};
-use crate::topology;
+use crate::{picture, topology};
 
 /// Bytes of a vector of PIDs.
 pub(super) const VECTOR: u32 = 512;
@@ -37,7 +38,8 @@ impl Fm {
             Request::Status => Ok(Response::Status(self.board.status())),
             Request::Events { after } => Ok(Response::Events(self.board.events(*after))),
             Request::Topology { drawn } => {
-                let inventory = &self.up()?.inventory;
+                let running = self.up()?;
+                let inventory = &running.inventory;
                 let mut text = String::new();
                 let called = &DisplayNames::new(&self.desired, inventory);
                 let drawn = match drawn {
@@ -46,7 +48,10 @@ impl Fm {
                     }
                     TopologyFormat::Text => topology::tree(inventory, called, &mut text),
                     TopologyFormat::Dot => topology::dot(inventory, called, &mut text),
-                    TopologyFormat::Svg => topology::svg(inventory, called, &mut text),
+                    TopologyFormat::Svg => {
+                        let links = links(inventory, &running.standing);
+                        picture::svg(inventory, called, &links, &mut text)
+                    }
                 };
                 drawn.map_err(refuse)?;
                 Ok(Response::Topology(text))

@@ -1,6 +1,6 @@
-//! The overview of a fabric.
+//! The overview of a fabric, and its picture.
 //!
-//! Shape: fake fabrics -> rows, held against what the inventory and the tables have.
+//! Shape: fake fabrics -> rows and drawings, held against what the inventory and the tables have.
 //! Units: bytes; DPIDs.
 //! Source: docs/fm-socket.md "Answers".
 
@@ -15,8 +15,11 @@ use super::plan::set_up;
 use super::service::{holds, manager, shared, started, status, want};
 use crate::bind::{Bindings, Bridge, Local};
 use crate::graph::{SwitchId, generate};
-use crate::overview::{Asked, BindingState, NameRow, bindings, links};
+use crate::inventory::Inventory;
+use crate::overview::{Asked, BindingState, LinkRow, NameRow, bindings, links};
+use crate::picture::svg;
 use crate::routes::SwitchTables;
+use crate::service::display_names::DisplayNames;
 use crate::service::request::Overview;
 use crate::service::status::StartMode;
 use crate::service::{Fm, Request, Response};
@@ -29,6 +32,12 @@ fn overview(fm: &mut Fm) -> Overview {
         Ok(Response::Overview(all)) => *all,
         other => panic!("{other:?}"),
     }
+}
+
+fn drawn(inventory: &Inventory, names: &[NameRow], links: &[LinkRow]) -> String {
+    let mut text = String::new();
+    svg(inventory, &DisplayNames::from(names), links, &mut text).unwrap();
+    text
 }
 
 /// Why something was not read.
@@ -187,4 +196,75 @@ fn bindings_lead_to_their_host_and_over_their_links() {
     assert_eq!((rows[3].below, rows[3].path.len()), (Some(below), 4), "two links");
     assert_eq!(rows[3].path.first().map(|at| at.switch), Some(SwitchId(0)));
     assert_eq!(rows[3].path.last().map(|at| at.switch), Some(SwitchId(2)));
+}
+
+#[test]
+fn names_in_a_picture_are_text() {
+    let mut fake = Fake::of(&generate::line(2, 1).unwrap());
+    fake.add(SwitchId(1), Some(GfdState::new(8)));
+    let (inventory, plan, _) = set_up(&Shared::new(fake));
+    let gfd = inventory.gfds[0].at;
+    let name = |switch, port, name: &str| NameRow { switch, port, name: name.to_owned() };
+    let names = [
+        name(SwitchId(0), None, "<script>alert(1)</script>"),
+        name(SwitchId(1), None, "\" onload=\"x"),
+        name(gfd.switch, Some(gfd.port), "\"]]>&"),
+    ];
+    let text = drawn(&inventory, &names, &links(&inventory, &plan.routed.tables));
+    for part in ["<script", "onload=\"", "]]>", "\"]"] {
+        assert!(!text.contains(part), "{part}: {text}");
+    }
+    assert!(text.contains("&lt;script&gt;alert(1)&lt;/script&gt; PID 000"), "{text}");
+    assert!(text.contains("GFD &quot;]]&gt;&amp; "), "{text}");
+}
+
+/// Each link of the same switches has a line of its own; one that is down is dashed and has no number.
+#[test]
+fn links_side_by_side_are_seen_apart() {
+    let mut graph = generate::line(2, 1).unwrap();
+    for _ in 0..2 {
+        let free = |graph: &crate::graph::Graph, id| {
+            let used: BTreeSet<u8> = graph.ports(id).map(|(port, _)| port).collect();
+            let port = (0..=u8::MAX).find(|port| !used.contains(port)).unwrap();
+            crate::graph::PortRef::new(id, port)
+        };
+        let (a, b) = (free(&graph, SwitchId(0)), free(&graph, SwitchId(1)));
+        graph.link(a, b).unwrap();
+    }
+    let (inventory, plan, _) = set_up(&Shared::new(Fake::of(&graph)));
+    let mut rows = links(&inventory, &plan.routed.tables);
+    assert_eq!(rows.len(), 3);
+    let paths = |text: &str| -> BTreeSet<String> {
+        text.split(" d=\"").skip(1).map(|rest| rest.split('"').next().unwrap().to_owned()).collect()
+    };
+    let text = drawn(&inventory, &[], &rows);
+    assert_eq!(paths(&text).len(), 3, "{text}");
+    assert_eq!((text.matches("class=\"load\"").count(), text.matches("dasharray").count()), (3, 0));
+    rows[1].down = true;
+    // The switch at its far end may not tell any more who is there.
+    let far = rows[1].ends[1];
+    let mut inventory = inventory;
+    let ports = &mut inventory.switches[usize::from(far.switch.0)].ports;
+    ports.iter_mut().find(|port| port.number == far.port).unwrap().partner =
+        crate::inventory::Partner::Foreign;
+    let text = drawn(&inventory, &[], &rows);
+    assert_eq!((text.matches("class=\"load\"").count(), text.matches("dasharray").count()), (2, 1));
+    assert_eq!(text.matches("class=\"link down\"").count(), 1, "{text}");
+    assert!(!text.contains("not managed"), "{text}");
+}
+
+#[test]
+fn a_picture_of_nothing_and_of_a_lost_switch_are_pictures() {
+    let (shared, mut inventory) = three_switches();
+    let (_, plan, _) = set_up(&shared);
+    // One that was found from a switch that is not there stands below the first row; a link to nowhere is left out.
+    inventory.switches[2].came.as_mut().unwrap().from.switch = SwitchId(900);
+    inventory.switches[2].whole = false;
+    let mut rows = links(&inventory, &plan.routed.tables);
+    rows[0].ends[0].switch = SwitchId(900);
+    let text = drawn(&inventory, &[], &rows);
+    assert_eq!(text.matches("class=\"switch silent\"").count(), 1, "{text}");
+    assert_eq!((text.matches("<path").count(), text.matches("</svg>").count()), (1, 1), "{text}");
+    (inventory.switches, inventory.gfds) = (Vec::new(), Vec::new());
+    assert!(drawn(&inventory, &[], &[]).ends_with("</svg>\n"));
 }
