@@ -123,6 +123,7 @@ fn a_fabric_is_served_asked_and_found_again() {
         (&["topology"][..], "GFD"),
         (&["topology", "--dot"], "graph fabric"),
         (&["topology", "--svg"], "</svg>"),
+        (&["topology", "--html"], "data-memory=\"pool\""),
         (&["routes", "--prove"], "none of them backwards"),
         (&["routes", "--switch", "s1"], "s1"),
         (&["memory"], "pool"),

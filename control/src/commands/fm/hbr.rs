@@ -250,6 +250,7 @@ mod tests {
         let refused = [
             ("status", "expected topology, bind, unbind or aer"),
             ("topology --svg", "expected topology, bind, unbind or aer"),
+            ("topology --html", "expected topology, bind, unbind or aer"),
             ("topology --socket /x", "expected no --socket"),
             ("bind s0/0/1 port:4", "expected VCS/VPPB"),
             ("bind 0/256 port:4", "expected VCS/VPPB"),

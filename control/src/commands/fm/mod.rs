@@ -16,6 +16,7 @@ mod gim;
 mod grant;
 mod hbr;
 mod memory;
+mod page;
 mod pid;
 mod routes;
 mod serve;

@@ -1,6 +1,7 @@
 //! `weft fm topology`: switches, links, and what is attached to them.
 //!
-//! Shape: [`TopologyArgs`] -> [`Request::Topology`] -> the drawing, as the fabric manager made it.
+//! Shape: [`TopologyArgs`] -> [`Request::Topology`] -> the drawing, as the fabric manager made it; [`Request::Overview`] ->
+//! the page of the fabric, made here.
 //! Units: none.
 //! Source: `docs/fm.md`.
 
@@ -10,18 +11,21 @@ use weft_fm::service::request::TopologyFormat;
 use weft_fm::service::{Request, Response};
 use weft_fm::topology::tree;
 
-use super::{AskArgs, Query};
+use super::{AskArgs, Query, page};
 use crate::error::CliError;
 
 /// Arguments of `weft fm topology`.
 #[derive(Args, Debug)]
 pub struct TopologyArgs {
     /// For Graphviz
-    #[arg(long, conflicts_with_all = ["svg", "json"])]
+    #[arg(long, conflicts_with_all = ["svg", "html", "json"])]
     dot: bool,
     /// As an SVG picture
-    #[arg(long, conflicts_with = "json")]
+    #[arg(long, conflicts_with_all = ["html", "json"])]
     svg: bool,
+    /// As one HTML page: picture, bindings, and a memory map for each host
+    #[arg(long, conflicts_with = "json")]
+    html: bool,
     #[command(flatten)]
     ask: AskArgs,
 }
@@ -32,6 +36,9 @@ impl Query for TopologyArgs {
     }
 
     fn request(&self) -> Result<Request, CliError> {
+        if self.html {
+            return Ok(Request::Overview);
+        }
         let drawn = match (self.dot, self.svg, self.ask.json) {
             (true, ..) => TopologyFormat::Dot,
             (_, true, _) => TopologyFormat::Svg,
@@ -44,6 +51,7 @@ impl Query for TopologyArgs {
     fn text(&self, response: &Response) -> Option<String> {
         match response {
             Response::Topology(text) => Some(text.clone()),
+            Response::Overview(overview) => Some(page::page(overview)),
             Response::Inventory(inventory) => {
                 let mut text = String::new();
                 let _ = tree(inventory, &DisplayNames::default(), &mut text); // a String takes everything
@@ -67,7 +75,13 @@ mod tests {
             ("topology --svg", topology(TopologyFormat::Svg)),
             ("topology --dot", topology(TopologyFormat::Dot)),
             ("topology --json", topology(TopologyFormat::Data)),
+            ("topology --html", Request::Overview),
         ]);
-        assert_refused([("topology --dot --svg", "cannot be used with")]);
+        assert_refused([
+            ("topology --dot --svg", "cannot be used with"),
+            ("topology --html --svg", "cannot be used with"),
+            ("topology --html --dot", "cannot be used with"),
+            ("topology --html --json", "cannot be used with"),
+        ]);
     }
 }
