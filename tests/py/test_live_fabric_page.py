@@ -1,0 +1,302 @@
+"""The page of a fabric (`weft fm topology --html`) in Debian's Chromium: all that the manager knows is on it.
+
+Shape: `weft fabric up` in one process, whose hosts' GAEs the manager may ask, and as processes, with a link that goes
+down; `weft fm ... --json` says what must be seen.
+Units: bytes.
+Source: docs/fm.md "The page of a fabric".
+"""
+
+import json
+import os
+import signal
+import subprocess
+import time
+import tomllib
+
+import pytest
+
+import weftbrowser
+import weftlive
+from weftlive import sh, weft
+
+MISSING = weftlive.missing() or weftbrowser.missing()
+TIMEOUT_S = 60
+DIR = "/run/weft/fabric"
+SOCKET = f"{DIR}/fm/fm.sock"
+BASE, SEGMENT = 0x10000000000, 64 << 30
+TOPOLOGY = """
+switch = [{ name = "sw0" }, { name = "sw1" }]
+link = [{ ends = ["sw0", "sw1"], count = 2 }]
+[[host]]
+name = "h0"
+at = "sw0"
+bind = ["xpu0", "ep1"]
+[[host]]
+name = "h1"
+at = "sw1"
+[[device]]
+name = "xpu0"
+at = "sw0"
+kind = "accelerator"
+[[device]]
+name = "ep1"
+at = "sw1"
+[[gfd]]
+name = "g"
+at = ["sw0", "sw1"]
+count = 2
+capacity_mib = 1024
+[[memory]]
+name = "pool"
+hosts = ["h0", "h1"]
+devices = ["xpu0"]
+gfds = ["g"]
+len = 0x20000000
+granularity = 4096
+hpa = 0x10000000000
+"""
+# Names that would be markup or end it if they were not text.
+MEMORY, GIM = "<script>hit=1//", '"]]><b id=hit>\''
+ROWS = (
+    "Object.fromEntries([...document.querySelectorAll('tr[data-{0}]')]"
+    ".map((r) => [r.dataset.{0}, [...r.cells].map((c) => c.textContent)]))"
+)
+DRAWN = (
+    "Object.fromEntries([...document.querySelectorAll('#drawing g[id]')].map((g) => {"
+    " const b = g.getBoundingClientRect();"
+    " return [g.id, {kind: g.getAttribute('class'), seen: b.width > 0 || b.height > 0, text: g.textContent}]; }))"
+)
+MAPS = (
+    "[...document.querySelectorAll('section.addresses')].map((s) => ({at: s.dataset.map, text: s.textContent,"
+    " base: s.querySelector('.window')?.dataset.base, limit: s.querySelector('.window')?.dataset.limit,"
+    " strips: [...s.querySelectorAll('.strip')].map((g) => ({base: g.dataset.base,"
+    "   ways: [...g.querySelectorAll('.way')].map((w) => w.dataset.pid)})),"
+    " granted: [...s.querySelectorAll('tr[data-granted]')].map((r) => r.dataset.granted)}))"
+)
+MARKED = "[...document.querySelectorAll('.picked')].map((e) => e.id).sort()"
+
+
+def fm(*words):
+    """Output of `weft fm`, which must succeed."""
+    done = subprocess.run([weft(), "fm", *words, "--socket", SOCKET], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, (words, done.stderr)
+    return done.stdout
+
+
+def known(*words):
+    """What the manager answers, as JSON."""
+    return json.loads(fm(*words, "--json"))
+
+
+def at(end):
+    """A port, as ids of the page name it."""
+    return f"s{end['switch']}.{end['port']}"
+
+
+def link_ids(links):
+    """Links, as ids of the page name them."""
+    return {f"{at(a)}-{at(b)}" for a, b in links}
+
+
+def attached(inventory):
+    """What is at edge ports, by place: its class on the page."""
+    kinds = {"Host": "host", "Device": "device", "Gfd": "gfd"}
+    found = {}
+    for number, switch in enumerate(inventory["switches"]):
+        for port in switch["ports"]:
+            partner = port["partner"]
+            name = partner if isinstance(partner, str) else next(iter(partner))
+            if name in kinds:
+                assert port["up"], port
+                found[f"s{number}.{port['number']}"] = kinds[name]
+    return found
+
+
+def bridges(inventory):
+    """Bridges that show something, as switches report them, by what they are bound to: a port, or a virtual link."""
+    local, ends = {}, set()
+    for number, switch in enumerate(inventory["switches"]):
+        for vcs in switch["vcss"]:
+            for vppb, state in enumerate(vcs["vppbs"]):
+                place = f"s{number}/{vcs['id']}/{vppb}"
+                if state["status"] == 2 and vppb:  # 0 is the host's own port
+                    local[place] = f"port:{state['port']}"
+                elif state["status"] == 4:
+                    ends.add(place)
+    return local, ends
+
+
+def look(page, inventory):
+    """Everything that `weft fm` says of the fabric is in the page."""
+    drawn = page.value(DRAWN)
+    assert all(one["seen"] for one in drawn.values()), drawn
+    kinds = {place: one["kind"] for place, one in drawn.items()}
+    switches = {f"s{n}": f"sw{n}" for n in range(len(inventory["switches"]))}
+    down = link_ids(inventory["down"])
+    assert all(switch["whole"] for switch in inventory["switches"]), inventory
+    want = {place: "switch" for place in switches} | attached(inventory)
+    want |= {link: "link down" if link in down else "link" for link in link_ids(inventory["links"])}
+    assert kinds == want, kinds.items() ^ want.items()
+    assert {place: drawn[place]["text"].split()[0] for place in switches} == switches
+    rows = {name: page.value(ROWS.format(name)) for name in ("switch", "link", "end", "bridge", "memory", "gim")}
+    assert rows["switch"].keys() == switches.keys()
+    assert {link: cells[2] for link, cells in rows["link"].items()} == {
+        link: "down" if link in down else "up" for link in link_ids(inventory["links"])
+    }
+    assert rows["end"].keys() == attached(inventory).keys()
+    ends = {place: (cells[1].split()[0].lower(), cells[2]) for place, cells in rows["end"].items()}
+    assert sorted(ends.values()) == [
+        ("device", "ep1"), ("device", "xpu0"), ("gfd", "g0"), ("gfd", "g1"), ("host", "h0"), ("host", "h1"),
+    ]  # fmt: skip
+    # Bindings as the manager has them by name, and as the switches report them.
+    bound = {(row["bridge"], row["to"].split("/")[0]) for row in known("bind")}
+    shown = {(cells[0], cells[1].removeprefix("vUSP ").split("/")[0]) for cells in rows["bridge"].values()}
+    named = {(bridge, to) for bridge, to in shown if "port" not in to}
+    named |= {(bridge, "port:" + to.split("port ")[1]) for bridge, to in shown if "port" in to}
+    assert named == bound and len(bound) == 3, (shown, bound)
+    local, links = bridges(inventory)
+    told = page.value("[...document.querySelectorAll('tr[data-bridge]')].map((r) => ({...r.dataset}))")
+    ports = {row["bridge"]: row["to"] for row in told if row["to"].startswith("port:")}
+    assert local == ports and len(local) == 2, (local, told)
+    both = {end for row in told if not row["to"].startswith("port:") for end in (row["bridge"], row["to"])}
+    assert both == links
+    memory = known("memory")
+    assert rows["memory"].keys() == {share["name"] for share in memory}
+    assert rows["gim"].keys() == {grant["name"] for grant in known("gim")}
+    for share in memory:
+        assert rows["memory"][share["name"]][1] == hex(share["hpa"]), rows["memory"]
+    # What is named like markup is none.
+    assert MEMORY in rows["memory"] and GIM in rows["gim"], rows
+    assert page.value("document.querySelectorAll('script').length") == 1
+    assert page.value("typeof hit + document.querySelectorAll('b').length") == "undefined0"
+
+
+def loads(page, inventory):
+    """The numbers at links are those of the tables that the manager has, counted here."""
+    routes = known("routes")["rows"]
+    shown = page.value(ROWS.format("link"))
+    for one, other in inventory["links"]:
+        cells = shown[f"{at(one)}-{at(other)}"]
+        for end, told in ((one, cells[4]), (other, cells[5])):
+            rows = [row for row in routes if row["switch"] == f"sw{end['switch']}"]
+            assert int(told) == sum(row["ports"][:1] == [end["port"]] for row in rows), (end, cells)
+
+
+def chosen(page):
+    """A binding that is clicked is marked in the drawing, all of it, and no longer when it is clicked again."""
+    told = page.value("[...document.querySelectorAll('tr[data-bridge]')].map((r) => ({...r.dataset}))")
+    link = next(row for row in told if not row["to"].startswith("port:"))
+    row = f"tr[data-bridge='{link['bridge']}']"
+    page.click(row)
+    marks = page.until("the marks", MARKED, lambda marks: marks != [])
+    assert marks == sorted(link["marks"].split()) and {"s0", "s1"} < set(marks), (marks, link)
+    assert any("-" in mark for mark in marks), marks
+    page.click(row)
+    page.until("no marks", MARKED, lambda marks: marks == [])
+
+
+def maps(page, inventory, way):
+    """Each requester has a map, with the memory that it has; FAST is what its GAE reports, where it may be asked."""
+    shares = known("memory")
+    pids = {row["at"]: row["pid"] for row in known("pid") if row["what"] != "fabric port"}
+    seen = {one["at"]: one for one in page.value(MAPS)}
+    requesters = {place for place, kind in attached(inventory).items() if kind == "host"}
+    requesters |= {place for place, cells in page.value(ROWS.format("end")).items() if cells[2] == "xpu0"}
+    assert seen.keys() == requesters
+    for place, one in seen.items():
+        own = pids["sw" + place[1:]]
+        mine = {share["name"] for share in shares if own in share["hosts"]}
+        assert mine <= set(one["granted"]), (place, one)
+        pool = next(share for share in shares if share["name"] == "pool")
+        gfds = [f"{part['gfd']:03x}" for part in pool["parts"]]
+        strip = next(strip for strip in one["strips"] if strip["base"] == hex(BASE))
+        assert strip["ways"] == gfds and len(gfds) == 2, (strip, gfds)
+        if way == "one":
+            assert int(one["base"], 16) == BASE and int(one["limit"], 16) == BASE + SEGMENT, one
+        else:
+            assert "base" not in one and "FAST: not read: only the host's GAE reports it" in one["text"], one
+
+
+def opened(browser, folder, name):
+    """The page opened from a file, and the inventory that was there before and after it was made. It asks for nothing."""
+    path, limit = os.path.join(folder, name), time.monotonic() + TIMEOUT_S
+    while True:
+        before, html, after = known("topology"), fm("topology", "--html"), known("topology")
+        if before == after:
+            break
+        assert time.monotonic() < limit, (before, after)
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(html)
+    page = browser.open(f"file://{path}")
+    assert page.problems == [] and page.requests == [f"file://{path}"], (page.problems, page.requests)
+    return page, after
+
+
+def without_scripts(page):
+    """The same page in a browser that runs none."""
+    page.value("window.before = 1")
+    page.call("Emulation.setScriptExecutionDisabled", value=True)
+    page.call("Page.reload")
+    page.until("it is loaded again", "!window.before && document.readyState === 'complete'")
+
+
+def take_down(inventory):
+    """Takes the first link between the switches down, at its interface."""
+    end = inventory["links"][0][0]
+    with open(f"{DIR}/sw{end['switch']}/switch.toml", "rb") as file:
+        ports = tomllib.load(file)["port"]
+    sh(f"ip link set {ports[end['port']]['device']} down")
+    limit = time.monotonic() + TIMEOUT_S
+    while not (now := known("topology"))["down"]:
+        assert time.monotonic() < limit, now
+        time.sleep(0.1)
+
+
+def run_page(way, folder):
+    """A fabric, its page in a browser; with processes, the page after a link was lost, too."""
+    sh("ip link set lo up")
+    file = os.path.join(folder, "fabric.toml")
+    with open(file, "w", encoding="ascii") as out:
+        out.write(TOPOLOGY)
+    command = [weft(), "fabric", "up", file, "--dir", DIR, *(["--processes"] if way == "processes" else [])]
+    up = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    try:
+        said = []
+        for line in up.stdout:
+            said.append(line)
+            if line.startswith("fabric is up"):
+                break
+        assert said and said[-1].startswith("fabric is up"), "".join(said)
+        fm("status", "--wait")
+        far = hex(BASE + 4 * SEGMENT)
+        fm("memory", "add", MEMORY, "--host", "h0", "--ways", "1", "--size", "256MiB", "--hpa", far)
+        fm("gim", "add", GIM, "--of", "h1", "--from", "h0", "--size", "1MiB", "--hpa", hex(BASE + 6 * SEGMENT))
+        with weftbrowser.Browser(folder) as browser:
+            page, inventory = opened(browser, folder, "fabric.html")
+            look(page, inventory)
+            loads(page, inventory)
+            maps(page, inventory, way)
+            chosen(page)
+            without_scripts(page)
+            look(page, inventory)
+            if way == "processes":
+                take_down(inventory)
+                page, inventory = opened(browser, folder, "down.html")
+                look(page, inventory)
+                assert page.value("document.querySelectorAll('#drawing g.link.down').length") == 1
+            assert page.problems == [], page.problems
+    finally:
+        up.send_signal(signal.SIGTERM)
+        try:
+            said, _ = up.communicate(timeout=60)
+        except subprocess.TimeoutExpired:
+            up.kill()
+            said, _ = up.communicate()
+        print(said)
+    assert up.returncode == 0, said
+
+
+@pytest.mark.skipif(MISSING is not None, reason=str(MISSING))
+@pytest.mark.parametrize("way", ["one", "processes"])
+def test_fabric_page(way, tmp_path):
+    weftlive.inside("test_live_fabric_page", "run_page", way, str(tmp_path), timeout=600)
