@@ -1,5 +1,5 @@
 //! CXL.mem messages on Ethernet links.
-//! Shape: [`MemMessage`] reads 16 bytes and what follows them, [`MemRepr`] emits; class and opcode are one byte, [`MemOp`].
+//! Shape: [`MemMessage`] reads and emits 16 bytes and what follows them; class and opcode are one byte, [`MemOp`].
 //! Units: bytes; a line is 64 bytes.
 //! Source: CXL 3.1 sections 3.3.5 to 3.3.10 (fields and codes); their places are proposed in docs/spec/wire-formats.md §3.9.
 
@@ -216,6 +216,7 @@ pub enum MetaField {
 }
 
 impl MetaField {
+    #[inline]
     const fn from_low_bits(bits: u8) -> Self {
         match bits & 3 {
             0 => Self::State,
@@ -273,6 +274,7 @@ impl MemHead {
     }
 
     /// Reads the fields that the message's class has.
+    #[inline]
     const fn decode(op: MemOp, head: &[u8; HEAD_LEN]) -> Self {
         let (class, bits, more) = (op.class(), byte::<1, _>(head), byte::<2, _>(head));
         let (asks, is_bi) =
@@ -302,6 +304,7 @@ impl MemHead {
     }
 
     /// The bytes of the fields that the message's class has; the others are 0.
+    #[inline]
     #[must_use]
     pub const fn emit(&self) -> [u8; HEAD_LEN] {
         let class = self.op.class();
@@ -343,6 +346,24 @@ impl MemHead {
 
 /// Byte enables follow the data.
 const BEP: u8 = 1 << 3;
+
+/// What of a message decides where it goes: opcode, address and length; `None` for what [`MemMessage::parse`] refuses by
+/// its header.
+#[inline]
+#[must_use]
+pub const fn fast_mem(head: &[u8; HEAD_LEN]) -> Option<(MemOp, Hpa, usize)> {
+    let Some(op) = MemOp::decode(byte::<0, _>(head)) else { return None };
+    let has_enables = matches!(op, MemOp::MemWrPtl);
+    if (byte::<2, _>(head) & BEP != 0) != has_enables {
+        return None;
+    }
+    let len = match (op.class().has_data(), has_enables) {
+        (false, _) => HEAD_LEN,
+        (true, false) => HEAD_LEN + LINE,
+        (true, true) => LEN_MAX,
+    };
+    Some((op, Hpa(be64::<8, _>(head) & ADDR_MASK), len))
+}
 
 /// A message with its data.
 #[derive(Clone, Copy, Debug)]
@@ -412,6 +433,7 @@ impl<'a> MemMessage<'a> {
     ///
     /// # Errors
     /// [`ParseError::Short`] when there is no room.
+    #[inline]
     pub fn emit(&self, out: &mut [u8]) -> Result<usize, ParseError> {
         let op = self.head.op;
         let with_enables = matches!(op, MemOp::MemWrPtl);
@@ -440,125 +462,4 @@ const fn refused(field: Field, value: u8) -> ParseError {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn request(op: MemOp) -> MemHead {
-        MemHead { addr: Hpa(0x0123_4567_BA40), ..MemHead::new(op, 5) }
-    }
-
-    fn emitted(message: &MemMessage<'_>) -> ([u8; LEN_MAX], usize) {
-        let mut out = [0xEE; LEN_MAX];
-        let len = message.emit(&mut out).unwrap();
-        (out, len)
-    }
-
-    /// The worked bytes of docs/spec/wire-formats.md §3.9.
-    #[test]
-    fn worked_bytes() {
-        const ADDR: [u8; 8] = [0, 0, 0x01, 0x23, 0x45, 0x67, 0xBA, 0x40];
-        let line = [0xA5; LINE];
-        let answer = MemHead { load: DevLoad::Optimal, ..MemHead::new(MemOp::MemData, 5) };
-        let poisoned = MemHead { poison: true, ..request(MemOp::MemWr) };
-        let cases = [
-            (request(MemOp::MemRd), None, [0x11, 0x18, 0, 0, 0, 5, 0, 0], ADDR),
-            (answer, Some(&line), [0x40, 0x18, 0x10, 0, 0, 5, 0, 0], [0; 8]),
-            (poisoned, Some(&line), [0x21, 0x19, 0, 0, 0, 5, 0, 0], ADDR),
-            (MemHead::new(MemOp::Cmp, 5), None, [0x30, 0x18, 0, 0, 0, 5, 0, 0], [0; 8]),
-        ];
-        for (head, data, first, addr) in cases {
-            let (bytes, len) = emitted(&MemMessage { head, data, enables: None });
-            assert_eq!((&bytes[..8], &bytes[8..16]), (&first[..], &addr[..]), "{head:?}");
-            assert_eq!(len, if data.is_some() { 80 } else { 16 });
-            let read = MemMessage::parse(&bytes[..len]).unwrap();
-            assert_eq!((read.head, read.data, read.enables), (head, data, None));
-        }
-    }
-
-    /// Every opcode with every field set comes back with the fields of its class, all others 0; any cut is refused.
-    #[test]
-    fn a_class_has_its_fields_and_no_others() {
-        let line = core::array::from_fn(|at| u8::try_from(at).unwrap());
-        for &op in MemOp::ALL {
-            let all = MemHead {
-                op,
-                snoop: 5,
-                meta: MetaField::Extended,
-                meta_value: 2,
-                poison: true,
-                tc: 3,
-                load: DevLoad::SevereOverload,
-                ld: 9,
-                tag: 0xF123,
-                bi_id: 0xABC,
-                addr: Hpa(0x000F_4567_89AB_CDC0),
-            };
-            let class = op.class();
-            let (data, enables) = (class.has_data().then_some(&line), op == MemOp::MemWrPtl);
-            let enables = enables.then_some(0x8000_0000_0000_0001);
-            let (bytes, len) = emitted(&MemMessage { head: all, data, enables });
-            let read = MemMessage::parse(&bytes[..len]).unwrap();
-            let bi = matches!(class, MemClass::BiSnp | MemClass::BiRsp);
-            let none = MemHead::new(op, 0);
-            let want = MemHead {
-                op,
-                snoop: if class.is_request() { 5 } else { 0 },
-                meta: if bi { none.meta } else { all.meta },
-                meta_value: if bi { 0 } else { 2 },
-                poison: class.has_data(),
-                tc: if class.is_request() { 3 } else { 0 },
-                load: if class.is_response() { all.load } else { none.load },
-                ld: if bi { 0 } else { 9 },
-                tag: if bi { 0x123 } else { 0xF123 },
-                bi_id: if bi { 0xABC } else { 0 },
-                addr: match class {
-                    MemClass::BiRsp => Hpa(0xC0),
-                    MemClass::Ndr | MemClass::Drs => Hpa(0),
-                    _ => all.addr,
-                },
-            };
-            assert_eq!((read.head, read.data, read.enables), (want, data, enables), "{op:?}");
-            assert_eq!(read.len(), len);
-            for short in 0..len {
-                assert!(MemMessage::parse(&bytes[..short]).is_err(), "{op:?} of {short} bytes");
-                assert!(
-                    MemMessage { head: all, data, enables }
-                        .emit(&mut [0; LEN_MAX][..short])
-                        .is_err()
-                );
-            }
-            let mut other = bytes;
-            other[2] ^= BEP;
-            assert!(MemMessage::parse(&other[..len]).is_err(), "{op:?}: byte enables");
-        }
-    }
-
-    /// Whatever the bytes: no panic, and what is read is what is written again, reserved bits 0.
-    #[test]
-    fn any_bytes_are_read_or_refused() {
-        let mut state = 0x9E37_79B9_7F4A_7C15_u64;
-        let mut read = 0;
-        for _ in 0..20_000 {
-            let bytes: [u8; LEN_MAX] = core::array::from_fn(|_| {
-                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-                state.to_be_bytes()[0]
-            });
-            let Ok(message) = MemMessage::parse(&bytes) else { continue };
-            read += 1;
-            let (again, len) = emitted(&message);
-            let same = MemMessage::parse(&again[..len]).unwrap();
-            assert_eq!((same.head, same.data), (message.head, message.data));
-            assert_eq!(again[0], bytes[0]);
-        }
-        assert!(read > 500, "{read} were messages");
-    }
-
-    #[test]
-    fn names_and_numbers_are_each_others() {
-        for byte in 0..=u8::MAX {
-            let known = MemOp::ALL.iter().find(|&&op| op as u8 == byte).copied();
-            assert_eq!(MemOp::decode(byte), known);
-        }
-        assert!(MemOp::ALL.windows(2).all(|pair| (pair[0] as u8) < pair[1] as u8));
-    }
-}
+mod tests;

@@ -131,23 +131,22 @@ pub(super) const fn macs(to: u64, from: u64) -> [u8; MACS_LEN] {
     [d0, d1, d2, d3, d4, d5, s0, s1, s2, s3, s4, s5]
 }
 
-/// Puts addresses, link header and perhaps a PTH in front of the flit-mode TLP of `len` bytes at `at`.
+/// Puts addresses, link header and perhaps a PTH in front of the `len` bytes at `at`.
 #[inline]
 pub(super) fn put_front(
     bufs: &mut Bufs,
     desc: &mut Desc,
     (at, len): (usize, usize),
     (macs, pth): ([u8; MACS_LEN], Option<Pth>),
-    oui: Oui,
+    link: TlpLink,
 ) -> Option<()> {
     let (chunk, start) = bufs.chunk_mut(desc)?;
     let front_len = MACS_LEN + tlp::link::LEN + if pth.is_some() { tlp::pth::LEN } else { 0 };
     let first = (start + at).checked_sub(front_len)?;
     let (places, _) = chunk.get_mut(first..)?.split_first_chunk_mut::<MACS_LEN>()?;
     *places = macs;
-    let protocol = if pth.is_some() { Protocol::Pbr } else { Protocol::HbrFlit };
     let rest = chunk.get_mut(first + MACS_LEN..)?;
-    let rest = TlpLink { oui, protocol }.emit(rest).ok()?;
+    let rest = link.emit(rest).ok()?;
     if let Some(pth) = pth {
         *rest.first_chunk_mut()? = pth.emit();
     }

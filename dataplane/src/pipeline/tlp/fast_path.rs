@@ -8,9 +8,10 @@
 use weft_parsers::Format;
 use weft_parsers::fabric::Hpa;
 use weft_parsers::tlp::fast_frame::{self, FastFrame, Front, LinkWords, MACS_LEN};
-use weft_parsers::tlp::{FastKind, FastTlp, Mode, Pth, link, pth};
+use weft_parsers::tlp::{FastKind, FastTlp, Mode, Protocol, Pth, TlpLink, link, pth};
 
 use super::bytes;
+use super::mem_fast::{self, MemWords};
 use crate::batch::{BURST, Batch};
 use crate::config::PortRole;
 use crate::desc::{Desc, Flag};
@@ -41,22 +42,28 @@ impl Context {
                 Some(edge) if own.mode == Mode::Flit && edge.role != Role::Gfd => Front::Hbr,
                 Some(_) => return None,
             };
-            Some((own, config.frame_len_max, front))
+            Some((own, front))
         });
-        let Some((own, len_max, front)) = front else {
-            routes.fill(CACHE_MISS); // the last burst's stand there
-            return BurstMask::first(batch.len());
-        };
         let words = LinkWords::new(self.snapshot.config.tlp.oui);
+        let mem = MemWords::new(self.snapshot.config.tlp.oui);
+        let len_max = config.map_or(0, |config| config.frame_len_max);
         let mut run = CountRun::default();
         let (mut unknown, mut bit) = (0_u64, 1_u64);
         for (desc, route) in batch.iter_mut().zip(routes) {
             let len = desc.len();
             let head = self.bufs.head(desc);
-            let taken = (len <= len_max)
-                .then(|| fast_frame::fast_frame(head, len, &words, front, own.payload_max))
-                .flatten()
-                .and_then(|frame| self.forward_fast(tables, (input, edge), desc, &frame));
+            let taken = if len > len_max {
+                None
+            } else if let Some(message) = mem_fast::read(head, len, &mem) {
+                self.forward_mem(tables, (input, edge), desc, &message)
+            } else {
+                // other TLPs of G-FAM devices, and of links in non-flit mode, go the full way
+                front
+                    .and_then(|(own, front)| {
+                        fast_frame::fast_frame(head, len, &words, front, own.payload_max)
+                    })
+                    .and_then(|frame| self.forward_fast(tables, (input, edge), desc, &frame))
+            };
             if let Some(queue) = taken {
                 run.count(&self.stats.port[input], len, Format::Pbr as usize);
                 *route = queue.get();
@@ -123,7 +130,9 @@ impl Context {
         } else {
             let front = front.map(|pth| Pth { dsar, ..pth });
             let oui = self.snapshot.config.tlp.oui;
-            bytes::put_front(&mut self.bufs, desc, (frame.at, len), (macs, front), oui)?;
+            let protocol = if front.is_some() { Protocol::Pbr } else { Protocol::HbrFlit };
+            let link = TlpLink { oui, protocol };
+            bytes::put_front(&mut self.bufs, desc, (frame.at, len), (macs, front), link)?;
         }
         let pri = pri_of(tlp, &self.snapshot.config.tlp);
         desc.classify(input, Format::Pbr, pri, (false, false));

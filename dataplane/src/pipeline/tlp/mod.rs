@@ -14,6 +14,7 @@ mod bytes;
 mod decide;
 mod fast_path;
 mod mem;
+mod mem_fast;
 mod parsed;
 mod read;
 

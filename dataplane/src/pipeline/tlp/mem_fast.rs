@@ -1,0 +1,139 @@
+//! Fast path of CXL.mem messages: from a host to a G-FAM device and back, over any number of fabric links.
+//!
+//! Shape: the front of a frame → [`FastMem`] → its queue; what it does not take goes the full way, and comes to the same.
+//! Units: bytes.
+//! Source: docs/spec/cxl-fabric.md "CXL.mem".
+
+use weft_parsers::cxl_mem::{self, MemOp, fast_mem};
+use weft_parsers::fabric::Hpa;
+use weft_parsers::tlp::fast_frame::{HBR_AT, MACS_LEN, PBR_AT};
+use weft_parsers::tlp::{Oui, Protocol, Pth, TlpLink, link, pth};
+use weft_parsers::{Format, HEAD_LEN};
+
+use super::bytes;
+use crate::config::PortRole;
+use crate::desc::{Desc, Flag};
+use crate::pbr::segments::Found;
+use crate::pbr::source::admit_mem;
+use crate::pbr::tables::Arrival;
+use crate::pbr::{Dispatch, EdgePort, Role, Tables};
+use crate::pipeline::context::Context;
+use crate::queues::QueueId;
+use crate::types::PortId;
+
+/// Bits of a PTH's first byte that the fast path does not take: Hie, PIF, and what is reserved.
+const PTH_BITS: u8 = 0x3D;
+
+/// Link headers of CXL.mem as they are on the wire, their flags zero.
+pub(super) struct MemWords {
+    pbr: [u8; link::LEN],
+    hbr: [u8; link::LEN],
+}
+
+impl MemWords {
+    #[inline]
+    pub fn new(oui: Oui) -> Self {
+        let word = |protocol| {
+            let mut word = [0; link::LEN];
+            let written = TlpLink { oui, protocol }.emit(&mut word);
+            debug_assert!(written.is_ok(), "the array is of its length");
+            word
+        };
+        Self { pbr: word(Protocol::PbrMem), hbr: word(Protocol::HbrMem) }
+    }
+}
+
+/// A message that the fast path may forward.
+pub(super) struct FastMem {
+    op: MemOp,
+    addr: Hpa,
+    pth: Option<Pth>,
+    at: usize,
+    len: usize,
+}
+
+/// Looks at a frame of `len` bytes; `None` for what takes a longer look.
+#[inline]
+pub(super) fn read(head: &[u8; HEAD_LEN], len: usize, words: &MemWords) -> Option<FastMem> {
+    let (_, rest) = head.split_first_chunk::<MACS_LEN>()?;
+    let (word, rest) = rest.split_first_chunk::<{ link::LEN }>()?;
+    let (pth, at, rest) = if *word == words.hbr {
+        (None, HBR_AT, rest)
+    } else if *word == words.pbr {
+        let is_plain = rest.first().is_some_and(|first| first & PTH_BITS == 0);
+        let (pth, rest) = Pth::parse(rest).ok()?;
+        if !is_plain || pth.dpid.is_none() {
+            return None;
+        }
+        (Some(pth), PBR_AT, rest)
+    } else {
+        return None;
+    };
+    let (op, addr, message_len) = fast_mem(rest.first_chunk::<{ cxl_mem::HEAD_LEN }>()?)?;
+    let is_routed = op.class().is_request() || op.class().is_response();
+    let message = FastMem { op, addr, pth, at, len: message_len };
+    (is_routed && at + message_len <= len).then_some(message)
+}
+
+/// The PTH that a message has behind the edge; `None` for what is refused there.
+#[inline]
+fn behind(edge: Option<&EdgePort>, message: &FastMem) -> Option<Pth> {
+    let class = message.op.class();
+    match (edge, message.pth) {
+        (None, pth) => pth,
+        (Some(edge), Some(pth)) => admit_mem(edge, pth, class).is_ok().then_some(pth),
+        (Some(edge), None) if edge.role == Role::Usp && class.is_request() => {
+            match edge.fast().lookup(message.addr) {
+                Found::Hit { flag: false, dpid } if edge.access().gmv.contains(dpid) => {
+                    Some(Pth { dsar: true, ..Pth::new(edge.pid, dpid) })
+                }
+                _ => None,
+            }
+        }
+        _ => None,
+    }
+}
+
+impl Context {
+    /// The queue of a message that needs no more than a new front, which it then has.
+    #[inline]
+    pub(super) fn forward_mem(
+        &mut self,
+        tables: &Tables,
+        (input, edge): (PortId, Option<&EdgePort>),
+        desc: &mut Desc,
+        message: &FastMem,
+    ) -> Option<QueueId> {
+        let pth = behind(edge, message)?;
+        let asks = message.op.class().is_request();
+        let Ok(Arrival::Out(Dispatch::Port(port))) = tables.forward(pth.spid, pth.dpid, false)
+        else {
+            return None;
+        };
+        if !self.core.up().contains(port) {
+            return None;
+        }
+        let config = self.snapshot.config.ports.get(port.index())?;
+        let front = match (tables.edge(port).map(|edge| edge.role), config.role) {
+            (None, PortRole::Fport(_)) => Some(pth),
+            (Some(Role::Gfd), PortRole::Dsp(_)) if asks => Some(Pth { dsar: true, ..pth }),
+            (Some(Role::Usp), PortRole::Usp(_)) if !asks => None,
+            _ => return None,
+        };
+        let before = MACS_LEN + link::LEN + if front.is_some() { pth::LEN } else { 0 };
+        if before + message.len > config.frame_len_max {
+            return None;
+        }
+        let to = self.core.partners[port].load(weft_base::sync::Ordering::Relaxed);
+        let macs = bytes::macs(to, config.parse.port_mac.to_bits());
+        let tlp = &self.snapshot.config.tlp;
+        let protocol = if front.is_some() { Protocol::PbrMem } else { Protocol::HbrMem };
+        let pri = if asks { tlp.uio_req_pri } else { tlp.uio_cpl_pri };
+        let link = TlpLink { oui: tlp.oui, protocol };
+        let place = (message.at, message.len);
+        bytes::put_front(&mut self.bufs, desc, place, (macs, front), link)?;
+        desc.classify(input, Format::Pbr, pri, (false, false));
+        desc.set(Flag::Pg, self.snapshot.is_lossless(input, pri));
+        Some(QueueId::new(port, pri))
+    }
+}
