@@ -244,11 +244,18 @@ impl Gfd {
         request: Request,
         line: &mut [u8; LINE],
     ) -> Result<bool, Refusal> {
-        match self.guard().check(request.rpid, request.hpa, LINE, false) {
-            Ok(part) if self.memory.is_poisoned(part.dpa.0, LINE as u64) => Ok(true),
-            Ok(_) => self.fetch(now, request, line).map(|()| false),
-            Err(fault) => Err(self.refuse(now, request, fault)),
+        let part = match self.guard().part(request.rpid, request.hpa, false) {
+            Ok(part) => part,
+            Err(fault) => return Err(self.refuse(now, request, fault)),
+        };
+        if self.memory.is_poisoned(part.dpa.0, LINE as u64) {
+            return Ok(true);
         }
+        // Only a decoder whose ends are no multiples of it has a line in several parts.
+        if part.room < LINE as u64 || self.memory.read(part.dpa.0, line).is_err() {
+            return self.fetch(now, request, line).map(|()| false);
+        }
+        Ok(false)
     }
 
     /// Poisons a line; its bytes stay.

@@ -96,7 +96,7 @@ impl Memory {
     /// Poisons the line at `at`: it cannot be read until all of it is written.
     ///
     /// # Errors
-    /// Beyond the end, or [`POISONED_MAX`] lines are poisoned.
+    /// Beyond the end, or 4,096 lines are poisoned.
     pub fn poison(&mut self, at: u64) -> io::Result<()> {
         if !self.holds(at, 1) {
             return Err(beyond());

@@ -155,6 +155,8 @@ pub struct MemRequester {
     /// Those that have not ended, from number `first` on.
     ops: VecDeque<Option<Op>>,
     first: u64,
+    /// How many these are.
+    open: usize,
     /// The first that is not sent to its end.
     next: u64,
     flights: Vec<Option<Flight>>,
@@ -176,6 +178,7 @@ impl MemRequester {
             throttle: Throttle::new(most),
             ops: VecDeque::new(),
             first: 0,
+            open: 0,
             next: 0,
             flights: vec![None; usize::from(tags) + 1],
             free: (0..=tags).collect(),
@@ -197,6 +200,7 @@ impl MemRequester {
         let fits = addr.checked_add(len as u64).is_some_and(|end| end <= ADDR_END);
         let failure = (!fits).then_some(MemFailure::Address);
         self.ops.push_back(Some(Op { addr, len, data, stores, split: 0, under_way: 0, failure }));
+        self.open += 1;
         self.finish(id);
         id
     }
@@ -220,8 +224,8 @@ impl MemRequester {
 
     /// Loads and stores that have not ended.
     #[must_use]
-    pub fn pending(&self) -> usize {
-        self.ops.iter().flatten().count()
+    pub const fn pending(&self) -> usize {
+        self.open
     }
 
     /// Counts so far.
@@ -324,7 +328,7 @@ impl MemRequester {
     /// Gives up everything: a reset, or the link went down.
     pub fn give_up(&mut self) {
         self.counts.given_up += self.under_way as u64;
-        self.under_way = 0;
+        (self.under_way, self.open) = (0, 0);
         self.deadlines.clear();
         for (tag, flight) in (0..).zip(&mut self.flights) {
             if flight.take().is_some() {
@@ -351,6 +355,7 @@ impl MemRequester {
         let place = usize::try_from(id.0 - self.first).ok();
         let op = place.and_then(|place| self.ops.get_mut(place)).and_then(Option::take);
         if let Some(op) = op {
+            self.open -= 1;
             let loaded = if op.stores { Vec::new() } else { op.data };
             self.done.push_back(MemDone { id, result: op.failure.map_or(Ok(loaded), Err) });
         }
