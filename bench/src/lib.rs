@@ -4,6 +4,7 @@
 //! Units: in the names, `_ns` and so on.
 //! Source: none of its own.
 
+pub mod cxl_mem;
 pub mod discovery;
 pub mod gfd;
 pub mod gfd_link;

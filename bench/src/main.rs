@@ -13,8 +13,9 @@ use weft_bench::islip_slot::{self, Load};
 use weft_bench::model::{self, Pattern, Work};
 use weft_bench::path::{self, ALLOCATIONS, PathLoad};
 use weft_bench::pbr::{self, Segments};
+use weft_bench::{cxl_mem, gfd, gfd_link};
 use weft_bench::{discovery, routes};
-use weft_bench::{gfd, gfd_link};
+use weft_dataplane::pbr::Kind;
 use weft_sim::islip_model::IslipModel;
 
 /// The system's allocator, counted.
@@ -104,6 +105,24 @@ fn gfd_link_rows(report: &mut impl FnMut(&str, String, String, bool)) {
             format!("{:.0} GB/s or more", gfd_link::GOAL_GBPS),
             rate >= gfd_link::GOAL_GBPS,
         );
+    }
+}
+
+/// The rows of loads by CXL.mem.
+fn cxl_mem_rows(report: &mut impl FnMut(&str, String, String, bool)) {
+    let what = "CXL.mem loads of 64 bytes, host, switch and GFD on one core";
+    let wanted =
+        format!("{:.0} M/s or more; aimed at: {:.0} M/s", cxl_mem::MUST_MPS, cxl_mem::GOAL_MPS);
+    let loads = usize::try_from(frames() / 75).unwrap_or(usize::MAX);
+    let device = gfd::device().map_err(|code| cxl_mem::MemError::Made(code.to_string()));
+    match device.and_then(|gfd| cxl_mem::measure(gfd, loads)) {
+        Ok(rates) => {
+            for (order, rate) in ["rising", "scattered over 128 MiB"].into_iter().zip(rates) {
+                let (what, holds) = (format!("{what}, {order}"), rate >= cxl_mem::MUST_MPS);
+                report(&what, format!("{rate:.2} M/s"), wanted.clone(), holds);
+            }
+        }
+        Err(error) => report(what, error.to_string(), wanted, false),
     }
 }
 
@@ -262,6 +281,9 @@ fn main() -> ExitCode {
     if wanted("gfd-link") {
         gfd_link_rows(&mut report);
     }
+    if wanted("cxl-mem") {
+        cxl_mem_rows(&mut report);
+    }
     if wanted("discovery") {
         report_discovery(&mut report);
     }
@@ -346,7 +368,7 @@ fn tlps(report: &mut impl FnMut(&str, String, String, bool)) {
 
 /// Figures of the CXL stage's decision.
 fn cxl(report: &mut impl FnMut(&str, String, String, bool)) {
-    let figure = pbr::measure(Segments::Interleaved, frames());
+    let figure = pbr::measure(Segments::Interleaved, Kind::UioRequest, frames());
     let ((ns, median), (alone, alone_median)) = (figure.ns, figure.alone_ns);
     let tsc = figure.tsc.map_or(String::new(), |(least, median)| {
         format!(", {least:.0} TSC cycles (median {median:.0})")
@@ -364,15 +386,23 @@ fn cxl(report: &mut impl FnMut(&str, String, String, bool)) {
         wanted.clone(),
         alone <= pbr::MUST_NS,
     );
-    let mixed = pbr::measure(Segments::Mixed, frames());
+    let mixed = pbr::measure(Segments::Mixed, Kind::UioRequest, frames());
     let (ns, median) = mixed.ns;
     report(
         "CXL: the first of these, half of the segments of one way, at random",
         format!("{ns:.1} ns a TLP (median of the rounds {median:.1} ns)"),
+        wanted.clone(),
+        ns <= pbr::MUST_NS,
+    );
+    let mem = pbr::measure(Segments::Interleaved, Kind::CxlMemRequest, frames());
+    let (ns, median) = mem.ns;
+    report(
+        "CXL: the first of these, for CXL.mem requests",
+        format!("{ns:.1} ns a message (median of the rounds {median:.1} ns)"),
         wanted,
         ns <= pbr::MUST_NS,
     );
-    let allocations = figure.allocations + mixed.allocations;
+    let allocations = figure.allocations + mixed.allocations + mem.allocations;
     report(
         "allocations during those decisions",
         allocations.to_string(),

@@ -106,11 +106,11 @@ fn tables(rng: &mut Rng, segments: Segments) -> Result<Tables, TableError> {
     Ok(tables)
 }
 
-/// What the stage asks for one TLP: where it goes, and out of which port.
+/// What the stage asks for one TLP or CXL.mem message: where it goes, and out of which port.
 #[inline]
-fn decide(tables: &Tables, hpa: u64) -> Result<Option<PortId>, Refusal> {
+fn decide(tables: &Tables, kind: Kind, hpa: u64) -> Result<Option<PortId>, Refusal> {
     let route = Route::Memory(Hpa(hpa));
-    let request = Request { kind: Kind::UioRequest, route, prefix: None, segment: None, ld: None };
+    let request = Request { kind, route, prefix: None, segment: None, ld: None };
     let Verdict::Fabric { header, .. } = tables.ingress(PortId::default(), &request) else {
         return Err(Refusal::NoFastEntry);
     };
@@ -123,12 +123,12 @@ fn decide(tables: &Tables, hpa: u64) -> Result<Option<PortId>, Refusal> {
 /// Decides about `tlps` TLPs, each when the one before is decided if `WAIT`; returns how many were refused, which must
 /// be none.
 #[inline(never)] // a profiler finds it by name
-fn run<const WAIT: bool>(tables: &Tables, addresses: &[u64], tlps: usize) -> u64 {
+fn run<const WAIT: bool>(tables: &Tables, kind: Kind, addresses: &[u64], tlps: usize) -> u64 {
     let (mut refused, mut last) = (0, 0);
     for &hpa in addresses.iter().cycle().take(tlps) {
         // A port is below 256: the low bits of an address, those of a byte in a granule, change no way.
         let hpa = if WAIT { hpa ^ last } else { hpa };
-        match decide(tables, hpa) {
+        match decide(tables, kind, hpa) {
             Ok(Some(port)) if WAIT => last = u64::from(port.get()),
             Ok(Some(port)) => last = last.wrapping_add(u64::from(port.get())),
             _ => refused += 1,
@@ -138,7 +138,7 @@ fn run<const WAIT: bool>(tables: &Tables, addresses: &[u64], tlps: usize) -> u64
     refused
 }
 
-/// Looks random addresses of the whole window up, about `tlps` of them.
+/// Looks random addresses of the whole window up for requests of a kind, about `tlps` of them.
 ///
 /// # Panics
 /// When the tables cannot be built, or an address is refused: both are constants of this file.
@@ -146,7 +146,7 @@ fn run<const WAIT: bool>(tables: &Tables, addresses: &[u64], tlps: usize) -> u64
 #[expect(clippy::float_arithmetic, reason = "a figure for people")]
 #[expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
 #[expect(clippy::cast_precision_loss, reason = "counts stay far below 2^53")]
-pub fn measure(segments: Segments, tlps: u64) -> PbrFigure {
+pub fn measure(segments: Segments, kind: Kind, tlps: u64) -> PbrFigure {
     let mut rng = Rng::new(0xFA57);
     let tables = tables(&mut rng, segments).expect("tables of constants");
     let window = (SEGMENTS as u64) << 36;
@@ -155,17 +155,17 @@ pub fn measure(segments: Segments, tlps: u64) -> PbrFigure {
     let per_round = per_round.max(ADDRESSES);
     let (mut free, mut alone, mut ticks) =
         (Vec::with_capacity(ROUNDS), Vec::with_capacity(ROUNDS), Vec::with_capacity(ROUNDS));
-    let mut refused = run::<false>(&tables, &addresses, ADDRESSES); // all caches warm
+    let mut refused = run::<false>(&tables, kind, &addresses, ADDRESSES); // all caches warm
     let before = ALLOCATIONS.load(Ordering::Relaxed);
     for _ in 0..ROUNDS {
         let (start, from) = (std::time::Instant::now(), tsc());
-        refused += run::<false>(&tables, &addresses, per_round);
+        refused += run::<false>(&tables, kind, &addresses, per_round);
         free.push(start.elapsed().as_nanos() as f64 / per_round as f64);
         if let (Some(from), Some(to)) = (from, tsc()) {
             ticks.push(to.wrapping_sub(from) as f64 / per_round as f64);
         }
         let start = std::time::Instant::now();
-        refused += run::<true>(&tables, &addresses, per_round);
+        refused += run::<true>(&tables, kind, &addresses, per_round);
         alone.push(start.elapsed().as_nanos() as f64 / per_round as f64);
     }
     let allocations = ALLOCATIONS.load(Ordering::Relaxed) - before;
@@ -203,7 +203,9 @@ mod tests {
             };
             let DrtEntry::Port(port) = tables.routes().drt(dpid) else { panic!("{dpid}") };
             let want = PortId::new(usize::from(port));
-            assert_eq!(decide(&tables, BASE + offset), Ok(want), "{offset:#x}");
+            for kind in [Kind::UioRequest, Kind::CxlMemRequest] {
+                assert_eq!(decide(&tables, kind, BASE + offset), Ok(want), "{offset:#x}");
+            }
         }
     }
 }
