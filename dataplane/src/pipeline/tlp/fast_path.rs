@@ -11,7 +11,7 @@ use weft_parsers::tlp::fast_frame::{self, FastFrame, Front, LinkWords, MACS_LEN}
 use weft_parsers::tlp::{FastKind, FastTlp, Mode, Protocol, Pth, TlpLink, link, pth};
 
 use super::bytes;
-use super::mem_fast::{self, MemWords};
+use super::mem_fast;
 use crate::batch::{BURST, Batch};
 use crate::config::PortRole;
 use crate::desc::{Desc, Flag};
@@ -45,24 +45,21 @@ impl Context {
             Some((own, front))
         });
         let words = LinkWords::new(self.snapshot.config.tlp.oui);
-        let mem = MemWords::new(self.snapshot.config.tlp.oui);
         let len_max = config.map_or(0, |config| config.frame_len_max);
         let mut run = CountRun::default();
         let (mut unknown, mut bit) = (0_u64, 1_u64);
         for (desc, route) in batch.iter_mut().zip(routes) {
             let len = desc.len();
             let head = self.bufs.head(desc);
-            let taken = if len > len_max {
-                None
-            } else if let Some(message) = mem_fast::read(head, len, &mem) {
-                self.forward_mem(tables, (input, edge), desc, &message)
-            } else {
-                // other TLPs of G-FAM devices, and of links in non-flit mode, go the full way
-                front
-                    .and_then(|(own, front)| {
-                        fast_frame::fast_frame(head, len, &words, front, own.payload_max)
-                    })
-                    .and_then(|frame| self.forward_fast(tables, (input, edge), desc, &frame))
+            // TLPs of G-FAM devices, and of links in non-flit mode, go the full way.
+            let tlp = front.filter(|_| len <= len_max).and_then(|(own, front)| {
+                fast_frame::fast_frame(head, len, &words, front, own.payload_max)
+            });
+            let taken = match tlp {
+                Some(frame) => self.forward_fast(tables, (input, edge), desc, &frame),
+                None if len <= len_max => mem_fast::read(head, len, &words)
+                    .and_then(|message| self.forward_mem(tables, (input, edge), desc, &message)),
+                None => None,
             };
             if let Some(queue) = taken {
                 run.count(&self.stats.port[input], len, Format::Pbr as usize);

@@ -6,8 +6,8 @@
 
 use weft_parsers::cxl_mem::{self, MemOp, fast_mem};
 use weft_parsers::fabric::Hpa;
-use weft_parsers::tlp::fast_frame::{HBR_AT, MACS_LEN, PBR_AT};
-use weft_parsers::tlp::{Oui, Protocol, Pth, TlpLink, link, pth};
+use weft_parsers::tlp::fast_frame::{HBR_AT, LinkWords, MACS_LEN, PBR_AT};
+use weft_parsers::tlp::{Protocol, Pth, TlpLink, link, pth};
 use weft_parsers::{Format, HEAD_LEN};
 
 use super::bytes;
@@ -24,23 +24,10 @@ use crate::types::PortId;
 /// Bits of a PTH's first byte that the fast path does not take: Hie, PIF, and what is reserved.
 const PTH_BITS: u8 = 0x3D;
 
-/// Link headers of CXL.mem as they are on the wire, their flags zero.
-pub(super) struct MemWords {
-    pbr: [u8; link::LEN],
-    hbr: [u8; link::LEN],
-}
-
-impl MemWords {
-    #[inline]
-    pub fn new(oui: Oui) -> Self {
-        let word = |protocol| {
-            let mut word = [0; link::LEN];
-            let written = TlpLink { oui, protocol }.emit(&mut word);
-            debug_assert!(written.is_ok(), "the array is of its length");
-            word
-        };
-        Self { pbr: word(Protocol::PbrMem), hbr: word(Protocol::HbrMem) }
-    }
+/// A link header of TLPs as a word, with another protocol.
+#[inline]
+const fn with(word: u64, protocol: Protocol) -> u64 {
+    word & !(0xFFFF << 8) | (protocol as u64) << 8
 }
 
 /// A message that the fast path may forward.
@@ -54,12 +41,13 @@ pub(super) struct FastMem {
 
 /// Looks at a frame of `len` bytes; `None` for what takes a longer look.
 #[inline]
-pub(super) fn read(head: &[u8; HEAD_LEN], len: usize, words: &MemWords) -> Option<FastMem> {
+pub(super) fn read(head: &[u8; HEAD_LEN], len: usize, words: &LinkWords) -> Option<FastMem> {
     let (_, rest) = head.split_first_chunk::<MACS_LEN>()?;
     let (word, rest) = rest.split_first_chunk::<{ link::LEN }>()?;
-    let (pth, at, rest) = if *word == words.hbr {
+    let word = u64::from_be_bytes(*word);
+    let (pth, at, rest) = if word == with(words.hbr, Protocol::HbrMem) {
         (None, HBR_AT, rest)
-    } else if *word == words.pbr {
+    } else if word == with(words.pbr, Protocol::PbrMem) {
         let is_plain = rest.first().is_some_and(|first| first & PTH_BITS == 0);
         let (pth, rest) = Pth::parse(rest).ok()?;
         if !is_plain || pth.dpid.is_none() {
@@ -135,5 +123,23 @@ impl Context {
         desc.classify(input, Format::Pbr, pri, (false, false));
         desc.set(Flag::Pg, self.snapshot.is_lossless(input, pri));
         Some(QueueId::new(port, pri))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weft_parsers::tlp::Oui;
+
+    #[test]
+    fn words_are_what_the_emitter_writes() {
+        for oui in [Oui::DEFAULT, Oui([0xFF, 0, 0x81])] {
+            let words = LinkWords::new(oui);
+            for (word, protocol) in [(words.pbr, Protocol::PbrMem), (words.hbr, Protocol::HbrMem)] {
+                let mut bytes = [0; link::LEN];
+                TlpLink { oui, protocol }.emit(&mut bytes).unwrap();
+                assert_eq!(with(word, protocol).to_be_bytes(), bytes, "{oui:?} {protocol:?}");
+            }
+        }
     }
 }
