@@ -419,6 +419,26 @@ impl Bench {
         self.port_counters(port, &[PortCounter::OutDiscards as i32])
     }
 
+    /// Waits until a count has stayed as it is for a while.
+    ///
+    /// # Errors
+    /// It does not within the limit.
+    pub fn settles(
+        &mut self,
+        what: &str,
+        mut count: impl FnMut(&mut Self) -> Result<u64, CaseError>,
+    ) -> Result<u64, CaseError> {
+        let (mut last, mut since) = (count(self)?, now());
+        self.until(what, |bench| {
+            let found = count(bench)?;
+            if found != last {
+                (last, since) = (found, now());
+            }
+            Ok(now().since(since) >= CALM)
+        })?;
+        Ok(last)
+    }
+
     /// Watches for a while that a count stays as it is.
     ///
     /// # Errors

@@ -200,9 +200,10 @@ fn to_xoff(
     margin: u64,
 ) -> Result<(), CaseError> {
     let class = bench.class(way.0, pri);
-    let paused = bench.pfc(way.0, class)?;
-    bench.fill(way, pri, (trigger - 1).saturating_sub(margin))?;
     let what = format!("PFC frames before frame {trigger}");
+    // What was paused before may still be let go.
+    let paused = bench.settles(&what, |bench| bench.pfc(way.0, class))?;
+    bench.fill(way, pri, (trigger - 1).saturating_sub(margin))?;
     same(&what, paused, bench.stays(&what, |bench| bench.pfc(way.0, class), Span::ZERO)?)?;
     bench.fill(way, pri, 1 + 2 * margin)
 }
