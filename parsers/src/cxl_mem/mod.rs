@@ -187,6 +187,35 @@ impl MemOp {
         }
     }
 
+    /// Bytes of a message with it.
+    #[inline]
+    #[must_use]
+    pub const fn message_len(self) -> usize {
+        match (self.class().has_data(), self.has_enables()) {
+            (false, _) => HEAD_LEN,
+            (true, false) => HEAD_LEN + LINE,
+            (true, true) => LEN_MAX,
+        }
+    }
+
+    /// Whether byte enables follow the data.
+    #[inline]
+    const fn has_enables(self) -> bool {
+        matches!(self, Self::MemWrPtl)
+    }
+
+    /// The opcode of a message that begins so.
+    #[inline]
+    const fn of(head: &[u8; HEAD_LEN]) -> Result<Self, ParseError> {
+        let Some(op) = Self::decode(byte::<0, _>(head)) else {
+            return Err(refused(Field::Opcode, byte::<0, _>(head)));
+        };
+        if (byte::<2, _>(head) & BEP != 0) != op.has_enables() {
+            return Err(refused(Field::ByteEnables, byte::<2, _>(head)));
+        }
+        Ok(op)
+    }
+
     /// What a request gets that is refused: all ones where it wants data, else `Cmp`; `None` where nobody waits.
     #[inline]
     #[must_use]
@@ -323,7 +352,7 @@ impl MemHead {
         if class.is_response() {
             more |= (self.load as u8) << 4;
         }
-        if matches!(self.op, MemOp::MemWrPtl) {
+        if self.op.has_enables() {
             more |= BEP;
         }
         let addr = match class {
@@ -352,17 +381,10 @@ const BEP: u8 = 1 << 3;
 #[inline]
 #[must_use]
 pub const fn fast_mem(head: &[u8; HEAD_LEN]) -> Option<(MemOp, Hpa, usize)> {
-    let Some(op) = MemOp::decode(byte::<0, _>(head)) else { return None };
-    let has_enables = matches!(op, MemOp::MemWrPtl);
-    if (byte::<2, _>(head) & BEP != 0) != has_enables {
-        return None;
+    match MemOp::of(head) {
+        Ok(op) => Some((op, Hpa(be64::<8, _>(head) & ADDR_MASK), op.message_len())),
+        Err(_) => None,
     }
-    let len = match (op.class().has_data(), has_enables) {
-        (false, _) => HEAD_LEN,
-        (true, false) => HEAD_LEN + LINE,
-        (true, true) => LEN_MAX,
-    };
-    Some((op, Hpa(be64::<8, _>(head) & ADDR_MASK), len))
 }
 
 /// A message with its data.
@@ -387,13 +409,10 @@ impl<'a> MemMessage<'a> {
             Ok(parts) => parts,
             Err(error) => return Err(error),
         };
-        let Some(op) = MemOp::decode(byte::<0, _>(head)) else {
-            return Err(refused(Field::Opcode, byte::<0, _>(head)));
+        let op = match MemOp::of(head) {
+            Ok(op) => op,
+            Err(error) => return Err(error),
         };
-        let has_enables = byte::<2, _>(head) & BEP != 0;
-        if has_enables != matches!(op, MemOp::MemWrPtl) {
-            return Err(refused(Field::ByteEnables, byte::<2, _>(head)));
-        }
         let mut message = Self { head: MemHead::decode(op, head), data: None, enables: None };
         if !op.class().has_data() {
             return Ok(message);
@@ -402,7 +421,7 @@ impl<'a> MemMessage<'a> {
             return Err(ParseError::short(Layer::CxlMem, HEAD_LEN + LINE, bytes.len()));
         };
         message.data = Some(data);
-        if has_enables {
+        if op.has_enables() {
             let Some((enables, _)) = rest.split_first_chunk() else {
                 return Err(ParseError::short(Layer::CxlMem, LEN_MAX, bytes.len()));
             };
@@ -415,11 +434,7 @@ impl<'a> MemMessage<'a> {
     #[inline]
     #[must_use]
     pub const fn len(&self) -> usize {
-        match (self.data, self.enables) {
-            (None, _) => HEAD_LEN,
-            (Some(_), None) => HEAD_LEN + LINE,
-            (Some(_), Some(_)) => LEN_MAX,
-        }
+        self.head.op.message_len()
     }
 
     /// Never: there is no message of no bytes.
@@ -436,12 +451,7 @@ impl<'a> MemMessage<'a> {
     #[inline]
     pub fn emit(&self, out: &mut [u8]) -> Result<usize, ParseError> {
         let op = self.head.op;
-        let with_enables = matches!(op, MemOp::MemWrPtl);
-        let len = match (op.class().has_data(), with_enables) {
-            (false, _) => HEAD_LEN,
-            (true, false) => HEAD_LEN + LINE,
-            (true, true) => LEN_MAX,
-        };
+        let len = op.message_len();
         let had = out.len();
         let short = ParseError::short(Layer::CxlMem, len, had);
         let (head, rest) = out.split_first_chunk_mut().ok_or(short)?;
@@ -449,7 +459,7 @@ impl<'a> MemMessage<'a> {
         if op.class().has_data() {
             let (line, rest) = rest.split_first_chunk_mut().ok_or(short)?;
             *line = self.data.copied().unwrap_or([0; LINE]);
-            if with_enables {
+            if op.has_enables() {
                 *rest.first_chunk_mut().ok_or(short)? = self.enables.unwrap_or(0).to_le_bytes();
             }
         }
