@@ -8,16 +8,15 @@
 use weft_parsers::Format;
 use weft_parsers::fabric::Hpa;
 use weft_parsers::tlp::fast_frame::{self, FastFrame, Front, LinkWords, MACS_LEN};
-use weft_parsers::tlp::{FastKind, FastTlp, Mode, Protocol, Pth, TlpLink, link, pth};
+use weft_parsers::tlp::{FastKind, FastTlp, Mode, Protocol, Pth, TlpLink};
 
 use super::bytes;
+use super::fast_out::to_gfd;
 use super::mem_fast;
 use crate::batch::{BURST, Batch};
 use crate::config::PortRole;
-use crate::desc::{Desc, Flag};
-use crate::pbr::segments::Found;
-use crate::pbr::tables::Arrival;
-use crate::pbr::{Dispatch, EdgePort, Role, Tables};
+use crate::desc::Desc;
+use crate::pbr::{EdgePort, Role, Tables};
 use crate::pipeline::burst::{BurstMask, CACHE_MISS, CountRun};
 use crate::pipeline::context::Context;
 use crate::queues::QueueId;
@@ -92,13 +91,7 @@ impl Context {
         if pth.hie && tables.routes().is_ours(pth.dpid) {
             return None;
         }
-        let Ok(Arrival::Out(Dispatch::Port(port))) = tables.forward(pth.spid, pth.dpid, false)
-        else {
-            return None;
-        };
-        if !self.core.up().contains(port) {
-            return None;
-        }
+        let port = self.port_behind(tables, pth)?;
         let config = self.snapshot.config.ports.get(port.index())?;
         let (front, dsar) = match (tables.edge(port).map(|edge| edge.role), config.role) {
             (None, PortRole::Fport(_)) => (Some(pth), pth.dsar),
@@ -112,12 +105,7 @@ impl Context {
             _ => return None,
         };
         let len = usize::from(tlp.len);
-        let before = MACS_LEN + link::LEN + if front.is_some() { pth::LEN } else { 0 };
-        if before + len > config.frame_len_max {
-            return None;
-        }
-        let to = self.core.partners[port].load(weft_base::sync::Ordering::Relaxed);
-        let macs = bytes::macs(to, config.parse.port_mac.to_bits());
+        let macs = self.macs_out(port, front.is_some(), len)?;
         let same =
             frame.pth.is_some() == front.is_some() && frame.pth.map(|p| p.dsar) == Some(dsar);
         if same && desc.len() == frame.at + len {
@@ -132,9 +120,7 @@ impl Context {
             bytes::put_front(&mut self.bufs, desc, (frame.at, len), (macs, front), link)?;
         }
         let pri = pri_of(tlp, &self.snapshot.config.tlp);
-        desc.classify(input, Format::Pbr, pri, (false, false));
-        desc.set(Flag::Pg, self.snapshot.is_lossless(input, pri));
-        Some(QueueId::new(port, pri))
+        Some(self.queue_out(input, desc, (port, pri)))
     }
 }
 
@@ -144,12 +130,7 @@ fn by_fast(edge: &EdgePort, tlp: &FastTlp) -> Option<Pth> {
     if !matches!(tlp.kind, FastKind::Uio | FastKind::Memory) || edge.has_lds() {
         return None;
     }
-    match edge.fast().lookup(Hpa(tlp.address)) {
-        Found::Hit { flag: false, dpid } if edge.access().gmv.contains(dpid) => {
-            Some(Pth { dsar: edge.role == Role::Usp, ..Pth::new(edge.pid, dpid) })
-        }
-        _ => None,
-    }
+    to_gfd(edge, Hpa(tlp.address))
 }
 
 #[inline]

@@ -4,19 +4,18 @@
 //! Units: bytes.
 //! Source: docs/spec/cxl-fabric.md "CXL.mem".
 
+use weft_parsers::HEAD_LEN;
 use weft_parsers::cxl_mem::{self, MemOp, fast_mem};
 use weft_parsers::fabric::Hpa;
 use weft_parsers::tlp::fast_frame::{HBR_AT, LinkWords, MACS_LEN, PBR_AT};
-use weft_parsers::tlp::{Protocol, Pth, TlpLink, link, pth};
-use weft_parsers::{Format, HEAD_LEN};
+use weft_parsers::tlp::{Protocol, Pth, TlpLink, link};
 
 use super::bytes;
+use super::fast_out::to_gfd;
 use crate::config::PortRole;
-use crate::desc::{Desc, Flag};
-use crate::pbr::segments::Found;
+use crate::desc::Desc;
 use crate::pbr::source::admit_mem;
-use crate::pbr::tables::Arrival;
-use crate::pbr::{Dispatch, EdgePort, Role, Tables};
+use crate::pbr::{EdgePort, Role, Tables};
 use crate::pipeline::context::Context;
 use crate::queues::QueueId;
 use crate::types::PortId;
@@ -71,12 +70,7 @@ fn behind(edge: Option<&EdgePort>, message: &FastMem) -> Option<Pth> {
         (None, pth) => pth,
         (Some(edge), Some(pth)) => admit_mem(edge, pth, class).is_ok().then_some(pth),
         (Some(edge), None) if edge.role == Role::Usp && class.is_request() => {
-            match edge.fast().lookup(message.addr) {
-                Found::Hit { flag: false, dpid } if edge.access().gmv.contains(dpid) => {
-                    Some(Pth { dsar: true, ..Pth::new(edge.pid, dpid) })
-                }
-                _ => None,
-            }
+            to_gfd(edge, message.addr)
         }
         _ => None,
     }
@@ -94,13 +88,7 @@ impl Context {
     ) -> Option<QueueId> {
         let pth = behind(edge, message)?;
         let asks = message.op.class().is_request();
-        let Ok(Arrival::Out(Dispatch::Port(port))) = tables.forward(pth.spid, pth.dpid, false)
-        else {
-            return None;
-        };
-        if !self.core.up().contains(port) {
-            return None;
-        }
+        let port = self.port_behind(tables, pth)?;
         let config = self.snapshot.config.ports.get(port.index())?;
         let front = match (tables.edge(port).map(|edge| edge.role), config.role) {
             (None, PortRole::Fport(_)) => Some(pth),
@@ -108,21 +96,14 @@ impl Context {
             (Some(Role::Usp), PortRole::Usp(_)) if !asks => None,
             _ => return None,
         };
-        let before = MACS_LEN + link::LEN + if front.is_some() { pth::LEN } else { 0 };
-        if before + message.len > config.frame_len_max {
-            return None;
-        }
-        let to = self.core.partners[port].load(weft_base::sync::Ordering::Relaxed);
-        let macs = bytes::macs(to, config.parse.port_mac.to_bits());
+        let macs = self.macs_out(port, front.is_some(), message.len)?;
         let tlp = &self.snapshot.config.tlp;
         let protocol = if front.is_some() { Protocol::PbrMem } else { Protocol::HbrMem };
         let pri = if asks { tlp.uio_req_pri } else { tlp.uio_cpl_pri };
         let link = TlpLink { oui: tlp.oui, protocol };
         let place = (message.at, message.len);
         bytes::put_front(&mut self.bufs, desc, place, (macs, front), link)?;
-        desc.classify(input, Format::Pbr, pri, (false, false));
-        desc.set(Flag::Pg, self.snapshot.is_lossless(input, pri));
-        Some(QueueId::new(port, pri))
+        Some(self.queue_out(input, desc, (port, pri)))
     }
 }
 

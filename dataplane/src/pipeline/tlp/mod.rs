@@ -12,6 +12,7 @@
 
 mod bytes;
 mod decide;
+mod fast_out;
 mod fast_path;
 mod mem;
 mod mem_fast;

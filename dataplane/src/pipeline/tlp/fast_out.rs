@@ -1,0 +1,71 @@
+//! What the fast paths of TLPs and of CXL.mem messages have in common: where a frame leaves, and what is noted of it.
+//!
+//! Shape: an edge and an address → a PTH; a PTH → a port; a port → the addresses and the queue of a frame.
+//! Units: bytes.
+//! Source: docs/spec/cxl-fabric.md "Ingress at an edge" step 2, "Inside".
+
+use weft_parsers::Format;
+use weft_parsers::fabric::Hpa;
+use weft_parsers::tlp::fast_frame::MACS_LEN;
+use weft_parsers::tlp::{Pth, link, pth};
+
+use super::bytes;
+use crate::desc::{Desc, Flag};
+use crate::pbr::segments::Found;
+use crate::pbr::tables::Arrival;
+use crate::pbr::{Dispatch, EdgePort, Role, Tables};
+use crate::pipeline::context::Context;
+use crate::queues::QueueId;
+use crate::types::{PortId, Pri};
+
+/// The PTH of a request that FAST sends to a GFD.
+#[inline]
+pub(super) fn to_gfd(edge: &EdgePort, hpa: Hpa) -> Option<Pth> {
+    match edge.fast().lookup(hpa) {
+        Found::Hit { flag: false, dpid } if edge.access().gmv.contains(dpid) => {
+            Some(Pth { dsar: edge.role == Role::Usp, ..Pth::new(edge.pid, dpid) })
+        }
+        _ => None,
+    }
+}
+
+impl Context {
+    /// The port that a DPID has for itself, if its link is up.
+    #[inline]
+    pub(super) fn port_behind(&self, tables: &Tables, pth: Pth) -> Option<PortId> {
+        match tables.forward(pth.spid, pth.dpid, false) {
+            Ok(Arrival::Out(Dispatch::Port(port))) if self.core.up().contains(port) => Some(port),
+            _ => None,
+        }
+    }
+
+    /// Both addresses of a frame out of `port`; `None` where `len` bytes behind its front, perhaps with a PTH, are too long.
+    #[inline]
+    pub(super) fn macs_out(
+        &self,
+        port: PortId,
+        has_pth: bool,
+        len: usize,
+    ) -> Option<[u8; MACS_LEN]> {
+        let config = self.snapshot.config.ports.get(port.index())?;
+        let before = MACS_LEN + link::LEN + if has_pth { pth::LEN } else { 0 };
+        if before + len > config.frame_len_max {
+            return None;
+        }
+        let to = self.core.partners[port].load(weft_base::sync::Ordering::Relaxed);
+        Some(bytes::macs(to, config.parse.port_mac.to_bits()))
+    }
+
+    /// Notes what a frame is that is ready to go out at `port`; its queue.
+    #[inline]
+    pub(super) fn queue_out(
+        &self,
+        input: PortId,
+        desc: &mut Desc,
+        (port, pri): (PortId, Pri),
+    ) -> QueueId {
+        desc.classify(input, Format::Pbr, pri, (false, false));
+        desc.set(Flag::Pg, self.snapshot.is_lossless(input, pri));
+        QueueId::new(port, pri)
+    }
+}
