@@ -1,12 +1,25 @@
 //! What is to be done, in order of arrival once it is due.
 //!
-//! Shape: [`DueQueue::push`] with a time, [`DueQueue::ripen`], then [`DueQueue::front_mut`].
+//! Shape: [`DueQueue::push`] with a time; [`DueQueue::run`] takes the steps of what is due.
 //! Units: none.
 //! Source: none of its own.
 
 use std::collections::VecDeque;
 
 use weft_dataplane::time::Instant;
+
+use super::config::PLACED_MAX;
+use crate::tlp_end::TlpEnd;
+
+/// How far one of them came.
+pub(super) enum JobStep {
+    /// It is done: the next one.
+    Done,
+    /// More of it is to be done.
+    More,
+    /// It cannot go on now.
+    Wait,
+}
 
 /// Things to be done, each not before its time.
 #[derive(Debug)]
@@ -39,7 +52,7 @@ impl<T: Copy> DueQueue<T> {
     }
 
     /// Makes ready what is due, in order of arrival; returns when the next one is.
-    pub(super) fn ripen(&mut self, now: Instant) -> Option<Instant> {
+    fn ripen(&mut self, now: Instant) -> Option<Instant> {
         if self.next.is_none_or(|next| next > now) {
             return self.next;
         }
@@ -57,11 +70,23 @@ impl<T: Copy> DueQueue<T> {
         self.next
     }
 
-    pub(super) fn front_mut(&mut self) -> Option<&mut T> {
-        self.ready.front_mut()
-    }
-
-    pub(super) fn pop(&mut self) {
-        self.ready.pop_front();
+    /// Takes steps of what is due, while `end` has room for what they place; returns when the next one is due.
+    pub(super) fn run(
+        &mut self,
+        now: Instant,
+        end: &mut TlpEnd,
+        mut step: impl FnMut(&mut T, &mut TlpEnd) -> JobStep,
+    ) -> Option<Instant> {
+        let next = self.ripen(now);
+        while end.waiting() < PLACED_MAX
+            && let Some(one) = self.ready.front_mut()
+        {
+            match step(one, end) {
+                JobStep::Done => drop(self.ready.pop_front()),
+                JobStep::More => {}
+                JobStep::Wait => break,
+            }
+        }
+        next
     }
 }

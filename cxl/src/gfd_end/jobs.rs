@@ -10,8 +10,8 @@ use weft_dataplane::time::Instant;
 use weft_parsers::fabric::Hpa;
 use weft_parsers::tlp::{Body, DevLoad, Kind, Pth, Status, TlpRepr};
 
-use super::config::{JOBS_MAX, Order, PLACED_MAX};
-use super::due::DueQueue;
+use super::config::{JOBS_MAX, Order};
+use super::due::{DueQueue, JobStep};
 use crate::gfd::device::Request;
 use crate::gfd::{Gfd, Refusal, qos};
 use crate::tlp_end::{PlaceError, TlpEnd};
@@ -43,16 +43,6 @@ pub(super) struct Job {
     pub load: qos::DevLoad,
     /// What goes into it.
     pub content: Content,
-}
-
-/// How far a job came.
-enum JobStep {
-    /// All is written: the next one.
-    Done,
-    /// More of it is to be written.
-    More,
-    /// The pool has no chunk.
-    Wait,
 }
 
 /// Answers that are to be given.
@@ -89,17 +79,8 @@ impl Jobs {
         end: &mut TlpEnd,
         bufs: &mut Bufs,
     ) -> Option<Instant> {
-        let next = self.queue.ripen(now);
-        while end.waiting() < PLACED_MAX
-            && let Some(job) = self.queue.front_mut()
-        {
-            match job.step(now, (self.payload_max, self.order), gfd, end, bufs) {
-                JobStep::Done => self.queue.pop(),
-                JobStep::More => {}
-                JobStep::Wait => break,
-            }
-        }
-        next
+        let cut = (self.payload_max, self.order);
+        self.queue.run(now, end, |job, end| job.step(now, cut, gfd, end, bufs))
     }
 }
 

@@ -1,6 +1,6 @@
 //! CXL.mem responses that are to be given.
 //!
-//! Shape: [`LineJobs`] writes those that are due into chunks; a line is read when it is written.
+//! Shape: [`LineJob::step`] writes one of [`LineJobs`] into a chunk; its line is read then.
 //! Units: lines of 64 bytes.
 //! Source: docs/spec/cxl-fabric.md "CXL.mem".
 
@@ -10,8 +10,7 @@ use weft_parsers::cxl_mem::{LINE, MemHead, MemMessage, MemOp};
 use weft_parsers::fabric::Hpa;
 use weft_parsers::tlp::Pth;
 
-use super::config::PLACED_MAX;
-use super::due::DueQueue;
+use super::due::{DueQueue, JobStep};
 use crate::gfd::Gfd;
 use crate::gfd::device::Request;
 use crate::tlp_end::{PlaceError, TlpEnd};
@@ -30,36 +29,15 @@ pub(super) struct LineJob {
 /// Responses that are to be given.
 pub(super) type LineJobs = DueQueue<LineJob>;
 
-impl LineJobs {
-    /// Writes what is due into chunks, while there are any; returns when the next one is due.
-    pub(super) fn run(
-        &mut self,
-        now: Instant,
-        gfd: &mut Gfd,
-        end: &mut TlpEnd,
-        bufs: &mut Bufs,
-    ) -> Option<Instant> {
-        let next = self.ripen(now);
-        while end.waiting() < PLACED_MAX
-            && let Some(job) = self.front_mut()
-        {
-            if job.place(now, gfd, end, bufs) == Err(PlaceError::NoChunk) {
-                break;
-            }
-            self.pop();
-        }
-        next
-    }
-}
-
 impl LineJob {
-    fn place(
+    /// Writes it into a chunk, if there is one.
+    pub(super) fn step(
         &mut self,
         now: Instant,
         gfd: &mut Gfd,
         end: &mut TlpEnd,
         bufs: &mut Bufs,
-    ) -> Result<(), PlaceError> {
+    ) -> JobStep {
         let mut line = [0xFF; LINE];
         if let Some(hpa) = self.line {
             let request = Request { rpid: self.pth.dpid, hpa, opcode: None };
@@ -69,6 +47,9 @@ impl LineJob {
             }
         }
         let message = MemMessage { head: self.head, data: Some(&line), enables: None };
-        end.place_mem(bufs, Some(self.pth), &message)
+        match end.place_mem(bufs, Some(self.pth), &message) {
+            Err(PlaceError::NoChunk) => JobStep::Wait,
+            _ => JobStep::Done,
+        }
     }
 }

@@ -7,7 +7,6 @@
 
 use weft_dataplane::time::Instant;
 use weft_parsers::cxl_mem::{LINE, MemHead, MemMessage, MemOp};
-use weft_parsers::fabric::Pid;
 use weft_parsers::tlp::Pth;
 
 use super::config::JOBS_MAX;
@@ -54,7 +53,7 @@ impl Core {
         }
         let op = if reads { MemOp::MemData } else { MemOp::Cmp };
         let head = MemHead { load: wire_load(done.load), ..MemHead::new(op, head.tag) };
-        let job = LineJob { pth: back(own, pth), head, line: reads.then_some(request.hpa) };
+        let job = LineJob { pth: self.back(pth), head, line: reads.then_some(request.hpa) };
         self.lines.push(now, done.due, job);
     }
 
@@ -87,11 +86,6 @@ impl Core {
         self.counts.refused += 1;
         let load = wire_load(self.device.gfd.load());
         let head = MemHead { load, ..MemHead::new(op, request.tag) };
-        self.lines.push(now, now, LineJob { pth: back(own, pth), head, line: None });
+        self.lines.push(now, now, LineJob { pth: self.back(pth), head, line: None });
     }
-}
-
-/// The way back: PIDs exchanged, no bit set.
-const fn back(own: Pid, pth: Pth) -> Pth {
-    Pth::new(own, pth.spid)
 }

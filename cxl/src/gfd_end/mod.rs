@@ -156,7 +156,8 @@ impl GfdEnd {
             Some(in_band) => in_band.poll(now, &mut core.device, end.outbox()),
             None => None,
         };
-        let lines = core.lines.run(now, &mut core.device.gfd, end, bufs);
+        let gfd = &mut core.device.gfd;
+        let lines = core.lines.run(now, end, |job, end| job.step(now, gfd, end, bufs));
         let next = Instant::earlier(in_band, core.jobs.run(now, &mut core.device.gfd, end, bufs));
         let next = Instant::earlier(lines, next);
         let sent = end.flush(now, port, bufs)?;

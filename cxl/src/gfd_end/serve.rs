@@ -160,7 +160,7 @@ impl Core {
     }
 
     /// The way back: PIDs exchanged, no bit set.
-    const fn back(&self, pth: Pth) -> Pth {
+    pub(super) const fn back(&self, pth: Pth) -> Pth {
         Pth::new(self.device.gfd.pid(), pth.spid)
     }
 }

@@ -149,14 +149,23 @@ impl TlpEnd {
         fill: impl FnOnce(&mut [u8]) -> bool,
     ) -> Result<(), PlaceError> {
         let protocol = self.outbox.protocol(pth, tlp)?;
-        let mut desc = bufs.alloc().ok_or(PlaceError::NoChunk)?;
-        let space = bufs.space_mut(&mut desc).unwrap_or_default();
         let head = self.outbox.head(self.outbox.partner, protocol, pth);
-        let written = head.write(tlp, payload_len, fill, space);
-        match written {
+        let pri = pri_of(tlp.kind, tlp.tc, &self.config.tlp);
+        self.place_with(bufs, pri, |space| head.write(tlp, payload_len, fill, space))
+    }
+
+    /// Has a frame written into a chunk, and appends it.
+    fn place_with(
+        &mut self,
+        bufs: &mut Bufs,
+        pri: Pri,
+        write: impl FnOnce(&mut [u8]) -> Result<usize, PlaceError>,
+    ) -> Result<(), PlaceError> {
+        let mut desc = bufs.alloc().ok_or(PlaceError::NoChunk)?;
+        match write(bufs.space_mut(&mut desc).unwrap_or_default()) {
             Ok(len) => {
                 bufs.set_len(&mut desc, len);
-                self.waiting[pri_of(tlp.kind, tlp.tc, &self.config.tlp)].push_back(desc);
+                self.waiting[pri].push_back(desc);
                 Ok(())
             }
             Err(error) => {
@@ -177,18 +186,8 @@ impl TlpEnd {
         message: &MemMessage<'_>,
     ) -> Result<(), PlaceError> {
         let head = self.outbox.head_of_mem(pth)?;
-        let mut desc = bufs.alloc().ok_or(PlaceError::NoChunk)?;
-        match head.write_mem(message, bufs.space_mut(&mut desc).unwrap_or_default()) {
-            Ok(len) => {
-                bufs.set_len(&mut desc, len);
-                self.waiting[mem_pri_of(message.head.op, &self.config.tlp)].push_back(desc);
-                Ok(())
-            }
-            Err(error) => {
-                bufs.free(desc);
-                Err(error)
-            }
-        }
+        let pri = mem_pri_of(message.head.op, &self.config.tlp);
+        self.place_with(bufs, pri, |space| head.write_mem(message, space))
     }
 
     /// The second half of [`Self::poll`]: sends what waits.
