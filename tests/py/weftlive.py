@@ -57,17 +57,27 @@ def missing():
 
 
 def inside(module, function, *arguments, timeout=120):
-    """Calls `function` of `module` with text arguments in new namespaces; fails as it does, with what it printed."""
-    code = f"import sys; sys.path.insert(0, {HERE!r}); import {module} as m; m.{function}(*sys.argv[1:])"
-    done = subprocess.run(
-        command_inside(sys.executable, "-c", code, *arguments),
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-        check=False,
-    )
+    """Calls `function` of `module` with text arguments in new namespaces; fails as it does, with what it printed.
+
+    A call that hangs says where, shortly before its time is over.
+    """
+    code = f"import faulthandler, sys; faulthandler.dump_traceback_later({timeout - 5}); sys.path.insert(0, {HERE!r});"
+    code += f" import {module} as m; m.{function}(*sys.argv[1:])"
+    try:
+        done = subprocess.run(
+            command_inside(sys.executable, "-c", code, *arguments),
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as err:
+        said = [(text or b"").decode(errors="replace") for text in (err.stdout, err.stderr)]
+        raise AssertionError(f"{module}.{function} hangs after {timeout} s\n{said[0]}{said[1]}") from None
     print(done.stdout)
-    assert done.returncode == 0, done.stdout + done.stderr
+    # The last line is what went wrong: a report of a line shows the first.
+    why = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
+    assert done.returncode == 0, f"{why}\n{done.stdout}{done.stderr}"
 
 
 def sh(command):
