@@ -90,6 +90,13 @@ class RawPort:
             return None
         return self._take(0)
 
+    def take(self, count, timeout=10):
+        """The next frames, `count` of them or those that came before `timeout` seconds without one."""
+        got = []
+        while len(got) < count and (frame := self.recv(timeout)):
+            got.append(frame)
+        return got
+
     def recv_now(self):
         """The next frame if one is there, else None."""
         return self._take(socket.MSG_DONTWAIT)

@@ -5,6 +5,7 @@ Units: frames; seconds.
 Source: unshare(1), veth(4), ip-netns(8). The namespaces end with their first process, and all they hold with them.
 """
 
+import contextlib
 import json
 import os
 import signal
@@ -75,8 +76,8 @@ def inside(module, function, *arguments, timeout=120):
         said = [(text or b"").decode(errors="replace") for text in (err.stdout, err.stderr)]
         raise AssertionError(f"{module}.{function} hangs after {timeout} s\n{said[0]}{said[1]}") from None
     print(done.stdout)
-    # The last line is what went wrong: a report of a line shows the first.
-    why = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
+    # The last lines say where and what: a report of a line shows the first.
+    why = " | ".join(line.strip() for line in done.stderr.splitlines()[-4:]) or f"exit code {done.returncode}"
     assert done.returncode == 0, f"{why}\n{done.stdout}{done.stderr}"
 
 
@@ -175,8 +176,14 @@ class Rig:
 
     def __exit__(self, kind, *_):
         if kind is not None:
+            # What may tell why: counters of switch, interfaces and this machine's backlogs.
+            for command in ([weft(), "show", "all", "--keep-watermarks"], ["ip", "-s", "link"]):
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    subprocess.run(command, stdout=sys.stderr, timeout=10, check=False)
+            with open("/proc/net/softnet_stat", encoding="ascii") as stat:
+                print(stat.read(), file=sys.stderr)
             self.process.kill()
-            print(self.process.communicate()[1], file=sys.stderr)
+            print(self.process.communicate()[1], file=sys.stderr, flush=True)
         elif self.ledger is None:
             self.stop()
 
