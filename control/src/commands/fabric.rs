@@ -4,7 +4,9 @@
 //! Units: none.
 //! Source: docs/fabric.md.
 
+use std::fs::File;
 use std::io::Write;
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,8 +26,11 @@ use crate::supervise::{Supervisor, no_reload};
 use weft_lab::endpoint::{Answer, Command};
 use weft_lab::fabric::layout::{Layout, Part, VppbBinding};
 use weft_lab::fabric::managed::{ManagedFabric, SharedFabric, UpError};
-use weft_lab::fabric::processes::{self, ProcessError, Processes, Setup};
+use weft_lab::fabric::processes::coordinator::Machines;
+use weft_lab::fabric::processes::hosts_file::HostsFile;
+use weft_lab::fabric::processes::{self, ProcessError, Processes, Setup, agent};
 use weft_lab::fabric::topology::Topology;
+use weft_rpc::Refused;
 
 /// How often the manager looks at the fabric.
 const PAUSE: Duration = Duration::from_millis(200);
@@ -49,13 +54,20 @@ pub enum FabricCommand {
         /// Directory of its sockets
         #[arg(long, value_name = "DIR", default_value = "/run/weft/fabric")]
         dir: PathBuf,
+        /// The machines that it runs on, TOML
+        #[arg(long, value_name = "FILE")]
+        hosts: Option<PathBuf>,
     },
     /// Bring up a topology: switches, hosts, devices, GFDs and their manager
     Up(UpArgs),
+    /// Run by `up --hosts` on each machine: does what standard input says
+    #[command(hide = true)]
+    Agent,
 }
 
 /// Arguments of `weft fabric up`.
 #[derive(Args, Debug)]
+#[command(group = clap::ArgGroup::new("parts").args(["processes", "hosts"]))]
 pub struct UpArgs {
     /// The file, TOML
     file: PathBuf,
@@ -68,11 +80,14 @@ pub struct UpArgs {
     /// Run each part in a process of its own, connected by veth pairs in this network namespace (needs root)
     #[arg(long)]
     processes: bool,
-    /// Prefix of the names of the veth pairs
-    #[arg(long, default_value = "wf", value_parser = prefix, requires = "processes")]
+    /// Run each part in a process of its own, on the machines of this file (TOML), connected by VXLAN
+    #[arg(long, value_name = "FILE", conflicts_with = "processes")]
+    hosts: Option<PathBuf>,
+    /// Prefix of the names of the interfaces
+    #[arg(long, default_value = "wf", value_parser = prefix, requires = "parts")]
     prefix: String,
     /// Time limit for the answer to a TLP or a command, in milliseconds
-    #[arg(long, value_name = "MS", default_value_t = 10_000, requires = "processes", value_parser = clap::value_parser!(u32).range(1..=600_000))]
+    #[arg(long, value_name = "MS", default_value_t = 10_000, requires = "parts", value_parser = clap::value_parser!(u32).range(1..=600_000))]
     answer_ms: u32,
 }
 
@@ -89,9 +104,13 @@ fn prefix(text: &str) -> Result<String, String> {
 pub fn run(command: &FabricCommand, out: &mut dyn Write) -> Result<(), CliError> {
     match command {
         FabricCommand::Check { file } => check(file, out),
-        FabricCommand::Map { file, dir } => map(file, dir),
-        FabricCommand::Up(args) if args.processes => up_processes(args, out),
+        FabricCommand::Map { file, dir, hosts } => map(file, dir, hosts.as_deref()),
+        FabricCommand::Up(args) if args.processes || args.hosts.is_some() => {
+            up_processes(args, out)
+        }
         FabricCommand::Up(args) => up(args, out),
+        FabricCommand::Agent => serve_orders(out)
+            .map_err(|source| CliError::system("do what standard input says", source)),
     }
 }
 
@@ -107,9 +126,47 @@ fn laid_out(file: &Path) -> Result<(Topology, Layout), CliError> {
     Ok((topology, layout))
 }
 
-fn map(file: &Path, dir: &Path) -> Result<(), CliError> {
-    let (topology, layout) = laid_out(file)?;
-    processes::map(dir, &topology, &layout).map_err(|source| CliError::system("map memory", source))
+fn map(file: &Path, dir: &Path, hosts: Option<&Path>) -> Result<(), CliError> {
+    let Some(hosts_file) = hosts else {
+        let (topology, layout) = laid_out(file)?;
+        return processes::map(dir, &topology, &layout)
+            .map_err(|source| CliError::system("map memory", source));
+    };
+    let text = read(file)?;
+    let setup =
+        Setup { dir: dir.to_owned(), prefix: "wf".to_owned(), answer_ms: 10_000, here: None };
+    let reached = Machines::reach(&text, hosts_of(hosts_file)?, &setup);
+    let done = reached.and_then(|mut machines| machines.map());
+    done.map_err(|error| of_files(error, file, Some(hosts_file), "map memory"))
+}
+
+/// Does what standard input says; without the buffer of `Stdin`, as the descriptor is polled.
+fn serve_orders(out: &mut dyn Write) -> std::io::Result<()> {
+    agent::serve(File::from(std::io::stdin().as_fd().try_clone_to_owned()?), out)
+}
+
+/// Reads which machine runs what.
+fn hosts_of(file: &Path) -> Result<HostsFile, CliError> {
+    HostsFile::parse(&read(file)?)
+        .map_err(|error| CliError::Usage(format!("{}: {error}", file.display())))
+}
+
+/// An error with the file that is wrong, if it is one.
+fn of_files(
+    error: ProcessError,
+    file: &Path,
+    hosts: Option<&Path>,
+    what: &'static str,
+) -> CliError {
+    match (&error, hosts) {
+        (ProcessError::File(_) | ProcessError::Layout(_), _) => {
+            CliError::Usage(format!("{}: {error}", file.display()))
+        }
+        (ProcessError::Hosts(_), Some(hosts)) => {
+            CliError::Usage(format!("{}: {error}", hosts.display()))
+        }
+        _ => CliError::system(what, error),
+    }
 }
 
 fn check(file: &Path, out: &mut dyn Write) -> Result<(), CliError> {
@@ -148,19 +205,57 @@ fn show(topology: &Topology, layout: &Layout, out: &mut dyn Write) -> std::io::R
     )
 }
 
+/// A fabric of processes, here or on several machines.
+enum Parts {
+    Here(Box<Processes>),
+    Machines(Box<Machines>),
+}
+
+impl Parts {
+    fn up(args: &UpArgs) -> Result<Self, CliError> {
+        let text = read(&args.file)?;
+        let (dir, prefix, answer_ms) = (args.dir.clone(), args.prefix.clone(), args.answer_ms);
+        let setup = Setup { dir, prefix, answer_ms, here: None };
+        let up = match &args.hosts {
+            Some(file) => {
+                Machines::up(&text, hosts_of(file)?, &setup).map(|up| Self::Machines(Box::new(up)))
+            }
+            None => Processes::up(&text, setup).map(|up| Self::Here(Box::new(up))),
+        };
+        up.map_err(|error| {
+            of_files(error, &args.file, args.hosts.as_deref(), "bring the fabric up")
+        })
+    }
+
+    const fn topology(&self) -> &Topology {
+        match self {
+            Self::Here(up) => up.topology(),
+            Self::Machines(up) => up.topology(),
+        }
+    }
+
+    fn ask(&mut self, name: &str, command: &Command) -> Result<Answer, Refused> {
+        match self {
+            Self::Here(up) => up.ask(name, command),
+            Self::Machines(up) => up.ask(name, command),
+        }
+    }
+
+    fn housekeeping(&mut self) -> Result<Vec<String>, CliError> {
+        match self {
+            Self::Here(up) => Ok(up.housekeeping()),
+            Self::Machines(up) => {
+                up.housekeeping().map_err(|source| CliError::system("keep the fabric up", source))
+            }
+        }
+    }
+}
+
 fn up_processes(args: &UpArgs, out: &mut dyn Write) -> Result<(), CliError> {
-    let text = read(&args.file)?;
     let mut signals = Signals::new([SIGINT, SIGTERM])
         .map_err(|source| CliError::system("wait for signals", source))?;
-    let (dir, prefix, answer_ms) = (args.dir.clone(), args.prefix.clone(), args.answer_ms);
-    let up = Processes::up(&text, Setup { dir, prefix, answer_ms });
-    let mut up = up.map_err(|error| match error {
-        ProcessError::File(_) | ProcessError::Layout(_) => {
-            CliError::Usage(format!("{}: {error}", args.file.display()))
-        }
-        other => CliError::system("bring the fabric up", other),
-    })?;
-    for host in &up.topology().hosts {
+    let mut up = Parts::up(args)?;
+    for host in up.topology().hosts.clone() {
         if let Ok(Answer::Tree { text, .. }) = up.ask(&host.name, &Command::Tree {}) {
             writeln!(out, "{} sees\n{text}", host.name).map_err(CliError::Output)?;
         }
@@ -171,7 +266,7 @@ fn up_processes(args: &UpArgs, out: &mut dyn Write) -> Result<(), CliError> {
     writeln!(out, "fabric is up at {}", args.dir.display()).map_err(CliError::Output)?;
     out.flush().map_err(CliError::Output)?;
     while signals.pending().next().is_none() {
-        for line in up.housekeeping() {
+        for line in up.housekeeping()? {
             anstream::eprintln!("{line}; its links are down");
         }
         wait::pause(HOUSEKEEPING);

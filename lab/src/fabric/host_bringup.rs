@@ -4,6 +4,7 @@
 //! Units: bytes.
 //! Source: docs/spec/cxl-fabric.md "Start-up", "Memory"; docs/spec/wire-formats.md §4.6.
 
+use serde::{Deserialize, Serialize};
 use weft_fm::service::request::{GimRow, ShareRow};
 use weft_fm::service::{Request, Response};
 use weft_parsers::cci::gae::{FastCaps, PrefixFlags};
@@ -160,7 +161,7 @@ impl Host<'_> {
 }
 
 /// The memory and GIM that hosts have, as the fabric manager tells it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemoryGrants {
     /// Memory of GFDs.
     pub shares: Vec<ShareRow>,

@@ -1,11 +1,12 @@
-//! The links of a fabric of processes: a veth pair for each wire, made and removed by `ip`.
+//! The links of a fabric of processes: a veth pair for each wire, made and removed by `ip`; VXLAN to another machine.
 //!
 //! Shape: [`Processes::make_links`]; a pair's ends are `PREFIX`, the wire's number, and `a` or `b`.
 //! Units: none.
-//! Source: docs/fabric.md; veth(4), ip-link(8).
+//! Source: docs/fabric.md; veth(4), ip-link(8); RFC 7348.
 
 use std::process::Command as Run;
 
+use super::hosts_file::{Tunnel, WireHere};
 use super::{ProcessError, Processes, io};
 use crate::fabric::layout::End;
 use crate::fabric::leftovers;
@@ -21,17 +22,30 @@ impl Processes {
         })
     }
 
-    /// Makes a veth pair for each wire.
+    /// Makes what this machine has of each wire.
     pub(super) fn make_links(&mut self) -> Result<(), ProcessError> {
         self.remove_stale_pairs()?;
         let mark = leftovers::pair_alias();
         for at in 0..self.layout.wires.len() {
             let prefix = &self.setup.prefix;
             let (near, far) = (format!("{prefix}{at}a"), format!("{prefix}{at}b"));
-            ip(&["link", "add", &near, "type", "veth", "peer", "name", &far])?;
-            self.pairs.push(near.clone());
-            ip(&["link", "set", &near, "alias", &mark])?;
-            for device in [&near, &far] {
+            let devices = match self.wire_here(at) {
+                WireHere::Neither => continue,
+                WireHere::Both => {
+                    ip(&["link", "add", &near, "type", "veth", "peer", "name", &far])?;
+                    vec![near, far]
+                }
+                WireHere::One(side, tunnel) => {
+                    let device = if side == 'a' { near } else { far };
+                    self.make_tunnel(&device, at, tunnel)?;
+                    vec![device]
+                }
+            };
+            if let Some(first) = devices.first() {
+                self.pairs.push(first.clone());
+                ip(&["link", "set", first, "alias", &mark])?;
+            }
+            for device in &devices {
                 // So that no kernel says anything by itself; where there is no IPv6 there is nothing to turn off.
                 let _ = ip(&["link", "set", device, "addrgenmode", "none"]);
                 ip(&["link", "set", device, "up"])?;
@@ -40,17 +54,65 @@ impl Processes {
         Ok(())
     }
 
+    /// Makes this machine's end of a wire to another one.
+    fn make_tunnel(&self, device: &str, wire: usize, tunnel: Tunnel) -> Result<(), ProcessError> {
+        let Some(here) = &self.setup.here else { return Ok(()) };
+        let number = u32::try_from(wire).unwrap_or(u32::MAX);
+        let (vni, port) =
+            (here.hosts.vni.saturating_add(number).to_string(), here.hosts.vxlan_port.to_string());
+        let (local, remote) = (tunnel.local.to_string(), tunnel.remote.to_string());
+        // Without learning, so that nobody's frame has others sent to itself.
+        ip(&[
+            "link",
+            "add",
+            device,
+            "type",
+            "vxlan",
+            "id",
+            &vni,
+            "local",
+            &local,
+            "remote",
+            &remote,
+            "dstport",
+            &port,
+            "ttl",
+            "64",
+            "nolearning",
+        ])
+    }
+
+    /// What this machine has of a wire.
+    pub(super) fn wire_here(&self, at: usize) -> WireHere {
+        let (here, wire) = (&self.setup.here, self.layout.wires.get(at));
+        match (here, wire) {
+            (_, None) => WireHere::Neither,
+            (None, Some(_)) => WireHere::Both,
+            (Some(here), Some(wire)) => here.wire(&self.layout, wire),
+        }
+    }
+
+    /// Interfaces of this machine that lead to others, by the number of their wire.
+    pub(super) fn tunnels(&self) -> Vec<(usize, String)> {
+        let ends = (0..self.layout.wires.len()).filter_map(|at| match self.wire_here(at) {
+            WireHere::One(side, _) => Some((at, format!("{}{at}{side}", self.setup.prefix))),
+            _ => None,
+        });
+        ends.collect()
+    }
+
     /// Removes the pairs of a fabric that was killed.
     fn remove_stale_pairs(&self) -> Result<(), ProcessError> {
         let prefix = &self.setup.prefix;
-        let links = Run::new("ip").args(["-j", "link", "show", "type", "veth"]).output();
-        let listed = links.map_err(io("run ip (iproute2)"))?.stdout;
-        let listed = if listed.trim_ascii().is_empty() { b"[]".to_vec() } else { listed };
-        let gone = leftovers::stale_pairs(&listed, prefix);
-        let gone = gone
-            .map_err(|said| ProcessError::Refused { command: "look for pairs".to_owned(), said })?;
-        for near in gone {
-            ip(&["link", "del", &near])?;
+        for kind in ["veth", "vxlan"] {
+            let links = Run::new("ip").args(["-j", "link", "show", "type", kind]).output();
+            let listed = links.map_err(io("run ip (iproute2)"))?.stdout;
+            let listed = if listed.trim_ascii().is_empty() { b"[]".to_vec() } else { listed };
+            let refused =
+                |said| ProcessError::Refused { command: "look for pairs".to_owned(), said };
+            for near in leftovers::stale_pairs(&listed, prefix).map_err(refused)? {
+                ip(&["link", "del", &near])?;
+            }
         }
         Ok(())
     }
@@ -59,6 +121,11 @@ impl Processes {
 /// Takes an interface down; it may be gone with its namespace.
 pub(super) fn take_down(device: &str) {
     let _ = ip(&["link", "set", device, "down"]);
+}
+
+/// Has an interface show a carrier, or none, as its other end far away has it; it may be gone with its namespace.
+pub(super) fn set_carrier(device: &str, is_on: bool) {
+    let _ = ip(&["link", "set", "dev", device, "protodown", if is_on { "off" } else { "on" }]);
 }
 
 /// Removes a pair by one of its ends; it may be gone with its namespace.

@@ -2,15 +2,23 @@
 //!
 //! Shape: [`Processes::up`] of a topology; [`Processes::housekeeping`] takes down the links of what has ended; dropping it ends
 //! all, and removes the pairs; what is killed is cleaned up after by the next one ([`super::leftovers`]).
+//! Over several machines ([`hosts_file`]) each runs its parts, as [`agent`] is ordered to by [`coordinator::Machines`].
 //! Units: none.
 //! Source: docs/fabric.md; veth(4).
 
+pub mod agent;
 mod ask;
+pub mod coordinator;
+mod entry;
+pub mod hosts_file;
+mod lines;
 mod links;
 mod process;
+mod protocol;
 mod switch_config;
 
 use std::fs::DirBuilder;
+use std::net::TcpStream;
 use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -24,10 +32,12 @@ use weft_rpc::Refused;
 
 use self::ask::{hosts, manager, part};
 pub use self::ask::{manager_socket, map};
+use self::entry::write_keys;
+use self::hosts_file::{Here, HostsError};
 use self::process::Process;
 use super::desired_state::desired_state;
 use super::endpoint_spec::endpoint_spec;
-use super::host_bringup::{BringupError, Host};
+use super::host_bringup::{BringupError, Host, MemoryGrants};
 use super::layout::{End, Layout, LayoutError, Part};
 use super::managed::{self, UpError};
 use super::static_init::StaticFabric;
@@ -48,6 +58,17 @@ pub enum ProcessError {
     /// It says what cannot be.
     #[error(transparent)]
     Layout(#[from] LayoutError),
+    /// The file of the machines says what cannot be.
+    #[error(transparent)]
+    Hosts(#[from] HostsError),
+    /// A machine does not do its part.
+    #[error("machine {name}: {said}")]
+    Machine {
+        /// Which.
+        name: String,
+        /// What is wrong.
+        said: String,
+    },
     /// A file or process cannot be made.
     #[error("{what}")]
     Io {
@@ -102,6 +123,8 @@ pub struct Setup {
     pub prefix: String,
     /// How long an answer to a TLP or to a command may take, in milliseconds.
     pub answer_ms: u32,
+    /// Which of several machines this is.
+    pub here: Option<Here>,
 }
 
 /// A fabric with a process for each component.
@@ -122,6 +145,21 @@ impl Processes {
     /// # Errors
     /// See [`ProcessError`]; nothing is left running then.
     pub fn up(text: &str, setup: Setup) -> Result<Self, ProcessError> {
+        let mut up = Self::of(text, setup)?;
+        up.make_links()?;
+        up.start_switches()?;
+        up.start_endpoints()?;
+        if up.topology.start == StartMode::Simultaneous {
+            up.enumerate()?;
+        }
+        up.start_manager()?;
+        up.enumerate()?;
+        map(&up.setup.dir, &up.topology, &up.layout)?;
+        Ok(up)
+    }
+
+    /// The fabric of a topology, nothing of it made yet.
+    fn of(text: &str, setup: Setup) -> Result<Self, ProcessError> {
         let topology =
             Topology::parse(text).map_err(|error| ProcessError::File(error.to_string()))?;
         let layout = Layout::new(&topology)?;
@@ -129,17 +167,22 @@ impl Processes {
         let static_fabric = is_static.then(|| managed::static_fabric(&topology)).transpose();
         let static_fabric = static_fabric.map_err(|error| ProcessError::Tables(Box::new(error)))?;
         let (children, pairs) = (Vec::new(), Vec::new());
-        let mut up = Self { setup, topology, layout, static_fabric, children, pairs };
-        up.make_links()?;
-        up.start_switches()?;
-        up.start_endpoints()?;
-        if up.topology.start == StartMode::Simultaneous {
-            up.hosts(|host| host.enumerate(&up.topology))?;
-        }
-        up.start_manager()?;
-        up.hosts(|host| host.enumerate(&up.topology))?;
-        map(&up.setup.dir, &up.topology, &up.layout)?;
-        Ok(up)
+        Ok(Self { setup, topology, layout, static_fabric, children, pairs })
+    }
+
+    /// Whether a part is on this machine.
+    fn has(&self, part: &str) -> bool {
+        self.setup.here.as_ref().is_none_or(|here| here.has(part))
+    }
+
+    /// Has the hosts on this machine find what is below them.
+    fn enumerate(&self) -> Result<(), ProcessError> {
+        self.hosts(|host| host.enumerate(&self.topology))
+    }
+
+    /// Has the hosts on this machine map what the manager has given.
+    fn map(&self, grants: &MemoryGrants) -> Result<(), ProcessError> {
+        self.hosts(|host| host.map((&self.topology, &self.layout), grants))
     }
 
     /// The topology that it was made of.
@@ -215,8 +258,16 @@ impl Processes {
         for at in 0..self.layout.switches.len() {
             let Some(switch) = self.layout.switches.get(at) else { continue };
             let name = switch.name.clone();
+            if !self.has(&name) {
+                continue;
+            }
             let folder = self.folder(&name)?;
             let (file, cci) = (folder.join("switch.toml"), folder.join("cci.sock"));
+            let served = self.entry_keys(at);
+            let socket = if served.is_some() { folder.join("mgmt.sock") } else { cci };
+            if let Some((keys, _)) = &served {
+                write_keys(&folder, keys)?;
+            }
             let text = self.switch_config(at, &folder);
             std::fs::write(&file, text).map_err(io(format!("write {}", file.display())))?;
             let ports = self.layout.switches.get(at).map_or(0, |switch| switch.ports.len());
@@ -224,8 +275,12 @@ impl Processes {
             let device = |port| self.device(End { part: Part::Switch(at), port });
             let devices = ports.map(device).collect();
             let arguments = ["run".to_owned(), "-c".to_owned(), file.display().to_string()];
-            self.start(&name, &arguments, (devices, &cci))?;
-            self.listens(&cci)?;
+            let address = served.map(|(_, address)| address);
+            self.start(&name, &arguments, (devices, &socket))?;
+            self.listens(&socket)?;
+            if let Some(address) = address {
+                self.wait(|_| Ok(TcpStream::connect(address).ok().map(drop)))?;
+            }
         }
         Ok(())
     }
@@ -233,6 +288,9 @@ impl Processes {
     fn start_endpoints(&mut self) -> Result<(), ProcessError> {
         for part in self.layout.endpoints() {
             let name = self.layout.name(part).to_owned();
+            if !self.has(&name) {
+                continue;
+            }
             let folder = self.folder(&name)?;
             let (file, socket) = (folder.join("endpoint.toml"), folder.join("endpoint.sock"));
             let device = |port| self.device(End { part, port });
@@ -269,28 +327,24 @@ impl Processes {
             // It is of another fabric: that of an earlier run.
             std::fs::remove_file(&store).map_err(io(format!("remove {}", store.display())))?;
         }
-        let cci = self.setup.dir.join(entry).join("cci.sock");
         if let Some(static_fabric) = &self.static_fabric {
             Store::open(&store)?.save(&static_fabric.state)?;
         }
-        let arguments = [
-            "fm".to_owned(),
-            "serve".to_owned(),
-            "--entry".to_owned(),
-            format!("unix:{}", cci.display()),
-            "--socket".to_owned(),
-            self.manager_socket().display().to_string(),
-            "--want".to_owned(),
-            want.display().to_string(),
-            "--store".to_owned(),
-            store.display().to_string(),
-            "--start".to_owned(),
-            self.topology.start.to_string(),
-            "--pause".to_owned(),
-            "200".to_owned(),
-            "--timeout".to_owned(),
-            self.setup.answer_ms.to_string(),
+        let mut arguments = vec!["fm".to_owned(), "serve".to_owned()];
+        arguments.extend(self.way_to(&entry, &folder)?);
+        let (start, answer_ms) =
+            (self.topology.start.to_string(), self.setup.answer_ms.to_string());
+        let path = |path: &Path| path.display().to_string();
+        let (socket, want, store) = (path(&self.manager_socket()), path(&want), path(&store));
+        let flags = [
+            ["--socket", &socket],
+            ["--want", &want],
+            ["--store", &store],
+            ["--start", &start],
+            ["--pause", "200"],
+            ["--timeout", &answer_ms],
         ];
+        arguments.extend(flags.into_iter().flatten().map(ToOwned::to_owned));
         let socket = self.manager_socket();
         self.start("fm", &arguments, (Vec::new(), &socket))?;
         self.listens(&socket)?;
@@ -322,8 +376,12 @@ impl Processes {
         part(&self.setup.dir, name, command)
     }
 
+    /// Does something with each host on this machine.
     fn hosts(&self, f: impl Fn(&Host<'_>) -> Result<(), BringupError>) -> Result<(), ProcessError> {
-        hosts(&self.setup.dir, &self.topology, f)
+        hosts(&self.setup.dir, &self.topology, |host| {
+            let name = self.topology.hosts.get(host.at).map(|host| host.name.as_str());
+            if name.is_some_and(|name| self.has(name)) { f(host) } else { Ok(()) }
+        })
     }
 }
 

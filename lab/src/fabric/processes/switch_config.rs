@@ -23,12 +23,12 @@ impl Processes {
         let Some(switch) = self.layout.switches.get(at) else { return text };
         let named = UuidText(uuid(switch.serial));
         let path = |name: &str| folder.join(name).display().to_string();
-        let (socket, cci) = (path("mgmt.sock"), path("cci.sock"));
+        let (socket, cci) = (path("mgmt.sock"), self.cci_config(at, folder));
         // Writing to a text cannot fail.
         let _ = write!(
             text,
             "[switch]\nname = {:?}\nnum_priorities = 8\n[run]\nsocket = {socket:?}\n\
-             [fabric]\nuuid = \"{named}\"\nserial = {}\ncci = {cci:?}\nthreads = 4\n",
+             [fabric]\nuuid = \"{named}\"\nserial = {}\n{cci}threads = 4\n",
             switch.name, switch.serial
         );
         let fixed =

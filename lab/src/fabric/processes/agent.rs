@@ -1,0 +1,220 @@
+//! A machine's part of a fabric over several: does what it is ordered to, and ends all it started when the orders end.
+//!
+//! Shape: [`serve`] of two pipes, as ssh(1) has them.
+//! Units: none.
+//! Source: docs/fabric.md "Over several machines".
+
+use std::collections::BTreeMap;
+use std::io::{self, Read, Write};
+use std::os::fd::AsFd;
+use std::process::{Child, ChildStdout, Command as Run, Stdio};
+use std::time::Duration;
+
+use super::lines::{Lines, Next};
+use super::protocol::{Event, Order, Reply};
+use super::{ProcessError, Processes, Setup, io, links};
+
+/// How often it is looked whether a process has ended, or a link has changed.
+const HOUSEKEEPING: Duration = Duration::from_millis(20);
+
+/// Does what is ordered, until there are no more orders.
+///
+/// # Errors
+/// The pipes fail, or what comes is no order.
+pub fn serve(input: impl Read + AsFd, output: &mut dyn Write) -> io::Result<()> {
+    let mut orders = Lines::new(input);
+    let (mut fabric, mut watch) = (None, None);
+    loop {
+        match orders.next(HOUSEKEEPING)? {
+            Next::Closed => return Ok(()),
+            Next::Nothing => {}
+            Next::Line(line) => {
+                let order = serde_json::from_slice(&line)?;
+                let reply = carry_out(order, &mut fabric, &mut watch);
+                say(output, &reply.unwrap_or_else(|error| failed(&error)))?;
+            }
+        }
+        let Some(fabric) = &mut fabric else { continue };
+        for ended in fabric.housekeeping() {
+            say(output, &Reply::Event(Event::Ended(ended)))?;
+        }
+        for event in watch.as_mut().map(LinkWatch::changes).transpose()?.unwrap_or_default() {
+            say(output, &Reply::Event(event))?;
+        }
+    }
+}
+
+fn say(output: &mut dyn Write, reply: &Reply) -> io::Result<()> {
+    let mut line = serde_json::to_vec(reply)?;
+    line.push(b'\n');
+    output.write_all(&line)?;
+    output.flush()
+}
+
+/// An error with its causes.
+fn failed(error: &ProcessError) -> Reply {
+    let mut text = error.to_string();
+    let mut source = std::error::Error::source(error);
+    while let Some(cause) = source {
+        text = format!("{text}: {cause}");
+        source = cause.source();
+    }
+    Reply::Failed(text)
+}
+
+fn carry_out(
+    order: Order,
+    fabric: &mut Option<Processes>,
+    watch: &mut Option<LinkWatch>,
+) -> Result<Reply, ProcessError> {
+    let up = match (order, fabric.as_mut()) {
+        (Order::Setup(setup), None) => {
+            let mine = env!("CARGO_PKG_VERSION");
+            if setup.version != mine {
+                let text =
+                    format!("weft is {mine} here, and {} where it is ordered", setup.version);
+                return Ok(Reply::Failed(text));
+            }
+            let here = Some(setup.here);
+            let (dir, prefix, answer_ms) = (setup.dir, setup.prefix, setup.answer_ms);
+            let setup_here = Setup { dir, prefix, answer_ms, here };
+            *fabric = Some(Processes::of(&setup.topology, setup_here)?);
+            return Ok(Reply::Done);
+        }
+        (Order::Setup(_), Some(_)) | (_, None) => {
+            return Ok(Reply::Failed("expected one setup, before all else".to_owned()));
+        }
+        (order, Some(up)) => (order, up),
+    };
+    let (order, up) = up;
+    match order {
+        Order::Setup(_) => {}
+        Order::Links => {
+            *watch = Some(LinkWatch::start(up.tunnels())?);
+            up.make_links()?;
+        }
+        Order::Switches => up.start_switches()?,
+        Order::Endpoints => up.start_endpoints()?,
+        Order::Manager => up.start_manager()?,
+        Order::Enumerate => up.enumerate()?,
+        Order::Map { grants } => up.map(&grants)?,
+        Order::Ask { name, command } => {
+            return Ok(match up.ask(&name, &command) {
+                Ok(answer) => Reply::Answer(Box::new(answer)),
+                Err(refused) => Reply::Refused(refused),
+            });
+        }
+        Order::AskManager { request } => {
+            return Ok(Reply::Manager(Box::new(up.manager(&request)?)));
+        }
+        Order::Carrier { wire, is_on } => {
+            if let Some((_, device)) = up.tunnels().into_iter().find(|(at, _)| *at == wire) {
+                links::set_carrier(&device, is_on);
+            }
+        }
+    }
+    Ok(Reply::Done)
+}
+
+/// Notices when somebody sets an end of a wire up or down: the kernel of the other end does not see it.
+struct LinkWatch {
+    /// `ip monitor` of iproute2.
+    monitor: Child,
+    lines: Lines<ChildStdout>,
+    /// By interface: its wire, and whether it is up.
+    ends: BTreeMap<String, (usize, bool)>,
+}
+
+impl LinkWatch {
+    fn start(tunnels: Vec<(usize, String)>) -> Result<Self, ProcessError> {
+        let monitor = Run::new("ip")
+            .args(["-o", "monitor", "link"])
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn();
+        let mut monitor = monitor.map_err(io("run ip (iproute2)"))?;
+        let none = || ProcessError::Refused {
+            command: "ip monitor link".to_owned(),
+            said: "no output".to_owned(),
+        };
+        let lines = Lines::new(monitor.stdout.take().ok_or_else(none)?);
+        let ends = tunnels.into_iter().map(|(wire, device)| (device, (wire, false))).collect();
+        Ok(Self { monitor, lines, ends })
+    }
+
+    /// What has changed since this was asked last.
+    fn changes(&mut self) -> io::Result<Vec<Event>> {
+        let mut found = Vec::new();
+        while let Next::Line(line) = self.lines.next(Duration::ZERO)? {
+            let Some((device, now)) = link_line(&String::from_utf8_lossy(&line)) else { continue };
+            if let Some((wire, is_up)) = self.ends.get_mut(&device)
+                && *is_up != now
+            {
+                *is_up = now;
+                found.push(Event::Link { wire: *wire, is_up: now });
+            }
+        }
+        Ok(found)
+    }
+}
+
+impl Drop for LinkWatch {
+    fn drop(&mut self) {
+        let _ = self.monitor.kill(); // it may have ended by itself
+        let _ = self.monitor.wait();
+    }
+}
+
+/// The interface that a line of `ip -o monitor link` is about, and whether it is set up.
+fn link_line(line: &str) -> Option<(String, bool)> {
+    let (number, rest) = line.split_once(": ")?;
+    let (device, rest) = rest.split_once(": <")?;
+    let (flags, _) = rest.split_once('>')?;
+    let (is_deleted, name) = (number.starts_with("Deleted"), device.split('@').next()?);
+    Some((name.to_owned(), !is_deleted && flags.split(',').any(|flag| flag == "UP")))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+
+    #[test]
+    fn lines_of_ip_monitor_are_read() {
+        #[rustfmt::skip]
+        let cases = [
+            ("7: wf3a: <BROADCAST,MULTICAST,UP,LOWER_UP> mtu 1500 qdisc noqueue state UP \\    link/ether", Some(("wf3a", true))),
+            ("7: wf3a: <BROADCAST,MULTICAST> mtu 1500 state DOWN",  Some(("wf3a", false))),
+            ("7: wf3a: <NO-CARRIER,BROADCAST,UP> mtu 1500",         Some(("wf3a", true))),
+            ("7: wf3b@if9: <BROADCAST,LOWER_UP> mtu 1500",          Some(("wf3b", false))),
+            ("Deleted 7: wf3a: <UP> mtu 1500",                      Some(("wf3a", false))),
+            ("", None),
+            ("what", None),
+        ];
+        for (line, want) in cases {
+            let want = want.map(|(name, is_up)| (name.to_owned(), is_up));
+            assert_eq!(link_line(line), want, "{line}");
+        }
+    }
+
+    /// What an agent answers to so many bytes, until it ends.
+    fn answered(bytes: &[u8]) -> (io::Result<()>, String) {
+        let (mut to, from) = UnixStream::pair().unwrap();
+        to.write_all(bytes).unwrap();
+        drop(to);
+        let mut said = Vec::new();
+        (serve(from, &mut said), String::from_utf8(said).unwrap())
+    }
+
+    #[test]
+    fn orders_that_are_none_end_it_and_early_ones_are_refused() {
+        let (ended, said) = answered(b"");
+        assert!(ended.is_ok() && said.is_empty(), "{said}");
+        let (ended, said) = answered(b"{\"do\": \"links\"}\n");
+        assert!(ended.is_ok() && said.contains("failed"), "{said}");
+        for bad in ["hello\n", "{\"do\": \"dance\"}\n", "\n"] {
+            assert!(answered(bad.as_bytes()).0.is_err(), "{bad}");
+        }
+    }
+}

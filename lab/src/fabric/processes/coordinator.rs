@@ -1,0 +1,356 @@
+//! A fabric over several machines, from one of them or from elsewhere: who runs what, in which order.
+//!
+//! Shape: [`Machines::up`] of a topology and a hosts file; [`Machines::housekeeping`]; dropping it ends the fabric.
+//! Units: none.
+//! Source: docs/fabric.md "Over several machines"; ssh(1).
+
+use std::collections::{BTreeMap, VecDeque};
+use std::io::Write;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, ChildStdin, ChildStdout, Command as Run, Stdio};
+use std::time::Duration;
+
+use weft_base::wait;
+use weft_fm::service::status::StartMode;
+use weft_fm::service::{Request, Response};
+use weft_rpc::Refused;
+
+use super::hosts_file::{Here, HostsFile, Keys, MANAGER, Machine, WireHere};
+use super::lines::{Lines, Next};
+use super::protocol::{Event, Order, Reply, Setup as SetupOrder};
+use super::{LOOK, ProcessError, Setup, io};
+use crate::endpoint::{Answer, Command};
+use crate::fabric::host_bringup::MemoryGrants;
+use crate::fabric::layout::Layout;
+use crate::fabric::topology::Topology;
+
+/// Longest time for an order: hosts of a large fabric find their devices one after the other.
+const ORDER: Duration = Duration::from_secs(600);
+/// Longest time for a machine to end its parts.
+const END: Duration = Duration::from_secs(30);
+
+/// Most events before an answer.
+const EVENTS_MAX: usize = 10_000;
+
+/// What of `weft` runs at each machine.
+const AGENT: [&str; 2] = ["fabric", "agent"];
+
+/// A fabric over several machines.
+pub struct Machines {
+    agents: Vec<Agent>,
+    hosts: HostsFile,
+    topology: Topology,
+    layout: Layout,
+    /// By wire and machine: whether that end was last seen up.
+    ends: BTreeMap<(usize, usize), bool>,
+}
+
+impl Machines {
+    /// Brings a topology up; `setup` has what a machine does not say of itself.
+    ///
+    /// # Errors
+    /// See [`ProcessError`]; nothing is left running then, except where a machine cannot be reached any more.
+    pub fn up(text: &str, hosts: HostsFile, setup: &Setup) -> Result<Self, ProcessError> {
+        let mut up = Self::reach(text, hosts, setup)?;
+        for order in [Order::Links, Order::Switches, Order::Endpoints] {
+            up.all(&order)?;
+        }
+        if up.topology.start == StartMode::Simultaneous {
+            up.all(&Order::Enumerate)?;
+        }
+        if let Some(at) = up.hosts.of(MANAGER) {
+            up.call(at, &Order::Manager)?;
+        }
+        up.all(&Order::Enumerate)?;
+        up.map()?;
+        Ok(up)
+    }
+
+    /// Reaches the machines of a fabric, and starts nothing there.
+    ///
+    /// # Errors
+    /// A file that cannot be, or a machine that does not answer.
+    pub fn reach(text: &str, mut hosts: HostsFile, setup: &Setup) -> Result<Self, ProcessError> {
+        let topology =
+            Topology::parse(text).map_err(|error| ProcessError::File(error.to_string()))?;
+        let layout = Layout::new(&topology)?;
+        hosts.check(&layout)?;
+        let entry = layout.switches.first().map(|switch| switch.name.clone());
+        let apart = entry.filter(|entry| hosts.is_apart(entry));
+        let keys = |name: &str| hosts.tls.as_deref().map(|dir| read_keys(dir, name)).transpose();
+        let (switch_keys, manager_keys) = match &apart {
+            Some(_) => (keys("switch")?, keys("primary")?),
+            None => (None, None),
+        };
+        let mut agents = Vec::new();
+        for machine in &hosts.machines {
+            agents.push(Agent::start(machine)?);
+        }
+        let ends = BTreeMap::new();
+        let mut up = Self { agents, hosts, topology, layout, ends };
+        for (at, machine) in up.hosts.machines.iter().enumerate() {
+            let is_entry = apart.as_ref().is_some_and(|entry| machine.parts.contains(entry));
+            let is_manager = machine.parts.iter().any(|part| part == MANAGER);
+            let here = Here {
+                // Where keys are is the business of who has them.
+                hosts: HostsFile { tls: None, ..up.hosts.clone() },
+                at,
+                switch_keys: switch_keys.clone().filter(|_| is_entry),
+                manager_keys: manager_keys.clone().filter(|_| is_manager),
+            };
+            let order = Order::Setup(Box::new(SetupOrder {
+                version: env!("CARGO_PKG_VERSION").to_owned(),
+                topology: text.to_owned(),
+                dir: machine.dir.clone().unwrap_or_else(|| setup.dir.clone()),
+                prefix: setup.prefix.clone(),
+                answer_ms: setup.answer_ms,
+                here,
+            }));
+            if let Some(agent) = up.agents.get_mut(at) {
+                agent.send(&order)?;
+            }
+        }
+        up.agents.iter_mut().try_for_each(Agent::done)?;
+        Ok(up)
+    }
+
+    /// The topology that it was made of.
+    #[must_use]
+    pub const fn topology(&self) -> &Topology {
+        &self.topology
+    }
+
+    /// Has all hosts map what the manager has given.
+    ///
+    /// # Errors
+    /// Somebody is not there or refuses.
+    pub fn map(&mut self) -> Result<(), ProcessError> {
+        let Some(at) = self.hosts.of(MANAGER) else { return Ok(()) };
+        let grants = MemoryGrants::by(|request| self.manager(at, request))?;
+        self.all(&Order::Map { grants })
+    }
+
+    fn manager(&mut self, at: usize, request: &Request) -> Result<Response, ProcessError> {
+        let agent = self.agents.get_mut(at);
+        let Some(agent) = agent else { return Err(ProcessError::Manager("nowhere".to_owned())) };
+        match agent.call(&Order::AskManager { request: request.clone() })? {
+            Reply::Manager(response) => Ok(*response),
+            other => Err(agent.unexpected(&other)),
+        }
+    }
+
+    /// Gives a part a command, by its name.
+    ///
+    /// # Errors
+    /// It refuses, or is not there.
+    pub fn ask(&mut self, name: &str, command: &Command) -> Result<Answer, Refused> {
+        let away = || Refused::unavailable(format!("{name} is on no machine"));
+        let at = self.hosts.of(name).ok_or_else(away)?;
+        let agent = self.agents.get_mut(at).ok_or_else(away)?;
+        let order = Order::Ask { name: name.to_owned(), command: command.clone() };
+        match agent.call(&order) {
+            Ok(Reply::Answer(answer)) => Ok(*answer),
+            Ok(Reply::Refused(refused)) => Err(refused),
+            Ok(other) => Err(Refused::unavailable(agent.unexpected(&other).to_string())),
+            Err(error) => Err(Refused::unavailable(error.to_string())),
+        }
+    }
+
+    /// Has both ends of each wire between machines go up and down together; what has happened since the last look.
+    ///
+    /// # Errors
+    /// A machine is lost.
+    pub fn housekeeping(&mut self) -> Result<Vec<String>, ProcessError> {
+        let mut said = Vec::new();
+        for at in 0..self.agents.len() {
+            let Some(agent) = self.agents.get_mut(at) else { continue };
+            agent.listen()?;
+            while let Some(event) = self.agents.get_mut(at).and_then(|a| a.events.pop_front()) {
+                match event {
+                    Event::Ended(text) => {
+                        let name = self.agents.get(at).map_or("", |agent| agent.name.as_str());
+                        said.push(format!("machine {name}: {text}"));
+                    }
+                    Event::Link { wire, is_up } => self.link_changed(at, wire, is_up)?,
+                }
+            }
+        }
+        Ok(said)
+    }
+
+    /// The kernel of one end does not tell that of the other.
+    fn link_changed(&mut self, at: usize, wire: usize, is_up: bool) -> Result<(), ProcessError> {
+        // What a machine says of another's wire is nothing.
+        let Some(ends) = self.layout.wires.get(wire) else { return Ok(()) };
+        let machine = |here| Here {
+            hosts: self.hosts.clone(),
+            at: here,
+            switch_keys: None,
+            manager_keys: None,
+        };
+        let has_end = |here| matches!(machine(here).wire(&self.layout, ends), WireHere::One(..));
+        let Some(other) = (0..self.agents.len()).find(|here| *here != at && has_end(*here)) else {
+            return Ok(());
+        };
+        if !has_end(at) || self.ends.insert((wire, at), is_up) == Some(is_up) {
+            return Ok(());
+        }
+        self.call(other, &Order::Carrier { wire, is_on: is_up })
+    }
+
+    /// Gives all an order at once, and waits until all have carried it out.
+    fn all(&mut self, order: &Order) -> Result<(), ProcessError> {
+        self.agents.iter_mut().try_for_each(|agent| agent.send(order))?;
+        self.agents.iter_mut().try_for_each(Agent::done)
+    }
+
+    fn call(&mut self, at: usize, order: &Order) -> Result<(), ProcessError> {
+        let Some(agent) = self.agents.get_mut(at) else { return Ok(()) };
+        agent.send(order)?;
+        agent.done()
+    }
+}
+
+impl Drop for Machines {
+    fn drop(&mut self) {
+        // The manager first, so that it does not see the fabric go.
+        let first = self.hosts.of(MANAGER).unwrap_or(0);
+        if let Some(agent) = self.agents.get_mut(first) {
+            agent.end();
+        }
+        self.agents.iter_mut().for_each(|agent| agent.input = None);
+        self.agents.iter_mut().for_each(Agent::end);
+    }
+}
+
+/// Reads what `weft tls init` has made for a switch or a primary.
+fn read_keys(dir: &Path, name: &str) -> Result<Keys, ProcessError> {
+    let read = |file: String| {
+        let path = dir.join(file);
+        std::fs::read_to_string(&path).map_err(io(format!("read {}", path.display())))
+    };
+    let (ca, cert) = (read("ca.pem".to_owned())?, read(format!("{name}.pem"))?);
+    Ok(Keys { ca, cert, key: read(format!("{name}.key"))? })
+}
+
+/// What runs at a machine.
+struct Agent {
+    name: String,
+    child: Child,
+    /// Closed when it is to end.
+    input: Option<ChildStdin>,
+    lines: Lines<ChildStdout>,
+    events: VecDeque<Event>,
+}
+
+impl Agent {
+    fn start(machine: &Machine) -> Result<Self, ProcessError> {
+        let here = std::env::current_exe().map_err(io("find the program of this process"))?;
+        let here = here.display().to_string();
+        let mut words: Vec<String> = machine.run.clone();
+        if let Some(ssh) = &machine.ssh {
+            // A question of ssh would be answered by nobody.
+            words.extend(["ssh", "-T", "-o", "BatchMode=yes", ssh].map(ToOwned::to_owned));
+        }
+        let there = if machine.ssh.is_some() { "weft".to_owned() } else { here };
+        words.push(machine.weft.clone().unwrap_or(there));
+        words.extend(AGENT.map(ToOwned::to_owned));
+        let (program, arguments) = words.split_first().map_or(("", &[][..]), |(a, b)| (a, b));
+        let child = Run::new(program)
+            .args(arguments)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            // What a terminal sends to this one only, as it has to end the fabric in order.
+            .process_group(0)
+            .spawn();
+        let name = machine.name.clone();
+        let mut child = child.map_err(io(format!("start {program} for machine {name}")))?;
+        let (input, output) = (child.stdin.take(), child.stdout.take());
+        let Some(output) = output else {
+            return Err(ProcessError::Machine { name, said: "has no output".to_owned() });
+        };
+        Ok(Self { name, child, input, lines: Lines::new(output), events: VecDeque::new() })
+    }
+
+    fn error(&self, said: impl Into<String>) -> ProcessError {
+        ProcessError::Machine { name: self.name.clone(), said: said.into() }
+    }
+
+    fn unexpected(&self, reply: &Reply) -> ProcessError {
+        match reply {
+            Reply::Failed(said) => self.error(said.clone()),
+            Reply::Refused(refused) => self.error(refused.to_string()),
+            _ => self.error("its answer is to another order"),
+        }
+    }
+
+    fn send(&mut self, order: &Order) -> Result<(), ProcessError> {
+        let mut line = serde_json::to_vec(order).map_err(|error| self.error(error.to_string()))?;
+        line.push(b'\n');
+        let sent = self.input.as_mut().map(|input| input.write_all(&line));
+        match sent {
+            Some(Ok(())) => Ok(()),
+            _ => Err(self.error("does not run (any more)")),
+        }
+    }
+
+    fn read(&mut self, timeout: Duration) -> Result<Option<Reply>, ProcessError> {
+        match self.lines.next(timeout) {
+            Ok(Next::Line(line)) => serde_json::from_slice(&line).map(Some).map_err(|error| {
+                let said = String::from_utf8_lossy(line.get(..80).unwrap_or(&line)).into_owned();
+                self.error(format!("its answer is not understood ({error}): {said}"))
+            }),
+            Ok(Next::Nothing) => Ok(None),
+            Ok(Next::Closed) => Err(self.error("has ended")),
+            Err(error) => Err(self.error(error.to_string())),
+        }
+    }
+
+    /// Its answer to the order that was sent last.
+    fn reply(&mut self) -> Result<Reply, ProcessError> {
+        for _ in 0..EVENTS_MAX {
+            match self.read(ORDER)? {
+                Some(Reply::Event(event)) => self.events.push_back(event),
+                Some(reply) => return Ok(reply),
+                None => return Err(self.error("does not answer")),
+            }
+        }
+        Err(self.error("tells of more and more instead of an answer"))
+    }
+
+    fn call(&mut self, order: &Order) -> Result<Reply, ProcessError> {
+        self.send(order)?;
+        self.reply()
+    }
+
+    fn done(&mut self) -> Result<(), ProcessError> {
+        match self.reply()? {
+            Reply::Done => Ok(()),
+            other => Err(self.unexpected(&other)),
+        }
+    }
+
+    /// Takes in what it says by itself.
+    fn listen(&mut self) -> Result<(), ProcessError> {
+        for _ in 0..EVENTS_MAX {
+            let Some(reply) = self.read(Duration::ZERO)? else { break };
+            let Reply::Event(event) = reply else { return Err(self.unexpected(&reply)) };
+            self.events.push_back(event);
+        }
+        Ok(())
+    }
+
+    /// Ends it: it ends its parts when its orders end.
+    fn end(&mut self) {
+        self.input = None;
+        for _ in 0..END.as_millis() / LOOK.as_millis() {
+            if !matches!(self.child.try_wait(), Ok(None)) {
+                return;
+            }
+            wait::pause(LOOK);
+        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,72 @@
+//! The manager's way to the entry switch: a socket of this machine, or TLS where they are on two.
+//!
+//! Shape: keys of the hosts file -> files of mode 0600, keys of the configuration, flags of `weft fm serve`.
+//! Units: none.
+//! Source: docs/fabric.md "Managers", "Over several machines".
+
+use std::fmt::Write as _;
+use std::fs::OpenOptions;
+use std::io::Write as _;
+use std::net::SocketAddr;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use super::hosts_file::Keys;
+use super::{ProcessError, Processes, io};
+
+/// Files of a part that speaks TLS: authority, certificate, key.
+const FILES: [&str; 3] = ["ca.pem", "cert.pem", "cert.key"];
+
+impl Processes {
+    /// Of the entry switch, if its manager is elsewhere: its keys, and where it serves.
+    pub(super) fn entry_keys(&self, switch: usize) -> Option<(Keys, SocketAddr)> {
+        let here = self.setup.here.as_ref().filter(|_| switch == 0)?;
+        let address = here.hosts.machines.get(here.at)?.address;
+        Some((here.switch_keys.clone()?, SocketAddr::new(address, here.hosts.cci_port)))
+    }
+
+    /// What the configuration of a switch says of its manager.
+    pub(super) fn cci_config(&self, switch: usize, folder: &Path) -> String {
+        let path = |name: &str| folder.join(name).display().to_string();
+        let Some((_, address)) = self.entry_keys(switch) else {
+            return format!("cci = {:?}\n", path("cci.sock"));
+        };
+        let mut text = format!("cci = \"{address}\"\n");
+        for (key, file) in ["cci_ca", "cci_cert", "cci_key"].iter().zip(FILES) {
+            let _ = writeln!(text, "{key} = {:?}", path(file)); // a String takes everything
+        }
+        text
+    }
+
+    /// Flags by which the manager finds the entry switch; the files that they name are made in its folder.
+    pub(super) fn way_to(&self, entry: &str, folder: &Path) -> Result<Vec<String>, ProcessError> {
+        let here = self.setup.here.as_ref();
+        let Some((here, keys)) = here.and_then(|here| Some((here, here.manager_keys.as_ref()?)))
+        else {
+            let cci = self.setup.dir.join(entry).join("cci.sock");
+            return Ok(vec!["--entry".to_owned(), format!("unix:{}", cci.display())]);
+        };
+        write_keys(folder, keys)?;
+        let machine = here.hosts.of(entry).and_then(|at| here.hosts.machines.get(at));
+        let Some(machine) = machine else { return Ok(Vec::new()) };
+        let address = SocketAddr::new(machine.address, here.hosts.cci_port);
+        let mut flags = vec!["--entry".to_owned(), format!("tcp:{address}")];
+        for (flag, file) in ["--tls-ca", "--tls-cert", "--tls-key"].iter().zip(FILES) {
+            flags.extend([(*flag).to_owned(), folder.join(file).display().to_string()]);
+        }
+        Ok(flags)
+    }
+}
+
+/// Writes keys that only the user can read.
+pub(super) fn write_keys(folder: &Path, keys: &Keys) -> Result<(), ProcessError> {
+    for (file, text) in FILES.iter().zip([&keys.ca, &keys.cert, &keys.key]) {
+        let path = folder.join(file);
+        // One of an earlier run may have been given to others since.
+        let _ = std::fs::remove_file(&path); // it may not be there
+        let made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
+        made.and_then(|mut file| file.write_all(text.as_bytes()))
+            .map_err(io(format!("write {}", path.display())))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,252 @@
+"""A fabric over two machines (`weft fabric up --hosts`): their parts reach each other by VXLAN.
+
+Shape: a machine is a network namespace with a /run of its own; orders go to it through nsenter(1), as they would by ssh(1).
+Units: bytes; seconds.
+Source: docs/fabric.md "Over several machines".
+"""
+
+import json
+import os
+import signal
+import subprocess
+import time
+
+import pytest
+
+import weftlive
+from weftlive import sh, weft
+
+MISSING = weftlive.missing()
+live = pytest.mark.skipif(MISSING is not None, reason=str(MISSING))
+TIMEOUT_S = 90
+DIR = "/run/weft/fabric"
+TOPOLOGY = """
+switch = [{ name = "sw0" }, { name = "sw1" }]
+link = [{ ends = ["sw0", "sw1"], count = 2 }]
+[[host]]
+name = "h0"
+at = "sw0"
+bind = ["ep1"]
+[[host]]
+name = "h1"
+at = "sw1"
+[[device]]
+name = "ep1"
+at = "sw1"
+[[gfd]]
+name = "g"
+at = ["sw0", "sw1"]
+count = 2
+capacity_mib = 256
+[[memory]]
+name = "pool"
+hosts = ["h0", "h1"]
+gfds = ["g"]
+len = 0x10000000
+granularity = 256
+hpa = 0x10000000000
+"""
+PARTS = {"m1": ["sw0", "h0", "g0"], "m2": ["sw1", "h1", "ep1", "g1"]}
+HPA = 0x10000000000
+
+
+class Machine:
+    """A namespace with a /run of its own, for as long as its first process lives."""
+
+    def __init__(self, name, address):
+        self.name, self.address = name, address
+        sh(f"ip netns add {name}")
+        held = ["nsenter", f"--net=/run/netns/{name}", "unshare", "--mount", "sh", "-c"]
+        ready = f"mount -t tmpfs tmpfs /run && mkdir -m 700 -p {DIR} && echo up && exec sleep infinity"
+        self.first = subprocess.Popen([*held, ready], stdout=subprocess.PIPE, text=True)
+        assert self.first.stdout.readline() == "up\n"
+        self.enter = ["nsenter", "--target", str(self.first.pid), "--mount", "--net"]
+
+    def run(self, *words):
+        """Runs a command there."""
+        return subprocess.run([*self.enter, *map(str, words)], capture_output=True, text=True, check=False)
+
+    def ok(self, *words):
+        """What a command there prints; it must succeed."""
+        done = self.run(*words)
+        assert done.returncode == 0, (words, done.stdout, done.stderr)
+        return done.stdout
+
+    def ctl(self, part, *words):
+        """What a part of the fabric answers."""
+        return json.loads(self.ok(weft(), "endpoint", "ctl", f"{DIR}/{part}/endpoint.sock", *words, "--json"))["transfer"]
+
+    def fm(self, *words):
+        """What the manager answers."""
+        return json.loads(self.ok(weft(), "fm", *words, "--socket", f"{DIR}/fm/fm.sock", "--json"))
+
+    def links(self):
+        """Interfaces of the fabric, with their flags."""
+        listed = json.loads(self.ok("ip", "-j", "link", "show"))
+        return {link["ifname"]: link["flags"] for link in listed if link["ifname"].startswith("wf")}
+
+
+def wait(what, done):
+    """Waits until `done` has something."""
+    end = time.monotonic() + TIMEOUT_S
+    while not (found := done()):
+        assert time.monotonic() < end, f"{what}: does not come"
+        time.sleep(0.05)
+    return found
+
+
+def machines():
+    """Two machines with a cable between them."""
+    one, two = Machine("m1", "10.1.0.1"), Machine("m2", "10.1.0.2")
+    sh("ip link add c1 netns m1 type veth peer name c2 netns m2")
+    for machine, cable in ((one, "c1"), (two, "c2")):
+        sh(f"ip -n {machine.name} link set lo up && ip -n {machine.name} link set {cable} up")
+        sh(f"ip -n {machine.name} addr add {machine.address}/24 dev {cable}")
+    return one, two
+
+
+def hosts_file(both, manager="m1", top=""):
+    """Writes who runs what; returns its path."""
+    text = top
+    for machine in both:
+        parts = PARTS[machine.name] + (["fm"] if machine.name == manager else [])
+        text += f'[[machine]]\nname = "{machine.name}"\naddress = "{machine.address}"\n'
+        text += f"run = {json.dumps(machine.enter)}\nparts = {json.dumps(parts)}\n"
+    with open("/run/hosts.toml", "w", encoding="ascii") as file:
+        file.write(text)
+    return "/run/hosts.toml"
+
+
+class Up:
+    """The fabric while this object is open."""
+
+    def __init__(self, hosts):
+        with open("/run/fabric.toml", "w", encoding="ascii") as file:
+            file.write(TOPOLOGY)
+        command = [weft(), "fabric", "up", "/run/fabric.toml", "--hosts", hosts]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.seen = []
+        for line in self.process.stdout:
+            self.seen.append(line)
+            if line.startswith("fabric is up"):
+                return
+        raise AssertionError(f"{self.seen}{self.process.stderr.read()}")
+
+    def end(self, how=signal.SIGTERM):
+        """Ends the command; returns its exit code and what it said."""
+        self.process.send_signal(how)
+        return self.process.wait(timeout=TIMEOUT_S), self.process.stderr.read()
+
+
+def gone(both):
+    """Nothing of a fabric is left on the machines."""
+    wait("the end of interfaces", lambda: not any(machine.links() for machine in both))
+    for machine in both:
+        names = machine.ok("sh", "-c", "ls /run/weft/fabric/*/pid").split()
+        for name in names:
+            pid = machine.ok("cat", name).strip()
+            wait(f"the end of {name}", lambda pid=pid: not os.path.exists(f"/proc/{pid}"))
+
+
+def shared_memory(one, two, seed):
+    """What one machine's host writes, the other's reads: memory of two ways, one of each machine."""
+    wrote = one.ctl("h0", "write", HPA, "64KiB", f"--seed={seed}")
+    assert wrote["ok"] and wrote["written"] == 65536, wrote
+    read = two.ctl("h1", "read", HPA, "64KiB", f"--seed={seed}")
+    assert read["ok"] and read["read"] == 65536, read
+
+
+def crossing(one, two):
+    """Names of the interfaces of both machines that lead to the other, by wire."""
+    ends = [machine.ok("ip", "-j", "link", "show", "type", "vxlan") for machine in (one, two)]
+    ends = [sorted(link["ifname"] for link in json.loads(text) if link) for text in ends]
+    assert len(ends[0]) == len(ends[1]) == 2, ends
+    assert [name[:-1] for name in ends[0]] == [name[:-1] for name in ends[1]], ends
+    return list(zip(*ends))
+
+
+def down(one):
+    """How many links the manager knows to be down."""
+    return one.fm("status")["counts"]["down"]
+
+
+def run_cables():
+    """Memory of both machines, a cable between them that is pulled, and a switch that loses its power."""
+    one, two = both = machines()
+    up = Up(hosts_file(both))
+    assert any("h0 sees" in line for line in up.seen), up.seen
+    shared_memory(one, two, 1)
+    (near, far), _ = crossing(one, two)
+    one.ok("ip", "link", "set", near, "down")
+    wait("the far end's carrier goes", lambda: "NO-CARRIER" in two.links()[far])
+    wait("the manager sees the link go", lambda: down(one))
+    shared_memory(one, two, 2)
+    one.ok("ip", "link", "set", near, "up")
+    wait("the far end's carrier comes", lambda: "LOWER_UP" in two.links()[far])
+    wait("the manager sees the link come", lambda: not down(one))
+    shared_memory(one, two, 3)
+    # A switch of the other machine loses its power and comes back.
+    pid = int(two.ok("cat", f"{DIR}/sw1/pid"))
+    os.kill(pid, signal.SIGKILL)
+    wait("both carriers go", lambda: "NO-CARRIER" in one.links()[near])
+    wait("the manager sees it go", lambda: down(one))
+    again = subprocess.Popen([*two.enter, "sh", f"{DIR}/sw1/run"])
+    wait("the carrier comes", lambda: "LOWER_UP" in one.links()[near])
+    wait("the manager sees it come", lambda: not down(one))
+    done = subprocess.run(
+        [weft(), "fabric", "map", "/run/fabric.toml", "--hosts", "/run/hosts.toml"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    shared_memory(one, two, 4)
+    code, said = up.end()
+    assert code == 0 and "machine m2: sw1 has ended" in said, (code, said)
+    again.terminate()
+    again.wait(timeout=TIMEOUT_S)
+    gone(both)
+
+
+def run_ends():
+    """A manager on the other machine, by TLS; commands and machines that are killed leave nothing."""
+    one, two = both = machines()
+    sh(f"{weft()} tls init /run/tls")
+    up = Up(hosts_file(both, manager="m2", top='tls = "/run/tls"\n'))
+    assert two.fm("status")["phase"] == "up"
+    shared_memory(one, two, 1)
+    modes = one.ok("stat", "-c", "%a", f"{DIR}/sw0/cert.key") + two.ok("stat", "-c", "%a", f"{DIR}/fm/cert.key")
+    assert modes == "600\n600\n"
+    # The other machine's own switch is not served to the network.
+    assert "4000" not in two.ok("ss", "-Hltn")
+    up.end(signal.SIGKILL)
+    gone(both)
+    up = Up(hosts_file(both))
+    shared_memory(one, two, 2)
+    agent = next(
+        int(pid)
+        for pid in filter(str.isdigit, os.listdir("/proc"))
+        if "fabric\0agent" in open(f"/proc/{pid}/cmdline", encoding="utf-8").read()
+        and os.readlink(f"/proc/{pid}/ns/net") == os.readlink(f"/proc/{two.first.pid}/ns/net")
+    )
+    os.kill(agent, signal.SIGKILL)
+    assert up.process.wait(timeout=TIMEOUT_S) != 0
+    said = up.process.stderr.read()
+    assert "machine m2" in said, said
+    wait("the end of the first machine's interfaces", lambda: not one.links())
+    # What the killed one has left is recognised, and made anew.
+    assert two.links()
+    up = Up(hosts_file(both))
+    shared_memory(one, two, 3)
+    assert up.end()[0] == 0
+    gone(both)
+
+
+@live
+def test_memory_and_links_reach_over_machines():
+    weftlive.inside("test_live_machines", "run_cables", timeout=300)
+
+
+@live
+def test_nothing_is_left_of_a_fabric_on_any_machine():
+    weftlive.inside("test_live_machines", "run_ends", timeout=300)
