@@ -73,6 +73,10 @@ class RawPort:
             self.sock.setsockopt(socket.SOL_SOCKET, plain, value)
             self.small_buffers = True
 
+    def mark(self, mark):
+        """Gives frames that are sent from now on a mark (SO_MARK)."""
+        self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_MARK, mark)
+
     def send(self, data):
         """Sends one frame; waits while the queue is full."""
         while True:
@@ -148,8 +152,11 @@ def _instruction(code, dst=0, src=0, offset=0, immediate=0):
 
 
 def push_program(tci, ethertype):
-    """BPF bytes: push an 802.1Q tag on frames of `ethertype` (None: all), then let the frame go on."""
-    protocol_offset = 16  # of __sk_buff.protocol, in wire order
+    """BPF bytes: push an 802.1Q tag on frames of `ethertype` (None: all), then let the frame go on.
+
+    Without a TCI it is that of the frame's mark (SO_MARK).
+    """
+    mark_offset, protocol_offset = 8, 16  # of __sk_buff; the protocol is in wire order
     program = [_instruction(0xBF, 6, 1)]  # r6 = ctx
     if ethertype is not None:
         program += [
@@ -159,7 +166,7 @@ def push_program(tci, ethertype):
     program += [
         _instruction(0xBF, 1, 6),
         _instruction(0xB7, 2, 0, 0, socket.htons(0x8100)),
-        _instruction(0xB7, 3, 0, 0, tci),
+        _instruction(0x61, 3, 6, mark_offset) if tci is None else _instruction(0xB7, 3, 0, 0, tci),
         _instruction(0x85, immediate=BPF_FUNC_SKB_VLAN_PUSH),
     ]
     program += [
@@ -242,6 +249,15 @@ class MetaTag(TcxProgram):
         if not (0 <= vid < 4096 and 0 <= pcp < 8 and 0 <= dei < 2):
             raise ValueError(f"VID {vid}, PCP {pcp} or DEI {dei} out of range")
         super().__init__(ifname, push_program(pcp << 13 | dei << 12 | vid, ethertype), BPF_TCX_EGRESS)
+
+
+class MarkTag(TcxProgram):
+    """While open, frames that leave `ifname` carry a tag in metadata whose TCI is their mark: for many tags, as to put a
+    program on an interface or take it off waits for the whole kernel.
+    """
+
+    def __init__(self, ifname):
+        super().__init__(ifname, push_program(None, None), BPF_TCX_EGRESS)
 
 
 class Untag(TcxProgram):

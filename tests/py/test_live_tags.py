@@ -17,7 +17,7 @@ from scapy.layers.inet import IP, UDP
 from scapy.layers.l2 import Dot1Q, Ether
 
 import weftlive
-from tagmeta import MetaTag, RawPort, with_tag
+from tagmeta import MarkTag, RawPort, with_tag
 from test_live import BPF_MISSING
 from weftlive import Rig, assert_lossless, at, per_priority, plug, sh, tool
 from weftpcap import read_capture
@@ -83,12 +83,13 @@ def send_in_data(port, source, target):
 def send_in_metadata(port, source, target):
     """Sends untagged frames that a tcx program tags on their way out; returns what must arrive."""
     arriving = []
-    for pcp, dei, vid in tags():
-        frames = [untagged(source, target, pcp, number) for number in range(COUNTS[pcp])]
-        with MetaTag(port.ifname, vid, pcp, dei=dei):
-            for data in frames:
+    with MarkTag(port.ifname):
+        for pcp, dei, vid in tags():
+            tci = pcp << 13 | dei << 12 | vid
+            port.mark(tci)
+            for data in [untagged(source, target, pcp, number) for number in range(COUNTS[pcp])]:
                 port.send(data)
-        arriving += [with_tag(data, 0x8100, pcp << 13 | dei << 12 | vid) for data in frames]
+                arriving.append(with_tag(data, 0x8100, tci))
     return arriving
 
 
@@ -144,7 +145,7 @@ for _ in range(8):
 """
 SEND = """
 import socket, sys
-link = socket.create_connection(("10.9.0.2", 5000), timeout=10)
+link = socket.create_connection(("10.9.0.2", 5000), timeout=60)
 link.sendall(bytes(range(256)) * (int(sys.argv[1]) >> 8))
 link.shutdown(socket.SHUT_WR)
 print(b"".join(iter(lambda: link.recv(64), b"")).hex())
@@ -182,22 +183,22 @@ def run_hosts():
                     )
                 )
                 assert pushers[-1].stdout.readline() == "ready\n"
-            capture = tool("capture.py", "eth0", "/run/got.pcapng", "--timeout", 30, host="h1")
+            capture = tool("capture.py", "eth0", "/run/got.pcapng", "--timeout", 120, host="h1")
             assert capture.stdout.readline() == "ready\n"
             done = subprocess.run(
                 at("h0", sys.executable, "-c", SEND, TRANSFER_BYTES),
                 capture_output=True,
                 text=True,
-                timeout=30,
+                timeout=120,
                 check=False,
             )
             assert done.stdout.strip() == want, done.stderr
             time.sleep(0.1)
             capture.terminate()
-            heard = json.loads(capture.communicate(timeout=20)[0])
+            heard = json.loads(capture.communicate(timeout=60)[0])
             for pusher in pushers:
                 pusher.stdin.close()
-                pusher.wait(timeout=10)
+                pusher.wait(timeout=60)
             got = read_capture("/run/got.pcapng")
             assert heard["kernel_lost"] == 0 and sum(len(frame.data) for frame in got) > TRANSFER_BYTES
             tci = (pcp << 13 | 200 + pcp).to_bytes(2, "big")
@@ -210,7 +211,7 @@ def run_hosts():
                     pri for pri, n in per_priority(shown, port, "enqueued").items() if n > old.get(pri, 0)
                 }
                 assert grown == {out}, port
-        server.wait(timeout=10)
+        server.wait(timeout=60)
     assert (checksum_errors("h0"), checksum_errors("h1")) == (0, 0)
 
 

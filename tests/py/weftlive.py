@@ -57,7 +57,7 @@ def missing():
     return None if probe.returncode == 0 else f"network namespaces or veth missing: {probe.stderr.strip()}"
 
 
-def inside(module, function, *arguments, timeout=120):
+def inside(module, function, *arguments, timeout=300):
     """Calls `function` of `module` with text arguments in new namespaces; fails as it does, with what it printed.
 
     A call that hangs says where, shortly before its time is over.
