@@ -169,7 +169,7 @@ fn tlp_templates(ports: usize, pids: u16, port: usize) -> Vec<Vec<u8>> {
         let mut frame = vec![0; 64];
         let (macs, rest) = frame.split_at_mut(12);
         macs.copy_from_slice(&[0x02, 0, 0, 0, 1, 0, 0x02, 0, 0, 0, 2, 0]);
-        let link = tlp::TlpLink { oui: Oui::DEFAULT, protocol: Protocol::Pbr };
+        let link = tlp::TlpLink { oui: Oui::DEFAULT, protocol: Protocol::Pbr, ln: false };
         let rest = link.emit(rest).expect("room for the head");
         let pth = Pth::new(spid, Pid::from_low_bits(pid));
         let len = tlp::pth::emit_pbr(pth, &write, rest).expect("a TLP of constants");

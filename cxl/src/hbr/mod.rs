@@ -12,7 +12,7 @@
 mod registers;
 
 use weft_dataplane::pbr::vcs::{Function, Hop, Route, Side};
-use weft_dataplane::pbr::{Gather, Vcs};
+use weft_dataplane::pbr::{Gather, LnTlp, Vcs};
 use weft_dataplane::pool::Bufs;
 use weft_dataplane::port::{Port, PortError};
 use weft_dataplane::time::Instant;
@@ -356,6 +356,11 @@ impl HbrSwitch {
         let config0 =
             matches!(tlp.kind(), Kind::CfgRead { type1: false } | Kind::CfgWrite { type1: false });
         let Some(route) = Route::of(&tlp) else { return }; // NOPs were counted when they came
+        if let Some(ln) = LnTlp::of(&tlp, tlp.ln())
+            && self.vcs.admit_ln(side, ln).is_err()
+        {
+            return self.refuse(&transit);
+        }
         match self.vcs.route(side, route) {
             Ok(Hop::Up(_)) => self.pass(&transit, &[0]),
             Ok(Hop::Down { vppb, type1_to_0, .. }) => {

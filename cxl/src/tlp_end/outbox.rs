@@ -194,7 +194,7 @@ impl Outbox {
         head.push(&to.0);
         head.push(&self.mac.0);
         let mut link = [0; link::LEN];
-        let written = TlpLink { oui: self.tlp.oui, protocol }.emit(&mut link);
+        let written = TlpLink { oui: self.tlp.oui, protocol, ln: false }.emit(&mut link);
         debug_assert!(written.is_ok(), "the array is of its length");
         head.push(&link);
         if let Some(pth) = pth {

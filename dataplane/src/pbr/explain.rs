@@ -121,7 +121,10 @@ pub fn edge(tables: &Tables, port: PortId, hpa: Hpa) -> Option<EdgeSteps> {
     let access = edge.access();
     let verdict = |kind| {
         let route = Route::Memory(hpa);
-        tables.ingress(port, &Request { kind, route, prefix: None, segment: None, ld: None })
+        tables.ingress(
+            port,
+            &Request { kind, route, prefix: None, segment: None, ld: None, ln: None },
+        )
     };
     Some(EdgeSteps {
         role: edge.role,

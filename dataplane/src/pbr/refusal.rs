@@ -87,6 +87,8 @@ refusals! {
     NoHdmDecoder = "no-hdm-decoder",
     /// A back-invalidate snoop or its answer: nobody here has lines that are tracked.
     NoBackInvalidate = "no-back-invalidate",
+    /// A request with LN set in the name of a function that is not below the bridge that it comes in at.
+    LnForeignId = "ln-foreign-id",
 }
 
 impl Refusal {

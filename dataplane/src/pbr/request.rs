@@ -8,6 +8,7 @@ use weft_parsers::fabric::Bdf;
 use weft_parsers::tlp::{self, AddressSpace, PbrVdm, Tlp, VdmOp, VendPrefixL0};
 
 use super::ingress::{Kind, Request};
+use super::ln::LnTlp;
 use super::vcs::{Implicit, Route};
 
 impl Kind {
@@ -66,10 +67,11 @@ impl Route {
 }
 
 impl Request {
-    /// Of a TLP, at a port whose device has several logical devices or not; `None` for a NOP.
+    /// Of a TLP, at a port whose device has several logical devices or not; `None` for a NOP. `ln`: it has LN set, or
+    /// had where it came into the fabric.
     #[inline]
     #[must_use]
-    pub fn of(tlp: &Tlp<'_>, has_lds: bool) -> Option<Self> {
+    pub fn of(tlp: &Tlp<'_>, has_lds: bool, ln: bool) -> Option<Self> {
         let vend = tlp.vend_prefix();
         Some(Self {
             kind: Kind::of(tlp),
@@ -77,6 +79,7 @@ impl Request {
             prefix: vend.filter(|_| !has_lds).map(VendPrefixL0::pid),
             segment: tlp.dest_segment(),
             ld: vend.filter(|_| has_lds).map(VendPrefixL0::ld_id),
+            ln: LnTlp::of(tlp, ln),
         })
     }
 }

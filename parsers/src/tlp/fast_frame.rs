@@ -111,7 +111,7 @@ mod tests {
             let LinkWords { pbr, hbr } = LinkWords::new(oui);
             for (word, protocol) in [(pbr, Protocol::Pbr), (hbr, Protocol::HbrFlit)] {
                 let mut bytes = [0; link::LEN];
-                TlpLink { oui, protocol }.emit(&mut bytes).unwrap();
+                TlpLink { oui, protocol, ln: false }.emit(&mut bytes).unwrap();
                 assert_eq!(word.to_be_bytes(), bytes, "{oui:?} {protocol:?}");
             }
         }

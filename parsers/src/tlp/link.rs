@@ -1,6 +1,7 @@
 //! What stands between the addresses of an Ethernet frame and the TLP in it.
 //! Shape: EtherType 16 (0x88B7), OUI 24, protocol 16, version 4, flags 4 bits; then one TLP, then padding.
 //! Units: bytes.
+//! Flags: bit 0 is LN of a TLP with a PTH, which has no such bit itself; the others are 0.
 //! Source: IEEE 802 section 9.2.4 (OUI Extended EtherType); proposed in docs/spec/wire-formats.md §3.7a.
 
 use crate::bytes::{be16, byte, cut, cut_mut, put, window};
@@ -13,6 +14,8 @@ pub const LEN: usize = 8;
 pub const ETHER_TYPE: u16 = 0x88B7;
 /// The one version there is.
 pub const VERSION: u8 = 1;
+/// Flag: LN.
+pub const LN: u8 = 1;
 
 /// The OUI that frames with TLPs have in their OUI Extended EtherType header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -70,11 +73,13 @@ pub struct TlpLink {
     pub oui: Oui,
     /// What follows.
     pub protocol: Protocol,
+    /// The TLP with a PTH that follows had LN set where it came in: in flit mode it has no bit for that.
+    pub ln: bool,
 }
 
 impl TlpLink {
     /// Splits the header off the front of `bytes`, which start with the EtherType (a VLAN tag before it is
-    /// the caller's); also returns what follows it. Flags are ignored.
+    /// the caller's); also returns what follows it. All flags but LN are ignored, and so is LN before a TLP without PTH.
     ///
     /// # Errors
     /// Fewer than [`LEN`] bytes, or another EtherType, OUI, protocol or version.
@@ -97,12 +102,15 @@ impl TlpLink {
             return Err(refused(Layer::TlpLink, Field::Version, version as u16));
         }
         match Protocol::decode(be16::<5, _>(head)) {
-            Some(protocol) => Ok((Self { oui, protocol }, rest)),
+            Some(protocol) => {
+                let ln = matches!(protocol, Protocol::Pbr) && version & LN != 0;
+                Ok((Self { oui, protocol, ln }, rest))
+            }
             None => Err(refused(Layer::TlpLink, Field::Protocol, be16::<5, _>(head))),
         }
     }
 
-    /// Writes the header, flags 0, at the front of `bytes`; returns what follows it.
+    /// Writes the header at the front of `bytes`; returns what follows it.
     ///
     /// # Errors
     /// [`ParseError::Short`] when there is no room for [`LEN`] bytes.
@@ -115,7 +123,7 @@ impl TlpLink {
         put::<0, 2, _>(head, ETHER_TYPE.to_be_bytes());
         put::<2, 3, _>(head, self.oui.0);
         put::<5, 2, _>(head, (self.protocol as u16).to_be_bytes());
-        put::<7, 1, _>(head, [VERSION << 4]);
+        put::<7, 1, _>(head, [VERSION << 4 | if self.ln { LN } else { 0 }]);
         Ok(rest)
     }
 }

@@ -344,7 +344,7 @@ impl Agent {
     fn verdict(&self, from: From, tlp: &Tlp<'_>) -> Option<(u8, Side, Verdict)> {
         let tables = self.switch.tables();
         let has_lds = tables.edge(from.input).is_some_and(EdgePort::has_lds);
-        let request = Request::of(tlp, has_lds && from.pth.is_none())?;
+        let request = Request::of(tlp, has_lds && from.pth.is_none(), tlp.ln())?;
         match from.pth {
             None => {
                 let (vcs, side) = tables.edge(from.input)?.part(request.ld)?.vcs?;

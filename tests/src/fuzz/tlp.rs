@@ -250,7 +250,7 @@ pub fn valid() -> Vec<Vec<u8>> {
 
 fn frame(protocol: Protocol, tlp: &[u8]) -> Vec<u8> {
     let mut head = [0; link::LEN];
-    let link = TlpLink { oui: Oui::DEFAULT, protocol };
+    let link = TlpLink { oui: Oui::DEFAULT, protocol, ln: false };
     link.emit(&mut head).expect("as long as the header");
     [&head[..], tlp].concat()
 }

@@ -7,6 +7,7 @@
 use weft_parsers::fabric::{Hpa, Pid};
 
 use super::edge::{EdgePort, Role};
+use super::ln::LnTlp;
 use super::refusal::Refusal;
 use super::segments::Found;
 use super::vcs::{Binding, Function, Hop, Route, Side, Vcs};
@@ -65,6 +66,8 @@ pub struct Request {
     pub segment: Option<u8>,
     /// LD-ID, at the port of a device with several logical devices.
     pub ld: Option<u16>,
+    /// What it is to Lightweight Notification.
+    pub ln: Option<LnTlp>,
 }
 
 /// What goes into the PTH of a TLP on its way through the fabric.
@@ -236,6 +239,11 @@ fn by_address(port: &EdgePort, kind: Kind, hpa: Hpa) -> Option<Verdict> {
 /// Step 5: what the virtual switch says of a TLP that comes into it from `side`, from a link or out of the fabric.
 #[must_use]
 pub fn hierarchical(vcs: &Vcs, side: Side, request: &Request) -> Verdict {
+    if let Some(ln) = request.ln
+        && let Err(refusal) = vcs.admit_ln(side, ln)
+    {
+        return Verdict::refuse(request.kind, refusal);
+    }
     match vcs.route(side, request.route) {
         Ok(Hop::Up(binding)) => out(binding, false, false),
         Ok(Hop::Down { binding, type1_to_0, .. }) => out(binding, true, type1_to_0),

@@ -91,7 +91,7 @@ fn vcs() -> Vcs {
 }
 
 fn request(kind: Kind, route: Route) -> Request {
-    Request { kind, route, prefix: None, segment: None, ld: None }
+    Request { kind, route, prefix: None, segment: None, ld: None, ln: None }
 }
 
 fn at(kind: Kind, address: u64) -> Request {

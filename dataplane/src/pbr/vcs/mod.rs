@@ -9,6 +9,7 @@ use weft_parsers::fabric::{Bdf, Hpa, Pid};
 
 use super::bridge::{Bridge, Window};
 use super::error::TableError;
+use super::ln::LnTlp;
 use super::refusal::Refusal;
 use crate::types::PortId;
 
@@ -234,6 +235,17 @@ impl Vcs {
     pub fn bound(&self) -> impl Iterator<Item = (u8, Binding)> {
         let bound = |(_, vppb): &(u8, &Vppb)| vppb.binding != Binding::Unbound;
         (0..NOBODY).zip(self.below.iter()).filter(bound).map(|(at, vppb)| (at, vppb.binding))
+    }
+
+    /// Whether a TLP of Lightweight Notification may come in from `side`.
+    ///
+    /// # Errors
+    /// See [`LnTlp::may_come_up`].
+    pub fn admit_ln(&self, side: Side, ln: LnTlp) -> Result<(), Refusal> {
+        match side {
+            Side::Above => Ok(()),
+            Side::Below(from) => ln.may_come_up(&self.vppb(from)?.bridge),
+        }
     }
 
     /// Where a TLP goes that comes in from `side`.

@@ -8,13 +8,15 @@
 use weft_parsers::fabric::Bdf;
 use weft_parsers::tlp::fast_frame::MACS_LEN;
 use weft_parsers::tlp::{
-    self, Completion, Kind, Mode, Oui, Protocol, Pth, Status, Tlp, TlpLink, VendPrefixL0, convert,
+    self, Completion, Kind, Mode, Oui, Protocol, Pth, Status, Tlp, TlpLink, TlpRepr, VendPrefixL0,
+    convert,
 };
 use weft_parsers::{HEAD_LEN, MacAddr};
 
 use super::mem;
 use super::parsed::ParsedTlp;
 use crate::desc::Desc;
+use crate::pbr::LnTlp;
 use crate::pool::Bufs;
 
 /// Addresses, link header, prefix or PTH.
@@ -87,7 +89,7 @@ struct Head {
 }
 
 impl Head {
-    fn new(ends: LinkEnds, front: Front, parsed: &ParsedTlp, mode: Mode) -> Self {
+    fn new(ends: LinkEnds, front: Front, parsed: &ParsedTlp, mode: Mode, ln: bool) -> Self {
         let mut head = Self { bytes: [0; FRONT_MAX], len: 0 };
         head.put(&ends.to.0);
         head.put(&ends.from.0);
@@ -99,7 +101,8 @@ impl Head {
             (Front::Hbr(_), None, Mode::NonFlit) => Protocol::HbrNonFlit,
         };
         let mut link = [0; tlp::link::LEN];
-        let written = TlpLink { oui: ends.oui, protocol }.emit(&mut link);
+        let ln = ln && matches!(front, Front::Pbr(pth) if pth.hie);
+        let written = TlpLink { oui: ends.oui, protocol, ln }.emit(&mut link);
         debug_assert!(written.is_ok(), "the array is of its length");
         head.put(&link);
         match front {
@@ -172,7 +175,8 @@ pub(super) fn change(
     (ends, len_max): (LinkEnds, usize),
     space: &mut Space,
 ) -> Result<(), Unfit> {
-    let head = Head::new(ends, change.front, parsed, change.mode);
+    let ln = parsed.request.ln.is_some_and(LnTlp::has_bit);
+    let head = Head::new(ends, change.front, parsed, change.mode, ln);
     if parsed.mem.is_some() || parsed.mode == change.mode && change.segment.is_none() {
         if head.len + parsed.end - parsed.at > len_max {
             return Err(Unfit::Room);
@@ -194,7 +198,9 @@ pub(super) fn change(
     let tlp = Tlp::parse(parsed.mode, bytes).map_err(|_| Unfit::Form)?;
     let mut repr = match (parsed.mode, change.mode) {
         (Mode::NonFlit, Mode::Flit) => convert::flit_repr(&tlp).map_err(|_| Unfit::Form)?,
-        (Mode::Flit, Mode::NonFlit) => convert::non_flit_repr(&tlp).map_err(|_| Unfit::Form)?,
+        (Mode::Flit, Mode::NonFlit) => {
+            TlpRepr { ln, ..convert::non_flit_repr(&tlp).map_err(|_| Unfit::Form)? }
+        }
         _ => tlp.repr(),
     };
     repr.requester_segment = change.segment.or(repr.requester_segment);
@@ -218,7 +224,7 @@ pub(super) fn answer(
     (ends, len_max): (LinkEnds, usize),
     (completer, space): (Bdf, &mut Space),
 ) -> Result<(), Unfit> {
-    let head = Head::new(ends, front, parsed, mode);
+    let head = Head::new(ends, front, parsed, mode, false);
     if let Some(request) = &parsed.mem {
         let len = mem::refused(request, space).ok_or(Unfit::Form)?;
         return replace(bufs, desc, &head, space.get(..len).unwrap_or_default(), len_max);

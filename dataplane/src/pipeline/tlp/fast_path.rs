@@ -116,7 +116,7 @@ impl Context {
             let front = front.map(|pth| Pth { dsar, ..pth });
             let oui = self.snapshot.config.tlp.oui;
             let protocol = if front.is_some() { Protocol::Pbr } else { Protocol::HbrFlit };
-            let link = TlpLink { oui, protocol };
+            let link = TlpLink { oui, protocol, ln: false };
             bytes::put_front(&mut self.bufs, desc, (frame.at, len), (macs, front), link)?;
         }
         let pri = pri_of(tlp, &self.snapshot.config.tlp);

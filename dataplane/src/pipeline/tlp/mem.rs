@@ -42,7 +42,7 @@ pub(super) fn read(
         return Ok(Read::Refused(refusal)); // before anything is decided by what it says
     }
     Ok(Read::Tlp(ParsedTlp {
-        request: Request { kind, route, prefix: None, segment: None, ld: None },
+        request: Request { kind, route, prefix: None, segment: None, ld: None, ln: None },
         wants_completion: head.op.refusal().is_some(),
         pth: pth.map(|pth| Pth { pif: false, ..pth }),
         mode: Mode::Flit,

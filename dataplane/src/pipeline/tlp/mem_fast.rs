@@ -100,7 +100,7 @@ impl Context {
         let tlp = &self.snapshot.config.tlp;
         let protocol = if front.is_some() { Protocol::PbrMem } else { Protocol::HbrMem };
         let pri = if asks { tlp.uio_req_pri } else { tlp.uio_cpl_pri };
-        let link = TlpLink { oui: tlp.oui, protocol };
+        let link = TlpLink { oui: tlp.oui, protocol, ln: false };
         let place = (message.at, message.len);
         bytes::put_front(&mut self.bufs, desc, place, (macs, front), link)?;
         Some(self.queue_out(input, desc, (port, pri)))
@@ -118,7 +118,7 @@ mod tests {
             let words = LinkWords::new(oui);
             for (word, protocol) in [(words.pbr, Protocol::PbrMem), (words.hbr, Protocol::HbrMem)] {
                 let mut bytes = [0; link::LEN];
-                TlpLink { oui, protocol }.emit(&mut bytes).unwrap();
+                TlpLink { oui, protocol, ln: false }.emit(&mut bytes).unwrap();
                 assert_eq!(with(word, protocol).to_be_bytes(), bytes, "{oui:?} {protocol:?}");
             }
         }

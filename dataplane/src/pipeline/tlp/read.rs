@@ -33,7 +33,7 @@ pub(super) fn read(
     };
     let start = start + tlp::link::LEN;
     let role = edge.map(|edge| edge.role);
-    let (tlp, pth, at) = match found.protocol {
+    let (tlp, pth, at, ln) = match found.protocol {
         Protocol::Control => return Ok(Read::Control),
         Protocol::PbrMem | Protocol::HbrMem => {
             return mem::read(rest, start, edge, (found.protocol, config));
@@ -51,7 +51,9 @@ pub(super) fn read(
             if let Some(Err(refusal)) = edge.map(|edge| admit(edge, pth, pbr.tlp())) {
                 return Ok(Read::Refused(refusal)); // before anything is decided by what it says
             }
-            (*pbr.tlp(), Some(pth), start + pbr.pth_at() + tlp::pth::LEN)
+            let at = start + pbr.pth_at() + tlp::pth::LEN;
+            // LN is of virtual links between switches: an edge has its own bit, or none.
+            (*pbr.tlp(), Some(pth), at, found.ln && pth.hie && edge.is_none())
         }
         Protocol::HbrFlit | Protocol::HbrNonFlit => {
             let mode = match found.protocol {
@@ -62,14 +64,14 @@ pub(super) fn read(
                 return Err(DropReason::NotTlp);
             }
             let tlp = Tlp::parse(mode, rest).map_err(|_| DropReason::Malformed)?;
-            (tlp, None, start + tlp.local_prefix_len())
+            (tlp, None, start + tlp.local_prefix_len(), tlp.ln())
         }
     };
     if tlp.payload().len() > usize::from(link.payload_max) {
         return Err(DropReason::Malformed);
     }
     let has_lds = edge.is_some_and(EdgePort::has_lds);
-    let request = Request::of(&tlp, has_lds).ok_or(DropReason::NotTlp)?;
+    let request = Request::of(&tlp, has_lds, ln).ok_or(DropReason::NotTlp)?;
     if request.ld == Some(FM_LD) {
         return Ok(Read::Control);
     }

@@ -201,7 +201,7 @@ fn other_links_are_refused() {
     assert_eq!(protocols.clone().count(), 6);
     for protocol in protocols {
         let mut bytes = [0xEE; link::LEN];
-        TlpLink { oui: other, protocol }.emit(&mut bytes).unwrap();
+        TlpLink { oui: other, protocol, ln: false }.emit(&mut bytes).unwrap();
         assert_eq!(TlpLink::parse(&bytes, other).unwrap().0.protocol, protocol);
         assert!(TlpLink::parse(&bytes, Oui::DEFAULT).is_err());
         crate::testing::refuses_shorter_of(&bytes, Layer::TlpLink, |part| {

@@ -202,7 +202,7 @@ fn worked_pths_both_ways() {
 #[test]
 fn the_worked_frame_both_ways() {
     let head = hex("88 B7 02 57 46 00 01 10");
-    let link = TlpLink { oui: Oui::DEFAULT, protocol: Protocol::Pbr };
+    let link = TlpLink { oui: Oui::DEFAULT, protocol: Protocol::Pbr, ln: false };
     let mut frame = [0; 48];
     assert_eq!(link.emit(&mut frame).unwrap().len(), 40);
     assert_eq!(frame[..8], *head);

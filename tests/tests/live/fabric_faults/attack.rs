@@ -125,7 +125,7 @@ impl Wire {
 
     fn frame(&self, protocol: Protocol, tagged: bool, parts: &[&[u8]]) -> Vec<u8> {
         let mut head = [0; link::LEN];
-        TlpLink { oui: Oui::DEFAULT, protocol }.emit(&mut head).unwrap();
+        TlpLink { oui: Oui::DEFAULT, protocol, ln: false }.emit(&mut head).unwrap();
         let tag: &[u8] = if tagged { &[0x81, 0, 0xE0, 5] } else { &[] };
         let mut frame = [&self.macs[..], tag, &head, &parts.concat()].concat();
         frame.resize(frame.len().max(60), 0);
