@@ -4,9 +4,9 @@
 //! Units: TLPs.
 //! Source: PCIe 6.0 chapters 2 and 6; PCIe 5.0 section 6.21.
 
-use crate::ln::{Outcome, Ticket};
+use crate::ln::{LnMessage, Outcome, Ticket};
 use crate::pci::mailbox::Command;
-use crate::requester::Done;
+use crate::requester::{Done, Failure};
 use crate::transaction_layer::{ReceivedMessage, TlpCounts};
 
 /// What happened at a device; `function` is the number of its function.
@@ -27,6 +27,17 @@ pub enum Event {
         ticket: Ticket,
         /// How.
         outcome: Outcome,
+        /// What came: the data, or why there is none.
+        result: Result<Vec<u8>, Failure>,
+    },
+    /// An LN Message took copies.
+    Notified {
+        /// Whose.
+        function: u8,
+        /// Which.
+        message: LnMessage,
+        /// How many.
+        copies: usize,
     },
     /// A command for the mailbox, which [`super::CxlDevice::complete`] ends.
     Command {

@@ -53,7 +53,7 @@ pub(super) struct State {
     pub lnr: Option<Lnr>,
     tickets: BTreeMap<crate::requester::OpId, Ticket>,
     /// What came of LN reads and probes.
-    pub outcomes: VecDeque<(Ticket, Outcome)>,
+    pub outcomes: VecDeque<(Ticket, Outcome, Result<Vec<u8>, Failure>)>,
     pub commands: VecDeque<Command>,
     /// The mailbox interrupts.
     interrupt: bool,
@@ -197,7 +197,7 @@ impl State {
             };
             if let Some(lnr) = &mut self.lnr {
                 let outcome = lnr.on_completion(ticket, done.ln, data);
-                self.outcomes.push_back((ticket, outcome));
+                self.outcomes.push_back((ticket, outcome, done.result));
             }
         }
     }

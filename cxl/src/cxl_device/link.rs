@@ -16,6 +16,7 @@ use super::events::{DeviceCounts, Event};
 use super::function::State;
 use crate::completer::{CompleterSpec, Served, Target};
 use crate::cxl_host::code;
+use crate::ln::lnr::Effect;
 use crate::ln::{LnMessage, Route};
 use crate::pci::{ByteEnables, Reg, Uncorrectable};
 use crate::tlp_end::Outbox;
@@ -109,10 +110,12 @@ impl TransactionLayer for Core {
                 });
             }
             state.finish(&mut |done| events.push_back(Event::Done { function, done }));
-            events.extend(state.outcomes.drain(..).map(|(ticket, outcome)| Event::Ln {
+            let outcomes = state.outcomes.drain(..);
+            events.extend(outcomes.map(|(ticket, outcome, result)| Event::Ln {
                 function,
                 ticket,
                 outcome,
+                result,
             }));
             events.extend(
                 state.commands.drain(..).map(|command| Event::Command { function, command }),
@@ -137,9 +140,16 @@ impl TransactionLayer for Core {
         if let Ok(Some(message)) = wire::LnMessage::parse(tlp) {
             let to = message.dest.map_or(Route::Broadcast, Route::Directed);
             let message = LnMessage { to, nr: message.reason as u8, addr: message.line };
-            for lnr in self.functions.iter_mut().filter_map(|state| state.lnr.as_mut()) {
-                if matches!(lnr.on_message(&message), crate::ln::lnr::Effect::Dropped(1..)) {
+            let me =
+                self.functions.iter().map(State::me).find(|me| message.to == Route::Directed(*me));
+            for (function, state) in (0..).zip(&mut self.functions) {
+                if me.is_some_and(|me| me != state.me()) {
+                    continue; // it is for another function of the device
+                }
+                let effect = state.lnr.as_mut().map(|lnr| lnr.on_message(&message));
+                if let Some(Effect::Dropped(copies @ 1..)) = effect {
                     self.counts.notified += 1;
+                    self.events.push_back(Event::Notified { function, message, copies });
                 }
             }
             return;

@@ -242,6 +242,9 @@ impl CxlDevice {
         ask: impl FnOnce(&mut Lnr, &mut Vec<LnrRequest>) -> Result<T, Refused>,
     ) -> Result<T, Refusal> {
         let state = self.state_mut(function)?;
+        if !state.function.is_master() {
+            return Err(Refusal::NotMaster(function));
+        }
         let mut requests = Vec::new();
         let lnr = state.lnr.as_mut().ok_or(Refusal::NoLn(function))?;
         let asked = ask(lnr, &mut requests)?;

@@ -9,6 +9,7 @@ use weft_parsers::cxl_mem::MemMessage;
 use weft_parsers::fabric::{Bdf, Hpa};
 use weft_parsers::tlp::{Kind, Mode, Routing, Status, Tlp, TlpRepr};
 
+use super::admission::admit;
 use super::code;
 use super::events::{Event, Events, HostCounts};
 use super::ln;
@@ -17,6 +18,7 @@ use super::software::{Advance, Software};
 use crate::completer::{CompleterSpec, Served};
 use crate::ln::Lnc;
 use crate::mem::{MemId, MemRequester};
+use crate::pci::bridge::BusRoute;
 use crate::pci::{Bridge, BridgeEffects, ErrorMessage, Link};
 use crate::requester::uio::UioSide;
 use crate::requester::{Done, Failure, OpId, Requester};
@@ -101,6 +103,11 @@ impl Core {
                 Advance::Wrote(effects) => self.react(&effects),
             }
         }
+        if let Some(looked_at) = self.software.take_renewed()
+            && let Some(lnc) = &mut self.lnc
+        {
+            admit(lnc, &self.software, looked_at);
+        }
         while self.software.exchange(now, &mut self.requester, &mut self.events) {}
         if full {
             return;
@@ -150,11 +157,18 @@ impl Core {
             self.interrupt(Hpa(addr), u32::from_le_bytes(*data), tlp.requester());
             return;
         }
+        let forged = tlp.ln()
+            && self.software.ln().is_some()
+            && self.root.bus_route(tlp.requester().bus()) == BusRoute::Elsewhere;
         let Self { lnc, completer, me, memory, counts, gim, .. } = self;
         let send = &mut |answer: &TlpRepr<'_>| {
             counts.tlps.unsent += u64::from(out.send(None, answer).is_err());
         };
         let served = match (tlp.kind(), tlp.vend_prefix(), lnc) {
+            _ if forged => {
+                completer.refuse(tlp, Status::UnsupportedRequest, *me, send);
+                Served::Unsupported
+            }
             (kind, None, Some(lnc)) if !kind.is_io() => {
                 ln::serve(lnc, *completer, *me, memory, tlp, send)
             }

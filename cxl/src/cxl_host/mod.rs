@@ -8,6 +8,7 @@
 //! The root port is device 0 on the host's first bus; what it has below hangs on the link. Posted requests and
 //! completions are taken without condition (docs/spec/cxl-fabric.md "Routes").
 
+mod admission;
 pub mod code;
 mod events;
 mod link;
@@ -144,6 +145,22 @@ impl CxlHost {
         self.core.lnc.as_mut()
     }
 
+    /// The same, for what it knows.
+    #[must_use]
+    pub const fn ln_state(&self) -> Option<&Lnc> {
+        self.core.lnc.as_ref()
+    }
+
+    /// The LN requesters that the last enumeration found, with the limit that it gave to each, an exponent; `None` where
+    /// one stays off, as it does not have the lines of the system.
+    #[must_use]
+    pub fn ln_requesters(&self) -> Vec<(Bdf, Option<u8>)> {
+        match (self.tree(), self.core.software.ln()) {
+            (Some(tree), Some(settings)) => admission::requesters(tree, settings).collect(),
+            _ => Vec::new(),
+        }
+    }
+
     /// Submits a transaction; an [`Event::Done`] tells of its end.
     pub fn submit(&mut self, transaction: impl Into<Transaction>) -> OpId {
         self.core.requester.submit(transaction.into())
@@ -188,7 +205,11 @@ impl CxlHost {
 
     /// Enumerates all that is below.
     pub fn enumerate(&mut self) {
-        self.core.software.enumerate();
+        let Core { lnc, software, .. } = &mut self.core;
+        if let Some(lnc) = lnc {
+            admission::suspend(lnc, software);
+        }
+        software.enumerate();
     }
 
     /// Enumerates anew what is behind the slot at `bdf`, once nothing else is enumerated.

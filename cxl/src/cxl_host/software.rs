@@ -14,11 +14,20 @@ use super::events::{Event, Events};
 use super::mailbox::{Exchange, Step};
 use super::scan::{Scan, ScanStep};
 use crate::pci::enumerate::Request;
-use crate::pci::{Bridge, BridgeEffects, Enumerator, HostSpec, Tree};
+use crate::pci::{Bridge, BridgeEffects, Enumerator, HostSpec, LnSettings, Tree};
 use crate::requester::{Done, OpId, Operation, Requester};
 
 /// Bridges whose interrupts are kept while it enumerates: one for each bus.
 const HEARD_MAX: usize = 256;
+
+/// What an enumeration looks at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum LookedAt {
+    /// Everything: all functions may have other numbers.
+    All,
+    /// What is behind this bridge.
+    Behind(Bdf),
+}
 
 /// How far the enumerator came.
 pub(super) enum Advance {
@@ -37,6 +46,9 @@ pub(super) struct Software {
     hot_plug: bool,
     scan: Option<Scan>,
     tree: Option<Tree>,
+    /// What the enumeration under way looks at, and what the last one has looked at that nobody has asked for yet.
+    looked_at: Option<LookedAt>,
+    renewed: Option<LookedAt>,
     /// Slots that interrupted, in order.
     slots: VecDeque<Bdf>,
     /// Bridges that interrupted while it enumerates.
@@ -56,6 +68,8 @@ impl Software {
             hot_plug,
             scan: None,
             tree: None,
+            looked_at: None,
+            renewed: None,
             slots: VecDeque::new(),
             heard: Vec::new(),
             commands: VecDeque::new(),
@@ -73,12 +87,23 @@ impl Software {
     /// Enumerates all that is below.
     pub(super) fn enumerate(&mut self) {
         self.slots.clear();
+        self.looked_at = Some(LookedAt::All);
         self.scan = Some(Scan::new(Enumerator::all(self.spec)));
     }
 
     /// Enumerates anew what is behind the slot at `bdf`, once nothing else is enumerated.
     pub(super) fn rescan(&mut self, bdf: Bdf) {
         self.slots.push_back(bdf);
+    }
+
+    /// What software sets on LN requesters.
+    pub(super) const fn ln(&self) -> Option<LnSettings> {
+        self.spec.ln
+    }
+
+    /// What an enumeration has looked at that ended since this was last asked.
+    pub(super) const fn take_renewed(&mut self) -> Option<LookedAt> {
+        self.renewed.take()
     }
 
     pub(super) const fn is_enumerating(&self) -> bool {
@@ -184,6 +209,7 @@ impl Software {
             && let Some(bdf) = self.slots.pop_front()
             && let Some(tree) = self.tree.clone()
         {
+            self.looked_at = Some(LookedAt::Behind(bdf));
             self.scan = Some(Scan::new(Enumerator::service(self.spec, tree, bdf)));
         }
         let Some(scan) = &mut self.scan else { return Advance::Idle };
@@ -207,6 +233,7 @@ impl Software {
                 match scan.enumerator().result().cloned() {
                     Some(Ok(tree)) => {
                         self.tree = Some(tree);
+                        self.renewed = self.looked_at;
                         events.push(Event::Enumerated(Ok(())));
                     }
                     Some(Err(why)) => events.push(Event::Enumerated(Err(why))),

@@ -11,10 +11,12 @@
 //! like any other.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::RangeInclusive;
 
 use weft_dataplane::time::{Instant, Span};
 use weft_parsers::fabric::{Bdf, Hpa};
 
+use super::limits::{Limits, LncCounts};
 use super::{Line, LineSize, LnMessage, Reason, Regions, Route};
 
 /// A root port: the top of one hierarchy domain, and as far as a broadcast goes.
@@ -160,8 +162,17 @@ pub struct Lnc {
     pending: VecDeque<(RootPort, LnMessage)>,
     /// Until when a port may see no broadcast.
     quiet: BTreeMap<RootPort, Instant>,
-    aborts: u64,
-    collapses: u64,
+    limits: Limits,
+    counts: LncCounts,
+}
+
+/// Who watches a line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Watched {
+    /// These functions.
+    By(Vec<Bdf>),
+    /// So many that only their root ports are known: a broadcast goes to each.
+    Below(Vec<RootPort>),
 }
 
 impl MemRequest {
@@ -184,7 +195,7 @@ impl MemRequest {
 impl Lnc {
     /// Nothing is watched.
     #[must_use]
-    pub const fn new(spec: LncSpec) -> Self {
+    pub fn new(spec: LncSpec) -> Self {
         Self {
             spec,
             lines: BTreeMap::new(),
@@ -192,8 +203,8 @@ impl Lnc {
             seq: 0,
             pending: VecDeque::new(),
             quiet: BTreeMap::new(),
-            aborts: 0,
-            collapses: 0,
+            limits: Limits::default(),
+            counts: LncCounts::default(),
         }
     }
 
@@ -203,16 +214,60 @@ impl Lnc {
         self.lines.len()
     }
 
-    /// Requests that were answered or reported as completer aborts.
+    /// What it is built from.
     #[must_use]
-    pub const fn aborts(&self) -> u64 {
-        self.aborts
+    pub const fn spec(&self) -> &LncSpec {
+        &self.spec
     }
 
-    /// How often the messages for a port were too many, and became one.
+    /// Counts so far.
     #[must_use]
-    pub const fn collapses(&self) -> u64 {
-        self.collapses
+    pub const fn counts(&self) -> LncCounts {
+        self.counts
+    }
+
+    /// Lines that a function is known one by one to watch.
+    #[must_use]
+    pub fn held(&self, function: Bdf) -> usize {
+        self.limits.held(function)
+    }
+
+    /// The lines that are watched, and by whom, in the order of addresses.
+    pub fn watched(&self) -> impl Iterator<Item = (Line, Watched)> {
+        self.lines.iter().map(|(line, entry)| {
+            let by = match &entry.watchers {
+                Watchers::Known(known) => {
+                    Watched::By(known.iter().map(|origin| origin.requester).collect())
+                }
+                Watchers::Many(ports) => Watched::Below(ports.iter().copied().collect()),
+            };
+            (*line, by)
+        })
+    }
+
+    /// Only these functions may register from now on, so many lines each; others are forgotten without a message.
+    pub fn admit(&mut self, lines_max: BTreeMap<Bdf, usize>) {
+        self.limits.set(lines_max);
+        let known: BTreeSet<Bdf> = self.origins().map(|it| it.requester).collect();
+        let gone: BTreeSet<Bdf> = known.into_iter().filter(|it| !self.limits.knows(*it)).collect();
+        self.forget(|origin| gone.contains(&origin.requester), |_| false);
+    }
+
+    /// The functions of these buses may be others now: each registration ends, with its message.
+    pub fn renew(&mut self, buses: RangeInclusive<u8>) {
+        let inside = |origin: &Origin| buses.contains(&origin.requester.bus());
+        let found: BTreeSet<Origin> = self.origins().filter(inside).collect();
+        for origin in found {
+            self.deregister_function(origin);
+        }
+    }
+
+    fn origins(&self) -> impl Iterator<Item = Origin> {
+        let known = self.lines.values().map(|entry| match &entry.watchers {
+            Watchers::Known(known) => known.as_slice(),
+            Watchers::Many(_) => &[],
+        });
+        known.flatten().copied()
     }
 
     /// Whether `origin` would be told of a change of the line at `addr`.
@@ -263,7 +318,11 @@ impl Lnc {
             (Access::Done, Some(line)) => {
                 self.deregister(line, request.from); // renewed below: no message for one's own write
                 self.on_update(line.addr(), 1);
-                self.register(line, request.from);
+                if !self.register(line, request.from) && self.takes(line) {
+                    // No completion tells a writer that it does not watch what it may have kept.
+                    let to = Route::Directed(request.from.requester);
+                    self.push(request.from.port, to, Reason::Evicted, line.addr());
+                }
             }
             _ => self.on_update(Hpa(request.addr.0 & !3), u64::from(request.dwords) * 4),
         }
@@ -308,6 +367,10 @@ impl Lnc {
         };
         let at = self.pending.iter().position(ready)?;
         let (port, message) = self.pending.remove(at)?;
+        match message.to {
+            Route::Directed(_) => self.counts.directed += 1,
+            Route::Broadcast => self.counts.broadcast += 1,
+        }
         if message.to == Route::Broadcast && self.spec.broadcast_gap > Span::ZERO {
             self.quiet.insert(port, now + self.spec.broadcast_gap);
         }
@@ -345,7 +408,7 @@ impl Lnc {
         let last = first.0.checked_add(u64::from(request.dwords) * 4 - 1).map(Hpa);
         let one_line = last.is_some_and(|last| self.spec.line.line(last) == line);
         if request.at != at || !one_line {
-            self.aborts += 1;
+            self.counts.aborted += 1;
             return Err(Refusal::Abort);
         }
         Ok(if request.is_zero() { Ask::Zero(line) } else { Ask::Watch(line) })
@@ -360,6 +423,15 @@ impl Lnc {
         if !self.takes(line) {
             return false;
         }
+        let renews = matches!(
+            self.lines.get(&line).map(|entry| &entry.watchers),
+            Some(Watchers::Known(known)) if known.contains(&origin)
+        );
+        if !renews && !self.limits.may(origin.requester) {
+            self.counts.declined += 1;
+            return false;
+        }
+        self.counts.registered += 1;
         let mut watchers = match self.remove(line) {
             Some(entry) => entry.watchers,
             None => Watchers::Known(Vec::new()),
@@ -367,11 +439,18 @@ impl Lnc {
         while self.lines.len() >= self.spec.lines_max {
             let Some((_, &oldest)) = self.ages.first_key_value() else { break };
             self.end(oldest, Reason::Evicted);
+            self.counts.evicted += 1;
         }
         match &mut watchers {
             Watchers::Known(known) if known.contains(&origin) => {}
-            Watchers::Known(known) if known.len() < self.spec.watchers_max => known.push(origin),
+            Watchers::Known(known) if known.len() < self.spec.watchers_max => {
+                known.push(origin);
+                self.limits.count(origin.requester);
+            }
             Watchers::Known(known) => {
+                for other in &*known {
+                    self.limits.uncount(other.requester);
+                }
                 let ports = known.iter().map(|other| other.port).chain([origin.port]);
                 watchers = Watchers::Many(ports.collect());
             }
@@ -388,7 +467,11 @@ impl Lnc {
     fn deregister(&mut self, line: Line, origin: Origin) {
         let Some(entry) = self.lines.get_mut(&line) else { return };
         if let Watchers::Known(known) = &mut entry.watchers {
+            let before = known.len();
             known.retain(|other| *other != origin);
+            if known.len() < before {
+                self.limits.uncount(origin.requester);
+            }
             if known.is_empty() {
                 self.remove(line);
             }
@@ -412,6 +495,7 @@ impl Lnc {
         match self.remove(line).map(|entry| entry.watchers) {
             Some(Watchers::Known(known)) => {
                 for origin in known {
+                    self.limits.uncount(origin.requester);
                     self.push(origin.port, Route::Directed(origin.requester), reason, line.addr());
                 }
             }
@@ -431,7 +515,7 @@ impl Lnc {
             return; // not sent yet, so it tells of this change too
         }
         if self.pending.len() >= self.spec.pending_max && reason != Reason::AllEvicted {
-            self.collapses += 1;
+            self.counts.collapsed += 1;
             self.deregister_port(port);
             return;
         }
@@ -440,11 +524,17 @@ impl Lnc {
 
     /// Removes without a message those that `origins` and `ports` name.
     fn forget(&mut self, origins: impl Fn(Origin) -> bool, ports: impl Fn(RootPort) -> bool) {
-        let ages = &mut self.ages;
-        self.lines.retain(|_, entry| {
+        let Self { lines, ages, limits, .. } = self;
+        lines.retain(|_, entry| {
             let keep = match &mut entry.watchers {
                 Watchers::Known(known) => {
-                    known.retain(|origin| !origins(*origin));
+                    known.retain(|origin| {
+                        let gone = origins(*origin);
+                        if gone {
+                            limits.uncount(origin.requester);
+                        }
+                        !gone
+                    });
                     !known.is_empty()
                 }
                 Watchers::Many(many) => {

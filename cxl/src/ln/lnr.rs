@@ -212,6 +212,17 @@ impl Lnr {
         self.lines.iter().filter_map(|(line, entry)| Some((*line, entry.copy.as_deref()?)))
     }
 
+    /// Lines that count against the limit, and whether each has a copy.
+    pub fn lines(&self) -> impl Iterator<Item = (Line, bool)> {
+        self.lines.iter().map(|(line, entry)| (*line, entry.copy.is_some()))
+    }
+
+    /// Reads and probes under way.
+    #[must_use]
+    pub fn under_way(&self) -> usize {
+        self.flights.len()
+    }
+
     /// Whether the host may have the line at `addr` registered for this function.
     #[must_use]
     pub fn may_be_registered(&self, addr: Hpa) -> bool {

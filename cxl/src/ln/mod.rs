@@ -6,12 +6,16 @@
 //! Units: bytes; addresses are host physical addresses; lines are 64 or 128 bytes.
 //! Source: PCIe 5.0 section 6.21; docs/spec/wire-formats.md §3.3.
 
+mod limits;
 pub mod lnc;
 pub mod lnr;
 pub mod regions;
 pub mod registers;
 
-pub use lnc::{Access, Lnc, LncSpec, MemRequest, Origin, ReadAnswer, RootPort, WriteAnswer};
+pub use limits::LncCounts;
+pub use lnc::{
+    Access, Lnc, LncSpec, MemRequest, Origin, ReadAnswer, RootPort, Watched, WriteAnswer,
+};
 pub use lnr::{CplData, Lnr, LnrRequest, Outcome, Refused, Ticket};
 pub use regions::Regions;
 pub use registers::LnrRegisters;

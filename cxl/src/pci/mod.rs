@@ -19,7 +19,7 @@ pub mod tree;
 pub use aer::{ErrorMessage, Uncorrectable};
 pub use bridge::{Bridge, BridgeEffects, BridgeSpec, SlotSpec, Windows};
 pub use cxl::{CxlKind, RegisterBlock};
-pub use enumerate::{ConfigAccess, Enumerator, HostSpec};
+pub use enumerate::{ConfigAccess, Enumerator, HostSpec, LnSettings};
 pub use express::{Identity, Link, Msi, PortKind};
 pub use function::{BarKind, BarSpec, Function, FunctionSpec};
 pub use mailbox::Mailbox;

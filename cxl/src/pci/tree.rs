@@ -13,6 +13,7 @@ use super::bridge::{Buses, Window, Windows};
 use super::cxl::{CxlKind, RegisterBlock};
 use super::express::PortKind;
 use super::function::BarKind;
+use crate::ln::LineSize;
 
 /// A BAR that was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,6 +62,8 @@ pub struct Node {
     pub serial: Option<u64>,
     /// Offset of the LNR capability.
     pub lnr: Option<u16>,
+    /// Its capability register.
+    pub lnr_capability: u16,
     /// CXL device type.
     pub cxl: Option<CxlKind>,
     /// Register blocks that it names.
@@ -100,6 +103,8 @@ pub enum ProblemKind {
     NoBus,
     /// A bridge that does not keep the windows written to it.
     Windows,
+    /// A requester of Lightweight Notification that does not have the lines of the system: it stays off.
+    LineSize(LineSize),
 }
 
 /// What is wrong, and with which function.
@@ -193,6 +198,13 @@ impl fmt::Display for ProblemKind {
             Self::NoRoom { index, size } => write!(f, "finds no {size:#x} bytes for BAR {index}"),
             Self::NoBus => f.write_str("finds no bus number"),
             Self::Windows => f.write_str("does not keep its windows"),
+            Self::LineSize(line) => {
+                write!(
+                    f,
+                    "has no lines of {} bytes: its Lightweight Notification is off",
+                    line.bytes()
+                )
+            }
         }
     }
 }

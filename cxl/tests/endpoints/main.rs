@@ -10,6 +10,7 @@ mod gfd_fabric;
 mod hbr;
 mod links;
 mod ln;
+mod ln_hostile;
 mod ln_link;
 mod mailbox;
 mod random;

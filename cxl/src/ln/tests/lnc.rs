@@ -241,7 +241,7 @@ fn too_many_messages_become_one() {
         read(&mut lnc, &whole(at(1), PAGE + 64 * line));
     }
     lnc.on_update(Hpa(PAGE), 192);
-    assert_eq!((lnc.collapses(), lnc.lines()), (1, 0));
+    assert_eq!((lnc.counts().collapsed, lnc.lines()), (1, 0));
     assert_eq!(sent(&mut lnc), [broadcast(0, 2, 0)]);
 }
 
@@ -307,7 +307,7 @@ fn crossing_a_line_is_a_completer_abort() {
         let want =
             if aborted { ReadAnswer::CompleterAbort } else { ReadAnswer::Complete { ln: true } };
         assert_eq!(read(&mut lnc, &request), want, "{line:?} {offset} {dwords}");
-        assert_eq!((lnc.lines() == 0, lnc.aborts()), (aborted, u64::from(aborted)));
+        assert_eq!((lnc.lines() == 0, lnc.counts().aborted), (aborted, u64::from(aborted)));
         let want = if aborted { WriteAnswer::CompleterAbort } else { WriteAnswer::Done };
         let answer = lnc.on_write(&request, || {
             assert!(!aborted, "what is aborted is not written");

@@ -9,6 +9,7 @@
 //! left out, or used as far as possible, and [`Tree::problems`] says why.
 
 pub mod assign;
+mod ln;
 mod scan;
 mod spec;
 mod wire;
@@ -17,6 +18,7 @@ use weft_parsers::fabric::Bdf;
 
 use super::space::{ByteEnables, Reg};
 use super::tree::Tree;
+pub use ln::LnSettings;
 use scan::Scanner;
 pub use spec::{EnumerateError, HostSpec, Request, Reserve};
 

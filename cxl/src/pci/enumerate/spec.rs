@@ -6,6 +6,7 @@
 
 use weft_parsers::fabric::Bdf;
 
+use super::ln::LnSettings;
 use crate::pci::bridge::{Window, Windows};
 use crate::pci::space::{ByteEnables, Reg};
 
@@ -41,6 +42,8 @@ pub struct HostSpec {
     pub accesses_max: u64,
     /// Where bridges send their interrupts, with their BDF as data; `None` for no hot plug.
     pub msi: Option<u64>,
+    /// What it sets on requesters of Lightweight Notification; `None` leaves them as they are.
+    pub ln: Option<LnSettings>,
 }
 
 impl Default for HostSpec {
@@ -58,6 +61,7 @@ impl Default for HostSpec {
             retry_ns: 10_000_000,
             accesses_max: 4_000_000,
             msi: Some(0xFEE0_0000),
+            ln: None,
         }
     }
 }

@@ -4,6 +4,7 @@
 //! Units: bytes; bus numbers.
 //! Source: PCI-to-PCI Bridge 1.2 §3.2.5; PCIe 6.0 §2.3.1, §7.5, §7.6.3; CXL 3.1 §8.1.
 
+mod ln;
 mod probe;
 mod write;
 

@@ -11,7 +11,7 @@ use crate::pci::cxl::{self, CxlKind};
 use crate::pci::enumerate::wire::Done;
 use crate::pci::express::PortKind;
 use crate::pci::function::BarKind;
-use crate::pci::regs::{self, cap, dvsec, express, ext};
+use crate::pci::regs::{self, cap, dvsec, express, ext, lnr};
 use crate::pci::tree::{Bar, Below, Node, ProblemKind};
 
 /// Vendor ID of a function that is not ready (PCIe 6.0 §2.3.1, CRS software visibility).
@@ -126,7 +126,10 @@ impl Scanner {
                     let high = self.wire.read(bdf, at + 8)?;
                     node.serial = Some(u64::from(high) << 32 | u64::from(low));
                 }
-                ext::LNR => node.lnr = Some(at),
+                ext::LNR if at <= 0xFF8 => {
+                    let [low, high, ..] = self.wire.read(bdf, at + lnr::CAP)?.to_le_bytes();
+                    (node.lnr, node.lnr_capability) = (Some(at), u16::from_le_bytes([low, high]));
+                }
                 ext::DVSEC if at <= 0xFF4 => self.dvsec(node, at)?,
                 _ => {}
             }

@@ -36,7 +36,8 @@ impl Scanner {
             enable |= command::IO | command::MEM | command::SERR;
         }
         self.wire.write16(node.bdf, regs::COMMAND, enable)?;
-        self.report_errors(node)
+        self.report_errors(node)?;
+        self.switch_on_ln(node)
     }
 
     fn windows(&mut self, bdf: Bdf, below: &Below) -> Done<()> {
