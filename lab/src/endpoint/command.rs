@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::ln::report::{LnAccess, LnReport, LncReport, LnrFunction};
 use super::number::{Hex, Id, Num};
 
 /// How long a command may take unless it says otherwise, in milliseconds.
@@ -217,6 +218,18 @@ pub enum Command {
         #[serde(default)]
         from: u16,
     },
+    /// Device: reads a line of the host's memory, which is registered and kept as a copy.
+    LnRead(LnAccess),
+    /// Device: asks whether lines of a page are registered.
+    LnProbe(LnAccess),
+    /// Device: writes within a line, which is registered.
+    LnWrite(LnAccess),
+    /// Device: gives a line back.
+    LnDrop(LnAccess),
+    /// Device: the copy of a line, without a request.
+    LnCopy(LnAccess),
+    /// Device: its LN requesters. Host: who watches which line.
+    LnStatus {},
     /// Host or device: begins to write a range and read it back, again and again.
     LoadStart {
         /// Which range; `check` is without meaning, the timeout is that of each round.
@@ -254,6 +267,13 @@ impl Command {
             | Self::Rescan { timeout_ms, .. }
             | Self::Gae { timeout_ms, .. }
             | Self::TurnOff { timeout_ms } => *timeout_ms,
+            Self::LnRead(access)
+            | Self::LnProbe(access)
+            | Self::LnWrite(access)
+            | Self::LnDrop(access) => match access.timeout_ms {
+                Some(timeout_ms) => timeout_ms,
+                None => TIMEOUT_MS,
+            },
             Self::Ring { timeout_ms, .. } => timeout_ms.saturating_mul(3),
             Self::Read(access)
             | Self::Write(access)
@@ -409,6 +429,15 @@ pub enum Answer {
     Transfer(Box<TransferReport>),
     /// A load.
     Load(Box<LoadReport>),
+    /// A request for a line of the host's memory.
+    Ln(Box<LnReport>),
+    /// The LN requesters of a device.
+    LnRequesters {
+        /// By function.
+        functions: Vec<LnrFunction>,
+    },
+    /// The LN completer of a host.
+    LnCompleter(Box<LncReport>),
     /// An answer to a command of a mailbox or CCI.
     Response {
         /// Return code.

@@ -13,6 +13,7 @@ pub mod gfd;
 pub mod hbr;
 pub mod host;
 mod kinds;
+pub mod ln;
 pub mod number;
 pub mod runner;
 pub mod spec;

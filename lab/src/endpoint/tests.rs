@@ -11,6 +11,9 @@ use super::number::{Hex, Num};
 use super::spec::over;
 use super::*;
 
+#[path = "ln/tests.rs"] // with what it tests; it needs the stations of this file
+mod ln;
+
 const FRAME_LEN_MAX: usize = 2_048;
 const RAM: u64 = 0x10_0000;
 
@@ -505,9 +508,17 @@ fn specifications_are_refused_with_what_is_wrong() {
         (host("mac = \"02\""), "mac: expected an address"),
         (host("priorities = 5"), "priorities: expected 4 or 8"),
         (host("ln_lines = 8"), "ln_lines: "),
+        (host("mode = \"non-flit\"\nln_lines = 8\nln_line = 128\nln_watchers = 0"), ""),
+        (host("mode = \"non-flit\"\nln_lines = 8\nln_line = 32"), "ln_line: expected 64 or 128"),
+        (host("ln_line = 64"), "ln_line: no line is watched"),
+        (host("ln_watchers = 1"), "ln_watchers: no line is watched"),
         (host("export = [\"1:2\"]"), "export: expected BASE:SIZE=LOCAL"),
         (host("in_flight = 0"), "in_flight: expected 1 to 1024"),
-        (device("bar = [\"0=pref64:64KiB\", \"2=io:64\", \"3=mem32:4KiB\"]\nlnr = 4\nhdm = \"0x200000000:1MiB\""), ""),
+        (device("bar = [\"0=pref64:64KiB\", \"2=io:64\", \"3=mem32:4KiB\"]\nhdm = \"0x200000000:1MiB\""), ""),
+        (device("mode = \"non-flit\"\nlnr = 4\nlnr_line = \"128\""), ""),
+        (device("lnr = 4"), "lnr: Lightweight Notification is of non-flit mode"),
+        (device("mode = \"non-flit\"\nlnr = 4\nlnr_line = \"32\""), "lnr_line: expected 64, 128 or both"),
+        (device("lnr_line = \"64\""), "lnr_line: there is no LN requester"),
         (device("bar = [\"0=mem:1MiB\"]"), "bar: expected N=KIND:SIZE"),
         (device("bar = [\"9=io:64\"]"), "bar: expected N=KIND:SIZE"),
         (device("bar = [\"0=io:64\", \"0=io:64\"]"), "bar: BAR 0 is given twice"),

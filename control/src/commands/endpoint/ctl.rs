@@ -11,7 +11,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use weft_rpc::{Client, ClientError, LINE_LEN_MAX};
 
-use super::show;
+use super::{ln, show};
 use crate::error::CliError;
 use weft_lab::endpoint::command::{Access, Export, OwnRange, TIMEOUT_MS, Via};
 use weft_lab::endpoint::number::{Hex, Id, Num};
@@ -123,6 +123,9 @@ enum CtlCommand {
     /// Write a range and read it back, repeatedly
     #[command(subcommand)]
     Load(Load),
+    /// Lightweight Notification: lines of the host's memory that a device keeps copies of
+    #[command(subcommand)]
+    Ln(ln::Ln),
     /// Send a command as JSON, in the form of the socket's protocol
     Raw {
         /// The command
@@ -318,6 +321,7 @@ fn command(args: &CtlArgs) -> Result<Command, CliError> {
         }
         CtlCommand::Load(Load::Stop) => Command::LoadStop {},
         CtlCommand::Load(Load::Status) => Command::LoadStatus {},
+        CtlCommand::Ln(what) => ln::command(what, timeout_ms),
         CtlCommand::Raw { json } => serde_json::from_str(json)
             .map_err(|error| CliError::Usage(format!("no command: {error}")))?,
     })
@@ -370,6 +374,9 @@ pub(super) fn run(args: &CtlArgs, out: &mut dyn Write) -> Result<(), CliError> {
                 text.push_str(", not all was done in time");
             }
             Err(CliError::Difference(text))
+        }
+        Answer::Ln(report) if !report.outcome.is_ok() => {
+            Err(CliError::Difference(ln::summary(&report)))
         }
         _ => Ok(()),
     }
@@ -442,6 +449,10 @@ mod tests {
             ("gae 0x5804 0102", r#"{"cmd":"gae","opcode":22532,"input":"0102","timeout_ms":30000}"#),
             ("ring --base 0x2000", r#"{"cmd":"ring","base":8192,"timeout_ms":30000}"#),
             ("cci 0x490C --from 3", r#"{"cmd":"cci","opcode":18700,"input":"","from":3}"#),
+            ("ln read 0x1000", r#"{"cmd":"ln_read","addr":4096,"function":0,"timeout_ms":30000}"#),
+            ("ln write 0x1000 --data 0aFF --function 1 --timeout-ms 5",
+             r#"{"cmd":"ln_write","addr":4096,"data":"0aff","function":1,"timeout_ms":5}"#),
+            ("ln status", r#"{"cmd":"ln_status"}"#), ("ln write 0x1000", ""), ("ln read", ""),
             ("load stop", r#"{"cmd":"load_stop"}"#),
             ("load start 0x1000 4KiB --seed=1 --pause-ms 5",
              r#"{"cmd":"load_start","access":{"addr":4096,"len":4096,"seed":1,"via":"auto","check":true,"function":0,"timeout_ms":30000},"rounds":0,"pause_ms":5}"#),

@@ -5,6 +5,7 @@
 //! Source: docs/endpoint.md.
 
 mod ctl;
+mod ln;
 mod show;
 
 use std::io::Write;

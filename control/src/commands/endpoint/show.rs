@@ -9,6 +9,7 @@ use std::io::{self, Write};
 
 use serde_json::Value;
 
+use super::ln;
 use weft_lab::endpoint::Answer;
 use weft_lab::endpoint::command::{LoadReport, Status, TransferReport};
 
@@ -101,6 +102,9 @@ pub(super) fn print(answer: &Answer, out: &mut dyn Write) -> io::Result<()> {
         Answer::Register { value } => writeln!(out, "{value:#010x}"),
         Answer::Transfer(report) => transfer(report, out),
         Answer::Load(report) => load(report, out),
+        Answer::Ln(report) => ln::report(report, out),
+        Answer::LnRequesters { functions } => ln::requesters(functions, out),
+        Answer::LnCompleter(report) => ln::completer(report, out),
         Answer::Response { code, name, vendor, output } => {
             writeln!(out, "{name} ({code:#06x}), vendor status {vendor:#06x}")?;
             if output.0.is_empty() { Ok(()) } else { writeln!(out, "{output}") }

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use weft_cxl::cxl_device::{CxlDevice, Event, Refusal};
 use weft_cxl::gfd::memory::Memory;
 use weft_cxl::pci::Function;
+use weft_cxl::pci::function::LnrSpec;
 use weft_cxl::requester::OpId;
 use weft_cxl::tlp_end::Progress;
 use weft_dataplane::pool::Bufs;
@@ -21,6 +22,7 @@ use super::api::{Endpoint, not_for, sole};
 use super::command::{Access, Answer, Command, OwnRange, Via};
 use super::event_log::EventLog;
 use super::host::load;
+use super::ln::requester::{LnCommands, notified};
 use super::transfer::{Ask, How, Plan, Transfers, compared, own};
 
 /// A device as an endpoint. Each function's transfers are its own, as their requests are numbered by function.
@@ -30,6 +32,7 @@ pub struct DeviceEndpoint {
     /// Its link has UIO.
     flit: bool,
     transfers: Vec<Transfers>,
+    ln: LnCommands,
 }
 
 fn refused(refusal: Refusal) -> Refused {
@@ -52,7 +55,15 @@ impl DeviceEndpoint {
     #[must_use]
     pub fn new(device: CxlDevice, name: &str, functions: usize, flit: bool) -> Self {
         let transfers = (0..functions).map(|_| Transfers::default()).collect();
-        Self { inner: device, name: name.to_owned(), flit, transfers }
+        let ln = LnCommands::new(None, flit);
+        Self { inner: device, name: name.to_owned(), flit, transfers, ln }
+    }
+
+    /// With LN requesters like this in its functions.
+    #[must_use]
+    pub fn with_lnr(mut self, spec: Option<LnrSpec>) -> Self {
+        self.ln = LnCommands::new(spec, self.flit);
+        self
     }
 
     /// The device itself.
@@ -122,26 +133,36 @@ impl DeviceEndpoint {
             sent += transfers.pump(now, &mut submitter(device, function), &mut ended);
         }
         log.transfers(ended);
+        self.ln.expire(now, log);
         sent
     }
 
     fn event(&mut self, event: Event, log: &mut EventLog) {
         match event {
             Event::Done { function, done } => {
+                if self.ln.take(&self.inner, function, &done, log) {
+                    return;
+                }
                 if let Ok((device, transfers)) = self.transfers(function) {
                     transfers.take(&done, &mut submitter(device, function));
                 }
             }
-            Event::Ln { function, ticket, outcome } => {
-                log.event("ln", format!("function {function}: {ticket:?} {outcome:?}"));
+            Event::Ln { function, ticket, outcome, result } => {
+                self.ln.ended(&self.inner, (function, ticket), outcome, result, log);
+            }
+            Event::Notified { function, message, copies } => {
+                notified(function, &message, copies, log);
             }
             Event::Command { function, command } => {
                 log.event("command", format!("function {function}: {:#06x}", command.opcode));
                 // Nobody serves it: Unsupported.
                 let _ = self.inner.complete(function, 0x15, 0, &[]);
             }
-            Event::Reset(None) => log.event("reset", "the device"),
-            Event::Reset(Some(function)) => log.event("reset", format!("function {function}")),
+            Event::Reset(function) => {
+                self.ln.reset(function, log);
+                let what = function.map_or("the device".into(), |it| format!("function {it}"));
+                log.event("reset", what);
+            }
             Event::Message(message) => log.message(message),
         }
     }
@@ -185,6 +206,12 @@ impl Endpoint for DeviceEndpoint {
             Command::DmaWrite(access) => self.dma(now, number, access, true),
             Command::Store(place) => self.store(place).map(Some),
             Command::Peek(place) => self.peek(place).map(Some),
+            Command::LnRead(_)
+            | Command::LnProbe(_)
+            | Command::LnWrite(_)
+            | Command::LnDrop(_)
+            | Command::LnCopy(_)
+            | Command::LnStatus {} => self.ln.begin(&mut self.inner, now, number, command),
             Command::Interrupt { function } => {
                 if self.inner.interrupt(*function).map_err(refused)? {
                     return Ok(Some(Answer::Done));

@@ -49,6 +49,9 @@ pub struct DeviceSpec {
     /// A requester of Lightweight Notification for 2 to the power of so many lines
     #[cfg_attr(feature = "clap", arg(long))]
     pub lnr: Option<u8>,
+    /// Line sizes of that requester: 64, 128 or both [default: both]
+    #[cfg_attr(feature = "clap", arg(long))]
+    pub lnr_line: Option<String>,
     /// No UIO request crosses a multiple of this, a power of two from 128 to 4096, at most a GFD's granularity
     /// [default: 256]
     #[cfg_attr(feature = "clap", arg(long))]
@@ -88,6 +91,32 @@ fn bar(text: &str) -> Result<(usize, BarSpec), SpecError> {
 }
 
 impl DeviceSpec {
+    /// The LN requester of each function.
+    fn requester(&self) -> Result<Option<LnrSpec>, SpecError> {
+        let Some(registrations) = self.lnr else {
+            return match self.lnr_line {
+                None => Ok(None),
+                Some(_) => Err(field("lnr_line", "there is no LN requester: give lnr, too")),
+            };
+        };
+        if self.common.flit()? {
+            let text = "Lightweight Notification is of non-flit mode: give mode non-flit";
+            return Err(field("lnr", text));
+        }
+        let (cls64, cls128) = match self.lnr_line.as_deref() {
+            None | Some("both") => (true, true),
+            Some("64") => (true, false),
+            Some("128") => (false, true),
+            Some(other) => {
+                return Err(field(
+                    "lnr_line",
+                    format!("expected 64, 128 or both, found {other:?}"),
+                ));
+            }
+        };
+        Ok(Some(LnrSpec { cls64, cls128, registrations }))
+    }
+
     fn function(&self, number: u8, count: u8) -> Result<FunctionConfig, SpecError> {
         let first = number16("device_id", self.device_id.unwrap_or(Num(0x0D01)))?;
         let mut identity = identity(first.wrapping_add(number.into()), 0x05_02_10);
@@ -107,8 +136,7 @@ impl DeviceSpec {
             }
         }
         spec.serial = self.serial.filter(|_| number == 0).map(|it| it.0);
-        spec.lnr =
-            self.lnr.map(|registrations| LnrSpec { cls64: true, cls128: false, registrations });
+        spec.lnr = self.requester()?;
         let hdm = self.hdm.as_deref().filter(|_| number == 0);
         let hdm = hdm.map(|text| range("hdm", text, None)).transpose()?;
         Ok(FunctionConfig { spec, mailbox: None, hdm: hdm.map(|(base, len)| (Hpa(base), len)) })
@@ -133,6 +161,8 @@ impl DeviceSpec {
         };
         let device = CxlDevice::new(config)?;
         let flit = self.common.flit()?;
-        Ok(DeviceEndpoint::new(device, &self.common.name("device"), usize::from(count), flit))
+        let name = self.common.name("device");
+        let endpoint = DeviceEndpoint::new(device, &name, usize::from(count), flit);
+        Ok(endpoint.with_lnr(self.requester()?))
     }
 }

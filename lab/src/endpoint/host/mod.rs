@@ -25,6 +25,7 @@ use weft_rpc::Refused;
 use super::api::{Endpoint, not_for, sole};
 use super::command::{Access, Answer, Command, Export, OwnRange, Via};
 use super::event_log::EventLog;
+use super::ln::completer;
 use super::number::{Hex, Num};
 use super::transfer::{Ask, How, Plan, Submit, Transfers, compared, name, own};
 use super::tree::tree_json;
@@ -491,6 +492,7 @@ impl Endpoint for HostEndpoint {
                 self.wait(now, number, Waits::TurnOff, *timeout_ms);
                 Ok(None)
             }
+            Command::LnStatus {} => completer::status(&self.inner).map(Some),
             Command::LoadStart { access, rounds, pause_ms } => {
                 no_function(access.function)?;
                 let how = self.how(access);

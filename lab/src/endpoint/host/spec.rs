@@ -9,7 +9,7 @@ use weft_cxl::cxl_host::{CxlHost, HostConfig, HostMemory};
 use weft_cxl::gfd::memory::Memory;
 use weft_cxl::ln::{LineSize, LncSpec, Regions};
 use weft_cxl::pci::express::LnSystem;
-use weft_cxl::pci::{BridgeSpec, HostSpec as Software, Link, PortKind, SlotSpec};
+use weft_cxl::pci::{BridgeSpec, HostSpec as Software, Link, LnSettings, PortKind, SlotSpec};
 use weft_dataplane::time::Span;
 use weft_parsers::MacAddr;
 use weft_parsers::fabric::Hpa;
@@ -58,6 +58,12 @@ pub struct HostSpec {
     /// Lines that may be watched by Lightweight Notification, in non-flit mode
     #[cfg_attr(feature = "clap", arg(long))]
     pub ln_lines: Option<usize>,
+    /// Bytes of such a line, 64 or 128, in the whole system [default: 64]
+    #[cfg_attr(feature = "clap", arg(long))]
+    pub ln_line: Option<Num>,
+    /// Watchers of one line that are told by directed messages; beyond, by a broadcast; 0: always [default: 4]
+    #[cfg_attr(feature = "clap", arg(long))]
+    pub ln_watchers: Option<usize>,
 }
 
 impl Spec for HostSpec {
@@ -69,6 +75,38 @@ impl Spec for HostSpec {
 }
 
 impl HostSpec {
+    /// The LN completer, which registers lines of all of its memory.
+    fn completer(&self, regions: Regions) -> Result<Option<LncSpec>, SpecError> {
+        let Some(lines_max) = self.ln_lines else {
+            let alone =
+                [("ln_line", self.ln_line.is_some()), ("ln_watchers", self.ln_watchers.is_some())];
+            return match alone.iter().find(|(_, given)| *given) {
+                None => Ok(None),
+                Some((name, _)) => Err(field(name, "no line is watched: give ln_lines, too")),
+            };
+        };
+        if self.common.flit()? {
+            let text = "Lightweight Notification is of non-flit mode: give mode non-flit";
+            return Err(field("ln_lines", text));
+        }
+        let line = match self.ln_line {
+            None | Some(Num(64)) => LineSize::B64,
+            Some(Num(128)) => LineSize::B128,
+            Some(Num(other)) => {
+                return Err(field("ln_line", format!("expected 64 or 128, found {other}")));
+            }
+        };
+        Ok(Some(LncSpec {
+            line,
+            lines_max,
+            watchers_max: self.ln_watchers.unwrap_or(4),
+            translated: false,
+            regions,
+            broadcast_gap: Span::ZERO,
+            pending_max: 1_024,
+        }))
+    }
+
     /// Makes the host, whose port has the first of `macs`.
     ///
     /// # Errors
@@ -92,18 +130,8 @@ impl HostSpec {
             added.map_err(|error| field("hpa_memory", error.to_string()))?;
         }
         let exports = self.export.iter().map(|text| export(text)).collect::<Result<Vec<_>, _>>()?;
-        if self.ln_lines.is_some() && self.common.flit()? {
-            return Err(field("ln_lines", "Lightweight Notification is of non-flit mode"));
-        }
-        let lnc = self.ln_lines.map(|lines_max| LncSpec {
-            line: LineSize::B64,
-            lines_max,
-            watchers_max: 4,
-            translated: false,
-            regions,
-            broadcast_gap: Span::ZERO,
-            pending_max: 1_024,
-        });
+        let lnc = self.completer(regions)?;
+        let software = Software { ln: lnc.as_ref().map(settings), ..software };
         let config = HostConfig {
             end: self.common.end("host", self.common.carries()?, macs, 0)?,
             spec: software,
@@ -115,7 +143,11 @@ impl HostSpec {
                 slot: Some(SlotSpec { number: 1, surprise: true, ..SlotSpec::default() }),
                 serial: None,
                 multi_function: false,
-                ln: if lnc.is_some() { LnSystem::Cls64 } else { LnSystem::None },
+                ln: match lnc.as_ref().map(|lnc| lnc.line) {
+                    None => LnSystem::None,
+                    Some(LineSize::B64) => LnSystem::Cls64,
+                    Some(LineSize::B128) => LnSystem::Cls128,
+                },
             },
             read_max: power("read_max", self.read_max, 512)?,
             uio_max: power("uio_max", self.uio_max, UIO_MAX)?,
@@ -129,6 +161,12 @@ impl HostSpec {
         let host = CxlHost::new(config, memory)?;
         Ok(HostEndpoint::new(host, &self.common.name("host"), window, exports))
     }
+}
+
+/// What its software sets on LN requesters: none may register more lines than there are.
+fn settings(lnc: &LncSpec) -> LnSettings {
+    let limit = lnc.lines_max.checked_ilog2().unwrap_or_default().min(31);
+    LnSettings { line: lnc.line, limit: u8::try_from(limit).unwrap_or_default() }
 }
 
 /// `BASE:SIZE=LOCAL`.
