@@ -23,21 +23,32 @@ pub fn endpoint_spec(
 ) -> Option<EndpointSpec> {
     let name = Some(layout.name(part).to_owned());
     let port = (0..layout.link_count(part)).map(port).collect();
-    let common = Common { port, name, ..Common::default() };
+    let mode = (!layout.is_flit(part)).then(|| "non-flit".to_owned());
+    let common = Common { port, name, mode, ..Common::default() };
     Some(match part {
         Part::Switch(_) => return None,
         Part::Host(at) => {
-            let memory_mib = topology.hosts.get(at)?.memory_mib;
-            let hpa_memory = vec![format!("{memory_mib}MiB")];
+            let host = topology.hosts.get(at)?;
+            let hpa_memory = vec![format!("{}MiB", host.memory_mib)];
             let fabric_window = Some(FABRIC_WINDOW.to_owned());
-            HostSpec { common, hpa_memory, fabric_window, ..HostSpec::default() }.into()
+            let (ln_lines, ln_watchers) = (host.ln_lines, host.ln_watchers);
+            HostSpec {
+                common,
+                hpa_memory,
+                fabric_window,
+                ln_lines,
+                ln_watchers,
+                ..HostSpec::default()
+            }
+            .into()
         }
         Part::Device(at) => {
             let device = topology.devices.get(at)?;
             let [.., high, low] = at.to_be_bytes();
             let device_id = Some(Num(0x0D00 + u64::from(u16::from_be_bytes([high, low]))));
             let (gim, hdm) = (device.kind != DeviceKind::Memory, layout.device_memory(at));
-            DeviceSpec { common, device_id, hdm, gim, ..DeviceSpec::default() }.into()
+            let lnr = device.lnr;
+            DeviceSpec { common, device_id, hdm, lnr, gim, ..DeviceSpec::default() }.into()
         }
         Part::Hbr(at) => {
             layout.hbrs.get(at)?;

@@ -83,6 +83,12 @@ pub struct Host {
     /// All other hosts, and their accelerators and NICs, reach its memory (GIM), by FAST.
     #[serde(default)]
     pub gim: bool,
+    /// Lines of its memory that Lightweight Notification watches; its links are in non-flit mode.
+    #[serde(default)]
+    pub ln_lines: Option<usize>,
+    /// Watchers of one line that are told by directed messages, not by a broadcast.
+    #[serde(default)]
+    pub ln_watchers: Option<usize>,
 }
 
 /// A device of a topology file.
@@ -99,6 +105,9 @@ pub struct Device {
     /// All other hosts, and their accelerators and NICs, reach memory of it (GIM), by FAST.
     #[serde(default)]
     pub gim: bool,
+    /// A requester of Lightweight Notification for 2 to the power of so many lines; its links are in non-flit mode.
+    #[serde(default)]
+    pub lnr: Option<u8>,
 }
 
 /// Memory of a host or device that others reach.

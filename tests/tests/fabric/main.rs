@@ -10,6 +10,8 @@ mod faults;
 mod figures;
 mod gfam;
 mod gim;
+mod ln;
+mod mem_trace;
 mod routes;
 mod service;
 mod tlp_link;

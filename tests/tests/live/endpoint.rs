@@ -18,13 +18,13 @@ const RAM: u64 = 0x10_0000;
 const LEN: u64 = 64 << 10;
 
 /// A process of `weft endpoint`; ended when it is dropped.
-struct Endpoint {
+pub struct Endpoint {
     child: Option<Child>,
     socket: PathBuf,
 }
 
 impl Endpoint {
-    fn start(net: &Net, at: &str, arguments: &str, socket: PathBuf) -> Self {
+    pub fn start(net: &Net, at: &str, arguments: &str, socket: PathBuf) -> Self {
         let mut command = net.at(at, "env", "");
         command.arg(weft()).arg("endpoint").args(arguments.split_whitespace());
         command.arg("--socket").arg(&socket).stdout(Stdio::null()).stderr(Stdio::piped());
@@ -45,7 +45,7 @@ impl Endpoint {
     }
 
     /// Exit code, answer and what stands on standard error.
-    fn ask(&self, arguments: &str) -> (i32, Value, String) {
+    pub fn ask(&self, arguments: &str) -> (i32, Value, String) {
         let mut command = Command::new(weft());
         command.args(["endpoint", "ctl", "--json"]).arg(&self.socket);
         let done = command.args(arguments.split_whitespace()).output().unwrap();
@@ -62,7 +62,7 @@ impl Endpoint {
     }
 
     /// Ends it as a user would.
-    fn stop(mut self) {
+    pub fn stop(mut self) {
         let child = self.child.take().unwrap();
         let pid = child.id().to_string();
         assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
@@ -85,7 +85,7 @@ impl Drop for Endpoint {
 }
 
 /// A folder that goes away with it.
-struct Folder(PathBuf);
+pub struct Folder(pub PathBuf);
 
 impl Drop for Folder {
     fn drop(&mut self) {

@@ -13,6 +13,7 @@ mod fabric_up;
 mod gfam;
 mod lab;
 mod lag;
+mod ln;
 mod rclink;
 mod record;
 mod recovery;

@@ -28,7 +28,7 @@ use weft_pbr_switch::{
 use super::idle::IdleState;
 use super::wires::{Wires, joined};
 use super::{CELLS, FRAME_LEN_MAX, InProcessError, PAYLOAD_MAX, RATE};
-use crate::fabric::layout::{Layout, Part, PortRole, uuid};
+use crate::fabric::layout::{self, Layout, Part, PortRole, uuid};
 
 /// Headroom of each of its lossless groups, in chunks.
 const HEADROOM_CELLS: u32 = 4;
@@ -75,11 +75,13 @@ impl RunningSwitch {
             headroom_cells: HEADROOM_CELLS,
             frame_len_max: FRAME_LEN_MAX,
         });
-        let link = TlpLink { payload_max: PAYLOAD_MAX, ..TlpLink::default() };
-        let roles = switch.ports.iter().map(|port| match port.role {
-            PortRole::Usp => Role::Usp(link),
-            PortRole::Dsp => Role::Dsp(link),
-            PortRole::Fabric => Role::Fport(link),
+        let roles = switch.ports.iter().map(|port| {
+            let link = TlpLink { payload_max: PAYLOAD_MAX, mode: mode(layout, port) };
+            match port.role {
+                PortRole::Usp => Role::Usp(link),
+                PortRole::Dsp => Role::Dsp(link),
+                PortRole::Fabric => Role::Fport(link),
+            }
         });
         let macs = (0..=u8::MAX).zip(roles.chain([Role::Cpu]));
         for (port, (number, role)) in config.ports.iter_mut().zip(macs) {
@@ -142,6 +144,11 @@ impl RunningSwitch {
     }
 }
 
+/// The layout of TLPs on a switch's port.
+fn mode(layout: &Layout, port: &layout::Port) -> Mode {
+    if layout.is_flit(port.far.part) { Mode::Flit } else { Mode::NonFlit }
+}
+
 /// The agent of a switch of `layout`, as after power-on.
 pub(super) fn agent(
     layout: &Layout,
@@ -162,7 +169,7 @@ pub(super) fn agent(
             // A fabric port lends its PIDs to the virtual links that end here.
             PortRole::Fabric => (pbr_switch::Role::Fabric, 1),
         };
-        modes.insert(id, Mode::Flit);
+        modes.insert(id, mode(layout, port));
         config.ports.push(PortConfig { port: id, role, pids });
     }
     for vcs in switch.into_iter().flat_map(|switch| &switch.vcses) {

@@ -4,7 +4,7 @@
 //! Units: ports and vPPBs by number.
 //! Source: docs/spec/cxl-fabric.md "Port roles", "Binding"; CXL 3.1 sections 7.7.5, 7.7.6.1.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use weft_fm::rules::{self, Forbidden};
 
@@ -43,8 +43,10 @@ impl Layout {
         builder.attach_all()?;
         builder.link_switches()?;
         builder.virtual_switches()?;
+        builder.layout.non_flit = builder.non_flit();
         builder.check_memory()?;
         builder.layout.gim = builder.shown()?;
+        builder.check_modes()?;
         builder.check_start()?;
         Ok(builder.layout)
     }
@@ -67,6 +69,7 @@ impl<'a> Builder<'a> {
             devices: topology.devices.iter().map(|device| device.name.clone()).collect(),
             wires: Vec::new(),
             gim: Vec::new(),
+            non_flit: BTreeSet::new(),
             sets: BTreeMap::new(),
         };
         let mut builder = Self { topology, parts: BTreeMap::new(), layout, at: BTreeMap::new() };

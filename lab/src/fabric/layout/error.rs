@@ -75,6 +75,16 @@ pub enum LayoutError {
         /// The rule, and what is there.
         source: Conflict,
     },
+    /// UIO is of flit mode, and Lightweight Notification of non-flit mode.
+    #[error(
+        "{name}: its links are in non-flit mode for Lightweight Notification, which has no UIO: it can have no part in {what}"
+    )]
+    NonFlit {
+        /// Who.
+        name: String,
+        /// What it was to have.
+        what: String,
+    },
     /// What a fabric without a manager cannot have.
     #[error("{0:?}: a static fabric has no G-FAM and no GIM")]
     Static(String),

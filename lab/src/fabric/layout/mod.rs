@@ -12,8 +12,9 @@ mod build;
 mod error;
 pub mod gim;
 mod memory;
+mod modes;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use weft_fm::rules;
 use weft_parsers::cci::Uuid;
@@ -149,6 +150,8 @@ pub struct Layout {
     pub wires: Vec<[End; 2]>,
     /// Memory that hosts and devices show others.
     pub gim: Vec<gim::GimRange>,
+    /// Parts with links in non-flit mode.
+    non_flit: BTreeSet<Part>,
     /// GFDs, by what a file may call them: each by its name, and those of a count by theirs together.
     sets: BTreeMap<String, Vec<usize>>,
 }
@@ -175,6 +178,12 @@ impl Layout {
             Part::Gfd(at) => self.gfds.get(at).map(|gfd| &gfd.name),
         };
         name.map_or("?", String::as_str)
+    }
+
+    /// Whether the links of a part that is no PBR switch are in flit mode.
+    #[must_use]
+    pub fn is_flit(&self, part: Part) -> bool {
+        !self.non_flit.contains(&part)
     }
 
     /// All parts that are no PBR switches.

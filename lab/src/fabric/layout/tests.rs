@@ -263,3 +263,19 @@ fn memory_that_meets_other_memory_is_refused_by_the_name_of_the_rule() {
         }
     }
 }
+
+/// Lightweight Notification is of non-flit mode: of all links up to the next PBR switch, which have no UIO.
+#[test]
+fn lightweight_notification_makes_links_non_flit_up_to_the_next_switch() {
+    let text = "[[switch]]\nname = \"sw\"\n[[host]]\nname = \"h\"\nat = \"sw\"\nln_lines = 8\n\
+                [[host]]\nname = \"plain\"\nat = \"sw\"\n[[hbr]]\nname = \"hbr\"\nat = \"sw\"\n\
+                [[device]]\nname = \"d\"\nat = \"hbr\"\nlnr = 4\n\
+                [[device]]\nname = \"e\"\nat = \"hbr\"\n[[device]]\nname = \"f\"\nat = \"sw\"\n";
+    let laid = layout(text).unwrap();
+    let flit = |part| laid.is_flit(part);
+    assert_eq!([0, 1].map(|at| flit(Part::Host(at))), [false, true]);
+    assert_eq!([0, 1, 2].map(|at| flit(Part::Device(at))), [false, false, true]);
+    assert!(!flit(Part::Hbr(0)));
+    let said = refused(&format!("{text}[[gim]]\nof = \"h\"\n"));
+    assert!(said.starts_with("h: its links are in non-flit mode"), "{said}");
+}

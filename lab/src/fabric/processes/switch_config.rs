@@ -48,6 +48,9 @@ impl Processes {
                 "[[port]]\nname = \"p{number}\"\nkind = \"af_packet\"\ndevice = {device:?}\n\
                  role = {role:?}\nmax_payload = {MAX_PAYLOAD}\n"
             );
+            if !self.layout.is_flit(port.far.part) {
+                text += "tlp = \"non-flit\"\n";
+            }
         }
         for vcs in &switch.vcses {
             let _ = writeln!(text, "[[vcs]]\nvppbs = {}", vcs.vppbs.len());

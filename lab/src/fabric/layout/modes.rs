@@ -1,0 +1,55 @@
+//! Which links are in non-flit mode: those of hosts and devices with Lightweight Notification, and what hangs on them.
+//!
+//! Shape: a topology and its wires -> the parts with such links.
+//! Units: none.
+//! Source: PCIe 6.0 section 2.2.1.2 (flit mode has no LN); docs/fabric.md.
+//!
+//! Both ends of a wire have one mode. A PBR switch has a mode for each port, all others one.
+
+use std::collections::BTreeSet;
+
+use super::build::Builder;
+use super::{LayoutError, Part};
+
+impl Builder<'_> {
+    /// Parts with links in non-flit mode.
+    pub(super) fn non_flit(&self) -> BTreeSet<Part> {
+        let hosts = (0..).zip(&self.topology.hosts).filter(|(_, host)| host.ln_lines.is_some());
+        let devices = (0..).zip(&self.topology.devices).filter(|(_, device)| device.lnr.is_some());
+        let mut parts: BTreeSet<Part> = hosts.map(|(at, _)| Part::Host(at)).collect();
+        parts.extend(devices.map(|(at, _)| Part::Device(at)));
+        loop {
+            let before = parts.len();
+            for wire in &self.layout.wires {
+                let both = wire.map(|end| end.part);
+                let modal = both.iter().all(|part| !matches!(part, Part::Switch(_)));
+                if modal && both.iter().any(|part| parts.contains(part)) {
+                    parts.extend(both);
+                }
+            }
+            if parts.len() == before {
+                return parts;
+            }
+        }
+    }
+
+    /// Refuses memory by UIO for parts in non-flit mode.
+    pub(super) fn check_modes(&self) -> Result<(), LayoutError> {
+        let layout = &self.layout;
+        let refused = |part: Part, what: String| {
+            let name = || layout.name(part).to_owned();
+            let flit = layout.is_flit(part);
+            if flit { Ok(()) } else { Err(LayoutError::NonFlit { name: name(), what }) }
+        };
+        for memory in &self.topology.memory {
+            for name in memory.hosts.iter().chain(&memory.devices) {
+                let part = self.find(&memory.name, name, "host or device")?;
+                refused(part, format!("memory {}", memory.name))?;
+            }
+        }
+        for gim in &layout.gim {
+            refused(gim.of, "GIM".to_owned())?;
+        }
+        Ok(())
+    }
+}
