@@ -53,7 +53,7 @@ use super::inventory::Inventory;
 use super::memory::Memory;
 use super::plan::{self, Baseline};
 use super::store::{State, Store, StoreError};
-use super::trace::{TraceContext, trace};
+use super::trace::{TraceContext, Via, trace};
 use crate::text::{bytes, name_of, tag};
 
 /// How a fabric manager is set up.
@@ -325,7 +325,7 @@ impl Fm {
         }
     }
 
-    fn trace_of(&mut self, host: &str, hpa: u64) -> Result<Response, Refused> {
+    fn trace_of(&mut self, host: &str, hpa: u64, via: Via) -> Result<Response, Refused> {
         let (from, name) = self.names(|names| {
             let from = names.requester(host)?;
             Ok((from, names.gae(from.edge).map(str::to_owned)))
@@ -335,8 +335,12 @@ impl Fm {
         let (fabric, inventory) = (&mut self.fabric, &running.inventory);
         let (memory, gim) = (&self.memory, &self.gim);
         let (edge, vppb) = (from.edge, from.vppb);
+        if via == Via::CxlMem && vppb > 0 {
+            let text = format!("{host} is a device: only hosts load and store by CXL.mem");
+            return Err(Refused::bad_request(text));
+        }
         let asked = TraceContext { fabric, gae, vppb, inventory, memory, gim };
-        Ok(Response::Trace(trace(asked, edge, Hpa(hpa))))
+        Ok(Response::Trace(trace(asked, edge, Hpa(hpa), via)))
     }
 }
 

@@ -74,7 +74,7 @@ impl Fm {
                 self.up()?;
                 self.cdat(pid).map(Response::Bytes).map_err(refuse)
             }
-            Request::Trace { host, hpa } => self.trace_of(host, *hpa),
+            Request::Trace { host, hpa, via } => self.trace_of(host, *hpa, *via),
             _ => Err(Refused::bad_request("the request changes something: it is no query")),
         }
     }

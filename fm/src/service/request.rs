@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 pub use super::status::{EventRecord, Status};
 use crate::inventory::Inventory;
 use crate::overview::{AddressMap, BindingUse, GfdLoad, LinkRow, NameRow};
-use crate::trace::Trace;
+use crate::trace::{Trace, Via};
 
 /// The format that a topology is asked for in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -192,6 +192,9 @@ pub enum Request {
         host: String,
         /// The address.
         hpa: u64,
+        /// Kind of the requests.
+        #[serde(default)]
+        via: Via,
     },
     /// What happened.
     Events {

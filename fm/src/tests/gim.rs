@@ -16,7 +16,7 @@ use crate::service::request::GimRow;
 use crate::service::status::StartMode;
 use crate::service::{Fm, Request, Response, Vector};
 use crate::store::Store;
-use crate::trace::{End, Trace};
+use crate::trace::{End, Trace, Via};
 
 const HPA: u64 = 1 << 40;
 const ON: PrefixFlags = PrefixFlags { out: true, into: false };
@@ -235,7 +235,7 @@ fn edges(all: &[String]) -> Vec<String> {
 }
 
 fn traced(fm: &mut Fm, hpa: u64) -> Trace {
-    match fm.request(&Request::Trace { host: "h0".into(), hpa }).unwrap() {
+    match fm.request(&Request::Trace { host: "h0".into(), hpa, via: Via::Uio }).unwrap() {
         Response::Trace(trace) => trace,
         other => panic!("{other:?}"),
     }

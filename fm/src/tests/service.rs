@@ -4,6 +4,7 @@
 //! Units: bytes.
 //! Source: docs/spec/cxl-fabric.md "Start-up"; CXL 3.1 section 7.7.12.1.
 
+use crate::trace::Via;
 use std::time::Duration;
 
 use weft_base::wait::{LONG, until};
@@ -250,7 +251,7 @@ fn refused_requests_leave_everything_as_it_was() {
         (Request::Cci { to: text("pid:xyz"), message: text("00") }, "expected a PID"),
         (Request::Cci { to: text("entry"), message: text("0") }, "pairs of hexadecimal"),
         (Request::Cci { to: text("entry"), message: text("00") }, "expected a CCI message"),
-        (Request::Trace { host: text("s0.99"), hpa: 0 }, "no host"),
+        (Request::Trace { host: text("s0.99"), hpa: 0, via: Via::Uio }, "no host"),
     ];
     for (request, part) in cases {
         let refused = fm.request(&request).unwrap_err();

@@ -9,13 +9,13 @@ use weft_parsers::fabric::Interleave;
 use super::fake::Shared;
 use super::service::{shared, started};
 use crate::service::{Fm, Request, Response};
-use crate::trace::{End, Trace};
+use crate::trace::{End, Trace, Via};
 
 const POOL: &str = "[[memory]]\nname = \"pool\"\nhosts = [\"h0\"]\nways = 4\nsize = \"2GiB\"\nhpa = \"0x10000000000\"\n";
 const HPA: u64 = 1 << 40;
 
 fn traced(fm: &mut Fm, hpa: u64) -> Trace {
-    match fm.request(&Request::Trace { host: "h0".into(), hpa }).unwrap() {
+    match fm.request(&Request::Trace { host: "h0".into(), hpa, via: Via::Uio }).unwrap() {
         Response::Trace(trace) => trace,
         other => panic!("{other:?}"),
     }

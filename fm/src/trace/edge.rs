@@ -9,7 +9,7 @@ use weft_parsers::cci::gfd_access::{Gdt, GdtRange};
 use weft_parsers::cci::tables::{EdgeRange, VcsVectorRange, Vector, VectorRange};
 use weft_parsers::fabric::{Interleave, Pid, Target as To};
 
-use super::{End, Stop, Target, Walk, refused};
+use super::{End, Stop, Target, Via, Walk, refused};
 use crate::cci::{Fabric, Way};
 use crate::edge::prefixes;
 use crate::gim::Grant;
@@ -24,6 +24,9 @@ impl Walk<'_> {
     /// Where the edge sends the request; none: to the host's hierarchy.
     pub(super) fn edge(&mut self) -> Result<Option<Target>, Stop> {
         let Some(gae) = self.asked.gae.take() else { return self.by_share() };
+        if self.via == Via::CxlMem {
+            return self.by_fast_alone(gae).map(Some);
+        }
         let found = match self.segment(gae, Kind::Fast)? {
             Some((dpid, gim)) => Some((dpid, gim, Kind::Fast)),
             None => self.segment(gae, Kind::Ldst)?.map(|(dpid, gim)| (dpid, gim, Kind::Ldst)),
@@ -44,6 +47,22 @@ impl Walk<'_> {
         Ok(Some(Target { dpid, is_memory: kind == Kind::Fast && !gim }))
     }
 
+    /// Where the edge sends a CXL.mem request: FAST decides, and there are no HDM decoders for what it does not have.
+    fn by_fast_alone(&mut self, gae: &mut Fabric) -> Result<Target, Stop> {
+        match self.segment(gae, Kind::Fast)? {
+            Some((dpid, false)) => {
+                self.may("GMV", dpid, 0)?;
+                Ok(Target { dpid, is_memory: true })
+            }
+            Some((_, true)) => self.unsupported("the edge", "GIM takes UIO only"),
+            None => {
+                let text = "there are none: only FAST takes CXL.mem";
+                self.say(self.host.switch, "HDM decoders", text);
+                self.unsupported("the edge", "no FAST entry, and no HDM decoder")
+            }
+        }
+    }
+
     /// Window, entry, way and IDT of one table.
     fn segment(&mut self, gae: &mut Fabric, kind: Kind) -> Result<Option<(Pid, bool)>, Stop> {
         let (hpa, at, name, vppb) = (self.hpa, self.host.switch, kind.name(), self.asked.vppb);
@@ -60,14 +79,14 @@ impl Walk<'_> {
         }
         self.say(at, head, format!("{bounds}: it lies within"));
         let Some((index, hardware)) = window.place(hpa) else {
-            return refused("UR at the edge: the window is larger than the table");
+            return self.unsupported("the edge", "the window is larger than the table");
         };
         let place =
             format!("segment {index} (entry {hardware}) of {} GiB", 1_u64 << (window.shift - 30));
         let range = EdgeRange { vppb, count: 1, start: index };
         let Some(segment) = kind.segments(gae, range)?.first().copied().flatten() else {
             self.say(at, name, format!("{place}: not valid"));
-            return refused(format!("UR at the edge: the {name} entry is not valid"));
+            return self.unsupported("the edge", format!("the {name} entry is not valid"));
         };
         let what = if segment.gim { "GIM" } else { "memory" };
         let (ways, granule) = (segment.interleave.ways(), segment.interleave.granularity());
@@ -91,7 +110,7 @@ impl Walk<'_> {
             }
         };
         if dpid.is_none() {
-            return refused("UR at the edge: there is no DPID");
+            return self.unsupported("the edge", "there is no DPID");
         }
         Ok(Some((dpid, segment.gim)))
     }
@@ -145,10 +164,16 @@ impl Walk<'_> {
 
     /// GIM as the FM gave it, where only the GAE knows FAST.
     fn by_grant(&mut self) -> Result<Option<Target>, Stop> {
-        let Some(grant) = self.grant(false) else { return self.by_prefix() };
+        let uio = self.via == Via::Uio;
+        let Some(grant) = self.grant(false) else {
+            return if uio { self.by_prefix() } else { Ok(None) };
+        };
         let (dpid, name) = (grant.of.pid, grant.name.clone());
         let text = format!("only the host's GAE reports it; by the FM's GIM {name:?}: DPID {dpid}");
         self.note(self.host.switch, "FAST", false, text);
+        if !uio {
+            return self.unsupported("the edge", "GIM takes UIO only");
+        }
         self.may("VTV", dpid, VTV_AT)?;
         Ok(Some(Target { dpid, is_memory: false }))
     }
@@ -210,6 +235,6 @@ impl Walk<'_> {
         if is_set {
             return Ok(());
         }
-        refused(format!("UR at the edge: {name} does not have {dpid}"))
+        self.unsupported("the edge", format!("{name} does not have {dpid}"))
     }
 }

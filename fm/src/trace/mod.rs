@@ -24,6 +24,17 @@ use super::gim::Gim;
 use super::inventory::Inventory;
 use super::memory::{Host, Memory};
 
+/// By which kind of requests an address is reached.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Via {
+    /// UIO requests.
+    #[default]
+    Uio,
+    /// Loads and stores of a host by CXL.mem.
+    CxlMem,
+}
+
 /// What a trace of an address needs: the fabric and what is known of it.
 pub struct TraceContext<'a> {
     /// The components.
@@ -109,7 +120,7 @@ fn refused<T>(why: impl Into<String>) -> Result<T, Stop> {
 
 /// Follows a request for an address through every table on its way.
 #[must_use]
-pub fn trace(asked: TraceContext<'_>, host: Host, hpa: Hpa) -> Trace {
+pub fn trace(asked: TraceContext<'_>, host: Host, hpa: Hpa, via: Via) -> Trace {
     let trace = Trace {
         spid: host.pid.bits(),
         hpa: hpa.0,
@@ -120,8 +131,12 @@ pub fn trace(asked: TraceContext<'_>, host: Host, hpa: Hpa) -> Trace {
         dpa: None,
         end: End::Memory,
     };
-    let mut walk = Walk { asked, host, hpa, trace };
+    let mut walk = Walk { asked, host, hpa, via, trace };
     let end = match walk.all() {
+        //= CXL 3.1 section 7.7.2.5: a refused load gets ones, a refused store is dropped, and both are completed
+        Err(Stop::End(End::Refused(why))) if via == Via::CxlMem => {
+            End::Refused(format!("{why}; a load gets MemData-NXM, and a store Cmp, without effect"))
+        }
         Ok(end) | Err(Stop::End(end)) => end,
         Err(Stop::Silent(error)) => End::Unknown(error.with_causes()),
     };
@@ -134,6 +149,7 @@ struct Walk<'a> {
     asked: TraceContext<'a>,
     host: Host,
     hpa: Hpa,
+    via: Via,
     trace: Trace,
 }
 
@@ -146,7 +162,16 @@ impl Walk<'_> {
         match (gfd, target.is_memory) {
             (Some(gfd), _) => self.device(gfd.pid),
             (None, false) => self.target(target.dpid),
+            (None, true) if self.via == Via::CxlMem => refused("no GFD is there"),
             (None, true) => refused("no function there decodes the address: an error completion"),
+        }
+    }
+
+    /// A switch refuses it.
+    fn unsupported<T>(&self, at: impl fmt::Display, why: impl fmt::Display) -> Result<T, Stop> {
+        match self.via {
+            Via::Uio => refused(format!("UR at {at}: {why}")),
+            Via::CxlMem => refused(format!("refused at {at}: {why}")),
         }
     }
 

@@ -10,7 +10,7 @@ use weft_cxl::cci::Component;
 use weft_dataplane::time::Span;
 use weft_fm::service::status::Phase;
 use weft_fm::service::{Request, Response};
-use weft_fm::trace::End;
+use weft_fm::trace::{End, Via as TraceVia};
 use weft_lab::endpoint::Answer;
 use weft_lab::endpoint::command::{Access, Command, OwnRange, Via};
 use weft_lab::endpoint::number::Num;
@@ -97,7 +97,7 @@ fn figure_7_31_a_trace_explains_each_lookup() {
     written_and_read(&fabric, Part::Host(0), Part::Host(0), base, 1 << 16, 11);
     for granule in 0..8 {
         let hpa = base + granule * 4_096 + 64;
-        let asked = Request::Trace { host: "h0".to_owned(), hpa };
+        let asked = Request::Trace { host: "h0".to_owned(), hpa, via: TraceVia::Uio };
         let Ok(Response::Trace(trace)) = fabric.fm().request(&asked) else { panic!("no trace") };
         assert_eq!(trace.end, End::Memory, "{trace:?}");
         assert!(trace.steps.iter().all(|step| step.asked), "{trace:?}");

@@ -9,7 +9,7 @@
 
 use weft_base::rng::Rng;
 use weft_fm::service::{Request, Response};
-use weft_fm::trace::{End, Trace};
+use weft_fm::trace::{End, Trace, Via};
 use weft_lab::endpoint::Answer;
 use weft_lab::endpoint::command::{Access, Command, OwnRange};
 use weft_lab::endpoint::number::Num;
@@ -138,7 +138,7 @@ fn soak_sixteen_mib_at_1_2_4_and_256_ways_and_every_granularity() {
 }
 
 fn traced(fabric: &mut ManagedFabric, host: &str, hpa: u64) -> Trace {
-    match request(fabric, &Request::Trace { host: host.to_owned(), hpa }) {
+    match request(fabric, &Request::Trace { host: host.to_owned(), hpa, via: Via::Uio }) {
         Response::Trace(trace) => trace,
         other => panic!("{other:?}"),
     }

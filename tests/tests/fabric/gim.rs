@@ -8,7 +8,7 @@
 
 use weft_fm::service::request::GimRow;
 use weft_fm::service::{Request, Response};
-use weft_fm::trace::{End, Trace};
+use weft_fm::trace::{End, Trace, Via as TraceVia};
 use weft_lab::endpoint::Answer;
 use weft_lab::endpoint::command::{Access, Command, OwnRange, Via};
 use weft_lab::endpoint::number::{Hex, Num};
@@ -78,7 +78,7 @@ fn gae(fabric: &ManagedFabric, host: Part, (opcode, input): (Opcode, Vec<u8>)) -
 }
 
 fn traced(fabric: &mut ManagedFabric, host: &str, hpa: u64) -> Trace {
-    let asked = Request::Trace { host: host.to_owned(), hpa };
+    let asked = Request::Trace { host: host.to_owned(), hpa, via: TraceVia::Uio };
     match fabric.fm().request(&asked) {
         Ok(Response::Trace(trace)) => trace,
         other => panic!("{other:?}"),

@@ -6,10 +6,10 @@
 
 use std::fmt::Write;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use weft_fm::service::{Request, Response};
 use weft_fm::text::parse_address;
-use weft_fm::trace::{End, Trace};
+use weft_fm::trace::{End, Trace, Via};
 
 use super::text::{pid, table};
 use super::{AskArgs, Query};
@@ -24,8 +24,20 @@ pub struct TraceArgs {
     /// The address
     #[arg(long, value_parser = parse_address)]
     hpa: u64,
+    /// Kind of the requests
+    #[arg(long, value_enum, default_value_t = ViaArg::Uio)]
+    via: ViaArg,
     #[command(flatten)]
     ask: AskArgs,
+}
+
+/// Kind of the requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum ViaArg {
+    /// UIO requests
+    Uio,
+    /// Loads and stores by CXL.mem
+    CxlMem,
 }
 
 impl Query for TraceArgs {
@@ -34,7 +46,11 @@ impl Query for TraceArgs {
     }
 
     fn request(&self) -> Result<Request, CliError> {
-        Ok(Request::Trace { host: self.host.clone(), hpa: self.hpa })
+        let via = match self.via {
+            ViaArg::Uio => Via::Uio,
+            ViaArg::CxlMem => Via::CxlMem,
+        };
+        Ok(Request::Trace { host: self.host.clone(), hpa: self.hpa, via })
     }
 
     fn text(&self, response: &Response) -> Option<String> {
@@ -76,8 +92,12 @@ mod tests {
 
     #[test]
     fn words_become_requests() {
-        let trace = Request::Trace { host: "h0".to_owned(), hpa: 4_096 };
-        assert_requests([("trace --host h0 --hpa 4096", trace)]);
+        let trace = |via| Request::Trace { host: "h0".to_owned(), hpa: 4_096, via };
+        assert_requests([
+            ("trace --host h0 --hpa 4096", trace(Via::Uio)),
+            ("trace --host h0 --hpa 4096 --via cxl-mem", trace(Via::CxlMem)),
+        ]);
+        assert_refused([("trace --host h0 --hpa 1 --via air", "possible values: uio, cxl-mem")]);
         assert_refused([("trace --host h0 --hpa 0xzz", "expected an address")]);
     }
 }

@@ -21,7 +21,7 @@ use weft_fm::overview::Asked;
 use weft_fm::service::desired::DesiredState;
 use weft_fm::service::status::{Phase, StartMode};
 use weft_fm::service::{Fm, Request, Response, Setup};
-use weft_fm::trace::{End, Trace};
+use weft_fm::trace::{End, Trace, Via};
 use weft_parsers::cci::gae::{PrefixFlags, SetFast};
 use weft_parsers::cci::mctp::MessageType;
 use weft_parsers::cci::tables::{SetEntries, SetIdt};
@@ -81,7 +81,7 @@ fn write_fast(host: &mut Fabric, gfds: &[Pid]) {
 }
 
 fn traced(fm: &mut Fm, hpa: u64) -> Trace {
-    match fm.request(&Request::Trace { host: "h0".into(), hpa }).unwrap() {
+    match fm.request(&Request::Trace { host: "h0".into(), hpa, via: Via::Uio }).unwrap() {
         Response::Trace(trace) => trace,
         other => panic!("{other:?}"),
     }
