@@ -80,6 +80,21 @@ impl World {
     /// The graph has more ports than a switch.
     #[must_use]
     pub fn with(graph: &Graph, devices: &[usize], below: &[usize]) -> Self {
+        Self::build(graph, devices, below, &[])
+    }
+
+    /// As [`World::of`], with other roles than they should have for some ports, by switch and number.
+    #[must_use]
+    pub fn miswired(graph: &Graph, roles: &[((usize, u8), Role)]) -> Self {
+        Self::build(graph, &[], &[], roles)
+    }
+
+    fn build(
+        graph: &Graph,
+        devices: &[usize],
+        below: &[usize],
+        wrong: &[((usize, u8), Role)],
+    ) -> Self {
         let mut far = BTreeMap::new();
         let mut switches = Vec::new();
         for at in graph.switches() {
@@ -100,6 +115,8 @@ impl World {
                     }
                     _ => continue,
                 };
+                let is_it = |(place, _): &&((usize, u8), Role)| *place == (usize::from(at.0), port);
+                let role = wrong.iter().find(is_it).map_or(role, |(_, role)| *role);
                 config.ports.push(PortConfig { port: id, role, pids: 1 });
             }
             let device = PortId::new(DEVICE.into()).unwrap();

@@ -19,10 +19,12 @@ use weft_fm::discover::{Discovered, Finding, Options, discover};
 use weft_fm::graph::{Graph, PortRef, SwitchId, generate};
 use weft_fm::inventory::{Inventory, OWN_PORT, TargetKind};
 use weft_fm::plan::{self, send::send, wires::read_all};
+use weft_fm::rules::Rule;
 use weft_parsers::cci::Uuid;
 use weft_parsers::cci::pbr::PathCost;
 use weft_parsers::cci::vcs::UnbindOption;
 use weft_parsers::fabric::Pid;
+use weft_pbr_switch::config::Role;
 use weft_tests::crowd::{DEVICE, World, fabric, manager, number};
 
 const COST: PathCost =
@@ -104,6 +106,53 @@ fn real_switches_are_found_numbered_and_routed() {
         let world = world.lock().unwrap();
         all_reach_all(name, &world, &numbered);
         println!("{name}: {} commands, {} tunnels", calls, world.tunnelled);
+    }
+}
+
+/// CXL 3.1 section 7.7.5: real switches, one link of which is cabled against the rules: the manager names the rule and
+/// both ends, has no such link, and routes over the others.
+#[test]
+fn a_fabric_that_is_wired_against_the_rules_is_found_out() {
+    let graph = generate::mesh(4, 1).unwrap();
+    let between = |ends: &[PortRef; 2]| ends.iter().all(|end| [2, 3].contains(&end.switch.0));
+    let ends = graph.links().map(|(_, link)| link.ends).find(between).unwrap();
+    let [a, b] = ends.map(|end| (usize::from(end.switch.0), end.port));
+    #[rustfmt::skip] // columns: roles of both ends, the rule against each end that is none of a fabric
+    let cases = [
+        ([Role::Dsp, Role::Fabric], [Some(Rule::FportToFport), None]),
+        ([Role::Usp, Role::Fabric], [Some(Rule::PbrUspToHost), None]),
+        ([Role::Dsp, Role::Dsp],    [Some(Rule::FportToFport); 2]),
+        ([Role::Usp, Role::Dsp],    [Some(Rule::PbrUspToHost), Some(Rule::FportToFport)]),
+        ([Role::Usp, Role::Usp],    [Some(Rule::PbrUspToHost); 2]),
+    ];
+    for (roles, rules) in cases {
+        let wrong = [(a, roles[0]), (b, roles[1])];
+        let world = Arc::new(Mutex::new(World::miswired(&graph, &wrong)));
+        let found = discovered(&world);
+        let own = |id: SwitchId| number(&found.inventory.switch(id).unwrap().uuid.unwrap());
+        let named: BTreeMap<(usize, u8), Rule> = found
+            .findings
+            .iter()
+            .filter_map(|finding| match finding {
+                Finding::Forbidden { at, what } => Some(((own(at.switch), at.port), what.rule)),
+                _ => None,
+            })
+            .collect();
+        let ends = [a, b].into_iter().zip(rules);
+        let want: BTreeMap<_, _> = ends.filter_map(|(end, rule)| Some((end, rule?))).collect();
+        assert_eq!(named, want, "{roles:?}: {:?}", found.findings);
+        assert_eq!(found.inventory.links.len(), 5, "{roles:?}: the other links are there");
+        let (numbered, _) = route("miswired", &world, &found.inventory);
+        let world = world.lock().unwrap();
+        let place = |id: SwitchId| number(&numbered.switch(id).unwrap().uuid.unwrap());
+        let own = numbered.pids().map(|(pid, at)| (pid, (place(at.switch), at.port)));
+        // Hosts reach each other by the five links that are left.
+        let hosts: Vec<_> =
+            own.filter(|(_, at)| at.1 != OWN_PORT && *at != a && *at != b).collect();
+        assert!(hosts.len() >= 4, "{hosts:?}");
+        for (from, (pid, at)) in (0..4).flat_map(|from| hosts.iter().map(move |it| (from, it))) {
+            assert_eq!(world.follow(from, *pid), Some(at.0), "{roles:?}: {pid} from {from}");
+        }
     }
 }
 
