@@ -4,6 +4,7 @@
 //! Source: docs/spec/wire-formats.md §3.5 to §3.8, §4.6.
 
 mod lines;
+mod quality;
 
 use weft_hosts::classes::PriMap;
 
