@@ -84,6 +84,19 @@ pub fn tree(inventory: &Inventory, called: &DisplayNames, to: &mut dyn Write) ->
     Ok(())
 }
 
+/// Text within a label of the DOT language, in which `"` ends it and a backslash begins an escape.
+struct Label<'a>(&'a str);
+
+impl fmt::Display for Label<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.chars().try_for_each(|c| match c {
+            '"' | '\\' => write!(f, "\\{c}"),
+            c if c.is_control() => write!(f, "{}", char::REPLACEMENT_CHARACTER),
+            c => f.write_char(c),
+        })
+    }
+}
+
 /// Writes a fabric as a graph in the DOT language.
 ///
 /// # Errors
@@ -91,14 +104,15 @@ pub fn tree(inventory: &Inventory, called: &DisplayNames, to: &mut dyn Write) ->
 pub fn dot(inventory: &Inventory, called: &DisplayNames, to: &mut dyn Write) -> fmt::Result {
     writeln!(to, "graph fabric {{\n  node [shape=box];")?;
     for (id, switch) in inventory.by_id() {
-        writeln!(to, "  {id} [label=\"{}\\nPID {}\"];", called.switch(id), switch.pid)?;
+        let name = called.switch(id);
+        writeln!(to, "  {id} [label=\"{}\\nPID {}\"];", Label(&name), switch.pid)?;
         for port in &switch.ports {
             if matches!(port.partner, Partner::Switch(_)) {
                 continue;
             }
             if let Some(what) = partner((inventory, called), id, switch, port) {
                 let name = format!("{id}_{}", port.number);
-                writeln!(to, "  {name} [shape=ellipse, label=\"{what}\"];")?;
+                writeln!(to, "  {name} [shape=ellipse, label=\"{}\"];", Label(&what))?;
                 writeln!(to, "  {id} -- {name} [taillabel=\"{}\"];", port.number)?;
             }
         }

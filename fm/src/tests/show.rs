@@ -10,6 +10,7 @@ use super::plan::set_up;
 use crate::cdat::{Figures, cost};
 use crate::graph::{SwitchId, generate};
 use crate::inventory::Inventory;
+use crate::overview::NameRow;
 use crate::plan::Plan;
 use crate::service::display_names::DisplayNames;
 use crate::topology::{dot, tree};
@@ -62,4 +63,20 @@ fn an_inventory_is_shown_as_tree_and_as_graph() {
     assert!(text.contains("GFD 003, 2048 MiB") && text.contains(", down\n"), "{text}");
     assert_eq!(graph.matches("\"host ").count(), 3, "{graph}");
     assert_eq!((graph.matches(" -- ").count(), graph.matches("dashed").count()), (6, 1), "{graph}");
+}
+
+/// What a name holds ends no label of the graph: quotes that are not escaped come in pairs.
+#[test]
+fn names_in_a_graph_are_escaped() {
+    let (inventory, _) = line();
+    let name = r#"a"]; x [label="\"#;
+    let row = |switch, port| NameRow { switch, port, name: name.to_owned() };
+    let rows: Vec<NameRow> = inventory.by_id().map(|(id, _)| row(id, None)).collect();
+    let mut graph = String::new();
+    dot(&inventory, &DisplayNames::from(&rows[..]), &mut graph).unwrap();
+    assert_eq!(graph.matches(r#"label="a\"]; x [label=\"\\\nPID "#).count(), 3, "{graph}");
+    for line in graph.lines() {
+        let bare = line.replace(r"\\", "").replace(r#"\""#, "");
+        assert_eq!(bare.matches('"').count() % 2, 0, "{line}");
+    }
 }
