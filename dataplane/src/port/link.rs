@@ -7,7 +7,7 @@
 //! Source: rtnetlink(7); Linux `include/uapi/linux/netfilter/nf_tables.h` (5.12 and later).
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use super::{PortOpenError, sys};
 
@@ -171,6 +171,11 @@ impl LinkWatch {
             return Err(refused("use the interface", code(libc::EPROTOTYPE), hint));
         }
         Ok((watch, index))
+    }
+
+    /// Readable when the kernel has something to say.
+    pub(super) fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
     }
 
     /// What was last known.

@@ -186,6 +186,12 @@ pub trait Port: Send {
         None
     }
 
+    /// A descriptor that becomes readable when the link may have gone up or down, for idle workers. [`Self::service`] reads
+    /// from it, at most some milliseconds later.
+    fn link_fd(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
+        None
+    }
+
     /// In virtual time: whether [`Self::service`] has something to do, or [`Self::counters`] may tell something new since this
     /// was last asked.
     fn has_news(&mut self) -> bool {

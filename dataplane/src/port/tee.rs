@@ -278,7 +278,7 @@ impl<P: Port> Tee<P> {
 
 impl<P: Port> Port for Tee<P> {
     delegate!(
-        caps, start, tx_room, sending, service, link_up, fast_path, counters, wait_fd, next_event,
+        caps, start, tx_room, sending, service, link_up, fast_path, counters, wait_fd, link_fd, next_event,
         idle_at, release => |self| self.port
     );
 

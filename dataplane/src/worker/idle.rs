@@ -15,6 +15,7 @@ use super::{QUIET, SLEEP_MAX};
 use crate::pipeline::Step;
 use crate::port::Port;
 use crate::time::{Instant, Span};
+use crate::types::PORTS_MAX;
 
 /// What a worker does that has nothing to do: spin or sleep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,7 +38,7 @@ const BLOCKED: Span = Span::from_us(100);
 
 impl Idle {
     pub(super) fn new(poll: Poll, wakeup: Option<Arc<EventFd>>) -> Self {
-        Self { poll, wakeup, fds: Vec::with_capacity(65) }
+        Self { poll, wakeup, fds: Vec::with_capacity(2 * PORTS_MAX + 1) }
     }
 
     /// Spins or sleeps, as the configuration and the time without work say.
@@ -62,6 +63,7 @@ impl Idle {
                 None if port.link_up() => return, // it must be asked
                 None => {}
             }
+            self.fds.extend(port.link_fd().map(|fd| wait(fd.as_raw_fd())));
         }
         if let Some(wakeup) = &self.wakeup {
             self.fds.push(wait(wakeup.as_fd().as_raw_fd()));

@@ -349,6 +349,10 @@ impl Port for AfPacket {
     }
 
     /// Another one after the interface was gone: ask again before each wait.
+    fn link_fd(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
+        Some(self.watch.as_fd())
+    }
+
     fn wait_fd(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
         self.open.as_ref().map(|open| open.rx.socket.as_fd())
     }

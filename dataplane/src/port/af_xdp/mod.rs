@@ -301,6 +301,10 @@ impl Port for AfXdp {
     }
 
     /// Another one after the interface was gone: ask again before each wait.
+    fn link_fd(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
+        Some(self.watch.as_fd())
+    }
+
     fn wait_fd(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
         self.device.as_ref().map(Device::wait_fd)
     }

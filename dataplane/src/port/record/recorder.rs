@@ -323,7 +323,7 @@ impl<P: Port> Recorded<P> {
 impl<P: Port> Port for Recorded<P> {
     // Not the way past the pipeline: nothing of what takes it would be in the record.
     delegate!(
-        caps, sending, wait_fd, next_event, idle_at, release => |self| self.port
+        caps, sending, wait_fd, link_fd, next_event, idle_at, release => |self| self.port
     );
 
     fn start(&mut self, bufs: &mut Bufs) -> Result<(), PortOpenError> {
