@@ -44,6 +44,7 @@ pub mod cdat;
 mod commands;
 mod component;
 pub mod config;
+pub mod event_log;
 pub mod port;
 mod registers;
 pub mod static_init;

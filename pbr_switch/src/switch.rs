@@ -8,15 +8,18 @@ use std::collections::{BTreeSet, VecDeque};
 
 use weft_cxl::cci::{Common, Ticket};
 use weft_cxl::pci::{BridgeEffects, Link};
-use weft_dataplane::pbr::{self, EdgePort, Fast, Ldst, Side, Tables};
-use weft_dataplane::types::PortId;
+use weft_dataplane::pbr::{self, EdgePort, Fast, Flow, Ldst, Load, Side, Tables};
+use weft_dataplane::time::Instant;
+use weft_dataplane::types::{PortId, PortSet};
 use weft_parsers::cci::Uuid;
+use weft_parsers::cci::events::RefusalEvent;
 use weft_parsers::cci::mld::MemAccess;
 use weft_parsers::cci::pbr::LinkPartner;
 use weft_parsers::cci::switch::ConfigAccess;
 use weft_parsers::fabric::{Hpa, Pid};
 
 use super::config::{ConfigError, Role, SwitchConfig};
+use super::event_log::EventLogs;
 use super::port::{Partner, Port};
 use super::vcs::{Bound, VcsState};
 use super::work::Work;
@@ -121,6 +124,19 @@ pub enum FarRequest {
     },
 }
 
+/// No queue is looked at: static messages do not choose.
+struct NoLoad;
+
+impl Load for NoLoad {
+    fn queued_bytes(&self, _: PortId) -> u64 {
+        0
+    }
+
+    fn is_full(&self, _: PortId) -> bool {
+        false
+    }
+}
+
 /// A request to a component further out; the answer goes to `Common::complete` under the ticket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outgoing {
@@ -147,6 +163,7 @@ pub struct Switch {
     stale_ports: BTreeSet<PortId>,
     pub(super) events: VecDeque<Event>,
     pub(super) outgoing: VecDeque<Outgoing>,
+    pub(super) logs: EventLogs,
 }
 
 /// Two switches are equal when no command can tell them apart.
@@ -163,6 +180,7 @@ impl PartialEq for Switch {
             && self.epoch == other.epoch
             && self.events == other.events
             && self.outgoing == other.outgoing
+            && self.logs == other.logs
     }
 }
 
@@ -212,6 +230,7 @@ impl Switch {
             epoch: 0,
             events: VecDeque::new(),
             outgoing: VecDeque::new(),
+            logs: EventLogs::default(),
         };
         switch.refresh();
         if let Some(static_init) = switch.config.static_init.clone() {
@@ -276,6 +295,28 @@ impl Switch {
             self.show_link(vcs, vppb, link, true);
         }
         self.refresh();
+    }
+
+    /// Notes in its event log what a port is like, as its link or its partner has changed.
+    pub fn log_port(&mut self, now: Instant, port: PortId) {
+        if let Some(state) = self.ports.iter().find(|other| other.id == port) {
+            self.logs.port(now, &state.state(None));
+        }
+    }
+
+    /// Notes in its event log that `count` accesses have been refused at a port by now by one rule.
+    pub fn log_refusals(&mut self, now: Instant, port: PortId, rule: &str, count: u64) {
+        let pid = self.port(port).map_or(Pid::NONE, Port::pid);
+        self.logs.refused(now, &RefusalEvent::new(port.get(), pid.bits(), rule, count));
+    }
+
+    /// The port by which static messages to a PID leave; none where they find no way out.
+    #[must_use]
+    pub fn static_port(&self, to: Pid) -> Option<PortId> {
+        let up: PortSet =
+            self.ports.iter().filter(|port| port.link.is_some()).map(|port| port.id).collect();
+        let to = self.tables.routes().lookup(to).ok()?;
+        self.tables.pick(to, Flow::Static, up, 0, &NoLoad).ok()?
     }
 
     /// Tells it what is at the other end of a port. Tables change only with what they hold of that: whoever is there

@@ -6,7 +6,7 @@
 //! Source: docs/spec/cxl-fabric.md "Tables of an edge and who may write them", "Dynamic change"; docs/spec/pipeline.md
 //! §11.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,7 +16,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::{Deserialize, Serialize};
 use weft_base::eventfd::EventFd;
 use weft_base::threads::{self, Ends, Role};
-use weft_cxl::cci::{Answer, Component, Session, StreamError, StreamServer, Ticket};
+use weft_cxl::cci::{Answer, Component, Rank, Session, StreamError, StreamServer, Ticket};
 use weft_cxl::pci::Link;
 use weft_dataplane::config::SwitchConfig;
 use weft_dataplane::pipeline::Core;
@@ -30,6 +30,7 @@ use weft_hosts::classes::PriMap;
 use weft_pbr_switch as pbr_switch;
 
 use super::LiveError;
+use super::refusals::RefusalWatch;
 use crate::config::resolve::FabricConfig;
 
 /// Free chunks that the thread keeps at hand.
@@ -40,6 +41,8 @@ const LOOK: Span = Span::from_ms(10);
 const BLOCKED: Span = Span::from_us(50);
 /// Bytes of late answers that one connection may leave where they are.
 const LATE_MAX: usize = 256 * 1024;
+/// Notifications that wait for one connection; the newest are lost, as those before them tell to look.
+const NOTICES_MAX: usize = 64;
 /// Longest payload that ports may have.
 const PAYLOAD_MAX: usize = 4_096;
 
@@ -71,6 +74,8 @@ struct Peer {
     bytes: usize,
     /// They were more than [`LATE_MAX`].
     is_lost: bool,
+    /// Notifications of events, where the connection takes any.
+    notices: Option<VecDeque<Vec<u8>>>,
 }
 
 struct State {
@@ -83,6 +88,7 @@ struct State {
     next_peer: u64,
     sessions: u32,
     counts: AgentCounts,
+    refusals: RefusalWatch,
 }
 
 struct Shared {
@@ -129,6 +135,7 @@ impl Agent {
             next_peer: 0,
             sessions: 0,
             counts: AgentCounts::default(),
+            refusals: RefusalWatch::default(),
         };
         let shared = Arc::new(Shared {
             core: core.clone(),
@@ -171,7 +178,8 @@ impl Agent {
         let id = PeerId(state.next_peer);
         state.next_peer += 1;
         let (late, tickets) = (Vec::new(), BTreeSet::new());
-        let peer = Peer { session, wakeup, tickets, late, bytes: 0, is_lost: false };
+        let (bytes, is_lost, notices) = (0, false, None);
+        let peer = Peer { session, wakeup, tickets, late, bytes, is_lost, notices };
         state.peers.insert(id, peer);
         id
     }
@@ -221,6 +229,21 @@ impl Agent {
         let peer = state.peers.get_mut(&peer).filter(|peer| !peer.is_lost)?;
         peer.bytes = 0;
         Some(std::mem::take(&mut peer.late))
+    }
+
+    /// From now on a connection is told of events, while it is the primary fabric manager's: [`Self::notices`].
+    pub fn listen(&self, peer: PeerId) {
+        if let Some(peer) = self.shared.lock().peers.get_mut(&peer) {
+            peer.notices = Some(VecDeque::new());
+        }
+    }
+
+    /// Takes the notifications that wait for a connection.
+    #[must_use]
+    pub fn notices(&self, peer: PeerId) -> VecDeque<Vec<u8>> {
+        let mut state = self.shared.lock();
+        let peer = state.peers.get_mut(&peer);
+        peer.and_then(|peer| peer.notices.as_mut()).map(std::mem::take).unwrap_or_default()
     }
 
     /// A connection has ended; with the last one of its session what that has claimed is no longer its own.
@@ -298,6 +321,8 @@ impl State {
         let now = shared.clock.now();
         self.counts.turns += 1;
         self.follow_links(shared, now);
+        let ports = shared.rates.iter().map(|(port, _)| *port);
+        self.refusals.look(now, &shared.core, ports, &mut self.agent);
         let came = self.agent.receive(now, &mut self.port, &mut self.bufs);
         self.publish(&shared.core);
         // A pipe has no errors of its own.
@@ -306,6 +331,7 @@ impl State {
         self.bufs.settle();
         self.counts.functions = self.agent.counts().0;
         self.answer();
+        self.notify();
         let soon = blocked.then(|| now + BLOCKED);
         (came + frames > 0, Instant::earlier(soon, self.agent.next_due()))
     }
@@ -330,6 +356,21 @@ impl State {
         if let Some(tables) = self.agent.tables() {
             core.tables.store(Arc::new(tables));
             self.counts.published += 1;
+        }
+    }
+
+    /// Gives notifications to the connections of the primary fabric manager.
+    fn notify(&mut self) {
+        while let Some(notice) = self.agent.next_notice() {
+            let ownership = &self.agent.switch().common().ownership;
+            for peer in self.peers.values_mut() {
+                let is_primary = ownership.rank(peer.session) == Rank::Primary;
+                let Some(notices) = peer.notices.as_mut().filter(|_| is_primary) else { continue };
+                if notices.len() < NOTICES_MAX {
+                    notices.push_back(notice.clone());
+                    peer.wakeup.notify();
+                }
+            }
         }
     }
 

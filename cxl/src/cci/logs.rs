@@ -87,6 +87,12 @@ impl Command {
         Self { opcode, effects: effect::POLICY, who }
     }
 
+    /// A command that changes a log.
+    #[must_use]
+    pub const fn log(opcode: Opcode, who: u8) -> Self {
+        Self { opcode, effects: effect::LOG, who }
+    }
+
     /// Whether `session`, which is of `rank`, may use it.
     #[must_use]
     pub const fn is_for(&self, session: Session, rank: Rank) -> bool {

@@ -130,6 +130,11 @@ impl StreamServer {
     }
 }
 
+/// Appends a notification of an event, as managers of fabrics take it (type 07h).
+pub fn notify(message: &[u8], out: &mut Vec<u8>) {
+    frame(MessageType::FmApi, message, out);
+}
+
 /// Appends `message` with its length and type.
 fn frame(kind: MessageType, message: &[u8], out: &mut Vec<u8>) {
     let start = out.len();

@@ -95,6 +95,43 @@ impl Refusal {
     /// How many there are.
     pub const COUNT: usize = Self::ALL.len();
 
+    /// Whether somebody tried what he has no right to, or spoke in another's name; the others come of enumeration, of tables
+    /// that a host has set itself, and of links that are down.
+    #[must_use]
+    pub const fn is_of_rights(self) -> bool {
+        match self {
+            Self::NotInGmv
+            | Self::GimNotInVtv
+            | Self::GimNeedsUio
+            | Self::PrefixNotEnabled
+            | Self::PrefixNotInVtv
+            | Self::PrefixNeedsUio
+            | Self::LavClear
+            | Self::ConfigFromBelow
+            | Self::EgressPrefixNotEnabled
+            | Self::GamToPeer
+            | Self::ForeignSpid
+            | Self::WrongRole
+            | Self::PthAtEdge
+            | Self::NotFromGfd => true,
+            Self::NoFastEntry
+            | Self::NoVcs
+            | Self::UpstreamClaimsNot
+            | Self::NobodyClaims
+            | Self::OwnRange
+            | Self::BusMasterOff
+            | Self::NoFunction
+            | Self::Unbound
+            | Self::MessageDirection
+            | Self::NoDrtEntry
+            | Self::RouteDown
+            | Self::NoBinding
+            | Self::NoForm
+            | Self::NoHdmDecoder
+            | Self::NoBackInvalidate => false,
+        }
+    }
+
     /// Place of its counter.
     #[inline]
     #[must_use]

@@ -18,6 +18,7 @@
 pub mod commands;
 pub mod component;
 pub mod dcd;
+pub mod events;
 pub mod gae;
 pub mod generic;
 pub mod gfd;

@@ -11,9 +11,9 @@ use weft_cxl::vdm::Vdm;
 use weft_cxl::vdm::mctp::Peer;
 use weft_cxl::vdm::partner::{FarEnd, Partner};
 use weft_cxl::vdm::reset::{Binding, LinkCounts, LinkEvent, Reset, VirtualDsp, VirtualUsp};
-use weft_dataplane::pbr::{Dispatch, Flow, Load};
+use weft_dataplane::pbr::Dispatch;
 use weft_dataplane::time::Instant;
-use weft_dataplane::types::{PortId, PortSet};
+use weft_dataplane::types::PortId;
 use weft_parsers::cci::pbr::{LinkPartner, PidAndKind};
 use weft_parsers::fabric::Pid;
 use weft_parsers::tlp::vdm::PartnerInfo;
@@ -69,19 +69,6 @@ impl Virtual {
     }
 }
 
-/// No queue is looked at: static messages do not choose.
-struct NoLoad;
-
-impl Load for NoLoad {
-    fn queued_bytes(&self, _: PortId) -> u64 {
-        0
-    }
-
-    fn is_full(&self, _: PortId) -> bool {
-        false
-    }
-}
-
 /// What a link partner says of itself, as managers are told it.
 fn told(port: PortId, info: &PartnerInfo) -> LinkPartner {
     let kind = match info.component_type {
@@ -133,6 +120,16 @@ impl Agent {
             return;
         }
         let (role, was_up) = (state.role, state.link.is_some());
+        if link.is_none() {
+            // What was asked over that link gets no answer any more.
+            for peer in self.tunnel.asked() {
+                if let Peer::Pid(pid) = peer
+                    && self.switch.static_port(pid) == Some(port)
+                {
+                    self.tunnel.forget(peer);
+                }
+            }
+        }
         self.switch.set_link(port, link);
         if role == Role::Usp && link.is_some() {
             self.switch.set_partner(port, Known::Host);
@@ -154,6 +151,7 @@ impl Agent {
         if role == Role::Usp && link.is_none() {
             self.host_lost(port);
         }
+        self.switch.log_port(now, port);
         self.settle(now);
     }
 
@@ -280,14 +278,8 @@ impl Agent {
 
     /// Whether static messages to a PID find their way out of this switch.
     fn has_way(&self, far: Pid) -> bool {
-        let up: PortSet =
-            self.switch.ports.iter().filter(|port| port.link.is_some()).map(|p| p.id).collect();
-        let tables = self.switch.tables();
-        match tables.routes().lookup(far) {
-            Ok(Dispatch::Here) => true,
-            Ok(to) => tables.pick(to, Flow::Static, up, 0, &NoLoad).is_ok(),
-            Err(_) => false,
-        }
+        let is_here = self.switch.tables().routes().lookup(far) == Ok(Dispatch::Here);
+        is_here || self.switch.static_port(far).is_some()
     }
 
     /// Sends what links have to say, and acts on what has become of them; whether there was any.
@@ -335,6 +327,9 @@ impl Agent {
                 FarEnd::Switch(info) | FarEnd::Gfd(info) => Known::Pbr(told(port, &info)),
             };
             self.switch.set_partner(port, known);
+            if known != Known::Unknown {
+                self.switch.log_port(now, port);
+            }
         }
         any
     }

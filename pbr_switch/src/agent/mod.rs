@@ -13,6 +13,7 @@
 
 mod hosts;
 mod links;
+mod notices;
 mod tunnels;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -39,6 +40,7 @@ use weft_parsers::tlp::{MctpPacket, Mode, PbrVdm, Pth, Status, Tlp, TlpRepr};
 use super::switch::Switch;
 use hosts::HostSide;
 use links::{LinkSide, Virtual};
+use notices::Notices;
 use tunnels::Tunnelled;
 
 /// Bursts that one [`Agent::receive`] takes in.
@@ -121,6 +123,7 @@ pub struct Agent {
     hosts: BTreeMap<u8, HostSide>,
     tunnel: Tunnel,
     tunnelled: Tunnelled,
+    notices: Notices,
     /// To be handed out, those that were pending under their tickets.
     answers: VecDeque<(Option<Ticket>, Session, Vec<u8>)>,
     arrived: VecDeque<Arrived>,
@@ -146,6 +149,7 @@ impl Agent {
             hosts: BTreeMap::new(),
             tunnel,
             tunnelled: Tunnelled::default(),
+            notices: Notices::default(),
             answers: VecDeque::new(),
             arrived: VecDeque::new(),
             told_epoch: None,
@@ -237,7 +241,9 @@ impl Agent {
         let links = self.links.values().filter_map(|link| link.partner.next_due());
         let virtuals = self.virtuals.values().filter_map(Virtual::next_due);
         let hosts = self.hosts.values().filter_map(HostSide::next_due);
-        let own = [self.switch.next(), self.tunnel.next_due()].into_iter().flatten();
+        let own = [self.switch.next(), self.tunnel.next_due(), self.notices.next_due()]
+            .into_iter()
+            .flatten();
         links.chain(virtuals).chain(hosts).chain(own).min()
     }
 
@@ -291,7 +297,13 @@ impl Agent {
                 break;
             }
         }
+        self.notify(now);
         self.flush_tunnel(now);
+    }
+
+    /// Notes in the switch's event log how many accesses have been refused at a port by one rule.
+    pub fn log_refusals(&mut self, now: Instant, port: PortId, rule: &str, count: u64) {
+        self.switch.log_refusals(now, port, rule, count);
     }
 
     /// Brings an answer to who has asked.

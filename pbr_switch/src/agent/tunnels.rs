@@ -66,7 +66,7 @@ impl Agent {
     }
 
     /// The switch's own PID, and those of fabric managers that have a connection to it.
-    fn name_guests(&mut self) {
+    pub(super) fn name_guests(&mut self) {
         let ownership = &self.switch.common().ownership;
         let guest = ownership.primary().filter(|_| ownership.is_local()).map(|fm| fm.pid);
         let own = ownership.pid();
@@ -96,7 +96,7 @@ impl Agent {
                     }
                 }
                 Event::Request { ticket, message, .. } => self.serve_far(now, ticket, &message),
-                Event::Notice { .. } => self.counts.ended += 1,
+                Event::Notice { from, port, message } => self.relay(from, port, &message),
             }
         }
         let stale: Vec<_> = self.switch.common_mut().answers().collect();

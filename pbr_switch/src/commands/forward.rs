@@ -61,6 +61,8 @@ impl Switch {
             }
             CrawlTarget::Pid(pid) => match self.tables.routes().lookup(pid) {
                 Ok(Dispatch::Here) | Err(_) => return Err(ReturnCode::InvalidInput),
+                // As at a port: it would be lost, and may have another route the next time.
+                Ok(_) if self.static_port(pid).is_none() => return Err(ReturnCode::RetryRequired),
                 Ok(_) => FarRequest::Pid(pid, message),
             },
         };

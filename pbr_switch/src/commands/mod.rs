@@ -7,6 +7,7 @@
 mod access;
 mod bind;
 mod edge;
+mod events;
 mod forward;
 mod physical;
 mod pids;
@@ -84,6 +85,10 @@ impl Switch {
         pub(super) const COMMANDS;
         /// Carries out `request`; Unsupported where there is no such command for who asks.
         fn dispatch(&mut self, request, now: Instant, session: Session, reply: &mut Reply) asked by u8;
+        FM get GET_EVENTS GetEvents(log) => self.event_records(log, reply);
+        FM log CLEAR_EVENTS ClearEvents(it) => self.clear_events(&it);
+        FM get GET_MCTP_EVENTS GetMctpEvents => self.event_policy(reply);
+        FM policy SET_MCTP_EVENTS SetMctpEvents(policy) => self.set_event_policy(policy, reply);
         HOST get GET_GAM_BUFFER GetGamBuffer => self.gam_buffer(host(session)?, reply);
         HOST set SET_GAM_BUFFER SetGamBuffer(it) => self.set_gam_buffer(host(session)?, &it);
         FM get READ_CDAT ReadCdat(it) => self.own_cdat(&it, reply);

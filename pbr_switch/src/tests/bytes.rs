@@ -19,6 +19,7 @@ const STARTED: u16 = 1;
 const INPUT: u16 = 2;
 const UNSUPPORTED: u16 = 3;
 const BUSY: u16 = 6;
+const HANDLE: u16 = 0x0E;
 const LENGTH: u16 = 0x16;
 const LOG: u16 = 0x17;
 const EXHAUSTED: u16 = 0x1D;
@@ -103,16 +104,37 @@ const OWNERS: &[Row] = &[
     (OTHER_FM, 0x0004, "14", OK, "10"),
     (OTHER_FM, 0x0005, "", OK, ""),
     (OTHER_FM, 0x0005, "00", LENGTH, ""),
-    // 66 commands of four bytes
-    (HOST, 0x0400, "", OK, "0100 00*6 | 0DA9C0B5BF414B788F7996B1623B3F17 08010000"),
+    // 70 commands of four bytes
+    (HOST, 0x0400, "", OK, "0100 00*6 | 0DA9C0B5BF414B788F7996B1623B3F17 18010000"),
     (HOST, 0x0400, "00", LENGTH, ""),
     (HOST, 0x0401, "0DA9C0B5BF414B788F7996B1623B3F17 04000000 08000000", OK, "02000000 03000000"),
-    (HOST, 0x0401, "0DA9C0B5BF414B788F7996B1623B3F17 08010000 01000000", INPUT, ""),
+    (HOST, 0x0401, "0DA9C0B5BF414B788F7996B1623B3F17 18010000 01000000", INPUT, ""),
     (HOST, 0x0401, "00*16 00000000 04000000", LOG, ""),
     // bytes 0 to 3 of a table of 128
     (OTHER_FM, 0x0702, "1100 0000 00*8 0400000000000000", OK, "8000000000000000 0400000000000000 80000000"),
     (OTHER_FM, 0x0702, "1200 0000 00*8 0400000000000000", INPUT, ""),
     (OTHER_FM, 0x0702, "FF0F 0000 00*8 0400000000000000", INPUT, ""),
+];
+
+#[rustfmt::skip] // columns: who, opcode, request, return code, response
+const EVENTS: &[Row] = &[
+    (FM, 0x0100, "00", OK, "00*32"),
+    (FM, 0x0100, "01", OK, "00 00 0000 00*8 00*8 0100 00*10 \
+        | 77CF92719C02470B9FE4BC7B75F2DA97 80 010000 0100 0000 00*8 00 00 00*14 \
+        | 01 00 0000 00 03 00 00 00 0F 10 00 3F 06 00 00 00 0000 00*61"),
+    (FM, 0x0100, "05", INPUT, ""),
+    (FM, 0x0100, "", LENGTH, ""),
+    (FM, 0x0101, "01 00 01 00*3 0900", HANDLE, ""),
+    (FM, 0x0101, "01 01 01 00*3 0100", INPUT, ""),
+    (FM, 0x0101, "01 00 01 00*3 0100", OK, ""),
+    (FM, 0x0101, "01 01 00 00*3", OK, ""),
+    (FM, 0x0101, "05 01 00 00*3", INPUT, ""),
+    (FM, 0x0100, "01", OK, "00*32"),
+    (FM, 0x0104, "", OK, "0000"),
+    (FM, 0x0104, "00", LENGTH, ""),
+    (FM, 0x0105, "FFFF", OK, "0300"),
+    (FM, 0x0105, "FF", LENGTH, ""),
+    (FM, 0x0104, "", OK, "0300"),
 ];
 
 #[rustfmt::skip] // columns: who, opcode, request, return code, response
@@ -330,8 +352,8 @@ const PROXIES: &[Row] = &[
     (HOST, 0x5809, "5100 0010000000000000 4000 0020000000000000 4000", OK, "01 0000"),
 ];
 
-const ALL: [&[Row]; 11] =
-    [OWNERS, PORTS, BIND, UNBIND, UNBOUND, NOT_AWAY, ROUTES, TABLES, ACCESS, EDGE, PROXIES];
+const ALL: [&[Row]; 12] =
+    [OWNERS, EVENTS, PORTS, BIND, UNBIND, UNBOUND, NOT_AWAY, ROUTES, TABLES, ACCESS, EDGE, PROXIES];
 
 /// A switch with a logical device's port 1 and another switch at port 4.
 fn linked() -> Bench {
@@ -416,6 +438,14 @@ fn the_hosts_tables() {
 #[test]
 fn commands_to_gfds() {
     linked().tell(PROXIES);
+}
+
+//= docs/spec/wire-formats.md §4.2: 0100h, 0101h, 0104h, 0105h
+#[test]
+fn the_event_logs() {
+    let mut bench = Bench::new();
+    bench.switch.log_port(bench.now, port(1));
+    bench.tell(EVENTS);
 }
 
 /// No command of a switch is without a request that it carries out, and one that it refuses.

@@ -5,6 +5,7 @@ use weft_parsers::cci::gae::{
     AccessOp, ConfigureAccess, GaeRange, GetFastCaps, GetInterrupts, PrefixFlags, ProxyCommand,
     SetFast, SetPrefix, VcsGaeRange,
 };
+use weft_parsers::cci::generic::ClearEvents;
 use weft_parsers::cci::mld::{LdConfig, LdMemRequest, MemAccess, TunnelRequest, TunnelTarget};
 use weft_parsers::cci::notify::GamBuffer;
 use weft_parsers::cci::pbr::{
@@ -40,6 +41,10 @@ pub(super) fn samples(then: &mut dyn FnMut(&Request<'_>)) {
         response_max: 64,
     };
     let all = [
+        Request::GetEvents(1),
+        Request::ClearEvents(ClearEvents { log: 1, all: false, handles: List::of(&[]) }),
+        Request::GetMctpEvents,
+        Request::SetMctpEvents(2),
         Request::GetGamBuffer,
         Request::SetGamBuffer(GamBuffer {
             valid: true,

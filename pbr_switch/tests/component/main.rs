@@ -9,6 +9,7 @@ mod agent_fabric;
 mod agent_rig;
 mod check_cci;
 mod guarded;
+mod notices;
 mod protection;
 #[path = "../../../cxl/tests/endpoints/rig/mod.rs"]
 mod rig;

@@ -20,6 +20,7 @@ use rustls::{ServerConfig, ServerConnection};
 use serde::{Deserialize, Serialize};
 use weft_base::eventfd::EventFd;
 use weft_base::threads::Role;
+use weft_cxl::cci::stream::notify;
 use weft_cxl::cci::{Right, StreamServer};
 
 use super::agent::{Agent, PeerId};
@@ -257,6 +258,7 @@ impl Managers {
     ) -> io::Result<()> {
         let session = self.agent.new_session();
         let peer = self.agent.connect(session, wakeup.clone());
+        self.agent.listen(peer);
         let mut server = StreamServer::new(session).with_right(right);
         let done = self.carry_out(client, wire, (peer, &mut server), wakeup);
         add(&self.counters.ignored, server.ignored());
@@ -296,6 +298,9 @@ impl Managers {
             // What was answered late and not taken is more than one connection may leave unread: it is closed.
             for answer in late.ok_or(io::ErrorKind::OutOfMemory)? {
                 server.resolve(&answer, &mut out);
+            }
+            for notice in self.agent.notices(peer) {
+                notify(&notice, &mut out);
             }
             if !out.is_empty() {
                 let held = client.hold(out.len()).map_err(io::Error::other)?;

@@ -113,6 +113,8 @@ pub enum Event {
     Notice {
         /// Who tells.
         from: Peer,
+        /// The port that it came in by.
+        port: u8,
         /// Header and payload.
         message: Vec<u8>,
     },
@@ -300,6 +302,26 @@ impl Tunnel {
         Ok(())
     }
 
+    /// Tells `peer` of an event, in the name of this component; whether it arrives, nobody says.
+    ///
+    /// # Errors
+    /// See [`TunnelError`].
+    pub fn notify(
+        &mut self,
+        peer: Peer,
+        kind: MessageType,
+        message: &[u8],
+    ) -> Result<(), TunnelError> {
+        checked(message, Category::Event)?;
+        if self.out.len() >= OUT_MAX {
+            return Err(TunnelError::Busy);
+        }
+        let tag = self.free_tag(peer).ok_or(TunnelError::Busy)?;
+        self.tag = tag;
+        self.push((self.own, peer), true, tag, kind, message);
+        Ok(())
+    }
+
     /// Takes a packet in that came with `pth` at `port`.
     pub fn receive(&mut self, now: Instant, port: u8, pth: Pth, packet: &MctpPacket<'_>) {
         let peer = if pth.dpid.is_none() {
@@ -331,6 +353,12 @@ impl Tunnel {
         self.out.retain(|out| out.peer != peer);
         self.serving.retain(|serving| serving.peer != peer);
         self.fail(Failure::Gone, |pending| pending.peer == peer);
+    }
+
+    /// Whose answers are awaited.
+    #[must_use]
+    pub fn asked(&self) -> Vec<Peer> {
+        self.pending.iter().map(|pending| pending.peer).collect()
     }
 
     /// The next packet to be sent; to be called until there is none. Messages take turns.
@@ -412,7 +440,11 @@ impl Tunnel {
                 self.serve(now, (port, peer, spid), packet.tag, kind, (header, message));
             }
             (true, Category::Event) if self.events.len() < EVENTS_MAX => {
-                self.events.push_back(Event::Notice { from: peer, message: message.to_vec() });
+                self.events.push_back(Event::Notice {
+                    from: peer,
+                    port,
+                    message: message.to_vec(),
+                });
             }
             (true, Category::Event) => self.counts.no_room += 1,
             (false, Category::Response) => {

@@ -351,10 +351,19 @@ impl Fabric {
         let now = self.net.now;
         self.nodes[0].agent.cci(now, FM, message);
         self.nodes[0].publish();
+        self.next_answer()
+    }
+
+    fn next_answer(&mut self) -> Vec<u8> {
         self.until("an answer", |fabric| {
             let answers = &mut fabric.nodes[0].answers;
             (!answers.is_empty()).then(|| answers.remove(0))
         })
+    }
+
+    /// The next answer of the first switch to the manager.
+    pub(crate) fn answer(&mut self) -> (ReturnCode, Vec<u8>) {
+        parsed(&self.next_answer())
     }
 
     /// Asks a component, through those of `way`.

@@ -1,0 +1,260 @@
+//! Notifications of events on their way to the fabric manager: this switch's own, and those of components further out.
+//!
+//! Shape: changed logs and [`Agent::relay`] -> one batch every [`GAP`] -> connections of the manager
+//! ([`Agent::next_notice`]), or a message by the fabric to the PID of the manager.
+//! Units: time as a parameter; messages.
+//! Source: docs/spec/wire-formats.md §4.2 ("Events"); docs/spec/cxl-fabric.md "Dynamic change"; CXL 3.1 section 8.2.9.2.
+//!
+//! A notification says that something happened somewhere. It may be lost, and anybody in the fabric may send one: so it
+//! decides nothing, and what is passed on of it is bounded. Where it comes from is said by where it came in.
+
+use std::collections::VecDeque;
+
+use weft_cxl::cci::Component;
+use weft_cxl::vdm::mctp::Peer;
+use weft_dataplane::time::{Instant, Span};
+use weft_parsers::cci::mctp::MessageType;
+use weft_parsers::cci::pbr::{CrawlOut, CrawlTarget};
+use weft_parsers::cci::{Header, List, Opcode, Request, events, header};
+
+use super::Agent;
+use crate::config::Role;
+
+/// Least time between two batches of notifications.
+pub(super) const GAP: Span = Span::from_ms(10);
+/// Notifications of others in a batch.
+pub(super) const RELAYED_MAX: usize = 32;
+/// Bytes of an Event Notification (0106h).
+const NOTICE_LEN: usize = header::LEN + 2;
+/// Bytes of a Fabric Crawl Out (5701h) in front of its message.
+const CRAWL_LEN: usize = 6;
+/// Notifications that wait for the connections of the manager.
+const OUT_MAX: usize = 64;
+
+/// Notifications that wait.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Notices {
+    /// Logs of this switch that have changed, as bits of 0106h.
+    own: u16,
+    /// Of others, as they go to the manager.
+    relayed: Vec<Vec<u8>>,
+    /// No batch before.
+    not_before: Option<Instant>,
+    out: VecDeque<Vec<u8>>,
+}
+
+impl Notices {
+    /// When a batch is due.
+    pub fn next_due(&self) -> Option<Instant> {
+        self.not_before.filter(|_| self.is_waiting())
+    }
+
+    const fn is_waiting(&self) -> bool {
+        self.own != 0 || !self.relayed.is_empty()
+    }
+
+    /// Takes a batch if one is due: the logs, and what is relayed.
+    fn batch(&mut self, now: Instant) -> Option<(u16, Vec<Vec<u8>>)> {
+        self.not_before = self.not_before.filter(|not_before| *not_before > now);
+        if self.not_before.is_some() || !self.is_waiting() {
+            return None;
+        }
+        self.not_before = Some(now + GAP);
+        Some((core::mem::take(&mut self.own), core::mem::take(&mut self.relayed)))
+    }
+}
+
+fn message(request: &Request<'_>) -> Option<Vec<u8>> {
+    let mut out = vec![0; header::LEN + CRAWL_LEN + NOTICE_LEN];
+    let len = events::notification(request, &mut out)?;
+    out.truncate(len);
+    Some(out)
+}
+
+impl Agent {
+    /// Takes a notification for the connections of the primary fabric manager.
+    pub fn next_notice(&mut self) -> Option<Vec<u8>> {
+        self.notices.out.pop_front()
+    }
+
+    /// Takes in a notification of a component further out, which came in by a port. It goes to the manager as a Fabric
+    /// Crawl Out with that component, the way by which it is asked.
+    pub(super) fn relay(&mut self, from: Peer, port: u8, notice: &[u8]) {
+        let role = self.port_of(port).and_then(|port| self.switch.port(port)).map(|it| it.role);
+        let is_known = notice.len() == NOTICE_LEN
+            && Header::parse(notice).is_ok_and(|(header, _)| header.opcode == Opcode::EVENT);
+        let ownership = &self.switch.common().ownership;
+        if role != Some(Role::Fabric) || !is_known || !ownership.is_local() {
+            self.counts.ended += 1;
+            return;
+        }
+        let target = match from {
+            Peer::Port(port) => CrawlTarget::Port(port),
+            Peer::Pid(pid) => CrawlTarget::Pid(pid),
+        };
+        let crawl = Request::CrawlOut(CrawlOut { target, message: List::of(notice) });
+        let Some(crawl) = message(&crawl) else { return };
+        let relayed = &mut self.notices.relayed;
+        if relayed.contains(&crawl) {
+            return; // it is told by the one that waits
+        }
+        if relayed.len() < RELAYED_MAX {
+            relayed.push(crawl);
+        } else {
+            self.counts.ended += 1;
+        }
+    }
+
+    /// Sends what is due; whether there was any.
+    pub(super) fn notify(&mut self, now: Instant) {
+        self.notices.own |= self.switch.logs.take_changed();
+        let Some((own, relayed)) = self.notices.batch(now) else { return };
+        let own = if own == 0 { None } else { message(&Request::Event(own)) };
+        let ownership = &self.switch.common().ownership;
+        if ownership.is_local() {
+            let out = &mut self.notices.out;
+            let room = OUT_MAX.saturating_sub(out.len());
+            out.extend(own.into_iter().chain(relayed).take(room));
+            return;
+        }
+        let (Some(fm), Some(own)) = (ownership.primary(), own) else { return };
+        if !ownership.pid().is_none() {
+            self.name_guests();
+            let kind = MessageType::FmApi;
+            if self.tunnel.notify(Peer::Pid(fm.pid), kind, &own).is_err() {
+                self.counts.unsent += 1;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::agent::{AgentConfig, From};
+    use crate::config::{PortConfig, SwitchConfig, VcsConfig};
+    use crate::switch::Switch;
+    use weft_cxl::cci::Session;
+    use weft_cxl::pci::Link;
+    use weft_cxl::vdm::mctp::Tunnel;
+    use weft_dataplane::config::TlpConfig;
+    use weft_dataplane::types::PortId;
+    use weft_hosts::classes::PriMap;
+    use weft_parsers::cci::component::{ClaimOp, ClaimOwnership};
+    use weft_parsers::fabric::Pid;
+    use weft_parsers::tlp::{Mode, Tlp};
+
+    const OWN: u16 = 0x10;
+    const HOST: usize = 0;
+    const DSP: usize = 1;
+    const FABRIC: usize = 2;
+
+    fn pid(bits: u16) -> Pid {
+        Pid::from_low_bits(bits)
+    }
+
+    fn port(number: usize) -> PortId {
+        PortId::new(number).unwrap()
+    }
+
+    /// A switch that a manager has claimed by a connection of its own, all links up.
+    fn agent() -> Agent {
+        let mut config = SwitchConfig::new([0x51; 16], 7);
+        let roles = [Role::Usp, Role::Dsp, Role::Fabric].into_iter().enumerate();
+        config.ports =
+            roles.map(|(at, role)| PortConfig { port: port(at), role, pids: 1 }).collect();
+        config.vcses = vec![VcsConfig { usp: Some(port(HOST)), vppbs: 1, gae: true }];
+        let (modes, tlp) = (BTreeMap::new(), TlpConfig::for_pris(8));
+        let config_of_agent =
+            AgentConfig { modes, tlp, classes: PriMap::eight(), payload_max: 512 };
+        let mut agent = Agent::new(Switch::new(config).unwrap(), config_of_agent);
+        for at in 0..3 {
+            agent.set_link(Instant::ZERO, port(at), Some(Link::default()));
+        }
+        let (op, fm) = (ClaimOp::RegisterPrimary, pid(1));
+        let claim = ClaimOwnership { op, fm, fm_uuid: [1; 16], pid: pid(OWN) };
+        let mut bytes = [0; 64];
+        let len = Request::ClaimOwnership(claim).emit_message(1, &mut bytes).unwrap();
+        agent.cci(Instant::ZERO, Session::Fm(1), &bytes[..len]);
+        agent
+    }
+
+    fn notice() -> Vec<u8> {
+        message(&Request::Event(1 << events::WARNING)).unwrap()
+    }
+
+    /// Somebody behind a port sends a notification in the name of `from`.
+    fn comes(agent: &mut Agent, now: Instant, number: usize, from: u16, message: &[u8]) {
+        let mut tunnel = Tunnel::new(pid(from));
+        tunnel.notify(Peer::Pid(pid(OWN)), MessageType::FmApi, message).unwrap();
+        while let Some(sent) = tunnel.poll(now) {
+            let mut bytes = [0; 256];
+            let len = sent.repr().emit(&mut bytes).unwrap();
+            let tlp = Tlp::parse(Mode::Flit, &bytes[..len]).unwrap();
+            agent.take(now, From { input: port(number), pth: Some(sent.pth) }, &tlp);
+        }
+        agent.settle(now);
+    }
+
+    fn notices(agent: &mut Agent) -> Vec<Vec<u8>> {
+        core::iter::from_fn(|| agent.next_notice()).collect()
+    }
+
+    /// docs/security.md: only another switch is listened to, and of it only that there was an event.
+    #[test]
+    fn only_switches_notify_and_only_of_events() {
+        let mut agent = agent();
+        let mut other = notice();
+        other[3] = 7;
+        let long = [notice(), vec![0; 4]].concat();
+        let mut longer = long.clone();
+        longer[5] += 4;
+        #[rustfmt::skip] // columns: port, message, passed on
+        let cases = [
+            ("a host",       HOST,   notice(), false),
+            ("a device",     DSP,    notice(), false),
+            ("another one",  FABRIC, other,    false),
+            ("a longer one", FABRIC, longer,   false),
+            ("a switch",     FABRIC, notice(), true),
+        ];
+        let mut now = Instant::ZERO;
+        for (name, number, message, passed_on) in cases {
+            now += GAP;
+            comes(&mut agent, now, number, 0x77, &message);
+            assert_eq!(notices(&mut agent).len(), usize::from(passed_on), "{name}");
+        }
+        // It is told by where it came in: in the name of its sender, whoever that claims to be.
+        now += GAP;
+        comes(&mut agent, now, FABRIC, 0x77, &notice());
+        let target = CrawlTarget::Pid(pid(0x77));
+        let notice = notice();
+        let crawl = Request::CrawlOut(CrawlOut { target, message: List::of(&notice) });
+        assert_eq!(notices(&mut agent), [message(&crawl).unwrap()]);
+    }
+
+    /// docs/security.md: whoever floods costs the manager no more than a batch every [`GAP`].
+    #[test]
+    fn a_flood_of_others_is_bounded() {
+        let mut agent = agent();
+        let (mut now, mut batches) = (Instant::ZERO + GAP, 0);
+        for round in 0..10_u16 {
+            for name in 0..200 {
+                comes(&mut agent, now, FABRIC, 0x100 + name + 200 * (round % 2), &notice());
+            }
+            let told = notices(&mut agent).len();
+            assert!(told <= RELAYED_MAX, "{told}");
+            batches += usize::from(told > 0);
+            assert!(agent.next_due().is_some_and(|due| due <= now + GAP));
+            now += GAP;
+        }
+        assert_eq!(batches, 10, "they are told of again and again");
+        // Nobody takes them.
+        for round in 0..100_u16 {
+            comes(&mut agent, now, FABRIC, 0x100 + round, &notice());
+            now += GAP;
+        }
+        assert!(notices(&mut agent).len() <= OUT_MAX);
+    }
+}

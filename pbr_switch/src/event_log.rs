@@ -1,0 +1,203 @@
+//! The event logs of a switch: changes of links (warning) and refused accesses (informational).
+//!
+//! Shape: what happens -> [`EventLogs`] of [`EventRecord`]s -> Get and Clear Event Records (0100h, 0101h); which logs are
+//! told of (0105h) -> [`EventLogs::take_changed`].
+//! Units: records; timestamps in nanoseconds.
+//! Source: docs/spec/wire-formats.md §4.2 ("Events"); CXL 3.1 sections 7.6.8.1, 8.2.9.2.
+//!
+//! A record tells that something happened and what it was then; what is now, ports and counters tell. So a full log loses
+//! the newest, counted, and nobody is worse off for it.
+
+use std::collections::VecDeque;
+
+use weft_dataplane::time::Instant;
+use weft_parsers::cci::Wire;
+use weft_parsers::cci::events::{
+    INFO, LAST, PORT_EVENT, PortEvent, REFUSAL_EVENT, RefusalEvent, WARNING,
+};
+use weft_parsers::cci::generic::{ClearEvents, EventRecord, EventRecords};
+use weft_parsers::cci::switch::PortState;
+use weft_parsers::cci::{List, ReturnCode, Uuid};
+
+/// Records that a log keeps.
+pub const RECORDS_MAX: usize = 64;
+/// Bits of the logs that there are, as in 0105h.
+pub const LOGS: u16 = 1 << INFO | 1 << WARNING;
+
+/// Bytes of a record.
+const RECORD_LEN: u8 = 128;
+/// Bit of [`EventRecords::flags`]: records were lost.
+const OVERFLOW: u8 = 1;
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Log {
+    records: VecDeque<EventRecord>,
+    lost: u16,
+    first_lost_ns: u64,
+    last_lost_ns: u64,
+}
+
+impl Log {
+    fn push(&mut self, record: EventRecord) {
+        if self.records.len() < RECORDS_MAX {
+            self.records.push_back(record);
+            return;
+        }
+        if self.lost == 0 {
+            self.first_lost_ns = record.timestamp_ns;
+        }
+        self.lost = self.lost.saturating_add(1);
+        self.last_lost_ns = record.timestamp_ns;
+    }
+}
+
+/// Logs, and which of them the fabric manager is told of.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EventLogs {
+    info: Log,
+    warning: Log,
+    policy: u16,
+    changed: u16,
+    handle: u16,
+}
+
+impl EventLogs {
+    /// Notes that the link of a port, or what is at its other end, is another one.
+    pub fn port(&mut self, now: Instant, state: &PortState) {
+        let event = PortEvent {
+            port: state.port,
+            event: 0,
+            config_state: state.config_state,
+            partner_version: state.partner_version,
+            partner_type: state.partner_type,
+            versions: state.versions,
+            width_max: state.width_max,
+            width: state.width,
+            speeds: state.speeds,
+            speed_max: state.speed_max,
+            speed: state.speed,
+            ltssm: state.ltssm,
+            first_lane: state.first_lane,
+            link_state: state.link_state,
+        };
+        let record = self.record(now, (PORT_EVENT, WARNING), &event);
+        self.warning.push(record);
+        self.changed |= 1 << WARNING;
+    }
+
+    /// Notes how often accesses were refused at a port by one rule. There is one record of each; one that changes is a
+    /// new one, so that nobody clears what he has not read.
+    pub fn refused(&mut self, now: Instant, refusal: &RefusalEvent) {
+        let mut data = [0; 80];
+        refusal.write(&mut data);
+        let is_same = |record: &EventRecord| {
+            let other = RefusalEvent::read(&record.data);
+            other.is_ok_and(|other| (other.port, other.rule) == (refusal.port, refusal.rule))
+        };
+        self.info.records.retain(|record| !is_same(record));
+        let record = self.record(now, (REFUSAL_EVENT, INFO), refusal);
+        self.info.push(record);
+        self.changed |= 1 << INFO;
+    }
+
+    fn record(
+        &mut self,
+        now: Instant,
+        (kind, severity): (Uuid, u8),
+        event: &impl Wire,
+    ) -> EventRecord {
+        self.handle = self.handle.wrapping_add(1).max(1);
+        let mut data = [0; 80];
+        event.write(&mut data);
+        EventRecord {
+            kind,
+            len: RECORD_LEN,
+            flags: [severity, 0, 0],
+            handle: self.handle,
+            related: 0,
+            timestamp_ns: now.as_ns(),
+            maintenance: 0,
+            maintenance_sub: 0,
+            data,
+        }
+    }
+
+    /// Which logs are told of: bits as in 0104h.
+    #[must_use]
+    pub const fn policy(&self) -> u16 {
+        self.policy
+    }
+
+    /// Sets which logs are told of; returns those of them that there are. What they have already is told too.
+    pub fn set_policy(&mut self, policy: u16) -> u16 {
+        self.policy = policy & LOGS;
+        for (log, number) in [(&self.info, INFO), (&self.warning, WARNING)] {
+            if !log.records.is_empty() {
+                self.changed |= 1 << number;
+            }
+        }
+        self.policy
+    }
+
+    /// Which logs have changed that the fabric manager is told of; each change once.
+    pub const fn take_changed(&mut self) -> u16 {
+        let changed = self.changed & self.policy;
+        self.changed = 0;
+        changed
+    }
+
+    /// The records of a log, oldest first: a call of `then` with the response of Get Event Records (0100h).
+    ///
+    /// # Errors
+    /// Invalid Input: there is no log of that number.
+    pub fn get<R>(
+        &self,
+        log: u8,
+        then: impl FnOnce(EventRecords<'_>) -> R,
+    ) -> Result<R, ReturnCode> {
+        let none = Log::default();
+        let log = match log {
+            INFO => &self.info,
+            WARNING => &self.warning,
+            _ if log <= LAST => &none,
+            _ => return Err(ReturnCode::InvalidInput),
+        };
+        let records: Vec<EventRecord> = log.records.iter().copied().collect();
+        Ok(then(EventRecords {
+            flags: if log.lost > 0 { OVERFLOW } else { 0 },
+            lost: log.lost,
+            first_lost_ns: log.first_lost_ns,
+            last_lost_ns: log.last_lost_ns,
+            records: List::of(&records),
+        }))
+    }
+
+    /// Clear Event Records (0101h): all or none of those that are named.
+    ///
+    /// # Errors
+    /// Invalid Input: there is no such log, or handles are given though all are to go. Invalid Handle: there is no such
+    /// record.
+    pub fn clear(&mut self, request: &ClearEvents<'_>) -> Result<(), ReturnCode> {
+        let log = match request.log {
+            INFO => &mut self.info,
+            WARNING => &mut self.warning,
+            log if log <= LAST && request.handles.is_empty() => return Ok(()),
+            log if log <= LAST => return Err(ReturnCode::InvalidHandle),
+            _ => return Err(ReturnCode::InvalidInput),
+        };
+        if request.all {
+            if !request.handles.is_empty() {
+                return Err(ReturnCode::InvalidInput);
+            }
+            *log = Log::default();
+            return Ok(());
+        }
+        let is_there = |handle: u16| log.records.iter().any(|record| record.handle == handle);
+        if !request.handles.iter().all(is_there) {
+            return Err(ReturnCode::InvalidHandle);
+        }
+        log.records.retain(|record| !request.handles.iter().any(|it| it == record.handle));
+        (log.lost, log.first_lost_ns, log.last_lost_ns) = (0, 0, 0);
+        Ok(())
+    }
+}
