@@ -89,6 +89,9 @@ pub struct UpArgs {
     /// Time limit for the answer to a TLP or a command, in milliseconds
     #[arg(long, value_name = "MS", default_value_t = 10_000, requires = "parts", value_parser = clap::value_parser!(u32).range(1..=600_000))]
     answer_ms: u32,
+    /// Milliseconds between two polls of the fabric by its manager; what switches notify of does not wait for them
+    #[arg(long, value_name = "MS", default_value_t = 200, requires = "parts", value_parser = clap::value_parser!(u32).range(10..=3_600_000))]
+    pause: u32,
 }
 
 /// An interface has at most 15 letters: room for the number of the wire and the end.
@@ -133,8 +136,9 @@ fn map(file: &Path, dir: &Path, hosts: Option<&Path>) -> Result<(), CliError> {
             .map_err(|source| CliError::system("map memory", source));
     };
     let text = read(file)?;
-    let setup =
-        Setup { dir: dir.to_owned(), prefix: "wf".to_owned(), answer_ms: 10_000, here: None };
+    // Nothing is started by it.
+    let (dir, prefix, answer_ms, pause_ms) = (dir.to_owned(), "wf".to_owned(), 10_000, 200);
+    let setup = Setup { dir, prefix, answer_ms, pause_ms, here: None };
     let reached = Machines::reach(&text, hosts_of(hosts_file)?, &setup);
     let done = reached.and_then(|mut machines| machines.map());
     done.map_err(|error| of_files(error, file, Some(hosts_file), "map memory"))
@@ -214,8 +218,9 @@ enum Parts {
 impl Parts {
     fn up(args: &UpArgs) -> Result<Self, CliError> {
         let text = read(&args.file)?;
-        let (dir, prefix, answer_ms) = (args.dir.clone(), args.prefix.clone(), args.answer_ms);
-        let setup = Setup { dir, prefix, answer_ms, here: None };
+        let (dir, prefix) = (args.dir.clone(), args.prefix.clone());
+        let (answer_ms, pause_ms) = (args.answer_ms, args.pause);
+        let setup = Setup { dir, prefix, answer_ms, pause_ms, here: None };
         let up = match &args.hosts {
             Some(file) => {
                 Machines::up(&text, hosts_of(file)?, &setup).map(|up| Self::Machines(Box::new(up)))

@@ -76,8 +76,9 @@ fn carry_out(
                 return Ok(Reply::Failed(text));
             }
             let here = Some(setup.here);
-            let (dir, prefix, answer_ms) = (setup.dir, setup.prefix, setup.answer_ms);
-            let setup_here = Setup { dir, prefix, answer_ms, here };
+            let (dir, prefix) = (setup.dir, setup.prefix);
+            let (answer_ms, pause_ms) = (setup.answer_ms, setup.pause_ms);
+            let setup_here = Setup { dir, prefix, answer_ms, pause_ms, here };
             *fabric = Some(Processes::of(&setup.topology, setup_here)?);
             return Ok(Reply::Done);
         }

@@ -105,6 +105,7 @@ impl Machines {
                 dir: machine.dir.clone().unwrap_or_else(|| setup.dir.clone()),
                 prefix: setup.prefix.clone(),
                 answer_ms: setup.answer_ms,
+                pause_ms: setup.pause_ms,
                 here,
             }));
             if let Some(agent) = up.agents.get_mut(at) {

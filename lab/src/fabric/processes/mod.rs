@@ -123,6 +123,8 @@ pub struct Setup {
     pub prefix: String,
     /// How long an answer to a TLP or to a command may take, in milliseconds.
     pub answer_ms: u32,
+    /// Time between two polls of the manager, in milliseconds.
+    pub pause_ms: u32,
     /// Which of several machines this is.
     pub here: Option<Here>,
 }
@@ -332,8 +334,9 @@ impl Processes {
         }
         let mut arguments = vec!["fm".to_owned(), "serve".to_owned()];
         arguments.extend(self.way_to(&entry, &folder)?);
-        let (start, answer_ms) =
-            (self.topology.start.to_string(), self.setup.answer_ms.to_string());
+        let start = self.topology.start.to_string();
+        let [answer_ms, pause_ms] =
+            [self.setup.answer_ms, self.setup.pause_ms].map(|ms| ms.to_string());
         let path = |path: &Path| path.display().to_string();
         let (socket, want, store) = (path(&self.manager_socket()), path(&want), path(&store));
         let flags = [
@@ -341,7 +344,7 @@ impl Processes {
             ["--want", &want],
             ["--store", &store],
             ["--start", &start],
-            ["--pause", "200"],
+            ["--pause", &pause_ms],
             ["--timeout", &answer_ms],
         ];
         arguments.extend(flags.into_iter().flatten().map(ToOwned::to_owned));

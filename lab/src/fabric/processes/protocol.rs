@@ -70,6 +70,8 @@ pub(super) struct Setup {
     pub prefix: String,
     /// Time limit of answers.
     pub answer_ms: u32,
+    /// Time between two polls of the manager.
+    pub pause_ms: u32,
     /// All machines, and which this is.
     pub here: Here,
 }
