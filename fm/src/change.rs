@@ -149,13 +149,20 @@ pub struct ScanResult {
 /// Asks all switches what has come or gone, nearest first by the routes of `plan`.
 pub fn scan(fabric: &mut Fabric, inventory: &Inventory, plan: &Plan) -> ScanResult {
     let mut found = ScanResult::default();
-    let mut all: Vec<(Vec<PortRef>, SwitchId, &Switch)> = Vec::new();
+    let mut all: Vec<(usize, Vec<PortRef>, SwitchId, &Switch)> = Vec::new();
+    let (graph, tables) = (&plan.graph, &plan.routed.tables);
+    let entry = inventory.switches.first().map(|switch| switch.pid);
     for (id, switch) in inventory.by_id().filter(|(_, switch)| switch.whole) {
-        let way = way(&plan.graph, &plan.routed.tables, SwitchId(0), switch.pid);
-        all.extend(way.map(|way| (way, id, switch)));
+        let Some(mut ways) = way(graph, tables, SwitchId(0), switch.pid) else { continue };
+        let hops = ways.len();
+        // Its answers come by another way, maybe.
+        let back = way(graph, tables, id, inventory.manager.pid);
+        let back = back.or_else(|| way(graph, tables, id, entry?));
+        ways.extend(back.unwrap_or_default());
+        all.push((hops, ways, id, switch));
     }
-    all.sort_by_key(|(way, id, _)| (way.len(), *id));
-    for (way, id, switch) in all {
+    all.sort_by_key(|(hops, _, id, _)| (*hops, *id));
+    for (_, way, id, switch) in all {
         let is_lost = |at: &PortRef| {
             let link = inventory.link_at(*at);
             link.is_some_and(|link| found.events.contains(&Event::LinkDown(first(link))))

@@ -112,8 +112,7 @@ pub fn clocks(tree: &Tree) -> Vec<Finding> {
 }
 
 /// Where threads park until another one wakes them or a time has passed; the other one is in the same file.
-const PARKS: [&str; 3] =
-    ["control/src/live/watch.rs", "dataplane/src/port/tee.rs", "fm/src/service/run.rs"];
+const PARKS: [&str; 2] = ["control/src/live/watch.rs", "dataplane/src/port/tee.rs"];
 /// Where a thread sleeps: what calls it is there for all others.
 const SLEEPS: &str = "base/src/wait.rs";
 

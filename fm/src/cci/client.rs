@@ -6,6 +6,7 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
+use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use weft_base::causes::with_causes;
@@ -345,6 +346,17 @@ impl Fabric {
     /// Takes an event notification that came meanwhile.
     pub fn event(&mut self) -> Option<Vec<u8>> {
         self.entry.event()
+    }
+
+    /// Takes in notifications that have come between two requests, without waiting for any.
+    pub fn take_in(&mut self) {
+        self.entry.take_in();
+    }
+
+    /// What is readable once one has come, or the connection to the entry switch has ended.
+    #[must_use]
+    pub fn readable(&self) -> Option<OwnedFd> {
+        self.entry.readable()
     }
 
     /// Sets who asks: components know a manager by the port that they were claimed through.

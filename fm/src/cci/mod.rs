@@ -12,6 +12,7 @@ pub mod tunnel;
 pub mod way;
 
 use std::io;
+use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use weft_parsers::ParseError;
@@ -82,6 +83,14 @@ pub trait Transport {
         None
     }
 
+    /// Takes in notifications that have come between two requests, without waiting for any.
+    fn take_in(&mut self) {}
+
+    /// What is readable once one has come or the connection has ended; none where there is no connection.
+    fn readable(&self) -> Option<OwnedFd> {
+        None
+    }
+
     /// The request that each new connection begins with, where there are any: who asks.
     fn on_connect(&mut self, _first_request: Vec<u8>) {}
 
@@ -99,6 +108,14 @@ impl<T: Transport + ?Sized> Transport for Box<T> {
 
     fn event(&mut self) -> Option<Vec<u8>> {
         (**self).event()
+    }
+
+    fn take_in(&mut self) {
+        (**self).take_in();
+    }
+
+    fn readable(&self) -> Option<OwnedFd> {
+        (**self).readable()
     }
 
     fn on_connect(&mut self, first_request: Vec<u8>) {

@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -21,6 +21,7 @@ use std::time::Duration;
 
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, StreamOwned};
+use weft_parsers::ParseError;
 use weft_parsers::cci::mctp::{self, Decoded, MessageType};
 use weft_parsers::cci::{Category, Header};
 
@@ -28,6 +29,8 @@ use super::{QUICK, Transport, TransportError};
 
 /// Event notifications that are kept until somebody asks; the oldest go first.
 const EVENTS_MAX: usize = 1_024;
+/// Pieces that are read at once of what nobody has asked for.
+const PIECES_MAX: usize = 16;
 /// Messages that are passed over while waiting for the right one.
 const OTHERS_MAX: usize = 4_096;
 
@@ -151,6 +154,30 @@ impl Stream {
         }
     }
 
+    fn fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Tcp(stream) => stream.as_fd(),
+            Self::Tls(stream) => stream.sock.as_fd(),
+            Self::Unix(stream) => stream.as_fd(),
+        }
+    }
+
+    fn set_nonblocking(&self, on: bool) -> io::Result<()> {
+        match self {
+            Self::Tcp(stream) => stream.set_nonblocking(on),
+            Self::Tls(stream) => stream.sock.set_nonblocking(on),
+            Self::Unix(stream) => stream.set_nonblocking(on),
+        }
+    }
+
+    /// Reads what there is without waiting; 0 at the end.
+    fn read_at_once(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        self.set_nonblocking(true)?;
+        let got = self.read(bytes);
+        self.set_nonblocking(false)?;
+        got
+    }
+
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
         match self {
             Self::Tcp(stream) => stream.read(bytes),
@@ -248,16 +275,51 @@ impl Socket {
             let (header, _, _) = Header::cut(&message)?;
             match header.category {
                 Category::Response if header.tag == asked.tag => return Ok(message),
-                Category::Event => {
-                    if self.events.len() >= EVENTS_MAX {
-                        self.events.pop_front();
-                    }
-                    self.events.push_back(message);
-                }
+                Category::Event => self.keep(message),
                 Category::Response | Category::Request => {}
             }
         }
         Err(TransportError::Gone(format!("{} sends other messages, but no response", self.peer)))
+    }
+
+    fn keep(&mut self, event: Vec<u8>) {
+        if self.events.len() >= EVENTS_MAX {
+            self.events.pop_front();
+        }
+        self.events.push_back(event);
+    }
+
+    /// Takes messages apart that nobody has asked for.
+    ///
+    /// # Errors
+    /// They are none.
+    fn sort(&mut self) -> Result<(), ParseError> {
+        while let Decoded::Message { message, rest, .. } = mctp::decode(&self.received)? {
+            let (message, used) = (message.to_vec(), self.received.len() - rest.len());
+            self.received.drain(..used);
+            if Header::cut(&message)?.0.category == Category::Event {
+                self.keep(message);
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads what has come without waiting; whether the connection is still good.
+    fn read_in(&mut self, stream: &mut Stream) -> bool {
+        let mut piece = [0; 4_096];
+        for _ in 0..PIECES_MAX {
+            match stream.read_at_once(&mut piece) {
+                Ok(0) => return false,
+                Ok(got) => self.received.extend_from_slice(piece.get(..got).unwrap_or_default()),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(_) => return false,
+            }
+            if self.sort().is_err() {
+                return false;
+            }
+        }
+        self.sort().is_ok()
     }
 
     fn message(&mut self, stream: &mut Stream) -> Result<Vec<u8>, TransportError> {
@@ -298,6 +360,15 @@ impl Transport for Socket {
 
     fn event(&mut self) -> Option<Vec<u8>> {
         self.events.pop_front()
+    }
+
+    fn take_in(&mut self) {
+        let Some(mut stream) = self.open.take() else { return };
+        self.open = self.read_in(&mut stream).then_some(stream);
+    }
+
+    fn readable(&self) -> Option<OwnedFd> {
+        self.open.as_ref()?.fd().try_clone_to_owned().ok()
     }
 
     fn on_connect(&mut self, first_request: Vec<u8>) {

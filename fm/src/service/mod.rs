@@ -16,8 +16,10 @@ pub mod desired;
 pub mod display_names;
 mod foreign;
 mod gim;
+mod listen;
 pub mod names;
 mod overview;
+mod pace;
 mod pid_mismatch;
 mod query;
 pub mod reconcile;
@@ -102,6 +104,8 @@ pub struct Fm {
     pid_mismatches: BTreeSet<(PortRef, Pid)>,
     /// Components that the last discovery found to be another manager's, and whose.
     owned: BTreeMap<Uuid, Uuid>,
+    /// Accesses that switches have refused.
+    refusals: listen::Refusals,
     drain: fn(),
 }
 
@@ -143,6 +147,7 @@ impl Fm {
             rounds: 0,
             pid_mismatches: BTreeSet::new(),
             owned: BTreeMap::new(),
+            refusals: listen::Refusals::default(),
             drain,
         }
     }

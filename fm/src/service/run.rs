@@ -1,10 +1,12 @@
-//! The threads of the service: one that starts the fabric up and looks after it, and those of clients.
+//! The threads of the service: one that starts the fabric up and looks after it, when somebody notifies of an event and
+//! every now and then, and those of clients.
 //!
 //! Shape: [`Service`] has the [`Fm`] behind a lock; [`LineHandler`] takes requests, one at a time; status and events are read
 //! from the board, also while start-up runs.
 //! Units: as [`Duration`] says.
 //! Source: ARCHITECTURE.md "Control".
 
+use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -16,6 +18,7 @@ use weft_rpc::renamed::{self, Place};
 use weft_rpc::{Answer, LineHandler, Refused, parse, to_line};
 
 use super::board::StatusBoard;
+use super::pace::{Bell, Pace, Waits, Woken};
 use super::status::Phase;
 use super::{Fm, Request, Response};
 
@@ -23,6 +26,32 @@ struct Shared {
     fm: Mutex<Fm>,
     board: Arc<StatusBoard>,
     stopping: AtomicBool,
+    bell: Bell,
+}
+
+/// The thread of the service between two looks.
+impl Waits for &Shared {
+    fn wait(&mut self, span: Duration, listens: bool) -> Woken {
+        self.bell.set(span);
+        loop {
+            if self.stopping.load(Ordering::SeqCst) {
+                return Woken::Stop;
+            }
+            let mut readable = None;
+            if listens {
+                let mut fm = self.lock();
+                let was_open = fm.readable().is_some();
+                let is_notified = fm.take_in();
+                readable = fm.readable();
+                if is_notified || was_open && readable.is_none() {
+                    return Woken::Notified;
+                }
+            }
+            if self.bell.wait(readable.as_ref().map(AsFd::as_fd)) {
+                return Woken::Time;
+            }
+        }
+    }
 }
 
 impl Shared {
@@ -38,14 +67,14 @@ pub struct Service {
 }
 
 impl Service {
-    /// Starts the fabric up, in a thread of its own, and looks after it every `pause`.
+    /// Starts the fabric up, in a thread of its own, and looks after it every `pause` and at each notification.
     ///
     /// # Errors
-    /// There is no thread.
+    /// There is no thread, or no descriptor.
     pub fn start(fm: Fm, pause: Duration) -> std::io::Result<Self> {
         let board = fm.board();
-        let shared =
-            Arc::new(Shared { fm: Mutex::new(fm), board, stopping: AtomicBool::new(false) });
+        let (fm, stopping) = (Mutex::new(fm), AtomicBool::new(false));
+        let shared = Arc::new(Shared { fm, board, stopping, bell: Bell::new()? });
         let keeper = shared.clone();
         let asked = shared.clone();
         let ends = Ends::when(move || asked.stopping.load(Ordering::SeqCst));
@@ -70,13 +99,14 @@ impl Drop for Service {
     fn drop(&mut self) {
         self.shared.stopping.store(true, Ordering::SeqCst);
         if let Some(keeper) = self.keeper.take() {
-            keeper.thread().unpark();
+            self.shared.bell.ring();
             let _ = keeper.join(); // a panic has been printed
         }
     }
 }
 
-fn keep(shared: &Shared, pause: Duration) {
+fn keep(mut shared: &Shared, pause: Duration) {
+    let mut pace = Pace::new(pause);
     let is_over = || shared.stopping.load(Ordering::SeqCst);
     while !is_over() {
         match shared.board.status().phase {
@@ -90,7 +120,7 @@ fn keep(shared: &Shared, pause: Duration) {
             Phase::Standby => {}
         }
         if !is_over() {
-            std::thread::park_timeout(pause);
+            pace.rest(&mut shared);
         }
     }
 }
@@ -107,7 +137,11 @@ impl ClientHandler {
                 let step = self.0.board.status().step;
                 return Err(Refused::unavailable(format!("start-up is in progress: {step}")));
             }
-            _ => self.0.lock().request(&request)?,
+            _ => {
+                let response = self.0.lock().request(&request);
+                self.0.bell.ring(); // a notification may have come with the answers to it
+                response?
+            }
         };
         renamed::with_old(Place::FmAnswer, &response)
             .map_err(|error| Refused::unavailable(error.to_string()))

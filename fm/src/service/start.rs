@@ -217,6 +217,7 @@ impl Fm {
         errors.extend(self.restore(forgotten, unbound));
         errors.extend(self.register_secondary());
         self.on_connect();
+        self.subscribe();
         self.errors = errors;
         self.board.record_event(format!("found {}", self.counted()));
         Ok(())

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write;
 
 use super::status::{Phase, StartMode};
-use super::{Fm, query, with_causes};
+use super::{Fm, with_causes};
 use crate::cci::Way;
 use crate::change::{Event, Report};
 use crate::graph::PortRef;
@@ -23,10 +23,7 @@ impl Fm {
         if self.mode == StartMode::Static || self.board.status().phase != Phase::Up {
             return;
         }
-        while let Some(event) = self.fabric.event() {
-            self.board
-                .record_event(format!("a component notified of an event: {}", query::hex(&event)));
-        }
+        self.take_in(); // what has been notified of is looked at now
         let is_ours = self.entry_is_ours();
         let Some(running) = &mut self.running else { return };
         let before = running.inventory.clone();
@@ -67,6 +64,7 @@ impl Fm {
         }
         self.report_pid_mismatches();
         self.look_for_others();
+        self.read_logs();
         self.show();
     }
 

@@ -9,6 +9,7 @@ use std::net::TcpListener;
 use std::os::unix::net::UnixListener;
 use std::time::Duration;
 
+use weft_base::wait::{LONG, until};
 use weft_parsers::cci::mctp::{self, Decoded, MessageType};
 use weft_parsers::cci::{Category, Header, Opcode, ReturnCode};
 
@@ -70,6 +71,41 @@ fn answers_in_pieces_events_and_stale_answers_are_told_apart() {
     assert!(matches!(tcp.call(&request(2)), Err(TransportError::Timeout(300))));
     assert_eq!(code(tcp.call(&request(3)).unwrap()), ReturnCode::Success);
     other.join().unwrap();
+}
+
+/// Notifications between two requests are there without a request, and an end of the connection is seen.
+#[test]
+fn events_between_requests_are_taken_in_without_waiting() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let peer = listener.local_addr().unwrap();
+    let (go, gone) = std::sync::mpsc::channel::<()>();
+    let other = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let header = read_one(&mut stream).unwrap();
+        send(&mut stream, header.response(ReturnCode::Success), false);
+        let event = Header { category: Category::Event, ..Header::request(Opcode::EVENT, 0) };
+        send(&mut stream, event, true);
+        send(&mut stream, header.response(ReturnCode::Busy), false); // nobody has asked
+        send(&mut stream, event, false);
+        assert!(gone.recv().is_err(), "until the test is done");
+    });
+    let mut tcp = Socket::new(Peer::Tcp(peer), MessageType::FmApi, Duration::from_secs(30));
+    assert!(tcp.readable().is_none(), "there is no connection yet");
+    tcp.take_in();
+    assert!(tcp.call(&request(1)).is_ok());
+    let mut events = 0;
+    until(LONG, "two notifications", || {
+        tcp.take_in();
+        events += core::iter::from_fn(|| tcp.event()).count();
+        (events == 2).then_some(())
+    });
+    assert!(tcp.readable().is_some());
+    drop(go);
+    other.join().unwrap();
+    until(LONG, "the end", || {
+        tcp.take_in();
+        tcp.readable().is_none().then_some(())
+    });
 }
 
 #[test]

@@ -181,7 +181,7 @@ fn refused_accesses_are_records_of_the_informational_log() {
         fabric.ask(&[], &Request::ClearEvents(clear(INFO, &old))).0,
         ReturnCode::InvalidHandle
     );
-    assert_eq!(records(&mut fabric, &[], INFO).iter().map(read).last().unwrap().3, 6);
+    assert_eq!(records(&mut fabric, &[], INFO).iter().map(read).next_back().unwrap().3, 6);
     for (log, code) in
         [(2, ReturnCode::Success), (4, ReturnCode::Success), (5, ReturnCode::InvalidInput)]
     {

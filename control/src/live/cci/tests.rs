@@ -105,6 +105,35 @@ fn a_certificate_says_what_its_holder_may() {
     assert_eq!(ask(&mut primary, &Request::IdentifyPbrSwitch).0, Unsupported);
 }
 
+/// Links have come up since the start: whoever owns the switch is told of it as soon as he asks, over TLS too, and nobody else.
+#[test]
+fn the_primary_is_notified_of_events_and_nobody_else() {
+    use ReturnCode::{Success, Unsupported};
+    let (live, dir) = (live(), tempfile::tempdir().unwrap());
+    let dir = dir.path().join("tls");
+    tls::make(&dir, &[], 1).unwrap();
+    let place = Listen::Tcp("127.0.0.1:0".parse().unwrap());
+    let server = server(&live, place, CciGuard::Tls(files(&dir, "switch")), LIMITS);
+    let [mut observer, mut secondary, mut primary] =
+        ["observer", "secondary", "primary"].map(|name| over_tls(&server, &files(&dir, name)));
+    assert_eq!(ask(&mut primary, &claim(ClaimOp::RegisterPrimary, 1)).0, Success);
+    for socket in [&mut observer, &mut secondary] {
+        assert_eq!(ask(socket, &Request::SetMctpEvents(2)).0, Unsupported);
+    }
+    assert_eq!(ask(&mut primary, &Request::SetMctpEvents(2)), (Success, vec![2, 0]));
+    let event = until(LONG, "a notification", || {
+        primary.take_in();
+        primary.event()
+    });
+    assert_eq!(event, [2, 0, 0, 6, 1, 2, 0, 0, 0, 0, 0, 0, 2, 0]);
+    for socket in [&mut observer, &mut secondary] {
+        // Whatever was sent before the answer has come with it.
+        assert_eq!(ask(socket, &Request::Identify).0, Success);
+        socket.take_in();
+        assert_eq!(socket.event(), None);
+    }
+}
+
 #[test]
 fn who_has_no_certificate_of_the_authority_with_one_role_is_denied() {
     let (live, dir) = (live(), tempfile::tempdir().unwrap());

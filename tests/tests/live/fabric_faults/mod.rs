@@ -8,6 +8,7 @@
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails that way")]
 
 mod attack;
+mod events;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
