@@ -113,7 +113,8 @@ impl Refusal {
             | Self::ForeignSpid
             | Self::WrongRole
             | Self::PthAtEdge
-            | Self::NotFromGfd => true,
+            | Self::NotFromGfd
+            | Self::LnForeignId => true,
             Self::NoFastEntry
             | Self::NoVcs
             | Self::UpstreamClaimsNot
