@@ -5,8 +5,6 @@
 //! Units: bytes.
 //! Source: PCIe 5.0 section 6.21; docs/spec/wire-formats.md §3.3, §3.7a.
 
-#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails that way")]
-
 use weft_dataplane::time::Span;
 use weft_fm::service::Request;
 use weft_lab::endpoint::Answer;

@@ -4,8 +4,6 @@
 //! Units: bytes.
 //! Source: docs/fm.md "Trace"; docs/spec/cxl-fabric.md "CXL.mem"; CXL 3.1 sections 7.7.2.5, 7.7.3.3.
 
-#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails that way")]
-
 use weft_fm::service::{Request, Response};
 use weft_fm::trace::{End, Trace, Via};
 use weft_lab::endpoint::command::{Access, Command, OwnRange, Via as By};
