@@ -85,10 +85,12 @@ refusals! {
     NotFromGfd = "not-from-gfd",
     /// A CXL.mem request for no segment of FAST: there are no HDM decoders for LD-FAM.
     NoHdmDecoder = "no-hdm-decoder",
-    /// A back-invalidate snoop or its answer: nobody here has lines that are tracked.
+    /// A back-invalidate snoop of a block of lines, or an answer to one: only single lines are offered.
     NoBackInvalidate = "no-back-invalidate",
     /// A request with LN set in the name of a function that is not below the bridge that it comes in at.
     LnForeignId = "ln-foreign-id",
+    /// A back-invalidate snoop of an address that the host does not reach its sender by.
+    ForeignSnoop = "foreign-snoop",
 }
 
 impl Refusal {
@@ -114,7 +116,8 @@ impl Refusal {
             | Self::WrongRole
             | Self::PthAtEdge
             | Self::NotFromGfd
-            | Self::LnForeignId => true,
+            | Self::LnForeignId
+            | Self::ForeignSnoop => true,
             Self::NoFastEntry
             | Self::NoVcs
             | Self::UpstreamClaimsNot

@@ -29,7 +29,11 @@ pub fn admit(port: &EdgePort, pth: Pth, tlp: &Tlp<'_>) -> Result<(), Refusal> {
     }
 }
 
-/// The same of a CXL.mem message: only a GFD has a PTH, and answers with it.
+const fn is_s2m(class: MemClass) -> bool {
+    matches!(class, MemClass::Ndr | MemClass::Drs | MemClass::BiSnp)
+}
+
+/// The same of a CXL.mem message: only a GFD has a PTH, and answers and snoops with it.
 ///
 /// # Errors
 /// See [`admit`].
@@ -38,8 +42,8 @@ pub fn admit_mem(port: &EdgePort, pth: Pth, class: MemClass) -> Result<(), Refus
     match port.role {
         Role::Usp | Role::Dsp => Err(Refusal::PthAtEdge),
         Role::Gfd if !port.has_pid(pth.spid) => Err(Refusal::ForeignSpid),
-        Role::Gfd if class.is_response() && !pth.hie && !pth.dpid.is_none() => Ok(()),
-        Role::Gfd => Err(Refusal::NotFromGfd),
+        Role::Gfd if !is_s2m(class) || pth.hie || pth.dpid.is_none() => Err(Refusal::NotFromGfd),
+        Role::Gfd => Ok(()),
     }
 }
 
@@ -47,10 +51,8 @@ fn from_gfd(port: &EdgePort, pth: Pth, tlp: &Tlp<'_>) -> Result<(), Refusal> {
     if !pth.dpid.is_none() {
         let says = match Kind::of(tlp) {
             Kind::Completion | Kind::UioCompletion | Kind::Gam => true,
-            Kind::UioRequest | Kind::MemoryRequest | Kind::CxlMemRequest | Kind::CxlMemResponse => {
-                false
-            }
             Kind::Other => is_answer(tlp),
+            _ => false,
         };
         return match (port.has_pid(pth.spid), says && !pth.hie) {
             (true, true) => Ok(()),

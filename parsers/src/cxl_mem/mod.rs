@@ -187,6 +187,13 @@ impl MemOp {
         }
     }
 
+    /// Whether it is about a block of lines.
+    #[inline]
+    #[must_use]
+    pub const fn is_block(self) -> bool {
+        matches!(self.class(), MemClass::BiSnp | MemClass::BiRsp) && self as u8 & 4 != 0
+    }
+
     /// Bytes of a message with it.
     #[inline]
     #[must_use]
@@ -375,6 +382,14 @@ impl MemHead {
 
 /// Byte enables follow the data.
 const BEP: u8 = 1 << 3;
+
+/// Puts `bi_id`, 12 bits, into the message at the front of `bytes`; shorter ones stay as they are.
+#[inline]
+pub fn set_bi_id(bytes: &mut [u8], bi_id: u16) {
+    if let Some(head) = bytes.first_chunk_mut::<HEAD_LEN>() {
+        put::<6, 2, _>(head, (bi_id & 0xFFF).to_be_bytes());
+    }
+}
 
 /// What of a message decides where it goes: opcode, address and length; `None` for what [`MemMessage::parse`] refuses by
 /// its header.

@@ -6,12 +6,13 @@
 
 use std::sync::Arc;
 
-use weft_parsers::fabric::Pid;
+use weft_parsers::fabric::{Hpa, Pid};
 
 use super::edge::{EdgePort, Role};
 use super::error::TableError;
 use super::ingress::Kind;
 use super::refusal::Refusal;
+use super::segments::Found;
 use super::vcs::{Binding, Function, Side, Vcs};
 
 /// The fields of a TLP with a PTH that its way out at an edge port depends on.
@@ -48,7 +49,8 @@ pub enum Out {
 #[must_use]
 pub const fn leave(port: &EdgePort, leaving: &Leaving) -> Out {
     match (port.role, leaving.kind) {
-        (Role::Gfd | Role::Dsp, Kind::CxlMemResponse) => Out::Drop(Refusal::WrongRole),
+        (Role::Gfd | Role::Dsp, Kind::CxlMemResponse | Kind::CxlMemStatus | Kind::CxlMemSnoop)
+        | (Role::Usp | Role::Dsp, Kind::CxlMemSnoopAnswer) => Out::Drop(Refusal::WrongRole),
         (Role::Usp | Role::Dsp, Kind::CxlMemRequest) => Out::UnsupportedRequest(Refusal::WrongRole),
         (Role::Gfd, _) => Out::Keep,
         (Role::Usp, Kind::Gam) => Out::Internal(Function::Gae),
@@ -61,6 +63,21 @@ pub const fn leave(port: &EdgePort, leaving: &Leaving) -> Out {
             }
         }
         _ => Out::Strip { prefix: None },
+    }
+}
+
+/// Whether a GFD may snoop `line` of the host behind `port`: the host reaches that device, and by that address.
+///
+/// # Errors
+/// [`Refusal::NotInGmv`] or [`Refusal::ForeignSnoop`].
+#[inline]
+pub fn may_snoop(port: &EdgePort, gfd: Pid, line: Hpa) -> Result<(), Refusal> {
+    if !port.access().gmv.contains(gfd) {
+        return Err(Refusal::NotInGmv);
+    }
+    match port.fast().lookup(line) {
+        Found::Hit { flag: false, dpid } if dpid == gfd => Ok(()),
+        _ => Err(Refusal::ForeignSnoop),
     }
 }
 

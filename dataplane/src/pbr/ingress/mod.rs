@@ -26,8 +26,14 @@ pub enum Kind {
     Completion,
     /// CXL.mem: M2S Req or `RwD`.
     CxlMemRequest,
-    /// CXL.mem: S2M NDR or DRS.
+    /// CXL.mem: S2M DRS.
     CxlMemResponse,
+    /// CXL.mem: S2M NDR, which stay in their order.
+    CxlMemStatus,
+    /// CXL.mem: S2M `BISnp`.
+    CxlMemSnoop,
+    /// CXL.mem: M2S `BIRsp`.
+    CxlMemSnoopAnswer,
     /// A GFD's notification for a GAE.
     Gam,
     /// I/O, configuration, messages.
@@ -39,7 +45,14 @@ impl Kind {
     #[inline]
     #[must_use]
     pub const fn is_completion(self) -> bool {
-        matches!(self, Self::UioCompletion | Self::Completion | Self::CxlMemResponse)
+        matches!(
+            self,
+            Self::UioCompletion
+                | Self::Completion
+                | Self::CxlMemResponse
+                | Self::CxlMemStatus
+                | Self::CxlMemSnoopAnswer
+        )
     }
 
     /// Whether it may take any of the routes from edge to edge.
@@ -48,7 +61,26 @@ impl Kind {
     pub const fn is_unordered(self) -> bool {
         matches!(
             self,
-            Self::UioRequest | Self::UioCompletion | Self::CxlMemRequest | Self::CxlMemResponse
+            Self::UioRequest
+                | Self::UioCompletion
+                | Self::CxlMemRequest
+                | Self::CxlMemResponse
+                | Self::CxlMemSnoop
+                | Self::CxlMemSnoopAnswer
+        )
+    }
+
+    /// Whether it is a CXL.mem message.
+    #[inline]
+    #[must_use]
+    pub const fn is_cxl_mem(self) -> bool {
+        matches!(
+            self,
+            Self::CxlMemRequest
+                | Self::CxlMemResponse
+                | Self::CxlMemStatus
+                | Self::CxlMemSnoop
+                | Self::CxlMemSnoopAnswer
         )
     }
 }
@@ -60,7 +92,7 @@ pub struct Request {
     pub kind: Kind,
     /// Where it says that it goes.
     pub route: Route,
-    /// PID of its `VendPrefixL0`.
+    /// PID of its `VendPrefixL0`; of a `BIRsp` without PTH, its BI-ID.
     pub prefix: Option<Pid>,
     /// Destination segment of a completion, where it names one.
     pub segment: Option<u8>,
@@ -149,7 +181,7 @@ pub fn ingress(port: &EdgePort, vcs: Option<&Vcs>, request: &Request) -> Verdict
     if let Role::Gfd = port.role {
         return Verdict::refuse(request.kind, Refusal::WrongRole); // a GFD speaks PBR
     }
-    if let Kind::CxlMemRequest | Kind::CxlMemResponse = request.kind {
+    if request.kind.is_cxl_mem() {
         return cxl_mem(port, request);
     }
     if let Some(pid) = request.prefix {
@@ -176,7 +208,7 @@ pub fn ingress(port: &EdgePort, vcs: Option<&Vcs>, request: &Request) -> Verdict
     }
 }
 
-/// CXL.mem: only a host asks, and only FAST knows whom.
+/// CXL.mem: only a host asks, and only FAST knows whom; it answers the GFD that its BI-ID names.
 #[inline]
 fn cxl_mem(port: &EdgePort, request: &Request) -> Verdict {
     match (port.role, request.kind, request.route) {
@@ -184,6 +216,10 @@ fn cxl_mem(port: &EdgePort, request: &Request) -> Verdict {
             let found = by_address(port, request.kind, hpa);
             found.unwrap_or(Verdict::UnsupportedRequest(Refusal::NoHdmDecoder))
         }
+        (Role::Usp, Kind::CxlMemSnoopAnswer, _) => match request.prefix {
+            Some(dpid) if port.access().gmv.contains(dpid) => straight(port, dpid, false),
+            _ => Verdict::UnexpectedCompletion(Refusal::NotInGmv),
+        },
         _ => Verdict::refuse(request.kind, Refusal::WrongRole),
     }
 }

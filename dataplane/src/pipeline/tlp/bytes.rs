@@ -5,18 +5,19 @@
 //! Units: bytes.
 //! Source: docs/spec/wire-formats.md §3.5, §3.7, §3.7a.
 
+use weft_parsers::cxl_mem;
 use weft_parsers::fabric::Bdf;
 use weft_parsers::tlp::fast_frame::MACS_LEN;
 use weft_parsers::tlp::{
-    self, Completion, Kind, Mode, Oui, Protocol, Pth, Status, Tlp, TlpLink, TlpRepr, VendPrefixL0,
-    convert,
+    self, Completion, Kind as TlpKind, Mode, Oui, Protocol, Pth, Status, Tlp, TlpLink, TlpRepr,
+    VendPrefixL0, convert,
 };
 use weft_parsers::{HEAD_LEN, MacAddr};
 
 use super::mem;
 use super::parsed::ParsedTlp;
 use crate::desc::Desc;
-use crate::pbr::LnTlp;
+use crate::pbr::{Kind, LnTlp};
 use crate::pool::Bufs;
 
 /// Addresses, link header, prefix or PTH.
@@ -191,6 +192,12 @@ pub(super) fn change(
         let first = at.checked_sub(head.len).ok_or(Unfit::Room)?;
         let places = chunk.get_mut(first..at).ok_or(Unfit::Room)?;
         places.copy_from_slice(head.bytes());
+        if let (Front::Hbr(_), Kind::CxlMemSnoop, Some(pth)) =
+            (change.front, parsed.request.kind, parsed.pth)
+            && let Some(message) = chunk.get_mut(at..)
+        {
+            cxl_mem::set_bi_id(message, pth.spid.bits()); // whom the host answers
+        }
         bufs.set_bounds(desc, first, head.len + parsed.end - parsed.at);
         return Ok(());
     }
@@ -206,8 +213,8 @@ pub(super) fn change(
     repr.requester_segment = change.segment.or(repr.requester_segment);
     if change.type1_to_0 {
         repr.kind = match repr.kind {
-            Kind::CfgRead { .. } => Kind::CfgRead { type1: false },
-            Kind::CfgWrite { .. } => Kind::CfgWrite { type1: false },
+            TlpKind::CfgRead { .. } => TlpKind::CfgRead { type1: false },
+            TlpKind::CfgWrite { .. } => TlpKind::CfgWrite { type1: false },
             kind => kind,
         };
     }

@@ -10,11 +10,11 @@ use weft_parsers::tlp::{Pth, VendPrefixL0};
 use super::bytes::Front;
 use super::parsed::ParsedTlp;
 use crate::buffer::Buffer;
-use crate::pbr::egress::leave;
+use crate::pbr::egress::{leave, may_snoop};
 use crate::pbr::tables::Arrival;
 use crate::pbr::vcs::Implicit;
 use crate::pbr::{
-    Dispatch, Flow, Kind, Leaving, Load, Out, Refusal, Request, Route, Tables, Verdict,
+    Dispatch, Flow, Kind, Leaving, Load, Out, Refusal, Request, Role, Route, Tables, Verdict,
 };
 use crate::pipeline::context::Context;
 use crate::types::{PortId, Pri};
@@ -151,7 +151,10 @@ impl Context {
         Ok(match self.exit(tables, to, (kind, parsed.pri), pth) {
             Ok(Decision::Out { port, front, .. }) => {
                 let Edits { type1_to_0, segment } = edits;
-                Decision::Out { port, front, type1_to_0, segment }
+                match foreign_snoop(tables, port, parsed, pth) {
+                    Some(refusal) => Decision::Drop(refusal),
+                    None => Decision::Out { port, front, type1_to_0, segment },
+                }
             }
             Ok(decision) => decision,
             Err(refusal) => refused(refusal),
@@ -218,6 +221,16 @@ impl Context {
             Err(refusal) => Decision::Drop(refusal),
         }
     }
+}
+
+/// Why a host must not be snooped so.
+fn foreign_snoop(tables: &Tables, port: PortId, parsed: &ParsedTlp, pth: Pth) -> Option<Refusal> {
+    let (Kind::CxlMemSnoop, Route::Memory(line)) = (parsed.request.kind, parsed.request.route)
+    else {
+        return None;
+    };
+    let host = tables.edge(port).filter(|edge| edge.role == Role::Usp)?;
+    may_snoop(host, pth.spid, line).err()
 }
 
 /// Whether it is a message that ends where it arrives.

@@ -5,6 +5,7 @@
 //! Source: docs/spec/cxl-fabric.md "CXL.mem"; docs/spec/wire-formats.md §3.9.
 
 use weft_parsers::cxl_mem::{LEN_MAX, LINE, MemClass, MemHead, MemMessage};
+use weft_parsers::fabric::Pid;
 use weft_parsers::tlp::{Mode, Protocol, Pth, pth};
 
 use super::parsed::{ParsedTlp, Read, pri};
@@ -33,16 +34,23 @@ pub(super) fn read(
     let (head, class) = (message.head, message.head.op.class());
     let (kind, route) = match class {
         MemClass::Req | MemClass::RwD => (Kind::CxlMemRequest, Route::Memory(head.addr)),
-        MemClass::Ndr | MemClass::Drs => (Kind::CxlMemResponse, Route::Implicit(Implicit::ToRoot)),
-        MemClass::BiSnp | MemClass::BiRsp => return Ok(Read::Refused(Refusal::NoBackInvalidate)),
+        MemClass::Ndr => (Kind::CxlMemStatus, Route::Implicit(Implicit::ToRoot)),
+        MemClass::Drs => (Kind::CxlMemResponse, Route::Implicit(Implicit::ToRoot)),
+        MemClass::BiSnp => (Kind::CxlMemSnoop, Route::Memory(head.addr)),
+        MemClass::BiRsp => (Kind::CxlMemSnoopAnswer, Route::Implicit(Implicit::ToRoot)),
     };
     if let Some((edge, pth)) = edge.zip(pth)
         && let Err(refusal) = admit_mem(edge, pth, class)
     {
         return Ok(Read::Refused(refusal)); // before anything is decided by what it says
     }
+    if head.op.is_block() {
+        return Ok(Read::Refused(Refusal::NoBackInvalidate));
+    }
+    let names_gfd = pth.is_none() && class == MemClass::BiRsp;
+    let prefix = names_gfd.then_some(Pid::from_low_bits(head.bi_id));
     Ok(Read::Tlp(ParsedTlp {
-        request: Request { kind, route, prefix: None, segment: None, ld: None, ln: None },
+        request: Request { kind, route, prefix, segment: None, ld: None, ln: None },
         wants_completion: head.op.refusal().is_some(),
         pth: pth.map(|pth| Pth { pif: false, ..pth }),
         mode: Mode::Flit,

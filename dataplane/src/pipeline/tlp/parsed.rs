@@ -52,7 +52,8 @@ impl ParsedTlp {
 pub(super) fn pri(kind: Kind, tc: u8, config: &TlpConfig) -> Pri {
     match kind {
         Kind::UioRequest | Kind::CxlMemRequest => config.uio_req_pri,
-        Kind::UioCompletion | Kind::CxlMemResponse => config.uio_cpl_pri,
+        Kind::UioCompletion | Kind::CxlMemResponse | Kind::CxlMemStatus => config.uio_cpl_pri,
+        Kind::CxlMemSnoop | Kind::CxlMemSnoopAnswer => config.uio_cpl_pri,
         _ => config.tc_to_pri.get(usize::from(tc & 7)).copied().unwrap_or_default(),
     }
 }

@@ -61,6 +61,47 @@ fn a_read_goes_to_the_gfd_and_its_line_comes_back_without_a_pid() {
     assert_eq!(out, [(GFD, wire(partner(GFD), mac(GFD), PBR, &transit))]);
 }
 
+/// A host's answer to a snoop of the GFD that its BI-ID names, tag 5.
+fn answer_to(gfd: u16, op: u8) -> Vec<u8> {
+    [&[op, 0, 0, 0, 0, 5][..], &gfd.to_be_bytes(), &[0; 8]].concat()
+}
+
+/// A GFD's snoop comes to the host without PIDs and with the GFD's as BI-ID; by that the host's answer finds back. Both have the
+/// priority of answers.
+#[test]
+fn a_snoop_comes_with_the_gfd_as_bi_id_and_its_answer_finds_back() {
+    let mut rig = Rig::new();
+    let (near, far) = ((GFD, GFD_PID, GFAM), (FABRIC, FAR_GFD, FAR_GFAM));
+    let mut host = MacAddr::BROADCAST;
+    for (port, gfd, at) in [near, far] {
+        for op in [0x50, 0x51, 0x52] {
+            let snoop = [&[op, 0, 0, 0, 0, 5, 0xFA, 0xBC][..], &(at + 0x40).to_be_bytes()].concat();
+            let out =
+                rig.frame(port, &from_partner(port, PBR, &behind(pth(gfd, HOST_PID), &snoop)));
+            let mut want = snoop;
+            want[6..8].copy_from_slice(&gfd.to_be_bytes());
+            assert_eq!(out, [(HOST, wire(host, mac(HOST), HBR, &want))]);
+        }
+        for op in [0x60, 0x61, 0x62] {
+            let answer = answer_to(gfd, op);
+            let out = rig.frame(HOST, &from_partner(HOST, HBR, &answer));
+            let sent = behind(Pth { dsar: true, ..pth(HOST_PID, gfd) }, &answer);
+            assert_eq!(out, [(port, wire(partner(port), mac(port), PBR, &sent))]);
+        }
+        host = partner(HOST);
+    }
+    let ledger = rig.ledger();
+    for port in [HOST, GFD, FABRIC] {
+        assert!(ledger.port[port].pri[4].tx_bytes > 0, "{port:?}");
+        assert_eq!(ledger.port[port].pri[3].tx_bytes, 0, "{port:?}");
+    }
+    // In transit, nothing of it changes.
+    let answer = answer_to(0x999, 0x60);
+    let transit = behind(Pth { dsar: true, ..pth(FAR_HOST, GFD_PID) }, &answer);
+    let out = rig.frame(FABRIC, &from_partner(FABRIC, PBR, &transit));
+    assert_eq!(out, [(GFD, wire(partner(GFD), mac(GFD), PBR, &transit))]);
+}
+
 /// CXL.mem has no UR: whoever waits for a line gets ones, whoever waits for an end gets one, and nobody else anything.
 #[test]
 fn refused_requests_are_answered_with_ones_or_an_end() {
@@ -126,8 +167,26 @@ fn nobody_speaks_for_another() {
         (FABRIC, PBR, behind(pth(FAR_GFD, GFD_PID), &end),     Refusal::WrongRole),
         (FABRIC, PBR, behind(pth(FAR_GFD, DEVICE_PID), &end),  Refusal::WrongRole),
         (FABRIC, PBR, behind(pth(FAR_GFD, 0xFFF), &end),       Refusal::NoHdmDecoder),
-        (GFD,    PBR, behind(pth(GFD_PID, HOST_PID), &snoop),  Refusal::NoBackInvalidate),
-        (HOST,   HBR, message(0x60, 0),                        Refusal::NoBackInvalidate),
+        (GFD,    PBR, behind(pth(GFD_PID, HOST_PID), &message(0x56, GFAM)), Refusal::NoBackInvalidate),
+        (HOST,   HBR, message(0x64, 0),                        Refusal::NoBackInvalidate),
+        (HOST,   PBR, behind(pth(HOST_PID, GFD_PID), &message(0x60, 0)), Refusal::PthAtEdge),
+        (GFD,    PBR, behind(pth(FAR_GFD, HOST_PID), &snoop),  Refusal::ForeignSpid),
+        (GFD,    PBR, behind(pth(GFD_PID, HOST_PID), &message(0x60, 0)), Refusal::NotFromGfd),
+        (GFD,    PBR, behind(Pth { hie: true, ..pth(GFD_PID, HOST_PID) }, &snoop), Refusal::NotFromGfd),
+        (GFD,    PBR, behind(pth(GFD_PID, 0xFFF), &snoop),     Refusal::NotFromGfd),
+        (GFD,    PBR, behind(pth(GFD_PID, DEVICE_PID), &snoop), Refusal::WrongRole),
+        (GFD,    PBR, behind(pth(GFD_PID, HOST_PID), &message(0x52, FAR_GFAM)), Refusal::ForeignSnoop),
+        (GFD,    PBR, behind(pth(GFD_PID, HOST_PID), &message(0x52, 0x1000)), Refusal::ForeignSnoop),
+        (FABRIC, PBR, behind(pth(FAR_HOST, HOST_PID), &snoop), Refusal::NotInGmv),
+        (FABRIC, PBR, behind(pth(FAR_GFD, HOST_PID), &snoop),  Refusal::ForeignSnoop),
+        (FABRIC, PBR, behind(pth(FAR_GFD, GFD_PID), &snoop),   Refusal::WrongRole),
+        (FABRIC, PBR, behind(pth(FAR_HOST, HOST_PID), &message(0x60, 0)), Refusal::WrongRole),
+        (HOST,   HBR, snoop.clone(),                           Refusal::WrongRole),
+        (DEVICE, HBR, snoop.clone(),                           Refusal::WrongRole),
+        (DEVICE, HBR, answer_to(GFD_PID, 0x60),                Refusal::WrongRole),
+        (HOST,   HBR, answer_to(0x999, 0x60),                  Refusal::NotInGmv),
+        (HOST,   HBR, answer_to(FAR_HOST, 0x60),               Refusal::NotInGmv),
+        (HOST,   HBR, answer_to(0xFFF, 0x60),                  Refusal::NotInGmv),
     ];
     for (place, (port, protocol, sent, refusal)) in cases.into_iter().enumerate() {
         let before = rig.refused(port, refusal);
@@ -139,7 +198,7 @@ fn nobody_speaks_for_another() {
     let out = rig.frame(DEVICE, &from_partner(DEVICE, HBR, &read));
     let ones = with_line(&hex("41 18 00 00 00 05 00 00 00 00 00 00 00 00 00 00"), 0xFF);
     assert_eq!(out, [(DEVICE, wire(partner(DEVICE), mac(DEVICE), HBR, &ones))]);
-    assert_eq!(rig.refused(DEVICE, Refusal::WrongRole), 2);
+    assert_eq!(rig.refused(DEVICE, Refusal::WrongRole), 4);
     // No link with a PTH has messages without, and no message is cut short.
     for (port, protocol, sent, reason) in [
         (GFD, HBR, read.clone(), DropReason::NotTlp),
