@@ -3,7 +3,7 @@
 //! Shape: [`cxl_host`], [`cxl_device`] and [`hbr`] (an HBR switch) stand on [`tlp_end`], one end of a link, with
 //! [`pci`] (configuration space, bridges, mailbox, enumeration); [`requester`] and [`completer`] are their two halves,
 //! [`transaction_layer`] is what hosts and devices have in common.
-//! [`mem`] loads and stores by CXL.mem; [`gfd`] is a G-FAM device, [`gfd_end`] one on a link; [`ln`] keeps copies of a host's cache lines, [`fabric_mem`] copies
+//! [`mem`] loads and stores by CXL.mem, [`coherence`] keeps lines in hosts' caches; [`gfd`] is a G-FAM device, [`gfd_end`] one on a link; [`ln`] keeps copies of a host's cache lines, [`fabric_mem`] copies
 //! memory over a fabric; [`vdm`] holds what components say to each other, [`cci`] serves commands.
 //! Units: picoseconds (`dataplane::time`), bytes.
 //! Source: docs/spec/cxl-fabric.md; docs/spec/wire-formats.md §3 to §5.
@@ -37,6 +37,7 @@
 //! has to say comes back as events.
 
 pub mod cci;
+pub mod coherence;
 pub mod completer;
 pub mod cxl_device;
 pub mod cxl_host;

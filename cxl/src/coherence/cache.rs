@@ -1,0 +1,506 @@
+//! A host's write-back cache of lines: M, E, S and I, loads and stores on them, snoops.
+//!
+//! Shape: [`Access`]es and snoops in, answers of requests in; [`Out`] has what is to be sent and which accesses are done.
+//! Units: addresses of lines, bytes of a line.
+//! Source: CXL 3.1 sections 3.3.3, 3.3.5 to 3.3.10; docs/spec/cxl-fabric.md "Back-invalidate".
+//!
+//! Accesses to one line are done in the order in which they came. Of a full cache the next line in order of address, of which
+//! nothing is under way, gives up its place. What a device without back-invalidate answers is used once and not kept.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use weft_parsers::cxl_mem::LINE;
+
+use super::{Failure, Hold, Snoop};
+
+/// Bytes of a line.
+pub type Bytes = [u8; LINE];
+
+/// A load or store within one line. `T` is its name.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Access<T> {
+    /// Whose.
+    pub what: T,
+    /// What is stored, and which bytes of it count; `None` for a load.
+    pub store: Option<(Bytes, u64)>,
+}
+
+/// What is to be done.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Out<T> {
+    /// `MemRd` for a copy; exclusive, or shared.
+    Read {
+        /// The line.
+        line: u64,
+        /// The only copy.
+        exclusive: bool,
+    },
+    /// `MemWr` of a changed line.
+    WriteBack {
+        /// The line.
+        line: u64,
+        /// What it holds.
+        data: Bytes,
+        /// What is kept.
+        left: Option<Hold>,
+    },
+    /// `MemWr` or `MemWrPtl` past the cache.
+    Through {
+        /// The line.
+        line: u64,
+        /// What is written.
+        data: Bytes,
+        /// Which bytes of it count.
+        mask: u64,
+    },
+    /// `MemClnEvct`.
+    Evict {
+        /// The line.
+        line: u64,
+    },
+    /// `BIConflict`: a snoop met a request.
+    Conflict {
+        /// The line.
+        line: u64,
+    },
+    /// `BIRsp`.
+    Answer {
+        /// The line.
+        line: u64,
+        /// What is kept.
+        left: Option<Hold>,
+    },
+    /// An access is done: what the line holds, or why not.
+    Done {
+        /// Which.
+        what: T,
+        /// Its end.
+        result: Result<Bytes, Failure>,
+    },
+}
+
+/// Counts of a cache.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct CacheCounts {
+    /// Accesses that found their line.
+    pub hits: u64,
+    /// Accesses that had to wait for it.
+    pub misses: u64,
+    /// Snoops that were answered.
+    pub snoops: u64,
+    /// Of these, how many met a request of the host for the same line.
+    pub conflicts: u64,
+    /// Changed lines that were written back.
+    pub written_back: u64,
+    /// Lines that gave up their place unchanged.
+    pub evicted: u64,
+    /// Changed lines that were lost: their write-back was not answered, or the link went down.
+    pub lost: u64,
+}
+
+impl core::hash::Hash for CacheCounts {
+    /// What was counted decides nothing.
+    fn hash<H: core::hash::Hasher>(&self, _: &mut H) {}
+}
+
+/// How a line is held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+enum State {
+    Invalid,
+    Shared,
+    Exclusive,
+    Modified,
+}
+
+impl State {
+    const fn of(hold: Option<Hold>) -> Self {
+        match hold {
+            None => Self::Invalid,
+            Some(Hold::Shared) => Self::Shared,
+            Some(Hold::Owned) => Self::Exclusive,
+        }
+    }
+
+    const fn hold(self) -> Option<Hold> {
+        match self {
+            Self::Invalid => None,
+            Self::Shared => Some(Hold::Shared),
+            Self::Exclusive | Self::Modified => Some(Hold::Owned),
+        }
+    }
+}
+
+/// What is under way for a line.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Doing {
+    Nothing,
+    /// A read, and what has come of it.
+    Read {
+        granted: Option<State>,
+        data: Option<(Bytes, bool)>,
+    },
+    /// Perhaps for a place in the cache. The line is held no more than it will be afterwards.
+    WriteBack {
+        leaves: bool,
+    },
+    Through,
+    Evict,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Line<T> {
+    state: State,
+    data: Bytes,
+    doing: Doing,
+    snoop: Option<Snoop>,
+    /// A `BIConflict` has no acknowledgement yet: until then it is not known which of snoop and request was first.
+    conflict: bool,
+    waiting: VecDeque<Access<T>>,
+}
+
+impl<T> Line<T> {
+    const fn new() -> Self {
+        Self {
+            state: State::Invalid,
+            data: [0; LINE],
+            doing: Doing::Nothing,
+            snoop: None,
+            conflict: false,
+            waiting: VecDeque::new(),
+        }
+    }
+
+    fn is_idle(&self) -> bool {
+        let quiet = self.doing == Doing::Nothing && self.snoop.is_none() && !self.conflict;
+        quiet && self.waiting.is_empty()
+    }
+}
+
+/// Lines that a host holds or waits for.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Cache<T> {
+    lines: BTreeMap<u64, Line<T>>,
+    room: usize,
+    for_room: VecDeque<(u64, Access<T>)>,
+    leaving: usize,
+    /// The line that gave up its place last.
+    hand: u64,
+    out: VecDeque<Out<T>>,
+    counts: CacheCounts,
+}
+
+fn merge(line: &mut Bytes, (data, mask): &(Bytes, u64)) {
+    for (at, (place, byte)) in line.iter_mut().zip(data).enumerate() {
+        if mask >> at & 1 == 1 {
+            *place = *byte;
+        }
+    }
+}
+
+impl<T: Copy + PartialEq> Cache<T> {
+    /// An empty cache of `room` lines.
+    #[must_use]
+    pub fn new(room: usize) -> Self {
+        Self {
+            lines: BTreeMap::new(),
+            room: room.max(1),
+            for_room: VecDeque::new(),
+            leaving: 0,
+            hand: u64::MAX,
+            out: VecDeque::new(),
+            counts: CacheCounts::default(),
+        }
+    }
+
+    /// Lines that are held or waited for, of how many.
+    #[must_use]
+    pub fn used(&self) -> (usize, usize) {
+        (self.lines.len(), self.room)
+    }
+
+    /// Counts so far.
+    #[must_use]
+    pub const fn counts(&self) -> CacheCounts {
+        self.counts
+    }
+
+    /// How a line is held, and what it holds.
+    #[must_use]
+    pub fn held(&self, line: u64) -> Option<(Hold, &Bytes)> {
+        let place = self.lines.get(&line)?;
+        Some((place.state.hold()?, &place.data))
+    }
+
+    /// What is to be done next.
+    pub fn next_out(&mut self) -> Option<Out<T>> {
+        self.out.pop_front()
+    }
+
+    /// Takes a load or store.
+    pub fn access(&mut self, line: u64, access: Access<T>) {
+        let is_there = self.lines.contains_key(&line);
+        if !is_there && (self.lines.len() >= self.room || !self.for_room.is_empty()) {
+            self.counts.misses += 1;
+            self.for_room.push_back((line, access));
+            return self.make_room();
+        }
+        let place = self.lines.entry(line).or_insert_with(Line::new);
+        let needs = if access.store.is_some() { State::Exclusive } else { State::Shared };
+        if place.is_idle() && place.state >= needs {
+            self.counts.hits += 1;
+        } else {
+            self.counts.misses += 1;
+        }
+        place.waiting.push_back(access);
+        self.go_on(line);
+    }
+
+    /// The device snoops a line.
+    pub fn snoop(&mut self, line: u64, how: Snoop) {
+        let Some(place) = self.lines.get_mut(&line) else {
+            self.counts.snoops += 1;
+            return self.out.push_back(Out::Answer { line, left: None });
+        };
+        place.snoop = Some(how); // of two, the device has given up the first
+        if matches!(place.doing, Doing::Read { .. }) && !place.conflict {
+            place.conflict = true;
+            self.counts.conflicts += 1;
+            self.out.push_back(Out::Conflict { line });
+        }
+        self.go_on(line);
+    }
+
+    /// `BI-ConflictAck`: a request that has no `Cmp` yet comes after the snoop. False if nobody waits for that.
+    pub fn conflict_known(&mut self, line: u64) -> bool {
+        let Some(place) = self.lines.get_mut(&line).filter(|place| place.conflict) else {
+            return false;
+        };
+        place.conflict = false;
+        if let Doing::Read { granted: None, .. } = place.doing
+            && let Some(how) = place.snoop.take()
+        {
+            // A line that is read for is not changed.
+            let left = how.leaves(place.state.hold());
+            place.state = State::of(left);
+            self.answer(line, left);
+        }
+        self.go_on(line);
+        true
+    }
+
+    /// `BI-ConflictAck` does not come: the snoop is answered when the request has ended.
+    pub fn conflict_lost(&mut self, line: u64) {
+        if let Some(place) = self.lines.get_mut(&line) {
+            place.conflict = false;
+            self.go_on(line);
+        }
+    }
+
+    /// Forgets everything: the link went down. Nobody is told of accesses that wait.
+    pub fn clear(&mut self) {
+        let is_changed = |place: &&Line<T>| {
+            place.state == State::Modified || matches!(place.doing, Doing::WriteBack { .. })
+        };
+        self.counts.lost += self.lines.values().filter(is_changed).count() as u64;
+        self.lines.clear();
+        self.for_room.clear();
+        self.out.clear();
+        self.leaving = 0;
+    }
+
+    fn answer(&mut self, line: u64, left: Option<Hold>) {
+        self.counts.snoops += 1;
+        self.out.push_back(Out::Answer { line, left });
+    }
+
+    /// `Cmp`, `Cmp-S` or `Cmp-E` of a read: what is granted. False if none is under way.
+    pub fn granted(&mut self, line: u64, hold: Option<Hold>) -> bool {
+        let Some(Line { doing: Doing::Read { granted, .. }, .. }) = self.lines.get_mut(&line)
+        else {
+            return false;
+        };
+        *granted = Some(State::of(hold));
+        self.fill(line);
+        true
+    }
+
+    /// `MemData` of a read; `alone` if no `Cmp` belongs to it, as the device tracks nobody's lines. False if none is under way.
+    pub fn data(&mut self, line: u64, data: &Bytes, poison: bool, alone: bool) -> bool {
+        let place = self.lines.get_mut(&line);
+        let Some(Line { doing: Doing::Read { granted, data: place }, .. }) = place else {
+            return false;
+        };
+        *place = Some((*data, poison));
+        if alone {
+            *granted = Some(State::Invalid);
+        }
+        self.fill(line);
+        true
+    }
+
+    /// Uses what was read, once all of it is there.
+    fn fill(&mut self, line: u64) {
+        let Some(place) = self.lines.get_mut(&line) else { return };
+        let Doing::Read { granted: Some(granted), data: Some((data, poison)) } = place.doing else {
+            return;
+        };
+        (place.doing, place.data) = (Doing::Nothing, data);
+        if poison {
+            let heals = |access: &Access<T>| access.store.is_some_and(|(_, mask)| mask == u64::MAX);
+            if granted < State::Exclusive || !place.waiting.front().is_some_and(heals) {
+                return self.fail(line, Failure::Poisoned);
+            }
+        }
+        place.state = granted;
+        self.serve(line);
+        if granted == State::Invalid {
+            self.serve_once(line);
+        }
+        self.go_on(line);
+    }
+
+    /// Does the accesses that the line is good for.
+    fn serve(&mut self, line: u64) {
+        let Some(place) = self.lines.get_mut(&line) else { return };
+        while let Some(access) = place.waiting.front() {
+            match &access.store {
+                None if place.state >= State::Shared => {}
+                Some(store) if place.state >= State::Exclusive => {
+                    merge(&mut place.data, store);
+                    place.state = State::Modified;
+                }
+                _ => break,
+            }
+            let Some(access) = place.waiting.pop_front() else { break };
+            self.out.push_back(Out::Done { what: access.what, result: Ok(place.data) });
+        }
+    }
+
+    /// The same of a line that may not be kept: all loads up to a store, which goes past the cache.
+    fn serve_once(&mut self, line: u64) {
+        let Some(place) = self.lines.get_mut(&line) else { return };
+        while let Some(access) = place.waiting.front() {
+            if let Some((data, mask)) = access.store {
+                place.doing = Doing::Through;
+                return self.out.push_back(Out::Through { line, data, mask });
+            }
+            let Some(access) = place.waiting.pop_front() else { break };
+            self.out.push_back(Out::Done { what: access.what, result: Ok(place.data) });
+        }
+    }
+
+    /// `Cmp` of what was written or given up. False if nothing is under way.
+    pub fn written(&mut self, line: u64) -> bool {
+        let Some(place) = self.lines.get_mut(&line) else { return false };
+        match place.doing {
+            Doing::WriteBack { leaves } => self.leaving -= usize::from(leaves),
+            Doing::Through => {
+                if let Some(access) = place.waiting.pop_front() {
+                    self.out.push_back(Out::Done { what: access.what, result: Ok(place.data) });
+                }
+            }
+            Doing::Evict => self.leaving -= 1,
+            Doing::Nothing | Doing::Read { .. } => return false,
+        }
+        place.doing = Doing::Nothing;
+        self.go_on(line);
+        true
+    }
+
+    /// What is under way for a line ends badly.
+    pub fn failed(&mut self, line: u64, why: Failure) {
+        let Some(place) = self.lines.get_mut(&line) else { return };
+        match place.doing {
+            Doing::Nothing => {}
+            Doing::Read { .. } => self.fail(line, why),
+            Doing::Evict => _ = self.written(line),
+            Doing::Through => {
+                if let Some(access) = place.waiting.pop_front() {
+                    self.out.push_back(Out::Done { what: access.what, result: Err(why) });
+                }
+                place.doing = Doing::Nothing;
+                self.go_on(line);
+            }
+            Doing::WriteBack { leaves } => {
+                self.leaving -= usize::from(leaves);
+                // Nobody knows what the device has: it is not told that all is well.
+                (place.state, place.snoop, place.doing) = (State::Invalid, None, Doing::Nothing);
+                self.counts.lost += 1;
+                self.go_on(line);
+            }
+        }
+    }
+
+    fn fail(&mut self, line: u64, why: Failure) {
+        let Some(place) = self.lines.get_mut(&line) else { return };
+        (place.state, place.doing) = (State::Invalid, Doing::Nothing);
+        for access in place.waiting.drain(..) {
+            self.out.push_back(Out::Done { what: access.what, result: Err(why) });
+        }
+        self.go_on(line);
+    }
+
+    /// The next thing that is to be done with a line of which nothing is under way.
+    fn go_on(&mut self, line: u64) {
+        let Some(place) = self.lines.get_mut(&line) else { return };
+        if place.doing != Doing::Nothing || place.conflict {
+            return;
+        }
+        if let Some(how) = place.snoop {
+            let left = how.leaves(place.state.hold());
+            if place.state == State::Modified {
+                (place.doing, place.state) = (Doing::WriteBack { leaves: false }, State::of(left));
+                self.counts.written_back += 1;
+                return self.out.push_back(Out::WriteBack { line, data: place.data, left });
+            }
+            (place.snoop, place.state) = (None, State::of(left));
+            self.answer(line, left);
+        }
+        self.serve(line);
+        let Some(place) = self.lines.get_mut(&line) else { return };
+        if let Some(access) = place.waiting.front() {
+            place.doing = Doing::Read { granted: None, data: None };
+            self.out.push_back(Out::Read { line, exclusive: access.store.is_some() });
+        } else if place.state == State::Invalid {
+            self.lines.remove(&line);
+            self.make_room();
+        } else {
+            self.evict(); // it may be this one that gives up its place
+        }
+    }
+
+    /// Gives free places to those that wait for one, and has lines give up theirs for the rest.
+    fn make_room(&mut self) {
+        while let Some((line, _)) = self.for_room.front()
+            && (self.lines.len() < self.room || self.lines.contains_key(line))
+        {
+            let Some((line, access)) = self.for_room.pop_front() else { break };
+            self.lines.entry(line).or_insert_with(Line::new).waiting.push_back(access);
+            self.go_on(line);
+        }
+        self.evict();
+    }
+
+    /// Has as many lines give up their places as are waited for.
+    fn evict(&mut self) {
+        while self.leaving < self.for_room.len() {
+            let idle = |(line, place): (&u64, &Line<T>)| place.is_idle().then_some(*line);
+            let behind = (core::ops::Bound::Excluded(self.hand), core::ops::Bound::Unbounded);
+            let victim = self.lines.range(behind).find_map(idle);
+            let Some(victim) = victim.or_else(|| self.lines.iter().find_map(idle)) else { break };
+            let Some(place) = self.lines.get_mut(&victim) else { break };
+            self.hand = victim;
+            self.leaving += 1;
+            if core::mem::replace(&mut place.state, State::Invalid) == State::Modified {
+                place.doing = Doing::WriteBack { leaves: true };
+                self.counts.written_back += 1;
+                let data = place.data;
+                self.out.push_back(Out::WriteBack { line: victim, data, left: None });
+            } else {
+                place.doing = Doing::Evict;
+                self.counts.evicted += 1;
+                self.out.push_back(Out::Evict { line: victim });
+            }
+        }
+    }
+}

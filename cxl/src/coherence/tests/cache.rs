@@ -1,0 +1,186 @@
+//! A host's half by itself: hits, write-backs, snoops that meet requests, and what ends badly.
+//! Source: docs/spec/cxl-fabric.md "Back-invalidate".
+
+use super::super::cache::{Access, Bytes, Cache, Out};
+use super::super::{Failure, Hold, Snoop};
+use Hold::{Owned, Shared};
+
+const LINE: u64 = 0x40;
+
+fn bytes(value: u8) -> Bytes {
+    [value; 64]
+}
+
+fn load(what: u32) -> Access<u32> {
+    Access { what, store: None }
+}
+
+fn store(what: u32, value: u8) -> Access<u32> {
+    Access { what, store: Some((bytes(value), 1)) }
+}
+
+fn out(cache: &mut Cache<u32>) -> Vec<Out<u32>> {
+    std::iter::from_fn(|| cache.next_out()).collect()
+}
+
+fn done(what: u32, result: Result<Bytes, Failure>) -> Out<u32> {
+    Out::Done { what, result }
+}
+
+/// A line that was read and granted so.
+fn held(hold: Hold, room: usize) -> Cache<u32> {
+    let mut cache = Cache::new(room);
+    cache.access(LINE, load(0));
+    assert!(cache.granted(LINE, Some(hold)) && cache.data(LINE, &bytes(7), false, false));
+    assert_eq!(out(&mut cache).last(), Some(&done(0, Ok(bytes(7)))));
+    cache
+}
+
+fn stored(value: u8) -> Bytes {
+    let mut line = bytes(7);
+    line[0] = value;
+    line
+}
+
+#[test]
+fn what_is_held_is_used_without_a_message() {
+    let mut cache = held(Owned, 2);
+    cache.access(LINE, store(1, 9));
+    cache.access(LINE, load(2));
+    let line = stored(9);
+    assert_eq!(out(&mut cache), [done(1, Ok(line)), done(2, Ok(line))]);
+    assert_eq!((cache.counts().hits, cache.counts().misses), (2, 1));
+    let mut cache = held(Shared, 2);
+    cache.access(LINE, load(1));
+    cache.access(LINE, store(2, 9));
+    let read = Out::Read { line: LINE, exclusive: true };
+    assert_eq!(out(&mut cache), [done(1, Ok(bytes(7))), read], "a shared copy is not for stores");
+}
+
+/// Each snoop of each state: what is written back, and what is kept.
+#[test]
+fn each_snoop_finds_each_state() {
+    for (how, clean, shared) in [
+        (Snoop::Current, Some(Owned), Some(Shared)),
+        (Snoop::Data, Some(Shared), Some(Shared)),
+        (Snoop::Invalidate, None, None),
+    ] {
+        let mut cache = held(Owned, 2);
+        cache.snoop(LINE, how);
+        assert_eq!(out(&mut cache), [Out::Answer { line: LINE, left: clean }], "{how:?}, E");
+        let mut cache = held(Shared, 2);
+        cache.snoop(LINE, how);
+        assert_eq!(out(&mut cache), [Out::Answer { line: LINE, left: shared }], "{how:?}, S");
+        let mut cache = held(Owned, 2);
+        cache.access(LINE, store(1, 9));
+        out(&mut cache);
+        cache.snoop(LINE, how);
+        let back = Out::WriteBack { line: LINE, data: stored(9), left: clean };
+        assert_eq!(out(&mut cache), [back], "{how:?}, M: nothing is said before it is written");
+        assert!(cache.written(LINE));
+        assert_eq!(out(&mut cache), [Out::Answer { line: LINE, left: clean }], "{how:?}, M");
+        let mut cache: Cache<u32> = Cache::new(2);
+        cache.snoop(LINE, how);
+        assert_eq!(out(&mut cache), [Out::Answer { line: LINE, left: None }], "{how:?}, I");
+    }
+}
+
+/// A snoop meets a read: the acknowledgement before `Cmp` means that the snoop was first, behind it that the read was.
+#[test]
+fn a_conflict_is_settled_by_the_order_of_cmp_and_acknowledgement() {
+    let start = || {
+        let mut cache = held(Shared, 2);
+        cache.access(LINE, store(1, 9));
+        cache.snoop(LINE, Snoop::Invalidate);
+        let read = Out::Read { line: LINE, exclusive: true };
+        assert_eq!(out(&mut cache), [read, Out::Conflict { line: LINE }]);
+        cache
+    };
+    let none = Out::Answer { line: LINE, left: None };
+    let mut first = start();
+    assert!(first.conflict_known(LINE));
+    assert_eq!(out(&mut first), std::slice::from_ref(&none));
+    assert!(first.granted(LINE, Some(Owned)) && first.data(LINE, &bytes(8), false, false));
+    assert_eq!(out(&mut first).len(), 1, "the store is done on what the snooper left");
+    let mut late = start();
+    assert!(late.granted(LINE, Some(Owned)) && late.conflict_known(LINE));
+    assert_eq!(out(&mut late), []);
+    assert!(late.data(LINE, &bytes(7), false, false));
+    let back = Out::WriteBack { line: LINE, data: stored(9), left: None };
+    assert_eq!(out(&mut late), [done(1, Ok(stored(9))), back]);
+    assert!(late.written(LINE));
+    assert_eq!(out(&mut late), [none]);
+    assert!(!late.conflict_known(LINE), "once");
+}
+
+/// A full cache writes changed lines back and tells of clean ones; a write-back that nobody confirms is lost, and no snoop is
+/// told that all is well.
+#[test]
+fn lines_give_up_their_places_and_nothing_is_hidden() {
+    let mut cache = held(Owned, 1);
+    cache.access(0x80, load(1));
+    assert_eq!(out(&mut cache), [Out::Evict { line: LINE }]);
+    assert!(cache.written(LINE));
+    assert_eq!(out(&mut cache), [Out::Read { line: 0x80, exclusive: false }]);
+    let mut cache = held(Owned, 1);
+    cache.access(LINE, store(1, 9));
+    cache.access(0x80, load(2));
+    let back = Out::WriteBack { line: LINE, data: stored(9), left: None };
+    assert_eq!(out(&mut cache), [done(1, Ok(stored(9))), back]);
+    cache.snoop(LINE, Snoop::Invalidate);
+    assert_eq!(out(&mut cache), [], "it waits for the write-back");
+    cache.failed(LINE, Failure::Timeout);
+    assert_eq!(out(&mut cache), [Out::Read { line: 0x80, exclusive: false }]);
+    assert_eq!((cache.counts().lost, cache.used()), (1, (1, 1)));
+    let mut cache = held(Owned, 1);
+    cache.access(LINE, store(1, 9));
+    cache.clear();
+    assert_eq!((cache.counts().lost, cache.used(), out(&mut cache)), (1, (0, 1), vec![]));
+}
+
+#[test]
+fn bad_answers_end_accesses_and_poison_ends_with_a_whole_line() {
+    for (end, want) in [(false, Failure::NoMemory), (true, Failure::Poisoned)] {
+        let mut cache = Cache::new(2);
+        cache.access(LINE, load(1));
+        cache.access(LINE, store(2, 3));
+        if end {
+            cache.granted(LINE, Some(Owned));
+            cache.data(LINE, &bytes(0), true, false);
+        } else {
+            cache.failed(LINE, Failure::NoMemory);
+        }
+        let failed = |what| done(what, Err(want));
+        assert_eq!(out(&mut cache)[1..], [failed(1), failed(2)]);
+        assert_eq!(cache.used().0, 0);
+    }
+    let mut cache = Cache::new(2);
+    cache.access(LINE, Access { what: 1, store: Some((bytes(5), u64::MAX)) });
+    cache.granted(LINE, Some(Owned));
+    cache.data(LINE, &bytes(0), true, false);
+    assert_eq!(out(&mut cache)[1..], [done(1, Ok(bytes(5)))]);
+    // Answers to nothing are no answers.
+    let mut cache = held(Shared, 2);
+    assert!(!cache.granted(LINE, Some(Owned)) && !cache.data(LINE, &bytes(1), false, false));
+    assert!(!cache.written(LINE) && !cache.written(0x80) && !cache.conflict_known(LINE));
+    assert_eq!(cache.held(LINE), Some((Shared, &bytes(7))));
+}
+
+/// What a device without back-invalidate answers is used once: each load reads, each store is written.
+#[test]
+fn nothing_is_kept_that_nobody_tracks() {
+    let mut cache = Cache::new(2);
+    cache.access(LINE, load(1));
+    cache.access(LINE, store(2, 9));
+    cache.access(LINE, load(3));
+    out(&mut cache);
+    assert!(cache.data(LINE, &bytes(7), false, true));
+    let through = Out::Through { line: LINE, data: bytes(9), mask: 1 };
+    assert_eq!(out(&mut cache), [done(1, Ok(bytes(7))), through]);
+    assert!(cache.written(LINE));
+    let read = Out::Read { line: LINE, exclusive: false };
+    assert_eq!(out(&mut cache), [done(2, Ok(bytes(7))), read]);
+    assert!(cache.data(LINE, &stored(9), false, true));
+    assert_eq!(out(&mut cache), [done(3, Ok(stored(9)))]);
+    assert_eq!(cache.used().0, 0);
+}
