@@ -13,11 +13,12 @@ use super::admission::admit;
 use super::code;
 use super::events::{Event, Events, HostCounts};
 use super::ln;
+use super::mem::HostMem;
 use super::memory::{Exports, HostMemory};
 use super::software::{Advance, Software};
 use crate::completer::{CompleterSpec, Served};
 use crate::ln::Lnc;
-use crate::mem::{MemId, MemRequester};
+use crate::mem::MemId;
 use crate::pci::bridge::BusRoute;
 use crate::pci::{Bridge, BridgeEffects, ErrorMessage, Link};
 use crate::requester::uio::UioSide;
@@ -35,7 +36,7 @@ pub(super) struct Core {
     pub root: Bridge,
     pub memory: HostMemory,
     pub requester: Requester,
-    pub mem: MemRequester,
+    pub mem: HostMem,
     pub completer: CompleterSpec,
     pub gim: bool,
     pub lnc: Option<Lnc>,

@@ -14,6 +14,7 @@ mod events;
 mod link;
 mod ln;
 pub mod mailbox;
+mod mem;
 pub mod memory;
 mod scan;
 mod software;
@@ -24,9 +25,10 @@ use weft_dataplane::time::{Instant, Span};
 use weft_parsers::fabric::{Bdf, Hpa, Pid};
 use weft_parsers::tlp::{Body, Kind, Mode, Routing, TlpRepr};
 
+use crate::coherence::cache::CacheCounts;
 use crate::completer::{CompleterSpec, Target};
 use crate::ln::{Lnc, LncSpec};
-use crate::mem::{MemCounts, MemOperation, MemRequester, MemSpec};
+use crate::mem::{MemCounts, MemOperation, MemSpec};
 use crate::pci::bridge::BridgeError;
 use crate::pci::{Bridge, BridgeSpec, HostSpec, Tree};
 use crate::requester::uio::{Uio, UioSide};
@@ -36,6 +38,7 @@ use crate::transaction_layer::poll;
 use events::Events;
 pub use events::{Event, HostCounts};
 use link::{Core, Exporting};
+use mem::HostMem;
 pub use memory::{Export, Exports, HostMemory};
 use software::Software;
 
@@ -56,6 +59,8 @@ pub struct HostConfig {
     pub in_flight_max: usize,
     /// How long an answer may take.
     pub timeout: Span,
+    /// Lines of its write-back cache for CXL.mem; 0 for none.
+    pub cache_lines: usize,
     /// Its completions of UIO reads leave the last chunk first.
     pub uio_last_first: bool,
     /// It takes UIO requests of other hosts, and knows them by their prefix.
@@ -110,10 +115,10 @@ impl CxlHost {
             root: Bridge::new(&config.root)?,
             memory,
             requester: Requester::new(spec, me),
-            mem: MemRequester::new(MemSpec {
-                in_flight_max: config.in_flight_max,
-                timeout: config.timeout,
-            }),
+            mem: HostMem::new(
+                MemSpec { in_flight_max: config.in_flight_max, timeout: config.timeout },
+                config.cache_lines,
+            ),
             completer,
             gim: config.gim,
             lnc: config.lnc.filter(|_| mode == Mode::NonFlit).map(Lnc::new),
@@ -183,8 +188,14 @@ impl CxlHost {
 
     /// Counts of loads and stores by CXL.mem.
     #[must_use]
-    pub const fn mem_counts(&self) -> MemCounts {
+    pub fn mem_counts(&self) -> MemCounts {
         self.core.mem.counts()
+    }
+
+    /// Counts of its cache for CXL.mem, if it has one, and the cache's lines: how many there are, of how many.
+    #[must_use]
+    pub fn cache(&self) -> Option<(CacheCounts, (usize, usize))> {
+        self.core.mem.cache()
     }
 
     /// Reads by UIO; `to` names the port that it goes to, past the switch's decoders.

@@ -258,6 +258,43 @@ impl Gfd {
         Ok(false)
     }
 
+    /// Where in the device the line of an access is.
+    ///
+    /// # Errors
+    /// As [`Self::read`] or, if it `changes` the line, [`Self::write`]; also a decoder that has a line in two parts.
+    #[inline]
+    pub fn line_of(
+        &mut self,
+        now: Instant,
+        request: Request,
+        changes: bool,
+    ) -> Result<Dpa, Refusal> {
+        let split = |dpa| Fault { refusal: Refusal::OtherWay, hpa: request.hpa, dpa: Some(dpa) };
+        let checked = self.guard().check(request.rpid, request.hpa, LINE, changes);
+        match checked {
+            Ok(part) if part.dpa.0.is_multiple_of(LINE as u64) => Ok(part.dpa),
+            Ok(part) => Err(self.refuse(now, request, split(part.dpa))),
+            Err(fault) => Err(self.refuse(now, request, fault)),
+        }
+    }
+
+    /// The owner of a line has not said whether it changed it: the line is poisoned, and a notification tells of it.
+    pub fn lose_line(&mut self, now: Instant, who: Pid, dpa: Dpa) {
+        // Of more lines than can be poisoned, the FM is told all the same.
+        let _ = self.memory.poison(dpa.0);
+        let event = Event {
+            kind: Kind::Failure,
+            trigger: 0,
+            rpid: who,
+            by_request: false,
+            dpa: Some(dpa),
+            hpa: None,
+            group: None,
+            opcode: None,
+        };
+        self.events.raise(now, event, self.sat.notify(who));
+    }
+
     /// Poisons a line; its bytes stay.
     ///
     /// # Errors

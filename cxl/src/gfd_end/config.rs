@@ -4,6 +4,7 @@
 //! Units: requests, TLPs, bytes.
 //! Source: docs/spec/cxl-fabric.md "GFD (endpoint)".
 
+use weft_dataplane::time::Span;
 use weft_parsers::fabric::Bdf;
 
 /// Requests that may wait to be answered before no more are taken in.
@@ -21,6 +22,15 @@ pub enum Order {
     Backward,
 }
 
+/// What makes a device coherent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CoherentConfig {
+    /// Lines that hosts can hold at once.
+    pub lines: usize,
+    /// How long a host may take to answer a snoop.
+    pub answer_max: Span,
+}
+
 /// What a G-FAM device on a link is built from, beside its memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GfdEndConfig {
@@ -32,6 +42,8 @@ pub struct GfdEndConfig {
     pub uuid: [u8; 16],
     /// Order of the completions of one UIO read.
     pub order: Order,
+    /// It keeps hosts' copies of its lines coherent (HDM-DB); without, it knows of none (HDM-H).
+    pub coherent: Option<CoherentConfig>,
 }
 
 /// Counts of requests at a G-FAM device; those of its link are [`crate::tlp_end::EndCounts`].

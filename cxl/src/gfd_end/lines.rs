@@ -17,6 +17,11 @@ use crate::gfd::device::{Done, Request};
 use crate::gfd::events::Kind;
 use crate::gfd::{Enables, Refusal};
 
+/// Whether a device serves it at all.
+const fn is_of_line(op: MemOp) -> bool {
+    !matches!(op, MemOp::MemRdFwd | MemOp::MemWrFwd | MemOp::BiConflict)
+}
+
 impl Core {
     /// Takes in a message.
     pub(super) fn take_mem(&mut self, now: Instant, pth: Pth, message: &MemMessage<'_>) {
@@ -24,7 +29,11 @@ impl Core {
         let opcode = Some(head.op as u8 & 0xF);
         let request = Request { rpid: pth.spid, hpa: head.addr, opcode };
         let own = self.device.gfd.pid();
-        if pth.spid.is_none() || pth.dpid != own || own.is_none() || !head.op.class().is_request() {
+        let is_ours = !pth.spid.is_none() && pth.dpid == own && !own.is_none();
+        if is_ours && self.take_back_invalidate(now, pth, head) {
+            return;
+        }
+        if !is_ours || !head.op.class().is_request() {
             self.unexpected(now, request);
             return self.answer_mem_refused(now, pth, head);
         }
@@ -34,6 +43,12 @@ impl Core {
         }
         let outcome = match head.op {
             MemOp::MemSpecRd => return, // a hint
+            _ if self.coherence.is_some() && is_of_line(head.op) => {
+                if self.take_coherent(now, pth, message).is_err() {
+                    self.answer_mem_refused(now, pth, head);
+                }
+                return;
+            }
             MemOp::MemRd | MemOp::MemRdData => self.device.gfd.admit(now, request, LINE),
             MemOp::MemWr | MemOp::MemWrPtl => self.store(now, request, message),
             MemOp::MemInv | MemOp::MemInvNT | MemOp::MemClnEvct => {
@@ -57,7 +72,7 @@ impl Core {
         self.lines.push(now, done.due, job);
     }
 
-    fn store(
+    pub(super) fn store(
         &mut self,
         now: Instant,
         request: Request,
@@ -77,7 +92,7 @@ impl Core {
     }
 
     /// Says that nothing came of a request, if anyone waits for it and can be told.
-    fn answer_mem_refused(&mut self, now: Instant, pth: Pth, request: &MemHead) {
+    pub(super) fn answer_mem_refused(&mut self, now: Instant, pth: Pth, request: &MemHead) {
         let own = self.device.gfd.pid();
         let Some(op) = request.op.refusal().filter(|_| !pth.spid.is_none() && !own.is_none())
         else {

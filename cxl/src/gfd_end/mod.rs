@@ -9,6 +9,7 @@
 //! its head. Answers of a requester with a bandwidth limit wait until they are due, and no other's behind them.
 
 mod atomics;
+mod coherent;
 mod component;
 mod config;
 mod due;
@@ -18,26 +19,29 @@ mod line_jobs;
 mod lines;
 mod messages;
 mod serve;
+mod snoops;
 #[cfg(test)]
 mod tests;
 
 use weft_dataplane::pool::Bufs;
 use weft_dataplane::port::{Port, PortError};
 use weft_dataplane::time::Instant;
-use weft_parsers::fabric::Pid;
+use weft_parsers::fabric::{Dpa, Pid};
 use weft_parsers::tlp::vdm::PartnerInfo;
 
 pub use component::Device;
-pub use config::{GfdCounts, GfdEndConfig, Order};
+pub use config::{CoherentConfig, GfdCounts, GfdEndConfig, Order};
 pub use in_band::InBand;
 
 use crate::cci::{Served, Session, serve as serve_cci};
+use crate::coherence::Hold;
 use crate::gfd::Gfd;
 use crate::gfd::events::FM_LEN;
 use crate::tlp_end::{Carries, EndConfig, EndCounts, Progress, Received, TlpEnd};
 use config::JOBS_MAX;
 use jobs::Jobs;
 use serve::Core;
+pub use snoops::CoherenceCounts;
 
 /// Bursts that one poll takes in.
 const BURSTS: usize = 4;
@@ -95,6 +99,18 @@ impl GfdEnd {
     #[must_use]
     pub const fn counts(&self) -> (GfdCounts, EndCounts) {
         (self.core.counts, self.end.counts())
+    }
+
+    /// Counts of a coherent device.
+    #[must_use]
+    pub fn coherence(&self) -> Option<CoherenceCounts> {
+        self.core.coherence.as_ref().map(snoops::Coherence::counts)
+    }
+
+    /// Which hosts hold the line at an address of the device.
+    #[must_use]
+    pub fn holders(&self, dpa: Dpa) -> &[(Pid, Hold)] {
+        self.core.coherence.as_ref().map_or(&[], |it| it.holders(dpa))
     }
 
     /// What the partner said of itself since the link came up.
@@ -156,10 +172,11 @@ impl GfdEnd {
             Some(in_band) => in_band.poll(now, &mut core.device, end.outbox()),
             None => None,
         };
+        let hosts = core.coherent_work(now, end);
         let gfd = &mut core.device.gfd;
         let lines = core.lines.run(now, end, |job, end| job.step(now, gfd, end, bufs));
         let next = Instant::earlier(in_band, core.jobs.run(now, &mut core.device.gfd, end, bufs));
-        let next = Instant::earlier(lines, next);
+        let next = Instant::earlier(Instant::earlier(lines, hosts), next);
         let sent = end.flush(now, port, bufs)?;
         Ok(Progress {
             frames: frames + sent.frames,

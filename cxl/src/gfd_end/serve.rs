@@ -23,6 +23,7 @@ use super::config::{GfdCounts, GfdEndConfig, JOBS_MAX};
 use super::in_band::InBand;
 use super::jobs::{Content, Job, Jobs};
 use super::line_jobs::LineJobs;
+use super::snoops::{Coherence, Waited};
 use crate::gfd::device::Request;
 use crate::gfd::events::Kind;
 use crate::gfd::{Enables, Refusal};
@@ -35,6 +36,7 @@ pub(super) struct Core {
     pub config: GfdEndConfig,
     pub jobs: Jobs,
     pub lines: LineJobs,
+    pub coherence: Option<Coherence>,
     pub counts: GfdCounts,
     pub partner: Option<PartnerInfo>,
     pub announced: Option<Instant>,
@@ -51,6 +53,7 @@ impl Core {
             config,
             jobs,
             lines: LineJobs::new(JOBS_MAX),
+            coherence: config.coherent.map(Coherence::new),
             counts: GfdCounts::default(),
             partner: None,
             announced: None,
@@ -82,7 +85,9 @@ impl Core {
                 && kind != TlpKind::MemReadLocked
                 && tlp.at() != At::TranslationRequest =>
             {
-                self.memory(now, pth, tlp, request);
+                if !self.must_wait(now, pth, tlp, Waited::default()) {
+                    self.memory(now, pth, tlp, request);
+                }
             }
             _ => {
                 self.counts.unrecognised += 1;
@@ -95,6 +100,14 @@ impl Core {
     pub(super) fn unexpected(&mut self, now: Instant, request: Request) {
         self.counts.unexpected += 1;
         self.device.gfd.reject(now, request, Kind::UnexpectedPacket);
+    }
+
+    /// As [`Self::take`], of a request that waited for hosts.
+    pub(super) fn memory_again(&mut self, now: Instant, pth: Pth, tlp: &Tlp<'_>, waited: Waited) {
+        if !self.must_wait(now, pth, tlp, waited) {
+            let hpa = tlp.addr().unwrap_or_default();
+            self.memory(now, pth, tlp, Request { rpid: pth.spid, hpa, opcode: None });
+        }
     }
 
     fn memory(&mut self, now: Instant, pth: Pth, tlp: &Tlp<'_>, request: Request) {
@@ -146,7 +159,7 @@ impl Core {
     }
 
     /// Says that nothing came of a request, if anyone waits for it and can be told.
-    fn answer_refused(&mut self, now: Instant, pth: Pth, tlp: &Tlp<'_>, status: Status) {
+    pub(super) fn answer_refused(&mut self, now: Instant, pth: Pth, tlp: &Tlp<'_>, status: Status) {
         let Some(answer) = Completion::of(tlp, status, self.config.completer) else {
             self.counts.refused_posted += 1;
             return;

@@ -3,6 +3,7 @@
 use super::*;
 use std::collections::BTreeMap;
 use weft_base::rng::Rng;
+use weft_dataplane::time::Span;
 use weft_parsers::tlp::DevLoad;
 
 const BASE: u64 = 1 << 40;

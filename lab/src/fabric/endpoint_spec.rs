@@ -32,12 +32,14 @@ pub fn endpoint_spec(
             let hpa_memory = vec![format!("{}MiB", host.memory_mib)];
             let fabric_window = Some(FABRIC_WINDOW.to_owned());
             let (ln_lines, ln_watchers) = (host.ln_lines, host.ln_watchers);
+            let cache_lines = (host.cache_lines > 0).then_some(Num(u64::from(host.cache_lines)));
             HostSpec {
                 common,
                 hpa_memory,
                 fabric_window,
                 ln_lines,
                 ln_watchers,
+                cache_lines,
                 ..HostSpec::default()
             }
             .into()
@@ -58,7 +60,17 @@ pub fn endpoint_spec(
             let gfd = layout.gfds.get(at)?;
             let capacity = Some(Num(u64::from(gfd.capacity_mib) << 20));
             let serial = Some(Num(gfd.serial));
-            GfdSpec { common, capacity, serial, managed: true, ..GfdSpec::default() }.into()
+            let filter_lines = gfd.filter_lines.map(|lines| Num(u64::from(lines)));
+            GfdSpec {
+                common,
+                capacity,
+                serial,
+                coherent: gfd.coherent,
+                filter_lines,
+                managed: true,
+                ..GfdSpec::default()
+            }
+            .into()
         }
     })
 }

@@ -74,6 +74,9 @@ pub struct Host {
     /// Its memory.
     #[serde(default = "memory_mib")]
     pub memory_mib: u32,
+    /// Lines of its cache for CXL.mem; 0 for none.
+    #[serde(default)]
+    pub cache_lines: u32,
     /// Devices and HBR switches of its hierarchy, in the order of their vPPBs.
     #[serde(default)]
     pub bind: Vec<String>,
@@ -177,6 +180,12 @@ pub struct Gfd {
     /// Its memory.
     #[serde(default = "capacity_mib")]
     pub capacity_mib: u32,
+    /// They keep their lines coherent in hosts' caches, by back-invalidate.
+    #[serde(default)]
+    pub coherent: bool,
+    /// Lines that hosts can hold at once of each.
+    #[serde(default)]
+    pub filter_lines: Option<u32>,
 }
 
 /// A name or a list of names, in a topology file.

@@ -4,6 +4,7 @@
 //! Units: as each module says.
 //! Source: ARCHITECTURE.md "Layout of the tree".
 
+mod back_invalidate;
 mod cxl_mem;
 mod discovery;
 mod faults;

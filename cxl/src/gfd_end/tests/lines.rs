@@ -15,7 +15,13 @@ fn asks(op: MemOp, at: u64) -> MemHead {
 }
 
 impl Bench {
-    fn mem_as(&mut self, pth: Pth, head: MemHead, data: &[u8; LINE], mask: u64) -> Vec<Answer> {
+    pub(super) fn mem_as(
+        &mut self,
+        pth: Pth,
+        head: MemHead,
+        data: &[u8; LINE],
+        mask: u64,
+    ) -> Vec<Answer> {
         let message = MemMessage { head, data: Some(data), enables: Some(mask) };
         self.host.outbox().send_mem(Some(pth), &message).unwrap();
         self.step();

@@ -3,6 +3,7 @@
 //! Units: bytes.
 //! Source: docs/spec/wire-formats.md §3.5 to §3.8, §4.6.
 
+mod coherent;
 mod lines;
 mod quality;
 

@@ -85,6 +85,7 @@ pub(crate) fn host_config(mode: Mode) -> HostConfig {
         in_flight_max: 64,
         timeout: Span::from_ns(50_000),
         uio_last_first: false,
+        cache_lines: 0,
         gim: false,
         lnc: None,
         hot_plug: true,

@@ -193,6 +193,7 @@ impl Endpoint for GfdEndpoint {
         json!({
             "gfd": gfd,
             "link": link,
+            "coherence": self.end.coherence(),
             "notifications": self.notices,
             "notifications_alike": { "fm": alike.0, "hosts": alike.1 },
             "notifications_lost": { "fm": lost.0, "hosts": lost.1 },

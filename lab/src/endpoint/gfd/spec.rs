@@ -13,10 +13,10 @@ use weft_cxl::gfd::decode::Decoder;
 use weft_cxl::gfd::dmp::{Dmp, Media, Region, UNIT};
 use weft_cxl::gfd::memory::Memory;
 use weft_cxl::gfd::{Config, Gfd};
-use weft_cxl::gfd_end::{Device as GfdDevice, GfdEnd, GfdEndConfig};
+use weft_cxl::gfd_end::{CoherentConfig, Device as GfdDevice, GfdEnd, GfdEndConfig};
 use weft_cxl::tlp_end::Carries;
 use weft_cxl::vdm::in_band::Commands;
-use weft_dataplane::time::Instant;
+use weft_dataplane::time::{Instant, Span};
 use weft_parsers::MacAddr;
 use weft_parsers::fabric::{Hpa, Interleave, Pid};
 
@@ -52,6 +52,15 @@ pub struct GfdSpec {
     /// Without a fabric manager: give a requester this much memory at this address, each time in a new group
     #[cfg_attr(feature = "clap", arg(long, value_name = "PID=HPA:SIZE"))]
     pub grant: Vec<String>,
+    /// Keep its lines coherent in hosts' caches, by back-invalidate (HDM-DB)
+    #[cfg_attr(feature = "clap", arg(long))]
+    pub coherent: bool,
+    /// Lines that hosts can hold at once, 1 to 1048576; with --coherent [default: 65536]
+    #[cfg_attr(feature = "clap", arg(long))]
+    pub filter_lines: Option<Num>,
+    /// How long a host may take to answer a snoop, in milliseconds, 1 to 60000; with --coherent [default: 200]
+    #[cfg_attr(feature = "clap", arg(long))]
+    pub snoop_ms: Option<Num>,
     /// With a fabric manager: accept its commands as messages
     #[cfg_attr(feature = "clap", arg(long))]
     pub managed: bool,
@@ -98,6 +107,20 @@ impl GfdSpec {
         gfd.set_decoders(pid, place, &[Some(decoder)]).map_err(refuse("a decoder"))
     }
 
+    fn coherence(&self) -> Result<Option<CoherentConfig>, SpecError> {
+        let given = |name, value: Option<Num>, default, most: u64| match value {
+            None => Ok(default),
+            Some(_) if !self.coherent => Err(field(name, "it is of a coherent device")),
+            Some(Num(value)) if (1..=most).contains(&value) => Ok(value),
+            Some(Num(value)) => Err(field(name, format!("expected 1 to {most}, found {value}"))),
+        };
+        let lines = given("filter_lines", self.filter_lines, 1 << 16, 1 << 20)?;
+        let snoop_ms = given("snoop_ms", self.snoop_ms, 200, 60_000)?;
+        let lines = usize::try_from(lines).unwrap_or(usize::MAX);
+        let answer_max = Span::from_ms(snoop_ms);
+        Ok(self.coherent.then_some(CoherentConfig { lines, answer_max }))
+    }
+
     /// Makes the device, whose port has the first of `macs`.
     ///
     /// # Errors
@@ -131,7 +154,7 @@ impl GfdSpec {
             *to = byte;
         }
         let end = self.common.end("gfd", Carries::Pbr, macs, 0)?;
-        let config = GfdEndConfig { uuid, ..GfdEndConfig::default() };
+        let config = GfdEndConfig { uuid, coherent: self.coherence()?, ..GfdEndConfig::default() };
         let mut end = GfdEnd::new(GfdDevice::new(gfd, serial), config, end);
         if self.managed {
             // Whoever manages it commands it by messages, and calls it by a port id of its choice.

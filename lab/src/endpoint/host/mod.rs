@@ -509,7 +509,15 @@ impl Endpoint for HostEndpoint {
     fn counts(&self) -> Value {
         let (host, requester, link) = self.inner.counts();
         let mem = self.inner.mem_counts();
-        json!({ "host": host, "requester": requester, "cxl_mem": mem, "link": link })
+        let mut counts =
+            json!({ "host": host, "requester": requester, "cxl_mem": mem, "link": link });
+        if let (Some((cache, (lines, lines_max))), Value::Object(counts)) =
+            (self.inner.cache(), &mut counts)
+        {
+            let held = json!({ "lines": lines, "lines_max": lines_max, "counts": cache });
+            counts.insert("cache".to_owned(), held);
+        }
+        counts
     }
 
     fn detail(&self) -> Value {

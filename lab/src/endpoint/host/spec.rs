@@ -27,6 +27,9 @@ pub const MEMORY_BASE: u64 = 0x10_0000;
 /// Where interrupts are written, and how far that reaches.
 const MSI: (u64, u64) = (0xFEE0_0000, 1 << 20);
 
+/// Most lines of a cache.
+const CACHE_LINES_MAX: u64 = 1 << 20;
+
 /// A host.
 #[cfg_attr(feature = "clap", derive(clap::Args))]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -52,6 +55,9 @@ pub struct HostSpec {
     /// Requests under way [default: 64]
     #[cfg_attr(feature = "clap", arg(long))]
     pub in_flight: Option<usize>,
+    /// Lines of a write-back cache for CXL.mem, 1 to 1048576; 0 for none [default: 0]
+    #[cfg_attr(feature = "clap", arg(long))]
+    pub cache_lines: Option<Num>,
     /// Memory that others access by UIO (GIM): their address BASE is LOCAL here
     #[cfg_attr(feature = "clap", arg(long, value_name = "BASE:SIZE=LOCAL"))]
     pub export: Vec<String>,
@@ -154,6 +160,7 @@ impl HostSpec {
             in_flight_max: in_flight(self.in_flight, 64)?,
             timeout: self.common.timeout(),
             uio_last_first: false,
+            cache_lines: cache_lines(self.cache_lines)?,
             gim: true, // what it exports decides
             lnc,
             hot_plug: true,
@@ -167,6 +174,14 @@ impl HostSpec {
 fn settings(lnc: &LncSpec) -> LnSettings {
     let limit = lnc.lines_max.checked_ilog2().unwrap_or_default().min(31);
     LnSettings { line: lnc.line, limit: u8::try_from(limit).unwrap_or_default() }
+}
+
+fn cache_lines(given: Option<Num>) -> Result<usize, SpecError> {
+    let lines = given.map_or(0, |it| it.0);
+    match usize::try_from(lines) {
+        Ok(fits) if lines <= CACHE_LINES_MAX => Ok(fits),
+        _ => Err(field("cache_lines", format!("expected 0 to {CACHE_LINES_MAX}, found {lines}"))),
+    }
 }
 
 /// `BASE:SIZE=LOCAL`.

@@ -14,6 +14,9 @@ use super::{
     Vcs, VppbBinding,
 };
 
+/// Most lines of a host's cache, and of a GFD's snoop filter.
+const LINES_MAX: u32 = 1 << 20;
+
 /// A serial number that is the same in each run: what kind of component, and its place in the file.
 fn serial(kind: u8, index: usize) -> u64 {
     let index = u32::try_from(index).unwrap_or(u32::MAX);
@@ -173,6 +176,11 @@ impl<'a> Builder<'a> {
     fn attach_all(&mut self) -> Result<(), LayoutError> {
         let topology = self.topology;
         for (index, host) in topology.hosts.iter().enumerate() {
+            if host.cache_lines > LINES_MAX {
+                let (name, had) = (host.name.clone(), u64::from(host.cache_lines));
+                let (what, want) = ("cache_lines", "0 to 1048576");
+                return Err(LayoutError::Count { name, what, want, had });
+            }
             // The device of a host that has one at its root port says so itself.
             if !host.at.is_empty() {
                 self.attach(Part::Host(index), &host.at, PortRole::Usp)?;
@@ -196,6 +204,13 @@ impl<'a> Builder<'a> {
                     had,
                 });
             }
+            if let Some(lines) = gfd.filter_lines {
+                let want = if gfd.coherent { "1 to 1048576" } else { "coherent = true" };
+                if !gfd.coherent || lines == 0 || lines > LINES_MAX {
+                    let (name, had) = (gfd.name.clone(), u64::from(lines));
+                    return Err(LayoutError::Count { name, what: "filter_lines", want, had });
+                }
+            }
             let places = gfd.at.all().iter().cycle().take(count);
             for (nth, at) in places.enumerate() {
                 let index = self.layout.gfds.len();
@@ -209,7 +224,13 @@ impl<'a> Builder<'a> {
                     self.layout.sets.entry(gfd.name.clone()).or_default().push(index);
                 }
                 let serial = serial(GFD, index);
-                self.layout.gfds.push(Gfd { name, serial, capacity_mib: gfd.capacity_mib });
+                self.layout.gfds.push(Gfd {
+                    name,
+                    serial,
+                    capacity_mib: gfd.capacity_mib,
+                    coherent: gfd.coherent,
+                    filter_lines: gfd.filter_lines,
+                });
                 self.attach(Part::Gfd(index), at, PortRole::Dsp)?;
             }
         }

@@ -131,6 +131,10 @@ pub struct Gfd {
     pub serial: u64,
     /// Its memory, MiB.
     pub capacity_mib: u32,
+    /// It keeps its lines coherent in hosts' caches.
+    pub coherent: bool,
+    /// How many at once, where that is said.
+    pub filter_lines: Option<u32>,
 }
 
 /// A topology worked out: all components with numbers and ports, and the wires between them.

@@ -1,0 +1,80 @@
+//! Loads and stores by CXL.mem of a host: each by itself, or through a cache.
+//!
+//! Shape: [`HostMem`] hands everything to the one that the host has.
+//! Units: lines.
+//! Source: docs/spec/cxl-fabric.md "CXL.mem", "Back-invalidate".
+
+use weft_dataplane::time::Instant;
+use weft_parsers::cxl_mem::MemMessage;
+
+use crate::coherence::cache::CacheCounts;
+use crate::mem::cached::CachedRequester;
+use crate::mem::{MemCounts, MemDone, MemId, MemOperation, MemRequester, MemSpec};
+
+/// A host's requester of CXL.mem.
+pub(super) enum HostMem {
+    /// Without a cache.
+    Plain(Box<MemRequester>),
+    /// With one.
+    Cached(Box<CachedRequester>),
+}
+
+macro_rules! both {
+    ($self:ident, $one:ident => $what:expr) => {
+        match $self {
+            Self::Plain($one) => $what,
+            Self::Cached($one) => $what,
+        }
+    };
+}
+
+impl HostMem {
+    /// With a cache of so many lines, or (0) without.
+    pub(super) fn new(spec: MemSpec, lines: usize) -> Self {
+        if lines == 0 {
+            Self::Plain(Box::new(MemRequester::new(spec)))
+        } else {
+            Self::Cached(Box::new(CachedRequester::new(spec, lines)))
+        }
+    }
+
+    pub(super) fn submit(&mut self, what: MemOperation) -> MemId {
+        both!(self, one => one.submit(what))
+    }
+
+    pub(super) fn next_done(&mut self) -> Option<MemDone> {
+        both!(self, one => one.next_done())
+    }
+
+    pub(super) fn next_due(&self) -> Option<Instant> {
+        both!(self, one => one.next_due())
+    }
+
+    pub(super) fn counts(&self) -> MemCounts {
+        both!(self, one => one.counts())
+    }
+
+    pub(super) fn flush(&mut self, now: Instant, send: &mut dyn FnMut(&MemMessage<'_>)) {
+        both!(self, one => one.flush(now, send));
+    }
+
+    pub(super) fn take(&mut self, message: &MemMessage<'_>) {
+        both!(self, one => one.take(message));
+    }
+
+    pub(super) fn expire(&mut self, now: Instant) {
+        both!(self, one => one.expire(now));
+    }
+
+    pub(super) fn give_up(&mut self) {
+        both!(self, one => one.give_up());
+    }
+
+    /// Counts of the cache, and its lines: how many there are, of how many.
+    pub(super) fn cache(&self) -> Option<(CacheCounts, (usize, usize))> {
+        match self {
+            Self::Plain(_) => None,
+            Self::Cached(one) => Some(one.cache()),
+        }
+    }
+}

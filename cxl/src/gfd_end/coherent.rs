@@ -1,0 +1,310 @@
+//! A coherent device (HDM-DB): requests wait until no host's copy is in their way; hosts are snooped, and answer in time or not
+//! at all.
+//!
+//! Shape: [`Coherence`] has the filter; [`Core::take_coherent`] hands it a CXL.mem request,
+//! [`Core::coherent_work`] carries out what it lets go.
+//! Units: lines of 64 bytes; `BITag`s of 12 bits.
+//! Source: docs/spec/cxl-fabric.md "Back-invalidate"; docs/spec/wire-formats.md §3.9; CXL 3.1 sections 3.3.5 to 3.3.10.
+
+use weft_dataplane::time::Instant;
+use weft_parsers::cxl_mem::{LINE, MemHead, MemMessage, MemOp, MetaField};
+use weft_parsers::fabric::{Dpa, Hpa};
+use weft_parsers::tlp::{Mode, Pth, Status, Tlp};
+
+use super::due::JobStep;
+use super::jobs::wire_load;
+use super::line_jobs::LineJob;
+use super::serve::Core;
+use super::snoops::{Coherence, MemAsk, Parked, Waited};
+use crate::coherence::filter::{Effect, Want};
+use crate::coherence::{Hold, answered};
+use crate::gfd::Refusal;
+use crate::gfd::device::Request;
+use crate::tlp_end::TlpEnd;
+
+/// Requests that may wait for their bandwidth.
+const ARRIVALS_MAX: usize = 4_096;
+/// Times that one TLP may have to wait for a line: it has up to 64, and others may take them away again.
+const TURNS_MAX: u8 = 128;
+
+const SNP_DATA: u8 = 1;
+const SNP_INV: u8 = 3;
+const META_INVALID: u8 = 0b00;
+const META_ANY: u8 = 0b10;
+const META_SHARED: u8 = 0b11;
+
+/// What a read needs of its line.
+const fn wants(head: &MemHead) -> Want {
+    let has_state = matches!(head.meta, MetaField::State);
+    match (head.op, has_state, head.meta_value, head.snoop) {
+        (MemOp::MemRdData, true, ..) => Want::Shared,
+        (_, true, META_ANY, SNP_INV) => Want::Exclusive,
+        (MemOp::MemRd, true, _, SNP_DATA) => Want::Shared,
+        (_, true, META_INVALID, SNP_INV) => Want::Nobody,
+        _ => Want::Current,
+    }
+}
+
+/// Whether it is a write of who owns the line, that takes nothing from others.
+const fn is_write_back(head: &MemHead) -> bool {
+    let writes = matches!(head.op, MemOp::MemWr | MemOp::MemWrPtl);
+    writes && matches!(head.meta, MetaField::State) && !matches!(head.snoop, SNP_DATA..=SNP_INV)
+}
+
+const fn kept(meta_value: u8) -> Option<Hold> {
+    match meta_value {
+        META_ANY => Some(Hold::Owned),
+        META_SHARED => Some(Hold::Shared),
+        _ => None,
+    }
+}
+
+impl Core {
+    /// Takes in a request that the tables allow, of a device that is coherent; `false` of one that is none for lines.
+    pub(super) fn take_coherent(
+        &mut self,
+        now: Instant,
+        pth: Pth,
+        message: &MemMessage<'_>,
+    ) -> Result<(), Refusal> {
+        let head = message.head;
+        let opcode = Some(head.op as u8 & 0xF);
+        let request = Request { rpid: pth.spid, hpa: head.addr, opcode };
+        let changes =
+            matches!(head.op, MemOp::MemWr | MemOp::MemWrPtl) || wants(&head) == Want::Exclusive;
+        let dpa = self.device.gfd.line_of(now, request, changes)?;
+        let line = dpa.0 / LINE as u64;
+        if head.op == MemOp::MemClnEvct || is_write_back(&head) {
+            return self.leave(now, pth, message, line);
+        }
+        // A write draws when it is carried out, and its answer waits; a read does before it asks, so that who waits for the
+        // host waits for nothing but the host.
+        let writes = matches!(head.op, MemOp::MemWr | MemOp::MemWrPtl);
+        let gfd = &mut self.device.gfd;
+        let (due, load) = if writes {
+            (now, gfd.load())
+        } else {
+            gfd.admit(now, request, LINE).map(|done| (done.due, done.load))?
+        };
+        let data = message.data.copied().unwrap_or([0; LINE]);
+        let ask = MemAsk { pth, head, data, enables: message.enables, line, load };
+        let Some(coherence) = &mut self.coherence else { return Ok(()) };
+        if due <= now {
+            self.ask(ask);
+        } else if coherence.arrivals.len() < ARRIVALS_MAX {
+            coherence.arrivals.push(now, due, ask);
+        } else {
+            self.counts.overrun += 1;
+        }
+        Ok(())
+    }
+
+    /// A host gives up a line or a part of its right to it: at once, whatever waits for that.
+    fn leave(
+        &mut self,
+        now: Instant,
+        pth: Pth,
+        message: &MemMessage<'_>,
+        line: u64,
+    ) -> Result<(), Refusal> {
+        let head = message.head;
+        let Some(coherence) = &mut self.coherence else { return Ok(()) };
+        let mut left = None;
+        if is_write_back(&head) {
+            if coherence.filter.hold_of(pth.spid, line) != Some(Hold::Owned) {
+                coherence.counts.stale_writes += 1;
+                self.reply(now, pth, MemOp::Cmp, head.tag);
+                return Ok(());
+            }
+            let request = Request { rpid: pth.spid, hpa: head.addr, opcode: None };
+            self.store(now, request, message)?;
+            left = kept(head.meta_value);
+        }
+        if let Some(coherence) = &mut self.coherence {
+            coherence.filter.leave(pth.spid, line, left);
+        }
+        self.reply(now, pth, MemOp::Cmp, head.tag);
+        Ok(())
+    }
+
+    fn reply(&mut self, now: Instant, to: Pth, op: MemOp, tag: u16) {
+        let head = MemHead { load: wire_load(self.device.gfd.load()), ..MemHead::new(op, tag) };
+        self.lines.push(now, now, LineJob { pth: self.back(to), head, line: None });
+    }
+
+    /// Hands a request to the filter.
+    fn ask(&mut self, ask: MemAsk) {
+        let Some(coherence) = &mut self.coherence else { return };
+        let want = match ask.head.op {
+            MemOp::MemWr | MemOp::MemWrPtl => Want::Nobody,
+            _ => wants(&ask.head),
+        };
+        let (who, what) = (Some(ask.pth.spid), Parked::Mem(Box::new(ask)));
+        let line = ask.line;
+        self.counts.overrun += u64::from(coherence.filter.ask(line, who, want, what).is_err());
+    }
+
+    /// Takes a host's answer to a snoop, or its report of a conflict; false of any other message.
+    pub(super) fn take_back_invalidate(&mut self, now: Instant, pth: Pth, head: &MemHead) -> bool {
+        let Some(coherence) = &mut self.coherence else { return false };
+        if let Some(left) = answered(head.op) {
+            return coherence.answer(pth.spid, head.tag, left);
+        }
+        if head.op != MemOp::BiConflict {
+            return false;
+        }
+        coherence.counts.conflicts += 1;
+        self.reply(now, pth, MemOp::BiConflictAck, head.tag);
+        true
+    }
+
+    /// Whether a TLP has to wait for hosts; then it is kept.
+    pub(super) fn must_wait(
+        &mut self,
+        now: Instant,
+        pth: Pth,
+        tlp: &Tlp<'_>,
+        waited: Waited,
+    ) -> bool {
+        if self.coherence.is_none() {
+            return false;
+        }
+        let writes = tlp.kind().has_data();
+        let want = if writes { Want::Nobody } else { Want::Current };
+        let at = tlp.addr().unwrap_or_default().0;
+        let len = (u64::from(tlp.length_dw()) * 4).min(4_096);
+        let mut line_at = at & !(LINE as u64 - 1);
+        while line_at < at.saturating_add(len) {
+            let hpa = Hpa(line_at);
+            // What is refused is refused by the whole TLP.
+            let Ok(part) = self.device.gfd.guard().part(pth.spid, hpa, false) else { return false };
+            let line = part.dpa.0 / LINE as u64;
+            let Some(coherence) = &mut self.coherence else { return false };
+            let is_clear = waited.is_clear(line_at, writes);
+            if !is_clear && coherence.filter.is_in_the_way(line, want) {
+                if waited.turns >= TURNS_MAX {
+                    self.answer_refused(now, pth, tlp, Status::CompleterAbort);
+                    return true;
+                }
+                let waited = Waited { turns: waited.turns + 1, end: line_at + LINE as u64 };
+                let what = Parked::Tlp { pth, bytes: tlp.bytes().into(), waited };
+                let asked = coherence.filter.ask(line, None, want, what);
+                self.counts.overrun += u64::from(asked.is_err());
+                return true;
+            }
+            line_at += LINE as u64;
+        }
+        false
+    }
+
+    /// Snoops, gives up hosts that are late, and carries out what nobody is in the way of any more.
+    pub(super) fn coherent_work(&mut self, now: Instant, end: &mut TlpEnd) -> Option<Instant> {
+        let mut coherence = self.coherence.take()?;
+        coherence.expire(now);
+        let mut arrived = Vec::new();
+        let next = coherence.arrivals.run(now, end, |ask, _| {
+            arrived.push(*ask);
+            JobStep::Done
+        });
+        self.coherence = Some(coherence);
+        for ask in arrived {
+            self.ask(ask);
+        }
+        loop {
+            self.send_snoops(now);
+            let effect = self.coherence.as_mut().and_then(|it| it.filter.next_effect());
+            match effect {
+                None => break,
+                Some(effect) => self.react(now, effect),
+            }
+        }
+        Instant::earlier(next, self.coherence.as_ref().and_then(Coherence::next_due))
+    }
+
+    fn react(&mut self, now: Instant, effect: Effect<Parked>) {
+        match effect {
+            Effect::Snoop { to, line, how } => {
+                if let Some(coherence) = &mut self.coherence {
+                    coherence.later.push_back((to, line, how));
+                }
+            }
+            Effect::Go { what: Parked::Mem(ask), grant } => self.carry_out(now, &ask, grant),
+            Effect::Go { what: Parked::Tlp { pth, bytes, waited }, .. } => {
+                if let Ok(tlp) = Tlp::parse(Mode::Flit, &bytes) {
+                    self.memory_again(now, pth, &tlp, waited);
+                }
+            }
+            Effect::Lost { line, who } => {
+                self.device.gfd.lose_line(now, who, Dpa(line * LINE as u64));
+            }
+        }
+    }
+
+    fn send_snoops(&mut self, now: Instant) {
+        let own = self.device.gfd.pid();
+        while let Some(coherence) = &mut self.coherence
+            && !coherence.free.is_empty()
+            && let Some((to, line, how)) = coherence.later.pop_front()
+        {
+            let Ok(hpa) = self.device.gfd.snoop_hpa(now, to, Dpa(line * LINE as u64)) else {
+                coherence.filter.silent(to, line); // it has lost its decoder: it cannot be asked
+                continue;
+            };
+            let Some(tag) = coherence.track(now, to, line) else { return };
+            let head = MemHead { addr: hpa, ..MemHead::new(how.op(), tag) };
+            self.lines.push(now, now, LineJob { pth: Pth::new(own, to), head, line: None });
+        }
+    }
+
+    /// Carries out a request, and answers it.
+    fn carry_out(&mut self, now: Instant, ask: &MemAsk, grant: Option<Hold>) {
+        let MemAsk { pth, head, .. } = *ask;
+        let request = Request { rpid: pth.spid, hpa: head.addr, opcode: Some(head.op as u8 & 0xF) };
+        let due = if matches!(head.op, MemOp::MemWr | MemOp::MemWrPtl) {
+            let message = MemMessage { head, data: Some(&ask.data), enables: ask.enables };
+            self.store(now, request, &message).map(|done| done.due)
+        } else {
+            self.device.gfd.line_of(now, request, false).map(|_| now)
+        };
+        let Ok(due) = due else {
+            // Rights have gone since.
+            if let Some(coherence) = &mut self.coherence {
+                coherence.filter.leave(pth.spid, ask.line, None);
+            }
+            return self.answer_mem_refused(now, pth, &head);
+        };
+        let grant = grant.filter(|_| matches!(wants(&head), Want::Shared | Want::Exclusive));
+        let reads = matches!(head.op, MemOp::MemRd | MemOp::MemRdData);
+        let has_state = head.meta == MetaField::State;
+        if !reads || has_state {
+            let op = match grant {
+                None => MemOp::Cmp,
+                Some(Hold::Shared) => MemOp::CmpS,
+                Some(Hold::Owned) => MemOp::CmpE,
+            };
+            let head = MemHead { load: wire_load(ask.load), ..MemHead::new(op, head.tag) };
+            self.lines.push(now, due, LineJob { pth: self.back(pth), head, line: None });
+        }
+        if reads {
+            self.counts.reads += 1;
+            self.counts.bytes_read += LINE as u64;
+            let meta_value = match grant {
+                None => META_INVALID,
+                Some(Hold::Shared) => META_SHARED,
+                Some(Hold::Owned) => META_ANY,
+            };
+            let plain = MemHead::new(MemOp::MemData, head.tag);
+            let plain = MemHead { load: wire_load(ask.load), ..plain };
+            let head = if has_state {
+                MemHead { meta: MetaField::State, meta_value, ..plain }
+            } else {
+                plain
+            };
+            self.lines.push(
+                now,
+                due,
+                LineJob { pth: self.back(pth), head, line: Some(request.hpa) },
+            );
+        }
+    }
+}

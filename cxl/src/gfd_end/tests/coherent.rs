@@ -1,0 +1,239 @@
+//! A coherent device: whom it snoops, what waits for that, and hosts that lie, are silent or have no right.
+//! Source: docs/spec/cxl-fabric.md "Back-invalidate"; docs/spec/wire-formats.md §3.9.
+
+use super::lines::Answer;
+use super::*;
+use weft_base::rng::Rng;
+use weft_parsers::cxl_mem::{LINE, MemHead, MemOp, MetaField};
+
+const OTHER: Pid = Pid::from_low_bits(0x0A2);
+/// Where the other host has the same memory.
+const OTHER_BASE: u64 = 2 << 40;
+const LIMIT: Span = Span::from_ms(5);
+
+fn bench(lines: usize) -> Bench {
+    let mut gfd = device(Media::default());
+    let mut decoder = gfd.gdt().get(HOST)[0].unwrap();
+    decoder.hpa_base = Hpa(OTHER_BASE);
+    gfd.set_decoders(OTHER, 0, &[Some(decoder)]).unwrap();
+    gfd.set_sat(&[(OTHER, 1 | 1 << 31)]).unwrap();
+    let coherent = Some(CoherentConfig { lines, answer_max: LIMIT });
+    Bench::of(gfd, GfdEndConfig { coherent, ..GfdEndConfig::default() })
+}
+
+/// A message of a host with a cache; `who` has its own addresses.
+fn ask(op: MemOp, (meta_value, snoop): (u8, u8), addr: u64, tag: u16) -> MemHead {
+    let meta = MetaField::State;
+    MemHead { addr: Hpa(addr), meta, meta_value, snoop, ..MemHead::new(op, tag) }
+}
+
+const SHARED: (u8, u8) = (0b11, 1);
+const EXCLUSIVE: (u8, u8) = (0b10, 3);
+const GIVES_UP: (u8, u8) = (0, 0);
+
+fn send(bench: &mut Bench, who: Pid, head: MemHead, byte: u8) -> Vec<(Pid, MemHead, Option<u8>)> {
+    let came = bench.mem_as(Pth::new(who, GFD), head, &[byte; LINE], 0xFF);
+    let short = |(pth, head, line): Answer| {
+        assert_eq!(pth.spid, GFD);
+        (pth.dpid, head, line.map(|line| line[0]))
+    };
+    came.into_iter().map(short).collect()
+}
+
+fn read(bench: &mut Bench, who: Pid, at: u64, how: (u8, u8)) -> Vec<(Pid, MemHead, Option<u8>)> {
+    send(bench, who, ask(MemOp::MemRd, how, at, 1), 0)
+}
+
+fn ops(came: &[(Pid, MemHead, Option<u8>)]) -> Vec<(Pid, MemOp)> {
+    came.iter().map(|(to, head, _)| (*to, head.op)).collect()
+}
+
+fn answer(bench: &mut Bench, who: Pid, op: MemOp, tag: u16) -> Vec<(Pid, MemHead, Option<u8>)> {
+    send(bench, who, MemHead::new(op, tag), 0)
+}
+
+/// The only reader owns the line; another's read waits until it has written back, and finds what it wrote. The snoop names the
+/// owner's own address, and a forged answer counts for nothing.
+#[test]
+fn a_conflicting_read_waits_for_the_owners_write_back() {
+    let mut bench = bench(16);
+    let came = read(&mut bench, HOST, BASE, SHARED);
+    assert_eq!(ops(&came), [(HOST, MemOp::CmpE), (HOST, MemOp::MemData)]);
+    assert_eq!((came[1].1.meta, came[1].1.meta_value), (MetaField::State, 0b10));
+    let snoop = read(&mut bench, OTHER, OTHER_BASE, EXCLUSIVE);
+    assert_eq!(ops(&snoop), [(HOST, MemOp::BiSnpInv)], "nobody is answered yet");
+    assert_eq!(snoop[0].1.addr, Hpa(BASE));
+    let tag = snoop[0].1.tag;
+    for forged in [(OTHER, tag), (HOST, tag ^ 1)] {
+        assert_eq!(answer(&mut bench, forged.0, MemOp::BiRspI, forged.1), []);
+    }
+    assert_eq!(bench.gfd.counts().0.unexpected, 2);
+    let wrote = send(&mut bench, HOST, ask(MemOp::MemWr, GIVES_UP, BASE, 2), 9);
+    assert_eq!(
+        ops(&wrote),
+        [(HOST, MemOp::Cmp)],
+        "it does not wait for the read that waits for it"
+    );
+    let came = answer(&mut bench, HOST, MemOp::BiRspI, tag);
+    assert_eq!(ops(&came), [(OTHER, MemOp::CmpE), (OTHER, MemOp::MemData)]);
+    assert_eq!(came[1].2, Some(9));
+    // The other way round, to share it.
+    let snoop = read(&mut bench, HOST, BASE, SHARED);
+    assert_eq!(ops(&snoop), [(OTHER, MemOp::BiSnpData)]);
+    assert_eq!(snoop[0].1.addr, Hpa(OTHER_BASE));
+    let came = answer(&mut bench, OTHER, MemOp::BiRspS, snoop[0].1.tag);
+    assert_eq!(ops(&came), [(HOST, MemOp::CmpS), (HOST, MemOp::MemData)]);
+    assert_eq!(bench.gfd.holders(Dpa(0)).len(), 2);
+    let counts = bench.gfd.coherence().unwrap();
+    assert_eq!((counts.filter.snoops, counts.waiting, counts.stale_writes), (2, 0, 0));
+}
+
+/// Hosts without a cache and UIO see what owners have, and take it from them.
+#[test]
+fn plain_accesses_and_uio_are_coherent_too() {
+    let mut bench = bench(16);
+    read(&mut bench, HOST, BASE, EXCLUSIVE);
+    let plain = MemHead { addr: Hpa(OTHER_BASE), ..MemHead::new(MemOp::MemRd, 5) };
+    let snoop = send(&mut bench, OTHER, plain, 0);
+    assert_eq!(ops(&snoop), [(HOST, MemOp::BiSnpCur)]);
+    send(&mut bench, HOST, ask(MemOp::MemWr, (0b10, 0), BASE, 2), 7);
+    let came = answer(&mut bench, HOST, MemOp::BiRspE, snoop[0].1.tag);
+    assert_eq!(ops(&came), [(OTHER, MemOp::MemData)], "without metadata, without Cmp");
+    assert_eq!((came[0].2, came[0].1.meta), (Some(7), MetaField::NoOp));
+    let uio = |kind| plain_tlp(kind, OTHER_BASE);
+    let to = Pth { dsar: true, ..Pth::new(OTHER, GFD) };
+    for (kind, how) in [(Kind::UioRead, MemOp::BiSnpCur), (Kind::UioWrite, MemOp::BiSnpInv)] {
+        read(&mut bench, HOST, BASE, EXCLUSIVE);
+        let came = bench.ask_as(to, &uio(kind));
+        assert_eq!(came.len(), 0, "{kind:?} waits");
+        let snoop = std::mem::take(&mut bench.lines);
+        assert_eq!(snoop[0].1.op, how);
+        // Of the value alone, the owner keeps the line.
+        let left = if kind == Kind::UioRead { MemOp::BiRspE } else { MemOp::BiRspI };
+        let message = message_of(left, snoop[0].1.tag);
+        bench.host.outbox().send_mem(Some(Pth::new(HOST, GFD)), &message).unwrap();
+        bench.step();
+        let came = std::mem::take(&mut bench.came);
+        assert_eq!(came[0].tlp().status(), Some(Status::Success), "{kind:?}");
+    }
+    assert_eq!(bench.memory(0, 8), [0x5A; 8]);
+    assert_eq!(bench.gfd.holders(Dpa(0)), []);
+    assert_eq!(bench.gfd.coherence().unwrap().waiting, 0);
+}
+
+fn plain_tlp(kind: Kind, at: u64) -> TlpRepr<'static> {
+    let tlp = plain(kind, at, 2);
+    if kind == Kind::UioWrite { TlpRepr { payload: &[0x5A; 8], ..tlp } } else { tlp }
+}
+
+fn message_of(op: MemOp, tag: u16) -> weft_parsers::cxl_mem::MemMessage<'static> {
+    let head = MemHead::new(op, tag);
+    weft_parsers::cxl_mem::MemMessage { head, data: None, enables: None }
+}
+
+/// An owner that never answers: its line is poisoned, whoever waits goes on, the FM is told, and what it writes later is nowhere.
+#[test]
+fn an_owner_that_never_answers_loses_the_line() {
+    let mut bench = bench(16);
+    read(&mut bench, HOST, BASE, EXCLUSIVE);
+    let snoop = read(&mut bench, OTHER, OTHER_BASE, EXCLUSIVE);
+    assert_eq!(ops(&snoop), [(HOST, MemOp::BiSnpInv)]);
+    bench.told();
+    bench.now += LIMIT;
+    bench.step();
+    let came = std::mem::take(&mut bench.lines);
+    assert_eq!(came.iter().map(|it| it.1.op).collect::<Vec<_>>(), [MemOp::CmpE, MemOp::MemData]);
+    assert!(came[1].1.poison && came[1].0.dpid == OTHER);
+    assert_eq!(bench.told().len(), 1, "a failure, by the silent host");
+    let late = send(&mut bench, HOST, ask(MemOp::MemWr, GIVES_UP, BASE, 2), 9);
+    assert_eq!(ops(&late), [(HOST, MemOp::Cmp)]);
+    assert_eq!(answer(&mut bench, HOST, MemOp::BiRspI, snoop[0].1.tag), []);
+    assert!(bench.gfd.gfd().memory().is_poisoned(0, 64), "the late write ends nothing");
+    let counts = bench.gfd.coherence().unwrap();
+    assert_eq!((counts.stale_writes, counts.filter.silent, counts.filter.lost), (1, 1, 1));
+    // Its new owner writes it, and it is good again.
+    send(&mut bench, OTHER, ask(MemOp::MemWr, GIVES_UP, OTHER_BASE, 2), 4);
+    assert_eq!(read(&mut bench, HOST, BASE, SHARED)[1].2, Some(4));
+    // One that says that it keeps what it may not is treated alike, at once.
+    let snoop = read(&mut bench, OTHER, OTHER_BASE, EXCLUSIVE);
+    let came = answer(&mut bench, HOST, MemOp::BiRspE, snoop[0].1.tag);
+    assert!(came.iter().any(|(to, head, _)| *to == OTHER && head.poison), "{came:?}");
+}
+
+/// A conflict is acknowledged behind what was granted before; a full filter takes lines away; a host without a decoder is not asked.
+#[test]
+fn conflicts_evictions_and_lost_decoders() {
+    let mut bench = bench(1);
+    read(&mut bench, HOST, BASE, SHARED);
+    let conflict = MemHead { addr: Hpa(BASE), ..MemHead::new(MemOp::BiConflict, 77) };
+    let came = send(&mut bench, HOST, conflict, 0);
+    assert_eq!((ops(&came), came[0].1.tag), (vec![(HOST, MemOp::BiConflictAck)], 77));
+    let snoop = read(&mut bench, HOST, BASE + 0x40, SHARED);
+    assert_eq!(ops(&snoop), [(HOST, MemOp::BiSnpInv)]);
+    let came = answer(&mut bench, HOST, MemOp::BiRspI, snoop[0].1.tag);
+    assert_eq!(ops(&came), [(HOST, MemOp::CmpE), (HOST, MemOp::MemData)]);
+    let came = send(&mut bench, HOST, ask(MemOp::MemClnEvct, GIVES_UP, BASE + 0x40, 3), 0);
+    assert_eq!(ops(&came), [(HOST, MemOp::Cmp)]);
+    assert_eq!(bench.gfd.coherence().unwrap().lines, 0);
+    read(&mut bench, HOST, BASE, EXCLUSIVE);
+    bench.gfd.gfd_mut().set_decoders(HOST, 0, &[None]).unwrap();
+    let came = read(&mut bench, OTHER, OTHER_BASE, SHARED);
+    assert_eq!(ops(&came), [(OTHER, MemOp::CmpE), (OTHER, MemOp::MemData)]);
+    assert!(came[1].1.poison, "nobody knows what it has changed");
+}
+
+/// Whatever messages come, from whomever: each is answered at most once or counted, nothing waits for ever, and memory that is
+/// nobody's stays as it is.
+#[test]
+fn any_messages_of_back_invalidate_leave_nothing_waiting() {
+    any_messages(100_000);
+}
+
+#[test]
+#[ignore = "make soak"]
+fn soak_a_million_messages_of_back_invalidate() {
+    any_messages(1_000_000);
+}
+
+fn any_messages(count: u32) {
+    let (mut bench, mut rng) = (bench(8), Rng::new(0xB1B1));
+    let (mut snoops, mut tags) = (0, Vec::new());
+    for _ in 0..count {
+        let pick = |rng: &mut Rng, most: u64| usize::try_from(rng.below(most)).unwrap();
+        let who =
+            [(HOST, BASE), (OTHER, OTHER_BASE), (Pid::NONE, BASE), (GFD, 0)][pick(&mut rng, 4)];
+        let op = MemOp::ALL[pick(&mut rng, MemOp::ALL.len() as u64)];
+        let tag = if rng.chance(1, 2) { tags.pop() } else { None };
+        let tag = tag.unwrap_or_else(|| u16::try_from(rng.below(1 << 16)).unwrap());
+        let how = (u8::try_from(rng.below(4)).unwrap(), u8::try_from(rng.below(8)).unwrap());
+        let mut head = ask(op, how, who.1 + rng.below(16) * 64, tag);
+        head.poison = rng.chance(1, 8);
+        if rng.chance(1, 4) {
+            head.meta = MetaField::NoOp;
+        }
+        for (_, head, _) in send(&mut bench, who.0, head, 1) {
+            if matches!(head.op, MemOp::BiSnpCur | MemOp::BiSnpData | MemOp::BiSnpInv) {
+                snoops += 1;
+                tags.push(head.tag);
+            }
+        }
+        tags.truncate(16);
+        bench.now += Span::from_us(rng.below(200));
+        while bench.gfd.pop_fm().is_some() {}
+    }
+    // Each request that waits may have to wait for a host of its own.
+    for _ in 0..10_000 {
+        bench.now += LIMIT;
+        bench.step();
+        bench.lines.clear();
+        bench.came.clear();
+        if bench.gfd.coherence().unwrap().waiting == 0 {
+            break;
+        }
+    }
+    let counts = bench.gfd.coherence().unwrap();
+    assert!(counts.filter.silent > 0 && counts.stale_writes > 0 && snoops > 500, "{counts:?}");
+    assert_eq!(counts.waiting, 0, "{counts:?}");
+    assert!(counts.lines <= 8);
+    assert!(bench.memory(16 * MIB, 1 << 20).iter().all(|&byte| byte == 0));
+}

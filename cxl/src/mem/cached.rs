@@ -1,0 +1,371 @@
+//! Loads and stores by CXL.mem through a write-back cache.
+//!
+//! Shape: as [`super::MemRequester`]; [`Cache`] says what is to be sent, and gets tags and time limits for it here.
+//! Units: bytes, lines; tags of 16 bits.
+//! Source: docs/spec/cxl-fabric.md "CXL.mem", "Back-invalidate"; docs/spec/wire-formats.md §3.9.
+//!
+//! What others wait for (answers to snoops, write-backs, what gives up a line) is sent before reads, and whatever the throttle
+//! says.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use weft_dataplane::time::Instant;
+use weft_parsers::cxl_mem::{LINE, MemClass, MemHead, MemMessage, MemOp, MetaField};
+use weft_parsers::fabric::Hpa;
+
+use super::operation::{MemCounts, MemDone, MemFailure, MemId, MemOperation, MemSpec};
+use super::ops::{Ops, Piece};
+use super::throttle::Throttle;
+use crate::coherence::cache::{Access, Cache, CacheCounts, Out};
+use crate::coherence::{Failure, Hold, Snoop, answer_op};
+
+/// Messages that may wait to be sent before snoops are no longer heard.
+const WAITING_MAX: usize = 1 << 14;
+/// `SnpType` of requests.
+const SNP_DATA: u8 = 1;
+const SNP_INV: u8 = 3;
+/// `MetaValue` of requests: what the host holds.
+const META_INVALID: u8 = 0b00;
+const META_ANY: u8 = 0b10;
+const META_SHARED: u8 = 0b11;
+
+impl From<Failure> for MemFailure {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::NoMemory => Self::NoMemory,
+            Failure::Poisoned => Self::Poisoned,
+            Failure::Timeout => Self::Timeout,
+            Failure::Mismatch => Self::Mismatch,
+        }
+    }
+}
+
+/// What a request is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum What {
+    /// A read, and which of its two answers came.
+    Read { granted: bool, data: bool },
+    /// A write or the end of a line's stay.
+    Write,
+    /// A `BIConflict`.
+    Conflict,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Flight {
+    line: u64,
+    what: What,
+    serial: u64,
+}
+
+/// Sends loads and stores through a cache.
+pub struct CachedRequester {
+    spec: MemSpec,
+    throttle: Throttle,
+    ops: Ops,
+    cache: Cache<Piece>,
+    /// Pieces in the cache.
+    accesses: usize,
+    /// What goes first, and reads.
+    urgent: VecDeque<Out<Piece>>,
+    reads: VecDeque<Out<Piece>>,
+    /// Tag and sender of each line's snoop.
+    snoops: BTreeMap<u64, (u16, u16)>,
+    flights: Vec<Option<Flight>>,
+    free: VecDeque<u16>,
+    under_way: usize,
+    reads_under_way: usize,
+    deadlines: VecDeque<(Instant, u16, u64)>,
+    counts: MemCounts,
+}
+
+impl CachedRequester {
+    /// Nothing is under way; the cache has `lines` places.
+    #[must_use]
+    pub fn new(spec: MemSpec, lines: usize) -> Self {
+        let most = spec.in_flight_max.clamp(1, super::operation::IN_FLIGHT_MAX);
+        let tags = u16::try_from((4 * most).max(1_024) - 1).unwrap_or(u16::MAX);
+        Self {
+            spec: MemSpec { in_flight_max: most, ..spec },
+            throttle: Throttle::new(most),
+            ops: Ops::default(),
+            cache: Cache::new(lines),
+            accesses: 0,
+            urgent: VecDeque::new(),
+            reads: VecDeque::new(),
+            snoops: BTreeMap::new(),
+            flights: vec![None; usize::from(tags) + 1],
+            free: (0..=tags).collect(),
+            under_way: 0,
+            reads_under_way: 0,
+            deadlines: VecDeque::new(),
+            counts: MemCounts::default(),
+        }
+    }
+
+    /// Takes a load or store.
+    pub fn submit(&mut self, what: MemOperation) -> MemId {
+        self.ops.submit(what)
+    }
+
+    /// The next load or store that ended.
+    pub fn next_done(&mut self) -> Option<MemDone> {
+        self.ops.next_done()
+    }
+
+    /// When the next request times out.
+    #[must_use]
+    pub fn next_due(&self) -> Option<Instant> {
+        self.deadlines.front().map(|&(at, ..)| at)
+    }
+
+    /// Loads and stores that have not ended.
+    #[must_use]
+    pub const fn pending(&self) -> usize {
+        self.ops.open()
+    }
+
+    /// Counts so far.
+    #[must_use]
+    pub const fn counts(&self) -> MemCounts {
+        MemCounts { throttle: self.throttle.level(), ..self.counts }
+    }
+
+    /// Counts of the cache, and its lines: how many there are, of how many.
+    #[must_use]
+    pub fn cache(&self) -> (CacheCounts, (usize, usize)) {
+        (self.cache.counts(), self.cache.used())
+    }
+
+    /// Takes what the cache has to say.
+    fn drain(&mut self) {
+        while let Some(out) = self.cache.next_out() {
+            match out {
+                Out::Done { what: piece, result } => {
+                    self.accesses -= 1;
+                    let loaded = match &result {
+                        Ok(line) => Ok(piece.reads.then_some(line)),
+                        Err(failure) => Err(MemFailure::from(*failure)),
+                    };
+                    self.ops.ended(&piece, loaded);
+                }
+                Out::Read { .. } => self.reads.push_back(out),
+                _ => self.urgent.push_back(out),
+            }
+        }
+    }
+
+    /// Hands what may be sent to `send`.
+    pub fn flush(&mut self, now: Instant, send: &mut dyn FnMut(&MemMessage<'_>)) {
+        self.send_urgent(now, send);
+        while self.accesses < self.spec.in_flight_max
+            && let Some((piece, data)) = self.ops.next_piece()
+        {
+            self.accesses += 1;
+            let store = data.map(|data| (data, piece.mask()));
+            self.cache.access(piece.line, Access { what: piece, store });
+            self.drain();
+        }
+        self.send_urgent(now, send);
+        while self.reads_under_way < self.throttle.limit()
+            && let Some(&tag) = self.free.front()
+            && let Some(Out::Read { line, exclusive }) = self.reads.pop_front()
+        {
+            self.free.pop_front();
+            self.reads_under_way += 1;
+            let (snoop, meta_value) =
+                if exclusive { (SNP_INV, META_ANY) } else { (SNP_DATA, META_SHARED) };
+            let head = MemHead { snoop, ..of_line(MemOp::MemRd, tag, line, meta_value) };
+            send(&MemMessage { head, data: None, enables: None });
+            self.sent(now, tag, line, What::Read { granted: false, data: false });
+        }
+    }
+
+    fn send_urgent(&mut self, now: Instant, send: &mut dyn FnMut(&MemMessage<'_>)) {
+        while let Some(out) = self.urgent.front() {
+            if let Out::Answer { line, left } = *out {
+                self.urgent.pop_front();
+                if let Some((tag, bi_id)) = self.snoops.remove(&line) {
+                    let head = MemHead { bi_id, ..MemHead::new(answer_op(left), tag) };
+                    send(&MemMessage { head, data: None, enables: None });
+                }
+                continue;
+            }
+            let Some(&tag) = self.free.front() else { return };
+            let Some(out) = self.urgent.pop_front() else { return };
+            let Some((line, what)) = send_out(&out, tag, send) else { continue };
+            self.free.pop_front();
+            self.sent(now, tag, line, what);
+        }
+    }
+
+    fn sent(&mut self, now: Instant, tag: u16, line: u64, what: What) {
+        self.counts.sent += 1;
+        self.under_way += 1;
+        let serial = self.counts.sent;
+        if let Some(place) = self.flights.get_mut(usize::from(tag)) {
+            *place = Some(Flight { line, what, serial });
+        }
+        self.deadlines.push_back((now + self.spec.timeout, tag, serial));
+    }
+
+    /// Takes a message; false if there is nothing that it answers, and it asks for nothing.
+    pub fn take(&mut self, message: &MemMessage<'_>) -> bool {
+        let head = &message.head;
+        if let Some(how) = Snoop::of(head.op) {
+            if self.urgent.len() >= WAITING_MAX {
+                self.counts.unexpected += 1;
+                return false;
+            }
+            self.snoops.insert(head.addr.0, (head.tag, head.bi_id));
+            self.cache.snoop(head.addr.0, how);
+            self.drain();
+            return true;
+        }
+        let is_answer = head.op.class().is_response();
+        let place = self.flights.get_mut(usize::from(head.tag)).filter(|_| is_answer);
+        let Some(flight) = place.and_then(|place| *place) else {
+            self.counts.unexpected += 1;
+            return false;
+        };
+        match self.answered(&flight, message) {
+            Ok(None) => self.end(head.tag, &flight),
+            Ok(Some(what)) => {
+                if let Some(place) = self.flights.get_mut(usize::from(head.tag)) {
+                    *place = Some(Flight { what, ..flight });
+                }
+            }
+            Err(failure) => {
+                self.counts.mismatched += u64::from(failure == Failure::Mismatch);
+                self.end(head.tag, &flight);
+                self.cache.failed(flight.line, failure);
+            }
+        }
+        if head.op.class() == MemClass::Drs || flight.what == What::Write {
+            self.throttle.answered(head.load, self.reads_under_way);
+        }
+        self.drain();
+        true
+    }
+
+    /// What a message makes of a request: `None` if it has ended, else what is left of it.
+    fn answered(
+        &mut self,
+        flight: &Flight,
+        message: &MemMessage<'_>,
+    ) -> Result<Option<What>, Failure> {
+        let (head, line) = (&message.head, flight.line);
+        match (flight.what, head.op, message.data) {
+            (What::Write, MemOp::Cmp, _) => _ = self.cache.written(line),
+            (What::Conflict, MemOp::BiConflictAck, _) => _ = self.cache.conflict_known(line),
+            (What::Read { .. }, MemOp::MemDataNxm, _) => return Err(Failure::NoMemory),
+            (What::Read { data: false, granted }, MemOp::MemData, Some(bytes)) => {
+                // Without metadata, nobody tracks who holds the line, and no `Cmp` belongs to it.
+                let alone = head.meta == MetaField::NoOp;
+                self.cache.data(line, bytes, head.poison, alone);
+                return Ok((!alone && !granted).then_some(What::Read { data: true, granted }));
+            }
+            (What::Read { granted: false, data }, MemOp::Cmp | MemOp::CmpS | MemOp::CmpE, _) => {
+                let hold = match head.op {
+                    MemOp::CmpS => Some(Hold::Shared),
+                    MemOp::CmpE => Some(Hold::Owned),
+                    _ => None,
+                };
+                self.cache.granted(line, hold);
+                return Ok((!data).then_some(What::Read { data, granted: true }));
+            }
+            _ => return Err(Failure::Mismatch),
+        }
+        Ok(None)
+    }
+
+    fn end(&mut self, tag: u16, flight: &Flight) {
+        if let Some(place) = self.flights.get_mut(usize::from(tag)) {
+            *place = None;
+        }
+        self.free.push_back(tag);
+        self.under_way -= 1;
+        self.reads_under_way -= usize::from(matches!(flight.what, What::Read { .. }));
+        self.counts.answered += 1;
+    }
+
+    /// Ends what was not answered by `now`; returns how many requests that were.
+    pub fn expire(&mut self, now: Instant) -> usize {
+        let mut expired = 0;
+        while let Some(&(at, tag, serial)) = self.deadlines.front() {
+            let place = self.flights.get(usize::from(tag)).copied().flatten();
+            let flight = place.filter(|flight| flight.serial == serial);
+            if flight.is_some() && at > now {
+                break;
+            }
+            self.deadlines.pop_front();
+            let Some(flight) = flight else { continue };
+            self.end(tag, &flight);
+            self.counts.answered -= 1;
+            self.counts.timeouts += 1;
+            expired += 1;
+            if flight.what == What::Conflict {
+                self.cache.conflict_lost(flight.line);
+            } else {
+                self.cache.failed(flight.line, Failure::Timeout);
+            }
+            self.drain();
+        }
+        expired
+    }
+
+    /// Gives up everything, and forgets all lines: a reset, or the link went down.
+    pub fn give_up(&mut self) {
+        self.counts.given_up += self.under_way as u64;
+        (self.under_way, self.reads_under_way, self.accesses) = (0, 0, 0);
+        self.deadlines.clear();
+        self.cache.clear();
+        self.urgent.clear();
+        self.reads.clear();
+        self.snoops.clear();
+        for (tag, flight) in (0..).zip(&mut self.flights) {
+            if flight.take().is_some() {
+                self.free.push_back(tag);
+            }
+        }
+        self.ops.give_up();
+    }
+}
+
+fn of_line(op: MemOp, tag: u16, line: u64, meta_value: u8) -> MemHead {
+    MemHead { addr: Hpa(line), meta: MetaField::State, meta_value, ..MemHead::new(op, tag) }
+}
+
+/// Sends what is neither a read nor an answer; returns its line and what it is.
+fn send_out(
+    out: &Out<Piece>,
+    tag: u16,
+    send: &mut dyn FnMut(&MemMessage<'_>),
+) -> Option<(u64, What)> {
+    let (head, data, enables, what) = match out {
+        Out::WriteBack { line, data, left } => {
+            let kept = match left {
+                None => META_INVALID,
+                Some(Hold::Shared) => META_SHARED,
+                Some(Hold::Owned) => META_ANY,
+            };
+            (of_line(MemOp::MemWr, tag, *line, kept), Some(data), None, What::Write)
+        }
+        Out::Through { line, data, mask } => {
+            let whole = *mask == u64::MAX;
+            let op = if whole { MemOp::MemWr } else { MemOp::MemWrPtl };
+            let head = MemHead { addr: Hpa(*line), ..MemHead::new(op, tag) };
+            (head, Some(data), (!whole).then_some(*mask), What::Write)
+        }
+        Out::Evict { line } => {
+            (of_line(MemOp::MemClnEvct, tag, *line, META_INVALID), None, None, What::Write)
+        }
+        Out::Conflict { line } => {
+            let head = MemHead { addr: Hpa(*line), ..MemHead::new(MemOp::BiConflict, tag) };
+            (head, Some(&[0; LINE]), None, What::Conflict)
+        }
+        Out::Read { .. } | Out::Answer { .. } | Out::Done { .. } => return None,
+    };
+    send(&MemMessage { head, data, enables });
+    Some((head.addr.0, what))
+}
