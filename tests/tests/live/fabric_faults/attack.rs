@@ -318,7 +318,10 @@ fn whatever_is_said_at_an_edge_nothing_changes() {
     let own = forged(&gfd, &names, &requests(&names), &gfd.own);
     gfd.refuses(up, &["not-from-gfd"], &own);
     same("frames at edges", &before, &tables(up));
-    assert_eq!(number(&up.fm("status")["events"]), events, "{}", up.fm("events"));
+    // The operator hears of it, and of nothing else.
+    let told = up.fm(&format!("events --after {events}"));
+    let is_refusal = |event: &Value| event["what"].as_str().unwrap().contains("refused an access");
+    assert!(told.as_array().unwrap().iter().all(is_refusal), "{told}");
     announced(&loaded, &names, &device);
     same("announcements", &before, &tables(up));
     loaded.whole(&["h0", "h1", "h2", "d0"]);
