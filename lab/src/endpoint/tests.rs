@@ -8,7 +8,7 @@ use weft_rpc::Refused;
 
 use super::command::{Access, Export, LoadReport, OwnRange, Status, TransferReport, Via};
 use super::number::{Hex, Num};
-use super::spec::over;
+use super::spec::{SpecError, over};
 use super::*;
 
 #[path = "ln/tests.rs"] // with what it tests; it needs the stations of this file
@@ -481,19 +481,62 @@ fn lines_are_answered_while_it_runs() {
     assert!(ask(r#"{"cmd":"status"}"#).contains("has ended"));
 }
 
+/// Builds an endpoint of a kind from the text of a file.
+fn host(text: &str) -> Result<(), SpecError> {
+    over(text, &HostSpec::default()).and_then(|spec| spec.build(&[]).map(drop))
+}
+
+fn device(text: &str) -> Result<(), SpecError> {
+    over(text, &DeviceSpec::default()).and_then(|spec| spec.build(&[]).map(drop))
+}
+
+fn gfd(text: &str) -> Result<(), SpecError> {
+    over(text, &GfdSpec::default()).and_then(|spec| spec.build(&[]).map(drop))
+}
+
+/// Each is refused with a text that has this part, or is taken where there is none.
+fn holds(cases: impl IntoIterator<Item = (Result<(), SpecError>, &'static str)>) {
+    for (at, (result, part)) in cases.into_iter().enumerate() {
+        match result {
+            Ok(()) => assert_eq!(part, "", "case {at}"),
+            Err(error) => {
+                let text = error.to_string();
+                assert!(!part.is_empty() && text.contains(part), "case {at}: {text}");
+            }
+        }
+    }
+}
+
+#[test]
+fn options_of_caches_and_notifications_go_together_or_are_refused() {
+    #[rustfmt::skip] // columns: what came of it, part of the refusal; empty: none
+    holds([
+        (host("mode = \"non-flit\"\nln_lines = 8"), ""),
+        (host("ln_lines = 8"), "ln_lines: "),
+        (host("mode = \"non-flit\"\nln_lines = 8\nln_line = 128\nln_watchers = 0"), ""),
+        (host("mode = \"non-flit\"\nln_lines = 8\nln_line = 32"), "ln_line: expected 64 or 128"),
+        (host("ln_line = 64"), "ln_line: no line is watched"),
+        (host("ln_watchers = 1"), "ln_watchers: no line is watched"),
+        (host("cache_lines = 1048576"), ""),
+        (host("cache_lines = 1048577"), "cache_lines: expected 0 to 1048576"),
+        (gfd("coherent = true\nfilter_lines = 1\nsnoop_ms = 1"), ""),
+        (gfd("filter_lines = 8"), "filter_lines: it is of a coherent device"),
+        (gfd("snoop_ms = 8"), "snoop_ms: it is of a coherent device"),
+        (gfd("coherent = true\nfilter_lines = 0"), "filter_lines: expected 1 to 1048576"),
+        (gfd("coherent = true\nsnoop_ms = 60001"), "snoop_ms: expected 1 to 60000"),
+        (device("mode = \"non-flit\"\nlnr = 4\nlnr_line = \"128\""), ""),
+        (device("lnr = 4"), "lnr: Lightweight Notification is of non-flit mode"),
+        (device("mode = \"non-flit\"\nlnr = 4\nlnr_line = \"32\""), "lnr_line: expected 64, 128 or both"),
+        (device("lnr_line = \"64\""), "lnr_line: there is no LN requester"),
+    ]);
+}
+
 #[test]
 fn specifications_are_refused_with_what_is_wrong() {
-    let host =
-        |text: &str| over(text, &HostSpec::default()).and_then(|spec| spec.build(&[]).map(drop));
-    let device =
-        |text: &str| over(text, &DeviceSpec::default()).and_then(|spec| spec.build(&[]).map(drop));
-    let gfd =
-        |text: &str| over(text, &GfdSpec::default()).and_then(|spec| spec.build(&[]).map(drop));
     #[rustfmt::skip] // columns: what came of it, part of the refusal; empty: none
     let cases = [
         (host(""), ""),
         (host("hpa_memory = [\"1MiB\", \"0x40000000:0x1000\"]\npayload_max = \"512\"\nread_max = 256"), ""),
-        (host("mode = \"non-flit\"\nln_lines = 8"), ""),
         (host("colour = 1"), "no field \"colour\"; there are "),
         (host("hpa_memory = 7"), "hpa_memory: "),
         (host("port ="), "TOML parse error"),
@@ -507,25 +550,9 @@ fn specifications_are_refused_with_what_is_wrong() {
         (host("mode = \"fast\""), "mode: expected flit or non-flit"),
         (host("mac = \"02\""), "mac: expected an address"),
         (host("priorities = 5"), "priorities: expected 4 or 8"),
-        (host("ln_lines = 8"), "ln_lines: "),
-        (host("mode = \"non-flit\"\nln_lines = 8\nln_line = 128\nln_watchers = 0"), ""),
-        (host("mode = \"non-flit\"\nln_lines = 8\nln_line = 32"), "ln_line: expected 64 or 128"),
-        (host("ln_line = 64"), "ln_line: no line is watched"),
-        (host("ln_watchers = 1"), "ln_watchers: no line is watched"),
         (host("export = [\"1:2\"]"), "export: expected BASE:SIZE=LOCAL"),
-        (host("cache_lines = 1048576"), ""),
-        (host("cache_lines = 1048577"), "cache_lines: expected 0 to 1048576"),
-        (gfd("coherent = true\nfilter_lines = 1\nsnoop_ms = 1"), ""),
-        (gfd("filter_lines = 8"), "filter_lines: it is of a coherent device"),
-        (gfd("snoop_ms = 8"), "snoop_ms: it is of a coherent device"),
-        (gfd("coherent = true\nfilter_lines = 0"), "filter_lines: expected 1 to 1048576"),
-        (gfd("coherent = true\nsnoop_ms = 60001"), "snoop_ms: expected 1 to 60000"),
         (host("in_flight = 0"), "in_flight: expected 1 to 1024"),
         (device("bar = [\"0=pref64:64KiB\", \"2=io:64\", \"3=mem32:4KiB\"]\nhdm = \"0x200000000:1MiB\""), ""),
-        (device("mode = \"non-flit\"\nlnr = 4\nlnr_line = \"128\""), ""),
-        (device("lnr = 4"), "lnr: Lightweight Notification is of non-flit mode"),
-        (device("mode = \"non-flit\"\nlnr = 4\nlnr_line = \"32\""), "lnr_line: expected 64, 128 or both"),
-        (device("lnr_line = \"64\""), "lnr_line: there is no LN requester"),
         (device("bar = [\"0=mem:1MiB\"]"), "bar: expected N=KIND:SIZE"),
         (device("bar = [\"9=io:64\"]"), "bar: expected N=KIND:SIZE"),
         (device("bar = [\"0=io:64\", \"0=io:64\"]"), "bar: BAR 0 is given twice"),
@@ -539,15 +566,7 @@ fn specifications_are_refused_with_what_is_wrong() {
         (gfd("grant = [\"1=0:1GiB\"]"), "grant: 1=0:1GiB: capacity refused"),
         (gfd("file = \"/nowhere/memory\""), "memory in /nowhere/memory"),
     ];
-    for (at, (result, part)) in cases.into_iter().enumerate() {
-        match result {
-            Ok(()) => assert_eq!(part, "", "case {at}"),
-            Err(error) => {
-                let text = error.to_string();
-                assert!(!part.is_empty() && text.contains(part), "case {at}: {text}");
-            }
-        }
-    }
+    holds(cases);
     // Flags go before the file, and what they do not say stays the file's.
     let flags = HostSpec { read_max: Some(Num(128)), ..HostSpec::default() };
     let spec = over("read_max = 256\nfabric_window = \"1TiB:1GiB\"\nname = \"h\"", &flags).unwrap();

@@ -37,9 +37,9 @@ pub fn endpoint_spec(
                 common,
                 hpa_memory,
                 fabric_window,
+                cache_lines,
                 ln_lines,
                 ln_watchers,
-                cache_lines,
                 ..HostSpec::default()
             }
             .into()
