@@ -176,11 +176,14 @@ fn messages_from_below_reach_nobody() {
     rig.no_copy_is_stale("after messages");
 }
 
+/// Makes a request in the name of a function, of this data.
+type Forge = fn(Bdf, &[u8]) -> TlpRepr<'_>;
+
 /// Whoever could register, write or deregister in another's name would leave that one with a stale copy.
 #[test]
 fn a_forged_requester_id_leaves_no_copy_stale() {
     let data = pattern(3, 64);
-    let cases: [(&str, fn(Bdf, &[u8]) -> TlpRepr<'_>); 3] = [
+    let cases: [(&str, Forge); 3] = [
         ("deregistered", |victim, _| deregister(victim, Hpa(LINE))),
         ("written", |victim, data| write(victim, Hpa(LINE), data).unwrap()),
         ("read", |victim, _| read(victim, 9, Hpa(LINE + 64), 16)),
