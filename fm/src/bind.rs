@@ -537,6 +537,28 @@ fn bind_end(
     })
 }
 
+/// Takes away whatever a bridge shows; whether it showed something.
+///
+/// # Errors
+/// Its switch did not, or does not answer.
+pub(super) fn free(
+    fabric: &mut Fabric,
+    inventory: &Inventory,
+    bridge: Bridge,
+) -> Result<bool, CallError> {
+    let way = way(inventory, bridge);
+    match read_bridge(fabric, way, bridge)? {
+        BridgeState::Nothing => return Ok(false),
+        BridgeState::Pid(_) => unbind_end(fabric, inventory, bridge)?,
+        BridgeState::Port(..) | BridgeState::InBetween => {
+            let (Bridge { vcs, vppb, .. }, option) = (bridge, UnbindOption::Managed);
+            let unbind = Request::UnbindVppb(UnbindVppb { vcs, vppb, option });
+            apply(fabric, way, bridge, &unbind, |now| now == BridgeState::Nothing)?;
+        }
+    }
+    Ok(true)
+}
+
 fn unbind_end(fabric: &mut Fabric, inventory: &Inventory, bridge: Bridge) -> Result<(), CallError> {
     let way = way(inventory, bridge);
     let mut last = Ok(());

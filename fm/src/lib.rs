@@ -34,6 +34,7 @@ pub mod discover;
 pub mod edge;
 pub mod gim;
 pub mod graph;
+pub mod ha;
 pub mod hbr;
 pub mod inventory;
 pub mod memory;

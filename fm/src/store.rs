@@ -1,13 +1,15 @@
-//! What the FM knows, over restarts: one embedded database.
+//! What the FM knows, over restarts: one embedded database, or what several managers share.
 //!
-//! Shape: [`State`] in one transaction -> `state` table, one row a part, each JSON; loaded whole or not at all.
+//! Shape: [`State`] in one transaction -> parts of a [`Backend`], each JSON; loaded whole or not at all.
 //! Units: none.
 //! Source: docs/spec/cxl-fabric.md "State".
 //!
 //! Tables that switches hold are not kept: they are in the switches, and are read there. Those for when all links work are,
-//! so that a link that comes back finds them also where the FM was started again meanwhile.
+//! so that a link that comes back finds them also where the FM was started again meanwhile. A change that takes several steps
+//! is kept before the first one, and until the state after the last one is.
 
 use std::collections::BTreeSet;
+use std::fmt;
 use std::path::{Path, PathBuf};
 
 use redb::backends::InMemoryBackend;
@@ -25,6 +27,11 @@ use super::routes::{Routed, StoredRoutes};
 
 /// Form of what is kept; a store of another form is refused.
 const FORM: u32 = 1;
+
+/// The part that is a change which was begun.
+const BEGUN: &str = "begun";
+/// The part that is the text of the wanted state.
+const WANTED: &str = "wanted";
 
 const TABLE: TableDefinition<'static, &str, &[u8]> = TableDefinition::new("state");
 
@@ -59,6 +66,34 @@ pub enum StoreError {
         /// Its form.
         form: u32,
     },
+    /// The store that several managers share is not there for this one.
+    #[error("{what} {place}")]
+    Shared {
+        /// What was tried.
+        what: &'static str,
+        /// Where it is.
+        place: String,
+        /// Why it failed.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+}
+
+/// Where parts of a state are kept: bytes by name, of which several change at once.
+pub trait Backend: fmt::Debug + Send {
+    /// Where that is, for people.
+    fn place(&self) -> String;
+
+    /// Reads a part; none where there is none.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    fn read(&self, part: &'static str) -> Result<Option<Vec<u8>>, StoreError>;
+
+    /// Sets parts, or removes them, all or none, before it returns.
+    ///
+    /// # Errors
+    /// They could not be written: what was kept before still is.
+    fn write(&self, parts: &[(&'static str, Option<Vec<u8>>)]) -> Result<(), StoreError>;
 }
 
 /// All that the FM knows of a fabric.
@@ -85,11 +120,59 @@ impl State {
     }
 }
 
-/// The file that the FM keeps its state in.
+/// A file as a backend.
 #[derive(Debug)]
-pub struct Store {
+struct FileStore {
     path: PathBuf,
     database: Database,
+}
+
+impl FileStore {
+    #[expect(clippy::result_large_err, reason = "redb's own; callers box it")]
+    fn set(&self, parts: &[(&'static str, Option<Vec<u8>>)]) -> Result<(), redb::Error> {
+        let change = self.database.begin_write()?;
+        {
+            let mut table = change.open_table(TABLE)?;
+            for (name, json) in parts {
+                match json {
+                    Some(json) => drop(table.insert(name, json.as_slice())?),
+                    None => drop(table.remove(name)?),
+                }
+            }
+        }
+        Ok(change.commit()?)
+    }
+
+    #[expect(clippy::result_large_err, reason = "redb's own; callers box it")]
+    fn get(&self, part: &str) -> Result<Option<Vec<u8>>, redb::Error> {
+        let view = self.database.begin_read()?;
+        let table = match view.open_table(TABLE) {
+            Ok(table) => table,
+            Err(redb::TableError::TableDoesNotExist(_)) => return Ok(None),
+            Err(error) => return Err(error.into()),
+        };
+        Ok(table.get(part)?.map(|bytes| bytes.value().to_vec()))
+    }
+}
+
+impl Backend for FileStore {
+    fn place(&self) -> String {
+        self.path.display().to_string()
+    }
+
+    fn read(&self, part: &'static str) -> Result<Option<Vec<u8>>, StoreError> {
+        self.get(part).map_err(|source| failed(&self.path, "read", source))
+    }
+
+    fn write(&self, parts: &[(&'static str, Option<Vec<u8>>)]) -> Result<(), StoreError> {
+        self.set(parts).map_err(|source| failed(&self.path, "write", source))
+    }
+}
+
+/// Where the FM keeps its state: a file, or what several managers share.
+#[derive(Debug)]
+pub struct Store {
+    backend: Box<dyn Backend>,
 }
 
 impl Store {
@@ -103,7 +186,7 @@ impl Store {
         let database = Database::builder()
             .create_file(file)
             .map_err(|error| failed(path, "open", error.into()))?;
-        Ok(Self { path: path.to_path_buf(), database })
+        Ok(Self::on(FileStore { path: path.to_path_buf(), database }))
     }
 
     /// Makes a store in memory, for a fabric of this process.
@@ -114,45 +197,39 @@ impl Store {
         let path = PathBuf::from("(memory)");
         let made = Database::builder().create_with_backend(InMemoryBackend::new());
         let database = made.map_err(|error| failed(&path, "make", error.into()))?;
-        Ok(Self { path, database })
+        Ok(Self::on(FileStore { path, database }))
     }
 
-    /// Keeps `state`, whole, before it returns.
+    /// A store that keeps its parts somewhere else.
+    #[must_use]
+    pub fn on(backend: impl Backend + 'static) -> Self {
+        Self { backend: Box::new(backend) }
+    }
+
+    /// Keeps `state`, whole, before it returns; a change that was begun is done then.
     ///
     /// # Errors
-    /// The file could not be written: what was kept before still is.
+    /// It could not be written: what was kept before still is.
     pub fn save(&self, state: &State) -> Result<(), StoreError> {
-        let parts = [
-            ("form", self.json("form", &FORM)?),
-            ("inventory", self.json("inventory", &state.inventory)?),
-            ("bindings", self.json("bindings", &state.bindings)?),
-            ("memory", self.json("memory", &state.memory)?),
-            ("gim", self.json("gim", &state.gim)?),
-            ("granted", self.json("granted", &state.granted)?),
-        ];
-        self.write(&parts).map_err(|source| failed(&self.path, "write", source))
-    }
-
-    #[expect(clippy::result_large_err, reason = "redb's own; callers box it")]
-    fn write(&self, parts: &[(&'static str, Vec<u8>)]) -> Result<(), redb::Error> {
-        let change = self.database.begin_write()?;
-        {
-            let mut table = change.open_table(TABLE)?;
-            for (name, json) in parts {
-                table.insert(name, json.as_slice())?;
-            }
-        }
-        Ok(change.commit()?)
+        self.backend.write(&[
+            ("form", Some(self.json("form", &FORM)?)),
+            ("inventory", Some(self.json("inventory", &state.inventory)?)),
+            ("bindings", Some(self.json("bindings", &state.bindings)?)),
+            ("memory", Some(self.json("memory", &state.memory)?)),
+            ("gim", Some(self.json("gim", &state.gim)?)),
+            ("granted", Some(self.json("granted", &state.granted)?)),
+            (BEGUN, None),
+        ])
     }
 
     /// Reads the state that was kept last; none when nothing was.
     ///
     /// # Errors
-    /// The file cannot be read, or is of another form.
+    /// It cannot be read, or is of another form.
     pub fn load(&self) -> Result<Option<State>, StoreError> {
         let Some(form) = self.part::<u32>("form")? else { return Ok(None) };
         if form != FORM {
-            return Err(StoreError::Form { path: self.path.clone(), form });
+            return Err(StoreError::Form { path: self.place(), form });
         }
         let (Some(inventory), Some(bindings), Some(memory)) =
             (self.part("inventory")?, self.part("bindings")?, self.part("memory")?)
@@ -164,28 +241,71 @@ impl Store {
         Ok(Some(State { inventory, bindings, memory, gim, granted }))
     }
 
+    /// Keeps that a change is begun, which takes several steps, before the first one.
+    ///
+    /// # Errors
+    /// It could not be written.
+    pub fn begin(&self, change: &impl Serialize) -> Result<(), StoreError> {
+        self.backend.write(&[(BEGUN, Some(self.json(BEGUN, change)?))])
+    }
+
+    /// Keeps that what was begun is undone.
+    ///
+    /// # Errors
+    /// It could not be written.
+    pub fn abandon(&self) -> Result<(), StoreError> {
+        self.backend.write(&[(BEGUN, None)])
+    }
+
+    /// The change that was begun last, and of which nobody knows how far it came; none where all are done.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub fn begun<T: DeserializeOwned>(&self) -> Result<Option<T>, StoreError> {
+        self.part(BEGUN)
+    }
+
     /// Keeps the tables for when all links work, beside the state.
     ///
     /// # Errors
-    /// The file could not be written: what was kept before still is.
+    /// They could not be written: what was kept before still is.
     pub fn save_home(&self, routed: &Routed) -> Result<(), StoreError> {
         let kept = StoredRoutes::of(routed);
-        let write = self.write(&[("home", self.json("home", &kept)?)]);
-        write.map_err(|source| failed(&self.path, "write", source))
+        self.backend.write(&[("home", Some(self.json("home", &kept)?))])
     }
 
     /// The tables that were kept last; none when none were.
     ///
     /// # Errors
-    /// The file cannot be read.
+    /// They cannot be read.
     pub fn load_home(&self) -> Result<Option<Routed>, StoreError> {
         Ok(self.part::<StoredRoutes>("home")?.and_then(|kept| kept.routed()))
     }
 
+    /// Keeps the text of the wanted state, where several managers share it.
+    ///
+    /// # Errors
+    /// It could not be written.
+    pub fn save_wanted(&self, text: &str) -> Result<(), StoreError> {
+        self.backend.write(&[(WANTED, Some(self.json(WANTED, &text)?))])
+    }
+
+    /// The text that was kept last.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub fn load_wanted(&self) -> Result<Option<String>, StoreError> {
+        self.part(WANTED)
+    }
+
+    fn place(&self) -> PathBuf {
+        self.backend.place().into()
+    }
+
     fn part<T: DeserializeOwned>(&self, part: &'static str) -> Result<Option<T>, StoreError> {
-        let bytes = self.read(part).map_err(|source| failed(&self.path, "read", source))?;
-        let path = || self.path.clone();
+        let bytes = self.backend.read(part)?;
         let parse = |bytes: Vec<u8>| serde_json::from_slice(&bytes);
+        let path = || self.place();
         bytes.map(parse).transpose().map_err(|source| StoreError::Part {
             part,
             path: path(),
@@ -193,20 +313,9 @@ impl Store {
         })
     }
 
-    #[expect(clippy::result_large_err, reason = "redb's own; callers box it")]
-    fn read(&self, part: &str) -> Result<Option<Vec<u8>>, redb::Error> {
-        let view = self.database.begin_read()?;
-        let table = match view.open_table(TABLE) {
-            Ok(table) => table,
-            Err(redb::TableError::TableDoesNotExist(_)) => return Ok(None),
-            Err(error) => return Err(error.into()),
-        };
-        Ok(table.get(part)?.map(|bytes| bytes.value().to_vec()))
-    }
-
     fn json<T: Serialize>(&self, part: &'static str, value: &T) -> Result<Vec<u8>, StoreError> {
-        let path = self.path.clone();
-        serde_json::to_vec(value).map_err(|source| StoreError::Part { part, path, source })
+        let path = || self.place();
+        serde_json::to_vec(value).map_err(|source| StoreError::Part { part, path: path(), source })
     }
 }
 

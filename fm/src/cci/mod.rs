@@ -21,7 +21,7 @@ use weft_parsers::cci::pbr::CrawlTarget;
 
 pub use self::client::{Answer, CallError, Client, Fabric, RetryPolicy};
 pub use self::mctp::Mctp;
-pub use self::socket::{Identity, Peer, Socket};
+pub use self::socket::{Gate, Identity, Peer, Socket};
 pub use self::tunnel::Tunnel;
 pub use self::way::Way;
 
@@ -58,6 +58,9 @@ pub enum TransportError {
     /// The message is longer than its carrier takes.
     #[error("the message is too long")]
     TooLong,
+    /// This manager leads no more, and sends nothing.
+    #[error("the lease of this fabric manager has ended")]
+    Ended,
     /// The component does not answer, for a reason of the one who carries the message.
     #[error("{0}")]
     Gone(String),

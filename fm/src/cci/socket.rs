@@ -85,6 +85,16 @@ pub struct Identity {
 /// A connection over TLS.
 type Tls = StreamOwned<ClientConnection, TcpStream>;
 
+/// Says whether commands may be sent now; asked before each one.
+#[derive(Clone)]
+pub struct Gate(pub Arc<dyn Fn() -> bool + Send + Sync>);
+
+impl fmt::Debug for Gate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Gate").field(&(self.0)()).finish()
+    }
+}
+
 #[derive(Debug)]
 enum Stream {
     Tcp(TcpStream),
@@ -221,6 +231,7 @@ fn is_tls_at_end(stream: &mut Tls) -> bool {
 pub struct Socket {
     peer: Peer,
     identity: Option<Identity>,
+    gate: Option<Gate>,
     kind: MessageType,
     timeout: Duration,
     quick: bool,
@@ -235,8 +246,9 @@ impl Socket {
     #[must_use]
     pub fn new(peer: Peer, kind: MessageType, timeout: Duration) -> Self {
         let (received, events) = (Vec::new(), VecDeque::new());
-        let (identity, open, first_request) = (None, None, None);
-        Self { peer, identity, kind, timeout, quick: false, open, received, events, first_request }
+        let (identity, gate, open, first_request) = (None, None, None, None);
+        let quick = false;
+        Self { peer, identity, gate, kind, timeout, quick, open, received, events, first_request }
     }
 
     /// How long a piece of an answer may take.
@@ -248,6 +260,12 @@ impl Socket {
     #[must_use]
     pub fn with_identity(self, identity: Option<Identity>) -> Self {
         Self { identity, ..self }
+    }
+
+    /// Sets what is asked before anything is sent.
+    #[must_use]
+    pub fn with_gate(self, gate: Option<Gate>) -> Self {
+        Self { gate, ..self }
     }
 
     fn failed(&self, what: &'static str, source: io::Error) -> TransportError {
@@ -269,6 +287,11 @@ impl Socket {
         let mut out = vec![0; mctp::HEAD_LEN + request.len()];
         let len = mctp::emit(self.kind, request, &mut out).ok_or(TransportError::TooLong)?;
         out.truncate(len);
+        if let Some(Gate(may_send)) = &self.gate
+            && !may_send()
+        {
+            return Err(TransportError::Ended);
+        }
         stream.write_all(&out).map_err(|source| self.failed("write to", source))?;
         for _ in 0..OTHERS_MAX {
             let message = self.message(stream)?;

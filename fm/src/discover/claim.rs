@@ -11,6 +11,7 @@ use weft_parsers::fabric::Pid;
 use super::{Finding, Search};
 use crate::cci::{CallError, Fabric, Way};
 use crate::graph::{Key, PortRef, SwitchId};
+use crate::ha::identity::Lineage;
 use crate::inventory::{Manager, Target, TargetKind};
 use crate::plan::{Assignment, wires};
 
@@ -87,7 +88,11 @@ impl Search<'_> {
             self.fresh.insert(pid);
             return Ok(Claimed { pid, known: None, ours_before: false });
         }
-        if now.primary_uuid != manager.uuid {
+        if now.primary_uuid != manager.uuid
+            && let Some(lineage) = self.options.lineage
+        {
+            self.succeed(way, &now, lineage, at, uuid)?;
+        } else if now.primary_uuid != manager.uuid {
             if !(self.options.promote && now.secondary_uuid == manager.uuid) {
                 return Err(Finding::Owned { at, uuid, owner: now.primary_uuid });
             }
@@ -109,6 +114,37 @@ impl Search<'_> {
             claim_as(self.fabric, way, manager, ClaimOp::UpdatePid, pid).map_err(silent)?;
         }
         Ok(Claimed { pid, known: None, ours_before })
+    }
+
+    /// Takes a component over from a manager that led before, by the UUID that it registered for whoever would lead next. Where
+    /// it did not come so far, or who was next did not, the steps that are missing are taken in its name.
+    fn succeed(
+        &mut self,
+        way: Way,
+        now: &PbrIdentity,
+        lineage: Lineage,
+        at: PortRef,
+        uuid: Option<Uuid>,
+    ) -> Result<(), Finding> {
+        let (manager, pid) = (self.options.manager, now.pid);
+        let owned = |owner| Finding::Owned { at, uuid, owner };
+        let silent = |error| Finding::Silent { at, error };
+        if lineage.term_of(now.primary_uuid).is_none() {
+            return Err(owned(now.primary_uuid));
+        }
+        if now.secondary_uuid != manager.uuid || now.secondary.is_none() {
+            let (op, before) = match lineage.term_of(now.secondary_uuid) {
+                _ if now.secondary.is_none() => (ClaimOp::UpdatePid, now.primary_uuid),
+                Some(_) => (ClaimOp::PromoteSecondary, now.secondary_uuid),
+                None => return Err(owned(now.secondary_uuid)),
+            };
+            let before = Manager { uuid: before, ..manager };
+            claim_as(self.fabric, way, before, op, pid).map_err(silent)?;
+            let (op, fm, fm_uuid) = (ClaimOp::RegisterSecondary, manager.pid, manager.uuid);
+            let claim = Request::ClaimOwnership(ClaimOwnership { op, fm, fm_uuid, pid });
+            self.fabric.call(way, &claim).map_err(silent)?;
+        }
+        claim_as(self.fabric, way, manager, ClaimOp::PromoteSecondary, pid).map_err(silent)
     }
 
     /// The PID of a component: the one it has, the one it had, or the next that is free.

@@ -25,6 +25,7 @@ pub use self::claim::{claim_as, identify};
 pub use self::read::{Seen, partners, ports_seen, ports_up, targets, virtual_switches};
 use super::cci::{CallError, Fabric, Way};
 use super::graph::{Key, PortRef, SwitchId};
+use super::ha::identity::Lineage;
 use super::inventory::{Gfd, Inventory, Manager, Partner, ReachedFrom, Role, Switch};
 use super::rules::{End, Forbidden, check};
 use super::text::UuidText;
@@ -39,6 +40,8 @@ pub struct Options {
     pub manager: Manager,
     /// Where the manager is the secondary one: take over.
     pub promote: bool,
+    /// Where there are several managers: those that led before.
+    pub lineage: Option<Lineage>,
     /// PIDs that components had before, by UUID.
     pub known: BTreeMap<Uuid, Pid>,
     /// Serial number and PID that the entry switch had before: it has no UUID before a neighbour tells it.
@@ -54,6 +57,7 @@ impl Options {
         Self {
             manager,
             promote: false,
+            lineage: None,
             known: BTreeMap::new(),
             entry: None,
             reserved: BTreeSet::new(),

@@ -14,6 +14,7 @@
 
 pub mod map;
 mod steps;
+pub mod withdraw;
 
 use std::collections::BTreeSet;
 

@@ -192,7 +192,11 @@ fn undoes(fabric: &mut Fabric, step: Step) -> Result<Option<Step>, CallError> {
     })
 }
 
-fn run(fabric: &mut Fabric, inventory: &Inventory, step: Step) -> Result<u64, CallError> {
+pub(super) fn run(
+    fabric: &mut Fabric,
+    inventory: &Inventory,
+    step: Step,
+) -> Result<u64, CallError> {
     match step {
         Step::Capacity { gfd, group, len, tag } => return add(fabric, gfd, group, len, tag),
         Step::NoCapacity { gfd, group, tag } => release(fabric, gfd, group, tag)?,
@@ -315,7 +319,7 @@ fn right(fabric: &mut Fabric, gfd: Pid, rpid: Pid, group: u16, on: bool) -> Resu
     Err(CallError::Unexpected { way, opcode: Opcode::SET_SAT, what })
 }
 
-fn vector(fabric: &mut Fabric, gfd: Pid, rpid: Pid) -> Result<u32, CallError> {
+pub(super) fn vector(fabric: &mut Fabric, gfd: Pid, rpid: Pid) -> Result<u32, CallError> {
     let way = Way::Pid(gfd);
     let answer = fabric.call(way, &Request::GetSat(SatRange { count: 1, start: rpid }))?;
     let what = "it reports no access rights of the requester";

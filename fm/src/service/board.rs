@@ -46,12 +46,12 @@ impl StatusBoard {
     }
 
     /// Changes that.
-    pub(super) fn set(&self, change: impl FnOnce(&mut Status)) {
+    pub(crate) fn set(&self, change: impl FnOnce(&mut Status)) {
         change(&mut self.lock().status);
     }
 
     /// Notes an event.
-    pub(super) fn record_event(&self, what: impl Into<String>) {
+    pub(crate) fn record_event(&self, what: impl Into<String>) {
         let mut inside = self.lock();
         inside.status.events += 1;
         let number = inside.status.events;

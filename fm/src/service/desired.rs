@@ -12,6 +12,7 @@ use weft_parsers::fabric::Pid;
 
 use crate::cci::Peer;
 use crate::cdat::Figures;
+use crate::ha::identity::Lineage;
 use crate::inventory::Manager;
 use crate::memory::map::{self, Kind, LocalRange, Range};
 use crate::text::{is_name, parse_address, parse_pid, parse_size, parse_uuid, tag};
@@ -54,6 +55,9 @@ pub struct Management {
     pub entry: Option<String>,
     /// Who may take over.
     pub secondary: Option<Secondary>,
+    /// Where there are several managers: who they are to components, and which term this is.
+    #[serde(skip)]
+    pub lineage: Option<Lineage>,
     /// From a port of a switch to another one.
     pub switch_ns: Option<u64>,
     /// From one end of a link to the other.
@@ -232,6 +236,14 @@ impl DesiredState {
     /// # Errors
     /// See [`DesiredStateError`].
     pub fn load(path: &Path) -> Result<Self, DesiredStateError> {
+        Self::load_with_text(path).map(|(desired, _)| desired)
+    }
+
+    /// Reads a desired state from a file, and keeps its text.
+    ///
+    /// # Errors
+    /// See [`DesiredStateError`].
+    pub fn load_with_text(path: &Path) -> Result<(Self, String), DesiredStateError> {
         use std::io::Read;
         let name = path.display().to_string();
         let mut text = String::new();
@@ -240,12 +252,13 @@ impl DesiredState {
         match read {
             Err(error) => Err(DesiredStateError::File(name, error)),
             Ok(_) if text.len() as u64 > LEN_MAX => Err(DesiredStateError::Long(name)),
-            Ok(_) => Self::parse(&text).map_err(|error| match error {
-                DesiredStateError::Toml(why) | DesiredStateError::Bad(why) => {
-                    DesiredStateError::Bad(format!("{name}: {why}"))
+            Ok(_) => match Self::parse(&text) {
+                Ok(desired) => Ok((desired, text)),
+                Err(DesiredStateError::Toml(why) | DesiredStateError::Bad(why)) => {
+                    Err(DesiredStateError::Bad(format!("{name}: {why}")))
                 }
-                other => other,
-            }),
+                Err(other) => Err(other),
+            },
         }
     }
 

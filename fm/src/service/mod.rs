@@ -28,6 +28,7 @@ mod restore;
 pub mod run;
 mod start;
 pub mod status;
+mod unfinished;
 mod watch;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -45,7 +46,7 @@ use self::display_names::DisplayNames;
 use self::names::{Names, way};
 pub use self::request::{Request, Response, Vector};
 pub use self::start::StartError;
-use self::status::{Counts, StartMode};
+use self::status::{Counts, StartMode, Status};
 use super::cci::{Fabric, Way};
 use super::change::Running;
 use super::edge::AccessBit;
@@ -93,6 +94,8 @@ pub struct Fm {
     /// The tables that the store has.
     kept: Option<Arc<Baseline>>,
     store: Option<Store>,
+    /// What a manager before had begun, and nobody knows how far it came.
+    begun: Option<Request>,
     board: Arc<StatusBoard>,
     errors: Vec<String>,
     /// What somebody else has changed.
@@ -107,6 +110,14 @@ pub struct Fm {
     /// Accesses that switches have refused.
     refusals: listen::Refusals,
     drain: fn(),
+}
+
+/// What came of a request that changes something.
+enum Done {
+    /// Lines for people and for the record.
+    Said(Vec<String>),
+    /// An answer, and nothing to keep.
+    Answer(Box<Response>),
 }
 
 fn refuse(error: impl std::error::Error) -> Refused {
@@ -140,6 +151,7 @@ impl Fm {
             fresh: BTreeSet::new(),
             kept: None,
             store,
+            begun: None,
             board,
             errors: Vec::new(),
             foreign: foreign::Foreign::default(),
@@ -150,6 +162,17 @@ impl Fm {
             refusals: listen::Refusals::default(),
             drain,
         }
+    }
+
+    /// Has it tell what it does on a board that is there already.
+    #[must_use]
+    pub fn on_board(self, board: Arc<StatusBoard>) -> Self {
+        let now = self.board.status();
+        board.set(|status| {
+            let (events, ha) = (status.events, status.ha.take());
+            *status = Status { events, ha, ..now };
+        });
+        Self { board, ..self }
     }
 
     /// Gives the manager a session of a host at the host's GAE.
@@ -257,8 +280,29 @@ impl Fm {
     }
 
     fn change(&mut self, request: &Request) -> Result<Response, Refused> {
-        let said = match request {
-            Request::Cci { to, message } => return self.cci(to, message),
+        self.begin(request)?;
+        let said = match self.carry_out(request) {
+            Ok(Done::Said(said)) => said,
+            Ok(Done::Answer(answer)) => return Ok(*answer),
+            Err(refused) => return Err(self.abandon(request, refused)),
+        };
+        for line in &said {
+            self.board.record_event(line.clone());
+        }
+        self.save().map_err(|error| {
+            Refused::because(format!(
+                "the request was carried out, but could not be saved in the store: {}",
+                with_causes(&error)
+            ))
+        })?;
+        Ok(Response::Done(said))
+    }
+
+    fn carry_out(&mut self, request: &Request) -> Result<Done, Refused> {
+        Ok(Done::Said(match request {
+            Request::Cci { to, message } => {
+                return self.cci(to, message).map(|answer| Done::Answer(Box::new(answer)));
+            }
             Request::Discover => {
                 self.up()?;
                 self.rediscover().map_err(refuse)?;
@@ -289,17 +333,7 @@ impl Fm {
                 vec![self.assign(switch, *target, *instance, pid.as_deref())?]
             }
             request => self.change_memory(request)?,
-        };
-        for line in &said {
-            self.board.record_event(line.clone());
-        }
-        self.save().map_err(|error| {
-            Refused::because(format!(
-                "the request was carried out, but could not be saved in the store: {}",
-                with_causes(&error)
-            ))
-        })?;
-        Ok(Response::Done(said))
+        }))
     }
 
     /// The tag of memory that is there.

@@ -83,8 +83,11 @@ impl Fm {
 
     fn start_managed(&mut self) -> Result<(), StartError> {
         let kept = self.store.as_ref().map_or(Ok(None), Store::load)?;
+        self.begun = self.store.as_ref().map_or(Ok(None), Store::begun)?;
         match self.bring_up(kept.as_ref()) {
-            Err(StartError::Entry(Finding::Owned { .. })) if self.is_secondary() => {
+            Err(StartError::Entry(Finding::Owned { .. }))
+                if self.desired.fm.lineage.is_none() && self.is_secondary() =>
+            {
                 self.step("another fabric manager is the primary one");
                 self.board.set(|status| status.phase = Phase::Standby);
                 return Ok(());
@@ -198,6 +201,8 @@ impl Fm {
         let sent = sent?;
         self.record_inventory_diff(before, &believed.inventory);
         self.record_sent(kept.is_some(), &sent);
+        let (believed, left) = self.settle(believed);
+        errors.extend(left);
         self.step("bindings and memory");
         let wanted = self.wanted_parts();
         let shown = reconcile(&mut self.fabric, &believed, &self.fresh, &wanted)?;
@@ -242,8 +247,8 @@ impl Fm {
 
     fn find(&mut self, kept: Option<&State>) -> Result<Discovered, StartError> {
         let manager = self.desired.manager();
-        let mut options =
-            discover::Options { promote: self.take_over, ..discover::Options::new(manager) };
+        let (promote, lineage) = (self.take_over, self.desired.fm.lineage);
+        let mut options = discover::Options { promote, lineage, ..discover::Options::new(manager) };
         options.reserved.extend(self.desired.fm.secondary.map(|secondary| secondary.pid));
         if let Some(kept) = kept {
             options.known = kept.inventory.known();

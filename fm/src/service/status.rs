@@ -65,6 +65,21 @@ pub struct Counts {
     pub shares: usize,
 }
 
+/// Where there are several managers: who leads.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HaStatus {
+    /// What this one is called.
+    pub name: String,
+    /// What the one that leads is called, as far as this one knows.
+    pub leader: Option<String>,
+    /// The term of this one, where it leads; else the last one in which it did, or 0.
+    pub term: u64,
+    /// Why etcd was not reached, where the last try failed.
+    pub store_error: Option<String>,
+    /// What is to be known besides.
+    pub note: Option<String>,
+}
+
 /// The state of the FM and of its fabric, for people and programs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Status {
@@ -90,6 +105,9 @@ pub struct Status {
     pub calls: u64,
     /// Number of the last event.
     pub events: u64,
+    /// Where there are several managers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ha: Option<HaStatus>,
 }
 
 /// An event of the fabric or of the FM, with its number.

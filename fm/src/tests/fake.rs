@@ -27,7 +27,7 @@ use weft_parsers::cci::{
 use weft_parsers::fabric::{DrtEntry, Pid, RgtEntry};
 
 use super::fake_gfd::GfdState;
-use crate::cci::{Fabric, InProcess, RetryPolicy, TransportError};
+use crate::cci::{Fabric, Gate, InProcess, RetryPolicy, TransportError};
 use crate::graph::{Graph, Key, PortUse, SwitchId};
 
 pub type Reply = Result<Vec<u8>, ReturnCode>;
@@ -39,6 +39,8 @@ pub struct Base {
     pub pid: Pid,
     pub primary: Option<(Pid, Uuid)>,
     pub secondary: Option<(Pid, Uuid)>,
+    /// Whose session it knows as the primary's.
+    pub known: BTreeSet<Uuid>,
     /// It answers nothing.
     pub gone: bool,
     /// It answers nonsense.
@@ -431,8 +433,9 @@ pub fn follow(nodes: &[Node], from: usize, to: Pid) -> Option<usize> {
 const BACKGROUND: &[u8] = b"background";
 
 fn node(uuid: Uuid, kind: Kind) -> Node {
-    let base =
-        Base { uuid, pid: Pid::NONE, primary: None, secondary: None, gone: false, garbage: false };
+    let (primary, secondary, known) = (None, None, BTreeSet::new());
+    let pid = Pid::NONE;
+    let base = Base { uuid, pid, primary, secondary, known, gone: false, garbage: false };
     Node { base, kind }
 }
 
@@ -447,12 +450,24 @@ fn claim_ownership(base: &mut Base, sender: Uuid, claim: &ClaimOwnership) -> Rep
         ClaimOp::RegisterPrimary if primary.is_none() => {
             (base.primary, base.pid) = (Some(fm), claim.pid);
         }
-        ClaimOp::RegisterSecondary if secondary.is_none() && primary == Some(sender) => {
+        ClaimOp::RegisterSecondary if secondary.is_none() => {
+            if primary != Some(sender) && !base.known.contains(&sender) {
+                return Err(ReturnCode::InvalidInput);
+            }
             base.secondary = Some(fm);
         }
-        ClaimOp::UpdatePid if primary == Some(sender) => base.pid = claim.pid,
-        ClaimOp::PromoteSecondary if secondary == Some(sender) => {
+        ClaimOp::UpdatePid if primary == Some(claim.fm_uuid) => {
+            base.pid = claim.pid;
+            if primary != Some(sender) {
+                base.known.insert(sender);
+            }
+        }
+        ClaimOp::PromoteSecondary if secondary == Some(claim.fm_uuid) => {
             (base.primary, base.secondary) = (base.secondary.take(), None);
+            base.known.clear();
+            if claim.fm_uuid != sender {
+                base.known.insert(sender);
+            }
         }
         _ => return Err(ReturnCode::InvalidInput),
     }
@@ -747,6 +762,18 @@ impl Shared {
     pub fn fabric(&self, manager: Uuid) -> Fabric {
         let shared = self.clone();
         let call = move |message: &[u8]| shared.with(|fake| answer(fake, manager, message));
+        Fabric::new(Box::new(InProcess(call)), RetryPolicy::quick())
+    }
+
+    /// The same, where each command asks a gate first.
+    pub fn gated(&self, manager: Uuid, gate: Gate) -> Fabric {
+        let shared = self.clone();
+        let call = move |message: &[u8]| {
+            if !(gate.0)() {
+                return Err(TransportError::Ended);
+            }
+            shared.with(|fake| answer(fake, manager, message))
+        };
         Fabric::new(Box::new(InProcess(call)), RetryPolicy::quick())
     }
 }

@@ -1,0 +1,154 @@
+//! Who leads: one key in etcd, made by the one whose lease keeps it.
+//!
+//! Shape: [`Candidate::campaign`] -> [`Lead`], a term with its [`Permit`] and [`Fence`]; [`Candidate::keep`] renews it.
+//! Units: terms; nanoseconds of [`Clock`].
+//! Source: docs/fm.md "Several managers".
+//!
+//! That a manager leads is believed only where the key is read back twice as it was made: by the transaction that made it,
+//! and by a read after. An answer that was changed on its way makes no second leader.
+
+use std::time::Duration;
+
+use rustls::crypto::ring;
+use serde::{Deserialize, Serialize};
+
+use super::address::Address;
+use super::answer::{AnswerError, KeyValue, shown};
+use super::etcd::{Change, Etcd, EtcdError, Fence, Post};
+use super::permit::{Clock, Permit};
+
+/// What the leader's key has.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct LeaderValue {
+    /// Who it is, for people.
+    name: String,
+}
+
+/// A term of leading, from its election to the end of its lease.
+#[derive(Debug)]
+pub struct Lead {
+    /// Which.
+    pub term: u64,
+    /// The right to command and to write.
+    pub permit: Permit,
+    /// What each write compares.
+    pub fence: Fence,
+}
+
+/// One of several managers.
+#[derive(Debug)]
+pub struct Candidate<P> {
+    etcd: Etcd<P>,
+    address: Address,
+    name: String,
+    ttl: Duration,
+    clock: Clock,
+}
+
+impl<P: Post> Candidate<P> {
+    /// A manager of a name, whose lease lasts `ttl`.
+    #[must_use]
+    pub fn new(post: P, address: Address, name: &str, ttl: Duration, clock: Clock) -> Self {
+        Self { etcd: Etcd(post), address, name: shown(name), ttl, clock }
+    }
+
+    /// What it is called.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// How long its lease lasts.
+    #[must_use]
+    pub const fn ttl(&self) -> Duration {
+        self.ttl
+    }
+
+    /// What the one who leads is called; none where nobody does.
+    ///
+    /// # Errors
+    /// etcd does not answer.
+    pub fn leader(&self) -> Result<Option<String>, EtcdError> {
+        let found = self.etcd.get(&self.address.key("leader"))?;
+        Ok(found.map(|found| match serde_json::from_slice::<LeaderValue>(&found.value) {
+            Ok(value) => shown(&value.name),
+            Err(_) => "a fabric manager without a name".to_owned(),
+        }))
+    }
+
+    /// Tries to lead; none where another one does.
+    ///
+    /// # Errors
+    /// etcd does not answer, or not with sense: whether the key was made is not known then, and its lease ends by itself.
+    pub fn campaign(&self) -> Result<Option<Lead>, EtcdError> {
+        let id = random()?;
+        let asked = (self.clock)();
+        let lease = self.etcd.grant(id, self.ttl)?;
+        let permit = Permit::new(self.clock, asked, lease);
+        let lead = self.stand(id, permit);
+        if !matches!(lead, Ok(Some(_))) {
+            let _ = self.etcd.revoke(id); // it ends by itself otherwise
+        }
+        lead
+    }
+
+    fn stand(&self, id: i64, permit: Permit) -> Result<Option<Lead>, EtcdError> {
+        let key = self.address.key("leader");
+        let value = serde_json::to_vec(&LeaderValue { name: self.name.clone() });
+        let value = value.map_err(AnswerError::from)?;
+        let made = self.etcd.make(&key, &value, id)?;
+        let own = KeyValue { key: key.clone().into(), value, lease: id, ..made };
+        if made != own {
+            return Ok(None);
+        }
+        if self.etcd.get(&key)?.as_ref() != Some(&own) {
+            return Err(
+                AnswerError::Unfit("the leader's key is another one when read again").into()
+            );
+        }
+        let fence = Fence(own);
+        let counter = self.address.key("term");
+        let last = self.etcd.get(&counter)?.map_or(Ok(0), |found| term(&found.value))?;
+        let term = last.checked_add(1).ok_or(AnswerError::Unfit("no term is left"))?;
+        self.etcd.write(&fence, &[Change::Put(&counter, term.to_string().as_bytes())])?;
+        Ok(Some(Lead { term, permit, fence }))
+    }
+
+    /// Renews the lease of a term; whether it still leads.
+    ///
+    /// # Errors
+    /// etcd does not answer: the permit goes on until it ends.
+    pub fn keep(&self, lead: &Lead) -> Result<bool, EtcdError> {
+        let asked = (self.clock)();
+        if let Some(lease) = self.etcd.keep(lead.fence.0.lease, self.ttl)? {
+            return Ok(lead.permit.renew(asked, lease));
+        }
+        lead.permit.end();
+        Ok(false)
+    }
+
+    /// Ends a term, so that the next one can begin at once.
+    ///
+    /// # Errors
+    /// etcd does not answer: the lease ends by itself.
+    pub fn resign(&self, lead: &Lead) -> Result<(), EtcdError> {
+        lead.permit.end();
+        match self.etcd.revoke(lead.fence.0.lease) {
+            Err(EtcdError::Answer(AnswerError::Refused(_))) => Ok(()), // there is no such lease
+            outcome => outcome,
+        }
+    }
+}
+
+fn term(value: &[u8]) -> Result<u64, EtcdError> {
+    let text = std::str::from_utf8(value).ok().and_then(|text| text.parse().ok());
+    text.ok_or_else(|| AnswerError::Unfit("the term is no number").into())
+}
+
+/// A number for a lease that no other manager has.
+fn random() -> Result<i64, EtcdError> {
+    let mut bytes = [0; 8];
+    let filled = ring::default_provider().secure_random.fill(&mut bytes);
+    filled.map_err(|_| AnswerError::Unfit("the machine has no random numbers"))?;
+    Ok((i64::from_le_bytes(bytes) & i64::MAX).max(1))
+}

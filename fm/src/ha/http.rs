@@ -1,0 +1,121 @@
+//! Requests to etcd over HTTP, to whichever member answers.
+//!
+//! Shape: [`Http`] is a [`Post`]; a member that does not answer is followed by the next one.
+//! Units: milliseconds, for the whole of a request to one member.
+//! Source: RFC 9112; etcd 3.4 "gRPC gateway".
+//!
+//! An answer is read up to [`ANSWER_MAX`] and for a set time, however it comes. No proxy and no redirection is followed.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use ureq::Agent;
+use ureq::tls::{Certificate, ClientCert, PemItem, PrivateKey, RootCerts, TlsConfig, parse_pem};
+
+use super::address::Address;
+use super::answer::ANSWER_MAX;
+use super::etcd::{EtcdError, Post};
+
+/// Longest head of an answer.
+const HEAD_MAX: usize = 16 << 10;
+
+/// The certificates of TLS to etcd, as PEM.
+#[derive(Clone)]
+pub struct Credentials {
+    /// Who may vouch for etcd.
+    pub roots: Vec<u8>,
+    /// The manager's own certificate, with those between it and the authority.
+    pub chain: Vec<u8>,
+    /// Its key.
+    pub key: Vec<u8>,
+}
+
+/// A client of etcd's members.
+#[derive(Debug)]
+pub struct Http {
+    agent: Agent,
+    scheme: &'static str,
+    members: Vec<String>,
+    /// The member that answered last.
+    current: AtomicUsize,
+}
+
+impl Http {
+    /// A client that waits for each answer for `timeout`.
+    ///
+    /// # Errors
+    /// The credentials are none.
+    pub fn new(
+        address: &Address,
+        timeout: Duration,
+        credentials: Option<&Credentials>,
+    ) -> Result<Self, ureq::Error> {
+        let scheme = if credentials.is_some() { "https" } else { "http" };
+        let mut config = Agent::config_builder()
+            .timeout_global(Some(timeout))
+            .http_status_as_error(false)
+            .max_redirects(0)
+            .proxy(None)
+            .max_response_header_size(HEAD_MAX)
+            .max_idle_connections(2)
+            .https_only(credentials.is_some());
+        if let Some(credentials) = credentials {
+            config = config.tls_config(tls(credentials)?);
+        }
+        let agent = config.build().new_agent();
+        let members = address.members().to_vec();
+        Ok(Self { agent, scheme, members, current: AtomicUsize::new(0) })
+    }
+
+    fn try_one(&self, member: &str, path: &str, body: &str) -> Result<Vec<u8>, EtcdError> {
+        let silent = |source: ureq::Error| EtcdError::Silent {
+            member: member.to_owned(),
+            source: Box::new(source),
+        };
+        let url = format!("{}://{member}{path}", self.scheme);
+        let request = self.agent.post(&url).content_type("application/json");
+        let mut answer = request.send(body).map_err(silent)?;
+        let limit = u64::try_from(ANSWER_MAX).unwrap_or(u64::MAX);
+        answer.body_mut().with_config().limit(limit).read_to_vec().map_err(silent)
+    }
+}
+
+fn tls(credentials: &Credentials) -> Result<TlsConfig, ureq::Error> {
+    let roots = certificates(&credentials.roots)?;
+    let chain = certificates(&credentials.chain)?;
+    let key = PrivateKey::from_pem(&credentials.key)?;
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = TlsConfig::builder()
+        .root_certs(RootCerts::new_with_certs(&roots))
+        .client_cert(Some(ClientCert::new_with_certs(&chain, key)))
+        .unversioned_rustls_crypto_provider(provider);
+    Ok(config.build())
+}
+
+fn certificates(pem: &[u8]) -> Result<Vec<Certificate<'static>>, ureq::Error> {
+    let items = parse_pem(pem).filter_map(|item| match item {
+        Ok(PemItem::Certificate(certificate)) => Some(Ok(certificate)),
+        Ok(_) => None,
+        Err(error) => Some(Err(error)),
+    });
+    items.collect()
+}
+
+impl Post for Http {
+    fn post(&self, path: &str, body: &str) -> Result<Vec<u8>, EtcdError> {
+        let first = self.current.load(Ordering::Relaxed);
+        let mut last = Err(EtcdError::Ended);
+        // Once around, and the first one again: its connection of before may have been a dead one.
+        for step in 0..=self.members.len() {
+            let at = first.wrapping_add(step) % self.members.len().max(1);
+            let Some(member) = self.members.get(at) else { continue };
+            last = self.try_one(member, path, body);
+            if last.is_ok() {
+                self.current.store(at, Ordering::Relaxed);
+                break;
+            }
+        }
+        last
+    }
+}

@@ -1,0 +1,103 @@
+//! Who a fabric manager of several is to components: another UUID in each term of leading.
+//!
+//! Shape: the UUID of the wanted state, a term -> [`Lineage::at`], a UUID; back by [`Lineage::term_of`].
+//! Units: terms, counted from 1; 0 is the manager without others.
+//! Source: Claim Ownership, CXL 3.1 section 7.7.13.1; docs/spec/wire-formats.md §4.8; the mixing is that of `SplitMix64`
+//! (Steele, Lea, Flood, OOPSLA 2014).
+//!
+//! A component knows its managers by UUID. The one that leads in a term registers the UUID of the next term as the secondary
+//! manager, whoever will have it: the next leader promotes itself, and by that the sessions of the one before lose their
+//! rights. A UUID is never used in two terms, so nobody who wakes up late is taken for the one who leads.
+
+use weft_parsers::cci::Uuid;
+
+/// So that both halves of a UUID do not change alike.
+const SECOND: u64 = 0x9E37_79B9_7F4A_7C15;
+
+/// The UUIDs of the managers of a fabric, and the term of the one that leads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lineage {
+    /// The UUID of the wanted state.
+    pub base: Uuid,
+    /// The term.
+    pub term: u64,
+}
+
+impl Lineage {
+    /// The UUID of a term.
+    #[must_use]
+    pub const fn at(&self, term: u64) -> Uuid {
+        if term == 0 {
+            return self.base;
+        }
+        let first = mix(term);
+        let mask = (first as u128) << 64 | mix(first ^ SECOND) as u128;
+        (u128::from_be_bytes(self.base) ^ mask).to_be_bytes()
+    }
+
+    /// The UUID of its own term.
+    #[must_use]
+    pub const fn now(&self) -> Uuid {
+        self.at(self.term)
+    }
+
+    /// The UUID of the term after it.
+    #[must_use]
+    pub const fn next(&self) -> Uuid {
+        self.at(self.term.saturating_add(1))
+    }
+
+    /// The term before this one, or this one, that a UUID is of; none where it is a stranger's or of a later term.
+    #[must_use]
+    pub fn term_of(&self, uuid: Uuid) -> Option<u64> {
+        let mask = (u128::from_be_bytes(self.base) ^ u128::from_be_bytes(uuid)).to_be_bytes();
+        let (first, _) = mask.split_first_chunk::<8>()?;
+        let term = unmix(u64::from_be_bytes(*first));
+        (term <= self.term && self.at(term) == uuid).then_some(term)
+    }
+}
+
+const fn mix(x: u64) -> u64 {
+    let x = (x ^ x >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    let x = (x ^ x >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
+    x ^ x >> 31
+}
+
+const fn unmix(x: u64) -> u64 {
+    let x = (x ^ x >> 31 ^ x >> 62).wrapping_mul(0x3196_42B2_D24D_8EC3);
+    let x = (x ^ x >> 27 ^ x >> 54).wrapping_mul(0x96DE_1B17_3F11_9089);
+    x ^ x >> 30 ^ x >> 60
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn each_term_has_a_uuid_that_tells_it() {
+        let base = [0xF1; 16];
+        let of = |term| Lineage { base, term };
+        let mut seen = BTreeSet::new();
+        for term in (0..500).chain([1 << 40, u64::MAX - 1]) {
+            let one = of(term);
+            assert!(seen.insert(one.now()), "term {term}");
+            assert_eq!(one.term_of(one.now()), Some(term));
+            assert_eq!(one.term_of(base), Some(0));
+            assert_eq!(one.term_of(one.next()), None, "a later term than {term}");
+            assert_eq!(of(term + 1).term_of(one.next()), Some(term + 1));
+        }
+        // Somebody who counts UUIDs up, and who has one half right.
+        let last = of(u64::MAX);
+        for place in 0..16 {
+            for bit in 0..8 {
+                for term in [0, 7] {
+                    let mut other = last.at(term);
+                    other[place] ^= 1 << bit;
+                    assert_eq!(last.term_of(other), None, "term {term}, byte {place} bit {bit}");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! How long a manager may command: its lease, by its own clock.
+//!
+//! Shape: [`Permit`], shared by the thread that keeps the lease, by whoever sends commands, and by the store.
+//! Units: nanoseconds of `CLOCK_BOOTTIME`, which goes on while the machine sleeps.
+//! Source: `clock_gettime(2)`; docs/fm.md "Several managers".
+//!
+//! The lease is counted from before the request was sent that began or renewed it, and ends by this clock before it ends by
+//! etcd's. Once it has ended it stays so: what was being done has been refused in between.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use rustix::time::{ClockId, clock_gettime};
+
+/// Reads the clock, in nanoseconds.
+pub type Clock = fn() -> u64;
+
+/// The machine's clock.
+#[must_use]
+pub fn clock() -> u64 {
+    let now = clock_gettime(ClockId::Boottime);
+    let part = |value: i64| u64::try_from(value).unwrap_or(0);
+    part(now.tv_sec).saturating_mul(1_000_000_000).saturating_add(part(now.tv_nsec))
+}
+
+/// The part of a lease that is used: clocks run a little differently, and a command takes its time to arrive.
+fn usable(lease: Duration) -> u64 {
+    let whole = lease.as_nanos();
+    u64::try_from(whole - whole / 10).unwrap_or(u64::MAX)
+}
+
+/// The right to command components and to write the store, until a lease ends.
+#[derive(Debug)]
+pub struct Permit {
+    /// When it ends; 0: it has ended.
+    until: AtomicU64,
+    clock: Clock,
+}
+
+impl Permit {
+    /// A permit by a lease that was asked for at `asked`.
+    #[must_use]
+    pub fn new(clock: Clock, asked: u64, lease: Duration) -> Self {
+        Self { until: AtomicU64::new(asked.saturating_add(usable(lease))), clock }
+    }
+
+    /// Whether it has not ended.
+    pub fn holds(&self) -> bool {
+        !self.left().is_zero()
+    }
+
+    /// How long it lasts.
+    pub fn left(&self) -> Duration {
+        let until = self.until.load(Ordering::SeqCst);
+        let now = (self.clock)();
+        if until != 0 && now >= until {
+            // Unless it was renewed meanwhile, it has ended for good.
+            let ended = self.until.compare_exchange(until, 0, Ordering::SeqCst, Ordering::SeqCst);
+            if let Err(renewed) = ended {
+                return Duration::from_nanos(renewed.saturating_sub(now));
+            }
+            return Duration::ZERO;
+        }
+        Duration::from_nanos(until.saturating_sub(now))
+    }
+
+    /// Renews it by a lease that was asked for at `asked`; whether it still holds.
+    pub fn renew(&self, asked: u64, lease: Duration) -> bool {
+        let later = asked.saturating_add(usable(lease));
+        let until = self.until.load(Ordering::SeqCst);
+        if !self.holds() || until == 0 {
+            return false;
+        }
+        // Another value is 0, as only one thread renews.
+        let new = until.max(later);
+        self.until.compare_exchange(until, new, Ordering::SeqCst, Ordering::SeqCst).is_ok()
+    }
+
+    /// Ends it.
+    pub fn end(&self) {
+        self.until.store(0, Ordering::SeqCst);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    static NOW: AtomicU64 = AtomicU64::new(0);
+
+    #[test]
+    fn a_permit_ends_before_its_lease_and_does_not_come_back() {
+        let lease = Duration::from_micros(1);
+        let at = |now| NOW.store(now, Ordering::SeqCst);
+        let clock: Clock = || NOW.load(Ordering::SeqCst);
+        at(5_000);
+        let permit = Permit::new(clock, 4_000, lease); // it took as long as the lease to get it
+        assert!(!permit.holds());
+        let permit = Permit::new(clock, 5_000, lease);
+        assert_eq!(permit.left(), Duration::from_nanos(900));
+        at(5_899);
+        assert!(permit.holds() && permit.renew(5_500, lease));
+        assert_eq!(permit.left(), Duration::from_nanos(501));
+        assert!(permit.renew(1, lease), "an answer that comes late shortens nothing");
+        assert_eq!(permit.left(), Duration::from_nanos(501));
+        at(6_400);
+        assert!(!permit.renew(6_399, lease), "it has ended, however new the lease is");
+        at(6_000);
+        assert!(!permit.holds());
+        let permit = Permit::new(clock, 6_000, lease);
+        permit.end();
+        assert!(!permit.renew(6_000, lease) && !permit.holds());
+        let endless = Permit::new(clock, u64::MAX - 1, Duration::MAX);
+        assert!(endless.holds());
+        assert!(super::clock() > 0);
+    }
+}

@@ -1,0 +1,410 @@
+//! One of several fabric managers: stands by until it leads, and again when it does no more.
+//!
+//! Shape: [`HaService`] has a thread that takes part in elections and keeps the lease, and one that makes the [`Fm`] of a term
+//! and looks after the fabric; [`LineHandler`] answers clients, and names the leader where that is another one.
+//! Units: as [`Duration`] says.
+//! Source: docs/fm.md "Several managers".
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use weft_base::causes::with_causes;
+use weft_base::threads::{self, Ends, Role};
+use weft_rpc::renamed::{self, Place};
+use weft_rpc::{Answer, LineHandler, Refused, parse, to_line};
+
+use super::address::Address;
+use super::election::{Candidate, Lead};
+use super::etcd::{EtcdError, Post};
+use super::identity::Lineage;
+use super::permit::clock;
+use super::store::SharedStore;
+use crate::cci::Gate;
+use crate::service::board::StatusBoard;
+use crate::service::desired::{DesiredState, DesiredStateError, Secondary};
+use crate::service::status::{Counts, HaStatus, Phase};
+use crate::service::{Fm, Request, Response};
+use crate::store::{Store, StoreError};
+
+/// Looks for a leader, in the time of a lease.
+const LOOKS: u32 = 15;
+/// Twentieths of a lease that are left when it is renewed; at its beginning 18 are.
+const RENEWED_AT: u32 = 13;
+
+/// What the manager of a term is made from.
+pub struct Term {
+    /// What is wanted, with the UUIDs of the term.
+    pub desired: DesiredState,
+    /// The state that is shared.
+    pub store: Store,
+    /// What each way to a component has to ask before it sends.
+    pub gate: Gate,
+}
+
+/// Makes the manager of a term.
+pub type Make = Box<dyn Fn(Term) -> Result<Fm, String> + Send + Sync>;
+
+/// How one of several managers is set up.
+pub struct Setup {
+    /// The way to etcd.
+    pub post: Arc<dyn Post>,
+    /// Where what is shared is.
+    pub address: Address,
+    /// What the manager is called.
+    pub name: String,
+    /// How long its lease lasts.
+    pub ttl: Duration,
+    /// The text of the wanted state; that of etcd where there is one.
+    pub wanted: Option<String>,
+    /// It replaces that of etcd.
+    pub replace: bool,
+    /// Makes the manager of a term.
+    pub make: Make,
+}
+
+/// Why there is no manager in a term.
+#[derive(Debug, thiserror::Error)]
+enum TermError {
+    #[error("the store")]
+    Store(#[from] StoreError),
+    #[error("the wanted state that the managers share")]
+    Wanted(#[from] DesiredStateError),
+    #[error(
+        "the wanted state has fm.secondary: with several managers the next leader is registered instead, take it out"
+    )]
+    Secondary,
+    #[error("{0}")]
+    Make(String),
+}
+
+struct Shared {
+    candidate: Candidate<Arc<dyn Post>>,
+    post: Arc<dyn Post>,
+    address: Address,
+    wanted: Option<String>,
+    replace: AtomicBool,
+    make: Make,
+    board: Arc<StatusBoard>,
+    lead: Mutex<Option<Arc<Lead>>>,
+    /// A term that has ended, and whose lease etcd may keep for others still.
+    spent: Mutex<Option<Arc<Lead>>>,
+    changed: Condvar,
+    manager: Mutex<Option<(Arc<Lead>, Fm)>>,
+    stopping: AtomicBool,
+    resigning: AtomicBool,
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// One of several managers, with its threads; dropping it ends them, and lets another one lead.
+pub struct HaService {
+    shared: Arc<Shared>,
+    keeper: Option<JoinHandle<()>>,
+    elector: Option<JoinHandle<()>>,
+}
+
+impl HaService {
+    /// Begins to stand by, and looks after the fabric every `pause` when it leads.
+    ///
+    /// # Errors
+    /// There is no thread.
+    pub fn start(setup: Setup, pause: Duration) -> std::io::Result<Self> {
+        let Setup { post, address, name, ttl, wanted, replace, make } = setup;
+        let candidate = Candidate::new(post.clone(), address.clone(), &name, ttl, clock);
+        let board = Arc::new(StatusBoard::default());
+        let name = candidate.name().to_owned();
+        board.set(|status| {
+            status.phase = Phase::Standby;
+            "looks for a leader".clone_into(&mut status.step);
+            status.ha = Some(HaStatus { name, ..HaStatus::default() });
+        });
+        let shared = Arc::new(Shared {
+            candidate,
+            post,
+            address,
+            wanted,
+            replace: AtomicBool::new(replace),
+            make,
+            board,
+            lead: Mutex::new(None),
+            spent: Mutex::new(None),
+            changed: Condvar::new(),
+            manager: Mutex::new(None),
+            stopping: AtomicBool::new(false),
+            resigning: AtomicBool::new(false),
+        });
+        let mut service = Self { shared: shared.clone(), keeper: None, elector: None };
+        let (mine, asked) = (shared.clone(), shared.clone());
+        let ends = Ends::when(move || asked.resigning.load(Ordering::SeqCst));
+        let elector = move || mine.elect();
+        service.elector = Some(threads::spawn(Role::Manager, "weft-fm-lease", ends, elector)?);
+        let asked = shared.clone();
+        let ends = Ends::when(move || asked.stopping.load(Ordering::SeqCst));
+        let keeper = move || shared.keep(pause);
+        service.keeper = Some(threads::spawn(Role::Manager, "weft-fm", ends, keeper)?);
+        Ok(service)
+    }
+
+    /// The handler of clients' request lines.
+    #[must_use]
+    pub fn handler(&self) -> Arc<dyn LineHandler> {
+        Arc::new(ClientHandler(self.shared.clone()))
+    }
+}
+
+impl Drop for HaService {
+    /// What is being done is done first; then the lease is given up.
+    fn drop(&mut self) {
+        for (flag, thread) in
+            [(&self.shared.stopping, &mut self.keeper), (&self.shared.resigning, &mut self.elector)]
+        {
+            flag.store(true, Ordering::SeqCst);
+            drop(locked(&self.shared.lead)); // whoever is about to wait has seen it
+            self.shared.changed.notify_all();
+            if let Some(thread) = thread.take() {
+                let _ = thread.join(); // a panic has been printed
+            }
+        }
+    }
+}
+
+impl Shared {
+    fn lead(&self) -> Option<Arc<Lead>> {
+        locked(&self.lead).clone()
+    }
+
+    /// Waits until something has changed, and no longer than `span`.
+    fn wait(&self, span: Duration, flag: &AtomicBool, was: Option<u64>) {
+        let lead = locked(&self.lead);
+        let term = lead.as_ref().map(|lead| lead.term);
+        if term == was && !flag.load(Ordering::SeqCst) {
+            drop(self.changed.wait_timeout(lead, span));
+        }
+    }
+
+    fn tell(&self, change: impl FnOnce(&mut HaStatus)) {
+        self.board.set(|status| change(status.ha.get_or_insert_default()));
+    }
+
+    fn set_lead(&self, lead: Option<Arc<Lead>>) {
+        *locked(&self.lead) = lead;
+        self.changed.notify_all();
+    }
+
+    /// Takes part in elections, and keeps the lease of a term that was won.
+    fn elect(&self) {
+        while !self.resigning.load(Ordering::SeqCst) {
+            let lead = self.lead();
+            let outcome = match &lead {
+                Some(lead) => self.hold(lead),
+                None => self.stand_by(),
+            };
+            let said = outcome.err().map(|error| with_causes(&error));
+            self.tell(|ha| ha.store_error = said);
+            let looks = self.candidate.ttl() / LOOKS;
+            let span = match &lead {
+                Some(lead) if lead.permit.holds() => looks,
+                Some(_) => Duration::ZERO,
+                None => looks,
+            };
+            self.wait(span, &self.resigning, lead.map(|lead| lead.term));
+        }
+        if let Some(lead) = self.lead() {
+            let _ = self.candidate.resign(&lead); // the lease ends by itself otherwise
+        }
+    }
+
+    fn stand_by(&self) -> Result<(), EtcdError> {
+        let is_idle = locked(&self.manager).is_none();
+        let spent = locked(&self.spent).take_if(|_| is_idle);
+        if let Some(lead) = spent
+            && let Err(error) = self.candidate.resign(&lead)
+        {
+            *locked(&self.spent) = Some(lead);
+            self.tell(|ha| ha.leader = None);
+            return Err(error);
+        }
+        let leader = self.candidate.leader();
+        let is_free = matches!(leader, Ok(None));
+        let (known, failed) = leader.map_or_else(|error| (None, Err(error)), |name| (name, Ok(())));
+        self.tell(|ha| ha.leader = known);
+        failed?;
+        if !is_free || !is_idle || self.stopping.load(Ordering::SeqCst) {
+            return Ok(());
+        }
+        if let Some(lead) = self.candidate.campaign()? {
+            let (term, name) = (lead.term, self.candidate.name().to_owned());
+            self.tell(|ha| (ha.term, ha.leader) = (term, Some(name)));
+            self.board.record_event(format!("this fabric manager leads, in term {term}"));
+            self.set_lead(Some(Arc::new(lead)));
+        }
+        Ok(())
+    }
+
+    /// Renews the lease in good time.
+    fn hold(&self, lead: &Arc<Lead>) -> Result<(), EtcdError> {
+        let is_due = lead.permit.left() <= self.candidate.ttl() * RENEWED_AT / 20;
+        let outcome = if is_due { self.candidate.keep(lead) } else { Ok(true) };
+        if !lead.permit.holds() {
+            *locked(&self.spent) = Some(lead.clone());
+            self.set_lead(None);
+            self.tell(|ha| ha.leader = None);
+            let term = lead.term;
+            self.board.record_event(format!("the lease of term {term} has ended: stands by"));
+        }
+        outcome.map(drop)
+    }
+
+    /// Makes the manager of each term, and looks after the fabric with it.
+    fn keep(&self, pause: Duration) {
+        while !self.stopping.load(Ordering::SeqCst) {
+            let lead = self.lead();
+            let was = lead.as_ref().map(|lead| lead.term);
+            self.drive(lead.filter(|lead| lead.permit.holds()));
+            self.wait(pause, &self.stopping, was);
+        }
+        *locked(&self.manager) = None;
+    }
+
+    fn drive(&self, lead: Option<Arc<Lead>>) {
+        let mut slot = locked(&self.manager);
+        let term = lead.as_ref().map(|lead| lead.term);
+        if slot.as_ref().is_some_and(|(of, _)| Some(of.term) != term) {
+            *slot = None;
+        }
+        let Some(lead) = lead else { return self.rest() };
+        if slot.is_none() {
+            self.board.set(|status| status.phase = Phase::Starting);
+            match self.manager(&lead) {
+                Ok(fm) => *slot = Some((lead, fm.on_board(self.board.clone()))),
+                Err(error) => {
+                    let why = Some(with_causes(&error));
+                    self.board.set(|status| (status.phase, status.failed) = (Phase::Failed, why));
+                }
+            }
+        }
+        let Some((_, fm)) = &mut *slot else { return };
+        match self.board.status().phase {
+            Phase::Starting | Phase::Failed => {
+                if let Err(error) = fm.start() {
+                    self.board.record_event(format!("start-up: {}", with_causes(&error)));
+                }
+            }
+            Phase::Up => fm.watch(),
+            Phase::Standby => {}
+        }
+    }
+
+    /// Says that it stands by.
+    fn rest(&self) {
+        self.board.set(|status| {
+            status.phase = Phase::Standby;
+            "stands by".clone_into(&mut status.step);
+            (status.counts, status.failed) = (Counts::default(), None);
+            status.errors.clear();
+        });
+    }
+
+    /// Makes the manager of a term.
+    fn manager(&self, lead: &Arc<Lead>) -> Result<Fm, TermError> {
+        let shared = SharedStore::new(self.post.clone(), self.address.clone(), lead.clone());
+        let store = Store::on(shared);
+        let kept = store.load_wanted()?;
+        let differs = |own: &&String| kept.as_ref() != Some(own);
+        let new = self.wanted.as_ref().filter(differs);
+        let replaces = kept.is_none() || self.replace.load(Ordering::SeqCst);
+        let note = match new {
+            Some(own) if replaces => {
+                store.save_wanted(own)?;
+                None
+            }
+            Some(_) => Some(
+                "the file of --want is not used: etcd has another wanted state, which --replace-want replaces",
+            ),
+            None => None,
+        };
+        self.replace.store(false, Ordering::SeqCst);
+        self.tell(|ha| ha.note = note.map(str::to_owned));
+        let own = self.wanted.as_ref().filter(|_| replaces);
+        let text = own.or(kept.as_ref()).map_or("", String::as_str);
+        let mut desired = DesiredState::parse(text)?;
+        if desired.fm.secondary.is_some() {
+            return Err(TermError::Secondary);
+        }
+        let manager = desired.manager();
+        let lineage = Lineage { base: manager.uuid, term: lead.term };
+        desired.fm.uuid = Some(lineage.now());
+        desired.fm.secondary = Some(Secondary { uuid: lineage.next(), pid: manager.pid });
+        desired.fm.lineage = Some(lineage);
+        let asked = lead.clone();
+        let gate = Gate(Arc::new(move || asked.permit.holds()));
+        (self.make)(Term { desired, store, gate }).map_err(TermError::Make)
+    }
+
+    /// That another manager has to be asked.
+    fn elsewhere(&self) -> Refused {
+        let leader = self.board.status().ha.and_then(|ha| ha.leader);
+        let leader = leader.filter(|name| name != self.candidate.name());
+        Refused::unavailable(match leader {
+            Some(leader) => format!("this fabric manager stands by; {leader:?} leads"),
+            None => "this fabric manager stands by, and none leads now".to_owned(),
+        })
+    }
+
+    fn request(&self, request: &Request) -> Result<Response, Refused> {
+        let mut slot = locked(&self.manager);
+        let Some((lead, fm)) = slot.as_mut().filter(|(lead, _)| lead.permit.holds()) else {
+            return Err(self.elsewhere());
+        };
+        let outcome = fm.request(request);
+        match outcome {
+            Ok(response) if lead.permit.holds() || !request.is_read_only() => Ok(response),
+            Err(refused) if lead.permit.holds() => Err(refused),
+            Ok(_) => Err(self.elsewhere()),
+            Err(Refused { message, .. }) => Err(Refused::unavailable(format!(
+                "this fabric manager led until its lease ended; what it had begun is finished or undone by the next one: \
+                 {message}"
+            ))),
+        }
+    }
+}
+
+struct ClientHandler(Arc<Shared>);
+
+impl ClientHandler {
+    fn dispatch(&self, line: &[u8]) -> Result<Value, Refused> {
+        let request: Request = parse(line)?;
+        let status = self.0.board.status();
+        let response = match &request {
+            Request::Status => Response::Status(status),
+            Request::Events { after } => Response::Events(self.0.board.events(*after)),
+            _ if status.phase == Phase::Standby => return Err(self.0.elsewhere()),
+            Request::TakeOver => {
+                return Err(Refused::because(
+                    "the fabric managers elect who leads: end this one, and another one takes over",
+                ));
+            }
+            _ if status.phase == Phase::Starting => {
+                let step = status.step;
+                return Err(Refused::unavailable(format!("start-up is in progress: {step}")));
+            }
+            _ => self.0.request(&request)?,
+        };
+        renamed::with_old(Place::FmAnswer, &response)
+            .map_err(|error| Refused::unavailable(error.to_string()))
+    }
+}
+
+impl LineHandler for ClientHandler {
+    fn answer(&self, line: &[u8]) -> Answer {
+        Answer::Line(to_line(&match self.dispatch(line) {
+            Ok(value) => json!({ "ok": value }),
+            Err(refused) => json!({ "error": refused }),
+        }))
+    }
+}

@@ -1,0 +1,286 @@
+//! Changes that a manager began and did not live to finish.
+//!
+//! Shape: a [`Request`] is kept before its first step ([`Fm::begin`]); the next start finds it, reads what components hold, and
+//! undoes what gives something, finishes what takes it away ([`Fm::settle`]).
+//! Units: none.
+//! Source: docs/fm.md "Several managers".
+//!
+//! Nobody was told that such a change is done, so both are right; but not the half of it. What the store knows from before the
+//! change says which it is: a request that was about to be refused has changed nothing, and what it named is left alone.
+
+use weft_parsers::cci::Uuid;
+use weft_rpc::Refused;
+
+use super::desired::DesiredGim;
+use super::names::{Binding, Names, requesters};
+use super::reconcile::is_there;
+use super::request::{Request, Vector};
+use super::{Fm, NO_COST, with_causes};
+use crate::bind::{self, Bridge};
+use crate::edge::{self, AccessBit, EdgeContext};
+use crate::gim::{Gim, Grant};
+use crate::inventory::Gfd;
+use crate::memory::{Host, withdraw};
+use crate::store::State;
+use crate::text::{parse_pid, tag};
+
+/// What was done about a change, and what could not be done.
+type Settled = (&'static str, Vec<String>);
+
+const UNDONE: &str = "undone";
+const DONE: &str = "finished";
+
+/// Whether a request takes several steps, or one that the store would not know of.
+const fn is_kept(request: &Request) -> bool {
+    matches!(
+        request,
+        Request::Bind { .. }
+            | Request::Unbind { .. }
+            | Request::Share { .. }
+            | Request::ShowGim { .. }
+            | Request::Release { .. }
+            | Request::Revoke { .. }
+            | Request::Grant { .. }
+            | Request::SetAccess { .. }
+    )
+}
+
+/// What is to be taken back of memory.
+struct Taken<'a> {
+    tag: Uuid,
+    hosts: &'a [Host],
+    capacity: bool,
+}
+
+impl Fm {
+    /// Keeps that a change begins.
+    pub(super) fn begin(&mut self, request: &Request) -> Result<(), Refused> {
+        let Some(store) = self.store.as_ref().filter(|_| is_kept(request)) else { return Ok(()) };
+        store.begin(request).map_err(|error| {
+            Refused::unavailable(format!(
+                "nothing was changed: the store does not take that it begins: {}",
+                with_causes(&error)
+            ))
+        })
+    }
+
+    /// Keeps that a change was refused, or undone.
+    pub(super) fn abandon(&mut self, request: &Request, refused: Refused) -> Refused {
+        let Some(store) = self.store.as_ref().filter(|_| is_kept(request)) else { return refused };
+        match store.abandon() {
+            Ok(()) => refused,
+            Err(error) => {
+                let (message, why) = (&refused.message, with_causes(&error));
+                Refused { message: format!("{message}; the store: {why}"), ..refused }
+            }
+        }
+    }
+
+    /// Finishes or undoes the change that a manager before had begun, on what components hold and `kept` says of the time
+    /// before it; what is known after, and what could not be done.
+    pub(super) fn settle(&mut self, kept: State) -> (State, Vec<String>) {
+        let Some(request) = self.begun.take() else { return (kept, Vec::new()) };
+        let mut kept = kept;
+        let (did, errors) = match self.settle_one(&request, &mut kept) {
+            Ok(settled) => settled,
+            Err(why) => ("", vec![why]), // it names nothing that is there: it was about to be refused
+        };
+        let name = serde_json::to_value(&request).ok();
+        let name = name.as_ref().and_then(|json| json.get("cmd")?.as_str()).unwrap_or("change");
+        if !did.is_empty() {
+            self.board
+                .record_event(format!("{name:?}, which the manager before had begun, is {did}"));
+        }
+        let left = |why| format!("{name:?}, which the manager before had begun: {why}");
+        (kept, errors.into_iter().map(left).collect())
+    }
+
+    fn settle_one(&mut self, request: &Request, kept: &mut State) -> Result<Settled, String> {
+        let desired = self.desired.clone();
+        let known = kept.clone();
+        let names =
+            Names { desired: &desired, inventory: &known.inventory, bindings: &known.bindings };
+        Ok(match request {
+            Request::Share { name, hosts, .. } if known.memory.find(&tag(name)?).is_none() => {
+                let hosts: Vec<Host> = hosts.iter().filter_map(|h| names.host(h).ok()).collect();
+                let taken = Taken { tag: tag(name)?, hosts: &hosts, capacity: true };
+                (UNDONE, self.withdraw(&taken, kept))
+            }
+            Request::Grant { name, host } => {
+                let (tag, host) = (tag(name)?, names.host(host)?);
+                let share = known.memory.find(&tag).ok_or("there is no such memory")?;
+                if share.hosts.contains(&host) {
+                    return Ok(("", Vec::new()));
+                }
+                let taken = Taken { tag, hosts: &[host], capacity: false };
+                (UNDONE, self.withdraw(&taken, kept))
+            }
+            Request::ShowGim { name, of, from, prefix, size, hpa }
+                if known.gim.find(name).is_none() =>
+            {
+                let (name, of, from) = (name.clone(), of.clone(), from.clone());
+                let (prefix, size, hpa) = (*prefix, *size, *hpa);
+                let wanted = DesiredGim { name, of, from, prefix, size, hpa };
+                (UNDONE, self.hide(&grant(&names, &wanted)?, kept))
+            }
+            Request::Release { name } | Request::Revoke { name, .. }
+                if let Some(grant) = known.gim.find(name) =>
+            {
+                let host = if let Request::Revoke { host, .. } = request {
+                    Some(names.host(host)?)
+                } else {
+                    None
+                };
+                for own in kept.gim.grants.iter_mut().filter(|own| own.name == *name) {
+                    own.from.retain(|one| host.is_some_and(|host| *one != host));
+                }
+                kept.gim.grants.retain(|own| host.is_some() || own.name != *name);
+                (DONE, self.hide(grant, kept))
+            }
+            Request::Release { name } => {
+                let tag = tag(name)?;
+                let hosts = known.memory.find(&tag).ok_or("there is no such memory")?.hosts.clone();
+                kept.memory.shares.retain(|share| share.tag != tag);
+                (DONE, self.withdraw(&Taken { tag, hosts: &hosts, capacity: true }, kept))
+            }
+            Request::Revoke { name, host } => {
+                let (tag, host) = (tag(name)?, names.host(host)?);
+                for share in kept.memory.shares.iter_mut().filter(|share| share.tag == tag) {
+                    share.hosts.retain(|one| *one != host);
+                }
+                (DONE, self.withdraw(&Taken { tag, hosts: &[host], capacity: false }, kept))
+            }
+            _ => return self.settle_edge(request, kept, &names),
+        })
+    }
+
+    /// The same for what lies at one edge, or between two.
+    fn settle_edge(
+        &mut self,
+        request: &Request,
+        kept: &mut State,
+        names: &Names<'_>,
+    ) -> Result<Settled, String> {
+        Ok(match request {
+            Request::SetAccess { host, vector, pid, .. } => {
+                let host = names.host(host)?;
+                let pid = names.gfd(pid).or_else(|_| parse_pid(pid))?;
+                let bit = match vector {
+                    Vector::Gmv => AccessBit::Gmv(host.switch, host.vcs, pid),
+                    Vector::Vtv => AccessBit::Vtv(host.switch, host.vcs, pid),
+                    Vector::Lav => AccessBit::Lav(host.switch, host.vcs, pid),
+                };
+                (UNDONE, self.reset(kept, [bit]))
+            }
+            Request::Bind { bridge, to } => {
+                let ends = ends(&names.binding(bridge, to)?);
+                if ends.iter().any(|end| shows(kept, *end)) {
+                    return Ok(("", Vec::new()));
+                }
+                (UNDONE, self.free(kept, &ends))
+            }
+            Request::Unbind { bridge } => {
+                let bridge = names.bridge(bridge)?;
+                let link = names.bindings.remote.iter();
+                let mut link = link.map(|link| [link.host.bridge, link.below.bridge]);
+                let ends = link.find(|ends| ends.contains(&bridge)).map(Vec::from);
+                let ends = ends.unwrap_or_else(|| vec![bridge]);
+                kept.bindings.local.retain(|local| local.bridge != bridge);
+                kept.bindings.remote.retain(|link| !ends.contains(&link.host.bridge));
+                (DONE, self.free(kept, &ends))
+            }
+            _ => ("", Vec::new()),
+        })
+    }
+
+    /// Takes memory back, in the order in which it is always taken: rights, decoders, edges, capacity.
+    fn withdraw(&mut self, taken: &Taken<'_>, kept: &State) -> Vec<String> {
+        let Taken { tag, hosts, capacity } = *taken;
+        let inventory = &kept.inventory;
+        let all: Vec<Host> = if capacity {
+            requesters(inventory, &kept.bindings).iter().map(|requester| requester.edge).collect()
+        } else {
+            hosts.to_vec()
+        };
+        let (mut errors, mut found) = (Vec::new(), Vec::new());
+        let gfds: Vec<&Gfd> =
+            inventory.gfds.iter().filter(|gfd| is_there(inventory, gfd.at)).collect();
+        for gfd in gfds {
+            let fabric = &mut self.fabric;
+            let extents = withdraw::extents(fabric, gfd, &tag).and_then(|extents| {
+                withdraw::rights(fabric, inventory, gfd.pid, &extents, &all).map(|()| extents)
+            });
+            match extents {
+                Ok(extents) => found.push((gfd.pid, extents)),
+                Err(error) => errors.push(format!("GFD {}: {}", gfd.pid, error.with_causes())),
+            }
+        }
+        found.retain(|(_, extents)| !extents.is_empty());
+        let gfds = || found.iter().map(|(gfd, _)| *gfd);
+        let bits = hosts
+            .iter()
+            .flat_map(|host| gfds().map(move |gfd| AccessBit::Gmv(host.switch, host.vcs, gfd)));
+        errors.extend(self.reset(kept, bits.collect::<Vec<_>>()));
+        for (gfd, extents) in found.iter().filter(|_| capacity) {
+            let done = withdraw::capacity(&mut self.fabric, inventory, *gfd, extents, tag);
+            errors.extend(done.err().map(|error| format!("GFD {gfd}: {}", error.with_causes())));
+        }
+        errors
+    }
+
+    /// Takes back what a grant of GIM needs and nothing else does.
+    fn hide(&mut self, grant: &Grant, kept: &State) -> Vec<String> {
+        let alone = Gim { grants: vec![grant.clone()] };
+        self.reset(kept, alone.access_bits())
+    }
+
+    /// Sets bits at edges to what is known to be wanted.
+    fn reset(&mut self, kept: &State, bits: impl IntoIterator<Item = AccessBit>) -> Vec<String> {
+        let mut wanted = kept.memory.access_bits();
+        wanted.extend(kept.gim.access_bits());
+        wanted.extend(&kept.granted);
+        let (fabric, inventory, drain) = (&mut self.fabric, &kept.inventory, self.drain);
+        let mut means = EdgeContext { fabric, inventory, cost: &|_, _| NO_COST, drain };
+        let mut errors = Vec::new();
+        for bit in bits {
+            let on = wanted.contains(&bit);
+            let set = edge::is_set(means.fabric, inventory, bit)
+                .and_then(|is| if is == on { Ok(()) } else { edge::set(&mut means, bit, on) });
+            errors.extend(set.err().map(|error| format!("{bit}: {}", error.with_causes())));
+        }
+        errors
+    }
+
+    fn free(&mut self, kept: &State, ends: &[Bridge]) -> Vec<String> {
+        let mut errors = Vec::new();
+        for end in ends {
+            let freed = bind::free(&mut self.fabric, &kept.inventory, *end);
+            errors.extend(freed.err().map(|error| format!("{end}: {}", error.with_causes())));
+        }
+        errors
+    }
+}
+
+fn grant(names: &Names<'_>, wanted: &DesiredGim) -> Result<Grant, String> {
+    let from = wanted.from.iter().map(|one| names.host(one)).collect::<Result<Vec<_>, _>>()?;
+    let (name, of) = (wanted.name.clone(), names.host(&wanted.of)?);
+    let DesiredGim { prefix: by_prefix, hpa, size: len, .. } = *wanted;
+    Ok(Grant { name, of, from, by_prefix, hpa, len })
+}
+
+/// The bridges of a binding, the host's first.
+fn ends(binding: &Binding) -> Vec<Bridge> {
+    match binding {
+        Binding::Local(local) => vec![local.bridge],
+        Binding::Remote(link) => vec![link.host.bridge, link.below.bridge],
+    }
+}
+
+/// Whether a bridge is known to show something, or to be about to again.
+fn shows(kept: &State, bridge: Bridge) -> bool {
+    let State { bindings, .. } = kept;
+    let local = bindings.local.iter().chain(&bindings.lost).map(|local| local.bridge);
+    let remote = bindings.remote.iter().chain(&bindings.cut);
+    let remote = remote.flat_map(|link| [link.host.bridge, link.below.bridge]);
+    local.chain(remote).any(|known| known == bridge)
+}

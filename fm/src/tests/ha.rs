@@ -1,0 +1,388 @@
+//! Several managers: elections and stores on an etcd in memory, and how components change hands.
+//!
+//! Shape: candidates and services on a [`FakeEtcd`] and a fake fabric.
+//! Units: none.
+//! Source: docs/fm.md "Several managers".
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use weft_base::rng::Rng;
+use weft_base::wait::{LONG, until};
+use weft_parsers::cci::Uuid;
+use weft_parsers::fabric::Pid;
+use weft_rpc::Answer;
+
+use super::fake::Shared;
+use super::fake_etcd::FakeEtcd;
+use super::service::{manager, shared, status, want};
+use crate::cci::Fabric;
+use crate::ha::address::Address;
+use crate::ha::answer::{ANSWER_MAX, AnswerError, Kept, Outcome, Ranged, read};
+use crate::ha::election::{Candidate, Lead};
+use crate::ha::etcd::{Change, Etcd, EtcdError, Post};
+use crate::ha::identity::Lineage;
+use crate::ha::permit::clock;
+use crate::ha::service::{HaService, Setup, Term};
+use crate::ha::store::SharedStore;
+use crate::service::desired::Secondary;
+use crate::service::status::{Phase, StartMode};
+use crate::service::{Fm, Setup as FmSetup};
+use crate::store::{Backend, Store, StoreError};
+
+const TTL: Duration = Duration::from_secs(2);
+const BASE: Uuid = [0xF1; 16];
+
+fn address() -> Address {
+    "etcd://127.0.0.1:1/weft".parse().unwrap()
+}
+
+fn candidate<P: Post>(post: P, name: &str) -> Candidate<P> {
+    Candidate::new(post, address(), name, TTL, clock)
+}
+
+/// A manager of a term, as [`HaService`] makes it.
+pub fn of_term_on(
+    fabric: impl FnOnce(Uuid) -> Fabric,
+    more: &str,
+    term: u64,
+    store: Option<Store>,
+) -> Fm {
+    let lineage = Lineage { base: BASE, term };
+    let mut desired = want(more);
+    let pid = desired.manager().pid;
+    desired.fm.uuid = Some(lineage.now());
+    desired.fm.secondary = Some(Secondary { uuid: lineage.next(), pid });
+    desired.fm.lineage = Some(lineage);
+    let (fabric, mode) = (fabric(lineage.now()), StartMode::FmFirst);
+    Fm::new(FmSetup { fabric, desired, mode, take_over: false, store, drain: || {} })
+}
+
+fn of_term(shared: &Shared, more: &str, term: u64, store: Option<Store>) -> Fm {
+    of_term_on(|uuid| shared.fabric(uuid), more, term, store)
+}
+
+/// First and second manager of each component, by term.
+fn owners(shared: &Shared) -> Vec<(Option<u64>, Option<u64>)> {
+    let last = Lineage { base: BASE, term: u64::MAX };
+    let term = |of: Option<(Pid, Uuid)>| of.and_then(|(_, uuid)| last.term_of(uuid));
+    shared.with(|fake| {
+        let of = |node: &super::fake::Node| (term(node.base.primary), term(node.base.secondary));
+        fake.nodes.iter().map(of).collect()
+    })
+}
+
+fn all_are(shared: &Shared, term: u64) {
+    let owners = owners(shared);
+    assert!(owners.iter().all(|own| *own == (Some(term), Some(term + 1))), "{term}: {owners:?}");
+}
+
+#[test]
+fn one_leads_and_the_next_one_when_its_lease_has_ended() {
+    let etcd = Arc::new(FakeEtcd::default());
+    let (one, two) = (candidate(etcd.clone(), "one"), candidate(etcd.clone(), "two"));
+    assert_eq!(two.leader().unwrap(), None);
+    let first = one.campaign().unwrap().unwrap();
+    assert!(two.campaign().unwrap().is_none() && first.permit.holds());
+    assert_eq!((first.term, two.leader().unwrap().as_deref()), (1, Some("one")));
+    assert_eq!(etcd.state.lock().unwrap().leases.len(), 1, "the loser gives its lease back");
+    assert!(one.keep(&first).unwrap());
+    etcd.state.lock().unwrap().expire(first.fence.0.lease);
+    let second = two.campaign().unwrap().unwrap();
+    assert_eq!((second.term, one.leader().unwrap().as_deref()), (2, Some("two")));
+    // The first one has slept: its clock lets it go on, but nothing of it counts.
+    let write = |lead: &Lead| Etcd(etcd.clone()).write(&lead.fence, &[Change::Put("k", b"v")]);
+    assert!(matches!(write(&first), Err(EtcdError::Deposed)));
+    assert!(!etcd.state.lock().unwrap().keys.contains_key(b"k".as_slice()));
+    write(&second).unwrap();
+    assert!(!one.keep(&first).unwrap() && !first.permit.holds());
+    // Somebody's name is shown as text of one line.
+    let named = candidate(etcd.clone(), "evil\n\u{1b}[2J");
+    assert_eq!(named.name(), "evil[2J");
+}
+
+#[test]
+fn a_store_that_is_shared_keeps_large_parts_and_refuses_who_led_before() {
+    let etcd = Arc::new(FakeEtcd::default());
+    let one = candidate(etcd.clone(), "one");
+    let lead = Arc::new(one.campaign().unwrap().unwrap());
+    let store = |lead: &Arc<Lead>| SharedStore::new(etcd.clone(), address(), lead.clone());
+    let mine = store(&lead);
+    let sizes = [0, 1, (96 << 10) + 1, 512 << 10, (512 << 10) + 1, 3 << 20, 7];
+    for size in sizes {
+        let bytes: Vec<u8> = (0..=250).cycle().take(size).collect();
+        mine.write(&[("home", Some(bytes.clone())), ("form", Some(vec![1]))]).unwrap();
+        assert_eq!(mine.read("home").unwrap().unwrap(), bytes, "{size} bytes");
+        let pieces = {
+            let state = etcd.state.lock().unwrap();
+            state.keys.keys().filter(|key| key.starts_with(b"weft/pieces/")).count()
+        };
+        let few = if size > 96 << 10 { size.div_ceil(512 << 10) } else { 0 };
+        assert_eq!(pieces, few, "those of the write before are gone: {size} bytes");
+    }
+    mine.write(&[("form", None)]).unwrap();
+    assert_eq!(mine.read("form").unwrap(), None);
+    etcd.state.lock().unwrap().expire(lead.fence.0.lease);
+    let next = Arc::new(candidate(etcd.clone(), "two").campaign().unwrap().unwrap());
+    let failed = mine.write(&[("form", Some(vec![2]))]).unwrap_err();
+    assert!(matches!(failed, StoreError::Shared { what: "write", .. }), "{failed:?}");
+    assert!(!lead.permit.holds(), "it has noticed");
+    assert_eq!(store(&next).read("form").unwrap(), None);
+    assert_eq!(store(&next).read("home").unwrap().unwrap(), (0..7).collect::<Vec<u8>>());
+    next.permit.end();
+    assert!(store(&next).write(&[("form", Some(vec![3]))]).is_err(), "not after its own time");
+    // What was changed on its way is not taken for a state.
+    let third = {
+        etcd.state.lock().unwrap().expire(next.fence.0.lease);
+        Arc::new(candidate(etcd.clone(), "three").campaign().unwrap().unwrap())
+    };
+    for place in 0..60 {
+        let changed = {
+            let mut state = etcd.state.lock().unwrap();
+            let stored = state.keys.get_mut(b"weft/state/home".as_slice()).unwrap();
+            let Some(byte) = stored.value.get_mut(place) else { break };
+            *byte ^= 1;
+            stored.value.clone()
+        };
+        let quick = store(&third);
+        third.permit.end(); // it would be tried again until then
+        let read = quick.read("home");
+        let text = String::from_utf8_lossy(&changed).into_owned();
+        assert!(
+            !matches!(&read, Ok(Some(b)) if *b != (0..7).collect::<Vec<u8>>()),
+            "{text}: {read:?}"
+        );
+        let mut state = etcd.state.lock().unwrap();
+        state.keys.get_mut(b"weft/state/home".as_slice()).unwrap().value[place] ^= 1;
+    }
+}
+
+/// Each leader promotes itself, and who led before is refused by every component.
+#[test]
+fn components_go_from_leader_to_leader_and_refuse_those_before() {
+    let shared = shared();
+    let mut single = manager(&shared, want(""), StartMode::FmFirst, None);
+    single.start().unwrap(); // before there were several
+    for term in [1, 2, 3] {
+        let mut fm = of_term(&shared, "", term, None);
+        fm.start().unwrap();
+        assert_eq!((status(&fm).phase, status(&fm).errors), (Phase::Up, vec![]), "term {term}");
+        all_are(&shared, term);
+        let held = super::service::holds(&shared);
+        single.watch();
+        assert_eq!(status(&single).phase, Phase::Failed, "it has noticed");
+        assert!(single.start().is_err() && single.rediscover().is_err());
+        assert_eq!(super::service::holds(&shared), held, "and has changed nothing");
+        single = fm;
+    }
+    // Who was next has never come so far.
+    let mut late = of_term(&shared, "", 9, None);
+    late.start().unwrap();
+    all_are(&shared, 9);
+    // One was taken by 10, which registered nobody; another one by 10 completely.
+    let lineage = Lineage { base: BASE, term: 10 };
+    shared.with(|fake| {
+        for (place, node) in fake.nodes.iter_mut().enumerate().take(4) {
+            let pid = node.base.primary.unwrap().0;
+            node.base.primary = Some((pid, lineage.now()));
+            node.base.secondary = (place % 2 == 0).then_some((pid, lineage.next()));
+        }
+    });
+    let mut next = of_term(&shared, "", 12, None);
+    next.start().unwrap();
+    assert_eq!(status(&next).errors, Vec::<String>::new());
+    all_are(&shared, 12);
+    // One that has slept for long, and strangers, get nothing.
+    for term in [11, 3] {
+        let held = super::service::holds(&shared);
+        assert!(of_term(&shared, "", term, None).start().is_err(), "term {term}");
+        assert_eq!(super::service::holds(&shared), held);
+    }
+    shared.with(|fake| fake.nodes[0].base.primary = Some((Pid::from_low_bits(0xFFD), [9; 16])));
+    let error = of_term(&shared, "", 13, None).start().unwrap_err();
+    assert!(format!("{error:?}").contains("Owned"), "{error:?}");
+}
+
+fn service(etcd: &Arc<FakeEtcd>, shared: &Shared, name: &str, wanted: Option<String>) -> HaService {
+    let shared = shared.clone();
+    let make = move |Term { desired, store, gate }: Term| {
+        let fabric = shared.gated(desired.manager().uuid, gate);
+        let (mode, store) = (StartMode::FmFirst, Some(store));
+        let setup = FmSetup { fabric, desired, mode, take_over: false, store, drain: || {} };
+        Ok(Fm::new(setup))
+    };
+    let (post, name, ttl, replace) = (etcd.clone(), name.to_owned(), TTL, false);
+    let setup =
+        Setup { post, address: address(), name, ttl, wanted, replace, make: Box::new(make) };
+    HaService::start(setup, Duration::from_millis(10)).unwrap()
+}
+
+fn ask(service: &HaService, request: &Value) -> Result<Value, String> {
+    let Answer::Line(line) = service.handler().answer(request.to_string().as_bytes()) else {
+        panic!("a line");
+    };
+    let answer: Value = serde_json::from_slice(&line).unwrap();
+    match answer.get("ok") {
+        Some(ok) => Ok(ok.clone()),
+        None => Err(answer["error"]["message"].as_str().unwrap().to_owned()),
+    }
+}
+
+fn phase(service: &HaService) -> String {
+    let answer = ask(service, &json!({ "cmd": "status" })).unwrap();
+    answer["status"]["phase"].as_str().unwrap().to_owned()
+}
+
+fn is_up(service: &HaService) {
+    until(LONG, "a leader", || (phase(service) == "up").then_some(()));
+}
+
+const WANTED: &str = "[fm]\nuuid = \"f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1\"\n";
+
+/// Two managers as clients see them: one serves, the other one says who; each takes over when the other one ends or is cut
+/// off from etcd.
+#[test]
+fn standby_managers_name_the_leader_and_take_over() {
+    let (etcd, shared) = (Arc::new(FakeEtcd::default()), shared());
+    let one = service(&etcd, &shared, "one", Some(WANTED.to_owned()));
+    is_up(&one);
+    let two = service(&etcd, &shared, "two", None);
+    let leader = |service: &HaService| {
+        let answer = ask(service, &json!({ "cmd": "status" })).unwrap();
+        answer["status"]["ha"]["leader"].as_str().map(str::to_owned)
+    };
+    until(LONG, "it knows", || (leader(&two).as_deref() == Some("one")).then_some(()));
+    assert_eq!(phase(&two), "standby");
+    let release = json!({ "cmd": "release", "name": "x" });
+    assert_eq!(ask(&two, &release).unwrap_err(), "this fabric manager stands by; \"one\" leads");
+    assert!(ask(&two, &json!({ "cmd": "topology" })).unwrap_err().contains("\"one\" leads"));
+    assert!(ask(&one, &json!({ "cmd": "take_over" })).unwrap_err().contains("elect"));
+    assert!(ask(&one, &release).unwrap_err().contains("there is no memory"));
+    drop(one); // gives its lease up
+    is_up(&two);
+    all_are(&shared, 2);
+    // etcd is gone: nobody leads for longer than a lease, and the fabric stays as it is.
+    let held = super::service::holds(&shared);
+    etcd.silent.store(true, Ordering::SeqCst);
+    until(LONG, "it stands by", || (phase(&two) == "standby").then_some(()));
+    let refused = ask(&two, &release).unwrap_err();
+    assert!(refused.contains("none leads now"), "{refused}");
+    let answer = ask(&two, &json!({ "cmd": "status" })).unwrap();
+    let said = answer["status"]["ha"]["store_error"].as_str().unwrap_or_default().to_owned();
+    assert!(said.contains("does not answer"), "{answer}");
+    assert_eq!(super::service::holds(&shared), held);
+    // It is back, and has the lease of before still: who had it gives it up.
+    assert!(etcd.state.lock().unwrap().leader().is_some());
+    etcd.silent.store(false, Ordering::SeqCst);
+    is_up(&two);
+    all_are(&shared, 3);
+    // Another file of one that comes later is not taken.
+    let three = service(&etcd, &shared, "three", Some(format!("{WANTED}switch_ns = 7\n")));
+    drop(two);
+    is_up(&three);
+    let answer = ask(&three, &json!({ "cmd": "status" })).unwrap();
+    let note = answer["status"]["ha"]["note"].as_str().unwrap_or_default().to_owned();
+    assert!(note.contains("--replace-want"), "{answer}");
+}
+
+/// What etcd's answers become on their way: bytes are changed, added, removed or cut off.
+#[derive(Debug)]
+struct Mutated {
+    etcd: Arc<FakeEtcd>,
+    rng: Mutex<Rng>,
+}
+
+pub fn mutate(rng: &mut Rng, bytes: &mut Vec<u8>) {
+    for _ in 0..=rng.below(3) {
+        let len = bytes.len() as u64;
+        let at = usize::try_from(rng.below(len.max(1))).unwrap();
+        let digit = b"0123456789\"{}[]:,eE-+.tf\\\0"[usize::try_from(rng.below(26)).unwrap()];
+        match rng.below(6) {
+            _ if bytes.is_empty() => bytes.push(digit),
+            0 => bytes[at] = rng.next_u64().to_le_bytes()[0],
+            1 => bytes[at] = digit,
+            2 => bytes.insert(at, digit),
+            3 => drop(bytes.remove(at)),
+            4 => bytes.truncate(at),
+            _ => {
+                let end = at + usize::try_from(rng.below(40)).unwrap();
+                let part = bytes[at..end.min(bytes.len())].to_vec();
+                let to = usize::try_from(rng.below(len)).unwrap();
+                bytes.splice(to..to, part);
+            }
+        }
+    }
+}
+
+impl Post for Mutated {
+    fn post(&self, path: &str, body: &str) -> Result<Vec<u8>, EtcdError> {
+        let mut bytes = self.etcd.answer(path, body);
+        let mut rng = self.rng.lock().unwrap();
+        if rng.chance(1, 2) {
+            mutate(&mut rng, &mut bytes);
+        }
+        Ok(bytes)
+    }
+}
+
+/// 100,000 answers, half of them changed: nobody takes itself for the leader who is not, and nothing is taken for written
+/// that is not.
+#[test]
+fn mutated_answers_make_no_second_leader() {
+    let etcd = Arc::new(FakeEtcd::default());
+    let seed = 7;
+    let mutated = Arc::new(Mutated { etcd: etcd.clone(), rng: Mutex::new(Rng::new(seed)) });
+    let all = ["one", "two", "three"].map(|name| candidate(mutated.clone(), name));
+    let (mut rng, mut led, mut refused) = (Rng::new(seed + 1), 0, 0);
+    let mut answers = 0;
+    while answers < 100_000 {
+        let one = &all[usize::try_from(rng.below(3)).unwrap()];
+        let _ = one.leader();
+        let outcome = one.campaign();
+        answers += 4;
+        refused += u32::from(outcome.is_err());
+        if let Ok(Some(lead)) = outcome {
+            led += 1;
+            let truth = || etcd.state.lock().unwrap().leader();
+            assert_eq!(truth(), Some(lead.fence.0.lease), "seed {seed}: {lead:?}");
+            for count in 0..8_u32 {
+                let value = format!("{}-{count}", lead.term);
+                answers += 2;
+                let put = Change::Put("weft/k", value.as_bytes());
+                if Etcd(mutated.clone()).write(&lead.fence, &[put]).is_ok() {
+                    let state = etcd.state.lock().unwrap();
+                    assert_eq!(state.keys[b"weft/k".as_slice()].value, value.as_bytes());
+                }
+                let kept = one.keep(&lead);
+                assert!(lead.permit.left() <= TTL, "{kept:?}");
+            }
+            assert_eq!(truth(), Some(lead.fence.0.lease));
+            etcd.state.lock().unwrap().expire(lead.fence.0.lease);
+        } else {
+            // Whoever made the key and was not told so: its lease ends.
+            etcd.state.lock().unwrap().depose();
+        }
+        if rng.chance(1, 64) {
+            etcd.state.lock().unwrap().keys.remove(b"weft/term".as_slice());
+        }
+    }
+    assert!(led > 500 && refused > 5_000, "{led} led, {refused} refused");
+}
+
+#[test]
+fn what_is_too_long_or_too_much_is_refused() {
+    let many = format!("{{\"kvs\":[{}{{}}]}}", "{},".repeat(1_000));
+    assert!(matches!(read::<Ranged>(many.as_bytes()), Err(AnswerError::Json(_))));
+    let deep = format!("{{\"responses\":{}", "[".repeat(100_000));
+    assert!(matches!(read::<Outcome>(deep.as_bytes()), Err(AnswerError::Json(_))));
+    let long = vec![b' '; ANSWER_MAX + 1];
+    assert!(matches!(read::<Outcome>(&long), Err(AnswerError::Long)));
+    let refused = read::<Kept>(b"{\"error\":\"etcdserver: no\\nspace\",\"code\":8}").unwrap_err();
+    assert_eq!(refused.to_string(), "etcd refused: \"etcdserver: no\\nspace\"");
+    for text in ["{\"result\":{\"ID\":\"x\"}}", "{\"result\":{\"TTL\":1e99}}", "{}", "[]", "", "\0"]
+    {
+        assert!(read::<Kept>(text.as_bytes()).is_err(), "{text}");
+    }
+}
