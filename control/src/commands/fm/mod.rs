@@ -20,6 +20,7 @@ mod page;
 mod pid;
 mod routes;
 mod serve;
+mod serve_ha;
 mod status;
 mod text;
 mod topology;
@@ -104,7 +105,7 @@ macro_rules! fm_command {
         #[derive(Debug, Subcommand)]
         pub enum FmCommand {
             /// Run as the fabric manager until SIGINT or SIGTERM
-            Serve(serve::ServeArgs),
+            Serve(Box<serve::ServeArgs>),
             $($(#[$help])+ $name($args),)+
         }
 

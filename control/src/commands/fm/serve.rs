@@ -4,14 +4,18 @@
 //! Units: milliseconds.
 //! Source: docs/spec/cxl-fabric.md "The fabric manager".
 
+use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
 use rustls::pki_types::ServerName;
 use weft_base::causes::with_causes;
 use weft_base::wait;
-use weft_fm::cci::{Fabric, Identity, Peer, RetryPolicy, Socket};
+use weft_fm::cci::{Fabric, Gate, Identity, Peer, RetryPolicy, Socket};
+use weft_fm::ha::address::Address;
+use weft_fm::ha::service::{self, HaService, Term};
 use weft_fm::service::desired::DesiredState;
 use weft_fm::service::run::Service;
 use weft_fm::service::status::StartMode;
@@ -20,8 +24,10 @@ use weft_fm::store::Store;
 use weft_fm::text::parse_uuid;
 use weft_parsers::cci::Uuid;
 use weft_parsers::cci::mctp::MessageType;
+use weft_rpc::LineHandler;
 
 use super::default_socket;
+use super::serve_ha::HaArgs;
 use crate::error::CliError;
 use crate::live::confine::{self, CapabilitySet};
 use crate::log::Log;
@@ -33,7 +39,7 @@ use crate::tls::{self, Files, SWITCH_NAME};
 const DRAIN: Duration = Duration::from_millis(10);
 
 /// Arguments of `weft fm serve`.
-#[derive(Args, Debug)]
+#[derive(Args, Clone, Debug)]
 pub struct ServeArgs {
     /// Where the entry switch answers commands: tcp:HOST:PORT or unix:PATH
     #[arg(long, value_name = "PEER")]
@@ -77,12 +83,21 @@ pub struct ServeArgs {
     /// Time limit for the answer of a component, in milliseconds
     #[arg(long, value_name = "MS", default_value_t = 2_000, value_parser = clap::value_parser!(u64).range(1..=600_000))]
     timeout: u64,
+    #[command(flatten)]
+    ha: HaArgs,
 }
 
 impl ServeArgs {
-    fn fabric(&self, peer: &Peer, kind: MessageType, identity: Option<&Identity>) -> Fabric {
+    fn fabric(
+        &self,
+        peer: &Peer,
+        kind: MessageType,
+        identity: Option<&Identity>,
+        gate: Option<&Gate>,
+    ) -> Fabric {
         let timeout = Duration::from_millis(self.timeout);
         let socket = Socket::new(peer.clone(), kind, timeout).with_identity(identity.cloned());
+        let socket = socket.with_gate(gate.cloned());
         Fabric::new(Box::new(socket), RetryPolicy::live())
     }
 
@@ -108,7 +123,6 @@ impl ServeArgs {
 
     fn manager(&self) -> Result<Fm, CliError> {
         let identity = self.identity()?;
-        let identity = identity.as_ref();
         let mut want = match &self.want {
             Some(path) => {
                 DesiredState::load(path).map_err(|error| CliError::Usage(with_causes(&error)))?
@@ -117,7 +131,18 @@ impl ServeArgs {
         };
         want.fm.uuid = self.uuid.or(want.fm.uuid);
         let store = self.store.as_deref().map(open).transpose()?;
-        let gaes: Vec<_> = want
+        self.make(want, store, identity.as_ref(), None)
+    }
+
+    /// A manager of a wanted state, all of whose ways to components ask `gate`.
+    fn make(
+        &self,
+        desired: DesiredState,
+        store: Option<Store>,
+        identity: Option<&Identity>,
+        gate: Option<&Gate>,
+    ) -> Result<Fm, CliError> {
+        let gaes: Vec<_> = desired
             .hosts
             .iter()
             .filter_map(|host| Some((host.name.clone(), host.gae.clone()?)))
@@ -126,17 +151,65 @@ impl ServeArgs {
             self.may_speak(peer, identity)?;
         }
         let mut fm = Fm::new(Setup {
-            fabric: self.fabric(&self.entry, MessageType::FmApi, identity),
-            desired: want,
+            fabric: self.fabric(&self.entry, MessageType::FmApi, identity, gate),
+            desired,
             mode: self.start,
             take_over: self.take_over,
             store,
             drain: || wait::pause(DRAIN),
         });
         for (name, peer) in gaes {
-            fm.set_gae(&name, self.fabric(&peer, MessageType::Cci, identity));
+            fm.set_gae(&name, self.fabric(&peer, MessageType::Cci, identity, gate));
         }
         Ok(fm)
+    }
+
+    /// What only one manager alone may have.
+    fn refuse_with_ha(&self) -> Result<(), CliError> {
+        let instead = [
+            (self.store.is_some(), "--store", "etcd keeps the state: leave --store out"),
+            (
+                self.uuid.is_some(),
+                "--uuid",
+                "give fm.uuid in the file of --want, which all managers share",
+            ),
+            (self.take_over, "--take-over", "the managers elect who leads: leave it out"),
+            (
+                self.start == StartMode::Static,
+                "--start static",
+                "nothing manages a static fabric: one manager without --ha shows it",
+            ),
+        ];
+        match instead.into_iter().find(|(given, ..)| *given) {
+            Some((_, option, what)) => {
+                Err(CliError::Usage(format!("{option} cannot be used with --ha: {what}")))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// One of several managers, for a lead that comes when it comes.
+    fn several(&self, address: Address, socket: &Path) -> Result<service::Setup, CliError> {
+        self.refuse_with_ha()?;
+        let identity = self.identity()?;
+        self.may_speak(&self.entry, identity.as_ref())?;
+        let read = self.want.as_deref().map(DesiredState::load_with_text).transpose();
+        let read = read.map_err(|error| CliError::Usage(with_causes(&error)))?;
+        if read.as_ref().is_some_and(|(desired, _)| desired.fm.secondary.is_some()) {
+            let text = "fm.secondary cannot be used with --ha: the next leader is registered instead, take it out";
+            return Err(CliError::Usage(text.to_owned()));
+        }
+        let wanted = read.map(|(_, text)| text);
+        let post = self.ha.post(&address)?;
+        let name = self.ha.name(socket);
+        let (ttl, replace) = (self.ha.ttl(), self.ha.replace_want);
+        let of_term = self.clone();
+        let make = move |Term { desired, store, gate }: Term| {
+            let fm = of_term.make(desired, Some(store), identity.as_ref(), Some(&gate));
+            fm.map_err(|error| with_causes(&error))
+        };
+        let make = Box::new(make);
+        Ok(service::Setup { post, address, name, ttl, wanted, replace, make })
     }
 }
 
@@ -155,14 +228,27 @@ fn open(path: &Path) -> Result<Store, CliError> {
 /// A wanted state or store that cannot be read, or a socket that cannot be had. That the fabric does not come up is none:
 /// it is tried again, and `weft fm status` says why.
 pub fn run(args: &ServeArgs) -> Result<(), CliError> {
-    let fm = args.manager()?;
+    let path = args.socket.clone().unwrap_or_else(default_socket);
+    let pause = Duration::from_millis(args.pause);
+    if let Some(address) = args.ha.address.clone() {
+        let setup = args.several(address, &path)?;
+        return serve(&path, || HaService::start(setup, pause), HaService::handler);
+    }
+    let manager = args.manager()?;
+    serve(&path, || Service::start(manager, pause), Service::handler)
+}
+
+/// Serves the management socket of a service that is started when privileges are given up, until a signal comes.
+fn serve<T>(
+    path: &Path,
+    start: impl FnOnce() -> io::Result<T>,
+    handler: impl FnOnce(&T) -> Arc<dyn LineHandler>,
+) -> Result<(), CliError> {
     confine::keep_only(CapabilitySet::empty())
         .map_err(|source| CliError::system("give up capabilities", source))?;
     let mut supervisor = Supervisor::begin(Log::default())?;
-    let service = Service::start(fm, Duration::from_millis(args.pause))
-        .map_err(|source| CliError::system("start a thread", source))?;
-    let path = args.socket.clone().unwrap_or_else(default_socket);
-    let server = Server::start(&path, service.handler())
+    let service = start().map_err(|source| CliError::system("start a thread", source))?;
+    let server = Server::start(path, handler(&service))
         .map_err(|source| CliError::system("serve the management socket", source))?;
     anstream::eprintln!("fabric manager is up at {}", path.display());
     // SIGHUP has nothing to read again: what is wanted is changed by commands.

@@ -80,6 +80,17 @@ fn of_status(status: &Status) -> String {
         counts.bindings,
         counts.shares
     );
+    if let Some(ha) = &status.ha {
+        let leader = ha.leader.as_deref().unwrap_or("nobody");
+        let _ = writeln!(
+            text,
+            "this is {}; {leader} leads; last term of this one {}",
+            ha.name, ha.term
+        );
+        for line in ha.store_error.iter().chain(&ha.note) {
+            let _ = writeln!(text, "shared state: {line}");
+        }
+    }
     let _ = writeln!(text, "{} commands, {} events", status.calls, status.events);
     if let Some(why) = &status.failed {
         let _ = writeln!(text, "failed: {why}");
