@@ -19,7 +19,7 @@ need() { # need COMMAND PACKAGE
     PATH="$PATH:/usr/sbin:/sbin" command -v "$1" >/dev/null 2>&1 || missing="$missing $2"
 }
 
-# The bench starts daemons of its own: what is installed for it must not start the system's (policy-rc.d, 101 is
+# Bench and tests start daemons of their own: what is installed for them must not start the system's (policy-rc.d, 101 is
 # "forbidden"). A policy that is there already stays in force.
 policy=/usr/sbin/policy-rc.d
 forbid_services() {
@@ -50,6 +50,10 @@ if wants test; then
     need tshark tshark     # runs the dissector
     need setpriv util-linux
     need lua5.4 lua5.4 # the Lua of newer Wiresharks
+fi
+if wants test || wants soak; then
+    need etcd etcd-server # what several fabric managers share
+    need nft nftables     # cuts one of them off
 fi
 if wants test || wants sonic; then
     need thrift thrift-compiler # stubs of the SAI service, for testers in Python
@@ -105,7 +109,7 @@ if [ -n "${missing% }" ]; then
     echo "setup: installing $missing"
     export DEBIAN_FRONTEND=noninteractive
     log=$(mktemp)
-    case "$missing" in *openvswitch*) no_services=1 ;; *) no_services="" ;; esac
+    case "$missing" in *openvswitch* | *etcd*) no_services=1 ;; *) no_services="" ;; esac
     [ -n "$no_services" ] && forbid_services
     # shellcheck disable=SC2086 # a list of words
     if ! { apt-get update && apt-get install -y --no-install-recommends $missing; } \
@@ -117,7 +121,7 @@ if [ -n "${missing% }" ]; then
     rm -f "$log"
     # Nor at the next start of the machine.
     if [ -n "$no_services" ] && command -v systemctl >/dev/null 2>&1; then
-        systemctl disable openvswitch-switch >/dev/null 2>&1 || true
+        systemctl disable openvswitch-switch etcd >/dev/null 2>&1 || true
     fi
 fi
 

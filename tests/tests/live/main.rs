@@ -17,6 +17,7 @@ mod ln;
 mod rclink;
 mod record;
 mod recovery;
+mod several_managers;
 mod switch;
 mod xdp;
 mod xdp_fabric;
