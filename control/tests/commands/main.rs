@@ -9,6 +9,7 @@ mod check_cci;
 mod cli;
 mod config_mutations;
 mod fabric;
+mod fabric_memory;
 mod fm;
 mod frames;
 #[path = "../common/process.rs"]

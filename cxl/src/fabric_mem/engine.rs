@@ -12,7 +12,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use weft_dataplane::time::{Instant, Span};
-use weft_parsers::fabric::Pid;
+use weft_parsers::fabric::{Hpa, Pid};
 
 use super::error::{Error, Reason};
 use super::options::{Options, TIMEOUT_MAX};
@@ -196,6 +196,29 @@ impl Engine {
     ) -> Result<Handle, Error> {
         self.on()?;
         self.registry.add(mem, kind, memory)
+    }
+
+    /// Shows host memory in another window from now on.
+    ///
+    /// # Errors
+    /// Host memory is registered, and the window is another one.
+    pub fn set_window(&mut self, window: Window) -> Result<(), Error> {
+        self.on()?;
+        self.registry.set_window(window)
+    }
+
+    /// Registrations, with what peers are told of them.
+    pub fn registrations(&self) -> impl Iterator<Item = (Handle, Share)> {
+        self.registry.handles()
+    }
+
+    /// Ranges of a peer that are mapped, by its own addresses, with their fabric addresses.
+    pub fn imports(&self, peer: PeerId) -> impl Iterator<Item = (MemDesc, Hpa)> {
+        let imports = match self.peers.get(&peer) {
+            Some(Peer::Connected { imports, .. }) => Some(imports),
+            _ => None,
+        };
+        imports.into_iter().flat_map(Imports::ranges)
     }
 
     /// Takes a registration back. Peers' requests to it are refused from now on.

@@ -39,7 +39,7 @@ pub enum Error {
         len: u64,
     },
     /// A range overlaps a registration.
-    #[error("range at {addr:#x} overlaps {with:?}")]
+    #[error("range at {addr:#x} overlaps handle {}", with.0)]
     Overlap {
         /// First address.
         addr: u64,
@@ -66,11 +66,14 @@ pub enum Error {
         /// Bytes that were wanted.
         len: u64,
     },
+    /// Host memory is registered, and has its place in the window.
+    #[error("the window for exports cannot be moved while host memory is registered")]
+    WindowInUse,
     /// No such registration.
-    #[error("{0:?} is not registered")]
+    #[error("handle {} is not registered", .0.0)]
     UnknownHandle(Handle),
     /// Transfers use the registration.
-    #[error("{transfers} transfers use {handle:?}")]
+    #[error("{transfers} transfers use handle {}", handle.0)]
     Busy {
         /// The registration.
         handle: Handle,
@@ -78,13 +81,13 @@ pub enum Error {
         transfers: usize,
     },
     /// The peer is not connected.
-    #[error("peer {0:?} is not connected")]
+    #[error("peer {} is not connected", .0.0)]
     NotConnected(PeerId),
     /// The peer is connected, or about to be.
-    #[error("peer {0:?} is connected already")]
+    #[error("peer {} is connected already", .0.0)]
     Connected(PeerId),
     /// The peer's shares make no sense.
-    #[error("peer {peer:?}: share {index} {why}")]
+    #[error("peer {}: share {index} {why}", peer.0)]
     BadShare {
         /// Who sent it.
         peer: PeerId,
@@ -127,7 +130,7 @@ pub enum Error {
     #[error("{0} transfers are in progress, or their results were not read")]
     TooMany(usize),
     /// No such transfer, or its result was taken.
-    #[error("{0:?} is unknown: it was never begun, or its result was read already")]
+    #[error("transfer {} is unknown: it was never begun, or its result was read already", .0.0)]
     UnknownRequest(TransferReq),
     /// A synchronous transfer failed.
     #[error("the transfer failed: {0}")]

@@ -92,6 +92,11 @@ impl Imports {
         (behind <= start + len).then(|| Hpa(fabric.0 + (mem.addr - start)))
     }
 
+    /// Ranges by the owner's addresses, with their fabric addresses.
+    pub fn ranges(&self) -> impl Iterator<Item = (MemDesc, Hpa)> {
+        self.ranges.iter().map(|(&addr, &(len, hpa))| (MemDesc { addr, len }, hpa))
+    }
+
     /// Shares that are mapped.
     #[must_use]
     pub fn len(&self) -> usize {

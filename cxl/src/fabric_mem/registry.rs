@@ -134,6 +134,18 @@ impl Registry {
         Ok(())
     }
 
+    /// Shows host memory in another window from now on.
+    ///
+    /// # Errors
+    /// Host memory is registered, and the window is another one.
+    pub fn set_window(&mut self, window: Window) -> Result<(), Error> {
+        if window != self.window && !self.shown.is_empty() {
+            return Err(Error::WindowInUse);
+        }
+        self.window = window;
+        Ok(())
+    }
+
     /// The registration that the whole range lies in.
     #[must_use]
     pub fn find(&self, mem: MemDesc) -> Option<Handle> {
@@ -148,6 +160,11 @@ impl Registry {
         if let Some(registration) = range {
             registration.users = registration.users.saturating_add_signed(by);
         }
+    }
+
+    /// Handles of registrations, with what peers are told of them.
+    pub fn handles(&self) -> impl Iterator<Item = (Handle, Share)> {
+        self.ranges.values().map(|registration| (registration.handle, registration.share))
     }
 
     /// What peers are told.

@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::fabric_mem::{MemAnswer, MemCommand};
 use super::ln::report::{LnAccess, LnReport, LncReport, LnrFunction};
 use super::number::{Hex, Id, Num};
 
@@ -245,6 +246,8 @@ pub enum Command {
     LoadStatus {},
     /// Ends the load behind the round that is under way, and says how it went.
     LoadStop {},
+    /// Host: transfers of fabric memory.
+    Mem(MemCommand),
 }
 
 const fn all_bytes() -> u8 {
@@ -275,6 +278,7 @@ impl Command {
                 None => TIMEOUT_MS,
             },
             Self::Ring { timeout_ms, .. } => timeout_ms.saturating_mul(3),
+            Self::Mem(command) => command.timeout_ms(),
             Self::Read(access)
             | Self::Write(access)
             | Self::DmaRead(access)
@@ -456,6 +460,8 @@ pub enum Answer {
         /// Others found no room.
         overflow: bool,
     },
+    /// Fabric memory.
+    Mem(Box<MemAnswer>),
 }
 
 impl Answer {

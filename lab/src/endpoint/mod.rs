@@ -9,6 +9,7 @@ pub mod api;
 pub mod command;
 pub mod device;
 pub mod event_log;
+pub mod fabric_mem;
 pub mod gfd;
 pub mod hbr;
 pub mod host;

@@ -40,6 +40,7 @@ pub fn endpoint_spec(
                 cache_lines,
                 ln_lines,
                 ln_watchers,
+                enable_use_fabric_mem: host.enable_use_fabric_mem,
                 ..HostSpec::default()
             }
             .into()

@@ -17,6 +17,7 @@ use super::layout::gim::GimRange;
 use super::layout::{Layout, Part};
 use super::topology::Topology;
 use crate::endpoint::command::Export;
+use crate::endpoint::fabric_mem::MemCommand;
 use crate::endpoint::host::spec::MEMORY_BASE;
 use crate::endpoint::number::{Hex, Num};
 use crate::endpoint::{Answer, Command};
@@ -98,7 +99,8 @@ impl Host<'_> {
         let host = Part::Host(self.at);
         if layout.gim.iter().any(|gim| gim.of == host) {
             let ranges = exports(layout, self.at, &given.gim);
-            let shown = (self.ask)(&Command::Export { ranges });
+            let transfers = topology.hosts.get(self.at).is_some_and(|it| it.enable_use_fabric_mem);
+            let shown = if transfers { self.window(ranges) } else { self.export(ranges) };
             shown.map_err(|refused| self.fail(topology, refused))?;
         }
         let edges = layout.vppbs(self.at);
@@ -122,6 +124,27 @@ impl Host<'_> {
             self.set(topology, vppb, &regions, prefix)?;
         }
         Ok(())
+    }
+
+    fn export(&self, ranges: Vec<Export>) -> Result<(), Refused> {
+        (self.ask)(&Command::Export { ranges }).map(drop)
+    }
+
+    /// What is given of its memory is where it shows what it registers for transfers.
+    fn window(&self, ranges: Vec<Export>) -> Result<(), Refused> {
+        let mut from = Vec::new();
+        let mut place: Option<(Num, Num)> = None;
+        for range in ranges {
+            if place.is_some_and(|place| place != (range.base, range.len)) {
+                let text = "with enable_use_fabric_mem all GIM of a host is one range";
+                return Err(Refused::because(text));
+            }
+            place = Some((range.base, range.len));
+            from.extend(range.from);
+        }
+        let (base, len) = place.unwrap_or_default(); // no bytes: nobody may any more
+        let window = MemCommand::Window { base, len, from };
+        (self.ask)(&Command::Mem(window)).map(drop)
     }
 
     /// Sets the tables of one edge port by the host's GAE.

@@ -92,6 +92,9 @@ pub struct Host {
     /// Watchers of one line that are told by directed messages, not by a broadcast.
     #[serde(default)]
     pub ln_watchers: Option<usize>,
+    /// It has transfers of fabric memory; what others reach of its memory is what it registers for them.
+    #[serde(default)]
+    pub enable_use_fabric_mem: bool,
 }
 
 /// A device of a topology file.

@@ -11,6 +11,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use weft_rpc::{Client, ClientError, LINE_LEN_MAX};
 
+use super::mem::{self, Mem};
 use super::{ln, show};
 use crate::error::CliError;
 use weft_lab::endpoint::command::{Access, Export, OwnRange, TIMEOUT_MS, Via};
@@ -126,6 +127,9 @@ enum CtlCommand {
     /// Lightweight Notification: lines of the host's memory that a device keeps copies of
     #[command(subcommand)]
     Ln(ln::Ln),
+    /// Host: transfer fabric memory
+    #[command(subcommand)]
+    Mem(Mem),
     /// Send a command as JSON, in the form of the socket's protocol
     Raw {
         /// The command
@@ -322,6 +326,7 @@ fn command(args: &CtlArgs) -> Result<Command, CliError> {
         CtlCommand::Load(Load::Stop) => Command::LoadStop {},
         CtlCommand::Load(Load::Status) => Command::LoadStatus {},
         CtlCommand::Ln(what) => ln::command(what, timeout_ms),
+        CtlCommand::Mem(it) => Command::Mem(it.command(timeout_ms)),
         CtlCommand::Raw { json } => serde_json::from_str(json)
             .map_err(|error| CliError::Usage(format!("no command: {error}")))?,
     })
@@ -377,6 +382,9 @@ pub(super) fn run(args: &CtlArgs, out: &mut dyn Write) -> Result<(), CliError> {
         }
         Answer::Ln(report) if !report.outcome.is_ok() => {
             Err(CliError::Difference(ln::summary(&report)))
+        }
+        Answer::Mem(answer) => {
+            mem::failure(&answer).map_or(Ok(()), |text| Err(CliError::Difference(text)))
         }
         _ => Ok(()),
     }
@@ -456,6 +464,12 @@ mod tests {
             ("load stop", r#"{"cmd":"load_stop"}"#),
             ("load start 0x1000 4KiB --seed=1 --pause-ms 5",
              r#"{"cmd":"load_start","access":{"addr":4096,"len":4096,"seed":1,"via":"auto","check":true,"function":0,"timeout_ms":30000},"rounds":0,"pause_ms":5}"#),
+            ("mem register 1MiB 4KiB", r#"{"cmd":"mem","op":"register","addr":1048576,"len":4096}"#),
+            ("mem window 0x1000:8K --from 3", r#"{"cmd":"mem","op":"window","base":4096,"len":8192,"from":[3]}"#),
+            ("mem connect 4096", r#"{"cmd":"mem","op":"connect","mailbox":4096,"timeout_ms":30000}"#),
+            ("mem write 2 1:2:3 4:5:6 --no-wait",
+             r#"{"cmd":"mem","op":"write","peer":2,"ops":[{"local":1,"remote":2,"len":3},{"local":4,"remote":5,"len":6}],"wait":false,"timeout_ms":30000}"#),
+            ("mem read 2 1:2", ""), ("mem read 2", ""), ("mem status", ""), ("mem finalize", r#"{"cmd":"mem","op":"finalize"}"#),
             (r#"raw {"cmd":"tree"}"#, r#"{"cmd":"tree"}"#), ("raw {}", ""), ("fly", ""),
         ];
         for (line, want) in cases {

@@ -6,6 +6,7 @@
 
 mod ctl;
 mod ln;
+mod mem;
 mod show;
 
 use std::io::Write;

@@ -105,6 +105,7 @@ pub(super) fn print(answer: &Answer, out: &mut dyn Write) -> io::Result<()> {
         Answer::Ln(report) => ln::report(report, out),
         Answer::LnRequesters { functions } => ln::requesters(functions, out),
         Answer::LnCompleter(report) => ln::completer(report, out),
+        Answer::Mem(answer) => super::mem::print(answer, out),
         Answer::Response { code, name, vendor, output } => {
             writeln!(out, "{name} ({code:#06x}), vendor status {vendor:#06x}")?;
             if output.0.is_empty() { Ok(()) } else { writeln!(out, "{output}") }

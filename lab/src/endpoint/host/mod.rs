@@ -4,6 +4,7 @@
 //! Units: bytes.
 //! Source: docs/endpoint.md; docs/spec/wire-formats.md §4.6, §5.4.
 
+pub mod fabric_mem;
 pub mod spec;
 
 use std::collections::BTreeMap;
@@ -29,6 +30,7 @@ use super::ln::completer;
 use super::number::{Hex, Num};
 use super::transfer::{Ask, How, Plan, Submit, Transfers, compared, name, own};
 use super::tree::tree_json;
+use fabric_mem::FabricMem;
 
 /// Ranges of memory that others reach.
 #[derive(Clone, Debug, Default)]
@@ -42,6 +44,21 @@ impl Exports for Exported {
             let may = range.from.is_empty() || range.from.contains(&from.bits());
             (fits && may).then_some(range.local.0.checked_add(offset)?)
         })
+    }
+}
+
+/// All that others reach: in the window of fabric memory what its engine says, elsewhere what is exported.
+struct Reached<'a> {
+    exported: &'a Exported,
+    fabric_mem: Option<&'a FabricMem>,
+}
+
+impl Exports for Reached<'_> {
+    fn local(&self, from: Pid, addr: Hpa, len: u64) -> Option<u64> {
+        match self.fabric_mem.filter(|it| it.shows(addr)) {
+            Some(fabric_mem) => fabric_mem.serve(from, addr, len),
+            None => self.exported.local(from, addr, len),
+        }
     }
 }
 
@@ -84,6 +101,7 @@ pub struct HostEndpoint {
     transfers: Transfers,
     waiting: BTreeMap<u64, Waiting>,
     ring: Option<Ring>,
+    fabric_mem: Option<Box<FabricMem>>,
 }
 
 impl HostEndpoint {
@@ -103,7 +121,14 @@ impl HostEndpoint {
             transfers: Transfers::default(),
             waiting: BTreeMap::new(),
             ring: None,
+            fabric_mem: None,
         }
+    }
+
+    /// The same with transfers of fabric memory, or without.
+    #[must_use]
+    pub fn with_fabric_mem(self, fabric_mem: Option<FabricMem>) -> Self {
+        Self { fabric_mem: fabric_mem.map(Box::new), ..self }
     }
 
     /// The host itself.
@@ -305,8 +330,10 @@ impl HostEndpoint {
     }
 
     fn done(&mut self, done: &Done, log: &mut EventLog) {
-        let Self { inner: host, transfers, waiting, .. } = self;
-        if transfers.take(done, &mut |ask| Ok(submit(host, ask))) {
+        let Self { inner: host, transfers, waiting, fabric_mem, .. } = self;
+        if transfers.take(done, &mut |ask| Ok(submit(host, ask)))
+            || fabric_mem.as_mut().is_some_and(|it| it.take(done, log))
+        {
             return;
         }
         let ours = |it: &Waiting| matches!(it.what, Waits::Config { op, .. } if op == done.op);
@@ -382,11 +409,12 @@ impl HostEndpoint {
     }
 
     fn pump(&mut self, now: Instant, log: &mut EventLog) -> usize {
-        let Self { inner: host, transfers, waiting, .. } = self;
+        let Self { inner: host, transfers, waiting, fabric_mem, .. } = self;
         let mut ended = Vec::new();
         let submit: &mut Submit<'_> = &mut |ask| Ok(submit(host, ask));
-        let sent = transfers.pump(now, submit, &mut ended);
+        let mut sent = transfers.pump(now, submit, &mut ended);
         log.transfers(ended);
+        sent += fabric_mem.as_mut().map_or(0, |it| it.pump(now, host, log));
         waiting.retain(|number, waiting| {
             let goes_on = now < waiting.until;
             if !goes_on {
@@ -440,9 +468,12 @@ impl Endpoint for HostEndpoint {
         ports: &mut [Box<dyn Port>],
         bufs: &mut Bufs,
     ) -> Result<Progress, PortError> {
-        sole(ports).map_or(Ok(Progress::default()), |port| {
-            self.inner.poll_with(now, port, bufs, &self.exports)
-        })
+        let fabric_mem = self.fabric_mem.as_deref();
+        let reached = Reached { exported: &self.exports, fabric_mem };
+        let Some(port) = sole(ports) else { return Ok(Progress::default()) };
+        let progress = self.inner.poll_with(now, port, bufs, &reached)?;
+        let due = fabric_mem.and_then(FabricMem::due);
+        Ok(Progress { next: Instant::earlier(progress.next, due), ..progress })
     }
 
     fn next_event(&mut self, log: &mut EventLog) -> bool {
@@ -499,6 +530,10 @@ impl Endpoint for HostEndpoint {
                 self.transfers.start_load(access, how, (*rounds, *pause_ms))?;
                 Ok(Some(Answer::Done))
             }
+            Command::Mem(command) => match &mut self.fabric_mem {
+                Some(fabric_mem) => fabric_mem.begin(now, number, command, &mut self.inner),
+                None => Err(Refused::because(fabric_mem::OFF)),
+            },
             Command::LoadStop {} | Command::LoadStatus {} => {
                 load(&mut self.transfers, command).map(Some)
             }
@@ -528,6 +563,7 @@ impl Endpoint for HostEndpoint {
             "fabric_window": window,
             "exports": self.exports.0,
             "load": self.transfers.load(),
+            "fabric_mem": self.fabric_mem.as_ref().map(|it| it.list()),
         })
     }
 

@@ -15,6 +15,7 @@ use weft_parsers::MacAddr;
 use weft_parsers::fabric::Hpa;
 
 use super::HostEndpoint;
+use super::fabric_mem::{FabricMem, Limits, SLOTS, SLOTS_LEN, Settings};
 use crate::endpoint::api::Endpoint;
 use crate::endpoint::command::Export;
 use crate::endpoint::number::Num;
@@ -70,6 +71,12 @@ pub struct HostSpec {
     /// Watchers of one line that are told by directed messages; beyond, by a broadcast; 0: always [default: 4]
     #[cfg_attr(feature = "clap", arg(long))]
     pub ln_watchers: Option<usize>,
+    /// Transfers of fabric memory: commands `mem ...` of its control socket
+    #[cfg_attr(feature = "clap", arg(long))]
+    pub enable_use_fabric_mem: bool,
+    /// Option of these transfers, such as `streams_per_transfer=8`; may be given several times
+    #[cfg_attr(feature = "clap", arg(long, value_name = "KEY=VALUE"))]
+    pub fabric_mem: Vec<String>,
 }
 
 impl Spec for HostSpec {
@@ -138,6 +145,10 @@ impl HostSpec {
         let exports = self.export.iter().map(|text| export(text)).collect::<Result<Vec<_>, _>>()?;
         let lnc = self.completer(regions)?;
         let software = Software { ln: lnc.as_ref().map(settings), ..software };
+        let fabric_mem = self.fabric_mem(window)?;
+        if fabric_mem.is_some() {
+            memory.add(Hpa(SLOTS), Memory::anonymous(SLOTS_LEN))?;
+        }
         let config = HostConfig {
             end: self.common.end("host", self.common.carries()?, macs, 0)?,
             spec: software,
@@ -166,7 +177,35 @@ impl HostSpec {
             hot_plug: true,
         };
         let host = CxlHost::new(config, memory)?;
-        Ok(HostEndpoint::new(host, &self.common.name("host"), window, exports))
+        let endpoint = HostEndpoint::new(host, &self.common.name("host"), window, exports);
+        Ok(endpoint.with_fabric_mem(fabric_mem))
+    }
+
+    /// Its transfers of fabric memory, if they are on.
+    fn fabric_mem(&self, window: Option<(u64, u64)>) -> Result<Option<FabricMem>, SpecError> {
+        const ON: &str = "enable_use_fabric_mem";
+        if !self.enable_use_fabric_mem {
+            if self.fabric_mem.is_empty() {
+                return Ok(None);
+            }
+            return Err(field("fabric_mem", format!("without effect: set {ON}")));
+        }
+        let Some(fabric) = window else {
+            return Err(field(ON, "needs a fabric_window: what lies there is reached by UIO"));
+        };
+        if !self.common.flit()? {
+            return Err(field(ON, "UIO is of flit mode only"));
+        }
+        let limits = Limits {
+            fabric,
+            answer: self.common.timeout(),
+            in_flight: in_flight(self.in_flight, 64)?,
+            uio_max: power("uio_max", self.uio_max, UIO_MAX)?,
+        };
+        let settings = Settings::of(&self.fabric_mem, limits);
+        let settings = settings.map_err(|text| field("fabric_mem", text))?;
+        let built = FabricMem::new(settings);
+        built.map(Some).map_err(|error| field("fabric_mem", error.to_string()))
     }
 }
 

@@ -1,0 +1,131 @@
+//! Transfers of a host's fabric memory, with who waits for them.
+//!
+//! Shape: [`Transfers::begin`] → a report now, or by [`Transfers::ended`] for who waits, [`Transfers::tell`] for who asks.
+//! Units: bytes; time as a parameter.
+//! Source: docs/fabric-memory.md "Transfers".
+
+use std::collections::BTreeMap;
+
+use weft_cxl::fabric_mem::{
+    Engine, Error, Op, PeerId, Reason, Status, TransferOpDesc, TransferReq,
+};
+use weft_dataplane::time::{Instant, Span};
+use weft_rpc::Refused;
+
+use super::refused;
+use crate::endpoint::fabric_mem::{MemStatus, MemTransfer, MemTransferReport};
+
+/// Transfers that go on, or whose end nobody has asked for.
+const TRANSFERS_MAX: usize = 1_024;
+
+struct Transfer {
+    bytes: u64,
+    began: Instant,
+    /// Number of the command that waits for it.
+    caller: Option<u64>,
+    end: Option<(Status, Instant)>,
+}
+
+/// All transfers, by their numbers.
+#[derive(Default)]
+pub struct Transfers {
+    all: BTreeMap<u64, Transfer>,
+}
+
+impl Transfer {
+    fn report(&self, transfer: u64, now: Instant) -> MemTransferReport {
+        let (status, at) = self.end.unwrap_or((Status::Waiting, now));
+        let reason = match status {
+            Status::Failed(reason) => Some(reason.to_string()),
+            Status::Waiting | Status::Completed | Status::Timeout => None,
+        };
+        let status = match status {
+            Status::Waiting => MemStatus::Waiting,
+            Status::Completed => MemStatus::Completed,
+            Status::Failed(_) => MemStatus::Failed,
+            Status::Timeout => MemStatus::Timeout,
+        };
+        let ns = at.since(self.began).as_ns();
+        MemTransferReport { transfer, status, reason, bytes: self.bytes, ns }
+    }
+}
+
+impl Transfers {
+    /// Begins a transfer for command `number`; a report at once where it is not waited for.
+    ///
+    /// # Errors
+    /// What the engine refuses; a local range in the fabric window.
+    pub fn begin(
+        &mut self,
+        (now, number): (Instant, u64),
+        op: Op,
+        asked: &MemTransfer,
+        (engine, fabric): (&mut Engine, (u64, u64)),
+    ) -> Result<Option<MemTransferReport>, Refused> {
+        if self.all.len() >= TRANSFERS_MAX {
+            return Err(refused(&Error::TooMany(self.all.len())));
+        }
+        let ops = asked.ops.iter().map(|it| TransferOpDesc {
+            local: it.local.0,
+            remote: it.remote.0,
+            len: it.len.0,
+        });
+        let ops: Vec<TransferOpDesc> = ops.collect();
+        let is_fabric = |it: &TransferOpDesc| it.local.wrapping_sub(fabric.0) < fabric.1;
+        if let Some(at) = ops.iter().position(is_fabric) {
+            let text = format!(
+                "operation {at}: the local range is fabric memory; transfers copy from and to the host's own"
+            );
+            return Err(Refused::because(text));
+        }
+        let timeout = Some(Span::from_ms(asked.timeout_ms.min(1 << 32)));
+        let begun = engine.transfer_async(now, PeerId(asked.peer), op, &ops, timeout);
+        let req = begun.map_err(|error| refused(&error))?.number();
+        let bytes = ops.iter().fold(0_u64, |sum, op| sum.saturating_add(op.len));
+        let transfer =
+            Transfer { bytes, began: now, caller: asked.wait.then_some(number), end: None };
+        let report = (!asked.wait).then(|| transfer.report(req, now));
+        self.all.insert(req, transfer);
+        Ok(report)
+    }
+
+    /// Looks which have ended.
+    pub fn refresh(&mut self, now: Instant, engine: &mut Engine) {
+        for (&req, transfer) in self.all.iter_mut().filter(|(_, it)| it.end.is_none()) {
+            let status = engine.status(TransferReq::from_number(req));
+            // An engine that was finalized has ended them all.
+            let status = status.unwrap_or(Status::Failed(Reason::Disconnected));
+            transfer.end = (status != Status::Waiting).then_some((status, now));
+        }
+    }
+
+    /// Those that have ended and are waited for: reports for the commands that wait.
+    pub fn ended(&mut self, now: Instant, engine: &mut Engine) -> Vec<(u64, MemTransferReport)> {
+        self.refresh(now, engine);
+        let mut answers = Vec::new();
+        self.all.retain(|&req, transfer| {
+            let caller = transfer.caller.filter(|_| transfer.end.is_some());
+            answers.extend(caller.map(|caller| (caller, transfer.report(req, now))));
+            caller.is_none()
+        });
+        answers
+    }
+
+    /// How far a transfer is that was not waited for; its end is told once.
+    ///
+    /// # Errors
+    /// It is not known, or its end was told.
+    pub fn tell(&mut self, now: Instant, req: u64) -> Result<MemTransferReport, Refused> {
+        let unknown = || refused(&Error::UnknownRequest(TransferReq::from_number(req)));
+        let report = self.all.get(&req).ok_or_else(unknown)?.report(req, now);
+        if report.status != MemStatus::Waiting {
+            self.all.remove(&req);
+        }
+        Ok(report)
+    }
+
+    /// All of them.
+    pub fn list(&self, now: Instant) -> Vec<MemTransferReport> {
+        self.all.iter().map(|(req, transfer)| transfer.report(*req, now)).collect()
+    }
+}
