@@ -395,6 +395,7 @@ EXAMPLES = [
     ("weft-parsers", "parse_frame"),
     ("weft-dataplane", "two_ports"),
     ("weft-sim", "latency"),
+    ("weft-lab", "fabric_memory"),
 ]
 TARGET = os.path.join(ROOT, os.environ.get("CARGO_TARGET_DIR", "target"))
 # The profile `dev`, as all tests: its dependencies are built once, and it checks what it asserts.

@@ -9,6 +9,7 @@ mod calls;
 mod endpoint;
 mod fabric;
 mod fabric_faults;
+mod fabric_mem;
 mod fabric_up;
 mod gfam;
 mod lab;
