@@ -6,6 +6,7 @@
 
 pub mod cxl_mem;
 pub mod discovery;
+pub mod fabric_mem;
 pub mod gfd;
 pub mod gfd_link;
 pub mod islip_slot;

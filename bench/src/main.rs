@@ -13,7 +13,7 @@ use weft_bench::islip_slot::{self, Load};
 use weft_bench::model::{self, Pattern, Work};
 use weft_bench::path::{self, ALLOCATIONS, PathLoad};
 use weft_bench::pbr::{self, Segments};
-use weft_bench::{cxl_mem, gfd, gfd_link};
+use weft_bench::{cxl_mem, fabric_mem, gfd, gfd_link};
 use weft_bench::{discovery, routes};
 use weft_dataplane::pbr::Kind;
 use weft_sim::islip_model::IslipModel;
@@ -105,6 +105,29 @@ fn gfd_link_rows(report: &mut impl FnMut(&str, String, String, bool)) {
             format!("{:.0} GB/s or more", gfd_link::GOAL_GBPS),
             rate >= gfd_link::GOAL_GBPS,
         );
+    }
+}
+
+/// The rows of fabric memory transfers.
+fn fabric_mem_rows(report: &mut impl FnMut(&str, String, String, bool)) {
+    let what = "fabric memory, 1 MiB pieces, 4 streams, host, switch and GFD on one core";
+    for uio_max in [4_096, 256] {
+        let rates = match fabric_mem::measure(uio_max) {
+            Ok(rates) => rates,
+            Err(error) => return report(what, error.to_string(), "success".to_owned(), false),
+        };
+        for (verb, at) in [("writes", 0), ("reads", 1)] {
+            let of = |rates: [f64; 2]| rates.get(at).copied().unwrap_or(0.0);
+            let (rate, plain, copies) = (of(rates.transfers), of(rates.plain), rates.copies);
+            // 256 bytes are what a fabric of any granularity needs; the goal is for the longest.
+            let goal = if uio_max == 4_096 { fabric_mem::GOAL_GBPS } else { 0.0 };
+            report(
+                &format!("{what}, {verb}, UIO requests of {uio_max} bytes"),
+                format!("{rate:.2} GB/s (plain UIO: {plain:.2} GB/s, memcpy: {copies:.2} GB/s)"),
+                if goal > 0.0 { format!("{goal:.0} GB/s or more") } else { "told only".to_owned() },
+                rate >= goal,
+            );
+        }
     }
 }
 
@@ -283,6 +306,9 @@ fn main() -> ExitCode {
     }
     if wanted("cxl-mem") {
         cxl_mem_rows(&mut report);
+    }
+    if wanted("fabric-mem") {
+        fabric_mem_rows(&mut report);
     }
     if wanted("discovery") {
         report_discovery(&mut report);
