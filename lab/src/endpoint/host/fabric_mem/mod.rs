@@ -235,7 +235,7 @@ impl FabricMem {
             self.window = None;
             return Ok(());
         }
-        if base % 4_096 != 0 || len <= MAILBOX_LEN || base.checked_add(len).is_none() {
+        if !base.is_multiple_of(4_096) || len <= MAILBOX_LEN || base.checked_add(len).is_none() {
             let text = format!(
                 "expected a window of more than {MAILBOX_LEN} bytes at a multiple of 4096, found {len:#x} bytes at {base:#x}"
             );
@@ -261,7 +261,7 @@ impl FabricMem {
         let (base, len) = self.settings.fabric;
         let end = mailbox.checked_add(MAILBOX_LEN);
         let is_inside = mailbox >= base && end.is_some_and(|end| end <= base.saturating_add(len));
-        if mailbox % 4_096 != 0 || !is_inside {
+        if !mailbox.is_multiple_of(4_096) || !is_inside {
             let text = format!(
                 "expected {MAILBOX_LEN} bytes of the fabric window at a multiple of 4096, found {mailbox:#x}"
             );
