@@ -161,6 +161,7 @@ impl Half {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::endpoint::number::Hex;
 
     fn half(count: u64) -> Half {
         let share = |n| MailShare {
@@ -183,7 +184,7 @@ mod tests {
     #[test]
     fn a_half_has_the_bytes_of_the_page() {
         let page = include_str!("../../../../../docs/spec/wire-formats.md");
-        let hex = |bytes: &[u8]| bytes.iter().map(|b| format!("{b:02x}")).collect::<String>();
+        let hex = |bytes: &[u8]| Hex(bytes.to_vec()).to_string();
         let half = Half { shares: half(2).shares.split_off(1), ..half(0) };
         let (head, body) = (half.head(), half.body());
         for part in [head.get(..32), body.get(..32)] {
