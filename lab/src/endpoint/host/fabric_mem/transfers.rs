@@ -2,7 +2,7 @@
 //!
 //! Shape: [`Transfers::begin`] → a report now, or by [`Transfers::ended`] for who waits, [`Transfers::tell`] for who asks.
 //! Units: bytes; time as a parameter.
-//! Source: docs/fabric-memory.md "Transfers".
+//! Source: docs/fabric-memory.md "Commands".
 
 use std::collections::BTreeMap;
 
