@@ -131,6 +131,7 @@ fn host(end: EndConfig, uio_max: usize) -> Result<CxlHost, TransferError> {
     let mut memory = HostMemory::default();
     memory.add(Hpa(OWN), gfd::Memory::anonymous(ROUND)).map_err(made)?;
     let config = HostConfig {
+        cache_lines: 0,
         end,
         spec: HostSpec::default(),
         root: BridgeSpec {

@@ -82,21 +82,24 @@ fn ask(fabric: &ManagedFabric, host: Part, command: MemCommand) -> Result<Answer
 }
 
 fn asked(fabric: &ManagedFabric, host: Part, command: MemCommand) -> MemAnswer {
-    match ask(fabric, host, command.clone()) {
+    let name = format!("{host:?} {command:?}");
+    match ask(fabric, host, command) {
         Ok(Answer::Mem(answer)) => *answer,
-        other => panic!("{host:?} {command:?}: {other:?}"),
+        other => panic!("{name}: {other:?}"),
     }
 }
 
 fn refusal(fabric: &ManagedFabric, host: Part, command: MemCommand) -> String {
-    match ask(fabric, host, command.clone()) {
+    let name = format!("{host:?} {command:?}");
+    match ask(fabric, host, command) {
         Err(refused) => refused.message,
-        Ok(answer) => panic!("{command:?}: {answer:?}"),
+        Ok(answer) => panic!("{name}: {answer:?}"),
     }
 }
 
 fn done(fabric: &ManagedFabric, host: Part, command: MemCommand) {
-    assert_eq!(ask(fabric, host, command.clone()), Ok(Answer::Done), "{command:?}");
+    let name = format!("{host:?} {command:?}");
+    assert_eq!(ask(fabric, host, command), Ok(Answer::Done), "{name}");
 }
 
 fn register(fabric: &ManagedFabric, host: Part, addr: u64, len: u64) -> MemRange {

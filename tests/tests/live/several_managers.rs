@@ -6,8 +6,10 @@
 //! Units: rounds; milliseconds of takeovers.
 //! Source: docs/fm.md "Several managers".
 
+#![expect(clippy::indexing_slicing, reason = "a test fails that way")]
+
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -286,7 +288,7 @@ fn step(ledger: &mut Ledger, sockets: &[PathBuf], over: &AtomicBool) {
     }
 }
 
-fn ask(socket: &PathBuf, request: &Value) -> Outcome {
+fn ask(socket: &Path, request: &Value) -> Outcome {
     let client = Client::connect_for(socket, ANSWER);
     let Ok(mut client) = client else {
         return Outcome::Refused("stands by: it is gone".to_owned());
