@@ -403,6 +403,15 @@ impl Bench {
         self.port_counters(port, &ids)
     }
 
+    /// PFC frames that a port has sent, of all classes but this one.
+    ///
+    /// # Errors
+    /// See [`CaseError`].
+    pub fn other_pfc(&mut self, port: usize, class: u8) -> Result<u64, CaseError> {
+        let ids: Vec<i32> = (0..8).filter(|other| *other != class).map(pfc_tx_counter).collect();
+        self.port_counters(port, &ids)
+    }
+
     /// Frames dropped of an input for want of headroom.
     ///
     /// # Errors
