@@ -207,7 +207,7 @@ pub fn frame(rng: &mut Rng, port: usize, rest: &[u8]) -> Vec<u8> {
         }
     }
     frame.extend_from_slice(rest);
-    let pbr = frame.get(17..19) == Some(&[0, 1]);
+    let pbr = matches!(frame.get(17..19), Some(&[0, 1 | 5])); // TLPs and CXL.mem with PTH
     if let Some(pids) = frame.get_mut(21..24).filter(|_| pbr && rng.below(4) > 0) {
         let (from, to) = (pid(rng).bits(), pid(rng).bits());
         let [high, mid] = (from << 4).to_be_bytes();

@@ -98,7 +98,7 @@ fn thousands_of_operations_of_four_hosts_find_no_stale_byte() {
 }
 
 #[test]
-#[ignore = "make soak"]
+#[ignore = "soak: run by `make soak`"]
 fn soak_a_hundred_thousand_operations_find_no_stale_byte() {
     no_load_is_stale(100_000);
 }

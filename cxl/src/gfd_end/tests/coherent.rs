@@ -190,7 +190,7 @@ fn any_messages_of_back_invalidate_leave_nothing_waiting() {
 }
 
 #[test]
-#[ignore = "make soak"]
+#[ignore = "soak: run by `make soak`"]
 fn soak_a_million_messages_of_back_invalidate() {
     any_messages(1_000_000);
 }
