@@ -121,7 +121,9 @@ if [ -n "${missing% }" ]; then
     rm -f "$log"
     # Nor at the next start of the machine.
     if [ -n "$no_services" ] && command -v systemctl >/dev/null 2>&1; then
-        systemctl disable openvswitch-switch etcd >/dev/null 2>&1 || true
+        # Only what was installed now: another one is the user's.
+        case "$missing" in *openvswitch*) systemctl disable openvswitch-switch >/dev/null 2>&1 || true ;; esac
+        case "$missing" in *etcd*) systemctl disable etcd >/dev/null 2>&1 || true ;; esac
     fi
 fi
 
