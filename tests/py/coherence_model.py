@@ -62,6 +62,7 @@ class Model:
         self.memory, self.holds = {}, {}
         self.asked = {}  # (host, tag) -> request, with `left`: what is still to be answered
         self.snooped = {}  # (host, BITag) -> (line, snoop)
+        self.gone = set()  # (line, host) that was held, and is no more
         self.counts = Counter()
 
     def take(self, is_out, data):
@@ -86,7 +87,8 @@ class Model:
     def keep(self, line, host, hold):
         """Sets that."""
         if hold == NOTHING:
-            self.holds.pop((line, host), None)
+            if self.holds.pop((line, host), None) is not None:
+                self.gone.add((line, host))
         else:
             self.holds[line, host] = hold
 
@@ -196,7 +198,12 @@ class Model:
             raise Wrong(f"{host}: BITag {message['bi_tag']} is under way")
         hold = self.hold(line, host)
         if hold == NOTHING:
-            raise Wrong(f"{host}: {kind} of {line:#x}, which it does not hold")
+            if (line, host) not in self.gone:
+                raise Wrong(f"{host}: {kind} of {line:#x}, which it never held")
+            # A filter may know of more than there is: the host answers that it has nothing.
+            self.counts["needless"] += 1
+            self.snooped[host, message["bi_tag"]] = line, kind
+            return
         wanting = [one["message"] for (who, _), one in self.asked.items() if who != host and self.is_of(one, line)]
         if kind != "BISnpInv" and not any(in_the_way(wants(one), hold) == kind for one in wanting):
             raise Wrong(f"{host}: {kind} of {line:#x} for nobody's sake")

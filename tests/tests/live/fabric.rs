@@ -58,7 +58,10 @@ impl Fm {
                 return (header, payload.to_vec());
             }
             let mut piece = [0; 4_096];
-            let got = self.stream.read(&mut piece).unwrap();
+            let got = match self.stream.read(&mut piece) {
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
+                got => got.unwrap(),
+            };
             assert!(got > 0, "closed");
             bytes.extend_from_slice(&piece[..got]);
         }
