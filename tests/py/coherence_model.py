@@ -62,7 +62,6 @@ class Model:
         self.memory, self.holds = {}, {}
         self.asked = {}  # (host, tag) -> request, with `left`: what is still to be answered
         self.snooped = {}  # (host, BITag) -> (line, snoop)
-        self.gone = set()  # (line, host) that was held, and is no more
         self.counts = Counter()
 
     def take(self, is_out, data):
@@ -87,8 +86,7 @@ class Model:
     def keep(self, line, host, hold):
         """Sets that."""
         if hold == NOTHING:
-            if self.holds.pop((line, host), None) is not None:
-                self.gone.add((line, host))
+            self.holds.pop((line, host), None)
         else:
             self.holds[line, host] = hold
 
@@ -198,12 +196,7 @@ class Model:
             raise Wrong(f"{host}: BITag {message['bi_tag']} is under way")
         hold = self.hold(line, host)
         if hold == NOTHING:
-            if (line, host) not in self.gone:
-                raise Wrong(f"{host}: {kind} of {line:#x}, which it never held")
-            # A filter may know of more than there is: the host answers that it has nothing.
-            self.counts["needless"] += 1
-            self.snooped[host, message["bi_tag"]] = line, kind
-            return
+            raise Wrong(f"{host}: {kind} of {line:#x}, which it does not hold")
         wanting = [one["message"] for (who, _), one in self.asked.items() if who != host and self.is_of(one, line)]
         if kind != "BISnpInv" and not any(in_the_way(wants(one), hold) == kind for one in wanting):
             raise Wrong(f"{host}: {kind} of {line:#x} for nobody's sake")

@@ -210,15 +210,20 @@ impl Core {
         for ask in arrived {
             self.ask(ask);
         }
+        self.settle_coherence(now);
+        Instant::earlier(next, self.coherence.as_ref().and_then(Coherence::next_due))
+    }
+
+    /// Carries out what the filter has decided: before anything that comes later is answered, so that no host is snooped
+    /// after the device has told it that it has given up the line.
+    pub(super) fn settle_coherence(&mut self, now: Instant) {
         loop {
             self.send_snoops(now);
-            let effect = self.coherence.as_mut().and_then(|it| it.filter.next_effect());
-            match effect {
+            match self.coherence.as_mut().and_then(|it| it.filter.next_effect()) {
                 None => break,
                 Some(effect) => self.react(now, effect),
             }
         }
-        Instant::earlier(next, self.coherence.as_ref().and_then(Coherence::next_due))
     }
 
     fn react(&mut self, now: Instant, effect: Effect<Parked>) {

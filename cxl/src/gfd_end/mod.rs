@@ -160,10 +160,13 @@ impl GfdEnd {
             (true, false) => BURSTS,
             _ => usize::from(end.is_paused()), // the end of a pause must be heard of
         };
-        let frames = end.receive(now, port, bufs, bursts, &mut |frame, out| match frame.content {
-            Received::Tlp(Some(pth), tlp) => core.take(now, pth, &tlp, out),
-            Received::Mem(Some(pth), message) => core.take_mem(now, pth, &message),
-            _ => {}
+        let frames = end.receive(now, port, bufs, bursts, &mut |frame, out| {
+            match frame.content {
+                Received::Tlp(Some(pth), tlp) => core.take(now, pth, &tlp, out),
+                Received::Mem(Some(pth), message) => core.take_mem(now, pth, &message),
+                _ => {}
+            }
+            core.settle_coherence(now);
         });
         let waiting = core.jobs.len() + core.lines.len();
         core.device.gfd.sample_backlog(u32::try_from(waiting).unwrap_or(u32::MAX), ROOM);

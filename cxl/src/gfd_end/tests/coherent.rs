@@ -4,7 +4,7 @@
 use super::lines::Answer;
 use super::*;
 use weft_base::rng::Rng;
-use weft_parsers::cxl_mem::{LINE, MemHead, MemOp, MetaField};
+use weft_parsers::cxl_mem::{LINE, MemHead, MemMessage, MemOp, MetaField};
 
 const OTHER: Pid = Pid::from_low_bits(0x0A2);
 /// Where the other host has the same memory.
@@ -86,6 +86,21 @@ fn a_conflicting_read_waits_for_the_owners_write_back() {
     assert_eq!(bench.gfd.holders(Dpa(0)).len(), 2);
     let counts = bench.gfd.coherence().unwrap();
     assert_eq!((counts.filter.snoops, counts.waiting, counts.stale_writes), (2, 0, 0));
+}
+
+/// Another's read and the owner's giving up of the line come together: what the first one needs is asked before the second one
+/// is answered, so that nobody is snooped of a line that the device has said he holds no more.
+#[test]
+fn a_snoop_is_not_overtaken_by_what_came_after_its_cause() {
+    let mut bench = bench(16);
+    read(&mut bench, HOST, BASE, EXCLUSIVE);
+    let wants =
+        MemMessage { head: ask(MemOp::MemRd, EXCLUSIVE, OTHER_BASE, 1), data: None, enables: None };
+    bench.host.outbox().send_mem(Some(Pth::new(OTHER, GFD)), &wants).unwrap();
+    let came = send(&mut bench, HOST, ask(MemOp::MemClnEvct, GIVES_UP, BASE, 2), 0);
+    assert_eq!(ops(&came), [(HOST, MemOp::BiSnpInv), (HOST, MemOp::Cmp)]);
+    let came = answer(&mut bench, HOST, MemOp::BiRspI, came[0].1.tag);
+    assert_eq!(ops(&came), [(OTHER, MemOp::CmpE), (OTHER, MemOp::MemData)]);
 }
 
 /// Hosts without a cache and UIO see what owners have, and take it from them.
