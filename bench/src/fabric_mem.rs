@@ -1,14 +1,12 @@
 //! Fabric memory transfers through a switch: a host with its engine, the switch and a G-FAM device of one process on one
 //! core; beside them plain UIO transactions on the same path, and copying the same memory.
 //!
-//! Shape: [`measure`]: [`CxlHost`], a pipe, a lane of a switch with an edge for the host and one for the device, a pipe, a
-//! [`GfdEnd`]; pieces of 1 MiB, 4 streams; each byte is copied out of the one memory and into the other.
+//! Shape: [`measure`]: a [`CxlHost`] on a [`GfamPath`]; pieces of 1 MiB, 4 streams; each byte is copied out of the one memory and into the other.
 //! Units: bytes a ns (GB/s) of wall clock.
 //! Source: docs/spec/cxl-fabric.md "Fabric memory transfers"; docs/spec/wire-formats.md §3.6, §5.5.
 
 use std::collections::BTreeMap;
 use std::hint::black_box;
-use std::sync::Arc;
 
 use weft_cxl::completer::Target;
 use weft_cxl::cxl_host::{CxlHost, Event, HostConfig, HostMemory};
@@ -19,32 +17,21 @@ use weft_cxl::fabric_mem::{
 use weft_cxl::gfd::capacity::{Choice, NO_TAG};
 use weft_cxl::gfd::dmp::{Dmp, Media, Region};
 use weft_cxl::gfd::{self, Config, Decoder, Gfd, ReturnCode};
-use weft_cxl::gfd_end::{Device, GfdEnd, GfdEndConfig};
 use weft_cxl::pci::express::LnSystem;
 use weft_cxl::pci::{BridgeSpec, HostSpec, Identity, Link, PortKind};
 use weft_cxl::requester::Operation;
-use weft_cxl::tlp_end::{Carries, EndConfig};
-use weft_dataplane::config::{LiveSizes, PortRole, SwitchConfig, TlpLink};
-use weft_dataplane::pbr::{Access, EdgePort, Fast, Ldst, Role, TableError, Tables};
-use weft_dataplane::pipeline::{Lane, Switch, SwitchBuilder};
-use weft_dataplane::pool::{Bufs, Pool};
-use weft_dataplane::port::Port;
-use weft_dataplane::port::pipe::{Pipe, PipeConfig, pipe};
+use weft_cxl::tlp_end::EndConfig;
+use weft_dataplane::config::TlpLink;
 use weft_dataplane::time::{Instant, LinkRate, Span};
-use weft_dataplane::trace::NoTrace;
-use weft_dataplane::types::{PortId, PortSet};
-use weft_hosts::classes::PriMap;
-use weft_parsers::MacAddr;
-use weft_parsers::fabric::{Dpa, DrtEntry, FastEntry, Hpa, Interleave, Pid, Target as To};
-use weft_parsers::tlp::Mode;
+use weft_parsers::fabric::{Dpa, Hpa, Interleave, Pid};
+
+use crate::gfam_path::{BASE, GfamPath, HOST, Sizes, rate};
 
 /// Least bytes a ns of one core for all.
 pub const GOAL_GBPS: f64 = 3.0;
 
-const HOST: Pid = Pid::from_low_bits(1);
 const GFD: Pid = Pid::from_low_bits(0xABC);
 const PEER: PeerId = PeerId(1);
-const BASE: u64 = 1 << 40;
 const OWN: u64 = 1 << 20;
 /// Memory that a round moves: more than the caches hold.
 const ROUND: u64 = if cfg!(test) { 2 << 20 } else { 128 << 20 };
@@ -96,34 +83,6 @@ fn device() -> Result<Gfd, ReturnCode> {
     gfd.set_decoders(HOST, 0, &[Some(window)])?;
     gfd.set_group_access(&[(HOST, 1)])?;
     Ok(gfd)
-}
-
-/// The host's edge with one segment for the device, and the device's.
-fn tables() -> Result<Tables, TableError> {
-    let mut tables = Tables::new(PortSet::first(2), 0)?;
-    let mut host = EdgePort::new(Role::Usp, HOST, Fast::new(16, 0)?, Ldst::new(1, 0)?);
-    let mut access = Access::default();
-    access.gmv.allow(GFD)?;
-    host.set_access(Arc::new(access));
-    host.configure_fast(0, Hpa(BASE), Hpa(BASE + (8 << 36)))?;
-    let target = To::Direct(GFD);
-    host.set_fast(0, &[Some(FastEntry { gim: false, interleave: Interleave::NONE, target })])?;
-    let device = EdgePort::new(Role::Gfd, GFD, Fast::new(1, 0)?, Ldst::new(1, 0)?);
-    for (number, (pid, edge)) in [(HOST, host), (GFD, device)].into_iter().enumerate() {
-        tables.set_edge(PortId::new(number).unwrap_or_default(), Some(edge))?;
-        tables.set_drt(pid.index(), &[DrtEntry::Port(u8::try_from(number).unwrap_or(0))])?;
-    }
-    Ok(tables)
-}
-
-fn end(last: u8, carries: Carries, config: &SwitchConfig) -> EndConfig {
-    EndConfig {
-        mac: MacAddr([2, 0, 0, 0, 0, last]),
-        carries,
-        tlp: config.tlp.clone(),
-        classes: PriMap::eight(),
-        payload_max: 4_096,
-    }
 }
 
 /// The host; no UIO request of it crosses a multiple of `uio_max`.
@@ -185,13 +144,9 @@ impl Memory for Memories<'_> {
 
 /// A host, a switch and a device.
 struct Fabric {
-    host: (CxlHost, Pipe),
-    lane: Lane,
-    ports: Vec<Box<dyn Port>>,
-    gfd: (GfdEnd, Pipe),
-    bufs: Bufs,
+    host: CxlHost,
+    path: GfamPath,
     engine: Engine,
-    now: u64,
 }
 
 /// An engine that has the host's memory, and a peer that shares the device's.
@@ -212,55 +167,30 @@ fn engine(host: &mut CxlHost) -> Result<Engine, TransferError> {
 
 impl Fabric {
     fn new(uio_max: usize) -> Result<Self, TransferError> {
-        let mut config = SwitchConfig::live(&LiveSizes {
-            names: vec!["host".to_owned(), "gfd".to_owned()],
-            rate: LinkRate::gbps(400),
-            pris: 8,
+        let sizes = Sizes {
+            link: TlpLink { payload_max: 4_096, ..TlpLink::default() },
+            payload_max: 4_096,
+            frame_len_max: FRAME_LEN_MAX,
             cells: CELLS,
             cell_bytes: 4_608,
-            headroom_cells: 64,
-            frame_len_max: FRAME_LEN_MAX,
-        });
-        for (port, role) in config.ports.iter_mut().zip([PortRole::Usp, PortRole::Dsp]) {
-            port.role = role(TlpLink { payload_max: 4_096, ..TlpLink::default() });
-        }
-        let link = |name: &str| {
-            let names = [format!("{name}-switch"), name.to_owned()];
-            let (rate, frame_len_max) = (LinkRate::gbps(400), FRAME_LEN_MAX);
-            pipe(PipeConfig { names, depth: 512, rate, frame_len_max, wakes_reader: false })
         };
-        let ((near, mut own), (far, mut device_port)) =
-            (link("host").map_err(made)?, link("gfd").map_err(made)?);
-        let pool = Pool::in_memory(4 * CELLS as usize, FRAME_LEN_MAX).map_err(made)?;
-        let mut bufs = Bufs::new(pool.clone(), 64, 0);
-        let ends = (end(1, Carries::Hbr(Mode::Flit), &config), end(2, Carries::Pbr, &config));
-        let ports: Vec<Box<dyn Port>> = vec![Box::new(near), Box::new(far)];
-        let builder = SwitchBuilder::new(ports).config(config).pool(pool);
-        let Switch { core, mut lanes, .. } = builder.build().map_err(made)?;
-        core.tables.store(Arc::new(tables().map_err(made)?));
-        own.start(&mut bufs).map_err(made)?;
-        device_port.start(&mut bufs).map_err(made)?;
-        let (lane, ports) = lanes.pop().ok_or_else(|| made("no lane"))?;
-        let device = Device::new(device().map_err(|code| made(format!("{code:?}")))?, 0);
-        let mut host = host(ends.0, uio_max)?;
+        let device = device().map_err(|code| made(format!("{code:?}")))?;
+        let (path, end) = GfamPath::new(device, sizes).map_err(made)?;
+        let mut host = host(end, uio_max)?;
         let pattern: Vec<u8> = (0..PIECE).map(|at| at.to_le_bytes()[0]).collect();
         for at in (0..ROUND).step_by(pattern.len()) {
             host.store(Hpa(OWN + at), &pattern);
         }
         let engine = engine(&mut host)?;
-        let gfd = (GfdEnd::new(device, GfdEndConfig::default(), ends.1), device_port);
-        Ok(Self { host: (host, own), lane, ports, gfd, bufs, engine, now: 1_000 })
+        Ok(Self { host, path, engine })
     }
 
     /// Everybody has a turn; the time.
     fn step(&mut self) -> Result<Instant, TransferError> {
-        let Self { host: (host, near), lane, ports, gfd: (gfd, far), bufs, now, .. } = self;
-        *now += 1_000;
-        let time = Instant::from_ns(*now);
-        host.poll(time, near, bufs).map_err(failed)?;
-        lane.step(time, ports, &mut NoTrace);
-        gfd.poll(time, far, bufs).map_err(failed)?;
-        lane.step(time, ports, &mut NoTrace);
+        let Self { host, path, .. } = self;
+        let time = path.tick();
+        host.poll(time, &mut path.near, &mut path.bufs).map_err(failed)?;
+        path.turn(time).map_err(failed)?;
         Ok(time)
     }
 
@@ -268,11 +198,11 @@ impl Fabric {
     fn transfer(&mut self, op: Op) -> Result<(), TransferError> {
         let piece = |at| TransferOpDesc { local: OWN + at, remote: BASE + at, len: PIECE };
         let ops: Vec<TransferOpDesc> = (0..ROUND).step_by(1 << 20).map(piece).collect();
-        let (now, long) = (Instant::from_ns(self.now), Some(Span::from_ms(100_000)));
+        let (now, long) = (self.path.time(), Some(Span::from_ms(100_000)));
         let req = self.engine.transfer_async(now, PEER, op, &ops, long).map_err(failed)?;
         loop {
             let time = self.step()?;
-            let (mut port, own) = self.host.0.uio(WINDOW);
+            let (mut port, own) = self.host.uio(WINDOW);
             self.engine.poll(time, &mut port, &mut Memories(own)).map_err(failed)?;
             match self.engine.status(req).map_err(failed)? {
                 Status::Waiting => {}
@@ -293,43 +223,26 @@ impl Fabric {
                     Op::Read => Operation::UioRead { addr, len },
                     Op::Write => {
                         let mut data = vec![0; len];
-                        Target::read(self.host.0.memory(), OWN + next, &mut data);
+                        Target::read(self.host.memory(), OWN + next, &mut data);
                         Operation::UioWrite { addr, data }
                     }
                 };
-                starts.insert(self.host.0.submit(what), next);
+                starts.insert(self.host.submit(what), next);
                 next += REQUEST;
             }
             self.step()?;
-            while let Some(event) = self.host.0.next_event() {
+            while let Some(event) = self.host.next_event() {
                 let Event::Done(one) = event else { continue };
                 let at = starts.remove(&one.op).ok_or_else(|| failed("an answer to nothing"))?;
                 let data = one.result.map_err(failed)?;
                 if op == Op::Read {
-                    self.host.0.store(Hpa(OWN + at), &data);
+                    self.host.store(Hpa(OWN + at), &data);
                 }
                 done += REQUEST;
             }
         }
         Ok(())
     }
-}
-
-/// Median of bytes a ns of some rounds of `each`, which moves [`ROUND`] bytes.
-#[expect(clippy::float_arithmetic, reason = "a figure for people")]
-#[expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
-#[expect(clippy::cast_precision_loss, reason = "counts stay far below 2^53")]
-fn rate(mut each: impl FnMut() -> Result<(), TransferError>) -> Result<f64, TransferError> {
-    let mut rates = [0.0; ROUNDS];
-    each()?;
-    for rate in &mut rates {
-        let start = std::time::Instant::now();
-        each()?;
-        *rate = ROUND as f64 / start.elapsed().as_nanos() as f64;
-    }
-    rates.sort_by(f64::total_cmp);
-    let [_, _, median, _, _] = rates;
-    Ok(median)
 }
 
 /// Bytes a ns, by direction: write, read.
@@ -349,12 +262,18 @@ pub struct Rates {
 /// See [`TransferError`].
 pub fn measure(uio_max: usize) -> Result<Rates, TransferError> {
     let mut fabric = Fabric::new(uio_max)?;
-    let transfers = [rate(|| fabric.transfer(Op::Write))?, rate(|| fabric.transfer(Op::Read))?];
-    let plain = [rate(|| fabric.plain(Op::Write))?, rate(|| fabric.plain(Op::Read))?];
+    let transfers = [
+        rate::<ROUNDS, _>(ROUND, || fabric.transfer(Op::Write))?,
+        rate::<ROUNDS, _>(ROUND, || fabric.transfer(Op::Read))?,
+    ];
+    let plain = [
+        rate::<ROUNDS, _>(ROUND, || fabric.plain(Op::Write))?,
+        rate::<ROUNDS, _>(ROUND, || fabric.plain(Op::Read))?,
+    ];
     drop(fabric);
     let round = usize::try_from(ROUND).unwrap_or(0);
     let (from, mut to) = (vec![1_u8; round], vec![0_u8; round]);
-    let copies = rate(|| {
+    let copies = rate::<ROUNDS, TransferError>(ROUND, || {
         for (to, from) in to.chunks_exact_mut(1 << 20).zip(from.chunks_exact(1 << 20)) {
             to.copy_from_slice(black_box(from));
         }
@@ -376,12 +295,12 @@ mod tests {
         let last = vec![0xEE; 4_096];
         let (first, end) = (Hpa(OWN), Hpa(OWN + ROUND - REQUEST));
         for at in [first, end] {
-            assert!(fabric.host.0.store(at, &last));
+            assert!(fabric.host.store(at, &last));
         }
         fabric.transfer(Op::Read).unwrap();
         for at in [first, end] {
             let mut bytes = vec![0; 4_096];
-            assert!(Target::read(fabric.host.0.memory(), at.0, &mut bytes));
+            assert!(Target::read(fabric.host.memory(), at.0, &mut bytes));
             assert!((0_usize..).zip(&bytes).all(|(at, byte)| *byte == at.to_le_bytes()[0]), "{at}");
         }
         fabric.plain(Op::Write).unwrap();

@@ -21,6 +21,8 @@ use weft_parsers::MacAddr;
 use weft_parsers::fabric::{Bdf, Hpa, Pid};
 use weft_parsers::tlp::{At, Body, Kind, Mode, Pth, Status, TlpRepr};
 
+use crate::gfam_path::rate;
+
 /// Least bytes a ns of one core for both ends.
 pub const GOAL_GBPS: f64 = 2.0;
 /// Streams, each with so many requests on their way.
@@ -168,33 +170,17 @@ fn request(writes: bool, tag: u16, at: usize) -> TlpRepr<'static> {
     TlpRepr::new(Mode::Flit, kind, Bdf::new(1, 0, 0), tag, body)
 }
 
-/// Median of bytes a ns of some rounds of `each`, which moves [`ROUND`] bytes.
-#[expect(clippy::float_arithmetic, reason = "a figure for people")]
-#[expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
-#[expect(clippy::cast_precision_loss, reason = "counts stay far below 2^53")]
-fn rate(mut each: impl FnMut() -> Result<(), LinkError>) -> Result<f64, LinkError> {
-    let mut rates = [0.0; ROUNDS];
-    each()?;
-    for rate in &mut rates {
-        let start = std::time::Instant::now();
-        each()?;
-        *rate = ROUND as f64 / start.elapsed().as_nanos() as f64;
-    }
-    rates.sort_by(f64::total_cmp);
-    let [_, _, median, _, _] = rates;
-    Ok(median)
-}
-
 /// Bytes a ns of writes, of reads, and of copying the same memory in pieces of the same size.
 ///
 /// # Errors
 /// See [`LinkError`].
 pub fn measure(gfd: Gfd) -> Result<[f64; 3], LinkError> {
     let mut link = Link::new(gfd)?;
-    let writes = rate(|| link.round(true))?;
-    let reads = rate(|| link.round(false))?;
+    let bytes = ROUND as u64;
+    let writes = rate::<ROUNDS, _>(bytes, || link.round(true))?;
+    let reads = rate::<ROUNDS, _>(bytes, || link.round(false))?;
     let (from, mut to) = (std::mem::take(&mut link.memory), vec![0_u8; ROUND]);
-    let copies = rate(|| {
+    let copies = rate::<ROUNDS, LinkError>(bytes, || {
         for (to, from) in to.chunks_exact_mut(REQUEST).zip(from.chunks_exact(REQUEST)) {
             to.copy_from_slice(black_box(from));
         }

@@ -7,6 +7,7 @@
 pub mod cxl_mem;
 pub mod discovery;
 pub mod fabric_mem;
+pub mod gfam_path;
 pub mod gfd;
 pub mod gfd_link;
 pub mod islip_slot;
