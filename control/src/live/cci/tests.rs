@@ -74,16 +74,23 @@ pub(super) fn ask(socket: &mut Socket, request: &Request<'_>) -> (ReturnCode, Ve
     (header.return_code, payload.to_vec())
 }
 
-#[test]
-fn a_certificate_says_what_its_holder_may() {
-    use ReturnCode::{InvalidInput, Success, Unsupported};
-    let (live, dir) = (live(), tempfile::tempdir().unwrap());
+/// A server over TLS, and a manager of each role that has connected to it.
+fn roles(live: &Live) -> (Server, [Socket; 3]) {
+    let dir = tempfile::tempdir().unwrap();
     let dir = dir.path().join("tls");
     tls::make(&dir, &[], 1).unwrap();
     let place = Listen::Tcp("127.0.0.1:0".parse().unwrap());
-    let server = server(&live, place, CciGuard::Tls(files(&dir, "switch")), LIMITS);
-    let [mut observer, mut secondary, mut primary] =
+    let server = server(live, place, CciGuard::Tls(files(&dir, "switch")), LIMITS);
+    let sockets =
         ["observer", "secondary", "primary"].map(|name| over_tls(&server, &files(&dir, name)));
+    (server, sockets)
+}
+
+#[test]
+fn a_certificate_says_what_its_holder_may() {
+    use ReturnCode::{InvalidInput, Success, Unsupported};
+    let live = live();
+    let (_server, [mut observer, mut secondary, mut primary]) = roles(&live);
     assert_eq!(ask(&mut observer, &claim(ClaimOp::RegisterPrimary, 1)).0, Unsupported);
     assert_eq!(ask(&mut secondary, &claim(ClaimOp::RegisterPrimary, 1)).0, InvalidInput);
     assert_eq!(ask(&mut primary, &claim(ClaimOp::RegisterPrimary, 1)).0, Success);
@@ -109,13 +116,8 @@ fn a_certificate_says_what_its_holder_may() {
 #[test]
 fn the_primary_is_notified_of_events_and_nobody_else() {
     use ReturnCode::{Success, Unsupported};
-    let (live, dir) = (live(), tempfile::tempdir().unwrap());
-    let dir = dir.path().join("tls");
-    tls::make(&dir, &[], 1).unwrap();
-    let place = Listen::Tcp("127.0.0.1:0".parse().unwrap());
-    let server = server(&live, place, CciGuard::Tls(files(&dir, "switch")), LIMITS);
-    let [mut observer, mut secondary, mut primary] =
-        ["observer", "secondary", "primary"].map(|name| over_tls(&server, &files(&dir, name)));
+    let live = live();
+    let (_server, [mut observer, mut secondary, mut primary]) = roles(&live);
     assert_eq!(ask(&mut primary, &claim(ClaimOp::RegisterPrimary, 1)).0, Success);
     for socket in [&mut observer, &mut secondary] {
         assert_eq!(ask(socket, &Request::SetMctpEvents(2)).0, Unsupported);
