@@ -10,6 +10,8 @@ use std::os::fd::AsFd;
 use std::process::{Child, ChildStdout, Command as Run, Stdio};
 use std::time::Duration;
 
+use weft_base::causes::with_causes;
+
 use super::lines::{Lines, Next};
 use super::protocol::{Event, Order, Reply};
 use super::{ProcessError, Processes, Setup, io, links};
@@ -31,7 +33,7 @@ pub fn serve(input: impl Read + AsFd, output: &mut dyn Write) -> io::Result<()> 
             Next::Line(line) => {
                 let order = serde_json::from_slice(&line)?;
                 let reply = carry_out(order, &mut fabric, &mut watch);
-                say(output, &reply.unwrap_or_else(|error| failed(&error)))?;
+                say(output, &reply.unwrap_or_else(|error| Reply::Failed(with_causes(&error))))?;
             }
         }
         let Some(fabric) = &mut fabric else { continue };
@@ -49,17 +51,6 @@ fn say(output: &mut dyn Write, reply: &Reply) -> io::Result<()> {
     line.push(b'\n');
     output.write_all(&line)?;
     output.flush()
-}
-
-/// An error with its causes.
-fn failed(error: &ProcessError) -> Reply {
-    let mut text = error.to_string();
-    let mut source = std::error::Error::source(error);
-    while let Some(cause) = source {
-        text = format!("{text}: {cause}");
-        source = cause.source();
-    }
-    Reply::Failed(text)
 }
 
 fn carry_out(
