@@ -10,9 +10,7 @@ Source: docs/spec/cxl-fabric.md "Back-invalidate"; docs/endpoint.md "Control soc
 import json
 import os
 import random
-import signal
 import socket
-import subprocess
 import threading
 import time
 import tomllib
@@ -22,7 +20,7 @@ import pytest
 import coherence_model
 import weftlive
 from tagmeta import RawPort
-from weftlive import ROOT, sh, weft
+from weftlive import ROOT, sh
 
 MISSING = weftlive.missing()
 DIR = "/run/weft/fabric"
@@ -136,15 +134,7 @@ def operate(ends):
 def run_fabric():
     """The fabric, its operations, and what its links showed."""
     sh("ip link set lo up")
-    command = [weft(), "fabric", "up", FILE, "--dir", DIR, "--processes"]
-    up = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    try:
-        said = []
-        for line in up.stdout:
-            said.append(line)
-            if line.startswith("fabric is up"):
-                break
-        assert said and said[-1].startswith("fabric is up"), "".join(said)
+    with weftlive.FabricUp(FILE, "--dir", DIR, "--processes"):
         taps = {gfd: [Tap(end) for end in link_of(gfd)] for gfd in GFDS}
         for tap in (tap for pair in taps.values() for tap in pair):
             tap.start()
@@ -164,15 +154,6 @@ def run_fabric():
             assert found["stale"] == count["coherence"]["stale_writes"] == 0
             assert found["lines"] > 0 and found["written"] > 0
         assert sum(count["cache"]["counts"]["hits"] for count in counts[: len(HOSTS)]) > 0
-    finally:
-        up.send_signal(signal.SIGTERM)
-        try:
-            said, _ = up.communicate(timeout=60)
-        except subprocess.TimeoutExpired:
-            up.kill()
-            said, _ = up.communicate()
-        print(said)
-    assert up.returncode == 0, said
 
 
 @pytest.mark.skipif(MISSING is not None, reason=str(MISSING))

@@ -8,7 +8,6 @@ Source: docs/fm.md "The page of a fabric".
 
 import json
 import os
-import signal
 import subprocess
 import time
 import tomllib
@@ -258,15 +257,7 @@ def run_page(way, folder):
     file = os.path.join(folder, "fabric.toml")
     with open(file, "w", encoding="ascii") as out:
         out.write(TOPOLOGY)
-    command = [weft(), "fabric", "up", file, "--dir", DIR, *(["--processes"] if way == "processes" else [])]
-    up = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    try:
-        said = []
-        for line in up.stdout:
-            said.append(line)
-            if line.startswith("fabric is up"):
-                break
-        assert said and said[-1].startswith("fabric is up"), "".join(said)
+    with weftlive.FabricUp(file, "--dir", DIR, *(["--processes"] if way == "processes" else [])):
         fm("status", "--wait")
         far = hex(BASE + 4 * SEGMENT)
         fm("memory", "add", MEMORY, "--host", "h0", "--ways", "1", "--size", "256MiB", "--hpa", far)
@@ -285,15 +276,6 @@ def run_page(way, folder):
                 look(page, inventory)
                 assert page.value("document.querySelectorAll('#drawing g.link.down').length") == 1
             assert page.problems == [], page.problems
-    finally:
-        up.send_signal(signal.SIGTERM)
-        try:
-            said, _ = up.communicate(timeout=60)
-        except subprocess.TimeoutExpired:
-            up.kill()
-            said, _ = up.communicate()
-        print(said)
-    assert up.returncode == 0, said
 
 
 @pytest.mark.skipif(MISSING is not None, reason=str(MISSING))

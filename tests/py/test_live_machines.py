@@ -117,25 +117,11 @@ def hosts_file(both, manager="m1", top=""):
     return "/run/hosts.toml"
 
 
-class Up:
-    """The fabric while this object is open."""
-
-    def __init__(self, hosts):
-        with open("/run/fabric.toml", "w", encoding="ascii") as file:
-            file.write(TOPOLOGY)
-        command = [weft(), "fabric", "up", "/run/fabric.toml", "--hosts", hosts]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        self.seen = []
-        for line in self.process.stdout:
-            self.seen.append(line)
-            if line.startswith("fabric is up"):
-                return
-        raise AssertionError(f"{self.seen}{self.process.stderr.read()}")
-
-    def end(self, how=signal.SIGTERM):
-        """Ends the command; returns its exit code and what it said."""
-        self.process.send_signal(how)
-        return self.process.wait(timeout=TIMEOUT_S), self.process.stderr.read()
+def up(hosts):
+    """The fabric, once it is up."""
+    with open("/run/fabric.toml", "w", encoding="ascii") as file:
+        file.write(TOPOLOGY)
+    return weftlive.FabricUp("/run/fabric.toml", "--hosts", hosts).__enter__()
 
 
 def gone(both):
@@ -173,8 +159,8 @@ def down(one):
 def run_cables():
     """Memory of both machines, a cable between them that is pulled, and a switch that loses its power."""
     one, two = both = machines()
-    up = Up(hosts_file(both))
-    assert any("h0 sees" in line for line in up.seen), up.seen
+    fabric = up(hosts_file(both))
+    assert any("h0 sees" in line for line in fabric.said), fabric.said
     shared_memory(one, two, 1)
     (near, far), _ = crossing(one, two)
     one.ok("ip", "link", "set", near, "down")
@@ -201,7 +187,7 @@ def run_cables():
     )
     assert done.returncode == 0, done.stderr
     shared_memory(one, two, 4)
-    code, said = up.end()
+    code, said = fabric.end()
     assert code == 0 and "machine m2: sw1 has ended" in said, (code, said)
     again.terminate()
     again.wait(timeout=TIMEOUT_S)
@@ -212,16 +198,16 @@ def run_ends():
     """A manager on the other machine, by TLS; commands and machines that are killed leave nothing."""
     one, two = both = machines()
     sh(f"{weft()} tls init /run/tls")
-    up = Up(hosts_file(both, manager="m2", top='tls = "/run/tls"\n'))
+    fabric = up(hosts_file(both, manager="m2", top='tls = "/run/tls"\n'))
     assert two.fm("status")["phase"] == "up"
     shared_memory(one, two, 1)
     modes = one.ok("stat", "-c", "%a", f"{DIR}/sw0/cert.key") + two.ok("stat", "-c", "%a", f"{DIR}/fm/cert.key")
     assert modes == "600\n600\n"
     # The other machine's own switch is not served to the network.
     assert "4000" not in two.ok("ss", "-Hltn")
-    up.end(signal.SIGKILL)
+    fabric.end(signal.SIGKILL)
     gone(both)
-    up = Up(hosts_file(both))
+    fabric = up(hosts_file(both))
     shared_memory(one, two, 2)
     agent = next(
         int(pid)
@@ -230,15 +216,15 @@ def run_ends():
         and os.readlink(f"/proc/{pid}/ns/net") == os.readlink(f"/proc/{two.first.pid}/ns/net")
     )
     os.kill(agent, signal.SIGKILL)
-    assert up.process.wait(timeout=TIMEOUT_S) != 0
-    said = up.process.stderr.read()
+    assert fabric.process.wait(timeout=TIMEOUT_S) != 0
+    said = fabric.process.stdout.read()
     assert "machine m2" in said, said
     wait("the end of the first machine's interfaces", lambda: not one.links())
     # What the killed one has left is recognised, and made anew.
     assert two.links()
-    up = Up(hosts_file(both))
+    fabric = up(hosts_file(both))
     shared_memory(one, two, 3)
-    assert up.end()[0] == 0
+    assert fabric.end()[0] == 0
     gone(both)
 
 

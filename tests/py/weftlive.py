@@ -188,6 +188,38 @@ class Rig:
             self.stop()
 
 
+class FabricUp:
+    """A `weft fabric up`; a context that ends it as a user would, and prints what it said."""
+
+    def __init__(self, *arguments):
+        command = [weft(), "fabric", "up", *map(str, arguments)]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        self.said = []  # until it is up
+
+    def __enter__(self):
+        for line in self.process.stdout:
+            self.said.append(line)
+            if line.startswith("fabric is up"):
+                return self
+        self.process.wait(timeout=60)
+        raise AssertionError("".join(self.said))
+
+    def end(self, how=signal.SIGTERM, timeout=60):
+        """Ends it; its exit code, and what it has said since it was up."""
+        self.process.send_signal(how)
+        try:
+            said, _ = self.process.communicate(timeout=timeout)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            said, _ = self.process.communicate()
+        return self.process.returncode, said
+
+    def __exit__(self, kind, *_):
+        code, said = self.end()
+        print(said)
+        assert kind is not None or code == 0, said
+
+
 def per_priority(shown, port, key):
     """Counter `key` of a port's queues, by priority; those that are not 0."""
     return {row["pri"]: row[key] for row in shown["queues"] if row["port"] == port and row[key]}
