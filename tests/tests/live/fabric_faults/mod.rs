@@ -433,8 +433,10 @@ fn links_are_pulled_and_come_back() {
         fabric.up.until(&what, |_| few(&fabric.counts(name)).then_some(()));
         let hit = fabric.ended(name);
         eprintln!("{name}: {hit}");
-        // What is read back in a round while a write of it was refused is what was there before.
-        assert!(number(&hit["wrong"]) <= lost(&hit) && few(&hit), "{name}: {hit}");
+        // Nobody answers a posted write. One that went with the link is known by the read behind it, if routes are back in
+        // between: that of h2 alone, beside more that were refused. UIO has an answer for each write.
+        let unseen = if name == "h2" { lost(&hit) } else { 0 };
+        assert!(number(&hit["wrong"]) <= unseen && few(&hit), "{name}: {hit}");
         fabric.load(name);
     }
 
