@@ -109,9 +109,14 @@ pub fn build(
     let snapshot = Arc::new(Snapshot::compile(config, 0)?);
     check_spread(&snapshot, spread)?;
     let solo = spread.len() == 1;
-    // Alone, a worker keeps all that is free: the last given back is taken next, still warm. Through
-    // the shared list, which is a queue, the whole pool would go round.
-    let keep = |shared| if solo { usize::MAX } else { shared };
+    // Alone, a worker keeps what is free: the last given back is taken next, still warm. Through the shared list, which is a
+    // queue, the whole pool would go round. An eighth is left to others of the pool: what the far end of a pipe takes is given
+    // back here, and it would have none in the end.
+    let keep = |shared| match timing {
+        _ if !solo => shared,
+        Timing::Live => pool.count() - pool.count() / 8,
+        Timing::Virtual => usize::MAX,
+    };
     let bufs: Vec<Bufs> = spread
         .iter()
         .map(|own| Bufs::new(pool.clone(), keep(CACHE), own.len() * RESERVE_PER_PORT))

@@ -11,5 +11,6 @@ mod decisions;
 mod fast_path;
 mod lag;
 mod record;
+mod shared_pool;
 mod tlp_stage;
 mod workers;
