@@ -39,6 +39,7 @@
 pub mod cci;
 pub mod coherence;
 pub mod completer;
+mod cover;
 pub mod cxl_device;
 pub mod cxl_host;
 pub mod fabric_mem;

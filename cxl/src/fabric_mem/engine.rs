@@ -20,8 +20,9 @@ use super::peers::{Imports, Message, Peer, Segment};
 use super::pools::{Streams, Tags};
 use super::port::{MemKind, Memory, StreamId, Tag};
 use super::registry::{MemDesc, Registry, Share, Window};
-use super::train::{self, Cover, Piece, Train};
+use super::train::{self, Piece, Train};
 use super::{Handle, PeerId, TransferReq};
+use crate::cover::Cover;
 
 /// Direction of a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

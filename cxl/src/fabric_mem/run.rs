@@ -12,7 +12,8 @@ use super::TransferReq;
 use super::engine::{Engine, Flight, Op, Status, Transfer};
 use super::error::{Error, Reason};
 use super::port::{Answer, Body, Completion, Memory, Request, Tag, UioPort};
-use super::train::{Cover, Piece};
+use super::train::Piece;
+use crate::cover::Cover;
 
 enum Sent {
     One,

@@ -8,6 +8,7 @@ use weft_parsers::tlp::{Kind, Status, Tlp};
 
 use super::parts::Part;
 use super::transaction::{Failure, OpId};
+use crate::cover::Cover;
 
 /// What came of a completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,18 +35,16 @@ pub(super) struct Flight {
     len: usize,
     /// Bytes that came.
     got: usize,
-    /// Double words that came, of a UIO read.
-    seen: Vec<bool>,
+    /// Double words that came, of a UIO read, and how many there are to be.
+    seen: Cover,
+    dws: u64,
 }
 
 impl Flight {
-    pub(super) fn new(op: OpId, requester: Bdf, serial: u64, part: &Part) -> Self {
-        let dws = match part.kind {
-            Kind::UioRead => (usize::from(low2(part.addr)) + part.len).div_ceil(4).max(1),
-            _ => 0,
-        };
+    pub(super) fn new(op: OpId, requester: Bdf, serial: u64, part: &Part<'_>) -> Self {
+        let dws = (usize::from(low2(part.addr)) + part.len).div_ceil(4).max(1) as u64;
         let (kind, addr, at, len) = (part.kind, part.addr, part.at, part.len);
-        Self { op, serial, requester, kind, addr, at, len, got: 0, seen: vec![false; dws] }
+        Self { op, serial, requester, kind, addr, at, len, got: 0, seen: Cover::default(), dws }
     }
 
     /// Whether a completion of its tag is one for it.
@@ -80,8 +79,8 @@ impl Flight {
             Kind::MemRead => self.split(tlp, answer),
             _ if wants_data && tlp.payload().len() != 4 => Step::Failed(Failure::Mismatch),
             _ => {
-                let bytes = tlp.payload().iter().skip(usize::from(low2(self.addr)));
-                self.put(0, bytes, answer);
+                let bytes = tlp.payload().get(usize::from(low2(self.addr))..);
+                self.put(0, bytes.unwrap_or_default(), answer);
                 Step::Whole
             }
         }
@@ -101,7 +100,8 @@ impl Flight {
             return Step::Failed(Failure::Mismatch);
         }
         let now = room.min(self.len - self.got);
-        self.put(self.got, tlp.payload().iter().skip(in_front).take(now), answer);
+        let bytes = tlp.payload().get(in_front..in_front + now).unwrap_or_default();
+        self.put(self.got, bytes, answer);
         self.got += now;
         if self.got == self.len { Step::Whole } else { Step::More }
     }
@@ -109,24 +109,19 @@ impl Flight {
     /// Any part of a UIO read: it says where it belongs.
     fn chunk(&mut self, tlp: &Tlp<'_>, answer: &mut [u8]) -> Step {
         let from = tlp.uio_completion().map_or(0, |(_, offset)| usize::from(offset));
-        let dws = from..from + tlp.payload().len() / 4;
-        let Some(seen) = self.seen.get_mut(dws.clone()) else {
-            return Step::Failed(Failure::Mismatch);
-        };
-        if seen.iter().any(|seen| *seen) {
+        if !self.seen.add(from as u64, tlp.payload().len() as u64 / 4, self.dws) {
             return Step::Failed(Failure::Mismatch);
         }
-        seen.fill(true);
         let in_front = usize::from(low2(self.addr));
-        let skip = in_front.saturating_sub(dws.start * 4);
-        let start = (dws.start * 4).saturating_sub(in_front);
-        let most = self.len.saturating_sub(start);
-        self.put(start, tlp.payload().iter().skip(skip).take(most), answer);
-        if self.seen.iter().all(|seen| *seen) { Step::Whole } else { Step::More }
+        let start = (from * 4).saturating_sub(in_front);
+        let bytes = tlp.payload().get(in_front.saturating_sub(from * 4)..).unwrap_or_default();
+        let most = bytes.len().min(self.len.saturating_sub(start));
+        self.put(start, bytes.get(..most).unwrap_or_default(), answer);
+        if self.seen.is_whole(self.dws) { Step::Whole } else { Step::More }
     }
 
-    /// Puts `bytes` `from` bytes behind this request's first one.
-    fn put<'a>(&self, from: usize, bytes: impl Iterator<Item = &'a u8>, answer: &mut [u8]) {
+    /// Puts `bytes` `from` bytes behind this request's first one, as far as they belong to it.
+    fn put(&self, from: usize, bytes: &[u8], answer: &mut [u8]) {
         let end = (self.at + self.len).min(answer.len());
         let place = answer.get_mut(self.at + from..end).unwrap_or_default();
         for (to, byte) in place.iter_mut().zip(bytes) {

@@ -3,17 +3,19 @@
 //! Units: bytes, double words.
 //! Source: PCIe 6.0 sections 2.2.5, 2.2.7.
 
+use std::borrow::Cow;
+
 use weft_parsers::fabric::Hpa;
 use weft_parsers::tlp::{At, Body, Kind};
 
 use super::transaction::{Operation, RequesterSpec};
 
 /// What goes into one TLP.
-pub(super) struct Part {
+pub(super) struct Part<'a> {
     pub kind: Kind,
     pub body: Body,
-    /// Whole double words.
-    pub payload: Vec<u8>,
+    /// Whole double words: the operation's own where it has nothing else.
+    pub payload: Cow<'a, [u8]>,
     /// Address of the first byte that counts, where that decides.
     pub addr: u64,
     /// Where in the request it begins, and how many bytes of it it is.
@@ -33,9 +35,9 @@ pub(super) const fn answer_len(operation: &Operation) -> usize {
     }
 }
 
-impl Part {
+impl<'a> Part<'a> {
     /// What follows the first `split` bytes.
-    pub(super) fn next(operation: &Operation, split: usize, spec: &RequesterSpec) -> Self {
+    pub(super) fn next(operation: &'a Operation, split: usize, spec: &RequesterSpec) -> Self {
         let none: &[u8] = &[];
         let (kind, addr, whole, data, most) = match operation {
             Operation::Read { addr, len } => (Kind::MemRead, addr.0, *len, none, spec.read_max),
@@ -59,7 +61,7 @@ impl Part {
                 return Self {
                     kind,
                     body,
-                    payload: Vec::new(),
+                    payload: Cow::default(),
                     addr: 0,
                     at: 0,
                     len: 4,
@@ -70,7 +72,7 @@ impl Part {
                 let (register, first_be) = (reg.offset(), enables.bits());
                 let body = Body::Config { dest: *dest, register, first_be };
                 let (kind, payload) =
-                    (Kind::CfgWrite { type1: *type1 }, value.to_le_bytes().to_vec());
+                    (Kind::CfgWrite { type1: *type1 }, Cow::Owned(value.to_le_bytes().to_vec()));
                 return Self { kind, body, payload, addr: 0, at: 0, len: 0, last: true };
             }
         };
@@ -80,15 +82,15 @@ impl Part {
         let [low, ..] = addr.to_le_bytes();
         let in_front = usize::from(low & 3);
         let dws = (in_front + len).div_ceil(4).max(1);
-        let payload = if kind.has_data() {
-            let mut payload = vec![0; dws * 4];
-            let from = data.get(split..split + len).unwrap_or_default();
-            for (to, byte) in payload.iter_mut().skip(in_front).zip(from) {
-                *to = *byte;
-            }
-            payload
+        let from = data.get(split..split + len).unwrap_or_default();
+        let payload = if !kind.has_data() || from.len() == dws * 4 {
+            Cow::Borrowed(from)
         } else {
-            Vec::new()
+            let mut payload = vec![0; dws * 4];
+            if let Some(place) = payload.get_mut(in_front..in_front + from.len()) {
+                place.copy_from_slice(from);
+            }
+            Cow::Owned(payload)
         };
         let (first_be, last_be) = enables(in_front, len, dws);
         let wide = !kind.is_io() && (addr >> 32 != 0 || kind.is_uio());

@@ -7,8 +7,9 @@ use weft_base::rng::Rng;
 use weft_parsers::fabric::Hpa;
 
 use super::super::testing::*;
-use super::super::train::{Cover, Span, Train};
+use super::super::train::{Span, Train};
 use super::super::*;
+use crate::cover::Cover;
 
 #[test]
 fn pieces_end_at_boundaries_of_the_fabric_address() {
