@@ -39,6 +39,8 @@ len = 0x10000000
 hpa = 0x10000000000
 """
 HPA = 0x10000000000
+# Who reaches the device behind the other switch, where, by which requests, and how its outage is called.
+LOADS = (("h0", HPA, "uio", "uio_outage_ms"), ("h1", HPA + 4_096, "plain", "static_outage_ms"))
 WAIT_S = 60  # for what must come
 QUIET_S = 0.5  # without anything new
 LOOK_S = 0.0002  # between two looks
@@ -92,13 +94,14 @@ def fabric(weft, pause):
 class Fabric:
     """The parts of a running fabric, and the load of each host."""
 
-    def __init__(self, folder, round_ms):
+    def __init__(self, folder, round_ms, loads=LOADS, part=0):
+        self.loads = loads
         self.switch = Asked(folder / "sw0/mgmt.sock")
         self.manager = Asked(folder / "fm/fm.sock")
-        self.hosts = {name: Asked(folder / name / "endpoint.sock") for name in ("h0", "h1")}
+        self.hosts = {name: Asked(folder / name / "endpoint.sock") for name, *_ in loads}
         self.devices = port_devices(folder / "sw0/switch.toml")
-        self.pid = self.manager("memory")["memory"][0]["parts"][0]["gfd"]
-        for name, addr, via in (("h0", HPA, "uio"), ("h1", HPA + 4_096, "plain")):
+        self.pid = self.manager("memory")["memory"][0]["parts"][part]["gfd"]
+        for name, addr, via, _ in loads:
             access = {"addr": addr, "len": 256, "seed": 1, "via": via, "timeout_ms": round_ms}
             self.hosts[name]("load_start", access=access, rounds=0, pause_ms=1)
 
@@ -144,7 +147,7 @@ class Fabric:
                 raise TimeoutError("the table does not change, or a flow does not go on")
             time.sleep(LOOK_S)
         row = {"port": port, "first_table_ms": 1e3 * (changed - start)}
-        row |= {"uio_outage_ms": 1e3 * gaps["h0"], "static_outage_ms": 1e3 * gaps["h1"], "events": self.told(events)}
+        row |= {key: 1e3 * gaps[name] for name, _, _, key in self.loads} | {"events": self.told(events)}
         events = self.count()
         self.link(port, "up")
         until("the link is back", lambda: any("is up again" in what for what in self.told(events)))

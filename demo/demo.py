@@ -19,11 +19,13 @@ import sys
 import tempfile
 import threading
 import time
+from pathlib import Path
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-sys.path.insert(0, os.path.join(ROOT, "tools"))
+sys.path[:0] = [os.path.join(ROOT, "tools"), os.path.join(ROOT, "bench")]
 
-from namespaces import enter, sh  # noqa: E402 - needs the path above
+import outage  # noqa: E402 - needs the path above
+from namespaces import enter, sh  # noqa: E402
 
 HOSTS = (1, 2, 3, 4)
 BRIDGED = (5, 6)  # hosts beside them, on a bridge of the kernel's
@@ -295,6 +297,33 @@ class Demo:
         even = len(books) == 2 and all(line.endswith("unaccounted 0") for line in books)
         self.note("the books of both switches", "; ".join(books), even)
 
+    def processes(self):
+        """A fabric of processes on veth pairs: loads and stores, a transfer between hosts' memories, a pulled cable."""
+        folder = os.path.join(os.path.dirname(self.config), "processes")
+        command = [self.weft, "fabric", "up", "--processes", f"{ROOT}/pcaps/fabric/fabric-memory.toml", "--dir", folder]
+        self.parts = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        is_up = any(line.startswith("fabric is up") for line in self.parts.stdout)
+        self.note("fabric of processes, two switches on two cables", "is up" if is_up else "does not come up", is_up)
+        for host, word in (("h0", "write"), ("h1", "read")):
+            access = f"{folder}/{host}/endpoint.sock {word} {outage.HPA:#x} 64KiB --seed=9 --via cxl-mem"
+            report = json.loads(sh(f"{self.weft} endpoint ctl --json {access}"))["transfer"]
+            raw = report["written"] + report["read"]
+            what = f"{host} {'stores' if word == 'write' else 'loads and compares'} lines of G-FAM"
+            self.note(what, f"{raw} bytes in {report['ns'] / 1e6:.0f} ms by CXL.mem", report["ok"] and raw == 1 << 16)
+        script = [sys.executable, f"{ROOT}/lab/examples/kv_cache.py", "--dir", folder, "--size", "16MiB"]
+        moved = subprocess.run(script, capture_output=True, text=True, timeout=120, check=False)
+        told = [line for line in moved.stdout.splitlines() if "of transfers" in line] or [moved.stderr.strip()]
+        good = moved.returncode == 0 and moved.stdout.endswith("verified\n")
+        self.note("a KV-cache moves from h0 to h1", f"{told[0]}{', verified by hash' if good else ''}", good)
+        # The second granule is of the device at the other switch; memory requests are static, and wait for new tables.
+        rig = outage.Fabric(Path(folder), 20, [("h0", outage.HPA + 4_096, "plain", "outage_ms")], part=1)
+        row = rig.pull(0)
+        text = f"first changed table after {row['first_table_ms']:.0f} ms, flow back after {row['outage_ms']:.0f} ms"
+        self.note("one of the two cables is pulled under load", text, bool(row["events"]))
+        self.parts.send_signal(signal.SIGTERM)
+        self.parts.communicate(timeout=60)
+        self.note("the fabric of processes ends", f"exit code {self.parts.returncode}", self.parts.returncode == 0)
+
     def scenario(self, name, *options):
         """Results of a scenario file, run in virtual time."""
         file = os.path.join(ROOT, "scenarios", name)
@@ -382,7 +411,8 @@ def main(argv):
     try:
         demo.network()
         demo.run_switch()
-        for step in (demo.ping, demo.tcp, demo.formats, demo.incast, demo.sums, demo.stop, demo.fabric, demo.model, demo.conform):
+        switch = (demo.ping, demo.tcp, demo.formats, demo.incast, demo.sums, demo.stop)
+        for step in (*switch, demo.fabric, demo.processes, demo.model, demo.conform):
             step()
     except (RuntimeError, OSError, ValueError, KeyError, subprocess.TimeoutExpired) as err:
         demo.note("demo", f"{type(err).__name__}: {err}", False)
