@@ -8,6 +8,7 @@ use std::path::Path;
 
 use weft_base::rng::Rng;
 use weft_dataplane::pbr::Refusal;
+use weft_dataplane::pipeline::{Ledger, PortLedger};
 use weft_dataplane::time::Span;
 use weft_tests::fuzz::frames::Mutator;
 use weft_tests::fuzz::rig::Rig;
@@ -154,11 +155,16 @@ fn damaged_cci_messages(seed: u64, count: usize) {
 /// answered to the same meaning.
 #[test]
 fn a_million_damaged_tlps_are_refused_or_keep_their_meaning() {
-    damaged_tlps(seed(20_261_122), 1_000_000);
+    damaged_tlps(tlp::Frames::new(seed(20_261_122)), 1_000_000);
 }
 
-fn damaged_tlps(seed: u64, count: usize) {
-    let mut frames = tlp::Frames::new(seed);
+/// The same of CXL.mem alone, `BISnp` and `BIRsp` among it.
+#[test]
+fn a_million_damaged_messages_of_cxl_mem_are_refused_or_keep_their_meaning() {
+    damaged_tlps(tlp::Frames::of_mem(seed(20_261_127)), 1_000_000);
+}
+
+fn damaged_tlps(mut frames: tlp::Frames, count: usize) {
     let parsed = (0..count).filter(|_| tlp::parse(frames.frame())).count();
     println!("{parsed} of {count} were well-formed");
     assert!((count / 5..count / 5 * 4).contains(&parsed), "both are common: {parsed} parsed");
@@ -175,11 +181,35 @@ fn seed(other: u64) -> u64 {
 /// thousand: no panic, and each of them left, became its own answer, or was dropped for one reason.
 #[test]
 fn a_million_damaged_tlps_are_all_accounted_for_by_a_switch() {
-    damaged_tlps_through_a_switch(seed(20_261_122), 1_000_000);
+    every_refusal(seed(20_261_122), 1_000_000);
 }
 
-fn damaged_tlps_through_a_switch(seed: u64, count: u64) {
-    let (mut rng, mut frames) = (Rng::new(seed), tlp::Frames::new(seed));
+/// The same of CXL.mem alone: hosts ask, devices answer and snoop, and all say what is not theirs to say.
+#[test]
+fn a_million_damaged_messages_of_cxl_mem_are_all_accounted_for_by_a_switch() {
+    let seed = seed(20_261_127);
+    let ledger = through_a_switch(seed, tlp::Frames::of_mem(seed), 1_000_000);
+    let sum = |of: &dyn Fn(&PortLedger) -> u64| -> u64 { ledger.port.iter().map(of).sum() };
+    let (answered, refused) = (sum(&|port| port.answered), sum(&|port| port.refused.iter().sum()));
+    println!("{} sent, {answered} answered of {refused} refused", ledger.tx);
+    assert!(ledger.tx > 50_000 && answered > 1_000 && refused > answered);
+    let rules = [
+        Refusal::NotInGmv,
+        Refusal::ForeignSnoop,
+        Refusal::NoHdmDecoder,
+        Refusal::GimNeedsUio,
+        Refusal::NoBackInvalidate,
+        Refusal::WrongRole,
+    ];
+    for refusal in rules {
+        let count = sum(&|port| port.refused.get(refusal.index()).copied().unwrap_or_default());
+        assert!(count > 0, "{} is reached", refusal.name());
+    }
+}
+
+/// Feeds frames to a switch whose links come and go and whose tables change; its ledger, in which each drop has one reason.
+fn through_a_switch(seed: u64, mut frames: tlp::Frames, count: u64) -> Ledger {
+    let mut rng = Rng::new(seed);
     let mut rig = Rig::new(tlp_switch::switch(), 1_024);
     let (mut fed, mut renewed) = (0, 0);
     while fed < count {
@@ -212,17 +242,20 @@ fn damaged_tlps_through_a_switch(seed: u64, count: u64) {
         rig.step(Span::from_us(1));
     }
     let ledger = rig.finish();
-    let sum = |of: &dyn Fn(&weft_dataplane::pipeline::PortLedger) -> u64| -> u64 {
-        ledger.port.iter().map(of).sum()
-    };
-    let dropped = sum(&|port| port.drops.iter().sum());
+    let dropped = ledger.port.iter().map(|port| port.drops.iter().sum::<u64>()).sum::<u64>();
+    assert_eq!((ledger.rx, dropped), (count, ledger.dropped), "each drop has one reason");
+    ledger
+}
+
+fn every_refusal(seed: u64, count: u64) {
+    let ledger = through_a_switch(seed, tlp::Frames::new(seed), count);
+    let sum = |of: &dyn Fn(&PortLedger) -> u64| -> u64 { ledger.port.iter().map(of).sum() };
     let (answered, refused) = (sum(&|port| port.answered), sum(&|port| port.refused.iter().sum()));
     let to_agent = sum(&|port| port.to_agent);
     println!(
         "{} sent, {answered} answered of {refused} refused, {to_agent} to the agent",
         ledger.tx
     );
-    assert_eq!((ledger.rx, dropped), (count, ledger.dropped), "each drop has one reason");
     assert!(ledger.tx > count / 20 && answered > 1_000 && to_agent > 1_000);
     for refusal in Refusal::ALL {
         let count = sum(&|port| port.refused.get(refusal.index()).copied().unwrap_or_default());
@@ -237,6 +270,6 @@ fn damaged_tlps_through_a_switch(seed: u64, count: u64) {
 fn soak_of_ten_times_as_many_tlps_and_messages() {
     let seed = seed(u64::from(std::process::id()));
     damaged_cci_messages(seed, 1_000_000);
-    damaged_tlps(seed, 10_000_000);
-    damaged_tlps_through_a_switch(seed, 10_000_000);
+    damaged_tlps(tlp::Frames::new(seed), 10_000_000);
+    every_refusal(seed, 10_000_000);
 }

@@ -236,9 +236,20 @@ pub fn valid() -> Vec<Vec<u8>> {
     }
     let info = PartnerInfo::new(Pid::from_low_bits(0x0A1), PartnerInfo::GFD);
     frames.push(frame(Protocol::Control, &info.emit()));
+    frames.extend(valid_mem());
+    frames
+}
+
+/// Valid frames of CXL.mem from the EtherType on: every message with a PTH and without.
+///
+/// # Panics
+/// When one of them cannot be emitted.
+#[must_use]
+pub fn valid_mem() -> Vec<Vec<u8>> {
+    let (data, mut frames) = ([0x5A; 64], Vec::new());
     for &op in MemOp::ALL {
         let head = MemHead { addr: Hpa(0x0123_4567_BA40), ..MemHead::new(op, 5) };
-        let message = MemMessage { head, data: data.first_chunk(), enables: Some(0xF0) };
+        let message = MemMessage { head, data: Some(&data), enables: Some(0xF0) };
         let mut out = [0; cxl_mem::LEN_MAX];
         let len = message.emit(&mut out).expect("there is room");
         frames.push(frame(Protocol::HbrMem, &out[..len]));
@@ -350,6 +361,12 @@ impl Frames {
     #[must_use]
     pub fn new(seed: u64) -> Self {
         Self { rng: Rng::new(seed), valid: valid(), frame: Vec::new() }
+    }
+
+    /// As [`Self::new`], of CXL.mem alone.
+    #[must_use]
+    pub fn of_mem(seed: u64) -> Self {
+        Self { valid: valid_mem(), ..Self::new(seed) }
     }
 
     fn below(&mut self, bound: usize) -> usize {
