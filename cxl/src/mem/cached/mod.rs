@@ -238,7 +238,7 @@ impl CachedRequester {
             Err(failure) => {
                 self.counts.mismatched += u64::from(failure == Failure::Mismatch);
                 self.end(head.tag, &flight);
-                self.cache.failed(flight.line, failure);
+                self.lost(&flight, failure);
             }
         }
         if head.op.class() == MemClass::Drs || flight.what == What::Write {
@@ -289,6 +289,15 @@ impl CachedRequester {
         self.counts.answered += 1;
     }
 
+    /// A request has no answer that fits it.
+    fn lost(&mut self, flight: &Flight, why: Failure) {
+        if flight.what == What::Conflict {
+            self.cache.conflict_lost(flight.line);
+        } else {
+            self.cache.failed(flight.line, why);
+        }
+    }
+
     /// Ends what was not answered by `now`; returns how many requests that were.
     pub fn expire(&mut self, now: Instant) -> usize {
         let mut expired = 0;
@@ -304,11 +313,7 @@ impl CachedRequester {
             self.counts.answered -= 1;
             self.counts.timeouts += 1;
             expired += 1;
-            if flight.what == What::Conflict {
-                self.cache.conflict_lost(flight.line);
-            } else {
-                self.cache.failed(flight.line, Failure::Timeout);
-            }
+            self.lost(&flight, Failure::Timeout);
             self.drain();
         }
         expired
@@ -369,3 +374,6 @@ fn send_out(
     send(&MemMessage { head, data, enables });
     Some((head.addr.0, what))
 }
+
+#[cfg(test)]
+mod tests;
