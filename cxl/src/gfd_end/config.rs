@@ -71,4 +71,6 @@ pub struct GfdCounts {
     pub overrun: u64,
     /// Notifications sent to hosts.
     pub gam: u64,
+    /// Notifications for the fabric manager that found no place among its messages.
+    pub untold: u64,
 }

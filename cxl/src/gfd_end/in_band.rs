@@ -8,6 +8,7 @@ use weft_dataplane::time::Instant;
 use weft_parsers::tlp::{MctpPacket, PbrVdm, Pth};
 
 use super::component::Device;
+use crate::gfd::events::FM_LEN;
 use crate::tlp_end::Outbox;
 
 /// What messages for the device lead to, commands of hosts first of all.
@@ -34,6 +35,12 @@ pub trait InBand: core::fmt::Debug + Send {
         _out: &mut Outbox,
     ) -> bool {
         false
+    }
+
+    /// Tells the fabric manager of something, by a notification (0107h) with this payload, which nobody answers; false if there
+    /// was no place for it.
+    fn notify(&mut self, _device: &Device, _payload: &[u8; FM_LEN]) -> bool {
+        true
     }
 
     /// Sends what is due; when there is something to do next.

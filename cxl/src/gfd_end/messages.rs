@@ -12,7 +12,7 @@ use weft_parsers::tlp::{MctpPacket, PbrVdm, Pth, Tlp, VdmOp};
 use super::serve::{Core, NOWHERE};
 use crate::cci::Component;
 use crate::gfd::device::Request;
-use crate::gfd::events::Kind;
+use crate::gfd::events::{Kind, QUEUE_MAX};
 use crate::tlp_end::{Outbox, TlpEnd};
 
 /// Least time between two answers to partner information that says nothing new.
@@ -71,6 +71,20 @@ impl Core {
         let pth = Pth { dsar: true, ..Pth::new(self.device.gfd.pid(), Pid::NONE) };
         let sent = out.send(Some(pth), &PbrVdm::new(VdmOp::LinkPartnerInfo, &payload).repr());
         debug_assert!(sent.is_ok(), "a message of its own making");
+    }
+
+    /// Has the fabric manager told of what waits for it; people see as much as there is room for.
+    pub(super) fn tell_fm(&mut self) {
+        let pid = self.device.gfd.pid();
+        while let Some(notice) = self.device.gfd.events().pop_fm() {
+            if let Some(in_band) = self.in_band.as_mut().filter(|_| !pid.is_none()) {
+                let told = in_band.notify(&self.device, &notice.for_fm(pid));
+                self.counts.untold += u64::from(!told);
+            }
+            if self.notices.len() < QUEUE_MAX {
+                self.notices.push_back(notice);
+            }
+        }
     }
 
     /// Sends the notifications that wait for hosts.

@@ -36,7 +36,7 @@ pub use in_band::InBand;
 use crate::cci::{Served, Session, serve as serve_cci};
 use crate::coherence::Hold;
 use crate::gfd::Gfd;
-use crate::gfd::events::FM_LEN;
+use crate::gfd::events::{FM_LEN, Notice};
 use crate::tlp_end::{Carries, EndConfig, EndCounts, Progress, Received, TlpEnd};
 use config::JOBS_MAX;
 use jobs::Jobs;
@@ -119,10 +119,15 @@ impl GfdEnd {
         self.core.partner
     }
 
-    /// Payload of the next notification (0107) for the FM.
+    /// The next notification (0107) for the FM, to be shown to people: the FM has been told.
+    pub fn next_notice(&mut self) -> Option<Notice> {
+        self.core.notices.pop_front()
+    }
+
+    /// Payload of the next notification, as [`Self::next_notice`].
     pub fn pop_fm(&mut self) -> Option<[u8; FM_LEN]> {
         let pid = self.core.device.gfd.pid();
-        self.core.device.gfd.events().pop_fm().map(|notice| notice.for_fm(pid))
+        self.next_notice().map(|notice| notice.for_fm(pid))
     }
 
     /// Gives the device its PID, and tells the partner.
@@ -171,6 +176,7 @@ impl GfdEnd {
         let waiting = core.jobs.len() + core.lines.len();
         core.device.gfd.sample_backlog(u32::try_from(waiting).unwrap_or(u32::MAX), ROOM);
         core.notify(end);
+        core.tell_fm();
         let in_band = match &mut core.in_band {
             Some(in_band) => in_band.poll(now, &mut core.device, end.outbox()),
             None => None,

@@ -14,6 +14,8 @@
 //! | memory failed | CA, failure |
 //! | locked, I/O, configuration, translation | UR, unrecognised |
 
+use std::collections::VecDeque;
+
 use weft_dataplane::time::Instant;
 use weft_parsers::fabric::Hpa;
 use weft_parsers::tlp::{At, Completion, Kind as TlpKind, Pth, Status, Tlp, vdm::PartnerInfo};
@@ -25,7 +27,7 @@ use super::jobs::{Content, Job, Jobs};
 use super::line_jobs::LineJobs;
 use super::snoops::{Coherence, Waited};
 use crate::gfd::device::Request;
-use crate::gfd::events::Kind;
+use crate::gfd::events::{Kind, Notice};
 use crate::gfd::{Enables, Refusal};
 use crate::tlp_end::Outbox;
 
@@ -41,6 +43,8 @@ pub(super) struct Core {
     pub partner: Option<PartnerInfo>,
     pub announced: Option<Instant>,
     pub in_band: Option<Box<dyn InBand>>,
+    /// Of which the fabric manager has been told, for people.
+    pub notices: VecDeque<Notice>,
 }
 
 /// How a request went: when its answer is due, the load, and what goes into it.
@@ -58,6 +62,7 @@ impl Core {
             partner: None,
             announced: None,
             in_band: None,
+            notices: VecDeque::new(),
         }
     }
 

@@ -6,13 +6,18 @@
 //! 7.7.12.
 
 use weft_dataplane::time::Instant;
+use weft_parsers::cci::events::notification;
+use weft_parsers::cci::mctp::MessageType;
+use weft_parsers::cci::notify::FmNotification;
+use weft_parsers::cci::{Request, Wire, header};
 use weft_parsers::fabric::Pid;
 use weft_parsers::tlp::{MctpPacket, PbrVdm, Pth, VdmOp};
 
 use super::Vdm;
-use super::mctp::{Event, Tunnel};
+use super::mctp::{Event, Peer, Tunnel};
 use super::proxy::device::GfdProxy;
 use crate::cci::{Component, Served, Session, serve};
+use crate::gfd::events::FM_LEN;
 use crate::gfd_end::{Device, InBand};
 use crate::tlp_end::Outbox;
 
@@ -104,6 +109,24 @@ impl InBand for Commands {
         self.tunnel.receive(now, self.port, from, packet);
         self.settle(now, device, out);
         true
+    }
+
+    /// To whom the device hangs on, who passes it on: so nobody has to believe a GFD that it is one, and no command of a GFD
+    /// has a way into the fabric.
+    fn notify(&mut self, device: &Device, payload: &[u8; FM_LEN]) -> bool {
+        let ownership = &device.common().ownership;
+        if ownership.primary().is_none() {
+            return true; // nobody to tell
+        }
+        self.tunnel.set_own(ownership.pid());
+        let mut message = [0; header::LEN + FM_LEN];
+        FmNotification::read(payload)
+            .ok()
+            .and_then(|notice| notification(&Request::FmNotification(notice), &mut message))
+            .is_some_and(|_| {
+                let peer = Peer::Port(self.port);
+                self.tunnel.notify(peer, MessageType::FmApi, &message).is_ok()
+            })
     }
 
     fn poll(&mut self, now: Instant, device: &mut Device, out: &mut Outbox) -> Option<Instant> {

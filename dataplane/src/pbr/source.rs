@@ -7,12 +7,20 @@
 //! A host and a device have no PTH: whoever is behind their port can only say that it is a link partner. A GFD has one,
 //! and answers with it: it asks nobody for anything.
 
+use weft_parsers::cci::mctp::MessageType;
+use weft_parsers::cci::notify::FmNotification;
+use weft_parsers::cci::{Wire, events, header};
 use weft_parsers::cxl_mem::MemClass;
 use weft_parsers::tlp::{MctpPacket, PbrVdm, Pth, Tlp, VdmOp};
 
 use super::edge::{EdgePort, Role};
 use super::ingress::Kind;
 use super::refusal::Refusal;
+
+/// MCTP type of messages to fabric managers.
+const FM_API: u8 = MessageType::FmApi as u8;
+/// Bytes of a notification of a GFD.
+const NOTIFICATION_LEN: usize = header::LEN + FmNotification::LEN;
 
 /// Whether a TLP with this PTH may come in at an edge port.
 ///
@@ -65,7 +73,7 @@ fn from_gfd(port: &EdgePort, pth: Pth, tlp: &Tlp<'_>) -> Result<(), Refusal> {
         return Ok(());
     }
     let is_own = pth.spid.is_none() || pth.spid == port.announced || port.has_pid(pth.spid);
-    match (is_own, is_answer(tlp)) {
+    match (is_own, is_answer(tlp) || is_notification(tlp)) {
         (true, true) => Ok(()),
         (true, false) => Err(Refusal::NotFromGfd),
         (false, _) => Err(Refusal::ForeignSpid),
@@ -82,11 +90,22 @@ fn is_answer(tlp: &Tlp<'_>) -> bool {
     MctpPacket::parse(tlp).is_ok_and(|packet| !packet.owner)
 }
 
+/// Whether it is a whole notification to the fabric manager (0107h): no command, and no part of one.
+fn is_notification(tlp: &Tlp<'_>) -> bool {
+    MctpPacket::parse(tlp).is_ok_and(|packet| {
+        let message = packet.payload.split_first().filter(|(kind, _)| **kind == FM_API);
+        let message = message.and_then(|(_, rest)| rest.get(..NOTIFICATION_LEN));
+        let whole = packet.owner && packet.first && packet.last;
+        whole && message.is_some_and(|message| events::gfd_notice(message).is_some())
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::pbr::{Fast, Ldst};
     use std::sync::Arc;
+    use weft_parsers::cci::Request;
     use weft_parsers::fabric::{Bdf, Pid};
     use weft_parsers::tlp::{Body, Kind as TlpKind, Mode, Routing, TlpRepr};
 
@@ -219,6 +238,52 @@ mod tests {
         for spid in [NONE, 0x0B0, OWN] {
             let got = judged(&nobody, from(spid, 5), &mctp(false, true));
             assert_eq!(got, Err(Refusal::ForeignSpid), "without a PID of its own: {spid:x}");
+        }
+    }
+
+    /// A notification (0107h) goes to the link partner alone, whole, in the GFD's own name, and no command looks like one.
+    #[test]
+    fn a_gfd_notifies_its_partner_alone() {
+        let gfd = port(Role::Gfd);
+        let to = |spid, dpid| Pth::new(pid(spid), pid(dpid));
+        let of = |request: &Request<'_>, event: bool, (first, last): (bool, bool)| {
+            let mut body = [0; 64];
+            body[0] = FM_API;
+            let len = if event {
+                events::notification(request, &mut body[1..])
+            } else {
+                request.emit_message(0, &mut body[1..])
+            };
+            let len = (1 + len.unwrap()).next_multiple_of(4);
+            let (dest, source, seq, owner, tag, pad) = (0, 0, 0, true, 1, 0);
+            let payload = &body[..len];
+            let packet = MctpPacket { dest, source, first, last, seq, owner, tag, pad, payload };
+            bytes(&packet.repr(Mode::Flit, Bdf::from_bits(0), Bdf::from_bits(0)))
+        };
+        let notice = Request::FmNotification(FmNotification::read(&[0; 40]).unwrap());
+        let whole = of(&notice, true, (true, true));
+        #[rustfmt::skip] // columns: SPID, DPID, refused
+        let cases = [
+            (OWN, NONE, None), (NONE, NONE, None), (0x0B0, NONE, None), (9, NONE, Some(Refusal::ForeignSpid)),
+            (OWN, 5, Some(Refusal::NotFromGfd)), (9, 5, Some(Refusal::ForeignSpid)),
+        ];
+        for (spid, dpid, refused) in cases {
+            let got = judged(&gfd, to(spid, dpid), &whole);
+            assert_eq!(got.err(), refused, "{spid:x} {dpid:x}");
+            for role in [Role::Usp, Role::Dsp] {
+                assert_eq!(judged(&port(role), to(spid, dpid), &whole), Err(Refusal::PthAtEdge));
+            }
+        }
+        let others = [
+            of(&notice, false, (true, true)),
+            of(&notice, true, (true, false)),
+            of(&notice, true, (false, true)),
+            of(&Request::Event(2), true, (true, true)),
+            of(&Request::Identify, false, (true, true)),
+        ];
+        for other in others {
+            let got = judged(&gfd, to(OWN, NONE), &other);
+            assert_eq!(got, Err(Refusal::NotFromGfd), "{other:x?}");
         }
     }
 

@@ -8,8 +8,6 @@
 //! That a notification came leads to a look at the fabric, whatever it says and whoever sent it; records are shown to people.
 //! Neither decides anything.
 
-use std::collections::BTreeMap;
-
 use weft_parsers::cci::events::{INFO, REFUSAL_EVENT, RefusalEvent, WARNING};
 use weft_parsers::cci::generic::{ClearEvents, EventRecords};
 use weft_parsers::cci::{List, Request, Wire};
@@ -17,6 +15,7 @@ use weft_parsers::fabric::Pid;
 
 use super::Fm;
 use super::display_names::DisplayNames;
+use super::news::{KINDS_MAX, News};
 use crate::cci::{CallError, Fabric, Way};
 use crate::change::Running;
 use crate::graph::SwitchId;
@@ -24,35 +23,8 @@ use crate::inventory::Switch;
 
 /// Logs whose records are notified of. Refused accesses are not among them: any host can cause them.
 const POLICY: u16 = 1 << WARNING;
-/// Kinds of refusals that are kept apart.
-const KINDS_MAX: usize = 1_024;
-
 /// Where accesses were refused, and by which rule.
-type Kind = (SwitchId, u8, String);
-
-/// Refused accesses, as far as they were told.
-#[derive(Debug, Default)]
-pub(super) struct Refusals {
-    told: BTreeMap<Kind, u64>,
-    is_full: bool,
-}
-
-impl Refusals {
-    /// Whether `count` refusals of a kind are to be told now: the first one, and then whenever they have doubled, so that
-    /// nobody who goes on hides what others do. With fewer than before the switch was started again.
-    fn is_news(&mut self, kind: Kind, count: u64) -> bool {
-        if count == 0 || self.told.len() >= KINDS_MAX && !self.told.contains_key(&kind) {
-            self.is_full |= count > 0;
-            return false;
-        }
-        let told = self.told.entry(kind).or_default();
-        if *told <= count && count < told.saturating_mul(2) {
-            return false;
-        }
-        *told = count;
-        true
-    }
-}
+pub(super) type Kind = (SwitchId, u8, String);
 
 /// Takes the records of refused accesses from a switch, and has it forget all that it has shown.
 fn read_log(fabric: &mut Fabric, way: Way, log: u8) -> Result<Vec<RefusalEvent>, CallError> {
@@ -82,8 +54,9 @@ impl Fm {
     pub fn take_in(&mut self) -> bool {
         self.fabric.take_in();
         let mut any = false;
-        while self.fabric.event().is_some() {
-            any = true;
+        while let Some(message) = self.fabric.event() {
+            // What a device has refused is no change: any host can cause it.
+            any |= !self.gfd_notices.take(&message);
         }
         any
     }
@@ -98,7 +71,7 @@ impl Fm {
     pub(super) fn read_logs(&mut self) {
         let Some(running) = &self.running else { return };
         let inventory = running.inventory.clone();
-        let mut lines = Vec::new();
+        let (mut lines, mut is_full) = (Vec::new(), false);
         for (id, switch) in inventory.by_id().filter(|(_, switch)| switch.whole) {
             let way = switch.way();
             // Records of links are only taken away: their state has been looked at.
@@ -106,17 +79,19 @@ impl Fm {
                 let Ok(refusals) = read_log(&mut self.fabric, way, log) else { break };
                 for refusal in refusals {
                     let rule: String = refusal.rule().collect();
-                    if self.refusals.is_news((id, refusal.port, rule.clone()), refusal.count) {
+                    let kind = (id, refusal.port, rule.clone());
+                    is_full |= refusal.count > 0 && !self.refusals.has_room_for(&kind);
+                    if self.refusals.is_news(kind, refusal.count) {
                         lines.push(self.refusal_line(id, &refusal, &rule));
                     }
                 }
             }
         }
-        if std::mem::take(&mut self.refusals.is_full) {
+        if is_full {
             lines.push(format!(
                 "more than {KINDS_MAX} kinds of refused accesses: some are not told"
             ));
-            self.refusals.told.clear();
+            self.refusals = News::default();
         }
         for line in lines {
             self.board.record_event(line);
@@ -139,36 +114,5 @@ impl Fm {
         };
         let times = if count == 1 { "time" } else { "times" };
         format!("{id}.{port} refused an access of {who}: {rule}, {count} {times}")
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn refusals_are_told_when_they_begin_and_when_they_double() {
-        let mut refusals = Refusals::default();
-        let kind = |port| (SwitchId(0), port, "not-in-gmv".to_owned());
-        #[rustfmt::skip] // columns: port, count, told
-        let cases = [
-            (1, 0, false), (1, 1, true), (1, 1, false), (1, 2, true), (1, 3, false), (2, 900, true), (1, 4, true),
-            (2, 1_799, false), (2, 1_800, true), (2, 3, true), (2, 5, false),
-        ];
-        for (port, count, told) in cases {
-            assert_eq!(refusals.is_news(kind(port), count), told, "{port} {count}");
-        }
-        let lines = (0..1_000_000_u64).filter(|count| refusals.is_news(kind(3), *count)).count();
-        assert_eq!(lines, 20, "a line for each power of two");
-    }
-
-    #[test]
-    fn kinds_of_refusals_are_bounded() {
-        let mut refusals = Refusals::default();
-        for rule in 0..2 * KINDS_MAX {
-            let news = refusals.is_news((SwitchId(0), 1, rule.to_string()), 1);
-            assert_eq!(news, rule < KINDS_MAX, "{rule}");
-        }
-        assert!(refusals.told.len() == KINDS_MAX && refusals.is_full);
     }
 }

@@ -15,9 +15,11 @@ pub mod board;
 pub mod desired;
 pub mod display_names;
 mod foreign;
+mod gfd_notices;
 mod gim;
 mod listen;
 pub mod names;
+mod news;
 mod overview;
 mod pace;
 mod pid_mismatch;
@@ -108,7 +110,9 @@ pub struct Fm {
     /// Components that the last discovery found to be another manager's, and whose.
     owned: BTreeMap<Uuid, Uuid>,
     /// Accesses that switches have refused.
-    refusals: listen::Refusals,
+    refusals: news::News<listen::Kind>,
+    /// What G-FAM devices have notified of.
+    gfd_notices: gfd_notices::GfdNotices,
     drain: fn(),
 }
 
@@ -159,7 +163,8 @@ impl Fm {
             rounds: 0,
             pid_mismatches: BTreeSet::new(),
             owned: BTreeMap::new(),
-            refusals: listen::Refusals::default(),
+            refusals: news::News::default(),
+            gfd_notices: gfd_notices::GfdNotices::default(),
             drain,
         }
     }

@@ -13,7 +13,7 @@ mod fake_gfd;
 mod gim;
 mod ha;
 mod ha_socket;
-mod memory;
+pub mod memory;
 mod overview;
 mod plan;
 mod regain;

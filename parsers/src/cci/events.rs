@@ -8,7 +8,9 @@
 use super::commands::Request;
 use super::header::{Category, Header};
 use super::layout::record;
-use super::wire::Uuid;
+use super::notify::FmNotification;
+use super::opcode::Opcode;
+use super::wire::{Uuid, Wire};
 
 /// Number of the informational log.
 pub const INFO: u8 = 0;
@@ -94,6 +96,15 @@ impl RefusalEvent {
     }
 }
 
+/// The notification of a GFD (0107h) that `message` is, a CCI message and nothing behind it.
+#[must_use]
+pub fn gfd_notice(message: &[u8]) -> Option<FmNotification> {
+    let (header, payload) = Header::parse(message).ok()?;
+    let is_one = header.category == Category::Event && header.opcode == Opcode::FM_NOTIFICATION;
+    let notice = payload.first_chunk::<{ FmNotification::LEN }>()?;
+    (is_one && notice.len() == payload.len()).then(|| FmNotification::read(notice).ok())?
+}
+
 /// Writes `request` as a notification to the front of `out`, and returns its length; `None` when it does not fit.
 pub fn notification(request: &Request<'_>, out: &mut [u8]) -> Option<usize> {
     let header = Header { category: Category::Event, ..Header::request(request.opcode(), 0) };
@@ -104,6 +115,22 @@ pub fn notification(request: &Request<'_>, out: &mut [u8]) -> Option<usize> {
 mod tests {
     use super::*;
     use crate::cci::wire::Wire;
+
+    /// docs/spec/wire-formats.md §4.6: whole, of its category and opcode, and nothing else.
+    #[test]
+    fn a_gfds_notification_is_known_by_all_of_its_message() {
+        let none = FmNotification::read(&[0; FmNotification::LEN]).unwrap();
+        let notice = FmNotification { kind: 2, trigger: 8, ..none };
+        let mut out = [0; 64];
+        let len = notification(&Request::FmNotification(notice), &mut out).unwrap();
+        assert_eq!((len, gfd_notice(&out[..len])), (52, Some(notice)));
+        assert_eq!((gfd_notice(&out[..51]), gfd_notice(&out[..53])), (None, None));
+        for (at, other) in [(0, 0), (3, 6), (5, 39)] {
+            let mut message = out;
+            message[at] = other;
+            assert_eq!(gfd_notice(&message[..len]), None, "byte {at}");
+        }
+    }
 
     #[test]
     fn records_have_their_fields_where_the_page_says() {

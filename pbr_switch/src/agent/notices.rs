@@ -12,10 +12,13 @@ use std::collections::VecDeque;
 
 use weft_cxl::cci::Component;
 use weft_cxl::vdm::mctp::Peer;
+use weft_dataplane::pbr::Role as Edge;
 use weft_dataplane::time::{Instant, Span};
+use weft_dataplane::types::PortId;
 use weft_parsers::cci::mctp::MessageType;
+use weft_parsers::cci::notify::FmNotification;
 use weft_parsers::cci::pbr::{CrawlOut, CrawlTarget};
-use weft_parsers::cci::{Header, List, Opcode, Request, events, header};
+use weft_parsers::cci::{Header, List, Opcode, Request, Wire, events, header};
 
 use super::Agent;
 use crate::config::Role;
@@ -31,13 +34,46 @@ const CRAWL_LEN: usize = 6;
 /// Notifications that wait for the connections of the manager.
 const OUT_MAX: usize = 64;
 
+/// What somebody else tells.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Relayed {
+    /// Who: a component further out, or (none) a G-FAM device at a port of this switch, which speaks for it.
+    from: Option<Peer>,
+    message: Vec<u8>,
+}
+
+impl Relayed {
+    /// Whether it tells of the same: addresses and times of a device's notification may differ.
+    fn is_like(&self, other: &Self) -> bool {
+        let alike = match (events::gfd_notice(&self.message), events::gfd_notice(&other.message)) {
+            (Some(a), Some(b)) => {
+                let what = |it: &FmNotification| (it.pid, it.events, it.kind, it.trigger, it.rpid);
+                what(&a) == what(&b)
+            }
+            _ => self.message == other.message,
+        };
+        self.from == other.from && alike
+    }
+
+    /// As it goes by the manager's own connection: of a component further out as a Fabric Crawl Out with it, the way by which
+    /// it is asked.
+    fn into_message(self) -> Option<Vec<u8>> {
+        let target = match self.from {
+            None => return Some(self.message),
+            Some(Peer::Port(port)) => CrawlTarget::Port(port),
+            Some(Peer::Pid(pid)) => CrawlTarget::Pid(pid),
+        };
+        message(&Request::CrawlOut(CrawlOut { target, message: List::of(&self.message) }))
+    }
+}
+
 /// Notifications that wait.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Notices {
     /// Logs of this switch that have changed, as bits of 0106h.
     own: u16,
-    /// Of others, as they go to the manager.
-    relayed: Vec<Vec<u8>>,
+    /// Of others.
+    relayed: Vec<Relayed>,
     /// No batch before.
     not_before: Option<Instant>,
     out: VecDeque<Vec<u8>>,
@@ -54,7 +90,7 @@ impl Notices {
     }
 
     /// Takes a batch if one is due: the logs, and what is relayed.
-    fn batch(&mut self, now: Instant) -> Option<(u16, Vec<Vec<u8>>)> {
+    fn batch(&mut self, now: Instant) -> Option<(u16, Vec<Relayed>)> {
         self.not_before = self.not_before.filter(|not_before| *not_before > now);
         if self.not_before.is_some() || !self.is_waiting() {
             return None;
@@ -65,7 +101,7 @@ impl Notices {
 }
 
 fn message(request: &Request<'_>) -> Option<Vec<u8>> {
-    let mut out = vec![0; header::LEN + CRAWL_LEN + NOTICE_LEN];
+    let mut out = vec![0; header::LEN + CRAWL_LEN + header::LEN + FmNotification::LEN];
     let len = events::notification(request, &mut out)?;
     out.truncate(len);
     Some(out)
@@ -77,32 +113,41 @@ impl Agent {
         self.notices.out.pop_front()
     }
 
-    /// Takes in a notification of a component further out, which came in by a port. It goes to the manager as a Fabric
-    /// Crawl Out with that component, the way by which it is asked.
+    /// Takes in a notification of somebody else, which came in by a port: of a component further out, or of a G-FAM device at
+    /// the port, for which this switch speaks from now on.
     pub(super) fn relay(&mut self, from: Peer, port: u8, notice: &[u8]) {
-        let role = self.port_of(port).and_then(|port| self.switch.port(port)).map(|it| it.role);
-        let is_known = notice.len() == NOTICE_LEN
-            && Header::parse(notice).is_ok_and(|(header, _)| header.opcode == Opcode::EVENT);
-        let ownership = &self.switch.common().ownership;
-        if role != Some(Role::Fabric) || !is_known || !ownership.is_local() {
+        let relayed = self.port_of(port).and_then(|port| self.relayed(from, port, notice));
+        let Some(relayed) = relayed else {
             self.counts.ended += 1;
             return;
-        }
-        let target = match from {
-            Peer::Port(port) => CrawlTarget::Port(port),
-            Peer::Pid(pid) => CrawlTarget::Pid(pid),
         };
-        let crawl = Request::CrawlOut(CrawlOut { target, message: List::of(notice) });
-        let Some(crawl) = message(&crawl) else { return };
-        let relayed = &mut self.notices.relayed;
-        if relayed.contains(&crawl) {
+        let waiting = &mut self.notices.relayed;
+        if waiting.iter().any(|other| other.is_like(&relayed)) {
             return; // it is told by the one that waits
         }
-        if relayed.len() < RELAYED_MAX {
-            relayed.push(crawl);
+        if waiting.len() < RELAYED_MAX {
+            waiting.push(relayed);
         } else {
             self.counts.ended += 1;
         }
+    }
+
+    /// What is passed on of a notification, if anything is.
+    fn relayed(&self, from: Peer, port: PortId, notice: &[u8]) -> Option<Relayed> {
+        let told = events::gfd_notice(notice);
+        if let (Some(edge), Some(told)) = (self.switch.tables().edge(port), told) {
+            // Whose it is says the port.
+            let pid = Some(edge.pid).filter(|pid| edge.role == Edge::Gfd && !pid.is_none())?;
+            let message = message(&Request::FmNotification(FmNotification { pid, ..told }))?;
+            return Some(Relayed { from: None, message });
+        }
+        let is_fabric = self.switch.port(port).is_some_and(|it| it.role == Role::Fabric);
+        let is_event = notice.len() == NOTICE_LEN
+            && Header::parse(notice).is_ok_and(|(header, _)| header.opcode == Opcode::EVENT);
+        let is_known = is_fabric && (is_event || told.is_some());
+        // A component further out tells the manager itself; only where that has its connection is it passed on.
+        (is_known && self.switch.common().ownership.is_local())
+            .then(|| Relayed { from: Some(from), message: notice.to_vec() })
     }
 
     /// Sends what is due; whether there was any.
@@ -114,14 +159,15 @@ impl Agent {
         if ownership.is_local() {
             let out = &mut self.notices.out;
             let room = OUT_MAX.saturating_sub(out.len());
+            let relayed = relayed.into_iter().filter_map(Relayed::into_message);
             out.extend(own.into_iter().chain(relayed).take(room));
             return;
         }
-        let (Some(fm), Some(own)) = (ownership.primary(), own) else { return };
-        if !ownership.pid().is_none() {
-            self.name_guests();
+        let Some(fm) = ownership.primary().filter(|_| !ownership.pid().is_none()) else { return };
+        self.name_guests();
+        for message in own.into_iter().chain(relayed.into_iter().map(|it| it.message)) {
             let kind = MessageType::FmApi;
-            if self.tunnel.notify(Peer::Pid(fm.pid), kind, &own).is_err() {
+            if self.tunnel.notify(Peer::Pid(fm.pid), kind, &message).is_err() {
                 self.counts.unsent += 1;
             }
         }

@@ -23,12 +23,12 @@ use weft_parsers::cci::gae::{
 };
 use weft_parsers::cci::gfd::GfdIdentity;
 use weft_parsers::cci::mld::{LdConfig, TunnelRequest, TunnelTarget};
-use weft_parsers::cci::notify::HostNotification;
+use weft_parsers::cci::notify::{HostNotification, kind, trigger};
 use weft_parsers::cci::pbr::{BindOp, BindPid, CrawlOut, CrawlTarget, PidAndKind};
 use weft_parsers::cci::switch::{ConfigAccess, SwitchIdentity};
 use weft_parsers::cci::tables::{PidOp, SetEntries, Vector, VectorRange};
 use weft_parsers::cci::vcs::{BindVppb, UnbindOption, UnbindVppb};
-use weft_parsers::cci::{Header, List, Payload, Request, ReturnCode};
+use weft_parsers::cci::{Category, Header, List, Opcode, Payload, Request, ReturnCode, events};
 use weft_parsers::fabric::{Bdf, Dpa, FastEntry, Hpa, Interleave, Pid, Target};
 use weft_parsers::tlp::Status;
 use weft_pbr_switch::Partner;
@@ -415,6 +415,38 @@ fn a_refusal_of_the_gfd_is_in_the_hosts_ring() {
     assert_eq!((notice.pid, notice.rpid, notice.kind), (pid(GFD_PID), pid(HOST_EDGE), 2));
     assert_eq!((notice.hpa, notice.dpa), (addr, Dpa(BLOCK + 0x40)));
     assert_eq!(fabric.nodes[0].agent.counts().0.unexpected, 0);
+    fabric.check();
+}
+
+/// What a G-FAM device refuses comes to the manager from the switch that the device is at: who, where, and by which rule.
+#[test]
+fn what_a_gfd_refuses_is_notified_of() {
+    let mut fabric = up();
+    fabric.map_gfd();
+    fabric.rest(Span::from_ms(50));
+    while fabric.nodes[0].agent.next_notice().is_some() {}
+    let addr = Hpa(WINDOW + BLOCK + 0x40); // behind what the host was granted
+    let op = fabric.net.hosts[0].0.uio_read(addr, 64, None);
+    assert_eq!(fabric.finish(op), Err(Failure::Status(Status::UnsupportedRequest)));
+    let message = fabric.until("the notification", |fabric| fabric.nodes[0].agent.next_notice());
+    let (header, payload) = Header::parse(&message).unwrap();
+    assert_eq!((header.category, header.opcode), (Category::Event, Opcode::CRAWL_OUT));
+    let crawl = CrawlOut::parse(payload).unwrap();
+    assert_eq!(crawl.target, SECOND[0], "the switch that the device is at tells of it");
+    let notice = events::gfd_notice(crawl.message.bytes()).unwrap();
+    assert_eq!((notice.pid, notice.rpid), (pid(GFD_PID), pid(HOST_EDGE)));
+    assert_eq!((notice.kind, notice.trigger), (kind::ACCESS_ERROR, trigger::SAT_DENIED));
+    assert_eq!((notice.hpa, notice.events), (addr, 1 << events::WARNING));
+    // Whoever goes on is told of once in each batch.
+    for _ in 0..50 {
+        fabric.rest(Span::from_ms(2));
+        let op = fabric.net.hosts[0].0.uio_read(addr, 64, None);
+        assert!(fabric.finish(op).is_err());
+    }
+    fabric.rest(Span::from_ms(50));
+    let told = core::iter::from_fn(|| fabric.nodes[0].agent.next_notice()).count();
+    assert!((5..=11).contains(&told), "{told} in 100 ms, one each 10 ms");
+    assert_eq!(fabric.nodes[1].agent.counts().0.unsent, 0);
     fabric.check();
 }
 

@@ -125,6 +125,20 @@ fn memory_of_four_gfds_over_veth() {
             "{gfd} has its granules of 4 KiB by requests of 256: {status}"
         );
     }
+    // The operator is told of what a device refuses, at whichever switch it is: who, where, and by which rule.
+    for (gfd, hpa) in [("g0", "0x10800000000"), ("g1", "0x10800001000")] {
+        assert_eq!(up.ask("h1", &format!("read {hpa} 64")).0, 1, "behind what it was given");
+        let (device, access) = (format!("{gfd} (PID "), format!(" at {hpa}: no decoder"));
+        up.until("the event", |up| {
+            let events = up.fm("events").to_string();
+            let told = events.split('"').any(|line| {
+                line.contains(&device)
+                    && line.contains("refused h1 (PID ")
+                    && line.contains(&access)
+            });
+            told.then_some(())
+        });
+    }
     up.stop();
 }
 

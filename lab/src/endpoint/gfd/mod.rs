@@ -160,7 +160,7 @@ impl Endpoint for GfdEndpoint {
     }
 
     fn next_event(&mut self, log: &mut EventLog) -> bool {
-        let Some(notice) = self.end.gfd_mut().events().pop_fm() else { return false };
+        let Some(notice) = self.end.next_notice() else { return false };
         let event = notice.event;
         let kind = format!("{:?}", event.kind);
         let text = format!(

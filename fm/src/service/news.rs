@@ -1,0 +1,73 @@
+//! What is told of things that happen again and again: when they begin, and whenever they have doubled.
+//!
+//! Shape: [`News::is_news`] of a kind and how often it has happened.
+//! Units: times.
+//! Source: docs/fm.md "Monitoring the fabric".
+
+use std::collections::BTreeMap;
+
+/// Kinds that are kept apart.
+pub(super) const KINDS_MAX: usize = 1_024;
+
+/// What was told, by kind.
+#[derive(Debug)]
+pub(super) struct News<K> {
+    told: BTreeMap<K, u64>,
+}
+
+impl<K> Default for News<K> {
+    fn default() -> Self {
+        Self { told: BTreeMap::new() }
+    }
+}
+
+impl<K: Ord> News<K> {
+    /// Whether one more kind can be kept apart, or this one is.
+    pub fn has_room_for(&self, kind: &K) -> bool {
+        self.told.len() < KINDS_MAX || self.told.contains_key(kind)
+    }
+
+    /// Whether `count` of a kind are to be told now: the first one, and then whenever they have doubled, so that nobody who
+    /// goes on hides what others do; fewer than before, as who counts them was started again.
+    pub fn is_news(&mut self, kind: K, count: u64) -> bool {
+        if count == 0 || !self.has_room_for(&kind) {
+            return false;
+        }
+        let told = self.told.entry(kind).or_default();
+        if *told <= count && count < told.saturating_mul(2) {
+            return false;
+        }
+        *told = count;
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn things_are_told_when_they_begin_and_when_they_double() {
+        let mut news = News::default();
+        #[rustfmt::skip] // columns: kind, count, told
+        let cases = [
+            (1, 0, false), (1, 1, true), (1, 1, false), (1, 2, true), (1, 3, false), (2, 900, true), (1, 4, true),
+            (2, 1_799, false), (2, 1_800, true), (2, 3, true), (2, 5, false),
+        ];
+        for (kind, count, told) in cases {
+            assert_eq!(news.is_news(kind, count), told, "{kind} {count}");
+        }
+        let lines = (0..1_000_000_u64).filter(|count| news.is_news(3, *count)).count();
+        assert_eq!(lines, 20, "a line for each power of two");
+    }
+
+    #[test]
+    fn kinds_are_bounded() {
+        let mut news = News::default();
+        for kind in 0..2 * KINDS_MAX {
+            assert_eq!(news.has_room_for(&kind), kind < KINDS_MAX);
+            assert_eq!(news.is_news(kind, 1), kind < KINDS_MAX, "{kind}");
+        }
+        assert!(news.has_room_for(&1));
+    }
+}
