@@ -34,6 +34,32 @@ impl Fm {
         self.fabric.call(way, &Command::ConfigureAccess(set)).map(drop)
     }
 
+    /// Tells edges what ways cost that cost something else than before: hosts read it in CDATs, and hear of the change.
+    pub(super) fn tell_costs(&mut self) {
+        let wanted = self.wanted_access();
+        let Some(running) = &self.running else { return };
+        let (inventory, plan) = (&running.inventory, &running.plan);
+        let figures = self.desired.figures();
+        self.told_costs.retain(|bit, _| wanted.contains(bit));
+        for bit in wanted {
+            let (AccessBit::Gmv(from, vcs, pid) | AccessBit::Vtv(from, vcs, pid)) = bit else {
+                continue;
+            };
+            let cost = cdat::cost(inventory, plan, from, pid, figures);
+            let Some(cost) = cost.filter(|cost| self.told_costs.get(&bit) != Some(cost)) else {
+                continue;
+            };
+            let access = PidOp { pid, op: AccessOp::UpdateCost };
+            let set = Command::ConfigureAccess(ConfigureAccess { vcs, access, cost });
+            let way = inventory.switch(from).map_or(Way::Entry, Switch::way);
+            match self.fabric.call(way, &set) {
+                Ok(_) => _ = self.told_costs.insert(bit, cost),
+                // It is looked after elsewhere that a switch does not answer; this is for the next look.
+                Err(_) => return,
+            }
+        }
+    }
+
     /// Sets or clears a bit of a vector at a host's edge, by command of a client.
     pub(super) fn set_access(
         &mut self,

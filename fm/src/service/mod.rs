@@ -91,6 +91,8 @@ pub struct Fm {
     gim: Gim,
     /// What was let through at edges by command.
     granted: BTreeSet<AccessBit>,
+    /// What edges were told of ways, by the bits that let their hosts use them.
+    told_costs: BTreeMap<AccessBit, PathCost>,
     /// Components that were claimed anew, and may not have all that they had yet.
     fresh: BTreeSet<Pid>,
     /// The tables that the store has.
@@ -152,6 +154,7 @@ impl Fm {
             memory: Memory::default(),
             gim: Gim::default(),
             granted: BTreeSet::new(),
+            told_costs: BTreeMap::new(),
             fresh: BTreeSet::new(),
             kept: None,
             store,

@@ -64,6 +64,7 @@ impl Fm {
         }
         self.report_pid_mismatches();
         self.look_for_others();
+        self.tell_costs();
         self.read_logs();
         self.tell_gfd_notices();
         self.show();

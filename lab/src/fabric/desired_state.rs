@@ -39,7 +39,8 @@ fn write(
     // The entry switch's UUID is known by what its neighbours tell, and not where there are none.
     let entry = layout.switches.first().filter(|switch| is_name(&switch.name));
     if let Some(entry) = entry {
-        writeln!(text, "[fm]\nentry = {:?}", entry.name)?;
+        let through = weft_pbr_switch::cdat::THROUGH_NS;
+        writeln!(text, "[fm]\nentry = {:?}\nswitch_ns = {through}", entry.name)?;
     }
     for switch in layout.switches.iter().skip(1) {
         let named = UuidText(uuid(switch.serial));

@@ -91,10 +91,17 @@ impl Switch {
         }
         let seen = state.access.gmv != access.gmv || state.access.vtv != access.vtv;
         state.set_access(access);
-        if seen && state.changed.allow(pid).is_ok() {
-            self.events.push_back(Event::AccessChanged { vcs });
+        if seen {
+            self.hear_of(vcs, pid);
         }
         self.touch(vcs);
+    }
+
+    /// Tells a host that its access to a component, or what the way there costs, has changed (5801h).
+    fn hear_of(&mut self, vcs: u8, pid: Pid) {
+        if self.vcs_of_mut(vcs).is_ok_and(|state| state.changed.allow(pid).is_ok()) {
+            self.events.push_back(Event::AccessChanged { vcs });
+        }
     }
 
     pub(super) fn vcs_access(&self, range: &VcsVectorRange, reply: &mut Reply) -> Done {
@@ -126,9 +133,16 @@ impl Switch {
         let takes_cost =
             matches!(access.op, AccessOp::EnableGmv | AccessOp::EnableVtv | AccessOp::UpdateCost);
         if takes_cost {
-            self.vcs_of_mut(vcs)?.costs.insert(pid, cost);
+            let before = self.vcs_of_mut(vcs)?.costs.insert(pid, cost);
+            if before.is_some_and(|before| before != cost) {
+                self.hear_of(vcs, pid);
+            }
         }
+        let is_reached = vectors.gmv.contains(pid) || vectors.vtv.contains(pid);
         self.give(vcs, pid, vectors);
+        if !is_reached {
+            self.vcs_of_mut(vcs)?.costs.remove(&pid);
+        }
         DONE
     }
 

@@ -116,14 +116,32 @@ impl Switch {
         self.send_out(now, session, FarRequest::LdMem { port, ld, access, len, offset, data })
     }
 
-    //= CXL 3.1 section 7.7.12.4: hosts are told of targets with what the path adds; not here, as nobody reads theirs
-    /// Read CDAT (0702h): the switch's own, and of no other target.
-    pub(super) fn own_cdat(&self, request: &ReadCdat, reply: &mut Reply) -> Done {
+    //= CXL 3.1 section 7.7.12.4
+    /// Read CDAT (0702h): for a manager the switch's own, and of no other target; for a host, by its GAE, that of a component
+    /// which it may reach, with what the fabric adds.
+    pub(super) fn read_cdat(
+        &mut self,
+        vcs: Option<u8>,
+        request: &ReadCdat,
+        reply: &mut Reply,
+    ) -> Done {
         let pid = request.target;
-        if pid.is_none() || pid != self.common.ownership.pid() {
-            return Err(NONE_SUCH);
-        }
-        send_cdat(&cdat::of_switch(&self.ports), request, reply)
+        let cdat = match vcs {
+            None if !pid.is_none() && pid == self.common.ownership.pid() => {
+                cdat::of_switch(&self.ports)
+            }
+            None => return Err(NONE_SUCH),
+            Some(vcs) => {
+                let fast = self.vppb_of(vcs, 0)?.tables.fast();
+                let state = self.vcs_of(vcs)?;
+                if !state.access.gmv.contains(pid) && !state.access.vtv.contains(pid) {
+                    return Err(NONE_SUCH);
+                }
+                let cost = state.costs.get(&pid).copied().ok_or(NONE_SUCH)?;
+                cdat::of_target(fast.segments(), pid, cost)
+            }
+        };
+        send_cdat(&cdat, request, reply)
     }
 }
 

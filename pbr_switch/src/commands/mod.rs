@@ -91,7 +91,7 @@ impl Switch {
         FM policy SET_MCTP_EVENTS SetMctpEvents(policy) => self.set_event_policy(policy, reply);
         HOST get GET_GAM_BUFFER GetGamBuffer => self.gam_buffer(host(session)?, reply);
         HOST set SET_GAM_BUFFER SetGamBuffer(it) => self.set_gam_buffer(host(session)?, &it);
-        FM get READ_CDAT ReadCdat(it) => self.own_cdat(&it, reply);
+        BOTH get READ_CDAT ReadCdat(it) => self.read_cdat(session.vcs(), &it, reply);
         FM get IDENTIFY_SWITCH IdentifySwitch => self.identify_switch(reply);
         FM get GET_PORT_STATE GetPortState(it) => self.port_states(&it, reply);
         FM set PPB_CONFIG PpbConfig(it) => self.ppb_config(&it, reply);

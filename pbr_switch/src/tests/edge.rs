@@ -2,7 +2,7 @@
 
 use super::*;
 use weft_dataplane::pbr::{Found, Prefixes};
-use weft_parsers::cci::component::ReadCdat;
+use weft_parsers::cci::component::{Cdat, ReadCdat};
 use weft_parsers::cci::gae::{
     AccessOp, ConfigureAccess, FastCaps, GaeIdentity, GaeRange, GetFastCaps, GetInterrupts,
     PrefixFlags, ProxyCommand, ProxyStarted, ProxyStatus, SetFast, SetPrefix, VcsGaeRange,
@@ -378,16 +378,69 @@ fn gfd_commands_are_forwarded_by_as_many_threads_as_there_are() {
 }
 
 /// Nobody reads the CDAT of a target for a host yet: the command is not for hosts, and not in the list that they see.
+/// CXL 3.1 section 7.7.12.4: of each range of its window that leads to a component, what the manager has said of the way.
 #[test]
-fn a_host_has_no_read_cdat() {
+fn a_host_reads_what_the_way_to_a_component_adds() {
     let mut bench = Bench::new();
-    let ask = |bits| Request::ReadCdat(ReadCdat { target: pid(bits), start: 0, len: 1_000 });
-    let cost = PathCost { latency_base: 100, latency: 555, bandwidth_base: 500, bandwidth: 64 };
-    let access = PidOp { pid: pid(0x51), op: AccessOp::EnableGmv };
-    bench.ok(FM, &Request::ConfigureAccess(ConfigureAccess { vcs: 0, access, cost }));
-    for target in [0x51, 0x10, 0xFFF] {
-        bench.bad(HOST, &ask(target), ReturnCode::Unsupported);
-        bench.bad(OTHER_HOST, &ask(target), ReturnCode::Unsupported);
+    bench.assign(0, 0, 0x20);
+    let ask = |bits, start| Request::ReadCdat(ReadCdat { target: pid(bits), start, len: 4_096 });
+    let tell = |op, bits, latency| {
+        let cost = PathCost { latency_base: 100, latency, bandwidth_base: 500, bandwidth: 64 };
+        let access = PidOp { pid: pid(bits), op };
+        Request::ConfigureAccess(ConfigureAccess { vcs: 0, access, cost })
+    };
+    let whole = |bench: &mut Bench, target, start| -> Vec<u8> {
+        read::<Cdat<'_>>(&bench.ok(HOST, &ask(target, start))).data.bytes().to_vec()
+    };
+    bench.bad(HOST, &ask(0x51, 0), BAD);
+    bench.ok(FM, &tell(AccessOp::EnableGmv, 0x51, 555));
+    bench.ok(FM, &tell(AccessOp::EnableGmv, 0x52, 7));
+    assert_eq!(whole(&mut bench, 0x51, 0).len(), 16, "nothing leads there yet");
+    bench.ok(HOST, &set_fast(0, 0, OFF, BASE, BASE + 8 * SEGMENT));
+    let direct = |bits| Target::Direct(pid(bits));
+    let entry = |interleave, target| Some(FastEntry { gim: false, interleave, target });
+    let two = Interleave::from_codes(1, 0).unwrap();
+    let idt = [pid(0x52), pid(0x51)];
+    bench.ok(HOST, &Request::SetIdt(SetEdge { vppb: 0, start: 3, entries: List::of(&idt) }));
+    let list = [
+        entry(Interleave::NONE, direct(0x51)),
+        entry(two, Target::Interleaved(3)),
+        entry(Interleave::NONE, direct(0x52)),
+        None,
+        entry(Interleave::NONE, direct(0x51)),
+    ];
+    bench.ok(HOST, &put_fast(0, &list));
+    let all = whole(&mut bench, 0x51, 0);
+    assert_eq!((all.len(), all[..4].to_vec()), (16 + 2 * 72, vec![160, 0, 0, 0]));
+    assert_eq!(all.iter().fold(0_u8, |sum, byte| sum.wrapping_add(*byte)), 0);
+    let word = |at: usize| u64::from_le_bytes(all[at..at + 8].try_into().unwrap());
+    let short = |at: usize| u16::from_le_bytes(all[at..at + 2].try_into().unwrap());
+    for (nth, (base, len)) in
+        [(BASE, 2 * SEGMENT), (BASE + 4 * SEGMENT, SEGMENT)].iter().enumerate()
+    {
+        let at = 16 + nth * 72;
+        let handle = u8::try_from(nth).unwrap();
+        assert_eq!(all[at..at + 8], [0, 0, 24, 0, handle, 0, 0, 0], "DSMAS");
+        assert_eq!((word(at + 8), word(at + 16)), (*base, *len));
+        for (at, kind, unit, value) in [(at + 24, 0, 100, 555), (at + 48, 3, 500, 64)] {
+            assert_eq!(all[at..at + 8], [1, 0, 24, 0, handle, 0, kind, 0], "DSLBIS");
+            assert_eq!((word(at + 8), short(at + 16)), (unit, value));
+        }
     }
-    bench.bad(FM, &ask(0x51), BAD);
+    assert_eq!(whole(&mut bench, 0x51, 100), all[100..], "in parts");
+    bench.events();
+    bench.ok(FM, &tell(AccessOp::UpdateCost, 0x51, 555));
+    assert_eq!(bench.events(), [], "as before");
+    bench.ok(FM, &tell(AccessOp::UpdateCost, 0x51, 600));
+    assert_eq!(bench.events(), [Event::AccessChanged { vcs: 0 }], "it is to be read again");
+    let now = whole(&mut bench, 0x51, 0);
+    assert_eq!(now[56..58], 600_u16.to_le_bytes());
+    for target in [0x10, 0x53, 0xFFF] {
+        bench.bad(HOST, &ask(target, 0), BAD);
+    }
+    bench.bad(HOST, &ask(0x51, 1 << 40), BAD);
+    bench.bad(OTHER_HOST, &ask(0x51, 0), BAD);
+    bench.bad(FM, &ask(0x51, 0), BAD);
+    bench.ok(FM, &allow(AccessOp::DisableGmv, 0x51));
+    bench.bad(HOST, &ask(0x51, 0), BAD);
 }

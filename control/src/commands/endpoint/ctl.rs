@@ -12,11 +12,12 @@ use clap::{Args, Subcommand};
 use weft_rpc::{Client, ClientError, LINE_LEN_MAX};
 
 use super::mem::{self, Mem};
-use super::{ln, show};
+use super::{cdat, ln, show};
 use crate::error::CliError;
 use weft_lab::endpoint::command::{Access, Export, OwnRange, TIMEOUT_MS, Via};
 use weft_lab::endpoint::number::{Hex, Id, Num};
 use weft_lab::endpoint::{Answer, Command};
+use weft_parsers::fabric::Pid;
 
 /// What an endpoint is given beyond a command's own time.
 const GRACE: Duration = Duration::from_secs(15);
@@ -89,6 +90,15 @@ enum CtlCommand {
         #[arg(default_value = "")]
         input: Hex,
         /// Address of its register block
+        #[arg(long)]
+        block: Option<Num>,
+    },
+    /// Host: what the way to a component costs, by the CDAT that the switch has for the host
+    Cdat {
+        /// PID of a G-FAM device, or of whose memory it is, in hexadecimal digits
+        #[arg(value_parser = pid)]
+        pid: Pid,
+        /// Address of the mailbox's register block
         #[arg(long)]
         block: Option<Num>,
     },
@@ -242,6 +252,12 @@ struct OwnArgs {
     bar: Option<u8>,
 }
 
+fn pid(text: &str) -> Result<Pid, String> {
+    let digits = text.strip_prefix("0x").unwrap_or(text);
+    let pid = u16::from_str_radix(digits, 16).ok().and_then(Pid::assignable);
+    pid.ok_or_else(|| format!("expected a PID, 000 to ffe, found {text:?}"))
+}
+
 fn export(text: &str) -> Result<Export, String> {
     let read = || {
         let (there, local) = text.split_once('=')?;
@@ -311,6 +327,7 @@ fn command(args: &CtlArgs) -> Result<Command, CliError> {
         CtlCommand::Gae { opcode, input, block } => {
             Command::Gae { opcode: *opcode, input: input.clone(), block: *block, timeout_ms }
         }
+        CtlCommand::Cdat { pid, block } => cdat::command(*pid, *block, timeout_ms),
         CtlCommand::Ring { base, block } => {
             Command::Ring { base: *base, block: *block, timeout_ms }
         }
@@ -364,6 +381,19 @@ pub(super) fn run(args: &CtlArgs, out: &mut dyn Write) -> Result<(), CliError> {
     })?;
     let answer: Answer = serde_json::from_value(value)
         .map_err(|error| CliError::Switch(format!("the answer is not understood: {error}")))?;
+    if let (CtlCommand::Cdat { pid, .. }, Answer::Response { code, name, output, .. }) =
+        (&args.what, &answer)
+    {
+        let table = cdat::read(&output.0).filter(|_| *code == 0);
+        let table = table.ok_or_else(|| {
+            CliError::Switch(format!("there is no CDAT of {pid} for this host: {name}"))
+        })?;
+        return if args.json {
+            crate::commands::write_json(out, &table)
+        } else {
+            cdat::print(&table, out).map_err(CliError::Output)
+        };
+    }
     if args.json {
         crate::commands::write_json(out, &answer)?;
     } else {
@@ -454,6 +484,12 @@ mod tests {
             ("status --json", r#"{"cmd":"status"}"#), ("--json status", r#"{"cmd":"status"}"#),
             ("gae 5804 0102", r#"{"cmd":"gae","opcode":22532,"input":"0102","timeout_ms":30000}"#),
             ("gae 58040", ""),
+            (
+                "cdat 051",
+                r#"{"cmd":"gae","opcode":1794,"input":"5100000000000000000000000000100000000000","timeout_ms":30000}"#,
+            ),
+            ("cdat fff", ""),
+            ("cdat 1000", ""),
             ("gae 0x5804 0102", r#"{"cmd":"gae","opcode":22532,"input":"0102","timeout_ms":30000}"#),
             ("ring --base 0x2000", r#"{"cmd":"ring","base":8192,"timeout_ms":30000}"#),
             ("cci 0x490C --from 3", r#"{"cmd":"cci","opcode":18700,"input":"","from":3}"#),

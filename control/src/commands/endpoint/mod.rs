@@ -4,6 +4,7 @@
 //! Units: as each option says.
 //! Source: docs/endpoint.md.
 
+mod cdat;
 mod ctl;
 mod ln;
 mod mem;

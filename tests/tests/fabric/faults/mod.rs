@@ -13,6 +13,7 @@ use weft_dataplane::time::Span;
 use weft_fm::service::Request;
 use weft_lab::endpoint::Answer;
 use weft_lab::endpoint::command::{Command, LoadReport};
+use weft_lab::endpoint::number::{Hex, Num};
 use weft_lab::fabric::layout::Part;
 use weft_lab::fabric::managed::ManagedFabric;
 use weft_tests::fabric_here::{books, range, up};
@@ -150,4 +151,47 @@ fn unbinding_disturbs_nobody_else() {
     for report in stop(&fabric) {
         assert_eq!((report.failed, report.answered), (0, report.requests), "{report:?}");
     }
+}
+
+/// CXL 3.1 section 7.7.12.4: the latency that a host reads in the CDAT of a device is that of the way that there is.
+#[test]
+fn hosts_read_what_a_longer_way_costs() {
+    let mut fabric = up("fig-7-43");
+    let far = fabric.fm().state().unwrap().memory.shares[0].parts[1].gfd;
+    let read = |fabric: &ManagedFabric| {
+        let input = [&far.bits().to_le_bytes()[..], &[0; 10], &4_096_u64.to_le_bytes()].concat();
+        let gae = Command::Gae {
+            opcode: Num(0x0702),
+            input: Hex(input),
+            block: None,
+            timeout_ms: 30_000,
+        };
+        let Answer::Response { output, .. } = fabric.ask(Part::Host(0), &gae).unwrap() else {
+            panic!("no answer of the mailbox");
+        };
+        // Behind total, count and header: a DSMAS of 24 bytes, then the latency, of which the value has bytes 16 and 17.
+        let cdat = &output.0[16 + 16..];
+        assert_eq!((cdat[0], cdat[24]), (0, 1), "DSMAS and DSLBIS: {cdat:x?}");
+        u16::from_le_bytes([cdat[24 + 16], cdat[24 + 17]])
+    };
+    let wire = {
+        let parts = fabric.parts();
+        let is = |end: Part, at| end == Part::Switch(at);
+        let mut wires = parts.layout().wires.iter();
+        wires
+            .position(|[a, b]| is(a.part, 0) && is(b.part, 1) || is(a.part, 1) && is(b.part, 0))
+            .unwrap()
+    };
+    fabric.fm().watch();
+    let direct = read(&fabric);
+    fabric.parts().set_wire(wire, false);
+    pass(&fabric, 20);
+    fabric.fm().watch();
+    let detour = read(&fabric);
+    assert!(direct > 0 && detour > direct, "{direct} ns, and {detour} ns by another switch");
+    fabric.parts().set_wire(wire, true);
+    pass(&fabric, 150);
+    fabric.fm().watch();
+    assert_eq!(read(&fabric), direct);
+    books(&fabric);
 }
