@@ -144,6 +144,8 @@ pub struct ScanResult {
     pub silent: Vec<(SwitchId, CallError)>,
     /// Downstream ports at which somebody calls itself by a PID that is not that port's, and that PID.
     pub pid_mismatches: BTreeSet<(PortRef, Pid)>,
+    /// Ports whose links have come up with other lanes than they are known to have, and those.
+    pub lanes: Vec<(PortRef, (u8, u8))>,
 }
 
 /// Asks all switches what has come or gone, nearest first by the routes of `plan`.
@@ -184,7 +186,7 @@ fn scan_switch(
     fabric: &mut Fabric,
     inventory: &Inventory,
     (id, switch): (SwitchId, &Switch),
-    ScanResult { events, pid_mismatches, .. }: &mut ScanResult,
+    ScanResult { events, pid_mismatches, lanes, .. }: &mut ScanResult,
 ) -> Result<(), CallError> {
     let asked: Vec<u8> = switch.ports.iter().map(|port| port.number).collect();
     let seen = ports_seen(fabric, switch.way(), &asked)?;
@@ -199,6 +201,8 @@ fn scan_switch(
         let at = PortRef::new(id, port.number);
         let now = seen.iter().find(|seen| seen.port == port.number);
         let is_up = now.is_some_and(|now| now.up);
+        let other = |now: &&Seen| is_up && now.lanes != (port.width, port.speed);
+        lanes.extend(now.filter(other).map(|now| (at, now.lanes)));
         let link = inventory.link_at(at);
         let was_up = link.map_or(port.up, |link| !inventory.down.contains(&link));
         match (is_up, was_up, link, port.role) {
@@ -377,10 +381,13 @@ impl Running {
         let rounds = 2 * self.inventory.links.len() + self.inventory.switches.len();
         for _ in 0..=rounds + rounds * usize::try_from(MISSES).unwrap_or(0) {
             fabric.set_impatient(true);
-            let ScanResult { events, silent, pid_mismatches } =
+            let ScanResult { events, silent, pid_mismatches, lanes } =
                 scan(fabric, &self.inventory, &self.plan);
             fabric.set_impatient(false);
             self.pid_mismatches = pid_mismatches;
+            for (at, lanes) in lanes {
+                note_lanes(&mut self.inventory, at, lanes);
+            }
             // What waits for a discovery waits until what is lost has been dealt with.
             let at_once =
                 |event: &&Event| !matches!(event, Event::NewLink(_) | Event::Restarted(_));
@@ -477,11 +484,20 @@ fn cut_off(inventory: &mut Inventory, plan: &Plan) -> Vec<Event> {
     gone
 }
 
+fn port_mut(inventory: &mut Inventory, at: PortRef) -> Option<&mut Port> {
+    let ports = &mut inventory.switches.get_mut(at.switch.index())?.ports;
+    ports.iter_mut().find(|port| port.number == at.port)
+}
+
+fn note_lanes(inventory: &mut Inventory, at: PortRef, (width, speed): (u8, u8)) {
+    if let Some(port) = port_mut(inventory, at) {
+        (port.width, port.speed) = (width, speed);
+    }
+}
+
 fn edge_down(inventory: &mut Inventory, at: PortRef) {
-    let switch = inventory.switches.get_mut(at.switch.index());
-    let ports = switch.map(|switch| switch.ports.as_mut_slice()).unwrap_or_default();
     if at.port != OWN_PORT
-        && let Some(port) = ports.iter_mut().find(|port| port.number == at.port)
+        && let Some(port) = port_mut(inventory, at)
     {
         (port.up, port.partner) = (false, Partner::Nobody);
     }

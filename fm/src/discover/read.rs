@@ -82,6 +82,8 @@ pub struct Seen {
     pub up: bool,
     /// Who is there (5101h byte 4); 0 is a host, or nobody has told yet.
     pub partner: u8,
+    /// Lanes, and the code of their speed (5101h).
+    pub lanes: (u8, u8),
 }
 
 /// Asks what these ports of a switch have at their other ends.
@@ -96,7 +98,8 @@ pub fn ports_seen(fabric: &mut Fabric, way: Way, asked: &[u8]) -> Result<Vec<See
         let states = answer.read::<PortStates<'_>>()?.ports;
         seen.extend(states.iter().map(|state| {
             let (port, up) = (state.port, is_up(state.ltssm));
-            Seen { port, up, partner: if up { state.partner_type } else { 0 } }
+            let partner = if up { state.partner_type } else { 0 };
+            Seen { port, up, partner, lanes: (state.width, state.speed) }
         }));
     }
     Ok(seen)
