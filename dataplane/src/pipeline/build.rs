@@ -87,6 +87,8 @@ const RESERVE_PER_PORT: usize = 4;
 const GROUPS: usize = 256;
 /// Free chunks that a worker keeps at hand.
 const CACHE: usize = 512;
+/// The same of one that is alone.
+const SOLO_CACHE: usize = 4_096;
 
 /// Chunks that a pool needs beside those that the buffer may fill: receive bursts, what the ports
 /// hold for transmit, worker caches and reserves.
@@ -109,12 +111,12 @@ pub fn build(
     let snapshot = Arc::new(Snapshot::compile(config, 0)?);
     check_spread(&snapshot, spread)?;
     let solo = spread.len() == 1;
-    // Alone, a worker keeps what is free: the last given back is taken next, still warm. Through the shared list, which is a
-    // queue, the whole pool would go round. An eighth is left to others of the pool: what the far end of a pipe takes is given
-    // back here, and it would have none in the end.
+    // Alone, a worker keeps much of what is free: the last given back is taken next, still warm. Through the shared list, which
+    // is a queue, the whole pool would go round. The rest it leaves to others of the pool: what the far end of a pipe takes is
+    // given back here, and it would have none in the end.
     let keep = |shared| match timing {
         _ if !solo => shared,
-        Timing::Live => pool.count() - pool.count() / 8,
+        Timing::Live => SOLO_CACHE.min(pool.count() - pool.count() / 8),
         Timing::Virtual => usize::MAX,
     };
     let bufs: Vec<Bufs> = spread
