@@ -5,6 +5,7 @@
 //! Units: as [`Duration`] says.
 //! Source: docs/fm.md "Several managers".
 
+use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -25,6 +26,7 @@ use super::store::SharedStore;
 use crate::cci::Gate;
 use crate::service::board::StatusBoard;
 use crate::service::desired::{DesiredState, DesiredStateError, Secondary};
+use crate::service::pace::{Bell, Pace, Waits, Woken};
 use crate::service::status::{Counts, HaStatus, Phase};
 use crate::service::{Fm, Request, Response};
 use crate::store::{Store, StoreError};
@@ -92,6 +94,8 @@ struct Shared {
     /// A term that has ended, and whose lease etcd may keep for others still.
     spent: Mutex<Option<Arc<Lead>>>,
     changed: Condvar,
+    /// Wakes who looks after the fabric.
+    bell: Bell,
     manager: Mutex<Option<(Arc<Lead>, Fm)>>,
     stopping: AtomicBool,
     resigning: AtomicBool,
@@ -112,7 +116,7 @@ impl HaService {
     /// Begins to stand by, and looks after the fabric every `pause` when it leads.
     ///
     /// # Errors
-    /// There is no thread.
+    /// There is no thread, or no descriptor.
     pub fn start(setup: Setup, pause: Duration) -> std::io::Result<Self> {
         let Setup { post, address, name, ttl, wanted, replace, make } = setup;
         let candidate = Candidate::new(post.clone(), address.clone(), &name, ttl, clock);
@@ -134,6 +138,7 @@ impl HaService {
             lead: Mutex::new(None),
             spent: Mutex::new(None),
             changed: Condvar::new(),
+            bell: Bell::new()?,
             manager: Mutex::new(None),
             stopping: AtomicBool::new(false),
             resigning: AtomicBool::new(false),
@@ -166,6 +171,7 @@ impl Drop for HaService {
             flag.store(true, Ordering::SeqCst);
             drop(locked(&self.shared.lead)); // whoever is about to wait has seen it
             self.shared.changed.notify_all();
+            self.shared.bell.ring();
             if let Some(thread) = thread.take() {
                 let _ = thread.join(); // a panic has been printed
             }
@@ -178,11 +184,11 @@ impl Shared {
         locked(&self.lead).clone()
     }
 
-    /// Waits until something has changed, and no longer than `span`.
-    fn wait(&self, span: Duration, flag: &AtomicBool, was: Option<u64>) {
+    /// Waits, as who takes part in elections, until something has changed, and no longer than `span`.
+    fn wait(&self, span: Duration, was: Option<u64>) {
         let lead = locked(&self.lead);
         let term = lead.as_ref().map(|lead| lead.term);
-        if term == was && !flag.load(Ordering::SeqCst) {
+        if term == was && !self.resigning.load(Ordering::SeqCst) {
             drop(self.changed.wait_timeout(lead, span));
         }
     }
@@ -194,6 +200,7 @@ impl Shared {
     fn set_lead(&self, lead: Option<Arc<Lead>>) {
         *locked(&self.lead) = lead;
         self.changed.notify_all();
+        self.bell.ring();
     }
 
     /// Takes part in elections, and keeps the lease of a term that was won.
@@ -212,7 +219,7 @@ impl Shared {
                 Some(_) => Duration::ZERO,
                 None => looks,
             };
-            self.wait(span, &self.resigning, lead.map(|lead| lead.term));
+            self.wait(span, lead.map(|lead| lead.term));
         }
         if let Some(lead) = self.lead() {
             let _ = self.candidate.resign(&lead); // the lease ends by itself otherwise
@@ -262,11 +269,12 @@ impl Shared {
 
     /// Makes the manager of each term, and looks after the fabric with it.
     fn keep(&self, pause: Duration) {
+        let mut pace = Pace::new(pause);
         while !self.stopping.load(Ordering::SeqCst) {
             let lead = self.lead();
             let was = lead.as_ref().map(|lead| lead.term);
             self.drive(lead.filter(|lead| lead.permit.holds()));
-            self.wait(pause, &self.stopping, was);
+            pace.rest(&mut InTerm { shared: self, term: was });
         }
         *locked(&self.manager) = None;
     }
@@ -374,6 +382,37 @@ impl Shared {
     }
 }
 
+/// The thread that looks after the fabric, between two looks of a term.
+struct InTerm<'a> {
+    shared: &'a Shared,
+    term: Option<u64>,
+}
+
+impl Waits for InTerm<'_> {
+    fn wait(&mut self, span: Duration, listens: bool) -> Woken {
+        let Self { shared, term } = self;
+        shared.bell.set(span);
+        loop {
+            let now = shared.lead().map(|lead| lead.term);
+            if now != *term || shared.stopping.load(Ordering::SeqCst) {
+                return Woken::Stop;
+            }
+            let mut readable = None;
+            if let Some((_, fm)) = locked(&shared.manager).as_mut().filter(|_| listens) {
+                let was_open = fm.readable().is_some();
+                let is_notified = fm.take_in();
+                readable = fm.readable();
+                if is_notified || was_open && readable.is_none() {
+                    return Woken::Notified;
+                }
+            }
+            if shared.bell.wait(readable.as_ref().map(AsFd::as_fd)) {
+                return Woken::Time;
+            }
+        }
+    }
+}
+
 struct ClientHandler(Arc<Shared>);
 
 impl ClientHandler {
@@ -393,7 +432,11 @@ impl ClientHandler {
                 let step = status.step;
                 return Err(Refused::unavailable(format!("start-up is in progress: {step}")));
             }
-            _ => self.0.request(&request)?,
+            _ => {
+                let response = self.0.request(&request);
+                self.0.bell.ring(); // a notification may have come with the answers to it
+                response?
+            }
         };
         renamed::with_old(Place::FmAnswer, &response)
             .map_err(|error| Refused::unavailable(error.to_string()))

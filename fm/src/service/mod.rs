@@ -21,7 +21,7 @@ mod listen;
 pub mod names;
 mod news;
 mod overview;
-mod pace;
+pub(crate) mod pace;
 mod pid_mismatch;
 mod query;
 pub mod reconcile;

@@ -26,24 +26,24 @@ const REFILL: Duration = Duration::from_millis(250);
 
 /// Why a wait is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Woken {
+pub(crate) enum Woken {
     /// Somebody notified of an event, or the connection to the entry switch ended.
     Notified,
     /// The time has passed.
     Time,
-    /// The service ends.
+    /// The service ends, or something else is to be done now.
     Stop,
 }
 
 /// What a [`Pace`] waits on.
-pub(super) trait Waits {
+pub(crate) trait Waits {
     /// Waits for `span`; with `listens` a notification ends it.
     fn wait(&mut self, span: Duration, listens: bool) -> Woken;
 }
 
 /// The time between two looks.
 #[derive(Debug)]
-pub(super) struct Pace {
+pub(crate) struct Pace {
     pause: Duration,
     /// Looks at notifications that may follow at once.
     looks: u32,
@@ -91,7 +91,7 @@ impl Pace {
 
 /// Waits for a time, for a notification and for the end of the service.
 #[derive(Debug)]
-pub(super) struct Bell {
+pub(crate) struct Bell {
     ring: EventFd,
     timer: OwnedFd,
 }

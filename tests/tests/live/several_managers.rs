@@ -51,6 +51,8 @@ struct Rig {
     etcd: Option<Child>,
     net: Net,
     up: Up,
+    /// `--pause` of the managers.
+    pause_ms: u32,
 }
 
 fn end(child: &mut Option<Child>) {
@@ -75,7 +77,7 @@ fn signal(child: Option<&Child>, name: &str) {
 
 impl Rig {
     /// A fabric, an etcd, and managers; none where the machine has no etcd or no namespaces.
-    fn start(test: &str) -> Option<Self> {
+    fn start(test: &str, pause_ms: u32) -> Option<Self> {
         for program in ["etcd", "nft"] {
             let found = Command::new(program).arg("--version").output();
             if found.is_err() {
@@ -91,7 +93,7 @@ impl Rig {
             net.add_joined(&host, &port, &format!("10.9.{at}.2/24"));
             net.ip("sw", &format!("addr add 10.9.{at}.1/24 dev {port}"));
         }
-        let mut rig = Self { managers: Vec::new(), etcd: None, net, up };
+        let mut rig = Self { managers: Vec::new(), etcd: None, net, up, pause_ms };
         rig.start_etcd();
         for at in 0..MANAGERS {
             let folder = rig.up.folder().join(format!("ha{at}"));
@@ -123,7 +125,8 @@ impl Rig {
             self.net.at(&format!("m{at}"), weft().to_str().expect("text"), "fm serve");
         command.arg("--entry").arg(format!("unix:{}", folder.join("sw0/cci.sock").display()));
         command.args(["--ha", &url, "--ha-insecure", "--ha-name", &format!("m{at}")]);
-        command.arg("--want").arg(folder.join("fm/want.toml")).args(["--pause", "100"]);
+        command.arg("--want").arg(folder.join("fm/want.toml"));
+        command.args(["--pause", &self.pause_ms.to_string()]);
         command.arg("--socket").arg(&self.managers[at].socket).stdout(Stdio::null()).stderr(log);
         self.managers[at].child = Some(command.spawn().expect("nsenter runs"));
     }
@@ -400,7 +403,7 @@ fn round(rig: &mut Rig, maker: &Maker, harm: Harm) -> Duration {
 }
 
 fn rounds(test: &str, count: usize) -> Option<BTreeMap<Harm, Vec<Duration>>> {
-    let mut rig = Rig::start(test)?;
+    let mut rig = Rig::start(test, 100)?;
     rig.leader(&[]);
     let sockets = rig.managers.iter().map(|manager| manager.socket.clone()).collect();
     let maker = Maker::start(sockets);
@@ -418,6 +421,27 @@ fn rounds(test: &str, count: usize) -> Option<BTreeMap<Harm, Vec<Duration>>> {
 #[test]
 fn whatever_becomes_of_the_leader_no_change_is_lost_or_doubled() {
     drop(rounds("whatever_becomes_of_the_leader_no_change_is_lost_or_doubled", 1));
+}
+
+/// A leader that looks once an hour is notified of a link that goes down and comes up, also in the term after another's.
+#[test]
+fn a_leader_looks_when_it_is_notified() {
+    let Some(mut rig) = Rig::start("a_leader_looks_when_it_is_notified", 3_600_000) else { return };
+    for _ in 0..2 {
+        let leader = rig.leader(&[]);
+        let [link] = &rig.up.links("sw0", "sw1")[..] else { panic!("one link") };
+        for (up, what) in [(false, "is down"), (true, "is up again")] {
+            let after = rig.ask_well(leader, &json!({ "cmd": "status" }));
+            let after = after.pointer("/status/events").and_then(Value::as_u64);
+            rig.up.link(link, up);
+            rig.until(what, || {
+                let events = rig.ask(leader, &json!({ "cmd": "events", "after": after })).ok()?;
+                events.to_string().contains(what).then_some(())
+            });
+        }
+        end(&mut rig.managers[leader].child);
+        rig.leader(&[leader]);
+    }
 }
 
 /// The same 20 times, and how long it takes until another one leads.
