@@ -37,6 +37,18 @@ impl Switch {
         }
     }
 
+    //= PCIe 6.0 section 2.2.6.2: in flit mode a function learns its segment from configuration writes of type 0
+    /// Notes the PCIe segment that a host's configuration writes name: edge ports put it into requests that leave its
+    /// hierarchy.
+    pub fn capture_segment(&mut self, vcs: u8, segment: u8) {
+        let Some(state) = self.vcses.get_mut(usize::from(vcs)) else { return };
+        if state.segment != segment {
+            state.segment = segment;
+            self.touch(vcs);
+            self.refresh();
+        }
+    }
+
     /// Writes a register of a function; whether there is such a function.
     pub fn config_write(
         &mut self,
@@ -95,10 +107,12 @@ impl Switch {
         Some(())
     }
 
-    /// Reset from above, or loss of the host: all registers of a virtual switch are as after power-on. What the FM
-    /// has set stays, and what is bound stays bound.
+    /// Reset from above, or loss of the host: all registers of a virtual switch are as after power-on, and the next host
+    /// has neither the domain validation secret nor the segment of the one before. What the FM has set stays, and what is
+    /// bound stays bound.
     pub fn reset_vcs(&mut self, vcs: u8) {
         let Some(state) = self.vcses.get_mut(usize::from(vcs)) else { return };
+        (state.secret, state.segment) = (None, 0);
         if let Some(upstream) = state.vppbs.first_mut() {
             upstream.bridge.reset();
         }

@@ -473,7 +473,7 @@ impl Switch {
             let mut part = vppb.tables.clone();
             let side = at.checked_sub(1).map_or(Side::Above, Side::Below);
             (part.role, part.pid, part.vcs) = (role, pid, Some((vcs, side)));
-            part.prefixes = owner.prefixes_at(vppb);
+            (part.prefixes, part.segment) = (owner.prefixes_at(vppb), owner.segment);
             match vppb.bound {
                 Bound::Ld(_, ld) => lds.push((ld, part)),
                 _ => edge = Some(part),

@@ -117,6 +117,8 @@ pub struct VcsState {
     pub gam: Gam,
     /// The host's domain validation secret.
     pub secret: Option<Uuid>,
+    /// The host's PCIe segment.
+    pub segment: u8,
     /// PID that manages the host edge, where that is another switch.
     pub host_edge: Pid,
     /// Commands that are, or were, forwarded to GFDs: the last one of each GFD.
@@ -157,6 +159,7 @@ impl VcsState {
             prefixes: Prefixes::default(),
             gam,
             secret: None,
+            segment: 0,
             host_edge: Pid::NONE,
             threads: Vec::new(),
         })

@@ -130,6 +130,14 @@ impl CxlHost {
         Ok(Self { end: TlpEnd::new(config.end), core, up: false })
     }
 
+    /// In this PCIe segment, in flit mode: its configuration requests tell those below.
+    #[must_use]
+    pub fn in_segment(mut self, segment: u8) -> Self {
+        let flit = self.core.mode == Mode::Flit;
+        self.core.requester.set_segment(flit.then_some(segment));
+        self
+    }
+
     /// Its memory, as a CPU reads it.
     #[must_use]
     pub const fn memory(&self) -> &HostMemory {

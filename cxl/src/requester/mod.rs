@@ -57,6 +57,8 @@ struct Op {
 pub struct Requester {
     spec: RequesterSpec,
     id: Bdf,
+    /// PCIe segment that configuration requests name.
+    segment: Option<u8>,
     ops: BTreeMap<OpId, Op>,
     /// Not sent to their end yet.
     queue: VecDeque<OpId>,
@@ -76,6 +78,7 @@ impl Requester {
         Self {
             spec,
             id,
+            segment: None,
             ops: BTreeMap::new(),
             queue: VecDeque::new(),
             flights: BTreeMap::new(),
@@ -98,6 +101,11 @@ impl Requester {
     /// Who asks from now on.
     pub const fn set_id(&mut self, id: Bdf) {
         self.id = id;
+    }
+
+    /// The PCIe segment that configuration requests name from now on, in flit mode: who they go to learns it from them.
+    pub const fn set_segment(&mut self, segment: Option<u8>) {
+        self.segment = segment;
     }
 
     /// Sizes of writes and reads from now on, powers of two.
@@ -173,6 +181,7 @@ impl Requester {
                 let head = TlpRepr {
                     vend_prefix: state.transaction.to.map(VendPrefixL0::from_pid),
                     tc: state.transaction.tc,
+                    dest_segment: self.segment.filter(|_| part.kind.is_config()),
                     ln: state.transaction.ln && matches!(part.kind, Kind::MemRead | Kind::MemWrite),
                     ..TlpRepr::new(self.spec.mode, part.kind, self.id, tag, part.body)
                 };

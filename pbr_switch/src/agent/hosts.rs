@@ -104,6 +104,9 @@ impl Agent {
         let bytes: [u8; 4];
         let (there, answer) = if let Some(&value) = tlp.payload().first_chunk() {
             let enables = ByteEnables::from_low_bits(tlp.first_be());
+            if let Some(segment) = tlp.dest_segment() {
+                self.switch.capture_segment(vcs, segment);
+            }
             let value = u32::from_le_bytes(value);
             let there = self.switch.config_write(vcs, function, reg, value, enables);
             (there, Completion::of(tlp, Status::Success, me))

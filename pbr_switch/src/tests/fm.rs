@@ -88,6 +88,19 @@ fn domain_validation_is_set_once_and_read() {
     bench.bad(FM, &Request::GetSv(2), BAD);
 }
 
+/// The next host at the port is not of the domain of the one before.
+#[test]
+fn a_host_that_is_lost_takes_its_secret_with_it() {
+    let mut bench = Bench::new();
+    for secret in [5, 6] {
+        bench.ok(HOST, &Request::SetSv([secret; 16]));
+        assert_eq!(bench.ok(FM, &Request::GetSv(0)), [secret; 16]);
+        bench.switch.reset_vcs(0);
+        assert_eq!(bench.ok(FM, &Request::GetVcsSvState(0)), [0]);
+        assert_eq!(bench.ok(FM, &Request::GetSv(0)), [0; 16]);
+    }
+}
+
 #[test]
 fn get_vcs_info_lists_the_upstream_bridge_first() {
     let mut bench = Bench::new();

@@ -206,6 +206,25 @@ fn a_reset_of_the_bus_below_clears_bridges_and_tables_and_keeps_bindings() {
     assert!(!gae.contains(0));
 }
 
+/// The segment of a host goes to all edge ports of its virtual switch, and to no other's; it ends with the host.
+#[test]
+fn the_segment_of_a_host_is_that_of_its_edge_ports() {
+    let mut bench = Bench::new();
+    let bind = BindVppb { vcs: 0, vppb: 1, port: 1, ld: 0xFFFF };
+    assert_eq!(bench.background(&Request::BindVppb(bind)), ReturnCode::Success);
+    let segments = |bench: &Bench| {
+        [0, 1, 2].map(|at| bench.switch.tables().edge(port(at)).expect("an edge").segment)
+    };
+    let epoch = bench.switch.epoch();
+    bench.switch.capture_segment(0, 0x5A);
+    bench.switch.capture_segment(1, 0x77);
+    bench.switch.capture_segment(9, 0x77);
+    assert_eq!(segments(&bench), [0x5A, 0x5A, 0]);
+    assert_ne!(bench.switch.epoch(), epoch, "the dataplane is told");
+    bench.switch.reset_vcs(0);
+    assert_eq!(segments(&bench), [0, 0, 0]);
+}
+
 #[test]
 fn what_is_not_there_is_not_read_or_written() {
     let mut bench = Bench::new();
