@@ -107,54 +107,66 @@ pub fn lacks(
         if inventory.switch(place.0).is_none_or(|switch| !switch.whole) {
             continue;
         }
-        let held = match asked.remove(&place) {
-            Some(held) => held,
-            None => Held::read(fabric, inventory, place)?,
-        };
+        let held = asked.entry(place).or_default();
+        held.ask(fabric, inventory, bit)?;
         if !held.has(bit) {
             lacking.push(bit);
         }
-        asked.insert(place, held);
     }
     Ok(lacking)
 }
 
-/// All that a virtual switch has.
+/// What a virtual switch has, as far as it was asked: one without a GAE has LAV alone.
+#[derive(Default)]
 struct Held {
     /// GMV, then VTV.
-    access: Vec<u8>,
-    lav: Vec<u8>,
-    prefix: PrefixFlags,
+    access: Option<Vec<u8>>,
+    lav: Option<Vec<u8>>,
+    prefix: Option<PrefixFlags>,
 }
 
 impl Held {
-    fn read(
+    /// Asks for what `bit` is in, once.
+    fn ask(
+        &mut self,
         fabric: &mut Fabric,
         inventory: &Inventory,
-        (at, vcs): (SwitchId, u8),
-    ) -> Result<Self, CallError> {
+        bit: AccessBit,
+    ) -> Result<(), CallError> {
+        let (at, vcs) = bit.place();
         let way = way(inventory, at);
         let mut vector = |request: Request<'_>| {
             let answer = fabric.call(way, &request)?;
             Ok::<Vec<u8>, CallError>(answer.read::<Vector<'_>>()?.data.iter().collect())
         };
         let range = |len| VcsVectorRange { vcs, range: VectorRange { start: 0, len } };
-        let access = vector(Request::GetVcsAccess(range(2 * VECTOR)))?;
-        let lav = vector(Request::GetVcsLav(range(VECTOR)))?;
-        Ok(Self { access, lav, prefix: prefixes(fabric, inventory, (at, vcs))? })
+        match bit {
+            AccessBit::Gmv(..) | AccessBit::Vtv(..) if self.access.is_none() => {
+                self.access = Some(vector(Request::GetVcsAccess(range(2 * VECTOR)))?);
+            }
+            AccessBit::Lav(..) if self.lav.is_none() => {
+                self.lav = Some(vector(Request::GetVcsLav(range(VECTOR)))?);
+            }
+            AccessBit::Out(..) | AccessBit::Into(..) if self.prefix.is_none() => {
+                self.prefix = Some(prefixes(fabric, inventory, (at, vcs))?);
+            }
+            _ => {}
+        }
+        Ok(())
     }
 
     fn has(&self, bit: AccessBit) -> bool {
-        let is_set = |bytes: &[u8], start: u32, pid: Pid| {
+        let is_set = |bytes: &Option<Vec<u8>>, start: u32, pid: Pid| {
             let at = usize::try_from(start).unwrap_or(usize::MAX) + pid.index() / 8;
-            bytes.get(at).is_some_and(|byte| byte & (1 << (pid.bits() % 8)) != 0)
+            let byte = bytes.as_ref().and_then(|bytes| bytes.get(at));
+            byte.is_some_and(|byte| byte & (1 << (pid.bits() % 8)) != 0)
         };
         match bit {
             AccessBit::Gmv(_, _, pid) => is_set(&self.access, 0, pid),
             AccessBit::Vtv(_, _, pid) => is_set(&self.access, VECTOR, pid),
             AccessBit::Lav(_, _, pid) => is_set(&self.lav, 0, pid),
-            AccessBit::Out(..) => self.prefix.out,
-            AccessBit::Into(..) => self.prefix.into,
+            AccessBit::Out(..) => self.prefix.is_some_and(|prefix| prefix.out),
+            AccessBit::Into(..) => self.prefix.is_some_and(|prefix| prefix.into),
         }
     }
 }
@@ -190,6 +202,23 @@ fn has(
     Ok(byte.is_some_and(|byte| byte & (1 << (pid.bits() % 8)) != 0))
 }
 
+/// Whether LAV of a virtual switch has a PID.
+///
+/// # Errors
+/// It does not answer.
+pub fn has_lav(
+    fabric: &mut Fabric,
+    inventory: &Inventory,
+    (at, vcs): (SwitchId, u8),
+    pid: Pid,
+) -> Result<bool, CallError> {
+    let range = VectorRange { start: u32::from(pid.bits() / 8), len: 1 };
+    let get = Request::GetVcsLav(VcsVectorRange { vcs, range });
+    let answer = fabric.call(way(inventory, at), &get)?;
+    let byte = answer.read::<Vector<'_>>()?.data.get(0);
+    Ok(byte.is_some_and(|byte| byte & (1 << (pid.bits() % 8)) != 0))
+}
+
 /// Where `VendPrefixL0` is allowed at a virtual switch.
 ///
 /// # Errors
@@ -215,7 +244,7 @@ pub fn is_set(
     Ok(match bit {
         AccessBit::Vtv(_, _, pid) => has_vtv(fabric, inventory, place, pid)?,
         AccessBit::Gmv(_, _, pid) => has(fabric, inventory, place, (0, pid))?,
-        AccessBit::Lav(..) => Held::read(fabric, inventory, place)?.has(bit),
+        AccessBit::Lav(_, _, pid) => has_lav(fabric, inventory, place, pid)?,
         AccessBit::Out(..) => prefixes(fabric, inventory, place)?.out,
         AccessBit::Into(..) => prefixes(fabric, inventory, place)?.into,
     })

@@ -15,13 +15,11 @@ use serde::{Deserialize, Serialize};
 use weft_parsers::fabric::Pid;
 
 use super::cci::{CallError, Fabric};
-use super::edge::{AccessBit, EdgeContext, is_set, set};
+use super::edge::{AccessBit, EdgeContext, is_set};
 use super::inventory::{Inventory, Switch};
-use super::memory::map::{Kind, LocalRange, Range, fits};
+use super::memory::map::{Beside, Kind, Range, fits};
 use super::memory::{Host as Edge, Memory};
-
-/// Tries of putting back what was there.
-const UNDO_TRIES: u32 = 4;
+use super::rights::{self, Rights, RightsError};
 
 /// A grant of GIM: memory of one host or device that others may reach.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -49,24 +47,9 @@ pub enum GimError {
     /// The name is in use, or not.
     #[error("no GIM has this name, or another one has it already")]
     Name,
-    /// A step failed; all before it were undone.
-    #[error("{failed}; undone")]
-    Undone {
-        /// The step.
-        failed: String,
-        /// What happened.
-        source: Box<CallError>,
-    },
-    /// A step failed, and some before it could not be undone.
-    #[error("{failed}; left: {}", .left.join("; "))]
-    Left {
-        /// The step.
-        failed: String,
-        /// What was not undone.
-        left: Vec<String>,
-        /// What happened.
-        source: Box<CallError>,
-    },
+    /// Rights could not be changed.
+    #[error(transparent)]
+    Rights(#[from] RightsError),
 }
 
 impl Grant {
@@ -81,12 +64,6 @@ impl Grant {
             kind: if self.by_prefix { Kind::GimByPrefix } else { Kind::Gim },
         }
     }
-}
-
-/// Bits by what they are for: requests on their way in, and the way out at the target with the completions' way back.
-struct Bits {
-    there: BTreeSet<AccessBit>,
-    back: BTreeSet<AccessBit>,
 }
 
 /// All grants of GIM in a fabric: who reaches whose memory.
@@ -130,18 +107,18 @@ impl Gim {
         all.find(same).map(|one| one.pid)
     }
 
-    /// Makes a grant: the requesters' and the owner's edges get their rights, or nothing is changed. `own` is what the
-    /// host of each requester has for itself, in their order.
+    /// Makes a grant: the requesters' and the owner's edges get their rights, or nothing is changed. `beside` is
+    /// what each requester has besides, in their order.
     ///
     /// # Errors
     /// See [`GimError`].
     pub fn show(
         &mut self,
         means: &mut EdgeContext<'_>,
-        (memory, own): (&Memory, &[Vec<LocalRange>]),
+        (memory, beside): (&Memory, &[Beside]),
         grant: Grant,
     ) -> Result<(), GimError> {
-        self.check(memory, own, &grant)?;
+        self.check(memory, beside, &grant)?;
         let mut after = self.clone();
         after.grants.push(grant);
         self.become_(after, means)
@@ -194,8 +171,8 @@ impl Gim {
     ) -> Result<Vec<(String, String)>, CallError> {
         let mut lacks = Vec::new();
         for grant in &self.grants {
-            let alone = Self { grants: vec![grant.clone()] }.bits();
-            for bit in alone.there.union(&alone.back) {
+            let alone = Self { grants: vec![grant.clone()] };
+            for bit in &alone.access_bits() {
                 let (at, _) = bit.place();
                 let asked = |switch: &Switch| switch.whole && !fresh.contains(&switch.pid);
                 if inventory.switch(at).is_some_and(asked) && !is_set(fabric, inventory, *bit)? {
@@ -207,7 +184,7 @@ impl Gim {
         Ok(lacks)
     }
 
-    fn check(&self, memory: &Memory, own: &[Vec<LocalRange>], new: &Grant) -> Result<(), GimError> {
+    fn check(&self, memory: &Memory, beside: &[Beside], new: &Grant) -> Result<(), GimError> {
         let misfit = |text: String| Err(GimError::Misfit(text));
         if self.find(&new.name).is_some() {
             return Err(GimError::Name);
@@ -228,10 +205,10 @@ impl Gim {
                 "the size is 0, or the memory ends beyond 64 bits of address".to_owned(),
             );
         }
-        let nothing = Vec::new();
-        for (one, own) in new.from.iter().zip(own.iter().chain(std::iter::repeat(&nothing))) {
+        for (one, Beside { others: more, own }) in new.from.iter().zip(beside) {
             let mut others = memory.ranges(*one);
             others.extend(self.ranges(*one));
+            others.extend_from_slice(more);
             if let Err(conflict) = fits(&new.range(), &others, own) {
                 return misfit(format!("for PID {}: {conflict}", one.pid));
             }
@@ -242,12 +219,11 @@ impl Gim {
     /// All bits at edges that the grants need.
     #[must_use]
     pub fn access_bits(&self) -> BTreeSet<AccessBit> {
-        let Bits { there, back } = self.bits();
-        there.union(&back).copied().collect()
+        self.rights().all()
     }
 
-    fn bits(&self) -> Bits {
-        let mut bits = Bits { there: BTreeSet::new(), back: BTreeSet::new() };
+    fn rights(&self) -> Rights {
+        let mut bits = Rights::default();
         for grant in &self.grants {
             let of = grant.of;
             for one in &grant.from {
@@ -264,53 +240,8 @@ impl Gim {
 
     /// Brings about `after`, or puts back what was.
     fn become_(&mut self, after: Self, means: &mut EdgeContext<'_>) -> Result<(), GimError> {
-        let (old, new) = (self.bits(), after.bits());
-        let had: BTreeSet<AccessBit> = old.there.union(&old.back).copied().collect();
-        let has: BTreeSet<AccessBit> = new.there.union(&new.back).copied().collect();
-        let on = |set: &BTreeSet<AccessBit>| -> Vec<(AccessBit, bool)> {
-            set.difference(&had).map(|bit| (*bit, true)).collect()
-        };
-        let off = |set: &BTreeSet<AccessBit>| -> Vec<(AccessBit, bool)> {
-            set.difference(&has).map(|bit| (*bit, false)).collect()
-        };
-        let stages = [on(&new.back), on(&new.there), off(&old.there), off(&old.back)];
-        let mut done: Vec<(AccessBit, bool)> = Vec::new();
-        for (number, stage) in stages.into_iter().enumerate() {
-            if number == 3 && !stage.is_empty() {
-                (means.drain)();
-            }
-            for (bit, value) in stage {
-                // From here on it may have come about, whatever is answered.
-                done.push((bit, value));
-                if let Err(source) = set(means, bit, value) {
-                    return Err(undo(means, done, source));
-                }
-            }
-        }
+        rights::change(means, &self.rights(), &after.rights())?;
         *self = after;
         Ok(())
-    }
-}
-
-fn undo(
-    means: &mut EdgeContext<'_>,
-    mut done: Vec<(AccessBit, bool)>,
-    source: CallError,
-) -> GimError {
-    let said = |(bit, value): (AccessBit, bool)| {
-        format!("{bit} {}", if value { "set" } else { "cleared" })
-    };
-    let failed = done.last().copied().map(said).unwrap_or_default();
-    let (mut left, source) = (Vec::new(), Box::new(source));
-    while let Some((bit, value)) = done.pop() {
-        let mut tries = (0..UNDO_TRIES).map(|_| set(means, bit, !value));
-        if !tries.any(|tried| tried.is_ok()) {
-            left.push(said((bit, value)));
-        }
-    }
-    if left.is_empty() {
-        GimError::Undone { failed, source }
-    } else {
-        GimError::Left { failed, left, source }
     }
 }

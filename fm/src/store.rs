@@ -23,6 +23,7 @@ use super::edge::AccessBit;
 use super::gim::Gim;
 use super::inventory::Inventory;
 use super::memory::Memory;
+use super::p2p::P2p;
 use super::routes::{Routed, StoredRoutes};
 
 /// Form of what is kept; a store of another form is refused.
@@ -107,7 +108,9 @@ pub struct State {
     pub memory: Memory,
     /// What hosts and devices show each other.
     pub gim: Gim,
-    /// What was let through at edges by command, beside what memory and GIM need.
+    /// Which memory devices are accessed directly.
+    pub p2p: P2p,
+    /// What was let through at edges by command, beside what memory, GIM and P2P need.
     pub granted: BTreeSet<AccessBit>,
 }
 
@@ -116,7 +119,8 @@ impl State {
     #[must_use]
     pub fn of(inventory: Inventory) -> Self {
         let (bindings, memory, gim) = (Bindings::default(), Memory::default(), Gim::default());
-        Self { inventory, bindings, memory, gim, granted: BTreeSet::new() }
+        let (p2p, granted) = (P2p::default(), BTreeSet::new());
+        Self { inventory, bindings, memory, gim, p2p, granted }
     }
 }
 
@@ -217,6 +221,7 @@ impl Store {
             ("bindings", Some(self.json("bindings", &state.bindings)?)),
             ("memory", Some(self.json("memory", &state.memory)?)),
             ("gim", Some(self.json("gim", &state.gim)?)),
+            ("p2p", Some(self.json("p2p", &state.p2p)?)),
             ("granted", Some(self.json("granted", &state.granted)?)),
             (BEGUN, None),
         ])
@@ -237,8 +242,9 @@ impl Store {
             return Ok(None);
         };
         let gim = self.part("gim")?.unwrap_or_default(); // stores of before have none
+        let p2p = self.part("p2p")?.unwrap_or_default();
         let granted = self.part("granted")?.unwrap_or_default(); // nor this
-        Ok(Some(State { inventory, bindings, memory, gim, granted }))
+        Ok(Some(State { inventory, bindings, memory, gim, p2p, granted }))
     }
 
     /// Keeps that a change is begun, which takes several steps, before the first one.

@@ -163,6 +163,8 @@ fn may_repeat(request: &Request<'_>) -> bool {
             | R::GetGdt(_)
             | R::IdentifySwitch
             | R::GetPortState(_)
+            | R::GetVcsSvState(_)
+            | R::GetSv(_)
             | R::GetVcsInfo(_)
             | R::IdentifyPbrSwitch
             | R::GetLinkPartners(_)
@@ -177,6 +179,10 @@ fn may_repeat(request: &Request<'_>) -> bool {
             | R::GetVcsAccess(_)
             | R::GetVcsLav(_)
             | R::IdentifyVcsGae(_)
+            | R::GetReRouter(_)
+            | R::GetLdstCaps(_)
+            | R::GetLdstSegments(_)
+            | R::GetLdstIdt(_)
             | R::SetDrt(_)
             | R::SetRgt(_)
             | R::ConfigureAccess(_)

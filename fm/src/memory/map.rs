@@ -8,9 +8,12 @@
 //! The edge port knows segments, not memory: all requests for a segment go by its one FAST entry. So what lies in a segment
 //! has the same targets in the same granules, or the edge would send requests to GFDs that have other addresses for them. The
 //! GFD has an address once: of two decoders that take it, none does. And what is within the window of the edge port, from
-//! the first segment to the last, goes by FAST and nowhere else.
+//! the first segment to the last, goes by FAST and nowhere else: memory devices that a device accesses directly (P2P), which
+//! LDST finds, lie outside of it.
 
 use std::fmt;
+
+use weft_parsers::fabric::Pid;
 
 /// Bytes of a segment, the smallest there is (code 0).
 pub const SEGMENT: u64 = 64 << 30;
@@ -45,6 +48,8 @@ pub enum Kind {
     Gim,
     /// Memory of a host or device whose PID the requester names itself.
     GimByPrefix,
+    /// A memory device, by LDST.
+    P2p,
 }
 
 /// A range of a requester's addresses, and the components that it leads to.
@@ -75,6 +80,8 @@ pub enum Rule {
     OwnWindow,
     /// The window is no longer than the table.
     WindowDepth,
+    /// What LDST finds is not in the window, where FAST comes first.
+    OutsideWindow,
 }
 
 impl fmt::Display for Rule {
@@ -83,7 +90,8 @@ impl fmt::Display for Rule {
             Self::OwnAddresses => "memory-own-addresses: an address of a requester leads to one memory",
             Self::OneEntry => {
                 "segment-one-entry: all memory of a segment of 64 GiB has one FAST entry: the same \
-                 GFDs in the same order, the same granularity, and no GIM beside it"
+                 GFDs in the same order, the same granularity, and no GIM beside it; and one LDST entry: \
+                 the same memory device"
             }
             Self::OwnWindow => {
                 "window-no-own-addresses: from the first segment of fabric memory to the last, all \
@@ -91,6 +99,10 @@ impl fmt::Display for Rule {
             }
             Self::WindowDepth => {
                 "window-depth: from the first segment of fabric memory to the last are at most 4,096"
+            }
+            Self::OutsideWindow => {
+                "p2p-outside-window: FAST comes before LDST: a memory device that is accessed directly lies outside of \
+                 the window from the first segment of fabric memory to the byte behind the last"
             }
         })
     }
@@ -106,6 +118,15 @@ pub struct Conflict {
     pub what: String,
 }
 
+/// What a requester has besides memory of one kind.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Beside {
+    /// Memory of other kinds.
+    pub others: Vec<Range<Pid>>,
+    /// What its host has for itself.
+    pub own: Vec<LocalRange>,
+}
+
 impl<T: PartialEq> Range<T> {
     const fn last(&self) -> u64 {
         self.hpa.saturating_add(self.len.saturating_sub(1))
@@ -116,12 +137,15 @@ impl<T: PartialEq> Range<T> {
     }
 
     const fn by_fast(&self) -> bool {
-        !matches!(self.kind, Kind::GimByPrefix)
+        matches!(self.kind, Kind::Memory | Kind::Gim)
     }
 
     /// Whether both are memory of one host or device: under several names it may be seen at one address.
-    fn same_gim(&self, other: &Self) -> bool {
-        self.kind != Kind::Memory && other.kind != Kind::Memory && self.targets == other.targets
+    fn same_owner(&self, other: &Self) -> bool {
+        let p2p = |one: &Self| one.kind == Kind::P2p;
+        let share = |one: &Self| one.kind == Kind::Memory;
+        let alike = !share(self) && !share(other) && p2p(self) == p2p(other);
+        alike && self.targets == other.targets
     }
 
     /// Whether one FAST entry leads to both.
@@ -137,6 +161,7 @@ impl<T: PartialEq> Range<T> {
             (Kind::Memory, 1) => "one GFD".to_owned(),
             (Kind::Memory, ways) => format!("{ways} ways of {} bytes", self.granularity),
             (Kind::Gim | Kind::GimByPrefix, _) => "memory of a host or device".to_owned(),
+            (Kind::P2p, _) => "a memory device".to_owned(),
         }
     }
 }
@@ -159,7 +184,7 @@ pub fn fits<T: PartialEq>(
 ) -> Result<(), Conflict> {
     let refuse = |rule, what: String| Err(Conflict { rule, what });
     let meets = |other: &&Range<T>| new.hpa <= other.last() && other.hpa <= new.last();
-    if let Some(other) = others.iter().filter(meets).find(|other| !new.same_gim(other)) {
+    if let Some(other) = others.iter().filter(meets).find(|other| !new.same_owner(other)) {
         return refuse(Rule::OwnAddresses, other.to_string());
     }
     let last = new.last();
@@ -173,30 +198,33 @@ pub fn fits<T: PartialEq>(
     if let Some(one) = own.iter().find(has) {
         return refuse(Rule::OwnWindow, says(one));
     }
-    if !new.by_fast() {
+    if new.kind == Kind::GimByPrefix {
         return Ok(());
     }
     let (first, last) = new.segments();
-    let by_fast = || others.iter().filter(|other| other.by_fast());
+    let same_table = |other: &&Range<T>| match new.kind {
+        Kind::P2p => other.kind == Kind::P2p,
+        _ => other.by_fast(),
+    };
     let shares = |other: &&Range<T>| {
         let (from, to) = other.segments();
         from <= last && first <= to && !other.same_entry(new)
     };
-    if let Some(other) = by_fast().find(shares) {
+    if let Some(other) = others.iter().filter(same_table).find(shares) {
         let (had, has) = (other.entry(), new.entry());
         return refuse(Rule::OneEntry, format!("{other}, by {had}; this would be by {has}"));
     }
-    let window = by_fast().fold((first, last), |(low, high), other| {
-        let (from, to) = other.segments();
-        (low.min(from), high.max(to))
-    });
+    let window = window(others.iter().filter(same_table)).unwrap_or((first, last));
+    let window = (window.0.min(first), window.1.max(last));
+    beside_window(new, others)?;
     // FabricLimit is the first address behind the last segment, and goes by FAST too.
     let limit = (window.1 + 1).saturating_mul(SEGMENT);
     let inside = |one: &&LocalRange| {
         let end = one.base.saturating_add(one.len.saturating_sub(1));
         one.len > 0 && one.base <= limit && window.0 * SEGMENT <= end
     };
-    if let Some(one) = own.iter().find(inside) {
+    // Where LDST has no entry, the virtual switch routes as ever.
+    if let Some(one) = own.iter().filter(|_| new.by_fast()).find(inside) {
         return refuse(Rule::OwnWindow, says(one));
     }
     let count = window.1 - window.0 + 1;
@@ -204,6 +232,23 @@ pub fn fits<T: PartialEq>(
         return refuse(Rule::WindowDepth, format!("with it there would be {count}"));
     }
     Ok(())
+}
+
+/// First and last segment of these ranges; none where there are none.
+fn window<'a, T: PartialEq + 'a>(all: impl Iterator<Item = &'a Range<T>>) -> Option<(u64, u64)> {
+    let both = |(low, high): (u64, u64), (from, to): (u64, u64)| (low.min(from), high.max(to));
+    all.map(Range::segments).reduce(both)
+}
+
+/// Checks whether all that LDST is to find lies outside of the window of FAST.
+fn beside_window<T: PartialEq>(new: &Range<T>, others: &[Range<T>]) -> Result<(), Conflict> {
+    let all = || others.iter().chain([new]);
+    let Some((first, last)) = window(all().filter(|one| one.by_fast())) else { return Ok(()) };
+    let limit = (last + 1).saturating_mul(SEGMENT);
+    let inside = |one: &&Range<T>| one.hpa <= limit && first * SEGMENT <= one.last();
+    let Some(one) = all().filter(|one| one.kind == Kind::P2p).find(inside) else { return Ok(()) };
+    let what = format!("{one}; the window is {:#x} to {limit:#x}", first * SEGMENT);
+    Err(Conflict { rule: Rule::OutsideWindow, what })
 }
 
 /// Why `len` bytes at `hpa` cannot be dealt out over `ways` in granules of `granule`; in words, none where they can be.
@@ -325,6 +370,46 @@ mod tests {
         assert_eq!(fits(&below, &[], &[behind]), Ok(()));
         let huge = range("n", 0, u64::MAX, &[4], 0);
         assert_eq!(fits(&huge, &[], &[]).unwrap_err().rule, Rule::WindowDepth);
+    }
+
+    /// FAST comes first, so what LDST is to find lies outside of its window, whichever of the two came first.
+    #[test]
+    fn memory_devices_lie_outside_of_the_window() {
+        let old = range("old", BASE, 0x1000_0000, &[1, 2], 4_096);
+        let win = gim("win", BASE + SEGMENT, 0x1000, 9, Kind::Gim);
+        let pre = gim("pre", BASE + 2 * SEGMENT, 0x1000, 9, Kind::GimByPrefix);
+        let others = [old, win, pre];
+        let (one, entry) = (Some(Rule::OwnAddresses), Some(Rule::OneEntry));
+        let (window, depth) = (Some(Rule::OwnWindow), Some(Rule::WindowDepth));
+        let own = LocalRange::WEFT_HOST;
+        let p2p = |hpa, of| gim("n", hpa, 0x1000, of, Kind::P2p);
+        let (end, outside) = (BASE + 2 * SEGMENT, Some(Rule::OutsideWindow));
+        let has = [p2p(end + 3 * SEGMENT, 7)];
+        #[rustfmt::skip] // columns: name, what comes, beside which, the rule against it
+        let cases = [
+            ("P2P behind the window",       p2p(end + 0x10_0000, 7), &others[..], None),
+            ("P2P at FabricLimit",          p2p(end, 7), &others[..2], outside),
+            ("P2P right behind that",       p2p(end + 1, 7), &others[..2], None),
+            ("P2P in the window",           p2p(BASE + 0x3000_0000, 7), &others[..], outside),
+            ("P2P over memory",             p2p(BASE, 7), &others[..], one),
+            ("P2P over GIM of the same",    p2p(BASE + SEGMENT, 9), &others[..], one),
+            ("P2P with nothing else",       p2p(BASE, 7), &[], None),
+            ("P2P where BARs are",          p2p(0x40_0000_0000, 7), &[], window),
+            ("BARs in its segment",         p2p(0x3F_0000_0000, 7), &[], None),
+            ("the same device twice",       p2p(end + 3 * SEGMENT, 7), &has[..], None),
+            ("another one there",           p2p(end + 3 * SEGMENT, 8), &has[..], one),
+            ("another one in its segment",  p2p(end + 3 * SEGMENT + 0x1000, 8), &has[..], entry),
+            ("another one far off",         p2p(end + 4_100 * SEGMENT, 8), &has[..], depth),
+            ("memory over a P2P",           range("n", end + 3 * SEGMENT, 0x1000, &[4], 0), &has[..], one),
+            ("memory before it",            range("n", end + 2 * SEGMENT, 0x1000, &[4], 0), &has[..], outside),
+            ("memory two before it",        range("n", end + SEGMENT, 0x1000, &[4], 0), &has[..], None),
+            ("memory in its segment",       range("n", end + 3 * SEGMENT + 0x1000, 0x1000, &[4], 0), &has[..], outside),
+            ("GIM right behind it",         gim("n", end + 4 * SEGMENT, 0x1000, 9, Kind::Gim), &has[..], None),
+        ];
+        for (name, new, others, want) in cases {
+            let got = fits(&new, others, &own);
+            assert_eq!(got.as_ref().err().map(|conflict| conflict.rule), want, "{name}: {got:?}");
+        }
     }
 
     #[test]

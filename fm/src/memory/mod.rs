@@ -165,7 +165,7 @@ pub enum MemoryError {
 #[derive(Clone, Copy)]
 pub struct OtherRanges<'a> {
     /// Where a requester sees memory of hosts and devices.
-    pub gim: &'a dyn Fn(Host) -> Vec<Range<Pid>>,
+    pub more: &'a dyn Fn(Host) -> Vec<Range<Pid>>,
     /// What the host of a requester has for itself.
     pub own: &'a dyn Fn(Host) -> Vec<LocalRange>,
 }
@@ -409,7 +409,7 @@ impl Memory {
         new: &Range<Pid>,
     ) -> Result<(), MemoryError> {
         let mut others = self.ranges(host);
-        others.extend((beside.gim)(host));
+        others.extend((beside.more)(host));
         let fits = fits(new, &others, &(beside.own)(host));
         fits.map_err(|conflict| MemoryError::Taken { pid: host.pid, conflict })
     }

@@ -87,6 +87,13 @@ impl Fm {
             let name = &grant.name;
             return Err(Refused::because(format!("GIM {name:?} needs it: revoke that first")));
         }
+        if let Some(grant) = self.p2p.user(pid, Some(host))
+            && vector == Vector::Lav
+            && !on
+        {
+            let name = &grant.name;
+            return Err(Refused::because(format!("P2P {name:?} needs it: revoke that first")));
+        }
         let running = self.up()?;
         let way = running.inventory.switch(host.switch).map_or(Way::Entry, Switch::way);
         let op = match (vector, on) {

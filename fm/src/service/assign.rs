@@ -90,6 +90,12 @@ impl Fm {
         if let Some(grant) = self.gim.user(pid, None) {
             return Some(format!("GIM {:?}", grant.name));
         }
+        let names = |grant: &&crate::p2p::Grant| {
+            grant.to.pid == pid || grant.from.iter().any(|one| one.pid == pid)
+        };
+        if let Some(grant) = self.p2p.all().find(names) {
+            return Some(format!("P2P {:?}", grant.name));
+        }
         let share = self.memory.shares.iter().find(has)?;
         Some(format!("memory {:?}", name_of(&share.tag)))
     }

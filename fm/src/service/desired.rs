@@ -166,6 +166,24 @@ pub struct DesiredGim {
     pub hpa: u64,
 }
 
+/// A memory device that devices access directly (direct P2P to HDM).
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DesiredP2p {
+    /// What it is called.
+    pub name: String,
+    /// Devices that access it.
+    pub from: Vec<String>,
+    /// The memory device.
+    pub to: String,
+    /// Bytes, or a number with KiB, MiB, GiB or TiB.
+    #[serde(deserialize_with = "size")]
+    pub size: u64,
+    /// Where all of them, and the memory device itself, see it.
+    #[serde(deserialize_with = "address")]
+    pub hpa: u64,
+}
+
 /// A binding that is wanted: a bridge and what it is to show.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -228,6 +246,9 @@ pub struct DesiredState {
     /// Memory that hosts and devices show each other.
     #[serde(default)]
     pub gim: Vec<DesiredGim>,
+    /// Memory devices that devices access directly.
+    #[serde(default)]
+    pub p2p: Vec<DesiredP2p>,
 }
 
 impl DesiredState {
@@ -303,6 +324,15 @@ impl DesiredState {
                 return Err(DesiredStateError::Bad(format!("{why}, found {:?}", gim.name)));
             }
         }
+        let gim = desired.gim.iter().map(|gim| &gim.name);
+        let mut taken: Vec<&String> = desired.memory.iter().map(|it| &it.name).chain(gim).collect();
+        for p2p in &desired.p2p {
+            if p2p.name.is_empty() || taken.contains(&&p2p.name) {
+                let why = "expected a name that no other memory, GIM or P2P has";
+                return Err(DesiredStateError::Bad(format!("{why}, found {:?}", p2p.name)));
+            }
+            taken.push(&p2p.name);
+        }
         desired.check_addresses()?;
         Ok(desired)
     }
@@ -329,6 +359,11 @@ impl DesiredState {
             let kind = if one.prefix { Kind::GimByPrefix } else { Kind::Gim };
             let (name, targets) = (format!("GIM {:?}", one.name), vec![one.of.as_str()]);
             let (hpa, len, granularity) = (one.hpa, one.size, 0);
+            all.push((&one.from, Range { name, hpa, len, targets, granularity, kind }));
+        }
+        for one in &self.p2p {
+            let (name, targets) = (format!("P2P {:?}", one.name), vec![one.to.as_str()]);
+            let (hpa, len, granularity, kind) = (one.hpa, one.size, 0, Kind::P2p);
             all.push((&one.from, Range { name, hpa, len, targets, granularity, kind }));
         }
         for (at, (who, new)) in all.iter().enumerate() {

@@ -144,6 +144,7 @@ impl DisplayNames {
             | Response::Overview(_)
             | Response::Memory(_)
             | Response::Gim(_)
+            | Response::P2p(_)
             | Response::Access(_)
             | Response::Bytes(_)
             | Response::Events(_)

@@ -16,7 +16,7 @@ use crate::cdat;
 use crate::edge::EdgeContext;
 use crate::gim::{Gim, GimError, Grant};
 use crate::graph::SwitchId;
-use crate::memory::map::LocalRange;
+use crate::memory::map::Beside;
 use crate::memory::{Host, Memory};
 use crate::text::tag;
 
@@ -61,8 +61,9 @@ impl Fm {
                     hpa: *hpa,
                 };
                 self.up()?;
-                if self.gim.find(name).is_some() {
-                    return Err(Refused::because(format!("{name:?} is the name of GIM")));
+                if self.gim.find(name).is_some() || self.p2p.known(name).is_some() {
+                    let text = format!("{name:?} is the name of GIM or of a P2P");
+                    return Err(Refused::because(text));
                 }
                 let request = self.resolve(&wanted).map_err(Refused::bad_request)?;
                 self.share(&request).map_err(refuse)?;
@@ -124,18 +125,23 @@ impl Fm {
         f(&mut self.gim, &mut means, &self.memory)
     }
 
-    /// What the hosts of requesters have for themselves, in order.
-    fn own_of(&self, from: &[Host]) -> Vec<Vec<LocalRange>> {
+    /// What requesters have besides memory of GFDs and GIM, in order.
+    fn beside(&self, from: &[Host]) -> Vec<Beside> {
         let Some(running) = &self.running else { return Vec::new() };
         let names = Names::new(&self.desired, running);
-        from.iter().map(|one| names.own(*one)).collect()
+        let of = |one: &Host| Beside { others: self.p2p.ranges(*one), own: names.own(*one) };
+        from.iter().map(of).collect()
     }
 
-    /// Whether neither memory nor GIM is called so.
-    fn is_free(&self, name: &str) -> Result<(), Refused> {
+    /// Whether neither memory, GIM nor P2P is called so.
+    pub(super) fn is_free(&self, name: &str) -> Result<(), Refused> {
         let share = tag(name).ok().and_then(|tag| self.memory.find(&tag));
-        if name.is_empty() || share.is_some() || self.gim.find(name).is_some() {
-            let why = "expected a name that no other memory and no GIM has";
+        if name.is_empty()
+            || share.is_some()
+            || self.gim.find(name).is_some()
+            || self.p2p.known(name).is_some()
+        {
+            let why = "expected a name that no other memory, GIM or P2P has";
             return Err(Refused::because(format!("{why}, found {name:?}")));
         }
         Ok(())
@@ -146,8 +152,8 @@ impl Fm {
         self.is_free(&wanted.name)?;
         let grant = self.as_grant(wanted).map_err(Refused::bad_request)?;
         let count = grant.from.len();
-        let own = self.own_of(&grant.from);
-        self.change_gim(|gim, means, memory| gim.show(means, (memory, &own), grant))
+        let beside = self.beside(&grant.from);
+        self.change_gim(|gim, means, memory| gim.show(means, (memory, &beside), grant))
             .map_err(refuse)?;
         Ok(format!("memory of {} is shown to {count} as {:?}", wanted.of, wanted.name))
     }
@@ -179,8 +185,8 @@ impl Fm {
     pub(super) fn apply_desired_gim(&mut self, wanted: &DesiredGim) -> Result<(), String> {
         let grant = self.as_grant(wanted)?;
         let Some(own) = self.gim.find(&wanted.name) else {
-            let own = self.own_of(&grant.from);
-            self.change_gim(|gim, means, memory| gim.show(means, (memory, &own), grant))
+            let beside = self.beside(&grant.from);
+            self.change_gim(|gim, means, memory| gim.show(means, (memory, &beside), grant))
                 .map_err(|error| with_causes(&error))?;
             self.board.record_event(format!("GIM {:?} shown", wanted.name));
             return Ok(());

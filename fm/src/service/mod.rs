@@ -21,6 +21,7 @@ mod listen;
 pub mod names;
 mod news;
 mod overview;
+mod p2p;
 pub(crate) mod pace;
 mod pid_mismatch;
 mod query;
@@ -45,7 +46,7 @@ use weft_rpc::Refused;
 use self::board::StatusBoard;
 use self::desired::DesiredState;
 use self::display_names::DisplayNames;
-use self::names::{Names, way};
+use self::names::{Names, Requester, way};
 pub use self::request::{Request, Response, Vector};
 pub use self::start::StartError;
 use self::status::{Counts, StartMode, Status};
@@ -56,6 +57,7 @@ use super::gim::Gim;
 use super::graph::PortRef;
 use super::inventory::Inventory;
 use super::memory::Memory;
+use super::p2p::P2p;
 use super::plan::{self, Baseline};
 use super::store::{State, Store, StoreError};
 use super::trace::{TraceContext, Via, trace};
@@ -89,6 +91,7 @@ pub struct Fm {
     running: Option<Running>,
     memory: Memory,
     gim: Gim,
+    p2p: P2p,
     /// What was let through at edges by command.
     granted: BTreeSet<AccessBit>,
     /// What edges were told of ways, by the bits that let their hosts use them.
@@ -153,6 +156,7 @@ impl Fm {
             running: None,
             memory: Memory::default(),
             gim: Gim::default(),
+            p2p: P2p::default(),
             granted: BTreeSet::new(),
             told_costs: BTreeMap::new(),
             fresh: BTreeSet::new(),
@@ -199,8 +203,8 @@ impl Fm {
     pub fn state(&self) -> Option<State> {
         let running = self.running.as_ref()?;
         let (inventory, bindings) = (running.inventory.clone(), running.bindings.clone());
-        let (memory, gim, granted) = (self.memory.clone(), self.gim.clone(), self.granted.clone());
-        Some(State { inventory, bindings, memory, gim, granted })
+        let (memory, gim, p2p) = (self.memory.clone(), self.gim.clone(), self.p2p.clone());
+        Some(State { inventory, bindings, memory, gim, p2p, granted: self.granted.clone() })
     }
 
     /// Brings the board up to date.
@@ -340,6 +344,7 @@ impl Fm {
             Request::Assign { switch, target, instance, pid } => {
                 vec![self.assign(switch, *target, *instance, pid.as_deref())?]
             }
+            request if self.is_p2p(request) => self.p2p_request(request)?,
             request => self.change_memory(request)?,
         }))
     }
@@ -373,20 +378,22 @@ impl Fm {
     }
 
     fn trace_of(&mut self, host: &str, hpa: u64, via: Via) -> Result<Response, Refused> {
-        let (from, name) = self.names(|names| {
+        let (from, gae, edges) = self.names(|names| {
             let from = names.requester(host)?;
-            Ok((from, names.gae(from.edge).map(str::to_owned)))
+            let gae = |one: Requester| names.gae(one.edge).map(str::to_owned);
+            let all = names::requesters(names.inventory, names.bindings);
+            Ok((from, gae(from), all.into_iter().map(|one| (one, gae(one))).collect()))
         })?;
-        let gae = name.and_then(|name| self.gaes.get_mut(&name));
         let Some(running) = &self.running else { return Err(Refused::unavailable("not up")) };
         let (fabric, inventory) = (&mut self.fabric, &running.inventory);
-        let (memory, gim) = (&self.memory, &self.gim);
+        let (memory, gim, p2p) = (&self.memory, &self.gim, &self.p2p);
         let (edge, vppb) = (from.edge, from.vppb);
         if via == Via::CxlMem && vppb > 0 {
             let text = format!("{host} is a device: only hosts load and store by CXL.mem");
             return Err(Refused::bad_request(text));
         }
-        let asked = TraceContext { fabric, gae, vppb, inventory, memory, gim };
+        let gaes = self.gaes.iter_mut().map(|(name, gae)| (name.clone(), gae)).collect();
+        let asked = TraceContext { fabric, gaes, gae, edges, vppb, inventory, memory, gim, p2p };
         Ok(Response::Trace(trace(asked, edge, Hpa(hpa), via)))
     }
 }

@@ -167,18 +167,42 @@ impl Names<'_> {
 
     /// The host in whose virtual switch somebody makes requests, if it has a name.
     fn host_of(&self, edge: Host) -> Option<&super::desired::HostName> {
+        self.named_host((edge.switch, edge.vcs))
+    }
+
+    fn named_host(&self, at: (SwitchId, u8)) -> Option<&super::desired::HostName> {
         let is_it = |name: &&super::desired::HostName| {
-            self.host(&name.name)
-                .is_ok_and(|host| (host.switch, host.vcs) == (edge.switch, edge.vcs))
+            self.host(&name.name).is_ok_and(|host| (host.switch, host.vcs) == at)
         };
         self.desired.hosts.iter().find(is_it)
+    }
+
+    /// The virtual switch of the host in whose hierarchy an edge is: its own, or the one that a virtual link leads to.
+    #[must_use]
+    pub fn virtual_hierarchy(&self, edge: Host) -> Option<(SwitchId, u8)> {
+        let at = (edge.switch, edge.vcs);
+        if self.hosts().iter().any(|host| (host.switch, host.vcs) == at) {
+            return Some(at);
+        }
+        let remote = self.bindings.remote.iter().chain(&self.bindings.cut);
+        let below = |link: &&Remote| (link.below.bridge.switch, link.below.bridge.vcs) == at;
+        let link = remote.into_iter().find(below)?;
+        Some((link.host.bridge.switch, link.host.bridge.vcs))
+    }
+
+    /// What the host of a virtual switch is called.
+    #[must_use]
+    pub fn host_at(&self, at: (SwitchId, u8)) -> String {
+        let host = self.hosts().into_iter().find(|host| (host.switch, host.vcs) == at);
+        host.map_or_else(|| format!("VCS {} of {}", at.1, at.0), |host| self.name_of(host))
     }
 
     /// What the host in whose virtual switch somebody makes requests has for itself: as the wanted state says, else as
     /// hosts of weft have it.
     #[must_use]
     pub fn own(&self, edge: Host) -> Vec<LocalRange> {
-        self.host_of(edge)
+        self.virtual_hierarchy(edge)
+            .and_then(|at| self.named_host(at))
             .map_or_else(|| LocalRange::WEFT_HOST.to_vec(), super::desired::HostName::own)
     }
 

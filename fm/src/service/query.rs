@@ -63,6 +63,7 @@ impl Fm {
             Request::Routes { prove, switch } => self.routes(*prove, switch.as_deref()),
             Request::Memory => self.up().map(|_| Response::Memory(self.shares())),
             Request::Gim => self.up().map(|_| Response::Gim(self.shown())),
+            Request::P2p => self.up().map(|_| Response::P2p(self.direct())),
             Request::Access { host } => {
                 let host = self.names(|names| names.host(host))?;
                 self.access(host).map(Response::Access).map_err(refuse)
@@ -173,6 +174,11 @@ impl Fm {
         for grant in &self.gim.grants {
             grant.from.iter().for_each(|&from| {
                 row(from, grant.of.pid, format!("GIM {:?}", grant.name));
+            });
+        }
+        for grant in &self.p2p.grants {
+            grant.from.iter().for_each(|&from| {
+                row(from, grant.to.pid, format!("P2P {:?}", grant.name));
             });
         }
         for link in &running.bindings.remote {

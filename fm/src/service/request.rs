@@ -130,12 +130,27 @@ pub enum Request {
         /// Where all of them see it.
         hpa: u64,
     },
-    /// Takes memory from all hosts, and its capacity from the GFDs; or hides GIM.
+    /// Which memory devices are accessed directly, and by whom (direct P2P to HDM).
+    P2p,
+    /// Has devices access a memory device directly.
+    AddP2p {
+        /// Its name.
+        name: String,
+        /// Devices that access it.
+        from: Vec<String>,
+        /// The memory device.
+        to: String,
+        /// Bytes.
+        size: u64,
+        /// Where all of them, and the memory device itself, see it.
+        hpa: u64,
+    },
+    /// Takes memory from all hosts, and its capacity from the GFDs; or hides GIM, or ends P2P.
     Release {
         /// Its name.
         name: String,
     },
-    /// Takes memory from one host, or GIM from one host or device.
+    /// Takes memory from one host, or GIM or P2P from one host or device.
     Revoke {
         /// Its name.
         name: String,
@@ -224,6 +239,7 @@ impl Request {
                 | Self::Routes { .. }
                 | Self::Memory
                 | Self::Gim
+                | Self::P2p
                 | Self::Pids
                 | Self::Events { .. }
                 | Self::Access { .. }
@@ -327,6 +343,37 @@ pub struct GimRow {
     pub size: u64,
 }
 
+/// How far direct access to a memory device is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum P2pState {
+    /// Its rights are set.
+    Given,
+    /// A host has not told yet of which domain it is.
+    Waits,
+    /// The hosts are of different domains.
+    Refused,
+}
+
+/// Direct access to a memory device (P2P), as it is shown.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct P2pRow {
+    /// Its name.
+    pub name: String,
+    /// The memory device.
+    pub to: NamedPid,
+    /// Who accesses it.
+    pub from: Vec<NamedPid>,
+    /// Where all of them see it.
+    pub hpa: u64,
+    /// Bytes.
+    pub size: u64,
+    /// How far it is.
+    pub state: P2pState,
+    /// Why it is not given.
+    pub why: Option<String>,
+}
+
 /// The rights at a host's edge: whom it may reach.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Access {
@@ -424,6 +471,8 @@ pub enum Response {
     Memory(Vec<ShareRow>),
     /// Who shows whom which memory.
     Gim(Vec<GimRow>),
+    /// Which memory devices are accessed directly.
+    P2p(Vec<P2pRow>),
     /// What a host's edge lets through.
     Access(Access),
     /// Who has which PID.

@@ -156,11 +156,12 @@ impl Fm {
         }
     }
 
-    /// Every bit at an edge that the FM wants: of G-FAM for its hosts, of GIM at both its edges, and what was granted by
-    /// command. Made from what is known and never kept beside it, so that nothing that was given is left out.
+    /// Every bit at an edge that the FM wants: of G-FAM for its hosts, of GIM and P2P at both their edges, and what was
+    /// granted by command. Made from what is known and never kept beside it, so that nothing that was given is left out.
     pub(super) fn wanted_access(&self) -> BTreeSet<AccessBit> {
         let mut all = self.memory.access_bits();
         all.extend(self.gim.access_bits());
+        all.extend(self.p2p.access_bits());
         all.extend(&self.granted);
         all
     }

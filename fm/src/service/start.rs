@@ -16,6 +16,7 @@ use weft_parsers::fabric::Pid;
 
 use super::desired::DesiredMemory;
 use super::names::{Binding, Names, hosts};
+use super::p2p::ranges_beside;
 use super::reconcile::{self, Reconciled, reconcile};
 use super::status::{Phase, StartMode};
 use super::{Fm, with_causes};
@@ -121,13 +122,17 @@ impl Fm {
             let text = format!("a static fabric has no GIM: {:?} is refused", gim.name);
             return Err(StartError::Static(text));
         }
+        if let Some(p2p) = self.desired.p2p.first() {
+            let text = format!("a static fabric has no P2P: {:?} is refused", p2p.name);
+            return Err(StartError::Static(text));
+        }
         if let Some(bind) = self.desired.binds.first() {
             let text =
                 format!("a static fabric is bound by its switches: {:?} is refused", bind.bridge);
             return Err(StartError::Static(text));
         }
         let kept = self.store.as_ref().map_or(Ok(None), Store::load)?;
-        let Some(State { inventory, bindings, memory, gim, .. }) = kept else {
+        let Some(State { inventory, bindings, memory, gim, p2p, .. }) = kept else {
             return Err(StartError::Static(
                 "a static start needs a store that was kept before".into(),
             ));
@@ -138,6 +143,10 @@ impl Fm {
         }
         if let Some(grant) = gim.grants.first() {
             let text = format!("a static fabric has no GIM: the store has {:?}", grant.name);
+            return Err(StartError::Static(text));
+        }
+        if let Some(grant) = p2p.all().next() {
+            let text = format!("a static fabric has no P2P: the store has {:?}", grant.name);
             return Err(StartError::Static(text));
         }
         let plan = plan::make(&inventory, &self.options, None)?;
@@ -210,6 +219,7 @@ impl Fm {
         let Reconciled { bindings, memory, gim, said, forgotten, unbound } = shown;
         errors.extend(said);
         (self.memory, self.gim, self.granted) = (memory, gim, believed.granted);
+        self.p2p = believed.p2p;
         self.set_running(Running {
             inventory,
             plan,
@@ -372,6 +382,12 @@ impl Fm {
                 self.errors.push(format!("GIM {:?}: {why}", wanted.name));
             }
         }
+        self.step("P2P");
+        for wanted in self.desired.p2p.clone() {
+            if let Err(why) = self.apply_desired_p2p(&wanted) {
+                self.errors.push(format!("P2P {:?}: {why}", wanted.name));
+            }
+        }
         self.show();
     }
 
@@ -453,8 +469,8 @@ impl Fm {
             return Err(MemoryError::Misfit("the fabric is not up".to_owned()));
         };
         let names = Names::new(&self.desired, running);
-        let beside =
-            OtherRanges { gim: &|host| self.gim.ranges(host), own: &|host| names.own(host) };
+        let more = |host| ranges_beside(&self.gim, &self.p2p, host);
+        let beside = OtherRanges { more: &more, own: &|host| names.own(host) };
         self.memory.share(&mut self.fabric, &running.inventory, beside, request)?;
         for host in &request.hosts {
             self.update_path_costs(*host, &request.gfds);
@@ -468,8 +484,8 @@ impl Fm {
             return Err(MemoryError::Misfit("the fabric is not up".to_owned()));
         };
         let names = Names::new(&self.desired, running);
-        let beside =
-            OtherRanges { gim: &|host| self.gim.ranges(host), own: &|host| names.own(host) };
+        let more = |host| ranges_beside(&self.gim, &self.p2p, host);
+        let beside = OtherRanges { more: &more, own: &|host| names.own(host) };
         self.memory.grant(&mut self.fabric, &running.inventory, beside, (tag, host))?;
         let parts = self.memory.find(tag).map(|share| share.parts.iter().map(|part| part.gfd));
         let gfds: Vec<Pid> = parts.into_iter().flatten().collect();

@@ -11,8 +11,9 @@
 use weft_parsers::cci::Uuid;
 use weft_rpc::Refused;
 
-use super::desired::DesiredGim;
+use super::desired::{DesiredGim, DesiredP2p};
 use super::names::{Binding, Names, requesters};
+use super::p2p::grant as p2p_grant;
 use super::reconcile::is_there;
 use super::request::{Request, Vector};
 use super::{Fm, NO_COST, with_causes};
@@ -21,6 +22,7 @@ use crate::edge::{self, AccessBit, EdgeContext};
 use crate::gim::{Gim, Grant};
 use crate::inventory::Gfd;
 use crate::memory::{Host, withdraw};
+use crate::p2p::P2p;
 use crate::store::State;
 use crate::text::{parse_pid, tag};
 
@@ -38,6 +40,7 @@ const fn is_kept(request: &Request) -> bool {
             | Request::Unbind { .. }
             | Request::Share { .. }
             | Request::ShowGim { .. }
+            | Request::AddP2p { .. }
             | Request::Release { .. }
             | Request::Revoke { .. }
             | Request::Grant { .. }
@@ -137,6 +140,12 @@ impl Fm {
                 kept.gim.grants.retain(|own| host.is_some() || own.name != *name);
                 (DONE, self.hide(grant, kept))
             }
+            Request::AddP2p { .. } => return self.settle_p2p(request, kept, &names),
+            Request::Release { name } | Request::Revoke { name, .. }
+                if known.p2p.known(name).is_some() =>
+            {
+                return self.settle_p2p(request, kept, &names);
+            }
             Request::Release { name } => {
                 let tag = tag(name)?;
                 let hosts = known.memory.find(&tag).ok_or("there is no such memory")?.hosts.clone();
@@ -152,6 +161,42 @@ impl Fm {
             }
             _ => return self.settle_edge(request, kept, &names),
         })
+    }
+
+    /// The same for memory devices that are accessed directly.
+    fn settle_p2p(
+        &mut self,
+        request: &Request,
+        kept: &mut State,
+        names: &Names<'_>,
+    ) -> Result<Settled, String> {
+        let (done, gone) = match request {
+            Request::AddP2p { name, .. } if kept.p2p.known(name).is_some() => {
+                return Ok(("", Vec::new()));
+            }
+            Request::AddP2p { name, from, to, size, hpa } => {
+                let (name, from, to) = (name.clone(), from.clone(), to.clone());
+                let wanted = DesiredP2p { name, from, to, size: *size, hpa: *hpa };
+                (UNDONE, p2p_grant(names, &wanted)?)
+            }
+            Request::Release { name } | Request::Revoke { name, .. } => {
+                let host = match request {
+                    Request::Revoke { host, .. } => Some(names.host(host)?),
+                    _ => None,
+                };
+                let known = kept.p2p.known(name).cloned().ok_or("there is no such P2P")?;
+                let (grants, waiting) = (&mut kept.p2p.grants, &mut kept.p2p.waiting);
+                for own in grants.iter_mut().chain(waiting.iter_mut().map(|it| &mut it.grant)) {
+                    own.from.retain(|one| own.name != *name || host.is_some_and(|it| *one != it));
+                }
+                grants.retain(|own| host.is_some() || own.name != *name);
+                waiting.retain(|own| host.is_some() || own.grant.name != *name);
+                (DONE, known)
+            }
+            _ => return Ok(("", Vec::new())),
+        };
+        let alone = P2p { grants: vec![gone], waiting: Vec::new() };
+        Ok((done, self.reset(kept, alone.access_bits())))
     }
 
     /// The same for what lies at one edge, or between two.
@@ -238,6 +283,7 @@ impl Fm {
     fn reset(&mut self, kept: &State, bits: impl IntoIterator<Item = AccessBit>) -> Vec<String> {
         let mut wanted = kept.memory.access_bits();
         wanted.extend(kept.gim.access_bits());
+        wanted.extend(kept.p2p.access_bits());
         wanted.extend(&kept.granted);
         let (fabric, inventory, drain) = (&mut self.fabric, &kept.inventory, self.drain);
         let mut means = EdgeContext { fabric, inventory, cost: &|_, _| NO_COST, drain };

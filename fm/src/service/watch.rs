@@ -62,6 +62,7 @@ impl Fm {
         } else if changed && let Err(error) = self.save() {
             self.errors.push(with_causes(&error));
         }
+        self.watch_domains();
         self.report_pid_mismatches();
         self.look_for_others();
         self.tell_costs();

@@ -65,12 +65,12 @@ pub struct FakePort {
 #[derive(Clone, Debug, Default)]
 pub struct FakeVcs {
     pub usp: u8,
-    /// Status, port, ld, PID, and what the path adds.
-    pub vppbs: Vec<(u8, u8, u8, Pid, Option<PathCost>)>,
+    pub vppbs: Vec<(u8, u8, u8, Pid, Option<PathCost>)>, // status, port, ld, PID, cost
     pub gmv: BTreeSet<Pid>,
     pub vtv: BTreeSet<Pid>,
     pub prefix: PrefixFlags,
     pub lav: BTreeSet<Pid>,
+    pub secret: Option<Uuid>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -725,6 +725,12 @@ fn on_edge(state: &mut SwitchState, request: &Request<'_>) -> Reply {
             let (start, len) = (get.range.start as usize, get.range.len as usize);
             let data = all.get(start..start + len).ok_or(invalid)?;
             reply(&Response::GetVcsAccess(tables::Vector { data: List::of(data) }))
+        }
+        Request::GetVcsSvState(vcs) => {
+            reply(&Response::GetVcsSvState(state.vcss[usize::from(*vcs)].secret.is_some().into()))
+        }
+        Request::GetSv(vcs) => {
+            reply(&Response::GetSv(state.vcss[usize::from(*vcs)].secret.unwrap_or_default()))
         }
         Request::GetPrefix(vcs) => {
             let vcs = state.vcss.get(usize::from(*vcs)).ok_or(invalid)?;

@@ -174,8 +174,8 @@ fn what_cannot_be_is_refused_and_sends_nothing() {
     let (own, far) = ("h0", other());
     #[rustfmt::skip] // columns: what is asked, part of the refusal
     let cases = [
-        (show("win", &far, &[own], 64, 0), "no other memory and no GIM"),
-        (show("pool", &far, &[own], 64, 0), "no other memory and no GIM"),
+        (show("win", &far, &[own], 64, 0), "no other memory, GIM or P2P"),
+        (show("pool", &far, &[own], 64, 0), "no other memory, GIM or P2P"),
         (show("a", own, &[own], 64, 0), "gim-other-domain"),
         (show("a", &far, &[], 64, 0), "at least one requester"),
         (show("a", &far, &[own, own], 64, 0), "each of them once"),

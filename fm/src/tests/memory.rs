@@ -47,7 +47,7 @@ pub fn wanted(inventory: &Inventory, tag: u8) -> Request {
 
 /// Nobody has anything else.
 fn beside() -> OtherRanges<'static> {
-    OtherRanges { gim: &|_| Vec::new(), own: &|_| LocalRange::WEFT_HOST.to_vec() }
+    OtherRanges { more: &|_| Vec::new(), own: &|_| LocalRange::WEFT_HOST.to_vec() }
 }
 
 /// Everything of all GFDs and access vectors; to see that nothing has changed.

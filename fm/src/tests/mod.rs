@@ -15,6 +15,7 @@ mod ha;
 mod ha_socket;
 pub mod memory;
 mod overview;
+mod p2p;
 mod plan;
 mod regain;
 mod replan;

@@ -35,10 +35,11 @@ fn a_restart_finds_what_was_kept_and_the_fabric_as_it_was() {
         granularity: 256,
     };
     let gim = crate::gim::Gim::default();
+    let p2p = crate::p2p::P2p::default();
     let granted =
         [AccessBit::Lav(SwitchId(2), 1, part.gfd), AccessBit::Gmv(SwitchId(0), 0, part.gfd)].into();
     let memory = Memory { shares: vec![share] };
-    let state = State { inventory, bindings, memory, gim, granted };
+    let state = State { inventory, bindings, memory, gim, p2p, granted };
     {
         let store = Store::open(&path).unwrap();
         assert!(store.load().unwrap().is_none());

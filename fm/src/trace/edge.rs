@@ -9,7 +9,7 @@ use weft_parsers::cci::gfd_access::{Gdt, GdtRange};
 use weft_parsers::cci::tables::{EdgeRange, VcsVectorRange, Vector, VectorRange};
 use weft_parsers::fabric::{Interleave, Pid, Target as To};
 
-use super::{End, Stop, Target, Via, Walk, refused};
+use super::{End, Reached, Stop, Target, Via, Walk, refused};
 use crate::cci::{Fabric, Way};
 use crate::edge::prefixes;
 use crate::gim::Grant;
@@ -23,7 +23,10 @@ const VTV_AT: u32 = 512;
 impl Walk<'_> {
     /// Where the edge sends the request; none: to the host's hierarchy.
     pub(super) fn edge(&mut self) -> Result<Option<Target>, Stop> {
-        let Some(gae) = self.asked.gae.take() else { return self.by_share() };
+        let name = self.asked.gae.clone();
+        let Some((name, gae)) = name.and_then(|name| self.asked.gaes.remove_entry(&name)) else {
+            return self.by_share();
+        };
         if self.via == Via::CxlMem {
             return self.by_fast_alone(gae).map(Some);
         }
@@ -31,6 +34,7 @@ impl Walk<'_> {
             Some((dpid, gim)) => Some((dpid, gim, Kind::Fast)),
             None => self.segment(gae, Kind::Ldst)?.map(|(dpid, gim)| (dpid, gim, Kind::Ldst)),
         };
+        self.asked.gaes.insert(name, gae);
         let Some((dpid, gim, kind)) = found else {
             if let Some(target) = self.by_prefix()? {
                 return Ok(Some(target));
@@ -44,7 +48,12 @@ impl Walk<'_> {
             (Kind::Fast, true) => self.may("VTV", dpid, VTV_AT)?,
             (Kind::Ldst, _) => self.may_ldst(dpid)?,
         }
-        Ok(Some(Target { dpid, is_memory: kind == Kind::Fast && !gim }))
+        let kind = match (kind, gim) {
+            (Kind::Fast, false) => Reached::Gfd,
+            (Kind::Fast, true) => Reached::Owner,
+            (Kind::Ldst, _) => Reached::MemoryDevice,
+        };
+        Ok(Some(Target { dpid, kind }))
     }
 
     /// Where the edge sends a CXL.mem request: FAST decides, and there are no HDM decoders for what it does not have.
@@ -52,7 +61,7 @@ impl Walk<'_> {
         match self.segment(gae, Kind::Fast)? {
             Some((dpid, false)) => {
                 self.may("GMV", dpid, 0)?;
-                Ok(Target { dpid, is_memory: true })
+                Ok(Target { dpid, kind: Reached::Gfd })
             }
             Some((_, true)) => self.unsupported("the edge", "GIM takes UIO only"),
             None => {
@@ -86,6 +95,10 @@ impl Walk<'_> {
         let range = EdgeRange { vppb, count: 1, start: index };
         let Some(segment) = kind.segments(gae, range)?.first().copied().flatten() else {
             self.say(at, name, format!("{place}: not valid"));
+            // What LDST has no entry for, the virtual switch routes as ever.
+            if kind == Kind::Ldst {
+                return Ok(None);
+            }
             return self.unsupported("the edge", format!("the {name} entry is not valid"));
         };
         let what = if segment.gim { "GIM" } else { "memory" };
@@ -125,6 +138,9 @@ impl Walk<'_> {
             if let Some(target) = self.by_grant()? {
                 return Ok(Some(target));
             }
+            if let Some(target) = self.by_direct()? {
+                return Ok(Some(target));
+            }
             let text = "only the host's GAE reports it; the FM granted the host no memory there";
             self.note(at, "FAST", false, text);
             return Err(Stop::End(End::Unknown(text.to_owned())));
@@ -149,7 +165,7 @@ impl Walk<'_> {
         );
         self.note(at, "FAST", false, text);
         self.may("GMV", part.gfd, 0)?;
-        Ok(Some(Target { dpid: part.gfd, is_memory: true }))
+        Ok(Some(Target { dpid: part.gfd, kind: Reached::Gfd }))
     }
 
     /// GIM that the FM let the host have.
@@ -175,7 +191,7 @@ impl Walk<'_> {
             return self.unsupported("the edge", "GIM takes UIO only");
         }
         self.may("VTV", dpid, VTV_AT)?;
-        Ok(Some(Target { dpid, is_memory: false }))
+        Ok(Some(Target { dpid, kind: Reached::Owner }))
     }
 
     /// GIM whose target the requester names itself.
@@ -192,7 +208,7 @@ impl Walk<'_> {
             return refused(format!("UR at {at}: requests may not have a VendPrefixL0"));
         }
         self.may("VTV", dpid, VTV_AT)?;
-        Ok(Some(Target { dpid, is_memory: false }))
+        Ok(Some(Target { dpid, kind: Reached::Owner }))
     }
 
     /// How a share is dealt out, as one of its GFDs knows it.
@@ -220,7 +236,7 @@ impl Walk<'_> {
         self.bit(name, dpid, answer.read::<Vector<'_>>()?.data.get(0))
     }
 
-    fn may_ldst(&mut self, dpid: Pid) -> Result<(), Stop> {
+    pub(super) fn may_ldst(&mut self, dpid: Pid) -> Result<(), Stop> {
         let start = u32::from(dpid.bits() / 8);
         let range = VcsVectorRange { vcs: self.host.vcs, range: VectorRange { start, len: 1 } };
         let way = self.edge_way();

@@ -11,9 +11,11 @@
 
 mod device;
 mod edge;
+mod ldfam;
 mod path;
 mod target;
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
@@ -23,6 +25,8 @@ use super::cci::{CallError, Fabric};
 use super::gim::Gim;
 use super::inventory::Inventory;
 use super::memory::{Host, Memory};
+use super::p2p::P2p;
+use super::service::names::Requester;
 
 /// By which kind of requests an address is reached.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -39,8 +43,12 @@ pub enum Via {
 pub struct TraceContext<'a> {
     /// The components.
     pub fabric: &'a mut Fabric,
-    /// The host's GAE, in a session of the host.
-    pub gae: Option<&'a mut Fabric>,
+    /// Hosts' GAEs, each in a session of its host, by the host's name.
+    pub gaes: BTreeMap<String, &'a mut Fabric>,
+    /// The name of the host whose GAE has the tables of the requester.
+    pub gae: Option<String>,
+    /// Who makes requests, and the host whose GAE has the tables of its bridge.
+    pub edges: Vec<(Requester, Option<String>)>,
     /// The bridge that the requests enter by: 0 of a host's own.
     pub vppb: u8,
     /// What there is.
@@ -49,6 +57,8 @@ pub struct TraceContext<'a> {
     pub memory: &'a Memory,
     /// What hosts and devices show each other.
     pub gim: &'a Gim,
+    /// Which memory devices are accessed directly.
+    pub p2p: &'a P2p,
 }
 
 /// One lookup on the way of a request, and what it found.
@@ -159,11 +169,14 @@ impl Walk<'_> {
         self.trace.dpid = Some(target.dpid.bits());
         let gfd = self.asked.inventory.gfds.iter().find(|gfd| gfd.pid == target.dpid).copied();
         self.path(target.dpid)?;
-        match (gfd, target.is_memory) {
+        match (gfd, target.kind) {
             (Some(gfd), _) => self.device(gfd.pid),
-            (None, false) => self.target(target.dpid),
-            (None, true) if self.via == Via::CxlMem => refused("no GFD is there"),
-            (None, true) => refused("no function there decodes the address: an error completion"),
+            (None, Reached::Owner) => self.target(target.dpid),
+            (None, Reached::MemoryDevice) => self.memory_device(target.dpid),
+            (None, Reached::Gfd) if self.via == Via::CxlMem => refused("no GFD is there"),
+            (None, Reached::Gfd) => {
+                refused("no function there decodes the address: an error completion")
+            }
         }
     }
 
@@ -188,6 +201,16 @@ impl Walk<'_> {
 /// Where the edge sends a request.
 struct Target {
     dpid: Pid,
-    /// It is a device's memory, not a host's.
-    is_memory: bool,
+    kind: Reached,
+}
+
+/// Whose memory a request is to reach.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reached {
+    /// A GFD's.
+    Gfd,
+    /// Another host's or its device's (GIM).
+    Owner,
+    /// That of a memory device (LD-FAM).
+    MemoryDevice,
 }

@@ -36,7 +36,7 @@ impl Query for GrantArgs {
 pub struct RevokeArgs {
     /// Name of the memory
     name: String,
-    /// The host; for GIM also a device
+    /// The host; for GIM and P2P also a device
     host: String,
     #[command(flatten)]
     ask: AskArgs,

@@ -16,6 +16,7 @@ mod gim;
 mod grant;
 mod hbr;
 mod memory;
+mod p2p;
 mod page;
 mod pid;
 mod routes;
@@ -142,7 +143,9 @@ fm_command! {
     Memory(memory::MemoryArgs),
     /// Show memory that hosts and devices export to each other (GIM), or export some
     Gim(gim::GimArgs),
-    /// Revoke memory from one host, or GIM from one host or device; others keep it
+    /// Show which memory devices accelerators access directly (P2P), or give such access
+    P2p(p2p::P2pArgs),
+    /// Revoke memory from one host, or GIM or P2P from one host or device; others keep it
     Revoke(grant::RevokeArgs),
     /// Give one more host access to memory that is already shared
     Grant(grant::GrantArgs),

@@ -101,8 +101,10 @@ fn carried_over(
             edge.switch = id(edge.switch);
         }
     }
+    let mut p2p = kept.p2p.clone();
+    p2p.edges_mut().for_each(|edge| edge.switch = id(edge.switch));
     let granted = kept.granted.iter().map(|bit| bit.moved(id)).collect();
-    State { inventory, bindings, memory, gim, granted }
+    State { inventory, bindings, memory, gim, p2p, granted }
 }
 
 /// The number that a switch of before has now: its own, unless another one is the entry switch now, which is number 0.

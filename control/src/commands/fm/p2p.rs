@@ -1,0 +1,158 @@
+//! `weft fm p2p`: memory devices that accelerators access directly, by UIO (direct P2P to HDM).
+//!
+//! Shape: [`P2pArgs`] -> [`Request::P2p`], [`Request::AddP2p`], [`Request::Release`] -> rows.
+//! Units: bytes.
+//! Source: `docs/fm.md`; CXL 3.1 section 7.7.9.
+
+use clap::{Args, Subcommand};
+use weft_fm::service::request::{NamedPid, P2pRow, P2pState};
+use weft_fm::service::{Request, Response};
+use weft_fm::text::{parse_address, parse_size};
+
+use super::text::{pid, table};
+use super::{AskArgs, Query};
+use crate::error::CliError;
+
+/// Arguments of `weft fm p2p`.
+#[derive(Args, Debug)]
+#[command(args_conflicts_with_subcommands = true)]
+pub struct P2pArgs {
+    #[command(subcommand)]
+    command: Option<P2pCommand>,
+    #[command(flatten)]
+    ask: AskArgs,
+}
+
+/// What to do with direct access to memory devices.
+#[derive(Debug, Subcommand)]
+enum P2pCommand {
+    /// Show it
+    List {
+        #[command(flatten)]
+        ask: AskArgs,
+    },
+    /// Give devices direct access to a memory device
+    Add {
+        /// Its name
+        name: String,
+        /// Device that accesses it; may be given several times
+        #[arg(long, required = true)]
+        from: Vec<String>,
+        /// The memory device: its name, SWITCH/port:N or a PID
+        #[arg(long)]
+        to: String,
+        /// Size, such as 16MiB
+        #[arg(long, value_parser = parse_size)]
+        size: u64,
+        /// Address at which all of them, and the memory device itself, see it
+        #[arg(long, value_parser = parse_address)]
+        hpa: u64,
+        #[command(flatten)]
+        ask: AskArgs,
+    },
+    /// Revoke it from all devices
+    Remove {
+        /// Its name
+        name: String,
+        #[command(flatten)]
+        ask: AskArgs,
+    },
+}
+
+impl P2pCommand {
+    fn request(&self) -> Request {
+        match self {
+            Self::List { ask: _ } => Request::P2p,
+            Self::Add { name, from, to, size, hpa, ask: _ } => Request::AddP2p {
+                name: name.clone(),
+                from: from.clone(),
+                to: to.clone(),
+                size: *size,
+                hpa: *hpa,
+            },
+            Self::Remove { name, ask: _ } => Request::Release { name: name.clone() },
+        }
+    }
+}
+
+impl Query for P2pArgs {
+    fn ask(&self) -> &AskArgs {
+        match &self.command {
+            Some(
+                P2pCommand::List { ask }
+                | P2pCommand::Add { ask, .. }
+                | P2pCommand::Remove { ask, .. },
+            ) => ask,
+            None => &self.ask,
+        }
+    }
+
+    fn request(&self) -> Result<Request, CliError> {
+        Ok(self.command.as_ref().map_or(Request::P2p, P2pCommand::request))
+    }
+
+    fn text(&self, response: &Response) -> Option<String> {
+        let Response::P2p(rows) = response else { return None };
+        Some(of_rows(rows))
+    }
+}
+
+fn of_rows(rows: &[P2pRow]) -> String {
+    let cells = rows.iter().map(|row| {
+        let who = |who: &NamedPid| format!("{} ({})", who.name, pid(who.pid));
+        let from = row.from.iter().map(who).collect::<Vec<_>>().join("\n");
+        let state = match row.state {
+            P2pState::Given => "given",
+            P2pState::Waits => "waits",
+            P2pState::Refused => "refused",
+        };
+        let state = row.why.as_ref().map_or_else(|| state.into(), |why| format!("{state}: {why}"));
+        let hpa = format!("{:#x}", row.hpa);
+        let size = (row.size >> 10).to_string();
+        [row.name.clone(), hpa, size, from, who(&row.to), state]
+    });
+    table(["name", "hpa", "KiB", "from", "to", "state"], cells)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::assert_requests;
+    use super::*;
+
+    #[test]
+    fn words_become_requests() {
+        let text = str::to_owned;
+        let add = Request::AddP2p {
+            name: text("a"),
+            from: vec![text("acc0"), text("00a")],
+            to: text("mem0"),
+            size: 16 << 20,
+            hpa: 1 << 40,
+        };
+        assert_requests([
+            ("p2p", Request::P2p),
+            ("p2p list", Request::P2p),
+            ("p2p add a --from acc0 --from 00a --to mem0 --size 16MiB --hpa 0x10000000000", add),
+            ("p2p remove a", Request::Release { name: text("a") }),
+        ]);
+    }
+
+    #[test]
+    fn what_waits_says_for_what() {
+        let who = |name: &str, pid| NamedPid { name: name.to_owned(), pid };
+        let row = P2pRow {
+            name: "direct".to_owned(),
+            to: who("mem0", 0x12),
+            from: vec![who("acc0", 0x10)],
+            hpa: 1 << 40,
+            size: 16 << 20,
+            state: P2pState::Waits,
+            why: Some("p2p-same-domain: h1 has set no secret".to_owned()),
+        };
+        let text = of_rows(&[row]);
+        assert!(
+            text.contains("waits: p2p-same-domain: h1") && text.contains("mem0 (012)"),
+            "{text}"
+        );
+    }
+}

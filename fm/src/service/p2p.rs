@@ -1,0 +1,301 @@
+//! Requests that have devices access a memory device directly (direct P2P to HDM), and the domains of their hosts.
+//!
+//! Shape: names -> [`Grant`] -> [`crate::p2p::P2p`]; secrets of virtual switches -> [`Unproved`]; rows of what there is.
+//! Units: bytes.
+//! Source: CXL 3.1 section 7.7.9; docs/spec/wire-formats.md §4.3 (5106h, 5107h); docs/fm.md.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use weft_parsers::cci::Request as Command;
+use weft_parsers::cci::Uuid;
+use weft_parsers::cci::pbr::PathCost;
+use weft_parsers::fabric::Pid;
+use weft_rpc::Refused;
+
+use super::desired::DesiredP2p;
+use super::names::Names;
+use super::request::{NamedPid, P2pRow, P2pState, Request};
+use super::{Fm, NO_COST, refuse, with_causes};
+use crate::cci::{CallError, Way};
+use crate::cdat;
+use crate::edge::EdgeContext;
+use crate::gim::Gim;
+use crate::graph::SwitchId;
+use crate::inventory::Switch;
+use crate::memory::Host;
+use crate::memory::map::{Beside, Range};
+use crate::p2p::{Grant, P2p, P2pError, Unproved};
+
+/// A virtual switch.
+type Place = (SwitchId, u8);
+
+/// What is wanted, in a fabric.
+pub(super) fn grant(names: &Names<'_>, wanted: &DesiredP2p) -> Result<Grant, String> {
+    let bound = |text: &String| -> Result<Host, String> {
+        let edge = names.host(text)?;
+        match names.virtual_hierarchy(edge) {
+            Some(_) => Ok(edge),
+            None => Err(format!(
+                "p2p-bound: {text} is in no host's hierarchy: bind it, and the virtual switch that it is in"
+            )),
+        }
+    };
+    let from = wanted.from.iter().map(bound).collect::<Result<Vec<_>, _>>()?;
+    let (name, to) = (wanted.name.clone(), bound(&wanted.to)?);
+    Ok(Grant { name, to, from, hpa: wanted.hpa, len: wanted.size })
+}
+
+/// Memory of a requester that is not of GFDs.
+pub(super) fn ranges_beside(gim: &Gim, p2p: &P2p, host: Host) -> Vec<Range<Pid>> {
+    let mut all = gim.ranges(host);
+    all.extend(p2p.ranges(host));
+    all
+}
+
+/// Secrets of virtual switches, each read once.
+#[derive(Default)]
+struct Secrets(BTreeMap<Place, Option<Uuid>>);
+
+impl Fm {
+    /// What is accessed directly, or waits for that.
+    pub(super) fn direct(&self) -> Vec<P2pRow> {
+        let Some(running) = &self.running else { return Vec::new() };
+        let names = Names::new(&self.desired, running);
+        let who = |edge: &Host| NamedPid { name: names.name_of(*edge), pid: edge.pid.bits() };
+        let row = |grant: &Grant, why: Option<&Unproved>| P2pRow {
+            name: grant.name.clone(),
+            to: who(&grant.to),
+            from: grant.from.iter().map(who).collect(),
+            hpa: grant.hpa,
+            size: grant.len,
+            state: match why {
+                None => P2pState::Given,
+                Some(Unproved::NoSecret(_)) => P2pState::Waits,
+                Some(Unproved::Differ(..)) => P2pState::Refused,
+            },
+            why: why.map(ToString::to_string),
+        };
+        let given = self.p2p.grants.iter().map(|grant| row(grant, None));
+        let waiting = self.p2p.waiting.iter().map(|one| row(&one.grant, Some(&one.why)));
+        given.chain(waiting).collect()
+    }
+
+    /// Whether a request changes direct access.
+    pub(super) fn is_p2p(&self, request: &Request) -> bool {
+        match request {
+            Request::AddP2p { .. } => true,
+            Request::Release { name } | Request::Revoke { name, .. } => {
+                self.p2p.known(name).is_some()
+            }
+            _ => false,
+        }
+    }
+
+    /// Carries out such a request; lines for what is done.
+    pub(super) fn p2p_request(&mut self, request: &Request) -> Result<Vec<String>, Refused> {
+        match request {
+            Request::AddP2p { name, from, to, size, hpa } => {
+                let (name, from, to) = (name.clone(), from.clone(), to.clone());
+                self.add_p2p(&DesiredP2p { name, from, to, size: *size, hpa: *hpa })
+            }
+            Request::Release { name } => self.release_p2p(name),
+            Request::Revoke { name, host } => self.revoke_p2p(name, host),
+            _ => Err(Refused::bad_request("the request is not about direct access")),
+        }
+    }
+
+    /// Gives devices direct access to a memory device; lines for what is done.
+    fn add_p2p(&mut self, wanted: &DesiredP2p) -> Result<Vec<String>, Refused> {
+        let grant = self.names(|names| grant(&names, wanted))?;
+        self.is_free(&wanted.name)?;
+        self.check_p2p(&grant).map_err(refuse)?;
+        let proved = self.proved(&grant, &mut Secrets::default()).map_err(refuse)?;
+        proved.map_err(refuse)?;
+        let count = grant.from.len();
+        self.change_p2p(|p2p, means| p2p.add(means, grant)).map_err(refuse)?;
+        Ok(vec![format!("{count} access {} directly, as {:?}", wanted.to, wanted.name)])
+    }
+
+    /// Takes it from all.
+    fn release_p2p(&mut self, name: &str) -> Result<Vec<String>, Refused> {
+        self.change_p2p(|p2p, means| p2p.release(means, name)).map_err(refuse)?;
+        self.clear_p2p_errors(name);
+        Ok(vec![format!("P2P {name:?} is released")])
+    }
+
+    /// Takes it from one; a line more for whom the edge lets through still.
+    fn revoke_p2p(&mut self, name: &str, from: &str) -> Result<Vec<String>, Refused> {
+        let edge = self.names(|names| names.host(from))?;
+        self.change_p2p(|p2p, means| p2p.revoke(means, name, edge)).map_err(refuse)?;
+        let mut said = vec![format!("P2P {name:?} is revoked from {from}")];
+        // LAV is of a virtual switch, not of a port of it.
+        let to = self.p2p.known(name).map(|grant| grant.to.pid);
+        if let Some(other) = to.and_then(|to| self.p2p.sharer(to, edge)) {
+            said.push(format!(
+                "its edge still lets its requests through, as PID {other} of the same virtual switch has access, \
+                 until the host clears its LDST"
+            ));
+        }
+        Ok(said)
+    }
+
+    /// Brings about what is wanted, or notes what it waits for.
+    pub(super) fn apply_desired_p2p(&mut self, wanted: &DesiredP2p) -> Result<(), String> {
+        let running = self.running.as_ref().ok_or("the fabric is not up")?;
+        let grant = grant(&Names::new(&self.desired, running), wanted)?;
+        if let Some(own) = self.p2p.find(&wanted.name) {
+            if let Some(lacks) = grant.from.iter().find(|edge| !own.from.contains(edge)) {
+                return Err(format!("PID {} has no access to it: release it first", lacks.pid));
+            }
+            let same = Grant { from: grant.from.clone(), ..own.clone() } == grant;
+            let differs = own.from.len() != grant.from.len() || !same;
+            let text = "it exists, but differs from the wanted state: release it first";
+            return if differs { Err(text.to_owned()) } else { Ok(()) };
+        }
+        self.p2p.waiting.retain(|one| one.grant.name != wanted.name);
+        self.check_p2p(&grant).map_err(|error| with_causes(&error))?;
+        let proved = self.proved(&grant, &mut Secrets::default());
+        if let Err(why) = proved.map_err(|error| error.with_causes())? {
+            let (text, waits) = (why.to_string(), matches!(why, Unproved::NoSecret(_)));
+            self.p2p.wait(grant, why);
+            self.board.record_event(format!("P2P {:?} waits: {text}", wanted.name));
+            return if waits { Ok(()) } else { Err(text) };
+        }
+        self.change_p2p(|p2p, means| p2p.add(means, grant)).map_err(|error| with_causes(&error))?;
+        self.board.record_event(format!("P2P {:?} given", wanted.name));
+        Ok(())
+    }
+
+    /// Holds all direct access between hierarchies against the domains of their hosts: what is of one domain no more loses
+    /// its rights, and what waits gets them once it is.
+    pub(super) fn watch_domains(&mut self) {
+        let (mut secrets, before) = (Secrets::default(), self.p2p.clone());
+        for grant in &before.grants {
+            let Ok(Err(why)) = self.proved(grant, &mut secrets) else { continue };
+            let (name, text) = (grant.name.clone(), why.to_string());
+            let done = self.change_p2p(|p2p, means| p2p.suspend(means, &name, why));
+            let done = done.map_or_else(|error| with_causes(&error), |()| "it is withdrawn".into());
+            self.board.record_event(format!("P2P {name:?}: {text}; {done}"));
+            self.tell_unproved(&name);
+        }
+        for waiting in &before.waiting {
+            let (grant, name) = (waiting.grant.clone(), waiting.grant.name.clone());
+            let Ok(proved) = self.proved(&grant, &mut secrets) else { continue };
+            let Err(why) = proved else {
+                match self.change_p2p(|p2p, means| p2p.add(means, grant)) {
+                    Ok(()) => {
+                        self.board.record_event(format!("P2P {name:?} given"));
+                        self.clear_p2p_errors(&name);
+                    }
+                    Err(error) => {
+                        self.clear_p2p_errors(&name);
+                        self.errors.push(format!("P2P {name:?}: {}", with_causes(&error)));
+                    }
+                }
+                continue;
+            };
+            if why != waiting.why {
+                self.p2p.wait(grant, why);
+                self.tell_unproved(&name);
+            }
+        }
+        if self.p2p != before
+            && let Err(error) = self.save()
+        {
+            self.errors.push(with_causes(&error));
+        }
+    }
+
+    /// What is of another domain is an error; what only waits shows in the list.
+    fn tell_unproved(&mut self, name: &str) {
+        self.clear_p2p_errors(name);
+        let waiting = self.p2p.waiting.iter().find(|one| one.grant.name == name);
+        if let Some(why @ Unproved::Differ(..)) = waiting.map(|one| &one.why) {
+            self.errors.push(format!("P2P {name:?}: {why}"));
+        }
+    }
+
+    fn clear_p2p_errors(&mut self, name: &str) {
+        let head = format!("P2P {name:?}: ");
+        self.errors.retain(|line| !line.starts_with(&head));
+    }
+
+    fn check_p2p(&self, grant: &Grant) -> Result<(), P2pError> {
+        let Some(running) = &self.running else {
+            return Err(P2pError::Misfit("the fabric is not up".to_owned()));
+        };
+        let names = Names::new(&self.desired, running);
+        let beside = |one: &Host| {
+            let mut others = self.memory.ranges(*one);
+            others.extend(self.gim.ranges(*one));
+            Beside { others, own: names.own(*one) }
+        };
+        let beside: Vec<Beside> = grant.from.iter().map(beside).collect();
+        self.p2p.check(&beside, grant)
+    }
+
+    /// Changes who accesses what directly.
+    fn change_p2p(
+        &mut self,
+        f: impl FnOnce(&mut P2p, &mut EdgeContext<'_>) -> Result<(), P2pError>,
+    ) -> Result<(), P2pError> {
+        let Some(running) = &self.running else {
+            return Err(P2pError::Misfit("the fabric is not up".to_owned()));
+        };
+        let (inventory, plan) = (&running.inventory, &running.plan);
+        let figures = self.desired.figures();
+        let cost = |at: SwitchId, pid: Pid| -> PathCost {
+            cdat::cost(inventory, plan, at, pid, figures).unwrap_or(NO_COST)
+        };
+        let (fabric, drain) = (&mut self.fabric, self.drain);
+        let mut means = EdgeContext { fabric, inventory, cost: &cost, drain };
+        f(&mut self.p2p, &mut means)
+    }
+
+    /// Whether the hosts of all that a grant names are of one domain; within one hierarchy there is nothing to prove.
+    fn proved(
+        &mut self,
+        grant: &Grant,
+        secrets: &mut Secrets,
+    ) -> Result<Result<(), Unproved>, CallError> {
+        let Some(running) = &self.running else { return Ok(Ok(())) };
+        let names = Names::new(&self.desired, running);
+        let edges = grant.from.iter().chain([&grant.to]);
+        let places: BTreeSet<Place> = edges.filter_map(|it| names.virtual_hierarchy(*it)).collect();
+        if places.len() < 2 {
+            return Ok(Ok(()));
+        }
+        let called: Vec<(Place, String)> =
+            places.into_iter().map(|place| (place, names.host_at(place))).collect();
+        let mut first: Option<(Uuid, String)> = None;
+        for (place, name) in called {
+            let Some(secret) = self.secret(place, secrets)? else {
+                return Ok(Err(Unproved::NoSecret(name)));
+            };
+            match &first {
+                Some((other, _)) if *other == secret => {}
+                Some((_, before)) => return Ok(Err(Unproved::Differ(before.clone(), name))),
+                None => first = Some((secret, name)),
+            }
+        }
+        Ok(Ok(()))
+    }
+
+    /// The domain validation secret that the host of a virtual switch has set.
+    fn secret(&mut self, at: Place, secrets: &mut Secrets) -> Result<Option<Uuid>, CallError> {
+        if let Some(known) = secrets.0.get(&at) {
+            return Ok(*known);
+        }
+        let (switch, vcs) = at;
+        let running = self.running.as_ref();
+        let found = running.and_then(|running| running.inventory.switch(switch));
+        let way = found.map_or(Way::Entry, Switch::way);
+        let state = self.fabric.call(way, &Command::GetVcsSvState(vcs))?.read::<u8>()?;
+        let secret = match state {
+            0 => None,
+            _ => Some(self.fabric.call(way, &Command::GetSv(vcs))?.read::<Uuid>()?),
+        };
+        secrets.0.insert(at, secret);
+        Ok(secret)
+    }
+}

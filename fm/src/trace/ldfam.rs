@@ -1,0 +1,85 @@
+//! A memory device that is accessed directly: the way as the FM gave it, and the completion's way back by its re-router.
+//!
+//! Shape: an address -> [`Target`]; PID -> [`End`].
+//! Units: none.
+//! Source: CXL 3.1 section 7.7.9; docs/spec/wire-formats.md §4.5 (5712h, 5715h).
+
+use weft_parsers::cci::Request;
+use weft_parsers::cci::tables::{EdgeRange, Entries};
+use weft_parsers::fabric::{Pid, ReRouterEntry};
+
+use super::{End, Reached, Stop, Target, Via, Walk, refused};
+use crate::cci::{CallError, Fabric, Way};
+use crate::edge::has_lav;
+use crate::service::names::Requester;
+
+/// Entries of a re-router.
+const ENTRIES: u16 = 256;
+/// Entries that are read by one command.
+const ENTRIES_AT_ONCE: u16 = 64;
+
+impl Walk<'_> {
+    /// Direct access as the FM gave it, where only the GAE knows LDST.
+    pub(super) fn by_direct(&mut self) -> Result<Option<Target>, Stop> {
+        let (host, hpa) = (self.host, self.hpa);
+        let has = |grant: &&crate::p2p::Grant| {
+            grant.from.contains(&host) && hpa.0.wrapping_sub(grant.hpa) < grant.len
+        };
+        let found = self.asked.p2p.grants.iter().find(has).filter(|_| self.via == Via::Uio);
+        let Some(grant) = found else { return Ok(None) };
+        let (dpid, name) = (grant.to.pid, grant.name.clone());
+        let text = format!("only the host's GAE reports it; by the FM's P2P {name:?}: DPID {dpid}");
+        self.note(host.switch, "LDST", false, text);
+        self.may_ldst(dpid)?;
+        Ok(Some(Target { dpid, kind: Reached::MemoryDevice }))
+    }
+
+    /// What becomes of a request at the edge of the memory device of `pid`, and of its completion.
+    pub(super) fn memory_device(&mut self, pid: Pid) -> Result<End, Stop> {
+        let found = self.asked.edges.iter().find(|(one, _)| one.edge.pid == pid).cloned();
+        let Some((device, host)) = found else {
+            let text = format!("no device that is bound has PID {pid}");
+            return Err(Stop::End(End::Unknown(text)));
+        };
+        let (spid, at, vcs) = (self.host.pid, device.edge.switch, device.edge.vcs);
+        let back = has_lav(self.asked.fabric, self.asked.inventory, (at, vcs), spid)?;
+        let said = if back { "set" } else { "not set" };
+        self.say(at, "LAV", format!("VCS {vcs}, PID {spid}, for the completion: {said}"));
+        if !back {
+            return refused(format!(
+                "no completion comes straight back from {at}: LAV there does not have {spid}"
+            ));
+        }
+        let gae = host.and_then(|host| self.asked.gaes.remove(&host));
+        let Some(gae) = gae else {
+            self.note(at, "re-router", false, "only the host's GAE reports it");
+            return Ok(End::Memory);
+        };
+        let entries = re_routers(gae, device)?;
+        let Some((index, entry)) = entries.iter().find(|(_, entry)| entry.dpid == spid) else {
+            self.say(at, "re-router", format!("no entry leads to {spid}"));
+            return refused(format!(
+                "no completion comes straight back from {at}: no re-router entry leads to {spid}"
+            ));
+        };
+        let segment = entry.segment.map_or(String::new(), |it| format!("segment {it:#04x}, "));
+        let text = format!("[{index}]: {segment}{} goes to {spid}", entry.requester);
+        self.say(at, "re-router", text);
+        Ok(End::Memory)
+    }
+}
+
+/// The re-router of a memory device's bridge, where it has entries.
+fn re_routers(gae: &mut Fabric, device: Requester) -> Result<Vec<(u16, ReRouterEntry)>, CallError> {
+    let mut all = Vec::new();
+    for start in (0..ENTRIES).step_by(ENTRIES_AT_ONCE.into()) {
+        let range = EdgeRange { vppb: device.vppb, count: ENTRIES_AT_ONCE, start };
+        let answer = gae.call(Way::Entry, &Request::GetReRouter(range))?;
+        let entries = answer.read::<Entries<'_, ReRouterEntry>>()?.entries;
+        let is_one = |(_, entry): &(u16, ReRouterEntry)| {
+            entry.dpid.bits() != 0 || entry.segment.is_some() || entry.requester.bits() != 0
+        };
+        all.extend((start..).zip(entries.iter()).filter(is_one));
+    }
+    Ok(all)
+}
