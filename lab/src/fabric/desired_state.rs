@@ -94,6 +94,7 @@ fn write_devices<'a>(
         let needs = |part: Part| layout.name(part) == device.as_str();
         topology.memory.iter().any(|memory| memory.devices.contains(device))
             || layout.gim.iter().any(|gim| needs(gim.of) || gim.from.iter().copied().any(needs))
+            || layout.p2p.iter().any(|p2p| needs(p2p.to) || p2p.from.iter().copied().any(needs))
     };
     for (index, switch) in layout.switches.iter().enumerate() {
         for (number, port) in (0_u8..).zip(&switch.ports) {
@@ -111,7 +112,7 @@ fn write_devices<'a>(
     Ok(())
 }
 
-/// Who has which memory, of others and of GFDs.
+/// Who has which memory: of others, of memory devices and of GFDs.
 fn write_memory(text: &mut String, topology: &Topology, layout: &Layout) -> std::fmt::Result {
     for gim in &layout.gim {
         let (own, of, by) = (&gim.name, layout.name(gim.of), gim.by == Flow::Prefix);
@@ -120,6 +121,14 @@ fn write_memory(text: &mut String, topology: &Topology, layout: &Layout) -> std:
         writeln!(
             text,
             "[[gim]]\nname = {own:?}\nof = {of:?}\nfrom = {from:?}\nprefix = {by}\nsize = {size}\nhpa = {hpa}"
+        )?;
+    }
+    for p2p in &layout.p2p {
+        let (name, to, size, hpa) = (&p2p.name, layout.name(p2p.to), p2p.len, p2p.hpa);
+        let from: Vec<&str> = p2p.from.iter().map(|part| layout.name(*part)).collect();
+        writeln!(
+            text,
+            "[[p2p]]\nname = {name:?}\nfrom = {from:?}\nto = {to:?}\nsize = {size}\nhpa = {hpa}"
         )?;
     }
     for memory in &topology.memory {

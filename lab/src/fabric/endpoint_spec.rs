@@ -41,6 +41,7 @@ pub fn endpoint_spec(
                 ln_lines,
                 ln_watchers,
                 enable_use_fabric_mem: host.enable_use_fabric_mem,
+                segment: (host.segment > 0).then(|| Num(host.segment.into())),
                 ..HostSpec::default()
             }
             .into()

@@ -4,8 +4,10 @@
 //! Units: bytes.
 //! Source: docs/spec/cxl-fabric.md "Start-up", "Memory"; docs/spec/wire-formats.md §4.6.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
-use weft_fm::service::request::{GimRow, ShareRow};
+use weft_fm::service::request::{GimRow, P2pRow, P2pState, ShareRow};
 use weft_fm::service::{Request, Response};
 use weft_parsers::cci::gae::{FastCaps, PrefixFlags};
 use weft_parsers::cci::{Opcode, Payload};
@@ -19,11 +21,13 @@ use super::topology::Topology;
 use crate::endpoint::command::Export;
 use crate::endpoint::fabric_mem::MemCommand;
 use crate::endpoint::host::spec::MEMORY_BASE;
-use crate::endpoint::number::{Hex, Num};
+use crate::endpoint::number::{Hex, Id, Num};
 use crate::endpoint::{Answer, Command};
 
 /// How often a host that is looking already is asked again.
 const LOOKS: u32 = 100;
+/// How often the manager is asked again while something waits.
+const SETTLE_LOOKS: u32 = 1_000;
 /// How long a search may take, and a command of a mailbox, in milliseconds.
 const SEARCH_MS: u64 = 20_000;
 const COMMAND_MS: u64 = 5_000;
@@ -60,16 +64,21 @@ pub struct Host<'a> {
 }
 
 impl Host<'_> {
-    fn fail(&self, topology: &Topology, refused: Refused) -> BringupError {
+    pub(super) fn fail(&self, topology: &Topology, refused: Refused) -> BringupError {
         let name = topology.hosts.get(self.at).map(|host| host.name.clone());
         BringupError::Host { name: name.unwrap_or_default(), refused }
     }
 
-    /// Has the host find what is below it.
+    pub(super) fn no_map(&self, topology: &Topology, source: MapError) -> BringupError {
+        let name = topology.hosts.get(self.at).map(|host| host.name.clone()).unwrap_or_default();
+        BringupError::Map { name, source }
+    }
+
+    /// Has the host find what is below it, and tell its switch its domain.
     ///
     /// # Errors
     /// It does not.
-    pub fn enumerate(&self, topology: &Topology) -> Result<(), BringupError> {
+    pub fn enumerate(&self, (topology, layout): (&Topology, &Layout)) -> Result<(), BringupError> {
         let command = Command::Enumerate { timeout_ms: SEARCH_MS };
         let mut asked = (self.ask)(&command);
         // A hot-add has it look already; what it finds then may not be all.
@@ -80,7 +89,8 @@ impl Host<'_> {
             (self.pause)();
             asked = (self.ask)(&command);
         }
-        asked.map(drop).map_err(|refused| self.fail(topology, refused))
+        asked.map_err(|refused| self.fail(topology, refused))?;
+        self.join_domain((topology, layout))
     }
 
     /// Has it map the memory that it and its devices have been given, and show what it has for others: what its GAE has of
@@ -103,12 +113,13 @@ impl Host<'_> {
             let shown = if transfers { self.window(ranges) } else { self.export(ranges) };
             shown.map_err(|refused| self.fail(topology, refused))?;
         }
+        let block = self.own_mailbox((topology, layout))?;
         let edges = layout.vppbs(self.at);
         // What is allowed to a virtual switch is on at all of its ports, but for those where the host says otherwise.
         let parts = || edges.iter().filter_map(|(_, part)| *part);
         let any = layout.gim.iter().any(|gim| parts().any(|part| concerns(gim, part)));
         for &(vppb, part) in edges.iter().filter(|(_, part)| any || part.is_some()) {
-            let output = self.gae(topology, Opcode::GET_FAST_CAPS, vec![vppb, 0, 0, 0])?;
+            let output = self.gae(topology, (Opcode::GET_FAST_CAPS, vec![vppb, 0, 0, 0]), block)?;
             let caps = FastCaps::parse(&output).map_err(|error| {
                 let text = format!("its GAE does not report vPPB {vppb}: {error}");
                 self.fail(topology, Refused::because(text))
@@ -121,9 +132,13 @@ impl Host<'_> {
             if regions.is_empty() && caps.limit == Hpa(0) && !any {
                 continue;
             }
-            self.set(topology, vppb, &regions, prefix)?;
+            let commands = fast_tables::commands(vppb, &regions, prefix)
+                .map_err(|source| self.no_map(topology, source))?;
+            for command in commands {
+                self.gae(topology, command, block)?;
+            }
         }
-        Ok(())
+        self.map_direct((topology, layout), given)
     }
 
     fn export(&self, ranges: Vec<Export>) -> Result<(), Refused> {
@@ -147,32 +162,15 @@ impl Host<'_> {
         (self.ask)(&Command::Mem(window)).map(drop)
     }
 
-    /// Sets the tables of one edge port by the host's GAE.
-    fn set(
+    /// What a mailbox answers: that of its GAE, or of another of its virtual switches.
+    pub(super) fn gae(
         &self,
         topology: &Topology,
-        vppb: u8,
-        regions: &[Region],
-        prefix: PrefixFlags,
-    ) -> Result<(), BringupError> {
-        let name = topology.hosts.get(self.at).map(|host| host.name.clone()).unwrap_or_default();
-        let commands = fast_tables::commands(vppb, regions, prefix)
-            .map_err(|source| BringupError::Map { name, source })?;
-        for (opcode, input) in commands {
-            self.gae(topology, opcode, input)?;
-        }
-        Ok(())
-    }
-
-    /// What its GAE answers.
-    fn gae(
-        &self,
-        topology: &Topology,
-        opcode: Opcode,
-        input: Vec<u8>,
+        (opcode, input): fast_tables::Command,
+        block: Option<Num>,
     ) -> Result<Vec<u8>, BringupError> {
         let (number, input) = (Num(opcode.0.into()), Hex(input));
-        let command = Command::Gae { opcode: number, input, block: None, timeout_ms: COMMAND_MS };
+        let command = Command::Gae { opcode: number, input, block, timeout_ms: COMMAND_MS };
         match (self.ask)(&command).map_err(|refused| self.fail(topology, refused))? {
             Answer::Response { code: 0, output, .. } => Ok(output.0),
             other => {
@@ -190,6 +188,12 @@ pub struct MemoryGrants {
     pub shares: Vec<ShareRow>,
     /// Memory of hosts and devices.
     pub gim: Vec<GimRow>,
+    /// Memory devices that are accessed directly.
+    #[serde(default)]
+    pub p2p: Vec<P2pRow>,
+    /// Ids of who accesses them, by name.
+    #[serde(default)]
+    pub ids: BTreeMap<String, Id>,
 }
 
 impl MemoryGrants {
@@ -204,6 +208,28 @@ impl MemoryGrants {
         }
         if let Response::Gim(rows) = ask(&Request::Gim)? {
             given.gim = rows;
+        }
+        if let Response::P2p(rows) = ask(&Request::P2p)? {
+            given.p2p = rows;
+        }
+        Ok(given)
+    }
+
+    /// The same, once nothing waits that the manager sees soon: hosts have told it their domains just now.
+    ///
+    /// # Errors
+    /// As `ask`.
+    pub fn settled<E>(
+        mut ask: impl FnMut(&Request) -> Result<Response, E>,
+        pause: impl Fn(),
+    ) -> Result<Self, E> {
+        let mut given = Self::by(&mut ask)?;
+        for _ in 0..SETTLE_LOOKS {
+            if given.p2p.iter().all(|row| row.state != P2pState::Waits) {
+                break;
+            }
+            pause();
+            given = Self::by(&mut ask)?;
         }
         Ok(given)
     }

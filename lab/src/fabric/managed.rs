@@ -21,6 +21,7 @@ use weft_pbr_switch::StaticInit;
 use weft_rpc::Refused;
 
 use super::desired_state::desired_state;
+use super::direct_access::requester_ids;
 use super::host_bringup::{BringupError, Host, MemoryGrants};
 use super::in_process::{InProcessError, InProcessFabric, virtual_clock};
 use super::layout::{Layout, LayoutError, Part};
@@ -297,7 +298,8 @@ impl ManagedFabric {
 
     /// All hosts find what is below them.
     fn enumerate(&self) -> Result<(), UpError> {
-        self.hosts(|host| host.enumerate(&self.topology))
+        let layout = self.parts().layout().clone();
+        self.hosts(|host| host.enumerate((&self.topology, &layout)))
     }
 
     /// Has all hosts map the memory that they have been given.
@@ -305,9 +307,14 @@ impl ManagedFabric {
     /// # Errors
     /// The manager does not say what, or a host cannot.
     pub fn map(&mut self) -> Result<(), UpError> {
-        let fm = &mut self.fm;
-        let given = MemoryGrants::by(|request| fm.request(request)).map_err(UpError::Memory)?;
         let layout = self.parts().layout().clone();
+        let fm = &mut self.fm;
+        if !layout.p2p.is_empty() {
+            fm.watch(); // hosts may have told their domains just now
+        }
+        let mut given = MemoryGrants::by(|request| fm.request(request)).map_err(UpError::Memory)?;
+        let ask = |host: usize, command: &Command| self.ask(Part::Host(host), command);
+        given.ids = requester_ids((&self.topology, &layout), ask);
         self.hosts(|host| host.map((&self.topology, &layout), &given))
     }
 }

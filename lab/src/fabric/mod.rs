@@ -5,11 +5,13 @@
 //! Source: docs/spec/cxl-fabric.md; CXL 3.1 sections 7.7.1, 7.7.5, 7.7.6.
 
 pub mod desired_state;
+pub mod direct_access;
 pub mod endpoint_spec;
 pub mod fast_tables;
 pub mod host_bringup;
 pub mod in_process;
 pub mod layout;
+pub mod ldst_tables;
 pub mod leftovers;
 pub mod managed;
 pub mod proc_stat;

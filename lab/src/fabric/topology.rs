@@ -41,6 +41,9 @@ pub struct Topology {
     /// Memory of hosts and devices that others reach.
     #[serde(default)]
     pub gim: Vec<Gim>,
+    /// Memory devices that accelerators access directly.
+    #[serde(default)]
+    pub p2p: Vec<P2p>,
 }
 
 /// A PBR switch of a topology file.
@@ -95,6 +98,13 @@ pub struct Host {
     /// It has transfers of fabric memory; what others reach of its memory is what it registers for them.
     #[serde(default)]
     pub enable_use_fabric_mem: bool,
+    /// Its PCIe segment.
+    #[serde(default)]
+    pub segment: u8,
+    /// What it tells its switch as its domain, 1 to 16 bytes that hosts of one domain share: their devices may access each
+    /// other's memory devices.
+    #[serde(default)]
+    pub domain: Option<String>,
 }
 
 /// A device of a topology file.
@@ -132,6 +142,22 @@ pub struct Gim {
     /// How much, bytes: all of a host's, or 16 MiB of a device.
     pub len: Option<u64>,
     /// Where all of them see it.
+    pub hpa: Option<u64>,
+}
+
+/// A memory device that accelerators access directly, by UIO (CXL 3.1 section 7.7.9).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct P2p {
+    /// What it is called; as the memory device where nothing is said.
+    pub name: Option<String>,
+    /// Who accesses it: accelerators and NICs.
+    pub from: Vec<String>,
+    /// The memory device.
+    pub to: String,
+    /// How much, bytes: 16 MiB where nothing is said.
+    pub len: Option<u64>,
+    /// Where all of them, and the memory device itself, see it.
     pub hpa: Option<u64>,
 }
 

@@ -15,6 +15,7 @@ mod gfam;
 mod lab;
 mod lag;
 mod ln;
+mod p2p;
 mod rclink;
 mod record;
 mod recovery;

@@ -56,6 +56,9 @@ pub struct HostSpec {
     /// Requests under way [default: 64]
     #[cfg_attr(feature = "clap", arg(long))]
     pub in_flight: Option<usize>,
+    /// Its PCIe segment, 0 to 255, which those below learn from its configuration requests [default: none is told]
+    #[cfg_attr(feature = "clap", arg(long))]
+    pub segment: Option<Num>,
     /// Lines of a write-back cache for CXL.mem, 1 to 1048576; 0 for none [default: 0]
     #[cfg_attr(feature = "clap", arg(long))]
     pub cache_lines: Option<Num>,
@@ -177,8 +180,21 @@ impl HostSpec {
             hot_plug: true,
         };
         let host = CxlHost::new(config, memory)?;
+        let host = match self.segment()? {
+            Some(segment) => host.in_segment(segment),
+            None => host,
+        };
         let endpoint = HostEndpoint::new(host, &self.common.name("host"), window, exports);
         Ok(endpoint.with_fabric_mem(fabric_mem))
+    }
+
+    fn segment(&self) -> Result<Option<u8>, SpecError> {
+        let Some(Num(number)) = self.segment else { return Ok(None) };
+        if !self.common.flit()? {
+            return Err(field("segment", "requests name a segment in flit mode only"));
+        }
+        let fits = u8::try_from(number).map(Some);
+        fits.map_err(|_| field("segment", format!("expected 0 to 255, found {number}")))
     }
 
     /// Its transfers of fabric memory, if they are on.

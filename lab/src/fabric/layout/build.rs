@@ -49,6 +49,8 @@ impl Layout {
         builder.layout.non_flit = builder.non_flit();
         builder.check_memory()?;
         builder.layout.gim = builder.shown()?;
+        builder.layout.p2p = builder.direct()?;
+        builder.give_mailboxes();
         builder.check_modes()?;
         builder.check_start()?;
         Ok(builder.layout)
@@ -72,6 +74,7 @@ impl<'a> Builder<'a> {
             devices: topology.devices.iter().map(|device| device.name.clone()).collect(),
             wires: Vec::new(),
             gim: Vec::new(),
+            p2p: Vec::new(),
             non_flit: BTreeSet::new(),
             sets: BTreeMap::new(),
         };
@@ -296,11 +299,13 @@ impl<'a> Builder<'a> {
                 }
             }
             for (at, vppbs) in further {
-                let vcs = self.add_vcs(at, Vcs { host: index, usp: None, vppbs })?;
+                let vcs =
+                    self.add_vcs(at, Vcs { host: index, usp: None, vppbs, mailbox: false })?;
                 shown.push(VppbBinding::Below { switch: at, vcs });
             }
             shown.extend((0..host.spare_vppbs).map(|_| VppbBinding::Spare));
-            self.add_vcs(edge, Vcs { host: index, usp: Some(usp), vppbs: shown })?;
+            let (usp, vppbs) = (Some(usp), shown);
+            self.add_vcs(edge, Vcs { host: index, usp, vppbs, mailbox: false })?;
         }
         Ok(())
     }

@@ -57,6 +57,16 @@ pub enum LayoutError {
         /// The rule.
         source: GimRule,
     },
+    /// Direct access to a memory device that no rule allows.
+    #[error("p2p {name}: {who}: {source}")]
+    P2p {
+        /// What it is called.
+        name: String,
+        /// Whose part in it cannot be.
+        who: String,
+        /// The rule.
+        source: P2pRule,
+    },
     /// Memory that cannot be dealt out so.
     #[error("memory {name}: {why}")]
     Misfit {
@@ -86,7 +96,7 @@ pub enum LayoutError {
         what: String,
     },
     /// What a fabric without a manager cannot have.
-    #[error("{0:?}: a static fabric has no G-FAM and no GIM")]
+    #[error("{0:?}: a static fabric has no G-FAM, no GIM and no P2P")]
     Static(String),
     /// A device has two hosts.
     #[error("{device}: {first} and {second} both bind it")]
@@ -116,6 +126,45 @@ pub enum LayoutError {
         /// Where it is.
         at: String,
     },
+}
+
+/// A rule that direct access to a memory device has to keep in a topology file.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum P2pRule {
+    /// What is accessed.
+    #[error("p2p-memory-device: what is accessed directly is a device of kind memory")]
+    MemoryDevice,
+    /// Who accesses it.
+    #[error(
+        "p2p-requester: an accelerator or a NIC sends UIO requests; a memory device does not, and hosts have G-FAM and GIM"
+    )]
+    Requester,
+    /// Both are in hierarchies.
+    #[error(
+        "p2p-bound: a host binds it at a port of a PBR switch: the tables of that port are the host's"
+    )]
+    Bound,
+    /// Both hierarchies are of one domain.
+    #[error(
+        "p2p-same-domain: the hosts of both devices are different ones, and have not the same domain"
+    )]
+    SameDomain,
+    /// Ids are told apart by segments.
+    #[error(
+        "p2p-own-pcie-segment: hosts of one domain whose devices access each other's have different PCIe segments"
+    )]
+    OwnPcieSegment,
+    /// A memory device has one address.
+    #[error("p2p-one-address: a memory device is at one address for all who access it")]
+    OneAddress,
+    /// It lies in the fabric's addresses.
+    #[error(
+        "p2p-fabric-addresses: memory that is accessed directly lies in the fabric's addresses, and has 1 byte or more"
+    )]
+    FabricAddresses,
+    /// A requester has something else there.
+    #[error(transparent)]
+    Taken(Conflict),
 }
 
 /// A rule that GIM of a topology file has to keep.

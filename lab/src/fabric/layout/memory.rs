@@ -18,7 +18,9 @@ impl Builder<'_> {
     pub(super) fn check_start(&self) -> Result<(), LayoutError> {
         let gfds = self.layout.gfds.iter().map(|gfd| &gfd.name);
         let memory = self.topology.memory.iter().map(|memory| &memory.name);
-        let mut given = gfds.chain(memory).chain(self.layout.gim.iter().map(|gim| &gim.name));
+        let gim = self.layout.gim.iter().map(|gim| &gim.name);
+        let p2p = self.layout.p2p.iter().map(|p2p| &p2p.name);
+        let mut given = gfds.chain(memory).chain(gim).chain(p2p);
         match given.next() {
             Some(name) if self.topology.start == StartMode::Static => {
                 Err(LayoutError::Static(name.clone()))

@@ -13,6 +13,7 @@ mod error;
 pub mod gim;
 mod memory;
 mod modes;
+pub mod p2p;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -98,6 +99,8 @@ pub struct Vcs {
     pub usp: Option<u8>,
     /// Downstream vPPBs, from number 1 on.
     pub vppbs: Vec<VppbBinding>,
+    /// It has a mailbox although it is further out: the host sets tables of its bridges.
+    pub mailbox: bool,
 }
 
 /// A PBR switch of a layout.
@@ -154,6 +157,8 @@ pub struct Layout {
     pub wires: Vec<[End; 2]>,
     /// Memory that hosts and devices show others.
     pub gim: Vec<gim::GimRange>,
+    /// Memory devices that accelerators access directly.
+    pub p2p: Vec<p2p::P2pRange>,
     /// Parts with links in non-flit mode.
     non_flit: BTreeSet<Part>,
     /// GFDs, by what a file may call them: each by its name, and those of a count by theirs together.
@@ -248,9 +253,11 @@ impl Layout {
     /// Memory of a device that others reach, as `BASE:SIZE`.
     #[must_use]
     pub fn device_memory(&self, device: usize) -> Option<String> {
-        let own = self.gim.iter().filter(|gim| gim.of == Part::Device(device));
-        let longest = own.max_by_key(|gim| gim.len)?;
-        Some(format!("{:#x}:{}", longest.hpa, longest.len))
+        let device = Part::Device(device);
+        let gim = self.gim.iter().filter(|gim| gim.of == device).map(|gim| (gim.hpa, gim.len));
+        let p2p = self.p2p.iter().filter(|p2p| p2p.to == device).map(|p2p| (p2p.hpa, p2p.len));
+        let (hpa, len) = gim.chain(p2p).max_by_key(|(_, len)| *len)?;
+        Some(format!("{hpa:#x}:{len}"))
     }
 
     /// What an end is, for the rules of connection.

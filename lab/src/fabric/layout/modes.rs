@@ -50,6 +50,11 @@ impl Builder<'_> {
         for gim in &layout.gim {
             refused(gim.of, "GIM".to_owned())?;
         }
+        for p2p in &layout.p2p {
+            for part in p2p.from.iter().chain([&p2p.to]) {
+                refused(*part, format!("p2p {}", p2p.name))?;
+            }
+        }
         Ok(())
     }
 }

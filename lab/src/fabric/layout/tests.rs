@@ -279,3 +279,92 @@ fn lightweight_notification_makes_links_non_flit_up_to_the_next_switch() {
     let said = refused(&format!("{text}[[gim]]\nof = \"h\"\n"));
     assert!(said.starts_with("h: its links are in non-flit mode"), "{said}");
 }
+
+const P2P: &str = include_str!("../../../../pcaps/fabric/p2p.toml");
+
+/// Memory devices lie behind one another, mailboxes are where tables of bridges further out are set, and each device has its
+/// place in the hierarchy of its host.
+#[test]
+fn memory_devices_that_are_accessed_directly_have_their_places() {
+    let layout = layout(P2P).unwrap();
+    let [shared, theirs] = &layout.p2p[..] else { panic!("{:?}", layout.p2p) };
+    assert_eq!((shared.hpa, shared.len), (1 << 40, 16 << 20));
+    assert_eq!(theirs.hpa, (1 << 40) + (64 << 30));
+    assert_eq!(layout.device_memory(3).unwrap(), "0x10000000000:16777216");
+    assert_eq!(layout.device_memory(0), None, "an accelerator shows nothing");
+    let mailboxes: Vec<Vec<(usize, bool)>> = layout
+        .switches
+        .iter()
+        .map(|switch| switch.vcses.iter().map(|vcs| (vcs.host, vcs.mailbox)).collect())
+        .collect();
+    // mem1 is at its host's own switch, where the GAE is; acc1 and mem0 are not.
+    assert_eq!(
+        mailboxes,
+        [vec![(0, true)], vec![(0, true), (1, true)], vec![(1, true), (2, false)]]
+    );
+    let place = |device| layout.place(Part::Device(device)).unwrap();
+    let at = |host, below, vppb| p2p::Place { host, below, vppb };
+    assert_eq!((place(0), place(3)), (at(0, None, 1), at(0, Some(2), 1)));
+    assert_eq!((place(1), place(4)), (at(1, Some(2), 1), at(1, None, 1)));
+    assert_eq!(layout.place(Part::Host(0)), None);
+}
+
+/// A memory device comes behind all that FAST finds, and the byte at its limit.
+#[test]
+fn memory_devices_lie_behind_all_that_fast_finds() {
+    let more = "[[gfd]]\nname = \"g0\"\nat = \"sw0\"\n[[memory]]\nname = \"pool\"\ndevices = [\"acc0\"]\n\
+                gfds = [\"g0\"]\nlen = 0x10000000\nhpa = 0x10000000000\n";
+    let shared = &layout(&format!("{P2P}{more}")).unwrap().p2p[0];
+    assert_eq!(shared.hpa, (1 << 40) + 2 * (64 << 30));
+}
+
+#[test]
+fn direct_access_that_cannot_be_is_refused_by_its_rule() {
+    let shared = "from = [\"acc0\", \"acc1\"]\nto = \"mem0\"\n";
+    let theirs = "from = [\"acc0\"]\nto = \"mem1\"\n";
+    let pool = "[[gfd]]\nname = \"g0\"\nat = \"sw0\"\n[[memory]]\nname = \"pool\"\ndevices = [\"acc0\"]\n\
+                gfds = [\"g0\"]\nlen = 0x10000000\nhpa = 0x10000000000\n[[p2p]]\n";
+    let cases = [
+        (shared, "from = [\"acc0\"]\nto = \"acc1\"\n", "p2p shared: acc1: p2p-memory-device"),
+        (shared, "from = [\"acc0\"]\nto = \"h1\"\n", "p2p shared: h1: p2p-memory-device"),
+        (shared, "from = [\"mem1\"]\nto = \"mem0\"\n", "p2p shared: mem1: p2p-requester"),
+        (shared, "from = [\"h0\"]\nto = \"mem0\"\n", "p2p shared: h0: p2p-requester"),
+        (shared, "from = [\"acc2\"]\nto = \"mem0\"\n", "p2p shared: acc2: p2p-same-domain"),
+        (shared, "from = []\nto = \"mem0\"\n", "who accesses it: expected 1 or more"),
+        (shared, "from = [\"acc0\", \"acc0\"]\nto = \"mem0\"\n", "p2p shared: acc0"),
+        (shared, "from = [\"nobody\"]\nto = \"mem0\"\n", "there is no accelerator or NIC"),
+        (shared, "from = [\"acc0\"]\nto = \"mem0\"\nhpa = 0x1000\n", "p2p-fabric-addresses"),
+        (shared, "from = [\"acc0\"]\nto = \"mem0\"\nlen = 0\n", "p2p-fabric-addresses"),
+        (theirs, "from = [\"acc0\"]\nto = \"mem0\"\nhpa = 0x40000000000\n", "p2p-one-address"),
+        (theirs, "from = [\"acc0\"]\nto = \"mem1\"\nhpa = 0x10000000000\n", "memory-own-addresses"),
+        (theirs, "from = [\"acc0\"]\nto = \"mem1\"\nhpa = 0x10040000000\n", "segment-one-entry"),
+        (
+            "[[p2p]]\nname = \"shared\"",
+            &format!("{pool}name = \"shared\"\nhpa = 0x11000000000"),
+            "p2p-outside-window",
+        ),
+        (
+            "[[p2p]]\nname = \"shared\"",
+            &format!("{pool}name = \"pool\""),
+            "\"p2p pool\" is defined twice",
+        ),
+        ("name = \"theirs\"", "name = \"shared\"", "\"p2p shared\" is defined twice"),
+        ("segment = 2", "segment = 1", "p2p shared: acc1: p2p-own-pcie-segment"),
+        ("bind = [\"acc1\", \"mem1\"]", "bind = [\"acc1\"]", "p2p theirs: mem1: p2p-bound"),
+        ("domain = \"one\"\nsegment = 2", "segment = 2", "p2p shared: acc1: p2p-same-domain"),
+        ("about", "start = \"static\"\nabout", "no G-FAM, no GIM and no P2P"),
+        ("domain = \"other\"", "domain = \"other\"\nln_lines = 4", ""),
+        ("kind = \"memory\"", "kind = \"memory\"\nlnr = 2", "mem0: its links are in non-flit mode"),
+    ];
+    for (what, by, part) in cases {
+        assert!(P2P.contains(what), "{what}");
+        let found = layout(&P2P.replacen(what, by, 1));
+        match part {
+            "" => assert!(found.is_ok(), "{by}: {found:?}"),
+            part => {
+                let why = found.unwrap_err().to_string();
+                assert!(why.contains(part), "{by}: {why}");
+            }
+        }
+    }
+}

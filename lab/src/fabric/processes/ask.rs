@@ -15,6 +15,7 @@ use weft_rpc::{Client, ClientError, Refused};
 
 use super::{LOOK, ProcessError};
 use crate::endpoint::{Answer, Command};
+use crate::fabric::direct_access::requester_ids;
 use crate::fabric::host_bringup::{BringupError, Host, MemoryGrants};
 use crate::fabric::layout::Layout;
 use crate::fabric::topology::Topology;
@@ -60,7 +61,14 @@ pub(super) fn hosts(
 /// # Errors
 /// Somebody is not there or refuses.
 pub fn map(dir: &Path, topology: &Topology, layout: &Layout) -> Result<(), ProcessError> {
-    let given = MemoryGrants::by(|request| manager(dir, request))?;
+    // A host that was started again has not told its domain yet.
+    hosts(dir, topology, |host| host.join_domain((topology, layout)))?;
+    let pause = || wait::pause(LOOK);
+    let mut given = MemoryGrants::settled(|request| manager(dir, request), pause)?;
+    given.ids = requester_ids((topology, layout), |at, command| {
+        let host = topology.hosts.get(at).map(|host| host.name.as_str());
+        part(dir, host.unwrap_or_default(), command)
+    });
     hosts(dir, topology, |host| host.map((topology, layout), &given))
 }
 

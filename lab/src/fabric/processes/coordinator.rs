@@ -21,6 +21,7 @@ use super::lines::{Lines, Next};
 use super::protocol::{Event, Order, Reply, Setup as SetupOrder};
 use super::{LOOK, ProcessError, Setup, io};
 use crate::endpoint::{Answer, Command};
+use crate::fabric::direct_access::requester_ids;
 use crate::fabric::host_bringup::MemoryGrants;
 use crate::fabric::layout::Layout;
 use crate::fabric::topology::Topology;
@@ -128,7 +129,13 @@ impl Machines {
     /// Somebody is not there or refuses.
     pub fn map(&mut self) -> Result<(), ProcessError> {
         let Some(at) = self.hosts.of(MANAGER) else { return Ok(()) };
-        let grants = MemoryGrants::by(|request| self.manager(at, request))?;
+        let pause = || wait::pause(LOOK);
+        let mut grants = MemoryGrants::settled(|request| self.manager(at, request), pause)?;
+        let (topology, layout) = (self.topology.clone(), self.layout.clone());
+        grants.ids = requester_ids((&topology, &layout), |at, command| {
+            let host = topology.hosts.get(at).map(|host| host.name.as_str());
+            self.ask(host.unwrap_or_default(), command)
+        });
         self.all(&Order::Map { grants })
     }
 

@@ -179,7 +179,7 @@ impl Processes {
 
     /// Has the hosts on this machine find what is below them.
     fn enumerate(&self) -> Result<(), ProcessError> {
-        self.hosts(|host| host.enumerate(&self.topology))
+        self.hosts(|host| host.enumerate((&self.topology, &self.layout)))
     }
 
     /// Has the hosts on this machine map what the manager has given.

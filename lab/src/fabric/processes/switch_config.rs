@@ -56,7 +56,7 @@ impl Processes {
             let _ = writeln!(text, "[[vcs]]\nvppbs = {}", vcs.vppbs.len());
             let _ = match vcs.usp {
                 Some(port) => writeln!(text, "usp = \"p{port}\"\ngae = true"),
-                None => writeln!(text, "gae = false"),
+                None => writeln!(text, "gae = {}", vcs.mailbox),
             };
         }
         if let Some(fixed) = fixed {

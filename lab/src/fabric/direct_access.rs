@@ -1,0 +1,252 @@
+//! What a host's software does for devices that access memory devices directly (P2P): its domain, LDST and re-routers.
+//!
+//! Shape: what the fabric manager has given, and the tree of the host -> commands for the mailboxes of its virtual switches.
+//! Units: bytes.
+//! Source: CXL 3.1 section 7.7.9; docs/fabric.md; docs/spec/wire-formats.md §4.3 (5104h, 5105h), §4.5.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+use weft_fm::service::request::P2pState;
+use weft_fm::text::tag;
+use weft_parsers::cci::{Opcode, Request};
+use weft_parsers::fabric::{Pid, ReRouterEntry};
+use weft_rpc::Refused;
+
+use super::host_bringup::{BringupError, Host, MemoryGrants};
+use super::layout::p2p::{P2pRange, Place};
+use super::layout::{Layout, Part};
+use super::ldst_tables::{self, Direct};
+use super::topology::Topology;
+use crate::endpoint::number::{Id, Num};
+use crate::endpoint::{Answer, Command};
+
+/// Whether a memory device is accessed from another hierarchy: then all its requesters name their PCIe segment, as two of
+/// them may have the same id.
+fn across(layout: &Layout, to: Part) -> bool {
+    let host = |part: Part| layout.place(part).map(|place| place.host);
+    let own = layout.p2p.iter().filter(|range| range.to == to);
+    own.flat_map(|range| &range.from).any(|from| host(*from) != host(to))
+}
+
+/// The ids of all who access memory devices, as their hosts' trees have them, by name; `ask` gives a host a command. Who is
+/// not found, as its link is down, is left out.
+pub fn requester_ids(
+    (topology, layout): (&Topology, &Layout),
+    mut ask: impl FnMut(usize, &Command) -> Result<Answer, Refused>,
+) -> BTreeMap<String, Id> {
+    let mut trees: BTreeMap<usize, Option<Value>> = BTreeMap::new();
+    let mut ids = BTreeMap::new();
+    for part in layout.p2p.iter().flat_map(|range| &range.from) {
+        let Some(place) = layout.place(*part) else { continue };
+        if place.host >= topology.hosts.len() {
+            continue;
+        }
+        let tree =
+            trees.entry(place.host).or_insert_with(|| match ask(place.host, &Command::Tree {}) {
+                Ok(Answer::Tree { tree, .. }) => Some(tree),
+                _ => None,
+            });
+        let found = tree.as_ref().and_then(|tree| device(tree, place)).and_then(id);
+        ids.extend(found.map(|id| (layout.name(*part).to_owned(), id)));
+    }
+    ids
+}
+
+fn id(node: &Value) -> Option<Id> {
+    node.get("bdf")?.as_str()?.parse().ok()
+}
+
+/// Bus, device and function in one number, as a tree writes them.
+fn nodes_below(node: &Value) -> impl Iterator<Item = &Value> {
+    let below = node.get("below").and_then(|below| below.get("nodes"));
+    below.and_then(Value::as_array).into_iter().flatten()
+}
+
+fn function(node: &Value) -> Option<u8> {
+    let [_, low] = id(node)?.0.bits().to_be_bytes();
+    Some(low)
+}
+
+/// The nodes on the bus of a host's own virtual switch, beside its upstream bridge; and what is below that.
+fn own_switch(tree: &Value) -> Option<&Value> {
+    let roots = tree.get("nodes").and_then(Value::as_array).into_iter().flatten();
+    roots.into_iter().next()
+}
+
+/// The bridge of a virtual switch, by its number, where `above` leads to that switch.
+fn bridge(above: &Value, vppb: u8) -> Option<&Value> {
+    let upstream = nodes_below(above).find(|node| function(node) == Some(0))?;
+    let below = vppb.checked_sub(1)?;
+    let wanted = (below & 31) << 3 | below >> 5;
+    nodes_below(upstream).find(|node| function(node) == Some(wanted))
+}
+
+/// What leads to the virtual switch that a device is in.
+fn above(tree: &Value, below: Option<u8>) -> Option<&Value> {
+    let root = own_switch(tree)?;
+    below.map_or(Some(root), |vppb| bridge(root, vppb))
+}
+
+fn device(tree: &Value, place: Place) -> Option<&Value> {
+    nodes_below(bridge(above(tree, place.below)?, place.vppb)?).next()
+}
+
+/// The block of registers of the mailbox of a virtual switch: function 1 beside its upstream bridge.
+fn mailbox(tree: &Value, below: Option<u8>) -> Option<Num> {
+    let node = nodes_below(above(tree, below)?).find(|node| function(node) == Some(1))?;
+    let bar = node.get("bars")?.as_array()?.first()?;
+    bar.get("address")?.as_u64().map(Num)
+}
+
+impl Host<'_> {
+    /// What it found.
+    fn tree(&self, topology: &Topology) -> Result<Value, BringupError> {
+        match (self.ask)(&Command::Tree {}).map_err(|refused| self.fail(topology, refused))? {
+            Answer::Tree { tree, .. } => Ok(tree),
+            other => {
+                let text = format!("expected what it found, found {other:?}");
+                Err(self.fail(topology, Refused::because(text)))
+            }
+        }
+    }
+
+    /// Where the mailbox of its own virtual switch is; none where it has one only, and need not be told.
+    pub(super) fn own_mailbox(
+        &self,
+        (topology, layout): (&Topology, &Layout),
+    ) -> Result<Option<Num>, BringupError> {
+        let mut all = layout.switches.iter().flat_map(|switch| &switch.vcses);
+        if !all.any(|vcs| vcs.host == self.at && vcs.usp.is_none() && vcs.mailbox) {
+            return Ok(None);
+        }
+        self.mailbox((topology, &self.tree(topology)?), None).map(Some)
+    }
+
+    fn mailbox(
+        &self,
+        (topology, tree): (&Topology, &Value),
+        below: Option<u8>,
+    ) -> Result<Num, BringupError> {
+        mailbox(tree, below).ok_or_else(|| {
+            let at =
+                below.map_or("its switch".to_owned(), |it| format!("the switch below vPPB {it}"));
+            self.fail(topology, Refused::because(format!("it finds no mailbox at {at}")))
+        })
+    }
+
+    /// Tells its virtual switch which domain it is of, once: the secret cannot be changed, and not be read by hosts.
+    pub(super) fn join_domain(
+        &self,
+        (topology, layout): (&Topology, &Layout),
+    ) -> Result<(), BringupError> {
+        let domain = topology.hosts.get(self.at).and_then(|host| host.domain.as_ref());
+        let (Some(domain), true) = (domain, layout.has_edge(self.at)) else { return Ok(()) };
+        let secret = tag(domain).map_err(|text| self.fail(topology, Refused::bad_request(text)))?;
+        let block = self.own_mailbox((topology, layout))?;
+        let state = self.gae(topology, (Opcode::GET_SV_STATE, Vec::new()), block)?;
+        if state.first() == Some(&0) {
+            let request = Request::SetSv(secret);
+            self.gae(topology, (request.opcode(), secret.to_vec()), block)?;
+        }
+        Ok(())
+    }
+
+    /// Sets the re-routers of its memory devices, and then LDST of its accelerators: what the manager has given, and nothing
+    /// else.
+    pub(super) fn map_direct(
+        &self,
+        (topology, layout): (&Topology, &Layout),
+        given: &MemoryGrants,
+    ) -> Result<(), BringupError> {
+        let mine = |part: &Part| layout.place(*part).filter(|place| place.host == self.at);
+        let targets = layout.p2p.iter().map(|range| range.to);
+        let requesters = layout.p2p.iter().flat_map(|range| range.from.iter().copied());
+        let all: Vec<(bool, Part, Place)> = targets
+            .map(|to| (true, to))
+            .chain(requesters.map(|from| (false, from)))
+            .filter_map(|(is_target, part)| Some((is_target, part, mine(&part)?)))
+            .collect();
+        if all.is_empty() {
+            return Ok(());
+        }
+        let tree = self.tree(topology)?;
+        for (at, (is_target, part, place)) in all.iter().enumerate() {
+            if all.iter().take(at).any(|(_, other, _)| other == part) {
+                continue;
+            }
+            if device(&tree, *place).is_none() {
+                continue; // its link is down: it has nothing to find, and nobody finds it
+            }
+            let commands = if *is_target {
+                ldst_tables::re_router(place.vppb, &back((topology, layout), *part, given))
+            } else {
+                let found = ldst_tables::ldst(place.vppb, &direct(layout, *part, given));
+                found.map_err(|source| self.no_map(topology, source))?
+            };
+            let block = self.mailbox((topology, &tree), place.below)?;
+            for command in commands {
+                self.gae(topology, command, Some(block))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What of the file the manager has given: each with the PID of the memory device and those of who accesses it, by name.
+fn shown<'a>(
+    layout: &'a Layout,
+    given: &'a MemoryGrants,
+) -> impl Iterator<Item = (&'a P2pRange, Pid, BTreeMap<&'a str, Pid>)> {
+    layout.p2p.iter().filter_map(|range| {
+        let is_it = |row: &&weft_fm::service::request::P2pRow| {
+            row.name == range.name && row.state == P2pState::Given
+        };
+        let row = given.p2p.iter().find(is_it)?;
+        let pid = |bits| Pid::from_low_bits(bits);
+        let from = row.from.iter().map(|who| (who.name.as_str(), pid(who.pid))).collect();
+        Some((range, pid(row.to.pid), from))
+    })
+}
+
+/// What a device accesses.
+fn direct(layout: &Layout, part: Part, given: &MemoryGrants) -> Vec<Direct> {
+    let own = shown(layout, given).filter(|(_, _, from)| from.contains_key(layout.name(part)));
+    let mut all: Vec<Direct> = Vec::new();
+    for (range, target, _) in own {
+        let (hpa, len, across) = (range.hpa, range.len, across(layout, range.to));
+        // Memory of one device under several names is in the same segments.
+        match all.iter_mut().find(|other| other.target == target) {
+            Some(other) => other.len = other.len.max(len),
+            None => all.push(Direct { hpa, len, target, across }),
+        }
+    }
+    all
+}
+
+/// Who gets completions of a memory device.
+fn back(
+    (topology, layout): (&Topology, &Layout),
+    part: Part,
+    given: &MemoryGrants,
+) -> Vec<ReRouterEntry> {
+    let across = across(layout, part);
+    let mut all: Vec<ReRouterEntry> = Vec::new();
+    for (range, _, from) in shown(layout, given).filter(|(range, ..)| range.to == part) {
+        for who in &range.from {
+            let name = layout.name(*who);
+            let (Some(dpid), Some(id), Some(place)) =
+                (from.get(name), given.ids.get(name), layout.place(*who))
+            else {
+                continue;
+            };
+            let host = topology.hosts.get(place.host);
+            let segment = across.then(|| host.map_or(0, |host| host.segment));
+            let entry = ReRouterEntry { dpid: *dpid, segment, requester: id.0 };
+            if !all.contains(&entry) {
+                all.push(entry);
+            }
+        }
+    }
+    all
+}

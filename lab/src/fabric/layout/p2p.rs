@@ -1,0 +1,247 @@
+//! Memory devices that accelerators access directly, by UIO (direct P2P to HDM), as a topology wants it.
+//!
+//! Shape: `[[p2p]]` -> [`P2pRange`], or the `P2pRule` that forbids it; the virtual switches that need a mailbox for it.
+//! Units: bytes; segments of 64 GiB.
+//! Source: CXL 3.1 section 7.7.9; docs/fabric.md.
+//!
+//! Where a file says no address, a memory device lies in segments of its own, behind all that G-FAM and GIM have and the
+//! byte at their `FabricLimit`, at the same address for all.
+
+use std::collections::BTreeMap;
+
+use weft_fm::memory::map::{self, Kind, Range, SEGMENT};
+
+use super::super::topology::{DeviceKind, P2p};
+use super::build::Builder;
+use super::error::P2pRule;
+use super::gim::{OWN, WINDOW};
+use super::{End, LayoutError, Part, VppbBinding};
+
+/// Memory of a device, where the file does not say how much.
+const DEVICE_LEN: u64 = 16 << 20;
+
+/// Direct access that a topology asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct P2pRange {
+    /// What it is called.
+    pub name: String,
+    /// The accelerators and NICs that access it.
+    pub from: Vec<Part>,
+    /// The memory device.
+    pub to: Part,
+    /// Where all of them see it.
+    pub hpa: u64,
+    /// How much.
+    pub len: u64,
+}
+
+/// A device at a port of a PBR switch, as its host sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Its host.
+    pub host: usize,
+    /// The bridge of the host's own virtual switch that leads to the switch that it is at; none where it is there itself.
+    pub below: Option<u8>,
+    /// The bridge that it is below, in the virtual switch at its switch.
+    pub vppb: u8,
+}
+
+impl super::Layout {
+    /// Where a device is in the hierarchy of its host; none where none binds it, or not at a PBR switch.
+    #[must_use]
+    pub fn place(&self, device: Part) -> Option<Place> {
+        for (at, switch) in self.switches.iter().enumerate() {
+            let port = switch.ports.iter().position(|port| port.far.part == device);
+            let Some(port) = port.and_then(|port| u8::try_from(port).ok()) else { continue };
+            for (number, vcs) in (0_u8..).zip(&switch.vcses) {
+                let mut shown = (1_u8..).zip(&vcs.vppbs);
+                let Some((vppb, _)) = shown.find(|one| *one.1 == VppbBinding::Port(port)) else {
+                    continue;
+                };
+                let host = vcs.host;
+                let below = match vcs.usp {
+                    Some(_) => None,
+                    None => {
+                        Some(self.link_to(host, VppbBinding::Below { switch: at, vcs: number })?)
+                    }
+                };
+                return Some(Place { host, below, vppb });
+            }
+        }
+        None
+    }
+
+    /// The bridge of a host's own virtual switch that shows another one.
+    fn link_to(&self, host: usize, to: VppbBinding) -> Option<u8> {
+        let mut all = self.switches.iter().flat_map(|switch| &switch.vcses);
+        let own = all.find(|vcs| vcs.host == host && vcs.usp.is_some())?;
+        (1_u8..).zip(&own.vppbs).find(|(_, shown)| **shown == to).map(|(vppb, _)| vppb)
+    }
+}
+
+impl Builder<'_> {
+    /// All direct access that is wanted.
+    pub(super) fn direct(&self) -> Result<Vec<P2pRange>, LayoutError> {
+        let mut all: Vec<P2pRange> = Vec::new();
+        for wanted in &self.topology.p2p {
+            let name = wanted.name.clone().unwrap_or_else(|| wanted.to.clone());
+            let by = format!("p2p {name}");
+            let taken = self.topology.memory.iter().any(|memory| memory.name == name)
+                || self.layout.gim.iter().any(|gim| gim.name == name);
+            if taken || all.iter().any(|other| other.name == name) {
+                return Err(LayoutError::Twice(by));
+            }
+            let refuse = |who: &str, source| LayoutError::P2p {
+                name: name.clone(),
+                who: who.to_owned(),
+                source,
+            };
+            let to = self.find(&by, &wanted.to, "memory device")?;
+            let target = self.bound(to, DeviceKind::Memory, P2pRule::MemoryDevice);
+            let target = target.map_err(|rule| refuse(&wanted.to, rule))?;
+            let mut from = Vec::new();
+            for who in &wanted.from {
+                let part = self.find(&by, who, "accelerator or NIC")?;
+                self.may_access(part, target).map_err(|rule| refuse(who, rule))?;
+                if from.contains(&part) {
+                    return Err(LayoutError::Twice(format!("{by}: {who}")));
+                }
+                from.push(part);
+            }
+            if from.is_empty() {
+                let (what, want) = ("who accesses it", "1 or more");
+                return Err(LayoutError::Count { name: by, what, want, had: 0 });
+            }
+            let (hpa, len) =
+                self.hdm_of(to, wanted, &all).map_err(|rule| refuse(&wanted.to, rule))?;
+            let new = P2pRange { name, from, to, hpa, len };
+            self.has_room(&new, &all)?;
+            all.push(new);
+        }
+        Ok(all)
+    }
+
+    /// The host of a device of this kind (or, for accelerators, a NIC) at a PBR switch.
+    fn bound(&self, part: Part, kind: DeviceKind, rule: P2pRule) -> Result<usize, P2pRule> {
+        let Part::Device(at) = part else { return Err(rule) };
+        let is = self.topology.devices.get(at).map(|device| device.kind);
+        let memory = is == Some(DeviceKind::Memory);
+        if memory != (kind == DeviceKind::Memory) {
+            return Err(rule);
+        }
+        self.layout.place(part).map(|place| place.host).ok_or(P2pRule::Bound)
+    }
+
+    /// Whether a part may access a memory device of `target`.
+    fn may_access(&self, part: Part, target: usize) -> Result<(), P2pRule> {
+        let host = self.bound(part, DeviceKind::Accelerator, P2pRule::Requester)?;
+        if host == target {
+            return Ok(());
+        }
+        let both = [host, target].map(|at| self.topology.hosts.get(at));
+        let [Some(one), Some(other)] = both else { return Err(P2pRule::Bound) };
+        if one.domain.is_none() || one.domain != other.domain {
+            return Err(P2pRule::SameDomain);
+        }
+        let alike = |at: usize| {
+            let this = self.topology.hosts.get(at);
+            this.is_some_and(|this| {
+                at != host && this.domain == one.domain && this.segment == one.segment
+            })
+        };
+        if (0..self.topology.hosts.len()).any(alike) {
+            return Err(P2pRule::OwnPcieSegment);
+        }
+        Ok(())
+    }
+
+    /// Where a memory device lies, and how much of it.
+    fn hdm_of(&self, to: Part, wanted: &P2p, all: &[P2pRange]) -> Result<(u64, u64), P2pRule> {
+        let len = wanted.len.unwrap_or(DEVICE_LEN);
+        let known = all.iter().find(|other| other.to == to);
+        let hpa = match (wanted.hpa, known) {
+            (Some(hpa), Some(known)) if hpa != known.hpa => return Err(P2pRule::OneAddress),
+            (Some(hpa), _) => hpa,
+            (None, Some(known)) => known.hpa,
+            (None, None) => self.behind_all(all),
+        };
+        let inside = hpa >= WINDOW.0 && (hpa - WINDOW.0) / SEGMENT < WINDOW.1;
+        if !inside || len == 0 || hpa.checked_add(len).is_none() {
+            return Err(P2pRule::FabricAddresses);
+        }
+        Ok((hpa, len))
+    }
+
+    /// The first segment behind all others, and the one that begins at their `FabricLimit`.
+    fn behind_all(&self, all: &[P2pRange]) -> u64 {
+        let memory = self.topology.memory.iter().map(|it| (it.hpa, it.len));
+        let gim = self.layout.gim.iter().map(|it| (it.hpa, it.len));
+        let last = |(hpa, len): (u64, u64)| hpa.saturating_add(len.saturating_sub(1)) / SEGMENT;
+        let fast = memory.chain(gim).map(last).max().map(|last| last + 2);
+        let own = all.iter().map(|it| last((it.hpa, it.len)) + 1).max();
+        let first = fast.max(own).unwrap_or(WINDOW.0 / SEGMENT);
+        first.max(WINDOW.0 / SEGMENT).saturating_mul(SEGMENT)
+    }
+
+    /// Whether those who access it have room for it.
+    fn has_room(&self, new: &P2pRange, all: &[P2pRange]) -> Result<(), LayoutError> {
+        let range = |one: &P2pRange| Range {
+            name: format!("p2p {}", one.name),
+            hpa: one.hpa,
+            len: one.len,
+            targets: vec![one.to],
+            granularity: 0,
+            kind: Kind::P2p,
+        };
+        for part in &new.from {
+            let who = self.layout.name(*part);
+            let mut others: Vec<Range<Part>> =
+                all.iter().filter(|other| other.from.contains(part)).map(range).collect();
+            for memory in
+                self.topology.memory.iter().filter(|it| it.devices.iter().any(|d| d == who))
+            {
+                others.push(Range {
+                    name: format!("memory {}", memory.name),
+                    hpa: memory.hpa,
+                    len: memory.len,
+                    targets: Vec::new(),
+                    granularity: memory.granularity,
+                    kind: Kind::Memory,
+                });
+            }
+            for gim in self.layout.gim.iter().filter(|gim| gim.from.contains(part)) {
+                others.push(Range {
+                    name: format!("gim {}", gim.name),
+                    hpa: gim.hpa,
+                    len: gim.len,
+                    targets: vec![gim.of],
+                    granularity: 0,
+                    kind: Kind::Gim,
+                });
+            }
+            map::fits(&range(new), &others, &OWN).map_err(|conflict| LayoutError::P2p {
+                name: new.name.clone(),
+                who: who.to_owned(),
+                source: P2pRule::Taken(conflict),
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Gives the virtual switches of such devices a mailbox, where they are not at their host's own switch.
+    pub(super) fn give_mailboxes(&mut self) {
+        let mut at: BTreeMap<Part, End> = BTreeMap::new();
+        for range in &self.layout.p2p {
+            for part in range.from.iter().chain([&range.to]) {
+                at.extend(self.at.get(part).map(|end| (*part, *end)));
+            }
+        }
+        for End { part, port } in at.into_values() {
+            let Part::Switch(switch) = part else { continue };
+            let switch = self.layout.switches.get_mut(switch);
+            for vcs in switch.into_iter().flat_map(|switch| &mut switch.vcses) {
+                vcs.mailbox |= vcs.vppbs.contains(&VppbBinding::Port(port));
+            }
+        }
+    }
+}

@@ -1,0 +1,258 @@
+//! Accelerators that access memory devices directly (UIO direct P2P to HDM) in a whole fabric of one process.
+//!
+//! Shape: `pcaps/fabric/p2p.toml` → `weft_lab::fabric` in virtual time → what accelerators write and read.
+//! Units: bytes.
+//! Source: CXL 3.1 section 7.7.9.
+
+#![expect(clippy::unwrap_used, reason = "a test fails that way")]
+
+use serde_json::Value;
+use weft_dataplane::time::Span;
+use weft_fm::service::request::{P2pRow, P2pState};
+use weft_fm::service::{Request, Response};
+use weft_fm::trace::{End, Trace, Via as TraceVia};
+use weft_lab::endpoint::Answer;
+use weft_lab::endpoint::command::{Command, OwnRange};
+use weft_lab::endpoint::number::{Hex, Num};
+use weft_lab::fabric::layout::Part;
+use weft_lab::fabric::ldst_tables::{Direct, ldst};
+use weft_lab::fabric::managed::ManagedFabric;
+use weft_parsers::cci::{Opcode, ReturnCode};
+use weft_parsers::fabric::Pid;
+use weft_tests::fabric_here::{access, books, range, transfer, up};
+
+const ACC0: Part = Part::Device(0);
+const ACC1: Part = Part::Device(1);
+const ACC2: Part = Part::Device(2);
+const MEM0: Part = Part::Device(3);
+const MEM1: Part = Part::Device(4);
+const HOSTS: [Part; 3] = [Part::Host(0), Part::Host(1), Part::Host(2)];
+
+fn rows(fabric: &mut ManagedFabric) -> Vec<P2pRow> {
+    match fabric.fm().request(&Request::P2p) {
+        Ok(Response::P2p(rows)) => rows,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn row(fabric: &mut ManagedFabric, name: &str) -> P2pRow {
+    rows(fabric).into_iter().find(|row| row.name == name).unwrap()
+}
+
+/// What the memory device itself finds there, against a pattern.
+fn has(fabric: &ManagedFabric, of: Part, offset: u64, len: u64, seed: u64) -> bool {
+    let (addr, len) = (Num(offset), Some(Num(len)));
+    let own = OwnRange { addr, len, seed: Some(seed), ..OwnRange::default() };
+    transfer(fabric, of, &Command::Peek(own)).ok
+}
+
+fn reaches(fabric: &ManagedFabric, by: Part, (of, hpa): (Part, u64), offset: u64, seed: u64) {
+    const LEN: u64 = 5_000;
+    assert!(!has(fabric, of, offset, LEN, seed), "it is not there before");
+    let write = access(fabric, by, range(hpa + offset, LEN, seed), true);
+    assert!(write.ok && write.written == LEN, "{by:?} to {of:?}: {write:?}");
+    assert!(has(fabric, of, offset, LEN, seed), "{by:?} to {of:?}");
+    let read = access(fabric, by, range(hpa + offset, LEN, seed), false);
+    assert!(read.ok && read.mismatched == 0, "{by:?} to {of:?}: {read:?}");
+}
+
+/// A write and a read are refused with UR, and the memory is as it was.
+fn refused(fabric: &ManagedFabric, by: Part, (of, hpa): (Part, u64), seed: u64) {
+    for write in [true, false] {
+        let report = access(fabric, by, range(hpa, 4_096, seed), write);
+        let is_ur = report.failures.contains_key("UR");
+        assert!(!report.ok && is_ur, "{by:?}, write {write}: {report:?}");
+    }
+    assert!(!has(fabric, of, 0, 4_096, seed), "{by:?} has written");
+}
+
+fn traced(fabric: &mut ManagedFabric, who: &str, hpa: u64) -> Trace {
+    let asked = Request::Trace { host: who.to_owned(), hpa, via: TraceVia::Uio };
+    match fabric.fm().request(&asked) {
+        Ok(Response::Trace(trace)) => trace,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn tables(trace: &Trace) -> Vec<&str> {
+    trace.steps.iter().map(|step| step.table.as_str()).collect()
+}
+
+/// What the mailboxes of a host say to a command: of its own switch, and of those below.
+fn mailboxes(fabric: &ManagedFabric, host: Part, (opcode, input): (Opcode, Vec<u8>)) -> Vec<u16> {
+    let Ok(Answer::Tree { tree, .. }) = fabric.ask(host, &Command::Tree {}) else { panic!() };
+    let mut found = Vec::new();
+    let mut left: Vec<&Value> = tree.get("nodes").into_iter().collect();
+    while let Some(nodes) = left.pop() {
+        for node in nodes.as_array().unwrap() {
+            if node.get("class").and_then(Value::as_u64) == Some(0x0C_0B_00) {
+                found.extend(node.pointer("/bars/0/address").and_then(Value::as_u64));
+            }
+            left.extend(node.pointer("/below/nodes"));
+        }
+    }
+    let one = |block: u64| {
+        let (opcode, input) = (Num(opcode.0.into()), Hex(input.clone()));
+        let block = Some(Num(block));
+        let command = Command::Gae { opcode, input, block, timeout_ms: 1_000 };
+        match fabric.ask(host, &command).unwrap() {
+            Answer::Response { code, .. } => code,
+            other => panic!("{other:?}"),
+        }
+    };
+    found.into_iter().map(one).collect()
+}
+
+/// Within a hierarchy and between two: each accelerator reaches what it was given, no host takes part, and the trace says by
+/// which tables.
+#[test]
+fn accelerators_reach_memory_devices_of_both_hierarchies() {
+    let mut fabric = up("p2p");
+    let (shared, theirs) = (row(&mut fabric, "shared"), row(&mut fabric, "theirs"));
+    assert_eq!((shared.state, theirs.state), (P2pState::Given, P2pState::Given));
+    let before: Vec<_> = HOSTS.map(|host| requests(&fabric, host)).into();
+    let mut seed = 0;
+    for (by, of, hpa) in
+        [(ACC0, MEM0, shared.hpa), (ACC1, MEM0, shared.hpa), (ACC0, MEM1, theirs.hpa)]
+    {
+        for offset in [0, 0x1_2345, (16 << 20) - 5_000] {
+            seed += 1;
+            reaches(&fabric, by, (of, hpa), offset, seed);
+        }
+        // Behind the memory, the device answers with UR, which comes back the same way.
+        let behind = access(&fabric, by, range(hpa + (16 << 20), 64, seed), false);
+        assert!(behind.failures.contains_key("UR"), "{behind:?}");
+    }
+    assert_eq!(HOSTS.map(|host| requests(&fabric, host)).to_vec(), before, "no host took part");
+    // Who was given nothing reaches nothing.
+    refused(&fabric, ACC1, (MEM1, theirs.hpa), 90);
+    refused(&fabric, ACC2, (MEM0, shared.hpa), 91);
+    for (who, row) in [("acc0", &shared), ("acc0", &theirs)] {
+        let trace = traced(&mut fabric, who, row.hpa + 7);
+        assert_eq!((&trace.end, trace.dpid), (&End::Memory, Some(row.to.pid)), "{trace:?}");
+        for table in ["LDST window", "LDST", "LAV", "DRT", "re-router"] {
+            assert!(tables(&trace).contains(&table), "{table}: {:?}", tables(&trace));
+        }
+        let ldst = trace.steps.iter().find(|step| step.table == "LDST").unwrap();
+        assert!(ldst.asked, "acc0 is at its host's own switch: {ldst:?}");
+    }
+    let trace = traced(&mut fabric, "acc1", shared.hpa);
+    assert_eq!((&trace.end, trace.dpid), (&End::Memory, Some(shared.to.pid)), "{trace:?}");
+    books(&fabric);
+}
+
+/// TLPs that a host was asked by.
+fn requests(fabric: &ManagedFabric, host: Part) -> u64 {
+    match fabric.ask(host, &Command::Status {}).unwrap() {
+        Answer::Status(status) => {
+            status.counts.pointer("/host/requests").and_then(Value::as_u64).unwrap()
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Revoked while a load runs, the next request is refused; others go on; given again, it is as it was.
+#[test]
+fn revoking_stops_one_under_traffic_and_no_other() {
+    let mut fabric = up("p2p");
+    let row = row(&mut fabric, "shared");
+    reaches(&fabric, ACC0, (MEM0, row.hpa), 0, 1);
+    for (by, seed, offset) in [(ACC0, 2, 0), (ACC1, 3, 1 << 20)] {
+        let access = range(row.hpa + offset, 4_096, seed);
+        let load = Command::LoadStart { access, rounds: 0, pause_ms: 0 };
+        assert_eq!(fabric.ask(by, &load), Ok(Answer::Done));
+    }
+    let rounds = |fabric: &ManagedFabric, by| match fabric.ask(by, &Command::LoadStatus {}) {
+        Ok(Answer::Load(load)) => (load.done, load.failures.clone()),
+        other => panic!("{other:?}"),
+    };
+    fabric.parts().until(Span::from_us(300), |_| false);
+    let revoke = Request::Revoke { name: "shared".to_owned(), host: "acc1".to_owned() };
+    fabric.fm().request(&revoke).unwrap();
+    let before = (rounds(&fabric, ACC0), rounds(&fabric, ACC1));
+    fabric.parts().until(Span::from_us(300), |_| false);
+    let after = (rounds(&fabric, ACC0), rounds(&fabric, ACC1));
+    assert!(before.0.0 > 0 && after.0.0 > before.0.0, "the other goes on: {before:?} {after:?}");
+    assert!(after.0.1.is_empty(), "without a failure: {after:?}");
+    assert!(after.1.1.keys().any(|how| how == "UR"), "the next request is refused: {after:?}");
+    for by in [ACC0, ACC1] {
+        fabric.ask(by, &Command::LoadStop {}).unwrap();
+    }
+    refused(&fabric, ACC1, (MEM0, row.hpa), 4);
+    let trace = traced(&mut fabric, "acc1", row.hpa);
+    assert!(!matches!(trace.end, End::Memory), "{trace:?}");
+    // Hosts' software clears what is no longer given, and all is as before once it is given again.
+    fabric.map().unwrap();
+    refused(&fabric, ACC1, (MEM0, row.hpa), 5);
+    reaches(&fabric, ACC0, (MEM0, row.hpa), 0x10_0000, 6);
+    fabric.fm().request(&Request::Release { name: "shared".to_owned() }).unwrap();
+    refused(&fabric, ACC0, (MEM0, row.hpa), 7);
+    fabric.fm().request(&Request::Discover).unwrap();
+    fabric.map().unwrap();
+    reaches(&fabric, ACC0, (MEM0, row.hpa), 0, 8);
+    reaches(&fabric, ACC1, (MEM0, row.hpa), 0, 9);
+    books(&fabric);
+}
+
+/// Whatever a host of another domain writes into its tables, LAV refuses it; and the manager gives it nothing by command.
+#[test]
+fn another_domain_gets_nothing() {
+    let mut fabric = up("p2p");
+    let row = row(&mut fabric, "shared");
+    let add = Request::AddP2p {
+        name: "stolen".to_owned(),
+        from: vec!["acc2".to_owned()],
+        to: "mem0".to_owned(),
+        size: row.size,
+        hpa: row.hpa,
+    };
+    let why = fabric.fm().request(&add).unwrap_err().message;
+    assert!(why.contains("p2p-same-domain") && why.contains("differ"), "{why}");
+    // Its window can be set, the entry is refused, as its LAV lacks the target.
+    let target = Pid::from_low_bits(row.to.pid);
+    let direct = Direct { hpa: row.hpa, len: row.size, target, across: true };
+    let codes: Vec<Vec<u16>> = ldst(1, &[direct])
+        .unwrap()
+        .into_iter()
+        .map(|command| mailboxes(&fabric, HOSTS[2], command))
+        .collect();
+    let [ok, bad] = [ReturnCode::Success, ReturnCode::InvalidInput].map(ReturnCode::bits);
+    assert_eq!(codes, [[ok], [bad]]);
+    refused(&fabric, ACC2, (MEM0, row.hpa), 1);
+    // It cannot take another secret, nor set LAV itself.
+    let secret = |byte: u8| (Opcode::SET_SV, vec![byte; 16]);
+    assert_eq!(mailboxes(&fabric, HOSTS[2], secret(1)), [bad], "it has one already");
+    let lav = (Opcode::CONFIGURE_LDST_ACCESS, vec![0, 0, 1, 0]);
+    assert_eq!(mailboxes(&fabric, HOSTS[2], lav), [ReturnCode::Unsupported.bits()]);
+    reaches(&fabric, ACC1, (MEM0, row.hpa), 0, 2);
+    books(&fabric);
+}
+
+/// A host that comes back in another domain, or in none, has its access withdrawn at the manager's next look, and others
+/// keep theirs.
+#[test]
+fn a_host_that_leaves_its_domain_loses_access() {
+    let mut fabric = up("p2p");
+    let row = row(&mut fabric, "shared");
+    reaches(&fabric, ACC1, (MEM0, row.hpa), 0, 1);
+    for is_up in [false, true] {
+        let mut parts = fabric.parts();
+        for wire in parts.wires_of(HOSTS[1]) {
+            parts.set_wire(wire, is_up);
+        }
+        parts.until(Span::from_ms(200), |_| false);
+    }
+    fabric.fm().watch();
+    let now = self::row(&mut fabric, "shared");
+    assert_eq!(now.state, P2pState::Waits, "{now:?}");
+    assert!(now.why.unwrap().contains("h1 has set no domain validation secret"));
+    fabric.map().unwrap();
+    // Until then the whole grant waits: of acc0, too, as it is for both.
+    for by in [ACC0, ACC1] {
+        refused(&fabric, by, (MEM0, row.hpa), 2);
+    }
+    fabric.bring_up_hosts().unwrap();
+    reaches(&fabric, ACC0, (MEM0, row.hpa), 0, 3);
+    reaches(&fabric, ACC1, (MEM0, row.hpa), 0, 4);
+    books(&fabric);
+}

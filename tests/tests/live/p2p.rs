@@ -1,0 +1,61 @@
+//! Accelerators that access memory devices directly, as processes on veth pairs in a namespace.
+//!
+//! Shape: `weft fabric up --processes` of `pcaps/fabric/p2p.toml` → `weft endpoint ctl` and `weft fm` by their sockets.
+//! Units: bytes.
+//! Source: CXL 3.1 section 7.7.9.
+
+use serde_json::Value;
+use weft_tests::fabric_here::file;
+use weft_tests::fabric_up::Up;
+
+/// What a refused access counts.
+fn refused(up: &Up, who: &str, hpa: u64) {
+    for word in ["write", "read"] {
+        let (code, answer) = up.ask(who, &format!("dma {word} {hpa} 4KiB --seed=6"));
+        let counted = answer.pointer("/transfer/failures/UR").and_then(Value::as_u64);
+        assert!(code == 1 && counted > Some(0), "{who} {word}: {answer}");
+    }
+}
+
+fn states(up: &Up) -> Vec<(String, String)> {
+    let answer = up.fm("p2p list");
+    let rows = answer.as_array().cloned().unwrap_or_default();
+    let text = |row: &Value, key: &str| {
+        row.get(key).and_then(Value::as_str).unwrap_or_default().to_owned()
+    };
+    rows.iter().map(|row| (text(row, "name"), text(row, "state"))).collect()
+}
+
+/// CXL 3.1 section 7.7.9: an accelerator writes into a memory device of its host at another switch, one of another host of
+/// the same domain reads it back, byte for byte; one of another domain is refused, and so is whoever loses access.
+#[test]
+fn memory_devices_over_veth() {
+    let Some(up) = Up::start_text("memory_devices_over_veth", &file("p2p"), &[]) else { return };
+    let (mem0, mem1) = (0x100_0000_0000_u64, 0x110_0000_0000_u64);
+    let given = |name: &str| (name.to_owned(), "given".to_owned());
+    assert_eq!(states(&up), [given("shared"), given("theirs")]);
+    up.well("acc0", &format!("dma write {mem0} 256KiB --seed=5"));
+    up.well("mem0", "peek 0 256KiB --seed=5");
+    let read = up.well("acc1", &format!("dma read {mem0} 256KiB --seed=5"));
+    assert_eq!(read.pointer("/transfer/read").and_then(Value::as_u64), Some(256 << 10), "{read}");
+    up.well("acc0", &format!("dma write {mem1} 64KiB --seed=7 --check"));
+    up.well("mem1", "peek 0 64KiB --seed=7");
+    refused(&up, "acc2", mem0);
+    refused(&up, "acc1", mem1);
+    let (code, why) =
+        up.ask_fm(&format!("p2p add x --from acc2 --to mem0 --size 16MiB --hpa {mem0}"));
+    assert!(code != 0 && why.to_string().contains("p2p-same-domain"), "{why}");
+    up.fm("revoke shared acc1");
+    refused(&up, "acc1", mem0);
+    up.well("acc0", &format!("dma read {mem0} 256KiB --seed=5"));
+    // A host whose process ends leaves its domain: what its memory device gave is withdrawn, what others have stays.
+    up.fm("p2p remove shared");
+    refused(&up, "acc0", mem0);
+    up.kill("h1");
+    up.until("the manager has withdrawn it", |up| {
+        let waits = ("theirs".to_owned(), "waits".to_owned());
+        (states(up) == [waits]).then_some(())
+    });
+    refused(&up, "acc0", mem1);
+    up.stop();
+}
