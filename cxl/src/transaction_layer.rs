@@ -98,7 +98,7 @@ pub(crate) trait TransactionLayer {
     fn request(&mut self, tlp: &Tlp<'_>, out: &mut Outbox);
 
     /// Takes a CXL.mem message.
-    fn mem(&mut self, message: &MemMessage<'_>);
+    fn mem(&mut self, message: &MemMessage<'_>, out: &mut Outbox);
 
     /// When it has something to do though nothing comes.
     fn next_due(&self) -> Option<Instant>;
@@ -109,7 +109,7 @@ pub(crate) trait TransactionLayer {
             Received::Tlp(None, tlp) => tlp,
             Received::Mem(None, message) => {
                 self.counts().mem += 1;
-                return self.mem(&message);
+                return self.mem(&message, out);
             }
             _ => {
                 self.counts().other += 1;

@@ -64,4 +64,10 @@ pub struct DeviceCounts {
     pub unexpected: u64,
     /// LN messages that took copies.
     pub notified: u64,
+    /// Lines that a host loaded by CXL.mem.
+    pub loads: u64,
+    /// Lines that a host stored by CXL.mem.
+    pub stores: u64,
+    /// Requests of CXL.mem that were refused: no memory is there, or it is none of a line.
+    pub mem_refused: u64,
 }

@@ -245,6 +245,14 @@ impl State {
         }
     }
 
+    /// The same, and where it lies.
+    pub(super) const fn hdm_at(&mut self) -> Option<(Hpa, &mut Memory)> {
+        match &mut self.hdm {
+            Some((base, memory)) => Some((*base, memory)),
+            None => None,
+        }
+    }
+
     /// What a request of memory (or I/O, or UIO) to `addr` reaches.
     pub(super) fn reach(&mut self, io: bool, uio: bool) -> Reach<'_> {
         Reach { state: self, io, uio }

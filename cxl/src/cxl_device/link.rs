@@ -7,13 +7,14 @@
 use std::collections::VecDeque;
 
 use weft_dataplane::time::Instant;
-use weft_parsers::cxl_mem::MemMessage;
+use weft_parsers::cxl_mem::{LINE, MemMessage, MemOp};
 use weft_parsers::fabric::{Bdf, Hpa};
 use weft_parsers::tlp::view::{CODE_VDM_TYPE0, CODE_VDM_TYPE1};
 use weft_parsers::tlp::{Body, Completion, Kind, Mode, Routing, Status, Tlp, TlpRepr, ln as wire};
 
 use super::events::{DeviceCounts, Event};
 use super::function::State;
+use super::mem::{Answer, serve};
 use crate::completer::{CompleterSpec, Served, Target};
 use crate::cxl_host::code;
 use crate::ln::lnr::Effect;
@@ -90,7 +91,28 @@ impl Core {
 }
 
 impl TransactionLayer for Core {
-    fn mem(&mut self, _message: &MemMessage<'_>) {} // it has no memory that hosts load from
+    fn mem(&mut self, message: &MemMessage<'_>, out: &mut Outbox) {
+        let memory = self.functions.iter_mut().find_map(State::hdm_at);
+        let counts = &mut self.counts;
+        let (head, line) = match serve(memory, message) {
+            Answer::None => return,
+            Answer::Data(head, line) => {
+                counts.loads += 1;
+                (head, Some(line))
+            }
+            Answer::Done(head) => {
+                counts.stores += u64::from(message.data.is_some());
+                (head, None)
+            }
+            Answer::Refused(head) => {
+                counts.mem_refused += 1;
+                let data = head.op == MemOp::MemDataNxm;
+                (head, data.then(|| Box::new([0xFF; LINE])))
+            }
+        };
+        let answer = MemMessage { head, data: line.as_deref(), enables: None };
+        counts.tlps.unsent += u64::from(out.send_mem(None, &answer).is_err());
+    }
 
     fn counts(&mut self) -> &mut TlpCounts {
         &mut self.counts.tlps

@@ -10,6 +10,7 @@
 mod events;
 mod function;
 mod link;
+mod mem;
 
 use std::collections::VecDeque;
 

@@ -217,7 +217,7 @@ pub(super) struct Exporting<'a> {
 }
 
 impl TransactionLayer for Exporting<'_> {
-    fn mem(&mut self, message: &MemMessage<'_>) {
+    fn mem(&mut self, message: &MemMessage<'_>, _out: &mut Outbox) {
         self.core.mem.take(message);
     }
 

@@ -83,7 +83,7 @@ refusals! {
     PthAtEdge = "pth-at-edge",
     /// A GFD sent something else than completions, notifications, its part in a forwarded command, and answers.
     NotFromGfd = "not-from-gfd",
-    /// A CXL.mem request for no segment of FAST: there are no HDM decoders for LD-FAM.
+    /// A CXL.mem request for no segment of FAST and of LDST: there are no HDM decoders.
     NoHdmDecoder = "no-hdm-decoder",
     /// A back-invalidate snoop of a block of lines, or an answer to one: only single lines are offered.
     NoBackInvalidate = "no-back-invalidate",
@@ -91,6 +91,8 @@ refusals! {
     LnForeignId = "ln-foreign-id",
     /// A back-invalidate snoop of an address that the host does not reach its sender by.
     ForeignSnoop = "foreign-snoop",
+    /// A CXL.mem request of a host to a memory device of another host's hierarchy.
+    ForeignHost = "foreign-host",
 }
 
 impl Refusal {
@@ -117,7 +119,8 @@ impl Refusal {
             | Self::PthAtEdge
             | Self::NotFromGfd
             | Self::LnForeignId
-            | Self::ForeignSnoop => true,
+            | Self::ForeignSnoop
+            | Self::ForeignHost => true,
             Self::NoFastEntry
             | Self::NoVcs
             | Self::UpstreamClaimsNot

@@ -51,7 +51,7 @@ pub const fn leave(port: &EdgePort, leaving: &Leaving) -> Out {
     match (port.role, leaving.kind) {
         (Role::Gfd | Role::Dsp, Kind::CxlMemResponse | Kind::CxlMemStatus | Kind::CxlMemSnoop)
         | (Role::Usp | Role::Dsp, Kind::CxlMemSnoopAnswer) => Out::Drop(Refusal::WrongRole),
-        (Role::Usp | Role::Dsp, Kind::CxlMemRequest) => Out::UnsupportedRequest(Refusal::WrongRole),
+        (Role::Usp, Kind::CxlMemRequest) => Out::UnsupportedRequest(Refusal::WrongRole),
         (Role::Gfd, _) => Out::Keep,
         (Role::Usp, Kind::Gam) => Out::Internal(Function::Gae),
         (Role::Dsp, Kind::Gam) => Out::Drop(Refusal::GamToPeer),

@@ -208,7 +208,8 @@ pub fn ingress(port: &EdgePort, vcs: Option<&Vcs>, request: &Request) -> Verdict
     }
 }
 
-/// CXL.mem: only a host asks, and only FAST knows whom; it answers the GFD that its BI-ID names.
+/// CXL.mem: only a host asks, and FAST and LDST know whom; it answers the GFD that its BI-ID names. What a memory device
+/// answers goes by [`answer`].
 #[inline]
 fn cxl_mem(port: &EdgePort, request: &Request) -> Verdict {
     match (port.role, request.kind, request.route) {
@@ -222,6 +223,30 @@ fn cxl_mem(port: &EdgePort, request: &Request) -> Verdict {
         },
         _ => Verdict::refuse(request.kind, Refusal::WrongRole),
     }
+}
+
+/// What a memory device answers by CXL.mem: to the host in whose hierarchy it is, whose PID is `host`, if the FM allows that.
+#[inline]
+#[must_use]
+pub fn answer(port: &EdgePort, kind: Kind, host: Option<Pid>) -> Verdict {
+    match host {
+        Some(host) if port.access().lav.contains(host) => straight(port, host, false),
+        Some(_) => Verdict::refuse(kind, Refusal::LavClear),
+        None => Verdict::refuse(kind, Refusal::Unbound),
+    }
+}
+
+/// Whether a request of a host by CXL.mem may leave at the port of a memory device: only its own host asks it, whose PID is
+/// `host`, and only if the FM allows that.
+///
+/// # Errors
+/// [`Refusal::ForeignHost`] or [`Refusal::LavClear`].
+#[inline]
+pub fn may_ask(port: &EdgePort, spid: Pid, host: Option<Pid>) -> Result<(), Refusal> {
+    if host != Some(spid) {
+        return Err(Refusal::ForeignHost);
+    }
+    if port.access().lav.contains(spid) { Ok(()) } else { Err(Refusal::LavClear) }
 }
 
 /// Step 1: the prefix says where it goes, if the port and the FM allow that.
@@ -256,14 +281,14 @@ fn by_address(port: &EdgePort, kind: Kind, hpa: Hpa) -> Option<Verdict> {
             return Some(straight(port, dpid, false));
         }
         Found::Hit { flag: false, .. } => return refuse(Refusal::NotInGmv),
-        Found::Miss if !is_uio => return None,
+        Found::Miss if matches!(kind, Kind::MemoryRequest) => return None,
         Found::Miss => {}
     }
     match port.ldst().lookup(hpa) {
         Found::Hit { dpid, .. } if !port.access().lav.contains(dpid) => refuse(Refusal::LavClear),
         Found::Hit { flag, dpid } => match straight(port, dpid, false) {
             Verdict::Fabric { header, type1_to_0, .. } => {
-                let segment = flag.then_some(port.segment);
+                let segment = (flag && is_uio).then_some(port.segment); // CXL.mem names no segment
                 Some(Verdict::Fabric { header, segment, type1_to_0 })
             }
             other => Some(other),

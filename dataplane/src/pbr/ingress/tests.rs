@@ -364,3 +364,41 @@ fn messages_are_what_the_virtual_switch_says() {
         assert_eq!(verdict, want, "{message:?}");
     }
 }
+
+/// CXL.mem of a host goes by LDST where FAST has nothing, without a segment; plain memory requests do not.
+#[test]
+fn cxl_mem_of_a_host_goes_by_ldst() {
+    let kind = Kind::CxlMemRequest;
+    for (address, dpid) in [(LD, 0x201), (LD_ACROSS, 0x202)] {
+        assert_eq!(decide(Role::Usp, at(kind, address)), to(Role::Usp, dpid, false));
+        assert_ne!(decide(Role::Usp, at(Kind::MemoryRequest, address)), to(Role::Usp, dpid, false));
+    }
+    assert_eq!(decide(Role::Usp, at(kind, LD_LOST)), unsupported(Refusal::LavClear));
+    for address in [LD_HOLE, 4 * TIB] {
+        assert_eq!(decide(Role::Usp, at(kind, address)), unsupported(Refusal::NoHdmDecoder));
+    }
+    assert_eq!(decide(Role::Dsp, at(kind, LD)), unsupported(Refusal::WrongRole), "a device");
+}
+
+/// A memory device is asked by its own host, and answers it, as far as LAV has that host.
+#[test]
+fn a_memory_device_knows_its_host_alone() {
+    let port = port(Role::Dsp);
+    let [host, lost, other] = [0x201, 0x20E, 0x300].map(pid);
+    #[rustfmt::skip] // columns: who asks, whose device it is, why not
+    let cases = [
+        (host, Some(host),  Ok(())),
+        (lost, Some(lost),  Err(Refusal::LavClear)),
+        (host, Some(other), Err(Refusal::ForeignHost)),
+        (host, None,        Err(Refusal::ForeignHost)),
+    ];
+    for (spid, owner, want) in cases {
+        assert_eq!(may_ask(&port, spid, owner), want, "{spid} {owner:?}");
+    }
+    for kind in [Kind::CxlMemStatus, Kind::CxlMemResponse] {
+        assert_eq!(answer(&port, kind, Some(host)), to(Role::Dsp, 0x201, false));
+        let refused = |refusal| Verdict::UnexpectedCompletion(refusal);
+        assert_eq!(answer(&port, kind, Some(lost)), refused(Refusal::LavClear));
+        assert_eq!(answer(&port, kind, None), refused(Refusal::Unbound));
+    }
+}

@@ -10,12 +10,12 @@ use weft_parsers::fabric::{DrtEntry, Pid, RgtEntry};
 
 use super::access::Access;
 use super::drt::{Dispatch, Flow, Load, Owner, Routes};
-use super::edge::EdgePort;
+use super::edge::{EdgePort, Role};
 use super::egress::Bindings;
 use super::error::TableError;
-use super::ingress::{self, Request, Verdict};
+use super::ingress::{self, Kind, Request, Verdict};
 use super::refusal::Refusal;
-use super::vcs::{Side, Vcs};
+use super::vcs::{Binding, Side, Vcs};
 use crate::types::{PerPort, PortId, PortSet};
 
 /// Most virtual switches: what the commands can name.
@@ -97,8 +97,24 @@ impl Tables {
     pub fn ingress(&self, port: PortId, request: &Request) -> Verdict {
         let Some(edge) = self.edge(port) else { return Verdict::Drop(Refusal::WrongRole) };
         let Some(part) = edge.part(request.ld) else { return Verdict::Drop(Refusal::Unbound) };
+        if let (Role::Dsp, Kind::CxlMemStatus | Kind::CxlMemResponse) = (part.role, request.kind) {
+            return ingress::answer(part, request.kind, self.host_of(part));
+        }
         let vcs = part.vcs.and_then(|(index, _)| self.vcs(index));
         ingress::ingress(part, vcs, request)
+    }
+
+    /// PID of the host in whose hierarchy an edge port is: that of its port here, or at the other end of the virtual link.
+    #[inline]
+    #[must_use]
+    pub fn host_of(&self, edge: &EdgePort) -> Option<Pid> {
+        let (index, _) = edge.vcs?;
+        let host = match self.vcs(index)?.upstream().binding {
+            Binding::Port(port) => self.edge(port)?.pid,
+            Binding::Fabric { dpid, .. } => dpid,
+            Binding::Unbound | Binding::Ld { .. } => return None,
+        };
+        (!host.is_none()).then_some(host)
     }
 
     /// Where a TLP goes that has a PTH: one that came in so, or that [`Tables::ingress`] sends into the fabric.

@@ -11,6 +11,7 @@ use super::bytes::Front;
 use super::parsed::ParsedTlp;
 use crate::buffer::Buffer;
 use crate::pbr::egress::{leave, may_snoop};
+use crate::pbr::ingress::may_ask;
 use crate::pbr::tables::Arrival;
 use crate::pbr::vcs::Implicit;
 use crate::pbr::{
@@ -179,6 +180,11 @@ impl Context {
         let Some(port) = tables.pick(to, flow, up, self.rng.next_u64(), &depths)? else {
             return Ok(Decision::CpuPort);
         };
+        if let (Some(edge), Kind::CxlMemRequest) = (tables.edge(port), kind)
+            && edge.role == Role::Dsp
+        {
+            may_ask(edge, pth.spid, tables.host_of(edge))?;
+        }
         let front = match tables.edge(port) {
             None => Front::Pbr(pth),
             Some(edge) => match leave(edge, &Leaving { kind, spid: pth.spid, pif: pth.pif }) {

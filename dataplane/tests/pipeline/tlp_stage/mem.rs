@@ -133,7 +133,7 @@ fn refused_requests_are_answered_with_ones_or_an_end() {
     for (dpid, hie, refusal) in [
         (0x999, false, Refusal::NoDrtEntry),
         (HOST_PID, false, Refusal::WrongRole),
-        (DEVICE_PID, false, Refusal::WrongRole),
+        (DEVICE_PID, false, Refusal::ForeignHost),
         (LINK_NEAR, true, Refusal::NoHdmDecoder),
     ] {
         let header = Pth { hie, ..pth(FAR_HOST, dpid) };
@@ -163,7 +163,7 @@ fn nobody_speaks_for_another() {
         (GFD,    PBR, behind(pth(GFD_PID, 0xFFF), &end),       Refusal::NotFromGfd),
         (GFD,    PBR, behind(Pth { hie: true, ..pth(GFD_PID, HOST_PID) }, &end), Refusal::NotFromGfd),
         (HOST,   HBR, end.clone(),                             Refusal::WrongRole),
-        (DEVICE, HBR, end.clone(),                             Refusal::WrongRole),
+        (DEVICE, HBR, end.clone(),                             Refusal::LavClear),
         (FABRIC, PBR, behind(pth(FAR_GFD, GFD_PID), &end),     Refusal::WrongRole),
         (FABRIC, PBR, behind(pth(FAR_GFD, DEVICE_PID), &end),  Refusal::WrongRole),
         (FABRIC, PBR, behind(pth(FAR_GFD, 0xFFF), &end),       Refusal::NoHdmDecoder),
@@ -198,7 +198,7 @@ fn nobody_speaks_for_another() {
     let out = rig.frame(DEVICE, &from_partner(DEVICE, HBR, &read));
     let ones = with_line(&hex("41 18 00 00 00 05 00 00 00 00 00 00 00 00 00 00"), 0xFF);
     assert_eq!(out, [(DEVICE, wire(partner(DEVICE), mac(DEVICE), HBR, &ones))]);
-    assert_eq!(rig.refused(DEVICE, Refusal::WrongRole), 4);
+    assert_eq!(rig.refused(DEVICE, Refusal::WrongRole), 3);
     // No link with a PTH has messages without, and no message is cut short.
     for (port, protocol, sent, reason) in [
         (GFD, HBR, read.clone(), DropReason::NotTlp),
@@ -209,6 +209,78 @@ fn nobody_speaks_for_another() {
     ] {
         assert_eq!(rig.frame(port, &from_partner(port, protocol, &sent)), []);
         assert!(rig.drops(port, reason) > 0, "{port} {protocol} {reason:?}");
+    }
+}
+
+/// What LDST of the host's port has goes to the memory device without PIDs, and what that answers goes to its host, and to
+/// nobody else; each needs its right in LAV.
+#[test]
+fn a_memory_device_is_asked_by_its_own_host_and_answers_it() {
+    const HDM: u64 = 2 << 40;
+    let mut rig = Rig::new();
+    let ones = with_line(&hex("41 18 00 00 00 05 00 00 00 00 00 00 00 00 00 00"), 0xFF);
+    let end = message(0x30, 0);
+    let line = with_line(&hex("40 18 10 00 00 05 00 00 00 00 00 00 00 00 00 00"), 0xAB);
+    let (read, write) = (message(0x11, HDM + 0x40), with_line(&message(0x21, HDM), 3));
+    let set = |rig: &Rig, lav: [&[u16]; 2]| {
+        let mut tables = Tables::clone(&rig.lane.core().tables.load());
+        for (port, allowed) in [HOST, DEVICE].into_iter().zip(lav) {
+            let mut edge = tables.edge(id(port)).unwrap().clone();
+            let mut access = edge.access().clone();
+            access.lav.allow(pid(DEVICE_PID)).unwrap();
+            edge.set_access(access.clone().into());
+            edge.configure_ldst(0, Hpa(HDM), Hpa(HDM + (1 << 36))).unwrap();
+            let target = Target::Direct(pid(DEVICE_PID));
+            let entry = weft_parsers::fabric::LdstEntry {
+                segment: true,
+                interleave: Interleave::NONE,
+                target,
+            };
+            edge.set_ldst(0, &[Some(entry)]).unwrap();
+            access.lav = weft_dataplane::pbr::AccessVector::NONE;
+            for bits in allowed {
+                access.lav.allow(pid(*bits)).unwrap();
+            }
+            edge.set_access(access.into());
+            tables.set_edge(id(port), Some(edge)).unwrap();
+        }
+        rig.lane.core().tables.store(std::sync::Arc::new(tables));
+    };
+    let all: [&[u16]; 2] = [&[DEVICE_PID], &[HOST_PID, FAR_HOST]];
+    set(&rig, all);
+    for message in [&read, &write] {
+        let out = rig.frame(HOST, &from_partner(HOST, HBR, message));
+        assert_eq!(out, [(DEVICE, wire(MacAddr::BROADCAST, mac(DEVICE), HBR, message))]);
+        rig = Rig::new();
+        set(&rig, all);
+    }
+    for answer in [&line, &end] {
+        let out = rig.frame(DEVICE, &from_partner(DEVICE, HBR, answer));
+        assert_eq!(out, [(HOST, wire(MacAddr::BROADCAST, mac(HOST), HBR, answer))]);
+        rig = Rig::new();
+        set(&rig, all);
+    }
+    // Another host's, though LAV has it; snoops; and a device asks nobody.
+    let foreign = behind(pth(FAR_HOST, DEVICE_PID), &read);
+    let out = rig.frame(FABRIC, &from_partner(FABRIC, PBR, &foreign));
+    let back = behind(Pth { dsar: true, ..pth(DEVICE_PID, FAR_HOST) }, &ones);
+    assert_eq!(out, [(FABRIC, wire(partner(FABRIC), mac(FABRIC), PBR, &back))]);
+    assert_eq!(rig.refused(FABRIC, Refusal::ForeignHost), 1);
+    assert_eq!(rig.frame(DEVICE, &from_partner(DEVICE, HBR, &message(0x52, HDM))), []);
+    let out = rig.frame(DEVICE, &from_partner(DEVICE, HBR, &read));
+    assert_eq!(out, [(DEVICE, wire(partner(DEVICE), mac(DEVICE), HBR, &ones))]);
+    assert_eq!(rig.refused(DEVICE, Refusal::WrongRole), 2);
+    // Either right gone: the request is refused at once, the answer dropped.
+    for (lav, at) in [([&[][..], all[1]], "here"), ([all[0], &[][..]], "there")] {
+        let mut rig = Rig::new();
+        set(&rig, lav);
+        let out = rig.frame(HOST, &from_partner(HOST, HBR, &read));
+        assert_eq!(out, [(HOST, wire(partner(HOST), mac(HOST), HBR, &ones))], "{at}");
+        assert_eq!(rig.refused(HOST, Refusal::LavClear), 1, "{at}");
+        if lav[1].is_empty() {
+            assert_eq!(rig.frame(DEVICE, &from_partner(DEVICE, HBR, &line)), [], "{at}");
+            assert_eq!(rig.refused(DEVICE, Refusal::LavClear), 1, "{at}");
+        }
     }
 }
 
