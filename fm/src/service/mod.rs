@@ -60,7 +60,7 @@ use super::memory::Memory;
 use super::p2p::P2p;
 use super::plan::{self, Baseline};
 use super::store::{State, Store, StoreError};
-use super::trace::{TraceContext, Via, trace};
+use super::trace::{Edge, TraceContext, Via, trace};
 use crate::text::{bytes, name_of, tag};
 
 /// How a fabric manager is set up.
@@ -381,8 +381,14 @@ impl Fm {
         let (from, gae, edges) = self.names(|names| {
             let from = names.requester(host)?;
             let gae = |one: Requester| names.gae(one.edge).map(str::to_owned);
-            let all = names::requesters(names.inventory, names.bindings);
-            Ok((from, gae(from), all.into_iter().map(|one| (one, gae(one))).collect()))
+            let host = |one: Requester| {
+                let at = names.virtual_hierarchy(one.edge)?;
+                let host = names.hosts().into_iter().find(|it| (it.switch, it.vcs) == at)?;
+                Some(host.pid)
+            };
+            let all = names::requesters(names.inventory, names.bindings).into_iter();
+            let edges = all.map(|at| Edge { at, gae: gae(at), host: host(at) }).collect();
+            Ok((from, gae(from), edges))
         })?;
         let Some(running) = &self.running else { return Err(Refused::unavailable("not up")) };
         let (fabric, inventory) = (&mut self.fabric, &running.inventory);

@@ -28,7 +28,9 @@ impl Walk<'_> {
             return self.by_share();
         };
         if self.via == Via::CxlMem {
-            return self.by_fast_alone(gae).map(Some);
+            let target = self.by_tables_alone(gae);
+            self.asked.gaes.insert(name, gae);
+            return target.map(Some);
         }
         let found = match self.segment(gae, Kind::Fast)? {
             Some((dpid, gim)) => Some((dpid, gim, Kind::Fast)),
@@ -56,20 +58,23 @@ impl Walk<'_> {
         Ok(Some(Target { dpid, kind }))
     }
 
-    /// Where the edge sends a CXL.mem request: FAST decides, and there are no HDM decoders for what it does not have.
-    fn by_fast_alone(&mut self, gae: &mut Fabric) -> Result<Target, Stop> {
+    /// Where the edge sends a CXL.mem request: FAST and LDST decide, and there are no HDM decoders for what they do not have.
+    fn by_tables_alone(&mut self, gae: &mut Fabric) -> Result<Target, Stop> {
         match self.segment(gae, Kind::Fast)? {
             Some((dpid, false)) => {
                 self.may("GMV", dpid, 0)?;
-                Ok(Target { dpid, kind: Reached::Gfd })
+                return Ok(Target { dpid, kind: Reached::Gfd });
             }
-            Some((_, true)) => self.unsupported("the edge", "GIM takes UIO only"),
-            None => {
-                let text = "there are none: only FAST takes CXL.mem";
-                self.say(self.host.switch, "HDM decoders", text);
-                self.unsupported("the edge", "no FAST entry, and no HDM decoder")
-            }
+            Some((_, true)) => return self.unsupported("the edge", "GIM takes UIO only"),
+            None => {}
         }
+        if let Some((dpid, _)) = self.segment(gae, Kind::Ldst)? {
+            self.may_ldst(dpid)?;
+            return Ok(Target { dpid, kind: Reached::MemoryDevice });
+        }
+        let text = "there are none: only FAST and LDST take CXL.mem";
+        self.say(self.host.switch, "HDM decoders", text);
+        self.unsupported("the edge", "no FAST or LDST entry, and no HDM decoder")
     }
 
     /// Window, entry, way and IDT of one table.

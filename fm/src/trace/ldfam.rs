@@ -8,7 +8,7 @@ use weft_parsers::cci::Request;
 use weft_parsers::cci::tables::{EdgeRange, Entries};
 use weft_parsers::fabric::{Pid, ReRouterEntry};
 
-use super::{End, Reached, Stop, Target, Via, Walk, refused};
+use super::{Edge, End, Reached, Stop, Target, Via, Walk, refused};
 use crate::cci::{CallError, Fabric, Way};
 use crate::edge::has_lav;
 use crate::service::names::Requester;
@@ -25,8 +25,7 @@ impl Walk<'_> {
         let has = |grant: &&crate::p2p::Grant| {
             grant.from.contains(&host) && hpa.0.wrapping_sub(grant.hpa) < grant.len
         };
-        let found = self.asked.p2p.grants.iter().find(has).filter(|_| self.via == Via::Uio);
-        let Some(grant) = found else { return Ok(None) };
+        let Some(grant) = self.asked.p2p.grants.iter().find(has) else { return Ok(None) };
         let (dpid, name) = (grant.to.pid, grant.name.clone());
         let text = format!("only the host's GAE reports it; by the FM's P2P {name:?}: DPID {dpid}");
         self.note(host.switch, "LDST", false, text);
@@ -36,12 +35,19 @@ impl Walk<'_> {
 
     /// What becomes of a request at the edge of the memory device of `pid`, and of its completion.
     pub(super) fn memory_device(&mut self, pid: Pid) -> Result<End, Stop> {
-        let found = self.asked.edges.iter().find(|(one, _)| one.edge.pid == pid).cloned();
-        let Some((device, host)) = found else {
+        let found = self.asked.edges.iter().find(|one| one.at.edge.pid == pid).cloned();
+        let Some(Edge { at: device, gae: host, host: owner }) = found else {
             let text = format!("no device that is bound has PID {pid}");
             return Err(Stop::End(End::Unknown(text)));
         };
         let (spid, at, vcs) = (self.host.pid, device.edge.switch, device.edge.vcs);
+        if self.via == Via::CxlMem {
+            let whose = owner.map_or("no host".to_owned(), |host| format!("host {host}"));
+            self.note(at, "hierarchy", false, format!("the device is in that of {whose}"));
+            if owner != Some(spid) {
+                return self.unsupported(at, "a memory device takes CXL.mem of its own host alone");
+            }
+        }
         let back = has_lav(self.asked.fabric, self.asked.inventory, (at, vcs), spid)?;
         let said = if back { "set" } else { "not set" };
         self.say(at, "LAV", format!("VCS {vcs}, PID {spid}, for the completion: {said}"));
@@ -49,6 +55,9 @@ impl Walk<'_> {
             return refused(format!(
                 "no completion comes straight back from {at}: LAV there does not have {spid}"
             ));
+        }
+        if self.via == Via::CxlMem {
+            return Ok(End::Memory); // its answers need no re-router: they go to its host
         }
         let gae = host.and_then(|host| self.asked.gaes.remove(&host));
         let Some(gae) = gae else {

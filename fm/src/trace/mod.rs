@@ -47,8 +47,8 @@ pub struct TraceContext<'a> {
     pub gaes: BTreeMap<String, &'a mut Fabric>,
     /// The name of the host whose GAE has the tables of the requester.
     pub gae: Option<String>,
-    /// Who makes requests, and the host whose GAE has the tables of its bridge.
-    pub edges: Vec<(Requester, Option<String>)>,
+    /// Who makes requests.
+    pub edges: Vec<Edge>,
     /// The bridge that the requests enter by: 0 of a host's own.
     pub vppb: u8,
     /// What there is.
@@ -59,6 +59,17 @@ pub struct TraceContext<'a> {
     pub gim: &'a Gim,
     /// Which memory devices are accessed directly.
     pub p2p: &'a P2p,
+}
+
+/// A host or bound device.
+#[derive(Clone, Debug)]
+pub struct Edge {
+    /// Where it is.
+    pub at: Requester,
+    /// The host whose GAE has the tables of its bridge.
+    pub gae: Option<String>,
+    /// PID of the host in whose hierarchy it is.
+    pub host: Option<Pid>,
 }
 
 /// One lookup on the way of a request, and what it found.

@@ -10,7 +10,7 @@ use serde_json::Value;
 use weft_fm::service::request::P2pState;
 use weft_fm::text::tag;
 use weft_parsers::cci::{Opcode, Request};
-use weft_parsers::fabric::{Pid, ReRouterEntry};
+use weft_parsers::fabric::{Bdf, Pid, ReRouterEntry};
 use weft_rpc::Refused;
 
 use super::host_bringup::{BringupError, Host, MemoryGrants};
@@ -20,6 +20,9 @@ use super::ldst_tables::{self, Direct};
 use super::topology::Topology;
 use crate::endpoint::number::{Id, Num};
 use crate::endpoint::{Answer, Command};
+
+/// The id of a host's own requests: that of its root complex.
+const HOST: Id = Id(Bdf::from_bits(0));
 
 /// Whether a memory device is accessed from another hierarchy: then all its requesters name their PCIe segment, as two of
 /// them may have the same id.
@@ -40,6 +43,10 @@ pub fn requester_ids(
     for part in layout.p2p.iter().flat_map(|range| &range.from) {
         let Some(place) = layout.place(*part) else { continue };
         if place.host >= topology.hosts.len() {
+            continue;
+        }
+        if place.vppb == 0 {
+            ids.insert(layout.name(*part).to_owned(), HOST);
             continue;
         }
         let tree =
@@ -175,7 +182,7 @@ impl Host<'_> {
             if all.iter().take(at).any(|(_, other, _)| other == part) {
                 continue;
             }
-            if device(&tree, *place).is_none() {
+            if place.vppb > 0 && device(&tree, *place).is_none() {
                 continue; // its link is down: it has nothing to find, and nobody finds it
             }
             let commands = if *is_target {

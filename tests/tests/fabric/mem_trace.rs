@@ -55,7 +55,7 @@ fn a_trace_by_cxl_mem_says_what_loads_and_stores_meet() {
         assert!(peek.ok, "{share:?}: {peek:?}");
     }
     // Outside of all segments.
-    is_refused(&mut fabric, 0x1000, "no FAST entry, and no HDM decoder");
+    is_refused(&mut fabric, 0x1000, "no FAST or LDST entry, and no HDM decoder");
     // Revoked: the other host still finds what it has stored.
     let share = &shares[0];
     let kept = access(&fabric, Part::Host(0), by_mem(share.hpa, 7), true);

@@ -9,17 +9,17 @@
 use serde_json::Value;
 use weft_dataplane::time::Span;
 use weft_fm::service::request::{P2pRow, P2pState};
-use weft_fm::service::{Request, Response};
+use weft_fm::service::{Request, Response, Vector};
 use weft_fm::trace::{End, Trace, Via as TraceVia};
 use weft_lab::endpoint::Answer;
-use weft_lab::endpoint::command::{Command, OwnRange};
+use weft_lab::endpoint::command::{Access, Command, OwnRange, Via};
 use weft_lab::endpoint::number::{Hex, Num};
 use weft_lab::fabric::layout::Part;
 use weft_lab::fabric::ldst_tables::{Direct, ldst};
 use weft_lab::fabric::managed::ManagedFabric;
 use weft_parsers::cci::{Opcode, ReturnCode};
 use weft_parsers::fabric::Pid;
-use weft_tests::fabric_here::{access, books, range, transfer, up};
+use weft_tests::fabric_here::{access, books, file, range, transfer, up, up_text};
 
 const ACC0: Part = Part::Device(0);
 const ACC1: Part = Part::Device(1);
@@ -138,6 +138,99 @@ fn accelerators_reach_memory_devices_of_both_hierarchies() {
     }
     let trace = traced(&mut fabric, "acc1", shared.hpa);
     assert_eq!((&trace.end, trace.dpid), (&End::Memory, Some(shared.to.pid)), "{trace:?}");
+    books(&fabric);
+}
+
+/// Devices of two hierarchies may have the same id: completions find back by the segment that the edges put in.
+#[test]
+fn ids_of_two_hierarchies_may_be_the_same() {
+    let here = "name = \"acc1\"\nat = \"sw2\"";
+    let text = file("p2p").replace(here, "name = \"acc1\"\nat = \"sw1\"");
+    let mut fabric = up_text("p2p", &text);
+    let id = |by| match fabric.ask(by, &Command::Status {}).unwrap() {
+        Answer::Status(status) => status.detail.pointer("/functions/0/id").cloned(),
+        other => panic!("{other:?}"),
+    };
+    assert!(id(ACC0).is_some() && id(ACC0) == id(ACC1), "{:?} {:?}", id(ACC0), id(ACC1));
+    let hpa = row(&mut fabric, "shared").hpa;
+    for (by, seed) in [(ACC0, 1), (ACC1, 2), (ACC0, 3)] {
+        reaches(&fabric, by, (MEM0, hpa), 0x1_0000 * seed, seed);
+    }
+    books(&fabric);
+}
+
+/// A host loads and stores its memory device at another switch by CXL.mem, by LDST of its own port; accelerators see the same
+/// bytes; no other host does, and nobody does once it is revoked.
+#[test]
+fn a_host_loads_and_stores_its_memory_device() {
+    let mut fabric = up("p2p");
+    let hpa = row(&mut fabric, "shared").hpa;
+    let by_mem = |offset, len, seed| Access { via: Via::CxlMem, ..range(hpa + offset, len, seed) };
+    for (offset, len, seed) in [(0, 4_096, 1), (0x101, 777, 2), ((16 << 20) - 64, 64, 3)] {
+        let write = access(&fabric, HOSTS[0], by_mem(offset, len, seed), true);
+        assert!(write.ok && write.written == len, "{write:?}");
+        assert!(has(&fabric, MEM0, offset, len, seed));
+        let read = access(&fabric, HOSTS[0], by_mem(offset, len, seed), false);
+        assert!(read.ok && read.mismatched == 0, "{read:?}");
+        let dma = access(&fabric, ACC1, range(hpa + offset, len, seed), false);
+        assert!(dma.ok && dma.mismatched == 0, "{dma:?}");
+    }
+    // By UIO, too: the device's re-router knows its host.
+    reaches(&fabric, HOSTS[0], (MEM0, hpa), 0x2_0000, 4);
+    let trace = mem_traced(&mut fabric, "h0", hpa);
+    assert_eq!(trace.end, End::Memory, "{trace:?}");
+    assert!(["LDST", "LAV", "DRT"].iter().all(|it| tables(&trace).contains(it)), "{trace:?}");
+    let nothing = |fabric: &ManagedFabric, host, seed| {
+        let write = access(fabric, host, by_mem(0, 64, seed), true);
+        let read = access(fabric, host, by_mem(0, 64, seed), false);
+        assert!(!read.ok, "{host:?}: {write:?} {read:?}");
+        assert!(!has(fabric, MEM0, 0, 64, seed), "{host:?} has written");
+    };
+    for (host, name) in [(HOSTS[1], "h1"), (HOSTS[2], "h2")] {
+        nothing(&fabric, host, 9);
+        assert!(matches!(mem_traced(&mut fabric, name, hpa).end, End::Refused(_)));
+    }
+    // Behind the memory there is nothing, and the device says so.
+    let behind = access(&fabric, HOSTS[0], by_mem(16 << 20, 64, 5), false);
+    assert!(!behind.ok && behind.failures.keys().any(|how| how != "timeout"), "{behind:?}");
+    fabric.fm().request(&Request::Release { name: "shared".to_owned() }).unwrap();
+    nothing(&fabric, HOSTS[0], 10);
+    books(&fabric);
+}
+
+fn mem_traced(fabric: &mut ManagedFabric, host: &str, hpa: u64) -> Trace {
+    let asked = Request::Trace { host: host.to_owned(), hpa, via: TraceVia::CxlMem };
+    match fabric.fm().request(&asked) {
+        Ok(Response::Trace(trace)) => trace,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// What a hostile host writes into its LDST, with the right to name a memory device of another host, does not lead there by
+/// CXL.mem: the edge of the device takes its own host's alone.
+#[test]
+fn a_memory_device_takes_cxl_mem_of_its_own_host_alone() {
+    let mut fabric = up("p2p");
+    let row = row(&mut fabric, "shared");
+    // h1 has mem0 in its LAV at sw2, for acc1; let it have it at its own switch, too, and map it.
+    let (pid, vector) = (format!("{:03x}", row.to.pid), Vector::Lav);
+    let allow = Request::SetAccess { host: "h1".to_owned(), vector, pid, on: true };
+    fabric.fm().request(&allow).unwrap();
+    let target = Pid::from_low_bits(row.to.pid);
+    let direct = Direct { hpa: row.hpa, len: row.size, target, across: false };
+    for command in ldst(0, &[direct]).unwrap() {
+        let codes = mailboxes(&fabric, HOSTS[1], command);
+        assert!(codes.contains(&ReturnCode::Success.bits()), "{codes:?}");
+    }
+    let by_mem = Access { via: Via::CxlMem, ..range(row.hpa, 64, 9) };
+    let write = access(&fabric, HOSTS[1], by_mem.clone(), true);
+    let read = access(&fabric, HOSTS[1], by_mem, false);
+    assert!(!read.ok && !read.failures.contains_key("timeout"), "refused at once: {read:?}");
+    assert!(!write.failures.contains_key("timeout"), "{write:?}");
+    assert!(!has(&fabric, MEM0, 0, 64, 9), "it has written");
+    let trace = mem_traced(&mut fabric, "h1", row.hpa);
+    let End::Refused(why) = &trace.end else { panic!("{trace:?}") };
+    assert!(why.contains("its own host alone"), "{why}");
     books(&fabric);
 }
 

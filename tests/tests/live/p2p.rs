@@ -40,6 +40,11 @@ fn memory_devices_over_veth() {
     assert_eq!(read.pointer("/transfer/read").and_then(Value::as_u64), Some(256 << 10), "{read}");
     up.well("acc0", &format!("dma write {mem1} 64KiB --seed=7 --check"));
     up.well("mem1", "peek 0 64KiB --seed=7");
+    // Its host loads and stores the same memory by CXL.mem, and no other host does.
+    up.well("h0", &format!("read {mem0} 4KiB --seed=5 --via cxl-mem"));
+    up.well("h0", &format!("write {} 4KiB --seed=8 --via cxl-mem", mem0 + (1 << 20)));
+    up.well("mem0", "peek 1MiB 4KiB --seed=8");
+    assert_eq!(up.ask("h2", &format!("read {mem0} 64 --seed=5 --via cxl-mem")).0, 1);
     refused(&up, "acc2", mem0);
     refused(&up, "acc1", mem1);
     let (code, why) =

@@ -136,7 +136,7 @@ pub enum P2pRule {
     MemoryDevice,
     /// Who accesses it.
     #[error(
-        "p2p-requester: an accelerator or a NIC sends UIO requests; a memory device does not, and hosts have G-FAM and GIM"
+        "p2p-requester: an accelerator or a NIC accesses it by UIO, and the host that binds it by CXL.mem, too"
     )]
     Requester,
     /// Both are in hierarchies.

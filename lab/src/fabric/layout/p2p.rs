@@ -25,7 +25,7 @@ const DEVICE_LEN: u64 = 16 << 20;
 pub struct P2pRange {
     /// What it is called.
     pub name: String,
-    /// The accelerators and NICs that access it.
+    /// The accelerators and NICs that access it, and the host that binds it.
     pub from: Vec<Part>,
     /// The memory device.
     pub to: Part,
@@ -35,21 +35,24 @@ pub struct P2pRange {
     pub len: u64,
 }
 
-/// A device at a port of a PBR switch, as its host sees it.
+/// A device at a port of a PBR switch, as its host sees it; or the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
     /// Its host.
     pub host: usize,
     /// The bridge of the host's own virtual switch that leads to the switch that it is at; none where it is there itself.
     pub below: Option<u8>,
-    /// The bridge that it is below, in the virtual switch at its switch.
+    /// The bridge that it is below, in the virtual switch at its switch; the host is above bridge 0.
     pub vppb: u8,
 }
 
 impl super::Layout {
-    /// Where a device is in the hierarchy of its host; none where none binds it, or not at a PBR switch.
+    /// Where a device is in the hierarchy of its host; none where none binds it, or not at a PBR switch. A host is above all.
     #[must_use]
     pub fn place(&self, device: Part) -> Option<Place> {
+        if let Part::Host(host) = device {
+            return self.has_edge(host).then_some(Place { host, below: None, vppb: 0 });
+        }
         for (at, switch) in self.switches.iter().enumerate() {
             let port = switch.ports.iter().position(|port| port.far.part == device);
             let Some(port) = port.and_then(|port| u8::try_from(port).ok()) else { continue };
@@ -134,6 +137,9 @@ impl Builder<'_> {
 
     /// Whether a part may access a memory device of `target`.
     fn may_access(&self, part: Part, target: usize) -> Result<(), P2pRule> {
+        if part == Part::Host(target) {
+            return Ok(()); // its own memory device, by CXL.mem, too
+        }
         let host = self.bound(part, DeviceKind::Accelerator, P2pRule::Requester)?;
         if host == target {
             return Ok(());
@@ -197,9 +203,9 @@ impl Builder<'_> {
             let who = self.layout.name(*part);
             let mut others: Vec<Range<Part>> =
                 all.iter().filter(|other| other.from.contains(part)).map(range).collect();
-            for memory in
-                self.topology.memory.iter().filter(|it| it.devices.iter().any(|d| d == who))
-            {
+            let has = |list: &[String]| list.iter().any(|name| name == who);
+            let memory = self.topology.memory.iter();
+            for memory in memory.filter(|it| has(&it.devices) || has(&it.hosts)) {
                 others.push(Range {
                     name: format!("memory {}", memory.name),
                     hpa: memory.hpa,

@@ -306,7 +306,7 @@ fn memory_devices_that_are_accessed_directly_have_their_places() {
     let at = |host, below, vppb| p2p::Place { host, below, vppb };
     assert_eq!((place(0), place(3)), (at(0, None, 1), at(0, Some(2), 1)));
     assert_eq!((place(1), place(4)), (at(1, Some(2), 1), at(1, None, 1)));
-    assert_eq!(layout.place(Part::Host(0)), None);
+    assert_eq!(layout.place(Part::Host(0)), Some(at(0, None, 0)));
 }
 
 /// A memory device comes behind all that FAST finds, and the byte at its limit.
@@ -320,7 +320,7 @@ fn memory_devices_lie_behind_all_that_fast_finds() {
 
 #[test]
 fn direct_access_that_cannot_be_is_refused_by_its_rule() {
-    let shared = "from = [\"acc0\", \"acc1\"]\nto = \"mem0\"\n";
+    let shared = "from = [\"acc0\", \"acc1\", \"h0\"]\nto = \"mem0\"\n";
     let theirs = "from = [\"acc0\"]\nto = \"mem1\"\n";
     let pool = "[[gfd]]\nname = \"g0\"\nat = \"sw0\"\n[[memory]]\nname = \"pool\"\ndevices = [\"acc0\"]\n\
                 gfds = [\"g0\"]\nlen = 0x10000000\nhpa = 0x10000000000\n[[p2p]]\n";
@@ -328,7 +328,7 @@ fn direct_access_that_cannot_be_is_refused_by_its_rule() {
         (shared, "from = [\"acc0\"]\nto = \"acc1\"\n", "p2p shared: acc1: p2p-memory-device"),
         (shared, "from = [\"acc0\"]\nto = \"h1\"\n", "p2p shared: h1: p2p-memory-device"),
         (shared, "from = [\"mem1\"]\nto = \"mem0\"\n", "p2p shared: mem1: p2p-requester"),
-        (shared, "from = [\"h0\"]\nto = \"mem0\"\n", "p2p shared: h0: p2p-requester"),
+        (shared, "from = [\"h1\"]\nto = \"mem0\"\n", "p2p shared: h1: p2p-requester"),
         (shared, "from = [\"acc2\"]\nto = \"mem0\"\n", "p2p shared: acc2: p2p-same-domain"),
         (shared, "from = []\nto = \"mem0\"\n", "who accesses it: expected 1 or more"),
         (shared, "from = [\"acc0\", \"acc0\"]\nto = \"mem0\"\n", "p2p shared: acc0"),
