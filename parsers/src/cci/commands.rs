@@ -9,7 +9,9 @@ use core::fmt;
 use super::header::{Header, ReturnCode};
 use super::opcode::Opcode;
 use super::wire::{Payload, Uuid, exact};
-use super::{component, dcd, gae, generic, gfd, gfd_access, mld, notify, pbr, switch, tables, vcs};
+use super::{
+    component, dcd, gae, generic, gfd, gfd_access, ld, mld, notify, pbr, switch, tables, vcs,
+};
 use crate::fabric::{FastEntry, LdstEntry, Pid, ReRouterEntry};
 use crate::{Field, ParseError};
 
@@ -244,6 +246,18 @@ commands! {
     0x5300 TUNNEL Tunnel "Tunnel Management Command" (mld::TunnelRequest<'a>) -> (mld::TunnelResponse<'a>);
     0x5301 LD_CONFIG LdConfig "Send LD CXL.io Configuration Request" (mld::LdConfig) -> (u32);
     0x5302 LD_MEM LdMem "Send LD CXL.io Memory Request" (mld::LdMemRequest<'a>) -> (mld::LdMemResponse<'a>);
+    0x5400 GET_LD_INFO GetLdInfo "Get LD Info" -> (ld::LdInfo);
+    0x5401 GET_LD_ALLOCATIONS GetLdAllocations "Get LD Allocations" (ld::LdPage) -> (ld::LdAllocations<'a>);
+    0x5402 SET_LD_ALLOCATIONS SetLdAllocations "Set LD Allocations" (ld::SetLdAllocations<'a>) -> (ld::SetLdAllocations<'a>);
+    0x5403 GET_LD_QOS_CONTROL GetLdQosControl "Get QoS Control" -> (gfd_access::QosControl);
+    0x5404 SET_LD_QOS_CONTROL SetLdQosControl "Set QoS Control" (gfd_access::QosControl) -> (gfd_access::QosControl);
+    0x5405 GET_LD_QOS_STATUS GetLdQosStatus "Get QoS Status" -> (u8);
+    0x5406 GET_LD_BANDWIDTH GetLdBandwidth "Get QoS Allocated BW" (ld::LdRange) -> (ld::LdFractions<'a>);
+    0x5407 SET_LD_BANDWIDTH SetLdBandwidth "Set QoS Allocated BW" (ld::LdFractions<'a>) -> (ld::LdFractions<'a>);
+    0x5408 GET_LD_LIMIT GetLdLimit "Get QoS BW Limit" (ld::LdRange) -> (ld::LdFractions<'a>);
+    0x5409 SET_LD_LIMIT SetLdLimit "Set QoS BW Limit" (ld::LdFractions<'a>) -> (ld::LdFractions<'a>);
+    0x5500 GET_MULTI_HEADED_INFO GetMultiHeadedInfo "Get Multi-Headed Info" (ld::LdPage) -> (ld::MultiHeadedInfo<'a>);
+    0x5501 GET_HEAD_INFO GetHeadInfo "Get Head Info" (ld::LdPage) -> (ld::HeadInfos<'a>);
     0x5603 GET_EXTENTS GetExtents "Get DC Region Extent Lists" (dcd::GetExtents) -> (dcd::ExtentList<'a>);
     0x5604 INITIATE_ADD InitiateAdd "Initiate Dynamic Capacity Add" (dcd::InitiateAdd<'a>) -> ;
     0x5605 INITIATE_RELEASE InitiateRelease "Initiate Dynamic Capacity Release" (dcd::InitiateRelease<'a>) -> ;
@@ -290,18 +304,6 @@ commands! {
     0x5903 GET_PREFIX GetPrefix "Get VendPrefixL0 State" (u8) -> (gae::PrefixFlags);
     0x5904 SET_PREFIX SetPrefix "Set VendPrefixL0 State" (gae::SetPrefix) -> ;
     named
-    0x5400 GET_LD_INFO "Get LD Info";
-    0x5401 GET_LD_ALLOCATIONS "Get LD Allocations";
-    0x5402 SET_LD_ALLOCATIONS "Set LD Allocations";
-    0x5403 GET_LD_QOS_CONTROL "Get QoS Control";
-    0x5404 SET_LD_QOS_CONTROL "Set QoS Control";
-    0x5405 GET_LD_QOS_STATUS "Get QoS Status";
-    0x5406 GET_LD_BANDWIDTH "Get QoS Allocated BW";
-    0x5407 SET_LD_BANDWIDTH "Set QoS Allocated BW";
-    0x5408 GET_LD_LIMIT "Get QoS BW Limit";
-    0x5409 SET_LD_LIMIT "Set QoS BW Limit";
-    0x5500 GET_MULTI_HEADED_INFO "Get Multi-Headed Info";
-    0x5501 GET_HEAD_INFO "Get Head Info";
     0x5600 GET_DCD_INFO "Get DCD Info";
     0x5601 GET_HOST_DC_REGIONS "Get Host DC Region Configuration";
     0x5602 SET_HOST_DC_REGION "Set DC Region Configuration";

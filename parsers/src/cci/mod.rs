@@ -25,6 +25,7 @@ pub mod gfd;
 pub mod gfd_access;
 pub mod header;
 mod layout;
+pub mod ld;
 pub mod mctp;
 pub mod mld;
 pub mod nest;

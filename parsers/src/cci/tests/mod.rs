@@ -3,6 +3,7 @@
 mod basics;
 mod edge;
 mod gfd;
+mod ld;
 mod pbr;
 mod stream;
 mod switch;
@@ -16,15 +17,27 @@ use crate::{Field, ParseError};
 type Requests = &'static [(&'static str, Request<'static>)];
 type Responses = &'static [(&'static str, Response<'static>)];
 
-const REQUESTS: [Requests; 5] =
-    [basics::REQUESTS, switch::REQUESTS, pbr::REQUESTS, edge::REQUESTS, gfd::REQUESTS];
-const RESPONSES: [Responses; 5] =
-    [basics::RESPONSES, switch::RESPONSES, pbr::RESPONSES, edge::RESPONSES, gfd::RESPONSES];
+const REQUESTS: [Requests; 6] = [
+    basics::REQUESTS,
+    switch::REQUESTS,
+    ld::REQUESTS,
+    pbr::REQUESTS,
+    edge::REQUESTS,
+    gfd::REQUESTS,
+];
+const RESPONSES: [Responses; 6] = [
+    basics::RESPONSES,
+    switch::RESPONSES,
+    ld::RESPONSES,
+    pbr::RESPONSES,
+    edge::RESPONSES,
+    gfd::RESPONSES,
+];
 
 /// Commands whose request is empty.
 const NO_REQUEST: &[u16] = &[
     0x0001, 0x0002, 0x0003, 0x0005, 0x0102, 0x0104, 0x0109, 0x0400, 0x0700, 0x4900, 0x4901, 0x490E,
-    0x4910, 0x5100, 0x5104, 0x5700,
+    0x4910, 0x5100, 0x5104, 0x5400, 0x5403, 0x5405, 0x5700,
 ];
 
 /// Commands whose response is empty.
@@ -213,7 +226,7 @@ fn reserved_codes_are_invalid_input() {
 
 #[test]
 fn unknown_commands_are_unsupported() {
-    for opcode in [0x0000, 0x0006, 0x4915, 0x5400, 0x5608, 0x5717, 0x580C, 0x5905, 0xC000] {
+    for opcode in [0x0000, 0x0006, 0x4915, 0x5502, 0x5608, 0x5717, 0x580C, 0x5905, 0xC000] {
         let opcode = Opcode(opcode);
         for error in [Request::parse(opcode, &[]).err(), Response::parse(opcode, &[]).err()] {
             assert_eq!(error, Some(RequestError::Unsupported(opcode)));
@@ -239,14 +252,11 @@ fn commands_known_by_name_alone_are_unsupported() {
             assert_eq!(Request::parse(opcode, payload), error);
             assert_eq!(Response::parse(opcode, payload).err(), error.err());
         }
-        assert!(
-            matches!(opcode.0, 0x5400..=0x5409 | 0x5500..=0x5501 | 0x5600..=0x5608),
-            "{opcode}"
-        );
+        assert!(matches!(opcode.0, 0x5600..=0x5608), "{opcode}");
         named += 1;
     }
-    assert_eq!(named, 10 + 2 + 4);
-    assert_eq!(RequestError::Unsupported(Opcode(0x5400)).return_code(), ReturnCode::Unsupported);
+    assert_eq!(named, 4);
+    assert_eq!(RequestError::Unsupported(Opcode(0x5600)).return_code(), ReturnCode::Unsupported);
 }
 
 /// A list says too much or too little: the count is held against the bytes.
