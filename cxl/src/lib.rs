@@ -1,6 +1,6 @@
 //! CXL endpoints: what hangs on links of TLPs.
 //!
-//! Shape: [`cxl_host`], [`cxl_device`] and [`hbr`] (an HBR switch) stand on [`tlp_end`], one end of a link, with
+//! Shape: [`cxl_host`], [`cxl_device`], [`mld`] (several logical devices) and [`hbr`] (an HBR switch) stand on [`tlp_end`], one end of a link, with
 //! [`pci`] (configuration space, bridges, mailbox, enumeration); [`requester`] and [`completer`] are their two halves,
 //! [`transaction_layer`] is what hosts and devices have in common.
 //! [`mem`] loads and stores by CXL.mem, [`coherence`] keeps lines in hosts' caches; [`gfd`] is a G-FAM device, [`gfd_end`] one on a link; [`ln`] keeps copies of a host's cache lines, [`fabric_mem`] copies
@@ -49,6 +49,7 @@ pub mod hbr;
 pub mod ln;
 pub mod mctp;
 pub mod mem;
+pub mod mld;
 pub mod pci;
 pub mod requester;
 pub mod tlp_end;

@@ -42,7 +42,7 @@ pub struct FunctionConfig {
 }
 
 /// A function's state.
-pub(super) struct State {
+pub(crate) struct State {
     pub function: Function,
     spec: FunctionSpec,
     bars: BTreeMap<u8, Memory>,

@@ -24,18 +24,20 @@ use crate::tlp_end::Outbox;
 use crate::transaction_layer::{ReceivedMessage, TlpCounts, TransactionLayer};
 
 /// A device behind the end of its link.
-pub(super) struct Core {
+pub(crate) struct Core {
     pub mode: Mode,
     pub functions: Vec<State>,
     pub completer: CompleterSpec,
     pub gim: bool,
+    /// One logical device of several: a prefix in front of a TLP names it, and no requester.
+    pub logical: bool,
     pub busy: u32,
     pub events: VecDeque<Event>,
     pub counts: DeviceCounts,
 }
 
 impl Core {
-    pub(super) fn reset(&mut self) {
+    pub(crate) fn reset(&mut self) {
         for state in &mut self.functions {
             state.reset();
         }
@@ -203,8 +205,8 @@ impl TransactionLayer for Core {
         let Hpa(addr) = tlp.addr().unwrap_or_default();
         let len = tlp.access_len();
         let (io, uio) = (tlp.kind().is_io(), tlp.is_uio());
-        let Self { functions, completer, counts, gim, .. } = self;
-        let stranger = tlp.vend_prefix().is_some() && !(*gim && uio);
+        let Self { functions, completer, counts, gim, logical, .. } = self;
+        let stranger = !*logical && tlp.vend_prefix().is_some() && !(*gim && uio);
         let holder = functions.iter_mut().position(|state| state.reach(io, uio).holds(addr, len));
         let Some(state) = functions.get_mut(holder.unwrap_or(0)) else { return };
         let me = state.me();

@@ -23,7 +23,7 @@ use crate::completer::CompleterSpec;
 use crate::gfd::memory::Memory;
 use crate::ln::{Lnr, LnrRequest, Refused};
 use crate::pci::function::FunctionError;
-use crate::pci::{Function, Link};
+use crate::pci::{ByteEnables, Function, Link, Reg};
 use crate::requester::uio::Uio;
 use crate::requester::{OpId, Operation, RequesterCounts, RequesterSpec, Transaction};
 use crate::tlp_end::{Carries, EndConfig, EndCounts, Progress, TlpEnd};
@@ -95,6 +95,12 @@ pub enum Refusal {
     Ln(#[from] Refused),
 }
 
+impl AsMut<Self> for CxlDevice {
+    fn as_mut(&mut self) -> &mut Self {
+        self
+    }
+}
+
 impl CxlDevice {
     /// A device as it is after power-on.
     ///
@@ -122,11 +128,53 @@ impl CxlDevice {
             functions: functions.collect::<Result<_, _>>()?,
             completer: CompleterSpec { payload_max, uio_last_first: config.uio_last_first },
             gim: config.gim,
+            logical: false,
             busy: config.busy,
             events: VecDeque::new(),
             counts: DeviceCounts::default(),
         };
         Ok(Self { end: TlpEnd::new(config.end), core, up: false })
+    }
+
+    /// As one logical device of several behind one link: a [`crate::mld::Mld`] polls it, and its own end of a link stays
+    /// unused.
+    #[must_use]
+    pub const fn logical(mut self) -> Self {
+        self.core.logical = true;
+        self
+    }
+
+    /// What stands behind the link.
+    pub(crate) const fn core(&mut self) -> &mut Core {
+        &mut self.core
+    }
+
+    /// The link that it is behind came up or went down.
+    pub(crate) fn set_link(&mut self, is_up: bool) {
+        self.up = is_up;
+        self.core.reset();
+        for state in &mut self.core.functions {
+            state.function.set_link(is_up.then(Link::default));
+        }
+    }
+
+    /// Reads a register of a function, after writing it where `write` says so; as its manager does, not its host.
+    ///
+    /// # Errors
+    /// There is no such function.
+    pub fn manage_config(
+        &mut self,
+        function: u8,
+        reg: Reg,
+        write: Option<(u32, ByteEnables)>,
+    ) -> Result<u32, Refusal> {
+        let state = self.state_mut(function)?;
+        if let Some((value, enables)) = write
+            && state.configure(reg, value, enables).reset
+        {
+            self.core.events.push_back(Event::Reset(Some(function)));
+        }
+        Ok(self.state(function)?.function.read(reg))
     }
 
     fn state(&self, function: u8) -> Result<&State, Refusal> {
@@ -282,11 +330,7 @@ impl CxlDevice {
         bufs: &mut Bufs,
     ) -> Result<Progress, PortError> {
         if port.link_up() != self.up {
-            self.up = port.link_up();
-            self.core.reset();
-            for state in &mut self.core.functions {
-                state.function.set_link(self.up.then(Link::default));
-            }
+            self.set_link(port.link_up());
         }
         poll(&mut self.end, &mut self.core, now, port, bufs)
     }

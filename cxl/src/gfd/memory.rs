@@ -212,6 +212,25 @@ impl Memory {
         Ok(())
     }
 
+    /// Makes it `size` bytes, at most 2^48: bytes beyond are gone, and zero when it grows again.
+    ///
+    /// # Errors
+    /// It is in a file, or the part that goes cannot be cleared.
+    pub fn resize(&mut self, size: u64) -> io::Result<()> {
+        let size = size.min(1 << 48);
+        if let Some(less) = self.size.checked_sub(size) {
+            self.clear(size, less)?;
+            self.poisoned.retain(|line| *line < size.div_ceil(LINE));
+        }
+        let Kind::Anonymous(chunks) = &mut self.kind else {
+            return Err(io::ErrorKind::Unsupported.into());
+        };
+        let count = usize::try_from(size.div_ceil(CHUNK as u64)).map_err(|_| beyond())?;
+        chunks.resize_with(count, || None);
+        self.size = size;
+        Ok(())
+    }
+
     /// Chunks that take room.
     #[cfg(test)]
     pub(crate) fn taken(&self) -> usize {

@@ -8,6 +8,7 @@
 
 use weft_dataplane::time::{Instant, LinkRate, Span};
 use weft_parsers::fabric::Pid;
+use weft_parsers::tlp;
 
 use super::code::ReturnCode;
 
@@ -30,6 +31,19 @@ pub enum DevLoad {
     Moderate = 0b10,
     /// Far more.
     Severe = 0b11,
+}
+
+impl DevLoad {
+    /// As completions of UIO have it.
+    #[must_use]
+    pub const fn wire(self) -> tlp::DevLoad {
+        match self {
+            Self::Light => tlp::DevLoad::Light,
+            Self::Optimal => tlp::DevLoad::Optimal,
+            Self::Moderate => tlp::DevLoad::ModerateOverload,
+            Self::Severe => tlp::DevLoad::SevereOverload,
+        }
+    }
 }
 
 /// `QoS` Control as commands 490E and 490F carry it, 7 bytes.

@@ -12,7 +12,6 @@ use weft_parsers::fabric::{Dpa, Hpa};
 use weft_parsers::tlp::{Mode, Pth, Status, Tlp};
 
 use super::due::JobStep;
-use super::jobs::wire_load;
 use super::line_jobs::LineJob;
 use super::serve::Core;
 use super::snoops::{Coherence, MemAsk, Parked, Waited};
@@ -128,7 +127,7 @@ impl Core {
     }
 
     fn reply(&mut self, now: Instant, to: Pth, op: MemOp, tag: u16) {
-        let head = MemHead { load: wire_load(self.device.gfd.load()), ..MemHead::new(op, tag) };
+        let head = MemHead { load: self.device.gfd.load().wire(), ..MemHead::new(op, tag) };
         self.lines.push(now, now, LineJob { pth: self.back(to), head, line: None });
     }
 
@@ -287,7 +286,7 @@ impl Core {
                 Some(Hold::Shared) => MemOp::CmpS,
                 Some(Hold::Owned) => MemOp::CmpE,
             };
-            let head = MemHead { load: wire_load(ask.load), ..MemHead::new(op, head.tag) };
+            let head = MemHead { load: ask.load.wire(), ..MemHead::new(op, head.tag) };
             self.lines.push(now, due, LineJob { pth: self.back(pth), head, line: None });
         }
         if reads {
@@ -299,7 +298,7 @@ impl Core {
                 Some(Hold::Owned) => META_ANY,
             };
             let plain = MemHead::new(MemOp::MemData, head.tag);
-            let plain = MemHead { load: wire_load(ask.load), ..plain };
+            let plain = MemHead { load: ask.load.wire(), ..plain };
             let head = if has_state {
                 MemHead { meta: MetaField::State, meta_value, ..plain }
             } else {

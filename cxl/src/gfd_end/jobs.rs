@@ -8,7 +8,7 @@
 use weft_dataplane::pool::Bufs;
 use weft_dataplane::time::Instant;
 use weft_parsers::fabric::Hpa;
-use weft_parsers::tlp::{Body, DevLoad, Kind, Pth, Status, TlpRepr};
+use weft_parsers::tlp::{Body, Kind, Pth, Status, TlpRepr};
 
 use super::config::{JOBS_MAX, Order};
 use super::due::{DueQueue, JobStep};
@@ -165,7 +165,7 @@ impl Job {
         }
         match &mut answer.body {
             Body::UioCompletion { dev_load, offset_dw, .. } => {
-                *dev_load = wire_load(self.load);
+                *dev_load = self.load.wire();
                 *offset_dw = u16::try_from(at / 4).unwrap_or_default();
             }
             Body::Completion { byte_count, lower_address, .. } if at > 0 => {
@@ -192,14 +192,5 @@ fn cut(hpa: Hpa, (from, to): (usize, usize), payload_max: usize, last: bool) -> 
         let begin = hpa.0 + from as u64;
         let room = usize::try_from(most - begin % most).unwrap_or(payload_max);
         (from, to.min(from + room))
-    }
-}
-
-pub(super) const fn wire_load(load: qos::DevLoad) -> DevLoad {
-    match load {
-        qos::DevLoad::Light => DevLoad::Light,
-        qos::DevLoad::Optimal => DevLoad::Optimal,
-        qos::DevLoad::Moderate => DevLoad::ModerateOverload,
-        qos::DevLoad::Severe => DevLoad::SevereOverload,
     }
 }

@@ -10,7 +10,6 @@ use weft_parsers::cxl_mem::{LINE, MemHead, MemMessage, MemOp};
 use weft_parsers::tlp::Pth;
 
 use super::config::JOBS_MAX;
-use super::jobs::wire_load;
 use super::line_jobs::LineJob;
 use super::serve::Core;
 use crate::gfd::device::{Done, Request};
@@ -67,7 +66,7 @@ impl Core {
             self.counts.bytes_read += LINE as u64;
         }
         let op = if reads { MemOp::MemData } else { MemOp::Cmp };
-        let head = MemHead { load: wire_load(done.load), ..MemHead::new(op, head.tag) };
+        let head = MemHead { load: done.load.wire(), ..MemHead::new(op, head.tag) };
         let job = LineJob { pth: self.back(pth), head, line: reads.then_some(request.hpa) };
         self.lines.push(now, done.due, job);
     }
@@ -99,7 +98,7 @@ impl Core {
             return; // nobody to tell, or nobody who tells
         };
         self.counts.refused += 1;
-        let load = wire_load(self.device.gfd.load());
+        let load = self.device.gfd.load().wire();
         let head = MemHead { load, ..MemHead::new(op, request.tag) };
         self.lines.push(now, now, LineJob { pth: self.back(pth), head, line: None });
     }

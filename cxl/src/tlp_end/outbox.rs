@@ -9,7 +9,10 @@ use weft_dataplane::config::TlpConfig;
 use weft_dataplane::types::Pri;
 use weft_parsers::MacAddr;
 use weft_parsers::cxl_mem::{self, MemMessage, MemOp};
-use weft_parsers::tlp::{EmitError, Kind, Mode, Protocol, Pth, Tlp, TlpLink, TlpRepr, link, pth};
+use weft_parsers::tlp::{
+    Body, DevLoad, EmitError, Kind, Mode, Protocol, Pth, Tlp, TlpLink, TlpRepr, VendPrefixL0, link,
+    pth,
+};
 
 use super::config::{Carries, EndConfig};
 
@@ -29,6 +32,10 @@ pub struct Outbox {
     pub(super) partner: MacAddr,
     carries: Carries,
     tlp: TlpConfig,
+    /// In front of all that is sent: the logical device that sends it.
+    prefix: Option<VendPrefixL0>,
+    /// What completions of UIO tell of the device's load; `None`: what they have themselves.
+    load: Option<DevLoad>,
 }
 
 /// Why an [`Outbox`] did not take a TLP.
@@ -72,7 +79,20 @@ impl Outbox {
             partner: MacAddr::BROADCAST,
             carries: config.carries,
             tlp: config.tlp.clone(),
+            prefix: None,
+            load: None,
         }
+    }
+
+    /// Puts `prefix` in front of all that is sent from now on, whatever it has itself; `None`: what it has.
+    pub(crate) const fn set_prefix(&mut self, prefix: Option<VendPrefixL0>) {
+        self.prefix = prefix;
+        self.load = None;
+    }
+
+    /// Has completions of UIO tell `load` until the next prefix.
+    pub(crate) const fn set_load(&mut self, load: DevLoad) {
+        self.load = Some(load);
     }
 
     /// Appends a TLP. On a link of several kinds, its PTH says which one it is.
@@ -93,6 +113,11 @@ impl Outbox {
         pth: Option<Pth>,
         tlp: &TlpRepr<'_>,
     ) -> Result<(), SendError> {
+        let mut tlp = TlpRepr { vend_prefix: self.prefix.or(tlp.vend_prefix), ..*tlp };
+        if let (Some(load), Body::UioCompletion { dev_load, .. }) = (self.load, &mut tlp.body) {
+            *dev_load = load;
+        }
+        let tlp = &tlp;
         let protocol = self.protocol(pth, tlp)?;
         let pri = pri_of(tlp.kind, tlp.tc, &self.tlp);
         let start = self.bytes.len();

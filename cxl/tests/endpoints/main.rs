@@ -13,5 +13,6 @@ mod ln;
 mod ln_hostile;
 mod ln_link;
 mod mailbox;
+mod mld;
 mod random;
 mod rig;

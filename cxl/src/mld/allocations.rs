@@ -1,0 +1,110 @@
+//! Which memory is whose: units of 256 MiB, dealt out to the logical devices of an MLD.
+//!
+//! Shape: [`Allocations::set`] for a run of LDs, whole or not at all; each LD's memory is behind its BAR 0.
+//! Units: granules of 256 MiB, bytes where it says so.
+//! Source: CXL 3.1 sections 7.6.7.4.1 to 7.6.7.4.3; docs/spec/wire-formats.md §4.3a.
+//!
+//! An LD whose memory is on (its host uses it) keeps what it has: [`ReturnCode::Busy`]. What is taken from an LD is
+//! gone: nobody finds it again, whoever gets the room.
+
+use weft_parsers::cci::ReturnCode;
+use weft_parsers::cci::ld::{Granularity, LdAllocation};
+
+use crate::cxl_device::CxlDevice;
+use crate::pci::regs;
+
+/// Bytes of a unit of memory.
+pub const GRANULE: u64 = Granularity::Mib256.bytes();
+/// BAR of a logical device that shows its memory.
+pub const MEMORY_BAR: u8 = 0;
+
+/// How many granules each logical device has.
+pub(super) struct Allocations {
+    capacity: u64,
+    granules: Vec<u64>,
+}
+
+impl Allocations {
+    /// As many for each; what is left over is nobody's.
+    pub fn even(lds: usize, capacity: u64) -> Option<Self> {
+        if capacity == 0 || !capacity.is_multiple_of(GRANULE) || capacity > 1 << 47 {
+            return None;
+        }
+        let each = (capacity / GRANULE).checked_div(u64::try_from(lds).ok()?)?;
+        Some(Self { capacity, granules: vec![each; lds] })
+    }
+
+    /// Bytes in all.
+    pub const fn capacity(&self) -> u64 {
+        self.capacity
+    }
+
+    /// How many logical devices there are.
+    pub fn lds(&self) -> u8 {
+        u8::try_from(self.granules.len()).unwrap_or(u8::MAX)
+    }
+
+    /// Bytes of a logical device.
+    pub fn bytes(&self, ld: usize) -> u64 {
+        self.granules.get(ld).map_or(0, |granules| granules * GRANULE)
+    }
+
+    /// The allocations of at most `limit` logical devices from `start` on.
+    ///
+    /// # Errors
+    /// There is no LD `start`.
+    pub fn list(&self, start: u8, limit: u8) -> Result<Vec<LdAllocation>, ReturnCode> {
+        let rest = self.granules.get(usize::from(start)..).filter(|rest| !rest.is_empty());
+        let rest = rest.ok_or(ReturnCode::InvalidInput)?;
+        let list = rest.iter().take(usize::from(limit));
+        Ok(list.map(|&range1| LdAllocation { range1, range2: 0 }).collect())
+    }
+
+    /// Sets those from `start` on, all or none; the memory of `lds` follows.
+    ///
+    /// # Errors
+    /// Invalid Input: LDs that there are not, a second range, more than there is. Busy: the memory of an LD that would
+    /// change is on.
+    pub fn set<L: AsMut<CxlDevice>>(
+        &mut self,
+        start: u8,
+        list: impl Iterator<Item = LdAllocation>,
+        lds: &mut [L],
+    ) -> Result<(), ReturnCode> {
+        let mut new = self.granules.clone();
+        for (at, allocation) in list.enumerate() {
+            let place = new.get_mut(usize::from(start) + at).ok_or(ReturnCode::InvalidInput)?;
+            if allocation.range2 != 0 {
+                return Err(ReturnCode::InvalidInput);
+            }
+            *place = allocation.range1;
+        }
+        let sum = new.iter().try_fold(0_u64, |sum, granules| sum.checked_add(*granules));
+        if sum.is_none_or(|sum| sum > self.capacity / GRANULE) {
+            return Err(ReturnCode::InvalidInput);
+        }
+        let changes = self.granules.iter().zip(&new).map(|(old, new)| old != new);
+        if changes.zip(&mut *lds).any(|(changes, ld)| changes && is_on(ld.as_mut())) {
+            return Err(ReturnCode::Busy);
+        }
+        self.granules = new;
+        self.apply(lds);
+        Ok(())
+    }
+
+    /// Makes the memory of all logical devices as long as it is to be.
+    pub fn apply<L: AsMut<CxlDevice>>(&self, lds: &mut [L]) {
+        for (number, ld) in lds.iter_mut().enumerate() {
+            if let Some(memory) = ld.as_mut().bar_mut(0, MEMORY_BAR) {
+                let resized = memory.resize(self.bytes(number));
+                debug_assert!(resized.is_ok(), "it is in no file");
+            }
+        }
+    }
+}
+
+/// Whether the host of a logical device has its memory on.
+fn is_on(ld: &CxlDevice) -> bool {
+    ld.function(0)
+        .is_ok_and(|function| function.space().get16(regs::COMMAND) & regs::command::MEM != 0)
+}

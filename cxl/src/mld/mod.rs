@@ -1,0 +1,360 @@
+//! A multi-logical device (MLD): up to 16 logical devices (LDs) behind one link, told apart by the prefix of each TLP.
+//!
+//! Shape: [`Mld::poll`] hands each TLP to the LD that its `VendPrefixL0` names, and puts that prefix in front of all
+//! that the LD sends; LD `FFFFh` is the fabric manager's, and carries CCI messages (`management`).
+//! Units: bytes.
+//! Source: CXL 3.1 sections 2.5, 7.6.7.3, 7.6.7.4; docs/spec/wire-formats.md §3.2 "LD-ID form", §4.3a.
+//!
+//! The LDs are the caller's: [`crate::cxl_device::CxlDevice`]s, or what holds one each. Nothing of one is reached by a
+//! TLP of another, and a reset of one is not seen by the others.
+
+mod allocations;
+mod management;
+mod schedule;
+
+use weft_dataplane::pool::Bufs;
+use weft_dataplane::port::{Port, PortError};
+use weft_dataplane::time::{Instant, LinkRate, Span};
+use weft_parsers::MacAddr;
+use weft_parsers::cci::Request;
+use weft_parsers::cci::events::notification;
+use weft_parsers::cci::generic::Identity;
+use weft_parsers::cci::mctp::MessageType;
+use weft_parsers::fabric::{Bdf, Pid};
+use weft_parsers::tlp::{
+    Completion, Kind, MctpPacket, Mode, PbrVdm, Pth, Status, Tlp, TlpRepr, VdmOp, VendPrefixL0,
+};
+
+use crate::cxl_device::CxlDevice;
+use crate::tlp_end::{Carries, EndConfig, EndCounts, Frame, Outbox, Progress, Received, TlpEnd};
+use crate::transaction_layer::TransactionLayer;
+use crate::vdm::mctp::{Event, Peer, Tunnel};
+use allocations::Allocations;
+pub use allocations::{GRANULE, MEMORY_BAR};
+use management::Serving;
+use schedule::Schedule;
+
+/// Most logical devices of one.
+pub const LDS_MAX: usize = 16;
+/// LD-ID of the logical device that the fabric manager owns.
+pub const FM_LD: u16 = 0xFFFF;
+/// How often it makes itself known until its switch has asked it for something, and from then on.
+const HELLO: [Span; 2] = [Span::from_ms(10), Span::from_ms(1_000)];
+/// How often it does so at the shorter interval.
+const HELLOS_MAX: u8 = 20;
+
+/// What an MLD is built from.
+#[derive(Clone, Debug)]
+pub struct MldConfig {
+    /// Its end of the link, which carries TLPs in flit mode without PTH.
+    pub end: EndConfig,
+    /// Logical devices.
+    pub lds: usize,
+    /// Bytes of memory in all.
+    pub capacity: u64,
+    /// What it moves of payload: shares and limits of logical devices are parts of that.
+    pub rate: LinkRate,
+    /// What it answers Identify (0001h) with; of LD n with a serial number that is greater by n + 1.
+    pub identity: Identity,
+}
+
+/// Why an MLD cannot be built.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum MldError {
+    /// The link carries something else.
+    #[error("the link of a device with logical devices carries TLPs in flit mode without PTH")]
+    Link,
+    /// None, or too many.
+    #[error("a device has 1 to 16 logical devices, found {0}")]
+    Lds(usize),
+    /// No whole number of units, or none.
+    #[error("the memory of logical devices is a multiple of 256 MiB, found {0} bytes")]
+    Capacity(u64),
+}
+
+/// Counts of TLPs at an MLD that no LD takes, and of what its manager asks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct MldCounts {
+    /// TLPs without a prefix: refused.
+    pub no_prefix: u64,
+    /// TLPs with the LD-ID of a logical device that there is not: refused.
+    pub unknown_ld: u64,
+    /// CCI messages of the fabric manager.
+    pub commands: u64,
+    /// TLPs for LD `FFFFh` that carry no CCI request: refused.
+    pub not_management: u64,
+    /// Resets of one logical device by its switch.
+    pub resets: u64,
+    /// Requests that were refused, as too many of their logical device waited for their turn.
+    pub overrun: u64,
+    /// Requests that wait for their turn now.
+    pub waiting: u64,
+    /// Others: NOPs, CXL.mem, what is said of the link.
+    pub other: u64,
+    /// TLPs of its own that have no form on the link.
+    pub unsent: u64,
+}
+
+/// An MLD without its logical devices, which are whoever's drives it.
+pub struct Mld {
+    end: TlpEnd,
+    body: Body,
+    up: bool,
+}
+
+/// What stands behind the link, besides the logical devices.
+struct Body {
+    identity: Identity,
+    allocations: Allocations,
+    schedule: Schedule,
+    tunnel: Tunnel,
+    /// When it makes itself known next, and how often still at the shorter interval.
+    hello: Option<(Instant, u8)>,
+    counts: MldCounts,
+}
+
+impl Mld {
+    /// An MLD as it is after power-on, its memory dealt out evenly.
+    ///
+    /// # Errors
+    /// See [`MldError`].
+    pub fn new(config: MldConfig) -> Result<Self, MldError> {
+        if config.end.carries != Carries::Hbr(Mode::Flit) {
+            return Err(MldError::Link);
+        }
+        if !(1..=LDS_MAX).contains(&config.lds) {
+            return Err(MldError::Lds(config.lds));
+        }
+        let allocations = Allocations::even(config.lds, config.capacity)
+            .ok_or(MldError::Capacity(config.capacity))?;
+        let body = Body {
+            identity: config.identity,
+            allocations,
+            schedule: Schedule::new(config.lds, config.rate),
+            tunnel: Tunnel::new(Pid::NONE),
+            hello: None,
+            counts: MldCounts::default(),
+        };
+        Ok(Self { end: TlpEnd::new(config.end), body, up: false })
+    }
+
+    /// Bytes of the BAR that a logical device has to show its memory by: all memory may become one's.
+    #[must_use]
+    pub fn bar_size(capacity: u64) -> u64 {
+        capacity.clamp(GRANULE, 1 << 47).next_power_of_two()
+    }
+
+    /// Gives the logical devices what memory is theirs; to be called once, before they are polled.
+    pub fn begin<L: AsMut<CxlDevice>>(&self, lds: &mut [L]) {
+        self.body.allocations.apply(lds);
+    }
+
+    /// Bytes of memory that a logical device has.
+    #[must_use]
+    pub fn memory_of(&self, ld: usize) -> u64 {
+        self.body.allocations.bytes(ld)
+    }
+
+    /// Counts so far: its own, and its link's.
+    #[must_use]
+    pub fn counts(&self) -> (MldCounts, EndCounts) {
+        let schedule = &self.body.schedule;
+        let (overrun, waiting) = (schedule.overrun(), schedule.waiting() as u64);
+        (MldCounts { overrun, waiting, ..self.body.counts }, self.end.counts())
+    }
+
+    /// Takes in what the port has, hands it to the logical devices, and sends what is to be sent.
+    ///
+    /// # Errors
+    /// The port's own.
+    pub fn poll<L: AsMut<CxlDevice>>(
+        &mut self,
+        now: Instant,
+        lds: &mut [L],
+        port: &mut dyn Port,
+        bufs: &mut Bufs,
+    ) -> Result<Progress, PortError> {
+        if port.link_up() != self.up {
+            self.up = port.link_up();
+            self.body.tunnel = Tunnel::new(Pid::NONE);
+            self.body.schedule.clear();
+            self.body.hello = self.up.then_some((now, HELLOS_MAX));
+            for ld in &mut *lds {
+                ld.as_mut().set_link(self.up);
+            }
+        }
+        let Self { end, body, .. } = self;
+        work(now, lds, end);
+        let mut progress = end.poll(now, port, bufs, &mut |frame, out| {
+            body.receive(now, lds, &frame, out);
+            out.set_prefix(None);
+        })?;
+        body.serve(now, lds, end.outbox());
+        body.say_hello(now, end.outbox());
+        work(now, lds, end);
+        let due = lds.iter_mut().filter_map(|ld| ld.as_mut().core().next_due()).min();
+        let due = Instant::earlier(due, body.tunnel.next_due());
+        let due = Instant::earlier(due, body.schedule.next_due(now));
+        let due = Instant::earlier(due, body.hello.map(|(at, _)| at));
+        progress.next = Instant::earlier(progress.next, due);
+        progress.blocked |= end.waiting() > 0;
+        Ok(progress)
+    }
+
+    /// Gives back all chunks that wait.
+    pub fn release(&mut self, bufs: &mut Bufs) {
+        self.end.release(bufs);
+    }
+}
+
+/// The prefix of a logical device by its place.
+fn prefix_of(ld: usize) -> VendPrefixL0 {
+    VendPrefixL0::from_ld_id(u16::try_from(ld).unwrap_or(FM_LD - 1))
+}
+
+/// Lets all logical devices send what is due.
+fn work<L: AsMut<CxlDevice>>(now: Instant, lds: &mut [L], end: &mut TlpEnd) {
+    let full = end.is_full();
+    for (number, ld) in lds.iter_mut().enumerate() {
+        end.outbox().set_prefix(Some(prefix_of(number)));
+        ld.as_mut().core().work(now, full, end.outbox());
+    }
+    end.outbox().set_prefix(None);
+}
+
+impl Body {
+    fn receive<L: AsMut<CxlDevice>>(
+        &mut self,
+        now: Instant,
+        lds: &mut [L],
+        frame: &Frame<'_>,
+        out: &mut Outbox,
+    ) {
+        let Received::Tlp(None, tlp) = frame.content else {
+            self.counts.other += 1;
+            return;
+        };
+        //= docs/spec/wire-formats.md §3.2: a TLP without prefix, or with the LD-ID of nobody, is refused
+        let Some(prefix) = tlp.vend_prefix() else {
+            self.counts.no_prefix += 1;
+            return self.refuse(&tlp, out);
+        };
+        out.set_prefix(Some(prefix));
+        if prefix.ld_id() == FM_LD {
+            return self.manage(now, lds, &tlp, out);
+        }
+        let Some(ld) = lds.get_mut(usize::from(prefix.ld_id())) else {
+            self.counts.unknown_ld += 1;
+            return self.refuse(&tlp, out);
+        };
+        match PbrVdm::parse(&tlp).map(|vdm| vdm.op) {
+            Ok(VdmOp::AssertReset | VdmOp::AssertPerst) => {
+                self.counts.resets += 1;
+                self.schedule.forget(prefix.ld_id().into());
+                ld.as_mut().core().reset();
+            }
+            Ok(VdmOp::DeassertReset) => {}
+            _ if self.waits(prefix.ld_id().into(), &tlp, out) => {}
+            _ => {
+                out.set_load(self.schedule.load(prefix.ld_id().into()).wire());
+                ld.as_mut().core().receive(frame, out);
+            }
+        }
+    }
+
+    /// Whether a request has to wait for its turn, or finds no room to wait: then it is answered as an abort.
+    fn waits(&mut self, ld: usize, tlp: &Tlp<'_>, out: &mut Outbox) -> bool {
+        let is_request =
+            !tlp.is_completion() && !matches!(tlp.kind(), Kind::Message { .. } | Kind::Nop);
+        if !is_request || !self.schedule.holds(ld, tlp.kind().is_memory()) {
+            return false;
+        }
+        let bytes = tlp.bytes().get(..tlp.len()).unwrap_or_default();
+        if !self.schedule.push(ld, bytes, tlp.access_len())
+            && let Some(answer) = Completion::of(tlp, Status::CompleterAbort, Bdf::from_bits(0))
+        {
+            self.counts.unsent += u64::from(out.send(None, &answer).is_err());
+        }
+        true
+    }
+
+    /// Serves those whose turn it is.
+    fn serve<L: AsMut<CxlDevice>>(&mut self, now: Instant, lds: &mut [L], out: &mut Outbox) {
+        self.schedule.sample();
+        while let Some((ld, bytes)) = self.schedule.next(now) {
+            let (Some(device), Ok(tlp)) = (lds.get_mut(ld), Tlp::parse(Mode::Flit, &bytes)) else {
+                continue; // it was read before
+            };
+            out.set_prefix(Some(prefix_of(ld)));
+            out.set_load(self.schedule.load(ld).wire());
+            let content = Received::Tlp(None, tlp);
+            let frame = Frame { to: MacAddr::BROADCAST, from: MacAddr::BROADCAST, content };
+            device.as_mut().core().receive(&frame, out);
+        }
+        out.set_prefix(None);
+    }
+
+    /// What comes for LD `FFFFh`: requests of the fabric manager, which are carried out at once.
+    fn manage<L: AsMut<CxlDevice>>(
+        &mut self,
+        now: Instant,
+        lds: &mut [L],
+        tlp: &Tlp<'_>,
+        out: &mut Outbox,
+    ) {
+        let Ok(packet) = MctpPacket::parse(tlp) else {
+            self.counts.not_management += 1;
+            return self.refuse(tlp, out);
+        };
+        self.tunnel.receive(now, 0, Pth::new(Pid::NONE, Pid::NONE), &packet);
+        while let Some(event) = self.tunnel.pop_event() {
+            let Event::Request { ticket, message, .. } = event else {
+                self.counts.not_management += 1;
+                continue;
+            };
+            self.counts.commands += 1;
+            self.hello = self.hello.map(|(at, _)| (at, 0));
+            let answer =
+                Serving::new(self.identity, (&mut self.allocations, &mut self.schedule), lds)
+                    .serve(now, &message);
+            let told = answer.map(|answer| self.tunnel.respond(ticket, &answer));
+            self.counts.unsent += u64::from(told.is_some_and(|told| told.is_err()));
+        }
+        self.flush(now, out);
+    }
+
+    /// Sends what LD `FFFFh` has to say.
+    fn flush(&mut self, now: Instant, out: &mut Outbox) {
+        out.set_prefix(Some(VendPrefixL0::from_ld_id(FM_LD)));
+        while let Some(sent) = self.tunnel.poll(now) {
+            self.counts.unsent += u64::from(out.send(None, &sent.repr()).is_err());
+        }
+        out.set_prefix(None);
+    }
+
+    /// Makes itself known to its switch, which asks what it is; over and over, as a switch may have been started anew.
+    fn say_hello(&mut self, now: Instant, out: &mut Outbox) {
+        let Some((_, left)) = self.hello.filter(|(at, _)| *at <= now) else { return };
+        let [short, long] = HELLO;
+        let span = if left > 0 { short } else { long };
+        self.hello = Some((now + span, left.saturating_sub(1)));
+        let mut message = [0; 16];
+        let len = notification(&Request::Event(0), &mut message).unwrap_or_default();
+        let message = message.get(..len).unwrap_or_default();
+        let told = self.tunnel.notify(Peer::Port(0), MessageType::FmApi, message);
+        self.counts.unsent += u64::from(told.is_err());
+        self.flush(now, out);
+    }
+
+    /// Answers a request as unsupported; what wants no answer is gone.
+    fn refuse(&mut self, tlp: &Tlp<'_>, out: &mut Outbox) {
+        if tlp.is_completion() {
+            return;
+        }
+        let answer: Option<TlpRepr<'_>> =
+            Completion::of(tlp, Status::UnsupportedRequest, Bdf::from_bits(0));
+        if let Some(answer) = answer {
+            self.counts.unsent += u64::from(out.send(None, &answer).is_err());
+        }
+    }
+}

@@ -1,0 +1,388 @@
+//! A device with logical devices (LDs) behind one link: each takes what has its prefix, and nothing of the others.
+//!
+//! Shape: what a switch sends, TLP by TLP, with a prefix or without; what comes back, and what is counted.
+//! Units: bytes.
+//! Source: CXL 3.1 sections 2.5, 7.6.7.3, 7.6.7.4; docs/spec/wire-formats.md §3.2 "LD-ID form", §4.3a.
+
+use crate::rig::{FRAME_LEN_MAX, device_config, end, identity};
+use weft_base::rng::Rng;
+use weft_cxl::cxl_device::{CxlDevice, FunctionConfig};
+use weft_cxl::mld::{FM_LD, GRANULE, Mld, MldConfig, MldError};
+use weft_cxl::pci::FunctionSpec;
+use weft_cxl::pci::function::{BarKind, BarSpec};
+use weft_cxl::tlp_end::{Received, TlpEnd};
+use weft_cxl::vdm::mctp::{Event, Peer, Tunnel};
+use weft_dataplane::pool::{Bufs, Pool};
+use weft_dataplane::port::Port;
+use weft_dataplane::port::pipe::{Pipe, PipeConfig, pipe};
+use weft_dataplane::time::{Instant, LinkRate, Span};
+use weft_parsers::cci::generic::Identity as Who;
+use weft_parsers::cci::mctp::MessageType;
+use weft_parsers::cci::{Header, Request, ReturnCode};
+use weft_parsers::fabric::{Bdf, Hpa, Pid};
+use weft_parsers::tlp::{
+    At, Body, Kind, MctpPacket, Mode, PbrVdm, Pth, Status, Tlp, TlpRepr, VdmOp, VendPrefixL0,
+};
+
+const LDS: usize = 3;
+const BAR: u64 = 0x40_0000_0000;
+
+/// A TLP that came back: LD-ID, status of a completion, payload.
+type Back = (Option<u16>, Option<Status>, Vec<u8>);
+
+struct Bench {
+    now: Instant,
+    bufs: Bufs,
+    mld: Mld,
+    lds: Vec<CxlDevice>,
+    ports: (Pipe, Pipe),
+    switch: TlpEnd,
+    back: Vec<Back>,
+    tunnel: Tunnel,
+}
+
+fn config(lds: usize, capacity: u64) -> MldConfig {
+    let identity = Who {
+        vendor: 0x1E98,
+        device: 0x0D00,
+        subsystem_vendor: 0,
+        subsystem: 0,
+        serial: 0x100,
+        message_max_log2: 0,
+        component: 3,
+    };
+    let rate = LinkRate::gbps(10);
+    MldConfig { end: end(2, Mode::Flit, 256), lds, capacity, rate, identity }
+}
+
+impl Bench {
+    fn new() -> Self {
+        let capacity = 4 * GRANULE;
+        let mld = Mld::new(config(LDS, capacity)).unwrap();
+        let one = |_| {
+            let mut spec = FunctionSpec { identity: identity(0x0D00), ..FunctionSpec::default() };
+            let kind = BarKind::Mem64 { prefetch: true };
+            spec.bars[0] = Some(BarSpec { kind, size: Mld::bar_size(capacity) });
+            let function = FunctionConfig { spec, mailbox: None, hdm: None };
+            CxlDevice::new(device_config(Mode::Flit, vec![function])).unwrap().logical()
+        };
+        let mut lds: Vec<CxlDevice> = (0..LDS).map(one).collect();
+        mld.begin(&mut lds);
+        let mut bufs = Bufs::new(Pool::in_memory(1_024, FRAME_LEN_MAX).unwrap(), 64, 0);
+        let mut ports = pipe(PipeConfig {
+            names: ["switch".to_owned(), "device".to_owned()],
+            depth: 256,
+            rate: LinkRate::gbps(100),
+            frame_len_max: FRAME_LEN_MAX,
+            wakes_reader: false,
+        })
+        .unwrap();
+        ports.0.start(&mut bufs).unwrap();
+        ports.1.start(&mut bufs).unwrap();
+        let switch = TlpEnd::new(end(1, Mode::Flit, 256));
+        let (back, tunnel) = (Vec::new(), Tunnel::new(Pid::NONE));
+        Self { now: Instant::ZERO, bufs, mld, lds, ports, switch, back, tunnel }
+    }
+
+    fn step(&mut self) {
+        for _ in 0..6 {
+            self.now += Span::from_ns(100);
+            let Self { now, bufs, mld, lds, ports, switch, back, tunnel } = self;
+            let took = &mut |frame: weft_cxl::tlp_end::Frame<'_>, _: &mut _| {
+                let Received::Tlp(None, tlp) = frame.content else { panic!("{frame:?}") };
+                let ld = tlp.vend_prefix().map(VendPrefixL0::ld_id);
+                match MctpPacket::parse(&tlp) {
+                    Ok(packet) => {
+                        assert_eq!(ld, Some(FM_LD), "management is of LD FFFFh");
+                        tunnel.receive(*now, 7, Pth::new(Pid::NONE, Pid::NONE), &packet);
+                    }
+                    Err(_) => back.push((ld, tlp.status(), tlp.payload().to_vec())),
+                }
+            };
+            switch.poll(*now, &mut ports.0, bufs, took).unwrap();
+            mld.poll(*now, lds, &mut ports.1, bufs).unwrap();
+        }
+    }
+
+    fn send(&mut self, ld: Option<u16>, repr: &TlpRepr<'_>) -> Vec<Back> {
+        let vend_prefix = ld.map(VendPrefixL0::from_ld_id);
+        self.switch.outbox().send(None, &TlpRepr { vend_prefix, ..*repr }).unwrap();
+        self.step();
+        core::mem::take(&mut self.back)
+    }
+
+    /// Writes a register of an LD, as the switch does for its host.
+    fn write_config(&mut self, ld: u16, register: u16, value: u32) {
+        let kind = Kind::CfgWrite { type1: false };
+        let body = Body::Config { dest: Bdf::new(3, 0, 0), register, first_be: 0xF };
+        let payload = &value.to_le_bytes();
+        let repr =
+            TlpRepr { payload, ..TlpRepr::new(Mode::Flit, kind, Bdf::from_bits(0), 1, body) };
+        assert_eq!(self.send(Some(ld), &repr), [(Some(ld), Some(Status::Success), vec![])]);
+    }
+
+    /// Gives an LD the address [`BAR`] and switches its memory on.
+    fn place(&mut self, ld: u16) {
+        let [low, high] = [BAR & 0xFFFF_FFFF, BAR >> 32].map(|half| u32::try_from(half).unwrap());
+        self.write_config(ld, 0x10, low);
+        self.write_config(ld, 0x14, high);
+        self.write_config(ld, 0x04, 0x6);
+    }
+
+    fn memory(&mut self, ld: Option<u16>, addr: u64, write: Option<&[u8]>) -> Vec<Back> {
+        let kind = if write.is_some() { Kind::MemWrite } else { Kind::MemRead };
+        let body = Body::Address {
+            addr: Hpa(addr),
+            wide: true,
+            at: At::Untranslated,
+            no_write: false,
+            length_dw: 1,
+            first_be: 0xF,
+            last_be: 0,
+        };
+        let repr = TlpRepr::new(Mode::Flit, kind, Bdf::from_bits(0), 2, body);
+        self.send(ld, &TlpRepr { payload: write.unwrap_or_default(), ..repr })
+    }
+
+    /// Asks LD `FFFFh`; the return code and the payload.
+    fn manage(&mut self, request: &Request<'_>) -> (ReturnCode, Vec<u8>) {
+        let mut message = [0; 512];
+        let len = request.emit_message(0, &mut message).unwrap();
+        let (peer, kind, timeout) = (Peer::Port(7), MessageType::FmApi, Span::from_ms(1));
+        self.tunnel.request(self.now, peer, kind, &message[..len], timeout).unwrap();
+        while let Some(sent) = self.tunnel.poll(self.now) {
+            let vend_prefix = Some(VendPrefixL0::from_ld_id(FM_LD));
+            let repr = TlpRepr { vend_prefix, ..sent.repr() };
+            self.switch.outbox().send(None, &repr).unwrap();
+        }
+        self.step();
+        let event = loop {
+            match self.tunnel.pop_event() {
+                Some(Event::Notice { .. }) => {} // that it is there
+                event => break event,
+            }
+        };
+        match event {
+            Some(Event::Response(_, message)) => {
+                let (header, payload) = Header::parse(&message).unwrap();
+                (header.return_code, payload.to_vec())
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+/// Each LD has its own registers, address and memory; the answer has the prefix of the request.
+#[test]
+fn each_ld_takes_what_has_its_prefix() {
+    let mut bench = Bench::new();
+    for ld in [0, 2] {
+        bench.place(ld);
+    }
+    assert_eq!(bench.memory(Some(0), BAR + 8, Some(&[1, 2, 3, 4])), []);
+    let read = |bench: &mut Bench, ld| bench.memory(Some(ld), BAR + 8, None);
+    assert_eq!(read(&mut bench, 0), [(Some(0), Some(Status::Success), vec![1, 2, 3, 4])]);
+    assert_eq!(read(&mut bench, 2), [(Some(2), Some(Status::Success), vec![0; 4])], "another");
+    // LD 1 has the same registers, and its memory is off.
+    assert_eq!(read(&mut bench, 1), [(Some(1), Some(Status::UnsupportedRequest), vec![])]);
+    // The BAR is of all memory, and what is not the LD's is refused.
+    let beyond = bench.memory(Some(0), BAR + GRANULE, None);
+    assert_eq!(beyond, [(Some(0), Some(Status::UnsupportedRequest), vec![])]);
+}
+
+/// Without a prefix, with the LD-ID of nobody, and for LD `FFFFh` without a request: refused and counted, and no LD hears.
+#[test]
+fn what_names_no_ld_is_refused_and_counted() {
+    let mut bench = Bench::new();
+    for ld in 0..3 {
+        bench.place(ld);
+    }
+    let served =
+        |bench: &Bench| -> u64 { bench.lds.iter().map(|ld| ld.counts().0.tlps.requests).sum() };
+    let before = served(&bench);
+    let refused = |ld| vec![(ld, Some(Status::UnsupportedRequest), vec![])];
+    for (ld, name) in [
+        (None, "no prefix"),
+        (Some(3), "LD 3"),
+        (Some(0xFFFE), "LD FFFEh"),
+        (Some(FM_LD), "LD FFFFh"),
+    ] {
+        assert_eq!(bench.memory(ld, BAR, None), refused(ld), "{name}");
+        assert_eq!(bench.memory(ld, BAR, Some(&[0xEE; 4])), [], "{name}: nobody answers a write");
+    }
+    let (counts, _) = bench.mld.counts();
+    assert_eq!(
+        (counts.no_prefix, counts.unknown_ld, counts.not_management),
+        (2, 4, 2),
+        "{counts:?}"
+    );
+    assert_eq!(served(&bench), before);
+    for ld in 0..3 {
+        assert_eq!(bench.memory(Some(ld), BAR, None)[0].2, [0; 4], "LD {ld}");
+    }
+}
+
+/// The message of its switch resets one LD: registers are as after power-on, memory stays, and the others go on.
+#[test]
+fn a_reset_is_of_one_ld() {
+    let mut bench = Bench::new();
+    for ld in 0..2 {
+        bench.place(ld);
+        bench.memory(Some(ld), BAR, Some(&[5, 6, 7, 8]));
+    }
+    let vdm = PbrVdm { op: VdmOp::AssertReset, seq_len: 0, cmd_seq: 0, seq_num: 0, payload: &[] };
+    assert_eq!(bench.send(Some(0), &vdm.repr()), []);
+    assert_eq!(bench.mld.counts().0.resets, 1);
+    assert_eq!(bench.memory(Some(0), BAR, None)[0].1, Some(Status::UnsupportedRequest));
+    assert_eq!(bench.memory(Some(1), BAR, None)[0].2, [5, 6, 7, 8]);
+    bench.place(0);
+    assert_eq!(bench.memory(Some(0), BAR, None)[0].2, [5, 6, 7, 8], "memory keeps its bytes");
+    // Poison of one LD's memory is that LD's alone.
+    bench.lds[0].bar_mut(0, 0).unwrap().poison(0).unwrap();
+    assert_eq!(bench.memory(Some(0), BAR, None)[0].1, Some(Status::CompleterAbort));
+    assert_eq!(bench.memory(Some(1), BAR, None)[0].2, [5, 6, 7, 8]);
+}
+
+/// The manager takes memory only from an LD whose host has it off; what is taken is gone, and nobody finds it.
+#[test]
+fn memory_that_is_taken_is_gone() {
+    use weft_parsers::cci::List;
+    use weft_parsers::cci::ld::{LdAllocation, SetLdAllocations};
+
+    let mut bench = Bench::new();
+    let set = |bench: &mut Bench, start, list: &[u64]| {
+        let list: Vec<_> = list.iter().map(|&range1| LdAllocation { range1, range2: 0 }).collect();
+        let set = SetLdAllocations { start, allocations: List::of(&list) };
+        bench.manage(&Request::SetLdAllocations(set)).0
+    };
+    bench.place(0);
+    bench.memory(Some(0), BAR + GRANULE - 4, Some(&[9; 4]));
+    assert_eq!(set(&mut bench, 0, &[0]), ReturnCode::Busy, "its memory is on");
+    bench.write_config(0, 0x04, 0);
+    let wrong: [(&str, u8, &[u64]); 4] = [
+        ("no such LD", 3, &[1]),
+        ("one too many", 2, &[1, 1]),
+        ("too much", 0, &[3]),
+        ("overflow", 0, &[u64::MAX]),
+    ];
+    for (name, start, list) in wrong {
+        assert_eq!(set(&mut bench, start, list), ReturnCode::InvalidInput, "{name}");
+        assert_eq!(bench.mld.memory_of(0), GRANULE, "{name} changes nothing");
+    }
+    assert_eq!(set(&mut bench, 0, &[0, 2]), ReturnCode::Success);
+    assert_eq!([0, 1, 2].map(|ld| bench.mld.memory_of(ld)), [0, 2 * GRANULE, GRANULE]);
+    assert_eq!(set(&mut bench, 1, &[0]), ReturnCode::Success);
+    assert_eq!(set(&mut bench, 0, &[1]), ReturnCode::Success);
+    bench.place(0);
+    assert_eq!(bench.memory(Some(0), BAR + GRANULE - 4, None)[0].2, [0; 4], "zeros");
+}
+
+/// What there can be: 1 to 16 LDs, whole units of memory, a link in flit mode.
+#[test]
+fn a_device_that_cannot_be_is_refused() {
+    let refused = |config| Mld::new(config).err().map(|error| error.to_string());
+    assert_eq!(refused(config(0, GRANULE)), Some(MldError::Lds(0).to_string()));
+    assert_eq!(refused(config(17, GRANULE)), Some(MldError::Lds(17).to_string()));
+    assert!(refused(config(16, GRANULE)).is_none(), "an LD may have nothing");
+    for capacity in [0, GRANULE - 1, GRANULE + 4_096] {
+        assert_eq!(refused(config(1, capacity)), Some(MldError::Capacity(capacity).to_string()));
+    }
+    let other = MldConfig { end: end(2, Mode::NonFlit, 256), ..config(1, GRANULE) };
+    assert_eq!(refused(other), Some(MldError::Link.to_string()));
+}
+
+/// Whatever comes, with whatever prefix, it goes on: nothing panics, and an LD that nobody names stays as it is.
+#[test]
+fn random_tlps_reach_nobody_else() {
+    let mut bench = Bench::new();
+    let mut rng = Rng::new(0x31D);
+    bench.place(2);
+    bench.memory(Some(2), BAR, Some(&[1, 2, 3, 4]));
+    for _ in 0..4_000 {
+        let mut bytes: Vec<u8> = (0..40).map(|_| rng.next_u64().to_le_bytes()[0]).collect();
+        bytes[0] = [0x03, 0x20, 0x40, 0x60, 0x04, 0x44, 0x4A, 0x34, 0x74, 0x72, 0x22, 0x61]
+            [usize::try_from(rng.below(12)).unwrap()];
+        let Ok(tlp) = Tlp::parse(Mode::Flit, &bytes) else { continue };
+        let ld = [None, Some(0), Some(1), Some(3), Some(FM_LD), Some(0x0200)]
+            [usize::try_from(rng.below(6)).unwrap()];
+        let repr = TlpRepr { vend_prefix: ld.map(VendPrefixL0::from_ld_id), ..tlp.repr() };
+        if bench.switch.outbox().send(None, &repr).is_ok() {
+            bench.step();
+        }
+        bench.back.clear();
+    }
+    assert_eq!(bench.memory(Some(2), BAR, None)[0].2, [1, 2, 3, 4]);
+    let (counts, _) = bench.mld.counts();
+    assert!(
+        counts.no_prefix > 0 && counts.unknown_ld > 0 && counts.not_management > 0,
+        "{counts:?}"
+    );
+    assert!(bench.ports.0.link_up());
+}
+
+/// 5403h to 5409h and 5501h at the device: what is set is told, what cannot be is refused; with a limit an LD waits for its turn, hears of
+/// it by the load in its answers, and another is served as before.
+#[test]
+fn load_is_told_and_bandwidth_is_shared() {
+    use weft_parsers::cci::List;
+    use weft_parsers::cci::gfd_access::QosControl;
+    use weft_parsers::cci::ld::{LdFractions, LdPage};
+
+    let mut bench = Bench::new();
+    let control = QosControl {
+        control: 1,
+        moderate_percent: 1,
+        severe_percent: 90,
+        interval: 8,
+        compare_basis: 0,
+        completion_interval: 64,
+    };
+    let set = |bench: &mut Bench, control| bench.manage(&Request::SetLdQosControl(control)).0;
+    assert_eq!(set(&mut bench, control), ReturnCode::Success);
+    let bad = QosControl { severe_percent: 101, ..control };
+    assert_eq!(set(&mut bench, bad), ReturnCode::InvalidInput);
+    let told = bench.manage(&Request::GetLdQosControl);
+    assert_eq!(told, (ReturnCode::Success, vec![1, 1, 90, 8, 0, 0, 64]));
+    assert_eq!(bench.manage(&Request::GetLdQosStatus).1, [0], "nobody waits");
+    let head = bench.manage(&Request::GetHeadInfo(LdPage { start: 0, limit: 9 }));
+    assert_eq!((head.0, head.1[0], head.1.len()), (ReturnCode::Success, 1, 4 + 9));
+    let none = bench.manage(&Request::GetHeadInfo(LdPage { start: 1, limit: 1 }));
+    assert_eq!(none.0, ReturnCode::InvalidInput, "it has one head");
+    for ld in 0..2 {
+        bench.place(ld);
+    }
+    let limit = LdFractions { start: 0, fractions: List::of(&[1]) };
+    assert_eq!(bench.manage(&Request::SetLdLimit(limit)).0, ReturnCode::Success);
+    // LD 0 wants far more than 1/256 of 10 Gbit/s: most of it waits, and LD 1 is answered at once.
+    let body = |addr| Body::Address {
+        addr: Hpa(addr),
+        wide: true,
+        at: At::Untranslated,
+        no_write: false,
+        length_dw: 64,
+        first_be: 0xF,
+        last_be: 0xF,
+    };
+    let read = |tag, ld, kind| {
+        let vend_prefix = Some(VendPrefixL0::from_ld_id(ld));
+        TlpRepr { vend_prefix, ..TlpRepr::new(Mode::Flit, kind, Bdf::from_bits(0), tag, body(BAR)) }
+    };
+    for tag in 0..400 {
+        bench.switch.outbox().send(None, &read(tag, 0, Kind::UioRead)).unwrap();
+    }
+    for _ in 0..20 {
+        bench.step();
+    }
+    let answered = bench.back.iter().filter(|(ld, ..)| *ld == Some(0)).count();
+    let waiting = bench.mld.counts().0.waiting;
+    assert!(
+        waiting > 200 && (399..=400).contains(&(answered as u64 + waiting)),
+        "{answered} {waiting}"
+    );
+    assert!(bench.manage(&Request::GetLdQosStatus).1[0] > 0, "and the manager is told");
+    bench.back.clear();
+    bench.switch.outbox().send(None, &read(500, 1, Kind::MemRead)).unwrap();
+    bench.step();
+    let others = bench.back.iter().filter(|(ld, ..)| *ld == Some(1)).count();
+    assert_eq!(others, 1, "LD 1 does not wait for LD 0");
+}
