@@ -54,6 +54,13 @@ pub enum Event {
         /// The virtual switch.
         vcs: u8,
     },
+    /// A logical device is to be reset: its host has gone, or another one may get it.
+    LdReset {
+        /// The port.
+        port: PortId,
+        /// LD-ID.
+        ld: u16,
+    },
     /// A command of a GAE's mailbox is done: its interrupt is to be sent.
     GaeInterrupt {
         /// The virtual switch.
@@ -323,9 +330,9 @@ impl Switch {
     /// may say something else with each message.
     pub fn set_partner(&mut self, port: PortId, partner: Partner) {
         if let Some(state) = self.ports.iter_mut().find(|other| other.id == port) {
-            let held = (state.is_gfd(), state.announced());
+            let held = (state.is_gfd(), state.announced(), state.lds());
             state.partner = partner;
-            if held != (state.is_gfd(), state.announced()) {
+            if held != (state.is_gfd(), state.announced(), state.lds()) {
                 self.stale_ports.insert(port);
                 self.refresh();
             }
@@ -484,8 +491,12 @@ impl Switch {
         let all = state.pids.iter().copied();
         edge.more_pids = all.filter(|&other| !other.is_none() && other != pid).collect();
         edge.announced = state.announced();
-        for (ld, part) in lds {
-            let set = edge.set_ld(ld, Some(part));
+        // From here on TLPs name a logical device, also while none is bound; one that the device has not leads nowhere.
+        let count = u16::from(state.lds()).min(EdgePort::LDS_MAX);
+        let room = count.checked_sub(1).map(|last| (last, None));
+        let bound = lds.into_iter().filter(|(ld, _)| *ld < count).map(|(ld, it)| (ld, Some(it)));
+        for (ld, part) in room.into_iter().chain(bound) {
+            let set = edge.set_ld(ld, part);
             debug_assert!(set.is_ok(), "{set:?}");
         }
         Some(edge)

@@ -60,6 +60,7 @@ impl Agent {
         let lost: Vec<u8> = (0..=u8::MAX).take(self.switch.vcses.len()).filter(of).collect();
         for vcs in lost {
             self.switch.reset_vcs(vcs);
+            self.reset_lds_of(vcs);
             self.hosts.remove(&vcs);
         }
     }
@@ -210,6 +211,7 @@ impl Agent {
                     self.begin_proxy(now, vcs, seq, &command);
                 }
                 Event::CancelProxy { vcs, pid, .. } => self.cancel_proxy(vcs, pid),
+                Event::LdReset { port, ld } => self.reset_ld(port, ld, true),
             }
         }
         any
@@ -232,6 +234,7 @@ impl Agent {
         if let Some(on) = effects.reset
             && vppb > 0
             && !self.reset_link(now, (vcs, vppb), on)
+            && !self.reset_ld_below((vcs, vppb), on)
         {
             self.counts.untold += 1;
         }

@@ -20,6 +20,7 @@ use weft_parsers::tlp::vdm::PartnerInfo;
 use weft_parsers::tlp::{Pth, VdmOp};
 
 use super::Agent;
+use super::mld::MldSide;
 use crate::config::Role;
 use crate::port::{self, Partner as Known};
 
@@ -145,6 +146,12 @@ impl Agent {
                 self.tunnel.forget(Peer::Port(port.get()));
             }
         }
+        if was_up != link.is_some()
+            && let Some(side) = self.mlds.get_mut(&port)
+        {
+            side.set_link();
+            self.drop_ld_requests(port);
+        }
         if link.is_none() {
             self.switch.common_mut().ownership.forget_way(port.get());
         }
@@ -242,7 +249,8 @@ impl Agent {
     /// A virtual switch without a host's port is reset from above.
     fn reset_below(&mut self, vcs: u8) {
         self.switch.reset_vcs(vcs);
-        self.counts.untold += 1; // what hangs on local ports below is not told
+        self.reset_lds_of(vcs);
+        self.counts.untold += 1; // what else hangs on local ports below is not told
     }
 
     /// A virtual link was bound or unbound.
@@ -323,7 +331,9 @@ impl Agent {
         for (port, far) in changed {
             let known = match far {
                 FarEnd::Unknown => Known::Unknown,
-                FarEnd::HostOrDevice => Known::Device { lds: 0 },
+                FarEnd::HostOrDevice => {
+                    Known::Device { lds: self.mlds.get(&port).map_or(0, MldSide::lds) }
+                }
                 FarEnd::Switch(info) | FarEnd::Gfd(info) => Known::Pbr(told(port, &info)),
             };
             self.switch.set_partner(port, known);
@@ -529,7 +539,7 @@ mod tests {
             for (spid, dpid) in [(0x30, 0xFFF), (0x30, 0x10), (0x01, 0xFFF), (0xFFF, 0xFFF)] {
                 let pth = Some(Pth::new(pid(spid), pid(dpid)));
                 let had = agent.counts;
-                agent.take(Instant::ZERO, From { input: at(port), pth }, &tlp);
+                agent.take(Instant::ZERO, From { input: at(port), pth, ld: None }, &tlp);
                 agent.settle(Instant::ZERO);
                 assert_eq!(agent.counts.refused, had.refused + 1, "{place} {spid:x} {dpid:x}");
                 assert_eq!(agent.counts.messages, had.messages);
@@ -539,7 +549,7 @@ mod tests {
         assert_eq!((asked.misdirected, asked.no_room), (0, 0));
         // By a link between switches it is a command, of somebody who is not the manager.
         let pth = Some(Pth::new(pid(1), Pid::NONE));
-        agent.take(Instant::ZERO, From { input: at(2), pth }, &tlp);
+        agent.take(Instant::ZERO, From { input: at(2), pth, ld: None }, &tlp);
         assert!(agent.serve_tunnels(Instant::ZERO), "it is served");
         assert!(agent.tunnel.poll(Instant::ZERO).is_some(), "and answered");
     }

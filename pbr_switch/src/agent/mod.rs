@@ -13,6 +13,7 @@
 
 mod hosts;
 mod links;
+mod mld;
 mod notices;
 mod tunnels;
 
@@ -35,11 +36,12 @@ use weft_hosts::classes::PriMap;
 use weft_parsers::MacAddr;
 use weft_parsers::fabric::Bdf;
 use weft_parsers::tlp::convert::{flit_repr, non_flit_repr};
-use weft_parsers::tlp::{MctpPacket, Mode, PbrVdm, Pth, Status, Tlp, TlpRepr};
+use weft_parsers::tlp::{MctpPacket, Mode, PbrVdm, Pth, Status, Tlp, TlpRepr, VendPrefixL0};
 
 use super::switch::Switch;
 use hosts::HostSide;
 use links::{LinkSide, Virtual};
+use mld::MldSide;
 use notices::Notices;
 use tunnels::Tunnelled;
 
@@ -94,6 +96,9 @@ pub struct AgentCounts {
     pub foreign: u64,
     /// What the ends of a link say of it (protocol 4).
     pub control: u64,
+    /// Resets of logical devices.
+    #[serde(default)]
+    pub ld_resets: u64,
 }
 
 /// A TLP that came.
@@ -111,6 +116,8 @@ struct Arrived {
 struct From {
     input: PortId,
     pth: Option<Pth>,
+    /// The logical device that it came from.
+    ld: Option<VendPrefixL0>,
 }
 
 /// A PBR switch with all that it does itself, at the far end of its CPU port.
@@ -119,6 +126,7 @@ pub struct Agent {
     modes: BTreeMap<PortId, Mode>,
     end: TlpEnd,
     links: BTreeMap<PortId, LinkSide>,
+    mlds: BTreeMap<PortId, MldSide>,
     virtuals: BTreeMap<(u8, u8), Virtual>,
     hosts: BTreeMap<u8, HostSide>,
     tunnel: Tunnel,
@@ -139,12 +147,14 @@ impl Agent {
         let end =
             EndConfig { mac: CPU_PORT_MAC, carries: Carries::Both, tlp, classes, payload_max };
         let links = switch.ports.iter().filter_map(LinkSide::new).collect();
+        let mlds = switch.ports.iter().filter_map(MldSide::new).collect();
         let tunnel = Tunnel::new(switch.common().ownership.pid());
         Self {
             switch,
             modes,
             end: TlpEnd::new(end),
             links,
+            mlds,
             virtuals: BTreeMap::new(),
             hosts: BTreeMap::new(),
             tunnel,
@@ -187,7 +197,7 @@ impl Agent {
         });
         while let Some(one) = self.arrived.pop_front() {
             match Tlp::parse(one.mode, &one.bytes) {
-                Ok(tlp) => self.take(now, From { input: one.input, pth: one.pth }, &tlp),
+                Ok(tlp) => self.take(now, From { input: one.input, pth: one.pth, ld: None }, &tlp),
                 Err(_) => self.counts.unknown += 1, // it was read before
             }
         }
@@ -244,7 +254,8 @@ impl Agent {
         let own = [self.switch.next(), self.tunnel.next_due(), self.notices.next_due()]
             .into_iter()
             .flatten();
-        links.chain(virtuals).chain(hosts).chain(own).min()
+        let mlds = self.mlds.values().filter_map(MldSide::next_due);
+        links.chain(mlds).chain(virtuals).chain(hosts).chain(own).min()
     }
 
     /// Carries out a CCI request of a connection; its answer comes by [`Self::next_answer`].
@@ -292,6 +303,7 @@ impl Agent {
             moved |= self.serve_tunnels(now);
             moved |= self.act(now);
             moved |= self.poll_links(now);
+            moved |= self.poll_mlds(now);
             moved |= self.poll_hosts(now);
             if !moved {
                 break;
@@ -320,7 +332,15 @@ impl Agent {
     }
 
     /// Takes a TLP in.
-    fn take(&mut self, now: Instant, from: From, tlp: &Tlp<'_>) {
+    fn take(&mut self, now: Instant, mut from: From, tlp: &Tlp<'_>) {
+        if from.pth.is_none() && mld::is_management(tlp) {
+            return self.ld_message(now, from.input, tlp);
+        }
+        if from.pth.is_none()
+            && self.switch.tables().edge(from.input).is_some_and(EdgePort::has_lds)
+        {
+            from.ld = tlp.vend_prefix();
+        }
         if let (Some(pth), Some(edge)) = (from.pth, self.switch.tables().edge(from.input))
             && admit(edge, pth, tlp).is_err()
         {
@@ -390,7 +410,10 @@ impl Agent {
     /// Answers a request, by the way that it came.
     fn reply(&mut self, from: From, answer: &TlpRepr<'_>) {
         match from.pth {
-            None => self.send_at(from.input, None, answer),
+            None => {
+                let vend_prefix = from.ld.or(answer.vend_prefix);
+                self.send_at(from.input, None, &TlpRepr { vend_prefix, ..*answer });
+            }
             Some(pth) => {
                 let (spid, dpid) = (pth.dpid, pth.spid);
                 self.send_by(Pth { pif: false, dsar: !pth.dsar, spid, dpid, ..pth }, answer);
@@ -415,9 +438,9 @@ impl Agent {
     /// Sends by what a vPPB is bound to, down from it or up; false where there is no way.
     fn send_out(&mut self, binding: Binding, down: bool, tlp: &Tlp<'_>) -> bool {
         let mode = match binding {
-            Binding::Port(port) => self.modes.get(&port).copied(),
+            Binding::Port(port) | Binding::Ld { port, .. } => self.modes.get(&port).copied(),
             Binding::Fabric { .. } => Some(Mode::Flit),
-            Binding::Ld { .. } | Binding::Unbound => None,
+            Binding::Unbound => None,
         };
         let Some(mode) = mode else { return false };
         let repr = match (tlp.mode(), mode) {
@@ -437,7 +460,11 @@ impl Agent {
                 let pth = Pth { pif: false, dsar: down, hie: true, ..Pth::new(spid, dpid) };
                 self.send_by(pth, repr);
             }
-            Binding::Ld { .. } | Binding::Unbound => self.counts.unsent += 1,
+            Binding::Ld { port, ld } => {
+                let vend_prefix = Some(VendPrefixL0::from_ld_id(ld));
+                self.send_at(port, None, &TlpRepr { vend_prefix, ..*repr });
+            }
+            Binding::Unbound => self.counts.unsent += 1,
         }
     }
 }

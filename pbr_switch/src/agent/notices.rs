@@ -239,7 +239,7 @@ mod tests {
             let mut bytes = [0; 256];
             let len = sent.repr().emit(&mut bytes).unwrap();
             let tlp = Tlp::parse(Mode::Flit, &bytes[..len]).unwrap();
-            agent.take(now, From { input: port(number), pth: Some(sent.pth) }, &tlp);
+            agent.take(now, From { input: port(number), pth: Some(sent.pth), ld: None }, &tlp);
         }
         agent.settle(now);
     }

@@ -49,9 +49,8 @@ impl Agent {
                     (Peer::Port(port.get()), MessageType::FmApi, message)
                 }
                 FarRequest::Pid(pid, message) => (Peer::Pid(pid), MessageType::FmApi, message),
-                // Logical devices speak by link control, which has no form on these links.
                 FarRequest::Device(..) | FarRequest::LdConfig { .. } | FarRequest::LdMem { .. } => {
-                    self.complete(ticket, Err(ReturnCode::Unsupported));
+                    self.ask_ld(now, ticket, &to);
                     continue;
                 }
             };
@@ -74,7 +73,7 @@ impl Agent {
         self.tunnel.set_guests(guest.into_iter().collect());
     }
 
-    fn complete(&mut self, ticket: Ticket, answer: Result<&[u8], ReturnCode>) {
+    pub(super) fn complete(&mut self, ticket: Ticket, answer: Result<&[u8], ReturnCode>) {
         if let Some(answer) = self.switch.common_mut().complete(ticket, answer) {
             self.answer(answer);
         }

@@ -81,7 +81,8 @@ impl Switch {
                     let other = self.vppb_of(vcs, at).map(|it| it.bound);
                     ld.is_none() || !matches!(other, Ok(Bound::Ld(_, other)) if Some(other) != ld)
                 };
-                let there = ld.is_none_or(|ld| ld < state.lds().into());
+                // A device with LDs has no host of its own, and one without has no LD.
+                let there = ld.map_or(state.lds() == 0, |ld| ld < state.lds().into());
                 vppb > 0
                     && bound == Bound::No
                     && state.role == Role::Dsp
@@ -147,6 +148,9 @@ impl Switch {
             Work::Unbind { option, .. } => {
                 self.show_link(vcs, vppb, None, option == UnbindOption::Surprise);
                 self.show_present(vcs, vppb, false);
+                if let Ok(Bound::Ld(port, ld)) = self.vppb_of(vcs, vppb).map(|it| it.bound) {
+                    self.events.push_back(Event::LdReset { port, ld }); // before another host has it
+                }
                 self.bind(vcs, vppb, Bound::No);
             }
             Work::BindPid { far, own, cost, .. } => self.bind_far((vcs, vppb), far, own, cost),

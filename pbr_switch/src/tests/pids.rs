@@ -2,7 +2,7 @@
 
 use super::*;
 use weft_dataplane::pbr::tables::Assigned;
-use weft_dataplane::pbr::{Binding, Side};
+use weft_dataplane::pbr::{Binding, EdgePort, Side};
 use weft_parsers::cci::pbr::{
     BindOp, BindPid, GetPidTargets, PidBinding, PidTargetKind, PidTargets, Vppb,
 };
@@ -158,6 +158,29 @@ fn lds_of_one_port_are_bound_each_to_its_host() {
     let edge = bench.switch.tables().edge(port(1)).expect("an edge");
     assert_eq!(edge.part(Some(0)).expect("LD 0").vcs, Some((0, Side::Below(0))));
     assert_eq!(edge.part(Some(1)).expect("LD 1").vcs, Some((1, Side::Below(1))));
+}
+
+/// A device with LDs has no host of its own, and one without has no LD; an LD that is unbound is reset, before another
+/// host has it, and one that the device no longer has leads nowhere.
+#[test]
+fn a_device_with_lds_is_bound_by_ld_alone() {
+    let mut bench = Bench::new();
+    bench.up(1);
+    bench.switch.set_partner(port(1), Partner::Device { lds: 0 });
+    bench.bad(FM, &bind_port(0, 1, 1, 0), BAD);
+    bench.switch.set_partner(port(1), Partner::Device { lds: 2 });
+    let named = |bench: &Bench| bench.switch.tables().edge(port(1)).is_some_and(EdgePort::has_lds);
+    assert!(named(&bench), "TLPs name an LD, also while none is bound");
+    bench.bad(FM, &bind_port(0, 1, 1, 0xFFFF), BAD);
+    assert_eq!(bench.background(&bind_port(0, 1, 1, 1)), ReturnCode::Success);
+    assert!(!bench.switch.events().any(|event| matches!(event, Event::LdReset { .. })));
+    bench.switch.set_partner(port(1), Partner::Device { lds: 1 });
+    let edge = bench.switch.tables().edge(port(1)).expect("an edge");
+    assert!(edge.part(Some(1)).is_none(), "there is no LD 1 any more");
+    bench.switch.set_partner(port(1), Partner::Device { lds: 2 });
+    assert_eq!(bench.background(&unbind_port(0, 1, UnbindOption::Managed)), ReturnCode::Success);
+    let resets: Vec<Event> = bench.switch.events().collect();
+    assert!(resets.contains(&Event::LdReset { port: port(1), ld: 1 }), "{resets:?}");
 }
 
 #[test]

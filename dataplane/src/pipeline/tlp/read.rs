@@ -70,11 +70,12 @@ pub(super) fn read(
     if tlp.payload().len() > usize::from(link.payload_max) {
         return Err(DropReason::Malformed);
     }
-    let has_lds = edge.is_some_and(EdgePort::has_lds);
-    let request = Request::of(&tlp, has_lds, ln).ok_or(DropReason::NotTlp)?;
-    if request.ld == Some(FM_LD) {
+    //= docs/spec/wire-formats.md §3.2: LD FFFFh is the FM's, also where nobody knows yet that the device has LDs
+    if role == Some(Role::Dsp) && tlp.vend_prefix().is_some_and(|it| it.ld_id() == FM_LD) {
         return Ok(Read::Control);
     }
+    let has_lds = edge.is_some_and(EdgePort::has_lds);
+    let request = Request::of(&tlp, has_lds, ln).ok_or(DropReason::NotTlp)?;
     let kind = request.kind;
     let tlp_len = tlp.len() - tlp.local_prefix_len();
     Ok(Read::Tlp(ParsedTlp {

@@ -1,0 +1,449 @@
+//! Devices with logical devices (LDs): whether one is at a port, what the fabric manager asks it, and resets of one LD.
+//!
+//! Shape: a request to LD `FFFFh` of the device at a port, as MCTP packets behind its prefix; the answer completes it.
+//! Units: bytes; time as a parameter.
+//! Source: docs/spec/wire-formats.md §3.2 "LD-ID form", §4.3, §4.3a; docs/spec/cxl-fabric.md "Logical devices".
+//!
+//! A device with LDs makes itself known by a notification (0106h) of LD `FFFFh`; nothing of that is used but that it came. Then the
+//! switch asks it how many LDs it has (5400h). What it says decides about its own port alone, and holds as long as the
+//! link is up. Nobody asks a switch for anything by LD `FFFFh`: only answers are taken.
+
+use weft_cxl::cci::{Common, Ticket};
+use weft_cxl::mld::{FM_LD, LDS_MAX};
+use weft_cxl::vdm::mctp::{Event, Peer, RequestId, Tunnel};
+use weft_cxl::vdm::{RETRY_INTERVAL, TRIES_MAX};
+use weft_dataplane::pbr::Binding;
+use weft_dataplane::time::Instant;
+use weft_dataplane::types::PortId;
+use weft_parsers::cci::mctp::MessageType;
+use weft_parsers::cci::mld::{LdConfig, LdMemRequest};
+use weft_parsers::cci::{Category, Header, Opcode, Request, Response, ReturnCode, header, mctp};
+use weft_parsers::fabric::Pid;
+use weft_parsers::tlp::{MctpPacket, PbrVdm, Pth, Tlp, TlpRepr, VdmOp, VendPrefixL0};
+
+use super::Agent;
+use crate::config::Role;
+use crate::port::{Partner as Known, Port};
+use crate::switch::FarRequest;
+use crate::vcs::Bound;
+
+/// Whether a TLP without PTH is of LD `FFFFh`.
+pub(super) fn is_management(tlp: &Tlp<'_>) -> bool {
+    tlp.vend_prefix().is_some_and(|prefix| prefix.ld_id() == FM_LD)
+}
+
+/// What is asked of LD `FFFFh` at one port.
+#[derive(Clone, Debug)]
+pub(super) struct MldSide {
+    tunnel: Tunnel,
+    /// When to ask next for LDs, and how often still.
+    ask: Option<(Instant, u8)>,
+    asked: Option<RequestId>,
+    lds: u8,
+    /// Passed on for the manager.
+    out: Vec<(RequestId, Ticket, Opcode)>,
+}
+
+impl MldSide {
+    /// Of a port that a device may be at.
+    pub fn new(port: &Port) -> Option<(PortId, Self)> {
+        let tunnel = Tunnel::new(Pid::NONE);
+        let side = Self { tunnel, ask: None, asked: None, lds: 0, out: Vec::new() };
+        (port.role == Role::Dsp).then_some((port.id, side))
+    }
+
+    /// The link came up or went down: nothing of what was holds.
+    pub fn set_link(&mut self) {
+        self.tunnel = Tunnel::new(Pid::NONE);
+        (self.ask, self.asked, self.lds) = (None, None, 0);
+    }
+
+    /// Somebody with LDs is there: asks, unless that is under way, or has been answered.
+    fn heard(&mut self, now: Instant) {
+        if self.lds == 0 && self.ask.is_none() {
+            self.ask = Some((now, TRIES_MAX));
+        }
+    }
+
+    /// Logical devices that the device has said that it has; 0 where it has none, or has not answered.
+    pub const fn lds(&self) -> u8 {
+        self.lds
+    }
+
+    /// When it is due.
+    pub fn next_due(&self) -> Option<Instant> {
+        Instant::earlier(self.ask.map(|(at, _)| at), self.tunnel.next_due())
+    }
+
+    /// Asks for LDs, if it is time.
+    fn ask(&mut self, now: Instant, port: PortId) {
+        let Some((_, left)) = self.ask.filter(|(at, _)| *at <= now) else { return };
+        self.ask = left.checked_sub(1).map(|left| (now + RETRY_INTERVAL, left));
+        if self.ask.is_some() && self.asked.is_none() {
+            let mut message = [0; header::LEN];
+            let len = Request::GetLdInfo.emit_message(0, &mut message).unwrap_or_default();
+            let message = message.get(..len).unwrap_or_default();
+            let peer = Peer::Port(port.get());
+            let kind = MessageType::FmApi;
+            self.asked = self.tunnel.request(now, peer, kind, message, RETRY_INTERVAL).ok();
+        }
+    }
+
+    /// Takes the answer to the question for LDs; whether there are some.
+    fn answered(&mut self, message: &[u8]) -> bool {
+        self.ask = None;
+        let payload = match Header::cut(message) {
+            Ok((header, _, payload)) if header.return_code == ReturnCode::Success => payload,
+            _ => return false,
+        };
+        if let Ok(Response::GetLdInfo(info)) = Response::parse(Opcode::GET_LD_INFO, payload)
+            && (1..=LDS_MAX).contains(&info.lds.into())
+        {
+            self.lds = u8::try_from(info.lds).unwrap_or(0);
+        }
+        self.lds > 0
+    }
+}
+
+/// Whether a packet is a whole notification (0106h), by which a device with LDs makes itself known.
+fn is_hello(packet: &MctpPacket<'_>) -> bool {
+    let message = packet.payload.get(1..).unwrap_or_default();
+    let is_whole = packet.owner && packet.first && packet.last;
+    is_whole
+        && Header::cut(message).is_ok_and(|(header, _, _)| {
+            (header.category, header.opcode) == (Category::Event, Opcode::EVENT)
+        })
+}
+
+/// The request that LD `FFFFh` is asked, with its opcode; `None` where it does not fit a message.
+fn message_of(to: &FarRequest) -> Option<(PortId, Opcode, Vec<u8>)> {
+    let (port, request) = match to {
+        FarRequest::Device(port, message) => return Some((*port, Opcode::TUNNEL, message.clone())),
+        FarRequest::LdConfig { port, ld, access, data } => {
+            let (access, ld, data) = (*access, *ld, *data);
+            (*port, Request::LdConfig(LdConfig { port: port.get(), access, ld, data }))
+        }
+        FarRequest::LdMem { port, ld, access, len, offset, data } => {
+            let (access, ld, len, offset) = (*access, *ld, *len, *offset);
+            let request = LdMemRequest { port: port.get(), access, ld, len, offset, data };
+            (*port, Request::LdMem(request))
+        }
+        FarRequest::Port(..) | FarRequest::Pid(..) => return None,
+    };
+    let mut message = vec![0; mctp::MESSAGE_MAX];
+    let len = request.emit_message(0, &mut message)?;
+    message.truncate(len);
+    Some((port, request.opcode(), message))
+}
+
+/// What is to be told of an answer: of a tunnel the message as it is, of others the payload, if it is one.
+fn told(opcode: Opcode, message: &[u8]) -> Result<&[u8], ReturnCode> {
+    if opcode == Opcode::TUNNEL {
+        return Ok(message);
+    }
+    let (header, len, payload) = Header::cut(message).map_err(|_| ReturnCode::InternalError)?;
+    match header.return_code {
+        ReturnCode::Success if payload.len() == len => match Response::parse(opcode, payload) {
+            Ok(_) => Ok(payload),
+            Err(_) => Err(ReturnCode::InternalError),
+        },
+        ReturnCode::Success => Err(ReturnCode::InternalError),
+        code => Err(code),
+    }
+}
+
+impl Agent {
+    /// A TLP of LD `FFFFh`: part of an answer, word that it is there, or nothing that anybody has asked for.
+    pub(super) fn ld_message(&mut self, now: Instant, input: PortId, tlp: &Tlp<'_>) {
+        let packet = MctpPacket::parse(tlp).ok();
+        match (self.mlds.get_mut(&input), packet) {
+            (Some(side), Some(packet)) if is_hello(&packet) => {
+                self.counts.messages += 1;
+                side.heard(now);
+            }
+            (Some(side), Some(packet)) if !packet.owner => {
+                self.counts.messages += 1;
+                let pth = Pth::new(Pid::NONE, Pid::NONE);
+                side.tunnel.receive(now, input.get(), pth, &packet);
+            }
+            _ => self.counts.refused += 1,
+        }
+    }
+
+    /// Passes a request on to LD `FFFFh`.
+    pub(super) fn ask_ld(&mut self, now: Instant, ticket: Ticket, to: &FarRequest) {
+        let Some((port, opcode, message)) = message_of(to) else {
+            return self.complete(ticket, Err(ReturnCode::InternalError));
+        };
+        let asked = self.mlds.get_mut(&port).and_then(|side| {
+            let (peer, kind) = (Peer::Port(port.get()), MessageType::FmApi);
+            let id = side.tunnel.request(now, peer, kind, &message, Common::PATIENCE).ok()?;
+            side.out.push((id, ticket, opcode));
+            Some(())
+        });
+        match asked {
+            Some(()) => self.counts.passed_on += 1,
+            None => self.complete(ticket, Err(ReturnCode::RetryRequired)),
+        }
+    }
+
+    /// The link of a port went down or came up: what was asked by it gets no answer any more.
+    pub(super) fn drop_ld_requests(&mut self, port: PortId) {
+        let out = self.mlds.get_mut(&port).map(|side| core::mem::take(&mut side.out));
+        for (_, ticket, _) in out.unwrap_or_default() {
+            self.complete(ticket, Err(ReturnCode::RetryRequired));
+        }
+    }
+
+    /// Asks, takes answers and sends; whether there was any.
+    pub(super) fn poll_mlds(&mut self, now: Instant) -> bool {
+        let mut any = false;
+        let ports: Vec<PortId> = self.mlds.keys().copied().collect();
+        for port in ports {
+            any |= self.poll_mld(now, port);
+        }
+        any
+    }
+
+    fn poll_mld(&mut self, now: Instant, port: PortId) -> bool {
+        let partner = self.switch.port(port).map(|port| port.partner);
+        let Some(side) = self.mlds.get_mut(&port) else { return false };
+        if matches!(partner, Some(Known::Pbr(_))) {
+            side.ask = None; // a GFD, or nothing that may be there
+        }
+        side.ask(now, port);
+        let (mut sent, mut done, mut is_mld) = (Vec::new(), Vec::new(), false);
+        while let Some(packet) = side.tunnel.poll(now) {
+            sent.push(packet);
+        }
+        let mut any = !sent.is_empty();
+        while let Some(event) = side.tunnel.pop_event() {
+            any = true;
+            let (id, answer) = match event {
+                Event::Response(id, message) => (id, Some(message)),
+                Event::Failed(id, _) => (id, None),
+                Event::Request { .. } | Event::Notice { .. } => continue, // no packet of one is taken
+            };
+            if side.asked == Some(id) {
+                side.asked = None;
+                is_mld |= answer.is_some_and(|message| side.answered(&message));
+            } else if let Some(at) = side.out.iter().position(|(own, _, _)| *own == id) {
+                let (_, ticket, opcode) = side.out.swap_remove(at);
+                done.push((ticket, opcode, answer));
+            }
+        }
+        let lds = side.lds;
+        for packet in sent {
+            let vend_prefix = Some(VendPrefixL0::from_ld_id(FM_LD));
+            self.send_at(port, None, &TlpRepr { vend_prefix, ..packet.repr() });
+        }
+        for (ticket, opcode, answer) in done {
+            let answer = answer.as_deref().ok_or(ReturnCode::RetryRequired);
+            self.complete(ticket, answer.and_then(|message| told(opcode, message)));
+        }
+        if is_mld && matches!(partner, Some(Known::Device { .. })) {
+            self.switch.set_partner(port, Known::Device { lds });
+            self.switch.log_port(now, port);
+        }
+        any
+    }
+
+    /// Resets a logical device, or ends that.
+    pub(super) fn reset_ld(&mut self, port: PortId, ld: u16, on: bool) {
+        let op = if on { VdmOp::AssertReset } else { VdmOp::DeassertReset };
+        let vdm = PbrVdm { op, seq_len: 0, cmd_seq: 0, seq_num: 0, payload: &[] };
+        let vend_prefix = Some(VendPrefixL0::from_ld_id(ld));
+        self.counts.ld_resets += u64::from(on);
+        self.send_at(port, None, &TlpRepr { vend_prefix, ..vdm.repr() });
+    }
+
+    /// The host resets what is below a vPPB, or ends that; whether it is a logical device.
+    pub(super) fn reset_ld_below(&mut self, (vcs, vppb): (u8, u8), on: bool) -> bool {
+        let below = self.switch.vcs(vcs).and_then(|vcs| vcs.vppbs.get(usize::from(vppb)));
+        match below.map(|vppb| vppb.bound) {
+            Some(Bound::Ld(port, ld)) => {
+                self.reset_ld(port, ld, on);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// The host of a virtual switch has gone, or resets it: its logical devices begin anew.
+    pub(super) fn reset_lds_of(&mut self, vcs: u8) {
+        let vppbs = self.switch.vcs(vcs).map(|vcs| vcs.vppbs.iter().map(|vppb| vppb.bound));
+        let lds: Vec<Binding> = vppbs.into_iter().flatten().map(Bound::binding).collect();
+        for binding in lds {
+            if let Binding::Ld { port, ld } = binding {
+                self.reset_ld(port, ld, true);
+                self.reset_ld(port, ld, false);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use weft_cxl::pci::Link;
+    use weft_dataplane::config::TlpConfig;
+    use weft_dataplane::time::Span;
+    use weft_hosts::classes::PriMap;
+    use weft_parsers::cci::events::notification;
+    use weft_parsers::cci::ld::LdInfo;
+    use weft_parsers::fabric::Bdf;
+    use weft_parsers::tlp::Mode;
+
+    use super::*;
+    use crate::agent::{AgentConfig, From};
+    use crate::config::{PortConfig, SwitchConfig};
+    use crate::switch::Switch;
+
+    const DSP: usize = 1;
+
+    fn at(number: usize) -> PortId {
+        PortId::new(number).unwrap()
+    }
+
+    fn ms(ms: u64) -> Instant {
+        Instant::ZERO + Span::from_ms(ms)
+    }
+
+    /// A switch with a host's port and a downstream one, both up at 0.
+    fn agent() -> Agent {
+        let mut config = SwitchConfig::new([0x51; 16], 7);
+        config.ports = [Role::Usp, Role::Dsp]
+            .into_iter()
+            .enumerate()
+            .map(|(port, role)| PortConfig { port: at(port), role, pids: 1 })
+            .collect();
+        let modes = BTreeMap::from([(at(DSP), Mode::Flit)]);
+        let (tlp, classes) = (TlpConfig::for_pris(8), PriMap::eight());
+        let config_of_agent = AgentConfig { modes, tlp, classes, payload_max: 512 };
+        let mut agent = Agent::new(Switch::new(config).unwrap(), config_of_agent);
+        for port in 0..2 {
+            agent.set_link(Instant::ZERO, at(port), Some(Link::default()));
+        }
+        agent
+    }
+
+    /// What comes in at `port` with the prefix of LD `FFFFh`.
+    fn comes(agent: &mut Agent, now: Instant, port: usize, packet: &MctpPacket<'_>) {
+        let repr = packet.repr(Mode::Flit, Bdf::from_bits(0), Bdf::from_bits(0));
+        let repr = TlpRepr { vend_prefix: Some(VendPrefixL0::from_ld_id(FM_LD)), ..repr };
+        let mut bytes = [0; 256];
+        let len = repr.emit(&mut bytes).unwrap();
+        let tlp = Tlp::parse(Mode::Flit, &bytes[..len]).unwrap();
+        agent.take(now, From { input: at(port), pth: None, ld: None }, &tlp);
+        agent.settle(now);
+    }
+
+    /// Answers the next question that the switch asks by LD `FFFFh` with `response`, as LD count or otherwise.
+    fn answers(agent: &mut Agent, now: Instant, response: &[u8]) {
+        let mut device = Tunnel::new(Pid::NONE);
+        let side = agent.mlds.get_mut(&at(DSP)).unwrap();
+        (side.ask, side.asked) = (Some((now, TRIES_MAX)), None);
+        side.ask(now, at(DSP));
+        let pth = Pth::new(Pid::NONE, Pid::NONE);
+        while let Some(sent) = side.tunnel.poll(now) {
+            device.receive(now, 0, pth, &sent.packet());
+        }
+        let Some(Event::Request { ticket, .. }) = device.pop_event() else { panic!("no question") };
+        device.respond(ticket, response).unwrap();
+        while let Some(sent) = device.poll(now) {
+            comes(agent, now, DSP, &sent.packet());
+        }
+    }
+
+    fn info(lds: u16) -> Vec<u8> {
+        let mut message = [0; 64];
+        let response = Response::GetLdInfo(LdInfo { memory: 1 << 30, lds, qos: 0 });
+        let len = response.emit_message(0, &mut message).unwrap();
+        message[..len].to_vec()
+    }
+
+    fn has_lds(agent: &Agent) -> bool {
+        agent.switch.tables().edge(at(DSP)).is_some_and(weft_dataplane::pbr::EdgePort::has_lds)
+    }
+
+    /// Nobody is asked who has not made himself known; the answer is the port's state.
+    #[test]
+    fn a_device_says_how_many_lds_it_has() {
+        let mut agent = agent();
+        let side = agent.mlds.get_mut(&at(DSP)).unwrap();
+        side.ask(ms(49), at(DSP));
+        assert_eq!((side.asked, side.next_due()), (None, None), "it has not spoken");
+        let mut device = Tunnel::new(Pid::NONE);
+        let mut hello = [0; 16];
+        let len = notification(&Request::Event(0), &mut hello).unwrap();
+        device.notify(Peer::Port(0), MessageType::FmApi, &hello[..len]).unwrap();
+        let sent = device.poll(ms(50)).unwrap();
+        comes(&mut agent, ms(50), 0, &sent.packet());
+        assert_eq!(agent.counts.refused, 1, "not of a host");
+        comes(&mut agent, ms(50), DSP, &sent.packet());
+        assert!(agent.mlds[&at(DSP)].asked.is_some(), "it is asked at once");
+        agent.switch.set_partner(at(DSP), Known::Device { lds: 0 });
+        answers(&mut agent, ms(60), &info(4));
+        assert_eq!(agent.switch.port(at(DSP)).unwrap().lds(), 4);
+        assert!(has_lds(&agent), "TLPs name one from now on");
+        assert_eq!(agent.mlds[&at(DSP)].next_due(), None, "and it is asked no more");
+        agent.set_link(ms(70), at(DSP), None);
+        assert_eq!(
+            (agent.mlds[&at(DSP)].lds(), has_lds(&agent)),
+            (0, false),
+            "it holds for a link"
+        );
+    }
+
+    /// What no device can be is none: no LDs, more than 16, a refusal, or bytes of something else.
+    #[test]
+    fn what_cannot_be_is_no_device_with_lds() {
+        let refused = {
+            let header = Header::request(Opcode::GET_LD_INFO, 0);
+            let mut message = vec![0; header::LEN];
+            header.response(ReturnCode::Unsupported).emit(0, &mut message).unwrap();
+            message
+        };
+        let short = {
+            let header = Header::request(Opcode::GET_LD_INFO, 0).response(ReturnCode::Success);
+            let mut message = vec![0; header::LEN + 3];
+            header.emit(3, &mut message).unwrap();
+            message
+        };
+        for (name, message) in [
+            ("none", info(0)),
+            ("17", info(17)),
+            ("65535", info(u16::MAX)),
+            ("refused", refused),
+            ("short", short),
+        ] {
+            let mut agent = agent();
+            agent.switch.set_partner(at(DSP), Known::Device { lds: 0 });
+            answers(&mut agent, ms(60), &message);
+            assert_eq!(agent.switch.port(at(DSP)).unwrap().lds(), 0, "{name}");
+            assert!(!has_lds(&agent), "{name}");
+        }
+    }
+
+    /// Only answers are taken by LD `FFFFh`, and only at a downstream port: nobody commands a switch by it.
+    #[test]
+    fn nobody_asks_a_switch_by_ld_ffff() {
+        let mut agent = agent();
+        let mut device = Tunnel::new(Pid::NONE);
+        let mut message = [0; 64];
+        let len = Request::Identify.emit_message(0, &mut message).unwrap();
+        let (peer, timeout) = (Peer::Port(0), Span::from_ms(1));
+        device.request(ms(1), peer, MessageType::FmApi, &message[..len], timeout).unwrap();
+        let sent = device.poll(ms(1)).unwrap();
+        for port in 0..2 {
+            comes(&mut agent, ms(1), port, &sent.packet());
+        }
+        assert_eq!(agent.counts.refused, 2);
+        assert!(agent.mlds[&at(DSP)].tunnel.asked().is_empty());
+        // An answer that nobody waits for changes nothing either.
+        let answer = MctpPacket { owner: false, ..sent.packet() };
+        comes(&mut agent, ms(2), DSP, &answer);
+        assert_eq!((agent.counts.refused, agent.switch.port(at(DSP)).unwrap().lds()), (2, 0));
+    }
+}
