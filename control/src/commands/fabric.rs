@@ -192,6 +192,10 @@ fn show(topology: &Topology, layout: &Layout, out: &mut dyn Write) -> std::io::R
                     let far = switch.ports.get(usize::from(*port)).map(|port| port.name.as_str());
                     far.unwrap_or_default().to_owned()
                 }
+                VppbBinding::Ld(port, ld) => {
+                    let far = switch.ports.get(usize::from(*port)).map(|port| port.name.as_str());
+                    format!("{}.{ld}", far.unwrap_or_default())
+                }
                 VppbBinding::Below { switch, .. } => layout.name(Part::Switch(*switch)).to_owned(),
                 VppbBinding::Spare => "nothing".to_owned(),
             });

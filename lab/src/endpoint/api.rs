@@ -27,6 +27,11 @@ pub trait Endpoint: Send {
         1
     }
 
+    /// Whether it has logical devices, of which a command names one.
+    fn has_lds(&self) -> bool {
+        false
+    }
+
     /// Takes in what the ports have, and sends what is to be sent.
     ///
     /// # Errors

@@ -67,6 +67,9 @@ pub struct Access {
     /// Which function of a device does it.
     #[serde(default)]
     pub function: u8,
+    /// Which logical device does it, of a device that has some.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ld: Option<u8>,
     /// How long it may take.
     #[serde(default = "timeout")]
     pub timeout_ms: u64,
@@ -90,6 +93,9 @@ pub struct OwnRange {
     /// Which function of a device.
     #[serde(default)]
     pub function: u8,
+    /// Which logical device, of a device that has some.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ld: Option<u8>,
     /// Which BAR of it; without, memory that the host manages.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bar: Option<u8>,
@@ -207,6 +213,9 @@ pub enum Command {
         /// Which function.
         #[serde(default)]
         function: u8,
+        /// Which logical device, of a device that has some.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        ld: Option<u8>,
     },
     /// GFD: a CCI command, as the GAE of a host forwards it.
     Cci {
@@ -260,6 +269,21 @@ impl Command {
     pub fn name(&self) -> String {
         let value = serde_json::to_value(self).unwrap_or_default();
         value.get("cmd").and_then(Value::as_str).unwrap_or_default().to_owned()
+    }
+
+    /// The logical device that it is for.
+    #[must_use]
+    pub const fn ld(&self) -> Option<u8> {
+        match self {
+            Self::Read(access)
+            | Self::Write(access)
+            | Self::DmaRead(access)
+            | Self::DmaWrite(access)
+            | Self::LoadStart { access, .. } => access.ld,
+            Self::Store(place) | Self::Peek(place) => place.ld,
+            Self::Interrupt { ld, .. } => *ld,
+            _ => None,
+        }
     }
 
     /// How long it may take, in milliseconds.

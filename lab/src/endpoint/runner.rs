@@ -33,6 +33,9 @@ const SLEEP_MAX: Span = Span::from_ms(5);
 /// What a command is given beyond its own time before who asked gives it up.
 const GRACE: Duration = Duration::from_secs(5);
 
+/// Why a command is refused that names a logical device.
+const NO_LDS: &str = "only a device that was started with lds has logical devices: leave ld out";
+
 /// A command of another thread.
 struct Call {
     command: Command,
@@ -194,6 +197,9 @@ impl Runner {
             Command::Events {} => {
                 let (events, lost) = self.log.take_events();
                 Ok(Some(Answer::Events { events, lost }))
+            }
+            command if command.ld().is_some() && !self.endpoint.has_lds() => {
+                Err(Refused::bad_request(NO_LDS))
             }
             command => self.endpoint.begin(now, number, command),
         };

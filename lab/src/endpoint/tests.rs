@@ -401,7 +401,7 @@ fn bad_commands_are_refused_with_what_is_wrong() {
         (0, Command::Store(own(0, 8, 1, None)), "no memory of 8 bytes at 0x0"),
         (1, Command::Store(own(0, 8, 1, None)), "no memory in HDM"),
         (1, Command::Peek(own(0, 8, 1, Some(4))), "no memory in BAR 4"),
-        (1, Command::Interrupt { function: 3 }, "no function has the number 3"),
+        (1, Command::Interrupt { function: 3, ld: None }, "no function has the number 3"),
         (0, Command::Rescan { bdf: "07:00.0".parse().unwrap(), timeout_ms: 1 }, "no slot at"),
         (0, gae, "no function with a mailbox is known"),
         (0, ring(None), "the host has no ring"),
@@ -580,4 +580,32 @@ fn specifications_are_refused_with_what_is_wrong() {
     let (a, _b) = wire();
     let refused = Runner::new(Box::new(hbr.build(2, &[]).unwrap()), vec![a], bufs()).map(drop);
     assert_eq!(refused.unwrap_err().to_string(), "expected 2 ports, found 1");
+}
+
+/// What is given beside `lds`.
+type Change<'a> = &'a dyn Fn(&mut DeviceSpec);
+
+/// What does not go with logical devices is refused with what to leave out, and a command names one where there are some.
+#[test]
+fn logical_devices_are_refused_where_there_can_be_none() {
+    let with = |change: Change<'_>| {
+        let mut spec = DeviceSpec { lds: Some(2), ..DeviceSpec::default() };
+        change(&mut spec);
+        EndpointSpec::from(spec).endpoint(&[]).err().map_or_else(String::new, |e| e.to_string())
+    };
+    assert_eq!(with(&|_| {}), "");
+    let cases: [(Change<'_>, &str); 8] = [
+        (&|it| it.lds = Some(17), "1 to 16 logical devices"),
+        (&|it| it.bar = vec!["0=mem64:1MiB".to_owned()], "bar: "),
+        (&|it| it.functions = Some(2), "functions: "),
+        (&|it| it.hdm = Some("0:4096".to_owned()), "hdm: "),
+        (&|it| it.gim = true, "gim: "),
+        (&|it| it.common.mode = Some("non-flit".to_owned()), "needs mode flit"),
+        (&|it| it.capacity = Some(Num(1 << 20)), "capacity: "),
+        (&|it| (it.lds, it.capacity) = (None, Some(Num(1 << 28))), "give lds, too"),
+    ];
+    for (change, part) in cases {
+        let said = with(change);
+        assert!(said.contains(part), "{part}: {said}");
+    }
 }

@@ -69,6 +69,7 @@ fn write(
             for (vppb, shown) in (1_u8..).zip(&vcs.vppbs).filter(|_| !is_static) {
                 let to = match shown {
                     VppbBinding::Port(port) => format!("port:{port}"),
+                    VppbBinding::Ld(port, ld) => format!("port:{port}.{ld}"),
                     VppbBinding::Below { switch, vcs } => {
                         format!("{}/{vcs}/{UPSTREAM}", name(*switch))
                     }

@@ -51,8 +51,10 @@ pub fn endpoint_spec(
             let [.., high, low] = at.to_be_bytes();
             let device_id = Some(Num(0x0D00 + u64::from(u16::from_be_bytes([high, low]))));
             let (gim, hdm) = (device.kind != DeviceKind::Memory, layout.device_memory(at));
-            let lnr = device.lnr;
-            DeviceSpec { common, device_id, hdm, lnr, gim, ..DeviceSpec::default() }.into()
+            let (lnr, lds) = (device.lnr, device.lds);
+            let capacity = device.capacity_mib.map(|mib| Num(u64::from(mib) << 20));
+            DeviceSpec { common, device_id, hdm, lnr, lds, capacity, gim, ..DeviceSpec::default() }
+                .into()
         }
         Part::Hbr(at) => {
             layout.hbrs.get(at)?;

@@ -124,6 +124,12 @@ pub struct Device {
     /// A requester of Lightweight Notification for 2 to the power of so many lines; its links are in non-flit mode.
     #[serde(default)]
     pub lnr: Option<u8>,
+    /// Logical devices of a memory device, each for a host of its own: `bind = ["NAME.0"]`.
+    #[serde(default)]
+    pub lds: Option<u8>,
+    /// Memory of all logical devices together.
+    #[serde(default)]
+    pub capacity_mib: Option<u32>,
 }
 
 /// Memory of a host or device that others reach.

@@ -118,6 +118,9 @@ enum CtlCommand {
         /// Which function
         #[arg(long, default_value_t = 0)]
         function: u8,
+        /// Which logical device, of a device that has some
+        #[arg(long)]
+        ld: Option<u8>,
     },
     /// G-FAM device: carry out a CCI command as if a host's GAE had forwarded it
     Cci {
@@ -221,6 +224,9 @@ struct AccessArgs {
     /// Which function of a device
     #[arg(long, default_value_t = 0)]
     function: u8,
+    /// Which logical device, of a device that has some
+    #[arg(long)]
+    ld: Option<u8>,
 }
 
 #[derive(Args, Debug)]
@@ -247,6 +253,9 @@ struct OwnArgs {
     /// Which function of a device
     #[arg(long, default_value_t = 0)]
     function: u8,
+    /// Which logical device, of a device that has some
+    #[arg(long)]
+    ld: Option<u8>,
     /// Which BAR of it; without, memory that the host manages
     #[arg(long)]
     bar: Option<u8>,
@@ -275,17 +284,18 @@ fn export(text: &str) -> Result<Export, String> {
 
 impl AccessArgs {
     fn access(&self, check: bool, timeout_ms: u64) -> Access {
-        let Self { addr, len, data, seed, via, to, function } = self;
-        let (addr, len, seed, via, to, function) = (*addr, *len, *seed, *via, *to, *function);
-        Access { addr, len, data: data.clone(), seed, via, to, check, function, timeout_ms }
+        let Self { addr, len, data, seed, via, to, function, ld } = self;
+        let (addr, len, seed, via, to) = (*addr, *len, *seed, *via, *to);
+        let (data, function, ld) = (data.clone(), *function, *ld);
+        Access { addr, len, data, seed, via, to, check, function, ld, timeout_ms }
     }
 }
 
 impl OwnArgs {
     fn own(&self) -> OwnRange {
-        let Self { addr, len, data, seed, function, bar } = self;
-        let (addr, len, seed, function, bar) = (*addr, *len, *seed, *function, *bar);
-        OwnRange { addr, len, data: data.clone(), seed, function, bar }
+        let Self { addr, len, data, seed, function, ld, bar } = self;
+        let (addr, len, seed, function, ld, bar) = (*addr, *len, *seed, *function, *ld, *bar);
+        OwnRange { addr, len, data: data.clone(), seed, function, ld, bar }
     }
 }
 
@@ -332,7 +342,9 @@ fn command(args: &CtlArgs) -> Result<Command, CliError> {
             Command::Ring { base: *base, block: *block, timeout_ms }
         }
         CtlCommand::TurnOff => Command::TurnOff { timeout_ms },
-        CtlCommand::Interrupt { function } => Command::Interrupt { function: *function },
+        CtlCommand::Interrupt { function, ld } => {
+            Command::Interrupt { function: *function, ld: *ld }
+        }
         CtlCommand::Cci { opcode, input, from } => {
             Command::Cci { opcode: *opcode, input: input.clone(), from: *from }
         }

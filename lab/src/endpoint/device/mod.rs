@@ -4,6 +4,7 @@
 //! Units: bytes.
 //! Source: docs/endpoint.md.
 
+pub mod mld;
 pub mod spec;
 
 use serde_json::{Value, json};
@@ -33,6 +34,14 @@ pub struct DeviceEndpoint {
     flit: bool,
     transfers: Vec<Transfers>,
     ln: LnCommands,
+    /// What it is, in events.
+    whole: String,
+}
+
+impl AsMut<CxlDevice> for DeviceEndpoint {
+    fn as_mut(&mut self) -> &mut CxlDevice {
+        &mut self.inner
+    }
 }
 
 fn refused(refusal: Refusal) -> Refused {
@@ -56,7 +65,14 @@ impl DeviceEndpoint {
     pub fn new(device: CxlDevice, name: &str, functions: usize, flit: bool) -> Self {
         let transfers = (0..functions).map(|_| Transfers::default()).collect();
         let ln = LnCommands::new(None, flit);
-        Self { inner: device, name: name.to_owned(), flit, transfers, ln }
+        let whole = "the device".to_owned();
+        Self { inner: device, name: name.to_owned(), flit, transfers, ln, whole }
+    }
+
+    /// As logical device `number` of several.
+    #[must_use]
+    pub fn logical(self, number: usize) -> Self {
+        Self { inner: self.inner.logical(), whole: format!("LD {number}"), ..self }
     }
 
     /// With LN requesters like this in its functions.
@@ -160,7 +176,8 @@ impl DeviceEndpoint {
             }
             Event::Reset(function) => {
                 self.ln.reset(function, log);
-                let what = function.map_or("the device".into(), |it| format!("function {it}"));
+                let what =
+                    function.map_or_else(|| self.whole.clone(), |it| format!("function {it}"));
                 log.event("reset", what);
             }
             Event::Message(message) => log.message(message),
@@ -212,7 +229,7 @@ impl Endpoint for DeviceEndpoint {
             | Command::LnDrop(_)
             | Command::LnCopy(_)
             | Command::LnStatus {} => self.ln.begin(&mut self.inner, now, number, command),
-            Command::Interrupt { function } => {
+            Command::Interrupt { function, .. } => {
                 if self.inner.interrupt(*function).map_err(refused)? {
                     return Ok(Some(Answer::Done));
                 }

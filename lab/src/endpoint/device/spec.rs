@@ -6,12 +6,16 @@
 
 use serde::{Deserialize, Serialize};
 use weft_cxl::cxl_device::{CxlDevice, DeviceConfig, FunctionConfig};
-use weft_cxl::pci::FunctionSpec;
+use weft_cxl::mld::{GRANULE, Mld, MldConfig, MldError};
 use weft_cxl::pci::function::{BAR_COUNT, BarKind, BarSpec, LnrSpec};
+use weft_cxl::pci::{FunctionSpec, Identity};
+use weft_cxl::tlp_end::EndConfig;
 use weft_parsers::MacAddr;
+use weft_parsers::cci::generic;
 use weft_parsers::fabric::Hpa;
 
 use super::DeviceEndpoint;
+use super::mld::MldEndpoint;
 use crate::endpoint::api::Endpoint;
 use crate::endpoint::number::Num;
 use crate::endpoint::spec::{
@@ -59,6 +63,12 @@ pub struct DeviceSpec {
     /// Requests under way, of each function [default: 32]
     #[cfg_attr(feature = "clap", arg(long))]
     pub in_flight: Option<usize>,
+    /// Logical devices, 1 to 16, each with a configuration space, a BAR 0 and memory of its own [default: none]
+    #[cfg_attr(feature = "clap", arg(long))]
+    pub lds: Option<u8>,
+    /// Memory of all logical devices together, a multiple of 256 MiB [default: 256 MiB each]
+    #[cfg_attr(feature = "clap", arg(long))]
+    pub capacity: Option<Num>,
     /// Accept UIO requests that name their sender (GIM, accelerators)
     #[cfg_attr(feature = "clap", arg(long))]
     pub gim: bool,
@@ -68,8 +78,22 @@ impl Spec for DeviceSpec {
     const KIND: &'static str = "device";
 
     fn endpoint(&self, macs: &[MacAddr]) -> Result<Box<dyn Endpoint>, SpecError> {
-        Ok(Box::new(self.build(macs)?))
+        match self.lds {
+            Some(lds) => Ok(Box::new(self.build_mld(lds, macs)?)),
+            None if self.capacity.is_some() => {
+                Err(field("capacity", "is shared out among logical devices: give lds, too"))
+            }
+            None => Ok(Box::new(self.build(macs)?)),
+        }
     }
+}
+
+/// Component type of a Type 3 device in Identify (0001h).
+const TYPE_3: u8 = 3;
+
+/// A serial number that goes with an address.
+fn made_up_serial(MacAddr(mac): MacAddr) -> u64 {
+    mac.into_iter().fold(0, |serial, byte| serial << 8 | u64::from(byte)) << 8
 }
 
 /// `N=KIND:SIZE`.
@@ -142,6 +166,90 @@ impl DeviceSpec {
         Ok(FunctionConfig { spec, mailbox: None, hdm: hdm.map(|(base, len)| (Hpa(base), len)) })
     }
 
+    /// What goes with logical devices: the memory of each is behind its BAR 0, and it has one function.
+    fn check_lds(&self) -> Result<(), SpecError> {
+        let alone = [
+            (
+                !self.bar.is_empty(),
+                "bar",
+                "a logical device has one BAR, of the memory that is its own",
+            ),
+            (
+                self.functions.is_some_and(|count| count != 1),
+                "functions",
+                "a logical device has one",
+            ),
+            (self.hdm.is_some(), "hdm", "the memory of a logical device is behind its BAR 0"),
+            (self.lnr.is_some() || self.lnr_line.is_some(), "lnr", "logical devices have none"),
+            (self.gim, "gim", "logical devices take requests of their own hosts alone"),
+            (!self.common.flit()?, "mode", "a device with logical devices needs mode flit"),
+        ];
+        match alone.into_iter().find(|(is_given, ..)| *is_given) {
+            Some((_, name, text)) => Err(field(name, format!("{text}: leave lds out, or this"))),
+            None => Ok(()),
+        }
+    }
+
+    /// Makes a device with logical devices, whose port has the first of `macs`.
+    ///
+    /// # Errors
+    /// See [`SpecError`].
+    pub fn build_mld(&self, lds: u8, macs: &[MacAddr]) -> Result<MldEndpoint, SpecError> {
+        self.check_lds()?;
+        let capacity = self.capacity.map_or(u64::from(lds) * GRANULE, |it| it.0);
+        let end = self.common.end("device", self.common.carries()?, macs, 0)?;
+        let first = self.function(0, 1)?.spec;
+        let serial = self.serial.map_or_else(|| made_up_serial(end.mac), |it| it.0);
+        let Identity { vendor, device, subsystem: (subsystem_vendor, subsystem), .. } =
+            first.identity;
+        let identity = generic::Identity {
+            vendor,
+            device,
+            subsystem_vendor,
+            subsystem,
+            serial,
+            message_max_log2: 0,
+            component: TYPE_3,
+        };
+        let rate = self.common.rate()?;
+        let config = MldConfig { end: end.clone(), lds: lds.into(), capacity, rate, identity };
+        let mld = Mld::new(config).map_err(|error| {
+            let name = if matches!(error, MldError::Capacity(_)) { "capacity" } else { "lds" };
+            field(name, error.to_string())
+        })?;
+        let name = self.common.name("device");
+        let one = |number: u8| -> Result<DeviceEndpoint, SpecError> {
+            let mut spec = FunctionSpec { ..first.clone() };
+            let [bar, rest @ ..] = &mut spec.bars;
+            let kind = BarKind::Mem64 { prefetch: true };
+            *bar = Some(BarSpec { kind, size: Mld::bar_size(capacity) });
+            rest.fill(None);
+            spec.serial = Some(serial.wrapping_add(u64::from(number) + 1));
+            let function = FunctionConfig { spec, mailbox: None, hdm: None };
+            let device = CxlDevice::new(self.device(end.clone(), vec![function])?)?;
+            Ok(DeviceEndpoint::new(device, &name, 1, true).logical(number.into()))
+        };
+        let all = (0..lds).map(one).collect::<Result<Vec<_>, _>>()?;
+        Ok(MldEndpoint::new(mld, all, &name))
+    }
+
+    fn device(
+        &self,
+        end: EndConfig,
+        functions: Vec<FunctionConfig>,
+    ) -> Result<DeviceConfig, SpecError> {
+        Ok(DeviceConfig {
+            end,
+            functions,
+            uio_max: power("uio_max", self.uio_max, UIO_MAX)?,
+            in_flight_max: in_flight(self.in_flight, 32)?,
+            timeout: self.common.timeout(),
+            uio_last_first: false,
+            gim: self.gim,
+            busy: 0,
+        })
+    }
+
     /// Makes the device, whose port has the first of `macs`.
     ///
     /// # Errors
@@ -149,16 +257,8 @@ impl DeviceSpec {
     pub fn build(&self, macs: &[MacAddr]) -> Result<DeviceEndpoint, SpecError> {
         let count = self.functions.unwrap_or(1);
         let functions = (0..count).map(|number| self.function(number, count));
-        let config = DeviceConfig {
-            end: self.common.end("device", self.common.carries()?, macs, 0)?,
-            functions: functions.collect::<Result<_, _>>()?,
-            uio_max: power("uio_max", self.uio_max, UIO_MAX)?,
-            in_flight_max: in_flight(self.in_flight, 32)?,
-            timeout: self.common.timeout(),
-            uio_last_first: false,
-            gim: self.gim,
-            busy: 0,
-        };
+        let end = self.common.end("device", self.common.carries()?, macs, 0)?;
+        let config = self.device(end, functions.collect::<Result<_, _>>()?)?;
         let device = CxlDevice::new(config)?;
         let flit = self.common.flit()?;
         let name = self.common.name("device");

@@ -44,6 +44,7 @@ impl Layout {
     pub fn new(topology: &Topology) -> Result<Self, LayoutError> {
         let mut builder = Builder::new(topology)?;
         builder.attach_all()?;
+        builder.check_lds()?;
         builder.link_switches()?;
         builder.virtual_switches()?;
         builder.layout.non_flit = builder.non_flit();
@@ -276,7 +277,7 @@ impl<'a> Builder<'a> {
     }
 
     fn virtual_switches(&mut self) -> Result<(), LayoutError> {
-        let mut bound: BTreeMap<Part, usize> = BTreeMap::new();
+        let mut bound: BTreeMap<(Part, Option<u8>), usize> = BTreeMap::new();
         for (index, host) in self.topology.hosts.iter().enumerate() {
             let Some(End { part: Part::Switch(edge), port: usp }) =
                 self.at.get(&Part::Host(index)).copied()
@@ -290,12 +291,12 @@ impl<'a> Builder<'a> {
             let mut shown = Vec::new();
             let mut further: Vec<(usize, Vec<VppbBinding>)> = Vec::new();
             for name in &host.bind {
-                let (at, port) = self.bindable(index, host, name, &mut bound)?;
+                let (at, binding) = self.bindable(index, host, name, &mut bound)?;
                 let list = further.iter_mut().find(|(other, _)| *other == at);
                 match (at == edge, list) {
-                    (true, _) => shown.push(VppbBinding::Port(port)),
-                    (false, Some((_, list))) => list.push(VppbBinding::Port(port)),
-                    (false, None) => further.push((at, vec![VppbBinding::Port(port)])),
+                    (true, _) => shown.push(binding),
+                    (false, Some((_, list))) => list.push(binding),
+                    (false, None) => further.push((at, vec![binding])),
                 }
             }
             for (at, vppbs) in further {
@@ -310,16 +311,16 @@ impl<'a> Builder<'a> {
         Ok(())
     }
 
-    /// The PBR switch, and its port there, of what `host` binds by `name`.
+    /// The PBR switch, and what a bridge there is bound to, of what `host` binds by `name`.
     fn bindable(
         &self,
         index: usize,
         host: &topology::Host,
         name: &str,
-        bound: &mut BTreeMap<Part, usize>,
-    ) -> Result<(usize, u8), LayoutError> {
-        let part = self.find(&host.name, name, "device")?;
-        if let Some(first) = bound.insert(part, index) {
+        bound: &mut BTreeMap<(Part, Option<u8>), usize>,
+    ) -> Result<(usize, VppbBinding), LayoutError> {
+        let (part, ld) = self.bound_part(&host.name, name)?;
+        if let Some(first) = bound.insert((part, ld), index) {
             return Err(LayoutError::BoundTwice {
                 device: name.to_owned(),
                 first: self.layout.name(Part::Host(first)).to_owned(),
@@ -330,7 +331,8 @@ impl<'a> Builder<'a> {
         if let (Part::Device(_) | Part::Hbr(_), Some(End { part: Part::Switch(at), port })) =
             (part, place)
         {
-            return Ok((at, port));
+            let binding = ld.map_or(VppbBinding::Port(port), |ld| VppbBinding::Ld(port, ld));
+            return Ok((at, binding));
         }
         let at = place.map_or("nothing", |place| self.layout.name(place.part)).to_owned();
         Err(LayoutError::Unbindable { host: host.name.clone(), device: name.to_owned(), at })

@@ -96,7 +96,7 @@ pub enum LayoutError {
         what: String,
     },
     /// What a fabric without a manager cannot have.
-    #[error("{0:?}: a static fabric has no G-FAM, no GIM and no P2P")]
+    #[error("{0:?}: a static fabric has no G-FAM, no GIM, no P2P and no logical devices")]
     Static(String),
     /// A device has two hosts.
     #[error("{device}: {first} and {second} both bind it")]
@@ -115,6 +115,14 @@ pub enum LayoutError {
         by: String,
         /// The device.
         device: String,
+    },
+    /// A device with logical devices cannot be so.
+    #[error("{device}: {why}")]
+    Lds {
+        /// The device.
+        device: String,
+        /// Why not.
+        why: String,
     },
     /// What a host binds hangs on no PBR switch directly.
     #[error("{host}: {device} cannot be bound: it is at {at}, which is no PBR switch")]

@@ -11,6 +11,7 @@
 mod build;
 mod error;
 pub mod gim;
+mod lds;
 mod memory;
 mod modes;
 pub mod p2p;
@@ -79,6 +80,8 @@ pub struct Port {
 pub enum VppbBinding {
     /// A port of the same switch.
     Port(u8),
+    /// A logical device at a port of the same switch.
+    Ld(u8, u8),
     /// The virtual switch of this number at another switch.
     Below {
         /// The switch.
@@ -233,7 +236,7 @@ impl Layout {
         let vcs = switch.vcses.iter().find(|vcs| vcs.host == host && vcs.usp.is_some());
         let shown = vcs.map(|vcs| vcs.vppbs.as_slice()).unwrap_or_default();
         let below = (1_u8..).zip(shown).filter_map(|(vppb, shown)| match shown {
-            VppbBinding::Port(port) => {
+            VppbBinding::Port(port) | VppbBinding::Ld(port, _) => {
                 let far = switch.ports.get(usize::from(*port)).map(|port| port.far.part);
                 Some((vppb, far))
             }

@@ -352,7 +352,7 @@ fn direct_access_that_cannot_be_is_refused_by_its_rule() {
         ("segment = 2", "segment = 1", "p2p shared: acc1: p2p-own-pcie-segment"),
         ("bind = [\"acc1\", \"mem1\"]", "bind = [\"acc1\"]", "p2p theirs: mem1: p2p-bound"),
         ("domain = \"one\"\nsegment = 2", "segment = 2", "p2p shared: acc1: p2p-same-domain"),
-        ("about", "start = \"static\"\nabout", "no G-FAM, no GIM and no P2P"),
+        ("about", "start = \"static\"\nabout", "no G-FAM, no GIM, no P2P"),
         ("domain = \"other\"", "domain = \"other\"\nln_lines = 4", ""),
         ("kind = \"memory\"", "kind = \"memory\"\nlnr = 2", "mem0: its links are in non-flit mode"),
     ];
@@ -367,4 +367,40 @@ fn direct_access_that_cannot_be_is_refused_by_its_rule() {
             }
         }
     }
+}
+
+/// CXL 3.1 section 2.5: an LD for each host, of a memory device at a PBR switch; what a file gets wrong is said.
+#[test]
+fn logical_devices_that_cannot_be_are_refused() {
+    let file = |bind: &str, device: &str| {
+        format!(
+            "switch = [{{ name = \"s\" }}]\nhbr = [{{ name = \"p\", at = \"s\" }}]\n\
+             host = [{{ name = \"a\", at = \"s\", bind = [{bind}] }}, {{ name = \"b\", at = \"s\", bind = [\"m.1\"] }}]\n\
+             device = [{{ name = \"m\", at = \"s\", {device} }}]\n"
+        )
+    };
+    #[rustfmt::skip] // columns: what host a binds, the device, what is said
+    let cases = [
+        ("\"m.1\"", "lds = 2",                            "m.1: a and b both bind it"),
+        ("\"m.2\"", "lds = 2",                            "its logical devices are 0 to 1"),
+        ("\"m\"",   "lds = 2",                            "name a logical device, such as m.0"),
+        ("\"m.0\"", "lds = 17",                           "expected 1 to 16"),
+        ("\"m.0\"", "lds = 0",                            "expected 1 to 16"),
+        ("\"m.0\"", "lds = 2, kind = \"nic\"",            "lds is for kind"),
+        ("\"m.0\"", "lds = 2, lnr = 3",                   "lnr: logical devices"),
+        ("\"m.0\"", "lds = 2, capacity_mib = 300",        "a multiple of 256"),
+        ("",        "capacity_mib = 256",                 "give lds, too"),
+        ("\"m.0\"", "kind = \"memory\"",                  "it has no logical devices"),
+        ("\"x.0\"", "lds = 2",                            "there is no device \"x.0\""),
+    ];
+    for (bind, device, part) in cases {
+        let said = refused(&file(bind, device));
+        assert!(said.contains(part), "{bind}, {device}: {said}");
+    }
+    let below = file("", "lds = 2").replace("at = \"s\", lds", "at = \"p\", lds");
+    assert!(refused(&below).contains("must be a PBR switch"));
+    let fixed = format!("start = \"static\"\n{}", file("", "lds = 2"));
+    assert!(refused(&fixed).contains("no logical devices"));
+    let fits = layout(&file("\"m.0\"", "lds = 2, capacity_mib = 1024")).unwrap();
+    assert_eq!(fits.switches[0].vcses[0].vppbs, [VppbBinding::Ld(2, 0)]);
 }

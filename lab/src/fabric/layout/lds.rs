@@ -1,0 +1,97 @@
+//! Devices with logical devices: which there can be, and what a host means that binds one.
+//!
+//! Shape: `NAME.LD` of a host -> the device and the number of its logical device.
+//! Units: none.
+//! Source: docs/fabric.md; CXL 3.1 sections 2.5, 7.7.12.1 (a static fabric has no MLD).
+
+use weft_fm::service::status::StartMode;
+
+use super::super::topology::DeviceKind;
+use super::build::Builder;
+use super::{End, LayoutError, Part};
+
+/// Most logical devices of a device.
+const LDS_MAX: u8 = 16;
+/// Memory is dealt out in units of so many MiB.
+const GRANULE_MIB: u32 = 256;
+
+impl Builder<'_> {
+    /// Refuses devices with logical devices where there can be none.
+    pub(super) fn check_lds(&self) -> Result<(), LayoutError> {
+        for (index, device) in self.topology.devices.iter().enumerate() {
+            let Some(lds) = device.lds else {
+                if device.capacity_mib.is_some() {
+                    return refuse(
+                        &device.name,
+                        "capacity_mib is shared out among logical devices: give lds, too",
+                    );
+                }
+                continue;
+            };
+            let at = self.at.get(&Part::Device(index));
+            let is_at_switch = matches!(at, Some(End { part: Part::Switch(_), .. }));
+            let fits = |mib: u32| mib > 0 && mib.is_multiple_of(GRANULE_MIB);
+            let why = match () {
+                () if !(1..=LDS_MAX).contains(&lds) => "lds: expected 1 to 16",
+                () if device.kind != DeviceKind::Memory => "lds is for kind = \"memory\"",
+                () if device.gim => "gim: logical devices take requests of their own hosts alone",
+                () if device.lnr.is_some() => {
+                    "lnr: logical devices have no Lightweight Notification"
+                }
+                () if !is_at_switch => {
+                    "lds: its switch must be a PBR switch, which tells logical devices apart"
+                }
+                () if device.capacity_mib.is_some_and(|mib| !fits(mib)) => {
+                    "capacity_mib: expected a multiple of 256"
+                }
+                () => continue,
+            };
+            return refuse(&device.name, why);
+        }
+        let with_lds = self.topology.devices.iter().find(|device| device.lds.is_some());
+        match with_lds.filter(|_| self.topology.start == StartMode::Static) {
+            Some(device) => Err(LayoutError::Static(device.name.clone())),
+            None => Ok(()),
+        }
+    }
+
+    /// What a host binds by `name`: a whole device or HBR switch, or a logical device.
+    pub(super) fn bound_part(
+        &self,
+        by: &str,
+        name: &str,
+    ) -> Result<(Part, Option<u8>), LayoutError> {
+        let lds_of = |part: Part| match part {
+            Part::Device(at) => self.topology.devices.get(at).and_then(|device| device.lds),
+            _ => None,
+        };
+        let whole = self.find(by, name, "device");
+        if let (Err(_), Some((device, ld))) = (&whole, name.rsplit_once('.'))
+            && let (Ok(part), Ok(ld)) = (self.find(by, device, "device"), ld.parse::<u8>())
+        {
+            return match lds_of(part) {
+                Some(lds) if ld < lds => Ok((part, Some(ld))),
+                Some(lds) => refuse(
+                    device,
+                    &format!("{by} binds {name}: its logical devices are 0 to {}", lds - 1),
+                ),
+                None => refuse(
+                    device,
+                    &format!("{by} binds {name}: it has no logical devices, give it lds"),
+                ),
+            };
+        }
+        let part = whole?;
+        match lds_of(part) {
+            None => Ok((part, None)),
+            Some(_) => refuse(
+                name,
+                &format!("{by} binds it whole: name a logical device, such as {name}.0"),
+            ),
+        }
+    }
+}
+
+fn refuse<T>(device: &str, why: &str) -> Result<T, LayoutError> {
+    Err(LayoutError::Lds { device: device.to_owned(), why: why.to_owned() })
+}
