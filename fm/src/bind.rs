@@ -23,6 +23,7 @@ use super::cci::{CallError, Fabric, Way};
 use super::discover::virtual_switches;
 use super::graph::{PortRef, SwitchId};
 use super::inventory::{Inventory, Partner, Role, pid_number};
+use super::lds::NoLd;
 
 /// LD number that stands for a whole device.
 const WHOLE_DEVICE: u16 = 0xFFFF;
@@ -95,6 +96,9 @@ pub enum BindError {
     /// The port is no downstream edge port with a device that is no GFD.
     #[error("{0} has no device that can be bound")]
     NoDevice(PortRef),
+    /// The device has other logical devices, or none.
+    #[error(transparent)]
+    Ld(#[from] NoLd),
     /// Another bridge shows the device.
     #[error("the device at {port} is bound to {by} already")]
     DeviceTaken {
@@ -201,6 +205,7 @@ impl Bindings {
         if !port.is_some_and(|p| p.role == Role::Dsp && matches!(p.partner, Partner::Device(_))) {
             return Err(BindError::NoDevice(at));
         }
+        NoLd::check(at, port.map_or(0, |port| port.lds), wanted.ld)?;
         let same = |local: &&Local| {
             PortRef::new(local.bridge.switch, local.port) == at
                 && (local.ld == wanted.ld || local.ld.is_none() || wanted.ld.is_none())
@@ -257,9 +262,10 @@ impl Bindings {
         self.lost.retain(|local| local.bridge != wanted.bridge);
         let way = way(inventory, wanted.bridge);
         let Bridge { vcs, vppb, .. } = wanted.bridge;
-        let ld = wanted.ld.unwrap_or(WHOLE_DEVICE);
-        let bind = Request::BindVppb(BindVppb { vcs, vppb, port: wanted.port, ld });
-        let shows = |shows| matches!(shows, BridgeState::Port(port, _) if port == wanted.port);
+        let number = wanted.ld.unwrap_or(WHOLE_DEVICE);
+        let bind = Request::BindVppb(BindVppb { vcs, vppb, port: wanted.port, ld: number });
+        let ld = wanted.ld.and_then(|ld| u8::try_from(ld).ok());
+        let shows = |shows| shows == BridgeState::Port(wanted.port, ld);
         apply(fabric, way, wanted.bridge, &bind, shows)
             .map_err(|error| BindError::Failed(wanted.bridge, error))?;
         self.local.push(wanted);

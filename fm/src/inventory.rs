@@ -95,6 +95,9 @@ pub struct Port {
     pub speed: u8,
     /// Who is there.
     pub partner: Partner,
+    /// Logical devices of it; 0 where it has none.
+    #[serde(default)]
+    pub lds: u8,
 }
 
 /// Kind of a PID target.

@@ -37,7 +37,13 @@ pub(crate) fn partner(
         Partner::Host => {
             format!("host {name}{}", pids(switch, port).trim_start()).trim_end().to_owned()
         }
-        Partner::Device(kind) => format!("device {name}of type {kind}{}", pids(switch, port)),
+        Partner::Device(kind) => {
+            let lds = match port.lds {
+                0 => String::new(),
+                lds => format!(", {lds} LDs"),
+            };
+            format!("device {name}of type {kind}{}{lds}", pids(switch, port))
+        }
         Partner::Gfd(place) => {
             let gfd = inventory.gfds.get(place)?;
             format!("GFD {name}{}, {} MiB", gfd.pid, gfd.capacity.saturating_mul(256))

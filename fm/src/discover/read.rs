@@ -175,7 +175,8 @@ impl Search<'_> {
                 _ => Partner::Nobody,
             };
             let (width, speed) = (state.width, state.speed);
-            Port { number: state.port, role, up, width, speed, partner }
+            let lds = if matches!(partner, Partner::Device(_)) { state.lds } else { 0 };
+            Port { number: state.port, role, up, width, speed, partner, lds }
         };
         if let Some(switch) = self.found.switches.get_mut(id.index()) {
             switch.serial = serial;

@@ -134,6 +134,10 @@ impl DisplayNames {
                 routes.rows.iter_mut().for_each(|row| put(&mut row.switch));
                 routes.proof.iter_mut().chain(&mut routes.partition).for_each(put);
             }
+            Response::Lds(rows) => rows.iter_mut().for_each(|row| {
+                put(&mut row.device);
+                row.bridge.iter_mut().for_each(put);
+            }),
             Response::Pids(rows) => rows.iter_mut().for_each(|row| put(&mut row.at)),
             Response::Costs(rows) => rows.iter_mut().for_each(|row| put(&mut row.what)),
             Response::Trace(trace) => self.trace(trace),

@@ -17,6 +17,7 @@ pub mod display_names;
 mod foreign;
 mod gfd_notices;
 mod gim;
+mod lds;
 mod listen;
 pub mod names;
 mod news;
@@ -337,6 +338,9 @@ impl Fm {
             }
             Request::GenerateAer { bridge, error, tlp } => {
                 vec![self.generate_aer(bridge, error, tlp.as_deref())?]
+            }
+            Request::SetLd { device, ld, change } => {
+                vec![self.set_ld(device, *ld, *change)?]
             }
             Request::SetAccess { host, vector, pid, on } => {
                 vec![self.set_access(host, *vector, pid, *on)?]

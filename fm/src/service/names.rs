@@ -108,6 +108,21 @@ impl Names<'_> {
         Some(PortRef::new(self.switch(switch).ok()?, port.parse().ok()?))
     }
 
+    /// The port of a device: its name, `s0.3`, or `SWITCH/port:3`.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn device(&self, text: &str) -> Result<PortRef, String> {
+        if let Some(named) = self.desired.devices.iter().find(|named| named.name == text) {
+            return Ok(PortRef::new(self.switch(&named.switch)?, named.port));
+        }
+        if let Some((switch, number)) = text.split_once("/port:") {
+            let bad = |_| format!("expected SWITCH/port:N, found {text:?}");
+            return Ok(PortRef::new(self.switch(switch)?, number.parse().map_err(bad)?));
+        }
+        self.port(text).ok_or_else(|| format!("there is no device {text:?}"))
+    }
+
     /// Who makes requests, a host or a device that is bound at its edge switch: its name, the place of its port (`SWITCH.3`
     /// or `SWITCH/port:3`), or its PID.
     ///

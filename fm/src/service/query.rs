@@ -62,6 +62,7 @@ impl Fm {
             Request::Bindings => Ok(Response::Bindings(bindings(self.up()?))),
             Request::Routes { prove, switch } => self.routes(*prove, switch.as_deref()),
             Request::Memory => self.up().map(|_| Response::Memory(self.shares())),
+            Request::Lds => self.lds().map(Response::Lds),
             Request::Gim => self.up().map(|_| Response::Gim(self.shown())),
             Request::P2p => self.up().map(|_| Response::P2p(self.direct())),
             Request::Access { host } => {

@@ -112,6 +112,17 @@ pub enum Request {
         /// Where all hosts see it.
         hpa: u64,
     },
+    /// Logical devices: what each has, and who sees it.
+    Lds,
+    /// Changes what a logical device has.
+    SetLd {
+        /// Its device: the name, `s0.3` or SWITCH/port:N.
+        device: String,
+        /// Its number.
+        ld: u8,
+        /// What it is to have.
+        change: LdChange,
+    },
     /// Who shows whom which memory (GIM).
     Gim,
     /// Shows memory of a host or device to others.
@@ -240,6 +251,7 @@ impl Request {
                 | Self::Memory
                 | Self::Gim
                 | Self::P2p
+                | Self::Lds
                 | Self::Pids
                 | Self::Events { .. }
                 | Self::Access { .. }
@@ -247,6 +259,35 @@ impl Request {
                 | Self::Trace { .. }
         )
     }
+}
+
+/// What a logical device is to have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LdChange {
+    /// Bytes of memory.
+    Memory(u64),
+    /// Bandwidth when all want more, 256ths.
+    Bandwidth(u8),
+    /// Bandwidth at most, 256ths; 0 for no limit.
+    Limit(u8),
+}
+
+/// A logical device, as it is shown.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LdRow {
+    /// Its device: the switch and the port that it is at.
+    pub device: String,
+    /// Its number.
+    pub ld: u8,
+    /// Bytes of memory.
+    pub memory: u64,
+    /// Bandwidth when all want more, 256ths.
+    pub bandwidth: Option<u8>,
+    /// Bandwidth at most, 256ths; 0 for no limit.
+    pub limit: Option<u8>,
+    /// The bridge that shows it.
+    pub bridge: Option<String>,
 }
 
 /// A binding, as it is shown.
@@ -473,6 +514,8 @@ pub enum Response {
     Gim(Vec<GimRow>),
     /// Which memory devices are accessed directly.
     P2p(Vec<P2pRow>),
+    /// Logical devices.
+    Lds(Vec<LdRow>),
     /// What a host's edge lets through.
     Access(Access),
     /// Who has which PID.

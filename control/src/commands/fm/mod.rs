@@ -15,6 +15,7 @@ mod events;
 mod gim;
 mod grant;
 mod hbr;
+mod ld;
 mod memory;
 mod p2p;
 mod page;
@@ -141,6 +142,8 @@ fm_command! {
     Routes(routes::RoutesArgs),
     /// Show which hosts have which memory, or share and release memory
     Memory(memory::MemoryArgs),
+    /// Show logical devices, or change what one has of its device's memory and bandwidth
+    Ld(ld::LdArgs),
     /// Show memory that hosts and devices export to each other (GIM), or export some
     Gim(gim::GimArgs),
     /// Show which memory devices accelerators access directly (P2P), or give such access

@@ -1,0 +1,82 @@
+//! Logical devices by request: what each has and who sees it, and what it is to have.
+//!
+//! Shape: a device by name or place -> [`LdRow`]s; a change -> what is to be said of it.
+//! Units: bytes; 256ths of the bandwidth.
+//! Source: CXL 3.1 section 7.6.7.4; docs/fm.md.
+
+use weft_rpc::Refused;
+
+use super::request::{LdChange, LdRow};
+use super::{Fm, refuse};
+use crate::graph::PortRef;
+use crate::lds::LdDevice;
+
+impl Fm {
+    /// All logical devices.
+    pub(super) fn lds(&mut self) -> Result<Vec<LdRow>, Refused> {
+        let inventory = &self.up()?.inventory;
+        let of = |(id, switch): (_, &crate::inventory::Switch)| {
+            let with_lds = switch.ports.iter().filter(|port| port.lds > 0);
+            let way = switch.way();
+            with_lds.map(|port| (PortRef::new(id, port.number), way)).collect::<Vec<_>>()
+        };
+        let places: Vec<_> = inventory.by_id().flat_map(of).collect();
+        let mut rows = Vec::new();
+        for (at, way) in places {
+            let mut device = LdDevice { fabric: &mut self.fabric, way, port: at.port };
+            let shares = device.shares().map_err(refuse)?;
+            for (ld, share) in (0_u8..).zip(shares) {
+                let local = self.running.iter().flat_map(|running| &running.bindings.local);
+                let mut shown = local.filter(|local| {
+                    let place = PortRef::new(local.bridge.switch, local.port);
+                    (place, local.ld) == (at, Some(ld.into()))
+                });
+                rows.push(LdRow {
+                    device: at.to_string(),
+                    ld,
+                    memory: share.memory,
+                    bandwidth: share.bandwidth,
+                    limit: share.limit,
+                    bridge: shown.next().map(|local| local.bridge.to_string()),
+                });
+            }
+        }
+        Ok(rows)
+    }
+
+    /// Changes what a logical device has; what is to be said of it.
+    pub(super) fn set_ld(
+        &mut self,
+        device: &str,
+        ld: u8,
+        change: LdChange,
+    ) -> Result<String, Refused> {
+        let at = self.names(|names| names.device(device))?;
+        let switch = self.up()?.inventory.switch(at.switch);
+        let port = switch.and_then(|switch| switch.port(at.port));
+        let (Some(switch), Some(port)) = (switch, port.filter(|port| port.lds > 0)) else {
+            return Err(Refused::because(format!("{device} has no logical devices")));
+        };
+        let last = port.lds - 1;
+        if ld > last {
+            let text = format!("{device} has no logical device {ld}: they are 0 to {last}");
+            return Err(Refused::bad_request(text));
+        }
+        let way = switch.way();
+        let mut device_at = LdDevice { fabric: &mut self.fabric, way, port: at.port };
+        let (done, what) = match change {
+            LdChange::Memory(bytes) => {
+                (device_at.set_memory(ld, bytes), format!("{} MiB of memory", bytes >> 20))
+            }
+            LdChange::Bandwidth(part) => {
+                (device_at.set_bandwidth(ld, part), format!("{part}/256 of the bandwidth"))
+            }
+            LdChange::Limit(0) => (device_at.set_limit(ld, 0), "no limit of bandwidth".to_owned()),
+            LdChange::Limit(part) => {
+                (device_at.set_limit(ld, part), format!("at most {part}/256 of the bandwidth"))
+            }
+        };
+        done.map_err(refuse)?;
+        Ok(format!("LD {ld} of {device} has {what}"))
+    }
+}
