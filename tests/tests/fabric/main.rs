@@ -13,6 +13,7 @@ mod gfam;
 mod gim;
 mod ln;
 mod mem_trace;
+mod mld;
 mod p2p;
 mod routes;
 mod service;

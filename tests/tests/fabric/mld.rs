@@ -1,0 +1,300 @@
+//! A device with logical devices (LDs) in a whole fabric: each host has one, and reaches no other.
+//!
+//! Shape: `pcaps/fabric/mld.toml` in virtual time → what hosts see, read and write, and what the manager asks.
+//! Units: bytes.
+//! Source: CXL 3.1 sections 2.5, 7.6.7.3, 7.6.7.4, 7.7.12.3; docs/spec/cxl-fabric.md "Logical devices".
+
+#![expect(clippy::unwrap_used, reason = "a test fails that way")]
+
+use serde_json::Value;
+use weft_dataplane::time::Span;
+use weft_fm::service::request::{LdChange, TopologyFormat};
+use weft_fm::service::{Request, Response};
+use weft_lab::endpoint::Answer;
+use weft_lab::endpoint::command::{Access, Command, OwnRange};
+use weft_lab::endpoint::number::Num;
+use weft_lab::fabric::layout::Part;
+use weft_lab::fabric::managed::ManagedFabric;
+use weft_tests::fabric_here::{books, range, transfer, up};
+
+const MLD: Part = Part::Device(0);
+const MIB: u64 = 1 << 20;
+
+/// Where the host sees the memory of its logical device.
+fn bar(fabric: &ManagedFabric, host: usize) -> u64 {
+    let Answer::Tree { tree, text, .. } = fabric.ask(Part::Host(host), &Command::Tree {}).unwrap()
+    else {
+        panic!("no tree")
+    };
+    let tree = serde_json::to_value(&tree).unwrap();
+    find_bar(&tree).unwrap_or_else(|| panic!("host {host} sees none: {text}"))
+}
+
+/// The address of BAR 0 of the function with Device ID 0D00h.
+fn find_bar(tree: &Value) -> Option<u64> {
+    match tree {
+        Value::Array(all) => all.iter().find_map(find_bar),
+        Value::Object(map) => {
+            let is_it = map.get("device").and_then(Value::as_u64) == Some(0x0D00);
+            let address = tree.pointer("/bars/0/address").and_then(Value::as_u64);
+            address.filter(|_| is_it).or_else(|| map.values().find_map(find_bar))
+        }
+        _ => None,
+    }
+}
+
+/// Whether a logical device has the pattern of `seed` at `addr`.
+fn holds(fabric: &ManagedFabric, ld: u8, addr: u64, len: u64, seed: u64) -> bool {
+    let (addr, len, seed) = (Num(addr), Some(Num(len)), Some(seed));
+    let (ld, bar) = (Some(ld), Some(0));
+    let place = OwnRange { addr, len, seed, ld, bar, ..OwnRange::default() };
+    transfer(fabric, MLD, &Command::Peek(place)).ok
+}
+
+/// A command as bytes to a component; the return code and the payload in digits.
+fn cci(fabric: &mut ManagedFabric, to: &str, opcode: u16, payload: &str) -> (u16, String) {
+    let digits: String = payload.chars().filter(|c| !c.is_whitespace()).collect();
+    let [low, high] = opcode.to_le_bytes();
+    let len = digits.len() / 2;
+    let message = format!("000000{low:02x}{high:02x}{len:02x}000000000000{digits}");
+    let asked = Request::Cci { to: to.to_owned(), message };
+    match fabric.fm().request(&asked) {
+        Ok(Response::Cci(answer)) => (answer.code, answer.payload),
+        other => panic!("{opcode:x}: {other:?}"),
+    }
+}
+
+/// A command to LD `FFFFh` of the device, in a tunnel (5300h) of the switch that it is at; the message that came back.
+fn by_tunnel(fabric: &mut ManagedFabric, opcode: u16, payload: &str) -> String {
+    let digits: String = payload.chars().filter(|c| !c.is_whitespace()).collect();
+    let [low, high] = opcode.to_le_bytes();
+    let len = digits.len() / 2;
+    let inner = format!("000000{low:02x}{high:02x}{len:02x}000000000000{digits}");
+    let size = inner.len() / 2;
+    let (code, answer) = cci(fabric, "entry", 0x5300, &format!("01 00 {size:02x}00 {inner}"));
+    assert_eq!(code, 0, "the tunnel itself");
+    answer
+}
+
+/// The value at a place in what a part says of itself.
+fn count(fabric: &ManagedFabric, part: Part, place: &str) -> u64 {
+    let Answer::Status(status) = fabric.ask(part, &Command::Status {}).unwrap() else { panic!() };
+    status
+        .counts
+        .pointer(place)
+        .and_then(Value::as_u64)
+        .unwrap_or_else(|| panic!("{place}: {status:?}"))
+}
+
+/// Each host enumerates its logical device, at its own switch or across the fabric, and what it writes is in that one
+/// and in no other.
+#[test]
+fn each_host_has_a_logical_device_and_reaches_no_other() {
+    let fabric = up("mld");
+    let bars = [bar(&fabric, 0), bar(&fabric, 1)];
+    let len = 1 << 16;
+    for (host, ld, other) in [(0, 0, 2), (1, 2, 0)] {
+        let seed = 40 + host as u64;
+        let addr = bars[host];
+        let write = transfer(&fabric, Part::Host(host), &Command::Write(range(addr, len, seed)));
+        assert!(write.ok && write.written == len, "host {host}: {write:?}");
+        let read = transfer(&fabric, Part::Host(host), &Command::Read(range(addr, len, seed)));
+        assert!(read.ok && read.mismatched == 0, "host {host}: {read:?}");
+        assert!(holds(&fabric, ld, 0, len, seed), "it is in LD {ld}");
+        assert!(!holds(&fabric, other, 0, len, seed), "and not in LD {other}");
+    }
+    // Each keeps its own after both have written; all that is beyond the memory that is an LD's is refused.
+    for (host, seed) in [(0, 40), (1, 41)] {
+        let own = Part::Host(host);
+        assert!(transfer(&fabric, own, &Command::Read(range(bars[host], len, seed))).ok);
+        let last = Access { seed: None, ..range(bars[host] + 256 * MIB - 64, 64, 0) };
+        assert!(transfer(&fabric, own, &Command::Read(last)).ok);
+        let beyond = Access { seed: None, ..range(bars[host] + 256 * MIB, 64, 0) };
+        let refused = transfer(&fabric, own, &Command::Read(beyond));
+        assert!(!refused.ok && refused.failures.contains_key("UR"), "{refused:?}");
+    }
+    assert_eq!(count(&fabric, MLD, "/mld/no_prefix"), 0);
+    assert_eq!(count(&fabric, MLD, "/mld/unknown_ld"), 0);
+    books(&fabric);
+}
+
+/// The manager knows of the logical devices, and gives each to one host alone.
+#[test]
+fn the_manager_shows_and_binds_logical_devices() {
+    let mut fabric = up("mld");
+    let Ok(Response::Topology(text)) =
+        fabric.fm().request(&Request::Topology { drawn: TopologyFormat::Text })
+    else {
+        panic!("no topology")
+    };
+    let text = format!("{text:?}");
+    assert!(
+        text.contains("mld0") && text.contains("of type 5") && text.contains("4 LDs"),
+        "{text}"
+    );
+    // 5101h: type 5, four LDs.
+    let (code, state) = cci(&mut fabric, "entry", 0x5101, "01 01");
+    assert_eq!((code, &state[16..18], &state[38..40]), (0, "05", "04"), "{state}");
+    let mut bind = |to: &str| {
+        let bridge = "entry/0/1".to_owned();
+        fabric.fm().request(&Request::Bind { bridge, to: to.to_owned() }).map_err(|e| e.to_string())
+    };
+    let taken = bind("port:1.2").unwrap_err();
+    assert!(taken.contains("bound already"), "{taken}");
+    for (to, part) in [("port:1", "name one, as port:1.0"), ("port:1.9", "logical devices 0 to 3")]
+    {
+        fabric.fm().request(&Request::Unbind { bridge: "entry/0/1".to_owned() }).ok();
+        let bridge = "entry/0/1".to_owned();
+        let said = fabric.fm().request(&Request::Bind { bridge, to: to.to_owned() }).unwrap_err();
+        assert!(said.message.contains(part), "{to}: {said:?}");
+    }
+    // The host gets another one in its place.
+    let bridge = "entry/0/1".to_owned();
+    let bound = fabric.fm().request(&Request::Bind { bridge, to: "port:1.1".to_owned() });
+    assert!(bound.is_ok(), "{bound:?}");
+}
+
+/// 5301h and 5302h reach the configuration space and the memory of one logical device, also of one that no host has.
+#[test]
+fn the_manager_reaches_each_logical_device() {
+    let mut fabric = up("mld");
+    // Register 0 of LD 3: Vendor and Device ID.
+    let (code, ids) = cci(&mut fabric, "entry", 0x5301, "01 00F000 0300 0000 00000000");
+    assert_eq!((code, ids.as_str()), (0, "981e000d"));
+    let (code, _) = cci(&mut fabric, "entry", 0x5301, "01 00F000 0400 0000 00000000");
+    assert_eq!(code, 2, "there is no LD 4");
+    // Four bytes at 8 of LD 3, written and read.
+    let write = "01 00F080 0300 0400 0800000000000000 A1A2A3A4";
+    assert_eq!(cci(&mut fabric, "entry", 0x5302, write), (0, "00000000".to_owned()));
+    let read = "01 00F000 0300 0400 0800000000000000";
+    assert_eq!(cci(&mut fabric, "entry", 0x5302, read), (0, "04000000a1a2a3a4".to_owned()));
+    let other = "01 00F000 0100 0400 0800000000000000";
+    assert_eq!(cci(&mut fabric, "entry", 0x5302, other), (0, "0400000000000000".to_owned()));
+    let beyond = "01 00F000 0300 0400 0000001000000000";
+    assert_eq!(cci(&mut fabric, "entry", 0x5302, beyond).0, 2, "256 MiB are its own");
+}
+
+/// 5400h to 5402h by a tunnel to LD `FFFFh`; 5500h and 5501h tell of one head; a second tunnel leads to an LD itself.
+#[test]
+fn memory_is_dealt_out_by_tunnel() {
+    let mut fabric = up("mld");
+    let info = by_tunnel(&mut fabric, 0x5400, "");
+    assert!(info.ends_with("0000004000000000040001"), "1 GiB, 4 LDs: {info}");
+    let four = "0100000000000000 0000000000000000".replace(' ', "").repeat(4);
+    let list = by_tunnel(&mut fabric, 0x5401, "00 10");
+    assert!(list.ends_with(&format!("04000004{four}")), "{list}");
+    // LD 1 and LD 3 have no host that uses them: what is taken of one goes to the other.
+    let none = "0000000000000000 0000000000000000";
+    let two = "0200000000000000 0000000000000000";
+    let set = by_tunnel(&mut fabric, 0x5402, &format!("01 03 0000 {none}"));
+    assert_eq!(&set[24..28], "0000", "{set}");
+    let set = by_tunnel(&mut fabric, 0x5402, &format!("01 01 0000 {two}"));
+    assert_eq!(&set[24..28], "0000", "{set}");
+    let read = |ld: u8| format!("01 00F000 {ld:02x}00 0400 0000001000000000");
+    assert_eq!(cci(&mut fabric, "entry", 0x5302, &read(1)).0, 0, "LD 1 has 512 MiB now");
+    // More than there is, and what a host uses, are refused, and nothing has changed.
+    for (start, list, code) in
+        [("01", "0300000000000000 0000000000000000", "0200"), ("00", none, "0600")]
+    {
+        let set = by_tunnel(&mut fabric, 0x5402, &format!("01 {start} 0000 {list}"));
+        assert_eq!(&set[24..28], code, "{set}");
+    }
+    let list = by_tunnel(&mut fabric, 0x5401, "01 01");
+    assert!(list.ends_with(&two.replace(' ', "")), "{list}");
+    let heads = by_tunnel(&mut fabric, 0x5500, "00 10");
+    assert!(heads.ends_with("040100000004000000000000"), "{heads}");
+    // Identify of LD 2 by a tunnel within the tunnel: a Type 3 device.
+    let identify = "000000010000000000000000";
+    let inner = by_tunnel(&mut fabric, 0x5300, &format!("02 00 0C00 {identify}"));
+    assert!(inner.contains("981e000d") && inner.ends_with("03"), "{inner}");
+}
+
+/// What one host does to its logical device leaves the other's alone: a reset by its bridge, and another host's leaving.
+#[test]
+fn a_reset_of_one_is_not_seen_by_another() {
+    let fabric = up("mld");
+    let bars = [bar(&fabric, 0), bar(&fabric, 1)];
+    let command = |host: usize, reg, value: Option<u64>| {
+        let bdf = serde_json::from_value(serde_json::json!(if host == 0 {
+            "02:00.0"
+        } else {
+            "03:00.0"
+        }));
+        let bdf = bdf.unwrap();
+        let what = match value {
+            None => Command::ConfigRead { bdf, reg },
+            Some(value) => Command::ConfigWrite { bdf, reg, value: Num(value), enables: 0xF },
+        };
+        fabric.ask(Part::Host(host), &what).unwrap()
+    };
+    // Secondary Bus Reset (bit 6 of Bridge Control) of host 0's bridge to its LD.
+    let Answer::Register { value } = command(0, 0x3C, None) else { panic!() };
+    command(0, 0x3C, Some(value | 1 << 22));
+    command(0, 0x3C, Some(value & !(1 << 22)));
+    fabric.parts().until(Span::from_ms(20), |_| false);
+    assert_eq!(count(&fabric, MLD, "/mld/resets"), 1);
+    // Host 0's device has forgotten where it is; host 1's has not.
+    let gone = transfer(
+        &fabric,
+        Part::Host(0),
+        &Command::Read(Access { seed: None, ..range(bars[0], 64, 0) }),
+    );
+    assert!(!gone.ok, "{gone:?}");
+    let there = transfer(
+        &fabric,
+        Part::Host(1),
+        &Command::Read(Access { seed: None, ..range(bars[1], 64, 0) }),
+    );
+    assert!(there.ok, "{there:?}");
+    books(&fabric);
+}
+
+/// `weft fm ld`: what each logical device has and who sees it; memory and bandwidth are dealt out, and what cannot be is
+/// refused with what there is.
+#[test]
+fn the_manager_deals_out_memory_and_bandwidth() {
+    let mut fabric = up("mld");
+    let lds = |fabric: &mut ManagedFabric| match fabric.fm().request(&Request::Lds) {
+        Ok(Response::Lds(rows)) => rows,
+        other => panic!("{other:?}"),
+    };
+    let rows = lds(&mut fabric);
+    let mib: Vec<u64> = rows.iter().map(|row| row.memory / MIB).collect();
+    assert_eq!(mib, [256; 4]);
+    let shown: Vec<bool> = rows.iter().map(|row| row.bridge.is_some()).collect();
+    assert_eq!(shown, [true, false, true, false], "{rows:?}");
+    let set = |fabric: &mut ManagedFabric, ld, change| {
+        let asked = Request::SetLd { device: "mld0".to_owned(), ld, change };
+        fabric.fm().request(&asked).map(drop).map_err(|refused| refused.message)
+    };
+    set(&mut fabric, 3, LdChange::Memory(0)).unwrap();
+    set(&mut fabric, 1, LdChange::Memory(512 * MIB)).unwrap();
+    set(&mut fabric, 0, LdChange::Bandwidth(128)).unwrap();
+    set(&mut fabric, 2, LdChange::Bandwidth(64)).unwrap();
+    set(&mut fabric, 2, LdChange::Limit(32)).unwrap();
+    #[rustfmt::skip] // columns: LD, what it is to have, what is said
+    let cases = [
+        (3, LdChange::Memory(256 * MIB),  "0 MiB of 1024 MiB are nobody's"),
+        (1, LdChange::Memory(MIB),        "a multiple of 256 MiB"),
+        (0, LdChange::Memory(0),          "uses its memory: unbind it first"),
+        (1, LdChange::Bandwidth(65),      "more than 256"),
+        (4, LdChange::Limit(1),           "they are 0 to 3"),
+    ];
+    for (ld, change, part) in cases {
+        let said = set(&mut fabric, ld, change).unwrap_err();
+        assert!(said.contains(part), "LD {ld} {change:?}: {said}");
+    }
+    let rows = lds(&mut fabric);
+    let has: Vec<_> = rows.iter().map(|row| (row.memory / MIB, row.bandwidth, row.limit)).collect();
+    let want = [(256, 128, 0), (512, 0, 0), (256, 64, 32), (0, 0, 0)];
+    assert_eq!(has, want.map(|(memory, share, limit)| (memory, Some(share), Some(limit))));
+    // Hosts reach their memory all the same, by turns.
+    for (host, seed) in [(0, 7), (1, 8)] {
+        let at = bar(&fabric, host);
+        let write = transfer(&fabric, Part::Host(host), &Command::Write(range(at, 1 << 18, seed)));
+        assert!(write.ok, "{write:?}");
+        let read = transfer(&fabric, Part::Host(host), &Command::Read(range(at, 1 << 18, seed)));
+        assert!(read.ok && read.mismatched == 0, "{read:?}");
+    }
+    books(&fabric);
+}
