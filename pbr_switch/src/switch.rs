@@ -299,7 +299,9 @@ impl Switch {
         }
         self.stale_ports.insert(port);
         for (vcs, vppb) in self.bound_to(port) {
-            self.show_link(vcs, vppb, link, true);
+            // A logical device is there once the device has said so: [`Self::set_partner`].
+            let is_whole = self.bound_at(vcs, vppb) == Bound::Port(port);
+            self.show_link(vcs, vppb, link.filter(|_| is_whole), true);
         }
         self.refresh();
     }
@@ -332,10 +334,18 @@ impl Switch {
         if let Some(state) = self.ports.iter_mut().find(|other| other.id == port) {
             let held = (state.is_gfd(), state.announced(), state.lds());
             state.partner = partner;
-            if held != (state.is_gfd(), state.announced(), state.lds()) {
-                self.stale_ports.insert(port);
-                self.refresh();
+            let (lds, link) = (state.lds(), state.link);
+            if held == (state.is_gfd(), state.announced(), lds) {
+                return;
             }
+            self.stale_ports.insert(port);
+            let (_, _, had) = held;
+            for (vcs, vppb) in self.bound_to(port).into_iter().filter(|_| lds != had) {
+                if let Bound::Ld(_, ld) = self.bound_at(vcs, vppb) {
+                    self.show_link(vcs, vppb, link.filter(|_| ld < lds.into()), true);
+                }
+            }
+            self.refresh();
         }
     }
 
@@ -401,6 +411,12 @@ impl Switch {
             (0..=u8::MAX).zip(&state.vppbs).map(move |(at, vppb)| (vcs, at, vppb.bound))
         });
         all.filter(|(_, _, bound)| bound.port() == Some(port)).map(|(v, at, _)| (v, at)).collect()
+    }
+
+    /// What a vPPB is bound to.
+    fn bound_at(&self, vcs: u8, vppb: u8) -> Bound {
+        let vppb = self.vcs(vcs).and_then(|state| state.vppbs.get(usize::from(vppb)));
+        vppb.map_or(Bound::No, |vppb| vppb.bound)
     }
 
     pub(super) fn vppb_mut(&mut self, vcs: u8, vppb: u8) -> Option<&mut super::vcs::VppbState> {
@@ -491,9 +507,12 @@ impl Switch {
         let all = state.pids.iter().copied();
         edge.more_pids = all.filter(|&other| !other.is_none() && other != pid).collect();
         edge.announced = state.announced();
-        // From here on TLPs name a logical device, also while none is bound; one that the device has not leads nowhere.
+        // From here on TLPs name a logical device, also while none is bound, or the device has not said yet how many it
+        // has; one that it has not leads nowhere.
         let count = u16::from(state.lds()).min(EdgePort::LDS_MAX);
-        let room = count.checked_sub(1).map(|last| (last, None));
+        let bound_last = lds.iter().map(|(ld, _)| *ld).max();
+        let last = count.checked_sub(1).max(bound_last.filter(|ld| *ld < EdgePort::LDS_MAX));
+        let room = last.map(|last| (last, None));
         let bound = lds.into_iter().filter(|(ld, _)| *ld < count).map(|(ld, it)| (ld, Some(it)));
         for (ld, part) in room.into_iter().chain(bound) {
             let set = edge.set_ld(ld, part);

@@ -174,10 +174,23 @@ fn a_device_with_lds_is_bound_by_ld_alone() {
     bench.bad(FM, &bind_port(0, 1, 1, 0xFFFF), BAD);
     assert_eq!(bench.background(&bind_port(0, 1, 1, 1)), ReturnCode::Success);
     assert!(!bench.switch.events().any(|event| matches!(event, Event::LdReset { .. })));
-    bench.switch.set_partner(port(1), Partner::Device { lds: 1 });
-    let edge = bench.switch.tables().edge(port(1)).expect("an edge");
-    assert!(edge.part(Some(1)).is_none(), "there is no LD 1 any more");
+    // The host sees the link of an LD that there is, and no other: also where another device comes to the port.
+    let seen = |bench: &Bench, lds: u8| {
+        let edge = bench.switch.tables().edge(port(1)).expect("an edge");
+        assert!(edge.has_lds(), "{lds}: TLPs name an LD as long as one is bound");
+        let is_up = bench.switch.vcs(0).expect("there").vppbs[1].bridge.link().is_some();
+        (edge.part(Some(1)).is_some(), is_up)
+    };
+    assert_eq!(seen(&bench, 2), (true, true));
+    for lds in [1, 0] {
+        bench.switch.set_link(port(1), None);
+        bench.switch.set_link(port(1), Some(Link::default()));
+        assert_eq!(seen(&bench, 0), (false, false), "nobody knows yet");
+        bench.switch.set_partner(port(1), Partner::Device { lds });
+        assert_eq!(seen(&bench, lds), (false, false), "there is no LD 1 any more");
+    }
     bench.switch.set_partner(port(1), Partner::Device { lds: 2 });
+    assert_eq!(seen(&bench, 2), (true, true), "it is back");
     assert_eq!(bench.background(&unbind_port(0, 1, UnbindOption::Managed)), ReturnCode::Success);
     let resets: Vec<Event> = bench.switch.events().collect();
     assert!(resets.contains(&Event::LdReset { port: port(1), ld: 1 }), "{resets:?}");

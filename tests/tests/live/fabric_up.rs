@@ -161,3 +161,61 @@ fn gim_of_a_host_over_veth() {
     up.well("h1", "peek 0x100000 256KiB --seed=5");
     up.stop();
 }
+
+/// CXL 3.1 section 2.5: two hosts have a logical device each, of one device, one of them across the fabric; what one writes, the other's
+/// has not. The device is killed and started again: both hosts find theirs again, and its memory is zeros.
+#[test]
+fn a_device_with_logical_devices_as_processes() {
+    let name = "a_device_with_logical_devices_as_processes";
+    let Some(mut up) = Up::start_text(name, &file("mld"), &[]) else { return };
+    let rows = up.fm("ld");
+    let shown: Vec<bool> =
+        rows.as_array().expect("rows").iter().map(|row| !row["bridge"].is_null()).collect();
+    assert_eq!(shown, [true, false, true, false], "{rows}");
+    let bars = ["h0", "h1"].map(|host| bar_of_ld(&up, host).expect("it sees its logical device"));
+    for (host, bar, ld, other) in [("h0", bars[0], 0, 2), ("h1", bars[1], 2, 0)] {
+        up.well(host, &format!("write {bar} 64KiB --seed={} --check", ld + 30));
+        up.well("mld0", &format!("peek 0 64KiB --seed={} --ld {ld} --bar 0", ld + 30));
+        let foreign = format!("peek 0 64KiB --seed={} --ld {other} --bar 0", ld + 30);
+        assert_eq!(up.ask("mld0", &foreign).0, 1, "{host}: LD {other} has nothing of it");
+    }
+    let (code, refused) = up.ask("mld0", "peek 0 64 --bar 0");
+    assert!(code != 0 && refused.to_string().contains("name one by ld"), "{refused}");
+    // Memory is dealt out by command; what a host uses stays.
+    up.fm("ld allocate mld0 3 0");
+    up.fm("ld allocate mld0 1 512MiB");
+    up.fm("ld limit mld0 2 128");
+    let (code, refused) = up.ask_fm("ld allocate mld0 0 0");
+    assert!(code != 0 && refused.to_string().contains("unbind it first"), "{refused}");
+    up.well("h1", &format!("write {} 256KiB --seed=9 --check", bars[1]));
+    up.kill("mld0");
+    up.until("the manager misses the device", |up| {
+        (!up.fm("topology").to_string().contains("4 LDs")).then_some(())
+    });
+    up.run("mld0");
+    for (host, ld) in [("h0", 0), ("h1", 2)] {
+        let bar = up.until("the host finds its logical device again", |up| {
+            (up.ask(host, "enumerate").0 == 0).then_some(())?;
+            bar_of_ld(up, host).filter(|bar| up.ask(host, &format!("read {bar} 64")).0 == 0)
+        });
+        up.well(host, &format!("write {bar} 64KiB --seed={} --check", ld + 50));
+        up.well("mld0", &format!("peek 0 64KiB --seed={} --ld {ld} --bar 0", ld + 50));
+    }
+    up.stop();
+}
+
+/// Where a host sees the memory of its logical device.
+fn bar_of_ld(up: &Up, host: &str) -> Option<u64> {
+    fn find(tree: &Value) -> Option<u64> {
+        match tree {
+            Value::Array(all) => all.iter().find_map(find),
+            Value::Object(map) => {
+                let is_it = map.get("device").and_then(Value::as_u64) == Some(0x0D00);
+                let address = tree.pointer("/bars/0/address").and_then(Value::as_u64);
+                address.filter(|_| is_it).or_else(|| map.values().find_map(find))
+            }
+            _ => None,
+        }
+    }
+    find(&up.well(host, "tree"))
+}
