@@ -361,6 +361,10 @@ impl HbrSwitch {
         {
             return self.refuse(&transit);
         }
+        //= PCIe 5.0 section 2.2.10.1: a local prefix is of one link
+        if tlp.vend_prefix().is_some() {
+            return self.refuse(&transit);
+        }
         match self.vcs.route(side, route) {
             Ok(Hop::Up(_)) => self.pass(&transit, &[0]),
             Ok(Hop::Down { vppb, type1_to_0, .. }) => {

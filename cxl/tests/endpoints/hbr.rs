@@ -9,8 +9,8 @@ use weft_cxl::completer::Target;
 use weft_cxl::cxl_host::Event;
 use weft_cxl::gfd::memory::Memory;
 use weft_cxl::pci::{Reg, Tree};
-use weft_cxl::requester::{Failure, Operation};
-use weft_parsers::fabric::{Bdf, Hpa};
+use weft_cxl::requester::{Failure, Operation, Transaction};
+use weft_parsers::fabric::{Bdf, Hpa, Pid};
 use weft_parsers::tlp::{Mode, Status};
 
 const DEVICES: [u16; 3] = [0x0D01, 0x0D02, 0x0D03];
@@ -271,4 +271,21 @@ fn what_comes_while_the_host_enumerates_is_found() {
         let tree = net.hosts[0].0.tree().unwrap();
         assert!(tree.iter().any(|node| node.device == DEVICES[1]), "after {before}: {tree}");
     }
+}
+
+/// PCIe 5.0 section 2.2.10.1: a local prefix is of one link. What names a PID or an LD below a switch goes no further, so that no device
+/// there speaks for the whole link above.
+#[test]
+fn a_local_prefix_goes_no_further() {
+    let mut net = net(Mode::Flit, [Mode::Flit; 3], 2, true);
+    net.enumerate(0);
+    let before = net.switches[0].0.counts().refused;
+    for bits in [0x0A1, 0xFFF] {
+        let operation = Operation::UioRead { addr: Hpa(RAM), len: 64 };
+        let to = Some(Pid::from_low_bits(bits));
+        let op = net.devices[0].0.submit(0, Transaction { to, ..operation.into() }).unwrap();
+        let done = net.device_wait(0, op);
+        assert_eq!(done.result, Err(Failure::Status(Status::UnsupportedRequest)), "{bits:#x}");
+    }
+    assert_eq!(net.switches[0].0.counts().refused, before + 2);
 }
