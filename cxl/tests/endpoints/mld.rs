@@ -21,7 +21,8 @@ use weft_parsers::cci::mctp::MessageType;
 use weft_parsers::cci::{Header, Request, ReturnCode};
 use weft_parsers::fabric::{Bdf, Hpa, Pid};
 use weft_parsers::tlp::{
-    At, Body, Kind, MctpPacket, Mode, PbrVdm, Pth, Status, Tlp, TlpRepr, VdmOp, VendPrefixL0,
+    At, Body, DevLoad, Kind, MctpPacket, Mode, PbrVdm, Pth, Status, Tlp, TlpRepr, VdmOp,
+    VendPrefixL0,
 };
 
 const LDS: usize = 3;
@@ -38,6 +39,8 @@ struct Bench {
     ports: (Pipe, Pipe),
     switch: TlpEnd,
     back: Vec<Back>,
+    /// Loads that completions of UIO told, by LD.
+    loads: Vec<(u16, DevLoad)>,
     tunnel: Tunnel,
 }
 
@@ -80,17 +83,20 @@ impl Bench {
         ports.0.start(&mut bufs).unwrap();
         ports.1.start(&mut bufs).unwrap();
         let switch = TlpEnd::new(end(1, Mode::Flit, 256));
-        let (back, tunnel) = (Vec::new(), Tunnel::new(Pid::NONE));
-        Self { now: Instant::ZERO, bufs, mld, lds, ports, switch, back, tunnel }
+        let (back, loads, tunnel) = (Vec::new(), Vec::new(), Tunnel::new(Pid::NONE));
+        Self { now: Instant::ZERO, bufs, mld, lds, ports, switch, back, loads, tunnel }
     }
 
     fn step(&mut self) {
         for _ in 0..6 {
             self.now += Span::from_ns(100);
-            let Self { now, bufs, mld, lds, ports, switch, back, tunnel } = self;
+            let Self { now, bufs, mld, lds, ports, switch, back, loads, tunnel } = self;
             let took = &mut |frame: weft_cxl::tlp_end::Frame<'_>, _: &mut _| {
                 let Received::Tlp(None, tlp) = frame.content else { panic!("{frame:?}") };
                 let ld = tlp.vend_prefix().map(VendPrefixL0::ld_id);
+                if let (Some(ld), Some((load, _))) = (ld, tlp.uio_completion()) {
+                    loads.push((ld, load));
+                }
                 match MctpPacket::parse(&tlp) {
                     Ok(packet) => {
                         assert_eq!(ld, Some(FM_LD), "management is of LD FFFFh");
@@ -381,8 +387,11 @@ fn load_is_told_and_bandwidth_is_shared() {
     );
     assert!(bench.manage(&Request::GetLdQosStatus).1[0] > 0, "and the manager is told");
     bench.back.clear();
-    bench.switch.outbox().send(None, &read(500, 1, Kind::MemRead)).unwrap();
+    bench.switch.outbox().send(None, &read(500, 1, Kind::UioRead)).unwrap();
     bench.step();
     let others = bench.back.iter().filter(|(ld, ..)| *ld == Some(1)).count();
     assert_eq!(others, 1, "LD 1 does not wait for LD 0");
+    let told = |ld: u16| bench.loads.iter().filter(move |(of, _)| *of == ld).map(|(_, load)| *load);
+    assert!(told(0).any(|load| load == DevLoad::SevereOverload), "LD 0 hears of its own");
+    assert!(told(1).all(|load| load != DevLoad::SevereOverload), "and LD 1 of the device's");
 }

@@ -298,3 +298,34 @@ fn the_manager_deals_out_memory_and_bandwidth() {
     }
     books(&fabric);
 }
+
+/// CXL 3.1 section 7.6.7.4.10: a limit holds within 2 % in virtual time, while another host has what it had without the flood.
+#[test]
+fn a_host_that_wants_too_much_takes_nothing_from_another() {
+    let mut fabric = up("mld");
+    let bars = [bar(&fabric, 0), bar(&fabric, 1)];
+    let len = 1 << 20;
+    let read = |fabric: &ManagedFabric, host: usize| {
+        let access = Access { seed: None, ..range(bars[host], len, 0) };
+        let report = transfer(fabric, Part::Host(host), &Command::Read(access));
+        assert!(report.ok, "host {host}: {report:?}");
+        report.ns
+    };
+    let limit = LdChange::Limit(1);
+    let asked = Request::SetLd { device: "mld0".to_owned(), ld: 0, change: limit };
+    fabric.fm().request(&asked).unwrap();
+    // 1/256 of 100 Gbit/s, but for a burst of 16 KiB at once.
+    let want = (len - (16 << 10)) * 8 * 256 / 100;
+    let before = read(&fabric, 1); // at the rate of the device
+    let took = read(&fabric, 0);
+    assert!(took.abs_diff(want) * 50 <= want, "{took} ns, not {want}");
+    let access = Access { seed: Some(1), ..range(bars[0], len, 1) };
+    let load = Command::LoadStart { access, rounds: 0, pause_ms: 0 };
+    assert_eq!(fabric.ask(Part::Host(0), &load).unwrap(), Answer::Done);
+    fabric.parts().until(Span::from_ms(2), |_| false);
+    let beside = read(&fabric, 1);
+    assert!(beside * 10 <= before * 11, "{beside} ns beside the flood, {before} ns without");
+    assert!(count(&fabric, MLD, "/mld/waiting") > 0, "host 0 waits");
+    assert_eq!(count(&fabric, MLD, "/mld/overrun"), 0);
+    fabric.ask(Part::Host(0), &Command::LoadStop {}).unwrap();
+}
