@@ -23,6 +23,7 @@ impl Fm {
         let places: Vec<_> = inventory.by_id().flat_map(of).collect();
         let mut rows = Vec::new();
         for (at, way) in places {
+            let called = self.device_name(at)?;
             let mut device = LdDevice { fabric: &mut self.fabric, way, port: at.port };
             let shares = device.shares().map_err(refuse)?;
             for (ld, share) in (0_u8..).zip(shares) {
@@ -32,7 +33,7 @@ impl Fm {
                     (place, local.ld) == (at, Some(ld.into()))
                 });
                 rows.push(LdRow {
-                    device: at.to_string(),
+                    device: called.clone(),
                     ld,
                     memory: share.memory,
                     bandwidth: share.bandwidth,
@@ -42,6 +43,17 @@ impl Fm {
             }
         }
         Ok(rows)
+    }
+
+    /// What a device is called: its name, else its place.
+    fn device_name(&self, at: PortRef) -> Result<String, Refused> {
+        self.names(|names| {
+            let is_it = |device: &&super::desired::DeviceName| {
+                device.port == at.port && names.switch(&device.switch) == Ok(at.switch)
+            };
+            let named = names.desired.devices.iter().find(is_it);
+            Ok(named.map_or_else(|| at.to_string(), |device| device.name.clone()))
+        })
     }
 
     /// Changes what a logical device has; what is to be said of it.

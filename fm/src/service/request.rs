@@ -276,7 +276,7 @@ pub enum LdChange {
 /// A logical device, as it is shown.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LdRow {
-    /// Its device: the switch and the port that it is at.
+    /// Its device: the name, else the switch and the port that it is at.
     pub device: String,
     /// Its number.
     pub ld: u8,

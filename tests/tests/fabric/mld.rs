@@ -259,6 +259,7 @@ fn the_manager_deals_out_memory_and_bandwidth() {
         other => panic!("{other:?}"),
     };
     let rows = lds(&mut fabric);
+    assert!(rows.iter().all(|row| row.device == "mld0"), "{rows:?}");
     let mib: Vec<u64> = rows.iter().map(|row| row.memory / MIB).collect();
     assert_eq!(mib, [256; 4]);
     let shown: Vec<bool> = rows.iter().map(|row| row.bridge.is_some()).collect();
