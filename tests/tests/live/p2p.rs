@@ -30,7 +30,9 @@ fn states(up: &Up) -> Vec<(String, String)> {
 /// the same domain reads it back, byte for byte; one of another domain is refused, and so is whoever loses access.
 #[test]
 fn memory_devices_over_veth() {
-    let Some(up) = Up::start_text("memory_devices_over_veth", &file("p2p"), &[]) else { return };
+    let Some(mut up) = Up::start_text("memory_devices_over_veth", &file("p2p"), &[]) else {
+        return;
+    };
     let (mem0, mem1) = (0x100_0000_0000_u64, 0x110_0000_0000_u64);
     let given = |name: &str| (name.to_owned(), "given".to_owned());
     assert_eq!(states(&up), [given("shared"), given("theirs")]);
@@ -56,11 +58,22 @@ fn memory_devices_over_veth() {
     // A host whose process ends leaves its domain: what its memory device gave is withdrawn, what others have stays.
     up.fm("p2p remove shared");
     refused(&up, "acc0", mem0);
+    let before = up.functions("h1").len();
     up.kill("h1");
     up.until("the manager has withdrawn it", |up| {
         let waits = ("theirs".to_owned(), "waits".to_owned());
         (states(up) == [waits]).then_some(())
     });
     refused(&up, "acc0", mem1);
+    // It comes back, tells its domain again, and all is as before.
+    up.run("h1");
+    up.until("host 1 finds its devices again", |up| {
+        let done = up.ask("h1", "enumerate").0 == 0;
+        (done && up.functions("h1").len() == before).then_some(())
+    });
+    assert_eq!(up.map(), Ok(()));
+    assert!(states(&up).contains(&given("theirs")), "{:?}", states(&up));
+    up.well("acc0", &format!("dma write {mem1} 64KiB --seed=9 --check"));
+    up.well("mem1", "peek 0 64KiB --seed=9");
     up.stop();
 }
