@@ -110,7 +110,8 @@ fn tables(rng: &mut Rng, segments: Segments) -> Result<Tables, TableError> {
 #[inline]
 fn decide(tables: &Tables, kind: Kind, hpa: u64) -> Result<Option<PortId>, Refusal> {
     let route = Route::Memory(Hpa(hpa));
-    let request = Request { kind, route, prefix: None, segment: None, ld: None, ln: None };
+    let request =
+        Request { kind, route, prefix: None, segment: None, requester: None, ld: None, ln: None };
     let Verdict::Fabric { header, .. } = tables.ingress(PortId::default(), &request) else {
         return Err(Refusal::NoFastEntry);
     };

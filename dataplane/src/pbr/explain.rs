@@ -123,7 +123,15 @@ pub fn edge(tables: &Tables, port: PortId, hpa: Hpa) -> Option<EdgeSteps> {
         let route = Route::Memory(hpa);
         tables.ingress(
             port,
-            &Request { kind, route, prefix: None, segment: None, ld: None, ln: None },
+            &Request {
+                kind,
+                route,
+                prefix: None,
+                segment: None,
+                requester: None,
+                ld: None,
+                ln: None,
+            },
         )
     };
     Some(EdgeSteps {

@@ -93,6 +93,8 @@ refusals! {
     ForeignSnoop = "foreign-snoop",
     /// A CXL.mem request of a host to a memory device of another host's hierarchy.
     ForeignHost = "foreign-host",
+    /// A UIO request to a memory device in the name of a function that is not below the bridge that it comes in at.
+    ForeignId = "foreign-id",
 }
 
 impl Refusal {
@@ -120,7 +122,8 @@ impl Refusal {
             | Self::NotFromGfd
             | Self::LnForeignId
             | Self::ForeignSnoop
-            | Self::ForeignHost => true,
+            | Self::ForeignHost
+            | Self::ForeignId => true,
             Self::NoFastEntry
             | Self::NoVcs
             | Self::UpstreamClaimsNot

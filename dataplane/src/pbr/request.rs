@@ -75,6 +75,7 @@ impl Request {
         let vend = tlp.vend_prefix();
         Some(Self {
             kind: Kind::of(tlp),
+            requester: (tlp.is_uio() && !tlp.is_completion()).then(|| tlp.requester()),
             route: Route::of(tlp)?,
             prefix: vend.filter(|_| !has_lds).map(VendPrefixL0::pid),
             segment: tlp.dest_segment(),

@@ -68,7 +68,7 @@ ledger! {
     /// Drops by reason.
     pub drops: [u64; DROP_REASONS],
     /// TLPs refused, by [`crate::pbr::Refusal`].
-    pub refused: [u64; REFUSALS_MAX],
+    pub refused: Vec<u64>,
     /// By priority.
     pub pri: Vec<QueueLedger>,
 }
@@ -227,7 +227,10 @@ fn read_port(core: &Core, port: PortId, pris: usize, fast: &WorkerStats) -> Port
         add_all(&mut sum.tx_format, &from.tx_format);
         add_all(&mut sum.rx_size, &from.rx_size);
         add_all(&mut sum.drops, &from.drops);
-        add_all(&mut sum.refused, &from.refused);
+        sum.refused.resize(REFUSALS_MAX, 0);
+        for (to, from) in sum.refused.iter_mut().zip(from.refused.all()) {
+            *to += from.get();
+        }
     }
     sum.pri = Pri::ALL
         .into_iter()

@@ -58,13 +58,32 @@ pub const DROP_REASONS: usize = DropReason::ALL.len();
 /// Formats that are counted, by `Format as usize`.
 pub const FORMATS: usize = 7;
 /// Reasons for which TLPs are refused, at most; [`crate::pbr::Refusal`] names them.
-pub const REFUSALS_MAX: usize = 32;
+pub const REFUSALS_MAX: usize = 40;
 /// Upper bounds of the size bins, bytes with FCS (RFC 2819 etherStatsPkts), then one for the rest.
 pub const SIZE_BINS: [usize; 7] = [64, 127, 255, 511, 1_023, 1_518, usize::MAX];
 
 /// Names of [`SIZE_BINS`]: from and to which size, with FCS, each counts (RFC 2819, `etherStatsPkts`).
 pub const SIZE_BIN_NAMES: [&str; SIZE_BINS.len()] =
     ["0-64", "65-127", "128-255", "256-511", "512-1023", "1024-1518", "1519-"];
+
+/// TLPs refused, by [`crate::pbr::Refusal`].
+#[derive(Debug)]
+pub struct Refused([Counter; REFUSALS_MAX]);
+
+impl Default for Refused {
+    fn default() -> Self {
+        Self(core::array::from_fn(|_| Counter::default()))
+    }
+}
+
+impl Refused {
+    /// All counters, by the refusal's number.
+    #[inline]
+    #[must_use]
+    pub const fn all(&self) -> &[Counter] {
+        &self.0
+    }
+}
 
 /// What a worker counts about one port.
 #[derive(Debug, Default)]
@@ -116,7 +135,7 @@ pub struct PortStats {
     /// Drops by reason, over all priorities.
     pub drops: [Counter; DROP_REASONS],
     /// TLPs refused, by reason: dropped, or turned into a completion that says so.
-    pub refused: [Counter; REFUSALS_MAX],
+    pub refused: Refused,
     /// Of those, requests that became a completion.
     pub answered: Counter,
     /// Frames for the switch's own functions.

@@ -4,7 +4,7 @@
 //! Source: docs/spec/cxl-fabric.md "Ingress at an edge: which DPID"; CXL 3.1 sections 7.7.2.4, 7.7.3.3, 7.7.9;
 //! docs/spec/wire-formats.md §3.7.
 
-use weft_parsers::fabric::{Hpa, Pid};
+use weft_parsers::fabric::{Bdf, Hpa, Pid};
 
 use super::edge::{EdgePort, Role};
 use super::ln::LnTlp;
@@ -96,6 +96,8 @@ pub struct Request {
     pub prefix: Option<Pid>,
     /// Destination segment of a completion, where it names one.
     pub segment: Option<u8>,
+    /// Who says that he sends a UIO request.
+    pub requester: Option<Bdf>,
     /// LD-ID, at the port of a device with several logical devices.
     pub ld: Option<u16>,
     /// What it is to Lightweight Notification.
@@ -192,6 +194,11 @@ pub fn ingress(port: &EdgePort, vcs: Option<&Vcs>, request: &Request) -> Verdict
             if let Some(verdict) = by_address(port, request.kind, hpa) {
                 return verdict;
             }
+            if let Some(verdict) = by_ldst(port, request.kind, hpa) {
+                let is_own = is_own_id(port, vcs, request.requester);
+                let foreign = Verdict::UnsupportedRequest(Refusal::ForeignId);
+                return if is_own { verdict } else { foreign };
+            }
         }
         (Kind::UioCompletion, Route::Id(id)) => {
             let found = port.rerouter().and_then(|table| table.lookup(request.segment, id));
@@ -215,6 +222,7 @@ fn cxl_mem(port: &EdgePort, request: &Request) -> Verdict {
     match (port.role, request.kind, request.route) {
         (Role::Usp, Kind::CxlMemRequest, Route::Memory(hpa)) => {
             let found = by_address(port, request.kind, hpa);
+            let found = found.or_else(|| by_ldst(port, request.kind, hpa));
             found.unwrap_or(Verdict::UnsupportedRequest(Refusal::NoHdmDecoder))
         }
         (Role::Usp, Kind::CxlMemSnoopAnswer, _) => match request.prefix {
@@ -265,36 +273,57 @@ fn by_prefix(port: &EdgePort, kind: Kind, pid: Pid) -> Verdict {
     straight(port, pid, matches!(kind, Kind::UioRequest))
 }
 
-/// Steps 2 and 3: FAST, then LDST; `None` for what neither of them knows.
+/// Step 2: FAST; `None` for what it does not know.
 #[inline]
 fn by_address(port: &EdgePort, kind: Kind, hpa: Hpa) -> Option<Verdict> {
     let is_uio = matches!(kind, Kind::UioRequest);
     let refuse = |refusal| Some(Verdict::UnsupportedRequest(refusal));
     match port.fast().lookup(hpa) {
-        Found::Invalid => return refuse(Refusal::NoFastEntry),
-        Found::Hit { flag: true, .. } if !is_uio => return refuse(Refusal::GimNeedsUio),
+        Found::Invalid => refuse(Refusal::NoFastEntry),
+        Found::Hit { flag: true, .. } if !is_uio => refuse(Refusal::GimNeedsUio),
         Found::Hit { flag: true, dpid } if port.access().vtv.contains(dpid) => {
-            return Some(straight(port, dpid, true));
+            Some(straight(port, dpid, true))
         }
-        Found::Hit { flag: true, .. } => return refuse(Refusal::GimNotInVtv),
+        Found::Hit { flag: true, .. } => refuse(Refusal::GimNotInVtv),
         Found::Hit { flag: false, dpid } if port.access().gmv.contains(dpid) => {
-            return Some(straight(port, dpid, false));
+            Some(straight(port, dpid, false))
         }
-        Found::Hit { flag: false, .. } => return refuse(Refusal::NotInGmv),
-        Found::Miss if matches!(kind, Kind::MemoryRequest) => return None,
-        Found::Miss => {}
+        Found::Hit { flag: false, .. } => refuse(Refusal::NotInGmv),
+        Found::Miss => None,
+    }
+}
+
+/// Step 3: LDST, for UIO and for CXL.mem of a host.
+#[inline]
+fn by_ldst(port: &EdgePort, kind: Kind, hpa: Hpa) -> Option<Verdict> {
+    if matches!(kind, Kind::MemoryRequest) {
+        return None;
     }
     match port.ldst().lookup(hpa) {
-        Found::Hit { dpid, .. } if !port.access().lav.contains(dpid) => refuse(Refusal::LavClear),
+        Found::Hit { dpid, .. } if !port.access().lav.contains(dpid) => {
+            Some(Verdict::UnsupportedRequest(Refusal::LavClear))
+        }
         Found::Hit { flag, dpid } => match straight(port, dpid, false) {
             Verdict::Fabric { header, type1_to_0, .. } => {
-                let segment = (flag && is_uio).then_some(port.segment); // CXL.mem names no segment
+                // CXL.mem names no segment.
+                let segment = (flag && matches!(kind, Kind::UioRequest)).then_some(port.segment);
                 Some(Verdict::Fabric { header, segment, type1_to_0 })
             }
             other => Some(other),
         },
         Found::Invalid | Found::Miss => None,
     }
+}
+
+/// Whether a device speaks in its own name: the memory device's edge sends the completion to whoever the request names. A
+/// bridge takes ids of its own buses alone (PCIe 6.0, 6.12.1.1: source validation).
+#[inline]
+fn is_own_id(port: &EdgePort, vcs: Option<&Vcs>, requester: Option<Bdf>) -> bool {
+    let (Some((_, Side::Below(vppb))), Some(vcs), Some(id)) = (port.vcs, vcs, requester) else {
+        return true;
+    };
+    let vppb = vcs.below().get(usize::from(vppb));
+    vppb.is_some_and(|vppb| vppb.bridge.has_bus(id.bus()))
 }
 
 /// Step 5: what the virtual switch says of a TLP that comes into it from `side`, from a link or out of the fabric.

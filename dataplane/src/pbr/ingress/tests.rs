@@ -91,7 +91,7 @@ fn vcs() -> Vcs {
 }
 
 fn request(kind: Kind, route: Route) -> Request {
-    Request { kind, route, prefix: None, segment: None, ld: None, ln: None }
+    Request { kind, route, prefix: None, segment: None, requester: None, ld: None, ln: None }
 }
 
 fn at(kind: Kind, address: u64) -> Request {
@@ -400,5 +400,23 @@ fn a_memory_device_knows_its_host_alone() {
         let refused = |refusal| Verdict::UnexpectedCompletion(refusal);
         assert_eq!(answer(&port, kind, Some(lost)), refused(Refusal::LavClear));
         assert_eq!(answer(&port, kind, None), refused(Refusal::Unbound));
+    }
+}
+
+/// The completion goes to whoever a request names: so a device names itself, or gets nothing. A host is above all bridges.
+#[test]
+fn nobody_reads_a_memory_device_for_another() {
+    let named = |bus, address| {
+        let requester = Some(Bdf::new(bus, 0, 0));
+        Request { requester, ..at(Kind::UioRequest, address) }
+    };
+    for bus in [2, 5, 9] {
+        assert_eq!(decide(Role::Dsp, named(bus, LD)), to(Role::Dsp, 0x201, false), "{bus}");
+    }
+    for bus in [0, 1, 10, 255] {
+        let verdict = decide(Role::Dsp, named(bus, LD));
+        assert_eq!(verdict, unsupported(Refusal::ForeignId), "{bus}");
+        assert_eq!(decide(Role::Usp, named(bus, LD)), to(Role::Usp, 0x201, false), "{bus}");
+        assert_eq!(decide(Role::Dsp, named(bus, GFAM)), to(Role::Dsp, 1, false), "{bus}: by SPID");
     }
 }

@@ -81,7 +81,7 @@ fn pair() -> (Tables, Tables) {
 }
 
 fn request(kind: Kind, route: Route) -> Request {
-    Request { kind, route, prefix: None, segment: None, ld: None, ln: None }
+    Request { kind, route, prefix: None, segment: None, requester: None, ld: None, ln: None }
 }
 
 fn header(verdict: Verdict) -> Header {

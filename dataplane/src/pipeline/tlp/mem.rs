@@ -50,7 +50,15 @@ pub(super) fn read(
     let names_gfd = pth.is_none() && class == MemClass::BiRsp;
     let prefix = names_gfd.then_some(Pid::from_low_bits(head.bi_id));
     Ok(Read::Tlp(ParsedTlp {
-        request: Request { kind, route, prefix, segment: None, ld: None, ln: None },
+        request: Request {
+            kind,
+            route,
+            prefix,
+            segment: None,
+            requester: None,
+            ld: None,
+            ln: None,
+        },
         wants_completion: head.op.refusal().is_some(),
         pth: pth.map(|pth| Pth { pif: false, ..pth }),
         mode: Mode::Flit,

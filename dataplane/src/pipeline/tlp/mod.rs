@@ -227,7 +227,7 @@ impl Context {
 
     /// Counts a TLP that is not forwarded.
     fn refuse(&self, input: PortId, refusal: Refusal, reason: DropReason) -> Verdict {
-        if let Some(counter) = self.stats.port[input].refused.get(refusal.index()) {
+        if let Some(counter) = self.stats.port[input].refused.all().get(refusal.index()) {
             counter.add(1);
         }
         Verdict::Drop(reason)

@@ -328,7 +328,7 @@ fn any_bytes_are_forwarded_or_counted() {
     assert!(out_of > 1_000, "{out_of}");
     for (port, (short, long)) in rig.ledger().port.iter().zip(&traced.ledger().port).enumerate() {
         let drops = |port: &PortLedger| port.drops;
-        assert_eq!((short.refused, drops(short)), (long.refused, drops(long)), "port {port}");
+        assert_eq!((&short.refused, drops(short)), (&long.refused, drops(long)), "port {port}");
         let sums = |port: &PortLedger| (port.rx_frames, port.tx_frames, port.answered);
         assert_eq!(sums(short), sums(long), "port {port}");
     }

@@ -339,7 +339,7 @@ fn the_kernel_sends_nothing_that_an_edge_refuses() {
         [&[0x60, 0, 0, 8, 1, 2, 0, 0x34, 0, 0, 1, 0, 0, 0, 0, 0][..], &[7; 32]].concat();
     let done: Vec<u8> = [&[0x4A, 0, 0, 8, 1, 2, 0, 0x34, 1, 0, 0, 32][..], &[7; 32]].concat();
     let refused = |bench: &Bench, at: usize, why: Refusal| {
-        bench.lanes.lane.stats().port[port(at)].refused[why.index()].get()
+        bench.lanes.lane.stats().port[port(at)].refused.all()[why.index()].get()
     };
     // Edges of a host, of a device and of a G-FAM device; each in its own name, in others', in none.
     for (at, own) in [(0, 0x0A0), (1, 0x0A1), (2, 0x0A2)] {
