@@ -23,7 +23,7 @@ use super::cci::{CallError, Fabric, Way};
 use super::discover::virtual_switches;
 use super::graph::{PortRef, SwitchId};
 use super::inventory::{Inventory, Partner, Role, pid_number};
-use super::lds::NoLd;
+use super::lds::{LdWanted, NoLd};
 
 /// LD number that stands for a whole device.
 const WHOLE_DEVICE: u16 = 0xFFFF;
@@ -176,6 +176,9 @@ pub struct Bindings {
     /// Devices whose switch has forgotten that it shows them, and could not be told yet.
     #[serde(default)]
     pub lost: Vec<Local>,
+    /// What logical devices are to have, by command.
+    #[serde(default)]
+    pub lds: Vec<LdWanted>,
 }
 
 impl Bindings {

@@ -4,6 +4,7 @@
 //! Units: bytes; 256ths of the bandwidth.
 //! Source: CXL 3.1 sections 7.6.7.3.1, 7.6.7.4; docs/spec/wire-formats.md §4.3a.
 
+use serde::{Deserialize, Serialize};
 use weft_parsers::cci::ld::{
     LdAllocation, LdAllocations, LdFractions, LdInfo, LdPage, LdRange, SetLdAllocations,
 };
@@ -26,6 +27,37 @@ pub struct LdShare {
     pub bandwidth: Option<u8>,
     /// Bandwidth that it never exceeds, 256ths, 0 for no limit; `None` where the device does not say.
     pub limit: Option<u8>,
+}
+
+/// What one logical device is to have, as far as it was said.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LdWanted {
+    /// The port of its device.
+    pub at: PortRef,
+    /// Its number.
+    pub ld: u8,
+    /// Bytes of memory.
+    pub memory: Option<u64>,
+    /// Bandwidth when all want more, 256ths.
+    pub bandwidth: Option<u8>,
+    /// Bandwidth at most, 256ths.
+    pub limit: Option<u8>,
+}
+
+impl LdWanted {
+    /// Nothing yet.
+    #[must_use]
+    pub const fn new(at: PortRef, ld: u8) -> Self {
+        Self { at, ld, memory: None, bandwidth: None, limit: None }
+    }
+
+    /// Whether an LD has less, or more, than it is to have.
+    #[must_use]
+    pub fn differs(&self, has: &LdShare) -> bool {
+        self.memory.is_some_and(|memory| memory != has.memory)
+            || self.bandwidth.is_some_and(|part| Some(part) != has.bandwidth)
+            || self.limit.is_some_and(|part| Some(part) != has.limit)
+    }
 }
 
 /// A device with logical devices, behind a port of a switch.
@@ -186,6 +218,36 @@ impl LdDevice<'_> {
             limit: of(&limit, at),
         };
         Ok(list.iter().enumerate().map(share).collect())
+    }
+
+    /// Gives logical devices what they are to have, where they have something else; memory is taken before it is given. Says
+    /// how many had something else.
+    ///
+    /// # Errors
+    /// See [`LdError`]: the first one; what comes before it is done.
+    pub fn set_all(&mut self, wanted: &[LdWanted]) -> Result<usize, LdError> {
+        let has = self.shares()?;
+        let of = |wanted: &LdWanted| has.get(usize::from(wanted.ld)).copied();
+        let mut differ: Vec<(&LdWanted, LdShare)> = Vec::new();
+        for wanted in wanted {
+            let has = of(wanted).ok_or(LdError::NoLd(wanted.ld))?;
+            if wanted.differs(&has) {
+                differ.push((wanted, has));
+            }
+        }
+        differ.sort_by_key(|(wanted, has)| wanted.memory.is_some_and(|it| it > has.memory));
+        for (wanted, has) in &differ {
+            if let Some(memory) = wanted.memory.filter(|memory| *memory != has.memory) {
+                self.set_memory(wanted.ld, memory)?;
+            }
+            if let Some(part) = wanted.bandwidth.filter(|part| Some(*part) != has.bandwidth) {
+                self.set_bandwidth(wanted.ld, part)?;
+            }
+            if let Some(part) = wanted.limit.filter(|part| Some(*part) != has.limit) {
+                self.set_limit(wanted.ld, part)?;
+            }
+        }
+        Ok(differ.len())
     }
 
     /// Gives an LD `memory` bytes.

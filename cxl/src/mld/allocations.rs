@@ -4,7 +4,7 @@
 //! Units: granules of 256 MiB, bytes where it says so.
 //! Source: CXL 3.1 sections 7.6.7.4.1 to 7.6.7.4.3; docs/spec/wire-formats.md §4.3a.
 //!
-//! An LD whose memory is on (its host uses it) keeps what it has: [`ReturnCode::Busy`]. What is taken from an LD is
+//! An LD whose memory is on (its host uses it) loses nothing: [`ReturnCode::Busy`]. What is taken from an LD is
 //! gone: nobody finds it again, whoever gets the room.
 
 use weft_parsers::cci::ReturnCode;
@@ -64,7 +64,7 @@ impl Allocations {
     ///
     /// # Errors
     /// Invalid Input: LDs that there are not, a second range, more than there is. Busy: the memory of an LD that would
-    /// change is on.
+    /// lose some is on.
     pub fn set<L: AsMut<CxlDevice>>(
         &mut self,
         start: u8,
@@ -83,8 +83,8 @@ impl Allocations {
         if sum.is_none_or(|sum| sum > self.capacity / GRANULE) {
             return Err(ReturnCode::InvalidInput);
         }
-        let changes = self.granules.iter().zip(&new).map(|(old, new)| old != new);
-        if changes.zip(&mut *lds).any(|(changes, ld)| changes && is_on(ld.as_mut())) {
+        let loses = self.granules.iter().zip(&new).map(|(old, new)| old > new);
+        if loses.zip(&mut *lds).any(|(loses, ld)| loses && is_on(ld.as_mut())) {
             return Err(ReturnCode::Busy);
         }
         self.granules = new;

@@ -264,7 +264,10 @@ fn memory_that_is_taken_is_gone() {
     bench.place(0);
     bench.memory(Some(0), BAR + GRANULE - 4, Some(&[9; 4]));
     assert_eq!(set(&mut bench, 0, &[0]), ReturnCode::Busy, "its memory is on");
+    assert_eq!(set(&mut bench, 0, &[2]), ReturnCode::Success, "more harms nobody");
+    assert_eq!(set(&mut bench, 0, &[1]), ReturnCode::Busy);
     bench.write_config(0, 0x04, 0);
+    assert_eq!(set(&mut bench, 0, &[1]), ReturnCode::Success);
     let wrong: [(&str, u8, &[u64]); 4] = [
         ("no such LD", 3, &[1]),
         ("one too many", 2, &[1, 1]),

@@ -4,12 +4,22 @@
 //! Units: bytes; 256ths of the bandwidth.
 //! Source: CXL 3.1 section 7.6.7.4; docs/fm.md.
 
+use std::collections::BTreeSet;
+
 use weft_rpc::Refused;
 
 use super::request::{LdChange, LdRow};
-use super::{Fm, refuse};
+use super::{Fm, refuse, with_causes};
+use crate::cci::Way;
+use crate::change::Running;
 use crate::graph::PortRef;
-use crate::lds::LdDevice;
+use crate::lds::{LdDevice, LdWanted};
+
+/// The way to the switch of a device with logical devices; `None` where none is.
+fn running_switch(running: Option<&Running>, at: PortRef) -> Option<Way> {
+    let switch = running?.inventory.switch(at.switch)?;
+    switch.port(at.port).filter(|port| port.lds > 0).map(|_| switch.way())
+}
 
 impl Fm {
     /// All logical devices.
@@ -89,6 +99,48 @@ impl Fm {
             }
         };
         done.map_err(refuse)?;
+        self.want_ld(at, ld, change);
         Ok(format!("LD {ld} of {device} has {what}"))
+    }
+
+    /// Keeps what a logical device is to have, for when its device has forgotten it.
+    fn want_ld(&mut self, at: PortRef, ld: u8, change: LdChange) {
+        let Some(running) = &mut self.running else { return };
+        let lds = &mut running.bindings.lds;
+        let place = lds.iter().position(|it| (it.at, it.ld) == (at, ld));
+        let place = place.unwrap_or_else(|| {
+            lds.push(LdWanted::new(at, ld));
+            lds.len() - 1
+        });
+        let Some(wanted) = lds.get_mut(place) else { return };
+        match change {
+            LdChange::Memory(bytes) => wanted.memory = Some(bytes),
+            LdChange::Bandwidth(part) => wanted.bandwidth = Some(part),
+            LdChange::Limit(part) => wanted.limit = Some(part),
+        }
+    }
+
+    /// Gives logical devices again what they are to have, where a device has forgotten it; returns what failed.
+    pub(super) fn restore_lds(&mut self) -> Vec<String> {
+        let Some(running) = &self.running else { return Vec::new() };
+        let all = running.bindings.lds.clone();
+        let places: BTreeSet<PortRef> = all.iter().map(|wanted| wanted.at).collect();
+        let mut errors = Vec::new();
+        for at in places {
+            let switch = running_switch(self.running.as_ref(), at);
+            let Some(way) = switch else { continue }; // its device is away: when it is back
+            let wanted: Vec<LdWanted> = all.iter().filter(|it| it.at == at).copied().collect();
+            let mut device = LdDevice { fabric: &mut self.fabric, way, port: at.port };
+            match device.set_all(&wanted) {
+                Ok(0) => {}
+                Ok(count) => self.board.record_event(format!(
+                    "{count} logical devices of {at} have again what they are to have"
+                )),
+                Err(error) => {
+                    errors.push(format!("logical devices of {at}: {}", with_causes(&error)));
+                }
+            }
+        }
+        errors
     }
 }

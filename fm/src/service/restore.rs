@@ -58,6 +58,7 @@ impl Fm {
             errors.extend(self.repair(&tag, gfd));
         }
         errors.extend(self.reopen());
+        errors.extend(self.restore_lds());
         self.fresh.clear();
         errors
     }

@@ -182,6 +182,7 @@ fn bindings_lead_to_their_host_and_over_their_links() {
         remote: vec![link(&inventory, bridge(0, 0, 2), below)],
         cut: vec![link(&inventory, bridge(0, 0, 3), bridge(1, 2, 0))],
         lost: vec![device(bridge(1, 2, 1))],
+        lds: Vec::new(),
     };
     let rows = bindings(&inventory, &all, (&plan.graph, &plan.routed.tables));
     let states: Vec<BindingState> = rows.iter().map(|row| row.state).collect();

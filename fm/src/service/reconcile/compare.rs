@@ -62,6 +62,7 @@ impl Reconciled {
         let bindings = &mut self.bindings;
         bindings.cut.clone_from(&believed.bindings.cut);
         bindings.lost.clone_from(&believed.bindings.lost);
+        bindings.lds.clone_from(&believed.bindings.lds);
         for local in &believed.bindings.local {
             let mut shown = bindings.local.iter();
             if shown.any(|one| one.bridge == local.bridge && one.port == local.port) {

@@ -91,6 +91,9 @@ fn carried_over(
     for bridge in bridges.chain(local.map(|local| &mut local.bridge)) {
         bridge.switch = id(bridge.switch);
     }
+    for wanted in &mut bindings.lds {
+        wanted.at.switch = id(wanted.at.switch);
+    }
     let mut memory = kept.memory.clone();
     for host in memory.shares.iter_mut().flat_map(|share| &mut share.hosts) {
         host.switch = id(host.switch);
