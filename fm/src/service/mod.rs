@@ -108,8 +108,8 @@ pub struct Fm {
     errors: Vec<String>,
     /// What somebody else has changed.
     foreign: foreign::Foreign,
-    /// Links that are down although an end is up, and for which a discovery has been tried.
-    tried: BTreeSet<[PortRef; 2]>,
+    /// Ends that are up of links that are down, and who is there as the switch says: for these a discovery has been tried.
+    tried: BTreeSet<(PortRef, u8)>,
     rounds: u32,
     /// Downstream ports at which somebody calls itself by a PID that is not the port's.
     pid_mismatches: BTreeSet<(PortRef, Pid)>,

@@ -11,7 +11,6 @@ use super::status::{Phase, StartMode};
 use super::{Fm, with_causes};
 use crate::cci::Way;
 use crate::change::{Event, Report};
-use crate::graph::PortRef;
 use crate::inventory::{Inventory, Switch};
 
 /// Looks between two tries to find a component that does not come back by itself.
@@ -122,19 +121,15 @@ impl Fm {
             self.tried.clear();
         }
         let (inventory, mut half) = (&running.inventory, BTreeSet::new());
-        for &link in &inventory.down {
-            let is_up = |end: &PortRef| {
-                let switch = inventory.switch(end.switch).filter(|switch| switch.whole);
-                let way = switch.map(Switch::way);
-                let up =
-                    way.map(|way| crate::discover::ports_up(&mut self.fabric, way, &[end.port]));
-                matches!(up, Some(Ok(list)) if list == [end.port])
-            };
-            if link.iter().any(is_up) {
-                half.insert(link);
-            }
+        for &end in inventory.down.iter().flatten() {
+            let switch = inventory.switch(end.switch).filter(|switch| switch.whole);
+            let Some(way) = switch.map(Switch::way) else { continue };
+            let seen = crate::discover::ports_seen(&mut self.fabric, way, &[end.port]);
+            let up = seen.unwrap_or_default().into_iter().find(|seen| seen.up);
+            // Who is there is told after the link is up: then it is worth another try.
+            half.extend(up.map(|seen| (end, seen.partner)));
         }
-        let is_new = half.iter().any(|link| !self.tried.contains(link));
+        let is_new = half.iter().any(|end| !self.tried.contains(end));
         self.tried = half;
         is_new
     }

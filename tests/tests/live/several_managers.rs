@@ -23,7 +23,7 @@ use weft_tests::fabric_up::Up;
 use weft_tests::netns::{Net, weft};
 
 const TOPOLOGY: &str = "switch = [{ name = \"sw0\" }, { name = \"sw1\" }]\n\
-    link = [{ ends = [\"sw0\", \"sw1\"] }]\n\
+    link = [{ ends = [\"sw0\", \"sw1\"], count = 2 }]\n\
     host = [{ name = \"h0\", at = \"sw0\", spare_vppbs = 1, memory_mib = 64 }]\n\
     gfd = [{ name = \"g\", at = [\"sw0\", \"sw1\"], count = 2, capacity_mib = 256 }]\n";
 const MANAGERS: usize = 3;
@@ -429,7 +429,8 @@ fn a_leader_looks_when_it_is_notified() {
     let Some(mut rig) = Rig::start("a_leader_looks_when_it_is_notified", 3_600_000) else { return };
     for _ in 0..2 {
         let leader = rig.leader(&[]);
-        let [link] = &rig.up.links("sw0", "sw1")[..] else { panic!("one link") };
+        // The other one remains, by which the far switch notifies of its end.
+        let [link, _] = &rig.up.links("sw0", "sw1")[..] else { panic!("two links") };
         for (up, what) in [(false, "is down"), (true, "is up again")] {
             let after = rig.ask_well(leader, &json!({ "cmd": "status" }));
             let after = after.pointer("/status/events").and_then(Value::as_u64);
