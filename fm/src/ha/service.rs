@@ -5,17 +5,17 @@
 //! Units: as [`Duration`] says.
 //! Source: docs/fm.md "Several managers".
 
+use std::ops::ControlFlow;
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 use weft_base::causes::with_causes;
 use weft_base::threads::{self, Ends, Role};
-use weft_rpc::renamed::{self, Place};
-use weft_rpc::{Answer, LineHandler, Refused, parse, to_line};
+use weft_rpc::{Answer, LineHandler, Refused, parse};
 
 use super::address::Address;
 use super::election::{Candidate, Lead};
@@ -27,6 +27,7 @@ use crate::cci::Gate;
 use crate::service::board::StatusBoard;
 use crate::service::desired::{DesiredState, DesiredStateError, Secondary};
 use crate::service::pace::{Bell, Pace, Waits, Woken};
+use crate::service::run::{in_json, line_of};
 use crate::service::status::{Counts, HaStatus, Phase};
 use crate::service::{Fm, Request, Response};
 use crate::store::{Store, StoreError};
@@ -399,12 +400,8 @@ impl Waits for InTerm<'_> {
             }
             let mut readable = None;
             if let Some((_, fm)) = locked(&shared.manager).as_mut().filter(|_| listens) {
-                let was_open = fm.readable().is_some();
-                let is_notified = fm.take_in();
-                readable = fm.readable();
-                if is_notified || was_open && readable.is_none() {
-                    return Woken::Notified;
-                }
+                let ControlFlow::Continue(until) = fm.look_out() else { return Woken::Notified };
+                readable = until;
             }
             if shared.bell.wait(readable.as_ref().map(AsFd::as_fd)) {
                 return Woken::Time;
@@ -438,16 +435,12 @@ impl ClientHandler {
                 response?
             }
         };
-        renamed::with_old(Place::FmAnswer, &response)
-            .map_err(|error| Refused::unavailable(error.to_string()))
+        in_json(&response)
     }
 }
 
 impl LineHandler for ClientHandler {
     fn answer(&self, line: &[u8]) -> Answer {
-        Answer::Line(to_line(&match self.dispatch(line) {
-            Ok(value) => json!({ "ok": value }),
-            Err(refused) => json!({ "error": refused }),
-        }))
+        line_of(self.dispatch(line))
     }
 }

@@ -6,56 +6,68 @@
 
 use weft_parsers::cci::Request as Command;
 use weft_parsers::cci::gae::{AccessOp, ConfigureAccess};
+use weft_parsers::cci::pbr::PathCost;
 use weft_parsers::cci::tables::{ConfigureLdstAccess, LdstAccess, PidOp};
 use weft_parsers::fabric::Pid;
 use weft_rpc::Refused;
 
 use super::request::Vector;
 use super::{Fm, NO_COST, refuse};
-use crate::cci::{CallError, Way};
-use crate::cdat;
-use crate::edge::AccessBit;
+use crate::cci::{CallError, Fabric, Way};
+use crate::cdat::{self, Figures};
+use crate::change::Running;
+use crate::edge::{AccessBit, EdgeContext};
+use crate::graph::SwitchId;
 use crate::inventory::Switch;
-use crate::memory::{Host, Share};
+use crate::memory::Share;
 use crate::text::{name_of, parse_pid};
 
+/// Calls `f` with what it takes to change rights at edges; with the figures of costs, and what waits for packets that
+/// are under way.
+pub(super) fn at_edges<R>(
+    fabric: &mut Fabric,
+    running: &Running,
+    (figures, drain): (Figures, fn()),
+    f: impl FnOnce(&mut EdgeContext<'_>) -> R,
+) -> R {
+    let (inventory, plan) = (&running.inventory, &running.plan);
+    let cost =
+        |at: SwitchId, pid: Pid| cdat::cost(inventory, plan, at, pid, figures).unwrap_or(NO_COST);
+    f(&mut EdgeContext { fabric, inventory, cost: &cost, drain })
+}
+
 impl Fm {
-    /// Tells a host's edge what the way to a GFD adds.
-    pub(super) fn update_path_cost(&mut self, host: Host, gfd: Pid) -> Result<(), CallError> {
-        let Some(running) = &self.running else { return Ok(()) };
-        let (inventory, plan) = (&running.inventory, &running.plan);
-        let figures = self.desired.figures();
-        let Some(cost) = cdat::cost(inventory, plan, host.switch, gfd, figures) else {
-            return Ok(());
+    /// Tells a host's edge what the way to a component adds, whatever it was told before; nothing where there is no way.
+    pub(super) fn tell_cost(&mut self, bit: AccessBit) -> Result<(), CallError> {
+        let Some((set, way, cost)) = self.cost_of(bit) else { return Ok(()) };
+        self.fabric.call(way, &Command::ConfigureAccess(set))?;
+        self.told_costs.insert(bit, cost);
+        Ok(())
+    }
+
+    /// What a way costs that a bit of GMV or VTV opens, and how its edge is told.
+    fn cost_of(&self, bit: AccessBit) -> Option<(ConfigureAccess, Way, PathCost)> {
+        let (AccessBit::Gmv(from, vcs, pid) | AccessBit::Vtv(from, vcs, pid)) = bit else {
+            return None;
         };
-        let access = PidOp { pid: gfd, op: AccessOp::UpdateCost };
-        let set = ConfigureAccess { vcs: host.vcs, access, cost };
-        let way = inventory.switch(host.switch).map_or(Way::Entry, Switch::way);
-        self.fabric.call(way, &Command::ConfigureAccess(set)).map(drop)
+        let running = self.running.as_ref()?;
+        let inventory = &running.inventory;
+        let cost = cdat::cost(inventory, &running.plan, from, pid, self.desired.figures())?;
+        let access = PidOp { pid, op: AccessOp::UpdateCost };
+        let way = inventory.switch(from).map_or(Way::Entry, Switch::way);
+        Some((ConfigureAccess { vcs, access, cost }, way, cost))
     }
 
     /// Tells edges what ways cost that cost something else than before: hosts read it in CDATs, and hear of the change.
     pub(super) fn tell_costs(&mut self) {
         let wanted = self.wanted_access();
-        let Some(running) = &self.running else { return };
-        let (inventory, plan) = (&running.inventory, &running.plan);
-        let figures = self.desired.figures();
         self.told_costs.retain(|bit, _| wanted.contains(bit));
         for bit in wanted {
-            let (AccessBit::Gmv(from, vcs, pid) | AccessBit::Vtv(from, vcs, pid)) = bit else {
-                continue;
-            };
-            let cost = cdat::cost(inventory, plan, from, pid, figures);
-            let Some(cost) = cost.filter(|cost| self.told_costs.get(&bit) != Some(cost)) else {
-                continue;
-            };
-            let access = PidOp { pid, op: AccessOp::UpdateCost };
-            let set = Command::ConfigureAccess(ConfigureAccess { vcs, access, cost });
-            let way = inventory.switch(from).map_or(Way::Entry, Switch::way);
-            match self.fabric.call(way, &set) {
-                Ok(_) => _ = self.told_costs.insert(bit, cost),
-                // It is looked after elsewhere that a switch does not answer; this is for the next look.
-                Err(_) => return,
+            let told = self.told_costs.get(&bit);
+            let is_news = self.cost_of(bit).is_some_and(|(.., cost)| told != Some(&cost));
+            // It is looked after elsewhere that a switch does not answer; this is for the next look.
+            if is_news && self.tell_cost(bit).is_err() {
+                return;
             }
         }
     }

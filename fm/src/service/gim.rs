@@ -4,18 +4,15 @@
 //! Units: bytes.
 //! Source: docs/spec/cxl-fabric.md "Memory"; CXL 3.1 section 7.7.3; docs/fm.md.
 
-use weft_parsers::cci::pbr::PathCost;
-use weft_parsers::fabric::Pid;
 use weft_rpc::Refused;
 
+use super::access::at_edges;
 use super::desired::{DesiredGim, DesiredMemory};
 use super::names::Names;
 use super::request::{GimRow, NamedPid, Request};
-use super::{Fm, NO_COST, refuse, with_causes};
-use crate::cdat;
+use super::{Fm, refuse, with_causes};
 use crate::edge::EdgeContext;
 use crate::gim::{Gim, GimError, Grant};
-use crate::graph::SwitchId;
 use crate::memory::map::Beside;
 use crate::memory::{Host, Memory};
 use crate::text::tag;
@@ -115,14 +112,8 @@ impl Fm {
         let Some(running) = &self.running else {
             return Err(GimError::Misfit("the fabric is not up".to_owned()));
         };
-        let (inventory, plan) = (&running.inventory, &running.plan);
-        let figures = self.desired.figures();
-        let cost = |at: SwitchId, pid: Pid| -> PathCost {
-            cdat::cost(inventory, plan, at, pid, figures).unwrap_or(NO_COST)
-        };
-        let (fabric, drain) = (&mut self.fabric, self.drain);
-        let mut means = EdgeContext { fabric, inventory, cost: &cost, drain };
-        f(&mut self.gim, &mut means, &self.memory)
+        let costs = (self.desired.figures(), self.drain);
+        at_edges(&mut self.fabric, running, costs, |means| f(&mut self.gim, means, &self.memory))
     }
 
     /// What requesters have besides memory of GFDs and GIM, in order.

@@ -8,6 +8,9 @@
 //! That a notification came leads to a look at the fabric, whatever it says and whoever sent it; records are shown to people.
 //! Neither decides anything.
 
+use std::ops::ControlFlow;
+use std::os::fd::OwnedFd;
+
 use weft_parsers::cci::events::{INFO, REFUSAL_EVENT, RefusalEvent, WARNING};
 use weft_parsers::cci::generic::{ClearEvents, EventRecords};
 use weft_parsers::cci::{List, Request, Wire};
@@ -61,10 +64,16 @@ impl Fm {
         any
     }
 
-    /// What is readable once a notification has come.
-    #[must_use]
-    pub fn readable(&self) -> Option<std::os::fd::OwnedFd> {
-        self.fabric.readable()
+    /// Whether there is a reason to look at the fabric now: somebody has notified of something, or the connection to the entry
+    /// switch has ended. Otherwise what is readable once there may be one.
+    pub(crate) fn look_out(&mut self) -> ControlFlow<(), Option<OwnedFd>> {
+        let was_open = self.fabric.readable().is_some();
+        let is_notified = self.take_in();
+        let readable = self.fabric.readable();
+        if is_notified || was_open && readable.is_none() {
+            return ControlFlow::Break(());
+        }
+        ControlFlow::Continue(readable)
     }
 
     /// Reads the event logs of all switches that answer, and tells what they have refused.

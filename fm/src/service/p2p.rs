@@ -8,16 +8,15 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use weft_parsers::cci::Request as Command;
 use weft_parsers::cci::Uuid;
-use weft_parsers::cci::pbr::PathCost;
 use weft_parsers::fabric::Pid;
 use weft_rpc::Refused;
 
+use super::access::at_edges;
 use super::desired::DesiredP2p;
 use super::names::Names;
 use super::request::{NamedPid, P2pRow, P2pState, Request};
-use super::{Fm, NO_COST, refuse, with_causes};
+use super::{Fm, refuse, with_causes};
 use crate::cci::{CallError, Way};
-use crate::cdat;
 use crate::edge::EdgeContext;
 use crate::gim::Gim;
 use crate::graph::SwitchId;
@@ -242,14 +241,8 @@ impl Fm {
         let Some(running) = &self.running else {
             return Err(P2pError::Misfit("the fabric is not up".to_owned()));
         };
-        let (inventory, plan) = (&running.inventory, &running.plan);
-        let figures = self.desired.figures();
-        let cost = |at: SwitchId, pid: Pid| -> PathCost {
-            cdat::cost(inventory, plan, at, pid, figures).unwrap_or(NO_COST)
-        };
-        let (fabric, drain) = (&mut self.fabric, self.drain);
-        let mut means = EdgeContext { fabric, inventory, cost: &cost, drain };
-        f(&mut self.p2p, &mut means)
+        let costs = (self.desired.figures(), self.drain);
+        at_edges(&mut self.fabric, running, costs, |means| f(&mut self.p2p, means))
     }
 
     /// Whether the hosts of all that a grant names are of one domain; within one hierarchy there is nothing to prove.

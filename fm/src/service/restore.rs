@@ -15,13 +15,14 @@ use std::collections::BTreeSet;
 use weft_parsers::cci::Uuid;
 use weft_parsers::fabric::Pid;
 
+use super::access::at_edges;
 use super::names::{Binding, Names};
 use super::reconcile::is_there;
 use super::{Fm, NO_COST, with_causes};
 use crate::bind::{BindError, Bridge};
 use crate::cdat;
 use crate::change::Event;
-use crate::edge::{self, AccessBit, EdgeContext};
+use crate::edge::{self, AccessBit};
 use crate::graph::SwitchId;
 use crate::inventory::{Inventory, Role, Switch};
 use crate::plan::send::Sent;
@@ -170,7 +171,7 @@ impl Fm {
     /// Sets what edges are to let through and do not.
     fn reopen(&mut self) -> Vec<String> {
         let Some(running) = &self.running else { return Vec::new() };
-        let (inventory, plan) = (&running.inventory, &running.plan);
+        let inventory = &running.inventory;
         let wanted = self.wanted_access();
         let lacks = match edge::lacks(&mut self.fabric, inventory, &wanted) {
             Ok(lacks) => lacks,
@@ -178,22 +179,21 @@ impl Fm {
                 return vec![format!("edges cannot be read: {}", error.with_causes())];
             }
         };
-        let figures = self.desired.figures();
-        let cost = |from: SwitchId, to: Pid| {
-            cdat::cost(inventory, plan, from, to, figures).unwrap_or(NO_COST)
-        };
-        let (fabric, drain) = (&mut self.fabric, self.drain);
-        let mut means = EdgeContext { fabric, inventory, cost: &cost, drain };
-        let mut errors = Vec::new();
-        for bit in lacks {
-            match edge::set(&mut means, bit, true) {
-                Ok(()) => self.board.record_event(format!("{bit} was not set: it is set again")),
-                Err(error) => {
-                    errors.push(format!("{bit} is not set: {}", error.with_causes()));
+        let costs = (self.desired.figures(), self.drain);
+        at_edges(&mut self.fabric, running, costs, |means| {
+            let mut errors = Vec::new();
+            for bit in lacks {
+                match edge::set(means, bit, true) {
+                    Ok(()) => {
+                        self.board.record_event(format!("{bit} was not set: it is set again"));
+                    }
+                    Err(error) => {
+                        errors.push(format!("{bit} is not set: {}", error.with_causes()));
+                    }
                 }
             }
-        }
-        errors
+            errors
+        })
     }
 
     /// Tells what a discovery found to be other than before.

@@ -6,6 +6,7 @@
 //! Units: as [`Duration`] says.
 //! Source: ARCHITECTURE.md "Control".
 
+use std::ops::ControlFlow;
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -39,13 +40,10 @@ impl Waits for &Shared {
             }
             let mut readable = None;
             if listens {
-                let mut fm = self.lock();
-                let was_open = fm.readable().is_some();
-                let is_notified = fm.take_in();
-                readable = fm.readable();
-                if is_notified || was_open && readable.is_none() {
+                let ControlFlow::Continue(until) = self.lock().look_out() else {
                     return Woken::Notified;
-                }
+                };
+                readable = until;
             }
             if self.bell.wait(readable.as_ref().map(AsFd::as_fd)) {
                 return Woken::Time;
@@ -125,6 +123,20 @@ fn keep(mut shared: &Shared, pause: Duration) {
     }
 }
 
+/// A response as clients get it, under the names of before, too.
+pub(crate) fn in_json(response: &Response) -> Result<Value, Refused> {
+    renamed::with_old(Place::FmAnswer, response)
+        .map_err(|error| Refused::unavailable(error.to_string()))
+}
+
+/// The line that a client gets.
+pub(crate) fn line_of(outcome: Result<Value, Refused>) -> Answer {
+    Answer::Line(to_line(&match outcome {
+        Ok(value) => json!({ "ok": value }),
+        Err(refused) => json!({ "error": refused }),
+    }))
+}
+
 struct ClientHandler(Arc<Shared>);
 
 impl ClientHandler {
@@ -143,16 +155,12 @@ impl ClientHandler {
                 response?
             }
         };
-        renamed::with_old(Place::FmAnswer, &response)
-            .map_err(|error| Refused::unavailable(error.to_string()))
+        in_json(&response)
     }
 }
 
 impl LineHandler for ClientHandler {
     fn answer(&self, line: &[u8]) -> Answer {
-        Answer::Line(to_line(&match self.dispatch(line) {
-            Ok(value) => json!({ "ok": value }),
-            Err(refused) => json!({ "error": refused }),
-        }))
+        line_of(self.dispatch(line))
     }
 }

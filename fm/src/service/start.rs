@@ -23,6 +23,7 @@ use super::{Fm, with_causes};
 use crate::cci::{CallError, Way};
 use crate::change::Running;
 use crate::discover::{self, Discovered, Finding, discover, identify};
+use crate::edge::AccessBit;
 use crate::graph::{Key, PortRef, SwitchId};
 use crate::inventory::{Inventory, Switch};
 use crate::memory::{self, Host, MemoryError, OtherRanges};
@@ -495,7 +496,7 @@ impl Fm {
 
     fn update_path_costs(&mut self, host: Host, gfds: &[Pid]) {
         for &gfd in gfds {
-            if let Err(error) = self.update_path_cost(host, gfd) {
+            if let Err(error) = self.tell_cost(AccessBit::Gmv(host.switch, host.vcs, gfd)) {
                 let (pid, why) = (host.pid, error.with_causes());
                 self.errors
                     .push(format!("{pid} was not told the latency and bandwidth to {gfd}: {why}"));
