@@ -5,11 +5,11 @@
 //! Source: `docs/fm.md`.
 
 use clap::{Args, Subcommand};
-use weft_fm::service::request::{GimRow, NamedPid};
+use weft_fm::service::request::GimRow;
 use weft_fm::service::{Request, Response};
 use weft_fm::text::{parse_address, parse_size};
 
-use super::text::{pid, table};
+use super::text::{named, table};
 use super::{AskArgs, Query};
 use crate::error::CliError;
 
@@ -93,12 +93,11 @@ impl Query for GimArgs {
 
 fn of_grants(rows: &[GimRow]) -> String {
     let cells = rows.iter().map(|row| {
-        let who = |who: &NamedPid| format!("{} ({})", who.name, pid(who.pid));
-        let from = row.from.iter().map(who).collect::<Vec<_>>().join("\n");
+        let from = row.from.iter().map(named).collect::<Vec<_>>().join("\n");
         let by = if row.prefix { "\nby prefix" } else { "" };
         let hpa = format!("{:#x}", row.hpa);
         let size = (row.size >> 10).to_string();
-        [row.name.clone(), hpa, size, who(&row.of), from + by]
+        [row.name.clone(), hpa, size, named(&row.of), from + by]
     });
     table(["name", "hpa", "KiB", "of", "from"], cells)
 }

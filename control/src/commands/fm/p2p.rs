@@ -5,11 +5,11 @@
 //! Source: `docs/fm.md`; CXL 3.1 section 7.7.9.
 
 use clap::{Args, Subcommand};
-use weft_fm::service::request::{NamedPid, P2pRow, P2pState};
+use weft_fm::service::request::{P2pRow, P2pState};
 use weft_fm::service::{Request, Response};
 use weft_fm::text::{parse_address, parse_size};
 
-use super::text::{pid, table};
+use super::text::{named, table};
 use super::{AskArgs, Query};
 use crate::error::CliError;
 
@@ -99,8 +99,7 @@ impl Query for P2pArgs {
 
 fn of_rows(rows: &[P2pRow]) -> String {
     let cells = rows.iter().map(|row| {
-        let who = |who: &NamedPid| format!("{} ({})", who.name, pid(who.pid));
-        let from = row.from.iter().map(who).collect::<Vec<_>>().join("\n");
+        let from = row.from.iter().map(named).collect::<Vec<_>>().join("\n");
         let state = match row.state {
             P2pState::Given => "given",
             P2pState::Waits => "waits",
@@ -109,7 +108,7 @@ fn of_rows(rows: &[P2pRow]) -> String {
         let state = row.why.as_ref().map_or_else(|| state.into(), |why| format!("{state}: {why}"));
         let hpa = format!("{:#x}", row.hpa);
         let size = (row.size >> 10).to_string();
-        [row.name.clone(), hpa, size, from, who(&row.to), state]
+        [row.name.clone(), hpa, size, from, named(&row.to), state]
     });
     table(["name", "hpa", "KiB", "from", "to", "state"], cells)
 }
@@ -118,6 +117,7 @@ fn of_rows(rows: &[P2pRow]) -> String {
 mod tests {
     use super::super::tests::assert_requests;
     use super::*;
+    use weft_fm::service::request::NamedPid;
 
     #[test]
     fn words_become_requests() {

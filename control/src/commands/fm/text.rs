@@ -5,6 +5,7 @@
 //! Source: none.
 
 use comfy_table::{Table, presets};
+use weft_fm::service::request::NamedPid;
 
 pub(super) fn table<const N: usize>(
     heads: [&str; N],
@@ -22,6 +23,11 @@ pub(super) fn table<const N: usize>(
 
 pub(super) fn pid(bits: u16) -> String {
     format!("{bits:03x}")
+}
+
+/// Who it is: the name, and the PID.
+pub(super) fn named(who: &NamedPid) -> String {
+    format!("{} ({})", who.name, pid(who.pid))
 }
 
 pub(super) fn pids(list: &[u16]) -> String {
