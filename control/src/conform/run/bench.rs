@@ -428,6 +428,24 @@ impl Bench {
         self.port_counters(port, &[PortCounter::OutDiscards as i32])
     }
 
+    /// Has frames of a lossy priority pass the switch: one that waits for a processor sends no PFC frame, either. Two of them,
+    /// so that it has done all that was due between.
+    ///
+    /// # Errors
+    /// They do not pass.
+    pub fn passes(&mut self, way: (usize, usize)) -> Result<(), CaseError> {
+        let Some(pri) = self.priority(way.0, false) else { return Ok(()) };
+        for _ in 0..2 {
+            let before = self.left(way.1, pri)?;
+            self.fill(way, pri, 1)?;
+            self.until("a frame to pass", |bench| {
+                bench.links.poll()?;
+                Ok(bench.left(way.1, pri)? > before)
+            })?;
+        }
+        Ok(())
+    }
+
     /// Waits until a count has stayed as it is for a while.
     ///
     /// # Errors

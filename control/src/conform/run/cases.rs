@@ -251,10 +251,12 @@ fn xon(bench: &mut Bench) -> Result<String, CaseError> {
     })?;
     bench.release((2, pri), 1)?;
     bench.until("the release of the pause", |bench| {
-        match bench.stays("PFC frames", |bench| bench.pfc(src, class), repeated) {
-            Err(CaseError::Differs { .. }) => Ok(false),
-            rests => rests.map(|_| true),
-        }
+        let rests = match bench.stays("PFC frames", |bench| bench.pfc(src, class), repeated) {
+            Err(CaseError::Differs { .. }) => return Ok(false),
+            rests => rests?,
+        };
+        bench.passes((src, 3))?;
+        Ok(bench.pfc(src, class)? == rests)
     })?;
     bench.release((1, pri), trigger - dismiss)?;
     Ok(format!("priority {pri}: of {trigger} frames {dismiss} had to leave"))
