@@ -43,6 +43,36 @@ def with_tag(data, tpid, tci):
     return data[:12] + struct.pack("!HH", tpid, tci) + data[12:]
 
 
+def stamp_of(controls):
+    """When a frame came in, by its control messages: ns, or 0."""
+    for level, kind, body in controls:
+        if (level, kind) == (socket.SOL_SOCKET, SO_TIMESTAMPNS):
+            seconds, nanos = struct.unpack_from("=qq", body)
+            return seconds * 10**9 + nanos
+    return 0
+
+
+def kernel_stamps(limit_s=10, unread_s=0.02):
+    """Waits until frames are stamped as they come in; loopback must be up.
+
+    The kernel begins with that some time after the first socket asks for it, and stamps what came before when it is read:
+    stamps of two interfaces then say nothing of the order.
+    """
+    end = time.monotonic() + limit_s
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        sock.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
+        sock.bind(("127.0.0.1", 0))
+        sock.settimeout(limit_s)
+        while True:
+            sock.sendto(b"?", sock.getsockname())
+            time.sleep(unread_s)
+            before_read = time.time_ns()
+            stamp = stamp_of(sock.recvmsg(1, 256)[1])
+            if 0 < stamp < before_read:
+                return
+            assert time.monotonic() < end, "the kernel stamps no frames"
+
+
 class RawPort:
     """A promiscuous AF_PACKET socket on one interface; own transmissions are not seen."""
 
@@ -110,18 +140,15 @@ class RawPort:
             data, controls, msg_flags, _ = self.sock.recvmsg(FRAME_MAX, 256, flags)
         except BlockingIOError:
             return None
-        ts_ns, tag = 0, None
+        tag = None
         for level, kind, body in controls:
-            if level == socket.SOL_SOCKET and kind == SO_TIMESTAMPNS:
-                seconds, nanos = struct.unpack_from("=qq", body)
-                ts_ns = seconds * 10**9 + nanos
-            elif level == SOL_PACKET and kind == PACKET_AUXDATA:
+            if level == SOL_PACKET and kind == PACKET_AUXDATA:
                 status, _, _, _, _, tci, tpid = AUXDATA.unpack_from(body)
                 if status & TP_STATUS_VLAN_VALID:
                     tag = (tpid if status & TP_STATUS_VLAN_TPID_VALID else 0x8100, tci)
         if tag:
             data = with_tag(data, *tag)
-        return Received(ts_ns or time.time_ns(), data, tag, bool(msg_flags & socket.MSG_TRUNC))
+        return Received(stamp_of(controls) or time.time_ns(), data, tag, bool(msg_flags & socket.MSG_TRUNC))
 
     def lost(self):
         """Frames that the kernel dropped for want of room since the last call."""

@@ -18,8 +18,8 @@ import tomllib
 import pytest
 
 import coherence_model
+import tagmeta
 import weftlive
-from tagmeta import RawPort
 from weftlive import ROOT, sh
 
 MISSING = weftlive.missing()
@@ -60,7 +60,7 @@ class Tap(threading.Thread):
 
     def __init__(self, interface):
         super().__init__(daemon=True)
-        self.port, self.frames, self.ends = RawPort(interface), [], False
+        self.port, self.frames, self.ends = tagmeta.RawPort(interface), [], False
 
     def run(self):
         while not self.ends:
@@ -138,6 +138,7 @@ def run_fabric():
         taps = {gfd: [Tap(end) for end in link_of(gfd)] for gfd in GFDS}
         for tap in (tap for pair in taps.values() for tap in pair):
             tap.start()
+        tagmeta.kernel_stamps()
         operate([Endpoint(host) for host in HOSTS])
         time.sleep(0.5)  # the taps read what has come
         counts = [end.ask(cmd="status")["counts"] for end in map(Endpoint, (*HOSTS, *GFDS))]
