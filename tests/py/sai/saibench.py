@@ -127,9 +127,9 @@ class Bench:
 
     # What the switch says.
 
-    def port(self, port, *counters):
+    def port(self, port, *counters, client=None):
         """Counters of a port; one counter is a number."""
-        got = self.client.sai_thrift_get_port_stats(self.port_ids[port], list(counters), len(counters))
+        got = (client or self.client).sai_thrift_get_port_stats(self.port_ids[port], list(counters), len(counters))
         assert len(got) == len(counters)
         return got[0] if len(got) == 1 else got
 
@@ -157,11 +157,10 @@ class Bench:
         """PFC frames of a class that a port has sent."""
         return self.port(port, PFC_TX[klass])
 
-    def arrived(self, port):
-        """Frames that the switch has received at a port."""
-        return sum(
-            self.port(port, sai.SAI_PORT_STAT_IF_IN_UCAST_PKTS, sai.SAI_PORT_STAT_IF_IN_NON_UCAST_PKTS)
-        )
+    def arrived(self, port, client=None):
+        """Frames that the switch has received at a port, as its service tells one client."""
+        kinds = sai.SAI_PORT_STAT_IF_IN_UCAST_PKTS, sai.SAI_PORT_STAT_IF_IN_NON_UCAST_PKTS
+        return sum(self.port(port, *kinds, client=client))
 
     def depth(self, port, pri=None):
         """Frames that wait for an output, all of one cell; of one priority or of all."""
@@ -327,8 +326,16 @@ class Bench:
 
     @contextlib.contextmanager
     def stream(self, src, make, pause_s=0.001, batch=4):
-        """Sends `make(number)` for 0, 1, ... in the background; yields a function that tells the next number."""
+        """Sends `make(number)` for 0, 1, ... in the background; yields a function that tells the next number.
+
+        Like `send`, it never is more than CHUNK frames ahead of what the switch has counted.
+        """
         state = {"next": 0, "stop": False, "failed": None}
+        client, transport = connect(self.address)
+        base = self.arrived(src)
+
+        def behind():
+            return state["next"] - (self.arrived(src, client) - base)
 
         def run():
             try:
@@ -336,9 +343,13 @@ class Bench:
                     for _ in range(batch):
                         self.dataplane.send(0, src, make(state["next"]))
                         state["next"] += 1
+                    if state["next"] % CHUNK < batch:
+                        self.wait("frames received of a stream", behind, 0)
                     time.sleep(pause_s)
-            except OSError as err:
+            except (OSError, AssertionError) as err:
                 state["failed"] = err
+            finally:
+                transport.close()
 
         thread = threading.Thread(target=run, daemon=True)
         thread.start()
