@@ -12,24 +12,21 @@ use weft_rpc::Refused;
 
 use super::{Fm, refuse};
 use crate::bind::Remote;
-use crate::graph::PortRef;
+use crate::graph::{PortRef, SwitchId};
 use crate::inventory::Target;
 use crate::memory::Share;
 use crate::plan::send::send;
 use crate::plan::{self, Assignment};
-use crate::text::{name_of, parse_pid};
+use crate::text::name_of;
 
 impl Fm {
     /// Gives a target another PID, and brings the routes about.
     pub(super) fn assign(
         &mut self,
-        switch: &str,
-        target: u16,
-        instance: u8,
-        pid: Option<&str>,
+        at: SwitchId,
+        (target, instance): (u16, u8),
+        pid: Option<Pid>,
     ) -> Result<String, Refused> {
-        let at = self.names(|names| names.switch(switch))?;
-        let pid = pid.map(parse_pid).transpose().map_err(Refused::bad_request)?;
         let running = self.up()?;
         let mut inventory = running.inventory.clone();
         let taken: BTreeSet<Pid> = inventory.pids().map(|(pid, _)| pid).collect();

@@ -12,10 +12,30 @@ use super::{Fm, NO_COST, refuse};
 use crate::aer::{AerError, tlp_header};
 use crate::bind::{BindError, Bridge, way};
 use crate::cdat;
+use crate::change::Running;
 use crate::discover::virtual_switches;
 use crate::graph::Key;
+use crate::inventory::{Target, TargetKind};
 
 impl Fm {
+    /// What a bridge is to show. A virtual link for which the switch below has no PID left gets one, of a fabric port without.
+    pub(super) fn binding(&mut self, bridge: &str, to: &str) -> Result<Binding, Refused> {
+        let binding = self.names(|names| names.binding(bridge, to))?;
+        let Binding::Remote(link) = binding else { return Ok(binding) };
+        let Running { inventory, bindings, .. } = self.up()?;
+        let below = link.below.bridge.switch;
+        let free = |target: &&Target| target.kind == TargetKind::Fabric && target.pid.is_none();
+        let targets = inventory.switch(below).map(|switch| switch.targets.as_slice());
+        let free = targets.unwrap_or_default().iter().find(free).map(|t| (t.id, t.instance));
+        let checked = bindings.check_remote(inventory, &link);
+        let (Err(BindError::PidsTaken { .. }), Some(target)) = (checked, free) else {
+            return Ok(binding); // what is wrong with it is said when it is made
+        };
+        let text = self.assign(below, target, None)?;
+        self.board.record_event(text);
+        self.names(|names| names.binding(bridge, to))
+    }
+
     /// Makes a binding, and reads what the bridges show after.
     pub(super) fn bind(&mut self, binding: Binding) -> Result<(), BindError> {
         let bridges = match binding {

@@ -62,7 +62,7 @@ use super::p2p::P2p;
 use super::plan::{self, Baseline};
 use super::store::{State, Store, StoreError};
 use super::trace::{Edge, TraceContext, Via, trace};
-use crate::text::{bytes, name_of, tag};
+use crate::text::{bytes, name_of, parse_pid, tag};
 
 /// How a fabric manager is set up.
 pub struct Setup {
@@ -327,7 +327,7 @@ impl Fm {
                 vec![format!("took over {}", self.counted())]
             }
             Request::Bind { bridge, to } => {
-                let binding = self.names(|names| names.binding(bridge, to))?;
+                let binding = self.binding(bridge, to)?;
                 self.bind(binding).map_err(refuse)?;
                 vec![format!("{bridge} shows {to}")]
             }
@@ -346,7 +346,10 @@ impl Fm {
                 vec![self.set_access(host, *vector, pid, *on)?]
             }
             Request::Assign { switch, target, instance, pid } => {
-                vec![self.assign(switch, *target, *instance, pid.as_deref())?]
+                let at = self.names(|names| names.switch(switch))?;
+                let pid = pid.as_deref().map(parse_pid).transpose();
+                let pid = pid.map_err(Refused::bad_request)?;
+                vec![self.assign(at, (*target, *instance), pid)?]
             }
             request if self.is_p2p(request) => self.p2p_request(request)?,
             request => self.change_memory(request)?,

@@ -237,7 +237,8 @@ impl Names<'_> {
         Ok(Bridge { switch: self.switch(switch)?, vcs: number(vcs)?, vppb: number(vppb)? })
     }
 
-    /// What a bridge is to show: `port:N`, `port:N.LD`, or the bridge at the other end of a virtual link.
+    /// What a bridge is to show: `port:N`, `port:N.LD`, or the bridge at the other end of a virtual link. A link that is there
+    /// has the PIDs that it has; a new one has the first PID of a fabric port below without a link to the same host.
     ///
     /// # Errors
     /// It means nothing, or an end of the link has no PID.
@@ -259,14 +260,20 @@ impl Names<'_> {
         let Some(host) = host_pid.map(|host| host.pid).next() else {
             return Err(format!("VCS {} of {} has no host with a PID", bridge.vcs, bridge.switch));
         };
+        let links = self.bindings.remote.iter().chain(&self.bindings.cut);
+        if let Some(known) = links.clone().find(|link| link.is_between(bridge, below)) {
+            return Ok(Binding::Remote(*known));
+        }
         let targets = self.inventory.switch(below.switch).map(|switch| switch.targets.as_slice());
-        let is_fabric =
-            |t: &&crate::inventory::Target| t.kind == TargetKind::Fabric && !t.pid.is_none();
-        let Some(target) = targets.unwrap_or_default().iter().find(is_fabric) else {
+        let targets = targets.unwrap_or_default().iter();
+        let mut pids = targets.filter(|t| t.kind == TargetKind::Fabric && !t.pid.is_none());
+        let Some(first) = pids.clone().next() else {
             return Err(format!("no fabric port of {} has a PID", below.switch));
         };
+        let is_free = |pid: Pid| !links.clone().any(|link| link.has_pids(host, pid));
+        let pid = pids.find(|target| is_free(target.pid)).unwrap_or(first).pid;
         let host = LinkEnd { bridge, pid: host };
-        Ok(Binding::Remote(Remote { host, below: LinkEnd { bridge: below, pid: target.pid } }))
+        Ok(Binding::Remote(Remote { host, below: LinkEnd { bridge: below, pid } }))
     }
 }
 

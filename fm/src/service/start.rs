@@ -393,9 +393,8 @@ impl Fm {
     }
 
     fn apply_binding(&mut self, bridge: &str, to: &str) -> Result<(), String> {
+        let binding = self.binding(bridge, to).map_err(|refused| refused.message)?;
         let running = self.running.as_ref().ok_or("the fabric is not up")?;
-        let names = Names::new(&self.desired, running);
-        let binding = names.binding(bridge, to)?;
         let is_there = match binding {
             Binding::Local(local) => running.bindings.local.contains(&local),
             Binding::Remote(link) => running.bindings.remote.contains(&link),

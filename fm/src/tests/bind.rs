@@ -14,7 +14,7 @@ use super::fake::{Fake, Faults, Shared};
 use super::plan::set_up;
 use crate::bind::{BindError, Bindings, Bridge, LinkEnd, Local, Remote};
 use crate::graph::{SwitchId, generate};
-use crate::inventory::{Inventory, TargetKind};
+use crate::inventory::{Inventory, Target, TargetKind};
 
 pub const COST: PathCost =
     PathCost { latency_base: 1_000, latency: 250, bandwidth_base: 1_000, bandwidth: 64 };
@@ -98,7 +98,7 @@ fn a_device_is_bound_to_one_bridge_of_its_switch() {
 type Case = (&'static str, Remote, fn(&BindError) -> bool);
 
 #[test]
-fn a_host_sees_one_level_and_one_link_to_each() {
+fn a_host_sees_one_level_and_links_differ_in_pids() {
     let (shared, inventory) = fabric();
     let mut fabric = shared.fabric(US);
     let mut bindings = Bindings::default();
@@ -108,7 +108,7 @@ fn a_host_sees_one_level_and_one_link_to_each() {
     strange.below.pid = Pid::from_low_bits(0xABC);
     #[rustfmt::skip] // columns: name, wanted, what is expected
     let cases: [Case; 6] = [
-        ("second link",  link(&inventory, bridge(0, 0, 2), bridge(1, 3, 0)), |e| matches!(e, BindError::SecondLink { .. })),
+        ("the same PIDs", link(&inventory, bridge(0, 0, 2), bridge(1, 3, 0)), |e| matches!(e, BindError::PidsTaken { .. })),
         ("below itself", link(&inventory, bridge(0, 0, 2), bridge(0, 2, 0)), |e| matches!(e, BindError::TooDeep(_))),
         ("third level",  link(&inventory, bridge(1, 2, 1), bridge(2, 2, 0)), |e| matches!(e, BindError::TooDeep(_))),
         ("taken",        link(&inventory, bridge(0, 0, 1), bridge(2, 2, 0)), |e| matches!(e, BindError::Taken(_))),
@@ -121,7 +121,11 @@ fn a_host_sees_one_level_and_one_link_to_each() {
         assert!(expected(&refused), "{name}: {refused:?}");
     }
     assert_eq!(shared.with(|fake| fake.sets), before, "nothing was sent");
-    let other = link(&inventory, bridge(0, 1, 1), bridge(1, 3, 0));
+    // Of another host, so with another PID there.
+    let mut other = link(&inventory, bridge(0, 1, 1), bridge(1, 3, 0));
+    let is_host = |t: &&Target| t.kind == TargetKind::Host && t.vcs == 1 && !t.pid.is_none();
+    let targets = &inventory.switch(SwitchId(0)).unwrap().targets;
+    other.host.pid = targets.iter().find(is_host).unwrap().pid;
     bindings.bind_remote(&mut fabric, &inventory, other, COST).unwrap();
 }
 

@@ -83,6 +83,9 @@ pub struct Host {
     /// Devices and HBR switches of its hierarchy, in the order of their vPPBs.
     #[serde(default)]
     pub bind: Vec<String>,
+    /// Each of these that is at another switch has a virtual link of its own, not one for all at that switch.
+    #[serde(default)]
+    pub link_per_device: bool,
     /// vPPBs of its virtual switch that stay free for later.
     #[serde(default)]
     pub spare_vppbs: u8,

@@ -93,6 +93,26 @@ impl Wire for PidAndKind {
     }
 }
 
+/// A PID, or 0: whoever carries the command out finds one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Chosen(pub Option<Pid>);
+
+/// Bit of a PID that is said: PID 000h is one, too.
+const SAID: u16 = 0x8000;
+
+impl Wire for Chosen {
+    const LEN: usize = 2;
+
+    fn read(bytes: &[u8]) -> Result<Self, ParseError> {
+        let bits = u16::read(bytes)?;
+        Ok(Self((bits & SAID != 0).then(|| Pid::from_low_bits(bits))))
+    }
+
+    fn write(&self, bytes: &mut [u8]) {
+        self.0.map_or(0, |pid| pid.bits() | SAID).write(bytes);
+    }
+}
+
 record! {
     /// Who is at the other end of a link.
     struct LinkPartner: 54 {
@@ -261,6 +281,8 @@ record! {
         2 => vppb: u8,
         /// PID that it is bound to.
         4 => pid: Pid,
+        /// PID of this end, of those that the bridge may have.
+        6 => own: Chosen,
         /// What the path adds.
         8 => cost: PathCost,
     }

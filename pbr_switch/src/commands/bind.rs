@@ -39,9 +39,9 @@ impl Switch {
     }
 
     pub(super) fn bind_pid(&mut self, now: Instant, request: &BindPid) -> Done {
-        let BindPid { op, vcs, vppb, pid, cost } = *request;
+        let BindPid { op, vcs, vppb, pid, own, cost } = *request;
         let work = match op {
-            BindOp::Bind => Work::BindPid { vcs, vppb, far: pid, own: None, cost },
+            BindOp::Bind => Work::BindPid { vcs, vppb, far: pid, own: own.0, cost },
             BindOp::Unbind => Work::UnbindPid { vcs, vppb },
         };
         self.start(now, Opcode::BIND_PID, work)
@@ -91,9 +91,13 @@ impl Switch {
                     && !used.iter().any(same)
             }
             Work::Unbind { .. } => bound.port().is_some(),
-            Work::BindPid { far, .. } => {
-                let rebind = matches!(bound, Bound::Pid(old) if old.far == far);
-                !far.is_none() && self.is_elsewhere(far) && (bound == Bound::No || rebind)
+            Work::BindPid { far, own, .. } => {
+                let ends = match bound {
+                    Bound::No => own.is_none_or(|own| self.own_pids(vcs, far).any(|it| it == own)),
+                    Bound::Pid(old) => old.far == far && (own.is_none() || own == old.own),
+                    _ => false,
+                };
+                !far.is_none() && self.is_elsewhere(far) && ends
             }
             Work::UnbindPid { .. } => matches!(bound, Bound::Pid(_)),
         };

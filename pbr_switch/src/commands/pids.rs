@@ -101,7 +101,7 @@ impl Switch {
     }
 
     /// All PIDs that such a link may have here.
-    pub(crate) fn own_pids(&self, vcs: u8, far: Pid) -> impl Iterator<Item = Pid> {
+    pub(super) fn own_pids(&self, vcs: u8, far: Pid) -> impl Iterator<Item = Pid> {
         let owner = self.vcs(vcs);
         let mine = move |port: &&Port| match owner.map(|owner| owner.usp) {
             Some(Some(usp)) => port.id == usp,

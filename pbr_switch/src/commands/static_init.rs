@@ -122,8 +122,6 @@ impl Switch {
         match to {
             BindingEnd::Port(port) => self.do_now(&Work::Bind { vcs, vppb, port, ld: None }),
             BindingEnd::Link { own, far, cost } => {
-                let is_free = self.own_pids(vcs, far).any(|pid| pid == own);
-                is_free.then_some(())?;
                 self.do_now(&Work::BindPid { vcs, vppb, far, own: Some(own), cost })
             }
         }

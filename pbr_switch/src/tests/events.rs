@@ -2,7 +2,7 @@
 
 use super::*;
 use weft_dataplane::pbr::{self, Binding};
-use weft_parsers::cci::pbr::{BindOp, BindPid};
+use weft_parsers::cci::pbr::{BindOp, BindPid, Chosen};
 use weft_parsers::cci::vcs::BindVppb;
 
 use weft_cxl::pci::Uncorrectable;
@@ -12,7 +12,14 @@ use weft_cxl::pci::Uncorrectable;
 fn a_lost_path_is_a_surprise_link_down_at_the_vppb() {
     let mut bench = Bench::new();
     bench.assign(0, 0, 0x20);
-    let bind = BindPid { op: BindOp::Bind, vcs: 0, vppb: 1, pid: pid(0x99), cost: FREE };
+    let bind = BindPid {
+        op: BindOp::Bind,
+        vcs: 0,
+        vppb: 1,
+        pid: pid(0x99),
+        own: Chosen(None),
+        cost: FREE,
+    };
     assert_eq!(bench.background(&Request::BindPid(bind)), ReturnCode::Success);
     let (vcs, vppb, own, far) = (0, 1, pid(0x20), pid(0x99));
     assert_eq!(bench.events(), [Event::PidBinding { vcs, vppb, bound: true, own, far }]);

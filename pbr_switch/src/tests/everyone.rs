@@ -9,7 +9,7 @@ use weft_parsers::cci::generic::ClearEvents;
 use weft_parsers::cci::mld::{LdConfig, LdMemRequest, MemAccess, TunnelRequest, TunnelTarget};
 use weft_parsers::cci::notify::GamBuffer;
 use weft_parsers::cci::pbr::{
-    BindOp, BindPid, CrawlOut, CrawlTarget, GetPidTargets, GetTables, Vppb,
+    BindOp, BindPid, Chosen, CrawlOut, CrawlTarget, GetPidTargets, GetTables, Vppb,
 };
 use weft_parsers::cci::switch::{ConfigAccess, PortList, PpbConfig};
 use weft_parsers::cci::tables::{
@@ -86,7 +86,14 @@ pub(super) fn samples(then: &mut dyn FnMut(&Request<'_>)) {
             assignments: List::of(&assignment),
         }),
         Request::GetPidBinding(at),
-        Request::BindPid(BindPid { op: BindOp::Bind, vcs: 0, vppb: 1, pid: pid(0x99), cost: FREE }),
+        Request::BindPid(BindPid {
+            op: BindOp::Bind,
+            vcs: 0,
+            vppb: 1,
+            pid: pid(0x99),
+            own: Chosen(None),
+            cost: FREE,
+        }),
         Request::GetTables(GetTables { start: 0, count: 2 }),
         Request::GetDrt(routing),
         Request::SetDrt(SetDrt { table: 0, start: 5, entries: List::of(&[DrtEntry::Port(4)]) }),

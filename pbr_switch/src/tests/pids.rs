@@ -4,7 +4,7 @@ use super::*;
 use weft_dataplane::pbr::tables::Assigned;
 use weft_dataplane::pbr::{Binding, EdgePort, Side};
 use weft_parsers::cci::pbr::{
-    BindOp, BindPid, GetPidTargets, PidBinding, PidTargetKind, PidTargets, Vppb,
+    BindOp, BindPid, Chosen, GetPidTargets, PidBinding, PidTargetKind, PidTargets, Vppb,
 };
 use weft_parsers::cci::vcs::{BindVppb, UnbindOption, UnbindVppb};
 
@@ -17,11 +17,25 @@ fn assign(op: AssignOp, list: &[PidAssignment]) -> Request<'_> {
 }
 
 fn bind(vcs: u8, vppb: u8, far: u16) -> Request<'static> {
-    Request::BindPid(BindPid { op: BindOp::Bind, vcs, vppb, pid: pid(far), cost: FREE })
+    Request::BindPid(BindPid {
+        op: BindOp::Bind,
+        vcs,
+        vppb,
+        pid: pid(far),
+        own: Chosen(None),
+        cost: FREE,
+    })
 }
 
 fn unbind(vcs: u8, vppb: u8) -> Request<'static> {
-    Request::BindPid(BindPid { op: BindOp::Unbind, vcs, vppb, pid: pid(0), cost: FREE })
+    Request::BindPid(BindPid {
+        op: BindOp::Unbind,
+        vcs,
+        vppb,
+        pid: pid(0),
+        own: Chosen(None),
+        cost: FREE,
+    })
 }
 
 fn bind_port(vcs: u8, vppb: u8, port: u8, ld: u16) -> Request<'static> {
@@ -236,7 +250,8 @@ fn configure_pid_binding_ends_a_virtual_link_at_both_kinds_of_switch() {
     bench.assign(0, 0, 0x20);
     bench.assign(4, 0, 0x40);
     let cost = PathCost { latency_base: 1_000, latency: 3, bandwidth_base: 1, bandwidth: 9 };
-    let costly = BindPid { op: BindOp::Bind, vcs: 0, vppb: 3, pid: pid(0x99), cost };
+    let costly =
+        BindPid { op: BindOp::Bind, vcs: 0, vppb: 3, pid: pid(0x99), own: Chosen(None), cost };
     assert_eq!(bench.background(&Request::BindPid(costly)), ReturnCode::Success);
     assert_eq!(bench.below(0, 3), Binding::Fabric { spid: pid(0x20), dpid: pid(0x99) });
     let get = |bench: &mut Bench, vcs, vppb| -> PidBinding {
@@ -275,6 +290,36 @@ fn configure_pid_binding_ends_a_virtual_link_at_both_kinds_of_switch() {
     assert_eq!(bench.background(&unbind(0, 3)), ReturnCode::Success);
     assert_eq!(bench.below(0, 3), Binding::Unbound);
     bench.ok(FM, &assign(AssignOp::Clear, &[entry(0x20, 0, 0)]));
+}
+
+//= docs/spec/wire-formats.md §4.5 (5706h)
+#[test]
+fn a_link_has_the_own_pid_that_is_said() {
+    let mut bench = Bench::new();
+    for (instance, own) in [(0, 0x20), (1, 0x21)] {
+        bench.assign(0, instance, own);
+    }
+    bench.assign(4, 0, 0x40);
+    let bind = |vppb, far, own| {
+        let own = Chosen(Some(pid(own)));
+        let op = BindOp::Bind;
+        Request::BindPid(BindPid { op, vcs: 0, vppb, pid: pid(far), own, cost: FREE })
+    };
+    for (name, own) in
+        [("of a fabric port", 0x40), ("nobody's", 0x23), ("far", 0x99), ("none", 0xFFF)]
+    {
+        println!("{name}");
+        bench.bad(FM, &bind(1, 0x99, own), BAD);
+    }
+    assert_eq!(bench.background(&bind(1, 0x99, 0x21)), ReturnCode::Success);
+    assert_eq!(bench.below(0, 1), Binding::Fabric { spid: pid(0x21), dpid: pid(0x99) });
+    bench.bad(FM, &bind(2, 0x99, 0x21), BAD); // the same two ends
+    bench.bad(FM, &bind(1, 0x99, 0x20), BAD); // another path cost is one thing, another end not
+    assert_eq!(bench.background(&bind(1, 0x99, 0x21)), ReturnCode::Success);
+    assert_eq!(bench.background(&bind(2, 0x99, 0x20)), ReturnCode::Success);
+    assert_eq!(bench.background(&bind(3, 0x98, 0x21)), ReturnCode::Success);
+    assert_eq!(bench.below(0, 2), Binding::Fabric { spid: pid(0x20), dpid: pid(0x99) });
+    assert_eq!(bench.below(0, 3), Binding::Fabric { spid: pid(0x21), dpid: pid(0x98) });
 }
 
 #[test]

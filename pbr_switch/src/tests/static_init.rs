@@ -1,6 +1,6 @@
 //! A switch that is set up from the start: the same tables as by commands, and no command that changes them.
 
-use weft_parsers::cci::pbr::{BindOp, BindPid};
+use weft_parsers::cci::pbr::{BindOp, BindPid, Chosen};
 use weft_parsers::cci::tables::{Rgt, SetDrt};
 use weft_parsers::cci::vcs::{BindVppb, UnbindOption, UnbindVppb};
 use weft_parsers::fabric::{DrtEntry, RgtEntry, RgtMode};
@@ -33,8 +33,22 @@ fn managed() -> Switch {
     let bind = BindOp::Bind;
     for request in [
         Request::BindVppb(BindVppb { vcs: 0, vppb: 2, port: 1, ld: 0xFFFF }),
-        Request::BindPid(BindPid { op: bind, vcs: 0, vppb: 3, pid: pid(0x40), cost }),
-        Request::BindPid(BindPid { op: bind, vcs: 1, vppb: 0, pid: pid(0x41), cost: FREE }),
+        Request::BindPid(BindPid {
+            op: bind,
+            vcs: 0,
+            vppb: 3,
+            pid: pid(0x40),
+            own: Chosen(None),
+            cost,
+        }),
+        Request::BindPid(BindPid {
+            op: bind,
+            vcs: 1,
+            vppb: 0,
+            pid: pid(0x41),
+            own: Chosen(None),
+            cost: FREE,
+        }),
     ] {
         assert_eq!(bench.background(&request), ReturnCode::Success, "{request:?}");
     }
@@ -111,7 +125,14 @@ fn nothing_of_it_can_be_changed_by_a_command() {
     let group = Rgt { table: 0, start: 0, entries: List::of(&rgt) };
     let port = BindVppb { vcs: 0, vppb: 1, port: 2, ld: 0xFFFF };
     let away = UnbindVppb { vcs: 0, vppb: 2, option: UnbindOption::WaitLinkDown };
-    let far = BindPid { op: BindOp::Bind, vcs: 0, vppb: 1, pid: pid(0x42), cost: FREE };
+    let far = BindPid {
+        op: BindOp::Bind,
+        vcs: 0,
+        vppb: 1,
+        pid: pid(0x42),
+        own: Chosen(None),
+        cost: FREE,
+    };
     for request in [
         Request::AssignPids(assign),
         Request::SetDrt(set),

@@ -24,7 +24,7 @@ use weft_parsers::cci::gae::{
 use weft_parsers::cci::gfd::GfdIdentity;
 use weft_parsers::cci::mld::{LdConfig, TunnelRequest, TunnelTarget};
 use weft_parsers::cci::notify::{HostNotification, kind, trigger};
-use weft_parsers::cci::pbr::{BindOp, BindPid, CrawlOut, CrawlTarget, PidAndKind};
+use weft_parsers::cci::pbr::{BindOp, BindPid, Chosen, CrawlOut, CrawlTarget, PidAndKind};
 use weft_parsers::cci::switch::{ConfigAccess, SwitchIdentity};
 use weft_parsers::cci::tables::{PidOp, SetEntries, Vector, VectorRange};
 use weft_parsers::cci::vcs::{BindVppb, UnbindOption, UnbindVppb};
@@ -47,7 +47,7 @@ impl Fabric {
         self.background(&SECOND, 1, &Request::BindVppb(bind));
         let link = |vppb, far| {
             let (op, pid) = (BindOp::Bind, pid(far));
-            Request::BindPid(BindPid { op, vcs: 0, vppb, pid, cost: FREE })
+            Request::BindPid(BindPid { op, vcs: 0, vppb, pid, own: Chosen(None), cost: FREE })
         };
         self.background(&SECOND, 1, &link(0, HOST_EDGE));
         self.early += 1; // it says that it is up, at once
@@ -57,7 +57,7 @@ impl Fabric {
     fn unbind_link(&mut self) {
         let unbind = |vppb| {
             let (op, pid) = (BindOp::Unbind, Pid::NONE);
-            Request::BindPid(BindPid { op, vcs: 0, vppb, pid, cost: FREE })
+            Request::BindPid(BindPid { op, vcs: 0, vppb, pid, own: Chosen(None), cost: FREE })
         };
         self.background(&[], 0, &unbind(LINK_VPPB));
         self.background(&SECOND, 1, &unbind(0));

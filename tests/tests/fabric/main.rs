@@ -11,6 +11,7 @@ mod faults;
 mod figures;
 mod gfam;
 mod gim;
+mod links;
 mod ln;
 mod mem_trace;
 mod mld;

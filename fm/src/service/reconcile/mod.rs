@@ -37,7 +37,7 @@ pub fn reconcile(
     wanted: &dyn Fn(&Uuid, &[Pid]) -> bool,
 ) -> Result<Reconciled, CallError> {
     let inventory = &believed.inventory;
-    let (bindings, mut said) = read::bindings(fabric, inventory)?;
+    let (bindings, mut said) = read::bindings(fabric, inventory, &believed.bindings)?;
     let (memory, odd) = read::memory(fabric, inventory, &bindings)?;
     said.extend(odd);
     let mut now = compare(believed, (bindings, memory), wanted);

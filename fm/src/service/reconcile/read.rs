@@ -31,6 +31,7 @@ const EXTENTS_MAX: u32 = 64;
 pub fn bindings(
     fabric: &mut Fabric,
     inventory: &Inventory,
+    believed: &Bindings,
 ) -> Result<(Bindings, Vec<String>), CallError> {
     let (mut found, mut odd) = (Bindings::default(), Vec::new());
     let mut ends: BTreeMap<Bridge, Pid> = BTreeMap::new();
@@ -54,37 +55,68 @@ pub fn bindings(
             }
         }
     }
-    found.remote = links(inventory, &mut ends);
+    found.remote = links(inventory, believed, &mut ends);
     odd.extend(ends.iter().map(|(bridge, pid)| {
-        format!("{bridge} is bound to PID {pid}, but nothing is bound to it from there")
+        format!("{bridge} is bound to PID {pid}, but nothing, or more than one bridge, is bound to it from there")
     }));
     Ok((found, odd))
 }
 
-/// The bridges that are bound to each other's PID, as links from a host's edge to a switch below; they leave `ends`.
-fn links(inventory: &Inventory, ends: &mut BTreeMap<Bridge, Pid>) -> Vec<Remote> {
+/// The bridges that are bound to each other's PID, as links from a host's edge to a switch below; they leave `ends`. Of
+/// several ways to pair them, what was believed is the one that is meant; where it says nothing, they stay.
+fn links(
+    inventory: &Inventory,
+    believed: &Bindings,
+    ends: &mut BTreeMap<Bridge, Pid>,
+) -> Vec<Remote> {
+    let known = believed.remote.iter().chain(&believed.cut);
+    let shown = |link: &&Remote, ends: &BTreeMap<Bridge, Pid>| {
+        ends.get(&link.host.bridge) == Some(&link.below.pid)
+            && ends.get(&link.below.bridge) == Some(&link.host.pid)
+    };
     let mut links = Vec::new();
+    for link in known {
+        if shown(&link, ends) {
+            ends.remove(&link.host.bridge);
+            ends.remove(&link.below.bridge);
+            links.push(*link);
+        }
+    }
+    let pairs = pairs(inventory, ends);
+    for link in &pairs {
+        let shares = |other: &&Remote| {
+            other.host.bridge == link.host.bridge || other.below.bridge == link.below.bridge
+        };
+        if pairs.iter().filter(shares).count() == 1 {
+            ends.remove(&link.host.bridge);
+            ends.remove(&link.below.bridge);
+            links.push(*link);
+        }
+    }
+    links
+}
+
+/// All links that bridges may be the ends of.
+fn pairs(inventory: &Inventory, ends: &BTreeMap<Bridge, Pid>) -> Vec<Remote> {
     let fabric_pid = |at: SwitchId, pid: Pid| {
         let targets = inventory.switch(at).map(|switch| switch.targets.as_slice());
         let mut targets = targets.unwrap_or_default().iter();
         targets.any(|t| t.kind == TargetKind::Fabric && t.pid == pid)
     };
+    let mut pairs = Vec::new();
     for edge in hosts(inventory) {
         let own = |bridge: &Bridge| (bridge.switch, bridge.vcs) == (edge.switch, edge.vcs);
-        let near: Vec<Bridge> = ends.keys().filter(|bridge| own(bridge)).copied().collect();
-        for bridge in near {
-            let Some(&to) = ends.get(&bridge) else { continue };
-            let mut far = ends.iter().filter(|(far, pid)| {
+        for (&bridge, &to) in ends.iter().filter(|(bridge, _)| own(bridge)) {
+            let far = ends.iter().filter(|(far, pid)| {
                 **pid == edge.pid && far.switch != bridge.switch && fabric_pid(far.switch, to)
             });
-            let Some((&below, &host)) = far.next() else { continue };
-            let (host, below) = (LinkEnd { bridge, pid: host }, LinkEnd { bridge: below, pid: to });
-            ends.remove(&host.bridge);
-            ends.remove(&below.bridge);
-            links.push(Remote { host, below });
+            pairs.extend(far.map(|(&below, &pid)| Remote {
+                host: LinkEnd { bridge, pid },
+                below: LinkEnd { bridge: below, pid: to },
+            }));
         }
     }
-    links
+    pairs
 }
 
 /// What one GFD gives to one tag.

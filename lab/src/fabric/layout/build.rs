@@ -295,10 +295,11 @@ impl<'a> Builder<'a> {
                 let list = further.iter_mut().find(|(other, _)| *other == at);
                 match (at == edge, list) {
                     (true, _) => shown.push(binding),
-                    (false, Some((_, list))) => list.push(binding),
-                    (false, None) => further.push((at, vec![binding])),
+                    (false, Some((_, list))) if !host.link_per_device => list.push(binding),
+                    (false, _) => further.push((at, vec![binding])),
                 }
             }
+            self.check_links(&host.name, &further)?;
             for (at, vppbs) in further {
                 let vcs =
                     self.add_vcs(at, Vcs { host: index, usp: None, vppbs, mailbox: false })?;
@@ -307,6 +308,27 @@ impl<'a> Builder<'a> {
             shown.extend((0..host.spare_vppbs).map(|_| VppbBinding::Spare));
             let (usp, vppbs) = (Some(usp), shown);
             self.add_vcs(edge, Vcs { host: index, usp, vppbs, mailbox: false })?;
+        }
+        Ok(())
+    }
+
+    /// Virtual links of one host to one switch have a PID each there, of a fabric port.
+    fn check_links(
+        &self,
+        host: &str,
+        further: &[(usize, Vec<VppbBinding>)],
+    ) -> Result<(), LayoutError> {
+        for (at, switch) in self.layout.switches.iter().enumerate() {
+            let links = further.iter().filter(|(other, _)| *other == at).count();
+            let fabric = |port: &&Port| port.role == PortRole::Fabric;
+            if links > switch.ports.iter().filter(fabric).count().max(1) {
+                return Err(LayoutError::Count {
+                    name: format!("host {host:?}"),
+                    what: "virtual links to one switch, of link_per_device",
+                    want: "at most as many as that switch has links to others",
+                    had: u64::try_from(links).unwrap_or(u64::MAX),
+                });
+            }
         }
         Ok(())
     }

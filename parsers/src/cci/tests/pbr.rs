@@ -57,7 +57,9 @@ pub const REQUESTS: Requests = &[
             pbr::PidAssignment { pid: pid(0x456), target: 0x0708, instance: 9 }]) })),
     ("01 02", Request::GetPidBinding(pbr::Vppb { vcs: 1, vppb: 2 })),
     ("01 02 03 00 2301 0000 | 0102030405060708 090A 1112131415161718 191A",
-        Request::BindPid(pbr::BindPid { op: pbr::BindOp::Unbind, vcs: 2, vppb: 3, pid: pid(0x123), cost: COST })),
+        Request::BindPid(pbr::BindPid { op: pbr::BindOp::Unbind, vcs: 2, vppb: 3, pid: pid(0x123), own: pbr::Chosen(None), cost: COST })),
+    ("00 02 03 00 2301 5684 | 0102030405060708 090A 1112131415161718 191A",
+        Request::BindPid(pbr::BindPid { op: pbr::BindOp::Bind, vcs: 2, vppb: 3, pid: pid(0x123), own: pbr::Chosen(Some(pid(0x456))), cost: COST })),
     ("0201 0403", Request::GetTables(pbr::GetTables { start: 0x0102, count: 0x0304 })),
     ("01 00 0302 0504", Request::GetDrt(RANGE)),
     // The example of docs/spec/wire-formats.md §4.5.

@@ -5,34 +5,33 @@
 //! Units: none; costs as value times base.
 //! Source: CXL 3.1 sections 7.7.6.1, 7.7.6.4, 7.7.12.3; docs/spec/cxl-fabric.md "The fabric manager".
 //!
-//! A host sees at most its own edge switch and, below that, downstream edge switches, with one virtual link to each.
-//! Remote bindings are made from the far end on: the host is told of a hot-add when its own bridge is bound, and by then
+//! A host sees at most its own edge switch and, below that, downstream edge switches. Virtual links between two edge switches
+//! differ in one PID at least. Remote bindings are made from the far end on: the host is told of a hot-add when its own bridge is bound, and by then
 //! all behind it is there. They are undone from the near end on. When the second end fails, the first is undone; when that
 //! fails too, the error says which end is left.
+
+mod ends;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use weft_parsers::cci::Request;
-use weft_parsers::cci::pbr::{self, BindOp, BindPid, PathCost, PidBinding};
+use weft_parsers::cci::pbr::PathCost;
 use weft_parsers::cci::vcs::{BindVppb, UnbindOption, UnbindVppb};
 use weft_parsers::fabric::Pid;
 
-use super::cci::{CallError, Fabric, Way};
-use super::discover::virtual_switches;
+pub use ends::read_bridge;
+use ends::{EndError, apply, bind_end, unbind_end};
+pub(super) use ends::{free, way};
+
+use super::cci::{CallError, Fabric};
 use super::graph::{PortRef, SwitchId};
 use super::inventory::{Inventory, Partner, Role, pid_number};
 use super::lds::{LdWanted, NoLd};
 
 /// LD number that stands for a whole device.
 const WHOLE_DEVICE: u16 = 0xFFFF;
-/// State of a bridge that nothing is bound to.
-const UNBOUND: u8 = 0;
-/// State of a bridge that a port is bound to.
-const BOUND_TO_PORT: u8 = 2;
-/// State of a bridge that an LD is bound to.
-const BOUND_TO_LD: u8 = 3;
 
 /// A bridge (vPPB) of a virtual switch, by switch, virtual switch and number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -81,6 +80,20 @@ pub struct Remote {
     pub below: LinkEnd,
 }
 
+impl Remote {
+    /// Whether its ends have these PIDs.
+    #[must_use]
+    pub fn has_pids(&self, host: Pid, below: Pid) -> bool {
+        (self.host.pid, self.below.pid) == (host, below)
+    }
+
+    /// Whether it is between these bridges.
+    #[must_use]
+    pub fn is_between(&self, host: Bridge, below: Bridge) -> bool {
+        (self.host.bridge, self.below.bridge) == (host, below)
+    }
+}
+
 /// Why a bridge is not bound or unbound.
 #[derive(Debug, thiserror::Error)]
 pub enum BindError {
@@ -115,15 +128,15 @@ pub enum BindError {
         /// Where it would have to be.
         at: SwitchId,
     },
-    /// The host has a virtual link to that switch.
-    #[error("VCS {vcs} of {host} has a virtual link to {below} already")]
-    SecondLink {
-        /// The host's edge switch.
-        host: SwitchId,
-        /// Its virtual switch.
-        vcs: u8,
-        /// The switch below.
-        below: SwitchId,
+    /// There is a virtual link between these two PIDs.
+    #[error("the virtual link at {by} has PIDs {host} and {below}, and no other PID is left below")]
+    PidsTaken {
+        /// Of the host.
+        host: Pid,
+        /// Of the switch below.
+        below: Pid,
+        /// Where it is bound.
+        by: Bridge,
     },
     /// Both ends are one switch, or an edge switch below would have another one below.
     #[error(
@@ -237,10 +250,9 @@ impl Bindings {
         }
         for link in &self.remote {
             let (other_host, other_below) = (link.host.bridge, link.below.bridge);
-            let same_host = (other_host.switch, other_host.vcs) == (host.switch, host.vcs);
-            if same_host && other_below.switch == below.switch {
-                let (host, vcs, below) = (host.switch, host.vcs, below.switch);
-                return Err(BindError::SecondLink { host, vcs, below });
+            if link.has_pids(wanted.host.pid, wanted.below.pid) {
+                let (host, below) = (wanted.host.pid, wanted.below.pid);
+                return Err(BindError::PidsTaken { host, below, by: other_host });
             }
             let chained = (other_below.switch, other_below.vcs) == (host.switch, host.vcs)
                 || (other_host.switch, other_host.vcs) == (below.switch, below.vcs);
@@ -262,7 +274,6 @@ impl Bindings {
         wanted: Local,
     ) -> Result<(), BindError> {
         self.check_local(inventory, wanted)?;
-        self.lost.retain(|local| local.bridge != wanted.bridge);
         let way = way(inventory, wanted.bridge);
         let Bridge { vcs, vppb, .. } = wanted.bridge;
         let number = wanted.ld.unwrap_or(WHOLE_DEVICE);
@@ -271,6 +282,7 @@ impl Bindings {
         let shows = |shows| shows == BridgeState::Port(wanted.port, ld);
         apply(fabric, way, wanted.bridge, &bind, shows)
             .map_err(|error| BindError::Failed(wanted.bridge, error))?;
+        self.lost.retain(|local| local.bridge != wanted.bridge);
         self.local.push(wanted);
         self.local.sort_by_key(|local| local.bridge);
         Ok(())
@@ -311,12 +323,7 @@ impl Bindings {
     ) -> Result<(), BindError> {
         self.check_remote(inventory, &wanted)?;
         let (host, below) = (wanted.host, wanted.below);
-        self.cut.retain(|link| {
-            let ends = [link.host.bridge, link.below.bridge];
-            !ends.contains(&host.bridge) && !ends.contains(&below.bridge)
-        });
-        if let Err(EndError { source, undo }) =
-            bind_end(fabric, inventory, below.bridge, host.pid, cost)
+        if let Err(EndError { source, undo }) = bind_end(fabric, inventory, (below, host.pid), cost)
         {
             let (failed, left) = (below.bridge, below.bridge);
             return Err(match undo {
@@ -324,8 +331,7 @@ impl Bindings {
                 undo => BindError::Left { failed, left, source, undo },
             });
         }
-        if let Err(EndError { source, undo }) =
-            bind_end(fabric, inventory, host.bridge, below.pid, cost)
+        if let Err(EndError { source, undo }) = bind_end(fabric, inventory, (host, below.pid), cost)
         {
             let failed = host.bridge;
             return Err(match (unbind_end(fabric, inventory, below.bridge), undo) {
@@ -339,6 +345,10 @@ impl Bindings {
                 },
             });
         }
+        self.cut.retain(|link| {
+            let ends = [link.host.bridge, link.below.bridge];
+            !ends.contains(&host.bridge) && !ends.contains(&below.bridge)
+        });
         self.remote.push(wanted);
         self.remote.sort_by_key(|link| link.host.bridge);
         Ok(())
@@ -367,7 +377,7 @@ impl Bindings {
         }
         let below = link.below.bridge;
         if let Err(source) = unbind_end(fabric, inventory, below) {
-            return Err(match bind_end(fabric, inventory, host, link.below.pid, cost) {
+            return Err(match bind_end(fabric, inventory, (link.host, link.below.pid), cost) {
                 Ok(()) if source.is_refusal() => BindError::Undone(below, source),
                 Ok(()) => BindError::Left { failed: below, left: below, source, undo: None },
                 Err(EndError { source: undo, .. }) => BindError::Left {
@@ -410,13 +420,14 @@ impl Bindings {
         link: Remote,
         cost: PathCost,
     ) -> Result<(), BindError> {
-        for (end, pid) in [(link.below.bridge, link.host.pid), (link.host.bridge, link.below.pid)] {
-            let failed = |source| BindError::Failed(end, source);
-            match read_bridge(fabric, way(inventory, end), end).map_err(failed)? {
+        for (end, pid) in [(link.below, link.host.pid), (link.host, link.below.pid)] {
+            let at = end.bridge;
+            let failed = |source| BindError::Failed(at, source);
+            match read_bridge(fabric, way(inventory, at), at).map_err(failed)? {
                 BridgeState::Pid(shown) if shown == pid => {}
-                BridgeState::Nothing => bind_end(fabric, inventory, end, pid, cost)
+                BridgeState::Nothing => bind_end(fabric, inventory, (end, pid), cost)
                     .map_err(|EndError { source, .. }| failed(source))?,
-                _ => return Err(BindError::Taken(end)),
+                _ => return Err(BindError::Taken(at)),
             }
         }
         self.cut.retain(|other| *other != link);
@@ -466,126 +477,4 @@ impl Bindings {
         }
         Ok(differ)
     }
-}
-
-/// The way to the switch of a bridge.
-pub(super) fn way(inventory: &Inventory, bridge: Bridge) -> Way {
-    inventory.switch(bridge.switch).map_or(Way::Entry, super::inventory::Switch::way)
-}
-
-/// Reads what a bridge is bound to.
-///
-/// # Errors
-/// Its switch does not answer.
-pub fn read_bridge(
-    fabric: &mut Fabric,
-    way: Way,
-    bridge: Bridge,
-) -> Result<BridgeState, CallError> {
-    let vcss = virtual_switches(fabric, way, &[bridge.vcs])?;
-    let vppbs = vcss.first().map(|vcs| vcs.vppbs.as_slice()).unwrap_or_default();
-    let Some(vppb) = vppbs.get(usize::from(bridge.vppb)) else { return Ok(BridgeState::Nothing) };
-    Ok(match vppb.status {
-        UNBOUND => BridgeState::Nothing,
-        BOUND_TO_PORT => BridgeState::Port(vppb.port, None),
-        BOUND_TO_LD => BridgeState::Port(vppb.port, Some(vppb.ld)),
-        1 => BridgeState::InBetween,
-        _ => {
-            let at = pbr::Vppb { vcs: bridge.vcs, vppb: bridge.vppb };
-            let answer = fabric.call(way, &Request::GetPidBinding(at))?;
-            BridgeState::Pid(answer.read::<PidBinding>()?.pid)
-        }
-    })
-}
-
-/// Sends a command that changes a bridge. What the bridge shows after decides, also where the answer was lost; a bridge
-/// that does not show what it should although the command is done is an error too.
-fn apply(
-    fabric: &mut Fabric,
-    way: Way,
-    bridge: Bridge,
-    request: &Request<'_>,
-    done: impl Fn(BridgeState) -> bool,
-) -> Result<(), CallError> {
-    let answer = fabric.call(way, request).map(drop);
-    if let Err(error) = &answer
-        && error.is_refusal()
-    {
-        return answer;
-    }
-    let shows = read_bridge(fabric, way, bridge)?;
-    if done(shows) {
-        return Ok(());
-    }
-    let (opcode, what) =
-        (request.opcode(), "the command succeeded, but the vPPB shows another binding");
-    answer.and(Err(CallError::Unexpected { way, opcode, what }))
-}
-
-/// Why an end was not bound; with why it may be nevertheless.
-struct EndError {
-    source: CallError,
-    undo: Option<Box<CallError>>,
-}
-
-fn bind_end(
-    fabric: &mut Fabric,
-    inventory: &Inventory,
-    bridge: Bridge,
-    pid: Pid,
-    cost: PathCost,
-) -> Result<(), EndError> {
-    let Bridge { vcs, vppb, .. } = bridge;
-    let bind = Request::BindPid(BindPid { op: BindOp::Bind, vcs, vppb, pid, cost });
-    let result =
-        apply(fabric, way(inventory, bridge), bridge, &bind, |now| now == BridgeState::Pid(pid));
-    result.map_err(|source| {
-        // It may have come about after all: then it is taken back, so that a failure is one.
-        let undo = (!source.is_refusal()).then(|| unbind_end(fabric, inventory, bridge).err());
-        EndError { source, undo: undo.flatten().map(Box::new) }
-    })
-}
-
-/// Takes away whatever a bridge shows; whether it showed something.
-///
-/// # Errors
-/// Its switch did not, or does not answer.
-pub(super) fn free(
-    fabric: &mut Fabric,
-    inventory: &Inventory,
-    bridge: Bridge,
-) -> Result<bool, CallError> {
-    let way = way(inventory, bridge);
-    match read_bridge(fabric, way, bridge)? {
-        BridgeState::Nothing => return Ok(false),
-        BridgeState::Pid(_) => unbind_end(fabric, inventory, bridge)?,
-        BridgeState::Port(..) | BridgeState::InBetween => {
-            let (Bridge { vcs, vppb, .. }, option) = (bridge, UnbindOption::Managed);
-            let unbind = Request::UnbindVppb(UnbindVppb { vcs, vppb, option });
-            apply(fabric, way, bridge, &unbind, |now| now == BridgeState::Nothing)?;
-        }
-    }
-    Ok(true)
-}
-
-fn unbind_end(fabric: &mut Fabric, inventory: &Inventory, bridge: Bridge) -> Result<(), CallError> {
-    let way = way(inventory, bridge);
-    let mut last = Ok(());
-    // Undoing is worth several tries: whatever is left has to be told to people.
-    for _ in 0..3 {
-        last = read_bridge(fabric, way, bridge).and_then(|shows| {
-            if shows == BridgeState::Nothing {
-                return Ok(());
-            }
-            let Bridge { vcs, vppb, .. } = bridge;
-            let cost = PathCost { latency_base: 0, latency: 0, bandwidth_base: 0, bandwidth: 0 };
-            let pid = Pid::NONE;
-            let unbind = Request::BindPid(BindPid { op: BindOp::Unbind, vcs, vppb, pid, cost });
-            apply(fabric, way, bridge, &unbind, |now| now == BridgeState::Nothing)
-        });
-        if last.is_ok() {
-            break;
-        }
-    }
-    last
 }

@@ -1,0 +1,158 @@
+//! One end of a binding: what its bridge shows, and the commands that change that.
+//!
+//! Shape: [`read_bridge`] tells what is bound; `bind_end` and `unbind_end` have it changed, and look whether it is.
+//! Units: none.
+//! Source: docs/spec/wire-formats.md §4.5 (5201h, 5202h, 5705h, 5706h).
+
+use weft_parsers::cci::Request;
+use weft_parsers::cci::pbr::{self, BindOp, BindPid, Chosen, PathCost, PidBinding};
+use weft_parsers::cci::vcs::{UnbindOption, UnbindVppb};
+use weft_parsers::fabric::Pid;
+
+use super::{Bridge, BridgeState, LinkEnd};
+use crate::cci::{CallError, Fabric, Way};
+use crate::discover::virtual_switches;
+use crate::inventory::{Inventory, Switch, Target, TargetKind};
+
+/// State of a bridge that nothing is bound to.
+const UNBOUND: u8 = 0;
+/// State of a bridge that a port is bound to.
+const BOUND_TO_PORT: u8 = 2;
+/// State of a bridge that an LD is bound to.
+const BOUND_TO_LD: u8 = 3;
+
+/// The way to the switch of a bridge.
+pub fn way(inventory: &Inventory, bridge: Bridge) -> Way {
+    inventory.switch(bridge.switch).map_or(Way::Entry, Switch::way)
+}
+
+/// Reads what a bridge is bound to.
+///
+/// # Errors
+/// Its switch does not answer.
+pub fn read_bridge(
+    fabric: &mut Fabric,
+    way: Way,
+    bridge: Bridge,
+) -> Result<BridgeState, CallError> {
+    let vcss = virtual_switches(fabric, way, &[bridge.vcs])?;
+    let vppbs = vcss.first().map(|vcs| vcs.vppbs.as_slice()).unwrap_or_default();
+    let Some(vppb) = vppbs.get(usize::from(bridge.vppb)) else { return Ok(BridgeState::Nothing) };
+    Ok(match vppb.status {
+        UNBOUND => BridgeState::Nothing,
+        BOUND_TO_PORT => BridgeState::Port(vppb.port, None),
+        BOUND_TO_LD => BridgeState::Port(vppb.port, Some(vppb.ld)),
+        1 => BridgeState::InBetween,
+        _ => {
+            let at = pbr::Vppb { vcs: bridge.vcs, vppb: bridge.vppb };
+            let answer = fabric.call(way, &Request::GetPidBinding(at))?;
+            BridgeState::Pid(answer.read::<PidBinding>()?.pid)
+        }
+    })
+}
+
+/// Sends a command that changes a bridge. What the bridge shows after decides, also where the answer was lost; a bridge
+/// that does not show what it should although the command is done is an error too.
+pub(super) fn apply(
+    fabric: &mut Fabric,
+    way: Way,
+    bridge: Bridge,
+    request: &Request<'_>,
+    done: impl Fn(BridgeState) -> bool,
+) -> Result<(), CallError> {
+    let answer = fabric.call(way, request).map(drop);
+    if let Err(error) = &answer
+        && error.is_refusal()
+    {
+        return answer;
+    }
+    let shows = read_bridge(fabric, way, bridge)?;
+    if done(shows) {
+        return Ok(());
+    }
+    let (opcode, what) =
+        (request.opcode(), "the command succeeded, but the vPPB shows another binding");
+    answer.and(Err(CallError::Unexpected { way, opcode, what }))
+}
+
+/// Why an end was not bound; with why it may be nevertheless.
+pub(super) struct EndError {
+    pub source: CallError,
+    pub undo: Option<Box<CallError>>,
+}
+
+/// The PID of an end as it is said to its switch: nothing where the switch finds that one by itself, as all switches do.
+fn own_of(inventory: &Inventory, end: LinkEnd) -> Chosen {
+    let targets = inventory.switch(end.bridge.switch).map(|switch| switch.targets.as_slice());
+    let targets = targets.unwrap_or_default();
+    let kind = targets.iter().find(|target| target.pid == end.pid).map(|target| target.kind);
+    let is_one = |target: &&Target| {
+        let here = target.kind != TargetKind::Host || target.vcs == end.bridge.vcs;
+        Some(target.kind) == kind && here && !target.pid.is_none()
+    };
+    let first = targets.iter().find(is_one).map(|target| target.pid);
+    Chosen((first != Some(end.pid)).then_some(end.pid))
+}
+
+pub(super) fn bind_end(
+    fabric: &mut Fabric,
+    inventory: &Inventory,
+    (end, pid): (LinkEnd, Pid),
+    cost: PathCost,
+) -> Result<(), EndError> {
+    let (bridge, own) = (end.bridge, own_of(inventory, end));
+    let Bridge { vcs, vppb, .. } = bridge;
+    let bind = Request::BindPid(BindPid { op: BindOp::Bind, vcs, vppb, pid, own, cost });
+    let result =
+        apply(fabric, way(inventory, bridge), bridge, &bind, |now| now == BridgeState::Pid(pid));
+    result.map_err(|source| {
+        // It may have come about after all: then it is taken back, so that a failure is one.
+        let undo = (!source.is_refusal()).then(|| unbind_end(fabric, inventory, bridge).err());
+        EndError { source, undo: undo.flatten().map(Box::new) }
+    })
+}
+
+/// Takes away whatever a bridge shows; whether it showed something.
+///
+/// # Errors
+/// Its switch did not, or does not answer.
+pub fn free(fabric: &mut Fabric, inventory: &Inventory, bridge: Bridge) -> Result<bool, CallError> {
+    let way = way(inventory, bridge);
+    match read_bridge(fabric, way, bridge)? {
+        BridgeState::Nothing => return Ok(false),
+        BridgeState::Pid(_) => unbind_end(fabric, inventory, bridge)?,
+        BridgeState::Port(..) | BridgeState::InBetween => {
+            let (Bridge { vcs, vppb, .. }, option) = (bridge, UnbindOption::Managed);
+            let unbind = Request::UnbindVppb(UnbindVppb { vcs, vppb, option });
+            apply(fabric, way, bridge, &unbind, |now| now == BridgeState::Nothing)?;
+        }
+    }
+    Ok(true)
+}
+
+pub(super) fn unbind_end(
+    fabric: &mut Fabric,
+    inventory: &Inventory,
+    bridge: Bridge,
+) -> Result<(), CallError> {
+    let way = way(inventory, bridge);
+    let mut last = Ok(());
+    // Undoing is worth several tries: whatever is left has to be told to people.
+    for _ in 0..3 {
+        last = read_bridge(fabric, way, bridge).and_then(|shows| {
+            if shows == BridgeState::Nothing {
+                return Ok(());
+            }
+            let Bridge { vcs, vppb, .. } = bridge;
+            let cost = PathCost { latency_base: 0, latency: 0, bandwidth_base: 0, bandwidth: 0 };
+            let pid = Pid::NONE;
+            let (op, own) = (BindOp::Unbind, Chosen(None));
+            let unbind = Request::BindPid(BindPid { op, vcs, vppb, pid, own, cost });
+            apply(fabric, way, bridge, &unbind, |now| now == BridgeState::Nothing)
+        });
+        if last.is_ok() {
+            break;
+        }
+    }
+    last
+}
