@@ -38,6 +38,16 @@ pub struct Grant {
     pub len: u64,
 }
 
+impl GimError {
+    /// A requester is in the domain that owns the memory.
+    #[must_use]
+    pub fn own_domain(pid: Pid) -> Self {
+        Self::Misfit(format!(
+            "gim-other-domain: PID {pid} is in the domain that owns the memory, and needs no GIM"
+        ))
+    }
+}
+
 /// Why a grant of GIM is not made or taken back.
 #[derive(Debug, thiserror::Error)]
 pub enum GimError {
@@ -191,10 +201,7 @@ impl Gim {
         }
         let domain = |one: &Edge| (one.switch, one.vcs);
         if let Some(own) = new.from.iter().find(|one| domain(one) == domain(&new.of)) {
-            return misfit(format!(
-                "gim-other-domain: PID {} is in the domain that owns the memory, and needs no GIM",
-                own.pid
-            ));
+            return Err(GimError::own_domain(own.pid));
         }
         let different: BTreeSet<&Edge> = new.from.iter().collect();
         if different.len() != new.from.len() || new.from.is_empty() {

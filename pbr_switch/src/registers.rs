@@ -6,13 +6,15 @@
 //! Units: bytes; registers of 4.
 //! Source: CXL 3.1 sections 7.7.2.6, 7.7.6.1; PCIe 6.0 section 2.2.4; CXL 3.1 sections 7.2.3, 8.2.8.4.
 
+use std::sync::Arc;
+
 use weft_cxl::cci::{Session, serve};
 use weft_cxl::pci::mailbox::Command;
 use weft_cxl::pci::{ByteEnables, Msi, Reg};
-use weft_dataplane::pbr::Function;
+use weft_dataplane::pbr::{EdgePort, Fast, Function, Ldst};
 use weft_dataplane::time::Instant;
 use weft_parsers::cci::{Header, Opcode};
-use weft_parsers::fabric::{Bdf, Hpa};
+use weft_parsers::fabric::{Bdf, Hpa, Pid};
 
 use super::switch::{Event, Switch};
 use super::vcs::function_of;
@@ -122,6 +124,24 @@ impl Switch {
         }
         self.reset_below(vcs);
         self.refresh();
+    }
+
+    /// The host of a virtual switch is another one, or none: besides the registers, the tables that it has set are as after
+    /// power-on, so that no device has a way by them any more.
+    pub(super) fn forget_host(&mut self, vcs: u8) {
+        let sizes = self.config.sizes;
+        let made = (Fast::new(sizes.fast, sizes.fast_idt), Ldst::new(sizes.ldst, sizes.ldst_idt));
+        if let (Ok(fast), Ok(ldst)) = made
+            && let Some(state) = self.vcses.get_mut(usize::from(vcs))
+        {
+            for vppb in &mut state.vppbs {
+                let role = vppb.tables.role;
+                vppb.tables = EdgePort::new(role, Pid::NONE, fast.clone(), ldst.clone());
+                vppb.tables.set_access(Arc::clone(&state.access));
+                vppb.prefixes = None;
+            }
+        }
+        self.reset_vcs(vcs);
     }
 
     /// Offset in the GAE's BAR0 of an address; `None` where it is not the GAE's.

@@ -40,6 +40,12 @@ impl Fm {
         let edge = |text: &String| names.host(text);
         let from = wanted.from.iter().map(edge).collect::<Result<Vec<_>, _>>()?;
         let (name, of) = (wanted.name.clone(), edge(&wanted.of)?);
+        // A virtual link makes two virtual switches one domain.
+        let own = names.virtual_hierarchy(of);
+        let same = |one: &&Host| own.is_some() && names.virtual_hierarchy(**one) == own;
+        if let Some(one) = from.iter().find(same) {
+            return Err(GimError::own_domain(one.pid).to_string());
+        }
         let DesiredGim { prefix: by_prefix, hpa, size: len, .. } = *wanted;
         Ok(Grant { name, of, from, by_prefix, hpa, len })
     }

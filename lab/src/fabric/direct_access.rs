@@ -100,7 +100,7 @@ fn device(tree: &Value, place: Place) -> Option<&Value> {
 }
 
 /// The block of registers of the mailbox of a virtual switch: function 1 beside its upstream bridge.
-fn mailbox(tree: &Value, below: Option<u8>) -> Option<Num> {
+pub(super) fn mailbox(tree: &Value, below: Option<u8>) -> Option<Num> {
     let node = nodes_below(above(tree, below)?).find(|node| function(node) == Some(1))?;
     let bar = node.get("bars")?.as_array()?.first()?;
     bar.get("address")?.as_u64().map(Num)
@@ -108,7 +108,7 @@ fn mailbox(tree: &Value, below: Option<u8>) -> Option<Num> {
 
 impl Host<'_> {
     /// What it found.
-    fn tree(&self, topology: &Topology) -> Result<Value, BringupError> {
+    pub(super) fn tree(&self, topology: &Topology) -> Result<Value, BringupError> {
         match (self.ask)(&Command::Tree {}).map_err(|refused| self.fail(topology, refused))? {
             Answer::Tree { tree, .. } => Ok(tree),
             other => {
@@ -116,18 +116,6 @@ impl Host<'_> {
                 Err(self.fail(topology, Refused::because(text)))
             }
         }
-    }
-
-    /// Where the mailbox of its own virtual switch is; none where it has one only, and need not be told.
-    pub(super) fn own_mailbox(
-        &self,
-        (topology, layout): (&Topology, &Layout),
-    ) -> Result<Option<Num>, BringupError> {
-        let mut all = layout.switches.iter().flat_map(|switch| &switch.vcses);
-        if !all.any(|vcs| vcs.host == self.at && vcs.usp.is_none() && vcs.mailbox) {
-            return Ok(None);
-        }
-        self.mailbox((topology, &self.tree(topology)?), None).map(Some)
     }
 
     fn mailbox(
@@ -150,11 +138,10 @@ impl Host<'_> {
         let domain = topology.hosts.get(self.at).and_then(|host| host.domain.as_ref());
         let (Some(domain), true) = (domain, layout.has_edge(self.at)) else { return Ok(()) };
         let secret = tag(domain).map_err(|text| self.fail(topology, Refused::bad_request(text)))?;
-        let block = self.own_mailbox((topology, layout))?;
-        let state = self.gae(topology, (Opcode::GET_SV_STATE, Vec::new()), block)?;
+        let state = self.gae(topology, (Opcode::GET_SV_STATE, Vec::new()), None)?;
         if state.first() == Some(&0) {
             let request = Request::SetSv(secret);
-            self.gae(topology, (request.opcode(), secret.to_vec()), block)?;
+            self.gae(topology, (request.opcode(), secret.to_vec()), None)?;
         }
         Ok(())
     }

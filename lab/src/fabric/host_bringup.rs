@@ -14,9 +14,10 @@ use weft_parsers::cci::{Opcode, Payload};
 use weft_parsers::fabric::{Hpa, Pid};
 use weft_rpc::Refused;
 
+use super::direct_access::mailbox;
 use super::fast_tables::{self, MapError, Region};
 use super::layout::gim::GimRange;
-use super::layout::{Layout, Part};
+use super::layout::{Edge, Layout, Part};
 use super::topology::Topology;
 use crate::endpoint::command::Export;
 use crate::endpoint::fabric_mem::MemCommand;
@@ -113,32 +114,51 @@ impl Host<'_> {
             let shown = if transfers { self.window(ranges) } else { self.export(ranges) };
             shown.map_err(|refused| self.fail(topology, refused))?;
         }
-        let block = self.own_mailbox((topology, layout))?;
-        let edges = layout.vppbs(self.at);
+        let edges = layout.edges(self.at);
         // What is allowed to a virtual switch is on at all of its ports, but for those where the host says otherwise.
-        let parts = || edges.iter().filter_map(|(_, part)| *part);
+        let parts = || edges.iter().filter_map(|edge| edge.part);
         let any = layout.gim.iter().any(|gim| parts().any(|part| concerns(gim, part)));
-        for &(vppb, part) in edges.iter().filter(|(_, part)| any || part.is_some()) {
-            let output = self.gae(topology, (Opcode::GET_FAST_CAPS, vec![vppb, 0, 0, 0]), block)?;
-            let caps = FastCaps::parse(&output).map_err(|error| {
-                let text = format!("its GAE does not report vPPB {vppb}: {error}");
-                self.fail(topology, Refused::because(text))
-            })?;
-            let pids: Vec<u16> = caps.pids.iter().map(Pid::bits).collect();
-            let mut regions =
-                part.map_or_else(Vec::new, |part| gim_regions(layout, part, &given.gim));
-            regions.extend(self::regions(&pids, &given.shares));
-            let prefix = part.map(|part| prefixes(layout, part, &given.gim)).unwrap_or_default();
-            if regions.is_empty() && caps.limit == Hpa(0) && !any {
-                continue;
-            }
-            let commands = fast_tables::commands(vppb, &regions, prefix)
-                .map_err(|source| self.no_map(topology, source))?;
-            for command in commands {
-                self.gae(topology, command, block)?;
-            }
+        let is_far = edges.iter().any(|edge| edge.below.is_some());
+        let tree = if is_far { Some(self.tree(topology)?) } else { None };
+        for &edge in edges.iter().filter(|edge| any || edge.part.is_some()) {
+            let block = match (edge.below, &tree) {
+                (Some(_), Some(tree)) => match mailbox(tree, edge.below) {
+                    Some(block) => Some(block),
+                    None => continue, // no link leads there
+                },
+                _ => None,
+            };
+            self.map_edge((topology, layout), given, (edge, block), any)?;
         }
         self.map_direct((topology, layout), given)
+    }
+
+    /// The table of one bridge: `block` is the mailbox of the virtual switch that has it.
+    fn map_edge(
+        &self,
+        (topology, layout): (&Topology, &Layout),
+        given: &MemoryGrants,
+        (Edge { vppb, part, .. }, block): (Edge, Option<Num>),
+        any: bool,
+    ) -> Result<(), BringupError> {
+        let output = self.gae(topology, (Opcode::GET_FAST_CAPS, vec![vppb, 0, 0, 0]), block)?;
+        let caps = FastCaps::parse(&output).map_err(|error| {
+            let text = format!("its GAE does not report vPPB {vppb}: {error}");
+            self.fail(topology, Refused::because(text))
+        })?;
+        let pids: Vec<u16> = caps.pids.iter().map(Pid::bits).collect();
+        let mut regions = part.map_or_else(Vec::new, |part| gim_regions(layout, part, &given.gim));
+        regions.extend(self::regions(&pids, &given.shares));
+        let prefix = part.map(|part| prefixes(layout, part, &given.gim)).unwrap_or_default();
+        if regions.is_empty() && caps.limit == Hpa(0) && !any {
+            return Ok(());
+        }
+        let commands = fast_tables::commands(vppb, &regions, prefix)
+            .map_err(|source| self.no_map(topology, source))?;
+        for command in commands {
+            self.gae(topology, command, block)?;
+        }
+        Ok(())
     }
 
     fn export(&self, ranges: Vec<Export>) -> Result<(), Refused> {

@@ -167,6 +167,9 @@ impl Switch {
                 self.show_link(vcs, vppb, None, false);
                 self.show_present(vcs, vppb, false);
                 self.bind(vcs, vppb, Bound::No);
+                if vppb == 0 {
+                    self.forget_host(vcs);
+                }
             }
         }
         self.touch(vcs); // and the one that it comes to

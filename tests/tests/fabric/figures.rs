@@ -215,10 +215,12 @@ fn hierarchies(fabric: &ManagedFabric) {
         ("06:00.0", bridge),
         ("07:00.0", bridge),
         ("08:00.0", "1e98:0d01"),
+        ("06:00.1", gae),
         ("02:02.0", bridge),
         ("0b:00.0", bridge),
         ("0c:00.0", bridge),
         ("0d:00.0", "1e98:0d04"),
+        ("0b:00.1", gae),
         ("01:00.1", gae),
     ];
     let second = [
@@ -230,6 +232,7 @@ fn hierarchies(fabric: &ManagedFabric) {
         ("06:00.0", bridge),
         ("07:00.0", bridge),
         ("08:00.0", "1e98:0d02"),
+        ("06:00.1", gae),
         ("01:00.1", gae),
     ];
     assert_eq!(functions(fabric, 0), want(&first));

@@ -18,7 +18,7 @@ use weft_lab::fabric::managed::ManagedFabric;
 use weft_parsers::cci::gae::PrefixFlags;
 use weft_parsers::cci::{Opcode, ReturnCode};
 use weft_parsers::fabric::Pid;
-use weft_tests::fabric_here::{access, books, range, transfer, up};
+use weft_tests::fabric_here::{access, books, range, transfer, up, up_text};
 
 /// Where a host's memory begins for itself.
 const OWN: u64 = 0x10_0000;
@@ -215,5 +215,61 @@ fn revoking_gim_stops_one_and_no_other() {
     fabric.map().unwrap();
     assert_eq!((access_of(&mut fabric, "h0"), access_of(&mut fabric, "h1")), before);
     reaches(&fabric, host, memory, range(row.hpa, 4_096, 5));
+    books(&fabric);
+}
+
+/// An accelerator at another switch than its host's.
+const FAR: &str = r#"
+switch = [{ name = "sw0" }, { name = "sw1" }]
+link = [{ ends = ["sw0", "sw1"] }]
+host = [
+    { name = "h0", at = "sw0", bind = ["acc0"], memory_mib = 64 },
+    { name = "h1", at = "sw1", gim = true, memory_mib = 64 },
+]
+device = [{ name = "acc0", at = "sw1", kind = "accelerator" }]
+gfd = [{ name = "g0", at = "sw0" }]
+[[memory]]
+name = "pool"
+hosts = ["h1"]
+devices = ["acc0"]
+gfds = ["g0"]
+len = 0x10000000
+hpa = 0x10000000000
+"#;
+
+/// CXL 3.1 section 7.7.2.6: the virtual switch below a virtual link has a GAE of its own, by which the host sets the tables of
+/// its bridges: a device there reaches G-FAM and GIM, until the link is taken away. Memory of its own host is no GIM to it.
+#[test]
+fn a_device_below_a_virtual_link_has_tables_by_the_gae_there() {
+    let mut fabric = up_text("far", FAR);
+    let (acc, owner) = (Part::Device(0), Part::Host(1));
+    let gim = rows(&mut fabric)[0].hpa;
+    let pool = 0x100_0000_0000;
+    reaches(&fabric, acc, owner, range(gim + 4_096, 1 << 14, 3));
+    let write = access(&fabric, acc, range(pool, 1 << 14, 4), true);
+    assert!(write.ok, "{write:?}");
+    let read = access(&fabric, owner, range(pool, 1 << 14, 4), false);
+    assert!(read.ok && read.mismatched == 0, "{read:?}");
+
+    let own = Request::ShowGim {
+        name: "own".to_owned(),
+        of: "h0".to_owned(),
+        from: vec!["acc0".to_owned()],
+        prefix: false,
+        size: 1 << 20,
+        hpa: 0x200_0000_0000,
+    };
+    let refused_own = fabric.fm().request(&own).unwrap_err().to_string();
+    assert!(refused_own.contains("gim-other-domain"), "{refused_own}");
+
+    let bridge = "entry/0/1".to_owned();
+    fabric.fm().request(&Request::Unbind { bridge: bridge.clone() }).unwrap();
+    refused(&fabric, acc, owner, &range(gim, 4_096, 5));
+    let gone = access(&fabric, acc, range(pool, 4_096, 6), true);
+    assert!(!gone.ok, "{gone:?}");
+    fabric.fm().request(&Request::Bind { bridge, to: "sw1/0/0".to_owned() }).unwrap();
+    refused(&fabric, acc, owner, &range(gim, 4_096, 5)); // the host has not set it yet
+    fabric.bring_up_hosts().unwrap();
+    reaches(&fabric, acc, owner, range(gim + 8_192, 1 << 14, 7));
     books(&fabric);
 }

@@ -80,10 +80,12 @@ fn hierarchies(up: &Up) {
         ("06:00.0", bridge),
         ("07:00.0", bridge),
         ("08:00.0", "1e98:0d01"),
+        ("06:00.1", gae),
         ("02:02.0", bridge),
         ("0b:00.0", bridge),
         ("0c:00.0", bridge),
         ("0d:00.0", "1e98:0d04"),
+        ("0b:00.1", gae),
         ("01:00.1", gae),
     ];
     let second = [
@@ -95,6 +97,7 @@ fn hierarchies(up: &Up) {
         ("06:00.0", bridge),
         ("07:00.0", bridge),
         ("08:00.0", "1e98:0d02"),
+        ("06:00.1", gae),
         ("01:00.1", gae),
     ];
     assert_eq!(up.functions("h0"), own(&first));

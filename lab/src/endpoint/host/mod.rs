@@ -231,12 +231,14 @@ impl HostEndpoint {
         Ok(None)
     }
 
-    /// The block of registers of the mailbox that is meant.
+    /// The block of registers of the mailbox that is meant: where nothing is said, the one nearest to the host, which is its GAE.
     fn block(&self, asked: Option<Num>) -> Result<Hpa, Refused> {
         if let Some(Num(addr)) = asked {
             return Ok(Hpa(addr));
         }
-        let found = self.inner.tree().map(blocks).unwrap_or_default();
+        let mut found = self.inner.tree().map(blocks).unwrap_or_default();
+        let nearest = found.iter().map(|(bdf, _)| bdf.bus()).min();
+        found.retain(|(bdf, _)| Some(bdf.bus()) == nearest);
         match found.as_slice() {
             [(_, block)] => Ok(*block),
             [] => Err(Refused::because("no function with a mailbox is known: enumerate first")),

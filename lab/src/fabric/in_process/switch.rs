@@ -175,7 +175,7 @@ pub(super) fn agent(
     for vcs in switch.into_iter().flat_map(|switch| &switch.vcses) {
         let vppbs = u8::try_from(vcs.vppbs.len()).unwrap_or(u8::MAX);
         let usp = vcs.usp.and_then(|usp| PortId::new(usize::from(usp)));
-        config.vcses.push(VcsConfig { usp, vppbs, gae: vcs.usp.is_some() || vcs.mailbox });
+        config.vcses.push(VcsConfig { usp, vppbs, gae: true });
     }
     let config = pbr_switch::Switch::new(config)?;
     Ok(Agent::new(

@@ -51,7 +51,6 @@ impl Layout {
         builder.check_memory()?;
         builder.layout.gim = builder.shown()?;
         builder.layout.p2p = builder.direct()?;
-        builder.give_mailboxes();
         builder.check_modes()?;
         builder.check_start()?;
         Ok(builder.layout)
@@ -301,13 +300,12 @@ impl<'a> Builder<'a> {
             }
             self.check_links(&host.name, &further)?;
             for (at, vppbs) in further {
-                let vcs =
-                    self.add_vcs(at, Vcs { host: index, usp: None, vppbs, mailbox: false })?;
+                let vcs = self.add_vcs(at, Vcs { host: index, usp: None, vppbs })?;
                 shown.push(VppbBinding::Below { switch: at, vcs });
             }
             shown.extend((0..host.spare_vppbs).map(|_| VppbBinding::Spare));
             let (usp, vppbs) = (Some(usp), shown);
-            self.add_vcs(edge, Vcs { host: index, usp, vppbs, mailbox: false })?;
+            self.add_vcs(edge, Vcs { host: index, usp, vppbs })?;
         }
         Ok(())
     }

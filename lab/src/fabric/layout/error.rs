@@ -109,7 +109,7 @@ pub enum LayoutError {
         second: String,
     },
     /// A device is to reach memory, but no host can set the tables of its port.
-    #[error("{by}: {device} is not bound to a host at that host's own switch")]
+    #[error("{by}: {device} is not bound to a host")]
     NoTables {
         /// Which memory.
         by: String,
@@ -209,8 +209,8 @@ impl fmt::Display for GimRule {
                  that carry no PTH"
             }
             Self::ByGae => {
-                "gim-by-gae: a device has the rights and tables of the GAE of a host at the same \
-                 switch, which binds it"
+                "gim-by-gae: a device has the rights and tables of the GAE of a virtual switch, whose host \
+                 binds it"
             }
             Self::OtherDomain => {
                 "gim-other-domain: GIM is memory of another domain than the requester's"

@@ -119,8 +119,8 @@ impl Builder<'_> {
             return Ok(host);
         }
         let vcses = self.layout.switches.get(at).map(|switch| switch.vcses.as_slice());
-        let mut own = vcses.unwrap_or_default().iter().filter(|vcs| vcs.usp.is_some());
-        let owner = own.find(|vcs| vcs.vppbs.contains(&VppbBinding::Port(port)));
+        let mut all = vcses.unwrap_or_default().iter();
+        let owner = all.find(|vcs| vcs.vppbs.contains(&VppbBinding::Port(port)));
         owner.map(|vcs| vcs.host).ok_or(GimRule::ByGae)
     }
 

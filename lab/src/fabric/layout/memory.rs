@@ -51,7 +51,7 @@ impl Builder<'_> {
                 };
                 let mut hosts = 0..self.layout.hosts.len();
                 let own = Some(Part::Device(device));
-                if !hosts.any(|host| self.layout.vppbs(host).iter().any(|one| one.1 == own)) {
+                if !hosts.any(|host| self.layout.edges(host).iter().any(|one| one.part == own)) {
                     return Err(LayoutError::NoTables { by, device: name.clone() });
                 }
             }

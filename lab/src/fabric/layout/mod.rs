@@ -75,6 +75,17 @@ pub struct Port {
     pub far: End,
 }
 
+/// A bridge whose tables a host sets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Edge {
+    /// The bridge of the host's own virtual switch that leads to the one that has it; none where that has it itself.
+    pub below: Option<u8>,
+    /// Its number there.
+    pub vppb: u8,
+    /// What is at its port; none where it has none yet.
+    pub part: Option<Part>,
+}
+
 /// What a downstream vPPB is to be bound to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VppbBinding {
@@ -102,8 +113,6 @@ pub struct Vcs {
     pub usp: Option<u8>,
     /// Downstream vPPBs, from number 1 on.
     pub vppbs: Vec<VppbBinding>,
-    /// It has a mailbox although it is further out: the host sets tables of its bridges.
-    pub mailbox: bool,
 }
 
 /// A PBR switch of a layout.
@@ -226,24 +235,44 @@ impl Layout {
         Some(lists.collect::<Option<Vec<_>>>()?.into_iter().flatten().copied().collect())
     }
 
-    /// vPPBs of a host's virtual switch at its edge that have a port of the same switch, or will have one, and what is
-    /// at that port: the host itself at vPPB 0.
+    /// The vPPBs of a host's virtual switches that have a port of their switch, or will have one: at its own switch, the host
+    /// itself at vPPB 0, and at those below.
     #[must_use]
-    pub fn vppbs(&self, host: usize) -> Vec<(u8, Option<Part>)> {
-        let own =
-            |switch: &&Switch| switch.vcses.iter().any(|vcs| vcs.host == host && vcs.usp.is_some());
-        let Some(switch) = self.switches.iter().find(own) else { return Vec::new() };
-        let vcs = switch.vcses.iter().find(|vcs| vcs.host == host && vcs.usp.is_some());
-        let shown = vcs.map(|vcs| vcs.vppbs.as_slice()).unwrap_or_default();
-        let below = (1_u8..).zip(shown).filter_map(|(vppb, shown)| match shown {
+    pub fn edges(&self, host: usize) -> Vec<Edge> {
+        let own = |vcs: &&Vcs| vcs.host == host && vcs.usp.is_some();
+        let Some((at, vcs)) = self.vcses().find(|(_, vcs)| own(vcs)) else { return Vec::new() };
+        let itself = Edge { below: None, vppb: 0, part: Some(Part::Host(host)) };
+        let mut edges = vec![itself];
+        edges.extend(self.shown(at, vcs, None));
+        for (vppb, shown) in (1_u8..).zip(&vcs.vppbs) {
+            let VppbBinding::Below { switch, vcs } = *shown else { continue };
+            let vcses = self.switches.get(switch).map(|switch| switch.vcses.as_slice());
+            let vcs = vcses.unwrap_or_default().get(usize::from(vcs));
+            edges.extend(vcs.into_iter().flat_map(|vcs| self.shown(switch, vcs, Some(vppb))));
+        }
+        edges
+    }
+
+    fn vcses(&self) -> impl Iterator<Item = (usize, &Vcs)> {
+        let all = self.switches.iter().enumerate();
+        all.flat_map(|(at, switch)| switch.vcses.iter().map(move |vcs| (at, vcs)))
+    }
+
+    fn shown<'a>(
+        &'a self,
+        at: usize,
+        vcs: &'a Vcs,
+        below: Option<u8>,
+    ) -> impl Iterator<Item = Edge> + 'a {
+        (1_u8..).zip(&vcs.vppbs).filter_map(move |(vppb, shown)| match shown {
             VppbBinding::Port(port) | VppbBinding::Ld(port, _) => {
-                let far = switch.ports.get(usize::from(*port)).map(|port| port.far.part);
-                Some((vppb, far))
+                let ports = self.switches.get(at).map(|switch| switch.ports.as_slice());
+                let port = ports.unwrap_or_default().get(usize::from(*port));
+                Some(Edge { below, vppb, part: port.map(|port| port.far.part) })
             }
-            VppbBinding::Spare => Some((vppb, None)),
+            VppbBinding::Spare => Some(Edge { below, vppb, part: None }),
             VppbBinding::Below { .. } => None,
-        });
-        [(0, Some(Part::Host(host)))].into_iter().chain(below).collect()
+        })
     }
 
     /// Whether a host has a virtual switch, and so tables of its own.

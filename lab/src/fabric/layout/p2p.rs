@@ -1,13 +1,11 @@
 //! Memory devices that accelerators access directly, by UIO (direct P2P to HDM), as a topology wants it.
 //!
-//! Shape: `[[p2p]]` -> [`P2pRange`], or the `P2pRule` that forbids it; the virtual switches that need a mailbox for it.
+//! Shape: `[[p2p]]` -> [`P2pRange`], or the `P2pRule` that forbids it.
 //! Units: bytes; segments of 64 GiB.
 //! Source: CXL 3.1 section 7.7.9; docs/fabric.md.
 //!
 //! Where a file says no address, a memory device lies in segments of its own, behind all that G-FAM and GIM have and the
 //! byte at their `FabricLimit`, at the same address for all.
-
-use std::collections::BTreeMap;
 
 use weft_fm::memory::map::{self, Kind, Range, SEGMENT};
 
@@ -15,7 +13,7 @@ use super::super::topology::{DeviceKind, P2p};
 use super::build::Builder;
 use super::error::P2pRule;
 use super::gim::{OWN, WINDOW};
-use super::{End, LayoutError, Part, VppbBinding};
+use super::{LayoutError, Part, VppbBinding};
 
 /// Memory of a device, where the file does not say how much.
 const DEVICE_LEN: u64 = 16 << 20;
@@ -232,22 +230,5 @@ impl Builder<'_> {
             })?;
         }
         Ok(())
-    }
-
-    /// Gives the virtual switches of such devices a mailbox, where they are not at their host's own switch.
-    pub(super) fn give_mailboxes(&mut self) {
-        let mut at: BTreeMap<Part, End> = BTreeMap::new();
-        for range in &self.layout.p2p {
-            for part in range.from.iter().chain([&range.to]) {
-                at.extend(self.at.get(part).map(|end| (*part, *end)));
-            }
-        }
-        for End { part, port } in at.into_values() {
-            let Part::Switch(switch) = part else { continue };
-            let switch = self.layout.switches.get_mut(switch);
-            for vcs in switch.into_iter().flat_map(|switch| &mut switch.vcses) {
-                vcs.mailbox |= vcs.vppbs.contains(&VppbBinding::Port(port));
-            }
-        }
     }
 }

@@ -130,11 +130,11 @@ fn what_cannot_be_is_refused_and_named() {
         (
             r#"switch = [{ name = "s" }, { name = "t" }]
             link = [{ ends = ["s", "t"] }]
-            host = [{ name = "a", at = "s", bind = ["x"] }]
+            host = [{ name = "a", at = "s", bind = [] }]
             device = [{ name = "x", at = "t" }]
             gfd = [{ name = "g", at = "s" }]
             memory = [{ name = "m", devices = ["x"], gfds = ["g"], len = 1, hpa = 0 }]"#,
-            "memory m: x is not bound to a host at that host's own switch",
+            "memory m: x is not bound to a host",
         ),
     ];
     for (text, want) in cases {
@@ -188,7 +188,7 @@ fn gim_that_no_rule_allows_is_refused_by_its_name() {
         ("of = \"alone\"",                              "gim alone: alone: gim-edge-only"),
         ("of = \"h1\"\nfrom = [\"below0\"]",            "gim h1: below0: gim-edge-only"),
         ("of = \"h1\"\nfrom = [\"g\"]",                 "gim h1: g: gim-edge-only"),
-        ("of = \"h1\"\nfrom = [\"far0\"]",              "gim h1: far0: gim-by-gae"),
+        ("of = \"h0\"\nfrom = [\"far0\"]",              "gim h0: far0: gim-other-domain"),
         ("of = \"free\"",                               "gim free: free: gim-by-gae"),
         ("of = \"h0\"\nfrom = [\"acc0\"]",              "gim h0: acc0: gim-other-domain"),
         ("of = \"acc0\"\nfrom = [\"h0\"]",              "gim acc0: h0: gim-other-domain"),
@@ -220,11 +220,17 @@ fn gim_lies_behind_g_fam_in_segments_of_its_own() {
     let whole = 16 << 20;
     let first = tera + segment;
     assert_eq!(places, [(first, whole), (first, whole), (first + segment, 4_096)]);
-    assert_eq!(layout.gim[0].from, [Part::Host(0), Part::Device(0)]);
+    assert_eq!(layout.gim[0].from, [Part::Host(0), Part::Device(0), Part::Device(2)]);
     assert_eq!(layout.device_memory(3), Some("0x12000000000:4096".to_owned()));
-    let edges = [Part::Host(0), Part::Device(0), Part::Device(1), Part::Hbr(0)];
-    let edges = (0..).zip(edges.map(Some)).collect::<Vec<_>>();
-    assert_eq!((layout.vppbs(0), layout.vppbs(2)), (edges, vec![]));
+    let edge = |below, vppb, part| Edge { below, vppb, part: Some(part) };
+    let edges = vec![
+        edge(None, 0, Part::Host(0)),
+        edge(None, 1, Part::Device(0)),
+        edge(None, 2, Part::Device(1)),
+        edge(None, 3, Part::Hbr(0)),
+        edge(Some(4), 1, Part::Device(2)),
+    ];
+    assert_eq!((layout.edges(0), layout.edges(2)), (edges, vec![]));
 }
 
 /// Two hosts with memory of two ways of 4 KiB at the first address, and more of one of them.
@@ -282,8 +288,7 @@ fn lightweight_notification_makes_links_non_flit_up_to_the_next_switch() {
 
 const P2P: &str = include_str!("../../../../pcaps/fabric/p2p.toml");
 
-/// Memory devices lie behind one another, mailboxes are where tables of bridges further out are set, and each device has its
-/// place in the hierarchy of its host.
+/// Memory devices lie behind one another, and each device has its place in the hierarchy of its host.
 #[test]
 fn memory_devices_that_are_accessed_directly_have_their_places() {
     let layout = layout(P2P).unwrap();
@@ -292,16 +297,6 @@ fn memory_devices_that_are_accessed_directly_have_their_places() {
     assert_eq!(theirs.hpa, (1 << 40) + (64 << 30));
     assert_eq!(layout.device_memory(3).unwrap(), "0x10000000000:16777216");
     assert_eq!(layout.device_memory(0), None, "an accelerator shows nothing");
-    let mailboxes: Vec<Vec<(usize, bool)>> = layout
-        .switches
-        .iter()
-        .map(|switch| switch.vcses.iter().map(|vcs| (vcs.host, vcs.mailbox)).collect())
-        .collect();
-    // mem1 is at its host's own switch, where the GAE is; acc1 and mem0 are not.
-    assert_eq!(
-        mailboxes,
-        [vec![(0, true)], vec![(0, true), (1, true)], vec![(1, true), (2, false)]]
-    );
     let place = |device| layout.place(Part::Device(device)).unwrap();
     let at = |host, below, vppb| p2p::Place { host, below, vppb };
     assert_eq!((place(0), place(3)), (at(0, None, 1), at(0, Some(2), 1)));

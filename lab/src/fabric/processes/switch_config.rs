@@ -54,10 +54,9 @@ impl Processes {
         }
         for vcs in &switch.vcses {
             let _ = writeln!(text, "[[vcs]]\nvppbs = {}", vcs.vppbs.len());
-            let _ = match vcs.usp {
-                Some(port) => writeln!(text, "usp = \"p{port}\"\ngae = true"),
-                None => writeln!(text, "gae = {}", vcs.mailbox),
-            };
+            if let Some(port) = vcs.usp {
+                let _ = writeln!(text, "usp = \"p{port}\"");
+            }
         }
         if let Some(fixed) = fixed {
             text += &sections(fixed);
