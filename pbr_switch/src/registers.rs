@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use weft_cxl::cci::{Session, serve};
 use weft_cxl::pci::mailbox::Command;
-use weft_cxl::pci::{ByteEnables, Msi, Reg};
+use weft_cxl::pci::{ByteEnables, Msi, Reg, regs};
 use weft_dataplane::pbr::{EdgePort, Fast, Function, Ldst};
 use weft_dataplane::time::Instant;
 use weft_parsers::cci::{Header, Opcode};
@@ -95,6 +95,20 @@ impl Switch {
             vppb.bridge.reset();
         }
         self.touch(vcs);
+    }
+
+    /// A GAE without a bridge beside it has the bus that configuration writes name: PCIe 6.0, section 2.2.6.2.
+    pub fn capture_bus(&mut self, vcs: u8, bus: u8) {
+        let Some(state) = self.vcses.get_mut(usize::from(vcs)) else { return };
+        if !state.gae_is_alone() {
+            return;
+        }
+        if let Some(upstream) = state.vppbs.first_mut() {
+            let enables = ByteEnables::from_low_bits(1);
+            upstream.bridge.write(Reg::at(regs::BUSES), bus.into(), enables);
+        }
+        self.touch(vcs);
+        self.refresh();
     }
 
     fn write_gae(&mut self, vcs: u8, reg: Reg, value: u32, enables: ByteEnables) -> Option<()> {
@@ -201,10 +215,11 @@ impl Switch {
     /// The routing id of a function of a virtual switch, as its host knows it.
     #[must_use]
     pub fn id_of(&self, vcs: u8, function: Function) -> Option<Bdf> {
-        let upstream = self.vcs(vcs)?.vppbs.first()?.bridge.buses();
+        let state = self.vcs(vcs)?;
+        let upstream = state.vppbs.first()?.bridge.buses();
         Some(match function {
             Function::Upstream => Bdf::new(upstream.primary, 0, 0),
-            Function::Gae => Bdf::new(upstream.primary, 0, 1),
+            Function::Gae => Bdf::new(upstream.primary, 0, state.gae_function()),
             Function::Below(below) => {
                 let [device, number] = [function_of(below + 1) >> 3, function_of(below + 1) & 7];
                 Bdf::new(upstream.secondary, device, number)

@@ -147,7 +147,8 @@ impl VcsState {
                 prefixes: None,
             })
         };
-        let gae = config.gae.then(|| gae(&switch.identity)).transpose()?;
+        let is_alone = config.vppbs == 0;
+        let gae = config.gae.then(|| gae(&switch.identity, is_alone)).transpose()?;
         let gam = if config.usp.is_some() { Gam::host() } else { Gam::peer() };
         Ok(Self {
             usp: config.usp,
@@ -163,6 +164,18 @@ impl VcsState {
             host_edge: Pid::NONE,
             threads: Vec::new(),
         })
+    }
+
+    /// Whether the host sees the GAE and no switch: there are no downstream vPPBs (CXL 3.1, 7.7.2.6).
+    #[must_use]
+    pub fn gae_is_alone(&self) -> bool {
+        self.gae.is_some() && self.vppbs.len() == 1
+    }
+
+    /// Function number of the GAE: beside the upstream bridge, or in its place.
+    #[must_use]
+    pub fn gae_function(&self) -> u8 {
+        u8::from(!self.gae_is_alone())
     }
 
     /// Sets what the host may reach.
@@ -202,7 +215,8 @@ impl VcsState {
         });
         let upstream = vppbs.next().unwrap_or_default();
         let below: Vec<pbr::Vppb> = vppbs.collect();
-        let gae = self.gae.as_ref().map(|gae| GaePlace { function: 1, bar: gae.window() });
+        let gae = self.gae.as_ref();
+        let gae = gae.map(|gae| GaePlace { function: self.gae_function(), bar: gae.window() });
         pbr::Vcs::new(upstream, gae, &below)
     }
 }
@@ -310,7 +324,7 @@ fn bridge(
     })?)
 }
 
-fn gae(identity: &generic::Identity) -> Result<GaeState, ConfigError> {
+fn gae(identity: &generic::Identity, is_alone: bool) -> Result<GaeState, ConfigError> {
     let mut bars = [None; weft_cxl::pci::function::BAR_COUNT];
     if let Some(first) = bars.first_mut() {
         *first = Some(BarSpec { kind: BarKind::Mem64 { prefetch: false }, size: GAE_BAR });
@@ -324,7 +338,7 @@ fn gae(identity: &generic::Identity) -> Result<GaeState, ConfigError> {
             subsystem: (identity.subsystem_vendor, identity.subsystem),
         },
         bars,
-        multi_function: true,
+        multi_function: !is_alone,
         blocks: vec![RegisterBlock { bar: 0, id: BlockId::Device as u8, offset: 0 }],
         ..FunctionSpec::default()
     })?;

@@ -14,8 +14,8 @@ use weft_parsers::cci::{Opcode, Payload};
 use weft_parsers::fabric::{Hpa, Pid};
 use weft_rpc::Refused;
 
-use super::direct_access::mailbox;
 use super::fast_tables::{self, MapError, Region};
+use super::host_tree::mailbox;
 use super::layout::gim::GimRange;
 use super::layout::{Edge, Layout, Part};
 use super::topology::Topology;

@@ -9,6 +9,7 @@ pub mod direct_access;
 pub mod endpoint_spec;
 pub mod fast_tables;
 pub mod host_bringup;
+mod host_tree;
 pub mod in_process;
 pub mod layout;
 pub mod ldst_tables;

@@ -25,6 +25,7 @@ use weft_parsers::tlp::{At, Body, Completion, Kind, Mode, Routing, Status, Tlp, 
 use super::{Agent, From};
 use crate::port::Port;
 use crate::switch::Event;
+use crate::vcs::VcsState;
 
 /// Bytes of a completion: the least `Max_Payload_Size` that there is.
 const READ_PART: usize = 128;
@@ -107,6 +108,9 @@ impl Agent {
             let enables = ByteEnables::from_low_bits(tlp.first_be());
             if let Some(segment) = tlp.dest_segment() {
                 self.switch.capture_segment(vcs, segment);
+            }
+            if function == Function::Gae {
+                self.switch.capture_bus(vcs, me.bus());
             }
             let value = u32::from_le_bytes(value);
             let there = self.switch.config_write(vcs, function, reg, value, enables);
@@ -220,6 +224,7 @@ impl Agent {
     fn bridge(&mut self, now: Instant, (vcs, vppb): (u8, u8), effects: &BridgeEffects) {
         let function = match vppb.checked_sub(1) {
             Some(below) => Function::Below(below),
+            None if self.switch.vcs(vcs).is_some_and(VcsState::gae_is_alone) => return,
             None => Function::Upstream,
         };
         if let Some(message) = effects.message {

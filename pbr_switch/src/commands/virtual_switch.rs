@@ -63,6 +63,9 @@ impl Switch {
         for (word, bytes) in header.iter_mut().zip(request.tlp.as_chunks::<4>().0) {
             *word = u32::from_be_bytes(*bytes);
         }
+        if request.vppb == 0 && self.vcs_of(request.vcs)?.gae_is_alone() {
+            return Err(ReturnCode::InvalidInput); // there is no bridge to tell it
+        }
         let vppb = self.vppb_mut(request.vcs, request.vppb).ok_or(NONE_SUCH)?;
         let message = vppb.bridge.report(error, true, header);
         self.note(request.vcs, request.vppb, BridgeEffects { message, ..BridgeEffects::default() });

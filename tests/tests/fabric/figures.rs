@@ -54,6 +54,21 @@ fn figure_7_25_hosts_share_memory_of_a_gfd() {
     books(&fabric);
 }
 
+/// CXL 3.1 section 7.7.2.6: a virtual switch without downstream bridges is a GAE and nothing else to its host, which reaches
+/// G-FAM by what it sets there.
+#[test]
+fn a_host_with_nothing_bound_sees_a_gae_and_no_switch() {
+    let fabric = up("fig-7-26");
+    for host in 0..2 {
+        let want = [("00:00.0", "1e98:0100"), ("01:00.0", "1e98:5746")];
+        let want = want.map(|(bdf, id)| (bdf.to_owned(), id.to_owned()));
+        assert_eq!(functions(&fabric, host), want);
+    }
+    let base = fabric.topology().memory[0].hpa;
+    written_and_read(&fabric, Part::Host(1), Part::Host(0), base + 4_096, 4_096, 8);
+    books(&fabric);
+}
+
 #[test]
 fn figure_7_26_interleaved_memory_is_one_for_both_hosts() {
     let fabric = up("fig-7-26");

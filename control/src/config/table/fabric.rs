@@ -163,7 +163,13 @@ pub(super) const VCS: &[Param] = &[
         Unset("its upstream vPPB is a vUSP, to be bound by PID"),
         "Port of the host, of role usp.",
     ),
-    restart("vppbs", Kind::Int(0, 254), "", Fixed("4"), "Downstream vPPBs."),
+    restart(
+        "vppbs",
+        Kind::Int(0, 254),
+        "",
+        Fixed("4"),
+        "Downstream vPPBs; with none, the GAE is the only function that the host sees.",
+    ),
     restart("gae", Kind::Bool, "", Fixed("true"), "Whether it has a G-FAM access endpoint."),
 ];
 
