@@ -181,6 +181,18 @@ impl Up {
         parts.collect()
     }
 
+    /// Waits until a host sees these functions.
+    ///
+    /// # Panics
+    /// It does not, for a long time: with the tree that it sees.
+    pub fn sees(&self, host: &str, functions: &[(String, String)]) {
+        if try_until(2 * LONG, || (self.functions(host) == functions).then_some(())).is_none() {
+            let answer = self.well(host, "tree");
+            let text = answer.pointer("/tree/text").and_then(Value::as_str).unwrap_or_default();
+            panic!("{host} does not see {functions:?}:\n{text}\n{}", self.logs());
+        }
+    }
+
     /// Ends the process of a part as nothing of it could prevent.
     ///
     /// # Panics

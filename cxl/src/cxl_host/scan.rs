@@ -21,6 +21,7 @@ pub(super) struct Scan {
     under_way: Option<(OpId, Request)>,
     until: Option<Instant>,
     retries: u16,
+    unanswered: bool,
 }
 
 /// What the host has to do for it.
@@ -37,11 +38,16 @@ pub(super) enum ScanStep {
 
 impl Scan {
     pub(super) const fn new(enumerator: Enumerator) -> Self {
-        Self { enumerator, under_way: None, until: None, retries: 0 }
+        Self { enumerator, under_way: None, until: None, retries: 0, unanswered: false }
     }
 
     pub(super) const fn enumerator(&self) -> &Enumerator {
         &self.enumerator
+    }
+
+    /// Whether an access was lost: what was found is not all that is there, perhaps.
+    pub(super) const fn is_unanswered(&self) -> bool {
+        self.unanswered
     }
 
     pub(super) const fn until(&self) -> Option<Instant> {
@@ -115,6 +121,7 @@ impl Scan {
             return true; // the enumerator asks the same again
         }
         self.retries = 0;
+        self.unanswered |= *result == Err(Failure::Timeout);
         let value = match result {
             Ok(bytes) => bytes.first_chunk().copied().map(u32::from_le_bytes),
             Err(_) if retry && vendor => Some(NOT_READY),

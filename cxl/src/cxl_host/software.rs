@@ -20,6 +20,9 @@ use crate::requester::{Done, OpId, Operation, Requester};
 /// Bridges whose interrupts are kept while it enumerates: one for each bus.
 const HEARD_MAX: usize = 256;
 
+/// How often a slot is looked at once more, one time after the other, where accesses were lost.
+const AGAIN_MAX: u8 = 3;
+
 /// What an enumeration looks at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LookedAt {
@@ -49,6 +52,8 @@ pub(super) struct Software {
     /// What the enumeration under way looks at, and what the last one has looked at that nobody has asked for yet.
     looked_at: Option<LookedAt>,
     renewed: Option<LookedAt>,
+    /// How often that was once more.
+    again: u8,
     /// Slots that interrupted, in order.
     slots: VecDeque<Bdf>,
     /// Bridges that interrupted while it enumerates.
@@ -70,6 +75,7 @@ impl Software {
             tree: None,
             looked_at: None,
             renewed: None,
+            again: 0,
             slots: VecDeque::new(),
             heard: Vec::new(),
             commands: VecDeque::new(),
@@ -239,6 +245,15 @@ impl Software {
                     Some(Err(why)) => events.push(Event::Enumerated(Err(why))),
                     None => {}
                 }
+                self.again = match self.looked_at {
+                    Some(LookedAt::Behind(bdf))
+                        if scan.is_unanswered() && self.again < AGAIN_MAX =>
+                    {
+                        self.slots.push_back(bdf); // a link on the way there was lost meanwhile
+                        self.again + 1
+                    }
+                    _ => 0,
+                };
                 self.scan = None;
                 for from in core::mem::take(&mut self.heard) {
                     if self.has_slot(from) {

@@ -86,7 +86,7 @@ fn what_happens_anywhere_is_dealt_with_without_polls() {
     up.kill("d0");
     noted(&up, after, "has lost its component");
     up.run("d0");
-    up.until("h0 sees it again", |up| (up.functions("h0") == tree).then_some(()));
+    up.sees("h0", &tree);
     up.stop();
 }
 
