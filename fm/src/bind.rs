@@ -23,6 +23,7 @@ use super::cci::{CallError, Fabric, Way};
 use super::discover::virtual_switches;
 use super::graph::{PortRef, SwitchId};
 use super::inventory::{Inventory, Partner, Role, pid_number};
+use super::ld_capacity::CapacityWanted;
 use super::lds::{LdWanted, NoLd};
 
 /// LD number that stands for a whole device.
@@ -179,6 +180,9 @@ pub struct Bindings {
     /// What logical devices are to have, by command.
     #[serde(default)]
     pub lds: Vec<LdWanted>,
+    /// What logical devices are to have of dynamic capacity, by command.
+    #[serde(default)]
+    pub capacity: Vec<CapacityWanted>,
 }
 
 impl Bindings {
