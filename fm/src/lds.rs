@@ -138,7 +138,7 @@ pub enum LdError {
 
 impl LdDevice<'_> {
     /// Asks LD `FFFFh`; the payload of its answer.
-    fn ask(&mut self, request: &Request<'_>) -> Result<Vec<u8>, CallError> {
+    pub(crate) fn ask(&mut self, request: &Request<'_>) -> Result<Vec<u8>, CallError> {
         let (way, opcode) = (self.way, request.opcode());
         let malformed = |source| CallError::Malformed { way, opcode, source };
         let mut message = vec![0; mctp::MESSAGE_MAX - 2 * header::LEN];
@@ -161,7 +161,11 @@ impl LdDevice<'_> {
         }
     }
 
-    fn read<'a, T: Payload<'a>>(&self, opcode: Opcode, payload: &'a [u8]) -> Result<T, CallError> {
+    pub(crate) fn read<'a, T: Payload<'a>>(
+        &self,
+        opcode: Opcode,
+        payload: &'a [u8],
+    ) -> Result<T, CallError> {
         let way = self.way;
         T::parse(payload).map_err(|source| CallError::Malformed { way, opcode, source })
     }

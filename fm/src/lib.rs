@@ -37,6 +37,7 @@ pub mod graph;
 pub mod ha;
 pub mod hbr;
 pub mod inventory;
+pub mod ld_capacity;
 pub mod lds;
 pub mod memory;
 pub mod overview;

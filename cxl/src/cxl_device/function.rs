@@ -276,7 +276,7 @@ impl Reach<'_> {
         let Self { state, io, uio } = self;
         if let Some((base, memory)) = state.hdm.as_ref().filter(|_| *uio)
             && let Some(offset) = addr.checked_sub(base.0)
-            && offset.checked_add(len).is_some_and(|end| end <= memory.size())
+            && memory.holds(offset, len)
         {
             return Some(Place::Hdm(memory, offset));
         }
@@ -285,8 +285,7 @@ impl Reach<'_> {
         } else {
             state.function.bar_of(Hpa(addr))?
         };
-        let size = state.bars.get(&bar)?.size();
-        offset.checked_add(len).is_some_and(|end| end <= size).then_some(Place::Bar(bar, offset))
+        state.bars.get(&bar)?.holds(offset, len).then_some(Place::Bar(bar, offset))
     }
 
     /// The place in the mailbox's block of an offset in a BAR.

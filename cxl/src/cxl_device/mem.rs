@@ -32,7 +32,7 @@ pub(super) fn serve(memory: Option<(Hpa, &mut Memory)>, message: &MemMessage<'_>
     let refused = head.op.refusal().map_or(Answer::None, |op| Answer::Refused(answer(op)));
     let found = memory.and_then(|(base, memory)| {
         let at = head.addr.0.checked_sub(base.0)?;
-        at.checked_add(LINE as u64).filter(|end| *end <= memory.size()).map(|_| (at, memory))
+        memory.holds(at, LINE as u64).then_some((at, memory))
     });
     let Some((at, memory)) = found else { return refused };
     match head.op {

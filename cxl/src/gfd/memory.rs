@@ -28,6 +28,8 @@ type Chunk = Box<[u8; CHUNK]>;
 #[derive(Debug)]
 pub struct Memory {
     size: u64,
+    /// What is there of it, each first byte and the byte behind it, in order; empty where all is.
+    ranges: Vec<(u64, u64)>,
     kind: Kind,
     /// Numbers of lines whose data is bad.
     poisoned: BTreeSet<u64>,
@@ -67,7 +69,7 @@ impl Memory {
         let chunks = usize::try_from(size.div_ceil(CHUNK as u64)).unwrap_or(0);
         let mut table = Vec::new();
         table.resize_with(chunks, || None);
-        Self { size, kind: Kind::Anonymous(table), poisoned: BTreeSet::new() }
+        Self { size, ranges: Vec::new(), kind: Kind::Anonymous(table), poisoned: BTreeSet::new() }
     }
 
     /// `size` bytes in `file`, which grows to that size; what it holds already stays.
@@ -78,10 +80,10 @@ impl Memory {
         if file.metadata()?.len() < size {
             file.set_len(size)?;
         }
-        Ok(Self { size, kind: Kind::File(file), poisoned: BTreeSet::new() })
+        Ok(Self { size, ranges: Vec::new(), kind: Kind::File(file), poisoned: BTreeSet::new() })
     }
 
-    /// Bytes.
+    /// Bytes, with those that are not there between others.
     #[must_use]
     pub const fn size(&self) -> u64 {
         self.size
@@ -89,8 +91,15 @@ impl Memory {
 
     /// Whether `at..at + len` is all there.
     #[inline]
-    fn holds(&self, at: u64, len: u64) -> bool {
-        at <= self.size && len <= self.size - at
+    #[must_use]
+    pub fn holds(&self, at: u64, len: u64) -> bool {
+        at <= self.size
+            && len <= self.size - at
+            && (self.ranges.is_empty() || {
+                let before = self.ranges.partition_point(|(start, _)| *start <= at);
+                let range = before.checked_sub(1).and_then(|number| self.ranges.get(number));
+                range.is_some_and(|(_, end)| at + len <= *end)
+            })
     }
 
     /// Poisons the line at `at`: it cannot be read until all of it is written.
@@ -212,22 +221,50 @@ impl Memory {
         Ok(())
     }
 
-    /// Makes it `size` bytes, at most 2^48: bytes beyond are gone, and zero when it grows again.
+    /// Makes exactly `ranges` be there, each a first byte and a length, below 2^48: what was there and is not among them is
+    /// gone, and zero when it comes again.
     ///
     /// # Errors
-    /// It is in a file, or the part that goes cannot be cleared.
-    pub fn resize(&mut self, size: u64) -> io::Result<()> {
-        let size = size.min(1 << 48);
-        if let Some(less) = self.size.checked_sub(size) {
-            self.clear(size, less)?;
-            self.poisoned.retain(|line| *line < size.div_ceil(LINE));
-        }
-        let Kind::Anonymous(chunks) = &mut self.kind else {
+    /// It is in a file.
+    pub fn set_ranges(&mut self, ranges: impl IntoIterator<Item = (u64, u64)>) -> io::Result<()> {
+        if matches!(self.kind, Kind::File(_)) {
             return Err(io::ErrorKind::Unsupported.into());
-        };
-        let count = usize::try_from(size.div_ceil(CHUNK as u64)).map_err(|_| beyond())?;
-        chunks.resize_with(count, || None);
-        self.size = size;
+        }
+        let end = |start: u64, len| start.saturating_add(len).min(1 << 48);
+        let all = ranges.into_iter().map(|(start, len)| (start, end(start, len)));
+        let mut new: Vec<(u64, u64)> = all.filter(|(start, end)| start < end).collect();
+        new.sort_unstable();
+        new.dedup_by(|next, last| {
+            let joins = next.0 <= last.1;
+            last.1 = if joins { last.1.max(next.1) } else { last.1 };
+            joins
+        });
+        let mut old = core::mem::take(&mut self.ranges);
+        if old.is_empty() {
+            old.push((0, self.size));
+        }
+        for (mut at, end) in old {
+            let first = new.partition_point(|(_, end)| *end <= at);
+            for &(start, stop) in new.iter().skip(first).take_while(|(start, _)| *start < end) {
+                if start > at {
+                    self.clear(at, start - at)?;
+                }
+                at = stop;
+            }
+            if end > at {
+                self.clear(at, end - at)?;
+            }
+        }
+        self.size = new.last().map_or(0, |(_, end)| *end);
+        let count = usize::try_from(self.size.div_ceil(CHUNK as u64)).map_err(|_| beyond())?;
+        if let Kind::Anonymous(chunks) = &mut self.kind {
+            chunks.resize_with(count, || None);
+        }
+        let is_whole = matches!(new.as_slice(), [] | [(0, _)]);
+        self.ranges = if is_whole { Vec::new() } else { new };
+        let mut poisoned = core::mem::take(&mut self.poisoned);
+        poisoned.retain(|line| self.holds(line * LINE, 1));
+        self.poisoned = poisoned;
         Ok(())
     }
 
@@ -337,6 +374,41 @@ mod tests {
                 want[range].copy_from_slice(&out);
             }
         }
+    }
+
+    /// What is there changes at random, against a vector of bytes of which each is there or not.
+    #[test]
+    fn what_is_taken_is_gone_and_what_is_between_is_not_there() {
+        const UNIT: u64 = CHUNK as u64 / 2;
+        let mut memory = Memory::anonymous(8 * UNIT);
+        let (mut there, mut rng) = ([true; 8], Rng::new(0x4A9E));
+        let mut has = [0_u8; 8];
+        for round in 1..=200_u8 {
+            for unit in 0..8 {
+                let (at, len) = (unit as u64 * UNIT, usize::try_from(UNIT).unwrap());
+                assert_eq!(memory.holds(at, UNIT), there[unit], "{round}: {unit}");
+                let is_pair = unit < 7 && there[unit] && there[unit + 1];
+                assert_eq!(memory.holds(at + UNIT - 1, 2), is_pair, "{round}: {unit} and the next");
+                let mut out = vec![0xEE; len];
+                assert_eq!(memory.read(at, &mut out).is_ok(), there[unit], "{round}: {unit}");
+                assert!(!there[unit] || out.iter().all(|b| *b == has[unit]), "{round}: {unit}");
+                if rng.chance(1, 4) {
+                    assert_eq!(memory.write(at, &vec![round; len]).is_ok(), there[unit]);
+                    has[unit] = if there[unit] { round } else { 0 };
+                }
+            }
+            there = core::array::from_fn(|_| rng.chance(1, 2));
+            let ranges = (0..8).filter(|unit| there[*unit]);
+            memory.set_ranges(ranges.map(|unit| (unit as u64 * UNIT, UNIT))).unwrap();
+            has = core::array::from_fn(|unit| if there[unit] { has[unit] } else { 0 });
+        }
+        memory.set_ranges([(0, 64), (128, 64)]).unwrap();
+        memory.poison(128).unwrap();
+        assert!(memory.poison(64).is_err() && memory.holds(0, 64) && !memory.holds(0, 65));
+        memory.set_ranges([(0, 64)]).unwrap();
+        memory.set_ranges([(64, 192)]).unwrap();
+        assert!(!memory.is_poisoned(128, 64), "what comes again is fresh");
+        assert!(Memory::in_file(nameless("ranges"), 4096).unwrap().set_ranges([(0, 1)]).is_err());
     }
 
     #[test]

@@ -17,6 +17,7 @@ pub mod decode;
 pub mod device;
 pub mod dmp;
 pub mod events;
+pub mod extent_lists;
 pub mod gam;
 pub mod memory;
 pub mod protect;

@@ -27,7 +27,7 @@ pub(super) struct Allocations {
 impl Allocations {
     /// As many for each; what is left over is nobody's.
     pub fn even(lds: usize, capacity: u64) -> Option<Self> {
-        if capacity == 0 || !capacity.is_multiple_of(GRANULE) || capacity > 1 << 47 {
+        if !capacity.is_multiple_of(GRANULE) || capacity > 1 << 47 {
             return None;
         }
         let each = (capacity / GRANULE).checked_div(u64::try_from(lds).ok()?)?;
@@ -60,7 +60,7 @@ impl Allocations {
         Ok(list.map(|&range1| LdAllocation { range1, range2: 0 }).collect())
     }
 
-    /// Sets those from `start` on, all or none; the memory of `lds` follows.
+    /// Sets those from `start` on, all or none; what is there of the memory of `lds` is the caller's to set.
     ///
     /// # Errors
     /// Invalid Input: LDs that there are not, a second range, more than there is. Busy: the memory of an LD that would
@@ -88,23 +88,12 @@ impl Allocations {
             return Err(ReturnCode::Busy);
         }
         self.granules = new;
-        self.apply(lds);
         Ok(())
-    }
-
-    /// Makes the memory of all logical devices as long as it is to be.
-    pub fn apply<L: AsMut<CxlDevice>>(&self, lds: &mut [L]) {
-        for (number, ld) in lds.iter_mut().enumerate() {
-            if let Some(memory) = ld.as_mut().bar_mut(0, MEMORY_BAR) {
-                let resized = memory.resize(self.bytes(number));
-                debug_assert!(resized.is_ok(), "it is in no file");
-            }
-        }
     }
 }
 
 /// Whether the host of a logical device has its memory on.
-fn is_on(ld: &CxlDevice) -> bool {
+pub(super) fn is_on(ld: &CxlDevice) -> bool {
     ld.function(0)
         .is_ok_and(|function| function.space().get16(regs::COMMAND) & regs::command::MEM != 0)
 }

@@ -2,13 +2,16 @@
 //!
 //! Shape: [`Serving`] is the component for one request: the MLD's state and its logical devices.
 //! Units: bytes.
-//! Source: CXL 3.1 sections 7.6.7.3, 7.6.7.4, 7.6.7.5; docs/spec/wire-formats.md §4.3, §4.3a.
+//! Source: CXL 3.1 sections 7.6.7.3 to 7.6.7.6; docs/spec/wire-formats.md §4.3, §4.3a, §4.3b.
 //!
 //! Whoever speaks by LD `FFFFh` is the fabric manager: the switch lets nobody else.
 
 use weft_dataplane::time::Instant;
+use weft_parsers::cci::dcd::{ExtentList, GetExtents, InitiateAdd, InitiateRelease};
 use weft_parsers::cci::generic::Identity;
+use weft_parsers::cci::gfd::GetTags;
 use weft_parsers::cci::gfd_access::QosControl;
+use weft_parsers::cci::host_dc::{HostRange, HostRegions, HostTags};
 use weft_parsers::cci::ld::{
     Granularity, HeadInfo, HeadInfos, LdAllocations, LdFractions, LdInfo, LdPage, LdRange,
     MultiHeadedInfo, SetLdAllocations,
@@ -19,9 +22,10 @@ use weft_parsers::cci::mld::{
 use weft_parsers::cci::{List, Request, Response, ReturnCode, nest};
 use weft_parsers::fabric::Pid;
 
-use super::allocations::{Allocations, MEMORY_BAR};
+use super::allocations::{Allocations, MEMORY_BAR, is_on};
+use super::dynamic::{Dynamic, Listed};
 use super::schedule::Schedule;
-use crate::cci::{Command, Common, Component, Done, Reply, Served, Session, serve, who};
+use crate::cci::{Command, Common, Component, Done, Outcome, Reply, Served, Session, serve, who};
 use crate::cxl_device::CxlDevice;
 use crate::gfd::qos::Control;
 use crate::pci::{ByteEnables, Link, Reg};
@@ -32,6 +36,11 @@ const L0: u8 = 4;
 /// Speeds of 2.5 to 64 GT/s.
 const SPEEDS: u8 = 0x3F;
 
+/// Most extents or tags of an answer: it fits the message of a tunnel.
+const LISTED_MAX: u32 = 64;
+/// What 5608h says of tags: who holds them; nobody has to answer an offer.
+const HOLDERS_VALID: u8 = 1;
+
 /// It tells of congestion at its port, and of no temporary throughput reduction.
 const EGRESS: u8 = 1;
 
@@ -41,9 +50,30 @@ const MANAGER: Session = Session::Proxy(Pid::NONE);
 /// An MLD while it carries out one request.
 pub(super) struct Serving<'a, L> {
     common: Common,
-    allocations: &'a mut Allocations,
+    memory: &'a mut Memories,
     schedule: &'a mut Schedule,
     lds: &'a mut [L],
+}
+
+/// Which memory is whose.
+pub(super) struct Memories {
+    /// What 5402h deals out.
+    pub allocations: Allocations,
+    /// What 5604h adds.
+    pub dynamic: Dynamic,
+}
+
+impl Memories {
+    /// Makes the memory of all logical devices what is theirs.
+    pub fn apply<L: AsMut<CxlDevice>>(&self, lds: &mut [L]) {
+        for (number, ld) in lds.iter_mut().enumerate() {
+            if let Some(memory) = ld.as_mut().bar_mut(0, MEMORY_BAR) {
+                let first = [(0, self.allocations.bytes(number))];
+                let set = memory.set_ranges(first.into_iter().chain(self.dynamic.ranges(number)));
+                debug_assert!(set.is_ok(), "it is in no file");
+            }
+        }
+    }
 }
 
 /// A logical device as a component: it says who it is.
@@ -70,10 +100,10 @@ impl Component for LogicalDevice {
 impl<'a, L: AsMut<CxlDevice>> Serving<'a, L> {
     pub fn new(
         identity: Identity,
-        (allocations, schedule): (&'a mut Allocations, &'a mut Schedule),
+        (memory, schedule): (&'a mut Memories, &'a mut Schedule),
         lds: &'a mut [L],
     ) -> Self {
-        Self { common: Common::new(identity), allocations, schedule, lds }
+        Self { common: Common::new(identity), memory, schedule, lds }
     }
 
     /// Carries out the request in `message`; `None` where that is none.
@@ -155,14 +185,15 @@ impl<'a, L: AsMut<CxlDevice>> Serving<'a, L> {
     }
 
     fn info(&self, reply: &mut Reply) -> Done {
-        let (memory, lds) = (self.allocations.capacity(), self.allocations.lds().into());
+        let (memory, lds) =
+            (self.memory.allocations.capacity(), self.memory.allocations.lds().into());
         reply.send(&Response::GetLdInfo(LdInfo { memory, lds, qos: EGRESS }))
     }
 
     fn list(&self, page: LdPage, reply: &mut Reply) -> Done {
-        let list = self.allocations.list(page.start, page.limit)?;
+        let list = self.memory.allocations.list(page.start, page.limit)?;
         reply.send(&Response::GetLdAllocations(LdAllocations {
-            lds: self.allocations.lds(),
+            lds: self.memory.allocations.lds(),
             granularity: Granularity::Mib256,
             start: page.start,
             allocations: List::of(&list),
@@ -170,7 +201,8 @@ impl<'a, L: AsMut<CxlDevice>> Serving<'a, L> {
     }
 
     fn allocate(&mut self, set: &SetLdAllocations<'_>, reply: &mut Reply) -> Done {
-        self.allocations.set(set.start, set.allocations.iter(), self.lds)?;
+        self.memory.allocations.set(set.start, set.allocations.iter(), self.lds)?;
+        self.memory.apply(self.lds);
         reply.send(&Response::SetLdAllocations(*set))
     }
 
@@ -214,10 +246,43 @@ impl<'a, L: AsMut<CxlDevice>> Serving<'a, L> {
         reply.send(if limits { &limit } else { &share })
     }
 
+    fn regions(&self, range: HostRange, reply: &mut Reply) -> Done {
+        let (available, list, totals) = self.memory.dynamic.regions(range)?;
+        let (host, regions) = (range.host, List::of(&list));
+        reply.send(&Response::GetHostDcRegions(HostRegions { host, available, regions, totals }))
+    }
+
+    fn extents(&self, get: GetExtents, reply: &mut Reply) -> Done {
+        let Listed { list, total, generation } = self.memory.dynamic.extents(get, LISTED_MAX)?;
+        let (owner, start, extents) = (get.owner, get.start, List::of(&list));
+        let answer = ExtentList { owner, start, total, generation, extents };
+        reply.send(&Response::GetExtents(answer))
+    }
+
+    fn add(&mut self, add: &InitiateAdd<'_>) -> Done {
+        self.memory.dynamic.add(add)?;
+        self.memory.apply(self.lds);
+        Ok(Outcome::Done)
+    }
+
+    fn release(&mut self, release: &InitiateRelease<'_>) -> Done {
+        let in_use = is_on(self.ld(release.host)?);
+        self.memory.dynamic.release(release, in_use)?;
+        self.memory.apply(self.lds);
+        Ok(Outcome::Done)
+    }
+
+    fn tags(&self, get: GetTags, reply: &mut Reply) -> Done {
+        let count = get.max.min(LISTED_MAX);
+        let Listed { list, total, generation } = self.memory.dynamic.tags(get.start, count)?;
+        let tags = List::of(&list);
+        reply.send(&Response::ListTags(HostTags { generation, total, valid: HOLDERS_VALID, tags }))
+    }
+
     //= CXL 3.1 section 7.6.7.5: a device with one head says that all its LDs are at that one
     fn heads(&self, page: LdPage, reply: &mut Reply) -> Done {
-        let count = self.allocations.list(page.start, page.limit)?.len();
-        let (lds, map) = (self.allocations.lds(), vec![0; count]);
+        let count = self.memory.allocations.list(page.start, page.limit)?.len();
+        let (lds, map) = (self.memory.allocations.lds(), vec![0; count]);
         let info = MultiHeadedInfo { lds, heads: 1, start: page.start, map: List::of(&map) };
         reply.send(&Response::GetMultiHeadedInfo(info))
     }
@@ -267,6 +332,13 @@ impl<'a, L: AsMut<CxlDevice>> Serving<'a, L> {
         WHO policy SET_LD_LIMIT SetLdLimit(set) => self.set_fractions(&set, true, reply);
         WHO get GET_MULTI_HEADED_INFO GetMultiHeadedInfo(page) => self.heads(page, reply);
         WHO get GET_HEAD_INFO GetHeadInfo(page) => Self::head(page, reply);
+        WHO get GET_DCD_INFO GetDcdInfo => reply.send(&Response::GetDcdInfo(self.memory.dynamic.info()));
+        WHO get GET_HOST_DC_REGIONS GetHostDcRegions(range) => self.regions(range, reply);
+        WHO set SET_HOST_DC_REGION SetHostDcRegion(set) => self.memory.dynamic.set_region(set).map(|()| Outcome::Done);
+        WHO get GET_EXTENTS GetExtents(get) => self.extents(get, reply);
+        WHO set_with_data INITIATE_ADD InitiateAdd(add) => self.add(&add);
+        WHO set_with_data INITIATE_RELEASE InitiateRelease(release) => self.release(&release);
+        WHO get LIST_TAGS ListTags(get) => self.tags(get, reply);
     }
 }
 

@@ -9,6 +9,7 @@
 //! TLP of another, and a reset of one is not seen by the others.
 
 mod allocations;
+mod dynamic;
 mod management;
 mod schedule;
 
@@ -31,7 +32,8 @@ use crate::transaction_layer::TransactionLayer;
 use crate::vdm::mctp::{Event, Peer, Tunnel};
 use allocations::Allocations;
 pub use allocations::{GRANULE, MEMORY_BAR};
-use management::Serving;
+use dynamic::Dynamic;
+use management::{Memories, Serving};
 use schedule::Schedule;
 
 /// Most logical devices of one.
@@ -52,6 +54,8 @@ pub struct MldConfig {
     pub lds: usize,
     /// Bytes of memory in all.
     pub capacity: u64,
+    /// Bytes of it that are dynamic capacity: nobody's until they are added (5604h).
+    pub dynamic: u64,
     /// What it moves of payload: shares and limits of logical devices are parts of that.
     pub rate: LinkRate,
     /// What it answers Identify (0001h) with; of LD n with a serial number that is greater by n + 1.
@@ -70,6 +74,9 @@ pub enum MldError {
     /// No whole number of units, or none.
     #[error("the memory of logical devices is a multiple of 256 MiB, found {0} bytes")]
     Capacity(u64),
+    /// No whole number of units, or more than there is.
+    #[error("dynamic capacity is a multiple of 256 MiB, at most all memory, found {0} bytes")]
+    Dynamic(u64),
 }
 
 /// Counts of TLPs at an MLD that no LD takes, and of what its manager asks.
@@ -105,7 +112,7 @@ pub struct Mld {
 /// What stands behind the link, besides the logical devices.
 struct Body {
     identity: Identity,
-    allocations: Allocations,
+    memory: Memories,
     schedule: Schedule,
     tunnel: Tunnel,
     /// When it makes itself known next, and how often still at the shorter interval.
@@ -125,11 +132,15 @@ impl Mld {
         if !(1..=LDS_MAX).contains(&config.lds) {
             return Err(MldError::Lds(config.lds));
         }
-        let allocations = Allocations::even(config.lds, config.capacity)
-            .ok_or(MldError::Capacity(config.capacity))?;
+        let MldConfig { lds, capacity, dynamic: len, .. } = config;
+        let fixed = capacity.checked_sub(len).ok_or(MldError::Dynamic(len))?;
+        let whole = Allocations::even(lds, capacity).filter(|_| capacity > 0);
+        whole.ok_or(MldError::Capacity(capacity))?;
+        let allocations = Allocations::even(lds, fixed).ok_or(MldError::Dynamic(len))?;
+        let dynamic = Dynamic::new(allocations.lds(), fixed, len).ok_or(MldError::Dynamic(len))?;
         let body = Body {
             identity: config.identity,
-            allocations,
+            memory: Memories { allocations, dynamic },
             schedule: Schedule::new(config.lds, config.rate),
             tunnel: Tunnel::new(Pid::NONE),
             hello: None,
@@ -146,13 +157,20 @@ impl Mld {
 
     /// Gives the logical devices what memory is theirs; to be called once, before they are polled.
     pub fn begin<L: AsMut<CxlDevice>>(&self, lds: &mut [L]) {
-        self.body.allocations.apply(lds);
+        self.body.memory.apply(lds);
     }
 
-    /// Bytes of memory that a logical device has.
+    /// Bytes of memory that a logical device has, without dynamic capacity.
     #[must_use]
     pub fn memory_of(&self, ld: usize) -> u64 {
-        self.body.allocations.bytes(ld)
+        self.body.memory.allocations.bytes(ld)
+    }
+
+    /// Bytes of dynamic capacity that a logical device has; `None` where the device has none at all.
+    #[must_use]
+    pub fn dynamic_of(&self, ld: usize) -> Option<u64> {
+        let dynamic = &self.body.memory.dynamic;
+        (dynamic.bytes() > 0).then(|| dynamic.ranges(ld).map(|(_, len)| len).sum())
     }
 
     /// Counts so far: its own, and its link's.
@@ -314,9 +332,8 @@ impl Body {
             };
             self.counts.commands += 1;
             self.hello = self.hello.map(|(at, _)| (at, 0));
-            let answer =
-                Serving::new(self.identity, (&mut self.allocations, &mut self.schedule), lds)
-                    .serve(now, &message);
+            let answer = Serving::new(self.identity, (&mut self.memory, &mut self.schedule), lds)
+                .serve(now, &message);
             let told = answer.map(|answer| self.tunnel.respond(ticket, &answer));
             self.counts.unsent += u64::from(told.is_some_and(|told| told.is_err()));
         }

@@ -16,10 +16,16 @@ use weft_dataplane::pool::{Bufs, Pool};
 use weft_dataplane::port::Port;
 use weft_dataplane::port::pipe::{Pipe, PipeConfig, pipe};
 use weft_dataplane::time::{Instant, LinkRate, Span};
+use weft_parsers::cci::dcd::{
+    AddPolicy, Extent, GetExtents, InitiateAdd, InitiateRelease, ReleaseFlags, ReleasePolicy,
+};
 use weft_parsers::cci::generic::Identity as Who;
+use weft_parsers::cci::gfd::GetTags;
+use weft_parsers::cci::host_dc::{HostRange, SetRegion};
+use weft_parsers::cci::ld::{LdAllocation, SetLdAllocations};
 use weft_parsers::cci::mctp::MessageType;
-use weft_parsers::cci::{Header, Request, ReturnCode};
-use weft_parsers::fabric::{Bdf, Hpa, Pid};
+use weft_parsers::cci::{Header, List, Opcode, Request, Response, ReturnCode};
+use weft_parsers::fabric::{Bdf, Dpa, Hpa, Pid};
 use weft_parsers::tlp::{
     At, Body, DevLoad, Kind, MctpPacket, Mode, PbrVdm, Pth, Status, Tlp, TlpRepr, VdmOp,
     VendPrefixL0,
@@ -45,6 +51,10 @@ struct Bench {
 }
 
 fn config(lds: usize, capacity: u64) -> MldConfig {
+    with_dynamic(lds, capacity, 0)
+}
+
+fn with_dynamic(lds: usize, capacity: u64, dynamic: u64) -> MldConfig {
     let identity = Who {
         vendor: 0x1E98,
         device: 0x0D00,
@@ -55,13 +65,17 @@ fn config(lds: usize, capacity: u64) -> MldConfig {
         component: 3,
     };
     let rate = LinkRate::gbps(10);
-    MldConfig { end: end(2, Mode::Flit, 256), lds, capacity, rate, identity }
+    MldConfig { end: end(2, Mode::Flit, 256), lds, capacity, dynamic, rate, identity }
 }
 
 impl Bench {
     fn new() -> Self {
-        let capacity = 4 * GRANULE;
-        let mld = Mld::new(config(LDS, capacity)).unwrap();
+        Self::with(config(LDS, 4 * GRANULE))
+    }
+
+    fn with(config: MldConfig) -> Self {
+        let capacity = config.capacity;
+        let mld = Mld::new(config).unwrap();
         let one = |_| {
             let mut spec = FunctionSpec { identity: identity(0x0D00), ..FunctionSpec::default() };
             let kind = BarKind::Mem64 { prefetch: true };
@@ -252,9 +266,6 @@ fn a_reset_is_of_one_ld() {
 /// The manager takes memory only from an LD whose host has it off; what is taken is gone, and nobody finds it.
 #[test]
 fn memory_that_is_taken_is_gone() {
-    use weft_parsers::cci::List;
-    use weft_parsers::cci::ld::{LdAllocation, SetLdAllocations};
-
     let mut bench = Bench::new();
     let set = |bench: &mut Bench, start, list: &[u64]| {
         let list: Vec<_> = list.iter().map(|&range1| LdAllocation { range1, range2: 0 }).collect();
@@ -296,6 +307,11 @@ fn a_device_that_cannot_be_is_refused() {
     for capacity in [0, GRANULE - 1, GRANULE + 4_096] {
         assert_eq!(refused(config(1, capacity)), Some(MldError::Capacity(capacity).to_string()));
     }
+    for dynamic in [GRANULE - 1, 3 * GRANULE, u64::MAX] {
+        let config = with_dynamic(2, 2 * GRANULE, dynamic);
+        assert_eq!(refused(config), Some(MldError::Dynamic(dynamic).to_string()));
+    }
+    assert!(refused(with_dynamic(2, 2 * GRANULE, 2 * GRANULE)).is_none(), "all may be dynamic");
     let other = MldConfig { end: end(2, Mode::NonFlit, 256), ..config(1, GRANULE) };
     assert_eq!(refused(other), Some(MldError::Link.to_string()));
 }
@@ -333,7 +349,6 @@ fn random_tlps_reach_nobody_else() {
 /// it by the load in its answers, and another is served as before.
 #[test]
 fn load_is_told_and_bandwidth_is_shared() {
-    use weft_parsers::cci::List;
     use weft_parsers::cci::gfd_access::QosControl;
     use weft_parsers::cci::ld::{LdFractions, LdPage};
 
@@ -397,4 +412,273 @@ fn load_is_told_and_bandwidth_is_shared() {
     let told = |ld: u16| bench.loads.iter().filter(move |(of, _)| *of == ld).map(|(_, load)| *load);
     assert!(told(0).any(|load| load == DevLoad::SevereOverload), "LD 0 hears of its own");
     assert!(told(1).all(|load| load != DevLoad::SevereOverload), "and LD 1 of the device's");
+}
+
+/// 1 GiB of which half is dynamic: a region from 512 MiB on.
+const REGION: u64 = 2 * GRANULE;
+const BLOCK: u64 = 2 << 20;
+
+fn dynamic_bench() -> Bench {
+    Bench::with(with_dynamic(LDS, 4 * GRANULE, 2 * GRANULE))
+}
+
+impl Bench {
+    /// 5604h; `len` 0 where the extents say it.
+    fn add(&mut self, host: u16, what: (AddPolicy, u8, u64, u8), extents: &[Extent]) -> ReturnCode {
+        let (policy, region, len, tag) = what;
+        let (tag, extents) = ([tag; 16], List::of(extents));
+        let add = InitiateAdd { host, policy, region, len, tag, extents };
+        self.manage(&Request::InitiateAdd(add)).0
+    }
+
+    /// 5605h, of extents where there are some, else of a tag.
+    fn take(
+        &mut self,
+        host: u16,
+        forced: bool,
+        (len, tag): (u64, u8),
+        of: &[Extent],
+    ) -> ReturnCode {
+        let by_tag = of.is_empty();
+        let policy = if by_tag { ReleasePolicy::Tag } else { ReleasePolicy::Prescriptive };
+        let flags = ReleaseFlags { policy, forced, sanitize: false };
+        let (tag, extents) = ([tag; 16], List::of(of));
+        let release = InitiateRelease { host, flags, len, tag, extents };
+        self.manage(&Request::InitiateRelease(release)).0
+    }
+
+    /// 5603h: start and length of each.
+    fn extents(&mut self, host: u16) -> Vec<(u64, u64)> {
+        let get = GetExtents { owner: host, count: 64, start: 0 };
+        let (code, payload) = self.manage(&Request::GetExtents(get));
+        assert_eq!(code, ReturnCode::Success, "LD {host}");
+        let Ok(Response::GetExtents(list)) = Response::parse(Opcode::GET_EXTENTS, &payload) else {
+            panic!("{payload:02x?}")
+        };
+        list.extents.iter().map(|extent| (extent.start.0, extent.len)).collect()
+    }
+
+    fn status(&mut self, ld: u16, at: u64) -> Option<Status> {
+        self.memory(Some(ld), BAR + at, None)[0].1
+    }
+}
+
+fn at(start: u64, len: u64) -> Extent {
+    Extent { start: Dpa(start), len, tag: [0; 16], shared_seq: 0 }
+}
+
+/// 5604h and 5605h: an LD reaches what was added to it and no byte beside it; another LD reaches none of it, and what it has is
+/// not touched. What is taken is refused as an access outside of any group of a GFD is, and zero when it comes again.
+#[test]
+fn dynamic_capacity_is_reached_by_its_own_ld_alone() {
+    let mut bench = dynamic_bench();
+    let (done, refused) = (Some(Status::Success), Some(Status::UnsupportedRequest));
+    for ld in 0..2 {
+        bench.place(ld);
+        assert_eq!(bench.status(ld, REGION), refused, "nothing was added to LD {ld}");
+    }
+    assert_eq!(bench.mld.memory_of(0), 0, "512 MiB are not enough for three");
+    assert_eq!(bench.add(0, (AddPolicy::Contiguous, 0, 2 * BLOCK, 1), &[]), ReturnCode::Success);
+    assert_eq!(bench.add(1, (AddPolicy::Free, 0, BLOCK, 2), &[]), ReturnCode::Success);
+    assert_eq!(bench.extents(0), [(REGION, 2 * BLOCK)]);
+    assert_eq!(bench.extents(1), [(REGION + 2 * BLOCK, BLOCK)]);
+    #[rustfmt::skip] // columns: place, LD 0, LD 1
+    let cases = [
+        (REGION - 4,             refused, refused),
+        (REGION,                 done,    refused),
+        (REGION + 2 * BLOCK - 4, done,    refused),
+        (REGION + 2 * BLOCK,     refused, done),
+        (REGION + 3 * BLOCK - 4, refused, done),
+        (REGION + 3 * BLOCK,     refused, refused),
+    ];
+    for (place, first, second) in cases {
+        assert_eq!([bench.status(0, place), bench.status(1, place)], [first, second], "{place:x}");
+    }
+    // A write of one is not seen by the other, and one that is refused is not kept for later.
+    bench.memory(Some(0), BAR + REGION, Some(&[1, 2, 3, 4]));
+    bench.memory(Some(1), BAR + REGION + 2 * BLOCK, Some(&[5, 6, 7, 8]));
+    bench.memory(Some(1), BAR + REGION, Some(&[0xEE; 4]));
+    assert_eq!(bench.memory(Some(0), BAR + REGION, None)[0].2, [1, 2, 3, 4]);
+    // Its host has its memory on: only by force.
+    assert_eq!(bench.take(0, false, (0, 1), &[]), ReturnCode::Busy);
+    assert_eq!(bench.status(0, REGION), done, "nothing was taken");
+    assert_eq!(bench.take(0, true, (0, 1), &[]), ReturnCode::Success);
+    assert_eq!((bench.status(0, REGION), bench.extents(0)), (refused, vec![]));
+    assert_eq!(bench.memory(Some(1), BAR + REGION + 2 * BLOCK, None)[0].2, [5, 6, 7, 8]);
+    // What LD 0 had goes to LD 1, and back to LD 0: zeros for both.
+    assert_eq!(
+        bench.add(1, (AddPolicy::Prescriptive, 0, 0, 0), &[at(REGION, BLOCK)]),
+        ReturnCode::Success
+    );
+    assert_eq!(bench.memory(Some(1), BAR + REGION, None)[0].2, [0; 4], "nothing of LD 0");
+    bench.write_config(1, 0x04, 0);
+    assert_eq!(
+        bench.take(1, false, (0, 0), &[at(REGION, BLOCK)]),
+        ReturnCode::Success,
+        "it is off"
+    );
+    assert_eq!(
+        bench.add(0, (AddPolicy::Prescriptive, 0, BLOCK, 0), &[at(REGION, BLOCK)]),
+        ReturnCode::Success
+    );
+    assert_eq!(bench.memory(Some(0), BAR + REGION, None)[0].2, [0; 4], "nothing of what it was");
+    // A reset of an LD leaves what it has.
+    let vdm = PbrVdm { op: VdmOp::AssertReset, seq_len: 0, cmd_seq: 0, seq_num: 0, payload: &[] };
+    bench.send(Some(0), &vdm.repr());
+    assert_eq!(bench.extents(0), [(REGION, BLOCK)]);
+}
+
+/// Name, LD, policy, region, bytes, tag, extents, return code.
+type Add<'a> = (&'a str, u16, AddPolicy, u8, u64, u8, &'a [Extent], ReturnCode);
+/// Name, LD, bytes, tag, extents, return code.
+type Release<'a> = (&'a str, u16, u64, u8, &'a [Extent], ReturnCode);
+
+/// Each thing that cannot be is refused by its code, and nothing has changed.
+#[test]
+fn what_cannot_be_added_or_released_changes_nothing() {
+    use AddPolicy::{Contiguous, EnableShared, Free, Prescriptive};
+    let mut bench = dynamic_bench();
+    assert_eq!(bench.add(0, (Contiguous, 0, 4 * BLOCK, 1), &[]), ReturnCode::Success);
+    assert_eq!(bench.add(1, (Contiguous, 0, BLOCK, 2), &[]), ReturnCode::Success);
+    let all = 2 * GRANULE;
+    let (bad, none, list) =
+        (ReturnCode::InvalidInput, ReturnCode::ResourcesExhausted, ReturnCode::InvalidExtentList);
+    let own = at(REGION, BLOCK);
+    #[rustfmt::skip] // columns: name, LD, policy, region, bytes, tag, extents, code
+    let adds: [Add<'_>; 17] = [
+        ("no such LD",        3, Free, 0, BLOCK, 0, &[], bad),
+        ("LD FFFFh",          0xFFFF, Free, 0, BLOCK, 0, &[], bad),
+        ("LD 63",             63, Free, 0, BLOCK, 0, &[], bad),
+        ("no such region",    2, Free, 1, BLOCK, 0, &[], bad),
+        ("region 255",        2, Prescriptive, 255, 0, 0, &[at(REGION + 8 * BLOCK, BLOCK)], bad),
+        ("nothing",           2, Free, 0, 0, 0, &[], bad),
+        ("part of a block",   2, Free, 0, BLOCK / 2, 0, &[], bad),
+        ("beyond the memory", 2, Free, 0, all - 4 * BLOCK, 0, &[], none),
+        ("far beyond",        2, Contiguous, 0, u64::MAX - BLOCK + 1, 0, &[], none),
+        ("overlap, its own",  0, Prescriptive, 0, 0, 0, &[own], none),
+        ("overlap, another's", 2, Prescriptive, 0, 0, 0, &[at(REGION + 3 * BLOCK, 2 * BLOCK)], none),
+        ("overlap, itself",   2, Prescriptive, 0, 0, 0, &[at(REGION + 8 * BLOCK, BLOCK); 2], list),
+        ("before the region", 2, Prescriptive, 0, 0, 0, &[at(0, BLOCK)], ReturnCode::InvalidPhysicalAddress),
+        ("behind the region", 2, Prescriptive, 0, 0, 0, &[at(REGION + all, BLOCK)], ReturnCode::InvalidPhysicalAddress),
+        ("another length",    2, Prescriptive, 0, 2 * BLOCK, 0, &[at(REGION + 8 * BLOCK, BLOCK)], bad),
+        ("another's tag",     2, Free, 0, BLOCK, 1, &[], bad),
+        ("shared access",     2, EnableShared, 0, 0, 1, &[], ReturnCode::Unsupported),
+    ];
+    for (name, ld, policy, region, len, tag, extents, code) in adds {
+        assert_eq!(bench.add(ld, (policy, region, len, tag), extents), code, "{name}");
+    }
+    #[rustfmt::skip] // columns: name, LD, bytes, tag, extents, code
+    let releases: [Release<'_>; 8] = [
+        ("no such LD",          3, 0, 1, &[], bad),
+        ("another's tag",       1, 0, 1, &[], bad),
+        ("nobody's tag",        0, 0, 9, &[], bad),
+        ("more than it has",    0, 5 * BLOCK, 1, &[], bad),
+        ("another's extent",    1, 0, 0, &[own], list),
+        ("an LD with nothing",  2, 0, 0, &[own], list),
+        ("was not added",       0, 0, 0, &[at(REGION + 9 * BLOCK, BLOCK)], list),
+        ("half another's",      0, 0, 0, &[at(REGION + 3 * BLOCK, 2 * BLOCK)], list),
+    ];
+    for (name, ld, len, tag, extents, code) in releases {
+        for forced in [false, true] {
+            let said = bench.take(ld, forced, (len, tag), extents);
+            assert_eq!(said, code, "{name}, forced: {forced}");
+        }
+    }
+    let has = [0, 1, 2].map(|ld| bench.extents(ld));
+    assert_eq!(has, [vec![(REGION, 4 * BLOCK)], vec![(REGION + 4 * BLOCK, BLOCK)], vec![]]);
+    // All of it, and not a block more, whoever asks.
+    assert_eq!(bench.add(2, (Free, 0, all - 5 * BLOCK, 3), &[]), ReturnCode::Success);
+    for ld in 0..3 {
+        assert_eq!(bench.add(ld, (Free, 0, BLOCK, 0), &[]), none, "LD {ld}");
+    }
+    // A part of a tag goes from its end, and free blocks are found around what is in use.
+    assert_eq!(bench.take(0, false, (BLOCK, 1), &[]), ReturnCode::Success);
+    assert_eq!(bench.take(1, false, (0, 2), &[]), ReturnCode::Success);
+    assert_eq!(bench.add(2, (Contiguous, 0, 2 * BLOCK, 3), &[]), ReturnCode::Success);
+    assert_eq!(bench.extents(2)[0], (REGION + 3 * BLOCK, 2 * BLOCK));
+}
+
+/// 5600h to 5602h and 5608h by bytes; blocks are of another size only while nothing is in use.
+#[test]
+fn dynamic_capacity_is_told_and_its_blocks_are_set() {
+    let mut bench = dynamic_bench();
+    // 3 LDs, a region, three ways to add and two to release, 512 MiB, blocks of 8 KiB to 512 MiB.
+    let mut want = vec![3, 1, 0, 0, 7, 0, 0, 0, 3, 0, 1, 0, 2, 0, 0, 0, 0, 0, 0, 0];
+    want.extend(((1_u64 << 30) - (1 << 13)).to_le_bytes());
+    want.resize(84, 0);
+    assert_eq!(bench.manage(&Request::GetDcdInfo), (ReturnCode::Success, want));
+    let get = |host, start| Request::GetHostDcRegions(HostRange { host, count: 8, start });
+    let region = |bench: &mut Bench| {
+        let (code, payload) = bench.manage(&get(2, 0));
+        assert_eq!((code, payload.len()), (ReturnCode::Success, 4 + 40 + 16));
+        payload
+    };
+    let told = region(&mut bench);
+    assert_eq!(told[..4], [2, 0, 1, 1], "LD 2, one region");
+    assert_eq!(told[4..12], REGION.to_le_bytes());
+    assert_eq!(told[12..20], [2, 0, 0, 0, 0, 0, 0, 0], "512 MiB are decoded");
+    assert_eq!(
+        (&told[20..28], &told[28..36]),
+        (&(2 * GRANULE).to_le_bytes()[..], &BLOCK.to_le_bytes()[..])
+    );
+    for (host, start) in [(3, 0), (0, 1), (0, 255)] {
+        assert_eq!(bench.manage(&get(host, start)).0, ReturnCode::InvalidInput, "{host} {start}");
+    }
+    let set = |bench: &mut Bench, region, block| {
+        let set = SetRegion { region, block, sanitize: true };
+        bench.manage(&Request::SetHostDcRegion(set)).0
+    };
+    for (region, block) in [(1, BLOCK), (0, 4096), (0, 4 * GRANULE), (0, BLOCK + 1), (0, 0)] {
+        assert_eq!(set(&mut bench, region, block), ReturnCode::InvalidInput, "{region} {block}");
+    }
+    assert_eq!(set(&mut bench, 0, GRANULE), ReturnCode::Success);
+    assert_eq!(region(&mut bench)[28..41], [0, 0, 0, 0x10, 0, 0, 0, 0, 0, 0, 0, 0, 1]);
+    assert_eq!(bench.add(0, (AddPolicy::Free, 0, BLOCK, 0), &[]), ReturnCode::InvalidInput);
+    assert_eq!(bench.add(1, (AddPolicy::Free, 0, GRANULE, 7), &[]), ReturnCode::Success);
+    assert_eq!(set(&mut bench, 0, BLOCK), ReturnCode::Busy, "it is in use");
+    let tags =
+        |bench: &mut Bench, start, max| bench.manage(&Request::ListTags(GetTags { start, max }));
+    let (code, payload) = tags(&mut bench, 0, 9);
+    assert_eq!((code, payload.len()), (ReturnCode::Success, 16 + 84));
+    assert_eq!(payload[4..16], [1, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0], "one tag; holders count");
+    assert_eq!(
+        (&payload[16..32], &payload[32..38]),
+        (&[7; 16][..], &[0, 0, 0, 0, 2, 0][..]),
+        "LD 1"
+    );
+    assert_eq!(tags(&mut bench, 2, 1).0, ReturnCode::InvalidInput, "behind the end");
+    // References are not offered, and a device without dynamic capacity adds none.
+    assert_eq!(bench.manage(&Request::AddReference([7; 16])).0, ReturnCode::Unsupported);
+    assert_eq!(bench.manage(&Request::RemoveReference([7; 16])).0, ReturnCode::Unsupported);
+    let mut bench = Bench::new();
+    let (code, payload) = bench.manage(&Request::GetDcdInfo);
+    assert_eq!((code, payload[1], &payload[12..28]), (ReturnCode::Success, 0, &[0; 16][..]));
+    assert_eq!(bench.add(0, (AddPolicy::Free, 0, BLOCK, 0), &[]), ReturnCode::InvalidInput);
+    assert_eq!(bench.manage(&get(0, 0)).0, ReturnCode::InvalidInput);
+    assert_eq!(bench.extents(0), []);
+}
+
+/// Memory that 5402h deals out and dynamic capacity are apart: neither takes from the other.
+#[test]
+fn fixed_and_dynamic_memory_are_apart() {
+    let mut bench = dynamic_bench();
+    let set = |bench: &mut Bench, list: &[u64]| {
+        let list: Vec<_> = list.iter().map(|&range1| LdAllocation { range1, range2: 0 }).collect();
+        let set = SetLdAllocations { start: 0, allocations: List::of(&list) };
+        bench.manage(&Request::SetLdAllocations(set)).0
+    };
+    assert_eq!(bench.manage(&Request::GetLdInfo).1[..8], (2 * GRANULE).to_le_bytes());
+    assert_eq!(bench.add(0, (AddPolicy::Free, 0, BLOCK, 0), &[]), ReturnCode::Success);
+    assert_eq!(set(&mut bench, &[3]), ReturnCode::InvalidInput, "the rest is dynamic");
+    assert_eq!(set(&mut bench, &[2]), ReturnCode::Success);
+    bench.place(0);
+    for place in [0, REGION - 4, REGION, REGION + BLOCK - 4] {
+        bench.memory(Some(0), BAR + place, Some(&[9; 4]));
+        assert_eq!(bench.memory(Some(0), BAR + place, None)[0].2, [9; 4], "{place:x}");
+    }
+    bench.write_config(0, 0x04, 0);
+    assert_eq!(set(&mut bench, &[0]), ReturnCode::Success);
+    bench.write_config(0, 0x04, 0x6);
+    assert_eq!(bench.status(0, 0), Some(Status::UnsupportedRequest));
+    assert_eq!(bench.memory(Some(0), BAR + REGION, None)[0].2, [9; 4], "that one stays");
 }

@@ -28,6 +28,7 @@ pub(super) use ends::{free, way};
 use super::cci::{CallError, Fabric};
 use super::graph::{PortRef, SwitchId};
 use super::inventory::{Inventory, Partner, Role, pid_number};
+use super::ld_capacity::CapacityWanted;
 use super::lds::{LdWanted, NoLd};
 
 /// LD number that stands for a whole device.
@@ -192,6 +193,9 @@ pub struct Bindings {
     /// What logical devices are to have, by command.
     #[serde(default)]
     pub lds: Vec<LdWanted>,
+    /// What logical devices are to have of dynamic capacity, by command.
+    #[serde(default)]
+    pub capacity: Vec<CapacityWanted>,
 }
 
 impl Bindings {

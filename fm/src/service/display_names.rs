@@ -138,6 +138,7 @@ impl DisplayNames {
                 put(&mut row.device);
                 row.bridge.iter_mut().for_each(put);
             }),
+            Response::LdCapacity(rows) => rows.iter_mut().for_each(|row| put(&mut row.device)),
             Response::Pids(rows) => rows.iter_mut().for_each(|row| put(&mut row.at)),
             Response::Costs(rows) => rows.iter_mut().for_each(|row| put(&mut row.what)),
             Response::Trace(trace) => self.trace(trace),

@@ -2,18 +2,21 @@
 //!
 //! Shape: a device by name or place -> [`LdRow`]s; a change -> what is to be said of it.
 //! Units: bytes; 256ths of the bandwidth.
-//! Source: CXL 3.1 section 7.6.7.4; docs/fm.md.
+//! Source: CXL 3.1 sections 7.6.7.4 and 7.6.7.6; docs/fm.md.
 
 use std::collections::BTreeSet;
 
+use weft_parsers::cci::dcd::Extent;
 use weft_rpc::Refused;
 
-use super::request::{LdChange, LdRow};
+use super::request::{CapacityChange, CapacityExtent, CapacityRow, LdChange, LdRow};
 use super::{Fm, refuse, with_causes};
 use crate::cci::Way;
 use crate::change::Running;
 use crate::graph::PortRef;
+use crate::ld_capacity::{Addition, CapacityWanted, Removal};
 use crate::lds::{LdDevice, LdWanted};
+use crate::text::{name_of, tag};
 
 /// The way to the switch of a device with logical devices; `None` where none is.
 fn running_switch(running: Option<&Running>, at: PortRef) -> Option<Way> {
@@ -22,17 +25,20 @@ fn running_switch(running: Option<&Running>, at: PortRef) -> Option<Way> {
 }
 
 impl Fm {
-    /// All logical devices.
-    pub(super) fn lds(&mut self) -> Result<Vec<LdRow>, Refused> {
-        let inventory = &self.up()?.inventory;
+    /// All devices with logical devices, and the ways to their switches.
+    fn ld_devices(&mut self) -> Result<Vec<(PortRef, Way)>, Refused> {
         let of = |(id, switch): (_, &crate::inventory::Switch)| {
             let with_lds = switch.ports.iter().filter(|port| port.lds > 0);
             let way = switch.way();
             with_lds.map(|port| (PortRef::new(id, port.number), way)).collect::<Vec<_>>()
         };
-        let places: Vec<_> = inventory.by_id().flat_map(of).collect();
+        Ok(self.up()?.inventory.by_id().flat_map(of).collect())
+    }
+
+    /// All logical devices.
+    pub(super) fn lds(&mut self) -> Result<Vec<LdRow>, Refused> {
         let mut rows = Vec::new();
-        for (at, way) in places {
+        for (at, way) in self.ld_devices()? {
             let called = self.device_name(at)?;
             let mut device = LdDevice { fabric: &mut self.fabric, way, port: at.port };
             let shares = device.shares().map_err(refuse)?;
@@ -66,13 +72,8 @@ impl Fm {
         })
     }
 
-    /// Changes what a logical device has; what is to be said of it.
-    pub(super) fn set_ld(
-        &mut self,
-        device: &str,
-        ld: u8,
-        change: LdChange,
-    ) -> Result<String, Refused> {
+    /// Where a logical device is, and the way to the switch that it is at.
+    fn ld_place(&mut self, device: &str, ld: u8) -> Result<(PortRef, Way), Refused> {
         let at = self.names(|names| names.device(device))?;
         let switch = self.up()?.inventory.switch(at.switch);
         let port = switch.and_then(|switch| switch.port(at.port));
@@ -84,7 +85,109 @@ impl Fm {
             let text = format!("{device} has no logical device {ld}: they are 0 to {last}");
             return Err(Refused::bad_request(text));
         }
-        let way = switch.way();
+        Ok((at, switch.way()))
+    }
+
+    /// Dynamic capacity of all devices that have some.
+    pub(super) fn ld_capacity(&mut self) -> Result<Vec<CapacityRow>, Refused> {
+        let mut rows = Vec::new();
+        for (at, way) in self.ld_devices()? {
+            let device = self.device_name(at)?;
+            let mut known = LdDevice { fabric: &mut self.fabric, way, port: at.port };
+            let Some(capacity) = known.capacity().map_err(refuse)? else { continue };
+            let shown = |(ld, extent): (u8, &Extent)| CapacityExtent {
+                ld,
+                start: extent.start.0,
+                len: extent.len,
+                tag: (extent.tag != [0; 16]).then(|| name_of(&extent.tag)),
+            };
+            let all = (0_u8..).zip(&capacity.extents);
+            let extents = all.flat_map(|(ld, list)| list.iter().map(move |it| (ld, it)));
+            rows.push(CapacityRow {
+                device,
+                base: capacity.base,
+                size: capacity.size,
+                free: capacity.free(),
+                block: capacity.block,
+                extents: extents.map(shown).collect(),
+            });
+        }
+        Ok(rows)
+    }
+
+    /// Adds dynamic capacity to a logical device, or releases it; what is to be said of it.
+    pub(super) fn set_ld_capacity(
+        &mut self,
+        device: &str,
+        ld: u8,
+        change: &CapacityChange,
+    ) -> Result<String, Refused> {
+        let (at, way) = self.ld_place(device, ld)?;
+        let mut known = LdDevice { fabric: &mut self.fabric, way, port: at.port };
+        let of = |name: &Option<String>| match name {
+            Some(name) => tag(name).map_err(Refused::bad_request),
+            None => Ok([0; 16]),
+        };
+        let (done, what) = match change {
+            CapacityChange::Add { size, tag, at, contiguous } => {
+                let (tag, what) = (of(tag)?, format!("{} KiB more", size >> 10));
+                let add = Addition { size: *size, tag, at: *at, contiguous: *contiguous };
+                (known.add_capacity(ld, &add), what)
+            }
+            CapacityChange::Release { size, tag, at, force } => {
+                let what =
+                    size.map_or("less".to_owned(), |size| format!("{} KiB less", size >> 10));
+                let remove = Removal { size: *size, tag: of(tag)?, at: *at, force: *force };
+                (known.release_capacity(ld, &remove), what)
+            }
+        };
+        done.map_err(refuse)?;
+        let now = known.capacity().map_err(refuse)?;
+        if let (Some(running), Some(now)) = (&mut self.running, now) {
+            let wanted = &mut running.bindings.capacity;
+            wanted.retain(|piece| (piece.at, piece.ld) != (at, ld));
+            let all = now.extents.get(usize::from(ld)).into_iter().flatten();
+            wanted.extend(all.map(|extent| {
+                let (start, len, tag) = (extent.start.0, extent.len, extent.tag);
+                CapacityWanted { at, ld, start, len, tag }
+            }));
+        }
+        Ok(format!("LD {ld} of {device} has {what} dynamic capacity"))
+    }
+
+    /// Adds dynamic capacity again where a device has forgotten it; returns what failed.
+    pub(super) fn restore_ld_capacity(&mut self) -> Vec<String> {
+        let Some(running) = &self.running else { return Vec::new() };
+        let all = running.bindings.capacity.clone();
+        let places: BTreeSet<PortRef> = all.iter().map(|wanted| wanted.at).collect();
+        let mut errors = Vec::new();
+        for at in places {
+            let switch = running_switch(self.running.as_ref(), at);
+            let Some(way) = switch else { continue }; // its device is away: when it is back
+            let wanted: Vec<CapacityWanted> =
+                all.iter().filter(|it| it.at == at).copied().collect();
+            let mut device = LdDevice { fabric: &mut self.fabric, way, port: at.port };
+            match device.restore_capacity(&wanted) {
+                Ok(0) => {}
+                Ok(count) => self.board.record_event(format!(
+                    "{count} pieces of dynamic capacity of {at} are added again"
+                )),
+                Err(error) => {
+                    errors.push(format!("dynamic capacity of {at}: {}", with_causes(&error)));
+                }
+            }
+        }
+        errors
+    }
+
+    /// Changes what a logical device has; what is to be said of it.
+    pub(super) fn set_ld(
+        &mut self,
+        device: &str,
+        ld: u8,
+        change: LdChange,
+    ) -> Result<String, Refused> {
+        let (at, way) = self.ld_place(device, ld)?;
         let mut device_at = LdDevice { fabric: &mut self.fabric, way, port: at.port };
         let (done, what) = match change {
             LdChange::Memory(bytes) => {

@@ -17,6 +17,7 @@ pub mod display_names;
 mod foreign;
 mod gfd_notices;
 mod gim;
+pub mod ld_request;
 mod lds;
 mod listen;
 pub mod names;
@@ -341,6 +342,9 @@ impl Fm {
             }
             Request::SetLd { device, ld, change } => {
                 vec![self.set_ld(device, *ld, *change)?]
+            }
+            Request::SetLdCapacity { device, ld, change } => {
+                vec![self.set_ld_capacity(device, *ld, change)?]
             }
             Request::SetAccess { host, vector, pid, on } => {
                 vec![self.set_access(host, *vector, pid, *on)?]

@@ -63,6 +63,7 @@ impl Fm {
             Request::Routes { prove, switch } => self.routes(*prove, switch.as_deref()),
             Request::Memory => self.up().map(|_| Response::Memory(self.shares())),
             Request::Lds => self.lds().map(Response::Lds),
+            Request::LdCapacity => self.ld_capacity().map(Response::LdCapacity),
             Request::Gim => self.up().map(|_| Response::Gim(self.shown())),
             Request::P2p => self.up().map(|_| Response::P2p(self.direct())),
             Request::Access { host } => {

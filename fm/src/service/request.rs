@@ -6,6 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 
+pub use super::ld_request::{CapacityChange, CapacityExtent, CapacityRow, LdChange, LdRow};
 pub use super::status::{EventRecord, Status};
 use crate::inventory::Inventory;
 use crate::overview::{AddressMap, BindingUse, GfdLoad, LinkRow, NameRow};
@@ -122,6 +123,17 @@ pub enum Request {
         ld: u8,
         /// What it is to have.
         change: LdChange,
+    },
+    /// Dynamic capacity of logical devices: what there is, and who has it.
+    LdCapacity,
+    /// Adds dynamic capacity to a logical device, or releases it.
+    SetLdCapacity {
+        /// Its device: the name, `s0.3` or SWITCH/port:N.
+        device: String,
+        /// Its number.
+        ld: u8,
+        /// What is to be done.
+        change: CapacityChange,
     },
     /// Who shows whom which memory (GIM).
     Gim,
@@ -252,6 +264,7 @@ impl Request {
                 | Self::Gim
                 | Self::P2p
                 | Self::Lds
+                | Self::LdCapacity
                 | Self::Pids
                 | Self::Events { .. }
                 | Self::Access { .. }
@@ -259,35 +272,6 @@ impl Request {
                 | Self::Trace { .. }
         )
     }
-}
-
-/// What a logical device is to have.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum LdChange {
-    /// Bytes of memory.
-    Memory(u64),
-    /// Bandwidth when all want more, 256ths.
-    Bandwidth(u8),
-    /// Bandwidth at most, 256ths; 0 for no limit.
-    Limit(u8),
-}
-
-/// A logical device, as it is shown.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LdRow {
-    /// Its device: the name, else the switch and the port that it is at.
-    pub device: String,
-    /// Its number.
-    pub ld: u8,
-    /// Bytes of memory.
-    pub memory: u64,
-    /// Bandwidth when all want more, 256ths.
-    pub bandwidth: Option<u8>,
-    /// Bandwidth at most, 256ths; 0 for no limit.
-    pub limit: Option<u8>,
-    /// The bridge that shows it.
-    pub bridge: Option<String>,
 }
 
 /// A binding, as it is shown.
@@ -516,6 +500,8 @@ pub enum Response {
     P2p(Vec<P2pRow>),
     /// Logical devices.
     Lds(Vec<LdRow>),
+    /// Dynamic capacity of devices with logical devices.
+    LdCapacity(Vec<CapacityRow>),
     /// What a host's edge lets through.
     Access(Access),
     /// Who has which PID.

@@ -60,6 +60,7 @@ impl Fm {
         }
         errors.extend(self.reopen());
         errors.extend(self.restore_lds());
+        errors.extend(self.restore_ld_capacity());
         self.fresh.clear();
         errors
     }

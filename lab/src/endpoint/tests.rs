@@ -594,7 +594,7 @@ fn logical_devices_are_refused_where_there_can_be_none() {
         EndpointSpec::from(spec).endpoint(&[]).err().map_or_else(String::new, |e| e.to_string())
     };
     assert_eq!(with(&|_| {}), "");
-    let cases: [(Change<'_>, &str); 8] = [
+    let cases: [(Change<'_>, &str); 12] = [
         (&|it| it.lds = Some(17), "1 to 16 logical devices"),
         (&|it| it.bar = vec!["0=mem64:1MiB".to_owned()], "bar: "),
         (&|it| it.functions = Some(2), "functions: "),
@@ -603,6 +603,10 @@ fn logical_devices_are_refused_where_there_can_be_none() {
         (&|it| it.common.mode = Some("non-flit".to_owned()), "needs mode flit"),
         (&|it| it.capacity = Some(Num(1 << 20)), "capacity: "),
         (&|it| (it.lds, it.capacity) = (None, Some(Num(1 << 28))), "give lds, too"),
+        (&|it| (it.lds, it.dynamic) = (None, Some(Num(1 << 28))), "dynamic: is of logical devices"),
+        (&|it| it.dynamic = Some(Num(1 << 20)), "dynamic: "),
+        (&|it| it.dynamic = Some(Num(3 << 28)), "dynamic: "),
+        (&|it| it.dynamic = Some(Num(u64::MAX)), "dynamic: "),
     ];
     for (change, part) in cases {
         let said = with(change);

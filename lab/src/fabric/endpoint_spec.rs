@@ -52,9 +52,11 @@ pub fn endpoint_spec(
             let device_id = Some(Num(0x0D00 + u64::from(u16::from_be_bytes([high, low]))));
             let (gim, hdm) = (device.kind != DeviceKind::Memory, layout.device_memory(at));
             let (lnr, lds) = (device.lnr, device.lds);
-            let capacity = device.capacity_mib.map(|mib| Num(u64::from(mib) << 20));
-            DeviceSpec { common, device_id, hdm, lnr, lds, capacity, gim, ..DeviceSpec::default() }
-                .into()
+            let bytes = |mib| Num(u64::from(mib) << 20);
+            let (capacity, dynamic) =
+                (device.capacity_mib.map(bytes), device.dynamic_mib.map(bytes));
+            let spec = DeviceSpec { common, device_id, hdm, lnr, gim, ..DeviceSpec::default() };
+            DeviceSpec { lds, capacity, dynamic, ..spec }.into()
         }
         Part::Hbr(at) => {
             layout.hbrs.get(at)?;

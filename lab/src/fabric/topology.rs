@@ -133,6 +133,9 @@ pub struct Device {
     /// Memory of all logical devices together.
     #[serde(default)]
     pub capacity_mib: Option<u32>,
+    /// Part of that memory that is dynamic capacity.
+    #[serde(default)]
+    pub dynamic_mib: Option<u32>,
 }
 
 /// Memory of a host or device that others reach.

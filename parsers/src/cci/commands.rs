@@ -10,7 +10,8 @@ use super::header::{Header, ReturnCode};
 use super::opcode::Opcode;
 use super::wire::{Payload, Uuid, exact};
 use super::{
-    component, dcd, gae, generic, gfd, gfd_access, ld, mld, notify, pbr, switch, tables, vcs,
+    component, dcd, gae, generic, gfd, gfd_access, host_dc, ld, mld, notify, pbr, switch, tables,
+    vcs,
 };
 use crate::fabric::{FastEntry, LdstEntry, Pid, ReRouterEntry};
 use crate::{Field, ParseError};
@@ -137,16 +138,11 @@ macro_rules! payloads {
 macro_rules! commands {
     (
         $($code:literal $opcode:ident $variant:ident $name:literal $(($req:ty))? -> $(($rsp:ty))?;)*
-        named $($other:literal $other_opcode:ident $other_name:literal;)*
     ) => {
         impl Opcode {
             $(
                 #[doc = concat!($name, ".")]
                 pub const $opcode: Self = Self($code);
-            )*
-            $(
-                #[doc = concat!($other_name, "; by name only.")]
-                pub const $other_opcode: Self = Self($other);
             )*
 
             /// Those that [`Request`] and [`Response`] lay out, in order.
@@ -157,7 +153,6 @@ macro_rules! commands {
             pub const fn name(self) -> Option<&'static str> {
                 match self.0 {
                     $($code => Some($name),)*
-                    $($other => Some($other_name),)*
                     _ => None,
                 }
             }
@@ -258,11 +253,15 @@ commands! {
     0x5409 SET_LD_LIMIT SetLdLimit "Set QoS BW Limit" (ld::LdFractions<'a>) -> (ld::LdFractions<'a>);
     0x5500 GET_MULTI_HEADED_INFO GetMultiHeadedInfo "Get Multi-Headed Info" (ld::LdPage) -> (ld::MultiHeadedInfo<'a>);
     0x5501 GET_HEAD_INFO GetHeadInfo "Get Head Info" (ld::LdPage) -> (ld::HeadInfos<'a>);
+    0x5600 GET_DCD_INFO GetDcdInfo "Get DCD Info" -> (host_dc::DcdInfo);
+    0x5601 GET_HOST_DC_REGIONS GetHostDcRegions "Get Host DC Region Configuration" (host_dc::HostRange) -> (host_dc::HostRegions<'a>);
+    0x5602 SET_HOST_DC_REGION SetHostDcRegion "Set DC Region Configuration" (host_dc::SetRegion) -> ;
     0x5603 GET_EXTENTS GetExtents "Get DC Region Extent Lists" (dcd::GetExtents) -> (dcd::ExtentList<'a>);
     0x5604 INITIATE_ADD InitiateAdd "Initiate Dynamic Capacity Add" (dcd::InitiateAdd<'a>) -> ;
     0x5605 INITIATE_RELEASE InitiateRelease "Initiate Dynamic Capacity Release" (dcd::InitiateRelease<'a>) -> ;
     0x5606 ADD_REFERENCE AddReference "Dynamic Capacity Add Reference" (Uuid) -> ;
     0x5607 REMOVE_REFERENCE RemoveReference "Dynamic Capacity Remove Reference" (Uuid) -> ;
+    0x5608 LIST_TAGS ListTags "Dynamic Capacity List Tags" (gfd::GetTags) -> (host_dc::HostTags<'a>);
     0x5700 IDENTIFY_PBR_SWITCH IdentifyPbrSwitch "Identify PBR Switch" -> (pbr::PbrSwitchIdentity);
     0x5701 CRAWL_OUT CrawlOut "Fabric Crawl Out" (pbr::CrawlOut<'a>) -> (mld::TunnelResponse<'a>);
     0x5702 GET_LINK_PARTNERS GetLinkPartners "Get PBR Link Partner Info" (switch::PortList<'a>) -> (pbr::LinkPartners<'a>);
@@ -303,11 +302,6 @@ commands! {
     0x5902 CONFIGURE_ACCESS ConfigureAccess "Configure VCS PID Access" (gae::ConfigureAccess) -> ;
     0x5903 GET_PREFIX GetPrefix "Get VendPrefixL0 State" (u8) -> (gae::PrefixFlags);
     0x5904 SET_PREFIX SetPrefix "Set VendPrefixL0 State" (gae::SetPrefix) -> ;
-    named
-    0x5600 GET_DCD_INFO "Get DCD Info";
-    0x5601 GET_HOST_DC_REGIONS "Get Host DC Region Configuration";
-    0x5602 SET_HOST_DC_REGION "Set DC Region Configuration";
-    0x5608 LIST_TAGS "Dynamic Capacity List Tags";
 }
 
 impl Request<'_> {

@@ -24,6 +24,7 @@ pub mod generic;
 pub mod gfd;
 pub mod gfd_access;
 pub mod header;
+pub mod host_dc;
 mod layout;
 pub mod ld;
 pub mod mctp;

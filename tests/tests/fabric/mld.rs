@@ -2,16 +2,16 @@
 //!
 //! Shape: `pcaps/fabric/mld.toml` in virtual time → what hosts see, read and write, and what the manager asks.
 //! Units: bytes.
-//! Source: CXL 3.1 sections 2.5, 7.6.7.3, 7.6.7.4, 7.7.12.3; docs/spec/cxl-fabric.md "Logical devices".
+//! Source: CXL 3.1 sections 2.5, 7.6.7.3, 7.6.7.4, 7.6.7.6, 7.7.12.3; docs/spec/cxl-fabric.md "Logical devices".
 
 #![expect(clippy::unwrap_used, reason = "a test fails that way")]
 
 use serde_json::Value;
 use weft_dataplane::time::Span;
-use weft_fm::service::request::{LdChange, TopologyFormat};
+use weft_fm::service::request::{CapacityChange, CapacityRow, LdChange, TopologyFormat};
 use weft_fm::service::{Request, Response};
 use weft_lab::endpoint::Answer;
-use weft_lab::endpoint::command::{Access, Command, OwnRange};
+use weft_lab::endpoint::command::{Access, Command, OwnRange, TransferReport};
 use weft_lab::endpoint::number::Num;
 use weft_lab::fabric::layout::Part;
 use weft_lab::fabric::managed::ManagedFabric;
@@ -329,4 +329,150 @@ fn a_host_that_wants_too_much_takes_nothing_from_another() {
     assert!(count(&fabric, MLD, "/mld/waiting") > 0, "host 0 waits");
     assert_eq!(count(&fabric, MLD, "/mld/overrun"), 0);
     fabric.ask(Part::Host(0), &Command::LoadStop {}).unwrap();
+}
+
+/// What `weft fm ld capacity list` shows of the device.
+fn capacity(fabric: &mut ManagedFabric) -> CapacityRow {
+    match fabric.fm().request(&Request::LdCapacity) {
+        Ok(Response::LdCapacity(mut rows)) if rows.len() == 1 => rows.remove(0),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn change_capacity(
+    fabric: &mut ManagedFabric,
+    ld: u8,
+    change: CapacityChange,
+) -> Result<(), String> {
+    let asked = Request::SetLdCapacity { device: "mld0".to_owned(), ld, change };
+    fabric.fm().request(&asked).map(drop).map_err(|refused| refused.message)
+}
+
+fn more(mib: u64, tag: Option<&str>, at: Option<u64>) -> CapacityChange {
+    CapacityChange::Add { size: mib * MIB, tag: tag.map(str::to_owned), at, contiguous: false }
+}
+
+fn less(size: Option<u64>, tag: Option<&str>, at: Option<u64>, force: bool) -> CapacityChange {
+    CapacityChange::Release { size, tag: tag.map(str::to_owned), at, force }
+}
+
+/// A host reads 64 KiB at an address, or writes the pattern of `seed` there.
+fn access(
+    fabric: &ManagedFabric,
+    host: usize,
+    addr: u64,
+    seed: Option<u64>,
+    write: bool,
+) -> TransferReport {
+    let access = Access { seed, ..range(addr, 1 << 16, 0) };
+    let command = if write { Command::Write(access) } else { Command::Read(access) };
+    transfer(fabric, Part::Host(host), &command)
+}
+
+/// `weft fm ld capacity`: what is added to a logical device its host reaches at once and no other does; once released it is refused,
+/// while the other host has what it had.
+#[test]
+fn capacity_is_added_and_released_while_hosts_run() {
+    let mut fabric = up("mld");
+    let bars = [bar(&fabric, 0), bar(&fabric, 1)];
+    let refused = |fabric: &ManagedFabric, host: usize, at| {
+        let read = access(fabric, host, bars[host] + at, None, false);
+        assert!(!read.ok && read.failures.contains_key("UR"), "host {host}, {at:x}: {read:?}");
+    };
+    let row = capacity(&mut fabric);
+    assert_eq!((row.device.as_str(), row.base, row.size), ("mld0", 1024 * MIB, 512 * MIB));
+    assert_eq!((row.free, row.block, row.extents.len()), (512 * MIB, 2 * MIB, 0));
+    let base = row.base;
+    for host in 0..2 {
+        refused(&fabric, host, base);
+    }
+    // LD 0 is host 0's, LD 2 host 1's.
+    change_capacity(&mut fabric, 0, more(64, Some("first"), None)).unwrap();
+    change_capacity(&mut fabric, 2, more(2, None, Some(base + 64 * MIB))).unwrap();
+    for (host, at, seed) in [(0, base, 70), (1, base + 64 * MIB, 71)] {
+        assert!(access(&fabric, host, bars[host] + at, Some(seed), true).ok, "host {host}");
+        let read = access(&fabric, host, bars[host] + at, Some(seed), false);
+        assert!(read.ok && read.mismatched == 0, "host {host}: {read:?}");
+        let other = 1 - host;
+        refused(&fabric, other, at);
+        assert!(!access(&fabric, other, bars[other] + at, Some(99), true).ok, "nor does it write");
+    }
+    assert!(holds(&fabric, 0, base, 1 << 16, 70));
+    let (addr, len, ld, bar) = (Num(base), Some(Num(64)), Some(2), Some(0));
+    let place = OwnRange { addr, len, ld, bar, ..OwnRange::default() };
+    assert!(fabric.ask(MLD, &Command::Peek(place)).is_err(), "LD 2 has no such byte");
+    change_capacity(&mut fabric, 0, less(Some(2 * MIB), None, Some(base), true)).unwrap();
+    refused(&fabric, 0, base);
+    let rest = access(&fabric, 0, bars[0] + base + 2 * MIB, None, false);
+    assert!(rest.ok, "the rest is still there: {rest:?}");
+    let other = access(&fabric, 1, bars[1] + base + 64 * MIB, Some(71), false);
+    assert!(other.ok && other.mismatched == 0, "the other host has what it had: {other:?}");
+    // What host 0 had goes to host 1: zeros.
+    change_capacity(&mut fabric, 2, more(2, None, Some(base))).unwrap();
+    let read = access(&fabric, 1, bars[1] + base, Some(70), false);
+    assert!(!read.ok && read.failures.is_empty(), "nothing of host 0: {read:?}");
+    change_capacity(&mut fabric, 0, less(None, Some("first"), None, true)).unwrap();
+    assert_eq!(capacity(&mut fabric).free, 508 * MIB);
+    books(&fabric);
+}
+
+/// What cannot be added or released is refused with what there is, and nothing has changed.
+#[test]
+fn capacity_that_there_is_not_is_refused_with_what_there_is() {
+    let mut fabric = up("mld");
+    let base = capacity(&mut fabric).base;
+    change_capacity(&mut fabric, 0, more(64, Some("first"), None)).unwrap();
+    change_capacity(&mut fabric, 2, more(2, None, Some(base + 64 * MIB))).unwrap();
+    let before = capacity(&mut fabric);
+    let shown = before.extents.iter().map(|e| (e.ld, e.start, e.len / MIB, e.tag.as_deref()));
+    let want = [(0, base, 64, Some("first")), (2, base + 64 * MIB, 2, None)];
+    assert_eq!(shown.collect::<Vec<_>>(), want);
+    #[rustfmt::skip] // columns: LD, what is asked for, what is said
+    let cases = [
+        (1, more(448, None, None),                       "446 MiB of 512 MiB are nobody's"),
+        (1, more(1, None, None),                         "multiples of 2048 KiB"),
+        (1, more(2, None, Some(base)),                   "is in use"),
+        (1, more(2, None, Some(0)),                      "dynamic capacity is at 0x40000000 to 0x60000000"),
+        (1, more(2, Some("first"), None),                "another logical device's"),
+        (4, more(2, None, None),                         "they are 0 to 3"),
+        (1, more(2, Some("a name of seventeen"), None),  "1 to 16 bytes"),
+        (0, less(None, Some("first"), None, false),      "uses its memory: unbind it first, or give --force"),
+        (2, less(None, Some("first"), None, true),       "has no such capacity"),
+        (2, less(Some(2 * MIB), None, Some(base), true), "has no such capacity"),
+        (1, less(None, None, None, true),                "has no such capacity"),
+    ];
+    for (ld, what, part) in cases {
+        let said = change_capacity(&mut fabric, ld, what.clone()).unwrap_err();
+        assert!(said.contains(part), "LD {ld} {what:?}: {said}");
+    }
+    assert_eq!(capacity(&mut fabric), before);
+}
+
+/// 5600h to 5605h as bytes by a tunnel to LD `FFFFh`: docs/spec/wire-formats.md §4.3b.
+#[test]
+fn dynamic_capacity_by_tunnel() {
+    let mut fabric = up("mld");
+    let info = by_tunnel(&mut fabric, 0x5600, "");
+    assert!(info.contains("0401000007000000030001000200000000000000"), "{info}");
+    let region = by_tunnel(&mut fabric, 0x5601, "0200 08 00");
+    let want = "02000101 0000004000000000 0200000000000000 0000002000000000 0000200000000000 0000000000000000";
+    assert!(region.contains(&want.replace(' ', "")), "{region}");
+    let tag = "101112131415161718191a1b1c1d1e1f";
+    let add = format!("0200 01 00 0000000400000000 {tag} 00000000");
+    let done = by_tunnel(&mut fabric, 0x5604, &add);
+    assert_eq!(&done[24..28], "0000", "{done}");
+    let list = by_tunnel(&mut fabric, 0x5603, "0200 0000 08000000 00000000");
+    let want = format!("0000004000000000 0000000400000000 {tag} 0000 000000000000");
+    assert!(list.ends_with(&want.replace(' ', "")), "{list}");
+    let tags = by_tunnel(&mut fabric, 0x5608, "00000000 08000000");
+    assert!(tags.contains(&format!("01000000010000000100000001000000{tag}0000000004")), "{tags}");
+    // Host 1 has its memory on: Busy (0006h) unless by force.
+    for (flags, code) in [("00", "0600"), ("10", "0000"), ("10", "0200")] {
+        let release = format!("0200 {flags} 00 0000000000000000 {tag} 00000000");
+        let done = by_tunnel(&mut fabric, 0x5605, &release);
+        assert_eq!(&done[24..28], code, "{flags}: {done}");
+    }
+    let enable =
+        by_tunnel(&mut fabric, 0x5604, &format!("0200 03 00 0000000000000000 {tag} 00000000"));
+    assert_eq!(&enable[24..28], "0300", "Enable Shared Access is not supported: {enable}");
 }

@@ -192,6 +192,16 @@ fn a_device_with_logical_devices_as_processes() {
     let (code, refused) = up.ask_fm("ld allocate mld0 0 0");
     assert!(code != 0 && refused.to_string().contains("unbind it first"), "{refused}");
     up.well("h1", &format!("write {} 256KiB --seed=9 --check", bars[1]));
+    // Dynamic capacity, behind the first GiB: the host reaches what was added, at once, and the other does not.
+    let dynamic = bars.map(|bar| bar + (1 << 30));
+    up.fm("ld capacity add mld0 2 4MiB --tag db");
+    up.well("h1", &format!("write {} 64KiB --seed=4 --check", dynamic[1]));
+    assert_eq!(up.ask("h0", &format!("read {} 64", dynamic[0])).0, 1, "it was not added to LD 0");
+    let (code, refused) = up.ask_fm("ld capacity release mld0 2 --tag db");
+    assert!(code != 0 && refused.to_string().contains("give --force"), "{refused}");
+    up.fm("ld capacity release mld0 2 --tag db --force");
+    assert_eq!(up.ask("h1", &format!("read {} 64", dynamic[1])).0, 1, "it was released");
+    up.fm("ld capacity add mld0 0 2MiB");
     up.kill("mld0");
     up.until("the manager misses the device", |up| {
         (!up.fm("topology").to_string().contains("4 LDs")).then_some(())
@@ -208,6 +218,12 @@ fn a_device_with_logical_devices_as_processes() {
         let of = |ld: usize, key: &str| rows.get(ld)?.get(key)?.as_u64();
         let has = [of(1, "memory"), of(3, "memory"), of(2, "limit")];
         (code == 0 && has == [Some(512 << 20), Some(0), Some(128)]).then_some(())
+    });
+    up.until("dynamic capacity is added again", |up| {
+        let (code, rows) = up.ask_fm("ld capacity list");
+        let of = |place: &str| rows.pointer(place).and_then(Value::as_u64);
+        let has = ["/0/extents/0/ld", "/0/extents/0/len", "/0/free"].map(of);
+        (code == 0 && has == [Some(0), Some(2 << 20), Some(510 << 20)]).then_some(())
     });
     for (host, ld) in [("h0", 0), ("h1", 2)] {
         let bar = up.until("the host finds its logical device again", |up| {

@@ -1,13 +1,13 @@
 //! `weft fm ld`: logical devices, and what each has of its device's memory and bandwidth.
 //!
-//! Shape: [`LdArgs`] -> [`Request::Lds`] or [`Request::SetLd`] -> rows.
+//! Shape: [`LdArgs`] -> [`Request::Lds`], [`Request::SetLd`] or one of dynamic capacity -> rows.
 //! Units: bytes; 256ths of the bandwidth.
 //! Source: `docs/fm.md`; CXL 3.1 section 7.6.7.4.
 
 use clap::{Args, Subcommand};
-use weft_fm::service::request::{LdChange, LdRow};
+use weft_fm::service::request::{CapacityChange, CapacityRow, LdChange, LdRow};
 use weft_fm::service::{Request, Response};
-use weft_fm::text::parse_size;
+use weft_fm::text::{parse_address, parse_size};
 
 use super::text::table;
 use super::{AskArgs, Query};
@@ -41,6 +41,9 @@ enum LdCommand {
         #[command(flatten)]
         ask: AskArgs,
     },
+    /// Dynamic capacity: show who has which, add it to one, release it
+    #[command(subcommand)]
+    Capacity(CapacityCommand),
     /// Set what one has of the bandwidth when all want more, in 256ths
     Qos {
         #[command(flatten)]
@@ -59,6 +62,77 @@ enum LdCommand {
         #[command(flatten)]
         ask: AskArgs,
     },
+}
+
+/// What to do with dynamic capacity.
+#[derive(Debug, Subcommand)]
+enum CapacityCommand {
+    /// Show what there is of each device, what is nobody's, and which logical device has which
+    List {
+        #[command(flatten)]
+        ask: AskArgs,
+    },
+    /// Add some to one: its host reaches it at once
+    Add {
+        #[command(flatten)]
+        which: Which,
+        /// Size, such as 64MiB
+        #[arg(value_parser = parse_size)]
+        size: u64,
+        /// What it is called, up to 16 bytes
+        #[arg(long)]
+        tag: Option<String>,
+        /// Where in the logical device, in bytes; anywhere without it
+        #[arg(long, value_parser = parse_address)]
+        at: Option<u64>,
+        /// All of it beside each other
+        #[arg(long, conflicts_with = "at")]
+        contiguous: bool,
+        #[command(flatten)]
+        ask: AskArgs,
+    },
+    /// Release some of one: it is refused to its host from then on, and nobody finds again what was in it
+    Release {
+        #[command(flatten)]
+        which: Which,
+        /// Size, such as 64MiB; all of the tag without it
+        #[arg(value_parser = parse_size)]
+        size: Option<u64>,
+        /// What it is called; what has no tag without it
+        #[arg(long, conflicts_with = "at")]
+        tag: Option<String>,
+        /// Where in the logical device, in bytes
+        #[arg(long, value_parser = parse_address, requires = "size")]
+        at: Option<u64>,
+        /// Also while its host has its memory on
+        #[arg(long)]
+        force: bool,
+        #[command(flatten)]
+        ask: AskArgs,
+    },
+}
+
+impl CapacityCommand {
+    const fn ask(&self) -> &AskArgs {
+        match self {
+            Self::List { ask } | Self::Add { ask, .. } | Self::Release { ask, .. } => ask,
+        }
+    }
+
+    fn request(&self) -> Request {
+        let (which, change) = match self {
+            Self::List { .. } => return Request::LdCapacity,
+            Self::Add { which, size, tag, at, contiguous, .. } => {
+                let (size, at, contiguous) = (*size, *at, *contiguous);
+                (which, CapacityChange::Add { size, tag: tag.clone(), at, contiguous })
+            }
+            Self::Release { which, size, tag, at, force, .. } => {
+                let (size, at, force) = (*size, *at, *force);
+                (which, CapacityChange::Release { size, tag: tag.clone(), at, force })
+            }
+        };
+        Request::SetLdCapacity { device: which.device.clone(), ld: which.ld, change }
+    }
 }
 
 /// Which logical device.
@@ -85,6 +159,7 @@ impl Query for LdArgs {
                 | LdCommand::Qos { ask, .. }
                 | LdCommand::Limit { ask, .. },
             ) => ask,
+            Some(LdCommand::Capacity(command)) => command.ask(),
             None => &self.ask,
         }
     }
@@ -92,6 +167,7 @@ impl Query for LdArgs {
     fn request(&self) -> Result<Request, CliError> {
         Ok(match &self.command {
             None | Some(LdCommand::List { .. }) => Request::Lds,
+            Some(LdCommand::Capacity(command)) => command.request(),
             Some(LdCommand::Allocate { which, size, .. }) => which.change(LdChange::Memory(*size)),
             Some(LdCommand::Qos { which, fraction, .. }) => {
                 which.change(LdChange::Bandwidth(*fraction))
@@ -103,7 +179,11 @@ impl Query for LdArgs {
     }
 
     fn text(&self, response: &Response) -> Option<String> {
-        let Response::Lds(rows) = response else { return None };
+        let rows = match response {
+            Response::Lds(rows) => rows,
+            Response::LdCapacity(rows) => return Some(capacity_text(rows)),
+            _ => return None,
+        };
         let part = |part: Option<u8>| part.map_or_else(|| "-".to_owned(), |it| format!("{it}/256"));
         let limit = |row: &LdRow| match row.limit {
             Some(0) => "none".to_owned(),
@@ -118,6 +198,29 @@ impl Query for LdArgs {
     }
 }
 
+/// What is shown of dynamic capacity: a line for each device, then who has what.
+fn capacity_text(rows: &[CapacityRow]) -> String {
+    if rows.is_empty() {
+        return "no device has dynamic capacity\n".to_owned();
+    }
+    let line = |row: &CapacityRow| {
+        let [free, size, block] = [row.free >> 20, row.size >> 20, row.block >> 10];
+        let (device, base) = (&row.device, row.base);
+        format!(
+            "{device}: {free} MiB of {size} MiB are nobody's, from {base:#x} on, in blocks of {block} KiB\n"
+        )
+    };
+    let lines: String = rows.iter().map(line).collect();
+    let cells = rows.iter().flat_map(|row| {
+        row.extents.iter().map(|extent| {
+            let (start, kib) = (format!("{:#x}", extent.start), (extent.len >> 10).to_string());
+            let tag = extent.tag.clone().unwrap_or_else(|| "-".to_owned());
+            [row.device.clone(), extent.ld.to_string(), start, kib, tag]
+        })
+    });
+    lines + &table(["device", "LD", "start", "KiB", "tag"], cells)
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::tests::{assert_refused, assert_requests};
@@ -126,17 +229,40 @@ mod tests {
     #[test]
     fn words_become_requests() {
         let set = |change| Request::SetLd { device: "mld0".to_owned(), ld: 2, change };
+        let of = |change| Request::SetLdCapacity { device: "mld0".to_owned(), ld: 2, change };
+        let add = |tag: Option<&str>, at, contiguous| {
+            of(CapacityChange::Add { size: 64 << 20, tag: tag.map(str::to_owned), at, contiguous })
+        };
+        let release = |size, tag: Option<&str>, at, force| {
+            of(CapacityChange::Release { size, tag: tag.map(str::to_owned), at, force })
+        };
         assert_requests([
             ("ld", Request::Lds),
             ("ld list", Request::Lds),
             ("ld allocate mld0 2 512MiB", set(LdChange::Memory(512 << 20))),
             ("ld qos mld0 2 64", set(LdChange::Bandwidth(64))),
             ("ld limit mld0 2 0", set(LdChange::Limit(0))),
+            ("ld capacity list", Request::LdCapacity),
+            ("ld capacity add mld0 2 64MiB", add(None, None, false)),
+            ("ld capacity add mld0 2 64MiB --tag db --contiguous", add(Some("db"), None, true)),
+            ("ld capacity add mld0 2 64MiB --at 0x20000000", add(None, Some(1 << 29), false)),
+            ("ld capacity release mld0 2", release(None, None, None, false)),
+            ("ld capacity release mld0 2 --tag db --force", release(None, Some("db"), None, true)),
+            (
+                "ld capacity release mld0 2 2MiB --at 4096",
+                release(Some(2 << 20), None, Some(4096), false),
+            ),
         ]);
         assert_refused([
             ("ld allocate mld0 2", "SIZE"),
             ("ld limit mld0 2 256", "256"),
             ("ld qos mld0 two 1", "invalid"),
+            ("ld capacity", "add"),
+            ("ld capacity add mld0 2", "SIZE"),
+            ("ld capacity add mld0 2 much", "expected bytes"),
+            ("ld capacity add mld0 2 2MiB --at 0 --contiguous", "cannot be used with"),
+            ("ld capacity release mld0 2 --at 0", "SIZE"),
+            ("ld capacity release mld0 2 2MiB --at 0 --tag db", "cannot be used with"),
         ]);
     }
 }

@@ -10,7 +10,7 @@
 
 use weft_dataplane::time::Instant;
 use weft_parsers::cci::component::{Cdat, ReadCdat};
-use weft_parsers::cci::dcd::{self, AddPolicy, ExtentList, GetExtents, ReleasePolicy};
+use weft_parsers::cci::dcd::{self, ExtentList, GetExtents};
 use weft_parsers::cci::generic::Identity;
 use weft_parsers::cci::gfd::{
     DcAdd, DcRegion, DcRegions, DcRelease, DcTotals, DmpEntry, Dmps, GetTags, GfdIdentity,
@@ -25,10 +25,11 @@ use weft_parsers::cci::{List, Request, Response, ReturnCode, header};
 use weft_parsers::fabric::{Dpa, Pid};
 
 use crate::cci::{Command, Common, Component, Done, Outcome, Reply, Session, who};
-use crate::gfd::capacity::{Choice, Extent, Part};
+use crate::gfd::capacity::Extent;
 use crate::gfd::commands::Page;
 use crate::gfd::decode::DECODERS;
 use crate::gfd::dmp::{Dmp, Media, Region, UNIT};
+use crate::gfd::extent_lists::{choice, code, from_wire, index, part, to_wire};
 use crate::gfd::qos::Control;
 use crate::gfd::{self, Decoder, Gfd};
 
@@ -147,32 +148,18 @@ impl Device {
 
     fn add(&mut self, now: Instant, add: &DcAdd<'_>, reply: &mut Reply) -> Done {
         let count = self.room(EXTENTS_HEAD, dcd::Extent::LEN).min(index(add.response_max));
-        let extents: Vec<Extent> = add.extents.iter().map(|extent| range(&extent)).collect();
-        let (region, len) = (add.region, add.len);
-        if add.policy == AddPolicy::Prescriptive {
-            is_their_sum(len, &extents)?;
-        }
-        let choice = match add.policy {
-            AddPolicy::Free => Choice::Free { region, len },
-            AddPolicy::Contiguous => Choice::Contiguous { region, len },
-            AddPolicy::Prescriptive => Choice::Prescriptive { region, extents: &extents },
-            AddPolicy::EnableShared => Choice::EnableShared,
-        };
+        let extents = from_wire(add.extents);
+        let choice = choice(add.policy, add.region, add.len, &extents).map_err(code)?;
         let page = self.gfd.add_capacity(now, (add.group, add.tag), choice, count).map_err(code)?;
         send_extents(add.group, &page, reply)
     }
 
     fn release(&mut self, now: Instant, release: &DcRelease<'_>, reply: &mut Reply) -> Done {
         let count = self.room(EXTENTS_HEAD, dcd::Extent::LEN).min(index(release.response_max));
-        let extents: Vec<Extent> = release.extents.iter().map(|extent| range(&extent)).collect();
-        if release.flags.policy == ReleasePolicy::Prescriptive {
-            is_their_sum(release.len, &extents)?;
-        }
-        let part = match release.flags.policy {
-            ReleasePolicy::Tag => Part::Tag { tag: release.tag, len: release.len },
-            ReleasePolicy::Prescriptive => Part::Prescriptive(&extents),
-        };
-        let part = (part, release.flags.sanitize);
+        let extents = from_wire(release.extents);
+        let flags = release.flags;
+        let part = part(flags.policy, release.tag, release.len, &extents).map_err(code)?;
+        let part = (part, flags.sanitize);
         let page = self.gfd.release_capacity(now, release.group, part, count).map_err(code)?;
         send_extents(release.group, &page, reply)
     }
@@ -392,25 +379,11 @@ const EMPTY_DMP: DmpEntry = DmpEntry {
     sanitize: false,
 };
 
-const fn code(code: gfd::ReturnCode) -> ReturnCode {
-    ReturnCode::from_bits(code.number())
-}
-
 fn done(result: Result<(), gfd::ReturnCode>) -> Done {
     result.map_or_else(|error| Err(code(error)), |()| Ok(Outcome::Done))
 }
 
-fn index(number: u32) -> usize {
-    usize::try_from(number).unwrap_or(usize::MAX)
-}
-
 /// The numbers of a table of `available` that are asked for.
-/// Whether a request that names its extents says nothing of their length, or the right thing.
-fn is_their_sum(len: u64, extents: &[Extent]) -> Result<(), ReturnCode> {
-    let sum = extents.iter().try_fold(0_u64, |sum, extent| sum.checked_add(extent.len));
-    if len == 0 || sum == Some(len) { Ok(()) } else { Err(ReturnCode::InvalidInput) }
-}
-
 fn fixed(available: u8, range: GfdRange) -> Result<core::ops::Range<u8>, ReturnCode> {
     if range.start >= available {
         return Err(ReturnCode::InvalidInput);
@@ -468,19 +441,8 @@ fn dmp(entry: &DmpEntry) -> Dmp {
     }
 }
 
-const fn range(extent: &dcd::Extent) -> Extent {
-    let dcd::Extent { start, len, tag, shared_seq } = *extent;
-    Extent { start, len, tag, sequence: shared_seq }
-}
-
 fn send_extents(owner: u16, page: &Page<Extent>, reply: &mut Reply) -> Done {
-    let entry = |extent: &Extent| dcd::Extent {
-        start: extent.start,
-        len: extent.len,
-        tag: extent.tag,
-        shared_seq: extent.sequence,
-    };
-    let extents: Vec<dcd::Extent> = page.list.iter().map(entry).collect();
+    let extents: Vec<dcd::Extent> = page.list.iter().map(to_wire).collect();
     let number = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
     // 4904h, 4907h and 4908h answer alike
     reply.send(&Response::GetGfdExtents(ExtentList {

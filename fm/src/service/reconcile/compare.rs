@@ -63,6 +63,7 @@ impl Reconciled {
         bindings.cut.clone_from(&believed.bindings.cut);
         bindings.lost.clone_from(&believed.bindings.lost);
         bindings.lds.clone_from(&believed.bindings.lds);
+        bindings.capacity.clone_from(&believed.bindings.capacity);
         for local in &believed.bindings.local {
             let mut shown = bindings.local.iter();
             if shown.any(|one| one.bridge == local.bridge && one.port == local.port) {

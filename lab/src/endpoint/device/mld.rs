@@ -120,6 +120,9 @@ impl Endpoint for MldEndpoint {
             if let Value::Object(detail) = &mut detail {
                 detail.insert("ld".to_owned(), json!(number));
                 detail.insert("memory".to_owned(), json!(memory));
+                if let Some(dynamic) = self.inner.dynamic_of(number) {
+                    detail.insert("dynamic".to_owned(), json!(dynamic));
+                }
             }
             detail
         };

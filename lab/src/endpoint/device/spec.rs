@@ -69,6 +69,10 @@ pub struct DeviceSpec {
     /// Memory of all logical devices together, a multiple of 256 MiB [default: 256 MiB each]
     #[cfg_attr(feature = "clap", arg(long))]
     pub capacity: Option<Num>,
+    /// Part of that memory that is dynamic capacity, a multiple of 256 MiB: nobody's until the manager adds it
+    /// [default: none]
+    #[cfg_attr(feature = "clap", arg(long))]
+    pub dynamic: Option<Num>,
     /// Accept UIO requests that name their sender (GIM, accelerators)
     #[cfg_attr(feature = "clap", arg(long))]
     pub gim: bool,
@@ -82,6 +86,9 @@ impl Spec for DeviceSpec {
             Some(lds) => Ok(Box::new(self.build_mld(lds, macs)?)),
             None if self.capacity.is_some() => {
                 Err(field("capacity", "is shared out among logical devices: give lds, too"))
+            }
+            None if self.dynamic.is_some() => {
+                Err(field("dynamic", "is of logical devices: give lds, too"))
             }
             None => Ok(Box::new(self.build(macs)?)),
         }
@@ -212,9 +219,22 @@ impl DeviceSpec {
             component: TYPE_3,
         };
         let rate = self.common.rate()?;
-        let config = MldConfig { end: end.clone(), lds: lds.into(), capacity, rate, identity };
-        let mld = Mld::new(config).map_err(|error| {
-            let name = if matches!(error, MldError::Capacity(_)) { "capacity" } else { "lds" };
+        let dynamic = self.dynamic.map_or(0, |it| it.0);
+        let (end_of_all, lds_count) = (end.clone(), lds.into());
+        let mld = Mld::new(MldConfig {
+            end: end_of_all,
+            lds: lds_count,
+            capacity,
+            dynamic,
+            rate,
+            identity,
+        });
+        let mld = mld.map_err(|error| {
+            let name = match error {
+                MldError::Capacity(_) => "capacity",
+                MldError::Dynamic(_) => "dynamic",
+                MldError::Link | MldError::Lds(_) => "lds",
+            };
             field(name, error.to_string())
         })?;
         let name = self.common.name("device");

@@ -26,11 +26,18 @@ impl Builder<'_> {
                         "capacity_mib is shared out among logical devices: give lds, too",
                     );
                 }
+                if device.dynamic_mib.is_some() {
+                    return refuse(
+                        &device.name,
+                        "dynamic_mib is of logical devices: give lds, too",
+                    );
+                }
                 continue;
             };
             let at = self.at.get(&Part::Device(index));
             let is_at_switch = matches!(at, Some(End { part: Part::Switch(_), .. }));
             let fits = |mib: u32| mib > 0 && mib.is_multiple_of(GRANULE_MIB);
+            let all = device.capacity_mib.unwrap_or(u32::from(lds) * GRANULE_MIB);
             let why = match () {
                 () if !(1..=LDS_MAX).contains(&lds) => "lds: expected 1 to 16",
                 () if device.kind != DeviceKind::Memory => "lds is for kind = \"memory\"",
@@ -43,6 +50,9 @@ impl Builder<'_> {
                 }
                 () if device.capacity_mib.is_some_and(|mib| !fits(mib)) => {
                     "capacity_mib: expected a multiple of 256"
+                }
+                () if device.dynamic_mib.is_some_and(|mib| !fits(mib) || mib > all) => {
+                    "dynamic_mib: expected a multiple of 256, at most capacity_mib"
                 }
                 () => continue,
             };

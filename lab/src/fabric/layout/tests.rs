@@ -385,6 +385,9 @@ fn logical_devices_that_cannot_be_are_refused() {
         ("\"m.0\"", "lds = 2, lnr = 3",                   "lnr: logical devices"),
         ("\"m.0\"", "lds = 2, capacity_mib = 300",        "a multiple of 256"),
         ("",        "capacity_mib = 256",                 "give lds, too"),
+        ("",        "dynamic_mib = 256",                  "dynamic_mib is of logical devices"),
+        ("\"m.0\"", "lds = 2, dynamic_mib = 300",         "dynamic_mib: expected a multiple of 256"),
+        ("\"m.0\"", "lds = 2, dynamic_mib = 768",         "at most capacity_mib"),
         ("\"m.0\"", "kind = \"memory\"",                  "it has no logical devices"),
         ("\"x.0\"", "lds = 2",                            "there is no device \"x.0\""),
     ];

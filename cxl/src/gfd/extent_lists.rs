@@ -1,0 +1,88 @@
+//! Dynamic capacity as CCI messages speak of it: lists of extents, what is to be added, what is to be released.
+//!
+//! Shape: fields of 4907h and 4908h, or of 5604h and 5605h, to a [`Choice`] or a [`Part`]; extents both ways.
+//! Units: bytes.
+//! Source: docs/spec/wire-formats.md §4.3, §4.7; CXL 3.1 sections 7.6.7.6 and 7.7.13.
+
+use weft_parsers::cci::dcd::{self, AddPolicy, ReleasePolicy};
+use weft_parsers::cci::{self, List};
+
+use super::capacity::{Choice, Extent, Part, Tag};
+use super::code::ReturnCode;
+
+/// A return code as messages have it.
+#[must_use]
+pub const fn code(code: ReturnCode) -> cci::ReturnCode {
+    cci::ReturnCode::from_bits(code.number())
+}
+
+/// A count or place of a message.
+#[must_use]
+pub fn index(number: u32) -> usize {
+    usize::try_from(number).unwrap_or(usize::MAX)
+}
+
+/// The extents of a request.
+#[must_use]
+pub fn from_wire(list: List<'_, dcd::Extent>) -> Vec<Extent> {
+    let one = |dcd::Extent { start, len, tag, shared_seq }| Extent {
+        start,
+        len,
+        tag,
+        sequence: shared_seq,
+    };
+    list.iter().map(one).collect()
+}
+
+/// An extent of a response.
+#[must_use]
+pub const fn to_wire(extent: &Extent) -> dcd::Extent {
+    let Extent { start, len, tag, sequence } = *extent;
+    dcd::Extent { start, len, tag, shared_seq: sequence }
+}
+
+/// What a request adds.
+///
+/// # Errors
+/// Invalid Input: it names its extents, and another length than theirs.
+pub fn choice(
+    policy: AddPolicy,
+    region: u8,
+    len: u64,
+    extents: &[Extent],
+) -> Result<Choice<'_>, ReturnCode> {
+    Ok(match policy {
+        AddPolicy::Free => Choice::Free { region, len },
+        AddPolicy::Contiguous => Choice::Contiguous { region, len },
+        AddPolicy::Prescriptive => {
+            is_their_sum(len, extents)?;
+            Choice::Prescriptive { region, extents }
+        }
+        AddPolicy::EnableShared => Choice::EnableShared,
+    })
+}
+
+/// What a request releases.
+///
+/// # Errors
+/// As [`choice`].
+pub fn part(
+    policy: ReleasePolicy,
+    tag: Tag,
+    len: u64,
+    extents: &[Extent],
+) -> Result<Part<'_>, ReturnCode> {
+    Ok(match policy {
+        ReleasePolicy::Tag => Part::Tag { tag, len },
+        ReleasePolicy::Prescriptive => {
+            is_their_sum(len, extents)?;
+            Part::Prescriptive(extents)
+        }
+    })
+}
+
+/// Whether a request that names its extents says nothing of their length, or the right thing.
+fn is_their_sum(len: u64, extents: &[Extent]) -> Result<(), ReturnCode> {
+    let sum = extents.iter().try_fold(0_u64, |sum, extent| sum.checked_add(extent.len));
+    if len == 0 || sum == Some(len) { Ok(()) } else { Err(ReturnCode::InvalidInput) }
+}

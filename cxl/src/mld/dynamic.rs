@@ -1,0 +1,255 @@
+//! Dynamic capacity of the logical devices of an MLD: one region of all, of which each has what was added to it.
+//!
+//! Shape: [`Dynamic`] is a [`Capacity`] whose groups are the LDs; a command to what is answered.
+//! Units: bytes.
+//! Source: CXL 3.1 section 7.6.7.6; docs/spec/wire-formats.md §4.3b.
+//!
+//! The region lies behind the memory that is dealt out by 5402h, at the same place in the BAR of each LD, so an extent has one
+//! address in the device and in the LD. A host has it at once: an LD has no mailbox to ask its host by. So what is on is taken
+//! only by force, and what is taken is gone.
+
+use std::collections::BTreeMap;
+
+use weft_parsers::cci::dcd::{self, AddPolicy, InitiateAdd, InitiateRelease, ReleasePolicy};
+use weft_parsers::cci::gfd::{DcRegion, DcTotals};
+use weft_parsers::cci::host_dc::{DcdInfo, HostRange, HostTag, SetRegion};
+use weft_parsers::cci::{ReturnCode, Uuid};
+use weft_parsers::fabric::Dpa;
+
+use crate::gfd::capacity::{Capacity, EXTENTS_MAX, TAGS_MAX};
+use crate::gfd::dmp::{BLOCK_SIZES, Dmp, Media, Region, UNIT};
+use crate::gfd::extent_lists::{choice, code, from_wire, part, to_wire};
+use crate::gfd::protect::{BLOCKS_MAX, GrpId};
+
+/// Region of all dynamic capacity.
+const REGION: u8 = 0;
+/// Bytes of a block at first, where so few blocks make up the region.
+const BLOCK: u64 = 2 << 20;
+/// Policies that there are: not Enable Shared Access, as the memory of an LD is its own.
+const ADD: u16 = 1 << AddPolicy::Free as u8
+    | 1 << AddPolicy::Contiguous as u8
+    | 1 << AddPolicy::Prescriptive as u8;
+const RELEASE: u16 = 1 << ReleasePolicy::Tag as u8 | 1 << ReleasePolicy::Prescriptive as u8;
+
+/// Which block belongs to which logical device.
+pub(super) struct Dynamic {
+    capacity: Capacity,
+    lds: u8,
+    base: u64,
+    len: u64,
+}
+
+/// A list of a message, from an entry on.
+pub(super) struct Listed<T> {
+    pub list: Vec<T>,
+    pub total: u32,
+    pub generation: u32,
+}
+
+fn count32(count: usize) -> u32 {
+    u32::try_from(count).unwrap_or(u32::MAX)
+}
+
+fn listed<T>(
+    all: impl Iterator<Item = T>,
+    generation: u32,
+    (start, count): (u32, u32),
+) -> Result<Listed<T>, ReturnCode> {
+    let mut list: Vec<T> = all.collect();
+    let total = count32(list.len());
+    if start > total {
+        return Err(ReturnCode::InvalidInput);
+    }
+    list.drain(..usize::try_from(start).unwrap_or(usize::MAX).min(list.len()));
+    list.truncate(usize::try_from(count).unwrap_or(usize::MAX));
+    Ok(Listed { list, total, generation })
+}
+
+impl Dynamic {
+    /// `len` bytes from `base` on, of which nobody has any; `None` where no blocks can make that up.
+    pub fn new(lds: u8, base: u64, len: u64) -> Option<Self> {
+        let mut dynamic = Self { capacity: Capacity::new(base.checked_add(len)?), lds, base, len };
+        if len > 0 {
+            let block = (0..64)
+                .map(|bit| 1 << bit)
+                .find(|block| *block >= BLOCK && dynamic.block_sizes() & *block != 0)?;
+            dynamic.shape(block, false).ok()?;
+        }
+        Some(dynamic)
+    }
+
+    /// Bytes in all.
+    pub const fn bytes(&self) -> u64 {
+        self.len
+    }
+
+    /// Block sizes that the region may have, bit n for 2^n bytes.
+    fn block_sizes(&self) -> u64 {
+        let fits = |block: &u64| {
+            BLOCK_SIZES & block != 0
+                && self.len.is_multiple_of(*block)
+                && self.len / block <= BLOCKS_MAX
+        };
+        if self.len == 0 { 0 } else { (0..64).map(|bit| 1 << bit).filter(fits).sum() }
+    }
+
+    /// Sets the partition and the region to blocks of a size.
+    fn shape(&mut self, block: u64, sanitize: bool) -> Result<(), ReturnCode> {
+        let (base, len) = (Dpa(self.base), self.len);
+        let (decode_len, media) = (len, Media::default());
+        let dmp = Dmp { index: 0, base, decode_len, len, block, media };
+        self.capacity.set_dmps(&[dmp]).map_err(code)?;
+        let region = Region { id: REGION, block, sanitize, base, decode_len, len };
+        self.capacity.set_region(region).map_err(code)
+    }
+
+    fn group(&self, host: u16) -> Result<GrpId, ReturnCode> {
+        let is_there = host < u16::from(self.lds);
+        GrpId::new(host).filter(|_| is_there).ok_or(ReturnCode::InvalidInput)
+    }
+
+    /// What an LD has of it: first byte and length of each.
+    pub fn ranges(&self, ld: usize) -> impl Iterator<Item = (u64, u64)> {
+        let group = u16::try_from(ld).ok().and_then(|ld| self.group(ld).ok());
+        let of = group.into_iter().flat_map(|group| self.capacity.extents(group).0);
+        of.map(|extent| (extent.start.0, extent.len))
+    }
+
+    /// 5600h.
+    pub fn info(&self) -> DcdInfo {
+        let regions = u8::from(self.len > 0);
+        let mut blocks = [0; 8];
+        if let Some(first) = blocks.first_mut() {
+            *first = self.block_sizes();
+        }
+        DcdInfo {
+            hosts: self.lds,
+            regions,
+            add_policies: ADD,
+            release_policies: RELEASE,
+            sanitize: regions,
+            capacity: self.len / UNIT,
+            blocks,
+        }
+    }
+
+    /// 5601h: regions there are, those that were asked for, and what they can hold.
+    ///
+    /// # Errors
+    /// Invalid Input: there is no such LD, or no such region.
+    pub fn regions(&self, range: HostRange) -> Result<(u8, Vec<DcRegion>, DcTotals), ReturnCode> {
+        self.group(range.host)?;
+        let regions: Vec<&Region> = self.capacity.regions().iter().flatten().collect();
+        let from = regions.get(usize::from(range.start)..).filter(|rest| !rest.is_empty());
+        let from = from.ok_or(ReturnCode::InvalidInput)?;
+        let entry = |region: &&Region| DcRegion {
+            base: region.base,
+            decode_len: region.decode_len / UNIT,
+            len: region.len,
+            block: region.block,
+            flags: 0,
+            sanitize: region.sanitize,
+        };
+        let list = from.iter().take(range.count.into()).map(entry).collect();
+        let used = self.capacity.tags().0.len();
+        let totals = DcTotals {
+            extents: count32(EXTENTS_MAX),
+            extents_free: count32(EXTENTS_MAX.saturating_sub(self.capacity.extent_count())),
+            tags: count32(TAGS_MAX),
+            tags_free: count32(TAGS_MAX.saturating_sub(used)),
+        };
+        Ok((count8(regions.len()), list, totals))
+    }
+
+    /// 5602h.
+    ///
+    /// # Errors
+    /// Invalid Input: there is no such region, its blocks cannot have that size. Busy: capacity of it is in use.
+    pub fn set_region(&mut self, set: SetRegion) -> Result<(), ReturnCode> {
+        if set.region != REGION
+            || !set.block.is_power_of_two()
+            || self.block_sizes() & set.block == 0
+        {
+            return Err(ReturnCode::InvalidInput);
+        }
+        if self.capacity.extent_count() > 0 {
+            return Err(ReturnCode::Busy);
+        }
+        self.shape(set.block, set.sanitize)
+    }
+
+    /// 5603h.
+    ///
+    /// # Errors
+    /// Invalid Input: there is no such LD, or it has not so many extents.
+    pub fn extents(
+        &self,
+        get: dcd::GetExtents,
+        most: u32,
+    ) -> Result<Listed<dcd::Extent>, ReturnCode> {
+        let (extents, generation) = self.capacity.extents(self.group(get.owner)?);
+        listed(extents.map(|extent| to_wire(&extent)), generation, (get.start, get.count.min(most)))
+    }
+
+    /// 5604h.
+    ///
+    /// # Errors
+    /// Unsupported: Enable Shared Access. Invalid Input: there is no such LD; else as [`Capacity::add`].
+    pub fn add(&mut self, add: &InitiateAdd<'_>) -> Result<(), ReturnCode> {
+        let group = self.group(add.host)?;
+        if add.policy == AddPolicy::EnableShared {
+            return Err(ReturnCode::Unsupported);
+        }
+        let extents = from_wire(add.extents);
+        let choice = choice(add.policy, add.region, add.len, &extents).map_err(code)?;
+        self.capacity.add(group, add.tag, choice).map(drop).map_err(code)
+    }
+
+    /// 5605h, where the host of the LD uses its memory or not.
+    ///
+    /// # Errors
+    /// Invalid Input: there is no such LD; else as [`Capacity::release`]. Busy: it is in use, and not taken by force.
+    pub fn release(
+        &mut self,
+        release: &InitiateRelease<'_>,
+        in_use: bool,
+    ) -> Result<(), ReturnCode> {
+        let group = self.group(release.host)?;
+        let extents = from_wire(release.extents);
+        let flags = release.flags;
+        let part = part(flags.policy, release.tag, release.len, &extents).map_err(code)?;
+        if in_use && !flags.forced {
+            self.capacity.clone().release(group, part, true).map_err(code)?; // what is wrong is said first
+            return Err(ReturnCode::Busy);
+        }
+        self.capacity.release(group, part, flags.sanitize).map(drop).map_err(code)
+    }
+
+    /// 5608h.
+    ///
+    /// # Errors
+    /// Invalid Input: there are not so many tags.
+    pub fn tags(&self, start: u32, count: u32) -> Result<Listed<HostTag>, ReturnCode> {
+        let mut holders: BTreeMap<Uuid, [u8; 32]> = BTreeMap::new();
+        for group in (0..self.lds).filter_map(|ld| GrpId::new(ld.into())) {
+            for extent in self.capacity.extents(group).0 {
+                let hosts = holders.entry(extent.tag).or_default();
+                if let Some(byte) = hosts.get_mut(group.index() / 8) {
+                    *byte |= 1_u8 << (group.index() % 8);
+                }
+            }
+        }
+        let (tags, generation) = self.capacity.tags();
+        let entry = |(tag, fm_reference)| HostTag {
+            tag,
+            fm_reference,
+            holders: holders.get(&tag).copied().unwrap_or_default(),
+            pending: [0; 32],
+        };
+        listed(tags.into_iter().map(entry), generation, (start, count))
+    }
+}
+
+fn count8(count: usize) -> u8 {
+    u8::try_from(count).unwrap_or(u8::MAX)
+}

@@ -1,0 +1,286 @@
+//! Dynamic capacity of logical devices: what each has, and commands to add and release it.
+//!
+//! Shape: requests 5600h to 5605h to LD `FFFFh` of the device, in a tunnel, as [`LdDevice`] sends them.
+//! Units: bytes.
+//! Source: CXL 3.1 section 7.6.7.6; docs/spec/wire-formats.md §4.3b.
+
+use serde::{Deserialize, Serialize};
+use weft_parsers::cci::dcd::{
+    AddPolicy, Extent, ExtentList, GetExtents, InitiateAdd, InitiateRelease, ReleaseFlags,
+    ReleasePolicy,
+};
+use weft_parsers::cci::host_dc::{DcdInfo, HostRange, HostRegions};
+use weft_parsers::cci::{List, Opcode, Request, ReturnCode, Uuid};
+use weft_parsers::fabric::Dpa;
+
+use super::cci::CallError;
+use super::graph::PortRef;
+use super::lds::LdDevice;
+
+/// The region that capacity is of.
+const REGION: u8 = 0;
+/// Most extents that are asked of one logical device.
+const EXTENTS_MAX: u32 = 4_096;
+/// As many in one answer.
+const PAGE: u32 = 64;
+const NO_TAG: Uuid = [0; 16];
+
+/// Dynamic capacity of a device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DynamicCapacity {
+    /// First byte of the region, for every logical device.
+    pub base: u64,
+    /// Bytes in all.
+    pub size: u64,
+    /// It is dealt out in multiples of so many bytes.
+    pub block: u64,
+    /// What each logical device has, by number.
+    pub extents: Vec<Vec<Extent>>,
+}
+
+impl DynamicCapacity {
+    /// Bytes that no logical device has.
+    #[must_use]
+    pub fn free(&self) -> u64 {
+        let used = self.extents.iter().flatten().map(|extent| extent.len);
+        used.fold(self.size, u64::saturating_sub)
+    }
+}
+
+/// A piece that a logical device is to have, as it was added by command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CapacityWanted {
+    /// The port of its device.
+    pub at: PortRef,
+    /// Its number.
+    pub ld: u8,
+    /// First byte.
+    pub start: u64,
+    /// Bytes.
+    pub len: u64,
+    /// What it is called; all zeros is nothing.
+    pub tag: Uuid,
+}
+
+impl CapacityWanted {
+    /// Whether it is `extent`, of the same logical device.
+    fn is(&self, extent: &Extent) -> bool {
+        (self.start, self.len, self.tag) == (extent.start.0, extent.len, extent.tag)
+    }
+}
+
+/// What is to be added to a logical device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Addition {
+    /// Bytes.
+    pub size: u64,
+    /// What it is called; all zeros is nothing.
+    pub tag: Uuid,
+    /// Where exactly.
+    pub at: Option<u64>,
+    /// All of it beside each other.
+    pub contiguous: bool,
+}
+
+/// What is to be released of a logical device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Removal {
+    /// Bytes; `None` for all that has the tag.
+    pub size: Option<u64>,
+    /// What it is called; all zeros is what has no name.
+    pub tag: Uuid,
+    /// Where exactly.
+    pub at: Option<u64>,
+    /// Whether its host uses it or not.
+    pub force: bool,
+}
+
+/// Why dynamic capacity was not changed.
+#[derive(Debug, thiserror::Error)]
+pub enum CapacityError {
+    /// The device refused, or did not answer.
+    #[error(transparent)]
+    Call(#[from] CallError),
+    /// There is none.
+    #[error("the device has no dynamic capacity: start it with dynamic, a part of its capacity")]
+    Nothing,
+    /// It is dealt out in blocks.
+    #[error("dynamic capacity is dealt out in multiples of {0} KiB, and begins at one")]
+    Block(u64),
+    /// There is not so much.
+    #[error(
+        "logical device {ld} cannot have {} MiB more: {} MiB of {} MiB are nobody's{beside}",
+        want >> 20, free >> 20, all >> 20
+    )]
+    TooMuch {
+        /// The LD.
+        ld: u8,
+        /// What was asked for.
+        want: u64,
+        /// What no LD has.
+        free: u64,
+        /// All.
+        all: u64,
+        /// What else was asked of them.
+        beside: &'static str,
+    },
+    /// What was named is somebody's.
+    #[error("{at:#x} to {end:#x} is in use: see weft fm ld capacity list")]
+    Taken {
+        /// First byte.
+        at: u64,
+        /// The byte behind it.
+        end: u64,
+    },
+    /// What was named is not in the region.
+    #[error("dynamic capacity is at {base:#x} to {end:#x}")]
+    Outside {
+        /// First byte.
+        base: u64,
+        /// The byte behind it.
+        end: u64,
+    },
+    /// Another LD has capacity of that name.
+    #[error("the tag is another logical device's: its memory is its own")]
+    Tag,
+    /// It has nothing of that kind.
+    #[error("logical device {0} has no such capacity: see weft fm ld capacity list")]
+    NotThere(u8),
+    /// The host of the LD uses its memory.
+    #[error("the host of logical device {0} uses its memory: unbind it first, or give --force")]
+    InUse(u8),
+    /// An extent is named by its place and length.
+    #[error("what is released at a place needs a size")]
+    Size,
+}
+
+impl LdDevice<'_> {
+    /// Dynamic capacity, and who has it; `None` where the device has none.
+    ///
+    /// # Errors
+    /// The device refuses, or does not answer.
+    pub fn capacity(&mut self) -> Result<Option<DynamicCapacity>, CallError> {
+        let info: DcdInfo = match self.ask(&Request::GetDcdInfo) {
+            Ok(payload) => self.read(Opcode::GET_DCD_INFO, &payload)?,
+            Err(CallError::Refused { code: ReturnCode::Unsupported, .. }) => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        if info.regions == 0 {
+            return Ok(None);
+        }
+        let range = HostRange { host: 0, count: 1, start: REGION };
+        let payload = self.ask(&Request::GetHostDcRegions(range))?;
+        let regions: HostRegions<'_> = self.read(Opcode::GET_HOST_DC_REGIONS, &payload)?;
+        let Some(region) = regions.regions.iter().next() else { return Ok(None) };
+        let hosts = 0..u16::from(info.hosts);
+        let extents = hosts.map(|host| self.extents(host)).collect::<Result<_, _>>()?;
+        let (base, size, block) = (region.base.0, region.len, region.block.max(1));
+        Ok(Some(DynamicCapacity { base, size, block, extents }))
+    }
+
+    fn extents(&mut self, host: u16) -> Result<Vec<Extent>, CallError> {
+        let mut all = Vec::new();
+        for start in (0..EXTENTS_MAX).step_by(PAGE as usize) {
+            let get = GetExtents { owner: host, count: PAGE, start };
+            let payload = self.ask(&Request::GetExtents(get))?;
+            let list: ExtentList<'_> = self.read(Opcode::GET_EXTENTS, &payload)?;
+            all.extend(list.extents.iter());
+            if list.extents.is_empty() || start + PAGE >= list.total {
+                break;
+            }
+        }
+        Ok(all)
+    }
+
+    fn known(&mut self) -> Result<DynamicCapacity, CapacityError> {
+        self.capacity()?.ok_or(CapacityError::Nothing)
+    }
+
+    /// Adds capacity to a logical device.
+    ///
+    /// # Errors
+    /// See [`CapacityError`]; nothing has changed then.
+    pub fn add_capacity(&mut self, ld: u8, add: &Addition) -> Result<(), CapacityError> {
+        let has = self.known()?;
+        let Addition { size, tag, at, contiguous } = *add;
+        if size == 0 || !size.is_multiple_of(has.block) {
+            return Err(CapacityError::Block(has.block >> 10));
+        }
+        let policy = match (at, contiguous) {
+            (Some(_), _) => AddPolicy::Prescriptive,
+            (None, true) => AddPolicy::Contiguous,
+            (None, false) => AddPolicy::Free,
+        };
+        let named = at.map(|at| Extent { start: Dpa(at), len: size, tag, shared_seq: 0 });
+        let extents = List::of(named.as_slice());
+        let (host, region) = (ld.into(), REGION);
+        let add = InitiateAdd { host, policy, region, len: size, tag, extents };
+        let end = |at: u64| at.saturating_add(size);
+        let Err(error) = self.ask(&Request::InitiateAdd(add)) else { return Ok(()) };
+        let CallError::Refused { code, .. } = error else { return Err(error.into()) };
+        Err(match (code, at) {
+            (ReturnCode::ResourcesExhausted, Some(at)) => CapacityError::Taken { at, end: end(at) },
+            (ReturnCode::ResourcesExhausted, None) => {
+                let beside = if contiguous { ", not all beside each other" } else { "" };
+                let (free, all) = (has.free(), has.size);
+                CapacityError::TooMuch { ld, want: size, free, all, beside }
+            }
+            (ReturnCode::InvalidPhysicalAddress, _) => {
+                CapacityError::Outside { base: has.base, end: has.base.saturating_add(has.size) }
+            }
+            (ReturnCode::InvalidExtentList, _) => CapacityError::Block(has.block >> 10),
+            (ReturnCode::InvalidInput, _) if tag != NO_TAG => CapacityError::Tag,
+            _ => error.into(),
+        })
+    }
+
+    /// Adds again what logical devices are to have and have not; says how many pieces that were.
+    ///
+    /// # Errors
+    /// See [`CapacityError`]: the first one; what comes before it is done.
+    pub fn restore_capacity(&mut self, wanted: &[CapacityWanted]) -> Result<usize, CapacityError> {
+        let has = self.known()?;
+        let mut restored = 0;
+        for piece in wanted {
+            let list = has.extents.get(usize::from(piece.ld)).map(Vec::as_slice);
+            if list.unwrap_or_default().iter().any(|extent| piece.is(extent)) {
+                continue;
+            }
+            let (size, at) = (piece.len, Some(piece.start));
+            let add = Addition { size, tag: piece.tag, at, contiguous: false };
+            self.add_capacity(piece.ld, &add)?;
+            restored += 1;
+        }
+        Ok(restored)
+    }
+
+    /// Releases capacity of a logical device.
+    ///
+    /// # Errors
+    /// See [`CapacityError`]; nothing has changed then.
+    pub fn release_capacity(&mut self, ld: u8, remove: &Removal) -> Result<(), CapacityError> {
+        let has = self.known()?;
+        let Removal { size, tag, at, force } = *remove;
+        if at.is_some() && size.is_none() {
+            return Err(CapacityError::Size);
+        }
+        let len = size.unwrap_or(0);
+        if size == Some(0) || !len.is_multiple_of(has.block) {
+            return Err(CapacityError::Block(has.block >> 10));
+        }
+        let policy = at.map_or(ReleasePolicy::Tag, |_| ReleasePolicy::Prescriptive);
+        let flags = ReleaseFlags { policy, forced: force, sanitize: true };
+        let named = at.map(|at| Extent { start: Dpa(at), len, tag, shared_seq: 0 });
+        let extents = List::of(named.as_slice());
+        let release = InitiateRelease { host: ld.into(), flags, len, tag, extents };
+        match self.ask(&Request::InitiateRelease(release)) {
+            Ok(_) => Ok(()),
+            Err(CallError::Refused { code: ReturnCode::Busy, .. }) => Err(CapacityError::InUse(ld)),
+            Err(CallError::Refused {
+                code: ReturnCode::InvalidInput | ReturnCode::InvalidExtentList,
+                ..
+            }) => Err(CapacityError::NotThere(ld)),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
