@@ -39,6 +39,7 @@ pub mod hbr;
 pub mod inventory;
 pub mod ld_capacity;
 pub mod lds;
+pub mod media;
 pub mod memory;
 pub mod overview;
 pub mod p2p;

@@ -24,11 +24,12 @@ use weft_parsers::cci::gfd_access::SAT_NOTIFY;
 use weft_parsers::fabric::{Hpa, Interleave, Pid};
 
 use self::map::{Conflict, Kind, LocalRange, Range, fits, misfit, off_blocks};
-use self::steps::{Step, UndoLog};
+use self::steps::{Place, Step, UndoLog};
 use super::cci::{CallError, Fabric};
 use super::edge::AccessBit;
 use super::graph::SwitchId;
 use super::inventory::{Inventory, TargetKind, pid_number, uuid_text};
+use super::media::Media;
 use crate::text::name_of;
 
 /// Groups that a right can be given to by command (490Dh): bit 31 is something else.
@@ -65,6 +66,8 @@ pub struct Request {
     pub granularity: u32,
     /// Where all hosts see it.
     pub hpa: Hpa,
+    /// Of which kind of memory; of the first partitions that have room, where nothing is said.
+    pub media: Option<Media>,
 }
 
 /// Memory of GFDs that some hosts have.
@@ -191,17 +194,23 @@ impl Memory {
     ) -> Result<&Share, MemoryError> {
         let interleave = self.check(inventory, beside, wanted)?;
         let ways = u64::try_from(wanted.gfds.len()).unwrap_or(u64::MAX);
-        let block = wanted.gfds.iter().filter_map(|&gfd| steps::block(fabric, gfd)).max();
+        let each = wanted.len / ways;
+        let (gfds, media) = (&wanted.gfds, wanted.media);
+        let lacks = gfds.iter().find_map(|&gfd| steps::lacks(fabric, gfd, each, media));
+        if let Some(why) = lacks {
+            return Err(MemoryError::Misfit(why));
+        }
+        let block = gfds.iter().filter_map(|&gfd| steps::block(fabric, gfd, media)).max();
         if let Some(why) = off_blocks(ways, block.unwrap_or(1), wanted.len) {
             return Err(MemoryError::Misfit(why));
         }
-        let each = wanted.len / ways;
         let mut done = UndoLog::default();
         let mut parts = Vec::new();
         for (way, &gfd) in (0..=u8::MAX).zip(&wanted.gfds) {
             let group = self.free_group(inventory, gfd)?;
             let decoder = self.free_decoder(gfd, &wanted.hosts)?;
-            let step = Step::Capacity { gfd, group, len: each, tag: wanted.tag };
+            let (tag, place) = (wanted.tag, Place::Free(media));
+            let step = Step::Capacity { gfd, group, len: each, tag, place };
             let dpa = done.take(fabric, inventory, step)?;
             for host in &wanted.hosts {
                 let step = Step::Decoder {
@@ -301,7 +310,8 @@ impl Memory {
         let (way, part) =
             ways.into_iter().find(|(_, part)| part.gfd == gfd).ok_or(MemoryError::NoGfd(gfd))?;
         let mut done = UndoLog::default();
-        let step = Step::Capacity { gfd, group: part.group, len: each, tag: *tag };
+        let (group, place) = (part.group, Place::Again(part.dpa));
+        let step = Step::Capacity { gfd, group, len: each, tag: *tag, place };
         let part = Part { dpa: done.take(fabric, inventory, step)?, ..*part };
         for host in &share.hosts {
             let step = share.decoder((way, &part), *host, interleave);

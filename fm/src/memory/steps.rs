@@ -6,9 +6,11 @@
 
 use std::fmt;
 
-use weft_parsers::cci::dcd::{AddPolicy, ExtentList, GetExtents, ReleaseFlags, ReleasePolicy};
+use weft_parsers::cci::dcd::{
+    AddPolicy, Extent, ExtentList, GetExtents, ReleaseFlags, ReleasePolicy,
+};
 use weft_parsers::cci::gae::{AccessOp, ConfigureAccess};
-use weft_parsers::cci::gfd::{DcAdd, DcRelease, DmpEntry, Dmps, GfdRange};
+use weft_parsers::cci::gfd::{DcAdd, DcRelease};
 use weft_parsers::cci::gfd_access::{
     Gdt, GdtDecoder, GdtEntry, GdtRange, SatEntries, SatRange, SatUpdate, SetGdt, SetSat,
 };
@@ -20,13 +22,21 @@ use weft_parsers::fabric::{Dpa, Hpa, Interleave, Pid};
 use super::{Host, MemoryError, group_bit};
 use crate::cci::{CallError, Fabric, Way};
 use crate::inventory::{Inventory, Switch};
+use crate::media::{self, Media, Region};
 
 /// Extents of a list that are asked for: a contiguous add makes one.
 const EXTENTS_MAX: u32 = 64;
-/// Partitions that a GFD may have.
-const PARTITIONS: u8 = 4;
 /// Tries of undoing.
 const UNDO_TRIES: u32 = 4;
+
+/// Where in a GFD capacity is to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// In the first region that has room; of that kind of memory, where one is named.
+    Free(Option<Media>),
+    /// Where it was, or else in the same region.
+    Again(u64),
+}
 
 /// Something to be done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,6 +46,7 @@ pub(super) enum Step {
         group: u16,
         len: u64,
         tag: Uuid,
+        place: Place,
     },
     NoCapacity {
         gfd: Pid,
@@ -198,7 +209,9 @@ pub(super) fn run(
     step: Step,
 ) -> Result<u64, CallError> {
     match step {
-        Step::Capacity { gfd, group, len, tag } => return add(fabric, gfd, group, len, tag),
+        Step::Capacity { gfd, group, len, tag, place } => {
+            return add(fabric, gfd, (group, tag), len, place);
+        }
         Step::NoCapacity { gfd, group, tag } => release(fabric, gfd, group, tag)?,
         Step::Decoder { gfd, rpid, index, hpa, dpa, len, interleave, way } => {
             let dpa = Dpa(dpa);
@@ -231,40 +244,90 @@ fn extent(
     Ok(own.map(|extent| (extent.start.0, extent.len)))
 }
 
-fn add(fabric: &mut Fabric, gfd: Pid, group: u16, len: u64, tag: Uuid) -> Result<u64, CallError> {
+/// Gives capacity to a group, from the first region that gives it.
+fn add(
+    fabric: &mut Fabric,
+    gfd: Pid,
+    (group, tag): (u16, Uuid),
+    len: u64,
+    place: Place,
+) -> Result<u64, CallError> {
     let way = Way::Pid(gfd);
-    let add = Request::DcAdd(DcAdd {
-        group,
-        policy: AddPolicy::Contiguous,
-        region: 0,
-        len,
-        tag,
-        response_max: EXTENTS_MAX,
-        extents: List::of(&[]),
-    });
-    let answer = fabric.call(way, &add).map(drop);
-    if let Err(error) = answer
-        && error.is_refusal()
-    {
-        return Err(error);
+    let what = "no partition of that kind has so many whole blocks";
+    let mut refused = CallError::Unexpected { way, opcode: Opcode::GET_DC_REGIONS, what };
+    for (region, at) in choices(&media::regions(fabric, gfd)?, len, place) {
+        let start = Dpa(at.unwrap_or(0));
+        let there = [Extent { start, len, tag, shared_seq: 0 }];
+        let (policy, extents) = match at {
+            Some(_) => (AddPolicy::Prescriptive, &there[..]),
+            None => (AddPolicy::Contiguous, &[][..]),
+        };
+        let (response_max, extents) = (EXTENTS_MAX, List::of(extents));
+        let add = DcAdd { group, policy, region, len, tag, response_max, extents };
+        match fabric.call(way, &Request::DcAdd(add)) {
+            Err(error) if error.is_refusal() => {
+                refused = error;
+                continue;
+            }
+            Ok(_) | Err(_) => {}
+        }
+        // Where an answer was lost, the list tells whether it came about.
+        return match extent(fabric, gfd, group, tag)? {
+            Some((start, got)) if got == len => Ok(start),
+            _ => {
+                let what = "the capacity that was added is not in the extent list";
+                Err(CallError::Unexpected { way, opcode: Opcode::DC_ADD, what })
+            }
+        };
     }
-    // Where an answer was lost, the list tells whether it came about.
-    match extent(fabric, gfd, group, tag)? {
-        Some((start, got)) if got == len => Ok(start),
-        _ => {
-            let what = "the capacity that was added is not in the extent list";
-            Err(CallError::Unexpected { way, opcode: Opcode::DC_ADD, what })
+    Err(refused)
+}
+
+/// Regions to ask for `len` bytes, in this order, and the address where it is to be that of before.
+fn choices(regions: &[Region], len: u64, place: Place) -> Vec<(u8, Option<u64>)> {
+    let suits = |one: &&Region| len <= one.len && len.is_multiple_of(one.block);
+    let suiting = regions.iter().filter(suits);
+    match place {
+        Place::Free(media) => {
+            let of_kind = suiting.filter(|one| media.is_none_or(|media| one.media == media));
+            of_kind.map(|one| (one.id, None)).collect()
+        }
+        Place::Again(dpa) => {
+            let own = regions.iter().find(|one| dpa.wrapping_sub(one.base) < one.len);
+            // Without that region, what was is gone, and any is as good.
+            own.map_or_else(
+                || suiting.map(|one| (one.id, None)).collect(),
+                |own| vec![(own.id, Some(dpa)), (own.id, None)],
+            )
         }
     }
 }
 
-/// Bytes of the smallest block that a GFD gives; none where it does not tell.
-pub(super) fn block(fabric: &mut Fabric, gfd: Pid) -> Option<u64> {
-    let request = Request::GetDmps(GfdRange { count: PARTITIONS, start: 0 });
-    let answer = fabric.call(Way::Pid(gfd), &request).ok()?;
-    let partitions = answer.read::<Dmps<'_>>().ok()?.entries;
-    let given = partitions.iter().filter(|one| one.flags & DmpEntry::DC_MANAGED != 0);
-    given.map(|one| one.block).min()
+/// Why a GFD cannot give `len` bytes of a kind, as far as its regions tell; none where it can, or does not tell.
+pub(super) fn lacks(
+    fabric: &mut Fabric,
+    gfd: Pid,
+    len: u64,
+    wanted: Option<Media>,
+) -> Option<String> {
+    let regions = media::regions(fabric, gfd).ok()?;
+    let of_kind = || regions.iter().filter(|one| wanted.is_none_or(|media| one.media == media));
+    let kind = wanted.map_or_else(String::new, |media| format!(" of {media}"));
+    let Some(most) = of_kind().map(|one| one.len).max() else {
+        return Some(format!("GFD {gfd} has no partition{kind}"));
+    };
+    (len > most).then(|| {
+        format!(
+            "GFD {gfd} is to give {len:#x} bytes, and its largest partition{kind} has {most:#x}"
+        )
+    })
+}
+
+/// Bytes of the smallest block of a kind of memory that a GFD gives; none where it does not tell.
+pub(super) fn block(fabric: &mut Fabric, gfd: Pid, wanted: Option<Media>) -> Option<u64> {
+    let regions = media::regions(fabric, gfd).ok()?;
+    let of_kind = regions.iter().filter(|one| wanted.is_none_or(|media| one.media == media));
+    of_kind.map(|one| one.block).min()
 }
 
 fn release(fabric: &mut Fabric, gfd: Pid, group: u16, tag: Uuid) -> Result<(), CallError> {

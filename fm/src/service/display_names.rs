@@ -42,17 +42,17 @@ impl DisplayNames {
     /// The names that a desired state has for what is in a fabric.
     #[must_use]
     pub fn new(desired: &DesiredState, inventory: &Inventory) -> Self {
-        let by_uuid = |uuid: &weft_parsers::cci::Uuid, list: &[super::desired::NamedComponent]| {
-            list.iter().find(|named| named.uuid == *uuid).map(|named| named.name.clone())
-        };
         let name = |(id, switch): (SwitchId, &crate::inventory::Switch)| {
             let entry = desired.fm.entry.clone().filter(|_| id == SwitchId(0));
-            let own = switch.uuid.and_then(|uuid| by_uuid(&uuid, &desired.switches));
+            let mut named = desired.switches.iter();
+            let own = switch.uuid.and_then(|uuid| named.find(|named| named.uuid == uuid));
+            let own = own.map(|named| named.name.clone());
             Some((id, own.or(entry)?))
         };
         let switches: BTreeMap<SwitchId, String> = inventory.by_id().filter_map(name).collect();
         let gfd = |gfd: &crate::inventory::Gfd| {
-            Some((gfd.pid.bits(), by_uuid(&gfd.uuid, &desired.gfds)?))
+            let named = desired.gfds.iter().find(|named| named.uuid == gfd.uuid)?;
+            Some((gfd.pid.bits(), named.name.clone()))
         };
         let gfds = inventory.gfds.iter().filter_map(gfd).collect();
         let names = super::names::Names { desired, inventory, bindings: &Bindings::default() };
@@ -148,6 +148,7 @@ impl DisplayNames {
             | Response::Inventory(_)
             | Response::Overview(_)
             | Response::Memory(_)
+            | Response::Partitions(_)
             | Response::Gim(_)
             | Response::P2p(_)
             | Response::Access(_)

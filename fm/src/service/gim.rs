@@ -53,7 +53,7 @@ impl Fm {
     /// Gives or takes memory of either kind; lines for what is done.
     pub(super) fn change_memory(&mut self, request: &Request) -> Result<Vec<String>, Refused> {
         Ok(match request {
-            Request::Share { name, hosts, gfds, ways, size, granularity, hpa } => {
+            Request::Share { name, hosts, gfds, ways, size, granularity, hpa, media } => {
                 let wanted = DesiredMemory {
                     name: name.clone(),
                     hosts: hosts.clone(),
@@ -62,6 +62,7 @@ impl Fm {
                     size: *size,
                     granularity: *granularity,
                     hpa: *hpa,
+                    media: *media,
                 };
                 self.up()?;
                 if self.gim.find(name).is_some() || self.p2p.known(name).is_some() {

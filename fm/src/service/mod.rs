@@ -25,6 +25,7 @@ mod news;
 mod overview;
 mod p2p;
 pub(crate) mod pace;
+mod partitions;
 mod pid_mismatch;
 mod query;
 pub mod reconcile;
@@ -58,6 +59,7 @@ use super::edge::AccessBit;
 use super::gim::Gim;
 use super::graph::PortRef;
 use super::inventory::Inventory;
+use super::media::Dmp;
 use super::memory::Memory;
 use super::p2p::P2p;
 use super::plan::{self, Baseline};
@@ -94,6 +96,8 @@ pub struct Fm {
     memory: Memory,
     gim: Gim,
     p2p: P2p,
+    /// Media partitions of GFDs, as they were read.
+    partitions: BTreeMap<Pid, Vec<Dmp>>,
     /// What was let through at edges by command.
     granted: BTreeSet<AccessBit>,
     /// What edges were told of ways, by the bits that let their hosts use them.
@@ -159,6 +163,7 @@ impl Fm {
             memory: Memory::default(),
             gim: Gim::default(),
             p2p: P2p::default(),
+            partitions: BTreeMap::new(),
             granted: BTreeSet::new(),
             told_costs: BTreeMap::new(),
             fresh: BTreeSet::new(),

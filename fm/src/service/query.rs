@@ -62,6 +62,7 @@ impl Fm {
             Request::Bindings => Ok(Response::Bindings(bindings(self.up()?))),
             Request::Routes { prove, switch } => self.routes(*prove, switch.as_deref()),
             Request::Memory => self.up().map(|_| Response::Memory(self.shares())),
+            Request::Partitions => self.up().map(|_| Response::Partitions(self.dmp_rows())),
             Request::Lds => self.lds().map(Response::Lds),
             Request::LdCapacity => self.ld_capacity().map(Response::LdCapacity),
             Request::Gim => self.up().map(|_| Response::Gim(self.shown())),
@@ -122,6 +123,7 @@ impl Fm {
             group: part.group,
             decoder: part.decoder,
             dpa: part.dpa,
+            media: self.media_of(part),
         };
         let row = |share: &crate::memory::Share| ShareRow {
             name: name_of(&share.tag),

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 pub use super::ld_request::{CapacityChange, CapacityExtent, CapacityRow, LdChange, LdRow};
 pub use super::status::{EventRecord, Status};
 use crate::inventory::Inventory;
+use crate::media::{Dmp, Media};
 use crate::overview::{AddressMap, BindingUse, GfdLoad, LinkRow, NameRow};
 use crate::trace::{Trace, Via};
 
@@ -112,7 +113,12 @@ pub enum Request {
         granularity: u32,
         /// Where all hosts see it.
         hpa: u64,
+        /// Of which kind of memory; of the first partitions that have room, where nothing is said.
+        #[serde(default)]
+        media: Option<Media>,
     },
+    /// Media partitions of GFDs.
+    Partitions,
     /// Logical devices: what each has, and who sees it.
     Lds,
     /// Changes what a logical device has.
@@ -261,6 +267,7 @@ impl Request {
                 | Self::Bindings
                 | Self::Routes { .. }
                 | Self::Memory
+                | Self::Partitions
                 | Self::Gim
                 | Self::P2p
                 | Self::Lds
@@ -322,6 +329,21 @@ pub struct PartRow {
     pub decoder: u8,
     /// Where in the GFD.
     pub dpa: u64,
+    /// Kind of memory of the partition that it is in; none where the GFD does not tell.
+    #[serde(default)]
+    pub media: Option<Media>,
+}
+
+/// A media partition of a GFD, as it is shown.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DmpRow {
+    /// The GFD.
+    pub gfd: u16,
+    /// The partition.
+    #[serde(flatten)]
+    pub dmp: Dmp,
+    /// Bytes of it that belong to memory.
+    pub used: u64,
 }
 
 /// A share of memory of GFDs, as it is shown.
@@ -494,6 +516,8 @@ pub enum Response {
     Routes(Routes),
     /// Who has which memory.
     Memory(Vec<ShareRow>),
+    /// Media partitions of GFDs.
+    Partitions(Vec<DmpRow>),
     /// Who shows whom which memory.
     Gim(Vec<GimRow>),
     /// Which memory devices are accessed directly.

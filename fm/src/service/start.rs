@@ -119,6 +119,11 @@ impl Fm {
                 "a static fabric has no G-FAM: [[memory]] is refused".into(),
             ));
         }
+        if let Some(gfd) = self.desired.gfds.iter().find(|gfd| gfd.partitions.is_some()) {
+            let text =
+                format!("a static fabric has no G-FAM: partitions of {:?} are refused", gfd.name);
+            return Err(StartError::Static(text));
+        }
         if let Some(gim) = self.desired.gim.first() {
             let text = format!("a static fabric has no GIM: {:?} is refused", gim.name);
             return Err(StartError::Static(text));
@@ -230,6 +235,7 @@ impl Fm {
             drain: self.drain,
             pid_mismatches: BTreeSet::new(),
         });
+        errors.extend(self.set_partitions());
         errors.extend(self.restore(forgotten, unbound));
         errors.extend(self.register_secondary());
         self.on_connect();
@@ -428,6 +434,16 @@ impl Fm {
             let pid = host.pid;
             return Err(format!("host {pid} does not have it: grant it, or release it first"));
         }
+        if let Some(media) = wanted.media
+            && let Some(other) = share.parts.iter().find(|one| self.media_of(one) != Some(media))
+        {
+            let has =
+                self.media_of(other).map_or_else(|| "another kind".to_owned(), |m| m.to_string());
+            let gfd = other.gfd;
+            return Err(format!(
+                "its part in GFD {gfd} is of {has}, not of {media}: release it first"
+            ));
+        }
         if share.hpa != request.hpa.0 {
             return Err(format!("it is at {:#x}: release it first", share.hpa));
         }
@@ -460,7 +476,8 @@ impl Fm {
         };
         let (tag, hpa) = (tag(&wanted.name)?, Hpa(wanted.hpa));
         let (len, granularity) = (wanted.size, wanted.granularity);
-        Ok(memory::Request { tag, hosts, gfds, len, granularity, hpa })
+        let media = wanted.media;
+        Ok(memory::Request { tag, hosts, gfds, len, granularity, hpa, media })
     }
 
     /// Gives memory, and tells the hosts' edges what the paths cost.

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use weft_parsers::cci::dcd::{AddPolicy, Extent, ExtentList, ReleasePolicy};
-use weft_parsers::cci::gfd::{self, DmpEntry, GfdIdentity};
+use weft_parsers::cci::gfd::{self, DcRegion, DcRegions, DcTotals, DmpEntry, GfdIdentity};
 use weft_parsers::cci::gfd_access::{self, GdtEntry};
 use weft_parsers::cci::{List, Request, Response, ReturnCode};
 use weft_parsers::fabric::{Dpa, Pid};
@@ -88,6 +88,17 @@ impl GfdState {
                 };
                 let entries = if range.start == 0 { vec![one] } else { Vec::new() };
                 reply(&Response::GetDmps(gfd::Dmps { available: 1, entries: List::of(&entries) }))
+            }
+            Request::GetDcRegions(range) => {
+                let (len, block) = (self.blocks * BLOCK, BLOCK);
+                let (base, decode_len) = (Dpa(0), self.blocks);
+                let flags = 0;
+                let one = DcRegion { base, decode_len, len, block, flags, sanitize: false };
+                let regions = if range.start == 0 { vec![one] } else { Vec::new() };
+                let (extents, tags) = (64, 64);
+                let totals = DcTotals { extents, extents_free: extents, tags, tags_free: tags };
+                let (available, regions) = (1, List::of(&regions));
+                reply(&Response::GetDcRegions(DcRegions { available, regions, totals }))
             }
             Request::GetGfdExtents(get) => self.list(get.owner),
             _ if self.stubborn

@@ -42,7 +42,8 @@ pub fn wanted(inventory: &Inventory, tag: u8) -> Request {
     let gfds: Vec<Pid> = inventory.gfds.iter().map(|gfd| gfd.pid).collect();
     let len = 2 * BLOCK * u64::try_from(gfds.len()).unwrap();
     let hpa = Hpa(0x0100_0000_0000);
-    Request { tag: [tag; 16], hosts: hosts(inventory), gfds, len, granularity: 4_096, hpa }
+    let (hosts, granularity, media) = (hosts(inventory), 4_096, None);
+    Request { tag: [tag; 16], hosts, gfds, len, granularity, hpa, media }
 }
 
 /// Nobody has anything else.
@@ -336,7 +337,7 @@ fn random_request(rng: &mut Rng, inventory: &Inventory, tag: Uuid) -> Request {
     let granularity = [256, 4_096, 16_384][usize::try_from(rng.below(3)).unwrap()];
     let hpa = (1 << 40) + rng.below(3) * SEGMENT + rng.below(12) * BLOCK - rng.below(2) * 4 * BLOCK;
     let len = ways * (1 + rng.below(2)) * BLOCK;
-    Request { tag, hosts, gfds, len, granularity, hpa: Hpa(hpa) }
+    Request { tag, hosts, gfds, len, granularity, hpa: Hpa(hpa), media: None }
 }
 
 /// Random adds, grants, revocations and releases: what the map allows is given, all else is refused as taken, and whatever

@@ -91,6 +91,7 @@ fn share(name: &str, gfds: &[&str], size: u64) -> Request {
         size,
         granularity: 256,
         hpa: 1 << 41,
+        media: None,
     }
 }
 

@@ -127,6 +127,7 @@ fn share(hosts: &[&String]) -> Request {
         size: 1 << 29,
         granularity: 256,
         hpa: 1 << 41,
+        media: None,
     }
 }
 

@@ -14,6 +14,7 @@ use weft_parsers::fabric::Pid;
 
 use super::{End, Stop, Walk, refused};
 use crate::cci::Way;
+use crate::media::{Media, short};
 use crate::memory::{DECODERS, GROUPS_MAX, group_bit};
 
 /// Partitions that a GFD has at most.
@@ -76,7 +77,8 @@ impl Walk<'_> {
             return refused("the GFD refuses: no partition has the DPA");
         };
         let block = dpa.wrapping_sub(dmp.base.0).checked_div(dmp.block).unwrap_or(0);
-        let text = format!("{}: block {block} of {} MiB", dmp.index, dmp.block >> 20);
+        let (index, media) = (dmp.index, Media::of(dmp.flags));
+        let text = format!("{index} ({media}): block {block} of {}", short(dmp.block));
         self.say(gfd, "DMP", text);
         Ok(())
     }

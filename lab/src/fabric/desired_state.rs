@@ -49,6 +49,10 @@ fn write(
     for gfd in &layout.gfds {
         let named = UuidText(uuid(gfd.serial));
         writeln!(text, "[[gfd]]\nname = {:?}\nuuid = \"{named}\"", gfd.name)?;
+        if let Some(partitions) = &gfd.partitions {
+            let all: Vec<String> = partitions.iter().map(ToString::to_string).collect();
+            writeln!(text, "partitions = {all:?}")?;
+        }
     }
     let name = |at: usize| match (at, layout.switches.get(at)) {
         (0, _) => "entry",
@@ -143,6 +147,9 @@ fn write_memory(text: &mut String, topology: &Topology, layout: &Layout) -> std:
             "[[memory]]\nname = {name:?}\nhosts = {hosts:?}\ngfds = {gfds:?}\nsize = {len}\n\
              granularity = {granularity}\nhpa = {hpa}"
         )?;
+        if let Some(media) = memory.media {
+            writeln!(text, "media = \"{media}\"")?;
+        }
     }
     Ok(())
 }

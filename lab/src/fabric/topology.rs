@@ -5,6 +5,7 @@
 //! Source: docs/fabric.md.
 
 use serde::Deserialize;
+use weft_fm::media::{Media, Partition};
 use weft_fm::service::status::StartMode;
 
 /// The topology of a fabric, as its file says it.
@@ -218,9 +219,12 @@ pub struct Gfd {
     /// How many.
     #[serde(default)]
     pub count: Option<u16>,
-    /// Its memory.
-    #[serde(default = "capacity_mib")]
-    pub capacity_mib: u32,
+    /// Its memory; as much as its partitions have, or 256 where nothing is said.
+    #[serde(default)]
+    pub capacity_mib: Option<u32>,
+    /// Media partitions that the manager sets, in order, each `KIND:SIZE[:BLOCK]`.
+    #[serde(default)]
+    pub partitions: Option<Vec<Partition>>,
     /// They keep their lines coherent in hosts' caches, by back-invalidate.
     #[serde(default)]
     pub coherent: bool,
@@ -271,6 +275,9 @@ pub struct Memory {
     pub granularity: u32,
     /// Where all hosts see it.
     pub hpa: u64,
+    /// Of which kind of memory; of the first partitions that have room, where nothing is said.
+    #[serde(default)]
+    pub media: Option<Media>,
 }
 
 const fn one() -> u8 {
@@ -279,10 +286,6 @@ const fn one() -> u8 {
 
 const fn memory_mib() -> u32 {
     16
-}
-
-const fn capacity_mib() -> u32 {
-    256
 }
 
 const fn granularity() -> u32 {

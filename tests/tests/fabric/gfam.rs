@@ -88,8 +88,16 @@ fn shared(
     let hosts = REQUESTERS.map(|(_, name)| name.to_owned()).to_vec();
     let gfds = (0..ways).map(|gfd| format!("g{gfd}")).collect();
     let (size, hpa) = (u64::from(ways) * BLOCK, HPA);
-    let share =
-        Request::Share { name: name.clone(), hosts, gfds, ways: None, size, granularity, hpa };
+    let share = Request::Share {
+        name: name.clone(),
+        hosts,
+        gfds,
+        ways: None,
+        size,
+        granularity,
+        hpa,
+        media: None,
+    };
     request(fabric, &share);
     fabric.map().unwrap();
     with(fabric, hpa);
@@ -210,6 +218,7 @@ fn memory_beside_memory_leaves_it_whole() {
         size: 4 * BLOCK,
         granularity,
         hpa,
+        media: None,
     };
     let (behind, order) = (hpa + old.len, ["g0", "g1", "g2", "g3"]);
     let refused = [

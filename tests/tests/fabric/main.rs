@@ -13,6 +13,7 @@ mod gfam;
 mod gim;
 mod links;
 mod ln;
+mod media;
 mod mem_trace;
 mod mld;
 mod p2p;

@@ -5,7 +5,8 @@
 //! Source: `docs/fm.md`.
 
 use clap::{Args, Subcommand};
-use weft_fm::service::request::ShareRow;
+use weft_fm::media::{Media, short};
+use weft_fm::service::request::{DmpRow, ShareRow};
 use weft_fm::service::{Request, Response};
 use weft_fm::text::{parse_address, parse_size};
 
@@ -48,6 +49,14 @@ enum MemoryCommand {
         /// Address at which all hosts see it
         #[arg(long, value_parser = parse_address)]
         hpa: u64,
+        /// Kind of memory, dram or pm; by default, the first partitions that have room
+        #[arg(long)]
+        media: Option<Media>,
+        #[command(flatten)]
+        ask: AskArgs,
+    },
+    /// Show the media partitions (DMPs) of GFDs
+    Partitions {
         #[command(flatten)]
         ask: AskArgs,
     },
@@ -63,7 +72,7 @@ enum MemoryCommand {
 impl MemoryCommand {
     fn request(&self) -> Result<Request, CliError> {
         Ok(match self {
-            Self::Add { name, host, gfd, ways, size, granularity, hpa, ask: _ } => {
+            Self::Add { name, host, gfd, ways, size, granularity, hpa, media, ask: _ } => {
                 if gfd.is_empty() && ways.is_none() {
                     let which = "expected --gfd NAME, once for each way and in their order, or --ways N for the N \
                                  that were found first";
@@ -80,8 +89,10 @@ impl MemoryCommand {
                     size: *size,
                     granularity,
                     hpa: *hpa,
+                    media: *media,
                 }
             }
+            Self::Partitions { ask: _ } => Request::Partitions,
             Self::Release { name, ask: _ } => Request::Release { name: name.clone() },
         })
     }
@@ -90,7 +101,11 @@ impl MemoryCommand {
 impl Query for MemoryArgs {
     fn ask(&self) -> &AskArgs {
         match &self.command {
-            Some(MemoryCommand::Add { ask, .. } | MemoryCommand::Release { ask, .. }) => ask,
+            Some(
+                MemoryCommand::Add { ask, .. }
+                | MemoryCommand::Partitions { ask }
+                | MemoryCommand::Release { ask, .. },
+            ) => ask,
             None => &self.ask,
         }
     }
@@ -100,8 +115,11 @@ impl Query for MemoryArgs {
     }
 
     fn text(&self, response: &Response) -> Option<String> {
-        let Response::Memory(rows) = response else { return None };
-        Some(of_shares(rows))
+        match response {
+            Response::Memory(rows) => Some(of_shares(rows)),
+            Response::Partitions(rows) => Some(of_partitions(rows)),
+            _ => None,
+        }
     }
 }
 
@@ -109,13 +127,25 @@ fn of_shares(rows: &[ShareRow]) -> String {
     let cells = rows.iter().map(|row| {
         let parts = row.parts.iter().enumerate().map(|(way, part)| {
             let (gfd, group, decoder) = (pid(part.gfd), part.group, part.decoder);
-            format!("{way}: {gfd} {group} {decoder} {:#x}", part.dpa)
+            let media = part.media.map_or_else(|| "-".to_owned(), |media| media.to_string());
+            format!("{way}: {gfd} {group} {decoder} {:#x} {media}", part.dpa)
         });
         let parts = parts.collect::<Vec<_>>().join("\n");
         let hpa = format!("{:#x}", row.hpa);
         [row.name.clone(), hpa, (row.size >> 20).to_string(), pids(&row.hosts), parts]
     });
-    table(["name", "hpa", "MiB", "hosts", "way: GFD, group, decoder, DPA"], cells)
+    table(["name", "hpa", "MiB", "hosts", "way: GFD, group, decoder, DPA, media"], cells)
+}
+
+fn of_partitions(rows: &[DmpRow]) -> String {
+    let mib = |bytes: u64| (bytes >> 20).to_string();
+    let cells = rows.iter().map(|row| {
+        let dmp = &row.dmp;
+        let (number, media) = (dmp.index.to_string(), dmp.media.to_string());
+        let dpa = format!("{:#x}", dmp.dpa);
+        [pid(row.gfd), number, media, dpa, mib(dmp.size), short(dmp.block), mib(row.used)]
+    });
+    table(["GFD", "DMP", "media", "DPA", "MiB", "block", "used MiB"], cells)
 }
 
 #[cfg(test)]
@@ -126,7 +156,7 @@ mod tests {
     #[test]
     fn words_become_requests() {
         let text = str::to_owned;
-        let share = |gfds: Vec<String>, ways| Request::Share {
+        let share = |gfds: Vec<String>, ways, media| Request::Share {
             name: text("pool"),
             hosts: vec![text("h0"), text("h1")],
             gfds,
@@ -134,13 +164,16 @@ mod tests {
             size: 4 << 30,
             granularity: 256,
             hpa: 1 << 40,
+            media,
         };
         #[rustfmt::skip] // columns: words, request
         assert_requests([
             ("memory", Request::Memory),
             ("memory --json", Request::Memory),
-            ("memory add pool --host h0 --host h1 --ways 4 --size 4GiB --granularity 256 --hpa 0x10000000000", share(vec![], Some(4))),
-            ("memory add pool --host h0 --host h1 --gfd a --gfd b --size 4GiB --granularity 256 --hpa 0x10000000000", share(vec![text("a"), text("b")], None)),
+            ("memory add pool --host h0 --host h1 --ways 4 --size 4GiB --granularity 256 --hpa 0x10000000000", share(vec![], Some(4), None)),
+            ("memory add pool --host h0 --host h1 --ways 4 --size 4GiB --granularity 256 --hpa 0x10000000000 --media pm", share(vec![], Some(4), Some(Media::Pm))),
+            ("memory partitions", Request::Partitions),
+            ("memory add pool --host h0 --host h1 --gfd a --gfd b --size 4GiB --granularity 256 --hpa 0x10000000000", share(vec![text("a"), text("b")], None, None)),
             ("memory release pool", Request::Release { name: text("pool") }),
         ]);
     }
@@ -152,6 +185,7 @@ mod tests {
             ("memory add pool --ways 4 --size 4GiB --hpa 0", "--host"),
             ("memory add pool --host h0 --size 4GiB --hpa 0", "expected --gfd NAME, once for each way"),
             ("memory add pool --host h0 --ways 4 --size 4GB --hpa 0", "expected bytes"),
+            ("memory add pool --host h0 --ways 4 --size 4GiB --hpa 0 --media nand", "expected dram or pm"),
             ("memory add pool --host h0 --ways 4 --size 1 --hpa 0 --granularity 8GiB", "16 KiB"),
         ]);
     }

@@ -8,6 +8,8 @@
 //! their end, lists one beyond it; a decoder's index is its place. Lists that can be asked for in parts are cut to
 //! what the response limit lets through, so that no command that has changed something fails for its answer.
 
+mod cdat;
+
 use weft_dataplane::time::Instant;
 use weft_parsers::cci::component::{Cdat, ReadCdat};
 use weft_parsers::cci::dcd::{self, ExtentList, GetExtents};
@@ -43,16 +45,11 @@ const TABLE_HEAD: usize = 8;
 /// What Identify (0001h) calls a GFD.
 const COMPONENT: u8 = 4;
 
-/// A CDAT without entries: its header, of 16 bytes that add up to 0.
-const EMPTY_CDAT: [u8; 16] = [16, 0, 0, 0, 1, 239, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
-
 /// A G-FAM device as a CCI component: its memory and what its commands tell of it.
 #[derive(Debug)]
 pub struct Device {
     /// The device.
     pub gfd: Gfd,
-    /// What Read CDAT (0702h) returns.
-    pub cdat: Vec<u8>,
     common: Common,
     owners_changed: bool,
 }
@@ -72,7 +69,7 @@ impl Device {
         };
         let mut common = Common::new(identity);
         common.ownership.set_pid(gfd.pid());
-        Self { gfd, cdat: EMPTY_CDAT.to_vec(), common, owners_changed: false }
+        Self { gfd, common, owners_changed: false }
     }
 
     /// Gives it a PID without a fabric manager.
@@ -266,11 +263,12 @@ impl Device {
     fn read_cdat(&self, read: &ReadCdat, reply: &mut Reply) -> Done {
         let known = read.target == self.gfd.pid();
         let start = usize::try_from(read.start).map_err(|_| ReturnCode::InvalidInput)?;
-        let rest = self.cdat.get(start..).filter(|_| known).ok_or(ReturnCode::InvalidInput)?;
+        let cdat = cdat::of_partitions(self.gfd.capacity().dmps().iter().flatten());
+        let rest = cdat.get(start..).filter(|_| known).ok_or(ReturnCode::InvalidInput)?;
         let len = usize::try_from(read.len).unwrap_or(usize::MAX).min(rest.len());
         let len = len.min(self.room(2 * TABLE_HEAD, 1));
         let data = List::of(rest.get(..len).unwrap_or_default());
-        reply.send(&Response::ReadCdat(Cdat { total: self.cdat.len() as u64, data }))
+        reply.send(&Response::ReadCdat(Cdat { total: cdat.len() as u64, data }))
     }
 
     fn identify(&self) -> GfdIdentity {

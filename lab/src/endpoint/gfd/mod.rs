@@ -206,7 +206,11 @@ impl Endpoint for GfdEndpoint {
         let regions = device.regions(0, usize::MAX).map(|(it, _)| it.list).unwrap_or_default();
         let dmps: Vec<Value> = dmps
             .iter()
-            .map(|it| json!({ "index": it.index, "base": it.base.0, "len": it.len, "block": it.block }))
+            .map(|it| {
+                let media = if it.media.non_volatile { "pm" } else { "dram" };
+                let (base, len) = (it.base.0, it.len);
+                json!({ "index": it.index, "media": media, "base": base, "len": len, "block": it.block })
+            })
             .collect();
         let regions: Vec<Value> = regions
             .iter()

@@ -214,6 +214,7 @@ impl<'a> Builder<'a> {
                     return Err(LayoutError::Count { name, what: "filter_lines", want, had });
                 }
             }
+            let capacity_mib = super::capacity::capacity_mib(gfd)?;
             let places = gfd.at.all().iter().cycle().take(count);
             for (nth, at) in places.enumerate() {
                 let index = self.layout.gfds.len();
@@ -230,7 +231,8 @@ impl<'a> Builder<'a> {
                 self.layout.gfds.push(Gfd {
                     name,
                     serial,
-                    capacity_mib: gfd.capacity_mib,
+                    capacity_mib,
+                    partitions: gfd.partitions.clone(),
                     coherent: gfd.coherent,
                     filter_lines: gfd.filter_lines,
                 });

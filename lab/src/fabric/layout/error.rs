@@ -75,6 +75,14 @@ pub enum LayoutError {
         /// Why not.
         why: String,
     },
+    /// Media partitions that a GFD cannot have.
+    #[error("{name}: partitions: {why}")]
+    Partitions {
+        /// The GFD.
+        name: String,
+        /// Why not.
+        why: String,
+    },
     /// Memory where a requester has something else.
     #[error("memory {name}: {who}: {source}")]
     Taken {

@@ -82,6 +82,7 @@ impl Builder<'_> {
                 let gfd = self.layout.name(Part::Gfd(at));
                 return Err(LayoutError::Twice(format!("memory {name}: {gfd}")));
             }
+            self.check_media(memory, &targets)?;
             let (kind, called) = (Kind::Memory, format!("memory {name}"));
             let new = Range { name: called, hpa, len, targets, granularity, kind };
             for who in memory.hosts.iter().chain(&memory.devices) {

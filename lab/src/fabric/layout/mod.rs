@@ -9,15 +9,18 @@
 //! of those has a virtual switch for it, whose vPPB 0 is the far end of the virtual link.
 
 mod build;
+mod capacity;
 mod error;
 pub mod gim;
 mod lds;
+mod media;
 mod memory;
 mod modes;
 pub mod p2p;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use weft_fm::media::Partition;
 use weft_fm::rules;
 use weft_parsers::cci::Uuid;
 
@@ -146,6 +149,8 @@ pub struct Gfd {
     pub serial: u64,
     /// Its memory, MiB.
     pub capacity_mib: u32,
+    /// Media partitions that the manager sets.
+    pub partitions: Option<Vec<Partition>>,
     /// It keeps its lines coherent in hosts' caches.
     pub coherent: bool,
     /// How many at once, where that is said.

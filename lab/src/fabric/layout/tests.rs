@@ -402,3 +402,64 @@ fn logical_devices_that_cannot_be_are_refused() {
     let fits = layout(&file("\"m.0\"", "lds = 2, capacity_mib = 1024")).unwrap();
     assert_eq!(fits.switches[0].vcses[0].vppbs, [VppbBinding::Ld(2, 0)]);
 }
+
+/// Partitions fit the device, and memory a partition of its kind; without a capacity the device is as large as they are.
+#[test]
+fn partitions_fit_their_device_and_memory_its_partition() {
+    let file = |gfd: &str, memory: &str| {
+        format!(
+            "switch = [{{ name = \"s\" }}]\nhost = [{{ name = \"h\", at = \"s\" }}]\n\
+             gfd = [{{ name = \"g\", at = \"s\", {gfd} }}]\n\
+             memory = [{{ name = \"m\", hosts = [\"h\"], gfds = [\"g\"], hpa = 0x10000000000, {memory} }}]"
+        )
+    };
+    let (both, len) = (r#"partitions = ["dram:512MiB", "pm:256MiB"]"#, "len = 0x10000000");
+    let fits = layout(&file(both, &format!("{len}, media = \"pm\""))).unwrap();
+    assert_eq!(fits.gfds[0].capacity_mib, 768);
+    let more = layout(&file(&format!("capacity_mib = 1024, {both}"), len)).unwrap();
+    assert_eq!(more.gfds[0].capacity_mib, 1_024);
+    assert_eq!(layout(&file("", len)).unwrap().gfds[0].capacity_mib, 256);
+    let pm = |len: &str| format!("{len}, media = \"pm\"");
+    let (huge, small) = (pm("len = 0x20000000"), format!("capacity_mib = 512, {both}"));
+    #[rustfmt::skip] // columns: of the GFD, of the memory, part of the error
+    let cases = [
+        ("partitions = []",                      len,      "g: partitions: expected 1 to 4 partitions, found 0"),
+        (r#"partitions = ["pm:256MiB", "pm:256MiB", "pm:256MiB", "pm:256MiB", "pm:256MiB"]"#, len, "1 to 4 partitions, found 5"),
+        (r#"partitions = ["pm:4194304GiB"]"#,    len,      "they have 4 PiB or more"),
+        (small.as_str(),                         len,      "they have 768 MiB, and capacity_mib is 512"),
+        (both,                                   &huge,    "memory m: g has no partition of pm with 0x20000000 bytes"),
+        (both,                                   "len = 0x30000000", "memory m: g has no partition with 0x30000000 bytes"),
+        (r#"partitions = ["dram:512MiB"]"#,      &pm(len), "g has no partition of pm"),
+        ("",                                     &pm(len), "g has no partition of pm"),
+    ];
+    for (gfd, memory, part) in cases {
+        let text = file(gfd, memory);
+        match Topology::parse(&text) {
+            Err(error) => assert!(error.to_string().contains(part), "{text}: {error}"),
+            Ok(topology) => {
+                let error = Layout::new(&topology).unwrap_err().to_string();
+                assert!(error.contains(part), "{text}: {error}");
+            }
+        }
+    }
+    // Two of 256 MiB are more than the partition of persistent memory has, and beside DRAM there is room for both.
+    let two = |of: &str| {
+        let one = file(both, &format!("{len}, media = \"pm\""));
+        let more = format!("{len}, hpa = 0x10010000000, {of}");
+        let next = format!(", {{ name = \"n\", hosts = [\"h\"], gfds = [\"g\"], {more} }}]");
+        format!("{}{next}", one.strip_suffix(']').unwrap())
+    };
+    assert_eq!(
+        refused(&two("media = \"pm\"")),
+        "memory n: g has 0x10000000 bytes of pm, and this and the memory before it take 0x20000000 of them"
+    );
+    assert!(layout(&two("media = \"dram\"")).is_ok() && layout(&two("granularity = 256")).is_ok());
+    for bad in [
+        r#"partitions = ["flash:256MiB"]"#,
+        r#"partitions = ["pm:0"]"#,
+        r#"partitions = ["pm:100MiB"]"#,
+    ] {
+        let error = Topology::parse(&file(bad, len)).unwrap_err().to_string();
+        assert!(error.contains("partition \""), "{bad}: {error}");
+    }
+}

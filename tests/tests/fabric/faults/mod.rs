@@ -31,7 +31,7 @@ fn loaded() -> ManagedFabric {
     fabric
 }
 
-fn pass(fabric: &ManagedFabric, ms: u64) {
+pub fn pass(fabric: &ManagedFabric, ms: u64) {
     fabric.parts().until(Span::from_ms(ms), |_| false);
 }
 

@@ -97,6 +97,7 @@ fn loaded() -> ManagedFabric {
         size: 256 << 20,
         granularity: 4_096,
         hpa: 0x120_0000_0000,
+        media: None,
     };
     fabric.fm().request(&share).unwrap();
     fabric.bring_up_hosts().unwrap();

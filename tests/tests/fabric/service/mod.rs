@@ -9,6 +9,7 @@
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails that way")]
 
 mod anew;
+mod media;
 mod world;
 
 use std::sync::{Arc, Mutex};

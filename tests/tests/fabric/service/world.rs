@@ -56,7 +56,7 @@ fn port(number: u8) -> PortId {
 }
 
 fn gfd(number: usize) -> Device {
-    let config = Config { dmps: 1, regions: 1, ..Config::full(Pid::NONE, LinkRate::gbps(100)) };
+    let config = Config::full(Pid::NONE, LinkRate::gbps(100));
     let mut gfd = Gfd::new(config, Memory::anonymous(CAPACITY));
     let (base, block, media) = (Dpa(0), BLOCK, Media::default());
     let (decode_len, len) = (CAPACITY, CAPACITY);

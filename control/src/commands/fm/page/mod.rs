@@ -295,7 +295,11 @@ impl<'a> View<'a> {
         let row = |share: &weft_fm::service::request::ShareRow| {
             let parts = share.parts.iter().enumerate().map(|(way, part)| {
                 let (gfd, group, decoder) = (self.who(part.gfd), part.group, part.decoder);
-                format!("{way}: {gfd}, group {group}, decoder {decoder}, DPA {:#x}", part.dpa)
+                let media = part.media.map_or_else(String::new, |media| format!(" ({media})"));
+                format!(
+                    "{way}: {gfd}, group {group}, decoder {decoder}, DPA {:#x}{media}",
+                    part.dpa
+                )
             });
             Row {
                 data: vec![("memory", share.name.clone())],

@@ -14,6 +14,7 @@ use crate::cci::Peer;
 use crate::cdat::Figures;
 use crate::ha::identity::Lineage;
 use crate::inventory::Manager;
+use crate::media::{self, Media, Partition};
 use crate::memory::map::{self, Kind, LocalRange, Range};
 use crate::text::{is_name, parse_address, parse_pid, parse_size, parse_uuid, tag};
 
@@ -76,7 +77,7 @@ pub struct Secondary {
     pub pid: Pid,
 }
 
-/// The name of a switch or GFD, by its UUID.
+/// The name of a switch, by its UUID.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NamedComponent {
@@ -85,6 +86,19 @@ pub struct NamedComponent {
     /// Whose.
     #[serde(deserialize_with = "uuid")]
     pub uuid: Uuid,
+}
+
+/// The name of a GFD, by its UUID, and the partitions that it is to have.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DesiredGfd {
+    /// The name.
+    pub name: String,
+    /// Whose.
+    #[serde(deserialize_with = "uuid")]
+    pub uuid: Uuid,
+    /// Its media partitions, in order; those that it has, where nothing is said.
+    pub partitions: Option<Vec<Partition>>,
 }
 
 /// The name of a host, by switch and port.
@@ -216,6 +230,8 @@ pub struct DesiredMemory {
     /// Where all hosts see it.
     #[serde(deserialize_with = "address")]
     pub hpa: u64,
+    /// Of which kind of memory; of the first partitions that have room, where nothing is said.
+    pub media: Option<Media>,
 }
 
 /// The desired state of a fabric, as its file says it.
@@ -230,7 +246,7 @@ pub struct DesiredState {
     pub switches: Vec<NamedComponent>,
     /// Names of GFDs.
     #[serde(default, rename = "gfd")]
-    pub gfds: Vec<NamedComponent>,
+    pub gfds: Vec<DesiredGfd>,
     /// Hosts.
     #[serde(default, rename = "host")]
     pub hosts: Vec<HostName>,
@@ -290,7 +306,8 @@ impl DesiredState {
     pub fn parse(text: &str) -> Result<Self, DesiredStateError> {
         let desired: Self = toml::from_str(text)
             .map_err(|error| DesiredStateError::Toml(error.to_string().trim().to_owned()))?;
-        let named = desired.switches.iter().chain(&desired.gfds).map(|one| one.name.as_str());
+        let named = desired.switches.iter().map(|one| one.name.as_str());
+        let named = named.chain(desired.gfds.iter().map(|gfd| gfd.name.as_str()));
         let named = named.chain(desired.devices.iter().map(|device| device.name.as_str()));
         let mut names: Vec<&str> =
             named.chain(desired.hosts.iter().map(|host| host.name.as_str())).collect();
@@ -333,8 +350,30 @@ impl DesiredState {
             }
             taken.push(&p2p.name);
         }
+        desired.check_partitions()?;
         desired.check_addresses()?;
         Ok(desired)
+    }
+
+    /// Whether a GFD can have its partitions, and memory that is wanted of a kind has one of it in each GFD that says.
+    fn check_partitions(&self) -> Result<(), DesiredStateError> {
+        for gfd in &self.gfds {
+            if let Some(Err(why)) = gfd.partitions.as_deref().map(media::total) {
+                return Err(DesiredStateError::Bad(format!("GFD {:?}: {why}", gfd.name)));
+            }
+        }
+        for one in &self.memory {
+            for gfd in self.gfds.iter().filter(|gfd| one.gfds.contains(&gfd.name)) {
+                let each = one.size / u64::try_from(one.gfds.len()).unwrap_or(u64::MAX);
+                let lacks =
+                    gfd.partitions.as_deref().and_then(|all| media::lacks(all, each, one.media));
+                if let Some(why) = lacks {
+                    let why = format!("memory {:?}: GFD {:?} has {why}", one.name, gfd.name);
+                    return Err(DesiredStateError::Bad(why));
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Whether those who are called the same have room for all that they are to have; who they are, and which GFDs, is
@@ -454,125 +493,4 @@ fn some_peer<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Peer>, D::Erro
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::text::name_of;
-
-    const GOOD: &str = r#"
-[fm]
-uuid = "f1f1f1f1-f1f1-f1f1-f1f1-f1f1f1f1f1f1"
-pid = "ffd"
-secondary = { uuid = "f2f2f2f2f2f2f2f2f2f2f2f2f2f2f2f2", pid = "ffc" }
-switch_ns = 100
-[[switch]]
-name = "leaf-0"
-uuid = "50505050-5050-5050-0000-000000000001"
-[[host]]
-name = "h0"
-switch = "leaf-0"
-port = 3
-gae = "unix:/run/h0"
-[[bind]]
-bridge = "leaf-0/0/1"
-to = "port:4"
-[[memory]]
-name = "pool"
-hosts = ["h0"]
-ways = 4
-size = "4GiB"
-granularity = "256"
-hpa = "0x0100_0000_0000"
-"#;
-
-    #[test]
-    fn a_file_says_what_is_wanted() {
-        let desired = DesiredState::parse(GOOD).unwrap();
-        assert_eq!(desired.manager(), Manager { uuid: [0xF1; 16], pid: Pid::from_low_bits(0xFFD) });
-        assert_eq!((desired.figures().switch_ps, desired.figures().link_ps), (100_000, 0));
-        let share = &desired.memory[0];
-        assert_eq!((share.size, share.granularity, share.hpa), (4 << 30, 256, 1 << 40));
-        assert_eq!(desired.hosts[0].gae, Some(Peer::Unix("/run/h0".into())));
-        assert_eq!(name_of(&tag("pool").unwrap()), "pool");
-        assert_eq!(DesiredState::parse("").unwrap().manager().pid, Pid::from_low_bits(0xFFE));
-        let named = DesiredState::parse(&GOOD.replacen("\"h0\"", "\"acc0\"", 1)).unwrap();
-        assert_eq!(named.hosts[0].name, "acc0", "more than a PID has");
-    }
-
-    /// Two that meet, and two that one FAST entry cannot lead to, are refused before anybody is asked.
-    #[test]
-    fn memory_that_meets_other_memory_is_refused() {
-        let more = |table: &str, hpa: u64, rest: &str| {
-            let hosts = if table == "gim" { "of = \"s1.0\"\nfrom" } else { "hosts" };
-            format!(
-                "{GOOD}[[{table}]]\nname = \"more\"\n{hosts} = [\"h0\"]\nsize = \"4KiB\"\nhpa = {hpa}\n{rest}"
-            )
-        };
-        let (at, end) = (1 << 40, (1 << 40) + (4 << 30));
-        let four = "ways = 4\ngranularity = 256";
-        #[rustfmt::skip] // columns: table, where, the rest, what is said
-        let cases = [
-            ("memory", at, four, Some("memory \"more\": \"h0\": memory-own-addresses")),
-            ("memory", end - 4_096, four, Some("memory \"pool\" is at 0x10000000000 to 0x100ffffffff")),
-            ("memory", end, four, None),
-            ("memory", end, "ways = 4\ngranularity = 512", Some("segment-one-entry")),
-            ("memory", end, "ways = 2\ngranularity = 256", Some("segment-one-entry")),
-            ("memory", at + (64 << 30), "ways = 1", None),
-            ("memory", 0x4000_0000, "ways = 1", Some("window-no-own-addresses")),
-            ("memory", at + (4_096 << 36), "ways = 1", Some("window-depth")),
-            ("gim", end, "", Some("GIM \"more\": \"h0\": segment-one-entry")),
-            ("gim", at, "prefix = true", Some("memory-own-addresses")),
-            ("gim", end, "prefix = true", None),
-        ];
-        for (table, hpa, rest, want) in cases {
-            let error =
-                DesiredState::parse(&more(table, hpa, rest)).err().map(|error| error.to_string());
-            match (want, &error) {
-                (Some(want), Some(error)) => {
-                    assert!(error.contains(want), "{table} {hpa:#x}: {error}");
-                }
-                (None, None) => {}
-                _ => panic!("{table} {hpa:#x} {rest}: {error:?}"),
-            }
-        }
-        let other = more("memory", at, four)
-            .replace("hosts = [\"h0\"]\nsize = \"4KiB\"", "hosts = [\"h1\"]\nsize = \"4KiB\"");
-        assert!(DesiredState::parse(&other).is_ok(), "another host");
-    }
-
-    #[test]
-    fn what_means_nothing_is_refused_with_what_was_expected() {
-        #[rustfmt::skip] // columns: what is replaced, by what, part of the error
-        let cases = [
-            ("\"ffd\"", "\"fff\"", "expected a PID of 000 to ffe"),
-            ("\"ffd\"", "\"+1\"", "expected a PID"),
-            ("f1f1f1f1-", "f1f1f1f-", "expected a UUID"),
-            ("\"4GiB\"", "\"4GB\"", "expected bytes"),
-            ("\"4GiB\"", "\"99999999999TiB\"", "expected bytes"),
-            ("\"256\"", "\"1TiB\"", "at most 16 KiB"),
-            ("\"0x0100_0000_0000\"", "\"0x\"", "expected an address"),
-            ("name = \"h0\"", "name = \"leaf-0\"", "the name of two"),
-            ("name = \"h0\"", "name = \"0a\"", "expected a name"),
-            ("name = \"h0\"", "name = \"fff\"", "expected a name"),
-            ("name = \"h0\"", "name = \"000a\"", "expected a name"),
-            ("name = \"h0\"", "name = \"50505050-5050-5050-0000-000000000001\"", "expected a name"),
-            ("name = \"h0\"", "name = \"s0.1\"", "expected a name"),
-            ("name = \"pool\"", "name = \"a pool with a long name\"", "1 to 16 bytes"),
-            ("unix:/run/h0", "/run/h0", "expected tcp:HOST:PORT or unix:PATH"),
-            ("port = 3", "port = 3\nown_addresses = [\"1GiB\"]", "expected BASE:SIZE"),
-            ("port = 3", "port = 3\nown_addresses = [\"0:0\"]", "expected BASE:SIZE"),
-            ("port = 3", "port = 3\nown_addresses = [\"0x10000000000:1\"]", "window-no-own-addresses"),
-            ("0x0100_0000_0000", "0x4000000000", "window-no-own-addresses"),
-            ("ways = 4", "ways = 3", "3 GFDs"),
-            ("ways = 4", "", "expected gfds, one for each way"),
-            ("\"4GiB\"", "\"4097\"", "size is no multiple of 0x400"),
-            ("ways = 4", "way = 4", "unknown field `way`"),
-            ("port = 3", "port = 300", "300"),
-            ("[[bind]]", "[[bind", "TOML"),
-        ];
-        for (what, by, part) in cases {
-            let text = GOOD.replacen(what, by, 1);
-            let error = DesiredState::parse(&text).unwrap_err().to_string();
-            assert!(error.contains(part), "{by}: {error}");
-        }
-    }
-}
+mod tests;

@@ -1,0 +1,158 @@
+//! What files of wanted states say, and what is wrong with those that say nothing.
+//!
+//! Shape: text -> [`DesiredState`], or an error that says what was expected.
+//! Units: bytes.
+//! Source: docs/fm.md "What is wanted".
+
+use super::*;
+use crate::text::name_of;
+
+const GOOD: &str = r#"
+[fm]
+uuid = "f1f1f1f1-f1f1-f1f1-f1f1-f1f1f1f1f1f1"
+pid = "ffd"
+secondary = { uuid = "f2f2f2f2f2f2f2f2f2f2f2f2f2f2f2f2", pid = "ffc" }
+switch_ns = 100
+[[switch]]
+name = "leaf-0"
+uuid = "50505050-5050-5050-0000-000000000001"
+[[host]]
+name = "h0"
+switch = "leaf-0"
+port = 3
+gae = "unix:/run/h0"
+[[bind]]
+bridge = "leaf-0/0/1"
+to = "port:4"
+[[memory]]
+name = "pool"
+hosts = ["h0"]
+ways = 4
+size = "4GiB"
+granularity = "256"
+hpa = "0x0100_0000_0000"
+"#;
+
+#[test]
+fn a_file_says_what_is_wanted() {
+    let desired = DesiredState::parse(GOOD).unwrap();
+    assert_eq!(desired.manager(), Manager { uuid: [0xF1; 16], pid: Pid::from_low_bits(0xFFD) });
+    assert_eq!((desired.figures().switch_ps, desired.figures().link_ps), (100_000, 0));
+    let share = &desired.memory[0];
+    assert_eq!((share.size, share.granularity, share.hpa), (4 << 30, 256, 1 << 40));
+    assert_eq!(desired.hosts[0].gae, Some(Peer::Unix("/run/h0".into())));
+    assert_eq!(name_of(&tag("pool").unwrap()), "pool");
+    assert_eq!(DesiredState::parse("").unwrap().manager().pid, Pid::from_low_bits(0xFFE));
+    let named = DesiredState::parse(&GOOD.replacen("\"h0\"", "\"acc0\"", 1)).unwrap();
+    assert_eq!(named.hosts[0].name, "acc0", "more than a PID has");
+}
+
+/// Two that meet, and two that one FAST entry cannot lead to, are refused before anybody is asked.
+#[test]
+fn memory_that_meets_other_memory_is_refused() {
+    let more = |table: &str, hpa: u64, rest: &str| {
+        let hosts = if table == "gim" { "of = \"s1.0\"\nfrom" } else { "hosts" };
+        format!(
+            "{GOOD}[[{table}]]\nname = \"more\"\n{hosts} = [\"h0\"]\nsize = \"4KiB\"\nhpa = {hpa}\n{rest}"
+        )
+    };
+    let (at, end) = (1 << 40, (1 << 40) + (4 << 30));
+    let four = "ways = 4\ngranularity = 256";
+    #[rustfmt::skip] // columns: table, where, the rest, what is said
+    let cases = [
+        ("memory", at, four, Some("memory \"more\": \"h0\": memory-own-addresses")),
+        ("memory", end - 4_096, four, Some("memory \"pool\" is at 0x10000000000 to 0x100ffffffff")),
+        ("memory", end, four, None),
+        ("memory", end, "ways = 4\ngranularity = 512", Some("segment-one-entry")),
+        ("memory", end, "ways = 2\ngranularity = 256", Some("segment-one-entry")),
+        ("memory", at + (64 << 30), "ways = 1", None),
+        ("memory", 0x4000_0000, "ways = 1", Some("window-no-own-addresses")),
+        ("memory", at + (4_096 << 36), "ways = 1", Some("window-depth")),
+        ("gim", end, "", Some("GIM \"more\": \"h0\": segment-one-entry")),
+        ("gim", at, "prefix = true", Some("memory-own-addresses")),
+        ("gim", end, "prefix = true", None),
+    ];
+    for (table, hpa, rest, want) in cases {
+        let error =
+            DesiredState::parse(&more(table, hpa, rest)).err().map(|error| error.to_string());
+        match (want, &error) {
+            (Some(want), Some(error)) => {
+                assert!(error.contains(want), "{table} {hpa:#x}: {error}");
+            }
+            (None, None) => {}
+            _ => panic!("{table} {hpa:#x} {rest}: {error:?}"),
+        }
+    }
+    let other = more("memory", at, four)
+        .replace("hosts = [\"h0\"]\nsize = \"4KiB\"", "hosts = [\"h1\"]\nsize = \"4KiB\"");
+    assert!(DesiredState::parse(&other).is_ok(), "another host");
+}
+
+#[test]
+fn what_means_nothing_is_refused_with_what_was_expected() {
+    #[rustfmt::skip] // columns: what is replaced, by what, part of the error
+    let cases = [
+        ("\"ffd\"", "\"fff\"", "expected a PID of 000 to ffe"),
+        ("\"ffd\"", "\"+1\"", "expected a PID"),
+        ("f1f1f1f1-", "f1f1f1f-", "expected a UUID"),
+        ("\"4GiB\"", "\"4GB\"", "expected bytes"),
+        ("\"4GiB\"", "\"99999999999TiB\"", "expected bytes"),
+        ("\"256\"", "\"1TiB\"", "at most 16 KiB"),
+        ("\"0x0100_0000_0000\"", "\"0x\"", "expected an address"),
+        ("name = \"h0\"", "name = \"leaf-0\"", "the name of two"),
+        ("name = \"h0\"", "name = \"0a\"", "expected a name"),
+        ("name = \"h0\"", "name = \"fff\"", "expected a name"),
+        ("name = \"h0\"", "name = \"000a\"", "expected a name"),
+        ("name = \"h0\"", "name = \"50505050-5050-5050-0000-000000000001\"", "expected a name"),
+        ("name = \"h0\"", "name = \"s0.1\"", "expected a name"),
+        ("name = \"pool\"", "name = \"a pool with a long name\"", "1 to 16 bytes"),
+        ("unix:/run/h0", "/run/h0", "expected tcp:HOST:PORT or unix:PATH"),
+        ("port = 3", "port = 3\nown_addresses = [\"1GiB\"]", "expected BASE:SIZE"),
+        ("port = 3", "port = 3\nown_addresses = [\"0:0\"]", "expected BASE:SIZE"),
+        ("port = 3", "port = 3\nown_addresses = [\"0x10000000000:1\"]", "window-no-own-addresses"),
+        ("0x0100_0000_0000", "0x4000000000", "window-no-own-addresses"),
+        ("ways = 4", "ways = 3", "3 GFDs"),
+        ("ways = 4", "", "expected gfds, one for each way"),
+        ("\"4GiB\"", "\"4097\"", "size is no multiple of 0x400"),
+        ("ways = 4", "way = 4", "unknown field `way`"),
+        ("port = 3", "port = 300", "300"),
+        ("[[bind]]", "[[bind", "TOML"),
+    ];
+    for (what, by, part) in cases {
+        let text = GOOD.replacen(what, by, 1);
+        let error = DesiredState::parse(&text).unwrap_err().to_string();
+        assert!(error.contains(part), "{by}: {error}");
+    }
+}
+
+#[test]
+fn partitions_of_a_gfd_are_wanted_by_kind_and_size() {
+    let with = |partitions: &str, media: &str| {
+        let gfd = format!("[[gfd]]\nname = \"g0\"\nuuid = \"{:032x}\"\n{partitions}\n", 7);
+        let pool = GOOD.replace("ways = 4", "gfds = [\"g0\"]").replace("4GiB", "512MiB");
+        DesiredState::parse(&format!("{gfd}{pool}{media}"))
+    };
+    let both = "partitions = [\"dram:1GiB\", \"pm:256MiB:64MiB\"]";
+    let desired = with(both, "media = \"dram\"").unwrap();
+    let partitions = desired.gfds[0].partitions.as_ref().unwrap();
+    assert_eq!((partitions[0].media, partitions[0].len), (Media::Dram, 1 << 30));
+    assert_eq!((partitions[1].media, partitions[1].block), (Media::Pm, 64 << 20));
+    assert_eq!(desired.memory[0].media, Some(Media::Dram));
+    assert!(with("", "").unwrap().gfds[0].partitions.is_none());
+    assert!(with("", "media = \"pm\"").is_ok(), "what a GFD has is seen in the fabric");
+    #[rustfmt::skip] // columns: partitions, media, part of the error
+    let cases = [
+        ("partitions = []", "", "GFD \"g0\": expected 1 to 4 partitions, found 0"),
+        ("partitions = [\"pm:0\"]", "", "expected a multiple of 256MiB"),
+        ("partitions = [\"nand:1GiB\"]", "", "expected dram or pm"),
+        ("partitions = \"pm:1GiB\"", "", "partitions"),
+        (both, "media = \"pm\"", "memory \"pool\": GFD \"g0\" has no partition of pm with 0x20000000 bytes"),
+        ("partitions = [\"dram:1GiB\"]", "media = \"pm\"", "no partition of pm"),
+        ("partitions = [\"dram:256MiB\"]", "", "no partition with 0x20000000 bytes"),
+        (both, "media = \"flash\"", "flash"),
+    ];
+    for (partitions, media, part) in cases {
+        let error = with(partitions, media).unwrap_err().to_string();
+        assert!(error.contains(part), "{partitions} {media}: {error}");
+    }
+}

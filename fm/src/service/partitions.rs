@@ -1,0 +1,67 @@
+//! Partitions of GFDs as they are wanted, and as they are.
+//!
+//! Shape: the wanted state -> [`media::set`] at each GFD that it says them for; what all GFDs have is kept for answers.
+//! Units: bytes.
+//! Source: docs/fm.md "What is wanted"; CXL 3.1 section 7.7.2.3.
+
+use weft_base::causes::with_causes;
+
+use super::Fm;
+use super::reconcile::is_there;
+use super::request::DmpRow;
+use crate::media::{self, Media};
+use crate::memory::Part;
+
+impl Fm {
+    /// Gives GFDs the partitions that are wanted, before anything of their memory is given; returns what failed.
+    pub(super) fn set_partitions(&mut self) -> Vec<String> {
+        let Some(running) = &self.running else { return Vec::new() };
+        let inventory = &running.inventory;
+        let gfds: Vec<_> =
+            inventory.gfds.iter().filter(|gfd| is_there(inventory, gfd.at)).copied().collect();
+        let mut errors = Vec::new();
+        for gfd in gfds {
+            let named = self.desired.gfds.iter().find(|named| named.uuid == gfd.uuid);
+            if let Some(wanted) = named.and_then(|named| named.partitions.as_deref()) {
+                match media::set(&mut self.fabric, gfd.pid, wanted) {
+                    Ok(true) => {
+                        let text = media::list(wanted);
+                        self.board.record_event(format!("GFD {} has partitions {text}", gfd.pid));
+                    }
+                    Ok(false) => {}
+                    Err(error) => errors.push(format!("GFD {}: {}", gfd.pid, with_causes(&error))),
+                }
+            }
+            match media::dmps(&mut self.fabric, gfd.pid) {
+                Ok(dmps) => drop(self.partitions.insert(gfd.pid, dmps)),
+                // A GFD that has no such command has memory of no kind; whoever wants one is told.
+                Err(error) if error.is_refusal() => drop(self.partitions.remove(&gfd.pid)),
+                Err(error) => errors.push(format!("GFD {}: {}", gfd.pid, error.with_causes())),
+            }
+        }
+        errors
+    }
+
+    /// The kind of memory that a part of a share is in, where its GFD tells.
+    pub(super) fn media_of(&self, part: &Part) -> Option<Media> {
+        let mut dmps = self.partitions.get(&part.gfd)?.iter();
+        dmps.find(|dmp| part.dpa.wrapping_sub(dmp.dpa) < dmp.size).map(|dmp| dmp.media)
+    }
+
+    /// Partitions of all GFDs, and what is in use of each.
+    pub(super) fn dmp_rows(&self) -> Vec<DmpRow> {
+        let parts = || {
+            self.memory.shares.iter().flat_map(|share| {
+                let ways = u64::try_from(share.parts.len().max(1)).unwrap_or(u64::MAX);
+                share.parts.iter().map(move |part| (part, share.len / ways))
+            })
+        };
+        let row = |(gfd, dmp): (weft_parsers::fabric::Pid, &media::Dmp)| {
+            let own = |part: &Part| part.gfd == gfd && part.dpa.wrapping_sub(dmp.dpa) < dmp.size;
+            let used = parts().filter(|(part, _)| own(part)).map(|(_, len)| len).sum();
+            DmpRow { gfd: gfd.bits(), dmp: *dmp, used }
+        };
+        let all = self.partitions.iter().flat_map(|(gfd, dmps)| dmps.iter().map(|dmp| (*gfd, dmp)));
+        all.map(row).collect()
+    }
+}

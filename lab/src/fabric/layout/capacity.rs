@@ -1,0 +1,30 @@
+//! How much memory a GFD has.
+//!
+//! Shape: a `[[gfd]]` of a topology -> MiB.
+//! Units: MiB.
+//! Source: docs/fabric.md.
+
+use weft_fm::media;
+
+use super::super::topology::Gfd;
+use super::LayoutError;
+
+/// Memory of a GFD where nothing is said.
+const CAPACITY_MIB: u32 = 256;
+
+/// Memory of a GFD: what its file says, or else what its partitions have.
+pub(super) fn capacity_mib(gfd: &Gfd) -> Result<u32, LayoutError> {
+    let Some(partitions) = &gfd.partitions else {
+        return Ok(gfd.capacity_mib.unwrap_or(CAPACITY_MIB));
+    };
+    let bad = |why| LayoutError::Partitions { name: gfd.name.clone(), why };
+    let total = media::total(partitions).map_err(bad)?;
+    let mib = u32::try_from(total >> 20).map_err(|_| bad("they have 4 PiB or more".to_owned()))?;
+    match gfd.capacity_mib {
+        Some(had) if had < mib => {
+            let why = format!("they have {mib} MiB, and capacity_mib is {had}");
+            Err(bad(why))
+        }
+        had => Ok(had.unwrap_or(mib)),
+    }
+}

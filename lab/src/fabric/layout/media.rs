@@ -1,0 +1,63 @@
+//! Media partitions of GFDs: whether a GFD can have them, and memory can be of the kind that it is to be.
+//!
+//! Shape: the `[[gfd]]` and `[[memory]]` of a topology -> the first thing that cannot be.
+//! Units: bytes; MiB where a name says so.
+//! Source: docs/fabric.md; CXL 3.1 section 7.7.2.3.
+
+use weft_fm::media::{self, Media, Partition};
+
+use super::super::topology::Memory;
+use super::build::Builder;
+use super::{LayoutError, Part};
+
+impl Builder<'_> {
+    /// Whether each GFD of a memory has a partition of its kind that is large enough; of one that names no partitions, which
+    /// has one of DRAM then, the manager sees how large it is.
+    pub(super) fn check_media(&self, memory: &Memory, gfds: &[usize]) -> Result<(), LayoutError> {
+        let each = memory.len / u64::try_from(gfds.len().max(1)).unwrap_or(u64::MAX);
+        for &at in gfds {
+            let said = self.layout.gfds.get(at).and_then(|gfd| gfd.partitions.as_deref());
+            if said.is_none() && memory.media != Some(Media::Pm) {
+                continue;
+            }
+            let all = said.unwrap_or_default();
+            let lacks = media::lacks(all, each, memory.media);
+            let used_up = || {
+                let mut kinds = [memory.media, None].into_iter();
+                kinds.find_map(|kind| self.used_up(memory, at, all, kind))
+            };
+            if let Some(what) = lacks.or_else(used_up) {
+                let gfd = self.layout.name(Part::Gfd(at));
+                let (name, why) = (memory.name.clone(), format!("{gfd} has {what}"));
+                return Err(LayoutError::Misfit { name, why });
+            }
+        }
+        Ok(())
+    }
+
+    /// What a GFD has of a kind of memory, or in all, and `memory` and all before it would take; none where it suffices.
+    fn used_up(
+        &self,
+        memory: &Memory,
+        at: usize,
+        partitions: &[Partition],
+        kind: Option<Media>,
+    ) -> Option<String> {
+        let is_kind = |media: Option<Media>| kind.is_none() || media == kind;
+        let own = partitions.iter().filter(|one| is_kind(Some(one.media)));
+        let has = own.fold(0_u64, |sum, one| sum.saturating_add(one.len));
+        let last = self.topology.memory.iter().position(|one| one.name == memory.name)?;
+        let mut takes = 0_u64;
+        for one in self.topology.memory.iter().take(last + 1).filter(|one| is_kind(one.media)) {
+            let gfds = self.layout.gfds(&one.gfds).unwrap_or_default();
+            if gfds.contains(&at) {
+                let ways = u64::try_from(gfds.len()).unwrap_or(u64::MAX);
+                takes = takes.saturating_add(one.len / ways);
+            }
+        }
+        let of = kind.map_or_else(String::new, |kind| format!(" of {kind}"));
+        (takes > has).then(|| {
+            format!("{has:#x} bytes{of}, and this and the memory before it take {takes:#x} of them")
+        })
+    }
+}
