@@ -9,7 +9,7 @@
 use weft_dataplane::time::Instant;
 use weft_parsers::fabric::Pid;
 
-use super::capacity::{Choice, EXTENTS_MAX, Extent, Part, TAGS_MAX, Tag, Wipes};
+use super::capacity::{Capacity, Choice, EXTENTS_MAX, Extent, Part, TAGS_MAX, Tag, Wipes};
 use super::code::ReturnCode;
 use super::decode::{DECODERS, Decoder};
 use super::device::{Gfd, LinkStatus};
@@ -65,7 +65,11 @@ pub struct Page<T> {
 }
 
 impl<T> Page<T> {
-    fn of(
+    /// `count` entries of a list, from one on.
+    ///
+    /// # Errors
+    /// Invalid Input: a start beyond the end.
+    pub fn of(
         all: impl IntoIterator<Item = T>,
         generation: u32,
         start: usize,
@@ -98,7 +102,23 @@ pub struct Totals {
     pub tags_left: u32,
 }
 
-fn count32(count: usize) -> u32 {
+impl Totals {
+    /// Those of a capacity.
+    #[must_use]
+    pub fn of(capacity: &Capacity) -> Self {
+        let (extents, tags) = (capacity.extent_count(), capacity.tags().0.len());
+        Self {
+            extents: count32(EXTENTS_MAX),
+            extents_left: count32(EXTENTS_MAX.saturating_sub(extents)),
+            tags: count32(TAGS_MAX),
+            tags_left: count32(TAGS_MAX.saturating_sub(tags)),
+        }
+    }
+}
+
+/// A count as messages have it.
+#[must_use]
+pub fn count32(count: usize) -> u32 {
     u32::try_from(count).unwrap_or(u32::MAX)
 }
 
@@ -154,14 +174,7 @@ impl Gfd {
         count: usize,
     ) -> Result<(Page<Region>, Totals), ReturnCode> {
         let page = Page::of(self.capacity.regions().iter().flatten().copied(), 0, start, count)?;
-        let (extents, tags) = (self.capacity.extent_count(), self.capacity.tags().0.len());
-        let totals = Totals {
-            extents: count32(EXTENTS_MAX),
-            extents_left: count32(EXTENTS_MAX.saturating_sub(extents)),
-            tags: count32(TAGS_MAX),
-            tags_left: count32(TAGS_MAX.saturating_sub(tags)),
-        };
-        Ok((page, totals))
+        Ok((page, Totals::of(&self.capacity)))
     }
 
     /// Set DC Region Configuration (4903); length 0 takes the region away.

@@ -1,14 +1,18 @@
-//! Dynamic capacity as CCI messages speak of it: lists of extents, what is to be added, what is to be released.
+//! Dynamic capacity as CCI messages speak of it: regions, lists of extents, what is to be added, what is to be released.
 //!
-//! Shape: fields of 4907h and 4908h, or of 5604h and 5605h, to a [`Choice`] or a [`Part`]; extents both ways.
+//! Shape: fields of 4907h and 4908h, or of 5604h and 5605h, to a [`Choice`] or a [`Part`]; extents both ways; answers of 4902h,
+//! 4904h, 5601h and 5603h.
 //! Units: bytes.
 //! Source: docs/spec/wire-formats.md §4.3, §4.7; CXL 3.1 sections 7.6.7.6 and 7.7.13.
 
-use weft_parsers::cci::dcd::{self, AddPolicy, ReleasePolicy};
+use weft_parsers::cci::dcd::{self, AddPolicy, ExtentList, ReleasePolicy};
+use weft_parsers::cci::gfd::{DcRegion, DcTotals};
 use weft_parsers::cci::{self, List};
 
 use super::capacity::{Choice, Extent, Part, Tag};
 use super::code::ReturnCode;
+use super::commands::{Page, Totals, count32};
+use super::dmp::{Region, UNIT};
 
 /// A return code as messages have it.
 #[must_use]
@@ -39,6 +43,31 @@ pub fn from_wire(list: List<'_, dcd::Extent>) -> Vec<Extent> {
 pub const fn to_wire(extent: &Extent) -> dcd::Extent {
     let Extent { start, len, tag, sequence } = *extent;
     dcd::Extent { start, len, tag, shared_seq: sequence }
+}
+
+/// A region of a response.
+#[must_use]
+pub const fn region_to_wire(region: &Region) -> DcRegion {
+    let Region { id: _, block, sanitize, base, decode_len, len } = *region;
+    DcRegion { base, decode_len: decode_len / UNIT, len, block, flags: 0, sanitize }
+}
+
+/// Totals of a response.
+#[must_use]
+pub const fn totals_to_wire(totals: &Totals) -> DcTotals {
+    let Totals { extents, extents_left, tags, tags_left } = *totals;
+    DcTotals { extents, extents_free: extents_left, tags, tags_free: tags_left }
+}
+
+/// A list of the extents of a page.
+#[must_use]
+pub fn extent_list<'a, T>(
+    owner: u16,
+    page: &Page<T>,
+    extents: &'a [dcd::Extent],
+) -> ExtentList<'a> {
+    let (start, total) = (count32(page.start), count32(page.total));
+    ExtentList { owner, start, total, generation: page.generation, extents: List::of(extents) }
 }
 
 /// What a request adds.

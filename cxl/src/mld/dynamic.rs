@@ -10,15 +10,20 @@
 
 use std::collections::BTreeMap;
 
-use weft_parsers::cci::dcd::{self, AddPolicy, InitiateAdd, InitiateRelease, ReleasePolicy};
+use weft_parsers::cci::dcd::{
+    self, AddPolicy, GetExtents, InitiateAdd, InitiateRelease, ReleasePolicy,
+};
 use weft_parsers::cci::gfd::{DcRegion, DcTotals};
 use weft_parsers::cci::host_dc::{DcdInfo, HostRange, HostTag, SetRegion};
 use weft_parsers::cci::{ReturnCode, Uuid};
 use weft_parsers::fabric::Dpa;
 
-use crate::gfd::capacity::{Capacity, EXTENTS_MAX, TAGS_MAX};
+use crate::gfd::capacity::Capacity;
+use crate::gfd::commands::{Page, Totals};
 use crate::gfd::dmp::{BLOCK_SIZES, Dmp, Media, Region, UNIT};
-use crate::gfd::extent_lists::{choice, code, from_wire, part, to_wire};
+use crate::gfd::extent_lists::{
+    choice, code, from_wire, index, part, region_to_wire, to_wire, totals_to_wire,
+};
 use crate::gfd::protect::{BLOCKS_MAX, GrpId};
 
 /// Region of all dynamic capacity.
@@ -37,32 +42,6 @@ pub(super) struct Dynamic {
     lds: u8,
     base: u64,
     len: u64,
-}
-
-/// A list of a message, from an entry on.
-pub(super) struct Listed<T> {
-    pub list: Vec<T>,
-    pub total: u32,
-    pub generation: u32,
-}
-
-fn count32(count: usize) -> u32 {
-    u32::try_from(count).unwrap_or(u32::MAX)
-}
-
-fn listed<T>(
-    all: impl Iterator<Item = T>,
-    generation: u32,
-    (start, count): (u32, u32),
-) -> Result<Listed<T>, ReturnCode> {
-    let mut list: Vec<T> = all.collect();
-    let total = count32(list.len());
-    if start > total {
-        return Err(ReturnCode::InvalidInput);
-    }
-    list.drain(..usize::try_from(start).unwrap_or(usize::MAX).min(list.len()));
-    list.truncate(usize::try_from(count).unwrap_or(usize::MAX));
-    Ok(Listed { list, total, generation })
 }
 
 impl Dynamic {
@@ -142,23 +121,9 @@ impl Dynamic {
         let regions: Vec<&Region> = self.capacity.regions().iter().flatten().collect();
         let from = regions.get(usize::from(range.start)..).filter(|rest| !rest.is_empty());
         let from = from.ok_or(ReturnCode::InvalidInput)?;
-        let entry = |region: &&Region| DcRegion {
-            base: region.base,
-            decode_len: region.decode_len / UNIT,
-            len: region.len,
-            block: region.block,
-            flags: 0,
-            sanitize: region.sanitize,
-        };
-        let list = from.iter().take(range.count.into()).map(entry).collect();
-        let used = self.capacity.tags().0.len();
-        let totals = DcTotals {
-            extents: count32(EXTENTS_MAX),
-            extents_free: count32(EXTENTS_MAX.saturating_sub(self.capacity.extent_count())),
-            tags: count32(TAGS_MAX),
-            tags_free: count32(TAGS_MAX.saturating_sub(used)),
-        };
-        Ok((count8(regions.len()), list, totals))
+        let list = from.iter().take(range.count.into()).map(|region| region_to_wire(region));
+        let totals = totals_to_wire(&Totals::of(&self.capacity));
+        Ok((count8(regions.len()), list.collect(), totals))
     }
 
     /// 5602h.
@@ -182,13 +147,11 @@ impl Dynamic {
     ///
     /// # Errors
     /// Invalid Input: there is no such LD, or it has not so many extents.
-    pub fn extents(
-        &self,
-        get: dcd::GetExtents,
-        most: u32,
-    ) -> Result<Listed<dcd::Extent>, ReturnCode> {
+    pub fn extents(&self, get: GetExtents, most: u32) -> Result<Page<dcd::Extent>, ReturnCode> {
         let (extents, generation) = self.capacity.extents(self.group(get.owner)?);
-        listed(extents.map(|extent| to_wire(&extent)), generation, (get.start, get.count.min(most)))
+        let extents = extents.map(|extent| to_wire(&extent));
+        let count = index(get.count.min(most));
+        Page::of(extents, generation, index(get.start), count).map_err(code)
     }
 
     /// 5604h.
@@ -229,7 +192,7 @@ impl Dynamic {
     ///
     /// # Errors
     /// Invalid Input: there are not so many tags.
-    pub fn tags(&self, start: u32, count: u32) -> Result<Listed<HostTag>, ReturnCode> {
+    pub fn tags(&self, start: u32, count: u32) -> Result<Page<HostTag>, ReturnCode> {
         let mut holders: BTreeMap<Uuid, [u8; 32]> = BTreeMap::new();
         for group in (0..self.lds).filter_map(|ld| GrpId::new(ld.into())) {
             for extent in self.capacity.extents(group).0 {
@@ -246,7 +209,8 @@ impl Dynamic {
             holders: holders.get(&tag).copied().unwrap_or_default(),
             pending: [0; 32],
         };
-        listed(tags.into_iter().map(entry), generation, (start, count))
+        let tags = tags.into_iter().map(entry);
+        Page::of(tags, generation, index(start), index(count)).map_err(code)
     }
 }
 

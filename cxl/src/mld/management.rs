@@ -7,7 +7,7 @@
 //! Whoever speaks by LD `FFFFh` is the fabric manager: the switch lets nobody else.
 
 use weft_dataplane::time::Instant;
-use weft_parsers::cci::dcd::{ExtentList, GetExtents, InitiateAdd, InitiateRelease};
+use weft_parsers::cci::dcd::{GetExtents, InitiateAdd, InitiateRelease};
 use weft_parsers::cci::generic::Identity;
 use weft_parsers::cci::gfd::GetTags;
 use weft_parsers::cci::gfd_access::QosControl;
@@ -23,10 +23,12 @@ use weft_parsers::cci::{List, Request, Response, ReturnCode, nest};
 use weft_parsers::fabric::Pid;
 
 use super::allocations::{Allocations, MEMORY_BAR, is_on};
-use super::dynamic::{Dynamic, Listed};
+use super::dynamic::Dynamic;
 use super::schedule::Schedule;
 use crate::cci::{Command, Common, Component, Done, Outcome, Reply, Served, Session, serve, who};
 use crate::cxl_device::CxlDevice;
+use crate::gfd::commands::count32;
+use crate::gfd::extent_lists::extent_list;
 use crate::gfd::qos::Control;
 use crate::pci::{ByteEnables, Link, Reg};
 
@@ -253,10 +255,8 @@ impl<'a, L: AsMut<CxlDevice>> Serving<'a, L> {
     }
 
     fn extents(&self, get: GetExtents, reply: &mut Reply) -> Done {
-        let Listed { list, total, generation } = self.memory.dynamic.extents(get, LISTED_MAX)?;
-        let (owner, start, extents) = (get.owner, get.start, List::of(&list));
-        let answer = ExtentList { owner, start, total, generation, extents };
-        reply.send(&Response::GetExtents(answer))
+        let page = self.memory.dynamic.extents(get, LISTED_MAX)?;
+        reply.send(&Response::GetExtents(extent_list(get.owner, &page, &page.list)))
     }
 
     fn add(&mut self, add: &InitiateAdd<'_>) -> Done {
@@ -274,8 +274,9 @@ impl<'a, L: AsMut<CxlDevice>> Serving<'a, L> {
 
     fn tags(&self, get: GetTags, reply: &mut Reply) -> Done {
         let count = get.max.min(LISTED_MAX);
-        let Listed { list, total, generation } = self.memory.dynamic.tags(get.start, count)?;
-        let tags = List::of(&list);
+        let page = self.memory.dynamic.tags(get.start, count)?;
+        let (total, generation, tags) =
+            (count32(page.total), page.generation, List::of(&page.list));
         reply.send(&Response::ListTags(HostTags { generation, total, valid: HOLDERS_VALID, tags }))
     }
 

@@ -12,11 +12,11 @@ mod cdat;
 
 use weft_dataplane::time::Instant;
 use weft_parsers::cci::component::{Cdat, ReadCdat};
-use weft_parsers::cci::dcd::{self, ExtentList, GetExtents};
+use weft_parsers::cci::dcd::{self, GetExtents};
 use weft_parsers::cci::generic::Identity;
 use weft_parsers::cci::gfd::{
-    DcAdd, DcRegion, DcRegions, DcRelease, DcTotals, DmpEntry, Dmps, GetTags, GfdIdentity,
-    GfdRange, GfdStatus, SetDcRegion, SetDmps, TagEntry, Tags,
+    DcAdd, DcRegion, DcRegions, DcRelease, DmpEntry, Dmps, GetTags, GfdIdentity, GfdRange,
+    GfdStatus, SetDcRegion, SetDmps, TagEntry, Tags,
 };
 use weft_parsers::cci::gfd_access::{
     Gdt, GdtDecoder, GdtEntry, GdtRange, LimitRange, Limits, QosControl, SatEntries, SatRange,
@@ -31,7 +31,9 @@ use crate::gfd::capacity::Extent;
 use crate::gfd::commands::Page;
 use crate::gfd::decode::DECODERS;
 use crate::gfd::dmp::{Dmp, Media, Region, UNIT};
-use crate::gfd::extent_lists::{choice, code, from_wire, index, part, to_wire};
+use crate::gfd::extent_lists::{
+    choice, code, extent_list, from_wire, index, part, region_to_wire, to_wire, totals_to_wire,
+};
 use crate::gfd::qos::Control;
 use crate::gfd::{self, Decoder, Gfd};
 
@@ -94,22 +96,10 @@ impl Device {
         let available = self.gfd.identify().regions;
         let entry = |id: u8| {
             let region = set.list.iter().find(|region| region.id == id);
-            region.map_or(EMPTY_REGION, |region| DcRegion {
-                base: region.base,
-                decode_len: region.decode_len / UNIT,
-                len: region.len,
-                block: region.block,
-                flags: 0,
-                sanitize: region.sanitize,
-            })
+            region.map_or(EMPTY_REGION, region_to_wire)
         };
         let regions: Vec<DcRegion> = fixed(available, range)?.map(entry).collect();
-        let totals = DcTotals {
-            extents: totals.extents,
-            extents_free: totals.extents_left,
-            tags: totals.tags,
-            tags_free: totals.tags_left,
-        };
+        let totals = totals_to_wire(&totals);
         reply.send(&Response::GetDcRegions(DcRegions {
             available,
             regions: List::of(&regions),
@@ -441,15 +431,8 @@ fn dmp(entry: &DmpEntry) -> Dmp {
 
 fn send_extents(owner: u16, page: &Page<Extent>, reply: &mut Reply) -> Done {
     let extents: Vec<dcd::Extent> = page.list.iter().map(to_wire).collect();
-    let number = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
     // 4904h, 4907h and 4908h answer alike
-    reply.send(&Response::GetGfdExtents(ExtentList {
-        owner,
-        start: number(page.start),
-        total: number(page.total),
-        generation: page.generation,
-        extents: List::of(&extents),
-    }))
+    reply.send(&Response::GetGfdExtents(extent_list(owner, page, &extents)))
 }
 
 const fn decoder(decoder: &GdtDecoder) -> Decoder {
