@@ -262,6 +262,12 @@ impl Inventory {
         self.switches.get(id.index())
     }
 
+    /// What can have PIDs at a switch, in its order; nothing where the switch is not known.
+    #[must_use]
+    pub fn targets(&self, id: SwitchId) -> &[Target] {
+        self.switch(id).map_or(&[], |switch| &switch.targets)
+    }
+
     /// All switches with their ids.
     pub fn by_id(&self) -> impl Iterator<Item = (SwitchId, &Switch)> {
         self.switches.iter().enumerate().map(|(at, switch)| (SwitchId::at(at), switch))

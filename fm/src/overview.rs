@@ -172,9 +172,8 @@ pub fn bindings(
     bindings: &Bindings,
     (graph, tables): (&Graph, &Tables),
 ) -> Vec<BindingUse> {
-    let links = || bindings.remote.iter().chain(&bindings.cut);
     let host = |bridge: Bridge| {
-        let above = links().find(|link| same_vcs(link.below.bridge, bridge));
+        let above = bindings.links().find(|link| same_vcs(link.below.bridge, bridge));
         host_port(inventory, above.map_or(bridge, |link| link.host.bridge))
     };
     let mut all = Vec::new();

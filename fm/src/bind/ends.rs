@@ -83,8 +83,7 @@ pub(super) struct EndError {
 
 /// The PID of an end as it is said to its switch: nothing where the switch finds that one by itself, as all switches do.
 fn own_of(inventory: &Inventory, end: LinkEnd) -> Chosen {
-    let targets = inventory.switch(end.bridge.switch).map(|switch| switch.targets.as_slice());
-    let targets = targets.unwrap_or_default();
+    let targets = inventory.targets(end.bridge.switch);
     let kind = targets.iter().find(|target| target.pid == end.pid).map(|target| target.kind);
     let is_one = |target: &&Target| {
         let here = target.kind != TargetKind::Host || target.vcs == end.bridge.vcs;

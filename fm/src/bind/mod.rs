@@ -199,6 +199,11 @@ pub struct Bindings {
 }
 
 impl Bindings {
+    /// Virtual links that there are, and those that are to come back.
+    pub fn links(&self) -> impl Iterator<Item = &Remote> {
+        self.remote.iter().chain(&self.cut)
+    }
+
     fn is_taken(&self, bridge: Bridge) -> bool {
         let ends = self.remote.iter().flat_map(|link| [link.host.bridge, link.below.bridge]);
         self.local.iter().map(|local| local.bridge).chain(ends).any(|taken| taken == bridge)

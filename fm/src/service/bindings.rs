@@ -25,8 +25,7 @@ impl Fm {
         let Running { inventory, bindings, .. } = self.up()?;
         let below = link.below.bridge.switch;
         let free = |target: &&Target| target.kind == TargetKind::Fabric && target.pid.is_none();
-        let targets = inventory.switch(below).map(|switch| switch.targets.as_slice());
-        let free = targets.unwrap_or_default().iter().find(free).map(|t| (t.id, t.instance));
+        let free = inventory.targets(below).iter().find(free).map(|t| (t.id, t.instance));
         let checked = bindings.check_remote(inventory, &link);
         let (Err(BindError::PidsTaken { .. }), Some(target)) = (checked, free) else {
             return Ok(binding); // what is wrong with it is said when it is made

@@ -199,9 +199,8 @@ impl Names<'_> {
         if self.hosts().iter().any(|host| (host.switch, host.vcs) == at) {
             return Some(at);
         }
-        let remote = self.bindings.remote.iter().chain(&self.bindings.cut);
         let below = |link: &&Remote| (link.below.bridge.switch, link.below.bridge.vcs) == at;
-        let link = remote.into_iter().find(below)?;
+        let link = self.bindings.links().find(below)?;
         Some((link.host.bridge.switch, link.host.bridge.vcs))
     }
 
@@ -260,17 +259,15 @@ impl Names<'_> {
         let Some(host) = host_pid.map(|host| host.pid).next() else {
             return Err(format!("VCS {} of {} has no host with a PID", bridge.vcs, bridge.switch));
         };
-        let links = self.bindings.remote.iter().chain(&self.bindings.cut);
-        if let Some(known) = links.clone().find(|link| link.is_between(bridge, below)) {
+        if let Some(known) = self.bindings.links().find(|link| link.is_between(bridge, below)) {
             return Ok(Binding::Remote(*known));
         }
-        let targets = self.inventory.switch(below.switch).map(|switch| switch.targets.as_slice());
-        let targets = targets.unwrap_or_default().iter();
+        let targets = self.inventory.targets(below.switch).iter();
         let mut pids = targets.filter(|t| t.kind == TargetKind::Fabric && !t.pid.is_none());
         let Some(first) = pids.clone().next() else {
             return Err(format!("no fabric port of {} has a PID", below.switch));
         };
-        let is_free = |pid: Pid| !links.clone().any(|link| link.has_pids(host, pid));
+        let is_free = |pid: Pid| !self.bindings.links().any(|link| link.has_pids(host, pid));
         let pid = pids.find(|target| is_free(target.pid)).unwrap_or(first).pid;
         let host = LinkEnd { bridge, pid: host };
         Ok(Binding::Remote(Remote { host, below: LinkEnd { bridge: below, pid } }))

@@ -326,7 +326,6 @@ fn ends(binding: &Binding) -> Vec<Bridge> {
 fn shows(kept: &State, bridge: Bridge) -> bool {
     let State { bindings, .. } = kept;
     let local = bindings.local.iter().chain(&bindings.lost).map(|local| local.bridge);
-    let remote = bindings.remote.iter().chain(&bindings.cut);
-    let remote = remote.flat_map(|link| [link.host.bridge, link.below.bridge]);
+    let remote = bindings.links().flat_map(|link| [link.host.bridge, link.below.bridge]);
     local.chain(remote).any(|known| known == bridge)
 }

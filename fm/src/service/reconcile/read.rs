@@ -69,13 +69,12 @@ fn links(
     believed: &Bindings,
     ends: &mut BTreeMap<Bridge, Pid>,
 ) -> Vec<Remote> {
-    let known = believed.remote.iter().chain(&believed.cut);
     let shown = |link: &&Remote, ends: &BTreeMap<Bridge, Pid>| {
         ends.get(&link.host.bridge) == Some(&link.below.pid)
             && ends.get(&link.below.bridge) == Some(&link.host.pid)
     };
     let mut links = Vec::new();
-    for link in known {
+    for link in believed.links() {
         if shown(&link, ends) {
             ends.remove(&link.host.bridge);
             ends.remove(&link.below.bridge);
@@ -99,9 +98,7 @@ fn links(
 /// All links that bridges may be the ends of.
 fn pairs(inventory: &Inventory, ends: &BTreeMap<Bridge, Pid>) -> Vec<Remote> {
     let fabric_pid = |at: SwitchId, pid: Pid| {
-        let targets = inventory.switch(at).map(|switch| switch.targets.as_slice());
-        let mut targets = targets.unwrap_or_default().iter();
-        targets.any(|t| t.kind == TargetKind::Fabric && t.pid == pid)
+        inventory.targets(at).iter().any(|t| t.kind == TargetKind::Fabric && t.pid == pid)
     };
     let mut pairs = Vec::new();
     for edge in hosts(inventory) {
