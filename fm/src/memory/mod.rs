@@ -29,7 +29,7 @@ use super::cci::{CallError, Fabric};
 use super::edge::AccessBit;
 use super::graph::SwitchId;
 use super::inventory::{Inventory, TargetKind, pid_number, uuid_text};
-use super::media::Media;
+use super::media::{self, Media};
 use crate::text::name_of;
 
 /// Groups that a right can be given to by command (490Dh): bit 31 is something else.
@@ -195,12 +195,13 @@ impl Memory {
         let interleave = self.check(inventory, beside, wanted)?;
         let ways = u64::try_from(wanted.gfds.len()).unwrap_or(u64::MAX);
         let each = wanted.len / ways;
-        let (gfds, media) = (&wanted.gfds, wanted.media);
-        let lacks = gfds.iter().find_map(|&gfd| steps::lacks(fabric, gfd, each, media));
-        if let Some(why) = lacks {
-            return Err(MemoryError::Misfit(why));
+        let media = wanted.media;
+        let mut block = None;
+        for &gfd in &wanted.gfds {
+            let Ok(regions) = media::regions(fabric, gfd) else { continue }; // it does not tell
+            let smallest = steps::block(gfd, &regions, each, media).map_err(MemoryError::Misfit)?;
+            block = block.max(Some(smallest));
         }
-        let block = gfds.iter().filter_map(|&gfd| steps::block(fabric, gfd, media)).max();
         if let Some(why) = off_blocks(ways, block.unwrap_or(1), wanted.len) {
             return Err(MemoryError::Misfit(why));
         }
@@ -564,12 +565,11 @@ fn twice(all: impl Iterator<Item = Pid>) -> Option<Pid> {
 }
 
 fn check_host(inventory: &Inventory, host: Host) -> Result<(), MemoryError> {
-    let targets = inventory.switch(host.switch).map(|switch| switch.targets.as_slice());
     let is_it = |t: &super::inventory::Target| {
         let own = t.kind == TargetKind::Host && t.vcs == host.vcs;
         t.pid == host.pid && (own || t.kind == TargetKind::Downstream)
     };
-    if targets.unwrap_or_default().iter().any(is_it) {
+    if inventory.targets(host.switch).iter().any(is_it) {
         return Ok(());
     }
     Err(MemoryError::NoHost(host.pid))

@@ -303,31 +303,28 @@ fn choices(regions: &[Region], len: u64, place: Place) -> Vec<(u8, Option<u64>)>
     }
 }
 
-/// Why a GFD cannot give `len` bytes of a kind, as far as its regions tell; none where it can, or does not tell.
-pub(super) fn lacks(
-    fabric: &mut Fabric,
+/// Bytes of the smallest block of a kind of memory that a GFD with these regions gives.
+///
+/// # Errors
+/// Why it cannot give `len` bytes of that kind, as far as its regions tell.
+pub(super) fn block(
     gfd: Pid,
+    regions: &[Region],
     len: u64,
     wanted: Option<Media>,
-) -> Option<String> {
-    let regions = media::regions(fabric, gfd).ok()?;
+) -> Result<u64, String> {
     let of_kind = || regions.iter().filter(|one| wanted.is_none_or(|media| one.media == media));
     let kind = wanted.map_or_else(String::new, |media| format!(" of {media}"));
-    let Some(most) = of_kind().map(|one| one.len).max() else {
-        return Some(format!("GFD {gfd} has no partition{kind}"));
+    let most = of_kind().map(|one| one.len).max();
+    let (Some(most), Some(block)) = (most, of_kind().map(|one| one.block).min()) else {
+        return Err(format!("GFD {gfd} has no partition{kind}"));
     };
-    (len > most).then(|| {
-        format!(
+    if len > most {
+        return Err(format!(
             "GFD {gfd} is to give {len:#x} bytes, and its largest partition{kind} has {most:#x}"
-        )
-    })
-}
-
-/// Bytes of the smallest block of a kind of memory that a GFD gives; none where it does not tell.
-pub(super) fn block(fabric: &mut Fabric, gfd: Pid, wanted: Option<Media>) -> Option<u64> {
-    let regions = media::regions(fabric, gfd).ok()?;
-    let of_kind = regions.iter().filter(|one| wanted.is_none_or(|media| one.media == media));
-    of_kind.map(|one| one.block).min()
+        ));
+    }
+    Ok(block)
 }
 
 fn release(fabric: &mut Fabric, gfd: Pid, group: u16, tag: Uuid) -> Result<(), CallError> {
