@@ -87,6 +87,8 @@ pub struct Edge {
     pub vppb: u8,
     /// What is at its port; none where it has none yet.
     pub part: Option<Part>,
+    /// The logical device of that; none where it is all of it.
+    pub ld: Option<u8>,
 }
 
 /// What a downstream vPPB is to be bound to.
@@ -246,7 +248,7 @@ impl Layout {
     pub fn edges(&self, host: usize) -> Vec<Edge> {
         let own = |vcs: &&Vcs| vcs.host == host && vcs.usp.is_some();
         let Some((at, vcs)) = self.vcses().find(|(_, vcs)| own(vcs)) else { return Vec::new() };
-        let itself = Edge { below: None, vppb: 0, part: Some(Part::Host(host)) };
+        let itself = Edge { below: None, vppb: 0, part: Some(Part::Host(host)), ld: None };
         let mut edges = vec![itself];
         edges.extend(self.shown(at, vcs, None));
         for (vppb, shown) in (1_u8..).zip(&vcs.vppbs) {
@@ -269,14 +271,17 @@ impl Layout {
         vcs: &'a Vcs,
         below: Option<u8>,
     ) -> impl Iterator<Item = Edge> + 'a {
-        (1_u8..).zip(&vcs.vppbs).filter_map(move |(vppb, shown)| match shown {
-            VppbBinding::Port(port) | VppbBinding::Ld(port, _) => {
-                let ports = self.switches.get(at).map(|switch| switch.ports.as_slice());
-                let port = ports.unwrap_or_default().get(usize::from(*port));
-                Some(Edge { below, vppb, part: port.map(|port| port.far.part) })
-            }
-            VppbBinding::Spare => Some(Edge { below, vppb, part: None }),
-            VppbBinding::Below { .. } => None,
+        let ports = self.switches.get(at).map(|switch| switch.ports.as_slice());
+        let ports = ports.unwrap_or_default();
+        let far = |port: u8| ports.get(usize::from(port)).map(|port| port.far.part);
+        (1_u8..).zip(&vcs.vppbs).filter_map(move |(vppb, shown)| {
+            let (part, ld) = match *shown {
+                VppbBinding::Port(port) => (far(port), None),
+                VppbBinding::Ld(port, ld) => (far(port), Some(ld)),
+                VppbBinding::Spare => (None, None),
+                VppbBinding::Below { .. } => return None,
+            };
+            Some(Edge { below, vppb, part, ld })
         })
     }
 

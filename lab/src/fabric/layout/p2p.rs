@@ -13,7 +13,7 @@ use super::super::topology::{DeviceKind, P2p};
 use super::build::Builder;
 use super::error::P2pRule;
 use super::gim::{OWN, WINDOW};
-use super::{LayoutError, Part, VppbBinding};
+use super::{LayoutError, Part};
 
 /// Memory of a device, where the file does not say how much.
 const DEVICE_LEN: u64 = 16 << 20;
@@ -51,32 +51,11 @@ impl super::Layout {
         if let Part::Host(host) = device {
             return self.has_edge(host).then_some(Place { host, below: None, vppb: 0 });
         }
-        for (at, switch) in self.switches.iter().enumerate() {
-            let port = switch.ports.iter().position(|port| port.far.part == device);
-            let Some(port) = port.and_then(|port| u8::try_from(port).ok()) else { continue };
-            for (number, vcs) in (0_u8..).zip(&switch.vcses) {
-                let mut shown = (1_u8..).zip(&vcs.vppbs);
-                let Some((vppb, _)) = shown.find(|one| *one.1 == VppbBinding::Port(port)) else {
-                    continue;
-                };
-                let host = vcs.host;
-                let below = match vcs.usp {
-                    Some(_) => None,
-                    None => {
-                        Some(self.link_to(host, VppbBinding::Below { switch: at, vcs: number })?)
-                    }
-                };
-                return Some(Place { host, below, vppb });
-            }
-        }
-        None
-    }
-
-    /// The bridge of a host's own virtual switch that shows another one.
-    fn link_to(&self, host: usize, to: VppbBinding) -> Option<u8> {
-        let mut all = self.switches.iter().flat_map(|switch| &switch.vcses);
-        let own = all.find(|vcs| vcs.host == host && vcs.usp.is_some())?;
-        (1_u8..).zip(&own.vppbs).find(|(_, shown)| **shown == to).map(|(vppb, _)| vppb)
+        let edges = (0..self.hosts.len()).map(|host| (host, self.edges(host)));
+        let mut all =
+            edges.flat_map(|(host, edges)| edges.into_iter().map(move |edge| (host, edge)));
+        let (host, edge) = all.find(|(_, edge)| edge.part == Some(device) && edge.ld.is_none())?;
+        Some(Place { host, below: edge.below, vppb: edge.vppb })
     }
 }
 

@@ -222,7 +222,7 @@ fn gim_lies_behind_g_fam_in_segments_of_its_own() {
     assert_eq!(places, [(first, whole), (first, whole), (first + segment, 4_096)]);
     assert_eq!(layout.gim[0].from, [Part::Host(0), Part::Device(0), Part::Device(2)]);
     assert_eq!(layout.device_memory(3), Some("0x12000000000:4096".to_owned()));
-    let edge = |below, vppb, part| Edge { below, vppb, part: Some(part) };
+    let edge = |below, vppb, part| Edge { below, vppb, part: Some(part), ld: None };
     let edges = vec![
         edge(None, 0, Part::Host(0)),
         edge(None, 1, Part::Device(0)),
