@@ -4,6 +4,8 @@
 //! Units: bytes; milliseconds of virtual time.
 //! Source: docs/fabric.md, docs/endpoint.md.
 
+use serde_json::Value;
+use weft_dataplane::time::Span;
 use weft_fm::service::status::Phase;
 use weft_lab::endpoint::Answer;
 use weft_lab::endpoint::command::{Access, Command, TransferReport};
@@ -79,6 +81,47 @@ pub fn access(fabric: &ManagedFabric, by: Part, access: Access, write: bool) -> 
         (_, false) => Command::Read(access),
     };
     transfer(fabric, by, &command)
+}
+
+/// Lets virtual time pass.
+pub fn pass(fabric: &ManagedFabric, ms: u64) {
+    fabric.parts().until(Span::from_ms(ms), |_| false);
+}
+
+/// The manager looks, and looks again, until it has nothing to do.
+pub fn look(fabric: &mut ManagedFabric) {
+    for _ in 0..3 {
+        pass(fabric, 60);
+        fabric.fm().watch();
+    }
+}
+
+/// Addresses of BAR 0 of the functions with these Device IDs that a host has found, in the order of its tree.
+///
+/// # Panics
+/// It has no tree.
+#[must_use]
+pub fn bars(fabric: &ManagedFabric, host: Part, devices: &[u64]) -> Vec<u64> {
+    let Ok(Answer::Tree { tree, .. }) = fabric.ask(host, &Command::Tree {}) else {
+        panic!("{host:?} has no tree")
+    };
+    let mut found = Vec::new();
+    collect_bars(&tree, devices, &mut found);
+    found
+}
+
+fn collect_bars(tree: &Value, devices: &[u64], found: &mut Vec<u64>) {
+    match tree {
+        Value::Array(all) => all.iter().for_each(|one| collect_bars(one, devices, found)),
+        Value::Object(map) => {
+            let device = map.get("device").and_then(Value::as_u64);
+            if device.is_some_and(|device| devices.contains(&device)) {
+                found.extend(tree.pointer("/bars/0/address").and_then(Value::as_u64));
+            }
+            map.values().for_each(|one| collect_bars(one, devices, found));
+        }
+        _ => {}
+    }
 }
 
 /// Every frame of every switch is accounted for, and none is left.

@@ -2,7 +2,6 @@
 
 use super::*;
 use weft_dataplane::pbr::{self, Binding};
-use weft_parsers::cci::pbr::{BindOp, BindPid, Chosen};
 use weft_parsers::cci::vcs::BindVppb;
 
 use weft_cxl::pci::Uncorrectable;
@@ -12,15 +11,7 @@ use weft_cxl::pci::Uncorrectable;
 fn a_lost_path_is_a_surprise_link_down_at_the_vppb() {
     let mut bench = Bench::new();
     bench.assign(0, 0, 0x20);
-    let bind = BindPid {
-        op: BindOp::Bind,
-        vcs: 0,
-        vppb: 1,
-        pid: pid(0x99),
-        own: Chosen(None),
-        cost: FREE,
-    };
-    assert_eq!(bench.background(&Request::BindPid(bind)), ReturnCode::Success);
+    assert_eq!(bench.background(&bind(0, 1, 0x99)), ReturnCode::Success);
     let (vcs, vppb, own, far) = (0, 1, pid(0x20), pid(0x99));
     assert_eq!(bench.events(), [Event::PidBinding { vcs, vppb, bound: true, own, far }]);
     let state = |bench: &Bench| {

@@ -8,9 +8,7 @@ use weft_parsers::cci::gae::{
 use weft_parsers::cci::generic::ClearEvents;
 use weft_parsers::cci::mld::{LdConfig, LdMemRequest, MemAccess, TunnelRequest, TunnelTarget};
 use weft_parsers::cci::notify::GamBuffer;
-use weft_parsers::cci::pbr::{
-    BindOp, BindPid, Chosen, CrawlOut, CrawlTarget, GetPidTargets, GetTables, Vppb,
-};
+use weft_parsers::cci::pbr::{CrawlOut, CrawlTarget, GetPidTargets, GetTables, Vppb};
 use weft_parsers::cci::switch::{ConfigAccess, PortList, PpbConfig};
 use weft_parsers::cci::tables::{
     ConfigureLdstAccess, EdgeRange, LdstAccess, PidOp, Rgt, RoutingRange, SetDrt, SetEdge, SetLdst,
@@ -86,14 +84,7 @@ pub(super) fn samples(then: &mut dyn FnMut(&Request<'_>)) {
             assignments: List::of(&assignment),
         }),
         Request::GetPidBinding(at),
-        Request::BindPid(BindPid {
-            op: BindOp::Bind,
-            vcs: 0,
-            vppb: 1,
-            pid: pid(0x99),
-            own: Chosen(None),
-            cost: FREE,
-        }),
+        bind(0, 1, 0x99),
         Request::GetTables(GetTables { start: 0, count: 2 }),
         Request::GetDrt(routing),
         Request::SetDrt(SetDrt { table: 0, start: 5, entries: List::of(&[DrtEntry::Port(4)]) }),

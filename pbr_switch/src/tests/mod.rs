@@ -17,7 +17,7 @@ use weft_dataplane::time::{Instant, Span};
 use weft_dataplane::types::PortId;
 use weft_parsers::cci::component::{ClaimOp, ClaimOwnership};
 use weft_parsers::cci::pbr::{
-    AssignOp, AssignPids, LinkPartner, PathCost, PidAndKind, PidAssignment,
+    AssignOp, AssignPids, BindOp, BindPid, Chosen, LinkPartner, PathCost, PidAndKind, PidAssignment,
 };
 use weft_parsers::cci::{Header, List, Opcode, Payload, Request, ReturnCode};
 use weft_parsers::fabric::Pid;
@@ -39,6 +39,18 @@ struct Bench {
 
 fn pid(bits: u16) -> Pid {
     Pid::from_low_bits(bits)
+}
+
+/// Configure PID Binding (5706h): a vPPB to a PID elsewhere, of which the switch finds the own one.
+fn bind(vcs: u8, vppb: u8, far: u16) -> Request<'static> {
+    Request::BindPid(BindPid {
+        op: BindOp::Bind,
+        vcs,
+        vppb,
+        pid: pid(far),
+        own: Chosen(None),
+        cost: FREE,
+    })
 }
 
 fn port(number: usize) -> PortId {

@@ -16,17 +16,6 @@ fn assign(op: AssignOp, list: &[PidAssignment]) -> Request<'_> {
     Request::AssignPids(AssignPids { op, assignments: List::of(list) })
 }
 
-fn bind(vcs: u8, vppb: u8, far: u16) -> Request<'static> {
-    Request::BindPid(BindPid {
-        op: BindOp::Bind,
-        vcs,
-        vppb,
-        pid: pid(far),
-        own: Chosen(None),
-        cost: FREE,
-    })
-}
-
 fn unbind(vcs: u8, vppb: u8) -> Request<'static> {
     Request::BindPid(BindPid {
         op: BindOp::Unbind,

@@ -2,7 +2,6 @@
 
 use super::*;
 use weft_dataplane::pbr::{Function, Hop, Route, Side};
-use weft_parsers::cci::pbr::{BindOp, BindPid, Chosen};
 use weft_parsers::cci::vcs::BindVppb;
 use weft_parsers::fabric::{Bdf, Hpa};
 
@@ -185,15 +184,7 @@ fn a_bind_is_a_hot_add_with_an_interrupt_and_a_lost_link_a_message() {
 fn a_reset_of_the_bus_below_clears_bridges_and_tables_and_keeps_bindings() {
     let mut host = Host::new();
     host.bench.assign(0, 0, 0x20);
-    let bind = BindPid {
-        op: BindOp::Bind,
-        vcs: 0,
-        vppb: 1,
-        pid: pid(0x99),
-        own: Chosen(None),
-        cost: FREE,
-    };
-    assert_eq!(host.bench.background(&Request::BindPid(bind)), ReturnCode::Success);
+    assert_eq!(host.bench.background(&bind(0, 1, 0x99)), ReturnCode::Success);
     host.enumerate();
     let numbers = |host: &Host| {
         let vcs = host.bench.switch.tables().vcs(0).expect("there");

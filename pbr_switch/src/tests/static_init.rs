@@ -125,21 +125,13 @@ fn nothing_of_it_can_be_changed_by_a_command() {
     let group = Rgt { table: 0, start: 0, entries: List::of(&rgt) };
     let port = BindVppb { vcs: 0, vppb: 1, port: 2, ld: 0xFFFF };
     let away = UnbindVppb { vcs: 0, vppb: 2, option: UnbindOption::WaitLinkDown };
-    let far = BindPid {
-        op: BindOp::Bind,
-        vcs: 0,
-        vppb: 1,
-        pid: pid(0x42),
-        own: Chosen(None),
-        cost: FREE,
-    };
     for request in [
         Request::AssignPids(assign),
         Request::SetDrt(set),
         Request::SetRgt(group),
         Request::BindVppb(port),
         Request::UnbindVppb(away),
-        Request::BindPid(far),
+        bind(0, 1, 0x42),
     ] {
         bench.bad(FM, &request, ReturnCode::Unsupported);
     }

@@ -7,16 +7,13 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails that way")]
 
-use serde_json::Value;
-use weft_dataplane::time::Span;
 use weft_fm::bind::Remote;
 use weft_fm::service::Request;
-use weft_lab::endpoint::Answer;
 use weft_lab::endpoint::command::{Access, Command, OwnRange};
 use weft_lab::endpoint::number::Num;
 use weft_lab::fabric::layout::Part;
 use weft_lab::fabric::managed::ManagedFabric;
-use weft_tests::fabric_here::{books, file, range, transfer, up, up_text};
+use weft_tests::fabric_here::{self, books, file, look, pass, range, transfer, up, up_text};
 
 const HOST: Part = Part::Host(0);
 const FAR: usize = 1;
@@ -33,27 +30,9 @@ host = [
 device = [{ name = "ep0", at = "sw1" }, { name = "ep1", at = "sw1" }, { name = "ep2", at = "sw1" }]
 "#;
 
-/// Addresses of BAR 0 of the host's memory devices, in the order of their buses.
+/// Where the host sees the memory of its devices, in the order of their buses.
 fn bars(fabric: &ManagedFabric) -> Vec<u64> {
-    let Answer::Tree { tree, .. } = fabric.ask(HOST, &Command::Tree {}).unwrap() else {
-        panic!("no tree")
-    };
-    let mut found = Vec::new();
-    collect(&serde_json::to_value(&tree).unwrap(), &mut found);
-    found
-}
-
-fn collect(tree: &Value, found: &mut Vec<u64>) {
-    match tree {
-        Value::Array(all) => all.iter().for_each(|one| collect(one, found)),
-        Value::Object(map) => {
-            if matches!(map.get("device").and_then(Value::as_u64), Some(0x0D00 | 0x0D01)) {
-                found.extend(tree.pointer("/bars/0/address").and_then(Value::as_u64));
-            }
-            map.values().for_each(|one| collect(one, found));
-        }
-        _ => {}
-    }
+    fabric_here::bars(fabric, HOST, &[0x0D00, 0x0D01])
 }
 
 /// The host writes to the device at `bar`, and device number `device` has it.
@@ -74,10 +53,6 @@ fn links(fabric: &mut ManagedFabric) -> Vec<Remote> {
     fabric.fm().state().unwrap().bindings.remote.clone()
 }
 
-fn pass(fabric: &ManagedFabric, ms: u64) {
-    fabric.parts().until(Span::from_ms(ms), |_| false);
-}
-
 fn bind(fabric: &mut ManagedFabric, bridge: &str, to: &str) {
     let (bridge, to) = (bridge.to_owned(), to.to_owned());
     fabric.fm().request(&Request::Bind { bridge, to }).unwrap();
@@ -85,6 +60,19 @@ fn bind(fabric: &mut ManagedFabric, bridge: &str, to: &str) {
 
 fn unbind(fabric: &mut ManagedFabric, bridge: &str) {
     fabric.fm().request(&Request::Unbind { bridge: bridge.to_owned() }).unwrap();
+}
+
+/// The fabric with both links bound anew, one after the other; the first one has the first PID then.
+fn bound_anew(first: [&str; 2], second: [&str; 2]) -> (ManagedFabric, Vec<Remote>) {
+    let mut fabric = up("two-links");
+    unbind(&mut fabric, "entry/0/1");
+    unbind(&mut fabric, "entry/0/2");
+    for [bridge, to] in [first, second] {
+        bind(&mut fabric, bridge, to);
+    }
+    fabric.bring_up_hosts().unwrap();
+    let links = links(&mut fabric);
+    (fabric, links)
 }
 
 /// The ends of two links differ in the PID below, each leads to its own device, and one that is taken away leaves the other.
@@ -117,13 +105,7 @@ fn each_link_leads_to_its_own_virtual_switch() {
 /// Bound the other way round, so that no order of bridges tells which ends belong together: what the last manager kept does.
 #[test]
 fn who_belongs_to_whom_is_known_to_the_next_manager() {
-    let mut fabric = up("two-links");
-    unbind(&mut fabric, "entry/0/1");
-    unbind(&mut fabric, "entry/0/2");
-    bind(&mut fabric, "entry/0/1", "sw1/1/0"); // has the first PID now
-    bind(&mut fabric, "entry/0/2", "sw1/0/0");
-    fabric.bring_up_hosts().unwrap();
-    let crossed = links(&mut fabric);
+    let (mut fabric, crossed) = bound_anew(["entry/0/1", "sw1/1/0"], ["entry/0/2", "sw1/0/0"]);
     assert_eq!(crossed[0].below.bridge.vcs, 1);
     assert!(crossed[0].below.pid < crossed[1].below.pid);
 
@@ -141,22 +123,13 @@ fn who_belongs_to_whom_is_known_to_the_next_manager() {
 /// The second PID is asked for where a switch would take the first: the links are what they were after it has forgotten all.
 #[test]
 fn a_switch_that_has_forgotten_its_links_gets_them_with_the_same_pids() {
-    let mut fabric = up("two-links");
-    unbind(&mut fabric, "entry/0/1");
-    unbind(&mut fabric, "entry/0/2");
-    bind(&mut fabric, "entry/0/2", "sw1/1/0"); // has the first PID now
-    bind(&mut fabric, "entry/0/1", "sw1/0/0");
-    fabric.bring_up_hosts().unwrap();
-    let before = links(&mut fabric);
+    let (mut fabric, before) = bound_anew(["entry/0/2", "sw1/1/0"], ["entry/0/1", "sw1/0/0"]);
     assert!(before[0].below.pid > before[1].below.pid);
     fabric.parts().stop(Part::Switch(FAR)).unwrap();
     pass(&fabric, 20);
     fabric.fm().watch();
     fabric.parts().run(Part::Switch(FAR));
-    for _ in 0..3 {
-        pass(&fabric, 60);
-        fabric.fm().watch();
-    }
+    look(&mut fabric);
     fabric.bring_up_hosts().unwrap();
     assert_eq!(links(&mut fabric), before);
     let at = bars(&fabric);

@@ -16,9 +16,7 @@ use weft_lab::endpoint::command::{Command, OwnRange};
 use weft_lab::endpoint::number::{Hex, Num};
 use weft_lab::fabric::layout::Part;
 use weft_lab::fabric::managed::ManagedFabric;
-use weft_tests::fabric_here::{access, books, file, range, transfer, up, up_text};
-
-use super::faults::pass;
+use weft_tests::fabric_here::{access, books, file, look, pass, range, transfer, up, up_text};
 
 const MIB: u64 = 1 << 20;
 /// DPA and kind of each part of a memory.
@@ -216,10 +214,7 @@ fn a_device_that_starts_again_gets_its_partitions_before_its_memory() {
     pass(&fabric, 20);
     fabric.fm().watch();
     fabric.parts().run(Part::Gfd(0));
-    for _ in 0..3 {
-        pass(&fabric, 60);
-        fabric.fm().watch();
-    }
+    look(&mut fabric);
     fabric.bring_up_hosts().unwrap();
     assert_eq!(fabric.fm().board().status().errors, Vec::<String>::new());
     assert_eq!(partitions(&fabric, 0), WANTED);

@@ -15,32 +15,15 @@ use weft_lab::endpoint::command::{Access, Command, OwnRange, TransferReport};
 use weft_lab::endpoint::number::Num;
 use weft_lab::fabric::layout::Part;
 use weft_lab::fabric::managed::ManagedFabric;
-use weft_tests::fabric_here::{books, range, transfer, up};
+use weft_tests::fabric_here::{bars, books, range, transfer, up};
 
 const MLD: Part = Part::Device(0);
 const MIB: u64 = 1 << 20;
 
 /// Where the host sees the memory of its logical device.
 fn bar(fabric: &ManagedFabric, host: usize) -> u64 {
-    let Answer::Tree { tree, text, .. } = fabric.ask(Part::Host(host), &Command::Tree {}).unwrap()
-    else {
-        panic!("no tree")
-    };
-    let tree = serde_json::to_value(&tree).unwrap();
-    find_bar(&tree).unwrap_or_else(|| panic!("host {host} sees none: {text}"))
-}
-
-/// The address of BAR 0 of the function with Device ID 0D00h.
-fn find_bar(tree: &Value) -> Option<u64> {
-    match tree {
-        Value::Array(all) => all.iter().find_map(find_bar),
-        Value::Object(map) => {
-            let is_it = map.get("device").and_then(Value::as_u64) == Some(0x0D00);
-            let address = tree.pointer("/bars/0/address").and_then(Value::as_u64);
-            address.filter(|_| is_it).or_else(|| map.values().find_map(find_bar))
-        }
-        _ => None,
-    }
+    let found = bars(fabric, Part::Host(host), &[0x0D00]);
+    *found.first().unwrap_or_else(|| panic!("host {host} sees none"))
 }
 
 /// Whether a logical device has the pattern of `seed` at `addr`.

@@ -13,9 +13,9 @@ use weft_lab::endpoint::command::Command;
 use weft_lab::fabric::in_process::virtual_clock;
 use weft_lab::fabric::layout::Part;
 use weft_lab::fabric::managed::ManagedFabric;
-use weft_tests::fabric_here::range;
+use weft_tests::fabric_here::{pass, range};
 
-use super::{load, pass};
+use super::load;
 
 /// The manager is at the first switch, and so is the host; what it reads is at the other side.
 const TOPOLOGY: &str = r#"

@@ -16,7 +16,7 @@ use weft_lab::endpoint::command::{Command, LoadReport};
 use weft_lab::endpoint::number::{Hex, Num};
 use weft_lab::fabric::layout::Part;
 use weft_lab::fabric::managed::ManagedFabric;
-use weft_tests::fabric_here::{books, range, up};
+use weft_tests::fabric_here::{books, pass, range, up};
 
 /// Figure 7-26: two hosts with four GFDs over two switches that two links join; each host with a load of its own.
 fn loaded() -> ManagedFabric {
@@ -29,10 +29,6 @@ fn loaded() -> ManagedFabric {
     }
     pass(&fabric, 20);
     fabric
-}
-
-pub fn pass(fabric: &ManagedFabric, ms: u64) {
-    fabric.parts().until(Span::from_ms(ms), |_| false);
 }
 
 /// How the load of a host goes; each request has one outcome.

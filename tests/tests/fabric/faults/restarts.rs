@@ -9,10 +9,10 @@ use weft_fm::service::{Request, Vector};
 use weft_lab::endpoint::command::Command;
 use weft_lab::fabric::layout::Part;
 use weft_lab::fabric::managed::ManagedFabric;
-use weft_tests::fabric_here::{range, up_text};
+use weft_tests::fabric_here::{look, pass, range, up_text};
 use weft_tests::fabric_tables::{differences, tables};
 
-use super::{load, pass};
+use super::load;
 
 /// The entry switch has the first host; the other two hosts have memory at their own switches, and what they do crosses
 /// nothing else.
@@ -104,14 +104,6 @@ fn loaded() -> ManagedFabric {
     (0..3).for_each(|host| start_load(&fabric, host));
     pass(&fabric, 20);
     fabric
-}
-
-/// The manager looks, and looks again, until it has nothing to do.
-fn look(fabric: &mut ManagedFabric) {
-    for _ in 0..3 {
-        pass(fabric, 60);
-        fabric.fm().watch();
-    }
 }
 
 /// One of them loses its power and gets it back, perhaps with a link lost meanwhile that comes back later.
