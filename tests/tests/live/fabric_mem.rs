@@ -48,6 +48,8 @@ fn fabric_memory_as_processes() {
     });
     let begun = up.well("h0", &format!("mem read {peer} 1MiB:1MiB:16MiB --no-wait"));
     let transfer = number(&begun, "/mem/transfer/transfer");
+    let tree = up.functions("h1");
+    assert!(tree.len() > 1, "{tree:?}");
     up.kill("h1");
     up.until("the peer is gone", |up| (peers(up, "h0") == 0).then_some(()));
     let (code, end) = up.ask("h0", &format!("mem status {transfer}"));
@@ -63,7 +65,9 @@ fn fabric_memory_as_processes() {
     assert!(code == 4 && refused.to_string().contains("is not connected"), "{code} {refused}");
     up.run("h1");
     up.until("h1 is back", |up| (up.ask("h1", "status").0 == 0).then_some(()));
-    up.until("it is mapped", |up| up.ask("h1", "enumerate").0.eq(&0).then_some(()));
+    up.until("it sees what it saw", |up| {
+        (up.ask("h1", "enumerate").0 == 0 && up.functions("h1") == tree).then_some(())
+    });
     up.until("its window is there", |up| up.map().is_ok().then_some(()));
     up.well("h1", "mem register 1MiB 16MiB");
     let connected = |up: &Up| {
