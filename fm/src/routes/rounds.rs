@@ -104,7 +104,7 @@ struct Search<'a, 'w> {
     left: usize,
 }
 
-impl Search<'_, '_> {
+impl<'a> Search<'a, '_> {
     fn plan(mut self) -> UpdateRounds {
         let whole = self.left;
         self.left = whole / 2;
@@ -117,8 +117,8 @@ impl Search<'_, '_> {
         self.withdrawing().unwrap_or_else(|| self.greedy())
     }
 
-    /// Whether packets wait in no circle while all is as `now` says.
-    fn holds(&self, now: &[RouteState]) -> bool {
+    /// What packets wait for while all is as `now` says.
+    fn waits(&self, now: &[RouteState]) -> Walk<'a> {
         let TableChange { ups, old, new, .. } = self.change;
         let mut walk = self.rest.clone();
         for (kind, now) in self.kinds.iter().zip(now) {
@@ -130,22 +130,24 @@ impl Search<'_, '_> {
                 RouteState::Withdrawn => {}
             }
         }
-        walk.order().is_ok()
+        walk
     }
 
-    /// The same of one kind that moves; also false once too much has been tried.
-    fn may_move(&mut self, now: &mut [RouteState], kind: usize) -> bool {
-        let Some(left) = self.left.checked_sub(1) else { return false };
-        self.left = left;
-        set(now, &[kind], RouteState::Moving);
-        let holds = self.holds(now);
-        set(now, &[kind], RouteState::Old);
-        holds
+    /// Those of `waits` and of kinds that move, whose old ways are in them; none if there is a circle. What moves waits for
+    /// all that it waited for before, so that nothing has to be looked at again.
+    fn moving(&self, waits: &Walk<'a>, kinds: &[usize]) -> Option<Walk<'a>> {
+        let TableChange { ups, old, new, .. } = self.change;
+        let mut walk = waits.clone();
+        for &to in kinds.iter().filter_map(|&kind| self.kinds.get(kind)?.first()) {
+            walk.mix(old, new, ups, to);
+        }
+        walk.order().is_ok().then_some(walk)
     }
 
     /// An order in which all kinds with old routes can change, one at a time; none where all were tried, or too many.
     fn path(&mut self, mut now: Vec<RouteState>) -> Option<Vec<usize>> {
         let (mut path, mut tried, mut seen) = (Vec::new(), vec![0], BTreeSet::new());
+        let mut waits = None; // while all is as `now` says
         while let Some(next) = tried.last_mut() {
             if !now.contains(&RouteState::Old) {
                 return Some(path);
@@ -155,15 +157,23 @@ impl Search<'_, '_> {
                 tried.pop();
                 if let Some(kind) = path.pop() {
                     set(&mut now, &[kind], RouteState::Old);
+                    waits = None;
                 }
                 continue;
             };
             *next = kind + 1;
             let done: Vec<bool> =
                 (0..).zip(&now).map(|(at, now)| at == kind || *now != RouteState::Old).collect();
-            if !seen.contains(&done) && self.may_move(&mut now, kind) {
+            if seen.contains(&done) {
+                continue;
+            }
+            let Some(left) = self.left.checked_sub(1) else { continue };
+            self.left = left;
+            let waits_now = waits.get_or_insert_with(|| self.waits(&now));
+            if self.moving(waits_now, &[kind]).is_some() {
                 seen.insert(done);
                 set(&mut now, &[kind], RouteState::New);
+                waits = None;
                 path.push(kind);
                 tried.push(0);
             }
@@ -206,15 +216,18 @@ impl Search<'_, '_> {
     /// Rounds of as many kinds as fit, of an order of single ones.
     fn together(&self, mut now: Vec<RouteState>, path: &[usize]) -> Vec<Vec<usize>> {
         let mut rounds: Vec<Vec<usize>> = Vec::new();
+        let mut waits = self.waits(&now);
         for &kind in path {
-            set(&mut now, &[kind], RouteState::Moving);
             if let Some(round) = rounds.last_mut()
-                && self.holds(&now)
+                && let Some(more) = self.moving(&waits, &[kind])
             {
+                waits = more;
                 round.push(kind);
                 continue;
             }
             set(&mut now, rounds.last().map(Vec::as_slice).unwrap_or_default(), RouteState::New);
+            set(&mut now, &[kind], RouteState::Moving);
+            waits = self.waits(&now);
             rounds.push(vec![kind]);
         }
         rounds
@@ -227,15 +240,14 @@ impl Search<'_, '_> {
         loop {
             let open = (0..count).filter(|&kind| now.get(kind) == Some(&RouteState::Old)).collect();
             let (mut open, mut round): (Vec<Vec<usize>>, _) = (vec![open], Vec::new());
+            let mut waits = self.waits(&now);
             while let Some(mut list) = open.pop() {
                 tries += 1;
-                let mut with = now.clone();
-                set(&mut with, &list, RouteState::Moving);
                 if list.is_empty() || tries > TRIES_MAX {
                     continue;
                 }
-                if self.holds(&with) {
-                    now = with;
+                if let Some(more) = self.moving(&waits, &list) {
+                    waits = more;
                     round.append(&mut list);
                 } else if list.len() > 1 {
                     let half = list.split_off(list.len() / 2);
@@ -265,7 +277,7 @@ impl Search<'_, '_> {
         set(&mut now, gone, RouteState::New);
         rounds.iter().all(|round| {
             set(&mut now, round, RouteState::Moving);
-            let holds = self.holds(&now);
+            let holds = self.waits(&now).order().is_ok();
             set(&mut now, round, RouteState::New);
             holds
         })
