@@ -10,8 +10,8 @@ use weft_dataplane::types::Pri;
 use weft_parsers::MacAddr;
 use weft_parsers::cxl_mem::{self, MemMessage, MemOp};
 use weft_parsers::tlp::{
-    Body, DevLoad, EmitError, Kind, Mode, Protocol, Pth, Tlp, TlpLink, TlpRepr, VendPrefixL0, link,
-    pth,
+    Body, DevLoad, EmitError, HEAD_LEN_MAX, Kind, Mode, Protocol, Pth, Tlp, TlpLink, TlpRepr,
+    VendPrefixL0, link, pth,
 };
 
 use super::config::{Carries, EndConfig};
@@ -122,14 +122,14 @@ impl Outbox {
         let pri = pri_of(tlp.kind, tlp.tc, &self.tlp);
         let start = self.bytes.len();
         self.bytes.extend_from_slice(self.head(to, protocol, pth).bytes());
-        let at = self.bytes.len();
-        let written = tlp.emit_len().and_then(|len| {
-            self.bytes.resize(at + len, 0);
-            tlp.emit(self.bytes.get_mut(at..).unwrap_or_default())
+        let (at, mut tlp_head) = (self.bytes.len(), [0; HEAD_LEN_MAX]);
+        let written = tlp.emit_head(tlp.payload.len(), &mut tlp_head).and_then(|len| {
+            self.bytes.extend_from_slice(tlp_head.get(..len).unwrap_or_default());
+            self.bytes.extend_from_slice(tlp.payload);
+            tlp.read_back(self.bytes.get(at..).unwrap_or_default())
         });
         match written {
-            Ok(len) => {
-                self.bytes.truncate(at + len);
+            Ok(()) => {
                 self.ends.push((self.bytes.len(), pri));
                 Ok(())
             }

@@ -31,7 +31,7 @@ pub use link::{Oui, Protocol, TlpLink};
 pub use mctp::MctpPacket;
 pub use prefix::VendPrefixL0;
 pub use pth::{PbrTlp, Pth};
-pub use repr::{Body, EmitError, TlpRepr};
+pub use repr::{Body, EmitError, HEAD_LEN_MAX, TlpRepr};
 pub use vdm::{PbrVdm, VdmOp};
 pub use view::Tlp;
 

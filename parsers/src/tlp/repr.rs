@@ -235,6 +235,9 @@ struct Header {
     ohc: [Option<u32>; 2],
 }
 
+/// Longest header that [`TlpRepr::emit_head`] writes: two prefixes, four DWs, two OHCs.
+pub const HEAD_LEN_MAX: usize = 8 * 4;
+
 impl TlpRepr<'_> {
     /// A TLP of Traffic Class 0 with nothing that may be left out.
     #[must_use]
@@ -271,11 +274,21 @@ impl TlpRepr<'_> {
         let out = out.get_mut(..need).ok_or(EmitError::Room { need, had })?;
         let payload = out.get_mut(at..).unwrap_or_default();
         payload.copy_from_slice(self.payload);
-        match Tlp::parse(self.mode, out) {
-            Ok(tlp) if tlp.len() == need && tlp.repr() == *self => Ok(need),
-            Ok(_) => Err(EmitError::Field),
-            Err(error) => Err(EmitError::Malformed(error)),
-        }
+        self.read_back(out)?;
+        Ok(need)
+    }
+
+    /// Reads back what [`Self::emit_head`] and a copy of the payload have written. Of the payload, only the place is looked at.
+    ///
+    /// # Errors
+    /// `bytes` are no well-formed TLP, or not one with these fields.
+    pub fn read_back(&self, bytes: &[u8]) -> Result<(), EmitError> {
+        let tlp = Tlp::parse(self.mode, bytes).map_err(EmitError::Malformed)?;
+        let lens = |tlp: usize, payload: &[u8]| (tlp, payload.len());
+        let head = |repr: TlpRepr<'_>| -> TlpRepr<'static> { TlpRepr { payload: &[], ..repr } };
+        let is_same = lens(tlp.len(), tlp.payload()) == lens(bytes.len(), self.payload)
+            && head(tlp.repr()) == head(*self);
+        if is_same { Ok(()) } else { Err(EmitError::Field) }
     }
 
     /// Writes the header alone, of a TLP with `payload_len` bytes that the caller puts behind it: where they
