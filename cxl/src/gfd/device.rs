@@ -184,7 +184,10 @@ impl Gfd {
     #[inline]
     pub fn admit(&mut self, now: Instant, request: Request, len: usize) -> Result<Done, Refusal> {
         match self.guard().check(request.rpid, request.hpa, len, false) {
-            Ok(_) => Ok(self.done(now, request.rpid, len)),
+            Ok(first) => {
+                self.memory.prefetch(first.dpa.0); // it is read once the answer is due
+                Ok(self.done(now, request.rpid, len))
+            }
             Err(fault) => Err(self.refuse(now, request, fault)),
         }
     }

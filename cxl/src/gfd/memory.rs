@@ -13,6 +13,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 
 use rustix::fs::FallocateFlags;
+use weft_dataplane::pool::prefetch;
 use weft_parsers::cxl_mem;
 
 const CHUNK: usize = 2 << 20;
@@ -133,6 +134,16 @@ impl Memory {
         if !self.poisoned.is_empty() {
             let (first, end) = (at.div_ceil(LINE), at.saturating_add(len) / LINE);
             self.poisoned.retain(|line| !(first..end).contains(line));
+        }
+    }
+
+    /// Brings the line at `at` near, if it is in this process, without waiting for it.
+    #[inline]
+    pub fn prefetch(&self, at: u64) {
+        if let Kind::Anonymous(chunks) = &self.kind {
+            let (number, place, _) = part(at, 1);
+            let chunk = chunks.get(number).and_then(Option::as_ref);
+            chunk.and_then(|chunk| chunk.get(place)).into_iter().for_each(prefetch);
         }
     }
 
