@@ -113,7 +113,7 @@ impl GfamPath {
         };
         let ((first, mut near), (second, mut far)) =
             (wire("host").map_err(said)?, wire("gfd").map_err(said)?);
-        let pool = Pool::in_memory(4 * cells as usize, frame_len_max).map_err(said)?;
+        let pool = Pool::map(4 * cells as usize, frame_len_max).map_err(said)?;
         let mut bufs = Bufs::new(pool.clone(), 64, 0);
         let ports: Vec<Box<dyn Port>> = vec![Box::new(first), Box::new(second)];
         let builder = SwitchBuilder::new(ports).config(config).pool(pool);
