@@ -36,6 +36,7 @@
 //! An endpoint on a link of TLPs is polled with its port, as [`cxl_host::CxlHost`] and [`cxl_device::CxlDevice`] are; what it
 //! has to say comes back as events.
 
+mod by_key;
 pub mod cci;
 pub mod coherence;
 pub mod completer;

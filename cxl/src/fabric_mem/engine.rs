@@ -22,6 +22,7 @@ use super::port::{MemKind, Memory, StreamId, Tag};
 use super::registry::{MemDesc, Registry, Share, Window};
 use super::train::{self, Piece, Train};
 use super::{Handle, PeerId, TransferReq};
+use crate::by_key::ByKey;
 use crate::cover::Cover;
 
 /// Direction of a transfer.
@@ -125,14 +126,13 @@ pub struct Engine {
     pub(super) waiting: VecDeque<TransferReq>,
     /// Transfers that have, in the order of their turns.
     pub(super) running: VecDeque<TransferReq>,
-    pub(super) flights: BTreeMap<Tag, Flight>,
-    /// The same by the order of issue, and so of their deadlines.
-    pub(super) issued: BTreeMap<u64, Tag>,
+    pub(super) flights: ByKey<Tag, Flight>,
+    /// The same by the order of issue, and so of their deadlines; those that were answered are passed over.
+    pub(super) issued: VecDeque<(u64, Tag)>,
     pub(super) streams: Streams,
     pub(super) tags: Tags,
     pub(super) seq: u64,
     pub(super) unexpected: u64,
-    pub(super) scratch: Vec<u8>,
 }
 
 impl Engine {
@@ -151,13 +151,12 @@ impl Engine {
             transfers: BTreeMap::new(),
             waiting: VecDeque::new(),
             running: VecDeque::new(),
-            flights: BTreeMap::new(),
-            issued: BTreeMap::new(),
+            flights: ByKey::default(),
+            issued: VecDeque::new(),
             streams: Streams::new(options.streams_max),
             tags: Tags::new(),
             seq: 0,
             unexpected: 0,
-            scratch: Vec::new(),
             options,
         })
     }

@@ -21,7 +21,7 @@ pub use error::{Error, Reason};
 pub use options::Options;
 pub use peers::{Message, Segment};
 pub use port::{
-    Answer, Body, Completion, Full, MemKind, Memory, Place, Request, StreamId, Tag, UioPort,
+    Answer, Body, Completion, MemKind, Memory, NotTaken, Place, Request, StreamId, Tag, UioPort,
 };
 pub use registry::{MemDesc, Share, Window};
 

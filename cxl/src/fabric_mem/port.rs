@@ -71,16 +71,16 @@ impl StreamId {
 
 /// The operation of a UIO request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Body<'a> {
+pub enum Body {
     /// `UIOMRd` of so many bytes.
-    Read(u64),
-    /// `UIOMWr` of these bytes.
-    Write(&'a [u8]),
+    Read(usize),
+    /// `UIOMWr` of so many bytes.
+    Write(usize),
 }
 
 /// A UIO request of at most 4 KiB that crosses no 4 KiB boundary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Request<'a> {
+pub struct Request {
     /// Comes back in its completions.
     pub tag: Tag,
     /// Stream that it belongs to.
@@ -88,7 +88,7 @@ pub struct Request<'a> {
     /// Fabric address.
     pub addr: Hpa,
     /// What to do.
-    pub body: Body<'a>,
+    pub body: Body,
 }
 
 /// The result in a completion.
@@ -120,17 +120,27 @@ pub struct Completion<'a> {
     pub answer: Answer<'a>,
 }
 
-/// There is no room; try again later.
+/// Why a request was not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Full;
+pub enum NotTaken {
+    /// There is no room; try again later.
+    Full,
+    /// Its data could not be read.
+    Unfilled,
+}
 
 /// A way to send UIO requests and get their completions. No method blocks.
 pub trait UioPort {
-    /// Takes a request, its data with it.
+    /// Takes a request. `fill` gets the place of the data of a write, with anything in it, and says whether it has filled it.
     ///
     /// # Errors
-    /// There is no room now; nothing was taken.
-    fn submit(&mut self, now: Instant, request: Request<'_>) -> Result<(), Full>;
+    /// See [`NotTaken`].
+    fn submit(
+        &mut self,
+        now: Instant,
+        request: Request,
+        fill: &mut dyn FnMut(&mut [u8]) -> bool,
+    ) -> Result<(), NotTaken>;
     /// Hands in the completions that have come by `now`.
     fn poll(&mut self, now: Instant, each: &mut dyn FnMut(Completion<'_>));
 }

@@ -11,7 +11,7 @@ use weft_parsers::fabric::Hpa;
 use super::TransferReq;
 use super::engine::{Engine, Flight, Op, Status, Transfer};
 use super::error::{Error, Reason};
-use super::port::{Answer, Body, Completion, Memory, Request, Tag, UioPort};
+use super::port::{Answer, Body, Completion, Memory, NotTaken, Request, Tag, UioPort};
 use super::train::Piece;
 use crate::cover::Cover;
 
@@ -68,18 +68,19 @@ impl Engine {
     }
 
     fn release(&mut self, tag: Tag) {
-        if let Some(flight) = self.flights.remove(&tag) {
-            self.issued.remove(&flight.seq);
+        if self.flights.swap_remove(&tag).is_some() {
             self.tags.give(tag);
         }
     }
 
     fn expire(&mut self, now: Instant) {
-        while let Some((_, &tag)) = self.issued.first_key_value() {
-            let Some(flight) = self.flights.get(&tag).filter(|flight| flight.deadline <= now)
-            else {
+        while let Some(&(seq, tag)) = self.issued.front() {
+            let flight = self.flights.get(&tag).filter(|flight| flight.seq == seq);
+            if flight.is_some_and(|flight| flight.deadline > now) {
                 break;
-            };
+            }
+            self.issued.pop_front();
+            let Some(flight) = flight else { continue };
             let (req, fabric) = (flight.transfer, flight.piece.fabric);
             self.release(tag);
             if let Some(req) = req {
@@ -140,28 +141,29 @@ impl Engine {
         };
         let Some(piece) = live.train.peek() else { return Sent::None };
         let Some(tag) = self.tags.take() else { return Sent::None };
+        let len = usize::try_from(piece.len).unwrap_or_default(); // of at most 4 KiB
         let body = match live.op {
-            Op::Read => Body::Read(piece.len),
-            Op::Write => {
-                self.scratch.resize(usize::try_from(piece.len).unwrap_or(0), 0);
-                if !memory.read(piece.local, &mut self.scratch) {
-                    self.tags.put_back(tag);
-                    self.end(req, Status::Failed(Reason::Memory(piece.local)));
-                    return Sent::None;
-                }
-                Body::Write(&self.scratch)
-            }
+            Op::Read => Body::Read(len),
+            Op::Write => Body::Write(len),
         };
-        if port.submit(now, Request { tag, stream: *stream, addr: piece.fabric, body }).is_err() {
+        let request = Request { tag, stream: *stream, addr: piece.fabric, body };
+        let fill = &mut |place: &mut [u8]| memory.read(piece.local, place);
+        if let Err(error) = port.submit(now, request, fill) {
             self.tags.put_back(tag);
-            return Sent::Full;
+            return match error {
+                NotTaken::Full => Sent::Full,
+                NotTaken::Unfilled => {
+                    self.end(req, Status::Failed(Reason::Memory(piece.local)));
+                    Sent::None
+                }
+            };
         }
         *outstanding += 1;
         live.train.advance();
         let op = live.op;
         self.seq += 1;
         let (seq, deadline) = (self.seq, now + self.options.completion_timeout);
-        self.issued.insert(seq, tag);
+        self.issued.push_back((seq, tag));
         let cover = Cover::default();
         self.flights
             .insert(tag, Flight { transfer: Some(req), lane, op, piece, cover, deadline, seq });
@@ -169,7 +171,10 @@ impl Engine {
     }
 
     fn next_deadline(&self) -> Option<Instant> {
-        let first = self.issued.first_key_value().and_then(|(_, tag)| self.flights.get(tag));
+        let is_of = |seq, flight: &&Flight| flight.seq == seq;
+        let mut issued = self.issued.iter();
+        let first =
+            issued.find_map(|(seq, tag)| self.flights.get(tag).filter(|it| is_of(*seq, it)));
         let all = self.waiting.iter().chain(&self.running);
         all.filter_map(|req| match self.transfers.get(req) {
             Some(Transfer::Live(live)) => Some(live.deadline),

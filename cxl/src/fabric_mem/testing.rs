@@ -129,13 +129,24 @@ impl Wire {
 }
 
 impl UioPort for Wire {
-    fn submit(&mut self, now: Instant, request: Request<'_>) -> Result<(), Full> {
+    fn submit(
+        &mut self,
+        now: Instant,
+        request: Request,
+        fill: &mut dyn FnMut(&mut [u8]) -> bool,
+    ) -> Result<(), NotTaken> {
         if self.hit(self.faults.full) {
-            return Err(Full);
+            return Err(NotTaken::Full);
         }
         let body = match request.body {
-            Body::Read(len) => OwnBody::Read(len),
-            Body::Write(data) => OwnBody::Write(data.to_vec()),
+            Body::Read(len) => OwnBody::Read(len as u64),
+            Body::Write(len) => {
+                let mut data = vec![0xEE; len];
+                if !fill(&mut data) {
+                    return Err(NotTaken::Unfilled);
+                }
+                OwnBody::Write(data)
+            }
         };
         let Request { tag, stream, addr, .. } = request;
         let own = OwnRequest { tag, stream, addr, body };

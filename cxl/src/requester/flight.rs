@@ -124,8 +124,9 @@ impl Flight {
     fn put(&self, from: usize, bytes: &[u8], answer: &mut [u8]) {
         let end = (self.at + self.len).min(answer.len());
         let place = answer.get_mut(self.at + from..end).unwrap_or_default();
-        for (to, byte) in place.iter_mut().zip(bytes) {
-            *to = *byte;
+        let len = place.len().min(bytes.len());
+        if let (Some(place), Some(bytes)) = (place.get_mut(..len), bytes.get(..len)) {
+            place.copy_from_slice(bytes);
         }
     }
 }

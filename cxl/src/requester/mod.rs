@@ -13,15 +13,21 @@ mod parts;
 mod transaction;
 pub mod uio;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 
 use weft_dataplane::time::Instant;
 use weft_parsers::fabric::Bdf;
 use weft_parsers::tlp::{Kind, Mode, Tlp, TlpRepr, VendPrefixL0};
 
+use crate::by_key::ByKey;
+
 use flight::{Flight, Step};
 use parts::Part;
 pub use transaction::{Done, Failure, OpId, Operation, RequesterSpec, Transaction};
+
+/// Buffers that are kept for later, and the largest of them: those of UIO requests of a fabric memory engine.
+const SPARE_MAX: usize = 256;
+const SPARE_LEN_MAX: usize = 4_096;
 
 /// Counts of a requester.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
@@ -59,33 +65,36 @@ pub struct Requester {
     id: Bdf,
     /// PCIe segment that configuration requests name.
     segment: Option<u8>,
-    ops: BTreeMap<OpId, Op>,
+    ops: ByKey<OpId, Op>,
     /// Not sent to their end yet.
     queue: VecDeque<OpId>,
-    flights: BTreeMap<u16, Flight>,
+    flights: ByKey<u16, Flight>,
     /// In the order of their ends; those that were answered are passed over.
     deadlines: VecDeque<(Instant, u16, u64)>,
     done: VecDeque<Done>,
     next_op: u64,
     next_tag: u16,
     counts: RequesterCounts,
+    /// Buffers of data of transactions that have ended.
+    spare: Vec<Vec<u8>>,
 }
 
 impl Requester {
     /// Nothing is under way.
     #[must_use]
-    pub const fn new(spec: RequesterSpec, id: Bdf) -> Self {
+    pub fn new(spec: RequesterSpec, id: Bdf) -> Self {
         Self {
             spec,
             id,
             segment: None,
-            ops: BTreeMap::new(),
+            ops: ByKey::default(),
             queue: VecDeque::new(),
-            flights: BTreeMap::new(),
+            flights: ByKey::default(),
             deadlines: VecDeque::new(),
             done: VecDeque::new(),
             next_op: 0,
             next_tag: 0,
+            spare: Vec::new(),
             counts: RequesterCounts {
                 sent: 0,
                 answered: 0,
@@ -136,12 +145,26 @@ impl Requester {
     pub fn submit(&mut self, transaction: Transaction) -> OpId {
         let op = OpId(self.next_op);
         self.next_op += 1;
-        let data = vec![0; parts::answer_len(&transaction.operation)];
+        let data = self.buffer(parts::answer_len(&transaction.operation));
         let state =
             Op { transaction, split: 0, whole: false, under_way: 0, data, failure: None, ln: true };
         self.ops.insert(op, state);
         self.queue.push_back(op);
         op
+    }
+
+    /// A buffer of `len` bytes, with anything in them.
+    pub(crate) fn buffer(&mut self, len: usize) -> Vec<u8> {
+        let mut buffer = if len == 0 { None } else { self.spare.pop() }.unwrap_or_default();
+        buffer.resize(len, 0);
+        buffer
+    }
+
+    /// Takes a buffer for [`Self::buffer`] that nobody needs any more, if it is of a size that comes often.
+    pub(crate) fn recycle(&mut self, buffer: Vec<u8>) {
+        if (1..=SPARE_LEN_MAX).contains(&buffer.capacity()) && self.spare.len() < SPARE_MAX {
+            self.spare.push(buffer);
+        }
     }
 
     /// The next transaction that ended.
@@ -231,7 +254,7 @@ impl Requester {
         };
         state.ln &= tlp.ln();
         if ended {
-            self.flights.remove(&tag);
+            self.flights.swap_remove(&tag);
             self.counts.answered += 1;
             state.under_way -= 1;
             self.finish(op);
@@ -251,7 +274,7 @@ impl Requester {
             if !is_under_way {
                 continue;
             }
-            if let Some(flight) = self.flights.remove(&tag) {
+            if let Some(flight) = self.flights.swap_remove(&tag) {
                 self.counts.timeouts += 1;
                 expired += 1;
                 if let Some(state) = self.ops.get_mut(&flight.op) {
@@ -270,6 +293,7 @@ impl Requester {
         self.flights.clear();
         self.deadlines.clear();
         self.queue.clear();
+        self.ops.sort_unstable_keys();
         for (op, _) in core::mem::take(&mut self.ops) {
             self.done.push_back(Done { op, result: Err(Failure::GivenUp), ln: false });
         }
@@ -284,7 +308,10 @@ impl Requester {
         if !over {
             return;
         }
-        if let Some(state) = self.ops.remove(&op) {
+        if let Some(state) = self.ops.swap_remove(&op) {
+            if let Operation::UioWrite { data, .. } = state.transaction.operation {
+                self.recycle(data);
+            }
             let result = state.failure.map_or(Ok(state.data), Err);
             self.done.push_back(Done { op, result, ln: state.ln });
         }
@@ -300,7 +327,7 @@ const fn tags(mode: Mode) -> u16 {
 }
 
 /// The first tag behind `after` that is free; there is one.
-fn free_tag(flights: &BTreeMap<u16, Flight>, after: u16, count: u16) -> u16 {
+fn free_tag(flights: &ByKey<u16, Flight>, after: u16, count: u16) -> u16 {
     let next = (1..=count).map(|step| after.wrapping_add(step) % count);
     next.into_iter().find(|tag| !flights.contains_key(tag)).unwrap_or(after)
 }

@@ -11,7 +11,7 @@ use weft_parsers::tlp::{Mode, Status};
 use crate::pci::{ByteEnables, Reg};
 
 /// Names a transaction that was submitted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct OpId(pub(crate) u64);
 
 /// The operation of a transaction.

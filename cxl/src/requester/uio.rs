@@ -3,25 +3,26 @@
 //! Units: bytes.
 //! Source: docs/spec/wire-formats.md §3.6, §5.5.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 
 use weft_dataplane::time::Instant;
 use weft_parsers::tlp::Status;
 
 use super::{Done, Failure, OpId, Operation, Requester};
-use crate::fabric_mem::{Answer, Body, Completion, Full, Request, Tag, UioPort};
+use crate::by_key::ByKey;
+use crate::fabric_mem::{Answer, Body, Completion, NotTaken, Request, Tag, UioPort};
 
 /// The transactions of a fabric memory engine: those under way, and those whose end it has not seen.
 #[derive(Debug, Default)]
 pub struct UioSide {
-    under_way: BTreeMap<OpId, (Tag, bool)>,
+    under_way: ByKey<OpId, (Tag, bool)>,
     ended: VecDeque<(Tag, bool, Result<Vec<u8>, Failure>)>,
 }
 
 impl UioSide {
     /// Takes a transaction's end if it is the engine's; otherwise gives it back.
     pub fn take(&mut self, done: Done) -> Option<Done> {
-        match self.under_way.remove(&done.op) {
+        match self.under_way.swap_remove(&done.op) {
             Some((tag, write)) => {
                 self.ended.push_back((tag, write, done.result));
                 None
@@ -42,16 +43,25 @@ pub struct Uio<'a> {
 }
 
 impl UioPort for Uio<'_> {
-    fn submit(&mut self, _: Instant, request: Request<'_>) -> Result<(), Full> {
+    fn submit(
+        &mut self,
+        _: Instant,
+        request: Request,
+        fill: &mut dyn FnMut(&mut [u8]) -> bool,
+    ) -> Result<(), NotTaken> {
         if self.side.under_way.len() >= self.pending_max {
-            return Err(Full);
+            return Err(NotTaken::Full);
         }
         let addr = request.addr;
         let (what, write) = match request.body {
-            Body::Read(len) => {
-                (Operation::UioRead { addr, len: usize::try_from(len).map_err(|_| Full)? }, false)
+            Body::Read(len) => (Operation::UioRead { addr, len }, false),
+            Body::Write(len) => {
+                let mut data = self.requester.buffer(len);
+                if !fill(&mut data) {
+                    return Err(NotTaken::Unfilled);
+                }
+                (Operation::UioWrite { addr, data }, true)
             }
-            Body::Write(data) => (Operation::UioWrite { addr, data: data.to_vec() }, true),
         };
         let op = self.requester.submit(what.into());
         self.side.under_way.insert(op, (request.tag, write));
@@ -70,6 +80,7 @@ impl UioPort for Uio<'_> {
                 Err(_) => Answer::Aborted,
             };
             each(Completion { tag, answer });
+            self.requester.recycle(result.unwrap_or_default());
         }
     }
 }

@@ -6,7 +6,7 @@
 
 use weft_cxl::completer::Target;
 use weft_cxl::cxl_host::HostMemory;
-use weft_cxl::fabric_mem::{Completion, Full, MemKind, Memory, Place, Request, UioPort};
+use weft_cxl::fabric_mem::{Completion, MemKind, Memory, NotTaken, Place, Request, UioPort};
 use weft_dataplane::time::Instant;
 use weft_parsers::fabric::Pid;
 
@@ -55,8 +55,13 @@ pub struct Counting<P> {
 }
 
 impl<P: UioPort> UioPort for Counting<P> {
-    fn submit(&mut self, now: Instant, request: Request<'_>) -> Result<(), Full> {
-        self.port.submit(now, request)?;
+    fn submit(
+        &mut self,
+        now: Instant,
+        request: Request,
+        fill: &mut dyn FnMut(&mut [u8]) -> bool,
+    ) -> Result<(), NotTaken> {
+        self.port.submit(now, request, fill)?;
         self.sent += 1;
         Ok(())
     }
