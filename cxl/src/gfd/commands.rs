@@ -221,10 +221,12 @@ impl Gfd {
         self.capacity.set_dmps(dmps)
     }
 
-    /// Dynamic Capacity Add (4907): returns what the group got, `count` at most, and tells its hosts.
+    /// Dynamic Capacity Add (4907): returns what the group got, `count` at most, and tells its hosts. What the device chose
+    /// reads as zeros; what was named by address keeps what is left there.
     ///
     /// # Errors
-    /// As [`super::capacity::Capacity::add`]; Invalid Input also for a group that the device has not.
+    /// As [`super::capacity::Capacity::add`]; Invalid Input also for a group that the device has not. Internal Error: the
+    /// memory could not be wiped; the group did not get it.
     pub fn add_capacity(
         &mut self,
         now: Instant,
@@ -232,8 +234,40 @@ impl Gfd {
         choice: Choice,
         count: usize,
     ) -> Result<Page<Extent>, ReturnCode> {
+        let chosen = matches!(choice, Choice::Free { .. } | Choice::Contiguous { .. });
+        self.give(now, (group, tag), choice, chosen, count)
+    }
+
+    /// As [`Self::add_capacity`], by whoever starts the device: what is left there stays, whatever the choice.
+    ///
+    /// # Errors
+    /// As [`Self::add_capacity`].
+    pub fn grant_capacity(
+        &mut self,
+        (group, tag): (u16, Tag),
+        choice: Choice,
+    ) -> Result<Page<Extent>, ReturnCode> {
+        self.give(Instant::ZERO, (group, tag), choice, false, 1)
+    }
+
+    fn give(
+        &mut self,
+        now: Instant,
+        (group, tag): (u16, Tag),
+        choice: Choice,
+        wipes: bool,
+        count: usize,
+    ) -> Result<Page<Extent>, ReturnCode> {
         let group = self.group(group)?;
-        let added = self.capacity.add(group, tag, choice)?;
+        let (mut next, mut remains) = (self.capacity.clone(), self.remains.clone());
+        let added = next.add(group, tag, choice)?;
+        for extent in &added {
+            let left = remains.take(extent.start.0, extent.len);
+            if wipes {
+                self.wipe(&left)?;
+            }
+        }
+        (self.capacity, self.remains) = (next, remains);
         self.tell(now, group);
         let (_, generation) = self.capacity.extents(group);
         Page::of(added, generation, 0, count)
@@ -256,6 +290,12 @@ impl Gfd {
         let (lost, wipes) = next.release(group, part, sanitize)?;
         self.wipe(&wipes)?;
         self.capacity = next;
+        for extent in &lost {
+            self.remains.add(extent.start.0, extent.len);
+        }
+        for &(start, len) in &wipes {
+            self.remains.take(start, len);
+        }
         self.tell(now, group);
         let (_, generation) = self.capacity.extents(group);
         Page::of(lost, generation, 0, count)

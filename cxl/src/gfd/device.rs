@@ -14,6 +14,7 @@ use super::events::{Event, Events, Kind};
 use super::memory::Memory;
 use super::protect::{GROUPS, Sat};
 use super::qos::{DevLoad, Qos};
+use super::remains::Remains;
 
 /// What a G-FAM device is built from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,6 +92,8 @@ pub struct Gfd {
     pub(super) sat: Sat,
     pub(super) capacity: Capacity,
     pub(super) memory: Memory,
+    /// What is free and was not wiped.
+    pub(super) remains: Remains,
     pub(super) events: Events,
     pub(super) qos: Qos,
     pub(super) link: LinkStatus,
@@ -106,8 +109,11 @@ impl Gfd {
             regions: config.regions.clamp(1, 8),
             ..config
         };
+        let mut remains = Remains::default();
+        remains.add(0, memory.kept());
         Self {
             config,
+            remains,
             gdt: Gdt::default(),
             sat: Sat::default(),
             capacity: Capacity::new(memory.size()),

@@ -34,6 +34,8 @@ pub struct Memory {
     kind: Kind,
     /// Numbers of lines whose data is bad.
     poisoned: BTreeSet<u64>,
+    /// Bytes that its file had when it was opened.
+    kept: u64,
 }
 
 #[derive(Debug)]
@@ -70,7 +72,8 @@ impl Memory {
         let chunks = usize::try_from(size.div_ceil(CHUNK as u64)).unwrap_or(0);
         let mut table = Vec::new();
         table.resize_with(chunks, || None);
-        Self { size, ranges: Vec::new(), kind: Kind::Anonymous(table), poisoned: BTreeSet::new() }
+        let (ranges, poisoned) = (Vec::new(), BTreeSet::new());
+        Self { size, ranges, kind: Kind::Anonymous(table), poisoned, kept: 0 }
     }
 
     /// `size` bytes in `file`, which grows to that size; what it holds already stays.
@@ -78,16 +81,23 @@ impl Memory {
     /// # Errors
     /// The file cannot be grown.
     pub fn in_file(file: File, size: u64) -> io::Result<Self> {
-        if file.metadata()?.len() < size {
+        let kept = file.metadata()?.len().min(size);
+        if kept < size {
             file.set_len(size)?;
         }
-        Ok(Self { size, ranges: Vec::new(), kind: Kind::File(file), poisoned: BTreeSet::new() })
+        let (ranges, poisoned) = (Vec::new(), BTreeSet::new());
+        Ok(Self { size, ranges, kind: Kind::File(file), poisoned, kept })
     }
 
     /// Bytes, with those that are not there between others.
     #[must_use]
     pub const fn size(&self) -> u64 {
         self.size
+    }
+
+    /// Bytes from the first one on that may hold what a file kept.
+    pub(super) const fn kept(&self) -> u64 {
+        self.kept
     }
 
     /// Whether `at..at + len` is all there.

@@ -22,6 +22,7 @@ pub mod gam;
 pub mod memory;
 pub mod protect;
 pub mod qos;
+mod remains;
 
 #[cfg(test)]
 mod tests;

@@ -383,7 +383,8 @@ impl Memory {
             self.revoke(fabric, inventory, tag, host)?;
         }
         while let Some(part) = self.find(tag).and_then(|share| share.parts.last().copied()) {
-            let step = Step::NoCapacity { gfd: part.gfd, group: part.group, tag: *tag };
+            let (gfd, group) = (part.gfd, part.group);
+            let step = Step::NoCapacity { gfd, group, tag: *tag, sanitize: true };
             UndoLog::default().take(fabric, inventory, step)?;
             if let Some(share) = self.shares.iter_mut().find(|share| share.tag == *tag) {
                 share.parts.pop();

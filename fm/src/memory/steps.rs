@@ -48,10 +48,12 @@ pub(super) enum Step {
         tag: Uuid,
         place: Place,
     },
+    /// With `sanitize`, its content goes with it.
     NoCapacity {
         gfd: Pid,
         group: u16,
         tag: Uuid,
+        sanitize: bool,
     },
     Decoder {
         gfd: Pid,
@@ -187,7 +189,11 @@ impl UndoLog {
 /// What undoes a step, seen before it is taken.
 fn undoes(fabric: &mut Fabric, step: Step) -> Result<Option<Step>, CallError> {
     Ok(match step {
-        Step::Capacity { gfd, group, tag, .. } => Some(Step::NoCapacity { gfd, group, tag }),
+        // What a GFD has kept of before stays there for the next try.
+        Step::Capacity { gfd, group, tag, place, .. } => {
+            let sanitize = matches!(place, Place::Free(_));
+            Some(Step::NoCapacity { gfd, group, tag, sanitize })
+        }
         // Its content is gone.
         Step::NoCapacity { .. } => None,
         Step::Decoder { gfd, rpid, index, .. } => Some(Step::NoDecoder { gfd, rpid, index }),
@@ -212,7 +218,9 @@ pub(super) fn run(
         Step::Capacity { gfd, group, len, tag, place } => {
             return add(fabric, gfd, (group, tag), len, place);
         }
-        Step::NoCapacity { gfd, group, tag } => release(fabric, gfd, group, tag)?,
+        Step::NoCapacity { gfd, group, tag, sanitize } => {
+            release(fabric, gfd, (group, tag), sanitize)?;
+        }
         Step::Decoder { gfd, rpid, index, hpa, dpa, len, interleave, way } => {
             let dpa = Dpa(dpa);
             let new = GdtDecoder { coherent: false, hpa, dpa, dpa_len: len, interleave, way };
@@ -327,12 +335,17 @@ pub(super) fn block(
     Ok(block)
 }
 
-fn release(fabric: &mut Fabric, gfd: Pid, group: u16, tag: Uuid) -> Result<(), CallError> {
+fn release(
+    fabric: &mut Fabric,
+    gfd: Pid,
+    (group, tag): (u16, Uuid),
+    sanitize: bool,
+) -> Result<(), CallError> {
     let way = Way::Pid(gfd);
     if extent(fabric, gfd, group, tag)?.is_none() {
         return Ok(());
     }
-    let flags = ReleaseFlags { policy: ReleasePolicy::Tag, forced: false, sanitize: true };
+    let flags = ReleaseFlags { policy: ReleasePolicy::Tag, forced: false, sanitize };
     let (len, response_max, extents) = (0, EXTENTS_MAX, List::of(&[]));
     let release = DcRelease { group, flags, len, tag, response_max, extents };
     let answer = fabric.call(way, &Request::DcRelease(release)).map(drop);

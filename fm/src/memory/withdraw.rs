@@ -87,7 +87,7 @@ pub fn capacity(
     tag: Uuid,
 ) -> Result<(), CallError> {
     for extent in extents {
-        run(fabric, inventory, Step::NoCapacity { gfd, group: extent.group, tag })?;
+        run(fabric, inventory, Step::NoCapacity { gfd, group: extent.group, tag, sanitize: true })?;
     }
     Ok(())
 }

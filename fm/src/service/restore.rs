@@ -152,7 +152,9 @@ impl Fm {
         let inventory = &self.running.as_ref()?.inventory;
         match self.memory.repair(&mut self.fabric, inventory, tag, gfd) {
             Ok(()) => {
-                self.board.record_event(format!("{text}: its part is set up again, and is empty"));
+                self.board.record_event(format!(
+                    "{text}: its part is set up again, with what it has kept"
+                ));
                 None
             }
             Err(error) => Some(format!("{text}: {}", with_causes(&error))),

@@ -26,6 +26,10 @@ pub struct GfdState {
     pub gdt: BTreeMap<(Pid, u8), GdtEntry>,
     /// Set commands that it refuses from now on.
     pub stubborn: bool,
+    /// It refuses decoders, and takes capacity.
+    pub no_decoders: bool,
+    /// Releases that asked for no zeros.
+    pub left: u32,
 }
 
 impl GfdState {
@@ -109,6 +113,7 @@ impl GfdState {
             {
                 Err(ReturnCode::ResourcesExhausted)
             }
+            Request::SetGdt(_) if self.no_decoders => Err(ReturnCode::ResourcesExhausted),
             Request::DcAdd(add) => {
                 let wanted = usize::try_from(add.len / BLOCK).unwrap();
                 let free = self.free();
@@ -131,6 +136,7 @@ impl GfdState {
                 }
                 let list = self.extents.get_mut(&release.group).ok_or(invalid)?;
                 let had = list.len();
+                self.left += u32::from(!release.flags.sanitize);
                 list.retain(|extent| extent.tag != release.tag);
                 if list.len() == had { Err(invalid) } else { self.list(release.group) }
             }

@@ -72,7 +72,7 @@ fn a_gfd_that_comes_back_empty_gets_its_part_anew() {
     let status = fm.board().status();
     assert_eq!(status.errors, Vec::<String>::new());
     let events = fm.board().events(0);
-    assert!(events.iter().any(|event| event.what.contains("set up again, and is empty")));
+    assert!(events.iter().any(|event| event.what.contains("set up again, with what it has kept")));
     assert_eq!(fm.state().unwrap(), before);
     assert_eq!(holds(&shared), held, "extents, decoders and rights are as they were");
     // Of memory that is not wanted, only the difference is told.
@@ -81,4 +81,34 @@ fn a_gfd_that_comes_back_empty_gets_its_part_anew() {
     other.request(&Request::Discover).unwrap();
     let errors = other.board().status().errors;
     assert!(errors.iter().any(|line| line.contains("not as it was")), "{errors:?}");
+}
+
+/// What a GFD has kept of its part outlives a try of setting it up again that fails half-way.
+#[test]
+fn a_part_that_cannot_be_set_up_again_is_not_wiped() {
+    let shared = shared();
+    let mut fm = started(&shared, POOL);
+    let before = fm.state().unwrap();
+    let part = before.memory.find(&tag("pool").unwrap()).unwrap().parts[2];
+    let (place, _) = places(&shared, &before, part.gfd);
+    let restart = |no_decoders| {
+        shared.with(|fake| {
+            let node = &mut fake.nodes[place];
+            node.kind = Kind::Gfd(GfdState { no_decoders, ..GfdState::new(16) });
+            (node.base.primary, node.base.pid) = (None, Pid::NONE);
+        });
+    };
+    restart(true);
+    fm.request(&Request::Discover).unwrap();
+    let errors = fm.board().status().errors;
+    assert!(errors.iter().any(|line| line.contains("had lost its part")), "{errors:?}");
+    let undone = shared.with(|fake| (fake.gfd(place).left, fake.gfd(place).extents.clone()));
+    assert_eq!(undone.0, 1, "given, and taken back as it was");
+    assert!(undone.1.values().all(Vec::is_empty), "{undone:?}");
+    restart(false);
+    fm.request(&Request::Discover).unwrap();
+    assert_eq!(fm.board().status().errors, Vec::<String>::new());
+    assert_eq!(fm.state().unwrap(), before);
+    fm.request(&Request::Release { name: "pool".to_owned() }).unwrap();
+    assert_eq!(shared.with(|fake| fake.gfd(place).left), 0, "what is given back for good is wiped");
 }

@@ -176,6 +176,44 @@ fn released_capacity_is_wiped_when_asked() {
     assert_eq!(out, [0; 64], "the partition asks");
 }
 
+/// What the device chooses is nobody's: only who names an address finds there what was left.
+#[test]
+fn what_is_left_is_read_by_nobody_who_did_not_name_it() {
+    let read = |gfd: &Gfd, at: u64| {
+        let mut out = [9; 64];
+        gfd.memory.read(at, &mut out).unwrap();
+        out[0]
+    };
+    let file = || {
+        let mut file = tempfile::tempfile().unwrap();
+        std::io::Write::write_all(&mut file, &vec![1; 3 << 20]).unwrap();
+        Memory::in_file(file, 2 * GIB).unwrap()
+    };
+    let anonymous = || Memory::anonymous(2 * GIB);
+    let kinds: [(&str, &dyn Fn() -> Memory, u8); 2] =
+        [("kept by a file", &file, 1), ("released as it stands", &anonymous, 0)];
+    for (name, memory, before) in kinds {
+        let mut gfd = Gfd::new(Config::full(pid(0x0F0), LinkRate::gbps(400)), memory());
+        gfd.set_dmps(&[dmp(0, 0, Media::default())]).unwrap();
+        gfd.set_region(region(0, 0)).unwrap();
+        assert_eq!(read(&gfd, 0), before, "{name}");
+        if before == 0 {
+            add(&mut gfd, 1, tag(1), free(0, 3)).unwrap();
+            gfd.memory.write(0, &vec![1; 3 << 20]).unwrap();
+            release(&mut gfd, 1, Part::Tag { tag: tag(1), len: 0 }).unwrap();
+        }
+        let named = Choice::Prescriptive { region: 0, extents: &[range(1, 1)] };
+        assert_eq!(add(&mut gfd, 2, NO_TAG, named), Ok(vec![(1, 1)]));
+        assert_eq!(read(&gfd, MIB), 1, "{name}: named");
+        assert_eq!(add(&mut gfd, 3, NO_TAG, free(0, 1)), Ok(vec![(0, 1)]));
+        assert_eq!(read(&gfd, 0), 0, "{name}: chosen");
+        let choice = Choice::Contiguous { region: 0, len: MIB };
+        gfd.grant_capacity((4, NO_TAG), choice).unwrap();
+        assert_eq!(read(&gfd, 2 * MIB), 1, "{name}: granted by whoever starts it");
+        assert_eq!(read(&gfd, MIB), 1, "{name}: others keep theirs");
+    }
+}
+
 #[test]
 fn references_and_second_groups_hold_capacity() {
     let mut gfd = device(SHARABLE);

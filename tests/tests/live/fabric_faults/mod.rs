@@ -347,7 +347,7 @@ fn endpoints_are_killed_and_come_back() {
     let hit = [fabric.ended("h0"), fabric.ended("h1")];
     assert!(hit.iter().all(|load| number(&load["wrong"]) == 0), "{hit:?}");
     fabric.up.run("g1");
-    fabric.noted(events, "its part is set up again, and is empty");
+    fabric.noted(events, "its part is set up again, with what it has kept");
     fabric.load("h0");
     fabric.load("h1");
     fabric.whole(&["h0", "h1", "h2", "h3", "d0"]);
