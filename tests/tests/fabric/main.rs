@@ -17,6 +17,7 @@ mod media;
 mod mem_trace;
 mod mld;
 mod p2p;
+mod resets;
 mod routes;
 mod service;
 mod tlp_link;
