@@ -243,6 +243,10 @@ impl Agent {
     fn link_event(&mut self, now: Instant, (vcs, vppb): (u8, u8), event: LinkEvent) {
         match event {
             LinkEvent::Up => self.switch.set_path(vcs, vppb, true),
+            LinkEvent::Anew => {
+                self.switch.set_path(vcs, vppb, false);
+                self.switch.set_path(vcs, vppb, true);
+            }
             LinkEvent::SurpriseDown | LinkEvent::NoAnswer => {
                 self.switch.set_path(vcs, vppb, false);
                 if vppb == 0 {

@@ -17,6 +17,8 @@ pub struct VirtualDsp {
     state: LinkState,
     lost: bool,
     sending: Option<VdmOp>,
+    /// The count of the last Link Up.
+    count: u8,
     /// The reset that is to be said first has ended already.
     ends: bool,
     retry: Retry,
@@ -29,8 +31,16 @@ impl VirtualDsp {
     pub fn bind(now: Instant, binding: Binding, held: Option<Reset>) -> Self {
         let (retry, counts) = (Retry::default(), LinkCounts::default());
         let state = LinkState::Down;
-        let mut end =
-            Self { binding, state, lost: false, sending: None, ends: false, retry, counts };
+        let mut end = Self {
+            binding,
+            state,
+            lost: false,
+            sending: None,
+            count: 0,
+            ends: false,
+            retry,
+            counts,
+        };
         match held {
             Some(reset) => end.assert(now, reset),
             None => end.deassert(now),
@@ -108,10 +118,15 @@ impl VirtualDsp {
         match (vdm.op, self.state) {
             (VdmOp::LinkUp, LinkState::Down) if !self.lost && !self.ends => {
                 self.state = LinkState::Up;
+                self.count = vdm.cmd_seq;
                 self.retry.stop();
                 Some(LinkEvent::Up)
             }
-            (VdmOp::LinkUp, LinkState::Up) => None, // once more
+            // Once more; or what is below has begun anew, and this end has heard nothing of that.
+            (VdmOp::LinkUp, LinkState::Up) if !self.lost => {
+                let was = core::mem::replace(&mut self.count, vdm.cmd_seq);
+                (was != vdm.cmd_seq).then_some(LinkEvent::Anew)
+            }
             _ => {
                 self.counts.unexpected += 1;
                 None
