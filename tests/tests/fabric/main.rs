@@ -16,6 +16,7 @@ mod ln;
 mod media;
 mod mem_trace;
 mod mld;
+mod notices;
 mod p2p;
 mod resets;
 mod routes;
