@@ -9,10 +9,11 @@ use weft_dataplane::port::{Port, PortError};
 use weft_dataplane::time::Instant;
 use weft_parsers::cxl_mem::MemMessage;
 use weft_parsers::fabric::Bdf;
-use weft_parsers::tlp::{Kind, Routing, Tlp, TlpRepr};
+use weft_parsers::tlp::{Kind, LinkReset, Routing, Tlp, TlpRepr};
 
 use crate::completer::Served;
 use crate::tlp_end::{Frame, Outbox, Progress, Received, TlpEnd};
+use crate::vdm::link_reset::Ordered;
 
 /// Counts of the TLPs that a host or a device took, by kind and outcome.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
@@ -100,6 +101,14 @@ pub(crate) trait TransactionLayer {
     /// Takes a CXL.mem message.
     fn mem(&mut self, message: &MemMessage<'_>, out: &mut Outbox);
 
+    /// The upper end of the link resets it, or ends that.
+    fn link_reset(&mut self, _ordered: Ordered) {}
+
+    /// Takes what the other end says of the link.
+    fn control(&mut self, _now: Instant, _message: LinkReset) {
+        self.counts().other += 1;
+    }
+
     /// When it has something to do though nothing comes.
     fn next_due(&self) -> Option<Instant>;
 
@@ -151,7 +160,11 @@ pub(crate) fn poll(
     bufs: &mut Bufs,
 ) -> Result<Progress, PortError> {
     layer.work(now, end.is_full(), end.outbox());
-    let mut progress = end.poll(now, port, bufs, &mut |frame, out| layer.receive(&frame, out))?;
+    let mut progress = end.poll(now, port, bufs, &mut |frame, out| match frame.content {
+        Received::Reset(ordered) => layer.link_reset(ordered),
+        Received::Control(message) => layer.control(now, message),
+        _ => layer.receive(&frame, out),
+    })?;
     layer.work(now, end.is_full(), end.outbox());
     progress.next = Instant::earlier(progress.next, layer.next_due());
     progress.blocked |= end.waiting() > 0;

@@ -45,6 +45,7 @@ pub mod overview;
 pub mod p2p;
 pub mod picture;
 pub mod plan;
+pub mod port_reset;
 pub mod proof;
 pub mod rights;
 pub mod routes;

@@ -46,6 +46,8 @@ pub struct Port {
     pub refused: Option<LinkPartner>,
     /// The link; `None` while it is down.
     pub link: Option<Link>,
+    /// What is at the other end is being reset.
+    pub resetting: bool,
     /// Its PIDs, `FFF` where none is assigned.
     pub pids: Vec<Pid>,
     /// Registers of its bridge, for whoever manages it without a host.
@@ -81,6 +83,7 @@ impl Port {
             partner: Partner::Unknown,
             refused: None,
             link: None,
+            resetting: false,
             pids: vec![Pid::NONE; config.pids.into()],
             ppb,
         })

@@ -15,7 +15,7 @@ use weft_parsers::cci::Uuid;
 use weft_parsers::cci::events::RefusalEvent;
 use weft_parsers::cci::mld::MemAccess;
 use weft_parsers::cci::pbr::LinkPartner;
-use weft_parsers::cci::switch::ConfigAccess;
+use weft_parsers::cci::switch::{ConfigAccess, PortOp};
 use weft_parsers::fabric::{Hpa, Pid};
 
 use super::config::{ConfigError, Role, SwitchConfig};
@@ -60,6 +60,18 @@ pub enum Event {
         port: PortId,
         /// LD-ID.
         ld: u16,
+    },
+    /// A device at a port has another host, or none: it is to be reset.
+    PortReset {
+        /// The port.
+        port: PortId,
+    },
+    /// The manager resets what is at a port.
+    PortControl {
+        /// The port.
+        port: PortId,
+        /// How.
+        op: PortOp,
     },
     /// A command of a GAE's mailbox is done: its interrupt is to be sent.
     GaeInterrupt {
@@ -301,8 +313,42 @@ impl Switch {
         for (vcs, vppb) in self.bound_to(port) {
             // A logical device is there once the device has said so: [`Self::set_partner`].
             let is_whole = self.bound_at(vcs, vppb) == Bound::Port(port);
-            self.show_link(vcs, vppb, link.filter(|_| is_whole), true);
+            let shown = link.filter(|_| is_whole && !self.is_resetting(port));
+            self.show_link(vcs, vppb, shown, true);
         }
+        self.refresh();
+    }
+
+    /// Tells it that what is at a port is being reset, or is not any more: until then its link is down for the vPPBs that are
+    /// bound to it, which have wanted that or have been told otherwise, and no TLP passes.
+    pub fn set_resetting(&mut self, port: PortId, on: bool) {
+        let Some(state) = self.ports.iter_mut().find(|other| other.id == port) else { return };
+        if core::mem::replace(&mut state.resetting, on) == on {
+            return;
+        }
+        let link = state.link.filter(|_| !on);
+        self.stale_ports.insert(port);
+        for (vcs, vppb) in self.bound_to(port) {
+            if self.bound_at(vcs, vppb) == Bound::Port(port) {
+                self.show_link(vcs, vppb, link, false);
+            }
+            self.stale_vcses.insert(vcs);
+        }
+        self.refresh();
+    }
+
+    /// Whether what is at a port is being reset.
+    pub(super) fn is_resetting(&self, port: PortId) -> bool {
+        self.port(port).is_some_and(|port| port.resetting)
+    }
+
+    /// Tells it that its host resets what is at the other end of a virtual link: that is down until it is up again.
+    pub fn reset_path(&mut self, vcs: u8, vppb: u8) {
+        let Some(state) = self.vppb_mut(vcs, vppb) else { return };
+        let Bound::Pid(bound) = &mut state.bound else { return };
+        bound.up = false;
+        self.show_link(vcs, vppb, None, false);
+        self.stale_vcses.insert(vcs);
         self.refresh();
     }
 
@@ -414,7 +460,7 @@ impl Switch {
     }
 
     /// What a vPPB is bound to.
-    fn bound_at(&self, vcs: u8, vppb: u8) -> Bound {
+    pub(super) fn bound_at(&self, vcs: u8, vppb: u8) -> Bound {
         let vppb = self.vcs(vcs).and_then(|state| state.vppbs.get(usize::from(vppb)));
         vppb.map_or(Bound::No, |vppb| vppb.bound)
     }
@@ -464,7 +510,7 @@ impl Switch {
         }
         self.epoch += 1;
         for vcs in core::mem::take(&mut self.stale_vcses) {
-            let made = self.vcs(vcs).map(VcsState::compile);
+            let made = self.vcs(vcs).map(|state| state.compile(&|port| self.is_resetting(port)));
             let Some(Ok(made)) = made else { continue };
             // What would be bound twice was refused by the command.
             let set = self.tables.set_vcs(vcs, Some(made));
@@ -488,6 +534,9 @@ impl Switch {
         };
         let pid = state.pid();
         let empty = || Some(EdgePort::new(role, pid, Fast::new(1, 0).ok()?, Ldst::new(1, 0).ok()?));
+        if state.resetting {
+            return empty(); // whatever comes from there
+        }
         let mut edge = None;
         let mut lds = Vec::new();
         for (vcs, at) in self.bound_to(port) {

@@ -202,16 +202,19 @@ impl VcsState {
         })
     }
 
-    /// The dataplane's table that routes its TLPs.
+    /// The dataplane's table that routes its TLPs; nothing is at a port for which `is_resetting`.
     ///
     /// # Errors
     /// More bridges than one can have, which its making has ruled out.
-    pub fn compile(&self) -> Result<pbr::Vcs, TableError> {
+    pub fn compile(&self, is_resetting: &dyn Fn(PortId) -> bool) -> Result<pbr::Vcs, TableError> {
         let mut vppbs = (0..=u8::MAX).zip(&self.vppbs).map(|(index, vppb)| pbr::Vppb {
             function: function_of(index),
             bridge: registers(&vppb.bridge),
             bar: pbr::Window::OFF,
-            binding: vppb.bound.binding(),
+            binding: match vppb.bound.port() {
+                Some(port) if is_resetting(port) => pbr::Binding::Unbound,
+                _ => vppb.bound.binding(),
+            },
         });
         let upstream = vppbs.next().unwrap_or_default();
         let below: Vec<pbr::Vppb> = vppbs.collect();

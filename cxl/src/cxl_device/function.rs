@@ -118,10 +118,11 @@ impl State {
         effects
     }
 
-    /// Hot reset.
+    /// Conventional reset: also of the id, which the next configuration write tells.
     pub(super) fn reset(&mut self) {
         self.function.reset();
         self.forget();
+        self.capture(Bdf::default());
     }
 
     /// All that a reset ends; memory keeps its bytes.

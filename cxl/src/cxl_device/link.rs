@@ -22,6 +22,7 @@ use crate::ln::{LnMessage, Route};
 use crate::pci::{ByteEnables, Reg, Uncorrectable};
 use crate::tlp_end::Outbox;
 use crate::transaction_layer::{ReceivedMessage, TlpCounts, TransactionLayer};
+use crate::vdm::link_reset::Ordered;
 
 /// A device behind the end of its link.
 pub(crate) struct Core {
@@ -118,6 +119,12 @@ impl TransactionLayer for Core {
 
     fn counts(&mut self) -> &mut TlpCounts {
         &mut self.counts.tlps
+    }
+
+    fn link_reset(&mut self, ordered: Ordered) {
+        if ordered == Ordered::Begins {
+            self.reset();
+        }
     }
 
     fn work(&mut self, now: Instant, full: bool, out: &mut Outbox) {

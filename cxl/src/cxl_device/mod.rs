@@ -5,7 +5,7 @@
 //! Source: PCIe 6.0 chapters 2, 6 and 7; PCIe 5.0 section 6.21; CXL 3.1 sections 7.7.3.3, 7.7.9;
 //! docs/spec/cxl-fabric.md.
 //!
-//! A link that goes down resets it, as a hot reset does; memory keeps its bytes.
+//! A link that goes down resets it, as a reset by the upper end of the link does; memory keeps its bytes.
 
 mod events;
 mod function;
@@ -133,7 +133,7 @@ impl CxlDevice {
             events: VecDeque::new(),
             counts: DeviceCounts::default(),
         };
-        Ok(Self { end: TlpEnd::new(config.end), core, up: false })
+        Ok(Self { end: TlpEnd::new(config.end).lower(), core, up: false })
     }
 
     /// As one logical device of several behind one link: a [`crate::mld::Mld`] polls it, and its own end of a link stays

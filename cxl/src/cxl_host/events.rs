@@ -53,8 +53,10 @@ pub enum Event {
     },
     /// The link came up, or went down.
     Link(bool),
-    /// Software resets what is below the root port, or ends that: its owner's to carry out.
+    /// Software resets what is below the root port, or ends that.
     Reset(bool),
+    /// A reset of the bus below this bridge is over, and what is there is enumerated.
+    BusReset(Bdf),
 }
 
 /// Counts of TLPs, interrupts and events at a host.
@@ -65,6 +67,8 @@ pub struct HostCounts {
     pub tlps: TlpCounts,
     /// Interrupts.
     pub interrupts: u64,
+    /// Resets that who is below has ordered: dropped.
+    pub foreign_resets: u64,
     /// Events that nobody took.
     pub events_lost: u64,
 }

@@ -7,7 +7,7 @@
 use weft_dataplane::time::Instant;
 use weft_parsers::cxl_mem::MemMessage;
 use weft_parsers::fabric::{Bdf, Hpa};
-use weft_parsers::tlp::{Kind, Mode, Routing, Status, Tlp, TlpRepr};
+use weft_parsers::tlp::{Kind, LinkReset, Mode, ResetWord, Routing, Status, Tlp, TlpRepr};
 
 use super::admission::admit;
 use super::code;
@@ -25,6 +25,8 @@ use crate::requester::uio::UioSide;
 use crate::requester::{Done, Failure, OpId, Requester};
 use crate::tlp_end::Outbox;
 use crate::transaction_layer::{ReceivedMessage, TlpCounts, TransactionLayer};
+use crate::vdm::link_reset::ResetOrders;
+use crate::vdm::reset::Reset;
 
 /// Bytes of addresses that interrupts are written to.
 const MSI_LEN: u64 = 1 << 20;
@@ -34,6 +36,8 @@ pub(super) struct Core {
     pub mode: Mode,
     pub me: Bdf,
     pub root: Bridge,
+    /// Resets of what is at the other end of the link.
+    pub resets: ResetOrders,
     pub memory: HostMemory,
     pub requester: Requester,
     pub mem: HostMem,
@@ -47,15 +51,18 @@ pub(super) struct Core {
 }
 
 impl Core {
-    pub(super) fn link(&mut self, up: bool) {
+    pub(super) fn link(&mut self, now: Instant, up: bool) {
         self.events.push(Event::Link(up));
         if up {
+            self.resets.link_up(now);
             let first = self.root.set_present(true);
-            let second = self.root.set_link(Some(Link::default()));
             self.react(&first);
-            self.react(&second);
+            if self.resets.is_open() {
+                self.show_link(true);
+            }
             return;
         }
+        self.resets.link_down();
         self.requester.give_up();
         self.mem.give_up();
         if let Some(lnc) = &mut self.lnc {
@@ -65,6 +72,20 @@ impl Core {
         let gone = self.root.set_present(false);
         self.react(&lost);
         self.react(&gone);
+    }
+
+    /// The link below the root port is there for software, or went down as software wanted it.
+    fn show_link(&mut self, up: bool) {
+        let effects = self.root.set_link(up.then(Link::default));
+        self.react(&effects);
+    }
+
+    /// Software holds what is below the root port in reset, or lets it go.
+    fn hold(&mut self, now: Instant, on: bool) {
+        self.resets.hold(now, on.then_some(Reset::Hot));
+        if on {
+            self.show_link(false);
+        }
     }
 
     /// The root port is in the host: its interrupts and errors cross no link.
@@ -101,8 +122,16 @@ impl Core {
             match software.advance(now, requester, root, events) {
                 Advance::Idle => break,
                 Advance::Again => {}
-                Advance::Wrote(effects) => self.react(&effects),
+                Advance::Wrote(effects) => {
+                    self.react(&effects);
+                    if let Some(on) = effects.reset {
+                        self.hold(now, on);
+                    }
+                }
             }
+        }
+        while let Some(order) = self.resets.poll(now) {
+            out.control_partner(order);
         }
         if let Some(looked_at) = self.software.take_renewed()
             && let Some(lnc) = &mut self.lnc
@@ -225,6 +254,16 @@ impl TransactionLayer for Exporting<'_> {
         &mut self.core.counts.tlps
     }
 
+    fn control(&mut self, now: Instant, message: LinkReset) {
+        let core = &mut *self.core;
+        core.counts.tlps.other += 1;
+        let known = message.word == ResetWord::Done;
+        core.counts.foreign_resets += u64::from(!known);
+        if known && core.resets.receive(now, message) && core.root.is_present() {
+            core.show_link(true);
+        }
+    }
+
     fn work(&mut self, now: Instant, full: bool, out: &mut Outbox) {
         self.core.work(now, full, out);
     }
@@ -245,6 +284,7 @@ impl TransactionLayer for Exporting<'_> {
         let core = &self.core;
         let ln = core.lnc.as_ref().and_then(Lnc::next_due);
         let ln = Instant::earlier(ln, core.mem.next_due());
+        let ln = Instant::earlier(ln, core.resets.next_due());
         let own = Instant::earlier(core.requester.next_due(), core.software.next_due());
         Instant::earlier(own, ln)
     }

@@ -9,6 +9,7 @@
 //! completions are taken without condition (docs/spec/cxl-fabric.md "Routes").
 
 mod admission;
+mod bus_reset;
 pub mod code;
 mod events;
 mod link;
@@ -35,6 +36,7 @@ use crate::requester::uio::{Uio, UioSide};
 use crate::requester::{OpId, Operation, Requester, RequesterCounts, RequesterSpec, Transaction};
 use crate::tlp_end::{Carries, EndConfig, EndCounts, Progress, TlpEnd};
 use crate::transaction_layer::poll;
+use crate::vdm::link_reset::ResetOrders;
 use events::Events;
 pub use events::{Event, HostCounts};
 use link::{Core, Exporting};
@@ -113,6 +115,7 @@ impl CxlHost {
             mode,
             me,
             root: Bridge::new(&config.root)?,
+            resets: ResetOrders::default(),
             memory,
             requester: Requester::new(spec, me),
             mem: HostMem::new(
@@ -236,6 +239,12 @@ impl CxlHost {
         self.core.software.rescan(bdf);
     }
 
+    /// Resets the bus below the bridge at `bdf` (secondary bus reset), waits until the link is up again, and enumerates anew
+    /// what is there: [`Event::BusReset`]. False while another reset is under way, and where there is no such bridge.
+    pub fn reset_bus(&mut self, bdf: Bdf) -> bool {
+        self.core.software.reset_bus(bdf)
+    }
+
     /// Whether it enumerates.
     #[must_use]
     pub const fn is_enumerating(&self) -> bool {
@@ -306,7 +315,7 @@ impl CxlHost {
     ) -> Result<Progress, PortError> {
         if port.link_up() != self.up {
             self.up = port.link_up();
-            self.core.link(self.up);
+            self.core.link(now, self.up);
         }
         let mut layer = Exporting { core: &mut self.core, exports };
         poll(&mut self.end, &mut layer, now, port, bufs)

@@ -10,10 +10,12 @@ use std::collections::VecDeque;
 use weft_dataplane::time::{Instant, Span};
 use weft_parsers::fabric::{Bdf, Hpa};
 
+use super::bus_reset::{self, BusReset};
 use super::events::{Event, Events};
 use super::mailbox::{Exchange, Step};
 use super::scan::{Scan, ScanStep};
 use crate::pci::enumerate::Request;
+use crate::pci::express::PortKind;
 use crate::pci::{Bridge, BridgeEffects, Enumerator, HostSpec, LnSettings, Tree};
 use crate::requester::{Done, OpId, Operation, Requester};
 
@@ -42,6 +44,15 @@ pub(super) enum Advance {
     Wrote(BridgeEffects),
 }
 
+/// A reset of a bus that is under way.
+#[derive(Debug)]
+struct Resetting {
+    steps: BusReset,
+    /// What it waits for.
+    op: Option<OpId>,
+    until: Option<Instant>,
+}
+
 /// The software of a host.
 #[derive(Debug)]
 pub(super) struct Software {
@@ -58,6 +69,8 @@ pub(super) struct Software {
     slots: VecDeque<Bdf>,
     /// Bridges that interrupted while it enumerates.
     heard: Vec<Bdf>,
+    /// A reset of a bus, until what is there has been enumerated.
+    reset: Option<Resetting>,
     /// Commands for mailboxes, in order; the first one is under way.
     commands: VecDeque<(u64, Exchange)>,
     command_next: u64,
@@ -78,6 +91,7 @@ impl Software {
             again: 0,
             slots: VecDeque::new(),
             heard: Vec::new(),
+            reset: None,
             commands: VecDeque::new(),
             command_next: 0,
             command_op: None,
@@ -100,6 +114,22 @@ impl Software {
     /// Enumerates anew what is behind the slot at `bdf`, once nothing else is enumerated.
     pub(super) fn rescan(&mut self, bdf: Bdf) {
         self.slots.push_back(bdf);
+    }
+
+    /// Resets the bus below the bridge at `bdf`, once nothing is enumerated; false while another reset is under way, and where
+    /// there is no such bridge.
+    pub(super) fn reset_bus(&mut self, bdf: Bdf) -> bool {
+        let node = self.tree.as_ref().and_then(|tree| tree.get(bdf));
+        let Some((node, below)) = node.and_then(|node| Some((node, node.below.as_ref()?))) else {
+            return false;
+        };
+        if self.reset.is_some() {
+            return false;
+        }
+        let express = node.express.filter(|(kind, _)| kind.is_some_and(PortKind::is_above_link));
+        let steps = BusReset::new(bdf, express.map(|(_, at)| at), below.slot.is_some());
+        self.reset = Some(Resetting { steps, op: None, until: None });
+        true
     }
 
     /// What software sets on LN requesters.
@@ -130,7 +160,9 @@ impl Software {
 
     /// When it goes on though nothing comes.
     pub(super) fn next_due(&self) -> Option<Instant> {
-        Instant::earlier(self.command_until, self.scan.as_ref().and_then(Scan::until))
+        let reset = self.reset.as_ref().filter(|_| self.scan.is_none());
+        let own = Instant::earlier(self.command_until, reset.and_then(|reset| reset.until));
+        Instant::earlier(own, self.scan.as_ref().and_then(Scan::until))
     }
 
     /// An interrupt: the slot behind a bridge that wrote it is looked at, once nothing else is enumerated.
@@ -159,6 +191,14 @@ impl Software {
         let retries = self.spec.retries;
         let own = |scan: &mut Scan| scan.take(done.op, &done.result, retries);
         if self.scan.as_mut().is_some_and(own) {
+            return None;
+        }
+        if let Some(reset) = self.reset.as_mut().filter(|reset| reset.op == Some(done.op)) {
+            reset.op = None;
+            let bytes = done.result.as_ref().ok();
+            let value =
+                bytes.map(|bytes| bytes.first_chunk().copied().map_or(0, u32::from_le_bytes));
+            reset.steps.answer(value);
             return None;
         }
         if self.command_op != Some(done.op) {
@@ -203,6 +243,60 @@ impl Software {
         false
     }
 
+    /// One step of a reset; `None` where there is none.
+    fn advance_reset(
+        &mut self,
+        now: Instant,
+        requester: &mut Requester,
+        root: &mut Bridge,
+    ) -> Option<Advance> {
+        let Resetting { steps, op, until } = self.reset.as_mut()?;
+        if op.is_some() || until.is_some_and(|until| now < until) {
+            return Some(Advance::Idle);
+        }
+        if until.take().is_some() {
+            steps.answer(None);
+        }
+        let dest = steps.bdf;
+        let own = dest.bus() == self.spec.bus_first;
+        let type1 = dest.bus() != root.buses().secondary;
+        let what = match steps.step() {
+            bus_reset::Step::Wait { ns } => {
+                *until = Some(now + Span::from_ns(ns));
+                return Some(Advance::Again);
+            }
+            bus_reset::Step::Over => {
+                self.slots.retain(|slot| *slot != dest); // what the slot has seen is the reset
+                let tree = self.tree.clone().unwrap_or_default();
+                self.looked_at = Some(LookedAt::Behind(dest));
+                self.scan = Some(Scan::new(Enumerator::rescan(self.spec, tree, dest)));
+                return Some(Advance::Again);
+            }
+            bus_reset::Step::Read(reg) if own => {
+                steps.answer(Some(root.read(reg)));
+                return Some(Advance::Again);
+            }
+            bus_reset::Step::Write(reg, value, enables) if own => {
+                steps.answer(None);
+                return Some(Advance::Wrote(root.write(reg, value, enables)));
+            }
+            bus_reset::Step::Read(reg) => Operation::ConfigRead { dest, reg, type1 },
+            bus_reset::Step::Write(reg, value, enables) => {
+                Operation::ConfigWrite { dest, reg, type1, value, enables }
+            }
+        };
+        *op = Some(requester.submit(what.into()));
+        Some(Advance::Idle)
+    }
+
+    /// A reset is over when what is there has been enumerated.
+    fn end_reset(&mut self, events: &mut Events) {
+        let over = |reset: &mut Resetting| reset.steps.step() == bus_reset::Step::Over;
+        if let Some(reset) = self.reset.take_if(over) {
+            events.push(Event::BusReset(reset.steps.bdf));
+        }
+    }
+
     /// One step of the enumerator.
     pub(super) fn advance(
         &mut self,
@@ -211,6 +305,11 @@ impl Software {
         root: &mut Bridge,
         events: &mut Events,
     ) -> Advance {
+        if self.scan.is_none()
+            && let Some(advance) = self.advance_reset(now, requester, root)
+        {
+            return advance;
+        }
         if self.scan.is_none()
             && let Some(bdf) = self.slots.pop_front()
             && let Some(tree) = self.tree.clone()
@@ -255,6 +354,7 @@ impl Software {
                     _ => 0,
                 };
                 self.scan = None;
+                self.end_reset(events);
                 for from in core::mem::take(&mut self.heard) {
                     if self.has_slot(from) {
                         self.slots.push_back(from);

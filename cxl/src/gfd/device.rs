@@ -12,7 +12,7 @@ use super::capacity::Capacity;
 use super::decode::Gdt;
 use super::events::{Event, Events, Kind};
 use super::memory::Memory;
-use super::protect::{GROUPS, Sat};
+use super::protect::{GROUPS, GrpId, Sat};
 use super::qos::{DevLoad, Qos};
 use super::remains::Remains;
 
@@ -99,7 +99,38 @@ pub struct Gfd {
     pub(super) link: LinkStatus,
 }
 
+/// What commands have set of a device: all but the bytes of its memory.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    config: Config,
+    gdt: Gdt,
+    sat: Sat,
+    capacity: Capacity,
+    qos: Qos,
+}
+
 impl Gfd {
+    /// All that commands set.
+    #[must_use]
+    pub fn settings(&self) -> Settings {
+        let Self { config, gdt, sat, capacity, qos, .. } = self;
+        let (gdt, sat, capacity) = (gdt.clone(), sat.clone(), capacity.clone());
+        Settings { config: *config, gdt, sat, capacity, qos: qos.clone() }
+    }
+
+    /// Conventional reset: all that commands set is as in `settings`, no notification waits, and memory keeps its bytes.
+    pub fn reset(&mut self, settings: &Settings) {
+        let Settings { config, gdt, sat, capacity, qos } = settings.clone();
+        (self.config, self.gdt, self.sat) = (config, gdt, sat);
+        self.remains.add(0, self.memory.size());
+        for group in (0..GROUPS).filter_map(GrpId::new) {
+            for extent in capacity.extents(group).0 {
+                self.remains.take(extent.start.0, extent.len);
+            }
+        }
+        (self.capacity, self.qos, self.events) = (capacity, qos, Events::default());
+    }
+
     /// A device with `memory` behind it and nothing configured; numbers out of range are clamped.
     #[must_use]
     pub fn new(config: Config, memory: Memory) -> Self {

@@ -43,6 +43,9 @@ pub trait InBand: core::fmt::Debug + Send {
         true
     }
 
+    /// A reset of the device: nothing of what was under way goes on.
+    fn reset(&mut self) {}
+
     /// Sends what is due; when there is something to do next.
     fn poll(&mut self, _now: Instant, _device: &mut Device, _out: &mut Outbox) -> Option<Instant> {
         None

@@ -63,6 +63,11 @@ impl Jobs {
         self.queue.len()
     }
 
+    /// Forgets all: nobody is answered any more.
+    pub(super) fn clear(&mut self) {
+        self.queue = DueQueue::new(JOBS_MAX);
+    }
+
     pub(super) fn has_ready(&self) -> bool {
         self.queue.has_ready()
     }

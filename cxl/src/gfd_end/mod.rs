@@ -33,11 +33,13 @@ pub use component::Device;
 pub use config::{CoherentConfig, GfdCounts, GfdEndConfig, Order};
 pub use in_band::InBand;
 
-use crate::cci::{Served, Session, serve as serve_cci};
+use crate::cci::{Common, Served, Session, serve as serve_cci};
 use crate::coherence::Hold;
 use crate::gfd::Gfd;
+use crate::gfd::device::Settings;
 use crate::gfd::events::{FM_LEN, Notice};
 use crate::tlp_end::{Carries, EndConfig, EndCounts, Progress, Received, TlpEnd};
+use crate::vdm::link_reset::Ordered;
 use config::JOBS_MAX;
 use jobs::Jobs;
 use serve::Core;
@@ -52,6 +54,8 @@ pub struct GfdEnd {
     end: TlpEnd,
     core: Core,
     up: bool,
+    /// What a reset leads back to.
+    initial: Option<Box<(Settings, Common)>>,
 }
 
 impl GfdEnd {
@@ -59,8 +63,8 @@ impl GfdEnd {
     #[must_use]
     pub fn new(device: Device, config: GfdEndConfig, end: EndConfig) -> Self {
         let jobs = Jobs::new(end.payload_max, config.order);
-        let end = TlpEnd::new(EndConfig { carries: Carries::Pbr, ..end });
-        Self { end, core: Core::new(device, config, jobs), up: false }
+        let end = TlpEnd::new(EndConfig { carries: Carries::Pbr, ..end }).lower();
+        Self { end, core: Core::new(device, config, jobs), up: false, initial: None }
     }
 
     /// Has proxied commands and whatever else comes as a message for the device handed to `in_band`.
@@ -151,13 +155,14 @@ impl GfdEnd {
         port: &mut dyn Port,
         bufs: &mut Bufs,
     ) -> Result<Progress, PortError> {
-        let Self { end, core, up } = self;
+        let Self { end, core, up, initial } = self;
+        let initial = initial.get_or_insert_with(|| Box::new(core.device.settings()));
         let was_up = core::mem::replace(up, port.link_up());
         let changed = core.device.take_change();
         if *up && !was_up {
             core.partner = None;
         }
-        if *up && (!was_up || changed) {
+        if *up && (!was_up || changed) && !end.is_in_reset() {
             core.announce(now, end.outbox());
         }
         let waiting = core.jobs.len() + core.lines.len();
@@ -169,6 +174,8 @@ impl GfdEnd {
             match frame.content {
                 Received::Tlp(Some(pth), tlp) => core.take(now, pth, &tlp, out),
                 Received::Mem(Some(pth), message) => core.take_mem(now, pth, &message),
+                Received::Reset(Ordered::Begins) => core.reset(initial),
+                Received::Reset(Ordered::Ends) => core.announce(now, out),
                 _ => {}
             }
             core.settle_coherence(now);

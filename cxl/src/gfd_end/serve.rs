@@ -26,7 +26,9 @@ use super::in_band::InBand;
 use super::jobs::{Content, Job, Jobs};
 use super::line_jobs::LineJobs;
 use super::snoops::{Coherence, Waited};
+use crate::cci::Common;
 use crate::gfd::device::Request;
+use crate::gfd::device::Settings;
 use crate::gfd::events::{Kind, Notice};
 use crate::gfd::{Enables, Refusal};
 use crate::tlp_end::Outbox;
@@ -63,6 +65,20 @@ impl Core {
             announced: None,
             in_band: None,
             notices: VecDeque::new(),
+        }
+    }
+
+    /// Conventional reset: nothing of what was under way goes on, and all that commands have set is as in `initial`. Memory keeps
+    /// its bytes; which of them are whose, who owns the device, and which lines hosts hold, is gone.
+    pub(super) fn reset(&mut self, initial: &(Settings, Common)) {
+        self.device.reset(initial);
+        self.jobs.clear();
+        self.lines = LineJobs::new(JOBS_MAX);
+        self.coherence = self.config.coherent.map(Coherence::new);
+        (self.partner, self.announced) = (None, None);
+        self.notices.clear();
+        if let Some(in_band) = &mut self.in_band {
+            in_band.reset();
         }
     }
 

@@ -10,6 +10,7 @@
 //! modes. What cannot go where it wants is answered with UR, or dropped and counted.
 
 mod registers;
+mod resets;
 
 use weft_dataplane::pbr::vcs::{Function, Hop, Route, Side};
 use weft_dataplane::pbr::{Gather, LnTlp, Vcs};
@@ -19,8 +20,8 @@ use weft_dataplane::time::Instant;
 use weft_dataplane::types::PortId;
 use weft_parsers::fabric::{Bdf, Hpa};
 use weft_parsers::tlp::{
-    Body, Completion, Kind, Mode, Routing, Status, Tlp, TlpRepr, fields, to_flit, to_non_flit,
-    type1_to_type0,
+    Body, Completion, Kind, LinkReset, Mode, Routing, Status, Tlp, TlpRepr, fields, to_flit,
+    to_non_flit, type1_to_type0,
 };
 
 use crate::cxl_host::code;
@@ -31,6 +32,7 @@ use crate::pci::{
     Uncorrectable,
 };
 use crate::tlp_end::{Carries, EndConfig, EndCounts, Progress, Received, TlpEnd};
+use crate::vdm::link_reset::{Ordered, ResetOrders};
 
 /// Longest TLP with its prefixes: header, OHC, payload of 4 KiB.
 const TLP_LEN_MAX: usize = 4_096 + 64;
@@ -100,10 +102,21 @@ pub struct HbrCounts {
     pub dropped: u64,
     /// Has no form on the link that it should go out by; answered if an answer was due.
     pub no_form: u64,
-    /// NOPs, link control.
+    /// NOPs, what is said of links.
     pub other: u64,
+    /// Resets that who is below has ordered: dropped.
+    pub foreign_resets: u64,
     /// Messages of its own: interrupts and errors.
     pub messages: u64,
+}
+
+/// What came by one of its links.
+enum Came {
+    Tlp(Transit),
+    /// The upper end of the link upstream resets it.
+    Reset(Ordered),
+    /// What is at the other end of a link downstream says of it.
+    Control(usize, LinkReset),
 }
 
 /// A TLP on its way from one of its links.
@@ -120,6 +133,11 @@ pub struct HbrSwitch {
     /// The upstream bridge, then those downstream.
     bridges: Vec<Bridge>,
     up: Vec<bool>,
+    /// Resets of what is below each link; that upstream has none.
+    resets: Vec<ResetOrders>,
+    /// All below is held in reset from above, or there is nobody above any more.
+    held: bool,
+    now: Instant,
     /// Bus of the link upstream, as it was last written to by type 0.
     bus: u8,
     vcs: Vcs,
@@ -162,9 +180,28 @@ impl HbrSwitch {
         }
         let up = vec![false; bridges.len()];
         let vcs = registers::vcs(&bridges, &up, 0);
-        let ends = config.ends.into_iter().map(TlpEnd::new).collect();
+        let resets = vec![ResetOrders::default(); bridges.len()];
+        let ends = (0..).zip(config.ends).map(|(at, end)| match at {
+            0 => TlpEnd::new(end).lower(),
+            _ => TlpEnd::new(end),
+        });
+        let ends = ends.collect();
         let (gather, counts) = (Gather::default(), HbrCounts::default());
-        Ok(Self { ends, modes, bridges, up, bus: 0, vcs, gather, events: Vec::new(), counts })
+        let (now, held, events) = (Instant::ZERO, false, Vec::new());
+        Ok(Self {
+            ends,
+            modes,
+            bridges,
+            up,
+            resets,
+            held,
+            now,
+            bus: 0,
+            vcs,
+            gather,
+            events,
+            counts,
+        })
     }
 
     /// Its bridges, the upstream one first.
@@ -201,6 +238,8 @@ impl HbrSwitch {
         bufs: &mut Bufs,
     ) -> Result<Progress, PortError> {
         let mut all = Progress::default();
+        self.now = now;
+        self.say_resets();
         for (at, port) in ports.iter_mut().enumerate() {
             self.watch(at, port.link_up());
         }
@@ -211,21 +250,33 @@ impl HbrSwitch {
             };
             let counts = &mut self.counts;
             let progress = end.poll(now, &mut **port, bufs, &mut |frame, _| {
-                counts.came += 1;
                 match frame.content {
+                    Received::Reset(ordered) => return came.push(Came::Reset(ordered)),
                     Received::Tlp(None, tlp) if tlp.kind() != Kind::Nop => {
                         let bytes = tlp.bytes().get(..tlp.len()).unwrap_or_default().to_vec();
-                        came.push(Transit { from, mode, bytes });
+                        came.push(Came::Tlp(Transit { from, mode, bytes }));
+                    }
+                    Received::Control(message) => {
+                        counts.other += 1;
+                        came.push(Came::Control(from, message));
                     }
                     _ => counts.other += 1,
                 }
+                counts.came += 1;
             })?;
             all.frames += progress.frames;
             all.next = Instant::earlier(all.next, progress.next);
         }
-        for transit in came {
-            self.route(transit);
+        for came in came {
+            match came {
+                Came::Tlp(transit) => self.route(transit),
+                Came::Reset(ordered) => self.reset_from_above(ordered == Ordered::Begins),
+                Came::Control(at, message) => self.answered(at, message),
+            }
         }
+        self.say_resets();
+        let due = self.resets.iter().filter_map(ResetOrders::next_due).min();
+        all.next = Instant::earlier(all.next, due);
         all.blocked = self.ends.iter().any(|end| end.waiting() > 0);
         Ok(all)
     }
@@ -246,15 +297,19 @@ impl HbrSwitch {
         if at == 0 {
             // The host is gone, or there again: all bridges begin anew.
             if let Some(bridge) = self.bridges.first_mut() {
-                bridge.reset();
                 bridge.set_link(up.then(Link::default));
             }
-            self.bus = 0;
-            self.reset_below(!up);
+            self.reset_from_above(!up);
         } else if let Some(bridge) = self.bridges.get_mut(at) {
+            let resets = self.resets.get_mut(at);
             let effects = if up {
-                [bridge.set_present(true), bridge.set_link(Some(Link::default()))]
+                let open = resets.is_none_or(|resets| {
+                    resets.link_up(self.now);
+                    resets.is_open()
+                });
+                [bridge.set_present(true), bridge.set_link(open.then(Link::default))]
             } else {
+                resets.into_iter().for_each(ResetOrders::link_down);
                 [bridge.lose_link(), bridge.set_present(false)]
             };
             for effects in effects {
@@ -268,18 +323,10 @@ impl HbrSwitch {
         self.renew();
     }
 
-    /// All below the upstream bridge is reset, or no more.
-    fn reset_below(&mut self, on: bool) {
-        for (port, bridge) in self.bridges.iter_mut().skip(1).enumerate() {
-            if on {
-                bridge.reset();
-            }
-            self.events.push(Event::Reset { port, on });
-        }
-    }
-
     fn renew(&mut self) {
-        self.vcs = registers::vcs(&self.bridges, &self.up, self.bus);
+        let open = self.up.iter().zip(&self.resets).map(|(up, resets)| *up && resets.is_open());
+        let open: Vec<bool> = open.collect();
+        self.vcs = registers::vcs(&self.bridges, &open, self.bus);
     }
 
     /// A bridge's id: the upstream one is device 0 on the bus above, the others on the bus within.
@@ -310,10 +357,8 @@ impl HbrSwitch {
             let tlp = TlpRepr::new(mode, Kind::MemWrite, self.id(at), 0, body);
             self.say(&TlpRepr { payload: &payload, ..tlp });
         }
-        match (effects.reset, at.checked_sub(1)) {
-            (Some(on), Some(port)) => self.events.push(Event::Reset { port, on }),
-            (Some(on), None) => self.reset_below(on),
-            (None, _) => {}
+        if let Some(on) = effects.reset {
+            self.reset_by_bridge(at, on);
         }
         if let Some(port) = at.checked_sub(1) {
             self.events.extend(effects.power.map(|on| Event::Power { port, on }));
@@ -437,7 +482,8 @@ impl HbrSwitch {
             let (Some(end), Some(&mode)) = (self.ends.get_mut(at), self.modes.get(at)) else {
                 continue;
             };
-            if !self.up.get(at).copied().unwrap_or_default() {
+            let open = self.resets.get(at).is_some_and(ResetOrders::is_open);
+            if !self.up.get(at).copied().unwrap_or_default() || !open {
                 continue;
             }
             if mode == transit.mode {

@@ -29,6 +29,7 @@ use weft_parsers::tlp::{
 use crate::cxl_device::CxlDevice;
 use crate::tlp_end::{Carries, EndConfig, EndCounts, Frame, Outbox, Progress, Received, TlpEnd};
 use crate::transaction_layer::TransactionLayer;
+use crate::vdm::link_reset::Ordered;
 use crate::vdm::mctp::{Event, Peer, Tunnel};
 use allocations::Allocations;
 pub use allocations::{GRANULE, MEMORY_BAR};
@@ -146,7 +147,7 @@ impl Mld {
             hello: None,
             counts: MldCounts::default(),
         };
-        Ok(Self { end: TlpEnd::new(config.end), body, up: false })
+        Ok(Self { end: TlpEnd::new(config.end).lower(), body, up: false })
     }
 
     /// Bytes of the BAR that a logical device has to show its memory by: all memory may become one's.
@@ -194,9 +195,7 @@ impl Mld {
     ) -> Result<Progress, PortError> {
         if port.link_up() != self.up {
             self.up = port.link_up();
-            self.body.tunnel = Tunnel::new(Pid::NONE);
-            self.body.schedule.clear();
-            self.body.hello = self.up.then_some((now, HELLOS_MAX));
+            self.body.begin(self.up.then_some(now));
             for ld in &mut *lds {
                 ld.as_mut().set_link(self.up);
             }
@@ -248,9 +247,13 @@ impl Body {
         frame: &Frame<'_>,
         out: &mut Outbox,
     ) {
-        let Received::Tlp(None, tlp) = frame.content else {
-            self.counts.other += 1;
-            return;
+        let tlp = match frame.content {
+            Received::Tlp(None, tlp) => tlp,
+            Received::Reset(ordered) => return self.link_reset(now, ordered, lds),
+            _ => {
+                self.counts.other += 1;
+                return;
+            }
         };
         //= docs/spec/wire-formats.md §3.2: a TLP without prefix, or with the LD-ID of nobody, is refused
         let Some(prefix) = tlp.vend_prefix() else {
@@ -277,6 +280,24 @@ impl Body {
                 out.set_load(self.schedule.load(prefix.ld_id().into()).wire());
                 ld.as_mut().core().receive(frame, out);
             }
+        }
+    }
+
+    /// The link came up, or went down (`None`): nothing of what was under way goes on.
+    fn begin(&mut self, up: Option<Instant>) {
+        self.tunnel = Tunnel::new(Pid::NONE);
+        self.schedule.clear();
+        self.hello = up.map(|now| (now, HELLOS_MAX));
+    }
+
+    /// A reset of the link resets all logical devices; what memory, share and limit each has stays, as with any loss of it.
+    fn link_reset<L: AsMut<CxlDevice>>(&mut self, now: Instant, ordered: Ordered, lds: &mut [L]) {
+        if ordered == Ordered::Ends {
+            return self.begin(Some(now));
+        }
+        self.begin(None);
+        for ld in lds {
+            ld.as_mut().core().reset();
         }
     }
 

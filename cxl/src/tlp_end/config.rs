@@ -8,7 +8,9 @@ use weft_dataplane::config::TlpConfig;
 use weft_hosts::classes::PriMap;
 use weft_parsers::MacAddr;
 use weft_parsers::cxl_mem::MemMessage;
-use weft_parsers::tlp::{Mode, Pth, Tlp};
+use weft_parsers::tlp::{LinkReset, Mode, Pth, Tlp};
+
+use crate::vdm::link_reset::Ordered;
 
 /// The kinds of TLP that a link carries: HBR of one mode, PBR, or both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,8 +45,10 @@ pub enum Received<'a> {
     Tlp(Option<Pth>, Tlp<'a>),
     /// A CXL.mem message, with the PTH that it came with.
     Mem(Option<Pth>, MemMessage<'a>),
-    /// What the other end says of the link (protocol 4).
-    Control(&'a [u8]),
+    /// What the other end says of the link (protocol 4), at an end that does not obey it.
+    Control(LinkReset),
+    /// The upper end of the link resets what is here, or ends that; in between nothing else comes.
+    Reset(Ordered),
 }
 
 /// A received frame with its addresses.
@@ -73,4 +77,8 @@ pub struct EndCounts {
     pub too_long: u64,
     /// PFC frames.
     pub pfc_rx: u64,
+    /// Resets by the upper end of the link.
+    pub resets: u64,
+    /// Frames that came while such a reset held: dropped.
+    pub in_reset: u64,
 }

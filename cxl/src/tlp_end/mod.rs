@@ -19,10 +19,12 @@ use weft_dataplane::time::Instant;
 use weft_dataplane::types::{PerPri, Pri, PriSet};
 use weft_parsers::cxl_mem::MemMessage;
 use weft_parsers::mac_control::opcode;
-use weft_parsers::tlp::{Mode, PbrTlp, Protocol, Pth, Tlp, TlpLink, TlpRepr};
+use weft_parsers::tlp::{LinkReset, Mode, PbrTlp, Protocol, Pth, Tlp, TlpLink, TlpRepr};
 use weft_parsers::{MacAddr, ParseError, Pfc, ether_type};
 
 use weft_hosts::pfc::Pauses;
+
+use crate::vdm::link_reset::{Ordered, ResetReceiver};
 
 pub use config::{Carries, EndConfig, EndCounts, Frame, Received};
 use outbox::MACS_LEN;
@@ -52,6 +54,10 @@ pub struct TlpEnd {
     outbox: Outbox,
     waiting: PerPri<VecDeque<Desc>>,
     pauses: Pauses,
+    /// The upper end of the link resets what is here.
+    reset: Option<ResetReceiver>,
+    /// What waits is of before a reset.
+    stale: bool,
     counts: EndCounts,
 }
 
@@ -62,7 +68,20 @@ impl TlpEnd {
         let outbox = Outbox::new(&config);
         let pauses = Pauses::new(&config.classes);
         let counts = EndCounts::default();
-        Self { config, outbox, waiting: PerPri::default(), pauses, counts }
+        let (waiting, reset, stale) = (PerPri::default(), None, false);
+        Self { config, outbox, waiting, pauses, reset, stale, counts }
+    }
+
+    /// The lower end of a link: it obeys resets of the upper one.
+    #[must_use]
+    pub fn lower(self) -> Self {
+        Self { reset: Some(ResetReceiver::default()), ..self }
+    }
+
+    /// Whether the upper end of the link holds what is here in reset.
+    #[must_use]
+    pub fn is_in_reset(&self) -> bool {
+        self.reset.as_ref().is_some_and(ResetReceiver::is_held)
     }
 
     /// Counts so far.
@@ -121,6 +140,10 @@ impl TlpEnd {
     ) -> usize {
         let mut frames = 0;
         let mut batch = Batch::new();
+        let over = self.reset.as_mut().and_then(|reset| reset.tick(now, port.link_up()));
+        if let Some(ordered) = over {
+            self.hand_reset(ordered, handler);
+        }
         for _ in 0..bursts.min(RX_BURSTS) {
             let had = port.rx(now, bufs, &mut batch);
             for desc in batch.drain(..) {
@@ -131,6 +154,9 @@ impl TlpEnd {
             if had == 0 {
                 break;
             }
+        }
+        if core::mem::take(&mut self.stale) {
+            self.release(bufs);
         }
         self.load(bufs);
         frames
@@ -205,6 +231,7 @@ impl TlpEnd {
         port.service(now, bufs)?;
         let blocked = self.waiting() > 0;
         let next = self.pauses.tick(now).filter(|_| blocked);
+        let next = Instant::earlier(next, self.reset.as_ref().and_then(ResetReceiver::next_due));
         Ok(Progress { frames, blocked, next })
     }
 
@@ -239,8 +266,14 @@ impl TlpEnd {
             return;
         };
         self.outbox.partner = from;
+        if head.protocol == Protocol::Control {
+            return self.take_link_control(now, (to, from), rest, handler);
+        }
+        if self.is_in_reset() {
+            self.counts.in_reset += 1;
+            return;
+        }
         let content = match (head.protocol, self.config.carries) {
-            (Protocol::Control, _) => Received::Control(rest),
             (Protocol::PbrMem, Carries::Pbr) | (Protocol::HbrMem, Carries::Hbr(_)) => {
                 let Ok((pth, message)) = read_mem(head.protocol, rest) else {
                     self.counts.malformed += 1;
@@ -276,6 +309,45 @@ impl TlpEnd {
             return;
         }
         self.counts.rx += 1;
+        handler(Frame { to, from, content }, &mut self.outbox);
+    }
+
+    /// What the other end says of the link: an order here, or for whoever stands behind this end.
+    fn take_link_control(
+        &mut self,
+        now: Instant,
+        (to, from): (MacAddr, MacAddr),
+        bytes: &[u8],
+        handler: &mut dyn FnMut(Frame<'_>, &mut Outbox),
+    ) {
+        let Ok(message) = LinkReset::parse(bytes) else {
+            self.counts.malformed += 1;
+            return;
+        };
+        let Some(reset) = &mut self.reset else {
+            self.counts.rx += 1;
+            let content = Received::Control(message);
+            return handler(Frame { to, from, content }, &mut self.outbox);
+        };
+        let Some((ordered, answer)) = reset.receive(now, message) else {
+            self.counts.foreign += 1;
+            return;
+        };
+        if let Some(ordered) = ordered {
+            self.hand_reset(ordered, handler);
+        }
+        self.outbox.control_partner(answer);
+    }
+
+    /// Tells whoever stands behind this end of a reset; what waits to be sent is of before it.
+    fn hand_reset(&mut self, ordered: Ordered, handler: &mut dyn FnMut(Frame<'_>, &mut Outbox)) {
+        if ordered == Ordered::Begins {
+            self.counts.resets += 1;
+            self.outbox.clear();
+            self.stale = true;
+        }
+        let content = Received::Reset(ordered);
+        let (to, from) = (self.config.mac, self.outbox.partner);
         handler(Frame { to, from, content }, &mut self.outbox);
     }
 

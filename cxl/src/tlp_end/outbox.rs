@@ -10,8 +10,8 @@ use weft_dataplane::types::Pri;
 use weft_parsers::MacAddr;
 use weft_parsers::cxl_mem::{self, MemMessage, MemOp};
 use weft_parsers::tlp::{
-    Body, DevLoad, EmitError, HEAD_LEN_MAX, Kind, Mode, Protocol, Pth, Tlp, TlpLink, TlpRepr,
-    VendPrefixL0, link, pth,
+    Body, DevLoad, EmitError, HEAD_LEN_MAX, Kind, LinkReset, Mode, Protocol, Pth, Tlp, TlpLink,
+    TlpRepr, VendPrefixL0, link, pth,
 };
 
 use super::config::{Carries, EndConfig};
@@ -189,10 +189,10 @@ impl Outbox {
     }
 
     /// Appends what is said of the link itself (protocol 4).
-    pub fn control(&mut self, bytes: &[u8]) {
-        let head = self.head(self.partner, Protocol::Control, None);
+    pub fn control(&mut self, to: MacAddr, message: LinkReset) {
+        let head = self.head(to, Protocol::Control, None);
         self.bytes.extend_from_slice(head.bytes());
-        self.bytes.extend_from_slice(bytes);
+        self.bytes.extend_from_slice(&message.emit());
         self.ends.push((self.bytes.len(), self.tlp.tc_to_pri[0]));
     }
 
@@ -226,6 +226,17 @@ impl Outbox {
             head.push(&pth.emit());
         }
         head
+    }
+
+    /// The same, to the other end of the link.
+    pub fn control_partner(&mut self, message: LinkReset) {
+        self.control(self.partner, message);
+    }
+
+    /// Forgets all that waits in it.
+    pub(super) fn clear(&mut self) {
+        self.bytes.clear();
+        self.ends.clear();
     }
 
     /// TLPs that wait in it.

@@ -221,3 +221,55 @@ fn what_finds_no_chunk_waits() {
     }
     assert_eq!(tags, (0..20).collect::<Vec<_>>());
 }
+
+//= docs/spec/wire-formats.md §3.7b: in reset all but orders is dropped, and nothing of before is sent
+#[test]
+fn a_lower_end_in_reset_takes_orders_alone() {
+    use weft_parsers::tlp::ResetWord;
+    let mut pair = pair([Carries::Hbr(Mode::Flit); 2], 8);
+    let [upper, lower] = pair.ends;
+    pair.ends = [upper, lower.lower()];
+    let order = |pair: &mut Pair, word, number| {
+        pair.ends[0].outbox().control_partner(LinkReset { word, number });
+        pair.poll(0, Instant::ZERO, &mut |frame, _| panic!("{frame:?}"));
+    };
+    // What comes to an end, as text.
+    let come = |pair: &mut Pair, which, now| {
+        let mut all = Vec::new();
+        pair.poll(which, now, &mut |frame, _| {
+            all.push(match frame.content {
+                Received::Tlp(_, tlp) => format!("tlp {}", tlp.tag()),
+                Received::Control(message) => format!("{:?} {}", message.word, message.number),
+                Received::Reset(ordered) => format!("{ordered:?}"),
+                Received::Mem(..) => panic!("{frame:?}"),
+            });
+        });
+        all
+    };
+    pair.ends[1].outbox().send(None, &read(1)).unwrap();
+    order(&mut pair, ResetWord::AssertHot, 5);
+    assert_eq!(come(&mut pair, 1, Instant::ZERO), ["Begins"]);
+    assert_eq!(come(&mut pair, 0, Instant::ZERO), ["Done 5"], "and nothing of before");
+    pair.ends[0].outbox().send(None, &read(2)).unwrap();
+    assert_eq!(come(&mut pair, 0, Instant::ZERO), [""; 0]);
+    order(&mut pair, ResetWord::AssertHot, 5);
+    assert_eq!(come(&mut pair, 1, Instant::ZERO), [""; 0], "it is in reset already");
+    assert_eq!(come(&mut pair, 0, Instant::ZERO), ["Done 5"]);
+    assert_eq!((pair.ends[1].counts().resets, pair.ends[1].counts().in_reset), (1, 1));
+    order(&mut pair, ResetWord::Deassert, 6);
+    assert_eq!(come(&mut pair, 1, Instant::ZERO), ["Ends"]);
+    pair.ends[0].outbox().send(None, &read(3)).unwrap();
+    assert_eq!(come(&mut pair, 0, Instant::ZERO), ["Done 6"]);
+    assert_eq!(come(&mut pair, 1, Instant::ZERO), ["tlp 3"]);
+    // Nobody says it any more.
+    order(&mut pair, ResetWord::AssertPerst, 7);
+    assert_eq!(come(&mut pair, 1, Instant::ZERO), ["Begins"]);
+    let later = Instant::ZERO + Span::from_ms(3_000);
+    assert_eq!(come(&mut pair, 1, later), ["Ends"]);
+    assert_eq!(pair.ends[1].counts().resets, 2);
+    // The end above is none that is reset.
+    pair.ends[1].outbox().control_partner(LinkReset { word: ResetWord::AssertHot, number: 1 });
+    assert_eq!(come(&mut pair, 1, later), [""; 0]);
+    assert_eq!(come(&mut pair, 0, later), ["Done 7", "AssertHot 1"], "its owner's to drop");
+    assert!(!pair.ends[0].is_in_reset());
+}

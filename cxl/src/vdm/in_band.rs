@@ -129,6 +129,10 @@ impl InBand for Commands {
             })
     }
 
+    fn reset(&mut self) {
+        *self = Self { unsent: self.unsent, ..Self::new(self.port) };
+    }
+
     fn poll(&mut self, now: Instant, device: &mut Device, out: &mut Outbox) -> Option<Instant> {
         self.settle(now, device, out);
         Instant::earlier(self.proxy.next_due(), self.tunnel.next_due())

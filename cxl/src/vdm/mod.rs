@@ -11,6 +11,7 @@
 
 pub mod gam;
 pub mod in_band;
+pub mod link_reset;
 pub mod mctp;
 pub mod partner;
 pub mod proxy;

@@ -15,7 +15,8 @@ use crate::cdat;
 use crate::change::Running;
 use crate::discover::virtual_switches;
 use crate::graph::Key;
-use crate::inventory::{Target, TargetKind};
+use crate::inventory::{Switch, Target, TargetKind};
+use crate::port_reset::PortReset;
 
 impl Fm {
     /// What a bridge is to show. A virtual link for which the switch below has no PID left gets one, of a fabric port without.
@@ -89,6 +90,16 @@ impl Fm {
         let request = error.request((place.vcs, place.vppb), tlp);
         self.fabric.call(way, &request).map_err(refuse)?;
         Ok(format!("{bridge} reports the error {}", error.name()))
+    }
+
+    /// Resets what is at a port (5102h); returns what is to be said of it.
+    pub(super) fn control_port(&mut self, text: &str, reset: PortReset) -> Result<String, Refused> {
+        let place = self.names(|names| names.end_port(text))?;
+        let inventory = &self.up()?.inventory;
+        let switch = inventory.switches.get(place.switch.index());
+        let way = switch.map(Switch::way).ok_or_else(|| Refused::because("no such switch"))?;
+        self.fabric.call(way, &reset.request(place.port)).map_err(refuse)?;
+        Ok(format!("what is at {text} {}", reset.done()))
     }
 
     fn bind_it(&mut self, binding: Binding) -> Result<(), BindError> {

@@ -342,6 +342,7 @@ impl Fm {
                 self.unbind(place).map_err(refuse)?;
                 vec![format!("{bridge} shows nothing")]
             }
+            Request::ControlPort { port, reset } => vec![self.control_port(port, *reset)?],
             Request::GenerateAer { bridge, error, tlp } => {
                 vec![self.generate_aer(bridge, error, tlp.as_deref())?]
             }

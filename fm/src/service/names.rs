@@ -123,6 +123,18 @@ impl Names<'_> {
         self.port(text).ok_or_else(|| format!("there is no device {text:?}"))
     }
 
+    /// The port that a device or a GFD is at: as [`Self::device`], or a GFD's name, UUID or PID.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn end_port(&self, text: &str) -> Result<PortRef, String> {
+        let gfd = self.gfd(text).ok();
+        match self.inventory.gfds.iter().find(|known| Some(known.pid) == gfd) {
+            Some(gfd) => Ok(gfd.at),
+            None => self.device(text),
+        }
+    }
+
     /// Who makes requests, a host or a device that is bound at its edge switch: its name, the place of its port (`SWITCH.3`
     /// or `SWITCH/port:3`), or its PID.
     ///

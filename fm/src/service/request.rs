@@ -11,6 +11,7 @@ pub use super::status::{EventRecord, Status};
 use crate::inventory::Inventory;
 use crate::media::{Dmp, Media};
 use crate::overview::{AddressMap, BindingUse, GfdLoad, LinkRow, NameRow};
+use crate::port_reset::PortReset;
 use crate::trace::{Trace, Via};
 
 /// The format that a topology is asked for in.
@@ -73,6 +74,13 @@ pub enum Request {
     Unbind {
         /// SWITCH/VCS/VPPB.
         bridge: String,
+    },
+    /// Resets what is at a port.
+    ControlPort {
+        /// A device's or GFD's name, `s0.3`, or SWITCH/port:N.
+        port: String,
+        /// How.
+        reset: PortReset,
     },
     /// Has a bridge report an error to its host.
     GenerateAer {

@@ -130,6 +130,14 @@ pub enum Command {
         #[serde(default = "timeout")]
         timeout_ms: u64,
     },
+    /// Host: resets the bus below a bridge, and finds anew what is there.
+    Reset {
+        /// The bridge.
+        bdf: Id,
+        /// How long it may take.
+        #[serde(default = "timeout")]
+        timeout_ms: u64,
+    },
     /// Host: finds anew what is behind a slot.
     Rescan {
         /// The bridge.
@@ -292,6 +300,7 @@ impl Command {
         match self {
             Self::Enumerate { timeout_ms }
             | Self::Rescan { timeout_ms, .. }
+            | Self::Reset { timeout_ms, .. }
             | Self::Gae { timeout_ms, .. }
             | Self::TurnOff { timeout_ms } => *timeout_ms,
             Self::LnRead(access)

@@ -5,10 +5,12 @@
 //! Units: none.
 //! Source: docs/spec/cxl-fabric.md "Start-up".
 
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use weft_base::eventfd::EventFd;
 use weft_base::wait;
 use weft_cxl::cci::Session;
 use weft_dataplane::time::{Instant, Span};
@@ -139,7 +141,8 @@ fn lock(parts: &Mutex<InProcessFabric>) -> MutexGuard<'_, InProcessFabric> {
 
 /// A way to switch `switch` as `session`.
 fn way(shared: &SharedFabric, switch: usize, session: Session) -> cci::Fabric {
-    let entry = Entry { shared: shared.clone(), switch, session, quick: false };
+    let bell = (session == FM).then(|| shared.with(|parts| parts.bell()));
+    let entry = Entry { shared: shared.clone(), switch, session, quick: false, bell };
     // Each poll steps the parts, so that none has to wait.
     cci::Fabric::new(Box::new(entry), RetryPolicy { polls: POLLS, ..RetryPolicy::quick() })
 }
@@ -150,6 +153,8 @@ struct Entry {
     switch: usize,
     session: Session,
     quick: bool,
+    /// What wakes the manager; a host's GAE is notified of nothing by this way.
+    bell: Option<Arc<EventFd>>,
 }
 
 impl Transport for Entry {
@@ -161,6 +166,15 @@ impl Transport for Entry {
 
     fn set_impatient(&mut self, on: bool) {
         self.quick = on;
+    }
+
+    fn event(&mut self) -> Option<Vec<u8>> {
+        self.bell.as_ref()?;
+        self.shared.with(|parts| parts.take_notice(self.switch))
+    }
+
+    fn readable(&self) -> Option<OwnedFd> {
+        self.bell.as_ref().and_then(|bell| bell.as_fd().try_clone_to_owned().ok())
     }
 }
 

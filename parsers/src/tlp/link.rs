@@ -42,7 +42,7 @@ pub enum Protocol {
     HbrFlit = 2,
     /// Non-flit TLP.
     HbrNonFlit = 3,
-    /// Partner information and keep-alive.
+    /// What one end says of the link itself: its reset.
     Control = 4,
     /// CXL.mem message of a PBR link: PTH first.
     PbrMem = 5,

@@ -56,12 +56,12 @@ impl Agent {
     }
 
     /// The host of a port is gone: what it has set up begins anew.
-    pub(super) fn host_lost(&mut self, port: PortId) {
+    pub(super) fn host_lost(&mut self, now: Instant, port: PortId) {
         let of = |vcs: &u8| self.switch.vcs(*vcs).is_some_and(|state| state.usp == Some(port));
         let lost: Vec<u8> = (0..=u8::MAX).take(self.switch.vcses.len()).filter(of).collect();
         for vcs in lost {
             self.switch.reset_vcs(vcs);
-            self.reset_lds_of(vcs);
+            self.reset_devices(now, vcs, None);
             self.hosts.remove(&vcs);
         }
     }
@@ -216,6 +216,8 @@ impl Agent {
                 }
                 Event::CancelProxy { vcs, pid, .. } => self.cancel_proxy(vcs, pid),
                 Event::LdReset { port, ld } => self.reset_ld(port, ld, true),
+                Event::PortReset { port } => self.reset_port(now, port),
+                Event::PortControl { port, op } => self.control_port(now, port, op),
             }
         }
         any
@@ -236,12 +238,11 @@ impl Agent {
         if effects.interrupt {
             self.interrupt(vcs, function);
         }
-        if let Some(on) = effects.reset
-            && vppb > 0
-            && !self.reset_link(now, (vcs, vppb), on)
-            && !self.reset_ld_below((vcs, vppb), on)
-        {
-            self.counts.untold += 1;
+        if let Some(on) = effects.reset {
+            if on {
+                self.reset_devices(now, vcs, (vppb > 0).then_some(vppb));
+            }
+            self.stale_resets = true;
         }
     }
 

@@ -10,7 +10,9 @@ use weft_cxl::pci::Link;
 use weft_cxl::vdm::Vdm;
 use weft_cxl::vdm::mctp::Peer;
 use weft_cxl::vdm::partner::{FarEnd, Partner};
-use weft_cxl::vdm::reset::{Binding, LinkCounts, LinkEvent, Reset, VirtualDsp, VirtualUsp};
+use weft_cxl::vdm::reset::{
+    Binding, LinkCounts, LinkEvent, LinkState, Reset, VirtualDsp, VirtualUsp,
+};
 use weft_dataplane::pbr::Dispatch;
 use weft_dataplane::time::Instant;
 use weft_dataplane::types::PortId;
@@ -54,13 +56,19 @@ pub(super) struct Virtual {
     way: bool,
 }
 
+/// The end that it is.
 #[derive(Clone, Debug)]
-enum VirtualEnd {
+pub(super) enum VirtualEnd {
     Dsp(VirtualDsp),
     Usp(VirtualUsp),
 }
 
 impl Virtual {
+    /// Its end here.
+    pub const fn end(&self) -> &VirtualEnd {
+        &self.end
+    }
+
     /// When it is due.
     pub fn next_due(&self) -> Option<Instant> {
         match &self.end {
@@ -116,6 +124,13 @@ impl Agent {
 
     /// The link of a port came up or went down.
     pub fn set_link(&mut self, now: Instant, port: PortId, link: Option<Link>) {
+        let shown = self.link_seen(now, port, link);
+        self.show_port(now, port, shown);
+        self.settle(now);
+    }
+
+    /// The link of a port is up or down for all that the switch does.
+    pub(super) fn show_port(&mut self, now: Instant, port: PortId, link: Option<Link>) {
         let Some(state) = self.switch.port(port) else { return };
         if state.link == link {
             return;
@@ -156,10 +171,9 @@ impl Agent {
             self.switch.common_mut().ownership.forget_way(port.get());
         }
         if role == Role::Usp && link.is_none() {
-            self.host_lost(port);
+            self.host_lost(now, port);
         }
         self.switch.log_port(now, port);
-        self.settle(now);
     }
 
     /// A port by its number.
@@ -229,34 +243,44 @@ impl Agent {
     fn link_event(&mut self, now: Instant, (vcs, vppb): (u8, u8), event: LinkEvent) {
         match event {
             LinkEvent::Up => self.switch.set_path(vcs, vppb, true),
+            LinkEvent::Anew => {
+                self.switch.set_path(vcs, vppb, false);
+                self.switch.set_path(vcs, vppb, true);
+            }
             LinkEvent::SurpriseDown | LinkEvent::NoAnswer => {
                 self.switch.set_path(vcs, vppb, false);
                 if vppb == 0 {
-                    self.reset_below(vcs); // as any loss of the link above
+                    self.reset_below(now, vcs); // as any loss of the link above
                 }
             }
-            LinkEvent::Asserted(_) => self.reset_below(vcs),
+            LinkEvent::Asserted(_) => self.reset_below(now, vcs),
             LinkEvent::Deasserted => {
-                if let Some(Virtual { end: VirtualEnd::Usp(end), .. }) =
-                    self.virtuals.get_mut(&(vcs, vppb))
-                {
-                    end.ready(now);
-                }
+                self.stale_resets = true;
+                self.recovering.insert(vcs);
             }
         }
     }
 
-    /// A virtual switch without a host's port is reset from above.
-    fn reset_below(&mut self, vcs: u8) {
+    /// A virtual switch without a host's port is reset from above, with all that is below it.
+    fn reset_below(&mut self, now: Instant, vcs: u8) {
         self.switch.reset_vcs(vcs);
-        self.reset_lds_of(vcs);
-        self.counts.untold += 1; // what else hangs on local ports below is not told
+        self.reset_devices(now, vcs, None);
+    }
+
+    /// What is below a virtual switch is back: its vUSP says Link Up.
+    pub(super) fn ready(&mut self, now: Instant, vcs: u8) {
+        if let Some(Virtual { end: VirtualEnd::Usp(end), .. }) = self.virtuals.get_mut(&(vcs, 0)) {
+            end.ready(now);
+        }
     }
 
     /// A virtual link was bound or unbound.
     pub(super) fn bound(&mut self, now: Instant, at: (u8, u8), on: bool, ends: Binding) {
         if !on {
             self.virtuals.remove(&at);
+            if at.1 == 0 {
+                self.reset_devices(now, at.0, None); // their host has gone
+            }
             return;
         }
         let end = if at.1 == 0 {
@@ -269,18 +293,22 @@ impl Agent {
         self.virtuals.insert(at, Virtual { end, ends, way: true });
     }
 
-    /// The host resets what is below a vPPB, or ends that; whether the vPPB has a virtual link to tell it by.
-    pub(super) fn reset_link(&mut self, now: Instant, at: (u8, u8), on: bool) -> bool {
-        match self.virtuals.get_mut(&at) {
-            Some(Virtual { end: VirtualEnd::Dsp(end), .. }) => {
-                if on {
-                    end.assert(now, Reset::Hot);
-                } else {
-                    end.deassert(now);
-                }
-                true
-            }
-            _ => false,
+    /// Resets what is at the other end of a virtual link; it holds until [`Self::deassert_far`].
+    pub(super) fn assert_far(&mut self, now: Instant, at: (u8, u8)) {
+        if let Some(Virtual { end: VirtualEnd::Dsp(end), .. }) = self.virtuals.get_mut(&at)
+            && !matches!(end.state(), LinkState::Reset(_))
+        {
+            end.assert(now, Reset::Hot);
+            self.switch.reset_path(at.0, at.1);
+        }
+    }
+
+    /// Ends that.
+    pub(super) fn deassert_far(&mut self, now: Instant, at: (u8, u8)) {
+        if let Some(Virtual { end: VirtualEnd::Dsp(end), .. }) = self.virtuals.get_mut(&at)
+            && matches!(end.state(), LinkState::Reset(_))
+        {
+            end.deassert(now);
         }
     }
 

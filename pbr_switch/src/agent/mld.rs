@@ -12,7 +12,6 @@ use weft_cxl::cci::{Common, Ticket};
 use weft_cxl::mld::{FM_LD, LDS_MAX};
 use weft_cxl::vdm::mctp::{Event, Peer, RequestId, Tunnel};
 use weft_cxl::vdm::{RETRY_INTERVAL, TRIES_MAX};
-use weft_dataplane::pbr::Binding;
 use weft_dataplane::time::Instant;
 use weft_dataplane::types::PortId;
 use weft_parsers::cci::mctp::MessageType;
@@ -25,7 +24,6 @@ use super::Agent;
 use crate::config::Role;
 use crate::port::{Partner as Known, Port};
 use crate::switch::FarRequest;
-use crate::vcs::Bound;
 
 /// Whether a TLP without PTH is of LD `FFFFh`.
 pub(super) fn is_management(tlp: &Tlp<'_>) -> bool {
@@ -255,30 +253,6 @@ impl Agent {
         let vend_prefix = Some(VendPrefixL0::from_ld_id(ld));
         self.counts.ld_resets += u64::from(on);
         self.send_at(port, None, &TlpRepr { vend_prefix, ..vdm.repr() });
-    }
-
-    /// The host resets what is below a vPPB, or ends that; whether it is a logical device.
-    pub(super) fn reset_ld_below(&mut self, (vcs, vppb): (u8, u8), on: bool) -> bool {
-        let below = self.switch.vcs(vcs).and_then(|vcs| vcs.vppbs.get(usize::from(vppb)));
-        match below.map(|vppb| vppb.bound) {
-            Some(Bound::Ld(port, ld)) => {
-                self.reset_ld(port, ld, on);
-                true
-            }
-            _ => false,
-        }
-    }
-
-    /// The host of a virtual switch has gone, or resets it: its logical devices begin anew.
-    pub(super) fn reset_lds_of(&mut self, vcs: u8) {
-        let vppbs = self.switch.vcs(vcs).map(|vcs| vcs.vppbs.iter().map(|vppb| vppb.bound));
-        let lds: Vec<Binding> = vppbs.into_iter().flatten().map(Bound::binding).collect();
-        for binding in lds {
-            if let Binding::Ld { port, ld } = binding {
-                self.reset_ld(port, ld, true);
-                self.reset_ld(port, ld, false);
-            }
-        }
     }
 }
 

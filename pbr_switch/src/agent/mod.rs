@@ -15,13 +15,15 @@ mod hosts;
 mod links;
 mod mld;
 mod notices;
+mod resets;
 mod tunnels;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use weft_cxl::cci::{Answer, Component, Served, Session, Ticket, serve};
 use weft_cxl::tlp_end::{Carries, EndConfig, EndCounts, Progress, Received, TlpEnd};
 use weft_cxl::vdm::Vdm;
+use weft_cxl::vdm::link_reset::ResetReceiver;
 use weft_cxl::vdm::mctp::Tunnel;
 use weft_dataplane::config::TlpConfig;
 use weft_dataplane::pbr::source::admit;
@@ -43,6 +45,7 @@ use hosts::HostSide;
 use links::{LinkSide, Virtual};
 use mld::MldSide;
 use notices::Notices;
+use resets::{HostResets, PortResets};
 use tunnels::Tunnelled;
 
 /// Bursts that one [`Agent::receive`] takes in.
@@ -96,6 +99,12 @@ pub struct AgentCounts {
     pub foreign: u64,
     /// What the ends of a link say of it (protocol 4).
     pub control: u64,
+    /// Resets of what is at a port, by the manager, a host, or because its host has gone.
+    #[serde(default)]
+    pub port_resets: u64,
+    /// Messages about resets of a link that nobody may send there: dropped.
+    #[serde(default)]
+    pub foreign_resets: u64,
     /// Resets of logical devices.
     #[serde(default)]
     pub ld_resets: u64,
@@ -128,6 +137,12 @@ pub struct Agent {
     links: BTreeMap<PortId, LinkSide>,
     mlds: BTreeMap<PortId, MldSide>,
     virtuals: BTreeMap<(u8, u8), Virtual>,
+    resets: BTreeMap<PortId, PortResets>,
+    host_resets: HostResets,
+    /// What resets follow from has changed.
+    stale_resets: bool,
+    /// Virtual switches that have been let out of reset, and of which not all is back below.
+    recovering: BTreeSet<u8>,
     hosts: BTreeMap<u8, HostSide>,
     tunnel: Tunnel,
     tunnelled: Tunnelled,
@@ -148,6 +163,8 @@ impl Agent {
             EndConfig { mac: CPU_PORT_MAC, carries: Carries::Both, tlp, classes, payload_max };
         let links = switch.ports.iter().filter_map(LinkSide::new).collect();
         let mlds = switch.ports.iter().filter_map(MldSide::new).collect();
+        let resets = switch.ports.iter().filter_map(PortResets::new).collect();
+        let host_resets = resets::of_hosts(&switch.ports);
         let tunnel = Tunnel::new(switch.common().ownership.pid());
         Self {
             switch,
@@ -156,6 +173,10 @@ impl Agent {
             links,
             mlds,
             virtuals: BTreeMap::new(),
+            resets,
+            host_resets,
+            stale_resets: false,
+            recovering: BTreeSet::new(),
             hosts: BTreeMap::new(),
             tunnel,
             tunnelled: Tunnelled::default(),
@@ -182,6 +203,7 @@ impl Agent {
     /// Takes in what the port has; [`Self::tables`] may be others afterwards. Returns how many frames came.
     pub fn receive(&mut self, now: Instant, port: &mut dyn Port, bufs: &mut Bufs) -> usize {
         let Self { end, arrived, counts, .. } = self;
+        let mut said = Vec::new();
         let frames = end.receive(now, port, bufs, BURSTS, &mut |frame, _| match frame.content {
             Received::Tlp(pth, tlp) => {
                 counts.came += 1;
@@ -192,7 +214,11 @@ impl Agent {
                     None => counts.unknown += 1, // the switch says where a frame came from
                 }
             }
-            Received::Control(_) => counts.control += 1,
+            Received::Control(message) => {
+                counts.control += 1;
+                said.extend(port_of_cpu_mac(frame.from).map(|input| (input, message)));
+            }
+            Received::Reset(_) => {} // of no end that is above
             Received::Mem(..) => counts.unknown += 1, // a switch has no memory: it sends itself none
         });
         while let Some(one) = self.arrived.pop_front() {
@@ -200,6 +226,9 @@ impl Agent {
                 Ok(tlp) => self.take(now, From { input: one.input, pth: one.pth, ld: None }, &tlp),
                 Err(_) => self.counts.unknown += 1, // it was read before
             }
+        }
+        for (input, message) in said {
+            self.link_said(now, input, message);
         }
         self.settle(now);
         frames
@@ -255,7 +284,10 @@ impl Agent {
             .into_iter()
             .flatten();
         let mlds = self.mlds.values().filter_map(MldSide::next_due);
-        links.chain(mlds).chain(virtuals).chain(hosts).chain(own).min()
+        let resets = self.resets.values().filter_map(PortResets::next_due);
+        let above = self.host_resets.values().filter_map(ResetReceiver::next_due);
+        let all = links.chain(mlds).chain(virtuals).chain(hosts);
+        all.chain(resets).chain(above).chain(own).min()
     }
 
     /// Carries out a CCI request of a connection; its answer comes by [`Self::next_answer`].
@@ -302,6 +334,7 @@ impl Agent {
             let mut moved = self.pass_on(now);
             moved |= self.serve_tunnels(now);
             moved |= self.act(now);
+            moved |= self.poll_resets(now);
             moved |= self.poll_links(now);
             moved |= self.poll_mlds(now);
             moved |= self.poll_hosts(now);

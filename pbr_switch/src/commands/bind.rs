@@ -144,7 +144,8 @@ impl Switch {
         match *work {
             Work::Bind { port, ld, .. } => {
                 let bound = ld.map_or(Bound::Port(port), |ld| Bound::Ld(port, ld));
-                let link = self.port(port).and_then(|port| port.link);
+                let link =
+                    self.port(port).filter(|port| !port.resetting).and_then(|port| port.link);
                 self.bind(vcs, vppb, bound);
                 self.show_present(vcs, vppb, true);
                 self.show_link(vcs, vppb, link, false);
@@ -152,8 +153,11 @@ impl Switch {
             Work::Unbind { option, .. } => {
                 self.show_link(vcs, vppb, None, option == UnbindOption::Surprise);
                 self.show_present(vcs, vppb, false);
-                if let Ok(Bound::Ld(port, ld)) = self.vppb_of(vcs, vppb).map(|it| it.bound) {
-                    self.events.push_back(Event::LdReset { port, ld }); // before another host has it
+                match self.vppb_of(vcs, vppb).map(|it| it.bound) {
+                    // Before another host has it.
+                    Ok(Bound::Ld(port, ld)) => self.events.push_back(Event::LdReset { port, ld }),
+                    Ok(Bound::Port(port)) => self.events.push_back(Event::PortReset { port }),
+                    _ => {}
                 }
                 self.bind(vcs, vppb, Bound::No);
             }

@@ -94,6 +94,7 @@ impl Switch {
         BOTH get READ_CDAT ReadCdat(it) => self.read_cdat(session.vcs(), &it, reply);
         FM get IDENTIFY_SWITCH IdentifySwitch => self.identify_switch(reply);
         FM get GET_PORT_STATE GetPortState(it) => self.port_states(&it, reply);
+        FM set PORT_CONTROL PortControl(it) => self.port_control(it);
         FM set PPB_CONFIG PpbConfig(it) => self.ppb_config(&it, reply);
         BOTH get GET_SV_STATE GetSvState => self.sv_state(session.vcs(), reply);
         BOTH set SET_SV SetSv(secret) => self.set_sv(session.vcs(), secret);

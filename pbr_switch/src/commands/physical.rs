@@ -1,5 +1,4 @@
-//! Physical switch commands 5100h to 5107h, and 5702h. Not Physical Port Control (5102h): links of Ethernet have no PERST#
-//! and no hot reset, so that it would reset nothing.
+//! Physical switch commands 5100h to 5107h, and 5702h.
 //!
 //! Shape: see the module above.
 //! Units: codes as in CXL 3.1 tables 7-17 to 7-25.
@@ -9,13 +8,16 @@
 use weft_cxl::cci::{Done, NO_UUID, Reply};
 use weft_cxl::pci::{ByteEnables, Reg};
 use weft_parsers::cci::pbr::{LinkPartner, LinkPartners, PidAndKind};
-use weft_parsers::cci::switch::{PortList, PortState, PortStates, PpbConfig, SwitchIdentity};
+use weft_parsers::cci::switch::{
+    PortControl, PortList, PortOp, PortState, PortStates, PpbConfig, SwitchIdentity,
+};
 use weft_parsers::cci::{List, Response, ReturnCode, Uuid};
 use weft_parsers::fabric::Pid;
 
 use super::{DONE, NONE_SUCH};
+use crate::config::Role;
 use crate::port::Partner;
-use crate::switch::Switch;
+use crate::switch::{Event, Switch};
 use crate::vcs::Bound;
 use crate::work::Work;
 
@@ -84,6 +86,19 @@ impl Switch {
         let partners: Vec<LinkPartner> =
             list.ports.iter().map(one).collect::<Result<_, ReturnCode>>()?;
         reply.send(&Response::GetLinkPartners(LinkPartners { partners: List::of(&partners) }))
+    }
+
+    //= docs/spec/cxl-fabric.md "Resets": 5102h is for downstream ports, and a hot reset needs a link that is up
+    pub(super) fn port_control(&mut self, control: PortControl) -> Done {
+        let PortControl { port, op } = control;
+        let state = self.port_of(port)?;
+        let needs_link = op == PortOp::ResetPpb;
+        if state.role != Role::Dsp || (needs_link && state.link.is_none()) {
+            return Err(ReturnCode::InvalidInput);
+        }
+        let port = state.id;
+        self.events.push_back(Event::PortControl { port, op });
+        DONE
     }
 
     pub(super) fn ppb_config(&mut self, config: &PpbConfig, reply: &mut Reply) -> Done {

@@ -9,7 +9,7 @@ use weft_parsers::cci::generic::ClearEvents;
 use weft_parsers::cci::mld::{LdConfig, LdMemRequest, MemAccess, TunnelRequest, TunnelTarget};
 use weft_parsers::cci::notify::GamBuffer;
 use weft_parsers::cci::pbr::{CrawlOut, CrawlTarget, GetPidTargets, GetTables, Vppb};
-use weft_parsers::cci::switch::{ConfigAccess, PortList, PpbConfig};
+use weft_parsers::cci::switch::{ConfigAccess, PortControl, PortList, PortOp, PpbConfig};
 use weft_parsers::cci::tables::{
     ConfigureLdstAccess, EdgeRange, LdstAccess, PidOp, Rgt, RoutingRange, SetDrt, SetEdge, SetLdst,
     VcsVectorRange, VectorRange,
@@ -52,6 +52,7 @@ pub(super) fn samples(then: &mut dyn FnMut(&Request<'_>)) {
         Request::ReadCdat(ReadCdat { target: pid(0x10), start: 0, len: 16 }),
         Request::IdentifySwitch,
         Request::GetPortState(PortList { ports: List::of(&[0, 1]) }),
+        Request::PortControl(PortControl { port: 1, op: PortOp::AssertPerst }),
         Request::PpbConfig(PpbConfig { port: 1, access, data: 0 }),
         Request::GetSvState,
         Request::SetSv([5; 16]),

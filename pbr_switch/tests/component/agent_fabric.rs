@@ -11,6 +11,7 @@ use crate::agent_rig::manager::{
 use crate::agent_rig::{BLOCK, DEVICE, FABRIC, FAR, FM, Fabric, GFD, GFD_UUID, HOST, NEAR, UUIDS};
 use crate::agent_rig::{bar, message, pid};
 use crate::rig::{RAM, pattern};
+use weft_cxl::cxl_device::Refusal;
 use weft_cxl::cxl_host::Event;
 use weft_cxl::cxl_host::mailbox::Ring;
 use weft_cxl::gfd::Decoder;
@@ -234,8 +235,9 @@ fn a_host_finds_its_virtual_switch_and_what_is_bound_and_unbound_later() {
     fabric.unbind_link();
     fabric.wait_for(FAR, false);
     assert!(fabric.nodes[1].published > published, "commands by tunnel change tables");
-    let refused = fabric.dma(1, Operation::Read { addr: Hpa(RAM), len: 4 });
-    assert!(matches!(refused, Err(Failure::Status(Status::UnsupportedRequest))), "{refused:?}");
+    fabric.rest(Span::from_ms(1));
+    let refused = fabric.net.devices[1].0.submit(0, Operation::Read { addr: Hpa(RAM), len: 4 });
+    assert_eq!(refused, Err(Refusal::NotMaster(0)), "it was reset with the virtual switch");
     fabric.exercise(0, NEAR);
     let option = UnbindOption::Managed;
     let unbind = UnbindVppb { vcs: 0, vppb: NEAR_VPPB, option };
@@ -316,12 +318,17 @@ fn a_reset_by_the_host_goes_over_the_virtual_link() {
     assert_eq!(read(&mut fabric), Ok([buses.primary, buses.secondary, buses.subordinate]));
     set(&mut fabric, 1);
     fabric.rest(Span::from_us(200));
-    assert_eq!(fabric.nodes[1].agent.counts().0.untold, 1, "the device there has not heard of it");
+    let resets = |fabric: &Fabric| fabric.net.devices[1].0.counts().2.resets;
+    assert_eq!(resets(&fabric), 1, "the device there is held in reset");
+    let upstream = &fabric.nodes[1].agent.switch().vcs(0).unwrap().vppbs[0];
+    assert_eq!(upstream.bridge.buses().secondary, 0, "as after power-on");
+    assert!(read(&mut fabric).is_err(), "nothing passes");
     set(&mut fabric, 0);
-    fabric.rest(Span::from_us(200));
-    assert_eq!(read(&mut fabric), Ok([0, 0, 0]), "as after power-on");
-    fabric.enumerate();
+    fabric.wait_for(FAR, false); // the link went down and came up: the host looks there
+    fabric.wait_for(FAR, true);
+    assert_eq!(read(&mut fabric), Ok([buses.primary, buses.secondary, buses.subordinate]));
     fabric.exercise(1, FAR);
+    assert_eq!(resets(&fabric), 1);
     fabric.check();
 }
 

@@ -10,9 +10,9 @@ use weft_parsers::fabric::{Bdf, Hpa, Pid};
 use weft_parsers::tlp::ln::{self, LineSize, LnMessage, LnrCapability};
 use weft_parsers::tlp::vdm::{PartnerInfo, RtPair};
 use weft_parsers::tlp::{
-    Attr, Body, Completion, ConvertError, Kind, Mode, Oui, Pasid, PbrTlp, PbrVdm, Protocol, Pth,
-    Routing, Status, Tlp, TlpLink, TlpRepr, VdmOp, VendPrefixL0, convert, link, pth, to_flit,
-    to_non_flit, type1_to_type0,
+    Attr, Body, Completion, ConvertError, Kind, LinkReset, Mode, Oui, Pasid, PbrTlp, PbrVdm,
+    Protocol, Pth, ResetWord, Routing, Status, Tlp, TlpLink, TlpRepr, VdmOp, VendPrefixL0, convert,
+    link, pth, to_flit, to_non_flit, type1_to_type0,
 };
 
 /// Longest TLP: prefixes, base header, OHC, 4 KiB and trailer.
@@ -48,10 +48,17 @@ fn behind_link(protocol: Protocol, bare: &[u8]) -> bool {
         Protocol::Pbr => pbr(bare),
         Protocol::HbrFlit => tlp(Mode::Flit, bare),
         Protocol::HbrNonFlit => tlp(Mode::NonFlit, bare),
-        Protocol::Control => PartnerInfo::decode(bare).is_ok(),
+        Protocol::Control => link_reset(bare),
         Protocol::PbrMem => Pth::parse(bare).is_ok_and(|(_, rest)| mem(rest)),
         Protocol::HbrMem => mem(bare),
     }
+}
+
+/// What is said of the reset of a link is emitted as it was read, but for what is reserved.
+fn link_reset(bytes: &[u8]) -> bool {
+    let Ok(found) = LinkReset::parse(bytes) else { return false };
+    assert_eq!(found.emit()[..3], bytes[..3], "{found:?}");
+    true
 }
 
 /// A CXL.mem message is emitted as it was read, with what its class does not have as 0.
@@ -234,8 +241,10 @@ pub fn valid() -> Vec<Vec<u8>> {
         let len = pth::emit_pbr(pth, &vdm.repr(), &mut out).expect("each is well-formed");
         frames.push(frame(Protocol::Pbr, &out[..len]));
     }
-    let info = PartnerInfo::new(Pid::from_low_bits(0x0A1), PartnerInfo::GFD);
-    frames.push(frame(Protocol::Control, &info.emit()));
+    for word in [ResetWord::AssertHot, ResetWord::AssertPerst, ResetWord::Deassert, ResetWord::Done]
+    {
+        frames.push(frame(Protocol::Control, &LinkReset { word, number: 0xA5 }.emit()));
+    }
     frames.extend(valid_mem());
     frames
 }

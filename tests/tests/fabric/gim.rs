@@ -18,7 +18,7 @@ use weft_lab::fabric::managed::ManagedFabric;
 use weft_parsers::cci::gae::PrefixFlags;
 use weft_parsers::cci::{Opcode, ReturnCode};
 use weft_parsers::fabric::Pid;
-use weft_tests::fabric_here::{access, books, range, transfer, up, up_text};
+use weft_tests::fabric_here::{access, books, pass, range, transfer, up, up_text};
 
 /// Where a host's memory begins for itself.
 const OWN: u64 = 0x10_0000;
@@ -264,10 +264,17 @@ fn a_device_below_a_virtual_link_has_tables_by_the_gae_there() {
 
     let bridge = "entry/0/1".to_owned();
     fabric.fm().request(&Request::Unbind { bridge: bridge.clone() }).unwrap();
-    refused(&fabric, acc, owner, &range(gim, 4_096, 5));
-    let gone = access(&fabric, acc, range(pool, 4_096, 6), true);
-    assert!(!gone.ok, "{gone:?}");
+    // Its host has gone: the device has been reset, and sends nothing.
+    let send = |fabric: &ManagedFabric, addr| {
+        pass(fabric, 20);
+        fabric.ask(acc, &Command::DmaWrite(range(addr, 4_096, 5)))
+    };
+    for addr in [gim, pool] {
+        let gone = send(&fabric, addr).unwrap_err().message;
+        assert!(gone.contains("may not send requests"), "{gone}");
+    }
     fabric.fm().request(&Request::Bind { bridge, to: "sw1/0/0".to_owned() }).unwrap();
+    assert!((0..200).any(|_| send(&fabric, gim).is_ok()), "the host has found it");
     refused(&fabric, acc, owner, &range(gim, 4_096, 5)); // the host has not set it yet
     fabric.bring_up_hosts().unwrap();
     reaches(&fabric, acc, owner, range(gim + 8_192, 1 << 14, 7));

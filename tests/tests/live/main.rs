@@ -19,6 +19,7 @@ mod p2p;
 mod rclink;
 mod record;
 mod recovery;
+mod resets;
 mod several_managers;
 mod switch;
 mod xdp;

@@ -56,6 +56,11 @@ enum CtlCommand {
         /// The bridge with the slot
         bdf: Id,
     },
+    /// Host: reset the bus below a bridge, and enumerate the devices there again
+    Reset {
+        /// The bridge
+        bdf: Id,
+    },
     /// Host: show the result of the last enumeration
     Tree,
     /// Host: read or write configuration space
@@ -312,6 +317,7 @@ fn command(args: &CtlArgs) -> Result<Command, CliError> {
         CtlCommand::Events => Command::Events {},
         CtlCommand::Enumerate => Command::Enumerate { timeout_ms },
         CtlCommand::Rescan { bdf } => Command::Rescan { bdf: *bdf, timeout_ms },
+        CtlCommand::Reset { bdf } => Command::Reset { bdf: *bdf, timeout_ms },
         CtlCommand::Tree => Command::Tree {},
         CtlCommand::Config(Config::Read { bdf, reg }) => {
             Command::ConfigRead { bdf: *bdf, reg: bits("an offset", *reg)? }

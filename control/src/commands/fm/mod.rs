@@ -20,6 +20,7 @@ mod memory;
 mod p2p;
 mod page;
 mod pid;
+mod port;
 mod routes;
 mod serve;
 mod serve_ha;
@@ -138,6 +139,8 @@ fm_command! {
     Unbind(bind::UnbindArgs),
     /// Have a vPPB report an error of PCIe to its host (AER)
     Aer(aer::AerArgs),
+    /// Reset the device or GFD at a port of a switch: hot reset, or PERST# until it is deasserted
+    Port(port::PortArgs),
     /// Show the routes, or check and print the proof that they are free of deadlock
     Routes(routes::RoutesArgs),
     /// Show which hosts have which memory, or share and release memory

@@ -80,6 +80,18 @@ impl Device {
         self.common.ownership.set_pid(pid);
     }
 
+    /// What commands have set, and who owns it.
+    #[must_use]
+    pub fn settings(&self) -> (gfd::device::Settings, Common) {
+        (self.gfd.settings(), self.common.clone())
+    }
+
+    /// Conventional reset: as in `settings`; memory keeps its bytes.
+    pub fn reset(&mut self, settings: &(gfd::device::Settings, Common)) {
+        self.gfd.reset(&settings.0);
+        self.common = settings.1.clone();
+    }
+
     /// Whether PID or owners have changed since this was last asked.
     pub(super) const fn take_change(&mut self) -> bool {
         core::mem::replace(&mut self.owners_changed, false)

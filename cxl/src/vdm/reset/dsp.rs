@@ -8,7 +8,7 @@ use weft_dataplane::time::Instant;
 use weft_parsers::tlp::VdmOp;
 
 use super::link::{Binding, LinkCounts, LinkEvent, LinkState, Reset};
-use crate::vdm::{Due, Retry, Vdm};
+use crate::vdm::{Due, Retry, TRIES_MAX, Vdm};
 
 /// The `vDSP` of a virtual link: its end at the edge switch of the host.
 #[derive(Clone, Debug)]
@@ -17,6 +17,10 @@ pub struct VirtualDsp {
     state: LinkState,
     lost: bool,
     sending: Option<VdmOp>,
+    /// The count of the last Link Up.
+    count: u8,
+    /// The reset that is to be said first has ended already.
+    ends: bool,
     retry: Retry,
     counts: LinkCounts,
 }
@@ -27,7 +31,16 @@ impl VirtualDsp {
     pub fn bind(now: Instant, binding: Binding, held: Option<Reset>) -> Self {
         let (retry, counts) = (Retry::default(), LinkCounts::default());
         let state = LinkState::Down;
-        let mut end = Self { binding, state, lost: false, sending: None, retry, counts };
+        let mut end = Self {
+            binding,
+            state,
+            lost: false,
+            sending: None,
+            count: 0,
+            ends: false,
+            retry,
+            counts,
+        };
         match held {
             Some(reset) => end.assert(now, reset),
             None => end.deassert(now),
@@ -63,13 +76,18 @@ impl VirtualDsp {
         if self.state == LinkState::Up {
             return;
         }
+        let unsaid = matches!(self.state, LinkState::Reset(_)) && self.retry.left == TRIES_MAX;
         self.state = LinkState::Down;
+        if unsaid && !self.lost {
+            self.ends = true; // once the other end has been told that it began
+            return;
+        }
         self.order(now, VdmOp::DeassertReset);
     }
 
     /// A link under the virtual one was lost: nothing is sent or taken until [`Self::path_back`].
     pub fn path_lost(&mut self) -> Option<LinkEvent> {
-        self.lost = true;
+        (self.lost, self.ends) = (true, false);
         self.retry.stop();
         match self.state {
             LinkState::Up => {
@@ -98,12 +116,17 @@ impl VirtualDsp {
             return None;
         }
         match (vdm.op, self.state) {
-            (VdmOp::LinkUp, LinkState::Down) if !self.lost => {
+            (VdmOp::LinkUp, LinkState::Down) if !self.lost && !self.ends => {
                 self.state = LinkState::Up;
+                self.count = vdm.cmd_seq;
                 self.retry.stop();
                 Some(LinkEvent::Up)
             }
-            (VdmOp::LinkUp, LinkState::Up) => None, // once more
+            // Once more; or what is below has begun anew, and this end has heard nothing of that.
+            (VdmOp::LinkUp, LinkState::Up) if !self.lost => {
+                let was = core::mem::replace(&mut self.count, vdm.cmd_seq);
+                (was != vdm.cmd_seq).then_some(LinkEvent::Anew)
+            }
             _ => {
                 self.counts.unexpected += 1;
                 None
@@ -116,6 +139,9 @@ impl VirtualDsp {
         match (self.retry.tick(now), self.sending) {
             (Due::Send, Some(op)) => {
                 self.counts.sent += 1;
+                if core::mem::take(&mut self.ends) {
+                    self.order(now, VdmOp::DeassertReset);
+                }
                 Some(Ok(self.binding.message(op)))
             }
             (Due::GaveUp, Some(VdmOp::DeassertReset)) => Some(Err(LinkEvent::NoAnswer)),
@@ -130,7 +156,7 @@ impl VirtualDsp {
     }
 
     fn order(&mut self, now: Instant, op: VdmOp) {
-        self.sending = Some(op);
+        (self.sending, self.ends) = (Some(op), false);
         if !self.lost {
             self.retry.start(now);
         }

@@ -68,6 +68,8 @@ pub enum LinkEvent {
     Up,
     /// The link went down though nobody asked for it.
     SurpriseDown,
+    /// At the `vDSP`: the link was down at the other end, and is up again; what is below is as after power-on.
+    Anew,
     /// No Link Up came for a Deassert Reset.
     NoAnswer,
     /// At the `vUSP`: reset what is below.

@@ -165,6 +165,38 @@ fn a_lost_path_is_a_surprise_down_at_both_ends() {
     assert_eq!((usp.device_lost(), usp.device_lost()), (down, None));
 }
 
+//= docs/spec/wire-formats.md §3.8: the count of Link Up
+/// The ends see a loss of the path each for itself: what the lower one alone has seen the upper one hears of.
+#[test]
+fn a_loss_that_only_the_lower_end_has_seen_is_told_to_the_upper_one() {
+    let mut dsp = VirtualDsp::bind(ms(0), HOST, None);
+    let mut usp = VirtualUsp::bind(DEVICE);
+    usp.ready(ms(0));
+    let first = usp.poll(ms(0)).unwrap();
+    assert_eq!(dsp.receive(&first), Some(LinkEvent::Up));
+    assert_eq!(usp.path_lost(), Some(LinkEvent::SurpriseDown));
+    usp.path_back();
+    usp.ready(ms(1));
+    let told = usp.poll(ms(1)).unwrap();
+    assert_eq!(dsp.receive(&told), Some(LinkEvent::Anew));
+    assert_eq!((dsp.receive(&told), dsp.state()), (None, LinkState::Up), "once");
+    // What comes from above says nothing of whether that has been heard.
+    usp.heard();
+    for k in 1..u64::from(TRIES_MAX) {
+        assert_eq!(usp.poll(ms(1 + 10 * k)).map(|vdm| vdm.op), Some(VdmOp::LinkUp), "{k}");
+    }
+    assert_eq!((usp.poll(ms(500)), usp.next_due()), (None, None));
+    // One that was on its way while the host has reset it is made up for by the next.
+    dsp.assert(ms(600), Reset::Hot);
+    usp.receive(ms(600), &message(VdmOp::AssertReset));
+    dsp.deassert(ms(601));
+    assert_eq!(sent(&mut dsp, ms(601)), [VdmOp::AssertReset, VdmOp::DeassertReset]);
+    assert_eq!(dsp.receive(&told), Some(LinkEvent::Up), "it is of before");
+    usp.receive(ms(602), &message(VdmOp::DeassertReset));
+    usp.ready(ms(602));
+    assert_eq!(dsp.receive(&usp.poll(ms(602)).unwrap()), Some(LinkEvent::Anew));
+}
+
 /// Bound in either order, with loss, delay and doubles, under resets of any length: once the host lets go for
 /// long enough both ends are up and fall silent.
 #[test]

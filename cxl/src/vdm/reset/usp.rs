@@ -10,12 +10,19 @@ use weft_parsers::tlp::VdmOp;
 use super::link::{Binding, LinkCounts, LinkEvent, LinkState, Reset};
 use crate::vdm::{Due, Retry, Vdm};
 
+/// Values of the count in a message, 3 bits.
+const COUNTS: u8 = 8;
+
 /// The `vUSP` of a virtual link: its end at the edge switch of the device.
 #[derive(Clone, Debug)]
 pub struct VirtualUsp {
     binding: Binding,
     state: LinkState,
     lost: bool,
+    /// How often what is below has begun anew, modulo 8.
+    count: u8,
+    /// The other end may not know that it has: what it sends tells nothing.
+    unknown: bool,
     retry: Retry,
     counts: LinkCounts,
 }
@@ -25,7 +32,8 @@ impl VirtualUsp {
     #[must_use]
     pub fn bind(binding: Binding) -> Self {
         let (retry, counts) = (Retry::default(), LinkCounts::default());
-        Self { binding, state: LinkState::Down, lost: false, retry, counts }
+        let state = LinkState::Down;
+        Self { binding, state, lost: false, count: 0, unknown: false, retry, counts }
     }
 
     /// State of the link.
@@ -48,9 +56,12 @@ impl VirtualUsp {
         }
     }
 
-    /// A TLP of the binding came from the other end, other than these messages: it has heard Link Up.
+    /// A TLP of the binding came from the other end, other than these messages: it has heard Link Up, unless it may have missed
+    /// that the link was down.
     pub fn heard(&mut self) {
-        self.retry.stop();
+        if !self.unknown {
+            self.retry.stop();
+        }
     }
 
     /// What is below went away: the link is down until it is [`Self::ready`] again.
@@ -62,6 +73,8 @@ impl VirtualUsp {
             return None;
         }
         self.state = LinkState::Down;
+        self.unknown = true;
+        self.begin_anew();
         Some(LinkEvent::SurpriseDown)
     }
 
@@ -110,9 +123,14 @@ impl VirtualUsp {
         match self.retry.tick(now) {
             Due::Send => {
                 self.counts.sent += 1;
-                Some(self.binding.message(VdmOp::LinkUp))
+                let link_up = self.binding.message(VdmOp::LinkUp);
+                Some(Vdm { cmd_seq: self.count, ..link_up })
             }
-            Due::GaveUp | Due::Nothing => None,
+            Due::GaveUp => {
+                self.unknown = false;
+                None
+            }
+            Due::Nothing => None,
         }
     }
 
@@ -130,6 +148,11 @@ impl VirtualUsp {
             return None;
         }
         self.state = LinkState::Reset(reset);
+        self.begin_anew();
         Some(LinkEvent::Asserted(reset))
+    }
+
+    const fn begin_anew(&mut self) {
+        self.count = (self.count + 1) % COUNTS;
     }
 }

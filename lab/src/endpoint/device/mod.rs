@@ -22,9 +22,8 @@ use weft_rpc::Refused;
 use super::api::{Endpoint, not_for, sole};
 use super::command::{Access, Answer, Command, OwnRange, Via};
 use super::event_log::EventLog;
-use super::host::load;
 use super::ln::requester::{LnCommands, notified};
-use super::transfer::{Ask, How, Plan, Transfers, compared, own};
+use super::transfer::{Ask, How, Plan, Transfers, compared, load_answer, own};
 
 /// A device as an endpoint. Each function's transfers are its own, as their requests are numbered by function.
 pub struct DeviceEndpoint {
@@ -253,7 +252,7 @@ impl Endpoint for DeviceEndpoint {
             Command::LoadStop {} | Command::LoadStatus {} => {
                 let found = self.transfers.iter_mut().find(|it| it.load().is_some());
                 let found = found.ok_or_else(|| Refused::because("no load was started"))?;
-                load(found, command).map(Some)
+                load_answer(found, command).map(Some)
             }
             _ => Err(not_for("device", command)),
         }

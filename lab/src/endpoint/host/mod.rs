@@ -28,7 +28,7 @@ use super::command::{Access, Answer, Command, Export, OwnRange, Via};
 use super::event_log::EventLog;
 use super::ln::completer;
 use super::number::{Hex, Num};
-use super::transfer::{Ask, How, Plan, Submit, Transfers, compared, name, own};
+use super::transfer::{Ask, How, Plan, Submit, Transfers, compared, load_answer, name, own};
 use super::tree::tree_json;
 use fabric_mem::FabricMem;
 
@@ -73,6 +73,7 @@ enum RingStep {
 /// What a command waits for.
 enum Waits {
     Scan,
+    Reset(Bdf),
     Config { op: OpId, write: bool },
     Mailbox { command: u64 },
     Ring { command: u64, step: RingStep, block: Hpa, taken: Option<(Vec<Hex>, bool)> },
@@ -191,6 +192,24 @@ impl HostEndpoint {
             }
         }
         self.wait(now, number, Waits::Scan, timeout_ms);
+        Ok(None)
+    }
+
+    fn reset(
+        &mut self,
+        now: Instant,
+        number: u64,
+        bdf: Bdf,
+        timeout_ms: u64,
+    ) -> Result<Option<Answer>, Refused> {
+        let is_bridge = |tree: &Tree| tree.get(bdf).is_some_and(|node| node.below.is_some());
+        if !self.inner.tree().is_some_and(is_bridge) {
+            return Err(Refused::because(format!("no bridge at {bdf}: enumerate first")));
+        }
+        if !self.inner.reset_bus(bdf) {
+            return Err(Refused::unavailable("the host resets a bus already"));
+        }
+        self.wait(now, number, Waits::Reset(bdf), timeout_ms);
         Ok(None)
     }
 
@@ -363,7 +382,7 @@ impl HostEndpoint {
     /// All that wait for `what` have it.
     fn all(
         &mut self,
-        what: fn(&Waits) -> bool,
+        what: impl Fn(&Waits) -> bool,
         answer: &Result<Answer, Refused>,
         log: &mut EventLog,
     ) {
@@ -399,6 +418,11 @@ impl HostEndpoint {
             Event::Message(message) => log.message(message),
             Event::Link(up) => log.event("link", if up { "up" } else { "down" }),
             Event::Reset(on) => log.event("reset", if on { "begins" } else { "ends" }),
+            Event::BusReset(bdf) => {
+                log.event("bus_reset", format!("what is below {bdf} has been reset"));
+                let is_it = |it: &Waits| matches!(it, Waits::Reset(of) if *of == bdf);
+                self.all(is_it, &Ok(self.tree()), log);
+            }
         }
     }
 
@@ -496,6 +520,7 @@ impl Endpoint for HostEndpoint {
         match command {
             Command::Enumerate { timeout_ms } => self.scan(now, number, None, *timeout_ms),
             Command::Rescan { bdf, timeout_ms } => self.scan(now, number, Some(bdf.0), *timeout_ms),
+            Command::Reset { bdf, timeout_ms } => self.reset(now, number, bdf.0, *timeout_ms),
             Command::Tree {} => Ok(Some(self.tree())),
             Command::ConfigRead { bdf, reg } => self.config(now, number, (bdf.0, *reg), None),
             Command::ConfigWrite { bdf, reg, value, enables } => {
@@ -537,7 +562,7 @@ impl Endpoint for HostEndpoint {
                 None => Err(Refused::because(fabric_mem::OFF)),
             },
             Command::LoadStop {} | Command::LoadStatus {} => {
-                load(&mut self.transfers, command).map(Some)
+                load_answer(&mut self.transfers, command).map(Some)
             }
             _ => Err(not_for("host", command)),
         }
@@ -572,13 +597,4 @@ impl Endpoint for HostEndpoint {
     fn release(&mut self, bufs: &mut Bufs) {
         self.inner.release(bufs);
     }
-}
-
-/// How the load goes, and its end.
-pub(super) fn load(transfers: &mut Transfers, command: &Command) -> Result<Answer, Refused> {
-    if matches!(command, Command::LoadStop {}) {
-        transfers.stop_load()?;
-    }
-    let report = transfers.load().ok_or_else(|| Refused::because("no load was started"))?;
-    Ok(Answer::Load(Box::new(report)))
 }

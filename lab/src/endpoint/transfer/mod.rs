@@ -22,7 +22,7 @@ use load::Load;
 use plan::compare;
 pub use plan::{Ask, DATA_MAX, How, Plan, Source, compared, own, pattern};
 
-use super::command::{Access, LoadReport, TransferReport};
+use super::command::{Access, Answer, Command, LoadReport, TransferReport};
 use super::number::Hex;
 
 /// Bytes that are asked for at once.
@@ -283,4 +283,16 @@ impl Transfers {
         let load = self.load.as_mut().and_then(|load| load.transfer.as_mut());
         self.active.values_mut().chain(load).any(|transfer| transfer.take(done, submit))
     }
+}
+
+/// How the load goes, and its end.
+pub(in crate::endpoint) fn load_answer(
+    transfers: &mut Transfers,
+    command: &Command,
+) -> Result<Answer, Refused> {
+    if matches!(command, Command::LoadStop {}) {
+        transfers.stop_load()?;
+    }
+    let report = transfers.load().ok_or_else(|| Refused::because("no load was started"))?;
+    Ok(Answer::Load(Box::new(report)))
 }

@@ -10,6 +10,9 @@ mod idle;
 mod switch;
 mod wires;
 
+use std::sync::Arc;
+
+use weft_base::eventfd::EventFd;
 use weft_cxl::cci::Session;
 use weft_dataplane::pipeline::{BuildError, Ledger};
 use weft_dataplane::pool::{Bufs, Pool, PoolError};
@@ -79,6 +82,9 @@ pub enum InProcessError {
         /// Why.
         source: Box<RunnerError>,
     },
+    /// Nothing to wake the manager by.
+    #[error("make a descriptor that wakes the manager")]
+    Bell(#[source] std::io::Error),
     /// A pipe cannot be made.
     #[error("join the parts")]
     Pipe(#[from] Box<PortOpenError>),
@@ -95,6 +101,9 @@ pub struct InProcessFabric {
     bufs: Bufs,
     clock: Box<dyn FnMut(bool) -> Instant + Send>,
     failed: u64,
+    /// Readable while notifications wait for the manager, and whether it is.
+    bell: Arc<EventFd>,
+    rung: bool,
 }
 
 impl InProcessFabric {
@@ -148,7 +157,21 @@ impl InProcessFabric {
         }
         let links = wires.links;
         let (topology, fixed) = (topology.clone(), fixed.to_vec());
-        Ok(Self { topology, layout, fixed, switches, endpoints, links, bufs, clock, failed: 0 })
+        let (failed, rung) = (0, false);
+        let bell = Arc::new(EventFd::new().map_err(InProcessError::Bell)?);
+        Ok(Self {
+            topology,
+            layout,
+            fixed,
+            switches,
+            endpoints,
+            links,
+            bufs,
+            clock,
+            failed,
+            bell,
+            rung,
+        })
     }
 
     /// The layout that it was made of.
@@ -267,6 +290,7 @@ impl InProcessFabric {
                 Err(_) => self.failed += 1,
             }
         }
+        self.ring();
         any
     }
 
@@ -281,6 +305,28 @@ impl InProcessFabric {
             }
         }
         true
+    }
+
+    /// What is readable while notifications wait for the manager.
+    #[must_use]
+    pub fn bell(&self) -> Arc<EventFd> {
+        self.bell.clone()
+    }
+
+    /// Takes a notification that a switch has for the manager whose connection is there; none rings for it any more.
+    pub fn take_notice(&mut self, switch: usize) -> Option<Vec<u8>> {
+        if core::mem::take(&mut self.rung) {
+            self.bell.drain();
+        }
+        self.switches.get_mut(switch)?.next_notice()
+    }
+
+    /// Wakes the manager where a notification waits that nobody has been woken for.
+    fn ring(&mut self) {
+        if !self.rung && self.switches.iter().any(RunningSwitch::has_notices) {
+            self.rung = true;
+            self.bell.notify();
+        }
     }
 
     /// Sends a CCI request to a switch and waits for the answer.

@@ -4,7 +4,7 @@
 //! Units: bytes, chunks; time as `Instant`.
 //! Source: docs/spec/cxl-fabric.md "Port roles".
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use weft_cxl::cci::Session;
@@ -34,6 +34,8 @@ use crate::fabric::layout::{self, Layout, Part, PortRole, uuid};
 const HEADROOM_CELLS: u32 = 4;
 /// How long a bind or unbind takes.
 const BIND_TIME: Span = Span::from_us(100);
+/// Notifications that wait for the manager; beyond, the newest are lost.
+const NOTICES_MAX: usize = 64;
 /// GFD commands that a GAE forwards at a time.
 const THREADS: u16 = 4;
 
@@ -48,6 +50,8 @@ pub(super) struct RunningSwitch {
     agent_port: Pipe,
     /// Answers to CCI requests that nobody has taken.
     pub answers: Vec<(Session, Vec<u8>)>,
+    /// Notifications for the manager that nobody has taken.
+    notices: VecDeque<Vec<u8>>,
     pub idle: IdleState,
     /// It has no power.
     pub off: bool,
@@ -103,8 +107,10 @@ impl RunningSwitch {
             .map_err(|e| InProcessError::Component { name: name(), source: Box::new(e) })?;
         let Some(lane) = lanes.into_iter().next() else { return Ok(None) };
         let up = vec![false; switch.ports.len()];
-        let (answers, idle) = (Vec::new(), IdleState::new(inboxes));
-        Ok(Some(Self { lane, core, ports, up, agent, agent_port, answers, idle, off: false }))
+        let (answers, notices) = (Vec::new(), VecDeque::new());
+        let (idle, off) = (IdleState::new(inboxes), false);
+        let parts = Self { lane, core, ports, up, agent, agent_port, answers, notices, idle, off };
+        Ok(Some(parts))
     }
 
     /// Takes its power: all that it was told is gone.
@@ -114,6 +120,17 @@ impl RunningSwitch {
         (self.agent, self.off) = (made, true);
         self.up.fill(false);
         self.answers.clear();
+        self.notices.clear();
+    }
+
+    /// Takes a notification for the manager.
+    pub fn next_notice(&mut self) -> Option<Vec<u8>> {
+        self.notices.pop_front()
+    }
+
+    /// Whether a notification waits for the manager.
+    pub fn has_notices(&self) -> bool {
+        !self.notices.is_empty()
     }
 
     /// Polls it once, if there is anything to do; whether anything moved.
@@ -136,6 +153,11 @@ impl RunningSwitch {
         let progress = self.agent.poll(now, &mut self.agent_port, bufs, &mut publish)?;
         while let Some(answer) = self.agent.next_answer() {
             self.answers.push(answer);
+        }
+        while let Some(notice) = self.agent.next_notice() {
+            if self.notices.len() < NOTICES_MAX {
+                self.notices.push_back(notice);
+            }
         }
         let moved = progress.frames > 0 || step.work > 0;
         let next = Instant::earlier(progress.next, step.next);

@@ -1,0 +1,51 @@
+//! `weft fm port`: what is at a port of a switch is reset.
+//!
+//! Shape: [`PortArgs`] -> [`Request::ControlPort`].
+//! Units: none.
+//! Source: `docs/fm.md`; CXL 3.1 section 7.6.7.1.3.
+
+use clap::Args;
+use weft_fm::port_reset::PortReset;
+use weft_fm::service::Request;
+
+use super::{AskArgs, Query};
+use crate::error::CliError;
+
+/// Arguments of `weft fm port`.
+#[derive(Args, Debug)]
+pub struct PortArgs {
+    /// Name of a device or GFD, SWITCH.N or SWITCH/port:N
+    port: String,
+    /// Hot reset, reset until PERST# is deasserted, or the end of that
+    #[arg(value_enum)]
+    what: PortReset,
+    #[command(flatten)]
+    ask: AskArgs,
+}
+
+impl Query for PortArgs {
+    fn ask(&self) -> &AskArgs {
+        &self.ask
+    }
+
+    fn request(&self) -> Result<Request, CliError> {
+        Ok(Request::ControlPort { port: self.port.clone(), reset: self.what })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{assert_refused, assert_requests};
+    use super::*;
+
+    #[test]
+    fn words_become_requests() {
+        let port = |port: &str, reset| Request::ControlPort { port: port.to_owned(), reset };
+        assert_requests([
+            ("port s1.3 reset", port("s1.3", PortReset::Reset)),
+            ("port ep0 assert-perst", port("ep0", PortReset::AssertPerst)),
+            ("port s1/port:3 deassert-perst", port("s1/port:3", PortReset::DeassertPerst)),
+        ]);
+        assert_refused([("port s1.3", "required"), ("port s1.3 cold", "possible values")]);
+    }
+}

@@ -1,0 +1,370 @@
+//! Both ends of the reset of a link: the upper one orders it until the lower one has answered.
+//! Shape: [`ResetOrders`] above: what is to hold in, messages out; [`ResetReceiver`] below: messages in, what begins and ends out.
+//! Units: picoseconds.
+//! Source: docs/spec/wire-formats.md §3.7b; PCIe 6.0 section 6.6.1 (conventional reset).
+//!
+//! An order is repeated until it is answered, and the end of a reset waits for the answer to its begin: so a reset of
+//! whatever length reaches who is below. Who is below does not stay in reset for ever because the one above is gone.
+
+use weft_dataplane::time::{Instant, Span};
+use weft_parsers::tlp::{LinkReset, ResetWord};
+
+use super::reset::Reset;
+use super::{RETRY_INTERVAL, TRIES_MAX};
+
+/// How often an order is repeated that holds, or that nobody has answered [`TRIES_MAX`] times.
+pub const REPEAT_INTERVAL: Span = Span::from_ms(1_000);
+/// How long a reset holds below of which nothing is heard any more.
+pub const HOLD_MAX: Span = Span::from_ms(3_000);
+
+const fn word(reset: Reset) -> ResetWord {
+    match reset {
+        Reset::Hot => ResetWord::AssertHot,
+        Reset::Fundamental => ResetWord::AssertPerst,
+    }
+}
+
+/// The upper end of a link: resets what is below.
+#[derive(Clone, Debug, Default)]
+pub struct ResetOrders {
+    up: bool,
+    /// What holds.
+    level: Option<Reset>,
+    /// A reset of which the lower end has not said that it has begun.
+    begins: Option<Reset>,
+    /// The lower end has not said that the last reset is over.
+    waits: bool,
+    number: u8,
+    due: Option<Instant>,
+    left: u8,
+}
+
+impl ResetOrders {
+    /// Whether TLPs may pass: no reset holds, and who is below has answered to the end of the last one.
+    #[must_use]
+    pub const fn is_open(&self) -> bool {
+        self.level.is_none() && self.begins.is_none() && !self.waits
+    }
+
+    /// Whether a reset is to hold.
+    #[must_use]
+    pub const fn is_holding(&self) -> bool {
+        self.level.is_some()
+    }
+
+    /// Whether the lower end has not answered any of the first tries.
+    #[must_use]
+    pub const fn is_unanswered(&self) -> bool {
+        (self.begins.is_some() || self.waits) && self.left == 0 && self.due.is_some()
+    }
+
+    /// The link came up: says what holds.
+    pub fn link_up(&mut self, now: Instant) {
+        self.up = true;
+        if !self.is_open() {
+            self.order(now);
+        }
+    }
+
+    /// The link went down, which ends what is below anyway: only what holds is said when it is up again.
+    pub const fn link_down(&mut self) {
+        (self.up, self.due) = (false, None);
+        if self.level.is_none() {
+            (self.begins, self.waits) = (None, false);
+        }
+    }
+
+    /// What is to hold from now on.
+    pub fn hold(&mut self, now: Instant, level: Option<Reset>) {
+        if level == self.level {
+            return;
+        }
+        let rises = level > self.level;
+        self.level = level;
+        match level {
+            Some(reset) if rises => self.begin(now, reset),
+            None if self.begins.is_none() => self.order(now),
+            _ => {} // the begin is answered first, or what held more goes on as less
+        }
+    }
+
+    /// A reset that begins and ends at once; nothing while one holds, or the link is down.
+    pub fn pulse(&mut self, now: Instant) {
+        if self.level.is_none() && self.up {
+            self.begin(now, Reset::Hot);
+        }
+    }
+
+    /// Takes an answer; whether who is below is out of reset by it. False as well for what answers nothing.
+    pub fn receive(&mut self, now: Instant, message: LinkReset) -> bool {
+        let awaited = self.due.is_some() && message.number == self.number;
+        if message.word != ResetWord::Done || !awaited {
+            return false;
+        }
+        if self.begins.take().is_some() && self.level.is_none() {
+            self.order(now);
+            return false;
+        }
+        if self.level.is_some() {
+            (self.due, self.left) = (Some(now + REPEAT_INTERVAL), 0);
+            return false;
+        }
+        self.due = None;
+        core::mem::take(&mut self.waits)
+    }
+
+    /// The order that is due.
+    pub fn poll(&mut self, now: Instant) -> Option<LinkReset> {
+        self.due.filter(|&due| due <= now)?;
+        let word = self.begins.or(self.level).map_or(ResetWord::Deassert, word);
+        let tries_left = self.left.saturating_sub(1);
+        let interval = if self.left > 0 { RETRY_INTERVAL } else { REPEAT_INTERVAL };
+        (self.due, self.left) = (Some(now + interval), tries_left);
+        Some(LinkReset { word, number: self.number })
+    }
+
+    /// When to poll next.
+    #[must_use]
+    pub const fn next_due(&self) -> Option<Instant> {
+        self.due
+    }
+
+    fn begin(&mut self, now: Instant, reset: Reset) {
+        self.begins = self.begins.max(Some(reset));
+        self.waits = true;
+        self.order(now);
+    }
+
+    fn order(&mut self, now: Instant) {
+        self.number = self.number.wrapping_add(1);
+        if self.up {
+            (self.due, self.left) = (Some(now), TRIES_MAX);
+        }
+    }
+}
+
+/// What an order does to who is below.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ordered {
+    /// It is reset, and stays so.
+    Begins,
+    /// It may go on.
+    Ends,
+}
+
+/// The lower end of a link: obeys.
+#[derive(Clone, Debug, Default)]
+pub struct ResetReceiver {
+    held: Option<(Reset, Instant)>,
+}
+
+impl ResetReceiver {
+    /// Whether a reset holds: nothing is answered but orders.
+    #[must_use]
+    pub const fn is_held(&self) -> bool {
+        self.held.is_some()
+    }
+
+    /// When a reset ends of which nothing is heard any more.
+    #[must_use]
+    pub const fn next_due(&self) -> Option<Instant> {
+        match self.held {
+            Some((_, until)) => Some(until),
+            None => None,
+        }
+    }
+
+    /// Takes an order: what it changes, and the answer; `None` for what is no order.
+    pub fn receive(
+        &mut self,
+        now: Instant,
+        message: LinkReset,
+    ) -> Option<(Option<Ordered>, LinkReset)> {
+        let change = match message.word {
+            ResetWord::AssertHot => self.begin(now, Reset::Hot),
+            ResetWord::AssertPerst => self.begin(now, Reset::Fundamental),
+            ResetWord::Deassert => self.end(),
+            ResetWord::Done => return None,
+        };
+        Some((change, LinkReset { word: ResetWord::Done, ..message }))
+    }
+
+    /// Ends a reset whose time is over, or any where the link is down.
+    pub fn tick(&mut self, now: Instant, is_up: bool) -> Option<Ordered> {
+        let over = self.held.is_some_and(|(_, until)| until <= now || !is_up);
+        if over { self.end() } else { None }
+    }
+
+    fn begin(&mut self, now: Instant, reset: Reset) -> Option<Ordered> {
+        let was = self.held.map(|(held, _)| held);
+        self.held = Some((was.map_or(reset, |was| was.max(reset)), now + HOLD_MAX));
+        (was < Some(reset)).then_some(Ordered::Begins)
+    }
+
+    fn end(&mut self) -> Option<Ordered> {
+        self.held.take().map(|_| Ordered::Ends)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use weft_base::rng::Rng;
+
+    use super::super::testing::ms;
+    use super::*;
+
+    const HOT: Option<Reset> = Some(Reset::Hot);
+
+    /// An upper end whose link is up, and a lower one.
+    fn pair() -> (ResetOrders, ResetReceiver) {
+        let mut upper = ResetOrders::default();
+        upper.link_up(ms(0));
+        assert_eq!((upper.poll(ms(0)), upper.is_open()), (None, true), "nothing holds: no word");
+        (upper, ResetReceiver::default())
+    }
+
+    /// Carries all orders down and the answers up, without loss; what happened below.
+    fn exchange(upper: &mut ResetOrders, lower: &mut ResetReceiver, now: Instant) -> Vec<Ordered> {
+        let mut all = Vec::new();
+        while let Some(order) = upper.poll(now) {
+            let (change, answer) = lower.receive(now, order).unwrap();
+            all.extend(change);
+            upper.receive(now, answer);
+        }
+        all
+    }
+
+    #[test]
+    fn a_pulse_begins_and_ends_below_before_it_is_open() {
+        let (mut upper, mut lower) = pair();
+        upper.pulse(ms(1));
+        assert!(!upper.is_open());
+        let all = exchange(&mut upper, &mut lower, ms(1));
+        assert_eq!(all, [Ordered::Begins, Ordered::Ends]);
+        assert_eq!((upper.is_open(), upper.next_due()), (true, None), "and is silent then");
+    }
+
+    /// However short: the end is said when the begin has been answered.
+    #[test]
+    fn a_reset_that_ends_at_once_is_one_all_the_same() {
+        let (mut upper, mut lower) = pair();
+        upper.hold(ms(1), HOT);
+        upper.hold(ms(1), None);
+        assert_eq!(upper.poll(ms(1)).unwrap().word, ResetWord::AssertHot, "lost");
+        assert_eq!(upper.poll(ms(5)), None);
+        let all = exchange(&mut upper, &mut lower, ms(11));
+        assert_eq!((all, upper.is_open()), (vec![Ordered::Begins, Ordered::Ends], true));
+    }
+
+    #[test]
+    fn what_holds_is_said_again_and_ends_when_nobody_says_it() {
+        let (mut upper, mut lower) = pair();
+        upper.hold(ms(0), Some(Reset::Fundamental));
+        assert_eq!(exchange(&mut upper, &mut lower, ms(0)), [Ordered::Begins]);
+        for second in 1..=9 {
+            assert_eq!(lower.tick(ms(1_000 * second), true), None, "{second}");
+            assert_eq!(exchange(&mut upper, &mut lower, ms(1_000 * second)), []);
+        }
+        assert!(lower.is_held());
+        assert_eq!(lower.tick(ms(11_999), true), None);
+        assert_eq!(lower.next_due(), Some(ms(12_000)));
+        assert_eq!(lower.tick(ms(12_000), true), Some(Ordered::Ends), "the one above is gone");
+        // A link that is down ends it, too, and what is above says it again when it is back.
+        upper.link_down();
+        assert_eq!(upper.next_due(), None);
+        upper.link_up(ms(13_000));
+        assert_eq!(exchange(&mut upper, &mut lower, ms(13_000)), [Ordered::Begins]);
+        assert_eq!(lower.tick(ms(13_001), false), Some(Ordered::Ends));
+    }
+
+    /// PERST# within a hot reset resets once more; a hot reset within PERST# changes nothing, and less goes on as less.
+    #[test]
+    fn levels_are_of_two_kinds() {
+        let (mut upper, mut lower) = pair();
+        upper.hold(ms(0), HOT);
+        assert_eq!(exchange(&mut upper, &mut lower, ms(0)), [Ordered::Begins]);
+        upper.hold(ms(1), Some(Reset::Fundamental));
+        assert_eq!(exchange(&mut upper, &mut lower, ms(1)), [Ordered::Begins]);
+        upper.pulse(ms(2));
+        upper.hold(ms(2), HOT);
+        assert_eq!(exchange(&mut upper, &mut lower, ms(2)), []);
+        assert!(lower.is_held() && !upper.is_open());
+        upper.hold(ms(3), None);
+        assert_eq!(exchange(&mut upper, &mut lower, ms(3)), [Ordered::Ends]);
+    }
+
+    /// Who never answers: ten tries, then one a second; only a link that has been down makes it usable again.
+    #[test]
+    fn who_does_not_answer_stays_closed() {
+        let (mut upper, _) = pair();
+        upper.pulse(ms(0));
+        let sent = (0..100).filter(|&at| upper.poll(ms(at)).is_some()).count();
+        assert_eq!((sent, upper.is_unanswered()), (usize::from(TRIES_MAX), true));
+        let sent = (100..5_000).filter(|&at| upper.poll(ms(at)).is_some()).count();
+        assert_eq!((sent, upper.is_open()), (5, false));
+        upper.link_down();
+        upper.link_up(ms(6_000));
+        assert_eq!((upper.is_open(), upper.poll(ms(6_000))), (true, None));
+    }
+
+    #[test]
+    fn answers_to_other_orders_and_orders_from_below_do_nothing() {
+        let (mut upper, mut lower) = pair();
+        let done = |number| LinkReset { word: ResetWord::Done, number };
+        assert!(!upper.receive(ms(0), done(0)), "nothing is asked");
+        upper.pulse(ms(0));
+        let order = upper.poll(ms(0)).unwrap();
+        for number in (0..=u8::MAX).filter(|&number| number != order.number) {
+            assert!(!upper.receive(ms(0), done(number)) && upper.begins.is_some(), "{number}");
+        }
+        for word in [ResetWord::AssertHot, ResetWord::AssertPerst, ResetWord::Deassert] {
+            assert!(!upper.receive(ms(0), LinkReset { word, ..order }) && upper.begins.is_some());
+        }
+        assert_eq!(lower.receive(ms(0), done(order.number)), None);
+        assert!(!lower.is_held());
+    }
+
+    /// Whatever is lost and doubled: each reset that is ordered begins below at least once after its order, and in the end the
+    /// lower end is where the upper one wants it.
+    #[test]
+    fn no_reset_is_lost() {
+        for seed in 0..300 {
+            let mut rng = Rng::new(seed);
+            let (mut upper, mut lower) = pair();
+            let (mut owed, mut wanted) = (false, None);
+            for at in 1..4_000 {
+                let now = ms(at);
+                if at < 2_000 && rng.chance(1, 40) {
+                    match rng.below(3) {
+                        0 => {
+                            owed |= wanted.is_none();
+                            wanted = HOT;
+                            upper.hold(now, HOT);
+                        }
+                        1 => {
+                            wanted = None;
+                            upper.hold(now, None);
+                        }
+                        _ => {
+                            owed |= wanted.is_none();
+                            upper.pulse(now);
+                        }
+                    }
+                }
+                while let Some(order) = upper.poll(now) {
+                    for _ in 0..rng.below(3) {
+                        let (change, answer) = lower.receive(now, order).unwrap();
+                        owed &= change != Some(Ordered::Begins);
+                        // One that was held all along has seen nothing of what was before.
+                        owed &= !(lower.is_held() && change.is_none());
+                        if rng.chance(2, 3) {
+                            upper.receive(now, answer);
+                        }
+                    }
+                }
+            }
+            assert!(!owed, "seed {seed}");
+            assert_eq!((lower.is_held(), upper.is_open()), (wanted.is_some(), wanted.is_none()));
+        }
+    }
+}
