@@ -1,15 +1,18 @@
 //! Dynamic capacity of logical devices: what each has, and commands to add and release it.
 //!
-//! Shape: requests 5600h to 5605h to LD `FFFFh` of the device, in a tunnel, as [`LdDevice`] sends them.
+//! Shape: requests 5600h to 5608h to LD `FFFFh` of the device, in a tunnel, as [`LdDevice`] sends them.
 //! Units: bytes.
 //! Source: CXL 3.1 section 7.6.7.6; docs/spec/wire-formats.md §4.3b.
+
+use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 use weft_parsers::cci::dcd::{
     AddPolicy, Extent, ExtentList, GetExtents, InitiateAdd, InitiateRelease, ReleaseFlags,
     ReleasePolicy,
 };
-use weft_parsers::cci::host_dc::{DcdInfo, HostRange, HostRegions};
+use weft_parsers::cci::gfd::GetTags;
+use weft_parsers::cci::host_dc::{DcdInfo, HostRange, HostRegions, HostTags};
 use weft_parsers::cci::{List, Opcode, Request, ReturnCode, Uuid};
 use weft_parsers::fabric::Dpa;
 
@@ -23,6 +26,8 @@ const REGION: u8 = 0;
 const EXTENTS_MAX: u32 = 4_096;
 /// As many in one answer.
 const PAGE: u32 = 64;
+/// Most tags that a device is asked for.
+const TAGS_MAX: u32 = 4_096;
 const NO_TAG: Uuid = [0; 16];
 
 /// Dynamic capacity of a device.
@@ -34,16 +39,24 @@ pub struct DynamicCapacity {
     pub size: u64,
     /// It is dealt out in multiples of so many bytes.
     pub block: u64,
-    /// What each logical device has, by number.
+    /// What each logical device has, by number; several may have the same.
     pub extents: Vec<Vec<Extent>>,
+    /// Tags of what keeps its content when nobody has it.
+    pub kept: Vec<Uuid>,
 }
 
 impl DynamicCapacity {
-    /// Bytes that no logical device has.
+    /// Bytes that no logical device has, with what is kept for one.
     #[must_use]
     pub fn free(&self) -> u64 {
-        let used = self.extents.iter().flatten().map(|extent| extent.len);
-        used.fold(self.size, u64::saturating_sub)
+        let used = self.extents.iter().flatten().map(|extent| (extent.start.0, extent.len));
+        let used: BTreeSet<(u64, u64)> = used.collect();
+        used.into_iter().map(|(_, len)| len).fold(self.size, u64::saturating_sub)
+    }
+
+    /// Whether some logical device has it.
+    fn has(&self, wanted: &CapacityWanted) -> bool {
+        self.extents.iter().flatten().any(|extent| wanted.is(extent))
     }
 }
 
@@ -141,8 +154,16 @@ pub enum CapacityError {
         end: u64,
     },
     /// Another LD has capacity of that name.
-    #[error("the tag is another logical device's: its memory is its own")]
+    #[error("the tag is another logical device's: share it, or take another name")]
     Tag,
+    /// Nobody has anything of that name, or the LD itself has it.
+    #[error(
+        "nothing that logical device {0} has not already has that tag: see weft fm ld capacity list"
+    )]
+    NoTag(u8),
+    /// It is not kept.
+    #[error("nothing of that name is kept: see weft fm ld capacity list")]
+    NotKept,
     /// It has nothing of that kind.
     #[error("logical device {0} has no such capacity: see weft fm ld capacity list")]
     NotThere(u8),
@@ -175,7 +196,22 @@ impl LdDevice<'_> {
         let hosts = 0..u16::from(info.hosts);
         let extents = hosts.map(|host| self.extents(host)).collect::<Result<_, _>>()?;
         let (base, size, block) = (region.base.0, region.len, region.block.max(1));
-        Ok(Some(DynamicCapacity { base, size, block, extents }))
+        let kept = self.kept()?;
+        Ok(Some(DynamicCapacity { base, size, block, extents, kept }))
+    }
+
+    /// Tags that the manager refers to.
+    fn kept(&mut self) -> Result<Vec<Uuid>, CallError> {
+        let mut kept = Vec::new();
+        for start in (0..TAGS_MAX).step_by(PAGE as usize) {
+            let payload = self.ask(&Request::ListTags(GetTags { start, max: PAGE }))?;
+            let list: HostTags<'_> = self.read(Opcode::LIST_TAGS, &payload)?;
+            kept.extend(list.tags.iter().filter(|tag| tag.fm_reference).map(|tag| tag.tag));
+            if list.tags.is_empty() || start + PAGE >= list.total {
+                break;
+            }
+        }
+        Ok(kept)
     }
 
     fn extents(&mut self, host: u16) -> Result<Vec<Extent>, CallError> {
@@ -239,19 +275,70 @@ impl LdDevice<'_> {
     /// # Errors
     /// See [`CapacityError`]: the first one; what comes before it is done.
     pub fn restore_capacity(&mut self, wanted: &[CapacityWanted]) -> Result<usize, CapacityError> {
-        let has = self.known()?;
+        let mut has = self.known()?;
         let mut restored = 0;
         for piece in wanted {
             let list = has.extents.get(usize::from(piece.ld)).map(Vec::as_slice);
             if list.unwrap_or_default().iter().any(|extent| piece.is(extent)) {
                 continue;
             }
-            let (size, at) = (piece.len, Some(piece.start));
-            let add = Addition { size, tag: piece.tag, at, contiguous: false };
-            self.add_capacity(piece.ld, &add)?;
+            if piece.tag != NO_TAG && has.has(piece) {
+                self.share_capacity(piece.ld, piece.tag)?;
+            } else {
+                let (size, at) = (piece.len, Some(piece.start));
+                let add = Addition { size, tag: piece.tag, at, contiguous: false };
+                self.add_capacity(piece.ld, &add)?;
+            }
             restored += 1;
+            has = self.known()?;
         }
         Ok(restored)
+    }
+
+    /// Gives a logical device what has a tag and is another one's, or nobody's and kept.
+    ///
+    /// # Errors
+    /// See [`CapacityError`]; nothing has changed then.
+    pub fn share_capacity(&mut self, ld: u8, tag: Uuid) -> Result<(), CapacityError> {
+        self.known()?;
+        let (host, policy, extents) = (ld.into(), AddPolicy::EnableShared, List::of(&[]));
+        let add = InitiateAdd { host, policy, region: REGION, len: 0, tag, extents };
+        match self.ask(&Request::InitiateAdd(add)) {
+            Ok(_) => Ok(()),
+            Err(CallError::Refused { code: ReturnCode::InvalidInput, .. }) => {
+                Err(CapacityError::NoTag(ld))
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Has what a logical device has under a tag keep its content when nobody has it any more.
+    ///
+    /// # Errors
+    /// See [`CapacityError`]; nothing has changed then.
+    pub fn keep_capacity(&mut self, ld: u8, tag: Uuid) -> Result<(), CapacityError> {
+        let has = self.known()?;
+        let own = has.extents.get(usize::from(ld)).into_iter().flatten();
+        if tag == NO_TAG || own.into_iter().all(|extent| extent.tag != tag) {
+            return Err(CapacityError::NotThere(ld));
+        }
+        self.ask(&Request::AddReference(tag))?;
+        Ok(())
+    }
+
+    /// Ends that: what nobody has is lost.
+    ///
+    /// # Errors
+    /// See [`CapacityError`]; nothing has changed then.
+    pub fn forget_capacity(&mut self, tag: Uuid) -> Result<(), CapacityError> {
+        self.known()?;
+        match self.ask(&Request::RemoveReference(tag)) {
+            Ok(_) => Ok(()),
+            Err(CallError::Refused { code: ReturnCode::InvalidInput, .. }) => {
+                Err(CapacityError::NotKept)
+            }
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// Releases capacity of a logical device.

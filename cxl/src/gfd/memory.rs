@@ -11,6 +11,7 @@ use std::collections::BTreeSet;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
+use std::sync::{Arc, Mutex};
 
 use rustix::fs::FallocateFlags;
 use weft_dataplane::pool::prefetch;
@@ -36,6 +37,24 @@ pub struct Memory {
     poisoned: BTreeSet<u64>,
     /// Bytes that its file had when it was opened.
     kept: u64,
+    /// What is the same for several.
+    common: Option<Common>,
+}
+
+/// Memory that several have, at the same addresses: each sees of it what its own ranges have.
+#[derive(Clone, Debug)]
+struct Common {
+    /// Where it begins.
+    from: u64,
+    memory: Arc<Mutex<Memory>>,
+}
+
+impl Common {
+    /// Calls `each` with the memory; where somebody who had it has died, it fails.
+    fn with<T>(&self, each: impl FnOnce(&mut Memory) -> io::Result<T>) -> io::Result<T> {
+        let mut memory = self.memory.lock().map_err(|_| io::Error::other("the memory is lost"))?;
+        each(&mut memory)
+    }
 }
 
 #[derive(Debug)]
@@ -73,7 +92,7 @@ impl Memory {
         let mut table = Vec::new();
         table.resize_with(chunks, || None);
         let (ranges, poisoned) = (Vec::new(), BTreeSet::new());
-        Self { size, ranges, kind: Kind::Anonymous(table), poisoned, kept: 0 }
+        Self { size, ranges, kind: Kind::Anonymous(table), poisoned, kept: 0, common: None }
     }
 
     /// `size` bytes in `file`, which grows to that size; what it holds already stays.
@@ -86,7 +105,19 @@ impl Memory {
             file.set_len(size)?;
         }
         let (ranges, poisoned) = (Vec::new(), BTreeSet::new());
-        Ok(Self { size, ranges, kind: Kind::File(file), poisoned, kept })
+        Ok(Self { size, ranges, kind: Kind::File(file), poisoned, kept, common: None })
+    }
+
+    /// From `from` on its bytes are those of `memory` at the same addresses, which others may have as well, from now on. Clearing
+    /// or losing them is for whoever has that.
+    pub(crate) fn join(&mut self, from: u64, memory: &Arc<Mutex<Self>>) {
+        self.common = Some(Common { from, memory: memory.clone() });
+    }
+
+    /// The common memory of an access, and how many bytes of it are in front of that.
+    fn common_of(&self, at: u64, len: usize) -> Option<(Common, usize)> {
+        let common = self.common.as_ref().filter(|it| at.saturating_add(len as u64) > it.from)?;
+        Some((common.clone(), usize::try_from(common.from.saturating_sub(at)).unwrap_or(len)))
     }
 
     /// Bytes, with those that are not there between others.
@@ -121,6 +152,9 @@ impl Memory {
         if !self.holds(at, 1) {
             return Err(beyond());
         }
+        if let Some((common, 0)) = self.common_of(at, 1) {
+            return common.with(|memory| memory.poison(at));
+        }
         if self.poisoned.len() >= POISONED_MAX && !self.poisoned.contains(&(at / LINE)) {
             return Err(io::ErrorKind::StorageFull.into());
         }
@@ -132,6 +166,15 @@ impl Memory {
     #[inline]
     #[must_use]
     pub fn is_poisoned(&self, at: u64, len: u64) -> bool {
+        self.own_poisoned(at, len)
+            || self.common.as_ref().is_some_and(|common| {
+                at.saturating_add(len) > common.from
+                    && !common.with(|memory| Ok(memory.own_poisoned(at, len))).is_ok_and(|is| !is)
+            })
+    }
+
+    #[inline]
+    fn own_poisoned(&self, at: u64, len: u64) -> bool {
         !self.poisoned.is_empty() && len > 0 && {
             let last = at.saturating_add(len - 1) / LINE;
             self.poisoned.range(at / LINE..=last).next().is_some()
@@ -169,6 +212,11 @@ impl Memory {
         if self.is_poisoned(at, out.len() as u64) {
             return Err(io::ErrorKind::InvalidData.into());
         }
+        if let Some((common, in_front)) = self.common_of(at, out.len()) {
+            let (own, rest) = out.split_at_mut_checked(in_front).ok_or_else(beyond)?;
+            common.with(|memory| memory.read(at + own.len() as u64, rest))?;
+            out = own;
+        }
         let chunks = match &self.kind {
             Kind::Anonymous(chunks) => chunks,
             Kind::File(file) => return file.read_exact_at(out, at),
@@ -197,6 +245,11 @@ impl Memory {
             return Err(beyond());
         }
         self.heal(at, data.len() as u64);
+        if let Some((common, in_front)) = self.common_of(at, data.len()) {
+            let (own, rest) = data.split_at_checked(in_front).ok_or_else(beyond)?;
+            common.with(|memory| memory.write(at + own.len() as u64, rest))?;
+            data = own;
+        }
         let chunks = match &mut self.kind {
             Kind::Anonymous(chunks) => chunks,
             Kind::File(file) => return file.write_all_at(data, at),

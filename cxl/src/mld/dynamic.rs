@@ -6,9 +6,11 @@
 //!
 //! The region lies behind the memory that is dealt out by 5402h, at the same place in the BAR of each LD, so an extent has one
 //! address in the device and in the LD. A host has it at once: an LD has no mailbox to ask its host by. So what is on is taken
-//! only by force, and what is taken is gone.
+//! only by force. What has a tag may be several LDs' (Enable Shared Access), and the manager's (a reference): it is gone once the
+//! last one has let it go.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex};
 
 use weft_parsers::cci::dcd::{
     self, AddPolicy, GetExtents, InitiateAdd, InitiateRelease, ReleasePolicy,
@@ -24,21 +26,24 @@ use crate::gfd::dmp::{BLOCK_SIZES, Dmp, Media, Region, UNIT};
 use crate::gfd::extent_lists::{
     choice, code, from_wire, index, part, region_to_wire, to_wire, totals_to_wire,
 };
+use crate::gfd::memory::Memory;
 use crate::gfd::protect::{BLOCKS_MAX, GrpId};
 
 /// Region of all dynamic capacity.
 const REGION: u8 = 0;
 /// Bytes of a block at first, where so few blocks make up the region.
 const BLOCK: u64 = 2 << 20;
-/// Policies that there are: not Enable Shared Access, as the memory of an LD is its own.
 const ADD: u16 = 1 << AddPolicy::Free as u8
     | 1 << AddPolicy::Contiguous as u8
-    | 1 << AddPolicy::Prescriptive as u8;
+    | 1 << AddPolicy::Prescriptive as u8
+    | 1 << AddPolicy::EnableShared as u8;
 const RELEASE: u16 = 1 << ReleasePolicy::Tag as u8 | 1 << ReleasePolicy::Prescriptive as u8;
 
 /// Which block belongs to which logical device.
 pub(super) struct Dynamic {
     capacity: Capacity,
+    /// What is in it, at the same addresses for all.
+    content: Arc<Mutex<Memory>>,
     lds: u8,
     base: u64,
     len: u64,
@@ -47,7 +52,9 @@ pub(super) struct Dynamic {
 impl Dynamic {
     /// `len` bytes from `base` on, of which nobody has any; `None` where no blocks can make that up.
     pub fn new(lds: u8, base: u64, len: u64) -> Option<Self> {
-        let mut dynamic = Self { capacity: Capacity::new(base.checked_add(len)?), lds, base, len };
+        let end = base.checked_add(len)?;
+        let content = Arc::new(Mutex::new(Memory::anonymous(end)));
+        let mut dynamic = Self { capacity: Capacity::new(end), content, lds, base, len };
         if len > 0 {
             let block = (0..64)
                 .map(|bit| 1 << bit)
@@ -75,7 +82,7 @@ impl Dynamic {
     /// Sets the partition and the region to blocks of a size.
     fn shape(&mut self, block: u64, sanitize: bool) -> Result<(), ReturnCode> {
         let (base, len) = (Dpa(self.base), self.len);
-        let (decode_len, media) = (len, Media::default());
+        let (decode_len, media) = (len, Media { sharable: true, ..Media::default() });
         let dmp = Dmp { index: 0, base, decode_len, len, block, media };
         self.capacity.set_dmps(&[dmp]).map_err(code)?;
         let region = Region { id: REGION, block, sanitize, base, decode_len, len };
@@ -85,6 +92,20 @@ impl Dynamic {
     fn group(&self, host: u16) -> Result<GrpId, ReturnCode> {
         let is_there = host < u16::from(self.lds);
         GrpId::new(host).filter(|_| is_there).ok_or(ReturnCode::InvalidInput)
+    }
+
+    /// Has the memory of an LD show it where the LD has some.
+    pub fn show(&self, memory: &mut Memory) {
+        if self.len > 0 {
+            memory.join(self.base, &self.content);
+        }
+    }
+
+    /// Makes what nobody has any more zero.
+    fn wipe(&self, ranges: &[(u64, u64)]) -> Result<(), ReturnCode> {
+        let mut content = self.content.lock().map_err(|_| ReturnCode::InternalError)?;
+        let mut wiped = ranges.iter().map(|&(start, len)| content.clear(start, len));
+        wiped.try_for_each(|result| result.map_err(|_| ReturnCode::InternalError))
     }
 
     /// What an LD has of it: first byte and length of each.
@@ -148,8 +169,19 @@ impl Dynamic {
     /// # Errors
     /// Invalid Input: there is no such LD, or it has not so many extents.
     pub fn extents(&self, get: GetExtents, most: u32) -> Result<Page<dcd::Extent>, ReturnCode> {
-        let (extents, generation) = self.capacity.extents(self.group(get.owner)?);
-        let extents = extents.map(|extent| to_wire(&extent));
+        let own = self.group(get.owner)?;
+        let (extents, generation) = self.capacity.extents(own);
+        let others = (0..self.lds).filter_map(|ld| GrpId::new(ld.into())).filter(|it| *it != own);
+        let others = others.flat_map(|group| self.capacity.extents(group).0);
+        let others: BTreeSet<Dpa> = others.map(|extent| extent.start).collect();
+        let tags = self.capacity.tags().0;
+        let kept: Vec<Uuid> =
+            tags.into_iter().filter_map(|(tag, kept)| kept.then_some(tag)).collect();
+        let extents = extents.map(|extent| {
+            let shared = others.contains(&extent.start) || kept.contains(&extent.tag);
+            let wire = to_wire(&extent);
+            dcd::Extent { shared_seq: if shared { wire.shared_seq } else { 0 }, ..wire }
+        });
         let count = index(get.count.min(most));
         Page::of(extents, generation, index(get.start), count).map_err(code)
     }
@@ -157,12 +189,9 @@ impl Dynamic {
     /// 5604h.
     ///
     /// # Errors
-    /// Unsupported: Enable Shared Access. Invalid Input: there is no such LD; else as [`Capacity::add`].
+    /// Invalid Input: there is no such LD; else as [`Capacity::add`].
     pub fn add(&mut self, add: &InitiateAdd<'_>) -> Result<(), ReturnCode> {
         let group = self.group(add.host)?;
-        if add.policy == AddPolicy::EnableShared {
-            return Err(ReturnCode::Unsupported);
-        }
         let extents = from_wire(add.extents);
         let choice = choice(add.policy, add.region, add.len, &extents).map_err(code)?;
         self.capacity.add(group, add.tag, choice).map(drop).map_err(code)
@@ -185,7 +214,31 @@ impl Dynamic {
             self.capacity.clone().release(group, part, true).map_err(code)?; // what is wrong is said first
             return Err(ReturnCode::Busy);
         }
-        self.capacity.release(group, part, flags.sanitize).map(drop).map_err(code)
+        let mut next = self.capacity.clone();
+        let (_, wipes) = next.release(group, part, true).map_err(code)?;
+        self.wipe(&wipes)?;
+        self.capacity = next;
+        Ok(())
+    }
+
+    /// 5606h.
+    ///
+    /// # Errors
+    /// Invalid Input: nothing has that tag.
+    pub fn add_reference(&mut self, tag: Uuid) -> Result<(), ReturnCode> {
+        self.capacity.add_reference(tag).map_err(code)
+    }
+
+    /// 5607h.
+    ///
+    /// # Errors
+    /// Invalid Input: there is no such reference.
+    pub fn remove_reference(&mut self, tag: Uuid) -> Result<(), ReturnCode> {
+        let mut next = self.capacity.clone();
+        let wipes = next.remove_reference(tag).map_err(code)?;
+        self.wipe(&wipes)?;
+        self.capacity = next;
+        Ok(())
     }
 
     /// 5608h.

@@ -70,6 +70,7 @@ impl Memories {
     pub fn apply<L: AsMut<CxlDevice>>(&self, lds: &mut [L]) {
         for (number, ld) in lds.iter_mut().enumerate() {
             if let Some(memory) = ld.as_mut().bar_mut(0, MEMORY_BAR) {
+                self.dynamic.show(memory);
                 let first = [(0, self.allocations.bytes(number))];
                 let set = memory.set_ranges(first.into_iter().chain(self.dynamic.ranges(number)));
                 debug_assert!(set.is_ok(), "it is in no file");
@@ -339,6 +340,8 @@ impl<'a, L: AsMut<CxlDevice>> Serving<'a, L> {
         WHO get GET_EXTENTS GetExtents(get) => self.extents(get, reply);
         WHO set_with_data INITIATE_ADD InitiateAdd(add) => self.add(&add);
         WHO set_with_data INITIATE_RELEASE InitiateRelease(release) => self.release(&release);
+        WHO set ADD_REFERENCE AddReference(tag) => self.memory.dynamic.add_reference(tag).map(|()| Outcome::Done);
+        WHO set_with_data REMOVE_REFERENCE RemoveReference(tag) => self.memory.dynamic.remove_reference(tag).map(|()| Outcome::Done);
         WHO get LIST_TAGS ListTags(get) => self.tags(get, reply);
     }
 }

@@ -51,6 +51,21 @@ pub enum CapacityChange {
         #[serde(default)]
         force: bool,
     },
+    /// It is to have what another one has: the same bytes.
+    Share {
+        /// What that is called.
+        tag: String,
+    },
+    /// What it has is to keep its content when nobody has it any more, until that is forgotten.
+    Keep {
+        /// What it is called.
+        tag: String,
+    },
+    /// The content of what nobody has any more is lost.
+    Forget {
+        /// What it is called.
+        tag: String,
+    },
 }
 
 /// Dynamic capacity of a device with logical devices, as it is shown.
@@ -68,6 +83,9 @@ pub struct CapacityRow {
     pub block: u64,
     /// Who has what.
     pub extents: Vec<CapacityExtent>,
+    /// Tags of what keeps its content when nobody has it.
+    #[serde(default)]
+    pub kept: Vec<String>,
 }
 
 /// A piece of dynamic capacity that a logical device has.

@@ -110,6 +110,7 @@ impl Fm {
                 free: capacity.free(),
                 block: capacity.block,
                 extents: extents.map(shown).collect(),
+                kept: capacity.kept.iter().map(name_of).collect(),
             });
         }
         Ok(rows)
@@ -139,6 +140,19 @@ impl Fm {
                     size.map_or("less".to_owned(), |size| format!("{} KiB less", size >> 10));
                 let remove = Removal { size: *size, tag: of(tag)?, at: *at, force: *force };
                 (known.release_capacity(ld, &remove), what)
+            }
+            CapacityChange::Share { tag: name } => {
+                let tag = tag(name).map_err(Refused::bad_request)?;
+                (known.share_capacity(ld, tag), format!("{name}, as others have it, as"))
+            }
+            CapacityChange::Keep { tag: name } => {
+                let tag = tag(name).map_err(Refused::bad_request)?;
+                (known.keep_capacity(ld, tag), format!("{name}, whose content is kept, as"))
+            }
+            CapacityChange::Forget { tag: name } => {
+                let tag = tag(name).map_err(Refused::bad_request)?;
+                known.forget_capacity(tag).map_err(refuse)?;
+                return Ok(format!("{name} of {device} is kept no more"));
             }
         };
         done.map_err(refuse)?;

@@ -399,6 +399,48 @@ fn capacity_is_added_and_released_while_hosts_run() {
     books(&fabric);
 }
 
+/// What two logical devices share their hosts load and store as one; what is kept outlives them all, until it is forgotten.
+#[test]
+fn capacity_is_shared_and_kept() {
+    let mut fabric = up("mld");
+    let bars = [bar(&fabric, 0), bar(&fabric, 1)];
+    let (base, tag) = (capacity(&mut fabric).base, || "both".to_owned());
+    let share = || CapacityChange::Share { tag: tag() };
+    let said = change_capacity(&mut fabric, 2, share()).unwrap_err();
+    assert!(said.contains("has that tag"), "{said}");
+    change_capacity(&mut fabric, 0, more(4, Some("both"), None)).unwrap();
+    change_capacity(&mut fabric, 2, share()).unwrap();
+    let both = capacity(&mut fabric);
+    let shown: Vec<_> = both.extents.iter().map(|it| (it.ld, it.start, it.len / MIB)).collect();
+    assert_eq!(shown, [(0, base, 4), (2, base, 4)]);
+    assert_eq!(both.free, 508 * MIB, "counted once");
+    assert!(access(&fabric, 0, bars[0] + base, Some(70), true).ok);
+    let read = |fabric: &ManagedFabric, host: usize, seed| {
+        let read = access(fabric, host, bars[host] + base, Some(seed), false);
+        (read.ok, read.mismatched, read.failures.contains_key("UR"))
+    };
+    assert_eq!(read(&fabric, 1, 70), (true, 0, false), "what host 0 has written");
+    assert!(access(&fabric, 1, bars[1] + base, Some(71), true).ok);
+    assert_eq!(read(&fabric, 0, 71), (true, 0, false), "and host 1");
+    let keep = change_capacity(&mut fabric, 1, CapacityChange::Keep { tag: tag() }).unwrap_err();
+    assert!(keep.contains("has no such capacity"), "{keep}");
+    let forget = || CapacityChange::Forget { tag: tag() };
+    let said = change_capacity(&mut fabric, 0, forget()).unwrap_err();
+    assert!(said.contains("kept"), "{said}");
+    change_capacity(&mut fabric, 0, CapacityChange::Keep { tag: tag() }).unwrap();
+    assert_eq!(capacity(&mut fabric).kept, ["both"]);
+    change_capacity(&mut fabric, 0, less(None, Some("both"), None, true)).unwrap();
+    change_capacity(&mut fabric, 2, less(None, Some("both"), None, true)).unwrap();
+    assert_eq!((read(&fabric, 0, 71).2, read(&fabric, 1, 71).2), (true, true), "nobody has it");
+    change_capacity(&mut fabric, 2, share()).unwrap();
+    assert_eq!(read(&fabric, 1, 71), (true, 0, false), "and here it is again");
+    change_capacity(&mut fabric, 2, less(None, Some("both"), None, true)).unwrap();
+    change_capacity(&mut fabric, 0, forget()).unwrap();
+    assert!(change_capacity(&mut fabric, 2, share()).is_err(), "it is gone");
+    assert_eq!(capacity(&mut fabric).free, 512 * MIB);
+    books(&fabric);
+}
+
 /// What cannot be added or released is refused with what there is, and nothing has changed.
 #[test]
 fn capacity_that_there_is_not_is_refused_with_what_there_is() {
@@ -436,7 +478,7 @@ fn capacity_that_there_is_not_is_refused_with_what_there_is() {
 fn dynamic_capacity_by_tunnel() {
     let mut fabric = up("mld");
     let info = by_tunnel(&mut fabric, 0x5600, "");
-    assert!(info.contains("0401000007000000030001000200000000000000"), "{info}");
+    assert!(info.contains("040100000f000000030001000200000000000000"), "{info}");
     let region = by_tunnel(&mut fabric, 0x5601, "0200 08 00");
     let want = "02000101 0000004000000000 0200000000000000 0000002000000000 0000200000000000 0000000000000000";
     assert!(region.contains(&want.replace(' ', "")), "{region}");
@@ -457,5 +499,21 @@ fn dynamic_capacity_by_tunnel() {
     }
     let enable =
         by_tunnel(&mut fabric, 0x5604, &format!("0200 03 00 0000000000000000 {tag} 00000000"));
-    assert_eq!(&enable[24..28], "0300", "Enable Shared Access is not supported: {enable}");
+    assert_eq!(&enable[24..28], "0200", "nobody has it to share any more: {enable}");
+    // LD 0 and 2 share it, with the tag kept, as bytes.
+    let add = format!("0000 01 00 0000000400000000 {tag} 00000000");
+    let share = format!("0200 03 00 0000000000000000 {tag} 00000000");
+    for (opcode, payload) in [(0x5604, add.as_str()), (0x5604, share.as_str()), (0x5606, tag)] {
+        let done = by_tunnel(&mut fabric, opcode, payload);
+        assert_eq!(&done[24..28], "0000", "{opcode:x}: {done}");
+    }
+    let tags = by_tunnel(&mut fabric, 0x5608, "00000000 08000000");
+    assert!(tags.contains(&format!("01000000010000000100000001000000{tag}0100000005")), "{tags}");
+    let list = by_tunnel(&mut fabric, 0x5603, "0200 0000 08000000 00000000");
+    let want = format!("0000004000000000 0000000400000000 {tag} 0100 000000000000");
+    assert!(list.ends_with(&want.replace(' ', "")), "{list}");
+    for code in ["0000", "0200"] {
+        let done = by_tunnel(&mut fabric, 0x5607, tag);
+        assert_eq!(&done[24..28], code, "{done}");
+    }
 }

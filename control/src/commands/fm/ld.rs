@@ -110,12 +110,44 @@ enum CapacityCommand {
         #[command(flatten)]
         ask: AskArgs,
     },
+    /// Give one what another one has, or nobody and it is kept: the same bytes
+    Share {
+        #[command(flatten)]
+        which: Which,
+        /// What it is called
+        tag: String,
+        #[command(flatten)]
+        ask: AskArgs,
+    },
+    /// Keep the content of what one has for whoever shares it later, also while nobody has it
+    Keep {
+        #[command(flatten)]
+        which: Which,
+        /// What it is called
+        tag: String,
+        #[command(flatten)]
+        ask: AskArgs,
+    },
+    /// End that: what nobody has is lost; the logical device is any of the device
+    Forget {
+        #[command(flatten)]
+        which: Which,
+        /// What it is called
+        tag: String,
+        #[command(flatten)]
+        ask: AskArgs,
+    },
 }
 
 impl CapacityCommand {
     const fn ask(&self) -> &AskArgs {
         match self {
-            Self::List { ask } | Self::Add { ask, .. } | Self::Release { ask, .. } => ask,
+            Self::List { ask }
+            | Self::Add { ask, .. }
+            | Self::Release { ask, .. }
+            | Self::Share { ask, .. }
+            | Self::Keep { ask, .. }
+            | Self::Forget { ask, .. } => ask,
         }
     }
 
@@ -130,6 +162,9 @@ impl CapacityCommand {
                 let (size, at, force) = (*size, *at, *force);
                 (which, CapacityChange::Release { size, tag: tag.clone(), at, force })
             }
+            Self::Share { which, tag, .. } => (which, CapacityChange::Share { tag: tag.clone() }),
+            Self::Keep { which, tag, .. } => (which, CapacityChange::Keep { tag: tag.clone() }),
+            Self::Forget { which, tag, .. } => (which, CapacityChange::Forget { tag: tag.clone() }),
         };
         Request::SetLdCapacity { device: which.device.clone(), ld: which.ld, change }
     }
@@ -207,7 +242,12 @@ fn capacity_text(rows: &[CapacityRow]) -> String {
         let [free, size, block] = [row.free >> 20, row.size >> 20, row.block >> 10];
         let (device, base) = (&row.device, row.base);
         format!(
-            "{device}: {free} MiB of {size} MiB are nobody's, from {base:#x} on, in blocks of {block} KiB\n"
+            "{device}: {free} MiB of {size} MiB are nobody's, from {base:#x} on, in blocks of {block} KiB{}\n",
+            if row.kept.is_empty() {
+                String::new()
+            } else {
+                format!("; kept: {}", row.kept.join(", "))
+            }
         )
     };
     let lines: String = rows.iter().map(line).collect();
@@ -252,6 +292,9 @@ mod tests {
                 "ld capacity release mld0 2 2MiB --at 4096",
                 release(Some(2 << 20), None, Some(4096), false),
             ),
+            ("ld capacity share mld0 2 db", of(CapacityChange::Share { tag: "db".to_owned() })),
+            ("ld capacity keep mld0 2 db", of(CapacityChange::Keep { tag: "db".to_owned() })),
+            ("ld capacity forget mld0 2 db", of(CapacityChange::Forget { tag: "db".to_owned() })),
         ]);
         assert_refused([
             ("ld allocate mld0 2", "SIZE"),
@@ -259,6 +302,7 @@ mod tests {
             ("ld qos mld0 two 1", "invalid"),
             ("ld capacity", "add"),
             ("ld capacity add mld0 2", "SIZE"),
+            ("ld capacity share mld0 2", "TAG"),
             ("ld capacity add mld0 2 much", "expected bytes"),
             ("ld capacity add mld0 2 2MiB --at 0 --contiguous", "cannot be used with"),
             ("ld capacity release mld0 2 --at 0", "SIZE"),
