@@ -9,6 +9,7 @@
 //! A TLP goes out as it came, but for type 1 to type 0 and a change of the header's layout between links of two
 //! modes. What cannot go where it wants is answered with UR, or dropped and counted.
 
+mod mem;
 mod registers;
 
 use weft_dataplane::pbr::vcs::{Function, Hop, Route, Side};
@@ -23,14 +24,18 @@ use weft_parsers::tlp::{
     type1_to_type0,
 };
 
+use crate::completer::CompleterSpec;
 use crate::cxl_host::code;
 use crate::pci::bridge::BridgeError;
+use crate::pci::component::ComponentError;
 use crate::pci::express::LnSystem;
 use crate::pci::{
-    Bridge, BridgeEffects, BridgeSpec, ErrorMessage, Identity, Link, PortKind, SlotSpec,
-    Uncorrectable,
+    Bridge, BridgeEffects, BridgeSpec, Component, ErrorMessage, Hdm, HdmRole, Identity, Link,
+    PortKind, SlotSpec, Structure, Uncorrectable,
 };
 use crate::tlp_end::{Carries, EndConfig, EndCounts, Progress, Received, TlpEnd};
+pub use mem::HbrMemCounts;
+use mem::{Asked, MemTransit};
 
 /// Longest TLP with its prefixes: header, OHC, payload of 4 KiB.
 const TLP_LEN_MAX: usize = 4_096 + 64;
@@ -62,6 +67,9 @@ pub enum HbrError {
     /// A bridge cannot be made.
     #[error(transparent)]
     Bridge(#[from] BridgeError),
+    /// Its component registers cannot be made.
+    #[error(transparent)]
+    Component(#[from] ComponentError),
 }
 
 /// What happened at an HBR switch, for its owner to act on.
@@ -83,18 +91,18 @@ pub enum Event {
     },
 }
 
-/// Counts of TLPs at an HBR switch.
+/// Counts of TLPs and CXL.mem messages at an HBR switch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct HbrCounts {
-    /// TLPs that came in; each is in one of the next seven.
+    /// What came in; each is in one of the next seven.
     pub came: u64,
     /// Sent on, once or to several.
     pub passed: u64,
-    /// Configuration of its own bridges.
+    /// Configuration of its own bridges, and requests to its component registers.
     pub own: u64,
     /// Answers that were gathered, and messages that end here.
     pub ended: u64,
-    /// Refused with UR.
+    /// Refused with UR, or as CXL.mem refuses.
     pub refused: u64,
     /// Dropped: nobody waits for an answer.
     pub dropped: u64,
@@ -104,6 +112,8 @@ pub struct HbrCounts {
     pub other: u64,
     /// Messages of its own: interrupts and errors.
     pub messages: u64,
+    /// CXL.mem messages among those that were passed, refused or dropped.
+    pub mem: HbrMemCounts,
 }
 
 /// A TLP on its way from one of its links.
@@ -123,6 +133,11 @@ pub struct HbrSwitch {
     /// Bus of the link upstream, as it was last written to by type 0.
     bus: u8,
     vcs: Vcs,
+    /// Registers of the upstream port for CXL.mem.
+    component: Component,
+    asked: Asked,
+    /// How requests to these registers are answered.
+    completer: CompleterSpec,
     gather: Gather,
     events: Vec<Event>,
     counts: HbrCounts,
@@ -149,7 +164,7 @@ impl HbrSwitch {
                 surprise: config.surprise,
                 ..SlotSpec::default()
             });
-            bridges.push(Bridge::new(&BridgeSpec {
+            let bridge = Bridge::new(&BridgeSpec {
                 identity: config.identity,
                 kind: if at == 0 { PortKind::Upstream } else { PortKind::Downstream },
                 port,
@@ -158,19 +173,40 @@ impl HbrSwitch {
                 serial: None,
                 multi_function: false,
                 ln: LnSystem::None,
-            })?);
+            })?;
+            bridges.push(if at == 0 { bridge.with_component()? } else { bridge });
         }
         let up = vec![false; bridges.len()];
         let vcs = registers::vcs(&bridges, &up, 0);
+        let component = Component::new(vec![Structure::Hdm(Hdm::new(HdmRole::Switch))])?;
+        let payload_max = config.ends.first().map_or(0, |end| end.payload_max);
         let ends = config.ends.into_iter().map(TlpEnd::new).collect();
-        let (gather, counts) = (Gather::default(), HbrCounts::default());
-        Ok(Self { ends, modes, bridges, up, bus: 0, vcs, gather, events: Vec::new(), counts })
+        Ok(Self {
+            ends,
+            modes,
+            bridges,
+            up,
+            bus: 0,
+            vcs,
+            component,
+            asked: Asked::default(),
+            completer: CompleterSpec { payload_max, uio_last_first: false },
+            gather: Gather::default(),
+            events: Vec::new(),
+            counts: HbrCounts::default(),
+        })
     }
 
     /// Its bridges, the upstream one first.
     #[must_use]
     pub fn bridges(&self) -> &[Bridge] {
         &self.bridges
+    }
+
+    /// Component registers of its upstream port.
+    #[must_use]
+    pub const fn component(&self) -> &Component {
+        &self.component
     }
 
     /// Counts so far.
@@ -204,7 +240,7 @@ impl HbrSwitch {
         for (at, port) in ports.iter_mut().enumerate() {
             self.watch(at, port.link_up());
         }
-        let mut came = Vec::new();
+        let (mut came, mut mem) = (Vec::new(), Vec::new());
         for (from, port) in ports.iter_mut().enumerate() {
             let (Some(end), Some(&mode)) = (self.ends.get_mut(from), self.modes.get(from)) else {
                 continue;
@@ -217,6 +253,7 @@ impl HbrSwitch {
                         let bytes = tlp.bytes().get(..tlp.len()).unwrap_or_default().to_vec();
                         came.push(Transit { from, mode, bytes });
                     }
+                    Received::Mem(None, message) => mem.push(MemTransit::new(from, &message)),
                     _ => counts.other += 1,
                 }
             })?;
@@ -225,6 +262,9 @@ impl HbrSwitch {
         }
         for transit in came {
             self.route(transit);
+        }
+        for transit in mem {
+            self.route_mem(&transit);
         }
         all.blocked = self.ends.iter().any(|end| end.waiting() > 0);
         Ok(all)
@@ -249,6 +289,8 @@ impl HbrSwitch {
                 bridge.reset();
                 bridge.set_link(up.then(Link::default));
             }
+            self.component.reset();
+            self.asked.forget(0);
             self.bus = 0;
             self.reset_below(!up);
         } else if let Some(bridge) = self.bridges.get_mut(at) {
@@ -260,6 +302,7 @@ impl HbrSwitch {
             for effects in effects {
                 self.react(at, &effects);
             }
+            self.asked.forget(at);
             let vppb = u8::try_from(at - 1).unwrap_or(u8::MAX);
             if !up && self.gather.answer(vppb) {
                 self.gathered();
@@ -402,6 +445,7 @@ impl HbrSwitch {
                 };
                 self.configure(&transit, at);
             }
+            Ok(Hop::Internal(Function::Upstream)) if side == Side::Above => self.serve(&transit),
             Ok(Hop::Internal(_)) | Err(_) => self.refuse(&transit),
         }
     }
@@ -427,6 +471,23 @@ impl HbrSwitch {
             self.react(at, &effects);
         }
         self.renew();
+    }
+
+    /// A request of the host to the component registers.
+    fn serve(&mut self, transit: &Transit) {
+        let Ok(tlp) = Tlp::parse(transit.mode, &transit.bytes) else { return };
+        let Some(window) = self.bridges.first().and_then(Bridge::component_window) else {
+            return self.refuse(transit);
+        };
+        self.counts.own += 1;
+        let me = self.id(0);
+        let Self { component, completer, ends, .. } = self;
+        let mut target = registers::Registers { component, base: window.base };
+        let Some(end) = ends.first_mut() else { return };
+        completer.serve(&tlp, me, &mut target, &mut |answer| {
+            let sent = end.outbox().send(None, answer);
+            debug_assert!(sent.is_ok(), "the request came on this link");
+        });
     }
 
     /// Sends a TLP out by links, in each one's layout.

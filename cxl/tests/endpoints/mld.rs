@@ -80,7 +80,7 @@ impl Bench {
             let mut spec = FunctionSpec { identity: identity(0x0D00), ..FunctionSpec::default() };
             let kind = BarKind::Mem64 { prefetch: true };
             spec.bars[0] = Some(BarSpec { kind, size: Mld::bar_size(capacity) });
-            let function = FunctionConfig { spec, mailbox: None, hdm: None };
+            let function = FunctionConfig { spec, ..FunctionConfig::default() };
             CxlDevice::new(device_config(Mode::Flit, vec![function])).unwrap().logical()
         };
         let mut lds: Vec<CxlDevice> = (0..LDS).map(one).collect();

@@ -50,13 +50,14 @@ pub fn endpoint_spec(
             let device = topology.devices.get(at)?;
             let [.., high, low] = at.to_be_bytes();
             let device_id = Some(Num(0x0D00 + u64::from(u16::from_be_bytes([high, low]))));
-            let (gim, hdm) = (device.kind != DeviceKind::Memory, layout.device_memory(at));
+            let (gim, hdm) = (device.kind != DeviceKind::Memory, layout.device_hdm(at));
+            let gim_memory = layout.device_gim(at);
             let (lnr, lds) = (device.lnr, device.lds);
             let bytes = |mib| Num(u64::from(mib) << 20);
             let (capacity, dynamic) =
                 (device.capacity_mib.map(bytes), device.dynamic_mib.map(bytes));
             let spec = DeviceSpec { common, device_id, hdm, lnr, gim, ..DeviceSpec::default() };
-            DeviceSpec { lds, capacity, dynamic, ..spec }.into()
+            DeviceSpec { lds, capacity, dynamic, gim_memory, ..spec }.into()
         }
         Part::Hbr(at) => {
             layout.hbrs.get(at)?;

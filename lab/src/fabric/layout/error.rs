@@ -175,7 +175,7 @@ pub enum P2pRule {
     OneAddress,
     /// It lies in the fabric's addresses.
     #[error(
-        "p2p-fabric-addresses: memory that is accessed directly lies in the fabric's addresses, and has 1 byte or more"
+        "p2p-fabric-addresses: memory that is accessed directly lies in the fabric's addresses, in whole multiples of 256 MiB"
     )]
     FabricAddresses,
     /// A requester has something else there.

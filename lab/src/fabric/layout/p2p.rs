@@ -7,6 +7,7 @@
 //! Where a file says no address, a memory device lies in segments of its own, behind all that G-FAM and GIM have and the
 //! byte at their `FabricLimit`, at the same address for all.
 
+use weft_cxl::pci::component::hdm::UNIT;
 use weft_fm::memory::map::{self, Kind, Range, SEGMENT};
 
 use super::super::topology::{DeviceKind, P2p};
@@ -16,7 +17,7 @@ use super::gim::{OWN, WINDOW};
 use super::{LayoutError, Part};
 
 /// Memory of a device, where the file does not say how much.
-const DEVICE_LEN: u64 = 16 << 20;
+const DEVICE_LEN: u64 = UNIT;
 
 /// Direct access that a topology asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -149,7 +150,8 @@ impl Builder<'_> {
             (None, None) => self.behind_all(all),
         };
         let inside = hpa >= WINDOW.0 && (hpa - WINDOW.0) / SEGMENT < WINDOW.1;
-        if !inside || len == 0 || hpa.checked_add(len).is_none() {
+        let whole = hpa.is_multiple_of(UNIT) && len.is_multiple_of(UNIT);
+        if !inside || !whole || len == 0 || hpa.checked_add(len).is_none() {
             return Err(P2pRule::FabricAddresses);
         }
         Ok((hpa, len))
