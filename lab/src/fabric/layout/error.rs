@@ -155,6 +155,11 @@ pub enum P2pRule {
         "p2p-requester: an accelerator or a NIC accesses it by UIO, and the host that binds it by CXL.mem, too"
     )]
     Requester,
+    /// Below an HBR switch there is no UIO to it.
+    #[error(
+        "p2p-below-hbr: a memory device below an HBR switch is reached by its host alone, by CXL.mem"
+    )]
+    BelowHbr,
     /// Both are in hierarchies.
     #[error(
         "p2p-bound: a host binds it at a port of a PBR switch: the tables of that port are the host's"

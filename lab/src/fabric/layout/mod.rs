@@ -296,14 +296,15 @@ impl Layout {
     #[must_use]
     pub fn device_gim(&self, device: usize) -> Option<String> {
         let own = self.gim.iter().filter(|gim| gim.of == Part::Device(device));
-        longest(own.map(|gim| (gim.hpa, gim.len)))
+        let (hpa, len) = own.map(|gim| (gim.hpa, gim.len)).max_by_key(|(_, len)| *len)?;
+        Some(format!("{hpa:#x}:{len}"))
     }
 
-    /// Memory of a device that its host manages (HDM), as `BASE:SIZE`.
+    /// Where memory of a device that its host manages (HDM) is to be, and how much others are given of it.
     #[must_use]
-    pub fn device_hdm(&self, device: usize) -> Option<String> {
+    pub fn device_hdm(&self, device: usize) -> Option<(u64, u64)> {
         let own = self.p2p.iter().filter(|p2p| p2p.to == Part::Device(device));
-        longest(own.map(|p2p| (p2p.hpa, p2p.len)))
+        own.map(|p2p| (p2p.hpa, p2p.len)).max_by_key(|(_, len)| *len)
     }
 
     /// What an end is, for the rules of connection.
@@ -329,9 +330,3 @@ impl Layout {
 
 #[cfg(test)]
 mod tests;
-
-/// The longest of ranges that begin at one address, as `BASE:SIZE`.
-fn longest(ranges: impl Iterator<Item = (u64, u64)>) -> Option<String> {
-    let (hpa, len) = ranges.max_by_key(|(_, len)| *len)?;
-    Some(format!("{hpa:#x}:{len}"))
-}

@@ -28,6 +28,8 @@ pub struct P2pRange {
     pub from: Vec<Part>,
     /// The memory device.
     pub to: Part,
+    /// What is at the PBR switch: the device itself, or the HBR switch that it is below.
+    pub edge: Part,
     /// Where all of them see it.
     pub hpa: u64,
     /// How much.
@@ -46,6 +48,20 @@ pub struct Place {
 }
 
 impl super::Layout {
+    /// What leads to a part: itself, or the HBR switch above all HBR switches that it is below.
+    #[must_use]
+    pub fn edge_of(&self, part: Part) -> Part {
+        let mut edge = part;
+        for _ in &self.hbrs {
+            let is_above = |hbr: &super::Hbr| hbr.below.iter().any(|end| end.part == edge);
+            match self.hbrs.iter().position(is_above) {
+                Some(hbr) => edge = Part::Hbr(hbr),
+                None => break,
+            }
+        }
+        edge
+    }
+
     /// Where a device is in the hierarchy of its host; none where none binds it, or not at a PBR switch. A host is above all.
     #[must_use]
     pub fn place(&self, device: Part) -> Option<Place> {
@@ -80,9 +96,12 @@ impl Builder<'_> {
             let to = self.find(&by, &wanted.to, "memory device")?;
             let target = self.bound(to, DeviceKind::Memory, P2pRule::MemoryDevice);
             let target = target.map_err(|rule| refuse(&wanted.to, rule))?;
-            let mut from = Vec::new();
+            let (mut from, edge) = (Vec::new(), self.layout.edge_of(to));
             for who in &wanted.from {
                 let part = self.find(&by, who, "accelerator or NIC")?;
+                if edge != to && part != Part::Host(target) {
+                    return Err(refuse(who, P2pRule::BelowHbr));
+                }
                 self.may_access(part, target).map_err(|rule| refuse(who, rule))?;
                 if from.contains(&part) {
                     return Err(LayoutError::Twice(format!("{by}: {who}")));
@@ -95,7 +114,7 @@ impl Builder<'_> {
             }
             let (hpa, len) =
                 self.hdm_of(to, wanted, &all).map_err(|rule| refuse(&wanted.to, rule))?;
-            let new = P2pRange { name, from, to, hpa, len };
+            let new = P2pRange { name, from, to, edge, hpa, len };
             self.has_room(&new, &all)?;
             all.push(new);
         }
@@ -110,7 +129,8 @@ impl Builder<'_> {
         if memory != (kind == DeviceKind::Memory) {
             return Err(rule);
         }
-        self.layout.place(part).map(|place| place.host).ok_or(P2pRule::Bound)
+        let at = if memory { self.layout.edge_of(part) } else { part };
+        self.layout.place(at).map(|place| place.host).ok_or(P2pRule::Bound)
     }
 
     /// Whether a part may access a memory device of `target`.

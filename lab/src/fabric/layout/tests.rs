@@ -295,7 +295,7 @@ fn memory_devices_that_are_accessed_directly_have_their_places() {
     let [shared, theirs] = &layout.p2p[..] else { panic!("{:?}", layout.p2p) };
     assert_eq!((shared.hpa, shared.len), (1 << 40, 256 << 20));
     assert_eq!(theirs.hpa, (1 << 40) + (64 << 30));
-    assert_eq!(layout.device_hdm(3).unwrap(), "0x10000000000:268435456");
+    assert_eq!(layout.device_hdm(3), Some((1 << 40, 256 << 20)));
     assert_eq!(layout.device_hdm(0), None, "an accelerator shows nothing");
     let place = |device| layout.place(Part::Device(device)).unwrap();
     let at = |host, below, vppb| p2p::Place { host, below, vppb };
@@ -366,6 +366,24 @@ fn direct_access_that_cannot_be_is_refused_by_its_rule() {
     }
 }
 
+/// A memory device below an HBR switch is its host's alone, and what leads there is the HBR switch.
+#[test]
+fn memory_devices_below_an_hbr_switch_are_their_hosts() {
+    let below = P2P.replacen("\"acc0\", \"mem0\"", "\"acc0\", \"low\"", 1).replacen(
+        "name = \"mem0\"\nat = \"sw1\"",
+        "name = \"mem0\"\nat = \"low\"",
+        1,
+    ) + "[[hbr]]\nname = \"low\"\nat = \"sw1\"\n";
+    let why = layout(&below).unwrap_err().to_string();
+    assert!(why.contains("p2p shared: acc0: p2p-below-hbr"), "{why}");
+    let alone = below.replacen("[\"acc0\", \"acc1\", \"h0\"]", "[\"h0\"]", 1);
+    let layout = layout(&alone).unwrap();
+    let shared = &layout.p2p[0];
+    assert_eq!((shared.to, shared.edge), (Part::Device(3), Part::Hbr(0)));
+    assert_eq!(layout.edge_of(Part::Device(4)), Part::Device(4));
+    assert_eq!(layout.device_hdm(3), Some((shared.hpa, 256 << 20)));
+}
+
 /// CXL 3.1 section 2.5: an LD for each host, of a memory device at a PBR switch; what a file gets wrong is said.
 #[test]
 fn logical_devices_that_cannot_be_are_refused() {
@@ -386,7 +404,7 @@ fn logical_devices_that_cannot_be_are_refused() {
         ("\"m.0\"", "lds = 2, kind = \"nic\"",            "lds is for kind"),
         ("\"m.0\"", "lds = 2, lnr = 3",                   "lnr: logical devices"),
         ("\"m.0\"", "lds = 2, capacity_mib = 300",        "a multiple of 256"),
-        ("",        "capacity_mib = 256",                 "give lds, too"),
+        ("",        "capacity_mib = 100",                 "multiple of 256"),
         ("",        "dynamic_mib = 256",                  "dynamic_mib is of logical devices"),
         ("\"m.0\"", "lds = 2, dynamic_mib = 300",         "dynamic_mib: expected a multiple of 256"),
         ("\"m.0\"", "lds = 2, dynamic_mib = 768",         "at most capacity_mib"),

@@ -1,0 +1,203 @@
+//! Host-managed memory in a whole fabric of one process: behind HBR switches, with and without PBR switches above.
+//!
+//! Shape: `pcaps/fabric/hdm.toml` → `weft_lab::fabric` in virtual time → what hosts load and store, and what is refused.
+//! Units: bytes.
+//! Source: CXL 3.1 sections 7.7.6.2, 8.2.4.20; docs/spec/cxl-fabric.md "HDM decoders", "CXL.mem through HBR switches".
+
+#![expect(clippy::unwrap_used, reason = "a test fails that way")]
+
+use serde_json::Value;
+use weft_dataplane::time::Span;
+use weft_fm::service::{Request, Response, Vector};
+use weft_lab::endpoint::Answer;
+use weft_lab::endpoint::command::{Access, Command, OwnRange, Via};
+use weft_lab::endpoint::number::{Hex, Num};
+use weft_lab::fabric::layout::Part;
+use weft_lab::fabric::ldst_tables::{Direct, ldst};
+use weft_lab::fabric::managed::ManagedFabric;
+use weft_parsers::fabric::Pid;
+use weft_tests::fabric_here::{access, books, look, pass, range, transfer, up};
+
+const HOSTS: [Part; 3] = [Part::Host(0), Part::Host(1), Part::Host(2)];
+const MEMS: [Part; 4] = [Part::Device(0), Part::Device(1), Part::Device(2), Part::Device(3)];
+const UNIT: u64 = 256 << 20;
+/// Where h2 places its memory: the smaller device first.
+const FIRST: u64 = 0x80_0000_0000;
+
+fn by_mem(hpa: u64, len: u64, seed: u64) -> Access {
+    Access { via: Via::CxlMem, ..range(hpa, len, seed) }
+}
+
+fn has(fabric: &ManagedFabric, of: Part, offset: u64, len: u64, seed: u64) -> bool {
+    let (addr, len) = (Num(offset), Some(Num(len)));
+    let own = OwnRange { addr, len, seed: Some(seed), ..OwnRange::default() };
+    transfer(fabric, of, &Command::Peek(own)).ok
+}
+
+/// A host loads and stores the memory of a device, at its first and last bytes, and what is behind it is refused.
+fn works(fabric: &ManagedFabric, host: Part, of: Part, (hpa, size): (u64, u64), seed: u64) {
+    for (offset, len) in [(0, 4_096), (0x101, 777), (size - 64, 64)] {
+        assert!(!has(fabric, of, offset, len, seed), "{of:?}: not before");
+        let write = access(fabric, host, by_mem(hpa + offset, len, seed), true);
+        assert!(write.ok && write.written == len, "{of:?}: {write:?}");
+        assert!(has(fabric, of, offset, len, seed), "{of:?} at {offset:#x}");
+        let read = access(fabric, host, by_mem(hpa + offset, len, seed), false);
+        assert!(read.ok && read.mismatched == 0, "{of:?}: {read:?}");
+    }
+}
+
+/// A store changes nothing in the device, and a load is refused at once.
+fn refused(fabric: &ManagedFabric, host: Part, of: Part, hpa: u64, seed: u64) {
+    let write = access(fabric, host, by_mem(hpa, 64, seed), true);
+    let read = access(fabric, host, by_mem(hpa, 64, seed), false);
+    let at_once =
+        !write.failures.contains_key("timeout") && read.failures.contains_key("no_memory");
+    assert!(!read.ok && at_once, "{host:?} to {of:?} at {hpa:#x}: {write:?} {read:?}");
+    assert!(!has(fabric, of, 0, 64, seed), "{host:?} has written");
+}
+
+/// Where the fabric manager has put a memory device, and the PID of the port that leads there.
+fn given(fabric: &mut ManagedFabric, name: &str) -> (u64, u16) {
+    let Ok(Response::P2p(rows)) = fabric.fm().request(&Request::P2p) else { panic!() };
+    let row = rows.into_iter().find(|row| row.name == name).unwrap();
+    (row.hpa, row.to.pid)
+}
+
+/// All HDM decoders that a host has set: base, size, DPA or port, committed.
+fn decoders(fabric: &ManagedFabric, host: Part) -> Vec<(u64, u64, Option<u64>, Option<u64>, bool)> {
+    let Ok(Answer::Tree { tree, text }) = fabric.ask(host, &Command::Tree {}) else { panic!() };
+    let mut found = Vec::new();
+    let mut left = vec![&tree];
+    while let Some(node) = left.pop() {
+        let number = |it: &Value, key: &str| it.get(key).and_then(Value::as_u64);
+        for it in node.get("hdm").and_then(Value::as_array).into_iter().flatten() {
+            let (base, size) = (number(it, "base").unwrap(), number(it, "size").unwrap());
+            let committed = it.get("committed").and_then(Value::as_bool).unwrap();
+            found.push((base, size, number(it, "dpa"), number(it, "port"), committed));
+        }
+        let below = node.pointer("/below/nodes").or_else(|| node.get("nodes"));
+        left.extend(below.and_then(Value::as_array).into_iter().flatten().rev());
+    }
+    assert_eq!(text.matches(" committed").count(), found.len(), "{text}");
+    found
+}
+
+/// Through an HBR switch below the edge of a PBR fabric, directly at an edge, and through HBR switches alone: each host reaches
+/// what is its own, and sees its decoders.
+#[test]
+fn hosts_reach_their_memory_through_switches_of_both_kinds() {
+    let mut fabric = up("hdm");
+    let (shared, _) = given(&mut fabric, "shared");
+    let (own, _) = given(&mut fabric, "own");
+    works(&fabric, HOSTS[0], MEMS[0], (shared, UNIT), 1);
+    works(&fabric, HOSTS[1], MEMS[1], (own, 2 * UNIT), 2);
+    works(&fabric, HOSTS[2], MEMS[3], (FIRST, UNIT), 3);
+    works(&fabric, HOSTS[2], MEMS[2], (FIRST + UNIT, 2 * UNIT), 4);
+    let at = |base, size, dpa, port| (base, size, dpa, port, true);
+    assert_eq!(
+        decoders(&fabric, HOSTS[0]),
+        [at(shared, UNIT, None, Some(1)), at(shared, UNIT, Some(0), None)]
+    );
+    assert_eq!(decoders(&fabric, HOSTS[1]), [at(own, 2 * UNIT, Some(0), None)]);
+    let (one, two) = (FIRST, FIRST + UNIT);
+    let all = decoders(&fabric, HOSTS[2]);
+    let want = [
+        at(one, UNIT, None, Some(2)),
+        at(two, 2 * UNIT, None, Some(1)),
+        at(two, 2 * UNIT, Some(0), None),
+        at(one, UNIT, None, Some(1)),
+        at(one, UNIT, Some(0), None),
+    ];
+    assert_eq!(all, want);
+    // What lies behind is nobody's: the edge, the HBR switch and the device say so.
+    refused(&fabric, HOSTS[0], MEMS[0], shared + UNIT, 5);
+    refused(&fabric, HOSTS[0], MEMS[0], FIRST, 5);
+    refused(&fabric, HOSTS[1], MEMS[1], own + 2 * UNIT, 5);
+    refused(&fabric, HOSTS[2], MEMS[2], FIRST + 3 * UNIT, 5);
+    books(&fabric);
+}
+
+/// A host that is not the memory's own does not reach it, with its tables set to lead there: neither the device's nor the HBR
+/// switch's edge takes it.
+#[test]
+fn memory_is_its_own_hosts_alone() {
+    let mut fabric = up("hdm");
+    for (host, name, other, of) in
+        [("h1", "shared", HOSTS[1], MEMS[0]), ("h0", "own", HOSTS[0], MEMS[1])]
+    {
+        let (hpa, pid) = given(&mut fabric, name);
+        refused(&fabric, other, of, hpa, 7);
+        let pid_text = format!("{pid:03x}");
+        let allow = Request::SetAccess {
+            host: host.to_owned(),
+            vector: Vector::Lav,
+            pid: pid_text,
+            on: true,
+        };
+        fabric.fm().request(&allow).unwrap();
+        let target = Pid::from_low_bits(pid);
+        let direct = Direct { hpa, len: UNIT, target, across: false };
+        for (opcode, input) in ldst(0, &[direct]).unwrap() {
+            let (opcode, input) = (Num(opcode.0.into()), Hex(input));
+            let command = Command::Gae { opcode, input, block: None, timeout_ms: 1_000 };
+            let answer = fabric.ask(other, &command).unwrap();
+            assert!(matches!(answer, Answer::Response { code: 0, .. }), "{answer:?}");
+        }
+        refused(&fabric, other, of, hpa, 8);
+    }
+    books(&fabric);
+}
+
+/// A device whose link was down answers nothing until its host has found it again, with the bytes that it had; others go on.
+#[test]
+fn a_link_that_was_down_ends_what_was_decoded() {
+    let fabric = up("hdm");
+    works(&fabric, HOSTS[2], MEMS[3], (FIRST, UNIT), 1);
+    works(&fabric, HOSTS[2], MEMS[2], (FIRST + UNIT, 2 * UNIT), 2);
+    let wires = fabric.parts().wires_of(MEMS[3]);
+    let set = |is_up| {
+        let mut parts = fabric.parts();
+        wires.iter().for_each(|wire| parts.set_wire(*wire, is_up));
+    };
+    set(false);
+    fabric.parts().until(Span::from_ms(5), |_| false);
+    refused(&fabric, HOSTS[2], MEMS[3], FIRST, 3);
+    works(&fabric, HOSTS[2], MEMS[2], (FIRST + UNIT, 2 * UNIT), 4);
+    set(true);
+    let read = |fabric: &ManagedFabric| access(fabric, HOSTS[2], by_mem(FIRST, 64, 1), false);
+    for _ in 0..1_000 {
+        if read(&fabric).ok {
+            break;
+        }
+        pass(&fabric, 1);
+    }
+    let found = read(&fabric);
+    assert!(found.ok && found.mismatched == 0, "the bytes are there again: {found:?}");
+    works(&fabric, HOSTS[2], MEMS[3], (FIRST, UNIT), 5);
+    books(&fabric);
+}
+
+/// Unbound, a memory device is nobody's; bound again, its host finds it, and the bytes that it had.
+#[test]
+fn what_is_unbound_answers_nobody() {
+    let mut fabric = up("hdm");
+    let (own, _) = given(&mut fabric, "own");
+    works(&fabric, HOSTS[1], MEMS[1], (own, 2 * UNIT), 1);
+    let bridge = "sw1/1/1".to_owned();
+    fabric.fm().request(&Request::Unbind { bridge: bridge.clone() }).unwrap();
+    refused(&fabric, HOSTS[1], MEMS[1], own, 2);
+    pass(&fabric, 20);
+    assert_eq!(decoders(&fabric, HOSTS[1]), [], "the host has heard of it");
+    let port =
+        fabric.parts().layout().switches[1].ports.iter().position(|it| it.far.part == MEMS[1]);
+    let to = format!("port:{}", port.unwrap());
+    fabric.fm().request(&Request::Bind { bridge, to }).unwrap();
+    pass(&fabric, 20);
+    look(&mut fabric);
+    fabric.map().unwrap();
+    assert_eq!(decoders(&fabric, HOSTS[1]).len(), 1);
+    let read = access(&fabric, HOSTS[1], by_mem(own, 64, 1), false);
+    assert!(read.ok && read.mismatched == 0, "{read:?}");
+    works(&fabric, HOSTS[1], MEMS[1], (own, 2 * UNIT), 3);
+    books(&fabric);
+}
