@@ -6,9 +6,10 @@
 //!
 //! An answer has no address: it is by its tag that it goes back, and whoever was last asked by that tag may use it.
 
-use weft_parsers::cxl_mem::{LINE, MemClass, MemHead, MemMessage, MemOp};
+use weft_parsers::cxl_mem::{LINE, MemClass, MemHead, MemMessage};
 
 use super::{HbrSwitch, registers};
+use crate::mem::refusal;
 use crate::pci::Uncorrectable;
 
 /// Counts of CXL.mem messages at an HBR switch.
@@ -129,17 +130,14 @@ impl HbrSwitch {
 
     //= docs/spec/cxl-fabric.md CXL.mem: a load gets ones, all else Cmp
     fn refuse_mem(&mut self, transit: &MemTransit) {
-        let MemHead { op, tag, ld, .. } = transit.head;
-        let answered = op.refusal().is_some_and(|answer| {
-            let ones = [0xFF; LINE];
-            let data = (answer == MemOp::MemDataNxm).then_some(&ones);
-            let head = MemHead { ld, ..MemHead::new(answer, tag) };
+        let answered = refusal(&transit.head).is_some_and(|(head, ones)| {
+            let data = ones.then_some(&[0xFF; LINE]);
             let message = MemMessage { head, data, enables: None };
             let end = self.ends.first_mut();
             end.is_some_and(|end| end.outbox().send_mem(None, &message).is_ok())
         });
         if answered {
-            self.asked.set(tag, 0);
+            self.asked.set(transit.head.tag, 0);
             self.counts.refused += 1;
         } else {
             self.counts.dropped += 1;

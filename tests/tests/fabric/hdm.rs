@@ -4,10 +4,11 @@
 //! Units: bytes.
 //! Source: CXL 3.1 sections 7.7.6.2, 8.2.4.20; docs/spec/cxl-fabric.md "HDM decoders", "CXL.mem through HBR switches".
 
-#![expect(clippy::unwrap_used, reason = "a test fails that way")]
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails that way")]
 
 use serde_json::Value;
 use weft_dataplane::time::Span;
+use weft_dataplane::types::PortId;
 use weft_fm::service::{Request, Response, Vector};
 use weft_lab::endpoint::Answer;
 use weft_lab::endpoint::command::{Access, Command, OwnRange, Via};
@@ -63,8 +64,11 @@ fn given(fabric: &mut ManagedFabric, name: &str) -> (u64, u16) {
     (row.hpa, row.to.pid)
 }
 
-/// All HDM decoders that a host has set: base, size, DPA or port, committed.
-fn decoders(fabric: &ManagedFabric, host: Part) -> Vec<(u64, u64, Option<u64>, Option<u64>, bool)> {
+/// An HDM decoder: base, size, DPA or port, whether it is committed.
+type Decoder = (u64, u64, Option<u64>, Option<u64>, bool);
+
+/// All HDM decoders that a host has set.
+fn decoders(fabric: &ManagedFabric, host: Part) -> Vec<Decoder> {
     let Ok(Answer::Tree { tree, text }) = fabric.ask(host, &Command::Tree {}) else { panic!() };
     let mut found = Vec::new();
     let mut left = vec![&tree];
@@ -157,7 +161,9 @@ fn a_link_that_was_down_ends_what_was_decoded() {
     let wires = fabric.parts().wires_of(MEMS[3]);
     let set = |is_up| {
         let mut parts = fabric.parts();
-        wires.iter().for_each(|wire| parts.set_wire(*wire, is_up));
+        for wire in &wires {
+            parts.set_wire(*wire, is_up);
+        }
     };
     set(false);
     fabric.parts().until(Span::from_ms(5), |_| false);
@@ -199,5 +205,72 @@ fn what_is_unbound_answers_nobody() {
     let read = access(&fabric, HOSTS[1], by_mem(own, 64, 1), false);
     assert!(read.ok && read.mismatched == 0, "{read:?}");
     works(&fabric, HOSTS[1], MEMS[1], (own, 2 * UNIT), 3);
+    books(&fabric);
+}
+
+/// PID of the port that leads to a part at a switch.
+fn pid_at(fabric: &ManagedFabric, switch: usize, far: Part) -> u16 {
+    let parts = fabric.parts();
+    let port = parts.layout().switches[switch].ports.iter().position(|it| it.far.part == far);
+    let port = PortId::new(port.unwrap()).unwrap();
+    parts.agent(switch).unwrap().switch().port(port).unwrap().pid().bits()
+}
+
+/// The primary manager sets a bit of LAV in the virtual switch of a host at the first switch (5716h).
+fn allow_at_device(fabric: &mut ManagedFabric, host: usize, pid: u16) {
+    let all: Vec<usize> =
+        fabric.parts().layout().switches[0].vcses.iter().map(|vcs| vcs.host).collect();
+    let vcs = all.iter().position(|of| *of == host).unwrap();
+    let [low, high] = pid.to_le_bytes();
+    let to = "entry".to_owned();
+    let message = format!("000000165704000000000000{vcs:02x}00{low:02x}{high:02x}");
+    match fabric.fm().request(&Request::Cci { to, message }) {
+        Ok(Response::Cci(answer)) => assert_eq!(answer.code, 0, "{answer:?}"),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn has_ld(fabric: &ManagedFabric, ld: u8, addr: u64, seed: u64) -> bool {
+    let (addr, len, seed) = (Num(addr), Some(Num(64)), Some(seed));
+    let place = OwnRange { addr, len, seed, ld: Some(ld), ..OwnRange::default() };
+    transfer(fabric, Part::Device(0), &Command::Peek(place)).ok
+}
+
+/// Two hosts have a logical device each, at the same address, by decoders of its own: each loads and stores its own memory, at
+/// its own switch and across the fabric, and none without its right.
+#[test]
+fn each_host_loads_and_stores_its_own_logical_device() {
+    let mut fabric = up("mld");
+    let mld = pid_at(&fabric, 0, Part::Device(0));
+    let hosts = [(0, "h0", 0), (1, "h1", 2)];
+    let target = Pid::from_low_bits(mld);
+    for (host, name, _) in hosts {
+        let found = decoders(&fabric, HOSTS[host]);
+        assert_eq!(found, [(FIRST, 2 << 30, Some(0), None, true)], "{host}");
+        let direct = Direct { hpa: FIRST, len: 2 << 30, target, across: false };
+        let nothing = access(&fabric, HOSTS[host], by_mem(FIRST, 64, 1), false);
+        assert!(nothing.failures.contains_key("no_memory"), "no LDST: {nothing:?}");
+        // As for P2P: the host's edge may ask the device's, and that may answer the host's.
+        let own = pid_at(&fabric, host, HOSTS[host]);
+        let (name, pid) = (name.to_owned(), format!("{mld:03x}"));
+        let allow = Request::SetAccess { host: name, vector: Vector::Lav, pid, on: true };
+        fabric.fm().request(&allow).unwrap();
+        allow_at_device(&mut fabric, host, own);
+        for (opcode, input) in ldst(0, &[direct]).unwrap() {
+            let (opcode, input) = (Num(opcode.0.into()), Hex(input));
+            let command = Command::Gae { opcode, input, block: None, timeout_ms: 1_000 };
+            let answer = fabric.ask(HOSTS[host], &command).unwrap();
+            assert!(matches!(answer, Answer::Response { code: 0, .. }), "{answer:?}");
+        }
+    }
+    for (host, _, ld) in hosts {
+        let seed = 10 + u64::from(ld);
+        let write = access(&fabric, HOSTS[host], by_mem(FIRST, 64, seed), true);
+        let read = access(&fabric, HOSTS[host], by_mem(FIRST, 64, seed), false);
+        assert!(write.ok && read.ok && read.mismatched == 0, "{host}: {write:?} {read:?}");
+        for other in 0..4 {
+            assert_eq!(has_ld(&fabric, other, 0, seed), other == ld, "{host}: LD {other}");
+        }
+    }
     books(&fabric);
 }

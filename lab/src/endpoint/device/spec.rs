@@ -277,7 +277,8 @@ impl DeviceSpec {
             *bar = Some(BarSpec { kind, size: Mld::bar_size(capacity) });
             rest.fill(None);
             spec.serial = Some(serial.wrapping_add(u64::from(number) + 1));
-            let function = FunctionConfig { spec, ..FunctionConfig::default() };
+            let hdm = Some(HdmConfig { base: None, memory: HdmMemory::Bar(0) });
+            let function = FunctionConfig { spec, hdm, ..FunctionConfig::default() };
             let device = CxlDevice::new(self.device(end.clone(), vec![function])?)?;
             Ok(DeviceEndpoint::new(device, &name, 1, true).logical(number.into()))
         };
