@@ -9,6 +9,7 @@ use weft_cxl::cxl_device::{FunctionConfig, HdmConfig, HdmMemory};
 use weft_cxl::mem::MemOperation;
 use weft_cxl::pci::component::hdm::{UNIT, regs};
 use weft_cxl::pci::component::{LEN, PRIMARY};
+use weft_cxl::pci::cxl::device::{CONTROL, CONTROL_MEM};
 use weft_cxl::pci::tree::{Decoded, LeadsTo, Node, ProblemKind};
 use weft_cxl::pci::{ByteEnables, Reg, Tree};
 use weft_cxl::requester::{Failure, Operation};
@@ -168,8 +169,21 @@ fn a_reset_ends_what_was_decoded_and_keeps_the_bytes() {
     let op = net.hosts[0].0.submit(flr);
     assert_eq!(net.wait(0, op), Ok(vec![]));
     works(&mut net, 0, one, UNIT, 3);
+    // Mem_Enable off, in the DVSEC for CXL devices: committed or not, nothing answers; on again, it does.
+    let control = node(net.hosts[0].0.tree().unwrap(), KINDS[0]).memory.unwrap().control + CONTROL;
+    let enable = |net: &mut Net, value| {
+        let (reg, enables) = (Reg::at(control), ByteEnables::of(control, 2));
+        let write = Operation::ConfigWrite { dest: bdf, reg, type1: true, value, enables };
+        let op = net.hosts[0].0.submit(write);
+        assert_eq!(net.wait(0, op), Ok(vec![]));
+    };
+    enable(&mut net, 0);
+    nothing(&mut net, one);
+    enable(&mut net, u32::from(CONTROL_MEM));
+    works(&mut net, 0, one, UNIT, 6);
     let data = peek(&mut net, 0, 0, 64);
     net.devices[0].0.hot_reset();
+    assert_eq!(net.devices[0].0.component(0).unwrap().hdm().unwrap().list(), []);
     nothing(&mut net, one);
     works(&mut net, 1, two, UNIT, 4);
     net.enumerate(0);
