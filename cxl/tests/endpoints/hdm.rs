@@ -402,6 +402,52 @@ fn an_answer_that_comes_too_late_is_dropped() {
     assert_eq!((above.poll(&mut net), net.switches[0].0.counts().mem.unexpected), (vec![], 2));
 }
 
+/// Any messages from both sides: each is passed, refused or dropped for one reason, and nothing goes down that no decoder has.
+#[test]
+fn any_message_is_passed_refused_or_dropped() {
+    let all = vec![memory(KINDS[0], None, UNIT), memory(KINDS[1], None, UNIT)];
+    let mut net = below_switch(Mode::Flit, all);
+    net.enumerate(0);
+    let mut above = Bare::new(&mut net, (0, 0));
+    let mut below = Bare::new(&mut net, (0, 2));
+    let before = net.switches[0].0.counts();
+    let mut rng = weft_base::rng::Rng::new(0x004D_454D);
+    let (mut answered, mut went_down) = (0, 0);
+    for _ in 0..20_000 {
+        let op = MemOp::ALL[usize::try_from(rng.below(MemOp::ALL.len() as u64)).unwrap()];
+        let tag = u16::try_from(rng.below(8)).unwrap();
+        let addr = Hpa(FIRST - UNIT + rng.below(4 * UNIT) / 64 * 64);
+        let head = MemHead { addr, ..MemHead::new(op, tag) };
+        let line = op.class().has_data().then_some(&[7; 64]);
+        if rng.below(2) == 0 {
+            above.say(&mut net, head, line);
+        } else {
+            below.say(&mut net, head, line);
+        }
+        net.step();
+        for came in below.poll(&mut net) {
+            went_down += 1;
+            assert!((FIRST + UNIT..FIRST + 2 * UNIT).contains(&came.addr.0), "{came:?}");
+        }
+        answered += above.poll(&mut net).len();
+    }
+    net.steps(20);
+    answered += above.poll(&mut net).len();
+    let after = net.switches[0].0.counts();
+    let (mem, was) = (after.mem, before.mem);
+    assert_eq!(
+        after.passed - before.passed,
+        mem.requests - was.requests + mem.answers - was.answers
+    );
+    let dropped = mem.unexpected + mem.wrong_direction + mem.no_back_invalidate;
+    let refused = mem.no_hdm_decoder + mem.no_link;
+    let judged = after.refused + after.dropped - before.refused - before.dropped;
+    assert_eq!(judged, dropped + refused, "{after:?}");
+    assert!(went_down > 500 && answered > 500, "{after:?}");
+    let all = after.passed + after.own + after.ended + after.refused + after.dropped;
+    assert_eq!(after.came, all + after.no_form + after.other, "{after:?}");
+}
+
 fn decoded(base: u64, to: LeadsTo) -> Decoded {
     let hpa = weft_cxl::pci::bridge::Window { base, limit: base + UNIT - 1 };
     Decoded { hpa, to, committed: true }

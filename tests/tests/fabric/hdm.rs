@@ -10,6 +10,7 @@ use serde_json::Value;
 use weft_dataplane::time::Span;
 use weft_dataplane::types::PortId;
 use weft_fm::service::{Request, Response, Vector};
+use weft_fm::trace::{End, Via as TraceVia};
 use weft_lab::endpoint::Answer;
 use weft_lab::endpoint::command::{Access, Command, OwnRange, Via};
 use weft_lab::endpoint::number::{Hex, Num};
@@ -272,5 +273,10 @@ fn each_host_loads_and_stores_its_own_logical_device() {
             assert_eq!(has_ld(&fabric, other, 0, seed), other == ld, "{host}: LD {other}");
         }
     }
+    // A trace says how far it knows.
+    let asked = Request::Trace { host: "h0".to_owned(), hpa: FIRST, via: TraceVia::CxlMem };
+    let Ok(Response::Trace(trace)) = fabric.fm().request(&asked) else { panic!() };
+    let End::Unknown(why) = &trace.end else { panic!("{trace:?}") };
+    assert!(trace.dpid == Some(mld) && why.contains("logical devices are not followed"), "{why}");
     books(&fabric);
 }
