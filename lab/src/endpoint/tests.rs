@@ -276,6 +276,45 @@ fn two_devices_behind_a_switch_reach_each_other() {
     assert_eq!(net.ask(0, &Command::TurnOff { timeout_ms: 1_000 }), Ok(Answer::Done));
 }
 
+/// HDM below an HBR switch: nothing before the host has enumerated, all of it afterwards, and the tree says where it is.
+#[test]
+fn memory_that_a_host_manages_is_there_once_it_is_enumerated() {
+    let [above, left] = [wire(), wire()];
+    let device = DeviceSpec { hdm: Some("512MiB".to_owned()), ..DeviceSpec::default() };
+    let mut net = Net::new(vec![
+        runner(host_spec().build(&[]).unwrap(), vec![above.0]),
+        runner(HbrSpec::default().build(2, &[]).unwrap(), vec![above.1, left.0]),
+        runner(device.build(&[]).unwrap(), vec![left.1]),
+    ]);
+    let at = 0x80_0000_0000;
+    let by_mem = |addr, len| Access { via: Via::CxlMem, ..seeded(addr, len, 3) };
+    let before = net.transfer(0, &Command::Read(by_mem(at, 64)));
+    assert!(!before.ok && before.failures.contains_key("no_memory"), "{before:?}");
+    net.enumerate(0);
+    let Ok(Answer::Tree { tree, text }) = net.ask(0, &Command::Tree {}) else { panic!() };
+    for shown in ["HDM 8000000000-801fffffff port 1 committed", "dpa 0 committed"] {
+        assert!(text.contains(shown), "{text}");
+    }
+    let port = tree.pointer("/nodes/0/below/nodes/0/hdm/0").unwrap();
+    let want = serde_json::json!({
+        "base": at, "size": 512 << 20, "dpa": null, "port": 1, "committed": true
+    });
+    assert_eq!(*port, want, "{tree}");
+    for (addr, len) in [(at, 10_000), (at + (512 << 20) - 64, 64)] {
+        assert!(net.transfer(0, &Command::Write(by_mem(addr, len))).ok);
+        let read = net.transfer(0, &Command::Read(by_mem(addr, len)));
+        assert!(read.ok && read.mismatched == 0, "{read:?}");
+        assert!(net.transfer(2, &Command::Peek(own(addr - at, len, 3, None))).ok);
+    }
+    let behind = net.transfer(0, &Command::Read(by_mem(at + (512 << 20), 64)));
+    assert!(behind.failures.contains_key("no_memory"), "{behind:?}");
+    let status = net.status(1);
+    let mem = |name: &str| status.counts.pointer(&format!("/switch/mem/{name}")).cloned();
+    assert_eq!(mem("no_hdm_decoder"), Some(2.into()), "{status:?}");
+    let requests = mem("requests").and_then(|it| it.as_u64()).unwrap();
+    assert!(requests > 300 && mem("answers") == Some(requests.into()), "{status:?}");
+}
+
 #[test]
 fn configuration_space_is_read_and_written() {
     let mut net = Net::pair(&host_spec(), &DeviceSpec::default());
