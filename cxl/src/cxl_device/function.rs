@@ -6,14 +6,18 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use weft_dataplane::time::Instant;
+use weft_parsers::cxl_mem::LINE;
 use weft_parsers::fabric::{Bdf, Hpa};
 use weft_parsers::tlp::{Mode, TlpRepr};
 
+use super::DeviceError;
+use super::hdm::{Hdm, HdmConfig};
 use crate::completer::Target;
 use crate::gfd::memory::Memory;
 use crate::ln::registers::Supported;
 use crate::ln::{CplData, LineSize, Lnr, LnrRegisters, LnrRequest, Outcome, Ticket};
-use crate::pci::function::{BAR_COUNT, FunctionEffects, FunctionError};
+use crate::pci::component::{self, Component};
+use crate::pci::function::{BAR_COUNT, FunctionEffects};
 use crate::pci::mailbox::Command;
 use crate::pci::{ByteEnables, Function, FunctionSpec, Mailbox, Reg};
 use crate::requester::uio::UioSide;
@@ -37,8 +41,10 @@ pub struct FunctionConfig {
     pub spec: FunctionSpec,
     /// A mailbox in one of its BARs.
     pub mailbox: Option<MailboxPlace>,
-    /// Memory that the host manages: first address, bytes. UIO requests reach it.
-    pub hdm: Option<(Hpa, u64)>,
+    /// Memory that the host manages: CXL.mem and UIO requests reach it by committed decoders.
+    pub hdm: Option<HdmConfig>,
+    /// Memory for other domains (GIM): first address, bytes. UIO requests that name their sender reach it.
+    pub gim: Option<(Hpa, u64)>,
 }
 
 /// A function's state.
@@ -47,7 +53,8 @@ pub(crate) struct State {
     spec: FunctionSpec,
     bars: BTreeMap<u8, Memory>,
     pub mailbox: Option<MailboxPlace>,
-    hdm: Option<(Hpa, Memory)>,
+    hdm: Option<Hdm>,
+    gim: Option<(Hpa, Memory)>,
     pub requester: Requester,
     pub uio: UioSide,
     pub lnr: Option<Lnr>,
@@ -64,18 +71,21 @@ pub(crate) struct State {
 
 impl State {
     pub(super) fn new(
-        config: FunctionConfig,
+        mut config: FunctionConfig,
         requester: RequesterSpec,
-    ) -> Result<Self, FunctionError> {
-        let function = Function::new(&config.spec)?;
+    ) -> Result<Self, DeviceError> {
         let specs = (0u8..).zip(config.spec.bars);
         let bars = specs.filter_map(|(bar, spec)| Some((bar, Memory::anonymous(spec?.size))));
+        let bars = bars.take(BAR_COUNT).collect();
+        let hdm = config.hdm.map(|hdm| Hdm::new(hdm, &mut config.spec)).transpose()?;
+        let function = Function::new(&config.spec)?;
         Ok(Self {
             function,
-            bars: bars.take(BAR_COUNT).collect(),
+            bars,
             spec: config.spec,
             mailbox: config.mailbox,
-            hdm: config.hdm.map(|(base, len)| (base, Memory::anonymous(len))),
+            hdm,
+            gim: config.gim.map(|(base, len)| (base, Memory::anonymous(len))),
             requester: Requester::new(requester, Bdf::default()),
             uio: UioSide::default(),
             lnr: None,
@@ -121,6 +131,9 @@ impl State {
     /// Conventional reset: also of the id, which the next configuration write tells.
     pub(super) fn reset(&mut self) {
         self.function.reset();
+        if let Some(hdm) = &mut self.hdm {
+            hdm.registers_mut().reset();
+        }
         self.forget();
         self.capture(Bdf::default());
     }
@@ -239,53 +252,106 @@ impl State {
         self.bars.get_mut(&bar)
     }
 
-    pub(super) const fn hdm(&mut self) -> Option<&mut Memory> {
-        match &mut self.hdm {
+    /// Memory that the host manages.
+    pub(super) fn hdm(&mut self) -> Option<&mut Memory> {
+        let Self { hdm, bars, .. } = self;
+        match hdm.as_mut()?.memory_mut() {
+            Ok(memory) => Some(memory),
+            Err(bar) => bars.get_mut(&bar),
+        }
+    }
+
+    /// Memory for other domains.
+    pub(super) const fn gim(&mut self) -> Option<&mut Memory> {
+        match &mut self.gim {
             Some((_, memory)) => Some(memory),
             None => None,
         }
     }
 
-    /// The same, and where it lies.
-    pub(super) const fn hdm_at(&mut self) -> Option<(Hpa, &mut Memory)> {
-        match &mut self.hdm {
-            Some((base, memory)) => Some((*base, memory)),
-            None => None,
-        }
+    /// Component registers.
+    pub(super) fn component(&self) -> Option<&Component> {
+        self.hdm.as_ref().map(Hdm::registers)
+    }
+
+    /// The same, for the device's owner.
+    pub(super) fn component_mut(&mut self) -> Option<&mut Component> {
+        self.hdm.as_mut().map(Hdm::registers_mut)
+    }
+
+    /// Memory that the host manages, and where `len` bytes from `hpa` on are in it: CXL.mem is on, and a committed decoder
+    /// has them.
+    fn managed(&self, hpa: Hpa, len: u64, uio: bool) -> Option<(&Memory, u64)> {
+        let hdm = self.hdm.as_ref().filter(|_| self.function.mem_enabled())?;
+        let at = hdm.dpa(hpa, len, uio)?;
+        let memory = match hdm.memory() {
+            Ok(memory) => memory,
+            Err(bar) => self.bars.get(&bar)?,
+        };
+        memory.holds(at, len).then_some((memory, at))
+    }
+
+    /// The memory for a CXL.mem request of the line at `hpa`, and where in it that is.
+    pub(super) fn line(&mut self, hpa: Hpa) -> Option<(u64, &mut Memory)> {
+        let (_, at) = self.managed(hpa, LINE as u64, false)?;
+        Some((at, self.hdm()?))
     }
 
     /// What a request of memory (or I/O, or UIO) to `addr` reaches.
-    pub(super) fn reach(&mut self, io: bool, uio: bool) -> Reach<'_> {
-        Reach { state: self, io, uio }
+    pub(super) fn reach(&mut self, asked: Asked) -> Reach<'_> {
+        Reach { state: self, asked }
     }
+}
+
+/// By what a function is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Asked {
+    /// A memory request.
+    Memory,
+    /// A request of I/O.
+    Io,
+    /// UIO of its own domain.
+    Uio,
+    /// UIO that names its sender.
+    Gim,
 }
 
 /// A function as what requests of one kind reach.
 pub(super) struct Reach<'a> {
     state: &'a mut State,
-    io: bool,
-    uio: bool,
+    asked: Asked,
 }
 
 enum Place<'a> {
     Bar(u8, u64),
+    /// Component registers, from this offset on.
+    Registers(u64),
     Hdm(&'a Memory, u64),
+    Gim(&'a Memory, u64),
 }
 
 impl Reach<'_> {
     fn find(&self, addr: u64, len: u64) -> Option<Place<'_>> {
-        let Self { state, io, uio } = self;
-        if let Some((base, memory)) = state.hdm.as_ref().filter(|_| *uio)
+        let Self { state, asked } = self;
+        if matches!(asked, Asked::Uio | Asked::Gim)
+            && let Some((memory, at)) = state.managed(Hpa(addr), len, true)
+        {
+            return Some(Place::Hdm(memory, at));
+        }
+        if let Some((base, memory)) = state.gim.as_ref().filter(|_| *asked == Asked::Gim)
             && let Some(offset) = addr.checked_sub(base.0)
             && memory.holds(offset, len)
         {
-            return Some(Place::Hdm(memory, offset));
+            return Some(Place::Gim(memory, offset));
         }
-        let (bar, offset) = if *io {
+        let (bar, offset) = if *asked == Asked::Io {
             state.function.io_bar_of(u32::try_from(addr).ok()?)?
         } else {
             state.function.bar_of(Hpa(addr))?
         };
+        if state.hdm.as_ref().is_some_and(|hdm| hdm.bar() == bar) {
+            return (len <= component::LEN - offset).then_some(Place::Registers(offset));
+        }
         state.bars.get(&bar)?.holds(offset, len).then_some(Place::Bar(bar, offset))
     }
 
@@ -303,7 +369,13 @@ impl Target for Reach<'_> {
 
     fn read(&self, addr: u64, into: &mut [u8]) -> bool {
         match self.find(addr, into.len() as u64) {
-            Some(Place::Hdm(memory, offset)) => memory.read(offset, into).is_ok(),
+            Some(Place::Hdm(memory, offset) | Place::Gim(memory, offset)) => {
+                memory.read(offset, into).is_ok()
+            }
+            Some(Place::Registers(offset)) => {
+                let registers = self.state.component();
+                registers.map(|registers| registers.read(offset, into)).is_some()
+            }
             Some(Place::Bar(bar, offset)) => {
                 let mailbox = self.state.mailbox.as_ref();
                 if let Some((place, at)) =
@@ -321,8 +393,16 @@ impl Target for Reach<'_> {
     fn write(&mut self, addr: u64, data: &[u8]) -> bool {
         match self.find(addr, data.len() as u64) {
             Some(Place::Hdm(_, offset)) => {
-                let memory = self.state.hdm.as_mut().map(|(_, memory)| memory);
+                let memory = self.state.hdm();
                 memory.is_some_and(|memory| memory.write(offset, data).is_ok())
+            }
+            Some(Place::Gim(_, offset)) => {
+                let memory = self.state.gim();
+                memory.is_some_and(|memory| memory.write(offset, data).is_ok())
+            }
+            Some(Place::Registers(offset)) => {
+                let registers = self.state.component_mut();
+                registers.map(|registers| registers.write(offset, data)).is_some()
             }
             Some(Place::Bar(bar, offset)) => {
                 if let Some(place) = &mut self.state.mailbox

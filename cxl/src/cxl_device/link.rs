@@ -13,7 +13,7 @@ use weft_parsers::tlp::view::{CODE_VDM_TYPE0, CODE_VDM_TYPE1};
 use weft_parsers::tlp::{Body, Completion, Kind, Mode, Routing, Status, Tlp, TlpRepr, ln as wire};
 
 use super::events::{DeviceCounts, Event};
-use super::function::State;
+use super::function::{Asked, State};
 use super::mem::{Answer, serve};
 use crate::completer::{CompleterSpec, Served, Target};
 use crate::cxl_host::code;
@@ -95,9 +95,9 @@ impl Core {
 
 impl TransactionLayer for Core {
     fn mem(&mut self, message: &MemMessage<'_>, out: &mut Outbox) {
-        let memory = self.functions.iter_mut().find_map(State::hdm_at);
+        let found = self.functions.iter_mut().find_map(|state| state.line(message.head.addr));
         let counts = &mut self.counts;
-        let (head, line) = match serve(memory, message) {
+        let (head, line) = match serve(found, message) {
             Answer::None => return,
             Answer::Data(head, line) => {
                 counts.loads += 1;
@@ -214,7 +214,13 @@ impl TransactionLayer for Core {
         let (io, uio) = (tlp.kind().is_io(), tlp.is_uio());
         let Self { functions, completer, counts, gim, logical, .. } = self;
         let stranger = !*logical && tlp.vend_prefix().is_some() && !(*gim && uio);
-        let holder = functions.iter_mut().position(|state| state.reach(io, uio).holds(addr, len));
+        let asked = match (io, uio) {
+            (true, _) => Asked::Io,
+            (_, false) => Asked::Memory,
+            _ if *gim && tlp.vend_prefix().is_some() => Asked::Gim,
+            _ => Asked::Uio,
+        };
+        let holder = functions.iter_mut().position(|state| state.reach(asked).holds(addr, len));
         let Some(state) = functions.get_mut(holder.unwrap_or(0)) else { return };
         let me = state.me();
         let send = &mut |answer: &TlpRepr<'_>| {
@@ -224,7 +230,7 @@ impl TransactionLayer for Core {
             completer.refuse(tlp, Status::UnsupportedRequest, me, send);
             Served::Unsupported
         } else {
-            completer.serve(tlp, me, &mut state.reach(io, uio), send)
+            completer.serve(tlp, me, &mut state.reach(asked), send)
         };
         counts.tlps.count(served);
         let error = match served {

@@ -5,7 +5,6 @@
 //! Source: docs/spec/cxl-fabric.md "CXL.mem"; docs/spec/wire-formats.md §3.9.
 
 use weft_parsers::cxl_mem::{LINE, MemHead, MemMessage, MemOp};
-use weft_parsers::fabric::Hpa;
 
 use crate::gfd::memory::Memory;
 
@@ -22,18 +21,14 @@ pub(super) enum Answer {
     Refused(MemHead),
 }
 
-/// Carries out a request of a line of `memory`, which lies at `base`.
-pub(super) fn serve(memory: Option<(Hpa, &mut Memory)>, message: &MemMessage<'_>) -> Answer {
+/// Carries out a request of a line of the memory that decoders have found, at this place of it.
+pub(super) fn serve(found: Option<(u64, &mut Memory)>, message: &MemMessage<'_>) -> Answer {
     let head = &message.head;
     if !head.op.class().is_request() || head.op == MemOp::MemSpecRd {
         return Answer::None; // a hint, or an answer to nothing
     }
     let answer = |op| MemHead { ld: head.ld, ..MemHead::new(op, head.tag) };
     let refused = head.op.refusal().map_or(Answer::None, |op| Answer::Refused(answer(op)));
-    let found = memory.and_then(|(base, memory)| {
-        let at = head.addr.0.checked_sub(base.0)?;
-        memory.holds(at, LINE as u64).then_some((at, memory))
-    });
     let Some((at, memory)) = found else { return refused };
     match head.op {
         MemOp::MemRd | MemOp::MemRdData => {
@@ -70,7 +65,6 @@ fn store(memory: &mut Memory, at: u64, message: &MemMessage<'_>) -> Option<()> {
 mod tests {
     use super::*;
 
-    const BASE: Hpa = Hpa(1 << 40);
     const SIZE: u64 = 4_096;
 
     fn ask(
@@ -81,8 +75,8 @@ mod tests {
         enables: Option<u64>,
     ) -> Answer {
         let line = data.map(|byte| [byte; LINE]);
-        let head = MemHead { addr: Hpa(BASE.0 + at), ..MemHead::new(op, 9) };
-        serve(Some((BASE, memory)), &MemMessage { head, data: line.as_ref(), enables })
+        let head = MemHead::new(op, 9);
+        serve(Some((at, memory)), &MemMessage { head, data: line.as_ref(), enables })
     }
 
     fn read(memory: &mut Memory, at: u64) -> (bool, [u8; LINE]) {
@@ -118,9 +112,9 @@ mod tests {
     fn poison_stays_until_the_whole_line_is_stored() {
         let memory = &mut Memory::anonymous(SIZE);
         assert_eq!(ask(memory, MemOp::MemWr, 0, Some(7), None), done());
-        let head = MemHead { addr: BASE, poison: true, ..MemHead::new(MemOp::MemWr, 9) };
+        let head = MemHead { poison: true, ..MemHead::new(MemOp::MemWr, 9) };
         let poison = MemMessage { head, data: Some(&[1; LINE]), enables: None };
-        assert_eq!(serve(Some((BASE, memory)), &poison), done());
+        assert_eq!(serve(Some((0, memory)), &poison), done());
         assert!(read(memory, 0).0);
         for enables in [1, u64::MAX] {
             assert_eq!(ask(memory, MemOp::MemWrPtl, 0, Some(9), Some(enables)), done());
@@ -131,21 +125,15 @@ mod tests {
         assert_eq!(read(memory, 0), (false, [8; LINE]));
     }
 
-    /// Outside of the memory a load gets ones, a store Cmp, and nothing is written.
+    /// Where no decoder leads, a load gets ones, a store Cmp, and nothing is written.
     #[test]
     fn what_is_not_there_is_refused() {
         let memory = &mut Memory::anonymous(SIZE);
-        let nxm = || Answer::Refused(MemHead::new(MemOp::MemDataNxm, 9));
-        let cmp = || Answer::Refused(MemHead::new(MemOp::Cmp, 9));
-        for at in [SIZE, SIZE - 32, u64::MAX - BASE.0 - 63, 0_u64.wrapping_sub(64)] {
-            let head = |op| MemHead { addr: Hpa(BASE.0.wrapping_add(at)), ..MemHead::new(op, 9) };
-            let load = MemMessage { head: head(MemOp::MemRd), data: None, enables: None };
-            let store =
-                MemMessage { head: head(MemOp::MemWr), data: Some(&[5; LINE]), enables: None };
-            assert_eq!(serve(Some((BASE, memory)), &load), nxm(), "{at:#x}");
-            assert_eq!(serve(Some((BASE, memory)), &store), cmp(), "{at:#x}");
-        }
-        assert_eq!(read(memory, SIZE - 64), (false, [0; LINE]));
+        let load = MemMessage { head: MemHead::new(MemOp::MemRd, 9), data: None, enables: None };
+        let head = MemHead::new(MemOp::MemWr, 9);
+        let store = MemMessage { head, data: Some(&[5; LINE]), enables: None };
+        assert_eq!(serve(None, &load), Answer::Refused(MemHead::new(MemOp::MemDataNxm, 9)));
+        assert_eq!(serve(None, &store), Answer::Refused(MemHead::new(MemOp::Cmp, 9)));
         for op in [MemOp::MemRdFwd, MemOp::MemWrFwd, MemOp::BiConflict] {
             let refused = ask(memory, op, 0, None, None);
             assert!(matches!(refused, Answer::Refused(_)), "{op:?}: {refused:?}");
@@ -153,11 +141,5 @@ mod tests {
         for op in [MemOp::Cmp, MemOp::MemData, MemOp::BiSnpInv, MemOp::BiRspI] {
             assert_eq!(ask(memory, op, 0, Some(0), None), Answer::None, "{op:?}");
         }
-        let head = MemHead { addr: BASE, ..MemHead::new(MemOp::MemRd, 9) };
-        assert_eq!(
-            serve(None, &MemMessage { head, data: None, enables: None }),
-            nxm(),
-            "no memory"
-        );
     }
 }

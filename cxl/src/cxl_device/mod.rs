@@ -9,6 +9,7 @@
 
 mod events;
 mod function;
+mod hdm;
 mod link;
 mod mem;
 
@@ -23,7 +24,7 @@ use crate::completer::CompleterSpec;
 use crate::gfd::memory::Memory;
 use crate::ln::{Lnr, LnrRequest, Refused};
 use crate::pci::function::FunctionError;
-use crate::pci::{ByteEnables, Function, Link, Reg};
+use crate::pci::{ByteEnables, Component, Function, Link, Reg};
 use crate::requester::uio::Uio;
 use crate::requester::{OpId, Operation, RequesterCounts, RequesterSpec, Transaction};
 use crate::tlp_end::{Carries, EndConfig, EndCounts, Progress, TlpEnd};
@@ -31,6 +32,7 @@ use crate::transaction_layer::poll;
 pub use events::{DeviceCounts, Event};
 use function::State;
 pub use function::{FunctionConfig, MailboxPlace};
+pub use hdm::{HdmConfig, HdmError, HdmMemory};
 use link::Core;
 
 /// Functions that a device may have.
@@ -69,6 +71,9 @@ pub enum DeviceError {
     /// A function cannot be made.
     #[error(transparent)]
     Function(#[from] FunctionError),
+    /// A function cannot have memory that a host manages.
+    #[error(transparent)]
+    Hdm(#[from] HdmError),
 }
 
 /// A PCIe or CXL device with its functions. Its driver owns the port and a handle of the pool.
@@ -248,6 +253,22 @@ impl CxlDevice {
     /// Memory that the host manages.
     pub fn hdm(&mut self, function: u8) -> Option<&mut Memory> {
         self.state_mut(function).ok()?.hdm()
+    }
+
+    /// Memory for other domains (GIM).
+    pub fn gim(&mut self, function: u8) -> Option<&mut Memory> {
+        self.state_mut(function).ok()?.gim()
+    }
+
+    /// A function's component registers, which memory that the host manages comes with.
+    #[must_use]
+    pub fn component(&self, function: u8) -> Option<&Component> {
+        self.state(function).ok()?.component()
+    }
+
+    /// The same, as the device's manager reaches them, not its host.
+    pub fn component_mut(&mut self, function: u8) -> Option<&mut Component> {
+        self.state_mut(function).ok()?.component_mut()
     }
 
     /// Sends a function's interrupt; false while it may not.

@@ -10,6 +10,7 @@ use weft_parsers::fabric::{Hpa, Pid};
 use crate::completer::Target;
 use crate::fabric_mem;
 use crate::gfd::memory::Memory;
+use crate::pci::bridge::Window;
 
 /// A host's memory: ranges of addresses that do not overlap.
 #[derive(Debug, Default)]
@@ -28,6 +29,16 @@ pub struct NoPlace {
 }
 
 impl HostMemory {
+    /// Its ranges of addresses.
+    #[must_use]
+    pub(super) fn windows(&self) -> Vec<Window> {
+        let window = |(base, memory): (&u64, &Memory)| Window {
+            base: *base,
+            limit: base.saturating_add(memory.size().saturating_sub(1)),
+        };
+        self.ranges.iter().map(window).collect()
+    }
+
     /// Adds `memory` from `base` on.
     ///
     /// # Errors

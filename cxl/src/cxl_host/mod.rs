@@ -111,6 +111,7 @@ impl CxlHost {
             payload_max: config.end.payload_max,
             uio_last_first: config.uio_last_first,
         };
+        let software = Software::new(config.spec, memory.windows(), config.hot_plug);
         let core = Core {
             mode,
             me,
@@ -126,7 +127,7 @@ impl CxlHost {
             gim: config.gim,
             lnc: config.lnc.filter(|_| mode == Mode::NonFlit).map(Lnc::new),
             uio: UioSide::default(),
-            software: Software::new(config.spec, config.hot_plug),
+            software,
             events: Events::default(),
             counts: HostCounts::default(),
         };

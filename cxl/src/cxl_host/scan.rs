@@ -66,6 +66,19 @@ impl Scan {
                 Step::Done => return ScanStep::Finished,
                 Step::Do(request) => request,
             };
+            if let Request::Load { addr } | Request::Store { addr, .. } = request {
+                if root.link().is_none() {
+                    self.enumerator.answer(None); // nobody is there
+                    continue;
+                }
+                let what = match request {
+                    Request::Store { value, .. } => {
+                        Operation::Write { addr, data: value.to_le_bytes().to_vec() }
+                    }
+                    _ => Operation::Read { addr, len: 4 },
+                };
+                return ScanStep::Send(request, what.into());
+            }
             let (dest, what) = match request {
                 Request::Wait { ns } => {
                     self.until = Some(now + Span::from_ns(ns));
@@ -73,6 +86,7 @@ impl Scan {
                 }
                 Request::Read { bdf, reg } => (bdf, (reg, None)),
                 Request::Write { bdf, reg, value, enables } => (bdf, (reg, Some((value, enables)))),
+                Request::Load { .. } | Request::Store { .. } => continue, // sent before
             };
             if dest.bus() == bus {
                 if (dest.device(), dest.function()) == (0, 0) {

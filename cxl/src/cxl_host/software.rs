@@ -14,6 +14,7 @@ use super::bus_reset::{self, BusReset};
 use super::events::{Event, Events};
 use super::mailbox::{Exchange, Step};
 use super::scan::{Scan, ScanStep};
+use crate::pci::bridge::Window;
 use crate::pci::enumerate::Request;
 use crate::pci::express::PortKind;
 use crate::pci::{Bridge, BridgeEffects, Enumerator, HostSpec, LnSettings, Tree};
@@ -57,6 +58,8 @@ struct Resetting {
 #[derive(Debug)]
 pub(super) struct Software {
     spec: HostSpec,
+    /// Where the host has memory of its own.
+    memory: Vec<Window>,
     hot_plug: bool,
     scan: Option<Scan>,
     tree: Option<Tree>,
@@ -80,9 +83,10 @@ pub(super) struct Software {
 }
 
 impl Software {
-    pub(super) const fn new(spec: HostSpec, hot_plug: bool) -> Self {
+    pub(super) const fn new(spec: HostSpec, memory: Vec<Window>, hot_plug: bool) -> Self {
         Self {
             spec,
+            memory,
             hot_plug,
             scan: None,
             tree: None,
@@ -108,7 +112,7 @@ impl Software {
     pub(super) fn enumerate(&mut self) {
         self.slots.clear();
         self.looked_at = Some(LookedAt::All);
-        self.scan = Some(Scan::new(Enumerator::all(self.spec)));
+        self.scan = Some(Scan::new(Enumerator::all(self.spec).beside(self.memory.clone())));
     }
 
     /// Enumerates anew what is behind the slot at `bdf`, once nothing else is enumerated.
@@ -315,7 +319,8 @@ impl Software {
             && let Some(tree) = self.tree.clone()
         {
             self.looked_at = Some(LookedAt::Behind(bdf));
-            self.scan = Some(Scan::new(Enumerator::service(self.spec, tree, bdf)));
+            let enumerator = Enumerator::service(self.spec, tree, bdf);
+            self.scan = Some(Scan::new(enumerator.beside(self.memory.clone())));
         }
         let Some(scan) = &mut self.scan else { return Advance::Idle };
         match scan.step(now, self.spec.bus_first, root) {
@@ -333,7 +338,7 @@ impl Software {
                 scan.own(None);
                 Advance::Wrote(root.write(reg, value, enables))
             }
-            ScanStep::Own(Request::Wait { .. }) => Advance::Idle,
+            ScanStep::Own(_) => Advance::Idle,
             ScanStep::Finished => {
                 match scan.enumerator().result().cloned() {
                     Some(Ok(tree)) => {

@@ -9,6 +9,7 @@
 //! A TLP goes out as it came, but for type 1 to type 0 and a change of the header's layout between links of two
 //! modes. What cannot go where it wants is answered with UR, or dropped and counted.
 
+mod mem;
 mod registers;
 mod resets;
 
@@ -24,15 +25,19 @@ use weft_parsers::tlp::{
     to_non_flit, type1_to_type0,
 };
 
+use crate::completer::CompleterSpec;
 use crate::cxl_host::code;
 use crate::pci::bridge::BridgeError;
+use crate::pci::component::ComponentError;
 use crate::pci::express::LnSystem;
 use crate::pci::{
-    Bridge, BridgeEffects, BridgeSpec, ErrorMessage, Identity, Link, PortKind, SlotSpec,
-    Uncorrectable,
+    Bridge, BridgeEffects, BridgeSpec, Component, ErrorMessage, Hdm, HdmRole, Identity, Link,
+    PortKind, SlotSpec, Structure, Uncorrectable,
 };
 use crate::tlp_end::{Carries, EndConfig, EndCounts, Progress, Received, TlpEnd};
 use crate::vdm::link_reset::{Ordered, ResetOrders};
+pub use mem::HbrMemCounts;
+use mem::{Asked, MemTransit};
 
 /// Longest TLP with its prefixes: header, OHC, payload of 4 KiB.
 const TLP_LEN_MAX: usize = 4_096 + 64;
@@ -64,6 +69,9 @@ pub enum HbrError {
     /// A bridge cannot be made.
     #[error(transparent)]
     Bridge(#[from] BridgeError),
+    /// Its component registers cannot be made.
+    #[error(transparent)]
+    Component(#[from] ComponentError),
 }
 
 /// What happened at an HBR switch, for its owner to act on.
@@ -85,18 +93,18 @@ pub enum Event {
     },
 }
 
-/// Counts of TLPs at an HBR switch.
+/// Counts of TLPs and CXL.mem messages at an HBR switch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct HbrCounts {
-    /// TLPs that came in; each is in one of the next seven.
+    /// What came in; each is in one of the next seven.
     pub came: u64,
     /// Sent on, once or to several.
     pub passed: u64,
-    /// Configuration of its own bridges.
+    /// Configuration of its own bridges, and requests to its component registers.
     pub own: u64,
     /// Answers that were gathered, and messages that end here.
     pub ended: u64,
-    /// Refused with UR.
+    /// Refused with UR, or as CXL.mem refuses.
     pub refused: u64,
     /// Dropped: nobody waits for an answer.
     pub dropped: u64,
@@ -108,6 +116,8 @@ pub struct HbrCounts {
     pub foreign_resets: u64,
     /// Messages of its own: interrupts and errors.
     pub messages: u64,
+    /// CXL.mem messages among those that were passed, refused or dropped.
+    pub mem: HbrMemCounts,
 }
 
 /// What came by one of its links.
@@ -141,6 +151,11 @@ pub struct HbrSwitch {
     /// Bus of the link upstream, as it was last written to by type 0.
     bus: u8,
     vcs: Vcs,
+    /// Registers of the upstream port for CXL.mem.
+    component: Component,
+    asked: Asked,
+    /// How requests to these registers are answered.
+    completer: CompleterSpec,
     gather: Gather,
     events: Vec<Event>,
     counts: HbrCounts,
@@ -167,7 +182,7 @@ impl HbrSwitch {
                 surprise: config.surprise,
                 ..SlotSpec::default()
             });
-            bridges.push(Bridge::new(&BridgeSpec {
+            let bridge = Bridge::new(&BridgeSpec {
                 identity: config.identity,
                 kind: if at == 0 { PortKind::Upstream } else { PortKind::Downstream },
                 port,
@@ -176,16 +191,19 @@ impl HbrSwitch {
                 serial: None,
                 multi_function: false,
                 ln: LnSystem::None,
-            })?);
+            })?;
+            bridges.push(if at == 0 { bridge.with_component()? } else { bridge });
         }
         let up = vec![false; bridges.len()];
         let vcs = registers::vcs(&bridges, &up, 0);
         let resets = vec![ResetOrders::default(); bridges.len()];
+        let payload_max = config.ends.first().map_or(0, |end| end.payload_max);
         let ends = (0..).zip(config.ends).map(|(at, end)| match at {
             0 => TlpEnd::new(end).lower(),
             _ => TlpEnd::new(end),
         });
         let ends = ends.collect();
+        let component = Component::new(vec![Structure::Hdm(Hdm::new(HdmRole::Switch))])?;
         let (gather, counts) = (Gather::default(), HbrCounts::default());
         let (now, held, events) = (Instant::ZERO, false, Vec::new());
         Ok(Self {
@@ -198,6 +216,9 @@ impl HbrSwitch {
             now,
             bus: 0,
             vcs,
+            component,
+            asked: Asked::default(),
+            completer: CompleterSpec { payload_max, uio_last_first: false },
             gather,
             events,
             counts,
@@ -208,6 +229,12 @@ impl HbrSwitch {
     #[must_use]
     pub fn bridges(&self) -> &[Bridge] {
         &self.bridges
+    }
+
+    /// Component registers of its upstream port.
+    #[must_use]
+    pub const fn component(&self) -> &Component {
+        &self.component
     }
 
     /// Counts so far.
@@ -243,7 +270,7 @@ impl HbrSwitch {
         for (at, port) in ports.iter_mut().enumerate() {
             self.watch(at, port.link_up());
         }
-        let mut came = Vec::new();
+        let (mut came, mut mem) = (Vec::new(), Vec::new());
         for (from, port) in ports.iter_mut().enumerate() {
             let (Some(end), Some(&mode)) = (self.ends.get_mut(from), self.modes.get(from)) else {
                 continue;
@@ -260,6 +287,7 @@ impl HbrSwitch {
                         counts.other += 1;
                         came.push(Came::Control(from, message));
                     }
+                    Received::Mem(None, message) => mem.push(MemTransit::new(from, &message)),
                     _ => counts.other += 1,
                 }
                 counts.came += 1;
@@ -273,6 +301,9 @@ impl HbrSwitch {
                 Came::Reset(ordered) => self.reset_from_above(ordered == Ordered::Begins),
                 Came::Control(at, message) => self.answered(at, message),
             }
+        }
+        for transit in mem {
+            self.route_mem(&transit);
         }
         self.say_resets();
         let due = self.resets.iter().filter_map(ResetOrders::next_due).min();
@@ -315,6 +346,7 @@ impl HbrSwitch {
             for effects in effects {
                 self.react(at, &effects);
             }
+            self.asked.forget(at);
             let vppb = u8::try_from(at - 1).unwrap_or(u8::MAX);
             if !up && self.gather.answer(vppb) {
                 self.gathered();
@@ -447,6 +479,7 @@ impl HbrSwitch {
                 };
                 self.configure(&transit, at);
             }
+            Ok(Hop::Internal(Function::Upstream)) if side == Side::Above => self.serve(&transit),
             Ok(Hop::Internal(_)) | Err(_) => self.refuse(&transit),
         }
     }
@@ -472,6 +505,23 @@ impl HbrSwitch {
             self.react(at, &effects);
         }
         self.renew();
+    }
+
+    /// A request of the host to the component registers.
+    fn serve(&mut self, transit: &Transit) {
+        let Ok(tlp) = Tlp::parse(transit.mode, &transit.bytes) else { return };
+        let Some(window) = self.bridges.first().and_then(Bridge::component_window) else {
+            return self.refuse(transit);
+        };
+        self.counts.own += 1;
+        let me = self.id(0);
+        let Self { component, completer, ends, .. } = self;
+        let mut target = registers::Registers { component, base: window.base };
+        let Some(end) = ends.first_mut() else { return };
+        completer.serve(&tlp, me, &mut target, &mut |answer| {
+            let sent = end.outbox().send(None, answer);
+            debug_assert!(sent.is_ok(), "the request came on this link");
+        });
     }
 
     /// Sends a TLP out by links, in each one's layout.

@@ -7,7 +7,9 @@ use weft_dataplane::pbr::{self, Binding, Vcs, Vppb};
 use weft_parsers::tlp::Tlp;
 
 use super::port_id;
+use crate::completer::Target;
 use crate::pci::bridge::{Window, Windows};
+use crate::pci::component::{self, Component};
 use crate::pci::{Bridge, BridgeEffects, ByteEnables, Reg, regs};
 
 /// What a configuration request did.
@@ -32,11 +34,45 @@ fn window(window: Option<Window>) -> pbr::Window {
     window.map_or(pbr::Window::OFF, |window| pbr::Window::new(window.base, window.limit))
 }
 
+/// Whether what is below a bridge can be reached, where its link is `up`.
+pub(super) fn is_usable(bridge: &Bridge, up: bool) -> bool {
+    up && !bridge.is_resetting() && !bridge.is_link_disabled()
+}
+
+/// Component registers, where their BAR has them.
+pub(super) struct Registers<'a> {
+    pub component: &'a mut Component,
+    pub base: u64,
+}
+
+impl Registers<'_> {
+    fn at(&self, addr: u64, len: u64) -> Option<u64> {
+        let at = addr.checked_sub(self.base)?;
+        (at <= component::LEN && len <= component::LEN - at).then_some(at)
+    }
+}
+
+impl Target for Registers<'_> {
+    fn holds(&self, addr: u64, len: u64) -> bool {
+        self.at(addr, len).is_some()
+    }
+
+    fn read(&self, addr: u64, into: &mut [u8]) -> bool {
+        let at = self.at(addr, into.len() as u64);
+        at.map(|at| self.component.read(at, into)).is_some()
+    }
+
+    fn write(&mut self, addr: u64, data: &[u8]) -> bool {
+        let at = self.at(addr, data.len() as u64);
+        at.map(|at| self.component.write(at, data)).is_some()
+    }
+}
+
 /// A bridge as one that routes, bound to the link `at` if that is up.
 fn vppb(bridge: &Bridge, at: usize, up: bool, function: u8) -> Vppb {
     let buses = bridge.buses();
     let Windows { io, mem, pref } = bridge.windows();
-    let usable = up && !bridge.is_resetting() && !bridge.is_link_disabled();
+    let usable = is_usable(bridge, up);
     Vppb {
         function,
         bridge: pbr::Bridge {
@@ -49,7 +85,7 @@ fn vppb(bridge: &Bridge, at: usize, up: bool, function: u8) -> Vppb {
             memory: window(mem),
             prefetchable: window(pref),
         },
-        bar: pbr::Window::OFF,
+        bar: window(bridge.component_window()),
         binding: match port_id(at) {
             Some(port) if usable => Binding::Port(port),
             _ => Binding::Unbound,

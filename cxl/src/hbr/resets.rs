@@ -15,6 +15,8 @@ impl HbrSwitch {
         if let Some(bridge) = self.bridges.first_mut() {
             bridge.reset();
         }
+        self.component.reset();
+        self.asked.forget(0);
         self.bus = 0;
         self.held = on;
         self.reset_below(on);
@@ -56,6 +58,7 @@ impl HbrSwitch {
             }
         }
         for (at, effects) in effects {
+            self.asked.forget(at);
             self.react(at, &effects);
         }
     }

@@ -26,6 +26,14 @@ pub use operation::{IN_FLIGHT_MAX, MemCounts, MemDone, MemFailure, MemId, MemOpe
 use ops::{Ops, Piece};
 pub use throttle::Throttle;
 
+/// What a request gets that is refused, and whether a line of ones comes with it; `None` where nobody waits.
+#[must_use]
+pub fn refusal(request: &MemHead) -> Option<(MemHead, bool)> {
+    let op = request.op.refusal()?;
+    let head = MemHead { ld: request.ld, ..MemHead::new(op, request.tag) };
+    Some((head, op == MemOp::MemDataNxm))
+}
+
 /// A request under way.
 #[derive(Clone, Copy)]
 struct Flight {

@@ -21,12 +21,14 @@ use weft_parsers::cci::Request;
 use weft_parsers::cci::events::notification;
 use weft_parsers::cci::generic::Identity;
 use weft_parsers::cci::mctp::MessageType;
+use weft_parsers::cxl_mem::{LEN_MAX, LINE, MemMessage};
 use weft_parsers::fabric::{Bdf, Pid};
 use weft_parsers::tlp::{
     Completion, Kind, MctpPacket, Mode, PbrVdm, Pth, Status, Tlp, TlpRepr, VdmOp, VendPrefixL0,
 };
 
 use crate::cxl_device::CxlDevice;
+use crate::mem::refusal;
 use crate::tlp_end::{Carries, EndConfig, EndCounts, Frame, Outbox, Progress, Received, TlpEnd};
 use crate::transaction_layer::TransactionLayer;
 use crate::vdm::link_reset::Ordered;
@@ -35,7 +37,7 @@ use allocations::Allocations;
 pub use allocations::{GRANULE, MEMORY_BAR};
 use dynamic::Dynamic;
 use management::{Memories, Serving};
-use schedule::Schedule;
+use schedule::{Schedule, Waiting};
 
 /// Most logical devices of one.
 pub const LDS_MAX: usize = 16;
@@ -97,7 +99,7 @@ pub struct MldCounts {
     pub overrun: u64,
     /// Requests that wait for their turn now.
     pub waiting: u64,
-    /// Others: NOPs, CXL.mem, what is said of the link.
+    /// Others: NOPs, what is said of the link.
     pub other: u64,
     /// TLPs of its own that have no form on the link.
     pub unsent: u64,
@@ -229,6 +231,15 @@ fn prefix_of(ld: usize) -> VendPrefixL0 {
     VendPrefixL0::from_ld_id(u16::try_from(ld).unwrap_or(FM_LD - 1))
 }
 
+/// Answers a CXL.mem request that no logical device takes, or has room for.
+fn refuse_mem(message: &MemMessage<'_>, out: &mut Outbox) {
+    if let Some((head, ones)) = refusal(&message.head) {
+        let data = ones.then_some(&[0xFF; LINE]);
+        let sent = out.send_mem(None, &MemMessage { head, data, enables: None });
+        debug_assert!(sent.is_ok(), "the request came on this link");
+    }
+}
+
 /// Lets all logical devices send what is due.
 fn work<L: AsMut<CxlDevice>>(now: Instant, lds: &mut [L], end: &mut TlpEnd) {
     let full = end.is_full();
@@ -250,6 +261,7 @@ impl Body {
         let tlp = match frame.content {
             Received::Tlp(None, tlp) => tlp,
             Received::Reset(ordered) => return self.link_reset(now, ordered, lds),
+            Received::Mem(None, message) => return self.receive_mem(lds, &message, frame, out),
             _ => {
                 self.counts.other += 1;
                 return;
@@ -301,6 +313,32 @@ impl Body {
         }
     }
 
+    /// A CXL.mem message: its LD-ID names the logical device, whose answers carry the same.
+    fn receive_mem<L: AsMut<CxlDevice>>(
+        &mut self,
+        lds: &mut [L],
+        message: &MemMessage<'_>,
+        frame: &Frame<'_>,
+        out: &mut Outbox,
+    ) {
+        let number = usize::from(message.head.ld);
+        let Some(ld) = lds.get_mut(number) else {
+            self.counts.unknown_ld += 1;
+            return refuse_mem(message, out);
+        };
+        if message.head.op.class().is_request() && self.schedule.holds(number, true) {
+            let mut bytes = [0; LEN_MAX];
+            let len = message.emit(&mut bytes).unwrap_or_default();
+            let bytes = bytes.get(..len).unwrap_or_default().to_vec();
+            if !self.schedule.push(number, Waiting::Mem(bytes), LINE as u64) {
+                refuse_mem(message, out);
+            }
+            return;
+        }
+        out.set_load(self.schedule.load(number).wire());
+        ld.as_mut().core().receive(frame, out);
+    }
+
     /// Whether a request has to wait for its turn, or finds no room to wait: then it is answered as an abort.
     fn waits(&mut self, ld: usize, tlp: &Tlp<'_>, out: &mut Outbox) -> bool {
         let is_request =
@@ -308,8 +346,8 @@ impl Body {
         if !is_request || !self.schedule.holds(ld, tlp.kind().is_memory()) {
             return false;
         }
-        let bytes = tlp.bytes().get(..tlp.len()).unwrap_or_default();
-        if !self.schedule.push(ld, bytes, tlp.access_len())
+        let bytes = tlp.bytes().get(..tlp.len()).unwrap_or_default().to_vec();
+        if !self.schedule.push(ld, Waiting::Tlp(bytes), tlp.access_len())
             && let Some(answer) = Completion::of(tlp, Status::CompleterAbort, Bdf::from_bits(0))
         {
             self.counts.unsent += u64::from(out.send(None, &answer).is_err());
@@ -320,13 +358,20 @@ impl Body {
     /// Serves those whose turn it is.
     fn serve<L: AsMut<CxlDevice>>(&mut self, now: Instant, lds: &mut [L], out: &mut Outbox) {
         self.schedule.sample();
-        while let Some((ld, bytes)) = self.schedule.next(now) {
-            let (Some(device), Ok(tlp)) = (lds.get_mut(ld), Tlp::parse(Mode::Flit, &bytes)) else {
+        while let Some((ld, waiting)) = self.schedule.next(now) {
+            let content = match &waiting {
+                Waiting::Tlp(bytes) => {
+                    Tlp::parse(Mode::Flit, bytes).ok().map(|tlp| Received::Tlp(None, tlp))
+                }
+                Waiting::Mem(bytes) => {
+                    MemMessage::parse(bytes).ok().map(|message| Received::Mem(None, message))
+                }
+            };
+            let (Some(device), Some(content)) = (lds.get_mut(ld), content) else {
                 continue; // it was read before
             };
             out.set_prefix(Some(prefix_of(ld)));
             out.set_load(self.schedule.load(ld).wire());
-            let content = Received::Tlp(None, tlp);
             let frame = Frame { to: MacAddr::BROADCAST, from: MacAddr::BROADCAST, content };
             device.as_mut().core().receive(&frame, out);
         }

@@ -30,11 +30,20 @@ const WHOLE: u16 = 256;
 const IDLE: Span = Span::from_us(10);
 const PS_PER_S: u128 = 1_000_000_000_000;
 
+/// What waits: the bytes of a TLP, or of a CXL.mem message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Waiting {
+    /// A TLP.
+    Tlp(Vec<u8>),
+    /// A CXL.mem message.
+    Mem(Vec<u8>),
+}
+
 /// One logical device's part.
 #[derive(Default)]
 struct Queue {
-    /// TLPs, with what each costs.
-    waiting: VecDeque<(Vec<u8>, u64)>,
+    /// What waits, with what each costs.
+    waiting: VecDeque<(Waiting, u64)>,
     /// 256ths of the bandwidth, 0 for what others leave.
     share: u8,
     /// What it has had for its share.
@@ -102,7 +111,7 @@ impl Schedule {
     }
 
     /// Lets a request wait, of which `bytes` are moved; false where the LD has too many.
-    pub fn push(&mut self, ld: usize, tlp: &[u8], bytes: u64) -> bool {
+    pub fn push(&mut self, ld: usize, what: Waiting, bytes: u64) -> bool {
         let virtual_time = self.virtual_time;
         let queue = self.queues.get_mut(ld).filter(|queue| queue.waiting.len() < WAITING_MAX);
         let Some(queue) = queue else {
@@ -112,7 +121,7 @@ impl Schedule {
         if queue.waiting.is_empty() {
             queue.finish = queue.finish.max(virtual_time); // who had nothing to do has saved nothing up
         }
-        queue.waiting.push_back((tlp.to_vec(), bytes.max(COST_MIN)));
+        queue.waiting.push_back((what, bytes.max(COST_MIN)));
         true
     }
 
@@ -135,7 +144,7 @@ impl Schedule {
     }
 
     /// Takes the request whose turn it is, and its LD.
-    pub fn next(&mut self, now: Instant) -> Option<(usize, Vec<u8>)> {
+    pub fn next(&mut self, now: Instant) -> Option<(usize, Waiting)> {
         if self.busy.is_some_and(|busy| busy > now) {
             return None;
         }
@@ -264,7 +273,7 @@ mod tests {
         while now < end {
             for &ld in busy {
                 while schedule.queues[ld].waiting.len() < 8 {
-                    assert!(schedule.push(ld, &[], len));
+                    assert!(schedule.push(ld, Waiting::Tlp(Vec::new()), len));
                 }
             }
             while let Some((ld, _)) = schedule.next(now) {
@@ -323,9 +332,10 @@ mod tests {
         schedule.set_fractions(0, &[10, 0, 0], true).unwrap();
         assert!(schedule.holds(1, true) && !schedule.holds(1, false));
         for _ in 0..WAITING_MAX {
-            assert!(schedule.push(0, &[1], 64));
+            assert!(schedule.push(0, Waiting::Tlp(vec![1]), 64));
         }
-        assert!(!schedule.push(0, &[1], 64) && schedule.push(1, &[2], 64));
+        let tlp = |byte| Waiting::Tlp(vec![byte]);
+        assert!(!schedule.push(0, tlp(1), 64) && schedule.push(1, tlp(2), 64));
         assert_eq!((schedule.overrun(), schedule.waiting()), (1, WAITING_MAX + 1));
         assert_eq!((schedule.load(0), schedule.load(1)), (DevLoad::Severe, DevLoad::Light));
         assert!(schedule.holds(0, false), "what is behind one that waits waits, too");

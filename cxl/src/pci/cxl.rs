@@ -51,6 +51,22 @@ pub struct CxlSpec {
     pub kind: CxlKind,
     /// Bytes of memory that the host manages; rounded down to 256 MiB.
     pub memory: u64,
+    /// Where its host is to place that, a multiple of 256 MiB; 0 for anywhere.
+    pub base: u64,
+}
+
+/// Offsets in the PCIe DVSEC for CXL devices.
+pub mod device {
+    /// CXL Control, u16.
+    pub const CONTROL: u16 = 0x0C;
+    /// CXL Control: `Mem_Enable`.
+    pub const CONTROL_MEM: u16 = 1 << 2;
+    /// Size of range 1, upper half, u32; the lower half follows.
+    pub const SIZE: u16 = 0x18;
+    /// Base of range 1, upper half, u32; the lower half follows.
+    pub const BASE: u16 = 0x20;
+    /// Registers that only a conventional reset changes: control and status, lock, and range 1.
+    pub const STICKY: [u16; 4] = [CONTROL, 0x14, BASE, BASE + 4];
 }
 
 /// Which registers a block holds.
@@ -94,16 +110,18 @@ pub fn add_device(space: &mut Space, spec: &CxlSpec) -> Result<u16, SpaceError> 
     // Memory is there without the host's doing (Mem_HwInit_Mode).
     space.set16(at + 0x0A, spec.kind.bits() | ranges << 3 | ranges << 4);
     // IO is always on; cache and mem are the host's to switch.
-    space.set16(at + 0x0C, 0b010);
-    space.allow16(at + 0x0C, spec.kind.bits() & 0b101);
+    space.set16(at + device::CONTROL, 0b010);
+    space.allow16(at + device::CONTROL, spec.kind.bits() & 0b101);
     space.clear_by_one16(at + 0x0E, 1 << 14); // viral
     space.allow16(at + 0x14, 1); // configuration lock
     if memory > 0 {
-        space.set32(at + 0x18, high32(memory));
+        space.set32(at + device::SIZE, high32(memory));
         // Valid, active, media and class as CDAT says.
-        space.set32(at + 0x1C, low32(memory) | 0b0100_1011);
-        space.allow32(at + 0x20, u32::MAX);
-        space.allow32(at + 0x24, 0xF000_0000);
+        space.set32(at + device::SIZE + 4, low32(memory) | 0b0100_1011);
+        space.set32(at + device::BASE, high32(spec.base));
+        space.set32(at + device::BASE + 4, low32(spec.base) & 0xF000_0000);
+        space.allow32(at + device::BASE, u32::MAX);
+        space.allow32(at + device::BASE + 4, 0xF000_0000);
     }
     Ok(at)
 }
@@ -149,11 +167,15 @@ mod tests {
         ];
         for (kind, memory, want, size_high, size_low) in cases {
             let mut space = Space::new();
-            let at = add_device(&mut space, &CxlSpec { kind, memory }).unwrap();
+            let at =
+                add_device(&mut space, &CxlSpec { kind, memory, base: 0x3_9000_0001 }).unwrap();
             assert_eq!(space.get32(at + 4), 0x0381_1E98, "{kind:?}");
             assert_eq!(space.get16(at + 0x0A), want, "{kind:?}");
             assert_eq!(space.get32(at + 0x18), size_high, "{kind:?}");
             assert_eq!(space.get32(at + 0x1C), size_low, "{kind:?}");
+            let base = if size_high == 0 { 0 } else { 0x3_9000_0000 };
+            let at = at + device::BASE;
+            assert_eq!((space.get32(at), space.get32(at + 4)), (high32(base), low32(base)));
             assert_eq!(CxlKind::from_bits(want), Some(kind));
         }
     }
@@ -165,7 +187,7 @@ mod tests {
             RegisterBlock { bar: 2, id: BlockId::Device as u8, offset: 0x1_2345_0000 },
         ];
         let mut space = Space::new();
-        add_device(&mut space, &CxlSpec { kind: CxlKind::Type3, memory: 0 }).unwrap();
+        add_device(&mut space, &CxlSpec { kind: CxlKind::Type3, memory: 0, base: 0 }).unwrap();
         let at = add_locator(&mut space, &blocks).unwrap();
         assert_eq!((space.get32(at + 4), space.get32(at + 0x14)), (0x01C0_1E98, 0x2345_0302));
         let words: Vec<u32> = (at..at + 0x1C).step_by(4).map(|at| space.get32(at)).collect();

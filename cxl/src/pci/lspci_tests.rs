@@ -56,7 +56,7 @@ fn accelerator() -> Thing {
         bars,
         serial: Some(0x0123_4567_89AB_CDEF),
         lnr: Some(LnrSpec { cls64: true, cls128: true, registrations: 19 }),
-        cxl: Some(CxlSpec { kind: CxlKind::Type2, memory: 4 << 30 }),
+        cxl: Some(CxlSpec { kind: CxlKind::Type2, memory: 4 << 30, base: 0 }),
         blocks: vec![RegisterBlock { bar: 2, id: BlockId::Device as u8, offset: 0x1_0000 }],
         ..FunctionSpec::default()
     });

@@ -7,6 +7,7 @@
 
 pub mod aer;
 pub mod bridge;
+pub mod component;
 pub mod cxl;
 pub mod enumerate;
 pub mod express;
@@ -18,6 +19,7 @@ pub mod tree;
 
 pub use aer::{ErrorMessage, Uncorrectable};
 pub use bridge::{Bridge, BridgeEffects, BridgeSpec, SlotSpec, Windows};
+pub use component::{Component, Hdm, HdmRole, Structure};
 pub use cxl::{CxlKind, RegisterBlock};
 pub use enumerate::{ConfigAccess, Enumerator, HostSpec, LnSettings};
 pub use express::{Identity, Link, Msi, PortKind};

@@ -362,13 +362,13 @@ impl Space {
 }
 
 /// Lower 32 bits.
-pub(super) const fn low32(value: u64) -> u32 {
+pub(in crate::pci) const fn low32(value: u64) -> u32 {
     let [a, b, c, d, ..] = value.to_le_bytes();
     u32::from_le_bytes([a, b, c, d])
 }
 
 /// Upper 32 bits.
-pub(super) const fn high32(value: u64) -> u32 {
+pub(in crate::pci) const fn high32(value: u64) -> u32 {
     low32(value >> 32)
 }
 

@@ -77,7 +77,7 @@ pub(super) fn memory(device: u16, size: u64) -> Thing {
     let mut spec = FunctionSpec { identity: id(device), ..FunctionSpec::default() };
     spec.bars[0] = Some(BarSpec { kind: BarKind::Mem64 { prefetch: true }, size });
     spec.serial = Some(u64::from(device) << 32);
-    spec.cxl = Some(CxlSpec { kind: CxlKind::Type3, memory: 1 << 30 });
+    spec.cxl = Some(CxlSpec { kind: CxlKind::Type3, memory: 1 << 30, base: 0 });
     Thing::Function(Box::new(Function::new(&spec).unwrap()))
 }
 

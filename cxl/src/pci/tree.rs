@@ -43,6 +43,45 @@ pub struct Below {
     pub nodes: Vec<Node>,
 }
 
+/// Memory that a device has for its host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DeviceMemory {
+    /// Offset of its DVSEC for CXL devices.
+    pub control: u16,
+    /// Bytes, a multiple of 256 MiB.
+    pub size: u64,
+    /// Where it is to be; `None` for anywhere.
+    pub wanted: Option<u64>,
+    /// Where it was placed; `None` if it found no room.
+    pub base: Option<u64>,
+}
+
+/// What a committed HDM decoder leads to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LeadsTo {
+    /// Memory of the device itself.
+    Memory {
+        /// Its address there.
+        dpa: u64,
+    },
+    /// A port of the switch.
+    Port {
+        /// Its number.
+        number: u8,
+    },
+}
+
+/// An HDM decoder, as software has set it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Decoded {
+    /// Addresses of the host.
+    pub hpa: Window,
+    /// What is there.
+    pub to: LeadsTo,
+    /// Whether it says that it is committed.
+    pub committed: bool,
+}
+
 /// A function or bridge that enumeration found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Node {
@@ -70,6 +109,10 @@ pub struct Node {
     pub blocks: Vec<RegisterBlock>,
     /// BARs.
     pub bars: Vec<Bar>,
+    /// Memory for the host.
+    pub memory: Option<DeviceMemory>,
+    /// HDM decoders that were set.
+    pub decoders: Vec<Decoded>,
     /// What is below; `None` for a function.
     pub below: Option<Below>,
 }
@@ -103,8 +146,25 @@ pub enum ProblemKind {
     NoBus,
     /// A bridge that does not keep the windows written to it.
     Windows,
+    /// Memory for the host for which there is no room, or which something else is in the place of that it names.
+    NoPlace {
+        /// Where it is to be.
+        wanted: Option<u64>,
+        /// Bytes.
+        size: u64,
+    },
+    /// HDM decoders that are not there, too few, or not committed.
+    Decoders,
     /// A requester of Lightweight Notification that does not have the lines of the system: it stays off.
     LineSize(LineSize),
+}
+
+impl ProblemKind {
+    /// Whether it is one of memory for the host, which may get a place later.
+    #[must_use]
+    pub const fn is_of_memory(self) -> bool {
+        matches!(self, Self::NoPlace { .. } | Self::Decoders)
+    }
 }
 
 /// What is wrong, and with which function.
@@ -134,6 +194,12 @@ impl Node {
         self.express.and_then(|(kind, _)| kind)
     }
 
+    /// Whether its memory can be reached: a decoder is committed.
+    #[must_use]
+    pub fn is_decoded(&self) -> bool {
+        self.decoders.iter().any(|decoder| decoder.committed)
+    }
+
     /// What is below it.
     #[must_use]
     pub fn nodes(&self) -> &[Node] {
@@ -158,12 +224,12 @@ impl Tree {
         self.iter().find(|node| node.bdf == bdf)
     }
 
-    /// What is below the bridge at `bdf`.
-    pub fn below_mut(&mut self, bdf: Bdf) -> Option<&mut Below> {
-        fn find(nodes: &mut [Node], bdf: Bdf) -> Option<&mut Below> {
+    /// The same, to be changed.
+    pub fn get_mut(&mut self, bdf: Bdf) -> Option<&mut Node> {
+        fn find(nodes: &mut [Node], bdf: Bdf) -> Option<&mut Node> {
             for node in nodes {
                 if node.bdf == bdf {
-                    return node.below.as_mut();
+                    return Some(node);
                 }
                 let below = node.below.as_mut().map(|below| below.nodes.as_mut_slice());
                 if let Some(found) = below.and_then(|nodes| find(nodes, bdf)) {
@@ -173,6 +239,11 @@ impl Tree {
             None
         }
         find(&mut self.nodes, bdf)
+    }
+
+    /// What is below the bridge at `bdf`.
+    pub fn below_mut(&mut self, bdf: Bdf) -> Option<&mut Below> {
+        self.get_mut(bdf)?.below.as_mut()
     }
 
     /// Takes out what is below the bridge at `bdf`, and what was wrong with it.
@@ -198,6 +269,16 @@ impl fmt::Display for ProblemKind {
             Self::NoRoom { index, size } => write!(f, "finds no {size:#x} bytes for BAR {index}"),
             Self::NoBus => f.write_str("finds no bus number"),
             Self::Windows => f.write_str("does not keep its windows"),
+            Self::NoPlace { wanted: None, size } => {
+                write!(f, "finds no room for {size:#x} bytes of its memory")
+            }
+            Self::NoPlace { wanted: Some(at), size } => {
+                write!(
+                    f,
+                    "finds other things where {size:#x} bytes of its memory are to be, at {at:#x}"
+                )
+            }
+            Self::Decoders => f.write_str("does not commit all HDM decoders that it needs"),
             Self::LineSize(line) => {
                 write!(
                     f,
@@ -237,6 +318,16 @@ impl fmt::Display for Bar {
     }
 }
 
+impl fmt::Display for Decoded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let committed = if self.committed { "committed" } else { "not committed" };
+        match self.to {
+            LeadsTo::Memory { dpa } => write!(f, "HDM {} dpa {dpa:x} {committed}", self.hpa),
+            LeadsTo::Port { number } => write!(f, "HDM {} port {number} {committed}", self.hpa),
+        }
+    }
+}
+
 impl fmt::Display for Node {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let kind = match (self.kind(), &self.below) {
@@ -271,7 +362,8 @@ impl fmt::Display for Node {
         if let Some(serial) = self.serial {
             write!(f, ", serial {serial:016x}")?;
         }
-        self.bars.iter().try_for_each(|bar| write!(f, ", {bar}"))
+        self.bars.iter().try_for_each(|bar| write!(f, ", {bar}"))?;
+        self.decoders.iter().try_for_each(|decoder| write!(f, ", {decoder}"))
     }
 }
 

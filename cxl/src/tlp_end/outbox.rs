@@ -34,7 +34,7 @@ pub struct Outbox {
     tlp: TlpConfig,
     /// In front of all that is sent: the logical device that sends it.
     prefix: Option<VendPrefixL0>,
-    /// What completions of UIO tell of the device's load; `None`: what they have themselves.
+    /// What completions of UIO and answers of CXL.mem tell of the device's load; `None`: what they have themselves.
     load: Option<DevLoad>,
 }
 
@@ -90,7 +90,7 @@ impl Outbox {
         self.load = None;
     }
 
-    /// Has completions of UIO tell `load` until the next prefix.
+    /// Has completions of UIO and answers of CXL.mem tell `load` until the next prefix.
     pub(crate) const fn set_load(&mut self, load: DevLoad) {
         self.load = Some(load);
     }
@@ -169,6 +169,10 @@ impl Outbox {
         message: &MemMessage<'_>,
     ) -> Result<(), SendError> {
         let head = self.head_of_mem(pth)?;
+        let mut message = *message;
+        if let Some(load) = self.load.filter(|_| message.head.op.class().is_response()) {
+            message.head.load = load;
+        }
         self.bytes.extend_from_slice(head.bytes());
         let mut place = [0; cxl_mem::LEN_MAX];
         let len = message.emit(&mut place).unwrap_or_default(); // there is room for the longest

@@ -9,9 +9,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::rig::{
-    FRAME_LEN_MAX, Net, Place, RAM, RAM_LEN, device_config, function, host_config, pattern,
+    FRAME_LEN_MAX, Net, Place, RAM, RAM_LEN, decode_hdm, device_config, function, host_config,
+    pattern,
 };
 use weft_cxl::completer::Target;
+use weft_cxl::cxl_device::HdmConfig;
 use weft_cxl::cxl_host::{Export, Exports};
 use weft_cxl::fabric_mem::{
     self, Engine, EngineSpec, MemDesc, MemKind, Op, Options, PeerId, Segment, Status,
@@ -48,7 +50,7 @@ const FABRIC: u64 = 1 << 40;
 const SEGMENT: u64 = 1 << 36;
 /// Memory of the memory device, in its host's addresses.
 const HDM: u64 = 2 << 40;
-const HDM_LEN: u64 = 1 << 20;
+const HDM_LEN: u64 = 1 << 28;
 /// Id of the accelerator in the hierarchy of host A.
 const ACCELERATOR_ID: Bdf = Bdf::new(3, 0, 0);
 
@@ -173,7 +175,7 @@ impl Fabric {
         }
         let accelerator = function(0x0ACC);
         let mut memory = function(0x03E3);
-        memory.hdm = Some((Hpa(HDM), HDM_LEN));
+        memory.hdm = Some(HdmConfig::at(Hpa(HDM), HDM_LEN));
         for function in [accelerator, memory] {
             let mut config = device_config(Mode::Flit, vec![function]);
             config.uio_last_first = true;
@@ -190,7 +192,10 @@ impl Fabric {
             }
             ports.push(Box::new(far));
         }
-        Self { net, lane: lanes.remove(0), ports }
+        let mut this = Self { net, lane: lanes.remove(0), ports };
+        this.step(&[]); // its link comes up, which resets a device
+        decode_hdm(&mut this.net.devices[MEMORY - 2].0, HDM);
+        this
     }
 
     fn step(&mut self, exports: &[&dyn Exports]) {

@@ -8,6 +8,7 @@
 mod fabric;
 mod gfd_fabric;
 mod hbr;
+mod hdm;
 mod links;
 mod ln;
 mod ln_hostile;

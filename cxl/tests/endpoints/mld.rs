@@ -4,9 +4,9 @@
 //! Units: bytes.
 //! Source: CXL 3.1 sections 2.5, 7.6.7.3, 7.6.7.4; docs/spec/wire-formats.md §3.2 "LD-ID form", §4.3a.
 
-use crate::rig::{FRAME_LEN_MAX, device_config, end, identity};
+use crate::rig::{FRAME_LEN_MAX, decode_hdm, device_config, end, identity};
 use weft_base::rng::Rng;
-use weft_cxl::cxl_device::{CxlDevice, FunctionConfig};
+use weft_cxl::cxl_device::{CxlDevice, FunctionConfig, HdmConfig, HdmMemory};
 use weft_cxl::mld::{FM_LD, GRANULE, Mld, MldConfig, MldError};
 use weft_cxl::pci::FunctionSpec;
 use weft_cxl::pci::function::{BarKind, BarSpec};
@@ -25,6 +25,7 @@ use weft_parsers::cci::host_dc::{HostRange, SetRegion};
 use weft_parsers::cci::ld::{LdAllocation, SetLdAllocations};
 use weft_parsers::cci::mctp::MessageType;
 use weft_parsers::cci::{Header, List, Opcode, Request, Response, ReturnCode};
+use weft_parsers::cxl_mem::{MemHead, MemMessage, MemOp};
 use weft_parsers::fabric::{Bdf, Dpa, Hpa, Pid};
 use weft_parsers::tlp::{
     At, Body, DevLoad, Kind, MctpPacket, Mode, PbrVdm, Pth, Status, Tlp, TlpRepr, VdmOp,
@@ -45,6 +46,8 @@ struct Bench {
     ports: (Pipe, Pipe),
     switch: TlpEnd,
     back: Vec<Back>,
+    /// CXL.mem messages that came back, with the first byte of their line.
+    lines: Vec<(MemHead, Option<u8>)>,
     /// Loads that completions of UIO told, by LD.
     loads: Vec<(u16, DevLoad)>,
     tunnel: Tunnel,
@@ -80,7 +83,8 @@ impl Bench {
             let mut spec = FunctionSpec { identity: identity(0x0D00), ..FunctionSpec::default() };
             let kind = BarKind::Mem64 { prefetch: true };
             spec.bars[0] = Some(BarSpec { kind, size: Mld::bar_size(capacity) });
-            let function = FunctionConfig { spec, mailbox: None, hdm: None };
+            let hdm = Some(HdmConfig { base: None, memory: HdmMemory::Bar(0) });
+            let function = FunctionConfig { spec, hdm, ..FunctionConfig::default() };
             CxlDevice::new(device_config(Mode::Flit, vec![function])).unwrap().logical()
         };
         let mut lds: Vec<CxlDevice> = (0..LDS).map(one).collect();
@@ -98,15 +102,23 @@ impl Bench {
         ports.1.start(&mut bufs).unwrap();
         let switch = TlpEnd::new(end(1, Mode::Flit, 256));
         let (back, loads, tunnel) = (Vec::new(), Vec::new(), Tunnel::new(Pid::NONE));
-        Self { now: Instant::ZERO, bufs, mld, lds, ports, switch, back, loads, tunnel }
+        let (now, lines) = (Instant::ZERO, Vec::new());
+        Self { now, bufs, mld, lds, ports, switch, back, lines, loads, tunnel }
     }
 
     fn step(&mut self) {
         for _ in 0..6 {
             self.now += Span::from_ns(100);
-            let Self { now, bufs, mld, lds, ports, switch, back, loads, tunnel } = self;
+            let Self { now, bufs, mld, lds, ports, switch, back, lines, loads, tunnel } = self;
             let took = &mut |frame: weft_cxl::tlp_end::Frame<'_>, _: &mut _| {
-                let Received::Tlp(None, tlp) = frame.content else { panic!("{frame:?}") };
+                let tlp = match frame.content {
+                    Received::Tlp(None, tlp) => tlp,
+                    Received::Mem(None, message) => {
+                        lines.push((message.head, message.data.map(|line| line[0])));
+                        return;
+                    }
+                    _ => panic!("{frame:?}"),
+                };
                 let ld = tlp.vend_prefix().map(VendPrefixL0::ld_id);
                 if let (Some(ld), Some((load, _))) = (ld, tlp.uio_completion()) {
                     loads.push((ld, load));
@@ -162,6 +174,17 @@ impl Bench {
         };
         let repr = TlpRepr::new(Mode::Flit, kind, Bdf::from_bits(0), 2, body);
         self.send(ld, &TlpRepr { payload: write.unwrap_or_default(), ..repr })
+    }
+
+    /// Sends CXL.mem messages to an LD, of lines full of `byte`; what comes back.
+    fn mem(&mut self, ld: u8, op: MemOp, addr: u64, byte: u8) -> Vec<(MemHead, Option<u8>)> {
+        let head = MemHead { ld, addr: Hpa(addr), ..MemHead::new(op, 7) };
+        let line = [byte; 64];
+        let data = op.class().has_data().then_some(&line);
+        let message = MemMessage { head, data, enables: None };
+        self.switch.outbox().send_mem(None, &message).unwrap();
+        self.step();
+        core::mem::take(&mut self.lines)
     }
 
     /// Asks LD `FFFFh`; the return code and the payload.
@@ -742,4 +765,80 @@ fn fixed_and_dynamic_memory_are_apart() {
     bench.write_config(0, 0x04, 0x6);
     assert_eq!(bench.status(0, 0), Some(Status::UnsupportedRequest));
     assert_eq!(bench.memory(Some(0), BAR + REGION, None)[0].2, [9; 4], "that one stays");
+}
+
+/// CXL.mem messages name their LD: each has its own decoders and memory, at the same address as another's if its host likes. What an
+/// LD does not have, what no LD is asked for, and what is beyond its memory is refused.
+#[test]
+fn cxl_mem_is_of_the_ld_that_it_names() {
+    const AT: u64 = 1 << 40;
+    let mut bench = Bench::new();
+    bench.step();
+    let answer = |op, ld| MemHead { ld, ..MemHead::new(op, 7) };
+    let nothing = |ld| vec![(answer(MemOp::MemDataNxm, ld), Some(0xFF))];
+    for ld in 0..4 {
+        assert_eq!(bench.mem(ld, MemOp::MemRd, AT, 0), nothing(ld), "no decoder, or no LD");
+    }
+    for ld in [0, 2] {
+        decode_hdm(&mut bench.lds[usize::from(ld)], AT);
+        assert_eq!(
+            bench.mem(ld, MemOp::MemWr, AT + 64, 0xA0 + ld),
+            [(answer(MemOp::Cmp, ld), None)]
+        );
+    }
+    for (ld, want) in [(0, Some(0xA0)), (2, Some(0xA2))] {
+        let read = bench.mem(ld, MemOp::MemRd, AT + 64, 0);
+        assert_eq!(read, [(answer(MemOp::MemData, ld), want)]);
+        let mut bytes = [0];
+        bench.lds[usize::from(ld)].bar(0, 0).unwrap().read(64, &mut bytes).unwrap();
+        assert_eq!(Some(bytes[0]), want, "what is behind its BAR, too");
+    }
+    assert_eq!(bench.mem(1, MemOp::MemRd, AT + 64, 0), nothing(1), "it has no decoder");
+    let own = bench.mld.memory_of(0);
+    assert_eq!(bench.mem(0, MemOp::MemRd, AT + own, 0), nothing(0), "not its memory");
+    assert_eq!(
+        bench.mem(0, MemOp::MemRd, AT + own - 64, 0),
+        [(answer(MemOp::MemData, 0), Some(0))]
+    );
+    assert_eq!(bench.mem(9, MemOp::MemWr, AT, 1), [(answer(MemOp::Cmp, 9), None)]);
+    assert_eq!(bench.mem(9, MemOp::Cmp, AT, 1), [], "nobody answers an answer");
+    assert_eq!(bench.mld.counts().0.unknown_ld, 3);
+    // A reset of one LD ends what it decodes, and no other's.
+    let reset = PbrVdm { op: VdmOp::AssertReset, seq_len: 0, cmd_seq: 0, seq_num: 0, payload: &[] };
+    assert_eq!(bench.send(Some(0), &reset.repr()), []);
+    assert_eq!(bench.mem(0, MemOp::MemRd, AT + 64, 0), nothing(0));
+    assert_eq!(bench.mem(2, MemOp::MemRd, AT + 64, 0), [(answer(MemOp::MemData, 2), Some(0xA2))]);
+}
+
+/// Loads and stores of an LD wait for its turn as its TLPs do, and another's are served as before.
+#[test]
+fn cxl_mem_of_an_ld_keeps_to_its_limit() {
+    use weft_parsers::cci::ld::LdFractions;
+
+    const AT: u64 = 1 << 40;
+    let mut bench = Bench::new();
+    bench.step();
+    for ld in [0, 1] {
+        decode_hdm(&mut bench.lds[ld], AT);
+    }
+    let limit = LdFractions { start: 0, fractions: List::of(&[1]) };
+    assert_eq!(bench.manage(&Request::SetLdLimit(limit)).0, ReturnCode::Success);
+    for tag in 0..1_000 {
+        let head = MemHead { addr: Hpa(AT), ..MemHead::new(MemOp::MemRd, tag) };
+        bench
+            .switch
+            .outbox()
+            .send_mem(None, &MemMessage { head, data: None, enables: None })
+            .unwrap();
+    }
+    for _ in 0..40 {
+        bench.step();
+    }
+    let first = core::mem::take(&mut bench.lines);
+    assert!((1..900).contains(&first.len()), "bursts of 16 KiB, then its limit: {}", first.len());
+    let last = first.last().map(|(head, _)| head.load);
+    assert_eq!(last, Some(DevLoad::SevereOverload), "and it is told");
+    assert!(bench.mld.counts().0.waiting > 0);
+    let other = bench.mem(1, MemOp::MemRd, AT, 0);
+    assert!(other.iter().any(|(head, _)| head.ld == 1), "it does not wait: {other:?}");
 }

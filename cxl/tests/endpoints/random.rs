@@ -6,6 +6,7 @@
 
 use crate::rig::{Net, Place, RAM, device_config, function, host_config};
 use weft_base::rng::Rng;
+use weft_cxl::cxl_device::HdmConfig;
 use weft_cxl::cxl_host::Export;
 use weft_cxl::ln::{LineSize, LncSpec, Regions};
 use weft_cxl::requester::Operation;
@@ -162,7 +163,8 @@ fn a_device_takes_anything() {
     for mode in [Mode::NonFlit, Mode::Flit] {
         let mut net = Net::new();
         let mut functions = vec![function(1), function(2)];
-        functions[1].hdm = Some((Hpa(RAM), 1 << 16));
+        functions[0].hdm = Some(HdmConfig::at(Hpa(1 << 40), 1 << 28));
+        functions[1].gim = Some((Hpa(RAM), 1 << 16));
         net.device(device_config(mode, functions));
         let (mut port, far) = net.pipe();
         net.devices[0].1 = Some(far);

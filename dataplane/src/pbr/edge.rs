@@ -114,6 +114,11 @@ impl EdgePort {
         !self.lds.is_empty()
     }
 
+    /// Its logical devices that are somebody's, by LD-ID.
+    pub fn lds(&self) -> impl Iterator<Item = (u16, &Self)> {
+        (0_u16..).zip(&*self.lds).filter_map(|(ld, part)| Some((ld, part.as_deref()?)))
+    }
+
     /// Sets a logical device, or takes it away.
     ///
     /// # Errors

@@ -83,7 +83,7 @@ refusals! {
     PthAtEdge = "pth-at-edge",
     /// A GFD sent something else than completions, notifications, its part in a forwarded command, and answers.
     NotFromGfd = "not-from-gfd",
-    /// A CXL.mem request for no segment of FAST and of LDST: there are no HDM decoders.
+    /// A CXL.mem request for no segment of FAST and of LDST: an edge has no HDM decoders.
     NoHdmDecoder = "no-hdm-decoder",
     /// A back-invalidate snoop of a block of lines, or an answer to one: only single lines are offered.
     NoBackInvalidate = "no-back-invalidate",
@@ -95,6 +95,8 @@ refusals! {
     ForeignHost = "foreign-host",
     /// A UIO request to a memory device in the name of a function that is not below the bridge that it comes in at.
     ForeignId = "foreign-id",
+    /// A CXL.mem request of a host that has several logical devices behind the port.
+    SeveralLds = "several-lds",
 }
 
 impl Refusal {
@@ -138,7 +140,8 @@ impl Refusal {
             | Self::NoBinding
             | Self::NoForm
             | Self::NoHdmDecoder
-            | Self::NoBackInvalidate => false,
+            | Self::NoBackInvalidate
+            | Self::SeveralLds => false,
         }
     }
 

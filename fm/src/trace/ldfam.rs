@@ -37,7 +37,9 @@ impl Walk<'_> {
     pub(super) fn memory_device(&mut self, pid: Pid) -> Result<End, Stop> {
         let found = self.asked.edges.iter().find(|one| one.at.edge.pid == pid).cloned();
         let Some(Edge { at: device, gae: host, host: owner }) = found else {
-            let text = format!("no device that is bound has PID {pid}");
+            let text = format!(
+                "no device that is bound whole has PID {pid}: logical devices are not followed"
+            );
             return Err(Stop::End(End::Unknown(text)));
         };
         let (spid, at, vcs) = (self.host.pid, device.edge.switch, device.edge.vcs);

@@ -276,6 +276,45 @@ fn two_devices_behind_a_switch_reach_each_other() {
     assert_eq!(net.ask(0, &Command::TurnOff { timeout_ms: 1_000 }), Ok(Answer::Done));
 }
 
+/// HDM below an HBR switch: nothing before the host has enumerated, all of it afterwards, and the tree says where it is.
+#[test]
+fn memory_that_a_host_manages_is_there_once_it_is_enumerated() {
+    let [above, left] = [wire(), wire()];
+    let device = DeviceSpec { hdm: Some("512MiB".to_owned()), ..DeviceSpec::default() };
+    let mut net = Net::new(vec![
+        runner(host_spec().build(&[]).unwrap(), vec![above.0]),
+        runner(HbrSpec::default().build(2, &[]).unwrap(), vec![above.1, left.0]),
+        runner(device.build(&[]).unwrap(), vec![left.1]),
+    ]);
+    let at = 0x80_0000_0000;
+    let by_mem = |addr, len| Access { via: Via::CxlMem, ..seeded(addr, len, 3) };
+    let before = net.transfer(0, &Command::Read(by_mem(at, 64)));
+    assert!(!before.ok && before.failures.contains_key("no_memory"), "{before:?}");
+    net.enumerate(0);
+    let Ok(Answer::Tree { tree, text }) = net.ask(0, &Command::Tree {}) else { panic!() };
+    for shown in ["HDM 8000000000-801fffffff port 1 committed", "dpa 0 committed"] {
+        assert!(text.contains(shown), "{text}");
+    }
+    let port = tree.pointer("/nodes/0/below/nodes/0/hdm/0").unwrap();
+    let want = serde_json::json!({
+        "base": at, "size": 512 << 20, "dpa": null, "port": 1, "committed": true
+    });
+    assert_eq!(*port, want, "{tree}");
+    for (addr, len) in [(at, 10_000), (at + (512 << 20) - 64, 64)] {
+        assert!(net.transfer(0, &Command::Write(by_mem(addr, len))).ok);
+        let read = net.transfer(0, &Command::Read(by_mem(addr, len)));
+        assert!(read.ok && read.mismatched == 0, "{read:?}");
+        assert!(net.transfer(2, &Command::Peek(own(addr - at, len, 3, None))).ok);
+    }
+    let behind = net.transfer(0, &Command::Read(by_mem(at + (512 << 20), 64)));
+    assert!(behind.failures.contains_key("no_memory"), "{behind:?}");
+    let status = net.status(1);
+    let mem = |name: &str| status.counts.pointer(&format!("/switch/mem/{name}")).cloned();
+    assert_eq!(mem("no_hdm_decoder"), Some(2.into()), "{status:?}");
+    let requests = mem("requests").and_then(|it| it.as_u64()).unwrap();
+    assert!(requests > 300 && mem("answers") == Some(requests.into()), "{status:?}");
+}
+
 #[test]
 fn configuration_space_is_read_and_written() {
     let mut net = Net::pair(&host_spec(), &DeviceSpec::default());
@@ -552,7 +591,15 @@ fn specifications_are_refused_with_what_is_wrong() {
         (host("priorities = 5"), "priorities: expected 4 or 8"),
         (host("export = [\"1:2\"]"), "export: expected BASE:SIZE=LOCAL"),
         (host("in_flight = 0"), "in_flight: expected 1 to 1024"),
-        (device("bar = [\"0=pref64:64KiB\", \"2=io:64\", \"3=mem32:4KiB\"]\nhdm = \"0x200000000:1MiB\""), ""),
+        (device("bar = [\"0=pref64:64KiB\", \"2=io:64\", \"3=mem32:4KiB\"]\nhdm = \"0x200000000:1GiB\""), ""),
+        (device("hdm = \"512MiB\""), ""),
+        (device("hdm = \"0x200000000:1MiB\""), "hdm: expected multiples of 256MiB"),
+        (device("hdm = \"0x1000:256MiB\""), "hdm: expected multiples of 256MiB"),
+        (device("hdm = \"0xFFFFFF0000000:512MiB\""), "hdm: expected multiples of 256MiB below 2^52"),
+        (device("hdm = \"0:256MiB\""), "hdm: address 0 is no place"),
+        (device("bar = [\"0=mem64:4KiB\", \"2=mem64:4KiB\", \"4=mem64:4KiB\"]\nhdm = \"256MiB\""), "leave one free"),
+        (device("gim_memory = \"0x200000000:1MiB\""), "give gim, too"),
+        (device("gim = true\ngim_memory = \"0x200000000:1MiB\""), ""),
         (device("bar = [\"0=mem:1MiB\"]"), "bar: expected N=KIND:SIZE"),
         (device("bar = [\"9=io:64\"]"), "bar: expected N=KIND:SIZE"),
         (device("bar = [\"0=io:64\", \"0=io:64\"]"), "bar: BAR 0 is given twice"),

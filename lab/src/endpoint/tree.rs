@@ -6,7 +6,7 @@
 
 use serde_json::{Value, json};
 use weft_cxl::pci::function::BarKind;
-use weft_cxl::pci::tree::Bar;
+use weft_cxl::pci::tree::{Bar, Decoded, LeadsTo};
 use weft_cxl::pci::{Node, Tree};
 
 fn bar(bar: &Bar) -> Value {
@@ -21,6 +21,20 @@ fn bar(bar: &Bar) -> Value {
         "prefetch": prefetch,
         "size": bar.size,
         "address": bar.address,
+    })
+}
+
+fn decoder(it: &Decoded) -> Value {
+    let (dpa, port) = match it.to {
+        LeadsTo::Memory { dpa } => (Some(dpa), None),
+        LeadsTo::Port { number } => (None, Some(number)),
+    };
+    json!({
+        "base": it.hpa.base,
+        "size": it.hpa.limit - it.hpa.base + 1,
+        "dpa": dpa,
+        "port": port,
+        "committed": it.committed,
     })
 }
 
@@ -43,6 +57,7 @@ fn node(it: &Node) -> Value {
         "cxl": it.cxl.map(|kind| format!("{kind:?}")),
         "lnr": it.lnr.is_some(),
         "bars": it.bars.iter().map(bar).collect::<Vec<_>>(),
+        "hdm": it.decoders.iter().map(decoder).collect::<Vec<_>>(),
         "below": below,
     })
 }

@@ -95,20 +95,25 @@ fn write_devices<'a>(
     layout: &'a Layout,
     name: &dyn Fn(usize) -> &'a str,
 ) -> std::fmt::Result {
-    let named = |device: &String| {
-        let needs = |part: Part| layout.name(part) == device.as_str();
-        topology.memory.iter().any(|memory| memory.devices.contains(device))
+    let named = |device: &str| {
+        let needs = |part: Part| layout.name(part) == device;
+        topology.memory.iter().any(|memory| memory.devices.iter().any(|it| it == device))
             || layout.gim.iter().any(|gim| needs(gim.of) || gim.from.iter().copied().any(needs))
-            || layout.p2p.iter().any(|p2p| needs(p2p.to) || p2p.from.iter().copied().any(needs))
+            || layout.p2p.iter().any(|p2p| needs(p2p.edge) || p2p.from.iter().copied().any(needs))
     };
     for (index, switch) in layout.switches.iter().enumerate() {
         for (number, port) in (0_u8..).zip(&switch.ports) {
-            let Part::Device(device) = port.far.part else { continue };
-            let (Some(device), PortRole::Dsp) = (layout.devices.get(device), port.role) else {
-                continue;
+            let (device, is_device) = match port.far.part {
+                part @ Part::Device(_) => (layout.name(part), true),
+                part @ Part::Hbr(_) => (layout.name(part), false),
+                _ => continue,
             };
-            // A name that might be a PID is none to the manager; the device's place is, then.
-            if is_name(device) || named(device) {
+            if port.role != PortRole::Dsp {
+                continue;
+            }
+            // A name that might be a PID is none to the manager; the device's place is, then. HBR switches have one where
+            // memory below them is reached.
+            if (is_device && is_name(device)) || named(device) {
                 let at = name(index);
                 writeln!(text, "[[device]]\nname = {device:?}\nswitch = {at:?}\nport = {number}")?;
             }
@@ -129,7 +134,7 @@ fn write_memory(text: &mut String, topology: &Topology, layout: &Layout) -> std:
         )?;
     }
     for p2p in &layout.p2p {
-        let (name, to, size, hpa) = (&p2p.name, layout.name(p2p.to), p2p.len, p2p.hpa);
+        let (name, to, size, hpa) = (&p2p.name, layout.name(p2p.edge), p2p.len, p2p.hpa);
         let from: Vec<&str> = p2p.from.iter().map(|part| layout.name(*part)).collect();
         writeln!(
             text,

@@ -29,7 +29,7 @@ const HOST: Id = Id(Bdf::from_bits(0));
 /// them may have the same id.
 fn across(layout: &Layout, to: Part) -> bool {
     let host = |part: Part| layout.place(part).map(|place| place.host);
-    let own = layout.p2p.iter().filter(|range| range.to == to);
+    let own = layout.p2p.iter().filter(|range| range.edge == to);
     own.flat_map(|range| &range.from).any(|from| host(*from) != host(to))
 }
 
@@ -109,7 +109,7 @@ impl Host<'_> {
         given: &MemoryGrants,
     ) -> Result<(), BringupError> {
         let mine = |part: &Part| layout.place(*part).filter(|place| place.host == self.at);
-        let targets = layout.p2p.iter().map(|range| range.to);
+        let targets = layout.p2p.iter().map(|range| range.edge);
         let requesters = layout.p2p.iter().flat_map(|range| range.from.iter().copied());
         let all: Vec<(bool, Part, Place)> = targets
             .map(|to| (true, to))
@@ -163,7 +163,7 @@ fn direct(layout: &Layout, part: Part, given: &MemoryGrants) -> Vec<Direct> {
     let own = shown(layout, given).filter(|(_, _, from)| from.contains_key(layout.name(part)));
     let mut all: Vec<Direct> = Vec::new();
     for (range, target, _) in own {
-        let (hpa, len, across) = (range.hpa, range.len, across(layout, range.to));
+        let (hpa, len, across) = (range.hpa, range.len, across(layout, range.edge));
         // Memory of one device under several names is in the same segments.
         match all.iter_mut().find(|other| other.target == target) {
             Some(other) => other.len = other.len.max(len),
@@ -181,7 +181,7 @@ fn back(
 ) -> Vec<ReRouterEntry> {
     let across = across(layout, part);
     let mut all: Vec<ReRouterEntry> = Vec::new();
-    for (range, _, from) in shown(layout, given).filter(|(range, ..)| range.to == part) {
+    for (range, _, from) in shown(layout, given).filter(|(range, ..)| range.edge == part) {
         for who in &range.from {
             let name = layout.name(*who);
             let (Some(dpid), Some(id), Some(place)) =

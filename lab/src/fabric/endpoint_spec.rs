@@ -50,13 +50,16 @@ pub fn endpoint_spec(
             let device = topology.devices.get(at)?;
             let [.., high, low] = at.to_be_bytes();
             let device_id = Some(Num(0x0D00 + u64::from(u16::from_be_bytes([high, low]))));
-            let (gim, hdm) = (device.kind != DeviceKind::Memory, layout.device_memory(at));
+            let gim = device.kind != DeviceKind::Memory;
+            let gim_memory = layout.device_gim(at);
             let (lnr, lds) = (device.lnr, device.lds);
             let bytes = |mib| Num(u64::from(mib) << 20);
             let (capacity, dynamic) =
                 (device.capacity_mib.map(bytes), device.dynamic_mib.map(bytes));
+            let hdm = hdm(layout.device_hdm(at), capacity.filter(|_| lds.is_none()));
+            let capacity = capacity.filter(|_| lds.is_some());
             let spec = DeviceSpec { common, device_id, hdm, lnr, gim, ..DeviceSpec::default() };
-            DeviceSpec { lds, capacity, dynamic, ..spec }.into()
+            DeviceSpec { lds, capacity, dynamic, gim_memory, ..spec }.into()
         }
         Part::Hbr(at) => {
             layout.hbrs.get(at)?;
@@ -79,6 +82,18 @@ pub fn endpoint_spec(
             .into()
         }
     })
+}
+
+/// `[BASE:]SIZE` of memory of a device that its host manages: what others are given of it, and how much it has.
+fn hdm(given: Option<(u64, u64)>, capacity: Option<Num>) -> Option<String> {
+    match (given, capacity) {
+        (Some((hpa, len)), capacity) => {
+            let size = capacity.map_or(len, |Num(all)| all.max(len));
+            Some(format!("{hpa:#x}:{size:#x}"))
+        }
+        (None, Some(Num(all))) => Some(format!("{all:#x}")),
+        (None, None) => None,
+    }
 }
 
 #[cfg(test)]

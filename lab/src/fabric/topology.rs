@@ -131,7 +131,7 @@ pub struct Device {
     /// Logical devices of a memory device, each for a host of its own: `bind = ["NAME.0"]`.
     #[serde(default)]
     pub lds: Option<u8>,
-    /// Memory of all logical devices together.
+    /// Memory of all logical devices together; without logical devices what the host manages (HDM).
     #[serde(default)]
     pub capacity_mib: Option<u32>,
     /// Part of that memory that is dynamic capacity.

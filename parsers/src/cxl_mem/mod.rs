@@ -391,6 +391,14 @@ pub fn set_bi_id(bytes: &mut [u8], bi_id: u16) {
     }
 }
 
+/// Puts `ld`, 4 bits, into the message at the front of `bytes`; shorter ones stay as they are.
+#[inline]
+pub fn set_ld(bytes: &mut [u8], ld: u8) {
+    if let Some(place) = bytes.first_chunk_mut::<HEAD_LEN>().and_then(|head| head.get_mut(3)) {
+        *place = ld << 4 | *place & 0xF;
+    }
+}
+
 /// What of a message decides where it goes: opcode, address and length; `None` for what [`MemMessage::parse`] refuses by
 /// its header.
 #[inline]

@@ -143,6 +143,19 @@ fn edge(rng: &mut Rng, role: Role) -> Result<EdgePort, TableError> {
     Ok(edge)
 }
 
+/// Gives a port logical devices, of which some have the same host.
+fn logical(rng: &mut Rng, port: &mut EdgePort) {
+    let one = edge(rng, Role::Dsp).expect("settings within range");
+    for ld in 0..4 {
+        let part = match rng.below(8) {
+            0 => None,
+            1 => Some(edge(rng, Role::Dsp).expect("settings within range")),
+            _ => Some(one.clone()),
+        };
+        port.set_ld(ld, part).expect("below 16");
+    }
+}
+
 /// Tables of the switch, drawn. What contradicts itself is left out.
 ///
 /// # Panics
@@ -158,7 +171,10 @@ pub fn tables(rng: &mut Rng, ports: PortSet) -> Tables {
         (4, &[Role::Dsp]),
     ] {
         let role = roles.get(below(rng, roles.len() as u64)).copied().unwrap_or(Role::Dsp);
-        let made = edge(rng, role).expect("settings within range");
+        let mut made = edge(rng, role).expect("settings within range");
+        if role == Role::Dsp && rng.below(2) == 0 {
+            logical(rng, &mut made);
+        }
         let port = PortId::new(at).expect("below 64");
         tables.set_edge(port, Some(made)).expect("the port is there");
     }

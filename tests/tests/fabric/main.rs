@@ -11,6 +11,7 @@ mod faults;
 mod figures;
 mod gfam;
 mod gim;
+mod hdm;
 mod links;
 mod ln;
 mod media;

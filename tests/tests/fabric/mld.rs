@@ -508,7 +508,7 @@ fn dynamic_capacity_by_tunnel() {
         assert_eq!(&done[24..28], "0000", "{opcode:x}: {done}");
     }
     let tags = by_tunnel(&mut fabric, 0x5608, "00000000 08000000");
-    assert!(tags.contains(&format!("01000000010000000100000001000000{tag}0100000005")), "{tags}");
+    assert!(tags.contains(&format!("010000000100000001000000{tag}0100000005")), "{tags}");
     let list = by_tunnel(&mut fabric, 0x5603, "0200 0000 08000000 00000000");
     let want = format!("0000004000000000 0000000400000000 {tag} 0100 000000000000");
     assert!(list.ends_with(&want.replace(' ', "")), "{list}");

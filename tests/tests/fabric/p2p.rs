@@ -115,12 +115,12 @@ fn accelerators_reach_memory_devices_of_both_hierarchies() {
     for (by, of, hpa) in
         [(ACC0, MEM0, shared.hpa), (ACC1, MEM0, shared.hpa), (ACC0, MEM1, theirs.hpa)]
     {
-        for offset in [0, 0x1_2345, (16 << 20) - 5_000] {
+        for offset in [0, 0x1_2345, (256 << 20) - 5_000] {
             seed += 1;
             reaches(&fabric, by, (of, hpa), offset, seed);
         }
         // Behind the memory, the device answers with UR, which comes back the same way.
-        let behind = access(&fabric, by, range(hpa + (16 << 20), 64, seed), false);
+        let behind = access(&fabric, by, range(hpa + (256 << 20), 64, seed), false);
         assert!(behind.failures.contains_key("UR"), "{behind:?}");
     }
     assert_eq!(HOSTS.map(|host| requests(&fabric, host)).to_vec(), before, "no host took part");
@@ -166,7 +166,7 @@ fn a_host_loads_and_stores_its_memory_device() {
     let mut fabric = up("p2p");
     let hpa = row(&mut fabric, "shared").hpa;
     let by_mem = |offset, len, seed| Access { via: Via::CxlMem, ..range(hpa + offset, len, seed) };
-    for (offset, len, seed) in [(0, 4_096, 1), (0x101, 777, 2), ((16 << 20) - 64, 64, 3)] {
+    for (offset, len, seed) in [(0, 4_096, 1), (0x101, 777, 2), ((256 << 20) - 64, 64, 3)] {
         let write = access(&fabric, HOSTS[0], by_mem(offset, len, seed), true);
         assert!(write.ok && write.written == len, "{write:?}");
         assert!(has(&fabric, MEM0, offset, len, seed));
@@ -191,7 +191,7 @@ fn a_host_loads_and_stores_its_memory_device() {
         assert!(matches!(mem_traced(&mut fabric, name, hpa).end, End::Refused(_)));
     }
     // Behind the memory there is nothing, and the device says so.
-    let behind = access(&fabric, HOSTS[0], by_mem(16 << 20, 64, 5), false);
+    let behind = access(&fabric, HOSTS[0], by_mem(256 << 20, 64, 5), false);
     assert!(!behind.ok && behind.failures.keys().any(|how| how != "timeout"), "{behind:?}");
     fabric.fm().request(&Request::Release { name: "shared".to_owned() }).unwrap();
     nothing(&fabric, HOSTS[0], 10);

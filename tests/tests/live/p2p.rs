@@ -50,7 +50,7 @@ fn memory_devices_over_veth() {
     refused(&up, "acc2", mem0);
     refused(&up, "acc1", mem1);
     let (code, why) =
-        up.ask_fm(&format!("p2p add x --from acc2 --to mem0 --size 16MiB --hpa {mem0}"));
+        up.ask_fm(&format!("p2p add x --from acc2 --to mem0 --size 256MiB --hpa {mem0}"));
     assert!(code != 0 && why.to_string().contains("p2p-same-domain"), "{why}");
     up.fm("revoke shared acc1");
     refused(&up, "acc1", mem0);

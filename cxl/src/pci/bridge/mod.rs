@@ -11,12 +11,19 @@ pub mod slot;
 use weft_parsers::fabric::{Bdf, Hpa};
 
 use super::aer::{Aer, ErrorMessage, Uncorrectable};
+use super::component;
+use super::cxl::{self, BlockId, RegisterBlock};
 use super::express::{self, Express, ExpressSpec, Identity, Link, LnSystem, Msi, PortKind};
+use super::function::BarKind;
 use super::regs::{
     self, aer as aer_regs, bridge_control, command, express as express_regs, status,
 };
 use super::space::{ByteEnables, Reg, Space, SpaceError, Written};
 pub use slot::SlotSpec;
+
+/// Bits of BAR 0 that say where component registers are.
+const COMPONENT_MASK: u32 = !0xFFFF;
+const _: () = assert!(component::LEN == 1 << 16, "a BAR of 64 KiB");
 
 /// What a bridge is built from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -201,6 +208,30 @@ impl Bridge {
         }
         let (initial, kind, slot) = (space.clone(), spec.kind, spec.slot);
         Ok(Self { space, initial, kind, express, aer, msi, slot, link: None, present: false })
+    }
+
+    /// With component registers ([`super::component`]) in BAR 0, which a register locator names.
+    ///
+    /// # Errors
+    /// No room is left for the locator.
+    pub fn with_component(mut self) -> Result<Self, BridgeError> {
+        self.space.set32(regs::BAR0, BarKind::Mem32 { prefetch: false }.bits());
+        self.space.allow32(regs::BAR0, COMPONENT_MASK);
+        let block = RegisterBlock { bar: 0, id: BlockId::Component as u8, offset: 0 };
+        cxl::add_locator(&mut self.space, &[block])?;
+        self.initial.clone_from(&self.space);
+        Ok(self)
+    }
+
+    /// Where its component registers are; `None` while they have no address, or memory is not enabled.
+    #[must_use]
+    pub fn component_window(&self) -> Option<Window> {
+        let on = self.space.get16(regs::COMMAND) & command::MEM != 0;
+        let there = !self.space.read_only(Reg::at(regs::BAR0)) != 0;
+        let base = self.space.get32(regs::BAR0) & COMPONENT_MASK;
+        let placed = base != 0 && base != COMPONENT_MASK;
+        let base = u64::from(base);
+        (on && there && placed).then_some(Window { base, limit: base + (component::LEN - 1) })
     }
 
     /// What software reads.

@@ -14,8 +14,9 @@ mod scan;
 mod spec;
 mod wire;
 
-use weft_parsers::fabric::Bdf;
+use weft_parsers::fabric::{Bdf, Hpa};
 
+use super::bridge::Window;
 use super::space::{ByteEnables, Reg};
 use super::tree::Tree;
 pub use ln::LnSettings;
@@ -28,6 +29,15 @@ pub trait ConfigAccess {
     fn read(&mut self, bdf: Bdf, reg: Reg) -> Option<u32>;
     /// Writes a register, or some bytes of it.
     fn write(&mut self, bdf: Bdf, reg: Reg, value: u32, enables: ByteEnables);
+    /// Reads a register in memory; `None` where nothing answers.
+    fn load(&mut self, addr: Hpa) -> Option<u32> {
+        let _ = addr;
+        None
+    }
+    /// Writes a register in memory.
+    fn store(&mut self, addr: Hpa, value: u32) {
+        let _ = (addr, value);
+    }
     /// Lets `ns` pass, for a function that is not ready.
     fn wait(&mut self, ns: u64) {
         let _ = ns;
@@ -73,6 +83,13 @@ impl Enumerator {
         Self::start(Scanner::service(host, tree, bdf))
     }
 
+    /// Places no memory of devices where the host has memory of its own.
+    #[must_use]
+    pub fn beside(mut self, memory: Vec<Window>) -> Self {
+        self.scanner.memory = memory;
+        self
+    }
+
     /// What is to be done; the same again until it is answered.
     pub fn step(&mut self) -> Step {
         if self.outcome.is_none() && self.scanner.wire.request().is_none() {
@@ -108,6 +125,11 @@ impl Enumerator {
                 Request::Read { bdf, reg } => access.read(bdf, reg),
                 Request::Write { bdf, reg, value, enables } => {
                     access.write(bdf, reg, value, enables);
+                    None
+                }
+                Request::Load { addr } => access.load(addr),
+                Request::Store { addr, value } => {
+                    access.store(addr, value);
                     None
                 }
                 Request::Wait { ns } => {

@@ -4,7 +4,7 @@
 //! Units: bytes, nanoseconds, bus numbers.
 //! Source: PCI-to-PCI Bridge 1.2 §3.2; PCIe 6.0 §2.3.1, §6.7.
 
-use weft_parsers::fabric::Bdf;
+use weft_parsers::fabric::{Bdf, Hpa};
 
 use super::ln::LnSettings;
 use crate::pci::bridge::{Window, Windows};
@@ -42,6 +42,10 @@ pub struct HostSpec {
     pub accesses_max: u64,
     /// Where bridges send their interrupts, with their BDF as data; `None` for no hot plug.
     pub msi: Option<u64>,
+    /// Where memory of devices is placed that names no place itself; `None` for nowhere.
+    pub hdm: Option<Window>,
+    /// Addresses of the fabric: only memory that names its place is placed there.
+    pub fabric: Option<Window>,
     /// What it sets on requesters of Lightweight Notification; `None` leaves them as they are.
     pub ln: Option<LnSettings>,
 }
@@ -61,6 +65,8 @@ impl Default for HostSpec {
             retry_ns: 10_000_000,
             accesses_max: 4_000_000,
             msi: Some(0xFEE0_0000),
+            hdm: Some(Window { base: 0x80_0000_0000, limit: 0xFF_FFFF_FFFF }),
+            fabric: None,
             ln: None,
         }
     }
@@ -103,6 +109,18 @@ pub enum Request {
         value: u32,
         /// Bytes of it.
         enables: ByteEnables,
+    },
+    /// Read a register in memory, of 32 bits.
+    Load {
+        /// Where.
+        addr: Hpa,
+    },
+    /// Write one; the answer's value does not matter.
+    Store {
+        /// Where.
+        addr: Hpa,
+        /// Value.
+        value: u32,
     },
     /// Let time pass; the answer's value does not matter.
     Wait {

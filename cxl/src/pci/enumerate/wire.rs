@@ -8,7 +8,7 @@
 //! Jobs are short (one function), so that running them again costs little: what a function takes
 //! grows with the square of its own accesses, never with the tree.
 
-use weft_parsers::fabric::Bdf;
+use weft_parsers::fabric::{Bdf, Hpa};
 
 use super::spec::{EnumerateError, Request};
 use crate::pci::space::{ByteEnables, Reg};
@@ -105,6 +105,16 @@ impl Wire {
         let value = u32::from(value) << (8 * (offset & 2));
         let (reg, enables) = (Reg::at(offset), ByteEnables::of(offset, 2));
         self.ask(Request::Write { bdf, reg, value, enables }).map(|_| ())
+    }
+
+    /// The double word at an address of memory; all ones where nothing answers.
+    pub(super) fn load(&mut self, addr: u64) -> Done<u32> {
+        let answer = self.ask(Request::Load { addr: Hpa(addr) })?;
+        Ok(answer.unwrap_or(u32::MAX))
+    }
+
+    pub(super) fn store(&mut self, addr: u64, value: u32) -> Done<()> {
+        self.ask(Request::Store { addr: Hpa(addr), value }).map(|_| ())
     }
 
     pub(super) fn wait(&mut self, ns: u64) -> Done<()> {

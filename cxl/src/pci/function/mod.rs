@@ -148,6 +148,8 @@ pub struct Function {
     aer: Aer,
     msi: u16,
     lnr: Option<(u16, LnrSpec)>,
+    /// DVSEC for CXL devices.
+    cxl: Option<u16>,
     link: Option<Link>,
 }
 
@@ -193,14 +195,15 @@ impl Function {
             Some(lnr) => Some((add_lnr(&mut space, lnr)?, lnr)),
             None => None,
         };
-        if let Some(cxl) = &spec.cxl {
-            cxl::add_device(&mut space, cxl)?;
-        }
+        let cxl = match &spec.cxl {
+            Some(cxl) => Some(cxl::add_device(&mut space, cxl)?),
+            None => None,
+        };
         if !spec.blocks.is_empty() {
             cxl::add_locator(&mut space, &spec.blocks)?;
         }
         let (initial, bars) = (space.clone(), spec.bars);
-        let mut function = Self { space, initial, bars, express, aer, msi, lnr, link: None };
+        let mut function = Self { space, initial, bars, express, aer, msi, lnr, cxl, link: None };
         function.set_link(Some(spec.link));
         Ok(function)
     }
@@ -216,7 +219,7 @@ impl Function {
         let before = self.lnr_control();
         let written = self.space.write(reg, value, enables);
         if self.express.starts_flr(&self.space, &written) {
-            self.reset();
+            self.function_reset();
             return FunctionEffects { decode: true, master: true, reset: true, lnr: true };
         }
         self.guard_lnr();
@@ -231,7 +234,26 @@ impl Function {
         }
     }
 
-    /// Back to power-on, but for the link: hot reset from above, or FLR.
+    //= CXL 3.1 section 9.5: a function level reset does not change what controls CXL.mem
+    fn function_reset(&mut self) {
+        let kept = self.cxl.map(|at| {
+            let reg = |register| at + register;
+            cxl::device::STICKY.map(|register| (reg(register), self.space.get32(reg(register))))
+        });
+        self.reset();
+        for (at, value) in kept.iter().flatten() {
+            self.space.set32(*at, *value);
+        }
+    }
+
+    /// Whether software has switched CXL.mem on.
+    #[must_use]
+    pub fn mem_enabled(&self) -> bool {
+        let control = self.cxl.map(|at| self.space.get16(at + cxl::device::CONTROL));
+        control.is_some_and(|control| control & cxl::device::CONTROL_MEM != 0)
+    }
+
+    /// Back to power-on, but for the link: hot reset from above.
     pub fn reset(&mut self) {
         self.space.clone_from(&self.initial);
         self.set_link(self.link);

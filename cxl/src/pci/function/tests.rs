@@ -29,7 +29,7 @@ fn spec() -> FunctionSpec {
         ],
         serial: Some(0x0123_4567_89AB_CDEF),
         lnr: Some(LnrSpec { cls64: true, cls128: true, registrations: 19 }),
-        cxl: Some(CxlSpec { kind: CxlKind::Type3, memory: 4 << 30 }),
+        cxl: Some(CxlSpec { kind: CxlKind::Type3, memory: 4 << 30, base: 0 }),
         blocks: vec![RegisterBlock { bar: 2, id: BlockId::Device as u8, offset: 0 }],
         ..FunctionSpec::default()
     }

@@ -13,9 +13,15 @@ use weft_cxl::cxl_device::{CxlDevice, DeviceConfig, Event as DeviceEvent, Functi
 use weft_cxl::cxl_host::{CxlHost, Event, Exports, HostConfig, HostMemory};
 use weft_cxl::gfd::memory::Memory;
 use weft_cxl::hbr::{HbrConfig, HbrSwitch};
+use weft_cxl::pci::component::PRIMARY;
+use weft_cxl::pci::component::hdm::regs;
+use weft_cxl::pci::cxl::device::{CONTROL, CONTROL_MEM};
 use weft_cxl::pci::express::LnSystem;
 use weft_cxl::pci::function::{BarKind, BarSpec, LnrSpec};
-use weft_cxl::pci::{BridgeSpec, FunctionSpec, HostSpec, Identity, Link, PortKind, SlotSpec};
+use weft_cxl::pci::regs::{dvsec, ext};
+use weft_cxl::pci::{
+    BridgeSpec, ByteEnables, FunctionSpec, HostSpec, Identity, Link, PortKind, Reg, SlotSpec,
+};
 use weft_cxl::requester::{Done, Failure, OpId};
 use weft_cxl::tlp_end::{Carries, EndConfig};
 use weft_dataplane::config::TlpConfig;
@@ -100,7 +106,25 @@ pub(crate) fn function(device: u16) -> FunctionConfig {
     spec.bars[3] = Some(BarSpec { kind: BarKind::Mem32 { prefetch: false }, size: 1 << 16 });
     spec.serial = Some(u64::from(device) << 32 | 1);
     spec.lnr = Some(LnrSpec { cls64: true, cls128: false, registrations: 4 });
-    FunctionConfig { spec, mailbox: None, hdm: None }
+    FunctionConfig { spec, ..FunctionConfig::default() }
+}
+
+/// As the software of a host does: the memory of function 0 is at `base`, and on.
+pub(crate) fn decode_hdm(device: &mut CxlDevice, base: u64) {
+    let bytes = device.hdm(0).unwrap().size();
+    let hdm = PRIMARY + 0x10;
+    let component = device.component_mut(0).unwrap();
+    let mut set = |at: u16, bytes: &[u8]| component.write(hdm + u64::from(at), bytes);
+    set(regs::CONTROL, &regs::CONTROL_ENABLE.to_le_bytes());
+    set(regs::decoder(0) + regs::BASE, &base.to_le_bytes());
+    set(regs::decoder(0) + regs::SIZE, &bytes.to_le_bytes());
+    set(regs::decoder(0) + regs::DECODER, &(regs::COMMIT | regs::UIO).to_le_bytes());
+    let space = device.function(0).unwrap().space();
+    let is_it = |at: &u16| space.get16(*at) == ext::DVSEC && space.get16(at + dvsec::HEADER2) == 0;
+    let next = |at: &u16| Some(space.get16(at + 2) >> 4).filter(|at| *at != 0);
+    let at = core::iter::successors(Some(0x100), next).find(is_it).unwrap();
+    let reg = Reg::at(at + CONTROL);
+    device.manage_config(0, reg, Some((u32::from(CONTROL_MEM), ByteEnables::ALL))).unwrap();
 }
 
 pub(crate) fn device_config(mode: Mode, functions: Vec<FunctionConfig>) -> DeviceConfig {

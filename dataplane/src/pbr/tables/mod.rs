@@ -117,6 +117,24 @@ impl Tables {
         (!host.is_none()).then_some(host)
     }
 
+    /// The logical device that a host asks by CXL.mem at the port of a memory device, if that has any: the one that is the
+    /// host's, whose PID is `spid`.
+    ///
+    /// # Errors
+    /// As [`ingress::may_ask`]; [`Refusal::SeveralLds`] where it is not known which.
+    #[inline]
+    pub fn asked(&self, edge: &EdgePort, spid: Pid) -> Result<Option<u16>, Refusal> {
+        if !edge.has_lds() {
+            return ingress::may_ask(edge, spid, self.host_of(edge)).map(|()| None);
+        }
+        let mut own = edge.lds().filter(|(_, part)| self.host_of(part) == Some(spid));
+        let (ld, part) = own.next().ok_or(Refusal::ForeignHost)?;
+        if own.next().is_some() {
+            return Err(Refusal::SeveralLds);
+        }
+        ingress::may_ask(part, spid, Some(spid)).map(|()| Some(ld))
+    }
+
     /// Where a TLP goes that has a PTH: one that came in so, or that [`Tables::ingress`] sends into the fabric.
     ///
     /// # Errors

@@ -107,8 +107,8 @@ impl Head {
         debug_assert!(written.is_ok(), "the array is of its length");
         head.put(&link);
         match front {
-            Front::Hbr(None) => {}
-            Front::Hbr(Some(prefix)) => head.put(&prefix.emit()),
+            Front::Hbr(Some(prefix)) if parsed.mem.is_none() => head.put(&prefix.emit()),
+            Front::Hbr(_) => {} // a CXL.mem message names its logical device itself
             Front::Pbr(pth) => head.put(&pth.emit()),
         }
         head
@@ -167,6 +167,15 @@ pub(super) fn readdress(bufs: &mut Bufs, desc: &mut Desc, to: MacAddr, from: Mac
     }
 }
 
+/// LD-ID that a CXL.mem message has behind this front: of a device with logical devices its own, which nobody else is told.
+fn ld_of(front: Front, parsed: &ParsedTlp) -> Option<u8> {
+    parsed.mem?;
+    match front {
+        Front::Hbr(Some(prefix)) => Some(prefix.ld_id().to_le_bytes()[0]),
+        _ => parsed.request.ld.map(|_| 0),
+    }
+}
+
 /// Makes a frame ready to go out.
 pub(super) fn change(
     bufs: &mut Bufs,
@@ -197,6 +206,9 @@ pub(super) fn change(
             && let Some(message) = chunk.get_mut(at..)
         {
             cxl_mem::set_bi_id(message, pth.spid.bits()); // whom the host answers
+        }
+        if let (Some(ld), Some(message)) = (ld_of(change.front, parsed), chunk.get_mut(at..)) {
+            cxl_mem::set_ld(message, ld);
         }
         bufs.set_bounds(desc, first, head.len + parsed.end - parsed.at);
         return Ok(());

@@ -11,7 +11,6 @@ use super::bytes::Front;
 use super::parsed::ParsedTlp;
 use crate::buffer::Buffer;
 use crate::pbr::egress::{leave, may_snoop};
-use crate::pbr::ingress::may_ask;
 use crate::pbr::tables::Arrival;
 use crate::pbr::vcs::Implicit;
 use crate::pbr::{
@@ -180,16 +179,17 @@ impl Context {
         let Some(port) = tables.pick(to, flow, up, self.rng.next_u64(), &depths)? else {
             return Ok(Decision::CpuPort);
         };
-        if let (Some(edge), Kind::CxlMemRequest) = (tables.edge(port), kind)
-            && edge.role == Role::Dsp
-        {
-            may_ask(edge, pth.spid, tables.host_of(edge))?;
-        }
+        let ld = match (tables.edge(port), kind) {
+            (Some(edge), Kind::CxlMemRequest) if edge.role == Role::Dsp => {
+                tables.asked(edge, pth.spid)?.map(VendPrefixL0::from_ld_id)
+            }
+            _ => None,
+        };
         let front = match tables.edge(port) {
             None => Front::Pbr(pth),
             Some(edge) => match leave(edge, &Leaving { kind, spid: pth.spid, pif: pth.pif }) {
                 Out::Keep => Front::Pbr(Pth { dsar: true, ..pth }),
-                Out::Strip { prefix } => Front::Hbr(prefix.map(VendPrefixL0::from_pid)),
+                Out::Strip { prefix } => Front::Hbr(prefix.map(VendPrefixL0::from_pid).or(ld)),
                 Out::Internal(_) => return Ok(Decision::CpuPort),
                 Out::UnsupportedRequest(refusal) => return Ok(Decision::Refuse(refusal)),
                 Out::Drop(refusal) => return Ok(Decision::Drop(refusal)),

@@ -49,6 +49,7 @@ pub(super) fn read(
     }
     let names_gfd = pth.is_none() && class == MemClass::BiRsp;
     let prefix = names_gfd.then_some(Pid::from_low_bits(head.bi_id));
+    let has_lds = edge.is_some_and(|edge| pth.is_none() && edge.has_lds());
     Ok(Read::Tlp(ParsedTlp {
         request: Request {
             kind,
@@ -56,7 +57,7 @@ pub(super) fn read(
             prefix,
             segment: None,
             requester: None,
-            ld: None,
+            ld: has_lds.then_some(head.ld.into()),
             ln: None,
         },
         wants_completion: head.op.refusal().is_some(),

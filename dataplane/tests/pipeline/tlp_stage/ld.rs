@@ -79,3 +79,76 @@ fn the_managers_ld_is_the_switchs_and_no_hosts() {
         assert_eq!(count, 1);
     }
 }
+
+/// CXL.mem of a host goes to the LD that is the host's, which the message names behind the edge and nowhere else; of others,
+/// and where the host has several, it is refused. An LD that no host has answers nobody.
+#[test]
+fn cxl_mem_names_the_ld_of_its_host_behind_the_edge() {
+    const HDM: u64 = 2 << 40;
+    const HBR_MEM: u8 = 6;
+    let message = |op: u8, ld: u8, at: u64| -> Vec<u8> {
+        [&[op, 0x18, 0, ld << 4, 0, 5, 0, 0][..], &at.to_be_bytes()].concat()
+    };
+    let ones = [&hex("41 18 00 00 00 05 00 00 00 00 00 00 00 00 00 00")[..], &[0xFF; 64]].concat();
+    let set = |rig: &Rig, lds: &[u16]| {
+        let mut tables = Tables::clone(&rig.lane.core().tables.load());
+        let mut host = tables.edge(id(HOST)).unwrap().clone();
+        let mut access = host.access().clone();
+        access.lav.allow(pid(DEVICE_PID)).unwrap();
+        access.lav.allow(pid(HOST_PID)).unwrap();
+        access.lav.allow(pid(FAR_HOST)).unwrap();
+        host.set_access(access.clone().into());
+        host.configure_ldst(0, Hpa(HDM), Hpa(HDM + (1 << 36))).unwrap();
+        let target = weft_parsers::fabric::Target::Direct(pid(DEVICE_PID));
+        let interleave = weft_parsers::fabric::Interleave::NONE;
+        let entry = weft_parsers::fabric::LdstEntry { segment: false, interleave, target };
+        host.set_ldst(0, &[Some(entry)]).unwrap();
+        tables.set_edge(id(HOST), Some(host)).unwrap();
+        let mut edge = tables.edge(id(DEVICE)).unwrap().clone();
+        let mut part = edge.part(Some(2)).unwrap().clone();
+        part.set_access(access.into());
+        for ld in lds {
+            edge.set_ld(*ld, Some(part.clone())).unwrap();
+        }
+        tables.set_edge(id(DEVICE), Some(edge)).unwrap();
+        rig.lane.core().tables.store(Arc::new(tables));
+    };
+    let mut rig = rig();
+    set(&rig, &[2]);
+    let read = message(0x11, 0, HDM + 0x40);
+    let out = rig.frame(HOST, &from_partner(HOST, HBR_MEM, &read));
+    let named = message(0x11, 2, HDM + 0x40);
+    assert_eq!(out, [(DEVICE, wire(MacAddr::BROADCAST, mac(DEVICE), HBR_MEM, &named))]);
+    // Whatever LD the host names, it is its own.
+    let out = rig.frame(HOST, &from_partner(HOST, HBR_MEM, &message(0x11, 1, HDM + 0x40)));
+    assert_eq!(out, [(DEVICE, wire(MacAddr::BROADCAST, mac(DEVICE), HBR_MEM, &named))]);
+    let out = rig.frame(DEVICE, &from_partner(DEVICE, HBR_MEM, &message(0x30, 2, 0)));
+    assert_eq!(out, [(HOST, wire(partner(HOST), mac(HOST), HBR_MEM, &message(0x30, 0, 0)))]);
+    for ld in [0, 1, 3, 15] {
+        let answer = message(0x30, ld, 0);
+        assert_eq!(rig.frame(DEVICE, &from_partner(DEVICE, HBR_MEM, &answer)), [], "{ld}");
+    }
+    assert_eq!(rig.refused(DEVICE, Refusal::Unbound), 4);
+    // An LD asks nobody: refused with its own number.
+    let out = rig.frame(
+        DEVICE,
+        &from_partner(
+            DEVICE,
+            HBR_MEM,
+            &message(0x21, 2, HDM).into_iter().chain([1; 64]).collect::<Vec<_>>(),
+        ),
+    );
+    assert_eq!(out, [(DEVICE, wire(partner(DEVICE), mac(DEVICE), HBR_MEM, &message(0x30, 2, 0)))]);
+    // Another host's request, with LAV set.
+    let foreign = [&pth(FAR_HOST, DEVICE_PID).emit()[..], &read].concat();
+    let out = rig.frame(FABRIC, &from_partner(FABRIC, 5, &foreign));
+    let back = Pth { dsar: true, ..pth(DEVICE_PID, FAR_HOST) };
+    let back = [&back.emit()[..], &ones].concat();
+    assert_eq!(out, [(FABRIC, wire(partner(FABRIC), mac(FABRIC), 5, &back))]);
+    assert_eq!(rig.refused(FABRIC, Refusal::ForeignHost), 1);
+    // With two LDs of the host it is not known which.
+    set(&rig, &[2, 3]);
+    let out = rig.frame(HOST, &from_partner(HOST, HBR_MEM, &read));
+    assert_eq!(out, [(HOST, wire(partner(HOST), mac(HOST), HBR_MEM, &ones))]);
+    assert_eq!(rig.refused(HOST, Refusal::SeveralLds), 1);
+}

@@ -119,6 +119,9 @@ impl DeviceEndpoint {
         self.inner.id(place.function).map_err(refused)?;
         let found = match place.bar {
             Some(bar) => self.inner.bar_mut(place.function, bar),
+            None if self.inner.component(place.function).is_none() => {
+                self.inner.gim(place.function)
+            }
             None => self.inner.hdm(place.function),
         };
         found.ok_or_else(|| {

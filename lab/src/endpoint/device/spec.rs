@@ -5,8 +5,9 @@
 //! Source: docs/endpoint.md.
 
 use serde::{Deserialize, Serialize};
-use weft_cxl::cxl_device::{CxlDevice, DeviceConfig, FunctionConfig};
+use weft_cxl::cxl_device::{CxlDevice, DeviceConfig, FunctionConfig, HdmConfig, HdmMemory};
 use weft_cxl::mld::{GRANULE, Mld, MldConfig, MldError};
+use weft_cxl::pci::component::hdm::{HPA_END, UNIT};
 use weft_cxl::pci::function::{BAR_COUNT, BarKind, BarSpec, LnrSpec};
 use weft_cxl::pci::{FunctionSpec, Identity};
 use weft_cxl::tlp_end::EndConfig;
@@ -47,8 +48,8 @@ pub struct DeviceSpec {
     /// Serial number
     #[cfg_attr(feature = "clap", arg(long))]
     pub serial: Option<Num>,
-    /// Memory that hosts manage, behind the first function, for UIO
-    #[cfg_attr(feature = "clap", arg(long, value_name = "BASE:SIZE"))]
+    /// Memory that hosts manage (HDM), behind the first function, for CXL.mem and UIO; at BASE, or where the host likes
+    #[cfg_attr(feature = "clap", arg(long, value_name = "[BASE:]SIZE"))]
     pub hdm: Option<String>,
     /// A requester of Lightweight Notification for 2 to the power of so many lines
     #[cfg_attr(feature = "clap", arg(long))]
@@ -76,6 +77,9 @@ pub struct DeviceSpec {
     /// Accept UIO requests that name their sender (GIM, accelerators)
     #[cfg_attr(feature = "clap", arg(long))]
     pub gim: bool,
+    /// Memory that such requests reach, behind the first function
+    #[cfg_attr(feature = "clap", arg(long, value_name = "BASE:SIZE"))]
+    pub gim_memory: Option<String>,
 }
 
 impl Spec for DeviceSpec {
@@ -119,6 +123,24 @@ fn bar(text: &str) -> Result<(usize, BarSpec), SpecError> {
     };
     let index: usize = index.parse().ok().filter(|at| *at < BAR_COUNT).ok_or_else(refuse)?;
     Ok((index, BarSpec { kind, size: number("bar", size)? }))
+}
+
+/// `[BASE:]SIZE` of memory that a host manages.
+fn hdm(text: &str) -> Result<HdmConfig, SpecError> {
+    let (base, len) = range("hdm", text, Some(0))?;
+    if !base.is_multiple_of(UNIT) || !len.is_multiple_of(UNIT) || base.saturating_add(len) > HPA_END
+    {
+        let text = format!("expected multiples of 256MiB below 2^52, found {len:#x} at {base:#x}");
+        return Err(field("hdm", text));
+    }
+    let base = text.contains(':').then_some(Hpa(base));
+    if base == Some(Hpa(0)) {
+        return Err(field(
+            "hdm",
+            "address 0 is no place: leave BASE out for one that the host picks",
+        ));
+    }
+    Ok(HdmConfig { base, memory: HdmMemory::Own(len) })
 }
 
 impl DeviceSpec {
@@ -168,9 +190,15 @@ impl DeviceSpec {
         }
         spec.serial = self.serial.filter(|_| number == 0).map(|it| it.0);
         spec.lnr = self.requester()?;
-        let hdm = self.hdm.as_deref().filter(|_| number == 0);
-        let hdm = hdm.map(|text| range("hdm", text, None)).transpose()?;
-        Ok(FunctionConfig { spec, mailbox: None, hdm: hdm.map(|(base, len)| (Hpa(base), len)) })
+        let first = number == 0;
+        let hdm = self.hdm.as_deref().filter(|_| first).map(hdm).transpose()?;
+        if self.gim_memory.is_some() && !self.gim {
+            return Err(field("gim_memory", "nobody reaches it: give gim, too"));
+        }
+        let gim = self.gim_memory.as_deref().filter(|_| first);
+        let gim = gim.map(|text| range("gim_memory", text, None)).transpose()?;
+        let gim = gim.map(|(base, len)| (Hpa(base), len));
+        Ok(FunctionConfig { spec, hdm, gim, ..FunctionConfig::default() })
     }
 
     /// What goes with logical devices: the memory of each is behind its BAR 0, and it has one function.
@@ -188,7 +216,11 @@ impl DeviceSpec {
             ),
             (self.hdm.is_some(), "hdm", "the memory of a logical device is behind its BAR 0"),
             (self.lnr.is_some() || self.lnr_line.is_some(), "lnr", "logical devices have none"),
-            (self.gim, "gim", "logical devices take requests of their own hosts alone"),
+            (
+                self.gim || self.gim_memory.is_some(),
+                "gim",
+                "logical devices take requests of their own hosts alone",
+            ),
             (!self.common.flit()?, "mode", "a device with logical devices needs mode flit"),
         ];
         match alone.into_iter().find(|(is_given, ..)| *is_given) {
@@ -245,7 +277,8 @@ impl DeviceSpec {
             *bar = Some(BarSpec { kind, size: Mld::bar_size(capacity) });
             rest.fill(None);
             spec.serial = Some(serial.wrapping_add(u64::from(number) + 1));
-            let function = FunctionConfig { spec, mailbox: None, hdm: None };
+            let hdm = Some(HdmConfig { base: None, memory: HdmMemory::Bar(0) });
+            let function = FunctionConfig { spec, hdm, ..FunctionConfig::default() };
             let device = CxlDevice::new(self.device(end.clone(), vec![function])?)?;
             Ok(DeviceEndpoint::new(device, &name, 1, true).logical(number.into()))
         };

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use weft_cxl::cxl_host::{CxlHost, HostConfig, HostMemory};
 use weft_cxl::gfd::memory::Memory;
 use weft_cxl::ln::{LineSize, LncSpec, Regions};
+use weft_cxl::pci::bridge::Window;
 use weft_cxl::pci::express::LnSystem;
 use weft_cxl::pci::{BridgeSpec, HostSpec as Software, Link, LnSettings, PortKind, SlotSpec};
 use weft_dataplane::time::Span;
@@ -147,7 +148,8 @@ impl HostSpec {
         }
         let exports = self.export.iter().map(|text| export(text)).collect::<Result<Vec<_>, _>>()?;
         let lnc = self.completer(regions)?;
-        let software = Software { ln: lnc.as_ref().map(settings), ..software };
+        let fabric = window.map(|(base, len)| Window { base, limit: base + (len - 1) });
+        let software = Software { ln: lnc.as_ref().map(settings), fabric, ..software };
         let fabric_mem = self.fabric_mem(window)?;
         if fabric_mem.is_some() {
             memory.add(Hpa(SLOTS), Memory::anonymous(SLOTS_LEN))?;

@@ -155,6 +155,11 @@ pub enum P2pRule {
         "p2p-requester: an accelerator or a NIC accesses it by UIO, and the host that binds it by CXL.mem, too"
     )]
     Requester,
+    /// Below an HBR switch there is no UIO to it.
+    #[error(
+        "p2p-below-hbr: a memory device below an HBR switch is reached by its host alone, by CXL.mem"
+    )]
+    BelowHbr,
     /// Both are in hierarchies.
     #[error(
         "p2p-bound: a host binds it at a port of a PBR switch: the tables of that port are the host's"
@@ -175,7 +180,7 @@ pub enum P2pRule {
     OneAddress,
     /// It lies in the fabric's addresses.
     #[error(
-        "p2p-fabric-addresses: memory that is accessed directly lies in the fabric's addresses, and has 1 byte or more"
+        "p2p-fabric-addresses: memory that is accessed directly lies in the fabric's addresses, in whole multiples of 256 MiB"
     )]
     FabricAddresses,
     /// A requester has something else there.

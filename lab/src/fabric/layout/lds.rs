@@ -19,12 +19,13 @@ impl Builder<'_> {
     /// Refuses devices with logical devices where there can be none.
     pub(super) fn check_lds(&self) -> Result<(), LayoutError> {
         for (index, device) in self.topology.devices.iter().enumerate() {
+            let fits = |mib: u32| mib > 0 && mib.is_multiple_of(GRANULE_MIB);
             let Some(lds) = device.lds else {
-                if device.capacity_mib.is_some() {
-                    return refuse(
-                        &device.name,
-                        "capacity_mib is shared out among logical devices: give lds, too",
-                    );
+                if device.capacity_mib.is_some() && device.kind != DeviceKind::Memory {
+                    return refuse(&device.name, "capacity_mib is for kind = \"memory\"");
+                }
+                if device.capacity_mib.is_some_and(|mib| !fits(mib)) {
+                    return refuse(&device.name, "capacity_mib: expected a multiple of 256");
                 }
                 if device.dynamic_mib.is_some() {
                     return refuse(
@@ -36,7 +37,6 @@ impl Builder<'_> {
             };
             let at = self.at.get(&Part::Device(index));
             let is_at_switch = matches!(at, Some(End { part: Part::Switch(_), .. }));
-            let fits = |mib: u32| mib > 0 && mib.is_multiple_of(GRANULE_MIB);
             let all = device.capacity_mib.unwrap_or(u32::from(lds) * GRANULE_MIB);
             let why = match () {
                 () if !(1..=LDS_MAX).contains(&lds) => "lds: expected 1 to 16",

@@ -292,14 +292,19 @@ impl Layout {
         all.any(|vcs| vcs.host == host && vcs.usp.is_some())
     }
 
-    /// Memory of a device that others reach, as `BASE:SIZE`.
+    /// Memory of a device for other domains (GIM), as `BASE:SIZE`.
     #[must_use]
-    pub fn device_memory(&self, device: usize) -> Option<String> {
-        let device = Part::Device(device);
-        let gim = self.gim.iter().filter(|gim| gim.of == device).map(|gim| (gim.hpa, gim.len));
-        let p2p = self.p2p.iter().filter(|p2p| p2p.to == device).map(|p2p| (p2p.hpa, p2p.len));
-        let (hpa, len) = gim.chain(p2p).max_by_key(|(_, len)| *len)?;
+    pub fn device_gim(&self, device: usize) -> Option<String> {
+        let own = self.gim.iter().filter(|gim| gim.of == Part::Device(device));
+        let (hpa, len) = own.map(|gim| (gim.hpa, gim.len)).max_by_key(|(_, len)| *len)?;
         Some(format!("{hpa:#x}:{len}"))
+    }
+
+    /// Where memory of a device that its host manages (HDM) is to be, and how much others are given of it.
+    #[must_use]
+    pub fn device_hdm(&self, device: usize) -> Option<(u64, u64)> {
+        let own = self.p2p.iter().filter(|p2p| p2p.to == Part::Device(device));
+        own.map(|p2p| (p2p.hpa, p2p.len)).max_by_key(|(_, len)| *len)
     }
 
     /// What an end is, for the rules of connection.

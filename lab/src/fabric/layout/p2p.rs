@@ -7,6 +7,7 @@
 //! Where a file says no address, a memory device lies in segments of its own, behind all that G-FAM and GIM have and the
 //! byte at their `FabricLimit`, at the same address for all.
 
+use weft_cxl::pci::component::hdm::UNIT;
 use weft_fm::memory::map::{self, Kind, Range, SEGMENT};
 
 use super::super::topology::{DeviceKind, P2p};
@@ -16,7 +17,7 @@ use super::gim::{OWN, WINDOW};
 use super::{LayoutError, Part};
 
 /// Memory of a device, where the file does not say how much.
-const DEVICE_LEN: u64 = 16 << 20;
+const DEVICE_LEN: u64 = UNIT;
 
 /// Direct access that a topology asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,6 +28,8 @@ pub struct P2pRange {
     pub from: Vec<Part>,
     /// The memory device.
     pub to: Part,
+    /// What is at the PBR switch: the device itself, or the HBR switch that it is below.
+    pub edge: Part,
     /// Where all of them see it.
     pub hpa: u64,
     /// How much.
@@ -45,6 +48,20 @@ pub struct Place {
 }
 
 impl super::Layout {
+    /// What leads to a part: itself, or the HBR switch above all HBR switches that it is below.
+    #[must_use]
+    pub fn edge_of(&self, part: Part) -> Part {
+        let mut edge = part;
+        for _ in &self.hbrs {
+            let is_above = |hbr: &super::Hbr| hbr.below.iter().any(|end| end.part == edge);
+            match self.hbrs.iter().position(is_above) {
+                Some(hbr) => edge = Part::Hbr(hbr),
+                None => break,
+            }
+        }
+        edge
+    }
+
     /// Where a device is in the hierarchy of its host; none where none binds it, or not at a PBR switch. A host is above all.
     #[must_use]
     pub fn place(&self, device: Part) -> Option<Place> {
@@ -79,9 +96,12 @@ impl Builder<'_> {
             let to = self.find(&by, &wanted.to, "memory device")?;
             let target = self.bound(to, DeviceKind::Memory, P2pRule::MemoryDevice);
             let target = target.map_err(|rule| refuse(&wanted.to, rule))?;
-            let mut from = Vec::new();
+            let (mut from, edge) = (Vec::new(), self.layout.edge_of(to));
             for who in &wanted.from {
                 let part = self.find(&by, who, "accelerator or NIC")?;
+                if edge != to && part != Part::Host(target) {
+                    return Err(refuse(who, P2pRule::BelowHbr));
+                }
                 self.may_access(part, target).map_err(|rule| refuse(who, rule))?;
                 if from.contains(&part) {
                     return Err(LayoutError::Twice(format!("{by}: {who}")));
@@ -94,7 +114,7 @@ impl Builder<'_> {
             }
             let (hpa, len) =
                 self.hdm_of(to, wanted, &all).map_err(|rule| refuse(&wanted.to, rule))?;
-            let new = P2pRange { name, from, to, hpa, len };
+            let new = P2pRange { name, from, to, edge, hpa, len };
             self.has_room(&new, &all)?;
             all.push(new);
         }
@@ -109,7 +129,8 @@ impl Builder<'_> {
         if memory != (kind == DeviceKind::Memory) {
             return Err(rule);
         }
-        self.layout.place(part).map(|place| place.host).ok_or(P2pRule::Bound)
+        let at = if memory { self.layout.edge_of(part) } else { part };
+        self.layout.place(at).map(|place| place.host).ok_or(P2pRule::Bound)
     }
 
     /// Whether a part may access a memory device of `target`.
@@ -149,7 +170,8 @@ impl Builder<'_> {
             (None, None) => self.behind_all(all),
         };
         let inside = hpa >= WINDOW.0 && (hpa - WINDOW.0) / SEGMENT < WINDOW.1;
-        if !inside || len == 0 || hpa.checked_add(len).is_none() {
+        let whole = hpa.is_multiple_of(UNIT) && len.is_multiple_of(UNIT);
+        if !inside || !whole || len == 0 || hpa.checked_add(len).is_none() {
             return Err(P2pRule::FabricAddresses);
         }
         Ok((hpa, len))

@@ -221,7 +221,7 @@ fn gim_lies_behind_g_fam_in_segments_of_its_own() {
     let first = tera + segment;
     assert_eq!(places, [(first, whole), (first, whole), (first + segment, 4_096)]);
     assert_eq!(layout.gim[0].from, [Part::Host(0), Part::Device(0), Part::Device(2)]);
-    assert_eq!(layout.device_memory(3), Some("0x12000000000:4096".to_owned()));
+    assert_eq!(layout.device_gim(3), Some("0x12000000000:4096".to_owned()));
     let edge = |below, vppb, part| Edge { below, vppb, part: Some(part), ld: None };
     let edges = vec![
         edge(None, 0, Part::Host(0)),
@@ -293,10 +293,10 @@ const P2P: &str = include_str!("../../../../pcaps/fabric/p2p.toml");
 fn memory_devices_that_are_accessed_directly_have_their_places() {
     let layout = layout(P2P).unwrap();
     let [shared, theirs] = &layout.p2p[..] else { panic!("{:?}", layout.p2p) };
-    assert_eq!((shared.hpa, shared.len), (1 << 40, 16 << 20));
+    assert_eq!((shared.hpa, shared.len), (1 << 40, 256 << 20));
     assert_eq!(theirs.hpa, (1 << 40) + (64 << 30));
-    assert_eq!(layout.device_memory(3).unwrap(), "0x10000000000:16777216");
-    assert_eq!(layout.device_memory(0), None, "an accelerator shows nothing");
+    assert_eq!(layout.device_hdm(3), Some((1 << 40, 256 << 20)));
+    assert_eq!(layout.device_hdm(0), None, "an accelerator shows nothing");
     let place = |device| layout.place(Part::Device(device)).unwrap();
     let at = |host, below, vppb| p2p::Place { host, below, vppb };
     assert_eq!((place(0), place(3)), (at(0, None, 1), at(0, Some(2), 1)));
@@ -330,6 +330,8 @@ fn direct_access_that_cannot_be_is_refused_by_its_rule() {
         (shared, "from = [\"nobody\"]\nto = \"mem0\"\n", "there is no accelerator or NIC"),
         (shared, "from = [\"acc0\"]\nto = \"mem0\"\nhpa = 0x1000\n", "p2p-fabric-addresses"),
         (shared, "from = [\"acc0\"]\nto = \"mem0\"\nlen = 0\n", "p2p-fabric-addresses"),
+        (shared, "from = [\"acc0\"]\nto = \"mem0\"\nlen = 0x1000000\n", "p2p-fabric-addresses"),
+        (shared, "from = [\"acc0\"]\nto = \"mem0\"\nhpa = 0x10008000000\n", "p2p-fabric-addresses"),
         (theirs, "from = [\"acc0\"]\nto = \"mem0\"\nhpa = 0x40000000000\n", "p2p-one-address"),
         (theirs, "from = [\"acc0\"]\nto = \"mem1\"\nhpa = 0x10000000000\n", "memory-own-addresses"),
         (theirs, "from = [\"acc0\"]\nto = \"mem1\"\nhpa = 0x10040000000\n", "segment-one-entry"),
@@ -364,6 +366,24 @@ fn direct_access_that_cannot_be_is_refused_by_its_rule() {
     }
 }
 
+/// A memory device below an HBR switch is its host's alone, and what leads there is the HBR switch.
+#[test]
+fn memory_devices_below_an_hbr_switch_are_their_hosts() {
+    let below = P2P.replacen("\"acc0\", \"mem0\"", "\"acc0\", \"low\"", 1).replacen(
+        "name = \"mem0\"\nat = \"sw1\"",
+        "name = \"mem0\"\nat = \"low\"",
+        1,
+    ) + "[[hbr]]\nname = \"low\"\nat = \"sw1\"\n";
+    let why = layout(&below).unwrap_err().to_string();
+    assert!(why.contains("p2p shared: acc0: p2p-below-hbr"), "{why}");
+    let alone = below.replacen("[\"acc0\", \"acc1\", \"h0\"]", "[\"h0\"]", 1);
+    let layout = layout(&alone).unwrap();
+    let shared = &layout.p2p[0];
+    assert_eq!((shared.to, shared.edge), (Part::Device(3), Part::Hbr(0)));
+    assert_eq!(layout.edge_of(Part::Device(4)), Part::Device(4));
+    assert_eq!(layout.device_hdm(3), Some((shared.hpa, 256 << 20)));
+}
+
 /// CXL 3.1 section 2.5: an LD for each host, of a memory device at a PBR switch; what a file gets wrong is said.
 #[test]
 fn logical_devices_that_cannot_be_are_refused() {
@@ -384,7 +404,7 @@ fn logical_devices_that_cannot_be_are_refused() {
         ("\"m.0\"", "lds = 2, kind = \"nic\"",            "lds is for kind"),
         ("\"m.0\"", "lds = 2, lnr = 3",                   "lnr: logical devices"),
         ("\"m.0\"", "lds = 2, capacity_mib = 300",        "a multiple of 256"),
-        ("",        "capacity_mib = 256",                 "give lds, too"),
+        ("",        "capacity_mib = 100",                 "multiple of 256"),
         ("",        "dynamic_mib = 256",                  "dynamic_mib is of logical devices"),
         ("\"m.0\"", "lds = 2, dynamic_mib = 300",         "dynamic_mib: expected a multiple of 256"),
         ("\"m.0\"", "lds = 2, dynamic_mib = 768",         "at most capacity_mib"),

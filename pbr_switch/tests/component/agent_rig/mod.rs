@@ -12,7 +12,7 @@ pub(crate) mod manager;
 use std::sync::Arc;
 
 use weft_cxl::cci::Session;
-use weft_cxl::cxl_device::{DeviceConfig, Event as DeviceEvent, FunctionConfig};
+use weft_cxl::cxl_device::{DeviceConfig, Event as DeviceEvent, FunctionConfig, HdmConfig};
 use weft_cxl::cxl_host::mailbox::{Response, blocks};
 use weft_cxl::cxl_host::{Event, Export, HostConfig};
 use weft_cxl::gfd::capacity::{Choice, NO_TAG};
@@ -231,7 +231,7 @@ impl Fabric {
 
     /// As [`Self::new`], with a second host that lets others use its memory in the place of the far device; the near
     /// device has memory that the first host manages.
-    pub(crate) fn with_peer(payload_max: usize, hdm: (Hpa, u64)) -> Self {
+    pub(crate) fn with_peer(payload_max: usize, hdm: HdmConfig) -> Self {
         let mut host = host_config(Mode::Flit);
         host.end.payload_max = payload_max;
         let peer = HostConfig { gim: true, ..host.clone() };

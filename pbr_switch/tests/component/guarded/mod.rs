@@ -10,6 +10,7 @@ mod tables;
 use std::collections::BTreeMap;
 
 use weft_cxl::completer::Target as _;
+use weft_cxl::cxl_device::HdmConfig;
 use weft_cxl::cxl_host::Export;
 use weft_cxl::cxl_host::mailbox::{Ring, blocks};
 use weft_cxl::pci::{ByteEnables, Reg};
@@ -213,7 +214,7 @@ impl core::ops::DerefMut for Guarded {
 
 /// All of it, owned, bound, enumerated, and set so that every probe works.
 pub(crate) fn up() -> Guarded {
-    let mut fabric = Fabric::with_peer(256, (Hpa(LD_WINDOW), SOME));
+    let mut fabric = Fabric::with_peer(256, HdmConfig::at(Hpa(LD_WINDOW), 1 << 28));
     fabric.exports[1] = Export { base: Hpa(SHARED), len: SOME, local: EXPORTED };
     fabric.crawl();
     fabric.assign(&[], DEVICE[0], NEAR_EDGE);

@@ -4,6 +4,7 @@
 //! Units: bytes; bus numbers.
 //! Source: PCI-to-PCI Bridge 1.2 §3.2.5; PCIe 6.0 §2.3.1, §7.5, §7.6.3; CXL 3.1 §8.1.
 
+mod hdm;
 mod ln;
 mod probe;
 mod write;
@@ -13,7 +14,7 @@ use weft_parsers::fabric::Bdf;
 use super::assign::assign;
 use super::spec::{EnumerateError, HostSpec};
 use super::wire::{Done, Stop, Wire};
-use crate::pci::bridge::Buses;
+use crate::pci::bridge::{Buses, Window};
 use crate::pci::express::PortKind;
 use crate::pci::regs::{self, express};
 use crate::pci::tree::{Node, Problem, ProblemKind, Tree};
@@ -39,6 +40,12 @@ enum Job {
     EnableSlot(Box<Node>),
     /// Put together the tree.
     Finish,
+    /// Find places for memory that hosts manage, once the tree is whole.
+    Place,
+    /// Set the decoders of a device with such memory.
+    Memory(Bdf),
+    /// Set those of the upstream port of a switch.
+    Switch(Bdf),
 }
 
 /// A bus that is being looked at.
@@ -64,6 +71,8 @@ pub(super) struct Scanner {
     bus_next: u16,
     bus_last: u8,
     problems: Vec<Problem>,
+    /// Where the host has memory of its own.
+    pub(super) memory: Vec<Window>,
 }
 
 impl Scanner {
@@ -71,13 +80,14 @@ impl Scanner {
         Self {
             wire: Wire::new(host.accesses_max),
             host,
-            jobs: vec![job],
+            jobs: vec![Job::Place, job],
             frames: vec![Frame::default()],
             tree,
             inside: None,
             bus_next: u16::from(host.bus_first) + 1,
             bus_last: host.bus_last,
             problems: Vec::new(),
+            memory: Vec::new(),
         }
     }
 
@@ -112,6 +122,7 @@ impl Scanner {
                 Err(Stop::Failed(why)) => return Some(Err(why)),
             }
         }
+        self.tree.problems.append(&mut self.problems);
         Some(Ok(std::mem::take(&mut self.tree)))
     }
 
@@ -133,6 +144,12 @@ impl Scanner {
                 self.finish();
                 Ok(())
             }
+            Job::Place => {
+                self.place_memory();
+                Ok(())
+            }
+            Job::Memory(bdf) => self.decode_memory(bdf),
+            Job::Switch(bdf) => self.route_memory(bdf),
         }
     }
 

@@ -154,7 +154,12 @@ impl Scanner {
         }
         let [id_low, id_high, low, high] = header2.to_le_bytes();
         match u16::from_le_bytes([id_low, id_high]) {
-            dvsec::CXL_DEVICE => node.cxl = CxlKind::from_bits(u16::from_le_bytes([low, high])),
+            dvsec::CXL_DEVICE => {
+                node.cxl = CxlKind::from_bits(u16::from_le_bytes([low, high]));
+                if matches!(node.cxl, Some(CxlKind::Type2 | CxlKind::Type3)) && at <= 0xFC8 {
+                    self.read_memory(node, at)?;
+                }
+            }
             dvsec::LOCATOR => {
                 let len = u16::try_from(header1 >> 20).unwrap_or(0);
                 let end = at.saturating_add(len).min(0x1000);
