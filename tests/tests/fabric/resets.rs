@@ -253,7 +253,15 @@ fn a_gfd_that_is_reset_is_set_up_again() {
     let mut fabric = up_text("resets", TOPOLOGY);
     let uio = |seed| Access { ..range(HPA, LEN, seed) };
     assert!(transfer(&fabric, HOST, &Command::Write(uio(3))).ok);
+    let set_up = |fabric: &ManagedFabric| {
+        let detail = status(fabric, Part::Gfd(0))["detail"].take();
+        (detail["pid"].clone(), detail["requesters"].as_array().unwrap().len())
+    };
+    let before = set_up(&fabric);
+    assert_eq!(before.1, 1);
     manager(&mut fabric, "g", PortReset::Reset);
+    pass(&fabric, 5);
+    assert_eq!(set_up(&fabric), (Value::from("fff"), 0), "it has lost what the manager had set");
     let mut back = false;
     for _ in 0..100 {
         look(&mut fabric);
@@ -265,6 +273,7 @@ fn a_gfd_that_is_reset_is_set_up_again() {
     let status = fabric.fm().board().status();
     assert_eq!((back, &status.errors[..]), (true, &[][..]), "{status:?}");
     assert_eq!(resets(&fabric)[3], 1);
+    assert_eq!(set_up(&fabric), before);
     let done = transfer(&fabric, HOST, &Command::Write(uio(4)));
     assert!(done.ok && transfer(&fabric, HOST, &Command::Read(uio(4))).ok, "{done:?}");
 }
