@@ -51,7 +51,8 @@ fn devices_are_reset_over_veth() {
     };
     let functions = up.functions("h0");
     let tree = up.well("h0", "tree");
-    let find = |device: u64| place(&tree["tree"]["tree"], device).unwrap_or_else(|| panic!("{tree}"));
+    let find =
+        |device: u64| place(&tree["tree"]["tree"], device).unwrap_or_else(|| panic!("{tree}"));
     let [(far, above_far), (below, above_below)] = [find(0x0D00), find(0x0D01)];
     up.well("h0", &format!("write {far} 4KiB --seed=1 --check"));
     up.well("h0", &format!("write {below} 4KiB --seed=2 --check"));
