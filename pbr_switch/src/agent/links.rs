@@ -278,6 +278,7 @@ impl Agent {
     pub(super) fn bound(&mut self, now: Instant, at: (u8, u8), on: bool, ends: Binding) {
         if !on {
             self.virtuals.remove(&at);
+            self.switch.forget_cache_ids(at.0, ends.far);
             if at.1 == 0 {
                 self.reset_devices(now, at.0, None); // their host has gone
             }

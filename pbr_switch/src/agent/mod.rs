@@ -351,6 +351,16 @@ impl Agent {
         self.switch.log_refusals(now, port, rule, count);
     }
 
+    /// Takes in a message of the fabric, for tests; how many TLPs it has sent by that.
+    #[cfg(test)]
+    pub(crate) fn tells(&mut self, now: Instant, input: PortId, vdm: &Vdm) -> u64 {
+        let before = self.end.outbox().len();
+        self.message(now, input, vdm);
+        let sent = self.end.outbox().len() - before;
+        self.settle(now);
+        sent as u64
+    }
+
     /// Brings an answer to who has asked.
     fn answer(&mut self, answer: Answer) {
         match self.tunnelled.asked(answer.ticket) {
