@@ -85,7 +85,7 @@ pub struct AgentCounts {
     pub unexpected: u64,
     /// Interrupts and error messages to hosts.
     pub told: u64,
-    /// Resets, power and the like that have no form on a link without PTH here.
+    /// Messages for all below that have no form on a link there.
     pub untold: u64,
     /// TLPs of its own that could not be written, or have no way out.
     pub unsent: u64,

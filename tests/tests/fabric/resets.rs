@@ -16,7 +16,7 @@ use weft_lab::endpoint::number::{Id, Num};
 use weft_lab::fabric::layout::Part;
 use weft_lab::fabric::managed::ManagedFabric;
 use weft_parsers::fabric::Bdf;
-use weft_tests::fabric_here::{books, look, pass, range, transfer, up_text};
+use weft_tests::fabric_here::{bars, books, look, pass, range, transfer, up, up_text};
 
 const HOST: Part = Part::Host(0);
 /// Devices by number: at the host's switch, at another one, below the HBR switch.
@@ -245,6 +245,36 @@ fn the_manager_resets_what_is_at_a_port_and_the_host_finds_it_again() {
     assert!(reads(&fabric, &seen, FAR, 9));
     assert_eq!(resets(&fabric)[FAR], 1);
     books(&fabric);
+}
+
+/// All logical devices of one at once: each host finds its own again, with its memory.
+#[test]
+fn a_device_with_logical_devices_is_reset_whole() {
+    let mut fabric = up("mld");
+    let hosts: Vec<Part> = (0..2).map(Part::Host).collect();
+    let seen = |fabric: &ManagedFabric| -> Vec<Vec<u64>> {
+        hosts.iter().map(|&host| bars(fabric, host, &[0x0D00])).collect()
+    };
+    let before = seen(&fabric);
+    let link = |fabric: &ManagedFabric| {
+        status(fabric, Part::Device(0)).pointer("/counts/link/resets").and_then(Value::as_u64)
+    };
+    for (seed, (&host, bars)) in (1..).zip(hosts.iter().zip(&before)) {
+        let write = transfer(&fabric, host, &Command::Write(range(bars[0], LEN, seed)));
+        assert!(write.ok, "{write:?}");
+    }
+    manager(&mut fabric, "mld0", PortReset::Reset);
+    let back = (0..100).any(|_| {
+        look(&mut fabric);
+        seen(&fabric) == before
+            && (1..).zip(hosts.iter().zip(&before)).all(|(seed, (&host, bars))| {
+                transfer(&fabric, host, &Command::Read(range(bars[0], LEN, seed))).ok
+            })
+    });
+    assert!(back, "{before:?} {:?}", seen(&fabric));
+    assert_eq!(link(&fabric), Some(1));
+    let status = fabric.fm().board().status();
+    assert!(status.errors.is_empty(), "{status:?}");
 }
 
 /// It loses what the manager has set, and gets it again.
