@@ -40,6 +40,7 @@
 //! ```
 
 pub mod agent;
+mod cache_ids;
 pub mod cdat;
 mod commands;
 mod component;

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use weft_cxl::cci::{Session, serve};
 use weft_cxl::pci::mailbox::Command;
 use weft_cxl::pci::{ByteEnables, Msi, Reg, regs};
+use weft_cxl::vdm::rtupdate::CacheIds;
 use weft_dataplane::pbr::{EdgePort, Fast, Function, Ldst};
 use weft_dataplane::time::Instant;
 use weft_parsers::cci::{Header, Opcode};
@@ -124,11 +125,12 @@ impl Switch {
     }
 
     /// Reset from above, or loss of the host: all registers of a virtual switch are as after power-on, and the next host
-    /// has neither the domain validation secret nor the segment of the one before. What the FM has set stays, and what is
+    /// has neither the domain validation secret nor the segment nor the `CacheID`s of the one before. What the FM has set stays, and what is
     /// bound stays bound.
     pub fn reset_vcs(&mut self, vcs: u8) {
         let Some(state) = self.vcses.get_mut(usize::from(vcs)) else { return };
         (state.secret, state.segment) = (None, 0);
+        state.cache_ids = CacheIds::default();
         if let Some(upstream) = state.vppbs.first_mut() {
             upstream.bridge.reset();
         }

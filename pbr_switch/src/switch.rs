@@ -347,6 +347,8 @@ impl Switch {
         let Some(state) = self.vppb_mut(vcs, vppb) else { return };
         let Bound::Pid(bound) = &mut state.bound else { return };
         bound.up = false;
+        let far = bound.far;
+        self.forget_cache_ids(vcs, far);
         self.show_link(vcs, vppb, None, false);
         self.stale_vcses.insert(vcs);
         self.refresh();
@@ -411,7 +413,10 @@ impl Switch {
             return;
         }
         bound.up = is_up;
-        let link = (is_up && bound.own.is_some()).then(Link::default);
+        let (link, far) = ((is_up && bound.own.is_some()).then(Link::default), bound.far);
+        if !is_up {
+            self.forget_cache_ids(vcs, far);
+        }
         self.show_link(vcs, vppb, link, true);
         self.stale_vcses.insert(vcs);
         self.refresh();

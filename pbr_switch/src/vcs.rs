@@ -18,6 +18,7 @@ use weft_cxl::pci::{
     BarKind, BarSpec, Bridge, BridgeSpec, Function, Identity, Link, Mailbox, PortKind,
     RegisterBlock, SlotSpec, regs,
 };
+use weft_cxl::vdm::rtupdate::CacheIds;
 use weft_dataplane::pbr;
 use weft_dataplane::pbr::vcs::Gae as GaePlace;
 use weft_dataplane::pbr::{Access, AccessVector, EdgePort, Fast, Ldst, Prefixes, TableError};
@@ -121,6 +122,8 @@ pub struct VcsState {
     pub segment: u8,
     /// PID that manages the host edge, where that is another switch.
     pub host_edge: Pid,
+    /// Which ports have which `CacheID`, as the downstream edges of its virtual links have told.
+    pub cache_ids: CacheIds,
     /// Commands that are, or were, forwarded to GFDs: the last one of each GFD.
     pub threads: Vec<Thread>,
 }
@@ -162,6 +165,7 @@ impl VcsState {
             secret: None,
             segment: 0,
             host_edge: Pid::NONE,
+            cache_ids: CacheIds::default(),
             threads: Vec::new(),
         })
     }

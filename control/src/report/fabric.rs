@@ -115,6 +115,20 @@ pub struct VcsReport {
     pub lav: u64,
     /// Its bridges; 0 is the upstream one.
     pub vppbs: Vec<VppbReport>,
+    /// Which ports have which `CacheID`, as downstream edges have told.
+    #[serde(default)]
+    pub cache_ids: Vec<CacheIdReport>,
+}
+
+/// A `CacheID` of a device behind a virtual link.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CacheIdReport {
+    /// It, 0 to 15.
+    pub cache_id: u8,
+    /// PID of the port that has it, hexadecimal.
+    pub port: String,
+    /// PID of the downstream edge that has told.
+    pub edge: String,
 }
 
 /// A vPPB.
@@ -255,6 +269,11 @@ fn of_vcs(switch: &pbr_switch::Switch, vcs: u8, name: NameOf<'_>) -> Option<VcsR
         let bound = bound(vppb.bound, name);
         VppbReport { vppb: at, bound, fast, fast_idt, ldst, ldst_idt }
     });
+    let cache_ids = state.cache_ids.iter().map(|(cache_id, port, edge)| CacheIdReport {
+        cache_id,
+        port: hex(port),
+        edge: hex(edge),
+    });
     Some(VcsReport {
         vcs,
         usp: state.usp.map(name),
@@ -263,6 +282,7 @@ fn of_vcs(switch: &pbr_switch::Switch, vcs: u8, name: NameOf<'_>) -> Option<VcsR
         vtv: count(&state.access.vtv),
         lav: count(&state.access.lav),
         vppbs: vppbs.collect(),
+        cache_ids: cache_ids.collect(),
     })
 }
 

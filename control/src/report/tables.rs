@@ -169,6 +169,10 @@ pub(super) fn of_fabric(fabric: &Option<Box<FabricReport>>) -> String {
                 [vppb.vppb.to_string(), vppb.bound.clone(), fast, fast_idt, ldst, ldst_idt]
             }),
         );
+        for id in &vcs.cache_ids {
+            let (port, edge) = (&id.port, &id.edge);
+            let _ = writeln!(text, "CacheID {}: pid {port}, told by {edge}", id.cache_id); // to a String
+        }
     }
     let _ = writeln!(
         text,

@@ -12,8 +12,10 @@ use weft_parsers::tlp::{LinkReset, ResetWord};
 use super::reset::Reset;
 use super::{RETRY_INTERVAL, TRIES_MAX};
 
-/// How often an order is repeated that holds, or that nobody has answered [`TRIES_MAX`] times.
+/// How often an order is repeated that holds and has been answered.
 pub const REPEAT_INTERVAL: Span = Span::from_ms(1_000);
+/// How often one is repeated that nobody has answered [`TRIES_MAX`] times.
+pub const PATIENT_INTERVAL: Span = Span::from_ms(100);
 /// How long a reset holds below of which nothing is heard any more.
 pub const HOLD_MAX: Span = Span::from_ms(3_000);
 
@@ -118,7 +120,11 @@ impl ResetOrders {
         self.due.filter(|&due| due <= now)?;
         let word = self.begins.or(self.level).map_or(ResetWord::Deassert, word);
         let tries_left = self.left.saturating_sub(1);
-        let interval = if self.left > 0 { RETRY_INTERVAL } else { REPEAT_INTERVAL };
+        let interval = match (self.left, self.begins.is_some() || self.level.is_none()) {
+            (1.., _) => RETRY_INTERVAL,
+            (0, true) => PATIENT_INTERVAL,
+            (0, false) => REPEAT_INTERVAL,
+        };
         (self.due, self.left) = (Some(now + interval), tries_left);
         Some(LinkReset { word, number: self.number })
     }
@@ -293,7 +299,7 @@ mod tests {
         assert_eq!(exchange(&mut upper, &mut lower, ms(3)), [Ordered::Ends]);
     }
 
-    /// Who never answers: ten tries, then one a second; only a link that has been down makes it usable again.
+    /// Who never answers: ten tries, then ten a second; only a link that has been down makes it usable again.
     #[test]
     fn who_does_not_answer_stays_closed() {
         let (mut upper, _) = pair();
@@ -301,7 +307,7 @@ mod tests {
         let sent = (0..100).filter(|&at| upper.poll(ms(at)).is_some()).count();
         assert_eq!((sent, upper.is_unanswered()), (usize::from(TRIES_MAX), true));
         let sent = (100..5_000).filter(|&at| upper.poll(ms(at)).is_some()).count();
-        assert_eq!((sent, upper.is_open()), (5, false));
+        assert_eq!((sent, upper.is_open()), (49, false));
         upper.link_down();
         upper.link_up(ms(6_000));
         assert_eq!((upper.is_open(), upper.poll(ms(6_000))), (true, None));

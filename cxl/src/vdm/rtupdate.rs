@@ -107,15 +107,6 @@ impl RtSender {
     }
 }
 
-/// The Nak of who has no use for `CacheID`s: no agent of weft carries CXL.cache, so none takes an update. None for a
-/// message without PIDs to answer by.
-#[must_use]
-pub fn refusal(vdm: &Vdm) -> Option<Vdm> {
-    let edge = vdm.pth.spid;
-    let may_answer = vdm.op == VdmOp::RtUpdate && !edge.is_none() && !vdm.pth.dpid.is_none();
-    may_answer.then(|| Vdm::new(vdm.pth.dpid, edge, VdmOp::RtUpdateNak))
-}
-
 /// The table of a host's edge that says which port has which `CacheID`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CacheIds {
@@ -129,6 +120,11 @@ impl CacheIds {
     #[must_use]
     pub fn port(&self, cache_id: u8) -> Option<Pid> {
         self.ports.get(&cache_id).map(|(_, port)| *port)
+    }
+
+    /// All that are held: `CacheID`, port, and the downstream edge that told.
+    pub fn iter(&self) -> impl Iterator<Item = (u8, Pid, Pid)> {
+        self.ports.iter().map(|(id, (edge, port))| (*id, *port, *edge))
     }
 
     /// Messages of another kind, and those without a PID to answer.

@@ -14,7 +14,6 @@ use weft_cxl::pci::{BridgeEffects, ByteEnables, Reg};
 use weft_cxl::vdm::Vdm;
 use weft_cxl::vdm::proxy::edge::{EdgeOut, HostWrite, ProxyThreads, THREADS_MAX};
 use weft_cxl::vdm::reset::Binding;
-use weft_cxl::vdm::rtupdate;
 use weft_dataplane::pbr::{Function, Gather, Side, Verdict};
 use weft_dataplane::time::Instant;
 use weft_dataplane::types::PortId;
@@ -331,9 +330,9 @@ impl Agent {
                 }
             }
             VdmOp::RtUpdate => {
-                // No CXL.cache goes through here: what a CacheID leads to would be asked by nobody.
-                self.counts.unsupported += 1;
-                if let Some(answer) = rtupdate::refusal(vdm) {
+                let bound = self.switch.is_virtual_link(vcs, vdm.pth.dpid, vdm.pth.spid);
+                let state = self.switch.vcses.get_mut(usize::from(vcs));
+                if let Some(answer) = state.and_then(|it| it.cache_ids.receive(vdm, bound)) {
                     self.send_by(answer.pth, &answer.message().repr());
                 }
             }

@@ -278,19 +278,25 @@ impl Agent {
     pub(super) fn bound(&mut self, now: Instant, at: (u8, u8), on: bool, ends: Binding) {
         if !on {
             self.virtuals.remove(&at);
+            self.switch.forget_cache_ids(at.0, ends.far);
             if at.1 == 0 {
                 self.reset_devices(now, at.0, None); // their host has gone
             }
             return;
         }
+        // Without a way yet nothing is lost by that: what is below waits for the first one.
+        let way = at.1 > 0 || self.has_way(ends.far);
         let end = if at.1 == 0 {
             let mut end = VirtualUsp::bind(ends);
-            end.ready(now);
+            if !way {
+                end.path_lost();
+            }
+            self.recovering.insert(at.0);
             VirtualEnd::Usp(end)
         } else {
             VirtualEnd::Dsp(VirtualDsp::bind(now, ends, None))
         };
-        self.virtuals.insert(at, Virtual { end, ends, way: true });
+        self.virtuals.insert(at, Virtual { end, ends, way });
     }
 
     /// Resets what is at the other end of a virtual link; it holds until [`Self::deassert_far`].
@@ -383,7 +389,7 @@ impl Agent {
             (VirtualEnd::Dsp(end), true, false) => event = end.path_lost(),
             (VirtualEnd::Usp(end), true, true) => {
                 end.path_back();
-                end.ready(now);
+                self.recovering.insert(at.0); // its loss has reset what is below
                 event = Some(LinkEvent::Up);
             }
             (VirtualEnd::Usp(end), true, false) => event = end.path_lost(),

@@ -85,7 +85,7 @@ pub struct AgentCounts {
     pub unexpected: u64,
     /// Interrupts and error messages to hosts.
     pub told: u64,
-    /// Resets, power and the like that have no form on a link without PTH here.
+    /// Messages for all below that have no form on a link there.
     pub untold: u64,
     /// TLPs of its own that could not be written, or have no way out.
     pub unsent: u64,
@@ -349,6 +349,16 @@ impl Agent {
     /// Notes in the switch's event log how many accesses have been refused at a port by one rule.
     pub fn log_refusals(&mut self, now: Instant, port: PortId, rule: &str, count: u64) {
         self.switch.log_refusals(now, port, rule, count);
+    }
+
+    /// Takes in a message of the fabric, for tests; how many TLPs it has sent by that.
+    #[cfg(test)]
+    pub(crate) fn tells(&mut self, now: Instant, input: PortId, vdm: &Vdm) -> u64 {
+        let before = self.end.outbox().len();
+        self.message(now, input, vdm);
+        let sent = self.end.outbox().len() - before;
+        self.settle(now);
+        sent as u64
     }
 
     /// Brings an answer to who has asked.

@@ -197,7 +197,7 @@ impl Agent {
         self.stale_resets |= ordered.is_some();
     }
 
-    /// Gives orders that are due, and lets virtual links come up below which all is back; whether there was any.
+    /// Gives orders that are due, and lets virtual links come up that waited for what is below; whether there was any.
     pub(super) fn poll_resets(&mut self, now: Instant) -> bool {
         let hosts: Vec<PortId> = self.host_resets.keys().copied().collect();
         for port in hosts {
@@ -215,15 +215,18 @@ impl Agent {
                 self.end.outbox().control(cpu_mac_of_port(port), order);
             }
         }
-        let waiting: Vec<u8> = self.recovering.iter().copied().collect();
-        for vcs in waiting {
-            if self.is_recovered(vcs) {
-                any = true;
-                self.recovering.remove(&vcs);
-                self.ready(now, vcs);
-            }
+        any | self.let_up(now)
+    }
+
+    /// Lets the virtual links come up below which all is back; whether there was any.
+    fn let_up(&mut self, now: Instant) -> bool {
+        let waiting = self.recovering.iter().copied();
+        let back: Vec<u8> = waiting.filter(|&vcs| self.is_recovered(vcs)).collect();
+        for &vcs in &back {
+            self.recovering.remove(&vcs);
+            self.ready(now, vcs);
         }
-        any
+        !back.is_empty()
     }
 
     /// Whether all that is at local ports below a virtual switch is out of reset, or does not answer.

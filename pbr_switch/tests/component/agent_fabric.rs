@@ -27,10 +27,10 @@ use weft_parsers::cci::mld::{LdConfig, TunnelRequest, TunnelTarget};
 use weft_parsers::cci::notify::{HostNotification, kind, trigger};
 use weft_parsers::cci::pbr::{BindOp, BindPid, Chosen, CrawlOut, CrawlTarget, PidAndKind};
 use weft_parsers::cci::switch::{ConfigAccess, SwitchIdentity};
-use weft_parsers::cci::tables::{PidOp, SetEntries, Vector, VectorRange};
+use weft_parsers::cci::tables::{PidOp, SetDrt, SetEntries, Vector, VectorRange};
 use weft_parsers::cci::vcs::{BindVppb, UnbindOption, UnbindVppb};
 use weft_parsers::cci::{Category, Header, List, Opcode, Payload, Request, ReturnCode, events};
-use weft_parsers::fabric::{Bdf, Dpa, FastEntry, Hpa, Interleave, Pid, Target};
+use weft_parsers::fabric::{Bdf, Dpa, DrtEntry, FastEntry, Hpa, Interleave, Pid, Target};
 use weft_parsers::tlp::Status;
 use weft_pbr_switch::Partner;
 
@@ -329,6 +329,33 @@ fn a_reset_by_the_host_goes_over_the_virtual_link() {
     assert_eq!(read(&mut fabric), Ok([buses.primary, buses.secondary, buses.subordinate]));
     fabric.exercise(1, FAR);
     assert_eq!(resets(&fabric), 1);
+    fabric.check();
+}
+
+/// docs/spec/wire-formats.md §3.8, the count of Link Up: for a moment the far switch alone has no route to the host, so that only the
+/// vUSP has seen the loss and reset its bridges; the host hears of that, and sets them up again.
+#[test]
+fn a_loss_that_the_hosts_edge_has_not_seen_is_told_to_the_host() {
+    let mut fabric = up();
+    fabric.bind_far();
+    fabric.wait_for(FAR, true);
+    fabric.exercise(1, FAR);
+    let secondary = |fabric: &Fabric| {
+        let upstream = &fabric.nodes[1].agent.switch().vcs(0).unwrap().vppbs[0];
+        upstream.bridge.buses().secondary
+    };
+    let was = secondary(&fabric);
+    assert_ne!(was, 0);
+    let (table, start, entries) = (0, HOST_EDGE, List::of(&[DrtEntry::Invalid]));
+    fabric.ok(&SECOND, &Request::SetDrt(SetDrt { table, start, entries }));
+    fabric.rest(Span::from_ms(1));
+    assert_eq!((secondary(&fabric), fabric.sees(FAR)), (0, true), "the host knows nothing of it");
+    fabric.route(&SECOND, HOST_EDGE, FABRIC[1]);
+    fabric.until("the bridges are set up again", |fabric| {
+        let looks = fabric.net.hosts[0].0.is_enumerating();
+        (!looks && secondary(fabric) == was).then_some(())
+    });
+    fabric.exercise(1, FAR);
     fabric.check();
 }
 

@@ -8,6 +8,9 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails that way")]
 
+use std::fs::File;
+use std::io::Read;
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -19,7 +22,7 @@ use weft_lab::endpoint::Answer;
 use weft_lab::endpoint::command::{Access, Command, Via};
 use weft_lab::fabric::layout::Part;
 use weft_lab::fabric::managed::SharedFabric;
-use weft_tests::fabric_here::{range, up_text};
+use weft_tests::fabric_here::{pass, range, up_text};
 
 /// The longest time between two looks without a notification.
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -117,6 +120,27 @@ fn a_link_that_is_pulled_changes_tables_without_a_poll() {
             fabric.noted(after, "is up again");
             until(LONG, "the routes of before", || (fabric.routes(one) == before).then_some(()));
         }
+    }
+}
+
+/// It need not ask whether there is something: what it waits on becomes readable, and again when it has taken what there was.
+#[test]
+fn the_manager_is_woken() {
+    let fabric = up_text("notices", TOPOLOGY);
+    let bell = fabric.parts().bell();
+    let is_rung =
+        || File::from(bell.as_fd().try_clone_to_owned().unwrap()).read(&mut [0; 8]).is_ok();
+    let take = || core::iter::from_fn(|| fabric.parts().take_notice(0)).count();
+    pass(&fabric, 500); // what coming up has led to
+    take();
+    pass(&fabric, 50);
+    assert_eq!((is_rung(), take()), (false, 0));
+    let wire = fabric.parts().wires_of(Part::Host(1))[0];
+    for is_up in [false, true] {
+        fabric.parts().set_wire(wire, is_up);
+        pass(&fabric, 200);
+        assert!(is_rung() && take() > 0, "{is_up}");
+        assert!(!is_rung(), "{is_up}: nothing is left");
     }
 }
 

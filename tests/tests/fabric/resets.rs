@@ -16,7 +16,7 @@ use weft_lab::endpoint::number::{Id, Num};
 use weft_lab::fabric::layout::Part;
 use weft_lab::fabric::managed::ManagedFabric;
 use weft_parsers::fabric::Bdf;
-use weft_tests::fabric_here::{books, look, pass, range, transfer, up_text};
+use weft_tests::fabric_here::{bars, books, look, pass, range, transfer, up, up_text};
 
 const HOST: Part = Part::Host(0);
 /// Devices by number: at the host's switch, at another one, below the HBR switch.
@@ -247,13 +247,51 @@ fn the_manager_resets_what_is_at_a_port_and_the_host_finds_it_again() {
     books(&fabric);
 }
 
+/// All logical devices of one at once: each host finds its own again, with its memory.
+#[test]
+fn a_device_with_logical_devices_is_reset_whole() {
+    let mut fabric = up("mld");
+    let hosts: Vec<Part> = (0..2).map(Part::Host).collect();
+    let seen = |fabric: &ManagedFabric| -> Vec<Vec<u64>> {
+        hosts.iter().map(|&host| bars(fabric, host, &[0x0D00])).collect()
+    };
+    let before = seen(&fabric);
+    let link = |fabric: &ManagedFabric| {
+        status(fabric, Part::Device(0)).pointer("/counts/link/resets").and_then(Value::as_u64)
+    };
+    for (seed, (&host, bars)) in (1..).zip(hosts.iter().zip(&before)) {
+        let write = transfer(&fabric, host, &Command::Write(range(bars[0], LEN, seed)));
+        assert!(write.ok, "{write:?}");
+    }
+    manager(&mut fabric, "mld0", PortReset::Reset);
+    let back = (0..100).any(|_| {
+        look(&mut fabric);
+        seen(&fabric) == before
+            && (1..).zip(hosts.iter().zip(&before)).all(|(seed, (&host, bars))| {
+                transfer(&fabric, host, &Command::Read(range(bars[0], LEN, seed))).ok
+            })
+    });
+    assert!(back, "{before:?} {:?}", seen(&fabric));
+    assert_eq!(link(&fabric), Some(1));
+    let status = fabric.fm().board().status();
+    assert!(status.errors.is_empty(), "{status:?}");
+}
+
 /// It loses what the manager has set, and gets it again.
 #[test]
 fn a_gfd_that_is_reset_is_set_up_again() {
     let mut fabric = up_text("resets", TOPOLOGY);
     let uio = |seed| Access { ..range(HPA, LEN, seed) };
     assert!(transfer(&fabric, HOST, &Command::Write(uio(3))).ok);
+    let set_up = |fabric: &ManagedFabric| {
+        let detail = status(fabric, Part::Gfd(0))["detail"].take();
+        (detail["pid"].clone(), detail["requesters"].as_array().unwrap().len())
+    };
+    let before = set_up(&fabric);
+    assert_eq!(before.1, 1);
     manager(&mut fabric, "g", PortReset::Reset);
+    pass(&fabric, 5);
+    assert_eq!(set_up(&fabric), (Value::from("fff"), 0), "it has lost what the manager had set");
     let mut back = false;
     for _ in 0..100 {
         look(&mut fabric);
@@ -265,6 +303,7 @@ fn a_gfd_that_is_reset_is_set_up_again() {
     let status = fabric.fm().board().status();
     assert_eq!((back, &status.errors[..]), (true, &[][..]), "{status:?}");
     assert_eq!(resets(&fabric)[3], 1);
+    assert_eq!(set_up(&fabric), before);
     let done = transfer(&fabric, HOST, &Command::Write(uio(4)));
     assert!(done.ok && transfer(&fabric, HOST, &Command::Read(uio(4))).ok, "{done:?}");
 }

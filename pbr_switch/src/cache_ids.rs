@@ -1,0 +1,153 @@
+//! `CacheID`s of devices behind virtual links: which port has which, as the downstream edge has told the host's edge.
+//!
+//! Shape: an update (`RTUpdate`) of an edge that a vPPB is bound to is taken whole or refused, and forgotten with the link.
+//! Units: PIDs of 12 bits, `CacheID`s of 4.
+//! Source: CXL 3.1 section 7.7.12.5; docs/spec/wire-formats.md §3.8; docs/spec/cxl-fabric.md.
+
+use weft_parsers::fabric::Pid;
+
+use crate::switch::Switch;
+use crate::vcs::Bound;
+
+impl Switch {
+    /// Whether a downstream vPPB of a virtual switch is bound to `far`, by this PID of its own.
+    pub(super) fn is_virtual_link(&self, vcs: u8, own: Pid, far: Pid) -> bool {
+        let below = self.vcs(vcs).into_iter().flat_map(|state| state.vppbs.iter().skip(1));
+        let mut links = below.filter_map(|vppb| match vppb.bound {
+            Bound::Pid(link) => Some((link.own, link.far)),
+            _ => None,
+        });
+        links.any(|ends| ends == (Some(own), far))
+    }
+
+    /// What has been told by the edge below a virtual link holds no more: its registers are as after power-on, or the link is
+    /// gone.
+    pub(super) fn forget_cache_ids(&mut self, vcs: u8, edge: Pid) {
+        if let Some(state) = self.vcses.get_mut(usize::from(vcs)) {
+            state.cache_ids.forget(edge);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use weft_cxl::pci::Link;
+    use weft_cxl::vdm::Vdm;
+    use weft_dataplane::config::TlpConfig;
+    use weft_dataplane::time::Instant;
+    use weft_dataplane::types::PortId;
+    use weft_hosts::classes::PriMap;
+    use weft_parsers::cci::List;
+    use weft_parsers::cci::pbr::{AssignOp, AssignPids, PathCost, PidAssignment};
+    use weft_parsers::cci::tables::SetDrt;
+    use weft_parsers::fabric::DrtEntry;
+    use weft_parsers::tlp::VdmOp;
+    use weft_parsers::tlp::vdm::RtPair;
+
+    use super::*;
+    use crate::agent::{Agent, AgentConfig};
+    use crate::config::{PortConfig, Role, SwitchConfig, VcsConfig};
+    use crate::work::Work;
+
+    const HOST: Pid = Pid::from_low_bits(0x30);
+    const EDGE: Pid = Pid::from_low_bits(0x40);
+    const OTHER: Pid = Pid::from_low_bits(0x41);
+    const COST: PathCost =
+        PathCost { latency_base: 0, latency: 0, bandwidth_base: 0, bandwidth: 0 };
+
+    fn at(number: usize) -> PortId {
+        PortId::new(number).unwrap()
+    }
+
+    /// A host's port 0 with PID 030, and a fabric port 1 by which all else is reached; vPPB 1 is bound to 040.
+    fn agent() -> Agent {
+        let mut config = SwitchConfig::new([0x51; 16], 7);
+        let roles = [Role::Usp, Role::Fabric].into_iter().enumerate();
+        config.ports =
+            roles.map(|(port, role)| PortConfig { port: at(port), role, pids: 1 }).collect();
+        config.vcses = vec![VcsConfig { usp: Some(at(0)), vppbs: 2, gae: true }];
+        let (modes, tlp) = (BTreeMap::new(), TlpConfig::for_pris(8));
+        let config_of_agent =
+            AgentConfig { modes, tlp, classes: PriMap::eight(), payload_max: 512 };
+        let mut agent = Agent::new(Switch::new(config).unwrap(), config_of_agent);
+        for port in 0..2 {
+            agent.set_link(Instant::ZERO, at(port), Some(Link::default()));
+        }
+        agent.command(Instant::ZERO, |switch| {
+            let list = [PidAssignment { pid: HOST, target: 0, instance: 0 }];
+            let assign = AssignPids { op: AssignOp::Assign, assignments: List::of(&list) };
+            assert!(switch.assign_pids(&assign).is_ok());
+            let entries = List::of(&[DrtEntry::Port(1), DrtEntry::Port(1)]);
+            assert!(switch.set_drt(&SetDrt { table: 0, start: EDGE.bits(), entries }).is_ok());
+            let bind = Work::BindPid { vcs: 0, vppb: 1, far: EDGE, own: None, cost: COST };
+            switch.do_now(&bind).unwrap();
+        });
+        agent
+    }
+
+    /// An edge tells which of its ports have which `CacheID`s; how many messages the switch sends by that.
+    fn tells(agent: &mut Agent, edge: Pid, host: Pid, pairs: &[(u16, u8)]) -> u64 {
+        let pairs = pairs
+            .iter()
+            .map(|&(port, cache_id)| RtPair { pid: Pid::from_low_bits(port), cache_id }.emit());
+        let payload: Vec<u8> = pairs.flatten().collect();
+        let vdm = Vdm::new(edge, host, VdmOp::RtUpdate).with_payload(&payload);
+        agent.tells(Instant::ZERO, at(1), &vdm)
+    }
+
+    fn held(agent: &Agent) -> Vec<(u8, u16, u16)> {
+        let ids = &agent.switch().vcs(0).unwrap().cache_ids;
+        ids.iter().map(|(id, port, edge)| (id, port.bits(), edge.bits())).collect()
+    }
+
+    //= docs/spec/cxl-fabric.md "CacheID": whose update is taken, whole or not at all
+    #[test]
+    fn an_edge_tells_of_its_own_ports_by_its_own_binding() {
+        let mut agent = agent();
+        let known = [(0x123, 4), (0x124, 5)];
+        assert_eq!(tells(&mut agent, EDGE, HOST, &known), 1, "it is answered");
+        let want = vec![(4, 0x123, 0x40), (5, 0x124, 0x40)];
+        assert_eq!(held(&agent), want);
+        // Another edge is bound to nothing here; nobody is asked for PIDs that are no host's.
+        assert_eq!(
+            (tells(&mut agent, OTHER, HOST, &[(0x99, 6), (0x98, 7)]), held(&agent)),
+            (1, want.clone())
+        );
+        assert_eq!((tells(&mut agent, EDGE, OTHER, &known), held(&agent)), (0, want.clone()));
+        // One for two ports: nothing of it is taken.
+        assert_eq!((tells(&mut agent, EDGE, HOST, &[(1, 4), (2, 4)]), held(&agent)), (1, want));
+        assert_eq!(
+            (tells(&mut agent, EDGE, HOST, &[(0x125, 6), (0xFFF, 0)]), held(&agent)),
+            (1, vec![(6, 0x125, 0x40)])
+        );
+    }
+
+    //= docs/spec/cxl-fabric.md "CacheID": gone with the link, its path, and the host
+    #[test]
+    fn what_an_edge_has_told_goes_with_the_link() {
+        let ends: [fn(&mut Agent); 4] = [
+            |agent| {
+                let work = Work::UnbindPid { vcs: 0, vppb: 1 };
+                agent.command(Instant::ZERO, |switch| switch.do_now(&work).unwrap());
+            },
+            |agent| agent.set_link(Instant::ZERO, at(1), None),
+            |agent| agent.set_link(Instant::ZERO, at(0), None),
+            |agent| agent.command(Instant::ZERO, |switch| switch.reset_path(0, 1)),
+        ];
+        for (name, end) in ["unbind", "path", "host", "reset"].into_iter().zip(ends) {
+            let mut agent = agent();
+            let up = Vdm::new(EDGE, HOST, VdmOp::LinkUp);
+            agent.tells(
+                Instant::ZERO,
+                at(1),
+                &Vdm { pth: weft_parsers::tlp::Pth { hie: true, ..up.pth }, ..up },
+            );
+            tells(&mut agent, EDGE, HOST, &[(0x123, 4), (0x124, 5)]);
+            assert_eq!(held(&agent).len(), 2, "{name}");
+            end(&mut agent);
+            assert_eq!(held(&agent), [], "{name}");
+        }
+    }
+}
