@@ -133,6 +133,9 @@ impl Core {
         while let Some(order) = self.resets.poll(now) {
             out.control_partner(order);
         }
+        if self.resets.take_given_up() && self.root.is_present() {
+            self.show_link(true);
+        }
         if let Some(looked_at) = self.software.take_renewed()
             && let Some(lnc) = &mut self.lnc
         {

@@ -69,9 +69,14 @@ impl HbrSwitch {
             self.counts.foreign_resets += 1;
             return;
         }
-        let is_over = self.resets.get_mut(at).is_some_and(|it| it.receive(self.now, message));
-        if is_over
-            && self.up.get(at).copied().unwrap_or_default()
+        if self.resets.get_mut(at).is_some_and(|it| it.receive(self.now, message)) {
+            self.reset_over(at);
+        }
+    }
+
+    /// What is at the other end of a link is out of reset, or knows none.
+    fn reset_over(&mut self, at: usize) {
+        if self.up.get(at).copied().unwrap_or_default()
             && let Some(bridge) = self.bridges.get_mut(at)
         {
             let effects = bridge.set_link(Some(Link::default()));
@@ -82,10 +87,15 @@ impl HbrSwitch {
 
     /// Sends the orders that are due.
     pub(super) fn say_resets(&mut self) {
-        for (end, resets) in self.ends.iter_mut().zip(&mut self.resets) {
+        let mut over = Vec::new();
+        for (at, (end, resets)) in self.ends.iter_mut().zip(&mut self.resets).enumerate() {
             while let Some(order) = resets.poll(self.now) {
                 end.outbox().control_partner(order);
             }
+            over.extend(resets.take_given_up().then_some(at));
+        }
+        for at in over {
+            self.reset_over(at);
         }
     }
 }

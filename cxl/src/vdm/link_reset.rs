@@ -4,7 +4,8 @@
 //! Source: docs/spec/wire-formats.md §3.7b; PCIe 6.0 section 6.6.1 (conventional reset).
 //!
 //! An order is repeated until it is answered, and the end of a reset waits for the answer to its begin: so a reset of
-//! whatever length reaches who is below. Who is below does not stay in reset for ever because the one above is gone.
+//! whatever length reaches who is below. Who is below does not stay in reset for ever because the one above is gone. Who has never
+//! answered knows no resets: the link does not stay closed for that.
 
 use weft_dataplane::time::{Instant, Span};
 use weft_parsers::tlp::{LinkReset, ResetWord};
@@ -16,6 +17,8 @@ use super::{RETRY_INTERVAL, TRIES_MAX};
 pub const REPEAT_INTERVAL: Span = Span::from_ms(1_000);
 /// How often one is repeated that nobody has answered [`TRIES_MAX`] times.
 pub const PATIENT_INTERVAL: Span = Span::from_ms(100);
+/// How often one is so repeated to who has answered nothing since the link came up.
+const PATIENCE: u8 = 30;
 /// How long a reset holds below of which nothing is heard any more.
 pub const HOLD_MAX: Span = Span::from_ms(3_000);
 
@@ -39,6 +42,21 @@ pub struct ResetOrders {
     number: u8,
     due: Option<Instant>,
     left: u8,
+    lower: Lower,
+    /// Tries after the first ones.
+    patience: u8,
+}
+
+/// What is known of the lower end since the link came up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Lower {
+    /// It has answered nothing.
+    #[default]
+    Silent,
+    /// It has answered an order.
+    Answers,
+    /// The link is open because it answers nothing, and the owner has not seen that.
+    GivenUp,
 }
 
 impl ResetOrders {
@@ -70,7 +88,7 @@ impl ResetOrders {
 
     /// The link went down, which ends what is below anyway: only what holds is said when it is up again.
     pub const fn link_down(&mut self) {
-        (self.up, self.due) = (false, None);
+        (self.up, self.due, self.lower) = (false, None, Lower::Silent);
         if self.level.is_none() {
             (self.begins, self.waits) = (None, false);
         }
@@ -103,6 +121,7 @@ impl ResetOrders {
         if message.word != ResetWord::Done || !awaited {
             return false;
         }
+        self.lower = Lower::Answers;
         if self.begins.take().is_some() && self.level.is_none() {
             self.order(now);
             return false;
@@ -118,6 +137,14 @@ impl ResetOrders {
     /// The order that is due.
     pub fn poll(&mut self, now: Instant) -> Option<LinkReset> {
         self.due.filter(|&due| due <= now)?;
+        if self.left == 0 && self.lower != Lower::Answers && self.level.is_none() {
+            self.patience += 1;
+            if self.patience > PATIENCE {
+                (self.begins, self.waits, self.due) = (None, false, None);
+                self.lower = Lower::GivenUp;
+                return None;
+            }
+        }
         let word = self.begins.or(self.level).map_or(ResetWord::Deassert, word);
         let tries_left = self.left.saturating_sub(1);
         let interval = match (self.left, self.begins.is_some() || self.level.is_none()) {
@@ -127,6 +154,15 @@ impl ResetOrders {
         };
         (self.due, self.left) = (Some(now + interval), tries_left);
         Some(LinkReset { word, number: self.number })
+    }
+
+    /// Whether it has become open since the last call because the lower end knows no resets.
+    pub fn take_given_up(&mut self) -> bool {
+        let given_up = self.lower == Lower::GivenUp;
+        if given_up {
+            self.lower = Lower::Silent;
+        }
+        given_up
     }
 
     /// When to poll next.
@@ -144,7 +180,7 @@ impl ResetOrders {
     fn order(&mut self, now: Instant) {
         self.number = self.number.wrapping_add(1);
         if self.up {
-            (self.due, self.left) = (Some(now), TRIES_MAX);
+            (self.due, self.left, self.patience) = (Some(now), TRIES_MAX, 0);
         }
     }
 }
@@ -299,15 +335,38 @@ mod tests {
         assert_eq!(exchange(&mut upper, &mut lower, ms(3)), [Ordered::Ends]);
     }
 
-    /// Who never answers: ten tries, then ten a second; only a link that has been down makes it usable again.
+    /// Who never answers: ten tries, then ten a second; after three seconds it is taken for one that knows no resets, unless one is
+    /// to hold.
     #[test]
-    fn who_does_not_answer_stays_closed() {
+    fn who_knows_no_resets_is_left_alone() {
         let (mut upper, _) = pair();
+        for begin in [0, 10_000] {
+            upper.pulse(ms(begin));
+            let tries = begin..begin + 100;
+            let sent = tries.filter(|&at| upper.poll(ms(at)).is_some()).count();
+            assert_eq!((sent, upper.is_unanswered()), (usize::from(TRIES_MAX), true));
+            let tries = begin + 100..begin + 5_000;
+            let sent = tries.filter(|&at| upper.poll(ms(at)).is_some()).count();
+            assert_eq!((sent, upper.is_open(), upper.next_due()), (30, true, None));
+            assert_eq!((upper.take_given_up(), upper.take_given_up()), (true, false));
+        }
+        upper.hold(ms(20_000), HOT);
+        assert_eq!((20_000..30_000).filter(|&at| upper.poll(ms(at)).is_some()).count(), 109);
+        assert!(!upper.is_open(), "it holds");
+        upper.hold(ms(30_000), None);
+        assert!((30_000..35_000).any(|at| upper.poll(ms(at)).is_none() && upper.take_given_up()));
+        assert!(upper.is_open());
+    }
+
+    /// Who has answered before, and does not now: only a link that has been down makes it usable again.
+    #[test]
+    fn who_does_not_answer_any_more_stays_closed() {
+        let (mut upper, mut lower) = pair();
         upper.pulse(ms(0));
-        let sent = (0..100).filter(|&at| upper.poll(ms(at)).is_some()).count();
-        assert_eq!((sent, upper.is_unanswered()), (usize::from(TRIES_MAX), true));
-        let sent = (100..5_000).filter(|&at| upper.poll(ms(at)).is_some()).count();
-        assert_eq!((sent, upper.is_open()), (49, false));
+        exchange(&mut upper, &mut lower, ms(0));
+        upper.pulse(ms(0));
+        let sent = (0..5_000).filter(|&at| upper.poll(ms(at)).is_some()).count();
+        assert_eq!((sent, upper.is_open(), upper.take_given_up()), (59, false, false));
         upper.link_down();
         upper.link_up(ms(6_000));
         assert_eq!((upper.is_open(), upper.poll(ms(6_000))), (true, None));

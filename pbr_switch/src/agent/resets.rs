@@ -179,9 +179,14 @@ impl Agent {
             self.counts.foreign_resets += 1;
             return;
         };
-        if !resets.orders.receive(now, message) {
-            return;
+        if resets.orders.receive(now, message) {
+            self.reset_over(now, port);
         }
+    }
+
+    /// What is at a port is out of reset, or knows none.
+    fn reset_over(&mut self, now: Instant, port: PortId) {
+        let Some(resets) = self.resets.get_mut(&port) else { return };
         let shown = core::mem::take(&mut resets.hides).then_some(resets.link);
         self.switch.set_resetting(port, false);
         if let Some(link) = shown {
@@ -209,11 +214,17 @@ impl Agent {
         if any {
             self.sync_resets(now);
         }
+        let mut over = Vec::new();
         for (&port, resets) in &mut self.resets {
             while let Some(order) = resets.orders.poll(now) {
                 any = true;
                 self.end.outbox().control(cpu_mac_of_port(port), order);
             }
+            over.extend(resets.orders.take_given_up().then_some(port));
+        }
+        any |= !over.is_empty();
+        for port in over {
+            self.reset_over(now, port);
         }
         any | self.let_up(now)
     }
