@@ -21,8 +21,8 @@ use weft_dataplane::time::Instant;
 use weft_dataplane::types::PortId;
 use weft_parsers::fabric::{Bdf, Hpa};
 use weft_parsers::tlp::{
-    Body, Completion, Kind, LinkReset, Mode, Routing, Status, Tlp, TlpRepr, fields, to_flit,
-    to_non_flit, type1_to_type0,
+    Body, Completion, Kind, Mode, Routing, Status, Tlp, TlpRepr, fields, to_flit, to_non_flit,
+    type1_to_type0,
 };
 
 use crate::completer::CompleterSpec;
@@ -38,6 +38,7 @@ use crate::tlp_end::{Carries, EndConfig, EndCounts, Progress, Received, TlpEnd};
 use crate::vdm::link_reset::{Ordered, ResetOrders};
 pub use mem::HbrMemCounts;
 use mem::{Asked, MemTransit};
+use resets::Came;
 
 /// Longest TLP with its prefixes: header, OHC, payload of 4 KiB.
 const TLP_LEN_MAX: usize = 4_096 + 64;
@@ -118,15 +119,6 @@ pub struct HbrCounts {
     pub messages: u64,
     /// CXL.mem messages among those that were passed, refused or dropped.
     pub mem: HbrMemCounts,
-}
-
-/// What came by one of its links.
-enum Came {
-    Tlp(Transit),
-    /// The upper end of the link upstream resets it.
-    Reset(Ordered),
-    /// What is at the other end of a link downstream says of it.
-    Control(usize, LinkReset),
 }
 
 /// A TLP on its way from one of its links.

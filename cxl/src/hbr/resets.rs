@@ -5,9 +5,19 @@
 
 use weft_parsers::tlp::{LinkReset, ResetWord};
 
-use super::{Event, HbrSwitch};
+use super::{Event, HbrSwitch, Transit};
 use crate::pci::{Bridge, Link};
+use crate::vdm::link_reset::Ordered;
 use crate::vdm::reset::Reset;
+
+/// What came by one of its links.
+pub(super) enum Came {
+    Tlp(Transit),
+    /// The upper end of the link upstream resets it.
+    Reset(Ordered),
+    /// What is at the other end of a link downstream says of it.
+    Control(usize, LinkReset),
+}
 
 impl HbrSwitch {
     /// The upper end of the link upstream resets the switch, or is gone; or that is over.
