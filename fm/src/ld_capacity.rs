@@ -282,15 +282,20 @@ impl LdDevice<'_> {
             if list.unwrap_or_default().iter().any(|extent| piece.is(extent)) {
                 continue;
             }
-            if piece.tag != NO_TAG && has.has(piece) {
+            let gained: Vec<Extent> = if piece.tag != NO_TAG && has.has(piece) {
                 self.share_capacity(piece.ld, piece.tag)?;
+                let all = has.extents.iter().flatten();
+                all.filter(|extent| extent.tag == piece.tag).copied().collect()
             } else {
-                let (size, at) = (piece.len, Some(piece.start));
-                let add = Addition { size, tag: piece.tag, at, contiguous: false };
+                let CapacityWanted { start, len, tag, .. } = *piece;
+                let add = Addition { size: len, tag, at: Some(start), contiguous: false };
                 self.add_capacity(piece.ld, &add)?;
+                vec![Extent { start: Dpa(start), len, tag, shared_seq: 0 }]
+            };
+            if let Some(list) = has.extents.get_mut(usize::from(piece.ld)) {
+                list.extend(gained);
             }
             restored += 1;
-            has = self.known()?;
         }
         Ok(restored)
     }
@@ -300,15 +305,20 @@ impl LdDevice<'_> {
     /// # Errors
     /// See [`CapacityError`]; nothing has changed then.
     pub fn share_capacity(&mut self, ld: u8, tag: Uuid) -> Result<(), CapacityError> {
-        self.known()?;
         let (host, policy, extents) = (ld.into(), AddPolicy::EnableShared, List::of(&[]));
         let add = InitiateAdd { host, policy, region: REGION, len: 0, tag, extents };
-        match self.ask(&Request::InitiateAdd(add)) {
-            Ok(_) => Ok(()),
-            Err(CallError::Refused { code: ReturnCode::InvalidInput, .. }) => {
-                Err(CapacityError::NoTag(ld))
-            }
-            Err(error) => Err(error.into()),
+        let done = self.ask(&Request::InitiateAdd(add));
+        done.map(drop).map_err(|error| self.why(error, CapacityError::NoTag(ld)))
+    }
+
+    /// Why a request was not carried out: what `invalid` says of its input, if there is dynamic capacity at all.
+    fn why(&mut self, error: CallError, invalid: CapacityError) -> CapacityError {
+        let CallError::Refused { code, .. } = &error else { return error.into() };
+        let is_invalid = *code == ReturnCode::InvalidInput;
+        match self.known() {
+            Err(error) => error,
+            Ok(_) if is_invalid => invalid,
+            Ok(_) => error.into(),
         }
     }
 
@@ -331,14 +341,8 @@ impl LdDevice<'_> {
     /// # Errors
     /// See [`CapacityError`]; nothing has changed then.
     pub fn forget_capacity(&mut self, tag: Uuid) -> Result<(), CapacityError> {
-        self.known()?;
-        match self.ask(&Request::RemoveReference(tag)) {
-            Ok(_) => Ok(()),
-            Err(CallError::Refused { code: ReturnCode::InvalidInput, .. }) => {
-                Err(CapacityError::NotKept)
-            }
-            Err(error) => Err(error.into()),
-        }
+        let done = self.ask(&Request::RemoveReference(tag));
+        done.map(drop).map_err(|error| self.why(error, CapacityError::NotKept))
     }
 
     /// Releases capacity of a logical device.

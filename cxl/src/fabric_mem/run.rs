@@ -13,6 +13,7 @@ use super::engine::{Engine, Flight, Op, Status, Transfer};
 use super::error::{Error, Reason};
 use super::port::{Answer, Body, Completion, Memory, NotTaken, Request, Tag, UioPort};
 use super::train::Piece;
+use crate::by_key::ByKey;
 use crate::cover::Cover;
 
 enum Sent {
@@ -75,7 +76,7 @@ impl Engine {
 
     fn expire(&mut self, now: Instant) {
         while let Some(&(seq, tag)) = self.issued.front() {
-            let flight = self.flights.get(&tag).filter(|flight| flight.seq == seq);
+            let flight = under_way(&self.flights, seq, tag);
             if flight.is_some_and(|flight| flight.deadline > now) {
                 break;
             }
@@ -171,10 +172,8 @@ impl Engine {
     }
 
     fn next_deadline(&self) -> Option<Instant> {
-        let is_of = |seq, flight: &&Flight| flight.seq == seq;
         let mut issued = self.issued.iter();
-        let first =
-            issued.find_map(|(seq, tag)| self.flights.get(tag).filter(|it| is_of(*seq, it)));
+        let first = issued.find_map(|&(seq, tag)| under_way(&self.flights, seq, tag));
         let all = self.waiting.iter().chain(&self.running);
         all.filter_map(|req| match self.transfers.get(req) {
             Some(Transfer::Live(live)) => Some(live.deadline),
@@ -182,6 +181,11 @@ impl Engine {
         })
         .fold(first.map(|flight| flight.deadline), |next, at| Instant::earlier(next, Some(at)))
     }
+}
+
+/// The request that was issued as number `seq`, if it has not ended.
+fn under_way(flights: &ByKey<Tag, Flight>, seq: u64, tag: Tag) -> Option<&Flight> {
+    flights.get(&tag).filter(|flight| flight.seq == seq)
 }
 
 /// Whether a request can have no further completion, and whether its transfer goes on. Data goes to memory

@@ -209,8 +209,8 @@ impl Memory {
         if !self.holds(at, out.len() as u64) {
             return Err(beyond());
         }
-        if self.is_poisoned(at, out.len() as u64) {
-            return Err(io::ErrorKind::InvalidData.into());
+        if self.own_poisoned(at, out.len() as u64) {
+            return Err(io::ErrorKind::InvalidData.into()); // what is common says so itself
         }
         if let Some((common, in_front)) = self.common_of(at, out.len()) {
             let (own, rest) = out.split_at_mut_checked(in_front).ok_or_else(beyond)?;

@@ -125,10 +125,8 @@ impl Fm {
     ) -> Result<String, Refused> {
         let (at, way) = self.ld_place(device, ld)?;
         let mut known = LdDevice { fabric: &mut self.fabric, way, port: at.port };
-        let of = |name: &Option<String>| match name {
-            Some(name) => tag(name).map_err(Refused::bad_request),
-            None => Ok([0; 16]),
-        };
+        let named = |name: &str| tag(name).map_err(Refused::bad_request);
+        let of = |name: &Option<String>| name.as_deref().map_or(Ok([0; 16]), named);
         let (done, what) = match change {
             CapacityChange::Add { size, tag, at, contiguous } => {
                 let (tag, what) = (of(tag)?, format!("{} KiB more", size >> 10));
@@ -141,18 +139,15 @@ impl Fm {
                 let remove = Removal { size: *size, tag: of(tag)?, at: *at, force: *force };
                 (known.release_capacity(ld, &remove), what)
             }
-            CapacityChange::Share { tag: name } => {
-                let tag = tag(name).map_err(Refused::bad_request)?;
-                (known.share_capacity(ld, tag), format!("{name}, as others have it, as"))
+            CapacityChange::Share { tag } => {
+                (known.share_capacity(ld, named(tag)?), format!("{tag}, as others have it, as"))
             }
-            CapacityChange::Keep { tag: name } => {
-                let tag = tag(name).map_err(Refused::bad_request)?;
-                (known.keep_capacity(ld, tag), format!("{name}, whose content is kept, as"))
+            CapacityChange::Keep { tag } => {
+                (known.keep_capacity(ld, named(tag)?), format!("{tag}, whose content is kept, as"))
             }
-            CapacityChange::Forget { tag: name } => {
-                let tag = tag(name).map_err(Refused::bad_request)?;
-                known.forget_capacity(tag).map_err(refuse)?;
-                return Ok(format!("{name} of {device} is kept no more"));
+            CapacityChange::Forget { tag } => {
+                known.forget_capacity(named(tag)?).map_err(refuse)?;
+                return Ok(format!("{tag} of {device} is kept no more"));
             }
         };
         done.map_err(refuse)?;
