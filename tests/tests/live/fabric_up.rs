@@ -201,7 +201,8 @@ fn a_device_with_logical_devices_as_processes() {
     assert!(code != 0 && refused.to_string().contains("give --force"), "{refused}");
     up.fm("ld capacity release mld0 2 --tag db --force");
     assert_eq!(up.ask("h1", &format!("read {} 64", dynamic[1])).0, 1, "it was released");
-    up.fm("ld capacity add mld0 0 2MiB");
+    up.fm("ld capacity add mld0 0 2MiB --tag pair");
+    up.fm("ld capacity share mld0 3 pair");
     up.kill("mld0");
     up.until("the manager misses the device", |up| {
         (!up.fm("topology").to_string().contains("4 LDs")).then_some(())
@@ -222,8 +223,8 @@ fn a_device_with_logical_devices_as_processes() {
     up.until("dynamic capacity is added again", |up| {
         let (code, rows) = up.ask_fm("ld capacity list");
         let of = |place: &str| rows.pointer(place).and_then(Value::as_u64);
-        let has = ["/0/extents/0/ld", "/0/extents/0/len", "/0/free"].map(of);
-        (code == 0 && has == [Some(0), Some(2 << 20), Some(510 << 20)]).then_some(())
+        let has = ["/0/extents/0/ld", "/0/extents/0/len", "/0/free", "/0/extents/1/ld"].map(of);
+        (code == 0 && has == [Some(0), Some(2 << 20), Some(510 << 20), Some(3)]).then_some(())
     });
     for (host, ld) in [("h0", 0), ("h1", 2)] {
         let bar = up.until("the host finds its logical device again", |up| {
