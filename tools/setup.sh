@@ -62,6 +62,8 @@ if wants test || wants deb || wants soak; then
     need dpkg-shlibdeps dpkg-dev # libraries that the package depends on
 fi
 if wants test; then
+    need ssh openssh-client    # machines of a fabric
+    need dropbear dropbear-bin # a server for it that no service starts
     need mn mininet # whose switch weft can be
     need systemd-analyze systemd # what is wrong with the unit
 fi

@@ -1,12 +1,13 @@
 """A fabric over two machines (`weft fabric up --hosts`): their parts reach each other by VXLAN.
 
-Shape: a machine is a network namespace with a /run of its own; orders go to it through nsenter(1), as they would by ssh(1).
+Shape: a machine is a network namespace with a /run of its own; orders go to it through nsenter(1), or by ssh(1) over the cable.
 Units: bytes; seconds.
 Source: docs/fabric.md "Over several machines".
 """
 
 import json
 import os
+import pwd
 import signal
 import subprocess
 import time
@@ -80,6 +81,19 @@ class Machine:
         """What the manager answers."""
         return json.loads(self.ok(weft(), "fm", *words, "--socket", f"{DIR}/fm/fm.sock", "--json"))
 
+    def put(self, path, text):
+        """Writes a file there."""
+        with open(f"/proc/{self.first.pid}/root{path}", "w", encoding="ascii") as file:
+            file.write(text)
+
+    def live_in(self, home):
+        """Gives its user another home."""
+        self.ok("mkdir", "-m", "700", "-p", f"{home}/.ssh")
+        user = pwd.getpwuid(os.getuid())
+        self.put("/run/passwd", f"{user.pw_name}:x:{user.pw_uid}:{user.pw_gid}::{home}:/bin/sh\n")
+        self.ok("mount", "--bind", "/run/passwd", "/etc/passwd")
+        return user.pw_name
+
     def links(self):
         """Interfaces of the fabric, with their flags."""
         listed = json.loads(self.ok("ip", "-j", "link", "show"))
@@ -124,14 +138,18 @@ def up(hosts):
     return weftlive.FabricUp("/run/fabric.toml", "--hosts", hosts).__enter__()
 
 
+def ended(machine):
+    """All parts of a fabric have ended at a machine."""
+    for name in machine.ok("sh", "-c", f"ls {DIR}/*/pid").split():
+        pid = machine.ok("cat", name).strip()
+        wait(f"the end of {name}", lambda pid=pid: not os.path.exists(f"/proc/{pid}"))
+
+
 def gone(both):
     """Nothing of a fabric is left on the machines."""
     wait("the end of interfaces", lambda: not any(machine.links() for machine in both))
     for machine in both:
-        names = machine.ok("sh", "-c", "ls /run/weft/fabric/*/pid").split()
-        for name in names:
-            pid = machine.ok("cat", name).strip()
-            wait(f"the end of {name}", lambda pid=pid: not os.path.exists(f"/proc/{pid}"))
+        ended(machine)
 
 
 def shared_memory(one, two, seed):
@@ -228,6 +246,57 @@ def run_ends():
     gone(both)
 
 
+def ssh_server(one, two):
+    """An SSH server at `two`, which takes a key of `one`; who to name to ssh(1)."""
+    user = one.live_in("/run/home")
+    two.live_in("/run/home")
+    one.ok("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", "/run/home/.ssh/id_ed25519")
+    two.put("/run/home/.ssh/authorized_keys", one.ok("cat", "/run/home/.ssh/id_ed25519.pub"))
+    two.ok("dropbearkey", "-t", "ed25519", "-f", "/run/host_key")
+    said = two.ok("dropbearkey", "-y", "-f", "/run/host_key")
+    key = next(line for line in said.splitlines() if line.startswith("ssh-ed25519 "))
+    one.put("/run/home/.ssh/known_hosts", f"{two.address} {key}\n")
+    server = subprocess.Popen([*two.enter, "dropbear", "-F", "-E", "-s", "-r", "/run/host_key", "-P", "/run/dropbear.pid"])
+    wait("the SSH server", lambda: ":22 " in two.ok("ss", "-Hltn"))
+    return server, f"{user}@{two.address}"
+
+
+def run_ssh():
+    """One machine has the other do its part by ssh; then the cable between them is cut, for good."""
+    one, two = both = machines()
+    server, there = ssh_server(one, two)
+    text = ""
+    for machine, reached in ((one, "run = []"), (two, f'ssh = "{there}"\nweft = "{weft()}"')):
+        parts = json.dumps(PARTS[machine.name])
+        text += f'[[machine]]\nname = "{machine.name}"\naddress = "{machine.address}"\n{reached}\nparts = {parts}\n'
+    one.put("/run/hosts.toml", text)
+    one.put("/run/fabric.toml", TOPOLOGY)
+    arguments = ("/run/fabric.toml", "--hosts", "/run/hosts.toml")
+    fabric = weftlive.FabricUp(*arguments, enter=one.enter).__enter__()
+    shared_memory(one, two, 1)
+    one.ok(weft(), "fabric", "map", *arguments)
+    shared_memory(one, two, 2)
+    code, said = fabric.end()
+    assert code == 0, said
+    gone(both)
+    fabric = weftlive.FabricUp(*arguments, enter=one.enter).__enter__()
+    shared_memory(one, two, 3)
+    one.ok("ip", "link", "set", "c1", "down")
+    # Neither end is told: both notice that nothing comes any more.
+    said, _ = fabric.process.communicate(timeout=TIMEOUT_S)
+    assert fabric.process.returncode != 0 and "machine m2" in said, said
+    gone([one])
+    ended(two)
+    wait("the end of the other machine's interfaces", lambda: not two.links())
+    # A machine that is not to be reached is named, within the time that ssh has to connect.
+    fabric = weftlive.FabricUp(*arguments, enter=one.enter)
+    said, _ = fabric.process.communicate(timeout=TIMEOUT_S)
+    assert fabric.process.returncode != 0 and "machine m2" in said, said
+    gone([one])
+    server.terminate()
+    server.wait(timeout=TIMEOUT_S)
+
+
 @live
 def test_memory_and_links_reach_over_machines():
     weftlive.inside("test_live_machines", "run_cables", timeout=300)
@@ -236,3 +305,8 @@ def test_memory_and_links_reach_over_machines():
 @live
 def test_nothing_is_left_of_a_fabric_on_any_machine():
     weftlive.inside("test_live_machines", "run_ends", timeout=300)
+
+
+@live
+def test_a_machine_is_reached_by_ssh_and_its_loss_is_noticed_at_both_ends():
+    weftlive.inside("test_live_machines", "run_ssh", timeout=400)

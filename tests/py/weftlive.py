@@ -189,10 +189,10 @@ class Rig:
 
 
 class FabricUp:
-    """A `weft fabric up`; a context that ends it as a user would, and prints what it said."""
+    """A `weft fabric up`, behind the command `enter`; a context that ends it as a user would, and prints what it said."""
 
-    def __init__(self, *arguments):
-        command = [weft(), "fabric", "up", *map(str, arguments)]
+    def __init__(self, *arguments, enter=()):
+        command = [*enter, weft(), "fabric", "up", *map(str, arguments)]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         self.said = []  # until it is up
 

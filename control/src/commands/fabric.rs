@@ -112,8 +112,9 @@ pub fn run(command: &FabricCommand, out: &mut dyn Write) -> Result<(), CliError>
             up_processes(args, out)
         }
         FabricCommand::Up(args) => up(args, out),
-        FabricCommand::Agent => serve_orders(out)
-            .map_err(|source| CliError::system("do what standard input says", source)),
+        FabricCommand::Agent => {
+            serve_orders().map_err(|source| CliError::system("do what standard input says", source))
+        }
     }
 }
 
@@ -145,8 +146,10 @@ fn map(file: &Path, dir: &Path, hosts: Option<&Path>) -> Result<(), CliError> {
 }
 
 /// Does what standard input says; without the buffer of `Stdin`, as the descriptor is polled.
-fn serve_orders(out: &mut dyn Write) -> std::io::Result<()> {
-    agent::serve(File::from(std::io::stdin().as_fd().try_clone_to_owned()?), out)
+fn serve_orders() -> std::io::Result<()> {
+    let input = File::from(std::io::stdin().as_fd().try_clone_to_owned()?);
+    let output = File::from(std::io::stdout().as_fd().try_clone_to_owned()?);
+    agent::serve(input, output)
 }
 
 /// Reads which machine runs what.

@@ -8,10 +8,12 @@ use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
 use std::process::{Child, ChildStdout, Command as Run, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use weft_base::causes::with_causes;
 
+use super::alive::{Beat, Heard};
 use super::lines::{Lines, Next};
 use super::protocol::{Event, Order, Reply};
 use super::{ProcessError, Processes, Setup, io, links};
@@ -19,36 +21,49 @@ use super::{ProcessError, Processes, Setup, io, links};
 /// How often it is looked whether a process has ended, or a link has changed.
 const HOUSEKEEPING: Duration = Duration::from_millis(20);
 
-/// Does what is ordered, until there are no more orders.
+/// Does what is ordered, until there are no more orders, or who orders is lost.
 ///
 /// # Errors
-/// The pipes fail, or what comes is no order.
-pub fn serve(input: impl Read + AsFd, output: &mut dyn Write) -> io::Result<()> {
+/// The pipes fail, what comes is no order, or nothing has come for too long.
+pub fn serve(input: impl Read + AsFd, output: impl Write + Send + 'static) -> io::Result<()> {
     let mut orders = Lines::new(input);
+    let output = Arc::new(Mutex::new(output));
+    let beaten = Arc::clone(&output);
+    let _beat = Beat::start(move || say(&beaten, &Reply::Alive))?;
     let (mut fabric, mut watch) = (None, None);
+    let mut heard = Heard::default();
     loop {
         match orders.next(HOUSEKEEPING)? {
             Next::Closed => return Ok(()),
+            Next::Nothing if heard.is_lost() => {
+                let said = format!("who gives orders {}", Heard::lost());
+                return Err(io::Error::new(io::ErrorKind::TimedOut, said));
+            }
             Next::Nothing => {}
             Next::Line(line) => {
                 let order = serde_json::from_slice(&line)?;
-                let reply = carry_out(order, &mut fabric, &mut watch);
-                say(output, &reply.unwrap_or_else(|error| Reply::Failed(with_causes(&error))))?;
+                if !matches!(order, Order::Alive) {
+                    let reply = carry_out(order, &mut fabric, &mut watch);
+                    let reply = reply.unwrap_or_else(|error| Reply::Failed(with_causes(&error)));
+                    say(&output, &reply)?;
+                }
+                heard.now();
             }
         }
         let Some(fabric) = &mut fabric else { continue };
         for ended in fabric.housekeeping() {
-            say(output, &Reply::Event(Event::Ended(ended)))?;
+            say(&output, &Reply::Event(Event::Ended(ended)))?;
         }
         for event in watch.as_mut().map(LinkWatch::changes).transpose()?.unwrap_or_default() {
-            say(output, &Reply::Event(event))?;
+            say(&output, &Reply::Event(event))?;
         }
     }
 }
 
-fn say(output: &mut dyn Write, reply: &Reply) -> io::Result<()> {
+fn say(output: &Mutex<impl Write>, reply: &Reply) -> io::Result<()> {
     let mut line = serde_json::to_vec(reply)?;
     line.push(b'\n');
+    let mut output = output.lock().unwrap_or_else(PoisonError::into_inner);
     output.write_all(&line)?;
     output.flush()
 }
@@ -80,7 +95,7 @@ fn carry_out(
     };
     let (order, up) = up;
     match order {
-        Order::Setup(_) => {}
+        Order::Setup(_) | Order::Alive => {}
         Order::Links => {
             *watch = Some(LinkWatch::start(up.tunnels())?);
             up.make_links()?;
@@ -193,10 +208,13 @@ mod tests {
     /// What an agent answers to so many bytes, until it ends.
     fn answered(bytes: &[u8]) -> (io::Result<()>, String) {
         let (mut to, from) = UnixStream::pair().unwrap();
+        let (output, mut answers) = UnixStream::pair().unwrap();
         to.write_all(bytes).unwrap();
         drop(to);
-        let mut said = Vec::new();
-        (serve(from, &mut said), String::from_utf8(said).unwrap())
+        let ended = serve(from, output);
+        let mut said = String::new();
+        answers.read_to_string(&mut said).unwrap();
+        (ended, said)
     }
 
     #[test]

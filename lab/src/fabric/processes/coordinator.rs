@@ -9,17 +9,21 @@ use std::io::Write;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command as Run, Stdio};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use weft_base::wait;
+use weft_dataplane::time::Span;
 use weft_fm::service::status::StartMode;
 use weft_fm::service::{Request, Response};
 use weft_rpc::Refused;
 
+use super::alive::{Beat, Heard};
 use super::hosts_file::{Here, HostsFile, Keys, MANAGER, Machine, WireHere};
 use super::lines::{Lines, Next};
 use super::protocol::{Event, Order, Reply, Setup as SetupOrder};
 use super::{LOOK, ProcessError, Setup, io};
+use crate::clock;
 use crate::endpoint::{Answer, Command};
 use crate::fabric::direct_access::requester_ids;
 use crate::fabric::host_bringup::MemoryGrants;
@@ -27,12 +31,18 @@ use crate::fabric::layout::Layout;
 use crate::fabric::topology::Topology;
 
 /// Longest time for an order: hosts of a large fabric find their devices one after the other.
-const ORDER: Duration = Duration::from_secs(600);
+const ORDER: Span = Span::from_ms(600_000);
+/// How long an answer is waited for before it is looked whether its machine is still there.
+const LISTEN: Duration = Duration::from_secs(1);
 /// Longest time for a machine to end its parts.
 const END: Duration = Duration::from_secs(30);
 
 /// Most events before an answer.
 const EVENTS_MAX: usize = 10_000;
+
+/// A question of ssh would be answered by nobody; a connection that is cut off has to end, too, when it blocks a line.
+const SSH_OPTIONS: [&str; 4] =
+    ["BatchMode=yes", "ConnectTimeout=15", "ServerAliveInterval=5", "ServerAliveCountMax=3"];
 
 /// What of `weft` runs at each machine.
 const AGENT: [&str; 2] = ["fabric", "agent"];
@@ -227,8 +237,22 @@ impl Drop for Machines {
         if let Some(agent) = self.agents.get_mut(first) {
             agent.end();
         }
-        self.agents.iter_mut().for_each(|agent| agent.input = None);
+        self.agents.iter().for_each(Agent::close);
         self.agents.iter_mut().for_each(Agent::end);
+    }
+}
+
+fn locked(input: &Input) -> MutexGuard<'_, Option<ChildStdin>> {
+    input.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Writes an order, as one piece.
+fn write_to(input: &Input, order: &Order) -> std::io::Result<()> {
+    let mut line = serde_json::to_vec(order)?;
+    line.push(b'\n');
+    match locked(input).as_mut() {
+        Some(pipe) => pipe.write_all(&line),
+        None => Err(std::io::ErrorKind::BrokenPipe.into()),
     }
 }
 
@@ -242,12 +266,17 @@ fn read_keys(dir: &Path, name: &str) -> Result<Keys, ProcessError> {
     Ok(Keys { ca, cert, key: read(format!("{name}.key"))? })
 }
 
+/// Closed when who reads it is to end.
+type Input = Arc<Mutex<Option<ChildStdin>>>;
+
 /// What runs at a machine.
 struct Agent {
     name: String,
     child: Child,
-    /// Closed when it is to end.
-    input: Option<ChildStdin>,
+    input: Input,
+    /// Tells it that there is still somebody to order, whatever this process waits for.
+    _beat: Beat,
+    heard: Heard,
     lines: Lines<ChildStdout>,
     events: VecDeque<Event>,
 }
@@ -258,8 +287,11 @@ impl Agent {
         let here = here.display().to_string();
         let mut words: Vec<String> = machine.run.clone();
         if let Some(ssh) = &machine.ssh {
-            // A question of ssh would be answered by nobody.
-            words.extend(["ssh", "-T", "-o", "BatchMode=yes", ssh].map(ToOwned::to_owned));
+            words.extend(["ssh", "-T"].map(ToOwned::to_owned));
+            words.extend(
+                SSH_OPTIONS.iter().flat_map(|option| ["-o".to_owned(), (*option).to_owned()]),
+            );
+            words.push(ssh.clone());
         }
         let there = if machine.ssh.is_some() { "weft".to_owned() } else { here };
         words.push(machine.weft.clone().unwrap_or(there));
@@ -278,7 +310,12 @@ impl Agent {
         let Some(output) = output else {
             return Err(ProcessError::Machine { name, said: "has no output".to_owned() });
         };
-        Ok(Self { name, child, input, lines: Lines::new(output), events: VecDeque::new() })
+        let input = Arc::new(Mutex::new(input));
+        let beaten = Arc::clone(&input);
+        let beat =
+            Beat::start(move || write_to(&beaten, &Order::Alive)).map_err(io("start a thread"))?;
+        let (lines, events) = (Lines::new(output), VecDeque::new());
+        Ok(Self { name, child, input, _beat: beat, heard: Heard::default(), lines, events })
     }
 
     fn error(&self, said: impl Into<String>) -> ProcessError {
@@ -294,21 +331,24 @@ impl Agent {
     }
 
     fn send(&mut self, order: &Order) -> Result<(), ProcessError> {
-        let mut line = serde_json::to_vec(order).map_err(|error| self.error(error.to_string()))?;
-        line.push(b'\n');
-        let sent = self.input.as_mut().map(|input| input.write_all(&line));
-        match sent {
-            Some(Ok(())) => Ok(()),
-            _ => Err(self.error("does not run (any more)")),
-        }
+        write_to(&self.input, order).map_err(|_| self.error("does not run (any more)"))
+    }
+
+    fn close(&self) {
+        *locked(&self.input) = None;
     }
 
     fn read(&mut self, timeout: Duration) -> Result<Option<Reply>, ProcessError> {
         match self.lines.next(timeout) {
-            Ok(Next::Line(line)) => serde_json::from_slice(&line).map(Some).map_err(|error| {
-                let said = String::from_utf8_lossy(line.get(..80).unwrap_or(&line)).into_owned();
-                self.error(format!("its answer is not understood ({error}): {said}"))
-            }),
+            Ok(Next::Line(line)) => {
+                self.heard.now();
+                serde_json::from_slice(&line).map(Some).map_err(|error| {
+                    let said =
+                        String::from_utf8_lossy(line.get(..80).unwrap_or(&line)).into_owned();
+                    self.error(format!("its answer is not understood ({error}): {said}"))
+                })
+            }
+            Ok(Next::Nothing) if self.heard.is_lost() => Err(self.error(Heard::lost())),
             Ok(Next::Nothing) => Ok(None),
             Ok(Next::Closed) => Err(self.error("has ended")),
             Err(error) => Err(self.error(error.to_string())),
@@ -317,11 +357,16 @@ impl Agent {
 
     /// Its answer to the order that was sent last.
     fn reply(&mut self) -> Result<Reply, ProcessError> {
-        for _ in 0..EVENTS_MAX {
-            match self.read(ORDER)? {
-                Some(Reply::Event(event)) => self.events.push_back(event),
+        let (mut events, begun) = (0, clock::now());
+        while events < EVENTS_MAX {
+            match self.read(LISTEN)? {
+                Some(Reply::Event(event)) => {
+                    self.events.push_back(event);
+                    events += 1;
+                }
+                Some(Reply::Alive) | None if clock::now().since(begun) < ORDER => {}
+                Some(Reply::Alive) | None => return Err(self.error("does not answer")),
                 Some(reply) => return Ok(reply),
-                None => return Err(self.error("does not answer")),
             }
         }
         Err(self.error("tells of more and more instead of an answer"))
@@ -343,15 +388,18 @@ impl Agent {
     fn listen(&mut self) -> Result<(), ProcessError> {
         for _ in 0..EVENTS_MAX {
             let Some(reply) = self.read(Duration::ZERO)? else { break };
-            let Reply::Event(event) = reply else { return Err(self.unexpected(&reply)) };
-            self.events.push_back(event);
+            match reply {
+                Reply::Alive => {}
+                Reply::Event(event) => self.events.push_back(event),
+                other => return Err(self.unexpected(&other)),
+            }
         }
         Ok(())
     }
 
     /// Ends it: it ends its parts when its orders end.
     fn end(&mut self) {
-        self.input = None;
+        self.close();
         for _ in 0..END.as_millis() / LOOK.as_millis() {
             if !matches!(self.child.try_wait(), Ok(None)) {
                 return;

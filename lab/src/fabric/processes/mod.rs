@@ -7,6 +7,7 @@
 //! Source: docs/fabric.md; veth(4).
 
 pub mod agent;
+mod alive;
 mod ask;
 pub mod coordinator;
 mod entry;

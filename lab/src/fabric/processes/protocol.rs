@@ -1,6 +1,6 @@
 //! What is said between who brings a fabric over several machines up and each of these.
 //!
-//! Shape: [`Order`] in, [`Reply`] out, JSON, a line each; a [`Reply::Event`] may come at any time.
+//! Shape: [`Order`] in, [`Reply`] out, JSON, a line each; a [`Reply::Event`] may come at any time. Each end says `Alive` every second.
 //! Units: none.
 //! Source: docs/fabric.md "Over several machines".
 
@@ -54,6 +54,8 @@ pub(super) enum Order {
         /// Whether.
         is_on: bool,
     },
+    /// Nothing: who orders is there. It has no answer.
+    Alive,
 }
 
 /// A fabric, and what this machine is in it.
@@ -92,6 +94,8 @@ pub(super) enum Reply {
     Failed(String),
     /// Something has happened; no answer.
     Event(Event),
+    /// Nothing: it is there; no answer.
+    Alive,
 }
 
 /// What happens at a machine by itself.
