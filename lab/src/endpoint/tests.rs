@@ -629,6 +629,19 @@ fn specifications_are_refused_with_what_is_wrong() {
     assert_eq!(refused.unwrap_err().to_string(), "expected 2 ports, found 1");
 }
 
+#[test]
+fn a_file_has_the_memory_of_one_device_at_a_time() {
+    let path = std::env::temp_dir().join(format!("weft-gfd-{}", std::process::id()));
+    let spec = GfdSpec { file: Some(path.clone()), ..GfdSpec::default() };
+    let first = spec.build(&[]).unwrap();
+    let refused = spec.build(&[]).map(drop).unwrap_err();
+    let cause = std::error::Error::source(&refused).unwrap().to_string();
+    assert_eq!(cause, "another GFD keeps its memory there");
+    drop(first);
+    drop(spec.build(&[]).unwrap());
+    std::fs::remove_file(path).unwrap();
+}
+
 /// What is given beside `lds`.
 type Change<'a> = &'a dyn Fn(&mut DeviceSpec);
 

@@ -4,8 +4,11 @@
 //! Units: bytes.
 //! Source: docs/endpoint.md.
 
+use std::io;
 use std::path::PathBuf;
 
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use weft_base::files::{self, Existing};
 use weft_cxl::gfd::capacity::{Choice, NO_TAG};
@@ -77,7 +80,16 @@ impl Spec for GfdSpec {
 impl GfdSpec {
     fn memory(&self, len: u64) -> Result<Memory, SpecError> {
         let Some(path) = &self.file else { return Ok(Memory::anonymous(len)) };
-        let open = || Memory::in_file(files::create(path, Existing::Keep)?, len);
+        let open = || {
+            let file = files::create(path, Existing::Keep)?;
+            match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+                Err(Errno::WOULDBLOCK) => {
+                    return Err(io::Error::other("another GFD keeps its memory there"));
+                }
+                locked => locked?,
+            }
+            Memory::in_file(file, len)
+        };
         open().map_err(|source| SpecError::Backing { path: path.clone(), source })
     }
 
