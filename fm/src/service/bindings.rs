@@ -7,7 +7,7 @@
 use weft_parsers::cci::vcs::UnbindOption;
 use weft_rpc::Refused;
 
-use super::names::Binding;
+use super::names::{Binding, Names, requesters};
 use super::{Fm, NO_COST, refuse};
 use crate::aer::{AerError, tlp_header};
 use crate::bind::{BindError, Bridge, way};
@@ -16,7 +16,9 @@ use crate::change::Running;
 use crate::discover::virtual_switches;
 use crate::graph::Key;
 use crate::inventory::{Switch, Target, TargetKind};
+use crate::memory::Host;
 use crate::port_reset::PortReset;
+use crate::text::name_of;
 
 impl Fm {
     /// What a bridge is to show. A virtual link for which the switch below has no PID left gets one, of a fabric port without.
@@ -45,6 +47,33 @@ impl Fm {
         let done = self.bind_it(binding);
         self.refresh(&bridges);
         done
+    }
+
+    /// What devices of the host that has a bridge now reach and it does not: they may have been given it as another host's.
+    pub(super) fn reached_by_devices(&self, bridge: Bridge) -> Vec<String> {
+        let Some(running) = &self.running else { return Vec::new() };
+        let names = Names::new(&self.desired, running);
+        let own = (bridge.switch, bridge.vcs);
+        let all = requesters(&running.inventory, &running.bindings);
+        let (hosts, devices): (Vec<_>, Vec<_>) = all
+            .into_iter()
+            .map(|one| one.edge)
+            .filter(|edge| names.virtual_hierarchy(*edge) == Some(own))
+            .partition(|edge| (edge.switch, edge.vcs) == own && names.hosts().contains(edge));
+        let shares = self.memory.shares.iter().map(|share| (name_of(&share.tag), &share.hosts));
+        let gim = self.gim.grants.iter().map(|grant| (grant.name.clone(), &grant.from));
+        let mut said = Vec::new();
+        for (name, given) in shares.chain(gim) {
+            let has = |edge: &Host| given.iter().any(|one| one.pid == edge.pid);
+            let reached = devices.iter().filter(|edge| has(edge) && !hosts.iter().any(has));
+            said.extend(reached.map(|edge| {
+                let (device, host) = (names.name_of(*edge), names.host_at(own));
+                format!(
+                    "{device} has access to memory {name:?}, which {host} was not given: weft fm revoke takes it"
+                )
+            }));
+        }
+        said
     }
 
     /// Takes away what a bridge shows, and reads what is left.

@@ -334,8 +334,11 @@ impl Fm {
             }
             Request::Bind { bridge, to } => {
                 let binding = self.binding(bridge, to)?;
+                let place = self.names(|names| names.bridge(bridge))?;
                 self.bind(binding).map_err(refuse)?;
-                vec![format!("{bridge} shows {to}")]
+                let mut said = vec![format!("{bridge} shows {to}")];
+                said.extend(self.reached_by_devices(place));
+                said
             }
             Request::Unbind { bridge } => {
                 let place = self.names(|names| names.bridge(bridge))?;

@@ -273,7 +273,14 @@ fn a_device_below_a_virtual_link_has_tables_by_the_gae_there() {
         let gone = send(&fabric, addr).unwrap_err().message;
         assert!(gone.contains("may not send requests"), "{gone}");
     }
-    fabric.fm().request(&Request::Bind { bridge, to: "sw1/0/0".to_owned() }).unwrap();
+    let bind = Request::Bind { bridge, to: "sw1/0/0".to_owned() };
+    let Response::Done(said) = fabric.fm().request(&bind).unwrap() else { unreachable!() };
+    // What it was given it has, whoever has it now: who binds it is told.
+    let [_, pool_too] = said.as_slice() else { panic!("{said:?}") };
+    assert!(
+        pool_too.starts_with("acc0 has access to memory \"pool\", which h0 was not"),
+        "{said:?}"
+    );
     assert!((0..200).any(|_| send(&fabric, gim).is_ok()), "the host has found it");
     refused(&fabric, acc, owner, &range(gim, 4_096, 5)); // the host has not set it yet
     fabric.bring_up_hosts().unwrap();
