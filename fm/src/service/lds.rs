@@ -248,8 +248,8 @@ impl Fm {
                 }
             };
             let port = running.inventory.switch(at.switch).and_then(|it| it.port(at.port));
-            let whole = |port: &&Port| port.partner != Partner::Nobody && port.lds == 0;
-            if port.filter(whole).is_some() {
+            let whole = |port: &Port| port.partner != Partner::Nobody && port.lds == 0;
+            if port.is_some_and(whole) {
                 errors.push(format!("LD {ld} of {device:?}: the device has no logical devices"));
             } else if said.insert((at, ld), wanted.amounts()).is_some() {
                 errors.push(format!("LD {ld} of {device:?} is in the wanted state twice"));
