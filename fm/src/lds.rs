@@ -16,7 +16,7 @@ use super::cci::{CallError, Fabric, Way};
 use super::graph::PortRef;
 
 /// Most logical devices of one.
-const LDS_MAX: u8 = 16;
+pub const LDS_MAX: u8 = 16;
 
 /// What one logical device has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,6 +26,17 @@ pub struct LdShare {
     /// Bandwidth that it has when all want more, 256ths; `None` where the device does not say.
     pub bandwidth: Option<u8>,
     /// Bandwidth that it never exceeds, 256ths, 0 for no limit; `None` where the device does not say.
+    pub limit: Option<u8>,
+}
+
+/// What somebody says of one logical device, as far as it is said.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LdAmounts {
+    /// Bytes of memory.
+    pub memory: Option<u64>,
+    /// Bandwidth when all want more, 256ths.
+    pub bandwidth: Option<u8>,
+    /// Bandwidth at most, 256ths; 0 for no limit.
     pub limit: Option<u8>,
 }
 
@@ -42,13 +53,32 @@ pub struct LdWanted {
     pub bandwidth: Option<u8>,
     /// Bandwidth at most, 256ths.
     pub limit: Option<u8>,
+    /// What the wanted state has said last.
+    #[serde(default)]
+    pub file: LdAmounts,
 }
 
 impl LdWanted {
     /// Nothing yet.
     #[must_use]
     pub const fn new(at: PortRef, ld: u8) -> Self {
-        Self { at, ld, memory: None, bandwidth: None, limit: None }
+        let file = LdAmounts { memory: None, bandwidth: None, limit: None };
+        Self { at, ld, memory: None, bandwidth: None, limit: None, file }
+    }
+
+    /// Takes what the wanted state says where it says something else than before: what was set by command since then stays.
+    pub fn follow(&mut self, file: LdAmounts) {
+        let before = self.file;
+        if file.memory != before.memory {
+            self.memory = file.memory.or(self.memory);
+        }
+        if file.bandwidth != before.bandwidth {
+            self.bandwidth = file.bandwidth.or(self.bandwidth);
+        }
+        if file.limit != before.limit {
+            self.limit = file.limit.or(self.limit);
+        }
+        self.file = file;
     }
 
     /// Whether an LD has less, or more, than it is to have.
@@ -224,8 +254,8 @@ impl LdDevice<'_> {
         Ok(list.iter().enumerate().map(share).collect())
     }
 
-    /// Gives logical devices what they are to have, where they have something else; memory is taken before it is given. Says
-    /// how many had something else.
+    /// Gives logical devices what they are to have, where they have something else; memory and bandwidth are taken before
+    /// they are given. Says how many had something else.
     ///
     /// # Errors
     /// See [`LdError`]: the first one; what comes before it is done.
@@ -239,16 +269,22 @@ impl LdDevice<'_> {
                 differ.push((wanted, has));
             }
         }
-        differ.sort_by_key(|(wanted, has)| wanted.memory.is_some_and(|it| it > has.memory));
-        for (wanted, has) in &differ {
-            if let Some(memory) = wanted.memory.filter(|memory| *memory != has.memory) {
-                self.set_memory(wanted.ld, memory)?;
-            }
-            if let Some(part) = wanted.bandwidth.filter(|part| Some(*part) != has.bandwidth) {
-                self.set_bandwidth(wanted.ld, part)?;
-            }
-            if let Some(part) = wanted.limit.filter(|part| Some(*part) != has.limit) {
-                self.set_limit(wanted.ld, part)?;
+        for gives in [false, true] {
+            for (wanted, has) in &differ {
+                let ld = wanted.ld;
+                let turn = |memory: &u64| *memory != has.memory && (*memory > has.memory) == gives;
+                if let Some(memory) = wanted.memory.filter(turn) {
+                    self.set_memory(ld, memory)?;
+                }
+                let turn = |part: &u8| (Some(*part) > has.bandwidth) == gives;
+                let bandwidth = wanted.bandwidth.filter(|part| Some(*part) != has.bandwidth);
+                if let Some(part) = bandwidth.filter(turn) {
+                    self.set_bandwidth(ld, part)?;
+                }
+                let limit = wanted.limit.filter(|part| gives && Some(*part) != has.limit);
+                if let Some(part) = limit {
+                    self.set_limit(ld, part)?;
+                }
             }
         }
         Ok(differ.len())
@@ -307,5 +343,31 @@ impl LdDevice<'_> {
         let set = LdFractions { start: ld, fractions: List::of(&fractions) };
         self.ask(&Request::SetLdLimit(set))?;
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::graph::SwitchId;
+
+    /// What a command gave stays until the file says something else than it did, and what is taken out of it stays, too.
+    #[test]
+    fn a_file_that_says_something_else_is_followed() {
+        let says = |memory, bandwidth| LdAmounts { memory, bandwidth, limit: None };
+        let mut wanted = LdWanted::new(PortRef::new(SwitchId(0), 1), 2);
+        wanted.limit = Some(3);
+        let after = |wanted: &mut LdWanted, file| {
+            wanted.follow(file);
+            (wanted.memory, wanted.bandwidth, wanted.limit)
+        };
+        let said = says(Some(1), Some(2));
+        assert_eq!(after(&mut wanted, said), (Some(1), Some(2), Some(3)));
+        wanted.memory = Some(9); // by command
+        assert_eq!(after(&mut wanted, said), (Some(9), Some(2), Some(3)), "as before");
+        let other = says(Some(1), Some(4));
+        assert_eq!(after(&mut wanted, other), (Some(9), Some(4), Some(3)));
+        assert_eq!(after(&mut wanted, says(None, None)), (Some(9), Some(4), Some(3)));
+        assert_eq!(after(&mut wanted, other), (Some(1), Some(4), Some(3)), "it is back");
     }
 }

@@ -190,7 +190,7 @@ pub struct Bindings {
     /// Devices whose switch has forgotten that it shows them, and could not be told yet.
     #[serde(default)]
     pub lost: Vec<Local>,
-    /// What logical devices are to have, by command.
+    /// What logical devices are to have, by command or as the wanted state says.
     #[serde(default)]
     pub lds: Vec<LdWanted>,
     /// What logical devices are to have of dynamic capacity, by command.

@@ -4,16 +4,18 @@
 //! Units: bytes; 256ths of the bandwidth.
 //! Source: CXL 3.1 sections 7.6.7.4 and 7.6.7.6; docs/fm.md.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use weft_parsers::cci::dcd::Extent;
 use weft_rpc::Refused;
 
+use super::names::Names;
 use super::request::{CapacityChange, CapacityExtent, CapacityRow, LdChange, LdRow};
 use super::{Fm, refuse, with_causes};
 use crate::cci::Way;
 use crate::change::Running;
 use crate::graph::PortRef;
+use crate::inventory::{Partner, Port};
 use crate::ld_capacity::{Addition, CapacityWanted, Removal};
 use crate::lds::{LdDevice, LdWanted};
 use crate::text::{name_of, tag};
@@ -232,12 +234,45 @@ impl Fm {
         }
     }
 
-    /// Gives logical devices again what they are to have, where a device has forgotten it; returns what failed.
+    /// Takes what the wanted state says of logical devices; returns what cannot be.
+    fn follow_desired_lds(&mut self) -> Vec<String> {
+        let Some(running) = &mut self.running else { return Vec::new() };
+        let (mut errors, mut said) = (Vec::new(), BTreeMap::new());
+        for wanted in &self.desired.lds {
+            let (device, ld) = (&wanted.device, wanted.ld);
+            let at = match Names::new(&self.desired, running).device(device) {
+                Ok(at) => at,
+                Err(why) => {
+                    errors.push(format!("LD {ld} of {device:?}: {why}"));
+                    continue;
+                }
+            };
+            let port = running.inventory.switch(at.switch).and_then(|it| it.port(at.port));
+            let whole = |port: &Port| port.partner != Partner::Nobody && port.lds == 0;
+            if port.is_some_and(whole) {
+                errors.push(format!("LD {ld} of {device:?}: the device has no logical devices"));
+            } else if said.insert((at, ld), wanted.amounts()).is_some() {
+                errors.push(format!("LD {ld} of {device:?} is in the wanted state twice"));
+            }
+        }
+        let lds = &mut running.bindings.lds;
+        for wanted in lds.iter_mut() {
+            wanted.follow(said.remove(&(wanted.at, wanted.ld)).unwrap_or_default());
+        }
+        lds.extend(said.into_iter().map(|((at, ld), amounts)| {
+            let mut wanted = LdWanted::new(at, ld);
+            wanted.follow(amounts);
+            wanted
+        }));
+        errors
+    }
+
+    /// Gives logical devices what they are to have, where a device has something else; returns what failed.
     pub(super) fn restore_lds(&mut self) -> Vec<String> {
-        let Some(running) = &self.running else { return Vec::new() };
+        let mut errors = self.follow_desired_lds();
+        let Some(running) = &self.running else { return errors };
         let all = running.bindings.lds.clone();
         let places: BTreeSet<PortRef> = all.iter().map(|wanted| wanted.at).collect();
-        let mut errors = Vec::new();
         for at in places {
             let switch = running_switch(self.running.as_ref(), at);
             let Some(way) = switch else { continue }; // its device is away: when it is back
@@ -246,7 +281,7 @@ impl Fm {
             match device.set_all(&wanted) {
                 Ok(0) => {}
                 Ok(count) => self.board.record_event(format!(
-                    "{count} logical devices of {at} have again what they are to have"
+                    "{count} logical devices of {at} are given what they are to have"
                 )),
                 Err(error) => {
                     errors.push(format!("logical devices of {at}: {}", with_causes(&error)));

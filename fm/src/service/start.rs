@@ -132,6 +132,10 @@ impl Fm {
             let text = format!("a static fabric has no P2P: {:?} is refused", p2p.name);
             return Err(StartError::Static(text));
         }
+        if let Some(ld) = self.desired.lds.first() {
+            let text = format!("a static fabric has no MLD: [[ld]] of {:?} is refused", ld.device);
+            return Err(StartError::Static(text));
+        }
         if let Some(bind) = self.desired.binds.first() {
             let text =
                 format!("a static fabric is bound by its switches: {:?} is refused", bind.bridge);

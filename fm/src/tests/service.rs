@@ -331,6 +331,9 @@ fn a_static_fabric_is_looked_at_and_never_changed() {
     assert!(without.to_string().contains("needs a store"), "{without}");
     let refused = manager(&shared, want(POOL), StartMode::Static, None).start().unwrap_err();
     assert!(refused.to_string().contains("no G-FAM"), "{refused}");
+    let ld = "[[ld]]\ndevice = \"entry/port:1\"\nld = 0\nlimit = 1\n";
+    let refused = manager(&shared, want(ld), StartMode::Static, None).start().unwrap_err();
+    assert!(refused.to_string().contains("no MLD: [[ld]] of \"entry/port:1\""), "{refused}");
     let mut first =
         manager(&shared, want(""), StartMode::FmFirst, Some(Store::open(&path).unwrap()));
     first.start().unwrap();

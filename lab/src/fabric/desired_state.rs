@@ -10,7 +10,7 @@ use weft_fm::text::{UuidText, is_name};
 
 use super::layout::gim::OWN;
 use super::layout::{Layout, Part, PortRole, VppbBinding, uuid};
-use super::topology::{Flow, Topology};
+use super::topology::{Device, Flow, Topology};
 use weft_fm::service::status::StartMode;
 
 /// Bridge 0 of a virtual switch is the upstream one.
@@ -111,11 +111,41 @@ fn write_devices<'a>(
             if port.role != PortRole::Dsp {
                 continue;
             }
+            if let Part::Device(at) = port.far.part
+                && let Some(device) = topology.devices.get(at)
+            {
+                write_lds(text, device, &format!("{}/port:{number}", name(index)))?;
+            }
             // A name that might be a PID is none to the manager; the device's place is, then. HBR switches have one where
             // memory below them is reached.
             if (is_device && is_name(device)) || named(device) {
                 let at = name(index);
                 writeln!(text, "[[device]]\nname = {device:?}\nswitch = {at:?}\nport = {number}")?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What logical devices of a device at a place have.
+fn write_lds(text: &mut String, device: &Device, place: &str) -> std::fmt::Result {
+    fn of<T: Copy>(list: Option<&Vec<T>>, ld: u8) -> Option<T> {
+        list?.get(usize::from(ld)).copied()
+    }
+    for ld in 0..device.lds.unwrap_or(0) {
+        let mib = of(device.ld_mib.as_ref(), ld);
+        let [bandwidth, limit] =
+            [&device.ld_bandwidth, &device.ld_limit].map(|list| of(list.as_ref(), ld));
+        if mib.is_none() && bandwidth.is_none() && limit.is_none() {
+            continue;
+        }
+        writeln!(text, "[[ld]]\ndevice = {place:?}\nld = {ld}")?;
+        if let Some(mib) = mib {
+            writeln!(text, "memory = {}", u64::from(mib) << 20)?;
+        }
+        for (key, part) in [("bandwidth", bandwidth), ("limit", limit)] {
+            if let Some(part) = part {
+                writeln!(text, "{key} = {part}")?;
             }
         }
     }

@@ -137,6 +137,15 @@ pub struct Device {
     /// Part of that memory that is dynamic capacity.
     #[serde(default)]
     pub dynamic_mib: Option<u32>,
+    /// Memory of each logical device, by number; as much for each where nothing is said.
+    #[serde(default)]
+    pub ld_mib: Option<Vec<u32>>,
+    /// Bandwidth of each when all want more, 256ths, by number.
+    #[serde(default)]
+    pub ld_bandwidth: Option<Vec<u8>>,
+    /// Bandwidth of each at most, 256ths, by number; 0 for no limit.
+    #[serde(default)]
+    pub ld_limit: Option<Vec<u8>>,
 }
 
 /// Memory of a host or device that others reach.

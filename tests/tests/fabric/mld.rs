@@ -8,14 +8,14 @@
 
 use serde_json::Value;
 use weft_dataplane::time::Span;
-use weft_fm::service::request::{CapacityChange, CapacityRow, LdChange, TopologyFormat};
+use weft_fm::service::request::{CapacityChange, CapacityRow, LdChange, LdRow, TopologyFormat};
 use weft_fm::service::{Request, Response};
 use weft_lab::endpoint::Answer;
 use weft_lab::endpoint::command::{Access, Command, OwnRange, TransferReport};
 use weft_lab::endpoint::number::Num;
 use weft_lab::fabric::layout::Part;
 use weft_lab::fabric::managed::ManagedFabric;
-use weft_tests::fabric_here::{bars, books, range, transfer, up};
+use weft_tests::fabric_here::{bars, books, file, range, transfer, up, up_text};
 
 const MLD: Part = Part::Device(0);
 const MIB: u64 = 1 << 20;
@@ -280,6 +280,55 @@ fn the_manager_deals_out_memory_and_bandwidth() {
         let read = transfer(&fabric, Part::Host(host), &Command::Read(range(at, 1 << 18, seed)));
         assert!(read.ok && read.mismatched == 0, "{read:?}");
     }
+    books(&fabric);
+}
+
+/// What a file says of its logical devices they have when the fabric is up; a command changes it, also for a manager that is
+/// started again, and what somebody else has changed is put back.
+#[test]
+fn logical_devices_have_what_the_file_says() {
+    let more =
+        "ld_mib = [256, 512, 256, 0]\nld_bandwidth = [192, 0, 64, 0]\nld_limit = [0, 0, 32, 0]\n";
+    let mut fabric = up_text("mld", &format!("{}{more}", file("mld")));
+    let has = |fabric: &mut ManagedFabric| match fabric.fm().request(&Request::Lds) {
+        Ok(Response::Lds(rows)) => {
+            let row = |row: &LdRow| (row.memory / MIB, row.bandwidth.unwrap(), row.limit.unwrap());
+            rows.iter().map(row).collect::<Vec<_>>()
+        }
+        other => panic!("{other:?}"),
+    };
+    let want = [(256, 192, 0), (512, 0, 0), (256, 64, 32), (0, 0, 0)];
+    assert_eq!(has(&mut fabric), want);
+    for host in 0..2 {
+        let at = bar(&fabric, host);
+        assert!(access(&fabric, host, at, Some(7), true).ok, "host {host}");
+        assert!(access(&fabric, host, at, Some(7), false).ok, "host {host}");
+    }
+    // Others than the manager give LD 0 and LD 2 each other's share, and LD 3 what LD 1 had: neither can be put back first.
+    for (opcode, payload) in [
+        (0x5407, "01 00 40"),
+        (0x5407, "01 02 C0"),
+        (0x5402, "01 01 0000 0000000000000000 0000000000000000"),
+        (0x5402, "01 03 0000 0200000000000000 0000000000000000"),
+    ] {
+        let done = by_tunnel(&mut fabric, opcode, payload);
+        assert_eq!(&done[24..28], "0000", "{opcode:x}: {done}");
+    }
+    assert_eq!(has(&mut fabric), [(256, 64, 0), (0, 0, 0), (256, 192, 32), (512, 0, 0)]);
+    fabric.fm().request(&Request::Discover).unwrap();
+    assert_eq!(has(&mut fabric), want);
+    // A command stays, for the next discovery and the next manager.
+    for (ld, change) in [(2, LdChange::Limit(16)), (1, LdChange::Memory(256 * MIB))] {
+        let asked = Request::SetLd { device: "mld0".to_owned(), ld, change };
+        fabric.fm().request(&asked).unwrap();
+    }
+    let want = [(256, 192, 0), (256, 0, 0), (256, 64, 16), (0, 0, 0)];
+    fabric.fm().request(&Request::Discover).unwrap();
+    assert_eq!(has(&mut fabric), want);
+    fabric.restart_manager(|_| ()).unwrap();
+    assert_eq!(has(&mut fabric), want);
+    let errors = fabric.fm().board().status().errors;
+    assert_eq!(errors, [""; 0]);
     books(&fabric);
 }
 

@@ -171,7 +171,8 @@ fn gim_of_a_host_over_veth() {
 #[test]
 fn a_device_with_logical_devices_as_processes() {
     let name = "a_device_with_logical_devices_as_processes";
-    let Some(mut up) = Up::start_text(name, &file("mld"), &[]) else { return };
+    let text = format!("{}ld_bandwidth = [0, 64, 0, 32]\nld_limit = [0, 0, 64, 0]\n", file("mld"));
+    let Some(mut up) = Up::start_text(name, &text, &[]) else { return };
     let rows = up.fm("ld");
     let shown: Vec<bool> =
         rows.as_array().expect("rows").iter().map(|row| !row["bridge"].is_null()).collect();
@@ -217,8 +218,8 @@ fn a_device_with_logical_devices_as_processes() {
     up.until("its logical devices have again what they had", |up| {
         let (code, rows) = up.ask_fm("ld");
         let of = |ld: usize, key: &str| rows.get(ld)?.get(key)?.as_u64();
-        let has = [of(1, "memory"), of(3, "memory"), of(2, "limit")];
-        (code == 0 && has == [Some(512 << 20), Some(0), Some(128)]).then_some(())
+        let has = [of(1, "memory"), of(3, "memory"), of(2, "limit"), of(1, "bandwidth")];
+        (code == 0 && has == [Some(512 << 20), Some(0), Some(128), Some(64)]).then_some(())
     });
     up.until("dynamic capacity is added again", |up| {
         let (code, rows) = up.ask_fm("ld capacity list");

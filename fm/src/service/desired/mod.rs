@@ -4,12 +4,15 @@
 //! Units: bytes; ns.
 //! Source: docs/spec/cxl-fabric.md "The fabric manager"; TOML 1.0.
 
+mod lds;
+
 use std::path::Path;
 
 use serde::{Deserialize, Deserializer};
 use weft_parsers::cci::Uuid;
 use weft_parsers::fabric::Pid;
 
+pub use self::lds::DesiredLd;
 use crate::cci::Peer;
 use crate::cdat::Figures;
 use crate::ha::identity::Lineage;
@@ -265,6 +268,9 @@ pub struct DesiredState {
     /// Memory devices that devices access directly.
     #[serde(default)]
     pub p2p: Vec<DesiredP2p>,
+    /// What logical devices are to have.
+    #[serde(default, rename = "ld")]
+    pub lds: Vec<DesiredLd>,
 }
 
 impl DesiredState {
@@ -351,6 +357,7 @@ impl DesiredState {
             taken.push(&p2p.name);
         }
         desired.check_partitions()?;
+        lds::check(&desired.lds).map_err(DesiredStateError::Bad)?;
         desired.check_addresses()?;
         Ok(desired)
     }
@@ -460,6 +467,10 @@ impl Value {
 
 fn size<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
     Value::read(from, parse_size)
+}
+
+fn some_size<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u64>, D::Error> {
+    size(from).map(Some)
 }
 
 fn small_size<'de, D: Deserializer<'de>>(from: D) -> Result<u32, D::Error> {

@@ -156,3 +156,34 @@ fn partitions_of_a_gfd_are_wanted_by_kind_and_size() {
         assert!(error.contains(part), "{partitions} {media}: {error}");
     }
 }
+
+#[test]
+fn logical_devices_are_wanted_by_number() {
+    let with = |rest: &str| {
+        let one = format!("[[ld]]\ndevice = \"mld0\"\n{rest}\n");
+        DesiredState::parse(&format!("{one}[[ld]]\ndevice = \"mld0\"\nld = 1\nbandwidth = 200\n"))
+    };
+    let desired = with("ld = 0\nmemory = \"512MiB\"\nbandwidth = 56\nlimit = 0").unwrap();
+    let first = desired.lds[0].amounts();
+    assert_eq!((first.memory, first.bandwidth, first.limit), (Some(512 << 20), Some(56), Some(0)));
+    assert_eq!(desired.lds[1].amounts().memory, None);
+    #[rustfmt::skip] // columns: of the first, part of the error
+    let cases = [
+        ("ld = 16\nlimit = 1",          "LD 16 of \"mld0\": a device has logical devices 0 to 15"),
+        ("ld = 1\nlimit = 1",           "LD 1 of \"mld0\": it is listed twice"),
+        ("ld = 0",                      "expected memory, bandwidth or limit"),
+        ("ld = 0\nmemory = \"300MiB\"", "expected a multiple of 256MiB"),
+        ("ld = 0\nbandwidth = 57",      "are 257 of 256 together"),
+        ("ld = 0\nbandwidth = 256",     "256"),
+        ("ld = 0\nlimit = -1",          "-1"),
+        ("limit = 1",                   "missing field `ld`"),
+        ("ld = 0\nqos = 1",             "unknown field `qos`"),
+    ];
+    for (rest, part) in cases {
+        let error = with(rest).unwrap_err().to_string();
+        assert!(error.contains(part), "{rest}: {error}");
+    }
+    let two = "[[ld]]\ndevice = \"a\"\nld = 0\nbandwidth = 200\n";
+    let other = two.replace("\"a\"", "\"b\"");
+    assert!(DesiredState::parse(&format!("{two}{other}")).is_ok(), "each device has its own");
+}

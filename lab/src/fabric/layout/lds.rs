@@ -6,7 +6,7 @@
 
 use weft_fm::service::status::StartMode;
 
-use super::super::topology::DeviceKind;
+use super::super::topology::{Device, DeviceKind};
 use super::build::Builder;
 use super::{End, LayoutError, Part};
 
@@ -14,6 +14,8 @@ use super::{End, LayoutError, Part};
 const LDS_MAX: u8 = 16;
 /// Memory is dealt out in units of so many MiB.
 const GRANULE_MIB: u32 = 256;
+/// All of a device's bandwidth, 256ths.
+const WHOLE: u32 = 256;
 
 impl Builder<'_> {
     /// Refuses devices with logical devices where there can be none.
@@ -32,6 +34,14 @@ impl Builder<'_> {
                         &device.name,
                         "dynamic_mib is of logical devices: give lds, too",
                     );
+                }
+                if device.ld_mib.is_some()
+                    || device.ld_bandwidth.is_some()
+                    || device.ld_limit.is_some()
+                {
+                    let why =
+                        "ld_mib, ld_bandwidth and ld_limit are of logical devices: give lds, too";
+                    return refuse(&device.name, why);
                 }
                 continue;
             };
@@ -54,7 +64,10 @@ impl Builder<'_> {
                 () if device.dynamic_mib.is_some_and(|mib| !fits(mib) || mib > all) => {
                     "dynamic_mib: expected a multiple of 256, at most capacity_mib"
                 }
-                () => continue,
+                () => {
+                    check_amounts(device, lds, all)?;
+                    continue;
+                }
             };
             return refuse(&device.name, why);
         }
@@ -100,6 +113,41 @@ impl Builder<'_> {
             ),
         }
     }
+}
+
+/// Refuses memory and bandwidth of `lds` logical devices that a device with `all` MiB cannot have.
+fn check_amounts(device: &Device, lds: u8, all: u32) -> Result<(), LayoutError> {
+    let one_each = |key: &str, had: Option<usize>| match had {
+        Some(had) if had != usize::from(lds) => {
+            let why = format!("{key}: expected one for each of {lds} logical devices, found {had}");
+            refuse(&device.name, &why)
+        }
+        _ => Ok(()),
+    };
+    one_each("ld_mib", device.ld_mib.as_ref().map(Vec::len))?;
+    one_each("ld_bandwidth", device.ld_bandwidth.as_ref().map(Vec::len))?;
+    one_each("ld_limit", device.ld_limit.as_ref().map(Vec::len))?;
+    let each = device.ld_mib.as_deref().unwrap_or_default();
+    if each.iter().any(|mib| !mib.is_multiple_of(GRANULE_MIB)) {
+        return refuse(&device.name, "ld_mib: expected multiples of 256");
+    }
+    let dynamic = device.dynamic_mib.unwrap_or(0);
+    let (fixed, sum) = (all.saturating_sub(dynamic), each.iter().copied().map(u64::from).sum());
+    if u64::from(fixed) < sum {
+        let why = format!(
+            "ld_mib: {sum} MiB together, and the device has {fixed} MiB besides dynamic capacity: raise capacity_mib"
+        );
+        return refuse(&device.name, &why);
+    }
+    let shares = device.ld_bandwidth.as_deref().unwrap_or_default();
+    let sum: u32 = shares.iter().copied().map(u32::from).sum();
+    if sum > WHOLE {
+        let why = format!(
+            "ld_bandwidth: {sum} of {WHOLE} together: shares are 256ths of the device's bandwidth"
+        );
+        return refuse(&device.name, &why);
+    }
+    Ok(())
 }
 
 fn refuse<T>(device: &str, why: &str) -> Result<T, LayoutError> {

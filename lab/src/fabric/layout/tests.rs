@@ -408,6 +408,16 @@ fn logical_devices_that_cannot_be_are_refused() {
         ("",        "dynamic_mib = 256",                  "dynamic_mib is of logical devices"),
         ("\"m.0\"", "lds = 2, dynamic_mib = 300",         "dynamic_mib: expected a multiple of 256"),
         ("\"m.0\"", "lds = 2, dynamic_mib = 768",         "at most capacity_mib"),
+        ("",        "ld_limit = [0]",                     "of logical devices: give lds"),
+        ("",        "ld_mib = [256]",                     "of logical devices: give lds"),
+        ("\"m.0\"", "lds = 2, ld_mib = [256]",            "ld_mib: expected one for each of 2 logical devices, found 1"),
+        ("\"m.0\"", "lds = 2, ld_bandwidth = [1, 2, 3]",  "ld_bandwidth: expected one for each"),
+        ("\"m.0\"", "lds = 2, ld_limit = []",             "ld_limit: expected one for each"),
+        ("\"m.0\"", "lds = 2, ld_mib = [256, 300]",       "ld_mib: expected multiples of 256"),
+        ("\"m.0\"", "lds = 2, ld_mib = [256, 512]",       "768 MiB together, and the device has 512 MiB"),
+        ("\"m.0\"", "lds = 2, dynamic_mib = 256, ld_mib = [256, 256]", "the device has 256 MiB besides dynamic"),
+        ("\"m.0\"", "lds = 2, ld_mib = [4294967040, 4294967040]", "raise capacity_mib"),
+        ("\"m.0\"", "lds = 2, ld_bandwidth = [128, 129]", "257 of 256 together"),
         ("\"m.0\"", "kind = \"memory\"",                  "it has no logical devices"),
         ("\"x.0\"", "lds = 2",                            "there is no device \"x.0\""),
     ];
@@ -421,6 +431,8 @@ fn logical_devices_that_cannot_be_are_refused() {
     assert!(refused(&fixed).contains("no logical devices"));
     let fits = layout(&file("\"m.0\"", "lds = 2, capacity_mib = 1024")).unwrap();
     assert_eq!(fits.switches[0].vcses[0].vppbs, [VppbBinding::Ld(2, 0)]);
+    let all = "lds = 2, capacity_mib = 1024, dynamic_mib = 256, ld_mib = [0, 768], ld_bandwidth = [255, 1], ld_limit = [255, 0]";
+    assert!(layout(&file("\"m.0\"", all)).is_ok(), "exactly all that there is");
 }
 
 /// Partitions fit the device, and memory a partition of its kind; without a capacity the device is as large as they are.
