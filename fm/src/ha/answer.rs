@@ -66,14 +66,31 @@ pub struct KeyValue {
     /// Revision of the store that made it.
     #[serde(deserialize_with = "number", default)]
     pub create_revision: i64,
+    /// Revision of the store that changed it last.
+    #[serde(deserialize_with = "number", default)]
+    pub mod_revision: i64,
     /// Lease that it goes with.
     #[serde(deserialize_with = "number", default)]
     pub lease: i64,
 }
 
+/// What is said with every answer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+pub struct Header {
+    /// Revision of the store.
+    #[serde(deserialize_with = "number", default)]
+    pub revision: i64,
+}
+
 /// Keys in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 pub struct Ranged {
+    /// When that was so; not in an answer of a transaction.
+    #[serde(default)]
+    pub header: Header,
+    /// How many there are: nothing is left out where there is none.
+    #[serde(deserialize_with = "number", default)]
+    pub count: i64,
     /// They.
     #[serde(deserialize_with = "few", default)]
     pub kvs: Vec<KeyValue>,
@@ -113,8 +130,11 @@ impl Ranged {
     /// The only key, or none.
     ///
     /// # Errors
-    /// There are several.
+    /// There are several, or not as many as are counted.
     pub fn only(&self) -> Result<Option<&KeyValue>, AnswerError> {
+        if i64::try_from(self.kvs.len()) != Ok(self.count) {
+            return Err(AnswerError::Unfit("it has not the keys that it counts"));
+        }
         match self.kvs.as_slice() {
             [] => Ok(None),
             [one] => Ok(Some(one)),

@@ -7,6 +7,7 @@
 //! That a manager leads is believed only where the key is read back twice as it was made: by the transaction that made it,
 //! and by a read after. An answer that was changed on its way makes no second leader.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use rustls::crypto::ring;
@@ -43,13 +44,16 @@ pub struct Candidate<P> {
     name: String,
     ttl: Duration,
     clock: Clock,
+    /// The last term that components were seen to be led in.
+    seen: AtomicU64,
 }
 
 impl<P: Post> Candidate<P> {
     /// A manager of a name, whose lease lasts `ttl`.
     #[must_use]
     pub fn new(post: P, address: Address, name: &str, ttl: Duration, clock: Clock) -> Self {
-        Self { etcd: Etcd(post), address, name: shown(name), ttl, clock }
+        let (etcd, name, seen) = (Etcd(post), shown(name), AtomicU64::new(0));
+        Self { etcd, address, name, ttl, clock, seen }
     }
 
     /// What it is called.
@@ -62,6 +66,11 @@ impl<P: Post> Candidate<P> {
     #[must_use]
     pub const fn ttl(&self) -> Duration {
         self.ttl
+    }
+
+    /// A term that there was, whatever etcd knows of it: the next one is behind it.
+    pub fn has_seen(&self, term: u64) {
+        self.seen.fetch_max(term, Ordering::SeqCst);
     }
 
     /// What the one who leads is called; none where nobody does.
@@ -108,9 +117,13 @@ impl<P: Post> Candidate<P> {
         }
         let fence = Fence(own);
         let counter = self.address.key("term");
-        let last = self.etcd.get(&counter)?.map_or(Ok(0), |found| term(&found.value))?;
+        let found = self.etcd.get(&counter)?;
+        let last = found.as_ref().map_or(Ok(0), |found| term(&found.value))?;
+        let last = last.max(self.seen.load(Ordering::SeqCst));
         let term = last.checked_add(1).ok_or(AnswerError::Unfit("no term is left"))?;
-        self.etcd.write(&fence, &[Change::Put(&counter, term.to_string().as_bytes())])?;
+        let number = term.to_string();
+        let change = Change::Put(&counter, number.as_bytes());
+        self.etcd.write(&fence, &[(&counter, found.as_ref())], &[change])?;
         Ok(Some(Lead { term, permit, fence }))
     }
 

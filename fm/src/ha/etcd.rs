@@ -4,8 +4,9 @@
 //! Units: seconds of leases; nanoseconds of [`Clock`](super::permit::Clock).
 //! Source: etcd 3.4 "gRPC gateway" and `rpc.proto`.
 //!
-//! Every request may be sent twice: a lease has the number that the manager chose, and each transaction puts the same values
-//! under the same condition. So one whose answer was lost or makes no sense is sent again.
+//! Every transaction may be sent twice, as it puts the same values under the same condition: one whose answer was lost or
+//! makes no sense is sent again. What is read and leads to something has etcd compare it with what it has ([`Etcd::sure`], the
+//! `expected` of [`Etcd::write`]): an answer that was changed on its way, or is an old one, is none.
 
 use std::fmt::Debug;
 use std::time::Duration;
@@ -14,6 +15,9 @@ use data_encoding::BASE64;
 use serde_json::{Value, json};
 
 use super::answer::{self, AnswerError, Granted, Kept, KeyValue, Outcome, Ranged};
+
+/// Longest value that is sent again to be compared.
+const COMPARED_MAX: usize = 4_096;
 
 /// The way to etcd: a path and JSON in, JSON out.
 pub trait Post: Debug + Send + Sync {
@@ -65,6 +69,9 @@ pub enum Change<'a> {
     Remove(&'a str, &'a str),
 }
 
+/// A key and what was read of it.
+pub type Expected<'a> = (&'a str, Option<&'a KeyValue>);
+
 /// A client of etcd.
 #[derive(Clone, Debug)]
 pub struct Etcd<P>(pub P);
@@ -115,11 +122,30 @@ impl<P: Post> Etcd<P> {
     pub fn get(&self, key: &str) -> Result<Option<KeyValue>, EtcdError> {
         let body = json!({ "key": text(key.as_bytes()), "limit": "1" });
         let ranged: Ranged = self.ask("/v3/kv/range", &body)?;
+        if ranged.header.revision <= 0 {
+            return Err(AnswerError::Unfit("a header is missing").into());
+        }
         let found = ranged.only()?;
         if found.is_some_and(|found| found.key != key.as_bytes()) {
             return Err(AnswerError::Unfit("another key").into());
         }
         Ok(found.cloned())
+    }
+
+    /// Reads a key, and has etcd confirm what was read.
+    ///
+    /// # Errors
+    /// See [`EtcdError`]; what was read is not what etcd has.
+    pub fn sure(&self, key: &str) -> Result<Option<KeyValue>, EtcdError> {
+        let found = self.get(key)?;
+        let read = json!({ "request_range": { "key": text(key.as_bytes()) } });
+        let compare = is_still((key, found.as_ref()));
+        let body = json!({ "compare": compare, "success": [read], "failure": [read] });
+        let outcome: Outcome = self.ask("/v3/kv/txn", &body)?;
+        if outcome.succeeded && outcome.last_read()? == found.as_ref() {
+            return Ok(found);
+        }
+        Err(AnswerError::Unfit("a key is another one when read again").into())
     }
 
     /// Makes `key` with `value` and `lease`, where there is none; the key as it is then, whoever made it.
@@ -142,11 +168,16 @@ impl<P: Post> Etcd<P> {
         }
     }
 
-    /// Changes keys, all or none, as long as `fence` stands.
+    /// Changes keys, all or none, as long as `fence` stands and keys are what was `expected`.
     ///
     /// # Errors
     /// See [`EtcdError`]; it may have come about where no answer came.
-    pub fn write(&self, fence: &Fence, changes: &[Change<'_>]) -> Result<(), EtcdError> {
+    pub fn write(
+        &self,
+        fence: &Fence,
+        expected: &[Expected<'_>],
+        changes: &[Change<'_>],
+    ) -> Result<(), EtcdError> {
         let Fence(leader) = fence;
         let key = text(&leader.key);
         let change = |change: &Change<'_>| match change {
@@ -164,16 +195,33 @@ impl<P: Post> Etcd<P> {
             "key": key, "target": "CREATE", "result": "EQUAL",
             "create_revision": leader.create_revision.to_string(),
         });
-        let body = json!({ "compare": [same], "success": success, "failure": [read] });
+        let compare: Vec<Value> =
+            expected.iter().copied().flat_map(is_still).chain([same]).collect();
+        let body = json!({ "compare": compare, "success": success, "failure": [read] });
         let outcome: Outcome = self.ask("/v3/kv/txn", &body)?;
         match (outcome.succeeded, outcome.last_read()?) {
             (true, Some(found)) if found == leader && outcome.responses.len() == success.len() => {
                 Ok(())
             }
             (false, found) if found != Some(leader) => Err(EtcdError::Deposed),
+            (false, _) if !expected.is_empty() => {
+                Err(AnswerError::Unfit("a key is another one than was read").into())
+            }
             _ => Err(AnswerError::Unfit("its parts contradict each other").into()),
         }
     }
+}
+
+/// What etcd compares so that a key is as it was read; a long value is known by its revision, and has a checksum of its own.
+fn is_still((key, found): Expected<'_>) -> Vec<Value> {
+    let compare = |target: &str, field: &str, value: String| json!({ "key": text(key.as_bytes()), "target": target, "result": "EQUAL", field: value });
+    let Some(found) = found else {
+        return vec![compare("CREATE", "create_revision", "0".to_owned())];
+    };
+    let revision = compare("MOD", "mod_revision", found.mod_revision.to_string());
+    let is_short = found.value.len() <= COMPARED_MAX;
+    let value = is_short.then(|| compare("VALUE", "value", text(&found.value)));
+    [revision].into_iter().chain(value).collect()
 }
 
 /// How long a lease lasts that is said to be granted or kept.

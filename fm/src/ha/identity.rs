@@ -14,6 +14,9 @@ use weft_parsers::cci::Uuid;
 /// So that both halves of a UUID do not change alike.
 const SECOND: u64 = 0x9E37_79B9_7F4A_7C15;
 
+/// Most terms that etcd can have lost the count of: so that a component that lies does not use them up.
+const LATER_MAX: u64 = 1 << 32;
+
 /// The UUIDs of the managers of a fabric, and the term of the one that leads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lineage {
@@ -50,10 +53,21 @@ impl Lineage {
     /// The term before this one, or this one, that a UUID is of; none where it is a stranger's or of a later term.
     #[must_use]
     pub fn term_of(&self, uuid: Uuid) -> Option<u64> {
+        self.any_term_of(uuid).filter(|term| *term <= self.term)
+    }
+
+    /// The term after this one that a UUID is of, none that no fabric comes to: etcd has lost its count where there is one.
+    #[must_use]
+    pub fn later_term_of(&self, uuid: Uuid) -> Option<u64> {
+        let last = self.term.saturating_add(LATER_MAX);
+        self.any_term_of(uuid).filter(|term| *term > self.term && *term <= last)
+    }
+
+    fn any_term_of(&self, uuid: Uuid) -> Option<u64> {
         let mask = (u128::from_be_bytes(self.base) ^ u128::from_be_bytes(uuid)).to_be_bytes();
         let (first, _) = mask.split_first_chunk::<8>()?;
         let term = unmix(u64::from_be_bytes(*first));
-        (term <= self.term && self.at(term) == uuid).then_some(term)
+        (self.at(term) == uuid).then_some(term)
     }
 }
 
@@ -87,7 +101,12 @@ mod tests {
             assert_eq!(one.term_of(base), Some(0));
             assert_eq!(one.term_of(one.next()), None, "a later term than {term}");
             assert_eq!(of(term + 1).term_of(one.next()), Some(term + 1));
+            assert_eq!(one.later_term_of(one.next()), Some(term + 1));
+            assert_eq!(one.later_term_of(one.now()), None);
         }
+        let far = of(3 + LATER_MAX);
+        assert_eq!(of(3).later_term_of(far.now()), Some(far.term));
+        assert_eq!(of(3).later_term_of(far.next()), None, "no fabric comes to that");
         // Somebody who counts UUIDs up, and who has one half right.
         let last = of(u64::MAX);
         for place in 0..16 {

@@ -297,16 +297,30 @@ impl Shared {
                 }
             }
         }
-        let Some((_, fm)) = &mut *slot else { return };
+        let Some((lead, fm)) = &mut *slot else { return };
         match self.board.status().phase {
             Phase::Starting | Phase::Failed => {
                 if let Err(error) = fm.start() {
                     self.board.record_event(format!("start-up: {}", with_causes(&error)));
+                    if let Some(later) = fm.later_term(&error) {
+                        self.lead_later(lead, later);
+                    }
                 }
             }
             Phase::Up => fm.watch(),
             Phase::Standby => {}
         }
+    }
+
+    /// Ends a term because there was a later one, which etcd has lost: the next one is behind that.
+    fn lead_later(&self, lead: &Lead, later: u64) {
+        self.candidate.has_seen(later);
+        self.board.record_event(format!(
+            "the entry switch was led in term {later}, which etcd has lost: term {} ends, and a later one begins",
+            lead.term
+        ));
+        lead.permit.end();
+        self.changed.notify_all();
     }
 
     /// Says that it stands by.

@@ -63,7 +63,7 @@ impl<P: Post> SharedStore<P> {
             if !self.lead.permit.holds() {
                 return Err(EtcdError::Ended);
             }
-            match self.etcd.write(&self.lead.fence, changes) {
+            match self.etcd.write(&self.lead.fence, &[], changes) {
                 Err(EtcdError::Silent { .. } | EtcdError::Answer(_)) => wait::pause(AGAIN),
                 Err(error) => {
                     self.lead.permit.end();
@@ -124,7 +124,7 @@ impl<P: Post> SharedStore<P> {
     }
 
     fn get(&self, part: &str) -> Result<Option<Vec<u8>>, EtcdError> {
-        let Some(found) = self.etcd.get(&self.address.key(&format!("state/{part}")))? else {
+        let Some(found) = self.etcd.sure(&self.address.key(&format!("state/{part}")))? else {
             return Ok(None);
         };
         let bad = AnswerError::Unfit("a part of the state is not as it was written");

@@ -106,6 +106,12 @@ impl Fm {
         Ok(())
     }
 
+    /// The term after its own that the entry switch was led in, if that is why there was no start.
+    pub(crate) fn later_term(&self, error: &StartError) -> Option<u64> {
+        let StartError::Entry(Finding::Owned { owner, .. }) = error else { return None };
+        self.desired.fm.lineage.and_then(|lineage| lineage.later_term_of(*owner))
+    }
+
     /// Whether the entry switch knows this FM as the one that may take over.
     fn is_secondary(&mut self) -> bool {
         let owner = identify(&mut self.fabric, Way::Entry);

@@ -17,6 +17,7 @@ use crate::ha::etcd::{EtcdError, Post};
 pub struct Stored {
     pub value: Vec<u8>,
     pub created: i64,
+    pub changed: i64,
     pub lease: i64,
 }
 
@@ -46,7 +47,7 @@ fn number(value: &Value, name: &str) -> i64 {
 impl State {
     fn header(&self) -> Value {
         json!({ "cluster_id": "14841639068965178418", "member_id": "10276657743932975437",
-            "revision": self.revision.to_string(), "raft_term": "2" })
+            "revision": self.revision.max(1).to_string(), "raft_term": "2" })
     }
 
     fn range(&self, request: &Value) -> Value {
@@ -54,7 +55,7 @@ impl State {
         let Some(found) = self.keys.get(&key) else { return json!({ "header": self.header() }) };
         let mut kv = json!({
             "key": BASE64.encode(&key), "create_revision": found.created.to_string(),
-            "mod_revision": found.created.to_string(), "version": "1",
+            "mod_revision": found.changed.to_string(), "version": "1",
             "value": BASE64.encode(&found.value),
         });
         if found.lease != 0 {
@@ -68,7 +69,8 @@ impl State {
             let (key, value, lease) =
                 (bytes(put, "key"), bytes(put, "value"), number(put, "lease"));
             let created = self.keys.get(&key).map_or(self.revision, |had| had.created);
-            self.keys.insert(key, Stored { value, created, lease });
+            let changed = self.revision;
+            self.keys.insert(key, Stored { value, created, changed, lease });
             return json!({ "response_put": { "header": self.header() } });
         }
         if let Some(remove) = operation.get("request_delete_range") {
@@ -81,8 +83,15 @@ impl State {
 
     fn txn(&mut self, body: &Value) -> Value {
         let fits = |compare: &Value| {
-            let created = self.keys.get(&bytes(compare, "key")).map_or(0, |had| had.created);
-            compare["target"] == "CREATE" && created == number(compare, "create_revision")
+            let had = self.keys.get(&bytes(compare, "key"));
+            match compare["target"].as_str() {
+                Some("CREATE") => {
+                    had.map_or(0, |had| had.created) == number(compare, "create_revision")
+                }
+                Some("MOD") => had.map_or(0, |had| had.changed) == number(compare, "mod_revision"),
+                Some("VALUE") => had.is_some_and(|had| had.value == bytes(compare, "value")),
+                other => panic!("{other:?}"),
+            }
         };
         let succeeded = body["compare"].as_array().unwrap().iter().all(fits);
         self.revision += 1;

@@ -93,7 +93,7 @@ fn one_leads_and_the_next_one_when_its_lease_has_ended() {
     let second = two.campaign().unwrap().unwrap();
     assert_eq!((second.term, one.leader().unwrap().as_deref()), (2, Some("two")));
     // The first one has slept: its clock lets it go on, but nothing of it counts.
-    let write = |lead: &Lead| Etcd(etcd.clone()).write(&lead.fence, &[Change::Put("k", b"v")]);
+    let write = |lead: &Lead| Etcd(etcd.clone()).write(&lead.fence, &[], &[Change::Put("k", b"v")]);
     assert!(matches!(write(&first), Err(EtcdError::Deposed)));
     assert!(!etcd.state.lock().unwrap().keys.contains_key(b"k".as_slice()));
     write(&second).unwrap();
@@ -327,8 +327,8 @@ impl Post for Mutated {
     }
 }
 
-/// 100,000 answers, half of them changed: nobody takes itself for the leader who is not, and nothing is taken for written
-/// that is not.
+/// 100,000 answers, half of them changed: nobody takes itself for the leader who is not, no term comes twice, and nothing is
+/// taken for written or read that is not.
 #[test]
 fn mutated_answers_make_no_second_leader() {
     let etcd = Arc::new(FakeEtcd::default());
@@ -336,7 +336,7 @@ fn mutated_answers_make_no_second_leader() {
     let mutated = Arc::new(Mutated { etcd: etcd.clone(), rng: Mutex::new(Rng::new(seed)) });
     let all = ["one", "two", "three"].map(|name| candidate(mutated.clone(), name));
     let (mut rng, mut led, mut refused) = (Rng::new(seed + 1), 0, 0);
-    let mut answers = 0;
+    let (mut answers, mut before, mut known) = (0, 0, 0);
     while answers < 100_000 {
         let one = &all[usize::try_from(rng.below(3)).unwrap()];
         let _ = one.leader();
@@ -345,13 +345,15 @@ fn mutated_answers_make_no_second_leader() {
         refused += u32::from(outcome.is_err());
         if let Ok(Some(lead)) = outcome {
             led += 1;
+            assert!(lead.term > before, "seed {seed}: term {} after {before}", lead.term);
+            before = lead.term;
             let truth = || etcd.state.lock().unwrap().leader();
             assert_eq!(truth(), Some(lead.fence.0.lease), "seed {seed}: {lead:?}");
             for count in 0..8_u32 {
                 let value = format!("{}-{count}", lead.term);
                 answers += 2;
                 let put = Change::Put("weft/k", value.as_bytes());
-                if Etcd(mutated.clone()).write(&lead.fence, &[put]).is_ok() {
+                if Etcd(mutated.clone()).write(&lead.fence, &[], &[put]).is_ok() {
                     let state = etcd.state.lock().unwrap();
                     assert_eq!(state.keys[b"weft/k".as_slice()].value, value.as_bytes());
                 }
@@ -365,10 +367,97 @@ fn mutated_answers_make_no_second_leader() {
             etcd.state.lock().unwrap().depose();
         }
         if rng.chance(1, 64) {
-            etcd.state.lock().unwrap().keys.remove(b"weft/term".as_slice());
+            let sure = Etcd(mutated.clone()).sure("weft/k");
+            let state = etcd.state.lock().unwrap();
+            let has = state.keys.get(b"weft/k".as_slice()).map(|stored| stored.value.clone());
+            if let Ok(found) = sure {
+                assert_eq!(found.map(|found| found.value), has, "seed {seed}");
+                known += 1;
+            }
         }
     }
+    assert!(known > 10, "{known} reads confirmed");
     assert!(led > 500 && refused > 5_000, "{led} led, {refused} refused");
+}
+
+/// A way to etcd that answers a read with what `change` makes of it, once.
+#[derive(Debug)]
+struct Once {
+    etcd: Arc<FakeEtcd>,
+    key: &'static str,
+    change: Mutex<Option<fn(Vec<u8>) -> Vec<u8>>>,
+}
+
+impl Post for Once {
+    fn post(&self, path: &str, body: &str) -> Result<Vec<u8>, EtcdError> {
+        let bytes = self.etcd.answer(path, body);
+        let asked = data_encoding::BASE64.encode(self.key.as_bytes());
+        let is_it = path == "/v3/kv/range" && body.contains(&asked);
+        let change = if is_it { self.change.lock().unwrap().take() } else { None };
+        Ok(change.map_or_else(|| bytes.clone(), |change| change(bytes.clone())))
+    }
+}
+
+fn replaced(bytes: &[u8], from: &str, to: &str) -> Vec<u8> {
+    let text = String::from_utf8(bytes.to_vec()).unwrap();
+    assert!(text.contains(from), "{text}");
+    text.replace(from, to).into_bytes()
+}
+
+/// One read that was changed on its way, to nothing or to another number, begins no term again.
+#[test]
+fn no_answer_takes_terms_back() {
+    let changes: [fn(Vec<u8>) -> Vec<u8>; 5] = [
+        |bytes| replaced(&bytes, "\"kvs\"", "\"kvw\""),
+        |_| b"{}".to_vec(),
+        |_| b"{\"header\":{\"revision\":\"9\"}}".to_vec(),
+        |bytes| replaced(&bytes, "\"NQ==\"", "\"MQ==\""), // 5, 1
+        |bytes| replaced(&bytes, "\"mod_revision\":\"", "\"mod_revision\":\"1"),
+    ];
+    for (at, change) in changes.into_iter().enumerate() {
+        let etcd = Arc::new(FakeEtcd::default());
+        let own = candidate(etcd.clone(), "own");
+        let depose = || etcd.state.lock().unwrap().depose();
+        for term in 1..=5 {
+            assert_eq!(own.campaign().unwrap().unwrap().term, term);
+            depose();
+        }
+        let change = Mutex::new(Some(change));
+        let post = Arc::new(Once { etcd: etcd.clone(), key: "weft/term", change });
+        let other = candidate(post, "other");
+        let failed = other.campaign();
+        assert!(matches!(failed, Err(EtcdError::Answer(_))), "{at}: {failed:?}");
+        depose();
+        assert_eq!(other.campaign().unwrap().unwrap().term, 6, "{at}: the next answer is right");
+    }
+}
+
+/// An etcd that has lost all it had: the next term is behind the one that the fabric was led in.
+#[test]
+fn an_etcd_that_has_lost_its_data_does_not_leave_the_fabric_without_a_manager() {
+    let (shared, etcd) = (shared(), Arc::new(FakeEtcd::default()));
+    let one = service(&etcd, &shared, "one", Some(WANTED.to_owned()));
+    is_up(&one);
+    for _ in 0..2 {
+        etcd.state.lock().unwrap().depose();
+        let term = |one: &HaService| {
+            ask(one, &json!({ "cmd": "status" })).unwrap()["status"]["ha"]["term"].clone()
+        };
+        let before = term(&one);
+        until(LONG, "another term", || (term(&one) != before).then_some(()));
+        is_up(&one);
+    }
+    all_are(&shared, 3);
+    {
+        let mut state = etcd.state.lock().unwrap();
+        state.keys.clear();
+        state.leases.clear();
+    }
+    until(LONG, "a term behind the last", || (owners(&shared)[0].0 == Some(4)).then_some(()));
+    is_up(&one);
+    all_are(&shared, 4);
+    let events = ask(&one, &json!({ "cmd": "events" })).unwrap().to_string();
+    assert!(events.contains("was led in term 3, which etcd has lost"), "{events}");
 }
 
 #[test]
