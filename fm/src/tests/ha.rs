@@ -380,12 +380,15 @@ fn mutated_answers_make_no_second_leader() {
     assert!(led > 500 && refused > 5_000, "{led} led, {refused} refused");
 }
 
+/// What becomes of an answer on its way.
+type OnItsWay = fn(Vec<u8>) -> Vec<u8>;
+
 /// A way to etcd that answers a read with what `change` makes of it, once.
 #[derive(Debug)]
 struct Once {
     etcd: Arc<FakeEtcd>,
     key: &'static str,
-    change: Mutex<Option<fn(Vec<u8>) -> Vec<u8>>>,
+    change: Mutex<Option<OnItsWay>>,
 }
 
 impl Post for Once {
@@ -407,7 +410,7 @@ fn replaced(bytes: &[u8], from: &str, to: &str) -> Vec<u8> {
 /// One read that was changed on its way, to nothing or to another number, begins no term again.
 #[test]
 fn no_answer_takes_terms_back() {
-    let changes: [fn(Vec<u8>) -> Vec<u8>; 5] = [
+    let changes: [OnItsWay; 5] = [
         |bytes| replaced(&bytes, "\"kvs\"", "\"kvw\""),
         |_| b"{}".to_vec(),
         |_| b"{\"header\":{\"revision\":\"9\"}}".to_vec(),
