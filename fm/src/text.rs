@@ -9,17 +9,23 @@ use std::fmt;
 use weft_parsers::cci::Uuid;
 use weft_parsers::fabric::Pid;
 
+/// Whether a name has the characters of names alone: it can be typed, and shown, as it is.
+#[must_use]
+pub fn is_word(name: &str) -> bool {
+    let good = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    !name.is_empty() && name.chars().all(good)
+}
+
 /// Whether a name cannot be taken for a PID, a port or a bridge.
 #[must_use]
 pub fn is_name(name: &str) -> bool {
-    let good = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     // A PID or FFF, or a UUID without its dashes; acc0 is neither.
     let is_pid = u16::from_str_radix(name, 16).is_ok_and(|bits| bits <= 0xFFF);
     let is_number = is_pid || parse_uuid(name).is_ok();
     let is_place = name.strip_prefix('s').is_some_and(|rest| {
         !rest.is_empty() && rest.chars().all(|c| c.is_ascii_digit() || c == '.')
     });
-    !name.is_empty() && name.chars().all(good) && !is_number && !is_place && name != "entry"
+    is_word(name) && !is_number && !is_place && name != "entry"
 }
 
 /// The tag (16 bytes) that a name of memory becomes.

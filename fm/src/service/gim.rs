@@ -15,7 +15,7 @@ use crate::edge::EdgeContext;
 use crate::gim::{Gim, GimError, Grant};
 use crate::memory::map::Beside;
 use crate::memory::{Host, Memory};
-use crate::text::tag;
+use crate::text::{is_word, tag};
 
 impl Fm {
     /// What is shown to whom.
@@ -65,10 +65,7 @@ impl Fm {
                     media: *media,
                 };
                 self.up()?;
-                if self.gim.find(name).is_some() || self.p2p.known(name).is_some() {
-                    let text = format!("{name:?} is the name of GIM or of a P2P");
-                    return Err(Refused::because(text));
-                }
+                self.is_free(name)?;
                 let request = self.resolve(&wanted).map_err(Refused::bad_request)?;
                 self.share(&request).map_err(refuse)?;
                 vec![format!("memory {name:?} is granted to {} hosts", hosts.len())]
@@ -131,14 +128,14 @@ impl Fm {
         from.iter().map(of).collect()
     }
 
-    /// Whether neither memory, GIM nor P2P is called so.
+    /// Whether neither memory, GIM nor P2P is called so, and can be.
     pub(super) fn is_free(&self, name: &str) -> Result<(), Refused> {
+        if !is_word(name) {
+            let why = "expected a name of letters, digits, -, _ and .";
+            return Err(Refused::bad_request(format!("{why}, found {name:?}")));
+        }
         let share = tag(name).ok().and_then(|tag| self.memory.find(&tag));
-        if name.is_empty()
-            || share.is_some()
-            || self.gim.find(name).is_some()
-            || self.p2p.known(name).is_some()
-        {
+        if share.is_some() || self.gim.find(name).is_some() || self.p2p.known(name).is_some() {
             let why = "expected a name that no other memory, GIM or P2P has";
             return Err(Refused::because(format!("{why}, found {name:?}")));
         }

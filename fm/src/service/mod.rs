@@ -371,6 +371,7 @@ impl Fm {
 
     /// The tag of memory that is there.
     fn tag_of(&self, name: &str) -> Result<Uuid, Refused> {
+        self.up()?;
         let by_name = tag(name).ok().filter(|tag| self.memory.find(tag).is_some());
         let shown = || self.memory.shares.iter().find(|share| name_of(&share.tag) == name);
         let found = by_name.or_else(|| shown().map(|share| share.tag));

@@ -183,7 +183,7 @@ fn what_does_not_fit_is_refused_by_its_rule() {
     #[rustfmt::skip] // columns: what is asked, part of why not
     let cases = [
         (add("direct", &["xpu"], "mem", HPA), "no other memory, GIM or P2P"),
-        (add("", &["xpu"], "mem", HPA), "no other memory, GIM or P2P"),
+        (add("", &["xpu"], "mem", HPA), "a name of letters, digits"),
         (add("n", &["mem"], "mem", HPA), "p2p-peer"),
         (add("n", &[], "mem", HPA), "at least one requester"),
         (add("n", &["xpu", "xpu"], "mem", HPA), "each of them once"),

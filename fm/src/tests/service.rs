@@ -232,13 +232,15 @@ fn refused_requests_leave_everything_as_it_was() {
     };
     #[rustfmt::skip] // columns: request, part of the refusal
     let cases = [
-        (share("pool", &[&gfd], BLOCK), "another one has it already"),
+        (share("pool", &[&gfd], BLOCK), "that no other memory, GIM or P2P has"),
+        (share("two words", &[&gfd], BLOCK), "a name of letters, digits"),
+        (share("\x1b[2J\n", &[&gfd], BLOCK), "a name of letters, digits"),
         (share("two", &[&gfd, &gfd], 2 * BLOCK), "is listed twice"),
         (share("odd", &[&gfd], 1), "the size is no multiple of 0x100"),
         (share("part", &[&gfd], BLOCK + 256), "1 GFDs give blocks of 0x10000000 bytes: 0x10000100; 0x10000000 or 0x20000000 would do"),
         (share("big", &[&gfd], 99 * BLOCK), "bytes in all"),
         (share("none", &["eee"], BLOCK), "no GFD"),
-        (share("seventeen bytes!!", &[&gfd], BLOCK), "1 to 16 bytes"),
+        (share("seventeen-bytes..", &[&gfd], BLOCK), "1 to 16 bytes"),
         (Request::Release { name: text("pond") }, "no memory"),
         (Request::Revoke { name: text("pool"), host: text("h9") }, "no host"),
         (Request::Unbind { bridge: text("s0/0/1") }, "not bound"),
