@@ -90,7 +90,7 @@ fn loaded() -> ManagedFabric {
         |vector, pid: String| Request::SetAccess { host: "h0".to_owned(), vector, pid, on: true };
     fabric.fm().request(&access(Vector::Lav, "7ab".to_owned())).unwrap();
     let share = Request::Share {
-        name: "by command".to_owned(),
+        name: "by-command".to_owned(),
         hosts: vec!["h2".to_owned()],
         gfds: vec![gb.to_string()],
         ways: None,
