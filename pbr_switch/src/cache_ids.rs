@@ -10,11 +10,12 @@ use crate::switch::Switch;
 use crate::vcs::Bound;
 
 impl Switch {
-    /// Whether a downstream vPPB of a virtual switch is bound to `far`, by this PID of its own.
+    /// Whether a downstream vPPB of a virtual switch is bound to `far`, by this PID of its own, and that link is up: what comes
+    /// by one that is down was sent before that, and holds no more.
     pub(super) fn is_virtual_link(&self, vcs: u8, own: Pid, far: Pid) -> bool {
         let below = self.vcs(vcs).into_iter().flat_map(|state| state.vppbs.iter().skip(1));
         let mut links = below.filter_map(|vppb| match vppb.bound {
-            Bound::Pid(link) => Some((link.own, link.far)),
+            Bound::Pid(link) if link.up => Some((link.own, link.far)),
             _ => None,
         });
         links.any(|ends| ends == (Some(own), far))
@@ -93,7 +94,8 @@ mod tests {
             .iter()
             .map(|&(port, cache_id)| RtPair { pid: Pid::from_low_bits(port), cache_id }.emit());
         let payload: Vec<u8> = pairs.flatten().collect();
-        let vdm = Vdm::new(edge, host, VdmOp::RtUpdate).with_payload(&payload);
+        let mut vdm = Vdm::new(edge, host, VdmOp::RtUpdate).with_payload(&payload);
+        vdm.pth.hie = true;
         agent.tells(Instant::ZERO, at(1), &vdm)
     }
 
