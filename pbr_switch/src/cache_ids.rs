@@ -126,6 +126,16 @@ mod tests {
         );
     }
 
+    #[test]
+    fn what_was_sent_before_a_reset_is_not_taken_after_it() {
+        let mut agent = agent();
+        agent.command(Instant::ZERO, |switch| switch.reset_path(0, 1));
+        assert_eq!((tells(&mut agent, EDGE, HOST, &[(0x123, 4)]), held(&agent)), (1, vec![]));
+        let mut by_route = Vdm::new(EDGE, HOST, VdmOp::RtUpdate);
+        by_route.payload = [0; 4].into_iter().collect();
+        assert_eq!(agent.tells(Instant::ZERO, at(1), &by_route), 0, "no virtual link carried it");
+    }
+
     //= docs/spec/cxl-fabric.md "CacheID": gone with the link, its path, and the host
     #[test]
     fn what_an_edge_has_told_goes_with_the_link() {

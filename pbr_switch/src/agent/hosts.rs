@@ -81,7 +81,7 @@ impl Agent {
             Verdict::Internal(Function::Gae) if tlp.is_completion() => {
                 self.read_back(now, vcs, tlp);
             }
-            // Registers of a bridge are the host's: nobody below reaches them, peers of a device's neither.
+            // Registers of a bridge are the host's: nobody below reaches them.
             Verdict::Internal(function) if function == Function::Gae || side == Side::Above => {
                 self.memory(now, (vcs, function), from, tlp);
             }
