@@ -10,11 +10,12 @@ use crate::switch::Switch;
 use crate::vcs::Bound;
 
 impl Switch {
-    /// Whether a downstream vPPB of a virtual switch is bound to `far`, by this PID of its own.
+    /// Whether a downstream vPPB of a virtual switch is bound to `far`, by this PID of its own, and that link is up: what comes
+    /// by one that is down was sent before that, and holds no more.
     pub(super) fn is_virtual_link(&self, vcs: u8, own: Pid, far: Pid) -> bool {
         let below = self.vcs(vcs).into_iter().flat_map(|state| state.vppbs.iter().skip(1));
         let mut links = below.filter_map(|vppb| match vppb.bound {
-            Bound::Pid(link) => Some((link.own, link.far)),
+            Bound::Pid(link) if link.up => Some((link.own, link.far)),
             _ => None,
         });
         links.any(|ends| ends == (Some(own), far))
@@ -93,7 +94,8 @@ mod tests {
             .iter()
             .map(|&(port, cache_id)| RtPair { pid: Pid::from_low_bits(port), cache_id }.emit());
         let payload: Vec<u8> = pairs.flatten().collect();
-        let vdm = Vdm::new(edge, host, VdmOp::RtUpdate).with_payload(&payload);
+        let mut vdm = Vdm::new(edge, host, VdmOp::RtUpdate).with_payload(&payload);
+        vdm.pth.hie = true;
         agent.tells(Instant::ZERO, at(1), &vdm)
     }
 
@@ -122,6 +124,16 @@ mod tests {
             (tells(&mut agent, EDGE, HOST, &[(0x125, 6), (0xFFF, 0)]), held(&agent)),
             (1, vec![(6, 0x125, 0x40)])
         );
+    }
+
+    #[test]
+    fn what_was_sent_before_a_reset_is_not_taken_after_it() {
+        let mut agent = agent();
+        agent.command(Instant::ZERO, |switch| switch.reset_path(0, 1));
+        assert_eq!((tells(&mut agent, EDGE, HOST, &[(0x123, 4)]), held(&agent)), (1, vec![]));
+        let mut by_route = Vdm::new(EDGE, HOST, VdmOp::RtUpdate);
+        by_route.payload = [0; 4].into_iter().collect();
+        assert_eq!(agent.tells(Instant::ZERO, at(1), &by_route), 0, "no virtual link carried it");
     }
 
     //= docs/spec/cxl-fabric.md "CacheID": gone with the link, its path, and the host

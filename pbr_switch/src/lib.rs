@@ -41,6 +41,8 @@
 
 pub mod agent;
 mod cache_ids;
+mod cache_routes;
+mod cache_updates;
 pub mod cdat;
 mod commands;
 mod component;

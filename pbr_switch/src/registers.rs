@@ -1,14 +1,15 @@
 //! What a host reads and writes of its virtual switch: configuration space of the bridges and of the GAE, and the
-//! GAE's mailbox behind BAR0.
+//! GAE's mailbox behind BAR0; component registers of bridges below a virtual link.
 //!
 //! Shape: accesses as `pbr::Vcs::route` has found their function in, values out; what a write does is in the tables
-//! and the events afterwards.
+//! and the events afterwards. Component registers: `cache_routes`.
 //! Units: bytes; registers of 4.
 //! Source: CXL 3.1 sections 7.7.2.6, 7.7.6.1; PCIe 6.0 section 2.2.4; CXL 3.1 sections 7.2.3, 8.2.8.4.
 
 use std::sync::Arc;
 
 use weft_cxl::cci::{Session, serve};
+use weft_cxl::pci::component::{self, Component};
 use weft_cxl::pci::mailbox::Command;
 use weft_cxl::pci::{ByteEnables, Msi, Reg, regs};
 use weft_cxl::vdm::rtupdate::CacheIds;
@@ -93,8 +94,9 @@ impl Switch {
     fn reset_below(&mut self, vcs: u8) {
         let state = self.vcses.get_mut(usize::from(vcs));
         for vppb in state.into_iter().flat_map(|state| state.vppbs.iter_mut().skip(1)) {
-            vppb.bridge.reset();
+            vppb.reset();
         }
+        self.withdraw_cache_ids(vcs);
         self.touch(vcs);
     }
 
@@ -131,8 +133,9 @@ impl Switch {
         let Some(state) = self.vcses.get_mut(usize::from(vcs)) else { return };
         (state.secret, state.segment) = (None, 0);
         state.cache_ids = CacheIds::default();
+        state.cache_routes.reset(); // the host's edge forgets by itself
         if let Some(upstream) = state.vppbs.first_mut() {
-            upstream.bridge.reset();
+            upstream.reset();
         }
         if let Some(gae) = &mut state.gae {
             gae.function.reset();
@@ -164,6 +167,58 @@ impl Switch {
     fn gae_offset(&self, vcs: u8, address: Hpa) -> Option<u64> {
         let (bar, offset) = self.vcs(vcs)?.gae.as_ref()?.function.bar_of(address)?;
         (bar == 0).then_some(offset)
+    }
+
+    /// The bridge whose component registers have all of these addresses, and where in them they begin.
+    fn component_at(
+        &mut self,
+        vcs: u8,
+        function: Function,
+        address: Hpa,
+        len: usize,
+    ) -> Option<(&mut Component, u64)> {
+        let vppb = self.vppb_mut(vcs, vppb_of(function)?)?;
+        let window = vppb.registers()?;
+        let offset = address.0.checked_sub(window.base)?;
+        let fits = offset <= component::LEN && len as u64 <= component::LEN - offset;
+        vppb.component.as_mut().filter(|_| fits).map(|component| (component, offset))
+    }
+
+    /// Reads registers of a function in memory; whether the address is its.
+    pub fn register_read(
+        &mut self,
+        vcs: u8,
+        function: Function,
+        address: Hpa,
+        bytes: &mut [u8],
+    ) -> bool {
+        if function == Function::Gae {
+            return self.gae_read(vcs, address, bytes);
+        }
+        let found = self.component_at(vcs, function, address, bytes.len());
+        found.map(|(component, offset)| component.read(offset, bytes)).is_some()
+    }
+
+    /// Writes registers of a function in memory; whether the address is its. What it leads to has been done, or has begun,
+    /// when this returns.
+    pub fn register_write(
+        &mut self,
+        now: Instant,
+        vcs: u8,
+        function: Function,
+        address: Hpa,
+        bytes: &[u8],
+    ) -> bool {
+        if function == Function::Gae {
+            return self.gae_write(now, vcs, address, bytes);
+        }
+        let Some((component, offset)) = self.component_at(vcs, function, address, bytes.len())
+        else {
+            return false;
+        };
+        component.write(offset, bytes);
+        self.commit_cache_ids(vcs);
+        true
     }
 
     /// Reads registers of the GAE in memory; whether the address is its.

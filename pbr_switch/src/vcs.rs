@@ -10,12 +10,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use weft_cxl::gfd::gam::Gam;
+use weft_cxl::pci::bridge::Window;
+use weft_cxl::pci::component::{CacheIdDecoder, CacheIdTable, Structure};
 use weft_cxl::pci::cxl::BlockId;
 use weft_cxl::pci::express::LnSystem;
 use weft_cxl::pci::function::FunctionSpec;
 use weft_cxl::pci::mailbox::BlockKind;
 use weft_cxl::pci::{
-    BarKind, BarSpec, Bridge, BridgeSpec, Function, Identity, Link, Mailbox, PortKind,
+    BarKind, BarSpec, Bridge, BridgeSpec, Component, Function, Identity, Link, Mailbox, PortKind,
     RegisterBlock, SlotSpec, regs,
 };
 use weft_cxl::vdm::rtupdate::CacheIds;
@@ -27,6 +29,7 @@ use weft_parsers::cci::pbr::PathCost;
 use weft_parsers::cci::{Uuid, generic};
 use weft_parsers::fabric::{Hpa, Pid};
 
+use super::cache_updates::CacheRoutes;
 use super::config::{ConfigError, SwitchConfig, VcsConfig};
 use super::port::BRIDGE;
 
@@ -69,6 +72,8 @@ pub struct PidBound {
 pub struct VppbState {
     /// What software reads and writes.
     pub bridge: Bridge,
+    /// Its component registers, in BAR 0: of bridges below a virtual link.
+    pub component: Option<Component>,
     /// What it is bound to.
     pub bound: Bound,
     /// FAST, LDST, re-router: those of the port that it is bound to.
@@ -124,6 +129,8 @@ pub struct VcsState {
     pub host_edge: Pid,
     /// Which ports have which `CacheID`, as the downstream edges of its virtual links have told.
     pub cache_ids: CacheIds,
+    /// At the other end of that: what a vUSP has told, or tells, its host's edge.
+    pub(crate) cache_routes: CacheRoutes,
     /// Commands that are, or were, forwarded to GFDs: the last one of each GFD.
     pub threads: Vec<Thread>,
 }
@@ -143,8 +150,11 @@ impl VcsState {
                 Some(port) if index == 0 => Bound::Port(port),
                 _ => Bound::No,
             };
+            let bridge = bridge(index, *config, &switch.identity)?;
+            let component = component(index, *config);
             Ok(VppbState {
-                bridge: bridge(index, *config, &switch.identity)?,
+                bridge: if component.is_some() { bridge.with_component()? } else { bridge },
+                component,
                 bound,
                 tables: EdgePort::new(role, Pid::NONE, fast, ldst),
                 prefixes: None,
@@ -166,6 +176,7 @@ impl VcsState {
             segment: 0,
             host_edge: Pid::NONE,
             cache_ids: CacheIds::default(),
+            cache_routes: CacheRoutes::default(),
             threads: Vec::new(),
         })
     }
@@ -214,7 +225,9 @@ impl VcsState {
         let mut vppbs = (0..=u8::MAX).zip(&self.vppbs).map(|(index, vppb)| pbr::Vppb {
             function: function_of(index),
             bridge: registers(&vppb.bridge),
-            bar: pbr::Window::OFF,
+            bar: vppb
+                .registers()
+                .map_or(pbr::Window::OFF, |at| pbr::Window::new(at.base, at.limit)),
             binding: match vppb.bound.port() {
                 Some(port) if is_resetting(port) => pbr::Binding::Unbound,
                 _ => vppb.bound.binding(),
@@ -225,6 +238,22 @@ impl VcsState {
         let gae = self.gae.as_ref();
         let gae = gae.map(|gae| GaePlace { function: self.gae_function(), bar: gae.window() });
         pbr::Vcs::new(upstream, gae, &below)
+    }
+}
+
+impl VppbState {
+    /// Where its component registers are; `None` while they are nowhere.
+    #[must_use]
+    pub fn registers(&self) -> Option<Window> {
+        self.component.as_ref().and(self.bridge.component_window())
+    }
+
+    /// Reset from above: its registers are as after power-on.
+    pub fn reset(&mut self) {
+        self.bridge.reset();
+        if let Some(component) = &mut self.component {
+            component.reset();
+        }
     }
 }
 
@@ -329,6 +358,16 @@ fn bridge(
         multi_function: if upstream { config.gae } else { config.vppbs > 32 },
         ln: LnSystem::None,
     })?)
+}
+
+/// Component registers of a bridge below a virtual link: those that hold `CacheID`s.
+fn component(index: u8, config: VcsConfig) -> Option<Component> {
+    let structure = match index {
+        _ if config.usp.is_some() || config.vppbs == 0 => return None,
+        0 => Structure::CacheIdTable(CacheIdTable::default()),
+        _ => Structure::CacheIdDecoder(CacheIdDecoder::default()),
+    };
+    Component::new(vec![structure]).ok() // one finds room
 }
 
 fn gae(identity: &generic::Identity, is_alone: bool) -> Result<GaeState, ConfigError> {

@@ -10,7 +10,7 @@ use weft_parsers::fabric::{Bdf, Hpa};
 
 use super::mailbox::{MailboxFailure, Response};
 use crate::pci::ErrorMessage;
-use crate::pci::enumerate::EnumerateError;
+use crate::pci::enumerate::{CacheIdFailure, EnumerateError};
 use crate::requester::Done;
 use crate::transaction_layer::{ReceivedMessage, TlpCounts};
 
@@ -50,6 +50,13 @@ pub enum Event {
         number: u64,
         /// What it said.
         result: Result<Response, MailboxFailure>,
+    },
+    /// A device has been given a `CacheID`, or has none any more; [`super::CxlHost::tree`] has the table.
+    CacheId {
+        /// The device.
+        device: Bdf,
+        /// Whether it was done.
+        result: Result<(), CacheIdFailure>,
     },
     /// The link came up, or went down.
     Link(bool),

@@ -246,6 +246,12 @@ impl CxlHost {
         self.core.software.reset_bus(bdf)
     }
 
+    /// Gives the device at `bdf` a `CacheID` of 0 to 15, in place of the one that it had, or none any more:
+    /// [`Event::CacheId`]. False while it does so for another.
+    pub fn set_cache_id(&mut self, bdf: Bdf, cache_id: Option<u8>) -> bool {
+        self.core.software.set_cache_id(bdf, cache_id)
+    }
+
     /// Whether it enumerates.
     #[must_use]
     pub const fn is_enumerating(&self) -> bool {

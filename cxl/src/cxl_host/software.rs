@@ -15,7 +15,7 @@ use super::events::{Event, Events};
 use super::mailbox::{Exchange, Step};
 use super::scan::{Scan, ScanStep};
 use crate::pci::bridge::Window;
-use crate::pci::enumerate::Request;
+use crate::pci::enumerate::{CacheIdFailure, Request};
 use crate::pci::express::PortKind;
 use crate::pci::{Bridge, BridgeEffects, Enumerator, HostSpec, LnSettings, Tree};
 use crate::requester::{Done, OpId, Operation, Requester};
@@ -72,6 +72,8 @@ pub(super) struct Software {
     slots: VecDeque<Bdf>,
     /// Bridges that interrupted while it enumerates.
     heard: Vec<Bdf>,
+    /// A device that is to have a `CacheID`, or none any more, and whether that is under way.
+    cache_id: Option<(Bdf, Option<u8>, bool)>,
     /// A reset of a bus, until what is there has been enumerated.
     reset: Option<Resetting>,
     /// Commands for mailboxes, in order; the first one is under way.
@@ -95,6 +97,7 @@ impl Software {
             again: 0,
             slots: VecDeque::new(),
             heard: Vec::new(),
+            cache_id: None,
             reset: None,
             commands: VecDeque::new(),
             command_next: 0,
@@ -112,6 +115,9 @@ impl Software {
     pub(super) fn enumerate(&mut self) {
         self.slots.clear();
         self.looked_at = Some(LookedAt::All);
+        if let Some((.., is_under_way)) = &mut self.cache_id {
+            *is_under_way = false; // begins again behind that
+        }
         self.scan = Some(Scan::new(Enumerator::all(self.spec).beside(self.memory.clone())));
     }
 
@@ -134,6 +140,30 @@ impl Software {
         let steps = BusReset::new(bdf, express.map(|(_, at)| at), below.slot.is_some());
         self.reset = Some(Resetting { steps, op: None, until: None });
         true
+    }
+
+    /// Gives the device at `bdf` a `CacheID`, or none any more, once nothing is enumerated; false while it does so for another.
+    pub(super) const fn set_cache_id(&mut self, bdf: Bdf, cache_id: Option<u8>) -> bool {
+        let is_free = self.cache_id.is_none();
+        if is_free {
+            self.cache_id = Some((bdf, cache_id, false));
+        }
+        is_free
+    }
+
+    /// The next thing to look at, where there is one.
+    fn next_scan(&mut self) -> Option<Scan> {
+        if let Some(tree) = &self.tree
+            && let Some(bdf) = self.slots.pop_front()
+        {
+            self.looked_at = Some(LookedAt::Behind(bdf));
+            let enumerator = Enumerator::service(self.spec, tree.clone(), bdf);
+            return Some(Scan::new(enumerator.beside(self.memory.clone())));
+        }
+        let (bdf, cache_id, is_under_way) = self.cache_id.as_mut()?;
+        *is_under_way = true;
+        let tree = self.tree.clone().unwrap_or_default();
+        Some(Scan::new(Enumerator::cache_id(self.spec, tree, *bdf, *cache_id)))
     }
 
     /// What software sets on LN requesters.
@@ -301,6 +331,29 @@ impl Software {
         }
     }
 
+    /// A `CacheID` has been given, or taken back, or not.
+    fn end_cache_id(&mut self, events: &mut Events) {
+        let (Some(scan), Some((device, ..))) = (self.scan.take(), self.cache_id.take()) else {
+            return;
+        };
+        let result = scan.enumerator().cache_id_result();
+        let result = result.unwrap_or(Err(CacheIdFailure::Lost(device)));
+        if let Some(Ok(tree)) = scan.enumerator().result() {
+            self.tree = Some(tree.clone());
+        }
+        events.push(Event::CacheId { device, result });
+        self.look_at_heard();
+    }
+
+    /// Slots that interrupted meanwhile are looked at.
+    fn look_at_heard(&mut self) {
+        for from in core::mem::take(&mut self.heard) {
+            if self.has_slot(from) {
+                self.slots.push_back(from);
+            }
+        }
+    }
+
     /// One step of the enumerator.
     pub(super) fn advance(
         &mut self,
@@ -314,13 +367,8 @@ impl Software {
         {
             return advance;
         }
-        if self.scan.is_none()
-            && let Some(bdf) = self.slots.pop_front()
-            && let Some(tree) = self.tree.clone()
-        {
-            self.looked_at = Some(LookedAt::Behind(bdf));
-            let enumerator = Enumerator::service(self.spec, tree, bdf);
-            self.scan = Some(Scan::new(enumerator.beside(self.memory.clone())));
+        if self.scan.is_none() {
+            self.scan = self.next_scan();
         }
         let Some(scan) = &mut self.scan else { return Advance::Idle };
         match scan.step(now, self.spec.bus_first, root) {
@@ -339,6 +387,12 @@ impl Software {
                 Advance::Wrote(root.write(reg, value, enables))
             }
             ScanStep::Own(_) => Advance::Idle,
+            ScanStep::Finished
+                if self.cache_id.is_some_and(|(_, _, is_under_way)| is_under_way) =>
+            {
+                self.end_cache_id(events);
+                Advance::Again
+            }
             ScanStep::Finished => {
                 match scan.enumerator().result().cloned() {
                     Some(Ok(tree)) => {
@@ -360,11 +414,7 @@ impl Software {
                 };
                 self.scan = None;
                 self.end_reset(events);
-                for from in core::mem::take(&mut self.heard) {
-                    if self.has_slot(from) {
-                        self.slots.push_back(from);
-                    }
-                }
+                self.look_at_heard();
                 Advance::Again
             }
         }

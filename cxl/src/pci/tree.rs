@@ -82,6 +82,15 @@ pub struct Decoded {
     pub committed: bool,
 }
 
+/// A `CacheID` in the route table of an upstream port, as software has had it committed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CacheIdTarget {
+    /// The `CacheID`, 0..=15.
+    pub cache_id: u8,
+    /// Number of the port that it is behind.
+    pub port: u8,
+}
+
 /// A function or bridge that enumeration found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Node {
@@ -113,6 +122,8 @@ pub struct Node {
     pub memory: Option<DeviceMemory>,
     /// HDM decoders that were set.
     pub decoders: Vec<Decoded>,
+    /// `CacheID`s that were given to devices below.
+    pub cache_ids: Vec<CacheIdTarget>,
     /// What is below; `None` for a function.
     pub below: Option<Below>,
 }
@@ -363,7 +374,10 @@ impl fmt::Display for Node {
             write!(f, ", serial {serial:016x}")?;
         }
         self.bars.iter().try_for_each(|bar| write!(f, ", {bar}"))?;
-        self.decoders.iter().try_for_each(|decoder| write!(f, ", {decoder}"))
+        self.decoders.iter().try_for_each(|decoder| write!(f, ", {decoder}"))?;
+        self.cache_ids
+            .iter()
+            .try_for_each(|it| write!(f, ", CacheID {} port {}", it.cache_id, it.port))
     }
 }
 

@@ -97,7 +97,7 @@ enum Due {
 }
 
 /// When a message is sent again: at once, then every [`RETRY_INTERVAL`], [`TRIES_MAX`] times in all.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Retry {
     at: Option<Instant>,
     left: u8,

@@ -12,10 +12,18 @@ use weft_parsers::fabric::Pid;
 use weft_parsers::tlp::VdmOp;
 use weft_parsers::tlp::vdm::RtPair;
 
+use super::reset::Binding;
 use super::{Due, Retry, Vdm};
 
 /// `CacheID`s that there are.
 pub const CACHE_IDS: usize = 16;
+
+/// A message from one end of a virtual link to the other.
+fn between(own: Pid, far: Pid, op: VdmOp) -> Vdm {
+    let mut vdm = Vdm::new(own, far, op);
+    vdm.pth.hie = true;
+    vdm
+}
 
 /// How a routing update ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,7 +37,7 @@ pub enum Answer {
 }
 
 /// Sends routing updates (`RTUpdate`) from the downstream edge of one binding.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RtSender {
     own: Pid,
     host: Pid,
@@ -58,7 +66,7 @@ impl RtSender {
 
     /// Takes a message in.
     pub fn receive(&mut self, vdm: &Vdm) -> Option<Answer> {
-        let ours = vdm.pth.spid == self.host && vdm.pth.dpid == self.own;
+        let ours = Binding { own: self.own, far: self.host }.matches(vdm);
         let answer = match vdm.op {
             VdmOp::RtUpdateAck if ours => Answer::Ack,
             VdmOp::RtUpdateNak if ours => Answer::Nak,
@@ -103,7 +111,7 @@ impl RtSender {
         let filled = self.pairs.iter().copied().chain(core::iter::repeat(nothing)).take(count);
         let payload: ArrayVec<u8, { RtPair::COUNT_MAX * RtPair::LEN }> =
             filled.flat_map(RtPair::emit).collect();
-        Vdm::new(self.own, self.host, VdmOp::RtUpdate).with_payload(&payload)
+        between(self.own, self.host, VdmOp::RtUpdate).with_payload(&payload)
     }
 }
 
@@ -127,7 +135,7 @@ impl CacheIds {
         self.ports.iter().map(|(id, (edge, port))| (*id, *port, *edge))
     }
 
-    /// Messages of another kind, and those without a PID to answer.
+    /// Messages of another kind, those by no virtual link, and those without a PID to answer.
     #[must_use]
     pub const fn refused(&self) -> u64 {
         self.refused
@@ -138,13 +146,14 @@ impl CacheIds {
     /// ports, or it is that of a port of another edge. The same update twice changes nothing.
     pub fn receive(&mut self, vdm: &Vdm, bound: bool) -> Option<Vdm> {
         let edge = vdm.pth.spid;
-        if vdm.op != VdmOp::RtUpdate || edge.is_none() || vdm.pth.dpid.is_none() {
+        let is_named = !edge.is_none() && !vdm.pth.dpid.is_none();
+        if vdm.op != VdmOp::RtUpdate || !vdm.pth.hie || !is_named {
             self.refused += 1;
             return None;
         }
         let accepted = bound && self.replace(edge, &vdm.payload);
         let op = if accepted { VdmOp::RtUpdateAck } else { VdmOp::RtUpdateNak };
-        Some(Vdm::new(vdm.pth.dpid, edge, op))
+        Some(between(vdm.pth.dpid, edge, op))
     }
 
     /// Forgets all of an edge: its binding has ended.
@@ -193,13 +202,13 @@ mod tests {
         let bytes = wire_of(&update(&[pair(0x123, 0xA), pair(0x456, 0), pair(0x0FF, 0xF)]));
         #[rustfmt::skip]
         let want = [
-            0xC2, 0x02, 0x00, 0x10, 0x74, 0, 0, 2, 0, 0, 0, 0x7E, 0, 0, 0x1E, 0x98, 0, 0, 0x10, 0xA1,
+            0xC6, 0x02, 0x00, 0x10, 0x74, 0, 0, 2, 0, 0, 0, 0x7E, 0, 0, 0x1E, 0x98, 0, 0, 0x10, 0xA1,
             0x23, 0xA1, 0x56, 0x04, 0xFF, 0xF0, 0xFF, 0x0F,
         ];
         assert_eq!(bytes, want);
         let mut table = CacheIds::default();
         let answer = table.receive(&vdm_of(&bytes), true).unwrap();
-        let want = [0xC2, 0x01, 0x00, 0x20, 0x34, 0, 0, 0, 0, 0, 0, 0x7E, 0, 0, 0x1E, 0x98, 0, 0];
+        let want = [0xC6, 0x01, 0x00, 0x20, 0x34, 0, 0, 0, 0, 0, 0, 0x7E, 0, 0, 0x1E, 0x98, 0, 0];
         assert_eq!(wire_of(&answer), [&want[..], &[0x12, 0xA1]].concat());
         let ports = [0xA, 0, 0xF, 1].map(|id| table.port(id));
         assert_eq!(ports, [Some(pid(0x123)), Some(pid(0x456)), Some(pid(0x0FF)), None]);
@@ -246,8 +255,10 @@ mod tests {
         }
         table.forget(pid(0x030));
         assert_eq!(table.port(7), None);
-        assert_eq!(table.receive(&Vdm::new(EDGE, HOST, VdmOp::RtUpdateAck), true), None);
-        assert_eq!(table.refused(), 1);
+        assert_eq!(table.receive(&between(EDGE, HOST, VdmOp::RtUpdateAck), true), None);
+        let mut by_route = next;
+        by_route.pth.hie = false;
+        assert_eq!((table.receive(&by_route, true), table.refused()), (None, 2));
     }
 
     #[test]
@@ -260,12 +271,15 @@ mod tests {
         }
         assert_eq!(sender.next_due(), Some(ms(100)));
         assert_eq!((sender.poll(ms(100)), sender.next_due()), (Some(Err(Answer::None)), None));
-        let late = Vdm::new(HOST, EDGE, VdmOp::RtUpdateAck);
+        let late = between(HOST, EDGE, VdmOp::RtUpdateAck);
         assert_eq!((sender.receive(&late), sender.unexpected()), (None, 1));
         sender.commit(ms(200), &[pair(1, 1)]);
         let foreign = Vdm::new(pid(9), EDGE, VdmOp::RtUpdateAck);
         assert_eq!((sender.receive(&foreign), sender.unexpected()), (None, 2));
-        assert_eq!(sender.receive(&Vdm::new(HOST, EDGE, VdmOp::RtUpdateNak)), Some(Answer::Nak));
+        let by_route = Vdm::new(HOST, EDGE, VdmOp::RtUpdateNak);
+        assert_eq!((sender.receive(&by_route), sender.unexpected()), (None, 3));
+        let nak = between(HOST, EDGE, VdmOp::RtUpdateNak);
+        assert_eq!(sender.receive(&nak), Some(Answer::Nak));
     }
 
     /// Over a wire that loses, doubles and delays: an Ack means that the table holds what was committed.

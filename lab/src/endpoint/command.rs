@@ -146,6 +146,17 @@ pub enum Command {
         #[serde(default = "timeout")]
         timeout_ms: u64,
     },
+    /// Host: gives a device a `CacheID`, in place of the one that it had.
+    CacheId {
+        /// The device.
+        bdf: Id,
+        /// 0 to 15; without: none any more.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        id: Option<u8>,
+        /// How long it may take.
+        #[serde(default = "timeout")]
+        timeout_ms: u64,
+    },
     /// Host: what was found last.
     Tree {},
     /// Host: reads four bytes of configuration space.
@@ -301,6 +312,7 @@ impl Command {
             Self::Enumerate { timeout_ms }
             | Self::Rescan { timeout_ms, .. }
             | Self::Reset { timeout_ms, .. }
+            | Self::CacheId { timeout_ms, .. }
             | Self::Gae { timeout_ms, .. }
             | Self::TurnOff { timeout_ms } => *timeout_ms,
             Self::LnRead(access)

@@ -6,7 +6,7 @@
 
 use serde_json::{Value, json};
 use weft_cxl::pci::function::BarKind;
-use weft_cxl::pci::tree::{Bar, Decoded, LeadsTo};
+use weft_cxl::pci::tree::{Bar, CacheIdTarget, Decoded, LeadsTo};
 use weft_cxl::pci::{Node, Tree};
 
 fn bar(bar: &Bar) -> Value {
@@ -38,6 +38,10 @@ fn decoder(it: &Decoded) -> Value {
     })
 }
 
+fn cache_id(it: CacheIdTarget) -> Value {
+    json!({ "cache_id": it.cache_id, "port": it.port })
+}
+
 fn node(it: &Node) -> Value {
     let below = it.below.as_ref().map(|below| {
         json!({
@@ -58,6 +62,7 @@ fn node(it: &Node) -> Value {
         "lnr": it.lnr.is_some(),
         "bars": it.bars.iter().map(bar).collect::<Vec<_>>(),
         "hdm": it.decoders.iter().map(decoder).collect::<Vec<_>>(),
+        "cache_ids": it.cache_ids.iter().copied().map(cache_id).collect::<Vec<_>>(),
         "below": below,
     })
 }

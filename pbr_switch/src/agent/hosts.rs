@@ -81,7 +81,10 @@ impl Agent {
             Verdict::Internal(Function::Gae) if tlp.is_completion() => {
                 self.read_back(now, vcs, tlp);
             }
-            Verdict::Internal(Function::Gae) => self.memory(now, vcs, from, tlp),
+            // Registers of a bridge are the host's: nobody below reaches them.
+            Verdict::Internal(function) if function == Function::Gae || side == Side::Above => {
+                self.memory(now, (vcs, function), from, tlp);
+            }
             Verdict::Broadcast => self.broadcast(vcs, tlp),
             Verdict::Gather => {
                 self.counts.ended += 1;
@@ -128,14 +131,14 @@ impl Agent {
         }
     }
 
-    /// A memory request to the registers of a GAE.
-    fn memory(&mut self, now: Instant, vcs: u8, from: From, tlp: &Tlp<'_>) {
+    /// A memory request to the registers of a GAE or a bridge.
+    fn memory(&mut self, now: Instant, (vcs, function): (u8, Function), from: From, tlp: &Tlp<'_>) {
         let Some(addr) = tlp.addr() else { return self.refuse(from, tlp) };
-        let me = self.switch.id_of(vcs, Function::Gae).unwrap_or(Bdf::from_bits(0));
+        let me = self.switch.id_of(vcs, function).unwrap_or(Bdf::from_bits(0));
         match tlp.kind() {
             Kind::MemRead => {
                 let mut bytes = vec![0; usize::from(tlp.length_dw()) * 4];
-                if !self.switch.gae_read(vcs, addr, &mut bytes) {
+                if !self.switch.register_read(vcs, function, addr, &mut bytes) {
                     return self.refuse(from, tlp);
                 }
                 self.counts.served += 1;
@@ -146,7 +149,7 @@ impl Agent {
             Kind::MemWrite => {
                 let (skip, bytes) = enabled(tlp);
                 let at = Hpa(addr.0 + skip as u64);
-                if self.switch.gae_write(now, vcs, at, bytes) {
+                if self.switch.register_write(now, vcs, function, at, bytes) {
                     self.counts.served += 1;
                 } else {
                     self.counts.unsupported += 1;

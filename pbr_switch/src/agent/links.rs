@@ -189,6 +189,9 @@ impl Agent {
             VdmOp::LinkUp | VdmOp::AssertReset | VdmOp::AssertPerst | VdmOp::DeassertReset => {
                 self.virtual_message(now, vdm);
             }
+            VdmOp::RtUpdateAck | VdmOp::RtUpdateNak => {
+                self.counts.unknown += u64::from(!self.switch.answered_cache_ids(vdm));
+            }
             _ => self.host_message(now, vdm),
         }
     }
@@ -330,6 +333,10 @@ impl Agent {
         let places: Vec<(u8, u8)> = self.virtuals.keys().copied().collect();
         for at in places {
             any |= self.poll_virtual(now, at);
+        }
+        for vdm in self.switch.poll_cache_ids(now) {
+            any = true;
+            self.send_by(vdm.pth, &vdm.message().repr());
         }
         any
     }

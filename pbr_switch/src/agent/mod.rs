@@ -280,9 +280,13 @@ impl Agent {
         let links = self.links.values().filter_map(|link| link.partner.next_due());
         let virtuals = self.virtuals.values().filter_map(Virtual::next_due);
         let hosts = self.hosts.values().filter_map(HostSide::next_due);
-        let own = [self.switch.next(), self.tunnel.next_due(), self.notices.next_due()]
-            .into_iter()
-            .flatten();
+        let own = [
+            self.switch.next(),
+            self.switch.cache_ids_due(),
+            self.tunnel.next_due(),
+            self.notices.next_due(),
+        ];
+        let own = own.into_iter().flatten();
         let mlds = self.mlds.values().filter_map(MldSide::next_due);
         let resets = self.resets.values().filter_map(PortResets::next_due);
         let above = self.host_resets.values().filter_map(ResetReceiver::next_due);

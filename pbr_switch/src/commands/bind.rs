@@ -208,6 +208,7 @@ impl Switch {
         if let Some(state) = self.vppb_mut(vcs, vppb) {
             state.bound = bound;
         }
+        self.lose_cache_ids(vcs, vppb);
     }
 
     fn show_present(&mut self, vcs: u8, vppb: u8, is_present: bool) {

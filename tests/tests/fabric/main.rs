@@ -5,6 +5,7 @@
 //! Source: ARCHITECTURE.md "Layout of the tree".
 
 mod back_invalidate;
+mod cache_ids;
 mod cxl_mem;
 mod discovery;
 mod faults;

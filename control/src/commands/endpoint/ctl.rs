@@ -61,6 +61,9 @@ enum CtlCommand {
         /// The bridge
         bdf: Id,
     },
+    /// Host: give a device below another switch than the host's a `CacheID`, or take it back
+    #[command(subcommand)]
+    CacheId(CacheId),
     /// Host: show the result of the last enumeration
     Tree,
     /// Host: read or write configuration space
@@ -153,6 +156,23 @@ enum CtlCommand {
         /// The command
         #[arg(id = "command", value_name = "JSON")]
         json: String,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+enum CacheId {
+    /// Give the device this one, in place of the one that it had
+    Set {
+        /// The device
+        bdf: Id,
+        /// 0 to 15
+        #[arg(value_parser = clap::value_parser!(u8).range(..16))]
+        id: u8,
+    },
+    /// Take it back
+    Clear {
+        /// The device
+        bdf: Id,
     },
 }
 
@@ -318,6 +338,12 @@ fn command(args: &CtlArgs) -> Result<Command, CliError> {
         CtlCommand::Enumerate => Command::Enumerate { timeout_ms },
         CtlCommand::Rescan { bdf } => Command::Rescan { bdf: *bdf, timeout_ms },
         CtlCommand::Reset { bdf } => Command::Reset { bdf: *bdf, timeout_ms },
+        CtlCommand::CacheId(CacheId::Set { bdf, id }) => {
+            Command::CacheId { bdf: *bdf, id: Some(*id), timeout_ms }
+        }
+        CtlCommand::CacheId(CacheId::Clear { bdf }) => {
+            Command::CacheId { bdf: *bdf, id: None, timeout_ms }
+        }
         CtlCommand::Tree => Command::Tree {},
         CtlCommand::Config(Config::Read { bdf, reg }) => {
             Command::ConfigRead { bdf: *bdf, reg: bits("an offset", *reg)? }
@@ -487,6 +513,9 @@ mod tests {
             ("config write 01:00.0 4 6 --enables 3",
              r#"{"cmd":"config_write","bdf":"01:00.0","reg":4,"value":6,"enables":3}"#),
             ("config read 01:00.0 0x10000", ""),
+            ("cache-id set 05:00.0 3", r#"{"cmd":"cache_id","bdf":"05:00.0","id":3,"timeout_ms":30000}"#),
+            ("cache-id clear 05:00.0", r#"{"cmd":"cache_id","bdf":"05:00.0","timeout_ms":30000}"#),
+            ("cache-id set 05:00.0 16", ""), ("cache-id set 05:00.0", ""),
             ("read 0x1000 4KiB --seed=1 --via uio --to 5",
              r#"{"cmd":"read","addr":4096,"len":4096,"seed":1,"via":"uio","to":5,"check":false,"function":0,"timeout_ms":30000}"#),
             ("write 1 --data 0aFF --check",

@@ -134,7 +134,7 @@ pub enum BusRoute {
 pub struct BridgeEffects {
     /// Bus numbers changed.
     pub buses: bool,
-    /// Windows, or their enables, changed.
+    /// Windows, the place of component registers, or their enables, changed.
     pub windows: bool,
     /// The right to pass requests upstream changed.
     pub master: bool,
@@ -255,6 +255,7 @@ impl Bridge {
         let offset = written.reg.offset();
         let command = written.changed16(regs::COMMAND);
         let windows = [
+            regs::BAR0,
             regs::IO_WINDOW,
             regs::MEM_WINDOW,
             regs::PREF_WINDOW,

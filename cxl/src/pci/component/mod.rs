@@ -5,8 +5,10 @@
 //! Units: bytes; registers of 32 bits.
 //! Source: CXL 3.1 sections 8.2.3, 8.2.4; docs/spec/wire-formats.md §3.10.
 
+pub mod cache_id;
 pub mod hdm;
 
+pub use cache_id::{CacheIdDecoder, CacheIdTable};
 pub use hdm::{Hdm, HdmRole};
 
 /// Bytes of the block that the register locator names.
@@ -22,6 +24,10 @@ pub mod id {
     pub const ARRAY: u16 = 0x0001;
     /// HDM decoders.
     pub const HDM: u16 = 0x0005;
+    /// Route table of `CacheID`s.
+    pub const CACHE_ID_TABLE: u16 = 0x000D;
+    /// Decoder of `CacheID`s.
+    pub const CACHE_ID_DECODER: u16 = 0x000E;
 }
 
 /// A capability structure.
@@ -29,6 +35,10 @@ pub mod id {
 pub enum Structure {
     /// HDM decoders.
     Hdm(Hdm),
+    /// Route table of `CacheID`s (upstream ports).
+    CacheIdTable(CacheIdTable),
+    /// Decoder of `CacheID`s (downstream ports).
+    CacheIdDecoder(CacheIdDecoder),
 }
 
 impl Structure {
@@ -36,30 +46,40 @@ impl Structure {
     const fn header(&self) -> (u16, u8) {
         match self {
             Self::Hdm(_) => (id::HDM, 3),
+            Self::CacheIdTable(_) => (id::CACHE_ID_TABLE, 1),
+            Self::CacheIdDecoder(_) => (id::CACHE_ID_DECODER, 1),
         }
     }
 
     fn len(&self) -> u16 {
         match self {
             Self::Hdm(hdm) => hdm.len(),
+            Self::CacheIdTable(table) => table.len(),
+            Self::CacheIdDecoder(decoder) => decoder.len(),
         }
     }
 
     fn read(&self, at: u16) -> u32 {
         match self {
             Self::Hdm(hdm) => hdm.read(at),
+            Self::CacheIdTable(table) => table.read(at),
+            Self::CacheIdDecoder(decoder) => decoder.read(at),
         }
     }
 
     fn write(&mut self, at: u16, value: u32, mask: u32) {
         match self {
             Self::Hdm(hdm) => hdm.write(at, value, mask),
+            Self::CacheIdTable(table) => table.write(at, value, mask),
+            Self::CacheIdDecoder(decoder) => decoder.write(at, value, mask),
         }
     }
 
     fn reset(&mut self) {
         match self {
             Self::Hdm(hdm) => hdm.reset(),
+            Self::CacheIdTable(table) => *table = CacheIdTable::default(),
+            Self::CacheIdDecoder(decoder) => *decoder = CacheIdDecoder::default(),
         }
     }
 }
@@ -98,12 +118,43 @@ impl Component {
     /// Its HDM decoders.
     #[must_use]
     pub fn hdm(&self) -> Option<&Hdm> {
-        self.structures.iter().map(|(_, Structure::Hdm(hdm))| hdm).next()
+        self.structures.iter().find_map(|(_, structure)| match structure {
+            Structure::Hdm(hdm) => Some(hdm),
+            _ => None,
+        })
     }
 
     /// The same, for what the component itself changes.
     pub fn hdm_mut(&mut self) -> Option<&mut Hdm> {
-        self.structures.iter_mut().map(|(_, Structure::Hdm(hdm))| hdm).next()
+        self.structures.iter_mut().find_map(|(_, structure)| match structure {
+            Structure::Hdm(hdm) => Some(hdm),
+            _ => None,
+        })
+    }
+
+    /// Its route table of `CacheID`s, for who judges its commits.
+    pub fn cache_id_table_mut(&mut self) -> Option<&mut CacheIdTable> {
+        self.structures.iter_mut().find_map(|(_, structure)| match structure {
+            Structure::CacheIdTable(table) => Some(table),
+            _ => None,
+        })
+    }
+
+    /// Its decoder of `CacheID`s.
+    #[must_use]
+    pub fn cache_id_decoder(&self) -> Option<&CacheIdDecoder> {
+        self.structures.iter().find_map(|(_, structure)| match structure {
+            Structure::CacheIdDecoder(decoder) => Some(decoder),
+            _ => None,
+        })
+    }
+
+    /// The same, for who judges its commits.
+    pub fn cache_id_decoder_mut(&mut self) -> Option<&mut CacheIdDecoder> {
+        self.structures.iter_mut().find_map(|(_, structure)| match structure {
+            Structure::CacheIdDecoder(decoder) => Some(decoder),
+            _ => None,
+        })
     }
 
     /// Conventional reset: all registers are as after power-on.

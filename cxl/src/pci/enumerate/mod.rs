@@ -21,6 +21,7 @@ use super::space::{ByteEnables, Reg};
 use super::tree::Tree;
 pub use ln::LnSettings;
 use scan::Scanner;
+pub use scan::cache_id::CacheIdFailure;
 pub use spec::{EnumerateError, HostSpec, Request, Reserve};
 
 /// A way to configuration registers.
@@ -81,6 +82,18 @@ impl Enumerator {
     #[must_use]
     pub fn service(host: HostSpec, tree: Tree, bdf: Bdf) -> Self {
         Self::start(Scanner::service(host, tree, bdf))
+    }
+
+    /// Gives the device at `bdf` a `CacheID`, or takes it back: [`Self::cache_id_result`].
+    #[must_use]
+    pub fn cache_id(host: HostSpec, tree: Tree, bdf: Bdf, cache_id: Option<u8>) -> Self {
+        Self::start(Scanner::cache_id(host, tree, bdf, cache_id))
+    }
+
+    /// How that ended; `None` before, and of another enumeration.
+    #[must_use]
+    pub const fn cache_id_result(&self) -> Option<Result<(), CacheIdFailure>> {
+        self.scanner.cache_id
     }
 
     /// Places no memory of devices where the host has memory of its own.

@@ -2,12 +2,13 @@ use weft_base::rng::Rng;
 
 use super::*;
 use crate::pci::bridge::{Window, Windows};
+use crate::pci::cxl::{BlockId, RegisterBlock};
 use crate::pci::express::{Link, PortKind};
 use crate::pci::function::BarKind;
 use crate::pci::regs;
-use crate::pci::space::Space;
+use crate::pci::space::{Space, low32};
 use crate::pci::testing::{Fabric, Thing, at, device, memory, port};
-use crate::pci::tree::{Problem, ProblemKind};
+use crate::pci::tree::{Bar, Below, Node, Problem, ProblemKind};
 
 const MEM32: BarKind = BarKind::Mem32 { prefetch: false };
 const MEM64: BarKind = BarKind::Mem64 { prefetch: false };
@@ -326,6 +327,70 @@ impl ConfigAccess for Noise {
         (value & 7 != 0).then(|| u32::try_from(value).unwrap())
     }
     fn write(&mut self, _: Bdf, _: Reg, _: u32, _: ByteEnables) {}
+}
+
+/// Registers of `CacheID`s that answer anything, and how many were read in memory.
+struct Any(Rng, u64);
+impl ConfigAccess for Any {
+    fn read(&mut self, _: Bdf, _: Reg) -> Option<u32> {
+        Some(low32(self.0.next_u64()))
+    }
+    fn write(&mut self, _: Bdf, _: Reg, _: u32, _: ByteEnables) {}
+    fn load(&mut self, addr: Hpa) -> Option<u32> {
+        self.1 += 1;
+        let draw = self.0.next_u64();
+        match (draw >> 32 & 3, addr.0 & 0xFFFF) {
+            (0, _) if (draw >> 40).is_multiple_of(64) => None,
+            (_, 0x1000) => Some(0x0211_0001),
+            (_, 0x1004) => Some(0x0101_000D),
+            (_, 0x1008) => Some(0x0401_000E),
+            (0, _) => Some(low32(draw)),
+            (1, _) => Some(1),
+            _ => Some(low32(draw) & 3),
+        }
+    }
+}
+
+/// Registers that answer anything: giving a `CacheID` ends, and says that it was refused or what was committed.
+#[test]
+fn a_cache_id_ends_whatever_registers_answer() {
+    let blocks = vec![RegisterBlock { bar: 0, id: BlockId::Component as u8, offset: 0 }];
+    let bar = |at| Bar {
+        index: 0,
+        kind: BarKind::Mem32 { prefetch: false },
+        size: 1 << 16,
+        address: Some(at),
+    };
+    let port = |bus: u8, at: u64, nodes| Node {
+        bdf: Bdf::new(bus, 0, 0),
+        express: Some((Some(PortKind::Downstream), 0x40)),
+        blocks: blocks.clone(),
+        bars: vec![bar(at)],
+        below: Some(Below { nodes, ..Below::default() }),
+        ..Node::default()
+    };
+    let device = Node { bdf: Bdf::new(3, 0, 0), ..Node::default() };
+    let tree = Tree {
+        nodes: vec![port(1, 0x1_0000, vec![port(2, 0x2_0000, vec![device])])],
+        ..Tree::default()
+    };
+    let mut ends = [0; 2];
+    for seed in 0..2_000 {
+        let mut any = Any(Rng::new(seed), 0);
+        let id = (seed % 3 > 0).then_some(seed.to_le_bytes()[0] % 16);
+        let mut one =
+            Enumerator::cache_id(HostSpec::default(), tree.clone(), Bdf::new(3, 0, 0), id);
+        while let Step::Do(request) = one.step() {
+            one.answer(match request {
+                Request::Read { bdf, reg } => any.read(bdf, reg),
+                Request::Load { addr } => any.load(addr),
+                _ => None,
+            });
+        }
+        assert!(any.1 < 200, "seed {seed}: {} loads", any.1);
+        ends[usize::from(one.cache_id_result().unwrap().is_ok())] += 1;
+    }
+    assert!(ends[0] > 100 && ends[1] > 100, "{ends:?}");
 }
 
 #[test]

@@ -5,13 +5,14 @@
 //! Source: docs/endpoint.md; docs/spec/wire-formats.md §4.6, §5.4.
 
 pub mod fabric_mem;
+mod mailbox;
 pub mod spec;
 
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 use weft_cxl::completer::Target;
-use weft_cxl::cxl_host::mailbox::{MailboxFailure, Response, Ring, blocks};
+use weft_cxl::cxl_host::mailbox::Ring;
 use weft_cxl::cxl_host::{CxlHost, Event, Exports};
 use weft_cxl::pci::{ByteEnables, Reg, Tree};
 use weft_cxl::requester::{Done, OpId, Operation};
@@ -19,7 +20,6 @@ use weft_cxl::tlp_end::Progress;
 use weft_dataplane::pool::Bufs;
 use weft_dataplane::port::{Port, PortError};
 use weft_dataplane::time::{Instant, Span};
-use weft_parsers::cci::ReturnCode;
 use weft_parsers::fabric::{Bdf, Hpa, Pid};
 use weft_rpc::Refused;
 
@@ -27,10 +27,12 @@ use super::api::{Endpoint, not_for, sole};
 use super::command::{Access, Answer, Command, Export, OwnRange, Via};
 use super::event_log::EventLog;
 use super::ln::completer;
-use super::number::{Hex, Num};
+use super::number::Hex;
 use super::transfer::{Ask, How, Plan, Submit, Transfers, compared, load_answer, name, own};
 use super::tree::tree_json;
 use fabric_mem::FabricMem;
+use mailbox::RingStep;
+pub(super) use mailbox::answered;
 
 /// Ranges of memory that others reach.
 #[derive(Clone, Debug, Default)]
@@ -62,18 +64,11 @@ impl Exports for Reached<'_> {
     }
 }
 
-/// Where reading the ring stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum RingStep {
-    Place,
-    Get,
-    Clear,
-}
-
 /// What a command waits for.
 enum Waits {
     Scan,
     Reset(Bdf),
+    CacheId(Bdf),
     Config { op: OpId, write: bool },
     Mailbox { command: u64 },
     Ring { command: u64, step: RingStep, block: Hpa, taken: Option<(Vec<Hex>, bool)> },
@@ -213,6 +208,25 @@ impl HostEndpoint {
         Ok(None)
     }
 
+    fn cache_id(
+        &mut self,
+        now: Instant,
+        number: u64,
+        (device, cache_id): (Bdf, Option<u8>),
+        timeout_ms: u64,
+    ) -> Result<Option<Answer>, Refused> {
+        if let Some(found) = cache_id.filter(|id| *id > 15) {
+            return Err(Refused::bad_request(format!(
+                "expected a CacheID of 0 to 15, found {found}"
+            )));
+        }
+        if !self.inner.set_cache_id(device, cache_id) {
+            return Err(Refused::unavailable("the host gives a CacheID already"));
+        }
+        self.wait(now, number, Waits::CacheId(device), timeout_ms);
+        Ok(None)
+    }
+
     fn config(
         &mut self,
         now: Instant,
@@ -248,106 +262,6 @@ impl HostEndpoint {
         let waits = Waits::Config { op, write: write.is_some() };
         self.wait(now, number, waits, super::command::TIMEOUT_MS);
         Ok(None)
-    }
-
-    /// The block of registers of the mailbox that is meant: where nothing is said, the one nearest to the host, which is its GAE.
-    fn block(&self, asked: Option<Num>) -> Result<Hpa, Refused> {
-        if let Some(Num(addr)) = asked {
-            return Ok(Hpa(addr));
-        }
-        let mut found = self.inner.tree().map(blocks).unwrap_or_default();
-        let nearest = found.iter().map(|(bdf, _)| bdf.bus()).min();
-        found.retain(|(bdf, _)| Some(bdf.bus()) == nearest);
-        match found.as_slice() {
-            [(_, block)] => Ok(*block),
-            [] => Err(Refused::because("no function with a mailbox is known: enumerate first")),
-            several => {
-                let show = |(bdf, Hpa(at)): &(Bdf, Hpa)| format!("{at:#x} of {bdf}");
-                let list: Vec<String> = several.iter().map(show).collect();
-                let text = format!("several mailboxes, name one by block: {}", list.join(", "));
-                Err(Refused::because(text))
-            }
-        }
-    }
-
-    fn read_ring(
-        &mut self,
-        now: Instant,
-        number: u64,
-        (base, block): (Option<Num>, Option<Num>),
-        timeout_ms: u64,
-    ) -> Result<Option<Answer>, Refused> {
-        let block = self.block(block)?;
-        if let Some(Num(at)) = base {
-            if at % 32 != 0 || !self.inner.memory().holds(at, 8_192) {
-                let text = format!("expected 8 KiB of memory at a multiple of 32, found {at:#x}");
-                return Err(Refused::bad_request(text));
-            }
-            self.ring = Some(Ring::new(Hpa(at)));
-        }
-        let Some(ring) = &self.ring else {
-            return Err(Refused::because("the host has no ring: place one with a base"));
-        };
-        let step = if base.is_some() { RingStep::Place } else { RingStep::Get };
-        let command = match step {
-            RingStep::Place => self.inner.command(block, Ring::SET, &ring.set(true)),
-            _ => self.inner.command(block, Ring::GET, &[]),
-        };
-        let what = Waits::Ring { command, step, block, taken: None };
-        self.wait(now, number, what, timeout_ms.saturating_mul(3));
-        Ok(None)
-    }
-
-    /// A mailbox answered a command: whose it is, and what becomes of that.
-    fn responded(
-        &mut self,
-        command: u64,
-        result: Result<Response, MailboxFailure>,
-        log: &mut EventLog,
-    ) {
-        let ours = |waiting: &Waiting| match waiting.what {
-            Waits::Mailbox { command: own } | Waits::Ring { command: own, .. } => own == command,
-            _ => false,
-        };
-        let Some(number) = self.waiting.iter().find(|(_, it)| ours(it)).map(|(n, _)| *n) else {
-            return;
-        };
-        let Some(waiting) = self.waiting.remove(&number) else { return };
-        let response = match result {
-            Ok(response) => response,
-            Err(error) => return log.answer(number, Err(Refused::because(error.to_string()))),
-        };
-        let code = ReturnCode::from_bits(response.code);
-        let Waits::Ring { step, block, taken, .. } = waiting.what else {
-            return log.answer(number, Ok(answered(response)));
-        };
-        if code != ReturnCode::Success {
-            let text = format!("the ring was refused: {}", code.name());
-            return log.answer(number, Err(Refused::because(text)));
-        }
-        let Some(ring) = &mut self.ring else { return };
-        let (step, taken, input) = match step {
-            RingStep::Place => (RingStep::Get, None, None),
-            RingStep::Get => {
-                let Some(got) = ring.take(&response.payload, self.inner.memory()) else {
-                    let text = "the GAE names another ring than the host's";
-                    return log.answer(number, Err(Refused::because(text)));
-                };
-                let entries = got.entries.iter().map(|entry| Hex(entry.to_vec())).collect();
-                let set = ring.set(got.overflow);
-                (RingStep::Clear, Some((entries, got.overflow)), Some(set))
-            }
-            RingStep::Clear => {
-                let (entries, overflow) = taken.unwrap_or_default();
-                return log.answer(number, Ok(Answer::Ring { entries, overflow }));
-            }
-        };
-        let command = match input {
-            None => self.inner.command(block, Ring::GET, &[]),
-            Some(input) => self.inner.command(block, Ring::SET, &input),
-        };
-        let what = Waits::Ring { command, step, block, taken };
-        self.waiting.insert(number, Waiting { what, until: waiting.until });
     }
 
     fn done(&mut self, done: &Done, log: &mut EventLog) {
@@ -418,6 +332,16 @@ impl HostEndpoint {
             Event::Message(message) => log.message(message),
             Event::Link(up) => log.event("link", if up { "up" } else { "down" }),
             Event::Reset(on) => log.event("reset", if on { "begins" } else { "ends" }),
+            Event::CacheId { device, result } => {
+                let text = result.map_or_else(|e| e.to_string(), |()| "done".into());
+                log.event("cache_id", format!("{device}: {text}"));
+                let answer = match result {
+                    Ok(()) => Ok(self.tree()),
+                    Err(error) => Err(Refused::because(error.to_string())),
+                };
+                let is_it = |it: &Waits| matches!(it, Waits::CacheId(of) if *of == device);
+                self.all(is_it, &answer, log);
+            }
             Event::BusReset(bdf) => {
                 log.event("bus_reset", format!("what is below {bdf} has been reset"));
                 let is_it = |it: &Waits| matches!(it, Waits::Reset(of) if *of == bdf);
@@ -454,13 +378,6 @@ impl HostEndpoint {
 
 fn no_function(function: u8) -> Result<(), Refused> {
     if function == 0 { Ok(()) } else { Err(Refused::bad_request("a host has no functions")) }
-}
-
-/// What a mailbox or component answered.
-pub(super) fn answered(response: Response) -> Answer {
-    let Response { code, vendor, payload } = response;
-    let name = ReturnCode::from_bits(code).name().to_owned();
-    Answer::Response { code, name, vendor, output: Hex(payload) }
 }
 
 fn store(host: &mut CxlHost, place: &OwnRange) -> Result<Answer, Refused> {
@@ -521,6 +438,9 @@ impl Endpoint for HostEndpoint {
             Command::Enumerate { timeout_ms } => self.scan(now, number, None, *timeout_ms),
             Command::Rescan { bdf, timeout_ms } => self.scan(now, number, Some(bdf.0), *timeout_ms),
             Command::Reset { bdf, timeout_ms } => self.reset(now, number, bdf.0, *timeout_ms),
+            Command::CacheId { bdf, id, timeout_ms } => {
+                self.cache_id(now, number, (bdf.0, *id), *timeout_ms)
+            }
             Command::Tree {} => Ok(Some(self.tree())),
             Command::ConfigRead { bdf, reg } => self.config(now, number, (bdf.0, *reg), None),
             Command::ConfigWrite { bdf, reg, value, enables } => {

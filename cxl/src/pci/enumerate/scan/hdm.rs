@@ -45,7 +45,7 @@ fn first_free(within: Window, size: u64, taken: &[Window]) -> Option<u64> {
 }
 
 /// The component registers of a node, if they have an address.
-fn block(node: &Node) -> Option<u64> {
+pub(super) fn block(node: &Node) -> Option<u64> {
     let block = node.blocks.iter().find(|block| block.id == BlockId::Component as u8)?;
     let bar = node.bars.iter().find(|bar| bar.index == block.bar)?;
     bar.address?.checked_add(block.offset)
@@ -146,7 +146,7 @@ impl Scanner {
         let flags = regs::HOST_ONLY | regs::UIO;
         let wanted =
             memory.base.map(|base| Wanted { base, size: memory.size, target: 0, control: flags });
-        let decoded = match self.find_decoders(at)? {
+        let decoded = match self.find_structure(at, id::HDM)? {
             Some(hdm) => {
                 let done = self.set_decoders(hdm, wanted.as_slice(), flags)?;
                 let control = u64::from(regs::CONTROL);
@@ -188,10 +188,11 @@ impl Scanner {
             }));
         }
         wanted.sort_by_key(|one| one.base);
-        let done = match self.find_decoders(at)? {
-            Some(hdm) => self.set_decoders(hdm, &wanted, regs::HOST_ONLY)?,
-            None => Vec::new(),
+        // One without decoders has other registers: it leads there by tables of its own, or nowhere.
+        let Some(hdm) = self.find_structure(at, id::HDM)? else {
+            return self.keep_cache_ids(bdf, at, &below);
         };
+        let done = self.set_decoders(hdm, &wanted, regs::HOST_ONLY)?;
         if done.len() < wanted.len() {
             self.problem(bdf, ProblemKind::Decoders);
         }
@@ -211,13 +212,13 @@ impl Scanner {
         node.decoders = wanted.iter().enumerate().map(one).collect();
     }
 
-    /// Where the HDM decoders of a block of component registers are; `None` if it has none.
-    fn find_decoders(&mut self, block: u64) -> Done<Option<u64>> {
+    /// Where a structure of a block of component registers is, by its id; `None` if it has none.
+    pub(super) fn find_structure(&mut self, block: u64, id: u16) -> Done<Option<u64>> {
         let array = block.saturating_add(PRIMARY);
         let count = array_len(self.wire.load(array)?).unwrap_or(0);
         for entry in 1..=u64::from(count) {
             let (found, at) = array_entry(self.wire.load(array + 4 * entry)?);
-            if found == id::HDM {
+            if found == id {
                 return Ok(Some(array + u64::from(at)));
             }
         }

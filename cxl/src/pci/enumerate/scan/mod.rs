@@ -4,11 +4,13 @@
 //! Units: bytes; bus numbers.
 //! Source: PCI-to-PCI Bridge 1.2 §3.2.5; PCIe 6.0 §2.3.1, §7.5, §7.6.3; CXL 3.1 §8.1.
 
+pub(super) mod cache_id;
 mod hdm;
 mod ln;
 mod probe;
 mod write;
 
+use cache_id::CacheIdFailure;
 use weft_parsers::fabric::Bdf;
 
 use super::assign::assign;
@@ -46,6 +48,8 @@ enum Job {
     Memory(Bdf),
     /// Set those of the upstream port of a switch.
     Switch(Bdf),
+    /// Give a device a `CacheID`, or none.
+    CacheId(Bdf, Option<u8>),
 }
 
 /// A bus that is being looked at.
@@ -73,6 +77,8 @@ pub(super) struct Scanner {
     problems: Vec<Problem>,
     /// Where the host has memory of its own.
     pub(super) memory: Vec<Window>,
+    /// How giving a `CacheID` ended.
+    pub(super) cache_id: Option<Result<(), CacheIdFailure>>,
 }
 
 impl Scanner {
@@ -88,6 +94,7 @@ impl Scanner {
             bus_last: host.bus_last,
             problems: Vec::new(),
             memory: Vec::new(),
+            cache_id: None,
         }
     }
 
@@ -105,6 +112,12 @@ impl Scanner {
 
     pub(super) fn service(host: HostSpec, tree: Tree, bdf: Bdf) -> Self {
         Self::new(host, tree, Job::Service(bdf))
+    }
+
+    pub(super) fn cache_id(host: HostSpec, tree: Tree, device: Bdf, cache_id: Option<u8>) -> Self {
+        let mut this = Self::new(host, tree, Job::CacheId(device, cache_id));
+        this.jobs.remove(0); // no memory is placed
+        this
     }
 
     /// Goes on as far as it can: `None` while a request stands, else the outcome.
@@ -150,6 +163,7 @@ impl Scanner {
             }
             Job::Memory(bdf) => self.decode_memory(bdf),
             Job::Switch(bdf) => self.route_memory(bdf),
+            Job::CacheId(device, cache_id) => self.set_cache_id(device, cache_id),
         }
     }
 

@@ -1,0 +1,194 @@
+//! `CacheID`s of devices below a virtual link: what a host commits in the registers of the bridges there, its edge is told.
+//!
+//! Shape: registers as a host has written them -> [`Switch::commit_cache_ids`] judges -> `RTUpdate`s of
+//! [`Switch::poll_cache_ids`] -> [`Switch::answered_cache_ids`] -> status of the route table.
+//! Units: PIDs of 12 bits, `CacheID`s of 4; picoseconds.
+//! Source: CXL 3.1 sections 7.7.12.5, 8.2.4.28, 8.2.4.29; docs/spec/cxl-fabric.md.
+
+use weft_cxl::vdm::Vdm;
+use weft_cxl::vdm::rtupdate::{Answer, RtSender};
+use weft_dataplane::time::Instant;
+use weft_parsers::fabric::Pid;
+use weft_parsers::tlp::vdm::RtPair;
+
+use crate::cache_updates::{Route, Update};
+use crate::switch::Switch;
+use crate::vcs::{Bound, PidBound, VcsState};
+
+/// The virtual link above a virtual switch, while it is up: its own PID and that of the host's edge.
+fn link_above(state: &VcsState) -> Option<(Pid, Pid)> {
+    match state.vppbs.first()?.bound {
+        Bound::Pid(PidBound { far, own: Some(own), up: true, .. }) => Some((own, far)),
+        _ => None,
+    }
+}
+
+impl Switch {
+    /// PID of the port that a downstream vPPB is bound to as a whole.
+    fn port_pid(&self, vcs: u8, vppb: u8) -> Option<Pid> {
+        match self.bound_at(vcs, vppb) {
+            Bound::Port(port) if vppb > 0 => self.port(port).map(super::Port::pid),
+            _ => None,
+        }
+        .filter(|pid| !pid.is_none())
+    }
+
+    /// Judges the commits that a host has asked for in a virtual switch.
+    pub(super) fn commit_cache_ids(&mut self, vcs: u8) {
+        let count = self.vcs(vcs).map_or(0, |state| state.vppbs.len());
+        for vppb in (1..=u8::MAX).take(count.saturating_sub(1)) {
+            self.commit_decoder(vcs, vppb);
+        }
+        let table = self.vppb_mut(vcs, 0).and_then(|vppb| vppb.component.as_mut());
+        let Some(table) = table.and_then(|it| it.cache_id_table_mut()) else { return };
+        let Some(number) = table.commit.take() else { return };
+        let wanted: Vec<(u8, u8)> = table.wanted().collect();
+        let routes = wanted.into_iter().map(|(cache_id, port)| self.route(vcs, cache_id, port));
+        let routes = routes.collect::<Option<Vec<_>>>();
+        let Some(state) = self.vcses.get_mut(usize::from(vcs)) else { return };
+        match routes.filter(|_| link_above(state).is_some()) {
+            Some(routes) => {
+                state.cache_routes.next = Some(Update { routes, commit: Some(number) });
+            }
+            None => self.end_commit(vcs, Some(number), false),
+        }
+    }
+
+    //= docs/spec/cxl-fabric.md "CacheID": which decoders may be committed
+    fn commit_decoder(&mut self, vcs: u8, vppb: u8) {
+        let Some(state) = self.vcses.get_mut(usize::from(vcs)) else { return };
+        let decoders = || {
+            let vppbs = (0..=u8::MAX).zip(&state.vppbs);
+            vppbs.filter_map(|(at, it)| Some((at, it.component.as_ref()?.cache_id_decoder()?)))
+        };
+        let Some(wanted) = decoders().find(|one| one.0 == vppb).map(|one| one.1.wanted()) else {
+            return;
+        };
+        let is_taken = wanted.assigns.is_some()
+            && decoders().any(|(at, it)| at != vppb && it.in_force().assigns == wanted.assigns);
+        let component = state.vppbs.get_mut(usize::from(vppb)).and_then(|it| it.component.as_mut());
+        if let Some(decoder) = component.and_then(|it| it.cache_id_decoder_mut())
+            && let Some(number) = decoder.commit.take()
+        {
+            decoder.end(number, !is_taken && !wanted.hdm_d);
+        }
+    }
+
+    //= docs/spec/cxl-fabric.md "CacheID": which targets may be committed
+    /// What a target of the route table leads to; `None` where it leads nowhere. A vPPB has its own number as that of the port.
+    fn route(&self, vcs: u8, cache_id: u8, vppb: u8) -> Option<Route> {
+        let pid = self.port_pid(vcs, vppb)?;
+        let component = self.vcs(vcs)?.vppbs.get(usize::from(vppb))?.component.as_ref()?;
+        let has = component.cache_id_decoder()?.in_force().has(cache_id);
+        has.then_some(Route { vppb, pair: RtPair { pid, cache_id } })
+    }
+
+    fn end_commit(&mut self, vcs: u8, commit: Option<u64>, is_done: bool) {
+        let table = self.vppb_mut(vcs, 0).and_then(|vppb| vppb.component.as_mut());
+        if let (Some(table), Some(number)) = (table.and_then(|it| it.cache_id_table_mut()), commit)
+        {
+            table.commit.end(number, is_done);
+        }
+    }
+
+    /// The registers of the downstream bridges are as after power-on: none of what the host's edge has been told holds.
+    pub(super) fn withdraw_cache_ids(&mut self, vcs: u8) {
+        self.keep_cache_ids(vcs, |_| false);
+    }
+
+    /// A downstream vPPB is bound to something else: its decoder is as after power-on, and what it had holds no more.
+    pub(super) fn lose_cache_ids(&mut self, vcs: u8, vppb: u8) {
+        if let Some(component) = self.vppb_mut(vcs, vppb).and_then(|it| it.component.as_mut())
+            && vppb > 0
+        {
+            component.reset();
+            self.keep_cache_ids(vcs, |route| route.vppb != vppb);
+        }
+    }
+
+    fn keep_cache_ids(&mut self, vcs: u8, holds: impl Fn(&Route) -> bool) {
+        let state = self.vcses.get_mut(usize::from(vcs));
+        let ended = state.and_then(|state| state.cache_routes.keep(holds));
+        self.end_commit(vcs, ended, false);
+    }
+
+    /// Messages to hosts' edges that are due.
+    pub(super) fn poll_cache_ids(&mut self, now: Instant) -> Vec<Vdm> {
+        let mut due = Vec::new();
+        for vcs in (0..=u8::MAX).take(self.vcses.len()) {
+            self.start_update(now, vcs);
+            let Some(state) = self.vcses.get_mut(usize::from(vcs)) else { continue };
+            let mut answer = None;
+            while let Some((sender, _)) = &mut state.cache_routes.sent
+                && answer.is_none()
+                && let Some(next) = sender.poll(now)
+            {
+                match next {
+                    Ok(vdm) => due.push(vdm),
+                    Err(none) => answer = Some(none),
+                }
+            }
+            if let Some(answer) = answer {
+                self.update_over(vcs, answer);
+                self.start_update(now, vcs);
+            }
+        }
+        due
+    }
+
+    /// Begins the next update of a virtual switch, if there is one.
+    fn start_update(&mut self, now: Instant, vcs: u8) {
+        let Some(state) = self.vcs(vcs) else { return };
+        let vppbs = state.cache_routes.told.iter().map(|route| route.vppb);
+        let pids: Vec<(u8, Option<Pid>)> = vppbs.map(|at| (at, self.port_pid(vcs, at))).collect();
+        let holds = |route: &Route| {
+            let now = pids.iter().find(|(vppb, _)| *vppb == route.vppb);
+            now.is_none_or(|(_, pid)| *pid == Some(route.pair.pid))
+        };
+        if !state.cache_routes.told.iter().all(holds) {
+            self.keep_cache_ids(vcs, holds);
+        }
+        let Some(state) = self.vcses.get_mut(usize::from(vcs)) else { return };
+        let Some(update) = state.cache_routes.start() else { return };
+        let pairs: Vec<RtPair> = update.routes.iter().map(|route| route.pair).collect();
+        let sender = link_above(state).and_then(|(own, far)| {
+            let mut sender = RtSender::new(own, far);
+            sender.commit(now, &pairs).then_some(sender)
+        });
+        match sender {
+            Some(sender) => state.cache_routes.sent = Some((sender, update)),
+            None => self.end_commit(vcs, update.commit, false),
+        }
+    }
+
+    /// When the next message is due.
+    pub(super) fn cache_ids_due(&self) -> Option<Instant> {
+        let sent = self.vcses.iter().filter_map(|state| state.cache_routes.sent.as_ref());
+        sent.filter_map(|(sender, _)| sender.next_due()).min()
+    }
+
+    /// Takes an answer to an update by the virtual link that it went by; whether somebody waits for it.
+    pub(super) fn answered_cache_ids(&mut self, vdm: &Vdm) -> bool {
+        let ends = Some((vdm.pth.dpid, vdm.pth.spid));
+        let mut all = (0..=u8::MAX).zip(&mut self.vcses);
+        let found = all.find(|(_, state)| link_above(state) == ends);
+        let Some((vcs, state)) = found else { return false };
+        let sender = state.cache_routes.sent.as_mut().map(|(sender, _)| sender);
+        let Some(answer) = sender.and_then(|sender| sender.receive(vdm)) else { return false };
+        self.update_over(vcs, answer);
+        true
+    }
+
+    fn update_over(&mut self, vcs: u8, answer: Answer) {
+        let Some(state) = self.vcses.get_mut(usize::from(vcs)) else { return };
+        let Some((_, update)) = state.cache_routes.sent.take() else { return };
+        // What the switch has taken back is not tried again: an edge that refuses that has no such link any more.
+        if answer == Answer::Ack || update.commit.is_none() {
+            state.cache_routes.told = update.routes;
+        }
+        self.end_commit(vcs, update.commit, answer == Answer::Ack);
+    }
+}
+
+#[cfg(test)]
+mod tests;

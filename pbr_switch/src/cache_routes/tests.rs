@@ -1,0 +1,415 @@
+//! Registers of the bridges below a virtual link: each rule of a commit, what the host's edge is told, and what is taken back.
+
+use weft_base::rng::Rng;
+use weft_cxl::pci::component::cache_id::regs as cache_regs;
+use weft_cxl::pci::component::{LEN, PRIMARY};
+use weft_cxl::pci::{ByteEnables, Link, Reg, regs};
+use weft_cxl::vdm::rtupdate::CacheIds;
+use weft_dataplane::pbr::Function;
+use weft_dataplane::types::PortId;
+use weft_parsers::cci::List;
+use weft_parsers::cci::pbr::{AssignOp, AssignPids, PathCost, PidAssignment};
+use weft_parsers::cci::vcs::UnbindOption;
+use weft_parsers::fabric::Hpa;
+use weft_parsers::tlp::VdmOp;
+
+use super::*;
+use crate::config::{PortConfig, Role, SwitchConfig, VcsConfig};
+use crate::work::Work;
+
+const HOST: Pid = Pid::from_low_bits(0x30);
+const EDGE: Pid = Pid::from_low_bits(0x40);
+/// Where the component registers of the upstream bridge are; those of vPPB n are n times 64 KiB behind.
+const BASE: u64 = 0x8000_0000;
+const STRUCTURE: u64 = PRIMARY + 0x10;
+const DONE: u32 = cache_regs::COMMITTED;
+const REFUSED: u32 = cache_regs::ERROR;
+
+fn at(number: usize) -> PortId {
+    PortId::new(number).unwrap()
+}
+
+const fn ms(ms: u64) -> Instant {
+    Instant::from_ns(ms * 1_000_000)
+}
+
+const fn function(vppb: u8) -> Function {
+    match vppb {
+        0 => Function::Upstream,
+        below => Function::Below(below - 1),
+    }
+}
+
+/// A downstream switch: a fabric port 0 with PID 040, devices at ports 1 to 3 with PIDs 051 to 053, of which vPPBs 1 and 2 of
+/// virtual switch 0 have the first two; it is bound to 030. All component registers have their place.
+fn switch() -> Switch {
+    let mut config = SwitchConfig::new([0x51; 16], 7);
+    let roles = [Role::Fabric, Role::Dsp, Role::Dsp, Role::Dsp].into_iter().enumerate();
+    config.ports = roles.map(|(port, role)| PortConfig { port: at(port), role, pids: 1 }).collect();
+    config.vcses = vec![VcsConfig { usp: None, vppbs: 3, gae: true }];
+    let mut switch = Switch::new(config).unwrap();
+    for port in 0..4 {
+        switch.set_link(at(port), Some(Link::default()));
+    }
+    for (target, bits) in [(0, 0x40), (1, 0x51), (2, 0x52), (3, 0x53)] {
+        give(&mut switch, target, bits);
+    }
+    let cost = PathCost { latency_base: 0, latency: 0, bandwidth_base: 0, bandwidth: 0 };
+    switch.do_now(&Work::BindPid { vcs: 0, vppb: 0, far: HOST, own: None, cost }).unwrap();
+    bind(&mut switch, 1, 1);
+    bind(&mut switch, 2, 2);
+    place(&mut switch);
+    switch
+}
+
+fn give(switch: &mut Switch, target: u16, bits: u16) {
+    let list = [PidAssignment { pid: Pid::from_low_bits(bits), target, instance: 0 }];
+    let assign = AssignPids { op: AssignOp::Assign, assignments: List::of(&list) };
+    assert!(switch.assign_pids(&assign).is_ok());
+}
+
+fn bind(switch: &mut Switch, vppb: u8, port: usize) {
+    switch.do_now(&Work::Bind { vcs: 0, vppb, port: at(port), ld: None }).unwrap();
+}
+
+fn unbind(switch: &mut Switch, vppb: u8) {
+    let option = UnbindOption::Managed;
+    switch.do_now(&Work::Unbind { vcs: 0, vppb, option }).unwrap();
+}
+
+/// Gives all component registers their places, as enumeration does.
+fn place(switch: &mut Switch) {
+    for vppb in 0..=3 {
+        let base = u32::try_from(BASE + u64::from(vppb) * LEN).unwrap();
+        let all = ByteEnables::ALL;
+        assert!(switch.config_write(0, function(vppb), Reg::at(regs::BAR0), base, all));
+        let command = u32::from(regs::command::MEM | regs::command::MASTER);
+        assert!(switch.config_write(0, function(vppb), Reg::at(regs::COMMAND), command, all));
+    }
+}
+
+fn write(switch: &mut Switch, vppb: u8, at: u16, bytes: &[u8]) {
+    let at = Hpa(BASE + u64::from(vppb) * LEN + STRUCTURE + u64::from(at));
+    assert!(switch.register_write(Instant::ZERO, 0, function(vppb), at, bytes), "{at}");
+}
+
+fn read(switch: &mut Switch, vppb: u8, at: u16) -> u32 {
+    let mut bytes = [0; 4];
+    let at = Hpa(BASE + u64::from(vppb) * LEN + STRUCTURE + u64::from(at));
+    assert!(switch.register_read(0, function(vppb), at, &mut bytes), "{at}");
+    u32::from_le_bytes(bytes)
+}
+
+fn status(switch: &mut Switch, vppb: u8) -> u32 {
+    read(switch, vppb, cache_regs::STATUS) & (DONE | REFUSED)
+}
+
+/// Has a decoder do this, by a commit; its status then.
+fn decode(switch: &mut Switch, vppb: u8, control: u32) -> u32 {
+    write(switch, vppb, cache_regs::CONTROL, &control.to_le_bytes());
+    let control = control | cache_regs::DECODER_COMMIT;
+    write(switch, vppb, cache_regs::CONTROL, &control.to_le_bytes());
+    status(switch, vppb)
+}
+
+const fn assign(cache_id: u8) -> u32 {
+    cache_regs::ASSIGN | (cache_id as u32) << cache_regs::LOCAL
+}
+
+/// Sets all targets, and asks for a commit.
+fn commit(switch: &mut Switch, targets: &[(u8, u8)]) {
+    let mut all = [0; 32];
+    for &(cache_id, port) in targets {
+        all[usize::from(cache_id) * 2..][..2].copy_from_slice(&[1, port]);
+    }
+    write(switch, 0, cache_regs::TARGETS, &all);
+    for bit in [0, 1] {
+        write(switch, 0, cache_regs::CONTROL, &[bit, 0, 0, 0]);
+    }
+}
+
+/// What the switch says at a time: the pairs of each update.
+fn says(switch: &mut Switch, now: Instant) -> Vec<Vec<(u16, u8)>> {
+    let all = switch.poll_cache_ids(now);
+    let one = |vdm: Vdm| {
+        assert_eq!((vdm.op, vdm.pth.hie), (VdmOp::RtUpdate, true));
+        assert_eq!((vdm.pth.spid, vdm.pth.dpid), (EDGE, HOST));
+        RtPair::all(&vdm.payload).map(|pair| (pair.pid.bits(), pair.cache_id)).collect()
+    };
+    all.into_iter().map(one).collect()
+}
+
+fn answer(switch: &mut Switch, (from, to): (Pid, Pid), hie: bool, op: VdmOp) -> bool {
+    let mut vdm = Vdm::new(from, to, op);
+    vdm.pth.hie = hie;
+    switch.answered_cache_ids(&vdm)
+}
+
+fn ack(switch: &mut Switch) -> bool {
+    answer(switch, (HOST, EDGE), true, VdmOp::RtUpdateAck)
+}
+
+/// Both devices with `CacheID`s 4 and 5, as the host's edge knows.
+fn committed() -> Switch {
+    let mut switch = switch();
+    assert_eq!([decode(&mut switch, 1, assign(4)), decode(&mut switch, 2, assign(5))], [DONE; 2]);
+    commit(&mut switch, &[(4, 1), (5, 2)]);
+    assert_eq!(says(&mut switch, Instant::ZERO), [vec![(0x51, 4), (0x52, 5)]]);
+    assert!(ack(&mut switch));
+    assert_eq!(status(&mut switch, 0), DONE);
+    switch
+}
+
+//= CXL 3.1 section 7.7.12.5: a commit of the host's is told to its edge
+#[test]
+fn a_commit_is_told_and_its_answer_shown() {
+    let mut switch = committed();
+    commit(&mut switch, &[(5, 2)]);
+    assert_eq!(status(&mut switch, 0), 0, "not yet");
+    assert_eq!(
+        says(&mut switch, Instant::ZERO),
+        [vec![(0x52, 5)]],
+        "it takes the place of the first"
+    );
+    assert!(answer(&mut switch, (HOST, EDGE), true, VdmOp::RtUpdateNak));
+    assert_eq!(status(&mut switch, 0), REFUSED);
+    commit(&mut switch, &[]);
+    assert_eq!(status(&mut switch, 0), 0, "tried again");
+    for n in 0..10 {
+        assert_eq!(says(&mut switch, ms(10 * n)), [Vec::new()], "try {n}");
+        assert_eq!(says(&mut switch, ms(10 * n)), Vec::<Vec<_>>::new());
+    }
+    assert_eq!((status(&mut switch, 0), switch.cache_ids_due()), (0, Some(ms(100))));
+    assert_eq!(says(&mut switch, ms(100)), Vec::<Vec<_>>::new());
+    assert_eq!((status(&mut switch, 0), switch.cache_ids_due()), (REFUSED, None), "nobody answers");
+    assert!(!ack(&mut switch), "too late");
+    assert_eq!(status(&mut switch, 0), REFUSED);
+}
+
+//= docs/spec/cxl-fabric.md "CacheID": which targets may be committed
+#[test]
+fn a_table_that_leads_nowhere_is_refused_and_told_to_nobody() {
+    type Before = fn(&mut Switch);
+    type Case<'a> = (&'a str, Before, &'a [(u8, u8)], u32);
+    let as_it_is: Before = |_| ();
+    #[rustfmt::skip] // columns: name, what is done before, targets, status
+    let cases: [Case<'_>; 12] = [
+        ("both",                     as_it_is, &[(4, 1), (5, 2)], 0),
+        ("one",                      as_it_is, &[(5, 2)], 0),
+        ("none",                     as_it_is, &[], 0),
+        ("another's",                as_it_is, &[(4, 2)], REFUSED),
+        ("one of two",               as_it_is, &[(4, 1), (6, 2)], REFUSED),
+        ("upstream",                 as_it_is, &[(4, 0)], REFUSED),
+        ("bound to nothing",         as_it_is, &[(4, 3)], REFUSED),
+        ("no such port",             as_it_is, &[(4, 200)], REFUSED),
+        ("no decoder committed",     |it| { unbind(it, 1); bind(it, 1, 1); }, &[(4, 1)], REFUSED),
+        ("a switch below",           |it| { decode(it, 1, cache_regs::FORWARD); }, &[(0, 1), (15, 1)], 0),
+        ("unbound again",            |it| unbind(it, 1), &[(4, 1)], REFUSED),
+        ("virtual link down",        |it| it.set_path(0, 0, false), &[], REFUSED),
+    ];
+    for (name, before, targets, want) in cases {
+        let mut switch = committed();
+        before(&mut switch);
+        says(&mut switch, Instant::ZERO);
+        ack(&mut switch);
+        commit(&mut switch, targets);
+        assert_eq!(status(&mut switch, 0), want, "{name}");
+        let told: Vec<(u16, u8)> =
+            targets.iter().map(|(id, port)| (0x50 + u16::from(*port), *id)).collect();
+        let want = if want == 0 { vec![told] } else { Vec::new() };
+        assert_eq!(says(&mut switch, Instant::ZERO), want, "{name}");
+    }
+}
+
+//= docs/spec/cxl-fabric.md "CacheID": which decoders may be committed
+#[test]
+fn no_cache_id_is_assigned_twice() {
+    let mut switch = committed();
+    assert_eq!(decode(&mut switch, 2, assign(4)), REFUSED, "the other's");
+    assert_eq!(decode(&mut switch, 2, assign(6)), DONE);
+    assert_eq!(decode(&mut switch, 2, assign(5) | cache_regs::HDM_D), REFUSED);
+    assert_eq!(decode(&mut switch, 3, assign(5)), DONE, "6 is still in force there");
+    assert_eq!(decode(&mut switch, 3, assign(6)), REFUSED);
+    assert_eq!(decode(&mut switch, 2, 0), DONE, "given back");
+    assert_eq!(decode(&mut switch, 3, assign(6)), DONE);
+    // What is written and not committed changes nothing.
+    write(&mut switch, 1, cache_regs::CONTROL, &assign(9).to_le_bytes());
+    assert_eq!(decode(&mut switch, 2, assign(4)), REFUSED);
+    assert_eq!(says(&mut switch, Instant::ZERO), Vec::<Vec<_>>::new(), "the table is as it was");
+}
+
+//= docs/spec/cxl-fabric.md "CacheID": what the switch takes back, and what it forgets
+#[test]
+fn what_holds_no_more_is_taken_back() {
+    type Event = fn(&mut Switch);
+    type Told = Option<Vec<(u16, u8)>>;
+    #[rustfmt::skip] // columns: name, what happens, what the host's edge is told, whether decoder 2 is as it was
+    let cases: [(&str, Event, Told, bool); 6] = [
+        ("unbind",      |it| unbind(it, 1), Some(vec![(0x52, 5)]), true),
+        ("another PID", |it| give(it, 1, 0x61), Some(vec![(0x52, 5)]), true),
+        ("bus reset",   |it| { it.config_write(0, Function::Upstream, Reg::at(regs::BRIDGE_CONTROL), u32::MAX, ByteEnables::from_low_bits(0b1100)); }, Some(vec![]), false),
+        ("reset",       |it| it.reset_vcs(0), None, false),
+        ("link gone",   |it| it.do_now(&Work::UnbindPid { vcs: 0, vppb: 0 }).unwrap(), None, false),
+        ("nothing",     |_| (), None, true),
+    ];
+    for (name, event, want, stays) in cases {
+        for under_way in [false, true] {
+            let mut switch = committed();
+            if under_way {
+                commit(&mut switch, &[(4, 1), (5, 2)]);
+                assert_eq!(says(&mut switch, ms(1)).len(), 1);
+            }
+            event(&mut switch);
+            let ours = ack(&mut switch);
+            let mut told = says(&mut switch, ms(2));
+            assert_eq!((told.pop(), told.len()), (want.clone(), 0), "{name} {under_way}");
+            assert_eq!(ours, under_way && (want.is_some() || name == "nothing"), "{name}");
+            assert_eq!(ack(&mut switch), want.is_some(), "{name}");
+            assert_eq!(says(&mut switch, ms(3)).len(), 0, "{name}: once");
+            place(&mut switch);
+            let control = read(&mut switch, 2, cache_regs::CONTROL);
+            assert_eq!(control != 0, stays, "{name}");
+            let is_reset = matches!(name, "reset" | "link gone");
+            assert_eq!(read(&mut switch, 0, cache_regs::CONTROL), u32::from(!is_reset), "{name}");
+        }
+    }
+    let mut switch = committed();
+    unbind(&mut switch, 1);
+    assert_eq!(read(&mut switch, 1, cache_regs::CONTROL), 0, "as after power-on");
+}
+
+#[test]
+fn a_commit_beside_another_waits_and_one_taken_back_is_not_shown() {
+    let mut switch = committed();
+    commit(&mut switch, &[(4, 1)]);
+    assert_eq!(says(&mut switch, ms(1)), [vec![(0x51, 4)]]);
+    commit(&mut switch, &[(5, 2)]);
+    assert_eq!(
+        says(&mut switch, ms(2)),
+        Vec::<Vec<_>>::new(),
+        "its answer is not that of the first"
+    );
+    assert!(ack(&mut switch));
+    assert_eq!(status(&mut switch, 0), 0, "of the one that was taken back");
+    assert_eq!(says(&mut switch, ms(3)), [vec![(0x52, 5)]]);
+    unbind(&mut switch, 2);
+    assert!(ack(&mut switch));
+    assert_eq!(status(&mut switch, 0), DONE);
+    assert_eq!(says(&mut switch, ms(4)), [Vec::new()]);
+    // One that waits, and of which a part has gone meanwhile, comes to nothing.
+    commit(&mut switch, &[(4, 1)]);
+    assert!(says(&mut switch, ms(5)).is_empty(), "behind what was taken back");
+    unbind(&mut switch, 1);
+    assert_eq!(status(&mut switch, 0), REFUSED);
+    assert!(ack(&mut switch));
+    assert!(says(&mut switch, ms(6)).is_empty());
+}
+
+/// docs/security.md: who answers is known by the virtual link that it comes by.
+#[test]
+fn nobody_else_answers() {
+    let mut switch = committed();
+    commit(&mut switch, &[]);
+    assert_eq!(says(&mut switch, Instant::ZERO).len(), 1);
+    let other = Pid::from_low_bits(0x31);
+    for op in [VdmOp::RtUpdateAck, VdmOp::RtUpdateNak] {
+        assert!(!answer(&mut switch, (other, EDGE), true, op), "another host's edge");
+        assert!(!answer(&mut switch, (HOST, other), true, op), "not by that link");
+        assert!(!answer(&mut switch, (HOST, EDGE), false, op), "by its route alone");
+    }
+    assert_eq!(status(&mut switch, 0), 0);
+    assert!(ack(&mut switch));
+}
+
+#[test]
+fn registers_are_where_their_bar_is_and_at_a_host_are_none() {
+    let mut switch = switch();
+    let mut bytes = [0; 8];
+    for (at, there) in
+        [(BASE, true), (BASE - 4, false), (BASE + LEN - 4, false), (BASE + LEN - 8, true)]
+    {
+        assert_eq!(
+            switch.register_read(0, Function::Upstream, Hpa(at), &mut bytes),
+            there,
+            "{at:#x}"
+        );
+        assert_eq!(switch.register_write(ms(0), 0, Function::Upstream, Hpa(at), &bytes), there);
+    }
+    assert!(!switch.register_read(0, Function::Below(0), Hpa(BASE), &mut bytes), "another's");
+    let bar = switch.tables().vcs(0).unwrap().below()[1].bar;
+    assert_eq!(bar, weft_dataplane::pbr::Window::new(BASE + 2 * LEN, BASE + 3 * LEN - 1));
+    let off = ByteEnables::ALL;
+    switch.config_write(0, Function::Upstream, Reg::at(regs::COMMAND), 0, off);
+    assert!(!switch.register_read(0, Function::Upstream, Hpa(BASE), &mut bytes), "memory is off");
+    let mut config = SwitchConfig::new([0x51; 16], 7);
+    config.ports = vec![PortConfig { port: at(0), role: Role::Usp, pids: 1 }];
+    config.vcses = vec![VcsConfig { usp: Some(at(0)), vppbs: 1, gae: true }];
+    let switch = Switch::new(config).unwrap();
+    assert!(switch.vcs(0).unwrap().vppbs.iter().all(|vppb| vppb.component.is_none()));
+}
+
+/// Whatever a host writes, and whatever becomes of devices: once all is answered, its edge has ports that there are, each with a
+/// `CacheID` that its decoder had when that was committed, and `Committed` is never shown before an Ack.
+#[test]
+fn random_writes_leave_the_hosts_edge_with_what_holds() {
+    let (mut most, mut done, mut refused) = (0, 0, 0);
+    for seed in 0..60 {
+        let (mut rng, mut switch) = (Rng::new(seed), switch());
+        let mut edge = CacheIds::default();
+        for step in 0..600 {
+            if random_step(&mut rng, &mut switch) {
+                edge.forget(EDGE); // it has seen that itself
+            }
+            let was = status(&mut switch, 0);
+            let mut answers = 0;
+            while let [vdm] = switch.poll_cache_ids(ms(step)).as_slice() {
+                let one = edge.receive(vdm, true).unwrap();
+                assert!(switch.answered_cache_ids(&one), "seed {seed} step {step}");
+                answers += 1;
+            }
+            let now = status(&mut switch, 0);
+            assert!(now == was || answers > 0, "seed {seed} step {step}: {was} {now}");
+            done += u32::from(now == DONE);
+            refused += u32::from(now == REFUSED);
+            most = most.max(edge.iter().count());
+            for (cache_id, port, from) in edge.iter() {
+                let owner = (1..=3).find(|&vppb| switch.port_pid(0, vppb) == Some(port));
+                assert!(owner.is_some() && from == EDGE, "seed {seed}: {cache_id} at {port}");
+            }
+        }
+    }
+    assert!(most >= 2 && done > 1_000 && refused > 1_000, "{most} {done} {refused}");
+}
+
+/// One thing that happens; whether it is a reset.
+fn random_step(rng: &mut Rng, switch: &mut Switch) -> bool {
+    let draw = |rng: &mut Rng, bound: u64| u8::try_from(rng.below(bound)).unwrap();
+    let vppb = draw(rng, 4);
+    match rng.below(12) {
+        0 => {
+            let len = usize::try_from(rng.below(64)).unwrap();
+            let bytes: Vec<u8> = (0..len).map(|_| rng.next_u64().to_le_bytes()[0]).collect();
+            let at = u16::try_from(rng.below(0x40)).unwrap();
+            write(switch, vppb, at, &bytes);
+        }
+        1 if vppb > 0 && switch.port_pid(0, vppb).is_some() => unbind(switch, vppb),
+        1 | 2 if vppb > 0 && switch.port_pid(0, vppb).is_none() => bind(switch, vppb, vppb.into()),
+        3 if rng.below(8) == 0 => {
+            switch.reset_vcs(0);
+            place(switch);
+            return true;
+        }
+        4..=7 if vppb > 0 => {
+            decode(switch, vppb, assign(draw(rng, 5)));
+        }
+        _ => {
+            let targets: Vec<(u8, u8)> = (1..=3).map(|port| (draw(rng, 5), port)).collect();
+            let true_ones: Vec<(u8, u8)> = (0..5)
+                .flat_map(|id| (1..=3).map(move |port| (id, port)))
+                .filter(|&(id, port)| switch.route(0, id, port).is_some())
+                .collect();
+            commit(switch, if rng.below(4) == 0 { &targets } else { &true_ones });
+        }
+    }
+    false
+}
