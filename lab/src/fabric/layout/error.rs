@@ -175,6 +175,14 @@ pub enum P2pRule {
         "p2p-own-pcie-segment: hosts of one domain whose devices access each other's have different PCIe segments"
     )]
     OwnPcieSegment,
+    /// A requester has one logical device of a device.
+    #[error(
+        "p2p-one-ld: it accesses another logical device of the same device: its requests name none, so the edge could not tell which"
+    )]
+    OneLd,
+    /// A device has no more than it has.
+    #[error("p2p-within-device: more is accessed than all memory of the device")]
+    WithinDevice,
     /// A memory device has one address.
     #[error("p2p-one-address: a memory device is at one address for all who access it")]
     OneAddress,
