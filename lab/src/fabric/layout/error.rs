@@ -155,11 +155,11 @@ pub enum P2pRule {
         "p2p-requester: an accelerator or a NIC accesses it by UIO, and the host that binds it by CXL.mem, too"
     )]
     Requester,
-    /// Below an HBR switch there is no UIO to it.
+    /// The port of a PBR switch leads to one of them.
     #[error(
-        "p2p-below-hbr: a memory device below an HBR switch is reached by its host alone, by CXL.mem"
+        "p2p-one-below-hbr: another memory device below the same HBR switch has a p2p: the manager knows only the port that leads to both"
     )]
-    BelowHbr,
+    OneBelowHbr,
     /// Both are in hierarchies.
     #[error(
         "p2p-bound: a host binds it at a port of a PBR switch: the tables of that port are the host's"

@@ -115,11 +115,11 @@ impl Builder<'_> {
             let target = self.bound((to, ld), DeviceKind::Memory, P2pRule::MemoryDevice);
             let target = target.map_err(|rule| refuse(&wanted.to, rule))?;
             let (mut from, edge) = (Vec::new(), self.layout.edge_of(to));
+            if all.iter().any(|it| it.edge == edge && it.to != to) {
+                return Err(refuse(&wanted.to, P2pRule::OneBelowHbr));
+            }
             for who in &wanted.from {
                 let part = self.find(&by, who, "accelerator or NIC")?;
-                if edge != to && part != Part::Host(target) {
-                    return Err(refuse(who, P2pRule::BelowHbr));
-                }
                 self.may_access(part, target).map_err(|rule| refuse(who, rule))?;
                 let other = |it: &&P2pRange| it.to == to && it.ld != ld && it.from.contains(&part);
                 if all.iter().any(|it| other(&it)) {

@@ -403,22 +403,26 @@ fn logical_devices_that_are_accessed_directly_have_their_places() {
     }
 }
 
-/// A memory device below an HBR switch is its host's alone, and what leads there is the HBR switch.
+/// What leads to a memory device below an HBR switch is that switch, to one such device.
 #[test]
-fn memory_devices_below_an_hbr_switch_are_their_hosts() {
+fn memory_devices_below_an_hbr_switch_are_behind_its_port() {
     let below = P2P.replacen("\"acc0\", \"mem0\"", "\"acc0\", \"low\"", 1).replacen(
         "name = \"mem0\"\nat = \"sw1\"",
         "name = \"mem0\"\nat = \"low\"",
         1,
     ) + "[[hbr]]\nname = \"low\"\nat = \"sw1\"\n";
-    let why = layout(&below).unwrap_err().to_string();
-    assert!(why.contains("p2p shared: acc0: p2p-below-hbr"), "{why}");
-    let alone = below.replacen("[\"acc0\", \"acc1\", \"h0\"]", "[\"h0\"]", 1);
-    let layout = layout(&alone).unwrap();
-    let shared = &layout.p2p[0];
+    let laid = layout(&below).unwrap();
+    let shared = &laid.p2p[0];
     assert_eq!((shared.to, shared.edge), (Part::Device(3), Part::Hbr(0)));
-    assert_eq!(layout.edge_of(Part::Device(4)), Part::Device(4));
-    assert_eq!(layout.device_hdm(3), Some((shared.hpa, 256 << 20)));
+    assert_eq!(laid.edge_of(Part::Device(4)), Part::Device(4));
+    assert_eq!(laid.device_hdm(3), Some((shared.hpa, 256 << 20)));
+    let device = |kind| format!("[[device]]\nname = \"more\"\nat = \"low\"\nkind = \"{kind}\"\n");
+    let two = "[[p2p]]\nname = \"two\"\nfrom = [\"acc0\"]\nto = \"more\"\n";
+    let why = refused(&format!("{below}{}{two}", device("memory")));
+    assert!(why.contains("p2p two: more: p2p-one-below-hbr"), "{why}");
+    let two = two.replace("acc0", "more").replace("to = \"more\"", "to = \"mem0\"");
+    let why = refused(&format!("{below}{}{two}", device("accelerator")));
+    assert!(why.contains("p2p two: more: p2p-bound"), "it needs none: {why}");
 }
 
 /// CXL 3.1 section 2.5: an LD for each host, of a memory device at a PBR switch; what a file gets wrong is said.

@@ -189,7 +189,15 @@ impl Scanner {
         }
         wanted.sort_by_key(|one| one.base);
         let done = match self.find_decoders(at)? {
-            Some(hdm) => self.set_decoders(hdm, &wanted, regs::HOST_ONLY)?,
+            Some(hdm) => {
+                // UIO goes the same ways, where the switch knows that.
+                let cap = self.wire.load(hdm + u64::from(regs::CAP))?;
+                let uio = if cap & regs::CAP_UIO == 0 { 0 } else { regs::UIO };
+                for one in &mut wanted {
+                    one.control |= uio;
+                }
+                self.set_decoders(hdm, &wanted, regs::HOST_ONLY | uio)?
+            }
             None => Vec::new(),
         };
         if done.len() < wanted.len() {
