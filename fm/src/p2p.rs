@@ -27,6 +27,9 @@ pub struct Grant {
     pub name: String,
     /// Whose memory it is: the port of the memory device.
     pub to: Edge,
+    /// Which logical device of that; none where it is all of it.
+    #[serde(default)]
+    pub ld: Option<u16>,
     /// Who accesses it.
     pub from: Vec<Edge>,
     /// Where all of them, and the device itself, see it.
@@ -194,13 +197,25 @@ impl P2p {
             let text = "the size is 0, or the memory ends beyond 64 bits of address";
             return misfit(text.to_owned());
         }
-        let moved = |other: &&Grant| other.to == new.to && other.hpa != new.hpa;
+        let memory = |grant: &Grant| (grant.to, grant.ld);
+        let moved = |other: &&Grant| memory(other) == memory(new) && other.hpa != new.hpa;
         if let Some(other) = self.all().find(moved) {
             let text = format!(
                 "p2p-one-address: the memory device is at {:#x} for P2P {:?}: it has one address for all",
                 other.hpa, other.name
             );
             return misfit(text);
+        }
+        //= docs/spec/cxl-fabric.md Logical devices: a request names none, so a requester has one of a device
+        let beside_it = |other: &&Grant| other.to.pid == new.to.pid && other.ld != new.ld;
+        for other in self.all().filter(beside_it) {
+            if let Some(one) = new.from.iter().find(|one| other.from.contains(one)) {
+                let text = format!(
+                    "p2p-one-ld: PID {} accesses another logical device of it as P2P {:?}: its requests name none",
+                    one.pid, other.name
+                );
+                return misfit(text);
+            }
         }
         for (one, Beside { others, own }) in new.from.iter().zip(beside) {
             let mut others = others.clone();

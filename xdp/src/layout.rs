@@ -270,6 +270,8 @@ pub mod edge {
     pub const DSP: u8 = 2;
     /// A G-FAM device's.
     pub const GFD: u8 = 3;
+    /// Of a device with logical devices: the pipeline finds out which.
+    pub const LDS: u8 = 4;
 }
 
 /// One port of a fabric, and where its tables are in those of all.

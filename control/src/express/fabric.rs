@@ -91,6 +91,7 @@ fn edge_of(from: &EdgePort, segments: &mut Vec<u32>, idt: &mut Vec<u16>) -> Edge
         pid: from.pid.bits(),
         kind: match from.role {
             Role::Usp => edge::USP,
+            Role::Dsp if from.has_lds() => edge::LDS,
             Role::Dsp => edge::DSP,
             Role::Gfd => edge::GFD,
         },
@@ -193,5 +194,17 @@ mod tests {
             fabric.follow(&mut xdp, &core).unwrap();
             assert_eq!(xdp.shared().control().fabric, bank, "they are there");
         }
+    }
+
+    /// Which logical device a TLP is for is found by tables that the kernel has not: it neither takes nor sends any there.
+    #[test]
+    fn ports_with_logical_devices_are_the_pipelines() {
+        use weft_dataplane::pbr::{Fast, Ldst};
+        let tables = (Fast::new(16, 8).unwrap(), Ldst::new(16, 8).unwrap());
+        let mut port = EdgePort::new(Role::Dsp, Pid::from_low_bits(7), tables.0, tables.1);
+        let kind = |port: &EdgePort| edge_of(port, &mut Vec::new(), &mut Vec::new()).kind;
+        assert_eq!(kind(&port), edge::DSP);
+        port.set_ld(3, None).unwrap();
+        assert_eq!(kind(&port), edge::LDS);
     }
 }

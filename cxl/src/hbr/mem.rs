@@ -106,7 +106,9 @@ impl HbrSwitch {
             self.counts.passed += 1;
             return;
         }
-        let Some(port) = self.component.hdm().and_then(|hdm| hdm.target(head.addr)) else {
+        let len = LINE as u64;
+        let hdm = self.component.hdm();
+        let Some(port) = hdm.and_then(|hdm| hdm.target(head.addr, len, false)) else {
             self.counts.mem.no_hdm_decoder += 1;
             return self.refuse_mem(transit);
         };

@@ -12,6 +12,7 @@
 mod mem;
 mod registers;
 mod resets;
+mod uio;
 
 use weft_dataplane::pbr::vcs::{Function, Hop, Route, Side};
 use weft_dataplane::pbr::{Gather, LnTlp, Vcs};
@@ -39,6 +40,7 @@ use crate::vdm::link_reset::{Ordered, ResetOrders};
 pub use mem::HbrMemCounts;
 use mem::{Asked, MemTransit};
 use resets::Came;
+use uio::NoWay;
 
 /// Longest TLP with its prefixes: header, OHC, payload of 4 KiB.
 const TLP_LEN_MAX: usize = 4_096 + 64;
@@ -142,6 +144,8 @@ pub struct HbrSwitch {
     now: Instant,
     /// Bus of the link upstream, as it was last written to by type 0.
     bus: u8,
+    /// PCIe segment, as configuration writes named it last; 0 where none has.
+    segment: u8,
     vcs: Vcs,
     /// Registers of the upstream port for CXL.mem.
     component: Component,
@@ -207,6 +211,7 @@ impl HbrSwitch {
             held,
             now,
             bus: 0,
+            segment: 0,
             vcs,
             component,
             asked: Asked::default(),
@@ -434,6 +439,11 @@ impl HbrSwitch {
         if tlp.vend_prefix().is_some() {
             return self.refuse(&transit);
         }
+        match self.uio_way(transit.from, &tlp, route) {
+            Some(Ok(to)) => return self.pass(&transit, &[to]),
+            Some(Err(NoWay)) => return self.refuse(&transit),
+            None => {}
+        }
         match self.vcs.route(side, route) {
             Ok(Hop::Up(_)) => self.pass(&transit, &[0]),
             Ok(Hop::Down { vppb, type1_to_0, .. }) => {
@@ -465,6 +475,7 @@ impl HbrSwitch {
                 if let (true, fields::Route::Id(dest)) = (config0, tlp.route()) {
                     self.bus = dest.bus();
                 }
+                self.learn_segment(&tlp);
                 let at = match function {
                     Function::Below(vppb) => usize::from(vppb) + 1,
                     _ => 0,
@@ -497,23 +508,6 @@ impl HbrSwitch {
             self.react(at, &effects);
         }
         self.renew();
-    }
-
-    /// A request of the host to the component registers.
-    fn serve(&mut self, transit: &Transit) {
-        let Ok(tlp) = Tlp::parse(transit.mode, &transit.bytes) else { return };
-        let Some(window) = self.bridges.first().and_then(Bridge::component_window) else {
-            return self.refuse(transit);
-        };
-        self.counts.own += 1;
-        let me = self.id(0);
-        let Self { component, completer, ends, .. } = self;
-        let mut target = registers::Registers { component, base: window.base };
-        let Some(end) = ends.first_mut() else { return };
-        completer.serve(&tlp, me, &mut target, &mut |answer| {
-            let sent = end.outbox().send(None, answer);
-            debug_assert!(sent.is_ok(), "the request came on this link");
-        });
     }
 
     /// Sends a TLP out by links, in each one's layout.

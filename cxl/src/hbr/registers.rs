@@ -6,7 +6,7 @@
 use weft_dataplane::pbr::{self, Binding, Vcs, Vppb};
 use weft_parsers::tlp::Tlp;
 
-use super::port_id;
+use super::{HbrSwitch, Transit, port_id};
 use crate::completer::Target;
 use crate::pci::bridge::{Window, Windows};
 use crate::pci::component::{self, Component};
@@ -65,6 +65,25 @@ impl Target for Registers<'_> {
     fn write(&mut self, addr: u64, data: &[u8]) -> bool {
         let at = self.at(addr, data.len() as u64);
         at.map(|at| self.component.write(at, data)).is_some()
+    }
+}
+
+impl HbrSwitch {
+    /// A request of the host to the component registers.
+    pub(super) fn serve(&mut self, transit: &Transit) {
+        let Ok(tlp) = Tlp::parse(transit.mode, &transit.bytes) else { return };
+        let Some(window) = self.bridges.first().and_then(Bridge::component_window) else {
+            return self.refuse(transit);
+        };
+        self.counts.own += 1;
+        let me = self.id(0);
+        let Self { component, completer, ends, .. } = self;
+        let mut target = Registers { component, base: window.base };
+        let Some(end) = ends.first_mut() else { return };
+        completer.serve(&tlp, me, &mut target, &mut |answer| {
+            let sent = end.outbox().send(None, answer);
+            debug_assert!(sent.is_ok(), "the request came on this link");
+        });
     }
 }
 

@@ -27,7 +27,7 @@ impl HbrSwitch {
         }
         self.component.reset();
         self.asked.forget(0);
-        self.bus = 0;
+        (self.bus, self.segment) = (0, 0);
         self.held = on;
         self.reset_below(on);
         self.renew();

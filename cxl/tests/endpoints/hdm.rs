@@ -365,6 +365,78 @@ fn no_device_speaks_for_another_one() {
     assert!(*net.switches[0].0.component() == decoders);
 }
 
+/// UIO goes down by the decoders of a switch, also between two below it, and back by id; a completion for another segment goes up,
+/// whoever below the switch has that id.
+#[test]
+fn uio_goes_by_the_decoders_of_a_switch_and_back_by_id() {
+    for segment in [None, Some(7)] {
+        let mut net =
+            below_switch(Mode::Flit, vec![memory(KINDS[0], None, UNIT), function(KINDS[1])]);
+        if let Some(segment) = segment {
+            let (host, link) = net.hosts.remove(0);
+            net.hosts.insert(0, (host.in_segment(segment), link));
+        }
+        let mut bare = Bare::new(&mut net, (0, 3));
+        net.enumerate(0);
+        let data = pattern(5, 2_000);
+        let op = net.hosts[0].0.uio_write(Hpa(FIRST + 0x40), &data, None);
+        assert_eq!(net.wait(0, op), Ok(vec![]));
+        assert!(peek(&mut net, 0, 0x40, 2_000) == data);
+        let op = net.hosts[0].0.uio_read(Hpa(FIRST + 0x40), 2_000, None);
+        assert!(net.wait(0, op) == Ok(data.clone()));
+        let asked = net.hosts[0].0.counts().0.tlps.requests;
+        let other = pattern(6, 2_000);
+        let ask = |net: &mut Net, operation| {
+            let op = net.devices[1].0.submit(0, operation).unwrap();
+            net.device_wait(1, op).result
+        };
+        let write = Operation::UioWrite { addr: Hpa(FIRST + 0x4000), data: other.clone() };
+        assert_eq!(ask(&mut net, write), Ok(vec![]));
+        let read = |at, len| Operation::UioRead { addr: Hpa(at), len };
+        assert!(ask(&mut net, read(FIRST + 0x4000, 2_000)) == Ok(other.clone()));
+        assert!(peek(&mut net, 0, 0x4000, 2_000) == other);
+        assert_eq!(net.hosts[0].0.counts().0.tlps.requests, asked, "between the two alone");
+        // Not by a bridge that is no bus master, and not behind the memory.
+        let refused = Err(Failure::Status(weft_parsers::tlp::Status::UnsupportedRequest));
+        assert_eq!(ask(&mut net, read(FIRST + UNIT, 64)), refused);
+        let tree = net.hosts[0].0.tree().unwrap();
+        let leads = |node: &&Node| node.nodes().iter().any(|below| below.device == KINDS[1]);
+        let bridge = tree.iter().find(leads).unwrap().bdf;
+        let id = node(tree, KINDS[1]).bdf;
+        for (value, ok) in [(2, false), (6, true)] {
+            let (reg, enables) = (Reg::at(4), ByteEnables::of(4, 2));
+            let write = Operation::ConfigWrite { dest: bridge, reg, type1: true, value, enables };
+            let op = net.hosts[0].0.submit(write);
+            assert_eq!(net.wait(0, op), Ok(vec![]));
+            assert_eq!(ask(&mut net, read(FIRST, 64)).is_ok(), ok, "command {value}");
+        }
+        let op = net.hosts[0].0.uio_read(Hpa(FIRST + UNIT), 64, None);
+        assert_eq!(net.wait(0, op), refused);
+        // A completion that names the peer's id: of this segment it is the peer's, of another one somebody's above.
+        let counts =
+            |net: &Net| (net.devices[1].0.counts().1.unexpected, net.switches[0].0.counts());
+        for (named, is_peers) in [(segment, true), (None, true), (Some(9), false)] {
+            let before = counts(&net);
+            let body = weft_parsers::tlp::Body::UioCompletion {
+                completer: weft_parsers::fabric::Bdf::new(5, 0, 0),
+                completer_segment: named,
+                status: weft_parsers::tlp::Status::Success,
+                dev_load: weft_parsers::tlp::DevLoad::Light,
+                offset_dw: 0,
+            };
+            let kind = weft_parsers::tlp::Kind::UioWriteCompletion;
+            let tlp = weft_parsers::tlp::TlpRepr::new(Mode::Flit, kind, id, 0x1FF, body);
+            let tlp = weft_parsers::tlp::TlpRepr { dest_segment: named, ..tlp };
+            bare.end.outbox().send(None, &tlp).unwrap();
+            bare.poll(&mut net);
+            net.steps(10);
+            let after = counts(&net);
+            assert_eq!(after.1.passed, before.1.passed + 1, "{named:?}");
+            assert_eq!(after.0 - before.0, u64::from(is_peers), "{named:?}");
+        }
+    }
+}
+
 /// A late answer by a device that was asked before is none to the one that is asked now by the same tag.
 #[test]
 fn an_answer_that_comes_too_late_is_dropped() {

@@ -95,7 +95,7 @@ refusals! {
     ForeignHost = "foreign-host",
     /// A UIO request to a memory device in the name of a function that is not below the bridge that it comes in at.
     ForeignId = "foreign-id",
-    /// A CXL.mem request of a host that has several logical devices behind the port.
+    /// A CXL.mem request of a host that has several logical devices behind the port, or a UIO request that several would answer.
     SeveralLds = "several-lds",
 }
 

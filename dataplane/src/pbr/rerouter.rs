@@ -68,6 +68,25 @@ impl ReRouter {
         None
     }
 
+    /// Whether completions for `requester`, of some segment or of any, go to `pid`.
+    #[must_use]
+    pub fn leads_to(&self, requester: Bdf, pid: Pid) -> bool {
+        let first = bucket_of(requester);
+        for step in 0..BUCKETS {
+            let Some(bucket) = self.buckets.get((first + step) % BUCKETS) else { break };
+            for &slot in &bucket.0 {
+                if slot == 0 {
+                    return false;
+                }
+                let id = low_u16(slot >> BDF_AT);
+                if id == requester.bits() && Pid::from_low_bits(low_u16(slot)) == pid {
+                    return true;
+                }
+            }
+        }
+        false
+    }
+
     /// Sets entries from `start` on; all of them or none. `None`, or a DPID of `0xFFF`, empties a place.
     ///
     /// # Errors
@@ -177,6 +196,11 @@ mod tests {
         for (segment, requester, want) in cases {
             let found = table.lookup(segment, Bdf::from_bits(requester));
             assert_eq!(found, want.map(Pid::from_low_bits), "{segment:?} {requester:#x}");
+        }
+        for (requester, dpid) in [(0x0100, 1), (0x0200, 2), (0x0200, 3), (0x0100, 2), (0x0300, 1)] {
+            let leads = table.leads_to(Bdf::from_bits(requester), Pid::from_low_bits(dpid));
+            let want = [(0x0100, 1), (0x0200, 2), (0x0200, 3)].contains(&(requester, dpid));
+            assert_eq!(leads, want, "{requester:#x} to {dpid}");
         }
         assert_eq!((table.get(3), table.get(0)), (entry(None, 0x0100, 1), None));
     }

@@ -168,6 +168,48 @@ impl Names<'_> {
         self.requester(text).map(|requester| requester.edge)
     }
 
+    /// A logical device that a bridge shows: its device and number, as `mld0.2` or `SWITCH/port:3.2`; the edge is the port of the
+    /// device and the virtual switch that the logical device is in. `None` where the text names none of a device that has some.
+    ///
+    /// # Errors
+    /// No host's bridge shows it.
+    pub fn logical_device(&self, text: &str) -> Result<Option<(Host, u16)>, String> {
+        if self.desired.devices.iter().any(|named| named.name == text) {
+            return Ok(None);
+        }
+        let named = text
+            .rsplit_once('.')
+            .and_then(|(device, ld)| Some((self.device(device).ok()?, ld.parse::<u16>().ok()?)));
+        let Some((at, ld)) = named else { return Ok(None) };
+        let port = self.inventory.switch(at.switch).and_then(|switch| switch.port(at.port));
+        if port.is_none_or(|port| port.lds == 0) {
+            return Ok(None);
+        }
+        let shows = |local: &&Local| {
+            (local.bridge.switch, local.port, local.ld) == (at.switch, at.port, Some(ld))
+        };
+        let bound = self.bindings.local.iter().find(shows);
+        let pid = self.inventory.targets(at.switch).iter().find(|it| it.port == at.port);
+        match (bound, pid.map(|target| target.pid).filter(|pid| !pid.is_none())) {
+            (Some(local), Some(pid)) => {
+                Ok(Some((Host { switch: at.switch, vcs: local.bridge.vcs, pid }, ld)))
+            }
+            _ => Err(format!("p2p-bound: no host binds {text}: bind it first")),
+        }
+    }
+
+    /// What a logical device of the device at an edge is called.
+    #[must_use]
+    pub fn name_of_ld(&self, edge: Host, ld: u16) -> String {
+        let targets = self.inventory.targets(edge.switch).iter();
+        let at = targets.filter(|it| it.pid == edge.pid).map(|it| it.port).next();
+        let is_it = |one: &&super::desired::DeviceName| {
+            Some(one.port) == at && self.switch(&one.switch) == Ok(edge.switch)
+        };
+        let named = self.desired.devices.iter().find(is_it).map(|one| one.name.clone());
+        format!("{}.{ld}", named.unwrap_or_else(|| edge.pid.to_string()))
+    }
+
     /// What an edge is called: the name of its host or device, else its PID.
     #[must_use]
     pub fn name_of(&self, edge: Host) -> String {

@@ -40,8 +40,11 @@ pub(super) fn grant(names: &Names<'_>, wanted: &DesiredP2p) -> Result<Grant, Str
         }
     };
     let from = wanted.from.iter().map(bound).collect::<Result<Vec<_>, _>>()?;
-    let (name, to) = (wanted.name.clone(), bound(&wanted.to)?);
-    Ok(Grant { name, to, from, hpa: wanted.hpa, len: wanted.size })
+    let (to, ld) = match names.logical_device(&wanted.to)? {
+        Some((edge, ld)) => (edge, Some(ld)),
+        None => (bound(&wanted.to)?, None),
+    };
+    Ok(Grant { name: wanted.name.clone(), to, ld, from, hpa: wanted.hpa, len: wanted.size })
 }
 
 /// Memory of a requester that is not of GFDs.
@@ -63,7 +66,13 @@ impl Fm {
         let who = |edge: &Host| NamedPid { name: names.name_of(*edge), pid: edge.pid.bits() };
         let row = |grant: &Grant, why: Option<&Unproved>| P2pRow {
             name: grant.name.clone(),
-            to: who(&grant.to),
+            to: grant.ld.map_or_else(
+                || who(&grant.to),
+                |ld| {
+                    let pid = grant.to.pid.bits();
+                    NamedPid { name: names.name_of_ld(grant.to, ld), pid }
+                },
+            ),
             from: grant.from.iter().map(who).collect(),
             hpa: grant.hpa,
             size: grant.len,

@@ -654,7 +654,14 @@ fn logical_devices_are_refused_where_there_can_be_none() {
         EndpointSpec::from(spec).endpoint(&[]).err().map_or_else(String::new, |e| e.to_string())
     };
     assert_eq!(with(&|_| {}), "");
-    let cases: [(Change<'_>, &str); 12] = [
+    let at = |ld_at: &[&str]| ld_at.iter().map(|one| (*one).to_owned()).collect::<Vec<_>>();
+    assert_eq!(with(&|it| it.ld_at = at(&["1=0x10000000000", "0=256MiB"])), "");
+    let cases: [(Change<'_>, &str); 17] = [
+        (&|it| it.ld_at = at(&["2=0x10000000000"]), "ld_at: expected LD=BASE, LD 0 to 1"),
+        (&|it| it.ld_at = at(&["1=0x10000000000", "1=0x20000000000"]), "each once"),
+        (&|it| it.ld_at = at(&["1=0x10000000001"]), "a multiple of 256MiB"),
+        (&|it| it.ld_at = at(&["1=0xFFFFFF0000000"]), "ld_at: "),
+        (&|it| (it.lds, it.ld_at) = (None, at(&["0=256MiB"])), "ld_at: is of logical devices"),
         (&|it| it.lds = Some(17), "1 to 16 logical devices"),
         (&|it| it.bar = vec!["0=mem64:1MiB".to_owned()], "bar: "),
         (&|it| it.functions = Some(2), "functions: "),

@@ -164,7 +164,9 @@ fn write_memory(text: &mut String, topology: &Topology, layout: &Layout) -> std:
         )?;
     }
     for p2p in &layout.p2p {
-        let (name, to, size, hpa) = (&p2p.name, layout.name(p2p.edge), p2p.len, p2p.hpa);
+        let (name, size, hpa) = (&p2p.name, p2p.len, p2p.hpa);
+        let ld = p2p.ld.map_or(String::new(), |ld| format!(".{ld}"));
+        let to = format!("{}{ld}", layout.name(p2p.edge));
         let from: Vec<&str> = p2p.from.iter().map(|part| layout.name(*part)).collect();
         writeln!(
             text,

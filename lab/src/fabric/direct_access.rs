@@ -22,15 +22,18 @@ use super::topology::Topology;
 use crate::endpoint::number::{Id, Num};
 use crate::endpoint::{Answer, Command};
 
+/// What a bridge leads to: a part, or a logical device of it.
+type Target = (Part, Option<u8>);
+
 /// The id of a host's own requests: that of its root complex.
 const HOST: Id = Id(Bdf::from_bits(0));
 
 /// Whether a memory device is accessed from another hierarchy: then all its requesters name their PCIe segment, as two of
 /// them may have the same id.
-fn across(layout: &Layout, to: Part) -> bool {
-    let host = |part: Part| layout.place(part).map(|place| place.host);
-    let own = layout.p2p.iter().filter(|range| range.edge == to);
-    own.flat_map(|range| &range.from).any(|from| host(*from) != host(to))
+fn across(layout: &Layout, to: Target) -> bool {
+    let host = |part: Target| layout.place_of(part).map(|place| place.host);
+    let own = layout.p2p.iter().filter(|range| range.target() == to);
+    own.flat_map(|range| &range.from).any(|from| host((*from, None)) != host(to))
 }
 
 /// The ids of all who access memory devices, as their hosts' trees have them, by name; `ask` gives a host a command. Who is
@@ -108,12 +111,12 @@ impl Host<'_> {
         (topology, layout): (&Topology, &Layout),
         given: &MemoryGrants,
     ) -> Result<(), BringupError> {
-        let mine = |part: &Part| layout.place(*part).filter(|place| place.host == self.at);
-        let targets = layout.p2p.iter().map(|range| range.edge);
+        let mine = |part: &Target| layout.place_of(*part).filter(|place| place.host == self.at);
+        let targets = layout.p2p.iter().map(P2pRange::target);
         let requesters = layout.p2p.iter().flat_map(|range| range.from.iter().copied());
-        let all: Vec<(bool, Part, Place)> = targets
+        let all: Vec<(bool, Target, Place)> = targets
             .map(|to| (true, to))
-            .chain(requesters.map(|from| (false, from)))
+            .chain(requesters.map(|from| (false, (from, None))))
             .filter_map(|(is_target, part)| Some((is_target, part, mine(&part)?)))
             .collect();
         if all.is_empty() {
@@ -130,7 +133,7 @@ impl Host<'_> {
             let commands = if *is_target {
                 ldst_tables::re_router(place.vppb, &back((topology, layout), *part, given))
             } else {
-                let found = ldst_tables::ldst(place.vppb, &direct(layout, *part, given));
+                let found = ldst_tables::ldst(place.vppb, &direct(layout, part.0, given));
                 found.map_err(|source| self.no_map(topology, source))?
             };
             let block = self.mailbox((topology, &tree), place.below)?;
@@ -163,9 +166,9 @@ fn direct(layout: &Layout, part: Part, given: &MemoryGrants) -> Vec<Direct> {
     let own = shown(layout, given).filter(|(_, _, from)| from.contains_key(layout.name(part)));
     let mut all: Vec<Direct> = Vec::new();
     for (range, target, _) in own {
-        let (hpa, len, across) = (range.hpa, range.len, across(layout, range.edge));
+        let (hpa, len, across) = (range.hpa, range.len, across(layout, range.target()));
         // Memory of one device under several names is in the same segments.
-        match all.iter_mut().find(|other| other.target == target) {
+        match all.iter_mut().find(|other| (other.target, other.hpa) == (target, hpa)) {
             Some(other) => other.len = other.len.max(len),
             None => all.push(Direct { hpa, len, target, across }),
         }
@@ -176,12 +179,12 @@ fn direct(layout: &Layout, part: Part, given: &MemoryGrants) -> Vec<Direct> {
 /// Who gets completions of a memory device.
 fn back(
     (topology, layout): (&Topology, &Layout),
-    part: Part,
+    part: Target,
     given: &MemoryGrants,
 ) -> Vec<ReRouterEntry> {
     let across = across(layout, part);
     let mut all: Vec<ReRouterEntry> = Vec::new();
-    for (range, _, from) in shown(layout, given).filter(|(range, ..)| range.edge == part) {
+    for (range, _, from) in shown(layout, given).filter(|(range, ..)| range.target() == part) {
         for who in &range.from {
             let name = layout.name(*who);
             let (Some(dpid), Some(id), Some(place)) =

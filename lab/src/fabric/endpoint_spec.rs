@@ -59,7 +59,8 @@ pub fn endpoint_spec(
             let hdm = hdm(layout.device_hdm(at), capacity.filter(|_| lds.is_none()));
             let capacity = capacity.filter(|_| lds.is_some());
             let spec = DeviceSpec { common, device_id, hdm, lnr, gim, ..DeviceSpec::default() };
-            DeviceSpec { lds, capacity, dynamic, gim_memory, ..spec }.into()
+            let ld_at = layout.device_lds(at);
+            DeviceSpec { lds, ld_at, capacity, dynamic, gim_memory, ..spec }.into()
         }
         Part::Hbr(at) => {
             layout.hbrs.get(at)?;

@@ -20,6 +20,7 @@ mod mem_trace;
 mod mld;
 mod notices;
 mod p2p;
+mod p2p_ld;
 mod resets;
 mod routes;
 mod service;

@@ -234,6 +234,46 @@ fn a_memory_device_takes_cxl_mem_of_its_own_host_alone() {
     books(&fabric);
 }
 
+/// Below an HBR switch: accelerators of both hierarchies, one beside it below the same switch, and its host reach a memory device by
+/// UIO through the decoders of that switch, and no other one does.
+#[test]
+fn a_memory_device_below_an_hbr_switch_is_reached_by_uio() {
+    const BESIDE: Part = Part::Device(5);
+    let text = file("p2p").replacen("\"acc0\", \"mem0\"", "\"acc0\", \"low\"", 1).replacen(
+        "name = \"mem0\"\nat = \"sw1\"",
+        "name = \"mem0\"\nat = \"low\"",
+        1,
+    );
+    let more = "[[hbr]]\nname = \"low\"\nat = \"sw1\"\n[[device]]\nname = \"beside\"\nat = \"low\"\nkind = \"accelerator\"\n";
+    let mut fabric = up_text("p2p", &format!("{text}{more}"));
+    let shared = row(&mut fabric, "shared");
+    let theirs = row(&mut fabric, "theirs");
+    let [h0, h1, h2] = HOSTS.map(|host| requests(&fabric, host));
+    let mut seed = 0;
+    for by in [ACC0, ACC1, BESIDE, HOSTS[0]] {
+        for offset in [0, 0x1_2345, (256 << 20) - 5_000] {
+            seed += 1;
+            reaches(&fabric, by, (MEM0, shared.hpa), offset, seed);
+        }
+        let behind = access(&fabric, by, range(shared.hpa + (256 << 20), 64, seed), false);
+        assert!(behind.failures.contains_key("UR"), "{by:?}: {behind:?}");
+    }
+    // What no decoder has goes up from below, and is its host's to refuse.
+    let after = HOSTS.map(|host| requests(&fabric, host));
+    assert_eq!(after, [h0 + 1, h1, h2], "no host took part but for what lies behind");
+    let by_mem = Access { via: Via::CxlMem, ..range(shared.hpa + 0x8_0000, 4_096, 40) };
+    assert!(access(&fabric, HOSTS[0], by_mem, true).ok);
+    assert!(has(&fabric, MEM0, 0x8_0000, 4_096, 40));
+    // The one beside it has no right elsewhere, and another domain none here.
+    refused(&fabric, BESIDE, (MEM1, theirs.hpa), 90);
+    refused(&fabric, ACC2, (MEM0, shared.hpa), 91);
+    let revoke = Request::Revoke { name: "shared".to_owned(), host: "acc1".to_owned() };
+    fabric.fm().request(&revoke).unwrap();
+    refused(&fabric, ACC1, (MEM0, shared.hpa), 92);
+    reaches(&fabric, ACC0, (MEM0, shared.hpa), 0x9_0000, 41);
+    books(&fabric);
+}
+
 /// TLPs that a host was asked by.
 fn requests(fabric: &ManagedFabric, host: Part) -> u64 {
     match fabric.ask(host, &Command::Status {}).unwrap() {

@@ -50,7 +50,9 @@ pub mod regs {
     pub const ERROR: u32 = 1 << 11;
     /// Control: the target keeps no coherence with others itself (HDM-H).
     pub const HOST_ONLY: u32 = 1 << 12;
-    /// Control: the memory takes UIO requests, too (devices).
+    /// Capability: decoders have [`UIO`].
+    pub const CAP_UIO: u32 = 1 << 13;
+    /// Control: UIO requests go there, too.
     pub const UIO: u32 = 1 << 14;
 
     /// Where decoder `number` stands.
@@ -100,19 +102,19 @@ impl HdmRole {
     const fn cap(self) -> u32 {
         // Interleaving by all granularities.
         let common = self.count_code() | 0b11 << 8;
+        // UIO by all decoders.
+        let common = common | regs::CAP_UIO | self.count_code() << 16;
         match self {
-            // UIO by all decoders; MemData-NXM; host-only coherence.
-            Self::Device { .. } => {
-                common | 1 << 13 | self.count_code() << 16 | 1 << 20 | 0b10 << 21
-            }
+            // MemData-NXM; host-only coherence.
+            Self::Device { .. } => common | 1 << 20 | 0b10 << 21,
             Self::Switch => common | 8 << 4,
         }
     }
 
     /// Bits of a decoder's control that software may write.
     const fn writable(self) -> u32 {
-        let common = regs::GRANULARITY | regs::WAYS | regs::LOCK | regs::COMMIT;
-        common | if matches!(self, Self::Switch) { regs::HOST_ONLY } else { regs::UIO }
+        let common = regs::GRANULARITY | regs::WAYS | regs::LOCK | regs::COMMIT | regs::UIO;
+        common | if matches!(self, Self::Switch) { regs::HOST_ONLY } else { 0 }
     }
 
     /// Control after power-on.
@@ -230,11 +232,15 @@ impl Hdm {
         None
     }
 
-    /// The port of a switch that `hpa` is behind, by its number.
+    /// The port of a switch that all of `len` bytes from `hpa` on are behind, by its number; `uio` for a UIO request.
     #[must_use]
-    pub fn target(&self, hpa: Hpa) -> Option<u8> {
-        let decoder = self.committed().find(|decoder| decoder.holds(hpa.0, 1))?;
+    pub fn target(&self, hpa: Hpa, len: u64, uio: bool) -> Option<u8> {
+        let decoder = self.committed().find(|decoder| decoder.holds(hpa.0, len))?;
         let (ways, low) = decoder.interleave();
+        let (at, granule) = (hpa.0 - decoder.base, 1_u64 << low);
+        if (uio && decoder.control & regs::UIO == 0) || (ways > 0 && at % granule + len > granule) {
+            return None;
+        }
         let way = hpa.0 >> low & ((1 << ways) - 1);
         decoder.target.to_le_bytes().get(usize::try_from(way).ok()?).copied()
     }

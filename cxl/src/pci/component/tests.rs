@@ -48,7 +48,7 @@ fn the_array_leads_to_the_decoders() {
     #[rustfmt::skip] // columns: role, capability, bytes
     let cases = [
         (DEVICE,          0x0052_2302, 0x90),
-        (HdmRole::Switch, 0x0000_038C, 0x410),
+        (HdmRole::Switch, 0x000C_238C, 0x410),
     ];
     for (role, capability, len) in cases {
         let block = block(role);
@@ -195,10 +195,17 @@ fn ways_are_taken_out_by_a_device_and_choose_the_port_of_a_switch() {
     let mut switch = block(HdmRole::Switch);
     set64(&mut switch, 0, regs::TARGET, 0x0807_0605_0403_0201);
     assert_eq!(commit(&mut switch, 0, (base, size), 0x24), DONE);
-    let target = |at| switch.hdm().unwrap().target(Hpa(at));
+    let target = |at| switch.hdm().unwrap().target(Hpa(at), 1, false);
     assert_eq!(target(hpa), Some(4), "(HPA >> 12) & 3 = 3");
     assert_eq!((target(base + 0x1000), target(base + size - 1)), (Some(2), Some(4)));
     assert_eq!((target(base - 1), target(base + size)), (None, None));
+    let uio = |switch: &Component, len| switch.hdm().unwrap().target(Hpa(hpa), len, true);
+    assert_eq!(uio(&switch, 64), None, "its UIO bit is not set");
+    let mut switch = block(HdmRole::Switch);
+    set64(&mut switch, 0, regs::TARGET, 0x0807_0605_0403_0201);
+    assert_eq!(commit(&mut switch, 0, (base, size), 0x24 | regs::UIO), DONE);
+    assert_eq!((uio(&switch, 64), uio(&switch, 0x5C0)), (Some(4), Some(4)));
+    assert_eq!(uio(&switch, 0x5C1), None, "past the granule another port has the next byte");
     assert_eq!(switch.hdm().unwrap().list()[0].dpa, 0..0);
 }
 

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use weft_parsers::fabric::{DrtEntry, Pid, RgtEntry};
+use weft_parsers::fabric::{Bdf, DrtEntry, Pid, RgtEntry};
 
 use super::access::Access;
 use super::drt::{Dispatch, Flow, Load, Owner, Routes};
@@ -133,6 +133,33 @@ impl Tables {
             return Err(Refusal::SeveralLds);
         }
         ingress::may_ask(part, spid, Some(spid)).map(|()| Some(ld))
+    }
+
+    /// The logical device that a UIO request from `spid` leaves to at the port of a memory device, if that has any: the one whose
+    /// re-router sends its completion straight back there. A request names none, as only the port has a PID.
+    ///
+    /// # Errors
+    /// [`Refusal::LavClear`] where no completion would come back; [`Refusal::SeveralLds`] where several would answer.
+    #[inline]
+    pub fn uio_ld(
+        &self,
+        edge: &EdgePort,
+        spid: Pid,
+        requester: Option<Bdf>,
+    ) -> Result<Option<u16>, Refusal> {
+        if !edge.has_lds() {
+            return Ok(None);
+        }
+        let answers = |part: &EdgePort| {
+            let back = part.rerouter().zip(requester);
+            part.access().lav.contains(spid) && back.is_some_and(|(it, id)| it.leads_to(id, spid))
+        };
+        let mut all = edge.lds().filter(|(_, part)| answers(part));
+        match (all.next(), all.next()) {
+            (Some((ld, _)), None) => Ok(Some(ld)),
+            (None, _) => Err(Refusal::LavClear),
+            (Some(_), Some(_)) => Err(Refusal::SeveralLds),
+        }
     }
 
     /// Where a TLP goes that has a PTH: one that came in so, or that [`Tables::ingress`] sends into the fabric.

@@ -148,7 +148,8 @@ impl Context {
             Err(Refusal::NoBinding) if is_between_ends(parsed) => return Ok(Decision::CpuPort),
             Err(refusal) => return Ok(refused(refusal)),
         };
-        Ok(match self.exit(tables, to, (kind, parsed.pri), pth) {
+        let what = (kind, parsed.pri, parsed.request.requester);
+        Ok(match self.exit(tables, to, what, pth) {
             Ok(Decision::Out { port, front, .. }) => {
                 let Edits { type1_to_0, segment } = edits;
                 match foreign_snoop(tables, port, parsed, pth) {
@@ -161,12 +162,12 @@ impl Context {
         })
     }
 
-    /// Out by the port that `to` leads to, as that port's link wants it.
+    /// Out by the port that `to` leads to, as that port's link wants it; of a UIO request who sends it.
     fn exit(
         &mut self,
         tables: &Tables,
         to: Dispatch,
-        (kind, pri): (Kind, Pri),
+        (kind, pri, requester): (Kind, Pri, Option<Bdf>),
         pth: Pth,
     ) -> Result<Decision, Refusal> {
         let flow = if kind.is_unordered() && !pth.hie { Flow::Dynamic } else { Flow::Static };
@@ -182,6 +183,9 @@ impl Context {
         let ld = match (tables.edge(port), kind) {
             (Some(edge), Kind::CxlMemRequest) if edge.role == Role::Dsp => {
                 tables.asked(edge, pth.spid)?.map(VendPrefixL0::from_ld_id)
+            }
+            (Some(edge), Kind::UioRequest) if edge.role == Role::Dsp && !pth.pif => {
+                tables.uio_ld(edge, pth.spid, requester)?.map(VendPrefixL0::from_ld_id)
             }
             _ => None,
         };
@@ -220,7 +224,7 @@ impl Context {
         };
         let back = Pth { pif: false, dsar: !pth.dsar, spid: pth.dpid, dpid: pth.spid, ..pth };
         match tables.routes().lookup(back.dpid) {
-            Ok(to) => match self.exit(tables, to, (kind, pri), back) {
+            Ok(to) => match self.exit(tables, to, (kind, pri, None), back) {
                 Ok(decision) => decision,
                 Err(refusal) => Decision::Drop(refusal),
             },

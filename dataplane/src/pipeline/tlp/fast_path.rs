@@ -93,7 +93,11 @@ impl Context {
         }
         let port = self.port_behind(tables, pth)?;
         let config = self.snapshot.config.ports.get(port.index())?;
-        let (front, dsar) = match (tables.edge(port).map(|edge| edge.role), config.role) {
+        let exit = tables.edge(port);
+        if exit.is_some_and(EdgePort::has_lds) {
+            return None; // which logical device is the full path's
+        }
+        let (front, dsar) = match (exit.map(|edge| edge.role), config.role) {
             (None, PortRole::Fport(_)) => (Some(pth), pth.dsar),
             (Some(Role::Gfd), _) => (Some(pth), true),
             // a prefix is put in, or not, the full path

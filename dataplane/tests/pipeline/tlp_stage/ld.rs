@@ -4,6 +4,9 @@
 //! Units: bytes.
 //! Source: docs/spec/wire-formats.md §3.2 "LD-ID form"; CXL 3.1 section 2.5.
 
+use weft_dataplane::pbr::Access;
+use weft_parsers::fabric::{Bdf, ReRouterEntry};
+
 use super::*;
 
 /// LD 2 of the device is bound to the bridge that shows the device otherwise.
@@ -151,4 +154,67 @@ fn cxl_mem_names_the_ld_of_its_host_behind_the_edge() {
     let out = rig.frame(HOST, &from_partner(HOST, HBR_MEM, &read));
     assert_eq!(out, [(HOST, wire(partner(HOST), mac(HOST), HBR_MEM, &ones))]);
     assert_eq!(rig.refused(HOST, Refusal::SeveralLds), 1);
+}
+
+/// CXL 3.1 section 7.7.9: a UIO request to the memory of a logical device names none. It goes to the one whose re-router sends its
+/// completion back to where it came from, and to none if there is none, or several; the completion goes straight back.
+#[test]
+fn uio_goes_to_the_ld_that_answers_it() {
+    // UIOMRd of 2 DW by 01:00.0, tag 5, and its completion with data by 03:00.0.
+    let read = |id: &str| hex(&format!("22 00 00 02 {id} 00 05 00 00 02 00 00 00 00 40"));
+    let answer = hex("48 00 00 02 03 00 00 05 01 00 00 00 01 02 03 04 05 06 07 08");
+    let came = |spid: u16, tlp: &[u8]| {
+        let tlp = [&pth(spid, DEVICE_PID).emit()[..], tlp].concat();
+        from_partner(FABRIC, 1, &tlp)
+    };
+    let set = |rig: &Rig, lds: &[(u16, &[u16], (u16, u16))]| {
+        let mut tables = Tables::clone(&rig.lane.core().tables.load());
+        let mut edge = tables.edge(id(DEVICE)).unwrap().clone();
+        for (ld, lav, (requester, dpid)) in lds {
+            let mut part = edge.part(Some(2)).unwrap().clone();
+            let with = |lav: &[u16]| {
+                let mut access = Access::default();
+                for one in lav {
+                    access.lav.allow(pid(*one)).unwrap();
+                }
+                Arc::new(access)
+            };
+            part.set_access(with(&[*dpid]));
+            let (dpid, requester) = (pid(*dpid), Bdf::from_bits(*requester));
+            part.set_rerouter(0, &[Some(ReRouterEntry { dpid, segment: None, requester })])
+                .unwrap();
+            part.set_access(with(lav));
+            edge.set_ld(*ld, Some(part)).unwrap();
+        }
+        tables.set_edge(id(DEVICE), Some(edge)).unwrap();
+        rig.lane.core().tables.store(Arc::new(tables));
+    };
+    let mut rig = rig();
+    let to =
+        |ld, tlp: &[u8]| vec![(DEVICE, wire(MacAddr::BROADCAST, mac(DEVICE), 2, &of_ld(ld, tlp)))];
+    // LD 0 answers 02:00.0, LD 2 answers 01:00.0, both behind the same PID; LD 3 had 01:00.0, and LAV no more.
+    let far = FAR_HOST;
+    let three =
+        [(0, &[far][..], (0x0200, far)), (2, &[far], (0x0100, far)), (3, &[], (0x0100, far))];
+    set(&rig, &three);
+    let first = read("01 00");
+    assert_eq!(rig.frame(FABRIC, &came(FAR_HOST, &first)), to(2, &first));
+    let second = read("02 00");
+    assert_eq!(rig.frame(FABRIC, &came(FAR_HOST, &second)), to(0, &second));
+    let out = rig.frame(DEVICE, &from_partner(DEVICE, 2, &of_ld(2, &answer)));
+    assert_eq!(out.len(), 1);
+    assert_eq!(out[0].0, FABRIC, "straight back: {out:02x?}");
+    // Whom none answers, by id or by PID, and what two would answer, is refused.
+    let refused = |rig: &mut Rig, spid, tlp: &[u8], refusal| {
+        let before = rig.refused(FABRIC, refusal);
+        let out = rig.frame(FABRIC, &came(spid, tlp));
+        assert!(out.iter().all(|(port, _)| *port != DEVICE), "{out:02x?}");
+        assert_eq!(rig.refused(FABRIC, refusal), before + 1, "{refusal:?}");
+    };
+    refused(&mut rig, FAR_HOST, &read("03 00"), Refusal::LavClear);
+    refused(&mut rig, HOST_PID, &first, Refusal::LavClear);
+    set(&rig, &[(3, &[far], (0x0100, far))]);
+    refused(&mut rig, FAR_HOST, &first, Refusal::SeveralLds);
+    let others = wire(partner(DEVICE), mac(DEVICE), 2, &of_ld(0, &second));
+    assert_eq!(rig.frame(FABRIC, &came(FAR_HOST, &second)), [(DEVICE, others)], "as before");
 }

@@ -67,6 +67,10 @@ pub struct DeviceSpec {
     /// Logical devices, 1 to 16, each with a configuration space, a BAR 0 and memory of its own [default: none]
     #[cfg_attr(feature = "clap", arg(long))]
     pub lds: Option<u8>,
+    /// Where the memory of a logical device is to be in its host's addresses, a multiple of 256 MiB; once for each; where
+    /// the host likes without it
+    #[cfg_attr(feature = "clap", arg(long, value_name = "LD=BASE"))]
+    pub ld_at: Vec<String>,
     /// Memory of all logical devices together, a multiple of 256 MiB [default: 256 MiB each]
     #[cfg_attr(feature = "clap", arg(long))]
     pub capacity: Option<Num>,
@@ -90,6 +94,9 @@ impl Spec for DeviceSpec {
             Some(lds) => Ok(Box::new(self.build_mld(lds, macs)?)),
             None if self.capacity.is_some() => {
                 Err(field("capacity", "is shared out among logical devices: give lds, too"))
+            }
+            None if !self.ld_at.is_empty() => {
+                Err(field("ld_at", "is of logical devices: give lds, too"))
             }
             None if self.dynamic.is_some() => {
                 Err(field("dynamic", "is of logical devices: give lds, too"))
@@ -270,20 +277,45 @@ impl DeviceSpec {
             field(name, error.to_string())
         })?;
         let name = self.common.name("device");
-        let one = |number: u8| -> Result<DeviceEndpoint, SpecError> {
+        let places = self.ld_places(lds, Mld::bar_size(capacity))?;
+        let one = |(number, base): (u8, Option<Hpa>)| -> Result<DeviceEndpoint, SpecError> {
             let mut spec = FunctionSpec { ..first.clone() };
             let [bar, rest @ ..] = &mut spec.bars;
             let kind = BarKind::Mem64 { prefetch: true };
             *bar = Some(BarSpec { kind, size: Mld::bar_size(capacity) });
             rest.fill(None);
             spec.serial = Some(serial.wrapping_add(u64::from(number) + 1));
-            let hdm = Some(HdmConfig { base: None, memory: HdmMemory::Bar(0) });
+            let hdm = Some(HdmConfig { base, memory: HdmMemory::Bar(0) });
             let function = FunctionConfig { spec, hdm, ..FunctionConfig::default() };
             let device = CxlDevice::new(self.device(end.clone(), vec![function])?)?;
             Ok(DeviceEndpoint::new(device, &name, 1, true).logical(number.into()))
         };
-        let all = (0..lds).map(one).collect::<Result<Vec<_>, _>>()?;
+        let all = (0..).zip(places).map(one).collect::<Result<Vec<_>, _>>()?;
         Ok(MldEndpoint::new(mld, all, &name))
+    }
+
+    /// Where each of `lds` logical devices is to be, which show `size` bytes each.
+    fn ld_places(&self, lds: u8, size: u64) -> Result<Vec<Option<Hpa>>, SpecError> {
+        let mut places = vec![None; lds.into()];
+        for text in &self.ld_at {
+            let (ld, base) = parts("ld_at", text, "LD=BASE")?;
+            let base = number("ld_at", base)?;
+            let fits = base > 0
+                && base.is_multiple_of(UNIT)
+                && base.checked_add(size).is_some_and(|end| end <= HPA_END);
+            let place = ld.parse::<usize>().ok().and_then(|ld| places.get_mut(ld));
+            match place {
+                Some(place @ None) if fits => *place = Some(Hpa(base)),
+                _ => {
+                    let why = format!(
+                        "expected LD=BASE, LD 0 to {}, each once, BASE a multiple of 256MiB from 256MiB on, found {text:?}",
+                        lds - 1
+                    );
+                    return Err(field("ld_at", why));
+                }
+            }
+        }
+        Ok(places)
     }
 
     fn device(

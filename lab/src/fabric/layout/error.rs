@@ -155,11 +155,11 @@ pub enum P2pRule {
         "p2p-requester: an accelerator or a NIC accesses it by UIO, and the host that binds it by CXL.mem, too"
     )]
     Requester,
-    /// Below an HBR switch there is no UIO to it.
+    /// The port of a PBR switch leads to one of them.
     #[error(
-        "p2p-below-hbr: a memory device below an HBR switch is reached by its host alone, by CXL.mem"
+        "p2p-one-below-hbr: another memory device below the same HBR switch has a p2p: the manager knows only the port that leads to both"
     )]
-    BelowHbr,
+    OneBelowHbr,
     /// Both are in hierarchies.
     #[error(
         "p2p-bound: a host binds it at a port of a PBR switch: the tables of that port are the host's"
@@ -175,6 +175,14 @@ pub enum P2pRule {
         "p2p-own-pcie-segment: hosts of one domain whose devices access each other's have different PCIe segments"
     )]
     OwnPcieSegment,
+    /// A requester has one logical device of a device.
+    #[error(
+        "p2p-one-ld: it accesses another logical device of the same device: its requests name none, so the edge could not tell which"
+    )]
+    OneLd,
+    /// A device has no more than it has.
+    #[error("p2p-within-device: more is accessed than all memory of the device")]
+    WithinDevice,
     /// A memory device has one address.
     #[error("p2p-one-address: a memory device is at one address for all who access it")]
     OneAddress,

@@ -13,7 +13,7 @@ use super::{End, LayoutError, Part};
 /// Most logical devices of a device.
 const LDS_MAX: u8 = 16;
 /// Memory is dealt out in units of so many MiB.
-const GRANULE_MIB: u32 = 256;
+pub(super) const GRANULE_MIB: u32 = 256;
 /// All of a device's bandwidth, 256ths.
 const WHOLE: u32 = 256;
 
@@ -78,7 +78,7 @@ impl Builder<'_> {
         }
     }
 
-    /// What a host binds by `name`: a whole device or HBR switch, or a logical device.
+    /// What a host binds or a `[[p2p]]` leads to by `name`: a whole device or HBR switch, or a logical device.
     pub(super) fn bound_part(
         &self,
         by: &str,
@@ -96,11 +96,11 @@ impl Builder<'_> {
                 Some(lds) if ld < lds => Ok((part, Some(ld))),
                 Some(lds) => refuse(
                     device,
-                    &format!("{by} binds {name}: its logical devices are 0 to {}", lds - 1),
+                    &format!("{by} names {name}: its logical devices are 0 to {}", lds - 1),
                 ),
                 None => refuse(
                     device,
-                    &format!("{by} binds {name}: it has no logical devices, give it lds"),
+                    &format!("{by} names {name}: it has no logical devices, give it lds"),
                 ),
             };
         }
@@ -109,7 +109,7 @@ impl Builder<'_> {
             None => Ok((part, None)),
             Some(_) => refuse(
                 name,
-                &format!("{by} binds it whole: name a logical device, such as {name}.0"),
+                &format!("{by} names it whole: name a logical device, such as {name}.0"),
             ),
         }
     }

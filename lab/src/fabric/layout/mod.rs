@@ -303,8 +303,16 @@ impl Layout {
     /// Where memory of a device that its host manages (HDM) is to be, and how much others are given of it.
     #[must_use]
     pub fn device_hdm(&self, device: usize) -> Option<(u64, u64)> {
-        let own = self.p2p.iter().filter(|p2p| p2p.to == Part::Device(device));
+        let own = self.p2p.iter().filter(|p2p| p2p.to == Part::Device(device) && p2p.ld.is_none());
         own.map(|p2p| (p2p.hpa, p2p.len)).max_by_key(|(_, len)| *len)
+    }
+
+    /// Where memory of logical devices of a device is to be, as `LD=BASE`, each once.
+    #[must_use]
+    pub fn device_lds(&self, device: usize) -> Vec<String> {
+        let own = self.p2p.iter().filter(|p2p| p2p.to == Part::Device(device));
+        let places: BTreeSet<(u8, u64)> = own.filter_map(|it| Some((it.ld?, it.hpa))).collect();
+        places.into_iter().map(|(ld, hpa)| format!("{ld}={hpa:#x}")).collect()
     }
 
     /// What an end is, for the rules of connection.

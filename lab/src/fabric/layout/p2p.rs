@@ -7,6 +7,7 @@
 //! Where a file says no address, a memory device lies in segments of its own, behind all that G-FAM and GIM have and the
 //! byte at their `FabricLimit`, at the same address for all.
 
+use weft_cxl::mld::Mld;
 use weft_cxl::pci::component::hdm::UNIT;
 use weft_fm::memory::map::{self, Kind, Range, SEGMENT};
 
@@ -14,6 +15,7 @@ use super::super::topology::{DeviceKind, P2p};
 use super::build::Builder;
 use super::error::P2pRule;
 use super::gim::{OWN, WINDOW};
+use super::lds::GRANULE_MIB;
 use super::{LayoutError, Part};
 
 /// Memory of a device, where the file does not say how much.
@@ -28,12 +30,22 @@ pub struct P2pRange {
     pub from: Vec<Part>,
     /// The memory device.
     pub to: Part,
+    /// Which logical device of it; none where it is all of it.
+    pub ld: Option<u8>,
     /// What is at the PBR switch: the device itself, or the HBR switch that it is below.
     pub edge: Part,
     /// Where all of them see it.
     pub hpa: u64,
     /// How much.
     pub len: u64,
+}
+
+impl P2pRange {
+    /// What leads there, and the logical device of that.
+    #[must_use]
+    pub const fn target(&self) -> (Part, Option<u8>) {
+        (self.edge, self.ld)
+    }
 }
 
 /// A device at a port of a PBR switch, as its host sees it; or the host.
@@ -65,13 +77,19 @@ impl super::Layout {
     /// Where a device is in the hierarchy of its host; none where none binds it, or not at a PBR switch. A host is above all.
     #[must_use]
     pub fn place(&self, device: Part) -> Option<Place> {
+        self.place_of((device, None))
+    }
+
+    /// As [`Self::place`], of a logical device of a device, where one is named.
+    #[must_use]
+    pub fn place_of(&self, (device, ld): (Part, Option<u8>)) -> Option<Place> {
         if let Part::Host(host) = device {
             return self.has_edge(host).then_some(Place { host, below: None, vppb: 0 });
         }
         let edges = (0..self.hosts.len()).map(|host| (host, self.edges(host)));
         let mut all =
             edges.flat_map(|(host, edges)| edges.into_iter().map(move |edge| (host, edge)));
-        let (host, edge) = all.find(|(_, edge)| edge.part == Some(device) && edge.ld.is_none())?;
+        let (host, edge) = all.find(|(_, edge)| edge.part == Some(device) && edge.ld == ld)?;
         Some(Place { host, below: edge.below, vppb: edge.vppb })
     }
 }
@@ -93,16 +111,20 @@ impl Builder<'_> {
                 who: who.to_owned(),
                 source,
             };
-            let to = self.find(&by, &wanted.to, "memory device")?;
-            let target = self.bound(to, DeviceKind::Memory, P2pRule::MemoryDevice);
+            let (to, ld) = self.bound_part(&by, &wanted.to)?;
+            let target = self.bound((to, ld), DeviceKind::Memory, P2pRule::MemoryDevice);
             let target = target.map_err(|rule| refuse(&wanted.to, rule))?;
             let (mut from, edge) = (Vec::new(), self.layout.edge_of(to));
+            if all.iter().any(|it| it.edge == edge && it.to != to) {
+                return Err(refuse(&wanted.to, P2pRule::OneBelowHbr));
+            }
             for who in &wanted.from {
                 let part = self.find(&by, who, "accelerator or NIC")?;
-                if edge != to && part != Part::Host(target) {
-                    return Err(refuse(who, P2pRule::BelowHbr));
-                }
                 self.may_access(part, target).map_err(|rule| refuse(who, rule))?;
+                let other = |it: &&P2pRange| it.to == to && it.ld != ld && it.from.contains(&part);
+                if all.iter().any(|it| other(&it)) {
+                    return Err(refuse(who, P2pRule::OneLd));
+                }
                 if from.contains(&part) {
                     return Err(LayoutError::Twice(format!("{by}: {who}")));
                 }
@@ -113,8 +135,8 @@ impl Builder<'_> {
                 return Err(LayoutError::Count { name: by, what, want, had: 0 });
             }
             let (hpa, len) =
-                self.hdm_of(to, wanted, &all).map_err(|rule| refuse(&wanted.to, rule))?;
-            let new = P2pRange { name, from, to, edge, hpa, len };
+                self.hdm_of((to, ld), wanted, &all).map_err(|rule| refuse(&wanted.to, rule))?;
+            let new = P2pRange { name, from, to, ld, edge, hpa, len };
             self.has_room(&new, &all)?;
             all.push(new);
         }
@@ -122,7 +144,12 @@ impl Builder<'_> {
     }
 
     /// The host of a device of this kind (or, for accelerators, a NIC) at a PBR switch.
-    fn bound(&self, part: Part, kind: DeviceKind, rule: P2pRule) -> Result<usize, P2pRule> {
+    fn bound(
+        &self,
+        (part, ld): (Part, Option<u8>),
+        kind: DeviceKind,
+        rule: P2pRule,
+    ) -> Result<usize, P2pRule> {
         let Part::Device(at) = part else { return Err(rule) };
         let is = self.topology.devices.get(at).map(|device| device.kind);
         let memory = is == Some(DeviceKind::Memory);
@@ -130,7 +157,7 @@ impl Builder<'_> {
             return Err(rule);
         }
         let at = if memory { self.layout.edge_of(part) } else { part };
-        self.layout.place(at).map(|place| place.host).ok_or(P2pRule::Bound)
+        self.layout.place_of((at, ld)).map(|place| place.host).ok_or(P2pRule::Bound)
     }
 
     /// Whether a part may access a memory device of `target`.
@@ -138,7 +165,7 @@ impl Builder<'_> {
         if part == Part::Host(target) {
             return Ok(()); // its own memory device, by CXL.mem, too
         }
-        let host = self.bound(part, DeviceKind::Accelerator, P2pRule::Requester)?;
+        let host = self.bound((part, None), DeviceKind::Accelerator, P2pRule::Requester)?;
         if host == target {
             return Ok(());
         }
@@ -160,9 +187,14 @@ impl Builder<'_> {
     }
 
     /// Where a memory device lies, and how much of it.
-    fn hdm_of(&self, to: Part, wanted: &P2p, all: &[P2pRange]) -> Result<(u64, u64), P2pRule> {
+    fn hdm_of(
+        &self,
+        (to, ld): (Part, Option<u8>),
+        wanted: &P2p,
+        all: &[P2pRange],
+    ) -> Result<(u64, u64), P2pRule> {
         let len = wanted.len.unwrap_or(DEVICE_LEN);
-        let known = all.iter().find(|other| other.to == to);
+        let known = all.iter().find(|other| (other.to, other.ld) == (to, ld));
         let hpa = match (wanted.hpa, known) {
             (Some(hpa), Some(known)) if hpa != known.hpa => return Err(P2pRule::OneAddress),
             (Some(hpa), _) => hpa,
@@ -174,7 +206,20 @@ impl Builder<'_> {
         if !inside || !whole || len == 0 || hpa.checked_add(len).is_none() {
             return Err(P2pRule::FabricAddresses);
         }
+        if ld.is_some() && len > self.memory_of(to) {
+            return Err(P2pRule::WithinDevice);
+        }
         Ok((hpa, len))
+    }
+
+    /// Bytes of memory that a device with logical devices has.
+    fn memory_of(&self, part: Part) -> u64 {
+        let Part::Device(at) = part else { return 0 };
+        let device = self.topology.devices.get(at);
+        let mib = device.and_then(|it| {
+            it.capacity_mib.or_else(|| Some(u32::from(it.lds?).saturating_mul(GRANULE_MIB)))
+        });
+        u64::from(mib.unwrap_or(0)) << 20
     }
 
     /// The first segment behind all others, and the one that begins at their `FabricLimit`.
@@ -183,7 +228,12 @@ impl Builder<'_> {
         let gim = self.layout.gim.iter().map(|it| (it.hpa, it.len));
         let last = |(hpa, len): (u64, u64)| hpa.saturating_add(len.saturating_sub(1)) / SEGMENT;
         let fast = memory.chain(gim).map(last).max().map(|last| last + 2);
-        let own = all.iter().map(|it| last((it.hpa, it.len)) + 1).max();
+        // A logical device shows as much as all memory may become its own.
+        let shown = |it: &P2pRange| match it.ld {
+            Some(_) => it.len.max(Mld::bar_size(self.memory_of(it.to))),
+            None => it.len,
+        };
+        let own = all.iter().map(|it| last((it.hpa, shown(it))) + 1).max();
         let first = fast.max(own).unwrap_or(WINDOW.0 / SEGMENT);
         first.max(WINDOW.0 / SEGMENT).saturating_mul(SEGMENT)
     }

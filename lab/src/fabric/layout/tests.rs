@@ -366,22 +366,63 @@ fn direct_access_that_cannot_be_is_refused_by_its_rule() {
     }
 }
 
-/// A memory device below an HBR switch is its host's alone, and what leads there is the HBR switch.
+/// A logical device has a place of its own, in the addresses and in the hierarchy of its host; what cannot be is refused.
 #[test]
-fn memory_devices_below_an_hbr_switch_are_their_hosts() {
+fn logical_devices_that_are_accessed_directly_have_their_places() {
+    let text = include_str!("../../../../pcaps/fabric/p2p-ld.toml");
+    let laid = layout(text).unwrap();
+    let mld = Part::Device(4);
+    let targets: Vec<_> = laid.p2p.iter().map(|it| (it.target(), it.hpa >> 36)).collect();
+    assert_eq!(targets, [((mld, Some(0)), 16), ((mld, Some(1)), 17), ((mld, Some(2)), 18)]);
+    let place = |ld| laid.place_of((mld, Some(ld)));
+    let at = |host, below, vppb| Some(p2p::Place { host, below, vppb });
+    assert_eq!(
+        [0, 1, 2, 3].map(place),
+        [at(0, Some(3), 2), at(0, Some(3), 3), at(1, None, 2), None]
+    );
+    assert_eq!(laid.place(mld), None, "nobody has it whole");
+    assert_eq!(laid.device_hdm(4), None);
+    let bases = ["0=0x10000000000", "1=0x11000000000", "2=0x12000000000"];
+    assert_eq!(laid.device_lds(4), bases);
+    let one = "from = [\"acc2\"]\nto = \"mld0.1\"";
+    #[rustfmt::skip] // columns: instead of `one`, part of the refusal
+    let cases = [
+        ("from = [\"acc0\"]\nto = \"mld0.1\"", "p2p one: acc0: p2p-one-ld"),
+        ("from = [\"h1\"]\nto = \"mld0.1\"",   "p2p one: h1: p2p-requester"),
+        ("from = [\"acc2\"]\nto = \"mld0.3\"", "p2p one: mld0.3: p2p-bound"),
+        ("from = [\"acc2\"]\nto = \"mld0.4\"", "its logical devices are 0 to 3"),
+        ("from = [\"acc2\"]\nto = \"mld0\"",   "name a logical device, such as mld0.0"),
+        ("from = [\"acc2\"]\nto = \"acc0.1\"", "acc0.1: it has no logical devices"),
+        ("from = [\"acc2\"]\nto = \"mld0.1\"\nlen = 0x50000000", "p2p-within-device"),
+        ("from = [\"acc2\"]\nto = \"mld0.0\"\nhpa = 0x20000000000", "p2p-one-address"),
+    ];
+    for (by, part) in cases {
+        assert!(text.contains(one));
+        let why = refused(&text.replacen(one, by, 1));
+        assert!(why.contains(part), "{by}: {why}");
+    }
+}
+
+/// What leads to a memory device below an HBR switch is that switch, to one such device.
+#[test]
+fn memory_devices_below_an_hbr_switch_are_behind_its_port() {
     let below = P2P.replacen("\"acc0\", \"mem0\"", "\"acc0\", \"low\"", 1).replacen(
         "name = \"mem0\"\nat = \"sw1\"",
         "name = \"mem0\"\nat = \"low\"",
         1,
     ) + "[[hbr]]\nname = \"low\"\nat = \"sw1\"\n";
-    let why = layout(&below).unwrap_err().to_string();
-    assert!(why.contains("p2p shared: acc0: p2p-below-hbr"), "{why}");
-    let alone = below.replacen("[\"acc0\", \"acc1\", \"h0\"]", "[\"h0\"]", 1);
-    let layout = layout(&alone).unwrap();
-    let shared = &layout.p2p[0];
+    let laid = layout(&below).unwrap();
+    let shared = &laid.p2p[0];
     assert_eq!((shared.to, shared.edge), (Part::Device(3), Part::Hbr(0)));
-    assert_eq!(layout.edge_of(Part::Device(4)), Part::Device(4));
-    assert_eq!(layout.device_hdm(3), Some((shared.hpa, 256 << 20)));
+    assert_eq!(laid.edge_of(Part::Device(4)), Part::Device(4));
+    assert_eq!(laid.device_hdm(3), Some((shared.hpa, 256 << 20)));
+    let device = |kind| format!("[[device]]\nname = \"more\"\nat = \"low\"\nkind = \"{kind}\"\n");
+    let two = "[[p2p]]\nname = \"two\"\nfrom = [\"acc0\"]\nto = \"more\"\n";
+    let why = refused(&format!("{below}{}{two}", device("memory")));
+    assert!(why.contains("p2p two: more: p2p-one-below-hbr"), "{why}");
+    let two = two.replace("acc0", "more").replace("to = \"more\"", "to = \"mem0\"");
+    let why = refused(&format!("{below}{}{two}", device("accelerator")));
+    assert!(why.contains("p2p two: more: p2p-bound"), "it needs none: {why}");
 }
 
 /// CXL 3.1 section 2.5: an LD for each host, of a memory device at a PBR switch; what a file gets wrong is said.

@@ -192,7 +192,13 @@ impl Scanner {
         let Some(hdm) = self.find_structure(at, id::HDM)? else {
             return self.keep_cache_ids(bdf, at, &below);
         };
-        let done = self.set_decoders(hdm, &wanted, regs::HOST_ONLY)?;
+        // UIO goes the same ways, where the switch knows that.
+        let cap = self.wire.load(hdm + u64::from(regs::CAP))?;
+        let uio = if cap & regs::CAP_UIO == 0 { 0 } else { regs::UIO };
+        for one in &mut wanted {
+            one.control |= uio;
+        }
+        let done = self.set_decoders(hdm, &wanted, regs::HOST_ONLY | uio)?;
         if done.len() < wanted.len() {
             self.problem(bdf, ProblemKind::Decoders);
         }
