@@ -610,6 +610,8 @@ fn specifications_are_refused_with_what_is_wrong() {
         (gfd("capacity = \"1MiB\""), "capacity: expected a multiple of 256MiB"),
         (gfd("block = 5"), "block: 0x5 bytes are refused"),
         (gfd("pid = 0xFFF"), "pid: expected a port id"),
+        (gfd("pid = \"0x1_0000\""), "pid: expected a port id"),
+        (gfd("pid = \"0x10\""), ""),
         (gfd("grant = [\"1=0:1GiB\"]"), "grant: 1=0:1GiB: capacity refused"),
         (gfd("file = \"/nowhere/memory\""), "memory in /nowhere/memory"),
     ];
