@@ -30,6 +30,7 @@ use weft_lab::fabric::processes::coordinator::Machines;
 use weft_lab::fabric::processes::hosts_file::HostsFile;
 use weft_lab::fabric::processes::{self, ProcessError, Processes, Setup, agent};
 use weft_lab::fabric::topology::Topology;
+use weft_lab::fabric::topology_file;
 use weft_rpc::Refused;
 
 /// How often the manager looks at the fabric.
@@ -125,9 +126,7 @@ fn read(file: &Path) -> Result<String, CliError> {
 
 fn laid_out(file: &Path) -> Result<(Topology, Layout), CliError> {
     let wrong = |text: String| CliError::Usage(format!("{}: {text}", file.display()));
-    let topology = Topology::parse(&read(file)?).map_err(|error| wrong(error.to_string()))?;
-    let layout = Layout::new(&topology).map_err(|error| wrong(error.to_string()))?;
-    Ok((topology, layout))
+    topology_file::read(&read(file)?).map_err(|error| wrong(error.to_string()))
 }
 
 fn map(file: &Path, dir: &Path, hosts: Option<&Path>) -> Result<(), CliError> {
@@ -166,9 +165,7 @@ fn of_files(
     what: &'static str,
 ) -> CliError {
     match (&error, hosts) {
-        (ProcessError::File(_) | ProcessError::Layout(_), _) => {
-            CliError::Usage(format!("{}: {error}", file.display()))
-        }
+        (ProcessError::File(_), _) => CliError::Usage(format!("{}: {error}", file.display())),
         (ProcessError::Hosts(_), Some(hosts)) => {
             CliError::Usage(format!("{}: {error}", hosts.display()))
         }

@@ -43,6 +43,16 @@ fn what_is_wrong_with_a_file_is_said() {
             "start = \"static\"\nswitch = [{ name = \"a\" }]\ngfd = [{ name = \"g\", at = \"a\" }]",
             "a static fabric has no G-FAM",
         ),
+        ("host = [{ name = \"h\" }]", "[[switch]]: expected 1 or more"),
+        (
+            "switch = [{ name = \"sw\" }]\ngfd = [{ name = \"g\", at = \"sw\", capacity_mib = 1 }]",
+            "g: capacity: expected a multiple of 256MiB",
+        ),
+        (
+            "switch = [{ name = \"sw\" }]\nhost = [{ name = \"../h\", at = \"sw\" }]",
+            "host \"../h\"",
+        ),
+        ("switch = [{ name = \"sw\" }]\nhost = [{ name = \"00a\", at = \"sw\" }]", "host \"00a\""),
     ];
     for (text, want) in cases {
         std::fs::write(&file, text).unwrap();

@@ -19,3 +19,4 @@ pub mod proc_stat;
 pub mod processes;
 pub mod static_init;
 pub mod topology;
+pub mod topology_file;

@@ -29,6 +29,7 @@ use crate::fabric::direct_access::requester_ids;
 use crate::fabric::host_bringup::MemoryGrants;
 use crate::fabric::layout::Layout;
 use crate::fabric::topology::Topology;
+use crate::fabric::topology_file;
 
 /// Longest time for an order: hosts of a large fabric find their devices one after the other.
 const ORDER: Span = Span::from_ms(600_000);
@@ -83,9 +84,7 @@ impl Machines {
     /// # Errors
     /// A file that cannot be, or a machine that does not answer.
     pub fn reach(text: &str, mut hosts: HostsFile, setup: &Setup) -> Result<Self, ProcessError> {
-        let topology =
-            Topology::parse(text).map_err(|error| ProcessError::File(error.to_string()))?;
-        let layout = Layout::new(&topology)?;
+        let (topology, layout) = topology_file::read(text)?;
         hosts.check(&layout)?;
         let entry = layout.switches.first().map(|switch| switch.name.clone());
         let apart = entry.filter(|entry| hosts.is_apart(entry));

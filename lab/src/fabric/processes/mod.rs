@@ -39,10 +39,11 @@ use self::process::Process;
 use super::desired_state::desired_state;
 use super::endpoint_spec::endpoint_spec;
 use super::host_bringup::{BringupError, Host, MemoryGrants};
-use super::layout::{End, Layout, LayoutError, Part};
+use super::layout::{End, Layout, Part};
 use super::managed::{self, UpError};
 use super::static_init::StaticFabric;
 use super::topology::Topology;
+use super::topology_file::{self, FileError};
 use crate::endpoint::{Answer, Command};
 
 /// How long a process may take to answer, and the manager to bring all about.
@@ -53,12 +54,9 @@ const LOOK: Duration = Duration::from_millis(20);
 /// Why the processes of a fabric do not come up.
 #[derive(Debug, thiserror::Error)]
 pub enum ProcessError {
-    /// The file is none.
-    #[error("{0}")]
-    File(String),
-    /// It says what cannot be.
+    /// The file is none, or says what cannot be.
     #[error(transparent)]
-    Layout(#[from] LayoutError),
+    File(#[from] FileError),
     /// The file of the machines says what cannot be.
     #[error(transparent)]
     Hosts(#[from] HostsError),
@@ -163,9 +161,7 @@ impl Processes {
 
     /// The fabric of a topology, nothing of it made yet.
     fn of(text: &str, setup: Setup) -> Result<Self, ProcessError> {
-        let topology =
-            Topology::parse(text).map_err(|error| ProcessError::File(error.to_string()))?;
-        let layout = Layout::new(&topology)?;
+        let (topology, layout) = topology_file::read(text)?;
         let is_static = topology.start == StartMode::Static;
         let static_fabric = is_static.then(|| managed::static_fabric(&topology)).transpose();
         let static_fabric = static_fabric.map_err(|error| ProcessError::Tables(Box::new(error)))?;
