@@ -24,6 +24,7 @@ use crate::log::Log;
 use crate::mgmt::Server;
 use crate::supervise::{Supervisor, no_reload};
 use weft_lab::endpoint::{Answer, Command};
+use weft_lab::fabric::dir_lock::{self, DirLock};
 use weft_lab::fabric::layout::{Layout, Part, VppbBinding};
 use weft_lab::fabric::managed::{ManagedFabric, SharedFabric, UpError};
 use weft_lab::fabric::processes::coordinator::Machines;
@@ -286,6 +287,12 @@ fn up_processes(args: &UpArgs, out: &mut dyn Write) -> Result<(), CliError> {
 fn up(args: &UpArgs, out: &mut dyn Write) -> Result<(), CliError> {
     let text = read(&args.file)?;
     let mut supervisor = Supervisor::begin(Log::default())?;
+    // With `once` nothing is written.
+    let own = || DirLock::take(&args.dir, &dir_lock::new_name());
+    let _lock = (!args.once)
+        .then(own)
+        .transpose()
+        .map_err(|source| CliError::system("bring the fabric up", source))?;
     let fabric = ManagedFabric::up(&text, Box::new(|_| weft_lab::clock::now()));
     let fabric = fabric.map_err(|error| match error {
         UpError::File(_) | UpError::Layout(_) | UpError::DesiredState(_) => {

@@ -25,6 +25,7 @@ use super::protocol::{Event, Order, Reply, Setup as SetupOrder};
 use super::{LOOK, ProcessError, Setup, io};
 use crate::clock;
 use crate::endpoint::{Answer, Command};
+use crate::fabric::dir_lock;
 use crate::fabric::direct_access::requester_ids;
 use crate::fabric::host_bringup::MemoryGrants;
 use crate::fabric::layout::Layout;
@@ -98,6 +99,7 @@ impl Machines {
             agents.push(Agent::start(machine)?);
         }
         let ends = BTreeMap::new();
+        let fabric = dir_lock::new_name();
         let mut up = Self { agents, hosts, topology, layout, ends };
         for (at, machine) in up.hosts.machines.iter().enumerate() {
             let is_entry = apart.as_ref().is_some_and(|entry| machine.parts.contains(entry));
@@ -106,6 +108,7 @@ impl Machines {
                 // Where keys are is the business of who has them.
                 hosts: HostsFile { tls: None, ..up.hosts.clone() },
                 at,
+                fabric: fabric.clone(),
                 switch_keys: switch_keys.clone().filter(|_| is_entry),
                 manager_keys: manager_keys.clone().filter(|_| is_manager),
             };
@@ -203,6 +206,7 @@ impl Machines {
         let machine = |here| Here {
             hosts: self.hosts.clone(),
             at: here,
+            fabric: String::new(),
             switch_keys: None,
             manager_keys: None,
         };
