@@ -409,6 +409,8 @@ pub(super) fn run(args: &CtlArgs, out: &mut dyn Write) -> Result<(), CliError> {
     }
     if args.json {
         crate::commands::write_json(out, &answer)?;
+    } else if let (CtlCommand::Load(Load::Stop), Answer::Load(report)) = (&args.what, &answer) {
+        show::load_stopped(report, out).map_err(CliError::Output)?;
     } else {
         show::print(&answer, out).map_err(CliError::Output)?;
     }
