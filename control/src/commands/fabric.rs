@@ -24,12 +24,14 @@ use crate::log::Log;
 use crate::mgmt::Server;
 use crate::supervise::{Supervisor, no_reload};
 use weft_lab::endpoint::{Answer, Command};
+use weft_lab::fabric::dir_lock::{self, DirLock};
 use weft_lab::fabric::layout::{Layout, Part, VppbBinding};
 use weft_lab::fabric::managed::{ManagedFabric, SharedFabric, UpError};
 use weft_lab::fabric::processes::coordinator::Machines;
 use weft_lab::fabric::processes::hosts_file::HostsFile;
 use weft_lab::fabric::processes::{self, ProcessError, Processes, Setup, agent};
 use weft_lab::fabric::topology::Topology;
+use weft_lab::fabric::topology_file;
 use weft_rpc::Refused;
 
 /// How often the manager looks at the fabric.
@@ -125,9 +127,7 @@ fn read(file: &Path) -> Result<String, CliError> {
 
 fn laid_out(file: &Path) -> Result<(Topology, Layout), CliError> {
     let wrong = |text: String| CliError::Usage(format!("{}: {text}", file.display()));
-    let topology = Topology::parse(&read(file)?).map_err(|error| wrong(error.to_string()))?;
-    let layout = Layout::new(&topology).map_err(|error| wrong(error.to_string()))?;
-    Ok((topology, layout))
+    topology_file::read(&read(file)?).map_err(|error| wrong(error.to_string()))
 }
 
 fn map(file: &Path, dir: &Path, hosts: Option<&Path>) -> Result<(), CliError> {
@@ -166,9 +166,7 @@ fn of_files(
     what: &'static str,
 ) -> CliError {
     match (&error, hosts) {
-        (ProcessError::File(_) | ProcessError::Layout(_), _) => {
-            CliError::Usage(format!("{}: {error}", file.display()))
-        }
+        (ProcessError::File(_), _) => CliError::Usage(format!("{}: {error}", file.display())),
         (ProcessError::Hosts(_), Some(hosts)) => {
             CliError::Usage(format!("{}: {error}", hosts.display()))
         }
@@ -289,6 +287,12 @@ fn up_processes(args: &UpArgs, out: &mut dyn Write) -> Result<(), CliError> {
 fn up(args: &UpArgs, out: &mut dyn Write) -> Result<(), CliError> {
     let text = read(&args.file)?;
     let mut supervisor = Supervisor::begin(Log::default())?;
+    // With `once` nothing is written.
+    let own = || DirLock::take(&args.dir, &dir_lock::new_name());
+    let _lock = (!args.once)
+        .then(own)
+        .transpose()
+        .map_err(|source| CliError::system("bring the fabric up", source))?;
     let fabric = ManagedFabric::up(&text, Box::new(|_| weft_lab::clock::now()));
     let fabric = fabric.map_err(|error| match error {
         UpError::File(_) | UpError::Layout(_) | UpError::DesiredState(_) => {

@@ -28,6 +28,7 @@ pub mod traffic;
 
 use std::io::Write;
 
+use weft_parsers::fabric::Pid;
 use weft_rpc::renamed::{self, Place};
 
 use crate::cli::{Cli, Command};
@@ -100,8 +101,38 @@ fn opcode(text: &str) -> Result<u16, String> {
     number.ok_or_else(|| format!("expected an opcode in hexadecimal digits, found {text:?}"))
 }
 
+/// A PID as `weft fm` shows it: hexadecimal digits, such as 014, with 0x or without.
+///
+/// # Errors
+/// It is none.
+fn pid(text: &str) -> Result<Pid, String> {
+    let digits = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")).unwrap_or(text);
+    weft_fm::text::parse_pid(digits)
+        .map_err(|_| format!("expected a PID in hexadecimal digits, 000 to ffe, found {text:?}"))
+}
+
+/// As [`pid`], for commands that have it as a number.
+///
+/// # Errors
+/// It is none.
+fn pid_bits(text: &str) -> Result<u16, String> {
+    pid(text).map(Pid::bits)
+}
+
 #[cfg(test)]
 mod tests {
+    /// They are what `weft fm gim` shows, whose rights would go to another port if they were read as decimal.
+    #[test]
+    fn pids_are_hexadecimal_however_they_are_written() {
+        for text in ["014", "14", "0x14", "0X014"] {
+            assert_eq!(super::pid_bits(text), Ok(0x14), "{text}");
+        }
+        assert_eq!((super::pid_bits("00a"), super::pid_bits("0")), (Ok(10), Ok(0)));
+        for text in ["", "0x", "+1", "-1", "fff", "1000", "0x+1", "0x0x1", "1 ", "h0"] {
+            assert!(super::pid_bits(text).unwrap_err().contains("hexadecimal"), "{text}");
+        }
+    }
+
     #[test]
     fn opcodes_are_hexadecimal_however_they_are_written() {
         for text in ["5700", "0x5700", "0X5700", "5700h", "5700H", "0x5700h"] {

@@ -4,7 +4,13 @@
 //! Units: none.
 //! Source: docs/fabric.md.
 
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::Stdio;
+
 use assert_cmd::Command;
+
+use crate::process::Guard;
 
 fn weft() -> Command {
     let mut weft = Command::cargo_bin("weft").unwrap();
@@ -43,6 +49,16 @@ fn what_is_wrong_with_a_file_is_said() {
             "start = \"static\"\nswitch = [{ name = \"a\" }]\ngfd = [{ name = \"g\", at = \"a\" }]",
             "a static fabric has no G-FAM",
         ),
+        ("host = [{ name = \"h\" }]", "[[switch]]: expected 1 or more"),
+        (
+            "switch = [{ name = \"sw\" }]\ngfd = [{ name = \"g\", at = \"sw\", capacity_mib = 1 }]",
+            "g: capacity: expected a multiple of 256MiB",
+        ),
+        (
+            "switch = [{ name = \"sw\" }]\nhost = [{ name = \"../h\", at = \"sw\" }]",
+            "host \"../h\"",
+        ),
+        ("switch = [{ name = \"sw\" }]\nhost = [{ name = \"00a\", at = \"sw\" }]", "host \"00a\""),
     ];
     for (text, want) in cases {
         std::fs::write(&file, text).unwrap();
@@ -53,6 +69,42 @@ fn what_is_wrong_with_a_file_is_said() {
         }
     }
     weft().args(["fabric", "check", "nowhere.toml"]).assert().code(3);
+}
+
+/// Starts `weft fabric up` of a figure, and waits until it is up.
+fn up_in(dir: &Path, figure: &str) -> Guard {
+    let mut command = std::process::Command::new(assert_cmd::cargo::cargo_bin("weft"));
+    command.args(["fabric", "up", figure, "--dir"]).arg(dir);
+    let mut child = Guard(command.stdout(Stdio::piped()).spawn().unwrap());
+    let mut out = BufReader::new(child.0.stdout.take().unwrap());
+    let mut said = String::new();
+    while !said.contains("fabric is up") {
+        assert_ne!(out.read_line(&mut said).unwrap(), 0, "it ended before it was up: {said}");
+    }
+    child
+}
+
+/// A second fabric is refused before anything of it is made, and the first one goes on; one that is killed holds nothing.
+#[test]
+fn a_directory_has_one_fabric() {
+    let folder = tempfile::tempdir().unwrap();
+    let (dir, figure) = (folder.path().join("fabric"), figure("7-25"));
+    for _ in 0..2 {
+        let mut first = up_in(&dir, &figure);
+        for kind in [&[][..], &["--processes", "--prefix", "wfdir"]] {
+            let mut second = weft();
+            second.args(["fabric", "up", &figure, "--dir"]).arg(&dir).args(kind);
+            let run = second.assert().code(3);
+            let said = String::from_utf8_lossy(&run.get_output().stderr).into_owned();
+            assert!(said.contains("a fabric is running in") && said.contains("--dir"), "{said}");
+        }
+        assert!(!dir.join("sw0").exists() && !dir.join("h0/run").exists());
+        let mut status = weft();
+        status.args(["endpoint", "ctl"]).arg(dir.join("h0/endpoint.sock")).arg("status");
+        assert!(stdout(&status.assert().success()).contains("host h0"));
+        first.0.kill().unwrap();
+        first.0.wait().unwrap();
+    }
 }
 
 /// What a manager lists as an error and repairs when it can, nothing would repair here.

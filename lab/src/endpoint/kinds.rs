@@ -68,6 +68,14 @@ macro_rules! endpoint_kinds {
                 }
             }
 
+            /// What whoever starts it should know, if there is something.
+            #[must_use]
+            pub fn note(&self) -> Option<String> {
+                match self {
+                    $(Self::$kind(spec) => spec::Spec::note(spec),)*
+                }
+            }
+
             /// These settings over those that the TOML in `text` says.
             ///
             /// # Errors

@@ -25,6 +25,8 @@ use super::api::Endpoint;
 use super::number::Num;
 
 /// Most memory behind one BAR or range.
+/// Longest time for an answer: an hour.
+const ANSWER_MS_MAX: u64 = 3_600_000;
 pub(super) const MEMORY_MAX: u64 = 1 << 48;
 /// Who all of them are made by: the CXL consortium's vendor id.
 const VENDOR: u16 = 0x1E98;
@@ -120,6 +122,11 @@ pub trait Spec {
     /// # Errors
     /// See [`SpecError`].
     fn endpoint(&self, macs: &[MacAddr]) -> Result<Box<dyn Endpoint>, SpecError>;
+
+    /// What whoever starts it should know, if there is something.
+    fn note(&self) -> Option<String> {
+        None
+    }
 }
 
 /// The settings of `flags` over those that the TOML in `text` says.
@@ -257,8 +264,15 @@ impl Common {
         Ok(Carries::Hbr(if self.flit()? { Mode::Flit } else { Mode::NonFlit }))
     }
 
-    pub(super) fn timeout(&self) -> Span {
-        Span::from_ms(self.answer_ms.unwrap_or(1_000).clamp(1, 3_600_000))
+    /// Time limit of an answer.
+    ///
+    /// # Errors
+    /// None that a request can have.
+    pub(super) fn timeout(&self) -> Result<Span, SpecError> {
+        match self.answer_ms.unwrap_or(1_000) {
+            ms @ 1..=ANSWER_MS_MAX => Ok(Span::from_ms(ms)),
+            ms => Err(field("answer_ms", format!("expected 1 to {ANSWER_MS_MAX}, found {ms}"))),
+        }
     }
 
     pub(super) fn end(
@@ -269,11 +283,13 @@ impl Common {
         link: usize,
     ) -> Result<EndConfig, SpecError> {
         let own = self.mac.as_ref().filter(|_| link == 0).map(|text| {
-            let refuse = || field("mac", format!("expected an address, found {text:?}"));
-            text.parse::<MacAddr>().map_err(|_| refuse())
+            let refuse =
+                || field("mac", format!("expected an address of one station, found {text:?}"));
+            text.parse::<MacAddr>().ok().filter(|mac| !mac.is_group()).ok_or_else(refuse)
         });
         let made_up = || made_up_mac(&self.name(kind), link);
         let mac = own.transpose()?.or(macs.get(link).copied()).unwrap_or_else(made_up);
+        self.timeout()?; // whatever uses it
         let (pris, classes) = match self.priorities.unwrap_or(8) {
             4 => (4, PriMap::four()),
             8 => (8, PriMap::eight()),

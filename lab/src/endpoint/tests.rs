@@ -202,6 +202,12 @@ fn failures_are_counted_by_status_and_place() {
             assert_eq!(moved, 8_192, "{via:?} {write} {report:?}");
         }
     }
+    // Bytes that did not come are not shown as zeros.
+    let plain = |at, len| Command::Read(Access { seed: None, ..seeded(at, len, 1) });
+    let report = net.transfer(0, &plain(bar + size - 4_096, 8_192));
+    assert_eq!((report.ok, report.read, report.data), (false, 4_096, None));
+    let report = net.transfer(0, &plain(bar + size - 4_096, 4_096));
+    assert_eq!(report.data.map(|data| data.0.len()), Some(4_096));
     // In the fabric's window: nothing is there either.
     let report = net.transfer(0, &Command::Read(seeded(0x100_0000_0000, 64, 0)));
     assert_eq!(report.failures.get("UR"), Some(&1), "{report:?}");
@@ -425,7 +431,8 @@ fn bad_commands_are_refused_with_what_is_wrong() {
     let cases = [
         (0, Command::DmaRead(some()), "a host has no command \"dma_read\""),
         (1, Command::Read(some()), "a device has no command \"read\""),
-        (1, Command::Export { ranges: vec![range] }, "a device has no command \"export\""),
+        (1, Command::Export { ranges: vec![range.clone()] }, "a device has no command \"export\""),
+        (0, Command::Export { ranges: vec![range] }, "expected a range of the host's memory, found 0x1 bytes at 0x0"),
         (0, Command::Read(none.clone()), "expected a length or data"),
         (0, Command::Write(Access { len: Some(Num(8)), ..none }), "expected data or a seed to write"),
         (0, Command::Write(both), "found both"),
@@ -590,6 +597,9 @@ fn specifications_are_refused_with_what_is_wrong() {
         (host("mac = \"02\""), "mac: expected an address"),
         (host("priorities = 5"), "priorities: expected 4 or 8"),
         (host("export = [\"1:2\"]"), "export: expected BASE:SIZE=LOCAL"),
+        (host("export = [\"1TiB:64MiB=0x100000\"]"), ""),
+        (host("export = [\"1TiB:1GiB=0x100000\"]"), "export: expected a range of the host's memory, found 0x40000000 bytes"),
+        (host("export = [\"1TiB:4KiB=0\"]"), "export: expected a range of the host's memory, found 0x1000 bytes at 0x0"),
         (host("in_flight = 0"), "in_flight: expected 1 to 1024"),
         (device("bar = [\"0=pref64:64KiB\", \"2=io:64\", \"3=mem32:4KiB\"]\nhdm = \"0x200000000:1GiB\""), ""),
         (device("hdm = \"512MiB\""), ""),
@@ -610,6 +620,13 @@ fn specifications_are_refused_with_what_is_wrong() {
         (gfd("capacity = \"1MiB\""), "capacity: expected a multiple of 256MiB"),
         (gfd("block = 5"), "block: 0x5 bytes are refused"),
         (gfd("pid = 0xFFF"), "pid: expected a port id"),
+        (gfd("pid = \"0x1_0000\""), "pid: expected a port id"),
+        (gfd("pid = \"0x10\""), ""),
+        (gfd("answer_ms = 0"), "answer_ms: expected 1 to 3600000, found 0"),
+        (device("answer_ms = 3600001"), "answer_ms: expected 1 to 3600000, found 3600001"),
+        (device("answer_ms = 1"), ""),
+        (device("mac = \"ff:ff:ff:ff:ff:ff\""), "mac: expected an address of one station"),
+        (device("mac = \"03:00:00:00:00:01\""), "mac: expected an address of one station"),
         (gfd("grant = [\"1=0:1GiB\"]"), "grant: 1=0:1GiB: capacity refused"),
         (gfd("file = \"/nowhere/memory\""), "memory in /nowhere/memory"),
     ];
@@ -648,6 +665,19 @@ type Change<'a> = &'a dyn Fn(&mut DeviceSpec);
 /// What does not go with logical devices is refused with what to leave out, and a command names one where there are some.
 #[test]
 fn logical_devices_are_refused_where_there_can_be_none() {
+    let note = |text: &str| EndpointSpec::from(DeviceSpec::default()).over(text).unwrap().note();
+    assert!(
+        note("lds = 4\ncapacity = \"256MiB\"").unwrap().contains("0 bytes until a fabric manager")
+    );
+    assert!(note("lds = 2\ncapacity = \"512MiB\"\ndynamic = \"256MiB\"").is_some());
+    for text in [
+        "lds = 4",
+        "lds = 4\ncapacity = \"1GiB\"",
+        "lds = 2\ncapacity = \"256MiB\"\ndynamic = \"256MiB\"",
+        "",
+    ] {
+        assert_eq!(note(text), None, "{text}");
+    }
     let with = |change: Change<'_>| {
         let mut spec = DeviceSpec { lds: Some(2), ..DeviceSpec::default() };
         change(&mut spec);

@@ -95,12 +95,6 @@ fn write_devices<'a>(
     layout: &'a Layout,
     name: &dyn Fn(usize) -> &'a str,
 ) -> std::fmt::Result {
-    let named = |device: &str| {
-        let needs = |part: Part| layout.name(part) == device;
-        topology.memory.iter().any(|memory| memory.devices.iter().any(|it| it == device))
-            || layout.gim.iter().any(|gim| needs(gim.of) || gim.from.iter().copied().any(needs))
-            || layout.p2p.iter().any(|p2p| needs(p2p.edge) || p2p.from.iter().copied().any(needs))
-    };
     for (index, switch) in layout.switches.iter().enumerate() {
         for (number, port) in (0_u8..).zip(&switch.ports) {
             let (device, is_device) = match port.far.part {
@@ -118,7 +112,7 @@ fn write_devices<'a>(
             }
             // A name that might be a PID is none to the manager; the device's place is, then. HBR switches have one where
             // memory below them is reached.
-            if (is_device && is_name(device)) || named(device) {
+            if (is_device && is_name(device)) || layout.has_memory(topology, port.far.part) {
                 let at = name(index);
                 writeln!(text, "[[device]]\nname = {device:?}\nswitch = {at:?}\nport = {number}")?;
             }

@@ -29,6 +29,7 @@ use super::in_process::{InProcessError, InProcessFabric, virtual_clock};
 use super::layout::{Layout, LayoutError, Part};
 use super::static_init::StaticFabric;
 use super::topology::Topology;
+use super::topology_file::{self, FileError};
 use crate::endpoint::{Answer, Command};
 
 /// How long the FM waits for an answer.
@@ -45,9 +46,9 @@ const PARTNERS: Span = Span::from_ms(150);
 /// Why a fabric does not come up.
 #[derive(Debug, thiserror::Error)]
 pub enum UpError {
-    /// The file is none.
-    #[error("{0}")]
-    File(String),
+    /// The file is none, or says what cannot be.
+    #[error(transparent)]
+    File(#[from] FileError),
     /// It says what cannot be.
     #[error(transparent)]
     Layout(#[from] LayoutError),
@@ -184,8 +185,7 @@ impl ManagedFabric {
     /// # Errors
     /// See [`UpError`].
     pub fn up(text: &str, clock: Clock) -> Result<Self, UpError> {
-        let topology = Topology::parse(text).map_err(|error| UpError::File(error.to_string()))?;
-        let layout = Layout::new(&topology)?;
+        let (topology, layout) = topology_file::read(text)?;
         if topology.start != StartMode::Static {
             let store = Some(Store::in_memory()?);
             return Self::start((topology, layout), &[], clock, store);

@@ -5,6 +5,7 @@
 //! Source: docs/spec/cxl-fabric.md; CXL 3.1 sections 7.7.1, 7.7.5, 7.7.6.
 
 pub mod desired_state;
+pub mod dir_lock;
 pub mod direct_access;
 pub mod endpoint_spec;
 pub mod fast_tables;
@@ -19,3 +20,4 @@ pub mod proc_stat;
 pub mod processes;
 pub mod static_init;
 pub mod topology;
+pub mod topology_file;

@@ -4,9 +4,12 @@
 //! Units: MiB where a name ends so, bytes elsewhere.
 //! Source: docs/fabric.md.
 
-use serde::Deserialize;
+use serde::de::Error;
+use serde::{Deserialize, Deserializer};
 use weft_fm::media::{Media, Partition};
 use weft_fm::service::status::StartMode;
+
+use crate::endpoint::number::Num;
 
 /// The topology of a fabric, as its file says it.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -60,6 +63,7 @@ pub struct Switch {
 #[serde(deny_unknown_fields)]
 pub struct Link {
     /// Both ends.
+    #[serde(deserialize_with = "two")]
     pub ends: [String; 2],
     /// How many.
     #[serde(default = "one")]
@@ -162,8 +166,10 @@ pub struct Gim {
     #[serde(default)]
     pub by: Flow,
     /// How much, bytes: all of a host's, or 16 MiB of a device.
+    #[serde(default, deserialize_with = "some_number")]
     pub len: Option<u64>,
     /// Where all of them see it.
+    #[serde(default, deserialize_with = "some_number")]
     pub hpa: Option<u64>,
 }
 
@@ -177,9 +183,11 @@ pub struct P2p {
     pub from: Vec<String>,
     /// The memory device.
     pub to: String,
-    /// How much, bytes: 16 MiB where nothing is said.
+    /// How much, bytes: 256 MiB where nothing is said.
+    #[serde(default, deserialize_with = "some_number")]
     pub len: Option<u64>,
     /// Where all of them, and the memory device itself, see it.
+    #[serde(default, deserialize_with = "some_number")]
     pub hpa: Option<u64>,
 }
 
@@ -278,15 +286,38 @@ pub struct Memory {
     /// Where it is, in the order of the ways; the name of several stands for all of them.
     pub gfds: Vec<String>,
     /// How much in all, bytes.
+    #[serde(deserialize_with = "number")]
     pub len: u64,
     /// Bytes of an interleave granule, where there are several GFDs.
-    #[serde(default = "granularity")]
+    #[serde(default = "granularity", deserialize_with = "small_number")]
     pub granularity: u32,
     /// Where all hosts see it.
+    #[serde(deserialize_with = "number")]
     pub hpa: u64,
     /// Of which kind of memory; of the first partitions that have room, where nothing is said.
     #[serde(default)]
     pub media: Option<Media>,
+}
+
+/// A number of bytes or an address: a number, or text such as "32MiB" and "`0x10000000000`".
+fn number<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
+    Num::deserialize(from).map(|it| it.0)
+}
+
+fn some_number<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u64>, D::Error> {
+    number(from).map(Some)
+}
+
+fn small_number<'de, D: Deserializer<'de>>(from: D) -> Result<u32, D::Error> {
+    u32::try_from(number(from)?).map_err(|_| D::Error::custom("expected less than 4GiB"))
+}
+
+/// Both ends of a link: a list of more would be read as far as the second one.
+fn two<'de, D: Deserializer<'de>>(from: D) -> Result<[String; 2], D::Error> {
+    let ends = Vec::<String>::deserialize(from)?;
+    ends.try_into().map_err(|ends: Vec<_>| {
+        D::Error::custom(format!("expected the names of two switches, found {}", ends.len()))
+    })
 }
 
 const fn one() -> u8 {

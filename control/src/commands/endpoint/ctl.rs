@@ -13,6 +13,7 @@ use weft_rpc::{Client, ClientError, LINE_LEN_MAX};
 
 use super::mem::{self, Mem};
 use super::{cdat, ln, show};
+use crate::commands::{pid, pid_bits};
 use crate::error::CliError;
 use weft_lab::endpoint::command::{Access, Export, OwnRange, TIMEOUT_MS, Via};
 use weft_lab::endpoint::number::{Hex, Id, Num};
@@ -85,8 +86,8 @@ enum CtlCommand {
         /// Others reach the local address LOCAL at BASE
         #[arg(value_name = "BASE:SIZE=LOCAL", value_parser = export)]
         ranges: Vec<Export>,
-        /// Only to these PIDs
-        #[arg(long, value_name = "PID")]
+        /// Only to these PIDs, in hexadecimal digits
+        #[arg(long, value_name = "PID", value_parser = pid_bits)]
         from: Vec<u16>,
     },
     /// Host: send a command to the mailbox of a Global Access Endpoint
@@ -138,8 +139,8 @@ enum CtlCommand {
         /// Input, in hexadecimal digits
         #[arg(default_value = "")]
         input: Hex,
-        /// PID of the host
-        #[arg(long, default_value_t = 0)]
+        /// PID of the host, in hexadecimal digits
+        #[arg(long, value_name = "PID", default_value = "000", value_parser = pid_bits)]
         from: u16,
     },
     /// Write a range and read it back, repeatedly
@@ -243,8 +244,8 @@ struct AccessArgs {
     /// Kind of the requests
     #[arg(long, value_enum, default_value_t = Via::Auto)]
     via: Via,
-    /// Port that UIO requests go to
-    #[arg(long, value_name = "PID")]
+    /// PID that UIO requests go to, in hexadecimal digits
+    #[arg(long, value_name = "PID", value_parser = pid_bits)]
     to: Option<u16>,
     /// Which function of a device
     #[arg(long, default_value_t = 0)]
@@ -284,12 +285,6 @@ struct OwnArgs {
     /// Which BAR of it; without, memory that the host manages
     #[arg(long)]
     bar: Option<u8>,
-}
-
-fn pid(text: &str) -> Result<Pid, String> {
-    let digits = text.strip_prefix("0x").unwrap_or(text);
-    let pid = u16::from_str_radix(digits, 16).ok().and_then(Pid::assignable);
-    pid.ok_or_else(|| format!("expected a PID, 000 to ffe, found {text:?}"))
 }
 
 fn export(text: &str) -> Result<Export, String> {
@@ -440,6 +435,8 @@ pub(super) fn run(args: &CtlArgs, out: &mut dyn Write) -> Result<(), CliError> {
     }
     if args.json {
         crate::commands::write_json(out, &answer)?;
+    } else if let (CtlCommand::Load(Load::Stop), Answer::Load(report)) = (&args.what, &answer) {
+        show::load_stopped(report, out).map_err(CliError::Output)?;
     } else {
         show::print(&answer, out).map_err(CliError::Output)?;
     }
@@ -516,8 +513,8 @@ mod tests {
             ("cache-id set 05:00.0 3", r#"{"cmd":"cache_id","bdf":"05:00.0","id":3,"timeout_ms":30000}"#),
             ("cache-id clear 05:00.0", r#"{"cmd":"cache_id","bdf":"05:00.0","timeout_ms":30000}"#),
             ("cache-id set 05:00.0 16", ""), ("cache-id set 05:00.0", ""),
-            ("read 0x1000 4KiB --seed=1 --via uio --to 5",
-             r#"{"cmd":"read","addr":4096,"len":4096,"seed":1,"via":"uio","to":5,"check":false,"function":0,"timeout_ms":30000}"#),
+            ("read 0x1000 4KiB --seed=1 --via uio --to 014",
+             r#"{"cmd":"read","addr":4096,"len":4096,"seed":1,"via":"uio","to":20,"check":false,"function":0,"timeout_ms":30000}"#),
             ("write 1 --data 0aFF --check",
              r#"{"cmd":"write","addr":1,"data":"0aff","via":"auto","check":true,"function":0,"timeout_ms":30000}"#),
             ("write 1 --data 0 --check", ""), ("write 1 --data 00 --seed=1", ""), ("read", ""), ("read -1 4", ""),
@@ -525,8 +522,9 @@ mod tests {
             ("dma write 1 8 --seed=2 --function 1 --via plain",
              r#"{"cmd":"dma_write","addr":1,"len":8,"seed":2,"via":"plain","check":false,"function":1,"timeout_ms":30000}"#),
             ("peek 0 8 --bar 2", r#"{"cmd":"peek","addr":0,"len":8,"function":0,"bar":2}"#),
-            ("export 1MiB:4KiB=0x2000 --from 7",
-             r#"{"cmd":"export","ranges":[{"base":1048576,"len":4096,"local":8192,"from":[7]}]}"#),
+            ("export 1MiB:4KiB=0x2000 --from 00a --from 0x014",
+             r#"{"cmd":"export","ranges":[{"base":1048576,"len":4096,"local":8192,"from":[10,20]}]}"#),
+            ("export 1MiB:4KiB=0x2000 --from fff", ""), ("read 1 1 --to x", ""),
             ("export 1MiB", ""),
             ("status --json", r#"{"cmd":"status"}"#), ("--json status", r#"{"cmd":"status"}"#),
             ("gae 5804 0102", r#"{"cmd":"gae","opcode":22532,"input":"0102","timeout_ms":30000}"#),
@@ -539,7 +537,7 @@ mod tests {
             ("cdat 1000", ""),
             ("gae 0x5804 0102", r#"{"cmd":"gae","opcode":22532,"input":"0102","timeout_ms":30000}"#),
             ("ring --base 0x2000", r#"{"cmd":"ring","base":8192,"timeout_ms":30000}"#),
-            ("cci 0x490C --from 3", r#"{"cmd":"cci","opcode":18700,"input":"","from":3}"#),
+            ("cci 0x490C --from 010", r#"{"cmd":"cci","opcode":18700,"input":"","from":16}"#),
             ("ln read 0x1000", r#"{"cmd":"ln_read","addr":4096,"function":0,"timeout_ms":30000}"#),
             ("ln write 0x1000 --data 0aFF --function 1 --timeout-ms 5",
              r#"{"cmd":"ln_write","addr":4096,"data":"0aff","function":1,"timeout_ms":5}"#),
@@ -548,7 +546,7 @@ mod tests {
             ("load start 0x1000 4KiB --seed=1 --pause-ms 5",
              r#"{"cmd":"load_start","access":{"addr":4096,"len":4096,"seed":1,"via":"auto","check":true,"function":0,"timeout_ms":30000},"rounds":0,"pause_ms":5}"#),
             ("mem register 1MiB 4KiB", r#"{"cmd":"mem","op":"register","addr":1048576,"len":4096}"#),
-            ("mem window 0x1000:8K --from 3", r#"{"cmd":"mem","op":"window","base":4096,"len":8192,"from":[3]}"#),
+            ("mem window 0x1000:8K --from 010", r#"{"cmd":"mem","op":"window","base":4096,"len":8192,"from":[16]}"#),
             ("mem connect 4096", r#"{"cmd":"mem","op":"connect","mailbox":4096,"timeout_ms":30000}"#),
             ("mem write 2 1:2:3 4:5:6 --no-wait",
              r#"{"cmd":"mem","op":"write","peer":2,"ops":[{"local":1,"remote":2,"len":3},{"local":4,"remote":5,"len":6}],"wait":false,"timeout_ms":30000}"#),
@@ -581,8 +579,9 @@ mod tests {
             (spec.bar, spec.gim, spec.functions),
             (vec!["0=io:64".to_owned()], true, Some(2))
         );
-        let gfd = played("gfd --port a --capacity 1GiB --file m --grant 1=0:16MiB");
-        assert!(matches!(gfd, EndpointSpec::Gfd(_)));
+        let gfd = played("gfd --port a --capacity 1GiB --file m --pid 0x10");
+        let EndpointSpec::Gfd(spec) = gfd else { panic!("a GFD") };
+        assert_eq!((spec.pid, spec.capacity), (Some(Num(16)), Some(Num(1 << 30))));
         let hbr = "hbr --port a --port b --no-surprise";
         let EndpointSpec::Hbr(spec) = played(hbr) else { panic!("a switch") };
         assert_eq!((spec.common.port.len(), spec.no_surprise), (2, true));

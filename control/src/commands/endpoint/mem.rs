@@ -6,6 +6,7 @@
 
 use std::io::{self, Write};
 
+use crate::commands::pid_bits;
 use clap::{Args, Subcommand};
 use weft_lab::endpoint::fabric_mem::{
     MemAnswer, MemCommand, MemList, MemOp, MemRange, MemStatus, MemTransfer, MemTransferReport,
@@ -32,8 +33,8 @@ pub(super) enum Mem {
         /// Where others reach it
         #[arg(value_name = "BASE:SIZE", value_parser = window)]
         range: (Num, Num),
-        /// Only to these PIDs
-        #[arg(long, value_name = "PID")]
+        /// Only to these PIDs, in hexadecimal digits
+        #[arg(long, value_name = "PID", value_parser = pid_bits)]
         from: Vec<u16>,
     },
     /// Listen at a mailbox of 8 KiB in registered fabric memory
@@ -150,7 +151,7 @@ fn list(it: &MemList, out: &mut dyn Write) -> io::Result<()> {
     }
     it.registrations.iter().try_for_each(|one| range(one, out))?;
     for peer in &it.peers {
-        let pid = peer.pid.map(|pid| format!(", PID {pid}")).unwrap_or_default();
+        let pid = peer.pid.map(|pid| format!(", PID {pid:03x}")).unwrap_or_default();
         writeln!(out, "peer {}: {}, mailbox {:#x}{pid}", peer.peer, peer.state, peer.mailbox)?;
         for import in &peer.imports {
             let (len, addr, hpa) = (import.len, import.addr, import.hpa);

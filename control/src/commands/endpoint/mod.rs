@@ -123,6 +123,9 @@ fn play(spec: &EndpointSpec, socket: Option<&Path>, out: &mut dyn Write) -> Resu
     let path = socket.map_or_else(|| default_socket(&name), Path::to_owned);
     let server = Server::start(&path, Arc::new(runner.handle()))
         .map_err(|source| CliError::system("listen for commands", source))?;
+    if let Some(note) = spec.note() {
+        writeln!(out, "{kind} {name}: {note}").map_err(CliError::Output)?;
+    }
     let said = writeln!(out, "{kind} {name} listens at {}", server.path().display());
     said.and_then(|()| out.flush()).map_err(CliError::Output)?;
     supervisor.is_up();

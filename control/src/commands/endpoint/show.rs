@@ -42,9 +42,17 @@ fn refusals(report: &TransferReport, out: &mut dyn Write) -> io::Result<()> {
 }
 
 fn load(report: &LoadReport, out: &mut dyn Write) -> io::Result<()> {
-    let LoadReport { running, done, failed, mismatched, bytes, failures: how, .. } = report;
+    load_as(report, if report.running { "running" } else { "ended" }, out)
+}
+
+/// A load that was told to end, and does when its round is over.
+pub(super) fn load_stopped(report: &LoadReport, out: &mut dyn Write) -> io::Result<()> {
+    load_as(report, if report.running { "ends after this round" } else { "ended" }, out)
+}
+
+fn load_as(report: &LoadReport, state: &str, out: &mut dyn Write) -> io::Result<()> {
+    let LoadReport { done, failed, mismatched, bytes, failures: how, .. } = report;
     let LoadReport { requests, answered, wrong, posted, unanswered, under_way, .. } = report;
-    let state = if *running { "running" } else { "ended" };
     let how = failures(how);
     writeln!(
         out,

@@ -104,6 +104,17 @@ impl Spec for DeviceSpec {
             None => Ok(Box::new(self.build(macs)?)),
         }
     }
+
+    fn note(&self) -> Option<String> {
+        let (lds, capacity) = (u64::from(self.lds?), self.capacity?.0);
+        let fixed = capacity.saturating_sub(self.dynamic.map_or(0, |it| it.0));
+        let is_short = fixed > 0 && fixed.checked_div(lds).is_some_and(|each| each < GRANULE);
+        is_short.then(|| {
+            format!(
+                "each logical device has 0 bytes until a fabric manager gives it some: {fixed:#x} bytes besides dynamic capacity are no {GRANULE:#x} for each of {lds}"
+            )
+        })
+    }
 }
 
 /// Component type of a Type 3 device in Identify (0001h).
@@ -328,7 +339,7 @@ impl DeviceSpec {
             functions,
             uio_max: power("uio_max", self.uio_max, UIO_MAX)?,
             in_flight_max: in_flight(self.in_flight, 32)?,
-            timeout: self.common.timeout(),
+            timeout: self.common.timeout()?,
             uio_last_first: false,
             gim: self.gim,
             busy: 0,

@@ -46,9 +46,9 @@ pub struct GfdSpec {
     /// Keep its memory in this file; by default in this process
     #[cfg_attr(feature = "clap", arg(long))]
     pub file: Option<PathBuf>,
-    /// Its port id before a fabric manager gives it one [default: 1; none where it is managed]
+    /// Its port id before a fabric manager gives it one: a number, 0x for hexadecimal digits [default: 1; none where it is managed]
     #[cfg_attr(feature = "clap", arg(long))]
-    pub pid: Option<u16>,
+    pub pid: Option<Num>,
     /// Serial number [default: 1]
     #[cfg_attr(feature = "clap", arg(long))]
     pub serial: Option<Num>,
@@ -144,8 +144,9 @@ impl GfdSpec {
             return Err(field("capacity", text));
         }
         let block = self.block.map_or(16 << 20, |it| it.0);
-        let pid = Pid::assignable(self.pid.unwrap_or(1))
-            .ok_or_else(|| field("pid", "expected a port id 0..=4094"))?;
+        let bits = self.pid.map_or(Ok(1), |it| u16::try_from(it.0));
+        let pid = bits.ok().and_then(Pid::assignable);
+        let pid = pid.ok_or_else(|| field("pid", "expected a port id 0..=4094"))?;
         let mut gfd = Gfd::new(Config::full(pid, self.common.rate()?), self.memory(len)?);
         let (base, media) = (weft_parsers::fabric::Dpa(0), Media::default());
         let refuse = |code| field("block", format!("{block:#x} bytes are refused: {code:?}"));

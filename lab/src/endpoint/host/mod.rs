@@ -4,6 +4,7 @@
 //! Units: bytes.
 //! Source: docs/endpoint.md; docs/spec/wire-formats.md §4.6, §5.4.
 
+pub mod exports;
 pub mod fabric_mem;
 mod mailbox;
 pub mod spec;
@@ -13,56 +14,27 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 use weft_cxl::completer::Target;
 use weft_cxl::cxl_host::mailbox::Ring;
-use weft_cxl::cxl_host::{CxlHost, Event, Exports};
+use weft_cxl::cxl_host::{CxlHost, Event};
 use weft_cxl::pci::{ByteEnables, Reg, Tree};
 use weft_cxl::requester::{Done, OpId, Operation};
 use weft_cxl::tlp_end::Progress;
 use weft_dataplane::pool::Bufs;
 use weft_dataplane::port::{Port, PortError};
 use weft_dataplane::time::{Instant, Span};
-use weft_parsers::fabric::{Bdf, Hpa, Pid};
+use weft_parsers::fabric::{Bdf, Hpa};
 use weft_rpc::Refused;
 
 use super::api::{Endpoint, not_for, sole};
-use super::command::{Access, Answer, Command, Export, OwnRange, Via};
+use super::command::{Access, Answer, Command, OwnRange, Via};
 use super::event_log::EventLog;
 use super::ln::completer;
 use super::number::Hex;
 use super::transfer::{Ask, How, Plan, Submit, Transfers, compared, load_answer, name, own};
 use super::tree::tree_json;
+use exports::{Exported, Reached};
 use fabric_mem::FabricMem;
 use mailbox::RingStep;
 pub(super) use mailbox::answered;
-
-/// Ranges of memory that others reach.
-#[derive(Clone, Debug, Default)]
-struct Exported(Vec<Export>);
-
-impl Exports for Exported {
-    fn local(&self, from: Pid, addr: Hpa, len: u64) -> Option<u64> {
-        self.0.iter().find_map(|range| {
-            let offset = addr.0.checked_sub(range.base.0)?;
-            let fits = offset.checked_add(len)? <= range.len.0;
-            let may = range.from.is_empty() || range.from.contains(&from.bits());
-            (fits && may).then_some(range.local.0.checked_add(offset)?)
-        })
-    }
-}
-
-/// All that others reach: in the window of fabric memory what its engine says, elsewhere what is exported.
-struct Reached<'a> {
-    exported: &'a Exported,
-    fabric_mem: Option<&'a FabricMem>,
-}
-
-impl Exports for Reached<'_> {
-    fn local(&self, from: Pid, addr: Hpa, len: u64) -> Option<u64> {
-        match self.fabric_mem.filter(|it| it.shows(addr)) {
-            Some(fabric_mem) => fabric_mem.serve(from, addr, len),
-            None => self.exported.local(from, addr, len),
-        }
-    }
-}
 
 /// What a command waits for.
 enum Waits {
@@ -103,17 +75,12 @@ pub struct HostEndpoint {
 impl HostEndpoint {
     /// An endpoint of `host`, with a fabric window of (first address, bytes).
     #[must_use]
-    pub fn new(
-        host: CxlHost,
-        name: &str,
-        window: Option<(u64, u64)>,
-        exports: Vec<Export>,
-    ) -> Self {
+    pub fn new(host: CxlHost, name: &str, window: Option<(u64, u64)>, exports: Exported) -> Self {
         Self {
             inner: host,
             name: name.to_owned(),
             window,
-            exports: Exported(exports),
+            exports,
             transfers: Transfers::default(),
             waiting: BTreeMap::new(),
             ring: None,
@@ -451,7 +418,8 @@ impl Endpoint for HostEndpoint {
             Command::Store(place) => store(&mut self.inner, place).map(Some),
             Command::Peek(place) => peek(&self.inner, place).map(Some),
             Command::Export { ranges } => {
-                self.exports = Exported(ranges.clone());
+                let exports = Exported::of(ranges.clone(), self.inner.memory());
+                self.exports = exports.map_err(Refused::bad_request)?;
                 Ok(Some(Answer::Done))
             }
             Command::Gae { opcode, input, block, timeout_ms } => {
@@ -508,7 +476,7 @@ impl Endpoint for HostEndpoint {
             "enumerated": self.inner.tree().is_some(),
             "enumerating": self.inner.is_enumerating(),
             "fabric_window": window,
-            "exports": self.exports.0,
+            "exports": self.exports.ranges(),
             "load": self.transfers.load(),
             "fabric_mem": self.fabric_mem.as_ref().map(|it| it.list()),
         })

@@ -19,6 +19,7 @@ use super::HostEndpoint;
 use super::fabric_mem::{FabricMem, Limits, SLOTS, SLOTS_LEN, Settings};
 use crate::endpoint::api::Endpoint;
 use crate::endpoint::command::Export;
+use crate::endpoint::host::exports::Exported;
 use crate::endpoint::number::Num;
 use crate::endpoint::spec::{
     Common, Spec, SpecError, UIO_MAX, field, identity, in_flight, number, parts, power, range,
@@ -147,6 +148,7 @@ impl HostSpec {
             added.map_err(|error| field("hpa_memory", error.to_string()))?;
         }
         let exports = self.export.iter().map(|text| export(text)).collect::<Result<Vec<_>, _>>()?;
+        let exports = Exported::of(exports, &memory).map_err(|text| field("export", text))?;
         let lnc = self.completer(regions)?;
         let fabric = window.map(|(base, len)| Window { base, limit: base + (len - 1) });
         let software = Software { ln: lnc.as_ref().map(settings), fabric, ..software };
@@ -174,7 +176,7 @@ impl HostSpec {
             read_max: power("read_max", self.read_max, 512)?,
             uio_max: power("uio_max", self.uio_max, UIO_MAX)?,
             in_flight_max: in_flight(self.in_flight, 64)?,
-            timeout: self.common.timeout(),
+            timeout: self.common.timeout()?,
             uio_last_first: false,
             cache_lines: cache_lines(self.cache_lines)?,
             gim: true, // what it exports decides
@@ -216,7 +218,7 @@ impl HostSpec {
         }
         let limits = Limits {
             fabric,
-            answer: self.common.timeout(),
+            answer: self.common.timeout()?,
             in_flight: in_flight(self.in_flight, 64)?,
             uio_max: power("uio_max", self.uio_max, UIO_MAX)?,
         };

@@ -173,7 +173,8 @@ impl Transfer {
         report.timed_out = !whole;
         report.ns = now.since(self.began).as_ns();
         report.ok = whole && report.failed == 0 && report.mismatched == 0;
-        if !self.data.is_empty() {
+        // What did not come would look like zeros that did.
+        if !self.data.is_empty() && report.ok {
             report.data = Some(Hex(core::mem::take(&mut self.data)));
         }
         Some(report)

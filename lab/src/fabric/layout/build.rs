@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use weft_fm::rules::{self, Forbidden};
+use weft_fm::text;
 
 use super::super::topology::{self, Topology};
 use super::{
@@ -44,6 +45,8 @@ impl Layout {
     pub fn new(topology: &Topology) -> Result<Self, LayoutError> {
         let mut builder = Builder::new(topology)?;
         builder.attach_all()?;
+        builder.check_file_names()?;
+        builder.check_circles()?;
         builder.check_lds()?;
         builder.link_switches()?;
         builder.virtual_switches()?;
@@ -53,6 +56,7 @@ impl Layout {
         builder.layout.p2p = builder.direct()?;
         builder.check_modes()?;
         builder.check_start()?;
+        builder.check_switches()?;
         Ok(builder.layout)
     }
 }
@@ -184,6 +188,11 @@ impl<'a> Builder<'a> {
                 let (what, want) = ("cache_lines", "0 to 1048576");
                 return Err(LayoutError::Count { name, what, want, had });
             }
+            if let Some(domain) = host.domain.as_ref().filter(|domain| text::tag(domain).is_err()) {
+                let had = u64::try_from(domain.len()).unwrap_or(u64::MAX);
+                let (what, want) = ("bytes of its domain", "1 to 16, none of them 0");
+                return Err(LayoutError::Count { name: host.name.clone(), what, want, had });
+            }
             // The device of a host that has one at its root port says so itself.
             if !host.at.is_empty() {
                 self.attach(Part::Host(index), &host.at, PortRole::Usp)?;
@@ -238,6 +247,27 @@ impl<'a> Builder<'a> {
                 });
                 self.attach(Part::Gfd(index), at, PortRole::Dsp)?;
             }
+        }
+        Ok(())
+    }
+
+    /// Refuses HBR switches that hang below themselves, on nothing.
+    fn check_circles(&self) -> Result<(), LayoutError> {
+        for (index, hbr) in self.layout.hbrs.iter().enumerate() {
+            let above = |part: &Part| self.at.get(part).map(|end| end.part);
+            let all = std::iter::successors(above(&Part::Hbr(index)), above);
+            if all.take(self.layout.hbrs.len()).any(|part| part == Part::Hbr(index)) {
+                return Err(LayoutError::Circle(hbr.name.clone()));
+            }
+        }
+        Ok(())
+    }
+
+    /// The manager enters at the first switch.
+    fn check_switches(&self) -> Result<(), LayoutError> {
+        if self.layout.switches.is_empty() {
+            let (name, what, want) = ("a fabric".to_owned(), "[[switch]]", "1 or more");
+            return Err(LayoutError::Count { name, what, want, had: 0 });
         }
         Ok(())
     }

@@ -15,6 +15,29 @@ pub enum LayoutError {
     /// A name is there twice.
     #[error("{0:?} is defined twice")]
     Twice(String),
+    /// A name of no folder, or of the manager's.
+    #[error(
+        "{what} {name:?}: expected a name of 1 to 32 letters, digits, '-', '_' and '.' that begins with neither '.' nor '-' and is not \"fm\", as its files are in a directory of that name"
+    )]
+    FileName {
+        /// What is called so.
+        what: &'static str,
+        /// The name.
+        name: String,
+    },
+    /// A name that the manager takes for something else.
+    #[error(
+        "{what} {name:?}: `weft fm` would take that for a PID, a UUID or a place (s0, entry): choose another name"
+    )]
+    ManagerName {
+        /// What is called so.
+        what: &'static str,
+        /// The name.
+        name: String,
+    },
+    /// An HBR switch is below itself.
+    #[error("hbr {0}: it is below itself: give it the switch or host that it is at")]
+    Circle(String),
     /// Nothing is called so.
     #[error("{by}: there is no {what} {name:?}")]
     NoSuch {

@@ -11,16 +11,15 @@ use super::build::Builder;
 use super::{LayoutError, Part};
 
 impl Builder<'_> {
-    /// Whether each GFD of a memory has a partition of its kind that is large enough; of one that names no partitions, which
-    /// has one of DRAM then, the manager sees how large it is.
+    /// Whether each GFD of a memory has a partition of its kind that is large enough; one that names no partitions has one of
+    /// DRAM, of all that it has.
     pub(super) fn check_media(&self, memory: &Memory, gfds: &[usize]) -> Result<(), LayoutError> {
         let each = memory.len / u64::try_from(gfds.len().max(1)).unwrap_or(u64::MAX);
         for &at in gfds {
-            let said = self.layout.gfds.get(at).and_then(|gfd| gfd.partitions.as_deref());
-            if said.is_none() && memory.media != Some(Media::Pm) {
-                continue;
-            }
-            let all = said.unwrap_or_default();
+            let Some(gfd) = self.layout.gfds.get(at) else { continue };
+            let len = u64::from(gfd.capacity_mib) << 20;
+            let whole = [Partition { media: Media::Dram, len, block: len }];
+            let all = gfd.partitions.as_deref().unwrap_or(&whole);
             let lacks = media::lacks(all, each, memory.media);
             let used_up = || {
                 let mut kinds = [memory.media, None].into_iter();

@@ -6,7 +6,9 @@
 
 use std::collections::BTreeSet;
 
+use weft_fm::memory::DECODERS;
 use weft_fm::memory::map::{self, Kind, Range};
+use weft_fm::text;
 
 use super::super::topology::Memory;
 use super::build::Builder;
@@ -35,6 +37,13 @@ impl Builder<'_> {
             let by = format!("memory {}", memory.name);
             if !names.insert(&memory.name) {
                 return Err(LayoutError::Twice(by));
+            }
+            if let Err(why) = text::tag(&memory.name) {
+                return Err(LayoutError::Misfit { name: memory.name.clone(), why });
+            }
+            if memory.hosts.is_empty() && memory.devices.is_empty() {
+                let (what, want) = ("hosts and devices that have it", "1 or more");
+                return Err(LayoutError::Count { name: by, what, want, had: 0 });
             }
             let no_such = |what, name: &str| {
                 let (by, name) = (by.clone(), name.to_owned());
@@ -90,6 +99,14 @@ impl Builder<'_> {
                     other.0.hosts.contains(who) || other.0.devices.contains(who)
                 };
                 let others: Vec<_> = all.iter().filter(has).map(|one| one.1.clone()).collect();
+                let shares = |gfd| others.iter().filter(|one| one.targets.contains(gfd)).count();
+                if let Some(gfd) = new.targets.iter().find(|gfd| shares(gfd) >= DECODERS.into()) {
+                    let gfd = self.layout.name(Part::Gfd(*gfd));
+                    let why = format!(
+                        "{who} has {DECODERS} shares on {gfd} already, as many as that has decoders for it"
+                    );
+                    return Err(LayoutError::Misfit { name: name.clone(), why });
+                }
                 map::fits(&new, &others, &gim::OWN).map_err(|source| LayoutError::Taken {
                     name: name.clone(),
                     who: who.clone(),

@@ -16,6 +16,7 @@ mod lds;
 mod media;
 mod memory;
 mod modes;
+mod names;
 pub mod p2p;
 
 use std::collections::{BTreeMap, BTreeSet};

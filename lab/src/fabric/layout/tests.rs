@@ -136,13 +136,78 @@ fn what_cannot_be_is_refused_and_named() {
             memory = [{ name = "m", devices = ["x"], gfds = ["g"], len = 1, hpa = 0 }]"#,
             "memory m: x is not bound to a host",
         ),
+        ("", "a fabric: [[switch]]: expected 1 or more, found 0"),
+        (r#"host = [{ name = "h" }]"#, "[[switch]]: expected 1 or more"),
+        (r#"hbr = [{ name = "p", at = "p" }]"#, "hbr p: it is below itself"),
+        (
+            r#"switch = [{ name = "s" }]
+            hbr = [{ name = "o", at = "s" }, { name = "p", at = "q" }, { name = "q", at = "p" }]"#,
+            "hbr p: it is below itself",
+        ),
+        (
+            r#"switch = [{ name = "s" }]
+            host = [{ name = "a", at = "s", domain = "" }]"#,
+            "a: bytes of its domain: expected 1 to 16, none of them 0, found 0",
+        ),
+        (
+            r#"switch = [{ name = "s" }]
+            host = [{ name = "a", at = "s", domain = "12345678901234567" }]"#,
+            "a: bytes of its domain: expected 1 to 16, none of them 0, found 17",
+        ),
     ];
     for (text, want) in cases {
         let said = refused(text);
         assert!(said.contains(want), "{said}");
     }
+    for ends in [r#""a""#, r#""a", "b", "c""#, ""] {
+        let text = format!("link = [{{ ends = [{ends}] }}]");
+        let said = Topology::parse(&text).unwrap_err().to_string();
+        assert!(said.contains("expected the names of two switches"), "{said}");
+    }
     let unknown = Topology::parse("[[host]]\nname = \"h\"\ncolour = 1").unwrap_err().to_string();
     assert!(unknown.contains("colour") && unknown.contains("line 3"), "{unknown}");
+}
+
+/// Files and sockets of a part are in `DIR/NAME`: a name must not lead out of there, nor to the manager's.
+#[test]
+fn names_that_are_none_of_a_folder_are_refused() {
+    let long = "h".repeat(33);
+    let file = |kind: &str, name: &str| {
+        let (switch, at) = if kind == "switch" { (name, "") } else { ("sw", ", at = \"sw\"") };
+        let part = format!("{kind} = [{{ name = {name:?}{at} }}]");
+        let switch = format!("switch = [{{ name = {switch:?} }}]\n");
+        if kind == "switch" { switch } else { switch + &part }
+    };
+    for kind in ["switch", "host", "device", "hbr", "gfd"] {
+        for name in [
+            "../../x",
+            "/abs/path",
+            "..",
+            ".",
+            ".hidden",
+            "-c",
+            "fm",
+            "",
+            "a/b",
+            "a\nb",
+            "a b",
+            "é",
+            &long,
+        ] {
+            let said = refused(&file(kind, name));
+            assert!(said.starts_with(&format!("{kind} {name:?}: expected a name")), "{said}");
+        }
+        for name in ["x", "a.b-c_D9", &long[1..]] {
+            assert!(layout(&file(kind, name)).is_ok(), "{kind} {name}");
+        }
+    }
+    let counted = r#"switch = [{ name = "sw" }]
+        gfd = [{ name = "../g", at = "sw", count = 2 }]"#;
+    assert!(
+        refused(counted).starts_with(r#"gfd "../g0": expected a name"#),
+        "{}",
+        refused(counted)
+    );
 }
 
 /// Two domains with an accelerator each, a memory device, an HBR switch with a device, a device at a host's root port,
@@ -239,7 +304,7 @@ fn memory_that_meets_other_memory_is_refused_by_the_name_of_the_rule() {
     let file = |more: &str| {
         format!(
             "switch = [{{ name = \"s\" }}]\nhost = [{{ name = \"h0\", at = \"s\" }}, {{ name = \"h1\", at = \"s\" }}]\n\
-             gfd = [{{ name = \"g\", at = \"s\", count = 2 }}]\n\
+             gfd = [{{ name = \"g\", at = \"s\", count = 2, capacity_mib = 512 }}]\n\
              [[memory]]\nname = \"pool\"\nhosts = [\"h0\"]\ngfds = [\"g\"]\nlen = 0x10000000\nhpa = 0x10000000000\n\
              [[memory]]\nname = \"more\"\n{more}\n"
         )
@@ -268,6 +333,61 @@ fn memory_that_meets_other_memory_is_refused_by_the_name_of_the_rule() {
             None => assert!(layout(&file(&more)).is_ok(), "{more}"),
         }
     }
+}
+
+/// More than its GFDs have or have decoders for would be refused by the manager, when all else is up.
+#[test]
+fn memory_that_gfds_cannot_give_is_refused() {
+    let file = |memory: &str| {
+        format!(
+            "switch = [{{ name = \"s\" }}]\nhost = [{{ name = \"h0\", at = \"s\" }}, {{ name = \"h1\", at = \"s\" }}]\n\
+             gfd = [{{ name = \"g\", at = \"s\", count = 2 }}]\n{memory}"
+        )
+    };
+    let share = |number: usize, who: &str, gfds: &str, len: &str| {
+        format!(
+            "[[memory]]\nname = \"m{number}\"\nhosts = [{who}]\ngfds = [{gfds}]\nlen = {len}\nhpa = \"{:#x}\"\n",
+            (16 + number as u64) * (64 << 30)
+        )
+    };
+    let one = |who, gfds, len| file(&share(0, who, gfds, len));
+    let (h0, both, first) = ("\"h0\"", "\"g\"", "\"g0\"");
+    assert!(layout(&one(h0, both, "\"512MiB\"")).is_ok());
+    let said = refused(&one(h0, both, "\"1TiB\""));
+    assert!(said.contains("memory m0: g0 has no partition with 0x8000000000 bytes"), "{said}");
+    let two = share(0, h0, first, "\"128MiB\"") + &share(1, "\"h1\"", both, "\"512MiB\"");
+    let said = refused(&file(&two));
+    assert!(said.contains("memory m1: g0 has 0x10000000 bytes"), "{said}");
+    let said = refused(&one("", both, "\"32MiB\""));
+    assert!(said.contains("memory m0: hosts and devices that have it: expected 1"), "{said}");
+    let eight: String = (0..8).map(|at| share(at, h0, both, "33554432")).collect();
+    assert!(layout(&file(&eight)).is_ok());
+    let said = refused(&file(&(eight.clone() + &share(8, h0, first, "\"16MiB\""))));
+    assert!(said.contains("memory m8: h0 has 8 shares on g0 already"), "{said}");
+    assert!(layout(&file(&(eight + &share(8, "\"h1\"", first, "\"16MiB\"")))).is_ok());
+}
+
+#[test]
+fn sizes_and_addresses_are_numbers_or_text_with_units() {
+    let file = |memory: &str| {
+        format!(
+            "[[memory]]\nname = \"m\"\ngfds = []\n{memory}\n[[gim]]\nof = \"h\"\nlen = \"1MiB\"\n\
+             [[p2p]]\nfrom = []\nto = \"d\"\nhpa = \"1TiB\"\n"
+        )
+    };
+    let text = file("len = \"32MiB\"\nhpa = \"0x100_0000_0000\"\ngranularity = \"4KiB\"");
+    let read = Topology::parse(&text).unwrap();
+    assert_eq!(read, Topology::parse(&file("len = 33554432\nhpa = 0x10000000000")).unwrap());
+    assert_eq!((read.memory[0].len, read.memory[0].hpa), (32 << 20, 1 << 40));
+    assert_eq!((read.gim[0].len, read.gim[0].hpa), (Some(1 << 20), None));
+    assert_eq!((read.p2p[0].len, read.p2p[0].hpa), (None, Some(1 << 40)));
+    for bad in ["-1", "\"32 miles\"", "\"\"", "1.5", "[]", "\"17000000TiB\""] {
+        assert!(Topology::parse(&file(&format!("len = {bad}\nhpa = 0"))).is_err(), "{bad}");
+        assert!(Topology::parse(&file(&format!("len = 1\nhpa = {bad}"))).is_err(), "{bad}");
+    }
+    assert!(Topology::parse(&file("len = 1\nhpa = 0\ngranularity = \"4GiB\"")).is_err());
+    let none = Topology::parse(&file("len = 1")).unwrap_err().to_string();
+    assert!(none.contains("hpa"), "{none}");
 }
 
 /// Lightweight Notification is of non-flit mode: of all links up to the next PBR switch, which have no UIO.
@@ -458,6 +578,8 @@ fn logical_devices_that_cannot_be_are_refused() {
         ("\"m.0\"", "lds = 2, ld_mib = [256, 512]",       "768 MiB together, and the device has 512 MiB"),
         ("\"m.0\"", "lds = 2, dynamic_mib = 256, ld_mib = [256, 256]", "the device has 256 MiB besides dynamic"),
         ("\"m.0\"", "lds = 2, ld_mib = [4294967040, 4294967040]", "raise capacity_mib"),
+        ("\"m.0\"", "lds = 2, capacity_mib = 256",        "256 MiB besides dynamic capacity are no 256 for each of 2 logical devices"),
+        ("\"m.0\"", "lds = 2, dynamic_mib = 256",         "or give ld_mib"),
         ("\"m.0\"", "lds = 2, ld_bandwidth = [128, 129]", "257 of 256 together"),
         ("\"m.0\"", "kind = \"memory\"",                  "it has no logical devices"),
         ("\"x.0\"", "lds = 2",                            "there is no device \"x.0\""),

@@ -97,6 +97,7 @@ fn carry_out(
     match order {
         Order::Setup(_) | Order::Alive => {}
         Order::Links => {
+            up.take_dir()?;
             *watch = Some(LinkWatch::start(up.tunnels())?);
             up.make_links()?;
         }

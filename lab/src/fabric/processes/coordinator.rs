@@ -25,10 +25,12 @@ use super::protocol::{Event, Order, Reply, Setup as SetupOrder};
 use super::{LOOK, ProcessError, Setup, io};
 use crate::clock;
 use crate::endpoint::{Answer, Command};
+use crate::fabric::dir_lock;
 use crate::fabric::direct_access::requester_ids;
 use crate::fabric::host_bringup::MemoryGrants;
 use crate::fabric::layout::Layout;
 use crate::fabric::topology::Topology;
+use crate::fabric::topology_file;
 
 /// Longest time for an order: hosts of a large fabric find their devices one after the other.
 const ORDER: Span = Span::from_ms(600_000);
@@ -83,9 +85,7 @@ impl Machines {
     /// # Errors
     /// A file that cannot be, or a machine that does not answer.
     pub fn reach(text: &str, mut hosts: HostsFile, setup: &Setup) -> Result<Self, ProcessError> {
-        let topology =
-            Topology::parse(text).map_err(|error| ProcessError::File(error.to_string()))?;
-        let layout = Layout::new(&topology)?;
+        let (topology, layout) = topology_file::read(text)?;
         hosts.check(&layout)?;
         let entry = layout.switches.first().map(|switch| switch.name.clone());
         let apart = entry.filter(|entry| hosts.is_apart(entry));
@@ -99,6 +99,7 @@ impl Machines {
             agents.push(Agent::start(machine)?);
         }
         let ends = BTreeMap::new();
+        let fabric = dir_lock::new_name();
         let mut up = Self { agents, hosts, topology, layout, ends };
         for (at, machine) in up.hosts.machines.iter().enumerate() {
             let is_entry = apart.as_ref().is_some_and(|entry| machine.parts.contains(entry));
@@ -107,6 +108,7 @@ impl Machines {
                 // Where keys are is the business of who has them.
                 hosts: HostsFile { tls: None, ..up.hosts.clone() },
                 at,
+                fabric: fabric.clone(),
                 switch_keys: switch_keys.clone().filter(|_| is_entry),
                 manager_keys: manager_keys.clone().filter(|_| is_manager),
             };
@@ -204,6 +206,7 @@ impl Machines {
         let machine = |here| Here {
             hosts: self.hosts.clone(),
             at: here,
+            fabric: String::new(),
             switch_keys: None,
             manager_keys: None,
         };

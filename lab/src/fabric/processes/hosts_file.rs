@@ -260,6 +260,8 @@ pub struct Here {
     pub hosts: HostsFile,
     /// Which one this is.
     pub at: usize,
+    /// Which fabric this is, of all that anybody starts: its machines may share a directory.
+    pub fabric: String,
     /// For the entry switch, where its manager is elsewhere.
     pub switch_keys: Option<Keys>,
     /// For the manager, where its entry switch is elsewhere.
@@ -342,7 +344,13 @@ mod tests {
     #[test]
     fn a_wire_is_a_pair_or_a_tunnel() {
         let (hosts, layout) = (checked(GOOD).unwrap(), layout());
-        let here = |at| Here { hosts: hosts.clone(), at, switch_keys: None, manager_keys: None };
+        let here = |at| Here {
+            hosts: hosts.clone(),
+            at,
+            fabric: String::new(),
+            switch_keys: None,
+            manager_keys: None,
+        };
         let [a, b] = ["10.0.0.1", "10.0.0.2"].map(|text| text.parse::<IpAddr>().unwrap());
         let mut kinds = Vec::new();
         for wire in &layout.wires {

@@ -37,12 +37,14 @@ use self::entry::write_keys;
 use self::hosts_file::{Here, HostsError};
 use self::process::Process;
 use super::desired_state::desired_state;
+use super::dir_lock::{self, DirLock, DirLockError};
 use super::endpoint_spec::endpoint_spec;
 use super::host_bringup::{BringupError, Host, MemoryGrants};
-use super::layout::{End, Layout, LayoutError, Part};
+use super::layout::{End, Layout, Part};
 use super::managed::{self, UpError};
 use super::static_init::StaticFabric;
 use super::topology::Topology;
+use super::topology_file::{self, FileError};
 use crate::endpoint::{Answer, Command};
 
 /// How long a process may take to answer, and the manager to bring all about.
@@ -53,12 +55,12 @@ const LOOK: Duration = Duration::from_millis(20);
 /// Why the processes of a fabric do not come up.
 #[derive(Debug, thiserror::Error)]
 pub enum ProcessError {
-    /// The file is none.
-    #[error("{0}")]
-    File(String),
-    /// It says what cannot be.
+    /// The file is none, or says what cannot be.
     #[error(transparent)]
-    Layout(#[from] LayoutError),
+    File(#[from] FileError),
+    /// The directory is another fabric's.
+    #[error(transparent)]
+    Dir(#[from] DirLockError),
     /// The file of the machines says what cannot be.
     #[error(transparent)]
     Hosts(#[from] HostsError),
@@ -140,6 +142,8 @@ pub struct Processes {
     children: Vec<Process>,
     /// One end of each veth pair.
     pairs: Vec<String>,
+    /// Keeps other fabrics out of the directory; dropped last, when all has ended.
+    lock: Option<DirLock>,
 }
 
 impl Processes {
@@ -149,6 +153,7 @@ impl Processes {
     /// See [`ProcessError`]; nothing is left running then.
     pub fn up(text: &str, setup: Setup) -> Result<Self, ProcessError> {
         let mut up = Self::of(text, setup)?;
+        up.take_dir()?;
         up.make_links()?;
         up.start_switches()?;
         up.start_endpoints()?;
@@ -163,14 +168,24 @@ impl Processes {
 
     /// The fabric of a topology, nothing of it made yet.
     fn of(text: &str, setup: Setup) -> Result<Self, ProcessError> {
-        let topology =
-            Topology::parse(text).map_err(|error| ProcessError::File(error.to_string()))?;
-        let layout = Layout::new(&topology)?;
+        let (topology, layout) = topology_file::read(text)?;
+        // What is written there has to work from everywhere.
+        let dir = std::path::absolute(&setup.dir);
+        let dir = dir.map_err(io(format!("find {}", setup.dir.display())))?;
+        let setup = Setup { dir, ..setup };
         let is_static = topology.start == StartMode::Static;
         let static_fabric = is_static.then(|| managed::static_fabric(&topology)).transpose();
         let static_fabric = static_fabric.map_err(|error| ProcessError::Tables(Box::new(error)))?;
         let (children, pairs) = (Vec::new(), Vec::new());
-        Ok(Self { setup, topology, layout, static_fabric, children, pairs })
+        Ok(Self { setup, topology, layout, static_fabric, children, pairs, lock: None })
+    }
+
+    /// Takes the directory, before anything is written there.
+    fn take_dir(&mut self) -> Result<(), ProcessError> {
+        let fabric = self.setup.here.as_ref().map(|here| here.fabric.clone());
+        let fabric = fabric.unwrap_or_else(dir_lock::new_name);
+        self.lock = Some(DirLock::take(&self.setup.dir, &fabric)?);
+        Ok(())
     }
 
     /// Whether a part is on this machine.
@@ -394,5 +409,36 @@ impl Drop for Processes {
         // The manager first, so that it does not see the fabric go.
         self.children.iter_mut().rev().for_each(Process::end);
         self.pairs.iter().for_each(|near| links::remove_pair(near));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(dir: &Path) -> Processes {
+        let (dir, prefix) = (dir.to_owned(), "wfnone".to_owned());
+        let setup = Setup { dir, prefix, answer_ms: 1_000, pause_ms: 200, here: None };
+        Processes::of("switch = [{ name = \"sw\" }]", setup).unwrap()
+    }
+
+    /// `run` of a part starts it again from wherever it is called.
+    #[test]
+    fn a_directory_is_named_from_the_root() {
+        let up = of(Path::new("some/dir"));
+        assert_eq!(up.setup.dir, std::env::current_dir().unwrap().join("some/dir"));
+        assert!(!up.setup.dir.exists(), "nothing is made yet");
+    }
+
+    #[test]
+    fn a_directory_is_taken_before_anything_is_made() {
+        let dir = std::env::temp_dir().join(format!("weft-processes-{}", std::process::id()));
+        let mut one = of(&dir);
+        one.take_dir().unwrap();
+        let refused = of(&dir).take_dir();
+        assert!(matches!(refused, Err(ProcessError::Dir(DirLockError::Running(_)))));
+        drop(one);
+        of(&dir).take_dir().unwrap();
+        std::fs::remove_dir_all(&dir).unwrap();
     }
 }

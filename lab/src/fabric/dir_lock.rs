@@ -1,0 +1,151 @@
+//! The directory of a running fabric: it has one owner.
+//!
+//! Shape: [`DirLock::take`] of a directory, which is the fabric's until that is dropped, or its process ends however.
+//! Units: none.
+//! Source: flock(2); docs/fabric.md "Whole fabrics".
+//!
+//! Agents of one fabric may share a directory, each with parts of its own. So all hold a shared lock, of a file that says
+//! whose fabric it is; who gets the exclusive one first says it.
+
+use std::fs::{DirBuilder, File};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
+use weft_base::files::{self, Existing};
+
+use crate::clock;
+
+/// No part can have this name.
+const FILE: &str = ".lock";
+/// Longest name of a fabric that is read.
+const LEN_MAX: u64 = 256;
+
+/// Why a directory cannot be had.
+#[derive(Debug, thiserror::Error)]
+pub enum DirLockError {
+    /// It cannot be made or locked.
+    #[error("{what} {}", path.display())]
+    Io {
+        /// What was tried.
+        what: &'static str,
+        /// With what.
+        path: PathBuf,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+    /// Another fabric has it.
+    #[error("a fabric is running in {}: end it first, or give another directory (--dir)", .0.display())]
+    Running(PathBuf),
+}
+
+/// A name for a fabric that no other one has that runs at the same time on the machine.
+#[must_use]
+pub fn new_name() -> String {
+    format!("{}-{}", std::process::id(), clock::now().as_ps())
+}
+
+/// Says that a directory is a fabric's, as long as it is there.
+#[derive(Debug)]
+pub struct DirLock {
+    /// Its lock goes with it.
+    _file: File,
+}
+
+impl DirLock {
+    /// Takes `dir` for the fabric called `name`; makes it where there is none.
+    ///
+    /// # Errors
+    /// [`DirLockError::Running`] where another one has it; the kernel's answer.
+    pub fn take(dir: &Path, name: &str) -> Result<Self, DirLockError> {
+        let io = |what, path: &Path| {
+            let path = path.to_owned();
+            move |source| DirLockError::Io { what, path, source }
+        };
+        if let Some(above) = dir.parent().filter(|above| !above.as_os_str().is_empty()) {
+            DirBuilder::new().recursive(true).create(above).map_err(io("make", above))?;
+        }
+        DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(io("make", dir))?;
+        let path = dir.join(FILE);
+        let mut file = files::create(&path, Existing::Keep).map_err(io("open", &path))?;
+        let locked = |operation| flock(&file, operation);
+        let is_first = match locked(FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => true,
+            Err(Errno::WOULDBLOCK) => false,
+            Err(error) => return Err(io("lock", &path)(error.into())),
+        };
+        if is_first {
+            let written = file.set_len(0).and_then(|()| file.write_all(name.as_bytes()));
+            written.map_err(io("write", &path))?;
+        }
+        // Who has the exclusive one keeps it for these two lines. Another one may get it before this is a shared one.
+        flock(&file, FlockOperation::LockShared).map_err(|e| io("lock", &path)(e.into()))?;
+        let mut owner = String::new();
+        let start = file.seek(SeekFrom::Start(0));
+        let read = start.and_then(|_| (&file).take(LEN_MAX).read_to_string(&mut owner));
+        read.map_err(io("read", &path))?;
+        if owner == name {
+            Ok(Self { _file: file })
+        } else {
+            Err(DirLockError::Running(dir.to_owned()))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    /// A directory that is removed with it.
+    struct Scratch(PathBuf);
+
+    impl Scratch {
+        fn new(name: &str) -> Self {
+            let dir = std::env::temp_dir().join(format!("weft-{name}-{}", std::process::id()));
+            let _ = std::fs::remove_dir_all(&dir); // of an earlier run
+            Self(dir)
+        }
+    }
+
+    impl Drop for Scratch {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_dir_all(&self.0);
+        }
+    }
+
+    #[test]
+    fn a_directory_has_one_fabric_at_a_time_with_as_many_agents_as_it_likes() {
+        let scratch = Scratch::new("dir-lock");
+        let dir = scratch.0.join("above/fabric");
+        let one = DirLock::take(&dir, "one").unwrap();
+        let same = DirLock::take(&dir, "one").unwrap();
+        let refused = |name: &str| DirLock::take(&dir, name).unwrap_err().to_string();
+        assert!(refused("two").contains("a fabric is running in"), "{}", refused("two"));
+        drop(one);
+        assert!(refused("two").contains("--dir"), "{}", refused("two"));
+        drop(same);
+        let two = DirLock::take(&dir, "two").unwrap();
+        assert!(refused("one").contains("is running"));
+        drop(two);
+        assert!(DirLock::take(&dir, &new_name()).is_ok());
+        let mode = |path: &Path| path.metadata().unwrap().permissions().mode() & 0o777;
+        assert_eq!((mode(&dir), mode(&dir.join(FILE))), (0o700, 0o600));
+        assert_ne!(new_name(), new_name());
+    }
+
+    /// Another's link could have a file of this user's emptied.
+    #[test]
+    fn a_symbolic_link_is_not_followed() {
+        let scratch = Scratch::new("dir-lock-link");
+        std::fs::create_dir(&scratch.0).unwrap();
+        let precious = scratch.0.join("precious");
+        std::fs::write(&precious, "kept").unwrap();
+        std::os::unix::fs::symlink(&precious, scratch.0.join(FILE)).unwrap();
+        assert!(matches!(DirLock::take(&scratch.0, "one"), Err(DirLockError::Io { .. })));
+        assert_eq!(std::fs::read_to_string(precious).unwrap(), "kept");
+    }
+}

@@ -1,0 +1,87 @@
+//! Names of parts: which can be names of files, and which the fabric manager takes.
+//!
+//! Shape: the parts of a [`Builder`] or a [`Layout`] -> the first whose name cannot be.
+//! Units: none.
+//! Source: docs/fabric.md, docs/fm.md.
+
+use weft_fm::text::is_name;
+
+use super::super::topology::Topology;
+use super::build::Builder;
+use super::{Layout, LayoutError, Part};
+
+/// Longest name: that of an endpoint's socket.
+const LEN_MAX: usize = 32;
+/// Has the manager's files and socket.
+const MANAGER: &str = "fm";
+
+/// Whether `name` is a name of a file, and of no file but a part's.
+fn is_file_name(name: &str) -> bool {
+    let good = |c: u8| c.is_ascii_alphanumeric() || b"-_.".contains(&c);
+    (1..=LEN_MAX).contains(&name.len())
+        && name.bytes().all(good)
+        && !name.starts_with(['.', '-'])
+        && name != MANAGER
+}
+
+impl Builder<'_> {
+    /// Refuses names that are none of a folder: files and sockets of a part are in `DIR/NAME`.
+    pub(super) fn check_file_names(&self) -> Result<(), LayoutError> {
+        let layout = &self.layout;
+        let bad = layout.parts().into_iter().find(|part| !is_file_name(layout.name(*part)));
+        bad.map_or(Ok(()), |part| {
+            let name = layout.name(part).to_owned();
+            Err(LayoutError::FileName { what: part.kind(), name })
+        })
+    }
+}
+
+impl Part {
+    /// What it is, in words.
+    #[must_use]
+    pub const fn kind(self) -> &'static str {
+        match self {
+            Self::Switch(_) => "switch",
+            Self::Host(_) => "host",
+            Self::Device(_) => "device",
+            Self::Hbr(_) => "hbr",
+            Self::Gfd(_) => "gfd",
+        }
+    }
+}
+
+impl Layout {
+    /// All parts.
+    fn parts(&self) -> Vec<Part> {
+        let mut all: Vec<Part> = (0..self.switches.len()).map(Part::Switch).collect();
+        all.extend(self.endpoints());
+        all
+    }
+
+    /// Whether a device or HBR switch has a part in memory, so that the manager has to know its name.
+    #[must_use]
+    pub fn has_memory(&self, topology: &Topology, part: Part) -> bool {
+        let name = self.name(part);
+        topology.memory.iter().any(|memory| memory.devices.iter().any(|it| it == name))
+            || self.gim.iter().any(|gim| gim.of == part || gim.from.contains(&part))
+            || self.p2p.iter().any(|p2p| p2p.edge == part || p2p.from.contains(&part))
+    }
+
+    /// Refuses names of parts that the manager has to know by them, and would take for something else.
+    ///
+    /// # Errors
+    /// [`LayoutError::ManagerName`] with the first one.
+    pub fn check_manager_names(&self, topology: &Topology) -> Result<(), LayoutError> {
+        let is_known = |part: Part| match part {
+            Part::Switch(_) | Part::Gfd(_) => true,
+            Part::Host(host) => self.has_edge(host),
+            Part::Device(_) | Part::Hbr(_) => self.has_memory(topology, part),
+        };
+        let parts = self.parts();
+        let mut bad = parts.into_iter().filter(|part| is_known(*part));
+        bad.find(|part| !is_name(self.name(*part))).map_or(Ok(()), |part| {
+            let name = self.name(part).to_owned();
+            Err(LayoutError::ManagerName { what: part.kind(), name })
+        })
+    }
+}
