@@ -108,13 +108,18 @@ impl Gim {
         })
     }
 
-    /// Somebody else in the virtual switch of `edge` who reaches memory of `of`.
+    /// Why the virtual switch of `edge` still lets requests to `of` through: somebody else in it reaches that, or shows it
+    /// memory, as VTV is the same for requests and for completions.
     #[must_use]
-    pub fn sharer(&self, of: Pid, edge: Edge) -> Option<Pid> {
-        let own = self.grants.iter().filter(|grant| grant.of.pid == of);
-        let mut all = own.flat_map(|grant| &grant.from);
+    pub fn still_allows(&self, of: Pid, edge: Edge) -> Option<String> {
         let same = |one: &&Edge| (one.switch, one.vcs) == (edge.switch, edge.vcs);
-        all.find(same).map(|one| one.pid)
+        let own = self.grants.iter().filter(|grant| grant.of.pid == of);
+        if let Some(one) = own.flat_map(|grant| &grant.from).find(same) {
+            return Some(format!("PID {} of the same virtual switch has access", one.pid));
+        }
+        let to_it = |grant: &&Grant| grant.from.iter().any(|one| one.pid == of);
+        let shows = self.grants.iter().filter(to_it).map(|grant| &grant.of).find(same);
+        shows.map(|one| format!("PID {} of the same virtual switch shows it memory", one.pid))
     }
 
     /// Makes a grant: the requesters' and the owner's edges get their rights, or nothing is changed. `beside` is

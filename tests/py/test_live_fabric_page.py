@@ -55,7 +55,7 @@ granularity = 4096
 hpa = 0x10000000000
 """
 # Names that would be markup or end it if they were not text.
-MEMORY, GIM = "<script>hit=1//", '"]]><b id=hit>\''
+MEMORY, GIM, P2P = "<script>hit=1//", '"]]><b id=hit>\'', "<b>direct</b>"
 ROWS = (
     "Object.fromEntries([...document.querySelectorAll('tr[data-{0}]')]"
     ".map((r) => [r.dataset.{0}, [...r.cells].map((c) => c.textContent)]))"
@@ -137,7 +137,7 @@ def look(page, inventory):
     want |= {link: "link down" if link in down else "link" for link in link_ids(inventory["links"])}
     assert kinds == want, kinds.items() ^ want.items()
     assert {place: drawn[place]["text"].split()[0] for place in switches} == switches
-    rows = {name: page.value(ROWS.format(name)) for name in ("switch", "link", "end", "bridge", "memory", "gim")}
+    rows = {name: page.value(ROWS.format(name)) for name in ("switch", "link", "end", "bridge", "memory", "gim", "p2p")}
     assert rows["switch"].keys() == switches.keys()
     assert {link: cells[2] for link, cells in rows["link"].items()} == {
         link: "down" if link in down else "up" for link in link_ids(inventory["links"])
@@ -162,10 +162,14 @@ def look(page, inventory):
     memory = known("memory")
     assert rows["memory"].keys() == {share["name"] for share in memory}
     assert rows["gim"].keys() == {grant["name"] for grant in known("gim")}
+    direct = known("p2p")
+    assert {name: (cells[3].split()[0], cells[4].split()[0], cells[5]) for name, cells in rows["p2p"].items()} == {
+        grant["name"]: (grant["to"]["name"], grant["from"][0]["name"], grant["state"]) for grant in direct
+    }
     for share in memory:
         assert rows["memory"][share["name"]][1] == hex(share["hpa"]), rows["memory"]
     # What is named like markup is none.
-    assert MEMORY in rows["memory"] and GIM in rows["gim"], rows
+    assert MEMORY in rows["memory"] and GIM in rows["gim"] and P2P in rows["p2p"], rows
     assert page.value("document.querySelectorAll('script').length") == 1
     assert page.value("typeof hit + document.querySelectorAll('b').length") == "undefined0"
 
@@ -200,8 +204,10 @@ def maps(page, inventory, way):
     pids = {row["at"]: row["pid"] for row in known("pid") if row["what"] != "fabric port"}
     seen = {one["at"]: one for one in page.value(MAPS)}
     requesters = {place for place, kind in attached(inventory).items() if kind == "host"}
-    requesters |= {place for place, cells in page.value(ROWS.format("end")).items() if cells[2] == "xpu0"}
+    devices = {place for place, cells in page.value(ROWS.format("end")).items() if cells[2] == "xpu0"}
+    requesters |= devices
     assert seen.keys() == requesters
+    assert all((P2P in one["granted"]) == (place in devices) for place, one in seen.items()), seen
     for place, one in seen.items():
         own = pids["sw" + place[1:]]
         mine = {share["name"] for share in shares if own in share["hosts"]}
@@ -262,6 +268,7 @@ def run_page(way, folder):
         far = hex(BASE + 4 * SEGMENT)
         fm("memory", "add", MEMORY, "--host", "h0", "--ways", "1", "--size", "256MiB", "--hpa", far)
         fm("gim", "add", GIM, "--of", "h1", "--from", "h0", "--size", "1MiB", "--hpa", hex(BASE + 6 * SEGMENT))
+        fm("p2p", "add", P2P, "--from", "xpu0", "--to", "ep1", "--size", "256MiB", "--hpa", hex(BASE + 16 * SEGMENT))
         with weftbrowser.Browser(folder) as browser:
             page, inventory = opened(browser, folder, "fabric.html")
             look(page, inventory)

@@ -213,6 +213,19 @@ impl Up {
         self.again.push(child.expect("nsenter runs"));
     }
 
+    /// Starts a part that was killed until it answers: right after a kill the kernel may still keep others out of its interface.
+    ///
+    /// # Panics
+    /// As [`Self::run`].
+    pub fn run_again(&mut self, name: &str) {
+        let mut is_there = false;
+        while !is_there {
+            self.run(name);
+            let asked = || (self.ask(name, "status").0 == 0).then_some(());
+            is_there = try_until(LONG / 10, asked).is_some();
+        }
+    }
+
     /// Has hosts map the memory that they have been given, as their software does.
     ///
     /// # Errors

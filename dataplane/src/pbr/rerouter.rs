@@ -202,6 +202,9 @@ mod tests {
             let want = [(0x0100, 1), (0x0200, 2), (0x0200, 3)].contains(&(requester, dpid));
             assert_eq!(leads, want, "{requester:#x} to {dpid}");
         }
+        let leads = |id: u16| table.leads_to(Bdf::from_bits(id), Pid::from_low_bits(1));
+        let all: Vec<u16> = (0..=u16::MAX).filter(|id| leads(*id)).collect();
+        assert_eq!(all, [0x0100], "no other id, of whatever bucket");
         assert_eq!((table.get(3), table.get(0)), (entry(None, 0x0100, 1), None));
     }
 

@@ -167,11 +167,10 @@ impl Fm {
         let mut said = vec![format!("GIM {name:?} is revoked from {from}")];
         // VTV is of a virtual switch, not of a port of it.
         let of = self.gim.find(name).map(|grant| grant.of.pid);
-        let still = of.and_then(|of| self.gim.sharer(of, edge));
-        if let Some(other) = still {
+        let still = of.and_then(|of| self.gim.still_allows(of, edge));
+        if let Some(why) = still {
             said.push(format!(
-                "its edge still lets its requests through, as PID {other} of the same virtual switch has access: \
-                 the owner of the memory must refuse them"
+                "its edge still lets its requests through, as {why}: the owner of the memory must refuse them"
             ));
         }
         Ok(said)

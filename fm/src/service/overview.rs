@@ -88,7 +88,7 @@ impl Fm {
     pub(super) fn overview(&mut self) -> Result<Overview, Refused> {
         let maps = self.address_maps()?;
         let gfds = self.gfd_loads()?;
-        let (memory, gim) = (self.shares(), self.shown());
+        let (memory, gim, p2p) = (self.shares(), self.shown(), self.direct());
         let names = self.called();
         let running = self.up()?;
         let inventory = running.inventory.clone();
@@ -99,6 +99,7 @@ impl Fm {
             bindings: bindings(&inventory, &running.bindings, (graph, tables)),
             memory,
             gim,
+            p2p,
             maps,
             gfds,
             inventory,

@@ -485,6 +485,8 @@ pub struct Overview {
     pub memory: Vec<ShareRow>,
     /// Who shows whom which memory.
     pub gim: Vec<GimRow>,
+    /// Who accesses which memory device directly, or waits for that.
+    pub p2p: Vec<P2pRow>,
     /// Addresses by requester, hosts first.
     pub maps: Vec<AddressMap>,
     /// How loaded GFDs are.

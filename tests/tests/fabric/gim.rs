@@ -287,3 +287,68 @@ fn a_device_below_a_virtual_link_has_tables_by_the_gae_there() {
     reaches(&fabric, acc, owner, range(gim + 8_192, 1 << 14, 7));
     books(&fabric);
 }
+
+/// Two accelerators, each at the other host's switch: memory of one found by FAST, of the other named by its PID.
+const CROSSED: &str = r#"
+switch = [{ name = "sw0" }, { name = "sw1" }]
+link = [{ ends = ["sw0", "sw1"] }]
+host = [
+    { name = "h0", at = "sw0", bind = ["acc0"], memory_mib = 64 },
+    { name = "h1", at = "sw1", bind = ["acc1"], memory_mib = 64 },
+    { name = "h2", at = "sw1", memory_mib = 64 },
+]
+device = [
+    { name = "acc0", at = "sw1", kind = "accelerator" },
+    { name = "acc1", at = "sw0", kind = "accelerator" },
+]
+gim = [
+    { of = "acc0", from = ["h1", "acc1"] },
+    { of = "acc1", from = ["h0", "acc0"], by = "prefix" },
+    { of = "h1", from = ["acc0"], by = "prefix" },
+]
+"#;
+
+/// CXL 3.1 section 7.7.3: devices at another switch than their hosts' show their memory to hosts and to devices of other
+/// hierarchies, by both flows, and reach it so; who was given nothing, and who was revoked, does not.
+#[test]
+fn devices_below_virtual_links_show_each_other_their_memory() {
+    let mut fabric = up_text("crossed", CROSSED);
+    let [acc0, acc1] = [0, 1].map(Part::Device);
+    let [h0, h1, h2] = [0, 1, 2].map(Part::Host);
+    let all = rows(&mut fabric);
+    let row = |name: &str| all.iter().find(|row| row.name == name).unwrap().clone();
+    let (by_fast, by_pid, of_host) = (row("acc0"), row("acc1"), row("h1"));
+    let named = |row: &GimRow, offset, len, seed| Access {
+        to: Some(row.of.pid),
+        ..range(row.hpa + offset, len, seed)
+    };
+    let mut seed = 0;
+    for (offset, len) in [(0, 1 << 14), (0x1_2345, 333), ((16 << 20) - 4_096, 4_096)] {
+        for by in [h1, acc1] {
+            seed += 1;
+            reaches(&fabric, by, acc0, range(by_fast.hpa + offset, len, seed));
+        }
+        for by in [h0, acc0] {
+            seed += 1;
+            reaches(&fabric, by, acc1, named(&by_pid, offset, len, seed));
+        }
+        seed += 1;
+        reaches(&fabric, acc0, h1, named(&of_host, offset, len, seed));
+    }
+    refused(&fabric, h2, acc0, &range(by_fast.hpa, 4_096, 90));
+    refused(&fabric, h2, acc1, &named(&by_pid, 0, 4_096, 91));
+    refused(&fabric, h0, acc0, &range(by_fast.hpa, 4_096, 92));
+    for (name, host, part) in [("acc0", "acc1", "shows it memory"), ("acc1", "h0", "is revoked")] {
+        let revoke = Request::Revoke { name: name.to_owned(), host: host.to_owned() };
+        let said = format!("{:?}", fabric.fm().request(&revoke).unwrap());
+        assert!(said.contains(part), "{said}");
+        assert_eq!(said.contains("still lets"), host == "acc1", "{said}");
+    }
+    refused(&fabric, h0, acc1, &named(&by_pid, 0, 4_096, 93));
+    // VTV has acc0 at acc1's edge still, for completions to it: the host's FAST leads there no more.
+    fabric.map().unwrap();
+    refused(&fabric, acc1, acc0, &range(by_fast.hpa, 4_096, 94));
+    reaches(&fabric, h1, acc0, range(by_fast.hpa + 0x8000, 4_096, 95));
+    reaches(&fabric, acc0, acc1, named(&by_pid, 0x8000, 4_096, 96));
+    books(&fabric);
+}

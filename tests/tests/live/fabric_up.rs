@@ -5,7 +5,6 @@
 //! Source: CXL 3.1 sections 7.7.2.4, 7.7.6.1.
 
 use serde_json::Value;
-use weft_base::wait::{LONG, try_until};
 use weft_tests::fabric_here::file;
 use weft_tests::fabric_up::Up;
 
@@ -208,13 +207,7 @@ fn a_device_with_logical_devices_as_processes() {
     up.until("the manager misses the device", |up| {
         (!up.fm("topology").to_string().contains("4 LDs")).then_some(())
     });
-    // Right after a kill the kernel may still keep the host out of the interface for the process that was killed.
-    let mut is_there = false;
-    while !is_there {
-        up.run("mld0");
-        let asked = || (up.ask("mld0", "status").0 == 0).then_some(());
-        is_there = try_until(LONG / 10, asked).is_some();
-    }
+    up.run_again("mld0");
     up.until("its logical devices have again what they had", |up| {
         let (code, rows) = up.ask_fm("ld");
         let of = |ld: usize, key: &str| rows.get(ld)?.get(key)?.as_u64();

@@ -1,6 +1,6 @@
 //! Accelerators that access memory devices directly, as processes on veth pairs in a namespace.
 //!
-//! Shape: `weft fabric up --processes` of `pcaps/fabric/p2p.toml` → `weft endpoint ctl` and `weft fm` by their sockets.
+//! Shape: `weft fabric up --processes` of `pcaps/fabric/p2p.toml` and `p2p-ld.toml` → `weft endpoint ctl` and `weft fm` by their sockets.
 //! Units: bytes.
 //! Source: CXL 3.1 section 7.7.9.
 
@@ -75,5 +75,47 @@ fn memory_devices_over_veth() {
     assert!(states(&up).contains(&given("theirs")), "{:?}", states(&up));
     up.well("acc0", &format!("dma write {mem1} 64KiB --seed=9 --check"));
     up.well("mem1", "peek 0 64KiB --seed=9");
+    up.stop();
+}
+
+/// CXL 3.1 sections 2.5 and 7.7.9: accelerators reach the logical device that each was given, and no other one; the same after the
+/// device was killed and started again, once its hosts have found it.
+#[test]
+fn logical_devices_over_veth() {
+    let Some(mut up) = Up::start_text("logical_devices_over_veth", &file("p2p-ld"), &[]) else {
+        return;
+    };
+    let [zero, one, two] = [0x100_0000_0000_u64, 0x110_0000_0000, 0x120_0000_0000];
+    let all = [("acc0", zero, 0), ("acc2", one, 1), ("acc1", two, 2), ("acc3", two, 2)];
+    let reach = |up: &Up, first: u64| {
+        for (seed, (who, hpa, ld)) in (first..).zip(all) {
+            up.well(who, &format!("dma write {hpa} 256KiB --seed={seed} --check"));
+            up.well("mld0", &format!("peek 0 256KiB --seed={seed} --ld {ld} --bar 0"));
+            let other = (ld + 1) % 3;
+            let foreign = format!("peek 0 4KiB --seed={seed} --ld {other} --bar 0");
+            assert_eq!(up.ask("mld0", &foreign).0, 1, "{who}: LD {other} has nothing of it");
+        }
+    };
+    reach(&up, 1);
+    refused(&up, "acc0", one);
+    refused(&up, "acc3", zero);
+    up.well("h1", &format!("write {} 4KiB --seed=8 --via cxl-mem", two + (1 << 20)));
+    up.well("mld0", "peek 1MiB 4KiB --seed=8 --ld 2 --bar 0");
+    let before = ["h0", "h1"].map(|host| up.functions(host).len());
+    up.kill("mld0");
+    up.until("the manager misses the device", |up| {
+        (!up.fm("topology").to_string().contains("4 LDs")).then_some(())
+    });
+    up.run_again("mld0");
+    for (host, before) in ["h0", "h1"].into_iter().zip(before) {
+        up.until("the host finds its logical devices again", |up| {
+            let done = up.ask(host, "enumerate").0 == 0;
+            (done && up.functions(host).len() == before).then_some(())
+        });
+    }
+    up.until("its memory is placed again, and what was given mapped", |up| {
+        (up.map() == Ok(()) && up.ask("acc0", &format!("dma read {zero} 64")).0 == 0).then_some(())
+    });
+    reach(&up, 20);
     up.stop();
 }

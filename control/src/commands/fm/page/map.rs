@@ -12,6 +12,7 @@ use std::fmt::Write as _;
 use weft_fm::memory::map::SEGMENT;
 use weft_fm::overview::{AddressMap, Asked};
 use weft_fm::segment_tables::{SegmentRun, SegmentTable};
+use weft_fm::service::request::{P2pRow, P2pState};
 
 use super::{View, pid, size, ways};
 use crate::views::page::{Row, table_of};
@@ -28,7 +29,12 @@ const STRIPS: usize = 64;
 /// Colours of the style.
 const COLOURS: usize = 8;
 
-/// Memory that was granted, of GFDs or of a host or device.
+/// GIM whose requests name the target themselves.
+const BY_PREFIX: &str = "GIM by prefix";
+/// Memory devices that are accessed directly.
+const P2P: &str = "P2P";
+
+/// Memory that was granted, of GFDs, of a host or device, or of a memory device.
 struct Granted<'a> {
     name: &'a str,
     hpa: u64,
@@ -36,6 +42,13 @@ struct Granted<'a> {
     targets: Vec<u16>,
     granularity: u32,
     kind: &'static str,
+}
+
+impl Granted<'_> {
+    /// FAST leads there.
+    fn by_fast(&self) -> bool {
+        self.kind != BY_PREFIX && self.kind != P2P
+    }
 }
 
 /// Addresses on one scale.
@@ -73,7 +86,7 @@ fn one(view: &View<'_>, map: &AddressMap, out: &mut String) {
     let granted = granted(view, map.pid);
     let fast = table(&map.fast);
     notes(view, map, out);
-    let strips = strips(fast, &granted);
+    let strips = strips(fast, &map.ldst, &granted);
     draw(view, (fast, table(&map.ldst)), &strips, out);
     addresses(view, map, &granted, out);
     capacity(view, map.pid, out);
@@ -106,9 +119,20 @@ fn granted<'a>(view: &View<'a>, requester: u16) -> Vec<Granted<'a>> {
         size: grant.size,
         targets: vec![grant.of.pid],
         granularity: 0,
-        kind: if grant.prefix { "GIM by prefix" } else { "GIM" },
+        kind: if grant.prefix { BY_PREFIX } else { "GIM" },
     });
-    let mut all: Vec<Granted<'a>> = shares.chain(gim).collect();
+    let is_given = |grant: &&P2pRow| {
+        grant.state == P2pState::Given && grant.from.iter().any(|one| one.pid == requester)
+    };
+    let p2p = view.all.p2p.iter().filter(is_given).map(|grant| Granted {
+        name: &grant.name,
+        hpa: grant.hpa,
+        size: grant.size,
+        targets: vec![grant.to.pid],
+        granularity: 0,
+        kind: P2P,
+    });
+    let mut all: Vec<Granted<'a>> = shares.chain(gim).chain(p2p).collect();
     all.sort_by_key(|one| one.hpa);
     all
 }
@@ -147,8 +171,12 @@ fn notes(view: &View<'_>, map: &AddressMap, out: &mut String) {
 }
 
 /// The strips of a map: runs of FAST, and what is granted beside them.
-fn strips<'a>(fast: Option<&'a SegmentTable>, granted: &'a [Granted<'a>]) -> Vec<Strip<'a>> {
-    let by_fast = |one: &&Granted<'_>| one.kind != "GIM by prefix";
+fn strips<'a>(
+    fast: Option<&'a SegmentTable>,
+    ldst: &Asked<SegmentTable>,
+    granted: &'a [Granted<'a>],
+) -> Vec<Strip<'a>> {
+    let by_fast = |one: &&Granted<'_>| one.by_fast();
     let mut strips = Vec::new();
     let runs = fast.map(|table| (table.runs.as_slice(), table.segment_bytes));
     let (runs, bytes) = runs.unwrap_or((&[], SEGMENT));
@@ -171,13 +199,14 @@ fn strips<'a>(fast: Option<&'a SegmentTable>, granted: &'a [Granted<'a>]) -> Vec
     for one in granted {
         let is_there =
             |run: &SegmentRun| meets(one, run.hpa, bytes.saturating_mul(run.segments.into()));
-        if one.kind != "GIM by prefix" && runs.iter().any(is_there) {
+        if one.by_fast() && runs.iter().any(is_there) {
             continue;
         }
         let base = one.hpa / SEGMENT * SEGMENT;
         let whole = end(one).div_ceil(SEGMENT).saturating_mul(SEGMENT).saturating_sub(base);
         let (why, wrong) = match (one.kind, fast.is_some()) {
-            ("GIM by prefix", _) => ("PID in the request", None),
+            (BY_PREFIX, _) => ("PID in the request", None),
+            (P2P, _) => ("by LDST", lacks(ldst, one)),
             (_, true) => ("granted", Some("FAST has no entry for it".to_owned())),
             (_, false) => ("granted", None),
         };
@@ -186,6 +215,19 @@ fn strips<'a>(fast: Option<&'a SegmentTable>, granted: &'a [Granted<'a>]) -> Vec
     }
     strips.sort_by_key(|strip| strip.base);
     strips
+}
+
+/// What LDST lacks of memory that is accessed directly.
+fn lacks(ldst: &Asked<SegmentTable>, one: &Granted<'_>) -> Option<String> {
+    let Asked::Read(table) = ldst else { return None };
+    let is_there = |run: &&SegmentRun| {
+        meets(one, run.hpa, table.segment_bytes.saturating_mul(run.segments.into()))
+    };
+    match table.runs.iter().filter(|_| table.base != 0).find(is_there) {
+        None => Some("LDST has no entry for it".to_owned()),
+        Some(run) if run.targets != one.targets => Some("LDST leads to another target".to_owned()),
+        Some(_) => None,
+    }
 }
 
 fn strip<'a>(

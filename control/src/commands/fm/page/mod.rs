@@ -19,7 +19,7 @@ use weft_fm::inventory::{Partner, Port, Switch, TargetKind};
 use weft_fm::overview::{Asked, BindingState, BindingUse, LinkRow};
 use weft_fm::picture;
 use weft_fm::service::display_names::DisplayNames;
-use weft_fm::service::request::{NamedPid, Overview};
+use weft_fm::service::request::{NamedPid, Overview, P2pState};
 use weft_fm::text::UuidText;
 
 use super::text::pid;
@@ -57,6 +57,7 @@ pub(super) fn page(all: &Overview) -> String {
     view.bindings(&mut out);
     view.memory(&mut out);
     view.gim(&mut out);
+    view.p2p(&mut out);
     map::all(&view, &mut out);
     out.push_str("<div id=\"tip\" hidden=\"hidden\"></div>\n");
     end(&script, &mut out);
@@ -334,6 +335,32 @@ impl<'a> View<'a> {
         let rows: Vec<Row> = self.all.gim.iter().map(row).collect();
         let head = ["Name", "HPA", "Size", "Memory of", "Reached from", "Target found by"];
         section("Memory of hosts and devices for others (GIM)", &head, &rows, out);
+    }
+
+    fn p2p(&self, out: &mut String) {
+        let who = |one: &NamedPid| format!("{} ({})", one.name, pid(one.pid));
+        let row = |grant: &weft_fm::service::request::P2pRow| {
+            let state = match grant.state {
+                P2pState::Given => "given",
+                P2pState::Waits => "waits",
+                P2pState::Refused => "refused",
+            };
+            let why = grant.why.as_ref().map_or_else(String::new, |why| format!(": {why}"));
+            Row {
+                data: vec![("p2p", grant.name.clone())],
+                cells: vec![
+                    grant.name.clone(),
+                    format!("{:#x}", grant.hpa),
+                    size(grant.size),
+                    who(&grant.to),
+                    grant.from.iter().map(who).collect::<Vec<_>>().join(", "),
+                    format!("{state}{why}"),
+                ],
+            }
+        };
+        let rows: Vec<Row> = self.all.p2p.iter().map(row).collect();
+        let head = ["Name", "HPA", "Size", "Memory device", "Accessed by", "State"];
+        section("Memory devices that are accessed directly (P2P)", &head, &rows, out);
     }
 }
 

@@ -82,6 +82,14 @@ fn share(name: &str, hpa: u64, size: u64, hosts: &[u16]) -> Value {
     json!({"name": name, "hpa": hpa, "size": size, "granularity": 4096, "hosts": hosts, "parts": parts})
 }
 
+fn direct(name: &str, [to, from]: [u16; 2], hpa: u64, state: &str) -> Value {
+    let who = |pid: u16| json!({"name": CDATA_NAME, "pid": pid});
+    let why = (state == "waits").then_some("no <i>secret");
+    json!({
+        "name": name, "to": who(to), "from": [who(from)], "hpa": hpa, "size": 256 << 20, "state": state, "why": why,
+    })
+}
+
 fn overview() -> Value {
     let fast = json!({
         "base": BASE, "limit": BASE + 4 * SEGMENT, "segment_bytes": SEGMENT, "entries": 4096,
@@ -134,6 +142,10 @@ fn overview() -> Value {
             "name": SCRIPT_NAME, "of": {"name": "h1", "pid": 18}, "from": [{"name": CDATA_NAME, "pid": 16}],
             "prefix": true, "hpa": BASE + 20 * SEGMENT, "size": 1 << 20,
         }],
+        "p2p": [
+            direct("direct", [4, 17], 2 * BASE + SEGMENT, "given"), direct("wrong", [5, 17], 2 * BASE + SEGMENT, "given"),
+            direct(IMAGE_NAME, [4, 16], 3 * BASE, "given"), direct("later", [4, 17], 3 * BASE, "waits"),
+        ],
         "maps": [
             map(16, 0, &json!({"read": fast})),
             map(17, 1, &json!({"not_read": "the host's GAE: <b>timeout</b>"})),
@@ -192,6 +204,13 @@ fn names_are_text_wherever_they_stand() {
     let gim = rows(&doc, "gim");
     assert_eq!(gim[0].1[0], SCRIPT_NAME);
     assert!(gim[0].1[4].starts_with(CDATA_NAME), "{gim:?}");
+    let p2p = rows(&doc, "p2p");
+    assert_eq!(p2p[2].1[..3], [IMAGE_NAME, "0x30000000000", "256 MiB"]);
+    assert_eq!(
+        p2p[2].1[3..],
+        [format!("{CDATA_NAME} (004)"), format!("{CDATA_NAME} (010)"), "given".to_owned()]
+    );
+    assert_eq!(p2p[3].1[5], "waits: no <i>secret");
     let ends = rows(&doc, "end");
     assert!(ends.iter().any(|(at, cells)| at == "s1.3" && cells[7] == "GFD <i>does not answer"));
     assert!(text(doc.root()).contains("the host's GAE: <b>timeout</b>"));
@@ -305,9 +324,11 @@ fn maps_are_to_scale() {
     let strips: Vec<_> =
         doc.descendants().filter(|node| node.attribute("class") == Some("strip")).collect();
     let bases: Vec<_> = strips.iter().filter_map(|strip| strip.attribute("data-base")).collect();
-    let host = ["0x10000000000", "0x12000000000", "0x19000000000", "0x24000000000"];
-    assert_eq!(bases[..4], host, "runs of FAST, memory that FAST has not, GIM by prefix");
-    assert_eq!(bases[4..], ["0x10000000000"], "the device");
+    let host =
+        ["0x10000000000", "0x12000000000", "0x19000000000", "0x24000000000", "0x30000000000"];
+    assert_eq!(bases[..5], host, "runs of FAST, memory that FAST has not, GIM by prefix, P2P");
+    let device = ["0x10000000000", "0x21000000000", "0x21000000000"];
+    assert_eq!(bases[5..], device, "the device: what waits is not there");
     let first = boxes(strips[0]);
     let spans: Vec<_> = first.iter().take(2).map(|node| span_of(*node)).collect();
     assert_eq!(spans, [(20.0, 180.0), (560.0, 180.0)]);
@@ -317,13 +338,16 @@ fn maps_are_to_scale() {
     let said = [
         (0, "1 segment of 64 GiB, 2 ways of 4 KiB"), (0, "bar: the first 1 GiB of 64 GiB"),
         (1, "other was granted with other targets"), (2, "FAST has no entry for it"),
-        (3, "PID in the request"),
+        (3, "PID in the request"), (4, "LDST has no entry for it"), (6, "by LDST"), (7, "LDST leads to another target"),
     ];
+    assert!(!text(strips[6]).contains("LDST leads"), "{}", text(strips[6]));
     for (at, part) in said {
         assert!(text(strips[at]).contains(part), "{part}: {}", text(strips[at]));
     }
     let granted: Vec<String> = rows(&doc, "granted").into_iter().map(|(name, _)| name).collect();
-    assert_eq!(granted, [IMAGE_NAME, "quarter", "other", "late", SCRIPT_NAME, IMAGE_NAME]);
+    let host = [IMAGE_NAME, "quarter", "other", "late", SCRIPT_NAME, IMAGE_NAME];
+    assert_eq!(granted[..6], host);
+    assert_eq!(granted[6..], [IMAGE_NAME, "direct", "wrong"]);
     let capacity = rows(&doc, "capacity");
     assert_eq!(capacity[0].1, ["g0 (003)", "5", IMAGE_NAME, "0", "0x0", "128 MiB"]);
     let all = text(doc.root());
@@ -342,7 +366,7 @@ fn maps_are_to_scale() {
 #[test]
 fn nothing_and_the_most_there_can_be_are_pages_too() {
     let mut none = overview();
-    for part in ["names", "links", "bindings", "memory", "gim", "maps", "gfds"] {
+    for part in ["names", "links", "bindings", "memory", "gim", "p2p", "maps", "gfds"] {
         none[part] = json!([]);
     }
     for part in ["switches", "gfds", "links", "down"] {
