@@ -53,6 +53,22 @@ impl ReRouter {
     #[inline]
     #[must_use]
     pub fn lookup(&self, segment: Option<u8>, requester: Bdf) -> Option<Pid> {
+        let slot = self.find(requester, |slot| matches(slot, segment, requester))?;
+        Some(Pid::from_low_bits(low_u16(slot)))
+    }
+
+    /// Whether completions for `requester`, of some segment or of any, go to `pid`.
+    #[must_use]
+    pub fn leads_to(&self, requester: Bdf, pid: Pid) -> bool {
+        let id = requester.bits();
+        let is_it =
+            |slot| low_u16(slot >> BDF_AT) == id && Pid::from_low_bits(low_u16(slot)) == pid;
+        self.find(requester, is_it).is_some()
+    }
+
+    /// The first slot for which `is_it` holds, from the bucket of a requester on to the end of what is in use there.
+    #[inline]
+    fn find(&self, requester: Bdf, is_it: impl Fn(u64) -> bool) -> Option<u64> {
         let first = bucket_of(requester);
         for step in 0..BUCKETS {
             let bucket = self.buckets.get((first + step) % BUCKETS)?;
@@ -60,31 +76,12 @@ impl ReRouter {
                 if slot == 0 {
                     return None;
                 }
-                if matches(slot, segment, requester) {
-                    return Some(Pid::from_low_bits(low_u16(slot)));
+                if is_it(slot) {
+                    return Some(slot);
                 }
             }
         }
         None
-    }
-
-    /// Whether completions for `requester`, of some segment or of any, go to `pid`.
-    #[must_use]
-    pub fn leads_to(&self, requester: Bdf, pid: Pid) -> bool {
-        let first = bucket_of(requester);
-        for step in 0..BUCKETS {
-            let Some(bucket) = self.buckets.get((first + step) % BUCKETS) else { break };
-            for &slot in &bucket.0 {
-                if slot == 0 {
-                    return false;
-                }
-                let id = low_u16(slot >> BDF_AT);
-                if id == requester.bits() && Pid::from_low_bits(low_u16(slot)) == pid {
-                    return true;
-                }
-            }
-        }
-        false
     }
 
     /// Sets entries from `start` on; all of them or none. `None`, or a DPID of `0xFFF`, empties a place.

@@ -17,6 +17,7 @@ use super::discovery::{US, number};
 use super::fake::{Fake, Kind, Shared};
 use super::fake_gfd::{BLOCK, GfdState};
 use crate::graph::{SwitchId, generate};
+use crate::inventory::Partner;
 use crate::service::desired::DesiredState;
 use crate::service::request::TopologyFormat;
 use crate::service::run::Service;
@@ -351,6 +352,24 @@ fn a_static_fabric_is_looked_at_and_never_changed() {
     let refused = fm.request(&share("a", &["003"], BLOCK)).unwrap_err();
     assert!(refused.message.contains("static"), "{refused}");
     assert_eq!((holds(&shared), shared.with(|fake| fake.sets)), (before, sets));
+}
+
+/// What the wanted state says of logical devices that there are not is an error of the status; of a device that is away it waits.
+#[test]
+fn logical_devices_that_there_are_not_are_errors() {
+    let shared = shared();
+    let inventory = started(&shared, "").state().unwrap().inventory;
+    let found = inventory.by_id().find_map(|(id, switch)| {
+        let host = switch.ports.iter().find(|port| port.partner == Partner::Host)?;
+        Some(format!("{id}/port:{}", host.number))
+    });
+    let host = found.unwrap();
+    let ld = |device: &str| format!("[[ld]]\ndevice = {device:?}\nld = 3\nlimit = 1\n");
+    let text = [ld(&host), ld("nowhere"), ld("entry/port:200")].concat();
+    let errors = status(&started(&shared, &text)).errors;
+    assert_eq!(errors.len(), 2, "{errors:?}");
+    assert!(errors[0].contains("LD 3 of") && errors[0].contains("has no logical devices"));
+    assert!(errors[1].contains("there is no device \"nowhere\""), "{errors:?}");
 }
 
 #[test]
