@@ -12,7 +12,7 @@ use weft_parsers::cci::dcd::{
     ReleasePolicy,
 };
 use weft_parsers::cci::gfd::GetTags;
-use weft_parsers::cci::host_dc::{DcdInfo, HostRange, HostRegions, HostTags};
+use weft_parsers::cci::host_dc::{DcdInfo, HostRange, HostRegions, HostTags, SetRegion};
 use weft_parsers::cci::{List, Opcode, Request, ReturnCode, Uuid};
 use weft_parsers::fabric::Dpa;
 
@@ -82,6 +82,15 @@ impl CapacityWanted {
     }
 }
 
+/// Blocks that a device is to deal its dynamic capacity out in, as a command gave them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BlockWanted {
+    /// The port of the device.
+    pub at: PortRef,
+    /// Bytes.
+    pub block: u64,
+}
+
 /// What is to be added to a logical device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Addition {
@@ -120,6 +129,19 @@ pub enum CapacityError {
     /// It is dealt out in blocks.
     #[error("dynamic capacity is dealt out in multiples of {0} KiB, and begins at one")]
     Block(u64),
+    /// It is not dealt out in blocks of that size.
+    #[error("blocks of {} KiB: the device has {sizes}", block >> 10)]
+    BlockSize {
+        /// What there are.
+        sizes: String,
+        /// What was asked for.
+        block: u64,
+    },
+    /// Some of it is somebody's, or kept.
+    #[error(
+        "dynamic capacity is in use: release all of it first, of every logical device, and forget what is kept"
+    )]
+    BlocksUsed,
     /// There is not so much.
     #[error(
         "logical device {ld} cannot have {} MiB more: {} MiB of {} MiB are nobody's{beside}",
@@ -173,6 +195,16 @@ pub enum CapacityError {
     /// An extent is named by its place and length.
     #[error("what is released at a place needs a size")]
     Size,
+}
+
+/// Sizes of blocks, of a bit for each power of two.
+fn sizes_in_words(mask: u64) -> String {
+    let sizes = (0..64).map(|bit| mask & 1 << bit).filter(|size| *size != 0);
+    let sizes: Vec<String> = sizes.map(|size| format!("{} KiB", size >> 10)).collect();
+    match sizes.as_slice() {
+        [] => "none".to_owned(),
+        all => all.join(", "),
+    }
 }
 
 impl LdDevice<'_> {
@@ -298,6 +330,31 @@ impl LdDevice<'_> {
             restored += 1;
         }
         Ok(restored)
+    }
+
+    /// Has the device deal its dynamic capacity out in other blocks, while nobody has any of it.
+    ///
+    /// # Errors
+    /// See [`CapacityError`]; nothing has changed then.
+    pub fn set_block(&mut self, block: u64) -> Result<(), CapacityError> {
+        if self.known()?.block == block {
+            return Ok(());
+        }
+        let payload = self.ask(&Request::GetDcdInfo)?;
+        let info: DcdInfo = self.read(Opcode::GET_DCD_INFO, &payload)?;
+        let sizes = info.blocks.get(usize::from(REGION)).copied().unwrap_or_default();
+        if !block.is_power_of_two() || sizes & block == 0 {
+            return Err(CapacityError::BlockSize { sizes: sizes_in_words(sizes), block });
+        }
+        // What is released is zeros for whoever has it next, with this or without.
+        let set = SetRegion { region: REGION, block, sanitize: true };
+        match self.ask(&Request::SetHostDcRegion(set)) {
+            Ok(_) => Ok(()),
+            Err(CallError::Refused { code: ReturnCode::Busy, .. }) => {
+                Err(CapacityError::BlocksUsed)
+            }
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// Gives a logical device what has a tag and is another one's, or nobody's and kept.

@@ -28,7 +28,7 @@ pub(super) use ends::{free, way};
 use super::cci::{CallError, Fabric};
 use super::graph::{PortRef, SwitchId};
 use super::inventory::{Inventory, Partner, Role, pid_number};
-use super::ld_capacity::CapacityWanted;
+use super::ld_capacity::{BlockWanted, CapacityWanted};
 use super::lds::{LdWanted, NoLd};
 
 /// LD number that stands for a whole device.
@@ -196,6 +196,9 @@ pub struct Bindings {
     /// What logical devices are to have of dynamic capacity, by command.
     #[serde(default)]
     pub capacity: Vec<CapacityWanted>,
+    /// Blocks that devices are to deal it out in, by command.
+    #[serde(default)]
+    pub blocks: Vec<BlockWanted>,
 }
 
 impl Bindings {

@@ -66,6 +66,11 @@ pub enum CapacityChange {
         /// What it is called.
         tag: String,
     },
+    /// The device is to deal it out in other blocks, to every logical device.
+    Block {
+        /// Bytes of a block.
+        size: u64,
+    },
 }
 
 /// Dynamic capacity of a device with logical devices, as it is shown.

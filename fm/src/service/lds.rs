@@ -16,7 +16,7 @@ use crate::cci::Way;
 use crate::change::Running;
 use crate::graph::PortRef;
 use crate::inventory::{Partner, Port};
-use crate::ld_capacity::{Addition, CapacityWanted, Removal};
+use crate::ld_capacity::{Addition, BlockWanted, CapacityWanted, Removal};
 use crate::lds::{LdDevice, LdWanted};
 use crate::text::{name_of, tag};
 
@@ -147,6 +147,16 @@ impl Fm {
             CapacityChange::Keep { tag } => {
                 (known.keep_capacity(ld, named(tag)?), format!("{tag}, whose content is kept, as"))
             }
+            CapacityChange::Block { size } => {
+                known.set_block(*size).map_err(refuse)?;
+                if let Some(running) = &mut self.running {
+                    let blocks = &mut running.bindings.blocks;
+                    blocks.retain(|wanted| wanted.at != at);
+                    blocks.push(BlockWanted { at, block: *size });
+                }
+                let text = format!("{device} deals dynamic capacity out in {} KiB", size >> 10);
+                return Ok(text);
+            }
             CapacityChange::Forget { tag } => {
                 known.forget_capacity(named(tag)?).map_err(refuse)?;
                 return Ok(format!("{tag} of {device} is kept no more"));
@@ -170,7 +180,9 @@ impl Fm {
     pub(super) fn restore_ld_capacity(&mut self) -> Vec<String> {
         let Some(running) = &self.running else { return Vec::new() };
         let all = running.bindings.capacity.clone();
-        let places: BTreeSet<PortRef> = all.iter().map(|wanted| wanted.at).collect();
+        let blocks = running.bindings.blocks.clone();
+        let places = all.iter().map(|wanted| wanted.at).chain(blocks.iter().map(|it| it.at));
+        let places: BTreeSet<PortRef> = places.collect();
         let mut errors = Vec::new();
         for at in places {
             let switch = running_switch(self.running.as_ref(), at);
@@ -178,7 +190,9 @@ impl Fm {
             let wanted: Vec<CapacityWanted> =
                 all.iter().filter(|it| it.at == at).copied().collect();
             let mut device = LdDevice { fabric: &mut self.fabric, way, port: at.port };
-            match device.restore_capacity(&wanted) {
+            let block = blocks.iter().find(|it| it.at == at).map(|it| it.block);
+            let shaped = block.map_or(Ok(()), |block| device.set_block(block));
+            match shaped.and_then(|()| device.restore_capacity(&wanted)) {
                 Ok(0) => {}
                 Ok(count) => self.board.record_event(format!(
                     "{count} pieces of dynamic capacity of {at} are added again"

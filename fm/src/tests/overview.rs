@@ -184,6 +184,7 @@ fn bindings_lead_to_their_host_and_over_their_links() {
         lost: vec![device(bridge(1, 2, 1))],
         lds: Vec::new(),
         capacity: Vec::new(),
+        blocks: Vec::new(),
     };
     let rows = bindings(&inventory, &all, (&plan.graph, &plan.routed.tables));
     let states: Vec<BindingState> = rows.iter().map(|row| row.state).collect();

@@ -490,6 +490,37 @@ fn capacity_is_shared_and_kept() {
     books(&fabric);
 }
 
+/// The size of blocks is any that the device has, while nobody has anything.
+#[test]
+fn capacity_is_dealt_out_in_blocks_of_another_size() {
+    let mut fabric = up("mld");
+    let (base, kib) = (capacity(&mut fabric).base, 1 << 10);
+    let small = CapacityChange::Add { size: 64 * kib, tag: None, at: None, contiguous: false };
+    let block = |size| CapacityChange::Block { size };
+    let said = change_capacity(&mut fabric, 0, small.clone()).unwrap_err();
+    assert!(said.contains("multiples of 2048 KiB"), "{said}");
+    for (size, part) in [
+        (0, "blocks of 0 KiB: the device has "),
+        (96 * kib, "blocks of 96 KiB: the device has "),
+        (1 << 40, ", 524288 KiB"),
+    ] {
+        let said = change_capacity(&mut fabric, 0, block(size)).unwrap_err();
+        assert!(said.contains(part), "{size}: {said}");
+    }
+    assert_eq!(capacity(&mut fabric).block, 2 * MIB, "nothing has changed");
+    change_capacity(&mut fabric, 0, block(64 * kib)).unwrap();
+    assert_eq!(capacity(&mut fabric).block, 64 * kib);
+    change_capacity(&mut fabric, 0, small).unwrap();
+    let bar = bar(&fabric, 0);
+    assert!(access(&fabric, 0, bar + base, Some(70), true).ok);
+    let beyond = access(&fabric, 0, bar + base + 64 * kib, None, false);
+    assert!(beyond.failures.contains_key("UR"), "{beyond:?}");
+    let said = change_capacity(&mut fabric, 0, block(2 * MIB)).unwrap_err();
+    assert!(said.contains("release all of it first"), "{said}");
+    assert_eq!(capacity(&mut fabric).free, 512 * MIB - 64 * kib);
+    books(&fabric);
+}
+
 /// What cannot be added or released is refused with what there is, and nothing has changed.
 #[test]
 fn capacity_that_there_is_not_is_refused_with_what_there_is() {

@@ -128,6 +128,16 @@ enum CapacityCommand {
         #[command(flatten)]
         ask: AskArgs,
     },
+    /// Deal it out in blocks of another size, while nobody has any of it
+    Block {
+        /// Its device: the name, s0.3, or SWITCH/port:N
+        device: String,
+        /// Bytes of a block, such as 64KiB
+        #[arg(value_parser = parse_size)]
+        size: u64,
+        #[command(flatten)]
+        ask: AskArgs,
+    },
     /// End that: what nobody has is lost; the logical device is any of the device
     Forget {
         #[command(flatten)]
@@ -147,6 +157,7 @@ impl CapacityCommand {
             | Self::Release { ask, .. }
             | Self::Share { ask, .. }
             | Self::Keep { ask, .. }
+            | Self::Block { ask, .. }
             | Self::Forget { ask, .. } => ask,
         }
     }
@@ -154,6 +165,11 @@ impl CapacityCommand {
     fn request(&self) -> Request {
         let (which, change) = match self {
             Self::List { .. } => return Request::LdCapacity,
+            Self::Block { device, size, .. } => {
+                // It is of the device: any logical device does.
+                let change = CapacityChange::Block { size: *size };
+                return Request::SetLdCapacity { device: device.clone(), ld: 0, change };
+            }
             Self::Add { which, size, tag, at, contiguous, .. } => {
                 let (size, at, contiguous) = (*size, *at, *contiguous);
                 (which, CapacityChange::Add { size, tag: tag.clone(), at, contiguous })
@@ -294,6 +310,14 @@ mod tests {
             ),
             ("ld capacity share mld0 2 db", of(CapacityChange::Share { tag: "db".to_owned() })),
             ("ld capacity keep mld0 2 db", of(CapacityChange::Keep { tag: "db".to_owned() })),
+            (
+                "ld capacity block mld0 64KiB",
+                Request::SetLdCapacity {
+                    device: "mld0".to_owned(),
+                    ld: 0,
+                    change: CapacityChange::Block { size: 64 << 10 },
+                },
+            ),
             ("ld capacity forget mld0 2 db", of(CapacityChange::Forget { tag: "db".to_owned() })),
         ]);
         assert_refused([
@@ -302,6 +326,7 @@ mod tests {
             ("ld qos mld0 two 1", "invalid"),
             ("ld capacity", "add"),
             ("ld capacity add mld0 2", "SIZE"),
+            ("ld capacity block mld0", "SIZE"),
             ("ld capacity share mld0 2", "TAG"),
             ("ld capacity add mld0 2 much", "expected bytes"),
             ("ld capacity add mld0 2 2MiB --at 0 --contiguous", "cannot be used with"),

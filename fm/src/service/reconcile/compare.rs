@@ -64,6 +64,7 @@ impl Reconciled {
         bindings.lost.clone_from(&believed.bindings.lost);
         bindings.lds.clone_from(&believed.bindings.lds);
         bindings.capacity.clone_from(&believed.bindings.capacity);
+        bindings.blocks.clone_from(&believed.bindings.blocks);
         for local in &believed.bindings.local {
             let mut shown = bindings.local.iter();
             if shown.any(|one| one.bridge == local.bridge && one.port == local.port) {

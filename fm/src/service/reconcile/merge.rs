@@ -97,6 +97,9 @@ fn carried_over(
     for wanted in &mut bindings.capacity {
         wanted.at.switch = id(wanted.at.switch);
     }
+    for wanted in &mut bindings.blocks {
+        wanted.at.switch = id(wanted.at.switch);
+    }
     let mut memory = kept.memory.clone();
     for host in memory.shares.iter_mut().flat_map(|share| &mut share.hosts) {
         host.switch = id(host.switch);
