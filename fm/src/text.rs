@@ -7,7 +7,7 @@
 use std::fmt;
 
 use weft_parsers::cci::Uuid;
-use weft_parsers::fabric::Pid;
+use weft_parsers::fabric::{Pid, RgtMode};
 
 /// Whether a name has the characters of names alone: it can be typed, and shown, as it is.
 #[must_use]
@@ -78,6 +78,16 @@ impl fmt::Display for UuidText {
             write!(f, "{dash}{byte:02x}")?;
         }
         Ok(())
+    }
+}
+
+/// How a routing group chooses among its ports, as configurations of switches have it.
+#[must_use]
+pub const fn mode_name(mode: RgtMode) -> &'static str {
+    match mode {
+        RgtMode::Random => "random",
+        RgtMode::CongestionAvoiding => "congestion-avoiding",
+        RgtMode::AdvancedCongestionAvoiding => "advanced congestion-avoiding",
     }
 }
 

@@ -65,12 +65,23 @@ impl Served {
         let text = self.text(&["aer", "entry/0/1", "malformed-tlp", "--tlp", "40000001"]);
         assert_eq!(text, "entry/0/1 reports the error malformed-tlp\n");
         for (bridge, error, part) in [
-            ("entry/0/1", "ecrc", "Invalid Input"),
-            ("entry/0/99", "malformed-tlp", "Invalid Input"),
+            (
+                "entry/0/1",
+                "ecrc",
+                "Invalid Input: it has no such bridge, or one that does not report ecrc",
+            ),
+            ("entry/0/99", "malformed-tlp", "does not report malformed-tlp"),
             ("sw9/0/1", "malformed-tlp", "there is no switch"),
         ] {
             let (code, _, err) = self.ask(&["aer", bridge, error]);
             assert!(code == 4 && err.contains(part), "{bridge} {error}: {code}: {err}");
+        }
+        // Port 0 leads to another switch.
+        let (code, _, err) = self.ask(&["port", "entry/port:0", "reset"]);
+        assert!(code == 4 && err.contains("it is no port for devices"), "{code}: {err}");
+        for (change, says) in [("--allow", "may"), ("--forbid", "may not")] {
+            let text = self.text(&["access", "h0", change, "0aa", "--vector", "lav"]);
+            assert!(text.contains(&format!(" {says} reach 0aa (LAV)")), "{text}");
         }
         let world = self.world.as_ref().unwrap().lock().unwrap();
         let bridges = &world.switches[0].vcs(0).unwrap().vppbs;

@@ -133,7 +133,12 @@ impl Fm {
             Vector::Lav => AccessBit::Lav(host.switch, vcs, pid),
         };
         let _ = if on { self.granted.insert(bit) } else { self.granted.remove(&bit) };
+        let vector = match vector {
+            Vector::Gmv => "GMV",
+            Vector::Vtv => "VTV",
+            Vector::Lav => "LAV",
+        };
         let says = if on { "may" } else { "may not" };
-        Ok(format!("host {} {says} reach {pid} ({vector:?})", host.pid))
+        Ok(format!("host {} {says} reach {pid} ({vector})", host.pid))
     }
 }

@@ -4,6 +4,7 @@
 //! Units: none.
 //! Source: docs/spec/cxl-fabric.md "Binding"; CXL 3.1 section 7.6.7.2.4 (Generate AER Event); docs/fm.md.
 
+use weft_parsers::cci::ReturnCode;
 use weft_parsers::cci::vcs::UnbindOption;
 use weft_rpc::Refused;
 
@@ -11,6 +12,7 @@ use super::names::{Binding, Names, requesters};
 use super::{Fm, NO_COST, refuse};
 use crate::aer::{AerError, tlp_header};
 use crate::bind::{BindError, Bridge, way};
+use crate::cci::CallError;
 use crate::cdat;
 use crate::change::Running;
 use crate::discover::virtual_switches;
@@ -19,6 +21,16 @@ use crate::inventory::{Switch, Target, TargetKind};
 use crate::memory::Host;
 use crate::port_reset::PortReset;
 use crate::text::name_of;
+
+/// A refusal; `what` a switch means that finds the input of a command invalid, and says no more.
+fn invalid(error: &CallError, what: &str) -> Refused {
+    match error {
+        CallError::Refused { code: ReturnCode::InvalidInput, .. } => {
+            Refused::because(format!("{error}: {what}"))
+        }
+        _ => refuse(error),
+    }
+}
 
 impl Fm {
     /// What a bridge is to show. A virtual link for which the switch below has no PID left gets one, of a fabric port without.
@@ -117,8 +129,12 @@ impl Fm {
         let tlp = tlp_header(tlp).map_err(Refused::bad_request)?;
         let way = way(&self.up()?.inventory, place);
         let request = error.request((place.vcs, place.vppb), tlp);
-        self.fabric.call(way, &request).map_err(refuse)?;
-        Ok(format!("{bridge} reports the error {}", error.name()))
+        let name = error.name();
+        self.fabric.call(way, &request).map_err(|refused| {
+            let why = "it has no such bridge, or one that does not report";
+            invalid(&refused, &format!("{why} {name} (weft's report surprise-down, poisoned-tlp, completion-timeout, completer-abort, unexpected-completion, malformed-tlp and unsupported-request)"))
+        })?;
+        Ok(format!("{bridge} reports the error {name}"))
     }
 
     /// Resets what is at a port (5102h); returns what is to be said of it.
@@ -127,7 +143,9 @@ impl Fm {
         let inventory = &self.up()?.inventory;
         let switch = inventory.switches.get(place.switch.index());
         let way = switch.map(Switch::way).ok_or_else(|| Refused::because("no such switch"))?;
-        self.fabric.call(way, &reset.request(place.port)).map_err(refuse)?;
+        self.fabric.call(way, &reset.request(place.port)).map_err(|refused| {
+            invalid(&refused, "it is no port for devices and HBR switches, or its link is down: what is at such a port is reset")
+        })?;
         Ok(format!("what is at {text} {}", reset.done()))
     }
 

@@ -15,6 +15,7 @@ use crate::cci::Way;
 use crate::discover::ports_up;
 use crate::graph::{PortRef, SwitchId};
 use crate::inventory::Switch;
+use crate::text::mode_name;
 
 impl Walk<'_> {
     /// Follows the tables as static messages go, then wherever else a group may send what is not static.
@@ -113,9 +114,9 @@ impl Walk<'_> {
                 let ports: Vec<String> = entry.ports().iter().map(u8::to_string).collect();
                 let primary = usize::from(entry.primary) + 1;
                 let text = format!(
-                    "[{group}]: ports {}, {primary} of them primary, {:?}; static messages: {port}",
+                    "[{group}]: ports {}, {primary} of them primary, {}; static messages: {port}",
                     ports.join(", "),
-                    entry.mode
+                    mode_name(entry.mode)
                 );
                 let ports = entry.ports().to_vec();
                 self.say(at, "RGT", text);

@@ -8,7 +8,8 @@
 use std::fmt::Write;
 
 use weft_fm::store::State;
-use weft_parsers::fabric::{DrtEntry, RgtMode};
+use weft_fm::text::mode_name;
+use weft_parsers::fabric::DrtEntry;
 use weft_pbr_switch::{BindingEnd, StaticBinding, StaticInit, StaticPid};
 
 /// What a static fabric starts with: a fabric as its manager has left it.
@@ -36,13 +37,7 @@ fn write(text: &mut String, fixed: &StaticInit) -> std::fmt::Result {
     }
     for (number, group) in &fixed.groups {
         let ports: Vec<String> = group.ports().iter().map(|port| format!("p{port}")).collect();
-        let mode = match group.mode {
-            RgtMode::Random => "random",
-            // No switch has the advanced mode.
-            RgtMode::CongestionAvoiding | RgtMode::AdvancedCongestionAvoiding => {
-                "congestion-avoiding"
-            }
-        };
+        let mode = mode_name(group.mode); // no switch has the advanced one, which has no word there
         let (primary, mix) = (group.primary + 1, group.mix);
         writeln!(
             text,

@@ -87,7 +87,7 @@ mod tests {
             (r#"host = [{ name = "h", at = "sw" }]
                gfd = [{ name = "g", at = "sw" }]
                memory = [{ name = "12345678901234567", hosts = ["h"], gfds = ["g"], len = "16MiB", hpa = "0x10000000000" }]"#,
-             r#"memory 12345678901234567: expected a name of 1 to 16 bytes"#),
+             "memory 12345678901234567: expected a name of 1 to 16 bytes"),
         ];
         for (beside, want) in cases {
             let said = refused(&format!("switch = [{{ name = \"sw\" }}]\n{beside}"));

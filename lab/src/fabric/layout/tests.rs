@@ -136,6 +136,19 @@ fn what_cannot_be_is_refused_and_named() {
             memory = [{ name = "m", devices = ["x"], gfds = ["g"], len = 1, hpa = 0 }]"#,
             "memory m: x is not bound to a host",
         ),
+    ];
+    for (text, want) in cases {
+        let said = refused(text);
+        assert!(said.contains(want), "{said}");
+    }
+    let unknown = Topology::parse("[[host]]\nname = \"h\"\ncolour = 1").unwrap_err().to_string();
+    assert!(unknown.contains("colour") && unknown.contains("line 3"), "{unknown}");
+}
+
+/// Parts that hang on nothing, or in a circle, and what a list or text has too much of.
+#[test]
+fn what_hangs_on_nothing_is_refused() {
+    let cases = [
         ("", "a fabric: [[switch]]: expected 1 or more, found 0"),
         (r#"host = [{ name = "h" }]"#, "[[switch]]: expected 1 or more"),
         (r#"hbr = [{ name = "p", at = "p" }]"#, "hbr p: it is below itself"),
@@ -164,8 +177,6 @@ fn what_cannot_be_is_refused_and_named() {
         let said = Topology::parse(&text).unwrap_err().to_string();
         assert!(said.contains("expected the names of two switches"), "{said}");
     }
-    let unknown = Topology::parse("[[host]]\nname = \"h\"\ncolour = 1").unwrap_err().to_string();
-    assert!(unknown.contains("colour") && unknown.contains("line 3"), "{unknown}");
 }
 
 /// Files and sockets of a part are in `DIR/NAME`: a name must not lead out of there, nor to the manager's.
