@@ -30,8 +30,8 @@ pub struct Update {
 pub struct CacheRoutes {
     /// What the host's edge has.
     pub told: Vec<Route>,
-    /// Not all of what it has is so any more.
-    is_stale: bool,
+    /// It is to be told anew: not all of that is so any more, or it has forgotten.
+    pub is_stale: bool,
     /// What is under way to it.
     pub sent: Option<(RtSender, Update)>,
     /// What is sent next.

@@ -85,7 +85,7 @@ const WANTED: [(usize, &[&str]); 4] = [
         "PCI bridge [0604]: Device [1e98:5004] (rev 01)",
         "Bus: primary=00, secondary=01, subordinate=05",
         "I/O behind bridge: 00001000-00001fff [size=4K]",
-        "Memory behind bridge: 80000000-801fffff [size=2M]",
+        "Memory behind bridge: 80000000-803fffff [size=4M]",
         "Prefetchable memory behind bridge: 0000004000000000-000000400fffffff [size=256M]",
         "Express (v2) Root Port (Slot+)",
         "MaxPayload 128 bytes, MaxReadReq 512 bytes",

@@ -360,9 +360,13 @@ impl Agent {
         }
     }
 
-    /// Carries forwarded commands on; whether there was anything to do.
+    /// Carries forwarded commands on, and tells hosts' edges `CacheID`s; whether there was anything to do.
     pub(super) fn poll_hosts(&mut self, now: Instant) -> bool {
         let mut any = false;
+        for vdm in self.switch.poll_cache_ids(now) {
+            any = true;
+            self.send_by(vdm.pth, &vdm.message().repr());
+        }
         let places: Vec<u8> = self.hosts.keys().copied().collect();
         for vcs in places {
             while let Some(out) = self.next_of(now, vcs) {

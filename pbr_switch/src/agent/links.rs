@@ -225,7 +225,12 @@ impl Agent {
         };
         let event = match &mut link.end {
             VirtualEnd::Dsp(end) => end.receive(vdm),
-            VirtualEnd::Usp(end) => end.receive(now, vdm),
+            VirtualEnd::Usp(end) => {
+                if vdm.op == VdmOp::DeassertReset && end.state() == LinkState::Up {
+                    self.switch.tell_cache_ids_again(at.0); // that end has lost the link, and forgotten
+                }
+                end.receive(now, vdm)
+            }
         };
         if let Some(event) = event {
             self.link_event(now, at, event);
@@ -333,10 +338,6 @@ impl Agent {
         let places: Vec<(u8, u8)> = self.virtuals.keys().copied().collect();
         for at in places {
             any |= self.poll_virtual(now, at);
-        }
-        for vdm in self.switch.poll_cache_ids(now) {
-            any = true;
-            self.send_by(vdm.pth, &vdm.message().repr());
         }
         any
     }

@@ -106,6 +106,13 @@ impl Switch {
         }
     }
 
+    /// The host's edge has forgotten, as it has lost the virtual link and this end has not: it is told again what it had.
+    pub(super) fn tell_cache_ids_again(&mut self, vcs: u8) {
+        if let Some(state) = self.vcses.get_mut(usize::from(vcs)) {
+            state.cache_routes.is_stale |= !state.cache_routes.told.is_empty();
+        }
+    }
+
     fn keep_cache_ids(&mut self, vcs: u8, holds: impl Fn(&Route) -> bool) {
         let state = self.vcses.get_mut(usize::from(vcs));
         let ended = state.and_then(|state| state.cache_routes.keep(holds));

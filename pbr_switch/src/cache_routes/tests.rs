@@ -1,19 +1,25 @@
 //! Registers of the bridges below a virtual link: each rule of a commit, what the host's edge is told, and what is taken back.
 
+use std::collections::BTreeMap;
+
 use weft_base::rng::Rng;
 use weft_cxl::pci::component::cache_id::regs as cache_regs;
 use weft_cxl::pci::component::{LEN, PRIMARY};
 use weft_cxl::pci::{ByteEnables, Link, Reg, regs};
 use weft_cxl::vdm::rtupdate::CacheIds;
+use weft_dataplane::config::TlpConfig;
 use weft_dataplane::pbr::Function;
 use weft_dataplane::types::PortId;
+use weft_hosts::classes::PriMap;
 use weft_parsers::cci::List;
 use weft_parsers::cci::pbr::{AssignOp, AssignPids, PathCost, PidAssignment};
+use weft_parsers::cci::tables::SetDrt;
 use weft_parsers::cci::vcs::UnbindOption;
-use weft_parsers::fabric::Hpa;
+use weft_parsers::fabric::{DrtEntry, Hpa};
 use weft_parsers::tlp::VdmOp;
 
 use super::*;
+use crate::agent::{Agent, AgentConfig};
 use crate::config::{PortConfig, Role, SwitchConfig, VcsConfig};
 use crate::work::Work;
 
@@ -40,22 +46,30 @@ const fn function(vppb: u8) -> Function {
     }
 }
 
-/// A downstream switch: a fabric port 0 with PID 040, devices at ports 1 to 3 with PIDs 051 to 053, of which vPPBs 1 and 2 of
-/// virtual switch 0 have the first two; it is bound to 030. All component registers have their place.
-fn switch() -> Switch {
+/// A downstream switch: a fabric port 0 with PID 040, devices at ports 1 to 3 with PIDs 051 to 053; virtual switch 0 is bound
+/// to 030, which the fabric port leads to.
+fn without_devices() -> Switch {
     let mut config = SwitchConfig::new([0x51; 16], 7);
     let roles = [Role::Fabric, Role::Dsp, Role::Dsp, Role::Dsp].into_iter().enumerate();
     config.ports = roles.map(|(port, role)| PortConfig { port: at(port), role, pids: 1 }).collect();
     config.vcses = vec![VcsConfig { usp: None, vppbs: 3, gae: true }];
     let mut switch = Switch::new(config).unwrap();
-    for port in 0..4 {
-        switch.set_link(at(port), Some(Link::default()));
-    }
     for (target, bits) in [(0, 0x40), (1, 0x51), (2, 0x52), (3, 0x53)] {
         give(&mut switch, target, bits);
     }
+    let entries = List::of(&[DrtEntry::Port(0)]);
+    assert!(switch.set_drt(&SetDrt { table: 0, start: HOST.bits(), entries }).is_ok());
     let cost = PathCost { latency_base: 0, latency: 0, bandwidth_base: 0, bandwidth: 0 };
     switch.do_now(&Work::BindPid { vcs: 0, vppb: 0, far: HOST, own: None, cost }).unwrap();
+    switch
+}
+
+/// The same with all links up; vPPBs 1 and 2 have the first two devices, and all component registers have their place.
+fn switch() -> Switch {
+    let mut switch = without_devices();
+    for port in 0..4 {
+        switch.set_link(at(port), Some(Link::default()));
+    }
     bind(&mut switch, 1, 1);
     bind(&mut switch, 2, 2);
     place(&mut switch);
@@ -276,6 +290,49 @@ fn what_holds_no_more_is_taken_back() {
     let mut switch = committed();
     unbind(&mut switch, 1);
     assert_eq!(read(&mut switch, 1, cache_regs::CONTROL), 0, "as after power-on");
+}
+
+//= docs/spec/cxl-fabric.md "CacheID": an edge that alone has lost the link is told again
+#[test]
+fn an_edge_that_asks_again_is_told_again() {
+    let config = AgentConfig {
+        modes: BTreeMap::new(),
+        tlp: TlpConfig::for_pris(8),
+        classes: PriMap::eight(),
+        payload_max: 512,
+    };
+    let mut agent = Agent::new(without_devices(), config);
+    for port in 0..4 {
+        agent.set_link(Instant::ZERO, at(port), Some(Link::default()));
+    }
+    let says = |agent: &mut Agent, op| {
+        let mut vdm = Vdm::new(HOST, EDGE, op);
+        vdm.pth.hie = true;
+        agent.tells(Instant::ZERO, at(0), &vdm);
+    };
+    let routes = |agent: &Agent| {
+        let sent = &agent.switch().vcs(0).unwrap().cache_routes.sent;
+        sent.as_ref().map(|(_, update)| (update.routes.len(), update.commit.is_some()))
+    };
+    says(&mut agent, VdmOp::DeassertReset);
+    assert_eq!(routes(&agent), None, "there is nothing to tell");
+    agent.command(Instant::ZERO, |switch| {
+        bind(switch, 1, 1);
+        place(switch);
+        assert_eq!(decode(switch, 1, assign(4)), DONE);
+        commit(switch, &[(4, 1)]);
+    });
+    assert_eq!(routes(&agent), Some((1, true)));
+    says(&mut agent, VdmOp::RtUpdateAck);
+    assert_eq!(routes(&agent), None);
+    says(&mut agent, VdmOp::DeassertReset);
+    assert_eq!(routes(&agent), Some((1, false)), "again");
+    says(&mut agent, VdmOp::RtUpdateAck);
+    assert_eq!(routes(&agent), None);
+    assert_eq!(agent.command(Instant::ZERO, |switch| status(switch, 0)), DONE);
+    says(&mut agent, VdmOp::AssertReset);
+    says(&mut agent, VdmOp::DeassertReset);
+    assert_eq!(routes(&agent), None, "reset: nothing is left");
 }
 
 #[test]

@@ -265,3 +265,22 @@ fn nobody_else_commits_anything() {
     assert_eq!(ids, [4, 5]);
     books(&fabric);
 }
+
+/// A hot-added virtual link has its registers, those of its bridges and a memory device's in what is kept free behind a slot.
+#[test]
+fn registers_of_what_comes_later_find_room() {
+    let topology = r#"
+start = "simultaneous"
+switch = [{ name = "sw0" }, { name = "sw1" }]
+link = [{ ends = ["sw0", "sw1"] }]
+host = [{ name = "h0", at = "sw0", bind = ["a"] }]
+device = [{ name = "a", at = "sw1", kind = "memory", capacity_mib = 256 }]
+"#;
+    let fabric = up_text("later", topology);
+    let tree = tree(&fabric, 0);
+    assert_eq!(tree["problems"], Value::Array(Vec::new()));
+    let (a, above) = seen(&fabric, 0, A);
+    assert!(above[1].pointer("/bars/0/address").is_some_and(Value::is_u64), "{above:?}");
+    assert_eq!(give(&fabric, 0, a, Some(4)), Ok(()));
+    assert_eq!(told(&fabric, 0), [(4, pid_of(&fabric, A))]);
+}

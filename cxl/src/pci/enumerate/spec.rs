@@ -60,7 +60,7 @@ impl Default for HostSpec {
                 mem: Some(Window { base: 0x8000_0000, limit: 0xDFFF_FFFF }),
                 pref: Some(Window { base: 0x40_0000_0000, limit: 0x7F_FFFF_FFFF }),
             },
-            reserve: Reserve { buses: 2, io: 0x1000, mem: 2 << 20, pref: 2 << 20 },
+            reserve: Reserve { buses: 2, io: 0x1000, mem: 4 << 20, pref: 2 << 20 },
             retries: 100,
             retry_ns: 10_000_000,
             accesses_max: 4_000_000,

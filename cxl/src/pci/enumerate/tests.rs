@@ -180,6 +180,32 @@ fn what_comes_and_goes_is_followed() {
     assert!(fabric.bridge(bdf).set_link(Some(Link::default())).interrupt, "events were cleared");
 }
 
+/// A switch whose bridges have component registers, with a device that has some below: all of it finds room in what is kept free
+/// behind a slot.
+#[test]
+fn component_registers_of_what_comes_fit_into_a_slot() {
+    let with_registers = |thing| match thing {
+        Thing::Port(bridge, below) => {
+            Thing::Port(Box::new(bridge.with_component().unwrap()), below)
+        }
+        other => other,
+    };
+    let spec = HostSpec::default();
+    let mut fabric = three_devices();
+    let first = enumerate(spec, &mut fabric).unwrap();
+    let slot = first.iter().find(|node| node.nodes().is_empty() && node.below.is_some()).unwrap();
+    let (bdf, device) = (slot.bdf, device(0xD3, &[(MEM32, 1 << 16)]));
+    let below = with_registers(downstream(1, Some(device)));
+    fabric.plug(bdf, Some(with_registers(switch(vec![below]))));
+    let tree = service(&mut fabric, first, bdf, spec);
+    assert_eq!(tree.problems, []);
+    let bars = tree.get(bdf).unwrap().nodes()[0]
+        .bars
+        .iter()
+        .chain(&tree.get(Bdf::new(8, 0, 0)).unwrap().bars);
+    assert!(bars.clone().count() == 2 && bars.clone().all(|bar| bar.address.is_some()), "{tree}");
+}
+
 #[test]
 fn what_does_not_fit_into_a_slot_is_said() {
     let spec = host(0);
