@@ -7,7 +7,7 @@
 
 use std::ops::ControlFlow;
 use std::os::fd::AsFd;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -34,6 +34,8 @@ use crate::store::{Store, StoreError};
 
 /// Looks for a leader, in the time of a lease.
 const LOOKS: u32 = 15;
+/// Times of a lease that a leader may be without its entry switch, and that it leaves to others then.
+const AWAY: u32 = 2;
 /// Twentieths of a lease that are left when it is renewed; at its beginning 18 are.
 const RENEWED_AT: u32 = 13;
 
@@ -98,6 +100,9 @@ struct Shared {
     /// Wakes who looks after the fabric.
     bell: Bell,
     manager: Mutex<Option<(Arc<Lead>, Fm)>>,
+    /// Since when the leader has no entry switch, and until when it stands aside; nanoseconds of [`clock`], 0 for neither.
+    away: AtomicU64,
+    aside: AtomicU64,
     stopping: AtomicBool,
     resigning: AtomicBool,
 }
@@ -141,6 +146,8 @@ impl HaService {
             changed: Condvar::new(),
             bell: Bell::new()?,
             manager: Mutex::new(None),
+            away: AtomicU64::new(0),
+            aside: AtomicU64::new(0),
             stopping: AtomicBool::new(false),
             resigning: AtomicBool::new(false),
         });
@@ -242,13 +249,15 @@ impl Shared {
         let (known, failed) = leader.map_or_else(|error| (None, Err(error)), |name| (name, Ok(())));
         self.tell(|ha| ha.leader = known);
         failed?;
-        if !is_free || !is_idle || self.stopping.load(Ordering::SeqCst) {
+        let is_aside = clock() < self.aside.load(Ordering::SeqCst);
+        if !is_free || !is_idle || is_aside || self.stopping.load(Ordering::SeqCst) {
             return Ok(());
         }
         if let Some(lead) = self.candidate.campaign()? {
             let (term, name) = (lead.term, self.candidate.name().to_owned());
             self.tell(|ha| (ha.term, ha.leader) = (term, Some(name)));
             self.board.record_event(format!("this fabric manager leads, in term {term}"));
+            self.away.store(0, Ordering::SeqCst);
             self.set_lead(Some(Arc::new(lead)));
         }
         Ok(())
@@ -290,10 +299,14 @@ impl Shared {
         if slot.is_none() {
             self.board.set(|status| status.phase = Phase::Starting);
             match self.manager(&lead) {
-                Ok(fm) => *slot = Some((lead, fm.on_board(self.board.clone()))),
+                Ok(fm) => *slot = Some((lead.clone(), fm.on_board(self.board.clone()))),
                 Err(error) => {
                     let why = Some(with_causes(&error));
                     self.board.set(|status| (status.phase, status.failed) = (Phase::Failed, why));
+                    if matches!(error, TermError::Make(_)) {
+                        self.stand_aside(&lead, false);
+                    }
+                    return;
                 }
             }
         }
@@ -309,6 +322,29 @@ impl Shared {
             }
             Phase::Up => fm.watch(),
             Phase::Standby => {}
+        }
+        let has_entry = fm.has_entry();
+        self.stand_aside(lead, has_entry);
+    }
+
+    /// Leaves the lead to others when the entry switch has not answered for some time: they may have another way.
+    fn stand_aside(&self, lead: &Lead, has_entry: bool) {
+        let (now, span) = (clock().max(1), self.candidate.ttl() * AWAY);
+        let span = u64::try_from(span.as_nanos()).unwrap_or(u64::MAX);
+        if has_entry {
+            return self.away.store(0, Ordering::SeqCst);
+        }
+        let since = self.away.load(Ordering::SeqCst);
+        if since == 0 {
+            self.away.store(now, Ordering::SeqCst);
+        } else if now.saturating_sub(since) >= span {
+            self.away.store(0, Ordering::SeqCst);
+            self.aside.store(now.saturating_add(span), Ordering::SeqCst);
+            let note = "its entry switch did not answer: the lead was left to another manager";
+            self.board.record_event(format!("term {}: {note}", lead.term));
+            self.tell(|ha| ha.note = Some(note.to_owned()));
+            lead.permit.end();
+            self.changed.notify_all();
         }
     }
 

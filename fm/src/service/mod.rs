@@ -116,6 +116,8 @@ pub struct Fm {
     /// Ends that are up of links that are down, and who is there as the switch says: for these a discovery has been tried.
     tried: BTreeSet<(PortRef, u8)>,
     rounds: u32,
+    /// The entry switch did not answer when it was asked last.
+    entry_silent: bool,
     /// Downstream ports at which somebody calls itself by a PID that is not the port's.
     pid_mismatches: BTreeSet<(PortRef, Pid)>,
     /// Components that the last discovery found to be another manager's, and whose.
@@ -175,6 +177,7 @@ impl Fm {
             foreign: foreign::Foreign::default(),
             tried: BTreeSet::new(),
             rounds: 0,
+            entry_silent: false,
             pid_mismatches: BTreeSet::new(),
             owned: BTreeMap::new(),
             refusals: news::News::default(),

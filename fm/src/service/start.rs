@@ -70,6 +70,7 @@ impl Fm {
         });
         let result =
             if mode == StartMode::Static { self.start_static() } else { self.start_managed() };
+        self.entry_silent = matches!(&result, Err(StartError::Entry(Finding::Silent { .. })));
         if let Err(error) = &result {
             let text = with_causes(error);
             self.board.set(|status| (status.phase, status.failed) = (Phase::Failed, Some(text)));

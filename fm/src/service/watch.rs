@@ -79,11 +79,17 @@ impl Fm {
         }
     }
 
+    /// Whether the entry switch has answered when this FM last asked it.
+    pub(crate) fn has_entry(&self) -> bool {
+        !self.entry_silent
+    }
+
     /// Whether the entry switch is this FM's still; none where it does not answer, and all that can be done is to wait.
     fn entry_is_ours(&mut self) -> Option<bool> {
         const SILENT: &str = "the entry switch does not answer";
         let now = crate::discover::identify(&mut self.fabric, Way::Entry);
         self.errors.retain(|line| !line.starts_with(SILENT));
+        self.entry_silent = now.is_err();
         match now {
             Ok(now) => {
                 let ours = self.desired.manager().uuid;

@@ -4,7 +4,7 @@
 //! Units: none.
 //! Source: docs/fm.md "Several managers".
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use weft_rpc::Answer;
 use super::fake::Shared;
 use super::fake_etcd::FakeEtcd;
 use super::service::{manager, shared, status, want};
-use crate::cci::Fabric;
+use crate::cci::{Fabric, Gate};
 use crate::ha::address::Address;
 use crate::ha::answer::{ANSWER_MAX, AnswerError, Kept, Outcome, Ranged, read};
 use crate::ha::election::{Candidate, Lead};
@@ -206,8 +206,21 @@ fn components_go_from_leader_to_leader_and_refuse_those_before() {
 }
 
 fn service(etcd: &Arc<FakeEtcd>, shared: &Shared, name: &str, wanted: Option<String>) -> HaService {
+    service_by(etcd, shared, name, wanted, Arc::default())
+}
+
+/// One that has no way to its entry switch while `cut`.
+fn service_by(
+    etcd: &Arc<FakeEtcd>,
+    shared: &Shared,
+    name: &str,
+    wanted: Option<String>,
+    cut: Arc<AtomicBool>,
+) -> HaService {
     let shared = shared.clone();
     let make = move |Term { desired, store, gate }: Term| {
+        let cut = cut.clone();
+        let gate = Gate(Arc::new(move || (gate.0)() && !cut.load(Ordering::SeqCst)));
         let fabric = shared.gated(desired.manager().uuid, gate);
         let (mode, store) = (StartMode::FmFirst, Some(store));
         let setup = FmSetup { fabric, desired, mode, take_over: false, store, drain: || {} };
@@ -285,6 +298,26 @@ fn standby_managers_name_the_leader_and_take_over() {
     let answer = ask(&three, &json!({ "cmd": "status" })).unwrap();
     let note = answer["status"]["ha"]["note"].as_str().unwrap_or_default().to_owned();
     assert!(note.contains("--replace-want"), "{answer}");
+}
+
+/// Who has no way to its entry switch leaves the lead to one that has, and says why.
+#[test]
+fn a_leader_without_its_entry_switch_stands_aside() {
+    let (etcd, shared, cut) = (Arc::new(FakeEtcd::default()), shared(), Arc::default());
+    let one = service_by(&etcd, &shared, "one", Some(WANTED.to_owned()), Arc::clone(&cut));
+    is_up(&one);
+    let two = service(&etcd, &shared, "two", None);
+    cut.store(true, Ordering::SeqCst);
+    is_up(&two);
+    all_are(&shared, 2);
+    let status = ask(&one, &json!({ "cmd": "status" })).unwrap();
+    let note = status["status"]["ha"]["note"].as_str().unwrap_or_default().to_owned();
+    assert!(note.contains("its entry switch did not answer"), "{status}");
+    // Alone it leads again, as there is nobody else, and goes on when its way is back.
+    drop(two);
+    until(LONG, "it tries", || (phase(&one) != "standby").then_some(()));
+    cut.store(false, Ordering::SeqCst);
+    is_up(&one);
 }
 
 /// What etcd's answers become on their way: bytes are changed, added, removed or cut off.
