@@ -130,13 +130,38 @@ pub enum Next {
 /// Reads a request.
 ///
 /// # Errors
-/// The line is too long, or is none.
-pub fn parse<T: serde::de::DeserializeOwned>(line: &[u8]) -> Result<T, Refused> {
+/// The line is too long, or is none; a request that has no fields comes with some.
+pub fn parse<T: Serialize + serde::de::DeserializeOwned>(line: &[u8]) -> Result<T, Refused> {
     if line.len() > LINE_LEN_MAX {
         let message = format!("expected at most {LINE_LEN_MAX} bytes, found {}", line.len());
         return Err(Refused::bad_request(message));
     }
-    serde_json::from_slice(line).map_err(|error| Refused::bad_request(error.to_string()))
+    let bad = |error: serde_json::Error| Refused::bad_request(error.to_string());
+    let request: T = serde_json::from_slice(line).map_err(bad)?;
+    // serde passes over the fields of a variant that has none, also where unknown ones are denied.
+    let read = serde_json::to_value(&request).map_err(bad)?;
+    if read.as_object().is_some_and(|read| read.len() == 1)
+        && let Value::Object(given) = serde_json::from_slice(line).map_err(bad)?
+        && let Some((field, _)) =
+            given.iter().find(|(field, value)| read.get(*field).is_none() && !is_default(value))
+    {
+        return Err(Refused::bad_request(format!(
+            "unknown field `{field}`: this request has none"
+        )));
+    }
+    Ok(request)
+}
+
+/// Whether a field with this value may be one that is left out.
+fn is_default(value: &Value) -> bool {
+    match value {
+        Value::Null | Value::Bool(false) => true,
+        Value::Number(number) => number.as_u64() == Some(0),
+        Value::String(text) => text.is_empty(),
+        Value::Array(list) => list.is_empty(),
+        Value::Object(map) => map.is_empty(),
+        Value::Bool(true) => false,
+    }
 }
 
 /// Writes `value` as JSON on one line, with its newline.
@@ -176,4 +201,40 @@ pub fn ok_line(value: &impl serde::Serialize) -> Result<Vec<u8>, Refused> {
     };
     write().map_err(|error| Refused::unavailable(error.to_string()))?;
     Ok(line.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, PartialEq, Serialize, Deserialize)]
+    #[serde(tag = "cmd", rename_all = "snake_case", deny_unknown_fields)]
+    enum Request {
+        Bare,
+        With {
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            after: Option<u64>,
+        },
+    }
+
+    #[test]
+    fn a_request_without_fields_takes_none() {
+        let read = |line: &str| parse::<Request>(line.as_bytes());
+        assert_eq!(read(r#"{"cmd": "bare"}"#).unwrap(), Request::Bare);
+        let with = |after| Request::With { after };
+        assert_eq!(read(r#"{"cmd": "with"}"#).unwrap(), with(None));
+        assert_eq!(read(r#"{"cmd": "with", "after": null}"#).unwrap(), with(None));
+        assert_eq!(read(r#"{"cmd": "with", "after": 3}"#).unwrap(), with(Some(3)));
+        for (line, part) in [
+            (r#"{"cmd": "bare", "after": 3}"#, "unknown field `after`"),
+            (r#"{"cmd": "bare", "force": true}"#, "unknown field `force`"),
+            (r#"{"cmd": "with", "force": true}"#, "unknown field `force`"),
+            (r#"{"cmd": "dance"}"#, "dance"),
+            ("", "EOF"),
+            ("[1, 2]", "expected"),
+        ] {
+            let message = read(line).unwrap_err().message;
+            assert!(message.contains(part), "{line}: {message}");
+        }
+    }
 }
