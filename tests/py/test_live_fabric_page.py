@@ -54,8 +54,9 @@ len = 0x20000000
 granularity = 4096
 hpa = 0x10000000000
 """
-# Names that would be markup or end it if they were not text.
-MEMORY, GIM, P2P = "<script>hit=1//", '"]]><b id=hit>\'', "<b>direct</b>"
+MEMORY, GIM, P2P = "far-pool", "shown", "direct"
+# Names that would be markup, or end it, or move a terminal's cursor.
+HOSTILE = ("<script>hit=1//", '"]]><b id=hit>\'', "<b>direct</b>", "two words", "\x1b[2J", "")
 ROWS = (
     "Object.fromEntries([...document.querySelectorAll('tr[data-{0}]')]"
     ".map((r) => [r.dataset.{0}, [...r.cells].map((c) => c.textContent)]))"
@@ -80,6 +81,12 @@ def fm(*words):
     done = subprocess.run([weft(), "fm", *words, "--socket", SOCKET], capture_output=True, text=True, check=False)
     assert done.returncode == 0, (words, done.stderr)
     return done.stdout
+
+
+def refused_name(*words):
+    """`weft fm` must refuse the name in its words, and say what names are."""
+    done = subprocess.run([weft(), "fm", *words, "--socket", SOCKET], capture_output=True, text=True, check=False)
+    assert done.returncode == 4 and "expected a name of letters" in done.stderr, (words, done)
 
 
 def known(*words):
@@ -266,6 +273,13 @@ def run_page(way, folder):
     with weftlive.FabricUp(file, "--dir", DIR, *(["--processes"] if way == "processes" else [])):
         fm("status", "--wait")
         far = hex(BASE + 4 * SEGMENT)
+        for name in HOSTILE:
+            for words in (
+                ("memory", "add", name, "--host", "h0", "--ways", "1", "--size", "256MiB", "--hpa", far),
+                ("gim", "add", name, "--of", "h1", "--from", "h0", "--size", "1MiB", "--hpa", hex(BASE + 6 * SEGMENT)),
+                ("p2p", "add", name, "--from", "xpu0", "--to", "ep1", "--size", "256MiB", "--hpa", hex(BASE + 16 * SEGMENT)),
+            ):
+                refused_name(*words)
         fm("memory", "add", MEMORY, "--host", "h0", "--ways", "1", "--size", "256MiB", "--hpa", far)
         fm("gim", "add", GIM, "--of", "h1", "--from", "h0", "--size", "1MiB", "--hpa", hex(BASE + 6 * SEGMENT))
         fm("p2p", "add", P2P, "--from", "xpu0", "--to", "ep1", "--size", "256MiB", "--hpa", hex(BASE + 16 * SEGMENT))
