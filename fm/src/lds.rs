@@ -258,7 +258,7 @@ impl LdDevice<'_> {
     /// they are given. Says how many had something else.
     ///
     /// # Errors
-    /// See [`LdError`]: the first one; what comes before it is done.
+    /// See [`LdError`]: the first one; all else that can be is done, unless the device does not answer.
     pub fn set_all(&mut self, wanted: &[LdWanted]) -> Result<usize, LdError> {
         let has = self.shares()?;
         let of = |wanted: &LdWanted| has.get(usize::from(wanted.ld)).copied();
@@ -269,25 +269,34 @@ impl LdDevice<'_> {
                 differ.push((wanted, has));
             }
         }
+        let mut first = None;
+        let mut done = |outcome| match outcome {
+            Err(error @ LdError::Call(_)) => Err(error),
+            Err(error) => {
+                first.get_or_insert(error);
+                Ok(())
+            }
+            Ok(()) => Ok(()),
+        };
         for gives in [false, true] {
             for (wanted, has) in &differ {
                 let ld = wanted.ld;
                 let turn = |memory: &u64| *memory != has.memory && (*memory > has.memory) == gives;
                 if let Some(memory) = wanted.memory.filter(turn) {
-                    self.set_memory(ld, memory)?;
+                    done(self.set_memory(ld, memory))?;
                 }
                 let turn = |part: &u8| (Some(*part) > has.bandwidth) == gives;
                 let bandwidth = wanted.bandwidth.filter(|part| Some(*part) != has.bandwidth);
                 if let Some(part) = bandwidth.filter(turn) {
-                    self.set_bandwidth(ld, part)?;
+                    done(self.set_bandwidth(ld, part))?;
                 }
                 let limit = wanted.limit.filter(|part| gives && Some(*part) != has.limit);
                 if let Some(part) = limit {
-                    self.set_limit(ld, part)?;
+                    done(self.set_limit(ld, part))?;
                 }
             }
         }
-        Ok(differ.len())
+        first.map_or(Ok(differ.len()), Err)
     }
 
     /// Gives an LD `memory` bytes.

@@ -329,6 +329,17 @@ fn logical_devices_have_what_the_file_says() {
     assert_eq!(has(&mut fabric), want);
     let errors = fabric.fm().board().status().errors;
     assert_eq!(errors, [""; 0]);
+    // What cannot be put back, as a host uses it, is told, and keeps nothing else from it.
+    for (opcode, payload) in
+        [(0x5402, "01 00 0000 0200000000000000 0000000000000000"), (0x5409, "01 02 00")]
+    {
+        let done = by_tunnel(&mut fabric, opcode, payload);
+        assert_eq!(&done[24..28], "0000", "{opcode:x}: {done}");
+    }
+    fabric.fm().request(&Request::Discover).unwrap();
+    assert_eq!(has(&mut fabric), [(512, 192, 0), (256, 0, 0), (256, 64, 16), (0, 0, 0)]);
+    let errors = fabric.fm().board().status().errors;
+    assert!(errors.iter().any(|error| error.contains("uses its memory")), "{errors:?}");
     books(&fabric);
 }
 
