@@ -402,7 +402,7 @@ impl Fm {
     }
 
     fn trace_of(&mut self, host: &str, hpa: u64, via: Via) -> Result<Response, Refused> {
-        let (from, gae, edges) = self.names(|names| {
+        let (from, gae, edges, lds) = self.names(|names| {
             let from = names.requester(host)?;
             let gae = |one: Requester| names.gae(one.edge).map(str::to_owned);
             let host = |one: Requester| {
@@ -411,8 +411,10 @@ impl Fm {
                 Some(host.pid)
             };
             let all = names::requesters(names.inventory, names.bindings).into_iter();
-            let edges = all.map(|at| Edge { at, gae: gae(at), host: host(at) }).collect();
-            Ok((from, gae(from), edges))
+            let edge = |at| Edge { at, gae: gae(at), host: host(at) };
+            let lds = names::logical_devices(names.inventory, names.bindings).into_iter();
+            let lds = lds.map(|(at, ld)| (edge(at), ld)).collect();
+            Ok((from, gae(from), all.map(edge).collect(), lds))
         })?;
         let Some(running) = &self.running else { return Err(Refused::unavailable("not up")) };
         let (fabric, inventory) = (&mut self.fabric, &running.inventory);
@@ -423,7 +425,8 @@ impl Fm {
             return Err(Refused::bad_request(text));
         }
         let gaes = self.gaes.iter_mut().map(|(name, gae)| (name.clone(), gae)).collect();
-        let asked = TraceContext { fabric, gaes, gae, edges, vppb, inventory, memory, gim, p2p };
+        let asked =
+            TraceContext { fabric, gaes, gae, edges, lds, vppb, inventory, memory, gim, p2p };
         Ok(Response::Trace(trace(asked, edge, Hpa(hpa), via)))
     }
 }

@@ -365,6 +365,20 @@ pub fn requesters(inventory: &Inventory, bindings: &Bindings) -> Vec<Requester> 
     all
 }
 
+/// Logical devices that a bridge shows, and which of their device each is; they make no requests.
+#[must_use]
+pub fn logical_devices(inventory: &Inventory, bindings: &Bindings) -> Vec<(Requester, u16)> {
+    let of = |local: &Local| {
+        let (switch, port) = (local.bridge.switch, local.port);
+        let is_it = |it: &&Target| it.port == port && it.kind == TargetKind::Downstream;
+        let pid = inventory.targets(switch).iter().find(is_it)?.pid;
+        let edge = Host { switch, vcs: local.bridge.vcs, pid };
+        let at = Requester { edge, port, vppb: local.bridge.vppb };
+        local.ld.filter(|_| !pid.is_none()).map(|ld| (at, ld))
+    };
+    bindings.local.iter().filter_map(of).collect()
+}
+
 /// The way to a component: `entry`, `port:N`, `pid:P` or `pid:P/port:N`.
 ///
 /// # Errors

@@ -36,12 +36,8 @@ impl Walk<'_> {
     /// What becomes of a request at the edge of the memory device of `pid`, and of its completion.
     pub(super) fn memory_device(&mut self, pid: Pid) -> Result<End, Stop> {
         let found = self.asked.edges.iter().find(|one| one.at.edge.pid == pid).cloned();
-        let Some(Edge { at: device, gae: host, host: owner }) = found else {
-            let text = format!(
-                "no device that is bound whole has PID {pid}: logical devices are not followed"
-            );
-            return Err(Stop::End(End::Unknown(text)));
-        };
+        let found = found.map_or_else(|| self.logical_device(pid), Ok)?;
+        let Edge { at: device, gae: host, host: owner } = found;
         let (spid, at, vcs) = (self.host.pid, device.edge.switch, device.edge.vcs);
         if self.via == Via::CxlMem {
             let whose = owner.map_or("no host".to_owned(), |host| format!("host {host}"));
@@ -78,6 +74,90 @@ impl Walk<'_> {
         self.say(at, "re-router", text);
         Ok(End::Memory)
     }
+}
+
+impl Walk<'_> {
+    /// Which logical device of the device of `pid` a request is for, as the device's edge finds it: that of the host that loads
+    /// and stores, or the one whose completion comes straight back.
+    //= docs/spec/cxl-fabric.md Logical devices
+    fn logical_device(&mut self, pid: Pid) -> Result<Edge, Stop> {
+        let of_device = |(one, _): &&(Edge, u16)| one.at.edge.pid == pid;
+        let all: Vec<(Edge, u16)> = self.asked.lds.iter().filter(of_device).cloned().collect();
+        let Some(at) = all.first().map(|(one, _)| one.at.edge.switch) else {
+            let text = format!("no device that a host has bound has PID {pid}");
+            return Err(Stop::End(End::Unknown(text)));
+        };
+        let mut unknown = 0;
+        let mut found = Vec::new();
+        for (one, ld) in &all {
+            match self.answers(one)? {
+                Some(true) => found.push((one.clone(), *ld)),
+                Some(false) => {}
+                None => unknown += 1,
+            }
+        }
+        if unknown > 0 && found.is_empty() {
+            return self.given_logical_device(pid, &all);
+        }
+        let ([(one, ld)], 0) = (found.as_slice(), unknown) else {
+            let known = found.len();
+            return match (self.via, known, unknown) {
+                (_, 2.., _) => self.unsupported(
+                    at,
+                    format_args!("several-lds: {known} logical devices of PID {pid} would answer"),
+                ),
+                (Via::CxlMem, ..) => {
+                    self.unsupported(at, "none of the device's logical devices is this host's")
+                }
+                (Via::Uio, _, 0) => refused(format!(
+                    "no completion comes straight back from {at}: no logical device of PID {pid} has LAV and a re-router entry for {}",
+                    self.host.pid
+                )),
+                _ => Err(only_gaes_tell()),
+            };
+        };
+        let (one, text) = (one.clone(), format!("the request is for LD {ld} of PID {pid}"));
+        self.note(at, "LD", true, text);
+        Ok(one)
+    }
+
+    /// The logical device that the FM gave, where only GAEs that cannot be asked know who answers.
+    fn given_logical_device(&mut self, pid: Pid, all: &[(Edge, u16)]) -> Result<Edge, Stop> {
+        let host = self.host;
+        let has = |grant: &&crate::p2p::Grant| grant.to.pid == pid && grant.from.contains(&host);
+        let Some(grant) = self.asked.p2p.grants.iter().find(has) else {
+            return Err(only_gaes_tell());
+        };
+        let (ld, name) = (grant.ld, grant.name.clone());
+        let one = all.iter().find(|(_, number)| Some(*number) == ld).map(|(one, _)| one.clone());
+        let one = one.ok_or_else(only_gaes_tell)?;
+        let ld = ld.unwrap_or_default();
+        let text = format!(
+            "only the hosts' GAEs report it; by the FM's P2P {name:?} the request is for LD {ld} of PID {pid}"
+        );
+        self.note(one.at.edge.switch, "LD", false, text);
+        Ok(one)
+    }
+
+    /// Whether a logical device would answer; none where nobody tells.
+    fn answers(&mut self, one: &Edge) -> Result<Option<bool>, Stop> {
+        let spid = self.host.pid;
+        if self.via == Via::CxlMem {
+            return Ok(Some(one.host == Some(spid)));
+        }
+        let place = (one.at.edge.switch, one.at.edge.vcs);
+        if !has_lav(self.asked.fabric, self.asked.inventory, place, spid)? {
+            return Ok(Some(false));
+        }
+        let gae = one.gae.as_ref().and_then(|host| self.asked.gaes.get_mut(host));
+        let Some(gae) = gae else { return Ok(None) };
+        let entries = re_routers(gae, one.at)?;
+        Ok(Some(entries.iter().any(|(_, entry)| entry.dpid == spid)))
+    }
+}
+
+fn only_gaes_tell() -> Stop {
+    Stop::End(End::Unknown("only the hosts' GAEs report which logical device answers".to_owned()))
 }
 
 /// The re-router of a memory device's bridge, where it has entries.

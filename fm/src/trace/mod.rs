@@ -49,6 +49,8 @@ pub struct TraceContext<'a> {
     pub gae: Option<String>,
     /// Who makes requests.
     pub edges: Vec<Edge>,
+    /// Logical devices, and which of their device each is.
+    pub lds: Vec<(Edge, u16)>,
     /// The bridge that the requests enter by: 0 of a host's own.
     pub vppb: u8,
     /// What there is.

@@ -273,10 +273,13 @@ fn each_host_loads_and_stores_its_own_logical_device() {
             assert_eq!(has_ld(&fabric, other, 0, seed), other == ld, "{host}: LD {other}");
         }
     }
-    // A trace says how far it knows.
-    let asked = Request::Trace { host: "h0".to_owned(), hpa: FIRST, via: TraceVia::CxlMem };
-    let Ok(Response::Trace(trace)) = fabric.fm().request(&asked) else { panic!() };
-    let End::Unknown(why) = &trace.end else { panic!("{trace:?}") };
-    assert!(trace.dpid == Some(mld) && why.contains("logical devices are not followed"), "{why}");
+    // A trace goes to the logical device of the host that asks.
+    for (name, want) in [("h0", hosts[0].2), ("h1", hosts[1].2)] {
+        let asked = Request::Trace { host: name.to_owned(), hpa: FIRST, via: TraceVia::CxlMem };
+        let Ok(Response::Trace(trace)) = fabric.fm().request(&asked) else { panic!() };
+        assert!(trace.dpid == Some(mld) && trace.end == End::Memory, "{trace:?}");
+        let step = trace.steps.iter().find(|step| step.table == "LD").unwrap();
+        assert!(step.found.contains(&format!("for LD {want} of")), "{trace:?}");
+    }
     books(&fabric);
 }

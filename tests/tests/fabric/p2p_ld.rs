@@ -8,6 +8,7 @@
 
 use weft_fm::service::request::P2pState;
 use weft_fm::service::{Request, Response};
+use weft_fm::trace::{End, Via as TraceVia};
 use weft_lab::endpoint::command::{Access, Command, OwnRange, Via};
 use weft_lab::endpoint::number::Num;
 use weft_lab::fabric::layout::Part;
@@ -85,9 +86,30 @@ fn accelerators_reach_the_logical_device_that_they_were_given() {
     let read = access(&fabric, H1, by_mem(70), false);
     assert!(read.ok && read.mismatched == 0, "{read:?}");
     reaches(&fabric, H1, (2, two), 0x5_0000, 71);
+    let mut traced = |who: &str, hpa, via| {
+        let asked = Request::Trace { host: who.to_owned(), hpa, via };
+        let Ok(Response::Trace(trace)) = fabric.fm().request(&asked) else { panic!() };
+        let step = trace.steps.iter().find(|step| step.table == "LD");
+        (step.map(|step| step.found.clone()).unwrap_or_default(), trace.end)
+    };
+    for (who, hpa, via, ld) in [
+        ("acc0", zero, TraceVia::Uio, 0),
+        ("acc2", one, TraceVia::Uio, 1),
+        ("acc3", two, TraceVia::Uio, 2),
+        ("h1", two, TraceVia::CxlMem, 2),
+    ] {
+        let (found, end) = traced(who, hpa, via);
+        assert!(
+            found.contains(&format!("for LD {ld} of")) && end == End::Memory,
+            "{who}: {found} {end:?}"
+        );
+    }
     let revoke = Request::Revoke { name: "two".to_owned(), host: "acc3".to_owned() };
     fabric.fm().request(&revoke).unwrap();
     refused(&fabric, acc3, two, 200);
+    let asked = Request::Trace { host: "acc3".to_owned(), hpa: two, via: TraceVia::Uio };
+    let Ok(Response::Trace(trace)) = fabric.fm().request(&asked) else { panic!() };
+    assert!(trace.end != End::Memory, "{trace:?}");
     reaches(&fabric, acc1, (2, two), 0x6_0000, 72);
     reaches(&fabric, acc0, (0, zero), 0x6_0000, 73);
     books(&fabric);
