@@ -10,7 +10,9 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
+use std::panic::{self, AssertUnwindSafe};
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 use redb::backends::InMemoryBackend;
 use redb::{Database, TableDefinition};
@@ -33,6 +35,8 @@ const FORM: u32 = 1;
 const BEGUN: &str = "begun";
 /// The part that is the text of the wanted state.
 const WANTED: &str = "wanted";
+/// The part that is the serial number of the switch that the wanted state calls its entry.
+const ENTRY: &str = "entry";
 
 const TABLE: TableDefinition<'static, &str, &[u8]> = TableDefinition::new("state");
 
@@ -66,6 +70,14 @@ pub enum StoreError {
         path: PathBuf,
         /// Its form.
         form: u32,
+    },
+    /// It is no store, or a damaged one.
+    #[error("{} is no store of a fabric manager, or a damaged one: start with another file", .path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: Box<redb::Error>,
     },
     /// The store that several managers share is not there for this one.
     #[error("{what} {place}")]
@@ -165,11 +177,13 @@ impl Backend for FileStore {
     }
 
     fn read(&self, part: &'static str) -> Result<Option<Vec<u8>>, StoreError> {
-        self.get(part).map_err(|source| failed(&self.path, "read", source))
+        guarded(|| self.get(part).map_err(Box::new))
+            .map_err(|source| failed(&self.path, "read", source))
     }
 
     fn write(&self, parts: &[(&'static str, Option<Vec<u8>>)]) -> Result<(), StoreError> {
-        self.set(parts).map_err(|source| failed(&self.path, "write", source))
+        guarded(|| self.set(parts).map_err(Box::new))
+            .map_err(|source| failed(&self.path, "write", source))
     }
 }
 
@@ -186,10 +200,10 @@ impl Store {
     /// It cannot be opened, or is no store.
     pub fn open(path: &Path) -> Result<Self, StoreError> {
         let file = files::create(path, Existing::Keep)
-            .map_err(|error| failed(path, "open", redb::Error::Io(error)))?;
-        let database = Database::builder()
-            .create_file(file)
-            .map_err(|error| failed(path, "open", error.into()))?;
+            .map_err(|error| failed(path, "open", Box::new(redb::Error::Io(error))))?;
+        let open = || Database::builder().create_file(file).map_err(|error| Box::new(error.into()));
+        let opened = quietly(open);
+        let database = opened.map_err(|error| failed(path, "open", error))?;
         Ok(Self::on(FileStore { path: path.to_path_buf(), database }))
     }
 
@@ -200,7 +214,7 @@ impl Store {
     pub fn in_memory() -> Result<Self, StoreError> {
         let path = PathBuf::from("(memory)");
         let made = Database::builder().create_with_backend(InMemoryBackend::new());
-        let database = made.map_err(|error| failed(&path, "make", error.into()))?;
+        let database = made.map_err(|error| failed(&path, "make", Box::new(error.into())))?;
         Ok(Self::on(FileStore { path, database }))
     }
 
@@ -293,7 +307,23 @@ impl Store {
     /// # Errors
     /// It could not be written.
     pub fn save_wanted(&self, text: &str) -> Result<(), StoreError> {
-        self.backend.write(&[(WANTED, Some(self.json(WANTED, &text)?))])
+        self.backend.write(&[(WANTED, Some(self.json(WANTED, &text)?)), (ENTRY, None)])
+    }
+
+    /// Keeps the serial number of the switch that the wanted state calls its entry, until there is another wanted state.
+    ///
+    /// # Errors
+    /// It could not be written.
+    pub fn save_entry(&self, serial: u64) -> Result<(), StoreError> {
+        self.backend.write(&[(ENTRY, Some(self.json(ENTRY, &serial)?))])
+    }
+
+    /// The serial number that was kept last.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub fn load_entry(&self) -> Result<Option<u64>, StoreError> {
+        self.part(ENTRY)
     }
 
     /// The text that was kept last.
@@ -325,6 +355,34 @@ impl Store {
     }
 }
 
-fn failed(path: &Path, what: &'static str, source: redb::Error) -> StoreError {
-    StoreError::Database { what, path: path.to_path_buf(), source: Box::new(source) }
+/// What redb says, whose errors are large.
+type Boxed<T> = Result<T, Box<redb::Error>>;
+
+/// As [`guarded`], without a word of the panic: it is told as an error.
+fn quietly<T>(run: impl FnOnce() -> Boxed<T>) -> Boxed<T> {
+    static ONE: Mutex<()> = Mutex::new(());
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner); // the hook is of the whole process
+    let hook = panic::take_hook();
+    panic::set_hook(Box::new(|_| {}));
+    let done = guarded(run);
+    panic::set_hook(hook);
+    done
+}
+
+/// Has redb do something with a file: it panics where pages of a damaged one contradict each other.
+fn guarded<T>(run: impl FnOnce() -> Boxed<T>) -> Boxed<T> {
+    let damaged = || redb::Error::Corrupted("its pages contradict each other".to_owned());
+    panic::catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|_| Err(Box::new(damaged())))
+}
+
+fn failed(path: &Path, what: &'static str, source: Box<redb::Error>) -> StoreError {
+    let is_damaged = match &*source {
+        redb::Error::Corrupted(_) => true,
+        redb::Error::Io(error) => error.kind() == std::io::ErrorKind::InvalidData,
+        _ => false,
+    };
+    if is_damaged {
+        return StoreError::Damaged { path: path.to_path_buf(), source };
+    }
+    StoreError::Database { what, path: path.to_path_buf(), source }
 }

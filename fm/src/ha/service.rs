@@ -392,6 +392,7 @@ impl Shared {
         let own = self.wanted.as_ref().filter(|_| replaces);
         let text = own.or(kept.as_ref()).map_or("", String::as_str);
         let mut desired = DesiredState::parse(text)?;
+        desired.fm.entry_serial = store.load_entry()?;
         if desired.fm.secondary.is_some() {
             return Err(TermError::Secondary);
         }

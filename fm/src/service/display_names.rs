@@ -42,8 +42,9 @@ impl DisplayNames {
     /// The names that a desired state has for what is in a fabric.
     #[must_use]
     pub fn new(desired: &DesiredState, inventory: &Inventory) -> Self {
+        let first = desired.fm.entry_in(inventory);
         let name = |(id, switch): (SwitchId, &crate::inventory::Switch)| {
-            let entry = desired.fm.entry.clone().filter(|_| id == SwitchId(0));
+            let entry = desired.fm.entry.clone().filter(|_| Some(id) == first);
             let mut named = desired.switches.iter();
             let own = switch.uuid.and_then(|uuid| named.find(|named| named.uuid == uuid));
             let own = own.map(|named| named.name.clone());

@@ -64,7 +64,7 @@ impl Names<'_> {
     pub fn switch(&self, text: &str) -> Result<SwitchId, String> {
         let none = || format!("there is no switch {text:?}");
         if text == "entry" || self.desired.fm.entry.as_deref() == Some(text) {
-            return Ok(SwitchId(0));
+            return self.desired.fm.entry_in(self.inventory).ok_or_else(none);
         }
         let number = text.strip_prefix('s').and_then(|digits| digits.parse::<u16>().ok());
         if let Some(id) = number.map(SwitchId) {

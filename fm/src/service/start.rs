@@ -100,10 +100,23 @@ impl Fm {
         if self.mode == StartMode::Simultaneous {
             self.board.set(|status| status.hosts_held = false);
         }
+        self.keep_entry()?;
         self.apply_desired();
         self.save()?;
         self.step("the wanted state is applied");
         self.board.set(|status| (status.phase, status.hosts_held) = (Phase::Up, false));
+        Ok(())
+    }
+
+    /// Keeps which switch the entry of the wanted state is, where the next manager may come in by another one.
+    fn keep_entry(&mut self) -> Result<(), StoreError> {
+        let entry = self.running.as_ref().and_then(|running| running.inventory.switches.first());
+        if let (Some(entry), Some(store), Some(_), None) =
+            (entry, &self.store, self.desired.fm.lineage, self.desired.fm.entry_serial)
+        {
+            store.save_entry(entry.serial)?;
+            self.desired.fm.entry_serial = Some(entry.serial);
+        }
         Ok(())
     }
 
@@ -189,6 +202,7 @@ impl Fm {
     pub fn rediscover(&mut self) -> Result<(), StartError> {
         let known = self.state();
         self.bring_up(known.as_ref())?;
+        self.keep_entry()?;
         self.apply_desired();
         self.save()?;
         self.step("the wanted state is applied");

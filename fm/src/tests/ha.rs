@@ -19,6 +19,7 @@ use super::fake::Shared;
 use super::fake_etcd::FakeEtcd;
 use super::service::{manager, shared, status, want};
 use crate::cci::{Fabric, Gate};
+use crate::graph::SwitchId;
 use crate::ha::address::Address;
 use crate::ha::answer::{ANSWER_MAX, AnswerError, Kept, Outcome, Ranged, read};
 use crate::ha::election::{Candidate, Lead};
@@ -27,7 +28,7 @@ use crate::ha::identity::Lineage;
 use crate::ha::permit::clock;
 use crate::ha::service::{HaService, Setup, Term};
 use crate::ha::store::SharedStore;
-use crate::service::desired::Secondary;
+use crate::service::desired::{Management, Secondary};
 use crate::service::status::{Phase, StartMode};
 use crate::service::{Fm, Setup as FmSetup};
 use crate::store::{Backend, Store, StoreError};
@@ -261,6 +262,11 @@ fn standby_managers_name_the_leader_and_take_over() {
     let (etcd, shared) = (Arc::new(FakeEtcd::default()), shared());
     let one = service(&etcd, &shared, "one", Some(WANTED.to_owned()));
     is_up(&one);
+    let entry = b"weft/state/entry".as_slice();
+    assert!(
+        etcd.state.lock().unwrap().keys.contains_key(entry),
+        "what the wanted state means by it"
+    );
     let two = service(&etcd, &shared, "two", None);
     let leader = |service: &HaService| {
         let answer = ask(service, &json!({ "cmd": "status" })).unwrap();
@@ -298,6 +304,27 @@ fn standby_managers_name_the_leader_and_take_over() {
     let answer = ask(&three, &json!({ "cmd": "status" })).unwrap();
     let note = answer["status"]["ha"]["note"].as_str().unwrap_or_default().to_owned();
     assert!(note.contains("--replace-want"), "{answer}");
+}
+
+/// What a wanted state calls its entry is the same switch for every manager, by whichever switch that one comes in.
+#[test]
+fn the_entry_of_the_wanted_state_is_one_switch() {
+    let shared = shared();
+    let mut fm = of_term(&shared, "", 1, None);
+    fm.start().unwrap();
+    let mut inventory = fm.state().unwrap().inventory;
+    let mut management = Management::default();
+    assert_eq!(
+        management.entry_in(&inventory),
+        Some(SwitchId(0)),
+        "its own where nothing is known"
+    );
+    management.entry_serial = Some(inventory.switches[1].serial);
+    assert_eq!(management.entry_in(&inventory), Some(SwitchId(1)));
+    inventory.switches[0].serial = inventory.switches[1].serial;
+    assert_eq!(management.entry_in(&inventory), None, "one of them lies");
+    management.entry_serial = Some(0xDEAD);
+    assert_eq!(management.entry_in(&inventory), None, "it is not there");
 }
 
 /// Who has no way to its entry switch leaves the lead to one that has, and says why.

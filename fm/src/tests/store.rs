@@ -12,6 +12,7 @@ use crate::edge::AccessBit;
 use crate::graph::SwitchId;
 use crate::memory::{Memory, Part, Share};
 use crate::store::{State, Store, StoreError};
+use weft_base::rng::Rng;
 use weft_parsers::fabric::Pid;
 
 #[test]
@@ -68,5 +69,37 @@ fn what_is_no_store_is_an_error() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("fm.redb");
     std::fs::write(&path, [7; 5_000]).unwrap();
-    assert!(matches!(Store::open(&path), Err(StoreError::Database { .. })));
+    assert!(matches!(Store::open(&path), Err(StoreError::Damaged { .. })));
+}
+
+/// A file that was cut, or whose bytes were changed, is an error that says so, or what was kept: never a panic.
+#[test]
+fn a_damaged_store_is_an_error() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("fm.redb");
+    let store = Store::open(&path).unwrap();
+    store.save_wanted(&"x".repeat(200_000)).unwrap();
+    drop(store);
+    let whole = std::fs::read(&path).unwrap();
+    let other = dir.path().join("other.redb");
+    let mut rng = Rng::new(5);
+    let (mut refused, mut kept) = (0, 0);
+    for round in 0..60_usize {
+        let mut bytes = whole.clone();
+        match round % 3 {
+            0 => bytes.truncate(usize::try_from(rng.below(whole.len() as u64)).unwrap()),
+            1 => (0..4_000).for_each(|_| {
+                let at = usize::try_from(rng.below(whole.len() as u64)).unwrap();
+                bytes[at] ^= 1 << rng.below(8);
+            }),
+            _ => bytes[4_096..].iter_mut().for_each(|byte| *byte ^= 0xFF),
+        }
+        std::fs::write(&other, &bytes).unwrap();
+        match Store::open(&other).and_then(|store| store.load_wanted()) {
+            Err(StoreError::Damaged { .. }) => refused += 1,
+            Err(_) => {}
+            Ok(_) => kept += 1,
+        }
+    }
+    assert!(refused > 30 && kept < 30, "{refused} refused, {kept} read");
 }

@@ -15,8 +15,9 @@ use weft_parsers::fabric::Pid;
 pub use self::lds::DesiredLd;
 use crate::cci::Peer;
 use crate::cdat::Figures;
+use crate::graph::SwitchId;
 use crate::ha::identity::Lineage;
-use crate::inventory::Manager;
+use crate::inventory::{Inventory, Manager};
 use crate::media::{self, Media, Partition};
 use crate::memory::map::{self, Kind, LocalRange, Range};
 use crate::text::{is_name, parse_address, parse_pid, parse_size, parse_uuid, tag};
@@ -57,6 +58,9 @@ pub struct Management {
     pub pid: Option<Pid>,
     /// Name of the entry switch: its UUID is told by its neighbours only, and not where there are none.
     pub entry: Option<String>,
+    /// Serial number of the switch that `entry` means, where several managers may have other ones; else it is the manager's own.
+    #[serde(skip)]
+    pub entry_serial: Option<u64>,
     /// Who may take over.
     pub secondary: Option<Secondary>,
     /// Where there are several managers: who they are to components, and which term this is.
@@ -66,6 +70,16 @@ pub struct Management {
     pub switch_ns: Option<u64>,
     /// From one end of a link to the other.
     pub link_ns: Option<u64>,
+}
+
+impl Management {
+    /// The switch that the wanted state calls its entry; none where it is not found, or several say that they are it.
+    #[must_use]
+    pub fn entry_in(&self, inventory: &Inventory) -> Option<SwitchId> {
+        let Some(serial) = self.entry_serial else { return Some(SwitchId(0)) };
+        let mut found = inventory.by_id().filter(|(_, switch)| switch.serial == serial);
+        found.next().map(|(id, _)| id).filter(|_| found.next().is_none())
+    }
 }
 
 /// The `[fm.secondary]` section: the FM that may take over.
