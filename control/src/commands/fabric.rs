@@ -73,7 +73,7 @@ pub enum FabricCommand {
 pub struct UpArgs {
     /// The file, TOML
     file: PathBuf,
-    /// Directory for sockets: DIR/fm/fm.sock for `weft fm --socket`, DIR/NAME/endpoint.sock for `weft endpoint ctl`
+    /// Directory for sockets: DIR/fm/fm.sock for --socket of the commands of `weft fm`, DIR/NAME/endpoint.sock for `weft endpoint ctl`
     #[arg(long, value_name = "DIR", default_value = "/run/weft/fabric")]
     dir: PathBuf,
     /// When the fabric is up, print what hosts see, and end

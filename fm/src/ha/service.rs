@@ -314,7 +314,7 @@ impl Shared {
         match self.board.status().phase {
             Phase::Starting | Phase::Failed => {
                 if let Err(error) = fm.start() {
-                    self.board.record_event(format!("start-up: {}", with_causes(&error)));
+                    self.board.record_change(format!("start-up: {}", with_causes(&error)));
                     if let Some(later) = fm.later_term(&error) {
                         self.lead_later(lead, later);
                     }
@@ -380,6 +380,10 @@ impl Shared {
         let note = match new {
             Some(own) if replaces => {
                 store.save_wanted(own)?;
+                if kept.is_some() {
+                    let text = "the file of --want has replaced the wanted state in etcd";
+                    self.board.record_event(text);
+                }
                 None
             }
             Some(_) => Some(

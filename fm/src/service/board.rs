@@ -62,6 +62,19 @@ impl StatusBoard {
         inside.events.push_back(EventRecord { number, what });
     }
 
+    /// Notes an event, unless it is the same as the last one: what fails at each try is told once.
+    pub(crate) fn record_change(&self, what: impl Into<String>) {
+        let what = what.into();
+        let is_last = {
+            let inside = self.lock();
+            let told = inside.called.with_names(&what);
+            inside.events.back().is_some_and(|last| last.what == told)
+        };
+        if !is_last {
+            self.record_event(what);
+        }
+    }
+
     /// Events after that of a number, as far as they are kept.
     #[must_use]
     pub fn events(&self, after: u64) -> Vec<EventRecord> {

@@ -111,7 +111,7 @@ fn keep(mut shared: &Shared, pause: Duration) {
             Phase::Starting | Phase::Failed => {
                 let started = shared.lock().start();
                 if let Err(error) = started {
-                    shared.board.record_event(format!("start-up: {}", super::with_causes(&error)));
+                    shared.board.record_change(format!("start-up: {}", super::with_causes(&error)));
                 }
             }
             Phase::Up => shared.lock().watch(),

@@ -15,6 +15,8 @@ use crate::inventory::{Inventory, Switch};
 
 /// Looks between two tries to find a component that does not come back by itself.
 const ROUNDS: u32 = 16;
+/// Looks between two tries to bring about what is an error.
+const ERROR_ROUNDS: u32 = 64;
 
 impl Fm {
     /// Looks for changes in the fabric, and deals with them.
@@ -53,7 +55,9 @@ impl Fm {
             }
         };
         let changed = self.running.as_ref().is_some_and(|running| running.inventory != before);
-        if self.may_be_back() || again {
+        // What it is about may be over without anybody who tells.
+        let is_due = |fm: &Self| !fm.errors.is_empty() && fm.rounds.is_multiple_of(ERROR_ROUNDS);
+        if self.may_be_back() || again || is_due(self) {
             if let Err(error) = self.rediscover() {
                 self.board.record_event(with_causes(&error));
                 self.errors.push(with_causes(&error));
