@@ -266,7 +266,7 @@ impl Fm {
         self.on_connect();
         self.subscribe();
         self.errors = errors;
-        self.board.record_event(format!("found {}", self.counted()));
+        self.board.record_change(format!("found {}", self.counted()));
         Ok(())
     }
 
