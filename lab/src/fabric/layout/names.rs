@@ -13,7 +13,7 @@ use super::{Layout, LayoutError, Part};
 /// Longest name: that of an endpoint's socket.
 const LEN_MAX: usize = 32;
 /// Has the manager's files and socket.
-const MANAGER: &str = "fm";
+pub const MANAGER: &str = "fm";
 
 /// Whether `name` is a name of a file, and of no file but a part's.
 fn is_file_name(name: &str) -> bool {
@@ -52,7 +52,8 @@ impl Part {
 
 impl Layout {
     /// All parts.
-    fn parts(&self) -> Vec<Part> {
+    #[must_use]
+    pub fn parts(&self) -> Vec<Part> {
         let mut all: Vec<Part> = (0..self.switches.len()).map(Part::Switch).collect();
         all.extend(self.endpoints());
         all
