@@ -38,6 +38,26 @@ pub enum LayoutError {
     /// An HBR switch is below itself.
     #[error("hbr {0}: it is below itself: give it the switch or host that it is at")]
     Circle(String),
+    /// A host has no link.
+    #[error(
+        "host {0}: nothing is connected to it: give it the switch that it is at (at), or a device or HBR switch that is at it"
+    )]
+    Alone(String),
+    /// A key of a virtual switch, of a host without one.
+    #[error(
+        "host {host}: {key} has no effect without a switch: give the host a switch (at), or leave {key} out"
+    )]
+    NoEdge {
+        /// The host.
+        host: String,
+        /// The key.
+        key: &'static str,
+    },
+    /// Transfers of fabric memory, of a host that reaches none.
+    #[error(
+        "host {0}: enable_use_fabric_mem has no effect, as the host has no [[memory]], [[gim]] or [[p2p]]: give it one, or leave the key out"
+    )]
+    NoTransfers(String),
     /// Nothing is called so.
     #[error("{by}: there is no {what} {name:?}")]
     NoSuch {

@@ -12,6 +12,7 @@ mod build;
 mod capacity;
 mod error;
 pub mod gim;
+mod hosts;
 mod lds;
 mod media;
 mod memory;
