@@ -49,6 +49,7 @@ impl Layout {
         let mut builder = Builder::new(topology)?;
         builder.attach_all()?;
         builder.check_file_names()?;
+        builder.check_memory_names()?;
         builder.check_circles()?;
         builder.check_lds()?;
         builder.link_switches()?;

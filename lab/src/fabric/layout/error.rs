@@ -25,6 +25,14 @@ pub enum LayoutError {
         /// The name.
         name: String,
     },
+    /// A name of memory that is no word.
+    #[error("{what} {name:?}: expected a name of letters, digits, '-', '_' and '.'")]
+    MemoryName {
+        /// What is called so.
+        what: &'static str,
+        /// The name.
+        name: String,
+    },
     /// A name that the manager takes for something else.
     #[error(
         "{what} {name:?}: `weft fm` would take that for a PID, a UUID or a place (s0, entry): choose another name"

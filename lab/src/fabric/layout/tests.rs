@@ -716,3 +716,32 @@ fn what_would_have_no_effect_is_refused() {
         assert!(said.contains(want) && said.is_empty() == want.is_empty(), "{beside}: {said}");
     }
 }
+
+/// They are shown in texts and on pages, and become part of the manager's wanted state.
+#[test]
+fn names_of_memory_gim_and_p2p_are_words() {
+    let file = |table: &str, name: &str| {
+        let rest = match table {
+            "memory" => r#"hosts = ["h"], gfds = ["g"], len = "16MiB", hpa = "0x10000000000""#,
+            "gim" => r#"of = "h""#,
+            _ => r#"from = ["a"], to = "d""#,
+        };
+        format!(
+            "switch = [{{ name = \"sw\" }}]\ngfd = [{{ name = \"g\", at = \"sw\" }}]\n\
+             host = [{{ name = \"h\", at = \"sw\", bind = [\"d\", \"a\"] }}, {{ name = \"i\", at = \"sw\" }}]\n\
+             device = [{{ name = \"d\", at = \"sw\" }}, {{ name = \"a\", at = \"sw\", kind = \"accelerator\" }}]\n\
+             {table} = [{{ name = \"{name}\", {rest} }}]\n"
+        )
+    };
+    for table in ["memory", "gim", "p2p"] {
+        let good = Topology::parse(&file(table, "a1")).unwrap();
+        assert_eq!(Layout::new(&good).err(), None, "{table}");
+        for bad in ["d e", "</script><b>x", "a\\u0007", ""] {
+            let said = refused(&file(table, bad));
+            assert!(
+                said.starts_with(table) && said.contains("expected a name of letters"),
+                "{said}"
+            );
+        }
+    }
+}
