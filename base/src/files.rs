@@ -89,7 +89,7 @@ pub fn create(path: impl AsRef<Path>, existing: Existing) -> io::Result<File> {
 pub fn create_anew(path: impl AsRef<Path>) -> io::Result<File> {
     let path = path.as_ref();
     match std::fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         _ => create(path, Existing::Refuse),
     }
 }
