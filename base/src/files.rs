@@ -1,13 +1,13 @@
 //! Files that weft writes: whom they are for, and what becomes of one that is there.
 //!
-//! Shape: a path and [`Existing`] → a file of its own; no symbolic link is followed.
+//! Shape: a path and [`Existing`] → a file of its own; no symbolic link is followed. A directory → who else gets at it.
 //! Units: none.
-//! Source: open(2), `O_EXCL`, `O_NOFOLLOW`; docs/privileges.md, "Files".
+//! Source: open(2), `O_EXCL`, `O_NOFOLLOW`; inode(7), mode; docs/privileges.md, "Files".
 
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{FileTypeExt, OpenOptionsExt, PermissionsExt};
-use std::path::Path;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
 
 /// Mode of a file with what a running switch saw or knows: its owner's alone.
 const PRIVATE: u32 = 0o600;
@@ -58,7 +58,8 @@ pub fn create(path: impl AsRef<Path>, existing: Existing) -> io::Result<File> {
     let is_device = path.starts_with("/dev")
         || path.symlink_metadata().is_ok_and(|facts| {
             let kind = facts.file_type();
-            kind.is_char_device() || kind.is_fifo()
+            // A pipe keeps nothing; to open one could take for ever.
+            kind.is_char_device() || (kind.is_fifo() && existing != Existing::Keep)
         });
     let mut options = OpenOptions::new();
     options.write(true).mode(if existing == Existing::Result { 0o666 } else { PRIVATE });
@@ -72,17 +73,56 @@ pub fn create(path: impl AsRef<Path>, existing: Existing) -> io::Result<File> {
         Existing::Replace | Existing::Result => options.create(true).truncate(true),
     };
     let file = options.open(path).map_err(|error| existing.refuses(error))?;
+    if existing == Existing::Keep && file.metadata()?.file_type().is_fifo() {
+        return Err(io::Error::other("it is a pipe, which keeps nothing"));
+    }
     if existing == Existing::Replace {
         file.set_permissions(std::fs::Permissions::from_mode(PRIVATE))?;
     }
     Ok(file)
 }
 
+/// Makes a file of this user's alone (mode 0600) at `path`. What had the name, a link among it, is gone, and not written to.
+///
+/// # Errors
+/// The kernel's answer; a directory of that name.
+pub fn create_anew(path: impl AsRef<Path>) -> io::Result<File> {
+    let path = path.as_ref();
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => create(path, Existing::Refuse),
+    }
+}
+
+/// Why a directory is not for this user alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OpenDir {
+    /// Its permissions, 12 bits.
+    pub mode: u32,
+    /// Its owner.
+    pub owner: u32,
+}
+
+/// How a directory is open to others: another user owns it, or its mode has one of the bits `mask`. None where it is not.
+///
+/// # Errors
+/// There is none; what is there is something else, such as a symbolic link to a directory.
+pub fn open_to_others(dir: &Path, mask: u32) -> io::Result<Option<OpenDir>> {
+    // With a slash at its end a link would be followed.
+    let dir: PathBuf = dir.components().collect();
+    let metadata = std::fs::symlink_metadata(dir)?;
+    if !metadata.is_dir() {
+        return Err(io::Error::from(io::ErrorKind::NotADirectory)); // a symbolic link is none
+    }
+    let (mode, owner) = (metadata.mode() & 0o7777, metadata.uid());
+    let is_ours = owner == rustix::process::geteuid().as_raw();
+    Ok((!is_ours || mode & mask != 0).then_some(OpenDir { mode, owner }))
+}
+
 #[cfg(test)]
 mod tests {
     use std::io::Write;
-    use std::os::unix::fs::{MetadataExt, symlink};
-    use std::path::PathBuf;
+    use std::os::unix::fs::{chown, symlink};
 
     use super::*;
 
@@ -141,5 +181,65 @@ mod tests {
         }
         assert_eq!(std::fs::read(&target).unwrap(), b"mine");
         assert!(!folder.0.join("nowhere").exists());
+    }
+
+    #[test]
+    fn a_pipe_is_not_kept_and_not_waited_for() {
+        let folder = Folder::new("pipe");
+        let pipe = folder.0.join("pipe");
+        let made = std::process::Command::new("mkfifo").arg(&pipe).status().unwrap();
+        assert!(made.success());
+        let refused = create(&pipe, Existing::Keep).unwrap_err();
+        assert!(refused.to_string().contains("pipe"), "{refused}");
+    }
+
+    #[test]
+    fn a_file_that_is_made_anew_is_another_one() {
+        let folder = Folder::new("anew");
+        let (target, path) = (folder.0.join("target"), folder.0.join("x"));
+        std::fs::write(&target, "mine").unwrap();
+        for plant in [
+            |from: &Path, to: &Path| symlink(from, to),
+            |from: &Path, to: &Path| std::fs::hard_link(from, to),
+        ] {
+            let _ = std::fs::remove_file(&path); // of the turn before
+            plant(&target, &path).unwrap();
+            create_anew(&path).unwrap().write_all(b"new").unwrap();
+            assert_eq!(std::fs::read(&target).unwrap(), b"mine");
+            assert_eq!((std::fs::read(&path).unwrap(), mode(&path)), (b"new".to_vec(), 0o600));
+        }
+        assert!(create_anew(&folder.0).is_err());
+    }
+
+    #[test]
+    fn a_directory_is_ours_and_no_link() {
+        let folder = Folder::new("open");
+        let (dir, link) = (folder.0.join("dir"), folder.0.join("link"));
+        std::fs::create_dir(&dir).unwrap();
+        symlink(&dir, &link).unwrap();
+        let set = |mode| {
+            std::fs::set_permissions(&dir, std::fs::Permissions::from_mode(mode)).unwrap();
+        };
+        let mode = |mask| open_to_others(&dir, mask).unwrap().map(|found| found.mode);
+        for (is, mask, want) in [
+            (0o700, 0o077, None),
+            (0o755, 0o077, Some(0o755)),
+            (0o755, 0o022, None),
+            (0o775, 0o022, Some(0o775)),
+            (0o757, 0o022, Some(0o757)),
+        ] {
+            set(is);
+            assert_eq!(mode(mask), want, "{is:o} {mask:o}");
+        }
+        set(0o700);
+        let slash = PathBuf::from(format!("{}/", link.display()));
+        for bad in [&link, &slash, &folder.0.join("none")] {
+            assert!(open_to_others(bad, 0).is_err(), "{}", bad.display());
+        }
+        // Only root can give a directory away.
+        if rustix::process::geteuid().is_root() {
+            chown(&dir, Some(65_534), None).unwrap();
+            assert_eq!(open_to_others(&dir, 0).unwrap().map(|found| found.owner), Some(65_534));
+        }
     }
 }

@@ -306,11 +306,17 @@ fn up(args: &UpArgs, out: &mut dyn Write) -> Result<(), CliError> {
             writeln!(out, "{} sees\n{text}", host.name).map_err(CliError::Output)?;
         }
     }
-    for error in fm.board().status().errors {
+    let errors = fm.board().status().errors;
+    for error in &errors {
         writeln!(out, "error: {error}").map_err(CliError::Output)?;
     }
     if args.once {
-        return Ok(());
+        return match errors.first() {
+            None => Ok(()),
+            Some(first) => {
+                Err(CliError::Difference(format!("not all is as the file says: {first}")))
+            }
+        };
     }
     let servers = serve(&shared, &args.dir)?;
     let service =

@@ -6,11 +6,12 @@
 
 use std::fs::{self, DirBuilder};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt};
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
+use weft_base::files::{OpenDir, open_to_others};
 
 /// Why there is no management socket.
 #[derive(Debug, thiserror::Error)]
@@ -75,13 +76,7 @@ pub(crate) fn listen(path: &Path) -> Result<UnixListener, SocketError> {
         move |source| SocketError::Io { call, path, source }
     };
     let dir = &make_dir_of(path)?;
-    let metadata = fs::symlink_metadata(dir).map_err(io("look at", dir))?;
-    if !metadata.is_dir() {
-        let source = io::Error::from(io::ErrorKind::NotADirectory); // a symbolic link is none
-        return Err(io("use", dir)(source));
-    }
-    let (mode, owner) = (metadata.mode() & 0o7777, metadata.uid());
-    if mode & 0o077 != 0 || owner != rustix::process::geteuid().as_raw() {
+    if let Some(OpenDir { mode, owner }) = open_to_others(dir, 0o077).map_err(io("use", dir))? {
         return Err(SocketError::Open { path: dir.to_owned(), mode, owner });
     }
     // Of two that start at once, the second one sees whether the first one listens: a file is there a moment before.

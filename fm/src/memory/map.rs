@@ -259,7 +259,7 @@ pub fn misfit(ways: usize, granule: u32, hpa: u64, len: u64) -> Option<String> {
     }
     let is_granularity =
         granule.is_power_of_two() && (GRANULARITY_MIN..=GRANULARITY_MAX).contains(&granule);
-    if ways > 1 && !is_granularity {
+    if !is_granularity {
         return Some(format!(
             "an interleave granule is a power of two from 256 bytes to 16 KiB, not {granule}"
         ));
@@ -416,7 +416,8 @@ mod tests {
     fn a_misfit_says_which_number_and_why() {
         #[rustfmt::skip] // columns: ways, granule, address, bytes, part of why
         let cases = [
-            (1,   7,      0,          256,      None),
+            (1,   256,    0,          256,      None),
+            (1,   300,    0,          256,      Some("power of two from 256 bytes to 16 KiB, not 300")),
             (4,   4_096,  BASE,       0x4000,   None),
             (256, 16_384, 0x40_0000,  0x40_0000, None),
             (3,   4_096,  0,          0x3000,   Some("3 GFDs")),
@@ -426,9 +427,9 @@ mod tests {
             (2,   32_768, 0,          65_536,   Some("not 32768")),
             (2,   128,    0,          256,      Some("not 128")),
             (4,   4_096,  0,          0x5000,   Some("size is no multiple of 0x4000, the bytes of 4 ways of 4096 bytes: 0x5000")),
-            (1,   0,      0,          0,        Some("size is no multiple of 0x100")),
+            (1,   4_096,  0,          0,        Some("size is no multiple of 0x100")),
             (4,   4_096,  0x1000,     0x4000,   Some("address is no multiple of 0x4000")),
-            (1,   0,      u64::MAX - 255, 256,  Some("beyond 64 bits")),
+            (1,   4_096,  u64::MAX - 255, 256,  Some("beyond 64 bits")),
         ];
         for (ways, granule, hpa, len, part) in cases {
             let got = misfit(ways, granule, hpa, len);

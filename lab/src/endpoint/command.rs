@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::fabric_mem::{MemAnswer, MemCommand};
 use super::ln::report::{LnAccess, LnReport, LncReport, LnrFunction};
-use super::number::{Hex, Id, Num};
+use super::number::{Hex, Id, Num, number_or_hex};
 
 /// How long a command may take unless it says otherwise, in milliseconds.
 pub const TIMEOUT_MS: u64 = 30_000;
@@ -197,7 +197,8 @@ pub enum Command {
     },
     /// Host: a command for the mailbox of a Global Access Endpoint.
     Gae {
-        /// Opcode.
+        /// Opcode; as text with `0x`, as pages have opcodes in hexadecimal without it.
+        #[serde(deserialize_with = "number_or_hex")]
         opcode: Num,
         /// Input.
         #[serde(default)]

@@ -76,6 +76,26 @@ impl<'de> Deserialize<'de> for Num {
     }
 }
 
+/// A number, or text that begins with `0x`: of other text nobody could tell whether it is decimal.
+///
+/// # Errors
+/// It is neither.
+pub fn number_or_hex<'de, D: Deserializer<'de>>(from: D) -> Result<Num, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Value {
+        Number(u64),
+        Text(String),
+    }
+    match Value::deserialize(from)? {
+        Value::Number(number) => Ok(Num(number)),
+        Value::Text(text) if text.starts_with("0x") => text.parse().map_err(D::Error::custom),
+        Value::Text(text) => {
+            Err(D::Error::custom(format!("expected a number, or text with 0x, found {text:?}")))
+        }
+    }
+}
+
 /// Bytes in hexadecimal digits, two a byte.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Hex(pub Vec<u8>);
@@ -165,6 +185,10 @@ mod tests {
         assert_eq!(serde_json::from_str::<Num>("\"2MiB\"").unwrap(), Num(2 << 20));
         assert_eq!(serde_json::from_str::<Num>("18446744073709551615").unwrap(), Num(u64::MAX));
         assert!(serde_json::from_str::<Num>("-1").is_err());
+        let opcode = |text: &str| number_or_hex(&mut serde_json::Deserializer::from_str(text)).ok();
+        assert_eq!(opcode("\"0x5800\""), Some(Num(0x5800)));
+        assert_eq!(opcode("22528"), Some(Num(0x5800)));
+        assert_eq!((opcode("\"5800\""), opcode("-1")), (None, None));
         assert_eq!("0x00fF".parse(), Ok(Hex(vec![0, 255])));
         assert_eq!(Hex(vec![1, 0xAB]).to_string(), "01ab");
         for text in ["0", "0g", "00 1", "é"] {

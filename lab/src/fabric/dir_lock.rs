@@ -14,12 +14,14 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
-use weft_base::files::{self, Existing};
+use weft_base::files::{self, Existing, OpenDir, open_to_others};
 
 use crate::clock;
 
 /// No part can have this name.
 const FILE: &str = ".lock";
+/// Bits of a mode: others may make and rename what is in a directory.
+const WRITABLE: u32 = 0o022;
 /// Longest name of a fabric that is read.
 const LEN_MAX: u64 = 256;
 
@@ -36,6 +38,19 @@ pub enum DirLockError {
         /// The kernel's answer.
         source: io::Error,
     },
+    /// Others could put files and links there.
+    #[error(
+        "{}: expected a directory of our own that others cannot write to, found mode {mode:04o}, owner {owner}: take another directory (--dir), or remove it",
+        path.display()
+    )]
+    Open {
+        /// The directory.
+        path: PathBuf,
+        /// Its mode.
+        mode: u32,
+        /// Its owner.
+        owner: u32,
+    },
     /// Another fabric has it.
     #[error("a fabric is running in {}: end it first, or give another directory (--dir)", .0.display())]
     Running(PathBuf),
@@ -45,6 +60,24 @@ pub enum DirLockError {
 #[must_use]
 pub fn new_name() -> String {
     format!("{}-{}", std::process::id(), clock::now().as_ps())
+}
+
+/// Makes `dir` with mode 0700 where there is none.
+///
+/// # Errors
+/// [`DirLockError::Open`] where another user owns it or may write to it; a link; the kernel's answer.
+pub fn make_own_dir(dir: &Path) -> Result<(), DirLockError> {
+    let io = |what| move |source| DirLockError::Io { what, path: dir.to_owned(), source };
+    match DirBuilder::new().mode(0o700).create(dir) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+            return Err(io("make")(error));
+        }
+        _ => {}
+    }
+    let found = open_to_others(dir, WRITABLE).map_err(io("use as a directory:"))?;
+    found.map_or(Ok(()), |OpenDir { mode, owner }| {
+        Err(DirLockError::Open { path: dir.to_owned(), mode, owner })
+    })
 }
 
 /// Says that a directory is a fabric's, as long as it is there.
@@ -58,7 +91,7 @@ impl DirLock {
     /// Takes `dir` for the fabric called `name`; makes it where there is none.
     ///
     /// # Errors
-    /// [`DirLockError::Running`] where another one has it; the kernel's answer.
+    /// [`DirLockError::Running`] where another one has it, [`DirLockError::Open`] where others may write; the kernel's answer.
     pub fn take(dir: &Path, name: &str) -> Result<Self, DirLockError> {
         let io = |what, path: &Path| {
             let path = path.to_owned();
@@ -67,9 +100,12 @@ impl DirLock {
         if let Some(above) = dir.parent().filter(|above| !above.as_os_str().is_empty()) {
             DirBuilder::new().recursive(true).create(above).map_err(io("make", above))?;
         }
-        DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(io("make", dir))?;
+        make_own_dir(dir)?;
         let path = dir.join(FILE);
         let mut file = files::create(&path, Existing::Keep).map_err(io("open", &path))?;
+        if !file.metadata().map_err(io("look at", &path))?.is_file() {
+            return Err(io("lock", &path)(io::Error::other("it is no file: remove it")));
+        }
         let locked = |operation| flock(&file, operation);
         let is_first = match locked(FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => true,
@@ -147,5 +183,31 @@ mod tests {
         std::os::unix::fs::symlink(&precious, scratch.0.join(FILE)).unwrap();
         assert!(matches!(DirLock::take(&scratch.0, "one"), Err(DirLockError::Io { .. })));
         assert_eq!(std::fs::read_to_string(precious).unwrap(), "kept");
+    }
+
+    /// What others may write to could be full of their links.
+    #[test]
+    fn a_directory_of_others_is_refused_and_a_pipe_does_not_hang_it() {
+        let scratch = Scratch::new("dir-lock-others");
+        std::fs::create_dir(&scratch.0).unwrap();
+        for mode in [0o777, 0o770, 0o1777] {
+            std::fs::set_permissions(&scratch.0, PermissionsExt::from_mode(mode)).unwrap();
+            let refused = DirLock::take(&scratch.0, "one").unwrap_err();
+            assert!(matches!(refused, DirLockError::Open { .. }), "{refused}");
+            assert!(!scratch.0.join(FILE).exists());
+        }
+        std::fs::set_permissions(&scratch.0, PermissionsExt::from_mode(0o755)).unwrap();
+        let link = scratch.0.join("link");
+        std::fs::create_dir(scratch.0.join("dir")).unwrap();
+        std::os::unix::fs::symlink("dir", &link).unwrap();
+        for link in [link.clone(), PathBuf::from(format!("{}/", link.display()))] {
+            let refused = DirLock::take(&link, "one").unwrap_err();
+            assert!(matches!(refused, DirLockError::Io { .. }), "{refused}");
+        }
+        let pipe = scratch.0.join(FILE);
+        assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        assert!(matches!(DirLock::take(&scratch.0, "one"), Err(DirLockError::Io { .. })));
+        std::fs::remove_file(pipe).unwrap();
+        assert!(DirLock::take(&scratch.0, "one").is_ok());
     }
 }

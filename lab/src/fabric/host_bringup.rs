@@ -194,7 +194,14 @@ impl Host<'_> {
         match (self.ask)(&command).map_err(|refused| self.fail(topology, refused))? {
             Answer::Response { code: 0, output, .. } => Ok(output.0),
             other => {
-                let text = format!("its GAE refuses {:04x}h: {other:?}", opcode.0);
+                let how = match other {
+                    Answer::Response { code, name, .. } => format!("{name} ({code:#06x})"),
+                    _ => "no response of a mailbox".to_owned(),
+                };
+                let text = format!(
+                    "its GAE refuses {:04x}h: {how}; is this the topology file of the fabric that runs?",
+                    opcode.0
+                );
                 Err(self.fail(topology, Refused::because(text)))
             }
         }

@@ -148,7 +148,13 @@ fn a_host_gives_devices_cache_ids_and_its_edge_is_told() {
     assert!(refused.contains("clear that of the device there first"), "{refused}");
     assert_eq!(told(&fabric, 0), all);
     assert_eq!(shown(&fabric, 0, D).len(), 1);
-    for (bdf, why) in [(near, "not below a virtual link"), (Bdf::new(9, 9, 9), "enumerate first")] {
+    let cases = [
+        (near, "not below a virtual link"),
+        (Bdf::new(9, 9, 9), "enumerate first"),
+        (Bdf::new(0, 0, 0), "00:00.0 is a bridge"),
+        (Bdf::new(1, 0, 0), "01:00.0 is a bridge"),
+    ];
+    for (bdf, why) in cases {
         let refused = give(&fabric, 0, bdf, Some(1)).unwrap_err();
         assert!(refused.contains(why), "{refused}");
     }

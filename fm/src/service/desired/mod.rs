@@ -20,7 +20,7 @@ use crate::ha::identity::Lineage;
 use crate::inventory::{Inventory, Manager};
 use crate::media::{self, Media, Partition};
 use crate::memory::map::{self, Kind, LocalRange, Range};
-use crate::text::{is_name, parse_address, parse_pid, parse_size, parse_uuid, tag};
+use crate::text::{is_name, is_word, parse_address, parse_pid, parse_size, parse_uuid, tag};
 
 /// UUID of an FM that is given none.
 const UUID: Uuid = *b"weft fabric mgr\0";
@@ -340,6 +340,13 @@ impl DesiredState {
         }
         if let Some(name) = names.iter().find(|name| !is_name(name)) {
             let why = "expected a name of letters, digits, '-', '_' and '.' that is no PID";
+            return Err(DesiredStateError::Bad(format!("{why}, found {name:?}")));
+        }
+        let memory = desired.memory.iter().map(|one| &one.name);
+        let gim = desired.gim.iter().map(|one| &one.name);
+        let p2p = desired.p2p.iter().map(|one| &one.name);
+        if let Some(name) = memory.chain(gim).chain(p2p).find(|name| !is_word(name)) {
+            let why = "expected a name of memory of letters, digits, '-', '_' and '.'";
             return Err(DesiredStateError::Bad(format!("{why}, found {name:?}")));
         }
         let mut tags = Vec::new();

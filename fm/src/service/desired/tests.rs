@@ -105,7 +105,11 @@ fn what_means_nothing_is_refused_with_what_was_expected() {
         ("name = \"h0\"", "name = \"000a\"", "expected a name"),
         ("name = \"h0\"", "name = \"50505050-5050-5050-0000-000000000001\"", "expected a name"),
         ("name = \"h0\"", "name = \"s0.1\"", "expected a name"),
-        ("name = \"pool\"", "name = \"a pool with a long name\"", "1 to 16 bytes"),
+        ("name = \"pool\"", "name = \"a-pool-with-a-long-name\"", "1 to 16 bytes"),
+        ("name = \"pool\"", "name = \"d e\"", "expected a name of memory"),
+        ("name = \"pool\"", "name = \"</script><b>x\"", "expected a name of memory"),
+        ("name = \"pool\"", "name = \"a\\u0007\"", "expected a name of memory"),
+        ("\"256\"", "300", "not 300"),
         ("unix:/run/h0", "/run/h0", "expected tcp:HOST:PORT or unix:PATH"),
         ("port = 3", "port = 3\nown_addresses = [\"1GiB\"]", "expected BASE:SIZE"),
         ("port = 3", "port = 3\nown_addresses = [\"0:0\"]", "expected BASE:SIZE"),
@@ -186,4 +190,20 @@ fn logical_devices_are_wanted_by_number() {
     let two = "[[ld]]\ndevice = \"a\"\nld = 0\nbandwidth = 200\n";
     let other = two.replace("\"a\"", "\"b\"");
     assert!(DesiredState::parse(&format!("{two}{other}")).is_ok(), "each device has its own");
+}
+
+#[test]
+fn names_of_gim_and_p2p_are_words_too() {
+    let with = |table: &str, name: &str| {
+        let place = if table == "gim" { "of" } else { "to" };
+        let rest = "from = [\"h1\"]\nsize = \"256MiB\"\nhpa = \"0x20000000000\"";
+        DesiredState::parse(&format!("[[{table}]]\nname = \"{name}\"\n{place} = \"x\"\n{rest}\n"))
+    };
+    for table in ["gim", "p2p"] {
+        assert!(with(table, "a1").is_ok(), "memory may be called as a PID");
+        for bad in ["", "d e", "</script><b>x", "\\u0007"] {
+            let said = with(table, bad).unwrap_err().to_string();
+            assert!(said.contains("expected a name of memory"), "{table} {bad:?}: {said}");
+        }
+    }
 }

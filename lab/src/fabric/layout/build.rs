@@ -18,6 +18,9 @@ use super::{
 /// Most lines of a host's cache, and of a GFD's snoop filter.
 const LINES_MAX: u32 = 1 << 20;
 
+/// Most lines that Lightweight Notification watches: one entry of the host's memory for each.
+const LN_LINES_MAX: usize = 1 << 20;
+
 /// A serial number that is the same in each run: what kind of component, and its place in the file.
 fn serial(kind: u8, index: usize) -> u64 {
     let index = u32::try_from(index).unwrap_or(u32::MAX);
@@ -46,6 +49,7 @@ impl Layout {
         let mut builder = Builder::new(topology)?;
         builder.attach_all()?;
         builder.check_file_names()?;
+        builder.check_memory_names()?;
         builder.check_circles()?;
         builder.check_lds()?;
         builder.link_switches()?;
@@ -55,8 +59,10 @@ impl Layout {
         builder.layout.gim = builder.shown()?;
         builder.layout.p2p = builder.direct()?;
         builder.check_modes()?;
+        builder.check_transfers()?;
         builder.check_start()?;
         builder.check_switches()?;
+        builder.check_hosts()?;
         Ok(builder.layout)
     }
 }
@@ -183,16 +189,7 @@ impl<'a> Builder<'a> {
     fn attach_all(&mut self) -> Result<(), LayoutError> {
         let topology = self.topology;
         for (index, host) in topology.hosts.iter().enumerate() {
-            if host.cache_lines > LINES_MAX {
-                let (name, had) = (host.name.clone(), u64::from(host.cache_lines));
-                let (what, want) = ("cache_lines", "0 to 1048576");
-                return Err(LayoutError::Count { name, what, want, had });
-            }
-            if let Some(domain) = host.domain.as_ref().filter(|domain| text::tag(domain).is_err()) {
-                let had = u64::try_from(domain.len()).unwrap_or(u64::MAX);
-                let (what, want) = ("bytes of its domain", "1 to 16, none of them 0");
-                return Err(LayoutError::Count { name: host.name.clone(), what, want, had });
-            }
+            check_host(host)?;
             // The device of a host that has one at its root port says so itself.
             if !host.at.is_empty() {
                 self.attach(Part::Host(index), &host.at, PortRole::Usp)?;
@@ -404,4 +401,22 @@ impl<'a> Builder<'a> {
         switch.vcses.push(vcs);
         Ok(u8::try_from(vcses).unwrap_or(u8::MAX))
     }
+}
+
+/// Refuses numbers and texts of a host that cannot be, or would do nothing.
+fn check_host(host: &topology::Host) -> Result<(), LayoutError> {
+    let count =
+        |what, want, had| Err(LayoutError::Count { name: host.name.clone(), what, want, had });
+    if host.cache_lines > LINES_MAX {
+        return count("cache_lines", "0 to 1048576", host.cache_lines.into());
+    }
+    if let Some(lines) = host.ln_lines.filter(|lines| !(1..=LN_LINES_MAX).contains(lines)) {
+        let had = u64::try_from(lines).unwrap_or(u64::MAX);
+        return count("ln_lines", "1 to 1048576, or no such key", had);
+    }
+    if let Some(domain) = host.domain.as_ref().filter(|domain| text::tag(domain).is_err()) {
+        let had = u64::try_from(domain.len()).unwrap_or(u64::MAX);
+        return count("bytes of its domain", "1 to 16, none of them 0", had);
+    }
+    Ok(())
 }

@@ -25,6 +25,14 @@ pub enum LayoutError {
         /// The name.
         name: String,
     },
+    /// A name of memory that is no word.
+    #[error("{what} {name:?}: expected a name of letters, digits, '-', '_' and '.'")]
+    MemoryName {
+        /// What is called so.
+        what: &'static str,
+        /// The name.
+        name: String,
+    },
     /// A name that the manager takes for something else.
     #[error(
         "{what} {name:?}: `weft fm` would take that for a PID, a UUID or a place (s0, entry): choose another name"
@@ -38,6 +46,26 @@ pub enum LayoutError {
     /// An HBR switch is below itself.
     #[error("hbr {0}: it is below itself: give it the switch or host that it is at")]
     Circle(String),
+    /// A host has no link.
+    #[error(
+        "host {0}: nothing is connected to it: give it the switch that it is at (at), or a device or HBR switch that is at it"
+    )]
+    Alone(String),
+    /// A key of a virtual switch, of a host without one.
+    #[error(
+        "host {host}: {key} has no effect without a switch: give the host a switch (at), or leave {key} out"
+    )]
+    NoEdge {
+        /// The host.
+        host: String,
+        /// The key.
+        key: &'static str,
+    },
+    /// Transfers of fabric memory, of a host that reaches none.
+    #[error(
+        "host {0}: enable_use_fabric_mem has no effect, as the host has no [[memory]], [[gim]] or [[p2p]]: give it one, or leave the key out"
+    )]
+    NoTransfers(String),
     /// Nothing is called so.
     #[error("{by}: there is no {what} {name:?}")]
     NoSuch {

@@ -140,7 +140,7 @@ fn check_amounts(device: &Device, lds: u8, all: u32) -> Result<(), LayoutError> 
         return refuse(&device.name, &why);
     }
     // Whole granules are dealt out, as many to each.
-    if each.is_empty() && fixed > 0 && fixed / u32::from(lds) < GRANULE_MIB {
+    if each.is_empty() && fixed / u32::from(lds) < GRANULE_MIB {
         let why = format!(
             "capacity_mib: {fixed} MiB besides dynamic capacity are no {GRANULE_MIB} for each of {lds} logical devices: raise it, or give ld_mib"
         );

@@ -5,6 +5,7 @@
 //! Source: docs/fabric.md; CXL 3.1 section 7.7.2.3.
 
 use weft_fm::media::{self, Media, Partition};
+use weft_fm::memory::map;
 
 use super::super::topology::Memory;
 use super::build::Builder;
@@ -18,17 +19,26 @@ impl Builder<'_> {
         for &at in gfds {
             let Some(gfd) = self.layout.gfds.get(at) else { continue };
             let len = u64::from(gfd.capacity_mib) << 20;
-            let whole = [Partition { media: Media::Dram, len, block: len }];
+            let whole = Partition::new(Media::Dram, len, None);
+            // A capacity that cannot be is refused where the GFD is made.
+            let whole = [whole.unwrap_or(Partition { media: Media::Dram, len, block: 1 })];
             let all = gfd.partitions.as_deref().unwrap_or(&whole);
             let lacks = media::lacks(all, each, memory.media);
             let used_up = || {
                 let mut kinds = [memory.media, None].into_iter();
                 kinds.find_map(|kind| self.used_up(memory, at, all, kind))
             };
+            let name = || memory.name.clone();
             if let Some(what) = lacks.or_else(used_up) {
                 let gfd = self.layout.name(Part::Gfd(at));
-                let (name, why) = (memory.name.clone(), format!("{gfd} has {what}"));
-                return Err(LayoutError::Misfit { name, why });
+                return Err(LayoutError::Misfit { name: name(), why: format!("{gfd} has {what}") });
+            }
+            // Which partition it is taken from is seen when it is given; the smallest block has to divide it.
+            let is_kind = |one: &&Partition| memory.media.is_none_or(|media| media == one.media);
+            let block = all.iter().filter(is_kind).map(|one| one.block).min().unwrap_or(1);
+            let ways = u64::try_from(gfds.len()).unwrap_or(u64::MAX);
+            if let Some(why) = map::off_blocks(ways, block, memory.len) {
+                return Err(LayoutError::Misfit { name: name(), why });
             }
         }
         Ok(())

@@ -12,6 +12,7 @@ mod build;
 mod capacity;
 mod error;
 pub mod gim;
+mod hosts;
 mod lds;
 mod media;
 mod memory;
@@ -26,6 +27,7 @@ use weft_fm::rules;
 use weft_parsers::cci::Uuid;
 
 pub use error::LayoutError;
+pub use names::MANAGER;
 
 /// Most ports of a switch: one of 64 is its agent's.
 pub const PORTS_MAX: usize = 63;

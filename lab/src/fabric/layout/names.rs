@@ -4,7 +4,7 @@
 //! Units: none.
 //! Source: docs/fabric.md, docs/fm.md.
 
-use weft_fm::text::is_name;
+use weft_fm::text::{is_name, is_word};
 
 use super::super::topology::Topology;
 use super::build::Builder;
@@ -13,7 +13,7 @@ use super::{Layout, LayoutError, Part};
 /// Longest name: that of an endpoint's socket.
 const LEN_MAX: usize = 32;
 /// Has the manager's files and socket.
-const MANAGER: &str = "fm";
+pub const MANAGER: &str = "fm";
 
 /// Whether `name` is a name of a file, and of no file but a part's.
 fn is_file_name(name: &str) -> bool {
@@ -25,6 +25,20 @@ fn is_file_name(name: &str) -> bool {
 }
 
 impl Builder<'_> {
+    /// Refuses names of memory, GIM and P2P that the manager refuses: they are shown in texts and on pages.
+    pub(super) fn check_memory_names(&self) -> Result<(), LayoutError> {
+        let topology = self.topology;
+        let memory = topology.memory.iter().map(|one| ("memory", Some(&one.name)));
+        let gim = topology.gim.iter().map(|one| ("gim", one.name.as_ref()));
+        let p2p = topology.p2p.iter().map(|one| ("p2p", one.name.as_ref()));
+        let mut all = memory.chain(gim).chain(p2p);
+        let bad = all.find(|(_, name)| name.is_some_and(|name| !is_word(name)));
+        bad.map_or(Ok(()), |(what, name)| {
+            let name = name.cloned().unwrap_or_default();
+            Err(LayoutError::MemoryName { what, name })
+        })
+    }
+
     /// Refuses names that are none of a folder: files and sockets of a part are in `DIR/NAME`.
     pub(super) fn check_file_names(&self) -> Result<(), LayoutError> {
         let layout = &self.layout;
@@ -52,7 +66,8 @@ impl Part {
 
 impl Layout {
     /// All parts.
-    fn parts(&self) -> Vec<Part> {
+    #[must_use]
+    pub fn parts(&self) -> Vec<Part> {
         let mut all: Vec<Part> = (0..self.switches.len()).map(Part::Switch).collect();
         all.extend(self.endpoints());
         all

@@ -669,3 +669,79 @@ fn partitions_fit_their_device_and_memory_its_partition() {
         assert!(error.contains("partition \""), "{bad}: {error}");
     }
 }
+
+/// What a file says either has an effect or is refused.
+#[test]
+fn what_would_have_no_effect_is_refused() {
+    let base = "switch = [{ name = \"sw\" }]\ngfd = [{ name = \"g\", at = \"sw\" }]\n";
+    let lone = r#"device = [{ name = "d", at = "h" }]"#;
+    let host = |keys: &str| format!(r#"host = [{{ name = "h", at = "sw"{keys} }}]"#);
+    let memory = |keys: &str| {
+        let head = host("");
+        format!(
+            "{head}\nmemory = [{{ name = \"m\", hosts = [\"h\"], gfds = [\"g\"], hpa = \"0x10000000000\", {keys} }}]"
+        )
+    };
+    let lds = |keys: &str| {
+        format!(r#"device = [{{ name = "d", at = "sw", lds = 4, capacity_mib = 2048, {keys} }}]"#)
+    };
+    #[rustfmt::skip] // columns: beside a switch and a GFD of 256 MiB, what is said; nothing where it is good
+    let cases = [
+        (r#"host = [{ name = "h" }]"#.to_owned(), "host h: nothing is connected"),
+        (format!("host = [{{ name = \"h\" }}]\n{lone}"), ""),
+        (format!("host = [{{ name = \"h\", spare_vppbs = 1 }}]\n{lone}"), "host h: spare_vppbs"),
+        (format!("host = [{{ name = \"h\", domain = \"x\" }}]\n{lone}"), "host h: domain"),
+        (format!("host = [{{ name = \"h\", segment = 1 }}]\n{lone}"), "host h: segment"),
+        (format!("host = [{{ name = \"h\", link_per_device = true }}]\n{lone}"), "host h: link_per_device"),
+        (host(", spare_vppbs = 1, domain = \"x\", segment = 1"), ""),
+        (host(", ln_lines = 1"), ""),
+        (host(", ln_lines = 1048576"), ""),
+        (host(", ln_lines = 0"), "h: ln_lines: expected 1 to 1048576"),
+        (host(", ln_lines = 1048577"), "h: ln_lines: expected 1 to 1048576"),
+        (host(", enable_use_fabric_mem = true"), "host h: enable_use_fabric_mem"),
+        (memory("len = \"16MiB\""), ""),
+        (memory("len = \"1MiB\""), "memory m: the size is no multiple of 0x1000000"),
+        (memory("len = \"24MiB\""), "0x1000000 or 0x2000000 would do"),
+        (memory("len = \"16MiB\", granularity = 256"), ""),
+        (memory("len = \"16MiB\", granularity = \"16KiB\""), ""),
+        (memory("len = \"16MiB\", granularity = 300"), "memory m: an interleave granule is a power of two"),
+        (memory("len = \"16MiB\", granularity = \"32KiB\""), "memory m: an interleave granule is a power of two"),
+        (lds("dynamic_mib = 1024"), ""),
+        (lds("dynamic_mib = 2048"), "d: capacity_mib: 0 MiB besides dynamic capacity"),
+        (lds("dynamic_mib = 2048, ld_mib = [0, 0, 0, 0]"), ""),
+    ];
+    for (beside, want) in cases {
+        let said = Topology::parse(&format!("{base}{beside}")).unwrap();
+        let said = Layout::new(&said).err().map_or_else(String::new, |error| error.to_string());
+        assert!(said.contains(want) && said.is_empty() == want.is_empty(), "{beside}: {said}");
+    }
+}
+
+/// They are shown in texts and on pages, and become part of the manager's wanted state.
+#[test]
+fn names_of_memory_gim_and_p2p_are_words() {
+    let file = |table: &str, name: &str| {
+        let rest = match table {
+            "memory" => r#"hosts = ["h"], gfds = ["g"], len = "16MiB", hpa = "0x10000000000""#,
+            "gim" => r#"of = "h""#,
+            _ => r#"from = ["a"], to = "d""#,
+        };
+        format!(
+            "switch = [{{ name = \"sw\" }}]\ngfd = [{{ name = \"g\", at = \"sw\" }}]\n\
+             host = [{{ name = \"h\", at = \"sw\", bind = [\"d\", \"a\"] }}, {{ name = \"i\", at = \"sw\" }}]\n\
+             device = [{{ name = \"d\", at = \"sw\" }}, {{ name = \"a\", at = \"sw\", kind = \"accelerator\" }}]\n\
+             {table} = [{{ name = \"{name}\", {rest} }}]\n"
+        )
+    };
+    for table in ["memory", "gim", "p2p"] {
+        let good = Topology::parse(&file(table, "a1")).unwrap();
+        assert_eq!(Layout::new(&good).err(), None, "{table}");
+        for bad in ["d e", "</script><b>x", "a\\u0007", ""] {
+            let said = refused(&file(table, bad));
+            assert!(
+                said.starts_with(table) && said.contains("expected a name of letters"),
+                "{said}"
+            );
+        }
+    }
+}

@@ -19,7 +19,7 @@ use weft_fm::service::{Request, Response};
 use weft_rpc::Refused;
 
 use super::alive::{Beat, Heard};
-use super::hosts_file::{Here, HostsFile, Keys, MANAGER, Machine, WireHere};
+use super::hosts_file::{Here, HostsFile, Keys, Machine, WireHere};
 use super::lines::{Lines, Next};
 use super::protocol::{Event, Order, Reply, Setup as SetupOrder};
 use super::{LOOK, ProcessError, Setup, io};
@@ -28,7 +28,7 @@ use crate::endpoint::{Answer, Command};
 use crate::fabric::dir_lock;
 use crate::fabric::direct_access::requester_ids;
 use crate::fabric::host_bringup::MemoryGrants;
-use crate::fabric::layout::Layout;
+use crate::fabric::layout::{Layout, MANAGER};
 use crate::fabric::topology::Topology;
 use crate::fabric::topology_file;
 

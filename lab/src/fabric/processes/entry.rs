@@ -5,14 +5,11 @@
 //! Source: docs/fabric.md "Managers", "Over several machines".
 
 use std::fmt::Write as _;
-use std::fs::OpenOptions;
-use std::io::Write as _;
 use std::net::SocketAddr;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use super::hosts_file::Keys;
-use super::{ProcessError, Processes, io};
+use super::{ProcessError, Processes, write};
 
 /// Files of a part that speaks TLS: authority, certificate, key.
 const FILES: [&str; 3] = ["ca.pem", "cert.pem", "cert.key"];
@@ -61,12 +58,7 @@ impl Processes {
 /// Writes keys that only the user can read.
 pub(super) fn write_keys(folder: &Path, keys: &Keys) -> Result<(), ProcessError> {
     for (file, text) in FILES.iter().zip([&keys.ca, &keys.cert, &keys.key]) {
-        let path = folder.join(file);
-        // One of an earlier run may have been given to others since.
-        let _ = std::fs::remove_file(&path); // it may not be there
-        let made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
-        made.and_then(|mut file| file.write_all(text.as_bytes()))
-            .map_err(io(format!("write {}", path.display())))?;
+        write(&folder.join(file), text)?;
     }
     Ok(())
 }

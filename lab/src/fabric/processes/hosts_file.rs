@@ -9,10 +9,10 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::fabric::layout::{End, Layout, Part};
+use weft_fm::text::is_word;
 
-/// The part that is the fabric manager.
-pub(super) const MANAGER: &str = "fm";
+use crate::fabric::layout::{End, Layout, MANAGER, Part};
+
 /// VXLAN network identifiers are below this.
 const VNIS: u32 = 1 << 24;
 
@@ -105,6 +105,27 @@ pub enum HostsError {
         /// What it says.
         value: String,
     },
+    /// A name that the log and messages could be mistaken by.
+    #[error("machine {0:?}: expected a name of letters, digits, '-', '_' and '.'")]
+    Name(String),
+    /// An address that no machine has alone.
+    #[error(
+        "address of machine {machine} is {address}: expected one that the machine alone has, and the others reach"
+    )]
+    Address {
+        /// Which.
+        machine: String,
+        /// What it says.
+        address: IpAddr,
+    },
+    /// A directory that would be another one wherever ssh(1) or a command begins.
+    #[error("dir of machine {machine} is {:?}: expected a path from the root", dir.display())]
+    Relative {
+        /// Which.
+        machine: String,
+        /// What it says.
+        dir: PathBuf,
+    },
     /// A part that the topology does not have.
     #[error("machine {machine} has {part:?}, which the topology does not have")]
     Unknown {
@@ -189,6 +210,7 @@ impl HostsFile {
         let first = self.machines.first().ok_or(HostsError::None)?;
         for (at, machine) in self.machines.iter().enumerate() {
             let before = self.machines.get(..at).unwrap_or_default();
+            check_machine(machine)?;
             let twice = |what, value: String| Err(HostsError::Twice { what, value });
             if before.iter().any(|other| other.name == machine.name) {
                 return twice("name", machine.name.clone());
@@ -224,6 +246,23 @@ impl HostsFile {
     #[must_use]
     pub fn is_apart(&self, entry: &str) -> bool {
         self.of(MANAGER) != self.of(entry)
+    }
+}
+
+/// What can be known of a machine without the others.
+fn check_machine(machine: &Machine) -> Result<(), HostsError> {
+    let name = || machine.name.clone();
+    if !is_word(&machine.name) {
+        return Err(HostsError::Name(name()));
+    }
+    let address = machine.address;
+    let is_broadcast = matches!(address, IpAddr::V4(v4) if v4.is_broadcast());
+    if address.is_unspecified() || address.is_multicast() || is_broadcast {
+        return Err(HostsError::Address { machine: name(), address });
+    }
+    match machine.dir.as_ref().filter(|dir| !dir.is_absolute()) {
+        Some(dir) => Err(HostsError::Relative { machine: name(), dir: dir.clone() }),
+        None => Ok(()),
     }
 }
 
@@ -380,6 +419,13 @@ mod tests {
             (with("name = \"b\"", "name = \"a\""),            "two machines have the name a"),
             (with("ssh =", "run = [\"x\"]\nssh ="),           "machine b has both ssh and run"),
             (with("root@b", "-oProxyCommand=x"),              "ssh of machine b"),
+            (with("10.0.0.2", "0.0.0.0"),                     "address of machine b is 0.0.0.0"),
+            (with("10.0.0.2", "224.0.0.1"),                   "address of machine b is 224.0.0.1"),
+            (with("10.0.0.2", "255.255.255.255"),             "address of machine b is 255.255.255.255"),
+            (with("10.0.0.2", "ff02::1"),                     "address of machine b is ff02::1"),
+            (with("10.0.0.2", "::"),                          "address of machine b is ::"),
+            (with("name = \"b\"", "name = \"../x\""),         "machine \"../x\": expected a name"),
+            (with("ssh =", "dir = \"a/b\"\nssh ="),           "dir of machine b is \"a/b\": expected a path from the root"),
             (with("root@b", "b; reboot"),                     "ssh of machine b"),
             (with("ssh =", "weft = \"a b\"\nssh ="),          "weft of machine b"),
             (with("\"h0\"", "\"h9\""),                        "machine a has \"h9\""),

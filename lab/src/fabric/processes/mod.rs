@@ -18,14 +18,13 @@ mod process;
 mod protocol;
 mod switch_config;
 
-use std::fs::DirBuilder;
+use std::io::Write as _;
 use std::net::TcpStream;
-use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use weft_base::wait;
+use weft_base::{files, wait};
 use weft_fm::service::status::{Phase, StartMode};
 use weft_fm::service::{Request, Response};
 use weft_fm::store::{Store, StoreError};
@@ -37,10 +36,10 @@ use self::entry::write_keys;
 use self::hosts_file::{Here, HostsError};
 use self::process::Process;
 use super::desired_state::desired_state;
-use super::dir_lock::{self, DirLock, DirLockError};
+use super::dir_lock::{self, DirLock, DirLockError, make_own_dir};
 use super::endpoint_spec::endpoint_spec;
 use super::host_bringup::{BringupError, Host, MemoryGrants};
-use super::layout::{End, Layout, Part};
+use super::layout::{End, Layout, MANAGER, Part};
 use super::managed::{self, UpError};
 use super::static_init::StaticFabric;
 use super::topology::Topology;
@@ -117,6 +116,13 @@ fn io(what: impl Into<String>) -> impl FnOnce(std::io::Error) -> ProcessError {
     move |source| ProcessError::Io { what, source }
 }
 
+/// Writes a file that only the user can read, in the place of any of an earlier run.
+fn write(path: &Path, text: &str) -> Result<(), ProcessError> {
+    let made = files::create_anew(path);
+    made.and_then(|mut file| file.write_all(text.as_bytes()))
+        .map_err(io(format!("write {}", path.display())))
+}
+
 /// Where a fabric of processes is made, and how.
 #[derive(Clone, Debug)]
 pub struct Setup {
@@ -185,6 +191,13 @@ impl Processes {
         let fabric = self.setup.here.as_ref().map(|here| here.fabric.clone());
         let fabric = fabric.unwrap_or_else(dir_lock::new_name);
         self.lock = Some(DirLock::take(&self.setup.dir, &fabric)?);
+        let names = self.layout.parts().into_iter().map(|part| self.layout.name(part));
+        for name in names.chain([MANAGER]) {
+            let folder = self.setup.dir.join(name);
+            if folder.symlink_metadata().is_ok() {
+                make_own_dir(&folder)?;
+            }
+        }
         Ok(())
     }
 
@@ -212,8 +225,7 @@ impl Processes {
     /// The folder of a part, with its files and sockets.
     fn folder(&self, name: &str) -> Result<PathBuf, ProcessError> {
         let folder = self.setup.dir.join(name);
-        let made = DirBuilder::new().recursive(true).mode(0o700).create(&folder);
-        made.map_err(io(format!("make {}", folder.display())))?;
+        make_own_dir(&folder)?;
         Ok(folder)
     }
 
@@ -287,7 +299,7 @@ impl Processes {
                 write_keys(&folder, keys)?;
             }
             let text = self.switch_config(at, &folder);
-            std::fs::write(&file, text).map_err(io(format!("write {}", file.display())))?;
+            write(&file, &text)?;
             let ports = self.layout.switches.get(at).map_or(0, |switch| switch.ports.len());
             let ports = (0..=u8::MAX).take(ports);
             let device = |port| self.device(End { part: Part::Switch(at), port });
@@ -316,8 +328,7 @@ impl Processes {
             let spec = endpoint_spec(&self.topology, &self.layout, part, &port);
             let Some(mut spec) = spec else { continue };
             spec.common_mut().answer_ms = Some(self.setup.answer_ms.into());
-            std::fs::write(&file, spec.to_toml())
-                .map_err(io(format!("write {}", file.display())))?;
+            write(&file, &spec.to_toml())?;
             let devices = (0..self.layout.link_count(part)).map(device).collect();
             let [file, at] = [&file, &socket].map(|path| path.display().to_string());
             let arguments = ["endpoint", spec.kind(), "--config", &file, "--socket", &at];
@@ -336,12 +347,12 @@ impl Processes {
         let Some(entry) = self.layout.switches.first().map(|switch| switch.name.clone()) else {
             return Ok(());
         };
-        let folder = self.folder("fm")?;
+        let folder = self.folder(MANAGER)?;
         let want = folder.join("want.toml");
         let text = desired_state(&self.topology, &self.layout, &|_| None);
-        std::fs::write(&want, text).map_err(io(format!("write {}", want.display())))?;
+        write(&want, &text)?;
         let store = folder.join("fm.redb");
-        if store.exists() {
+        if store.symlink_metadata().is_ok() {
             // It is of another fabric: that of an earlier run.
             std::fs::remove_file(&store).map_err(io(format!("remove {}", store.display())))?;
         }
@@ -365,7 +376,7 @@ impl Processes {
         ];
         arguments.extend(flags.into_iter().flatten().map(ToOwned::to_owned));
         let socket = self.manager_socket();
-        self.start("fm", &arguments, (Vec::new(), &socket))?;
+        self.start(MANAGER, &arguments, (Vec::new(), &socket))?;
         self.listens(&socket)?;
         let status = self.wait(|up| {
             Ok(match up.manager(&Request::Status)? {
@@ -414,6 +425,8 @@ impl Drop for Processes {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
 
     fn of(dir: &Path) -> Processes {
@@ -439,6 +452,24 @@ mod tests {
         assert!(matches!(refused, Err(ProcessError::Dir(DirLockError::Running(_)))));
         drop(one);
         of(&dir).take_dir().unwrap();
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
+
+    /// Whoever may write to a part's folder could have put links there, and whose it is could do so later.
+    #[test]
+    fn a_folder_of_others_is_refused_before_anything_is_written() {
+        let dir = std::env::temp_dir().join(format!("weft-folders-{}", std::process::id()));
+        let folder = dir.join("sw");
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::set_permissions(&dir, PermissionsExt::from_mode(0o755)).unwrap();
+        std::fs::set_permissions(&folder, PermissionsExt::from_mode(0o777)).unwrap();
+        let refused = of(&dir).take_dir();
+        assert!(matches!(refused, Err(ProcessError::Dir(DirLockError::Open { .. }))));
+        let refused = of(&dir).folder("sw");
+        assert!(matches!(refused, Err(ProcessError::Dir(DirLockError::Open { .. }))));
+        std::fs::remove_dir(&folder).unwrap();
+        std::os::unix::fs::symlink(&dir, &folder).unwrap();
+        assert!(of(&dir).take_dir().is_err());
         std::fs::remove_dir_all(&dir).unwrap();
     }
 }

@@ -5,15 +5,14 @@
 //! Source: docs/fabric.md.
 
 use std::fmt::Write as _;
-use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command as Run, ExitStatus, Stdio};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
-use weft_base::wait;
+use weft_base::{files, wait};
 
-use super::{LOOK, ProcessError, io};
+use super::{LOOK, ProcessError, io, write};
 use crate::fabric::leftovers;
 use crate::fabric::proc_stat::has_exited;
 
@@ -40,13 +39,12 @@ impl Process {
         (devices, socket): (Vec<String>, &Path),
     ) -> Result<Self, ProcessError> {
         let log = folder.join("log");
-        let file = File::create(&log).map_err(io(format!("make {}", log.display())))?;
+        let file = files::create_anew(&log).map_err(io(format!("make {}", log.display())))?;
         let program = std::env::current_exe().map_err(io("find the program of this process"))?;
         let run = folder.join("run");
         let pid = folder.join("pid");
         let again = RestartScript { devices: &devices, pid: &pid, log: &log, socket };
-        std::fs::write(&run, again.script(&program, arguments))
-            .map_err(io(format!("write {}", run.display())))?;
+        write(&run, &again.script(&program, arguments))?;
         leftovers::remove_stale(socket); // else it would seem that the new one listens already
         let child = Run::new(program)
             .args(arguments)
@@ -59,8 +57,7 @@ impl Process {
             .stderr(file)
             .spawn()
             .map_err(io(format!("start {name}")))?;
-        std::fs::write(&pid, format!("{}\n", child.id()))
-            .map_err(io(format!("write {}", pid.display())))?;
+        write(&pid, &format!("{}\n", child.id()))?;
         let name = name.to_owned();
         Ok(Self { name, child, log, devices, ended: false, again: None })
     }

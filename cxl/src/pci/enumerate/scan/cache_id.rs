@@ -23,9 +23,12 @@ const TARGET_WORDS: usize = regs::TARGET_COUNT as usize / 2;
 /// Why a device does not get a `CacheID`, or keeps it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CacheIdFailure {
-    /// There is no such device, or it is a bridge.
+    /// There is no such device.
     #[error("no device at {0}: enumerate first")]
     NoDevice(Bdf),
+    /// Only devices have one.
+    #[error("{0} is a bridge: name a device below it")]
+    Bridge(Bdf),
     /// It is not directly below a bridge with a decoder, which is below one with a route table.
     #[error(
         "{0} is not below a virtual link: only the switch at the other end of one has registers of \
@@ -143,8 +146,11 @@ impl Scanner {
     /// Gives a device a `CacheID`, in place of the one that it had, or none any more.
     pub(super) fn set_cache_id(&mut self, device: Bdf, cache_id: Option<u8>) -> Done<()> {
         let above = bridges_above(&self.tree.nodes, device, [None, None]);
+        // Functions of bus 0 are root ports.
+        let is_bridge = device.bus() == 0 || self.tree.get(device).is_some();
+        let none = if is_bridge { CacheIdFailure::Bridge } else { CacheIdFailure::NoDevice };
         let place = above
-            .ok_or(CacheIdFailure::NoDevice(device))
+            .ok_or_else(|| none(device))
             .and_then(|above| Place::of(above).ok_or(CacheIdFailure::NoRegisters(device)));
         let done = match place {
             Ok(place) => self.program_at(device, place, cache_id)?.map(|program| (place, program)),

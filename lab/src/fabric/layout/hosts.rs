@@ -1,0 +1,47 @@
+//! Hosts: which are connected, and which keys have an effect on them.
+//!
+//! Shape: the parts of a [`Builder`] -> the first host that cannot be so.
+//! Units: none.
+//! Source: docs/fabric.md.
+
+use super::build::Builder;
+use super::{LayoutError, Part};
+
+impl Builder<'_> {
+    /// Refuses hosts that nothing is connected to, and keys of a virtual switch for hosts that have none.
+    pub(super) fn check_hosts(&self) -> Result<(), LayoutError> {
+        for (index, host) in self.topology.hosts.iter().enumerate() {
+            let part = Part::Host(index);
+            if !self.layout.wires.iter().flatten().any(|end| end.part == part) {
+                return Err(LayoutError::Alone(host.name.clone()));
+            }
+            let keys = [
+                ("spare_vppbs", host.spare_vppbs > 0),
+                ("domain", host.domain.is_some()),
+                ("segment", host.segment > 0),
+                ("link_per_device", host.link_per_device),
+            ];
+            if host.at.is_empty()
+                && let Some((key, _)) = keys.into_iter().find(|(_, given)| *given)
+            {
+                return Err(LayoutError::NoEdge { host: host.name.clone(), key });
+            }
+        }
+        Ok(())
+    }
+
+    /// Refuses transfers of fabric memory for hosts that reach none of it.
+    pub(super) fn check_transfers(&self) -> Result<(), LayoutError> {
+        for (index, host) in self.topology.hosts.iter().enumerate() {
+            let part = Part::Host(index);
+            let has_gim = |gim: &super::gim::GimRange| gim.of == part || gim.from.contains(&part);
+            let reaches = self.topology.memory.iter().any(|it| it.hosts.contains(&host.name))
+                || self.layout.gim.iter().any(has_gim)
+                || self.layout.p2p.iter().any(|p2p| p2p.from.contains(&part));
+            if host.enable_use_fabric_mem && !reaches {
+                return Err(LayoutError::NoTransfers(host.name.clone()));
+            }
+        }
+        Ok(())
+    }
+}
