@@ -175,6 +175,11 @@ impl Names<'_> {
     /// No host's bridge shows it.
     pub fn logical_device(&self, text: &str) -> Result<Option<(Host, u16)>, String> {
         if self.desired.devices.iter().any(|named| named.name == text) {
+            let at = self.device(text)?;
+            let port = self.inventory.switch(at.switch).and_then(|switch| switch.port(at.port));
+            if port.is_some_and(|port| port.lds > 0) {
+                return Err(format!("{text} has logical devices: name one, as {text}.0"));
+            }
             return Ok(None);
         }
         let named = text

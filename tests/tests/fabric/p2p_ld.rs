@@ -131,7 +131,7 @@ fn the_manager_gives_a_requester_one_logical_device_of_a_device() {
         ("acc2", "sw1/port:3.1", ONE + (1 << 36),     "p2p-one-address"),
         ("acc0", "mld0.3",       0x300_0000_0000,     "p2p-bound: no host binds mld0.3"),
         ("acc0", "mld0.9",       0x300_0000_0000,     "p2p-bound: no host binds mld0.9"),
-        ("acc0", "mld0",         0x300_0000_0000,     "no device of that name that is bound"),
+        ("acc0", "mld0",         0x300_0000_0000,     "mld0 has logical devices: name one, as mld0.0"),
     ];
     for (from, to, hpa, part) in cases {
         let said = add(from, to, hpa).unwrap_err();
