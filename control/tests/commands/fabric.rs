@@ -115,7 +115,7 @@ fn a_static_fabric_that_would_lack_something_does_not_come_up() {
     let text = "switch = [{ name = \"near\" }, { name = \"apart\" }]\n\
         host = [{ name = \"h\", at = \"near\", bind = [\"dev\"] }]\n\
         device = [{ name = \"dev\", at = \"apart\" }]\n";
-    for (start, code) in [("fm-first", 0), ("static", 3)] {
+    for (start, code) in [("fm-first", 1), ("static", 3)] {
         std::fs::write(&file, format!("start = \"{start}\"\n{text}")).unwrap();
         let run = weft().args(["fabric", "up", "--once"]).arg(&file).assert().code(code);
         let output = run.get_output();
