@@ -571,7 +571,8 @@ fn write(fabric: &ManagedFabric, host: Part, addr: u64, data: Vec<u8>) -> bool {
 /// names memory of others, gets nothing for it; halves that are none are passed over.
 #[test]
 fn a_peer_gets_nothing_by_what_it_says() {
-    let third = "[[host]]\nname = \"h2\"\nat = \"sw0\"\nenable_use_fabric_mem = true\n";
+    let third = "[[host]]\nname = \"h2\"\nat = \"sw0\"\nenable_use_fabric_mem = true\n\
+        [[memory]]\nname = \"third\"\nhosts = [\"h2\"]\ngfds = [\"g\"]\nlen = \"64MiB\"\ngranularity = 4096\nhpa = \"0x11000000000\"\n";
     let text = file("fabric-memory").replace("[[gfd]]", &format!("{third}\n[[gfd]]"));
     let fabric = up_text("three hosts", &text);
     register(&fabric, H1, OWN, MIB);
