@@ -48,6 +48,8 @@ use crate::endpoint::{Answer, Command};
 
 /// How long a process may take to answer, and the manager to bring all about.
 const START: Duration = Duration::from_secs(30);
+/// How long a manager that is up may have errors: links that have just been made come up one after the other.
+const SETTLES: Duration = Duration::from_secs(15);
 /// Between two looks whether it does.
 const LOOK: Duration = Duration::from_millis(20);
 
@@ -378,15 +380,27 @@ impl Processes {
         let socket = self.manager_socket();
         self.start(MANAGER, &arguments, (Vec::new(), &socket))?;
         self.listens(&socket)?;
-        let status = self.wait(|up| {
+        let mut errors = self.wait(|up| {
             Ok(match up.manager(&Request::Status)? {
-                Response::Status(status) if status.phase == Phase::Up => Some(status),
+                Response::Status(status) if status.phase == Phase::Up => Some(status.errors),
                 _ => None,
             })
         })?;
-        match status.errors.first() {
+        // A part whose link comes up late is found behind that, and what it lacked is given then.
+        for _ in 0..SETTLES.as_millis() / LOOK.as_millis() {
+            if errors.is_empty() {
+                break;
+            }
+            wait::pause(LOOK);
+            if let Response::Status(status) = self.manager(&Request::Status)?
+                && status.phase == Phase::Up
+            {
+                errors = status.errors;
+            }
+        }
+        match errors.into_iter().next() {
             None => Ok(()),
-            Some(errors) => Err(ProcessError::Manager(errors.clone())),
+            Some(first) => Err(ProcessError::Manager(first)),
         }
     }
 
