@@ -341,20 +341,26 @@ impl Shared {
             self.away.store(0, Ordering::SeqCst);
             self.aside.store(now.saturating_add(span), Ordering::SeqCst);
             let note = "its entry switch did not answer: the lead was left to another manager";
-            self.board.record_event(format!("term {}: {note}", lead.term));
             self.tell(|ha| ha.note = Some(note.to_owned()));
-            lead.permit.end();
-            self.changed.notify_all();
+            self.end(lead, format!("term {}: {note}", lead.term));
         }
     }
 
     /// Ends a term because there was a later one, which etcd has lost: the next one is behind that.
     fn lead_later(&self, lead: &Lead, later: u64) {
         self.candidate.has_seen(later);
-        self.board.record_event(format!(
-            "the entry switch was led in term {later}, which etcd has lost: term {} ends, and a later one begins",
-            lead.term
-        ));
+        let term = lead.term;
+        self.end(
+            lead,
+            format!(
+                "the entry switch was led in term {later}, which etcd has lost: term {term} ends, and a later one begins"
+            ),
+        );
+    }
+
+    /// Ends a term; `why` is an event.
+    fn end(&self, lead: &Lead, why: String) {
+        self.board.record_event(why);
         lead.permit.end();
         self.changed.notify_all();
     }

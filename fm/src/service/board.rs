@@ -21,6 +21,18 @@ struct BoardState {
     called: DisplayNames,
 }
 
+impl BoardState {
+    /// Keeps an event as it is told; the oldest goes where there are too many.
+    fn record(&mut self, what: String) {
+        self.status.events += 1;
+        let number = self.status.events;
+        if self.events.len() >= EVENTS_MAX {
+            self.events.pop_front();
+        }
+        self.events.push_back(EventRecord { number, what });
+    }
+}
+
 /// The FM's status and last events, for other threads to read.
 #[derive(Debug, Default)]
 pub struct StatusBoard(Mutex<BoardState>);
@@ -53,25 +65,16 @@ impl StatusBoard {
     /// Notes an event.
     pub(crate) fn record_event(&self, what: impl Into<String>) {
         let mut inside = self.lock();
-        inside.status.events += 1;
-        let number = inside.status.events;
-        if inside.events.len() >= EVENTS_MAX {
-            inside.events.pop_front();
-        }
         let what = inside.called.with_names(&what.into());
-        inside.events.push_back(EventRecord { number, what });
+        inside.record(what);
     }
 
     /// Notes an event, unless it is the same as the last one: what fails at each try is told once.
     pub(crate) fn record_change(&self, what: impl Into<String>) {
-        let what = what.into();
-        let is_last = {
-            let inside = self.lock();
-            let told = inside.called.with_names(&what);
-            inside.events.back().is_some_and(|last| last.what == told)
-        };
-        if !is_last {
-            self.record_event(what);
+        let mut inside = self.lock();
+        let what = inside.called.with_names(&what.into());
+        if inside.events.back().is_none_or(|last| last.what != what) {
+            inside.record(what);
         }
     }
 

@@ -174,10 +174,12 @@ impl Names<'_> {
     /// # Errors
     /// No host's bridge shows it.
     pub fn logical_device(&self, text: &str) -> Result<Option<(Host, u16)>, String> {
-        if self.desired.devices.iter().any(|named| named.name == text) {
-            let at = self.device(text)?;
+        let has_lds = |at: PortRef| {
             let port = self.inventory.switch(at.switch).and_then(|switch| switch.port(at.port));
-            if port.is_some_and(|port| port.lds > 0) {
+            port.is_some_and(|port| port.lds > 0)
+        };
+        if self.desired.devices.iter().any(|named| named.name == text) {
+            if has_lds(self.device(text)?) {
                 return Err(format!("{text} has logical devices: name one, as {text}.0"));
             }
             return Ok(None);
@@ -186,8 +188,7 @@ impl Names<'_> {
             .rsplit_once('.')
             .and_then(|(device, ld)| Some((self.device(device).ok()?, ld.parse::<u16>().ok()?)));
         let Some((at, ld)) = named else { return Ok(None) };
-        let port = self.inventory.switch(at.switch).and_then(|switch| switch.port(at.port));
-        if port.is_none_or(|port| port.lds == 0) {
+        if !has_lds(at) {
             return Ok(None);
         }
         let shows = |local: &&Local| {

@@ -202,7 +202,6 @@ impl Fm {
     pub fn rediscover(&mut self) -> Result<(), StartError> {
         let known = self.state();
         self.bring_up(known.as_ref())?;
-        self.keep_entry()?;
         self.apply_desired();
         self.save()?;
         self.step("the wanted state is applied");

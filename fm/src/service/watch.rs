@@ -55,9 +55,10 @@ impl Fm {
             }
         };
         let changed = self.running.as_ref().is_some_and(|running| running.inventory != before);
-        // What it is about may be over without anybody who tells.
-        let is_due = |fm: &Self| !fm.errors.is_empty() && fm.rounds.is_multiple_of(ERROR_ROUNDS);
-        if self.may_be_back() || again || is_due(self) {
+        let may_be_back = self.may_be_back();
+        // What an error is about may be over without anybody who tells.
+        let is_due = !self.errors.is_empty() && self.rounds.is_multiple_of(ERROR_ROUNDS);
+        if may_be_back || again || is_due {
             if let Err(error) = self.rediscover() {
                 self.board.record_event(with_causes(&error));
                 self.errors.push(with_causes(&error));

@@ -648,7 +648,8 @@ fn specifications_are_refused_with_what_is_wrong() {
 
 #[test]
 fn a_file_has_the_memory_of_one_device_at_a_time() {
-    let path = std::env::temp_dir().join(format!("weft-gfd-{}", std::process::id()));
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("memory");
     let spec = GfdSpec { file: Some(path.clone()), ..GfdSpec::default() };
     let first = spec.build(&[]).unwrap();
     let refused = spec.build(&[]).map(drop).unwrap_err();
@@ -656,7 +657,7 @@ fn a_file_has_the_memory_of_one_device_at_a_time() {
     assert_eq!(cause, "another GFD keeps its memory there");
     drop(first);
     drop(spec.build(&[]).unwrap());
-    std::fs::remove_file(path).unwrap();
+    assert!(path.is_file());
 }
 
 /// What is given beside `lds`.

@@ -136,27 +136,10 @@ mod tests {
 
     use super::*;
 
-    /// A directory that is removed with it.
-    struct Scratch(PathBuf);
-
-    impl Scratch {
-        fn new(name: &str) -> Self {
-            let dir = std::env::temp_dir().join(format!("weft-{name}-{}", std::process::id()));
-            let _ = std::fs::remove_dir_all(&dir); // of an earlier run
-            Self(dir)
-        }
-    }
-
-    impl Drop for Scratch {
-        fn drop(&mut self) {
-            let _ = std::fs::remove_dir_all(&self.0);
-        }
-    }
-
     #[test]
     fn a_directory_has_one_fabric_at_a_time_with_as_many_agents_as_it_likes() {
-        let scratch = Scratch::new("dir-lock");
-        let dir = scratch.0.join("above/fabric");
+        let scratch = tempfile::tempdir().unwrap();
+        let dir = scratch.path().join("above/fabric");
         let one = DirLock::take(&dir, "one").unwrap();
         let same = DirLock::take(&dir, "one").unwrap();
         let refused = |name: &str| DirLock::take(&dir, name).unwrap_err().to_string();
@@ -176,38 +159,36 @@ mod tests {
     /// Another's link could have a file of this user's emptied.
     #[test]
     fn a_symbolic_link_is_not_followed() {
-        let scratch = Scratch::new("dir-lock-link");
-        std::fs::create_dir(&scratch.0).unwrap();
-        let precious = scratch.0.join("precious");
+        let scratch = tempfile::tempdir().unwrap();
+        let precious = scratch.path().join("precious");
         std::fs::write(&precious, "kept").unwrap();
-        std::os::unix::fs::symlink(&precious, scratch.0.join(FILE)).unwrap();
-        assert!(matches!(DirLock::take(&scratch.0, "one"), Err(DirLockError::Io { .. })));
+        std::os::unix::fs::symlink(&precious, scratch.path().join(FILE)).unwrap();
+        assert!(matches!(DirLock::take(scratch.path(), "one"), Err(DirLockError::Io { .. })));
         assert_eq!(std::fs::read_to_string(precious).unwrap(), "kept");
     }
 
     /// What others may write to could be full of their links.
     #[test]
     fn a_directory_of_others_is_refused_and_a_pipe_does_not_hang_it() {
-        let scratch = Scratch::new("dir-lock-others");
-        std::fs::create_dir(&scratch.0).unwrap();
+        let scratch = tempfile::tempdir().unwrap();
         for mode in [0o777, 0o770, 0o1777] {
-            std::fs::set_permissions(&scratch.0, PermissionsExt::from_mode(mode)).unwrap();
-            let refused = DirLock::take(&scratch.0, "one").unwrap_err();
+            std::fs::set_permissions(scratch.path(), PermissionsExt::from_mode(mode)).unwrap();
+            let refused = DirLock::take(scratch.path(), "one").unwrap_err();
             assert!(matches!(refused, DirLockError::Open { .. }), "{refused}");
-            assert!(!scratch.0.join(FILE).exists());
+            assert!(!scratch.path().join(FILE).exists());
         }
-        std::fs::set_permissions(&scratch.0, PermissionsExt::from_mode(0o755)).unwrap();
-        let link = scratch.0.join("link");
-        std::fs::create_dir(scratch.0.join("dir")).unwrap();
+        std::fs::set_permissions(scratch.path(), PermissionsExt::from_mode(0o755)).unwrap();
+        let link = scratch.path().join("link");
+        std::fs::create_dir(scratch.path().join("dir")).unwrap();
         std::os::unix::fs::symlink("dir", &link).unwrap();
         for link in [link.clone(), PathBuf::from(format!("{}/", link.display()))] {
             let refused = DirLock::take(&link, "one").unwrap_err();
             assert!(matches!(refused, DirLockError::Io { .. }), "{refused}");
         }
-        let pipe = scratch.0.join(FILE);
+        let pipe = scratch.path().join(FILE);
         assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
-        assert!(matches!(DirLock::take(&scratch.0, "one"), Err(DirLockError::Io { .. })));
+        assert!(matches!(DirLock::take(scratch.path(), "one"), Err(DirLockError::Io { .. })));
         std::fs::remove_file(pipe).unwrap();
-        assert!(DirLock::take(&scratch.0, "one").is_ok());
+        assert!(DirLock::take(scratch.path(), "one").is_ok());
     }
 }

@@ -14,7 +14,7 @@ use std::time::Duration;
 use weft_base::causes::with_causes;
 
 use super::alive::{Beat, Heard};
-use super::lines::{Lines, Next};
+use super::lines::{Lines, Next, write_line};
 use super::protocol::{Event, Order, Reply};
 use super::{ProcessError, Processes, Setup, io, links};
 
@@ -61,11 +61,7 @@ pub fn serve(input: impl Read + AsFd, output: impl Write + Send + 'static) -> io
 }
 
 fn say(output: &Mutex<impl Write>, reply: &Reply) -> io::Result<()> {
-    let mut line = serde_json::to_vec(reply)?;
-    line.push(b'\n');
-    let mut output = output.lock().unwrap_or_else(PoisonError::into_inner);
-    output.write_all(&line)?;
-    output.flush()
+    write_line(&mut *output.lock().unwrap_or_else(PoisonError::into_inner), reply)
 }
 
 fn carry_out(

@@ -5,7 +5,6 @@
 //! Source: docs/fabric.md "Over several machines"; ssh(1).
 
 use std::collections::{BTreeMap, VecDeque};
-use std::io::Write;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command as Run, Stdio};
@@ -20,7 +19,7 @@ use weft_rpc::Refused;
 
 use super::alive::{Beat, Heard};
 use super::hosts_file::{Here, HostsFile, Keys, Machine, WireHere};
-use super::lines::{Lines, Next};
+use super::lines::{Lines, Next, write_line};
 use super::protocol::{Event, Order, Reply, Setup as SetupOrder};
 use super::{LOOK, ProcessError, Setup, io};
 use crate::clock;
@@ -251,10 +250,8 @@ fn locked(input: &Input) -> MutexGuard<'_, Option<ChildStdin>> {
 
 /// Writes an order, as one piece.
 fn write_to(input: &Input, order: &Order) -> std::io::Result<()> {
-    let mut line = serde_json::to_vec(order)?;
-    line.push(b'\n');
     match locked(input).as_mut() {
-        Some(pipe) => pipe.write_all(&line),
+        Some(pipe) => write_line(pipe, order),
         None => Err(std::io::ErrorKind::BrokenPipe.into()),
     }
 }

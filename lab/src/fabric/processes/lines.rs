@@ -1,14 +1,15 @@
-//! Lines of text from a pipe, waited for no longer than one likes.
+//! Lines of text from a pipe, waited for no longer than one likes, and to one.
 //!
-//! Shape: [`Lines::next`] -> a line, nothing yet, or the end.
+//! Shape: [`Lines::next`] -> a line, nothing yet, or the end; a value -> [`write_line`].
 //! Units: none.
 //! Source: poll(2).
 
-use std::io::{self, Read};
+use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use serde::Serialize;
 
 /// Longest line: a topology file, or an answer with a megabyte of memory, as text.
 const LONGEST: usize = 16 << 20;
@@ -74,9 +75,19 @@ impl<R: Read + AsFd> Lines<R> {
     }
 }
 
+/// Writes `value` as a line of JSON, as one piece.
+///
+/// # Errors
+/// The pipe cannot be written.
+pub(super) fn write_line(to: &mut impl Write, value: &impl Serialize) -> io::Result<()> {
+    let mut line = serde_json::to_vec(value)?;
+    line.push(b'\n');
+    to.write_all(&line)?;
+    to.flush()
+}
+
 #[cfg(test)]
 mod tests {
-    use std::io::Write;
     use std::os::unix::net::UnixStream;
 
     use super::*;

@@ -459,20 +459,21 @@ mod tests {
 
     #[test]
     fn a_directory_is_taken_before_anything_is_made() {
-        let dir = std::env::temp_dir().join(format!("weft-processes-{}", std::process::id()));
+        let scratch = tempfile::tempdir().unwrap();
+        let dir = scratch.path().join("fabric");
         let mut one = of(&dir);
         one.take_dir().unwrap();
         let refused = of(&dir).take_dir();
         assert!(matches!(refused, Err(ProcessError::Dir(DirLockError::Running(_)))));
         drop(one);
         of(&dir).take_dir().unwrap();
-        std::fs::remove_dir_all(&dir).unwrap();
     }
 
     /// Whoever may write to a part's folder could have put links there, and whose it is could do so later.
     #[test]
     fn a_folder_of_others_is_refused_before_anything_is_written() {
-        let dir = std::env::temp_dir().join(format!("weft-folders-{}", std::process::id()));
+        let scratch = tempfile::tempdir().unwrap();
+        let dir = scratch.path().join("fabric");
         let folder = dir.join("sw");
         std::fs::create_dir_all(&folder).unwrap();
         std::fs::set_permissions(&dir, PermissionsExt::from_mode(0o755)).unwrap();
@@ -484,6 +485,5 @@ mod tests {
         std::fs::remove_dir(&folder).unwrap();
         std::os::unix::fs::symlink(&dir, &folder).unwrap();
         assert!(of(&dir).take_dir().is_err());
-        std::fs::remove_dir_all(&dir).unwrap();
     }
 }
