@@ -24,7 +24,32 @@ const POISONED_MAX: usize = 4_096;
 /// Zeros that a file without holes is overwritten with at once.
 const ZEROS: usize = 64 << 10;
 
-type Chunk = Box<[u8; CHUNK]>;
+/// 2 MiB of it. A line of it is one of the processor's cache, which the system's allocator alone does not see to.
+#[derive(Debug)]
+struct Chunk {
+    room: Box<[u8]>,
+    /// Where in `room` it begins.
+    from: usize,
+}
+
+impl Chunk {
+    /// Zeros: fresh pages of the system, which take room only when written.
+    fn fresh() -> Self {
+        let room = vec![0; CHUNK + cxl_mem::LINE - 1].into_boxed_slice();
+        let from = room.as_ptr().align_offset(cxl_mem::LINE).min(cxl_mem::LINE - 1);
+        Self { room, from }
+    }
+
+    #[inline]
+    fn get(&self, at: usize, len: usize) -> Option<&[u8]> {
+        self.room.get(self.from + at..self.from + at + len)
+    }
+
+    #[inline]
+    fn get_mut(&mut self, at: usize, len: usize) -> Option<&mut [u8]> {
+        self.room.get_mut(self.from + at..self.from + at + len)
+    }
+}
 
 /// A device's memory: bytes 0 to its size.
 #[derive(Debug)]
@@ -72,11 +97,6 @@ enum Kind {
 fn part(at: u64, len: usize) -> (usize, usize, usize) {
     let place = at as usize % CHUNK;
     ((at / CHUNK as u64) as usize, place, len.min(CHUNK - place))
-}
-
-/// A chunk of zeros: fresh pages of the system, which take room only when written.
-fn fresh() -> Option<Chunk> {
-    vec![0; CHUNK].into_boxed_slice().try_into().ok()
 }
 
 fn beyond() -> io::Error {
@@ -196,7 +216,7 @@ impl Memory {
         if let Kind::Anonymous(chunks) = &self.kind {
             let (number, place, _) = part(at, 1);
             let chunk = chunks.get(number).and_then(Option::as_ref);
-            chunk.and_then(|chunk| chunk.get(place)).into_iter().for_each(prefetch);
+            chunk.and_then(|chunk| chunk.get(place, 1)?.first()).into_iter().for_each(prefetch);
         }
     }
 
@@ -226,7 +246,7 @@ impl Memory {
             let (now, later) = out.split_at_mut_checked(len).ok_or_else(beyond)?;
             match chunks.get(number).ok_or_else(beyond)? {
                 Some(chunk) => {
-                    now.copy_from_slice(chunk.get(place..place + len).ok_or_else(beyond)?);
+                    now.copy_from_slice(chunk.get(place, len).ok_or_else(beyond)?);
                 }
                 None => now.fill(0),
             }
@@ -258,11 +278,8 @@ impl Memory {
             let (number, place, len) = part(at, data.len());
             let (now, later) = data.split_at_checked(len).ok_or_else(beyond)?;
             let slot = chunks.get_mut(number).ok_or_else(beyond)?;
-            if slot.is_none() {
-                *slot = fresh();
-            }
-            let chunk = slot.as_mut().ok_or(io::ErrorKind::OutOfMemory)?;
-            chunk.get_mut(place..place + len).ok_or_else(beyond)?.copy_from_slice(now);
+            let chunk = slot.get_or_insert_with(Chunk::fresh);
+            chunk.get_mut(place, len).ok_or_else(beyond)?.copy_from_slice(now);
             (at, data) = (at + len as u64, later);
         }
         Ok(())
@@ -288,7 +305,7 @@ impl Memory {
             if now == CHUNK {
                 *slot = None;
             } else if let Some(chunk) = slot {
-                chunk.get_mut(place..place + now).ok_or_else(beyond)?.fill(0);
+                chunk.get_mut(place, now).ok_or_else(beyond)?.fill(0);
             }
             (at, len) = (at + now as u64, len - now as u64);
         }
