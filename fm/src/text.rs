@@ -6,6 +6,7 @@
 
 use std::fmt;
 
+use data_encoding::HEXLOWER_PERMISSIVE;
 use weft_parsers::cci::Uuid;
 use weft_parsers::fabric::{Pid, RgtMode};
 
@@ -59,12 +60,7 @@ pub fn name_of(tag: &Uuid) -> String {
 pub fn bytes(text: &str) -> Result<Vec<u8>, String> {
     let digits: Vec<u8> = text.bytes().filter(|byte| !byte.is_ascii_whitespace()).collect();
     let bad = || format!("expected pairs of hexadecimal digits, found {text:?}");
-    let digit = |digit: &u8| char::from(*digit).to_digit(16).and_then(|d| u8::try_from(d).ok());
-    let pair = |pair: &[u8]| match pair {
-        [high, low] => Some(digit(high)? << 4 | digit(low)?),
-        _ => None,
-    };
-    digits.chunks(2).map(pair).collect::<Option<Vec<u8>>>().ok_or_else(bad)
+    HEXLOWER_PERMISSIVE.decode(&digits).map_err(|_| bad())
 }
 
 /// Shows a UUID as people write it: hexadecimal digits in five groups.

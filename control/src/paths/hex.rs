@@ -4,45 +4,36 @@
 //! Units: bytes.
 //! Source: none.
 
-use core::fmt;
-
+use data_encoding::{HEXLOWER, HEXLOWER_PERMISSIVE};
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serializer};
 
-struct Digits<'a>(&'a [u8]);
-
-impl fmt::Display for Digits<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
-    }
-}
-
 pub(super) fn serialize<S: Serializer>(bytes: &[u8], to: S) -> Result<S::Ok, S::Error> {
-    to.collect_str(&Digits(bytes))
+    to.serialize_str(&HEXLOWER.encode(bytes))
 }
 
 pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<u8>, D::Error> {
     let text = String::deserialize(from)?;
-    parse(&text).ok_or_else(|| D::Error::custom("expected two hexadecimal digits a byte"))
-}
-
-fn parse(text: &str) -> Option<Vec<u8>> {
-    let (pairs, rest) = text.as_bytes().as_chunks::<2>();
-    let digit = |digit: u8| char::from(digit).to_digit(16);
-    let byte = |&[high, low]: &[u8; 2]| u8::try_from(digit(high)? << 4 | digit(low)?).ok();
-    if rest.is_empty() { pairs.iter().map(byte).collect() } else { None }
+    let bytes = HEXLOWER_PERMISSIVE.decode(text.as_bytes());
+    bytes.map_err(|_| D::Error::custom("expected two hexadecimal digits a byte"))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use serde::{Deserialize, Serialize};
+
+    #[derive(Debug, PartialEq, Serialize, Deserialize)]
+    struct Bytes(#[serde(with = "super")] Vec<u8>);
 
     #[test]
     fn digits_are_read_as_written() {
-        let all: Vec<u8> = (0..=255).collect();
-        assert_eq!(parse(&Digits(&all).to_string()), Some(all));
+        let all = Bytes((0..=255).collect());
+        let text = serde_json::to_string(&all).unwrap();
+        assert!(text.starts_with("\"000102") && text.ends_with("fdfeff\""), "{text}");
+        assert_eq!(serde_json::from_str::<Bytes>(&text).unwrap(), all);
+        assert_eq!(serde_json::from_str::<Bytes>("\"0aFf\"").unwrap(), Bytes(vec![10, 255]));
         for text in ["0", "0g", "+1", " 1", "\u{e9}"] {
-            assert_eq!(parse(text), None, "{text:?}");
+            assert!(serde_json::from_str::<Bytes>(&format!("\"{text}\"")).is_err(), "{text:?}");
         }
     }
 }

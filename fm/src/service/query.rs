@@ -4,8 +4,7 @@
 //! Units: bytes; ns; MB/s.
 //! Source: docs/spec/cxl-fabric.md "The fabric manager"; docs/spec/wire-formats.md §4.1, §4.4 to §4.6.
 
-use std::fmt::Write;
-
+use data_encoding::HEXLOWER;
 use weft_parsers::cci::component::{Cdat, ReadCdat};
 use weft_parsers::cci::tables::{VcsVectorRange, Vector, VectorRange};
 use weft_parsers::cci::{Header, Request as Command};
@@ -210,7 +209,7 @@ impl Fm {
             bytes.extend(part.data.iter());
             let is_all = u64::try_from(bytes.len()).is_ok_and(|len| len >= part.total);
             if part.data.is_empty() || is_all || bytes.len() >= CDAT_MAX {
-                return Ok(hex(&bytes));
+                return Ok(HEXLOWER.encode(&bytes));
             }
         }
     }
@@ -268,15 +267,6 @@ fn pids(running: &Running) -> Vec<PidRow> {
     rows
 }
 
-/// Bytes as hexadecimal digits.
-pub(super) fn hex(bytes: &[u8]) -> String {
-    let mut text = String::with_capacity(2 * bytes.len());
-    for byte in bytes {
-        let _ = write!(text, "{byte:02x}"); // a String takes everything
-    }
-    text
-}
-
 /// What a component said to bytes.
 pub(super) fn cci_answer(answer: Result<Vec<u8>, TransportError>) -> Result<CciAnswer, Refused> {
     let answer = match answer {
@@ -292,6 +282,6 @@ pub(super) fn cci_answer(answer: Result<Vec<u8>, TransportError>) -> Result<CciA
         opcode: header.opcode.to_string(),
         code: header.return_code.bits(),
         name: header.return_code.name().to_owned(),
-        payload: hex(payload),
+        payload: HEXLOWER.encode(payload),
     })
 }

@@ -7,6 +7,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use data_encoding::{HEXLOWER, HEXLOWER_PERMISSIVE};
 use serde::de::{Error, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use weft_parsers::fabric::Bdf;
@@ -105,12 +106,7 @@ impl FromStr for Hex {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let digits = text.strip_prefix("0x").unwrap_or(text).as_bytes();
-        let byte = |pair: &[u8]| {
-            let digit = |at: usize| char::from(*pair.get(at)?).to_digit(16);
-            u8::try_from(digit(0)? << 4 | digit(1)?).ok()
-        };
-        let bytes: Option<Vec<u8>> = digits.chunks(2).map(byte).collect();
-        bytes.map(Self).ok_or_else(|| {
+        HEXLOWER_PERMISSIVE.decode(digits).map(Self).map_err(|_| {
             format!("expected two hexadecimal digits a byte, found {} digits", digits.len())
         })
     }
@@ -118,13 +114,13 @@ impl FromStr for Hex {
 
 impl fmt::Display for Hex {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+        HEXLOWER.encode_display(&self.0).fmt(f)
     }
 }
 
 impl Serialize for Hex {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        to.collect_str(self)
+        to.serialize_str(&HEXLOWER.encode(&self.0))
     }
 }
 

@@ -5,6 +5,7 @@
 //! Source: `docs/fm.md`; docs/spec/wire-formats.md §4.1.
 
 use clap::Args;
+use data_encoding::HEXLOWER;
 use weft_fm::service::{Request, Response};
 use weft_parsers::cci::{Header, Opcode, header};
 
@@ -55,7 +56,7 @@ fn whole(opcode: u16, payload: &str) -> Result<String, String> {
     Header::request(Opcode(opcode), 0)
         .emit(len, &mut head)
         .ok_or_else(|| format!("a payload of {len} bytes is too long"))?;
-    Ok(head.iter().fold(String::new(), |text, byte| text + &format!("{byte:02x}")) + &digits)
+    Ok(HEXLOWER.encode(&head) + &digits)
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
+use data_encoding::HEXLOWER;
 use ring::digest::{Context, SHA256};
 
 use crate::error::CliError;
@@ -213,8 +214,7 @@ fn name(text: &str, files: &[(String, Vec<u8>)], set: &[String]) -> String {
         add(one.as_bytes());
     }
     let digest = hash.finish();
-    let digits = digest.as_ref().iter().take(NAME_LEN).map(|byte| format!("{byte:02x}"));
-    digits.collect()
+    HEXLOWER.encode(digest.as_ref().get(..NAME_LEN).unwrap_or_default())
 }
 
 /// What tells one job from another, in words: `buffer.dt_alpha=1/8 seed=3`.
