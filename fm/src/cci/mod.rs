@@ -6,6 +6,7 @@
 //! Source: docs/spec/wire-formats.md §4.1, §4.5 (5701h); docs/spec/cxl-fabric.md "The fabric manager".
 
 pub mod client;
+pub mod endpoint;
 pub mod mctp;
 pub mod socket;
 pub mod tunnel;
@@ -20,6 +21,7 @@ use weft_parsers::cci::ReturnCode;
 use weft_parsers::cci::pbr::CrawlTarget;
 
 pub use self::client::{Answer, CallError, Client, Fabric, RetryPolicy};
+pub use self::endpoint::{Endpoint, GaePeer};
 pub use self::mctp::Mctp;
 pub use self::socket::{Gate, Identity, Peer, Socket};
 pub use self::tunnel::Tunnel;

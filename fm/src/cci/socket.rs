@@ -46,7 +46,7 @@ pub enum Peer {
 /// Why a text names no [`Peer`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("expected tcp:HOST:PORT or unix:PATH, found {0}")]
-pub struct PeerError(String);
+pub struct PeerError(pub(super) String);
 
 impl FromStr for Peer {
     type Err = PeerError;

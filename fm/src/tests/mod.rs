@@ -7,6 +7,7 @@
 mod bind;
 mod change;
 mod discovery;
+mod endpoint;
 mod fake;
 mod fake_etcd;
 mod fake_gfd;

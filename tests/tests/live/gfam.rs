@@ -304,6 +304,7 @@ fn a_trace_is_what_the_frames_did() {
         let trace = up.manager(&json!({ "cmd": "trace", "host": name, "hpa": hpa }));
         let trace = &trace["trace"];
         assert_eq!(trace["end"], "memory", "{trace}");
+        assert!(!trace.to_string().contains("not asked"), "its host says what FAST has: {trace}");
         let data: Vec<u8> = (0..8).flat_map(|_| rng.below(u64::MAX).to_le_bytes()).collect();
         let digits = data.iter().fold(String::new(), |text, byte| text + &format!("{byte:02x}"));
         tap.take(); // what the manager asked

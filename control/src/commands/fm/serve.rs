@@ -13,7 +13,7 @@ use clap::Args;
 use rustls::pki_types::ServerName;
 use weft_base::causes::with_causes;
 use weft_base::wait;
-use weft_fm::cci::{Fabric, Gate, Identity, Peer, RetryPolicy, Socket};
+use weft_fm::cci::{Endpoint, Fabric, GaePeer, Gate, Identity, Peer, RetryPolicy, Socket};
 use weft_fm::ha::address::Address;
 use weft_fm::ha::service::{self, HaService, Term};
 use weft_fm::service::desired::DesiredState;
@@ -101,6 +101,16 @@ impl ServeArgs {
         Fabric::new(Box::new(socket), RetryPolicy::live())
     }
 
+    fn gae(&self, peer: GaePeer, identity: Option<&Identity>, gate: Option<&Gate>) -> Fabric {
+        match peer {
+            GaePeer::Cci(peer) => self.fabric(&peer, MessageType::Cci, identity, gate),
+            GaePeer::Endpoint(path) => {
+                let endpoint = Endpoint::new(path, Duration::from_millis(self.timeout));
+                Fabric::new(Box::new(endpoint.with_gate(gate.cloned())), RetryPolicy::live())
+            }
+        }
+    }
+
     /// Who the manager is over TCP.
     fn identity(&self) -> Result<Option<Identity>, CliError> {
         let files = self.tls_ca.clone().zip(self.tls_cert.clone()).zip(self.tls_key.clone());
@@ -147,7 +157,11 @@ impl ServeArgs {
             .iter()
             .filter_map(|host| Some((host.name.clone(), host.gae.clone()?)))
             .collect();
-        for peer in [&self.entry].into_iter().chain(gaes.iter().map(|(_, peer)| peer)) {
+        let by_cci = gaes.iter().filter_map(|(_, peer)| match peer {
+            GaePeer::Cci(peer) => Some(peer),
+            GaePeer::Endpoint(_) => None,
+        });
+        for peer in [&self.entry].into_iter().chain(by_cci) {
             self.may_speak(peer, identity)?;
         }
         let mut fm = Fm::new(Setup {
@@ -159,7 +173,7 @@ impl ServeArgs {
             drain: || wait::pause(DRAIN),
         });
         for (name, peer) in gaes {
-            fm.set_gae(&name, self.fabric(&peer, MessageType::Cci, identity, gate));
+            fm.set_gae(&name, self.gae(peer, identity, gate));
         }
         Ok(fm)
     }

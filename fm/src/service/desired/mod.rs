@@ -13,7 +13,7 @@ use weft_parsers::cci::Uuid;
 use weft_parsers::fabric::Pid;
 
 pub use self::lds::DesiredLd;
-use crate::cci::Peer;
+use crate::cci::GaePeer;
 use crate::cdat::Figures;
 use crate::graph::SwitchId;
 use crate::ha::identity::Lineage;
@@ -128,9 +128,9 @@ pub struct HostName {
     pub switch: String,
     /// The port that it is at.
     pub port: u8,
-    /// Where its GAE answers, in a session of the host: `tcp:HOST:PORT` or `unix:PATH`.
-    #[serde(default, deserialize_with = "some_peer")]
-    pub gae: Option<Peer>,
+    /// Where its GAE answers: `endpoint:PATH`, or, in a session of the host, `tcp:HOST:PORT` or `unix:PATH`.
+    #[serde(default, deserialize_with = "some_gae")]
+    pub gae: Option<GaePeer>,
     /// Addresses that it has for itself, where no fabric memory may be: its memory and the windows of its bridges. As
     /// hosts of weft have them, where nothing is said.
     pub own_addresses: Option<Vec<OwnAddresses>>,
@@ -520,7 +520,7 @@ fn some_pid<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Pid>, D::Error>
     pid(from).map(Some)
 }
 
-fn some_peer<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Peer>, D::Error> {
+fn some_gae<'de, D: Deserializer<'de>>(from: D) -> Result<Option<GaePeer>, D::Error> {
     String::deserialize(from)?.parse().map(Some).map_err(serde::de::Error::custom)
 }
 

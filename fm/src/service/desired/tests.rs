@@ -5,6 +5,7 @@
 //! Source: docs/fm.md "What is wanted".
 
 use super::*;
+use crate::cci::Peer;
 use crate::text::name_of;
 
 const GOOD: &str = r#"
@@ -40,7 +41,7 @@ fn a_file_says_what_is_wanted() {
     assert_eq!((desired.figures().switch_ps, desired.figures().link_ps), (100_000, 0));
     let share = &desired.memory[0];
     assert_eq!((share.size, share.granularity, share.hpa), (4 << 30, 256, 1 << 40));
-    assert_eq!(desired.hosts[0].gae, Some(Peer::Unix("/run/h0".into())));
+    assert_eq!(desired.hosts[0].gae, Some(GaePeer::Cci(Peer::Unix("/run/h0".into()))));
     assert_eq!(name_of(&tag("pool").unwrap()), "pool");
     assert_eq!(DesiredState::parse("").unwrap().manager().pid, Pid::from_low_bits(0xFFE));
     let named = DesiredState::parse(&GOOD.replacen("\"h0\"", "\"acc0\"", 1)).unwrap();
@@ -110,7 +111,7 @@ fn what_means_nothing_is_refused_with_what_was_expected() {
         ("name = \"pool\"", "name = \"</script><b>x\"", "expected a name of memory"),
         ("name = \"pool\"", "name = \"a\\u0007\"", "expected a name of memory"),
         ("\"256\"", "300", "not 300"),
-        ("unix:/run/h0", "/run/h0", "expected tcp:HOST:PORT or unix:PATH"),
+        ("unix:/run/h0", "/run/h0", "expected endpoint:PATH, unix:PATH or tcp:HOST:PORT"),
         ("port = 3", "port = 3\nown_addresses = [\"1GiB\"]", "expected BASE:SIZE"),
         ("port = 3", "port = 3\nown_addresses = [\"0:0\"]", "expected BASE:SIZE"),
         ("port = 3", "port = 3\nown_addresses = [\"0x10000000000:1\"]", "window-no-own-addresses"),

@@ -351,7 +351,12 @@ impl Processes {
         };
         let folder = self.folder(MANAGER)?;
         let want = folder.join("want.toml");
-        let text = desired_state(&self.topology, &self.layout, &|_| None);
+        let gae = |host: usize| {
+            let name = self.layout.hosts.get(host).filter(|name| self.has(name))?;
+            let socket = self.setup.dir.join(name).join("endpoint.sock");
+            Some(format!("endpoint:{}", socket.display()))
+        };
+        let text = desired_state(&self.topology, &self.layout, &gae);
         write(&want, &text)?;
         let store = folder.join("fm.redb");
         if store.symlink_metadata().is_ok() {
