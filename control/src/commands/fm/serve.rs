@@ -38,6 +38,9 @@ use crate::tls::{self, Files, SWITCH_NAME};
 /// How long packets to a PID may be under way after its routes were withdrawn.
 const DRAIN: Duration = Duration::from_millis(10);
 
+/// How long a host's endpoint may take for an answer.
+const HOST_TIMEOUT: Duration = Duration::from_secs(3);
+
 /// Arguments of `weft fm serve`.
 #[derive(Args, Clone, Debug)]
 pub struct ServeArgs {
@@ -105,8 +108,10 @@ impl ServeArgs {
         match peer {
             GaePeer::Cci(peer) => self.fabric(&peer, MessageType::Cci, identity, gate),
             GaePeer::Endpoint(path) => {
-                let endpoint = Endpoint::new(path, Duration::from_millis(self.timeout));
-                Fabric::new(Box::new(endpoint.with_gate(gate.cloned())), RetryPolicy::live())
+                // Nothing but what is shown hangs on it, and the fabric waits meanwhile: one try, and no long one.
+                let timeout = Duration::from_millis(self.timeout).min(HOST_TIMEOUT);
+                let endpoint = Endpoint::new(path, timeout).with_gate(gate.cloned());
+                Fabric::new(Box::new(endpoint), RetryPolicy { tries: 1, ..RetryPolicy::live() })
             }
         }
     }
