@@ -227,7 +227,7 @@ impl Engine {
     /// It is unknown, or transfers use it.
     pub fn deregister(&mut self, handle: Handle) -> Result<(), Error> {
         self.on()?;
-        self.registry.remove(handle)
+        self.registry.remove(handle, self.peers.keys().copied().collect())
     }
 
     /// Share handles of all registrations.
@@ -474,6 +474,7 @@ impl Engine {
         for req in of_peer.map(|(req, _)| *req).collect::<Vec<_>>() {
             self.end(req, Status::Failed(reason));
         }
+        self.registry.forget(peer);
         self.peers.remove(&peer).is_some()
     }
 }

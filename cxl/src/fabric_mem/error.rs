@@ -66,6 +66,17 @@ pub enum Error {
         /// Bytes that were wanted.
         len: u64,
     },
+    /// What is free of the window for exports was other memory before, which peers still take to be there.
+    #[error(
+        "{len:#x} bytes in the window for exports are free only once peer {} is disconnected: it was told of memory that was there before",
+        peer.0
+    )]
+    WindowRetired {
+        /// Bytes that were wanted.
+        len: u64,
+        /// One of those peers.
+        peer: PeerId,
+    },
     /// Host memory is registered, and has its place in the window.
     #[error("the window for exports cannot be moved while host memory is registered")]
     WindowInUse,

@@ -4,12 +4,12 @@
 //! Units: bytes; places are aligned to 4 KiB as their addresses are.
 //! Source: docs/spec/cxl-fabric.md "Fabric memory transfers".
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use super::Handle;
 use super::error::Error;
 use super::options::REQUEST_LEN_MAX;
 use super::port::{MemKind, Memory, Place};
+use super::{Handle, PeerId};
 
 /// A range of memory, by its owner's addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,6 +59,14 @@ struct Registration {
     users: usize,
 }
 
+/// Pages of the window where something was shown that peers still take to be there.
+struct Retired {
+    mem: MemDesc,
+    start: u64,
+    end: u64,
+    known_to: BTreeSet<PeerId>,
+}
+
 /// All registrations of an engine.
 pub struct Registry {
     window: Window,
@@ -68,11 +76,22 @@ pub struct Registry {
     handles: BTreeMap<Handle, u64>,
     /// First address by offset in the window's segment: host memory only.
     shown: BTreeMap<u64, u64>,
+    /// Not shown in again before all who know it are gone: they would take other memory for what was there.
+    retired: Vec<Retired>,
     count: u64,
 }
 
 const fn page_up(bytes: u64) -> Option<u64> {
     bytes.checked_next_multiple_of(REQUEST_LEN_MAX)
+}
+
+/// The pages of `len` bytes from `offset` on: the first byte, and the one behind. What is shown fits.
+const fn pages_at(offset: u64, len: u64) -> (u64, u64) {
+    let end = match page_up(offset.saturating_add(len)) {
+        Some(end) => end,
+        None => u64::MAX,
+    };
+    (offset - offset % REQUEST_LEN_MAX, end)
 }
 
 impl Registry {
@@ -84,6 +103,7 @@ impl Registry {
             ranges: BTreeMap::new(),
             handles: BTreeMap::new(),
             shown: BTreeMap::new(),
+            retired: Vec::new(),
             count: 0,
         }
     }
@@ -118,20 +138,35 @@ impl Registry {
         Ok(handle)
     }
 
-    /// Takes a registration back; peers' requests to it are refused from now on.
+    /// Takes a registration back, which `known_to` were told of; peers' requests to it are refused from now on.
     ///
     /// # Errors
     /// It is unknown, or in use.
-    pub fn remove(&mut self, handle: Handle) -> Result<(), Error> {
+    pub fn remove(&mut self, handle: Handle, known_to: BTreeSet<PeerId>) -> Result<(), Error> {
         let addr = *self.handles.get(&handle).ok_or(Error::UnknownHandle(handle))?;
         let users = self.ranges.get(&addr).map_or(0, |registration| registration.users);
         if users > 0 {
             return Err(Error::Busy { handle, transfers: users });
         }
         self.handles.remove(&handle);
-        self.ranges.remove(&addr);
-        self.shown.retain(|_, shown| *shown != addr);
+        let removed = self.ranges.remove(&addr);
+        let offset =
+            self.shown.iter().find_map(|(offset, shown)| (*shown == addr).then_some(*offset));
+        if let Some((offset, registration)) = offset.zip(removed) {
+            self.shown.remove(&offset);
+            let (start, end) = pages_at(offset, registration.share.mem.len);
+            self.retired.push(Retired { mem: registration.share.mem, start, end, known_to });
+            self.retired.retain(|it| !it.known_to.is_empty());
+        }
         Ok(())
+    }
+
+    /// A peer is gone, and takes nothing to be anywhere any more.
+    pub fn forget(&mut self, peer: PeerId) {
+        for retired in &mut self.retired {
+            retired.known_to.remove(&peer);
+        }
+        self.retired.retain(|it| !it.known_to.is_empty());
     }
 
     /// Shows host memory in another window from now on.
@@ -198,26 +233,41 @@ impl Registry {
         self.ranges.clear();
         self.handles.clear();
         self.shown.clear();
+        self.retired.clear();
     }
 
-    /// Finds room for a range in the window: the first that fits, of whole pages.
-    fn show(&mut self, MemDesc { addr, len }: MemDesc) -> Result<Place, Error> {
+    /// Finds room for a range in the window: where the same one was, or the first that fits, of whole pages.
+    fn show(&mut self, mem: MemDesc) -> Result<Place, Error> {
+        let MemDesc { addr, len } = mem;
         let full = Error::WindowFull { len };
         let in_page = addr % REQUEST_LEN_MAX;
         let pages = in_page.checked_add(len).and_then(page_up).ok_or(full.clone())?;
         let start = self.window.place.offset;
         let end = start.checked_add(self.window.len).ok_or(full.clone())?;
         let mut free = page_up(start).ok_or(full.clone())?;
-        for (offset, shown) in &self.shown {
-            let page = offset - offset % REQUEST_LEN_MAX;
-            if free.checked_add(pages).is_some_and(|behind| behind <= page) {
+        let is_here = |it: &Retired| it.mem == mem && it.start >= free && it.end <= end;
+        if let Some(at) = self.retired.iter().position(is_here) {
+            free = self.retired.swap_remove(at).start;
+        }
+        let shown = self.shown.iter().map(|(offset, shown)| {
+            pages_at(*offset, self.ranges.get(shown).map_or(0, |r| r.share.mem.len))
+        });
+        let retired = self.retired.iter().map(|it| (it.start, it.end));
+        let mut taken: Vec<(u64, u64)> = shown.chain(retired).collect();
+        taken.sort_unstable();
+        for (page, behind) in taken {
+            if free.checked_add(pages).is_some_and(|end| end <= page) {
                 break;
             }
-            let shown_len = self.ranges.get(shown).map_or(0, |r| r.share.mem.len);
-            free = offset.checked_add(shown_len).and_then(page_up).ok_or(full.clone())?;
+            free = free.max(behind);
         }
         if free.checked_add(pages).is_none_or(|behind| behind > end) {
-            return Err(full);
+            let known_to: BTreeSet<PeerId> =
+                self.retired.iter().flat_map(|it| it.known_to.iter().copied()).collect();
+            return Err(match known_to.first() {
+                None => full,
+                Some(&peer) => Error::WindowRetired { len, peer },
+            });
         }
         let place = Place { pid: self.window.place.pid, offset: free + in_page };
         self.shown.insert(place.offset, addr);

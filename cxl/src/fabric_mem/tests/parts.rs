@@ -94,7 +94,16 @@ fn the_window_shows_what_is_registered_and_no_more() {
     let again = one.register(mem, MemKind::Host, ram).unwrap();
     assert_eq!(one.shares().unwrap()[0].place.offset, offset, "the room is used again");
     assert_ne!(again, handle);
+    // Other memory is nowhere where the peer takes what was there to be, until the peer is gone.
+    one.deregister(again).unwrap();
+    let other = MemDesc { addr: HOST + 0x4010, len: 0x2000 };
+    let other = one.register(other, MemKind::Host, ram).unwrap();
+    assert_eq!(one.serve(pid(1), offset, 1), None, "what was there is registered no more");
+    assert_eq!(one.shares().unwrap()[0].place.offset, 0x10_4010, "behind all others");
+    one.deregister(other).unwrap();
     one.disconnect(PEER).unwrap();
+    one.register(MemDesc { addr: HOST + 0x4010, len: 1 }, MemKind::Host, ram).unwrap();
+    assert_eq!(one.shares().unwrap()[0].place.offset, offset, "nobody knows the place any more");
     assert_eq!(one.serve(pid(1), offset, 1), None, "disconnected");
 }
 
