@@ -47,10 +47,16 @@ pub enum Out {
 /// How a TLP goes out at `port`, that came from edge to edge.
 #[inline]
 #[must_use]
-pub const fn leave(port: &EdgePort, leaving: &Leaving) -> Out {
+pub fn leave(port: &EdgePort, leaving: &Leaving) -> Out {
     match (port.role, leaving.kind) {
         (Role::Gfd | Role::Dsp, Kind::CxlMemResponse | Kind::CxlMemStatus | Kind::CxlMemSnoop)
         | (Role::Usp | Role::Dsp, Kind::CxlMemSnoopAnswer) => Out::Drop(Refusal::WrongRole),
+        // Whom the host may not ask has nothing to answer, whatever tag it has guessed.
+        (Role::Usp, Kind::CxlMemResponse | Kind::CxlMemStatus)
+            if !may_answer(port, leaving.spid) =>
+        {
+            Out::Drop(Refusal::NotInGmv)
+        }
         (Role::Usp, Kind::CxlMemRequest) => Out::UnsupportedRequest(Refusal::WrongRole),
         (Role::Gfd, _) => Out::Keep,
         (Role::Usp, Kind::Gam) => Out::Internal(Function::Gae),
@@ -64,6 +70,13 @@ pub const fn leave(port: &EdgePort, leaving: &Leaving) -> Out {
         }
         _ => Out::Strip { prefix: None },
     }
+}
+
+/// Whether a device may answer the host behind `port` by CXL.mem: one that the host may ask, a GFD or a memory device.
+#[inline]
+#[must_use]
+pub fn may_answer(port: &EdgePort, device: Pid) -> bool {
+    port.access().gmv.contains(device) || port.access().lav.contains(device)
 }
 
 /// Whether a GFD may snoop `line` of the host behind `port`: the host reaches that device, and by that address.

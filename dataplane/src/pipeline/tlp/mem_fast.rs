@@ -14,6 +14,7 @@ use super::bytes;
 use super::fast_out::to_gfd;
 use crate::config::PortRole;
 use crate::desc::Desc;
+use crate::pbr::egress::may_answer;
 use crate::pbr::source::admit_mem;
 use crate::pbr::{EdgePort, Role, Tables};
 use crate::pipeline::context::Context;
@@ -90,10 +91,15 @@ impl Context {
         let asks = message.op.class().is_request();
         let port = self.port_behind(tables, pth)?;
         let config = self.snapshot.config.ports.get(port.index())?;
-        let front = match (tables.edge(port).map(|edge| edge.role), config.role) {
+        let out = tables.edge(port);
+        let front = match (out.map(|edge| edge.role), config.role) {
             (None, PortRole::Fport(_)) => Some(pth),
             (Some(Role::Gfd), PortRole::Dsp(_)) if asks => Some(Pth { dsar: true, ..pth }),
-            (Some(Role::Usp), PortRole::Usp(_)) if !asks => None,
+            (Some(Role::Usp), PortRole::Usp(_))
+                if !asks && out.is_some_and(|host| may_answer(host, pth.spid)) =>
+            {
+                None
+            }
             _ => return None,
         };
         let macs = self.macs_out(port, front.is_some(), message.len)?;

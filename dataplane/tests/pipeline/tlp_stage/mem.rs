@@ -178,6 +178,8 @@ fn nobody_speaks_for_another() {
         (GFD,    PBR, behind(pth(GFD_PID, HOST_PID), &message(0x52, FAR_GFAM)), Refusal::ForeignSnoop),
         (GFD,    PBR, behind(pth(GFD_PID, HOST_PID), &message(0x52, 0x1000)), Refusal::ForeignSnoop),
         (FABRIC, PBR, behind(pth(FAR_HOST, HOST_PID), &snoop), Refusal::NotInGmv),
+        (FABRIC, PBR, behind(pth(FAR_HOST, HOST_PID), &end),   Refusal::NotInGmv),
+        (FABRIC, PBR, behind(pth(FAR_HOST, HOST_PID), &with_line(&message(0x40, 0), 7)), Refusal::NotInGmv),
         (FABRIC, PBR, behind(pth(FAR_GFD, HOST_PID), &snoop),  Refusal::ForeignSnoop),
         (FABRIC, PBR, behind(pth(FAR_GFD, GFD_PID), &snoop),   Refusal::WrongRole),
         (FABRIC, PBR, behind(pth(FAR_HOST, HOST_PID), &message(0x60, 0)), Refusal::WrongRole),
