@@ -540,7 +540,10 @@ impl Switch {
         let pid = state.pid();
         let empty = || Some(EdgePort::new(role, pid, Fast::new(1, 0).ok()?, Ldst::new(1, 0).ok()?));
         if state.resetting {
-            return empty(); // whatever comes from there
+            // Whatever comes from there is nobody's, and nothing goes there.
+            let mut edge = empty()?;
+            edge.resetting = true;
+            return Some(edge);
         }
         let mut edge = None;
         let mut lds = Vec::new();

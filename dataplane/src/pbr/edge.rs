@@ -60,6 +60,8 @@ pub struct EdgePort {
     pub more_pids: Arc<[Pid]>,
     /// What a GFD calls itself: good for its answers to its link partner, which go no further.
     pub announced: Pid,
+    /// Whether what is there is being reset: nothing goes there until it has answered.
+    pub resetting: bool,
     /// PCIe segment of its host, for requests that leave its hierarchy.
     pub segment: u8,
     /// Index of its virtual switch, and where in it the port is.
@@ -86,6 +88,7 @@ impl EdgePort {
             pid,
             more_pids: Arc::new([]),
             announced: Pid::NONE,
+            resetting: false,
             segment: 0,
             vcs: None,
             prefixes: Prefixes::default(),

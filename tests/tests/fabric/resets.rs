@@ -307,3 +307,35 @@ fn a_gfd_that_is_reset_is_set_up_again() {
     let done = transfer(&fabric, HOST, &Command::Write(uio(4)));
     assert!(done.ok && transfer(&fabric, HOST, &Command::Read(uio(4))).ok, "{done:?}");
 }
+
+/// Who asks what is held in reset by way of the fabric is told at once, by UIO and by CXL.mem, and is served afterwards.
+#[test]
+fn requests_from_edge_to_edge_for_what_is_held_in_reset_are_refused() {
+    let mut fabric = up_text("resets", TOPOLOGY);
+    let uio = range(HPA, LEN, 3);
+    assert!(transfer(&fabric, HOST, &Command::Write(uio.clone())).ok);
+    manager(&mut fabric, "g", PortReset::AssertPerst);
+    pass(&fabric, 10_000);
+    let of_gfd = |fabric: &ManagedFabric| {
+        status(fabric, Part::Gfd(0))
+            .pointer("/counts/link/in_reset")
+            .and_then(Value::as_u64)
+            .unwrap()
+    };
+    let before = of_gfd(&fabric);
+    let read = transfer(&fabric, HOST, &Command::Read(uio.clone()));
+    let told: Vec<&str> = read.failures.keys().map(String::as_str).collect();
+    assert_eq!((read.ok, &told[..]), (false, &["UR"][..]), "{read:?}");
+    let line =
+        Access { via: weft_lab::endpoint::command::Via::CxlMem, len: Some(Num(64)), ..uio.clone() };
+    let load = transfer(&fabric, HOST, &Command::Read(line));
+    assert!(!load.ok && !load.failures.contains_key("timeout"), "{load:?}");
+    assert_eq!(of_gfd(&fabric), before, "nothing of it got there");
+    manager(&mut fabric, "g", PortReset::DeassertPerst);
+    let back = (0..100).any(|_| {
+        look(&mut fabric);
+        transfer(&fabric, HOST, &Command::Read(uio.clone())).ok
+    });
+    assert!(back, "{:?}", fabric.fm().board().status());
+    books(&fabric);
+}

@@ -48,6 +48,14 @@ pub enum Out {
 #[inline]
 #[must_use]
 pub fn leave(port: &EdgePort, leaving: &Leaving) -> Out {
+    if port.resetting {
+        return match leaving.kind {
+            Kind::UioRequest | Kind::MemoryRequest | Kind::CxlMemRequest => {
+                Out::UnsupportedRequest(Refusal::Unbound)
+            }
+            _ => Out::Drop(Refusal::Unbound),
+        };
+    }
     match (port.role, leaving.kind) {
         (Role::Gfd | Role::Dsp, Kind::CxlMemResponse | Kind::CxlMemStatus | Kind::CxlMemSnoop)
         | (Role::Usp | Role::Dsp, Kind::CxlMemSnoopAnswer) => Out::Drop(Refusal::WrongRole),

@@ -34,7 +34,12 @@ impl Context {
     #[inline]
     pub(super) fn port_behind(&self, tables: &Tables, pth: Pth) -> Option<PortId> {
         match tables.forward(pth.spid, pth.dpid, false) {
-            Ok(Arrival::Out(Dispatch::Port(port))) if self.core.up().contains(port) => Some(port),
+            Ok(Arrival::Out(Dispatch::Port(port)))
+                if self.core.up().contains(port)
+                    && tables.edge(port).is_none_or(|edge| !edge.resetting) =>
+            {
+                Some(port)
+            }
             _ => None,
         }
     }
