@@ -320,8 +320,7 @@ impl Gfd {
 
     /// The owner of a line has not said whether it changed it: the line is poisoned, and a notification tells of it.
     pub fn lose_line(&mut self, now: Instant, who: Pid, dpa: Dpa) {
-        // Of more lines than can be poisoned, the FM is told all the same.
-        let _ = self.memory.poison(dpa.0);
+        self.memory.lose(dpa.0);
         let event = Event {
             kind: Kind::Failure,
             trigger: 0,

@@ -17,39 +17,15 @@ use rustix::fs::FallocateFlags;
 use weft_dataplane::pool::prefetch;
 use weft_parsers::cxl_mem;
 
-const CHUNK: usize = 2 << 20;
+use super::chunk::{CHUNK, Chunk};
+
 const LINE: u64 = cxl_mem::LINE as u64;
-/// Lines that can be poisoned at once.
+/// Lines that can be poisoned at once by requests.
 const POISONED_MAX: usize = 4_096;
+/// Lines that can be poisoned with those that are lost.
+const LOST_MAX: usize = 1 << 20;
 /// Zeros that a file without holes is overwritten with at once.
 const ZEROS: usize = 64 << 10;
-
-/// 2 MiB of it. A line of it is one of the processor's cache, which the system's allocator alone does not see to.
-#[derive(Debug)]
-struct Chunk {
-    room: Box<[u8]>,
-    /// Where in `room` it begins.
-    from: usize,
-}
-
-impl Chunk {
-    /// Zeros: fresh pages of the system, which take room only when written.
-    fn fresh() -> Self {
-        let room = vec![0; CHUNK + cxl_mem::LINE - 1].into_boxed_slice();
-        let from = room.as_ptr().align_offset(cxl_mem::LINE).min(cxl_mem::LINE - 1);
-        Self { room, from }
-    }
-
-    #[inline]
-    fn get(&self, at: usize, len: usize) -> Option<&[u8]> {
-        self.room.get(self.from + at..self.from + at + len)
-    }
-
-    #[inline]
-    fn get_mut(&mut self, at: usize, len: usize) -> Option<&mut [u8]> {
-        self.room.get_mut(self.from + at..self.from + at + len)
-    }
-}
 
 /// A device's memory: bytes 0 to its size.
 #[derive(Debug)]
@@ -60,6 +36,8 @@ pub struct Memory {
     kind: Kind,
     /// Numbers of lines whose data is bad.
     poisoned: BTreeSet<u64>,
+    /// More lines were lost than can be told: none is good any more.
+    failed: bool,
     /// Bytes that its file had when it was opened.
     kept: u64,
     /// What is the same for several.
@@ -112,7 +90,15 @@ impl Memory {
         let mut table = Vec::new();
         table.resize_with(chunks, || None);
         let (ranges, poisoned) = (Vec::new(), BTreeSet::new());
-        Self { size, ranges, kind: Kind::Anonymous(table), poisoned, kept: 0, common: None }
+        Self {
+            size,
+            ranges,
+            kind: Kind::Anonymous(table),
+            poisoned,
+            failed: false,
+            kept: 0,
+            common: None,
+        }
     }
 
     /// `size` bytes in `file`, which grows to that size; what it holds already stays.
@@ -125,7 +111,15 @@ impl Memory {
             file.set_len(size)?;
         }
         let (ranges, poisoned) = (Vec::new(), BTreeSet::new());
-        Ok(Self { size, ranges, kind: Kind::File(file), poisoned, kept, common: None })
+        Ok(Self {
+            size,
+            ranges,
+            kind: Kind::File(file),
+            poisoned,
+            failed: false,
+            kept,
+            common: None,
+        })
     }
 
     /// From `from` on its bytes are those of `memory` at the same addresses, which others may have as well, from now on. Clearing
@@ -182,6 +176,24 @@ impl Memory {
         Ok(())
     }
 
+    /// What the line at `at` has is lost: it is poisoned, whatever requests have poisoned. Where even more are lost, so is all
+    /// of the memory, until the device is started again.
+    pub fn lose(&mut self, at: u64) {
+        if let Some((common, 0)) = self.common_of(at, 1) {
+            self.failed |= common
+                .with(|memory| {
+                    memory.lose(at);
+                    Ok(())
+                })
+                .is_err();
+            return;
+        }
+        self.failed |= self.poisoned.len() >= LOST_MAX && !self.poisoned.contains(&(at / LINE));
+        if !self.failed {
+            self.poisoned.insert(at / LINE);
+        }
+    }
+
     /// Whether a byte of `at..at + len` is poisoned.
     #[inline]
     #[must_use]
@@ -195,9 +207,9 @@ impl Memory {
 
     #[inline]
     fn own_poisoned(&self, at: u64, len: u64) -> bool {
-        !self.poisoned.is_empty() && len > 0 && {
+        (self.failed || !self.poisoned.is_empty()) && len > 0 && {
             let last = at.saturating_add(len - 1) / LINE;
-            self.poisoned.range(at / LINE..=last).next().is_some()
+            self.failed || self.poisoned.range(at / LINE..=last).next().is_some()
         }
     }
 
@@ -206,7 +218,11 @@ impl Memory {
     fn heal(&mut self, at: u64, len: u64) {
         if !self.poisoned.is_empty() {
             let (first, end) = (at.div_ceil(LINE), at.saturating_add(len) / LINE);
-            self.poisoned.retain(|line| !(first..end).contains(line));
+            while first < end
+                && let Some(&line) = self.poisoned.range(first..end).next()
+            {
+                self.poisoned.remove(&line);
+            }
         }
     }
 
@@ -436,6 +452,29 @@ mod tests {
         assert!(memory.poison(1 << 20).is_err(), "beyond");
         memory.write(0, &[0; 64]).unwrap();
         memory.poison(POISONED_MAX as u64 * 64).unwrap();
+    }
+
+    /// What is lost is never read as it was, however many lines requests have poisoned before.
+    #[test]
+    fn a_lost_line_is_bad_however_many_are() {
+        let mut memory = Memory::anonymous(128 << 20);
+        for line in 0..POISONED_MAX as u64 {
+            memory.poison(line * 64).unwrap();
+        }
+        assert!(memory.poison(64 << 20).is_err(), "requests can poison no more");
+        memory.lose(64 << 20);
+        assert!(memory.is_poisoned(64 << 20, 64) && !memory.is_poisoned((64 << 20) + 64, 64));
+        memory.write(64 << 20, &[1; 64]).unwrap();
+        assert!(!memory.is_poisoned(64 << 20, 64), "written again");
+        for line in 0..LOST_MAX as u64 {
+            memory.lose(line * 64);
+        }
+        assert!(!memory.is_poisoned(LOST_MAX as u64 * 64, 64), "as many as there is room for");
+        memory.lose(LOST_MAX as u64 * 64);
+        memory.write(0, &[1; 64]).unwrap();
+        for at in [0, LOST_MAX as u64 * 64, (128 << 20) - 64] {
+            assert!(memory.read(at, &mut [0; 64]).is_err(), "none can be told from the lost ones");
+        }
     }
 
     /// Both kinds against a plain vector, at random places around the ends of chunks.

@@ -11,6 +11,7 @@
 
 pub mod access;
 pub mod capacity;
+mod chunk;
 pub mod code;
 pub mod commands;
 pub mod decode;
