@@ -38,6 +38,11 @@ impl<T: Copy> DueQueue<T> {
         self.ready.len() + self.later.len()
     }
 
+    /// Those that are due: what a limit holds up is not among them.
+    pub(super) fn ready_len(&self) -> usize {
+        self.ready.len()
+    }
+
     pub(super) fn has_ready(&self) -> bool {
         !self.ready.is_empty()
     }

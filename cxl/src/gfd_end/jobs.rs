@@ -63,6 +63,11 @@ impl Jobs {
         self.queue.len()
     }
 
+    /// As of [`DueQueue`].
+    pub(super) fn ready_len(&self) -> usize {
+        self.queue.ready_len()
+    }
+
     /// Forgets all: nobody is answered any more.
     pub(super) fn clear(&mut self) {
         self.queue = DueQueue::new(JOBS_MAX);

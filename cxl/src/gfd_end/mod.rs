@@ -165,7 +165,8 @@ impl GfdEnd {
         if *up && (!was_up || changed) && !end.is_in_reset() {
             core.announce(now, end.outbox());
         }
-        let waiting = core.jobs.len() + core.lines.len();
+        // What a requester's limit holds up is no load of the device, and nothing to the others.
+        let waiting = core.jobs.ready_len() + core.lines.ready_len();
         let bursts = match (waiting < JOBS_MAX, end.is_full()) {
             (true, false) => BURSTS,
             _ => usize::from(end.is_paused()), // the end of a pause must be heard of

@@ -173,11 +173,14 @@ impl Schedule {
         Some(self.busy.map_or(free, |busy| busy.max(free)))
     }
 
-    /// Notes how many requests wait, of as many as may; to be called at each poll.
+    /// Notes how many requests wait, of as many as may; to be called at each poll. What an LD's limit holds up is no load of
+    /// the device, and nothing to the others.
     pub fn sample(&mut self) {
         let room = LOADED * self.queues.len();
         let of = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
-        self.qos.sample(of(self.waiting()), of(room));
+        let free = self.queues.iter().filter(|queue| queue.held.is_none());
+        let waiting = free.map(|queue| queue.waiting.len()).sum();
+        self.qos.sample(of(waiting), of(room));
     }
 
     /// The load that an LD is told: the device's, and severe or moderate overload of its own by how many of its requests wait.
@@ -339,8 +342,18 @@ mod tests {
         assert_eq!((schedule.overrun(), schedule.waiting()), (1, WAITING_MAX + 1));
         assert_eq!((schedule.load(0), schedule.load(1)), (DevLoad::Severe, DevLoad::Light));
         assert!(schedule.holds(0, false), "what is behind one that waits waits, too");
+        schedule.sample();
+        assert_eq!(schedule.load(1), DevLoad::Severe, "nothing holds the flood up yet");
+        let mut now = Instant::ZERO;
+        while schedule.queues[0].held.is_none() {
+            assert!(schedule.next(now).is_some());
+            now = schedule.next_due(now).unwrap();
+        }
+        schedule.sample();
+        assert!(schedule.queues[0].waiting.len() > WAITING_MAX / 2);
+        assert_eq!((schedule.load(0), schedule.load(1)), (DevLoad::Severe, DevLoad::Light));
         schedule.forget(0);
-        assert_eq!(schedule.waiting(), 1);
+        assert_eq!(schedule.waiting(), usize::from(!schedule.queues[1].waiting.is_empty()));
         for (start, list) in [(3, &[1][..]), (2, &[1, 1]), (255, &[])] {
             let refused = schedule.set_fractions(start, list, true);
             assert_eq!(refused, Err(ReturnCode::InvalidInput), "{start} {list:?}");
