@@ -111,7 +111,10 @@ pub fn part(
 }
 
 /// Whether a request that names its extents says nothing of their length, or the right thing.
-fn is_their_sum(len: u64, extents: &[Extent]) -> Result<(), ReturnCode> {
+///
+/// # Errors
+/// Invalid Input: it does not.
+pub fn is_their_sum(len: u64, extents: &[Extent]) -> Result<(), ReturnCode> {
     let sum = extents.iter().try_fold(0_u64, |sum, extent| sum.checked_add(extent.len));
     if len == 0 || sum == Some(len) { Ok(()) } else { Err(ReturnCode::InvalidInput) }
 }

@@ -24,7 +24,7 @@ use crate::gfd::capacity::Capacity;
 use crate::gfd::commands::{Page, Totals};
 use crate::gfd::dmp::{BLOCK_SIZES, Dmp, Media, Region, UNIT};
 use crate::gfd::extent_lists::{
-    choice, code, from_wire, index, part, region_to_wire, to_wire, totals_to_wire,
+    choice, code, from_wire, index, is_their_sum, part, region_to_wire, to_wire, totals_to_wire,
 };
 use crate::gfd::memory::Memory;
 use crate::gfd::protect::{BLOCKS_MAX, GrpId};
@@ -193,6 +193,9 @@ impl Dynamic {
     pub fn add(&mut self, add: &InitiateAdd<'_>) -> Result<(), ReturnCode> {
         let group = self.group(add.host)?;
         let extents = from_wire(add.extents);
+        if add.policy != AddPolicy::EnableShared && !extents.is_empty() {
+            is_their_sum(add.len, &extents).map_err(code)?;
+        }
         let choice = choice(add.policy, add.region, add.len, &extents).map_err(code)?;
         self.capacity.add(group, add.tag, choice).map(drop).map_err(code)
     }
@@ -209,6 +212,13 @@ impl Dynamic {
         let group = self.group(release.host)?;
         let extents = from_wire(release.extents);
         let flags = release.flags;
+        if !extents.is_empty() {
+            is_their_sum(release.len, &extents).map_err(code)?;
+        }
+        let is_named = release.tag != [0; 16] && flags.policy == ReleasePolicy::Prescriptive;
+        if is_named && !self.capacity.extents(group).0.any(|extent| extent.tag == release.tag) {
+            return Err(ReturnCode::InvalidInput);
+        }
         let part = part(flags.policy, release.tag, release.len, &extents).map_err(code)?;
         if in_use && !flags.forced {
             self.capacity.clone().release(group, part, true).map_err(code)?; // what is wrong is said first

@@ -570,7 +570,7 @@ fn what_cannot_be_added_or_released_changes_nothing() {
         (ReturnCode::InvalidInput, ReturnCode::ResourcesExhausted, ReturnCode::InvalidExtentList);
     let own = at(REGION, BLOCK);
     #[rustfmt::skip] // columns: name, LD, policy, region, bytes, tag, extents, code
-    let adds: [Add<'_>; 19] = [
+    let adds: [Add<'_>; 20] = [
         ("no such LD",        3, Free, 0, BLOCK, 0, &[], bad),
         ("LD FFFFh",          0xFFFF, Free, 0, BLOCK, 0, &[], bad),
         ("LD 63",             63, Free, 0, BLOCK, 0, &[], bad),
@@ -586,6 +586,7 @@ fn what_cannot_be_added_or_released_changes_nothing() {
         ("before the region", 2, Prescriptive, 0, 0, 0, &[at(0, BLOCK)], ReturnCode::InvalidPhysicalAddress),
         ("behind the region", 2, Prescriptive, 0, 0, 0, &[at(REGION + all, BLOCK)], ReturnCode::InvalidPhysicalAddress),
         ("another length",    2, Prescriptive, 0, 2 * BLOCK, 0, &[at(REGION + 8 * BLOCK, BLOCK)], bad),
+        ("beside extents",    2, Free, 0, 2 * BLOCK, 0, &[at(REGION + 8 * BLOCK, BLOCK)], bad),
         ("another's tag",     2, Free, 0, BLOCK, 1, &[], bad),
         ("shared, nobody's",  2, EnableShared, 0, 0, 9, &[], bad),
         ("shared, no tag",    2, EnableShared, 0, 0, 0, &[], bad),
@@ -595,11 +596,12 @@ fn what_cannot_be_added_or_released_changes_nothing() {
         assert_eq!(bench.add(ld, (policy, region, len, tag), extents), code, "{name}");
     }
     #[rustfmt::skip] // columns: name, LD, bytes, tag, extents, code
-    let releases: [Release<'_>; 8] = [
+    let releases: [Release<'_>; 9] = [
         ("no such LD",          3, 0, 1, &[], bad),
         ("another's tag",       1, 0, 1, &[], bad),
         ("nobody's tag",        0, 0, 9, &[], bad),
         ("more than it has",    0, 5 * BLOCK, 1, &[], bad),
+        ("not of that tag",     0, 0, 2, &[own], bad),
         ("another's extent",    1, 0, 0, &[own], list),
         ("an LD with nothing",  2, 0, 0, &[own], list),
         ("was not added",       0, 0, 0, &[at(REGION + 9 * BLOCK, BLOCK)], list),
