@@ -364,7 +364,7 @@ fn serve(shared: &SharedFabric, dir: &Path) -> Result<Vec<Server>, CliError> {
     let handles = shared.with(|parts| parts.handles());
     let mut servers = Vec::new();
     for (name, handle) in handles {
-        let path = dir.join(name).join("endpoint.sock");
+        let path = processes::endpoint_socket(dir, &name);
         let server = Server::start(&path, Arc::new(handle));
         servers.push(server.map_err(|source| CliError::system("serve a socket", source))?);
     }

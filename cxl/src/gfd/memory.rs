@@ -89,16 +89,12 @@ impl Memory {
         let chunks = usize::try_from(size.div_ceil(CHUNK as u64)).unwrap_or(0);
         let mut table = Vec::new();
         table.resize_with(chunks, || None);
-        let (ranges, poisoned) = (Vec::new(), BTreeSet::new());
-        Self {
-            size,
-            ranges,
-            kind: Kind::Anonymous(table),
-            poisoned,
-            failed: false,
-            kept: 0,
-            common: None,
-        }
+        Self::of(size, Kind::Anonymous(table), 0)
+    }
+
+    const fn of(size: u64, kind: Kind, kept: u64) -> Self {
+        let poisoned = BTreeSet::new();
+        Self { size, ranges: Vec::new(), kind, poisoned, failed: false, kept, common: None }
     }
 
     /// `size` bytes in `file`, which grows to that size; what it holds already stays.
@@ -110,16 +106,7 @@ impl Memory {
         if kept < size {
             file.set_len(size)?;
         }
-        let (ranges, poisoned) = (Vec::new(), BTreeSet::new());
-        Ok(Self {
-            size,
-            ranges,
-            kind: Kind::File(file),
-            poisoned,
-            failed: false,
-            kept,
-            common: None,
-        })
+        Ok(Self::of(size, Kind::File(file), kept))
     }
 
     /// From `from` on its bytes are those of `memory` at the same addresses, which others may have as well, from now on. Clearing

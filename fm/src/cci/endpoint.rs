@@ -134,11 +134,7 @@ impl Endpoint {
 impl Transport for Endpoint {
     fn call(&mut self, request: &[u8]) -> Result<Vec<u8>, TransportError> {
         let (asked, payload) = Header::parse(request)?;
-        if let Some(Gate(may_send)) = &self.gate
-            && !may_send()
-        {
-            return Err(TransportError::Ended);
-        }
+        Gate::pass(self.gate.as_ref())?;
         let timeout_ms = u64::try_from(self.span().as_millis()).unwrap_or(u64::MAX);
         let (opcode, input) = (asked.opcode.0, HEXLOWER.encode(payload));
         let command = Command { cmd: "gae", opcode, input, timeout_ms };

@@ -89,6 +89,19 @@ type Tls = StreamOwned<ClientConnection, TcpStream>;
 #[derive(Clone)]
 pub struct Gate(pub Arc<dyn Fn() -> bool + Send + Sync>);
 
+impl Gate {
+    /// Lets a command be sent, where there is no gate or it is open.
+    ///
+    /// # Errors
+    /// [`TransportError::Ended`].
+    pub(super) fn pass(gate: Option<&Self>) -> Result<(), TransportError> {
+        match gate {
+            Some(Self(may_send)) if !may_send() => Err(TransportError::Ended),
+            _ => Ok(()),
+        }
+    }
+}
+
 impl fmt::Debug for Gate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Gate").field(&(self.0)()).finish()
@@ -287,11 +300,7 @@ impl Socket {
         let mut out = vec![0; mctp::HEAD_LEN + request.len()];
         let len = mctp::emit(self.kind, request, &mut out).ok_or(TransportError::TooLong)?;
         out.truncate(len);
-        if let Some(Gate(may_send)) = &self.gate
-            && !may_send()
-        {
-            return Err(TransportError::Ended);
-        }
+        Gate::pass(self.gate.as_ref())?;
         stream.write_all(&out).map_err(|source| self.failed("write to", source))?;
         for _ in 0..OTHERS_MAX {
             let message = self.message(stream)?;

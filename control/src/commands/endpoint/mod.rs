@@ -28,6 +28,7 @@ use crate::mgmt::Server;
 use crate::supervise::Supervisor;
 use weft_lab::endpoint::spec::SpecError;
 use weft_lab::endpoint::{EndpointSpec, Runner};
+use weft_lab::fabric::processes::endpoint_socket;
 use weft_lab::netdev;
 
 /// Chunks of the pool, for each link.
@@ -84,7 +85,7 @@ fn text(path: Option<&Path>) -> Result<String, CliError> {
 
 /// Where the endpoint called `name` listens unless it is told otherwise.
 fn default_socket(name: &str) -> PathBuf {
-    sockets_dir().join(name).join("endpoint.sock")
+    endpoint_socket(&sockets_dir(), name)
 }
 
 /// Plays `spec` until a signal says stop; it listens at `socket`.

@@ -29,6 +29,12 @@ pub fn manager_socket(dir: &Path) -> PathBuf {
     dir.join("fm").join("fm.sock")
 }
 
+/// Where an endpoint of that name listens.
+#[must_use]
+pub fn endpoint_socket(dir: &Path, name: &str) -> PathBuf {
+    dir.join(name).join("endpoint.sock")
+}
+
 /// Gives the fabric manager a request.
 pub(super) fn manager(dir: &Path, request: &Request) -> Result<Response, ProcessError> {
     ask(&manager_socket(dir), request).map_err(|error| ProcessError::Manager(error.to_string()))
@@ -36,8 +42,7 @@ pub(super) fn manager(dir: &Path, request: &Request) -> Result<Response, Process
 
 /// Gives a part a command, by its name.
 pub(super) fn part(dir: &Path, name: &str, command: &Command) -> Result<Answer, Refused> {
-    let socket = dir.join(name).join("endpoint.sock");
-    ask(&socket, command).map_err(|error| match error {
+    ask(&endpoint_socket(dir, name), command).map_err(|error| match error {
         ClientError::Refused(refused) => refused,
         other => Refused::unavailable(other.to_string()),
     })

@@ -30,8 +30,8 @@ use weft_fm::service::{Request, Response};
 use weft_fm::store::{Store, StoreError};
 use weft_rpc::Refused;
 
+pub use self::ask::{endpoint_socket, manager_socket, map};
 use self::ask::{hosts, manager, part};
-pub use self::ask::{manager_socket, map};
 use self::entry::write_keys;
 use self::hosts_file::{Here, HostsError};
 use self::process::Process;
@@ -324,7 +324,8 @@ impl Processes {
                 continue;
             }
             let folder = self.folder(&name)?;
-            let (file, socket) = (folder.join("endpoint.toml"), folder.join("endpoint.sock"));
+            let (file, socket) =
+                (folder.join("endpoint.toml"), endpoint_socket(&self.setup.dir, &name));
             let device = |port| self.device(End { part, port });
             let port = |port| format!("af_packet:{}", device(port));
             let spec = endpoint_spec(&self.topology, &self.layout, part, &port);
@@ -353,8 +354,7 @@ impl Processes {
         let want = folder.join("want.toml");
         let gae = |host: usize| {
             let name = self.layout.hosts.get(host).filter(|name| self.has(name))?;
-            let socket = self.setup.dir.join(name).join("endpoint.sock");
-            Some(format!("endpoint:{}", socket.display()))
+            Some(format!("endpoint:{}", endpoint_socket(&self.setup.dir, name).display()))
         };
         let text = desired_state(&self.topology, &self.layout, &gae);
         write(&want, &text)?;
