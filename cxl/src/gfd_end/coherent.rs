@@ -21,8 +21,6 @@ use crate::gfd::Refusal;
 use crate::gfd::device::Request;
 use crate::tlp_end::TlpEnd;
 
-/// Requests that may wait for their bandwidth.
-const ARRIVALS_MAX: usize = 4_096;
 /// Times that one TLP may have to wait for a line: it has up to 64, and others may take them away again.
 const TURNS_MAX: u8 = 128;
 
@@ -90,7 +88,7 @@ impl Core {
         let Some(coherence) = &mut self.coherence else { return Ok(()) };
         if due <= now {
             self.ask(ask);
-        } else if coherence.arrivals.len() < ARRIVALS_MAX {
+        } else if coherence.arrivals.has_room(pth.spid) {
             coherence.arrivals.push(now, due, ask);
         } else {
             self.counts.overrun += 1;

@@ -9,6 +9,8 @@ use weft_parsers::fabric::Bdf;
 
 /// Requests that may wait to be answered before no more are taken in.
 pub(super) const JOBS_MAX: usize = 4_096;
+/// Requests of which the limits of their requesters hold something up, of each kind.
+pub(super) const HELD_MAX: usize = 2 * JOBS_MAX;
 /// TLPs that may wait for room at the port before no more answers are written.
 pub(super) const PLACED_MAX: usize = 128;
 
@@ -67,7 +69,7 @@ pub struct GfdCounts {
     pub unrecognised: u64,
     /// Unexpected packets: completions, and what is for another or from nobody.
     pub unexpected: u64,
-    /// Requests that came while too many waited, and got no answer.
+    /// Requests that came while too many waited, or too many of their requester, and got no answer.
     pub overrun: u64,
     /// Notifications sent to hosts.
     pub gam: u64,

@@ -1,14 +1,16 @@
 //! What is to be done, in order of arrival once it is due.
 //!
-//! Shape: [`DueQueue::push`] with a time; [`DueQueue::run`] takes the steps of what is due.
+//! Shape: [`DueQueue::push`] with a time; [`DueQueue::run`] takes the steps of what is due. What is not due yet takes places of
+//! [`HELD_MAX`], of which a requester has at most as many as are free: however many are held up, others find some.
 //! Units: none.
-//! Source: none of its own.
+//! Source: docs/spec/cxl-fabric.md "GFD (endpoint)"; dynamic thresholds of Choudhury and Hahne (1998), with a factor of 1.
 
 use std::collections::VecDeque;
 
 use weft_dataplane::time::Instant;
+use weft_parsers::fabric::Pid;
 
-use super::config::PLACED_MAX;
+use super::config::{HELD_MAX, PLACED_MAX};
 use crate::tlp_end::TlpEnd;
 
 /// How far one of them came.
@@ -21,17 +23,31 @@ pub(super) enum JobStep {
     Wait,
 }
 
+/// What is done for a requester.
+pub(super) trait Owed: Copy {
+    /// Who that is.
+    fn requester(&self) -> Pid;
+}
+
 /// Things to be done, each not before its time.
 #[derive(Debug)]
 pub(super) struct DueQueue<T> {
     ready: VecDeque<T>,
     later: Vec<(Instant, T)>,
+    held: Vec<u16>, // of `later`, by requester
     next: Option<Instant>,
 }
 
-impl<T: Copy> DueQueue<T> {
+impl<T: Owed> DueQueue<T> {
     pub(super) fn new(room: usize) -> Self {
-        Self { ready: VecDeque::with_capacity(room), later: Vec::new(), next: None }
+        let (ready, held) = (VecDeque::with_capacity(room), vec![0; Pid::COUNT]);
+        Self { ready, later: Vec::new(), held, next: None }
+    }
+
+    /// Whether one more of a requester's may be held up.
+    pub(super) fn has_room(&self, requester: Pid) -> bool {
+        let held = self.held.get(requester.index()).copied().unwrap_or_default();
+        usize::from(held) < HELD_MAX.saturating_sub(self.later.len())
     }
 
     pub(super) fn len(&self) -> usize {
@@ -53,6 +69,9 @@ impl<T: Copy> DueQueue<T> {
         } else {
             self.next = Some(self.next.map_or(due, |next| next.min(due)));
             self.later.push((due, what));
+            if let Some(held) = self.held.get_mut(what.requester().index()) {
+                *held += 1;
+            }
         }
     }
 
@@ -62,13 +81,16 @@ impl<T: Copy> DueQueue<T> {
             return self.next;
         }
         self.next = None;
-        let Self { ready, later, next } = self;
+        let Self { ready, later, held, next } = self;
         later.retain(|&(due, what)| {
             let waits = due > now;
             if waits {
                 *next = Some(next.map_or(due, |next| next.min(due)));
             } else {
                 ready.push_back(what);
+                if let Some(held) = held.get_mut(what.requester().index()) {
+                    *held = held.saturating_sub(1);
+                }
             }
             waits
         });

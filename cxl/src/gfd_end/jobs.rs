@@ -7,11 +7,11 @@
 
 use weft_dataplane::pool::Bufs;
 use weft_dataplane::time::Instant;
-use weft_parsers::fabric::Hpa;
+use weft_parsers::fabric::{Hpa, Pid};
 use weft_parsers::tlp::{Body, Kind, Pth, Status, TlpRepr};
 
 use super::config::{JOBS_MAX, Order};
-use super::due::{DueQueue, JobStep};
+use super::due::{DueQueue, JobStep, Owed};
 use crate::gfd::device::Request;
 use crate::gfd::{Gfd, Refusal, qos};
 use crate::tlp_end::{PlaceError, TlpEnd};
@@ -45,6 +45,12 @@ pub(super) struct Job {
     pub content: Content,
 }
 
+impl Owed for Job {
+    fn requester(&self) -> Pid {
+        self.pth.dpid
+    }
+}
+
 /// Answers that are to be given.
 #[derive(Debug)]
 pub(super) struct Jobs {
@@ -61,6 +67,11 @@ impl Jobs {
 
     pub(super) fn len(&self) -> usize {
         self.queue.len()
+    }
+
+    /// As of [`DueQueue`].
+    pub(super) fn has_room(&self, requester: Pid) -> bool {
+        self.queue.has_room(requester)
     }
 
     /// As of [`DueQueue`].

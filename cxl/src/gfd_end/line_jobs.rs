@@ -7,10 +7,10 @@
 use weft_dataplane::pool::Bufs;
 use weft_dataplane::time::Instant;
 use weft_parsers::cxl_mem::{LINE, MemHead, MemMessage, MemOp};
-use weft_parsers::fabric::Hpa;
+use weft_parsers::fabric::{Hpa, Pid};
 use weft_parsers::tlp::Pth;
 
-use super::due::{DueQueue, JobStep};
+use super::due::{DueQueue, JobStep, Owed};
 use crate::gfd::Gfd;
 use crate::gfd::device::Request;
 use crate::tlp_end::{PlaceError, TlpEnd};
@@ -24,6 +24,12 @@ pub(super) struct LineJob {
     pub head: MemHead,
     /// The line that it brings.
     pub line: Option<Hpa>,
+}
+
+impl Owed for LineJob {
+    fn requester(&self) -> Pid {
+        self.pth.dpid
+    }
 }
 
 /// Responses that are to be given.

@@ -36,7 +36,7 @@ impl Core {
             self.unexpected(now, request);
             return self.answer_mem_refused(now, pth, head);
         }
-        if self.lines.len() >= 4 * JOBS_MAX {
+        if self.lines.len() >= 4 * JOBS_MAX || !self.lines.has_room(pth.spid) {
             self.counts.overrun += 1;
             return;
         }

@@ -181,7 +181,7 @@ impl GfdEnd {
             }
             core.settle_coherence(now);
         });
-        let waiting = core.jobs.len() + core.lines.len();
+        let waiting = core.jobs.ready_len() + core.lines.ready_len();
         core.device.gfd.sample_backlog(u32::try_from(waiting).unwrap_or(u32::MAX), ROOM);
         core.notify(end);
         core.tell_fm();

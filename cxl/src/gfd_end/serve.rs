@@ -97,7 +97,9 @@ impl Core {
             return;
         }
         match tlp.kind() {
-            _ if tlp.wants_completion() && self.jobs.len() >= 4 * JOBS_MAX => {
+            _ if tlp.wants_completion()
+                && (self.jobs.len() >= 4 * JOBS_MAX || !self.jobs.has_room(pth.spid)) =>
+            {
                 self.counts.overrun += 1;
             }
             TlpKind::Nop => {}

@@ -12,7 +12,7 @@ use weft_parsers::fabric::{Dpa, Pid};
 use weft_parsers::tlp::Pth;
 
 use super::config::CoherentConfig;
-use super::due::DueQueue;
+use super::due::{DueQueue, Owed};
 use crate::coherence::filter::{Filter, FilterCounts, Wrong};
 use crate::coherence::{Hold, Snoop};
 use crate::gfd::qos;
@@ -47,6 +47,12 @@ pub(super) struct MemAsk {
     pub enables: Option<u64>,
     pub line: u64,
     pub load: qos::DevLoad,
+}
+
+impl Owed for MemAsk {
+    fn requester(&self) -> Pid {
+        self.pth.spid
+    }
 }
 
 /// What waits for hosts.

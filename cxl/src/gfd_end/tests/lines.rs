@@ -154,6 +154,49 @@ fn a_limit_delays_lines_and_tells_load() {
     assert!(late.iter().all(|(_, head, _)| head.load as u8 >= 2), "they were told to slow down");
 }
 
+/// A requester far beyond its limit fills no more than its share of the places, and others are served as before: their answers
+/// come at once and tell of no load.
+#[test]
+fn a_flood_beyond_its_limit_leaves_room_for_others() {
+    let (mut bench, line) = (Bench::new(), [0; LINE]);
+    let [second, other] = [0x0A2, 0x0A3].map(Pid::from_low_bits);
+    let gfd = bench.gfd.gfd_mut();
+    let list = gfd.decoders(HOST, 0, 8).unwrap().list;
+    for host in [HOST, second, other] {
+        gfd.set_decoders(host, 0, &list).unwrap();
+        gfd.set_sat(&[(host, 1)]).unwrap();
+        gfd.set_bandwidth_limits(host.index(), &[1]).unwrap();
+    }
+    let write = TlpRepr { payload: &[1; 64], ..plain(Kind::UioWrite, BASE, 16) };
+    for _ in 0..9_000 {
+        for host in [HOST, second] {
+            bench.mem_as(Pth::new(host, GFD), asks(MemOp::MemRd, BASE), &line, 0);
+            bench.ask_as(Pth::new(host, GFD), &write);
+        }
+    }
+    let overrun = bench.gfd.counts().0.overrun;
+    assert!(overrun > 20_000, "{overrun}");
+    for k in 0..200 {
+        let came = bench.mem_as(Pth::new(other, GFD), asks(MemOp::MemRd, BASE), &line, 0);
+        assert_eq!(came.len(), 1, "{k}");
+        assert_eq!(came[0].1.load, DevLoad::Light, "{k}");
+    }
+    for _ in 0..200 {
+        // beyond its own burst, it waits
+        bench.mem_as(Pth::new(other, GFD), asks(MemOp::MemRd, BASE), &line, 0);
+        bench.ask_as(Pth::new(other, GFD), &write);
+    }
+    assert_eq!(bench.gfd.counts().0.overrun, overrun, "the other has places of its own");
+    bench.now += Span::from_ms(900);
+    (0..400).for_each(|_| bench.step());
+    let of_other = bench.lines.iter().filter(|(pth, ..)| pth.dpid == other).count();
+    assert_eq!(
+        of_other,
+        200 - 28,
+        "all are answered: of 16 KiB were left 28 lines read and written"
+    );
+}
+
 /// Whatever comes, each request is answered at most once, no chunk is lost, and what is not the host's stays as it is.
 #[test]
 fn any_messages_leave_others_memory_alone() {
