@@ -294,7 +294,7 @@ impl Capacity {
         {
             return Err(ReturnCode::ResourcesExhausted);
         }
-        let before = self.tags().0;
+        let (before, was) = (self.tags().0, self.pieces.clone());
         let (mut lost, mut wipes) = (Vec::with_capacity(ranges.len()), Wipes::new());
         for (start, len) in ranges {
             let Some(mut piece) = self.cut(start, len) else { continue };
@@ -307,7 +307,7 @@ impl Capacity {
                 self.put(start, piece);
             }
         }
-        self.changed(group.bit());
+        self.renumber(&was);
         self.tags_changed(&before);
         Ok((lost, wipes))
     }
@@ -331,7 +331,7 @@ impl Capacity {
     /// # Errors
     /// Invalid Input: there is no such reference.
     pub fn remove_reference(&mut self, tag: Tag) -> Result<Wipes, ReturnCode> {
-        let before = self.tags().0;
+        let (before, was) = (self.tags().0, self.pieces.clone());
         if !self.held.remove(&tag) {
             return Err(ReturnCode::InvalidInput);
         }
@@ -341,6 +341,7 @@ impl Capacity {
             self.pieces.remove(&start);
             self.drop_piece(start, &piece, &mut wipes);
         }
+        self.renumber(&was);
         self.tags_changed(&before);
         Ok(wipes)
     }
@@ -496,6 +497,36 @@ impl Capacity {
         }
     }
 
+    /// Notes that the lists of all who have something of `tag`, but `besides`, are not as they were.
+    pub(crate) fn retell(&mut self, tag: Tag, besides: Option<GrpId>) {
+        let pieces = self.pieces.values().filter(|piece| tag != NO_TAG && piece.tag == tag);
+        let groups = pieces.fold(0, |groups, piece| groups | piece.groups);
+        self.changed(groups & !besides.map_or(0, GrpId::bit));
+    }
+
+    /// Numbers the pieces of each tag from 1 again, in the order that they had, and notes whose lists are not as they `were`.
+    fn renumber(&mut self, were: &BTreeMap<u64, Piece>) {
+        let numbered = self.pieces.iter_mut().filter(|(_, piece)| piece.sequence > 0);
+        let mut numbered: Vec<(u64, &mut Piece)> = numbered.map(|(at, it)| (*at, it)).collect();
+        numbered.sort_by_key(|(start, piece)| (piece.tag, piece.sequence, *start));
+        let (mut last, mut of) = (0_u16, NO_TAG);
+        for (_, piece) in numbered {
+            last = if piece.tag == of { last.saturating_add(1) } else { 1 };
+            (of, piece.sequence) = (piece.tag, last);
+        }
+        let differs = |one: &BTreeMap<u64, Piece>, other: &BTreeMap<u64, Piece>| {
+            one.iter().fold(0, |groups, (start, piece)| match other.get(start) {
+                Some(it)
+                    if (it.len, it.sequence, it.tag) == (piece.len, piece.sequence, piece.tag) =>
+                {
+                    groups | (piece.groups ^ it.groups)
+                }
+                _ => groups | piece.groups,
+            })
+        };
+        self.changed(differs(were, &self.pieces) | differs(&self.pieces, were));
+    }
+
     fn changed(&mut self, groups: u64) {
         for (k, generation) in self.generations.iter_mut().enumerate() {
             *generation = generation.wrapping_add(u32::from(groups & (1 << k) != 0));
@@ -505,6 +536,12 @@ impl Capacity {
     fn tags_changed(&mut self, before: &[(Tag, bool)]) {
         let changed = self.tags().0 != before;
         self.tags_generation = self.tags_generation.wrapping_add(u32::from(changed));
+    }
+
+    /// Numbers of a tag's pieces in order of address.
+    #[cfg(test)]
+    pub(super) fn numbers(&self, tag: Tag) -> Vec<u16> {
+        self.pieces.values().filter(|piece| piece.tag == tag).map(|piece| piece.sequence).collect()
     }
 
     /// Everything but the generations, for comparisons.

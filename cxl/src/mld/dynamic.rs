@@ -197,7 +197,9 @@ impl Dynamic {
             is_their_sum(add.len, &extents).map_err(code)?;
         }
         let choice = choice(add.policy, add.region, add.len, &extents).map_err(code)?;
-        self.capacity.add(group, add.tag, choice).map(drop).map_err(code)
+        self.capacity.add(group, add.tag, choice).map_err(code)?;
+        self.capacity.retell(add.tag, Some(group)); // what was one LD's has numbers now
+        Ok(())
     }
 
     /// 5605h, where the host of the LD uses its memory or not.
@@ -225,8 +227,11 @@ impl Dynamic {
             return Err(ReturnCode::Busy);
         }
         let mut next = self.capacity.clone();
-        let (_, wipes) = next.release(group, part, true).map_err(code)?;
+        let (lost, wipes) = next.release(group, part, true).map_err(code)?;
         self.wipe(&wipes)?;
+        for tag in lost.iter().map(|extent| extent.tag).collect::<BTreeSet<_>>() {
+            next.retell(tag, Some(group)); // what is one LD's alone now has none
+        }
         self.capacity = next;
         Ok(())
     }
@@ -236,7 +241,9 @@ impl Dynamic {
     /// # Errors
     /// Invalid Input: nothing has that tag.
     pub fn add_reference(&mut self, tag: Uuid) -> Result<(), ReturnCode> {
-        self.capacity.add_reference(tag).map_err(code)
+        self.capacity.add_reference(tag).map_err(code)?;
+        self.capacity.retell(tag, None);
+        Ok(())
     }
 
     /// 5607h.
@@ -247,6 +254,7 @@ impl Dynamic {
         let mut next = self.capacity.clone();
         let wipes = next.remove_reference(tag).map_err(code)?;
         self.wipe(&wipes)?;
+        next.retell(tag, None);
         self.capacity = next;
         Ok(())
     }

@@ -241,6 +241,36 @@ fn references_and_second_groups_hold_capacity() {
     assert_eq!(add(&mut gfd, 5, NO_TAG, free(1, 1)), Ok(vec![(1024, 1)]));
 }
 
+/// What a release in the middle leaves has numbers from 1, each once, in the order that hosts had; and who has a part of it that
+/// looks otherwise now finds another generation.
+#[test]
+fn what_is_left_of_shared_capacity_is_numbered_anew() {
+    let mut gfd = device(SHARABLE);
+    let generation = |gfd: &Gfd, group| gfd.extents(group, 0, 9).unwrap().generation;
+    let two = [range(1_030, 2), range(1_024, 3)];
+    add(&mut gfd, 1, tag(1), Choice::Prescriptive { region: 1, extents: &two }).unwrap();
+    add(&mut gfd, 2, tag(1), Choice::EnableShared).unwrap();
+    add(&mut gfd, 3, tag(2), free(1, 1)).unwrap();
+    assert_eq!(listed(&gfd, 2), [(1_024, 3, 2), (1_030, 2, 1)]);
+    let before = [1, 2, 3].map(|group| generation(&gfd, group));
+    release(&mut gfd, 1, Part::Prescriptive(&[range(1_025, 1)])).unwrap();
+    assert_eq!(listed(&gfd, 1), [(1_024, 1, 2), (1_026, 1, 4), (1_030, 2, 1)]);
+    assert_eq!(listed(&gfd, 2), [(1_024, 1, 2), (1_025, 1, 3), (1_026, 1, 4), (1_030, 2, 1)]);
+    let after = [1, 2, 3].map(|group| generation(&gfd, group));
+    assert_eq!([0, 1, 2].map(|k| after[k] - before[k]), [1, 1, 0]);
+    release(&mut gfd, 2, Part::Prescriptive(&[range(1_025, 1)])).unwrap();
+    assert_eq!(listed(&gfd, 1), [(1_024, 1, 2), (1_026, 1, 3), (1_030, 2, 1)]);
+    assert_eq!(generation(&gfd, 1), after[0] + 1);
+    assert_eq!(generation(&gfd, 3), before[2]);
+    gfd.add_reference(tag(1)).unwrap();
+    for group in [1, 2] {
+        release(&mut gfd, group, Part::Prescriptive(&[range(1_026, 1)])).unwrap();
+    }
+    assert_eq!(gfd.capacity.numbers(tag(1)), [2, 3, 1], "kept");
+    gfd.remove_reference(tag(1)).unwrap();
+    assert_eq!(gfd.capacity.numbers(tag(1)), [2, 1]);
+}
+
 #[test]
 fn hosts_of_a_group_are_told_of_its_changes() {
     let mut gfd = device(SHARABLE);
@@ -278,6 +308,12 @@ fn blocks(gfd: &Gfd) -> BTreeMap<u64, Block> {
 /// The lists and the group tables say what the model says.
 fn compare(gfd: &Gfd, model: &BTreeMap<u64, Block>, when: &str) {
     assert_eq!(blocks(gfd), *model, "{when}");
+    for number in 1..12 {
+        let mut numbers = gfd.capacity.numbers(tag(number));
+        numbers.retain(|number| *number > 0); // 0: not sharable
+        numbers.sort_unstable();
+        assert!((1..).zip(&numbers).all(|(k, number)| k == *number), "{when}: {numbers:?}");
+    }
     for mib in 0..2_048 {
         let groups = model.get(&mib).map_or(0, |block| block.groups.iter().map(|g| 1 << g).sum());
         assert_eq!(gfd.capacity.mgt().groups(Dpa(mib * MIB + 5)), groups, "{when}: {mib}");

@@ -6,14 +6,18 @@
 use super::*;
 
 impl Bench {
-    /// 5603h: the number of the first one among those that are shared.
-    fn sequence(&mut self, host: u16) -> u16 {
+    /// 5603h: the numbers among those that are shared, and the generation.
+    fn numbers(&mut self, host: u16) -> (Vec<u16>, u32) {
         let get = GetExtents { owner: host, count: 64, start: 0 };
         let (_, payload) = self.manage(&Request::GetExtents(get));
         let Ok(Response::GetExtents(list)) = Response::parse(Opcode::GET_EXTENTS, &payload) else {
             panic!("{payload:02x?}")
         };
-        list.extents.iter().next().unwrap().shared_seq
+        (list.extents.iter().map(|extent| extent.shared_seq).collect(), list.generation)
+    }
+
+    fn sequence(&mut self, host: u16) -> u16 {
+        self.numbers(host).0[0]
     }
 }
 
@@ -66,4 +70,35 @@ fn what_has_a_tag_is_shared_and_kept() {
     let again = (AddPolicy::Prescriptive, 0, 0, 0);
     assert_eq!(bench.add(1, again, &[at(REGION, 2 * BLOCK)]), ReturnCode::Success);
     assert_eq!(bench.memory(Some(1), BAR + REGION, None)[0].2, [0; 4], "and so is what was in it");
+}
+
+/// 5603h after 5604h, 5605h and 5606h: each number once, from 1, of what several have or the manager keeps; and another generation
+/// wherever another list or number is found, and nowhere else.
+#[test]
+fn what_is_shared_has_numbers_of_its_own() {
+    let mut bench = dynamic_bench();
+    let share = (AddPolicy::EnableShared, 0, 0, 1);
+    bench.add(0, (AddPolicy::Free, 0, 3 * BLOCK, 1), &[]);
+    bench.add(2, (AddPolicy::Free, 0, BLOCK, 2), &[]);
+    let mut before = [0, 1, 2].map(|ld| bench.numbers(ld).1);
+    let mut seen = |bench: &mut Bench| {
+        let now = [0, 1, 2].map(|ld| bench.numbers(ld));
+        let changed = [0, 1, 2].map(|ld| now[ld].1 != before[ld]);
+        before = [0, 1, 2].map(|ld| now[ld].1);
+        (now.map(|(numbers, _)| numbers), changed)
+    };
+    let own = vec![0];
+    assert_eq!(seen(&mut bench), ([own.clone(), vec![], own.clone()], [false; 3]));
+    assert_eq!(bench.add(1, share, &[]), ReturnCode::Success);
+    assert_eq!(seen(&mut bench), ([vec![1], vec![1], own.clone()], [true, true, false]));
+    let middle = [at(REGION + BLOCK, BLOCK)];
+    assert_eq!(bench.take(1, true, (0, 0), &middle), ReturnCode::Success);
+    let want = [vec![1, 0, 3], vec![1, 3], own.clone()];
+    assert_eq!(seen(&mut bench), (want, [true, true, false]), "the middle is one LD's alone");
+    assert_eq!(bench.take(0, true, (0, 0), &middle), ReturnCode::Success);
+    assert_eq!(seen(&mut bench), ([vec![1, 2], vec![1, 2], own.clone()], [true, true, false]));
+    assert_eq!(bench.take(0, true, (0, 1), &[]), ReturnCode::Success);
+    assert_eq!(seen(&mut bench), ([vec![], vec![0, 0], own.clone()], [true, true, false]));
+    assert_eq!(bench.manage(&Request::AddReference([1; 16])).0, ReturnCode::Success);
+    assert_eq!(seen(&mut bench), ([vec![], vec![1, 2], own], [false, true, false]));
 }
