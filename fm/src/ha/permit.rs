@@ -5,9 +5,10 @@
 //! Source: `clock_gettime(2)`; docs/fm.md "Several managers".
 //!
 //! The lease is counted from before the request was sent that began or renewed it, and ends by this clock before it ends by
-//! etcd's. Once it has ended it stays so: what was being done has been refused in between.
+//! etcd's. It ends as well when etcd has not confirmed for as long what it was asked, though it keeps the lease. Once it has
+//! ended it stays so: what was being done has been refused in between.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
@@ -34,14 +35,36 @@ fn usable(lease: Duration) -> u64 {
 pub struct Permit {
     /// When it ends; 0: it has ended.
     until: AtomicU64,
+    /// When it ends unless etcd has answered before what it is asked now; `u64::MAX`: it is asked nothing.
+    answer_by: AtomicU64,
+    /// It has ended by that.
+    unanswered: AtomicBool,
+    lease: Duration,
     clock: Clock,
+}
+
+/// That etcd is asked something, until it is dropped.
+#[derive(Debug)]
+pub struct Asked<'a>(&'a Permit);
+
+impl Drop for Asked<'_> {
+    fn drop(&mut self) {
+        self.0.left(); // an answer that comes too late is none
+        self.0.answer_by.store(u64::MAX, Ordering::SeqCst);
+    }
 }
 
 impl Permit {
     /// A permit by a lease that was asked for at `asked`.
     #[must_use]
     pub fn new(clock: Clock, asked: u64, lease: Duration) -> Self {
-        Self { until: AtomicU64::new(asked.saturating_add(usable(lease))), clock }
+        Self {
+            until: AtomicU64::new(asked.saturating_add(usable(lease))),
+            answer_by: AtomicU64::new(u64::MAX),
+            unanswered: AtomicBool::new(false),
+            lease,
+            clock,
+        }
     }
 
     /// Whether it has not ended.
@@ -51,8 +74,13 @@ impl Permit {
 
     /// How long it lasts.
     pub fn left(&self) -> Duration {
-        let until = self.until.load(Ordering::SeqCst);
         let now = (self.clock)();
+        let until = self.until.load(Ordering::SeqCst);
+        if until != 0 && now >= self.answer_by.load(Ordering::SeqCst) {
+            self.unanswered.store(now < until, Ordering::SeqCst);
+            self.end();
+            return Duration::ZERO;
+        }
         if until != 0 && now >= until {
             // Unless it was renewed meanwhile, it has ended for good.
             let ended = self.until.compare_exchange(until, 0, Ordering::SeqCst, Ordering::SeqCst);
@@ -74,6 +102,19 @@ impl Permit {
         // Another value is 0, as only one thread renews.
         let new = until.max(later);
         self.until.compare_exchange(until, new, Ordering::SeqCst, Ordering::SeqCst).is_ok()
+    }
+
+    /// Says that etcd is asked something from now on: unless it has answered when the usable part of a lease has passed, the
+    /// permit ends, also while the lease is renewed. One thing is asked at a time.
+    pub fn asks(&self) -> Asked<'_> {
+        let by = (self.clock)().saturating_add(usable(self.lease));
+        self.answer_by.store(by, Ordering::SeqCst);
+        Asked(self)
+    }
+
+    /// Whether it has ended because etcd has not answered what it was asked, though the lease was renewed.
+    pub fn was_unanswered(&self) -> bool {
+        self.unanswered.load(Ordering::SeqCst)
     }
 
     /// Ends it.
@@ -113,5 +154,44 @@ mod tests {
         let endless = Permit::new(clock, u64::MAX - 1, Duration::MAX);
         assert!(endless.holds());
         assert!(super::clock() > 0);
+    }
+
+    #[test]
+    fn what_etcd_does_not_answer_ends_a_permit_that_is_renewed() {
+        static NOW: AtomicU64 = AtomicU64::new(1_000);
+        let lease = Duration::from_micros(1);
+        let at = |now| NOW.store(now, Ordering::SeqCst);
+        let clock: Clock = || NOW.load(Ordering::SeqCst);
+        let permit = || Permit::new(clock, clock(), lease);
+        let renewed = permit();
+        for asked in [1_000, 1_500] {
+            let asks = renewed.asks();
+            at(asked + 499);
+            assert!(renewed.renew(asked + 499, lease) && renewed.holds());
+            drop(asks); // the answer has come
+            at(asked + 500);
+        }
+        at(2_200);
+        assert!(renewed.holds() && !renewed.was_unanswered(), "nothing is asked any more");
+        let asks = renewed.asks();
+        at(2_800);
+        assert!(renewed.renew(2_800, lease));
+        at(3_099);
+        assert!(renewed.renew(3_099, lease) && renewed.holds());
+        at(3_100);
+        assert!(!renewed.renew(3_100, lease), "a lease that is kept alive does not help");
+        drop(asks);
+        assert!(!renewed.holds() && renewed.was_unanswered());
+        let late = permit();
+        let asks = late.asks();
+        assert!(late.renew(3_900, lease));
+        at(4_050);
+        drop(asks);
+        assert!(!late.holds() && late.was_unanswered(), "it came too late");
+        let silent = permit();
+        let asks = silent.asks();
+        at(9_000);
+        assert!(!silent.holds() && !silent.was_unanswered(), "the lease has ended, too");
+        drop(asks);
     }
 }

@@ -272,7 +272,14 @@ impl Shared {
             self.set_lead(None);
             self.tell(|ha| ha.leader = None);
             let term = lead.term;
-            self.board.record_event(format!("the lease of term {term} has ended: stands by"));
+            self.board.record_event(if lead.permit.was_unanswered() {
+                format!(
+                    "term {term} has ended: etcd has kept its lease, but did not confirm what was written or read: stands by \
+                     until it does"
+                )
+            } else {
+                format!("the lease of term {term} has ended: stands by")
+            });
         }
         outcome.map(drop)
     }
@@ -437,7 +444,7 @@ impl Shared {
             Err(refused) if lead.permit.holds() => Err(refused),
             Ok(_) => Err(self.elsewhere()),
             Err(Refused { message, .. }) => Err(Refused::unavailable(format!(
-                "this fabric manager led until its lease ended; what it had begun is finished or undone by the next one: \
+                "this fabric manager led until its term ended; what it had begun is finished or undone by the next one: \
                  {message}"
             ))),
         }

@@ -6,7 +6,8 @@
 //!
 //! All parts of one write come about in one transaction that compares the leader's key. A part that is long has pieces under
 //! a number of its own, which are written before and count for nothing until then. A write whose answer was lost is sent
-//! again until the lease ends; what it puts is the same.
+//! again until the permit ends; what it puts is the same. What is not answered for 9/10 of a lease ends the permit, also where
+//! the lease is kept alive.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -59,6 +60,7 @@ impl<P: Post> SharedStore<P> {
     }
 
     fn fenced(&self, changes: &[Change<'_>]) -> Result<(), EtcdError> {
+        let _asks = self.lead.permit.asks();
         loop {
             if !self.lead.permit.holds() {
                 return Err(EtcdError::Ended);
@@ -75,6 +77,7 @@ impl<P: Post> SharedStore<P> {
     }
 
     fn again<T>(&self, run: impl Fn() -> Result<T, EtcdError>) -> Result<T, EtcdError> {
+        let _asks = self.lead.permit.asks();
         loop {
             match run() {
                 Err(_) if self.lead.permit.holds() => wait::pause(AGAIN),

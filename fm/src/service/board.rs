@@ -4,32 +4,103 @@
 //! Units: none.
 //! Source: docs/spec/cxl-fabric.md "Start-up".
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use weft_parsers::fabric::Pid;
 
 use super::display_names::DisplayNames;
 use super::status::{EventRecord, Status};
+use crate::graph::PortRef;
 
-/// Events that are kept.
-pub const EVENTS_MAX: usize = 4_096;
+/// Events of the manager's own that are kept.
+pub const OWN_MAX: usize = 2_048;
+/// Events that are kept of what components have caused.
+pub const CAUSED_MAX: usize = 2_048;
+/// Events that are kept of what one of them has caused.
+pub const SHARE_MAX: usize = 64;
+
+/// Who can cause events whenever it likes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Cause {
+    /// A G-FAM device, by what it notifies of.
+    Gfd(Pid),
+    /// Whoever is at a port, by what its switch refuses.
+    Port(PortRef),
+}
+
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Gfd(pid) => write!(f, "GFD {pid}"),
+            Self::Port(at) => write!(f, "{at}"),
+        }
+    }
+}
+
+/// Events of one cause, the oldest first.
+#[derive(Debug, Default)]
+struct Kept {
+    events: VecDeque<EventRecord>,
+    /// How many are gone, and the number of the last one of these.
+    gone: u64,
+    last_gone: u64,
+}
+
+impl Kept {
+    fn forget_one(&mut self) {
+        if let Some(event) = self.events.pop_front() {
+            (self.gone, self.last_gone) = (self.gone + 1, event.number);
+        }
+    }
+
+    /// Events after that of a number, and in place of those that are gone how many these are.
+    fn after(&self, number: u64, of: impl fmt::Display) -> impl Iterator<Item = EventRecord> {
+        let what = format!("{} earlier events of {of} are not kept any more", self.gone);
+        let gone = EventRecord { number: self.last_gone, what };
+        let gone = Some(gone).filter(|gone| self.gone > 0 && gone.number > number);
+        gone.into_iter().chain(self.events.iter().filter(move |it| it.number > number).cloned())
+    }
+}
 
 #[derive(Debug, Default)]
 struct BoardState {
     status: Status,
-    events: VecDeque<EventRecord>,
+    own: Kept,
+    /// Of what components have caused: nobody's events push out those of others.
+    caused: BTreeMap<Cause, Kept>,
+    /// Events in `caused`.
+    count: usize,
     /// What things are called.
     called: DisplayNames,
 }
 
 impl BoardState {
-    /// Keeps an event as it is told; the oldest goes where there are too many.
-    fn record(&mut self, what: String) {
+    /// Keeps an event as it is told; the oldest one of its cause goes where that has its share, and the oldest one of whoever
+    /// has the most where there are too many in all.
+    fn record(&mut self, cause: Option<Cause>, what: &str) {
         self.status.events += 1;
-        let number = self.status.events;
-        if self.events.len() >= EVENTS_MAX {
-            self.events.pop_front();
+        let event = EventRecord { number: self.status.events, what: self.called.told(what) };
+        let Some(cause) = cause else {
+            self.own.events.push_back(event);
+            if self.own.events.len() > OWN_MAX {
+                self.own.forget_one();
+            }
+            return;
+        };
+        let kept = self.caused.entry(cause).or_default();
+        kept.events.push_back(event);
+        if kept.events.len() > SHARE_MAX {
+            return kept.forget_one();
         }
-        self.events.push_back(EventRecord { number, what });
+        self.count += 1;
+        if self.count > CAUSED_MAX
+            && let Some(most) = self.caused.values_mut().max_by_key(|kept| kept.events.len())
+        {
+            most.forget_one();
+            self.count -= 1;
+        }
     }
 }
 
@@ -48,7 +119,7 @@ impl StatusBoard {
         let inside = self.lock();
         let mut status = inside.status.clone();
         let said = status.errors.iter_mut().chain(&mut status.failed);
-        said.for_each(|text| *text = inside.called.with_names(text));
+        said.for_each(|text| *text = inside.called.told(text));
         status
     }
 
@@ -64,23 +135,84 @@ impl StatusBoard {
 
     /// Notes an event.
     pub(crate) fn record_event(&self, what: impl Into<String>) {
-        let mut inside = self.lock();
-        let what = inside.called.with_names(&what.into());
-        inside.record(what);
+        self.lock().record(None, &what.into());
+    }
+
+    /// Notes an event that somebody can cause whenever it likes.
+    pub(crate) fn record_caused(&self, cause: Cause, what: &str) {
+        self.lock().record(Some(cause), what);
     }
 
     /// Notes an event, unless it is the same as the last one: what fails at each try is told once.
     pub(crate) fn record_change(&self, what: impl Into<String>) {
         let mut inside = self.lock();
-        let what = inside.called.with_names(&what.into());
-        if inside.events.back().is_none_or(|last| last.what != what) {
-            inside.record(what);
+        let what = what.into();
+        let told = inside.called.told(&what);
+        if inside.own.events.back().is_none_or(|last| last.what != told) {
+            inside.record(None, &what);
         }
     }
 
-    /// Events after that of a number, as far as they are kept.
+    /// Events after that of a number, as far as they are kept, and how many are not.
     #[must_use]
     pub fn events(&self, after: u64) -> Vec<EventRecord> {
-        self.lock().events.iter().filter(|event| event.number > after).cloned().collect()
+        let inside = self.lock();
+        let own = inside.own.after(after, "the fabric manager");
+        let caused = inside.caused.iter();
+        let caused = caused
+            .flat_map(|(cause, kept)| kept.after(after, inside.called.told(&cause.to_string())));
+        let mut events: Vec<EventRecord> = own.chain(caused).collect();
+        events.sort_by_key(|event| event.number);
+        events
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::graph::SwitchId;
+
+    fn said(board: &StatusBoard, what: &str) -> usize {
+        board.events(0).iter().filter(|event| event.what.contains(what)).count()
+    }
+
+    /// docs/fm.md "Refused accesses": whoever floods pushes out its own events, and how many are gone is said.
+    #[test]
+    fn who_causes_many_events_pushes_out_its_own() {
+        let board = StatusBoard::default();
+        let port = |switch, port| Cause::Port(PortRef::new(SwitchId(switch), port));
+        board.record_event("found it");
+        board.record_caused(port(0, 1), "an honest host");
+        let hostile = Cause::Gfd(Pid::from_low_bits(7));
+        for number in 0..10_000 {
+            board.record_caused(hostile, &format!("flood {number}"));
+        }
+        assert_eq!((said(&board, "found it"), said(&board, "honest")), (1, 1));
+        assert_eq!((said(&board, "flood"), said(&board, "flood 9999")), (SHARE_MAX, 1));
+        let gone = format!("{} earlier events of GFD 007 are not kept", 10_000 - SHARE_MAX);
+        assert_eq!(said(&board, &gone), 1);
+        // Whoever asks for what is new is told of what it has missed, and of nothing else.
+        let last = board.events(0).last().unwrap().number;
+        assert_eq!(board.events(last), []);
+        board.record_caused(hostile, "one more");
+        assert_eq!(board.events(last).len(), 1);
+        // Many that flood push out each other's, not those of whom there is little, nor the manager's own.
+        for number in 0..100_000_u32 {
+            let [_, _, high, low] = number.to_be_bytes();
+            board.record_caused(port(u16::from(high) % 16 + 1, low), "many");
+        }
+        assert_eq!((said(&board, "found it"), said(&board, "honest")), (1, 1));
+        let kept: usize = board.lock().caused.values().map(|kept| kept.events.len()).sum();
+        assert_eq!((kept, board.lock().count), (CAUSED_MAX, CAUSED_MAX));
+        for number in 0..=OWN_MAX {
+            board.record_event(format!("own {number}"));
+        }
+        assert_eq!((said(&board, "found it"), said(&board, "own ")), (0, OWN_MAX));
+        assert_eq!(
+            (said(&board, "2 earlier events of the fabric manager"), said(&board, "honest")),
+            (1, 1)
+        );
+        let numbers: Vec<u64> = board.events(0).iter().map(|event| event.number).collect();
+        assert!(numbers.is_sorted());
     }
 }

@@ -1,6 +1,6 @@
 //! Switches by the names of the wanted state, in what people read.
 //!
-//! Shape: text with `s3` in it -> the same with the switch's name; rows of a [`Response`] the same way.
+//! Shape: text with `s3` in it -> the same with the switch's name, and with `PID 003` in it with that of who has it; rows of a [`Response`] the same way.
 //! Units: none.
 //! Source: docs/fm.md, "Commands".
 //!
@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use super::desired::DesiredState;
 use super::request::Response;
 use crate::bind::Bindings;
-use crate::graph::SwitchId;
+use crate::graph::{PortRef, SwitchId};
 use crate::inventory::{Inventory, Partner};
 use crate::overview::NameRow;
 use crate::trace::{End, Trace};
@@ -22,6 +22,8 @@ use crate::trace::{End, Trace};
 pub struct DisplayNames {
     switches: BTreeMap<SwitchId, String>,
     gfds: BTreeMap<u16, String>,
+    /// Of hosts, devices and GFDs, by PID.
+    pids: BTreeMap<u16, String>,
     ends: BTreeMap<(SwitchId, u8), String>,
 }
 
@@ -61,7 +63,11 @@ impl DisplayNames {
             Some(((names.switch(switch).ok()?, port), name.clone()))
         };
         let ends = names.places().filter_map(end).collect();
-        Self { switches, gfds, ends }
+        let mut called = Self { switches, gfds, pids: BTreeMap::new(), ends };
+        called.pids = (inventory.pids())
+            .filter_map(|(pid, at)| Some((pid.bits(), called.at_port(inventory, at)?.to_owned())))
+            .collect();
+        called
     }
 
     /// The names as rows, those of GFDs at their ports.
@@ -86,17 +92,23 @@ impl DisplayNames {
     /// What is at a port, by name, and a blank behind it; nothing where it has none.
     #[must_use]
     pub fn at(&self, inventory: &Inventory, id: SwitchId, port: u8) -> String {
-        let partner = inventory.switch(id).and_then(|switch| switch.port(port)).map(|p| p.partner);
+        self.at_port(inventory, PortRef::new(id, port))
+            .map_or_else(String::new, |name| format!("{name} "))
+    }
+
+    fn at_port(&self, inventory: &Inventory, at: PortRef) -> Option<&str> {
+        let port = inventory.switch(at.switch).and_then(|switch| switch.port(at.port));
+        let partner = port.map(|port| port.partner);
         let gfd = match partner {
             Some(Partner::Gfd(place)) => inventory.gfds.get(place),
             _ => None,
         };
-        let at = || self.ends.get(&(id, port));
+        let here = || self.ends.get(&(at.switch, at.port));
         let name = match gfd {
-            Some(gfd) => self.gfds.get(&gfd.pid.bits()).or_else(at),
-            None => at(),
+            Some(gfd) => self.gfds.get(&gfd.pid.bits()).or_else(here),
+            None => here(),
         };
-        name.map_or_else(String::new, |name| format!("{name} "))
+        name.map(String::as_str)
     }
 
     /// `text` with names in place of `s0`, `s1.3` or `s2/0/1`.
@@ -118,6 +130,31 @@ impl DisplayNames {
             out.push(first);
             (rest, before) = (rest.get(first.len_utf8()..).unwrap_or_default(), first);
         }
+        out
+    }
+
+    /// `text` with the names of switches, and with those of hosts, devices and GFDs in front of their PIDs, as events and errors
+    /// are told: `PID 003` and `GFD 003` are `g0 (PID 003)`.
+    #[must_use]
+    pub fn told(&self, text: &str) -> String {
+        let text = self.with_names(text);
+        let mut out = String::with_capacity(text.len());
+        let mut rest = text.as_str();
+        while let Some((begin, word)) = first_pid_word(rest) {
+            let (before, found) = rest.split_at(begin);
+            let (word, behind) = found.split_at(word);
+            let name = pid_at(behind).and_then(|pid| self.pids.get(&pid));
+            out.push_str(before);
+            rest = behind;
+            match (name, behind.split_at_checked(3)) {
+                (Some(name), Some((pid, behind))) if begins(&out) => {
+                    out.extend([name, " (PID ", pid, ")"]);
+                    rest = behind;
+                }
+                _ => out.push_str(word),
+            }
+        }
+        out.push_str(rest);
         out
     }
 
@@ -173,6 +210,29 @@ impl DisplayNames {
     }
 }
 
+/// Where `PID ` or `GFD ` is first, and its length.
+fn first_pid_word(text: &str) -> Option<(usize, usize)> {
+    let words = ["PID ", "GFD "];
+    words.iter().filter_map(|word| Some((text.find(word)?, word.len()))).min()
+}
+
+/// The PID that a text begins with, where no more of a word is behind it.
+fn pid_at(text: &str) -> Option<u16> {
+    let (digits, behind) = text.split_at_checked(3)?;
+    let is_pid = digits.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+    let ends = behind
+        .chars()
+        .next()
+        .is_none_or(|next| !next.is_alphanumeric() && !matches!(next, '-' | '_'));
+    u16::from_str_radix(digits, 16).ok().filter(|_| is_pid && ends)
+}
+
+/// Whether a word that stands behind a text is one of its own, and not a PID that has its name already, or somebody's word.
+fn begins(before: &str) -> bool {
+    let last = before.chars().next_back().unwrap_or(' ');
+    !last.is_alphanumeric() && !matches!(last, '(' | '"' | '-' | '_' | '.')
+}
+
 /// The number behind an `s` that `text` begins with, where no more of a word is behind it; with the bytes of both.
 fn number(text: &str) -> Option<(usize, SwitchId)> {
     let digits = text.get(1..)?;
@@ -207,6 +267,27 @@ mod tests {
         ];
         for (text, want) in cases {
             assert_eq!(called.with_names(text), want);
+        }
+    }
+
+    #[test]
+    fn who_has_a_pid_is_named_with_it() {
+        let pids = [(3, "g0"), (0x0A1, "h0")].map(|(pid, name)| (pid, name.to_owned()));
+        let switches = BTreeMap::from([(SwitchId(1), "leaf".to_owned())]);
+        let called =
+            DisplayNames { switches, pids: BTreeMap::from(pids), ..DisplayNames::default() };
+        #[rustfmt::skip] // columns: text, what is said
+        let cases = [
+            ("GFD 003 at s1.4 is there again", "g0 (PID 003) at leaf.4 is there again"),
+            ("s1: PID 0a1, not PID 004", "leaf: h0 (PID 0a1), not PID 004"),
+            ("h0 (PID 0a1) and PID 003", "h0 (PID 0a1) and g0 (PID 003)"),
+            ("PID 003", "g0 (PID 003)"),
+            ("PID 0031, PID 00, PID 0A1, DPID 003, GFD g0, PID", "PID 0031, PID 00, PID 0A1, DPID 003, GFD g0, PID"),
+            ("memory \"PID 003\" of GFD", "memory \"PID 003\" of GFD"),
+            ("PID größe PID 003 ß", "PID größe g0 (PID 003) ß"),
+        ];
+        for (text, want) in cases {
+            assert_eq!(called.told(text), want);
         }
     }
 }

@@ -5,7 +5,8 @@
 //! Source: docs/spec/wire-formats.md §4.6 ("Notifications"); docs/spec/cxl-fabric.md "GFD (endpoint)".
 //!
 //! They are shown to people and decide nothing. The switch at which the device is says whose it is, so one that names a device
-//! elsewhere is dropped.
+//! elsewhere is dropped. Each device has its own room for what waits and for kinds that are kept apart, so that one that floods
+//! hides nothing of others; what has no room is counted.
 
 use std::collections::BTreeMap;
 
@@ -16,25 +17,61 @@ use weft_parsers::cci::{Header, Request, events};
 use weft_parsers::fabric::Pid;
 
 use super::Fm;
+use super::board::Cause;
 use super::display_names::DisplayNames;
-use super::news::News;
+use super::news::{KINDS_MAX, News, Told};
 use crate::graph::SwitchId;
 use crate::inventory::Inventory;
 
-/// Notifications that wait to be told.
-const WAITING_MAX: usize = 256;
+/// Notifications of a device that wait to be told.
+const WAITING_MAX: usize = 64;
+/// Devices of which any wait, as they are named.
+const DEVICES_MAX: usize = 4_096;
 
-/// What is alike: device, requester, type, trigger.
-type Kind = (Pid, Pid, u8, u8);
+/// A device, as the switch names it that has passed its notification on; none is the entry switch.
+type Device = (Option<Pid>, Pid);
+/// What is alike of a device: requester, type, trigger.
+type Kind = (Pid, u8, u8);
+
+/// How many of something there were, and were told.
+#[derive(Debug, Default)]
+struct Tally {
+    count: u64,
+    told: Told,
+}
+
+impl Tally {
+    fn news(&mut self) -> Option<u64> {
+        self.told.is_news(self.count).then_some(self.count)
+    }
+}
+
+/// Notifications of one device.
+#[derive(Debug, Default)]
+struct FromDevice {
+    waiting: Vec<FmNotification>,
+    seen: BTreeMap<Kind, u64>,
+    news: News<Kind>,
+    /// Of more kinds than are kept apart.
+    others: Tally,
+    /// For which there was no room.
+    lost: Tally,
+}
+
+/// What is told of a device.
+#[derive(Debug)]
+enum Line {
+    Refused(FmNotification, &'static str, u64),
+    Others(u64),
+    Lost(u64),
+}
 
 /// Notifications of G-FAM devices.
 #[derive(Debug, Default)]
 pub(super) struct GfdNotices {
-    /// With the PID of the switch that passed it on; none of the entry switch.
-    waiting: Vec<(Option<Pid>, FmNotification)>,
-    lost: u64,
-    seen: BTreeMap<Kind, u64>,
-    news: News<Kind>,
+    devices: BTreeMap<Device, FromDevice>,
+    /// Of devices for which there was no room.
+    lost: Tally,
 }
 
 /// The notification of a device that a message is, and who passed it on.
@@ -77,46 +114,63 @@ fn rule(notice: &FmNotification) -> Option<&'static str> {
     })
 }
 
-impl GfdNotices {
-    /// Takes a message in; false if it is something else.
-    pub fn take(&mut self, message: &[u8]) -> bool {
-        let Some(notice) = read(message) else { return false };
-        if self.waiting.len() < WAITING_MAX {
-            self.waiting.push(notice);
-        } else {
-            self.lost += 1;
-        }
-        true
-    }
-
+impl FromDevice {
     /// What is to be told now: each kind when it begins, and whenever it has doubled; how often it was notified of.
-    fn news(
-        &mut self,
-        inventory: &Inventory,
-    ) -> Vec<(FmNotification, SwitchId, &'static str, u64)> {
-        let mut news = Vec::new();
-        for (by, notice) in std::mem::take(&mut self.waiting) {
-            let gfd = inventory.gfds.iter().find(|gfd| gfd.pid == notice.pid);
-            let (Some(gfd), Some(rule)) = (gfd, rule(&notice)) else { continue };
-            let at = gfd.at.switch;
-            let is_at = match by {
-                None => at == SwitchId(0),
-                Some(pid) => inventory.switch(at).is_some_and(|switch| switch.pid == pid),
-            };
-            if !is_at {
-                continue;
-            }
-            let kind = (notice.pid, notice.rpid, notice.kind, notice.trigger);
+    fn news(&mut self) -> Vec<Line> {
+        let mut lines = Vec::new();
+        for notice in std::mem::take(&mut self.waiting) {
+            let Some(rule) = rule(&notice) else { continue };
+            let kind = (notice.rpid, notice.kind, notice.trigger);
             if !self.news.has_room_for(&kind) {
-                self.seen.clear();
-                self.news = News::default();
+                self.others.count += 1;
+                continue;
             }
             let seen = self.seen.entry(kind).or_default();
             *seen += 1;
             if self.news.is_news(kind, *seen) {
-                news.push((notice, at, rule, *seen));
+                lines.push(Line::Refused(notice, rule, *seen));
             }
         }
+        let others = self.others.news().map(Line::Others);
+        lines.extend(others.into_iter().chain(self.lost.news().map(Line::Lost)));
+        lines
+    }
+}
+
+impl GfdNotices {
+    /// Takes a message in; false if it is something else.
+    pub fn take(&mut self, message: &[u8]) -> bool {
+        let Some((by, notice)) = read(message) else { return false };
+        let device = (by, notice.pid);
+        if self.devices.len() >= DEVICES_MAX && !self.devices.contains_key(&device) {
+            self.lost.count += 1;
+            return true;
+        }
+        let from = self.devices.entry(device).or_default();
+        if from.waiting.len() < WAITING_MAX {
+            from.waiting.push(notice);
+        } else {
+            from.lost.count += 1;
+        }
+        true
+    }
+
+    /// What is to be told now, with the device and its switch. What a switch told of a device that is not at it is dropped.
+    fn news(&mut self, inventory: &Inventory) -> Vec<(Pid, SwitchId, Line)> {
+        let at = |(by, pid): Device| {
+            let at = inventory.gfds.iter().find(|gfd| gfd.pid == pid)?.at.switch;
+            let is_at = match by {
+                None => at == SwitchId(0),
+                Some(by) => inventory.switch(at).is_some_and(|switch| switch.pid == by),
+            };
+            is_at.then_some(at)
+        };
+        let mut news = Vec::new();
+        self.devices.retain(|device, from| {
+            let Some(at) = at(*device) else { return false };
+            news.extend(from.news().into_iter().map(|line| (device.1, at, line)));
+            true
+        });
         news
     }
 }
@@ -127,41 +181,56 @@ impl Fm {
         let Some(running) = &self.running else { return };
         let inventory = &running.inventory;
         let news = self.gfd_notices.news(inventory);
-        let lost = std::mem::take(&mut self.gfd_notices.lost);
-        if news.is_empty() && lost == 0 {
+        if let Some(lost) = self.gfd_notices.lost.news() {
+            let text =
+                format!("{lost} notifications of too many G-FAM devices were not read in time");
+            self.board.record_event(text);
+        }
+        if news.is_empty() {
             return;
         }
         let names = DisplayNames::new(&self.desired, inventory);
-        let name = |pid: Pid| match inventory.pids().find(|(known, _)| *known == pid) {
-            Some((_, at)) => {
-                let name = names.at(inventory, at.switch, at.port);
-                format!("{} (PID {pid})", name.trim_end()).trim_start().to_owned()
-            }
-            None => format!("PID {pid}"),
-        };
-        let mut lines = Vec::new();
-        for (notice, at, rule, count) in news {
-            let hpa = (notice.flags & flags::HPA != 0).then(|| format!(" at {:#x}", notice.hpa.0));
-            let times = if count == 1 { "notification" } else { "notifications" };
-            lines.push(format!(
-                "{} at {at} refused {}{}: {rule}, {count} {times}",
-                name(notice.pid),
-                name(notice.rpid),
-                hpa.unwrap_or_default(),
-            ));
-        }
-        if lost > 0 {
-            lines.push(format!("{lost} notifications of G-FAM devices were not read in time"));
-        }
-        for line in lines {
-            self.board.record_event(line);
+        for (gfd, at, line) in news {
+            let text = text(inventory, &names, (gfd, at), &line);
+            self.board.record_caused(Cause::Gfd(gfd), &text);
         }
     }
+}
+
+/// A line about a device at a switch.
+fn text(
+    inventory: &Inventory,
+    names: &DisplayNames,
+    (gfd, at): (Pid, SwitchId),
+    line: &Line,
+) -> String {
+    let is_known = |pid| inventory.pids().any(|(known, _)| known == pid);
+    let times = |count: u64| if count == 1 { "notification" } else { "notifications" };
+    let text = match line {
+        Line::Refused(notice, rule, count) => {
+            let rpid = notice.rpid;
+            let who = if is_known(rpid) { "" } else { "unknown " };
+            let hpa = (notice.flags & flags::HPA != 0).then(|| format!(" at {:#x}", notice.hpa.0));
+            let (hpa, times) = (hpa.unwrap_or_default(), times(*count));
+            format!("PID {gfd} at {at} refused {who}PID {rpid}{hpa}: {rule}, {count} {times}")
+        }
+        Line::Others(count) => {
+            let times = times(*count);
+            format!(
+                "PID {gfd} at {at} refused more than {KINDS_MAX} kinds of requests: {count} {times} of others"
+            )
+        }
+        Line::Lost(count) => {
+            format!("{count} {} of PID {gfd} at {at} were not read in time", times(*count))
+        }
+    };
+    names.told(&text)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::service::desired::DesiredState;
     use crate::tests::memory::fabric;
     use weft_parsers::cci::pbr::CrawlOut;
     use weft_parsers::cci::{List, Wire};
@@ -210,30 +279,68 @@ mod tests {
         }
     }
 
-    /// Whoever floods is told of when it begins and when it doubles, and what is kept is bounded.
+    /// As its switch passes it on.
+    fn by_its_switch(inventory: &Inventory, gfd: Pid, rpid: u16) -> Vec<u8> {
+        let at = inventory.gfds.iter().find(|known| known.pid == gfd).unwrap().at.switch;
+        let switch = (at != SwitchId(0)).then(|| inventory.switch(at).unwrap().pid);
+        by(switch, notice(gfd, rpid))
+    }
+
+    /// Whoever floods is told of when it begins and when it doubles, what is kept is bounded, and what others notify of is told.
     #[test]
-    fn a_flood_is_a_few_lines() {
-        let (_shared, inventory) = fabric(1);
-        let gfd = inventory.gfds[0];
-        let by_whom =
-            (gfd.at.switch != SwitchId(0)).then(|| inventory.switch(gfd.at.switch).unwrap().pid);
+    fn a_flood_is_a_few_lines_and_hides_nobody() {
+        let (_shared, inventory) = fabric(2);
+        let [hostile, honest] = [0, 1].map(|at| inventory.gfds[at].pid);
         let (mut notices, mut lines) = (GfdNotices::default(), 0);
         for _ in 0..10_000 {
-            notices.take(&by(by_whom, notice(gfd.pid, 9)));
+            notices.take(&by_its_switch(&inventory, hostile, 9));
             lines += notices.news(&inventory).len();
         }
         assert_eq!(lines, 14, "1, 2, 4, ... 8192");
+        // One that names many requesters, before anybody has looked.
         for rpid in 0..4_000 {
-            notices.take(&by(by_whom, notice(gfd.pid, rpid)));
+            notices.take(&by_its_switch(&inventory, hostile, rpid));
         }
-        assert_eq!(
-            (notices.waiting.len(), notices.lost),
-            (WAITING_MAX, 4_000 - WAITING_MAX as u64)
-        );
-        for rpid in 0..4_000 {
-            notices.take(&by(by_whom, notice(gfd.pid, rpid)));
-            notices.news(&inventory);
+        notices.take(&by_its_switch(&inventory, honest, 9));
+        let news = notices.news(&inventory);
+        let of = |gfd| news.iter().filter(move |(from, ..)| *from == gfd).map(|(.., line)| line);
+        let lost = of(hostile)
+            .any(|line| matches!(line, Line::Lost(count) if *count == 4_000 - WAITING_MAX as u64));
+        assert!(lost && of(hostile).count() <= WAITING_MAX + 1, "{news:?}");
+        assert_eq!(of(honest).count(), 1);
+        // And whenever anybody looks: more kinds than are kept apart are one line that doubles.
+        lines = 0;
+        for rpid in 0..40_000 {
+            notices.take(&by_its_switch(&inventory, hostile, rpid % 0x1000));
+            lines += notices.news(&inventory).len();
         }
-        assert!(notices.seen.len() <= super::super::news::KINDS_MAX);
+        assert!(notices.devices.values().all(|from| from.seen.len() <= KINDS_MAX));
+        assert!((KINDS_MAX..6 * KINDS_MAX).contains(&lines), "{lines}");
+        notices.take(&by_its_switch(&inventory, honest, 9));
+        assert_eq!(notices.news(&inventory).len(), 1, "the second one of its kind");
+        // Names that a switch invents are nobody's, and do not stay.
+        for pid in 0..0x1000 {
+            notices.take(&by(Some(Pid::from_low_bits(0x777)), notice(Pid::from_low_bits(pid), 9)));
+        }
+        assert!(notices.devices.len() <= DEVICES_MAX && notices.news(&inventory).is_empty());
+        assert_eq!(notices.devices.len(), 2);
+    }
+
+    #[test]
+    fn a_requester_that_there_is_not_is_told_as_such() {
+        let (_shared, inventory) = fabric(1);
+        let (gfd, names) = (inventory.gfds[0], DisplayNames::default());
+        let at = (gfd.pid, gfd.at.switch);
+        let told = |rpid: u16, names: &DisplayNames| {
+            text(&inventory, names, at, &Line::Refused(notice(gfd.pid, rpid), "why", 1))
+        };
+        let uuid = data_encoding::HEXLOWER.encode(&gfd.uuid);
+        let desired = DesiredState::parse(&format!("[[gfd]]\nname = \"g0\"\nuuid = \"{uuid}\"\n"));
+        let named = DisplayNames::new(&desired.unwrap(), &inventory);
+        let (pid, at) = at;
+        let text = format!("PID {pid} at {at} refused unknown PID 7ab: why, 1 notification");
+        assert_eq!(told(0x7AB, &names), text);
+        let text = format!("g0 (PID {pid}) at {at} refused g0 (PID {pid}): why, 1 notification");
+        assert_eq!(told(pid.bits(), &named), text);
     }
 }

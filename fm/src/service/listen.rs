@@ -17,17 +17,25 @@ use weft_parsers::cci::{List, Request, Wire};
 use weft_parsers::fabric::Pid;
 
 use super::Fm;
+use super::board::Cause;
 use super::display_names::DisplayNames;
 use super::news::{KINDS_MAX, News};
 use crate::cci::{CallError, Fabric, Way};
 use crate::change::Running;
-use crate::graph::SwitchId;
+use crate::graph::{PortRef, SwitchId};
 use crate::inventory::Switch;
 
 /// Logs whose records are notified of. Refused accesses are not among them: any host can cause them.
 const POLICY: u16 = 1 << WARNING;
-/// Where accesses were refused, and by which rule.
-pub(super) type Kind = (SwitchId, u8, String);
+
+/// Accesses that one switch has refused.
+#[derive(Debug, Default)]
+pub(super) struct Refusals {
+    /// By port and rule.
+    news: News<(u8, String)>,
+    /// There are more kinds, and that was told.
+    is_full: bool,
+}
 
 /// Takes the records of refused accesses from a switch, and has it forget all that it has shown.
 fn read_log(fabric: &mut Fabric, way: Way, log: u8) -> Result<Vec<RefusalEvent>, CallError> {
@@ -80,7 +88,7 @@ impl Fm {
     pub(super) fn read_logs(&mut self) {
         let Some(running) = &self.running else { return };
         let inventory = running.inventory.clone();
-        let (mut lines, mut is_full) = (Vec::new(), false);
+        let mut lines = Vec::new();
         for (id, switch) in inventory.by_id().filter(|(_, switch)| switch.whole) {
             let way = switch.way();
             // Records of links are only taken away: their state has been looked at.
@@ -88,22 +96,24 @@ impl Fm {
                 let Ok(refusals) = read_log(&mut self.fabric, way, log) else { break };
                 for refusal in refusals {
                     let rule: String = refusal.rule().collect();
-                    let kind = (id, refusal.port, rule.clone());
-                    is_full |= refusal.count > 0 && !self.refusals.has_room_for(&kind);
-                    if self.refusals.is_news(kind, refusal.count) {
-                        lines.push(self.refusal_line(id, &refusal, &rule));
+                    let cause = Cause::Port(PortRef::new(id, refusal.port));
+                    let kind = (refusal.port, rule.clone());
+                    let known = self.refusals.entry(id).or_default();
+                    if !known.news.has_room_for(&kind) {
+                        if !std::mem::replace(&mut known.is_full, true) {
+                            lines.push((
+                                cause,
+                                format!("{id}: more than {KINDS_MAX} kinds of refused accesses: others are not told"),
+                            ));
+                        }
+                    } else if known.news.is_news(kind, refusal.count) {
+                        lines.push((cause, self.refusal_line(id, &refusal, &rule)));
                     }
                 }
             }
         }
-        if is_full {
-            lines.push(format!(
-                "more than {KINDS_MAX} kinds of refused accesses: some are not told"
-            ));
-            self.refusals = News::default();
-        }
-        for line in lines {
-            self.board.record_event(line);
+        for (cause, line) in lines {
+            self.board.record_caused(cause, &line);
         }
     }
 

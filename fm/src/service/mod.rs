@@ -57,7 +57,7 @@ use super::cci::{Fabric, Way};
 use super::change::Running;
 use super::edge::AccessBit;
 use super::gim::Gim;
-use super::graph::PortRef;
+use super::graph::{PortRef, SwitchId};
 use super::inventory::Inventory;
 use super::media::Dmp;
 use super::memory::Memory;
@@ -123,7 +123,7 @@ pub struct Fm {
     /// Components that the last discovery found to be another manager's, and whose.
     owned: BTreeMap<Uuid, Uuid>,
     /// Accesses that switches have refused.
-    refusals: news::News<listen::Kind>,
+    refusals: BTreeMap<SwitchId, listen::Refusals>,
     /// What G-FAM devices have notified of.
     gfd_notices: gfd_notices::GfdNotices,
     drain: fn(),
@@ -180,7 +180,7 @@ impl Fm {
             entry_silent: false,
             pid_mismatches: BTreeSet::new(),
             owned: BTreeMap::new(),
-            refusals: news::News::default(),
+            refusals: BTreeMap::new(),
             gfd_notices: gfd_notices::GfdNotices::default(),
             drain,
         }

@@ -9,10 +9,26 @@ use std::collections::BTreeMap;
 /// Kinds that are kept apart.
 pub(super) const KINDS_MAX: usize = 1_024;
 
+/// How many were told last.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Told(u64);
+
+impl Told {
+    /// Whether `count` are to be told now: the first one, and then whenever they have doubled, so that nobody who goes on hides
+    /// what others do; fewer than before, as who counts them was started again.
+    pub const fn is_news(&mut self, count: u64) -> bool {
+        if count == 0 || self.0 <= count && count < self.0.saturating_mul(2) {
+            return false;
+        }
+        self.0 = count;
+        true
+    }
+}
+
 /// What was told, by kind.
 #[derive(Debug)]
 pub(super) struct News<K> {
-    told: BTreeMap<K, u64>,
+    told: BTreeMap<K, Told>,
 }
 
 impl<K> Default for News<K> {
@@ -27,18 +43,9 @@ impl<K: Ord> News<K> {
         self.told.len() < KINDS_MAX || self.told.contains_key(kind)
     }
 
-    /// Whether `count` of a kind are to be told now: the first one, and then whenever they have doubled, so that nobody who
-    /// goes on hides what others do; fewer than before, as who counts them was started again.
+    /// Whether `count` of a kind are to be told now, as [`Told::is_news`] says.
     pub fn is_news(&mut self, kind: K, count: u64) -> bool {
-        if count == 0 || !self.has_room_for(&kind) {
-            return false;
-        }
-        let told = self.told.entry(kind).or_default();
-        if *told <= count && count < told.saturating_mul(2) {
-            return false;
-        }
-        *told = count;
-        true
+        count > 0 && self.has_room_for(&kind) && self.told.entry(kind).or_default().is_news(count)
     }
 }
 

@@ -5,6 +5,7 @@
 //! Source: docs/security.md; docs/spec/wire-formats.md §4.5 (5702h).
 
 use super::Fm;
+use super::board::Cause;
 
 /// What errors of this kind end with.
 const NOT_TAKEN: &str = "which was not assigned to that port, and is refused";
@@ -18,7 +19,7 @@ impl Fm {
         for pid_mismatch @ (at, pid) in &now {
             let text = format!("{at}: the component there announces PID {pid}, {NOT_TAKEN}");
             if !self.pid_mismatches.contains(pid_mismatch) {
-                self.board.record_event(text.clone());
+                self.board.record_caused(Cause::Port(*at), &text);
             }
             self.errors.push(text);
         }

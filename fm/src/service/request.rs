@@ -568,7 +568,27 @@ mod tests {
         list.split('`').skip(1).step_by(2).map(str::to_owned).collect()
     }
 
-    /// Every request and every answer is in the page, and each of its lines is one.
+    /// Requests and answers of the page's table.
+    fn in_table(page: &str) -> (BTreeSet<String>, BTreeSet<String>) {
+        let rows = page.lines().filter_map(|line| line.strip_prefix("| `"));
+        let quoted = |cell: Option<&str>| -> Vec<String> {
+            cell.into_iter()
+                .flat_map(|cell| cell.split('`').step_by(2))
+                .map(str::to_owned)
+                .collect()
+        };
+        let (mut requests, mut answers) = (BTreeSet::new(), BTreeSet::new());
+        for mut cells in rows.map(|row| row.split(" | ")).skip(1) {
+            for request in quoted(cells.next()).into_iter().filter(|name| !name.is_empty()) {
+                assert!(requests.insert(request.clone()), "{request} has one row");
+            }
+            let cell = cells.next().and_then(|cell| cell.strip_prefix('`'));
+            answers.extend(quoted(cell).into_iter().filter(|name| !name.is_empty()));
+        }
+        (requests, answers)
+    }
+
+    /// Every request and every answer is in the page, once in its table, and each of its lines is one.
     #[test]
     fn the_page_has_every_request_and_every_answer() {
         let page = include_str!("../../../docs/fm-socket.md");
@@ -587,7 +607,9 @@ mod tests {
                 answered.extend(value.as_object().unwrap().keys().cloned());
             }
         }
-        assert_eq!(asked, names::<Request>(r#"{"cmd": "?"}"#));
-        assert_eq!(answered, names::<Response>(r#"{"?": 0}"#));
+        let (requests, answers) =
+            (names::<Request>(r#"{"cmd": "?"}"#), names::<Response>(r#"{"?": 0}"#));
+        assert_eq!((&asked, &answered), (&requests, &answers));
+        assert_eq!(in_table(page), (requests, answers));
     }
 }

@@ -33,6 +33,8 @@ pub struct FakeEtcd {
     pub state: Mutex<State>,
     /// It does not answer.
     pub silent: AtomicBool,
+    /// It does not answer transactions, though they come about; leases and reads it does.
+    pub unconfirming: AtomicBool,
 }
 
 fn bytes(value: &Value, name: &str) -> Vec<u8> {
@@ -153,7 +155,11 @@ impl FakeEtcd {
 
 impl Post for FakeEtcd {
     fn post(&self, path: &str, body: &str) -> Result<Vec<u8>, EtcdError> {
-        if self.silent.load(Ordering::SeqCst) {
+        let is_lost = path == "/v3/kv/txn" && self.unconfirming.load(Ordering::SeqCst);
+        if is_lost {
+            self.answer(path, body);
+        }
+        if is_lost || self.silent.load(Ordering::SeqCst) {
             let source = Box::new(std::io::Error::from(std::io::ErrorKind::TimedOut));
             return Err(EtcdError::Silent { member: "fake".to_owned(), source });
         }

@@ -17,7 +17,7 @@ use weft_rpc::Answer;
 
 use super::fake::Shared;
 use super::fake_etcd::FakeEtcd;
-use super::service::{manager, shared, status, want};
+use super::service::{manager, shared, status, want, want_text};
 use crate::cci::{Fabric, Gate};
 use crate::graph::SwitchId;
 use crate::ha::address::Address;
@@ -304,6 +304,43 @@ fn standby_managers_name_the_leader_and_take_over() {
     let answer = ask(&three, &json!({ "cmd": "status" })).unwrap();
     let note = answer["status"]["ha"]["note"].as_str().unwrap_or_default().to_owned();
     assert!(note.contains("--replace-want"), "{answer}");
+}
+
+/// An etcd that keeps leases alive and confirms no write is none: who leads changes nothing more, says why, and leads again
+/// when a write is confirmed. The change that was under way is none of it.
+#[test]
+fn a_leader_whose_writes_are_not_confirmed_stands_by() {
+    let (etcd, shared) = (Arc::new(FakeEtcd::default()), shared());
+    let one = service(&etcd, &shared, "one", Some(want_text("")));
+    is_up(&one);
+    let status = || ask(&one, &json!({ "cmd": "status" })).unwrap()["status"].clone();
+    let held = super::service::holds(&shared);
+    etcd.unconfirming.store(true, Ordering::SeqCst);
+    let share = json!({ "cmd": "share", "name": "pool", "hosts": ["h0"], "ways": 2,
+        "size": 1_u64 << 29, "granularity": 4096, "hpa": 1_u64 << 40 });
+    let refused = ask(&one, &share).unwrap_err();
+    assert!(refused.contains("led until its term ended"), "{refused}");
+    assert_eq!(super::service::holds(&shared), held, "no component was told anything");
+    until(LONG, "it stands by", || (status()["phase"] == "standby").then_some(()));
+    until(LONG, "it says why", || {
+        let events = ask(&one, &json!({ "cmd": "events" })).unwrap().to_string();
+        events.contains("term 1 has ended: etcd has kept its lease").then_some(())
+    });
+    until(LONG, "it tries again and says why not", || {
+        let said = status()["ha"]["store_error"].as_str().unwrap_or_default().to_owned();
+        said.contains("does not answer").then_some(())
+    });
+    assert_eq!(
+        (status()["phase"].as_str(), status()["ha"]["term"].as_u64()),
+        (Some("standby"), Some(1))
+    );
+    assert_eq!(super::service::holds(&shared), held);
+    etcd.unconfirming.store(false, Ordering::SeqCst);
+    is_up(&one);
+    assert!(status()["ha"]["term"].as_u64() > Some(1));
+    let memory = ask(&one, &json!({ "cmd": "memory" })).unwrap();
+    assert_eq!(memory, json!({ "memory": [] }), "not half of it either");
+    ask(&one, &share).unwrap();
 }
 
 /// What a wanted state calls its entry is the same switch for every manager, by whichever switch that one comes in.

@@ -39,13 +39,17 @@ pub fn shared() -> Shared {
 }
 
 pub fn want(more: &str) -> DesiredState {
-    let text = format!(
+    DesiredState::parse(&want_text(more)).unwrap()
+}
+
+/// A wanted state with one host, as TOML.
+pub fn want_text(more: &str) -> String {
+    format!(
         "[fm]\nuuid = \"{}\"\nswitch_ns = 100\n\
          [[host]]\nname = \"h0\"\nswitch = \"entry\"\nport = {}\n{more}",
         "f1".repeat(16),
         host_port()
-    );
-    DesiredState::parse(&text).unwrap()
+    )
 }
 
 /// The port of the host at the first switch of a line of two.

@@ -12,13 +12,7 @@ use serde_json::Value;
 use super::fabric_mem::{MemAnswer, MemCommand};
 use super::ln::report::{LnAccess, LnReport, LncReport, LnrFunction};
 use super::number::{Hex, Id, Num, number_or_hex};
-
-/// How long a command may take unless it says otherwise, in milliseconds.
-pub const TIMEOUT_MS: u64 = 30_000;
-
-const fn timeout() -> u64 {
-    TIMEOUT_MS
-}
+use super::time_limit::{TIMEOUT_MS, timeout, timeout_ms};
 
 const fn rounds() -> u64 {
     0
@@ -71,7 +65,7 @@ pub struct Access {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ld: Option<u8>,
     /// How long it may take.
-    #[serde(default = "timeout")]
+    #[serde(default = "timeout", deserialize_with = "timeout_ms")]
     pub timeout_ms: u64,
 }
 
@@ -127,7 +121,7 @@ pub enum Command {
     /// Host: finds what is below.
     Enumerate {
         /// How long it may take.
-        #[serde(default = "timeout")]
+        #[serde(default = "timeout", deserialize_with = "timeout_ms")]
         timeout_ms: u64,
     },
     /// Host: resets the bus below a bridge, and finds anew what is there.
@@ -135,7 +129,7 @@ pub enum Command {
         /// The bridge.
         bdf: Id,
         /// How long it may take.
-        #[serde(default = "timeout")]
+        #[serde(default = "timeout", deserialize_with = "timeout_ms")]
         timeout_ms: u64,
     },
     /// Host: finds anew what is behind a slot.
@@ -143,7 +137,7 @@ pub enum Command {
         /// The bridge.
         bdf: Id,
         /// How long it may take.
-        #[serde(default = "timeout")]
+        #[serde(default = "timeout", deserialize_with = "timeout_ms")]
         timeout_ms: u64,
     },
     /// Host: gives a device a `CacheID`, in place of the one that it had.
@@ -154,7 +148,7 @@ pub enum Command {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         id: Option<u8>,
         /// How long it may take.
-        #[serde(default = "timeout")]
+        #[serde(default = "timeout", deserialize_with = "timeout_ms")]
         timeout_ms: u64,
     },
     /// Host: what was found last.
@@ -207,7 +201,7 @@ pub enum Command {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         block: Option<Num>,
         /// How long it may take.
-        #[serde(default = "timeout")]
+        #[serde(default = "timeout", deserialize_with = "timeout_ms")]
         timeout_ms: u64,
     },
     /// Host: reads the ring of notifications, which begins at `base` if that is given.
@@ -219,13 +213,13 @@ pub enum Command {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         block: Option<Num>,
         /// How long each of its commands may take.
-        #[serde(default = "timeout")]
+        #[serde(default = "timeout", deserialize_with = "timeout_ms")]
         timeout_ms: u64,
     },
     /// Host: has all below get ready to lose power.
     TurnOff {
         /// How long it may take.
-        #[serde(default = "timeout")]
+        #[serde(default = "timeout", deserialize_with = "timeout_ms")]
         timeout_ms: u64,
     },
     /// Device: interrupts.

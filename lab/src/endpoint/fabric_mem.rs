@@ -7,13 +7,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::number::Num;
-
-/// How long a connection or a transfer may take unless it says otherwise, in milliseconds.
-const TIMEOUT_MS: u64 = 30_000;
-
-const fn timeout() -> u64 {
-    TIMEOUT_MS
-}
+use super::time_limit::{TIMEOUT_MS, timeout, timeout_ms};
 
 const fn yes() -> bool {
     true
@@ -43,7 +37,7 @@ pub struct MemTransfer {
     #[serde(default = "yes")]
     pub wait: bool,
     /// How long it may take.
-    #[serde(default = "timeout")]
+    #[serde(default = "timeout", deserialize_with = "timeout_ms")]
     pub timeout_ms: u64,
 }
 
@@ -83,7 +77,7 @@ pub enum MemCommand {
         /// Its address: the start of the peer's window, or a mailbox that it listens at.
         mailbox: Num,
         /// How long it may take.
-        #[serde(default = "timeout")]
+        #[serde(default = "timeout", deserialize_with = "timeout_ms")]
         timeout_ms: u64,
     },
     /// Ends a connection, or stops to listen.

@@ -18,6 +18,7 @@ pub mod ln;
 pub mod number;
 pub mod runner;
 pub mod spec;
+pub mod time_limit;
 pub mod transfer;
 mod tree;
 

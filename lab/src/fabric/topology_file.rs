@@ -124,7 +124,7 @@ mod tests {
             );
             said(device + &memory, "device");
         }
-        let first = "switch = [{ name = \"s0\" }]";
+        let first = "switch = [{ name = \"s0\" }]\nhost = [{ name = \"h\", at = \"s0\" }]";
         assert!(refused(first).starts_with("switch \"s0\": "), "{}", refused(first));
     }
 }

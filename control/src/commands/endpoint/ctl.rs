@@ -15,8 +15,9 @@ use super::mem::{self, Mem};
 use super::{cdat, ln, show};
 use crate::commands::{pid, pid_bits};
 use crate::error::CliError;
-use weft_lab::endpoint::command::{Access, Export, OwnRange, TIMEOUT_MS, Via};
+use weft_lab::endpoint::command::{Access, Export, OwnRange, Via};
 use weft_lab::endpoint::number::{Hex, Id, Num};
+use weft_lab::endpoint::time_limit::{TIMEOUT_MS, TIMEOUT_MS_MAX};
 use weft_lab::endpoint::{Answer, Command};
 use weft_parsers::fabric::Pid;
 
@@ -31,8 +32,13 @@ pub struct CtlArgs {
     /// Print JSON
     #[arg(long, global = true)]
     json: bool,
-    /// Time limit of the command, in milliseconds
-    #[arg(long, default_value_t = TIMEOUT_MS, global = true)]
+    /// Time limit of the command, in milliseconds, at most a day
+    #[arg(
+        long,
+        default_value_t = TIMEOUT_MS,
+        global = true,
+        value_parser = clap::value_parser!(u64).range(..=TIMEOUT_MS_MAX)
+    )]
     timeout_ms: u64,
     /// The command
     #[command(subcommand)]

@@ -227,7 +227,7 @@ impl HostEndpoint {
         };
         let op = self.inner.submit(what);
         let waits = Waits::Config { op, write: write.is_some() };
-        self.wait(now, number, waits, super::command::TIMEOUT_MS);
+        self.wait(now, number, waits, super::time_limit::TIMEOUT_MS);
         Ok(None)
     }
 

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::endpoint::number::{Hex, Num};
+use crate::endpoint::time_limit::some_timeout_ms;
 
 /// Lines that a status lists.
 pub const LISTED_MAX: usize = 1_024;
@@ -25,7 +26,11 @@ pub struct LnAccess {
     #[serde(default)]
     pub function: u8,
     /// How long it may take.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "some_timeout_ms"
+    )]
     pub timeout_ms: Option<u64>,
 }
 

@@ -260,10 +260,15 @@ impl<'a> Builder<'a> {
         Ok(())
     }
 
-    /// The manager enters at the first switch.
+    /// The manager enters at the first switch, and each runs with ports.
     fn check_switches(&self) -> Result<(), LayoutError> {
         if self.layout.switches.is_empty() {
             let (name, what, want) = ("a fabric".to_owned(), "[[switch]]", "1 or more");
+            return Err(LayoutError::Count { name, what, want, had: 0 });
+        }
+        if let Some(bare) = self.layout.switches.iter().find(|switch| switch.ports.is_empty()) {
+            let (name, what) = (bare.name.clone(), "ports");
+            let want = "1 or more (give it a host, a device, a GFD or a [[link]], or take it out)";
             return Err(LayoutError::Count { name, what, want, had: 0 });
         }
         Ok(())

@@ -186,8 +186,9 @@ fn names_that_are_none_of_a_folder_are_refused() {
     let file = |kind: &str, name: &str| {
         let (switch, at) = if kind == "switch" { (name, "") } else { ("sw", ", at = \"sw\"") };
         let part = format!("{kind} = [{{ name = {name:?}{at} }}]");
+        let host = format!("host = [{{ name = \"at\", at = {switch:?} }}]\n");
         let switch = format!("switch = [{{ name = {switch:?} }}]\n");
-        if kind == "switch" { switch } else { switch + &part }
+        switch + if kind == "switch" { &host } else { &part }
     };
     for kind in ["switch", "host", "device", "hbr", "gfd"] {
         for name in [
@@ -399,6 +400,16 @@ fn sizes_and_addresses_are_numbers_or_text_with_units() {
     assert!(Topology::parse(&file("len = 1\nhpa = 0\ngranularity = \"4GiB\"")).is_err());
     let none = Topology::parse(&file("len = 1")).unwrap_err().to_string();
     assert!(none.contains("hpa"), "{none}");
+}
+
+/// `weft run` refuses a switch without ports, and so does whoever reads the file.
+#[test]
+fn a_switch_without_ports_is_refused() {
+    let host = "host = [{ name = \"h\", at = \"s\" }]";
+    assert!(layout(&format!("switch = [{{ name = \"s\" }}]\n{host}")).is_ok());
+    let said = refused(&format!("switch = [{{ name = \"s\" }}, {{ name = \"bare\" }}]\n{host}"));
+    assert!(said.starts_with("bare: ports: expected 1 or more (give it a host"), "{said}");
+    assert!(refused("switch = [{ name = \"alone\" }]").starts_with("alone: ports"));
 }
 
 /// Lightweight Notification is of non-flit mode: of all links up to the next PBR switch, which have no UIO.

@@ -451,7 +451,8 @@ mod tests {
     fn of(dir: &Path) -> Processes {
         let (dir, prefix) = (dir.to_owned(), "wfnone".to_owned());
         let setup = Setup { dir, prefix, answer_ms: 1_000, pause_ms: 200, here: None };
-        Processes::of("switch = [{ name = \"sw\" }]", setup).unwrap()
+        let text = "switch = [{ name = \"sw\" }]\nhost = [{ name = \"h\", at = \"sw\" }]";
+        Processes::of(text, setup).unwrap()
     }
 
     /// `run` of a part starts it again from wherever it is called.

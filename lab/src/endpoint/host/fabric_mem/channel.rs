@@ -145,9 +145,13 @@ impl Channel {
         }
     }
 
-    /// When it is to be looked at again, unless it waits for a request.
+    /// When it is to be looked at again; where it waits for a request, when the other side has been silent for too long.
     pub fn due(&self) -> Option<Instant> {
-        self.op.is_none().then_some(self.next)
+        match self.op {
+            None => Some(self.next),
+            Some(_) => (self.state == State::Connected)
+                .then_some(self.heard + self.silence + Span::from_ps(1)),
+        }
     }
 
     /// Whether it waits for this request.
@@ -192,6 +196,10 @@ impl Channel {
     /// Goes on as far as it can without waiting; tells what was heard, and how many requests were sent.
     pub fn advance(&mut self, now: Instant, host: &mut CxlHost) -> (Option<Heard>, usize) {
         let mut sent = 0;
+        if self.op.is_some() && self.silent(now) {
+            // Nobody may answer for as long as a request may take, which is another time limit.
+            return (Some(Heard::Gone("it says nothing any more".to_owned())), sent);
+        }
         while self.op.is_none() {
             if self.step == Step::Rest {
                 if now < self.next {
@@ -326,4 +334,31 @@ fn slot(host: &mut CxlHost, addr: u64, data: Option<Vec<u8>>) -> Vec<u8> {
     let mut bytes = vec![0; usize::try_from(HALF_LEN).unwrap_or(0)];
     Target::read(host.memory(), addr, &mut bytes);
     bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::endpoint::HostSpec;
+
+    /// docs/fabric-memory.md "Options": `peer_timeout_us` holds while a request for the mailbox is not answered, whatever
+    /// `answer_ms` is.
+    #[test]
+    fn a_peer_that_answers_nothing_is_gone_when_it_has_been_silent_for_too_long() {
+        let endpoint = HostSpec::default().build(&[]).unwrap();
+        let mut host = endpoint.inner;
+        let (begin, silence) = (Instant::from_ns(5), Span::from_ms(1_000));
+        let place = Place::Fabric(Hpa(0x1000));
+        let mut channel = Channel::new(place, begin, silence, Some((1, Vec::new())));
+        channel.connected(begin);
+        let (heard, sent) = channel.advance(begin, &mut host);
+        assert_eq!((heard.is_none(), sent, channel.op.is_some()), (true, 1, true));
+        let due = channel.due().unwrap();
+        assert_eq!(due, begin + silence + Span::from_ps(1));
+        assert!(channel.advance(begin + silence, &mut host).0.is_none(), "not yet");
+        let (heard, _) = channel.advance(due, &mut host);
+        assert!(matches!(heard, Some(Heard::Gone(why)) if why.contains("says nothing")));
+        channel.listen();
+        assert!(channel.due().is_none() && channel.advance(due, &mut host).0.is_none(), "once");
+    }
 }

@@ -1,0 +1,74 @@
+//! How long a command of an endpoint may take.
+//!
+//! Shape: a number of a command's JSON -> the same, or refused.
+//! Units: milliseconds.
+//! Source: docs/endpoint.md "Commands"; docs/fabric-memory.md "Commands".
+
+use serde::{Deserialize, Deserializer, de::Error};
+
+/// How long a command may take unless it says otherwise.
+pub const TIMEOUT_MS: u64 = 30_000;
+/// Longest time that one can name: a day.
+pub const TIMEOUT_MS_MAX: u64 = 86_400_000;
+
+/// The time limit of a command that names none.
+pub(super) const fn timeout() -> u64 {
+    TIMEOUT_MS
+}
+
+/// Reads the time limit of a command.
+///
+/// # Errors
+/// No number, or one above [`TIMEOUT_MS_MAX`].
+pub(super) fn timeout_ms<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
+    let ms = u64::deserialize(from)?;
+    if ms > TIMEOUT_MS_MAX {
+        let text = format!("timeout_ms: expected at most {TIMEOUT_MS_MAX} (a day), found {ms}");
+        return Err(D::Error::custom(text));
+    }
+    Ok(ms)
+}
+
+/// Reads the time limit of a command that may name none.
+///
+/// # Errors
+/// As [`timeout_ms`].
+pub(super) fn some_timeout_ms<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u64>, D::Error> {
+    timeout_ms(from).map(Some)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::TIMEOUT_MS_MAX;
+    use crate::endpoint::Command;
+
+    /// docs/fabric-memory.md: a time that no clock has is refused, and does not end a command at once.
+    #[test]
+    fn a_time_limit_beyond_a_day_is_refused() {
+        let commands = [
+            r#"{"cmd":"mem","op":"read","peer":1,"ops":[],"timeout_ms":@}"#,
+            r#"{"cmd":"mem","op":"connect","mailbox":"0x10","timeout_ms":@}"#,
+            r#"{"cmd":"read","addr":"0x10","len":"8","timeout_ms":@}"#,
+            r#"{"cmd":"enumerate","timeout_ms":@}"#,
+            r#"{"cmd":"rescan","bdf":"01:00.0","timeout_ms":@}"#,
+            r#"{"cmd":"reset","bdf":"01:00.0","timeout_ms":@}"#,
+            r#"{"cmd":"cache_id","bdf":"01:00.0","id":1,"timeout_ms":@}"#,
+            r#"{"cmd":"gae","opcode":"0x5400","timeout_ms":@}"#,
+            r#"{"cmd":"ring","base":"0x100","timeout_ms":@}"#,
+            r#"{"cmd":"turn_off","timeout_ms":@}"#,
+            r#"{"cmd":"ln_read","addr":"0x10","timeout_ms":@}"#,
+        ];
+        for text in commands {
+            let read = |ms: u64| {
+                serde_json::from_str::<Command>(&text.replace('@', &ms.to_string()))
+                    .map_err(|error| error.to_string())
+            };
+            let command = read(TIMEOUT_MS_MAX).unwrap_or_else(|error| panic!("{text}: {error}"));
+            assert!(command.timeout_ms() >= TIMEOUT_MS_MAX, "{text}");
+            for ms in [TIMEOUT_MS_MAX + 1, 1_000_000_000_000, u64::MAX] {
+                let error = read(ms).unwrap_err();
+                assert!(error.contains("expected at most 86400000 (a day)"), "{text}: {error}");
+            }
+        }
+    }
+}
