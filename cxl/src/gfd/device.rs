@@ -273,6 +273,27 @@ impl Gfd {
         }
     }
 
+    /// As [`Self::write`], of the bytes of a line that `mask` enables, lowest first: a line that is poisoned stays so.
+    ///
+    /// # Errors
+    /// As [`Self::write`].
+    pub fn write_in_part(
+        &mut self,
+        now: Instant,
+        request: Request,
+        line: &[u8; LINE],
+        mask: u64,
+    ) -> Result<Done, Refusal> {
+        let part = self.guard().part(request.rpid, request.hpa, true);
+        let bad = part.map(|part| part.dpa.0).ok();
+        let bad = bad.filter(|at| self.memory.is_poisoned(*at, LINE as u64));
+        let done = self.write(now, request, line, Enables::Mask(mask))?;
+        if let Some(at) = bad {
+            self.memory.poison(at).ok(); // it was there a moment ago
+        }
+        Ok(done)
+    }
+
     /// Reads a line that [`Self::admit`] let through; true if it is poisoned, and `line` as before.
     ///
     /// # Errors
@@ -320,7 +341,7 @@ impl Gfd {
 
     /// The owner of a line has not said whether it changed it: the line is poisoned, and a notification tells of it.
     pub fn lose_line(&mut self, now: Instant, who: Pid, dpa: Dpa) {
-        self.memory.lose(dpa.0);
+        self.memory.poison(dpa.0).ok(); // else there is nothing left to be read
         let event = Event {
             kind: Kind::Failure,
             trigger: 0,
@@ -337,7 +358,7 @@ impl Gfd {
     /// Poisons a line; its bytes stay.
     ///
     /// # Errors
-    /// As [`Self::write`]; or too many are poisoned.
+    /// As [`Self::write`].
     pub fn poison_line(&mut self, now: Instant, request: Request) -> Result<Done, Refusal> {
         let checked = self.guard().check(request.rpid, request.hpa, LINE, true);
         let failed = |dpa| Fault { refusal: Refusal::Memory, hpa: request.hpa, dpa: Some(dpa) };

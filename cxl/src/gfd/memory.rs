@@ -7,7 +7,6 @@
 //! kept (`memmap2`, `rustix::mm`), because another process can change the bytes behind a reference.
 //! The bytes are the same that a mapping of the file shows to others.
 
-use std::collections::BTreeSet;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -18,12 +17,9 @@ use weft_dataplane::pool::prefetch;
 use weft_parsers::cxl_mem;
 
 use super::chunk::{CHUNK, Chunk};
+use super::poison::Poison;
 
 const LINE: u64 = cxl_mem::LINE as u64;
-/// Lines that can be poisoned at once by requests.
-const POISONED_MAX: usize = 4_096;
-/// Lines that can be poisoned with those that are lost.
-const LOST_MAX: usize = 1 << 20;
 /// Zeros that a file without holes is overwritten with at once.
 const ZEROS: usize = 64 << 10;
 
@@ -34,10 +30,8 @@ pub struct Memory {
     /// What is there of it, each first byte and the byte behind it, in order; empty where all is.
     ranges: Vec<(u64, u64)>,
     kind: Kind,
-    /// Numbers of lines whose data is bad.
-    poisoned: BTreeSet<u64>,
-    /// More lines were lost than can be told: none is good any more.
-    failed: bool,
+    /// Lines whose data is bad.
+    poisoned: Poison,
     /// Bytes that its file had when it was opened.
     kept: u64,
     /// What is the same for several.
@@ -93,8 +87,7 @@ impl Memory {
     }
 
     const fn of(size: u64, kind: Kind, kept: u64) -> Self {
-        let poisoned = BTreeSet::new();
-        Self { size, ranges: Vec::new(), kind, poisoned, failed: false, kept, common: None }
+        Self { size, ranges: Vec::new(), kind, poisoned: Poison::new(), kept, common: None }
     }
 
     /// `size` bytes in `file`, which grows to that size; what it holds already stays.
@@ -148,7 +141,7 @@ impl Memory {
     /// Poisons the line at `at`: it cannot be read until all of it is written.
     ///
     /// # Errors
-    /// Beyond the end, or 4,096 lines are poisoned.
+    /// Beyond the end.
     pub fn poison(&mut self, at: u64) -> io::Result<()> {
         if !self.holds(at, 1) {
             return Err(beyond());
@@ -156,29 +149,8 @@ impl Memory {
         if let Some((common, 0)) = self.common_of(at, 1) {
             return common.with(|memory| memory.poison(at));
         }
-        if self.poisoned.len() >= POISONED_MAX && !self.poisoned.contains(&(at / LINE)) {
-            return Err(io::ErrorKind::StorageFull.into());
-        }
-        self.poisoned.insert(at / LINE);
+        self.poisoned.set(at / LINE);
         Ok(())
-    }
-
-    /// What the line at `at` has is lost: it is poisoned, whatever requests have poisoned. Where even more are lost, so is all
-    /// of the memory, until the device is started again.
-    pub fn lose(&mut self, at: u64) {
-        if let Some((common, 0)) = self.common_of(at, 1) {
-            self.failed |= common
-                .with(|memory| {
-                    memory.lose(at);
-                    Ok(())
-                })
-                .is_err();
-            return;
-        }
-        self.failed |= self.poisoned.len() >= LOST_MAX && !self.poisoned.contains(&(at / LINE));
-        if !self.failed {
-            self.poisoned.insert(at / LINE);
-        }
     }
 
     /// Whether a byte of `at..at + len` is poisoned.
@@ -194,9 +166,9 @@ impl Memory {
 
     #[inline]
     fn own_poisoned(&self, at: u64, len: u64) -> bool {
-        (self.failed || !self.poisoned.is_empty()) && len > 0 && {
+        !self.poisoned.is_empty() && len > 0 && {
             let last = at.saturating_add(len - 1) / LINE;
-            self.failed || self.poisoned.range(at / LINE..=last).next().is_some()
+            self.poisoned.any(at / LINE, last + 1)
         }
     }
 
@@ -204,12 +176,7 @@ impl Memory {
     #[inline]
     fn heal(&mut self, at: u64, len: u64) {
         if !self.poisoned.is_empty() {
-            let (first, end) = (at.div_ceil(LINE), at.saturating_add(len) / LINE);
-            while first < end
-                && let Some(&line) = self.poisoned.range(first..end).next()
-            {
-                self.poisoned.remove(&line);
-            }
+            self.poisoned.heal(at.div_ceil(LINE), at.saturating_add(len) / LINE);
         }
     }
 
@@ -431,37 +398,24 @@ mod tests {
         memory.poison(0).unwrap();
         memory.clear(0, 64).unwrap();
         assert!(!bad(&memory, 0, 64), "cleared");
-        for line in 0..POISONED_MAX as u64 {
-            memory.poison(line * 64).unwrap();
-        }
-        memory.poison(0).unwrap();
-        assert!(memory.poison(POISONED_MAX as u64 * 64).is_err(), "one too many");
         assert!(memory.poison(1 << 20).is_err(), "beyond");
-        memory.write(0, &[0; 64]).unwrap();
-        memory.poison(POISONED_MAX as u64 * 64).unwrap();
     }
 
-    /// What is lost is never read as it was, however many lines requests have poisoned before.
+    /// A poisoned line is bad, and no other one, however many are.
     #[test]
-    fn a_lost_line_is_bad_however_many_are() {
-        let mut memory = Memory::anonymous(128 << 20);
-        for line in 0..POISONED_MAX as u64 {
+    fn each_poisoned_line_is_bad_however_many_are() {
+        let mut memory = Memory::anonymous(256 << 20);
+        for line in 0..(2 << 20) {
             memory.poison(line * 64).unwrap();
         }
-        assert!(memory.poison(64 << 20).is_err(), "requests can poison no more");
-        memory.lose(64 << 20);
-        assert!(memory.is_poisoned(64 << 20, 64) && !memory.is_poisoned((64 << 20) + 64, 64));
-        memory.write(64 << 20, &[1; 64]).unwrap();
-        assert!(!memory.is_poisoned(64 << 20, 64), "written again");
-        for line in 0..LOST_MAX as u64 {
-            memory.lose(line * 64);
+        assert!(memory.is_poisoned((128 << 20) - 64, 64) && !memory.is_poisoned(128 << 20, 64));
+        for line in [0, 1 << 20, (2 << 20) - 1] {
+            memory.write(line * 64, &[1; 64]).unwrap();
+            memory.read(line * 64, &mut [0; 64]).unwrap();
         }
-        assert!(!memory.is_poisoned(LOST_MAX as u64 * 64, 64), "as many as there is room for");
-        memory.lose(LOST_MAX as u64 * 64);
-        memory.write(0, &[1; 64]).unwrap();
-        for at in [0, LOST_MAX as u64 * 64, (128 << 20) - 64] {
-            assert!(memory.read(at, &mut [0; 64]).is_err(), "none can be told from the lost ones");
-        }
+        assert!(memory.is_poisoned(64, 64));
+        memory.clear(0, 256 << 20).unwrap();
+        assert!(memory.poisoned.is_empty());
     }
 
     /// Both kinds against a plain vector, at random places around the ends of chunks.

@@ -21,6 +21,7 @@ pub mod events;
 pub mod extent_lists;
 pub mod gam;
 pub mod memory;
+mod poison;
 pub mod protect;
 pub mod qos;
 mod remains;

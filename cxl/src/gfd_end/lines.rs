@@ -80,10 +80,10 @@ impl Core {
         let gfd = &mut self.device.gfd;
         let done = match (message.head.poison, message.data) {
             (true, _) | (false, None) => gfd.poison_line(now, request)?,
-            (false, Some(line)) => {
-                let enables = message.enables.map_or(Enables::All, Enables::Mask);
-                gfd.write(now, request, line, enables)?
-            }
+            (false, Some(line)) => match message.enables {
+                Some(mask) => gfd.write_in_part(now, request, line, mask)?,
+                None => gfd.write(now, request, line, Enables::All)?,
+            },
         };
         self.counts.writes += 1;
         self.counts.bytes_written += LINE as u64;

@@ -124,14 +124,28 @@ fn poison_stays_in_its_line() {
     assert_eq!(bench.mem(asks(MemOp::MemRd, BASE), &line), answer(MemOp::MemData, Some(line)));
     let came = bench.ask(&plain(Kind::UioRead, BASE, 32));
     assert_eq!(came[0].tlp().status(), Some(Status::CompleterAbort));
-    bench.mem(asks(MemOp::MemWrPtl, BASE + 0x40), &line);
-    assert!(bench.mem(asks(MemOp::MemRd, BASE + 0x40), &line)[0].1.poison, "a part is not all");
+    for mask in [0xFF00, u64::MAX] {
+        let way = Pth { dsar: true, ..Pth::new(HOST, GFD) };
+        bench.mem_as(way, asks(MemOp::MemWrPtl, BASE + 0x40), &line, mask);
+        let read = bench.mem(asks(MemOp::MemRd, BASE + 0x40), &line);
+        assert!(read[0].1.poison, "a part is not all: {mask:x}");
+    }
     bench.mem(asks(MemOp::MemWr, BASE + 0x40), &line);
     let good = bench.mem(asks(MemOp::MemRd, BASE + 0x40), &line);
     assert_eq!(good, answer(MemOp::MemData, Some(line)));
     // Nobody poisons what is not his.
     bench.mem(MemHead { addr: Hpa(BASE + (40 << 20)), ..bad }, &line);
     assert!(!bench.gfd.gfd().memory().is_poisoned(0, 256 << 20));
+    let many = 5_000; // more than a list of poison would have
+    for number in 0..many {
+        let addr = Hpa(BASE + (1 << 20) + (number / 64 << 14) + number % 64 * 64); // one way of four
+        let done = bench.mem(MemHead { addr, ..bad }, &line);
+        assert_eq!(done, answer(MemOp::Cmp, None));
+        assert!(
+            bench.mem(MemHead { addr, ..asks(MemOp::MemRd, 0) }, &line)[0].1.poison,
+            "{number}"
+        );
+    }
 }
 
 /// A requester with a limit gets its lines later, and is told so; others are not held up.
