@@ -6,7 +6,7 @@
 //! Source: CXL 3.1 sections 3.3.3, 3.3.8; docs/spec/cxl-fabric.md "Back-invalidate".
 //!
 //! Requests for one line are carried out in the order in which they came. Of a full filter the next line in order of address,
-//! of which nothing is under way, is taken from its hosts.
+//! of which nothing is under way, is taken from its hosts; hosts that wait for places get them in turn, one each.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -93,9 +93,34 @@ impl core::hash::Hash for FilterCounts {
     fn hash<H: core::hash::Hasher>(&self, _: &mut H) {}
 }
 
+/// Who asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Asker {
+    /// A host with a cache: its own copy is not in the way of its request.
+    Cache(Pid),
+    /// A host past its cache: each copy counts as another's.
+    Plain(Pid),
+}
+
+impl Asker {
+    /// Who may have a copy for it.
+    const fn holder(self) -> Option<Pid> {
+        match self {
+            Self::Cache(who) => Some(who),
+            Self::Plain(_) => None,
+        }
+    }
+
+    const fn pid(self) -> Pid {
+        match self {
+            Self::Cache(who) | Self::Plain(who) => who,
+        }
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Ask<T> {
-    who: Option<Pid>,
+    who: Asker,
     want: Want,
     what: T,
 }
@@ -178,6 +203,42 @@ const fn holds(who: Option<Pid>, want: Want) -> bool {
     matches!(want, Want::Shared | Want::Exclusive) && who.is_some()
 }
 
+/// Requests that wait for a place, by host; and who got the last one.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct ForRoom<T> {
+    queues: BTreeMap<Pid, VecDeque<(u64, Ask<T>)>>,
+    len: usize,
+    last: Pid,
+}
+
+impl<T> ForRoom<T> {
+    const fn new() -> Self {
+        Self { queues: BTreeMap::new(), len: 0, last: Pid::NONE }
+    }
+
+    fn push(&mut self, line: u64, ask: Ask<T>) {
+        self.queues.entry(ask.who.pid()).or_default().push_back((line, ask));
+        self.len += 1;
+    }
+
+    /// The request whose host's turn it is, of those whose line `fits`.
+    fn pop(&mut self, fits: impl Fn(u64) -> bool) -> Option<(u64, Ask<T>)> {
+        let is_next = |queue: &VecDeque<(u64, Ask<T>)>| queue.front().is_some_and(|it| fits(it.0));
+        let of = |(who, queue): (&Pid, &VecDeque<_>)| is_next(queue).then_some(*who);
+        let behind = (core::ops::Bound::Excluded(self.last), core::ops::Bound::Unbounded);
+        let who =
+            self.queues.range(behind).find_map(of).or_else(|| self.queues.iter().find_map(of))?;
+        let queue = self.queues.get_mut(&who)?;
+        let one = queue.pop_front();
+        if queue.is_empty() {
+            self.queues.remove(&who);
+        }
+        self.last = who;
+        self.len -= usize::from(one.is_some());
+        one
+    }
+}
+
 /// Which hosts hold which lines. `T` is a request, as its owner knows it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Filter<T> {
@@ -185,8 +246,8 @@ pub struct Filter<T> {
     room: usize,
     /// Requests that wait, with those for room; and by host.
     waiting: usize,
-    waiting_of: BTreeMap<Option<Pid>, usize>,
-    for_room: VecDeque<(u64, Ask<T>)>,
+    waiting_of: BTreeMap<Pid, usize>,
+    for_room: ForRoom<T>,
     evicting: usize,
     /// The line that was evicted last.
     hand: u64,
@@ -203,7 +264,7 @@ impl<T> Filter<T> {
             room: room.max(1),
             waiting: 0,
             waiting_of: BTreeMap::new(),
-            for_room: VecDeque::new(),
+            for_room: ForRoom::new(),
             evicting: 0,
             hand: u64::MAX,
             effects: VecDeque::new(),
@@ -253,12 +314,12 @@ impl<T> Filter<T> {
         self.effects.pop_front()
     }
 
-    /// Takes a request of `who`; of `None`, every host's copy counts as another's.
+    /// Takes a request.
     ///
     /// # Errors
     /// It would have to wait, and [`WAITING_MAX`] do, or [`WAITING_EACH`] of the same host.
-    pub fn ask(&mut self, line: u64, who: Option<Pid>, want: Want, what: T) -> Result<(), T> {
-        let own = self.waiting_of.get(&who).copied().unwrap_or(0);
+    pub fn ask(&mut self, line: u64, who: Asker, want: Want, what: T) -> Result<(), T> {
+        let own = self.waiting_of.get(&who.pid()).copied().unwrap_or(0);
         if (self.waiting >= WAITING_MAX || own >= WAITING_EACH) && self.waits(line, who, want) {
             return Err(what);
         }
@@ -266,29 +327,29 @@ impl<T> Filter<T> {
         Ok(())
     }
 
-    fn waits(&self, line: u64, who: Option<Pid>, want: Want) -> bool {
+    fn waits(&self, line: u64, who: Asker, want: Want) -> bool {
         match self.lines.get(&line) {
-            Some(place) => !place.is_idle() || !place.in_the_way(who, want).is_empty(),
-            None => holds(who, want) && !self.has_room(),
+            Some(place) => !place.is_idle() || !place.in_the_way(who.holder(), want).is_empty(),
+            None => holds(who.holder(), want) && !self.has_room(),
         }
     }
 
     fn has_room(&self) -> bool {
-        self.lines.len() < self.room && self.for_room.is_empty()
+        self.lines.len() < self.room && self.for_room.len == 0
     }
 
-    fn note_wait(&mut self, who: Option<Pid>) {
+    fn note_wait(&mut self, who: Asker) {
         self.counts.waited += 1;
         self.waiting += 1;
-        *self.waiting_of.entry(who).or_default() += 1;
+        *self.waiting_of.entry(who.pid()).or_default() += 1;
     }
 
-    fn note_go(&mut self, who: Option<Pid>) {
+    fn note_go(&mut self, who: Asker) {
         self.waiting -= 1;
-        if let Some(own) = self.waiting_of.get_mut(&who) {
+        if let Some(own) = self.waiting_of.get_mut(&who.pid()) {
             *own -= 1;
             if *own == 0 {
-                self.waiting_of.remove(&who);
+                self.waiting_of.remove(&who.pid());
             }
         }
     }
@@ -310,14 +371,14 @@ impl<T> Filter<T> {
 
     /// A request for a line that nobody holds.
     fn begin(&mut self, line: u64, ask: Ask<T>) {
-        if !holds(ask.who, ask.want) {
+        if !holds(ask.who.holder(), ask.want) {
             self.effects.push_back(Effect::Go { what: ask.what, grant: None });
         } else if self.has_room() {
             self.lines.insert(line, Line::default());
             self.attempt(line, ask);
         } else {
             self.note_wait(ask.who);
-            self.for_room.push_back((line, ask));
+            self.for_room.push(line, ask);
             self.make_room();
         }
     }
@@ -325,9 +386,9 @@ impl<T> Filter<T> {
     /// Carries a request out, or snoops who is in its way. The line stays, whoever holds it.
     fn attempt(&mut self, line: u64, ask: Ask<T>) {
         let Some(place) = self.lines.get_mut(&line) else { return };
-        let snooped = place.in_the_way(ask.who, ask.want);
+        let snooped = place.in_the_way(ask.who.holder(), ask.want);
         if snooped.is_empty() {
-            let grant = place.grant(ask.who, ask.want);
+            let grant = place.grant(ask.who.holder(), ask.want);
             self.effects.push_back(Effect::Go { what: ask.what, grant });
             return;
         }
@@ -420,7 +481,7 @@ impl<T> Filter<T> {
             self.note_go(ask.who);
             // The value that it was asked for is there, even if the owner keeps the line.
             if core::mem::take(&mut asked) && ask.want == Want::Current {
-                let grant = ask.who.and_then(|who| self.hold_of(who, line));
+                let grant = ask.who.holder().and_then(|who| self.hold_of(who, line));
                 self.effects.push_back(Effect::Go { what: ask.what, grant });
             } else {
                 self.attempt(line, ask);
@@ -441,17 +502,16 @@ impl<T> Filter<T> {
 
     /// Gives free places to those that wait for one, and takes lines from their hosts for the rest.
     fn make_room(&mut self) {
-        while let Some((line, _)) = self.for_room.front() {
-            let is_there = self.lines.contains_key(line);
-            if !is_there && self.lines.len() >= self.room {
-                break;
-            }
-            let Some((line, ask)) = self.for_room.pop_front() else { break };
+        loop {
+            let Self { lines, room, for_room, .. } = self;
+            let is_free = lines.len() < *room;
+            let next = for_room.pop(|line| is_free || lines.contains_key(&line));
+            let Some((line, ask)) = next else { break };
             self.note_go(ask.who);
             self.lines.entry(line).or_default();
             self.start(line, ask);
         }
-        while self.evicting < self.for_room.len() {
+        while self.evicting < self.for_room.len {
             let idle = |(line, place): (&u64, &Line<T>)| place.is_idle().then_some(*line);
             let behind = (core::ops::Bound::Excluded(self.hand), core::ops::Bound::Unbounded);
             let victim = self.lines.range(behind).find_map(idle);

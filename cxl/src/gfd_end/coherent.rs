@@ -15,7 +15,7 @@ use super::due::JobStep;
 use super::line_jobs::LineJob;
 use super::serve::Core;
 use super::snoops::{Coherence, MemAsk, Parked, Waited};
-use crate::coherence::filter::{Effect, Want};
+use crate::coherence::filter::{Asker, Effect, Want};
 use crate::coherence::{Hold, answered};
 use crate::gfd::Refusal;
 use crate::gfd::device::Request;
@@ -136,7 +136,7 @@ impl Core {
             MemOp::MemWr | MemOp::MemWrPtl => Want::Nobody,
             _ => wants(&ask.head),
         };
-        let (who, what) = (Some(ask.pth.spid), Parked::Mem(Box::new(ask)));
+        let (who, what) = (Asker::Cache(ask.pth.spid), Parked::Mem(Box::new(ask)));
         let line = ask.line;
         self.counts.overrun += u64::from(coherence.filter.ask(line, who, want, what).is_err());
     }
@@ -185,7 +185,7 @@ impl Core {
                 }
                 let waited = Waited { turns: waited.turns + 1, end: line_at + LINE as u64 };
                 let what = Parked::Tlp { pth, bytes: tlp.bytes().into(), waited };
-                let asked = coherence.filter.ask(line, None, want, what);
+                let asked = coherence.filter.ask(line, Asker::Plain(pth.spid), want, what);
                 self.counts.overrun += u64::from(asked.is_err());
                 return true;
             }

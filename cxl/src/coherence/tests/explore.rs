@@ -12,7 +12,7 @@ use weft_parsers::cxl_mem::LINE;
 use weft_parsers::fabric::Pid;
 
 use super::super::cache::{Access, Bytes, Cache, Out};
-use super::super::filter::{Effect, Filter, Want};
+use super::super::filter::{Asker, Effect, Filter, Want};
 use super::super::{Hold, Snoop};
 
 /// A part of a program: line, and the value that is stored.
@@ -214,7 +214,7 @@ impl World {
         match up {
             Up::Read { line, exclusive } => {
                 let want = if exclusive { Want::Exclusive } else { Want::Shared };
-                self.filter.ask(line, Some(who), want, What::Read { host, line }).unwrap();
+                self.filter.ask(line, Asker::Cache(who), want, What::Read { host, line }).unwrap();
             }
             Up::WriteBack { line, value, left } => {
                 assert_eq!(self.filter.hold_of(who, line), Some(Hold::Owned), "not the owner");
@@ -233,7 +233,7 @@ impl World {
                     Load(line) => (line, Want::Current),
                     Store(line, _) => (line, Want::Nobody),
                 };
-                self.filter.ask(line, Some(who), want, What::Plain { host, op }).unwrap();
+                self.filter.ask(line, Asker::Cache(who), want, What::Plain { host, op }).unwrap();
             }
         }
         while let Some(effect) = self.filter.next_effect() {

@@ -4,7 +4,7 @@
 use weft_base::rng::Rng;
 use weft_parsers::fabric::Pid;
 
-use super::super::filter::{Effect, Filter, WAITING_EACH, WAITING_MAX, Want, Wrong};
+use super::super::filter::{Asker, Effect, Filter, WAITING_EACH, WAITING_MAX, Want, Wrong};
 use super::super::{Hold, Snoop};
 use Hold::{Owned, Shared};
 
@@ -40,10 +40,10 @@ fn each_request_snoops_what_is_in_its_way() {
     ];
     for (first, second, want, grant, left) in cases {
         let mut filter = Filter::new(4);
-        filter.ask(7, Some(pid(1)), first, 1).unwrap();
+        filter.ask(7, Asker::Cache(pid(1)), first, 1).unwrap();
         let had = filter.hold_of(pid(1), 7);
         assert_eq!(effects(&mut filter), [go(1, had)], "a sole reader owns the line");
-        filter.ask(7, Some(pid(2)), second, 2).unwrap();
+        filter.ask(7, Asker::Cache(pid(2)), second, 2).unwrap();
         let Some(how) = want else {
             assert_eq!(effects(&mut filter), [go(2, grant)], "{first:?} {second:?}");
             continue;
@@ -58,20 +58,20 @@ fn each_request_snoops_what_is_in_its_way() {
 #[test]
 fn sharers_stay_until_somebody_writes() {
     let mut filter = Filter::new(4);
-    filter.ask(1, Some(pid(1)), Want::Shared, 1).unwrap();
-    filter.ask(1, Some(pid(2)), Want::Shared, 2).unwrap();
+    filter.ask(1, Asker::Cache(pid(1)), Want::Shared, 1).unwrap();
+    filter.ask(1, Asker::Cache(pid(2)), Want::Shared, 2).unwrap();
     filter.answered(pid(1), 1, Some(Shared)).unwrap();
-    filter.ask(1, Some(pid(3)), Want::Shared, 3).unwrap();
+    filter.ask(1, Asker::Cache(pid(3)), Want::Shared, 3).unwrap();
     effects(&mut filter);
     assert_eq!(filter.holders(1), [1, 2, 3].map(|host| (pid(host), Shared)));
     // Who shares it and wants it alone is not snooped itself.
-    filter.ask(1, Some(pid(2)), Want::Exclusive, 4).unwrap();
+    filter.ask(1, Asker::Cache(pid(2)), Want::Exclusive, 4).unwrap();
     let invalidates = [snoop(1, 1, Snoop::Invalidate), snoop(3, 1, Snoop::Invalidate)];
     assert_eq!(effects(&mut filter), invalidates);
     filter.answered(pid(3), 1, None).unwrap();
     assert_eq!(effects(&mut filter), [], "one has not answered");
     // From nobody: even its owner is snooped.
-    filter.ask(1, None, Want::Nobody, 5).unwrap();
+    filter.ask(1, Asker::Plain(pid(4)), Want::Nobody, 5).unwrap();
     filter.answered(pid(1), 1, None).unwrap();
     assert_eq!(effects(&mut filter), [go(4, Some(Owned)), snoop(2, 1, Snoop::Invalidate)]);
     assert!(filter.leave(pid(2), 1, None), "a write-back passes what waits for it");
@@ -85,8 +85,8 @@ fn sharers_stay_until_somebody_writes() {
 fn who_does_not_answer_holds_up_nobody_for_ever() {
     for silent in [true, false] {
         let mut filter = Filter::new(4);
-        filter.ask(1, Some(pid(1)), Want::Exclusive, 1).unwrap();
-        filter.ask(1, Some(pid(2)), Want::Exclusive, 2).unwrap();
+        filter.ask(1, Asker::Cache(pid(1)), Want::Exclusive, 1).unwrap();
+        filter.ask(1, Asker::Cache(pid(2)), Want::Exclusive, 2).unwrap();
         effects(&mut filter);
         assert_eq!(filter.answered(pid(3), 1, None), Err(Wrong::Unexpected));
         assert_eq!(filter.answered(pid(1), 2, None), Err(Wrong::Unexpected));
@@ -104,10 +104,10 @@ fn who_does_not_answer_holds_up_nobody_for_ever() {
     }
     let mut filter = Filter::new(4);
     for host in [1, 2] {
-        filter.ask(1, Some(pid(host)), Want::Shared, 1).unwrap();
+        filter.ask(1, Asker::Cache(pid(host)), Want::Shared, 1).unwrap();
     }
     filter.answered(pid(1), 1, Some(Shared)).unwrap();
-    filter.ask(1, Some(pid(3)), Want::Exclusive, 3).unwrap();
+    filter.ask(1, Asker::Cache(pid(3)), Want::Exclusive, 3).unwrap();
     effects(&mut filter);
     filter.silent(pid(1), 1);
     filter.answered(pid(2), 1, None).unwrap();
@@ -119,16 +119,16 @@ fn who_does_not_answer_holds_up_nobody_for_ever() {
 fn a_full_filter_takes_lines_away() {
     let mut filter = Filter::new(2);
     for line in 0..2 {
-        filter.ask(line, Some(pid(1)), Want::Exclusive, 0).unwrap();
+        filter.ask(line, Asker::Cache(pid(1)), Want::Exclusive, 0).unwrap();
     }
     effects(&mut filter);
     for line in 2..5 {
-        filter.ask(line, Some(pid(2)), Want::Shared, 2).unwrap();
+        filter.ask(line, Asker::Cache(pid(2)), Want::Shared, 2).unwrap();
     }
     let invalidates = [snoop(1, 0, Snoop::Invalidate), snoop(1, 1, Snoop::Invalidate)];
     assert_eq!(effects(&mut filter), invalidates);
     // Requests that need no place do not wait for one.
-    filter.ask(9, Some(pid(3)), Want::Nobody, 9).unwrap();
+    filter.ask(9, Asker::Cache(pid(3)), Want::Nobody, 9).unwrap();
     assert_eq!(effects(&mut filter), [go(9, None)]);
     filter.answered(pid(1), 0, None).unwrap();
     assert_eq!(effects(&mut filter), [go(2, Some(Owned)), snoop(2, 2, Snoop::Invalidate)]);
@@ -140,18 +140,51 @@ fn a_full_filter_takes_lines_away() {
     assert_eq!((filter.used(), filter.waiting()), ((2, 2), 0));
 }
 
+/// Free places go to the hosts that wait in turn: who floods and never answers delays others by a place or two, not by all that it
+/// has asked for.
+#[test]
+fn places_go_to_hosts_in_turn() {
+    let mut filter = Filter::new(2);
+    for line in 0..200 {
+        filter.ask(line, Asker::Cache(pid(1)), Want::Exclusive, 1).unwrap();
+    }
+    filter.ask(1_000, Asker::Cache(pid(2)), Want::Exclusive, 2).unwrap();
+    filter.ask(1_001, Asker::Cache(pid(2)), Want::Exclusive, 3).unwrap();
+    let mut order = Vec::new();
+    for _ in 0..5 {
+        for effect in effects(&mut filter) {
+            match effect {
+                Effect::Snoop { to, line, .. } => filter.silent(to, line),
+                Effect::Go { what, .. } => order.push(what),
+                Effect::Lost { .. } => {}
+            }
+        }
+    }
+    assert_eq!(order.first_chunk(), Some(&[1, 1, 1, 2, 1, 3]), "{order:?}");
+}
+
+/// Plain requests of one host leave places for those of others.
+#[test]
+fn plain_requests_are_of_their_host() {
+    let mut filter = Filter::new(8);
+    filter.ask(0, Asker::Cache(pid(99)), Want::Exclusive, 0).unwrap();
+    let mut ask = |host: u16| filter.ask(0, Asker::Plain(pid(host)), Want::Nobody, 1).is_ok();
+    assert_eq!((0..2 * WAITING_EACH).filter(|_| ask(1)).count(), WAITING_EACH);
+    assert!(ask(2));
+}
+
 #[test]
 fn one_host_cannot_take_all_places_of_those_that_wait() {
     let mut filter = Filter::new(8);
-    filter.ask(0, Some(pid(99)), Want::Exclusive, 0).unwrap();
-    let mut ask = |host: u16| filter.ask(0, Some(pid(host)), Want::Exclusive, 1).is_ok();
+    filter.ask(0, Asker::Cache(pid(99)), Want::Exclusive, 0).unwrap();
+    let mut ask = |host: u16| filter.ask(0, Asker::Cache(pid(host)), Want::Exclusive, 1).is_ok();
     assert_eq!((0..2 * WAITING_EACH).filter(|_| ask(1)).count(), WAITING_EACH);
     let others = WAITING_MAX / WAITING_EACH - 1;
     for host in (2..).take(others) {
         assert!((0..WAITING_EACH).all(|_| ask(host)), "{host}");
     }
     assert!(!ask(80), "all places are taken");
-    assert!(filter.ask(1, Some(pid(80)), Want::Exclusive, 1).is_ok(), "it need not wait");
+    assert!(filter.ask(1, Asker::Cache(pid(80)), Want::Exclusive, 1).is_ok(), "it need not wait");
 }
 
 /// Whatever hosts do, nothing is left waiting once all have answered or had their time, and the books hold.
@@ -178,7 +211,7 @@ fn any_behaviour_leaves_nothing_behind() {
                 _ => {
                     let wants = [Want::Current, Want::Shared, Want::Exclusive, Want::Nobody];
                     let want = wants[usize::try_from(rng.below(4)).unwrap()];
-                    asked += u32::from(filter.ask(line, Some(host), want, 0).is_ok());
+                    asked += u32::from(filter.ask(line, Asker::Cache(host), want, 0).is_ok());
                 }
             }
             for effect in effects(&mut filter) {
