@@ -42,9 +42,9 @@ pub enum AccessBit {
 impl fmt::Display for AccessBit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Gmv(at, vcs, pid) => write!(f, "{pid} in GMV of VCS {vcs} of {at}"),
-            Self::Vtv(at, vcs, pid) => write!(f, "{pid} in VTV of VCS {vcs} of {at}"),
-            Self::Lav(at, vcs, pid) => write!(f, "{pid} in LAV of VCS {vcs} of {at}"),
+            Self::Gmv(at, vcs, pid) => write!(f, "PID {pid} in GMV of VCS {vcs} of {at}"),
+            Self::Vtv(at, vcs, pid) => write!(f, "PID {pid} in VTV of VCS {vcs} of {at}"),
+            Self::Lav(at, vcs, pid) => write!(f, "PID {pid} in LAV of VCS {vcs} of {at}"),
             Self::Out(at, vcs) => write!(f, "prefixes of requests out of VCS {vcs} of {at}"),
             Self::Into(at, vcs) => write!(f, "prefixes of requests into VCS {vcs} of {at}"),
         }

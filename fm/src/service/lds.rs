@@ -74,6 +74,21 @@ impl Fm {
         })
     }
 
+    /// How much memory a logical device has that is named `DEVICE.LD`; none where `ld` is none.
+    pub(super) fn ld_memory(
+        &mut self,
+        name: &str,
+        ld: Option<u16>,
+    ) -> Result<Option<u64>, Refused> {
+        let named = name.rsplit_once('.').zip(ld.and_then(|ld| u8::try_from(ld).ok()));
+        let Some(((device, _), ld)) = named else { return Ok(None) };
+        let at = self.names(|names| names.device(device))?;
+        let called = self.device_name(at)?;
+        let rows = self.lds()?;
+        let own = rows.into_iter().find(|row| row.device == called && row.ld == ld);
+        Ok(own.map(|row| row.memory))
+    }
+
     /// Where a logical device is, and the way to the switch that it is at.
     fn ld_place(&mut self, device: &str, ld: u8) -> Result<(PortRef, Way), Refused> {
         let at = self.names(|names| names.device(device))?;

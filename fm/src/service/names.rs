@@ -123,6 +123,21 @@ impl Names<'_> {
         self.port(text).ok_or_else(|| format!("there is no device {text:?}"))
     }
 
+    /// How much memory that its host manages (HDM) is at an edge, where the wanted state says so: none at a host's.
+    #[must_use]
+    pub fn device_memory(&self, edge: Host) -> Option<u64> {
+        let targets = self.inventory.targets(edge.switch);
+        let target = targets.iter().find(|target| target.pid == edge.pid)?;
+        let port = target.port;
+        if target.kind == TargetKind::Host {
+            return Some(0);
+        }
+        let is_it = |one: &&super::desired::DeviceName| {
+            one.port == port && self.switch(&one.switch) == Ok(edge.switch)
+        };
+        self.desired.devices.iter().find(is_it)?.memory
+    }
+
     /// The port that a device or a GFD is at: as [`Self::device`], or a GFD's name, UUID or PID.
     ///
     /// # Errors

@@ -44,7 +44,26 @@ pub(super) fn grant(names: &Names<'_>, wanted: &DesiredP2p) -> Result<Grant, Str
         Some((edge, ld)) => (edge, Some(ld)),
         None => (bound(&wanted.to)?, None),
     };
+    let memory = names.device_memory(to).filter(|_| ld.is_none());
+    if let Some(memory) = memory {
+        has_room(&wanted.to, wanted.size, memory)?;
+    }
     Ok(Grant { name: wanted.name.clone(), to, ld, from, hpa: wanted.hpa, len: wanted.size })
+}
+
+/// Whether a device has the memory that is to be accessed.
+fn has_room(to: &str, size: u64, memory: u64) -> Result<(), String> {
+    if memory == 0 {
+        return Err(format!(
+            "p2p-memory-device: {to} has no memory that its host manages (HDM): name a memory device"
+        ));
+    }
+    if size > memory {
+        return Err(format!(
+            "p2p-within-device: {to} has {memory:#x} bytes: expected a size of at most as many, found {size:#x}"
+        ));
+    }
+    Ok(())
 }
 
 /// Memory of a requester that is not of GFDs.
@@ -116,6 +135,9 @@ impl Fm {
     fn add_p2p(&mut self, wanted: &DesiredP2p) -> Result<Vec<String>, Refused> {
         let grant = self.names(|names| grant(&names, wanted))?;
         self.is_free(&wanted.name)?;
+        if let Some(memory) = self.ld_memory(&wanted.to, grant.ld)? {
+            has_room(&wanted.to, wanted.size, memory).map_err(Refused::because)?;
+        }
         self.check_p2p(&grant).map_err(refuse)?;
         let proved = self.proved(&grant, &mut Secrets::default()).map_err(refuse)?;
         proved.map_err(refuse)?;

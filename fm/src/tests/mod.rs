@@ -23,6 +23,7 @@ mod replan;
 mod service;
 mod show;
 mod socket;
+mod socket_page;
 mod store;
 mod trace;
 mod unfinished;

@@ -172,6 +172,38 @@ fn between_hierarchies_hosts_prove_their_domain() {
     assert_eq!(lavs(&fm), (vec![from[0].pid], vec![to.pid]));
 }
 
+/// A target without memory, or with less than is asked for, is refused where the wanted state says what it has.
+#[test]
+fn a_target_without_the_memory_is_refused() {
+    let (shared, mut text) = world();
+    for (name, memory) in [("far", "0"), ("mem", "\"16MiB\"")] {
+        let line = format!("name = {name:?}\n");
+        text = text.replace(&line, &format!("{line}memory = {memory}\n"));
+    }
+    let mut fm = started(&shared, &text);
+    let direct = |to: &str, size: u64| {
+        let (name, from) = ("direct".to_owned(), vec!["xpu".to_owned()]);
+        Request::AddP2p { name, from, to: to.to_owned(), size, hpa: HPA }
+    };
+    let refused = |fm: &mut Fm, request: &Request| fm.request(request).unwrap_err().message;
+    let said = refused(&mut fm, &add("none", &["sub"], "far", HPA));
+    let want =
+        "p2p-memory-device: far has no memory that its host manages (HDM): name a memory device";
+    assert_eq!(said, want);
+    let said = refused(&mut fm, &direct("h1", 1));
+    assert!(said.starts_with("p2p-memory-device: h1"), "{said}");
+    let said = refused(&mut fm, &direct("mem", (16 << 20) + 1));
+    assert!(said.contains("mem has 0x1000000 bytes: expected a size of at most"), "{said}");
+    assert_eq!(rows(&mut fm), Vec::new());
+    done(fm.request(&direct("mem", 16 << 20)));
+    let (to, state) = (grant(&fm).to, fm.state().unwrap());
+    let (_, place) = state.inventory.pids().find(|(pid, _)| *pid == to.pid).unwrap();
+    done(fm.request(&release("direct")));
+    let said = refused(&mut fm, &direct(&place.to_string(), 17 << 20));
+    assert!(said.contains("p2p-within-device"), "by its place it is the same: {said}");
+    done(fm.request(&add("other", &["far"], "sub", HPA))); // nobody tells what it has
+}
+
 #[test]
 fn what_does_not_fit_is_refused_by_its_rule() {
     let (shared, text) = world();

@@ -2,7 +2,7 @@
 //!
 //! Shape: a number of a command's JSON -> the same, or refused.
 //! Units: milliseconds.
-//! Source: docs/endpoint.md "Commands"; docs/fabric-memory.md "Commands".
+//! Source: docs/endpoint.md "Control socket"; docs/fabric-memory.md "Commands".
 
 use serde::{Deserialize, Deserializer, de::Error};
 

@@ -8,6 +8,7 @@ use std::fmt::Write;
 
 use weft_fm::text::{UuidText, is_name};
 
+use super::endpoint_spec::hdm_bytes;
 use super::layout::gim::OWN;
 use super::layout::{Layout, Part, PortRole, VppbBinding, uuid};
 use super::topology::{Device, Flow, Topology};
@@ -115,6 +116,11 @@ fn write_devices<'a>(
             if (is_device && is_name(device)) || layout.has_memory(topology, port.far.part) {
                 let at = name(index);
                 writeln!(text, "[[device]]\nname = {device:?}\nswitch = {at:?}\nport = {number}")?;
+                if let Part::Device(at) = port.far.part
+                    && topology.devices.get(at).is_some_and(|device| device.lds.is_none())
+                {
+                    writeln!(text, "memory = {}", hdm_bytes(topology, layout, at))?;
+                }
             }
         }
     }

@@ -56,7 +56,11 @@ pub fn endpoint_spec(
             let bytes = |mib| Num(u64::from(mib) << 20);
             let (capacity, dynamic) =
                 (device.capacity_mib.map(bytes), device.dynamic_mib.map(bytes));
-            let hdm = hdm(layout.device_hdm(at), capacity.filter(|_| lds.is_none()));
+            let size = hdm_bytes(topology, layout, at);
+            let hdm = match layout.device_hdm(at) {
+                Some((hpa, _)) => Some(format!("{hpa:#x}:{size:#x}")),
+                None => (size > 0).then(|| format!("{size:#x}")),
+            };
             let capacity = capacity.filter(|_| lds.is_some());
             let spec = DeviceSpec { common, device_id, hdm, lnr, gim, ..DeviceSpec::default() };
             let ld_at = layout.device_lds(at);
@@ -85,16 +89,14 @@ pub fn endpoint_spec(
     })
 }
 
-/// `[BASE:]SIZE` of memory of a device that its host manages: what others are given of it, and how much it has.
-fn hdm(given: Option<(u64, u64)>, capacity: Option<Num>) -> Option<String> {
-    match (given, capacity) {
-        (Some((hpa, len)), capacity) => {
-            let size = capacity.map_or(len, |Num(all)| all.max(len));
-            Some(format!("{hpa:#x}:{size:#x}"))
-        }
-        (None, Some(Num(all))) => Some(format!("{all:#x}")),
-        (None, None) => None,
-    }
+/// Bytes of memory of a device that its host manages (HDM), at least what others are given of it; 0: it has none. Logical
+/// devices have their own.
+#[must_use]
+pub fn hdm_bytes(topology: &Topology, layout: &Layout, device: usize) -> u64 {
+    let given = layout.device_hdm(device).map_or(0, |(_, len)| len);
+    let own = topology.devices.get(device).filter(|device| device.lds.is_none());
+    let capacity = own.and_then(|device| device.capacity_mib).map_or(0, u64::from);
+    given.max(capacity << 20)
 }
 
 #[cfg(test)]

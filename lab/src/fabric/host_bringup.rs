@@ -94,6 +94,21 @@ impl Host<'_> {
         self.join_domain((topology, layout))
     }
 
+    /// Has it tell its switch its domain, which one that was started again has not; such a host finds what is below it first.
+    ///
+    /// # Errors
+    /// It does not.
+    pub fn come_back(&self, fabric: (&Topology, &Layout)) -> Result<(), BringupError> {
+        let status =
+            (self.ask)(&Command::Status {}).map_err(|refused| self.fail(fabric.0, refused))?;
+        match status {
+            Answer::Status(status) if status.detail.get("enumerated") == Some(&false.into()) => {
+                self.enumerate(fabric)
+            }
+            _ => self.join_domain(fabric),
+        }
+    }
+
     /// Has it map the memory that it and its devices have been given, and show what it has for others: what its GAE has of
     /// others is unmapped.
     ///
@@ -331,4 +346,51 @@ fn regions(pids: &[u16], shares: &[ShareRow]) -> Vec<Region> {
         gim: false,
     };
     own.map(region).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::endpoint::command::Status;
+    use crate::fabric::topology_file;
+
+    /// docs/fabric.md: a host whose process was started again knows no device and no mailbox before it has looked.
+    #[test]
+    fn a_host_that_was_started_again_looks_for_its_devices_first() {
+        let text =
+            "switch = [{ name = \"sw\" }]\nhost = [{ name = \"h\", at = \"sw\", domain = \"d\" }]";
+        let (topology, layout) = topology_file::read(text).unwrap();
+        let asked = |detail: Value| {
+            let commands = RefCell::new(Vec::new());
+            let ask = |command: &Command| {
+                commands.borrow_mut().push(command.clone());
+                Ok(match command {
+                    Command::Status {} => {
+                        let (links, counts, detail) = (Vec::new(), Value::Null, detail.clone());
+                        let (kind, name) = ("host".to_owned(), "h".to_owned());
+                        Answer::Status(Box::new(Status { kind, name, links, counts, detail }))
+                    }
+                    Command::Gae { .. } => Answer::Response {
+                        code: 0,
+                        name: String::new(),
+                        vendor: 0,
+                        output: Hex(vec![1]),
+                    },
+                    _ => Answer::Done,
+                })
+            };
+            let host = Host { at: 0, ask: &ask, pause: &|| () };
+            host.come_back((&topology, &layout)).unwrap();
+            let looked = |it: &Command| matches!(it, Command::Enumerate { .. });
+            let told = |it: &Command| matches!(it, Command::Gae { .. });
+            let commands = commands.into_inner();
+            (commands.iter().position(looked), commands.iter().position(told))
+        };
+        assert_eq!(asked(json!({ "enumerated": false })), (Some(1), Some(2)));
+        assert_eq!(asked(json!({ "enumerated": true })), (None, Some(1)), "not for nothing");
+    }
 }

@@ -33,12 +33,7 @@ pub struct CtlArgs {
     #[arg(long, global = true)]
     json: bool,
     /// Time limit of the command, in milliseconds, at most a day
-    #[arg(
-        long,
-        default_value_t = TIMEOUT_MS,
-        global = true,
-        value_parser = clap::value_parser!(u64).range(..=TIMEOUT_MS_MAX)
-    )]
+    #[arg(long, default_value_t = TIMEOUT_MS, global = true, value_parser = clap::value_parser!(u64).range(..=TIMEOUT_MS_MAX))]
     timeout_ms: u64,
     /// The command
     #[command(subcommand)]

@@ -174,6 +174,9 @@ pub struct DeviceName {
     pub switch: String,
     /// The port that it is at.
     pub port: u8,
+    /// Bytes of its memory that its host manages (HDM); 0: it has none.
+    #[serde(default, deserialize_with = "some_size")]
+    pub memory: Option<u64>,
 }
 
 /// Memory of a host or device that others reach (GIM).

@@ -66,8 +66,7 @@ pub(super) fn hosts(
 /// # Errors
 /// Somebody is not there or refuses.
 pub fn map(dir: &Path, topology: &Topology, layout: &Layout) -> Result<(), ProcessError> {
-    // A host that was started again has not told its domain yet.
-    hosts(dir, topology, |host| host.join_domain((topology, layout)))?;
+    hosts(dir, topology, |host| host.come_back((topology, layout)))?;
     let pause = || wait::pause(LOOK);
     let mut given = MemoryGrants::settled(|request| manager(dir, request), pause)?;
     given.ids = requester_ids((topology, layout), |at, command| {
