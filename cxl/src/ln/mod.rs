@@ -31,17 +31,6 @@ pub enum LineSize {
     B128,
 }
 
-/// Why root ports agree on no line size.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum LineSizeError {
-    /// The field has the reserved value.
-    #[error("LN system CLS has the reserved value 3")]
-    Reserved,
-    /// Two ports with LN name different sizes.
-    #[error("root ports name both 64 and 128 bytes as LN system CLS")]
-    Mixed,
-}
-
 impl LineSize {
     /// Bytes.
     #[inline]
@@ -58,28 +47,6 @@ impl LineSize {
     #[must_use]
     pub const fn line(self, addr: Hpa) -> Line {
         Line(addr.0 & !(self.bytes() as u64 - 1))
-    }
-
-    /// What `fields`, bits 15:14 of Device Capabilities 2 of all root ports and RCRBs, agree on; `None` when
-    /// none of them has LN.
-    ///
-    /// # Errors
-    /// A reserved value, or two ports with different sizes.
-    pub fn agreed(fields: impl IntoIterator<Item = u8>) -> Result<Option<Self>, LineSizeError> {
-        let mut agreed = None;
-        for field in fields {
-            let size = match field & 3 {
-                0 => continue,
-                1 => Self::B64,
-                2 => Self::B128,
-                _ => return Err(LineSizeError::Reserved),
-            };
-            if agreed.is_some_and(|other| other != size) {
-                return Err(LineSizeError::Mixed);
-            }
-            agreed = Some(size);
-        }
-        Ok(agreed)
     }
 }
 

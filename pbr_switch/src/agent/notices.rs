@@ -43,6 +43,12 @@ struct Relayed {
 }
 
 impl Relayed {
+    /// Whether it came from the same neighbour.
+    fn is_of(&self, other: &Self) -> bool {
+        let device = |it: &Self| events::gfd_notice(&it.message).map(|told| told.pid);
+        self.from == other.from && (self.from.is_some() || device(self) == device(other))
+    }
+
     /// Whether it tells of the same: addresses and times of a device's notification may differ.
     fn is_like(&self, other: &Self) -> bool {
         let alike = match (events::gfd_notice(&self.message), events::gfd_notice(&other.message)) {
@@ -125,7 +131,9 @@ impl Agent {
         if waiting.iter().any(|other| other.is_like(&relayed)) {
             return; // it is told by the one that waits
         }
-        if waiting.len() < RELAYED_MAX {
+        // Whoever floods has as many places as are free: others find some.
+        let own = waiting.iter().filter(|other| other.is_of(&relayed)).count();
+        if own < RELAYED_MAX.saturating_sub(waiting.len()) {
             waiting.push(relayed);
         } else {
             self.counts.ended += 1;
@@ -278,6 +286,33 @@ mod tests {
         let notice = notice();
         let crawl = Request::CrawlOut(CrawlOut { target, message: List::of(&notice) });
         assert_eq!(notices(&mut agent), [message(&crawl).unwrap()]);
+    }
+
+    /// docs/security.md: whoever floods leaves places for others.
+    #[test]
+    fn a_flood_of_one_leaves_places_for_others() {
+        let (mut agent, now) = (agent(), Instant::ZERO + GAP);
+        let of = |rpid: u16| {
+            let told = FmNotification {
+                rpid: pid(rpid),
+                kind: 3,
+                ..FmNotification::read(&[0; FmNotification::LEN]).unwrap()
+            };
+            message(&Request::FmNotification(told)).unwrap()
+        };
+        comes(&mut agent, now, FABRIC, 0x70, &of(1));
+        agent.settle(now); // begins a gap
+        notices(&mut agent);
+        for rpid in 0..500 {
+            comes(&mut agent, now, FABRIC, 0x77, &of(rpid));
+        }
+        comes(&mut agent, now, FABRIC, 0x78, &of(1));
+        comes(&mut agent, now, FABRIC, 0x79, &notice());
+        let is_of = |other: u16| {
+            let relayed = agent.notices.relayed.iter();
+            relayed.filter(|it| it.from == Some(Peer::Pid(pid(other)))).count()
+        };
+        assert_eq!([0x77, 0x78, 0x79].map(is_of), [RELAYED_MAX / 2, 1, 1]);
     }
 
     /// docs/security.md: whoever floods costs the manager no more than a batch every [`GAP`].

@@ -59,24 +59,6 @@ fn a_single_size_is_hardwired() {
     }
 }
 
-/// Section 5.2: all root ports with LN name one system line size.
-#[test]
-fn root_ports_agree_on_one_line_size() {
-    type Case = (&'static str, &'static [u8], Result<Option<LineSize>, LineSizeError>);
-    #[rustfmt::skip] // columns: name, fields, size
-    let cases: [Case; 6] = [
-        ("none at all",      &[],        Ok(None)),
-        ("none has LN",      &[0, 0],    Ok(None)),
-        ("one of two has",   &[0, 1],    Ok(Some(LineSize::B64))),
-        ("all 128",          &[2, 2, 2], Ok(Some(LineSize::B128))),
-        ("mixed",            &[1, 0, 2], Err(LineSizeError::Mixed)),
-        ("reserved",         &[1, 3],    Err(LineSizeError::Reserved)),
-    ];
-    for (name, fields, want) in cases {
-        assert_eq!(LineSize::agreed(fields.iter().copied()), want, "{name}");
-    }
-}
-
 /// Section 3.3.2: regions are 4 KiB aligned, and 4 KiB at least.
 #[test]
 fn regions_are_whole_pages() {
