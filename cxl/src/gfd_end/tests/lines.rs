@@ -138,7 +138,7 @@ fn poison_stays_in_its_line() {
     assert!(!bench.gfd.gfd().memory().is_poisoned(0, 256 << 20));
     let many = 5_000; // more than a list of poison would have
     for number in 0..many {
-        let addr = Hpa(BASE + (1 << 20) + (number / 64 << 14) + number % 64 * 64); // one way of four
+        let addr = Hpa(BASE + (1 << 20) + ((number / 64) << 14) + number % 64 * 64); // one way of four
         let done = bench.mem(MemHead { addr, ..bad }, &line);
         assert_eq!(done, answer(MemOp::Cmp, None));
         assert!(
