@@ -34,6 +34,7 @@ fn a_hosts_mailbox_answers_by_its_control_socket() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("endpoint.sock");
     let listener = UnixListener::bind(&path).unwrap();
+    let (gone, is_gone) = std::sync::mpsc::channel();
     let other = std::thread::spawn(move || {
         let accept = || BufReader::new(listener.accept().unwrap().0);
         let mut first = accept();
@@ -48,6 +49,7 @@ fn a_hosts_mailbox_answers_by_its_control_socket() {
             r#"{"ok":{"response":{"code":2,"name":"Invalid Input","vendor":0,"output":""}}}"#,
         );
         drop(first); // it is started again
+        gone.send(()).unwrap();
         let mut second = accept();
         answer(
             &mut second,
@@ -60,6 +62,7 @@ fn a_hosts_mailbox_answers_by_its_control_socket() {
             "nothing",
         ] {
             answer(&mut accept(), wrong);
+            gone.send(()).unwrap();
         }
         accept() // which never answers
     });
@@ -76,6 +79,7 @@ fn a_hosts_mailbox_answers_by_its_control_socket() {
     );
     let refused = endpoint.call(&request(8, &[])).unwrap();
     assert_eq!(Header::parse(&refused).unwrap().0.return_code, ReturnCode::InvalidInput);
+    is_gone.recv().unwrap(); // what is asked before that may be of the first one still
     let told = endpoint.call(&request(9, &[])).unwrap_err();
     assert!(
         told.to_string().ends_with("endpoint.sock: no mailbox is known: enumerate first"),
@@ -87,6 +91,7 @@ fn a_hosts_mailbox_answers_by_its_control_socket() {
             matches!(&told, TransportError::Gone(why) if why.contains("not understood")),
             "{told}"
         );
+        is_gone.recv().unwrap();
     }
     assert!(matches!(endpoint.call(&request(1, &[])), Err(TransportError::Timeout(_))));
     drop(other.join().unwrap());
