@@ -323,13 +323,14 @@ impl ManagedFabric {
     pub fn map(&mut self) -> Result<(), UpError> {
         let layout = self.parts().layout().clone();
         let fm = &mut self.fm;
-        if !layout.p2p.is_empty() {
+        if self.topology.hosts.iter().any(|host| host.domain.is_some()) {
             fm.watch(); // hosts may have told their domains just now
         }
         let mut given = MemoryGrants::by(|request| fm.request(request)).map_err(UpError::Memory)?;
         let ask = |host: usize, command: &Command| self.ask(Part::Host(host), command);
-        given.ids = requester_ids((&self.topology, &layout), ask);
-        self.hosts(|host| host.map((&self.topology, &layout), &given))
+        given.ids = requester_ids((&self.topology, &layout), &given, ask);
+        self.hosts(|host| host.map((&self.topology, &layout), &given))?;
+        Ok(given.all_mapped((&self.topology, &layout))?)
     }
 }
 
