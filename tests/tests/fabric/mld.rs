@@ -608,3 +608,25 @@ fn dynamic_capacity_by_tunnel() {
         assert_eq!(&done[24..28], code, "{done}");
     }
 }
+
+/// On a machine so busy that the parts hardly get to run before the links' time is over, logical devices are bound, too: the
+/// manager begins when their switch knows of them.
+#[test]
+fn logical_devices_are_bound_on_a_busy_machine() {
+    let mut now = weft_dataplane::time::Instant::ZERO;
+    let clock = move |moved: bool| {
+        let is_busy = now < weft_dataplane::time::Instant::ZERO + Span::from_ms(200);
+        now += match (is_busy, moved) {
+            (true, _) => Span::from_ms(40),
+            (false, true) => Span::from_ns(100),
+            (false, false) => Span::from_us(100),
+        };
+        now
+    };
+    let fabric = ManagedFabric::up(&file("mld"), Box::new(clock));
+    let mut fabric = fabric.unwrap_or_else(|error| panic!("{error}: {error:?}"));
+    assert_eq!(fabric.fm().board().status().errors, [""; 0]);
+    for host in 0..2 {
+        bar(&fabric, host);
+    }
+}
