@@ -630,3 +630,28 @@ fn logical_devices_are_bound_on_a_busy_machine() {
         bar(&fabric, host);
     }
 }
+
+/// At a rate that the file says, the shares of two hosts that want all of a device's bandwidth decide: 3 to 1 here.
+#[test]
+fn shares_of_a_slow_device_decide_in_a_fabric() {
+    let slow = "dynamic_mib = 512\ngbps = 1\nld_bandwidth = [192, 0, 64, 0]\n";
+    let text = file("mld").replace("dynamic_mib = 512\n", slow);
+    let fabric = up_text("mld", &text);
+    let hosts = [0, 1];
+    for host in hosts {
+        let access = range(bar(&fabric, host), 4 << 10, 1);
+        let load = Command::LoadStart { access, rounds: 0, pause_ms: 0 };
+        assert_eq!(fabric.ask(Part::Host(host), &load), Ok(Answer::Done));
+    }
+    let done = |host| match fabric.ask(Part::Host(host), &Command::LoadStatus {}) {
+        Ok(Answer::Load(load)) => load.done,
+        other => panic!("{other:?}"),
+    };
+    let begun = hosts.map(done);
+    fabric.parts().until(Span::from_ms(200), |_| false);
+    let made = [0, 1].map(|host| done(host) - begun[host]);
+    assert!(made[1] > 0 && (2 * made[1]..=4 * made[1]).contains(&made[0]), "{made:?}");
+    for host in hosts {
+        fabric.ask(Part::Host(host), &Command::LoadStop {}).unwrap();
+    }
+}
