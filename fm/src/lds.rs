@@ -154,7 +154,9 @@ pub enum LdError {
     #[error("the host of logical device {0} uses its memory: unbind it first")]
     InUse(u8),
     /// There is not so much.
-    #[error("logical device {ld} cannot have {want} MiB: {free} MiB of {all} MiB are nobody's")]
+    #[error(
+        "logical device {ld} cannot have {want} MiB: {free} MiB of {all} MiB are no other one's"
+    )]
     TooMuch {
         /// The LD.
         ld: u8,

@@ -258,7 +258,7 @@ fn the_manager_deals_out_memory_and_bandwidth() {
     set(&mut fabric, 2, LdChange::Limit(32)).unwrap();
     #[rustfmt::skip] // columns: LD, what it is to have, what is said
     let cases = [
-        (3, LdChange::Memory(256 * MIB),  "0 MiB of 1024 MiB are nobody's"),
+        (3, LdChange::Memory(256 * MIB),  "0 MiB of 1024 MiB are no other one's"),
         (1, LdChange::Memory(MIB),        "a multiple of 256 MiB"),
         (0, LdChange::Memory(0),          "uses its memory: unbind it first"),
         (1, LdChange::Bandwidth(65),      "more than 256"),
