@@ -43,7 +43,7 @@ pub fn requester_ids(
     given: &MemoryGrants,
     mut ask: impl FnMut(usize, &Command) -> Result<Answer, Refused>,
 ) -> BTreeMap<String, Id> {
-    let granted = Granted::new((topology, layout), given);
+    let granted = Granted::new((topology, layout), &given.gim, &given.p2p);
     let mut trees: BTreeMap<usize, Option<Value>> = BTreeMap::new();
     let mut ids = BTreeMap::new();
     for (part, _) in granted.p2p.iter().flat_map(|range| &range.from) {

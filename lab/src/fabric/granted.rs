@@ -8,7 +8,6 @@ use weft_fm::service::request::{GimRow, NamedPid, P2pRow, P2pState};
 use weft_fm::text::is_name;
 use weft_parsers::fabric::Pid;
 
-use super::host_bringup::MemoryGrants;
 use super::layout::{Layout, Part};
 use super::topology::Topology;
 
@@ -68,17 +67,17 @@ struct File<'a> {
 }
 
 impl Granted {
-    /// What `given` means in a fabric.
+    /// What the manager's rows mean in a fabric.
     #[must_use]
-    pub fn new((topology, layout): (&Topology, &Layout), given: &MemoryGrants) -> Self {
+    pub fn new((topology, layout): (&Topology, &Layout), gim: &[GimRow], p2p: &[P2pRow]) -> Self {
         let (file, mut all) = (File { topology, layout }, Self::default());
-        for row in &given.gim {
+        for row in gim {
             match file.gim(row, &mut all.left) {
                 Ok(gim) => all.gim.push(gim),
                 Err(why) => all.left.push(format!("GIM {:?}: {why}", row.name)),
             }
         }
-        for row in given.p2p.iter().filter(|row| row.state == P2pState::Given) {
+        for row in p2p.iter().filter(|row| row.state == P2pState::Given) {
             match file.p2p(row, &mut all.left) {
                 Ok(p2p) => all.p2p.push(p2p),
                 Err(why) => all.left.push(format!("P2P {:?}: {why}", row.name)),

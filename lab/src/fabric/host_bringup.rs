@@ -110,7 +110,7 @@ impl Host<'_> {
         if !layout.has_edge(self.at) {
             return Ok(());
         }
-        let granted = Granted::new((topology, layout), given);
+        let granted = Granted::new((topology, layout), &given.gim, &given.p2p);
         let ranges = exports(self.at, &granted);
         let transfers = topology.hosts.get(self.at).is_some_and(|it| it.enable_use_fabric_mem);
         let shown = if transfers { self.window(ranges) } else { self.export(ranges) };
@@ -254,7 +254,7 @@ impl MemoryGrants {
     /// # Errors
     /// What they cannot, and what to do.
     pub fn all_mapped(&self, file: (&Topology, &Layout)) -> Result<(), BringupError> {
-        let left = Granted::new(file, self).left;
+        let left = Granted::new(file, &self.gim, &self.p2p).left;
         if left.is_empty() { Ok(()) } else { Err(BringupError::Left(left)) }
     }
 
