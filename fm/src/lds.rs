@@ -111,8 +111,12 @@ pub enum NoLd {
         /// The last one.
         last: u8,
     },
-    /// The device has no logical devices.
-    #[error("the device at {port} has no logical devices: bind it whole, as port:{}", port.port)]
+    /// The device has no logical devices, or its switch has not heard of them yet: it asks when the device makes itself known.
+    #[error(
+        "the device at {port} has told its switch of no logical devices: bind it whole, as port:{}, or again once \
+         `weft fm topology` shows some",
+        port.port
+    )]
     Whole {
         /// Its port.
         port: PortRef,
@@ -150,7 +154,9 @@ pub enum LdError {
     #[error("the host of logical device {0} uses its memory: unbind it first")]
     InUse(u8),
     /// There is not so much.
-    #[error("logical device {ld} cannot have {want} MiB: {free} MiB of {all} MiB are nobody's")]
+    #[error(
+        "logical device {ld} cannot have {want} MiB: {free} MiB of {all} MiB are no other one's"
+    )]
     TooMuch {
         /// The LD.
         ld: u8,

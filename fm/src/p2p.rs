@@ -261,7 +261,43 @@ impl P2p {
         self.waiting.push(Waiting { grant, why });
     }
 
-    /// Takes a grant from one requester; others keep it.
+    /// What a grant would be for one requester more, if [`Self::check`] allows it; `beside` is what that one has besides.
+    ///
+    /// # Errors
+    /// The requester has it, the grant waits, or the rule against it.
+    pub fn check_one_more(
+        &self,
+        beside: Beside,
+        name: &str,
+        from: Edge,
+    ) -> Result<Grant, P2pError> {
+        let misfit = |text: &str| P2pError::Misfit(text.to_owned());
+        let Some(own) = self.find(name) else {
+            return Err(misfit("it waits until its hosts are of one domain: grant it then"));
+        };
+        if own.from.contains(&from) {
+            return Err(P2pError::Misfit(format!("PID {} has access to it already", from.pid)));
+        }
+        let mut others = self.clone();
+        others.grants.retain(|grant| grant.name != name);
+        others.check(&[beside], &Grant { from: vec![from], ..own.clone() })?;
+        let mut more = own.clone();
+        more.from.push(from);
+        Ok(more)
+    }
+
+    /// Puts a grant, as [`Self::check_one_more`] has it, in the place of that of its name.
+    ///
+    /// # Errors
+    /// A step failed: see [`P2pError`].
+    pub fn extend(&mut self, means: &mut EdgeContext<'_>, grant: Grant) -> Result<(), P2pError> {
+        let mut after = self.clone();
+        let place = after.grants.iter_mut().find(|own| own.name == grant.name);
+        *place.ok_or(P2pError::Name)? = grant;
+        self.become_(means, after)
+    }
+
+    /// Takes a grant from one requester; others keep it. It stays also when nobody has it any more.
     ///
     /// # Errors
     /// It does not have it, or a step failed: see [`P2pError`].

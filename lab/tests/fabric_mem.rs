@@ -229,6 +229,17 @@ fn memory_that_both_were_granted_is_a_place_to_meet() {
     let read = moved(&fabric, H1, MemCommand::Read(plan(1, &cache)));
     assert_eq!(read.status, MemStatus::Completed, "{read:?}");
     assert!(has(&fabric, H1, OWN, MIB, 7));
+    // The mailbox lies in what both share, and is no place to copy to or from.
+    for (at, len) in [(mailbox, 8_192), (mailbox - 8, 16), (mailbox + 8_184, 8)] {
+        let over = [(OWN, at, len)];
+        for command in [MemCommand::Write(plan(peer, &over)), MemCommand::Read(plan(peer, &over))] {
+            let said = refusal(&fabric, H0, command);
+            assert!(said.contains("operation 0: the remote range covers the mailbox"), "{said}");
+        }
+    }
+    let beside = moved(&fabric, H0, MemCommand::Write(plan(peer, &[(OWN, mailbox - 8, 8)])));
+    assert_eq!(beside.status, MemStatus::Completed, "{beside:?}");
+    assert_eq!(list(&fabric, H0).peers[0].state, "connected");
     books(&fabric);
 }
 

@@ -49,7 +49,7 @@ pub enum FabricCommand {
         /// The file, TOML
         file: PathBuf,
     },
-    /// Let the hosts of a running fabric map memory that its manager gave later, and unmap memory that it revoked
+    /// Let the hosts of a running fabric map memory, GIM and P2P that its manager has given now, and nothing else
     Map {
         /// The topology file of the running fabric
         file: PathBuf,

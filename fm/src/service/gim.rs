@@ -99,6 +99,12 @@ impl Fm {
                 self.memory.revoke(&mut self.fabric, &inventory, &tag, host).map_err(refuse)?;
                 vec![format!("host {} does not have memory {name:?} any more", host.pid)]
             }
+            Request::Grant { name, .. } if self.gim.find(name).is_some() => {
+                let text = format!(
+                    "GIM is given to all at once: weft fm gim release {name}, and gim add with one --from more"
+                );
+                return Err(Refused::because(text));
+            }
             Request::Grant { name, host } => {
                 let (tag, host) = (self.tag_of(name)?, self.names(|names| names.host(host))?);
                 self.grant(&tag, host).map_err(refuse)?;

@@ -95,7 +95,9 @@ impl Fm {
         let switch = self.up()?.inventory.switch(at.switch);
         let port = switch.and_then(|switch| switch.port(at.port));
         let (Some(switch), Some(port)) = (switch, port.filter(|port| port.lds > 0)) else {
-            return Err(Refused::because(format!("{device} has no logical devices")));
+            return Err(Refused::because(format!(
+                "{device} has told its switch of no logical devices"
+            )));
         };
         let last = port.lds - 1;
         if ld > last {
@@ -279,7 +281,9 @@ impl Fm {
             let port = running.inventory.switch(at.switch).and_then(|it| it.port(at.port));
             let whole = |port: &Port| port.partner != Partner::Nobody && port.lds == 0;
             if port.is_some_and(whole) {
-                errors.push(format!("LD {ld} of {device:?}: the device has no logical devices"));
+                errors.push(format!(
+                    "LD {ld} of {device:?}: the device has told its switch of no logical devices"
+                ));
             } else if said.insert((at, ld), wanted.amounts()).is_some() {
                 errors.push(format!("LD {ld} of {device:?} is in the wanted state twice"));
             }

@@ -111,9 +111,9 @@ impl Fm {
     pub(super) fn is_p2p(&self, request: &Request) -> bool {
         match request {
             Request::AddP2p { .. } => true,
-            Request::Release { name } | Request::Revoke { name, .. } => {
-                self.p2p.known(name).is_some()
-            }
+            Request::Release { name }
+            | Request::Revoke { name, .. }
+            | Request::Grant { name, .. } => self.p2p.known(name).is_some(),
             _ => false,
         }
     }
@@ -127,6 +127,7 @@ impl Fm {
             }
             Request::Release { name } => self.release_p2p(name),
             Request::Revoke { name, host } => self.revoke_p2p(name, host),
+            Request::Grant { name, host } => self.grant_p2p(name, host),
             _ => Err(Refused::bad_request("the request is not about direct access")),
         }
     }
@@ -143,7 +144,25 @@ impl Fm {
         proved.map_err(refuse)?;
         let count = grant.from.len();
         self.change_p2p(|p2p, means| p2p.add(means, grant)).map_err(refuse)?;
-        Ok(vec![format!("{count} access {} directly, as {:?}", wanted.to, wanted.name)])
+        let who = if count == 1 { "1 device accesses" } else { &format!("{count} devices access") };
+        Ok(vec![format!("{who} {} directly, as {:?}", wanted.to, wanted.name)])
+    }
+
+    /// Gives it to one more.
+    fn grant_p2p(&mut self, name: &str, from: &str) -> Result<Vec<String>, Refused> {
+        let edge = self.names(|names| {
+            let edge = names.host(from)?;
+            names.virtual_hierarchy(edge).map(|_| edge).ok_or_else(|| {
+                format!("p2p-bound: {from} is in no host's hierarchy: bind it first")
+            })
+        })?;
+        let beside = self.beside_p2p(edge).map_err(refuse)?;
+        let more = self.p2p.check_one_more(beside, name, edge).map_err(refuse)?;
+        let proved = self.proved(&more, &mut Secrets::default()).map_err(refuse)?;
+        proved.map_err(refuse)?;
+        let to = more.to.pid;
+        self.change_p2p(|p2p, means| p2p.extend(means, more)).map_err(refuse)?;
+        Ok(vec![format!("{from} accesses PID {to} directly, as {name:?}")])
     }
 
     /// Takes it from all.
@@ -158,6 +177,11 @@ impl Fm {
         let edge = self.names(|names| names.host(from))?;
         self.change_p2p(|p2p, means| p2p.revoke(means, name, edge)).map_err(refuse)?;
         let mut said = vec![format!("P2P {name:?} is revoked from {from}")];
+        if self.p2p.known(name).is_some_and(|grant| grant.from.is_empty()) {
+            said.push(format!(
+                "nobody has it any more: weft fm grant {name} DEVICE gives it again, weft fm p2p remove {name} ends it"
+            ));
+        }
         // LAV is of a virtual switch, not of a port of it.
         let to = self.p2p.known(name).map(|grant| grant.to.pid);
         if let Some(other) = to.and_then(|to| self.p2p.sharer(to, edge)) {
@@ -251,17 +275,18 @@ impl Fm {
     }
 
     fn check_p2p(&self, grant: &Grant) -> Result<(), P2pError> {
+        let beside = grant.from.iter().map(|one| self.beside_p2p(*one));
+        self.p2p.check(&beside.collect::<Result<Vec<_>, _>>()?, grant)
+    }
+
+    /// What a requester has besides direct access.
+    fn beside_p2p(&self, one: Host) -> Result<Beside, P2pError> {
         let Some(running) = &self.running else {
             return Err(P2pError::Misfit("the fabric is not up".to_owned()));
         };
-        let names = Names::new(&self.desired, running);
-        let beside = |one: &Host| {
-            let mut others = self.memory.ranges(*one);
-            others.extend(self.gim.ranges(*one));
-            Beside { others, own: names.own(*one) }
-        };
-        let beside: Vec<Beside> = grant.from.iter().map(beside).collect();
-        self.p2p.check(&beside, grant)
+        let mut others = self.memory.ranges(one);
+        others.extend(self.gim.ranges(one));
+        Ok(Beside { others, own: Names::new(&self.desired, running).own(one) })
     }
 
     /// Changes who accesses what directly.

@@ -22,7 +22,7 @@ use crate::edge::{self, AccessBit, EdgeContext};
 use crate::gim::{Gim, Grant};
 use crate::inventory::Gfd;
 use crate::memory::{Host, withdraw};
-use crate::p2p::P2p;
+use crate::p2p::{self, P2p};
 use crate::store::State;
 use crate::text::{parse_pid, tag};
 
@@ -109,6 +109,9 @@ impl Fm {
                 let taken = Taken { tag: tag(name)?, hosts: &hosts, capacity: true };
                 (UNDONE, self.withdraw(&taken, kept))
             }
+            Request::Grant { name, .. } if known.p2p.known(name).is_some() => {
+                return self.settle_p2p(request, kept, &names);
+            }
             Request::Grant { name, host } => {
                 let (tag, host) = (tag(name)?, names.host(host)?);
                 let share = known.memory.find(&tag).ok_or("there is no such memory")?;
@@ -178,6 +181,15 @@ impl Fm {
                 let (name, from, to) = (name.clone(), from.clone(), to.clone());
                 let wanted = DesiredP2p { name, from, to, size: *size, hpa: *hpa };
                 (UNDONE, p2p_grant(names, &wanted)?)
+            }
+            Request::Grant { name, host } => {
+                let edge = names.host(host)?;
+                match kept.p2p.known(name) {
+                    Some(own) if !own.from.contains(&edge) => {
+                        (UNDONE, p2p::Grant { from: vec![edge], ..own.clone() })
+                    }
+                    _ => return Ok(("", Vec::new())),
+                }
             }
             Request::Release { name } | Request::Revoke { name, .. } => {
                 let host = match request {

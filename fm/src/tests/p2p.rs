@@ -260,6 +260,36 @@ fn revoking_one_of_two_says_that_the_bit_stays() {
     assert_eq!(lav(&shared, &fm, 0), both);
 }
 
+/// Given again to whom it was revoked from, also to the last one; each is checked as in a new one.
+#[test]
+fn it_is_granted_to_one_more() {
+    let (shared, text) = world();
+    let mut fm = started(&shared, &(text + &p2p("direct", &["xpu"], "mem", HPA)));
+    let before = lav(&shared, &fm, 0);
+    let (name, host) = ("direct".to_owned(), "xpu".to_owned());
+    let revoke = Request::Revoke { name: name.clone(), host: host.clone() };
+    let give = |host: &str| Request::Grant { name: name.clone(), host: host.to_owned() };
+    let why = fm.request(&give("xpu")).unwrap_err().message;
+    assert!(why.contains("has access to it already"), "{why}");
+    let said = done(fm.request(&revoke));
+    assert!(said.iter().any(|line| line.contains("nobody has it any more")), "{said:?}");
+    assert_eq!((lav(&shared, &fm, 0), rows(&mut fm)[0].from.len()), (vec![], 0));
+    done(fm.request(&give("xpu")));
+    assert_eq!((lav(&shared, &fm, 0), rows(&mut fm)[0].from.len()), (before.clone(), 1));
+    // Of another hierarchy only within one domain, and never the memory device itself.
+    let why = fm.request(&give("far")).unwrap_err().message;
+    assert!(why.contains("p2p-same-domain"), "{why}");
+    let why = fm.request(&give("mem")).unwrap_err().message;
+    assert!(why.contains("p2p-peer"), "{why}");
+    assert_eq!(lav(&shared, &fm, 0), before);
+    for at in [0, 1] {
+        secret(&shared, &fm, at, Some(1));
+    }
+    done(fm.request(&give("far")));
+    assert_eq!(rows(&mut fm)[0].from.len(), 2);
+    assert_eq!(lav(&shared, &fm, 1).len(), 1);
+}
+
 #[test]
 fn a_restart_keeps_it_and_sets_again_what_was_lost() {
     let (shared, text) = world();

@@ -372,7 +372,10 @@ fn logical_devices_that_there_are_not_are_errors() {
     let text = [ld(&host), ld("nowhere"), ld("entry/port:200")].concat();
     let errors = status(&started(&shared, &text)).errors;
     assert_eq!(errors.len(), 2, "{errors:?}");
-    assert!(errors[0].contains("LD 3 of") && errors[0].contains("has no logical devices"));
+    assert!(
+        errors[0].contains("LD 3 of")
+            && errors[0].contains("has told its switch of no logical devices")
+    );
     assert!(errors[1].contains("there is no device \"nowhere\""), "{errors:?}");
 }
 

@@ -7,44 +7,46 @@
 use std::collections::BTreeMap;
 
 use serde_json::Value;
-use weft_fm::service::request::P2pState;
 use weft_fm::text::tag;
-use weft_parsers::cci::{Opcode, Request};
-use weft_parsers::fabric::{Bdf, Pid, ReRouterEntry};
+use weft_parsers::cci::tables::{EdgeRange, Entries, LdstCaps};
+use weft_parsers::cci::{Opcode, Payload as _, Request};
+use weft_parsers::fabric::{Bdf, Hpa, ReRouterEntry};
 use weft_rpc::Refused;
 
+use super::granted::{Granted, Target};
 use super::host_bringup::{BringupError, Host, MemoryGrants};
 use super::host_tree::{device, id, mailbox};
-use super::layout::p2p::{P2pRange, Place};
+use super::layout::p2p::Place;
 use super::layout::{Layout, Part};
 use super::ldst_tables::{self, Direct};
-use super::topology::Topology;
+use super::topology::{DeviceKind, Topology};
 use crate::endpoint::number::{Id, Num};
 use crate::endpoint::{Answer, Command};
-
-/// What a bridge leads to: a part, or a logical device of it.
-type Target = (Part, Option<u8>);
 
 /// The id of a host's own requests: that of its root complex.
 const HOST: Id = Id(Bdf::from_bits(0));
 
-/// Whether a memory device is accessed from another hierarchy: then all its requesters name their PCIe segment, as two of
-/// them may have the same id.
-fn across(layout: &Layout, to: Target) -> bool {
-    let host = |part: Target| layout.place_of(part).map(|place| place.host);
-    let own = layout.p2p.iter().filter(|range| range.target() == to);
-    own.flat_map(|range| &range.from).any(|from| host((*from, None)) != host(to))
+/// Whether requesters of a memory device name their PCIe segment, as two of them may have the same id: where another hierarchy
+/// may access it now or later, so that what is given to one changes nothing for the others.
+fn across((topology, layout): (&Topology, &Layout), granted: &Granted, to: Target) -> bool {
+    let Some(own) = layout.place_of(to).map(|place| place.host) else { return false };
+    let is_far = |part: Part| layout.place(part).is_some_and(|place| place.host != own);
+    let mut from = granted.p2p.iter().filter(|one| one.to == to).flat_map(|one| &one.from);
+    let in_domain = topology.hosts.get(own).is_some_and(|host| host.domain.is_some());
+    in_domain || from.any(|(part, _)| is_far(*part))
 }
 
 /// The ids of all who access memory devices, as their hosts' trees have them, by name; `ask` gives a host a command. Who is
 /// not found, as its link is down, is left out.
 pub fn requester_ids(
     (topology, layout): (&Topology, &Layout),
+    given: &MemoryGrants,
     mut ask: impl FnMut(usize, &Command) -> Result<Answer, Refused>,
 ) -> BTreeMap<String, Id> {
+    let granted = Granted::new((topology, layout), &given.gim, &given.p2p);
     let mut trees: BTreeMap<usize, Option<Value>> = BTreeMap::new();
     let mut ids = BTreeMap::new();
-    for part in layout.p2p.iter().flat_map(|range| &range.from) {
+    for (part, _) in granted.p2p.iter().flat_map(|range| &range.from) {
         let Some(place) = layout.place(*part) else { continue };
         if place.host >= topology.hosts.len() {
             continue;
@@ -76,15 +78,16 @@ impl Host<'_> {
         }
     }
 
+    /// The mailbox of the virtual switch below a bridge; none is that of its own GAE.
     fn mailbox(
         &self,
         (topology, tree): (&Topology, &Value),
         below: Option<u8>,
-    ) -> Result<Num, BringupError> {
-        mailbox(tree, below).ok_or_else(|| {
-            let at =
-                below.map_or("its switch".to_owned(), |it| format!("the switch below vPPB {it}"));
-            self.fail(topology, Refused::because(format!("it finds no mailbox at {at}")))
+    ) -> Result<Option<Num>, BringupError> {
+        let Some(vppb) = below else { return Ok(None) };
+        mailbox(tree, below).map(Some).ok_or_else(|| {
+            let text = format!("it finds no mailbox at the switch below vPPB {vppb}");
+            self.fail(topology, Refused::because(text))
         })
     }
 
@@ -109,64 +112,90 @@ impl Host<'_> {
     pub(super) fn map_direct(
         &self,
         (topology, layout): (&Topology, &Layout),
-        given: &MemoryGrants,
+        granted: &Granted,
+        ids: &BTreeMap<String, Id>,
     ) -> Result<(), BringupError> {
-        let mine = |part: &Target| layout.place_of(*part).filter(|place| place.host == self.at);
-        let targets = layout.p2p.iter().map(P2pRange::target);
-        let requesters = layout.p2p.iter().flat_map(|range| range.from.iter().copied());
-        let all: Vec<(bool, Target, Place)> = targets
-            .map(|to| (true, to))
-            .chain(requesters.map(|from| (false, (from, None))))
-            .filter_map(|(is_target, part)| Some((is_target, part, mine(&part)?)))
-            .collect();
-        if all.is_empty() {
-            return Ok(());
-        }
+        let file = (topology, layout);
         let tree = self.tree(topology)?;
-        for (at, (is_target, part, place)) in all.iter().enumerate() {
-            if all.iter().take(at).any(|(_, other, _)| other == part) {
+        let edges = layout.edges(self.at);
+        let places = edges.iter().filter_map(|edge| {
+            let place = Place { host: self.at, below: edge.below, vppb: edge.vppb };
+            Some(((edge.part?, edge.ld), place))
+        });
+        let (targets, requesters): (Vec<_>, Vec<_>) =
+            places.partition(|((part, _), _)| is_target(topology, *part));
+        let is_there = |place: Place| place.vppb == 0 || device(&tree, place).is_some();
+        // Where a link is down, there is nothing to find, and nobody finds it.
+        for (part, place) in targets.into_iter().filter(|(_, place)| is_there(*place)) {
+            let block = self.mailbox((topology, &tree), place.below)?;
+            let entries = back(file, part, granted, ids);
+            if entries.is_empty() && !self.has_re_routes(topology, place.vppb, block)? {
                 continue;
             }
-            if place.vppb > 0 && device(&tree, *place).is_none() {
-                continue; // its link is down: it has nothing to find, and nobody finds it
+            for command in ldst_tables::re_router(place.vppb, &entries) {
+                self.gae(topology, command, block)?;
             }
-            let commands = if *is_target {
-                ldst_tables::re_router(place.vppb, &back((topology, layout), *part, given))
-            } else {
-                let found = ldst_tables::ldst(place.vppb, &direct(layout, part.0, given));
-                found.map_err(|source| self.no_map(topology, source))?
-            };
+        }
+        for ((part, _), place) in requesters.into_iter().filter(|(_, place)| is_there(*place)) {
             let block = self.mailbox((topology, &tree), place.below)?;
-            for command in commands {
-                self.gae(topology, command, Some(block))?;
+            let all = direct(file, part, granted);
+            if all.is_empty() && !self.has_ldst(topology, place.vppb, block)? {
+                continue;
+            }
+            let commands = ldst_tables::ldst(place.vppb, &all);
+            for command in commands.map_err(|source| self.no_map(topology, source))? {
+                self.gae(topology, command, block)?;
             }
         }
         Ok(())
     }
+
+    /// Whether the re-router of a bridge has entries; they are set from the first one on.
+    fn has_re_routes(
+        &self,
+        topology: &Topology,
+        vppb: u8,
+        block: Option<Num>,
+    ) -> Result<bool, BringupError> {
+        let request = Request::GetReRouter(EdgeRange { vppb, count: 1, start: 0 });
+        let output = self.gae(topology, ldst_tables::command(&request), block)?;
+        let entries = Entries::<ReRouterEntry>::parse(&output);
+        let entries = entries.map_err(|error| self.unread(topology, vppb, &error))?;
+        Ok(entries.entries.iter().any(|entry| entry != ldst_tables::NO_ROUTE))
+    }
+
+    /// Whether the LDST of a bridge has a window.
+    fn has_ldst(
+        &self,
+        topology: &Topology,
+        vppb: u8,
+        block: Option<Num>,
+    ) -> Result<bool, BringupError> {
+        let request = Request::GetLdstCaps(vppb);
+        let output = self.gae(topology, ldst_tables::command(&request), block)?;
+        let caps = LdstCaps::parse(&output);
+        let caps = caps.map_err(|error| self.unread(topology, vppb, &error))?;
+        Ok(caps.limit != Hpa(0))
+    }
 }
 
-/// What of the file the manager has given: each with the PID of the memory device and those of who accesses it, by name.
-fn shown<'a>(
-    layout: &'a Layout,
-    given: &'a MemoryGrants,
-) -> impl Iterator<Item = (&'a P2pRange, Pid, BTreeMap<&'a str, Pid>)> {
-    layout.p2p.iter().filter_map(|range| {
-        let is_it = |row: &&weft_fm::service::request::P2pRow| {
-            row.name == range.name && row.state == P2pState::Given
-        };
-        let row = given.p2p.iter().find(is_it)?;
-        let pid = |bits| Pid::from_low_bits(bits);
-        let from = row.from.iter().map(|who| (who.name.as_str(), pid(who.pid))).collect();
-        Some((range, pid(row.to.pid), from))
-    })
+/// Whether what is at a bridge is accessed there, and not one that accesses others.
+fn is_target(topology: &Topology, part: Part) -> bool {
+    match part {
+        Part::Device(at) => {
+            topology.devices.get(at).is_some_and(|device| device.kind == DeviceKind::Memory)
+        }
+        Part::Hbr(_) => true,
+        Part::Host(_) | Part::Switch(_) | Part::Gfd(_) => false,
+    }
 }
 
 /// What a device accesses.
-fn direct(layout: &Layout, part: Part, given: &MemoryGrants) -> Vec<Direct> {
-    let own = shown(layout, given).filter(|(_, _, from)| from.contains_key(layout.name(part)));
+fn direct(file: (&Topology, &Layout), part: Part, granted: &Granted) -> Vec<Direct> {
+    let own = granted.p2p.iter().filter(|one| one.from.iter().any(|(from, _)| *from == part));
     let mut all: Vec<Direct> = Vec::new();
-    for (range, target, _) in own {
-        let (hpa, len, across) = (range.hpa, range.len, across(layout, range.target()));
+    for one in own {
+        let (hpa, len, target, across) = (one.hpa, one.len, one.pid, across(file, granted, one.to));
         // Memory of one device under several names is in the same segments.
         match all.iter_mut().find(|other| (other.target, other.hpa) == (target, hpa)) {
             Some(other) => other.len = other.len.max(len),
@@ -179,25 +208,22 @@ fn direct(layout: &Layout, part: Part, given: &MemoryGrants) -> Vec<Direct> {
 /// Who gets completions of a memory device.
 fn back(
     (topology, layout): (&Topology, &Layout),
-    part: Target,
-    given: &MemoryGrants,
+    to: Target,
+    granted: &Granted,
+    ids: &BTreeMap<String, Id>,
 ) -> Vec<ReRouterEntry> {
-    let across = across(layout, part);
+    let across = across((topology, layout), granted, to);
     let mut all: Vec<ReRouterEntry> = Vec::new();
-    for (range, _, from) in shown(layout, given).filter(|(range, ..)| range.target() == part) {
-        for who in &range.from {
-            let name = layout.name(*who);
-            let (Some(dpid), Some(id), Some(place)) =
-                (from.get(name), given.ids.get(name), layout.place(*who))
-            else {
-                continue;
-            };
-            let host = topology.hosts.get(place.host);
-            let segment = across.then(|| host.map_or(0, |host| host.segment));
-            let entry = ReRouterEntry { dpid: *dpid, segment, requester: id.0 };
-            if !all.contains(&entry) {
-                all.push(entry);
-            }
+    let own = granted.p2p.iter().filter(|one| one.to == to);
+    for (who, dpid) in own.flat_map(|one| &one.from) {
+        let (Some(id), Some(place)) = (ids.get(layout.name(*who)), layout.place(*who)) else {
+            continue;
+        };
+        let host = topology.hosts.get(place.host);
+        let segment = across.then(|| host.map_or(0, |host| host.segment));
+        let entry = ReRouterEntry { dpid: *dpid, segment, requester: id.0 };
+        if !all.contains(&entry) {
+            all.push(entry);
         }
     }
     all

@@ -24,7 +24,12 @@ pub fn endpoint_spec(
     let name = Some(layout.name(part).to_owned());
     let port = (0..layout.link_count(part)).map(port).collect();
     let mode = (!layout.is_flit(part)).then(|| "non-flit".to_owned());
-    let common = Common { port, name, mode, ..Common::default() };
+    let gbps = match part {
+        Part::Device(at) => topology.devices.get(at).and_then(|device| device.gbps),
+        Part::Gfd(at) => layout.gfds.get(at).and_then(|gfd| gfd.gbps),
+        Part::Switch(_) | Part::Host(_) | Part::Hbr(_) => None,
+    };
+    let common = Common { port, name, mode, gbps, ..Common::default() };
     Some(match part {
         Part::Switch(_) => return None,
         Part::Host(at) => {
@@ -102,6 +107,29 @@ pub fn hdm_bytes(topology: &Topology, layout: &Layout, device: usize) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A rate that the file says is that of the endpoint, and one that none can have is refused.
+    #[test]
+    fn devices_and_gfds_have_the_rate_that_the_file_says() {
+        let file = |gbps: u64| {
+            format!(
+                "switch = [{{ name = \"sw\" }}]\nhost = [{{ name = \"h\", at = \"sw\", bind = [\"d\"] }}]\n\
+                 device = [{{ name = \"d\", at = \"sw\", kind = \"memory\", gbps = {gbps} }}]\n\
+                 gfd = [{{ name = \"g\", at = \"sw\", gbps = {} }}]",
+                gbps + 1
+            )
+        };
+        let topology = Topology::parse(&file(2)).unwrap();
+        let layout = Layout::new(&topology).unwrap();
+        let rate = |part| {
+            let mut spec = endpoint_spec(&topology, &layout, part, &|_| "x".to_owned()).unwrap();
+            spec.common_mut().gbps
+        };
+        let all = [Part::Host(0), Part::Device(0), Part::Gfd(0)].map(rate);
+        assert_eq!(all, [None, Some(2), Some(3)]);
+        let why = crate::fabric::topology_file::read(&file(0)).map(drop).unwrap_err().to_string();
+        assert!(why.contains("d: gbps: expected 1 to 1600, found 0"), "{why}");
+    }
 
     /// What a process of its own reads from its file is what a part of one process is made of.
     #[test]

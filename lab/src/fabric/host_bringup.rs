@@ -15,8 +15,8 @@ use weft_parsers::fabric::{Hpa, Pid};
 use weft_rpc::Refused;
 
 use super::fast_tables::{self, MapError, Region};
+use super::granted::{Granted, GrantedGim};
 use super::host_tree::mailbox;
-use super::layout::gim::GimRange;
 use super::layout::{Edge, Layout, Part};
 use super::topology::Topology;
 use crate::endpoint::command::Export;
@@ -44,6 +44,9 @@ pub enum BringupError {
         /// Why.
         refused: Refused,
     },
+    /// Some of what the manager has given cannot be mapped by anybody; all else is mapped.
+    #[error("given, but not to be mapped: {}", .0.join("; "))]
+    Left(Vec<String>),
     /// What it was given cannot be mapped.
     #[error("host {name}")]
     Map {
@@ -122,20 +125,15 @@ impl Host<'_> {
         if !layout.has_edge(self.at) {
             return Ok(());
         }
-        let host = Part::Host(self.at);
-        if layout.gim.iter().any(|gim| gim.of == host) {
-            let ranges = exports(layout, self.at, &given.gim);
-            let transfers = topology.hosts.get(self.at).is_some_and(|it| it.enable_use_fabric_mem);
-            let shown = if transfers { self.window(ranges) } else { self.export(ranges) };
-            shown.map_err(|refused| self.fail(topology, refused))?;
-        }
+        let granted = Granted::new((topology, layout), &given.gim, &given.p2p);
+        let ranges = exports(self.at, &granted);
+        let transfers = topology.hosts.get(self.at).is_some_and(|it| it.enable_use_fabric_mem);
+        let shown = if transfers { self.window(ranges) } else { self.export(ranges) };
+        shown.map_err(|refused| self.fail(topology, refused))?;
         let edges = layout.edges(self.at);
-        // What is allowed to a virtual switch is on at all of its ports, but for those where the host says otherwise.
-        let parts = || edges.iter().filter_map(|edge| edge.part);
-        let any = layout.gim.iter().any(|gim| parts().any(|part| concerns(gim, part)));
         let is_far = edges.iter().any(|edge| edge.below.is_some());
         let tree = if is_far { Some(self.tree(topology)?) } else { None };
-        for &edge in edges.iter().filter(|edge| any || edge.part.is_some()) {
+        for &edge in &edges {
             let block = match (edge.below, &tree) {
                 (Some(_), Some(tree)) => match mailbox(tree, edge.below) {
                     Some(block) => Some(block),
@@ -143,29 +141,27 @@ impl Host<'_> {
                 },
                 _ => None,
             };
-            self.map_edge((topology, layout), given, (edge, block), any)?;
+            self.map_edge(topology, (&given.shares, &granted), (edge, block))?;
         }
-        self.map_direct((topology, layout), given)
+        self.map_direct((topology, layout), &granted, &given.ids)
     }
 
     /// The table of one bridge: `block` is the mailbox of the virtual switch that has it.
     fn map_edge(
         &self,
-        (topology, layout): (&Topology, &Layout),
-        given: &MemoryGrants,
+        topology: &Topology,
+        (shares, granted): (&[ShareRow], &Granted),
         (Edge { vppb, part, .. }, block): (Edge, Option<Num>),
-        any: bool,
     ) -> Result<(), BringupError> {
         let output = self.gae(topology, (Opcode::GET_FAST_CAPS, vec![vppb, 0, 0, 0]), block)?;
-        let caps = FastCaps::parse(&output).map_err(|error| {
-            let text = format!("its GAE does not report vPPB {vppb}: {error}");
-            self.fail(topology, Refused::because(text))
-        })?;
+        let caps = FastCaps::parse(&output);
+        let caps = caps.map_err(|error| self.unread(topology, vppb, &error))?;
         let pids: Vec<u16> = caps.pids.iter().map(Pid::bits).collect();
-        let mut regions = part.map_or_else(Vec::new, |part| gim_regions(layout, part, &given.gim));
-        regions.extend(self::regions(&pids, &given.shares));
-        let prefix = part.map(|part| prefixes(layout, part, &given.gim)).unwrap_or_default();
-        if regions.is_empty() && caps.limit == Hpa(0) && !any {
+        let mut regions = part.map_or_else(Vec::new, |part| gim_regions(part, granted));
+        regions.extend(self::regions(&pids, shares));
+        // What is allowed to a virtual switch is on at all of its ports, but for those where the host says otherwise.
+        let prefix = part.map(|part| prefixes(part, granted)).unwrap_or_default();
+        if regions.is_empty() && caps.limit == Hpa(0) && caps.prefix == prefix {
             return Ok(());
         }
         let commands = fast_tables::commands(vppb, &regions, prefix)
@@ -174,6 +170,17 @@ impl Host<'_> {
             self.gae(topology, command, block)?;
         }
         Ok(())
+    }
+
+    /// The error that a mailbox says what cannot be read of a bridge.
+    pub(super) fn unread(
+        &self,
+        topology: &Topology,
+        vppb: u8,
+        error: &dyn std::fmt::Display,
+    ) -> BringupError {
+        let text = format!("its GAE does not report vPPB {vppb}: {error}");
+        self.fail(topology, Refused::because(text))
     }
 
     fn export(&self, ranges: Vec<Export>) -> Result<(), Refused> {
@@ -186,7 +193,7 @@ impl Host<'_> {
         let mut place: Option<(Num, Num)> = None;
         for range in ranges {
             if place.is_some_and(|place| place != (range.base, range.len)) {
-                let text = "with enable_use_fabric_mem all GIM of a host is one range";
+                let text = "with enable_use_fabric_mem all GIM of a host is one range: release what has another one";
                 return Err(Refused::because(text));
             }
             place = Some((range.base, range.len));
@@ -257,6 +264,15 @@ impl MemoryGrants {
         Ok(given)
     }
 
+    /// Whether hosts can map all of it.
+    ///
+    /// # Errors
+    /// What they cannot, and what to do.
+    pub fn all_mapped(&self, file: (&Topology, &Layout)) -> Result<(), BringupError> {
+        let left = Granted::new(file, &self.gim, &self.p2p).left;
+        if left.is_empty() { Ok(()) } else { Err(BringupError::Left(left)) }
+    }
+
     /// The same, once nothing waits that the manager sees soon: hosts have told it their domains just now.
     ///
     /// # Errors
@@ -277,32 +293,14 @@ impl MemoryGrants {
     }
 }
 
-fn concerns(gim: &GimRange, part: Part) -> bool {
-    gim.of == part || gim.from.contains(&part)
-}
-
-/// What of the file the manager has brought about: each with its row.
-fn shown<'a>(
-    layout: &'a Layout,
-    rows: &'a [GimRow],
-) -> impl Iterator<Item = (&'a GimRange, &'a GimRow)> {
-    let row = |gim: &GimRange| rows.iter().find(|row| row.name == gim.name);
-    layout.gim.iter().filter_map(move |gim| Some((gim, row(gim)?)))
-}
-
-/// Whether a row lets a host or device reach it.
-fn lets(layout: &Layout, row: &GimRow, part: Part) -> bool {
-    row.from.iter().any(|who| who.name == layout.name(part))
-}
-
 /// Memory of others that a host or device reaches by the FAST of its edge port.
-fn gim_regions(layout: &Layout, part: Part, rows: &[GimRow]) -> Vec<Region> {
-    let own = shown(layout, rows).filter(|(_, row)| !row.prefix && lets(layout, row, part));
-    let region = |(_, row): (&GimRange, &GimRow)| Region {
-        hpa: row.hpa,
-        len: row.size,
+fn gim_regions(part: Part, granted: &Granted) -> Vec<Region> {
+    let own = granted.gim.iter().filter(|gim| !gim.prefix && gim.from.contains(&part));
+    let region = |gim: &GrantedGim| Region {
+        hpa: gim.hpa,
+        len: gim.len,
         granularity: 0,
-        targets: vec![Pid::from_low_bits(row.of.pid)],
+        targets: vec![gim.pid],
         gim: true,
     };
     let mut regions: Vec<Region> = Vec::new();
@@ -316,23 +314,23 @@ fn gim_regions(layout: &Layout, part: Part, rows: &[GimRow]) -> Vec<Region> {
 }
 
 /// Where `VendPrefixL0` is on at the edge port of a host or device: where it shows memory, and where it names targets.
-fn prefixes(layout: &Layout, part: Part, rows: &[GimRow]) -> PrefixFlags {
+fn prefixes(part: Part, granted: &Granted) -> PrefixFlags {
     PrefixFlags {
-        out: shown(layout, rows).any(|(gim, row)| gim.of == part && !row.from.is_empty()),
-        into: shown(layout, rows).any(|(_, row)| row.prefix && lets(layout, row, part)),
+        out: granted.gim.iter().any(|gim| gim.of == part && !gim.pids.is_empty()),
+        into: granted.gim.iter().any(|gim| gim.prefix && gim.from.contains(&part)),
     }
 }
 
 /// What a host lets others reach of its memory.
-fn exports(layout: &Layout, host: usize, rows: &[GimRow]) -> Vec<Export> {
-    let own = shown(layout, rows).filter(|(gim, _)| gim.of == Part::Host(host));
-    let range = |(_, row): (&GimRange, &GimRow)| Export {
-        base: Num(row.hpa),
-        len: Num(row.size),
+fn exports(host: usize, granted: &Granted) -> Vec<Export> {
+    let own = granted.gim.iter().filter(|gim| gim.of == Part::Host(host) && !gim.pids.is_empty());
+    let range = |gim: &GrantedGim| Export {
+        base: Num(gim.hpa),
+        len: Num(gim.len),
         local: Num(MEMORY_BASE),
-        from: row.from.iter().map(|who| who.pid).collect(),
+        from: gim.pids.clone(),
     };
-    own.filter(|(_, row)| !row.from.is_empty()).map(range).collect()
+    own.map(range).collect()
 }
 
 /// What somebody with these PIDs was given.

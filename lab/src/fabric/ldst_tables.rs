@@ -19,7 +19,7 @@ const ENTRIES_MAX: usize = 64;
 /// Entries of a re-router.
 const RE_ROUTERS: usize = 256;
 /// A re-router entry that is none.
-const NO_ROUTE: ReRouterEntry =
+pub const NO_ROUTE: ReRouterEntry =
     ReRouterEntry { dpid: Pid::from_low_bits(0), segment: None, requester: Bdf::from_bits(0) };
 
 /// A memory device that an accelerator accesses.
@@ -96,7 +96,9 @@ pub fn re_router(vppb: u8, back: &[ReRouterEntry]) -> Vec<Command> {
     commands
 }
 
-fn command(request: &Request<'_>) -> Command {
+/// A command for a mailbox.
+#[must_use]
+pub fn command(request: &Request<'_>) -> Command {
     let mut payload = vec![0; 32 + 8 * ENTRIES_MAX];
     let len = request.emit(&mut payload).unwrap_or(0);
     payload.truncate(len);

@@ -14,19 +14,21 @@ use weft_base::eventfd::EventFd;
 use weft_base::wait;
 use weft_cxl::cci::Session;
 use weft_dataplane::time::{Instant, Span};
+use weft_dataplane::types::PortId;
 use weft_fm::cci::{self, QUICK, RetryPolicy, Transport, TransportError};
 use weft_fm::service::desired::{DesiredState, DesiredStateError};
 use weft_fm::service::status::StartMode;
 use weft_fm::service::{Fm, Setup, StartError};
 use weft_fm::store::{Store, StoreError};
 use weft_pbr_switch::StaticInit;
+use weft_pbr_switch::port::Partner;
 use weft_rpc::Refused;
 
 use super::desired_state::desired_state;
 use super::direct_access::requester_ids;
 use super::host_bringup::{BringupError, Host, MemoryGrants};
 use super::in_process::{InProcessError, InProcessFabric, virtual_clock};
-use super::layout::{Layout, LayoutError, Part};
+use super::layout::{Layout, LayoutError, Part, Switch};
 use super::static_init::StaticFabric;
 use super::topology::Topology;
 use super::topology_file::{self, FileError};
@@ -40,8 +42,11 @@ const POLLS: u32 = 16_384;
 const FM: Session = Session::Fm(1);
 /// How long a host that is looking already is left to that.
 const LOOK: Span = Span::from_ms(2);
-/// How long a link's ends may take to tell each other who they are.
+/// How long links have at least before the manager looks.
 const PARTNERS: Span = Span::from_ms(150);
+/// How long the ends of all links may take to tell each other who they are, on a machine that is busy: a fabric comes up
+/// without those that have not.
+const PARTNERS_MAX: Span = Span::from_ms(20_000);
 
 /// Why a fabric does not come up.
 #[derive(Debug, thiserror::Error)]
@@ -140,6 +145,24 @@ fn lock(parts: &Mutex<InProcessFabric>) -> MutexGuard<'_, InProcessFabric> {
     parts.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Whether all switches know who is at their ports: other switches and GFDs, and how many logical devices a device has.
+fn partners_known(topology: &Topology, parts: &InProcessFabric) -> bool {
+    let known = |(at, switch): (usize, &Switch)| {
+        let state = |port: u8| parts.agent(at)?.switch().port(PortId::new(port.into())?);
+        (0_u8..).zip(&switch.ports).all(|(number, port)| match port.far.part {
+            Part::Switch(_) | Part::Gfd(_) => {
+                state(number).is_some_and(|port| matches!(port.partner, Partner::Pbr(_)))
+            }
+            Part::Device(device) => {
+                let lds = topology.devices.get(device).and_then(|device| device.lds);
+                lds.is_none() || state(number).is_some_and(|port| port.lds() > 0)
+            }
+            Part::Host(_) | Part::Hbr(_) => true,
+        })
+    };
+    parts.layout().switches.iter().enumerate().all(known)
+}
+
 /// A way to switch `switch` as `session`.
 fn way(shared: &SharedFabric, switch: usize, session: Session) -> cci::Fabric {
     let bell = (session == FM).then(|| shared.with(|parts| parts.bell()));
@@ -209,6 +232,7 @@ impl ManagedFabric {
         let want = DesiredState::parse(&desired_state(&topology, &layout, &|_| None))?;
         let mut parts = InProcessFabric::new(&topology, layout, fixed, clock)?;
         parts.until(PARTNERS, |_| false);
+        parts.until(PARTNERS_MAX, |parts| partners_known(&topology, parts));
         let mode = topology.start;
         let shared = SharedFabric::new(parts);
         let fabric = way(&shared, 0, FM);
@@ -323,13 +347,14 @@ impl ManagedFabric {
     pub fn map(&mut self) -> Result<(), UpError> {
         let layout = self.parts().layout().clone();
         let fm = &mut self.fm;
-        if !layout.p2p.is_empty() {
+        if self.topology.hosts.iter().any(|host| host.domain.is_some()) {
             fm.watch(); // hosts may have told their domains just now
         }
         let mut given = MemoryGrants::by(|request| fm.request(request)).map_err(UpError::Memory)?;
         let ask = |host: usize, command: &Command| self.ask(Part::Host(host), command);
-        given.ids = requester_ids((&self.topology, &layout), ask);
-        self.hosts(|host| host.map((&self.topology, &layout), &given))
+        given.ids = requester_ids((&self.topology, &layout), &given, ask);
+        self.hosts(|host| host.map((&self.topology, &layout), &given))?;
+        Ok(given.all_mapped((&self.topology, &layout))?)
     }
 }
 

@@ -9,6 +9,7 @@ pub mod dir_lock;
 pub mod direct_access;
 pub mod endpoint_spec;
 pub mod fast_tables;
+mod granted;
 pub mod host_bringup;
 mod host_tree;
 pub mod in_process;

@@ -150,6 +150,9 @@ pub struct Device {
     /// Bandwidth of each at most, 256ths, by number; 0 for no limit.
     #[serde(default)]
     pub ld_limit: Option<Vec<u8>>,
+    /// Rate of its link, Gbit/s, which shares of bandwidth are parts of; 100 where nothing is said.
+    #[serde(default)]
+    pub gbps: Option<u64>,
 }
 
 /// Memory of a host or device that others reach.
@@ -248,6 +251,9 @@ pub struct Gfd {
     /// Lines that hosts can hold at once of each.
     #[serde(default)]
     pub filter_lines: Option<u32>,
+    /// Rate of the link of each, Gbit/s; 100 where nothing is said.
+    #[serde(default)]
+    pub gbps: Option<u64>,
 }
 
 /// A name or a list of names, in a topology file.

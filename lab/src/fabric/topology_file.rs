@@ -44,7 +44,10 @@ pub fn read(text: &str) -> Result<(Topology, Layout), FileError> {
     layout.check_manager_names(&topology)?;
     for part in layout.endpoints() {
         let spec = endpoint_spec(&topology, &layout, part, &|port| port.to_string());
-        let made = spec.map(|spec| spec.endpoint(&[]).map(drop));
+        let made = spec.map(|mut spec| {
+            spec.common_mut().rate()?; // which is asked for with a port alone
+            spec.endpoint(&[]).map(drop)
+        });
         made.transpose().map_err(|why| FileError::Part {
             name: layout.name(part).to_owned(),
             why: Box::new(why),

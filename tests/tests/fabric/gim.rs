@@ -352,3 +352,35 @@ fn devices_below_virtual_links_show_each_other_their_memory() {
     reaches(&fabric, acc0, acc1, named(&by_pid, 0x8000, 4_096, 96));
     books(&fabric);
 }
+
+/// Hosts map GIM that the manager has given by command, of a host without any in the file, too; and nothing once it is released.
+#[test]
+fn what_is_given_by_command_is_mapped() {
+    const HPA: u64 = 0x300_0000_0000;
+    let mut fabric = up("fig-7-40");
+    let [h0, h1, h2] = [0, 1, 2].map(Part::Host);
+    let before = rows(&mut fabric)[0].hpa;
+    let show = |name: &str, size: u64| Request::ShowGim {
+        name: name.to_owned(),
+        of: "h2".to_owned(),
+        from: vec!["h1".to_owned()],
+        prefix: false,
+        size,
+        hpa: HPA,
+    };
+    fabric.fm().request(&show("w", 16 << 20)).unwrap();
+    fabric.map().unwrap();
+    reaches(&fabric, h1, h2, range(HPA + 0x1_0000, 4_096, 1));
+    reaches(&fabric, h0, h1, range(before, 4_096, 2));
+    refused(&fabric, h0, h2, &range(HPA, 64, 3));
+    let release = |name: &str| Request::Release { name: name.to_owned() };
+    fabric.fm().request(&release("w")).unwrap();
+    fabric.map().unwrap();
+    refused(&fabric, h1, h2, &range(HPA, 64, 4));
+    // More than the host has is said by name, and all else is mapped.
+    fabric.fm().request(&show("much", 32 << 20)).unwrap();
+    let why = fabric.map().unwrap_err().to_string();
+    assert!(why.contains("GIM \"much\": h2 has 16 MiB"), "{why}");
+    reaches(&fabric, h0, h1, range(before + 0x2_0000, 4_096, 5));
+    books(&fabric);
+}

@@ -258,7 +258,7 @@ fn the_manager_deals_out_memory_and_bandwidth() {
     set(&mut fabric, 2, LdChange::Limit(32)).unwrap();
     #[rustfmt::skip] // columns: LD, what it is to have, what is said
     let cases = [
-        (3, LdChange::Memory(256 * MIB),  "0 MiB of 1024 MiB are nobody's"),
+        (3, LdChange::Memory(256 * MIB),  "0 MiB of 1024 MiB are no other one's"),
         (1, LdChange::Memory(MIB),        "a multiple of 256 MiB"),
         (0, LdChange::Memory(0),          "uses its memory: unbind it first"),
         (1, LdChange::Bandwidth(65),      "more than 256"),
@@ -606,5 +606,52 @@ fn dynamic_capacity_by_tunnel() {
     for code in ["0000", "0200"] {
         let done = by_tunnel(&mut fabric, 0x5607, tag);
         assert_eq!(&done[24..28], code, "{done}");
+    }
+}
+
+/// On a machine so busy that the parts hardly get to run before the links' time is over, logical devices are bound, too: the
+/// manager begins when their switch knows of them.
+#[test]
+fn logical_devices_are_bound_on_a_busy_machine() {
+    let mut now = weft_dataplane::time::Instant::ZERO;
+    let clock = move |moved: bool| {
+        let is_busy = now < weft_dataplane::time::Instant::ZERO + Span::from_ms(200);
+        now += match (is_busy, moved) {
+            (true, _) => Span::from_ms(40),
+            (false, true) => Span::from_ns(100),
+            (false, false) => Span::from_us(100),
+        };
+        now
+    };
+    let fabric = ManagedFabric::up(&file("mld"), Box::new(clock));
+    let mut fabric = fabric.unwrap_or_else(|error| panic!("{error}: {error:?}"));
+    assert_eq!(fabric.fm().board().status().errors, [""; 0]);
+    for host in 0..2 {
+        bar(&fabric, host);
+    }
+}
+
+/// At a rate that the file says, the shares of two hosts that want all of a device's bandwidth decide: 3 to 1 here.
+#[test]
+fn shares_of_a_slow_device_decide_in_a_fabric() {
+    let slow = "dynamic_mib = 512\ngbps = 1\nld_bandwidth = [192, 0, 64, 0]\n";
+    let text = file("mld").replace("dynamic_mib = 512\n", slow);
+    let fabric = up_text("mld", &text);
+    let hosts = [0, 1];
+    for host in hosts {
+        let access = range(bar(&fabric, host), 4 << 10, 1);
+        let load = Command::LoadStart { access, rounds: 0, pause_ms: 0 };
+        assert_eq!(fabric.ask(Part::Host(host), &load), Ok(Answer::Done));
+    }
+    let done = |host| match fabric.ask(Part::Host(host), &Command::LoadStatus {}) {
+        Ok(Answer::Load(load)) => load.done,
+        other => panic!("{other:?}"),
+    };
+    let begun = hosts.map(done);
+    fabric.parts().until(Span::from_ms(200), |_| false);
+    let made = [0, 1].map(|host| done(host) - begun[host]);
+    assert!(made[1] > 0 && (2 * made[1]..=4 * made[1]).contains(&made[0]), "{made:?}");
+    for host in hosts {
+        fabric.ask(Part::Host(host), &Command::LoadStop {}).unwrap();
     }
 }

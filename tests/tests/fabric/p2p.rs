@@ -389,3 +389,73 @@ fn a_host_that_leaves_its_domain_loses_access() {
     reaches(&fabric, ACC1, (MEM0, row.hpa), 0, 4);
     books(&fabric);
 }
+
+fn add(fabric: &mut ManagedFabric, name: &str, (from, to): (&str, &str), hpa: u64) {
+    let (name, from, to) = (name.to_owned(), vec![from.to_owned()], to.to_owned());
+    let add = Request::AddP2p { name, from, to, size: 256 << 20, hpa };
+    fabric.fm().request(&add).unwrap();
+}
+
+/// Hosts map what the manager has given by command, and what was given before goes on; what was released is gone.
+#[test]
+fn what_is_given_by_command_is_mapped() {
+    let mut fabric = up("p2p");
+    let [shared, theirs] = ["shared", "theirs"].map(|name| row(&mut fabric, name).hpa);
+    refused(&fabric, ACC1, (MEM1, theirs), 1);
+    add(&mut fabric, "n", ("acc1", "mem1"), theirs);
+    fabric.map().unwrap();
+    reaches(&fabric, ACC1, (MEM1, theirs), 0, 2);
+    reaches(&fabric, ACC0, (MEM1, theirs), 0, 3);
+    assert_eq!(traced(&mut fabric, "acc1", theirs).end, End::Memory);
+    // The same under another name than the file's.
+    fabric.fm().request(&Request::Release { name: "theirs".to_owned() }).unwrap();
+    add(&mut fabric, "theirs2", ("acc0", "mem1"), theirs);
+    fabric.map().unwrap();
+    reaches(&fabric, ACC0, (MEM1, theirs), 0, 4);
+    for name in ["n", "theirs2"] {
+        fabric.fm().request(&Request::Release { name: name.to_owned() }).unwrap();
+    }
+    fabric.map().unwrap();
+    refused(&fabric, ACC0, (MEM1, theirs), 5);
+    refused(&fabric, ACC1, (MEM1, theirs), 6);
+    reaches(&fabric, ACC1, (MEM0, shared), 0, 7);
+    books(&fabric);
+}
+
+/// What nobody can map is said by name with what to do, and all else is mapped.
+#[test]
+fn what_cannot_be_mapped_is_said() {
+    let mut fabric = up("p2p");
+    let [shared, theirs] = ["shared", "theirs"].map(|name| row(&mut fabric, name).hpa);
+    let elsewhere = theirs + (64 << 30);
+    fabric.fm().request(&Request::Release { name: "theirs".to_owned() }).unwrap();
+    add(&mut fabric, "moved", ("acc1", "mem1"), elsewhere);
+    add(&mut fabric, "again", ("acc1", "mem0"), shared);
+    fabric.fm().request(&Request::Release { name: "shared".to_owned() }).unwrap();
+    let why = fabric.map().unwrap_err().to_string();
+    let at = format!("P2P \"moved\": mem1 has its 256 MiB at {theirs:#x}");
+    assert!(why.contains(&at) && !why.contains("again"), "{why}");
+    reaches(&fabric, ACC1, (MEM0, shared), 0, 1);
+    fabric.fm().request(&Request::Release { name: "moved".to_owned() }).unwrap();
+    add(&mut fabric, "here", ("acc1", "mem1"), theirs);
+    fabric.map().unwrap();
+    reaches(&fabric, ACC1, (MEM1, theirs), 0, 2);
+    books(&fabric);
+}
+
+/// Hosts of one domain with the same PCIe segment can be given each other's devices by command, but not mapped: completions
+/// might come to another one.
+#[test]
+fn one_segment_for_two_hierarchies_is_not_mapped() {
+    let text = file("p2p").replace("segment = 2", "segment = 1");
+    let text = text.replace("[\"acc0\", \"acc1\", \"h0\"]", "[\"acc0\", \"h0\"]");
+    let text = text.replace("from = [\"acc0\"]\nto = \"mem1\"", "from = [\"h1\"]\nto = \"mem1\"");
+    let mut fabric = up_text("p2p", &text);
+    let shared = row(&mut fabric, "shared").hpa;
+    add(&mut fabric, "n", ("acc1", "mem0"), shared);
+    let why = fabric.map().unwrap_err().to_string();
+    assert!(why.contains("P2P \"n\": p2p-own-pcie-segment: the host of acc1"), "{why}");
+    refused(&fabric, ACC1, (MEM0, shared), 1);
+    reaches(&fabric, ACC0, (MEM0, shared), 0, 2);
+    books(&fabric);
+}

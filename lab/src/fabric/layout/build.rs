@@ -241,6 +241,7 @@ impl<'a> Builder<'a> {
                     partitions: gfd.partitions.clone(),
                     coherent: gfd.coherent,
                     filter_lines: gfd.filter_lines,
+                    gbps: gfd.gbps,
                 });
                 self.attach(Part::Gfd(index), at, PortRole::Dsp)?;
             }

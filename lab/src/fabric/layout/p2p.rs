@@ -174,13 +174,7 @@ impl Builder<'_> {
         if one.domain.is_none() || one.domain != other.domain {
             return Err(P2pRule::SameDomain);
         }
-        let alike = |at: usize| {
-            let this = self.topology.hosts.get(at);
-            this.is_some_and(|this| {
-                at != host && this.domain == one.domain && this.segment == one.segment
-            })
-        };
-        if (0..self.topology.hosts.len()).any(alike) {
+        if self.topology.same_segment(host).is_some() {
             return Err(P2pRule::OwnPcieSegment);
         }
         Ok(())

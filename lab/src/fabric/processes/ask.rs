@@ -69,11 +69,12 @@ pub fn map(dir: &Path, topology: &Topology, layout: &Layout) -> Result<(), Proce
     hosts(dir, topology, |host| host.come_back((topology, layout)))?;
     let pause = || wait::pause(LOOK);
     let mut given = MemoryGrants::settled(|request| manager(dir, request), pause)?;
-    given.ids = requester_ids((topology, layout), |at, command| {
+    given.ids = requester_ids((topology, layout), &given, |at, command| {
         let host = topology.hosts.get(at).map(|host| host.name.as_str());
         part(dir, host.unwrap_or_default(), command)
     });
-    hosts(dir, topology, |host| host.map((topology, layout), &given))
+    hosts(dir, topology, |host| host.map((topology, layout), &given))?;
+    Ok(given.all_mapped((topology, layout))?)
 }
 
 /// Asks who listens at `socket`.

@@ -143,11 +143,13 @@ impl Machines {
         let pause = || wait::pause(LOOK);
         let mut grants = MemoryGrants::settled(|request| self.manager(at, request), pause)?;
         let (topology, layout) = (self.topology.clone(), self.layout.clone());
-        grants.ids = requester_ids((&topology, &layout), |at, command| {
+        grants.ids = requester_ids((&topology, &layout), &grants, |at, command| {
             let host = topology.hosts.get(at).map(|host| host.name.as_str());
             self.ask(host.unwrap_or_default(), command)
         });
-        self.all(&Order::Map { grants })
+        let mapped = grants.all_mapped((&topology, &layout));
+        self.all(&Order::Map { grants })?;
+        Ok(mapped?)
     }
 
     fn manager(&mut self, at: usize, request: &Request) -> Result<Response, ProcessError> {

@@ -80,6 +80,7 @@ impl Processes {
             "64",
             "nolearning",
         ])
+        .map_err(|error| vni_taken(error, &vni))
     }
 
     /// What this machine has of a wire.
@@ -141,4 +142,37 @@ fn ip(arguments: &[&str]) -> Result<(), ProcessError> {
     }
     let said = String::from_utf8_lossy(&done.stderr).trim().to_owned();
     Err(ProcessError::Refused { command: format!("ip {}", arguments.join(" ")), said })
+}
+
+/// The kernel's answer that another tunnel has the identifier, with what to do.
+fn vni_taken(error: ProcessError, vni: &str) -> ProcessError {
+    match error {
+        ProcessError::Refused { command, said }
+            if said.contains("specified VNI already exists") =>
+        {
+            let said = format!(
+                "{said}: VNI {vni} is another fabric's, or somebody else's: give another `vni` in the file of the machines"
+            );
+            ProcessError::Refused { command, said }
+        }
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_vni_that_is_taken_says_what_to_do() {
+        let refused = |said: &str| ProcessError::Refused {
+            command: "ip link add".to_owned(),
+            said: said.to_owned(),
+        };
+        let kernel = "Error: A VXLAN device with the specified VNI already exists.";
+        let said = vni_taken(refused(kernel), "7701").to_string();
+        assert!(said.contains("VNI 7701") && said.contains("give another `vni`"), "{said}");
+        let other = vni_taken(refused("RTNETLINK answers: No such device"), "7701").to_string();
+        assert!(!other.contains("vni"), "{other}");
+    }
 }

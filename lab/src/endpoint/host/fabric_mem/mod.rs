@@ -36,7 +36,7 @@ use self::transfers::Transfers;
 use crate::endpoint::command::Answer;
 use crate::endpoint::event_log::EventLog;
 use crate::endpoint::fabric_mem::{
-    MemAnswer, MemCommand, MemImport, MemList, MemPeer, MemRange, MemWindow,
+    MemAnswer, MemCommand, MemImport, MemList, MemPeer, MemRange, MemTransfer, MemWindow,
 };
 
 /// Why commands for fabric memory are refused where it is off.
@@ -177,6 +177,7 @@ impl FabricMem {
                 self.disconnect(PeerId(*peer)).map(|()| Some(Answer::Done))
             }
             MemCommand::Read(transfer) | MemCommand::Write(transfer) => {
+                self.spare_mailboxes(transfer)?;
                 let is_read = matches!(command, MemCommand::Read(_));
                 let op = if is_read { Op::Read } else { Op::Write };
                 let (engine, fabric) = (&mut self.engine, self.settings.fabric);
@@ -272,6 +273,26 @@ impl FabricMem {
             return Err(refused(&Error::Connected(*peer)));
         }
         Ok(place)
+    }
+
+    /// A transfer does not touch the mailboxes of this host's connections, which lie in memory that both have registered.
+    fn spare_mailboxes(&self, transfer: &MemTransfer) -> Result<(), Refused> {
+        let mailboxes = self.channels.values().filter_map(|channel| match channel.place {
+            Place::Fabric(Hpa(at)) => Some(at),
+            Place::Slot(..) => None,
+        });
+        let mailboxes: Vec<u64> = mailboxes.collect();
+        for (at, op) in transfer.ops.iter().enumerate() {
+            let (begin, end) = (op.remote.0, op.remote.0.saturating_add(op.len.0));
+            let over = |mailbox: &&u64| begin < **mailbox + MAILBOX_LEN && **mailbox < end;
+            if let Some(mailbox) = mailboxes.iter().find(over) {
+                let text = format!(
+                    "operation {at}: the remote range covers the mailbox of a connection at {mailbox:#x}"
+                );
+                return Err(Refused::because(text));
+            }
+        }
+        Ok(())
     }
 
     fn listen(&mut self, mailbox: u64) -> Result<Answer, Refused> {
