@@ -86,12 +86,13 @@ impl<P: Post> Candidate<P> {
         }))
     }
 
-    /// Another group that leads the fabric, as one of this group has noted: nobody is to be elected.
+    /// Another group that leads the fabric, as one of this group has noted: nobody is to be elected. That there is no note etcd
+    /// has to confirm.
     ///
     /// # Errors
-    /// etcd does not answer, or the note cannot be read.
+    /// etcd does not answer or confirm, or the note cannot be read.
     pub fn rival(&self) -> Result<Option<Rival>, EtcdError> {
-        let found = self.etcd.get(&self.address.key("rival"))?;
+        let found = self.etcd.sure(&self.address.key("rival"))?;
         let read =
             |found: KeyValue| serde_json::from_slice(&found.value).map_err(AnswerError::from);
         Ok(found.map(read).transpose()?)

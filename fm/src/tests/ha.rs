@@ -26,6 +26,7 @@ use crate::ha::election::{Candidate, Lead};
 use crate::ha::etcd::{Change, Etcd, EtcdError, Post};
 use crate::ha::identity::Lineage;
 use crate::ha::permit::clock;
+use crate::ha::rival::Rival;
 use crate::ha::service::{HaService, Setup, Term};
 use crate::ha::store::SharedStore;
 use crate::service::desired::{Management, Secondary};
@@ -601,6 +602,29 @@ fn a_group_that_is_deposed_by_another_one_does_not_fight() {
     assert_eq!(phase(&one), "standby");
     drop(newcomer);
     assert_eq!((phase(&two).as_str(), term_of(&two)), ("up", now));
+}
+
+/// One answer that was changed on its way does not hide that another group leads.
+#[test]
+fn no_answer_hides_another_group() {
+    let etcd = Arc::new(FakeEtcd::default());
+    let own = candidate(etcd.clone(), "own");
+    let lead = own.campaign().unwrap().unwrap();
+    own.note_rival(&lead, Rival { term: 7 }).unwrap();
+    let hide: OnItsWay = |_| b"{\"header\":{\"revision\":\"9\"}}".to_vec();
+    let change = Mutex::new(Some(hide));
+    let other = candidate(Arc::new(Once { etcd, key: "weft/rival", change }), "other");
+    let hidden = other.rival();
+    assert!(matches!(hidden, Err(EtcdError::Answer(_))), "{hidden:?}");
+    assert_eq!(other.rival().unwrap(), Some(Rival { term: 7 }), "the next answer is right");
+    // Terms go on behind that of the other group, and who leads no more notes nothing.
+    own.resign(&lead).unwrap();
+    let next = own.campaign().unwrap().unwrap();
+    assert!(next.term > 7, "{}", next.term);
+    let late = own.note_rival(&lead, Rival { term: 9 });
+    assert!(matches!(late, Err(EtcdError::Deposed)), "{late:?}");
+    own.forget_rival(&next).unwrap();
+    assert_eq!(own.rival().unwrap(), None);
 }
 
 /// A newcomer that sees terms move while a lease passes leaves the fabric to who leads it.
