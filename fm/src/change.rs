@@ -144,8 +144,8 @@ pub struct ScanResult {
     pub silent: Vec<(SwitchId, CallError)>,
     /// Downstream ports at which somebody calls itself by a PID that is not that port's, and that PID.
     pub pid_mismatches: BTreeSet<(PortRef, Pid)>,
-    /// Ports whose links have come up with other lanes than they are known to have, and those.
-    pub lanes: Vec<(PortRef, (u8, u8))>,
+    /// Ports whose links have come up with other lanes than they are known to have, or whose PERST# is another, and how it is.
+    pub changed: Vec<(PortRef, Seen)>,
 }
 
 /// Asks all switches what has come or gone, nearest first by the routes of `plan`.
@@ -186,7 +186,7 @@ fn scan_switch(
     fabric: &mut Fabric,
     inventory: &Inventory,
     (id, switch): (SwitchId, &Switch),
-    ScanResult { events, pid_mismatches, lanes, .. }: &mut ScanResult,
+    ScanResult { events, pid_mismatches, changed, .. }: &mut ScanResult,
 ) -> Result<(), CallError> {
     let asked: Vec<u8> = switch.ports.iter().map(|port| port.number).collect();
     let seen = ports_seen(fabric, switch.way(), &asked)?;
@@ -201,8 +201,9 @@ fn scan_switch(
         let at = PortRef::new(id, port.number);
         let now = seen.iter().find(|seen| seen.port == port.number);
         let is_up = now.is_some_and(|now| now.up);
-        let other = |now: &&Seen| is_up && now.lanes != (port.width, port.speed);
-        lanes.extend(now.filter(other).map(|now| (at, now.lanes)));
+        let has_other_lanes = |now: &Seen| now.up && now.lanes != (port.width, port.speed);
+        let other = |now: &&Seen| has_other_lanes(now) || now.perst != port.perst;
+        changed.extend(now.filter(other).map(|now| (at, *now)));
         let link = inventory.link_at(at);
         let was_up = link.map_or(port.up, |link| !inventory.down.contains(&link));
         match (is_up, was_up, link, port.role) {
@@ -381,12 +382,12 @@ impl Running {
         let rounds = 2 * self.inventory.links.len() + self.inventory.switches.len();
         for _ in 0..=rounds + rounds * usize::try_from(MISSES).unwrap_or(0) {
             fabric.set_impatient(true);
-            let ScanResult { events, silent, pid_mismatches, lanes } =
+            let ScanResult { events, silent, pid_mismatches, changed } =
                 scan(fabric, &self.inventory, &self.plan);
             fabric.set_impatient(false);
             self.pid_mismatches = pid_mismatches;
-            for (at, lanes) in lanes {
-                note_lanes(&mut self.inventory, at, lanes);
+            for (at, seen) in changed {
+                note_port(&mut self.inventory, at, seen);
             }
             // What waits for a discovery waits until what is lost has been dealt with.
             let at_once =
@@ -489,9 +490,12 @@ fn port_mut(inventory: &mut Inventory, at: PortRef) -> Option<&mut Port> {
     ports.iter_mut().find(|port| port.number == at.port)
 }
 
-fn note_lanes(inventory: &mut Inventory, at: PortRef, (width, speed): (u8, u8)) {
+fn note_port(inventory: &mut Inventory, at: PortRef, seen: Seen) {
     if let Some(port) = port_mut(inventory, at) {
-        (port.width, port.speed) = (width, speed);
+        if seen.up {
+            (port.width, port.speed) = seen.lanes;
+        }
+        port.perst = seen.perst;
     }
 }
 

@@ -98,6 +98,9 @@ pub struct Port {
     /// Logical devices of it; 0 where it has none.
     #[serde(default)]
     pub lds: u8,
+    /// PERST# is asserted at it: what is there is held in reset, and its link is down.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub perst: bool,
 }
 
 /// Kind of a PID target.

@@ -32,6 +32,9 @@ pub(crate) fn partner(
 ) -> Option<String> {
     let at = super::graph::PortRef::new(id, port.number);
     let name = called.at(inventory, id, port.number);
+    if port.perst {
+        return Some(format!("{name}held in reset, PERST# is asserted"));
+    }
     Some(match port.partner {
         Partner::Nobody => return None,
         Partner::Host => {

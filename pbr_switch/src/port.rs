@@ -7,7 +7,7 @@
 use weft_cxl::pci::{Bridge, BridgeSpec, Identity, Link, PortKind};
 use weft_dataplane::types::PortId;
 use weft_parsers::cci::pbr::{LinkPartner, PidAndKind};
-use weft_parsers::cci::switch::PortState;
+use weft_parsers::cci::switch::{LINK_STATE_PERST, PortState};
 use weft_parsers::fabric::Pid;
 
 use super::config::{ConfigError, PortConfig, Role};
@@ -48,6 +48,8 @@ pub struct Port {
     pub link: Option<Link>,
     /// What is at the other end is being reset.
     pub resetting: bool,
+    /// The manager has asserted PERST#, and not deasserted it.
+    pub perst: bool,
     /// Its PIDs, `FFF` where none is assigned.
     pub pids: Vec<Pid>,
     /// Registers of its bridge, for whoever manages it without a host.
@@ -84,6 +86,7 @@ impl Port {
             refused: None,
             link: None,
             resetting: false,
+            perst: false,
             pids: vec![Pid::NONE; config.pids.into()],
             ppb,
         })
@@ -165,7 +168,7 @@ impl Port {
             speed,
             ltssm,
             first_lane: 0,
-            link_state: 0,
+            link_state: if self.perst { LINK_STATE_PERST } else { 0 },
             lds: self.lds(),
         }
     }

@@ -319,6 +319,13 @@ impl Switch {
         self.refresh();
     }
 
+    /// Says whether the manager holds PERST# of a port asserted.
+    pub fn set_perst(&mut self, port: PortId, on: bool) {
+        if let Some(state) = self.ports.iter_mut().find(|other| other.id == port) {
+            state.perst = on;
+        }
+    }
+
     /// Tells it that what is at a port is being reset, or is not any more: until then its link is down for the vPPBs that are
     /// bound to it, which have wanted that or have been told otherwise, and no TLP passes.
     pub fn set_resetting(&mut self, port: PortId, on: bool) {

@@ -8,7 +8,9 @@ use weft_parsers::cci::generic::Identity;
 use weft_parsers::cci::pbr::{
     GetPidTargets, LinkPartner, LinkPartners, PbrSwitchIdentity, PidTargets,
 };
-use weft_parsers::cci::switch::{PortList, PortState, PortStates, SwitchIdentity};
+use weft_parsers::cci::switch::{
+    LINK_STATE_PERST, PortList, PortState, PortStates, SwitchIdentity,
+};
 use weft_parsers::cci::vcs::{GetVcsInfo, VcsInfos};
 use weft_parsers::cci::{List, Request};
 
@@ -84,6 +86,12 @@ pub struct Seen {
     pub partner: u8,
     /// Lanes, and the code of their speed (5101h).
     pub lanes: (u8, u8),
+    /// PERST# is asserted: what is there is held in reset.
+    pub perst: bool,
+}
+
+const fn is_perst(link_state: u16) -> bool {
+    link_state & LINK_STATE_PERST != 0
 }
 
 /// Asks what these ports of a switch have at their other ends.
@@ -99,7 +107,8 @@ pub fn ports_seen(fabric: &mut Fabric, way: Way, asked: &[u8]) -> Result<Vec<See
         seen.extend(states.iter().map(|state| {
             let (port, up) = (state.port, is_up(state.ltssm));
             let partner = if up { state.partner_type } else { 0 };
-            Seen { port, up, partner, lanes: (state.width, state.speed) }
+            let (lanes, perst) = ((state.width, state.speed), is_perst(state.link_state));
+            Seen { port, up, partner, lanes, perst }
         }));
     }
     Ok(seen)
@@ -176,7 +185,8 @@ impl Search<'_> {
             };
             let (width, speed) = (state.width, state.speed);
             let lds = if matches!(partner, Partner::Device(_)) { state.lds } else { 0 };
-            Port { number: state.port, role, up, width, speed, partner, lds }
+            let perst = is_perst(state.link_state);
+            Port { number: state.port, role, up, width, speed, partner, lds, perst }
         };
         if let Some(switch) = self.found.switches.get_mut(id.index()) {
             switch.serial = serial;

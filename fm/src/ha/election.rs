@@ -17,6 +17,7 @@ use super::address::Address;
 use super::answer::{AnswerError, KeyValue, shown};
 use super::etcd::{Change, Etcd, EtcdError, Fence, Post};
 use super::permit::{Clock, Permit};
+use super::rival::{Rival, term_apart};
 
 /// What the leader's key has.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -83,6 +84,39 @@ impl<P: Post> Candidate<P> {
             Ok(value) => shown(&value.name),
             Err(_) => "a fabric manager without a name".to_owned(),
         }))
+    }
+
+    /// Another group that leads the fabric, as one of this group has noted: nobody is to be elected. That there is no note etcd
+    /// has to confirm.
+    ///
+    /// # Errors
+    /// etcd does not answer or confirm, or the note cannot be read.
+    pub fn rival(&self) -> Result<Option<Rival>, EtcdError> {
+        let found = self.etcd.sure(&self.address.key("rival"))?;
+        let read =
+            |found: KeyValue| serde_json::from_slice(&found.value).map_err(AnswerError::from);
+        Ok(found.map(read).transpose()?)
+    }
+
+    /// Notes for all of this group that another one leads, which etcd does not know; terms go on behind those of that one.
+    ///
+    /// # Errors
+    /// etcd does not answer. [`EtcdError::Deposed`]: another one of this group leads.
+    pub fn note_rival(&self, lead: &Lead, rival: Rival) -> Result<(), EtcdError> {
+        let (key, counter) = (self.address.key("rival"), self.address.key("term"));
+        let value = serde_json::to_vec(&rival).map_err(AnswerError::from)?;
+        let number = term_apart(rival.term.max(lead.term)).to_string();
+        let changes = [Change::Put(&key, &value), Change::Put(&counter, number.as_bytes())];
+        self.etcd.write(&lead.fence, &[], &changes)
+    }
+
+    /// Removes the note, as this group takes the fabric over.
+    ///
+    /// # Errors
+    /// etcd does not answer, or another one leads.
+    pub fn forget_rival(&self, lead: &Lead) -> Result<(), EtcdError> {
+        let key = self.address.key("rival");
+        self.etcd.write(&lead.fence, &[], &[Change::Remove(&key, &format!("{key}\0"))])
     }
 
     /// Tries to lead; none where another one does.

@@ -15,5 +15,6 @@ pub mod etcd;
 pub mod http;
 pub mod identity;
 pub mod permit;
+pub mod rival;
 pub mod service;
 pub mod store;

@@ -22,6 +22,7 @@ use super::election::{Candidate, Lead};
 use super::etcd::{EtcdError, Post};
 use super::identity::Lineage;
 use super::permit::clock;
+use super::rival::{OtherGroup, Rival, Seen, term_apart};
 use super::store::SharedStore;
 use crate::cci::Gate;
 use crate::service::board::StatusBoard;
@@ -103,6 +104,7 @@ struct Shared {
     /// Since when the leader has no entry switch, and until when it stands aside; nanoseconds of [`clock`], 0 for neither.
     away: AtomicU64,
     aside: AtomicU64,
+    other: OtherGroup,
     stopping: AtomicBool,
     resigning: AtomicBool,
 }
@@ -148,6 +150,7 @@ impl HaService {
             manager: Mutex::new(None),
             away: AtomicU64::new(0),
             aside: AtomicU64::new(0),
+            other: OtherGroup::default(),
             stopping: AtomicBool::new(false),
             resigning: AtomicBool::new(false),
         });
@@ -250,10 +253,19 @@ impl Shared {
         self.tell(|ha| ha.leader = known);
         failed?;
         let is_aside = clock() < self.aside.load(Ordering::SeqCst);
-        if !is_free || !is_idle || is_aside || self.stopping.load(Ordering::SeqCst) {
+        let rival = if is_free { self.candidate.rival()? } else { None };
+        let takes_over = rival.is_some() && self.other.taking_over.load(Ordering::SeqCst);
+        self.show_rival(rival);
+        let may_lead = rival.is_none() || takes_over;
+        if !is_free || !may_lead || !is_idle || is_aside || self.stopping.load(Ordering::SeqCst) {
             return Ok(());
         }
         if let Some(lead) = self.candidate.campaign()? {
+            if takes_over && let Err(error) = self.candidate.forget_rival(&lead) {
+                let _ = self.candidate.resign(&lead); // the lease ends by itself otherwise
+                return Err(error);
+            }
+            self.show_rival(None);
             let (term, name) = (lead.term, self.candidate.name().to_owned());
             self.tell(|ha| (ha.term, ha.leader) = (term, Some(name)));
             self.board.record_event(format!("this fabric manager leads, in term {term}"));
@@ -323,8 +335,10 @@ impl Shared {
                 if let Err(error) = fm.start() {
                     self.board.record_change(format!("start-up: {}", with_causes(&error)));
                     if let Some(later) = fm.later_term(&error) {
-                        self.lead_later(lead, later);
+                        self.meet(lead, fm.has_claimed(), later);
                     }
+                } else {
+                    self.other.taking_over.store(false, Ordering::SeqCst);
                 }
             }
             Phase::Up => fm.watch(),
@@ -353,9 +367,54 @@ impl Shared {
         }
     }
 
+    /// Deals with an entry switch that was led in a later term, which etcd does not know. Who had claimed the switch in its own
+    /// term was deposed by another group. Else etcd may have lost its data, unless the term moves while a lease passes.
+    fn meet(&self, lead: &Lead, was_ours: bool, later: u64) {
+        let takes_over = self.other.taking_over.load(Ordering::SeqCst);
+        match self.other.looks.look(lead.term, later, clock(), self.candidate.ttl()) {
+            _ if was_ours => self.give_way(lead, later),
+            _ if takes_over => self.lead_later(lead, later),
+            Seen::Moves => self.give_way(lead, later),
+            Seen::Still => self.lead_later(lead, later),
+            Seen::Waits => {}
+        }
+    }
+
+    /// Leaves the fabric to another group, and says so to all of this one. It is tried again where etcd does not answer.
+    fn give_way(&self, lead: &Lead, later: u64) {
+        let rival = Rival { term: later };
+        match self.candidate.note_rival(lead, rival) {
+            Ok(()) => {
+                self.other.taking_over.store(false, Ordering::SeqCst);
+                self.show_rival(Some(rival));
+                self.end(lead, format!("term {} ends: {rival}", lead.term));
+            }
+            Err(EtcdError::Deposed) => {
+                let term = lead.term;
+                self.end(
+                    lead,
+                    format!("term {term} ends: it is no more that of the leader in etcd"),
+                );
+            }
+            Err(error) => {
+                let said = with_causes(&error);
+                self.board
+                    .record_change(format!("another group leads, and etcd was not told: {said}"));
+            }
+        }
+    }
+
+    /// Says, where this manager stands by, that another group leads, or no more.
+    fn show_rival(&self, rival: Option<Rival>) {
+        let is_new = self.other.know(rival);
+        if let Some(rival) = rival.filter(|_| is_new) {
+            self.board.record_change(format!("stands by: {rival}"));
+        }
+    }
+
     /// Ends a term because there was a later one, which etcd has lost: the next one is behind that.
     fn lead_later(&self, lead: &Lead, later: u64) {
-        self.candidate.has_seen(later);
+        self.candidate.has_seen(term_apart(later));
         let term = lead.term;
         self.end(
             lead,
@@ -378,7 +437,7 @@ impl Shared {
             status.phase = Phase::Standby;
             "stands by".clone_into(&mut status.step);
             (status.counts, status.failed) = (Counts::default(), None);
-            status.errors.clear();
+            status.errors = self.other.rival().iter().map(ToString::to_string).collect();
         });
     }
 
@@ -427,10 +486,21 @@ impl Shared {
     fn elsewhere(&self) -> Refused {
         let leader = self.board.status().ha.and_then(|ha| ha.leader);
         let leader = leader.filter(|name| name != self.candidate.name());
+        if let (None, Some(rival)) = (&leader, self.other.rival()) {
+            return Refused::unavailable(format!("this fabric manager stands by: {rival}"));
+        }
         Refused::unavailable(match leader {
             Some(leader) => format!("this fabric manager stands by; {leader:?} leads"),
             None => "this fabric manager stands by, and none leads now".to_owned(),
         })
+    }
+
+    /// Takes the fabric over from another group, at the next look.
+    fn take_over(&self) -> Vec<String> {
+        self.other.taking_over.store(true, Ordering::SeqCst);
+        self.board.record_event("a client lets this fabric manager take over from another group");
+        self.changed.notify_all();
+        vec!["stands for election, and takes the fabric over from the other group".to_owned()]
     }
 
     fn request(&self, request: &Request) -> Result<Response, Refused> {
@@ -487,6 +557,9 @@ impl ClientHandler {
         let response = match &request {
             Request::Status => Response::Status(status),
             Request::Events { after } => Response::Events(self.0.board.events(*after)),
+            Request::TakeOver if self.0.other.rival().is_some() => {
+                Response::Done(self.0.take_over())
+            }
             _ if status.phase == Phase::Standby => return Err(self.0.elsewhere()),
             Request::TakeOver => {
                 return Err(Refused::because(

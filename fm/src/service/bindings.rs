@@ -15,7 +15,7 @@ use crate::bind::{BindError, Bridge, way};
 use crate::cci::CallError;
 use crate::cdat;
 use crate::change::Running;
-use crate::discover::virtual_switches;
+use crate::discover::{ports_seen, virtual_switches};
 use crate::graph::Key;
 use crate::inventory::{Switch, Target, TargetKind};
 use crate::memory::Host;
@@ -143,6 +143,21 @@ impl Fm {
         let inventory = &self.up()?.inventory;
         let switch = inventory.switches.get(place.switch.index());
         let way = switch.map(Switch::way).ok_or_else(|| Refused::because("no such switch"))?;
+        let seen = ports_seen(&mut self.fabric, way, &[place.port]).map_err(refuse)?;
+        let is_held = seen.iter().any(|seen| seen.port == place.port && seen.perst);
+        match (reset, is_held) {
+            (PortReset::Reset, true) => {
+                return Err(Refused::because(format!(
+                    "what is at {text} is held in reset, as PERST# is asserted: `weft fm port {text} deassert-perst` ends that"
+                )));
+            }
+            (PortReset::DeassertPerst, false) => {
+                let why =
+                    format!("PERST# is not asserted at {text}: nothing is held in reset there");
+                return Err(Refused::because(why));
+            }
+            _ => {}
+        }
         self.fabric.call(way, &reset.request(place.port)).map_err(|refused| {
             invalid(&refused, "it is no port for devices and HBR switches, or its link is down: what is at such a port is reset")
         })?;

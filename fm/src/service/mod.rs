@@ -118,6 +118,8 @@ pub struct Fm {
     rounds: u32,
     /// The entry switch did not answer when it was asked last.
     entry_silent: bool,
+    /// The entry switch was this FM's once.
+    has_claimed: bool,
     /// Downstream ports at which somebody calls itself by a PID that is not the port's.
     pid_mismatches: BTreeSet<(PortRef, Pid)>,
     /// Components that the last discovery found to be another manager's, and whose.
@@ -178,6 +180,7 @@ impl Fm {
             tried: BTreeSet::new(),
             rounds: 0,
             entry_silent: false,
+            has_claimed: false,
             pid_mismatches: BTreeSet::new(),
             owned: BTreeMap::new(),
             refusals: BTreeMap::new(),

@@ -23,7 +23,7 @@ use crate::bind::{BindError, Bridge};
 use crate::cdat;
 use crate::change::Event;
 use crate::edge::{self, AccessBit};
-use crate::graph::SwitchId;
+use crate::graph::{PortRef, SwitchId};
 use crate::inventory::{Inventory, Role, Switch};
 use crate::plan::send::Sent;
 use crate::text::{UuidText, name_of, tag};
@@ -280,6 +280,15 @@ impl Fm {
         for gfd in inventory.gfds.iter().filter(|gfd| !is_there(inventory, gfd.at)) {
             errors.push(format!("GFD {} is not there any more", gfd.pid));
         }
+        for (id, switch) in inventory.by_id() {
+            let held = switch.ports.iter().filter(|port| port.perst);
+            errors.extend(held.map(|port| {
+                let at = PortRef::new(id, port.number);
+                format!(
+                    "{at} is held in reset: PERST# is asserted, until `weft fm port {at} deassert-perst`"
+                )
+            }));
+        }
         errors.extend(running.plan.routed.partition.as_ref().map(ToString::to_string));
         errors
     }
@@ -294,7 +303,7 @@ fn shown(binding: &Binding) -> String {
 
 /// What has come or gone of switches that have the same numbers.
 fn differences(before: &Inventory, now: &Inventory) -> Vec<Event> {
-    let first = |[first, _]: &[crate::graph::PortRef; 2]| *first;
+    let first = |[first, _]: &[PortRef; 2]| *first;
     let mut events: Vec<Event> = Vec::new();
     let lost = now.down.iter().filter(|link| before.links.contains(*link));
     events.extend(lost.filter(|link| !before.down.contains(*link)).map(first).map(Event::LinkDown));
@@ -310,7 +319,7 @@ fn differences(before: &Inventory, now: &Inventory) -> Vec<Event> {
         }
         for port in switch.ports.iter().filter(|port| matches!(port.role, Role::Usp | Role::Dsp)) {
             if !port.up && then.port(port.number).is_some_and(|then| then.up) {
-                let at = crate::graph::PortRef::new(id, port.number);
+                let at = PortRef::new(id, port.number);
                 events.push(Event::EdgeDown(at));
             }
         }

@@ -120,10 +120,34 @@ impl Fm {
         Ok(())
     }
 
-    /// The term after its own that the entry switch was led in, if that is why there was no start.
+    /// The term that the entry switch was led in by another one, not before its own, if that is why there was no start.
     pub(crate) fn later_term(&self, error: &StartError) -> Option<u64> {
         let StartError::Entry(Finding::Owned { owner, .. }) = error else { return None };
-        self.desired.fm.lineage.and_then(|lineage| lineage.later_term_of(*owner))
+        let lineage = self.desired.fm.lineage?;
+        if *owner == lineage.now() {
+            return Some(lineage.term);
+        }
+        lineage.later_term_of(*owner)
+    }
+
+    /// Sees, before one of several managers claims the entry switch in its term, that no other one has it by the UUID of that
+    /// term: in one group no term comes twice.
+    fn has_no_double(&mut self) -> Result<(), StartError> {
+        let Some(lineage) = self.desired.fm.lineage.filter(|_| !self.has_claimed) else {
+            return Ok(());
+        };
+        match identify(&mut self.fabric, Way::Entry) {
+            Ok(now) if now.primary_uuid == lineage.now() => {
+                let (at, owner) = (PortRef::new(SwitchId::at(0), 0), now.primary_uuid);
+                Err(StartError::Entry(Finding::Owned { at, uuid: None, owner }))
+            }
+            _ => Ok(()), // discovery says it where there is no answer
+        }
+    }
+
+    /// Whether the entry switch was this FM's at some time.
+    pub(crate) const fn has_claimed(&self) -> bool {
+        self.has_claimed
     }
 
     /// Whether the entry switch knows this FM as the one that may take over.
@@ -211,7 +235,9 @@ impl Fm {
     /// Discovery, PIDs and routes; then what the fabric shows is taken over, and what components have forgotten is restored.
     fn bring_up(&mut self, kept: Option<&State>) -> Result<(), StartError> {
         self.step("discovery");
+        self.has_no_double()?;
         let Discovered { inventory, findings, fresh } = self.find(kept)?;
+        self.has_claimed = true;
         self.fresh.extend(fresh);
         let owned = findings.iter().filter_map(|finding| match finding {
             Finding::Owned { uuid, owner, .. } => Some(((*uuid)?, *owner)),

@@ -25,6 +25,8 @@ pub struct Stored {
 pub struct State {
     pub keys: BTreeMap<Vec<u8>, Stored>,
     pub leases: Vec<i64>,
+    /// Keys that were read outside of a transaction.
+    pub reads: u64,
     revision: i64,
 }
 
@@ -145,7 +147,10 @@ impl FakeEtcd {
                 state.expire(id);
                 json!({ "header": header })
             }
-            "/v3/kv/range" => state.range(&body),
+            "/v3/kv/range" => {
+                state.reads += 1;
+                state.range(&body)
+            }
             "/v3/kv/txn" => state.txn(&body),
             _ => json!({ "error": "Not Found", "message": "Not Found", "code": 5 }),
         };

@@ -37,6 +37,9 @@ message! {
     0 as u8 => ports: [u8]
 }
 
+/// Flag of a port's link state: PERST# is asserted (CXL 3.1 table 7-19).
+pub const LINK_STATE_PERST: u16 = 1 << 1;
+
 record! {
     /// State of a physical port; codes as in CXL 3.1 table 7-19.
     struct PortState: 16 {

@@ -86,6 +86,8 @@ impl Agent {
             PortOp::DeassertPerst => resets.managed = None,
             PortOp::ResetPpb => resets.orders.pulse(now),
         }
+        let is_held = resets.managed.is_some();
+        self.switch.set_perst(port, is_held);
         self.sync_resets(now);
         if op != PortOp::DeassertPerst
             && let Some(resets) = self.resets.get_mut(&port)
@@ -261,6 +263,7 @@ mod tests {
     use weft_dataplane::time::Span;
     use weft_hosts::classes::PriMap;
     use weft_parsers::cci::List;
+    use weft_parsers::cci::switch::LINK_STATE_PERST;
     use weft_parsers::cci::tables::SetDrt;
     use weft_parsers::fabric::{DrtEntry, Pid};
     use weft_parsers::tlp::VdmOp;
@@ -448,6 +451,8 @@ mod tests {
         assert_eq!((is_open(&agent, NEAR), link(&agent)), (false, false));
         answers(&mut agent, ms(2), NEAR);
         assert_eq!((is_open(&agent, NEAR), link(&agent)), (true, true));
+        let told = |agent: &Agent| agent.switch.port(at(NEAR)).unwrap().state(None).link_state;
+        assert_eq!(told(&agent), 0);
         orders(&mut agent, ms(3), NEAR, PortOp::AssertPerst);
         answers(&mut agent, ms(4), NEAR);
         // Neither the host nor a link that goes and comes ends what the manager holds.
@@ -458,7 +463,9 @@ mod tests {
         agent.set_link(ms(9), at(NEAR), Some(Link::default()));
         answers(&mut agent, ms(10), NEAR);
         assert_eq!((is_open(&agent, NEAR), link(&agent)), (false, false));
+        assert_eq!(told(&agent), LINK_STATE_PERST);
         orders(&mut agent, ms(11), NEAR, PortOp::DeassertPerst);
+        assert_eq!(told(&agent), 0);
         assert_eq!((is_open(&agent, NEAR), link(&agent)), (false, false));
         answers(&mut agent, ms(12), NEAR);
         assert_eq!((is_open(&agent, NEAR), link(&agent)), (true, true));

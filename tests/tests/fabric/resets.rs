@@ -10,6 +10,7 @@
 use serde_json::Value;
 use weft_fm::port_reset::PortReset;
 use weft_fm::service::Request;
+use weft_fm::service::request::TopologyFormat;
 use weft_lab::endpoint::Answer;
 use weft_lab::endpoint::command::{Access, Command, OwnRange};
 use weft_lab::endpoint::number::{Id, Num};
@@ -150,6 +151,30 @@ fn manager(fabric: &mut ManagedFabric, port: &str, reset: PortReset) {
     fabric.fm().request(&Request::ControlPort { port, reset }).unwrap();
 }
 
+/// What the manager says where it refuses that.
+fn refusal(fabric: &mut ManagedFabric, port: &str, reset: PortReset) -> String {
+    let port = port.to_owned();
+    fabric.fm().request(&Request::ControlPort { port, reset }).unwrap_err().message
+}
+
+fn drawn(fabric: &mut ManagedFabric, drawn: TopologyFormat) -> String {
+    let topology = fabric.fm().request(&Request::Topology { drawn }).unwrap();
+    serde_json::to_string(&topology).unwrap()
+}
+
+/// A port that is held in reset is told in each form of the topology and in the status, and named where it is reset once.
+fn is_shown_as_held(fabric: &mut ManagedFabric, port: &str) {
+    for form in [TopologyFormat::Text, TopologyFormat::Dot, TopologyFormat::Svg] {
+        let text = drawn(fabric, form);
+        assert!(text.contains(&format!("{port} held in reset, PERST# is asserted")), "{text}");
+    }
+    assert!(drawn(fabric, TopologyFormat::Data).contains("\"perst\":true"));
+    let errors = fabric.fm().board().status().errors;
+    assert!(errors.iter().any(|error| error.contains("PERST# is asserted, until")), "{errors:?}");
+    let refused = refusal(fabric, port, PortReset::Reset);
+    assert!(refused.contains("held in reset, as PERST# is asserted"), "{refused}");
+}
+
 /// Waits until the host sees what it saw.
 fn sees(fabric: &mut ManagedFabric, want: &str) {
     for _ in 0..100 {
@@ -236,12 +261,19 @@ fn the_manager_resets_what_is_at_a_port_and_the_host_finds_it_again() {
     look(&mut fabric);
     let held = tree(&fabric);
     assert_ne!(held, want, "the device is gone for the host");
+    is_shown_as_held(&mut fabric, "far");
+    fabric.fm().request(&Request::Discover).unwrap();
+    is_shown_as_held(&mut fabric, "far");
     pass(&fabric, 10_000);
     assert!(!reads(&fabric, &seen, FAR, 9), "nothing answers");
     assert!(reads(&fabric, &seen, NEAR, 9));
     assert_eq!(tree(&fabric), held, "for as long as it is asserted");
     manager(&mut fabric, "far", PortReset::DeassertPerst);
     sees(&mut fabric, &want);
+    let refused = refusal(&mut fabric, "far", PortReset::DeassertPerst);
+    assert!(refused.contains("PERST# is not asserted at far"), "{refused}");
+    assert!(!drawn(&mut fabric, TopologyFormat::Text).contains("PERST#"));
+    assert_eq!(fabric.fm().board().status().errors, Vec::<String>::new());
     assert!(reads(&fabric, &seen, FAR, 9));
     assert_eq!(resets(&fabric)[FAR], 1);
     books(&fabric);
