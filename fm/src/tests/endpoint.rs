@@ -69,10 +69,8 @@ fn a_hosts_mailbox_answers_by_its_control_socket() {
     let mut endpoint = Endpoint::new(path.clone(), Duration::from_millis(300));
     let got = endpoint.call(&request(7, &[1, 2, 3, 4])).unwrap();
     let (head, payload) = Header::parse(&got).unwrap();
-    assert_eq!(
-        (head.category, head.tag, head.opcode),
-        (Category::Response, 7, Opcode::GET_FAST_CAPS)
-    );
+    let asked = (head.category, head.tag, head.opcode);
+    assert_eq!(asked, (Category::Response, 7, Opcode::GET_FAST_CAPS));
     assert_eq!(
         (head.return_code, head.vendor_status, payload),
         (ReturnCode::Success, 3, &[10, 255][..])

@@ -51,26 +51,7 @@ pub fn endpoint_spec(
             }
             .into()
         }
-        Part::Device(at) => {
-            let device = topology.devices.get(at)?;
-            let [.., high, low] = at.to_be_bytes();
-            let device_id = Some(Num(0x0D00 + u64::from(u16::from_be_bytes([high, low]))));
-            let gim = device.kind != DeviceKind::Memory;
-            let gim_memory = layout.device_gim(at);
-            let (lnr, lds) = (device.lnr, device.lds);
-            let bytes = |mib| Num(u64::from(mib) << 20);
-            let (capacity, dynamic) =
-                (device.capacity_mib.map(bytes), device.dynamic_mib.map(bytes));
-            let size = hdm_bytes(topology, layout, at);
-            let hdm = match layout.device_hdm(at) {
-                Some((hpa, _)) => Some(format!("{hpa:#x}:{size:#x}")),
-                None => (size > 0).then(|| format!("{size:#x}")),
-            };
-            let capacity = capacity.filter(|_| lds.is_some());
-            let spec = DeviceSpec { common, device_id, hdm, lnr, gim, ..DeviceSpec::default() };
-            let ld_at = layout.device_lds(at);
-            DeviceSpec { lds, ld_at, capacity, dynamic, gim_memory, ..spec }.into()
-        }
+        Part::Device(at) => device_spec(topology, layout, at, common)?.into(),
         Part::Hbr(at) => {
             layout.hbrs.get(at)?;
             HbrSpec { common, ..HbrSpec::default() }.into()
@@ -92,6 +73,32 @@ pub fn endpoint_spec(
             .into()
         }
     })
+}
+
+/// What a device is to be.
+fn device_spec(
+    topology: &Topology,
+    layout: &Layout,
+    at: usize,
+    common: Common,
+) -> Option<DeviceSpec> {
+    let device = topology.devices.get(at)?;
+    let [.., high, low] = at.to_be_bytes();
+    let device_id = Some(Num(0x0D00 + u64::from(u16::from_be_bytes([high, low]))));
+    let gim = device.kind != DeviceKind::Memory;
+    let gim_memory = layout.device_gim(at);
+    let (lnr, lds) = (device.lnr, device.lds);
+    let bytes = |mib| Num(u64::from(mib) << 20);
+    let (capacity, dynamic) = (device.capacity_mib.map(bytes), device.dynamic_mib.map(bytes));
+    let size = hdm_bytes(topology, layout, at);
+    let hdm = match layout.device_hdm(at) {
+        Some((hpa, _)) => Some(format!("{hpa:#x}:{size:#x}")),
+        None => (size > 0).then(|| format!("{size:#x}")),
+    };
+    let capacity = capacity.filter(|_| lds.is_some());
+    let spec = DeviceSpec { common, device_id, hdm, lnr, gim, ..DeviceSpec::default() };
+    let ld_at = layout.device_lds(at);
+    Some(DeviceSpec { lds, ld_at, capacity, dynamic, gim_memory, ..spec })
 }
 
 /// Bytes of memory of a device that its host manages (HDM), at least what others are given of it; 0: it has none. Logical
