@@ -40,6 +40,8 @@ kind = "accelerator"
 [[device]]
 name = "ep1"
 at = "sw1"
+kind = "memory"
+capacity_mib = 256
 [[gfd]]
 name = "g"
 at = ["sw0", "sw1"]

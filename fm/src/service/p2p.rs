@@ -134,8 +134,8 @@ impl Fm {
 
     /// Gives devices direct access to a memory device; lines for what is done.
     fn add_p2p(&mut self, wanted: &DesiredP2p) -> Result<Vec<String>, Refused> {
-        let grant = self.names(|names| grant(&names, wanted))?;
         self.is_free(&wanted.name)?;
+        let grant = self.names(|names| grant(&names, wanted))?;
         if let Some(memory) = self.ld_memory(&wanted.to, grant.ld)? {
             has_room(&wanted.to, wanted.size, memory).map_err(Refused::because)?;
         }
