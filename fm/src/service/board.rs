@@ -79,9 +79,9 @@ struct BoardState {
 impl BoardState {
     /// Keeps an event as it is told; the oldest one of its cause goes where that has its share, and the oldest one of whoever
     /// has the most where there are too many in all.
-    fn record(&mut self, cause: Option<Cause>, what: &str) {
+    fn record(&mut self, cause: Option<Cause>, what: String) {
         self.status.events += 1;
-        let event = EventRecord { number: self.status.events, what: self.called.told(what) };
+        let event = EventRecord { number: self.status.events, what };
         let Some(cause) = cause else {
             self.own.events.push_back(event);
             if self.own.events.len() > OWN_MAX {
@@ -135,21 +135,24 @@ impl StatusBoard {
 
     /// Notes an event.
     pub(crate) fn record_event(&self, what: impl Into<String>) {
-        self.lock().record(None, &what.into());
+        let mut inside = self.lock();
+        let what = inside.called.told(&what.into());
+        inside.record(None, what);
     }
 
     /// Notes an event that somebody can cause whenever it likes.
     pub(crate) fn record_caused(&self, cause: Cause, what: &str) {
-        self.lock().record(Some(cause), what);
+        let mut inside = self.lock();
+        let what = inside.called.told(what);
+        inside.record(Some(cause), what);
     }
 
     /// Notes an event, unless it is the same as the last one: what fails at each try is told once.
     pub(crate) fn record_change(&self, what: impl Into<String>) {
         let mut inside = self.lock();
-        let what = what.into();
-        let told = inside.called.told(&what);
-        if inside.own.events.back().is_none_or(|last| last.what != told) {
-            inside.record(None, &what);
+        let what = inside.called.told(&what.into());
+        if inside.own.events.back().is_none_or(|last| last.what != what) {
+            inside.record(None, what);
         }
     }
 
