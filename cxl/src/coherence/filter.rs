@@ -8,6 +8,7 @@
 //! Requests for one line are carried out in the order in which they came. Of a full filter the next line in order of address,
 //! of which nothing is under way, is taken from its hosts; hosts that wait for places get them in turn, one each.
 
+use core::ops::Bound;
 use std::collections::{BTreeMap, VecDeque};
 
 use weft_parsers::fabric::Pid;
@@ -203,6 +204,17 @@ const fn holds(who: Option<Pid>, want: Want) -> bool {
     matches!(want, Want::Shared | Want::Exclusive) && who.is_some()
 }
 
+/// The next key behind `last`, and from the first one on again, whose value `fits`.
+fn next_behind<K: Ord + Copy, V>(
+    all: &BTreeMap<K, V>,
+    last: K,
+    fits: impl Fn(&V) -> bool,
+) -> Option<K> {
+    let key = |(key, value): (&K, &V)| fits(value).then_some(*key);
+    let behind = all.range((Bound::Excluded(last), Bound::Unbounded)).find_map(key);
+    behind.or_else(|| all.iter().find_map(key))
+}
+
 /// Requests that wait for a place, by host; and who got the last one.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct ForRoom<T> {
@@ -224,10 +236,7 @@ impl<T> ForRoom<T> {
     /// The request whose host's turn it is, of those whose line `fits`.
     fn pop(&mut self, fits: impl Fn(u64) -> bool) -> Option<(u64, Ask<T>)> {
         let is_next = |queue: &VecDeque<(u64, Ask<T>)>| queue.front().is_some_and(|it| fits(it.0));
-        let of = |(who, queue): (&Pid, &VecDeque<_>)| is_next(queue).then_some(*who);
-        let behind = (core::ops::Bound::Excluded(self.last), core::ops::Bound::Unbounded);
-        let who =
-            self.queues.range(behind).find_map(of).or_else(|| self.queues.iter().find_map(of))?;
+        let who = next_behind(&self.queues, self.last, is_next)?;
         let queue = self.queues.get_mut(&who)?;
         let one = queue.pop_front();
         if queue.is_empty() {
@@ -512,10 +521,7 @@ impl<T> Filter<T> {
             self.start(line, ask);
         }
         while self.evicting < self.for_room.len {
-            let idle = |(line, place): (&u64, &Line<T>)| place.is_idle().then_some(*line);
-            let behind = (core::ops::Bound::Excluded(self.hand), core::ops::Bound::Unbounded);
-            let victim = self.lines.range(behind).find_map(idle);
-            let Some(victim) = victim.or_else(|| self.lines.iter().find_map(idle)) else { break };
+            let Some(victim) = next_behind(&self.lines, self.hand, Line::is_idle) else { break };
             let Some(place) = self.lines.get_mut(&victim) else { break };
             let snooped = place.in_the_way(None, Want::Nobody);
             place.evicted = true;

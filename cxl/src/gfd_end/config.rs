@@ -9,6 +9,8 @@ use weft_parsers::fabric::Bdf;
 
 /// Requests that may wait to be answered before no more are taken in.
 pub(super) const JOBS_MAX: usize = 4_096;
+/// Requests of each kind that may wait in all.
+pub(super) const QUEUED_MAX: usize = 4 * JOBS_MAX;
 /// Requests of which the limits of their requesters hold something up, of each kind.
 pub(super) const HELD_MAX: usize = 2 * JOBS_MAX;
 /// TLPs that may wait for room at the port before no more answers are written.

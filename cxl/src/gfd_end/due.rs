@@ -3,14 +3,14 @@
 //! Shape: [`DueQueue::push`] with a time; [`DueQueue::run`] takes the steps of what is due. What is not due yet takes places of
 //! [`HELD_MAX`], of which a requester has at most as many as are free: however many are held up, others find some.
 //! Units: none.
-//! Source: docs/spec/cxl-fabric.md "GFD (endpoint)"; dynamic thresholds of Choudhury and Hahne (1998), with a factor of 1.
+//! Source: docs/spec/cxl-fabric.md "Load of the device"; dynamic thresholds of Choudhury and Hahne (1998), with a factor of 1.
 
 use std::collections::VecDeque;
 
 use weft_dataplane::time::Instant;
 use weft_parsers::fabric::Pid;
 
-use super::config::{HELD_MAX, PLACED_MAX};
+use super::config::{HELD_MAX, PLACED_MAX, QUEUED_MAX};
 use crate::tlp_end::TlpEnd;
 
 /// How far one of them came.
@@ -44,14 +44,11 @@ impl<T: Owed> DueQueue<T> {
         Self { ready, later: Vec::new(), held, next: None }
     }
 
-    /// Whether one more of a requester's may be held up.
+    /// Whether one more of a requester's may be taken in, and held up.
     pub(super) fn has_room(&self, requester: Pid) -> bool {
         let held = self.held.get(requester.index()).copied().unwrap_or_default();
-        usize::from(held) < HELD_MAX.saturating_sub(self.later.len())
-    }
-
-    pub(super) fn len(&self) -> usize {
-        self.ready.len() + self.later.len()
+        let is_full = self.ready.len() + self.later.len() >= QUEUED_MAX;
+        !is_full && usize::from(held) < HELD_MAX.saturating_sub(self.later.len())
     }
 
     /// Those that are due: what a limit holds up is not among them.

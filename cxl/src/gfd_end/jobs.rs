@@ -65,10 +65,6 @@ impl Jobs {
         Self { queue: DueQueue::new(JOBS_MAX), payload_max, order }
     }
 
-    pub(super) fn len(&self) -> usize {
-        self.queue.len()
-    }
-
     /// As of [`DueQueue`].
     pub(super) fn has_room(&self, requester: Pid) -> bool {
         self.queue.has_room(requester)

@@ -9,7 +9,6 @@ use weft_dataplane::time::Instant;
 use weft_parsers::cxl_mem::{LINE, MemHead, MemMessage, MemOp};
 use weft_parsers::tlp::Pth;
 
-use super::config::JOBS_MAX;
 use super::line_jobs::LineJob;
 use super::serve::Core;
 use crate::gfd::device::{Done, Request};
@@ -36,7 +35,7 @@ impl Core {
             self.unexpected(now, request);
             return self.answer_mem_refused(now, pth, head);
         }
-        if self.lines.len() >= 4 * JOBS_MAX || !self.lines.has_room(pth.spid) {
+        if !self.lines.has_room(pth.spid) {
             self.counts.overrun += 1;
             return;
         }

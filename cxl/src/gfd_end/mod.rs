@@ -165,9 +165,7 @@ impl GfdEnd {
         if *up && (!was_up || changed) && !end.is_in_reset() {
             core.announce(now, end.outbox());
         }
-        // What a requester's limit holds up is no load of the device, and nothing to the others.
-        let waiting = core.jobs.ready_len() + core.lines.ready_len();
-        let bursts = match (waiting < JOBS_MAX, end.is_full()) {
+        let bursts = match (core.ready_len() < JOBS_MAX, end.is_full()) {
             (true, false) => BURSTS,
             _ => usize::from(end.is_paused()), // the end of a pause must be heard of
         };
@@ -181,8 +179,8 @@ impl GfdEnd {
             }
             core.settle_coherence(now);
         });
-        let waiting = core.jobs.ready_len() + core.lines.ready_len();
-        core.device.gfd.sample_backlog(u32::try_from(waiting).unwrap_or(u32::MAX), ROOM);
+        let waiting = u32::try_from(core.ready_len()).unwrap_or(u32::MAX);
+        core.device.gfd.sample_backlog(waiting, ROOM);
         core.notify(end);
         core.tell_fm();
         let in_band = match &mut core.in_band {
