@@ -48,17 +48,16 @@ pub(super) fn serve(found: Option<(u64, &mut Memory)>, message: &MemMessage<'_>)
     }
 }
 
-/// Poison leaves the bytes as they are; a store of part of a poisoned line does not end that.
+/// Poison leaves the bytes as they are; a store of part of a poisoned line does not end that, as no write of a byte does.
 fn store(memory: &mut Memory, at: u64, message: &MemMessage<'_>) -> Option<()> {
     let (false, Some(line)) = (message.head.poison, message.data) else {
         return memory.poison(at).ok();
     };
     let Some(enables) = message.enables else { return memory.write(at, line).ok() };
-    let was = memory.is_poisoned(at, LINE as u64);
     for (offset, byte) in (0_u64..).zip(line).filter(|(offset, _)| enables >> offset & 1 == 1) {
         memory.write(at + offset, core::slice::from_ref(byte)).ok()?;
     }
-    if was { memory.poison(at).ok() } else { Some(()) }
+    Some(())
 }
 
 #[cfg(test)]
