@@ -49,6 +49,33 @@ pub struct LinkRow {
     pub dpids: [u16; 2],
     /// By end: DPIDs of other static routes, of which UIO requests may take this link, as it is in their routing group.
     pub group_dpids: [u16; 2],
+    /// By end: what leaves the switch there by this link; none where it has not been counted twice.
+    #[serde(default)]
+    pub load: [Option<LinkLoad>; 2],
+}
+
+/// What leaves a switch by a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LinkLoad {
+    /// Bits a second.
+    pub bps: u64,
+    /// Average over so many ms, up to when it was asked for.
+    pub over_ms: u64,
+}
+
+impl LinkLoad {
+    /// `1.5 Mbit/s over 1000 ms`.
+    #[must_use]
+    pub fn text(self) -> String {
+        let Self { bps, over_ms } = self;
+        let (unit, of) = match bps {
+            1_000_000_000.. => ("Gbit/s", 1_000_000_000),
+            1_000_000.. => ("Mbit/s", 1_000_000),
+            _ => ("kbit/s", 1_000),
+        };
+        let tenths = u128::from(bps) * 10 / of;
+        format!("{}.{} {unit} over {over_ms} ms", tenths / 10, tenths % 10)
+    }
 }
 
 /// How it is with a binding.
@@ -146,6 +173,7 @@ pub fn links(inventory: &Inventory, tables: &Tables) -> Vec<LinkRow> {
             bandwidth_mbps: ends.map(rate).into_iter().min().unwrap_or(0),
             dpids: [one.0, other.0],
             group_dpids: [one.1, other.1],
+            load: [None; 2],
         }
     };
     inventory.links.iter().map(row).collect()

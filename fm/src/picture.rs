@@ -12,7 +12,7 @@ use weft_base::markup::escape;
 
 use super::graph::{PortRef, SwitchId};
 use super::inventory::{Inventory, Partner, Port, Switch};
-use super::overview::LinkRow;
+use super::overview::{LinkLoad, LinkRow};
 use super::service::display_names::DisplayNames;
 use super::topology::partner;
 
@@ -155,7 +155,11 @@ fn draw_link(
     let state = if link.down {
         ", down".to_owned()
     } else {
-        format!(": {there} DPIDs from {from}, {back} from {into}")
+        let load = |load: Option<LinkLoad>| {
+            load.map_or_else(String::new, |load| format!(", {}", load.text()))
+        };
+        let [load_there, load_back] = link.load.map(load);
+        format!(": {there} DPIDs from {from}{load_there}, {back} from {into}{load_back}")
     };
     let tenths = 10 + 10 * u32::from(WIDER) * u32::from(there.max(back)) / u32::from(most);
     let (whole, part) = (tenths / 10, tenths % 10);

@@ -7,7 +7,7 @@
 use weft_cxl::pci::{Bridge, BridgeSpec, Identity, Link, PortKind};
 use weft_dataplane::types::PortId;
 use weft_parsers::cci::pbr::{LinkPartner, PidAndKind};
-use weft_parsers::cci::switch::{LINK_STATE_PERST, PortState};
+use weft_parsers::cci::switch::{LINK_STATE_PERST, PortState, PortTraffic};
 use weft_parsers::fabric::Pid;
 
 use super::config::{ConfigError, PortConfig, Role};
@@ -50,6 +50,8 @@ pub struct Port {
     pub resetting: bool,
     /// The manager has asserted PERST#, and not deasserted it.
     pub perst: bool,
+    /// What has gone through it, when it was counted last.
+    pub traffic: PortTraffic,
     /// Its PIDs, `FFF` where none is assigned.
     pub pids: Vec<Pid>,
     /// Registers of its bridge, for whoever manages it without a host.
@@ -87,6 +89,7 @@ impl Port {
             link: None,
             resetting: false,
             perst: false,
+            traffic: PortTraffic { port: config.port.get(), rx: 0, tx: 0 },
             pids: vec![Pid::NONE; config.pids.into()],
             ppb,
         })

@@ -183,6 +183,8 @@ pub struct Switch {
     pub(super) events: VecDeque<Event>,
     pub(super) outgoing: VecDeque<Outgoing>,
     pub(super) logs: EventLogs,
+    /// When the traffic of the ports was counted last.
+    pub(super) traffic_at: Instant,
 }
 
 /// Two switches are equal when no command can tell them apart.
@@ -246,6 +248,7 @@ impl Switch {
             work: None,
             secret: None,
             tables,
+            traffic_at: Instant::ZERO,
             epoch: 0,
             events: VecDeque::new(),
             outgoing: VecDeque::new(),
@@ -365,6 +368,14 @@ impl Switch {
     pub fn log_port(&mut self, now: Instant, port: PortId) {
         if let Some(state) = self.ports.iter().find(|other| other.id == port) {
             self.logs.port(now, &state.state(None));
+        }
+    }
+
+    /// Notes how many bytes have come in and gone out by a port by now.
+    pub fn count_traffic(&mut self, now: Instant, port: PortId, rx: u64, tx: u64) {
+        self.traffic_at = now;
+        if let Some(port) = self.ports.iter_mut().find(|other| other.id == port) {
+            (port.traffic.rx, port.traffic.tx) = (rx, tx);
         }
     }
 

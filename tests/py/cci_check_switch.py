@@ -60,6 +60,7 @@ def samples(args, facts=None):
         0x5902: {"vcs": vcs, "pid": pid},
         0x5903: {"vcs": vcs},
         0x5904: {"vcs": vcs},
+        0xC510: {"ports": [port]},
     }
 
 
@@ -131,7 +132,8 @@ def check_device(check):
 
     check.good("all ports", 0x5101, numbers, ports=ports)
     check.good("all ports", 0x5702, numbers, ports=ports)
-    for opcode in (0x5101, 0x5702):
+    check.good("all ports", 0xC510, numbers, ports=ports)
+    for opcode in (0x5101, 0x5702, 0xC510):
         check.bad("no such port", opcode, ports=[facts["no_port"]])
     check.bad("no such port", 0x5102, port=facts["no_port"], op=0)
     check.bad("operation 255", 0x5102, port=ports[0], op=255)

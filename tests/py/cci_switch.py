@@ -1,4 +1,4 @@
-"""Commands of a switch: physical 51xx, virtual 52xx, ports 53xx, PBR 57xx.
+"""Commands of a switch: physical 51xx and C510, virtual 52xx, ports 53xx, PBR 57xx.
 
 Shape: entries are dicts with the names of ENTRY layouts; decode_vcs_info() needs what was asked for.
 Units: bytes, little-endian; PIDs of 12 bits; a vector's PID p is bit p mod 8 of byte p / 8.
@@ -15,6 +15,7 @@ PORT_STATE = Layout(
     "port:1 config_state:1 device_version:1 -:1 device_type:1 port_versions:1 width_max:1 width:1"
     " speeds:1 speed_max:1 speed:1 ltssm:1 first_lane:1 link_state:2 ld_count:1"
 )
+TRAFFIC = Layout("port:1 -:7 rx:8 tx:8")
 VPPB_STATE = Layout("status:1 port:1 ld:1 -:1")
 PARTNER = Layout(
     "port:1 far_port:1 (pid=0+12,type=12+4):2 uuid:x16 standard_vcs:1 uio_vcs:1 primary_uuid:x16 secondary_uuid:x16"
@@ -46,6 +47,13 @@ command(
     "n:1 ports[n]:1",
     "n:1 -:3 blocks[n]:block",
     {"block": PORT_STATE},
+)
+command(
+    0xC510,
+    "Get Port Traffic",
+    "n:1 ports[n]:1",
+    "at_ns:8 n:1 -:7 blocks[n]:block",
+    {"block": TRAFFIC},
 )
 command(0x5102, "Physical Port Control", "port:1 op:1")
 command(0x5103, "Send PPB Cfg", f"port:1 {CONFIG_FLAGS} data:4", "data:4")

@@ -6,9 +6,12 @@ Units: bytes.
 Source: docs/fm.md "The page of a fabric".
 """
 
+import concurrent.futures
 import json
 import os
+import re
 import subprocess
+import threading
 import time
 import tomllib
 
@@ -75,6 +78,8 @@ MAPS = (
     "   ways: [...g.querySelectorAll('.way')].map((w) => w.dataset.pid)})),"
     " granted: [...s.querySelectorAll('tr[data-granted]')].map((r) => r.dataset.granted)}))"
 )
+LOAD = r"(\d+\.\d) ([kMG])bit/s over (\d+) ms"
+UNIT = {"k": 1e3, "M": 1e6, "G": 1e9}
 MARKED = "[...document.querySelectorAll('.picked')].map((e) => e.id).sort()"
 
 
@@ -151,6 +156,11 @@ def look(page, inventory):
     assert {link: cells[2] for link, cells in rows["link"].items()} == {
         link: "down" if link in down else "up" for link in link_ids(inventory["links"])
     }
+    for link, cells in rows["link"].items():
+        told = [re.fullmatch(LOAD, cell) for cell in cells[4:6]]
+        assert all(told) if link not in down else cells[4:6] == ["", ""], cells
+        title = [f"{load[1]} {load[2]}bit/s over {load[3]} ms" for load in told if load]
+        assert all(load in drawn[link]["text"] for load in title), (drawn[link], cells)
     assert rows["end"].keys() == attached(inventory).keys()
     ends = {place: (cells[1].split()[0].lower(), cells[2]) for place, cells in rows["end"].items()}
     assert sorted(ends.values()) == [
@@ -189,9 +199,43 @@ def loads(page, inventory):
     shown = page.value(ROWS.format("link"))
     for one, other in inventory["links"]:
         cells = shown[f"{at(one)}-{at(other)}"]
-        for end, told in ((one, cells[4]), (other, cells[5])):
+        for end, told in ((one, cells[6]), (other, cells[7])):
             rows = [row for row in routes if row["switch"] == f"sw{end['switch']}"]
             assert int(told) == sum(row["ports"][:1] == [end["port"]] for row in rows), (end, cells)
+
+
+def until_load(what, done):
+    """Waits until the bits a second over all links, there and back, are as wanted; both directions of each have been counted."""
+    limit = time.monotonic() + TIMEOUT_S
+    while True:
+        html = fm("topology", "--html")
+        rows = [re.findall(LOAD, row) for row in re.findall("<tr data-link=.*?</tr>", html, re.DOTALL)]
+        total = [sum(float(load) * UNIT[unit] for load, unit, _ in end) for end in zip(*rows, strict=False)]
+        if len(total) == 2 and all(len(row) == 2 for row in rows) and done(*total):
+            assert all(int(ms) >= 200 for row in rows for _, _, ms in row), rows
+            return total
+        assert time.monotonic() < limit, (what, rows)
+        time.sleep(0.1)
+
+
+def busy():
+    """Links have the load of a host that writes over them, and no longer when it has ended."""
+    until_load("nothing", lambda there, back: there < 1e6 and back < 1e6)
+    ended = threading.Event()
+
+    def write():
+        words = [weft(), "endpoint", "ctl", f"{DIR}/h0/endpoint.sock", "write", hex(BASE), "16MiB", "--seed=1"]
+        while not ended.is_set():
+            subprocess.run(words, check=True, stdout=subprocess.DEVNULL)
+
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        writer = pool.submit(write)
+        try:
+            until_load("a host that writes", lambda there, back: there > 10e6 and back > 0)
+        finally:
+            ended.set()
+        writer.result()
+    until_load("nothing any more", lambda there, back: there < 1e6 and back < 1e6)
 
 
 def chosen(page):
@@ -282,6 +326,7 @@ def run_page(way, folder):
         fm("memory", "add", MEMORY, "--host", "h0", "--ways", "1", "--size", "256MiB", "--hpa", far)
         fm("gim", "add", GIM, "--of", "h1", "--from", "h0", "--size", "1MiB", "--hpa", hex(BASE + 6 * SEGMENT))
         fm("p2p", "add", P2P, "--from", "xpu0", "--to", "ep1", "--size", "256MiB", "--hpa", hex(BASE + 16 * SEGMENT))
+        busy()
         with weftbrowser.Browser(folder) as browser:
             page, inventory = opened(browser, folder, "fabric.html")
             look(page, inventory)

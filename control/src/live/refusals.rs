@@ -36,6 +36,7 @@ impl RefusalWatch {
         let ledger = Ledger::read(core);
         for port in ports {
             let Some(counted) = ledger.port.get(port.index()) else { continue };
+            agent.count_traffic(now, port, counted.rx_bytes, counted.tx_bytes);
             if self.noted.len() <= port.index() {
                 self.noted.resize(port.index() + 1, [0; Refusal::COUNT]);
             }

@@ -20,7 +20,7 @@ use crate::graph::{Key, PortRef, SwitchId};
 use crate::inventory::{Partner, Port, Role, Target, Vcs, Vppb};
 
 /// Ports that are asked for at once.
-const PORTS_AT_ONCE: usize = 128;
+pub(crate) const PORTS_AT_ONCE: usize = 128;
 /// Targets that are asked for at once.
 const TARGETS_AT_ONCE: u16 = 1_024;
 /// Bridges of a VCS that are asked for at once.

@@ -8,6 +8,7 @@
 //! That a notification came leads to a look at the fabric, whatever it says and whoever sent it; records are shown to people.
 //! Neither decides anything.
 
+use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::os::fd::OwnedFd;
 
@@ -84,16 +85,23 @@ impl Fm {
         ControlFlow::Continue(readable)
     }
 
-    /// Reads the event logs of all switches that answer, and tells what they have refused.
-    pub(super) fn read_logs(&mut self) {
-        let Some(running) = &self.running else { return };
+    /// Reads the event logs of all switches that answer, and tells what they have refused; who did not answer.
+    pub(super) fn read_logs(&mut self) -> BTreeSet<SwitchId> {
+        let (mut lines, mut silent) = (Vec::new(), BTreeSet::new());
+        let Some(running) = &self.running else { return silent };
         let inventory = running.inventory.clone();
-        let mut lines = Vec::new();
         for (id, switch) in inventory.by_id().filter(|(_, switch)| switch.whole) {
             let way = switch.way();
             // Records of links are only taken away: their state has been looked at.
             for log in [WARNING, INFO] {
-                let Ok(refusals) = read_log(&mut self.fabric, way, log) else { break };
+                let refusals = match read_log(&mut self.fabric, way, log) {
+                    Ok(refusals) => refusals,
+                    Err(CallError::Transport { .. }) => {
+                        silent.insert(id);
+                        break;
+                    }
+                    Err(_) => break,
+                };
                 for refusal in refusals {
                     let rule: String = refusal.rule().collect();
                     let cause = Cause::Port(PortRef::new(id, refusal.port));
@@ -115,6 +123,7 @@ impl Fm {
         for (cause, line) in lines {
             self.board.record_caused(cause, &line);
         }
+        silent
     }
 
     fn refusal_line(&self, id: SwitchId, refusal: &RefusalEvent, rule: &str) -> String {

@@ -34,6 +34,7 @@ mod restore;
 pub mod run;
 mod start;
 pub mod status;
+mod traffic;
 mod unfinished;
 mod watch;
 
@@ -126,6 +127,7 @@ pub struct Fm {
     owned: BTreeMap<Uuid, Uuid>,
     /// Accesses that switches have refused.
     refusals: BTreeMap<SwitchId, listen::Refusals>,
+    traffic: traffic::Traffic,
     /// What G-FAM devices have notified of.
     gfd_notices: gfd_notices::GfdNotices,
     drain: fn(),
@@ -184,6 +186,7 @@ impl Fm {
             pid_mismatches: BTreeSet::new(),
             owned: BTreeMap::new(),
             refusals: BTreeMap::new(),
+            traffic: traffic::Traffic::default(),
             gfd_notices: gfd_notices::GfdNotices::default(),
             drain,
         }

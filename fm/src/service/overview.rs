@@ -93,9 +93,11 @@ impl Fm {
         let running = self.up()?;
         let inventory = running.inventory.clone();
         let (graph, tables) = (&running.plan.graph, &running.standing);
+        let mut links = links(&inventory, tables);
+        self.load_links(&mut links);
         Ok(Overview {
             names: names.rows(&inventory),
-            links: links(&inventory, tables),
+            links,
             bindings: bindings(&inventory, &running.bindings, (graph, tables)),
             memory,
             gim,

@@ -48,7 +48,8 @@ impl Fm {
                     TopologyFormat::Text => topology::tree(inventory, called, &mut text),
                     TopologyFormat::Dot => topology::dot(inventory, called, &mut text),
                     TopologyFormat::Svg => {
-                        let links = links(inventory, &running.standing);
+                        let mut links = links(inventory, &running.standing);
+                        self.load_links(&mut links);
                         picture::svg(inventory, called, &links, &mut text)
                     }
                 };

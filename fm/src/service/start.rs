@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use weft_parsers::cci::component::{ClaimOp, ClaimOwnership};
 use weft_parsers::cci::{Request, Uuid};
-use weft_parsers::fabric::Pid;
+use weft_parsers::fabric::{Hpa, Pid};
 
 use super::desired::DesiredMemory;
 use super::names::{Binding, Names, hosts};
@@ -32,7 +32,6 @@ use crate::plan::wires::read_all;
 use crate::plan::{self, Assignment, Baseline, PlanError, PreviousRoutes};
 use crate::store::{State, Store, StoreError};
 use crate::text::{name_of, tag};
-use weft_parsers::fabric::Hpa;
 
 /// Why a fabric does not come up.
 #[derive(Debug, thiserror::Error)]
@@ -235,6 +234,7 @@ impl Fm {
     /// Discovery, PIDs and routes; then what the fabric shows is taken over, and what components have forgotten is restored.
     fn bring_up(&mut self, kept: Option<&State>) -> Result<(), StartError> {
         self.step("discovery");
+        self.traffic.clear(); // numbers of switches may change, and counts begin anew
         self.has_no_double()?;
         let Discovered { inventory, findings, fresh } = self.find(kept)?;
         self.has_claimed = true;

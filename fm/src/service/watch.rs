@@ -70,7 +70,8 @@ impl Fm {
         self.report_pid_mismatches();
         self.look_for_others();
         self.tell_costs();
-        self.read_logs();
+        let silent = self.read_logs();
+        self.read_traffic(&silent);
         self.tell_gfd_notices();
         self.show();
     }

@@ -13,19 +13,15 @@ use std::sync::{Arc, Mutex};
 
 use weft_base::rng::Rng;
 use weft_parsers::cci::component::{ClaimOp, ClaimOwnership, Owners, PbrIdentity};
-use weft_parsers::cci::gae::{AccessOp, PrefixFlags};
-use weft_parsers::cci::generic::{BackgroundStatus, Identity, Progress};
-use weft_parsers::cci::pbr::{
-    self, AssignOp, BindOp, CrawlTarget, LinkPartner, PathCost, PidAndKind,
-};
+use weft_parsers::cci::gae::PrefixFlags;
+use weft_parsers::cci::generic::Identity;
+use weft_parsers::cci::pbr::{self, AssignOp, CrawlTarget, LinkPartner, PathCost, PidAndKind};
 use weft_parsers::cci::pbr::{PidTarget, PidTargetKind};
-use weft_parsers::cci::tables::{self, LdstAccess};
-use weft_parsers::cci::vcs::{VcsInfo, VppbState};
-use weft_parsers::cci::{
-    Header, List, Request, Response, ReturnCode, Uuid, mld, nest, switch, vcs,
-};
+use weft_parsers::cci::tables;
+use weft_parsers::cci::{Header, List, Request, Response, ReturnCode, Uuid, mld, nest, switch};
 use weft_parsers::fabric::{DrtEntry, Pid, RgtEntry};
 
+use super::fake_edge::on_edge;
 use super::fake_gfd::GfdState;
 use crate::cci::{Fabric, Gate, InProcess, RetryPolicy, TransportError};
 use crate::graph::{Graph, Key, PortUse, SwitchId};
@@ -80,6 +76,8 @@ pub struct SwitchState {
     pub rgt: BTreeMap<u8, RgtEntry>,
     pub targets: Vec<(u16, PidTargetKind, u8, u8, u8, Pid)>,
     pub vcss: Vec<FakeVcs>,
+    /// When it counted, and bytes out by port; without it does not know how to tell.
+    pub traffic: Option<(u64, BTreeMap<u8, u64>)>,
     /// The command in the background, polls until it is done, and how it goes.
     pub background: Option<(u16, u32, ReturnCode)>,
     /// The next command in the background fails.
@@ -124,7 +122,7 @@ pub fn uuid(kind: u8, number: usize) -> Uuid {
     uuid
 }
 
-fn reply(response: &Response<'_>) -> Reply {
+pub fn reply(response: &Response<'_>) -> Reply {
     let mut out = vec![0; 60_000];
     let len = response.emit(&mut out).ok_or(ReturnCode::InternalError)?;
     out.truncate(len);
@@ -430,7 +428,7 @@ pub fn follow(nodes: &[Node], from: usize, to: Pid) -> Option<usize> {
 }
 
 /// Stands for "Background Command Started".
-const BACKGROUND: &[u8] = b"background";
+pub const BACKGROUND: &[u8] = b"background";
 
 fn node(uuid: Uuid, kind: Kind) -> Node {
     let (primary, secondary, known) = (None, None, BTreeSet::new());
@@ -531,6 +529,14 @@ fn on_switch(state: &mut SwitchState, partners: &[LinkPartner], request: &Reques
             let ports = list.ports.iter().map(one).collect::<Result<Vec<_>, _>>()?;
             reply(&Response::GetPortState(switch::PortStates { ports: List::of(&ports) }))
         }
+        Request::GetPortTraffic(list) => {
+            let (at_ns, sent) = state.traffic.as_ref().ok_or(ReturnCode::Unsupported)?;
+            let tx = |port| sent.get(&port).copied().unwrap_or(0);
+            let one = |port| switch::PortTraffic { port, rx: !tx(port), tx: tx(port) };
+            let ports: Vec<_> = list.ports.iter().map(one).collect();
+            let told = switch::PortsTraffic { at_ns: *at_ns, ports: List::of(&ports) };
+            reply(&Response::GetPortTraffic(told))
+        }
         Request::GetLinkPartners(list) => {
             let of = |number| partners.iter().find(|p| p.port == number).copied().ok_or(invalid);
             let told = list.ports.iter().map(of).collect::<Result<Vec<_>, _>>()?;
@@ -612,143 +618,6 @@ fn on_switch(state: &mut SwitchState, partners: &[LinkPartner], request: &Reques
         }
         _ => on_edge(state, request),
     }
-}
-
-#[expect(clippy::too_many_lines, reason = "one arm a command")]
-fn on_edge(state: &mut SwitchState, request: &Request<'_>) -> Reply {
-    let invalid = ReturnCode::InvalidInput;
-    match request {
-        Request::GetVcsInfo(asked) => {
-            let id = asked.vcss.get(0).ok_or(invalid)?;
-            let Some(vcs) = state.vcss.get(usize::from(id)) else {
-                let none = VcsInfo { vcs: id, state: 255, usp: 0, vppbs: List::of(&[]) };
-                return reply(&Response::GetVcsInfo(vcs::VcsInfos::of(&[none])));
-            };
-            let vppbs: Vec<_> = vcs
-                .vppbs
-                .iter()
-                .map(|&(status, port, ld, ..)| VppbState { status, port, ld })
-                .collect();
-            let info = VcsInfo { vcs: id, state: 1, usp: vcs.usp, vppbs: List::of(&vppbs) };
-            reply(&Response::GetVcsInfo(vcs::VcsInfos::of(&[info])))
-        }
-        Request::BackgroundStatus => {
-            let (opcode, left, code) = state.background.unwrap_or((0, 0, ReturnCode::Success));
-            let running = left > 0;
-            state.background = Some((opcode, left.saturating_sub(1), code));
-            let return_code = if running { 0 } else { code.bits() };
-            let progress = Progress { running, percent: if running { 50 } else { 100 } };
-            let status = BackgroundStatus { progress, opcode, return_code, vendor_status: 0 };
-            reply(&Response::BackgroundStatus(status))
-        }
-        Request::GetPidBinding(at) => {
-            let vcs = state.vcss.get(usize::from(at.vcs)).ok_or(invalid)?;
-            let &(_, _, _, pid, cost) = vcs.vppbs.get(usize::from(at.vppb)).ok_or(invalid)?;
-            let zero = PathCost { latency_base: 0, latency: 0, bandwidth_base: 0, bandwidth: 0 };
-            let cost = cost.unwrap_or(zero);
-            reply(&Response::GetPidBinding(pbr::PidBinding { pid, host_edge: Pid::NONE, cost }))
-        }
-        Request::BindPid(bind) => {
-            let fails = std::mem::take(&mut state.fail_background);
-            let vcs = state.vcss.get_mut(usize::from(bind.vcs)).ok_or(invalid)?;
-            let vppb = vcs.vppbs.get_mut(usize::from(bind.vppb)).ok_or(invalid)?;
-            let free = vppb.0 == 0;
-            match bind.op {
-                BindOp::Bind if !free => return Err(invalid),
-                BindOp::Unbind if vppb.0 != 4 => return Err(invalid),
-                _ if fails => {}
-                BindOp::Bind => *vppb = (4, 255, 255, bind.pid, Some(bind.cost)),
-                BindOp::Unbind => *vppb = (0, 255, 255, Pid::NONE, None),
-            }
-            Ok(in_background(state, request, fails))
-        }
-        Request::BindVppb(bind) => {
-            let fails = std::mem::take(&mut state.fail_background);
-            let is_dsp = state.ports.get(&bind.port).is_some_and(|port| port.config == 3);
-            let taken =
-                state.vcss.iter().flat_map(|vcs| &vcs.vppbs).any(|v| v.0 == 2 && v.1 == bind.port);
-            let vcs = state.vcss.get_mut(usize::from(bind.vcs)).ok_or(invalid)?;
-            let vppb = vcs.vppbs.get_mut(usize::from(bind.vppb)).ok_or(invalid)?;
-            if vppb.0 != 0 || !is_dsp || taken {
-                return Err(invalid);
-            }
-            if !fails {
-                *vppb = (2, bind.port, 255, Pid::NONE, None);
-            }
-            Ok(in_background(state, request, fails))
-        }
-        Request::UnbindVppb(unbind) => {
-            let vcs = state.vcss.get_mut(usize::from(unbind.vcs)).ok_or(invalid)?;
-            let vppb = vcs.vppbs.get_mut(usize::from(unbind.vppb)).ok_or(invalid)?;
-            if !matches!(vppb.0, 2 | 3) {
-                return Err(invalid);
-            }
-            *vppb = (0, 255, 255, Pid::NONE, None);
-            Ok(in_background(state, request, false))
-        }
-        Request::ConfigureAccess(set) => {
-            let vcs = state.vcss.get_mut(usize::from(set.vcs)).ok_or(invalid)?;
-            let pid = set.access.pid;
-            match set.access.op {
-                AccessOp::EnableGmv => drop(vcs.gmv.insert(pid)),
-                AccessOp::DisableGmv => drop(vcs.gmv.remove(&pid)),
-                AccessOp::EnableVtv => drop(vcs.vtv.insert(pid)),
-                AccessOp::DisableVtv => drop(vcs.vtv.remove(&pid)),
-                AccessOp::UpdateCost => {}
-            }
-            Ok(Vec::new())
-        }
-        Request::ConfigureLdstAccess(set) => {
-            let vcs = state.vcss.get_mut(usize::from(set.vcs)).ok_or(invalid)?;
-            match set.access.op {
-                LdstAccess::Enable => drop(vcs.lav.insert(set.access.pid)),
-                LdstAccess::Disable => drop(vcs.lav.remove(&set.access.pid)),
-            }
-            Ok(Vec::new())
-        }
-        Request::GetVcsLav(get) => {
-            let vcs = state.vcss.get(usize::from(get.vcs)).ok_or(invalid)?;
-            let mut all = vec![0_u8; 512];
-            vcs.lav.iter().for_each(|pid| all[pid.index() / 8] |= 1 << (pid.index() % 8));
-            let (start, len) = (get.range.start as usize, get.range.len as usize);
-            let data = all.get(start..start + len).ok_or(invalid)?;
-            reply(&Response::GetVcsLav(tables::Vector { data: List::of(data) }))
-        }
-        Request::GetVcsAccess(get) => {
-            let vcs = state.vcss.get(usize::from(get.vcs)).ok_or(invalid)?;
-            let mut all = vec![0_u8; 1_024];
-            for (vector, first) in [(&vcs.gmv, 0), (&vcs.vtv, 512)] {
-                for pid in vector {
-                    all[first + pid.index() / 8] |= 1 << (pid.index() % 8);
-                }
-            }
-            let (start, len) = (get.range.start as usize, get.range.len as usize);
-            let data = all.get(start..start + len).ok_or(invalid)?;
-            reply(&Response::GetVcsAccess(tables::Vector { data: List::of(data) }))
-        }
-        Request::GetVcsSvState(vcs) => {
-            reply(&Response::GetVcsSvState(state.vcss[usize::from(*vcs)].secret.is_some().into()))
-        }
-        Request::GetSv(vcs) => {
-            reply(&Response::GetSv(state.vcss[usize::from(*vcs)].secret.unwrap_or_default()))
-        }
-        Request::GetPrefix(vcs) => {
-            let vcs = state.vcss.get(usize::from(*vcs)).ok_or(invalid)?;
-            reply(&Response::GetPrefix(vcs.prefix))
-        }
-        Request::SetPrefix(set) => {
-            let vcs = state.vcss.get_mut(usize::from(set.vcs)).ok_or(invalid)?;
-            vcs.prefix = set.prefix;
-            Ok(Vec::new())
-        }
-        _ => Err(ReturnCode::Unsupported),
-    }
-}
-
-fn in_background(state: &mut SwitchState, request: &Request<'_>, fails: bool) -> Vec<u8> {
-    let code = if fails { ReturnCode::InternalError } else { ReturnCode::Success };
-    state.background = Some((request.opcode().0, 2, code));
-    BACKGROUND.to_vec()
 }
 
 /// A fabric that managers can be let loose on.

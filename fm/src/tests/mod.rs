@@ -9,6 +9,7 @@ mod change;
 mod discovery;
 mod endpoint;
 mod fake;
+mod fake_edge;
 mod fake_etcd;
 mod fake_gfd;
 mod gim;

@@ -9,14 +9,14 @@ use std::collections::BTreeSet;
 use weft_parsers::fabric::{DrtEntry, Pid, RgtEntry};
 
 use super::bind::{fabric as three_switches, link};
-use super::fake::{Fake, Shared};
+use super::fake::{Fake, Kind, Shared};
 use super::fake_gfd::GfdState;
 use super::plan::set_up;
 use super::service::{holds, manager, shared, started, status, want};
 use crate::bind::{Bindings, Bridge, Local};
 use crate::graph::{SwitchId, generate};
 use crate::inventory::Inventory;
-use crate::overview::{Asked, BindingState, LinkRow, NameRow, bindings, links};
+use crate::overview::{Asked, BindingState, LinkLoad, LinkRow, NameRow, bindings, links};
 use crate::picture::svg;
 use crate::routes::SwitchTables;
 use crate::service::display_names::DisplayNames;
@@ -93,6 +93,95 @@ fn behind_a_gfd_that_is_silent_none_is_asked() {
     assert_eq!(said[1..], [behind.as_str(); 3]);
     let asked = status(&fm).calls - calls;
     assert!(asked < 8, "two edges and one GFD: {asked}");
+}
+
+/// What the switches at both ends of the first link say that they have sent, and when in ms; the load by end after a look.
+fn load_after(
+    shared: &Shared,
+    fm: &mut Fm,
+    told: [Option<(u64, u64)>; 2],
+) -> [Option<(u64, u64)>; 2] {
+    let ends = fm.state().unwrap().inventory.links.first().copied().unwrap();
+    shared.with(|fake| {
+        for (end, told) in ends.iter().zip(told) {
+            let Kind::Switch(state) = &mut fake.nodes[usize::from(end.switch.0)].kind else {
+                panic!()
+            };
+            state.traffic = told.map(|(ms, sent)| (ms * 1_000_000, [(end.port, sent)].into()));
+        }
+    });
+    fm.watch();
+    let rows = overview(fm).links;
+    let row = rows.iter().find(|row| row.ends == ends).unwrap();
+    row.load.map(|load| load.map(|load| (load.bps, load.over_ms)))
+}
+
+/// By end: an average over 200 ms at least of the switch's own clock, and none where there are no counts for one.
+#[test]
+fn the_load_of_a_link_is_what_both_ends_count() {
+    let shared = shared();
+    let mut fm = started(&shared, POOL);
+    let mut load = |one, other| load_after(&shared, &mut fm, [one, other]);
+    assert_eq!(load(Some((0, 0)), None), [None, None], "once, and never");
+    assert_eq!(load(Some((100, 1_000)), None), [None, None], "too near");
+    let of = |bytes: u64, ms: u64| Some((bytes * 8_000 / ms, ms));
+    assert_eq!(load(Some((200, 3_000)), None), [of(3_000, 200), None]);
+    assert_eq!(load(Some((200, 9_000)), None), [of(3_000, 200), None], "the same time: no news");
+    assert_eq!(load(Some((300, 4_000)), None), [of(3_000, 200), None]);
+    assert_eq!(load(Some((1_300, 5_000)), None), [of(1_000, 1_000), None]);
+    // What goes back has begun anew.
+    assert_eq!(load(Some((1_400, 4_999)), None), [None, None]);
+    assert_eq!(load(Some((2_400, 5_000)), None), [of(1, 1_000), None]);
+    assert_eq!(load(Some((3, 6_000)), None), [None, None]);
+    // A switch that lies does no harm: times that hardly move, and counts beyond any line.
+    for ms in 4..500 {
+        load(Some((ms, u64::MAX)), None);
+    }
+    let [lies, _] = load(Some((600, u64::MAX)), None);
+    assert_eq!(lies, None, "eight counts within 200 ms of the last one");
+    assert_eq!(load(Some((900, u64::MAX)), None), [of(0, 300), None]);
+    assert_eq!(load(Some((901, 0)), None), [None, None]);
+    assert_eq!(load(Some((1_101, u64::MAX)), None), [Some((u64::MAX, 200)), None]);
+    // A switch whose clock stands still has none at last.
+    assert_eq!(load(Some((1_301, u64::MAX)), None), [of(0, 200), None]);
+    let told: Vec<_> = (0..40).map(|_| load(Some((1_301, 0)), None)[0]).collect();
+    assert_eq!((told[0], told[39]), (of(0, 200), None));
+    // Who does not know the command is asked once in a discovery; then both have a load.
+    assert_eq!(load(None, Some((0, 0))), [None, None]);
+    fm.rediscover().unwrap();
+    let mut load = |one, other| load_after(&shared, &mut fm, [one, other]);
+    assert_eq!(load(Some((0, 7)), Some((5, 7))), [None, None]);
+    let all = load(Some((250, 7)), Some((405, 1_007)));
+    assert_eq!(all, [of(0, 250), of(1_000, 400)]);
+}
+
+#[test]
+fn a_load_is_told_in_the_unit_that_fits() {
+    let text = |bps| LinkLoad { bps, over_ms: 250 }.text();
+    assert_eq!(text(0), "0.0 kbit/s over 250 ms");
+    assert_eq!(text(999_999), "999.9 kbit/s over 250 ms");
+    assert_eq!(text(1_000_000), "1.0 Mbit/s over 250 ms");
+    assert_eq!(text(399_960_000_000), "399.9 Gbit/s over 250 ms");
+    assert_eq!(text(u64::MAX), "18446744073.7 Gbit/s over 250 ms");
+}
+
+/// A switch that does not know the command is asked for it once in a discovery.
+#[test]
+fn switches_without_counts_are_not_asked_for_them_again() {
+    let shared = shared();
+    let mut fm = started(&shared, POOL);
+    let steady = |fm: &mut Fm| {
+        fm.watch();
+        fm.watch();
+        let before = status(fm).calls;
+        fm.watch();
+        status(fm).calls - before
+    };
+    let without = steady(&mut fm);
+    let load = load_after(&shared, &mut fm, [Some((0, 0)); 2]);
+    assert_eq!((load, steady(&mut fm)), ([None, None], without));
+    fm.rediscover().unwrap();
+    assert_eq!(steady(&mut fm), without + 2, "two switches");
 }
 
 /// A static fabric's components are never asked anything, for a picture neither.

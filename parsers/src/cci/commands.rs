@@ -302,6 +302,7 @@ commands! {
     0x5902 CONFIGURE_ACCESS ConfigureAccess "Configure VCS PID Access" (gae::ConfigureAccess) -> ;
     0x5903 GET_PREFIX GetPrefix "Get VendPrefixL0 State" (u8) -> (gae::PrefixFlags);
     0x5904 SET_PREFIX SetPrefix "Set VendPrefixL0 State" (gae::SetPrefix) -> ;
+    0xC510 GET_PORT_TRAFFIC GetPortTraffic "Get Port Traffic" (switch::PortList<'a>) -> (switch::PortsTraffic<'a>);
 }
 
 impl Request<'_> {

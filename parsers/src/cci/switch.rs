@@ -81,6 +81,28 @@ message! {
     0 as u8 => ports: [PortState]
 }
 
+record! {
+    /// What has gone through a port since its switch was started.
+    struct PortTraffic: 24 {
+        /// The port.
+        0 => port: u8,
+        /// Bytes of frames that came in, without FCS.
+        8 => rx: u64,
+        /// Bytes of frames that went out, without FCS.
+        16 => tx: u64,
+    }
+}
+
+message! {
+    /// Response of Get Port Traffic (C510h).
+    struct PortsTraffic: 16 {
+        /// When the counts were taken: ns of a clock of the switch that never goes back.
+        0 => at_ns: u64,
+    }
+    /// One for each port that was asked for.
+    8 as u8 => ports: [PortTraffic]
+}
+
 codes! {
     /// What Physical Port Control is to do.
     enum PortOp: Operation, 0xFF {

@@ -350,6 +350,11 @@ impl Agent {
         self.flush_tunnel(now);
     }
 
+    /// Notes how many bytes have come in and gone out by a port, which Get Port Traffic (C510h) tells.
+    pub fn count_traffic(&mut self, now: Instant, port: PortId, rx: u64, tx: u64) {
+        self.switch.count_traffic(now, port, rx, tx);
+    }
+
     /// Notes in the switch's event log how many accesses have been refused at a port by one rule.
     pub fn log_refusals(&mut self, now: Instant, port: PortId, rule: &str, count: u64) {
         self.switch.log_refusals(now, port, rule, count);

@@ -147,6 +147,7 @@ impl Switch {
         FM set CONFIGURE_ACCESS ConfigureAccess(it) => self.configure_access(&it);
         FM get GET_PREFIX GetPrefix(vcs) => self.get_prefix(vcs, reply);
         FM set SET_PREFIX SetPrefix(it) => self.set_prefix(it);
+        FM get GET_PORT_TRAFFIC GetPortTraffic(it) => self.port_traffic(&it, reply);
     }
 
     fn vcs_of(&self, vcs: u8) -> Result<&VcsState, ReturnCode> {

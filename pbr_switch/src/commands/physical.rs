@@ -9,7 +9,8 @@ use weft_cxl::cci::{Done, NO_UUID, Reply};
 use weft_cxl::pci::{ByteEnables, Reg};
 use weft_parsers::cci::pbr::{LinkPartner, LinkPartners, PidAndKind};
 use weft_parsers::cci::switch::{
-    PortControl, PortList, PortOp, PortState, PortStates, PpbConfig, SwitchIdentity,
+    PortControl, PortList, PortOp, PortState, PortStates, PortTraffic, PortsTraffic, PpbConfig,
+    SwitchIdentity,
 };
 use weft_parsers::cci::{List, Response, ReturnCode, Uuid};
 use weft_parsers::fabric::Pid;
@@ -61,6 +62,15 @@ impl Switch {
         let ports: Vec<PortState> =
             list.ports.iter().map(one).collect::<Result<_, ReturnCode>>()?;
         reply.send(&Response::GetPortState(PortStates { ports: List::of(&ports) }))
+    }
+
+    pub(super) fn port_traffic(&self, list: &PortList<'_>, reply: &mut Reply) -> Done {
+        let one =
+            |number| self.port_of(number).map(|port| PortTraffic { port: number, ..port.traffic });
+        let ports: Vec<PortTraffic> =
+            list.ports.iter().map(one).collect::<Result<_, ReturnCode>>()?;
+        let (at_ns, ports) = (self.traffic_at.as_ps() / 1_000, List::of(&ports));
+        reply.send(&Response::GetPortTraffic(PortsTraffic { at_ns, ports }))
     }
 
     pub(super) fn link_partners(&self, list: &PortList<'_>, reply: &mut Reply) -> Done {

@@ -132,6 +132,7 @@ pub(super) fn samples(then: &mut dyn FnMut(&Request<'_>)) {
         }),
         Request::GetPrefix(0),
         Request::SetPrefix(SetPrefix { vcs: 0, prefix: PrefixFlags { out: true, into: true } }),
+        Request::GetPortTraffic(PortList { ports: List::of(&[0, 1]) }),
     ];
     all.iter().for_each(then);
 }

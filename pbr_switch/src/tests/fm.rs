@@ -8,7 +8,9 @@ use weft_parsers::cci::mld::{LdConfig, LdMemRequest, MemAccess, TunnelRequest, T
 use weft_parsers::cci::pbr::{
     CrawlOut, CrawlTarget, GetTables, LinkPartners, PbrSwitchIdentity, TableDescriptors, TableKind,
 };
-use weft_parsers::cci::switch::{ConfigAccess, PortList, PortStates, PpbConfig, SwitchIdentity};
+use weft_parsers::cci::switch::{
+    ConfigAccess, PortList, PortStates, PortsTraffic, PpbConfig, SwitchIdentity,
+};
 use weft_parsers::cci::tables::{Drt, Rgt, RoutingRange, SetDrt};
 use weft_parsers::cci::vcs::{GenerateAer, GetVcsInfo, VcsInfos};
 use weft_parsers::fabric::{DrtEntry, RgtEntry};
@@ -51,6 +53,29 @@ fn get_physical_port_state_and_link_partner_follow_the_links() {
     for number in [6, 64, 255] {
         bench.bad(FM, &Request::GetPortState(PortList { ports: List::of(&[0, number]) }), BAD);
         bench.bad(FM, &Request::GetLinkPartners(PortList { ports: List::of(&[0, number]) }), BAD);
+    }
+}
+
+/// Counts are those of the last time that they were taken, in the order that was asked for.
+#[test]
+fn get_port_traffic_tells_what_was_counted_and_when() {
+    let mut bench = Bench::new();
+    let ask = |bench: &mut Bench, ports: &[u8]| {
+        let payload = bench.ok(FM, &Request::GetPortTraffic(PortList { ports: List::of(ports) }));
+        let told = read::<PortsTraffic<'_>>(&payload);
+        let all: Vec<_> = told.ports.iter().map(|it| (it.port, it.rx, it.tx)).collect();
+        (told.at_ns, all)
+    };
+    assert_eq!(ask(&mut bench, &[4, 1]), (0, vec![(4, 0, 0), (1, 0, 0)]));
+    for (us, rx, tx) in [(100_000, 1_000, 20), (250_001, u64::MAX, 1 << 40)] {
+        let now = Instant::ZERO + Span::from_us(us);
+        bench.switch.count_traffic(now, port(4), rx, tx);
+        assert_eq!(ask(&mut bench, &[4, 1, 4]).0, us * 1_000);
+        assert_eq!(ask(&mut bench, &[4, 1, 4]).1, [(4, rx, tx), (1, 0, 0), (4, rx, tx)]);
+    }
+    assert_eq!(ask(&mut bench, &[]), (250_001_000, vec![]));
+    for number in [6, 64, 255] {
+        bench.bad(FM, &Request::GetPortTraffic(PortList { ports: List::of(&[4, number]) }), BAD);
     }
 }
 

@@ -25,4 +25,5 @@ mod resets;
 mod routes;
 mod service;
 mod tlp_link;
+mod traffic;
 mod virtual_time;

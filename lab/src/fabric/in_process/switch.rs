@@ -11,7 +11,7 @@ use weft_cxl::cci::Session;
 use weft_cxl::pci::Link;
 use weft_dataplane::config::{LiveSizes, PortRole as Role, SwitchConfig, TlpConfig, TlpLink};
 use weft_dataplane::pbr::Tables;
-use weft_dataplane::pipeline::{Built, Core, Lane, Timing, build};
+use weft_dataplane::pipeline::{Built, Core, Lane, Ledger, Timing, build};
 use weft_dataplane::pool::{Bufs, Pool};
 use weft_dataplane::port::pipe::{Inbox, Pipe};
 use weft_dataplane::port::{Port, PortError};
@@ -36,6 +36,8 @@ const HEADROOM_CELLS: u32 = 4;
 const BIND_TIME: Span = Span::from_us(100);
 /// Notifications that wait for the manager; beyond, the newest are lost.
 const NOTICES_MAX: usize = 64;
+/// Time between two counts of what has gone through ports.
+const COUNT: Span = Span::from_ms(100);
 /// GFD commands that a GAE forwards at a time.
 const THREADS: u16 = 4;
 
@@ -53,6 +55,8 @@ pub(super) struct RunningSwitch {
     /// Notifications for the manager that nobody has taken.
     notices: VecDeque<Vec<u8>>,
     pub idle: IdleState,
+    /// When the traffic of its ports was counted last.
+    counted: Option<Instant>,
     /// It has no power.
     pub off: bool,
 }
@@ -109,7 +113,19 @@ impl RunningSwitch {
         let up = vec![false; switch.ports.len()];
         let (answers, notices) = (Vec::new(), VecDeque::new());
         let (idle, off) = (IdleState::new(inboxes), false);
-        let parts = Self { lane, core, ports, up, agent, agent_port, answers, notices, idle, off };
+        let parts = Self {
+            lane,
+            core,
+            ports,
+            up,
+            agent,
+            agent_port,
+            answers,
+            notices,
+            idle,
+            counted: None,
+            off,
+        };
         Ok(Some(parts))
     }
 
@@ -146,6 +162,14 @@ impl RunningSwitch {
                 && let Some(id) = PortId::new(at)
             {
                 self.agent.set_link(now, id, is_up.then(Link::default));
+            }
+        }
+        if self.counted.is_none_or(|counted| now.since(counted) >= COUNT) {
+            self.counted = Some(now);
+            for (at, port) in Ledger::read(&self.core).port.iter().enumerate() {
+                if let Some(id) = PortId::new(at) {
+                    self.agent.count_traffic(now, id, port.rx_bytes, port.tx_bytes);
+                }
             }
         }
         let core = &self.core;

@@ -230,7 +230,9 @@ fn reserved_codes_are_invalid_input() {
 
 #[test]
 fn unknown_commands_are_unsupported() {
-    for opcode in [0x0000, 0x0006, 0x4915, 0x5502, 0x5609, 0x5717, 0x580C, 0x5905, 0xC000] {
+    for opcode in
+        [0x0000, 0x0006, 0x4915, 0x5502, 0x5609, 0x5717, 0x580C, 0x5905, 0xC000, 0xC50F, 0xC511]
+    {
         let opcode = Opcode(opcode);
         for error in [Request::parse(opcode, &[]).err(), Response::parse(opcode, &[]).err()] {
             assert_eq!(error, Some(RequestError::Unsupported(opcode)));

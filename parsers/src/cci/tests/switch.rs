@@ -21,6 +21,7 @@ const ACCESS: switch::ConfigAccess =
 #[rustfmt::skip] // bytes by offset, then what they say
 pub const REQUESTS: Requests = &[
     ("03 | 05 06 09", Request::GetPortState(switch::PortList { ports: List::of(&[5, 6, 9]) })),
+    ("02 | 05 FF", Request::GetPortTraffic(switch::PortList { ports: List::of(&[5, 255]) })),
     ("05 01", Request::PortControl(switch::PortControl { port: 5, op: switch::PortOp::DeassertPerst })),
     ("05 345A80 | 01020304",
         Request::PpbConfig(switch::PpbConfig { port: 5, access: ACCESS, data: 0x0403_0201 })),
@@ -96,6 +97,11 @@ pub const RESPONSES: Responses = &[
             vppbs: 0x0405, active_vppbs: 0x0607, decoders: 8 })),
     ("02 000000 | 01 02 03 00 05 06 07 08 09 0A 0B 0C 0D 0F0E 10 | 02 02 03 00 05 06 07 08 09 0A 0B 0C 0D 0F0E 10",
         Response::GetPortState(switch::PortStates { ports: List::of(&[PORT, switch::PortState { port: 2, ..PORT }]) })),
+    ("0102030405060708 02 00000000000000 | 05 00000000000000 1112131415161718 2122232425262728 |
+      FF 00000000000000 0100000000000000 0000000000000080",
+        Response::GetPortTraffic(switch::PortsTraffic { at_ns: 0x0807_0605_0403_0201, ports: List::of(&[
+            switch::PortTraffic { port: 5, rx: 0x1817_1615_1413_1211, tx: 0x2827_2625_2423_2221 },
+            switch::PortTraffic { port: 255, rx: 1, tx: 1 << 63 }]) })),
     ("01020304", Response::PpbConfig(0x0403_0201)),
     ("01", Response::GetSvState(1)),
     ("02", Response::GetVcsSvState(2)),

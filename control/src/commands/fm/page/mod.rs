@@ -16,7 +16,7 @@ use std::fmt::Write as _;
 use weft_fm::bind::Bridge;
 use weft_fm::graph::{PortRef, SwitchId};
 use weft_fm::inventory::{Partner, Port, Switch, TargetKind};
-use weft_fm::overview::{Asked, BindingState, BindingUse, LinkRow};
+use weft_fm::overview::{Asked, BindingState, BindingUse, LinkLoad, LinkRow};
 use weft_fm::picture;
 use weft_fm::service::display_names::DisplayNames;
 use weft_fm::service::request::{NamedPid, Overview, P2pState};
@@ -176,6 +176,7 @@ impl<'a> View<'a> {
             let mut cells = vec![self.place(a), self.place(b)];
             cells.push(if link.down { "down" } else { "up" }.to_owned());
             cells.push(rate);
+            cells.extend(link.load.map(|load| load.map_or_else(String::new, LinkLoad::text)));
             cells.extend([there, back, group_there, group_back].map(|count| count.to_string()));
             let (id, state) = (format!("{a}-{b}"), cells.get(2).cloned().unwrap_or_default());
             Row { data: vec![("link", id.clone()), ("state", state), ("marks", id)], cells }
@@ -186,12 +187,14 @@ impl<'a> View<'a> {
             "To",
             "State",
             "Lanes carry, MB/s",
+            "Load there",
+            "Load back",
             "DPIDs there",
             "DPIDs back",
             "More by group, there",
             "More by group, back",
         ];
-        section("Links, and DPIDs that are routed over them", &head, &rows, out);
+        section("Links, their load, and DPIDs that are routed over them", &head, &rows, out);
     }
 
     fn attached(&self, out: &mut String) {

@@ -111,8 +111,10 @@ fn overview() -> Value {
         })
     };
     let link = |index: usize, down: bool, dpids: [u16; 2]| {
+        let one = json!({"bps": 1_234_567, "over_ms": 400});
+        let load = if down { json!([null, null]) } else { json!([one, null]) };
         let ends = inventory()["links"][index].clone();
-        json!({"ends": ends, "down": down, "bandwidth_mbps": 121_008, "dpids": dpids, "group_dpids": [1, 0]})
+        json!({"ends": ends, "down": down, "bandwidth_mbps": 121_008, "dpids": dpids, "group_dpids": [1, 0], "load": load})
     };
     let local = json!({
         "bridge": bridge(0, 0, 1), "state": "bound", "host": at(0, 0), "port": at(0, 1), "ld": null,
@@ -276,7 +278,10 @@ fn everything_of_a_fabric_is_on_its_page() {
     assert_eq!(first("switch"), ["s0", "s1"]);
     assert_eq!(first("end"), ["s0.0", "s0.1", "s0.2", "s0.4", "s1.3"]);
     let links = rows(&doc, "link");
-    assert_eq!(links[0].1[2..], ["up", "121,008", "7", "3", "1", "0"]);
+    assert_eq!(
+        links[0].1[2..],
+        ["up", "121,008", "1.2 Mbit/s over 400 ms", "", "7", "3", "1", "0"]
+    );
     assert_eq!((links[1].0.as_str(), links[1].1[2].as_str()), ("s0.6-s1.1", "down"));
     let bindings = rows(&doc, "bridge");
     assert_eq!(bindings[0].0, "s0/0/1");
