@@ -14,6 +14,7 @@ pub mod decode;
 pub mod error;
 pub mod events;
 pub mod express;
+pub mod http;
 pub mod live;
 pub mod log;
 pub mod metrics;

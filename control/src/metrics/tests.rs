@@ -3,13 +3,14 @@
 //! Units: bytes.
 //! Source: none of its own.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 
 use serde_json::Value;
 use weft_base::wait::{self, LONG};
 
 use super::*;
+use crate::http::HEAD_LEN_MAX;
 use crate::requests::testing::Recorder;
 
 fn pages() -> Pages {
