@@ -22,12 +22,16 @@ const BOX: (i64, i64) = (190, 44);
 const ROW: (i64, i64, i64) = (44, 20, 76);
 /// Room above the first row, that of the entry switch alone.
 const TOP: i64 = 28;
-/// Between two links of the same switches, at most.
-const BESIDE: i64 = 18;
+/// Between two links of the same switches, at most: numbers of three digits stand beside each other.
+const BESIDE: i64 = 48;
 /// Characters that a box has room for.
 const FITS: usize = 31;
 /// The thinnest link has 1 pixel; one with as many DPIDs as any has so many more.
 const WIDER: u16 = 4;
+/// Colours of links by quarters of the load of the busiest one.
+const BUSY: [&str; 4] = ["#567", "#9a7b2f", "#c98a12", "#f09000"];
+/// Below this load, in bits a second, the busiest link is no busy one: the manager's own messages are some.
+const QUIET: u64 = 1_000_000;
 
 /// Where each switch stands.
 type Places = BTreeMap<SwitchId, (i64, i64)>;
@@ -38,7 +42,8 @@ fn px(count: usize) -> i64 {
 }
 
 /// Writes a fabric as a picture: switches in rows by how far they are from the entry switch, what is attached to each below
-/// it, links between. A link is the wider the more DPIDs are routed over it; the numbers at it are those of its two ends.
+/// it, links between. A link is the wider the more DPIDs are routed over it; the numbers at it are those of its two ends. Its
+/// colour is its load as part of that of the busiest link.
 ///
 /// # Errors
 /// The writer's.
@@ -55,10 +60,11 @@ pub fn svg(
          height=\"{height}\" font-family=\"sans-serif\" font-size=\"11\" role=\"img\" aria-label=\"Topology\">"
     )?;
     let most = links.iter().flat_map(|link| link.dpids).max().unwrap_or(0).max(1);
+    let busiest = links.iter().map(load).max().unwrap_or(0);
     let (mut sides, mut labels) = (Sides::of(links), String::new());
     for link in links {
         let Some(line) = Line::of(&places, link, sides.next(link)) else { continue };
-        draw_link(link, called, (&line, most), to)?;
+        draw_link(link, called, (&line, most, busiest), to)?;
         if !link.down {
             let ((x, y), [one, other]) = (line.label, line.dpids);
             writeln!(
@@ -93,12 +99,22 @@ impl Sides {
         Self(all)
     }
 
-    /// How far a link is from the middle.
-    fn next(&mut self, link: &LinkRow) -> i64 {
-        let Some((all, drawn)) = self.0.get_mut(&Self::pair(link)) else { return 0 };
-        let apart = BESIDE.min((ROW.0 - 8) / *all);
+    /// Where a link is beside the others.
+    fn next(&mut self, link: &LinkRow) -> Side {
+        let Some((all, drawn)) = self.0.get_mut(&Self::pair(link)) else { return Side(0, 1) };
         *drawn += 1;
-        (2 * *drawn - 1 - *all) * apart / 2
+        Side(2 * *drawn - 1 - *all, *all)
+    }
+}
+
+/// A link among those of the same switches: twice its place from the middle one, and how many there are.
+#[derive(Clone, Copy)]
+struct Side(i64, i64);
+
+impl Side {
+    /// Pixels from the middle of a side of a box.
+    fn shift(self, side: i64) -> i64 {
+        self.0 * BESIDE.min((side - 8) / self.1) / 2
     }
 }
 
@@ -113,8 +129,8 @@ struct Line {
 }
 
 impl Line {
-    /// The line of a link that is `shift` from the middle.
-    fn of(places: &Places, link: &LinkRow, shift: i64) -> Option<Self> {
+    /// The line of a link that stands at `side`.
+    fn of(places: &Places, link: &LinkRow, side: Side) -> Option<Self> {
         let middle =
             |end: PortRef| places.get(&end.switch).map(|(x, y)| (x + BOX.0 / 2, y + ROW.0 / 2));
         let ([a, b], [there, back]) = (link.ends, link.dpids);
@@ -123,6 +139,7 @@ impl Line {
         let ((x1, y1), (x2, y2)) = if is_first { (a, b) } else { (b, a) };
         let dpids = if is_first { [there, back] } else { [back, there] };
         let column = BOX.0 + BOX.1;
+        let shift = side.shift(if y1 == y2 { ROW.0 } else { BOX.0 });
         let (path, label) = if y1 != y2 {
             let (x1, x2) = (x1 + shift, x2 + shift);
             let up = ROW.0 / 2 + 12; // above the box of the lower end
@@ -142,10 +159,15 @@ impl Line {
     }
 }
 
+/// The load of a link in its busier direction, bits a second.
+fn load(link: &LinkRow) -> u64 {
+    link.load.iter().flatten().map(|load| load.bps).max().unwrap_or(0)
+}
+
 fn draw_link(
     link: &LinkRow,
     called: &DisplayNames,
-    (line, most): (&Line, u16),
+    (line, most, busiest): (&Line, u16, u64),
     to: &mut dyn Write,
 ) -> fmt::Result {
     let [a, b] = link.ends;
@@ -163,7 +185,9 @@ fn draw_link(
     };
     let tenths = 10 + 10 * u32::from(WIDER) * u32::from(there.max(back)) / u32::from(most);
     let (whole, part) = (tenths / 10, tenths % 10);
-    let stroke = if link.down { "#b33" } else { "#567" };
+    let quarter = u128::from(load(link)) * 4 / u128::from(busiest.max(QUIET));
+    let quarter = usize::try_from(quarter).unwrap_or(BUSY.len()).min(BUSY.len() - 1);
+    let stroke = if link.down { "#b33" } else { BUSY.get(quarter).copied().unwrap_or("#567") };
     writeln!(
         to,
         "  <g class=\"link{class}\" id=\"{a}-{b}\"><title>{from} - {into}{state}</title><path d=\"{}\" fill=\"none\" \

@@ -155,6 +155,36 @@ fn the_load_of_a_link_is_what_both_ends_count() {
     assert_eq!(all, [of(0, 250), of(1_000, 400)]);
 }
 
+/// By quarters of the busiest link's load; where none has any to speak of, all are quiet.
+#[test]
+fn a_link_is_the_more_orange_the_more_load_it_has() {
+    let mut fake = Fake::of(&generate::line(6, 1).unwrap());
+    fake.add(SwitchId(1), Some(GfdState::new(8)));
+    let (inventory, plan, _) = set_up(&Shared::new(fake));
+    let mut rows = links(&inventory, &plan.routed.tables);
+    let mut colors = |loads: [u64; 5]| {
+        for (row, bps) in rows.iter_mut().zip(loads) {
+            row.load = [None, Some(LinkLoad { bps, over_ms: 200 })];
+        }
+        let text = drawn(&inventory, &[], &rows);
+        let lines = text.lines().filter(|line| line.contains("class=\"link"));
+        let color = |line: &str| {
+            let (_, rest) = line.split_once("stroke=\"").unwrap();
+            rest.split_once('"').unwrap().0.to_owned()
+        };
+        lines.map(color).collect::<Vec<_>>()
+    };
+    let [quiet, some, more, most] = ["#567", "#9a7b2f", "#c98a12", "#f09000"];
+    assert_eq!(colors([400_000_000_000; 5]), [most; 5]);
+    assert_eq!(
+        colors([0, 24_999_999, 25_000_000, 50_000_000, 100_000_000]),
+        [quiet, quiet, some, more, most]
+    );
+    assert_eq!(colors([75_000_000, 100_000_000, 0, 0, 1]), [most, most, quiet, quiet, quiet]);
+    assert_eq!(colors([0, 1, 2, 249_999, 249_999]), [quiet; 5], "the manager's own messages");
+    assert_eq!(colors([u64::MAX, 0, 0, 0, 0])[0], most);
+}
+
 #[test]
 fn a_load_is_told_in_the_unit_that_fits() {
     let text = |bps| LinkLoad { bps, over_ms: 250 }.text();
@@ -331,6 +361,10 @@ fn links_side_by_side_are_seen_apart() {
     };
     let text = drawn(&inventory, &[], &rows);
     assert_eq!(paths(&text).len(), 3, "{text}");
+    let labels = text.split("class=\"load\" x=\"").skip(1);
+    let at: Vec<i64> =
+        labels.map(|rest| rest.split_once('"').unwrap().0.parse().unwrap()).collect();
+    assert!(at.windows(2).all(|two| two[1] - two[0] >= 40), "numbers do not run together: {at:?}");
     assert_eq!((text.matches("class=\"load\"").count(), text.matches("dasharray").count()), (3, 0));
     rows[1].down = true;
     // The switch at its far end may not tell any more who is there.

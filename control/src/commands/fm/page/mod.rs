@@ -32,9 +32,9 @@ const SCRIPT: &str = include_str!("page.js");
 /// What capacity of GFDs is counted in.
 const CAPACITY_UNIT: u64 = 256 << 20;
 
-const LOAD: &str = "No command of a fabric manager tells how busy a link is. What stands for it here is how many PIDs are \
-    routed over a link: the numbers at it are DPIDs of static messages, from the upper or left end and from the other \
-    one; a link is the wider the more they are. A dashed link is down.";
+const LOAD: &str = "The numbers at a link are DPIDs whose static messages are routed over it, from the upper or left end \
+    and from the other one; a link is the wider the more they are. The more of the busiest link's load a link has, the \
+    more orange it is; how much that is stands in its tooltip and in the table of links. A dashed link is down.";
 
 /// An overview, and names to show it by.
 struct View<'a> {
