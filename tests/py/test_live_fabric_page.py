@@ -7,6 +7,7 @@ Source: docs/fm.md "The page of a fabric".
 """
 
 import concurrent.futures
+import contextlib
 import json
 import os
 import re
@@ -307,6 +308,57 @@ def take_down(inventory):
         time.sleep(0.1)
 
 
+@contextlib.contextmanager
+def served():
+    """The address of a page that is served, until a signal comes."""
+    command = [weft(), "fm", "topology", "--html", "--listen", "127.0.0.1:0", "--socket", SOCKET]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as server:
+        try:
+            said = server.stderr.readline()
+            yield re.search(r"http://127\.0\.0\.1:\d+/", said)[0]
+        finally:
+            server.terminate()
+            assert server.wait(TIMEOUT_S) == 0, server.stderr.read()
+
+
+def by_itself(page, what, expression, good=bool):
+    """Waits until the value of an expression is good in a page that is loaded again and again."""
+    limit, value = time.monotonic() + TIMEOUT_S, None
+    while True:
+        try:
+            value = page.value(expression)
+            if good(value):
+                return value
+        except AssertionError as error:
+            value = error  # it was asked just when the page went
+        assert time.monotonic() < limit, (what, value)
+        time.sleep(0.05)
+
+
+def run_live(folder):
+    """A page that is served, before there is a fabric, while there is one and a link goes down, and after it."""
+    sh("ip link set lo up")
+    file = os.path.join(folder, "fabric.toml")
+    with open(file, "w", encoding="ascii") as out:
+        out.write(TOPOLOGY)
+    text, down = "document.body.textContent", "document.querySelectorAll('#drawing g.link.down').length"
+    with weftbrowser.Browser(folder) as browser, served() as url:
+        page = browser.open(url)
+        by_itself(page, "no fabric", text, lambda text: "no fabric manager listens" in text)
+        with weftlive.FabricUp(file, "--dir", DIR, "--processes"):
+            by_itself(page, "the fabric", "document.querySelectorAll('tr[data-link]').length", lambda links: links == 2)
+            # What was clicked is marked still when the page has been loaded again.
+            click = "document.querySelector('tr[data-bridge]').click(), window.before = 1"
+            by_itself(page, "a click", click, lambda before: before == 1)
+            again = f"window.before ? [] : {MARKED}"
+            by_itself(page, "the marks", again, lambda marks: "s0" in marks)
+            assert page.value(down) == 0
+            take_down(known("topology"))
+            by_itself(page, "the link that is down", down, lambda down: down == 1)
+        by_itself(page, "no fabric any more", text, lambda text: "fabric manager" in text and "Switches" not in text)
+        assert set(page.requests) == {url}, page.requests
+
+
 def run_page(way, folder):
     """A fabric, its page in a browser; with processes, the page after a link was lost, too."""
     sh("ip link set lo up")
@@ -347,3 +399,8 @@ def run_page(way, folder):
 @pytest.mark.parametrize("way", ["one", "processes"])
 def test_fabric_page(way, tmp_path):
     weftlive.inside("test_live_fabric_page", "run_page", way, str(tmp_path), timeout=600)
+
+
+@pytest.mark.skipif(MISSING is not None, reason=str(MISSING))
+def test_fabric_page_is_live(tmp_path):
+    weftlive.inside("test_live_fabric_page", "run_live", str(tmp_path), timeout=600)

@@ -16,6 +16,7 @@ mod gim;
 mod grant;
 mod hbr;
 mod ld;
+mod live_page;
 mod memory;
 mod p2p;
 mod page;
@@ -181,6 +182,11 @@ fn default_socket() -> PathBuf {
 pub fn run(args: &FmArgs, out: &mut dyn Write) -> Result<(), CliError> {
     if let Some(peer) = &args.hbr {
         return hbr::run(peer, args.insecure, args.command.as_ref(), out);
+    }
+    if let Some(FmCommand::Topology(args)) = &args.command
+        && let Some(served) = args.serve()
+    {
+        return served;
     }
     match &args.command {
         Some(FmCommand::Serve(args)) => serve::run(args),

@@ -5,13 +5,15 @@
 //! Units: none.
 //! Source: `docs/fm.md`.
 
+use std::net::SocketAddr;
+
 use clap::Args;
 use weft_fm::service::display_names::DisplayNames;
 use weft_fm::service::request::TopologyFormat;
 use weft_fm::service::{Request, Response};
 use weft_fm::topology::tree;
 
-use super::{AskArgs, Query, page};
+use super::{AskArgs, Query, live_page, page};
 use crate::error::CliError;
 
 /// Arguments of `weft fm topology`.
@@ -26,8 +28,18 @@ pub struct TopologyArgs {
     /// As one HTML page: picture, bindings, and a memory map for each host
     #[arg(long, conflicts_with = "json")]
     html: bool,
+    /// Serve the page here until SIGINT or SIGTERM, made anew while a browser looks; port 0 takes any
+    #[arg(long, value_name = "ADDRESS:PORT", requires = "html")]
+    listen: Option<SocketAddr>,
     #[command(flatten)]
     ask: AskArgs,
+}
+
+impl TopologyArgs {
+    /// Serves the page, if that is what is asked for.
+    pub(super) fn serve(&self) -> Option<Result<(), CliError>> {
+        self.listen.map(|addr| live_page::run(addr, &self.ask))
+    }
 }
 
 impl Query for TopologyArgs {
@@ -82,6 +94,8 @@ mod tests {
             ("topology --html --svg", "cannot be used with"),
             ("topology --html --dot", "cannot be used with"),
             ("topology --html --json", "cannot be used with"),
+            ("topology --listen 127.0.0.1:0", "--html"),
+            ("topology --html --listen 9465", "invalid socket address"),
         ]);
     }
 }
