@@ -49,12 +49,12 @@ pub struct LinkRow {
     pub dpids: [u16; 2],
     /// By end: DPIDs of other static routes, of which UIO requests may take this link, as it is in their routing group.
     pub group_dpids: [u16; 2],
-    /// By end: what leaves the switch there by this link; none where it has not been counted twice.
+    /// By end: what goes over the link from there; none where it has not been counted twice.
     #[serde(default)]
     pub load: [Option<LinkLoad>; 2],
 }
 
-/// What leaves a switch by a port.
+/// What goes over a link in one direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LinkLoad {
     /// Bits a second.

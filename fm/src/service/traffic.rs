@@ -24,12 +24,17 @@ const KEPT: usize = 8;
 /// Looks without a later count after which what is known is too old to tell.
 const STALE: u32 = 32;
 
-/// How many bytes had left by a port at a time of the switch.
+/// How many bytes had come in and gone out by a port at a time of the switch.
 #[derive(Clone, Copy, Debug)]
 struct Count {
     at_ns: u64,
-    sent: u64,
+    bytes: [u64; 2],
 }
+
+/// Bytes of [`Count`] that came in.
+const IN: usize = 0;
+/// Bytes of [`Count`] that went out.
+const OUT: usize = 1;
 
 /// What is known of one port.
 #[derive(Clone, Debug, Default)]
@@ -57,10 +62,14 @@ impl Traffic {
     /// Notes a count. One that is not later than the last one is no news, or the switch has been started again.
     fn note(&mut self, at: PortRef, count: Count) {
         let Counts { known, looks } = self.counts.entry(at).or_default();
-        match known.back() {
-            Some(last) if count.at_ns == last.at_ns => return,
-            Some(last) if count.at_ns < last.at_ns || count.sent < last.sent => known.clear(),
-            _ => {}
+        if let Some(last) = known.back() {
+            let is_less = |(now, last): (&u64, &u64)| now < last;
+            if count.at_ns == last.at_ns {
+                return;
+            }
+            if count.at_ns < last.at_ns || count.bytes.iter().zip(&last.bytes).any(is_less) {
+                known.clear();
+            }
         }
         *looks = 0;
         known.push_back(count);
@@ -70,14 +79,21 @@ impl Traffic {
         }
     }
 
-    /// What has left by a port since the last count that is long enough ago; none where there is no such count.
-    fn rate(&self, at: PortRef) -> Option<LinkLoad> {
+    /// What has come in or gone out by a port since the last count that is long enough ago; none where there is no such count.
+    fn rate(&self, at: PortRef, way: usize) -> Option<LinkLoad> {
         let Counts { known, .. } = self.counts.get(&at)?;
         let (first, last) = (known.front()?, known.back()?);
         let ns = last.at_ns.checked_sub(first.at_ns).filter(|ns| *ns >= SHORTEST_NS)?;
-        let bits = u128::from(last.sent.checked_sub(first.sent)?) * 8;
+        let bits = u128::from(last.bytes.get(way)?.checked_sub(*first.bytes.get(way)?)?) * 8;
         let bps = u64::try_from(bits * 1_000_000_000 / u128::from(ns)).unwrap_or(u64::MAX);
         Some(LinkLoad { bps, over_ms: ns / 1_000_000 })
+    }
+
+    /// What goes over a link from one end to the other: the larger of what the one has sent and the other has received, as
+    /// frames are padded behind where they are counted, and can be lost before.
+    fn load(&self, from: PortRef, to: PortRef) -> Option<LinkLoad> {
+        let both = [self.rate(from, OUT), self.rate(to, IN)];
+        both.into_iter().flatten().max_by_key(|load| load.bps)
     }
 }
 
@@ -114,7 +130,10 @@ impl Fm {
             let Some(way) = switch.map(Switch::way).filter(|_| asked) else { continue };
             let failed = ask(fabric, way, &ports, |at_ns, port| {
                 if ports.contains(&port.port) {
-                    traffic.note(PortRef::new(id, port.port), Count { at_ns, sent: port.tx });
+                    traffic.note(
+                        PortRef::new(id, port.port),
+                        Count { at_ns, bytes: [port.rx, port.tx] },
+                    );
                 }
             });
             if let Err(CallError::Refused { code: ReturnCode::Unsupported, .. }) = failed {
@@ -129,7 +148,8 @@ impl Fm {
     /// Says of each link that is up what goes over it, as far as it has been counted.
     pub(super) fn load_links(&self, links: &mut [LinkRow]) {
         for link in links.iter_mut().filter(|link| !link.down) {
-            link.load = link.ends.map(|end| self.traffic.rate(end));
+            let [one, other] = link.ends;
+            link.load = [self.traffic.load(one, other), self.traffic.load(other, one)];
         }
     }
 }

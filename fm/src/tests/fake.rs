@@ -76,8 +76,8 @@ pub struct SwitchState {
     pub rgt: BTreeMap<u8, RgtEntry>,
     pub targets: Vec<(u16, PidTargetKind, u8, u8, u8, Pid)>,
     pub vcss: Vec<FakeVcs>,
-    /// When it counted, and bytes out by port; without it does not know how to tell.
-    pub traffic: Option<(u64, BTreeMap<u8, u64>)>,
+    /// When it counted, and bytes in and out by port; without it does not know how to tell.
+    pub traffic: Option<(u64, BTreeMap<u8, [u64; 2]>)>,
     /// The command in the background, polls until it is done, and how it goes.
     pub background: Option<(u16, u32, ReturnCode)>,
     /// The next command in the background fails.
@@ -530,9 +530,11 @@ fn on_switch(state: &mut SwitchState, partners: &[LinkPartner], request: &Reques
             reply(&Response::GetPortState(switch::PortStates { ports: List::of(&ports) }))
         }
         Request::GetPortTraffic(list) => {
-            let (at_ns, sent) = state.traffic.as_ref().ok_or(ReturnCode::Unsupported)?;
-            let tx = |port| sent.get(&port).copied().unwrap_or(0);
-            let one = |port| switch::PortTraffic { port, rx: !tx(port), tx: tx(port) };
+            let (at_ns, counts) = state.traffic.as_ref().ok_or(ReturnCode::Unsupported)?;
+            let one = |port| {
+                let [rx, tx] = counts.get(&port).copied().unwrap_or_default();
+                switch::PortTraffic { port, rx, tx }
+            };
             let ports: Vec<_> = list.ports.iter().map(one).collect();
             let told = switch::PortsTraffic { at_ns: *at_ns, ports: List::of(&ports) };
             reply(&Response::GetPortTraffic(told))

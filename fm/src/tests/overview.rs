@@ -95,19 +95,18 @@ fn behind_a_gfd_that_is_silent_none_is_asked() {
     assert!(asked < 8, "two edges and one GFD: {asked}");
 }
 
-/// What the switches at both ends of the first link say that they have sent, and when in ms; the load by end after a look.
-fn load_after(
-    shared: &Shared,
-    fm: &mut Fm,
-    told: [Option<(u64, u64)>; 2],
-) -> [Option<(u64, u64)>; 2] {
+/// When in ms, and bytes in and out, as a switch tells them; none: it does not know how.
+type Told = Option<(u64, [u64; 2])>;
+
+/// What the switches at both ends of the first link say of it; its load by end after a look, as bits a second and ms.
+fn load_after(shared: &Shared, fm: &mut Fm, told: [Told; 2]) -> [Option<(u64, u64)>; 2] {
     let ends = fm.state().unwrap().inventory.links.first().copied().unwrap();
     shared.with(|fake| {
         for (end, told) in ends.iter().zip(told) {
             let Kind::Switch(state) = &mut fake.nodes[usize::from(end.switch.0)].kind else {
                 panic!()
             };
-            state.traffic = told.map(|(ms, sent)| (ms * 1_000_000, [(end.port, sent)].into()));
+            state.traffic = told.map(|(ms, bytes)| (ms * 1_000_000, [(end.port, bytes)].into()));
         }
     });
     fm.watch();
@@ -116,43 +115,62 @@ fn load_after(
     row.load.map(|load| load.map(|load| (load.bps, load.over_ms)))
 }
 
-/// By end: an average over 200 ms at least of the switch's own clock, and none where there are no counts for one.
+/// Bits a second of so many bytes in so many ms, and these.
+#[expect(clippy::unnecessary_wraps, reason = "as loads are compared")]
+const fn of(bytes: u64, ms: u64) -> Option<(u64, u64)> {
+    Some((bytes * 8_000 / ms, ms))
+}
+
+/// An average over 200 ms at least of the switch's own clock, and none where there are no counts for one.
 #[test]
-fn the_load_of_a_link_is_what_both_ends_count() {
+fn the_load_of_a_link_is_what_its_ends_count() {
+    let shared = shared();
+    let mut fm = started(&shared, POOL);
+    let mut load = |told| load_after(&shared, &mut fm, [told, None])[0];
+    assert_eq!(load(Some((0, [0, 0]))), None, "once");
+    assert_eq!(load(Some((100, [0, 1_000]))), None, "too near");
+    assert_eq!(load(Some((200, [0, 3_000]))), of(3_000, 200));
+    assert_eq!(load(Some((200, [0, 9_000]))), of(3_000, 200), "the same time: no news");
+    assert_eq!(load(Some((300, [0, 4_000]))), of(3_000, 200));
+    assert_eq!(load(Some((1_300, [7, 5_000]))), of(1_000, 1_000));
+    // What goes back has begun anew: what went out, what came in, the time.
+    assert_eq!(load(Some((1_400, [7, 4_999]))), None);
+    assert_eq!(load(Some((2_400, [7, 5_000]))), of(1, 1_000));
+    assert_eq!(load(Some((2_700, [6, 5_000]))), None);
+    assert_eq!(load(Some((2_900, [6, 5_000]))), of(0, 200));
+    assert_eq!(load(Some((3, [6, 6_000]))), None);
+    // A switch that lies does no harm: times that hardly move, and counts beyond any line.
+    for ms in 4..500 {
+        load(Some((ms, [6, u64::MAX])));
+    }
+    assert_eq!(load(Some((600, [6, u64::MAX]))), None, "eight counts within 200 ms of the last");
+    assert_eq!(load(Some((900, [6, u64::MAX]))), of(0, 300));
+    assert_eq!(load(Some((901, [6, 0]))), None);
+    assert_eq!(load(Some((1_101, [6, u64::MAX]))), Some((u64::MAX, 200)));
+    // A switch whose clock stands still has none at last.
+    assert_eq!(load(Some((1_301, [6, u64::MAX]))), of(0, 200));
+    let told: Vec<_> = (0..40).map(|_| load(Some((1_301, [0, 0])))).collect();
+    assert_eq!((told[0], told[39]), (of(0, 200), None));
+}
+
+/// Short frames are padded behind where they are counted, and frames can be lost: the larger count is the load.
+#[test]
+fn either_end_tells_the_load_of_both_directions() {
     let shared = shared();
     let mut fm = started(&shared, POOL);
     let mut load = |one, other| load_after(&shared, &mut fm, [one, other]);
-    assert_eq!(load(Some((0, 0)), None), [None, None], "once, and never");
-    assert_eq!(load(Some((100, 1_000)), None), [None, None], "too near");
-    let of = |bytes: u64, ms: u64| Some((bytes * 8_000 / ms, ms));
-    assert_eq!(load(Some((200, 3_000)), None), [of(3_000, 200), None]);
-    assert_eq!(load(Some((200, 9_000)), None), [of(3_000, 200), None], "the same time: no news");
-    assert_eq!(load(Some((300, 4_000)), None), [of(3_000, 200), None]);
-    assert_eq!(load(Some((1_300, 5_000)), None), [of(1_000, 1_000), None]);
-    // What goes back has begun anew.
-    assert_eq!(load(Some((1_400, 4_999)), None), [None, None]);
-    assert_eq!(load(Some((2_400, 5_000)), None), [of(1, 1_000), None]);
-    assert_eq!(load(Some((3, 6_000)), None), [None, None]);
-    // A switch that lies does no harm: times that hardly move, and counts beyond any line.
-    for ms in 4..500 {
-        load(Some((ms, u64::MAX)), None);
-    }
-    let [lies, _] = load(Some((600, u64::MAX)), None);
-    assert_eq!(lies, None, "eight counts within 200 ms of the last one");
-    assert_eq!(load(Some((900, u64::MAX)), None), [of(0, 300), None]);
-    assert_eq!(load(Some((901, 0)), None), [None, None]);
-    assert_eq!(load(Some((1_101, u64::MAX)), None), [Some((u64::MAX, 200)), None]);
-    // A switch whose clock stands still has none at last.
-    assert_eq!(load(Some((1_301, u64::MAX)), None), [of(0, 200), None]);
-    let told: Vec<_> = (0..40).map(|_| load(Some((1_301, 0)), None)[0]).collect();
-    assert_eq!((told[0], told[39]), (of(0, 200), None));
-    // Who does not know the command is asked once in a discovery; then both have a load.
-    assert_eq!(load(None, Some((0, 0))), [None, None]);
+    load(Some((0, [0, 0])), Some((5_000, [0, 0])));
+    let all = load(Some((200, [100, 600])), Some((5_400, [2_000, 100])));
+    assert_eq!(all, [of(2_000, 400), of(100, 200)], "received at the other end, and here");
+    let all = load(Some((400, [100, 1_600])), Some((5_800, [2_100, 400])));
+    assert_eq!(all, [of(1_000, 200), of(300, 400)], "sent here, and there");
+    // Who does not know the command is asked once in a discovery; the other one tells both.
+    assert_eq!(load(Some((600, [200, 1_800])), None), [of(200, 200), of(100, 200)]);
     fm.rediscover().unwrap();
     let mut load = |one, other| load_after(&shared, &mut fm, [one, other]);
-    assert_eq!(load(Some((0, 7)), Some((5, 7))), [None, None]);
-    let all = load(Some((250, 7)), Some((405, 1_007)));
-    assert_eq!(all, [of(0, 250), of(1_000, 400)]);
+    assert_eq!(load(Some((0, [7, 7])), Some((5, [0, 7]))), [None, None]);
+    let all = load(Some((250, [7, 7])), Some((405, [0, 1_007])));
+    assert_eq!(all, [of(0, 400), of(1_000, 400)]);
 }
 
 /// By quarters of the busiest link's load; where none has any to speak of, all are quiet.
@@ -208,7 +226,7 @@ fn switches_without_counts_are_not_asked_for_them_again() {
         status(fm).calls - before
     };
     let without = steady(&mut fm);
-    let load = load_after(&shared, &mut fm, [Some((0, 0)); 2]);
+    let load = load_after(&shared, &mut fm, [Some((0, [0, 0])); 2]);
     assert_eq!((load, steady(&mut fm)), ([None, None], without));
     fm.rediscover().unwrap();
     assert_eq!(steady(&mut fm), without + 2, "two switches");
