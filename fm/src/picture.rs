@@ -28,8 +28,6 @@ const BESIDE: i64 = 48;
 const FITS: usize = 31;
 /// The thinnest link has 1 pixel; one with as many DPIDs as any has so many more.
 const WIDER: u16 = 4;
-/// Colours of links by quarters of the load of the busiest one.
-const BUSY: [&str; 4] = ["#567", "#9a7b2f", "#c98a12", "#f09000"];
 /// Below this load, in bits a second, the busiest link is no busy one: the manager's own messages are some.
 const QUIET: u64 = 1_000_000;
 
@@ -60,7 +58,7 @@ pub fn svg(
          height=\"{height}\" font-family=\"sans-serif\" font-size=\"11\" role=\"img\" aria-label=\"Topology\">"
     )?;
     let most = links.iter().flat_map(|link| link.dpids).max().unwrap_or(0).max(1);
-    let busiest = links.iter().map(load).max().unwrap_or(0);
+    let busiest = links.iter().map(busier).max().unwrap_or(0);
     let (mut sides, mut labels) = (Sides::of(links), String::new());
     for link in links {
         let Some(line) = Line::of(&places, link, sides.next(link)) else { continue };
@@ -160,8 +158,19 @@ impl Line {
 }
 
 /// The load of a link in its busier direction, bits a second.
-fn load(link: &LinkRow) -> u64 {
+fn busier(link: &LinkRow) -> u64 {
     link.load.iter().flatten().map(|load| load.bps).max().unwrap_or(0)
+}
+
+/// The color of a link: by quarters of the load of the busiest one.
+fn color(link: &LinkRow, busiest: u64) -> &'static str {
+    match u128::from(busier(link)) * 4 / u128::from(busiest.max(QUIET)) {
+        _ if link.down => "#b33",
+        0 => "#567",
+        1 => "#9a7b2f",
+        2 => "#c98a12",
+        _ => "#f09000",
+    }
 }
 
 fn draw_link(
@@ -185,9 +194,7 @@ fn draw_link(
     };
     let tenths = 10 + 10 * u32::from(WIDER) * u32::from(there.max(back)) / u32::from(most);
     let (whole, part) = (tenths / 10, tenths % 10);
-    let quarter = u128::from(load(link)) * 4 / u128::from(busiest.max(QUIET));
-    let quarter = usize::try_from(quarter).unwrap_or(BUSY.len()).min(BUSY.len() - 1);
-    let stroke = if link.down { "#b33" } else { BUSY.get(quarter).copied().unwrap_or("#567") };
+    let stroke = color(link, busiest);
     writeln!(
         to,
         "  <g class=\"link{class}\" id=\"{a}-{b}\"><title>{from} - {into}{state}</title><path d=\"{}\" fill=\"none\" \

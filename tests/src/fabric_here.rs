@@ -7,6 +7,7 @@
 use serde_json::Value;
 use weft_dataplane::time::Span;
 use weft_fm::service::status::Phase;
+use weft_fm::service::{Request, Response};
 use weft_lab::endpoint::Answer;
 use weft_lab::endpoint::command::{Access, Command, TransferReport};
 use weft_lab::endpoint::number::Num;
@@ -121,6 +122,22 @@ fn collect_bars(tree: &Value, devices: &[u64], found: &mut Vec<u64>) {
             map.values().for_each(|one| collect_bars(one, devices, found));
         }
         _ => {}
+    }
+}
+
+/// A command as bytes to a component, by way of the manager; the return code and the payload in digits.
+///
+/// # Panics
+/// The manager has no answer to it.
+pub fn cci(fabric: &mut ManagedFabric, to: &str, opcode: u16, payload: &str) -> (u16, String) {
+    let digits: String = payload.chars().filter(|c| !c.is_whitespace()).collect();
+    let [low, high] = opcode.to_le_bytes();
+    let len = digits.len() / 2;
+    let message = format!("000000{low:02x}{high:02x}{len:02x}000000000000{digits}");
+    let asked = Request::Cci { to: to.to_owned(), message };
+    match fabric.fm().request(&asked) {
+        Ok(Response::Cci(answer)) => (answer.code, answer.payload),
+        other => panic!("{opcode:x}: {other:?}"),
     }
 }
 

@@ -1,8 +1,8 @@
-//! Refused accesses, from the counters of the workers into the event log of the switch's own functions.
+//! Refused accesses, from the counters of the workers into the event log of the switch's own functions; bytes by port, too.
 //!
 //! Shape: [`RefusalWatch::look`], now and then: what has become more since the last look, by port and rule.
-//! Units: accesses.
-//! Source: docs/spec/wire-formats.md §4.2 ("Events"); docs/fm.md "Refused accesses".
+//! Units: accesses; bytes.
+//! Source: docs/spec/wire-formats.md §4.2 ("Events"), §4.3 (C510h); docs/fm.md "Refused accesses".
 
 use weft_dataplane::pbr::Refusal;
 use weft_dataplane::pipeline::{Core, Ledger};
@@ -21,7 +21,7 @@ pub struct RefusalWatch {
 }
 
 impl RefusalWatch {
-    /// Notes what `ports` have refused since the last look, if it is time for one.
+    /// Notes what `ports` have refused since the last look, and what has gone through them, if it is time for one.
     pub fn look(
         &mut self,
         now: Instant,

@@ -87,6 +87,12 @@ pub enum CallError {
 }
 
 impl CallError {
+    /// Whether nobody answered: who is asked again lets everybody wait.
+    #[must_use]
+    pub const fn is_silence(&self) -> bool {
+        matches!(self, Self::Transport { .. })
+    }
+
     /// Whether the component said no, so that nothing has changed.
     #[must_use]
     pub const fn is_refusal(&self) -> bool {

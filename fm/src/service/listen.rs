@@ -96,11 +96,10 @@ impl Fm {
             for log in [WARNING, INFO] {
                 let refusals = match read_log(&mut self.fabric, way, log) {
                     Ok(refusals) => refusals,
-                    Err(CallError::Transport { .. }) => {
-                        silent.insert(id);
+                    Err(error) => {
+                        silent.extend(error.is_silence().then_some(id));
                         break;
                     }
-                    Err(_) => break,
                 };
                 for refusal in refusals {
                     let rule: String = refusal.rule().collect();

@@ -40,7 +40,7 @@ impl Gae<'_> {
             },
         };
         let why = format!("the host's GAE: {}", failed.with_causes());
-        if is_silent(&failed) {
+        if failed.is_silence() {
             *self = Self::Closed(why.clone());
         }
         Asked::NotRead(why)
@@ -71,7 +71,7 @@ impl Lavs {
             _ if self.is_static => Asked::NotRead(STATIC.to_owned()),
             Some(switch) if !self.silent.contains(&at) => lav(fabric, switch.way(), vcs)
                 .unwrap_or_else(|error| {
-                    if is_silent(&error) {
+                    if error.is_silence() {
                         self.silent.insert(at);
                     }
                     Asked::NotRead(error.with_causes())
@@ -159,7 +159,7 @@ impl Fm {
                     Ok(percent) => percent,
                     Err(error) => {
                         let unasked = format!("not asked, as GFD {} did not answer", gfd.pid);
-                        silent = is_silent(&error).then_some(unasked);
+                        silent = error.is_silence().then_some(unasked);
                         Asked::NotRead(error.with_causes())
                     }
                 },
@@ -172,11 +172,6 @@ impl Fm {
 
 const NO_GAE: &str =
     "only the host's GAE reports it, and the wanted state does not say where that answers";
-
-/// Whether nobody answered: who is asked again lets everybody wait.
-const fn is_silent(error: &CallError) -> bool {
-    matches!(error, CallError::Transport { .. })
-}
 
 /// Whether a requester is a host, or a device of one at the same switch; none where the virtual switch has no host: no
 /// memory can be granted there.

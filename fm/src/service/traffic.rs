@@ -24,17 +24,12 @@ const KEPT: usize = 8;
 /// Looks without a later count after which what is known is too old to tell.
 const STALE: u32 = 32;
 
-/// How many bytes had come in and gone out by a port at a time of the switch.
+/// What had gone through a port at a time of the switch.
 #[derive(Clone, Copy, Debug)]
 struct Count {
     at_ns: u64,
-    bytes: [u64; 2],
+    by_then: PortTraffic,
 }
-
-/// Bytes of [`Count`] that came in.
-const IN: usize = 0;
-/// Bytes of [`Count`] that went out.
-const OUT: usize = 1;
 
 /// What is known of one port.
 #[derive(Clone, Debug, Default)]
@@ -63,11 +58,11 @@ impl Traffic {
     fn note(&mut self, at: PortRef, count: Count) {
         let Counts { known, looks } = self.counts.entry(at).or_default();
         if let Some(last) = known.back() {
-            let is_less = |(now, last): (&u64, &u64)| now < last;
             if count.at_ns == last.at_ns {
                 return;
             }
-            if count.at_ns < last.at_ns || count.bytes.iter().zip(&last.bytes).any(is_less) {
+            let (now, before) = (count.by_then, last.by_then);
+            if count.at_ns < last.at_ns || now.rx < before.rx || now.tx < before.tx {
                 known.clear();
             }
         }
@@ -80,11 +75,11 @@ impl Traffic {
     }
 
     /// What has come in or gone out by a port since the last count that is long enough ago; none where there is no such count.
-    fn rate(&self, at: PortRef, way: usize) -> Option<LinkLoad> {
+    fn rate(&self, at: PortRef, bytes: fn(PortTraffic) -> u64) -> Option<LinkLoad> {
         let Counts { known, .. } = self.counts.get(&at)?;
         let (first, last) = (known.front()?, known.back()?);
         let ns = last.at_ns.checked_sub(first.at_ns).filter(|ns| *ns >= SHORTEST_NS)?;
-        let bits = u128::from(last.bytes.get(way)?.checked_sub(*first.bytes.get(way)?)?) * 8;
+        let bits = u128::from(bytes(last.by_then).checked_sub(bytes(first.by_then))?) * 8;
         let bps = u64::try_from(bits * 1_000_000_000 / u128::from(ns)).unwrap_or(u64::MAX);
         Some(LinkLoad { bps, over_ms: ns / 1_000_000 })
     }
@@ -92,7 +87,7 @@ impl Traffic {
     /// What goes over a link from one end to the other: the larger of what the one has sent and the other has received, as
     /// frames are padded behind where they are counted, and can be lost before.
     fn load(&self, from: PortRef, to: PortRef) -> Option<LinkLoad> {
-        let both = [self.rate(from, OUT), self.rate(to, IN)];
+        let both = [self.rate(from, |port| port.tx), self.rate(to, |port| port.rx)];
         both.into_iter().flatten().max_by_key(|load| load.bps)
     }
 }
@@ -130,10 +125,7 @@ impl Fm {
             let Some(way) = switch.map(Switch::way).filter(|_| asked) else { continue };
             let failed = ask(fabric, way, &ports, |at_ns, port| {
                 if ports.contains(&port.port) {
-                    traffic.note(
-                        PortRef::new(id, port.port),
-                        Count { at_ns, bytes: [port.rx, port.tx] },
-                    );
+                    traffic.note(PortRef::new(id, port.port), Count { at_ns, by_then: port });
                 }
             });
             if let Err(CallError::Refused { code: ReturnCode::Unsupported, .. }) = failed {

@@ -65,8 +65,7 @@ impl Switch {
     }
 
     pub(super) fn port_traffic(&self, list: &PortList<'_>, reply: &mut Reply) -> Done {
-        let one =
-            |number| self.port_of(number).map(|port| PortTraffic { port: number, ..port.traffic });
+        let one = |number| self.port_of(number).map(|port| port.traffic);
         let ports: Vec<PortTraffic> =
             list.ports.iter().map(one).collect::<Result<_, ReturnCode>>()?;
         let (at_ns, ports) = (self.traffic_at.as_ps() / 1_000, List::of(&ports));

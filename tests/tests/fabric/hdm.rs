@@ -18,7 +18,7 @@ use weft_lab::fabric::layout::Part;
 use weft_lab::fabric::ldst_tables::{Direct, ldst};
 use weft_lab::fabric::managed::ManagedFabric;
 use weft_parsers::fabric::Pid;
-use weft_tests::fabric_here::{access, books, look, pass, range, transfer, up};
+use weft_tests::fabric_here::{access, books, cci, look, pass, range, transfer, up};
 
 const HOSTS: [Part; 3] = [Part::Host(0), Part::Host(1), Part::Host(2)];
 const MEMS: [Part; 4] = [Part::Device(0), Part::Device(1), Part::Device(2), Part::Device(3)];
@@ -223,12 +223,8 @@ fn allow_at_device(fabric: &mut ManagedFabric, host: usize, pid: u16) {
         fabric.parts().layout().switches[0].vcses.iter().map(|vcs| vcs.host).collect();
     let vcs = all.iter().position(|of| *of == host).unwrap();
     let [low, high] = pid.to_le_bytes();
-    let to = "entry".to_owned();
-    let message = format!("000000165704000000000000{vcs:02x}00{low:02x}{high:02x}");
-    match fabric.fm().request(&Request::Cci { to, message }) {
-        Ok(Response::Cci(answer)) => assert_eq!(answer.code, 0, "{answer:?}"),
-        other => panic!("{other:?}"),
-    }
+    let (code, told) = cci(fabric, "entry", 0x5716, &format!("{vcs:02x} 00 {low:02x}{high:02x}"));
+    assert_eq!(code, 0, "{told}");
 }
 
 fn has_ld(fabric: &ManagedFabric, ld: u8, addr: u64, seed: u64) -> bool {

@@ -15,7 +15,7 @@ use weft_lab::endpoint::command::{Access, Command, OwnRange, TransferReport};
 use weft_lab::endpoint::number::Num;
 use weft_lab::fabric::layout::Part;
 use weft_lab::fabric::managed::ManagedFabric;
-use weft_tests::fabric_here::{bars, books, file, range, transfer, up, up_text};
+use weft_tests::fabric_here::{bars, books, cci, file, range, transfer, up, up_text};
 
 const MLD: Part = Part::Device(0);
 const MIB: u64 = 1 << 20;
@@ -32,19 +32,6 @@ fn holds(fabric: &ManagedFabric, ld: u8, addr: u64, len: u64, seed: u64) -> bool
     let (ld, bar) = (Some(ld), Some(0));
     let place = OwnRange { addr, len, seed, ld, bar, ..OwnRange::default() };
     transfer(fabric, MLD, &Command::Peek(place)).ok
-}
-
-/// A command as bytes to a component; the return code and the payload in digits.
-fn cci(fabric: &mut ManagedFabric, to: &str, opcode: u16, payload: &str) -> (u16, String) {
-    let digits: String = payload.chars().filter(|c| !c.is_whitespace()).collect();
-    let [low, high] = opcode.to_le_bytes();
-    let len = digits.len() / 2;
-    let message = format!("000000{low:02x}{high:02x}{len:02x}000000000000{digits}");
-    let asked = Request::Cci { to: to.to_owned(), message };
-    match fabric.fm().request(&asked) {
-        Ok(Response::Cci(answer)) => (answer.code, answer.payload),
-        other => panic!("{opcode:x}: {other:?}"),
-    }
 }
 
 /// A command to LD `FFFFh` of the device, in a tunnel (5300h) of the switch that it is at; the message that came back.

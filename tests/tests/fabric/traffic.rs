@@ -12,7 +12,7 @@ use weft_fm::service::request::TopologyFormat;
 use weft_fm::service::{Request, Response};
 use weft_lab::fabric::layout::Part;
 use weft_lab::fabric::managed::ManagedFabric;
-use weft_tests::fabric_here::{access, books, pass, range, up_text};
+use weft_tests::fabric_here::{access, books, cci, pass, range, up_text};
 
 const TOPOLOGY: &str = r#"
 switch = [{ name = "sw0" }, { name = "sw1" }]
@@ -62,17 +62,11 @@ fn counts(fabric: &mut ManagedFabric, at: PortRef) -> [u64; 3] {
         0 => "entry".to_owned(),
         _ => format!("pid:{}", state.inventory.switch(at.switch).unwrap().pid),
     };
-    let message = format!("00 00 00 10C5 0200 00 0000 0000 01 {:02x}", at.port).replace(' ', "");
-    match fabric.fm().request(&Request::Cci { to, message }) {
-        Ok(Response::Cci(told)) => {
-            assert_eq!(told.code, 0, "{told:?}");
-            let byte = |at: usize| u8::from_str_radix(&told.payload[2 * at..][..2], 16).unwrap();
-            let number = |at: usize| u64::from_le_bytes(std::array::from_fn(|nth| byte(at + nth)));
-            assert_eq!((told.payload.len(), byte(8), byte(16)), (2 * 40, 1, at.port));
-            [number(0), number(24), number(32)]
-        }
-        other => panic!("{other:?}"),
-    }
+    let (code, told) = cci(fabric, &to, 0xC510, &format!("01 {:02x}", at.port));
+    let byte = |at: usize| u8::from_str_radix(&told[2 * at..][..2], 16).unwrap();
+    let number = |at: usize| u64::from_le_bytes(std::array::from_fn(|nth| byte(at + nth)));
+    assert_eq!((code, told.len(), byte(8), byte(16)), (0, 2 * 40, 1, at.port), "{told}");
+    [number(0), number(24), number(32)]
 }
 
 /// A write of 4 MiB goes over the link once, with headers, and acknowledgements come back; then nothing does. What one end

@@ -7,7 +7,6 @@
 use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 use weft_base::threads::Role;
 use weft_dataplane::time::{Instant, Span};
@@ -19,19 +18,13 @@ use crate::error::CliError;
 use crate::http::{self, Asked, HTML, TEXT, message};
 use crate::live::confine::{self, CapabilitySet};
 use crate::log::Log;
+use crate::metrics;
 use crate::page::guard::Guard;
 use crate::serve::{Client, Limits, Protocol, Stream, TcpServer, Trust};
 use crate::supervise::{Supervisor, no_reload};
 
 /// What browsers may use.
-const LIMITS: Limits = Limits {
-    clients: 16,
-    unknown: 0,
-    idle: Duration::from_secs(5),
-    request: Duration::from_secs(5),
-    answer: Duration::from_secs(10),
-    unread: 64 << 20,
-};
+const LIMITS: Limits = Limits { clients: 16, ..metrics::LIMITS };
 /// Shortest time from one page to the next; whoever asks meanwhile has the last one.
 const EVERY: Span = Span::from_ms(1_000);
 /// So many times as long as it took to make a page, none is made: the manager does nothing else meanwhile, and a host that
@@ -186,7 +179,7 @@ mod tests {
     #[test]
     fn a_page_that_takes_long_is_made_the_more_seldom() {
         let make = || {
-            weft_base::wait::pause(Duration::from_millis(300));
+            weft_base::wait::pause(std::time::Duration::from_millis(300));
             Ok(String::new())
         };
         let pages = Pages::new(Box::new(make), "127.0.0.1:9465".parse().unwrap());

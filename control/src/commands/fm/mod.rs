@@ -183,13 +183,11 @@ pub fn run(args: &FmArgs, out: &mut dyn Write) -> Result<(), CliError> {
     if let Some(peer) = &args.hbr {
         return hbr::run(peer, args.insecure, args.command.as_ref(), out);
     }
-    if let Some(FmCommand::Topology(args)) = &args.command
-        && let Some(served) = args.serve()
-    {
-        return served;
-    }
     match &args.command {
         Some(FmCommand::Serve(args)) => serve::run(args),
+        Some(FmCommand::Topology(topology::TopologyArgs { listen: Some(addr), ask, .. })) => {
+            live_page::run(*addr, ask)
+        }
         Some(other) => other.query().map_or(Ok(()), |query| ask(query, out)),
         None => Err(CliError::Usage(NO_WORD.to_owned())),
     }

@@ -13,7 +13,7 @@ use weft_fm::service::request::TopologyFormat;
 use weft_fm::service::{Request, Response};
 use weft_fm::topology::tree;
 
-use super::{AskArgs, Query, live_page, page};
+use super::{AskArgs, Query, page};
 use crate::error::CliError;
 
 /// Arguments of `weft fm topology`.
@@ -30,16 +30,10 @@ pub struct TopologyArgs {
     html: bool,
     /// Serve the page here until SIGINT or SIGTERM, made anew while a browser looks; port 0 takes any
     #[arg(long, value_name = "ADDRESS:PORT", requires = "html")]
-    listen: Option<SocketAddr>,
+    pub(super) listen: Option<SocketAddr>,
+    /// Which fabric manager.
     #[command(flatten)]
-    ask: AskArgs,
-}
-
-impl TopologyArgs {
-    /// Serves the page, if that is what is asked for.
-    pub(super) fn serve(&self) -> Option<Result<(), CliError>> {
-        self.listen.map(|addr| live_page::run(addr, &self.ask))
-    }
+    pub(super) ask: AskArgs,
 }
 
 impl Query for TopologyArgs {
