@@ -101,8 +101,6 @@ pub enum Field {
     Ihl,
     /// MAC Control opcode.
     Opcode,
-    /// PFC class enable vector.
-    ClassVector,
     /// UEC CID of an extension frame.
     Cid,
     /// UEC message type.
@@ -164,7 +162,6 @@ impl Field {
             Self::Version => "version",
             Self::Ihl => "header length",
             Self::Opcode => "opcode",
-            Self::ClassVector => "class enable vector",
             Self::Cid => "cid",
             Self::MsgType => "message type",
             Self::KeyWords => "key_words",
@@ -262,15 +259,14 @@ mod tests {
 
     #[test]
     fn messages_name_layer_need_and_had() {
-        let value =
-            ParseError::Value { layer: Layer::Pfc, field: Field::ClassVector, value: 0x100 };
+        let value = ParseError::Value { layer: Layer::Pfc, field: Field::Opcode, value: 0x100 };
         #[rustfmt::skip] // columns: error, message
         let cases = [
             (ParseError::short(Layer::Rh, 50, 49),     "rh: needs 50 bytes, has 49"),
             (ParseError::short(Layer::Ipv4, 34, 0),    "ipv4: needs 34 bytes, has 0"),
             (ParseError::short(Layer::Udp, 65_535, 9), "udp: needs 65535 bytes, has 9"),
             (ParseError::short(Layer::Udp, 65_536, usize::MAX), "udp: needs 65535 bytes, has 65535"),
-            (value,                                    "pfc: class enable vector cannot be 0x0100"),
+            (value,                                    "pfc: opcode cannot be 0x0100"),
         ];
         for (error, want) in cases {
             assert_eq!(Text::of(&error).as_str(), want);

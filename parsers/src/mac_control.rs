@@ -2,10 +2,10 @@
 //! Shape: DA, SA, EtherType 0x8808, opcode 16 bits; PFC: enable vector 16, 8 x time 16 bits;
 //! PAUSE: time 16 bits; zeros to 60 bytes.
 //! Units: time in quanta of 512 bit times; bytes.
-//! Source: IEEE 802.3-2022 annex 31, IEEE 802.1Q-2022 clause 36; docs/spec/wire-formats.md §2.3.
+//! Source: IEEE 802.3-2022 annexes 31, 31B and 31D, IEEE 802.1Q-2022 clause 36; docs/spec/wire-formats.md §2.3.
 
 use crate::addr::MacAddr;
-use crate::bytes::{be16, cut, put, window};
+use crate::bytes::{be16, byte, cut, put, window};
 use crate::error::{Field, Layer, ParseError};
 use crate::ethernet::{self, EthernetRepr};
 use crate::types::ether_type;
@@ -120,18 +120,17 @@ pub struct Pfc {
 impl Pfc {
     /// Reads a whole PFC frame, padded or not. The DA is classification's business.
     ///
+    /// The high byte of the enable vector is reserved: sent as zero, ignored here, as by other
+    /// receivers (docs/spec/wire-formats.md §2.3 names them).
+    ///
     /// # Errors
     /// [`ParseError::Short`] below [`PFC_LEN`] bytes; [`ParseError::Value`] when it is not MAC
-    /// Control, the opcode is not PFC's, or the high byte of the enable vector is not 0.
+    /// Control or the opcode is not PFC's.
     #[inline]
     pub fn parse(frame: &[u8]) -> Result<Self, ParseError> {
         expect_opcode(frame, Layer::Pfc, opcode::PFC)?;
         let (head, _) = cut::<PFC_LEN>(frame, Layer::Pfc)?;
-        let [reserved, enable] = *window::<16, 2, _>(head);
-        if reserved != 0 {
-            let value = u16::from_be_bytes([reserved, enable]);
-            return Err(ParseError::Value { layer: Layer::Pfc, field: Field::ClassVector, value });
-        }
+        let enable = byte::<17, _>(head);
         let times = window::<18, 16, _>(head).as_chunks::<2>().0;
         let mut quanta = [0; 8];
         for (to, from) in quanta.iter_mut().zip(times) {
@@ -278,8 +277,6 @@ mod tests {
         let cases = [
             ("ethertype",        13, 0x09, Layer::MacControl, Field::EtherType,   0x8809),
             ("pause opcode",     14, 0x00, Layer::Pfc,        Field::Opcode,      0x0001),
-            ("high vector bit",  16, 0x01, Layer::Pfc,        Field::ClassVector, 0x0100),
-            ("top vector bit",   16, 0x80, Layer::Pfc,        Field::ClassVector, 0x8000),
         ];
         for (name, at, to, layer, field, value) in cases {
             let mut frame = pfc;
@@ -289,6 +286,19 @@ mod tests {
         }
         let (layer, field) = (Layer::Pause, Field::Opcode);
         assert_eq!(Pause::parse(&pfc), Err(ParseError::Value { layer, field, value: 0x0101 }));
+    }
+
+    #[test]
+    fn reserved_bits_of_the_enable_vector_are_ignored() {
+        let mut rng = Rng::new(31);
+        for reserved in 1..=u8::MAX {
+            let pfc = Pfc { enable: rng.u8(), quanta: core::array::from_fn(|_| rng.u16()) };
+            let mut frame = [0; FRAME_LEN];
+            pfc.emit(SRC, &mut frame);
+            assert_eq!(frame[16], 0, "sent as zero");
+            frame[16] = reserved;
+            assert_eq!(Pfc::parse(&frame), Ok(pfc), "{reserved:#04x}");
+        }
     }
 
     #[test]

@@ -31,7 +31,7 @@ def malformed():
     front = bytes.fromhex("0180c2000001 020000000001 8808")
     control = [
         front + bytes.fromhex("0101 0008") + b"\x00" * 42,  # PFC of class 3
-        front + bytes.fromhex("0101 0108") + b"\x00" * 42,  # high byte of the vector
+        front + bytes.fromhex("0101 0108") + b"\x00" * 42,  # reserved bits of the vector set
         front + bytes.fromhex("0101 0008") + b"\x00" * 14,  # PFC cut short
         front + bytes.fromhex("0001 1234") + b"\x00" * 42,  # PAUSE
         front + bytes.fromhex("7777") + b"\x00" * 44,  # unknown opcode

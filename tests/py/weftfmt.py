@@ -344,8 +344,6 @@ def _parse_mac_control(frame, out):
         if len(frame) < 34:
             raise FormatError(f"PFC: needs 34 bytes, had {len(frame)}")
         fields = _take(Pfc, frame + bytes(MIN_FRAME), 14, 46)
-        if fields["vector_hi"]:
-            raise FormatError(f"PFC: high byte of the vector is {fields['vector_hi']:#04x}")
         times = fields["times"]
         out["quanta"] = {cls: times[cls] for cls in range(8) if fields["vector"] >> cls & 1}
         out.update(kind="pfc", vector=fields["vector"], times=times)

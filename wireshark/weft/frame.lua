@@ -382,8 +382,6 @@ return function(bytes)
   local function add_classes(out, control, s)
     if #s < PFC_LEN then
       return short("pfc", PFC_LEN, #s)
-    elseif u8(s, 16) ~= 0 then
-      return refused("pfc", "class enable vector", be16(s, 16))
     end
     out.classes = {}
     for class = 0, 7 do

@@ -165,8 +165,9 @@ fn pause_stops_its_priority_for_exactly_its_quanta() {
     let pfc = |pfc| control(FrameSpec { pfc, ..frame(Kind::Pfc) });
     let pause = control(FrameSpec { pause: Pause { quanta: 100 }, ..frame(Kind::Pause) });
     let all_quanta = Pfc { enable: 0, quanta: [100; 8] };
-    let mut bad = pfc(NO_CLASS.with(3, 100));
-    bad[16] = 1; // high byte of the vector
+    let mut reserved = pfc(NO_CLASS.with(3, 100));
+    reserved[16] = 0xFF; // bits of the vector that name no class
+    let bad = pfc(NO_CLASS.with(3, 100))[..mac_control::PFC_LEN - 1].to_vec();
     #[rustfmt::skip] // columns: name, frame received, priority, first time to send again, honours
     let cases = [
         ("class 3 of priority 2",     pfc(NO_CLASS.with(3, 100)),    2, q(100),    true),
@@ -176,6 +177,7 @@ fn pause_stops_its_priority_for_exactly_its_quanta() {
         ("another priority's class",  pfc(NO_CLASS.with(5, 100)),    2, start,     true),
         ("bits clear",                pfc(all_quanta),               2, start,     true),
         ("802.3x PAUSE",              pause,                         2, start,     true),
+        ("reserved bits set",         reserved,                      2, q(100),    true),
         ("malformed",                 bad,                           2, start,     true),
         ("told to ignore PFC",        pfc(NO_CLASS.with(3, 100)),    2, start,     false),
     ];

@@ -160,7 +160,7 @@ pub(super) fn stream(rng: &mut Rng, setup: &Setup, src: usize, now: Instant, cou
     Stream { id: u16::try_from(src).unwrap_or(0), pri, template, len_min, gap, start: now, count }
 }
 
-/// A PFC frame, mostly right, sometimes 802.3x PAUSE, an unknown opcode or malformed.
+/// A PFC frame, sometimes 802.3x PAUSE or an unknown opcode, sometimes with reserved bits set.
 pub(super) fn pause(rng: &mut Rng) -> Vec<u8> {
     let mut out = [0; mac_control::FRAME_LEN];
     let mut pfc = Pfc::default();
@@ -183,7 +183,7 @@ pub(super) fn pause(rng: &mut Rng) -> Vec<u8> {
     if rng.chance(1, 16)
         && let Some(place) = out.get_mut(16)
     {
-        *place = 1; // the vector's high byte must be 0
+        *place = 1; // reserved bits of the vector, which change nothing
     }
     out.to_vec()
 }

@@ -177,18 +177,29 @@ fn a_pause_stops_its_priority_for_exactly_its_quanta() {
 }
 
 #[test]
+fn reserved_bits_of_the_enable_vector_do_not_keep_a_pause_from_its_class() {
+    let plain = pfc_frame(&[(3, 1_000)], None);
+    let want = paused(4, &[2], &plain);
+    for reserved in [0x01, 0x80, 0xFF] {
+        let mut frame = plain.clone();
+        frame[16] = reserved;
+        assert!(paused(4, &[2], &frame) == want, "{reserved:#04x}");
+    }
+}
+
+#[test]
 fn what_is_not_a_pause_of_the_class_stops_nothing() {
     let mut pause = [0; mac_control::FRAME_LEN];
     Pause { quanta: 0xFFFF }.emit(MacAddr([2, 0, 0, 0, 0x10, 1]), &mut pause);
-    let mut bad_vector = pfc_frame(&[(3, 0xFFFF)], None);
-    bad_vector[16] = 1;
+    let mut reserved = pfc_frame(&[(3, 0xFFFF)], Some(0));
+    reserved[16] = 0x10;
     #[rustfmt::skip] // columns: name, frame
     let cases = [
         ("clear enable bit",      pfc_frame(&[(3, 0xFFFF)], Some(0))),
         ("another class",         pfc_frame(&[(5, 0xFFFF)], None)),
         ("0 quanta",              pfc_frame(&[(3, 0)], None)),
         ("802.3x PAUSE",          pause.to_vec()),
-        ("vector's high byte",   bad_vector),
+        ("reserved bits only",    reserved),
     ];
     for (name, frame) in cases {
         let (at, left) = paused(4, &[2], &frame);
