@@ -41,8 +41,9 @@ end
 local malformed = ProtoExpert.new("weft.malformed", "Malformed", expert.group.MALFORMED, expert.severity.ERROR)
 local dropped = ProtoExpert.new("weft.dropped", "Dropped by the switch", expert.group.RESPONSE_CODE, expert.severity.WARN)
 local refusal = ProtoExpert.new("weft.cci.refused", "Refused", expert.group.RESPONSE_CODE, expert.severity.NOTE)
+local cut = ProtoExpert.new("weft.cut", "Cut short, but forwarded", expert.group.PROTOCOL, expert.severity.WARN)
 local broken = ProtoExpert.new("weft.cci.malformed", "Malformed", expert.group.MALFORMED, expert.severity.ERROR)
-weft.experts, weft_cci.experts = { malformed, dropped }, { refusal, broken }
+weft.experts, weft_cci.experts = { malformed, cut, dropped }, { refusal, broken }
 
 -- What Wireshark has found before: the encapsulation, the interface and the comment of a frame. They are there when
 -- Wireshark makes a tree; the first of two passes of tshark makes none.
@@ -276,7 +277,9 @@ function weft.dissector(tvb, pinfo, tree)
   end
   fields.add(root, made, decoded.fields, tvb, function(one, item)
     if one.name == "error" and is_whole then
-      item:add_proto_expert_info(malformed, decoded.error)
+      -- A port forwards plain Ethernet and Standard whatever their IP headers claim.
+      local is_forwarded = decoded.format == "other" or decoded.format == "standard"
+      item:add_proto_expert_info(is_forwarded and cut or malformed, decoded.error)
     elseif one.name == "mac_control.classes" then
       local class = one.fields[1].value
       item:set_text(summary.class(class, class_names) .. (": %d quanta"):format(one.fields[2].value))

@@ -173,7 +173,7 @@ impl Head {
         }
     }
 
-    /// The frame carries an IPv4 or IPv6 header.
+    /// The frame carries a whole IPv4 or IPv6 header.
     #[inline]
     #[must_use]
     pub const fn has_ip(&self) -> bool {
@@ -198,8 +198,9 @@ impl Head {
         self.byte(IP_PROTO_SHIFT)
     }
 
-    /// Offset of the transport header; `None` without IP, for fragments and behind IPv6 extensions.
-    /// It may lie at or beyond the end of the frame unless the protocol is UDP without IP options.
+    /// Offset of the transport header; `None` without IP, for fragments and behind IPv6 extensions, and
+    /// for UDP that the frame has no whole header of. That of other protocols, and behind options of
+    /// IPv4, may lie at or beyond the end of the frame.
     #[inline]
     #[must_use]
     pub const fn l4_offset(&self) -> Option<u8> {

@@ -37,7 +37,9 @@ def malformed():
         front + bytes.fromhex("7777") + b"\x00" * 44,  # unknown opcode
         front + b"\x01",  # no opcode
     ]
+    six = w.build_rocev2(to, of, w.build_bth(4, 1, 2), src_ip=bytes(16), dst_ip=bytes(16), ipv6=True)
     cut = [standard[:n] for n in (14, 33, 34, 41, 42, 49, 50)] + [gen1[:n] for n in (13, 14, 21, 22)]
+    cut += [six[:n] for n in (53, 54, 61, 62)]
     tagged = [standard[:12] + tag + standard[12:n] for n in (14, 49, 50)]
     reserved = [bytes.fromhex(f"0180c20000{n:02x}") + standard[6:] for n in (0, 0x0E)]
     return control + cut + tagged + reserved

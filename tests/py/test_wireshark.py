@@ -17,8 +17,10 @@ import pytest
 
 import ccitalk
 import make_tlp
+import test_cut_frames
 import weftbuild as w
 import weftmutate
+import weftpri
 import weftshark
 from weftlive import ROOT, weft
 from weftpcap import PcapngWriter, read_capture, write_pcap
@@ -339,6 +341,19 @@ def test_an_fcs_is_left_out_where_a_preference_says_so(shark, tmp_path):
     shown = shark.frames(capture, prefs=["weft.fcs:TRUE"])
     lines = weftshark.decoded(bare)
     weftshark.assert_equal(shown, lines)
+
+
+@pytest.mark.parametrize("afh, mode", [("auto", "auto"), ("none", "ethernet"), ("lite", "lite")])
+def test_malformed_is_what_a_port_drops(shark, tmp_path, afh, mode):
+    capture, frames = str(tmp_path / "cuts.pcap"), test_cut_frames.cuts()
+    write_pcap(capture, [(i, data) for i, data in enumerate(frames)])
+    shown = hold(shark, capture, afh)
+    for data, frame in zip(frames, shown, strict=True):
+        is_malformed = frame.one("weft.malformed") is not None
+        assert is_malformed == weftpri.is_malformed(data, mode), data.hex(" ")
+        assert is_malformed == (frame.one("weft.format") is None), data.hex(" ")
+        is_cut = frame.one("weft.cut") is not None
+        assert is_cut == (frame.one("weft.error") is not None and not is_malformed), data.hex(" ")
 
 
 def test_frames_that_were_cut_off(shark, tmp_path):

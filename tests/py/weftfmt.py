@@ -272,17 +272,14 @@ def _parse_afh(frame, at, out, icrc):
 
 
 def _parse_ip(frame, at, out, version, udp2, rdma, icrc):
+    """What is not a whole header of that version counts as none: the frame is plain Ethernet."""
     if version == 4:
         ip = IP(frame[at : at + 20]) if len(frame) >= at + 20 else None
-        if ip is None or ip.version != 4:
-            raise FormatError(f"IPv4: needs 20 bytes at {at}, had {len(frame) - at}")
+        if ip is None or ip.version != 4 or len(frame) < at + ip.ihl * 4:
+            return
         header_len, total, tos, proto, ident = ip.ihl * 4, ip.len, ip.tos, ip.proto, ip.id
         fragment = bool(ip.frag or int(ip.flags) & 1)
-        checksum_ok = (
-            header_len >= 20
-            and len(frame) >= at + header_len
-            and ones_sum(frame[at : at + header_len]) == 0xFFFF
-        )
+        checksum_ok = header_len >= 20 and ones_sum(frame[at : at + header_len]) == 0xFFFF
         out["ip"] = {
             "version": 4,
             "ihl": ip.ihl,
@@ -300,7 +297,7 @@ def _parse_ip(frame, at, out, version, udp2, rdma, icrc):
     else:
         ip = IPv6(frame[at : at + 40]) if len(frame) >= at + 40 else None
         if ip is None or ip.version != 6:
-            raise FormatError(f"IPv6: needs 40 bytes at {at}, had {len(frame) - at}")
+            return
         header_len, total, tos, proto, fragment = 40, 40 + ip.plen, ip.tc, ip.nh, False
         out["ip"] = {
             "version": 6,
@@ -315,8 +312,8 @@ def _parse_ip(frame, at, out, version, udp2, rdma, icrc):
     if proto != 17 or fragment or header_len != (20 if version == 4 else 40):
         return
     udp_at = at + header_len
-    if len(frame) < udp_at + 8:
-        raise FormatError(f"UDP: needs 8 bytes at {udp_at}, had {len(frame) - udp_at}")
+    if len(frame) < udp_at + 8 or total < header_len + 8:
+        return
     sport, dport, udp_len, checksum = struct.unpack_from(">HHHH", frame, udp_at)
     out["udp"] = {"sport": sport, "dport": dport, "len": udp_len, "chksum": checksum}
     if dport not in (UDP_TYPE1, udp2):

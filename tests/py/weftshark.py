@@ -24,6 +24,7 @@ OWN = (
     "dropped",
     "mac_control.classes.name",
     "malformed",
+    "cut",
     "path",
     "payload.malformed",
     "preference_error",

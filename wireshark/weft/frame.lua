@@ -81,19 +81,18 @@ return function(bytes)
   end
 
   -- What is known of an IPv4 packet at `at` before it is read: {format, ip, l4, standard_port, rh}; or why it is malformed.
+  -- An IP or UDP header that is cut short counts as none.
   local function scan_ipv4(s, at, settings)
     local len = #s
     if len < at + IPV4_LEN then
-      return nil, short("ipv4", at + IPV4_LEN, len)
+      return { format = "other" }
     end
     local first, proto = u8(s, at), u8(s, at + 9)
     local total_len, fragment = be16(s, at + 2), bits(be16(s, at + 6), 0, 14) ~= 0
     local header_len = first % 16 * 4
     if first ~= 0x45 then
-      if bits(first, 4, 4) ~= 4 then
+      if bits(first, 4, 4) ~= 4 or len < at + header_len then
         return { format = "other" }
-      elseif len < at + header_len then
-        return nil, short("ipv4", at + header_len, len)
       elseif header_len < IPV4_LEN or fragment then
         return { format = "other", ip = 4 }
       end
@@ -103,7 +102,7 @@ return function(bytes)
     elseif proto ~= UDP then
       return { format = "other", ip = 4, l4 = at + IPV4_LEN, proto = proto }
     elseif len < at + IPV4_LEN + UDP_LEN then
-      return nil, short("udp", at + IPV4_LEN + UDP_LEN, len)
+      return { format = "other", ip = 4 }
     end
     local found = { format = "other", ip = 4, l4 = at + IPV4_LEN, proto = proto }
     if not is_standard_port(be16(s, found.l4 + 2), settings) then
@@ -122,9 +121,7 @@ return function(bytes)
   -- The same of an IPv6 packet.
   local function scan_ipv6(s, at, settings)
     local len = #s
-    if len < at + IPV6_LEN then
-      return nil, short("ipv6", at + IPV6_LEN, len)
-    elseif bits(u8(s, at), 4, 4) ~= 6 then
+    if len < at + IPV6_LEN or bits(u8(s, at), 4, 4) ~= 6 then
       return { format = "other" }
     end
     local next_header = u8(s, at + 6)
@@ -132,10 +129,9 @@ return function(bytes)
       return { format = "other", ip = 6 }
     end
     local found = { format = "other", ip = 6, l4 = at + IPV6_LEN, proto = next_header }
-    if next_header == UDP then
-      if len < found.l4 + UDP_LEN then
-        return nil, short("udp", found.l4 + UDP_LEN, len)
-      end
+    if next_header == UDP and len < found.l4 + UDP_LEN then
+      return { format = "other", ip = 6 }
+    elseif next_header == UDP then
       found.standard_port = is_standard_port(be16(s, found.l4 + 2), settings)
     end
     return found
@@ -323,10 +319,23 @@ return function(bytes)
     out.payload_at = at + BTH_LEN
   end
 
+  -- What is missing of an IP header that is cut short.
+  local function missing_of_ip(s, found)
+    local had = #s - found.at
+    if found.kind == TYPE_IPV4 and had < IPV4_LEN then
+      return short("ipv4", IPV4_LEN, had)
+    elseif found.kind == TYPE_IPV4 and bits(u8(s, found.at), 4, 4) == 4 then
+      return short("ipv4", u8(s, found.at) % 16 * 4, had)
+    elseif found.kind == TYPE_IPV6 and had < IPV6_LEN then
+      return short("ipv6", IPV6_LEN, had)
+    end
+    return nil
+  end
+
   -- Adds IP and what is known behind it; returns what is wrong.
   local function add_ip_layers(out, s, found)
     if not found.ip then
-      return nil
+      return missing_of_ip(s, found)
     elseif found.ip == 4 and u8(s, found.at) % 16 < 5 then
       return refused("ipv4", "header length", u8(s, found.at) % 16)
     end

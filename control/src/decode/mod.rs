@@ -24,7 +24,7 @@ use weft_parsers::udp::{self, Udp};
 use weft_parsers::vlan::VlanTag;
 use weft_parsers::{
     AfhMode, Format, Gen2Order, HEAD_LEN, Head, IpVersion, KeyWords, MacAddr, ParseConfig,
-    ParseError, Pause, Pfc, RhOpcode, TrafficClass, ethernet, ip_proto, parse_head,
+    ParseError, Pause, Pfc, RhOpcode, TrafficClass, ether_type, ethernet, ip_proto, parse_head,
 };
 
 pub use spans::{FieldSpan, field_spans};
@@ -278,20 +278,20 @@ fn fill(
         return lite(decoded, frame, config);
     }
     let (ethernet, mut rest) = ethernet::Ethernet::parse(frame)?;
-    let mut ether_type = ethernet.ether_type();
+    let mut kind = ethernet.ether_type();
     if head.tagged() {
         // The tag's own EtherType is the one that was just read.
         let (tag, behind) = VlanTag::parse(rest)?;
         let (pcp, vid) = (tag.pcp().get(), tag.vid().get());
         decoded.vlan = Some(VlanFields { pcp, dei: tag.dei(), vid });
-        (ether_type, rest) = (tag.ether_type(), behind);
+        (kind, rest) = (tag.ether_type(), behind);
     }
     if head.exp().is_some() {
         let top = LabelEntry::parse(rest)?.0.repr();
         let LabelRepr { label, is_bottom, ttl, .. } = top;
         decoded.mpls = Some(MplsFields { label, exp: top.exp.get(), is_bottom, ttl });
     }
-    decoded.ether_type = Some(format!("{ether_type:#06x}"));
+    decoded.ether_type = Some(format!("{kind:#06x}"));
     decoded.payload_len = Some(rest.len());
     let from_type = frame.get(frame.len() - rest.len() - 2..).unwrap_or_default();
     if head.format() == Format::Other
@@ -323,8 +323,21 @@ fn fill(
             });
             rc_link(decoded, rest)
         }
-        _ => ip(decoded, frame, head),
+        _ if head.has_ip() => ip(decoded, frame, head),
+        _ => whole_ip(kind, rest),
     }
+}
+
+/// Tells of an IP header that ends before it is whole: to a port such a frame is one without IP.
+///
+/// Another version behind the EtherType is no error, as that says nothing of a length.
+fn whole_ip(kind: u16, packet: &[u8]) -> Result<(), ParseError> {
+    let found = match kind {
+        ether_type::IPV4 => Ipv4::parse(packet).map(|_| ()),
+        ether_type::IPV6 => Ipv6::parse(packet).map(|_| ()),
+        _ => return Ok(()),
+    };
+    if let Err(ParseError::Value { .. }) = found { Ok(()) } else { found }
 }
 
 /// The byte order that a port takes a GEN2 frame for: mode `auto` looks which fits.
@@ -375,7 +388,7 @@ fn rc_link(decoded: &mut Decoded, bytes: &[u8]) -> Result<(), ParseError> {
 }
 
 fn ip(decoded: &mut Decoded, frame: &[u8], head: &Head) -> Result<(), ParseError> {
-    let Some(offset) = head.ip_offset().map(usize::from) else { return Ok(()) };
+    let offset = head.ip_offset().map_or(frame.len(), usize::from);
     let packet = frame.get(offset..).unwrap_or_default();
     let (fields, payload) = if let Some(IpVersion::V4) = head.ip_version() {
         let (ip, payload) = Ipv4::parse(packet)?;

@@ -49,6 +49,11 @@ fn worked_frames_are_read_as_the_design_says() {
         ("mpls behind a tag", "02 00 00 00 00 02 02 00 00 00 00 01 81 00 60 64 88 48 00 01 06 01", 38, any, "other 02:00:00:00:00:01 > 02:00:00:00:00:02 len 60 vlan 100 pcp 3 mpls 16 exp 3 ttl 1 type 0x8848 payload 42".to_owned()),
         ("mpls cut short", "02 00 00 00 00 02 02 00 00 00 00 01 88 47 00 01 0B", 0, any, "other 02:00:00:00:00:01 > 02:00:00:00:00:02 len 17 type 0x8847 payload 3".to_owned()),
         ("other", "FFFFFFFFFFFF 020000000001 0806", 46, any, "other 02:00:00:00:00:01 > ff:ff:ff:ff:ff:ff len 60 type 0x0806 payload 46".to_owned()),
+        ("ipv4 cut short", "FFFFFFFFFFFF 020000000001 0800 45 00 00", 0, any, "other 02:00:00:00:00:01 > ff:ff:ff:ff:ff:ff len 17 type 0x0800 payload 3 ERROR ipv4: needs 20 bytes, has 3".to_owned()),
+        ("options cut short", "FFFFFFFFFFFF 020000000001 0800 46 00 00 18", 16, any, "other 02:00:00:00:00:01 > ff:ff:ff:ff:ff:ff len 34 type 0x0800 payload 20 ERROR ipv4: needs 24 bytes, has 20".to_owned()),
+        ("ipv6 cut short", "FFFFFFFFFFFF 020000000001 81 00 00 05 86DD 60 00", 37, any, "other 02:00:00:00:00:01 > ff:ff:ff:ff:ff:ff len 57 vlan 5 pcp 0 type 0x86dd payload 39 ERROR ipv6: needs 40 bytes, has 39".to_owned()),
+        ("udp cut short", "FFFFFFFFFFFF 020000000001 0800 45 00 00 20 00 00 00 00 40 11", 17, any, "other 02:00:00:00:00:01 > ff:ff:ff:ff:ff:ff len 41 2.3.4.5 > 6.7.8.9 proto 17 dscp 0 ecn not-ect BAD IP CHECKSUM payload 7 ERROR ip: claims 32 bytes, has 27".to_owned()),
+        ("another version", "FFFFFFFFFFFF 020000000001 0800 60", 45, any, "other 02:00:00:00:00:01 > ff:ff:ff:ff:ff:ff len 60 type 0x0800 payload 46".to_owned()),
         ("short", "FFFFFFFFFFFF 020000000001 08", 0, any, "malformed len 13 ERROR ethernet: needs 14 bytes, has 13".to_owned()),
     ];
     for (name, hex, payload, config, want) in cases {

@@ -100,8 +100,9 @@ pub const OUTPUT_REASONS: [DropReason; 7] = [
 
 drop_reasons! {
     Malformed = 0, "malformed", InputMaybePri, Any,
-        "Too short for its Ethernet header, or for a field that its header announces; on a port that carries TLPs \
-         also a TLP that cannot be parsed, or whose payload is longer than `max_payload`.",
+        "It ends inside what the switch has to read: the 14 bytes of its Ethernet header, its VLAN tag, the opcode of \
+         MAC control, or the RC Link header that a Standard or AFH frame announces. On a port that carries TLPs also a \
+         TLP that cannot be parsed, or whose payload is longer than `max_payload`.",
         "Look at what the neighbour sends: `weft trace drop=malformed --out FILE.pcapng` writes such frames to a \
          file, as far as they came to the pipeline. If only frames of one format are affected, look at `afh`, and at \
          `[formats]` for the EtherTypes and ports; on a port for TLPs, at `tlp` and `max_payload` of both ends.";

@@ -5,8 +5,10 @@
 //! frames).
 //!
 //! What the design leaves open and how it is decided here:
-//! - A frame is malformed when it is shorter than a header that it names by EtherType, IHL, protocol
-//!   or UDP length. IP total lengths beyond the frame's end are the end hosts' business.
+//! - A frame is malformed when it ends inside what the switch itself has to read: the Ethernet header,
+//!   the tag, the opcode of MAC Control, the RH of a format that the port reads. What else stands behind
+//!   the EtherType is the end hosts' business: an IP or UDP header that is cut short counts as none, and
+//!   the frame is forwarded, as a bridge does.
 //! - A UDP datagram to the Standard port with a UDP length below 16 claims no RH: Standard without RH.
 //! - EtherType 0x0800 (0x86DD) with another version than 4 (6) is other Ethernet without DSCP.
 //! - On a Lite port the mode is authoritative: whatever is not PAUSE or PFC by DA is Lite.
@@ -96,7 +98,7 @@ impl Default for ParseConfig {
 /// `head` holds the first `min(len, 64)` bytes of the frame and zeros after them.
 ///
 /// # Errors
-/// [`ParseError::Short`] when the frame ends inside a header that it claims to have: `need` and
+/// [`ParseError::Short`] when the frame ends inside a header that the switch has to read: `need` and
 /// `had` count from the first byte of the frame. No other error is returned.
 #[inline]
 pub fn parse_head(
@@ -151,7 +153,7 @@ fn scan(head: &[u8; HEAD_LEN], len: usize, cfg: &ParseConfig) -> Result<Head, Sh
         let (format, found) = ipv4(frame, cfg)?; // rule 5
         (format, ethernet_keys(dst, src), found)
     } else if kind == ether_type::IPV6 {
-        (Format::Other, ethernet_keys(dst, src), ipv6(frame, cfg)?)
+        (Format::Other, ethernet_keys(dst, src), ipv6(frame, cfg))
     } else if cfg.is_afh_type(kind) {
         afh(frame, cfg, dst, src)? // rule 6
     } else {
@@ -173,6 +175,12 @@ impl L3<'_> {
     #[inline]
     const fn need(&self, bytes: usize, layer: Layer) -> Result<(), Short> {
         need(self.len, self.offset + bytes, layer)
+    }
+
+    /// Whether the frame has `bytes` bytes behind the EtherType.
+    #[inline]
+    const fn has(&self, bytes: usize) -> bool {
+        self.len >= self.offset + bytes
     }
 }
 
@@ -252,7 +260,9 @@ const fn is_pfc_da(dst: u64, cfg: &ParseConfig) -> bool {
 /// Format and facts of an IPv4 packet.
 #[inline]
 fn ipv4(frame: L3<'_>, cfg: &ParseConfig) -> Result<(Format, u64), Short> {
-    frame.need(IPV4_LEN, Layer::Ipv4)?;
+    if !frame.has(IPV4_LEN) {
+        return Ok((Format::Other, 0));
+    }
     let bytes = frame.bytes;
     let proto = byte::<9, _>(bytes);
     let ip = IPV4 | ip_facts(byte::<1, _>(bytes), proto);
@@ -260,7 +270,7 @@ fn ipv4(frame: L3<'_>, cfg: &ParseConfig) -> Result<(Format, u64), Short> {
     let total_len = be16::<2, _>(bytes) as usize;
     let is_fragment = be16::<6, _>(bytes) & 0x3FFF != 0; // more fragments, or an offset
     if first != 0x45 {
-        let Some(len) = ipv4_header_len(frame, first)? else { return Ok((Format::Other, 0)) };
+        let Some(len) = ipv4_header_len(frame, first) else { return Ok((Format::Other, 0)) };
         if len < IPV4_LEN {
             return Ok((Format::Other, ip));
         }
@@ -276,10 +286,9 @@ fn ipv4(frame: L3<'_>, cfg: &ParseConfig) -> Result<(Format, u64), Short> {
     if proto != ip_proto::UDP {
         return Ok((Format::Other, with_l4));
     }
-    if total_len < IPV4_LEN + UDP_LEN {
-        return Ok((Format::Other, ip)); // what follows is padding
+    if total_len < IPV4_LEN + UDP_LEN || !frame.has(IPV4_LEN + UDP_LEN) {
+        return Ok((Format::Other, ip)); // what follows is padding, or part of a header
     }
-    frame.need(IPV4_LEN + UDP_LEN, Layer::Udp)?;
     if !cfg.is_standard_port(be16::<22, _>(bytes)) {
         return Ok((Format::Other, with_l4));
     }
@@ -291,43 +300,36 @@ fn ipv4(frame: L3<'_>, cfg: &ParseConfig) -> Result<(Format, u64), Short> {
     Ok((Format::Standard, with_l4 | STANDARD_PORT | rh))
 }
 
-/// Header length by an IPv4 header's first byte; `None` when that is not version 4.
+/// Header length by an IPv4 header's first byte; `None` when that is not version 4, or the frame ends
+/// before the header does.
 #[cold]
-const fn ipv4_header_len(frame: L3<'_>, first: u8) -> Result<Option<usize>, Short> {
-    if first >> 4 != 4 {
-        return Ok(None);
-    }
+const fn ipv4_header_len(frame: L3<'_>, first: u8) -> Option<usize> {
     let len = (first & 0xF) as usize * 4;
-    match frame.need(len, Layer::Ipv4) {
-        Ok(()) => Ok(Some(len)),
-        Err(short) => Err(short),
-    }
+    if first >> 4 == 4 && frame.has(len) { Some(len) } else { None }
 }
 
 /// Facts of an IPv6 packet.
 #[inline]
-fn ipv6(frame: L3<'_>, cfg: &ParseConfig) -> Result<u64, Short> {
-    frame.need(IPV6_LEN, Layer::Ipv6)?;
+fn ipv6(frame: L3<'_>, cfg: &ParseConfig) -> u64 {
     let bytes = frame.bytes;
     let first = be16::<0, _>(bytes);
-    if first >> 12 != 6 {
-        return Ok(0);
+    if first >> 12 != 6 || !frame.has(IPV6_LEN) {
+        return 0;
     }
     let [_, traffic_class] = (first >> 4).to_be_bytes();
     let next = byte::<6, _>(bytes);
     let ip = IPV6 | IP_VALID | ip_facts(traffic_class, next);
     if is_ipv6_extension(next) {
-        return Ok(ip);
+        return ip;
     }
     let with_l4 = ip | l4_facts(frame.offset + IPV6_LEN);
     if next != ip_proto::UDP {
-        return Ok(with_l4);
+        return with_l4;
     }
-    if (be16::<4, _>(bytes) as usize) < UDP_LEN {
-        return Ok(ip); // what follows is padding
+    if (be16::<4, _>(bytes) as usize) < UDP_LEN || !frame.has(IPV6_LEN + UDP_LEN) {
+        return ip; // what follows is padding, or part of a header
     }
-    frame.need(IPV6_LEN + UDP_LEN, Layer::Udp)?;
-    Ok(with_l4 | flag(STANDARD_PORT, cfg.is_standard_port(be16::<42, _>(bytes))))
+    with_l4 | flag(STANDARD_PORT, cfg.is_standard_port(be16::<42, _>(bytes)))
 }
 
 /// Fields of an IP header that the switch looks at.

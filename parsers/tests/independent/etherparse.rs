@@ -272,7 +272,7 @@ fn summary(frame: &[u8]) -> Option<HeadSummary> {
     if kind == EtherType::IPV4 {
         let ip = match Ipv4HeaderSlice::from_slice(packet) {
             Ok(ip) => ip,
-            Err(ipv4::HeaderSliceError::Len(_)) => return None,
+            Err(ipv4::HeaderSliceError::Len(_)) => return Some(found),
             Err(ipv4::HeaderSliceError::Content(error)) => {
                 if matches!(error, ipv4::HeaderError::HeaderLengthSmallerThanHeader { .. }) {
                     found.ip = Some((IpVersion::V4, at, packet[1]));
@@ -289,7 +289,7 @@ fn summary(frame: &[u8]) -> Option<HeadSummary> {
             if ip.total_len() < 28 {
                 return Some(found);
             }
-            let udp = UdpHeaderSlice::from_slice(&packet[l4..]).ok()?;
+            let Ok(udp) = UdpHeaderSlice::from_slice(&packet[l4..]) else { return Some(found) };
             found.standard = udp.destination_port() == 4791;
             found.markable = found.standard;
             if found.standard && udp.length() >= 16 && packet.len() < 36 {
@@ -298,11 +298,8 @@ fn summary(frame: &[u8]) -> Option<HeadSummary> {
         }
         found.l4 = Some((at + l4, ip.protocol().0));
     } else if kind == EtherType::IPV6 {
-        let ip = match Ipv6HeaderSlice::from_slice(packet) {
-            Ok(ip) => ip,
-            Err(ipv6::HeaderSliceError::Len(_)) => return None,
-            Err(ipv6::HeaderSliceError::Content(_)) => return Some(found),
-        };
+        // Cut short, or another version.
+        let Ok(ip) = Ipv6HeaderSlice::from_slice(packet) else { return Some(found) };
         found.ip = Some((IpVersion::V6, at, ip.traffic_class()));
         let next = ip.next_header();
         if next.is_ipv6_ext_header_value() || next.0 == 50 || next.0 == 59 {
@@ -312,7 +309,7 @@ fn summary(frame: &[u8]) -> Option<HeadSummary> {
             if ip.payload_length() < 8 {
                 return Some(found);
             }
-            let udp = UdpHeaderSlice::from_slice(&packet[40..]).ok()?;
+            let Ok(udp) = UdpHeaderSlice::from_slice(&packet[40..]) else { return Some(found) };
             found.markable = udp.destination_port() == 4791;
         }
         found.l4 = Some((at + 40, next.0));
@@ -362,7 +359,7 @@ fn likely_frame(rng: &mut Rng) -> [u8; 100] {
 fn classification_agrees() {
     let mut rng = Rng(0x5EED_0003);
     let cfg = ParseConfig { afh: weft_parsers::AfhMode::None, ..ParseConfig::DEFAULT };
-    let (mut standard, mut malformed, mut six) = (0, 0, 0);
+    let (mut standard, mut malformed, mut six, mut cut) = (0, 0, 0, 0);
     for _ in 0..1_000_000 {
         let frame = likely_frame(&mut rng);
         let any = 30 + rng.below(40);
@@ -385,8 +382,9 @@ fn classification_agrees() {
         standard += u32::from(found.as_ref().is_some_and(|found| found.standard));
         six += u32::from(found.as_ref().is_some_and(|found| found.markable && !found.standard));
         malformed += u32::from(found.is_none());
+        cut += u32::from(len < 34 && found.is_some_and(|found| found.ip.is_none()));
     }
-    let reached = [standard, six, malformed];
+    let reached = [standard, six, malformed, cut];
     assert!(reached.iter().all(|&count| count > 1000), "all branches are reached: {reached:?}");
 }
 
