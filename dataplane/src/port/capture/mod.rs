@@ -5,6 +5,7 @@
 //! Units: ns since the epoch of the file, bytes.
 //! Source: draft-ietf-opsawg-pcap-06, draft-ietf-opsawg-pcapng-05 (4.1 to 4.4, 5); docs/spec/pipeline.md §13.
 
+mod fields;
 mod read;
 mod write;
 

@@ -9,6 +9,7 @@ use std::fs::File;
 use std::io::{BufReader, Read};
 use std::path::{Path, PathBuf};
 
+use super::fields::{Fields, Order};
 use super::{
     BLOCK_INTERFACE, BLOCK_PACKET, BLOCK_PACKET_OBSOLETE, BLOCK_PACKET_SIMPLE, BLOCK_SECTION,
     BYTE_ORDER, CaptureError, LINK_ETHERNET, MAGIC_NS, MAGIC_US, OPT_COMMENT, OPT_EPB_FLAGS,
@@ -19,72 +20,6 @@ use super::{
 const BLOCK_LEN_MAX: u32 = 16 << 20;
 /// Most interfaces of one file; a bound on what a file can make us keep.
 const INTERFACES_MAX: usize = 65_536;
-
-/// Byte order of a file or section.
-#[derive(Clone, Copy, Debug)]
-struct Order {
-    big: bool,
-}
-
-impl Order {
-    /// The order in which `bytes` reads as `magic`.
-    fn of(bytes: [u8; 4], magic: u32) -> Option<Self> {
-        match (u32::from_le_bytes(bytes) == magic, u32::from_be_bytes(bytes) == magic) {
-            (true, _) => Some(Self { big: false }),
-            (_, true) => Some(Self { big: true }),
-            _ => None,
-        }
-    }
-
-    fn u16(self, bytes: [u8; 2]) -> u16 {
-        if self.big { u16::from_be_bytes(bytes) } else { u16::from_le_bytes(bytes) }
-    }
-
-    fn u32(self, bytes: [u8; 4]) -> u32 {
-        if self.big { u32::from_be_bytes(bytes) } else { u32::from_le_bytes(bytes) }
-    }
-
-    fn u64(self, bytes: [u8; 8]) -> u64 {
-        if self.big { u64::from_be_bytes(bytes) } else { u64::from_le_bytes(bytes) }
-    }
-}
-
-/// What is left of a block; every getter says `None` at its end.
-struct Fields<'a> {
-    rest: &'a [u8],
-    order: Order,
-}
-
-impl<'a> Fields<'a> {
-    fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
-        let (head, rest) = self.rest.split_first_chunk::<N>()?;
-        self.rest = rest;
-        Some(*head)
-    }
-
-    fn u16(&mut self) -> Option<u16> {
-        self.array().map(|b| self.order.u16(b))
-    }
-
-    fn u32(&mut self) -> Option<u32> {
-        self.array().map(|b| self.order.u32(b))
-    }
-
-    /// `len` bytes; the padding to four after them is skipped as far as it is there.
-    fn padded(&mut self, len: usize) -> Option<&'a [u8]> {
-        let (head, rest) = self.rest.split_at_checked(len)?;
-        self.rest = rest.get(len.next_multiple_of(4) - len..).unwrap_or_default();
-        Some(head)
-    }
-
-    /// Next option; `None` at the end mark, at the end of the block and at a cut-off option.
-    fn option(&mut self) -> Option<(u16, &'a [u8])> {
-        let code = self.u16()?;
-        let len = self.u16()?;
-        let value = self.padded(usize::from(len))?;
-        (code != 0).then_some((code, value))
-    }
-}
 
 /// What a file says about one interface.
 #[derive(Clone, Copy, Debug)]
