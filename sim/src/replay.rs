@@ -25,10 +25,10 @@ pub struct InputFrame {
     pub at: Instant,
     /// What the capture holds of it, without FCS.
     pub bytes: Vec<u8>,
-    /// Its length when it was captured, without FCS; above `bytes.len()` when it was cut off.
+    /// Its length on the wire, without FCS; above `bytes.len()` when it was cut off.
     pub orig_len: usize,
-    /// Whether its FCS, if the capture holds one, is right.
-    pub fcs_ok: bool,
+    /// What is wrong with it.
+    pub flaw: Flaw,
 }
 
 impl InputFrame {
@@ -36,17 +36,7 @@ impl InputFrame {
     #[must_use]
     pub const fn whole(at: Instant, bytes: Vec<u8>) -> Self {
         let orig_len = bytes.len();
-        Self { at, bytes, orig_len, fcs_ok: true }
-    }
-
-    const fn flaw(&self) -> Flaw {
-        if self.orig_len > self.bytes.len() {
-            Flaw::Truncated
-        } else if self.fcs_ok {
-            Flaw::None
-        } else {
-            Flaw::Fcs
-        }
+        Self { at, bytes, orig_len, flaw: Flaw::None }
     }
 }
 
@@ -126,8 +116,9 @@ impl<I: Iterator<Item = InputFrame>> Input<I> {
                 self.done = true;
                 break;
             };
-            let lead = self.wire.lead(frame.bytes.len());
-            if !self.end.send(at, frame.flaw(), &frame.bytes) {
+            // A frame that the capture cut off was whole on the wire.
+            let lead = self.wire.lead(frame.orig_len);
+            if !self.end.send_front(at, frame.flaw, &frame.bytes, frame.orig_len) {
                 self.ahead = Some((at, frame));
                 break;
             }

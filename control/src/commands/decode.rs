@@ -9,7 +9,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use serde::Serialize;
-use weft_dataplane::port::capture::{CaptureError, CaptureReader, Record};
+use weft_dataplane::port::capture::{CaptureError, CaptureReader, Fcs, Record};
 use weft_parsers::{AfhMode, Gen2Order, ParseConfig};
 
 use crate::decode::{Decoded, decode};
@@ -80,6 +80,12 @@ struct Row<'a> {
     /// Bytes that it had on the wire, where the capture has fewer.
     #[serde(skip_serializing_if = "Option::is_none")]
     wire_len: Option<u32>,
+    /// Where the capture has frames with FCS: `right`, `wrong` or `cut_off`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    fcs: Option<&'static str>,
+    /// What the device that captured it saw go wrong on the link.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    link_errors: Vec<&'static str>,
     #[serde(flatten)]
     decoded: &'a Decoded,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -132,18 +138,35 @@ fn write(
 ) -> std::io::Result<()> {
     let wire_len = record.is_truncated().then_some(record.orig_len);
     if is_json {
-        let (ts_ns, interface) = (record.ts_ns, record.interface);
-        let comment = record.comment.as_deref();
-        serde_json::to_writer(
-            &mut *out,
-            &Row { number, ts_ns, interface, wire_len, decoded, comment },
-        )?;
+        let row = Row {
+            number,
+            ts_ns: record.ts_ns,
+            interface: record.interface,
+            wire_len,
+            fcs: match record.fcs {
+                Fcs::Absent => None,
+                Fcs::CutOff => Some("cut_off"),
+                Fcs::Right => Some("right"),
+                Fcs::Wrong => Some("wrong"),
+            },
+            link_errors: record.link_errors.names().collect(),
+            decoded,
+            comment: record.comment.as_deref(),
+        };
+        serde_json::to_writer(&mut *out, &row)?;
         return writeln!(out);
     }
     let (seconds, ns) = (record.ts_ns / 1_000_000_000, record.ts_ns % 1_000_000_000);
     write!(out, "{number} {seconds}.{ns:09} {decoded}")?;
     if let Some(wire_len) = wire_len {
         write!(out, " TRUNCATED of {wire_len}")?;
+    }
+    if record.fcs == Fcs::Wrong {
+        write!(out, " BAD FCS")?;
+    }
+    let errors: Vec<&str> = record.link_errors.names().collect();
+    if !errors.is_empty() {
+        write!(out, " LINK ERRORS {}", errors.join(", "))?;
     }
     if let Some(comment) = &record.comment {
         write!(out, " # {}", comment.escape_debug())?;

@@ -31,7 +31,8 @@ Each frame that is dropped is counted once, with one reason, and at one port. `w
 
 *in* is the port that received the frame; `rx_frames` counts it there, too. *out* is the port that was to send it. *pri*
 means that its priority also counts it, in `priorities` and sums of queues; *pri?* only if its priority was already known.
-*live* reasons occur only in switches on devices, *virtual* ones only in replay and models, *fabric* ones only on ports
+*live* reasons occur only in switches on devices, *virtual* ones only in replay,
+in models and on ports of kind `pcap`, *fabric* ones only on ports
 that carry TLPs.
 
 `kernel_rx` (`weft show drops`, `weft_port_kernel_rx_lost_total`) is not a drop of the switch: the kernel or the device

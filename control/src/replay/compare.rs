@@ -8,6 +8,7 @@ use core::fmt::{self, Write};
 use std::path::Path;
 
 use weft_dataplane::port::capture::{CaptureError, CaptureReader, Record};
+use weft_dataplane::port::wire::Flaw;
 use weft_parsers::ParseConfig;
 
 use crate::decode::{decode, field_spans};
@@ -52,6 +53,8 @@ pub enum DifferenceKind {
     Extra(ShownFrame),
     /// Other bytes: what came, what was wanted, first byte that differs, fields that differ.
     Bytes(ShownFrame, ShownFrame, usize, Vec<&'static str>),
+    /// The wanted frame was damaged when it was captured, so that what was sent is not known.
+    Damaged(ShownFrame),
     /// Another stamp: what came, what was wanted.
     Stamp(ShownFrame, ShownFrame),
 }
@@ -120,6 +123,9 @@ fn differ(got: &Record, want: &Record, rules: Rules<'_>) -> Option<DifferenceKin
         let names = field_names(&got.bytes, &want.bytes, rules.parse);
         return Some(DifferenceKind::Bytes(got, want, at, names));
     }
+    if want.flaw() != Flaw::None {
+        return Some(DifferenceKind::Damaged(ShownFrame::new(want, rules)));
+    }
     if rules.times && got.ts_ns != want.ts_ns {
         let (got, want) = shown();
         return Some(DifferenceKind::Stamp(got, want));
@@ -165,6 +171,10 @@ impl fmt::Display for Difference {
                 show(f, got, &want.bytes)?;
                 f.write_str("expected\n")?;
                 show(f, want, &got.bytes)
+            }
+            DifferenceKind::Damaged(want) => {
+                writeln!(f, "frame {frame} is wanted with a wrong FCS or an error of its link")?;
+                show(f, want, &[])
             }
             DifferenceKind::Stamp(got, want) => writeln!(
                 f,

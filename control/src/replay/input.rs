@@ -9,7 +9,7 @@ use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use weft_dataplane::port::capture::{CaptureError, CaptureReader, Record};
+use weft_dataplane::port::capture::{CaptureError, CaptureReader, RECORD_LEN_MAX, Record};
 use weft_dataplane::time::Instant;
 use weft_sim::replay::InputFrame;
 
@@ -116,7 +116,9 @@ impl Iterator for Input {
             }
         };
         shared.read += 1;
-        let orig_len = record.orig_len as usize;
-        Some(InputFrame { at, bytes: record.data, orig_len, fcs_ok: true })
+        let flaw = record.flaw();
+        // A length that no record can hold would keep the wire busy for minutes.
+        let orig_len = record.orig_len.min(RECORD_LEN_MAX) as usize;
+        Some(InputFrame { at, bytes: record.data, orig_len, flaw })
     }
 }

@@ -11,6 +11,7 @@ use std::path::PathBuf;
 use weft_base::files::Existing;
 
 use super::capture::{CaptureFormat, CaptureReader, CaptureWriter, Record};
+use super::wire::Flaw;
 use super::{Port, PortCaps, PortCounters, PortError, PortOpenError, csum};
 use crate::batch::{BURST, Batch};
 use crate::pool::Bufs;
@@ -53,7 +54,7 @@ struct Frame {
     /// After the first frame's stamp.
     after_ns: u64,
     end: usize,
-    truncated: bool,
+    flaw: Flaw,
 }
 
 /// A port on capture files.
@@ -92,8 +93,7 @@ impl Pcap {
                 let first = *first.get_or_insert(record.ts_ns);
                 // A stamp before the frame in front of it is taken as that one's.
                 latest = record.ts_ns.saturating_sub(first).max(latest);
-                let truncated = record.is_truncated();
-                frames.push(Frame { after_ns: latest, end: bytes.len(), truncated });
+                frames.push(Frame { after_ns: latest, end: bytes.len(), flaw: record.flaw() });
             }
         }
         let output = match &config.output {
@@ -162,7 +162,7 @@ impl Port for Pcap {
             }
             let bytes = self.bytes.get(self.at..frame.end).unwrap_or_default();
             let reason = match bytes.len() {
-                _ if frame.truncated => Some(DropReason::Truncated),
+                _ if frame.flaw != Flaw::None => frame.flaw.reason(),
                 0..14 => Some(DropReason::Malformed),
                 len if len > self.caps.frame_len_max.min(bufs.room()) => Some(DropReason::TooLong),
                 _ => None,
@@ -307,6 +307,26 @@ mod tests {
         for (reason, got) in reasons.into_iter().zip(port.counters().rx_dropped) {
             assert_eq!(got, (Some(reason), 1));
         }
+    }
+
+    /// A capture with FCS, whose second frame was damaged.
+    #[test]
+    fn what_was_damaged_is_counted() {
+        let temp = Temp::new("fcs.pcap");
+        let mut bytes = [0xA1B2_3C4D_u32, 4 << 16 | 2, 0, 0, 65_535, 0x2400_0001]
+            .map(u32::to_le_bytes)
+            .concat();
+        for damage in [0, 1] {
+            let frame = [7; 60];
+            bytes.extend([0_u32, 0, 64, 64].map(u32::to_le_bytes).concat());
+            bytes.extend(frame);
+            bytes.extend(weft_parsers::crc::fcs(&frame).map(|byte| byte ^ damage));
+        }
+        std::fs::write(&temp.0, bytes).unwrap();
+        let mut bufs = Bufs::new(Pool::in_memory(64, 1_518).unwrap(), 16, 0);
+        let mut port = Pcap::open(&config(&temp)).unwrap();
+        assert_eq!(lens(&mut port, &mut bufs, 0), [60]);
+        assert_eq!(port.counters().rx_dropped[0], (Some(DropReason::Fcs), 1));
     }
 
     #[test]

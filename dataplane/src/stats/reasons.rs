@@ -24,7 +24,7 @@ pub enum DropWhere {
     Any,
     /// One that runs on devices.
     Live,
-    /// One in virtual time: replay and models.
+    /// One in virtual time (replay and models), or with ports of kind `pcap`.
     Virtual,
     /// One whose ports carry TLPs.
     Fabric,
@@ -110,8 +110,10 @@ drop_reasons! {
         "Cut off by the capture that it was read from: the file has fewer bytes than the original frame.",
         "Capture whole frames (`tcpdump -s 0`).";
     Runt = 2, "runt", Input, Virtual,
-        "Under 60 bytes without FCS; `weft replay --drop-runts` drops such frames, as a real link does.",
-        "Do not use `--drop-runts`: a capture taken at the sender has frames without padding.";
+        "Under 60 bytes without FCS; `weft replay --drop-runts` drops such frames, as a real link does. Also a frame \
+         that its capture says was too short on the wire (flags of a pcapng packet).",
+        "Do not use `--drop-runts`: a capture taken at the sender has frames without padding. Look at the link where \
+         the capture was taken.";
     TooLong = 3, "too_long", InputMaybePri, Any,
         "Longer than `max_frame` of the port that it came in by, or (with the tag that it would get there) than that \
          of each port that it could leave by, or than a chunk of the pool; for a TLP, too long in the form that it \
@@ -119,8 +121,9 @@ drop_reasons! {
         "Raise `switch.max_frame` (restart) and the ports' `max_frame`, or lower the hosts' MTU. For TLPs `max_frame` \
          must be at least `max_payload` plus 96 bytes.";
     Fcs = 4, "fcs", Input, Virtual,
-        "Its frame check sequence is wrong: in the capture, or because the model damaged the frame on the wire. Live, \
-         devices drop such frames before weft sees them.",
+        "Its frame check sequence is wrong: in the capture, or because the model damaged the frame on the wire. Also a \
+         frame that its capture says was damaged: flags of a pcapng packet with a CRC, symbol, alignment or start \
+         delimiter error. Live, devices drop such frames before weft sees them, but a port of kind `pcap` does not.",
         "Look at the link where the capture was taken. In models this is intended.";
     FormatFiltered = 5, "format_filtered", InputPri, Any,
         "No port that it could leave by may carry its format: GEN1 and GEN2 leave only by ports whose `afh` is the \

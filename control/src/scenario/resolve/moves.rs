@@ -17,7 +17,7 @@ use weft_sim::topology::{NodeKind, Topology};
 use super::{Hosts, Keys, Reader, Takes};
 use crate::config::quantity::{self, parse_tolerance};
 use crate::config::value::Value;
-use crate::scenario::import;
+use crate::scenario::import::{self, Imported};
 
 /// Parts of 1 that a [`Number`] counts.
 const PARTS: i128 = 1_000_000_000;
@@ -196,6 +196,12 @@ impl Reader<'_> {
         Some((from?, to))
     }
 
+    /// Takes what was read from a file, and what is to be said of it.
+    pub(super) fn imported_with<T>(&mut self, read: Imported<T>) -> T {
+        self.warnings.extend(read.warnings);
+        read.what
+    }
+
     fn in_file(&mut self, keys: &Keys<'_>, kind: &str, hosts: &Hosts) -> Option<Pattern> {
         let file = keys.text("file")?;
         let read = if kind == "capture" {
@@ -207,7 +213,8 @@ impl Reader<'_> {
             let ends = ends?;
             match self.source.bytes(&file) {
                 Ok(bytes) => {
-                    import::capture(&file, bytes, ends, hosts.len()).map_err(|it| vec![it])
+                    let read = import::capture(&file, bytes, ends, hosts.len());
+                    read.map(|read| self.imported_with(read)).map_err(|it| vec![it])
                 }
                 Err(message) => Err(vec![crate::scenario::problem(
                     keys.place("file"),

@@ -1,23 +1,27 @@
 //! Captures: reading and writing of pcap and pcapng files with nanosecond stamps.
 //!
 //! Shape: [`CaptureReader`] file -> [`Record`]s; [`CaptureWriter`] frames -> file. Ethernet only; the
-//! FCS is taken off where the file says that it is there.
+//! FCS is checked and taken off where the file says that it is there.
 //! Units: ns since the epoch of the file, bytes.
 //! Source: draft-ietf-opsawg-pcap-06, draft-ietf-opsawg-pcapng-05 (4.1 to 4.4, 5); docs/spec/pipeline.md §13.
 
 mod fields;
+mod link_errors;
 mod read;
 mod write;
 
 use std::path::PathBuf;
 
+pub use link_errors::LinkErrors;
 pub use read::CaptureReader;
 pub use write::{CaptureWriter, Direction, Meta};
+
+use crate::port::wire::Flaw;
 
 /// `LINKTYPE_ETHERNET`, the only link type that weft reads and writes.
 const LINK_ETHERNET: u16 = 1;
 /// Longest frame that a record may hold: libpcap's own limit.
-const RECORD_LEN_MAX: u32 = 262_144;
+pub const RECORD_LEN_MAX: u32 = 262_144;
 /// Magic of pcap with nanoseconds; with microseconds; of a pcapng section header; its byte order.
 const MAGIC_NS: u32 = 0xA1B2_3C4D;
 const MAGIC_US: u32 = 0xA1B2_C3D4;
@@ -56,6 +60,20 @@ impl CaptureFormat {
     }
 }
 
+/// What a capture has of a frame's FCS.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Fcs {
+    /// The file says that frames have none.
+    #[default]
+    Absent,
+    /// The capture cut the frame off before the end of its FCS.
+    CutOff,
+    /// It is that of the frame.
+    Right,
+    /// It is not: the frame was damaged on its way to where it was captured.
+    Wrong,
+}
+
 /// One frame of a capture.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Record {
@@ -65,8 +83,10 @@ pub struct Record {
     pub data: Vec<u8>,
     /// Bytes that the frame had on the wire, without FCS.
     pub orig_len: u32,
-    /// Bytes of FCS that the file had and `data` and `orig_len` no longer have: 0 or 4.
-    pub fcs_len: u8,
+    /// Its FCS, which `data` and `orig_len` are without.
+    pub fcs: Fcs,
+    /// What the device that captured it saw go wrong on the link.
+    pub link_errors: LinkErrors,
     /// Interface, numbered from 0 over the whole file.
     pub interface: u32,
     /// First comment on the packet, if it has any.
@@ -78,6 +98,20 @@ impl Record {
     #[must_use]
     pub fn is_truncated(&self) -> bool {
         (self.data.len() as u64) < u64::from(self.orig_len)
+    }
+
+    /// What is wrong with the frame on the wire of a port that receives it.
+    #[must_use]
+    pub fn flaw(&self) -> Flaw {
+        if self.is_truncated() {
+            Flaw::Truncated // its FCS is not there to be checked
+        } else if self.fcs == Fcs::Wrong || self.link_errors.is_damaged() {
+            Flaw::Fcs
+        } else if self.link_errors.is_runt() {
+            Flaw::Runt
+        } else {
+            Flaw::None
+        }
     }
 }
 

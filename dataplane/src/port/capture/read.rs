@@ -9,11 +9,13 @@ use std::fs::File;
 use std::io::{BufReader, Read};
 use std::path::{Path, PathBuf};
 
+use weft_parsers::crc;
+
 use super::fields::{Fields, Order};
 use super::{
     BLOCK_INTERFACE, BLOCK_PACKET, BLOCK_PACKET_OBSOLETE, BLOCK_PACKET_SIMPLE, BLOCK_SECTION,
-    BYTE_ORDER, CaptureError, LINK_ETHERNET, MAGIC_NS, MAGIC_US, OPT_COMMENT, OPT_EPB_FLAGS,
-    OPT_IF_FCSLEN, OPT_IF_TSOFFSET, OPT_IF_TSRESOL, Place, RECORD_LEN_MAX, Record,
+    BYTE_ORDER, CaptureError, Fcs, LINK_ETHERNET, LinkErrors, MAGIC_NS, MAGIC_US, OPT_COMMENT,
+    OPT_EPB_FLAGS, OPT_IF_FCSLEN, OPT_IF_TSOFFSET, OPT_IF_TSRESOL, Place, RECORD_LEN_MAX, Record,
 };
 
 /// Longest block that is read into memory: a largest frame and options of 64 KiB many times over.
@@ -258,6 +260,7 @@ impl CaptureReader {
         record.ts_ns = u64::from(sec) * 1_000_000_000 + u64::from(fraction) * unit;
         self.read_bytes(&mut record.data, caplen, "a frame")?;
         record.comment = None;
+        record.link_errors = LinkErrors::default();
         record.interface = 0;
         finish(record, orig_len, interface.fcs_len);
         Ok(true)
@@ -438,6 +441,7 @@ impl CaptureReader {
         };
         record.interface = number;
         record.comment = None;
+        record.link_errors = LinkErrors::default();
         let mut fcs = u32::from(interface.fcs_len);
         while kind != BLOCK_PACKET_SIMPLE
             && let Some((code, value)) = fields.option()
@@ -450,6 +454,7 @@ impl CaptureReader {
                     let flags = value.first_chunk().map_or(0, |v| fields.order.u32(*v));
                     let own = flags >> 5 & 0xF;
                     fcs = if own == 0 { fcs } else { own };
+                    record.link_errors = LinkErrors::from_epb_flags(flags);
                 }
                 _ => {}
             }
@@ -486,12 +491,20 @@ impl CaptureReader {
     }
 }
 
-/// Takes the FCS off and sets the length on the wire.
+/// Checks the FCS and takes it off, and sets the length on the wire.
 fn finish(record: &mut Record, orig_len: u32, fcs_len: u8) {
     let captured = u32::try_from(record.data.len()).unwrap_or(u32::MAX);
-    record.orig_len = orig_len.max(captured).saturating_sub(u32::from(fcs_len));
+    let on_wire = orig_len.max(captured);
+    record.orig_len = on_wire.saturating_sub(u32::from(fcs_len));
+    let (frame, fcs) =
+        record.data.split_at_checked(record.orig_len as usize).unwrap_or((&record.data, &[]));
+    record.fcs = match fcs_len {
+        0 => Fcs::Absent,
+        _ if captured < on_wire => Fcs::CutOff,
+        _ if crc::fcs(frame) == fcs => Fcs::Right,
+        _ => Fcs::Wrong,
+    };
     record.data.truncate(record.orig_len as usize);
-    record.fcs_len = fcs_len;
 }
 
 impl Iterator for CaptureReader {

@@ -266,46 +266,96 @@ fn stamps_of_every_unit_and_order_become_ns() {
     }
 }
 
+/// A frame of `len` bytes with its FCS behind it.
+fn with_fcs(len: usize) -> Vec<u8> {
+    let mut bytes = frame(len);
+    bytes.extend(weft_parsers::crc::fcs(&frame(len)));
+    bytes
+}
+
 #[test]
-fn the_fcs_is_taken_off_where_the_file_has_it() {
-    #[rustfmt::skip] // columns: name, if_fcslen, epb_flags, captured, on the wire, want data, want len
+fn the_fcs_is_checked_and_taken_off_where_the_file_has_it() {
+    let mut wrong = with_fcs(60);
+    wrong[63] ^= 1;
+    let mut damaged = with_fcs(60);
+    damaged[20] ^= 0x80;
+    let (whole, cut) = (with_fcs(60), |len| with_fcs(60)[..len].to_vec());
+    #[rustfmt::skip] // columns: name, if_fcslen, FCS length of epb_flags, captured, on the wire, want data, want length, FCS, flaw
     let cases = [
-        ("no fcs",           None,     0_u32, 64, 64, 64, 64),
-        ("bytes",           Some(4),  0,     64, 64, 60, 60),
-        ("bits",             Some(32), 0,     64, 64, 60, 60),
-        ("by packet",        None,     4 << 5, 64, 64, 60, 60),
-        ("cut inside fcs",   Some(4),  0,     62, 64, 60, 60),
-        ("cut before fcs",   Some(4),  0,     40, 64, 40, 60),
-        ("shorter than fcs", Some(4),  0,      3,  3,  0,  0),
+        ("no fcs",           None,     0_u32, whole.clone(), 64, 64, 64, Fcs::Absent, Flaw::None),
+        ("bytes",            Some(4),  0,     whole.clone(), 64, 60, 60, Fcs::Right,  Flaw::None),
+        ("bits",             Some(32), 0,     whole.clone(), 64, 60, 60, Fcs::Right,  Flaw::None),
+        ("by packet",        None,     4,     whole.clone(), 64, 60, 60, Fcs::Right,  Flaw::None),
+        ("wrong",            Some(4),  0,     wrong.clone(), 64, 60, 60, Fcs::Wrong,  Flaw::Fcs),
+        ("wrong by packet",  None,     4,     wrong,         64, 60, 60, Fcs::Wrong,  Flaw::Fcs),
+        ("frame damaged",    Some(4),  0,     damaged,       64, 60, 60, Fcs::Wrong,  Flaw::Fcs),
+        ("cut inside fcs",   Some(4),  0,     cut(62),       64, 60, 60, Fcs::CutOff, Flaw::None),
+        ("cut before fcs",   Some(4),  0,     cut(60),       64, 60, 60, Fcs::CutOff, Flaw::None),
+        ("cut in the frame", Some(4),  0,     cut(40),       64, 40, 60, Fcs::CutOff, Flaw::Truncated),
+        ("shorter than fcs", Some(4),  0,     cut(3),         3,  0,  0, Fcs::Wrong,  Flaw::Fcs),
+        ("longer than said", Some(4),  0,     whole,          0, 60, 60, Fcs::Right,  Flaw::None),
     ];
-    for (name, fcs, flags, captured, orig, want_data, want_len) in cases {
+    for (name, fcs, own, captured, orig, want_data, want_len, want_fcs, flaw) in cases {
         let mut file = Built::new(false);
         let options = fcs.map_or(Vec::new(), |n| file.option(OPT_IF_FCSLEN, &[n]));
         file.interface(1, 0, &options);
-        let options = file.option(OPT_EPB_FLAGS, &u32::to_le_bytes(flags));
-        file.packet(0, 0, orig, &frame(captured), &options);
+        let options = file.option(OPT_EPB_FLAGS, &u32::to_le_bytes(own << 5));
+        file.packet(0, 0, orig, &captured, &options);
         let record = &read(&file.bytes).unwrap()[0];
         assert_eq!((record.data.len(), record.orig_len), (want_data, want_len), "{name}");
+        assert_eq!((record.fcs, record.flaw()), (want_fcs, flaw), "{name}");
+    }
+}
+
+/// What the device saw on the link is told in both orders, and by old packet blocks, too.
+#[test]
+fn errors_of_the_link_are_told() {
+    for big in [false, true] {
+        let mut file = Built::new(big);
+        file.interface(1, 0, &[]);
+        let flags = |file: &Built, bits: u32| file.option(OPT_EPB_FLAGS, &file.u32(bits));
+        for bits in [0, 1 << 24, 1 << 26, 1 << 27, 3 << 30, 0xFFFF] {
+            let options = flags(&file, bits & !(0xF << 5)); // says nothing of an FCS
+            file.packet(0, 0, 60, &frame(60), &options);
+        }
+        let mut old = [file.u16(0), file.u16(0), file.u32(0), file.u32(0)].concat();
+        old.extend([file.u32(4), file.u32(4), frame(4), flags(&file, 1 << 24)].concat());
+        file.block(BLOCK_PACKET_OBSOLETE, &old);
+        let records = read(&file.bytes).unwrap();
+        let got: Vec<_> =
+            records.iter().map(|r| (r.link_errors.names().collect(), r.flaw())).collect();
+        let want: [(Vec<&str>, Flaw); 7] = [
+            (vec![], Flaw::None),
+            (vec!["crc"], Flaw::Fcs),
+            (vec!["too_short"], Flaw::Runt),
+            (vec!["interframe_gap"], Flaw::None),
+            (vec!["preamble", "symbol"], Flaw::Fcs),
+            (vec![], Flaw::None),
+            (vec!["crc"], Flaw::Fcs),
+        ];
+        assert_eq!(got, want, "big {big}");
     }
 }
 
 #[test]
 fn pcap_headers_of_each_order_unit_and_fcs_are_read() {
-    #[rustfmt::skip] // columns: name, magic, big, link field, ns, bytes left
+    #[rustfmt::skip] // columns: name, magic, big, link field, ns, bytes left, FCS
     let cases = [
-        ("us little",  MAGIC_US, false, 1_u32,       7_000_008_000_u64, 64),
-        ("us big",     MAGIC_US, true,  1,           7_000_008_000,     64),
-        ("ns big",     MAGIC_NS, true,  1,           7_000_000_008,     64),
-        ("ns fcs",     MAGIC_NS, false, 0x2400_0001, 7_000_000_008,     60),
+        ("us little",  MAGIC_US, false, 1_u32,       7_000_008_000_u64, 64, Fcs::Absent),
+        ("us big",     MAGIC_US, true,  1,           7_000_008_000,     64, Fcs::Absent),
+        ("ns big",     MAGIC_NS, true,  1,           7_000_000_008,     64, Fcs::Absent),
+        ("ns fcs",     MAGIC_NS, false, 0x2400_0001, 7_000_000_008,     60, Fcs::Right),
+        ("fcs of 0",   MAGIC_NS, false, 0x0400_0001, 7_000_000_008,     64, Fcs::Absent),
     ];
-    for (name, magic, big, link, ns, left) in cases {
+    for (name, magic, big, link, ns, left, fcs) in cases {
         let word = |v: u32| if big { v.to_be_bytes() } else { v.to_le_bytes() };
         let version = if big { [0, 2, 0, 4] } else { [2, 0, 4, 0] };
         let mut bytes = [word(magic), version, word(0), word(0), word(65_535), word(link)].concat();
         bytes.extend([word(7), word(8), word(64), word(64)].concat());
-        bytes.extend(frame(64));
+        bytes.extend(with_fcs(60));
         let records = read(&bytes).unwrap();
-        assert_eq!((records[0].ts_ns, records[0].data.len()), (ns, left), "{name}");
+        let got = (records[0].ts_ns, records[0].data.len(), records[0].fcs);
+        assert_eq!(got, (ns, left, fcs), "{name}");
     }
 }
 

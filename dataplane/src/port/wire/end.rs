@@ -10,6 +10,7 @@ use weft_base::sync::{Arc, AtomicBool, AtomicU64, Ordering};
 
 use crate::pool::FRONT_LEN;
 use crate::port::disturbance::{Errors, Outages};
+use crate::stats::DropReason;
 use crate::time::{Instant, LinkRate, Span};
 use crate::types::{PortId, PortSet};
 
@@ -26,6 +27,21 @@ pub enum Flaw {
     Fcs,
     /// The capture that it comes from holds only its front.
     Truncated,
+    /// The capture that it comes from says that it was under 64 bytes on the wire.
+    Runt,
+}
+
+impl Flaw {
+    /// Why a port drops a frame with it before it looks at what is in it.
+    #[must_use]
+    pub const fn reason(self) -> Option<DropReason> {
+        match self {
+            Self::None => None,
+            Self::Fcs => Some(DropReason::Fcs),
+            Self::Truncated => Some(DropReason::Truncated),
+            Self::Runt => Some(DropReason::Runt),
+        }
+    }
 }
 
 /// Frames in flight that a cable has room for at first.

@@ -256,7 +256,7 @@ const fn refuse(config: &WireConfig, frame: &WireFrame, room: usize) -> Option<D
     match frame.flaw {
         // Whether it is damaged is seen when it is whole.
         Flaw::Fcs if !config.cut_through => Some(DropReason::Fcs),
-        Flaw::Truncated => Some(DropReason::Truncated),
+        Flaw::Truncated | Flaw::Runt => frame.flaw.reason(),
         _ if config.drop_runts && frame.len() < FRAME_LEN_MIN => Some(DropReason::Runt),
         _ if frame.len() > room => Some(DropReason::TooLong),
         _ => None,

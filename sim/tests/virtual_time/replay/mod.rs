@@ -9,6 +9,7 @@ mod line_rate;
 mod queues;
 mod waiting;
 
+use weft_dataplane::port::wire::Flaw;
 use weft_dataplane::time::{Instant, LinkRate, Span};
 use weft_dataplane::trace::Event;
 use weft_dataplane::types::{PortId, Pri};
@@ -69,8 +70,8 @@ fn ties_go_by_port_then_by_file() {
 #[test]
 fn flaws_are_drops_by_reason() {
     let setup = Setup::new(2, 4);
-    let cut = InputFrame { orig_len: 1_000, ..frame(1_000, (0, 1), 96, 0) };
-    let bad = InputFrame { fcs_ok: false, ..frame(2_000, (0, 1), 96, 0) };
+    let cut = InputFrame { orig_len: 1_000, flaw: Flaw::Truncated, ..frame(1_000, (0, 1), 96, 0) };
+    let bad = InputFrame { flaw: Flaw::Fcs, ..frame(2_000, (0, 1), 96, 0) };
     let runt = InputFrame::whole(Instant::from_ns(3_000), vec![0; 59]);
     let (result, out) = run(&setup, vec![(0, vec![cut, bad, runt, frame(4_000, (0, 1), 96, 0)])]);
     let drops: Vec<_> = result.drops.iter().map(|(&reason, &count)| (reason, count)).collect();
