@@ -14,7 +14,7 @@ use clap::{Args, ValueEnum};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::time::{ClockId, clock_gettime};
 use weft_base::files::{self, Existing};
-use weft_dataplane::port::capture::{CaptureError, CaptureFormat, CaptureWriter};
+use weft_dataplane::port::capture::{CaptureFormat, CaptureWriter};
 use weft_rpc::{Client, ClientError};
 
 use super::running::{read_answer, switch_error};
@@ -275,22 +275,12 @@ fn capture(interface: &Interface, filters: &[String], fifo: &Path) -> Result<(),
         .and_then(|capture| Sink::capture(capture, &ports, base_ns));
     let written = sink.and_then(|sink| follow(traces, sink, &pipe));
     match written {
-        Err(error) if is_gone(&error) => Ok(()),
+        // This is how Wireshark ends a capture.
+        Err(error) if error.is_broken_pipe() => Ok(()),
         Err(TraceError::Write(source)) => Err(file(source)),
         Err(error) => Err(CliError::system("capture", error)),
         Ok(ended) => ended,
     }
-}
-
-/// Whether Wireshark has closed the pipe, which is how it ends a capture.
-fn is_gone(error: &TraceError) -> bool {
-    let source = match error {
-        TraceError::Write(source) | TraceError::Capture(CaptureError::Write { source, .. }) => {
-            source
-        }
-        TraceError::Capture(_) => return false,
-    };
-    source.kind() == io::ErrorKind::BrokenPipe
 }
 
 /// Writes what the traces bring until the pipe is closed or all have ended; `Ok` of an error is what a trace ended with.

@@ -25,6 +25,18 @@ pub enum TraceError {
     Capture(#[from] CaptureError),
 }
 
+impl TraceError {
+    /// Whether the reader of a pipe has gone.
+    #[must_use]
+    pub fn is_broken_pipe(&self) -> bool {
+        let source = match self {
+            Self::Write(source) | Self::Capture(CaptureError::Write { source, .. }) => source,
+            Self::Capture(_) => return false,
+        };
+        source.kind() == io::ErrorKind::BrokenPipe
+    }
+}
+
 /// Where a trace goes, and in what form.
 pub struct Sink<'a> {
     form: Form<'a>,

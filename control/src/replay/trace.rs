@@ -61,16 +61,16 @@ impl<'a> Tracer<'a> {
         self.lines.write_before(self.paths.oldest().map(Instant::as_ps), &mut self.sink)
     }
 
-    /// Ends the trace.
+    /// Ends the trace. One whose reader went away, such as `head`, has ended before: the replay goes on without it.
     ///
     /// # Errors
     /// What could not be written, now or before.
     pub fn finish(mut self) -> Result<(), TraceError> {
-        if let Some(error) = self.error {
-            return Err(error);
-        }
-        self.lines.write_before(None, &mut self.sink)?;
-        self.sink.flush()
+        let ended = match self.error.take() {
+            Some(error) => Err(error),
+            None => self.lines.write_before(None, &mut self.sink).and_then(|()| self.sink.flush()),
+        };
+        ended.or_else(|error| if error.is_broken_pipe() { Ok(()) } else { Err(error) })
     }
 }
 
