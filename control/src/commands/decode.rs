@@ -9,7 +9,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use serde::Serialize;
-use weft_dataplane::port::capture::{CaptureError, CaptureReader, Fcs, Record};
+use weft_dataplane::port::capture::{CaptureError, CaptureName, CaptureReader, Fcs, Record};
 use weft_parsers::{AfhMode, Gen2Order, ParseConfig};
 
 use crate::decode::{Decoded, decode};
@@ -52,7 +52,8 @@ impl From<Order> for Gen2Order {
 /// Arguments of `weft decode`.
 #[derive(Args, Debug)]
 pub struct DecodeArgs {
-    /// Capture, pcap or pcapng
+    /// Capture, pcap or pcapng, also packed by gzip or zstd; FILE#INTERFACE is one interface of it, by number or name, and
+    /// "-" standard input
     pub file: PathBuf,
     /// One JSON object a line
     #[arg(long)]
@@ -110,7 +111,8 @@ pub fn run(args: &DecodeArgs, out: &mut dyn Write) -> Result<(), CliError> {
         ..ParseConfig::DEFAULT
     };
     let mut out = std::io::BufWriter::new(out);
-    let mut reader = CaptureReader::open(&args.file).map_err(capture_error)?;
+    let name = CaptureName::from_path(&args.file);
+    let mut reader = CaptureReader::open_name(&name).map_err(capture_error)?;
     let mut record = Record::default();
     for number in 1..=args.count.unwrap_or(u64::MAX) {
         let more = match reader.read_into(&mut record) {
@@ -126,7 +128,11 @@ pub fn run(args: &DecodeArgs, out: &mut dyn Write) -> Result<(), CliError> {
         write(&mut out, number, &record, &decode(&record.data, &config), args.json)
             .map_err(CliError::Output)?;
     }
-    out.flush().map_err(CliError::Output)
+    out.flush().map_err(CliError::Output)?;
+    for warning in reader.warnings() {
+        anstream::eprintln!("warning: {warning}");
+    }
+    Ok(())
 }
 
 fn write(
@@ -176,5 +182,8 @@ fn write(
 
 /// A capture's error: the file is at fault, or the system.
 pub(crate) fn capture_error(error: CaptureError) -> CliError {
-    CliError::system("capture", error)
+    match error {
+        CaptureError::NoInterface { .. } => CliError::Usage(error.to_string()),
+        error => CliError::system("capture", error),
+    }
 }

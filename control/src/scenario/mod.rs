@@ -17,6 +17,7 @@ mod tests;
 
 use std::path::{Path, PathBuf};
 
+use weft_dataplane::port::capture::{CaptureName, Choice};
 use weft_sim::results::Setting;
 use weft_sim::scenario::Scenario;
 use weft_sim::scenario::run::RunError;
@@ -102,18 +103,13 @@ impl Source {
 
     /// The bytes of a file that the scenario names.
     fn bytes(&self, name: &str) -> Result<Vec<u8>, String> {
-        use std::io::Read;
-        let path = self.path(name)?;
-        let read = || -> std::io::Result<Vec<u8>> {
-            let mut bytes = Vec::new();
-            std::fs::File::open(&path)?.take(FILE_LEN_MAX + 1).read_to_end(&mut bytes)?;
-            Ok(bytes)
-        };
-        let bytes = read().map_err(|error| format!("cannot read {}: {error}", path.display()))?;
-        if bytes.len() as u64 > FILE_LEN_MAX {
-            return Err(format!("expected at most {FILE_LEN_MAX} bytes in {name}, found more"));
-        }
-        Ok(bytes)
+        read(&self.path(name)?, name)
+    }
+
+    /// The bytes of a capture that the scenario names, and which interfaces of it are meant.
+    fn capture(&self, name: &str) -> Result<(Vec<u8>, Choice), String> {
+        let CaptureName { path, choice } = CaptureName::from_path(&self.path(name)?);
+        Ok((read(&path, name)?, choice))
     }
 
     fn path(&self, name: &str) -> Result<PathBuf, String> {
@@ -122,6 +118,21 @@ impl Source {
             None => Err(format!("expected no file, found {name:?}: the scenario has no folder")),
         }
     }
+}
+
+/// The bytes of the file at `path`, which the scenario calls `name`.
+fn read(path: &Path, name: &str) -> Result<Vec<u8>, String> {
+    use std::io::Read;
+    let read = || -> std::io::Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        std::fs::File::open(path)?.take(FILE_LEN_MAX + 1).read_to_end(&mut bytes)?;
+        Ok(bytes)
+    };
+    let bytes = read().map_err(|error| format!("cannot read {}: {error}", path.display()))?;
+    if bytes.len() as u64 > FILE_LEN_MAX {
+        return Err(format!("expected at most {FILE_LEN_MAX} bytes in {name}, found more"));
+    }
+    Ok(bytes)
 }
 
 /// A problem with no more than a place and a key.

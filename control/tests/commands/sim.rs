@@ -406,4 +406,20 @@ fn a_capture_is_sent_from_a_host() {
     let (code, out, err) = run(&[]);
     assert_eq!(code, OK, "{err}");
     assert!(flows(&out).iter().all(|flow| flow[1] == 2));
+    let capture = dir.path().join("c.pcap");
+    let whole = fs::read(&capture).unwrap();
+    fs::write(&capture, &whole[..whole.len() - 1]).unwrap();
+    let (code, out, err) = run(&[]);
+    assert!(code == OK && flows(&out).len() == 2, "{err}");
+    assert!(err.contains("warning: c.pcap: c.pcap: record 3 at byte"), "{err}");
+    let mut writer = CaptureWriter::create(&capture, CaptureFormat::Pcap, 0).unwrap();
+    for days in [0, 100, 101] {
+        writer.write(days * 86_400 * 1_000_000_000, &[0; 60], None).unwrap();
+    }
+    writer.finish().unwrap();
+    let (code, _, err) = run(&[]);
+    assert!(
+        code == USAGE && err.contains("expected frames within 100 days, found frame 3"),
+        "{err}"
+    );
 }

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 
 use weft_base::files::Existing;
 
-use super::capture::{CaptureFormat, CaptureReader, CaptureWriter, Record};
+use super::capture::{CaptureFormat, CaptureName, CaptureReader, CaptureWriter, Record};
 use super::wire::Flaw;
 use super::{Port, PortCaps, PortCounters, PortError, PortOpenError, csum};
 use crate::batch::{BURST, Batch};
@@ -37,7 +37,7 @@ pub struct PcapConfig {
     /// Longest frame without FCS.
     pub frame_len_max: usize,
     /// Capture to play; `None` receives nothing.
-    pub input: Option<PathBuf>,
+    pub input: Option<CaptureName>,
     /// When its frames are received.
     pub pace: Pace,
     /// How often it is played; `None` for ever.
@@ -57,11 +57,50 @@ struct Frame {
     flaw: Flaw,
 }
 
+/// Most bytes that a port keeps of its input: a packed file of some MiB may hold more than any machine has.
+const INPUT_BYTES_MAX: usize = 4 << 30;
+
+/// All that is played.
+#[derive(Debug, Default)]
+struct Input {
+    bytes: Vec<u8>,
+    frames: Vec<Frame>,
+    warnings: Vec<String>,
+}
+
+impl Input {
+    /// Reads a capture of which `most` bytes may be kept; `port` names it in errors.
+    fn read(port: &str, name: &CaptureName, most: usize) -> Result<Self, PortOpenError> {
+        let capture = |source| PortOpenError::Capture { device: port.to_owned(), source };
+        let mut reader = CaptureReader::open_name(name).map_err(capture)?;
+        let (mut record, mut first, mut latest) = (Record::default(), None, 0);
+        let mut input = Self::default();
+        while reader.read_into(&mut record).map_err(capture)? {
+            input.bytes.extend_from_slice(&record.data);
+            let first = *first.get_or_insert(record.ts_ns);
+            // A stamp before the frame in front of it is taken as that one's.
+            latest = record.ts_ns.saturating_sub(first).max(latest);
+            let (end, flaw) = (input.bytes.len(), record.flaw());
+            input.frames.push(Frame { after_ns: latest, end, flaw });
+            let kept = end + input.frames.len() * size_of::<Frame>();
+            if kept > most {
+                return Err(PortOpenError::Config {
+                    device: port.to_owned(),
+                    what: "what its capture holds, in bytes",
+                    had: kept as u64,
+                    want: "at most 4 GiB: replay a larger one (weft replay), or split it",
+                });
+            }
+        }
+        input.warnings = reader.warnings();
+        Ok(input)
+    }
+}
+
 /// A port on capture files.
 pub struct Pcap {
     caps: PortCaps,
-    bytes: Vec<u8>,
-    frames: Vec<Frame>,
+    input: Input,
     pace: Pace,
     /// Playings left; the next frame of the current one, and where its bytes start.
     times: u64,
@@ -84,18 +123,10 @@ impl Pcap {
     pub fn open(config: &PcapConfig) -> Result<Self, PortOpenError> {
         PortOpenError::check_frame_len_max(&config.name, config.frame_len_max)?;
         let capture = |source| PortOpenError::Capture { device: config.name.clone(), source };
-        let (mut bytes, mut frames) = (Vec::new(), Vec::new());
-        if let Some(path) = &config.input {
-            let mut reader = CaptureReader::open(path).map_err(capture)?;
-            let (mut record, mut first, mut latest) = (Record::default(), None, 0);
-            while reader.read_into(&mut record).map_err(capture)? {
-                bytes.extend_from_slice(&record.data);
-                let first = *first.get_or_insert(record.ts_ns);
-                // A stamp before the frame in front of it is taken as that one's.
-                latest = record.ts_ns.saturating_sub(first).max(latest);
-                frames.push(Frame { after_ns: latest, end: bytes.len(), flaw: record.flaw() });
-            }
-        }
+        let input = match &config.input {
+            None => Input::default(),
+            Some(name) => Input::read(&config.name, name, INPUT_BYTES_MAX)?,
+        };
         let output = match &config.output {
             None => None,
             Some(path) => {
@@ -112,9 +143,8 @@ impl Pcap {
                 tx_partial_csum: false,
                 virtual_time: false,
             },
-            times: if frames.is_empty() { 0 } else { config.times.unwrap_or(u64::MAX) },
-            bytes,
-            frames,
+            times: if input.frames.is_empty() { 0 } else { config.times.unwrap_or(u64::MAX) },
+            input,
             pace: config.pace,
             next: 0,
             at: 0,
@@ -126,6 +156,12 @@ impl Pcap {
         })
     }
 
+    /// What the user should know of the input: that it is cut off, or holds frames that are not Ethernet.
+    #[must_use]
+    pub fn warnings(&self) -> &[String] {
+        &self.input.warnings
+    }
+
     /// Whether all of the input was played.
     #[must_use]
     pub const fn is_done(&self) -> bool {
@@ -135,7 +171,7 @@ impl Pcap {
     /// Steps past the current frame.
     fn advance(&mut self, end: usize) {
         (self.next, self.at) = (self.next + 1, end);
-        if self.next == self.frames.len() {
+        if self.next == self.input.frames.len() {
             (self.next, self.at, self.began) = (0, 0, None);
             if self.times != u64::MAX {
                 self.times -= 1;
@@ -152,7 +188,8 @@ impl Port for Pcap {
     fn rx(&mut self, now: Instant, bufs: &mut Bufs, batch: &mut Batch) -> usize {
         let before = batch.len();
         for _ in 0..BURST {
-            let Some(frame) = self.frames.get(self.next).copied().filter(|_| self.times > 0) else {
+            let Some(frame) = self.input.frames.get(self.next).copied().filter(|_| self.times > 0)
+            else {
                 break;
             };
             let began = *self.began.get_or_insert(now);
@@ -160,7 +197,7 @@ impl Port for Pcap {
             if batch.is_full() || !due {
                 break;
             }
-            let bytes = self.bytes.get(self.at..frame.end).unwrap_or_default();
+            let bytes = self.input.bytes.get(self.at..frame.end).unwrap_or_default();
             let reason = match bytes.len() {
                 _ if frame.flaw != Flaw::None => frame.flaw.reason(),
                 0..14 => Some(DropReason::Malformed),
@@ -247,7 +284,7 @@ mod tests {
             name: "p0".to_owned(),
             rate: LinkRate::gbps(100),
             frame_len_max: 1_518,
-            input: Some(input.0.clone()),
+            input: Some(CaptureName::parse(input.0.to_str().unwrap())),
             pace: Pace::Fast,
             times: Some(1),
             output: None,
@@ -307,6 +344,22 @@ mod tests {
         for (reason, got) in reasons.into_iter().zip(port.counters().rx_dropped) {
             assert_eq!(got, (Some(reason), 1));
         }
+    }
+
+    #[test]
+    fn an_input_is_played_as_far_as_it_goes_and_kept_within_bounds() {
+        let file = input("cut.pcap", &[(0, 60), (1, 60), (2, 60)]);
+        let whole = std::fs::read(&file.0).unwrap();
+        std::fs::write(&file.0, &whole[..whole.len() - 1]).unwrap();
+        let mut bufs = Bufs::new(Pool::in_memory(64, 1_518).unwrap(), 16, 0);
+        let mut port = Pcap::open(&config(&file)).unwrap();
+        assert_eq!(lens(&mut port, &mut bufs, 0), [60, 60]);
+        assert!(port.warnings()[0].contains("record 3 at byte"), "{:?}", port.warnings());
+        let name = CaptureName::parse(file.0.to_str().unwrap());
+        let kept = 2 * (60 + size_of::<Frame>());
+        assert!(Input::read("p0", &name, kept).is_ok());
+        let refused = Input::read("p0", &name, kept - 1).unwrap_err().to_string();
+        assert!(refused.contains("at most 4 GiB"), "{refused}");
     }
 
     /// A capture with FCS, whose second frame was damaged.

@@ -6,6 +6,7 @@
 
 use weft::config::{ConfigError, Problem};
 use weft::scenario::{Source, import};
+use weft_dataplane::port::capture::Choice;
 
 /// Name that the text goes by in problems.
 const FILE: &str = "fuzz.toml";
@@ -22,7 +23,7 @@ pub fn run(bytes: &[u8]) {
         b't' => placed(&import::topology(FILE, &text).err().into_iter().collect::<Vec<_>>()),
         b'f' => placed(&import::flows(FILE, &text, &host).err().unwrap_or_default()),
         b'c' => {
-            let frames = import::capture(FILE, bytes.to_vec(), (0, None), 64);
+            let frames = import::capture(FILE, bytes.to_vec(), Choice::Ethernet, (0, None), 64);
             placed(&frames.err().into_iter().collect::<Vec<_>>());
         }
         _ => drop(problems(&text)),

@@ -32,7 +32,7 @@ pub(super) const IDENTITY: &[Param] = &[
         Kind::Path,
         "",
         Derived("the port's name"),
-        "Interface, tap, capture files (IN, IN:OUT or :OUT, IN played once at its stamps), or DPDK's virtual device with arguments or PCI address.",
+        "Interface, tap, capture files (IN, IN#INTERFACE, IN:OUT or :OUT, IN played once at its stamps), or DPDK's virtual device with arguments or PCI address.",
     ),
     restart(
         "mac",

@@ -15,6 +15,7 @@ use weft_dataplane::config::{PortConfig, SwitchConfig};
 use weft_dataplane::pool::Pool;
 use weft_dataplane::port::af_packet::{AfPacket, AfPacketConfig};
 use weft_dataplane::port::af_xdp::{AfXdp, AfXdpConfig, Builtin, Steering, Umem};
+use weft_dataplane::port::capture::CaptureName;
 use weft_dataplane::port::lossy::Lossy;
 use weft_dataplane::port::netdev;
 use weft_dataplane::port::null::Null;
@@ -181,18 +182,20 @@ pub fn open(
         DeviceKind::Null => (Box::new(Null::sink(&run.name, rate)), None),
         DeviceKind::Pcap => {
             let (input, output) = device.split_once(':').unwrap_or((&device, ""));
-            let file = |name: &str| (!name.is_empty()).then(|| name.into());
+            let input = (!input.is_empty()).then(|| CaptureName::parse(input));
+            let output = (!output.is_empty()).then(|| output.into());
             let port = Pcap::open(&PcapConfig {
                 name: run.name.clone(),
                 rate,
                 frame_len_max,
-                input: file(input),
+                input,
                 pace: Pace::Stamps,
                 times: Some(1),
-                output: file(output),
+                output,
                 existing: run.existing,
             })?;
-            (Box::new(port), None)
+            let warnings = port.warnings().join("; ");
+            (Box::new(port), (!warnings.is_empty()).then_some(warnings))
         }
         DeviceKind::Dpdk => return dpdk::open(run, port),
         DeviceKind::Pipe => (Box::new(open_pipe(run, port)?.0), None), // an end that nobody is at

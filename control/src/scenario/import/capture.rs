@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
-use weft_dataplane::port::capture::{CaptureReader, Record};
+use weft_dataplane::port::capture::{CaptureReader, Choice, Record};
 use weft_dataplane::port::wire::Flaw;
 use weft_dataplane::time::Instant;
 use weft_sim::scenario::flow::Flow;
@@ -32,7 +32,7 @@ impl<I: Iterator<Item = u16>> Receivers<I> {
     }
 }
 
-/// Reads a capture as messages from a host. All are for `to`; without one, each destination address is another host: in the
+/// Reads the interfaces of `choice` of a capture as messages from a host. All are for `to`; without one, each destination address is another host: in the
 /// order in which they come, those beside the sender by number. Frames that were damaged on their way to the capture are
 /// left out, as their addresses may be any.
 ///
@@ -41,6 +41,7 @@ impl<I: Iterator<Item = u16>> Receivers<I> {
 pub fn capture(
     file: &str,
     bytes: Vec<u8>,
+    choice: Choice,
     (from, to): (u16, Option<u16>),
     hosts: usize,
 ) -> Result<Imported<Vec<Flow>>, Problem> {
@@ -50,8 +51,8 @@ pub fn capture(
     let damaged = |error: &dyn std::fmt::Display| {
         refuse(&format_args!("expected a capture, pcap or pcapng: {error}"))
     };
-    let mut reader =
-        CaptureReader::new(file, std::io::Cursor::new(bytes)).map_err(|error| damaged(&error))?;
+    let reader = CaptureReader::new(file, std::io::Cursor::new(bytes));
+    let mut reader = reader.map_err(|error| damaged(&error))?.only(choice);
     let others = (0..).take(hosts).filter(|&host| host != from);
     let mut receivers = Receivers { known: BTreeMap::new(), others };
     let (mut record, mut flows, mut first) = (Record::default(), Vec::new(), None);
@@ -91,7 +92,8 @@ pub fn capture(
             workload: 0,
         });
     }
-    let mut warnings = Vec::new();
+    let mut warnings: Vec<Problem> =
+        reader.warnings().iter().map(|warning| refuse(warning)).collect();
     if left_out > 0 {
         warnings.push(refuse(&format_args!(
             "{left_out} of {frame} frames were damaged when they were captured, and are left out"

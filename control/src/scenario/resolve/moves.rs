@@ -211,9 +211,9 @@ impl Reader<'_> {
                 self.sender(keys, hosts).map(|from| (from, None))
             };
             let ends = ends?;
-            match self.source.bytes(&file) {
-                Ok(bytes) => {
-                    let read = import::capture(&file, bytes, ends, hosts.len());
+            match self.source.capture(&file) {
+                Ok((bytes, choice)) => {
+                    let read = import::capture(&file, bytes, choice, ends, hosts.len());
                     read.map(|read| self.imported_with(read)).map_err(|it| vec![it])
                 }
                 Err(message) => Err(vec![crate::scenario::problem(

@@ -106,7 +106,7 @@ pub(super) const WORKLOAD: &[Param] = &[
         Kind::Path,
         "file",
         Unset("it must be given for flows and capture"),
-        "Beside the scenario file. flows: CSV with the columns from, to, bytes and start_us; or `flow.txt` of HPCC, or `.cm` of htsim. capture: pcap or pcapng, whose frames become messages of their lengths at their times, from `from` to `to`, or to the hosts beside it by number, one for each destination address in the order in which they come.",
+        "Beside the scenario file. flows: CSV with the columns from, to, bytes and start_us; or `flow.txt` of HPCC, or `.cm` of htsim. capture: pcap or pcapng, also packed by gzip or zstd, or one interface of it (FILE#NUMBER, FILE#NAME), whose frames become messages of their lengths at their times, from `from` to `to`, or to the hosts beside it by number, one for each destination address in the order in which they come.",
     ),
     restart("start", Kind::Time, "time", Fixed("\"0s\""), "When its first messages begin."),
 ];

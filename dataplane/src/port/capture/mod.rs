@@ -1,17 +1,21 @@
 //! Captures: reading and writing of pcap and pcapng files with nanosecond stamps.
 //!
-//! Shape: [`CaptureReader`] file -> [`Record`]s; [`CaptureWriter`] frames -> file. Ethernet only; the
-//! FCS is checked and taken off where the file says that it is there.
+//! Shape: [`CaptureReader`] file, packed by gzip or zstd or not -> [`Record`]s of the interfaces that a [`CaptureName`] says;
+//! [`CaptureWriter`] frames -> file. Ethernet only; the FCS is checked and taken off where the file says that it is there.
 //! Units: ns since the epoch of the file, bytes.
 //! Source: draft-ietf-opsawg-pcap-06, draft-ietf-opsawg-pcapng-05 (4.1 to 4.4, 5); docs/spec/pipeline.md §13.
 
 mod fields;
+mod interface;
 mod link_errors;
 mod read;
+mod source;
+mod unpack;
 mod write;
 
 use std::path::PathBuf;
 
+pub use interface::{CaptureName, Choice, Interface};
 pub use link_errors::LinkErrors;
 pub use read::CaptureReader;
 pub use write::{CaptureWriter, Direction, Meta};
@@ -178,6 +182,24 @@ pub enum CaptureError {
         path: PathBuf,
         /// Its first four bytes as a big-endian number.
         magic: u32,
+    },
+    /// Packed by a program that is not read.
+    #[error("{}: packed, and neither by gzip nor by zstd: unpack it first ({tool})", path.display())]
+    Packed {
+        /// The file.
+        path: PathBuf,
+        /// What unpacks it.
+        tool: &'static str,
+    },
+    /// None of the interfaces that were wanted.
+    #[error("{}: no interface {wanted}: it has {found}", path.display())]
+    NoInterface {
+        /// The file.
+        path: PathBuf,
+        /// What was wanted.
+        wanted: String,
+        /// What it has.
+        found: String,
     },
     /// Not Ethernet.
     #[error("{at}: link type {link_type} is not Ethernet (1)")]

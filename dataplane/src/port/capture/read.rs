@@ -1,85 +1,71 @@
 //! Capture reader: pcap (both stamps, both byte orders) and pcapng into records.
 //!
-//! Shape: file header or section; then records one by one; blocks of other kinds are skipped. Why not
-//! a crate: see `pcap-parser` in Cargo.toml.
+//! Shape: a file, packed or not → its header or section; then records one by one, of the interfaces that are wanted;
+//! blocks of other kinds are skipped. Why not a crate: see `pcap-parser` in Cargo.toml.
 //! Units: bytes; stamps to ns.
-//! Source: draft-ietf-opsawg-pcap-06, draft-ietf-opsawg-pcapng-05.
+//! Source: draft-ietf-opsawg-pcap-06, draft-ietf-opsawg-pcapng-05; libpcap's sf-pcap.c for lengths of old files.
 
 use std::fs::File;
-use std::io::{BufReader, Read};
-use std::path::{Path, PathBuf};
+use std::io::Read;
+use std::path::Path;
 
 use weft_parsers::crc;
 
 use super::fields::{Fields, Order};
+use super::interface::{CaptureName, Choice, Interface, Shown};
+use super::source::Source;
+use super::unpack::{Unpacked, unpack};
 use super::{
     BLOCK_INTERFACE, BLOCK_PACKET, BLOCK_PACKET_OBSOLETE, BLOCK_PACKET_SIMPLE, BLOCK_SECTION,
     BYTE_ORDER, CaptureError, Fcs, LINK_ETHERNET, LinkErrors, MAGIC_NS, MAGIC_US, OPT_COMMENT,
-    OPT_EPB_FLAGS, OPT_IF_FCSLEN, OPT_IF_TSOFFSET, OPT_IF_TSRESOL, Place, RECORD_LEN_MAX, Record,
+    OPT_EPB_FLAGS, OPT_IF_FCSLEN, OPT_IF_NAME, OPT_IF_TSOFFSET, OPT_IF_TSRESOL, Place,
+    RECORD_LEN_MAX, Record,
 };
 
 /// Longest block that is read into memory: a largest frame and options of 64 KiB many times over.
 const BLOCK_LEN_MAX: u32 = 16 << 20;
-/// Most interfaces of one file; a bound on what a file can make us keep.
+/// Most interfaces of one file, and longest part of their names; bounds on what a file can make us keep.
 const INTERFACES_MAX: usize = 65_536;
-
-/// What a file says about one interface.
-#[derive(Clone, Copy, Debug)]
-struct Interface {
-    link_type: u16,
-    snaplen: u32,
-    /// Bytes of FCS at the end of each frame.
-    fcs_len: u8,
-    /// Stamp unit: 10^-n s, or 2^-n s when the top bit is set.
-    tsresol: u8,
-    /// Seconds added to each stamp.
-    tsoffset: i64,
-}
-
-impl Interface {
-    /// A stamp in ns; `None` before 1970 or after 2554.
-    fn to_ns(self, stamp: u64) -> Option<u64> {
-        let n = u32::from(self.tsresol & 0x7F);
-        let stamp = u128::from(stamp);
-        let ns = if self.tsresol & 0x80 != 0 {
-            (stamp * 1_000_000_000) >> n
-        } else if n <= 9 {
-            stamp * 10u128.pow(9 - n)
-        } else {
-            10u128.checked_pow(n - 9).map_or(0, |unit| stamp / unit)
-        };
-        let offset = i128::from(self.tsoffset) * 1_000_000_000;
-        u64::try_from(i128::try_from(ns).ok()? + offset).ok()
-    }
-}
+const NAME_LEN_MAX: usize = 256;
+/// Most interfaces that an error lists.
+const LISTED_MAX: usize = 16;
 
 /// How the rest of the file is laid out.
 #[derive(Clone, Copy, Debug)]
 enum Layout {
-    Pcap { order: Order, interface: Interface },
-    PcapNg { order: Order },
+    /// `minor` is that of the version.
+    Pcap {
+        order: Order,
+        minor: u16,
+    },
+    PcapNg {
+        order: Order,
+    },
 }
 
 /// Reads records from a capture, from its start to its end.
 ///
 /// An iterator of records; [`Self::read_into`] does the same without a new buffer for each. After
-/// an error there are no more records.
+/// an error there are no more records. A file that is cut off ends with the last whole one: [`Self::warnings`] says so.
 pub struct CaptureReader {
-    path: PathBuf,
-    input: Box<dyn Read + Send>,
+    source: Source,
     layout: Layout,
     /// Interfaces of the whole file; those of the current section start at `section`.
     interfaces: Vec<Interface>,
     section: usize,
+    /// Sections that began, less one.
+    sections: u32,
+    choice: Choice,
+    /// Where the first frame stood that was left out, as it is not Ethernet, and its link type.
+    left_out: Option<(Place, u16)>,
+    /// Where the file is cut off.
+    cut: Option<CaptureError>,
     block: Vec<u8>,
-    record: u64,
-    offset: u64,
-    next_offset: u64,
     done: bool,
 }
 
 impl CaptureReader {
-    /// Opens a pcap or pcapng file.
+    /// Opens a pcap or pcapng file, or one that gzip or zstd has packed; a pipe is read as it comes.
     ///
     /// # Errors
     /// The file cannot be opened, is neither, or (pcap) is not Ethernet.
@@ -87,7 +73,15 @@ impl CaptureReader {
         let path = path.as_ref();
         let file = File::open(path)
             .map_err(|source| CaptureError::Open { path: path.to_owned(), source })?;
-        Self::new(path, BufReader::with_capacity(1 << 16, file))
+        Self::new(path, file)
+    }
+
+    /// Opens the capture that `name` says, for the interfaces that it says.
+    ///
+    /// # Errors
+    /// As for [`Self::open`].
+    pub fn open_name(name: &CaptureName) -> Result<Self, CaptureError> {
+        Ok(Self::open(&name.path)?.only(name.choice.clone()))
     }
 
     /// Reads a capture from `input`; `path` names it in errors.
@@ -98,133 +92,148 @@ impl CaptureReader {
         path: impl AsRef<Path>,
         input: impl Read + Send + 'static,
     ) -> Result<Self, CaptureError> {
+        let path = path.as_ref();
+        let place = || Place { path: path.to_owned(), record: 0, offset: 0 };
+        let input = match unpack(input) {
+            Ok(Unpacked::Bytes(input)) => input,
+            Ok(Unpacked::Other(tool)) => {
+                return Err(CaptureError::Packed { path: path.to_owned(), tool });
+            }
+            Err(source) => return Err(CaptureError::Read { at: place(), source }),
+        };
         let mut reader = Self {
-            path: path.as_ref().to_owned(),
-            input: Box::new(input),
+            source: Source::new(path.to_owned(), input),
             layout: Layout::PcapNg { order: Order { big: false } },
             interfaces: Vec::new(),
             section: 0,
+            sections: 0,
+            choice: Choice::default(),
+            left_out: None,
+            cut: None,
             block: Vec::new(),
-            record: 0,
-            offset: 0,
-            next_offset: 0,
             done: false,
         };
-        let magic: [u8; 4] = reader.need("the file header")?;
+        let magic: [u8; 4] = reader.source.need("the file header")?;
         if u32::from_le_bytes(magic) == BLOCK_SECTION {
             reader.section_header()?;
+            reader.sections = 0;
         } else if let Some(order) = Order::of(magic, MAGIC_NS) {
             reader.pcap_header(order, 9)?;
         } else if let Some(order) = Order::of(magic, MAGIC_US) {
             reader.pcap_header(order, 6)?;
         } else {
             let magic = u32::from_be_bytes(magic);
-            return Err(CaptureError::Magic { path: reader.path, magic });
+            return Err(CaptureError::Magic { path: reader.source.path, magic });
         }
         Ok(reader)
     }
 
-    /// Reads the next record into `record`; false at the end of the file.
+    /// Reads only frames of the interfaces that `choice` says.
+    #[must_use]
+    pub fn only(mut self, choice: Choice) -> Self {
+        self.choice = choice;
+        self
+    }
+
+    /// Reads the next record into `record`; false at the end of the file, and where it is cut off.
     ///
     /// # Errors
-    /// The file cannot be read, is damaged or cut off, or holds a frame that is not Ethernet.
+    /// The file cannot be read, is damaged, or has no interface of those that were chosen, or none of Ethernet.
     pub fn read_into(&mut self, record: &mut Record) -> Result<bool, CaptureError> {
         if self.done {
             return Ok(false);
         }
         self.done = true; // unless all goes well
-        let more = match self.layout {
-            Layout::Pcap { order, interface } => self.pcap_record(order, interface, record)?,
-            Layout::PcapNg { .. } => self.ng_record(record)?,
+        let read = match self.layout {
+            Layout::Pcap { order, minor } => self.pcap_record(order, minor, record),
+            Layout::PcapNg { .. } => self.ng_record(record),
         };
-        self.done = !more;
-        Ok(more)
+        match read {
+            Ok(true) => {
+                self.done = false;
+                return Ok(true);
+            }
+            Ok(false) if self.source.is_packed_cut => {
+                let (at, what) = (self.source.at(), "what is packed");
+                self.cut = Some(CaptureError::Short { at, what, need: 1, had: 0 });
+            }
+            Ok(false) => {}
+            Err(error @ CaptureError::Short { .. }) if self.source.ended => self.cut = Some(error),
+            Err(error) => return Err(error),
+        }
+        self.check_choice().map(|()| false)
     }
 
-    /// Interfaces that were described so far.
+    /// Interfaces that were described so far, in the order of their numbers.
     #[must_use]
-    pub fn interface_count(&self) -> usize {
-        self.interfaces.len()
+    pub fn interfaces(&self) -> &[Interface] {
+        &self.interfaces
     }
 
-    fn at(&self) -> Place {
-        Place { path: self.path.clone(), record: self.record, offset: self.offset }
+    /// What a user should know of a file that was read to its end: that it is cut off, and frames that are not Ethernet.
+    #[must_use]
+    pub fn warnings(&self) -> Vec<String> {
+        let cut = self.cut.iter().map(|error| format!("{error}; what comes before it was read"));
+        let others = self.interfaces.iter().enumerate().filter(|(_, of)| of.left_out > 0);
+        let others = others.map(|(number, interface)| {
+            let Interface { link_type, left_out, .. } = interface;
+            let (path, interface) = (self.source.path.display(), Shown(number, interface));
+            format!("{path}: interface {interface} is not Ethernet, but of link type {link_type}: its frames are left out ({left_out})")
+        });
+        cut.chain(others).collect()
+    }
+
+    /// Where the file is cut off, if it is, once it was read to its end.
+    #[must_use]
+    pub fn into_cut(self) -> Option<CaptureError> {
+        self.cut
+    }
+
+    /// At the end: whether there was any interface of those that are wanted.
+    fn check_choice(&mut self) -> Result<(), CaptureError> {
+        let all = || (0..).zip(&self.interfaces);
+        if all().any(|(number, interface)| self.choice.is_of(number, interface)) {
+            return Ok(());
+        }
+        match (&self.choice, self.left_out.take()) {
+            (Choice::Ethernet, None) => Ok(()), // no frame of any
+            (Choice::Ethernet, Some((at, link_type))) => {
+                Err(CaptureError::LinkType { at, link_type })
+            }
+            (wanted, _) => {
+                let shown = self.interfaces.iter().enumerate().take(LISTED_MAX);
+                let mut found: Vec<String> =
+                    shown.map(|(number, it)| Shown(number, it).to_string()).collect();
+                if self.interfaces.len() > LISTED_MAX {
+                    found.push(format!("{} in all", self.interfaces.len()));
+                }
+                let (path, wanted) = (self.source.path.clone(), wanted.to_string());
+                Err(CaptureError::NoInterface { path, wanted, found: found.join(", ") })
+            }
+        }
     }
 
     fn field(&self, what: &'static str, had: u64, want: &'static str) -> CaptureError {
-        CaptureError::Field { at: self.at(), what, had, want }
+        CaptureError::Field { at: self.source.at(), what, had, want }
     }
 
     /// A block that is shorter than what it must hold.
     fn cut(&self, what: &'static str, need: u64) -> CaptureError {
-        CaptureError::Short { at: self.at(), what, need, had: self.block.len() as u64 }
+        CaptureError::Short { at: self.source.at(), what, need, had: self.block.len() as u64 }
     }
 
-    /// Reads up to `buf`'s length; less only at the end of the file.
-    fn fill(&mut self, buf: &mut [u8]) -> Result<usize, CaptureError> {
-        let mut had = 0;
-        while let Some(rest) = buf.get_mut(had..).filter(|rest| !rest.is_empty()) {
-            match self.input.read(rest) {
-                Ok(0) => break,
-                Ok(n) => had += n,
-                Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
-                Err(source) => return Err(CaptureError::Read { at: self.at(), source }),
-            }
-        }
-        self.next_offset += had as u64;
-        Ok(had)
-    }
-
-    fn need<const N: usize>(&mut self, what: &'static str) -> Result<[u8; N], CaptureError> {
-        self.try_need(what)?.ok_or_else(|| CaptureError::Short {
-            at: self.at(),
-            what,
-            need: N as u64,
-            had: 0,
-        })
-    }
-
-    /// `N` bytes, or `None` when the file ends right here.
-    fn try_need<const N: usize>(
-        &mut self,
-        what: &'static str,
-    ) -> Result<Option<[u8; N]>, CaptureError> {
-        let mut bytes = [0; N];
-        match self.fill(&mut bytes)? {
-            0 => Ok(None),
-            had if had == N => Ok(Some(bytes)),
-            had => {
-                let (need, had) = (N as u64, had as u64);
-                Err(CaptureError::Short { at: self.at(), what, need, had })
-            }
-        }
-    }
-
-    /// Replaces `into` by the next `len` bytes; memory grows only as far as the file goes.
-    fn read_bytes(
-        &mut self,
-        into: &mut Vec<u8>,
-        len: u32,
-        what: &'static str,
-    ) -> Result<(), CaptureError> {
-        into.clear();
-        let need = u64::from(len);
-        let read = (&mut self.input).take(need).read_to_end(into);
-        let had = read.map_err(|source| CaptureError::Read { at: self.at(), source })? as u64;
-        self.next_offset += had;
-        if had < need {
-            return Err(CaptureError::Short { at: self.at(), what, need, had });
-        }
-        Ok(())
+    /// A packet block of which `had` bytes are left, and `need` are needed.
+    fn short_packet(&self, need: u64, had: u64) -> CaptureError {
+        CaptureError::Short { at: self.source.at(), what: "a packet block", need, had }
     }
 
     // pcap ----------------------------------------------------------------------------------
 
     fn pcap_header(&mut self, order: Order, tsresol: u8) -> Result<(), CaptureError> {
-        let header: [u8; 20] = self.need("the file header")?;
+        let header: [u8; 20] = self.source.need("the file header")?;
         let mut fields = Fields { rest: &header, order };
         let major = fields.u16().unwrap_or(0);
-        let (_minor, _zone, _digits) = (fields.u16(), fields.u32(), fields.u32());
+        let (minor, _zone, _digits) = (fields.u16().unwrap_or(4), fields.u32(), fields.u32());
         let snaplen = fields.u32().unwrap_or(0);
         let link = fields.u32().unwrap_or(0);
         if major != 2 {
@@ -234,35 +243,44 @@ impl CaptureReader {
         // Bit 26: the top four bits hold the FCS length in units of 16 bits.
         let fcs = if link & 0x0400_0000 == 0 { 0 } else { (link >> 28) * 2 };
         let fcs_len = self.fcs_len(fcs, "FCS length of the file")?;
-        let interface = Interface { link_type, snaplen, fcs_len, tsresol, tsoffset: 0 };
-        self.check_link(interface)?;
+        if link_type != LINK_ETHERNET {
+            return Err(CaptureError::LinkType { at: self.source.at(), link_type });
+        }
+        let interface = Interface { snaplen, fcs_len, tsresol, ..Interface::new(link_type, 0) };
         self.interfaces.push(interface);
-        self.layout = Layout::Pcap { order, interface };
+        self.layout = Layout::Pcap { order, minor };
         Ok(())
     }
 
     fn pcap_record(
         &mut self,
         order: Order,
-        interface: Interface,
+        minor: u16,
         record: &mut Record,
     ) -> Result<bool, CaptureError> {
-        self.offset = self.next_offset;
-        self.record += 1;
-        let Some(header) = self.try_need::<16>("a record header")? else { return Ok(false) };
+        self.source.begin();
+        self.source.record += 1;
+        self.check_choice()?; // one interface, from the start
+        let (tsresol, fcs_len) =
+            self.interfaces.first().map_or((6, 0), |it| (it.tsresol, it.fcs_len));
+        let Some(header) = self.source.try_need::<16>("a record header")? else { return Ok(false) };
         let mut fields = Fields { rest: &header, order };
         let mut word = || fields.u32().unwrap_or(0);
-        let (sec, fraction, caplen, orig_len) = (word(), word(), word(), word());
+        let (sec, fraction, mut caplen, mut orig_len) = (word(), word(), word(), word());
+        // Old programs wrote the lengths the other way round, those of 2.3 some this way and some that way.
+        if minor < 3 || minor == 3 && caplen > orig_len {
+            core::mem::swap(&mut caplen, &mut orig_len);
+        }
         if caplen > RECORD_LEN_MAX {
             return Err(self.field("captured length", u64::from(caplen), "0..=262,144"));
         }
-        let unit = if interface.tsresol == 9 { 1 } else { 1_000 };
+        let unit = if tsresol == 9 { 1 } else { 1_000 };
         record.ts_ns = u64::from(sec) * 1_000_000_000 + u64::from(fraction) * unit;
-        self.read_bytes(&mut record.data, caplen, "a frame")?;
+        self.source.read_bytes(&mut record.data, caplen, "a frame")?;
         record.comment = None;
         record.link_errors = LinkErrors::default();
         record.interface = 0;
-        finish(record, orig_len, interface.fcs_len);
+        finish(record, orig_len, fcs_len);
         Ok(true)
     }
 
@@ -270,7 +288,7 @@ impl CaptureReader {
 
     /// The rest of a section header after its type; a section has its own order and interfaces.
     fn section_header(&mut self) -> Result<(), CaptureError> {
-        let head: [u8; 8] = self.need("a section header")?;
+        let head: [u8; 8] = self.source.need("a section header")?;
         let mut raw = Fields { rest: &head, order: Order { big: true } };
         let (len, magic) = (raw.array().unwrap_or([0; 4]), raw.array().unwrap_or([0; 4]));
         let Some(order) = Order::of(magic, BYTE_ORDER) else {
@@ -286,6 +304,7 @@ impl CaptureReader {
         }
         self.layout = Layout::PcapNg { order };
         self.section = self.interfaces.len();
+        self.sections = self.sections.saturating_add(1);
         Ok(())
     }
 
@@ -304,7 +323,7 @@ impl CaptureReader {
             return Err(self.field("block length", u64::from(len), "at most 16 MiB"));
         }
         let mut block = core::mem::take(&mut self.block);
-        let read = self.read_bytes(&mut block, rest, "a block");
+        let read = self.source.read_bytes(&mut block, rest, "a block");
         self.block = block;
         read?;
         let Some((_, closing)) = self.block.split_last_chunk::<4>() else {
@@ -319,30 +338,17 @@ impl CaptureReader {
         Ok(())
     }
 
-    /// Passes over a block that is not for us, without holding it.
-    fn skip_block(&mut self, rest: u32) -> Result<(), CaptureError> {
-        let need = u64::from(rest);
-        let mut part = (&mut self.input).take(need);
-        let had = std::io::copy(&mut part, &mut std::io::sink())
-            .map_err(|source| CaptureError::Read { at: self.at(), source })?;
-        self.next_offset += had;
-        if had < need {
-            return Err(CaptureError::Short { at: self.at(), what: "a block", need, had });
-        }
-        Ok(())
-    }
-
     fn ng_record(&mut self, record: &mut Record) -> Result<bool, CaptureError> {
-        self.record += 1;
+        self.source.record += 1;
         loop {
-            self.offset = self.next_offset;
-            let Some(kind) = self.try_need::<4>("a block header")? else { return Ok(false) };
+            self.source.begin();
+            let Some(kind) = self.source.try_need::<4>("a block header")? else { return Ok(false) };
             if u32::from_le_bytes(kind) == BLOCK_SECTION {
                 self.section_header()?; // reads the same in either order
                 continue;
             }
             let Layout::PcapNg { order } = self.layout else { return Ok(false) };
-            let len = order.u32(self.need("a block header")?);
+            let len = order.u32(self.source.need("a block header")?);
             let rest = self.block_rest(len, 8, 12)?;
             match order.u32(kind) {
                 BLOCK_INTERFACE => {
@@ -351,10 +357,12 @@ impl CaptureReader {
                 }
                 kind @ (BLOCK_PACKET | BLOCK_PACKET_SIMPLE | BLOCK_PACKET_OBSOLETE) => {
                     self.read_block(rest, len, order)?;
-                    self.packet_block(kind, order, record)?;
-                    return Ok(true);
+                    if self.packet_block(kind, order, record)? {
+                        return Ok(true);
+                    }
+                    self.source.record += 1; // of an interface that is not wanted
                 }
-                _ => self.skip_block(rest)?,
+                _ => self.source.skip(rest)?,
             }
         }
     }
@@ -365,10 +373,15 @@ impl CaptureReader {
         else {
             return Err(self.cut("an interface description", 8));
         };
-        let mut interface = Interface { link_type, snaplen, fcs_len: 0, tsresol: 6, tsoffset: 0 };
+        let mut interface = Interface { snaplen, ..Interface::new(link_type, self.sections) };
         let mut fcs = 0;
         while let Some((code, value)) = fields.option() {
             match (code, value) {
+                (OPT_IF_NAME, name) => {
+                    let name = name.get(..NAME_LEN_MAX).unwrap_or(name);
+                    let name = String::from_utf8_lossy(name);
+                    name.trim_end_matches('\0').clone_into(&mut interface.name);
+                }
                 (OPT_IF_TSRESOL, [resolution, ..]) => interface.tsresol = *resolution,
                 (OPT_IF_FCSLEN, [bytes, ..]) => fcs = u32::from(*bytes),
                 (OPT_IF_TSOFFSET, value) => {
@@ -378,8 +391,10 @@ impl CaptureReader {
                 _ => {}
             }
         }
-        // Some writers took an early draft by its word and give bits.
-        interface.fcs_len = self.fcs_len(if fcs == 32 { 4 } else { fcs }, "if_fcslen")?;
+        if interface.is_ethernet() {
+            // Some writers took an early draft by its word and give bits.
+            interface.fcs_len = self.fcs_len(if fcs == 32 { 4 } else { fcs }, "if_fcslen")?;
+        }
         if self.interfaces.len() == INTERFACES_MAX {
             return Err(self.field("number of interfaces", 65_537, "at most 65,536"));
         }
@@ -387,37 +402,68 @@ impl CaptureReader {
         Ok(())
     }
 
+    /// Reads a packet into `record`, unless it is of an interface that is not wanted.
     fn packet_block(
         &mut self,
         kind: u32,
         order: Order,
         record: &mut Record,
-    ) -> Result<(), CaptureError> {
+    ) -> Result<bool, CaptureError> {
         let block = core::mem::take(&mut self.block);
-        let done = self.packet_fields(kind, Fields { rest: &block, order }, record);
+        let mut fields = Fields { rest: &block, order };
+        let done = self.packet_interface(kind, &mut fields).and_then(|number| match number {
+            Some(number) => self.packet_fields(kind, fields, number, record).map(|()| true),
+            None => Ok(false),
+        });
         self.block = block;
         done
     }
 
+    /// The number in the file of a packet's interface, if its frames are wanted.
+    fn packet_interface(
+        &mut self,
+        kind: u32,
+        fields: &mut Fields<'_>,
+    ) -> Result<Option<usize>, CaptureError> {
+        let room = fields.rest.len() as u64;
+        let index = match kind {
+            BLOCK_PACKET => fields.u32(),
+            BLOCK_PACKET_OBSOLETE => fields.u16().and_then(|index| {
+                fields.u16()?; // drop count
+                Some(u32::from(index))
+            }),
+            _ => Some(0),
+        };
+        let index = index.ok_or_else(|| self.short_packet(20, room))?;
+        let number = self.section.saturating_add(index as usize);
+        let Some(interface) = self.interfaces.get_mut(number) else {
+            let want = "an interface described before";
+            return Err(self.field("interface", u64::from(index), want));
+        };
+        let (link_type, is_ethernet) = (interface.link_type, interface.is_ethernet());
+        let is_wanted = u32::try_from(number).is_ok_and(|of| self.choice.is_of(of, interface));
+        if self.choice == Choice::Ethernet && !is_ethernet {
+            interface.left_out += 1;
+            if self.left_out.is_none() {
+                self.left_out = Some((self.source.at(), link_type));
+            }
+        } else if is_wanted && !is_ethernet {
+            return Err(CaptureError::LinkType { at: self.source.at(), link_type });
+        }
+        Ok(is_wanted.then_some(number))
+    }
+
+    /// Reads what a packet block has behind its interface, which is the file's `number`th.
     fn packet_fields(
         &self,
         kind: u32,
         mut fields: Fields<'_>,
+        number: usize,
         record: &mut Record,
     ) -> Result<(), CaptureError> {
         let room = fields.rest.len() as u64;
-        let short =
-            |need| CaptureError::Short { at: self.at(), what: "a packet block", need, had: room };
-        let index = match kind {
-            BLOCK_PACKET => fields.u32().ok_or_else(|| short(20))?,
-            BLOCK_PACKET_OBSOLETE => {
-                let index = fields.u16().ok_or_else(|| short(20))?;
-                fields.u16().ok_or_else(|| short(20))?; // drop count
-                u32::from(index)
-            }
-            _ => 0,
-        };
-        let (number, interface) = self.interface(index)?;
+        let short = |need| self.short_packet(need, room);
+        let Some(interface) = self.interfaces.get(number) else { return Ok(()) };
         let (stamp, caplen, orig_len) = if kind == BLOCK_PACKET_SIMPLE {
             let orig_len = fields.u32().ok_or_else(|| short(4))?;
             let limit = if interface.snaplen == 0 { u32::MAX } else { interface.snaplen };
@@ -439,7 +485,7 @@ impl CaptureReader {
                 .to_ns(stamp)
                 .ok_or_else(|| self.field("time stamp", stamp, "between 1970 and 2554"))?,
         };
-        record.interface = number;
+        record.interface = u32::try_from(number).unwrap_or(u32::MAX);
         record.comment = None;
         record.link_errors = LinkErrors::default();
         let mut fcs = u32::from(interface.fcs_len);
@@ -461,25 +507,6 @@ impl CaptureReader {
         }
         finish(record, orig_len, self.fcs_len(fcs, "FCS length of the packet")?);
         Ok(())
-    }
-
-    /// The interface that this section calls `index`, and its number in the file.
-    fn interface(&self, index: u32) -> Result<(u32, Interface), CaptureError> {
-        let at = self.section.checked_add(index as usize);
-        let Some(interface) = at.and_then(|at| self.interfaces.get(at)) else {
-            let want = "an interface described before";
-            return Err(self.field("interface", u64::from(index), want));
-        };
-        self.check_link(*interface)?;
-        let number = u32::try_from(self.section).unwrap_or(u32::MAX).saturating_add(index);
-        Ok((number, *interface))
-    }
-
-    fn check_link(&self, interface: Interface) -> Result<(), CaptureError> {
-        if interface.link_type == LINK_ETHERNET {
-            return Ok(());
-        }
-        Err(CaptureError::LinkType { at: self.at(), link_type: interface.link_type })
     }
 
     fn fcs_len(&self, bytes: u32, what: &'static str) -> Result<u8, CaptureError> {

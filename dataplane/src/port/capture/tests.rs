@@ -124,24 +124,35 @@ fn an_independent_reader_agrees() {
     }
 }
 
+/// Records up to where a file is cut off, and what is said of that.
+fn read_cut(bytes: &[u8]) -> Result<(Vec<Record>, Vec<String>), CaptureError> {
+    let mut reader = CaptureReader::new("mem", Cursor::new(bytes.to_vec()))?;
+    let records = reader.by_ref().collect::<Result<_, _>>()?;
+    Ok((records, reader.warnings()))
+}
+
 #[test]
-fn a_file_cut_off_anywhere_is_an_error_or_ends_between_records() {
+fn a_file_cut_off_anywhere_ends_with_the_last_whole_record_and_says_so() {
     for format in [CaptureFormat::Pcap, CaptureFormat::PcapNg] {
         let whole = written(format, 0);
         let all = read(&whole).unwrap();
-        let mut clean = 0;
+        let (mut clean, mut cut) = (0, 0);
         for len in 0..whole.len() {
-            match read(&whole[..len]) {
-                Ok(records) => {
+            match read_cut(&whole[..len]) {
+                Ok((records, warnings)) => {
                     assert_eq!(records, all[..records.len()], "{format:?} {len}");
-                    clean += 1;
+                    clean += usize::from(warnings.is_empty());
+                    cut +=
+                        usize::from(warnings.iter().any(|said| said.contains("file ends inside")));
                 }
+                // Without a header it is no capture.
                 Err(CaptureError::Short { need, had, .. }) => {
-                    assert!(had < need, "{format:?} {len}");
+                    assert!(had < need && len < 28, "{format:?} {len}");
                 }
                 Err(error) => panic!("{format:?} {len}: {error}"),
             }
         }
+        assert_eq!(clean + cut, whole.len() - if format == CaptureFormat::Pcap { 24 } else { 28 });
         // After the header(s) and after each record but the last.
         let want = match format {
             CaptureFormat::Pcap => FRAMES.len(),
@@ -160,8 +171,11 @@ fn no_damaged_byte_makes_the_reader_panic_or_run_on() {
             for value in [0x00, 0x01, 0x7F, 0x80, 0xFF] {
                 let mut damaged = whole.clone();
                 damaged[at] = value;
-                match read(&damaged) {
-                    Ok(records) => assert!(records.len() <= FRAMES.len() + 1),
+                match read_cut(&damaged) {
+                    Ok((records, warnings)) => {
+                        assert!(records.len() <= FRAMES.len() + 1);
+                        refused += usize::from(!warnings.is_empty());
+                    }
                     Err(_) => refused += 1,
                 }
             }
@@ -405,6 +419,9 @@ fn what_cannot_be_read_is_refused_by_name() {
         ("pcap length", pcap(1, 262_145), "record 1 at byte 24: captured length is 262145"),
         ("ng link", ng(&|f| { f.interface(113, 0, &[]); f.packet(0, 0, 0, &[], &[]); }),
             "record 1 at byte 48: link type 113"),
+        ("xz", vec![0xFD, b'7', b'z', b'X', b'Z', 0, 0], "packed, and neither by gzip nor by zstd: unpack it first (xz -d)"),
+        ("damaged gzip", vec![0x1F, 0x8B, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7], "mem: record 0 at byte 0: read failed"),
+        ("damaged zstd", [&[0x28, 0xB5, 0x2F, 0xFD][..], &[0xFF; 20]].concat(), "mem: record 0 at byte 0: read failed"),
         ("no interface", ng(&|f| f.packet(0, 0, 0, &[], &[])), "interface is 0"),
         ("fcs of 3", ng(&|f| { let o = f.option(OPT_IF_FCSLEN, &[3]); f.interface(1, 0, &o); }),
             "if_fcslen is 3"),
@@ -417,6 +434,169 @@ fn what_cannot_be_read_is_refused_by_name() {
     }
     let missing = CaptureReader::open("/nonexistent/x.pcap").err().unwrap();
     assert_eq!(missing.to_string(), "/nonexistent/x.pcap: cannot open capture");
+}
+
+/// A capture of two sections with interfaces eth0 and usbmon0, then eth0 and eth1; the frames' lengths tell them apart.
+fn several() -> Vec<u8> {
+    let mut file = Built::new(false);
+    let named = |file: &Built, name: &str| file.option(OPT_IF_NAME, name.as_bytes());
+    for (link, name) in [(1, "eth0"), (220, "usbmon0")] {
+        let options = [named(&file, name), file.option(OPT_IF_FCSLEN, &[2])].concat();
+        file.interface(link, 0, if link == 1 { &options[..8] } else { &options });
+    }
+    file.packet(0, 1, 14, &frame(14), &[]);
+    file.packet(1, 2, 30, &frame(30), &[]);
+    file.section();
+    for name in ["eth0", "eth1"] {
+        let options = named(&file, name);
+        file.interface(1, 0, &options);
+    }
+    file.packet(1, 3, 16, &frame(16), &[]);
+    file.packet(0, 4, 15, &frame(15), &[]);
+    file.bytes
+}
+
+#[test]
+fn frames_of_chosen_interfaces_are_read_and_others_left_out() {
+    let file = several();
+    let numbers = |list: &[u32]| Choice::Numbers(list.to_vec());
+    #[rustfmt::skip] // columns: choice, lengths of frames or part of the error
+    let cases: [(Choice, Result<&[usize], &str>); 7] = [
+        (Choice::Ethernet,                  Ok(&[14, 16, 15])),
+        (numbers(&[0]),                     Ok(&[14])),
+        (numbers(&[0, 2]),                  Ok(&[14, 15])),
+        (Choice::Name("eth0".to_owned()),   Ok(&[14, 15])),
+        (numbers(&[1]),                     Err("record 2 at byte")),
+        (Choice::Name("eth9".to_owned()),   Err("mem: no interface eth9: it has 0 (eth0), 1 (usbmon0), 2 (eth0), 3 (eth1)")),
+        (numbers(&[7]),                     Err("mem: no interface 7: it has 0 (eth0)")),
+    ];
+    for (choice, want) in cases {
+        let mut reader =
+            CaptureReader::new("mem", Cursor::new(file.clone())).unwrap().only(choice.clone());
+        let got: Result<Vec<_>, _> = reader.by_ref().map(|record| Ok(record?.data.len())).collect();
+        match (got.map_err(|error: CaptureError| error.to_string()), want) {
+            (Ok(got), Ok(want)) => assert_eq!(got, want, "{choice:?}"),
+            (Err(got), Err(want)) => assert!(got.contains(want), "{choice:?}: {got}"),
+            (got, want) => panic!("{choice:?}: {got:?} for {want:?}"),
+        }
+        let said = "mem: interface 1 (usbmon0) is not Ethernet, but of link type 220: its frames are left out (1)";
+        let want: &[&str] = if choice == Choice::Ethernet { &[said] } else { &[] };
+        assert_eq!(reader.warnings(), want, "{choice:?}");
+    }
+}
+
+#[test]
+fn a_name_of_a_file_is_told_from_that_of_an_interface() {
+    let dir = std::env::temp_dir().join(format!("weft-{}-names", std::process::id()));
+    std::fs::create_dir_all(&dir).unwrap();
+    let path = |name: &str| dir.join(name);
+    for name in ["a", "a#1", "b#c"] {
+        std::fs::write(path(name), "").unwrap();
+    }
+    #[rustfmt::skip] // columns: text, file, choice
+    let cases = [
+        ("a",       "a",      Choice::Ethernet),
+        ("a#2",     "a",      Choice::Numbers(vec![2])),
+        ("a#eth0",  "a",      Choice::Name("eth0".to_owned())),
+        ("a#1",     "a#1",    Choice::Ethernet), // there is such a file
+        ("b#c",     "b#c",    Choice::Ethernet),
+        ("b#c#0",   "b#c",    Choice::Numbers(vec![0])),
+        ("a#",      "a#",     Choice::Ethernet),
+        ("none#2",  "none#2", Choice::Ethernet), // neither is there: an error names all of it
+    ];
+    for (text, file, choice) in cases {
+        let given = path(text).display().to_string();
+        assert_eq!(CaptureName::parse(&given), CaptureName { path: path(file), choice }, "{text}");
+    }
+    assert_eq!(CaptureName::parse("-").path, std::path::Path::new("/dev/stdin"));
+    std::fs::remove_dir_all(&dir).unwrap();
+}
+
+/// `bytes` packed by gzip in two members, the second of which begins at `at`.
+fn gzip(bytes: &[u8], at: usize) -> Vec<u8> {
+    let member = |part: &[u8]| {
+        let mut packer = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+        packer.write_all(part).unwrap();
+        packer.finish().unwrap()
+    };
+    [member(&bytes[..at]), member(&bytes[at..])].concat()
+}
+
+/// `bytes` packed by zstd in two frames with a skippable one between them.
+fn zstd(bytes: &[u8], at: usize) -> Vec<u8> {
+    use ruzstd::encoding::{CompressionLevel, compress_to_vec};
+    let pack = |part: &[u8]| compress_to_vec(part, CompressionLevel::Fastest);
+    let skipped = [0x50, 0x2A, 0x4D, 0x18, 5, 0, 0, 0, 1, 2, 3, 4, 5];
+    [&pack(&bytes[..at])[..], &skipped, &pack(&bytes[at..])].concat()
+}
+
+#[test]
+fn packed_files_are_read_as_what_they_hold() {
+    for format in [CaptureFormat::Pcap, CaptureFormat::PcapNg] {
+        let whole = written(format, 0);
+        for pack in [gzip, zstd] {
+            for at in [0, 3, 100, whole.len()] {
+                assert_eq!(read(&pack(&whole, at)).unwrap(), read(&whole).unwrap(), "{at}");
+            }
+        }
+    }
+}
+
+/// Also what is packed gives all that is there before it is cut off; what is damaged is an error.
+#[test]
+fn packed_files_are_read_as_far_as_they_go() {
+    let whole = written(CaptureFormat::Pcap, 0);
+    let all = read(&whole).unwrap();
+    for pack in [gzip, zstd] {
+        // The second part begins behind the third record.
+        let at = 24 + (16 + 14) + (16 + 60) + (16 + 61);
+        let (packed, first) = (pack(&whole, at), pack(&whole[..at], at).len());
+        let mut most = 0;
+        for len in first..packed.len() {
+            let (records, warnings) = read_cut(&packed[..len]).unwrap();
+            assert_eq!(records, all[..records.len()], "{len}");
+            assert!(records.len() >= 3, "{len}: {}", records.len());
+            most = most.max(records.len());
+            let said = warnings.iter().any(|said| said.contains("file ends inside"));
+            assert!(said || records.len() == 3, "{len}: {warnings:?}");
+        }
+        let mut damaged = packed.clone();
+        let last = damaged.len() - 2;
+        damaged[last] ^= 1; // of a checksum
+        assert!(matches!(read(&damaged), Err(CaptureError::Read { .. })), "{most}");
+    }
+}
+
+/// A file that claims a window of 1 GiB takes no memory for it.
+#[test]
+fn a_window_beyond_the_bound_is_refused() {
+    let huge = [0x28, 0xB5, 0x2F, 0xFD, 0x00, 20 << 3, 1, 0, 0];
+    let error = read(&huge).unwrap_err();
+    let cause = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
+    assert!(cause.contains("window"), "{error}: {cause}");
+}
+
+/// Files of before 1998: libpcap 0.3 wrote the lengths of a record the other way round.
+#[test]
+fn lengths_of_old_files_are_told_apart() {
+    #[rustfmt::skip] // columns: minor version, first length, second length, bytes, on the wire
+    let cases = [
+        (4, 20, 60, 20, 60),
+        (2, 60, 20, 20, 60),
+        (3, 20, 60, 20, 60),
+        (3, 60, 20, 20, 60),
+    ];
+    for (minor, first, second, bytes, wire) in cases {
+        let words = [MAGIC_US, minor << 16 | 2, 0, 0, 65_535, 1, 0, 0, first, second];
+        let mut file = words.map(u32::to_le_bytes).concat();
+        file.extend(frame(20));
+        let record = &read(&file).unwrap()[0];
+        assert_eq!(
+            (record.data.len(), record.orig_len),
+            (bytes, wire),
+            "2.{minor}: {first}, {second}"
+        );
+    }
 }
 
 #[test]
