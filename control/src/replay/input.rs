@@ -1,19 +1,22 @@
 //! Captures as inputs of a replay.
 //!
-//! Shape: [`CaptureReader`] → frames with stamps in virtual time; what goes wrong on the way is kept
-//! until the replay has ended.
+//! Shape: [`Source`]s → [`Inputs`], frames with stamps in virtual time; what goes wrong on the way is kept until the
+//! replay has ended.
 //! Units: nanoseconds since the epoch in captures, picoseconds since [`Base`] in virtual time.
 //! Source: docs/spec/pipeline.md §13.
 
 use std::cell::RefCell;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::rc::Rc;
 
 use weft_dataplane::port::capture::{CaptureError, CaptureReader, RECORD_LEN_MAX, Record};
 use weft_dataplane::time::Instant;
+use weft_dataplane::types::PortId;
 use weft_sim::replay::InputFrame;
 
 use super::JobError;
+use super::gaps::Gaps;
+use super::sources::Source;
 
 const NS_PER_S: u64 = 1_000_000_000;
 
@@ -26,22 +29,6 @@ pub struct Base {
 impl Base {
     /// Stamps that count from the start of a run.
     pub const ZERO: Self = Self { ns: 0 };
-
-    /// The whole second in which the earliest first frame of `paths` was captured.
-    ///
-    /// # Errors
-    /// A file that is no capture or whose first record is damaged.
-    pub fn of<'p>(paths: impl Iterator<Item = &'p PathBuf>) -> Result<Self, CaptureError> {
-        let mut earliest: Option<u64> = None;
-        for path in paths {
-            let mut record = Record::default();
-            if CaptureReader::open(path)?.read_into(&mut record)? {
-                earliest = Some(earliest.map_or(record.ts_ns, |ns| ns.min(record.ts_ns)));
-            }
-        }
-        let ns = earliest.unwrap_or(0);
-        Ok(Self { ns: ns - ns % NS_PER_S })
-    }
 
     /// Nanoseconds since the epoch.
     #[must_use]
@@ -71,26 +58,86 @@ pub(super) const SPAN_DAYS: u64 = 106;
 #[derive(Default)]
 pub(super) struct Shared {
     pub(super) error: Option<JobError>,
+    /// What the user should know of the captures that have been read to their ends.
+    pub(super) warnings: Vec<String>,
     /// Frames read.
     pub(super) read: u64,
+}
+
+/// The captures of a replay, each opened once: one may be a pipe.
+pub struct Inputs {
+    pub(super) base: Base,
+    pub(super) inputs: Vec<(PortId, Input)>,
+    pub(super) shared: Rc<RefCell<Shared>>,
+}
+
+impl Inputs {
+    /// Opens the captures of some ports. Virtual time begins at the whole second in which the earliest first frame was
+    /// captured. Gaps of more than `gap_ns_max` are made as short as that: what is in the sources is read for it, and read
+    /// again by the replay.
+    ///
+    /// # Errors
+    /// A file that is no capture or whose first record is damaged.
+    pub fn open(
+        sources: &[(PortId, Source)],
+        gap_ns_max: Option<u64>,
+    ) -> Result<Self, CaptureError> {
+        let gaps = match gap_ns_max {
+            None => Gaps::default(),
+            Some(most) => {
+                let all: Vec<Source> = sources.iter().map(|(_, source)| source.clone()).collect();
+                Gaps::find(&all, most)?
+            }
+        };
+        let (gaps, shared) = (Rc::new(gaps), Rc::new(RefCell::new(Shared::default())));
+        let mut opened = Vec::new();
+        for (port, source) in sources {
+            let mut reader = source.reader()?;
+            let mut first = Record::default();
+            let first = reader.read_into(&mut first)?.then_some(first);
+            opened.push((*port, source.name().path.clone(), reader, first));
+        }
+        let earliest = opened.iter().filter_map(|(.., first)| Some(first.as_ref()?.ts_ns)).min();
+        let ns = earliest.unwrap_or(0);
+        let base = Base { ns: ns - ns % NS_PER_S };
+        let inputs = opened.into_iter().map(|(port, path, reader, first)| {
+            let (gaps, shared) = (gaps.clone(), shared.clone());
+            (port, Input { path, reader, first, base, gaps, shared })
+        });
+        Ok(Self { base, inputs: inputs.collect(), shared: shared.clone() })
+    }
+
+    /// Has the report say these, too.
+    pub fn warn(&self, warnings: Vec<String>) {
+        self.shared.borrow_mut().warnings.extend(warnings);
+    }
+
+    /// When virtual time begins.
+    #[must_use]
+    pub const fn base(&self) -> Base {
+        self.base
+    }
 }
 
 /// The frames of one capture; it ends at the first record that cannot be read.
 pub struct Input {
     path: PathBuf,
     reader: CaptureReader,
+    /// The first record, until it is handed on.
+    first: Option<Record>,
     base: Base,
+    gaps: Rc<Gaps>,
     shared: Rc<RefCell<Shared>>,
 }
 
 impl Input {
-    pub(super) fn open(
-        path: &Path,
-        base: Base,
-        shared: Rc<RefCell<Shared>>,
-    ) -> Result<Self, CaptureError> {
-        let reader = CaptureReader::open(path)?;
-        Ok(Self { path: path.to_owned(), reader, base, shared })
+    /// The next record; `None` at the end.
+    fn read(&mut self) -> Result<Option<Record>, CaptureError> {
+        if let Some(first) = self.first.take() {
+            return Ok(Some(first));
+        }
+        let mut record = Record::default();
+        Ok(self.reader.read_into(&mut record)?.then_some(record))
     }
 }
 
@@ -98,23 +145,32 @@ impl Iterator for Input {
     type Item = InputFrame;
 
     fn next(&mut self) -> Option<InputFrame> {
+        let read = self.read();
         let mut shared = self.shared.borrow_mut();
-        let mut record = Record::default();
-        match self.reader.read_into(&mut record) {
-            Ok(true) => {}
-            Ok(false) => return None,
+        let record = match read {
+            Ok(Some(record)) => record,
+            Ok(None) => {
+                for warning in self.reader.warnings() {
+                    // One file can be the input of several ports.
+                    if !shared.warnings.contains(&warning) {
+                        shared.warnings.push(warning);
+                    }
+                }
+                return None;
+            }
             Err(error) => {
                 shared.error.get_or_insert(error.into());
                 return None;
             }
-        }
-        let at = match self.base.instant(record.ts_ns) {
-            Ok(at) => at,
-            Err(ns) => {
-                shared.error.get_or_insert(JobError::Span { path: self.path.clone(), ns });
-                return None;
-            }
         };
+        let at =
+            match self.base.instant(record.ts_ns.saturating_sub(self.gaps.before(record.ts_ns))) {
+                Ok(at) => at,
+                Err(ns) => {
+                    shared.error.get_or_insert(JobError::Span { path: self.path.clone(), ns });
+                    return None;
+                }
+            };
         shared.read += 1;
         let flaw = record.flaw();
         // A length that no record can hold would keep the wire busy for minutes.

@@ -6,16 +6,17 @@
 //! Source: docs/spec/pipeline.md §13.
 //!
 //! Virtual time begins at the whole second in which the earliest input begins, so that captures of
-//! any date fit, as long as they lie within 106 days.
+//! any date fit, as long as they lie within 106 days, or gaps between them are made shorter.
 
 pub mod compare;
+mod gaps;
 mod input;
 mod report;
+pub mod sources;
 pub mod trace;
 
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
-use std::rc::Rc;
 
 use weft_dataplane::pipeline::Core;
 use weft_dataplane::port::capture::{CaptureError, CaptureFormat, CaptureWriter};
@@ -28,7 +29,7 @@ use weft_sim::switch::Around;
 use crate::config::Config;
 use crate::paths::TraceError;
 
-pub use input::{Base, Input};
+pub use input::{Base, Input, Inputs};
 pub use report::{Buffer, Conservation, Named, PortReport, PriReport, Report, drops_of, ports_of};
 
 use input::Shared;
@@ -41,8 +42,6 @@ pub type Look<'a> = &'a dyn Fn(Instant, &Core, bool);
 pub struct Job<'a> {
     /// The switch.
     pub config: &'a Config,
-    /// Captures by port.
-    pub inputs: &'a [(PortId, PathBuf)],
     /// Folder of the output captures; it is there.
     pub out: &'a Path,
     /// Drop frames under 60 bytes, as a wire does; by default they are taken as captured before padding.
@@ -64,7 +63,7 @@ pub enum JobError {
     #[error(transparent)]
     Replay(#[from] ReplayError),
     /// An input's stamps span more than virtual time does.
-    #[error("{}: expected stamps within {days} days, found one {ns} ns after the earliest", path.display(), days = input::SPAN_DAYS)]
+    #[error("{}: expected stamps within {days} days, found one {ns} ns after the earliest; --max-gap shortens long gaps", path.display(), days = input::SPAN_DAYS)]
     Span {
         /// The input.
         path: PathBuf,
@@ -79,21 +78,17 @@ pub fn capture_name(name: &str) -> String {
     format!("{name}.pcap")
 }
 
-/// Runs a job. Frames read are told to `progress`; decisions go to `tracer`, if there is one.
+/// Runs a job on `inputs`. Frames read are told to `progress`; decisions go to `tracer`, if there is one.
 ///
 /// # Errors
 /// See [`JobError`].
 pub fn run(
     job: &Job<'_>,
-    base: Base,
+    inputs: Inputs,
     mut tracer: Option<Tracer<'_>>,
     progress: &dyn Fn(u64),
 ) -> Result<Report, JobError> {
-    let shared = Rc::new(RefCell::new(Shared::default()));
-    let mut inputs = Vec::new();
-    for (port, path) in job.inputs {
-        inputs.push((*port, Input::open(path, base, shared.clone())?));
-    }
+    let Inputs { base, inputs, shared } = inputs;
     let names: Vec<&str> = job.config.switch.ports.iter().map(|port| port.name.as_str()).collect();
     let mut outputs = Outputs { captures: Vec::new(), base, error: None };
     for name in &names {
@@ -128,7 +123,8 @@ pub fn run(
     if let Some(tracer) = tracer {
         tracer.finish()?;
     }
-    Ok(Report::new(&result, &names, &written, base))
+    let warnings = core::mem::take(&mut shared.borrow_mut().warnings);
+    Ok(Report::new(&result, &names, &written, base, warnings))
 }
 
 /// Hears every decision: hands it on, and now and then tells how far the replay is.

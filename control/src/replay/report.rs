@@ -25,6 +25,8 @@ pub struct Report {
     pub trace_hash: String,
     /// Decisions.
     pub events: u64,
+    /// What the user should know of the inputs: that one is cut off, or what was left out of it.
+    pub warnings: Vec<String>,
     /// Begin of virtual time, since the epoch.
     pub base_ns: u64,
     /// End of virtual time, since its begin.
@@ -177,9 +179,16 @@ fn sizes(counts: &[u64]) -> Named {
 }
 
 impl Report {
-    pub(super) fn new(result: &ReplayResult, names: &[&str], written: &[u64], base: Base) -> Self {
+    pub(super) fn new(
+        result: &ReplayResult,
+        names: &[&str],
+        written: &[u64],
+        base: Base,
+        warnings: Vec<String>,
+    ) -> Self {
         let ledger = &result.ledger;
         Self {
+            warnings,
             trace_hash: format!("{:016x}", result.trace_hash),
             events: result.events,
             base_ns: base.ns(),
@@ -323,6 +332,7 @@ mod tests {
         let ledger = Ledger { port: vec![port], ..Ledger::default() };
         let violation = Violation { checker: "", at_ps: 0, saw: String::new() };
         let report = Report {
+            warnings: Vec::new(),
             trace_hash: String::new(),
             events: 0,
             base_ns: 0,

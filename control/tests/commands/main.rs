@@ -5,6 +5,7 @@
 //! Source: each module's own.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails that way")]
 
+mod captures;
 mod check_cci;
 mod cli;
 mod config_mutations;

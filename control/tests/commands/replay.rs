@@ -13,23 +13,23 @@ use serde_json::Value;
 use crate::frames::sorted;
 use weft_dataplane::port::capture::{CaptureFormat, CaptureWriter};
 
-const OK: i32 = 0;
+pub const OK: i32 = 0;
 const DIFFERENCE: i32 = 1;
-const USAGE: i32 = 2;
-const SYSTEM: i32 = 3;
+pub const USAGE: i32 = 2;
+pub const SYSTEM: i32 = 3;
 
 fn pcaps(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../pcaps").join(path)
 }
 
 /// Runs weft; gives exit code, standard output and standard error.
-fn weft(args: &[String]) -> (i32, String, String) {
+pub fn weft(args: &[String]) -> (i32, String, String) {
     let output = Command::cargo_bin("weft").unwrap().args(args).output().unwrap();
     let text = |bytes| String::from_utf8(bytes).unwrap();
     (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
 }
 
-fn strings<const N: usize>(args: [&str; N]) -> Vec<String> {
+pub fn strings<const N: usize>(args: [&str; N]) -> Vec<String> {
     args.map(str::to_owned).to_vec()
 }
 
@@ -52,7 +52,7 @@ fn golden(name: &str, out: &Path) -> Vec<String> {
     replay_args(&config, &pcaps(&format!("in/{name}")), out)
 }
 
-fn result(out: &Path) -> Value {
+pub fn result(out: &Path) -> Value {
     serde_json::from_slice(&fs::read(out.join("result.json")).unwrap()).unwrap()
 }
 

@@ -4,6 +4,7 @@
 //! Units: frames, nanoseconds.
 //! Source: docs/spec/pipeline.md §13.
 
+mod inputs;
 mod record;
 
 use std::cell::RefCell;
@@ -15,9 +16,10 @@ use weft_base::files::{self, Existing};
 use weft_dataplane::pipeline::Core;
 use weft_dataplane::port::capture::CaptureError;
 use weft_dataplane::time::Instant;
-use weft_dataplane::types::PortId;
 
+use self::inputs::AllGiven;
 use super::{progress, write_json};
+use crate::config::quantity::parse_time;
 use crate::config::{Config, SettingsArgs, Timing};
 use crate::error::CliError;
 use crate::page;
@@ -25,7 +27,9 @@ use crate::page::runs::{Looks, SwitchRun};
 use crate::paths::Filter;
 use crate::replay::compare::{Rules, compare};
 use crate::replay::trace::Tracer;
-use crate::replay::{Base, Conservation, Job, JobError, Look, PortReport, Report, capture_name};
+use crate::replay::{
+    Base, Conservation, Inputs, Job, JobError, Look, PortReport, Report, capture_name,
+};
 use crate::results::write_file;
 
 /// Arguments of `weft replay`.
@@ -34,11 +38,18 @@ pub struct ReplayArgs {
     /// Settings.
     #[command(flatten)]
     pub settings: SettingsArgs,
-    /// Capture of the frames that come in at a port, pcap or pcapng
+    /// Capture of the frames that come in at a port, pcap or pcapng, also packed by gzip or zstd
     ///
+    /// FILE#INTERFACE takes one interface of a capture, by number or name. FILE can be a pipe; "-" is standard input.
     /// Without -c and --port the switch has the ports that are named so, and a second one if that is only one.
-    #[arg(long = "in", value_name = "PORT=FILE", required_unless_present = "record")]
+    #[arg(long = "in", value_name = "PORT=FILE", required_unless_present_any = ["record", "in_all"])]
     pub input: Vec<String>,
+    /// Capture of several interfaces: the frames of interface 0 come in at port p0, of 1 at p1, and so on
+    #[arg(long, value_name = "FILE")]
+    pub in_all: Option<String>,
+    /// Make gaps between frames that are longer as short as this, such as 1s
+    #[arg(long, value_name = "DURATION", value_parser = gap)]
+    pub max_gap: Option<u64>,
     /// Folder for PORT.pcap of each port and result.json; it is made, files in it are replaced
     #[arg(long, value_name = "DIR", required_unless_present = "record")]
     pub out: Option<PathBuf>,
@@ -47,10 +58,10 @@ pub struct ReplayArgs {
     #[arg(
         long,
         value_name = "FILE",
-        conflicts_with_all = ["input", "config", "port", "set", "expect", "drop_runts"]
+        conflicts_with_all = ["input", "in_all", "max_gap", "config", "port", "set", "expect", "drop_runts"]
     )]
     pub record: Option<PathBuf>,
-    /// Compare each output with DIR/PORT.pcap or .pcapng; a port without a file must send nothing.
+    /// Compare each output with DIR/PORT.pcap or .pcapng (also .gz or .zst); a port without a file must send nothing.
     /// Exit code 1 on a difference, of which the first at each port is shown
     #[arg(long, value_name = "DIR")]
     pub expect: Option<PathBuf>,
@@ -92,17 +103,21 @@ pub fn run(args: &ReplayArgs, out: &mut dyn Write) -> Result<(), CliError> {
 }
 
 fn run_captures(args: &ReplayArgs, dir: &Path, out: &mut dyn Write) -> Result<(), CliError> {
+    let mut given = AllGiven::read(args)?;
     let mut sources = args.settings.sources()?;
     if sources.file.is_none() && sources.port.is_empty() {
-        sources.port = made_ports(&args.input);
+        sources.port = given.made_ports();
     }
     let config = Config::resolve(&sources.settings()?, Timing::Virtual)?;
     for warning in &config.warnings {
         anstream::eprintln!("warning: {warning}");
     }
-    let inputs = inputs(&args.input, &config)?;
+    let warnings = core::mem::take(&mut given.warnings);
+    let by_port = given.by_port(&config)?;
     let text_trace = check_outputs(args, Some(dir))?;
-    let base = Base::of(inputs.iter().map(|(_, path)| path)).map_err(capture)?;
+    let inputs = Inputs::open(&by_port, args.max_gap).map_err(capture)?;
+    inputs.warn(warnings);
+    let base = inputs.base();
     let looks = PageLooks::new(&config.run.name);
     let bar = progress::spinner("frames read");
     let report = {
@@ -110,10 +125,13 @@ fn run_captures(args: &ReplayArgs, dir: &Path, out: &mut dyn Write) -> Result<()
         let look = |now, core: &_, is_end| looks.look(now, core, is_end);
         let look: Option<Look<'_>> = args.page.as_ref().map(|_| &look as _);
         let drop_runts = args.drop_runts;
-        let job = Job { config: &config, inputs: &inputs, out: dir, drop_runts, look };
-        crate::replay::run(&job, base, tracer, &|read| bar.set_position(read)).map_err(failed)?
+        let job = Job { config: &config, out: dir, drop_runts, look };
+        crate::replay::run(&job, inputs, tracer, &|read| bar.set_position(read)).map_err(failed)?
     };
     bar.finish_and_clear();
+    for warning in &report.warnings {
+        anstream::eprintln!("warning: {warning}");
+    }
     write_result(&dir.join("result.json"), &report)?;
     looks.write(args.page.as_deref(), "weft replay")?;
     if args.json {
@@ -170,44 +188,22 @@ fn check_outputs(args: &ReplayArgs, dir: Option<&Path>) -> Result<bool, CliError
     Ok(text_trace)
 }
 
+/// A capture's error: an interface that it does not have, or what is wrong with the file or the system.
 fn capture(error: CaptureError) -> CliError {
-    CliError::system("replay", error)
+    match error {
+        CaptureError::NoInterface { .. } => CliError::Usage(error.to_string()),
+        error => CliError::system("replay", error),
+    }
+}
+
+/// `--max-gap` in nanoseconds.
+fn gap(text: &str) -> Result<u64, String> {
+    let ps = parse_time(text).filter(|ps| ps % 1_000 == 0).map(|ps| ps / 1_000);
+    ps.ok_or_else(|| "expected a time of whole nanoseconds, such as 1s, 20ms or 500ns".to_owned())
 }
 
 fn failed(error: JobError) -> CliError {
     CliError::system("replay", error)
-}
-
-/// Ports of a switch that has no configuration: those that frames come in at, and a second one.
-fn made_ports(given: &[String]) -> Vec<String> {
-    let mut names: Vec<&str> =
-        given.iter().filter_map(|text| Some(text.split_once('=')?.0)).collect();
-    names.dedup(); // a port that is named twice is refused with the inputs
-    let other = if names == ["p1"] { "p0" } else { "p1" };
-    if names.len() == 1 {
-        names.push(other);
-    }
-    names.iter().map(|name| format!("{name}=null:{name}")).collect()
-}
-
-/// Reads `PORT=FILE`s.
-fn inputs(given: &[String], config: &Config) -> Result<Vec<(PortId, PathBuf)>, CliError> {
-    let mut inputs: Vec<(PortId, PathBuf)> = Vec::new();
-    for text in given {
-        let refuse = |wanted: &str| Err(CliError::Usage(format!("--in {text}: expected {wanted}")));
-        let Some((name, path)) = text.split_once('=') else { return refuse("PORT=FILE") };
-        let ports = &config.switch.ports;
-        let found = ports.iter().position(|port| port.name == name).and_then(PortId::new);
-        let Some(port) = found else {
-            let names: Vec<_> = ports.iter().map(|port| port.name.as_str()).collect();
-            return refuse(&format!("one of the ports {}", names.join(", ")));
-        };
-        if inputs.iter().any(|(other, _)| *other == port) {
-            return refuse("each port once");
-        }
-        inputs.push((port, PathBuf::from(path)));
-    }
-    Ok(inputs)
 }
 
 fn tracer<'a>(
@@ -301,18 +297,22 @@ fn expect(args: &ReplayArgs, dir: &Path, config: &Config, want: &Path) -> Result
     Err(CliError::Difference(format!("not as expected: port {}", differing.join(", "))))
 }
 
+/// The port whose capture a file is by its name; `None` of other files.
+fn captured_port(path: &Path) -> Option<String> {
+    let name = path.file_name()?.to_string_lossy();
+    let unpacked = [".gz", ".zst"].iter().find_map(|end| name.strip_suffix(end)).unwrap_or(&name);
+    let port = [".pcap", ".pcapng"].iter().find_map(|end| unpacked.strip_suffix(end))?;
+    Some(port.to_owned())
+}
+
 /// The wanted capture of each port; a capture of no port is refused, as it would be passed over.
 fn wanted_captures(dir: &Path, config: &Config) -> Result<Vec<Option<PathBuf>>, CliError> {
     let error = |source| CliError::File { verb: "read", path: dir.to_owned(), source };
     let mut found = vec![None; config.switch.ports.len()];
     for entry in std::fs::read_dir(dir).map_err(error)? {
         let path = entry.map_err(error)?.path();
-        let is_capture = path.extension().is_some_and(|end| end == "pcap" || end == "pcapng");
-        if !is_capture {
-            continue;
-        }
-        let name = path.file_stem().unwrap_or_default();
-        let port = config.switch.ports.iter().position(|port| name == port.name.as_str());
+        let Some(name) = captured_port(&path) else { continue };
+        let port = config.switch.ports.iter().position(|port| port.name == name);
         match port.and_then(|port| found.get_mut(port)) {
             Some(slot @ None) => *slot = Some(path),
             Some(Some(_)) => {

@@ -6,8 +6,11 @@
 
 use serde_json::Value;
 use weft::config::{Config, Settings, Timing};
-use weft::replay::{Base, Job};
-use weft_dataplane::port::capture::{CaptureFormat, CaptureReader, CaptureWriter, Record};
+use weft::replay::sources::Source;
+use weft::replay::{Inputs, Job};
+use weft_dataplane::port::capture::{
+    CaptureFormat, CaptureName, CaptureReader, CaptureWriter, Choice, Record,
+};
 use weft_dataplane::time::Instant;
 use weft_dataplane::types::PortId;
 use weft_hosts::frames::{FrameSpec, Kind, Station};
@@ -197,14 +200,15 @@ pub fn run(mut frames: Vec<Arrival>, text: &str) -> Run {
         }
         writer.finish().unwrap();
         if frames.iter().any(|(of, ..)| *of == port) {
-            inputs.push((PortId::new(port).unwrap(), path));
+            let name = CaptureName { path, choice: Choice::Ethernet };
+            inputs.push((PortId::new(port).unwrap(), Source::new(name)));
         }
     }
-    let base = Base::of(inputs.iter().map(|(_, path)| path)).unwrap();
+    let inputs = Inputs::open(&inputs, None).unwrap();
     let out = dir.path().join("out");
     std::fs::create_dir(&out).unwrap();
-    let job = Job { config: &config, inputs: &inputs, out: &out, drop_runts: false, look: None };
-    let report = weft::replay::run(&job, base, None, &|_| ()).unwrap();
+    let job = Job { config: &config, out: &out, drop_runts: false, look: None };
+    let report = weft::replay::run(&job, inputs, None, &|_| ()).unwrap();
     assert_eq!((report.conservation.imbalance, report.violation_count), (0, 0), "{text}");
     let read = |name: &str| {
         let mut reader = CaptureReader::open(out.join(format!("{name}.pcap"))).unwrap();

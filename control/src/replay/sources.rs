@@ -1,0 +1,166 @@
+//! Where the frames of a replay come from: captures by name, and what has to be read more than once.
+//!
+//! Shape: [`CaptureName`] → [`Source`], which can be read any number of times; its interfaces, each with the port that it
+//! belongs to.
+//! Units: none.
+//! Source: docs/replay.md.
+
+use std::collections::BTreeMap;
+use std::fs::{File, metadata};
+use std::io::{self, Read};
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::Path;
+use std::sync::Arc;
+
+use weft_dataplane::port::capture::{
+    CaptureError, CaptureName, CaptureReader, Choice, Interface, Place, Record,
+};
+
+/// A capture, of which all readers see the same bytes.
+#[derive(Clone, Debug)]
+pub struct Source {
+    name: CaptureName,
+    /// The bytes of a pipe that is read more than once.
+    copy: Option<Arc<File>>,
+}
+
+/// What is read from a copy: a place in it, as several read the same file.
+struct Copy {
+    file: Arc<File>,
+    at: u64,
+}
+
+impl Read for Copy {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        let read = self.file.read_at(buf, self.at)?;
+        self.at += read as u64;
+        Ok(read)
+    }
+}
+
+/// The device and number of what gives its bytes once only: a pipe, a terminal; `None` for a file.
+#[must_use]
+pub fn pipe_of(path: &Path) -> Option<(u64, u64)> {
+    let data = metadata(path).ok()?;
+    (!data.is_file()).then(|| (data.dev(), data.ino()))
+}
+
+impl Source {
+    /// The capture that is called so, as it comes.
+    #[must_use]
+    pub const fn new(name: CaptureName) -> Self {
+        Self { name, copy: None }
+    }
+
+    /// What it is called.
+    #[must_use]
+    pub const fn name(&self) -> &CaptureName {
+        &self.name
+    }
+
+    /// A source that can be read again: what is in a pipe goes to a file without a name first.
+    ///
+    /// # Errors
+    /// The pipe cannot be read, or the file not written.
+    pub fn kept(mut self) -> Result<Self, CaptureError> {
+        if self.copy.is_some() || pipe_of(&self.name.path).is_none() {
+            return Ok(self);
+        }
+        let path = &self.name.path;
+        let open = |source| CaptureError::Open { path: path.clone(), source };
+        let read = |source| {
+            let at = Place { path: path.clone(), record: 0, offset: 0 };
+            CaptureError::Read { at, source }
+        };
+        let mut pipe = File::open(path).map_err(open)?;
+        let mut file = tempfile::tempfile().map_err(read)?;
+        io::copy(&mut pipe, &mut file).map_err(read)?;
+        self.copy = Some(Arc::new(file));
+        Ok(self)
+    }
+
+    /// The same file, for other interfaces.
+    #[must_use]
+    pub fn of(&self, choice: Choice) -> Self {
+        Self { name: CaptureName { choice, ..self.name.clone() }, copy: self.copy.clone() }
+    }
+
+    /// A reader from the start.
+    ///
+    /// # Errors
+    /// As [`CaptureReader::open`].
+    pub fn reader(&self) -> Result<CaptureReader, CaptureError> {
+        let Some(file) = &self.copy else { return CaptureReader::open_name(&self.name) };
+        let copy = Copy { file: file.clone(), at: 0 };
+        Ok(CaptureReader::new(&self.name.path, copy)?.only(self.name.choice.clone()))
+    }
+
+    /// The interfaces of the file, each with the numbers that it goes by: a later section of a file describes the same ones
+    /// again, and those of one name are one. The file is read to its end, as it may describe one at any place.
+    ///
+    /// # Errors
+    /// It cannot be read, or has none of Ethernet but frames of others.
+    pub fn interfaces(&self) -> Result<Vec<(Interface, Vec<u32>)>, CaptureError> {
+        let mut reader = self.of(Choice::Ethernet).reader()?;
+        let mut record = Record::default();
+        while reader.read_into(&mut record)? {}
+        // By name and how many of that name come before it in its section.
+        let mut known: BTreeMap<(&str, usize), usize> = BTreeMap::new();
+        let mut in_section: BTreeMap<(u32, &str), usize> = BTreeMap::new();
+        let mut found: Vec<(Interface, Vec<u32>)> = Vec::new();
+        for (number, interface) in (0..).zip(reader.interfaces()) {
+            let name = interface.name.as_str();
+            let nth = in_section.entry((interface.section, name)).or_default();
+            let key = (name, *nth);
+            *nth += 1;
+            let same = known.get(&key).filter(|_| !name.is_empty());
+            match same.and_then(|&at| found.get_mut(at)) {
+                Some((_, numbers)) => numbers.push(number),
+                None => {
+                    known.insert(key, found.len());
+                    found.push((interface.clone(), vec![number]));
+                }
+            }
+        }
+        Ok(found)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weft_dataplane::port::capture::{CaptureFormat, CaptureWriter};
+
+    /// A section with these interfaces and no frame.
+    fn section(dir: &Path, names: &[&str]) -> Vec<u8> {
+        let path = dir.join("section.pcapng");
+        let mut writer = CaptureWriter::create(&path, CaptureFormat::PcapNg, 0).unwrap();
+        for name in names {
+            writer.add_interface(name).unwrap();
+        }
+        writer.finish().unwrap();
+        std::fs::read(path).unwrap()
+    }
+
+    #[test]
+    fn interfaces_of_one_name_in_several_sections_are_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let both = [
+            section(dir.path(), &["eth0", "eth1", ""]),
+            section(dir.path(), &["eth1", "eth0", "eth0", ""]),
+        ];
+        let path = dir.path().join("both.pcapng");
+        std::fs::write(&path, both.concat()).unwrap();
+        let source = Source::new(CaptureName::parse(path.to_str().unwrap()));
+        let found = source.interfaces().unwrap();
+        let got: Vec<_> = found.iter().map(|(of, all)| (of.name.as_str(), &all[..])).collect();
+        let want: [(&str, &[u32]); 5] = [
+            ("eth0", &[0, 4]),
+            ("eth1", &[1, 3]),
+            ("", &[2]),
+            ("eth0", &[5]), // the second of that name in its section
+            ("", &[6]),
+        ];
+        assert_eq!(got, want);
+    }
+}
