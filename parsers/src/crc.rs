@@ -1,8 +1,8 @@
-//! CRC-32 of Ethernet, and the two checks made of it: FCS and ICRC.
+//! CRC-32 of Ethernet, and the two checks made of it, FCS and ICRC; CRC-32C of SCTP.
 //! Shape: [`Crc32`] collects slices, eight bytes a step; results are four bytes in wire order,
 //! least significant first.
 //! Units: bytes.
-//! Source: IEEE 802.3-2022 3.2.9; IBTA 1.7 annex A17 (ICRC of RoCEv2); docs/spec/wire-formats.md §1.5, §2.2.
+//! Source: IEEE 802.3-2022 3.2.9; IBTA 1.7 annex A17 (ICRC of RoCEv2); RFC 9260 appendix A (SCTP); docs/spec/wire-formats.md §1.5, §2.2.
 
 use crate::bytes::{cut, put};
 use crate::error::{Field, Layer, ParseError};
@@ -14,10 +14,17 @@ pub const LEN: usize = 4;
 /// Reflected polynomial 0x04C11DB7.
 const POLYNOMIAL: u32 = 0xEDB8_8320;
 
-/// CRC of one byte followed by 0 to 7 bytes of zero.
-static TABLES: [[u32; 256]; 8] = tables();
+/// Reflected polynomial 0x1EDC6F41, of CRC-32C (RFC 9260, appendix A).
+const CASTAGNOLI: u32 = 0x82F6_3B78;
 
-const fn tables() -> [[u32; 256]; 8] {
+type Tables = [[u32; 256]; 8];
+
+/// CRC of one byte followed by 0 to 7 bytes of zero.
+static TABLES: Tables = tables(POLYNOMIAL);
+/// As above, of CRC-32C.
+static TABLES_C: Tables = tables(CASTAGNOLI);
+
+const fn tables(polynomial: u32) -> Tables {
     let mut tables = [[0; 256]; 8];
     let (mut index, mut seed) = (0, 0);
     while index < 256 {
@@ -26,7 +33,7 @@ const fn tables() -> [[u32; 256]; 8] {
         while let Some((table, tail)) = rest.split_first_mut() {
             let mut bit = 0;
             while bit < 8 {
-                crc = crc >> 1 ^ if crc & 1 != 0 { POLYNOMIAL } else { 0 };
+                crc = crc >> 1 ^ if crc & 1 != 0 { polynomial } else { 0 };
                 bit += 1;
             }
             if let Some((entry, _)) = table.split_at_mut(index).1.split_first_mut() {
@@ -47,6 +54,26 @@ const fn entry(table: &[u32; 256], index: u8) -> u32 {
     table[index as usize]
 }
 
+/// `crc` after `bytes`, neither inverted.
+fn advance([t0, t1, t2, t3, t4, t5, t6, t7]: &Tables, mut crc: u32, bytes: &[u8]) -> u32 {
+    let (words, rest) = bytes.as_chunks::<8>();
+    for &[a, b, c, d, e, f, g, h] in words {
+        let [p, q, r, s] = (crc ^ u32::from_le_bytes([a, b, c, d])).to_le_bytes();
+        crc = entry(t7, p) ^ entry(t6, q) ^ entry(t5, r) ^ entry(t4, s);
+        crc ^= entry(t3, e) ^ entry(t2, f) ^ entry(t1, g) ^ entry(t0, h);
+    }
+    for byte in rest {
+        crc = crc >> 8 ^ entry(t0, crc.to_le_bytes()[0] ^ byte);
+    }
+    crc
+}
+
+/// CRC-32C of SCTP packets, `parts` one after the other, as it goes on the wire.
+#[must_use]
+pub fn crc32c(parts: &[&[u8]]) -> [u8; LEN] {
+    (!parts.iter().fold(!0, |crc, part| advance(&TABLES_C, crc, part))).to_le_bytes()
+}
+
 /// Running CRC-32 with the conventions of zlib: starts at all ones, inverted at the end.
 #[derive(Clone, Copy, Debug)]
 pub struct Crc32(u32);
@@ -58,18 +85,7 @@ impl Crc32 {
     /// Adds `bytes`.
     #[must_use]
     pub fn with(self, bytes: &[u8]) -> Self {
-        let [t0, t1, t2, t3, t4, t5, t6, t7] = &TABLES;
-        let mut crc = self.0;
-        let (words, rest) = bytes.as_chunks::<8>();
-        for &[a, b, c, d, e, f, g, h] in words {
-            let [p, q, r, s] = (crc ^ u32::from_le_bytes([a, b, c, d])).to_le_bytes();
-            crc = entry(t7, p) ^ entry(t6, q) ^ entry(t5, r) ^ entry(t4, s);
-            crc ^= entry(t3, e) ^ entry(t2, f) ^ entry(t1, g) ^ entry(t0, h);
-        }
-        for byte in rest {
-            crc = crc >> 8 ^ entry(t0, crc.to_le_bytes()[0] ^ byte);
-        }
-        Self(crc)
+        Self(advance(&TABLES, self.0, bytes))
     }
 
     /// The CRC as a number.
@@ -187,14 +203,23 @@ mod tests {
         let mut rng = Rng::new(10);
         for _ in 0..200 {
             let bytes: [u8; 70] = rng.bytes();
-            let mut crc = !0u32;
-            for bit in bytes.iter().flat_map(|byte| (0..8).map(move |bit| byte >> bit & 1)) {
-                let feedback = crc & 1 ^ u32::from(bit);
-                crc = (crc >> 1) ^ (feedback * POLYNOMIAL);
-            }
+            let divided = |polynomial: u32| {
+                let mut crc = !0u32;
+                for bit in bytes.iter().flat_map(|byte| (0..8).map(move |bit| byte >> bit & 1)) {
+                    let feedback = crc & 1 ^ u32::from(bit);
+                    crc = (crc >> 1) ^ (feedback * polynomial);
+                }
+                !crc
+            };
             let (front, rest) = bytes.split_at(usize::try_from(rng.below(71)).unwrap());
-            assert_eq!(Crc32::START.with(front).with(rest).finish(), !crc);
+            assert_eq!(Crc32::START.with(front).with(rest).finish(), divided(POLYNOMIAL));
+            assert_eq!(u32::from_le_bytes(crc32c(&[front, rest])), divided(CASTAGNOLI));
         }
+    }
+
+    #[test]
+    fn check_value_of_castagnoli() {
+        assert_eq!(u32::from_le_bytes(crc32c(&[b"123456789"])), 0xE306_9283, "RFC 3720 and others");
     }
 
     #[test]

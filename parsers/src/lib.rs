@@ -21,6 +21,7 @@ pub mod classify;
 pub mod crc;
 pub mod cxl_mem;
 pub mod ecn;
+pub mod encap;
 pub mod error;
 pub mod ethernet;
 pub mod fabric;

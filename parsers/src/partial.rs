@@ -1,22 +1,24 @@
-//! Partial checksums: whether the kernel left a frame's TCP or UDP checksum for others to complete.
+//! Partial checksums: whether the kernel left a frame's TCP, UDP or SCTP checksum for others to complete.
 //! Shape: [`place`] says where the field is, [`pseudo_sum`] what it holds while it is partial: from one
-//! pass over the front; [`find`] looks at a whole frame, behind options and extension headers, too.
+//! pass over the front; [`find`] looks at a whole frame, behind options, extension headers and tunnels, too.
 //! Units: bytes from the first byte of the frame.
 //! Source: docs/spec/pipeline.md §11; RFC 9293 3.1 and RFC 8200 8.1 (pseudo-headers); Linux `CHECKSUM_PARTIAL`.
 
 use crate::bytes::{be16, be64, window};
 use crate::checksum::Sum;
 use crate::classify::HEAD_LEN;
+use crate::encap::{Answer, Header, Headers, Kind, Lengths, Transport, gre, walk};
 use crate::head::Head;
-use crate::types::{IpVersion, ether_type, ip_proto};
+use crate::types::{IpVersion, ip_proto};
 use crate::{ethernet, ipv4, ipv6, vlan};
 
-/// Extension headers of IPv6 that are passed over.
-const EXTENSIONS_MAX: usize = 8;
 /// Byte of the TCP header where its checksum is.
 pub const TCP_FIELD: usize = 16;
 /// Byte of the UDP header where its checksum is.
 pub const UDP_FIELD: usize = 6;
+/// Byte of the SCTP header where its checksum is: a CRC-32C of four bytes, which a kernel that leaves it to
+/// others has set to 0. No other header has its checksum there.
+pub const SCTP_FIELD: usize = 8;
 const PLAIN: usize = ethernet::LEN;
 const TAGGED: usize = ethernet::LEN + vlan::LEN;
 
@@ -103,70 +105,91 @@ const fn v6(header: &[u8; ipv6::LEN]) -> Sum {
     both.with16(be16::<4, _>(header))
 }
 
-/// Where the checksum of a frame is that nothing says is partial, if it is: the field of TCP or UDP
-/// holds the folded sum of the pseudo-header. (A complete one may by chance look the same; completing
-/// it changes nothing then.) Fragments, and UDP to a port in `fixed_ports`, have none.
+/// Where the checksum of a frame is that nothing says is partial, if it is: the field of TCP or UDP, perhaps
+/// inside of tunnels, holds the folded sum of the pseudo-header, or the one of SCTP is 0; and what has a
+/// checksum in front of it was computed as if it were complete. (A complete one may by chance look the
+/// same; completing it changes nothing then.) Fragments, and UDP to a port in `fixed_ports`, have none.
 #[must_use]
 pub fn find(frame: &[u8], fixed_ports: &[u16]) -> Option<PartialCsum> {
-    let word = |at: usize| Some(u16::from_be_bytes(*frame.get(at..)?.first_chunk()?));
-    let mut l3 = PLAIN - 2;
-    while matches!(word(l3)?, ether_type::CTAG | ether_type::STAG) && l3 < 20 {
-        l3 += vlan::LEN;
-    }
-    let v6 = match word(l3)? {
-        ether_type::IPV4 => false,
-        ether_type::IPV6 => true,
-        _ => return None,
+    let accept = |headers: &Headers, transport: Transport| {
+        let udp = transport.proto == ip_proto::UDP;
+        match word(frame, transport.at + 2) {
+            Some(port) if udp && fixed_ports.contains(&port) => Answer::Leave,
+            _ if is_partial(frame, headers, transport).unwrap_or(false) => Answer::Take,
+            _ => Answer::Inside,
+        }
     };
-    l3 += 2;
-    let (end, addresses) = if v6 {
-        (l3 + ipv6::LEN + usize::from(word(l3 + 4)?), frame.get(l3 + 8..l3 + 40)?)
-    } else {
-        let is_fragment = word(l3 + 6)? & 0x3FFF != 0;
-        let len = if is_fragment { 0 } else { word(l3 + 2)? };
-        (l3 + usize::from(len), frame.get(l3 + 12..l3 + 20)?)
-    };
-    if end != frame.len() {
-        return None; // padded, cut, or a fragment: a sum up to the frame's end would be of something else
-    }
-    let of = |protocol| Some((transport(frame, l3, v6, protocol)?, protocol));
-    let (l4, protocol) = of(ip_proto::TCP).or_else(|| of(ip_proto::UDP))?;
-    let udp = protocol == ip_proto::UDP;
-    if udp && fixed_ports.contains(&word(l4 + 2)?) {
-        return None;
-    }
-    let offset = if udp { UDP_FIELD } else { TCP_FIELD };
-    let len = u16::try_from(end.checked_sub(l4)?).ok()?;
-    let pseudo = Sum::ZERO.with(addresses).with16(len).with16(protocol.into()).fold();
-    let is_partial = word(l4 + offset)? == pseudo;
-    let (start, offset) = (u16::try_from(l4).ok()?, u16::try_from(offset).ok()?);
-    is_partial.then_some(PartialCsum { start, offset })
+    // Padded, cut, or a fragment: a sum up to the frame's end would be of something else.
+    let (_, transport) = walk(frame, Lengths::Exact, accept)?;
+    let offset = u16::try_from(field_of(transport.proto)).ok()?;
+    Some(PartialCsum { start: u16::try_from(transport.at).ok()?, offset })
 }
 
-/// Where the header of protocol `want` starts in a whole frame whose IP header is at `l3`; `None`
-/// behind a fragment header of IPv6.
+/// Byte of a transport header where its checksum is.
+const fn field_of(proto: u8) -> usize {
+    match proto {
+        ip_proto::UDP => UDP_FIELD,
+        ip_proto::SCTP => SCTP_FIELD,
+        _ => TCP_FIELD,
+    }
+}
+
+fn word(frame: &[u8], at: usize) -> Option<u16> {
+    frame.get(at..)?.first_chunk().map(|word| u16::from_be_bytes(*word))
+}
+
+/// Whether the checksum of a transport header that ends with the frame is partial.
+fn is_partial(frame: &[u8], headers: &Headers, Transport { proto, at }: Transport) -> Option<bool> {
+    let field = at + field_of(proto);
+    if proto == ip_proto::SCTP {
+        // Linux completes a CRC before it puts the packet into a tunnel.
+        return Some(headers.is_plain() && frame.get(field..field + 4)? == [0; 4]);
+    }
+    let ip = headers.as_slice().last()?;
+    let pseudo = pseudo_header(frame, *ip, proto, frame.len().checked_sub(at)?)?.fold();
+    Some(word(frame, field)? == pseudo && fits_outer_sums(frame, headers, at, pseudo)?)
+}
+
+/// Sum of the pseudo-header of a transport packet of `len` bytes behind the IP header `ip`.
 #[must_use]
-pub fn transport(frame: &[u8], l3: usize, v6: bool, want: u8) -> Option<usize> {
-    let byte = |at: usize| frame.get(at).copied();
-    let version = byte(l3)?;
-    if !v6 {
-        let header = usize::from(version & 0xF) * 4;
-        let fits = version >> 4 == 4 && header >= ipv4::LEN && byte(l3 + 9)? == want;
-        return fits.then_some(l3 + header);
-    }
-    if version >> 4 != 6 {
-        return None;
-    }
-    let (mut header, mut at) = (byte(l3 + 6)?, l3 + ipv6::LEN);
-    for _ in 0..EXTENSIONS_MAX {
-        match header {
-            _ if header == want => return Some(at),
-            0 | 43 | 60 => {
-                header = byte(at)?;
-                at += (usize::from(byte(at + 1)?) + 1) * 8;
+pub fn pseudo_header(frame: &[u8], ip: Header, proto: u8, len: usize) -> Option<Sum> {
+    let addresses = match ip.kind {
+        Kind::Ipv4 => ip.at + 12..ip.at + 20,
+        Kind::Ipv6 => ip.at + 8..ip.at + 40,
+        Kind::Udp | Kind::Gre => return None,
+    };
+    let sum = Sum::ZERO.with(frame.get(addresses)?).with16(proto.into());
+    Some(sum.with16(u16::try_from(len).ok()?))
+}
+
+/// Sum of a frame's bytes from `from` to its end, with the checksum of the transport packet at `start` as if
+/// it were complete, which is partial and holds `pseudo`: what that packet sums up to is known then, so that
+/// its bytes need not be read (Linux `lco_csum`, "local checksum offload").
+#[must_use]
+pub fn sum_if_complete(frame: &[u8], from: usize, start: usize, pseudo: u16) -> Option<Sum> {
+    Some(Sum::ZERO.with(frame.get(from..start)?).with16(!pseudo))
+}
+
+/// Whether the checksums of the tunnels' headers are right once the one inside is complete.
+fn fits_outer_sums(frame: &[u8], headers: &Headers, start: usize, pseudo: u16) -> Option<bool> {
+    let headers = headers.as_slice();
+    for (n, header) in headers.iter().enumerate() {
+        let before = match header.kind {
+            Kind::Udp if word(frame, header.at + UDP_FIELD)? != 0 => {
+                let len = frame.len().checked_sub(header.at)?;
+                if usize::from(word(frame, header.at + 4)?) != len {
+                    return Some(false);
+                }
+                let ip = headers.get(n.checked_sub(1)?)?;
+                pseudo_header(frame, *ip, ip_proto::UDP, len)?
             }
-            _ => return None,
+            Kind::Gre if word(frame, header.at)? & gre::CHECKSUM != 0 => Sum::ZERO,
+            _ => continue,
+        };
+        let sum = sum_if_complete(frame, header.at, start, pseudo)?.with16(before.fold());
+        if sum.fold() != 0xFFFF {
+            return Some(false);
         }
     }
-    None
+    Some(true)
 }

@@ -17,6 +17,8 @@ pub mod ether_type {
     pub const IPV6: u16 = 0x86DD;
     /// MAC Control: PAUSE, PFC, UEC extension.
     pub const MAC_CONTROL: u16 = 0x8808;
+    /// Ethernet inside of GRE or Geneve ("transparent Ethernet bridging").
+    pub const ETHERNET: u16 = 0x6558;
     /// S-tag.
     pub const STAG: u16 = 0x88A8;
     /// Default of `mac_type1` (AFH, TYPE1 traffic).
@@ -35,12 +37,24 @@ pub mod ether_type {
 pub mod ip_proto {
     /// ICMP.
     pub const ICMP: u8 = 1;
+    /// IPv4 inside of IP.
+    pub const IPV4: u8 = 4;
     /// TCP.
     pub const TCP: u8 = 6;
     /// UDP.
     pub const UDP: u8 = 17;
+    /// IPv6 inside of IP.
+    pub const IPV6: u8 = 41;
+    /// GRE.
+    pub const GRE: u8 = 47;
     /// ICMP of IPv6.
     pub const ICMPV6: u8 = 58;
+    /// SCTP.
+    pub const SCTP: u8 = 132;
+    /// MPLS inside of IP.
+    pub const MPLS: u8 = 137;
+    /// Ethernet inside of IPv6.
+    pub const ETHERNET: u8 = 143;
 }
 
 /// Frame format. The first four codes are those of `MAC_HDR_TYPE` (docs/spec/wire-formats.md §1.1).

@@ -1,11 +1,15 @@
-//! Internet checksums of frames: completing those that were left partial.
+//! Checksums of frames: completing those that were left partial.
 //!
 //! Shape: a partial checksum's field holds the folded sum of the pseudo-header; what is completed is
-//! the sum from `start` to the frame's end, complemented, 0 written as 0xFFFF.
+//! the sum from `start` to the frame's end, complemented, 0 written as 0xFFFF. A CRC-32C of SCTP is
+//! partial when it is 0.
 //! Units: bytes; sums are 16-bit ones' complement.
-//! Source: RFC 1071, RFC 768 (0xFFFF); Linux `skb_checksum_help`; docs/spec/pipeline.md §11.
+//! Source: RFC 1071, RFC 768 (0xFFFF), RFC 9260 6.8; Linux `skb_checksum_help`, `skb_crc32c_csum_help`;
+//! docs/spec/pipeline.md §11.
 
 use weft_parsers::checksum::{self, Sum};
+use weft_parsers::crc::{self, crc32c};
+use weft_parsers::partial::SCTP_FIELD;
 
 use crate::desc::Desc;
 use crate::pool::{Bufs, PartialCsum};
@@ -19,8 +23,37 @@ pub fn sum(bytes: &[u8], before: u16) -> u16 {
 /// Completes the checksum of a whole frame in place; false, and nothing changed, when the bounds of
 /// the checksum are outside the frame. As Linux does it: 0 becomes 0xFFFF whatever the protocol.
 pub fn complete_frame(frame: &mut [u8], partial: PartialCsum) -> bool {
-    let covered = frame.get_mut(usize::from(partial.start)..);
-    covered.is_some_and(|covered| checksum::complete(covered, usize::from(partial.offset), true))
+    let Some(covered) = frame.get_mut(usize::from(partial.start)..) else { return false };
+    if is_crc(partial) {
+        return complete_crc(covered);
+    }
+    checksum::complete(covered, usize::from(partial.offset), true)
+}
+
+/// Whether a CRC of SCTP is meant: only its place tells it from an Internet checksum.
+fn is_crc(partial: PartialCsum) -> bool {
+    usize::from(partial.offset) == SCTP_FIELD
+}
+
+/// Puts the CRC into an SCTP packet; false when it has no room for it.
+fn complete_crc(packet: &mut [u8]) -> bool {
+    let Some((before, rest)) = packet.split_at_mut_checked(SCTP_FIELD) else { return false };
+    let Some((field, rest)) = rest.split_first_chunk_mut() else { return false };
+    *field = crc32c(&[before, &[0; crc::LEN], rest]);
+    true
+}
+
+/// Notes what the kernel left of a received frame's checksum. A CRC is completed at once: neither a
+/// virtio-net header nor the metadata of `AF_XDP` can ask for one, and who is asked for an Internet
+/// checksum would write that in its place.
+pub(super) fn received(bufs: &mut Bufs, desc: &mut Desc, partial: Option<PartialCsum>) {
+    let left = partial.filter(|partial| !is_crc(*partial));
+    if left != partial
+        && let Some((partial, frame)) = partial.zip(bufs.bytes_mut(desc))
+    {
+        complete_frame(frame, partial);
+    }
+    bufs.set_partial_csum(desc, left);
 }
 
 /// Completes the checksum of a frame whose descriptor says that it is partial; others come back as

@@ -1,25 +1,32 @@
 //! Splitting of super-frames: what TSO, USO or GRO made of many frames becomes those frames again.
 //!
 //! Shape: [`Splitter`] keeps where it is in a super-frame that stays in its buffer; each call writes
-//! the next frame: headers with their own length, IP id, TCP sequence and flags, then payload. The
-//! TCP or UDP checksum is left partial (pseudo-header only), for the output to complete or hand on.
+//! the next frame: headers with their own lengths, IP ids, TCP sequence and flags, then payload. The
+//! TCP or UDP checksum is left partial (pseudo-header only), for the output to complete or hand on; those
+//! of tunnels in front of it are what they are once it is complete.
 //! Units: bytes.
-//! Source: virtio 1.3, 5.1.6 (`virtio_net_hdr`); Linux `net/ipv4/tcp_offload.c`, `udp_offload.c`.
+//! Source: virtio 1.3, 5.1.6 (`virtio_net_hdr`); Linux `net/ipv4/tcp_offload.c`, `udp_offload.c`,
+//! `gre_offload.c`. The kernel hands a super-frame of a tunnel to a packet socket with the type of the packet
+//! inside, and where its checksum starts.
 
-use weft_parsers::{ip_proto, partial};
+use weft_parsers::checksum::Sum;
+use weft_parsers::encap::{self, Answer, Header, Headers, Kind, Lengths, Transport, gre};
+use weft_parsers::partial::{self, UDP_FIELD};
+use weft_parsers::{ip_proto, ipv4, ipv6, udp};
 
 use super::csum;
 use crate::pool::PartialCsum;
 
-/// `virtio_net_hdr.gso_type` values, and its bit for TCP with CWR.
+/// `virtio_net_hdr.gso_type` values, and its bits for TCP with CWR and for a tunnel over UDP, which taps
+/// know (Linux 6.17) and packet sockets do not.
 pub(crate) const GSO_NONE: u8 = 0;
 pub(super) const GSO_TCPV4: u8 = 1;
 pub(super) const GSO_TCPV6: u8 = 4;
 const GSO_UDP_L4: u8 = 5;
+const GSO_UDP_TUNNEL: u8 = 0x60;
 pub(super) const GSO_ECN: u8 = 0x80;
 
-pub(super) const TCP: u8 = 6;
-pub(super) const UDP: u8 = 17;
+const TCP_LEN_MIN: usize = 20;
 const TCP_FIN: u8 = 0x01;
 const TCP_PSH: u8 = 0x08;
 const TCP_CWR: u8 = 0x80;
@@ -33,13 +40,13 @@ const SEGMENT_LEN_MIN: usize = 536;
 #[error("super-frame whose headers do not fit its gso type")]
 pub struct BadGso;
 
-/// Which protocols are in a super-frame.
+/// What is in a super-frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Layers {
-    v6: bool,
+    /// What is in front of the TCP or UDP header; its IP header is the last.
+    headers: Headers,
     udp: bool,
-    /// Bytes of the frame where the IP, the TCP or UDP header and the payload start.
-    l3: usize,
+    /// Bytes of the frame where the TCP or UDP header and the payload start.
     l4: usize,
     payload: usize,
 }
@@ -54,15 +61,20 @@ pub struct Splitter {
     /// Byte of the super-frame where the next frame's payload starts; `len` after the last one.
     next: usize,
     index: u16,
+    /// CWR is of the first frame only; without it, it is a part of what `AccECN` counts, and of all.
+    cwr_once: bool,
 }
 
-fn byte(frame: &[u8], at: usize) -> Result<u8, BadGso> {
-    frame.get(at).copied().ok_or(BadGso)
+fn byte(frame: &[u8], at: usize) -> Option<u8> {
+    frame.get(at).copied()
 }
 
-fn be16(frame: &[u8], at: usize) -> Result<u16, BadGso> {
-    let bytes = frame.get(at..).and_then(|f| f.first_chunk::<2>()).ok_or(BadGso)?;
-    Ok(u16::from_be_bytes(*bytes))
+fn be16(frame: &[u8], at: usize) -> Option<u16> {
+    frame.get(at..)?.first_chunk().map(|bytes| u16::from_be_bytes(*bytes))
+}
+
+fn be32(frame: &[u8], at: usize) -> Option<u32> {
+    frame.get(at..)?.first_chunk().map(|bytes| u32::from_be_bytes(*bytes))
 }
 
 fn put<const N: usize>(frame: &mut [u8], at: usize, bytes: [u8; N]) {
@@ -71,55 +83,61 @@ fn put<const N: usize>(frame: &mut [u8], at: usize, bytes: [u8; N]) {
     }
 }
 
+/// What a super-frame of this type has in front of the payload that is split.
+fn layers(frame: &[u8], gso_type: u8, csum_start: Option<u16>) -> Option<Layers> {
+    let (wanted, version) = match gso_type & !(GSO_ECN | GSO_UDP_TUNNEL) {
+        GSO_TCPV4 => (ip_proto::TCP, Some(Kind::Ipv4)),
+        GSO_TCPV6 => (ip_proto::TCP, Some(Kind::Ipv6)),
+        GSO_UDP_L4 => (ip_proto::UDP, None),
+        _ => return None, // fragments of UFO, or what is not known
+    };
+    let accept = |headers: &Headers, Transport { proto, at }: Transport| {
+        let is_there = match csum_start {
+            Some(start) if at < usize::from(start) => return Answer::Inside,
+            Some(start) => at == usize::from(start),
+            None => headers.is_plain(),
+        };
+        let ip = headers.as_slice().last().map(|header| header.kind);
+        let fits = is_there && proto == wanted && version.is_none_or(|kind| Some(kind) == ip);
+        if fits { Answer::Take } else { Answer::Leave }
+    };
+    let (headers, Transport { at: l4, .. }) = encap::walk(frame, Lengths::SuperFrame, accept)?;
+    let udp = wanted == ip_proto::UDP;
+    let header = if udp { udp::LEN } else { usize::from(byte(frame, l4 + 12)? >> 4) * 4 };
+    let payload = l4 + header;
+    let fits = header >= if udp { udp::LEN } else { TCP_LEN_MIN } && payload <= frame.len();
+    fits.then_some(Layers { headers, udp, l4, payload })
+}
+
 impl Splitter {
     /// Looks at a super-frame (tags in the data) with the metadata of its virtio-net header;
     /// `csum_start` is where its partial checksum starts, if it has one.
     ///
     /// # Errors
-    /// The type is none that is split (fragments of UFO, tunnels), or the headers do not fit it.
+    /// The type is none that is split (fragments of UFO), or the headers do not fit it.
     pub fn new(
         frame: &[u8],
         gso_type: u8,
         gso_size: u16,
         csum_start: Option<u16>,
     ) -> Result<Self, BadGso> {
-        let mut l3 = 12;
-        while matches!(be16(frame, l3)?, 0x8100 | 0x88A8) && l3 < 20 {
-            l3 += 4;
-        }
-        let ethertype = be16(frame, l3)?;
-        l3 += 2;
-        let (v6, udp) = match (gso_type & !GSO_ECN, ethertype) {
-            (GSO_TCPV4, 0x0800) => (false, false),
-            (GSO_TCPV6, 0x86DD) => (true, false),
-            (GSO_UDP_L4, 0x0800) => (false, true),
-            (GSO_UDP_L4, 0x86DD) => (true, true),
-            _ => return Err(BadGso),
-        };
-        let wanted = if udp { ip_proto::UDP } else { ip_proto::TCP };
-        let l4 = partial::transport(frame, l3, v6, wanted).ok_or(BadGso)?;
-        if csum_start.is_some_and(|start| usize::from(start) != l4) {
-            return Err(BadGso); // a tunnel: the inner segment is meant
-        }
-        let header = if udp { 8 } else { usize::from(byte(frame, l4 + 12)? >> 4) * 4 };
-        let payload = l4 + header;
+        let layers = layers(frame, gso_type, csum_start).ok_or(BadGso)?;
+        let Layers { headers, payload, .. } = layers;
         let size = usize::from(gso_size);
-        if header < if udp { 8 } else { 20 } || payload > frame.len() || size == 0 {
-            return Err(BadGso);
-        }
-        let layers = Layers { v6, udp, l3, l4, payload };
         // Lengths of the frames that come out must fit their fields.
-        if payload + size - l3 > 0xFFFF {
+        let l3 = headers.as_slice().first().map_or(0, |outermost| outermost.at);
+        if size == 0 || payload + size - l3 > 0xFFFF {
             return Err(BadGso);
         }
-        Ok(Self { layers, size, len: frame.len(), next: payload, index: 0 })
+        let cwr_once = gso_type & GSO_ECN != 0;
+        Ok(Self { layers, size, len: frame.len(), next: payload, index: 0, cwr_once })
     }
 
     /// Whether it is split into segments of 536 bytes or more, or not at all.
     #[must_use]
     pub const fn is_worth_it(&self) -> bool {
         let Layers { udp, l4, payload, .. } = self.layers;
-        let options = payload - l4 - if udp { 8 } else { 20 };
+        let options = payload - l4 - if udp { udp::LEN } else { TCP_LEN_MIN };
         self.left() <= 1 || self.size + options >= SEGMENT_LEN_MIN
     }
 
@@ -151,45 +169,92 @@ impl Splitter {
         if self.left() == 0 || super_frame.len() != self.len {
             return None;
         }
-        let Layers { v6, udp, l3, l4, payload } = self.layers;
+        let Layers { headers, udp, l4, payload } = self.layers;
+        let headers = headers.as_slice();
         let len = self.next_len();
         let frame = into.get_mut(..len)?;
         let (header, body) = frame.split_at_mut_checked(payload)?;
         header.copy_from_slice(super_frame.get(..payload)?);
         body.copy_from_slice(super_frame.get(self.next..self.next + body.len())?);
-        let last = self.next + body.len() == self.len;
-
-        let l4_len = u16::try_from(len - l4).ok()?;
-        let (protocol, addresses) = if v6 {
-            put(frame, l3 + 4, u16::try_from(len - l3 - 40).ok()?.to_be_bytes());
-            (if udp { UDP } else { TCP }, l3 + 8..l3 + 40)
-        } else {
-            put(frame, l3 + 2, u16::try_from(len - l3).ok()?.to_be_bytes());
-            let id = be16(frame, l3 + 4).ok()?.wrapping_add(self.index);
-            put(frame, l3 + 4, id.to_be_bytes());
-            put(frame, l3 + 10, [0; 2]);
-            let check = !csum::sum(frame.get(l3..l4)?, 0);
-            put(frame, l3 + 10, check.to_be_bytes());
-            (if udp { UDP } else { TCP }, l3 + 12..l3 + 20)
-        };
         if udp {
-            put(frame, l4 + 4, l4_len.to_be_bytes());
+            put(frame, l4 + 4, u16::try_from(len - l4).ok()?.to_be_bytes());
         } else {
-            let seq = frame.get(l4 + 4..)?.first_chunk().map(|s| u32::from_be_bytes(*s))?;
-            let done = u32::try_from(self.next - payload).ok()?;
-            put(frame, l4 + 4, seq.wrapping_add(done).to_be_bytes());
-            let mut flags = byte(frame, l4 + 13).ok()?;
-            flags &= if last { 0xFF } else { !(TCP_FIN | TCP_PSH) };
-            flags &= if self.index == 0 { 0xFF } else { !TCP_CWR };
-            put(frame, l4 + 13, [flags]);
+            self.put_tcp(frame, len - payload)?;
         }
-        let offset = if udp { 6 } else { 16 };
-        let pseudo = csum::sum(&[0, protocol], csum::sum(frame.get(addresses)?, l4_len));
-        put(frame, l4 + offset, pseudo.to_be_bytes());
+        let (proto, offset) = if udp { (ip_proto::UDP, 6) } else { (ip_proto::TCP, 16) };
+        let pseudo = partial::pseudo_header(frame, *headers.last()?, proto, len - l4)?.fold();
+        put(frame, l4 + usize::from(offset), pseudo.to_be_bytes());
+        // From the inside out: a checksum covers what is behind it.
+        for n in (0..headers.len()).rev() {
+            self.put_header(frame, headers.get(..=n)?, pseudo)?;
+        }
         self.skip();
-        let start = u16::try_from(l4).ok()?;
-        Some((len, PartialCsum { start, offset: if udp { 6 } else { 16 } }))
+        Some((len, PartialCsum { start: u16::try_from(l4).ok()?, offset }))
     }
+
+    /// Sequence number and flags of the next frame, whose payload has `len` bytes.
+    fn put_tcp(&self, frame: &mut [u8], len: usize) -> Option<()> {
+        let Layers { l4, payload, .. } = self.layers;
+        let done = u32::try_from(self.next - payload).ok()?;
+        put(frame, l4 + 4, be32(frame, l4 + 4)?.wrapping_add(done).to_be_bytes());
+        let mut flags = byte(frame, l4 + 13)?;
+        flags &= if self.next + len == self.len { 0xFF } else { !(TCP_FIN | TCP_PSH) };
+        flags &= if self.index == 0 || !self.cwr_once { 0xFF } else { !TCP_CWR };
+        put(frame, l4 + 13, [flags]);
+        Some(())
+    }
+
+    /// What the last of `headers` says of what is behind it, in the next frame, where all that is right.
+    fn put_header(&self, frame: &mut [u8], headers: &[Header], pseudo: u16) -> Option<()> {
+        let (&Header { kind, at }, before) = headers.split_last()?;
+        let l4 = self.layers.l4;
+        let len = frame.len() - at;
+        match kind {
+            Kind::Ipv4 => {
+                put(frame, at + 2, u16::try_from(len).ok()?.to_be_bytes());
+                put(frame, at + 4, be16(frame, at + 4)?.wrapping_add(self.index).to_be_bytes());
+                put(frame, at + 10, [0; 2]);
+                let header = usize::from(byte(frame, at)? & 0xF) * 4;
+                debug_assert!(header >= ipv4::LEN, "as was seen when it was found");
+                let check = !csum::sum(frame.get(at..at + header)?, 0);
+                put(frame, at + 10, check.to_be_bytes());
+            }
+            Kind::Ipv6 => {
+                put(frame, at + 4, u16::try_from(len - ipv6::LEN).ok()?.to_be_bytes());
+            }
+            Kind::Udp => {
+                put(frame, at + 4, u16::try_from(len).ok()?.to_be_bytes());
+                if be16(frame, at + UDP_FIELD)? != 0 {
+                    put(frame, at + UDP_FIELD, [0; 2]);
+                    let ip = partial::pseudo_header(frame, *before.last()?, ip_proto::UDP, len)?;
+                    let check = partial::sum_if_complete(frame, at, l4, pseudo)?.with16(ip.fold());
+                    // 0 would say that there is none (RFC 768).
+                    put(frame, at + UDP_FIELD, not_zero(check.finish()).to_be_bytes());
+                }
+            }
+            Kind::Gre => self.put_gre(frame, at, pseudo)?,
+        }
+        Some(())
+    }
+
+    /// Sequence number and checksum of GRE, as far as it has them.
+    fn put_gre(&self, frame: &mut [u8], at: usize, pseudo: u16) -> Option<()> {
+        let flags = be16(frame, at)?;
+        if let Some(sequence) = gre::sequence_at(flags) {
+            let number = be32(frame, at + sequence)?.wrapping_add(self.index.into());
+            put(frame, at + sequence, number.to_be_bytes());
+        }
+        if flags & gre::CHECKSUM != 0 {
+            put(frame, at + 4, [0; 2]);
+            let check: Sum = partial::sum_if_complete(frame, at, self.layers.l4, pseudo)?;
+            put(frame, at + 4, check.finish().to_be_bytes());
+        }
+        Some(())
+    }
+}
+
+const fn not_zero(checksum: u16) -> u16 {
+    if checksum == 0 { 0xFFFF } else { checksum }
 }
 
 #[cfg(test)]

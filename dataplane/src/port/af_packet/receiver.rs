@@ -8,6 +8,7 @@
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
+use super::super::csum;
 use super::super::gso::{GSO_NONE, Splitter};
 use super::super::tag::put_tag;
 use super::super::vnet::VnetHeader;
@@ -115,7 +116,7 @@ impl Receiver {
         if header.gso_type == GSO_NONE {
             match self.copied(front.frame, front.tag, bufs) {
                 Ok(mut desc) => {
-                    bufs.set_partial_csum(&mut desc, header.partial);
+                    csum::received(bufs, &mut desc, header.partial);
                     batch.push(desc);
                 }
                 Err(reason) => counters.rx_drop(reason),
@@ -189,7 +190,7 @@ impl Receiver {
         }
         match self.copied(self.messages.frame(frame), tag, bufs) {
             Ok(mut desc) => {
-                bufs.set_partial_csum(&mut desc, header.partial);
+                csum::received(bufs, &mut desc, header.partial);
                 batch.push(desc);
             }
             Err(reason) => counters.rx_drop(reason),

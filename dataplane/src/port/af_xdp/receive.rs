@@ -16,6 +16,7 @@ use super::{ADDRESS_BITS, AfXdp, sys};
 use crate::batch::BURST;
 use crate::desc::Desc;
 use crate::pool::{Bufs, UMEM_LEAD};
+use crate::port::csum;
 use crate::port::tag::put_tag;
 use crate::stats::DropReason;
 
@@ -108,7 +109,7 @@ impl AfXdp {
             bufs.set_bounds(&mut desc, start, whole);
         }
         let partial = partial::find(bufs.bytes(&desc), &self.config.fixed_udp_ports);
-        bufs.set_partial_csum(&mut desc, partial);
+        csum::received(bufs, &mut desc, partial);
         Some(desc)
     }
 

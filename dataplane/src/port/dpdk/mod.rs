@@ -30,7 +30,7 @@ use self::device::{Device, Setup};
 use self::memory::Mbufs;
 use self::plain::Plain;
 use super::error::Refused;
-use super::{Port, PortCaps, PortCounters, PortError, PortOpenError, TX_LEN_MIN};
+use super::{Port, PortCaps, PortCounters, PortError, PortOpenError, TX_LEN_MIN, csum};
 use crate::batch::{BURST, Batch};
 use crate::pool::Bufs;
 use crate::time::{Instant, LinkRate, Span};
@@ -231,7 +231,7 @@ impl Port for Dpdk {
         if partial {
             for desc in batch.iter_mut().skip(before) {
                 let found = partial::find(bufs.bytes(desc), &self.config.fixed_udp_ports);
-                bufs.set_partial_csum(desc, found);
+                csum::received(bufs, desc, found);
             }
         }
         batch.len() - before
