@@ -60,13 +60,14 @@ pub fn endpoint_spec(
             let gfd = layout.gfds.get(at)?;
             let capacity = Some(Num(u64::from(gfd.capacity_mib) << 20));
             let serial = Some(Num(gfd.serial));
-            let filter_lines = gfd.filter_lines.map(|lines| Num(u64::from(lines)));
+            let number = |value: Option<u32>| value.map(|value| Num(value.into()));
             GfdSpec {
                 common,
                 capacity,
                 serial,
                 coherent: gfd.coherent,
-                filter_lines,
+                filter_lines: number(gfd.filter_lines),
+                snoop_ms: number(gfd.snoop_ms),
                 managed: true,
                 ..GfdSpec::default()
             }
@@ -136,6 +137,19 @@ mod tests {
         assert_eq!(all, [None, Some(2), Some(3)]);
         let why = crate::fabric::topology_file::read(&file(0)).map(drop).unwrap_err().to_string();
         assert!(why.contains("d: gbps: expected 1 to 1600, found 0"), "{why}");
+    }
+
+    /// Settings of coherence that the file says are those of the GFD.
+    #[test]
+    fn gfds_have_the_coherence_that_the_file_says() {
+        let file = "switch = [{ name = \"sw\" }]\n\
+                    gfd = [{ name = \"g\", at = \"sw\", coherent = true, filter_lines = 7, snoop_ms = 90 }]";
+        let topology = Topology::parse(file).unwrap();
+        let layout = Layout::new(&topology).unwrap();
+        let spec = endpoint_spec(&topology, &layout, Part::Gfd(0), &|_| "x".to_owned()).unwrap();
+        let EndpointSpec::Gfd(gfd) = spec else { panic!("no GFD: {spec:?}") };
+        let settings = (gfd.coherent, gfd.filter_lines, gfd.snoop_ms);
+        assert_eq!(settings, (true, Some(Num(7)), Some(Num(90))));
     }
 
     /// What a process of its own reads from its file is what a part of one process is made of.

@@ -251,6 +251,9 @@ pub struct Gfd {
     /// Lines that hosts can hold at once of each.
     #[serde(default)]
     pub filter_lines: Option<u32>,
+    /// How long a host may take to answer a snoop of each, in milliseconds.
+    #[serde(default)]
+    pub snoop_ms: Option<u32>,
     /// Rate of the link of each, Gbit/s; 100 where nothing is said.
     #[serde(default)]
     pub gbps: Option<u64>,

@@ -17,6 +17,8 @@ use super::{
 
 /// Most lines of a host's cache, and of a GFD's snoop filter.
 const LINES_MAX: u32 = 1 << 20;
+/// Longest time that a coherent GFD gives a host to answer a snoop.
+const SNOOP_MS_MAX: u32 = 60_000;
 
 /// Most lines that Lightweight Notification watches: one entry of the host's memory for each.
 const LN_LINES_MAX: usize = 1 << 20;
@@ -213,13 +215,7 @@ impl<'a> Builder<'a> {
                     had,
                 });
             }
-            if let Some(lines) = gfd.filter_lines {
-                let want = if gfd.coherent { "1 to 1048576" } else { "coherent = true" };
-                if !gfd.coherent || lines == 0 || lines > LINES_MAX {
-                    let (name, had) = (gfd.name.clone(), u64::from(lines));
-                    return Err(LayoutError::Count { name, what: "filter_lines", want, had });
-                }
-            }
+            check_coherence(gfd)?;
             let capacity_mib = super::capacity::capacity_mib(gfd)?;
             let places = gfd.at.all().iter().cycle().take(count);
             for (nth, at) in places.enumerate() {
@@ -241,6 +237,7 @@ impl<'a> Builder<'a> {
                     partitions: gfd.partitions.clone(),
                     coherent: gfd.coherent,
                     filter_lines: gfd.filter_lines,
+                    snoop_ms: gfd.snoop_ms,
                     gbps: gfd.gbps,
                 });
                 self.attach(Part::Gfd(index), at, PortRole::Dsp)?;
@@ -407,6 +404,21 @@ impl<'a> Builder<'a> {
         switch.vcses.push(vcs);
         Ok(u8::try_from(vcses).unwrap_or(u8::MAX))
     }
+}
+
+/// Refuses settings of coherence out of range, and those of a GFD that is not coherent.
+fn check_coherence(gfd: &topology::Gfd) -> Result<(), LayoutError> {
+    let settings = [
+        ("filter_lines", gfd.filter_lines, LINES_MAX, "1 to 1048576"),
+        ("snoop_ms", gfd.snoop_ms, SNOOP_MS_MAX, "1 to 60000"),
+    ];
+    for (what, given, most, range) in settings {
+        if let Some(had) = given.filter(|had| !gfd.coherent || !(1..=most).contains(had)) {
+            let want = if gfd.coherent { range } else { "coherent = true" };
+            return Err(LayoutError::Count { name: gfd.name.clone(), what, want, had: had.into() });
+        }
+    }
+    Ok(())
 }
 
 /// Refuses numbers and texts of a host that cannot be, or would do nothing.

@@ -160,6 +160,8 @@ pub struct Gfd {
     pub coherent: bool,
     /// How many at once, where that is said.
     pub filter_lines: Option<u32>,
+    /// How long a host may take to answer a snoop, in milliseconds, where that is said.
+    pub snoop_ms: Option<u32>,
     /// Rate of its link, Gbit/s, where that is said.
     pub gbps: Option<u64>,
 }

@@ -728,6 +728,28 @@ fn what_would_have_no_effect_is_refused() {
     }
 }
 
+/// Settings of coherence have bounds, and mean nothing for a GFD that keeps no lines coherent.
+#[test]
+fn settings_of_coherence_are_checked() {
+    #[rustfmt::skip] // columns: keys of a GFD, what is said; nothing where it is good
+    let cases = [
+        ("coherent = true, filter_lines = 1, snoop_ms = 60000", ""),
+        ("snoop_ms = 100", "c: snoop_ms: expected coherent = true, found 100"),
+        ("filter_lines = 8", "c: filter_lines: expected coherent = true, found 8"),
+        ("coherent = true, snoop_ms = 0", "c: snoop_ms: expected 1 to 60000, found 0"),
+        ("coherent = true, snoop_ms = 60001", "c: snoop_ms: expected 1 to 60000, found 60001"),
+        ("coherent = true, filter_lines = 0", "c: filter_lines: expected 1 to 1048576, found 0"),
+    ];
+    for (keys, want) in cases {
+        let file = format!(
+            "switch = [{{ name = \"sw\" }}]\ngfd = [{{ name = \"c\", at = \"sw\", {keys} }}]"
+        );
+        let said = Layout::new(&Topology::parse(&file).unwrap());
+        let said = said.err().map_or_else(String::new, |error| error.to_string());
+        assert!(said.contains(want) && said.is_empty() == want.is_empty(), "{keys}: {said}");
+    }
+}
+
 /// They are shown in texts and on pages, and become part of the manager's wanted state.
 #[test]
 fn names_of_memory_gim_and_p2p_are_words() {
