@@ -53,7 +53,7 @@ local frame_interface_name = Field.new("frame.interface_name")
 local frame_comment = Field.new("frame.comment")
 
 local ETHERNET_ENCAP = 1
-local ETHER_TYPE_MIN, TYPE_VLAN, TYPE_OUI = 0x0600, 0x8100, 0x88B7
+local ETHER_TYPE_MIN, TYPE_VLAN, TYPE_OUI, TPIDS_MAX = 0x0600, 0x8100, 0x88B7, 4
 
 local MODES = { auto = true, none = true, gen1 = true, gen2 = true, lite = true }
 local MODE_LIST = { { 1, "auto", 1 }, { 2, "none", 2 }, { 3, "gen1", 3 }, { 4, "gen2", 4 }, { 5, "lite", 5 } }
@@ -67,7 +67,7 @@ prefs.interfaces = Pref.string(
   "Ports with another mode, by name or number of the interface in the capture: p0=lite, p1=gen2"
 )
 prefs.gen2_order = Pref.enum("Byte order of GEN2 and Lite", 1, "As `formats.gen2_order`", ORDER_LIST, false)
-prefs.tpid = Pref.string("EtherType of VLAN tags", "0x8100", "As `formats.tpid`")
+prefs.tpid = Pref.string("EtherTypes of VLAN tags", "0x8100", "As `formats.tpid`: one, or several with commas")
 prefs.mac_type1 = Pref.string("EtherType of AFH frames of TYPE1", "0x88B5", "As `formats.mac_type1`")
 prefs.mac_type2 = Pref.string("EtherType of AFH frames of TYPE2", "0x88B6", "As `formats.mac_type2`")
 prefs.udp_type1_port = Pref.uint("UDP port of Standard frames of TYPE1", 4791, "As `formats.udp_type1_port`; 0 for none")
@@ -90,14 +90,34 @@ prefs.others = Pref.bool("Show frames of other formats", true, "Also show how we
 -- What the preferences say, once read.
 local settings, by_interface, class_names, oui, problem
 
+local function number_of_type(text)
+  local value = tonumber(text)
+  local is_type = value and value % 1 == 0 and value >= ETHER_TYPE_MIN and value <= 0xFFFF
+  return is_type and math.floor(value)
+end
+
 -- Reads an EtherType; a text that is none leaves the default and is a problem to show.
 local function ether_type(name, text)
-  local value = tonumber(text)
-  if value and value % 1 == 0 and value >= ETHER_TYPE_MIN and value <= 0xFFFF then
-    return math.floor(value)
+  local value = number_of_type(text)
+  if value then
+    return value
   end
   problem = ("%s: expected an EtherType 0x0600..0xFFFF, found %q"):format(name, text)
   return frames.DEFAULTS[name]
+end
+
+-- The same of up to four EtherTypes, as a set.
+local function ether_types(name, text)
+  local set, count = {}, 0
+  for item in (text .. ","):gmatch("([^,]*),") do
+    local value = number_of_type(item)
+    if not value or count == TPIDS_MAX then
+      problem = ("%s: expected one to four EtherTypes 0x0600..0xFFFF, found %q"):format(name, text)
+      return frames.DEFAULTS[name]
+    end
+    set[value], count = true, count + 1
+  end
+  return set
 end
 
 local function udp_port(name, value)
@@ -134,7 +154,7 @@ local function read_settings()
   settings = {
     afh = MODE_LIST[prefs.afh][2],
     gen2_order = ORDER_LIST[prefs.gen2_order][2],
-    tpid = ether_type("tpid", prefs.tpid),
+    tpid = ether_types("tpid", prefs.tpid),
     mac_type1 = ether_type("mac_type1", prefs.mac_type1),
     mac_type2 = ether_type("mac_type2", prefs.mac_type2),
     udp_type1_port = udp_port("udp_type1_port", prefs.udp_type1_port),
@@ -448,8 +468,10 @@ local function configure()
     take(ethertypes, settings.mac_type2, inner)
   end
   take(ethertypes, TYPE_OUI, extended)
-  if settings.tpid ~= TYPE_VLAN then
-    take(ethertypes, settings.tpid, vlan)
+  for tpid in pairs(settings.tpid) do
+    if tpid ~= TYPE_VLAN then
+      take(ethertypes, tpid, vlan)
+    end
   end
   usual_udp = {}
   for _, port in ipairs({ settings.udp_type1_port, settings.udp_type2_port }) do

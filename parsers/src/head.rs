@@ -146,7 +146,7 @@ impl Head {
         address != 0 && address & GROUP_BIT == 0
     }
 
-    /// The frame has a tag with the port's TPID.
+    /// The frame has a tag with one of the port's TPIDs.
     #[inline]
     #[must_use]
     pub const fn tagged(&self) -> bool {

@@ -1,16 +1,75 @@
 //! 802.1Q tag: what stands behind a TPID.
-//! Shape: PCP 3, DEI 1, VID 12, EtherType 16 bits; view, writer in place, plain struct.
+//! Shape: PCP 3, DEI 1, VID 12, EtherType 16 bits; view, writer in place, plain struct; [`Tpids`], what tags are told by.
 //! Units: bytes.
 //! Source: IEEE 802.1Q-2022 9.6; docs/spec/wire-formats.md §1.2.
 
 use crate::bytes::{be16, cut, cut_mut, put, window};
 use crate::error::{Layer, ParseError};
-use crate::types::{Pcp, Tci, Vid};
+use crate::types::{Pcp, Tci, Vid, ether_type};
 
 /// Bytes of the tag behind its TPID: tag control information and the next EtherType.
 pub const LEN: usize = 4;
 /// Bytes that a tag adds to a frame: TPID and tag control information.
 pub const TAG_LEN: usize = 4;
+
+/// What a port takes for the `EtherType` of a tag: 1 to [`Tpids::MAX`] of them. Tags that the switch puts in have the first.
+///
+/// One word with an `EtherType` in each lane, and the first one again in lanes that are left: that of a frame is
+/// compared with all of them at once, without a branch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tpids(u64);
+
+impl Tpids {
+    /// The most that a port can have.
+    pub const MAX: usize = 4;
+    /// The C-tag's.
+    pub const CTAG: Self = Self::from_lanes([ether_type::CTAG; Self::MAX]);
+    /// A one in each lane.
+    const ONES: u64 = 0x0001_0001_0001_0001;
+    /// The top bit of each lane.
+    const TOPS: u64 = Self::ONES << 15;
+
+    /// From a list; `None` when there is none or more than [`Tpids::MAX`].
+    #[must_use]
+    pub fn new(tpids: &[u16]) -> Option<Self> {
+        let (first, fits) = (*tpids.first()?, tpids.len() <= Self::MAX);
+        let lanes = core::array::from_fn(|lane| tpids.get(lane).copied().unwrap_or(first));
+        fits.then(|| Self::from_lanes(lanes))
+    }
+
+    /// From [`Tpids::lanes`].
+    #[inline]
+    #[must_use]
+    pub const fn from_lanes([a, b, c, d]: [u16; Self::MAX]) -> Self {
+        Self(a as u64 | (b as u64) << 16 | (c as u64) << 32 | (d as u64) << 48)
+    }
+
+    /// The first one, the others, and the first again up to the end.
+    #[inline]
+    #[must_use]
+    #[expect(clippy::cast_possible_truncation, reason = "lanes of a word")]
+    pub const fn lanes(self) -> [u16; Self::MAX] {
+        let word = self.0;
+        [word as u16, (word >> 16) as u16, (word >> 32) as u16, (word >> 48) as u16]
+    }
+
+    /// The EtherType of tags that are put in.
+    #[inline]
+    #[must_use]
+    pub const fn first(self) -> u16 {
+        self.lanes()[0]
+    }
+
+    /// Whether `kind` is the EtherType of a tag.
+    #[inline]
+    #[must_use]
+    pub const fn contains(self, kind: u16) -> bool {
+        // A lane is 0 where they are equal. Some lane is 0 exactly when a subtraction of one from each sets a top bit
+        // that was clear: lanes above the lowest 0 may be wrong, but then there is one.
+        let differs = self.0 ^ (kind as u64).wrapping_mul(Self::ONES);
+        differs.wrapping_sub(Self::ONES) & !differs & Self::TOPS != 0
+    }
+}
 
 /// Borrowed VLAN tag. Getters cannot fail and return host byte order.
 #[derive(Clone, Copy, Debug)]
@@ -159,7 +218,30 @@ pub const fn remove(front: &mut [u8; 16]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::refuses_every_shorter;
+    use crate::testing::{Rng, refuses_every_shorter};
+
+    #[test]
+    fn every_tpid_is_found_and_no_other_ethertype() {
+        assert_eq!(Tpids::new(&[]), None);
+        assert_eq!(Tpids::new(&[1; Tpids::MAX + 1]), None);
+        assert_eq!(Tpids::new(&[0x8100]), Some(Tpids::CTAG));
+        let mut rng = Rng::new(8);
+        for _ in 0..20_000 {
+            // Neighbours and values that differ in one bit are where a lane would borrow from the next.
+            let near = rng.u16();
+            let any = [near, near ^ 1, near.wrapping_add(1), near ^ 0x8000, rng.u16(), 0, 0xFFFF];
+            let mut pick = || any[usize::try_from(rng.below(any.len() as u64)).unwrap()];
+            let all = [pick(), pick(), pick(), pick()];
+            let count = 1 + usize::from(pick() & 3);
+            let tpids = Tpids::new(&all[..count]).unwrap();
+            assert_eq!(tpids.first(), all[0]);
+            assert_eq!(Tpids::from_lanes(tpids.lanes()), tpids);
+            for kind in any {
+                let want = all[..count].contains(&kind);
+                assert_eq!(tpids.contains(kind), want, "{:x?} {kind:x}", &all[..count]);
+            }
+        }
+    }
 
     #[test]
     fn shorter_is_refused() {

@@ -57,20 +57,21 @@ def cuts():
     return [frame[:length] for frame in kinds() for length in range(12, min(len(frame), SEEN) + 1)]
 
 
+@pytest.mark.parametrize("tpids", [(0x8100,), (0x8100, 0x88A8)])
 @pytest.mark.parametrize("priorities", [4, 8])
 @pytest.mark.parametrize("mode", MODES)
-def test_every_cut_is_forwarded_unless_it_ends_in_what_the_switch_reads(mode, priorities, tmp_path):
+def test_every_cut_is_forwarded_unless_it_ends_in_what_the_switch_reads(mode, priorities, tpids, tmp_path):
     """A layer-2 switch forwards what it need not understand."""
     sent = cuts()
-    left = [frame for frame in sent if not is_malformed(frame, mode)]
+    left = [frame for frame in sent if not is_malformed(frame, mode, tpids=tpids)]
     more = ["--set", f"switch.num_priorities={priorities}", "--set", "ecn.ecn_enabled=false"]
-    more += ["--set", f"port_defaults.afh={MODES[mode]}"]
+    more += ["--set", f"port_defaults.afh={MODES[mode]}", "--set", f"formats.tpid={list(tpids)}"]
     got = run(tmp_path, sent, *more)
     result = json.loads((tmp_path / "out" / "result.json").read_text(encoding="utf-8"))
     assert len(left) > len(sent) / 2
     for frame, out in zip(left, got, strict=True):
         assert out == w.pad60(frame), f"{len(frame)}: {frame.hex(' ')}"
     assert result["drops"] == {"malformed": len(sent) - len(left)}
-    wanted = [pri_of_frame(frame, mode, priorities) for frame in left]
+    wanted = [pri_of_frame(frame, mode, priorities, tpids=tpids) for frame in left]
     counted = {row["pri"]: row["dequeued"] for row in result["ports"][1]["priorities"]}
     assert counted == {pri: wanted.count(pri) for pri in range(priorities)}

@@ -286,16 +286,16 @@ def test_numbers_of_formats_are_preferences(shark, tmp_path):
     plain = shark.frames(capture)
     assert [frame.one("weft.format") for frame in plain] == ["other"] * 4
     prefs = [
-        "tpid:0x9100",
         "mac_type1:0x1234",
         "mac_type2:0x1235",
         "udp_type1_port:5000",
         "udp_type2_port:5001",
     ]
-    shown = shark.frames(capture, prefs=["weft." + pref for pref in prefs])
-    assert [frame.one("weft.format") for frame in shown] == ["gen1", "gen1", "standard", "standard"]
-    assert [frame.one("weft.rh.psn") for frame in shown] == ["9"] * 4
-    assert shown[1].one("weft.vlan.vid") == "100"
+    for tpid in ("tpid:0x9100", "tpid:0x88A8,0x8100, 0x9100"):
+        shown = shark.frames(capture, prefs=["weft." + pref for pref in (tpid, *prefs)])
+        assert [frame.one("weft.format") for frame in shown] == ["gen1", "gen1", "standard", "standard"]
+        assert [frame.one("weft.rh.psn") for frame in shown] == ["9"] * 4
+        assert shown[1].one("weft.vlan.vid") == "100"
 
 
 def test_a_preference_that_means_nothing_is_shown(shark, tmp_path):
@@ -303,6 +303,9 @@ def test_a_preference_that_means_nothing_is_shown(shark, tmp_path):
     write_pcap(capture, [(0, w.build_gen1(B, A, w.traffic_class(1), bytes(64), w.build_rh()))])
     for pref, want in [
         ("mac_type1:0x12", "mac_type1: expected an EtherType 0x0600..0xFFFF, found"),
+        ("tpid:0x8100,0x12", "tpid: expected one to four EtherTypes 0x0600..0xFFFF, found"),
+        ("tpid:", "tpid: expected one to four EtherTypes 0x0600..0xFFFF, found"),
+        ("tpid:0x8101,0x8102,0x8103,0x8104,0x8105", "tpid: expected one to four EtherTypes 0x0600..0xFFFF, found"),
         ("interfaces:p0=light", "interfaces: expected INTERFACE=auto, none, gen1, gen2 or lite, found"),
         ("class_names:9=x", "class_names: expected CLASS=NAME with a class 0..7, found"),
         ("oui:02-57", "oui: expected three bytes such as 02-57-46, found"),

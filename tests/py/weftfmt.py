@@ -363,7 +363,7 @@ def parse(
     fcs=False,
     icrc=False,
     rdma="rh",
-    tpid=TPID,
+    tpids=(TPID,),
     mac_type1=MAC_TYPE1,
     mac_type2=MAC_TYPE2,
     udp2=None,
@@ -398,7 +398,7 @@ def parse(
         out["to_us"] = own or frame[:6] == MAC_CONTROL_DA
         _parse_mac_control(frame, out)
         return out
-    if ethertype == tpid:
+    if ethertype in tpids:
         tag = _take(Dot1Q, frame, 14, 4)
         out["vlan"] = {"pcp": tag["prio"], "dei": tag["dei"], "vid": tag["vlan"]}
         ethertype, at = tag["type"], 18

@@ -66,13 +66,13 @@ ETH_MPLS = (0x8847, 0x8848)
 TRUST = ("pcp", "dscp", "tc")
 
 
-def pri_of_frame(frame, mode, priorities, order="slap", tpid=TPID, default_pri=0, trust=TRUST):
+def pri_of_frame(frame, mode, priorities, order="slap", tpids=(TPID,), default_pri=0, trust=TRUST):
     """Priority by the trust list; cheap, for frames that are not malformed."""
     if mode == "lite":
         return pri_of_tc(frame[6 if order == "slap" else 0], priorities) if "tc" in trust else default_pri
     carried = {}
     ethertype, at = struct.unpack_from(">H", frame, 12)[0], 14
-    if ethertype == tpid:
+    if ethertype in tpids:
         carried["pcp"] = pri_of_pcp(frame[14] >> 5, priorities)
         ethertype, at = struct.unpack_from(">H", frame, 16)[0], 18
     if ethertype == ETH_IPV4:
@@ -88,7 +88,7 @@ def pri_of_frame(frame, mode, priorities, order="slap", tpid=TPID, default_pri=0
     return next((carried[source] for source in trust if source in carried), default_pri)
 
 
-def is_malformed(frame, mode, order="slap", tpid=TPID):
+def is_malformed(frame, mode, order="slap", tpids=(TPID,)):
     """Whether a port drops a frame as malformed, as it ends in what the switch reads (docs/spec/pipeline.md §1)."""
     if len(frame) < 14:
         return True
@@ -97,7 +97,7 @@ def is_malformed(frame, mode, order="slap", tpid=TPID):
         return len(frame) < 16
     if mode == "lite":
         return False
-    if ethertype == tpid:
+    if ethertype in tpids:
         if len(frame) < 18:
             return True
         ethertype, at = struct.unpack_from(">H", frame, 16)[0], 18

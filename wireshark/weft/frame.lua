@@ -33,11 +33,11 @@ return function(bytes)
     EXTENSIONS[next_header] = true
   end
 
-  -- What `weft decode` takes without arguments, by the names of `[formats]`; `afh` is a port's.
+  -- What `weft decode` takes without arguments, by the names of `[formats]`; `afh` is a port's, `tpid` is a set.
   M.DEFAULTS = {
     afh = "auto",
     gen2_order = "slap",
-    tpid = 0x8100,
+    tpid = { [0x8100] = true },
     mac_type1 = 0x88B5,
     mac_type2 = 0x88B6,
     udp_type1_port = 4791,
@@ -172,7 +172,7 @@ return function(bytes)
       return { format = "lite", order = settings.gen2_order }
     end
     local at = ETHERNET_LEN
-    if kind == settings.tpid then
+    if settings.tpid[kind] then
       if len < TAGGED_LEN then
         return nil, short("vlan tag", TAGGED_LEN, len)
       end

@@ -7,6 +7,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only
 
 use weft_parsers::PriSource;
+use weft_parsers::vlan::Tpids;
 
 /// Ports of a switch.
 pub const PORTS: usize = 64;
@@ -334,8 +335,8 @@ pub struct PortRules {
     pub by: [u8; PriSource::SETS],
     /// The port's own address, which PFC may be sent to.
     pub port_mac: [u8; 6],
-    /// EtherType of the tag.
-    pub tpid: u16,
+    /// What the `EtherType` of the tag can be (`Tpids::lanes`).
+    pub tpids: [u16; Tpids::MAX],
     /// `EtherType` of AFH frames.
     pub mac_type1: u16,
     /// The second of them.
@@ -360,8 +361,6 @@ pub struct PortRules {
     pub carries: u8,
     /// As an input: priorities whose frames may be express, as bits.
     pub express_pris: u8,
-    /// Zero.
-    pub spare: [u8; 6],
     /// What holds for TLPs.
     pub tlp: TlpRules,
 }

@@ -6,6 +6,7 @@
 
 #![expect(clippy::indexing_slicing, reason = "masked to the table's size")]
 
+use weft_parsers::vlan::Tpids;
 use weft_parsers::{AfhMode, Gen2Order, Head, MacAddr, ParseConfig, PriSource, Tci};
 
 use crate::layout::{NO_VID, PortRules, tags};
@@ -27,7 +28,7 @@ impl PortRules {
                 0 => Gen2Order::Slap,
                 _ => Gen2Order::AsDocumented,
             },
-            tpid: self.tpid,
+            tpids: Tpids::from_lanes(self.tpids),
             mac_type1: self.mac_type1,
             mac_type2: self.mac_type2,
             udp_type1: self.udp_type1,

@@ -234,6 +234,11 @@ impl Kind {
     pub fn show(self, value: &Value) -> String {
         match (self, value) {
             (Self::EtherType, Value::Int(int)) => format!("{int:#06X}").replace("0X", "0x"),
+            (Self::List(kind, ..) | Self::OneOr(kind, ..), Value::List(list)) => {
+                let shown: Vec<String> = list.iter().map(|member| kind.show(member)).collect();
+                format!("[{}]", shown.join(", "))
+            }
+            (Self::OneOr(kind, ..), value) => kind.show(value),
             _ => value.to_string(),
         }
     }

@@ -45,7 +45,7 @@ fn port_rules(snapshot: &Snapshot, id: PortId, port: &PortConfig) -> PortRules {
             PriSource::deciding(&port.trust, carried).map_or(NO_SOURCE, |source| source as u8)
         }),
         port_mac: parse.port_mac.0,
-        tpid: parse.tpid,
+        tpids: parse.tpids.lanes(),
         mac_type1: parse.mac_type1,
         mac_type2: parse.mac_type2,
         udp_type1: parse.udp_type1,
@@ -67,7 +67,6 @@ fn port_rules(snapshot: &Snapshot, id: PortId, port: &PortConfig) -> PortRules {
         tags,
         carries: carries.fold(0, |bits, (format, _)| bits | 1 << *format as u8),
         express_pris: express_pris(snapshot, id).bits(),
-        spare: [0; 6],
         tlp: tlp_rules(&snapshot.config.tlp, port.role),
     }
 }

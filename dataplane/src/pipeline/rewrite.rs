@@ -58,9 +58,8 @@ fn retag(
     let partial = bufs.partial_csum(desc);
     let before = desc.len();
     let Some((chunk, start)) = bufs.chunk_mut(desc) else { return };
-    let Some(at) = op.apply(chunk, Extent { start, len: before }, tci, config.parse.tpid) else {
-        return;
-    };
+    let extent = Extent { start, len: before };
+    let Some(at) = op.apply(chunk, extent, tci, config.parse.tpids.first()) else { return };
     bufs.set_bounds(desc, at.start, at.len);
     desc.set(Flag::Tagged, op != TagOp::Strip);
     if let Some(partial) = partial {

@@ -46,7 +46,7 @@ impl<'a> Usual<'a> {
         if config.afh == AfhMode::Lite {
             return None;
         }
-        if be16(front, ethernet::LEN - 2) == config.tpid {
+        if config.tpids.contains(be16(front, ethernet::LEN - 2)) {
             Self::at::<TAGGED>(front, config)
         } else {
             Self::at::<{ ethernet::LEN }>(front, config)

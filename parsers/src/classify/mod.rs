@@ -24,6 +24,7 @@ use crate::head::{
     TOS_SHIFT,
 };
 use crate::types::{AfhMode, Exp, Format, ether_type, ip_proto};
+use crate::vlan::Tpids;
 use crate::{ethernet, ipv4 as ip4, ipv6 as ip6, mpls, rh, udp, vlan};
 
 /// Bytes of a frame that classification looks at.
@@ -49,8 +50,8 @@ pub struct ParseConfig {
     pub afh: AfhMode,
     /// Byte order of GEN2 and Lite headers.
     pub gen2_order: Gen2Order,
-    /// EtherType of the tag.
-    pub tpid: u16,
+    /// What the `EtherType` of the tag can be.
+    pub tpids: Tpids,
     /// EtherType of AFH frames, TYPE1.
     pub mac_type1: u16,
     /// EtherType of AFH frames, TYPE2.
@@ -68,7 +69,7 @@ impl ParseConfig {
     pub const DEFAULT: Self = Self {
         afh: AfhMode::Auto,
         gen2_order: Gen2Order::Slap,
-        tpid: ether_type::CTAG,
+        tpids: Tpids::CTAG,
         mac_type1: ether_type::MAC_TYPE1,
         mac_type2: ether_type::MAC_TYPE2,
         udp_type1: udp::PORT_ROCE,
@@ -140,7 +141,7 @@ fn scan(head: &[u8; HEAD_LEN], len: usize, cfg: &ParseConfig) -> Result<Head, Sh
         return Ok(id16_keys(cfg.gen2_order, dst, src).head(Format::AfhLite, 0, 0));
     }
     // rule 4
-    let tagged = kind == cfg.tpid;
+    let tagged = cfg.tpids.contains(kind);
     let (kind, l3, offset, tci) = if tagged {
         need(len, TAGGED_LEN, Layer::VlanTag)?;
         let l3 = window::<TAGGED_LEN, L3_LEN, _>(head);

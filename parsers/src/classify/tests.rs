@@ -90,7 +90,7 @@ fn gen2_documented() -> Frame {
 fn head_is_small() {
     assert_eq!(size_of::<Head>(), 32);
     assert_eq!(size_of::<Result<Head, ParseError>>(), 32, "the error hides in unused values");
-    assert!(size_of::<ParseConfig>() <= 20);
+    assert!(size_of::<ParseConfig>() <= 24);
 }
 
 #[test]
@@ -172,7 +172,9 @@ fn rule_4_one_tag() {
     assert_eq!((head.ip_offset(), head.l4_offset()), (Some(18), Some(38)));
     assert_eq!(head.rh_opcode(), Some(RhOpcode::Send));
 
-    let stag = ParseConfig { tpid: ether_type::STAG, ..CFG };
+    let stag = ParseConfig { tpids: Tpids::new(&[ether_type::STAG]).unwrap(), ..CFG };
+    let both =
+        ParseConfig { tpids: Tpids::new(&[ether_type::STAG, ether_type::CTAG]).unwrap(), ..CFG };
     #[rustfmt::skip] // columns: name, frame, settings, format, tag
     let cases = [
         ("untagged",           standard(),                                             CFG,  Format::Standard, None),
@@ -183,6 +185,10 @@ fn rule_4_one_tag() {
         ("s-tag, c-tag port",  frame(&[MACS, "88 A8 60 64 08 00", IPV4, UDP, RH]),     CFG,  Format::Other,    None),
         ("s-tag, s-tag port",  frame(&[MACS, "88 A8 60 64 08 00", IPV4, UDP, RH]),     stag, Format::Standard, Some(0x6064)),
         ("c-tag, s-tag port",  tagged,                                                 stag, Format::Other,    None),
+        ("s-tag, both",        frame(&[MACS, "88 A8 60 64 08 00", IPV4, UDP, RH]),     both, Format::Standard, Some(0x6064)),
+        ("c-tag, both",        tagged,                                                 both, Format::Standard, Some(0x6064)),
+        ("c under s, both",    frame(&[MACS, "88 A8 60 64 81 00 00 01 08 00", IPV4, UDP, RH]), both, Format::Other, Some(0x6064)),
+        ("another, both",      frame(&[MACS, "91 00 60 64 08 00", IPV4, UDP, RH]),     both, Format::Other,    None),
         ("priority tag",       frame(&[MACS, "81 00 E0 00 08 06"]),                    CFG,  Format::Other,    Some(0xE000)),
     ];
     for (name, frame, cfg, format, tci) in cases {

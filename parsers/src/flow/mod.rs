@@ -74,7 +74,7 @@ pub const fn flow_key(head: &[u8; HEAD_LEN], len: usize, cfg: &ParseConfig) -> O
     if matches!(cfg.afh, AfhMode::Lite) {
         return Some(FlowKey { dst, src: src & LOW_48, rest: 0 });
     }
-    let (dst, src, kind, l3, facts) = if kind == cfg.tpid {
+    let (dst, src, kind, l3, facts) = if cfg.tpids.contains(kind) {
         let inner = be16::<16, _>(head);
         let dst = dst | (be16::<14, _>(head) as u64) << 48;
         let src = src & LOW_48 | (inner as u64) << 48;

@@ -10,6 +10,7 @@ use crate::addr::MacAddr;
 use crate::parse_head;
 use crate::testing::Rng;
 use crate::types::Vid;
+use crate::vlan::Tpids;
 
 const OWN: MacAddr = MacAddr([2, 0, 0, 0, 0, 0xAA]);
 
@@ -45,6 +46,11 @@ fn likely(rng: &mut Rng) -> [u8; HEAD_LEN] {
     head
 }
 
+/// One TPID, or several.
+fn tpids(rng: &mut Rng) -> Tpids {
+    Tpids::new(pick(rng, &[&[0x8100][..], &[0x0806, 0x8100], &[0x88A8, 0x8100, 0x0806]])).unwrap()
+}
+
 #[test]
 fn equal_keys_mean_equal_heads() {
     let mut rng = Rng::new(31);
@@ -55,6 +61,7 @@ fn equal_keys_mean_equal_heads() {
             port_mac: OWN,
             afh: pick(&mut rng, &modes),
             udp_type2: 9 * u16::from(rng.bool()),
+            tpids: tpids(&mut rng),
             ..ParseConfig::DEFAULT
         };
         let len = usize::try_from(58 + rng.below(20)).unwrap();
@@ -94,6 +101,7 @@ fn equal_words_mean_equal_hashes() {
             port_mac: OWN,
             afh: pick(&mut rng, &modes),
             udp_type2: 9 * u16::from(rng.bool()),
+            tpids: tpids(&mut rng),
             ..ParseConfig::DEFAULT
         };
         let len = usize::try_from(60 + rng.below(20)).unwrap();

@@ -13,7 +13,7 @@ use weft_parsers::ipv4::Ipv4;
 use weft_parsers::ipv6::Ipv6;
 use weft_parsers::mac_control::MacControl;
 use weft_parsers::rh::Rh;
-use weft_parsers::vlan::VlanTag;
+use weft_parsers::vlan::{Tpids, VlanTag};
 use weft_parsers::{
     AddrKey, AfhMode, Ecn, Format, Gen2Order, HEAD_LEN, Head, IpVersion, MacAddr, ParseConfig,
     ParseError, Pause, Pfc, mark_ce, parse_head, partial,
@@ -34,7 +34,8 @@ fn config(byte: u8) -> ParseConfig {
     ParseConfig {
         afh: mode,
         gen2_order: if byte & 4 == 0 { Gen2Order::Slap } else { Gen2Order::AsDocumented },
-        tpid: if byte & 8 == 0 { 0x8100 } else { 0x88A8 },
+        tpids: Tpids::new(if byte & 8 == 0 { &[0x8100] } else { &[0x88A8, 0x8100] })
+            .unwrap_or(Tpids::CTAG),
         udp_type2: if byte & 16 == 0 { 0 } else { 4_792 },
         port_mac: if byte & 2 == 0 { MacAddr::ZERO } else { MacAddr([2, 0, 0, 0, 0, 1]) },
         ..ParseConfig::DEFAULT
@@ -113,7 +114,7 @@ fn is_right(packet: &[u8]) -> bool {
 fn addresses(found: &Head, frame: &[u8], config: &ParseConfig) {
     let (ethernet, behind) = Ethernet::parse(frame).expect("a frame that parses has addresses");
     let (mut tag, mut kind) = (None, ethernet.ether_type());
-    if kind == config.tpid && found.format() != Format::AfhLite {
+    if config.tpids.contains(kind) && found.format() != Format::AfhLite {
         let (view, _) = VlanTag::parse(behind).expect("a tag that is named is whole");
         (tag, kind) = (Some(view.tci()), view.ether_type());
     }

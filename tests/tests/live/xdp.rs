@@ -50,7 +50,7 @@ const OPEN: PortRules = PortRules {
     maps: [[0; PriSource::CODES_MAX]; PriSource::COUNT],
     by: [NO_SOURCE; PriSource::SETS],
     port_mac: [0; 6],
-    tpid: 0x8100,
+    tpids: [0x8100; 4],
     mac_type1: 0x88B5,
     mac_type2: 0x88B6,
     udp_type1: 4791,
@@ -63,7 +63,6 @@ const OPEN: PortRules = PortRules {
     tags: tags::AS_ARRIVED,
     carries: 0xFF,
     express_pris: 1,
-    spare: [0; 6],
     tlp: NO_TLPS,
 };
 

@@ -14,6 +14,7 @@ use weft_dataplane::storm::{StormLimit, StormLimits};
 use weft_dataplane::time::{LinkRate, Span};
 use weft_dataplane::types::{PORTS_MAX, PerPri, PortId, PortSet, Pri, PriSet};
 use weft_dataplane::vlan::PortMode;
+use weft_parsers::vlan::Tpids;
 use weft_parsers::{AddrKey, AddrSpace, AfhMode, MacAddr, ParseConfig, Vid};
 
 use super::{Item, Place, Resolver, Timing, Value, chosen, scale, to_u32, to_usize};
@@ -180,6 +181,7 @@ impl Resolver<'_> {
     }
 
     fn parse(&mut self, index: usize, item: &Item) -> ParseConfig {
+        let tpids = self.tpids();
         let number = |key| {
             self.int("formats", key).and_then(|int| u16::try_from(int).ok()).unwrap_or_default()
         };
@@ -187,7 +189,7 @@ impl Resolver<'_> {
         let config = ParseConfig {
             afh: self.port_choice(item, "afh"),
             gen2_order: self.choice("formats", "gen2_order"),
-            tpid: number("tpid"),
+            tpids,
             mac_type1: number("mac_type1"),
             mac_type2: number("mac_type2"),
             udp_type1: number("udp_type1_port"),
@@ -205,6 +207,22 @@ impl Resolver<'_> {
             self.derived.insert(("port", index, "mac"), shown);
         }
         config
+    }
+
+    /// What tags are told by; each port asks, and a bad list is refused once.
+    fn tpids(&mut self) -> Tpids {
+        let value = self.get("formats", "tpid");
+        let members = value.iter().flat_map(Value::members).filter_map(Value::as_int);
+        let tpids: Vec<u16> = members.filter_map(|int| u16::try_from(int).ok()).collect();
+        let twice = tpids
+            .iter()
+            .enumerate()
+            .find(|(at, tpid)| tpids.iter().take(*at).any(|before| before == *tpid));
+        if let Some((_, twice)) = twice {
+            let message = format!("expected each EtherType once, found {twice:#06x} twice");
+            self.refuse(self.place("formats", "tpid"), "formats.tpid", message);
+        }
+        Tpids::new(&tpids).unwrap_or(Tpids::CTAG)
     }
 
     pub(super) fn trust(&mut self, item: &Item, afh: AfhMode) -> Vec<PriSource> {

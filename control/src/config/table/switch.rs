@@ -5,6 +5,7 @@
 //! Source: docs/spec/pipeline.md §1 to §3, §11 and §12; docs/spec/wire-formats.md §1.
 
 use weft_parsers::Gen2Order;
+use weft_parsers::vlan::Tpids;
 
 use super::super::choice::{
     Choice, ForwardingMode, LogFormat, LogLevel, LoopAction, Poll, UnknownUnicast,
@@ -187,7 +188,13 @@ pub(super) const FORMATS: &[Param] = &[
         Fixed("\"slap\""),
         "Which bytes of AFH_GEN2 and Lite carry Key_words and Traffic Class.",
     ),
-    hot("tpid", Kind::EtherType, "EtherType", Fixed("0x8100"), "EtherType of VLAN tags."),
+    hot(
+        "tpid",
+        Kind::OneOr(&Kind::EtherType, 1, Tpids::MAX),
+        "EtherType",
+        Fixed("0x8100"),
+        "EtherType of VLAN tags, or a list of up to four: [0x8100, 0x88A8] reads service tags, too. All name VLANs of one space; a tag that is added has the first, one that is kept or gets another VID has its own.",
+    ),
     hot(
         "mac_type1",
         Kind::EtherType,

@@ -85,7 +85,7 @@ impl Template {
         spec.frame.icrc = self.icrc;
         spec.frame.ecn = if self.ecn { Ecn::Ect0 } else { Ecn::NotEct };
         spec.frame.gen2_order = self.parse.gen2_order;
-        spec.frame.tpid = self.parse.tpid;
+        spec.frame.tpid = self.parse.tpids.first();
         match spec.frame.kind {
             Kind::Standard => spec.frame.dport = self.parse.udp_type1,
             Kind::Ethernet => {}

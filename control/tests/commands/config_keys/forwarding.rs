@@ -90,6 +90,52 @@ fn an_added_tag_has_the_lowest_pcp_of_the_priority() {
     assert_eq!(left_by(&came, 1), [want]);
 }
 
+/// C-tags and S-tags name VLANs of one space; one that is put in has the first TPID, one that stays has its own.
+#[test]
+fn any_of_several_tpids_is_a_tag_and_the_first_is_put_in() {
+    const TRUNKS: &str = "\
+[[port]]
+name = \"p0\"
+vlan = \"trunk\"
+native = 7
+[[port]]
+name = \"p1\"
+vlan = \"access\"
+pvid = 5
+[[port]]
+name = \"p2\"
+vlan = \"trunk\"
+allowed = [\"5-7\"]
+";
+    let tagged = |tpid: u16, vid: u16| {
+        let plain = standard(0).with_vlan(Pcp::from_low_bits(3), Vid::from_low_bits(vid));
+        bytes(&FrameSpec { tpid, ..plain }, 0)
+    };
+    let plain = bytes(&standard(0), 0);
+    let text = with(TRUNKS, "formats.tpid", "[0x88a8, 0x8100, 0x9100]");
+    for tpid in [0x88A8, 0x8100, 0x9100] {
+        let frame = tagged(tpid, 5);
+        let came = run(from_p0(vec![frame.clone()]), &text);
+        assert_eq!(
+            left_by(&came, 1),
+            [[&frame[..12], &frame[16..]].concat()],
+            "{tpid:#x}: taken out"
+        );
+        assert_eq!(left_by(&came, 2), [frame], "{tpid:#x}: as it came");
+        // A priority tag gets the native VLAN, and keeps TPID and PCP.
+        let frame = tagged(tpid, 0);
+        let came = run(from_p0(vec![frame.clone()]), &text);
+        let want = [&frame[..14], &[0x60, 7], &frame[16..]].concat();
+        assert_eq!(left_by(&came, 2), [want], "{tpid:#x}: another VID");
+        assert_eq!(came.number("/ports/2/priorities/2/dequeued"), "1", "{tpid:#x}: by its PCP");
+    }
+    let came = run(from_p0(vec![plain.clone()]), &text);
+    let want = [&plain[..12], &[0x88, 0xA8, 0, 7], &plain[12..]].concat();
+    assert_eq!(left_by(&came, 2), [want], "the first is put in");
+    let came = run(from_p0(vec![tagged(0x9200, 5)]), &text);
+    assert_eq!(left(&came), [0, 0, 1], "another EtherType is none: the frame is untagged");
+}
+
 #[test]
 fn who_speaks_to_a_reserved_group_is_learnt() {
     let mut hello = spec(Kind::Ethernet, 100, Station::ALL);

@@ -23,6 +23,7 @@ use weft_dataplane::port::af_xdp::{Attach, Program, Target};
 use weft_dataplane::port::capture::{CaptureReader, Record};
 use weft_dataplane::snapshot::Snapshot;
 use weft_dataplane::types::PortId;
+use weft_parsers::vlan::Tpids;
 use weft_xdp::layout::{Meta, NO_PORT, Refusals, Tally, fdb_key};
 use weft_xdp::{Options, PortCounts, Trial, Verdict, Xdp};
 
@@ -279,6 +280,44 @@ fn labels_fare_as_the_dataplane_says() {
         }
     }
     assert!(express > 0 && pris[..4].iter().all(|&n| n > 0), "{express} express, {pris:?}");
+}
+
+/// Ports that read several TPIDs, in VLANs of one trunk: tags of each, and of an EtherType that is none of them.
+#[test]
+fn every_tpid_fares_as_the_dataplane_says() {
+    let test = "every_tpid_fares_as_the_dataplane_says";
+    let Some(xdp) = loaded(test) else { return };
+    let before = snapshot("standard_vlan", false);
+    let mut config = before.config.clone();
+    for port in &mut config.ports {
+        port.parse.tpids = Tpids::new(&[0x88A8, 0x8100, 0x9100]).unwrap();
+    }
+    let snapshot = Snapshot::compile(config, 1).unwrap();
+    let mut frames = frames("standard_vlan", &snapshot);
+    frames.truncate(8);
+    let oracle = Oracle::new(&snapshot, &frames);
+    let mut bench = Bench::new(xdp, snapshot);
+    bench.learn(&oracle);
+    bench.open(true);
+    let mut express = Vec::new();
+    for (input, frame) in &frames {
+        for tpid in [0x8100_u16, 0x88A8, 0x9100, 0x9200] {
+            let mut other = frame.clone();
+            other[12..14].copy_from_slice(&tpid.to_be_bytes());
+            let name = format!("{tpid:#x}, {input:?}");
+            let want = oracle.facts(*input, &other);
+            let trial = bench.run(*input, &other);
+            if let Fate::Express(_) = want.fate {
+                is_express(&name, &trial, &other);
+                express.push(tpid);
+            } else {
+                to_socket(&name, &trial, want, *input, &other);
+            }
+        }
+    }
+    express.sort_unstable();
+    express.dedup();
+    assert_eq!(express, [0x8100, 0x88A8, 0x9100], "each that is a tag");
 }
 
 const HEAD: usize = 64;
