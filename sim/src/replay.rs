@@ -200,6 +200,7 @@ where
     }
     let mut watch = Watch::new(&switch.core().snapshot.load_full(), listener);
     let run = run(&mut switch, &mut ports, outputs, &mut watch, look);
+    switch.count_pauses(run.now);
     look(run.now, switch.core(), true);
     Ok(account(&switch, &mut watch, &run))
 }

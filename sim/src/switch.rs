@@ -213,6 +213,11 @@ impl Switch {
         step
     }
 
+    /// Brings the times for which outputs were paused up to `now`, which is not before the last step.
+    pub fn count_pauses(&mut self, now: Instant) {
+        self.lane.count_pauses(now);
+    }
+
     /// Takes all free chunks of the pool away but `leave`.
     pub fn starve(&mut self, leave: usize) {
         let bufs = self.lane.bufs();

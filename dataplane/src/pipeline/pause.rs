@@ -29,6 +29,14 @@ impl Lane {
         }
     }
 
+    /// Brings the times for which outputs were paused up to `now`: steps count them, and the last one may lie before.
+    pub fn count_pauses(&mut self, now: Instant) {
+        let Self { ctx, outputs, .. } = self;
+        for lane in outputs.iter() {
+            lane.count_paused(ctx, lane.pause.paused(now), now);
+        }
+    }
+
     /// Makes a PFC frame if one is due, and puts it first.
     pub(super) fn send_pause<T: Tracer>(&mut self, now: Instant, index: usize, tracer: &mut T) {
         let (Some(lane), Some(input)) = (self.outputs.get_mut(index), self.inputs.get_mut(index))
@@ -116,12 +124,7 @@ impl OutputLane {
         } else if ctx.core.storms().contains(port) {
             ctx.core.storms.fetch_and(!bit, Ordering::Relaxed);
         }
-        for pri in ctx.snapshot.pris.iter() {
-            let stats = &ctx.stats.port[port].pri[pri];
-            if paused.contains(pri) || stats.paused_ps.get() > 0 {
-                stats.paused_ps.set(self.pause.time_paused(pri, now).as_ps());
-            }
-        }
+        self.count_paused(ctx, paused, now);
         for (pris, active) in [(events.stormed, true), (events.restored, false)] {
             for pri in pris.iter() {
                 if active {
@@ -135,6 +138,16 @@ impl OutputLane {
         }
         if !thrown.is_empty() {
             self.drop_queued(ctx, now, thrown, DropReason::Watchdog, tracer);
+        }
+    }
+
+    /// Counts for how long each priority was paused until `now`; those of `paused` are.
+    fn count_paused(&self, ctx: &Context, paused: PriSet, now: Instant) {
+        for pri in ctx.snapshot.pris.iter() {
+            let stats = &ctx.stats.port[self.port].pri[pri];
+            if paused.contains(pri) || stats.paused_ps.get() > 0 {
+                stats.paused_ps.set(self.pause.time_paused(pri, now).as_ps());
+            }
         }
     }
 
@@ -185,12 +198,16 @@ impl OutputLane {
             return;
         }
         let maps = &ctx.snapshot.config.maps.pcp_to_pri;
+        // Several classes may stand for a priority: it is one frame that pauses it, or resumes it.
+        let (mut pausing, mut resuming) = (PriSet::EMPTY, PriSet::EMPTY);
         for (class, (&pri, &quanta)) in maps.iter().zip(&frame.quanta).enumerate() {
             if frame.enable >> class & 1 != 0 {
-                let stats = &ctx.stats.port[port].pri[pri];
-                if quanta > 0 { stats.pause_rx.add(1) } else { stats.resume_rx.add(1) }
+                if quanta > 0 { pausing.insert(pri) } else { resuming.insert(pri) }
             }
         }
+        let stats = &ctx.stats.port[port].pri;
+        pausing.iter().for_each(|pri| stats[pri].pause_rx.add(1));
+        resuming.without(pausing).iter().for_each(|pri| stats[pri].resume_rx.add(1));
         if let Some(config) = ctx.snapshot.config.ports.get(port.index()) {
             self.watchdog.observe(self.pause.paused(now), now);
             self.pause.on_pfc(frame, now, config.rate, maps);

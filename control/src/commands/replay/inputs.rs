@@ -6,7 +6,7 @@
 
 use std::path::Path;
 
-use weft_dataplane::port::capture::{CaptureName, Choice};
+use weft_dataplane::port::capture::{CaptureName, Choice, Shown};
 use weft_dataplane::types::{PORTS_MAX, PortId};
 
 use super::{ReplayArgs, capture};
@@ -93,10 +93,8 @@ impl AllGiven {
         for (interface, numbers) in source.interfaces().map_err(capture)? {
             let Some(&number) = numbers.first() else { continue };
             if !interface.is_ethernet() {
-                self.warnings.push(format!(
-                    "{file}: interface {number} ({}) is not Ethernet, but of link type {}: no port receives its frames",
-                    interface.name.escape_debug(), interface.link_type
-                ));
+                let (shown, link_type) = (Shown(number, &interface), interface.link_type);
+                self.warnings.push(format!("{file}: interface {shown} is not Ethernet, but of link type {link_type}: no port receives its frames"));
                 continue;
             }
             if usize::try_from(number).ok().and_then(PortId::new).is_none() {

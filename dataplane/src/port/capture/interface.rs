@@ -151,7 +151,7 @@ impl Interface {
 }
 
 /// An interface in a message: its number, and its name if it has one.
-pub(super) struct Shown<'a>(pub usize, pub &'a Interface);
+pub struct Shown<'a>(pub u32, pub &'a Interface);
 
 impl fmt::Display for Shown<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -15,7 +15,7 @@ mod write;
 
 use std::path::PathBuf;
 
-pub use interface::{CaptureName, Choice, Interface};
+pub use interface::{CaptureName, Choice, Interface, Shown};
 pub use link_errors::LinkErrors;
 pub use read::CaptureReader;
 pub use write::{CaptureWriter, Direction, Meta};

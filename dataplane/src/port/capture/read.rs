@@ -174,7 +174,7 @@ impl CaptureReader {
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
         let cut = self.cut.iter().map(|error| format!("{error}; what comes before it was read"));
-        let others = self.interfaces.iter().enumerate().filter(|(_, of)| of.left_out > 0);
+        let others = (0..).zip(&self.interfaces).filter(|(_, of)| of.left_out > 0);
         let others = others.map(|(number, interface)| {
             let Interface { link_type, left_out, .. } = interface;
             let (path, interface) = (self.source.path.display(), Shown(number, interface));
@@ -201,7 +201,7 @@ impl CaptureReader {
                 Err(CaptureError::LinkType { at, link_type })
             }
             (wanted, _) => {
-                let shown = self.interfaces.iter().enumerate().take(LISTED_MAX);
+                let shown = (0..).zip(&self.interfaces).take(LISTED_MAX);
                 let mut found: Vec<String> =
                     shown.map(|(number, it)| Shown(number, it).to_string()).collect();
                 if self.interfaces.len() > LISTED_MAX {

@@ -42,6 +42,38 @@ fn pause(at_ns: u64, quanta: u16) -> InputFrame {
     InputFrame::whole(Instant::from_ns(at_ns), out.to_vec())
 }
 
+/// Three classes stand for the last of four priorities; a frame that pauses them is counted once, and the pause until the
+/// run ends, though nothing happens at that output any more.
+#[test]
+fn a_pause_is_counted_by_frame_and_until_the_end() {
+    const LAST: usize = 3;
+    let pfc = |at_ns: u64, quanta: [u16; 3]| {
+        let (mut out, [five, six, seven]) = ([0; FRAME_LEN], quanta);
+        let quanta = [0, 0, 0, 0, 0, five, six, seven];
+        Pfc { enable: 0b1110_0000, quanta }.emit(MacAddr::from_bits(0x02), &mut out);
+        InputFrame::whole(Instant::from_ns(at_ns), out.to_vec())
+    };
+    let data: Vec<InputFrame> =
+        (0..10).map(|at| frame(5_000 + at * 100, (0, 1), CELL, 0)).collect();
+    let setup = Setup::new(2, 4);
+    #[rustfmt::skip] // columns: name, PFC frames, paused, resumed, paused for ns, or until the end from ns on
+    let cases = [
+        ("paused at the end", vec![pfc(1_000, [60_000; 3])],                           1, 0, Err(1_000)),
+        ("and resumed",       vec![pfc(1_000, [60_000; 3]), pfc(3_000, [0; 3])],         1, 1, Ok(2_000)),
+        ("one class stays",   vec![pfc(1_000, [60_000; 3]), pfc(3_000, [0, 60_000, 0])], 2, 0, Err(1_000)),
+    ];
+    for (name, frames, paused, resumed, want) in cases {
+        let (result, _) = run(&setup, vec![(0, data.clone()), (1, frames)]);
+        let queue = &result.ledger.port[1].pri[LAST];
+        assert_eq!((queue.pause_rx, queue.resume_rx), (paused, resumed), "{name}");
+        let want_ps = match want {
+            Ok(ns) => ns * 1_000,
+            Err(from_ns) => result.end_ps - (Instant::from_ns(from_ns) + setup.latency).as_ps(),
+        };
+        assert_eq!(queue.paused_ps, want_ps, "{name}: the run ends at {} ps", result.end_ps);
+    }
+}
+
 /// Frames of `from` to port 3, side by side from `at_ns` on.
 fn burst(at_ns: u64, from: usize, count: usize) -> Vec<InputFrame> {
     (0..count).map(|_| frame(at_ns, (from, 3), CELL, PRI)).collect()
