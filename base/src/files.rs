@@ -1,16 +1,91 @@
-//! Files that weft writes: whom they are for, and what becomes of one that is there.
+//! Files that weft reads and writes: which ones may keep a process waiting, whom they are for, and what becomes of one that
+//! is there.
 //!
-//! Shape: a path and [`Existing`] → a file of its own; no symbolic link is followed. A directory → who else gets at it.
-//! Units: none.
-//! Source: open(2), `O_EXCL`, `O_NOFOLLOW`; inode(7), mode; docs/privileges.md, "Files".
+//! Shape: a path and [`OpenedBy`] → a file to read. A path and [`Existing`] → a file of its own; no symbolic link is followed.
+//! A directory → who else gets at it.
+//! Units: bytes.
+//! Source: open(2), `O_EXCL`, `O_NOFOLLOW`, `O_NONBLOCK`; fifo(7); inode(7), mode; docs/privileges.md, "Files".
 
-use std::fs::{File, OpenOptions};
-use std::io;
+use std::fs::{File, FileType, OpenOptions};
+use std::io::{self, Write};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
 /// Mode of a file with what a running switch saw or knows: its owner's alone.
 const PRIVATE: u32 = 0o600;
+
+/// Flags of every file that a service opens: opening a pipe, a terminal or a file that another process has leased does not
+/// wait, and no terminal becomes the process's own.
+const NO_WAIT: i32 = libc::O_NONBLOCK | libc::O_NOCTTY;
+
+/// How long a service waits for the reader of a pipe that it writes to. Shorter than a stop may stand still
+/// (docs/running.md, "Exit codes": 4 s).
+const PIPE_WAIT: Timespec = Timespec { tv_sec: 3, tv_nsec: 0 };
+
+/// What kind of process opens a file, and so whether the file may keep it waiting.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OpenedBy {
+    /// A command that serves no clients, and that any signal ends: a pipe is waited for, as `<(...)` of a shell and
+    /// `/dev/stdin` are pipes.
+    Command,
+    /// A process that serves. It reads regular files only: opening a pipe without a writer never returns, reading a device
+    /// may never end, and opening some devices (a watchdog's) has an effect of its own.
+    Service,
+}
+
+/// Opens a file to read.
+///
+/// # Errors
+/// The kernel's answer; in a service, a file that is not a regular one.
+pub fn open(path: impl AsRef<Path>, by: OpenedBy) -> io::Result<File> {
+    let path = path.as_ref();
+    if by == OpenedBy::Command {
+        return File::open(path);
+    }
+    // Looked at before it is opened, as to open a device may do something.
+    only_regular(std::fs::metadata(path)?.file_type())?;
+    let file = OpenOptions::new().read(true).custom_flags(NO_WAIT).open(path)?;
+    only_regular(file.metadata()?.file_type())?; // another one may have taken its name
+    Ok(file)
+}
+
+/// Reads all of a file, as [`open`] opens it.
+///
+/// # Errors
+/// As for [`open`]; a file of more than `most` bytes.
+pub fn read(path: impl AsRef<Path>, by: OpenedBy, most: u64) -> io::Result<Vec<u8>> {
+    use std::io::Read;
+    let mut bytes = Vec::new();
+    open(path, by)?.take(most.saturating_add(1)).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > most {
+        return Err(io::Error::other(format!("expected at most {most} bytes, found more")));
+    }
+    Ok(bytes)
+}
+
+/// Reads all of a text, as [`open`] opens it.
+///
+/// # Errors
+/// As for [`read`]; bytes that are no text.
+pub fn read_text(path: impl AsRef<Path>, by: OpenedBy, most: u64) -> io::Result<String> {
+    let text = String::from_utf8(read(path, by, most)?);
+    text.map_err(|_| {
+        io::Error::new(io::ErrorKind::InvalidData, "expected UTF-8, found other bytes")
+    })
+}
+
+fn only_regular(kind: FileType) -> io::Result<()> {
+    let found = match kind {
+        _ if kind.is_file() => return Ok(()),
+        _ if kind.is_dir() => return Err(io::ErrorKind::IsADirectory.into()),
+        _ if kind.is_fifo() => "a pipe, which could keep the process waiting",
+        _ if kind.is_socket() => "a socket",
+        _ => "a device, which could keep the process waiting",
+    };
+    Err(io::Error::other(format!("expected a regular file, found {found}")))
+}
 
 /// What becomes of a file that is there already.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -80,6 +155,56 @@ pub fn create(path: impl AsRef<Path>, existing: Existing) -> io::Result<File> {
         file.set_permissions(std::fs::Permissions::from_mode(PRIVATE))?;
     }
     Ok(file)
+}
+
+/// As [`create`], in a process that serves: a pipe that nothing reads is refused, and writing to one waits a bounded time.
+///
+/// # Errors
+/// As for [`create`]; a pipe without a reader.
+pub fn create_in_service(path: impl AsRef<Path>, existing: Existing) -> io::Result<Outlet> {
+    let path = path.as_ref();
+    // What is in /dev may be a symbolic link.
+    let facts = if path.starts_with("/dev") { path.metadata() } else { path.symlink_metadata() };
+    let kind = facts.map(|facts| facts.file_type());
+    let may_wait = kind.is_ok_and(|kind| kind.is_fifo() || kind.is_char_device());
+    if !may_wait {
+        return create(path, existing).map(Outlet);
+    }
+    let opened = OpenOptions::new().write(true).custom_flags(NO_WAIT).open(path);
+    opened.map(Outlet).map_err(|error| match error.raw_os_error() {
+        Some(libc::ENXIO) => {
+            io::Error::other("it is a pipe that nothing reads: start its reader first")
+        }
+        _ => error,
+    })
+}
+
+/// A file that a service writes to. A pipe or device that takes nothing for 3 s is an error.
+#[derive(Debug)]
+pub struct Outlet(File);
+
+impl Write for Outlet {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        loop {
+            match self.0.write(bytes) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                done => return done,
+            }
+            let mut fds = [PollFd::new(&self.0, PollFlags::OUT)];
+            match poll(&mut fds, Some(&PIPE_WAIT)) {
+                Ok(0) => {
+                    let why = "what reads the file has taken nothing for 3 s";
+                    return Err(io::Error::new(io::ErrorKind::TimedOut, why));
+                }
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
 }
 
 /// Makes a file of this user's alone (mode 0600) at `path`. What had the name, a link among it, is gone, and not written to.
@@ -191,6 +316,73 @@ mod tests {
         assert!(made.success());
         let refused = create(&pipe, Existing::Keep).unwrap_err();
         assert!(refused.to_string().contains("pipe"), "{refused}");
+    }
+
+    fn fifo(path: &Path) {
+        assert!(std::process::Command::new("mkfifo").arg(path).status().unwrap().success());
+    }
+
+    /// A thread that hung would be noticed: the test would not end.
+    #[test]
+    fn a_service_reads_regular_files_and_waits_for_no_other() {
+        let folder = Folder::new("read");
+        let (file, pipe, link) =
+            (folder.0.join("file"), folder.0.join("pipe"), folder.0.join("link"));
+        std::fs::write(&file, "12345").unwrap();
+        fifo(&pipe);
+        symlink(&file, &link).unwrap();
+        for path in [&file, &link] {
+            for by in [OpenedBy::Command, OpenedBy::Service] {
+                assert_eq!(read(path, by, 5).unwrap(), b"12345", "{by:?}");
+                let long = read(path, by, 4).unwrap_err().to_string();
+                assert!(long.contains("at most 4 bytes"), "{long}");
+            }
+        }
+        let socket = folder.0.join("socket");
+        let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+        for (path, found) in [
+            (pipe.as_path(), "a pipe"),
+            (Path::new("/dev/zero"), "a device"),
+            (Path::new("/dev/stdin"), "found a"), // whatever runs the tests gives them
+            (&socket, "a socket"),
+            (&folder.0, "directory"),
+            (Path::new("/none"), "No such file"),
+        ] {
+            if path.starts_with("/dev/stdin") && path.metadata().is_ok_and(|facts| facts.is_file())
+            {
+                continue;
+            }
+            let refused = open(path, OpenedBy::Service).unwrap_err().to_string();
+            assert!(refused.contains(found), "{}: {refused}", path.display());
+        }
+        // A command waits for the writer.
+        let writer = std::thread::spawn({
+            let pipe = pipe.clone();
+            move || std::fs::write(pipe, "piped").unwrap()
+        });
+        assert_eq!(read(&pipe, OpenedBy::Command, 100).unwrap(), b"piped");
+        writer.join().unwrap();
+    }
+
+    #[test]
+    fn a_service_writes_to_a_pipe_only_while_something_reads_it() {
+        let folder = Folder::new("outlet");
+        let pipe = folder.0.join("pipe");
+        fifo(&pipe);
+        let refused = create_in_service(&pipe, Existing::Refuse).unwrap_err().to_string();
+        assert!(refused.contains("nothing reads"), "{refused}");
+        let reader = OpenOptions::new().read(true).custom_flags(NO_WAIT).open(&pipe).unwrap();
+        let mut outlet = create_in_service(&pipe, Existing::Refuse).unwrap();
+        outlet.write_all(b"taken").unwrap();
+        let late = outlet.write_all(&vec![0; 8 << 20]).unwrap_err();
+        assert_eq!(late.kind(), io::ErrorKind::TimedOut, "{late}");
+        drop(reader);
+        assert_eq!(outlet.write_all(b"gone").unwrap_err().kind(), io::ErrorKind::BrokenPipe);
+        let plain = folder.0.join("plain");
+        create_in_service(&plain, Existing::Refuse).unwrap().write_all(b"kept").unwrap();
+        assert_eq!((std::fs::read(&plain).unwrap(), mode(&plain)), (b"kept".to_vec(), 0o600));
+        assert!(create_in_service(&plain, Existing::Refuse).is_err());
+        create_in_service("/dev/null", Existing::Refuse).unwrap().write_all(b"gone").unwrap();
     }
 
     #[test]

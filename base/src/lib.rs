@@ -2,7 +2,7 @@
 //!
 //! Shape: `sync` has the machine's atomics or the model checker's; `ring`, `growing`, `free` and `counters` pass things
 //! between threads with them; `eventfd` wakes one that sleeps, `threads` tells of one that is gone; `rng` is seeded; `files` are
-//! those that weft writes; `mctp_socket` is the kernel's MCTP; `markup` escapes text; `causes` tells of an error with all that caused it; `wait` lets
+//! those that weft reads and writes; `mctp_socket` is the kernel's MCTP; `markup` escapes text; `causes` tells of an error with all that caused it; `wait` lets
 //! time pass, and waits for conditions.
 //! Units: as each module says.
 //! Source: ARCHITECTURE.md "Layout of the tree".

@@ -13,6 +13,7 @@ pub mod mutants;
 mod names;
 pub mod pages;
 pub mod readme;
+pub mod reads;
 pub mod text;
 
 use std::fmt;
@@ -167,7 +168,7 @@ impl fmt::Display for Finding {
 pub type Rule = fn(&Tree) -> Vec<Finding>;
 
 /// The rules, by name.
-pub const RULES: [(&str, Rule); 18] = [
+pub const RULES: [(&str, Rule); 19] = [
     ("crates use each other as the map says", manifests::crate_arrows),
     ("each dependency says why it is there", manifests::reasons),
     ("modules of the dataplane use each other as the map says", arrows::module_arrows),
@@ -177,6 +178,7 @@ pub const RULES: [(&str, Rule); 18] = [
     ("each source file has its head", text::heads),
     ("time is a parameter", text::clocks),
     ("threads that nobody wakes sleep", text::waits),
+    ("files are read in one place", reads::reads),
     ("async serves the management API only", text::asyncs),
     ("no file names a machine's paths", text::machine_paths),
     ("the README's claims can be run", readme::claims),
@@ -213,6 +215,7 @@ mod tests {
             ("docs/fabric-rules.md", "| a rule | 1 | no test |\n"),
             ("sim/src/a.rs", concat!("//! Source: b.rs; no.md, iss", "ue 1\n")),
             ("lab/src/a.rs", "park_timeout(d)\n"),
+            ("lab/src/reads.rs", "std::fs::read(path)\n"),
             ("sim/src/checkers.rs", "self.object(now, \"order\", saw);\n"),
         ]);
         for (name, rule) in RULES {

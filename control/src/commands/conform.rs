@@ -12,6 +12,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use serde::Serialize;
 use weft_base::causes::with_causes;
+use weft_base::files::OpenedBy;
 
 use super::running::{SwitchArgs, read_answer};
 use super::write_json;
@@ -160,7 +161,7 @@ fn params_of(args: &RunArgs) -> Result<Params, CliError> {
         let request = Request::ConformParams { packet_size: args.packet_size };
         return read_answer(args.switch.ask(&request)?);
     };
-    let text = read_text(path)?;
+    let text = read_text(path, OpenedBy::Command)?;
     serde_json::from_str(&text)
         .map_err(|error| CliError::Usage(format!("--params {}: {error}", path.display())))
 }

@@ -15,6 +15,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
+use weft_base::files::{self, OpenedBy};
 use weft_base::threads::{self, Ends, Role};
 use weft_base::wait;
 use weft_fm::service::run::Service;
@@ -34,6 +35,8 @@ use weft_lab::fabric::topology::Topology;
 use weft_lab::fabric::topology_file;
 use weft_rpc::Refused;
 
+/// Longest file: a topology of a thousand switches takes less than 1 MiB.
+const FILE_MAX: u64 = 16 << 20;
 /// How often the manager looks at the fabric.
 const PAUSE: Duration = Duration::from_millis(200);
 /// How often it is looked whether a process has ended, or a signal has come.
@@ -122,7 +125,7 @@ pub fn run(command: &FabricCommand, out: &mut dyn Write) -> Result<(), CliError>
 
 fn read(file: &Path) -> Result<String, CliError> {
     let error = |source| CliError::File { verb: "read", path: file.to_owned(), source };
-    std::fs::read_to_string(file).map_err(error)
+    files::read_text(file, OpenedBy::Command, FILE_MAX).map_err(error)
 }
 
 fn laid_out(file: &Path) -> Result<(Topology, Layout), CliError> {

@@ -5,7 +5,6 @@
 //! Units: frames.
 //! Source: docs/spec/pipeline.md §10 and §11.
 
-use std::fs::File;
 use std::io::Write;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -15,7 +14,7 @@ use std::thread::JoinHandle;
 use clap::Args;
 use serde::Serialize;
 use signal_hook::consts::SIGXFSZ;
-use weft_base::files::{self, Existing};
+use weft_base::files::{self, Existing, OpenedBy};
 use weft_base::threads::{self, Ends, Role};
 use weft_dataplane::pipeline::Ledger;
 use weft_dataplane::port::record::Summary;
@@ -129,7 +128,7 @@ fn listen(text: &str) -> Result<SocketAddr, String> {
 /// # Errors
 /// A configuration that is refused, interfaces that do not come, a device that cannot be opened.
 pub fn run(mut args: RunArgs, out: &mut dyn Write) -> Result<(), CliError> {
-    let mut sources = args.settings.sources()?;
+    let mut sources = args.settings.sources(OpenedBy::Command)?;
     let mut settings = sources.settings()?;
     let found = args.interfaces.find(&settings, Log::of(&settings));
     let found = found.map_err(|source| CliError::system("find interfaces", source))?;
@@ -242,7 +241,7 @@ fn open_confined(
 /// were given up, or as another user.
 fn warn_of_reload(config: Option<&Path>, log: Log) {
     let Some(path) = config.filter(|path| *path != Path::new("-")) else { return };
-    if let Err(error) = File::open(path) {
+    if let Err(error) = files::open(path, OpenedBy::Service) {
         let path = path.display();
         log.say(
             Level::Warn,

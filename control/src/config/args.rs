@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser};
+use weft_base::files::{self, OpenedBy};
 
 use super::profiles::PROFILES;
 use super::settings::{Settings, TEXT_LEN_MAX};
@@ -45,16 +46,16 @@ impl SettingsArgs {
     /// # Errors
     /// A file that cannot be read, and everything that is refused.
     pub fn load(&self) -> Result<Settings, CliError> {
-        Ok(self.sources()?.settings()?)
+        Ok(self.sources(OpenedBy::Command)?.settings()?)
     }
 
     /// Reads the file, without a look at what it says.
     ///
     /// # Errors
     /// A file that cannot be read.
-    pub fn sources(&self) -> Result<Sources, CliError> {
+    pub fn sources(&self, by: OpenedBy) -> Result<Sources, CliError> {
         let file = match &self.config {
-            Some(path) => Some((path.display().to_string(), read_text(path)?)),
+            Some(path) => Some((path.display().to_string(), read_text(path, by)?)),
             None => None,
         };
         Ok(Sources {
@@ -70,14 +71,14 @@ impl SettingsArgs {
 ///
 /// # Errors
 /// It cannot be read.
-pub(crate) fn read_text(path: &Path) -> Result<String, CliError> {
+pub(crate) fn read_text(path: &Path, by: OpenedBy) -> Result<String, CliError> {
     let error = |source| CliError::File { verb: "read", path: path.to_owned(), source };
     let mut text = String::new();
     let most = TEXT_LEN_MAX as u64 + 1; // one more is refused by `read`
     let read = if path == Path::new("-") {
         std::io::stdin().take(most).read_to_string(&mut text)
     } else {
-        std::fs::File::open(path).map_err(error)?.take(most).read_to_string(&mut text)
+        files::open(path, by).map_err(error)?.take(most).read_to_string(&mut text)
     };
     read.map_err(error)?;
     Ok(text)

@@ -11,7 +11,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 
 use serde_json::{Value, json};
 use weft_base::causes::with_causes;
-use weft_base::files::Existing;
+use weft_base::files::{Existing, OpenedBy};
 use weft_dataplane::config::MirrorConfig;
 use weft_dataplane::fdb::{FdbKey, StaticEntry};
 use weft_dataplane::pbr::explain;
@@ -242,7 +242,8 @@ impl SwitchHandle {
             args.config = Some(path.to_owned());
         }
         let refuse = |error: &dyn std::fmt::Display| Refused::because(error.to_string());
-        let sources = args.sources().map_err(|error| refuse(&error.with_causes()))?;
+        let sources =
+            args.sources(OpenedBy::Service).map_err(|error| refuse(&error.with_causes()))?;
         let settings = sources.settings().map_err(|error| refuse(&error))?;
         let mut config =
             Config::resolve(&settings, Timing::Live).map_err(|error| refuse(&error))?;

@@ -12,6 +12,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::sync::Arc;
 
+use weft_base::files::{self, OpenedBy};
 use weft_dataplane::port::capture::{
     CaptureError, CaptureName, CaptureReader, Choice, Interface, Place, Record,
 };
@@ -72,7 +73,7 @@ impl Source {
             let at = Place { path: path.clone(), record: 0, offset: 0 };
             CaptureError::Read { at, source }
         };
-        let mut pipe = File::open(path).map_err(open)?;
+        let mut pipe = files::open(path, OpenedBy::Command).map_err(open)?;
         let mut file = tempfile::tempfile().map_err(read)?;
         io::copy(&mut pipe, &mut file).map_err(read)?;
         self.copy = Some(Arc::new(file));

@@ -17,6 +17,7 @@ mod tests;
 
 use std::path::{Path, PathBuf};
 
+use weft_base::files::{self, OpenedBy};
 use weft_dataplane::port::capture::{CaptureName, Choice};
 use weft_sim::results::Setting;
 use weft_sim::scenario::Scenario;
@@ -68,7 +69,7 @@ impl Source {
     /// # Errors
     /// It cannot be read.
     pub fn read(path: &Path) -> Result<Self, crate::error::CliError> {
-        let text = crate::config::args::read_text(path)?;
+        let text = crate::config::args::read_text(path, OpenedBy::Command)?;
         let dir = path.parent().map(|dir| {
             if dir.as_os_str().is_empty() { PathBuf::from(".") } else { dir.to_owned() }
         });
@@ -103,13 +104,13 @@ impl Source {
 
     /// The bytes of a file that the scenario names.
     fn bytes(&self, name: &str) -> Result<Vec<u8>, String> {
-        read(&self.path(name)?, name)
+        read(&self.path(name)?)
     }
 
     /// The bytes of a capture that the scenario names, and which interfaces of it are meant.
     fn capture(&self, name: &str) -> Result<(Vec<u8>, Choice), String> {
         let CaptureName { path, choice } = CaptureName::from_path(&self.path(name)?);
-        Ok((read(&path, name)?, choice))
+        Ok((read(&path)?, choice))
     }
 
     fn path(&self, name: &str) -> Result<PathBuf, String> {
@@ -120,19 +121,9 @@ impl Source {
     }
 }
 
-/// The bytes of the file at `path`, which the scenario calls `name`.
-fn read(path: &Path, name: &str) -> Result<Vec<u8>, String> {
-    use std::io::Read;
-    let read = || -> std::io::Result<Vec<u8>> {
-        let mut bytes = Vec::new();
-        std::fs::File::open(path)?.take(FILE_LEN_MAX + 1).read_to_end(&mut bytes)?;
-        Ok(bytes)
-    };
-    let bytes = read().map_err(|error| format!("cannot read {}: {error}", path.display()))?;
-    if bytes.len() as u64 > FILE_LEN_MAX {
-        return Err(format!("expected at most {FILE_LEN_MAX} bytes in {name}, found more"));
-    }
-    Ok(bytes)
+fn read(path: &Path) -> Result<Vec<u8>, String> {
+    files::read(path, OpenedBy::Command, FILE_LEN_MAX)
+        .map_err(|error| format!("cannot read {}: {error}", path.display()))
 }
 
 /// A problem with no more than a place and a key.

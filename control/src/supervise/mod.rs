@@ -240,9 +240,10 @@ impl Heartbeats {
 /// that is done. There is no such thing in a release.
 #[cfg(debug_assertions)]
 fn hook() {
+    use weft_base::files::{self, OpenedBy};
     use weft_base::threads::hook::{Fault, end};
     let Some(path) = std::env::var_os("WEFT_TEST_HOOK") else { return };
-    let Ok(text) = std::fs::read_to_string(&path) else { return };
+    let Ok(text) = files::read_text(&path, OpenedBy::Service, 256) else { return };
     let fault = match text.split_once(' ') {
         Some(("exit", name)) => Some((name, Fault::Exit)),
         Some(("stall", name)) => Some((name, Fault::Stall)),

@@ -9,7 +9,7 @@
 
 mod authority;
 
-use std::io;
+use std::io::{self, Read};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -18,6 +18,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
+use weft_base::files::{self, OpenedBy};
 use weft_cxl::cci::Right;
 
 pub use authority::{AuthorityError, Made, make};
@@ -29,6 +30,9 @@ pub const ROLES: [(Right, &str); 3] =
     [(Right::Observer, "observer"), (Right::Secondary, "secondary"), (Right::Primary, "primary")];
 /// What stands before it there.
 pub const ROLE_PREFIX: &str = "urn:weft:role:";
+
+/// Longest file of certificates or of a key: the roots of a Linux distribution take a quarter of a MiB.
+pub const FILE_MAX: u64 = 4 << 20;
 
 /// What one end needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -74,48 +78,52 @@ fn unreadable(path: &Path) -> impl Fn(String) -> TlsError + '_ {
     |why| TlsError::File { path: path.to_owned(), why }
 }
 
-fn certs(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+fn certs(path: &Path, by: OpenedBy) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let no = unreadable(path);
-    let all = CertificateDer::pem_file_iter(path).map_err(|error| no(error.to_string()))?;
-    let all: Result<Vec<_>, _> = all.collect();
+    let text = files::read(path, by, FILE_MAX).map_err(|error| no(error.to_string()))?;
+    let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&text).collect();
     let all = all.map_err(|error| no(error.to_string()))?;
     if all.is_empty() { Err(no("expected a certificate, found none".to_owned())) } else { Ok(all) }
 }
 
-fn key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
+fn key(path: &Path, by: OpenedBy) -> Result<PrivateKeyDer<'static>, TlsError> {
     let no = unreadable(path);
-    let metadata = std::fs::metadata(path).map_err(|error: io::Error| no(error.to_string()))?;
-    let mode = metadata.permissions().mode() & 0o7777;
+    let io = |error: io::Error| no(error.to_string());
+    let file = files::open(path, by).map_err(io)?;
+    let mode = file.metadata().map_err(io)?.permissions().mode() & 0o7777;
     if mode & 0o077 != 0 {
         return Err(TlsError::Open { path: path.to_owned(), mode });
     }
-    PrivateKeyDer::from_pem_file(path).map_err(|error| no(error.to_string()))
+    let mut text = Vec::new();
+    file.take(FILE_MAX).read_to_end(&mut text).map_err(io)?;
+    PrivateKeyDer::from_pem_slice(&text).map_err(|error| no(error.to_string()))
 }
 
-fn roots(path: &Path) -> Result<Arc<RootCertStore>, TlsError> {
+fn roots(path: &Path, by: OpenedBy) -> Result<Arc<RootCertStore>, TlsError> {
     let mut roots = RootCertStore::empty();
-    for cert in certs(path)? {
+    for cert in certs(path, by)? {
         let added = roots.add(cert);
         added.map_err(|source| TlsError::Unfit { path: path.to_owned(), source })?;
     }
     Ok(Arc::new(roots))
 }
 
-/// The end of a switch: it asks for a certificate.
+/// The end of a switch: it asks for a certificate. The switch serves already when it opens this, so its files are regular ones.
 ///
 /// # Errors
 /// See [`TlsError`].
 pub fn server(files: &Files) -> Result<Arc<ServerConfig>, TlsError> {
     let unfit = |source| TlsError::Unfit { path: files.cert.clone(), source };
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let verifier =
-        WebPkiClientVerifier::builder_with_provider(roots(&files.ca)?, provider.clone()).build();
+    let by = OpenedBy::Service;
+    let roots = roots(&files.ca, by)?;
+    let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider.clone()).build();
     let verifier = verifier.map_err(|error| unreadable(&files.ca)(error.to_string()))?;
     let mut config = ServerConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&rustls::version::TLS13])
         .map_err(unfit)?
         .with_client_cert_verifier(verifier)
-        .with_single_cert(certs(&files.cert)?, key(&files.key)?)
+        .with_single_cert(certs(&files.cert, by)?, key(&files.key, by)?)
         .map_err(unfit)?;
     config.send_tls13_tickets = 0; // each connection shows its certificate
     Ok(Arc::new(config))
@@ -128,11 +136,12 @@ pub fn server(files: &Files) -> Result<Arc<ServerConfig>, TlsError> {
 pub fn client(files: &Files) -> Result<Arc<ClientConfig>, TlsError> {
     let unfit = |source| TlsError::Unfit { path: files.cert.clone(), source };
     let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let by = OpenedBy::Command;
     let config = ClientConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&rustls::version::TLS13])
         .map_err(unfit)?
-        .with_root_certificates(roots(&files.ca)?)
-        .with_client_auth_cert(certs(&files.cert)?, key(&files.key)?)
+        .with_root_certificates(roots(&files.ca, by)?)
+        .with_client_auth_cert(certs(&files.cert, by)?, key(&files.key, by)?)
         .map_err(unfit)?;
     Ok(Arc::new(config))
 }

@@ -131,7 +131,8 @@ impl Pcap {
             None => None,
             Some(path) => {
                 let format = CaptureFormat::for_path(path);
-                Some(CaptureWriter::create_as(path, config.existing, format, 0).map_err(capture)?)
+                let made = CaptureWriter::create_in_service(path, config.existing, format, 0);
+                Some(made.map_err(capture)?)
             }
         };
         Ok(Self {

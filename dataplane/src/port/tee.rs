@@ -88,7 +88,7 @@ impl Mirror {
         let path = path.as_ref();
         let room = if snaplen == 0 { FRAME_LEN_MAX } else { snaplen.min(FRAME_LEN_MAX) };
         let snaplen_u32 = u32::try_from(snaplen).unwrap_or(0);
-        let mut writer = CaptureWriter::create_as(path, existing, format, snaplen_u32)?;
+        let mut writer = CaptureWriter::create_in_service(path, existing, format, snaplen_u32)?;
         for name in names {
             writer.add_interface(name)?;
         }

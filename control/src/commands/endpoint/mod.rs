@@ -17,6 +17,7 @@ use std::sync::atomic::AtomicBool;
 
 use clap::Subcommand;
 use signal_hook::consts::{SIGINT, SIGTERM};
+use weft_base::files::{self, OpenedBy};
 use weft_dataplane::pool::{Bufs, Pool};
 use weft_parsers::MacAddr;
 
@@ -71,16 +72,12 @@ fn usage(error: &SpecError) -> CliError {
 
 /// The file that is named, or nothing.
 fn text(path: Option<&Path>) -> Result<String, CliError> {
-    use std::io::Read;
     let Some(path) = path else { return Ok(String::new()) };
-    let error = |source| CliError::File { verb: "read", path: path.to_owned(), source };
-    let mut text = String::new();
-    let file = std::fs::File::open(path).map_err(error)?;
-    file.take(FILE_MAX + 1).read_to_string(&mut text).map_err(error)?;
-    if text.len() as u64 > FILE_MAX {
-        return Err(CliError::Usage(format!("expected at most {FILE_MAX} bytes of TOML")));
-    }
-    Ok(text)
+    files::read_text(path, OpenedBy::Command, FILE_MAX).map_err(|source| CliError::File {
+        verb: "read",
+        path: path.to_owned(),
+        source,
+    })
 }
 
 /// Where the endpoint called `name` listens unless it is told otherwise.

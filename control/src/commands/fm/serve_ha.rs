@@ -10,12 +10,13 @@ use std::time::Duration;
 
 use clap::Args;
 use weft_base::causes::with_causes;
+use weft_base::files::{self, OpenedBy};
 use weft_fm::ha::address::Address;
 use weft_fm::ha::etcd::Post;
 use weft_fm::ha::http::{Credentials, Http};
 
 use crate::error::CliError;
-use crate::tls::{self, Files};
+use crate::tls::{self, FILE_MAX, Files};
 
 /// Arguments of `weft fm serve` for one of several managers.
 #[derive(Args, Clone, Debug)]
@@ -90,12 +91,13 @@ impl HaArgs {
         let files = self.ha_ca.clone().zip(self.ha_cert.clone()).zip(self.ha_key.clone());
         let Some(((ca, cert), key)) = files else { return Ok(None) };
         let files = Files { ca, cert, key };
-        tls::client(&files).map_err(|error| CliError::Usage(with_causes(&error)))?;
         let read = |path: &Path| {
-            std::fs::read(path)
+            // Read twice, which no pipe gives.
+            files::read(path, OpenedBy::Service, FILE_MAX)
                 .map_err(|error| CliError::Usage(format!("{}: {error}", path.display())))
         };
         let (roots, chain, key) = (read(&files.ca)?, read(&files.cert)?, read(&files.key)?);
+        tls::client(&files).map_err(|error| CliError::Usage(with_causes(&error)))?;
         Ok(Some(Credentials { roots, chain, key }))
     }
 }

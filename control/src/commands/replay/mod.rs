@@ -12,7 +12,7 @@ use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use weft_base::files::{self, Existing};
+use weft_base::files::{self, Existing, OpenedBy};
 use weft_dataplane::pipeline::Core;
 use weft_dataplane::port::capture::CaptureError;
 use weft_dataplane::time::Instant;
@@ -104,7 +104,7 @@ pub fn run(args: &ReplayArgs, out: &mut dyn Write) -> Result<(), CliError> {
 
 fn run_captures(args: &ReplayArgs, dir: &Path, out: &mut dyn Write) -> Result<(), CliError> {
     let mut given = AllGiven::read(args)?;
-    let mut sources = args.settings.sources()?;
+    let mut sources = args.settings.sources(OpenedBy::Command)?;
     if sources.file.is_none() && sources.port.is_empty() {
         sources.port = given.made_ports();
     }

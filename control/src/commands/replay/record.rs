@@ -4,9 +4,10 @@
 //! Units: frames.
 //! Source: docs/spec/pipeline.md §13.
 
-use std::fs::File;
 use std::io::Write;
 use std::path::Path;
+
+use weft_base::files::{self, OpenedBy};
 
 use super::{PageLooks, ReplayArgs, check_outputs, print_ports, tracer, write_result};
 use crate::commands::{progress, write_json};
@@ -23,7 +24,7 @@ pub fn run(args: &ReplayArgs, path: &Path, out: &mut dyn Write) -> Result<(), Cl
         what: format!("replay record {}", path.display()),
         source: Box::new(problem),
     };
-    let file = File::open(path).map_err(|source| CliError::File {
+    let file = files::open(path, OpenedBy::Command).map_err(|source| CliError::File {
         verb: "read",
         path: path.to_owned(),
         source,

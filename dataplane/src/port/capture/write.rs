@@ -87,6 +87,22 @@ impl CaptureWriter {
         Self::new(path, BufWriter::with_capacity(1 << 20, file), format, snaplen)
     }
 
+    /// As [`Self::create_as`], in a process that serves: no pipe keeps it waiting for long.
+    ///
+    /// # Errors
+    /// As for [`Self::create_as`]; a pipe that nothing reads.
+    pub fn create_in_service(
+        path: impl AsRef<Path>,
+        existing: Existing,
+        format: CaptureFormat,
+        snaplen: u32,
+    ) -> Result<Self, CaptureError> {
+        let path = path.as_ref();
+        let file = files::create_in_service(path, existing)
+            .map_err(|source| CaptureError::Open { path: path.to_owned(), source })?;
+        Self::new(path, BufWriter::with_capacity(1 << 20, file), format, snaplen)
+    }
+
     /// Writes a capture to `out`; `path` names it in errors.
     ///
     /// # Errors

@@ -9,6 +9,7 @@ mod lds;
 use std::path::Path;
 
 use serde::{Deserialize, Deserializer};
+use weft_base::files::{self, OpenedBy};
 use weft_parsers::cci::Uuid;
 use weft_parsers::fabric::Pid;
 
@@ -307,7 +308,7 @@ impl DesiredState {
         use std::io::Read;
         let name = path.display().to_string();
         let mut text = String::new();
-        let file = std::fs::File::open(path);
+        let file = files::open(path, OpenedBy::Command);
         let read = file.and_then(|file| file.take(LEN_MAX + 1).read_to_string(&mut text));
         match read {
             Err(error) => Err(DesiredStateError::File(name, error)),

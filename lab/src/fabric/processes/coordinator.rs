@@ -11,6 +11,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command as Run, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use weft_base::files::{self, OpenedBy};
 use weft_base::wait;
 use weft_dataplane::time::Span;
 use weft_fm::service::status::StartMode;
@@ -47,6 +48,8 @@ const SSH_OPTIONS: [&str; 4] =
 
 /// What of `weft` runs at each machine.
 const AGENT: [&str; 2] = ["fabric", "agent"];
+/// Longest file of `weft tls init`.
+const KEY_LEN_MAX: u64 = 1 << 20;
 
 /// A fabric over several machines.
 pub struct Machines {
@@ -262,7 +265,8 @@ fn write_to(input: &Input, order: &Order) -> std::io::Result<()> {
 fn read_keys(dir: &Path, name: &str) -> Result<Keys, ProcessError> {
     let read = |file: String| {
         let path = dir.join(file);
-        std::fs::read_to_string(&path).map_err(io(format!("read {}", path.display())))
+        files::read_text(&path, OpenedBy::Service, KEY_LEN_MAX)
+            .map_err(io(format!("read {}", path.display())))
     };
     let (ca, cert) = (read("ca.pem".to_owned())?, read(format!("{name}.pem"))?);
     Ok(Keys { ca, cert, key: read(format!("{name}.key"))? })

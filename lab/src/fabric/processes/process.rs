@@ -10,7 +10,8 @@ use std::process::{Child, Command as Run, ExitStatus, Stdio};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
-use weft_base::{files, wait};
+use weft_base::files::{self, OpenedBy};
+use weft_base::wait;
 
 use super::{LOOK, ProcessError, io, write};
 use crate::fabric::leftovers;
@@ -18,6 +19,8 @@ use crate::fabric::proc_stat::has_exited;
 
 /// How long a process may take to end.
 const END: Duration = Duration::from_secs(5);
+/// Longest file with the number of a process.
+const PID_LEN_MAX: u64 = 64;
 
 /// A process of this program that plays a part of the fabric.
 pub(super) struct Process {
@@ -150,6 +153,7 @@ impl RestartScript<'_> {
 
 /// The process whose number is in a file, if it runs.
 fn running(pid_file: &Path) -> Option<u32> {
-    let pid = std::fs::read_to_string(pid_file).ok()?.trim().parse().ok()?;
+    let pid =
+        files::read_text(pid_file, OpenedBy::Service, PID_LEN_MAX).ok()?.trim().parse().ok()?;
     (!has_exited(pid)).then_some(pid)
 }

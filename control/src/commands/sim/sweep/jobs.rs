@@ -15,6 +15,7 @@ use std::thread;
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
+use weft_base::files::{self, OpenedBy};
 use weft_base::wait::pause;
 use weft_sim::results::{Ending, Results, SCHEMA};
 
@@ -52,7 +53,8 @@ pub type Failure = String;
 /// There are none, they are not whole, or of another version of weft.
 pub fn finished(out: &Path, job: &Job) -> Result<Results, Failure> {
     let path = result_path(out, job);
-    let bytes = fs::read(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+    let bytes = files::read(&path, OpenedBy::Command, u64::MAX)
+        .map_err(|error| format!("{}: {error}", path.display()))?;
     let results: Results =
         serde_json::from_slice(&bytes).map_err(|error| format!("{}: {error}", path.display()))?;
     if results.schema != SCHEMA {

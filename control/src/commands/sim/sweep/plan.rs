@@ -9,6 +9,7 @@ use std::path::Path;
 
 use data_encoding::HEXLOWER;
 use ring::digest::{Context, SHA256};
+use weft_base::files::{self, OpenedBy};
 
 use crate::error::CliError;
 use crate::scenario::Source;
@@ -190,8 +191,8 @@ fn named_files(source: &Source, vary: &[Vary]) -> Result<Vec<(String, Vec<u8>)>,
         if name.is_empty() || !path.is_file() {
             continue;
         }
-        let bytes =
-            std::fs::read(&path).map_err(|source| CliError::File { verb: "read", path, source })?;
+        let bytes = files::read(&path, OpenedBy::Command, u64::MAX)
+            .map_err(|source| CliError::File { verb: "read", path, source })?;
         files.push((name, bytes));
     }
     Ok(files)
