@@ -2,7 +2,7 @@
 //!
 //! Shape: `sync` has the machine's atomics or the model checker's; `ring`, `growing`, `free` and `counters` pass things
 //! between threads with them; `eventfd` wakes one that sleeps, `threads` tells of one that is gone; `rng` is seeded; `files` are
-//! those that weft reads and writes; `mctp_socket` is the kernel's MCTP; `markup` escapes text; `causes` tells of an error with all that caused it; `wait` lets
+//! those that weft reads and writes; `memory` tries whether there is some; `mctp_socket` is the kernel's MCTP; `markup` escapes text; `causes` tells of an error with all that caused it; `wait` lets
 //! time pass, and waits for conditions.
 //! Units: as each module says.
 //! Source: ARCHITECTURE.md "Layout of the tree".
@@ -50,6 +50,8 @@ pub mod growing;
 pub mod markup;
 #[expect(unsafe_code, reason = "AF_MCTP")]
 pub mod mctp_socket;
+#[expect(unsafe_code, reason = "mallopt")]
+pub mod memory;
 #[expect(unsafe_code, reason = "slots handed between two threads")]
 pub mod ring;
 pub mod rng;

@@ -6,6 +6,8 @@
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests")]
 
+#[path = "running/memory.rs"]
+mod memory;
 #[path = "running/pipes.rs"]
 mod pipes;
 #[path = "common/process.rs"]

@@ -65,7 +65,7 @@ impl Traces {
         wanted: Wanted,
         ports: Vec<String>,
     ) -> Result<Stream, NoShare> {
-        let share = self.memory.take(TRACE_SIZE)?;
+        let share = self.memory.promise(TRACE_SIZE)?;
         let Wanted { filter, count, bytes } = wanted;
         let (send, receive) = sync_channel(PATHS_MAX);
         let paths = Mutex::new(Paths::within(OPEN_MAX));

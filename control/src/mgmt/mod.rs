@@ -120,6 +120,10 @@ impl Protocol for LineProtocol {
         refusal(&Refused::unavailable(message))
     }
 
+    fn short(&self, why: &str) -> Vec<u8> {
+        refusal(&Refused::unavailable(why))
+    }
+
     fn serve(&self, client: &Client) {
         // Whatever ends a client, the others go on.
         let _ = answer_lines(client, self.handler.as_ref());

@@ -7,6 +7,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use weft_base::memory::{NoMemory, try_room, try_room_with_reserve};
+
 /// Why there is no share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoShare {
@@ -23,8 +25,8 @@ pub enum NoShare {
         asked: usize,
     },
     /// The system has no more.
-    #[error("the system has no {0} bytes of memory left")]
-    System(usize),
+    #[error(transparent)]
+    System(#[from] NoMemory),
 }
 
 /// Bytes that may be used, and that are.
@@ -54,22 +56,35 @@ impl Account {
         self.used.load(Ordering::Relaxed) // a count, and nothing hangs on it
     }
 
-    /// Takes `bytes`, if the account has them and the system too. One share may be larger than the cap where nobody has
-    /// any other: an answer that is large on its own is given all the same.
+    /// Takes `bytes` that are in use already, if the account has them and the system could copy them. One share may be larger
+    /// than the cap where nobody has any other: an answer that is large on its own is given all the same.
     ///
     /// # Errors
     /// See [`NoShare`].
     pub fn take(self: &Arc<Self>, bytes: usize) -> Result<Share, NoShare> {
+        let share = self.count(bytes)?;
+        try_room(bytes)?;
+        Ok(share)
+    }
+
+    /// Takes `bytes` that will be used bit by bit, where no allocation may fail. The system must have room for all shares of the
+    /// account, as it may be that none of them is in use yet.
+    ///
+    /// # Errors
+    /// See [`NoShare`].
+    pub fn promise(self: &Arc<Self>, bytes: usize) -> Result<Share, NoShare> {
+        let share = self.count(bytes)?;
+        try_room_with_reserve(self.used())?;
+        Ok(share)
+    }
+
+    fn count(self: &Arc<Self>, bytes: usize) -> Result<Share, NoShare> {
         let cap = self.cap;
         let add = |used: usize| used.checked_add(bytes).filter(|&sum| used == 0 || sum <= cap);
         self.used
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, add)
             .map_err(|used| NoShare::Cap { used, cap, asked: bytes })?;
-        let share = Share { account: self.clone(), bytes };
-        // Rust ends a process whose allocation fails: a try that may fail goes before those that may not.
-        let mut tried: Vec<u8> = Vec::new();
-        tried.try_reserve_exact(bytes).map_err(|_| NoShare::System(bytes))?;
-        Ok(share)
+        Ok(Share { account: self.clone(), bytes })
     }
 }
 
@@ -99,6 +114,19 @@ mod tests {
         drop(large);
         let all = Arc::new(Account::new(usize::MAX));
         let refused = all.take(usize::MAX).unwrap_err();
-        assert_eq!((refused, all.used()), (NoShare::System(usize::MAX), 0));
+        assert_eq!((refused, all.used()), (NoShare::System(NoMemory(usize::MAX)), 0));
+    }
+
+    /// Two promises that the system could keep one by one are not both given.
+    #[test]
+    fn promises_are_kept_together() {
+        let half = usize::MAX / 4; // an allocation has at most half of the address space
+        let all = Arc::new(Account::new(usize::MAX));
+        let _in_use = all.count(half).unwrap();
+        assert_eq!(all.promise(half).unwrap_err(), NoShare::System(NoMemory(2 * half)));
+        assert_eq!(all.used(), half, "what is refused is given back");
+        let small = Arc::new(Account::new(100));
+        let _first = small.promise(60).unwrap();
+        assert!(matches!(small.promise(41), Err(NoShare::Cap { .. })));
     }
 }

@@ -24,6 +24,7 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use weft_base::eventfd::EventFd;
+use weft_base::memory::try_room_with_reserve;
 use weft_base::threads::{self, Ends, Role};
 use weft_dataplane::worker::Clock;
 
@@ -40,6 +41,9 @@ pub use self::tcp::{TcpError, TcpServer};
 
 /// How long it waits while clients that were sent away have not ended yet.
 const CROWDED: Duration = Duration::from_millis(2);
+
+/// Memory of a thread: its stack.
+const THREAD: usize = 2 << 20;
 
 /// What is spoken with clients.
 pub trait Protocol: Send + Sync + 'static {
@@ -58,6 +62,11 @@ pub trait Protocol: Send + Sync + 'static {
     /// What a client is told for which there is no place.
     fn full(&self) -> Vec<u8> {
         Vec::new()
+    }
+
+    /// What a client is told for which there is no memory, as `why` says.
+    fn short(&self, _why: &str) -> Vec<u8> {
+        self.full()
     }
 
     /// Serves a client until it goes, or a read or write fails.
@@ -350,6 +359,11 @@ fn admit(stream: Stream, shared: &Arc<Shared>) {
         Ok(trust) => trust,
         Err(words) => return refuse(&stream, &words, "the client has no right to connect"),
     };
+    // What a client asks for is tried when it asks; its thread, and small things, are not.
+    if let Err(why) = try_room_with_reserve(THREAD) {
+        let why = format!("{why} for a client");
+        return refuse(&stream, &shared.protocol.short(&why), &why);
+    }
     let mut inside = shared.lock();
     let (number, evicted) = match inside.table.admit(shared.clock.now(), trust) {
         Ok(admitted) => admitted,
@@ -375,7 +389,8 @@ fn admit(stream: Stream, shared: &Arc<Shared>) {
         }
         Err(error) => {
             inside.table.remove(number);
-            refuse(&stream, &shared.protocol.full(), &error.to_string());
+            let why = format!("no thread for a client: {error}");
+            refuse(&stream, &shared.protocol.short(&why), &why);
         }
     }
 }

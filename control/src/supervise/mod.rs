@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
+use weft_base::memory;
 use weft_base::threads::{self, Ends, Role};
 use weft_base::wait;
 use weft_dataplane::time::{Instant, Span};
@@ -76,6 +77,7 @@ impl Supervisor {
             let what = what.to_owned();
             move |source: io::Error| CliError::system(what, source)
         };
+        memory::share_one_arena(); // before there are threads
         let shared = Arc::new(Shared::default());
         let reload = Arc::new(AtomicBool::new(false));
         let (wake, ring) = UnixStream::pair().map_err(failed("wait for signals"))?;

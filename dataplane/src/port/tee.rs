@@ -15,6 +15,7 @@ use arc_swap::ArcSwapOption;
 use arrayvec::ArrayVec;
 use crossbeam_queue::ArrayQueue;
 use weft_base::files::Existing;
+use weft_base::memory::try_room_with_reserve;
 use weft_base::threads::{self, Ends, Role};
 
 use super::capture::{CaptureError, CaptureFormat, CaptureWriter, Direction, Meta};
@@ -86,13 +87,17 @@ impl Mirror {
         names: &[&str],
     ) -> Result<Self, CaptureError> {
         let path = path.as_ref();
+        let slots = slots.max(1);
         let room = if snaplen == 0 { FRAME_LEN_MAX } else { snaplen.min(FRAME_LEN_MAX) };
         let snaplen_u32 = u32::try_from(snaplen).unwrap_or(0);
+        // Tried before the file is made: a client asks for it, and the switch goes on without.
+        let memory = slots.saturating_mul(room + size_of::<Slot>());
+        try_room_with_reserve(memory)
+            .map_err(|source| CaptureError::Memory { path: path.to_owned(), source })?;
         let mut writer = CaptureWriter::create_in_service(path, existing, format, snaplen_u32)?;
         for name in names {
             writer.add_interface(name)?;
         }
-        let slots = slots.max(1);
         let shared = Arc::new(Shared {
             full: ArrayQueue::new(slots),
             free: ArrayQueue::new(slots),

@@ -15,6 +15,8 @@ mod write;
 
 use std::path::PathBuf;
 
+use weft_base::memory::NoMemory;
+
 pub use interface::{CaptureName, Choice, Interface, Shown};
 pub use link_errors::LinkErrors;
 pub use read::CaptureReader;
@@ -146,6 +148,14 @@ pub enum CaptureError {
         path: PathBuf,
         /// The system's answer.
         source: std::io::Error,
+    },
+    /// There is no memory for the frames that wait to be written.
+    #[error("{}: cannot write a capture", path.display())]
+    Memory {
+        /// The file.
+        path: PathBuf,
+        /// How much it would be.
+        source: NoMemory,
     },
     /// A read failed.
     #[error("{at}: read failed")]

@@ -4,6 +4,7 @@
 //! Units: bytes.
 //! Source: docs/endpoint.md "Transfers".
 
+use weft_base::memory::try_room_with_reserve;
 use weft_cxl::mem::MemOperation;
 use weft_cxl::requester::{Operation, Transaction};
 use weft_dataplane::time::Span;
@@ -200,7 +201,9 @@ pub fn own(own: &OwnRange, store: bool) -> Result<(u64, Vec<u8>, Source), Refuse
         let text = format!("expected at most {most} bytes at once, found {len}");
         return Err(Refused::bad_request(text));
     }
-    let mut bytes = vec![0; usize::try_from(len).unwrap_or(0)];
+    let len = usize::try_from(len).unwrap_or(0);
+    try_room_with_reserve(len).map_err(|why| Refused::unavailable(why.to_string()))?;
+    let mut bytes = vec![0; len];
     if store {
         source.fill(0, &mut bytes);
     }

@@ -1,0 +1,74 @@
+//! Memory: a try that may fail, before allocations that may not.
+//!
+//! Shape: bytes → [`NoMemory`], or nothing. Rust ends a process whose allocation fails, so what a client may make large is tried
+//! first, together with the [`RESERVE`] that everything else is made of.
+//! Units: bytes.
+//! Source: getrlimit(2), `RLIMIT_AS`; mallopt(3), `M_ARENA_MAX`.
+//!
+//! A process runs short of memory in this way under a limit of its address space (`ulimit -v`, `LimitAS=`) or where the system
+//! does not overcommit (`vm.overcommit_memory = 2`). Elsewhere the kernel grants what it does not have, and a try succeeds.
+
+use std::hint::black_box;
+
+/// What is left free of memory whenever a client is given some: for small allocations of all threads.
+pub const RESERVE: usize = 16 << 20;
+
+/// The system has no room for so many bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NoMemory(pub usize);
+
+impl std::fmt::Display for NoMemory {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "the system has no {} bytes of memory left", self.0)
+    }
+}
+
+impl std::error::Error for NoMemory {}
+
+/// Whether `bytes` could be had, in one piece. Nothing is kept, and no page is touched.
+///
+/// # Errors
+/// See [`NoMemory`].
+pub fn try_room(bytes: usize) -> Result<(), NoMemory> {
+    let mut tried: Vec<u8> = Vec::new();
+    let had = tried.try_reserve_exact(bytes);
+    // An allocation that nothing looks at would be left out by the compiler, and the try with it.
+    black_box(tried.as_mut_ptr());
+    had.map_err(|_| NoMemory(bytes))
+}
+
+/// Whether `bytes` could be had, and [`RESERVE`] beside them.
+///
+/// # Errors
+/// See [`NoMemory`].
+pub fn try_room_with_reserve(bytes: usize) -> Result<(), NoMemory> {
+    try_room(bytes.saturating_add(RESERVE)).map_err(|_| NoMemory(bytes))
+}
+
+/// Has all threads allocate from one arena; to be called before there are any. The C library gives a thread an arena of its own
+/// by reserving 64 MiB of address space for it, which would take what was tried just before.
+pub fn share_one_arena() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: a plain call, which sets a number.
+    unsafe {
+        libc::mallopt(libc::M_ARENA_MAX, 1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_had_is_an_error_that_names_it() {
+        assert_eq!(
+            (try_room(0), try_room(1 << 20), try_room_with_reserve(1 << 20)),
+            (Ok(()), Ok(()), Ok(()))
+        );
+        for bytes in [usize::MAX, isize::MAX.cast_unsigned(), 1 << 62] {
+            assert_eq!(try_room(bytes), Err(NoMemory(bytes)));
+            assert_eq!(try_room_with_reserve(bytes), Err(NoMemory(bytes)));
+        }
+        assert_eq!(NoMemory(7).to_string(), "the system has no 7 bytes of memory left");
+    }
+}
