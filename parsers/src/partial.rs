@@ -9,7 +9,7 @@ use crate::checksum::Sum;
 use crate::classify::HEAD_LEN;
 use crate::encap::{Answer, Header, Headers, Kind, Lengths, Transport, gre, walk};
 use crate::head::Head;
-use crate::types::{IpVersion, ip_proto};
+use crate::types::{Format, IpVersion, ip_proto};
 use crate::{ethernet, ipv4, ipv6, vlan};
 
 /// Byte of the TCP header where its checksum is.
@@ -72,6 +72,18 @@ pub const fn place(head: &Head) -> Place {
         Some(l4) if l4 as usize == start => Place::At { start, field: start + offset },
         Some(_) => Place::Hidden,
         None => Place::Nowhere, // a fragment, or a length that leaves no room for the header
+    }
+}
+
+/// Whether a frame could carry another packet, in which a checksum is partial: all that is neither of a
+/// format that has none, nor TCP.
+#[inline]
+#[must_use]
+pub const fn may_carry(head: &Head) -> bool {
+    match head.format() {
+        Format::Standard | Format::AfhGen1 | Format::AfhGen2 | Format::AfhLite => false,
+        Format::Other => head.ip_proto() != ip_proto::TCP || head.l4_offset().is_none(),
+        Format::Pbr | Format::MacControl => false,
     }
 }
 

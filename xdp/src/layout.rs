@@ -96,6 +96,20 @@ pub mod placeholder {
     pub const VLAN_TAG: usize = 0x7EF2;
     /// Buckets of `STATIONS`, less one.
     pub const STATIONS: usize = 0x7EF3;
+    /// A function that finds what the host left of a frame's checksum, or a constant ([`super::checksum`]).
+    pub const CHECKSUM: usize = 0x7EF4;
+}
+
+/// What is known of the checksum that a host left of a frame: the answer to [`placeholder::CHECKSUM`].
+pub mod checksum {
+    /// All are complete.
+    pub const COMPLETE: u64 = 0;
+    /// Partial: where it goes and where it starts are the two halves of the lower word.
+    pub const PARTIAL: u64 = 1 << 32;
+    /// Frames come from a wire: what looks partial may be, and nothing is hidden in tunnels.
+    pub const OF_WIRE: i32 = -1;
+    /// It may be partial anywhere, and nothing says so.
+    pub const UNSEEN: i32 = -2;
 }
 
 /// Where a port and a queue meet in `HANDED`, `DONE`, `DRAIN` and `SOCKETS`.
@@ -420,7 +434,7 @@ pub struct Places {
 }
 
 /// Metadata before a frame that the program hands to user space.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Meta {
     /// Frames of this (port, queue, group of flows) handed over, this one included.
@@ -435,17 +449,33 @@ pub struct Meta {
     pub format: u8,
     /// The port.
     pub port: u8,
-    /// Not 0: the frame has a VLAN tag that is not in its data.
-    pub tagged: u32,
-    /// TPID of that tag, in network order.
+    /// What of the rest is said ([`note`]).
+    pub flags: u32,
+    /// TPID of a VLAN tag that is not in the frame's data, in network order.
     pub tpid: u16,
     /// Its TCI, in the machine's order.
     pub tci: u16,
+    /// Byte of the frame where its partial checksum starts.
+    pub csum_start: u16,
+    /// Byte after that where it goes.
+    pub csum_offset: u16,
+    /// Zero.
+    pub spare: u32,
+}
+
+/// Flags in [`Meta`].
+pub mod note {
+    /// There is a tag.
+    pub const TAG: u32 = 1;
+    /// The program sees what a host leaves of checksums.
+    pub const SEES: u32 = 2;
+    /// The checksum is partial.
+    pub const PARTIAL: u32 = 4;
 }
 
 impl Meta {
     /// Bytes of it.
-    pub const LEN: usize = 24;
+    pub const LEN: usize = 32;
     /// Tells it from what may lie there by chance.
     pub const TAG: u32 = 0x7765_6674;
 }

@@ -23,7 +23,7 @@ mod trial;
 mod xmit;
 
 pub use error::{Unavailable, XdpError};
-pub use load::{Options, Xdp};
+pub use load::{Checksum, Options, Xdp};
 pub use shared_state::SharedState;
 pub use stats::PortCounts;
 pub use tables::FabricTables;

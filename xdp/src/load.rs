@@ -15,10 +15,10 @@ use aya::maps::{Array, DevMap, Map, MapData, XskMap};
 use aya::{Ebpf, EbpfLoader};
 use aya_obj::Object;
 
-use crate::code;
+use crate::code::{self, Put};
 use crate::layout::{
-    BANKS, Control, FDB, PORTS, PortRules, QUEUES, Station, VIDS, map, placeholder, port_queue,
-    program,
+    BANKS, Control, FDB, PORTS, PortRules, QUEUES, Station, VIDS, checksum, map, placeholder,
+    port_queue, program,
 };
 use crate::maps::{map_of, mapped};
 use crate::shared_state::SharedState;
@@ -42,6 +42,18 @@ impl Default for Options {
     fn default() -> Self {
         Self { stations: u32::try_from(FDB).unwrap_or(u32::MAX) }
     }
+}
+
+/// What a program may take the checksums of an interface's frames to be.
+#[derive(Clone, Copy, Debug)]
+pub enum Checksum<'a> {
+    /// These instructions, a function, find what the host left: given the context, they return a value of
+    /// [`checksum`].
+    Seen(&'a [u64]),
+    /// Complete, as they come from a wire.
+    OfWire,
+    /// Partial in places that nothing tells of.
+    Unseen,
 }
 
 /// The fast path of a switch in the kernel: its BPF maps, and the XDP program of each port.
@@ -100,12 +112,18 @@ impl Xdp {
     /// tags that are not in the data, and must be bound to its interface; without, it takes a frame to
     /// have none.
     #[must_use]
-    pub fn program(&self, port: u8, vlan_tag: Option<u32>) -> Vec<u64> {
+    pub fn program(&self, port: u8, vlan_tag: Option<u32>, checksum: Checksum<'_>) -> Vec<u64> {
         let tag = vlan_tag.map_or_else(|| code::constant(NO_DATA), code::kernel_function);
+        let checksum = match checksum {
+            Checksum::Seen(function) => Put::Function(function),
+            Checksum::OfWire => Put::One(code::constant(checksum::OF_WIRE)),
+            Checksum::Unseen => Put::One(code::constant(checksum::UNSEEN)),
+        };
         let put = [
-            (placeholder::PORT, code::constant(i32::from(port))),
-            (placeholder::VLAN_TAG, tag),
-            (placeholder::STATIONS, code::constant(self.stations.mask().cast_signed())),
+            (placeholder::PORT, Put::One(code::constant(i32::from(port)))),
+            (placeholder::VLAN_TAG, Put::One(tag)),
+            (placeholder::STATIONS, Put::One(code::constant(self.stations.mask().cast_signed()))),
+            (placeholder::CHECKSUM, checksum),
         ];
         code::filled(&self.code, &put, vlan_tag.is_some())
     }

@@ -83,7 +83,8 @@ impl Meta {
     #[must_use]
     pub fn from_bytes(bytes: &[u8; Self::LEN]) -> Self {
         let [c0, c1, c2, c3, c4, c5, c6, c7, t0, t1, t2, t3, rest @ ..] = *bytes;
-        let [bucket, pri, format, port, n0, n1, n2, n3, p0, p1, i0, i1] = rest;
+        let [bucket, pri, format, port, f0, f1, f2, f3, p0, p1, i0, i1, rest @ ..] = rest;
+        let [s0, s1, o0, o1, z0, z1, z2, z3] = rest;
         Self {
             count: u64::from_ne_bytes([c0, c1, c2, c3, c4, c5, c6, c7]),
             tag: u32::from_ne_bytes([t0, t1, t2, t3]),
@@ -91,9 +92,12 @@ impl Meta {
             pri,
             format,
             port,
-            tagged: u32::from_ne_bytes([n0, n1, n2, n3]),
+            flags: u32::from_ne_bytes([f0, f1, f2, f3]),
             tpid: u16::from_ne_bytes([p0, p1]),
             tci: u16::from_ne_bytes([i0, i1]),
+            csum_start: u16::from_ne_bytes([s0, s1]),
+            csum_offset: u16::from_ne_bytes([o0, o1]),
+            spare: u32::from_ne_bytes([z0, z1, z2, z3]),
         }
     }
 }

@@ -137,7 +137,7 @@ mod tests {
     use weft_dataplane::fdb::{FdbConfig, StaticEntry};
     use weft_dataplane::port::af_xdp::Program;
     use weft_parsers::{AddrKey, MacAddr, Vid};
-    use weft_xdp::{Options, Trial};
+    use weft_xdp::{Checksum, Options, Trial};
 
     use super::*;
     use crate::config::resolve::{Config, Timing};
@@ -178,7 +178,7 @@ mod tests {
         mirror.compare(&mut xdp, &fdb, &snapshot, now).unwrap();
         let key = station_key(station.key);
         assert!(xdp.put_station(key, 0, false).unwrap(), "as the program saw it");
-        let program = Program::load(&xdp.program(1, None), None).unwrap();
+        let program = Program::load(&xdp.program(1, None, Checksum::Unseen), None).unwrap();
         let frame = [&mac(2).0[..], &mac(1).0, &[0x12, 0x34], &[0; 50]].concat();
         Trial::run(program.as_fd(), &frame).unwrap();
         assert_eq!(xdp.station(key).map(|station| station.port), Some(NO_PORT));

@@ -10,15 +10,19 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use weft_dataplane::port::af_xdp::{
-    Attach, BUCKETS, Builtin, Link, NUMBER_LEN, Number, Program, Steering, TAG_NOTE_LEN, Target,
+    Attach, BUCKETS, Builtin, LeftChecksum, Link, NOTE_LEN, NUMBER_LEN, Number, Program, Sees,
+    Steering, Target, note,
 };
 use weft_dataplane::port::netdev;
 use weft_dataplane::types::{PortId, PriSet};
+use weft_xdp::Checksum;
 use weft_xdp::layout::{self, Meta};
 
 use super::Shared;
 
-const _: () = assert!(Meta::LEN == NUMBER_LEN + TAG_NOTE_LEN && Meta::TAG == Number::MAGIC);
+const _: () = assert!(Meta::LEN == NUMBER_LEN + NOTE_LEN && Meta::TAG == Number::MAGIC);
+const _: () = assert!(layout::note::TAG == note::TAG && layout::note::SEES == note::SEES);
+const _: () = assert!(layout::note::PARTIAL == note::PARTIAL);
 const _: () = assert!(layout::BUCKETS == BUCKETS);
 
 /// The program on one port.
@@ -29,6 +33,8 @@ pub struct Steer {
     link: Option<Link>,
     /// What was loaded last, and for which interface.
     program: Option<(u32, Program)>,
+    /// What that one sees.
+    sees: Sees,
     /// What steers where the program cannot.
     builtin: Builtin,
 }
@@ -36,7 +42,8 @@ pub struct Steer {
 impl Steer {
     pub(super) fn new(port: PortId, device: &str, shared: Arc<Shared>) -> Self {
         let (port, device) = (port.get(), device.to_owned());
-        Self { port, device, shared, link: None, program: None, builtin: Builtin::new() }
+        let (sees, builtin) = (Sees::default(), Builtin::new());
+        Self { port, device, shared, link: None, program: None, sees, builtin }
     }
 
     /// Attaches the program, or says why it cannot be.
@@ -50,15 +57,34 @@ impl Steer {
         }
         // The verifier takes tens of milliseconds, for which the worker stands still.
         let had = self.program.take().filter(|(index, _)| *index == target.index);
-        let load = || {
-            let code = self.shared.lock().xdp.program(self.port, vlan_tag);
-            Program::load(&code, vlan_tag.map(|_| target.index))
-                .map_err(|error| format!("the kernel refuses the program: {error}"))
+        let program = match had {
+            Some((_, program)) => program,
+            None => {
+                let left = target.left_checksum(how);
+                self.sees = Sees { tags: vlan_tag.is_some(), checksums: left.is_some() };
+                self.load(target.index, vlan_tag, left.as_ref())
+                    .map_err(|error| format!("the kernel refuses the program: {error}"))?
+            }
         };
-        let program = had.map_or_else(load, |(_, program)| Ok(program))?;
         let link = Link::attach(&program, target.index, true).map_err(|error| error.to_string());
         self.program = Some((target.index, program));
         link
+    }
+
+    /// Loads the program for interface `index`.
+    fn load(
+        &self,
+        index: u32,
+        vlan_tag: Option<u32>,
+        left: Option<&LeftChecksum>,
+    ) -> io::Result<Program> {
+        let checksum = match left {
+            Some(left) => Checksum::Seen(left.instructions()),
+            None if netdev::is_hardware(&self.device) => Checksum::OfWire,
+            None => Checksum::Unseen,
+        };
+        let code = self.shared.lock().xdp.program(self.port, vlan_tag, checksum);
+        Program::load(&code, vlan_tag.map(|_| index))
     }
 
     /// Notes where the program is, or why it is not.
@@ -121,8 +147,8 @@ impl Steering for Steer {
         drop(self.note(None, None)); // what refers to an interface that is gone has gone with it
     }
 
-    fn tag_note(&self) -> Option<usize> {
-        if self.link.is_some() { Some(TAG_NOTE_LEN) } else { self.builtin.tag_note() }
+    fn sees(&self) -> Option<Sees> {
+        if self.link.is_some() { Some(self.sees) } else { self.builtin.sees() }
     }
 
     fn has_fast_path(&self) -> bool {

@@ -140,7 +140,19 @@ pub fn takes_redirected(device: &str) -> bool {
 pub fn is_veth(device: &str) -> bool {
     let ask = || {
         let socket = sys::socket(libc::AF_INET, libc::SOCK_DGRAM, 0)?;
-        io::Result::Ok(sys::driver(socket.as_fd(), device)?.starts_with(b"veth\0"))
+        io::Result::Ok(sys::driver_info(socket.as_fd(), device)?.driver.starts_with(b"veth\0"))
+    };
+    ask().unwrap_or(false)
+}
+
+/// Whether the interface is a device on a bus, whose frames come from a wire, or as if they did.
+#[must_use]
+pub fn is_hardware(device: &str) -> bool {
+    let ask = || {
+        let socket = sys::socket(libc::AF_INET, libc::SOCK_DGRAM, 0)?;
+        let info = sys::driver_info(socket.as_fd(), device)?;
+        // A tap names itself where others name their bus.
+        io::Result::Ok(info.bus[0] != 0 && !info.driver.starts_with(b"tun\0"))
     };
     ask().unwrap_or(false)
 }
@@ -174,5 +186,6 @@ mod tests {
         assert!(features(i32::MAX).is_err(), "no such interface");
         assert_eq!(rx_queues("no-such-if0"), 1);
         assert!(!leaves_tags("no-such-if0"));
+        assert!(!is_hardware("no-such-if0") && !is_hardware("lo"));
     }
 }

@@ -308,19 +308,29 @@ pub(super) fn channels(fd: BorrowedFd<'_>, name: &str) -> io::Result<Channels> {
     Ok(channels)
 }
 
-/// `struct ethtool_drvinfo`: after the command the driver's name, then 160 bytes of other facts.
+/// `struct ethtool_drvinfo`: names that are ended by a zero.
 #[repr(C)]
-struct DriverInfo {
+pub(super) struct DriverInfo {
     command: u32,
-    driver: [u8; 32],
-    rest: [u8; 160],
+    /// The driver's name.
+    pub driver: [u8; 32],
+    versions: [u8; 64],
+    /// Where the device is; nothing of one that is made by software.
+    pub bus: [u8; 32],
+    rest: [u8; 64],
 }
 
-/// The driver of an interface, ended by a zero; `fd` is any socket.
-pub(super) fn driver(fd: BorrowedFd<'_>, name: &str) -> io::Result<[u8; 32]> {
-    let mut info = DriverInfo { command: 0x03, driver: [0; 32], rest: [0; 160] };
+/// The driver of an interface; `fd` is any socket.
+pub(super) fn driver_info(fd: BorrowedFd<'_>, name: &str) -> io::Result<DriverInfo> {
+    let mut info = DriverInfo {
+        command: 0x03,
+        driver: [0; 32],
+        versions: [0; 64],
+        bus: [0; 32],
+        rest: [0; 64],
+    };
     ethtool(fd, name, &mut info)?;
-    Ok(info.driver)
+    Ok(info)
 }
 
 /// The answer to an ethtool command that has one number; `fd` is any socket.

@@ -510,7 +510,7 @@ fn a_program_that_is_removed_is_put_back() {
     let umem = umem(512);
     assert_eq!(links::detach("sw"), 1);
     let mut other = Builtin::new();
-    let target = Target { index: links::index("sw"), queues: 1, shows_tags: false };
+    let target = Target { index: links::index("sw"), queues: 1, shows_tags: false, is_veth: false };
     other.attach(target, Attach::Native).unwrap();
     let error = bench.link(false).expect("reported");
     assert!(error.contains("attach the XDP program"), "{error}");

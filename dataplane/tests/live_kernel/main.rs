@@ -15,3 +15,4 @@ mod links;
 
 mod af_xdp;
 mod ports;
+mod tunnels;

@@ -5,6 +5,9 @@
 //! Units: bytes.
 //! Source: those of `weft_parsers::encap`; sums a word at a time, as RFC 1071 has them; Linux
 //! `udp_set_csum`, `gre_build_header` for what a kernel leaves.
+#![expect(clippy::indexing_slicing, reason = "a test fails that way")]
+
+use weft_dataplane::pool::PartialCsum;
 
 /// One header.
 #[derive(Clone, Copy, Debug)]
@@ -35,6 +38,59 @@ pub enum Layer {
 }
 use Layer::{Datagram, Eth, Geneve, Gre, Gue, Mpls, Tcp, Udp, V4, V6, V6Routing, Vxlan, VxlanGpe};
 
+/// IPv4 without options.
+pub const IP4: Layer = V4(0);
+/// Headers of all kinds.
+#[rustfmt::skip] // columns: name, headers
+pub const STACKS: [(&str, &[Layer]); 46] = [
+    ("plain",                  &[Eth(0), IP4, Tcp]),
+    ("plain, IPv6",            &[Eth(1), V6, Tcp]),
+    ("plain datagrams",        &[Eth(0), IP4, Datagram]),
+    ("options",                &[Eth(0), V4(3), Tcp]),
+    ("routing header",         &[Eth(2), V6Routing, Tcp]),
+    ("VXLAN",                  &[Eth(0), IP4, Udp(4789, true), Vxlan, Eth(0), IP4, Tcp]),
+    ("VXLAN, no checksum",     &[Eth(0), IP4, Udp(4789, false), Vxlan, Eth(0), IP4, Tcp]),
+    ("VXLAN, another port",    &[Eth(0), IP4, Udp(8472, true), Vxlan, Eth(0), IP4, Tcp]),
+    ("VXLAN, any port",        &[Eth(0), IP4, Udp(31, true), Vxlan, Eth(0), IP4, Tcp]),
+    ("VXLAN, tags outside",    &[Eth(2), IP4, Udp(4789, true), Vxlan, Eth(0), IP4, Tcp]),
+    ("VXLAN, tag inside",      &[Eth(0), IP4, Udp(4789, true), Vxlan, Eth(1), IP4, Tcp]),
+    ("VXLAN, tags in both",    &[Eth(1), V6, Udp(4789, true), Vxlan, Eth(2), V6, Tcp]),
+    ("VXLAN, 6 in 4",          &[Eth(0), IP4, Udp(4789, true), Vxlan, Eth(0), V6, Tcp]),
+    ("VXLAN, 4 in 6",          &[Eth(0), V6, Udp(4789, true), Vxlan, Eth(0), IP4, Tcp]),
+    ("VXLAN, 6 in 6",          &[Eth(0), V6, Udp(4789, true), Vxlan, Eth(0), V6, Tcp]),
+    ("VXLAN, 6 in 6, no sum",  &[Eth(0), V6, Udp(4789, false), Vxlan, Eth(0), V6, Tcp]),
+    ("VXLAN, datagrams",       &[Eth(0), IP4, Udp(4789, true), Vxlan, Eth(0), IP4, Datagram]),
+    ("VXLAN, datagrams, 6",    &[Eth(0), V6, Udp(4789, false), Vxlan, Eth(0), V6, Datagram]),
+    ("VXLAN-GPE, IPv4",        &[Eth(0), IP4, Udp(4790, true), VxlanGpe, IP4, Tcp]),
+    ("VXLAN-GPE, IPv6",        &[Eth(0), IP4, Udp(4790, true), VxlanGpe, V6, Tcp]),
+    ("VXLAN-GPE, Ethernet",    &[Eth(0), IP4, Udp(4790, true), VxlanGpe, Eth(0), V6, Tcp]),
+    ("Geneve",                 &[Eth(0), IP4, Udp(6081, true), Geneve(0), Eth(0), IP4, Tcp]),
+    ("Geneve with options",    &[Eth(0), V6, Udp(6081, true), Geneve(7), Eth(1), V6, Tcp]),
+    ("Geneve, IPv4, no sum",   &[Eth(0), IP4, Udp(6081, false), Geneve(2), IP4, Tcp]),
+    ("Geneve, IPv6",           &[Eth(0), IP4, Udp(6081, true), Geneve(1), V6, Datagram]),
+    ("GRE",                    &[Eth(0), IP4, Gre(0), IP4, Tcp]),
+    ("GRE, IPv6 in all",       &[Eth(0), V6, Gre(0), V6, Tcp]),
+    ("GRE with a key",         &[Eth(0), IP4, Gre(0x2000), V6, Tcp]),
+    ("GRE with a checksum",    &[Eth(0), IP4, Gre(0x8000), IP4, Tcp]),
+    ("GRE with all",           &[Eth(1), V6, Gre(0xB000), IP4, Tcp]),
+    ("GRE, Ethernet",          &[Eth(0), IP4, Gre(0), Eth(1), IP4, Tcp]),
+    ("IP in IP",               &[Eth(0), IP4, IP4, Tcp]),
+    ("SIT",                    &[Eth(0), IP4, V6, Tcp]),
+    ("IPv6 in IPv6",           &[Eth(0), V6, V6, Tcp]),
+    ("IPv4 in IPv6",           &[Eth(0), V6, IP4, Datagram]),
+    ("IPv6 with segments",     &[Eth(0), V6Routing, V6, Tcp]),
+    ("Ethernet in IPv6",       &[Eth(0), V6Routing, Eth(0), IP4, Tcp]),
+    ("FOU",                    &[Eth(0), IP4, Udp(5555, true), IP4, Tcp]),
+    ("FOU, GRE, no checksum",  &[Eth(0), IP4, Udp(5555, false), Gre(0x2000), V6, Tcp]),
+    ("GUE",                    &[Eth(0), IP4, Udp(6080, true), Gue(0), IP4, Tcp]),
+    ("GUE with options, GRE",  &[Eth(0), V6, Udp(6080, true), Gue(1), Gre(0x8000), V6, Tcp]),
+    ("MPLS",                   &[Eth(0), Mpls(2), IP4, Tcp]),
+    ("MPLS in UDP",            &[Eth(0), IP4, Udp(6635, true), Mpls(1), V6, Tcp]),
+    ("MPLS in IP",             &[Eth(0), IP4, Mpls(3), IP4, Tcp]),
+    ("VXLAN in GRE",           &[Eth(0), IP4, Gre(0x8000), V6, Udp(4789, true), Vxlan, Eth(0), IP4, Tcp]),
+    ("VXLAN in VXLAN",         &[Eth(0), IP4, Udp(4789, true), Vxlan, Eth(0), V6, Udp(9, true), Vxlan, Eth(0), V6, Tcp]),
+];
+
 /// How far the checksums are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sums {
@@ -54,6 +110,17 @@ pub struct Part<'a> {
     pub seq: u32,
     pub flags: u8,
     pub payload: &'a [u8],
+}
+
+/// Bytes of a payload, none of them alike for long.
+pub fn body(len: usize) -> Vec<u8> {
+    (0..len).map(|i| u8::try_from(i * 7 % 251).unwrap()).collect()
+}
+
+/// Where the checksum of the frame's transport header is, which starts at `at`.
+pub fn partial(stack: &[Layer], at: usize) -> PartialCsum {
+    let offset = if matches!(stack.last(), Some(Tcp)) { 16 } else { 6 };
+    PartialCsum { start: u16::try_from(at).unwrap(), offset }
 }
 
 const SEQUENCE: u16 = 0x1000;

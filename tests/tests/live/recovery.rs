@@ -233,7 +233,7 @@ fn reloads_go_on_while_programs_are_removed_and_come_back() {
 /// 10 ms, so it takes some tries.
 fn usurp(device: &str) -> Builtin {
     let index = links::index(device);
-    let target = Target { index, queues: 1, shows_tags: false };
+    let target = Target { index, queues: 1, shows_tags: false, is_veth: false };
     for _ in 0..100 {
         links::detach(device);
         let mut other = Builtin::new();

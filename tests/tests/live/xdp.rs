@@ -15,7 +15,7 @@ use weft_dataplane::port::netdev;
 use weft_parsers::{AddrKey, PriSource};
 use weft_tests::netns::{Net, enter};
 use weft_xdp::layout::{NO_SOURCE, NO_VID, PortRules, Tally, TlpRules, VIDS, fdb_key, tags};
-use weft_xdp::{Options, Xdp};
+use weft_xdp::{Checksum, Options, Xdp};
 
 const HOSTS: [(&str, &str, &str); 2] = [("a", "p0", "10.77.0.1"), ("b", "p1", "10.77.0.2")];
 const CHILD: &str = "WEFT_XDP_CHILD";
@@ -82,9 +82,12 @@ const NO_TLPS: TlpRules = TlpRules {
 fn attach(xdp: &mut Xdp, port: u8, ifindex: u32) -> std::io::Result<Link> {
     let shows_tags =
         netdev::features(ifindex.cast_signed()).is_ok_and(netdev::Features::shows_tags);
-    let target = Target { index: ifindex, queues: 1, shows_tags };
+    let target = Target { index: ifindex, queues: 1, shows_tags, is_veth: true };
     let vlan_tag = target.vlan_tag(Attach::Native);
-    let program = Program::load(&xdp.program(port, vlan_tag), vlan_tag.map(|_| ifindex));
+    let left = target.left_checksum(Attach::Native);
+    let checksum =
+        left.as_ref().map_or(Checksum::Unseen, |left| Checksum::Seen(left.instructions()));
+    let program = Program::load(&xdp.program(port, vlan_tag, checksum), vlan_tag.map(|_| ifindex));
     xdp.name(port, ifindex).unwrap();
     Link::attach(&program.expect("the verifier takes it"), ifindex, true)
 }

@@ -10,7 +10,7 @@ use weft_parsers::{Format, Head};
 
 use crate::counts::Place;
 use crate::frame::{self, Frame};
-use crate::layout::{NO_PORT, NO_VID, PORTS, PortRules, fdb_key};
+use crate::layout::{NO_PORT, NO_VID, PORTS, PortRules, checksum, fdb_key};
 use crate::maps;
 
 /// Frames below this are padded on transmit, which only the pipeline does.
@@ -32,11 +32,13 @@ pub fn action(
     ctx: &XdpContext,
     frame: &Frame<'_>,
     head: &Head,
+    left: u64,
     at: &Place,
     rules: &PortRules,
     (bank, tick): (u32, u32),
 ) -> Action {
-    let Some(to) = output(ctx, frame, head, at, rules, (bank, tick)) else { return Action::Pass };
+    let to = output(frame, head, at, rules, (bank, tick));
+    let Some(to) = to.filter(|_| is_complete(ctx, frame, head, left)) else { return Action::Pass };
     match maps::cells(at.port, at.queue, at.bucket) {
         Some(cells) if cells.at_rest() => Action::Express(to),
         Some(_) => Action::Follow(to),
@@ -47,7 +49,6 @@ pub fn action(
 /// The output of a frame that the pipeline would pass on at once.
 #[inline(always)]
 fn output(
-    ctx: &XdpContext,
     frame: &Frame<'_>,
     head: &Head,
     at: &Place,
@@ -72,7 +73,7 @@ fn output(
     let stays =
         members & both == both && other.keeps_tag(vid, head.tci()) && other.takes(head, len);
     let open = maps::is_open(to, at.pri);
-    (to != at.port && stays && open && is_complete(ctx, frame, head)).then_some(to)
+    (to != at.port && stays && open).then_some(to)
 }
 
 /// Where the destination is, if the source is known at `port`, too: then it has been seen.
@@ -97,9 +98,22 @@ fn known(vid: u16, head: &Head, port: u32, tick: u32) -> Option<u32> {
     (to < PORTS as u32).then_some(to)
 }
 
+/// Whether the frame's checksums are complete, those of what it carries in tunnels included.
+#[inline(always)]
+fn is_complete(ctx: &XdpContext, frame: &Frame<'_>, head: &Head, left: u64) -> bool {
+    const UNSEEN: u64 = checksum::UNSEEN as i64 as u64;
+    const OF_WIRE: u64 = checksum::OF_WIRE as i64 as u64;
+    match left {
+        checksum::COMPLETE => true,
+        UNSEEN if partial::may_carry(head) => false,
+        UNSEEN | OF_WIRE => looks_complete(ctx, frame, head),
+        _ => false,
+    }
+}
+
 /// Whether the checksum of the frame's transport header, if it has one, is complete.
 #[inline(always)]
-fn is_complete(ctx: &XdpContext, frame: &Frame<'_>, head: &Head) -> bool {
+fn looks_complete(ctx: &XdpContext, frame: &Frame<'_>, head: &Head) -> bool {
     match partial::place(head) {
         Field::Nowhere => true,
         Field::Hidden => false,

@@ -173,6 +173,15 @@ pub fn tag(ctx: &XdpContext) -> Option<Tag> {
     (ask(ctx.as_ptr(), &raw mut tag.tpid, &raw mut tag.tci) == 0).then_some(tag)
 }
 
+/// What the host left of the frame's checksum, as [`checksum`] has it.
+#[inline(always)]
+pub fn left(ctx: &XdpContext) -> u64 {
+    // SAFETY: as in `tag`, or a constant.
+    let ask: extern "C" fn(*mut core::ffi::c_void) -> u64 =
+        unsafe { core::mem::transmute(placeholder::CHECKSUM) };
+    ask(ctx.as_ptr())
+}
+
 /// Buckets of stations, less one.
 #[inline(always)]
 pub fn stations() -> u32 {

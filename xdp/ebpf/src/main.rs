@@ -31,6 +31,7 @@ use crate::counts::Place;
 use crate::express::Action;
 use crate::frame::{Frame, Front};
 use crate::layout::{Control, role};
+use crate::pass::Beside;
 
 /// Of the parser and all else in here: functions that show a driver's metadata are for GPL programs.
 #[unsafe(link_section = "license")]
@@ -54,21 +55,21 @@ pub fn weft(ctx: XdpContext) -> u32 {
     let format = head.as_ref().map_or(weft_parsers::Format::Other, weft_parsers::Head::format);
     let bucket = head.as_ref().map_or(0, |head| bucket(head, pri));
     let at = Place { port, queue: ctx.rx_queue_index(), pri, format, bucket, stats };
-    let tag = frame::tag(&ctx);
+    let beside = Beside { tag: frame::tag(&ctx), left: frame::left(&ctx) };
     // A frame loses its metadata when it is sent on.
-    if tag.is_none()
+    if beside.tag.is_none()
         && let Some(head) = &head
     {
-        match express::action(&ctx, &frame, head, &at, rules, (bank, tick)) {
+        match express::action(&ctx, &frame, head, beside.left, &at, rules, (bank, tick)) {
             Action::Express(output) if maps::redirect(output) => {
                 counts::express(&at, output, (frame.len, frame.len));
                 return xdp_action::XDP_REDIRECT;
             }
-            Action::Follow(output) => return pass::follow(&ctx, &at, output, frame.len),
+            Action::Follow(output) => return pass::follow(&ctx, &at, output, beside, frame.len),
             Action::Express(_) | Action::Pass => {}
         }
     }
-    pass::hand_over(&ctx, &at, tag, frame.len)
+    pass::hand_over(&ctx, &at, beside, frame.len)
 }
 
 /// The group that a frame is kept in order with: that of its addresses and priority.

@@ -18,8 +18,9 @@ use weft_parsers::tlp::{Mode, Oui, Pth, FastTlp, FastKind};
 use crate::counts::{self, Place};
 use crate::express::LEN_MIN;
 use crate::frame::{self, Frame};
-use crate::layout::{Control, Edge, PortRules, edge, role, route};
-use crate::{maps, pass};
+use crate::layout::{Control, Edge, PortRules, checksum, edge, role, route};
+use crate::pass::{self, Beside};
+use crate::maps;
 
 /// Words of 32 bits of the shortest frame that is sent.
 const SHORT: usize = LEN_MIN / 4;
@@ -49,7 +50,8 @@ pub fn weft(
     rules: &PortRules,
     control: Control,
 ) -> u32 {
-    let tag = frame::tag(ctx);
+    // A TLP has no checksum that a host could leave.
+    let beside = Beside { tag: frame::tag(ctx), left: checksum::COMPLETE };
     let queue = ctx.rx_queue_index();
     // All TLPs of a port are kept in order: what a TLP's flow is, cannot be told of each by the fast parse.
     let mut at = Place {
@@ -60,7 +62,7 @@ pub fn weft(
         bucket: 0,
         stats: control.stats,
     };
-    let plan = if tag.is_none() { plan(frame, port, rules, control) } else { None };
+    let plan = if beside.tag.is_none() { plan(frame, port, rules, control) } else { None };
     if let Some(plan) = plan {
         at.pri = plan.pri;
         match maps::cells(port, queue, 0) {
@@ -71,16 +73,16 @@ pub fn weft(
                             counts::express(&at, plan.output, (frame.len, plan.went));
                             xdp_action::XDP_REDIRECT
                         }
-                        Some(false) => pass::hand_over(ctx, &at, tag, frame.len),
+                        Some(false) => pass::hand_over(ctx, &at, beside, frame.len),
                         None => xdp_action::XDP_ABORTED,
                     };
                 }
             }
-            Some(_) => return pass::follow(ctx, &at, plan.output, frame.len),
+            Some(_) => return pass::follow(ctx, &at, plan.output, beside, frame.len),
             None => {}
         }
     }
-    pass::hand_over(ctx, &at, tag, frame.len)
+    pass::hand_over(ctx, &at, beside, frame.len)
 }
 
 /// What the pipeline would do at once with a frame, if that is no more than another front.

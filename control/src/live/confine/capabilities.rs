@@ -17,16 +17,17 @@ use crate::config::resolve::Config;
 /// TCP ports below this one take a capability.
 const PORT_UNPRIVILEGED: u16 = 1_024;
 
-/// What a port of `kind` needs to be opened, and opened again when its interface comes back; the program
-/// of express compares pointers, which takes one more.
-fn of_kind(kind: DeviceKind, express: bool) -> CapabilitySet {
-    let xdp = CapabilitySet::NET_ADMIN
-        | CapabilitySet::NET_RAW
-        | CapabilitySet::BPF
-        | CapabilitySet::IPC_LOCK;
+/// What a port of `kind` needs to be opened, and opened again when its interface comes back. Programs on a
+/// veth read the kernel's buffers, and that of express compares pointers, for which `PERFMON` is needed.
+fn of_kind(kind: DeviceKind) -> CapabilitySet {
     match kind {
-        DeviceKind::Auto | DeviceKind::AfXdp if express => xdp | CapabilitySet::PERFMON,
-        DeviceKind::Auto | DeviceKind::AfXdp => xdp,
+        DeviceKind::Auto | DeviceKind::AfXdp => {
+            CapabilitySet::NET_ADMIN
+                | CapabilitySet::NET_RAW
+                | CapabilitySet::BPF
+                | CapabilitySet::IPC_LOCK
+                | CapabilitySet::PERFMON
+        }
         DeviceKind::AfPacket => CapabilitySet::NET_RAW | CapabilitySet::NET_ADMIN,
         DeviceKind::Tap => CapabilitySet::NET_ADMIN,
         DeviceKind::Null | DeviceKind::Pcap | DeviceKind::Pipe => CapabilitySet::empty(),
@@ -37,7 +38,7 @@ fn of_kind(kind: DeviceKind, express: bool) -> CapabilitySet {
 /// What the switch of `config` needs as long as it runs.
 #[must_use]
 pub fn needed(config: &Config) -> CapabilitySet {
-    let ports = config.run.ports.iter().map(|port| of_kind(port.kind, config.run.express));
+    let ports = config.run.ports.iter().map(|port| of_kind(port.kind));
     let low = |port: u16| (1..PORT_UNPRIVILEGED).contains(&port);
     let cci = config.fabric.as_ref().and_then(|fabric| Some(&fabric.cci.as_ref()?.place));
     // Linux's MCTP takes one capability to have a type of messages, and one to send.
@@ -75,7 +76,8 @@ pub(super) fn keep(needed: CapabilitySet) -> io::Result<()> {
     set_capabilities(None, CapabilitySets { effective: kept, permitted: kept, inheritable })
 }
 
-/// What an endpoint's ports need: packet sockets, and `AF_XDP` with a program that compares no pointers.
+/// What an endpoint's ports need: packet sockets, and `AF_XDP` with a program that compares no pointers and
+/// sees no buffers: an endpoint sends nothing on.
 pub const ENDPOINT: CapabilitySet = CapabilitySet::NET_ADMIN
     .union(CapabilitySet::NET_RAW)
     .union(CapabilitySet::BPF)

@@ -163,7 +163,10 @@ pub fn open(
         DeviceKind::Auto => {
             let slower = slower.filter(|_| netdev::is_veth(&device));
             let faster = slower.map_or(Ok(()), |why| Err(format!("slower on veth, as {why}")));
-            let by_xdp = || xdp().map_err(|error| why(&error)).and_then(needs_tags);
+            let by_xdp = || {
+                let port = xdp().map_err(|error| why(&error))?;
+                needs_tags(port).and_then(needs_checksums)
+            };
             match faster.and_then(|()| by_xdp()) {
                 Ok(port) => {
                     let note = note(&port);
@@ -238,13 +241,22 @@ fn needs_tags(port: AfXdp) -> Result<AfXdp, String> {
     if port.reads_tags() { Ok(port) } else { Err(UNREAD_TAGS.to_owned()) }
 }
 
+const UNSEEN_CHECKSUMS: &str =
+    "checksums that hosts leave to the device are only found in tunnels that weft knows";
+
+/// Refuses a port that would send on checksums that are wrong: what hosts leave partial in a tunnel of a kind
+/// that is not known.
+fn needs_checksums(port: AfXdp) -> Result<AfXdp, String> {
+    if port.knows_checksums() { Ok(port) } else { Err(UNSEEN_CHECKSUMS.to_owned()) }
+}
+
 /// What is to be known of a port by `AF_XDP`, if it is not as usual.
 fn note(port: &AfXdp) -> Option<String> {
     let how = port.describe();
-    let tags = if port.reads_tags() { "" } else { UNREAD_TAGS };
-    let usual = how == "native, copy" && tags.is_empty();
-    let join = if tags.is_empty() { "" } else { "; " };
-    (!usual).then(|| format!("{how}{join}{tags}"))
+    let unseen = [(port.reads_tags(), UNREAD_TAGS), (port.knows_checksums(), UNSEEN_CHECKSUMS)];
+    let unseen = unseen.into_iter().filter(|(seen, _)| !seen).map(|(_, text)| text.to_owned());
+    let notes: Vec<String> = core::iter::once(how).chain(unseen).collect();
+    (notes != ["native, copy"]).then(|| notes.join("; "))
 }
 
 /// The address of the interface behind a port, if it has one.

@@ -106,6 +106,7 @@ impl Hold {
             index: index.cast_unsigned(),
             queues: u32::try_from(wish.queues().max(has)).unwrap_or(u32::MAX),
             shows_tags: features.shows_tags(),
+            is_veth: netdev::is_veth(&config.device),
         };
         steering.attach(target, how).map_err(at(ATTACH))?;
         Ok(Self { index, target, how, features, _promiscuous: promiscuous, _guard: guard })

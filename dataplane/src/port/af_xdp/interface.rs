@@ -54,8 +54,8 @@ impl AfXdp {
     /// The program is where it belongs.
     fn steered(&mut self) {
         self.steered = true;
-        (self.receive.tag_note, self.receive.numbered) =
-            (self.steering.tag_note(), self.steering.numbers());
+        (self.receive.sees, self.receive.numbered) =
+            (self.steering.sees(), self.steering.numbers());
         self.steering.set_gate(self.gate);
     }
 

@@ -36,7 +36,8 @@ use self::loss::Losses;
 use self::marks::Marks;
 use self::receive::Receive;
 pub use self::steering::{
-    Attach, BUCKETS, Builtin, NUMBER_LEN, Number, Steering, TAG_NOTE_LEN, TagNote, Target,
+    Attach, BUCKETS, Builtin, LeftChecksum, NOTE_LEN, NUMBER_LEN, Note, Number, Sees, Steering,
+    Target, note,
 };
 use self::transmit::Transmit;
 pub use self::umem::Umem;
@@ -146,7 +147,16 @@ impl AfXdp {
     /// device leaves them in.
     #[must_use]
     pub fn reads_tags(&self) -> bool {
-        self.receive.tag_note.is_some() || netdev::leaves_tags(&self.config.device)
+        self.receive.sees.is_some_and(|sees| sees.tags) || netdev::leaves_tags(&self.config.device)
+    }
+
+    /// Whether a checksum that a host left partial is seen wherever it is: the program is told of it, or
+    /// the device has frames from a wire, where all are complete. Elsewhere it is looked for, and missed in
+    /// tunnels of an unknown kind.
+    #[must_use]
+    pub fn knows_checksums(&self) -> bool {
+        self.receive.sees.is_some_and(|sees| sees.checksums)
+            || netdev::is_hardware(&self.config.device)
     }
 
     /// How frames come and go, in a few words: native or generic, copied or not, queues.

@@ -10,12 +10,12 @@ use weft_parsers::partial;
 
 use super::in_flight::InFlightChunks;
 use super::marks::Marks;
-use super::steering::{NUMBER_LEN, Number, TAG_NOTE_LEN, TagNote};
+use super::steering::{NOTE_LEN, NUMBER_LEN, Note, Number, Sees};
 use super::umem::CopyMode;
 use super::{ADDRESS_BITS, AfXdp, sys};
 use crate::batch::BURST;
 use crate::desc::Desc;
-use crate::pool::{Bufs, UMEM_LEAD};
+use crate::pool::{Bufs, PartialCsum, UMEM_LEAD};
 use crate::port::csum;
 use crate::port::tag::put_tag;
 use crate::stats::DropReason;
@@ -29,8 +29,8 @@ pub(super) struct Receive {
     pub posted: InFlightChunks,
     /// The queue that is received from first.
     pub turn: usize,
-    /// Bytes before a frame at which its tag is noted.
-    pub tag_note: Option<usize>,
+    /// What the program sees; `None` if it notes nothing.
+    pub sees: Option<Sees>,
     /// The program numbers frames.
     pub numbered: bool,
     /// What is known of them, if it may.
@@ -45,7 +45,7 @@ impl Receive {
         Self {
             posted: InFlightChunks::new(chunks),
             turn: 0,
-            tag_note: None,
+            sees: None,
             numbered: false,
             marks,
             draining: false,
@@ -84,7 +84,7 @@ impl AfXdp {
         if self.receive.numbered
             && let Some(marks) = &mut self.receive.marks
             && let Some((chunk, start)) = bufs.chunk_mut(&mut desc)
-            && let Some(number) = start.checked_sub(NUMBER_LEN + TAG_NOTE_LEN)
+            && let Some(number) = start.checked_sub(NUMBER_LEN + NOTE_LEN)
             && let Some(bytes) = chunk.get(number..).and_then(<[u8]>::first_chunk)
             && let Some(number) = Number::parse(*bytes)
         {
@@ -94,21 +94,26 @@ impl AfXdp {
                 self.counts.frames.rx_drops(DropReason::XskRing, missed);
             }
         }
-        let tag = self.receive.tag_note.and_then(|lead| {
+        let note = self.receive.sees.and_then(|_| {
             let (chunk, start) = bufs.chunk_mut(&mut desc)?;
-            TagNote::parse(*chunk.get(start.checked_sub(lead)?..)?.first_chunk()?)
+            chunk.get(start.checked_sub(NOTE_LEN)?..)?.first_chunk().copied().map(Note::parse)
         });
-        let whole = len + if tag.is_some() { 4 } else { 0 };
+        let Note { tag, left } = note.unwrap_or_default();
+        let added: u16 = if tag.is_some() { 4 } else { 0 };
+        let whole = len + usize::from(added);
         if whole > self.caps.frame_len_max {
             return self.dropped(bufs, desc, DropReason::TooLong);
         }
         if let Some(tag) = tag
             && let Some((chunk, start)) = bufs.chunk_mut(&mut desc)
         {
-            let start = put_tag(chunk, start, (tag.tpid, tag.tci));
+            let start = put_tag(chunk, start, tag);
             bufs.set_bounds(&mut desc, start, whole);
         }
-        let partial = partial::find(bufs.bytes(&desc), &self.config.fixed_udp_ports);
+        let look = || partial::find(bufs.bytes(&desc), &self.config.fixed_udp_ports);
+        let moved =
+            |left: PartialCsum| PartialCsum { start: left.start.saturating_add(added), ..left };
+        let partial = left.map_or_else(look, |left| left.map(moved));
         csum::received(bufs, &mut desc, partial);
         Some(desc)
     }

@@ -1,15 +1,18 @@
 //! Steering: the XDP program that hands an interface's frames to the sockets of its port.
 //!
 //! Shape: [`Steering`] is what the port asks of any such program; [`Builtin`] is one of our own that
-//! needs no compiler: to the socket of the frame's queue, whatever the frame, its tag noted before it.
+//! needs no compiler: to the socket of the frame's queue, whatever the frame, its tag and what is left of
+//! its checksum noted before it.
 //! Units: bytes, queues.
-//! Source: docs/express.md; docs/spec/pipeline.md §11; Linux `Documentation/networking/xdp-rx-metadata.rst`.
+//! Source: docs/express.md; docs/spec/pipeline.md §11; Linux `Documentation/networking/xdp-rx-metadata.rst`,
+//! `Documentation/bpf/kfuncs.rst`, `drivers/net/veth.c` (`struct veth_xdp_buff`).
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use super::bpf::{self, Link, Program};
-use super::btf;
+use super::btf::{self, BufferPlaces};
+use crate::pool::PartialCsum;
 use crate::types::PriSet;
 
 /// Where an XDP program runs: in the driver, or before the host's stack.
@@ -30,6 +33,8 @@ pub struct Target {
     pub queues: u32,
     /// Whether its driver shows VLAN tags to programs.
     pub shows_tags: bool,
+    /// Whether it is a veth, whose driver has the host's buffer beside the frame.
+    pub is_veth: bool,
 }
 
 impl Target {
@@ -39,33 +44,72 @@ impl Target {
     pub fn vlan_tag(&self, how: Attach) -> Option<u32> {
         if how == Attach::Native && self.shows_tags { btf::rx_vlan_tag() } else { None }
     }
-}
 
-/// Bytes of a [`TagNote`].
-pub const TAG_NOTE_LEN: usize = 8;
-
-/// What a program writes about a frame's VLAN tag: a word that is 0 if there is none, TPID in network
-/// order, TCI in the machine's.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TagNote {
-    /// Tag protocol.
-    pub tpid: u16,
-    /// Priority, DEI and VID.
-    pub tci: u16,
-}
-
-impl TagNote {
-    /// The tag that is noted, if there is one.
-    #[inline]
+    /// Instructions that find what the host left of a frame's checksum, if a program can see that at
+    /// this interface.
     #[must_use]
-    pub fn parse(bytes: [u8; TAG_NOTE_LEN]) -> Option<Self> {
-        let [f0, f1, f2, f3, t0, t1, c0, c1] = bytes;
-        let (tpid, tci) = (u16::from_be_bytes([t0, t1]), u16::from_ne_bytes([c0, c1]));
-        ([f0, f1, f2, f3] != [0; 4]).then_some(Self { tpid, tci })
+    pub fn left_checksum(&self, how: Attach) -> Option<LeftChecksum> {
+        if how == Attach::Native && self.is_veth {
+            btf::buffer_places().map(LeftChecksum::new)
+        } else {
+            None
+        }
     }
 }
 
-/// Bytes of a [`Number`], which stands before the [`TagNote`].
+/// Bytes of a [`Note`], which stands right before a frame.
+pub const NOTE_LEN: usize = 16;
+
+/// What a program writes about a frame: a word of [`flags`](note), TPID in network order, TCI in the
+/// machine's, where the checksum starts and goes, a word of 0.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Note {
+    /// TPID and TCI of a VLAN tag that is not in the data.
+    pub tag: Option<(u16, u16)>,
+    /// What the host left of the checksum; `None` where the program cannot see it.
+    pub left: Option<Option<PartialCsum>>,
+}
+
+/// Flags in a [`Note`].
+pub mod note {
+    /// There is a tag.
+    pub const TAG: u32 = 1;
+    /// The program sees what a host leaves of checksums.
+    pub const SEES: u32 = 2;
+    /// The checksum is partial.
+    pub const PARTIAL: u32 = 4;
+}
+
+impl Note {
+    /// What is noted.
+    #[inline]
+    #[must_use]
+    pub fn parse(bytes: [u8; NOTE_LEN]) -> Self {
+        let [f0, f1, f2, f3, t0, t1, c0, c1, s0, s1, o0, o1, ..] = bytes;
+        let flags = u32::from_ne_bytes([f0, f1, f2, f3]);
+        let is = |flag: u32| flags & flag != 0;
+        let partial = PartialCsum {
+            start: u16::from_ne_bytes([s0, s1]),
+            offset: u16::from_ne_bytes([o0, o1]),
+        };
+        let tag = (u16::from_be_bytes([t0, t1]), u16::from_ne_bytes([c0, c1]));
+        Self {
+            tag: is(note::TAG).then_some(tag),
+            left: is(note::SEES).then(|| is(note::PARTIAL).then_some(partial)),
+        }
+    }
+}
+
+/// What the program that is attached can see beside the data; it writes a [`Note`] of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sees {
+    /// VLAN tags that the driver took out.
+    pub tags: bool,
+    /// What hosts leave of checksums.
+    pub checksums: bool,
+}
+
+/// Bytes of a [`Number`], which stands before the [`Note`].
 pub const NUMBER_LEN: usize = 16;
 /// Groups of flows that a program keeps in order.
 pub const BUCKETS: usize = 64;
@@ -116,8 +160,8 @@ pub trait Steering: Send {
     /// Detaches; the sockets get no more frames.
     fn detach(&mut self);
 
-    /// How many bytes before each frame a [`TagNote`] stands, if this program writes any.
-    fn tag_note(&self) -> Option<usize>;
+    /// What this program notes; `None` if it writes no [`Note`].
+    fn sees(&self) -> Option<Sees>;
 
     /// Whether a program of this kind may send frames on by itself.
     fn has_fast_path(&self) -> bool {
@@ -157,7 +201,7 @@ struct Attached {
     // In this order: nothing is steered into a map that is gone.
     link: Link,
     map: OwnedFd,
-    notes_tags: bool,
+    sees: Option<Sees>,
 }
 
 impl Builtin {
@@ -172,18 +216,22 @@ impl Steering for Builtin {
     fn attach(&mut self, target: Target, how: Attach) -> io::Result<()> {
         self.detach();
         let map = bpf::socket_map(target.queues)?;
-        let mut noting = None;
-        if let Some(vlan_tag) = target.vlan_tag(how) {
-            let program = program(map.as_fd(), Some(vlan_tag));
-            noting = Program::load(&program, Some(target.index)).ok();
-        }
-        let notes_tags = noting.is_some();
-        let program = match noting {
-            Some(program) => program,
-            None => Program::load(&program(map.as_fd(), None), None)?,
+        let (vlan_tag, left) = (target.vlan_tag(how), target.left_checksum(how));
+        // With all that the driver offers; less where a capability is missing, or the kernel refuses it.
+        let wishes = [(vlan_tag, left), (vlan_tag, None)];
+        let noting = wishes.into_iter().filter(|wish| *wish != (None, None)).find_map(|wish| {
+            let (vlan_tag, left) = wish;
+            let bound_to = vlan_tag.map(|_| target.index);
+            let program = Program::load(&program(map.as_fd(), vlan_tag, left.as_ref()), bound_to);
+            let sees = Sees { tags: vlan_tag.is_some(), checksums: left.is_some() };
+            program.ok().map(|program| (program, Some(sees)))
+        });
+        let (program, sees) = match noting {
+            Some(noting) => noting,
+            None => (Program::load(&program(map.as_fd(), None, None), None)?, None),
         };
         let link = Link::attach(&program, target.index, how == Attach::Native)?;
-        self.attached = Some(Attached { link, map, notes_tags });
+        self.attached = Some(Attached { link, map, sees });
         Ok(())
     }
 
@@ -202,8 +250,8 @@ impl Steering for Builtin {
         self.attached = None;
     }
 
-    fn tag_note(&self) -> Option<usize> {
-        self.attached.as_ref().is_some_and(|a| a.notes_tags).then_some(TAG_NOTE_LEN)
+    fn sees(&self) -> Option<Sees> {
+        self.attached.as_ref()?.sees
     }
 }
 
@@ -214,15 +262,26 @@ const EXIT: u8 = 0x95;
 const MOV: u8 = 0xB7;
 const MOV_REG: u8 = 0xBF;
 const ADD: u8 = 0x07;
+const ADD_REG: u8 = 0x0F;
+const SUB_REG: u8 = 0x1F;
+const OR: u8 = 0x47;
+const OR_REG: u8 = 0x4F;
+const AND: u8 = 0x57;
+const SHIFT_LEFT: u8 = 0x67;
 const JEQ: u8 = 0x15;
 const JNE: u8 = 0x55;
 const JGT_REG: u8 = 0x2D;
 const LOAD_IMM64: u8 = 0x18;
+const LOAD8: u8 = 0x71;
+const LOAD16: u8 = 0x69;
 const LOAD32: u8 = 0x61;
+const LOAD64: u8 = 0x79;
 const STORE32_REG: u8 = 0x63;
 const STORE64: u8 = 0x7A;
-/// Source "register" of a load that means a map, and of a call that means a kernel function.
+/// Source "register" of a load that means a map, and of a call that means a function of the program or of
+/// the kernel.
 const MAP_FD: u8 = 1;
+const OWN_FUNCTION: u8 = 1;
 const KERNEL_FUNCTION: u8 = 2;
 const ADJUST_META: i32 = 54;
 const REDIRECT_MAP: i32 = 51;
@@ -255,45 +314,117 @@ fn steer(map: BorrowedFd<'_>) -> [u64; 6] {
     ]
 }
 
-/// The program over the sockets in `map`; with the number of `bpf_xdp_metadata_rx_vlan_tag` it notes
-/// the tag of each frame.
-fn program(map: BorrowedFd<'_>, vlan_tag: Option<u32>) -> Vec<u64> {
-    let mut code = vec![op(MOV_REG, 6, 1, 0, 0)];
-    if let Some(vlan_tag) = vlan_tag {
-        const LEN: i32 = 8;
-        const { assert!(LEN as usize == TAG_NOTE_LEN) };
-        #[rustfmt::skip] // columns: instruction, where to if it jumps
-        let note = [
-            op(MOV, 2, 0, 0, -LEN),
-            op(CALL, 0, 0, 0, ADJUST_META),
-            op(JNE, 0, 0, 24, 0),                   // to drop
-            op(STORE64, FP, 0, -8, 0),
-            op(MOV_REG, 1, 6, 0, 0),
-            op(MOV_REG, 2, FP, 0, 0),
-            op(ADD, 2, 0, 0, -8),                   // TPID goes there,
-            op(MOV_REG, 3, FP, 0, 0),
-            op(ADD, 3, 0, 0, -6),                   // TCI there
-            op(CALL, 0, KERNEL_FUNCTION, 0, vlan_tag.cast_signed()),
-            op(LOAD32, 2, 6, DATA_META, 0),
-            op(LOAD32, 3, 6, DATA, 0),
-            op(MOV_REG, 4, 2, 0, 0),
-            op(ADD, 4, 0, 0, LEN),
-            op(JGT_REG, 4, 3, 12, 0),               // to drop
-            op(MOV, 5, 0, 0, 1),
-            op(JEQ, 0, 0, 1, 0),                    // a tag was found: over the next one
-            op(MOV, 5, 0, 0, 0),
-            op(STORE32_REG, 2, 5, 0, 0),
-            op(LOAD32, 5, FP, -8, 0),
-            op(STORE32_REG, 2, 5, 4, 0),
-        ];
-        code.extend(note);
+/// The program over the sockets in `map`; with the number of `bpf_xdp_metadata_rx_vlan_tag`, or with
+/// instructions that find what is left of a checksum, it writes a [`Note`] before each frame.
+fn program(map: BorrowedFd<'_>, vlan_tag: Option<u32>, left: Option<&LeftChecksum>) -> Vec<u64> {
+    const LEN: i32 = 16;
+    /// From the call to the function behind the program.
+    const TO_LEFT: i32 = 21;
+    const { assert!(LEN as usize == NOTE_LEN) };
+    if vlan_tag.is_none() && left.is_none() {
+        return [&[op(MOV_REG, 6, 1, 0, 0)][..], &steer(map)].concat();
     }
+    // Constants for what is not asked; a function behind the program for what is asked in several steps.
+    let ask_tag = vlan_tag.map_or(op(MOV, 0, 0, 0, -1), kernel_function);
+    let ask_left = left.map_or(op(MOV, 0, 0, 0, 0), |_| op(CALL, 0, OWN_FUNCTION, 0, TO_LEFT));
+    let sees = if left.is_some() { note::SEES } else { 0 };
+    #[rustfmt::skip] // columns: instruction, where to if it jumps
+    let note = [
+        op(MOV_REG, 6, 1, 0, 0),
+        op(MOV, 2, 0, 0, -LEN),
+        op(CALL, 0, 0, 0, ADJUST_META),
+        op(JNE, 0, 0, 31, 0),                   // to drop
+        op(STORE64, FP, 0, -8, 0),
+        op(MOV_REG, 1, 6, 0, 0),
+        op(MOV_REG, 2, FP, 0, 0),
+        op(ADD, 2, 0, 0, -8),                   // TPID goes there,
+        op(MOV_REG, 3, FP, 0, 0),
+        op(ADD, 3, 0, 0, -6),                   // TCI there
+        ask_tag,
+        op(MOV, 7, 0, 0, sees.cast_signed()),   // flags
+        op(JNE, 0, 0, 1, 0),
+        op(OR, 7, 0, 0, note::TAG.cast_signed()),
+        op(MOV_REG, 1, 6, 0, 0),
+        ask_left,
+        op(JEQ, 0, 0, 1, 0),
+        op(OR, 7, 0, 0, note::PARTIAL.cast_signed()),
+        op(LOAD32, 2, 6, DATA_META, 0),
+        op(LOAD32, 3, 6, DATA, 0),
+        op(MOV_REG, 4, 2, 0, 0),
+        op(ADD, 4, 0, 0, LEN),
+        op(JGT_REG, 4, 3, 12, 0),               // to drop
+        op(STORE32_REG, 2, 7, 0, 0),
+        op(LOAD32, 5, FP, -8, 0),
+        op(STORE32_REG, 2, 5, 4, 0),
+        op(STORE32_REG, 2, 0, 8, 0),            // the lower half: start, and where it goes
+        op(MOV, 5, 0, 0, 0),
+        op(STORE32_REG, 2, 5, 12, 0),
+    ];
+    let mut code = note.to_vec();
     code.extend(steer(map));
     // drop:
-    if vlan_tag.is_some() {
-        code.extend([op(MOV, 0, 0, 0, XDP_DROP), op(EXIT, 0, 0, 0, 0)]);
+    code.extend([op(MOV, 0, 0, 0, XDP_DROP), op(EXIT, 0, 0, 0, 0)]);
+    if let Some(left) = left {
+        code.extend(left.instructions());
     }
     code
+}
+
+const fn kernel_function(number: u32) -> u64 {
+    op(CALL, 0, KERNEL_FUNCTION, 0, number.cast_signed())
+}
+
+/// A function that finds what the host left of a frame's checksum: takes the context, returns 0 if it is
+/// complete, else a word of 1 above the halves that say where it goes and where it starts.
+///
+/// veth gives a program the frame of the host's buffer, but nothing that says whether its checksum is
+/// partial. The buffer itself is beside the program's context, for the driver's own functions; it may be
+/// read by a program that is under the GPL and has `CAP_PERFMON`. A frame that another program sent here
+/// has no buffer; the kernel takes its checksum to be complete.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LeftChecksum([u64; 24]);
+
+impl LeftChecksum {
+    fn new(places: &BufferPlaces) -> Self {
+        const PARTIAL: i32 = 3; // CHECKSUM_PARTIAL
+        let (state, bit) = places.state;
+        let [partial, mask] = [PARTIAL << bit, 3 << bit];
+        let at = |place: u16| i16::try_from(place).unwrap_or(i16::MAX); // no struct is so long
+        #[rustfmt::skip] // columns: instruction, where to if it jumps
+        let code = [
+            kernel_function(places.to_kernel),
+            op(LOAD64, 6, 0, at(places.data), 0),
+            op(MOV_REG, 1, 0, 0, 0),
+            op(ADD, 1, 0, 0, places.buffer.into()),
+            op(MOV, 2, 0, 0, places.pointer.cast_signed()),
+            kernel_function(places.read_only),
+            op(LOAD64, 7, 0, 0, 0),
+            op(MOV, 0, 0, 0, 0),
+            op(JEQ, 7, 0, 14, 0),               // to the end: no buffer
+            op(LOAD8, 1, 7, at(state), 0),
+            op(AND, 1, 0, 0, mask),
+            op(JNE, 1, 0, 11, partial),         // to the end: complete
+            op(LOAD64, 1, 7, at(places.head), 0),
+            op(LOAD16, 2, 7, at(places.csum_start), 0),
+            op(ADD_REG, 1, 2, 0, 0),
+            op(SUB_REG, 1, 6, 0, 0),
+            op(AND, 1, 0, 0, 0xFFFF),
+            op(LOAD16, 0, 7, at(places.csum_offset), 0),
+            op(SHIFT_LEFT, 0, 0, 0, 16),
+            op(OR_REG, 0, 1, 0, 0),
+            op(MOV, 1, 0, 0, 1),
+            op(SHIFT_LEFT, 1, 0, 0, 32),
+            op(OR_REG, 0, 1, 0, 0),
+            op(EXIT, 0, 0, 0, 0),
+        ];
+        Self(code)
+    }
+
+    /// The function.
+    #[must_use]
+    pub const fn instructions(&self) -> &[u64; 24] {
+        &self.0
+    }
 }
 
 #[cfg(test)]
@@ -301,14 +432,44 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_note_without_a_tag_is_none() {
-        let tag = |bytes| TagNote::parse(bytes).map(|note| (note.tpid, note.tci));
+    fn a_note_says_what_its_flags_say() {
         let [c0, c1] = 0x6005_u16.to_ne_bytes();
-        assert_eq!(tag([0, 0, 0, 0, 0x88, 0xA8, c0, c1]), None);
-        for word in [[1, 0, 0, 0], [0, 0, 0, 1]] {
-            let [w0, w1, w2, w3] = word;
-            let bytes = [w0, w1, w2, w3, 0x88, 0xA8, c0, c1];
-            assert_eq!(tag(bytes), Some((0x88A8, 0x6005)));
+        let ([s0, s1], [o0, o1]) = (84_u16.to_ne_bytes(), 16_u16.to_ne_bytes());
+        let (tag, partial) = ((0x88A8, 0x6005), PartialCsum { start: 84, offset: 16 });
+        #[rustfmt::skip] // columns: name, flags, tag, what is left
+        let cases = [
+            ("nothing seen", 0,                              None,      None),
+            ("tag",          note::TAG,                      Some(tag), None),
+            ("complete",     note::SEES,                     None,      Some(None)),
+            ("partial",      note::SEES | note::PARTIAL,     None,      Some(Some(partial))),
+            ("all",          7,                              Some(tag), Some(Some(partial))),
+            ("not seen",     note::PARTIAL,                  None,      None),
+        ];
+        for (name, flags, tag, left) in cases {
+            let [f0, f1, f2, f3] = u32::to_ne_bytes(flags);
+            let bytes = [f0, f1, f2, f3, 0x88, 0xA8, c0, c1, s0, s1, o0, o1, 9, 9, 9, 9];
+            assert_eq!(Note::parse(bytes), Note { tag, left }, "{name}");
+        }
+    }
+
+    /// A jump that leads elsewhere would be found by the verifier only where there is a kernel to ask.
+    #[test]
+    fn jumps_lead_where_they_should() {
+        let file = std::fs::File::open("/dev/null").unwrap();
+        let left = LeftChecksum([0; 24]);
+        let to = |code: &[u64], at: usize| {
+            let word = code[at];
+            let offset = (word >> 16 & 0xFFFF) as u16;
+            at + 1 + usize::from(offset)
+        };
+        for vlan_tag in [None, Some(7)] {
+            let code = program(file.as_fd(), vlan_tag, Some(&left));
+            let end = code.len() - left.instructions().len();
+            assert_eq!(code[end - 2], op(MOV, 0, 0, 0, XDP_DROP));
+            assert_eq!([to(&code, 3), to(&code, 22)], [end - 2; 2], "to drop");
+            assert_eq!([to(&code, 12), to(&code, 16)], [14, 18], "over one");
+            let call = (code[15] >> 32) as usize;
+            assert_eq!(16 + call, end, "to the function");
         }
     }
 
@@ -316,7 +477,7 @@ mod tests {
     fn what_is_not_attached_takes_no_socket() {
         let mut steering = Builtin::new();
         let file = std::fs::File::open("/dev/null").unwrap();
-        assert!(!steering.is_attached() && steering.tag_note().is_none());
+        assert!(!steering.is_attached() && steering.sees().is_none());
         assert!(steering.set_socket(0, file.as_fd()).is_err());
         steering.detach();
     }

@@ -36,7 +36,7 @@ use weft_parsers::fabric::{FastEntry, Hpa, Interleave, Pid, Target};
 use weft_parsers::tlp::fast_frame::LinkWords;
 use weft_parsers::tlp::{Oui, Pth};
 use weft_xdp::layout::{SEGMENTS, Tally};
-use weft_xdp::{FabricTables, Options, Trial, Verdict, Xdp};
+use weft_xdp::{Checksum, FabricTables, Options, Trial, Verdict, Xdp};
 
 /// The interface that trials come in by.
 const LO: u32 = 1;
@@ -146,7 +146,7 @@ impl Kernel {
         xdp.commit();
         let (mut programs, mut sockets) = (Vec::new(), Vec::new());
         for id in snapshot.ports.iter() {
-            let code = xdp.program(id.get(), None);
+            let code = xdp.program(id.get(), None, Checksum::OfWire);
             programs.push(Program::load(&code, None).expect("the verifier takes it"));
             xdp.set_output(id.get(), LO).unwrap();
             let (family, kind) = (rustix::net::AddressFamily::XDP, rustix::net::SocketType::RAW);

@@ -25,7 +25,7 @@ use weft_dataplane::snapshot::Snapshot;
 use weft_dataplane::types::PortId;
 use weft_parsers::vlan::Tpids;
 use weft_xdp::layout::{Meta, NO_PORT, Refusals, Tally, fdb_key};
-use weft_xdp::{Options, PortCounts, Trial, Verdict, Xdp};
+use weft_xdp::{Checksum, Options, PortCounts, Trial, Verdict, Xdp};
 
 const GOLDEN: [&str; 7] =
     ["standard", "standard_vlan", "gen1", "gen2", "gen2_doc", "lite", "malformed"];
@@ -92,7 +92,8 @@ impl Bench {
     fn new(mut xdp: Xdp, snapshot: Snapshot) -> Self {
         configure(&mut xdp, &snapshot);
         let program = |port: PortId| {
-            Program::load(&xdp.program(port.get(), None), None).expect("the verifier takes it")
+            Program::load(&xdp.program(port.get(), None, Checksum::OfWire), None)
+                .expect("the verifier takes it")
         };
         let programs = snapshot.ports.iter().map(program).collect();
         let mut sockets = Vec::new();
@@ -151,8 +152,9 @@ fn to_socket(name: &str, trial: &Trial, want: oracle::Facts, input: PortId, fram
     assert_eq!(trial.bytes, frame, "{name}: bytes");
     let meta = trial.meta.unwrap_or_else(|| panic!("{name}: nothing before the frame"));
     let (pri, format) = (want.pri.get(), want.format as u8);
-    let (port, tagged) = (input.get(), 0);
-    let wanted = Meta { tag: Meta::TAG, port, pri, format, tagged, tpid: 0, tci: 0, ..meta };
+    let (count, bucket) = (meta.count, meta.bucket);
+    let meta_of = Meta { tag: Meta::TAG, port: input.get(), pri, format, ..Meta::default() };
+    let wanted = Meta { count, bucket, ..meta_of };
     assert_eq!(meta, wanted, "{name}");
 }
 
@@ -542,13 +544,19 @@ fn the_program_that_reads_tags_is_taken_bound() {
     weft_tests::netns::enter(&net.name("sw"));
     let index = net.index("sw", "p0");
     let features = weft_dataplane::port::netdev::features(index.cast_signed()).unwrap();
-    let target = Target { index, queues: 1, shows_tags: features.shows_tags() };
+    let target = Target { index, queues: 1, shows_tags: features.shows_tags(), is_veth: true };
     let Some(vlan_tag) = target.vlan_tag(Attach::Native) else {
         eprintln!("SKIPPED {test}: this kernel does not show tags to programs");
         return;
     };
-    let code = xdp.program(0, Some(vlan_tag));
-    Program::load(&code, Some(index)).expect("the verifier takes it, and it has not grown");
+    let Some(left) = target.left_checksum(Attach::Native) else {
+        eprintln!("SKIPPED {test}: this kernel does not show buffers to programs");
+        return;
+    };
+    for checksum in [Checksum::Seen(left.instructions()), Checksum::OfWire, Checksum::Unseen] {
+        let code = xdp.program(0, Some(vlan_tag), checksum);
+        Program::load(&code, Some(index)).expect("the verifier takes it, and it has not grown");
+    }
 }
 
 /// TCP and UDP whose checksum the kernel left partial go to user space, which completes it; so does
