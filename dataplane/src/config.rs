@@ -394,6 +394,8 @@ pub struct ForwardConfig {
     pub ageing: Span,
     /// Unknown unicast is flooded; else dropped.
     pub flood_unknown: bool,
+    /// Reserved groups that are forwarded like any other group: bit n is 01-80-C2-00-00-0n. Never 1, PAUSE's own.
+    pub reserved_groups: u16,
     /// How long a port is blocked that is part of a loop; `None` for not at all.
     pub loop_block: Option<Span>,
     /// How long a station that moved too often stays where it was before; zero for not at all.
@@ -439,6 +441,7 @@ impl ForwardConfig {
             fdb_capacity: crate::fdb::CAPACITY,
             ageing: crate::fdb::AGEING,
             flood_unknown: true,
+            reserved_groups: 0,
             loop_block: Some(crate::fdb::LOOP_BLOCK),
             sticky: crate::fdb::STICKY,
             static_entries: Vec::new(),

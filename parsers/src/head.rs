@@ -131,11 +131,19 @@ impl Head {
         self.dst.address() == MAC_MASK
     }
 
-    /// Bytes 0 to 5 are 01-80-C2-00-00-00..0F, never forwarded (no valid AFH header looks so).
+    /// Bytes 0 to 5 are 01-80-C2-00-00-00..0F, which bridges do not forward unless they are told to (no valid AFH
+    /// header looks so).
     #[inline]
     #[must_use]
     pub const fn reserved_group(&self) -> bool {
         is_reserved_group(self.dst.address()) || self.has(RESERVED)
+    }
+
+    /// Which one of [`Head::reserved_group`] it is: the last digit of the address. Of others it means nothing.
+    #[inline]
+    #[must_use]
+    pub const fn reserved_number(&self) -> u32 {
+        (self.dst.address() & 0xF) as u32 // low bits of the address in every space
     }
 
     /// The source can be learnt: neither zero nor, in 48 bits, a group.

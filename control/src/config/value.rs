@@ -129,6 +129,8 @@ pub enum Kind {
     Mac,
     /// A station or group: see [`parse_addr`].
     Addr,
+    /// One of the groups that bridges keep to themselves: see [`parse_reserved_group`].
+    ReservedGroup,
     /// Address and port of TCP.
     Socket,
     /// Address and port of TCP, or the kernel's MCTP: see [`mctp_place`].
@@ -185,6 +187,9 @@ impl fmt::Display for Kind {
             Self::Addr => {
                 f.write_str("an address: \"02:00:00:00:00:01\", \"gen1:0000000002\" or \"id:0002\"")
             }
+            Self::ReservedGroup => f.write_str(
+                "\"lldp\", \"lacp\", \"eapol\", \"stp\" or an address \"01:80:c2:00:00:00\" to 0f, but 01",
+            ),
             Self::Socket => {
                 f.write_str("address and port such as \"127.0.0.1:9460\", or a port of loopback")
             }
@@ -315,6 +320,7 @@ impl Kind {
             Self::Path => is_path(text),
             Self::Mac => MacAddr::from_str(text).is_ok_and(|mac| !mac.is_group()),
             Self::Addr => parse_addr(text).is_some(),
+            Self::ReservedGroup => parse_reserved_group(text).is_some(),
             Self::Socket => listen_addr(text).is_some(),
             Self::MctpPlace => mctp_place(text).is_some(),
             Self::Listen => listen_place(text).is_some(),
@@ -368,6 +374,23 @@ pub fn parse_addr(text: &str) -> Option<AddrKey> {
         return hex(digits, &[4]).map(|bits| AddrKey::new(AddrSpace::Id16, bits));
     }
     MacAddr::from_str(text).ok().map(AddrKey::ethernet)
+}
+
+/// Names of protocols, with the last digit of the reserved group that each uses (IEEE 802.1Q-2022 Table 8-1; 802.3
+/// Annex 57A for slow protocols).
+const RESERVED_GROUPS: [(&str, u8); 4] =
+    [("stp", 0x0), ("lacp", 0x2), ("eapol", 0x3), ("lldp", 0xE)];
+
+/// The last digit of a reserved group: of a protocol by its name, or of an address. That of PAUSE is none that can be
+/// asked for.
+#[must_use]
+pub fn parse_reserved_group(text: &str) -> Option<u8> {
+    if let Some((_, digit)) = RESERVED_GROUPS.iter().find(|(name, _)| *name == text) {
+        return Some(*digit);
+    }
+    let address = MacAddr::from_str(text).ok()?;
+    let MacAddr([.., digit]) = address;
+    (address.is_reserved_group() && address != MacAddr::PAUSE).then_some(digit)
 }
 
 /// 32 hexadecimal digits, in groups of 8, 4, 4, 4 and 12 or without hyphens; the first byte first.

@@ -5,6 +5,7 @@
 //! Source: docs/spec/pipeline.md §3.
 
 use arrayvec::ArrayVec;
+use weft_parsers::Head;
 
 use super::burst::{FrameMeta, Verdict};
 use super::switch_core::Core;
@@ -70,7 +71,7 @@ impl<const SPREAD: bool> Router<'_, SPREAD> {
         let members = self.snapshot.vlan.members(meta.vid);
         let found = if meta.head.individual() {
             self.lookup(meta)
-        } else if meta.head.reserved_group() {
+        } else if meta.head.reserved_group() && !self.lets_through(&meta.head) {
             return (Verdict::Drop(DropReason::ReservedGroup), "");
         } else {
             None
@@ -86,6 +87,15 @@ impl<const SPREAD: bool> Router<'_, SPREAD> {
             },
         };
         (self.narrow(wanted, meta, len, hash), by)
+    }
+
+    /// Whether the configuration has a reserved group forwarded. PAUSE's own address never is: a link's frames
+    /// would pause another.
+    #[cold]
+    fn lets_through(&self, head: &Head) -> bool {
+        const PAUSE: u16 = 1 << 1;
+        let bits = self.snapshot.config.forward.reserved_groups & !PAUSE;
+        bits >> head.reserved_number() & 1 != 0
     }
 
     /// The port that a known station is reached by; `None` if that is where the frame came from.
@@ -123,7 +133,7 @@ impl<const SPREAD: bool> Router<'_, SPREAD> {
         let head = &meta.head;
         let (kind, reason) = if head.broadcast() {
             (StormKind::Broadcast, DropReason::StormBroadcast)
-        } else if head.group() {
+        } else if head.group() || head.reserved_group() {
             (StormKind::Multicast, DropReason::StormMulticast)
         } else if !self.snapshot.config.forward.flood_unknown {
             return Err(DropReason::UnknownUnicast);

@@ -137,7 +137,8 @@ drop_reasons! {
     ReservedGroup = 7, "reserved_group", InputPri, Any,
         "For 01-80-C2-00-00-00 to 0F (STP, LLDP, LACP, 802.1X, ...): bridges must not forward these, and weft does \
          not use these protocols.",
-        "Nothing: neighbours send such frames regularly. PAUSE and PFC frames are not counted here.";
+        "Nothing: neighbours send such frames regularly. Where the two ends of a link are to see each other as if no \
+         switch were between them, name the groups in `fdb.reserved_groups`. PAUSE and PFC frames are not counted here.";
     SamePort = 8, "same_port", InputPri, Any,
         "Its destination is behind the port or LAG that it came in by.",
         "Nothing if several stations are behind one port (a hub, a bridge): the frame has reached its destination \

@@ -19,7 +19,7 @@ use weft_parsers::{AddrKey, AddrSpace, AfhMode, MacAddr, ParseConfig, Vid};
 
 use super::{Item, Place, Resolver, Timing, Value, chosen, scale, to_u32, to_usize};
 use crate::config::choice::{DeviceIs, DeviceKind, LoopAction, UnknownUnicast, VlanMode};
-use crate::config::value::{parse_addr, vid_range};
+use crate::config::value::{parse_addr, parse_reserved_group, vid_range};
 
 /// Bit/s of a Gbit/s, of a Mbit/s.
 const GBPS: f64 = 1e9;
@@ -327,7 +327,8 @@ impl Resolver<'_> {
             );
             self.refuse(place, "fdb.capacity", message);
         }
-        let groups = self.groups();
+        let reserved_groups = self.reserved_groups();
+        let groups = self.groups(reserved_groups);
         let seconds =
             |key, unset| Span::from_ms(self.int("fdb", key).unwrap_or(unset).saturating_mul(1_000));
         ForwardConfig {
@@ -335,6 +336,7 @@ impl Resolver<'_> {
             ageing: seconds("ageing_s", 300),
             flood_unknown: self.choice::<UnknownUnicast>("fdb", "unknown_unicast")
                 == UnknownUnicast::Flood,
+            reserved_groups,
             loop_block: (self.choice::<LoopAction>("fdb", "loop_action") == LoopAction::Block)
                 .then(|| seconds("loop_block_s", 10)),
             sticky: seconds("sticky_s", 10),
@@ -386,7 +388,22 @@ impl Resolver<'_> {
         entries
     }
 
-    fn groups(&mut self) -> Vec<Group> {
+    /// Reserved groups that are forwarded, as bits.
+    fn reserved_groups(&mut self) -> u16 {
+        let mut bits = 0;
+        for text in self.texts("fdb", "reserved_groups") {
+            let bit = parse_reserved_group(&text).map_or(0, |digit| 1 << digit);
+            if bits & bit != 0 {
+                let place = self.place("fdb", "reserved_groups");
+                let message = format!("expected each group once, found {text:?} again");
+                self.refuse(place, "fdb.reserved_groups", message);
+            }
+            bits |= bit;
+        }
+        bits
+    }
+
+    fn groups(&mut self, forwarded: u16) -> Vec<Group> {
         const KEY: &str = "group.addr";
         let mut seen: BTreeMap<FdbKey, Place> = BTreeMap::new();
         let mut groups = Vec::new();
@@ -412,6 +429,17 @@ impl Resolver<'_> {
                 self.refuse(place, KEY, "expected a group's address, found a station's");
             } else if let Some(first) = seen.insert(key, place.clone()) {
                 let message = format!("expected each group once, found {key} here and at {first}");
+                self.refuse(place, KEY, message);
+            }
+            let mac = MacAddr::from_bits(addr.address());
+            if addr.space() == AddrSpace::Ethernet
+                && mac.is_reserved_group()
+                && forwarded >> (addr.address() & 0xF) & 1 == 0
+            {
+                let place = item.set.get("addr").map_or(&item.place, |set| &set.place).clone();
+                let message = format!(
+                    "expected a group that is forwarded, found {mac}, which is reserved: add it to fdb.reserved_groups, unless it is PAUSE's"
+                );
                 self.refuse(place, KEY, message);
             }
             groups.push(Group { vid, addr, ports });

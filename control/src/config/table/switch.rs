@@ -286,6 +286,13 @@ pub(super) const FDB: &[Param] = &[
         "What happens to frames to unknown stations.",
     ),
     hot(
+        "reserved_groups",
+        Kind::List(&Kind::ReservedGroup, 0, 15),
+        "groups",
+        Fixed("[]"),
+        "Reserved groups (IEEE 802.1Q, 8.6.3) that are forwarded like other groups instead of dropped: \"lldp\", \"lacp\", \"eapol\", \"stp\", or an address 01:80:c2:00:00:00 to 0f, but not that of PAUSE (01).",
+    ),
+    hot(
         "loop_action",
         Kind::Word(LoopAction::NAMES),
         "",

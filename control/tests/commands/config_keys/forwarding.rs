@@ -7,7 +7,7 @@
 use weft_hosts::frames::{FrameSpec, Kind, Station};
 use weft_parsers::{Dscp, Pcp, Vid};
 
-use super::run::{Arrival, Run, THREE, bytes, run, spec};
+use super::run::{Arrival, Run, THREE, bytes, run, spec, to_reserved};
 use super::with;
 
 /// `frames` from p0, 10 us apart.
@@ -138,13 +138,48 @@ allowed = [\"5-7\"]
 
 #[test]
 fn who_speaks_to_a_reserved_group_is_learnt() {
-    let mut hello = spec(Kind::Ethernet, 100, Station::ALL);
-    hello.dst.mac = weft_parsers::MacAddr([1, 0x80, 0xC2, 0, 0, 0x0E]);
+    let hello = to_reserved(0x0E);
     let answer = bytes(&spec(Kind::Ethernet, 9, Station::numbered(100)), 0);
     let came = run(vec![(0, 0, bytes(&hello, 0)), (2, 1_000_000, answer.clone())], THREE);
     assert_eq!((left(&came), came.number("/drops/reserved_group")), (vec![1, 0, 0], "1".into()));
     let came = run(vec![(2, 1_000_000, answer)], THREE);
     assert_eq!(left(&came), [1, 1, 0], "without it the station is not known");
+}
+
+#[test]
+fn a_reserved_group_is_forwarded_where_its_own_key_says_so() {
+    let all: Vec<Vec<u8>> = (0..16).map(|digit| bytes(&to_reserved(digit), 0)).collect();
+    #[rustfmt::skip] // columns: value of the key, last digits of what is forwarded
+    let cases: [(&str, &[usize]); 5] = [
+        ("[]", &[]),
+        ("[\"stp\"]", &[0]),
+        ("[\"lacp\", \"eapol\", \"lldp\"]", &[2, 3, 14]),
+        ("[\"01:80:C2:00:00:0F\"]", &[15]),
+        ("[\"stp\",\"lacp\",\"eapol\",\"01:80:c2:00:00:04\",\"01:80:c2:00:00:05\",\"01:80:c2:00:00:06\",\"01:80:c2:00:00:07\",\
+           \"01:80:c2:00:00:08\",\"01:80:c2:00:00:09\",\"01:80:c2:00:00:0a\",\"01:80:c2:00:00:0b\",\"01:80:c2:00:00:0c\",\
+           \"01:80:c2:00:00:0d\",\"lldp\",\"01:80:c2:00:00:0f\"]", &[0, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15]),
+    ];
+    for (value, forwarded) in cases {
+        let came = run(from_p0(all.clone()), &with(THREE, "fdb.reserved_groups", value));
+        let want: Vec<_> = forwarded.iter().map(|&digit| all[digit].clone()).collect();
+        assert_eq!(left(&came), [0, want.len(), want.len()], "{value}: to all of the VLAN");
+        assert_eq!(left_by(&came, 1), want, "{value}");
+        let dropped = 16 - forwarded.len();
+        assert_eq!(came.number("/drops/reserved_group"), dropped.to_string(), "{value}");
+    }
+    // A group of its own says to which ports; a storm limit holds; a Lite port's frames are read as Lite.
+    let lldp = with(THREE, "fdb.reserved_groups", "[\"lldp\"]");
+    let group = "[[group]]\naddr = \"01:80:c2:00:00:0e\"\nports = [\"p2\"]\n";
+    let came = run(from_p0(all.clone()), &format!("{lldp}{group}"));
+    assert_eq!(left(&came), [0, 0, 1]);
+    let came = run(from_p0(all.clone()), &with(&lldp, "port.storm_multicast", "0"));
+    assert_eq!(came.number("/drops/storm_multicast"), "1");
+    for order in ["slap", "as_documented"] {
+        let text = with(LITE, "fdb.reserved_groups", "[\"lldp\"]");
+        let text = with(&text, "formats.gen2_order", &format!("\"{order}\""));
+        let came = run(all.iter().map(|frame| (1, 0, frame.clone())).collect(), &text);
+        assert_eq!(left_by(&came, 2), [all[14].clone()], "{order}");
+    }
 }
 
 #[test]

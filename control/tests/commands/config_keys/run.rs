@@ -54,6 +54,8 @@ pub enum Flow {
     /// Plain Ethernet to everybody, to a group, or to a station that nobody knows.
     Broadcast,
     Group,
+    /// As LLDP sends.
+    Reserved,
     Unknown,
     /// p0 and p2 send 1,000 frames of 1,000 bytes each to station 2 at the rate of the link; DSCP and UDP port.
     Incast(u8, u16),
@@ -77,6 +79,12 @@ pub fn bytes(spec: &FrameSpec, seq: u64) -> Vec<u8> {
 
 pub fn spec(kind: Kind, src: u16, dst: Station) -> FrameSpec {
     FrameSpec::new(kind, Station::numbered(src), dst).with_sizes(Sizes::Fixed(256))
+}
+
+/// To 01-80-C2-00-00-0X.
+pub fn to_reserved(digit: u8) -> FrameSpec {
+    let mac = weft_parsers::MacAddr([1, 0x80, 0xC2, 0, 0, digit]);
+    spec(Kind::Ethernet, 100, Station { mac, ..Station::ALL })
 }
 
 /// Ten frames from p0, 10 us apart.
@@ -151,6 +159,7 @@ impl Flow {
                 let mac = weft_parsers::MacAddr([1, 0, 0x5E, 0, 0, 7]);
                 ten(&spec(Kind::Ethernet, 9, Station { mac, ..to_two }))
             }
+            Self::Reserved => ten(&to_reserved(0x0E)),
             Self::Unknown => ten(&spec(Kind::Ethernet, 9, Station::numbered(77))),
             Self::Incast(dscp, dport) => incast([dscp; 2], dport),
             Self::Two(dscp) => incast([0, dscp], 4_791),
