@@ -1,72 +1,16 @@
-//! Setup: a whole switch configuration from a few figures, and the headroom that PFC needs.
+//! Setup: a whole switch configuration from a few figures.
 //!
-//! Shape: [`Setup`] → [`SwitchConfig`]; [`Headroom`] → bytes and cells of an ingress group.
+//! Shape: [`Setup`] → [`SwitchConfig`].
 //! Units: bytes, cells, metres, as named.
-//! Source: IEEE 802.1Q-2018 Annex O (buffer requirements for PFC); docs/spec/pipeline.md §2, §4, §7, §8, §9.
+//! Source: docs/spec/pipeline.md §2, §4, §7, §8, §9.
 
+use weft_dataplane::buffer::Headroom;
 use weft_dataplane::config::{
     BufferConfig, EcnConfig, EcnMark, ForwardConfig, LiveSizes, PfcConfig, PortConfig, SwitchConfig,
 };
 use weft_dataplane::time::{LinkRate, Span};
 use weft_dataplane::types::PriSet;
 use weft_parsers::{MacAddr, ParseConfig};
-
-/// Bits of a PFC frame on the wire: 64 bytes, preamble, gap.
-const PFC_FRAME_BITS: u64 = 84 * 8;
-/// FCS, preamble and gap.
-const FRAME_OVERHEAD: u64 = 24;
-/// Bytes on the wire of the shortest frame: one cell can hold no less.
-const FRAME_WIRE_MIN: u64 = 84;
-
-/// What decides how much can arrive after PAUSE was asked for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Headroom {
-    /// Rate of the link.
-    pub rate: LinkRate,
-    /// Length of the cable.
-    pub cable_m: u64,
-    /// Longest frame without FCS, on either side.
-    pub frame_len_max: usize,
-    /// All that the two stations take: interface delays of both, our latency from last bit to
-    /// admission, and the peer's higher-layer delay from PAUSE to silence.
-    pub response: Span,
-}
-
-impl Headroom {
-    /// Delay of light in a cable: 5 ns a metre.
-    #[must_use]
-    pub const fn propagation(cable_m: u64) -> Span {
-        Span::from_ns(5 * cable_m)
-    }
-
-    /// Bytes on the wire that can arrive after XOFF is crossed, in the worst case.
-    ///
-    /// DV = 2 × frame + PFC frame + 2 × cable + response: our PAUSE waits for a longest frame that
-    /// has just begun, travels, and finds the peer at the start of a longest frame. The response is
-    /// Annex O's sum of interface delays and higher-layer delay.
-    #[must_use]
-    pub fn bytes(&self) -> u64 {
-        let frame_bits = (self.frame_len_max as u64 + FRAME_OVERHEAD) * 8;
-        let bits_in = |span: Span| {
-            let bits = u128::from(span.as_ps()) * u128::from(self.rate.as_bps());
-            u64::try_from(bits.div_ceil(1_000_000_000_000)).unwrap_or(u64::MAX)
-        };
-        let cable = bits_in(Self::propagation(self.cable_m));
-        let bits = (2 * frame_bits + PFC_FRAME_BITS)
-            .saturating_add(cable.saturating_mul(2))
-            .saturating_add(bits_in(self.response));
-        bits.div_ceil(8)
-    }
-
-    /// Cells of `cell_bytes` that take so much, whatever the sizes of the frames: the worst are
-    /// those of 64 bytes, or those one byte longer than a cell.
-    #[must_use]
-    pub fn cells(&self, cell_bytes: u32) -> u32 {
-        let split = (u64::from(cell_bytes) + 1 + FRAME_OVERHEAD) / 2;
-        let bytes_per_cell = FRAME_WIRE_MIN.min(split.max(1));
-        u32::try_from(self.bytes().div_ceil(bytes_per_cell)).unwrap_or(u32::MAX)
-    }
-}
 
 /// A switch in a few figures; [`Setup::config`] makes the rest the defaults of the design.
 #[derive(Clone, Debug)]
@@ -131,9 +75,11 @@ impl Setup {
     pub fn headroom(&self, index: usize) -> Headroom {
         Headroom {
             rate: self.rate_of(index),
-            cable_m: self.cable_m,
             frame_len_max: self.frame_len_max,
-            response: self.latency + self.peer_response,
+            overhead: true,
+            latency: self.latency,
+            propagation: Headroom::propagation(self.cable_m),
+            response: self.peer_response,
         }
     }
 
@@ -220,26 +166,6 @@ fn cells_of(len: usize, cell_bytes: u32) -> u32 {
 mod tests {
     use super::*;
     use weft_dataplane::snapshot::Snapshot;
-
-    #[test]
-    fn headroom_is_annex_o_s_sum() {
-        // 100G, 100 m, 1,518 bytes and FCS, 1 µs: 2 × 12,336 + 672 + 2 × 50,000 + 100,000 bits.
-        let headroom = Headroom {
-            rate: LinkRate::gbps(100),
-            cable_m: 100,
-            frame_len_max: 1_518,
-            response: Span::from_us(1),
-        };
-        assert_eq!(headroom.bytes(), (2 * 12_336 + 672 + 2 * 50_000 + 100_000) / 8);
-        #[rustfmt::skip] // columns: cell, bytes on the wire that fill a cell at least
-        let cases = [(64, 44), (128, 76), (143, 84), (256, 84), (2_048, 84)];
-        for (cell, bytes) in cases {
-            let want = headroom.bytes().div_ceil(bytes);
-            assert_eq!(u64::from(headroom.cells(cell)), want, "{cell}");
-        }
-        let none = Headroom { cable_m: 0, response: Span::ZERO, ..headroom };
-        assert_eq!(none.bytes(), (2 * 12_336 + 672) / 8);
-    }
 
     #[test]
     fn default_setups_compile() {

@@ -43,6 +43,12 @@ impl<'a> Keys<'a> {
         items.iter().map(move |item| Self { settings, section, item: Some(item) })
     }
 
+    /// The default of a number of the table called `name`.
+    pub fn default_of(name: &str, key: &str) -> Option<u64> {
+        let section = SCENARIO.section(name, Form::Table)?;
+        initial(section.param(key)?, 4)?.as_int().and_then(|int| u64::try_from(int).ok())
+    }
+
     /// `section.key`, for messages.
     pub fn name(&self, key: &str) -> String {
         let section = self.section.name;

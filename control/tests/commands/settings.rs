@@ -9,8 +9,8 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use serde_json::Value;
+use weft_dataplane::buffer::Headroom;
 use weft_dataplane::time::{LinkRate, Span};
-use weft_sim::setup::Headroom;
 
 use crate::scenario_keys::{Runs, with};
 
@@ -103,12 +103,47 @@ fn a_receiver_at_half_of_the_rate_holds_its_sender() {
             // 32 frames + a round trip stop the sender; there is room for another round trip.
             let rate = LinkRate::gbps(400);
             let response = Span::from_ns(1_120);
-            let trip = Headroom { rate, cable_m: 11, frame_len_max: len, response }.bytes();
+            let trip = Headroom {
+                rate,
+                frame_len_max: len,
+                overhead: true,
+                latency: Span::ZERO,
+                propagation: Headroom::propagation(11),
+                response,
+            };
+            let trip = trip.bytes();
             let most = figure(&long, "/hosts/5/receive_buffer_max_bytes");
             let stop = 32 * len as u64 + trip;
             assert!((stop..=stop + trip).contains(&most), "{name}: {most}, stopped at {stop}");
             assert!(counted(&long, "pfc_tx") > 0, "{name}");
         }
+    }
+}
+
+/// Neither slow switches and endpoints nor long cables lose a frame of a lossless priority: headroom counts what each of
+/// them has under way.
+#[test]
+fn lossless_priorities_stay_whole_however_slow_the_network_is() {
+    let mut runs = Runs::new();
+    let hops = shipped("pfc-hop-by-hop.toml");
+    let hops = hops.split("[[expect]]").next().unwrap();
+    let hops = hops.replace("buffer_size_mb = 1", "shared_cells = 2000");
+    let hops = with(&hops, "workload.bytes", "21504000"); // 16,000 frames: many round trips
+    let hops = with(&hops, "until", "'9ms'");
+    #[rustfmt::skip] // columns: what is slow
+    let cases: [&[(&str, &str)]; 6] = [
+        &[("switch_defaults.fixed_latency_ns", "5000")],
+        &[("switch_defaults.fixed_latency_ns", "50000")],
+        &[("endpoint.delay", "'10us'")],
+        &[("net.link_m", "2000")],
+        &[("net.link_m", "2000"), ("switch_defaults.fixed_latency_ns", "5000"), ("net.rate_gbps", "800")],
+        &[("switch_defaults.fixed_latency_ns", "20000"), ("switch_defaults.forwarding_mode", "'cut-through'")],
+    ];
+    for case in cases {
+        let text = case.iter().fold(hops.clone(), |text, (key, value)| with(&text, key, value));
+        let value = run(&mut runs, &text);
+        assert!(figure(&value, "/summary/pfc_tx_frames") > 0, "{case:?}: PFC was needed");
+        assert_whole(&value, &format!("{case:?}"));
     }
 }
 

@@ -9,10 +9,12 @@
 //! Source: Choudhury and Hahne, "Dynamic Queue Length Thresholds for Shared-Memory Packet Switches" (1998);
 //! docs/spec/pipeline.md §4.
 
+mod headroom;
 mod plan;
 mod run;
 mod tally;
 
+pub use headroom::{Headroom, live_cells};
 pub use plan::{BufferError, BufferPlan, Thresholds};
 pub use run::Leaving;
 use weft_base::counters::{LINE, PerThreadCounters, add};

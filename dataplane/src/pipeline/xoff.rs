@@ -81,7 +81,9 @@ impl Lane {
                 let limit = buffer.group_limit(&self.ctx.lease, &self.ctx.snapshot.thresholds, pri);
                 let head = buffer.headroom_used(lane.port, pri);
                 let used = buffer.group_used(lane.port, pri) + head;
-                if used > self.ctx.snapshot.thresholds.xon(limit) {
+                // With some of its headroom in use, which a limit that others have raised allows, a group that goes on could
+                // not hold what comes after its next XOFF.
+                if head > 0 || used > self.ctx.snapshot.thresholds.xon(limit) {
                     continue;
                 }
                 debug_assert!(may_relieve, "nothing else takes a group to XON");

@@ -5,6 +5,7 @@
 //! Source: docs/spec/pipeline.md §12 (what can be set, and how far).
 
 use weft_base::rng::Rng;
+use weft_dataplane::buffer::Headroom;
 use weft_dataplane::config::{MirrorConfig, PfcMode, Sharing, StormAction, SwitchConfig};
 use weft_dataplane::egress::Weighted;
 use weft_dataplane::islip::Discipline;
@@ -54,7 +55,7 @@ pub(super) fn setup(rng: &mut Rng) -> (Setup, Around) {
     setup.buffer_bytes += if setup.pfc { reserved } else { 0 };
     let around = Around {
         latency: setup.latency,
-        propagation: crate::setup::Headroom::propagation(setup.cable_m),
+        propagation: Headroom::propagation(setup.cable_m),
         propagations: Vec::new(),
         overhead: rng.chance(7, 8),
         cut_through: setup.seed.is_multiple_of(4),

@@ -327,10 +327,10 @@ impl Network {
         for ((part, ends), node) in parts.nodes.drain(..).zip(ends).zip(plan.topology.nodes()) {
             let name = || node.name.clone();
             nodes.push(match part {
-                Part::Host { endpoint, link } => {
+                Part::Host { endpoint, link, response } => {
                     let ways = ways.next().unwrap_or_default();
                     let own = agendas.next().map(Vec::as_slice).unwrap_or_default();
-                    let host = at_port(plan, endpoint, link, ends, ways, own);
+                    let host = at_port(plan, endpoint, (link, response), ends, ways, own);
                     Node::edge(host.map_err(|source| NetworkError::Host { name: name(), source })?)
                 }
                 Part::Switch { plan, .. } => {

@@ -24,8 +24,15 @@ pub const MESSAGE_FRAMES_MAX: u64 = 1 << 31;
 
 /// A node that is about to be built.
 pub(super) enum Part {
-    Host { endpoint: Box<EndpointSpec>, link: LinkSpec },
-    Switch { plan: Box<SwitchPlan> },
+    Host {
+        endpoint: Box<EndpointSpec>,
+        link: LinkSpec,
+        /// What the other end of its link takes to obey a PAUSE.
+        response: Span,
+    },
+    Switch {
+        plan: Box<SwitchPlan>,
+    },
 }
 
 impl Part {
@@ -69,7 +76,8 @@ impl Parts {
                     number += 1;
                     frames.push(endpoint.frame.clone());
                     let link = at.first().copied();
-                    Part::Host { endpoint, link: link.unwrap_or(LinkSpec::UNUSED) }
+                    let link = link.unwrap_or(LinkSpec::UNUSED);
+                    Part::Host { endpoint, link, response: Span::ZERO }
                 }
                 NodeKind::Switch => {
                     let mut switch = Box::new((plan.switches)(&site).map_err(refused)?);
@@ -88,10 +96,32 @@ impl Parts {
                 switch.config.forward.static_entries.extend(entry(frame, ports));
             }
         }
-        let parts = Self { nodes, links };
+        let mut parts = Self { nodes, links };
+        parts.responses(plan);
         parts.channels(plan)?;
         parts.messages(plan)?;
         Ok(parts)
+    }
+
+    /// Tells each host what the other end of its link takes to obey a PAUSE: a switch for the PAUSE as for any frame, a host
+    /// for its last frame, too.
+    fn responses(&mut self, plan: &Plan<'_>) {
+        let takes: Vec<Span> = self
+            .nodes
+            .iter()
+            .map(|part| {
+                let Latency { receive, send, .. } = part.latency(plan.delay);
+                receive + send
+            })
+            .collect();
+        for link in plan.topology.links() {
+            let [(a, _), (b, _)] = link.ends;
+            for (node, far) in [(a, b), (b, a)] {
+                if let Some(Part::Host { response, .. }) = self.nodes.get_mut(node) {
+                    *response = takes.get(far).copied().unwrap_or_default();
+                }
+            }
+        }
     }
 
     /// Checks that there are numbers for all frames of a flow.

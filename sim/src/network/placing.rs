@@ -6,6 +6,7 @@
 
 use std::collections::VecDeque;
 
+use weft_dataplane::buffer::Headroom;
 use weft_dataplane::port::wire::{Wire, WireConfig, WireEnd, cable};
 use weft_dataplane::time::Span;
 use weft_hosts::pfc::SlowSpec;
@@ -20,14 +21,13 @@ use crate::rclink_checkers::Watch;
 use crate::scenario::Checks;
 use crate::scenario::fault::Fault;
 use crate::scenario::flow::FlowId;
-use crate::setup::Headroom;
 use crate::topology::LinkSpec;
 
 /// An endpoint at the end of its cable.
 pub(super) fn at_port(
     plan: &Plan<'_>,
     mut endpoint: Box<EndpointSpec>,
-    link: LinkSpec,
+    (link, response): (LinkSpec, Span),
     ends: Vec<Option<WireEnd>>,
     (partners, delays): (Vec<u16>, Vec<Span>),
     own: &[FlowId],
@@ -46,7 +46,7 @@ pub(super) fn at_port(
     for fault in plan.faults {
         match *fault {
             Fault::SlowReceiver { host, drain } if host == number => {
-                let slow = endpoint.slow.unwrap_or_else(|| slow(plan, link, &endpoint));
+                let slow = endpoint.slow.unwrap_or_else(|| slow(plan, (link, response), &endpoint));
                 endpoint.slow = Some(SlowSpec { drain, ..slow });
             }
             Fault::PauseStorm { host, classes, from, until } if host == number => {
@@ -85,12 +85,15 @@ pub(super) fn at_port(
 
 /// The receive buffer of a slow receiver whose endpoint has none of its own: XOFF at 32 frames and what is on its way for
 /// one round trip, XON at that, and room for one more (docs/spec/model.md §4).
-fn slow(plan: &Plan<'_>, link: LinkSpec, endpoint: &EndpointSpec) -> SlowSpec {
+fn slow(plan: &Plan<'_>, (link, response): (LinkSpec, Span), endpoint: &EndpointSpec) -> SlowSpec {
     let headroom = Headroom {
         rate: link.rate,
-        cable_m: link.propagation.as_ps() / 5_000 + 1,
         frame_len_max: plan.frame_len_max,
-        response: plan.delay + plan.delay + Span::from_ns(1_000),
+        overhead: true,
+        latency: Span::ZERO, // a host takes frames in at once
+        propagation: Headroom::propagation(link.propagation.as_ps() / 5_000 + 1),
+        // Its own delay counts on both ways; the far end is given a microsecond at least.
+        response: plan.delay + plan.delay + response.max(Span::from_us(1)),
     };
     let trip = usize::try_from(headroom.bytes()).unwrap_or(usize::MAX / 8);
     SlowSpec {

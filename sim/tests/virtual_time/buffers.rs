@@ -5,14 +5,17 @@
 //! Source: docs/spec/model-reference.md §8 (Choudhury and Hahne 1998; IEEE 802.1Q-2022 Annex O).
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may fail")]
 
+use weft_dataplane::buffer::Headroom;
 use weft_dataplane::config::SwitchConfig;
+use weft_dataplane::pipeline::Ledger;
+use weft_dataplane::stats::DropReason;
 use weft_dataplane::time::{Instant, LinkRate, Span};
 use weft_dataplane::trace::Event;
 use weft_dataplane::types::{PerPri, PortId, Pri, PriSet};
 use weft_parsers::{Format, Vid};
 use weft_sim::checkers::Watch;
 use weft_sim::frames::{FrameSpec, stations_known};
-use weft_sim::setup::{Headroom, Setup};
+use weft_sim::setup::Setup;
 use weft_sim::station::Stream;
 use weft_sim::switch::Around;
 use weft_sim::world::World;
@@ -69,12 +72,146 @@ fn headroom_is_what_can_come_after_a_pause() {
     for (gbps, want, alone) in table {
         let of = |cable_m, response| {
             let rate = LinkRate::gbps(gbps);
-            Headroom { rate, cable_m, frame_len_max: 1_398, response }.bytes()
+            let headroom = Headroom {
+                rate,
+                frame_len_max: 1_398,
+                overhead: true,
+                latency: Span::ZERO,
+                propagation: Headroom::propagation(cable_m),
+                response,
+            };
+            headroom.bytes()
         };
         let response = Span::from_ns(800);
         assert_eq!([3, 10, 100, 300].map(|cable_m| of(cable_m, response)), want, "{gbps}G");
         assert_eq!(of(10, Span::ZERO), alone, "{gbps}G");
     }
+}
+
+/// Of a run: lossless frames that found no headroom, and the most cells of it that were used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Overrun {
+    lost: u64,
+    most: u64,
+}
+
+/// Stations 0 and 1 send the shortest frames of a lossless priority to 2, whose output is a hundred times slower, as fast as
+/// they can; 2 and 3 send the longest ones back to them, behind which each PAUSE waits. Ingress groups have `cells` of
+/// headroom of 256 bytes each.
+fn overrun(headroom: &Headroom, cut_through: bool, cells: u32) -> Overrun {
+    let &Headroom { rate, frame_len_max, overhead, latency, propagation, response } = headroom;
+    assert_eq!(response, Span::ZERO, "stations obey at once");
+    let slow = LinkRate::bps(rate.as_bps() / 100).unwrap();
+    let mut setup = Setup { rate, frame_len_max, ecn: false, ..Setup::new(5, 4) };
+    setup.rates = vec![(2, slow)];
+    let around = Around { latency, propagation, overhead, cut_through, ..Around::default() };
+    let mut world = World::new(&setup, &around, |config| {
+        stations_known(config, Vid::new(1).unwrap());
+        config.pfc.lossless = PriSet::from_bits(0b100);
+        config.buffer.headroom_cells = vec![cells; 5];
+        config.buffer.total_cells = 5 * (cells + config.buffer.pg_reserve_cells) + 2_048;
+    })
+    .unwrap();
+    world.look_every = 65_536;
+    let rows = [(0, 2, 2, 60), (1, 2, 2, 60), (3, 0, 0, frame_len_max), (4, 1, 0, frame_len_max)];
+    for (from, to, of, len) in rows {
+        let pri = Pri::new(of).unwrap();
+        let template = FrameSpec::new(Format::Standard, (from, to), len, pri, 4).to_vec();
+        let (id, gap, start) = (u16::try_from(from).unwrap(), Span::ZERO, Instant::ZERO);
+        world.stations[from].add(Stream {
+            id,
+            pri,
+            template,
+            len_min: len,
+            gap,
+            start,
+            count: u64::MAX,
+        });
+    }
+    let mut watch = Watch::new(&world.switch.core().snapshot.load(), |_, _: &Event| ());
+    // Until groups have filled what is shared, and what comes after XOFF is in.
+    let fill = rate.bit_time(4_096 * 84 * 8);
+    let after = [latency, propagation, propagation, latency, propagation, propagation];
+    let end = after.into_iter().fold(Instant::ZERO + fill, |end, span| end + span);
+    world.run(end, &mut watch);
+    let ledger = Ledger::read(world.switch.core());
+    let queues = || ledger.port.iter().map(|port| &port.pri[2]);
+    assert!(queues().map(|queue| queue.xoff).sum::<u64>() >= 2, "both groups cross XOFF");
+    Overrun {
+        lost: queues().map(|queue| queue.drops[DropReason::Headroom as usize]).sum(),
+        most: queues().map(|queue| queue.headroom_watermark).max().unwrap(),
+    }
+}
+
+/// The headroom that a switch has by default holds all that can come, whatever is slow or long. It is no larger than it must
+/// be: where latency and cable make up most of it, a twentieth less is too little.
+#[test]
+fn headroom_covers_what_is_under_way_when_xoff_is_decided() {
+    let mut tight = 0;
+    #[rustfmt::skip] // columns: latency in ns, cable in m
+    let delays = [(0, 0), (0, 10), (500, 10), (5_000, 10), (500, 1_000), (5_000, 2_000), (50_000, 10)];
+    for gbps in [10, 100, 400, 800] {
+        for (latency_ns, cable_m) in delays {
+            for (frame_len_max, overhead) in [(1_398, true), (9_216, true), (1_398, false)] {
+                let headroom = Headroom {
+                    rate: LinkRate::gbps(gbps),
+                    frame_len_max,
+                    overhead,
+                    latency: Span::from_ns(latency_ns),
+                    propagation: Headroom::propagation(cable_m),
+                    response: Span::ZERO,
+                };
+                let cells = headroom.cells(256);
+                let stored = overrun(&headroom, false, cells);
+                let cut = overrun(&headroom, true, cells);
+                assert_eq!((stored.lost, cut.lost), (0, 0), "{headroom:?}");
+                if overhead && headroom.bytes() > 40 * frame_len_max as u64 {
+                    tight += 1;
+                    let less = overrun(&headroom, false, cells / 20 * 19);
+                    assert!(less.lost > 0, "{headroom:?}: {cells} cells are too many");
+                }
+            }
+        }
+    }
+    assert!(tight >= 20, "{tight} rows are judged for being tight");
+}
+
+/// Others drain, so that the limit of a group rises while its headroom is in use: when it is paused the next time, its headroom
+/// must hold all that comes again.
+#[test]
+fn a_group_goes_on_with_its_headroom_empty() {
+    let mut setup = Setup { ecn: false, ..Setup::new(4, 4) };
+    let rate = setup.rate;
+    let rates =
+        [2, 3].map(|port| (port, LinkRate::bps(rate.as_bps() / [100, 4][port - 2]).unwrap()));
+    setup.rates = rates.into();
+    setup.latency = Span::from_us(1);
+    setup.peer_response = Span::ZERO;
+    let propagation = Headroom::propagation(setup.cable_m);
+    let around = Around { latency: setup.latency, propagation, ..Around::default() };
+    let cells = setup.headroom(0).cells(256);
+    let mut world = World::new(&setup, &around, |config| {
+        stations_known(config, Vid::new(1).unwrap());
+        config.pfc.lossless = PriSet::from_bits(0b100);
+        config.buffer.total_cells = 4 * (cells + config.buffer.pg_reserve_cells) + 4_096;
+    })
+    .unwrap();
+    world.look_every = 65_536;
+    for (from, to, of, count) in [(0, 2, 2, u64::MAX), (1, 3, 0, 4_000)] {
+        let pri = Pri::new(of).unwrap();
+        let template = FrameSpec::new(Format::Standard, (from, to), 60, pri, 4).to_vec();
+        let (id, gap, len_min) = (u16::try_from(from).unwrap(), Span::ZERO, 60);
+        let start = Instant::ZERO;
+        world.stations[from].add(Stream { id, pri, template, len_min, gap, start, count });
+    }
+    let mut watch = Watch::new(&world.switch.core().snapshot.load(), |_, _: &Event| ());
+    watch.checkers.lossless_absolute = true;
+    world.run(Instant::from_ns(150_000), &mut watch);
+    let ledger = Ledger::read(world.switch.core());
+    let queue = &ledger.port[0].pri[2];
+    assert!(queue.xoff > 1, "it was paused, went on and was paused again");
+    assert_eq!(queue.drops[DropReason::Headroom as usize], 0, "{cells} cells");
+    assert_eq!(watch.checkers.violations(), []);
 }
 
 /// N senders of one rate R into one output: after a time T the queues hold (N − 1)·R·T, to a frame of each sender.

@@ -1,25 +1,25 @@
 //! The shared buffer: cells, headroom, and what percentages of a queue are taken of.
 //!
-//! Shape: [`BufferConfig`]; headroom from rate, cable, longest frame and the peer's response.
+//! Shape: [`BufferConfig`]; headroom from rate, cable, latencies, longest frame and the peer's response.
 //! Units: cells and bytes; times in ns.
-//! Source: docs/spec/pipeline.md §4; IEEE 802.1Q-2022 Annex O (what arrives after a PAUSE was sent).
+//! Source: docs/spec/pipeline.md §4.
 
+use weft_dataplane::buffer::{Headroom, live_cells};
 use weft_dataplane::config::{BufferConfig, PfcConfig, PortConfig};
 use weft_dataplane::snapshot::{plan_buffer, without_idle_headroom};
-use weft_dataplane::time::LinkRate;
+use weft_dataplane::time::Span;
 use weft_dataplane::types::PriSet;
 
-use super::{Resolver, RunConfig, Timing, Value, scale, to_u32};
+use super::run::InVirtualTime;
+use super::{Problem, Resolver, RunConfig, RunPort, Timing, Value, scale, to_u32};
 
 const MIB: u64 = 1 << 20;
 /// What is there to share unless the size is given.
 const SHARED_BYTES: u64 = 32 * MIB;
-/// Bytes of a PFC frame on the wire, with preamble, FCS and gap.
-const PFC_WIRE_BYTES: u64 = 84;
-/// Preamble, FCS and gap of a frame, bytes.
-const WIRE_OVERHEAD: u64 = 24;
-/// Shortest frame on the wire, bytes.
-const WIRE_MIN: u64 = 84;
+/// How long a peer may take to obey a PAUSE, live: its machine schedules it.
+const RESPONSE_LIVE: Span = Span::from_ms(10);
+/// The same in virtual time, with the switch's own latency.
+const BOTH_ENDS: Span = Span::from_us(1);
 /// Cells that a buffer can have: the pool's most chunks.
 const CELLS_MAX: u64 = 1 << 24;
 
@@ -76,6 +76,7 @@ impl Resolver<'_> {
             self.refuse(place, "buffer.buffer_size_mb", message);
         }
         self.derive(HERE, "buffer_size_mb", (total * cell).div_ceil(MIB));
+        self.warn_of_small_headroom(ports, run, pfc, cell);
         config.total_cells = to_u32(total);
         config
     }
@@ -92,21 +93,61 @@ impl Resolver<'_> {
 
     /// Cells of headroom of an ingress group of each port.
     fn headrooms(&mut self, ports: &[PortConfig], run: &RunConfig, cell: u64) -> Vec<u32> {
-        const HERE: &str = "buffer";
-        let mut cells = Vec::with_capacity(ports.len());
-        for (port, device) in ports.iter().zip(&run.ports) {
-            let of_port = if let Some(bytes) = self.int(HERE, "headroom_bytes") {
-                bytes.div_ceil(cell)
-            } else {
-                let rings = device.rx_ring_frames * device.xdp.queues.unwrap_or(1);
-                self.headroom(port, rings as u64, cell)
-            };
-            cells.push(to_u32(of_port));
-        }
+        let needed = self.needed_headrooms(ports, run, cell);
+        let cells = match self.int("buffer", "headroom_bytes") {
+            Some(bytes) => vec![to_u32(bytes.div_ceil(cell)); ports.len()],
+            None => needed,
+        };
         if let Some(&most) = cells.iter().max() {
-            self.derive(HERE, "headroom_bytes", u64::from(most) * cell);
+            self.derive("buffer", "headroom_bytes", u64::from(most) * cell);
         }
         cells
+    }
+
+    /// As [`Self::headrooms`], if it is not set.
+    fn needed_headrooms(&mut self, ports: &[PortConfig], run: &RunConfig, cell: u64) -> Vec<u32> {
+        let rings = |device: &RunPort| device.rx_ring_frames * device.xdp.queues.unwrap_or(1);
+        let each = ports.iter().zip(&run.ports);
+        each.map(|(port, device)| {
+            self.headroom(port, rings(device) as u64, run.in_virtual_time, cell)
+        })
+        .collect()
+    }
+
+    /// Says so where the headroom that is set does not cover what can come after XOFF.
+    fn warn_of_small_headroom(
+        &mut self,
+        ports: &[PortConfig],
+        run: &RunConfig,
+        pfc: &PfcConfig,
+        cell: u64,
+    ) {
+        let Some(found) = self.int("buffer", "headroom_bytes") else { return };
+        if !pfc.enabled || pfc.lossless.is_empty() {
+            return;
+        }
+        let needed = self.needed_headrooms(ports, run, cell);
+        let short = needed
+            .into_iter()
+            .zip(ports)
+            .filter(|(cells, port)| port.pfc && u64::from(*cells) > found.div_ceil(cell));
+        // The first of those that need the most.
+        let most = short.fold(None, |most: Option<(u32, &PortConfig)>, row| match most {
+            Some(most) if most.0 >= row.0 => Some(most),
+            _ => Some(row),
+        });
+        let Some((cells, port)) = most else { return };
+        let follows = match self.timing {
+            Timing::Live => "peer_response_us and rx_ring_frames",
+            Timing::Virtual => "peer_response_us, cable_m and fixed_latency_ns",
+        };
+        let message = format!(
+            "a lossless priority may lose frames: {} bytes can come to {} after its XOFF, found {found}; without this key headroom follows from {follows}",
+            u64::from(cells) * cell,
+            port.name,
+        );
+        let place = self.place("buffer", "headroom_bytes");
+        self.warnings.push(Problem { place, key: "buffer.headroom_bytes".to_owned(), message });
     }
 
     fn derive(&mut self, section: &'static str, key: &'static str, value: u64) {
@@ -137,34 +178,37 @@ impl Resolver<'_> {
         })
     }
 
-    /// Cells of headroom of one ingress group of `port`.
-    ///
-    /// In virtual time: round trip of the cable, the peer's response, a longest frame that is under
-    /// way at each end and the PFC frame itself, all of it in the frames that take the most cells for
-    /// their time on the wire. Live, the peer's response outweighs all else: its bytes at the
-    /// link's rate, and a cell or more for each frame that the rings of both ends can hold.
-    fn headroom(&mut self, port: &PortConfig, rx_ring_frames: u64, cell: u64) -> u64 {
-        let frame = port.frame_len_max as u64;
-        let response_us = self.num("buffer", "peer_response_us");
-        let (derived_us, cable_m) = match self.timing {
-            Timing::Live => (10_000, 0.0),
-            Timing::Virtual => (1, self.num("buffer", "cable_m").unwrap_or(0.0)),
+    /// Cells of headroom of one ingress group of `port`, if it is not set.
+    fn headroom(
+        &mut self,
+        port: &PortConfig,
+        rx_ring_frames: u64,
+        in_virtual_time: InVirtualTime,
+        cell: u64,
+    ) -> u32 {
+        let response = match self.timing {
+            Timing::Live => RESPONSE_LIVE,
+            Timing::Virtual => response_by_default(in_virtual_time.fixed_latency),
         };
-        self.derive("buffer", "peer_response_us", derived_us);
-        let response_ns = response_us.map_or(derived_us * 1_000, |us| scale(us, 1e3));
-        let round_trip_ns = scale(cable_m, 10.0); // 5 ns/m there and back
-        let bytes = bytes_in(port.rate, response_ns + round_trip_ns);
+        self.derived.insert(("buffer", 0, "peer_response_us"), Value::Num(in_us(response)));
+        let set = self.num("buffer", "peer_response_us");
+        let response = set.map_or(response, |us| Span::from_ps(scale(us, 1e6)));
         match self.timing {
             Timing::Live => {
                 let rings = self.int("switch", "tx_ring_frames").unwrap_or(0) + rx_ring_frames;
-                bytes.div_ceil(cell) + rings * frame.div_ceil(cell)
+                live_cells(port.rate, response, rings, port.frame_len_max, to_u32(cell))
             }
             Timing::Virtual => {
-                let wire = bytes + 2 * (frame + WIRE_OVERHEAD) + PFC_WIRE_BYTES;
-                // Densest: frames of the shortest length, or one byte longer than a cell.
-                let short = wire.div_ceil(WIRE_MIN) * 60_u64.div_ceil(cell);
-                let long = (wire * 2).div_ceil((cell + 1 + WIRE_OVERHEAD).max(WIRE_MIN));
-                short.max(long)
+                let cable_m = self.num("buffer", "cable_m").unwrap_or(0.0);
+                let headroom = Headroom {
+                    rate: port.rate,
+                    frame_len_max: port.frame_len_max,
+                    overhead: in_virtual_time.wire_overhead,
+                    latency: in_virtual_time.fixed_latency,
+                    propagation: Span::from_ps(scale(cable_m, 5e3)), // 5 ns/m
+                    response,
+                };
+                headroom.cells(to_u32(cell))
             }
         }
     }
@@ -198,6 +242,21 @@ impl Resolver<'_> {
     }
 }
 
+/// How long the peers of a switch of this latency are given to obey a PAUSE in virtual time, unless they are known to take
+/// more.
+pub(crate) fn response_by_default(fixed_latency: Span) -> Span {
+    Span::from_ps(BOTH_ENDS.as_ps().saturating_sub(fixed_latency.as_ps()))
+}
+
+#[expect(
+    clippy::float_arithmetic,
+    clippy::cast_precision_loss,
+    reason = "control reads decimal units"
+)]
+pub(crate) fn in_us(span: Span) -> f64 {
+    span.as_ps() as f64 / 1e6
+}
+
 /// Headroom and reserves.
 fn fixed_cells(config: &BufferConfig, ports: &[PortConfig], pris: usize, lossless: PriSet) -> u64 {
     let (count, lossless) = (ports.len() as u64, lossless.len() as u64);
@@ -209,10 +268,4 @@ fn fixed_cells(config: &BufferConfig, ports: &[PortConfig], pris: usize, lossles
             * count
             * (pris as u64 - lossless.min(pris as u64))
             * u64::from(config.voq_reserve_cells)
-}
-
-/// Bytes that a link carries in `ns`.
-fn bytes_in(rate: LinkRate, ns: u64) -> u64 {
-    let bytes = u128::from(rate.as_bps()) * u128::from(ns) / 8_000_000_000;
-    u64::try_from(bytes).unwrap_or(u64::MAX / 4)
 }

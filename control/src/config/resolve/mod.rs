@@ -35,6 +35,7 @@ use super::settings::{Item, Setting, Settings};
 use super::table::{self, SECTIONS};
 use super::value::Value;
 
+pub(crate) use buffer::{in_us, response_by_default};
 pub use fabric::{CPU_PORT, CciConfig, CciGuard, FabricConfig, MctpConfig};
 pub use run::{RunConfig, RunPort, XdpConfig, default_socket, sockets_dir};
 pub use traffic::TrafficConfig;

@@ -136,18 +136,24 @@ fn receive_rings_that_are_not_set_leave_half_of_a_small_buffer() {
     assert_eq!(shown(1, "rx_ring_frames"), Some("1024".into()));
 }
 
+/// Cells of headroom of a switch of two ports in virtual time.
+fn headroom(text: &str) -> u64 {
+    let config = resolve(&(text.to_owned() + TWO), Timing::Virtual).unwrap();
+    u64::from(config.switch.buffer.headroom_cells[0])
+}
+
 #[test]
 fn headroom_in_virtual_time_covers_the_densest_frames() {
-    let text = "[port_defaults]\nport_bandwidth_gbps = 100\n".to_owned() + TWO;
-    let config = resolve(&text, Timing::Virtual).unwrap();
-    // 1,000 ns of response and 100 ns of cable at 100 Gbit/s: 13,750 bytes; two frames of 1,522 + 24;
-    // the PFC frame, 84: 16,926 bytes, or 202 shortest frames of a cell each.
+    let text = "[port_defaults]\nport_bandwidth_gbps = 100\n";
+    let config = resolve(&(text.to_owned() + TWO), Timing::Virtual).unwrap();
+    // 500 ns of its own, 500 of the peer and 100 of cable at 100 Gbit/s: 13,750 bytes; a frame of 1,522 + 24; the PFC frame,
+    // 84: 15,380 bytes, or 184 shortest frames of a cell each; and two longest ones of 6.
     assert_eq!(config.switch.buffer.cell_bytes, 256);
-    assert_eq!(config.switch.buffer.headroom_cells, [202, 202]);
+    assert_eq!(config.switch.buffer.headroom_cells, [184 + 12; 2]);
     assert_eq!(config.switch.crossbar.burst, 1);
 }
 
-/// The bytes of docs/spec/model-reference.md §8, each 84 of which may be a frame in a cell of its own.
+/// The bytes of docs/spec/model-reference.md §8 but for the last frame, each 84 of which may be a frame in a cell of its own.
 #[test]
 fn headroom_in_virtual_time_is_that_of_annex_o() {
     #[rustfmt::skip] // columns: Gbit/s, bytes at 3, 10, 100 and 300 m
@@ -160,13 +166,51 @@ fn headroom_in_virtual_time_is_that_of_annex_o() {
     for (gbps, of_rate) in table {
         for (cable_m, bytes) in [3, 10, 100, 300].into_iter().zip(of_rate) {
             let text = format!(
-                "[switch]\nmax_frame = 1398\n[buffer]\npeer_response_us = 0.8\ncable_m = {cable_m}\n\
-                 [port_defaults]\nport_bandwidth_gbps = {gbps}\n{TWO}"
+                "[switch]\nmax_frame = 1398\nfixed_latency_ns = 0\n[buffer]\npeer_response_us = 0.8\n\
+                 cable_m = {cable_m}\n[port_defaults]\nport_bandwidth_gbps = {gbps}\n"
             );
-            let config = resolve(&text, Timing::Virtual).unwrap();
-            let want = u32::try_from(u64::div_ceil(bytes, 84)).unwrap();
-            assert_eq!(config.switch.buffer.headroom_cells, [want; 2], "{gbps}G, {cable_m} m");
+            let want = u64::div_ceil(bytes - 1_422, 84) + 2 * 6;
+            assert_eq!(headroom(&text), want, "{gbps}G, {cable_m} m");
         }
+    }
+}
+
+/// What is under way counts in full, whatever key says it.
+#[test]
+fn headroom_in_virtual_time_covers_the_switch_s_own_latency() {
+    let at = |keys: &str| {
+        headroom(&format!("[switch]\n{keys}[port_defaults]\nport_bandwidth_gbps = 400\n"))
+    };
+    let bytes = |ns: u64| ns * 400 / 8;
+    // A microsecond covers both ends of the cable; the switch's latency beyond it is its own.
+    assert_eq!(at("fixed_latency_ns = 0\n"), at("fixed_latency_ns = 1000\n"));
+    let more = at("fixed_latency_ns = 5000\n") - at("fixed_latency_ns = 1000\n");
+    assert!(more.abs_diff(bytes(4_000) / 84) <= 1, "{more} cells");
+    let parts = at("t_ingress_ns = 4000\nt_crossbar_ns = 1000\n");
+    assert_eq!(parts, at("fixed_latency_ns = 5000\n"));
+    let bare = at("fixed_latency_ns = 5000\nwire_overhead = false\n");
+    assert!(bare > 5 * parts, "frames of 14 bytes take no more than their bytes: {bare} cells");
+}
+
+#[test]
+fn headroom_that_is_set_too_small_is_a_warning_with_the_figure() {
+    #[rustfmt::skip] // columns: configuration, timing, what is said
+    let cases = [
+        ("[buffer]\nheadroom_bytes = 5576704\n", Timing::Live, ""),
+        ("[buffer]\nheadroom_bytes = 5574656\n", Timing::Live,
+         "5576704 bytes can come to p0 after its XOFF, found 5574656; without this key headroom follows from peer_response_us and rx_ring_frames"),
+        ("[buffer]\nheadroom_bytes = 0\n[pfc]\npfc_enabled = false\n", Timing::Live, ""),
+        ("[buffer]\nheadroom_bytes = 0\n[pfc]\npfc_priorities = []\n", Timing::Live, ""),
+        ("[buffer]\nheadroom_bytes = 8704\n", Timing::Virtual, ""),
+        ("[buffer]\nheadroom_bytes = 8448\n", Timing::Virtual,
+         "8704 bytes can come to p0 after its XOFF, found 8448; without this key headroom follows from peer_response_us, cable_m and fixed_latency_ns"),
+    ];
+    for (text, timing, want) in cases {
+        let config = resolve(&(text.to_owned() + TWO), timing).unwrap();
+        let of_headroom = config.warnings.iter().filter(|it| it.key == "buffer.headroom_bytes");
+        let said: Vec<String> = of_headroom.map(ToString::to_string).collect();
+        assert_eq!(said.is_empty(), want.is_empty(), "{text}: {said:?}");
+        assert!(said.iter().all(|said| said.contains(want)), "{text}: {said:?}");
     }
 }
 

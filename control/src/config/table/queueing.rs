@@ -78,7 +78,9 @@ pub(super) const BUFFER: &[Param] = &[
         "peer_response_us",
         Kind::Num(0.0, 1_000_000.0),
         "us",
-        Derived("10000 when live, 1 in virtual time"),
+        Derived(
+            "10000 when live; in virtual time 1 less fixed_latency_ns, or what neighbours take if that is more",
+        ),
         "Longest time from a PAUSE's arrival at the peer to its last frame; for headroom.",
     ),
     restart(

@@ -13,8 +13,8 @@ use weft_sim::scenario::{Site, SwitchPlan};
 use weft_sim::switch::Around;
 use weft_sim::topology::{LinkSpec, NodeKind, Topology};
 
-use super::{Keys, Reader};
-use crate::config::resolve::{Config, Timing};
+use super::{Keys, Reader, problem};
+use crate::config::resolve::{Config, Timing, in_us, response_by_default};
 use crate::config::settings::{Item, Setting};
 use crate::config::table::{CONFIG, section};
 use crate::config::value::Value;
@@ -23,6 +23,9 @@ use crate::scenario::table::{ELSEWHERE, SWITCH_SECTIONS};
 
 /// Entries of an FDB unless it is set: routes to all hosts, twice.
 const FDB_CAPACITY: i64 = 2_048;
+
+/// What named switches have of their own.
+type Named = BTreeMap<String, Vec<(&'static str, Setting)>>;
 
 /// What the frames of endpoints want of all switches.
 #[derive(Clone, Copy, Debug)]
@@ -39,8 +42,10 @@ pub(super) struct Plan {
     /// What all have in common.
     all: Settings,
     /// What named ones have.
-    named: BTreeMap<String, Vec<(&'static str, Setting)>>,
+    named: Named,
     seed: u64,
+    /// The longest that a neighbour of any takes to obey a PAUSE.
+    response: Span,
 }
 
 fn derived(value: Value) -> Setting {
@@ -50,6 +55,15 @@ fn derived(value: Value) -> Setting {
 impl Plan {
     /// The configuration of the switch at a site, with its warnings.
     fn config(&self, site: &Site<'_>) -> Result<Config, ConfigError> {
+        let mut settings = self.settings(site);
+        self.peers(&mut settings);
+        let mut config = Config::resolve(&settings, Timing::Virtual)?;
+        config.warnings.extend(self.warn_of_quick_peers(&settings));
+        Ok(config)
+    }
+
+    /// What is set of the switch at a site, and what follows from its links.
+    fn settings(&self, site: &Site<'_>) -> Settings {
         let mut settings = self.all.clone();
         for (key, setting) in self.named.get(site.name).into_iter().flatten() {
             settings.put("switch", key, setting.clone());
@@ -66,7 +80,28 @@ impl Plan {
         for (number, link) in site.links.iter().enumerate() {
             settings.push("port", port(number, link));
         }
-        Config::resolve(&settings, Timing::Virtual)
+        settings
+    }
+
+    /// Has headroom cover what neighbours take to obey a PAUSE, where that is more than it covers by default.
+    fn peers(&self, settings: &mut Settings) {
+        let own = Span::from_ns(fixed_latency_ns(|key| settings.table("switch", key)));
+        let default = response_by_default(own);
+        if settings.table("buffer", "peer_response_us").is_none() && self.response > default {
+            settings.put("buffer", "peer_response_us", derived(Value::Num(in_us(self.response))));
+        }
+    }
+
+    /// What is doubtful about a `peer_response_us` that is set.
+    fn warn_of_quick_peers(&self, settings: &Settings) -> Option<Problem> {
+        let set = settings.table("buffer", "peer_response_us")?;
+        let has_own = settings.table("buffer", "headroom_bytes").is_some(); // another warning looks at that
+        let needed = in_us(self.response);
+        let found = set.value.as_num().filter(|&found| found < needed && !has_own)?;
+        let message = format!(
+            "a lossless priority may lose frames: neighbours take {needed} us to obey a PAUSE, found {found}; leave the key out, and headroom covers that"
+        );
+        Some(problem(set.place.clone(), "buffer.peer_response_us", message))
     }
 
     /// Whether frames take their true wire time.
@@ -78,7 +113,9 @@ impl Plan {
     /// How ports of all switches are by default.
     pub fn port(&self) -> Result<(PriMaps, PortConfig), ConfigError> {
         let links = [LinkSpec { rate: LinkRate::gbps(100), propagation: Span::from_ns(50) }];
-        let config = self.config(&Site { node: 0, name: "sw", links: &links })?.switch;
+        // No switch of the network: nobody is at its ports.
+        let settings = self.settings(&Site { node: 0, name: "sw", links: &links });
+        let config = Config::resolve(&settings, Timing::Virtual)?.switch;
         let maps = config.maps;
         config.ports.into_iter().next().map(|port| (maps, port)).ok_or_else(|| {
             let message = "expected a port".to_owned();
@@ -132,7 +169,28 @@ fn metres(ps: u64) -> f64 {
     ps as f64 / 5_000.0
 }
 
+/// The fixed latency of a switch by the keys that are set of it, in ns.
+fn fixed_latency_ns<'a>(set: impl Fn(&'static str) -> Option<&'a Setting>) -> u64 {
+    let int = |key| set(key)?.value.as_int().and_then(|ns| u64::try_from(ns).ok());
+    let parts = || Some(int("t_ingress_ns")? + int("t_crossbar_ns")?);
+    let default = || Keys::default_of("switch", "fixed_latency_ns");
+    int("fixed_latency_ns").or_else(parts).or_else(default).unwrap_or(0)
+}
+
 impl Reader<'_> {
+    /// The longest that any neighbour of a switch takes to obey a PAUSE: a host for the PAUSE and for the frame that it sends
+    /// last, a switch for the PAUSE as for any frame.
+    fn response(&self, all: &Settings, named: &Named) -> Span {
+        let host = Keys::table(self.settings, "endpoint").time("delay").unwrap_or(Span::ZERO);
+        let of_all = fixed_latency_ns(|key| all.table("switch", key));
+        let of_named = named.values().map(|own| {
+            let own = |key| own.iter().find(|(of, _)| *of == key).map(|(_, set)| set);
+            fixed_latency_ns(|key| own(key).or_else(|| all.table("switch", key)))
+        });
+        let switch = of_named.max().unwrap_or(0).max(of_all);
+        (host + host).max(Span::from_ns(switch))
+    }
+
     /// What switches are like.
     pub(super) fn switches(&mut self, seed: u64, frames: Frames) -> Plan {
         let mut all = Settings::of(&CONFIG);
@@ -146,7 +204,7 @@ impl Reader<'_> {
             }
         }
         let shared = Keys::table(self.settings, "switch_defaults");
-        let mut named = BTreeMap::new();
+        let mut named = Named::new();
         for item in Keys::items(self.settings, "switch") {
             let own = item.all_set().filter(|(key, _)| *key != "name");
             let own: Vec<_> = own.map(|(key, set)| (key, set.clone())).collect();
@@ -182,7 +240,8 @@ impl Reader<'_> {
             );
             self.refuse_at(place, "switch.max_frame", message);
         }
-        Plan { all, named, seed }
+        let response = self.response(&all, &named);
+        Plan { all, named, seed, response }
     }
 
     /// What is said elsewhere.

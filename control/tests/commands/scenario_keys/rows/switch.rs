@@ -65,7 +65,7 @@ fn buffer() -> Vec<Row> {
         row("buffer.voq_reserve_bytes", "1024", LOSSY, DROPPED, Other).beside(VOQ),
         row("buffer.pg_reserve_bytes", "16384", INCAST, PFC_TX, Other),
         row("buffer.headroom_bytes", "2048", INCAST, DROPPED, More).beside(&["buffer.dt_alpha=0.125", "workload.bytes=1344000"]),
-        row("buffer.peer_response_us", "1.1", INCAST, PFC_TX, More),
+        row("buffer.peer_response_us", "0.6", INCAST, PFC_TX, More),
         row("buffer.cable_m", "30", INCAST, PFC_TX, More),
         row("buffer.xon_offset_bytes", "30000", INCAST, PAUSED, More),
         row("buffer.queue_capacity_bytes", "800000", INCAST, MARKED, Less),
