@@ -5,7 +5,7 @@
 //! Source: docs/scenarios.md.
 
 /// A decimal number such as `2.5`, in parts of 10^-`digits`; nothing if it has more digits, a sign or an exponent.
-fn decimal(text: &str, digits: usize) -> Option<u64> {
+pub(crate) fn decimal(text: &str, digits: usize) -> Option<u64> {
     let (whole, fraction) = text.split_once('.').unwrap_or((text, "0"));
     let is_plain = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
     if !is_plain(whole) || !is_plain(fraction) || fraction.trim_end_matches('0').len() > digits {

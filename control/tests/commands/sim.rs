@@ -423,3 +423,41 @@ fn a_capture_is_sent_from_a_host() {
         "{err}"
     );
 }
+
+/// What an imported file says of its switches' latency acts, by tier; the scenario's own comes first, and says so.
+#[test]
+fn switches_of_an_imported_network_have_the_latency_that_it_says() {
+    let (dir, path) =
+        file("[net]\nimport = 'n.topo'\n[[workload]]\nkind = 'flows'\nfile = 'f.cm'\n");
+    let cm = "Nodes 4\nConnections 1\n0->3 start 0.000000 size 64\n";
+    fs::write(dir.path().join("f.cm"), cm).unwrap();
+    let topo = |tor: &str, agg: &str| {
+        let tier = |of: &str, latency: &str| {
+            format!(
+                "{of}\nDownlink_speed_Gbps 100\nDownlink_Latency_ns 1000\nRadix_Down 2\n{latency}\n"
+            )
+        };
+        let (tor, agg) = (tier("Tier 0\nRadix_Up 2", tor), tier("Tier 1", agg));
+        fs::write(dir.path().join("n.topo"), format!("Nodes 4\nTiers 2\nPodsize 4\n{tor}{agg}"))
+            .unwrap();
+    };
+    let run = |flags: &[&str]| -> (u64, String) {
+        let (code, out, err) =
+            sim(&[&["run", path.to_str().unwrap(), "--json", "-"], flags].concat());
+        assert_eq!(code, OK, "{err}");
+        let value: Value = serde_json::from_str(&out).unwrap();
+        (value["flows"][0]["fct_ps"].as_u64().unwrap() / 1_000, err)
+    };
+    topo("", "");
+    let (usual, _) = run(&[]);
+    topo("Switch_Latency_ns 0", "Switch_Latency_ns 0");
+    let (none, err) = run(&[]);
+    assert!(!err.contains("warning"), "{err}");
+    assert_eq!(usual - none, 3 * 500, "500 ns at each of three switches");
+    topo("Switch_Latency_ns 100", "Switch_Latency_ns 10000");
+    let (some, _) = run(&[]);
+    assert_eq!(some - none, 2 * 100 + 10_000, "two switches below, one above");
+    let (own, err) = run(&["--set", "switch.fixed_latency_ns=200"]);
+    assert_eq!(own - none, 3 * 200);
+    assert!(err.contains("switch.fixed_latency_ns: it is that of all switches"), "{err}");
+}

@@ -21,7 +21,7 @@ pub fn run(bytes: &[u8]) {
     let host = |name: &str| name.get(1..)?.parse().ok().filter(|number: &u16| *number < 64);
     match kind {
         b't' => placed(&import::topology(FILE, &text).err().into_iter().collect::<Vec<_>>()),
-        b'f' => placed(&import::flows(FILE, &text, &host).err().unwrap_or_default()),
+        b'f' => placed(&import::flows(FILE, &text, &host, 1 << 40).err().unwrap_or_default()),
         b'c' => {
             let frames = import::capture(FILE, bytes.to_vec(), Choice::Ethernet, (0, None), 64);
             placed(&frames.err().into_iter().collect::<Vec<_>>());

@@ -6,16 +6,17 @@
 //!
 //! `topology.txt`: "nodes switches links", the numbers of the switches, then "a b RATE DELAY ERROR" for each link.
 //! `flow.txt`: their number, then "src dst pg dport bytes start"; the first flow begins at 0 here. The priority group and
-//! the port are not used: the workload's `vc` says the class.
+//! the port are not used: the workload's `vc` says the class. As HPCC does, no more is read of either file than its first
+//! line counts: those that are shipped go on with an explanation, or with flows that were left out by a smaller number.
 
 use weft_dataplane::time::{Instant, LinkRate, Span};
 use weft_sim::scenario::flow::Flow;
 use weft_sim::topology::{LinkSpec, NODES_MAX, NodeKind, Topology};
 
-use super::FLOWS_MAX;
 use super::line::{Line, at_end, lines};
+use super::{FLOWS_MAX, Imported, refuse_link};
 use crate::config::Problem;
-use crate::config::quantity::parse_time;
+use crate::config::quantity::{decimal, parse_time};
 
 /// Most nodes, and links of them.
 const COUNT_MAX: u64 = NODES_MAX as u64;
@@ -24,7 +25,7 @@ const COUNT_MAX: u64 = NODES_MAX as u64;
 ///
 /// # Errors
 /// What is wrong first.
-pub(super) fn topology(file: &str, text: &str) -> Result<Topology, Problem> {
+pub(super) fn topology(file: &str, text: &str) -> Result<Imported<Topology>, Problem> {
     let mut all = lines(file, text, char::is_whitespace).peekable();
     let head = all.next().ok_or_else(|| at_end(file, text, "\"nodes switches links\""))?;
     let nodes = head.number(0, "the number of nodes", (2, COUNT_MAX))?;
@@ -32,9 +33,12 @@ pub(super) fn topology(file: &str, text: &str) -> Result<Topology, Problem> {
     let links = head.number(2, "the number of links", (1, COUNT_MAX))?;
     head.at_most(3, "the end of the line: nodes, switches and links are three numbers")?;
     let mut is_switch = vec![false; usize::try_from(nodes).unwrap_or(0)];
-    if switches > 0 {
+    let mut left = usize::try_from(switches).unwrap_or(0);
+    while left > 0 {
         let line = all.next().ok_or_else(|| at_end(file, text, "the numbers of the switches"))?;
-        for at in 0..usize::try_from(switches).unwrap_or(0) {
+        line.at_most(left, format!("{switches} switches, as the first line has it").as_str())?;
+        left -= line.len();
+        for at in 0..line.len() {
             let id = line.number(at, "the number of a switch", (0, nodes - 1))?;
             let slot = usize::try_from(id).ok().and_then(|id| is_switch.get_mut(id));
             match slot {
@@ -42,10 +46,6 @@ pub(super) fn topology(file: &str, text: &str) -> Result<Topology, Problem> {
                 _ => return Err(line.refuse(at, "each switch once")),
             }
         }
-        line.at_most(
-            usize::try_from(switches).unwrap_or(0),
-            format!("{switches} switches, as the first line has it").as_str(),
-        )?;
     }
     let mut net = Topology::default();
     for (id, is_switch) in is_switch.into_iter().enumerate() {
@@ -58,39 +58,73 @@ pub(super) fn topology(file: &str, text: &str) -> Result<Topology, Problem> {
         })?;
         link(&mut net, &line, nodes)?;
     }
-    match all.next() {
-        Some(line) => Err(line
-            .refuse(0, format_args!("{links} links, as the first line has it, and then the end"))),
-        None => Ok(net),
-    }
+    Ok(Imported { what: net, warnings: rest(all, "links", links) })
+}
+
+/// What is said of lines behind the `count` entries that the first line announces: nothing of text.
+fn rest<'a>(lines: impl Iterator<Item = Line<'a>>, what: &str, count: u64) -> Vec<Problem> {
+    let mut entries = lines.filter(|line| line.len() > 3 && line.word(0).parse::<u64>().is_ok());
+    let Some(first) = entries.next() else { return Vec::new() };
+    let more = entries.count() + 1;
+    vec![first.remark(format_args!("{more} more {what} than the {count} of the first line: not read, as HPCC does not read them"))]
 }
 
 fn link(net: &mut Topology, line: &Line<'_>, nodes: u64) -> Result<(), Problem> {
     let node = |at| line.number(at, "the number of a node", (0, nodes - 1));
     let ends = [node(0)?, node(1)?].map(|id| usize::try_from(id).unwrap_or(usize::MAX));
     let rate = rate(line.word(2)).ok_or_else(|| line.refuse(2, "a rate such as 100Gbps"))?;
-    let delay = parse_time(line.word(3)).filter(|ps| *ps > 0);
+    let delay = time(line.word(3)).filter(|ps| *ps > 0);
     let delay = delay.ok_or_else(|| line.refuse(3, "a delay above 0 such as 0.001ms"))?;
     let error: f64 = line.read(4, "an error rate, 0")?;
     if error.abs() > 0.0 {
         return Err(line.refuse(4, "an error rate of 0: say others in [[fault]]"));
     }
     line.at_most(5, "the end of the line after the error rate")?;
-    let id = net.link(ends[0], ends[1]).map_err(|error| line.refuse(0, error))?;
+    let names = [0, 1].map(|at| format!("n{}", line.word(at)));
+    let id = net
+        .link(ends[0], ends[1])
+        .map_err(|error| refuse_link(line, &error, names.each_ref().map(String::as_str)))?;
     net.specify(id, LinkSpec { rate, propagation: Span::from_ps(delay) });
     Ok(())
 }
 
-/// A rate of ns-3: a number and bps, Kbps, Mbps or Gbps.
+/// Units of rates in ns-3 and the bits a second of one; what stands in front of "bps", "b/s", "Bps" and "B/s".
+const RATE_UNITS: [(&str, u64); 9] = [
+    ("", 1),
+    ("k", 1_000),
+    ("K", 1_000),
+    ("Ki", 1 << 10),
+    ("M", 1_000_000),
+    ("Mi", 1 << 20),
+    ("G", 1_000_000_000),
+    ("Gi", 1 << 30),
+    ("T", 1_000_000_000_000),
+];
+
+/// A rate of ns-3: a number, with a fraction or not, and bps, b/s (bits) or Bps, B/s (bytes) with k, M, G, Ki, Mi or Gi; a
+/// number alone is bit/s.
 fn rate(text: &str) -> Option<LinkRate> {
-    let digits = text.strip_suffix("bps")?;
-    let (digits, unit) = match digits.as_bytes().last()? {
-        b'K' | b'k' => (digits.get(..digits.len() - 1)?, 1_000),
-        b'M' => (digits.get(..digits.len() - 1)?, 1_000_000),
-        b'G' => (digits.get(..digits.len() - 1)?, 1_000_000_000),
-        _ => (digits, 1),
+    let at = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (number, unit) = text.split_at_checked(at)?;
+    let bits = if unit.is_empty() {
+        1
+    } else {
+        let (unit, bits) = [("bps", 1), ("b/s", 1), ("Bps", 8), ("B/s", 8)]
+            .into_iter()
+            .find_map(|(end, bits)| Some((unit.strip_suffix(end)?, bits)))?;
+        RATE_UNITS.iter().find(|(name, _)| *name == unit)?.1 * bits
     };
-    LinkRate::bps(digits.parse::<u64>().ok()?.checked_mul(unit)?)
+    let parts = u128::from(decimal(number, RATE_DIGITS)?) * u128::from(bits);
+    LinkRate::bps(u64::try_from(parts / 10_u128.pow(RATE_DIGITS as u32)).ok()?)
+}
+
+/// Most digits of a rate behind its point.
+const RATE_DIGITS: usize = 9;
+
+/// A time of ns-3 in ps; a number alone is seconds.
+fn time(text: &str) -> Option<u64> {
+    let is_number = text.bytes().all(|b| b.is_ascii_digit() || b == b'.');
+    if is_number { parse_time(&format!("{text}s")) } else { parse_time(text) }
 }
 
 /// Reads `flow.txt`.
@@ -101,7 +135,7 @@ pub(super) fn flows(
     file: &str,
     text: &str,
     host: &dyn Fn(&str) -> Option<u16>,
-) -> Result<Vec<Flow>, Problem> {
+) -> Result<Imported<Vec<Flow>>, Problem> {
     let mut all = lines(file, text, char::is_whitespace);
     let head = all.next().ok_or_else(|| at_end(file, text, "the number of flows"))?;
     let count = head.number(0, "the number of flows", (0, FLOWS_MAX as u64))?;
@@ -113,15 +147,12 @@ pub(super) fn flows(
         })?;
         flows.push(flow(&line, host)?);
     }
-    if let Some(line) = all.next() {
-        return Err(line
-            .refuse(0, format_args!("{count} flows, as the first line has it, and then the end")));
-    }
+    let warnings = rest(all, "flows", count);
     let first = flows.iter().map(|flow| flow.start).min().unwrap_or(Instant::ZERO);
     for flow in &mut flows {
         flow.start = Instant::ZERO + flow.start.since(first);
     }
-    Ok(flows)
+    Ok(Imported { what: flows, warnings })
 }
 
 fn flow(line: &Line<'_>, host: &dyn Fn(&str) -> Option<u16>) -> Result<Flow, Problem> {

@@ -4,8 +4,8 @@
 //! Units: Gbit/s, nanoseconds; starts of connections in picoseconds.
 //! Source: Broadcom/csg-htsim, `sim/datacenter/fat_tree_topology.cpp` and `connection_matrix.cpp`.
 //!
-//! Keys are of any case. What a `.topo` says of queues and of the latency of switches is said in the scenario's own
-//! sections, and refused here with what to do; so are failures and triggers of a `.cm` that a flow does not have.
+//! Keys are of any case. What a `.topo` says of queues is said in the scenario's own sections, and refused here with what
+//! to do; so are failures and triggers of a `.cm` that a flow does not have. A connection of size 0 has no end.
 
 use std::collections::BTreeMap;
 
@@ -13,16 +13,19 @@ use weft_dataplane::time::{Instant, LinkRate, Span};
 use weft_sim::scenario::flow::{Flow, FlowId};
 use weft_sim::topology::{LinkSpec, NodeId, NodeKind, Topology, TopologyError};
 
-use super::FLOWS_MAX;
 use super::line::{Line, at_end, lines};
-use crate::config::Problem;
+use super::{FLOWS_MAX, Imported, Network};
 use crate::config::quantity::TIME_PS_MAX;
+use crate::config::{Place, Problem};
+use crate::scenario::problem;
 
 /// A tier of switches: what is below it, and how many links up and down.
 #[derive(Clone, Copy, Debug, Default)]
 struct Tier {
     rate_gbps: u64,
     latency_ns: u64,
+    /// Of its switches, where the file says it.
+    switch_latency_ns: Option<u64>,
     down: usize,
     up: usize,
     bundle: usize,
@@ -32,7 +35,7 @@ struct Tier {
 ///
 /// # Errors
 /// What is wrong first.
-pub(super) fn topology(file: &str, text: &str) -> Result<Topology, Problem> {
+pub(super) fn topology(file: &str, text: &str) -> Result<Network, Problem> {
     let (mut nodes, mut count, mut pod) = (0, 0, 0);
     let mut tiers: Vec<Tier> = Vec::new();
     for line in lines(file, text, char::is_whitespace) {
@@ -56,8 +59,8 @@ pub(super) fn topology(file: &str, text: &str) -> Result<Topology, Problem> {
             ("bundle", Some(tier)) => tier.bundle = number("links of a bundle", 64)?,
             ("oversubscribed", Some(_)) => drop(line.number(1, "a ratio; the numbers of links say it", (1, 64))?),
             ("queue_up" | "queue_down", Some(_)) => return Err(line.refuse(0, "no queues here: say buffer.buffer_size_mb in the scenario, and leave them out")),
-            ("switch_latency_ns", Some(_)) => return Err(line.refuse(0, "no latency of switches here: say switch.fixed_latency_ns in the scenario, and leave it out")),
-            _ => return Err(line.refuse(0, "Nodes, Tiers, Podsize, Tier, or of a tier Downlink_speed_Gbps, Downlink_Latency_ns, Radix_Down, Radix_Up, Bundle or Oversubscribed")),
+            ("switch_latency_ns", Some(tier)) => tier.switch_latency_ns = Some(line.number(1, "ns", (0, 1_000_000))?),
+            _ => return Err(line.refuse(0, "Nodes, Tiers, Podsize, Tier, or of a tier Downlink_speed_Gbps, Downlink_Latency_ns, Switch_Latency_ns, Radix_Down, Radix_Up, Bundle or Oversubscribed")),
         }
         line.at_most(2, "the end of the line after the value")?;
     }
@@ -80,9 +83,22 @@ pub(super) fn topology(file: &str, text: &str) -> Result<Topology, Problem> {
             format_args!("Downlink_speed_Gbps, Downlink_Latency_ns and Radix_Down of tier {at}"),
         ));
     }
-    build(nodes, if pod == 0 || count == 2 { nodes } else { pod }, &tiers)
-        .map_err(|expected| at_end(file, text, expected))
+    let topology = build(nodes, if pod == 0 || count == 2 { nodes } else { pod }, &tiers)
+        .map_err(|expected| at_end(file, text, expected))?;
+    let mut switch_latency_ns = BTreeMap::new();
+    for node in topology.nodes() {
+        let tier = TIERS.iter().position(|name| {
+            node.name.strip_prefix(name).is_some_and(|rest| rest.parse::<u64>().is_ok())
+        });
+        if let Some(ns) = tier.and_then(|tier| tiers.get(tier)?.switch_latency_ns) {
+            switch_latency_ns.insert(node.name.clone(), ns);
+        }
+    }
+    Ok(Network { topology, switch_latency_ns })
 }
+
+/// Names of switches of each tier, before their numbers.
+const TIERS: [&str; 3] = ["tor", "agg", "core"];
 
 fn divide(what: &str, had: usize, by: usize) -> Result<usize, String> {
     match had.checked_rem(by) {
@@ -171,19 +187,20 @@ pub(super) fn flows(
     file: &str,
     text: &str,
     host: &dyn Fn(&str) -> Option<u16>,
-) -> Result<Vec<Flow>, Problem> {
+    endless: u64,
+) -> Result<Imported<Vec<Flow>>, Problem> {
     let mut flows: Vec<(Flow, Option<(u64, Line<'_>)>)> = Vec::new();
     let mut fired: BTreeMap<u64, Vec<FlowId>> = BTreeMap::new();
-    let (mut connections, mut triggers): (Option<u64>, u64) = (None, 0);
+    let (mut connections, mut triggers): (Option<u64>, Vec<Trigger<'_>>) = (None, Vec::new());
     for line in lines(file, text, char::is_whitespace) {
         match line.word(0).to_ascii_lowercase().as_str() {
             "nodes" => drop(line.number(1, "nodes", (1, 1 << 20))?),
             "connections" => {
                 connections = Some(line.number(1, "connections", (0, FLOWS_MAX as u64))?);
             }
-            "triggers" => triggers = line.number(1, "triggers", (0, FLOWS_MAX as u64))?,
+            "triggers" => drop(line.number(1, "triggers", (0, FLOWS_MAX as u64))?), // their lines say as much
             "failures" => drop(line.number(1, "no failures: say them in [[fault]]", (0, 0))?),
-            "trigger" => trigger(&line)?,
+            "trigger" => triggers.push(trigger(&line)?),
             _ => {
                 let number = FlowId::try_from(flows.len()).unwrap_or(FlowId::MAX);
                 if flows.len() == FLOWS_MAX {
@@ -199,7 +216,24 @@ pub(super) fn flows(
             .map_or_else(|| "Connections".to_owned(), |wanted| format!("{wanted} connections"));
         return Err(at_end(file, text, format_args!("{wanted}, read {found}")));
     }
-    let _ = triggers; // their lines say as much
+    let mut waiting: BTreeMap<u64, usize> = BTreeMap::new();
+    for (trigger, _) in flows.iter().filter_map(|(_, waits)| waits.as_ref()) {
+        *waiting.entry(*trigger).or_default() += 1;
+    }
+    for trigger in &triggers {
+        let fire = fired.get(&trigger.id).map_or(0, Vec::len);
+        trigger.check(fire, waiting.get(&trigger.id).copied().unwrap_or(0))?;
+    }
+    let mut warnings = Vec::new();
+    let open = flows.iter_mut().filter(|(flow, _)| flow.bytes == 0);
+    let open = open.map(|(flow, _)| flow.bytes = endless).count();
+    if open > 0 {
+        let place = Place::WholeFile(file.to_owned());
+        let message = format!(
+            "{open} connections of size 0 have no end: they go on until the run ends (`until`), and are not delivered then"
+        );
+        warnings.push(problem(place, "", message));
+    }
     let resolved = flows.into_iter().map(|(mut flow, waits)| match waits {
         Some((trigger, line)) => match fired.get(&trigger) {
             Some(after) => {
@@ -210,22 +244,55 @@ pub(super) fn flows(
         },
         None => Ok(flow),
     });
-    resolved.collect()
+    let what = resolved.collect::<Result<_, _>>()?;
+    Ok(Imported { what, warnings })
 }
 
-/// `trigger id T oneshot|multishot|barrier [count n]`.
-fn trigger(line: &Line<'_>) -> Result<(), Problem> {
+/// A line `trigger id T oneshot|multishot|barrier [count n]`.
+struct Trigger<'a> {
+    id: u64,
+    count: Option<u64>,
+    line: Line<'a>,
+}
+
+fn trigger<'a>(line: &Line<'a>) -> Result<Trigger<'a>, Problem> {
     if line.word(1) != "id" {
         return Err(line.refuse(1, "id"));
     }
-    line.number(2, "the number of a trigger", (0, u64::MAX))?;
-    match line.word(3) {
-        "oneshot" | "barrier" => Ok(()),
-        _ => Err(line.refuse(
-            3,
-            "oneshot or barrier: a flow begins once, when all that fire its trigger are done",
-        )),
+    let id = line.number(2, "the number of a trigger", (0, u64::MAX))?;
+    if !matches!(line.word(3), "oneshot" | "barrier" | "multishot") {
+        return Err(line.refuse(3, "oneshot, barrier or multishot"));
     }
+    let count = match line.word(4) {
+        "" => None,
+        "count" => Some(line.number(5, "a count", (0, u64::MAX))?),
+        _ => return Err(line.refuse(4, "count or the end of the line")),
+    };
+    line.at_most(6, "the end of the line after the count")?;
+    Ok(Trigger { id, count, line: line.clone() })
+}
+
+impl Trigger<'_> {
+    /// That flows can do as it says, of which `fire` it and `wait` for it: each begins once, when all that fire are done.
+    fn check(&self, fire: usize, wait: usize) -> Result<(), Problem> {
+        match self.line.word(3) {
+            // The first that fires starts the first that waits, the second one the second, and so on.
+            "multishot" if fire != 1 || wait != 1 => Err(self.line.refuse(3, format_args!("oneshot or barrier: multishot is read where one connection fires and one waits; {fire} and {wait} do"))),
+            "barrier" if self.count.is_some_and(|count| count != fire as u64) => {
+                Err(self.line.refuse(5, format_args!("the number of connections that fire it, {fire}")))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// A start in ps. htsim reads it as a number with a fraction, and writes one: in microseconds, so that what another one
+/// than 0 means is not certain.
+fn start_ps(line: &Line<'_>, at: usize) -> Result<u64, Problem> {
+    let (whole, fraction) = line.word(at).split_once('.').unwrap_or((line.word(at), ""));
+    let number = whole.parse().ok().filter(|ps| *ps <= TIME_PS_MAX);
+    let number = number.filter(|_| fraction.bytes().all(|digit| digit == b'0'));
+    number.ok_or_else(|| line.refuse(at, format_args!("a start in ps, 0 to {TIME_PS_MAX}")))
 }
 
 /// `src->dst [id i] (start PS | trigger T) size B [send_done_trigger T] [recv_done_trigger T] [prio P]`.
@@ -245,9 +312,9 @@ fn connection<'a>(
         let value = |what: &str| line.number(at + 1, what, (0, u64::MAX));
         match line.word(at) {
             "id" => drop(value("the number of the connection")?),
-            "start" => start = Some(line.number(at + 1, "a start in ps", (0, TIME_PS_MAX))?),
+            "start" => start = Some(start_ps(line, at + 1)?),
             "trigger" => waits = Some((value("the number of a trigger")?, line.clone())),
-            "size" => bytes = Some(line.number(at + 1, "bytes", (1, u64::MAX))?),
+            "size" => bytes = Some(line.number(at + 1, "bytes", (0, u64::MAX))?),
             "send_done_trigger" | "recv_done_trigger" => {
                 fired.entry(value("the number of a trigger")?).or_default().push(number);
             }

@@ -66,6 +66,12 @@ impl<'a> Line<'a> {
         problem(place, "", format!("expected {expected}, found {found}"))
     }
 
+    /// A remark on the line.
+    pub fn remark(&self, message: impl Display) -> Problem {
+        let place = Place::File { file: self.file.to_owned(), line: self.number, column: 1 };
+        problem(place, "", format!("{message}"))
+    }
+
     /// Word `at` as what it has to be.
     pub fn read<T: FromStr>(&self, at: usize, expected: &str) -> Result<T, Problem> {
         self.word(at).parse().map_err(|_| self.refuse(at, expected))

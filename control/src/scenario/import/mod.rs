@@ -12,10 +12,12 @@ mod line;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
+
 pub use self::capture::capture;
 
 use weft_sim::scenario::flow::Flow;
-use weft_sim::topology::Topology;
+use weft_sim::topology::{Topology, TopologyError};
 
 use crate::config::Problem;
 
@@ -28,6 +30,15 @@ pub struct Imported<T> {
     pub warnings: Vec<Problem>,
 }
 
+/// A network of another simulator.
+#[derive(Debug, Default)]
+pub struct Network {
+    /// Hosts, switches and links.
+    pub topology: Topology,
+    /// Latency of switches by name, in ns, where the file says it.
+    pub switch_latency_ns: BTreeMap<String, u64>,
+}
+
 /// Most flows of a file.
 pub const FLOWS_MAX: usize = 10_000_000;
 
@@ -35,16 +46,34 @@ pub const FLOWS_MAX: usize = 10_000_000;
 ///
 /// # Errors
 /// What is wrong first.
-pub fn topology(file: &str, text: &str) -> Result<Topology, Problem> {
+pub fn topology(file: &str, text: &str) -> Result<Imported<Network>, Problem> {
     let first = line::lines(file, text, char::is_whitespace).next();
     if first.is_some_and(|line| line.word(0).parse::<u64>().is_ok()) {
-        hpcc::topology(file, text)
+        let Imported { what: topology, warnings } = hpcc::topology(file, text)?;
+        Ok(Imported { what: Network { topology, ..Network::default() }, warnings })
     } else {
-        htsim::topology(file, text)
+        Ok(Imported { what: htsim::topology(file, text)?, warnings: Vec::new() })
     }
 }
 
-/// Reads flows: CSV, `flow.txt` of HPCC or `.cm` of htsim, told apart by what the file begins with.
+/// The refusal of a link, whose ends are words 0 and 1 of `line`.
+fn refuse_link(line: &line::Line<'_>, error: &TopologyError, names: [&str; 2]) -> Problem {
+    let TopologyError::Ports { name, most } = error else { return line.refuse(0, error) };
+    let at = usize::from(names[0] != name);
+    match most {
+        1 => line.refuse(
+            at,
+            format_args!("one link at host {name}: hosts with several are not modelled"),
+        ),
+        _ => line.refuse(
+            at,
+            format_args!("at most {most} links at switch {name}, which has no more ports"),
+        ),
+    }
+}
+
+/// Reads flows: CSV, `flow.txt` of HPCC or `.cm` of htsim, told apart by what the file begins with. Those of htsim that have
+/// no end get `endless` bytes.
 ///
 /// # Errors
 /// All that is wrong.
@@ -52,14 +81,16 @@ pub fn flows(
     file: &str,
     text: &str,
     host: &dyn Fn(&str) -> Option<u16>,
-) -> Result<Vec<Flow>, Vec<Problem>> {
+    endless: u64,
+) -> Result<Imported<Vec<Flow>>, Vec<Problem>> {
     let first = line::lines(file, text, char::is_whitespace).next();
     let first = first.map_or("", |line| line.word(0));
     if first.parse::<u64>().is_ok() {
         return hpcc::flows(file, text, host).map_err(|problem| vec![problem]);
     }
     if first.eq_ignore_ascii_case("nodes") {
-        return htsim::flows(file, text, host).map_err(|problem| vec![problem]);
+        return htsim::flows(file, text, host, endless).map_err(|problem| vec![problem]);
     }
-    csv::flows(file, text, host)
+    let what = csv::flows(file, text, host)?;
+    Ok(Imported { what, warnings: Vec::new() })
 }

@@ -29,7 +29,13 @@ use crate::config::{ConfigError, Place, Problem, Settings};
 /// # Errors
 /// All that is wrong with it.
 pub(super) fn scenario(source: &Source, settings: &Settings) -> Result<Loaded, ConfigError> {
-    let mut reader = Reader { source, settings, problems: Vec::new(), warnings: Vec::new() };
+    let mut reader = Reader {
+        source,
+        settings,
+        latencies: BTreeMap::new(),
+        problems: Vec::new(),
+        warnings: Vec::new(),
+    };
     let root = Keys::table(settings, "");
     let seed = root.int("seed").unwrap_or(1);
     let until = root.time("until").unwrap_or(Span::ZERO);
@@ -153,6 +159,8 @@ pub(super) struct Takes {
 pub(super) struct Reader<'a> {
     pub source: &'a Source,
     pub settings: &'a Settings,
+    /// Latencies in ns that an imported network says its switches have, by name.
+    pub latencies: BTreeMap<String, u64>,
     pub problems: Vec<Problem>,
     pub warnings: Vec<Problem>,
 }

@@ -161,10 +161,15 @@ impl Reader<'_> {
         (before == self.problems.len()).then_some(pattern)
     }
 
+    /// Bytes of the longest message.
+    fn longest(&self) -> u64 {
+        let payload = Keys::table(self.settings, "endpoint").count("payload_bytes").unwrap_or(1);
+        (payload as u64).saturating_mul(MESSAGE_FRAMES_MAX)
+    }
+
     /// Refuses messages of more frames than there are numbers for.
     fn check_bytes(&mut self, keys: &Keys<'_>, bytes: u64) {
-        let payload = Keys::table(self.settings, "endpoint").count("payload_bytes").unwrap_or(1);
-        let most = (payload as u64).saturating_mul(MESSAGE_FRAMES_MAX);
+        let most = self.longest();
         if bytes > most {
             let message = format!(
                 "expected at most {most}, as a message has 2^31 frames of payload_bytes at most, found {bytes}"
@@ -224,7 +229,11 @@ impl Reader<'_> {
             }
         } else {
             match self.source.file(&file) {
-                Ok(text) => import::flows(&file, &text, &|name| hosts.number(name)),
+                Ok(text) => {
+                    let read =
+                        import::flows(&file, &text, &|name| hosts.number(name), self.longest());
+                    read.map(|read| self.imported_with(read))
+                }
                 Err(message) => Err(vec![crate::scenario::problem(
                     keys.place("file"),
                     keys.name("file"),

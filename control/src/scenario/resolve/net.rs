@@ -154,7 +154,11 @@ impl Reader<'_> {
             }
         };
         match read {
-            Ok(topology) => Some(topology).filter(|_| is_free),
+            Ok(read) => {
+                let import::Network { topology, switch_latency_ns } = self.imported_with(read);
+                self.latencies = switch_latency_ns;
+                Some(topology).filter(|_| is_free)
+            }
             Err(problems) => {
                 self.problems.extend(problems);
                 None

@@ -19,6 +19,7 @@ use crate::config::settings::{Item, Setting};
 use crate::config::table::{CONFIG, section};
 use crate::config::value::Value;
 use crate::config::{ConfigError, Place, Problem, Settings};
+use crate::scenario::problem;
 use crate::scenario::table::{ELSEWHERE, SWITCH_SECTIONS};
 
 /// Entries of an FDB unless it is set: routes to all hosts, twice.
@@ -220,6 +221,7 @@ impl Reader<'_> {
             }
             all.put("switch", key, setting.clone());
         }
+        self.add_latencies(&all, &mut named);
         if all.table("fdb", "capacity").is_none() {
             all.put("fdb", "capacity", derived(Value::Int(FDB_CAPACITY)));
         }
@@ -244,6 +246,30 @@ impl Reader<'_> {
         Plan { all, named, seed, response }
     }
 
+    /// Gives switches the latencies that an imported network says, unless the scenario says one.
+    fn add_latencies(
+        &mut self,
+        all: &Settings,
+        named: &mut BTreeMap<String, Vec<(&'static str, Setting)>>,
+    ) {
+        let latencies = core::mem::take(&mut self.latencies);
+        let own = ["fixed_latency_ns", "t_ingress_ns", "t_crossbar_ns"];
+        let own = own.into_iter().find_map(|key| Some((key, all.table("switch", key)?)));
+        match own {
+            Some((key, set)) if !latencies.is_empty() => {
+                let message = "it is that of all switches, and Switch_Latency_ns of the imported network is not used";
+                self.warnings.push(problem(set.place.clone(), format!("switch.{key}"), message));
+            }
+            Some(_) => {}
+            None => {
+                for (name, ns) in latencies {
+                    let latency = derived(Value::Int(ns.cast_signed()));
+                    named.entry(name).or_default().push(("fixed_latency_ns", latency));
+                }
+            }
+        }
+    }
+
     /// What is said elsewhere.
     fn refuse_elsewhere(&mut self, section: &str, key: &str, setting: &Setting) {
         let row = ELSEWHERE.iter().find(|(of, keys, _)| *of == section && keys.contains(&key));
@@ -254,15 +280,16 @@ impl Reader<'_> {
 
     /// Tells what is wrong with switches before they are built: once for those that are alike.
     pub(super) fn check_switches(&mut self, topology: &Topology, plan: &Plan) {
-        let mut seen: Vec<(Vec<LinkSpec>, Option<&String>)> = Vec::new();
+        let mut seen: Vec<(Vec<LinkSpec>, Vec<(&str, &Value)>)> = Vec::new();
         for (node, it) in topology.nodes().iter().enumerate() {
             if it.kind != NodeKind::Switch {
                 continue;
             }
             let links: Vec<LinkSpec> =
                 it.ports.iter().filter_map(|&link| topology.links().get(link)?.spec).collect();
-            let named = plan.named.get_key_value(&it.name).map(|(name, _)| name);
-            if seen.iter().any(|(had, name)| *had == links && *name == named) {
+            let named = plan.named.get(&it.name).into_iter().flatten();
+            let named: Vec<_> = named.map(|(key, set)| (*key, &set.value)).collect();
+            if seen.contains(&(links.clone(), named.clone())) {
                 continue;
             }
             match plan.config(&Site { node, name: &it.name, links: &links }) {
