@@ -19,7 +19,6 @@ use crate::config::settings::{Item, Setting};
 use crate::config::table::{CONFIG, section};
 use crate::config::value::Value;
 use crate::config::{ConfigError, Place, Problem, Settings};
-use crate::scenario::problem;
 use crate::scenario::table::{ELSEWHERE, SWITCH_SECTIONS};
 
 /// Entries of an FDB unless it is set: routes to all hosts, twice.
