@@ -23,6 +23,7 @@ mod recovery;
 mod resets;
 mod several_managers;
 mod switch;
+mod tunnels;
 mod xdp;
 mod xdp_fabric;
 mod xdp_program;
