@@ -57,14 +57,13 @@ impl Steer {
         }
         // The verifier takes tens of milliseconds, for which the worker stands still.
         let had = self.program.take().filter(|(index, _)| *index == target.index);
-        let program = match had {
-            Some((_, program)) => program,
-            None => {
-                let left = target.left_checksum(how);
-                self.sees = Sees { tags: vlan_tag.is_some(), checksums: left.is_some() };
-                self.load(target.index, vlan_tag, left.as_ref())
-                    .map_err(|error| format!("the kernel refuses the program: {error}"))?
-            }
+        let program = if let Some((_, program)) = had {
+            program
+        } else {
+            let left = target.left_checksum(how);
+            self.sees = Sees { tags: vlan_tag.is_some(), checksums: left.is_some() };
+            self.load(target.index, vlan_tag, left.as_ref())
+                .map_err(|error| format!("the kernel refuses the program: {error}"))?
         };
         let link = Link::attach(&program, target.index, true).map_err(|error| error.to_string());
         self.program = Some((target.index, program));
