@@ -10,6 +10,7 @@
 pub mod heard;
 mod receiver;
 mod sender;
+mod stops;
 mod tap;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,7 +18,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use weft_dataplane::pool::{Bufs, FRAME_LEN_MAX, Pool};
 use weft_dataplane::port::{Port, PortError};
 use weft_dataplane::time::{Instant, LinkRate, Span};
-use weft_dataplane::types::Pri;
 use weft_hosts::rclink::credits::CreditSpec;
 use weft_hosts::rclink::endpoint::{
     CreditKind, CreditUpdate, Endpoint, EndpointSpec, EndpointStats, Event, Transport,
@@ -27,6 +27,7 @@ use weft_parsers::Pfc;
 use self::heard::{Frame, FrameKind, Heard, Reader};
 use self::receiver::Receiver;
 use self::sender::Sender;
+use self::stops::Stops;
 use self::tap::Tap;
 use crate::checkers::{Violation, is_kept};
 use crate::journey::HostLog;
@@ -50,14 +51,11 @@ pub enum Rest {
 /// What an endpoint must keep to.
 #[derive(Clone, Debug)]
 struct Rules {
-    /// After so long without an ACK frames are sent again; `None` where nothing is acknowledged.
+    /// After so long without an ACK, pauses not counted, frames are sent again; `None` where nothing is acknowledged.
     timeout: Option<Span>,
     /// Whether what is lost is only counted: then an ACK is for no frame in particular.
     may_lose: bool,
     credits: Option<CreditSpec>,
-    /// Priority by PFC class.
-    classes: [Pri; 8],
-    rate: LinkRate,
     /// Virtual channel of ACKs.
     ack_vc: u8,
 }
@@ -71,8 +69,8 @@ pub struct EndpointCheckers {
     receivers: BTreeMap<u16, Receiver>,
     /// By (peer, virtual channel): credits used and returned.
     credits: BTreeMap<(u16, u8), (u64, u64)>,
-    /// By PFC class: until when it is stopped.
-    paused: [Option<Instant>; 8],
+    stops: Stops,
+    rate: LinkRate,
     /// Peers whose frames came with CE since the last CNP to them.
     marked: BTreeSet<u16>,
     counts: EndpointStats,
@@ -88,15 +86,15 @@ impl EndpointCheckers {
     pub fn new(spec: &EndpointSpec, rate: LinkRate) -> Self {
         let timeout = spec.transport.timeout();
         let may_lose = matches!(spec.transport, Transport::Unreliable { .. } | Transport::Raw);
-        let (classes, ack_vc) = (spec.classes.pcp, spec.ack_vc);
-        let rules = Rules { timeout, may_lose, credits: spec.credits, classes, rate, ack_vc };
+        let rules = Rules { timeout, may_lose, credits: spec.credits, ack_vc: spec.ack_vc };
         Self {
             spec: spec.clone(),
             rules,
             senders: BTreeMap::new(),
             receivers: BTreeMap::new(),
             credits: BTreeMap::new(),
-            paused: [None; 8],
+            stops: Stops::new(spec.classes.pcp, rate),
+            rate,
             marked: BTreeSet::new(),
             counts: EndpointStats::default(),
             overruns_least: 0,
@@ -160,10 +158,7 @@ impl EndpointCheckers {
     fn on_sent(&mut self, now: Instant, frame: &Frame) {
         let is_pfc = matches!(frame.kind, FrameKind::Pfc(_) | FrameKind::Other);
         if !is_pfc {
-            let stops = |&(pri, until): &(Pri, Option<Instant>)| {
-                pri == frame.pri && until.is_some_and(|until| until > now)
-            };
-            if self.rules.classes.into_iter().zip(self.paused).any(|it| stops(&it)) {
+            if self.stops.is_stopped(now, frame.pri) {
                 let saw = format!("a frame to {} of {:?}, which is paused", frame.peer, frame.pri);
                 self.object(now, ("pause", saw));
             }
@@ -172,8 +167,10 @@ impl EndpointCheckers {
         match frame.kind {
             FrameKind::Data { .. } => {
                 self.counts.tx_frames += 1;
+                let clock = self.stops.running(now, frame.pri);
                 let sender = self.senders.entry(frame.peer).or_default();
-                let sent = sender.send(now, &frame.kind, self.rules.timeout);
+                sender.pri = frame.pri;
+                let sent = sender.send(clock, &frame.kind, self.rules.timeout);
                 let found = sent.map(|is_again| self.counts.resent += u64::from(is_again));
                 self.judge(now, found);
             }
@@ -242,7 +239,8 @@ impl EndpointCheckers {
                 let is_ack = matches!(frame.kind, FrameKind::Ack(_));
                 if !self.rules.may_lose {
                     let sender = self.senders.entry(frame.peer).or_default();
-                    let found = sender.answered(now, (psn, is_ack), self.rules.timeout);
+                    let clock = self.stops.running(now, sender.pri);
+                    let found = sender.answered(clock, (psn, is_ack), self.rules.timeout);
                     self.judge(now, found);
                 }
             }
@@ -257,11 +255,7 @@ impl EndpointCheckers {
             return; // credits go without PFC
         }
         self.counts.pfc_rx += 1;
-        for (class, until) in (0..).zip(&mut self.paused) {
-            if let Some(quanta) = pfc.class(class) {
-                *until = (quanta > 0).then(|| now + self.rules.rate.quanta(quanta));
-            }
-        }
+        self.stops.receive(now, pfc);
     }
 
     fn on_said(&mut self, now: Instant, event: &Event) {
@@ -449,7 +443,7 @@ impl Watch {
     /// Checkers that have heard nothing yet.
     #[must_use]
     pub fn checkers(&self) -> EndpointCheckers {
-        EndpointCheckers::new(&self.checkers.spec, self.checkers.rules.rate)
+        EndpointCheckers::new(&self.checkers.spec, self.checkers.rate)
     }
 
     /// What is wrong, at the end of a run after which nothing is on its way any more.

@@ -1,12 +1,13 @@
 //! What must hold of frames to one peer: in order, each sent again for a reason only, done when acknowledged.
 //!
 //! Shape: [`Sender`] hears frames and answers; what is wrong is a name of a checker and what it saw.
-//! Units: PSNs from the start.
+//! Units: PSNs from the start; time by a clock that stands while PFC stops the frames' priority.
 //! Source: docs/spec/model.md §4 "Go-Back-N, TYPE1", "LITE".
 
 use std::collections::{BTreeMap, VecDeque};
 
 use weft_dataplane::time::{Instant, Span};
+use weft_dataplane::types::Pri;
 use weft_hosts::rclink::queue_pair::psn_since;
 
 use super::heard::FrameKind;
@@ -47,23 +48,27 @@ pub(super) struct Sender {
     /// The one that goes next.
     cursor: u64,
     open: VecDeque<Open>,
+    /// When something was acknowledged last that was not before.
+    progress: Instant,
     /// Whether a NAK has come since frames were last sent again.
     nak: bool,
     /// Whether a frame's time was over before it was acknowledged, and nothing was sent since.
     late: bool,
     messages: BTreeMap<u32, Sending>,
+    /// Of its frames.
+    pub pri: Pri,
     /// Nothing is checked any more: the peer was given up.
     given_up: bool,
 }
 
 impl Sender {
     /// A frame of a message was sent; whether it was sent before.
-    pub fn send(&mut self, now: Instant, kind: &FrameKind, timeout: Option<Span>) -> Found<bool> {
+    pub fn send(&mut self, clock: Instant, kind: &FrameKind, timeout: Option<Span>) -> Found<bool> {
         let FrameKind::Data { psn, message, index, is_last, .. } = *kind else { return Ok(false) };
         if self.given_up {
             return Ok(false);
         }
-        let frame = Open { message, index, is_last, sent: now };
+        let frame = Open { message, index, is_last, sent: clock };
         let Some(psn) = psn else {
             let sending = self.first(frame)?;
             sending.done += 1;
@@ -84,11 +89,12 @@ impl Sender {
             return Err(("sequence", format!("PSN {psn} sent, which is acknowledged")));
         };
         // What was late had those behind it sent again, too.
-        let is_due = is_over(open.sent, now, timeout) | core::mem::take(&mut self.late);
+        let began = open.sent.max(self.progress);
+        let is_due = is_over(began, clock, timeout) | core::mem::take(&mut self.late);
         if (open.message, open.index, open.is_last) != (message, index, is_last) {
             return Err(("sequence", format!("PSN {psn} is another frame when it is sent again")));
         }
-        open.sent = now;
+        open.sent = clock;
         let is_back = at < self.cursor;
         self.cursor = at + 1;
         if let Some(sending) = self.messages.get_mut(&message) {
@@ -125,7 +131,7 @@ impl Sender {
     /// The peer acknowledges up to `psn` (ACK), or all before it (NAK).
     pub fn answered(
         &mut self,
-        now: Instant,
+        clock: Instant,
         (psn, is_ack): (u16, bool),
         timeout: Option<Span>,
     ) -> Found<()> {
@@ -142,9 +148,14 @@ impl Sender {
         if new > self.next - self.una {
             return Err(("acknowledge", format!("PSN {psn} is acknowledged, and was not sent")));
         }
+        if new > 0
+            && let Some(oldest) = self.open.front()
+        {
+            self.late |= is_over(oldest.sent.max(self.progress), clock, timeout);
+            self.progress = clock;
+        }
         for _ in 0..new {
             let Some(open) = self.open.pop_front() else { break };
-            self.late |= is_over(open.sent, now, timeout);
             if let Some(sending) = self.messages.get_mut(&open.message) {
                 sending.done += 1;
             }
@@ -184,9 +195,9 @@ impl Sender {
     }
 }
 
-/// Whether the time of what was sent is over.
-fn is_over(sent: Instant, now: Instant, timeout: Option<Span>) -> bool {
-    timeout.is_some_and(|timeout| now.since(sent) >= timeout)
+/// Whether a timer that began then is over.
+fn is_over(began: Instant, clock: Instant, timeout: Option<Span>) -> bool {
+    timeout.is_some_and(|timeout| clock.since(began) >= timeout)
 }
 
 /// A PSN as frames have it.

@@ -94,6 +94,21 @@ fn marks_are_answered_and_cut_the_rate() {
     assert!(number(&sender["congestions"]) > 0, "{sender}");
 }
 
+/// Frames wait in the queue of a slow port for longer than the timer, and none is sent again, as ACKs go on coming. The timer is
+/// one of a second, so that a receiver that has no processor for a while is no reason.
+#[test]
+fn what_waits_in_a_slow_port_is_not_sent_again() {
+    let config = "[express]\nenabled = false\n[port_defaults]\nrx_ring_frames = 8192\nmax_rate_gbps = 0.004\n";
+    let sends = "--requests 1000 --request-bytes 1344 --window 512 --ack-timeout 18";
+    let said = run("what_waits_in_a_slow_port_is_not_sent_again", config, "", sends);
+    let Some(Said { sender, receiver, .. }) = said else { return };
+    assert_eq!(number(&receiver["requests"]["delivered"]), 1_000, "{receiver}");
+    let longest = number(&receiver["frame_latency"]["max_ps"]);
+    assert!(longest > 1_073_741_824_000, "some waited for longer than the timer: {receiver}");
+    assert_eq!(number(&sender["frames"]["resent"]), 0, "{sender}");
+    assert_eq!(number(&sender["frames"]["timeouts"]), 0, "{sender}");
+}
+
 /// LITE sends nothing again: with PFC on both links nothing is lost, though the receiver is slow.
 #[test]
 fn lite_loses_nothing_with_pfc() {

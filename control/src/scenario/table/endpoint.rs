@@ -261,7 +261,7 @@ pub(super) const ENDPOINT: &[Param] = &[
         Kind::Int(0, 31),
         "",
         Fixed("8"),
-        "Time without an ACK after which frames are sent again: 4.096 us x 2^this; not with lite.",
+        "Time without an ACK of anything new, pauses by PFC not counted, after which frames are sent again: 4.096 us x 2^this; not with lite.",
     ),
     restart(
         "rate_window",

@@ -402,6 +402,7 @@ impl Endpoint {
 
     /// What time has brought about.
     fn tick(&mut self, now: Instant) {
+        self.end_pauses(now);
         if matches!(self.spec.transport, Transport::Unreliable { .. }) {
             self.give_back(now);
         }
@@ -409,7 +410,6 @@ impl Endpoint {
             self.stats.timeouts += 1;
             self.went_back(now, to, went);
         }
-        self.pauses.tick(now);
         if let Some(slow) = &mut self.slow {
             slow.tick(now);
         }
@@ -433,7 +433,7 @@ impl Endpoint {
         while let Some((to, psn)) = self.slots.overdue(now) {
             self.stats.timeouts += 1;
             let Self { slots, backlog, events, .. } = self;
-            slots.ack(to, psn, |request| {
+            slots.ack(now, to, psn, |request| {
                 events.extend(rx::sent(backlog.complete(FramePlace::message_of(request.tag)), now));
             });
         }

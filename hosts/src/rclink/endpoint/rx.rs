@@ -191,7 +191,7 @@ impl Endpoint {
             self.stats.acks_rx += 1;
             let Some(place) = place else { return };
             let Self { slots, backlog, events, .. } = self;
-            slots.ack(place, rh.psn(), |request| {
+            slots.ack(now, place, rh.psn(), |request| {
                 events.extend(sent(backlog.complete(FramePlace::message_of(request.tag)), now));
             });
         }
@@ -222,7 +222,7 @@ impl Endpoint {
     /// A NAK of the peer at `from` has come; true if frames are sent again.
     fn take_nak(&mut self, now: Instant, from: u16, psn: u16, reason: Reason) -> bool {
         let Self { slots, backlog, events, .. } = self;
-        let went = slots.nak(from, psn, reason, |request| {
+        let went = slots.nak(now, from, psn, reason, |request| {
             events.extend(sent(backlog.complete(FramePlace::message_of(request.tag)), now));
         });
         if let Some(went) = went {
@@ -387,6 +387,7 @@ impl Endpoint {
                 Ok(pfc) => {
                     self.stats.pfc_rx += 1;
                     self.pauses.receive(now, &pfc, rate);
+                    self.stop_timers(now);
                     self.calm.disturb();
                 }
                 Err(_) => self.stats.foreign += 1,

@@ -303,6 +303,21 @@ impl Endpoint {
         open_vcs(self.pauses.paused(), self.request_pri)
     }
 
+    /// Ends pauses that are over.
+    pub(super) fn end_pauses(&mut self, now: Instant) {
+        let was = self.pauses.paused();
+        self.pauses.tick(now);
+        if self.pauses.paused() != was {
+            self.stop_timers(now);
+        }
+    }
+
+    /// Stops the timers of requests whose priority is paused, and lets the others run: what was sent before the pause waits
+    /// in the switch that asked for it, for as long as that takes, and nothing could be sent again.
+    pub(super) fn stop_timers(&mut self, now: Instant) {
+        self.slots.stop_timers(now, !self.open_vcs());
+    }
+
     /// Sends an ACK or a CNP to the peer at `to`, for which there is room.
     #[inline]
     fn make_answer(

@@ -55,6 +55,12 @@ impl Flying {
             && self.local.is_none_or(|local| self.used + local.of(local.longest) <= local.credits)
     }
 
+    /// Whether nothing waits.
+    #[inline]
+    pub const fn is_empty(&self) -> bool {
+        self.frames == 0
+    }
+
     /// One with such a payload goes.
     #[inline]
     pub fn start(&mut self, len: u16) {

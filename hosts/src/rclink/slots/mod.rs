@@ -12,11 +12,13 @@ use weft_dataplane::time::{Instant, Span};
 
 use self::flying::Flying;
 use self::list::{Links, List, NONE};
+use self::timers::Timers;
 use super::queue_pair::{PSNS, psn_since};
 
 mod flying;
 mod list;
 mod request;
+mod timers;
 
 pub use self::flying::Local;
 pub use self::request::{Granted, Mask, Reason, Request, WentBack};
@@ -61,13 +63,14 @@ struct Slot {
     /// When it was written, among all.
     age: u64,
     tag: u64,
-    /// When it was sent first and last, if it was.
+    /// When it was sent first, if it was.
     first: Instant,
-    last: Instant,
+    /// When its timer began, or is going to have begun.
+    timer: Instant,
     /// In its queue pair, in the order of PSNs.
     in_qp: Links,
-    /// Among those that wait for an ACK, in the order in which they were sent.
-    in_flight: Links,
+    /// Among those of its VC whose timers run.
+    by_timer: Links,
     qp: u16,
     len: u16,
     psn: u16,
@@ -122,13 +125,9 @@ pub struct Slots {
     ready: [VecDeque<u16>; VCS],
     /// VCs of which there are such, as bits.
     ready_vcs: u8,
-    /// Slots that wait for an ACK, the one that was sent first in front.
-    in_flight: List,
+    timers: Timers,
     flying: Flying,
     written: u64,
-    timeout: Span,
-    /// No slot is to be sent again before; `None` while none waits for an ACK.
-    quiet: Option<Instant>,
     /// Whether frames are acknowledged; if not, a slot is empty once it is granted.
     is_reliable: bool,
     /// Whether the VC that was granted last waits for the others.
@@ -153,20 +152,19 @@ impl Slots {
             qps: Vec::new(),
             ready: Default::default(),
             ready_vcs: 0,
-            in_flight: List::EMPTY,
+            timers: Timers::new(timeout.unwrap_or(Span::ZERO)),
             flying: Flying::ANY,
             written: 0,
-            quiet: None,
-            timeout: timeout.unwrap_or(Span::ZERO),
             is_reliable: timeout.is_some(),
             takes_turns,
             last_vc: 0,
         }
     }
 
-    /// At most `most` frames wait for an ACK at once, which take credits of `local` until then.
+    /// At most `most` frames wait for an ACK at once, which take credits of `local` until then; each for its own time.
     pub const fn limit_flying(&mut self, most: u16, local: Local) {
         self.flying = Flying::limited(most, local);
+        self.timers.make_own();
     }
 
     /// Bytes on the heap.
@@ -243,9 +241,9 @@ impl Slots {
             age: self.written,
             tag,
             first: Instant::ZERO,
-            last: Instant::ZERO,
+            timer: Instant::ZERO,
             in_qp: Links::NONE,
-            in_flight: Links::NONE,
+            by_timer: Links::NONE,
             qp,
             len,
             psn: pair.next_psn,
@@ -300,13 +298,16 @@ impl Slots {
             slot.first = now;
         }
         let first = slot.first;
-        slot.last = now;
         slot.state = State::WaitAck;
+        let pair = self.qps.get_mut(usize::from(request.qp))?;
         if self.is_reliable {
+            self.timers.note(now, slot);
             self.flying.start(slot.len);
-            self.in_flight.push(&mut self.all, index, |slot| &mut slot.in_flight);
-            self.quiet.get_or_insert(now + self.timeout);
-        } else if let Some(pair) = self.qps.get_mut(usize::from(request.qp)) {
+            // others have a timer when they are the oldest one
+            if pair.slots.first() == Some(index) {
+                self.timers.start(&mut self.all, index);
+            }
+        } else {
             slot.state = State::Empty;
             pair.slots.remove(&mut self.all, index, |slot| &mut slot.in_qp);
             self.free.push(index);
@@ -317,12 +318,24 @@ impl Slots {
     /// Slot `index` does not wait for an ACK any more.
     #[inline]
     fn land(&mut self, index: u16) {
-        if let Some(slot) = self.all.get(usize::from(index)) {
-            self.flying.land(slot.len);
+        let Some(slot) = self.all.get(usize::from(index)) else { return };
+        self.flying.land(slot.len);
+        if self.flying.is_empty() {
+            self.timers.rest();
         }
-        self.in_flight.remove(&mut self.all, index, |slot| &mut slot.in_flight);
-        if self.in_flight.first().is_none() {
-            self.quiet = None;
+    }
+
+    /// The oldest slot of a queue pair.
+    #[inline]
+    fn oldest_of(&self, qp: u16) -> Option<u16> {
+        self.qps.get(usize::from(qp))?.slots.first()
+    }
+
+    /// The timer of a queue pair ends, if it runs.
+    #[inline]
+    fn end_timer(&mut self, qp: u16) {
+        if let Some(index) = self.oldest_of(qp) {
+            self.timers.end(&mut self.all, index);
         }
     }
 
@@ -355,7 +368,7 @@ impl Slots {
     /// An ACK has come: all frames of `qp` up to `psn` are done; `done` hears of each, oldest first. One for frames that
     /// were not sent, or were acknowledged before, changes nothing.
     #[inline]
-    pub fn ack(&mut self, qp: u16, psn: u16, mut done: impl FnMut(Request)) {
+    pub fn ack(&mut self, now: Instant, qp: u16, psn: u16, mut done: impl FnMut(Request)) {
         let Some(list) = self.qps.get(usize::from(qp)).map(|pair| pair.slots) else { return };
         let Some((_, oldest)) = self.slots_of(list).next() else { return };
         let count = usize::from(psn_since(psn, oldest.psn)) + 1;
@@ -363,6 +376,7 @@ impl Slots {
         if last.is_none_or(|(_, slot)| !slot.state.was_sent()) {
             return;
         }
+        self.end_timer(qp);
         for _ in 0..count {
             let Some(pair) = self.qps.get_mut(usize::from(qp)) else { return };
             let Some(index) = pair.slots.first() else { return };
@@ -373,29 +387,36 @@ impl Slots {
             }
             self.empty(index);
         }
+        if let Some(index) = self.oldest_of(qp) {
+            self.timers.restart(now, &mut self.all, index);
+        }
     }
 
     /// A NAK has come: all frames of `qp` before `psn` are done, as by an ACK, and all others that were sent are to be sent
     /// again. `None` where it is not of a frame that waits to be acknowledged.
     pub fn nak(
         &mut self,
+        now: Instant,
         qp: u16,
         psn: u16,
         reason: Reason,
         done: impl FnMut(Request),
     ) -> Option<WentBack> {
-        self.ack(qp, psn_since(psn, 1), done);
+        self.ack(now, qp, psn_since(psn, 1), done);
         let front = self.qps.get(usize::from(qp))?.slots.first()?;
         let slot = self.all.get(usize::from(front))?;
         (slot.psn == psn && slot.state.was_sent()).then(|| self.go_back(qp, reason))
     }
 
-    /// When [`Self::expire`] has something to do.
-    #[inline]
+    /// When [`Self::expire`] has something to do; `None` while no timer runs.
     #[must_use]
     pub fn next_timeout(&self) -> Option<Instant> {
-        let slot = self.all.get(usize::from(self.in_flight.first()?))?;
-        Some(slot.last + self.timeout)
+        self.timers.soonest(&self.all).map(|(at, _)| at)
+    }
+
+    /// From `now` on the timers of `vcs`, as bits, are stopped and those of all others run.
+    pub fn stop_timers(&mut self, now: Instant, vcs: u8) {
+        self.timers.stop(now, vcs, &self.all);
     }
 
     /// When [`Self::expire`] is to be called next: not after [`Self::next_timeout`], but it may be before, as that is not
@@ -403,7 +424,7 @@ impl Slots {
     #[inline]
     #[must_use]
     pub const fn timer(&self) -> Option<Instant> {
-        self.quiet
+        self.timers.quiet()
     }
 
     /// The queue pair and PSN of the oldest frame, if it was sent so long ago that no ACK comes any more.
@@ -411,9 +432,7 @@ impl Slots {
         if !self.is_late(now) {
             return None;
         }
-        self.quiet = self.next_timeout();
-        self.quiet.filter(|&at| at <= now)?;
-        let slot = self.all.get(usize::from(self.in_flight.first()?))?;
+        let (_, slot) = self.timers.look(&self.all).filter(|&(at, _)| at <= now)?;
         Some((slot.qp, slot.psn))
     }
 
@@ -421,7 +440,7 @@ impl Slots {
     #[inline]
     #[must_use]
     pub fn is_late(&self, now: Instant) -> bool {
-        self.quiet.is_some_and(|quiet| quiet <= now)
+        self.timers.is_late(now)
     }
 
     /// The queue pair whose oldest frame was sent so long ago that it is sent again, with all that follow.
@@ -433,11 +452,9 @@ impl Slots {
     #[cold]
     fn expired(&mut self, now: Instant) -> Option<(u16, WentBack)> {
         // what is sent later ends later
-        self.quiet = self.next_timeout();
-        self.quiet.filter(|&at| at <= now)?;
-        let qp = self.all.get(usize::from(self.in_flight.first()?))?.qp;
+        let qp = self.timers.look(&self.all).filter(|&(at, _)| at <= now)?.1.qp;
         let went = self.go_back(qp, Reason::Missing);
-        self.quiet = self.next_timeout();
+        self.timers.look(&self.all);
         Some((qp, went))
     }
 
@@ -453,6 +470,8 @@ impl Slots {
             return self.give_up(qp);
         }
         let is_masked = pair.masks != 0;
+        self.end_timer(qp);
+        let Some(pair) = self.qps.get(usize::from(qp)) else { return WentBack::Frames(0) };
         let state = if is_masked { State::AgainCredit } else { State::Again };
         let list = pair.slots;
         let back = self.turn(list, |had| (had == State::WaitAck).then_some(state));
@@ -480,6 +499,7 @@ impl Slots {
 
     /// Ends a queue pair and empties its slots.
     fn give_up(&mut self, qp: u16) -> WentBack {
+        self.end_timer(qp);
         let Some(pair) = self.qps.get_mut(usize::from(qp)) else { return WentBack::Frames(0) };
         pair.is_fatal = true;
         let list = core::mem::replace(&mut pair.slots, List::EMPTY);

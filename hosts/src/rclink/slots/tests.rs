@@ -22,7 +22,7 @@ fn grants(slots: &mut Slots, now: Instant) -> Vec<u64> {
 
 fn acked(slots: &mut Slots, qp: u16, psn: u16) -> Vec<u64> {
     let mut tags = Vec::new();
-    slots.ack(qp, psn, |request| tags.push(request.tag));
+    slots.ack(at(0), qp, psn, |request| tags.push(request.tag));
     tags
 }
 
@@ -83,13 +83,13 @@ fn a_nak_sends_again_from_there_in_the_order_of_age() {
     for (tag, qp) in [(4, 9), (5, 1)] {
         slots.write(request(qp, tag)).unwrap();
     }
-    assert_eq!(slots.nak(1, 9, Reason::Missing, |_| ()), None, "of no frame");
+    assert_eq!(slots.nak(at(1), 1, 9, Reason::Missing, |_| ()), None, "of no frame");
     let mut done = Vec::new();
-    let back = slots.nak(1, 1, Reason::Missing, |request| done.push(request.tag));
+    let back = slots.nak(at(1), 1, 1, Reason::Missing, |request| done.push(request.tag));
     assert_eq!((done, back), (vec![0], Some(WentBack::Frames(2))));
     assert_eq!(grants(&mut slots, at(1)), [2, 3, 4, 5]);
     // one that was to be sent again and is acknowledged after all is not sent
-    assert_eq!(slots.nak(1, 1, Reason::Missing, |_| ()), Some(WentBack::Frames(3)));
+    assert_eq!(slots.nak(at(1), 1, 1, Reason::Missing, |_| ()), Some(WentBack::Frames(3)));
     assert_eq!(acked(&mut slots, 1, 1), [2]);
     assert_eq!(grants(&mut slots, at(2)), [3, 5]);
 }
@@ -126,6 +126,123 @@ fn without_acks_a_slot_is_empty_at_once() {
     assert!(slots.write(request(1, 0)).is_err());
     assert_eq!(grants(&mut slots, at(0)).len(), SLOTS);
     assert_eq!((slots.used(), slots.next_timeout()), (0, None));
+}
+
+/// The timer is of the oldest frame: it begins when that is sent, and again when all before it is acknowledged.
+#[test]
+fn each_ack_of_something_new_starts_the_timer_again() {
+    let mut slots = Slots::new(Some(TIMEOUT), false);
+    for tag in 0..3 {
+        slots.write(request(1, tag)).unwrap();
+    }
+    slots.write(request(2, 3)).unwrap();
+    assert_eq!(grants(&mut slots, at(0)), [0, 1, 2, 3]);
+    slots.ack(at(60_000), 1, 0, |_| ());
+    assert_eq!(slots.next_timeout(), Some(at(100_000)), "of the other queue pair");
+    assert_eq!(slots.expire(at(100_000)), Some((2, WentBack::Frames(1))));
+    slots.ack(at(120_000), 1, 0, |_| ());
+    assert_eq!(slots.next_timeout(), Some(at(160_000)), "it was acknowledged before");
+    slots.ack(at(159_999), 1, 1, |_| ());
+    assert_eq!(slots.expire(at(259_998)), None);
+    assert_eq!(slots.expire(at(259_999)), Some((1, WentBack::Frames(1))));
+    assert_eq!(slots.next_timeout(), None, "both are to be sent again");
+}
+
+/// Where nothing is sent again each frame has its own time, whatever was acknowledged since.
+#[test]
+fn frames_that_are_not_sent_again_have_their_own_time() {
+    let mut slots = Slots::new(Some(TIMEOUT), false);
+    slots.limit_flying(16, Local { credits: 2_048, each: 128, overhead: 50, longest: 1_400 });
+    let sent = [(0, 1), (10_000, 2), (20_000, 1), (30_000, 2)];
+    for (tag, (ns, qp)) in (0..).zip(sent) {
+        slots.write(request(qp, tag)).unwrap();
+        assert_eq!(grants(&mut slots, at(ns)), [tag]);
+    }
+    slots.ack(at(90_000), 1, 0, |_| ());
+    for (ns, qp, psn) in [(110_000, 2, 0), (120_000, 1, 1), (130_000, 2, 1)] {
+        assert_eq!(slots.overdue(at(ns - 1)), None, "{ns} ns");
+        assert_eq!(slots.overdue(at(ns)), Some((qp, psn)), "{ns} ns");
+        slots.ack(at(ns), qp, psn, |_| ());
+    }
+    assert_eq!((slots.used(), slots.timer()), (0, None));
+}
+
+/// What waits for an ACK in four queue pairs, each on a virtual channel of its own: PSN, and how long its timer has run; the
+/// oldest one's counts.
+#[derive(Default)]
+struct Waiting([VecDeque<(u16, Span)>; 4]);
+
+impl Waiting {
+    /// Grants all that may go.
+    fn grant(&mut self, slots: &mut Slots, now: Instant, stopped: u8) {
+        while let Some(granted) = slots.grant(now, !stopped) {
+            self.0[usize::from(granted.request.qp)].push_back((granted.psn, Span::ZERO));
+        }
+    }
+
+    /// Has the oldest frame of `qp` acknowledged: the timer of the next one begins.
+    fn ack(&mut self, slots: &mut Slots, now: Instant, qp: u16) {
+        if let Some((psn, _)) = self.0[usize::from(qp)].pop_front() {
+            slots.ack(now, qp, psn, |_| ());
+        }
+        if let Some((_, ran)) = self.0[usize::from(qp)].front_mut() {
+            *ran = Span::ZERO;
+        }
+    }
+
+    /// Timers that run.
+    fn running(&mut self, stopped: u8) -> impl Iterator<Item = &mut Span> {
+        let open = (0..4).zip(&mut self.0).filter(move |(vc, _)| stopped >> vc & 1 == 0);
+        open.filter_map(|(_, frames)| frames.front_mut().map(|(_, ran)| ran))
+    }
+
+    /// Time until the first timer ends, if one runs.
+    fn left(&mut self, stopped: u8) -> Option<Span> {
+        let longest = self.running(stopped).max()?.as_ps();
+        Some(Span::from_ps(TIMEOUT.as_ps().saturating_sub(longest)))
+    }
+}
+
+/// The timers of each virtual channel run and stop by themselves: against a count, for each frame, of the time for which its
+/// timer has run.
+#[test]
+fn timers_run_while_their_vc_is_not_stopped() {
+    for seed in 0..20 {
+        let (mut slots, mut rng) = (Slots::new(Some(TIMEOUT), false), Rng::new(seed));
+        let mut waiting = Waiting::default();
+        let (mut now, mut stopped, mut ended) = (at(0), 0_u8, 0_u64);
+        for step in 0..5_000 {
+            let case = format!("seed {seed}, step {step}");
+            let qp = u16::try_from(rng.below(4)).unwrap();
+            if rng.chance(1, 8) && slots.write(request(qp, step)).is_ok() {
+                waiting.grant(&mut slots, now, stopped);
+            }
+            if rng.chance(1, 20) {
+                stopped ^= 1 << qp;
+                slots.stop_timers(now, stopped);
+                waiting.grant(&mut slots, now, stopped);
+            }
+            if rng.chance(1, 20) {
+                waiting.ack(&mut slots, now, qp);
+            }
+            let due = waiting.left(stopped).map(|left| now + left);
+            assert_eq!(slots.next_timeout(), due, "{case}");
+            assert!(due.is_none_or(|due| slots.timer().is_some_and(|at| at <= due)), "{case}");
+            let gone = Span::from_ns(rng.below(4_000));
+            now += gone;
+            waiting.running(stopped).for_each(|ran| *ran = *ran + gone);
+            while waiting.left(stopped) == Some(Span::ZERO) {
+                let (qp, _) = slots.expire(now).unwrap_or_else(|| panic!("{case}: none is due"));
+                let frames = core::mem::take(&mut waiting.0[usize::from(qp)]);
+                assert!(frames.front().is_some_and(|(_, ran)| *ran >= TIMEOUT), "{case}");
+                ended += 1;
+                waiting.grant(&mut slots, now, stopped);
+                waiting.ack(&mut slots, now, qp); // else it fails after seven
+            }
+            assert_eq!(slots.expire(now), None, "{case}");
+        }
+        assert!(ended > 20, "seed {seed}: {ended} timers ended");
+    }
 }
 
 /// Frames of two queue pairs over a way that loses one in fifty each way arrive all, once and in order.
@@ -174,9 +291,9 @@ fn everything_arrives_in_order_over_a_way_that_loses() {
         while let Some(&(_, qp, psn, is_ack)) = back.front().filter(|&&(at, ..)| at <= now) {
             back.pop_front();
             if is_ack {
-                slots.ack(qp, psn, |_| ());
+                slots.ack(now, qp, psn, |_| ());
             } else {
-                let _ = slots.nak(qp, psn, Reason::Missing, |_| ());
+                let _ = slots.nak(now, qp, psn, Reason::Missing, |_| ());
             }
         }
         while let Some((qp, what)) = slots.expire(now) {

@@ -21,6 +21,11 @@ type All = Vec<(Instant, Heard)>;
 /// Two senders of two messages each and a slow receiver; the first one's link damages frames, outputs mark early, and buffers
 /// are short.
 fn reliable() -> Network {
+    losing_one_in(60)
+}
+
+/// The same with so many frames damaged.
+fn losing_one_in(one_in: u64) -> Network {
     let mut bench = Bench::new(100, Kind::Standard);
     bench.setup.buffer_bytes = 500 << 10;
     bench.switch = |switch| (switch.ecn.low_bytes, switch.ecn.high_bytes) = (3_000, 20_000);
@@ -28,7 +33,7 @@ fn reliable() -> Network {
     let all = (0..4).map(|n| Flow::new(n % 2, 2, 1_344 * 200)).collect();
     let mut scenario = bench.scenario(Topology::single(3).unwrap(), flows(all));
     scenario.faults = vec![
-        Fault::FrameError { link: 0, one_in: 60 },
+        Fault::FrameError { link: 0, one_in },
         Fault::SlowReceiver { host: 2, drain: LinkRate::gbps(60) },
     ];
     drained(scenario)
@@ -57,7 +62,7 @@ fn lite() -> Network {
 fn drained(mut scenario: Scenario) -> Network {
     scenario.options.checks = Checks::Keep;
     let mut network = weft_sim::scenario::run::build(&scenario).unwrap();
-    network.run(Instant::from_ns(20_000_000), 1).unwrap();
+    network.run(Instant::from_ns(500_000_000), 1).unwrap();
     assert!(network.is_idle());
     assert_eq!(network.violations(), []);
     network
@@ -311,6 +316,41 @@ fn checkers_of_lite_object() {
         }),
     ];
     check(&network, 1, receiver);
+}
+
+/// A frame that is sent again when its timer has ended is sent too early if its priority was stopped in between.
+#[test]
+fn checkers_of_timers_object() {
+    let network = losing_one_in(20);
+    let timer = Span::from_ns(4_096 << 8);
+    let of = network.hosts().next().unwrap();
+    assert!(of.endpoint().stats().timeouts > 0, "{:?}", of.endpoint().stats());
+    // The first frame that goes back for no other reason: its timer began when it was sent, or with the ACK of those before it.
+    let heard = of.watch().unwrap().heard();
+    let (mut last, mut acked) = (std::collections::BTreeMap::new(), Instant::ZERO);
+    let late = heard.iter().find_map(|&(at, it)| match it {
+        Heard::Sent(Frame { kind: FrameKind::Data { message, index, .. }, .. }) => {
+            let began = acked.max(last.insert((message, index), at)?);
+            (at == began + timer).then_some(began)
+        }
+        Heard::Came(Frame { kind: FrameKind::Ack(_), .. }) => {
+            acked = at;
+            None
+        }
+        _ => None,
+    });
+    let began = late.expect("a timer has ended");
+    let mut stopped = heard.to_vec();
+    let at = place(&stopped, 0, is_sent_data);
+    let at = at + stopped.iter().skip(at).take_while(|(at, _)| *at <= began).count();
+    let Heard::Sent(frame) = stopped[place(&stopped, 0, is_sent_data)].1 else { return };
+    // for 5 ns: too short for another frame to be sent meanwhile
+    let pfc = FrameKind::Pfc(Pfc { enable: 0xFF, quanta: [1; 8] });
+    stopped.insert(at, (began, Heard::Came(Frame { kind: pfc, ..frame })));
+    let mut stats = of.endpoint().stats();
+    stats.pfc_rx += 1;
+    let names = objections(&network, 0, &stopped, &stats);
+    assert!(names.contains(&"resend"), "{names:?}");
 }
 
 /// A book that is wrong by one, whichever it is.

@@ -24,7 +24,7 @@ pub struct RclinkArgs {
     /// Frames that may wait to be acknowledged
     #[arg(long, value_name = "FRAMES", requires = "rclink", default_value_t = SLOTS_MAX, value_parser = clap::value_parser!(u16).range(1..=i64::from(SLOTS_MAX)))]
     pub(crate) window: u16,
-    /// Frames are sent again after 4.096 us x 2^N without an ACK
+    /// Frames are sent again after 4.096 us x 2^N without an ACK of anything new, pauses by PFC not counted
     #[arg(long, value_name = "N", requires = "rclink", default_value_t = 14, value_parser = clap::value_parser!(u32).range(0..=20))]
     pub(crate) ack_timeout: u32,
     /// Microseconds by which an ACK is held back, so that it answers several frames

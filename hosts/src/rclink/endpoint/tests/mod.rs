@@ -19,6 +19,7 @@ use crate::stamp::Stamp;
 
 mod credits;
 mod loss;
+mod pause;
 mod short;
 mod turns;
 mod types;
