@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 use weft_dataplane::port::PortCounters;
+use weft_dataplane::time::Span;
 use weft_dataplane::types::{PRIS_MAX, Pri};
 use weft_parsers::Format;
 
@@ -82,36 +83,51 @@ impl Table {
     }
 }
 
-/// Latencies of the frames that carried a send time.
+/// Latencies of the frames that carried a send time; `None`, and `null` as JSON, where none did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct LatencyReport {
     /// How many frames.
     pub frames: u64,
     /// Least.
-    pub min_ps: u64,
+    pub min_ps: Option<u64>,
     /// Mean.
-    pub mean_ps: u64,
+    pub mean_ps: Option<u64>,
     /// Median.
-    pub p50_ps: u64,
+    pub p50_ps: Option<u64>,
     /// 99 of 100 are at or below.
-    pub p99_ps: u64,
+    pub p99_ps: Option<u64>,
     /// 999 of 1000 are at or below.
-    pub p999_ps: u64,
+    pub p999_ps: Option<u64>,
     /// Most.
-    pub max_ps: u64,
+    pub max_ps: Option<u64>,
 }
 
 impl From<&Latency> for LatencyReport {
     fn from(latency: &Latency) -> Self {
+        let frames = latency.count();
+        let ps = |span: Span| (frames > 0).then_some(span.as_ps());
         Self {
-            frames: latency.count(),
-            min_ps: latency.min().as_ps(),
-            mean_ps: latency.mean().as_ps(),
-            p50_ps: latency.quantile(0.5).as_ps(),
-            p99_ps: latency.quantile(0.99).as_ps(),
-            p999_ps: latency.quantile(0.999).as_ps(),
-            max_ps: latency.max().as_ps(),
+            frames,
+            min_ps: ps(latency.min()),
+            mean_ps: ps(latency.mean()),
+            p50_ps: ps(latency.quantile(0.5)),
+            p99_ps: ps(latency.quantile(0.99)),
+            p999_ps: ps(latency.quantile(0.999)),
+            max_ps: ps(latency.max()),
         }
+    }
+}
+
+impl LatencyReport {
+    /// In nanoseconds, for people: "min 4 p50 ...", or `reason` behind "not measured: ".
+    #[must_use]
+    pub fn in_words(&self, reason: &str) -> String {
+        let Self { min_ps, p50_ps, p99_ps, p999_ps, max_ps, .. } = *self;
+        let names = ["min", "p50", "p99", "p99.9", "max"];
+        let figures = names.into_iter().zip([min_ps, p50_ps, p99_ps, p999_ps, max_ps]);
+        let words: Option<Vec<_>> =
+            figures.map(|(name, ps)| Some(format!("{name} {}", ps? / 1_000))).collect();
+        words.map_or_else(|| format!("not measured: {reason}"), |words| words.join(" "))
     }
 }
 

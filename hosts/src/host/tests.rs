@@ -439,6 +439,40 @@ fn reports_are_json_with_names_and_units() {
     assert_eq!(balance(&reports(&hosts, now)), [want]);
 }
 
+/// Frames too short for a send time have no latency, rather than one of 0.
+#[test]
+fn latencies_that_were_not_measured_are_null() {
+    for (len, is_measured) in [(64, false), (78, true)] {
+        let mut spec = stream(1, Kind::Standard, 2, 10);
+        spec.frame.sizes = Sizes::Fixed(len);
+        let mut hosts = pair(host("a", 1, vec![spec]), host("b", 2, vec![]));
+        let (mut ends, mut bufs) = (wire(100, 1), bufs(64, 1600));
+        let now = run(&mut hosts, &mut ends, &mut bufs, FAR);
+        let [sender, receiver] = [0, 1].map(|at| hosts[at].report(now, &PortCounters::default()));
+        assert_eq!(receiver.rx_streams[0].unique, 10, "{len} bytes");
+        let json: serde_json::Value = serde_json::from_str(&receiver.to_json()).unwrap();
+        for figure in ["min_ps", "mean_ps", "p50_ps", "p99_ps", "p999_ps", "max_ps"] {
+            for place in ["/latency", "/rx_streams/0/latency"] {
+                let value = json.pointer(&format!("{place}/{figure}")).unwrap();
+                assert_eq!(
+                    value.is_u64(),
+                    is_measured,
+                    "{len} bytes, {place}: {figure} is {value}"
+                );
+                assert_eq!(
+                    value.is_null(),
+                    !is_measured,
+                    "{len} bytes, {place}: {figure} is {value}"
+                );
+            }
+        }
+        let words = receiver.latency.in_words("too short");
+        let want = if is_measured { "min 1008 p50 " } else { "not measured: too short" };
+        assert!(words.starts_with(want), "{len} bytes: {words}");
+        assert_eq!(sender.latency.min_ps, None, "it received nothing");
+    }
+}
+
 /// A seed makes a run: two runs with random gaps and sizes end in equal reports.
 #[test]
 fn equal_seeds_make_equal_runs() {

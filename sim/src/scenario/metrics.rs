@@ -248,7 +248,10 @@ fn of_flows(summary: &Summary, name: &str) -> Found {
 fn of_all(results: &Results, name: &str) -> Found {
     let (summary, latency) = (&results.summary, &results.latency);
     let whole = |count| Found::Value(Decimal::whole(count));
-    let ns = |ps: u64| Found::Value(Decimal(i128::from(ps) * 1_000_000));
+    let ns = |ps: u64| match latency.frames {
+        0 => Found::Nothing, // a latency of 0 would come true whatever is expected at most
+        _ => Found::Value(Decimal(i128::from(ps) * 1_000_000)),
+    };
     let paused = summary.switch_paused_ps.saturating_add(summary.host_paused_ps);
     match name {
         "dropped_frames" => whole(summary.dropped_frames),
@@ -299,7 +302,7 @@ mod tests {
             end_ps: 9_000_000,
             ..Results::default()
         };
-        results.latency.p99_ps = 1_500;
+        (results.latency.frames, results.latency.p99_ps) = (1, 1_500);
         results.summary.dropped_frames = 3;
         results
     }
@@ -359,6 +362,17 @@ mod tests {
             assert_eq!(matches!(found, Found::Nothing), is_none, "{name}");
             assert!(!matches!(found, Found::Unknown), "{name}");
         }
+    }
+
+    /// Where no frame was taken there is no latency, rather than one of 0 that every bound admits.
+    #[test]
+    fn latencies_of_no_frame_are_none() {
+        let mut results = results();
+        results.latency = crate::results::network::Percentiles::default();
+        for name in OF_ALL.iter().filter(|name| name.starts_with("latency_")) {
+            assert!(matches!(find(&[], &results, name), Found::Nothing), "{name}");
+        }
+        assert!(matches!(find(&[], &results, "latency_p98_ns"), Found::Unknown));
     }
 
     #[test]

@@ -19,6 +19,7 @@ use weft_dataplane::pool::{Bufs, Pool};
 use weft_dataplane::port::Port;
 use weft_dataplane::time::{LinkRate, Span};
 use weft_hosts::host::Host;
+use weft_hosts::stamp;
 use weft_lab::clock::now;
 use weft_lab::netdev::{open, wait};
 use weft_rpc::renamed::Place;
@@ -204,15 +205,15 @@ fn print(report: &weft_hosts::report::Report, out: &mut dyn Write) -> std::io::R
             stream.corrupt
         )?;
     }
-    let l = &report.latency;
-    writeln!(
-        out,
-        "latency ns: min {} p50 {} p99 {} p99.9 {} max {}; PFC frames received {}",
-        l.min_ps / 1_000,
-        l.p50_ps / 1_000,
-        l.p99_ps / 1_000,
-        l.p999_ps / 1_000,
-        l.max_ps / 1_000,
-        report.control.pfc_rx
-    )
+    let (timed, came) = (report.latency.frames, report.rx_streams.iter().map(|s| s.count.frames));
+    let came: u64 = came.sum();
+    let reason = if came == 0 {
+        "no frame of a stream came".to_owned()
+    } else {
+        format!("none of {came} frames has room for a send time ({} bytes of payload)", stamp::LEN)
+    };
+    let of =
+        if timed == 0 || timed == came { "" } else { &format!(" (of {timed} of {came} frames)") };
+    let latency = report.latency.in_words(&reason);
+    writeln!(out, "latency ns: {latency}{of}; PFC frames received {}", report.control.pfc_rx)
 }

@@ -214,8 +214,11 @@ fn hosts(results: &Results, out: &mut String) {
             None => "".into(),
         }));
         row.push(micro(host.paused_ps, at("paused_ps")));
-        row.push(micro(host.latency.p50_ps, at("latency/p50_ps")));
-        row.push(micro(host.latency.max_ps, at("latency/max_ps")));
+        let latencies = [("p50_ps", host.latency.p50_ps), ("max_ps", host.latency.max_ps)];
+        row.extend(latencies.map(|(name, ps)| match host.latency.frames {
+            0 => "".into(), // it took none
+            _ => micro(ps, at(&format!("latency/{name}"))),
+        }));
         row
     };
     let rows: Vec<_> = results.hosts.iter().enumerate().take(ROWS).map(row).collect();

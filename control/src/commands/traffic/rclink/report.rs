@@ -160,16 +160,10 @@ impl Report {
             frames.pfc_rx,
             self.paused_ps / 1_000_000
         )?;
-        for (what, l) in [("frame", &self.frame_latency), ("request", &self.request_latency)] {
-            writeln!(
-                out,
-                "{what} latency ns: min {} p50 {} p99 {} p99.9 {} max {}",
-                l.min_ps / 1_000,
-                l.p50_ps / 1_000,
-                l.p99_ps / 1_000,
-                l.p999_ps / 1_000,
-                l.max_ps / 1_000
-            )?;
+        for (what, latency) in [("frame", &self.frame_latency), ("request", &self.request_latency)]
+        {
+            let latency = latency.in_words(&format!("no {what} came here"));
+            writeln!(out, "{what} latency ns: {latency}")?;
         }
         Ok(())
     }
