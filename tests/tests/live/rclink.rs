@@ -123,6 +123,9 @@ fn lite_loses_nothing_with_pfc() {
         return;
     };
     assert_eq!(number(&receiver["requests"]["delivered"]), 6_000, "{receiver}");
+    // what LITE sends is never acknowledged
+    assert_eq!(number(&sender["requests"]["sent"]), 6_000, "{sender}");
+    assert_eq!(sender["requests"]["acknowledged"], Value::Null, "{sender}");
     assert_eq!(
         (number(&receiver["frames"]["lost"]), number(&receiver["frames"]["overruns"])),
         (0, 0)

@@ -12,6 +12,9 @@ use weft_hosts::rclink::endpoint::{Endpoint, EndpointStats, Event};
 use weft_hosts::report::LatencyReport;
 use weft_hosts::stream::rx::Latency;
 
+use super::has_acks;
+use crate::commands::traffic::TrafficArgs;
+
 /// Requests, as events tell of them.
 #[derive(Debug, Default)]
 pub struct Tally {
@@ -69,7 +72,9 @@ impl Tally {
 #[derive(Debug, Serialize)]
 struct Requests {
     given: u64,
-    acknowledged: u64,
+    /// Where nothing is acknowledged: those of which all frames were sent.
+    sent: Option<u64>,
+    acknowledged: Option<u64>,
     refused: u64,
     failed_stations: u64,
     frames_given_up: u64,
@@ -92,12 +97,14 @@ pub struct Report {
 
 impl Report {
     /// Of an endpoint that is done.
-    pub fn new(station: u16, endpoint: &Endpoint, tally: &Tally) -> Self {
+    pub fn new(args: &TrafficArgs, endpoint: &Endpoint, tally: &Tally) -> Self {
+        let is_acked = has_acks(args);
         Self {
-            station,
+            station: args.station,
             requests: Requests {
                 given: tally.given,
-                acknowledged: tally.done,
+                sent: (!is_acked).then_some(tally.done),
+                acknowledged: is_acked.then_some(tally.done),
                 refused: tally.refused,
                 failed_stations: tally.failed,
                 frames_given_up: tally.given_up,
@@ -116,14 +123,14 @@ impl Report {
     /// For people.
     pub fn print(&self, out: &mut dyn Write) -> io::Result<()> {
         let Self { requests, frames, .. } = self;
+        let done = match (requests.acknowledged, requests.sent) {
+            (Some(count), _) => format!("{count} acknowledged"),
+            (None, sent) => format!("{} sent (LITE has no acknowledgements)", sent.unwrap_or(0)),
+        };
         writeln!(
             out,
-            "requests: {} given, {} acknowledged; {} delivered here ({} bytes), {} out of order",
-            requests.given,
-            requests.acknowledged,
-            requests.delivered,
-            requests.delivered_bytes,
-            requests.out_of_order
+            "requests: {} given, {done}; {} delivered here ({} bytes), {} out of order",
+            requests.given, requests.delivered, requests.delivered_bytes, requests.out_of_order
         )?;
         if requests.failed_stations > 0 {
             writeln!(
