@@ -53,7 +53,7 @@ pub struct PipelineArgs {
     /// Cores that workers are pinned to; the last ones by default
     #[arg(long, value_name = "CPU,...", value_delimiter = ',')]
     cores: Vec<usize>,
-    /// Number of rounds; the result is their median. One more round warms up
+    /// Number of rounds; the result is the median one. One more round warms up
     #[arg(long, default_value_t = 15, value_parser = clap::value_parser!(u16).range(1..=10_000))]
     rounds: u16,
     /// Length of a round
@@ -83,7 +83,7 @@ struct PipelineResult {
     macs: u16,
     ports: u16,
     workers: u16,
-    /// Median, least and most of the rounds.
+    /// All of the median round, with least and most of the rounds.
     frames_per_s: Spread,
     /// Time of a frame at one worker.
     ns_per_frame_x1000: Spread,
@@ -95,7 +95,7 @@ struct PipelineResult {
     rounds: Vec<Round>,
 }
 
-/// Median, least and most.
+/// Of the median round, least and most.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 struct Spread {
     median: u64,
@@ -104,11 +104,19 @@ struct Spread {
 }
 
 impl Spread {
-    fn of(mut figures: Vec<u64>) -> Option<Self> {
-        figures.sort_unstable();
-        let median = *figures.get(figures.len() / 2)?;
-        Some(Self { median, least: *figures.first()?, most: *figures.last()? })
+    /// The figures of all rounds, and which one is that of the median round.
+    fn of(figures: &[u64], median: usize) -> Option<Self> {
+        let (least, most) = (*figures.iter().min()?, *figures.iter().max()?);
+        Some(Self { median: *figures.get(median)?, least, most })
     }
+}
+
+/// The round that the result is of, by its rate: of an even number the slower one of the two in the middle, so that all figures
+/// are of one round.
+fn median_of(rates: &[u64]) -> Option<usize> {
+    let mut order: Vec<usize> = (0..rates.len()).collect();
+    order.sort_by_key(|&round| rates.get(round));
+    order.get(rates.len().checked_sub(1)? / 2).copied()
 }
 
 /// A run that measured nothing.
@@ -221,8 +229,9 @@ fn result(args: &PipelineArgs, rounds: Vec<Round>, ledger: &Ledger) -> Option<Pi
     let all = |of: &dyn Fn(&Round) -> Option<u64>| -> Option<Vec<u64>> {
         rounds.iter().map(of).collect()
     };
-    let frames_per_s = Spread::of(all(&|r| scaled(r.frames, 1_000_000_000, r.ns))?)?;
-    let ns = Spread::of(all(&|r| scaled(r.ns, 1_000 * workers, r.frames))?)?;
+    let rates = all(&|r| scaled(r.frames, 1_000_000_000, r.ns))?;
+    let median = median_of(&rates)?;
+    let ns = Spread::of(&all(&|r| scaled(r.ns, 1_000 * workers, r.frames))?, median)?;
     let cycles = all(&|r| scaled(r.tsc_cycles?, 1_000, r.frames));
     Some(PipelineResult {
         bench: "pipeline",
@@ -232,9 +241,9 @@ fn result(args: &PipelineArgs, rounds: Vec<Round>, ledger: &Ledger) -> Option<Pi
         macs: args.macs,
         ports: args.ports,
         workers: args.workers,
-        frames_per_s,
+        frames_per_s: Spread::of(&rates, median)?,
         ns_per_frame_x1000: ns,
-        tsc_cycles_per_frame_x1000: cycles.and_then(Spread::of),
+        tsc_cycles_per_frame_x1000: cycles.and_then(|cycles| Spread::of(&cycles, median)),
         received: ledger.rx,
         dropped: ledger.dropped,
         rounds,
@@ -299,6 +308,13 @@ mod tests {
         let idle = Round { frames: 0, ns: 1_000, tsc_cycles: None };
         assert!(result(&args, vec![idle], &Ledger::default()).is_none(), "no frame, no figure");
         assert!(result(&args, vec![], &Ledger::default()).is_none());
+        // Of an even number of rounds: rate, time and cycles are of the same one.
+        let four =
+            [rounds, vec![Round { frames: 25, ns: 1_000, tsc_cycles: Some(1_000) }]].concat();
+        let told = result(&args, four, &Ledger::default()).unwrap();
+        assert_eq!(told.frames_per_s, spread(20_000_000, 10_000_000, 40_000_000));
+        assert_eq!(told.ns_per_frame_x1000, spread(100_000, 50_000, 200_000));
+        assert_eq!(told.tsc_cycles_per_frame_x1000, Some(spread(150_000, 40_000, 300_000)));
         assert_eq!(tenths(12_345), "12.3");
     }
 }
