@@ -98,7 +98,10 @@ mod tests {
         assert_eq!(gaps.behind, [(10_180, 180), (90_000, 74_980)]);
         let before = [0, 10_179, 10_180, 89_999, 90_000, u64::MAX].map(|at| gaps.before(at));
         assert_eq!(before, [0, 0, 180, 180, 74_980, 74_980]);
-        assert_eq!(Gaps::find(&[a.clone()], 10_000).unwrap().behind, [(90_000, 69_800)]);
+        assert_eq!(
+            Gaps::find(std::slice::from_ref(&a), 10_000).unwrap().behind,
+            [(90_000, 69_800)]
+        );
         assert_eq!(Gaps::find(&[a], u64::MAX).unwrap(), Gaps::default());
         assert_eq!(Gaps::find(&[empty], 0).unwrap(), Gaps::default());
     }

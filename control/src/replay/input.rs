@@ -67,7 +67,7 @@ pub(super) struct Shared {
 /// The captures of a replay, each opened once: one may be a pipe.
 pub struct Inputs {
     pub(super) base: Base,
-    pub(super) inputs: Vec<(PortId, Input)>,
+    pub(super) by_port: Vec<(PortId, Input)>,
     pub(super) shared: Rc<RefCell<Shared>>,
 }
 
@@ -100,11 +100,11 @@ impl Inputs {
         let earliest = opened.iter().filter_map(|(.., first)| Some(first.as_ref()?.ts_ns)).min();
         let ns = earliest.unwrap_or(0);
         let base = Base { ns: ns - ns % NS_PER_S };
-        let inputs = opened.into_iter().map(|(port, path, reader, first)| {
+        let by_port = opened.into_iter().map(|(port, path, reader, first)| {
             let (gaps, shared) = (gaps.clone(), shared.clone());
             (port, Input { path, reader, first, base, gaps, shared })
         });
-        Ok(Self { base, inputs: inputs.collect(), shared: shared.clone() })
+        Ok(Self { base, by_port: by_port.collect(), shared: shared.clone() })
     }
 
     /// Has the report say these, too.

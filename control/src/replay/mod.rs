@@ -88,7 +88,7 @@ pub fn run(
     mut tracer: Option<Tracer<'_>>,
     progress: &dyn Fn(u64),
 ) -> Result<Report, JobError> {
-    let Inputs { base, inputs, shared } = inputs;
+    let Inputs { base, by_port, shared } = inputs;
     let names: Vec<&str> = job.config.switch.ports.iter().map(|port| port.name.as_str()).collect();
     let mut outputs = Outputs { captures: Vec::new(), base, error: None };
     for name in &names {
@@ -107,7 +107,7 @@ pub fn run(
     let result = replay_seen(
         job.config.switch.clone(),
         &around,
-        inputs,
+        by_port,
         &mut |port, at, frame| outputs.put(port, at, frame),
         listener,
         &mut |now, core, is_end| {

@@ -115,12 +115,11 @@ impl Source {
             let key = (name, *nth);
             *nth += 1;
             let same = known.get(&key).filter(|_| !name.is_empty());
-            match same.and_then(|&at| found.get_mut(at)) {
-                Some((_, numbers)) => numbers.push(number),
-                None => {
-                    known.insert(key, found.len());
-                    found.push((interface.clone(), vec![number]));
-                }
+            if let Some((_, numbers)) = same.and_then(|&at| found.get_mut(at)) {
+                numbers.push(number);
+            } else {
+                known.insert(key, found.len());
+                found.push((interface.clone(), vec![number]));
             }
         }
         Ok(found)

@@ -62,6 +62,9 @@ fn received(result: &Value) -> Vec<(String, u64)> {
         .collect()
 }
 
+/// Name, arguments, frames by port, part of a warning.
+type Case<'a> = (&'a str, &'a [&'a str], &'a [(&'a str, u64)], &'a str);
+
 #[test]
 fn interfaces_of_a_capture_come_in_at_ports() {
     let dir = tempfile::tempdir().unwrap();
@@ -82,7 +85,7 @@ fn interfaces_of_a_capture_come_in_at_ports() {
         named("p0", "mixed.pcapng"),
     ];
     #[rustfmt::skip] // columns: name, arguments, frames by port, part of a warning
-    let cases: &[(&str, &[&str], &[(&str, u64)], &str)] = &[
+    let cases: &[Case<'_>] = &[
         ("all",         &["--in-all", &four],            &[("p0", 1), ("p1", 1), ("p2", 1), ("p3", 1)], ""),
         ("some",        &["--in", &p0, "--in", &p1],     &[("p0", 1), ("p1", 1)], ""),
         ("odd name",    &["--in", &odd, "--in", &first], &[("p0", 2), ("p1", 1)], ""),

@@ -204,6 +204,32 @@ fn truncated_frames_are_dropped_and_counted() {
     assert_eq!(result(&out)["drops"]["truncated"], 1);
 }
 
+/// A pcap whose frames have an FCS.
+fn pcap_with_fcs(frames: &[Vec<u8>]) -> Vec<u8> {
+    let head = [0xA1B2_3C4D, 4 << 16 | 2, 0, 0, 65_535, 0x2400_0001_u32];
+    let mut bytes = head.map(u32::to_le_bytes).concat();
+    for frame in frames {
+        let len = u32::try_from(frame.len()).unwrap();
+        bytes.extend([1, 0, len, len].map(u32::to_le_bytes).concat());
+        bytes.extend(frame);
+    }
+    bytes
+}
+
+/// A pcapng of one frame, with this `if_fcslen` and `epb_flags`.
+fn pcapng(fcs_len: u8, flags: u32, frame: &[u8]) -> Vec<u8> {
+    let block = |kind: u32, body: &[u8]| {
+        let len = u32::try_from(body.len() + 12).unwrap().to_le_bytes();
+        [&kind.to_le_bytes()[..], &len, body, &len].concat()
+    };
+    let len = u32::try_from(frame.len()).unwrap();
+    let interface = [1, 0, 0, 0, 0, 0, 0, 0, 13, 0, 1, 0, fcs_len, 0, 0, 0, 0, 0, 0, 0];
+    let fields = [0, 0, 0, len, len].map(u32::to_le_bytes).concat();
+    let packet = [&fields, frame, &[2, 0, 4, 0], &flags.to_le_bytes(), &[0; 4]].concat();
+    let section = [0x1A2B_3C4D, 1, 0, 0_u32].map(u32::to_le_bytes).concat();
+    [block(0x0A0D_0D0A, &section), block(1, &interface), block(6, &packet)].concat()
+}
+
 /// A frame that was damaged before it was captured is dropped with the reason that docs/drops.md gives, whether the file has
 /// its FCS or the error that the device saw.
 #[test]
@@ -211,75 +237,33 @@ fn damaged_frames_are_dropped_by_reason() {
     let frame: Vec<u8> = (0..60).collect();
     let fcs = weft_parsers::crc::fcs(&frame);
     let with = |damage: u8| [&frame[..], &fcs.map(|byte| byte ^ damage)].concat();
-    let pcap = |frames: &[Vec<u8>]| {
-        let mut bytes = [0xA1B2_3C4D_u32, 4 << 16 | 2, 0, 0, 65_535, 0x2400_0001]
-            .map(u32::to_le_bytes)
-            .concat();
-        for frame in frames {
-            let len = u32::try_from(frame.len()).unwrap();
-            bytes.extend([1, 0, len, len].map(u32::to_le_bytes).concat());
-            bytes.extend(frame);
-        }
-        bytes
-    };
-    let block = |kind: u32, body: &[u8]| {
-        let len = u32::try_from(body.len() + 12).unwrap().to_le_bytes();
-        [&kind.to_le_bytes()[..], &len, body, &len].concat()
-    };
-    let ng = |fcs_len: u8, flags: u32, frame: &[u8]| {
-        let len = u32::try_from(frame.len()).unwrap();
-        [
-            block(0x0A0D_0D0A, &[0x1A2B_3C4D, 1, 0, 0].map(u32::to_le_bytes).concat()),
-            block(
-                1,
-                &[&[1, 0, 0, 0, 0, 0, 0, 0, 13, 0, 1, 0, fcs_len, 0, 0, 0][..], &[0; 4]].concat(),
-            ),
-            block(
-                6,
-                &[
-                    &[0, 0, 0, len, len].map(u32::to_le_bytes).concat(),
-                    frame,
-                    &[2, 0, 4, 0],
-                    &flags.to_le_bytes(),
-                    &[0; 4],
-                ]
-                .concat(),
-            ),
-        ]
-        .concat()
-    };
+    let drops = |reason: &str| serde_json::json!({reason: 1});
+    let none = || serde_json::json!({});
     #[rustfmt::skip] // columns: name, capture, drops
     let cases = [
-        ("right",       pcap(&[with(0)]),             serde_json::json!({})),
-        ("wrong fcs",   pcap(&[with(0), with(1)]),    serde_json::json!({"fcs": 1})),
-        ("ng right",    ng(4, 0, &with(0)),           serde_json::json!({})),
-        ("ng wrong",    ng(4, 0, &with(1)),           serde_json::json!({"fcs": 1})),
-        ("by packet",   ng(0, 4 << 5, &with(1)),      serde_json::json!({"fcs": 1})),
-        ("crc error",   ng(0, 1 << 24, &frame),       serde_json::json!({"fcs": 1})),
-        ("too short",   ng(0, 1 << 26, &frame),       serde_json::json!({"runt": 1})),
-        ("short gap",   ng(0, 1 << 27, &frame),       serde_json::json!({})),
+        ("right",       pcap_with_fcs(&[with(0)]),          none()),
+        ("wrong fcs",   pcap_with_fcs(&[with(0), with(1)]), drops("fcs")),
+        ("ng right",    pcapng(4, 0, &with(0)),             none()),
+        ("ng wrong",    pcapng(4, 0, &with(1)),             drops("fcs")),
+        ("by packet",   pcapng(0, 4 << 5, &with(1)),        drops("fcs")),
+        ("crc error",   pcapng(0, 1 << 24, &frame),         drops("fcs")),
+        ("too short",   pcapng(0, 1 << 26, &frame),         drops("runt")),
+        ("short gap",   pcapng(0, 1 << 27, &frame),         none()),
     ];
     let dir = tempfile::tempdir().unwrap();
     for (name, bytes, drops) in cases {
         let (input, out) = (dir.path().join("in.pcap"), dir.path().join("out"));
         fs::write(&input, bytes).unwrap();
         let named = format!("p0={}", input.display());
-        let (code, _, err) =
-            weft(&strings(["replay", "--in", &named, "--out", out.to_str().unwrap()]));
+        let args = strings(["replay", "--in", &named, "--out", out.to_str().unwrap()]);
+        let (code, _, err) = weft(&args);
         assert_eq!(code, OK, "{name}: {err}");
         let result = result(&out);
-        assert_eq!(
-            (&result["drops"], &result["conservation"]["imbalance"]),
-            (&drops, &0.into()),
-            "{name}"
-        );
+        let got = (&result["drops"], &result["conservation"]["imbalance"]);
+        assert_eq!(got, (&drops, &0.into()), "{name}");
         let (_, text, _) = weft(&strings(["decode", input.to_str().unwrap()]));
         let is_damaged = text.contains("BAD FCS") || text.contains("LINK ERRORS");
-        assert_eq!(
-            is_damaged,
-            drops != serde_json::json!({}) || name == "short gap",
-            "{name}: {text}"
-        );
+        assert_eq!(is_damaged, drops != none() || name == "short gap", "{name}: {text}");
     }
 }
 

@@ -99,8 +99,7 @@ impl AllGiven {
             }
             if usize::try_from(number).ok().and_then(PortId::new).is_none() {
                 let expected = format!(
-                    "at most {} interfaces, as a switch has no more ports, found interface {number}: name some with --in PORT=FILE#INTERFACE",
-                    PORTS_MAX
+                    "at most {PORTS_MAX} interfaces, as a switch has no more ports, found interface {number}: name some with --in PORT=FILE#INTERFACE"
                 );
                 return refuse(argument, &expected);
             }

@@ -115,11 +115,12 @@ fn rate(text: &str) -> Option<LinkRate> {
         RATE_UNITS.iter().find(|(name, _)| *name == unit)?.1 * bits
     };
     let parts = u128::from(decimal(number, RATE_DIGITS)?) * u128::from(bits);
-    LinkRate::bps(u64::try_from(parts / 10_u128.pow(RATE_DIGITS as u32)).ok()?)
+    LinkRate::bps(u64::try_from(parts / RATE_PARTS).ok()?)
 }
 
-/// Most digits of a rate behind its point.
+/// Most digits of a rate behind its point, and what is counted then of 1.
 const RATE_DIGITS: usize = 9;
+const RATE_PARTS: u128 = 1_000_000_000;
 
 /// A time of ns-3 in ps; a number alone is seconds.
 fn time(text: &str) -> Option<u64> {

@@ -145,10 +145,8 @@ fn rates_of_ns3_are_read_in_each_unit() {
 
 #[test]
 fn a_switch_has_at_most_64_links() {
-    let mut text = "66 1 65\n0\n".to_owned();
-    for host in 1..=65 {
-        text += &format!("0 {host} 100Gbps 1us 0\n");
-    }
+    let links: Vec<String> = (1..=65).map(|host| format!("0 {host} 100Gbps 1us 0\n")).collect();
+    let text = format!("66 1 65\n0\n{}", links.concat());
     let error = topology("t", &text).unwrap_err().to_string();
     assert_eq!(
         error,

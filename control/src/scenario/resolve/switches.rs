@@ -36,6 +36,9 @@ pub(super) struct Frames {
     pub len_max: usize,
 }
 
+/// What one switch has that others may not have.
+type OwnKeys<'a> = Vec<(&'a str, &'a Value)>;
+
 /// How to make switches.
 #[derive(Debug)]
 pub(super) struct Plan {
@@ -279,7 +282,7 @@ impl Reader<'_> {
 
     /// Tells what is wrong with switches before they are built: once for those that are alike.
     pub(super) fn check_switches(&mut self, topology: &Topology, plan: &Plan) {
-        let mut seen: Vec<(Vec<LinkSpec>, Vec<(&str, &Value)>)> = Vec::new();
+        let mut seen: Vec<(Vec<LinkSpec>, OwnKeys<'_>)> = Vec::new();
         for (node, it) in topology.nodes().iter().enumerate() {
             if it.kind != NodeKind::Switch {
                 continue;
@@ -287,7 +290,7 @@ impl Reader<'_> {
             let links: Vec<LinkSpec> =
                 it.ports.iter().filter_map(|&link| topology.links().get(link)?.spec).collect();
             let named = plan.named.get(&it.name).into_iter().flatten();
-            let named: Vec<_> = named.map(|(key, set)| (*key, &set.value)).collect();
+            let named: OwnKeys<'_> = named.map(|(key, set)| (*key, &set.value)).collect();
             if seen.contains(&(links.clone(), named.clone())) {
                 continue;
             }

@@ -2,6 +2,7 @@
 //!
 //! Shape: any reader → one of the unpacked bytes. Memory is bounded whatever a file claims: 32 KiB for gzip, a window of
 //! at most 128 MiB for zstd, which is what zstd itself unpacks without being asked for more.
+//! Units: bytes.
 //! Source: RFC 1952 (gzip), RFC 8878 (zstd).
 
 use std::error::Error;
@@ -73,6 +74,10 @@ fn told(error: FrameDecoderError) -> io::Error {
     io::Error::new(kind, error)
 }
 
+/// An empty last block, and room for a checksum. The decoder keeps a window back until it has seen the last block: this
+/// makes it give out all that it has unpacked of a file that is cut off.
+const LAST_BLOCK: [u8; 7] = [1, 0, 0, 0, 0, 0, 0];
+
 /// A reader of what zstd has packed, frame after frame.
 struct Zstd<R> {
     source: R,
@@ -120,9 +125,6 @@ impl<R: BufRead> Zstd<R> {
             self.decoder.decode_blocks(&mut self.source, BlockDecodingStrategy::UptoBlocks(1))
         {
             self.error = Some(told(error));
-            // The decoder keeps a window back until it has seen the last block. An empty one, and a checksum, make it give
-            // out all that it has unpacked: frames of a capture that was cut off.
-            const LAST_BLOCK: [u8; 7] = [1, 0, 0, 0, 0, 0, 0];
             let ended = self.decoder.decode_blocks(&LAST_BLOCK[..], BlockDecodingStrategy::All);
             self.is_over = true;
             drop(ended); // the first error is the one that counts
