@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::{File, metadata};
-use std::io::{self, Read};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::sync::Arc;
@@ -68,14 +68,24 @@ impl Source {
             return Ok(self);
         }
         let path = &self.name.path;
-        let open = |source| CaptureError::Open { path: path.clone(), source };
-        let read = |source| {
-            let at = Place { path: path.clone(), record: 0, offset: 0 };
-            CaptureError::Read { at, source }
-        };
-        let mut pipe = files::open(path, OpenedBy::Command).map_err(open)?;
-        let mut file = tempfile::tempfile().map_err(read)?;
-        io::copy(&mut pipe, &mut file).map_err(read)?;
+        let at = |path: &Path| Place { path: path.to_owned(), record: 0, offset: 0 };
+        let read = |source| CaptureError::Read { at: at(path), source };
+        let write = |source| CaptureError::Write { at: at(&std::env::temp_dir()), source };
+        let pipe = files::open(path, OpenedBy::Command)
+            .map_err(|source| CaptureError::Open { path: path.clone(), source })?;
+        let mut pipe = BufReader::with_capacity(1 << 16, pipe);
+        let mut file = tempfile::tempfile().map_err(write)?;
+        loop {
+            let bytes = match pipe.fill_buf() {
+                Ok([]) => break,
+                Ok(bytes) => bytes,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => return Err(read(error)),
+            };
+            file.write_all(bytes).map_err(write)?;
+            let len = bytes.len();
+            pipe.consume(len);
+        }
         self.copy = Some(Arc::new(file));
         Ok(self)
     }
