@@ -567,6 +567,22 @@ fn packed_files_are_read_as_far_as_they_go() {
     }
 }
 
+#[test]
+fn no_damaged_byte_of_what_is_packed_makes_the_reader_panic_or_run_on() {
+    let whole = written(CaptureFormat::PcapNg, 0);
+    for pack in [gzip, zstd] {
+        let packed = pack(&whole, 100);
+        for at in 0..packed.len() {
+            for value in [0x00, 0x01, 0x7F, 0x80, 0xFF] {
+                let mut damaged = packed.clone();
+                damaged[at] = value;
+                let records = read_cut(&damaged).map_or(0, |(records, _)| records.len());
+                assert!(records <= FRAMES.len(), "{at} {value}");
+            }
+        }
+    }
+}
+
 /// A file that claims a window of 1 GiB takes no memory for it.
 #[test]
 fn a_window_beyond_the_bound_is_refused() {
