@@ -60,6 +60,10 @@ fn check(size: &Value) {
             ["least_fps", "median_fps", "most_fps"].map(|f| number(&found[f]));
         assert!(least <= median && median <= most, "{rate}: {found}");
     }
+    // However busy the machine is: what passes without loss passes with some, and is offered.
+    let median = |rate: &str| number(&size[rate]["median_fps"]);
+    let rates = [median("throughput"), median("partial"), number(&size["generator_fps"])];
+    assert!(rates.is_sorted(), "NDR, PDR and the most that was offered: {rates:?}: {size}");
     let loads = size["loss"].as_array().unwrap();
     assert!((2..=10).contains(&loads.len()), "{loads:?}");
     let burst = &size["burst"];

@@ -23,6 +23,8 @@ const LOOK_FRAMES: u64 = 20;
 const LOOK_FPS: u64 = 1_000;
 /// Offered loads of the loss test go down by this (RFC 2544 §26.3).
 const LOSS_STEP_PPM: u64 = 100_000;
+/// Pairs of searches that are made beside those of the plan where some contradict themselves.
+const PAIRS_MORE_MAX: usize = 2;
 /// A generator that fills this much of its link is not what limits.
 const LINK_FULL_PPM: u64 = 990_000;
 
@@ -55,6 +57,8 @@ pub struct Measure<'a> {
     pub progress: &'a ProgressBar,
     /// What was seen so far.
     pub totals: Totals,
+    /// Most frames a second that were offered.
+    pub most_fps: u64,
 }
 
 impl Measure<'_> {
@@ -99,6 +103,7 @@ impl Measure<'_> {
             result.burst = Some(self.burst(whole.offered_fps)?);
         }
         result.totals = self.totals;
+        result.generator_fps = self.most_fps;
         Ok(result)
     }
 
@@ -126,33 +131,50 @@ impl Measure<'_> {
     /// A trial of the plan's length.
     fn load(&mut self, what: &str, fps: Option<u64>) -> Result<Offered, TrialError> {
         let extent = Extent::Time(Span::from_ms(self.plan.trial_ms));
-        Ok(self.trial(what, &Ask { fps, extent, latency: false })?.0)
+        let offered = self.trial(what, &Ask { fps, extent, latency: false })?.0;
+        self.most_fps = self.most_fps.max(offered.offered_fps);
+        Ok(offered)
     }
 
-    /// NDR and PDR (§26.1), as often as planned; every repetition begins anew.
+    /// NDR and PDR (§26.1), as often as planned; every repetition begins anew. For those in which trials contradict each other
+    /// there are a few more.
     fn throughput(&mut self, whole: Offered, result: &mut SizeResult) -> Result<(), TrialError> {
-        let (mut strict, mut partial) = (Vec::new(), Vec::new());
+        let planned = usize::from(self.plan.repetitions);
+        let (mut steady, mut unsteady) = (Vec::new(), Vec::new());
         let mut whole = Some(whole);
-        for _ in 0..self.plan.repetitions {
+        while steady.len() < planned && steady.len() + unsteady.len() < planned + PAIRS_MORE_MAX {
             let first = match whole.take() {
                 Some(whole) => whole,
                 None => self.load("all that can be offered", None)?,
             };
-            let mut known = vec![first];
-            let ndr = self.search("throughput", self.plan.accepted_loss_ppm, &known)?;
-            known.extend(&ndr.trials);
-            let pdr = self.search("partial drop rate", self.plan.partial_loss_ppm, &known)?;
-            strict.push(ndr);
-            partial.push(pdr);
+            let pair = self.pair(first, result.link_fps)?;
+            if pair.iter().all(|found| found.steady) { &mut steady } else { &mut unsteady }
+                .push(pair);
         }
-        let link_fps = result.link_fps;
-        for found in strict.iter_mut().chain(&mut partial) {
-            found.limit = at_link(found, link_fps);
-        }
-        let of = |ppm, searches| Throughput::of(ppm, result.twelve_bytes, searches);
-        result.throughput = of(self.plan.accepted_loss_ppm, strict);
-        result.partial = of(self.plan.partial_loss_ppm, partial);
+        let is_steady = steady.len() == planned;
+        // Pairs count whole: so no median of the PDR is below that of the NDR.
+        let (used, unused) =
+            if steady.is_empty() { (unsteady, steady) } else { (steady, unsteady) };
+        let of = |ppm, at: usize| {
+            let one = |pairs: &[[Found; 2]]| -> Vec<Found> {
+                pairs.iter().filter_map(|pair| pair.get(at).cloned()).collect()
+            };
+            let figures = Throughput::of(ppm, result.twelve_bytes, one(&used))?;
+            Some(Throughput { steady: is_steady, unused_searches: one(&unused), ..figures })
+        };
+        let (strict, partial) =
+            (of(self.plan.accepted_loss_ppm, 0), of(self.plan.partial_loss_ppm, 1));
+        (result.throughput, result.partial) = (strict, partial);
         Ok(())
+    }
+
+    /// A search for the NDR and, with what it has seen, one for the PDR.
+    fn pair(&mut self, whole: Offered, link_fps: Option<u64>) -> Result<[Found; 2], TrialError> {
+        let mut known = vec![whole];
+        let ndr = self.search("throughput", self.plan.accepted_loss_ppm, &known)?;
+        known.extend(&ndr.trials);
+        let pdr = self.search("partial drop rate", self.plan.partial_loss_ppm, &known)?;
+        Ok([ndr, pdr].map(|found| Found { limit: at_link(&found, link_fps), ..found }))
     }
 
     fn search(
@@ -257,7 +279,7 @@ mod tests {
         ];
         for (offered_fps, limit, link, want) in cases {
             let best = Offered { asked_fps: None, offered_fps, sent_frames: 1, received_frames: 1 };
-            let found = Found { best: Some(best), limit, trials: vec![] };
+            let found = Found { best: Some(best), limit, steady: true, trials: vec![] };
             assert_eq!(at_link(&found, link), want, "{offered_fps} {limit:?} {link:?}");
         }
     }

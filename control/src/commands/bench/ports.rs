@@ -128,6 +128,7 @@ fn measure(plan: Plan, config: &Config, stop: Arc<AtomicBool>) -> Result<PortsRe
             links: [&tx, &rx],
             progress: &progress,
             totals: super::result::Totals::default(),
+            most_fps: 0,
         };
         match measure.run() {
             Ok(result) => sizes.push(result),

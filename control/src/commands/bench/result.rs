@@ -52,7 +52,7 @@ pub struct SizeResult {
     pub twelve_bytes: u64,
     /// Most that the sending port's link carries, where its rate is known.
     pub link_fps: Option<u64>,
-    /// Most that the generator offered.
+    /// Most that the generator offered in any trial.
     pub generator_fps: u64,
     /// No more than the accepted loss (NDR).
     pub throughput: Option<Throughput>,
@@ -87,8 +87,13 @@ pub struct Throughput {
     pub most_fps: u64,
     /// Why the median is not higher.
     pub limit: Limit,
-    /// Each search with its trials.
+    /// Whether as many searches as were asked for found no contradiction. If not, something else than the rate decides what is
+    /// lost, such as a machine that is busy elsewhere.
+    pub steady: bool,
+    /// Each search that counts, with its trials.
     pub searches: Vec<Found>,
+    /// Those that do not, as trials contradict each other, while there are others.
+    pub unused_searches: Vec<Found>,
 }
 
 impl Throughput {
@@ -108,7 +113,9 @@ impl Throughput {
             least_fps: rate(least),
             most_fps: rate(most),
             limit: median.limit,
+            steady: searches.iter().all(|found| found.steady),
             searches,
+            unused_searches: Vec::new(),
         })
     }
 }
@@ -244,15 +251,21 @@ pub struct Totals {
     pub late: u64,
 }
 
-/// A few words for why a throughput is not higher.
+/// A few words for why a throughput is not higher, and whether it can be relied on.
 #[must_use]
-pub const fn limit_words(limit: Limit) -> &'static str {
-    match limit {
+pub fn limit_words(found: &Throughput) -> String {
+    let limit = match found.limit {
         Limit::Device => "above it frames are lost",
         Limit::Link => "the link carries no more",
         Limit::Generator => "the generator offers no more",
         Limit::NonePassed => "no rate passed",
+    };
+    if found.steady {
+        return limit.to_owned();
     }
+    let all = found.searches.iter().chain(&found.unused_searches);
+    let (all, marked) = (all.clone().count(), all.filter(|found| !found.steady).count());
+    format!("{limit}; UNSTEADY: trials of {marked} of {all} searches contradict each other")
 }
 
 #[cfg(test)]
@@ -265,9 +278,9 @@ mod tests {
         let found = |fps| {
             let best =
                 Offered { asked_fps: None, offered_fps: fps, sent_frames: 1, received_frames: 1 };
-            Found { best: Some(best), limit: Limit::Device, trials: vec![best] }
+            Found { best: Some(best), limit: Limit::Device, steady: true, trials: vec![best] }
         };
-        let none = Found { best: None, limit: Limit::NonePassed, trials: vec![] };
+        let none = Found { best: None, limit: Limit::NonePassed, steady: true, trials: vec![] };
         let of = |searches| Throughput::of(0, 12 * 64, searches).unwrap();
         let three = of(vec![found(1_488_095), found(3_000_000), none.clone()]);
         assert_eq!((three.median_fps, three.least_fps, three.most_fps), (1_488_095, 0, 3_000_000));

@@ -47,6 +47,20 @@ pub fn warnings(result: &PortsResult) -> Vec<String> {
     if result.interrupted {
         told.push("interrupted: sizes that were not finished are missing".to_owned());
     }
+    let is_unsteady =
+        |found: &Option<Throughput>| found.as_ref().is_some_and(|found| !found.steady);
+    let unsteady: Vec<_> = result
+        .sizes
+        .iter()
+        .filter(|size| is_unsteady(&size.throughput) || is_unsteady(&size.partial))
+        .map(|size| size.size.as_str())
+        .collect();
+    if !unsteady.is_empty() {
+        told.push(format!(
+            "the same rate passed once and not another time (sizes {}): is the machine busy elsewhere? The figures may be too low",
+            unsteady.join(", ")
+        ));
+    }
     told.extend(result.left_out.iter().map(|left| format!("{}: {}", left.size, left.why)));
     told
 }
@@ -130,7 +144,7 @@ fn throughput(found: &Throughput) -> String {
         grouped(found.least_fps),
         grouped(found.most_fps),
         percent(found.accepted_ppm),
-        limit_words(found.limit)
+        limit_words(found)
     )
 }
 

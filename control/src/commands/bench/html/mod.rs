@@ -117,7 +117,7 @@ fn throughput_row(size: &SizeResult, name: &str, found: &Throughput) -> Vec<Stri
         grouped(found.least_fps),
         grouped(found.most_fps),
         format!("{} % lost", percent(found.accepted_ppm)),
-        limit_words(found.limit).to_owned(),
+        limit_words(found),
     ]
 }
 

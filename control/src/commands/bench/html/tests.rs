@@ -26,7 +26,8 @@ fn offered(offered_fps: u64, received_frames: u64) -> Offered {
 
 fn throughput(fps: u64) -> Option<Throughput> {
     let best = Some(offered(fps, 1_000));
-    let found = Found { best, limit: Limit::Device, trials: vec![offered(fps, 1_000)] };
+    let trials = vec![offered(fps, 1_000)];
+    let found = Found { best, limit: Limit::Device, steady: true, trials };
     Throughput::of(0, 768, vec![found])
 }
 
