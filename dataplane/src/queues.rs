@@ -8,6 +8,7 @@
 use core::ops::{Index, IndexMut};
 
 use crate::batch::BURST;
+use crate::pool::FRAME_LEN_MAX;
 use crate::types::{PORTS_MAX, PRIS_MAX, PortId, Pri};
 
 /// Most queues of a switch.
@@ -170,7 +171,7 @@ impl Default for Demand {
 }
 
 const FRAME: u64 = 1 << 32;
-const _: () = assert!(BURST * 9_216 < 1 << 32, "cells of a burst never reach the frames");
+const _: () = assert!(BURST * FRAME_LEN_MAX < 1 << 32, "cells of a burst never reach the frames");
 
 impl Demand {
     /// Nothing is asked.

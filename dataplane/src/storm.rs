@@ -4,6 +4,7 @@
 //! Units: frames/s or bit/s (bytes without FCS times 8); credit in 10^-12 frame or bit, exact.
 //! Source: docs/spec/pipeline.md §3.
 
+use crate::pool::FRAME_LEN_MAX;
 use crate::time::{Instant, Span};
 
 /// Kind of traffic that storm control limits.
@@ -64,7 +65,7 @@ impl StormSet {
 /// What a bucket holds at most: this long at its rate.
 pub const DEPTH: Span = Span::from_ms(10);
 /// A bit/s bucket holds one largest frame at least.
-const BITS_MIN: u128 = 9_216 * 8;
+const BITS_MIN: u128 = FRAME_LEN_MAX as u128 * 8;
 /// How long without a refused frame ends a storm.
 pub const CALM: Span = Span::from_ms(1_000);
 /// Credit of one frame or bit.
@@ -181,8 +182,8 @@ mod tests {
             ("1 frame/s holds 1",         FramesPerSecond(1),            60, 1,  1_000_000_000_000),
             ("3 frames/s round up",       FramesPerSecond(3),            60, 1,  333_333_333_334),
             ("100 Mbit/s hold 1 Mbit",    BitsPerSecond(100_000_000),  1250, 100, 100_000_000),
-            ("1 Mbit/s hold 9,216 bytes", BitsPerSecond(1_000_000),   9216, 1,  73_728_000_000),
-            ("short frames cost less",    BitsPerSecond(1_000_000),      72, 128, 576_000_000),
+            ("1 Mbit/s hold 9,728 bytes", BitsPerSecond(1_000_000),   9728, 1,  77_824_000_000),
+            ("short frames cost less",    BitsPerSecond(1_000_000),      76, 128, 608_000_000),
         ];
         for (name, limit, len, burst, ps) in cases {
             for start in [Instant::ZERO, Instant::ZERO - Span::from_ps(ps / 2)] {

@@ -198,6 +198,9 @@ fn say_up(config: &Config, switch: &SwitchHandle, served: &Served, log: Log) {
         let note = opened.note.as_ref().map(|note| format!("; {note}")).unwrap_or_default();
         log.say(Level::Info, "start", &format!("port {name}: {kind} {device}{note}"));
     }
+    for (name, warning) in switch.mtu_warnings() {
+        log.say(Level::Warn, "start", &format!("port {name}: {warning}"));
+    }
     if let Some(sai) = &served.sai {
         log.say(Level::Info, "start", &format!("SAI service at {}", sai.addr()));
     }

@@ -27,7 +27,7 @@ use weft_rpc::Refused;
 
 use super::confine::Confined;
 use super::trace::{Traces, Wanted};
-use super::{Live, LiveError, NewRecord};
+use super::{Live, LiveError, NewRecord, mtu};
 use crate::config::SettingsArgs;
 use crate::config::Sources;
 use crate::config::resolve::{Config, Timing};
@@ -96,6 +96,7 @@ impl SwitchHandle {
                 device: port.device.clone(),
                 note: opened.note.clone(),
                 no_express: None,
+                mtu_warning: None,
             });
         let port_info = port_info.collect();
         Ok(Self {
@@ -114,6 +115,15 @@ impl SwitchHandle {
     /// Notes how the process was restricted, which happens once.
     pub fn set_confined(&self, confined: Confined) {
         drop(self.confined.set(confined));
+    }
+
+    /// Ports whose interface has too large an MTU, by name, and what is to be done.
+    #[must_use]
+    pub fn mtu_warnings(&self) -> Vec<(String, String)> {
+        let (_, port_info) = self.about();
+        let warnings = port_info.into_iter().map(|info| info.mtu_warning);
+        let named = self.names.iter().cloned().zip(warnings);
+        named.filter_map(|(name, warning)| Some((name, warning?))).collect()
     }
 
     /// What was opened for each port.
@@ -198,8 +208,18 @@ impl SwitchHandle {
 
     /// Its name, and what is known of its ports beside their counters.
     fn about(&self) -> (String, Vec<PortInfo>) {
-        let name = self.lock().config.run.name.clone();
+        let (name, longest) = {
+            let state = self.lock();
+            let ports = state.config.switch.ports.iter();
+            (
+                state.config.run.name.clone(),
+                ports.map(|port| port.frame_len_max).collect::<Vec<_>>(),
+            )
+        };
         let mut port_info = self.port_info.clone();
+        for (info, longest) in port_info.iter_mut().zip(longest) {
+            info.mtu_warning = mtu::of_port(&info.kind, &info.device, longest);
+        }
         for (port_info, reason) in port_info.iter_mut().zip(self.live.no_express()) {
             port_info.no_express = reason;
         }

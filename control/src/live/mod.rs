@@ -11,6 +11,7 @@ pub mod cci;
 pub mod confine;
 pub mod devices;
 pub mod interfaces;
+mod mtu;
 mod refusals;
 mod sai;
 mod start;

@@ -31,6 +31,8 @@ pub struct PortInfo {
     pub note: Option<String>,
     /// Why no frame passes the pipeline by, where that is wanted.
     pub no_express: Option<String>,
+    /// That its MTU is too large for it, if it is.
+    pub mtu_warning: Option<String>,
 }
 
 /// Frames that came in here and passed the pipeline by.
@@ -222,6 +224,7 @@ impl Source<'_> {
             tx_off: self.core.tx_off().contains(id),
             loop_blocks: port.loop_blocks,
             no_express: port_info.no_express,
+            mtu_warning: port_info.mtu_warning,
             express: express(&self.core.fast.stats.port[id]),
             rx_frames: port.rx_frames,
             rx_bytes: port.rx_bytes,

@@ -96,7 +96,10 @@ pub struct PortReport {
     /// Why no frame passes the pipeline by in the kernel, where that is wanted.
     #[serde(default)]
     pub no_express: Option<String>,
-    /// Received frames that did; part of `rx_frames`.
+    /// That its MTU lets hosts send longer frames than it takes, if it does.
+    #[serde(default)]
+    pub mtu_warning: Option<String>,
+    /// Received frames that passed the pipeline by; part of `rx_frames`.
     #[serde(default)]
     pub express: u64,
     /// Received, dropped ones included.

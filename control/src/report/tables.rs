@@ -244,6 +244,9 @@ pub(super) fn of_ports(ports: &[PortReport]) -> String {
         if let Some(note) = &port.note {
             let _ = writeln!(text, "{}: {note}", port.name); // to a String
         }
+        if let Some(warning) = &port.mtu_warning {
+            let _ = writeln!(text, "{}: {warning}", port.name); // to a String
+        }
         if let Some(why) = &port.last_error {
             let _ = writeln!(text, "{}: last error: {why}", port.name); // to a String
         }

@@ -370,7 +370,7 @@ fn show(topic: ShowTopic, restart: bool, backend: &dyn Backend) -> Result<ShowRe
 }
 
 fn conform_params(packet_size: u64, backend: &dyn Backend) -> Result<Value, Refused> {
-    const SIZES: std::ops::RangeInclusive<u64> = 14..=9_216;
+    const SIZES: std::ops::RangeInclusive<u64> = 14..=9_728;
     if !SIZES.contains(&packet_size) {
         let (least, most) = (SIZES.start(), SIZES.end());
         let message = format!("expected {least} to {most} bytes, found {packet_size}");

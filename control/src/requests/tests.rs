@@ -31,7 +31,7 @@ fn requests_are_met_or_refused() {
         (r#"{"cmd":"mirror","port":"p0","to":null}"#, "ok", "done"),
         (r#"{"cmd":"port_tx","port":"p0","on":false}"#, "ok", "done"),
         (r#"{"cmd":"conform_params","packet_size":64}"#, "ok", "packet_size"),
-        (r#"{"cmd":"conform_params","packet_size":0}"#, "error", "expected 14 to 9216 bytes, found 0"),
+        (r#"{"cmd":"conform_params","packet_size":0}"#, "error", "expected 14 to 9728 bytes, found 0"),
         (r#"{"cmd":"trace","count":3}"#, "ok", "tracing"),
         (r#"{"cmd":"trace","octets":true}"#, "ok", "tracing"),
         (r#"{"cmd":"trace","octets":1}"#, "error", "invalid type"),

@@ -90,7 +90,7 @@ impl PortOpenError {
     /// Refuses a longest frame that no chunk holds, or that is shorter than all frames.
     pub(super) fn check_frame_len_max(device: &str, len: usize) -> Result<(), Self> {
         let fits = (64..=FRAME_LEN_MAX).contains(&len);
-        Self::check(device, ("frame_len_max", len), "64..=9216 bytes", fits)
+        Self::check(device, ("frame_len_max", len), "64..=9728 bytes", fits)
     }
 
     /// Refuses numbers of frames that the kernel may hold for a port, sent and received, out of range.

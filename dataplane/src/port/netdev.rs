@@ -128,6 +128,13 @@ pub fn rx_queues(device: &str) -> usize {
     ask().map_or(1, |channels| (channels.rx + channels.combined) as usize).max(1)
 }
 
+/// Bytes of the longest packet that the interface takes now; `None` where there is none.
+#[must_use]
+pub fn mtu(device: &str) -> Option<usize> {
+    let state = LinkWatch::open(device).ok()?.state();
+    state.index.map(|_| state.mtu).filter(|mtu| *mtu > 0)
+}
+
 /// Whether frames that another device's program redirects to the interface are taken now.
 #[must_use]
 pub fn takes_redirected(device: &str) -> bool {

@@ -203,7 +203,7 @@ pub struct FrameSpec {
     pub stamped: bool,
     /// Frame lengths.
     pub sizes: Sizes,
-    /// Allow payloads above the format's largest, up to 9,216 bytes of frame.
+    /// Allow payloads above the format's largest, up to 9,728 bytes of frame.
     pub oversize: bool,
     /// What a PFC frame says.
     pub pfc: Pfc,
@@ -376,7 +376,7 @@ impl FrameSpec {
         self.header_len() + stamp + self.trailer_len()
     }
 
-    /// Most bytes of a frame: the format's largest payload, or 9,216 in all.
+    /// Most bytes of a frame: the format's largest payload, or 9,728 in all.
     #[must_use]
     pub const fn len_max(&self) -> usize {
         match self.kind {

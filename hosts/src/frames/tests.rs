@@ -194,8 +194,8 @@ fn lengths_out_of_range_say_what_was_expected() {
         (spec(Kind::Gen1),                                    46, 1366),
         (FrameSpec { icrc: true, ..tagged(Kind::Gen2) },      54, 1374),
         (spec(Kind::Lite),                                    36, 1356),
-        (spec(Kind::Ethernet),                                38, 9216),
-        (FrameSpec { oversize: true, ..spec(Kind::Gen1) },    46, 9216),
+        (spec(Kind::Ethernet),                                38, 9728),
+        (FrameSpec { oversize: true, ..spec(Kind::Gen1) },    46, 9728),
         (FrameSpec { stamped: false, ..spec(Kind::Gen1) },    22, 1366),
         (spec(Kind::Pfc),                                     60, 60),
     ];

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use signal_hook::consts::{SIGINT, SIGTERM};
-use weft_dataplane::pool::{Bufs, Pool};
+use weft_dataplane::pool::{Bufs, FRAME_LEN_MAX, Pool};
 use weft_dataplane::port::Port;
 use weft_dataplane::time::{LinkRate, Span};
 use weft_hosts::host::Host;
@@ -29,8 +29,6 @@ use crate::error::CliError;
 
 pub use self::args::TrafficArgs;
 
-/// Longest frame.
-const FRAME_LEN_MAX: usize = 9_216;
 /// Chunks for a host: bursts both ways and what waits.
 const CHUNKS: usize = 4_096;
 /// How long nothing comes to a port that is empty.

@@ -78,7 +78,7 @@ pub(super) const SETTINGS: &[Param] = &[
     ),
     hot(
         "max_frame",
-        Kind::Int(64, 9_216),
+        Kind::Int(64, 9_728),
         "bytes without FCS",
         Derived("switch.max_frame"),
         "Longest frame received or sent here. A tag that is added counts, one that is removed does not.",

@@ -69,7 +69,7 @@ pub(crate) const SWITCH: &[Param] = &[
     ),
     restart(
         "max_frame",
-        Kind::Int(64, 9_216),
+        Kind::Int(64, 9_728),
         "bytes without FCS",
         Fixed("1522"),
         "Longest frame of any port; decides the size of the pool's chunks.",

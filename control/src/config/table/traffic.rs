@@ -21,7 +21,7 @@ pub(super) const TRAFFIC: &[Param] = &[
     ),
     restart(
         "max_frame_size",
-        Kind::Int(60, 9_216),
+        Kind::Int(60, 9_728),
         "bytes without FCS",
         Derived("1344 bytes of payload between the format's header and its ICRC"),
         "Longest frame that a host sends, ICRC included.",

@@ -6,7 +6,7 @@
 
 use weft_base::wait;
 use weft_dataplane::batch::Batch;
-use weft_dataplane::pool::{Bufs, Pool};
+use weft_dataplane::pool::{Bufs, FRAME_LEN_MAX, Pool};
 use weft_dataplane::port::Port;
 use weft_dataplane::time::{LinkRate, Span};
 use weft_hosts::frames::{FrameSpec, Kind, Station};
@@ -18,8 +18,7 @@ use weft_parsers::{Dscp, Ecn, Pcp, Vid};
 
 use super::CaseError;
 
-/// Longest frame, and chunks for what is under way.
-const FRAME_LEN_MAX: usize = 9_216;
+/// Chunks for what is under way.
 const CHUNKS: usize = 4_096;
 /// Stations' numbers begin here, so that they are nobody else's.
 const STATIONS: u16 = 0x57E0;

@@ -392,7 +392,7 @@ mod tests {
         #[rustfmt::skip] // columns: frame_len_max, tx_ring_frames, rx_ring_frames, part of the message
         let cases = [
             (63,    32, 512,    "frame_len_max is 63"),
-            (9_217, 32, 512,    "frame_len_max is 9217"),
+            (9_729, 32, 512,    "frame_len_max is 9729"),
             (1_518, 0,  512,    "tx_ring_frames is 0"),
             (1_518, 65, 512,    "tx_ring_frames is 65"),
             (1_518, 32, 63,     "rx_ring_frames is 63"),
