@@ -22,6 +22,7 @@ MISSING = weftlive.missing()
 live = pytest.mark.skipif(MISSING is not None, reason=str(MISSING))
 FILES = sorted(glob.glob(os.path.join(ROOT, "packaging", "containerlab", "*.clab.yml")))
 WAIT_S = 30
+MTU = 9_500
 
 
 def read(path):
@@ -61,6 +62,15 @@ def test_nodes_and_links_fit(path):
         assert ports[name] == [f"eth{number}" for number in range(1, len(ports[name]) + 1)], name
     addresses = [line.split()[3] for node in nodes.values() for line in node.get("exec", [])]
     assert len(addresses) == len(set(addresses)) > 1
+
+
+@pytest.mark.parametrize("path", FILES, ids=os.path.basename)
+def test_each_link_has_an_mtu_that_fits_the_longest_frame_of_its_switches(path):
+    with open(path, encoding="ascii") as file:
+        links = yaml.safe_load(file)["topology"]["links"]
+    mtus = {link["mtu"] for link in links}
+    longest = {word.split("=")[1] for _, words, _ in switches(path) for word in words if "max_frame" in word}
+    assert (mtus, longest) == ({MTU}, {str(MTU + 18)}), "14 bytes more, and 4 for a tag"
 
 
 def run_switch(name, arguments, ports):
