@@ -253,6 +253,15 @@ impl PortMask {
         both
     }
 
+    /// The ports that are in both.
+    #[inline]
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        let mut both = self;
+        both.0.iter_mut().zip(other.0).for_each(|(word, more)| *word &= more);
+        both
+    }
+
     /// Whether some port is in both.
     #[inline]
     #[must_use]

@@ -170,6 +170,8 @@ pub struct Plan {
     pub management: BTreeSet<Pid>,
     /// Those for when all links work: what goes away for a while comes back to the same tables.
     pub home: Arc<Baseline>,
+    /// Orders that the tables of before may go by.
+    pub before: Vec<Order>,
 }
 
 /// The routing tables of a fabric for when all links that are known work.
@@ -190,6 +192,8 @@ pub struct PreviousRoutes {
     pub home: Option<Arc<Baseline>>,
     /// What the switches hold; only of what differs anything is sent.
     pub standing: Option<Tables>,
+    /// The order that this goes by, if the switches hold what they were sent last.
+    pub order: Option<Order>,
     /// Components that have just been claimed: the routes to them are those of the search.
     pub fresh: BTreeSet<Pid>,
 }
@@ -206,6 +210,7 @@ pub fn make(
     let known = before.map(|plan| PreviousRoutes {
         home: Some(plan.home.clone()),
         standing: Some(plan.routed.tables.clone()),
+        order: Some(plan.routed.order.clone()),
         fresh: BTreeSet::new(),
     });
     make_from(inventory, options, &known.unwrap_or_default())
@@ -226,6 +231,8 @@ pub fn make_from(
         inventory.switches.iter().map(|switch| switch.pid).collect();
     management.insert(inventory.manager.pid);
     let standing = before.standing.as_ref();
+    let had = before.home.as_ref().map(|home| &home.routed.order);
+    let orders: Vec<&Order> = before.order.iter().chain(had).collect();
     let make = |graph: &Graph, basis: Basis<'_>| {
         let mut routed = route_from(graph, &how, basis);
         pin(graph, &mut routed.tables, &management);
@@ -239,7 +246,7 @@ pub fn make_from(
         let old = before.home.as_ref().map(|home| &home.routed);
         let but = management.union(&before.fresh).copied().collect();
         let shown = standing.filter(|_| old.is_none());
-        let shown = shown.and_then(|tables| Order::of_tables(&graph, tables, &but));
+        let shown = shown.and_then(|tables| Order::of(&graph, tables, &but, &orders));
         let order = old.map(|old| &old.order).or(shown.as_ref());
         let home = old.map(|old| &old.tables);
         let routed = make(&whole, Basis { order, home, standing });
@@ -251,13 +258,14 @@ pub fn make_from(
         let old = &home.routed;
         let shown = standing.filter(|_| !old.order.serves(&graph));
         let but = management.union(&before.fresh).copied().collect();
-        let shown = shown.and_then(|tables| Order::of_tables(&graph, tables, &but));
+        let shown = shown.and_then(|tables| Order::of(&graph, tables, &but, &orders));
         let order = shown.as_ref().or(Some(&old.order));
         make(&graph, Basis { order, home: Some(&old.tables), standing })
     };
     let proof = Proof::find(&graph, &routed.tables, &options.traffic)?;
     proof.check(&graph, &routed.tables)?;
-    Ok(Plan { graph, routed, proof, management, home })
+    let before = orders.into_iter().cloned().collect();
+    Ok(Plan { graph, routed, proof, management, home, before })
 }
 
 /// The options of routes, as far as all switches can do what is asked for.

@@ -18,7 +18,8 @@ use crate::cci::{CallError, Fabric, Way};
 use crate::graph::{PortRef, SwitchId};
 use crate::inventory::{Inventory, OWN_PORT};
 use crate::proof::Fault;
-use crate::routes::{Change, Routed, Tables, Transit};
+use crate::routes::transit::Steps;
+use crate::routes::{Change, Known, Order, Tables, Transit};
 
 /// Why the tables of a plan are not in all switches.
 #[derive(Debug, thiserror::Error)]
@@ -80,22 +81,20 @@ pub fn send(
     work.know_themselves();
     work.connect()?;
     work.assign(assignments)?;
-    let before = Routed {
-        tables: work.standing.clone(),
-        order: plan.routed.order.clone(),
-        partition: None,
-        short: 0,
-    };
-    let transit = Transit::plan(&plan.graph, &before, &plan.routed)?;
+    let orders: Vec<&Order> = plan.before.iter().collect();
+    let (options, apart) = (&plan.home.options, &plan.management);
+    let known = Known { options, apart, orders: &orders };
+    let transit = Transit::plan(&plan.graph, work.standing, &plan.routed, &known)?;
     let is_managed = |change: &Change| match change {
         Change::Route { to, .. } => plan.management.contains(to),
         Change::Group { .. } => false,
     };
     let withdraw: Vec<Change> =
         transit.withdraw.iter().filter(|change| !is_managed(change)).copied().collect();
-    let layers = transit.rounds.iter().flatten();
-    work.of += withdraw.len() + transit.park.len() + transit.come.len();
-    work.of += layers.map(Vec::len).sum::<usize>();
+    let of = |leg: &Steps| {
+        leg.park.len() + leg.come.len() + leg.rounds.iter().flatten().map(Vec::len).sum::<usize>()
+    };
+    work.of += withdraw.len() + transit.legs.iter().map(of).sum::<usize>();
     let lose = withdraw.iter().filter_map(|change| match change {
         Change::Route { to, .. } => Some(*to),
         Change::Group { .. } => None,
@@ -104,14 +103,16 @@ pub fn send(
     work.fabric.withdrew(&work.sent.withdrawn);
     work.stage(&withdraw)?;
     let mut under_way = !withdraw.is_empty();
-    work.stage(&transit.park)?;
-    work.stage(&transit.come)?;
-    for round in &transit.rounds {
-        if std::mem::replace(&mut under_way, true) {
-            drain();
-        }
-        for layer in round {
-            work.stage(layer)?;
+    for Steps { park, come, rounds } in &transit.legs {
+        work.stage(park)?;
+        work.stage(come)?;
+        for round in rounds {
+            if std::mem::replace(&mut under_way, true) {
+                drain();
+            }
+            for layer in round {
+                work.stage(layer)?;
+            }
         }
     }
     for &change in &transit.go {

@@ -12,6 +12,7 @@ use weft_parsers::fabric::Pid;
 use super::order::{Net, Order};
 use super::tables::Tables;
 use super::tree::Tree;
+use super::updown::UpDown;
 use crate::graph::{Graph, Key, Per, PortRef, SwitchId};
 
 /// Roots that are tried of those nearest to all, and of those farthest away.
@@ -20,31 +21,51 @@ const ROOTS_EACH: usize = 3;
 const JUDGED_MAX: usize = 64;
 
 impl Order {
-    /// The order for `net`: the one kept from before if it still serves, so that routes of before and after go together,
-    /// else the best one of several.
+    /// The order for `net`: the one of before, with as few switches moved as it takes for it to serve, so that routes of before
+    /// and after go together; without it the best one of several.
     #[must_use]
     pub fn new(net: &Net, before: Option<&Self>) -> Self {
         let parts = net.parts();
-        if let Some(kept) = before.and_then(|before| before.kept(net, &parts)) {
+        let kept = before.and_then(|before| before.kept(net, &parts));
+        if let Some(kept) = kept.or_else(|| before?.repaired(net, &parts)) {
             return kept;
         }
         let count = net.switch_count();
         let mut chosen = Self { rank: Per::new(count, 0), root: first_of(count) };
-        let mut tree = Tree::new(count);
+        let (mut tree, mut first) = (Tree::new(count), 0);
         for part in &parts {
             let mut best = None;
             for (place, ranked) in candidates(net, part).into_iter().enumerate() {
-                chosen.set(&ranked);
+                chosen.set(first, &ranked);
                 let score = (chosen.score(net, part, &mut tree), place);
                 if best.as_ref().is_none_or(|(least, _)| score < *least) {
                     best = Some((score, ranked));
                 }
             }
             if let Some((_, ranked)) = best {
-                chosen.set(&ranked);
+                chosen.set(first, &ranked);
+                first += count_of(&ranked);
             }
         }
         chosen
+    }
+
+    /// The first of `orders` that the routes of `tables` go by, as far as links work, each made to serve `graph`; else any that
+    /// they go by ([`Self::of_tables`]).
+    #[must_use]
+    pub fn of(
+        graph: &Graph,
+        tables: &Tables,
+        but: &BTreeSet<Pid>,
+        orders: &[&Self],
+    ) -> Option<Self> {
+        let net = Net::new(graph);
+        let parts = net.parts();
+        let mut fitted = orders
+            .iter()
+            .filter_map(|order| order.kept(&net, &parts).or_else(|| order.repaired(&net, &parts)));
+        let is_of = |order: &Self| UpDown::new(graph, order).illegal(tables, but).is_empty();
+        fitted.find(is_of).or_else(|| Self::of_tables(graph, tables, but))
     }
 
     /// An order that the routes of `tables` go by, as far as links work: none of them leads up after it led down. PIDs of
@@ -66,7 +87,7 @@ impl Order {
         for &[_, at, _] in &turns {
             through[at] += 1;
         }
-        let mut found = best.clone();
+        let (mut found, mut first) = (best.clone(), 0);
         for part in net.parts() {
             let mut left = part;
             left.sort_by_key(|&switch| best.rank[switch]);
@@ -88,7 +109,8 @@ impl Order {
                 ranked.push(lowest);
             }
             ranked.reverse();
-            found.set(&ranked);
+            found.set(first, &ranked);
+            first += count_of(&ranked);
         }
         Some(found)
     }
@@ -146,6 +168,10 @@ fn stays_one(net: &Net, left: &[SwitchId], place: usize) -> bool {
         found.extend(net.arcs(switch).iter().map(|arc| arc.far).filter(|far| open.remove(far)));
     }
     open.is_empty()
+}
+
+pub(super) fn count_of(ranked: &[SwitchId]) -> u32 {
+    u32::try_from(ranked.len()).expect("a graph holds at most 1,024 switches")
 }
 
 fn first_of(count: usize) -> Per<SwitchId, SwitchId> {

@@ -7,12 +7,15 @@
 
 mod choose;
 mod groups;
+mod legs;
 pub mod order;
+mod reorder;
 mod rounds;
 mod stored;
 pub mod tables;
 pub mod transit;
 pub mod tree;
+mod updown;
 
 use std::fmt;
 
@@ -23,7 +26,7 @@ use self::order::Net;
 pub use self::order::Order;
 pub use self::stored::StoredRoutes;
 pub use self::tables::{Change, Diff, SwitchTables, Tables};
-pub use self::transit::Transit;
+pub use self::transit::{Known, Transit};
 use self::tree::Tree;
 use crate::graph::{Endpoint, Graph, Per, SwitchId};
 

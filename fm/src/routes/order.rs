@@ -101,7 +101,7 @@ impl Net {
         hops
     }
 
-    /// The parts between which no link works, each in ascending order.
+    /// The parts between which no link works, the largest first, each in ascending order.
     #[must_use]
     pub fn parts(&self) -> Vec<Vec<SwitchId>> {
         let mut seen = Per::new(self.switch_count(), false);
@@ -125,6 +125,7 @@ impl Net {
             part.sort_unstable();
             parts.push(part);
         }
+        parts.sort_by_key(|part| std::cmp::Reverse(part.len()));
         parts
     }
 }
@@ -174,9 +175,9 @@ impl Order {
         self.kept(&net, &net.parts()).is_some()
     }
 
-    /// Ranks a part's switches as they stand in `ranked`.
-    pub(super) fn set(&mut self, ranked: &[SwitchId]) {
-        for (rank, &switch) in (0..).zip(ranked) {
+    /// Ranks a part's switches as they stand in `ranked`, from `first` on.
+    pub(super) fn set(&mut self, first: u32, ranked: &[SwitchId]) {
+        for (rank, &switch) in (first..).zip(ranked) {
             self.rank[switch] = rank;
             self.root[switch] = ranked.first().copied().unwrap_or(switch);
         }

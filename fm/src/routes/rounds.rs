@@ -38,7 +38,7 @@ type PidClass = Vec<Pid>;
 pub(super) struct UpdateRounds {
     /// PIDs that change together, one round after the other.
     pub rounds: Vec<Vec<Pid>>,
-    /// Those of them that have no route until then.
+    /// Those of them of which entries that change are missing until then.
     pub withdrawn: Vec<Pid>,
 }
 
@@ -58,6 +58,8 @@ pub(super) struct TableChange<'a> {
     pub ups: &'a UpPorts,
     pub old: &'a Tables,
     pub new: &'a Tables,
+    /// The entries that are the same in both.
+    pub kept: &'a Tables,
 }
 
 impl TableChange<'_> {
@@ -119,7 +121,7 @@ impl<'a> Search<'a, '_> {
 
     /// What packets wait for while all is as `now` says.
     fn waits(&self, now: &[RouteState]) -> Walk<'a> {
-        let TableChange { ups, old, new, .. } = self.change;
+        let TableChange { ups, old, new, kept, .. } = self.change;
         let mut walk = self.rest.clone();
         for (kind, now) in self.kinds.iter().zip(now) {
             let Some(&to) = kind.first() else { continue };
@@ -127,7 +129,7 @@ impl<'a> Search<'a, '_> {
                 RouteState::Old => drop(walk.mix(old, old, ups, to)),
                 RouteState::Moving => drop(walk.mix(old, new, ups, to)),
                 RouteState::New => drop(walk.mix(new, new, ups, to)),
-                RouteState::Withdrawn => {}
+                RouteState::Withdrawn => drop(walk.mix(kept, kept, ups, to)),
             }
         }
         walk

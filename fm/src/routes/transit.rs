@@ -13,20 +13,28 @@
 //! what came by a channel that only the new routes use waits for new ones. If all these waits, of all PIDs together, have
 //! no circle, then no state that can come about locks up, with packets of before still on their way.
 //!
-//! Where they have one, the changes go in rounds (`rounds.rs`): packets that came by ways of before have left
-//! when the next round begins. PIDs for which no order of rounds does are withdrawn first: their entries become invalid,
-//! what is on the way to them drains (packets to them are dropped or refused meanwhile, as without a route), and only then
-//! their new routes are set. All others keep a way throughout, if they had one that works: packets whose old entry leads
-//! over a lost link are lost until the switch has its new entry.
+//! So there is none where all routes go by one order of switches, and no packet goes up after it went down (`updown.rs`).
+//! Where old and new routes go by different orders, others in between go by both (`legs.rs`). All have a way throughout, if they
+//! had one that works: packets whose old entry leads over a lost link wait, or are to be sent again, until the switch has
+//! its new entry.
+//!
+//! Where no order is known that the old routes go by, the changes go in rounds (`rounds.rs`): packets that came by ways of
+//! before have left when the next round begins. Where no order of rounds does for a PID, the entries to it that change are
+//! withdrawn first: they become invalid, what is on the way by them drains (requests that meet none are answered Retry
+//! Required meanwhile), and only then the new ones are set.
 //!
 //! An entry that names a group which is about to have other ports names one port of the old group first: that is a part of
 //! its old ways, and needs no argument of its own. A group that only loses ports is set as it stands.
 
+use std::collections::BTreeSet;
+
 use weft_parsers::fabric::{DrtEntry, Pid};
 
-use super::Routed;
+use super::legs::{Leg, Trip};
 use super::rounds::{self, TableChange, UpdateRounds};
 use super::tables::{Change, Tables, pid_at};
+use super::updown::{Stages, UpDown, ports};
+use super::{Options, Order, Routed};
 use crate::graph::{Graph, PortRef, SwitchId};
 use crate::proof::Fault;
 use crate::proof::walk::{Channels, UpPorts, Walk};
@@ -36,18 +44,36 @@ use crate::proof::walk::{Channels, UpPorts, Walk};
 /// Each list is sent in any order; the next one when all of it has been answered.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Transit {
-    /// PIDs whose routes are taken away for a moment.
+    /// PIDs of which entries are taken away for a moment.
     pub withdrawn: Vec<Pid>,
-    /// Their entries become invalid. Then wait until no packet to them is left in the fabric.
+    /// Those entries, which become invalid. Then wait until no packet that went by them is left in the fabric.
     pub withdraw: Vec<Change>,
+    /// One after the other.
+    pub legs: Vec<Steps>,
+    /// Groups that nothing points at any more.
+    pub go: Vec<Change>,
+}
+
+/// The steps to tables: to the new ones, or to some in between.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Steps {
     /// Entries that leave a group before it has other ports.
     pub park: Vec<Change>,
     /// Groups that come.
     pub come: Vec<Change>,
     /// Routes, in rounds of layers. Between two rounds wait until packets by ways of before have left the fabric.
     pub rounds: Vec<Vec<Vec<Change>>>,
-    /// Groups that nothing points at any more.
-    pub go: Vec<Change>,
+}
+
+/// What is known of a change of tables, beside the tables.
+#[derive(Clone, Copy, Debug)]
+pub struct Known<'a> {
+    /// How routes are made.
+    pub options: &'a Options,
+    /// PIDs whose routes are not looked at: there is one packet to them at a time.
+    pub apart: &'a BTreeSet<Pid>,
+    /// Orders that the tables that stand may go by.
+    pub orders: &'a [&'a Order],
 }
 
 impl Transit {
@@ -57,10 +83,54 @@ impl Transit {
     ///
     /// # Errors
     /// `new` lets packets come back or loses them.
-    pub fn plan(graph: &Graph, old: &Routed, new: &Routed) -> Result<Self, Fault> {
+    pub fn plan(
+        graph: &Graph,
+        old: &Tables,
+        new: &Routed,
+        known: &Known<'_>,
+    ) -> Result<Self, Fault> {
+        let &Known { options, apart, orders } = known;
+        let trip = Trip { graph, options, apart, orders };
+        let legs = trip.legs(old, new);
+        let staged = legs.map(|legs| Self::staged(graph, old, &legs, apart)).transpose()?;
+        match staged.flatten() {
+            Some(transit) => Ok(transit),
+            None => Self::in_rounds(graph, old, new),
+        }
+    }
+
+    /// The way over `legs`; `None` where switches do not change in stages.
+    fn staged(
+        graph: &Graph,
+        old: &Tables,
+        legs: &[Leg<'_>],
+        apart: &BTreeSet<Pid>,
+    ) -> Result<Option<Self>, Fault> {
+        let mut transit = Self::default();
+        let mut standing = old.clone();
+        for leg in legs {
+            let park = park(graph, &standing, &leg.tables);
+            for &change in &park {
+                standing.apply(change);
+            }
+            let diff = standing.diff(&leg.tables);
+            let by = UpDown::new(graph, &leg.order);
+            let mut stages = Stages::new(&by, (&standing, &leg.tables), apart);
+            let Some(rounds) = staged_rounds(&mut stages, diff.routes)? else { return Ok(None) };
+            transit.legs.push(Steps { park, come: diff.come, rounds });
+            transit.go = diff.go;
+            standing = leg.tables.clone().into_owned();
+        }
+        Ok(Some(transit))
+    }
+
+    /// Where no orders are known that old and new routes go by: rounds are searched for by PID, and entries to PIDs for which
+    /// there are none are taken away for a moment.
+    fn in_rounds(graph: &Graph, old: &Tables, new: &Routed) -> Result<Self, Fault> {
+        let channels = Channels::new(graph);
         let ups = &UpPorts::new(graph, &new.order);
-        let (old, new) = (&old.tables, &new.tables);
-        let (park, channels) = (park(graph, old, new), Channels::new(graph));
+        let new = &new.tables;
+        let park = park(graph, old, new);
         let mut standing = old.clone();
         for &change in &park {
             standing.apply(change);
@@ -74,20 +144,31 @@ impl Transit {
                 changed.push(to);
             }
         }
-        let change = TableChange { graph, ups, old: &standing, new };
+        let mut kept = standing.clone();
+        for &to in &changed {
+            for at in graph.switches().filter(|&at| ports(&standing, at, to) != ports(new, at, to))
+            {
+                kept.apply(Change::Route { at, to, entry: DrtEntry::Invalid });
+            }
+        }
+        let change = TableChange { graph, ups, old: &standing, new, kept: &kept };
         let UpdateRounds { rounds, withdrawn } = rounds::plan(change, &rest, &changed);
         let mut withdraw = Vec::new();
         for &to in &withdrawn {
             for at in graph.switches() {
-                if route(old, at, to) != DrtEntry::Invalid {
+                let entry = route(old, at, to);
+                if entry != DrtEntry::Invalid && ports(old, at, to) != ports(new, at, to) {
                     let change = Change::Route { at, to, entry: DrtEntry::Invalid };
                     standing.apply(change);
                     withdraw.push(change);
                 }
             }
         }
-        let is_withdrawn = |change: &Change| match change {
-            Change::Route { to, .. } => withdrawn.binary_search(to).is_ok(),
+        let is_withdrawn = |change: &Change| match *change {
+            Change::Route { at, to, .. } => {
+                withdrawn.binary_search(&to).is_ok()
+                    && route(&standing, at, to) == DrtEntry::Invalid
+            }
             Change::Group { .. } => false,
         };
         let park = park.into_iter().filter(|change| !is_withdrawn(change)).collect();
@@ -112,7 +193,41 @@ impl Transit {
                 None => layered.push(more),
             }
         }
-        Ok(Self { withdrawn, withdraw, park, come: diff.come, rounds: layered, go: diff.go })
+        let steps = Steps { park, come: diff.come, rounds: layered };
+        Ok(Self { withdrawn, withdraw, legs: vec![steps], go: diff.go })
+    }
+}
+
+/// Routes by stage, and in each by most hops that are left behind them; `None` where there are no stages.
+fn staged_rounds(
+    stages: &mut Stages<'_>,
+    mut routes: Vec<Change>,
+) -> Result<Option<Vec<Vec<Vec<Change>>>>, Fault> {
+    routes.sort_by_key(key);
+    let mut rounds: Vec<Vec<Vec<Change>>> = Vec::new();
+    for of_one in routes.chunk_by(|a, b| key(a).0 == key(b).0) {
+        let Some(to) = of_one.first().and_then(|change| key(change).0) else { continue };
+        let changed: Vec<SwitchId> = of_one.iter().map(|change| key(change).1).collect();
+        let Some(places) = stages.of(to, &changed)? else { return Ok(None) };
+        for (&change, (stage, layer)) in of_one.iter().zip(places) {
+            if rounds.len() <= stage {
+                rounds.resize(stage + 1, Vec::new());
+            }
+            let round = rounds.get_mut(stage).expect("just made");
+            if round.len() <= layer {
+                round.resize(layer + 1, Vec::new());
+            }
+            round.get_mut(layer).expect("just made").push(change);
+        }
+    }
+    Ok(Some(rounds))
+}
+
+/// What changes of routes are put in order by: the PID, then the switch.
+const fn key(change: &Change) -> (Option<Pid>, SwitchId) {
+    match *change {
+        Change::Route { at, to, .. } => (Some(to), at),
+        Change::Group { at, .. } => (None, at),
     }
 }
 
@@ -156,10 +271,6 @@ fn layers(
     new: &Tables,
     mut routes: Vec<Change>,
 ) -> Result<Vec<Vec<Change>>, Fault> {
-    let key = |change: &Change| match *change {
-        Change::Route { at, to, .. } => (Some(to), at),
-        Change::Group { at, .. } => (None, at),
-    };
     routes.sort_by_key(key);
     let mut layers: Vec<Vec<Change>> = Vec::new();
     for of_one in routes.chunk_by(|a, b| key(a).0 == key(b).0) {
@@ -182,8 +293,5 @@ fn route(tables: &Tables, at: SwitchId, to: Pid) -> DrtEntry {
 
 /// Whether packets to a PID go by the same ports before and after.
 fn is_same(graph: &Graph, old: &Tables, new: &Tables, to: Pid) -> bool {
-    let ports = |tables: &Tables, at| {
-        tables.get(at).and_then(|tables| tables.ports(to)).unwrap_or_default()
-    };
-    graph.switches().all(|at| ports(old, at) == ports(new, at))
+    graph.switches().all(|at| ports(old, at, to) == ports(new, at, to))
 }

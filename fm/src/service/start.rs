@@ -256,12 +256,12 @@ impl Fm {
         let (mut standing, silent) = read_all(&mut self.fabric, &believed.inventory);
         errors.extend(silent.iter().map(|(id, error)| format!("{id}: {}", error.with_causes())));
         let home = self.home(kept, &believed)?;
-        let known =
-            PreviousRoutes { home, standing: Some(standing.clone()), fresh: self.fresh.clone() };
+        let order = self.running.as_ref().map(|running| running.plan.routed.order.clone());
+        let (shown, fresh) = (Some(standing.clone()), self.fresh.clone());
+        let known = PreviousRoutes { home, standing: shown, order, fresh };
         let plan = plan::make_from(&believed.inventory, &self.options, &known)?;
-        let fabric = &mut self.fabric;
-        let sent =
-            send(fabric, &believed.inventory, &assignments, &plan, &mut standing, self.drain);
+        let (fabric, all, drain) = (&mut self.fabric, &believed.inventory, self.drain);
+        let sent = send(fabric, all, &assignments, &plan, &mut standing, drain);
         self.record_withdrawn();
         let sent = sent?;
         self.record_inventory_diff(before, &believed.inventory);

@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use weft_fm::graph::{Graph, PortRef, PortUse, SwitchId};
+use weft_fm::graph::{Endpoint, Graph, PortRef, PortUse, SwitchId};
 use weft_fm::proof::Traffic;
 use weft_fm::routes::Tables;
 use weft_parsers::fabric::{DrtEntry, Pid};
@@ -278,6 +278,40 @@ pub fn walk_static(graph: &Graph, tables: &Tables, from: SwitchId, to: Pid) -> R
             return Err(format!("a static message from {from} to {to} goes round"));
         }
     }
+}
+
+/// Switches and PIDs of `pids` that packets reach from there whichever port of a group they take. Tables without loops.
+pub fn with_way(graph: &Graph, tables: &Tables, pids: &BTreeSet<Pid>) -> BTreeSet<(SwitchId, Pid)> {
+    let mut all = BTreeSet::new();
+    let ends = pids.iter().filter_map(|pid| graph.endpoint(*pid));
+    for end in ends.filter(|end| graph.is_up(end.at.switch)) {
+        let mut known = vec![None; graph.switch_count()];
+        let there = graph.switches().filter(|&at| graph.is_up(at));
+        let arrive = there.filter(|&at| arrives(graph, tables, at, end, &mut known));
+        all.extend(arrive.map(|at| (at, end.pid)));
+    }
+    all
+}
+
+fn arrives(
+    graph: &Graph,
+    tables: &Tables,
+    at: SwitchId,
+    end: Endpoint,
+    known: &mut [Option<bool>],
+) -> bool {
+    if let Some(arrives) = known[usize::from(at.0)] {
+        return arrives;
+    }
+    let ways = ports(tables, at, end.pid).unwrap();
+    let found = !ways.is_empty()
+        && ways.iter().all(|&port| {
+            let port = PortRef::new(at, port);
+            let far = graph.far(port);
+            port == end.at || far.is_some_and(|far| arrives(graph, tables, far.switch, end, known))
+        });
+    known[usize::from(at.0)] = Some(found);
+    found
 }
 
 /// Follows all packets from every PID to every PID that links reach, by every port of every group.

@@ -8,9 +8,10 @@
 
 mod check;
 mod orders;
+mod pulled;
 mod sim;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use check::{Dependencies, arrivals, circle, shortest};
 use sim::{Sim, SimEnd};
@@ -18,7 +19,8 @@ use weft_base::rng::Rng;
 use weft_fm::graph::generate::{self, join};
 use weft_fm::graph::{Graph, GraphError, LinkId, PortRef, SwitchId};
 use weft_fm::proof::{Fault, Proof, Traffic};
-use weft_fm::routes::{Change, Options, Routed, Tables, Transit, route};
+use weft_fm::routes::transit::Steps;
+use weft_fm::routes::{Change, Known, Options, Routed, Tables, Transit, route};
 use weft_parsers::fabric::{DrtEntry, Pid, RgtMode};
 
 fn seed() -> u64 {
@@ -148,6 +150,7 @@ fn soak_of_topologies_and_losses() {
 fn changes(rng: &mut Rng, fabrics: usize, steps: usize) {
     let (mut transits, mut quiet, mut partitions, mut kept, mut withdrawn, mut pids) =
         (0, 0, 0, 0, 0, 0);
+    let mut legs = 0;
     for number in 0..fabrics {
         let (name, mut graph) = any_graph(rng);
         let options = any_options(rng);
@@ -160,11 +163,12 @@ fn changes(rng: &mut Rng, fabrics: usize, steps: usize) {
             judge(&name, &graph, &next);
             kept += usize::from(next.order == routed.order);
             partitions += usize::from(next.partition.is_some());
-            let transit = Transit::plan(&graph, &routed, &next).unwrap();
+            let transit = planned(&graph, &routed, &next, &options);
             transits += 1;
             quiet += usize::from(transit.withdrawn.is_empty());
             withdrawn += transit.withdrawn.len();
             pids += graph.endpoint_count();
+            legs += usize::from(transit.legs.len() > 1);
             mixtures(rng, &name, &graph, &routed.tables, &next.tables, &transit);
             routed = next;
         }
@@ -172,8 +176,16 @@ fn changes(rng: &mut Rng, fabrics: usize, steps: usize) {
     println!(
         "{transits} changes, {quiet} without withdrawing ({withdrawn} of {pids} PIDs withdrawn)"
     );
-    println!("{kept} by the same order, {partitions} in parts");
-    assert!(quiet > transits / 2 && partitions > 0 && kept > transits / 4);
+    println!("{kept} by the same order, {partitions} in parts, {legs} over others in between");
+    assert!(partitions > 0 && kept > transits / 4 && legs > 0);
+    assert_eq!((quiet, withdrawn), (transits, 0), "of {pids} PIDs");
+}
+
+/// How to come from the tables that stand to others.
+fn planned(graph: &Graph, old: &Routed, new: &Routed, options: &Options) -> Transit {
+    let (apart, orders) = (BTreeSet::new(), [&old.order]);
+    Transit::plan(graph, &old.tables, new, &Known { options, apart: &apart, orders: &orders })
+        .unwrap()
 }
 
 /// A link or a switch fails or comes back, or a new link is there.
@@ -197,7 +209,7 @@ fn change(rng: &mut Rng, graph: &mut Graph) {
 }
 
 /// Entries sent in a random order within each list: at some moments in between, what stands is judged, with all packets
-/// on their way that were sent before.
+/// on their way that were sent before. Who had a way that works keeps one, but to PIDs that are withdrawn.
 fn mixtures(
     rng: &mut Rng,
     name: &str,
@@ -209,29 +221,41 @@ fn mixtures(
     let mut standing = old.clone();
     let mut flying = BTreeMap::new();
     let mut seen = Dependencies::new(graph);
+    let all = transit.legs.iter().flat_map(|leg| leg.rounds.iter().flatten().chain([&leg.park]));
+    let moved = all.flatten().filter_map(|change| match change {
+        Change::Route { to, .. } => Some(*to),
+        Change::Group { .. } => None,
+    });
+    let moved = moved.filter(|to| transit.withdrawn.binary_search(to).is_err()).collect();
+    let had = check::with_way(graph, old, &moved);
     let look = |standing: &Tables, flying: &mut BTreeMap<_, _>, seen: &mut Dependencies| {
         seen.stand(graph, standing, flying).unwrap_or_else(|why| panic!("{name}: {why}"));
+        let has = check::with_way(graph, standing, &moved);
+        let lost: Vec<_> = had.difference(&has).collect();
+        assert!(lost.is_empty(), "{name}: {lost:?} have no way");
     };
     look(&standing, &mut flying, &mut seen);
     send(rng, &transit.withdraw, &mut standing, |now| look(now, &mut flying, &mut seen));
     assert_eq!(circle(&seen.alone()), None, "{name}: while withdrawing");
-    for list in [&transit.park, &transit.come] {
-        send(rng, list, &mut standing, |now| look(now, &mut flying, &mut seen));
-    }
-    assert_eq!(circle(&seen.alone()), None, "{name}: while groups change");
-    if !transit.withdrawn.is_empty() {
-        flying.clear();
-    }
-    for round in &transit.rounds {
+    let mut is_drained = transit.withdrawn.is_empty();
+    for Steps { park, come, rounds } in &transit.legs {
         let mut seen = Dependencies::new(graph);
-        look(&standing, &mut flying, &mut seen);
-        for layer in round {
-            send(rng, layer, &mut standing, |now| look(now, &mut flying, &mut seen));
+        for list in [park, come] {
+            send(rng, list, &mut standing, |now| look(now, &mut flying, &mut seen));
         }
-        look(&standing, &mut flying, &mut seen);
-        assert_eq!(circle(&seen.alone()), None, "{name}: while setting");
-        // Drained: packets of before are nowhere any more.
-        flying.clear();
+        assert_eq!(circle(&seen.alone()), None, "{name}: while groups change");
+        for round in rounds {
+            if !std::mem::replace(&mut is_drained, false) {
+                flying.clear(); // packets of before are nowhere any more
+            }
+            let mut seen = Dependencies::new(graph);
+            look(&standing, &mut flying, &mut seen);
+            for layer in round {
+                send(rng, layer, &mut standing, |now| look(now, &mut flying, &mut seen));
+            }
+            look(&standing, &mut flying, &mut seen);
+            assert_eq!(circle(&seen.alone()), None, "{name}: while setting");
+        }
     }
     send(rng, &transit.go, &mut standing, |_| {});
     assert_eq!(standing, *new, "{name}: all was sent");

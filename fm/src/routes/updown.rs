@@ -1,0 +1,217 @@
+//! Routes by an order: whether any goes up after it went down, and in which stages entries change so that none does.
+//!
+//! Shape: [`Graph`], [`Order`] -> [`UpDown`]; tables of before and after -> the stage of each switch that changes.
+//! Units: hops, for what a new entry leads to.
+//! Source: own construction, proved below; up*/down* after Schroeder et al., IEEE JSAC 9(8), 1991.
+//!
+//! # Why no packet goes up after it went down
+//! Old routes do not, and new routes do not. What is left are packets that came by an old entry and go on by a new one:
+//! one that came down to a switch, of which the new entry leads up. Such a switch changes a stage after all switches
+//! above it that had sent packets down to it, and between two stages packets by old ways leave the fabric.
+//!
+//! In each stage a switch gets its new entry when all that this entry leads to have theirs, in this stage or before. So a
+//! packet goes by old entries until it comes to a switch with a new one, and by new ones from there.
+//!
+//! Where packets never go up after they went down, by one and the same order, channels are waited for forwards only
+//! ([`super::tree`]): neither the number of PIDs that change together matters, nor which.
+
+use std::collections::BTreeSet;
+
+use weft_parsers::fabric::Pid;
+
+use super::order::Order;
+use super::tables::{Tables, pid_at};
+use crate::graph::{Graph, Per, PortMask, PortRef, SwitchId};
+use crate::proof::Fault;
+
+/// Stages of one PID, at most; more have never been seen to be needed.
+const STAGES_MAX: usize = 16;
+
+/// The links that work at a switch.
+#[derive(Clone, Debug, Default)]
+struct Links {
+    up: PortMask,
+    down: PortMask,
+    /// The other end, by port.
+    far: Vec<Option<PortRef>>,
+}
+
+/// Which of the links that work lead up.
+#[derive(Clone, Debug)]
+pub(super) struct UpDown(Per<SwitchId, Links>);
+
+/// Ports by which packets to `to` leave `at`.
+pub(super) fn ports(tables: &Tables, at: SwitchId, to: Pid) -> PortMask {
+    tables.get(at).and_then(|tables| tables.ports(to)).unwrap_or_default()
+}
+
+impl UpDown {
+    pub fn new(graph: &Graph, order: &Order) -> Self {
+        let of = |at: SwitchId| {
+            let mut links = Links::default();
+            for (port, _) in graph.ports(at) {
+                let Some(far) = graph.far(PortRef::new(at, port)) else { continue };
+                let leads_up = order.leads_up(at, far.switch);
+                if leads_up { &mut links.up } else { &mut links.down }.insert(port);
+                links.far.resize(usize::from(port) + 1, None);
+                if let Some(place) = links.far.last_mut() {
+                    *place = Some(far);
+                }
+            }
+            links
+        };
+        Self(graph.switches().map(of).collect())
+    }
+
+    fn far(&self, at: SwitchId, port: u8) -> Option<PortRef> {
+        self.0[at].far.get(usize::from(port)).copied().flatten()
+    }
+
+    /// PIDs to which packets go up after they went down; those of `but` are passed over.
+    ///
+    /// Switch by switch, as the tables of one and of its neighbours fit into a cache.
+    pub fn illegal(&self, tables: &Tables, but: &BTreeSet<Pid>) -> BTreeSet<Pid> {
+        let mut found = BTreeSet::new();
+        for (at, links) in self.0.iter() {
+            let Some(here) = tables.get(at) else { continue };
+            for to in (0..Pid::COUNT).map(pid_at) {
+                let down = here.ports(to).unwrap_or_default().and(links.down);
+                let mut below = down.iter().filter_map(|port| self.far(at, port));
+                if below.any(|far| ports(tables, far.switch, to).meets(self.0[far.switch].up)) {
+                    found.insert(to);
+                }
+            }
+        }
+        found.retain(|to| !but.contains(to));
+        found
+    }
+
+    /// Switches above `at` that send packets to `to` down to it.
+    fn above(&self, tables: &Tables, at: SwitchId, to: Pid) -> impl Iterator<Item = SwitchId> {
+        let above = self.0[at].up.iter().filter_map(move |port| self.far(at, port));
+        above
+            .filter(move |far| ports(tables, far.switch, to).contains(far.port))
+            .map(|far| far.switch)
+    }
+}
+
+/// Puts switches that change into stages, one PID after the other.
+#[derive(Debug)]
+pub(super) struct Stages<'a> {
+    by: &'a UpDown,
+    old: &'a Tables,
+    new: &'a Tables,
+    /// PIDs whose packets may go any way.
+    apart: &'a BTreeSet<Pid>,
+    /// By switch: the PID that the rest is of, most hops that are left, and the stage.
+    places: Per<SwitchId, (Pid, u32, usize)>,
+    stack: Vec<(SwitchId, PortMask)>,
+    /// Switches that new entries lead to from those that change, and those; nearest to the PID first.
+    found: Vec<SwitchId>,
+}
+
+/// Hops of a switch that is under way itself.
+const OPEN: u32 = u32::MAX;
+
+impl<'a> Stages<'a> {
+    /// From `old` to `new`, which both never go up after down by `by`, but to PIDs of `apart`.
+    pub fn new(
+        by: &'a UpDown,
+        (old, new): (&'a Tables, &'a Tables),
+        apart: &'a BTreeSet<Pid>,
+    ) -> Self {
+        let places = Per::new(by.0.len(), (Pid::NONE, 0, 0));
+        Self { by, old, new, apart, places, stack: Vec::new(), found: Vec::new() }
+    }
+
+    /// The stage and the layer of each of `changed`, the switches of which the entry to `to` changes; `None` where there are no
+    /// such stages.
+    ///
+    /// # Errors
+    /// The new entries lead packets back.
+    pub fn of(
+        &mut self,
+        to: Pid,
+        changed: &[SwitchId],
+    ) -> Result<Option<Vec<(usize, usize)>>, Fault> {
+        self.found.clear();
+        for &at in changed {
+            self.walk(at, to)?;
+        }
+        let rises = |at: &SwitchId| ports(self.new, *at, to).meets(self.by.0[*at].up);
+        let rising = changed.iter().copied().filter(|_| !self.apart.contains(&to)).filter(rises);
+        let turned: Vec<(SwitchId, SwitchId)> = rising
+            .flat_map(|at| self.by.above(self.old, at, to).map(move |above| (at, above)))
+            .collect();
+        // A switch above one that turns changes itself: by its old entry it would go up after down by new ones.
+        if turned.iter().any(|(_, above)| self.places[*above].0 != to) || !self.settle(to, &turned)
+        {
+            return Ok(None);
+        }
+        let place = |at: &SwitchId| {
+            let (_, hops, stage) = self.places[*at];
+            (stage, hops as usize)
+        };
+        Ok(Some(changed.iter().map(place).collect()))
+    }
+
+    /// Finds the hops from `start`, and all switches on the way.
+    fn walk(&mut self, start: SwitchId, to: Pid) -> Result<(), Fault> {
+        if self.places[start].0 == to {
+            return Ok(());
+        }
+        self.enter(start, to);
+        while let Some((at, rest)) = self.stack.last_mut() {
+            let at = *at;
+            let Some(port) = rest.first() else {
+                let next = ports(self.new, at, to).iter().filter_map(|port| self.by.far(at, port));
+                let hops = next.map(|far| self.places[far.switch].1 + 1).max().unwrap_or(0);
+                self.places[at].1 = hops;
+                self.found.push(at);
+                self.stack.pop();
+                continue;
+            };
+            rest.remove(port);
+            if let Some(far) = self.by.far(at, port).map(|far| far.switch) {
+                match self.places[far] {
+                    (pid, OPEN, _) if pid == to => return Err(Fault::Loop { to, at: far }),
+                    (pid, ..) if pid == to => {}
+                    _ => self.enter(far, to),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn enter(&mut self, at: SwitchId, to: Pid) {
+        self.places[at] = (to, OPEN, 0);
+        self.stack.push((at, ports(self.new, at, to)));
+    }
+
+    /// Raises stages until each holds; false where they do not come to an end.
+    fn settle(&mut self, to: Pid, turned: &[(SwitchId, SwitchId)]) -> bool {
+        let Self { by, new, places, found, .. } = self;
+        let mut is_settled = turned.is_empty();
+        while !is_settled {
+            is_settled = true;
+            let mut raise = |places: &mut Per<SwitchId, (Pid, u32, usize)>, at, stage| {
+                let place: &mut (Pid, u32, usize) = &mut places[at];
+                is_settled &= place.2 >= stage;
+                place.2 = place.2.max(stage);
+            };
+            for &(at, above) in turned {
+                let stage = places[above].2 + 1;
+                raise(places, at, stage);
+            }
+            for &at in found.iter() {
+                let next = ports(new, at, to).iter().filter_map(|port| by.far(at, port));
+                let stage = next.map(|far| places[far.switch].2).max().unwrap_or(0);
+                raise(places, at, stage);
+            }
+            if found.iter().any(|at| places[*at].2 >= STAGES_MAX) {
+                return false;
+            }
+        }
+        true
+    }
+}
