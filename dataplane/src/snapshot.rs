@@ -240,7 +240,10 @@ impl Snapshot {
         if len <= cell {
             return 1; // the usual case without a division
         }
-        #[expect(clippy::cast_possible_truncation, reason = "a frame is at most 9,216 bytes")]
+        #[expect(
+            clippy::cast_possible_truncation,
+            reason = "a frame is at most FRAME_LEN_MAX bytes"
+        )]
         let cells = len.div_ceil(cell) as u32;
         cells
     }

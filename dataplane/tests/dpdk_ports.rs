@@ -540,7 +540,7 @@ fn settings_out_of_range_are_refused_by_name() {
         Dpdk::open(&config).err().map(|e| e.to_string()).unwrap_or_default()
     };
     assert!(refused(|c| c.frame_len_max = 63).contains("frame_len_max is 63"));
-    assert!(refused(|c| c.frame_len_max = 9_217).contains("frame_len_max is 9217"));
+    assert!(refused(|c| c.frame_len_max = 9_729).contains("frame_len_max is 9729"));
     assert!(refused(|c| c.queues = 0).contains("queues is 0"));
     assert_eq!(refused(|_| ()), "");
 }

@@ -13,7 +13,7 @@ use crate::config::choice::{Choice, DeviceIs, DeviceKind};
 
 /// Whether the device of a port that was opened as `kind` is an interface with an MTU.
 fn has_mtu(kind: &str) -> bool {
-    let device = DeviceKind::from_name(kind).map(|kind| kind.device());
+    let device = DeviceKind::from_name(kind).map(DeviceKind::device);
     device.is_some_and(|device| matches!(device, DeviceIs::Interface | DeviceIs::Made))
 }
 

@@ -52,7 +52,9 @@ fn clients_are_refused_where_memory_is_short_and_the_switch_goes_on() {
             all.into_iter().map(|trace| trace.join().unwrap()).collect()
         });
         for (_, line) in traces.iter().filter(|(_, line)| !line.contains("tracing")) {
-            assert!(line.contains("error"), "{left}: {line:?}");
+            // The switch has 32 places, of which the client that saw it come up may still hold one: then a trace is
+            // sent away for the next one, without an answer.
+            assert!(line.is_empty() || line.contains("error"), "{left}: {line:?}");
             refused += usize::from(line.contains("bytes of memory left"));
         }
         drop(traces);

@@ -118,7 +118,7 @@ fn a_tag_fits_into_the_headroom() {
 
 #[test]
 fn sizes_out_of_range_are_refused() {
-    for (count, len) in [(0, 256), (1, 63), (1, 9_217), ((1 << 24) + 1, 64)] {
+    for (count, len) in [(0, 256), (1, 63), (1, FRAME_LEN_MAX + 1), ((1 << 24) + 1, 64)] {
         assert!(Pool::in_memory(count, len).is_err(), "{count} {len}");
     }
     let mut bufs = bufs(4);

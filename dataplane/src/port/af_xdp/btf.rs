@@ -304,7 +304,7 @@ mod tests {
             (
                 STRUCT,
                 "sk_buff",
-                &[("ip_summed", 1, 2 << 24 | 1_029), ("", 2, 1_088), ("head", 1, 1_536)],
+                &[("ip_summed", 1, (2 << 24) + 1_029), ("", 2, 1_088), ("head", 1, 1_536)],
                 true,
             ),
             (STRUCT, "sk_buff_head", &[("next", 1, 0)], false),

@@ -11,7 +11,7 @@ use super::format::{
 };
 use super::{Recorder, Script, Scripted};
 use crate::batch::Batch;
-use crate::pool::{Bufs, HEADROOM, PartialCsum, Pool};
+use crate::pool::{Bufs, FRAME_LEN_MAX, HEADROOM, PartialCsum, Pool};
 use crate::port::null::Null;
 use crate::port::record::Recorded;
 use crate::port::{Port, PortCounters};
@@ -58,7 +58,13 @@ fn some_entries() -> Vec<Entry> {
     let calls = [
         (0, Answer::Link(true)),
         (1, Answer::Link(false)),
-        (0, Answer::Rx(vec![frame(HEADROOM, None, 14), frame(124, partial, 9_216)], pool(64, 0))),
+        (
+            0,
+            Answer::Rx(
+                vec![frame(HEADROOM, None, 14), frame(124, partial, FRAME_LEN_MAX)],
+                pool(64, 0),
+            ),
+        ),
         (3, Answer::Rx(vec![], pool(-5, 2))),
         (0, Answer::Room(usize::MAX - 1)),
         (0, Answer::Tx(64, pool(-64, 1))),
@@ -198,7 +204,7 @@ fn what_no_recorder_writes_is_refused_with_its_place() {
         ("odd start",     step(&[&[0x11, 0, 1, 0, 1, 65, 20]]),       "starts nowhere"),
         ("start in front", step(&[&[0x11, 0, 1, 0, 1, 62, 20]]),      "starts nowhere"),
         ("short frame",   step(&[&[0x11, 0, 1, 0, 0, 13]]),           "of a length"),
-        ("long frame",    step(&[&[0x11, 0, 1, 0, 0], &number(9_345)]), "of a length"),
+        ("long frame",    step(&[&[0x11, 0, 1, 0, 0], &number(FRAME_LEN_MAX as u64 + 129)]), "of a length"),
         ("checksum",      step(&[&[0x11, 0, 1, 0, 2], &number(1 << 16), &[0, 20]]), "beyond any frame"),
         ("reasons",       step(&[&[0x15, 0, 0, 0, 7]]),               "more reasons"),
         ("reason",        step(&[&[0x15, 0, 0, 0, 1, 99, 1]]),        "an unknown drop reason"),
