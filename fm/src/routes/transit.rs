@@ -15,13 +15,12 @@
 //!
 //! So there is none where all routes go by one order of switches, and no packet goes up after it went down (`updown.rs`).
 //! Where old and new routes go by different orders, others in between go by both (`legs.rs`). All have a way throughout, if they
-//! had one that works: packets whose old entry leads over a lost link wait, or are to be sent again, until the switch has
-//! its new entry.
+//! had one that works: packets whose old entry leads over a lost link are lost or refused until the switch has its new entry.
 //!
-//! Where no order is known that the old routes go by, the changes go in rounds (`rounds.rs`): packets that came by ways of
-//! before have left when the next round begins. Where no order of rounds does for a PID, the entries to it that change are
-//! withdrawn first: they become invalid, what is on the way by them drains (requests that meet none are answered Retry
-//! Required meanwhile), and only then the new ones are set.
+//! Where no order is known that the old routes go by, or there would be too many routes in between, the changes go in rounds
+//! (`rounds.rs`): packets that came by ways of before have left when the next round begins. Where no order of rounds does
+//! for a PID, the entries to it that change are withdrawn first: they become invalid, what is on the way by them drains
+//! (packets that meet none are dropped or refused meanwhile, as without a route), and only then the new ones are set.
 //!
 //! An entry that names a group which is about to have other ports names one port of the old group first: that is a part of
 //! its old ways, and needs no argument of its own. A group that only loses ports is set as it stands.
