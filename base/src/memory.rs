@@ -3,12 +3,17 @@
 //! Shape: bytes → [`NoMemory`], or nothing. Rust ends a process whose allocation fails, so what a client may make large is tried
 //! first, together with the [`RESERVE`] that everything else is made of.
 //! Units: bytes.
-//! Source: getrlimit(2), `RLIMIT_AS`; mallopt(3), `M_ARENA_MAX`.
+//! Source: getrlimit(2), `RLIMIT_AS`; proc(5), `statm`; mallopt(3), `M_ARENA_MAX`.
 //!
 //! A process runs short of memory in this way under a limit of its address space (`ulimit -v`, `LimitAS=`) or where the system
 //! does not overcommit (`vm.overcommit_memory = 2`). Elsewhere the kernel grants what it does not have, and a try succeeds.
 
+use std::fs::File;
 use std::hint::black_box;
+use std::os::unix::fs::FileExt;
+use std::sync::OnceLock;
+
+use rustix::process::{Resource, getrlimit};
 
 /// What is left free of memory whenever a client is given some: for small allocations of all threads.
 pub const RESERVE: usize = 16 << 20;
@@ -25,16 +30,38 @@ impl std::fmt::Display for NoMemory {
 
 impl std::error::Error for NoMemory {}
 
-/// Whether `bytes` could be had, in one piece. Nothing is kept, and no page is touched.
+/// Whether `bytes` could be had. Nothing is kept, and no page is touched.
 ///
 /// # Errors
 /// See [`NoMemory`].
 pub fn try_room(bytes: usize) -> Result<(), NoMemory> {
+    if let Some(room) = room_under_limit() {
+        return if bytes as u64 <= room { Ok(()) } else { Err(NoMemory(bytes)) };
+    }
     let mut tried: Vec<u8> = Vec::new();
     let had = tried.try_reserve_exact(bytes);
     // An allocation that nothing looks at would be left out by the compiler, and the try with it.
     black_box(tried.as_mut_ptr());
     had.map_err(|_| NoMemory(bytes))
+}
+
+/// What the limit of the address space leaves; `None` without a limit, or where the size of the process cannot be read.
+///
+/// Reckoned and not tried: an allocation that is freed at once would take from other threads, for that moment, what small
+/// allocations and the stacks of new threads are made of, and those end the process.
+fn room_under_limit() -> Option<u64> {
+    let limit = getrlimit(Resource::As).current?;
+    let mut text = [0; 64];
+    let count = statm()?.read_at(&mut text, 0).ok()?;
+    let pages = text.get(..count)?.split(|byte| *byte == b' ').next()?;
+    let pages: u64 = std::str::from_utf8(pages).ok()?.parse().ok()?;
+    Some(limit.saturating_sub(pages * rustix::param::page_size() as u64))
+}
+
+/// The size of this process, kept open: it is asked for after a switch has given up the right to open files.
+fn statm() -> Option<&'static File> {
+    static STATM: OnceLock<Option<File>> = OnceLock::new();
+    STATM.get_or_init(|| File::open("/proc/self/statm").ok()).as_ref()
 }
 
 /// Whether `bytes` could be had, and [`RESERVE`] beside them.
@@ -45,7 +72,7 @@ pub fn try_room_with_reserve(bytes: usize) -> Result<(), NoMemory> {
     try_room(bytes.saturating_add(RESERVE)).map_err(|_| NoMemory(bytes))
 }
 
-/// Has all threads allocate from one arena; to be called before there are any. The C library gives a thread an arena of its own
+/// Has all threads allocate from one arena, and opens what tells the process's size; to be called before there are threads. The C library gives a thread an arena of its own
 /// by reserving 64 MiB of address space for it, which would take what was tried just before.
 pub fn share_one_arena() {
     #[cfg(target_env = "gnu")]
@@ -53,6 +80,7 @@ pub fn share_one_arena() {
     unsafe {
         libc::mallopt(libc::M_ARENA_MAX, 1);
     }
+    statm();
 }
 
 #[cfg(test)]

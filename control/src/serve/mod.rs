@@ -389,7 +389,7 @@ fn admit(stream: Stream, shared: &Arc<Shared>) {
         }
         Err(error) => {
             inside.table.remove(number);
-            let why = format!("no thread for a client: {error}");
+            let why = format!("no thread for a client, for want of memory or threads: {error}");
             refuse(&stream, &shared.protocol.short(&why), &why);
         }
     }
