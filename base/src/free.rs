@@ -91,6 +91,17 @@ impl FreeCache {
         Self { stack, len: 0, list, keep }
     }
 
+    /// Goes on with `count` more indices, above those that there were, of which none is left: for a cache that is alone with its
+    /// list ([`FreeList::of_one`]).
+    ///
+    /// # Panics
+    /// When there are free ones still, or an index would not fit a u32.
+    pub fn extend(&mut self, count: usize) {
+        assert!(self.is_empty() && self.refill().is_none(), "all are taken");
+        self.list = Arc::new(FreeList::of_one(self.list.end, count));
+        self.stack = vec![0; self.list.end as usize + CHAIN].into_boxed_slice();
+    }
+
     /// Takes a free index.
     #[inline]
     pub fn take(&mut self) -> Option<u32> {
@@ -271,6 +282,22 @@ mod tests {
             }
             assert_eq!(cache.len(), count as usize);
         }
+    }
+
+    #[test]
+    fn a_cache_that_is_alone_goes_on_with_more_indices() {
+        let mut cache = FreeCache::new(Arc::new(FreeList::of_one(0, 5)), usize::MAX);
+        let mut all: BTreeSet<u32> = std::iter::from_fn(|| cache.take()).collect();
+        assert_eq!(all.len(), 5);
+        for (more, want) in [(1, 6), (70, 76), (0, 76)] {
+            cache.extend(more);
+            all.extend(std::iter::from_fn(|| cache.take()));
+            assert_eq!((all.len(), all.last().copied()), (want, u32::try_from(want - 1).ok()));
+        }
+        for &id in &all {
+            cache.give(id);
+        }
+        assert_eq!(cache.len(), all.len(), "all have room");
     }
 
     #[test]

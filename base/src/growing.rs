@@ -71,7 +71,16 @@ impl<T> Tx<T> {
         if self.ring.room(1) == 0 && !self.grow() {
             return Err(item);
         }
+        if !self.left.is_empty() {
+            self.drop_left();
+        }
         self.ring.push(item)
+    }
+
+    /// Gives the memory of rings back that were left and are empty now.
+    #[cold]
+    fn drop_left(&mut self) {
+        self.left.retain_mut(|ring| !ring.is_empty());
     }
 
     /// Goes on in a ring of twice the length, if there may be one.
@@ -86,7 +95,6 @@ impl<T> Tx<T> {
         let rx = Box::new(Rx { ring: rx, next: next.clone() });
         *self.next.lock().unwrap_or_else(PoisonError::into_inner) = Some(rx);
         self.ring.set_word(LEFT); // who sees it sees the next ring, and all that is in this one
-        self.left.retain_mut(|ring| !ring.is_empty());
         self.left.push(core::mem::replace(&mut self.ring, tx));
         self.next = next;
         true
@@ -191,10 +199,12 @@ mod tests {
         assert_eq!((tx.capacity, tx.len()), (32, 33));
         assert!((97..130).all(|n| rx.pop() == Some(n)));
         assert_eq!((rx.pop(), tx.len(), tx.left.len()), (None, 0, 3));
+        tx.push(0).unwrap();
+        assert_eq!((rx.pop(), tx.left.len()), (Some(0), 0), "those that are empty go");
         for n in 0..64 {
             tx.push(n).unwrap();
         }
-        assert_eq!((tx.capacity, tx.left.len()), (64, 1));
+        assert_eq!((tx.capacity, tx.left.len()), (64, 1), "the one before has items");
         assert!((0..64).all(|n| rx.pop() == Some(n)));
     }
 

@@ -1,19 +1,23 @@
-//! Memory: a try that may fail, before allocations that may not.
+//! Memory: a try that may fail, before allocations that may not; and pages that become real when they are written.
 //!
 //! Shape: bytes → [`NoMemory`], or nothing. Rust ends a process whose allocation fails, so what a client may make large is tried
-//! first, together with the [`RESERVE`] that everything else is made of.
+//! first, together with the [`RESERVE`] that everything else is made of. [`Zeros`]: a box of zeros on pages of its own.
 //! Units: bytes.
-//! Source: getrlimit(2), `RLIMIT_AS`; proc(5), `statm`; mallopt(3), `M_ARENA_MAX`.
+//! Source: getrlimit(2), `RLIMIT_AS`; proc(5), `statm`; mallopt(3), `M_ARENA_MAX`; mmap(2), `MAP_ANONYMOUS`.
 //!
 //! A process runs short of memory in this way under a limit of its address space (`ulimit -v`, `LimitAS=`) or where the system
 //! does not overcommit (`vm.overcommit_memory = 2`). Elsewhere the kernel grants what it does not have, and a try succeeds.
 
+use core::ops::{Deref, DerefMut};
+use core::ptr::NonNull;
 use std::fs::File;
 use std::hint::black_box;
 use std::os::unix::fs::FileExt;
 use std::sync::OnceLock;
 
 use rustix::process::{Resource, getrlimit};
+
+use zerocopy::FromZeros;
 
 /// What is left free of memory whenever a client is given some: for small allocations of all threads.
 pub const RESERVE: usize = 16 << 20;
@@ -83,6 +87,76 @@ pub fn share_one_arena() {
     statm();
 }
 
+/// A box of zeros whose pages take no memory until they are written, whatever `T` is aligned to: an allocator writes the zeros
+/// itself where it has to align them.
+#[derive(Debug)]
+pub struct Zeros<T>(NonNull<T>);
+
+// SAFETY: it owns its `T`, as a box does.
+unsafe impl<T: Send> Send for Zeros<T> {}
+// SAFETY: as above.
+unsafe impl<T: Sync> Sync for Zeros<T> {}
+
+impl<T: FromZeros> Zeros<T> {
+    const LEN: usize = {
+        assert!(
+            align_of::<T>() <= 4_096 && !core::mem::needs_drop::<T>(),
+            "pages that are given back"
+        );
+        if size_of::<T>() == 0 { 1 } else { size_of::<T>() }
+    };
+
+    /// Maps them.
+    ///
+    /// # Errors
+    /// See [`NoMemory`].
+    pub fn new() -> Result<Self, NoMemory> {
+        // SAFETY: a fresh anonymous mapping touches no memory of ours.
+        let at = unsafe {
+            libc::mmap(
+                core::ptr::null_mut(),
+                Self::LEN,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+                -1,
+                0,
+            )
+        };
+        let base = if at == libc::MAP_FAILED { None } else { NonNull::new(at.cast::<T>()) };
+        base.map(Self).ok_or(NoMemory(Self::LEN))
+    }
+
+    /// Makes all pages real now, and the values zeros again.
+    pub fn touch(&mut self) {
+        // SAFETY: `LEN` bytes are mapped, and ours; zeros are a `T`.
+        unsafe { self.0.cast::<u8>().write_bytes(0, Self::LEN) };
+    }
+}
+
+impl<T> Deref for Zeros<T> {
+    type Target = T;
+    #[inline]
+    fn deref(&self) -> &T {
+        // SAFETY: mapped in `new`, aligned to a page, and a `T` since, as zeros are one; ours alone.
+        unsafe { self.0.as_ref() }
+    }
+}
+
+impl<T> DerefMut for Zeros<T> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: as for `deref`.
+        unsafe { self.0.as_mut() }
+    }
+}
+
+impl<T> Drop for Zeros<T> {
+    fn drop(&mut self) {
+        // SAFETY: what `new` mapped, of that length; nothing borrows it any more.
+        unsafe { libc::munmap(self.0.as_ptr().cast(), size_of::<T>().max(1)) };
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -98,5 +172,19 @@ mod tests {
             assert_eq!(try_room_with_reserve(bytes), Err(NoMemory(bytes)));
         }
         assert_eq!(NoMemory(7).to_string(), "the system has no 7 bytes of memory left");
+    }
+    #[test]
+    fn zeros_are_written_where_they_are_and_become_zeros_again() {
+        #[derive(FromZeros)]
+        #[repr(align(64))]
+        struct Line([u64; 8]);
+        let mut lines = Zeros::<[Line; 1_000]>::new().unwrap();
+        assert!(core::ptr::from_ref(&*lines).addr().is_multiple_of(64));
+        lines[700].0[3] = 5;
+        let sum = |lines: &[Line]| lines.iter().flat_map(|line| line.0).sum::<u64>();
+        assert_eq!(sum(&*lines), 5);
+        lines.touch();
+        assert_eq!(sum(&*lines), 0);
+        assert_eq!(*Zeros::<[u8; 0]>::new().unwrap(), []);
     }
 }

@@ -8,6 +8,7 @@
 //! Source: the exact-match cache of Pfaff et al., "The Design and Implementation of Open vSwitch", NSDI 2015;
 //! docs/spec/pipeline.md §1 to §3, whose answers it repeats.
 
+use weft_base::memory::Zeros;
 use weft_parsers::FlowKey;
 use zerocopy::FromZeros;
 
@@ -19,6 +20,9 @@ use crate::types::{PortId, PortSet};
 const SETS: usize = 8_192;
 /// Flows for which links were chosen.
 const CHOICES: usize = 4_096;
+/// The same of a cache that uses few of its pages, 24.
+const FEW_SETS: usize = SETS / 8;
+const FEW_CHOICES: usize = CHOICES / 8;
 const INPUT_SHIFT: u32 = 58;
 
 const _: () = assert!(FlowKey::REST_BITS <= INPUT_SHIFT, "the input stands above the key");
@@ -84,12 +88,14 @@ const _: () = assert!(size_of::<Choice>() == 64, "a choice is a cache line");
 /// One worker's flows.
 #[derive(Debug)]
 pub struct FlowCache {
-    sets: Box<[Set; SETS]>,
-    choices: Box<[Choice; CHOICES]>,
+    sets: Zeros<[Set; SETS]>,
+    choices: Zeros<[Choice; CHOICES]>,
     /// Inputs of whose last frame links were chosen: those of their next one will be, too.
     chosen: PortSet,
     stamp: u64,
     inputs: Inputs,
+    /// Whether it uses few of its pages.
+    is_few: bool,
 }
 
 impl Default for FlowCache {
@@ -126,24 +132,54 @@ const fn homes<const PLACES: usize>([a, b, c]: Key) -> (usize, usize) {
     (hash as usize % PLACES, (again >> 40) as usize % PLACES)
 }
 
-/// The places of a choice.
+/// The places of a flow, in a cache of few pages or not.
 #[inline]
-const fn homes_of_choice([a, b, c]: Key, [first, second]: [u64; 2]) -> (usize, usize) {
-    homes::<CHOICES>([a ^ second.rotate_left(29), b ^ first.rotate_left(43), c])
+const fn homes_of<const FEW: bool>(key: Key) -> (usize, usize) {
+    if FEW { homes::<FEW_SETS>(key) } else { homes::<SETS>(key) }
+}
+
+/// The places of a choice, likewise.
+#[inline]
+const fn homes_of_choice<const FEW: bool>(
+    [a, b, c]: Key,
+    [first, second]: [u64; 2],
+) -> (usize, usize) {
+    let key = [a ^ second.rotate_left(29), b ^ first.rotate_left(43), c];
+    if FEW { homes::<FEW_CHOICES>(key) } else { homes::<CHOICES>(key) }
 }
 
 impl FlowCache {
-    /// An empty cache, three quarters of a mebibyte that are touched as flows come.
+    /// An empty cache, three quarters of a mebibyte, none of which is touched for the first time by a frame.
     ///
     /// # Panics
-    ///
     /// When there is no memory.
     #[must_use]
     pub fn new() -> Self {
-        let sets = <[Set; SETS]>::new_box_zeroed().expect("half a mebibyte");
-        let choices = <[Choice; CHOICES]>::new_box_zeroed().expect("a quarter of a mebibyte");
+        let mut cache = Self::few();
+        cache.is_few = false;
+        cache.sets.touch();
+        cache.choices.touch();
+        cache
+    }
+
+    /// As [`Self::new`], of an eighth of the flows, on pages that become real as these come: in virtual time, where there may be
+    /// many switches. [`Self::lookup`] and [`Self::lookup_spread`] of it are for `FEW`.
+    ///
+    /// # Panics
+    /// As [`Self::new`].
+    #[must_use]
+    pub fn few() -> Self {
+        let sets = Zeros::new().expect("half a mebibyte");
+        let choices = Zeros::new().expect("a quarter of a mebibyte");
         let (chosen, inputs) = (PortSet::EMPTY, Inputs::default());
-        Self { sets, choices, chosen, stamp: 1, inputs }
+        Self { sets, choices, chosen, stamp: 1, inputs, is_few: true }
+    }
+
+    /// Whether it was made by [`Self::few`].
+    #[inline]
+    #[must_use]
+    pub const fn is_few(&self) -> bool {
+        self.is_few
     }
 
     /// Before a burst: voids all verdicts if anything that they depend on has changed.
@@ -169,8 +205,9 @@ impl FlowCache {
     #[expect(clippy::inline_always, reason = "once a frame; its answer is to stay in registers")]
     #[inline(always)]
     #[must_use]
-    pub fn lookup(&self, key: Key) -> Option<CachedVerdict> {
-        let (first, second) = homes::<SETS>(key);
+    pub fn lookup<const FEW: bool>(&self, key: Key) -> Option<CachedVerdict> {
+        debug_assert_eq!(FEW, self.is_few, "asked as it was made");
+        let (first, second) = homes_of::<FEW>(key);
         match self.find(first, key) {
             Some(verdict) => Some(verdict),
             None => self.find(second, key),
@@ -179,21 +216,21 @@ impl FlowCache {
 
     /// What becomes of a frame that came in by `input`, where links may have been chosen for it by `words`.
     #[inline]
-    pub fn lookup_spread(
+    pub fn lookup_spread<const FEW: bool>(
         &mut self,
         input: PortId,
         key: Key,
         words: impl Fn() -> Option<[u64; 2]>,
     ) -> Option<CachedVerdict> {
-        let choice = |flows: &Self| flows.find_choice(key, words()?);
+        let choice = |flows: &Self| flows.find_choice::<FEW>(key, words()?);
         if self.chosen.contains(input) {
             return choice(self).or_else(|| {
-                let sole = self.lookup(key)?;
+                let sole = self.lookup::<FEW>(key)?;
                 self.chosen.remove(input);
                 Some(sole)
             });
         }
-        self.lookup(key).or_else(|| {
+        self.lookup::<FEW>(key).or_else(|| {
             let chosen = choice(self)?;
             self.chosen.insert(input);
             Some(chosen)
@@ -201,8 +238,8 @@ impl FlowCache {
     }
 
     #[inline]
-    fn find_choice(&self, key: Key, words: [u64; 2]) -> Option<CachedVerdict> {
-        let (first, second) = homes_of_choice(key, words);
+    fn find_choice<const FEW: bool>(&self, key: Key, words: [u64; 2]) -> Option<CachedVerdict> {
+        let (first, second) = homes_of_choice::<FEW>(key, words);
         [first, second].into_iter().find_map(|home| {
             let choice = self.choices.get(home)?;
             self.is_choice(choice, key, words).then(|| choice.word.verdict())
@@ -218,7 +255,8 @@ impl FlowCache {
     #[inline(never)] // once a flow and tick
     pub fn insert_choice(&mut self, key: Key, words: [u64; 2], verdict: CachedVerdict) {
         let new = Choice { key, words, word: Word::new(self.stamp, verdict) };
-        let (first, second) = homes_of_choice(key, words);
+        let homes = if self.is_few { homes_of_choice::<true> } else { homes_of_choice::<false> };
+        let (first, second) = homes(key, words);
         let is_free = |home: &usize| {
             self.choices.get(*home).is_some_and(|it| {
                 it.word.0 & STAMP != self.stamp || (it.key, it.words) == (key, words)
@@ -250,7 +288,8 @@ impl FlowCache {
     #[inline(never)] // once a flow and tick
     pub fn insert(&mut self, key: Key, verdict: CachedVerdict) {
         let flow = Flow { key, word: Word::new(self.stamp, verdict) };
-        let (first, second) = homes::<SETS>(key);
+        let homes = if self.is_few { homes_of::<true> } else { homes_of::<false> };
+        let (first, second) = homes(key);
         let stamp = self.stamp;
         for home in [first, second] {
             let Some(Set(flows)) = self.sets.get_mut(home) else { return };
@@ -318,11 +357,33 @@ mod tests {
         Inputs { fdb, ..Inputs::default() }
     }
 
+    /// A cache of few pages finds what it was told, as far as it has room.
+    #[test]
+    fn a_cache_of_few_flows_finds_them() {
+        let mut cache = FlowCache::few();
+        cache.begin(inputs(1));
+        let flows = 2 * u32::try_from(FEW_SETS).unwrap();
+        for flow in 0..flows {
+            cache.insert(key(0, flow), verdict(flow as usize % 64));
+            cache.insert_choice(key(1, flow), [flow.into(), 7], verdict(flow as usize % 64));
+        }
+        let found = (0..flows).filter_map(|flow| {
+            let verdict = cache.lookup::<true>(key(0, flow))?;
+            assert_eq!(verdict.queue.output(), port(flow as usize % 64));
+            Some(())
+        });
+        assert!((flows / 2..flows).contains(&u32::try_from(found.count()).unwrap()), "not all");
+        let last = flows - 1;
+        let words = || Some([last.into(), 7]);
+        let verdict = cache.lookup_spread::<true>(port(1), key(1, last), words).unwrap();
+        assert_eq!(verdict.queue.output(), port(last as usize % 64));
+    }
+
     #[test]
     fn a_verdict_is_of_one_flow_and_input() {
         let mut cache = FlowCache::new();
         cache.begin(inputs(1));
-        assert_eq!(cache.lookup(key(0, 1)), None, "empty");
+        assert_eq!(cache.lookup::<false>(key(0, 1)), None, "empty");
         cache.insert(key(0, 1), verdict(63));
         cache.insert(key(0, 3), verdict(0));
         #[rustfmt::skip] // columns: name, input, source, want
@@ -333,10 +394,10 @@ mod tests {
             ("another flow",  0, 2, None),
         ];
         for (name, input, src, want) in cases {
-            assert_eq!(cache.lookup(key(input, src)), want, "{name}");
+            assert_eq!(cache.lookup::<false>(key(input, src)), want, "{name}");
         }
         cache.insert(key(0, 1), verdict(5));
-        assert_eq!(cache.lookup(key(0, 1)), Some(verdict(5)), "the last one counts");
+        assert_eq!(cache.lookup::<false>(key(0, 1)), Some(verdict(5)), "the last one counts");
     }
 
     #[test]
@@ -346,7 +407,7 @@ mod tests {
         cache.insert(key(0, 1), verdict(1));
         for n in 2..=2 * STAMP + 3 {
             cache.begin(inputs(n));
-            assert_eq!(cache.lookup(key(0, 1)), None, "change {n}");
+            assert_eq!(cache.lookup::<false>(key(0, 1)), None, "change {n}");
             if n % 100 == 0 {
                 cache.insert(key(0, 1), verdict(2));
             }
@@ -362,7 +423,7 @@ mod tests {
         for change in changes {
             cache.insert(key(0, 1), verdict(3));
             cache.begin(change);
-            assert_eq!(cache.lookup(key(0, 1)), None, "{change:?}");
+            assert_eq!(cache.lookup::<false>(key(0, 1)), None, "{change:?}");
         }
     }
 
@@ -373,7 +434,7 @@ mod tests {
         let inputs = Inputs { joined: [3, 0], ..Inputs::default() };
         cache.begin(inputs);
         let look = |cache: &mut FlowCache, input: usize, src, words| {
-            cache.lookup_spread(port(input), key(input, src), || words)
+            cache.lookup_spread::<false>(port(input), key(input, src), || words)
         };
         cache.insert_choice(key(0, 1), [7, 9], verdict(4));
         cache.insert_choice(key(0, 1), [9, 7], verdict(5));
@@ -421,7 +482,7 @@ mod tests {
             );
         }
         let held = (0..flows).filter(|&flow| {
-            let found = cache.find_choice(key(0, 1), words(flow));
+            let found = cache.find_choice::<false>(key(0, 1), words(flow));
             let want = verdict(usize::try_from(flow % 64).unwrap());
             assert!(found.is_none_or(|found| found == want), "{flow}");
             found.is_some()
@@ -440,7 +501,7 @@ mod tests {
         }
         let mut held = 0;
         for src in 0..flows {
-            if let Some(found) = cache.lookup(key(0, src)) {
+            if let Some(found) = cache.lookup::<false>(key(0, src)) {
                 assert_eq!(found, verdict(usize::try_from(src % 64).unwrap()), "{src}");
                 held += 1;
             }

@@ -8,6 +8,8 @@
 use core::fmt;
 use core::ops::{Index, IndexMut};
 
+use zerocopy::FromZeros;
+
 /// Most ports that a switch can have.
 pub const PORTS_MAX: usize = 64;
 /// Most switch-internal priorities.
@@ -278,7 +280,7 @@ bit_set!(
 );
 
 /// One `T` for each priority.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, FromZeros)]
 pub struct PerPri<T>(pub [T; PRIS_MAX]);
 
 impl<T> Index<Pri> for PerPri<T> {
@@ -313,6 +315,18 @@ impl<T> PerPort<T> {
             Ok(array) => Self(array),
             Err(_) => unreachable!("made of exactly PORTS_MAX"),
         }
+    }
+
+    /// Zeros for each port, on pages that are real once they are written.
+    ///
+    /// # Panics
+    /// When there is no memory.
+    #[must_use]
+    pub(crate) fn zeroed() -> Self
+    where
+        T: FromZeros,
+    {
+        Self(<[T; PORTS_MAX]>::new_box_zeroed().expect("half a mebibyte at most"))
     }
 
     /// Ports with their values, lowest first.

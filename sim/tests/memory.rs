@@ -167,28 +167,35 @@ fn an_endpoint_that_has_met_all_others_takes_at_most_100_kb() {
     assert!(open <= 50_000, "{open} bytes");
 }
 
-/// Bytes of this process that are in real memory.
-fn resident() -> u64 {
-    let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
-    pages.split(' ').nth(1).unwrap().parse::<u64>().unwrap() * 4_096
+/// Bytes of this process: of address space, and in real memory.
+fn size_and_resident() -> [u64; 2] {
+    let text = std::fs::read_to_string("/proc/self/statm").unwrap();
+    let mut pages = text.split(' ').map(|pages| pages.parse::<u64>().unwrap());
+    [(); 2].map(|()| pages.next().unwrap() * 4_096)
 }
 
-/// A switch of 16 ports with the buffer of a real one, of which memory is taken as frames come, takes at most 4 MB.
+/// A switch of 16 ports with the buffer of a real one takes memory as frames come, and address space, too.
 #[test]
-fn a_switch_of_16_ports_takes_at_most_4_mb() {
+fn a_switch_of_16_ports_takes_little_before_frames_come() {
     let make = || {
-        let setup = Setup { rate: RATE, buffer_bytes: 16 << 20, ..Setup::new(16, 4) };
+        let setup = Setup { rate: RATE, buffer_bytes: 32 << 20, ..Setup::new(16, 4) };
         let around = Around { fronts: true, ..Around::default() };
         Switch::on(setup.config(), &around, (0..16).map(|_| cable(1).0).collect()).unwrap()
     };
     let first = make(); // and what all need once
-    let before = resident();
-    let switches: Vec<Switch> = (0..8).map(|_| make()).collect();
-    let each = (resident() - before) / switches.len() as u64;
-    println!("a switch of 16 ports: {each} bytes");
-    assert!(each <= 4_000_000, "{each} bytes");
+    let before = size_and_resident();
+    let switches: Vec<Switch> = (0..32).map(|_| make()).collect();
+    let [size, resident] = size_and_resident();
+    let each = [size - before[0], resident - before[1]].map(|bytes| bytes / switches.len() as u64);
+    println!(
+        "a switch of 16 ports: {} bytes of address space, {} in real memory",
+        each[0], each[1]
+    );
+    // Measured 2.1 and 0.5 MB. A pool for the whole buffer had 44 MB of address space; counters and caches of 64 ports, and
+    // the state of each chunk of the pool, 2.6 MB of memory.
+    assert!(each[0] <= 4_000_000 && each[1] <= 650_000, "{each:?} bytes");
     assert!(
-        each > 100_000 && first.steps() == 0,
-        "{each} bytes: memory that nobody has touched is not counted"
+        each[1] > 100_000 && first.steps() == 0,
+        "{each:?} bytes: memory that nobody has touched is not counted"
     );
 }

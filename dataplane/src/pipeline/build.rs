@@ -31,6 +31,7 @@ use crate::lag::Joined;
 use crate::pbr::{TableError, Tables};
 use crate::pool::{Bufs, Pool, PoolError};
 use crate::snapshot::{Snapshot, SnapshotError};
+use crate::stats::WorkerStats;
 use crate::types::{PerPort, PerPri, PortId, PortSet, Pri};
 use crate::voq::Voqs;
 
@@ -123,13 +124,15 @@ pub fn build(
         .iter()
         .map(|own| Bufs::new(pool.clone(), keep(CACHE), own.len() * RESERVE_PER_PORT))
         .collect();
-    let core = new_core(&snapshot, pool, &bufs)?;
+    let core = new_core(&snapshot, pool, &bufs, timing)?;
     // Replicated frames take a place per copy.
     let voqs = match timing {
         Timing::Live => Voqs::new,
         // There may be many switches, and nobody waits for memory.
         Timing::Virtual => Voqs::growing,
     };
+    // Of fronts there are many switches, and their ports receive frames one by one.
+    let new_flows = if pool.grows() { FlowCache::few } else { FlowCache::new };
     let voqs = voqs(snapshot.config.ports.len(), snapshot.config.pris, 2 * pool.count());
     let Wiring { mut queues, feeds, links, ways, downlinks } = wire(&snapshot, spread, voqs);
     let mut crossbar = Some(Crossbar::new(feeds, links, &snapshot, timing));
@@ -163,7 +166,7 @@ pub fn build(
             crossbar: crossbar.take(),
             downlink,
             scratch: Box::new(Scratch::new()),
-            flows: FlowCache::new(),
+            flows: new_flows(),
             timing,
             wakes: super::wakes::Wakes::new(own.len()),
             unsteady: None,
@@ -190,13 +193,19 @@ fn new_core(
     snapshot: &Arc<Snapshot>,
     pool: &Arc<Pool>,
     bufs: &[Bufs],
+    timing: Timing,
 ) -> Result<Arc<Core>, BuildError> {
+    let new_stats = match timing {
+        // Pages become real at the start, not with the first frame.
+        Timing::Live => WorkerStats::default,
+        Timing::Virtual => WorkerStats::growing,
+    };
     Ok(Arc::new(Core {
         pool: pool.clone(),
-        fdb: new_fdb(snapshot)?,
+        fdb: new_fdb(snapshot, timing)?,
         buffer: Buffer::new(snapshot.config.ports.len(), snapshot.config.pris, bufs.len()),
         snapshot: ArcSwap::new(snapshot.clone()),
-        stats: bufs.iter().map(|_| Arc::default()).collect(),
+        stats: bufs.iter().map(|_| Arc::new(new_stats())).collect(),
         chunks_used: Mutex::new(bufs.iter().map(Bufs::used).collect()),
         up: AtomicU64::new(0),
         blocks: Blocks::new(),
@@ -209,7 +218,7 @@ fn new_core(
         congested: PerPri(Pri::ALL.map(|_| AtomicU64::new(0))),
         tables: ArcSwap::from_pointee(Tables::new(snapshot.tlp_ports, GROUPS)?),
         partners: PerPort::from_fn(|_| AtomicU64::new(MacAddr::BROADCAST.to_bits())),
-        fast: FastCore::new(),
+        fast: FastCore::new(new_stats()),
         last_error: PerPort::from_fn(|_| Mutex::new(None)),
     }))
 }
@@ -256,9 +265,14 @@ fn wire(snapshot: &Snapshot, spread: &[Vec<PortId>], voqs: Voqs) -> Wiring {
     Wiring { queues, feeds, links, ways, downlinks }
 }
 
-fn new_fdb(snapshot: &Snapshot) -> Result<Fdb, StaticError> {
+fn new_fdb(snapshot: &Snapshot, timing: Timing) -> Result<Fdb, StaticError> {
+    let events = match timing {
+        Timing::Live => FdbConfig::default().events,
+        Timing::Virtual => 1, // nothing reads them
+    };
     let forward = &snapshot.config.forward;
     let fdb = Fdb::new(FdbConfig {
+        events,
         capacity: forward.fdb_capacity,
         seed: snapshot.config.seed,
         ageing: forward.ageing,

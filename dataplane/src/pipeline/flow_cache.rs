@@ -32,7 +32,12 @@ impl Context {
         let config = snapshot.config.ports.get(input.index())?;
         self.begin(now, flows);
         let len = desc.len();
-        let known = self.find(input, desc, &config.parse, flows);
+        let parse = &config.parse;
+        let known = if flows.is_few() {
+            self.find::<true>(input, desc, parse, flows)
+        } else {
+            self.find::<false>(input, desc, parse, flows)
+        };
         let known = known.filter(|_| len <= snapshot.frame_len_safe)?;
         desc.apply(known.meta, known.vid);
         let mut run = CountRun::default();
@@ -44,7 +49,7 @@ impl Context {
 
     /// What became of the last frame that was like one which came in by `input`, as ports with `config` read it.
     #[inline]
-    fn find(
+    fn find<const FEW: bool>(
         &self,
         input: PortId,
         desc: &Desc,
@@ -55,9 +60,9 @@ impl Context {
         let found = flow_key(head, desc.len(), config)?;
         let key = key_of(input, found);
         if !self.snapshot.links.is_any() {
-            return flows.lookup(key);
+            return flows.lookup::<FEW>(key);
         }
-        flows.lookup_spread(input, key, || choice_words(head, found, config))
+        flows.lookup_spread::<FEW>(input, key, || choice_words(head, found, config))
     }
 
     /// Voids what the cache holds if anything has changed that it depends on.
@@ -103,14 +108,14 @@ impl Context {
         if let Some((&first, others)) = of_burst.split_first()
             && others.last().is_none_or(|&last| last == first)
             && of_burst.as_flattened().starts_with(others.as_flattened())
-            && let Some(known) = flows.lookup(first)
+            && let Some(known) = flows.lookup::<false>(first)
             && batch.iter().all(|desc| desc.len() <= most)
         {
             apply(stats, batch, routes, known);
             return BurstMask(0);
         }
         let mut keys = keys.iter();
-        apply_each(stats, most, (batch, routes), |_| flows.lookup(*keys.next()?))
+        apply_each(stats, most, (batch, routes), |_| flows.lookup::<false>(*keys.next()?))
     }
 
     /// As [`Self::lookup_burst`], where links may have been chosen for frames.
@@ -123,7 +128,9 @@ impl Context {
         flows: &mut FlowCache,
     ) -> BurstMask {
         let (stats, most) = (&self.stats.port[input], self.snapshot.frame_len_safe);
-        apply_each(stats, most, (batch, routes), |desc| self.find(input, desc, config, flows))
+        apply_each(stats, most, (batch, routes), |desc| {
+            self.find::<false>(input, desc, config, flows)
+        })
     }
 
     /// Notes the queues of frames that were forwarded to one each; whether that is all.

@@ -222,11 +222,7 @@ pub struct FastCore {
 }
 
 impl FastCore {
-    pub(super) fn new() -> Self {
-        Self {
-            without: AtomicU64::new(0),
-            ended: PerPort::from_fn(|_| AtomicU64::new(0)),
-            stats: WorkerStats::default(),
-        }
+    pub(super) fn new(stats: WorkerStats) -> Self {
+        Self { without: AtomicU64::new(0), ended: PerPort::from_fn(|_| AtomicU64::new(0)), stats }
     }
 }

@@ -57,6 +57,16 @@ impl Memory {
         Self::Owned { base, bytes }
     }
 
+    /// The same bytes at the front as `other`, which is not longer.
+    pub(super) fn copy_front_of(&mut self, other: &Self) {
+        let (Self::Mapped { base: from, bytes: len, .. } | Self::Owned { base: from, bytes: len }) =
+            *other;
+        let (Self::Mapped { base: to, bytes, .. } | Self::Owned { base: to, bytes }) = *self;
+        assert!(len <= bytes, "no more than there is room for");
+        // SAFETY: both are ours alone, as long as they say, and two.
+        unsafe { to.copy_from_nonoverlapping(from, len) };
+    }
+
     /// Where it starts.
     pub(super) const fn base(&self) -> NonNull<u8> {
         match *self {

@@ -96,6 +96,8 @@ pub struct Pool {
     chunk_size: usize,
     /// Bytes of a frame that are kept.
     kept: usize,
+    /// Chunks that it may have in all; more than there are in a pool of fronts, which grows.
+    most: usize,
     /// Per chunk: handles in the low 16 bits, copies still charged to the buffer in the high 16.
     shares: Box<[AtomicU32]>,
     free: Arc<FreeList>,
@@ -171,6 +173,7 @@ impl Pool {
             memory,
             chunk_size,
             kept: usize::MAX,
+            most: count,
             shares: (0..count).map(|_| AtomicU32::new(0)).collect(),
             free: Arc::new(FreeList::new(0, count)),
         })
@@ -204,10 +207,10 @@ impl Pool {
         NonNull::slice_from_raw_parts(self.base, bytes)
     }
 
-    /// Chunks in all.
+    /// Chunks in all, with those of a pool that grows which are not there yet.
     #[must_use]
-    pub fn count(&self) -> usize {
-        self.shares.len()
+    pub const fn count(&self) -> usize {
+        self.most
     }
 
     /// Of a frame of `len` bytes, those that are kept.
@@ -274,10 +277,16 @@ impl Bufs {
     /// A handle that keeps about `keep` free chunks at hand and `reserve` back for control frames.
     #[must_use]
     pub fn new(pool: Arc<Pool>, keep: usize, reserve: usize) -> Self {
-        let mut cache = FreeCache::new(pool.free.clone(), keep);
-        let reserve: Vec<u32> = (0..reserve).map_while(|_| cache.take()).collect();
-        let reserve_len = reserve.len();
-        Self { pool, cache, reserve, reserve_len, taken: 0, used: Arc::default() }
+        let cache = FreeCache::new(pool.free.clone(), keep);
+        let (own, used) = (Vec::with_capacity(reserve), Arc::default());
+        let mut bufs = Self { pool, cache, reserve: own, reserve_len: 0, taken: 0, used };
+        while bufs.reserve.len() < reserve
+            && let Some(chunk) = bufs.take()
+        {
+            bufs.reserve.push(chunk);
+        }
+        bufs.reserve_len = bufs.reserve.len();
+        bufs
     }
 
     /// Chunks that this worker took and has not given back: the sum over all workers is in use.
@@ -301,10 +310,16 @@ impl Bufs {
         &self.pool
     }
 
+    /// The number of a free chunk.
+    #[inline]
+    fn take(&mut self) -> Option<u32> {
+        self.cache.take().or_else(|| self.grow())
+    }
+
     /// A free chunk as an empty frame; `None` when the pool is empty.
     #[inline]
     pub fn alloc(&mut self) -> Option<Desc> {
-        let chunk = self.cache.take()?;
+        let chunk = self.take()?;
         self.taken = self.taken.wrapping_add(1);
         Some(Desc::new(chunk, HEADROOM))
     }

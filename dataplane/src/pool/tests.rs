@@ -152,6 +152,34 @@ fn chunks_of_a_umem_are_what_the_kernel_takes() {
     }
 }
 
+/// Frames stay what they are while the pool grows under them, and it ends where it was to.
+#[test]
+fn a_pool_of_fronts_grows_with_its_frames_in_it() {
+    let count = 1_000;
+    let pool = Pool::fronts(count, 1_518).unwrap();
+    let mut bufs = Bufs::new(pool.clone(), usize::MAX, 300); // more than it begins with
+    assert_eq!((pool.count(), bufs.pool().count(), bufs.reserve_short()), (count, count, 0));
+    let mut descs: Vec<Desc> = Vec::new();
+    let mut twin = None;
+    while let Some(mut desc) = bufs.alloc_from(&(descs.len() as u64).to_le_bytes().repeat(20)) {
+        if twin.is_none() {
+            twin = Some(bufs.share(&mut desc));
+        }
+        descs.push(desc);
+    }
+    assert_eq!(descs.len(), count - 300);
+    for (number, desc) in descs.iter().enumerate() {
+        let (len, front) = (desc.len(), bufs.bytes(desc));
+        assert_eq!((len, front), (160, &(number as u64).to_le_bytes().repeat(20)[..FRONT_LEN]));
+    }
+    assert_eq!(std::iter::from_fn(|| bufs.alloc_control()).count(), 300, "the reserve is whole");
+    assert!(!bufs.free(descs.remove(0)), "another handle is there");
+    assert!(bufs.free(twin.unwrap()), "and that is known still");
+    bufs.free_all(descs.into_iter());
+    // The reserve is filled first; what was taken from it is out still.
+    assert_eq!(std::iter::from_fn(|| bufs.alloc()).count(), count - 600);
+}
+
 /// A pool of fronts keeps of each frame what is read, and tells its whole length.
 #[test]
 fn a_pool_of_fronts_keeps_the_front_of_a_frame() {

@@ -12,10 +12,12 @@ use core::sync::atomic::{AtomicU64, Ordering};
 pub use pauses::{EDGES, PauseEdge, PauseLog, PauseSide};
 pub use reasons::{DropPlace, DropReason, DropWhere, OUTPUT_REASONS};
 
+use zerocopy::FromZeros;
+
 use crate::types::{PerPort, PerPri};
 
 /// A counter with one writer: adding is a load and a store, not a locked instruction.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, FromZeros)]
 pub struct Counter(AtomicU64);
 
 impl Counter {
@@ -67,7 +69,7 @@ pub const SIZE_BIN_NAMES: [&str; SIZE_BINS.len()] =
     ["0-64", "65-127", "128-255", "256-511", "512-1023", "1024-1518", "1519-"];
 
 /// TLPs refused, by [`crate::pbr::Refusal`].
-#[derive(Debug)]
+#[derive(Debug, FromZeros)]
 pub struct Refused([Counter; REFUSALS_MAX]);
 
 impl Default for Refused {
@@ -86,7 +88,7 @@ impl Refused {
 }
 
 /// What a worker counts about one port.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, FromZeros)]
 pub struct PortStats {
     /// Frames received, dropped ones included.
     pub rx_frames: Counter,
@@ -145,7 +147,7 @@ pub struct PortStats {
 }
 
 /// What a worker counts about one (port, priority).
-#[derive(Debug, Default)]
+#[derive(Debug, Default, FromZeros)]
 pub struct PriStats {
     /// As input: frames put into VOQs, copies included.
     pub enqueued: Counter,
@@ -192,7 +194,7 @@ pub struct PriStats {
 }
 
 /// All that one worker counts.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct WorkerStats {
     /// By port.
     pub port: PerPort<PortStats>,
@@ -224,7 +226,39 @@ pub struct WorkerStats {
     pub pauses: PauseLog,
 }
 
+impl Default for WorkerStats {
+    fn default() -> Self {
+        Self::of(PerPort::default())
+    }
+}
+
 impl WorkerStats {
+    /// As a new one, whose ports take memory when they count: in virtual time, where there may be many switches, and a page
+    /// that becomes real on the way costs nothing.
+    #[must_use]
+    pub fn growing() -> Self {
+        Self::of(PerPort::zeroed())
+    }
+
+    fn of(port: PerPort<PortStats>) -> Self {
+        Self {
+            port,
+            learn_busy: Counter::default(),
+            service_errors: Counter::default(),
+            shared_watermark: Counter::default(),
+            headroom_watermark: Counter::default(),
+            loops: Counter::default(),
+            beat_ns: Counter::default(),
+            busy_loops: Counter::default(),
+            frames: Counter::default(),
+            parked: Counter::default(),
+            bursts: Counter::default(),
+            busy_ns: Counter::default(),
+            busy_cycles: Counter::default(),
+            pauses: PauseLog::default(),
+        }
+    }
+
     /// Counts a pass of the loop in which something was done: its time, by both clocks.
     #[inline]
     pub fn count_busy(&self, span: crate::time::Span, cycles: u64) {

@@ -10,6 +10,7 @@ pub use tag::{Extent, TagOp};
 
 use crate::types::{PORTS_MAX, PerPort, PortId, PortSet};
 use core::ops::RangeInclusive;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use weft_parsers::{Tci, Vid};
 
 const VIDS: usize = 4096;
@@ -162,9 +163,13 @@ struct Rule {
 /// The VLANs of a switch, compiled: every question is one array access.
 #[derive(Clone, Debug)]
 pub struct VlanTable {
-    members: Box<[PortSet]>,
+    /// One of tables that are the same, as those of most switches of a network are.
+    members: Arc<[PortSet]>,
     rules: PerPort<Rule>,
 }
+
+/// The members that were compiled last, if any switch has them still.
+static LAST: Mutex<Weak<[PortSet]>> = Mutex::new(Weak::<[PortSet; 0]>::new());
 
 impl VlanTable {
     /// Compiles the modes of the ports that exist; ports not named are members of nothing.
@@ -175,7 +180,7 @@ impl VlanTable {
         ports: impl IntoIterator<Item = (PortId, &'a PortMode)>,
     ) -> Result<Self, VlanError> {
         let mut table = Self {
-            members: vec![PortSet::EMPTY; VIDS].into_boxed_slice(),
+            members: vec![PortSet::EMPTY; VIDS].into(),
             rules: PerPort::from_fn(|_| Rule { untagged: None, tags: Tags::Never }),
         };
         let mut seen = PortSet::EMPTY;
@@ -186,7 +191,17 @@ impl VlanTable {
             seen.insert(port);
             table.add(port, mode)?;
         }
+        table.share();
         Ok(table)
+    }
+
+    /// Goes on with the members of the table that was compiled last, if they are the same.
+    fn share(&mut self) {
+        let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
+        match last.upgrade().filter(|last| *last == self.members) {
+            Some(same) => self.members = same,
+            None => *last = Arc::downgrade(&self.members),
+        }
     }
 
     fn add(&mut self, port: PortId, mode: &PortMode) -> Result<(), VlanError> {
@@ -196,7 +211,7 @@ impl VlanTable {
         };
         let (untagged, tags) = match mode {
             PortMode::Transparent { pvid } => {
-                self.members.iter_mut().for_each(|set| set.insert(port));
+                Arc::make_mut(&mut self.members).iter_mut().for_each(|set| set.insert(port));
                 (Some(vlan(*pvid)?), Tags::AsArrived)
             }
             PortMode::Access { pvid } => (Some(vlan(*pvid)?), Tags::Never),
@@ -215,7 +230,7 @@ impl VlanTable {
     }
 
     fn join(&mut self, vid: Vid, port: PortId) {
-        if let Some(set) = self.members.get_mut(usize::from(vid.get())) {
+        if let Some(set) = Arc::make_mut(&mut self.members).get_mut(usize::from(vid.get())) {
             set.insert(port);
         }
     }
