@@ -50,7 +50,7 @@ pub mod growing;
 pub mod markup;
 #[expect(unsafe_code, reason = "AF_MCTP")]
 pub mod mctp_socket;
-#[expect(unsafe_code, reason = "mallopt, mmap")]
+#[expect(unsafe_code, reason = "mallopt, mmap, an allocator")]
 pub mod memory;
 #[expect(unsafe_code, reason = "slots handed between two threads")]
 pub mod ring;

@@ -2,21 +2,25 @@
 //!
 //! Shape: bytes → [`NoMemory`], or nothing. Rust ends a process whose allocation fails, so what a client may make large is tried
 //! first, together with the [`RESERVE`] that everything else is made of. [`Zeros`]: a box of zeros on pages of its own.
+//! [`Ending`]: an allocator that says so where a command has none left.
 //! Units: bytes.
 //! Source: getrlimit(2), `RLIMIT_AS`; proc(5), `statm`; mallopt(3), `M_ARENA_MAX`; mmap(2), `MAP_ANONYMOUS`.
 //!
 //! A process runs short of memory in this way under a limit of its address space (`ulimit -v`, `LimitAS=`) or where the system
 //! does not overcommit (`vm.overcommit_memory = 2`). Elsewhere the kernel grants what it does not have, and a try succeeds.
 
+use core::cell::Cell;
 use core::ops::{Deref, DerefMut};
 use core::ptr::NonNull;
+use core::sync::atomic::{AtomicBool, Ordering};
+use std::alloc::{GlobalAlloc, Layout, System};
 use std::fs::File;
 use std::hint::black_box;
+use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::sync::OnceLock;
 
 use rustix::process::{Resource, getrlimit};
-
 use zerocopy::FromZeros;
 
 /// What is left free of memory whenever a client is given some: for small allocations of all threads.
@@ -43,7 +47,9 @@ pub fn try_room(bytes: usize) -> Result<(), NoMemory> {
         return if bytes as u64 <= room { Ok(()) } else { Err(NoMemory(bytes)) };
     }
     let mut tried: Vec<u8> = Vec::new();
+    TRIES.set(true);
     let had = tried.try_reserve_exact(bytes);
+    TRIES.set(false);
     // An allocation that nothing looks at would be left out by the compiler, and the try with it.
     black_box(tried.as_mut_ptr());
     had.map_err(|_| NoMemory(bytes))
@@ -76,8 +82,81 @@ pub fn try_room_with_reserve(bytes: usize) -> Result<(), NoMemory> {
     try_room(bytes.saturating_add(RESERVE)).map_err(|_| NoMemory(bytes))
 }
 
-/// Has all threads allocate from one arena, and opens what tells the process's size; to be called before there are threads. The C library gives a thread an arena of its own
-/// by reserving 64 MiB of address space for it, which would take what was tried just before.
+/// Whether the process ends where there is no memory left.
+static ENDS: AtomicBool = AtomicBool::new(false);
+
+thread_local! {
+    /// Whether this thread only tries.
+    static TRIES: Cell<bool> = const { Cell::new(false) };
+}
+
+/// The exit code of a process that had no memory left.
+const EXIT_CODE: i32 = 3;
+
+/// Has the process end with a line on standard error and exit code 3 where there is no memory left, rather than by SIGABRT: for
+/// commands that serve no clients. [`Ending`] must be the allocator. A `try_reserve` of others than [`try_room`] ends it, too.
+pub fn end_where_none_is_left() {
+    ENDS.store(true, Ordering::Relaxed);
+}
+
+/// The system's allocator.
+#[derive(Debug)]
+pub struct Ending;
+
+impl Ending {
+    #[inline]
+    fn look(at: *mut u8, bytes: usize) -> *mut u8 {
+        if at.is_null() && ENDS.load(Ordering::Relaxed) && !TRIES.get() {
+            end(bytes);
+        }
+        at
+    }
+}
+
+/// Ends the process without an allocation.
+#[cold]
+fn end(bytes: usize) -> ! {
+    let mut line = [0; 128];
+    let mut rest = &mut line[..];
+    let none = NoMemory(bytes);
+    let _ = writeln!(rest, "error: {none}; the process ends"); // it is shorter
+    let len = 128 - rest.len();
+    // SAFETY: `len` bytes of `line`; whatever becomes of them, the process ends.
+    unsafe { libc::write(2, line.as_ptr().cast(), len) };
+    // SAFETY: a plain call. Nothing is flushed, as that may allocate.
+    unsafe { libc::_exit(EXIT_CODE) }
+}
+
+// SAFETY: every call is handed to the system's allocator unchanged.
+unsafe impl GlobalAlloc for Ending {
+    #[inline]
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: the caller's promise about `layout` is passed on.
+        Self::look(unsafe { System.alloc(layout) }, layout.size())
+    }
+
+    #[inline]
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: as above.
+        Self::look(unsafe { System.alloc_zeroed(layout) }, layout.size())
+    }
+
+    #[inline]
+    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
+        // SAFETY: `at` came from `System` with this layout, as the caller promises.
+        unsafe { System.dealloc(at, layout) }
+    }
+
+    #[inline]
+    unsafe fn realloc(&self, at: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        // SAFETY: as above, and `size` is what the caller promises.
+        Self::look(unsafe { System.realloc(at, layout, size) }, size)
+    }
+}
+
+/// Has all threads allocate from one arena, and opens what tells the size of the process; to be called before there are threads.
+/// The C library gives a thread an arena of its own by reserving 64 MiB of address space for it, which would take what was tried
+/// just before.
 pub fn share_one_arena() {
     #[cfg(target_env = "gnu")]
     // SAFETY: a plain call, which sets a number.

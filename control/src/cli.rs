@@ -87,6 +87,14 @@ pub enum Command {
     Man,
 }
 
+impl Command {
+    /// Whether it may serve clients as long as it runs: those go on where another one's request takes too much memory.
+    #[must_use]
+    pub const fn serves(&self) -> bool {
+        matches!(self, Self::Run(_) | Self::Endpoint(_) | Self::Fm(_) | Self::Fabric(_))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

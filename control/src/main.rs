@@ -13,6 +13,9 @@ use clap::Parser;
 use weft::cli::Cli;
 use weft::commands;
 
+#[global_allocator]
+static ALLOCATOR: weft_base::memory::Ending = weft_base::memory::Ending;
+
 fn main() -> ExitCode {
     let cli = Cli::parse();
     if let Err(error) = weft_lab::fabric::leftovers::end_with_parent() {

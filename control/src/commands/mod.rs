@@ -28,6 +28,7 @@ pub mod traffic;
 
 use std::io::Write;
 
+use weft_base::memory;
 use weft_parsers::fabric::Pid;
 use weft_rpc::renamed::{self, Place};
 
@@ -39,6 +40,9 @@ use crate::error::CliError;
 /// # Errors
 /// Whatever keeps the command from ending with exit code 0.
 pub fn run(cli: Cli, out: &mut dyn Write) -> Result<(), CliError> {
+    if !cli.command.serves() {
+        memory::end_where_none_is_left();
+    }
     match cli.command {
         Command::Bench(command) => bench::run(&command, out),
         Command::Config(command) => config::run(&command, out),

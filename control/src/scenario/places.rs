@@ -66,7 +66,7 @@ impl Places {
             | RunError::Network(NetworkError::Topology(_) | NetworkError::Room { .. }) => {
                 (Some(&self.net), "net")
             }
-            RunError::Network(_) => (None, ""),
+            RunError::Network(_) | RunError::Memory { .. } => (None, ""),
         };
         problem(place.unwrap_or(&self.file).clone(), key, with_causes(error))
     }

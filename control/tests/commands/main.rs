@@ -21,5 +21,6 @@ mod results;
 mod scenario_keys;
 mod settings;
 mod sim;
+mod sim_memory;
 mod sweep;
 mod trace;

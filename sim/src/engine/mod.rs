@@ -33,10 +33,15 @@ pub trait Component: Send {
     fn step(&mut self, now: Instant, arrived: PortSet) -> Option<Instant>;
 }
 
+/// Stack of a thread: what the standard library gives one.
+const STACK: usize = 2 << 20;
+
 /// Components and when they are due.
 pub struct Engine<C> {
     components: Vec<C>,
     schedule: Schedule,
+    /// Bytes of each thread's stack, by its number.
+    stack: fn(usize) -> usize,
 }
 
 impl<C: Component> Engine<C> {
@@ -47,7 +52,7 @@ impl<C: Component> Engine<C> {
     #[must_use]
     pub fn new(components: Vec<C>, schedule: Schedule) -> Self {
         assert_eq!(components.len(), schedule.links.len(), "a component for each number");
-        Self { components, schedule }
+        Self { components, schedule, stack: |_| STACK }
     }
 
     /// The components.
@@ -69,16 +74,18 @@ impl<C: Component> Engine<C> {
         self.schedule.now()
     }
 
-    /// Runs until `end` on so many threads, one at least: with any number of them the same happens.
+    /// Runs until `end` on so many threads, one at least: with any number of them the same happens. Where the system has no
+    /// memory for their stacks, or allows no more of them, it is one.
     ///
     /// # Panics
     /// As a component does.
     pub fn run(&mut self, end: Instant, threads: usize) {
-        let Self { components, schedule } = self;
+        let Self { components, schedule, stack } = self;
         let owners = (threads > 1).then(|| Owners::new(&schedule.links, threads));
-        if let Some(owners) = owners.filter(|owners| owners.threads() > 1) {
-            threads::run(components, schedule, end, &owners);
-        } else {
+        let owners = owners.filter(|owners| owners.threads() > 1);
+        let shared =
+            owners.is_some_and(|owners| threads::run(components, schedule, end, &owners, *stack));
+        if !shared {
             while let Some(component) = schedule.turn(end) {
                 let now = schedule.now();
                 let last = schedule.horizon(component, now).min(end);

@@ -95,6 +95,16 @@ fn graph(count: usize, ports: usize) -> Vec<(Port, Port, CableSpec)> {
 
 /// What `count` toys have seen until `end`, by name; `numbers` has the number of each.
 fn run(numbers: &[usize], threads: usize, ends: &[Instant]) -> Vec<(u64, u64)> {
+    run_with_stacks(numbers, threads, ends, |_| super::STACK)
+}
+
+/// As [`run`], on threads with `stack` bytes of stack.
+fn run_with_stacks(
+    numbers: &[usize],
+    threads: usize,
+    ends: &[Instant],
+    stack: fn(usize) -> usize,
+) -> Vec<(u64, u64)> {
     const PORTS: usize = 3;
     let count = numbers.len();
     let mut cables = Cables::new();
@@ -124,6 +134,7 @@ fn run(numbers: &[usize], threads: usize, ends: &[Instant]) -> Vec<(u64, u64)> {
         });
     }
     let mut engine = Engine::new(toys.into_iter().flatten().collect(), schedule);
+    engine.stack = stack;
     for &end in ends {
         engine.run(end, threads);
         assert_eq!(engine.now(), end);
@@ -151,6 +162,19 @@ fn neither_threads_nor_numbers_nor_pauses_decide_anything() {
     let halts: Vec<Instant> = (1..=20).map(|n| Instant::from_ns(1_000 * n)).collect();
     for threads in [1, 2] {
         assert_eq!(run(&in_order, threads, &halts), want, "with halts, {threads} threads");
+    }
+}
+
+/// Threads that the system refuses are done without: what happens is the same, and no thread waits for one that is not there.
+#[test]
+fn without_threads_the_same_happens() {
+    let numbers: Vec<usize> = (0..40).collect();
+    let end = [Instant::from_ns(5_000)];
+    const REFUSED: usize = 1 << 60; // no address space has that
+    let want = run(&numbers, 3, &end);
+    let all: fn(usize) -> usize = |_| REFUSED;
+    for stack in [all, |thread| if thread == 2 { REFUSED } else { super::STACK }] {
+        assert_eq!(run_with_stacks(&numbers, 3, &end, stack), want);
     }
 }
 

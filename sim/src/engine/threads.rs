@@ -112,13 +112,15 @@ struct Share<'a, C> {
     schedule: Schedule,
 }
 
-/// Runs until `end`, each component on the thread that `owners` says.
+/// Runs until `end`, each component on the thread that `owners` says, each with as many bytes of stack as `stack` says. Returns
+/// false, and nothing has moved, where the system refuses one of them.
 pub(super) fn run<C: Component>(
     components: &mut [C],
     schedule: &mut Schedule,
     end: Instant,
     owners: &Owners,
-) {
+    stack: fn(usize) -> usize,
+) -> bool {
     let count = components.len();
     let window = window(&schedule.links, owners);
     let share = |own| {
@@ -138,15 +140,25 @@ pub(super) fn run<C: Component>(
         }
     }
     let meeting = Meeting::new(shares.len(), schedule.now());
-    thread::scope(|scope| {
-        for share in &mut shares {
+    let all_run = thread::scope(|scope| {
+        shares.iter_mut().all(|share| {
             let meeting = &meeting;
-            scope.spawn(move || {
+            let thread = thread::Builder::new().stack_size(stack(share.own));
+            let run = move || {
                 let _attends = Attends(meeting);
                 share.run(meeting, owners, window, end);
-            });
-        }
+            };
+            let spawned = thread.spawn_scoped(scope, run).is_ok();
+            if !spawned {
+                // Those that run already wait for this one before their first window: they have to go home.
+                meeting.wake(|| meeting.lost.store(true, Ordering::Release));
+            }
+            spawned
+        })
     });
+    if !all_run {
+        return false;
+    }
     for component in 0..count {
         let share = shares.get(owners.thread(component));
         schedule.due.set(component, share.and_then(|share| share.schedule.due(component)));
@@ -154,6 +166,7 @@ pub(super) fn run<C: Component>(
     for share in shares {
         schedule.now = schedule.now.max(share.schedule.now());
     }
+    true
 }
 
 /// The least time from a component's step to when one of another thread is due for a frame that it sent then; `None` where

@@ -10,12 +10,14 @@ mod credits;
 mod faulty;
 mod host;
 mod ideal;
+mod memory;
 mod parts;
 mod placing;
 mod storm;
 
 use std::sync::Arc;
 
+use weft_base::memory::NoMemory;
 use weft_base::sync::{AtomicU64, Ordering};
 use weft_dataplane::config::SwitchConfig;
 use weft_dataplane::pipeline::{BuildError, Ledger};
@@ -97,6 +99,16 @@ pub enum NetworkError {
     /// Its hosts, switches and links.
     #[error(transparent)]
     Topology(#[from] TopologyError),
+    /// There is no memory for it.
+    #[error("a network of {switches} switches and {hosts} hosts")]
+    Memory {
+        /// Switches.
+        switches: usize,
+        /// Hosts.
+        hosts: usize,
+        /// How much it takes before anything moves.
+        source: NoMemory,
+    },
     /// A link that does not say what it is like.
     #[error("link {link} between {a:?} and {b:?} has no rate and no length")]
     Link {
@@ -237,6 +249,8 @@ pub struct Network {
     patience: Span,
     /// By node.
     is_host: Vec<bool>,
+    /// Address space that it took before anything moved, about.
+    memory: usize,
 }
 
 /// Why there is no cable between two places, of which nodes are the components.
@@ -294,6 +308,7 @@ impl Network {
     /// # Errors
     /// See [`NetworkError`].
     pub fn build(plan: &Plan<'_>) -> Result<Self, NetworkError> {
+        let memory = memory::try_address_space(plan)?;
         let routes = plan.topology.routes()?;
         let mut parts = Parts::new(plan, &routes)?;
         let ideals = ideal::ideals(plan, &parts, &routes);
@@ -352,7 +367,12 @@ impl Network {
         let nodes = Nodes::new(nodes, schedule);
         let is_host =
             plan.topology.nodes().iter().map(|node| node.kind == NodeKind::Host).collect();
-        Ok(Self { nodes, flows: plan.flows.clone(), lost, ideals, patience, is_host })
+        Ok(Self { nodes, flows: plan.flows.clone(), lost, ideals, patience, is_host, memory })
+    }
+
+    /// Memory that is to be there while frames move: pools and queues double when they grow, and results are large.
+    pub(crate) const fn spare(&self) -> usize {
+        self.memory / 8
     }
 
     /// What moves, by id.

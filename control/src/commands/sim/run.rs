@@ -15,9 +15,10 @@ use signal_hook::flag;
 use weft_base::files::{self, Existing};
 use weft_base::sync::{AtomicBool, Ordering};
 use weft_hosts::frames::Kind as Frames;
+use weft_sim::network::NetworkError;
 use weft_sim::results::{Ending, ExpectResult, Results};
 use weft_sim::scenario::Scenario;
-use weft_sim::scenario::run::{Progress, RunOptions, run as run_scenario};
+use weft_sim::scenario::run::{Progress, RunError, RunOptions, run as run_scenario};
 
 use super::outputs::{self, OutputArgs};
 use super::{estimate, summary};
@@ -179,7 +180,12 @@ pub(super) fn execute(
     if let Some(error) = failed {
         return Err(error.into());
     }
-    let mut results = ran.map_err(|error| loaded.refused(&error))?;
+    let mut results = ran.map_err(|error| match error {
+        RunError::Memory { .. } | RunError::Network(NetworkError::Memory { .. }) => {
+            CliError::system(format!("run {}", scenario.name), error)
+        }
+        other => CliError::from(loaded.refused(&other)),
+    })?;
     results.settings.clone_from(&loaded.settings);
     Ok(results)
 }

@@ -8,6 +8,7 @@ mod collect;
 mod sample;
 mod stall;
 
+use weft_base::memory::{NoMemory, try_room_with_reserve};
 use weft_base::rng::Rng;
 use weft_base::sync::{AtomicBool, Ordering};
 use weft_dataplane::time::{Instant, Span};
@@ -71,6 +72,14 @@ pub enum RunError {
     /// Its hosts, switches and links.
     #[error(transparent)]
     Topology(#[from] TopologyError),
+    /// There is no memory for it to go on.
+    #[error("the run came to {} ns", at.as_ns())]
+    Memory {
+        /// Virtual time.
+        at: Instant,
+        /// How much it would be.
+        source: NoMemory,
+    },
     /// PFC may wait for itself.
     #[error(
         "PFC may wait for itself in a circle: {0}. Expected routes without one, PFC off at one of these, or that circles are allowed"
@@ -122,7 +131,7 @@ pub fn build(scenario: &Scenario) -> Result<Network, RunError> {
 /// Runs a scenario to its end.
 ///
 /// # Errors
-/// See [`RunError`]: nothing has moved then.
+/// See [`RunError`]: nothing has moved then, unless memory was short on the way.
 pub fn run(scenario: &Scenario, options: RunOptions<'_>) -> Result<Results, RunError> {
     let RunOptions { threads, stop, progress } = options;
     let mut network = build(scenario)?;
@@ -139,6 +148,9 @@ pub fn run(scenario: &Scenario, options: RunOptions<'_>) -> Result<Results, RunE
             debug_assert!(false, "{error}");
         }
         network.settle();
+        // Rust ends a process whose allocation fails, and with it all that was told so far.
+        try_room_with_reserve(network.spare())
+            .map_err(|source| RunError::Memory { at: network.now(), source })?;
         let ending = watch.look(&network, stop.load(Ordering::Relaxed));
         let at = match ending {
             Some(Ending::Done) => watch.last,
