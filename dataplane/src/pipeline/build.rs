@@ -276,7 +276,6 @@ fn new_fdb(snapshot: &Snapshot, timing: Timing) -> Result<Fdb, StaticError> {
         capacity: forward.fdb_capacity,
         seed: snapshot.config.seed,
         ageing: forward.ageing,
-        ..FdbConfig::default()
     });
     fdb.set_static(&forward.static_entries)?;
     limit_learning(&fdb, snapshot);

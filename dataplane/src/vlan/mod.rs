@@ -211,7 +211,9 @@ impl VlanTable {
         };
         let (untagged, tags) = match mode {
             PortMode::Transparent { pvid } => {
-                Arc::make_mut(&mut self.members).iter_mut().for_each(|set| set.insert(port));
+                for set in Arc::make_mut(&mut self.members) {
+                    set.insert(port);
+                }
                 (Some(vlan(*pvid)?), Tags::AsArrived)
             }
             PortMode::Access { pvid } => (Some(vlan(*pvid)?), Tags::Never),
