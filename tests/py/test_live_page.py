@@ -211,6 +211,56 @@ def simulated(browser, folder):
     assert page.problems == [] and page.requests == [f"file://{path}"], (page.problems, page.requests)
 
 
+# Cells and words that end beyond the screen, or beyond what scrolls, or have letters too small to be read.
+CUT = """(() => {
+  const width = document.documentElement.clientWidth;
+  const seen = [...document.querySelectorAll('td, th, svg text, p')].filter((e) => e.getClientRects().length);
+  const cut = (e) => { const b = e.getBoundingClientRect(); return b.right > width + 1 || b.left < -1; };
+  const small = (e) => e.closest('svg') !== null && e.getBoundingClientRect().height < 9;
+  return seen.filter((e) => cut(e) || small(e)).map((e) => e.textContent);
+})()"""
+
+
+@pytest.mark.skipif(weftbrowser.missing() is not None, reason=str(weftbrowser.missing()))
+def test_page_of_a_simulation_has_its_counts_and_fits_a_phone(tmp_path):
+    """At the state with the deepest queue, which is shown first, PAUSE of the run is counted; 390 pixels suffice for all."""
+    scenario = os.path.join(weftlive.ROOT, "scenarios", "setting-c-standard-pfc-ecn.toml")
+    path = tmp_path / "sim.html"
+    done = subprocess.run(
+        [weft(), "sim", "run", scenario, "--page", path, "--json", "-"], capture_output=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    queues = [
+        (f"port {number}", pri, queue)
+        for number, port in enumerate(json.loads(done.stdout)["switches"][0]["ports"])
+        for pri, queue in enumerate(port["queues"])
+    ]
+    keys = ("xoff", "xon", "pause_tx_frames", "pause_rx_frames")
+    want = {
+        (port, f"{pri}"): [f"{queue[key]:,}" for key in keys]
+        for port, pri, queue in queues
+        if any(queue[key] for key in (*keys, "storms", "paused_ps"))
+    }
+    assert sum(queue["pause_tx_frames"] for *_, queue in queues) > 0, "the run has PAUSE"
+    with weftbrowser.Browser(tmp_path) as browser:
+        page = browser.open(f"file://{path}")
+        page.until("the hot queue", HOT, lambda hot: hot.get("port"))
+        heads = page.value("[...document.querySelectorAll('#pfc th')].map((c) => c.textContent)")
+        rows = [dict(zip(heads, row, strict=True)) for row in page.value(ROWS)]
+        shown = {
+            (row["Port"], row["Priority"]): [*row["XOFF / XON"].split(" / "), row["PAUSE sent"], row["PAUSE received"]]
+            for row in rows
+        }
+        assert shown == want
+        for row in rows:
+            assert all(row.values()), f"a column is empty: {row}"
+        wide = {"width": 390, "height": 844, "deviceScaleFactor": 1, "mobile": False}
+        page.call("Emulation.setDeviceMetricsOverride", **wide)
+        page.value("document.getElementById('pri').dispatchEvent(new Event('change'))")
+        assert page.value(CUT) == []
+        assert page.problems == [], page.problems
+
+
 @pytest.mark.skipif(MISSING is not None, reason=str(MISSING))
 @pytest.mark.parametrize("engine", ["af_packet", "af_xdp"])
 def test_page(engine, tmp_path):

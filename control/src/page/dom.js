@@ -35,14 +35,16 @@ function time(ns) {
   return (ns / size).toLocaleString("en-US", { maximumFractionDigits: 3 }) + " " + unit;
 }
 
-/// A table; each cell is text, a node, or {text, name} with a name of a class. Cells that begin with a letter are words.
+/// A table; each cell is text, a node, or {text, name} with a name of a class. Cells that begin with a letter are words. On a
+/// narrow screen each row stands by itself, and each of its cells beside its head.
 function table(head, rows) {
-  const cell = (content) => {
+  const cell = (content, column) => {
     const { text, name } = content !== null && typeof content === "object" && !(content instanceof Node)
       ? content
       : { text: content, name: "" };
     const words = !(text instanceof Node) && /^[^\d-]/.test(String(text));
-    return el("td", { class: (name + (words ? " words" : "")).trim() }, text === null ? "" : text);
+    const attributes = { class: (name + (words ? " words" : "")).trim(), "data-head": head[column] };
+    return el("td", attributes, text === null ? "" : text);
   };
   return el(
     "table",
@@ -50,6 +52,13 @@ function table(head, rows) {
     el("thead", {}, el("tr", {}, ...head.map((text) => el("th", {}, text)))),
     el("tbody", {}, ...rows.map((row) => el("tr", {}, ...row.map(cell)))),
   );
+}
+
+/// A table of what is known: `columns` are pairs of head and cell of a row; one whose cells are all undefined is left out.
+function known(columns, rows) {
+  const all = columns.map(([head, cell]) => [head, rows.map(cell)]);
+  const shown = all.filter(([, cells]) => cells.some((cell) => cell !== undefined));
+  return table(shown.map(([head]) => head), rows.map((_, n) => shown.map(([, cells]) => cells[n] ?? "")));
 }
 
 /// Shows `nodes` in a section, or hides it where there is none.

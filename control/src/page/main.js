@@ -95,6 +95,22 @@ function live() {
   connect();
 }
 
+/// States, each with what only the last one has: counters that nothing tells over time.
+function whole(states) {
+  if (about_.kind !== "sim") {
+    return states; // each has all
+  }
+  const last = states[states.length - 1]?.switch;
+  const rows = (state, part) => state[part].map((row, n) => ({ ...last[part][n], ...row }));
+  return states.map((state) => {
+    const now = { ...last, ...state.switch };
+    for (const part of ["ports", "queues", "pfc"]) {
+      now[part] = rows(state.switch, part);
+    }
+    return { ...state, switch: now };
+  });
+}
+
 function run() {
   byId("voq").hidden = about_.kind === "sim"; // no series tells whose frames wait
   byId("title").textContent = about_.title;
@@ -103,7 +119,7 @@ function run() {
   byId("pick-switch").hidden = about_.switches.length < 2;
   byId("pick-time").hidden = false;
   const look = () => {
-    const { states } = about_.switches[Number(select.value)] ?? { states: [] };
+    const states = whole(about_.switches[Number(select.value)]?.states ?? []);
     slider.max = Math.max(0, states.length - 1);
     const at = Math.min(Number(slider.value), states.length - 1);
     const next = { history: [], pauses: new Map(), lost: 0, state: null, before: null, end: 0 };
@@ -118,7 +134,9 @@ function run() {
     view = next;
     if (states.length) {
       byId("at").textContent = time(states[at].switch.uptime_ns);
-      status(`${about_.kind}, weft ${states[at].switch.version}: ${count(at + 1)} of ${count(states.length)} states`, false);
+      const counts = about_.kind === "sim" ? "; frames, marks, drops and PAUSE are counted over the whole run" : "";
+      const which = `${count(at + 1)} of ${count(states.length)} states`;
+      status(`${about_.kind}, weft ${states[at].switch.version}: ${which}${counts}`, false);
     } else {
       status("There is no state of this switch.", true);
     }

@@ -47,10 +47,11 @@ function buffer(state) {
 function drops(state, before) {
   const { drops: now, queues } = state.switch;
   const was = before?.switch.drops.ports ?? {};
+  const isOverTime = about_.kind !== "sim"; // else only the sum of the run is known
   const rows = Object.entries(now.ports).flatMap(([port, reasons]) =>
     Object.entries(reasons).map(([reason, all]) => {
       const more = Math.max(0, all - (was[port]?.[reason] ?? 0));
-      return [port, reason, count(all), count(more)];
+      return [port, reason, count(all), isOverTime ? count(more) : undefined];
     }));
   const lost = Object.entries(now.kernel_rx).map(([port, all]) => {
     return [port, "lost before the switch, by kernel or device", count(all), ""];
@@ -60,7 +61,10 @@ function drops(state, before) {
   show(
     "drops",
     rows.length || lost.length
-      ? table(["Port (as input)", "Reason", "Frames", "Since the state before"], [...rows, ...lost])
+      ? known(
+        ["Port (as input)", "Reason", "Frames", "Since the state before"].map((head, n) => [head, (row) => row[n]]),
+        [...rows, ...lost],
+      )
       : el("p", {}, "No frame was dropped."),
     ...(outputs.length
       ? [el("h3", {}, "The same, where they were to leave"), table(["Output", "Priority", "Reason", "Frames"], outputs)]

@@ -20,11 +20,13 @@ function lanes(pauses, from, to) {
   return [...all.values()].sort(order);
 }
 
-function timeline(lanes, from, to) {
-  const [left, width, high] = [170, 540, 18];
+/// `room` is the width that there is: what is written has the same size on a narrow screen.
+function timeline(lanes, from, to, room) {
+  const [left, high] = [170, 18];
+  const width = Math.max(120, Math.min(540, room - left - 10));
   const height = high * lanes.length + 22;
   const x = (ns) => left + width * (to > from ? (ns - from) / (to - from) : 0);
-  const picture = svg("svg", { viewBox: `0 0 720 ${height}`, role: "img", "aria-label": "Pauses over time" });
+  const picture = svg("svg", { viewBox: `0 0 ${left + width + 10} ${height}`, role: "img", "aria-label": "Pauses over time" });
   lanes.forEach((lane, n) => {
     const y = high * n + 2;
     picture.append(
@@ -65,34 +67,32 @@ function pfc(state, pauses, lost, from, to) {
   const shown = all.slice(0, LANES);
   const figure = byId("pauses");
   figure.hidden = !shown.length;
-  place("pauses").replaceChildren(...(shown.length ? [timeline(shown, from, to)] : []));
+  place("pauses").replaceChildren(...(shown.length ? [timeline(shown, from, to, document.body.clientWidth - 32)] : []));
   const inTime = new Map();
   for (const lane of all) {
     const ns = lane.spans.reduce((sum, [begin, end]) => sum + end - begin, 0);
     inTime.set(JSON.stringify([lane.port, lane.pri, lane.side]), [lane.spans.length, ns]);
   }
-  const rows = state.switch.pfc
-    .filter((row) => row.xoff || row.pause_rx || row.pause_tx || row.xoff_now || row.paused_now || row.paused_ns || row.storms)
-    .map((row) => {
-      const of = (side) => inTime.get(JSON.stringify([row.port, row.pri, side])) ?? [0, 0];
-      const [[asked, askedNs], [obeyed, obeyedNs]] = [of("asked"), of("obeyed")];
-      return [
-        row.port,
-        count(row.pri),
-        row.classes.join(", "),
-        { text: row.xoff_now ? "asks" : "", name: row.xoff_now ? "bad" : "" },
-        `${count(asked)}, ${time(askedNs)}`,
-        `${count(row.xoff)} / ${count(row.xon)}`,
-        count(row.pause_tx),
-        { text: row.storm_now ? "storm" : row.paused_now ? "paused" : "", name: row.paused_now || row.storm_now ? "bad" : "" },
-        `${count(obeyed)}, ${time(obeyedNs)}`,
-        count(row.pause_rx),
-        time(row.paused_ns),
-      ];
-    });
-  const head = [
-    "Port", "Priority", "Classes", "Asks now", "Asked in this time", "XOFF / XON", "PAUSE sent",
-    "Held now", "Held in this time", "PAUSE received", "Held in all",
+  const rows = state.switch.pfc.filter((row) =>
+    row.xoff || row.pause_rx || row.pause_tx || row.xoff_now || row.paused_now || row.paused_ns || row.storms);
+  const inThisTime = (row, side) => {
+    const [pauses, ns] = inTime.get(JSON.stringify([row.port, row.pri, side])) ?? [0, 0];
+    return `${count(pauses)}, ${time(ns)}`;
+  };
+  const flag = (now, text) => (now === undefined ? undefined : { text: now ? text : "", name: now ? "bad" : "" });
+  const columns = [
+    ["Port", (row) => row.port],
+    ["Priority", (row) => count(row.pri)],
+    ["Classes", (row) => row.classes?.join(", ")],
+    ["Asks now", (row) => flag(row.xoff_now, "asks")],
+    // Where nothing tells when it asks, nothing tells for how long either.
+    ["Asked in this time", (row) => (row.xoff_now === undefined ? undefined : inThisTime(row, "asked"))],
+    ["XOFF / XON", (row) => `${count(row.xoff)} / ${count(row.xon)}`],
+    ["PAUSE sent", (row) => count(row.pause_tx)],
+    ["Held now", (row) => flag(row.storm_now || row.paused_now, row.storm_now ? "storm" : "paused")],
+    ["Held in this time", (row) => inThisTime(row, "obeyed")],
+    ["PAUSE received", (row) => count(row.pause_rx)],
+    ["Held in all", (row) => time(row.paused_ns)],
   ];
   const notes = [];
   if (all.length > LANES) {
@@ -103,5 +103,5 @@ function pfc(state, pauses, lost, from, to) {
     notes.push(el("p", { class: "note" }, words));
   }
   const nothing = el("p", {}, "No PAUSE was sent or received.");
-  show("pfc", ...notes, rows.length ? table(head, rows) : nothing);
+  show("pfc", ...notes, rows.length ? known(columns, rows) : nothing);
 }

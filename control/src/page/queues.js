@@ -131,7 +131,7 @@ function about(row) {
     "div",
     { id: "picked" },
     el("h3", {}, `Output ${row.port}, priority ${row.pri}`),
-    table(["", "Now"], figures.map(([what, value]) => [what, count(value)])),
+    table(["", "Now"], figures.filter(([, value]) => value !== undefined).map(([what, value]) => [what, count(value)])),
     ...(waiting.length ? [table(["From", "Cells of lossy frames", "Lossless frames"], waiting)] : []),
   );
 }

@@ -312,9 +312,7 @@ impl Moment<'_> {
         if !is_last {
             without_final(&mut state.switch);
         }
-        for port in list(&mut state.switch, "ports") {
-            port.remove("rx_bytes"); // only what is sent has a series
-        }
+        without(&mut state.switch, &UNKNOWN);
         state
     }
 }
@@ -328,23 +326,38 @@ fn list<'a>(
     list.into_iter().flatten().filter_map(Value::as_object_mut)
 }
 
-/// Takes out what is only known of the end.
-fn without_final(switch: &mut Value) {
-    const FINAL: [(&str, &[&str]); 3] = [
-        ("ports", &["rx_frames", "tx_frames"]),
-        ("queues", &["enqueued", "dequeued", "dropped", "ecn_marked", "depth_watermark_cells"]),
-        ("pfc", &["xoff", "xon", "pause_tx", "pause_rx", "storms"]),
-    ];
-    for (part, keys) in FINAL {
+/// Keys of rows, by the list that the rows are in.
+type Keys<'a> = (&'a str, &'a [&'a str]);
+
+/// What results do not tell; only what is sent has a series.
+const UNKNOWN: [Keys<'_>; 3] = [
+    ("ports", &["rx_bytes"]),
+    ("queues", &["output_dropped", "voq_limit_cells"]),
+    ("pfc", &["classes", "xoff_now", "paused_now", "storm_now", "resume_tx", "resume_rx"]),
+];
+
+/// What is only known of the end.
+const FINAL: [Keys<'_>; 3] = [
+    ("ports", &["rx_frames", "tx_frames"]),
+    ("queues", &["enqueued", "dequeued", "dropped", "ecn_marked", "depth_watermark_cells"]),
+    ("pfc", &["xoff", "xon", "pause_tx", "pause_rx", "storms"]),
+];
+
+fn without(switch: &mut Value, keys: &[Keys<'_>]) {
+    for (part, keys) in keys {
         for row in list(switch, part) {
-            for &key in keys {
+            for &key in *keys {
                 row.remove(key);
             }
         }
     }
-    let none = serde_json::to_value(DropsReport { total: Named::new(), ..DropsReport::default() });
-    if let (Some(switch), Ok(none)) = (switch.as_object_mut(), none) {
-        switch.insert("drops".to_owned(), none);
+}
+
+/// Takes out what is only known of the end.
+fn without_final(switch: &mut Value) {
+    without(switch, &FINAL);
+    if let Some(switch) = switch.as_object_mut() {
+        switch.remove("drops");
     }
 }
 
@@ -380,6 +393,9 @@ mod tests {
         assert_eq!(states.iter().map(depths).max(), Some(90), "23,040 bytes in cells of 256");
         assert_eq!(states.first().map(depths), Some(0));
         assert!(states[0].switch["ports"][0].get("rx_frames").is_none(), "not known then");
+        assert!(states[0].switch.get("drops").is_none(), "which is not the same as none");
         assert_eq!(last["ports"][0]["rx_frames"], 1_500);
+        assert!(last["drops"].is_object() && last["pfc"][0].get("xoff").is_some());
+        assert!(last["pfc"][0].get("classes").is_none(), "no results tell it");
     }
 }

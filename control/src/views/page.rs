@@ -24,6 +24,15 @@ th, td { border-bottom: 1px solid var(--rule); padding: .25rem .7rem; text-align
 th:first-child, td:first-child, td.words { text-align: left; }
 th { background: var(--soft); }
 .scroll { overflow-x: auto; }
+@media (max-width: 40rem) {
+  td[data-head] { display: flex; justify-content: space-between; gap: 1rem; text-align: right; }
+  td[data-head]::before { content: attr(data-head); font-weight: 600; text-align: left; }
+  td[data-head]:empty { display: none; }
+  table:has(td[data-head]) { display: block; }
+  table:has(td[data-head]) :is(tbody, tr) { display: block; }
+  table:has(td[data-head]) thead { display: none; }
+  tr:has(td[data-head]) { border-bottom: 3px solid var(--rule); }
+}
 code { overflow-wrap: anywhere; }
 .note { border-left: 4px solid #c77700; padding: .2rem .8rem; background: var(--soft); }
 svg { width: 100%; height: auto; font: 12px system-ui, sans-serif; fill: var(--ink); }
@@ -134,14 +143,19 @@ pub fn table_of(head: &[&str], rows: &[Row], out: &mut String) {
             let _ = write!(out, " data-{name}=\"{}\"", escape(value));
         }
         out.push('>');
-        for cell in cells {
+        for (cell, of) in cells.iter().zip(heads(head)) {
             let words = cell.chars().next().is_some_and(char::is_alphabetic);
             let class = if words { " class=\"words\"" } else { "" };
-            let _ = write!(out, "<td{class}>{}</td>", escape(cell));
+            let _ = write!(out, "<td{class}{of}>{}</td>", escape(cell));
         }
         out.push_str("</tr>");
     }
     out.push_str("</tbody></table></div>\n");
+}
+
+/// What each cell of a row says of its head, for screens on which it stands beside it.
+fn heads(head: &[&str]) -> impl Iterator<Item = String> {
+    head.iter().map(|head| format!(" data-head=\"{}\"", escape(head)))
 }
 
 /// A cell: text, and for a figure where it is in the JSON of the page.
@@ -182,15 +196,15 @@ pub fn figures(head: &[&str], rows: &[Vec<Cell>], out: &mut String) {
     out.push_str("</tr></thead><tbody>");
     for row in rows {
         out.push_str("<tr>");
-        for Cell { text, figure } in row {
+        for (Cell { text, figure }, of) in row.iter().zip(heads(head)) {
             let text = escape(text);
             let _ = match figure {
                 Some((pointer, places)) => write!(
                     out,
-                    "<td data-json=\"{}\" data-places=\"{places}\">{text}</td>",
+                    "<td data-json=\"{}\" data-places=\"{places}\"{of}>{text}</td>",
                     escape(pointer)
                 ),
-                None => write!(out, "<td class=\"words\">{text}</td>"),
+                None => write!(out, "<td class=\"words\"{of}>{text}</td>"),
             };
         }
         out.push_str("</tr>");
