@@ -50,6 +50,7 @@ if wants test; then
     need tshark tshark     # runs the dissector
     need setpriv util-linux
     need lua5.4 lua5.4 # the Lua of newer Wiresharks
+    need promtool prometheus # checks metrics
 fi
 if wants test || wants soak; then
     need etcd etcd-server # what several fabric managers share
@@ -111,7 +112,7 @@ if [ -n "${missing% }" ]; then
     echo "setup: installing $missing"
     export DEBIAN_FRONTEND=noninteractive
     log=$(mktemp)
-    case "$missing" in *openvswitch* | *etcd*) no_services=1 ;; *) no_services="" ;; esac
+    case "$missing" in *openvswitch* | *etcd* | *prometheus*) no_services=1 ;; *) no_services="" ;; esac
     [ -n "$no_services" ] && forbid_services
     # shellcheck disable=SC2086 # a list of words
     if ! { apt-get update && apt-get install -y --no-install-recommends $missing; } \
@@ -126,6 +127,7 @@ if [ -n "${missing% }" ]; then
         # Only what was installed now: another one is the user's.
         case "$missing" in *openvswitch*) systemctl disable openvswitch-switch >/dev/null 2>&1 || true ;; esac
         case "$missing" in *etcd*) systemctl disable etcd >/dev/null 2>&1 || true ;; esac
+        case "$missing" in *prometheus*) systemctl disable prometheus >/dev/null 2>&1 || true ;; esac
     fi
 fi
 

@@ -42,6 +42,11 @@ fn seconds(ns: u64) -> String {
     format!("{}.{:09}", ns / 1_000_000_000, ns % 1_000_000_000)
 }
 
+/// Bits as bytes, to the eighth.
+fn bytes(bits: u64) -> String {
+    format!("{}.{:03}", bits / 8, bits % 8 * 125)
+}
+
 /// A counter of a port, and how it is read.
 type OfPort = (Family, fn(&PortReport) -> u64);
 /// A number of a queue, and how it is read.
@@ -57,7 +62,6 @@ const GAUGE: &str = "gauge";
 #[rustfmt::skip] // columns: name, type, help; reader
 const OF_PORTS: &[OfPort] = &[
     (("weft_port_up", GAUGE, "Whether the link is up."), |p| p.link_up.into()),
-    (("weft_port_rate_bits_per_second", GAUGE, "Rate of the link."), |p| p.rate_bps),
     (("weft_port_rx_frames_total", COUNTER, "Frames received, dropped ones included."), |p| p.rx_frames),
     (("weft_port_rx_bytes_total", COUNTER, "Bytes received, without FCS."), |p| p.rx_bytes),
     (("weft_port_express_frames_total", COUNTER, "Frames received and passed on in the kernel; part of weft_port_rx_frames_total."), |p| p.express),
@@ -128,6 +132,11 @@ pub fn render(stats: &StatsSnapshot) -> String {
     page.sample("weft_uptime_seconds", &[], seconds(stats.uptime_ns));
     page.family(("weft_configuration_epoch", GAUGE, "Reloads since the start."));
     page.sample("weft_configuration_epoch", &[], stats.epoch);
+    let rate = "weft_port_rate_bytes_per_second";
+    page.family((rate, GAUGE, "Rate of the link."));
+    for port in &stats.ports {
+        page.sample(rate, &[("port", &port.name)], bytes(port.rate_bps));
+    }
     for (family, read) in OF_PORTS {
         page.family(*family);
         for port in &stats.ports {
@@ -261,13 +270,21 @@ fn of_the_whole(page: &mut Page, stats: &StatsSnapshot) {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{ErrorKind, Write as _};
+    use std::process::{Command, Stdio};
+
     use super::*;
 
-    #[test]
-    fn pages_follow_the_format() {
+    /// A switch with something of each family.
+    fn stats() -> StatsSnapshot {
         let mut stats =
             StatsSnapshot { switch: "a\"b".into(), uptime_ns: 1_500_000_000, ..Default::default() };
-        stats.ports = vec![PortReport { name: "p0".into(), rx_frames: 7, ..Default::default() }];
+        stats.ports = vec![PortReport {
+            name: "p0".into(),
+            rx_frames: 7,
+            rate_bps: 2_500_000_001,
+            ..Default::default()
+        }];
         stats.queues = vec![QueueReport { port: "p0".into(), pri: 3, ..Default::default() }];
         stats.pfc = vec![PfcReport {
             port: "p0".into(),
@@ -279,11 +296,17 @@ mod tests {
         stats.drops.ports.insert("p0".into(), [("dt".to_owned(), 2)].into());
         stats.workers = vec![WorkerReport { worker: 3, heartbeat_age_ns: 9, ..Default::default() }];
         stats.events.insert("link_up".into(), 4);
-        let page = render(&stats);
+        stats
+    }
+
+    #[test]
+    fn pages_follow_the_format() {
+        let page = render(&stats());
         for want in [
             "weft_info{switch=\"a\\\"b\",version=\"\"} 1\n",
             "weft_uptime_seconds 1.500000000\n",
             "weft_port_rx_frames_total{port=\"p0\"} 7\n",
+            "weft_port_rate_bytes_per_second{port=\"p0\"} 312500000.125\n",
             "weft_queue_depth_cells{port=\"p0\",pri=\"3\"} 0\n",
             "weft_pfc_xoff_active{port=\"p0\",pri=\"3\"} 1\n",
             "weft_pfc_asking{port=\"p0\",pri=\"3\"} 1\n",
@@ -306,5 +329,31 @@ mod tests {
                 assert_eq!(families.last(), Some(&name), "a sample is under its family");
             }
         }
+    }
+
+    /// Prometheus' own check has nothing against names, types, units and help.
+    #[test]
+    fn promtool_finds_nothing() {
+        let promtool = Command::new("promtool")
+            .args(["check", "metrics"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn();
+        let mut promtool = match promtool {
+            Ok(promtool) => promtool,
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                eprintln!(
+                    "SKIPPED promtool_finds_nothing: promtool is not installed (tools/setup.sh test)"
+                );
+                return;
+            }
+            Err(error) => panic!("{error}"),
+        };
+        let page = render(&stats());
+        promtool.stdin.take().unwrap().write_all(page.as_bytes()).unwrap();
+        let output = promtool.wait_with_output().unwrap();
+        let said = [output.stdout, output.stderr].map(|said| String::from_utf8(said).unwrap());
+        assert!(output.status.success() && said == ["", ""], "{}: {said:?}\n{page}", output.status);
     }
 }
