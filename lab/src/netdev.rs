@@ -37,6 +37,12 @@ fn kind(text: &str) -> Result<(bool, &str), OpenError> {
     }
 }
 
+/// Whether `[KIND:]DEVICE` is a tap; anything else is a packet socket, or refused where it is opened.
+#[must_use]
+pub fn is_tap(text: &str) -> bool {
+    matches!(kind(text), Ok((true, _)))
+}
+
 /// Opens `[KIND:]DEVICE`.
 ///
 /// # Errors

@@ -54,6 +54,10 @@ impl Endpoint {
         (done.status.code().unwrap(), answer, said)
     }
 
+    pub fn pid(&self) -> u32 {
+        self.child.as_ref().unwrap().id()
+    }
+
     /// The answer to what must go well.
     fn well(&self, arguments: &str) -> Value {
         let (code, answer, said) = self.ask(arguments);

@@ -99,8 +99,9 @@ fn play(spec: &EndpointSpec, socket: Option<&Path>, out: &mut dyn Write) -> Resu
     let made: Vec<Option<MacAddr>> = common.port.iter().map(|port| netdev::mac(port)).collect();
     let macs: Vec<MacAddr> = made.into_iter().map_while(|mac| mac).collect();
     let endpoint = spec.endpoint(&macs).map_err(|error| usage(&error))?;
-    confine::keep_only(confine::ENDPOINT)
-        .map_err(|source| CliError::system("give up capabilities", source))?;
+    let give_up = "give up what the endpoint does not need";
+    let entered = confine::enter_on(common.port.iter().map(String::as_str))
+        .map_err(|source| CliError::system(give_up, source))?;
     let rate = common.rate().map_err(|error| usage(&error))?;
     let frame_len_max = common.frame_len_max().map_err(|error| usage(&error))?;
     // Before any other thread is made, so that it looks after all of them.
@@ -121,6 +122,7 @@ fn play(spec: &EndpointSpec, socket: Option<&Path>, out: &mut dyn Write) -> Resu
     let path = socket.map_or_else(|| default_socket(&name), Path::to_owned);
     let server = Server::start(&path, Arc::new(runner.handle()))
         .map_err(|source| CliError::system("listen for commands", source))?;
+    let _confined = entered.seal().map_err(|source| CliError::system(give_up, source))?;
     if let Some(note) = spec.note() {
         writeln!(out, "{kind} {name}: {note}").map_err(CliError::Output)?;
     }

@@ -26,6 +26,7 @@ use weft_rpc::renamed::Place;
 
 use self::host::spec;
 use crate::error::CliError;
+use crate::live::confine;
 
 pub use self::args::TrafficArgs;
 
@@ -59,7 +60,12 @@ pub fn run(args: &TrafficArgs, out: &mut dyn Write) -> Result<(), CliError> {
         let host = Host::new(spec(args)?).map_err(|error| CliError::Usage(error.to_string()))?;
         Player::Host(Box::new(host))
     };
+    let give_up = "give up what the host does not need";
+    let entered = confine::enter_on([args.device.as_str()])
+        .map_err(|source| CliError::system(give_up, source))?;
     let mut port = open(&args.device, LinkRate::gbps(args.gbps), FRAME_LEN_MAX)?;
+    // The device is open: from here on the host makes files and memory only.
+    let _confined = entered.seal().map_err(|source| CliError::system(give_up, source))?;
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
         signal_hook::flag::register(signal, stop.clone())

@@ -1,4 +1,4 @@
-//! System calls: those that a running switch makes, and no other.
+//! System calls: those that a running switch, host or endpoint makes, and no other.
 //!
 //! Shape: a list of numbers, some with bounds on an argument, compiled to a filter for all threads. What is on it
 //! was found by running the project's live tests under it; what is not ends the process with a line that names
@@ -31,7 +31,7 @@ pub enum CallsError {
     #[error("compile the filter: {0}")]
     Compile(#[from] BackendError),
     /// The kernel refused.
-    #[error("install the filter: {0} (run.sandbox = false runs without it)")]
+    #[error("install the filter: {0} (weft run does without it by run.sandbox = false)")]
     Install(#[from] seccompiler::Error),
 }
 

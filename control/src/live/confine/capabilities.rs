@@ -10,6 +10,8 @@ use rustix::thread::{
     remove_capability_from_bounding_set, set_capabilities,
 };
 
+use weft_lab::netdev::is_tap;
+
 use crate::config::choice::DeviceKind;
 use crate::config::places::{Listen, MctpPlace};
 use crate::config::resolve::Config;
@@ -56,6 +58,12 @@ pub fn needed(config: &Config) -> CapabilitySet {
     ports.fold(tcp | bus, |all, one| all | one)
 }
 
+/// What a host or an endpoint on `ports`, each `[KIND:]DEVICE`, needs as long as it runs.
+pub(super) fn of_ports<'a>(ports: impl IntoIterator<Item = &'a str>) -> CapabilitySet {
+    let kind = |port| if is_tap(port) { DeviceKind::Tap } else { DeviceKind::AfPacket };
+    ports.into_iter().fold(CapabilitySet::empty(), |all, port| all | of_kind(kind(port)))
+}
+
 /// Takes every capability out of the bounding set, where the process may: without it a program that
 /// is executed gains nothing either, as `NO_NEW_PRIVS` is set.
 pub(super) fn empty_bounding_set() {
@@ -75,13 +83,6 @@ pub(super) fn keep(needed: CapabilitySet) -> io::Result<()> {
     let inheritable = CapabilitySet::empty();
     set_capabilities(None, CapabilitySets { effective: kept, permitted: kept, inheritable })
 }
-
-/// What an endpoint's ports need: packet sockets, and `AF_XDP` with a program that compares no pointers and
-/// sees no buffers: an endpoint sends nothing on.
-pub const ENDPOINT: CapabilitySet = CapabilitySet::NET_ADMIN
-    .union(CapabilitySet::NET_RAW)
-    .union(CapabilitySet::BPF)
-    .union(CapabilitySet::IPC_LOCK);
 
 /// Gives up every capability but those `needed`, and what a program that is executed might gain; to be
 /// called before any thread is made, as they are each thread's own.

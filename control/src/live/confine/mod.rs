@@ -1,6 +1,6 @@
-//! What the process of a running switch may still do: the least that opens its devices again.
+//! What the process of a running switch, host or endpoint may still do: the least that opens its devices again.
 //!
-//! Shape: [`enter`] before any thread is made, [`Entered::seal`] when everything is open, and
+//! Shape: [`enter`] or [`enter_on`] before any thread is made, [`Entered::seal`] when everything is open, and
 //! [`Confined::report`] for whoever asks what is in force. Steps: user, capabilities, `NO_NEW_PRIVS`
 //! and Landlock first, as threads inherit them; the filter of system calls last, for all threads.
 //! Units: none.
@@ -20,7 +20,7 @@ use crate::config::resolve::Config;
 use crate::report::process::ProcessReport;
 
 pub use calls::{CallsError, EXIT_CODE, filter_all_threads};
-pub use capabilities::{ENDPOINT, keep_only, needed};
+pub use capabilities::{keep_only, needed};
 pub use rustix::thread::CapabilitySet;
 pub use user::UserError;
 
@@ -110,7 +110,25 @@ fn failed<E: Into<io::Error>>(call: &'static str) -> impl FnOnce(E) -> ConfineEr
 /// # Errors
 /// See [`ConfineError`].
 pub fn enter(config: &Config) -> Result<Entered, ConfineError> {
-    let profile = Profile::of(config);
+    enter_as(Profile::of(config), needed(config), || {
+        let become_user = |name: &String| user::become_user(name, &user::sockets(config));
+        config.run.user.as_ref().map_or(Ok(()), become_user)
+    })
+}
+
+/// As [`enter`], for a host or an endpoint on `ports` ([`weft_lab::netdev`]).
+///
+/// # Errors
+/// See [`ConfineError`].
+pub fn enter_on<'a>(ports: impl IntoIterator<Item = &'a str>) -> Result<Entered, ConfineError> {
+    enter_as(Profile::Full, capabilities::of_ports(ports), || Ok(()))
+}
+
+fn enter_as(
+    profile: Profile,
+    needed: CapabilitySet,
+    become_user: impl FnOnce() -> Result<(), UserError>,
+) -> Result<Entered, ConfineError> {
     let mut landlock = "none".to_owned();
     if profile != Profile::Off {
         let threads = status::threads().map_err(failed("look at the threads"))?.len();
@@ -121,10 +139,8 @@ pub fn enter(config: &Config) -> Result<Entered, ConfineError> {
     }
     if profile == Profile::Full {
         capabilities::empty_bounding_set();
-        if let Some(name) = &config.run.user {
-            user::become_user(name, &user::sockets(config))?;
-        }
-        capabilities::keep(needed(config)).map_err(failed("drop capabilities"))?;
+        become_user()?;
+        capabilities::keep(needed).map_err(failed("drop capabilities"))?;
         landlock = paths::restrict()?;
     }
     Ok(Entered { profile, landlock })

@@ -8,21 +8,24 @@
 use std::collections::BTreeMap;
 use std::os::unix::fs::{MetadataExt, chown};
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Child, Command, Output};
 
 use serde_json::{Value, json};
 use weft_base::wait::{LONG, until};
 use weft_tests::netns::{Net, Switch, weft};
 use weft_tests::stations::{Station, frame, mac};
+use weft_tests::talk;
+
+use crate::endpoint::{Endpoint, Folder};
 
 /// `nobody`, and its group.
 const ORDINARY: u32 = 65_534;
 /// `CAP_NET_ADMIN`, `CAP_NET_RAW`, `CAP_IPC_LOCK`, `CAP_PERFMON`, `CAP_BPF`.
 const KEPT: u64 = 1 << 12 | 1 << 13 | 1 << 14 | 1 << 38 | 1 << 39;
 
-/// What the kernel says of each thread of `switch`: `Name`, `CapEff` and so on.
-fn threads(switch: &Switch) -> Vec<BTreeMap<String, String>> {
-    let tasks = std::fs::read_dir(format!("/proc/{}/task", switch.pid())).unwrap();
+/// What the kernel says of each thread of a process: `Name`, `CapEff` and so on.
+fn threads(pid: u32) -> Vec<BTreeMap<String, String>> {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
     let read = |task: std::fs::DirEntry| std::fs::read_to_string(task.path().join("status")).ok();
     let texts: Vec<String> = tasks.filter_map(|task| read(task.unwrap())).collect();
     let line = |line: &str| {
@@ -33,8 +36,18 @@ fn threads(switch: &Switch) -> Vec<BTreeMap<String, String>> {
 
 /// Every thread has the restrictions, and the kernel and the switch agree on them.
 fn is_confined(switch: &Switch, kept: u64, uid: u32) {
-    let threads = threads(switch);
-    assert!(threads.len() >= 3, "{threads:?}");
+    assert!(are_confined(switch.pid(), kept, uid) >= 3);
+    let shown = switch.show("process");
+    assert_eq!(shown["sandbox"], "on", "{shown}");
+    assert_eq!((&shown["seccomp"], &shown["no_new_privs"]), (&json!("filter"), &json!(true)));
+    assert_eq!(shown["unlike"], json!([]), "{shown}");
+    assert_eq!(shown["effective"].as_array().unwrap().len(), kept.count_ones() as usize, "{shown}");
+    assert!(!shown["landlock"].as_str().unwrap().is_empty(), "{shown}");
+}
+
+/// Every thread of a process has the restrictions; how many there are.
+fn are_confined(pid: u32, kept: u64, uid: u32) -> usize {
+    let threads = threads(pid);
     for thread in &threads {
         let mask = |name: &str| u64::from_str_radix(&thread[name], 16).unwrap();
         for set in ["CapEff", "CapPrm"] {
@@ -49,12 +62,7 @@ fn is_confined(switch: &Switch, kept: u64, uid: u32) {
             thread["Uid"].split_whitespace().map(|id| id.parse().unwrap()).collect();
         assert_eq!(uids, [uid; 4], "{thread:?}");
     }
-    let shown = switch.show("process");
-    assert_eq!(shown["sandbox"], "on", "{shown}");
-    assert_eq!((&shown["seccomp"], &shown["no_new_privs"]), (&json!("filter"), &json!(true)));
-    assert_eq!(shown["unlike"], json!([]), "{shown}");
-    assert_eq!(shown["effective"].as_array().unwrap().len(), kept.count_ones() as usize, "{shown}");
-    assert!(!shown["landlock"].as_str().unwrap().is_empty(), "{shown}");
+    threads.len()
 }
 
 /// Waits until frames from wire 0 leave by wire 1 of `switch`.
@@ -96,6 +104,36 @@ fn a_switch_keeps_only_what_opens_its_devices_again() {
     assert_eq!((&shown["sandbox"], &shown["seccomp"]), (&json!("off"), &json!("none")), "{shown}");
     assert_eq!(shown["note"], "run.sandbox is false");
     drop(switch.stop());
+}
+
+/// Hosts and endpoints are confined as switches are, by what their ports take, and work.
+#[test]
+fn hosts_and_endpoints_keep_only_what_opens_their_devices_again() {
+    let test = "hosts_and_endpoints_keep_only_what_opens_their_devices_again";
+    let Some(mut net) = Net::new(test) else { return };
+    let (admin, raw) = (1 << 12, 1 << 13);
+    net.add_joined("h0", "sw0", "10.0.0.1/24");
+    for options in ["--station 1", "--station 1 --to 2 --duration 60 --rate 1Mbps"] {
+        let mut host = talk::host(&net, "h0", options);
+        assert!(are_confined(host.id(), admin | raw, 0) >= 1, "{options}");
+        kill(&host, "-TERM");
+        let ended = host.wait().unwrap();
+        assert!(ended.success(), "{options}: {ended}");
+    }
+    let folder = Folder(Switch::folder(&net));
+    std::fs::create_dir_all(&folder.0).unwrap();
+    for (port, kept) in [("eth0", admin | raw), ("tap:tap7", admin)] {
+        let socket = folder.0.join("ctl").join("endpoint.sock");
+        let arguments = format!("host --port {port} --name h");
+        let endpoint = Endpoint::start(&net, "h0", &arguments, socket);
+        assert!(are_confined(endpoint.pid(), kept, 0) >= 2, "{port}");
+        endpoint.stop();
+    }
+}
+
+fn kill(child: &Child, signal: &str) {
+    let pid = child.id().to_string();
+    assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());
 }
 
 #[test]
