@@ -41,7 +41,7 @@ PTF = [
 ]  # fmt: skip
 # What a class must say that has run: ptf also ends well without a test.
 PASSED = re.compile(r"^Ran 1 test .*\n+OK$", re.MULTILINE)
-ERROR = re.compile(r"^(\w*(?:Error|Exception|Exit|Failure))(?:: ?(.*))?$")
+ERROR = re.compile(r"^([\w.]*(?:Error|Exception|Exit|Failure))(?:: ?(.*))?$")
 
 
 class Unusable(Exception):
@@ -63,15 +63,15 @@ class Row:
         return self.result == "passed"
 
 
-def table(rows):
-    """The rows as text; what is to be told of one that did not pass is below."""
+def table(rows, said=()):
+    """The rows as text; below are the reasons of those that did not pass, and remarks about the clone."""
     lines = [f"{'class':26} {'result':8} {'seconds':>7}  asserted"]
     for row in rows:
         word = "passed" if row.good else "FAILED"
         lines.append(f"{row.title:26} {word:8} {row.seconds:7.0f}  {row.asserted}".rstrip())
     lines += [f"{row.title}: {row.result}" for row in rows if not row.good]
     passed = sum(row.good for row in rows)
-    return "\n".join([*lines, f"{passed} passed, {len(rows) - passed} failed"]) + "\n"
+    return "\n".join([*lines, *said, f"{passed} passed, {len(rows) - passed} failed"]) + "\n"
 
 
 def usable(clone, folder):
@@ -101,6 +101,25 @@ def wanted(names):
     if unknown := [name for name in names if name not in known]:
         raise Unusable(f"no class {', '.join(unknown)}; there are {', '.join(sorted(known))}")
     return [case for case in cases if not names or case.test.rsplit(".", 1)[-1] in names]
+
+
+def plan(clone, cases):
+    """The cases that a clone's classes check, and remarks about classes of another revision than the parameters are for."""
+    digests = {case.test: sonicclone.digest(clone, case.folder, case.test) for case in cases}
+    other = [test.rsplit(".", 1)[-1] for test, found in digests.items() if found not in (None, soniccases.DIGESTS[test])]
+    said, chosen = [], []
+    if other:
+        said.append(
+            f"warning: parameters follow sonic-mgmt {soniccases.REVISION}; this clone has other code in "
+            f"{', '.join(other)}: if one of these fails, check its limits first"
+        )
+    for case in cases:
+        names = sonicclone.identifiers(clone, case.folder, case.test)
+        if not digests[case.test] or not case.needs or case.needs in names:
+            chosen.append(case)
+        else:
+            said.append(f"{case.title}: left out, as the class of this clone does not check that")
+    return chosen, said
 
 
 def configuration(case, kind, workers):
@@ -181,7 +200,8 @@ def run_case(case, options, folder):
             asked = rig.ask("conform", "params", "--packet-size", str(PACKET_OCTETS), "--json")
             assert asked, "weft conform params does not answer"
             config = tomllib.loads(text)
-            facts = soniccases.Facts(json.loads(asked), Oracle(config), config)
+            names = sonicclone.identifiers(options.clone, case.folder, case.test)
+            facts = soniccases.Facts(json.loads(asked), Oracle(config), config, names)
             own, asserted = case.given(facts)
             given = facts.common() | own | {"port_map_file_ini": os.path.join(folder, "ports.ini")}
             path = os.pathsep.join([options.stubs, sonicclone.folder(options.clone, "py3")])
@@ -204,13 +224,16 @@ def inside(options):
             weftlive.sh(f"ip link set h{port} address {soniccases.mac(port)}")
             weftlive.sh(f"ethtool -K h{port} tx off rx off")
         rows = []
-        for case in wanted(options.classes):
+        cases, said = plan(options.clone, wanted(options.classes))
+        for line in said:
+            print(line, flush=True)
+        for case in cases:
             row = run_case(case, options, folder)
             rows.append(row)
             print(f"{row.title}: {row.result} ({row.seconds:.0f} s) {row.asserted}".rstrip(), flush=True)
             with open(os.path.join(options.results, "table.txt"), "w", encoding="utf-8") as file:
-                file.write(table(rows))
-    print(f"\n{table(rows)}", end="", flush=True)
+                file.write(table(rows, said))
+    print(f"\n{table(rows, said)}", end="", flush=True)
     return 0 if all(row.good for row in rows) else 1
 
 

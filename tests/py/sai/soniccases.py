@@ -1,6 +1,7 @@
 """SONiC's QoS test classes: what each one is given, from thresholds that a running switch tells of itself.
 
 Shape: CASES, one for each row of the table: Case.given(facts) -> ({parameter: value}, what is asserted); Facts is one switch.
+REVISION and DIGESTS say which classes the parameters were run with.
 Units: frames of 64 octets, one cell each; cells; octets where the name says so.
 Source: test parameters as the classes of sonic-mgmt read them; `weft conform params` (docs/conform.md); saioracle.py for what
 several groups, and marks, have as thresholds.
@@ -18,17 +19,38 @@ DSCP_TO_QUEUE = {8: 0, 0: 1, 5: 2, 3: 3, 4: 4, 46: 5, 48: 6}
 DSCP_TO_PRI = [DSCP_TO_QUEUE.get(dscp, 1) for dscp in range(64)]
 PCP_TO_PRI = [1, 0, 2, 3, 4, 5, 6, 7]
 PRI_TO_PG = [0, 0, 0, 3, 4, 0, 0, 7]
+# For classes that ask for groups alone, and for frames in the order in which they were sent, which several queues do not
+# keep: each group has one queue.
+QUEUE_OF_PG = {
+    "classify": {
+        "dscp_to_pri": [dscp if dscp in (LOSSLESS, LOSSLESS_TOO) else LOSSY for dscp in range(64)],
+        "pcp_to_pri": PRI_TO_PG,
+    }
+}
 # A test's socket holds some 200 KB: an output whose frames it counts is slow enough for Python.
 SLOW_GBPS = 0.02
-SLOW = {"port_defaults": {"port_bandwidth_gbps": SLOW_GBPS}}
-CRAWL_GBPS = 0.001
+SLOW = {"port_defaults": {"max_rate_gbps": SLOW_GBPS}}
+# Where a test lets a port send while its last frames may be on their way: 82 frames of LONG_OCTETS in a second.
+CRAWL = {"port_defaults": {"max_rate_gbps": 0.001}}
 WEIGHTS = [14, 14, 14, 15, 15, 14, 14, 14]
 WRR_FRAMES = {f"q{queue}_num_of_pkts": 10 * WEIGHTS[queue] for queue in range(7)}
 WRR_LIMIT = 80
 ECN_FRAMES, ECN_PERCENT = 200, 50
+# DscpEcnSend's own bounds: the least and the most that may be marked, as shares of its limit.
+ECN_LEAST, ECN_MOST = 0.03, 0.07
+# Frames leave all depths of the ramp from 0 to 10 %, so 5 % of them are marked; with so many, both bounds are more than
+# five standard deviations away.
+ECN_RAMP_FRAMES, ECN_RAMP_PERCENT = 4000, 10
+# In the middle between both bounds, and its 95 % below what is not marked.
+ECN_RAMP_LIMIT = ECN_RAMP_FRAMES * 39 // 40
+# All leave in 0.7 s, as the class reads counters after 2 s; and a socket of 200 KB holds what comes in 90 ms.
+ECN_RAMP_GBPS = 0.004
+# A variable of DscpEcnSend's revisions that compare cells and have those bounds.
+COUNTS_CELLS = "cell_occupancy"
 ALL_PORTS_FRAMES = 500
+LONG_OCTETS = 1500  # one cell, too
 PROBER_STEPS = 10  # the prober looks for the frame itself in a range of so many
-READS_AT_ONCE = 32  # frames that may be on their way where a test reads, or lets a port send, right after it has sent
+READS_AT_ONCE = 32  # frames that may be on their way where a test reads or lets a port send, right after it has sent
 
 
 def mac(port):
@@ -53,6 +75,7 @@ class Facts:
     params: dict
     oracle: object
     config: dict
+    names: frozenset = frozenset()  # variables of the class that is run, by which revisions differ
 
     def row(self, pri):
         """Thresholds of a priority at the source."""
@@ -173,6 +196,7 @@ def pool(facts):
         "buf_pool_roid": facts.params["buf_pool_roid"],
         "pkts_num_fill_min": row["fill_min"],
         "pkts_num_fill_shared": shared,
+        "packet_size": LONG_OCTETS,
     }
     return facts.lossy() | given, f"{shared - row['fill_min']} cells"
 
@@ -184,6 +208,7 @@ def all_ports(facts):
         "dst_port_ips": [address(port) for port in ports],
         "dscp_to_q_map": DSCP_TO_QUEUE,
         "pkt_count": ALL_PORTS_FRAMES,
+        "packet_size": LONG_OCTETS,
     }
     return facts.lossy(margin=READS_AT_ONCE) | given, f"{ALL_PORTS_FRAMES} cells in {len(ports) * len(DSCP_TO_QUEUE)} queues"
 
@@ -231,20 +256,41 @@ def full_mesh(_facts):
     return given | {"dscp_to_q_map": DSCP_TO_QUEUE}, "2 sources x 2 destinations x 7 queues"
 
 
-def marks(facts, ecn):
-    frames = ECN_FRAMES
-    unmarked = sum(facts.oracle.mark_probability(depth * facts.cell) == 0 for depth in range(1, frames + 1))
-    given = {
+def ecn_given(facts, ecn, frames, limit, min_limit):
+    return {
         "router_mac": mac(DST),
         "dscp": DSCP_LOSSY,
         "ecn": ecn,
         "num_of_pkts": frames,
         "ecn_queue_status": "on",
-        # Of frames that are not ECT: the octets that are sent, and what they take at two cells each.
-        "limit": unmarked * 2 * facts.cell if ecn else frames * facts.params["packet_size"],
-        "min_limit": 0 if ecn else frames * 2 * facts.cell,
+        "limit": limit,
+        "min_limit": min_limit,
     }
+
+
+def marks(facts, ecn):
+    frames = ECN_FRAMES
+    unmarked = sum(facts.oracle.mark_probability(depth * facts.cell) == 0 for depth in range(1, frames + 1))
+    if COUNTS_CELLS in facts.names:
+        # Cells that are sent, or not marked. With as many frames as the least, it does not ask for 3 to 7 %.
+        cells = facts.params["packet_cells"]
+        limit = (unmarked if ecn else frames) * cells
+        least = frames if ecn else limit
+    else:
+        # Octets at two cells a frame; of frames that are not ECT the most is what is sent.
+        limit = unmarked * 2 * facts.cell if ecn else frames * facts.params["packet_size"]
+        least = 0 if ecn else frames * 2 * facts.cell
+    given = ecn_given(facts, ecn, frames, limit, least)
     return given, f"{unmarked} of {frames} unmarked" if ecn else f"0 of {frames} marked"
+
+
+def ramp(facts):
+    """Some of the frames are marked, by chance."""
+    limit = ECN_RAMP_LIMIT * facts.params["packet_cells"]
+    least, most = (round(limit * share) for share in (ECN_LEAST, ECN_MOST))
+    mean, _ = facts.oracle.marks(facts.cell, ECN_RAMP_FRAMES)
+    given = ecn_given(facts, 1, ECN_RAMP_FRAMES, limit, 0)
+    return given, f"{least} to {most} of {ECN_RAMP_FRAMES} marked, {float(mean):.0f} on average"
 
 
 def ecn_settings():
@@ -256,6 +302,18 @@ def ecn_settings():
         "max_percent": 0,
     }
     return SLOW | {"ecn": keys, "buffer": {"queue_capacity_bytes": ECN_FRAMES * 2048}}
+
+
+def ramp_settings():
+    """Marks more and more frames up to a queue that no frame leaves full."""
+    keys = {
+        "ecn_enabled": True,
+        "ecn_threshold_low": 0,
+        "ecn_threshold_high": 100,
+        "max_percent": ECN_RAMP_PERCENT,
+    }
+    buffer = {"buffer_size_mb": 32, "queue_capacity_bytes": (ECN_RAMP_FRAMES + 1) * 2048}
+    return {"port_defaults": {"max_rate_gbps": ECN_RAMP_GBPS}, "ecn": keys, "buffer": buffer}
 
 
 def prober(facts):
@@ -281,6 +339,7 @@ class Case:
     name: str = ""
     folder: str = "py3"
     environment: dict = field(default_factory=dict)
+    needs: str = ""  # a variable of the class, without which it does not check what this row is for
 
     @property
     def title(self):
@@ -288,16 +347,16 @@ class Case:
         return self.name or self.test.rsplit(".", 1)[-1]
 
 
-def qos(name, given, settings=None, title=""):
+def qos(name, given, settings=None, title="", needs=""):
     """A class of sai_qos_tests.py."""
-    return Case(f"sai_qos_tests.{name}", given, settings or {}, title)
+    return Case(f"sai_qos_tests.{name}", given, settings or {}, title, needs=needs)
 
 
 CASES = [
     qos("DscpMappingPB", dscp_to_queue),
     qos("Dot1pToQueueMapping", dot1p),
-    qos("DscpToPgMapping", dscp_to_group),
-    qos("Dot1pToPgMapping", dot1p),
+    qos("DscpToPgMapping", dscp_to_group, QUEUE_OF_PG),
+    qos("Dot1pToPgMapping", dot1p, QUEUE_OF_PG),
     qos("PFCtest", pfc),
     qos("PFCXonTest", xon),
     qos("LossyQueueTest", lossy_queue),
@@ -305,14 +364,16 @@ CASES = [
     qos("PGHeadroomWatermarkTest", group_headroom),
     qos("PGSharedWatermarkTest", group_shared),
     qos("QSharedWatermarkTest", queue_shared),
-    # It lets a port send while its last frames may be on their way: at this rate the first one leaves after those have come.
-    qos("BufferPoolWatermarkTest", pool, {"port_defaults": {"port_bandwidth_gbps": CRAWL_GBPS}}),
-    qos("QWatermarkAllPortTest", all_ports),
-    qos("WRRtest", shares, {"port_defaults": {"port_bandwidth_gbps": SLOW_GBPS, "weights": WEIGHTS}}),
+    # It wants all cells but one there, and all gone 8 s later: so few that this takes 3 s.
+    qos("BufferPoolWatermarkTest", pool, CRAWL | {"buffer": {"buffer_size_mb": 2}}),
+    # It leaves what is queued, for which the buffer has room.
+    qos("QWatermarkAllPortTest", all_ports, CRAWL | {"buffer": {"buffer_size_mb": 64}}),
+    qos("WRRtest", shares, {"port_defaults": {"max_rate_gbps": SLOW_GBPS, "weights": WEIGHTS}}),
     qos("HdrmPoolSizeTest", headroom_pool),
     qos("FullMeshTrafficSanity", full_mesh),
     qos("DscpEcnSend", lambda facts: marks(facts, 0), ecn_settings(), "DscpEcnSend, ecn=0"),
     qos("DscpEcnSend", lambda facts: marks(facts, 1), ecn_settings(), "DscpEcnSend, ecn=1"),
+    qos("DscpEcnSend", ramp, ramp_settings(), "DscpEcnSend, 3 to 7 %", needs=COUNTS_CELLS),
     Case(
         "pfc_xoff_probing.PfcXoffProbing",
         prober,
@@ -320,3 +381,26 @@ CASES = [
         environment={"POINT_PROBING_LIMIT": str(PROBER_STEPS)},
     ),
 ]
+
+# The revision of sonic-mgmt whose classes these parameters were run with, and what `sonicclone.digest` says of each.
+REVISION = "b4ba9de3 (22 August 2026)"
+DIGESTS = {
+    "sai_qos_tests.DscpMappingPB": "97b4813194af",
+    "sai_qos_tests.Dot1pToQueueMapping": "faf928e201f7",
+    "sai_qos_tests.DscpToPgMapping": "31dc0d88f6ef",
+    "sai_qos_tests.Dot1pToPgMapping": "8d411b04d0d5",
+    "sai_qos_tests.PFCtest": "a53a9c060553",
+    "sai_qos_tests.PFCXonTest": "cdf73be2483e",
+    "sai_qos_tests.LossyQueueTest": "331f3faacef4",
+    "sai_qos_tests.PGDropTest": "556fe1900be9",
+    "sai_qos_tests.PGHeadroomWatermarkTest": "cd005f921d86",
+    "sai_qos_tests.PGSharedWatermarkTest": "f411c88a4257",
+    "sai_qos_tests.QSharedWatermarkTest": "cd48decf233a",
+    "sai_qos_tests.BufferPoolWatermarkTest": "a6fb47ebe676",
+    "sai_qos_tests.QWatermarkAllPortTest": "744a47fb4c4c",
+    "sai_qos_tests.WRRtest": "c4d5616c1039",
+    "sai_qos_tests.HdrmPoolSizeTest": "6b70b12f935a",
+    "sai_qos_tests.FullMeshTrafficSanity": "cd89729147ef",
+    "sai_qos_tests.DscpEcnSend": "97bb5fd5f33f",
+    "pfc_xoff_probing.PfcXoffProbing": "9d2679debd44",
+}

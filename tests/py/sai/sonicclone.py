@@ -1,11 +1,14 @@
-"""A user's clone of sonic-mgmt: whether what the tests need is there, and whether the stubs have all that it imports.
+"""A user's clone of sonic-mgmt: whether what the tests need is there, whether the stubs have all that it imports, and what its
+test classes are.
 
-Shape: missing_files(CLONE) and missing_names(CLONE, STUBS) -> what is missing, as text for people; classes(CLONE, FOLDER).
+Shape: missing_files(CLONE) and missing_names(CLONE, STUBS) -> what is missing, as text for people; classes(CLONE, FOLDER);
+digest(CLONE, FOLDER, TEST) and identifiers(CLONE, FOLDER, TEST) of one class.
 Units: none.
 Source: Python's ast; nothing of the clone is run.
 """
 
 import ast
+import hashlib
 import os
 
 TESTS = os.path.join("tests", "saitests")
@@ -68,6 +71,35 @@ def missing_names(clone, stubs):
             have = defined(stubs, module)
             missing |= {f"{module}.{one.name}" for one in node.names if one.name not in have | {"*"}}
     return sorted(missing)
+
+
+def class_of(clone, place, test):
+    """The syntax tree of a class, `module.Class`, and the text of its module; None if there is none."""
+    module, name = test.split(".")
+    path = os.path.join(folder(clone, place), f"{module}.py")
+    if not os.path.isfile(path):
+        return None
+    found = [node for node in parsed(path).body if isinstance(node, ast.ClassDef) and node.name == name]
+    with open(path, encoding="utf-8", errors="replace") as file:
+        return (found[-1], file.read()) if found else None
+
+
+def digest(clone, place, test):
+    """What a class's code comes to, comments and empty lines apart; None if there is no such class."""
+    found = class_of(clone, place, test)
+    if not found:
+        return None
+    node, text = found
+    lines = (line.rstrip() for line in text.splitlines()[node.lineno - 1 : node.end_lineno])
+    code = "\n".join(line for line in lines if line and not line.lstrip().startswith("#"))
+    return hashlib.sha256(code.encode()).hexdigest()[:12]
+
+
+def identifiers(clone, place, test):
+    """Names of variables that a class uses."""
+    found = class_of(clone, place, test)
+    nodes = ast.walk(found[0]) if found else ()
+    return frozenset(node.id for node in nodes if isinstance(node, ast.Name))
 
 
 def classes(clone, place):

@@ -54,6 +54,8 @@ import time
 import sai_base_test
 import switch
 from ptf.testutils import send_packet, simple_ip_packet, verify_packet
+from switch_sai_thrift.sai_headers import SAI_PORT_ATTR_PKT_TX_ENABLE, SAI_PORT_STAT_IF_OUT_UCAST_PKTS
+from switch_sai_thrift.ttypes import sai_thrift_attribute_t, sai_thrift_attribute_value_t
 
 
 class PFCtest(sai_base_test.Base):
@@ -70,6 +72,33 @@ class PFCtest(sai_base_test.Base):
         send_packet(self, given["src_port_id"], packet)
         verify_packet(self, packet, given["dst_port_id"])
         assert self.client.sai_thrift_get_port_stats(port, counter, 1)[0] == before + 1
+
+
+class QWatermarkAllPortTest(sai_base_test.Base):
+    def runTest(self):
+        given = self.test_params
+        destination = given["dst_port_id"]
+        port = self.client.sai_thrift_get_port_id_by_front_port(f"p{destination}")
+
+        def transmit(on):
+            value = sai_thrift_attribute_value_t(booldata=on)
+            attribute = sai_thrift_attribute_t(id=SAI_PORT_ATTR_PKT_TX_ENABLE, value=value)
+            assert self.client.sai_thrift_set_port_attribute(port, attribute) == 0
+
+        def sent():
+            return self.client.sai_thrift_get_port_stats(port, [SAI_PORT_STAT_IF_OUT_UCAST_PKTS], 1)[0]
+
+        src, dst = (self.dataplane.get_mac(0, port_id) for port_id in (given["src_port_id"], destination))
+        transmit(False)
+        packet = simple_ip_packet(pktlen=given["packet_size"], eth_src=src, eth_dst=dst)
+        send_packet(self, given["src_port_id"], packet, given["pkt_count"])
+        start = time.monotonic()
+        transmit(True)
+        count = sent()
+        while count < 3:
+            count = sent()
+        seconds = time.monotonic() - start
+        print(f"SENT {count} in {seconds} s of {given['pkt_count']}")
 
 
 class LossyQueueTest(sai_base_test.Base):
@@ -149,6 +178,107 @@ def test_a_class_passes_one_fails_and_one_is_not_there(clone):
 
 
 @pytest.mark.skipif(MISSING is not None, reason=str(MISSING))
+def test_a_slow_output_is_slow(clone):
+    """A class may let a port send while its frames are still coming only because few leave meanwhile."""
+    done, table = run(clone, "QWatermarkAllPortTest")
+    assert done.returncode == 0, table + done.stdout + done.stderr
+    log = (clone.parent / "results" / "QWatermarkAllPortTest.log").read_text(encoding="utf-8")
+    sent, seconds = re.search(r"SENT (\d+) in (\S+) s", log).groups()
+    rate = soniccases.CRAWL["port_defaults"]["max_rate_gbps"] * 1e9
+    wire_bits = (soniccases.LONG_OCTETS + 24) * 8
+    # A full bucket lets one frame go at once, and the next as soon as there is a credit.
+    assert int(sent) <= 2 + rate * float(seconds) / wire_bits, (sent, seconds)
+
+
+def other(clone, word, by):
+    """The same clone after a change of its classes."""
+    path = clone / "tests" / "saitests" / "py3" / "sai_qos_tests.py"
+    path.write_text(path.read_text(encoding="ascii").replace(word, by), encoding="ascii")
+    return str(clone)
+
+
+def test_a_clone_of_another_revision_is_named(clone, monkeypatch):
+    cases = [case for case in soniccases.CASES if case.title in ("PFCtest", "LossyQueueTest", "WRRtest")]
+    monkeypatch.setattr(
+        soniccases,
+        "DIGESTS",
+        {case.test: sonicclone.digest(str(clone), case.folder, case.test) for case in cases},
+    )
+    assert sonic.plan(str(clone), cases) == (cases, [])
+    # What a class says to people is no other code.
+    assert sonic.plan(other(clone, "        given = ", "\n        # A remark.\n        given = "), cases) == (cases, [])
+    chosen, said = sonic.plan(other(clone, "so it was meant", "so it was not"), cases)
+    assert chosen == cases and len(said) == 1
+    assert soniccases.REVISION in said[0] and "other code in LossyQueueTest:" in said[0], said
+
+
+def test_a_row_that_a_revision_does_not_check_is_left_out(clone):
+    row = next(case for case in soniccases.CASES if case.needs)
+    path = clone / "tests" / "saitests" / "py3" / "sai_qos_tests.py"
+    kept = []
+    for text in ("class DscpEcnSend:\n    cell_occupancy = 1\n", "class DscpEcnSend:\n    pass\n", ""):
+        path.write_text(text, encoding="ascii")
+        chosen, said = sonic.plan(str(clone), [row])
+        kept.append((chosen == [row], any("left out" in line for line in said)))
+    # Without the class at all the row fails, as every other does.
+    assert kept == [(True, False), (False, True), (True, False)]
+
+
+def test_all_classes_have_a_known_revision():
+    assert soniccases.DIGESTS.keys() == {case.test for case in soniccases.CASES}
+
+
+def facts_of(title, names=()):
+    """What a row's switch has, without the switch."""
+    case = next(case for case in soniccases.CASES if case.title == title)
+    config = tomllib.loads(sonic.configuration(case, "af_packet", 1))
+    oracle = saioracle.Oracle(config)
+    params = {"cell_size": oracle.cell, "packet_size": sonic.PACKET_OCTETS, "packet_cells": 1}
+    return case, soniccases.Facts(params, oracle, config, frozenset(names))
+
+
+@pytest.mark.parametrize("title", ["DscpToPgMapping", "Dot1pToPgMapping"])
+def test_frames_of_a_group_are_in_one_queue(title):
+    """These classes want them in the order in which they were sent."""
+    _, facts = facts_of(title)
+    maps = facts.config["classify"]
+    for values in (maps["dscp_to_pri"], maps["pcp_to_pri"]):
+        used = set(values)
+        assert len({maps["pri_to_pg"][pri] for pri in used}) == len(used)
+    groups = [maps["pri_to_pg"][pri] for pri in maps["dscp_to_pri"]]
+    assert groups == [{3: 3, 4: 4}.get(dscp, 0) for dscp in range(64)]
+    assert [maps["pri_to_pg"][pri] for pri in maps["pcp_to_pri"]] == soniccases.PRI_TO_PG
+
+
+@pytest.mark.parametrize(
+    ("ecn", "names", "want"),
+    [
+        (0, ["cell_occupancy"], (200, 200)),  # 200 frames of a cell each
+        (1, ["cell_occupancy"], (99, 200)),  # 99 are not marked; 200 is no more than the least, so 3 to 7 % is not asked for
+        (0, [], (200 * 64, 200 * 2 * 2048)),
+        (1, [], (99 * 2 * 2048, 0)),
+    ],
+)
+def test_limits_of_marks_follow_the_revision(ecn, names, want):
+    case, facts = facts_of(f"DscpEcnSend, ecn={ecn}", names)
+    given, _ = case.given(facts)
+    assert (given["limit"], given["min_limit"]) == want
+
+
+def test_chance_stays_in_the_bounds_of_marks():
+    case, facts = facts_of("DscpEcnSend, 3 to 7 %")
+    given, asserted = case.given(facts)
+    frames, limit = given["num_of_pkts"], given["limit"]
+    assert given["min_limit"] < frames, "else the share is not asked for"
+    assert frames <= facts.oracle.egress_drop(soniccases.LOSSY), "all are queued"
+    mean, variance = facts.oracle.marks(facts.cell, frames)
+    deviation = float(variance) ** 0.5
+    for bound in (mean - 0.03 * limit, 0.07 * limit - mean, frames - mean - 0.95 * limit):
+        assert bound > 5 * deviation, (float(bound), deviation)
+    assert asserted == "117 to 273 of 4000 marked, 200 on average"
+
+
+@pytest.mark.skipif(MISSING is not None, reason=str(MISSING))
 def test_a_class_that_hangs_is_ended_and_leaves_nothing(clone):
     done, table = run(clone, "PFCXonTest", "--timeout", str(HANGS_S))
     assert done.returncode == 1, done.stdout + done.stderr
@@ -185,6 +315,7 @@ def test_what_cannot_be_run_is_named(clone):
         ("ptf: no such test", "ptf: no such test"),
         (TRACEBACK, "AssertionError (b.py, line 7, in f: assert x)"),
         ("KeyError: 'ecn'\nRan 1 test in 1s\n", "KeyError: 'ecn'"),
+        ("thrift.TTransport.TTransportException: refused\nRan 1 test\n", "thrift.TTransport.TTransportException: refused"),
     ],
 )
 def test_reasons_are_short(said, why):
