@@ -31,18 +31,21 @@ FIELDS = {
     "tag": (80, 16),
     "bi_tag": (80, 12),
     "bi_id": (64, 12),
+    "term": (64, 16),
+    "lease": (0, 64),
     "line": (6, 46),
     "low_addr": (6, 2),
 }
 REQ, RWD, NDR, DRS, BISNP, BIRSP = range(1, 7)
-_ANSWER = ("meta_field", "meta_value", "dev_load", "ld_id", "tag")
+_ANSWER = ("meta_field", "meta_value", "dev_load", "ld_id", "tag", "poison", "term", "lease")
+TERM_UNIT_US = 100
 _REQUEST = ("snp_type", "meta_field", "meta_value", "tc", "ld_id", "tag", "line")
 # What a class has, beside class and opcode.
 HAS = {
     REQ: _REQUEST,
     RWD: (*_REQUEST, "poison", "bep"),
     NDR: _ANSWER,
-    DRS: (*_ANSWER, "poison"),
+    DRS: _ANSWER,
     BISNP: ("bi_tag", "bi_id", "line"),
     BIRSP: ("bi_tag", "bi_id", "low_addr"),
 }
@@ -203,6 +206,8 @@ def _named(found, is_hbr):
         told["poisoned"] = True
     if number in (NDR, DRS):
         told["dev_load"] = found["dev_load"]
+        if found["lease"]:
+            told["lease"], told["lease_us"] = f"0x{found['lease']:016x}", TERM_UNIT_US * found["term"]
     if is_hbr and number <= DRS:
         told["ld_id"] = found["ld_id"]
     if kind == PARTIAL:

@@ -91,6 +91,12 @@ def worked():
             "21 19 00 00 00 05 00 00 00 00 01 23 45 67 BA 40 [data]",
         ),
         ("its answer", c.encode("Cmp", tag=5, **none), "30 18 00 00 00 05 00 00" + " 00" * 8),
+        (
+            "Cmp-E with a lease",
+            c.encode("Cmp-E", tag=5, term=984, lease=0x0102_0304_0506_0708),
+            "32 00 00 00 00 05 03 D8 01 02 03 04 05 06 07 08",
+        ),
+        ("not written", c.encode("Cmp", tag=5, poison=1, **none), "30 19 00 00 00 05 00 00" + " 00" * 8),
     ]
     return [(name, built, bytes.fromhex(text.replace("[data]", data.hex()))) for name, built, text in page]
 

@@ -81,11 +81,11 @@ def test_worked_strings(name, built, want):
 
 
 def test_worked_strings_are_read(tmp_path):
-    ask, edge, answer, write, done = (text for _, _, text in m.worked())
+    ask, edge, answer, write, done, granted, lost = (text for _, _, text in m.worked())
     front = bytes.fromhex("020000000002 020000000001")
     answer = bytes.fromhex("88B7025746") + answer
     hbr = bytes.fromhex("88B7025746000610")
-    frames = [front + data for data in (ask, edge, answer, hbr + write, hbr + done)]
+    frames = [front + data for data in (ask, edge, answer, *(hbr + one for one in (write, done, granted, lost)))]
     there = {"spid": "0a1", "dpid": "123", "pif": False, "dsar": True, "hie": False}
     back = {"spid": "123", "dpid": "0a1", "pif": False, "dsar": False, "hie": False}
     read, near, far = (
@@ -99,6 +99,8 @@ def test_worked_strings_are_read(tmp_path):
         far | {"kind": "MemData", "tag": 5, "dev_load": 1, "pth": back},
         read | near | {"kind": "MemWr", "poisoned": True},
         near | {"kind": "Cmp", "tag": 5, "dev_load": 0},
+        near | {"kind": "Cmp-E", "tag": 5, "dev_load": 0, "lease": "0x0102030405060708", "lease_us": 98_400},
+        near | {"kind": "Cmp", "tag": 5, "dev_load": 0, "poisoned": True},
     ]
 
 

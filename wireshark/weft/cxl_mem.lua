@@ -10,6 +10,7 @@ return function(bytes)
 
   local M = { HEAD_LEN = 16 }
   local LINE, ENABLES_LEN = 64, 8
+  local LEASE_UNIT_US = 100
   local REQ, RWD, NDR, DRS, BISNP, BIRSP = 1, 2, 3, 4, 5, 6
   local OPS = {
     [0x10] = "MemInv",
@@ -85,13 +86,18 @@ return function(bytes)
     add("tag", is_snoop and bits(be16(s, at + 4), 0, 12) or be16(s, at + 4), 4, 2)
     if class == NDR or class == DRS then
       add("dev_load", bits(more, 4, 2), 2, 1)
+      local high, low = be32(s, at + 8), be32(s, at + 12)
+      if high > 0 or low > 0 then
+        add("lease", ("0x%08x%08x"):format(high, low), 8, 8)
+        add("lease_us", LEASE_UNIT_US * be16(s, at + 6), 6, 2)
+      end
     else
       add("to", address(s, at + 8, class), 8, 8)
     end
     if not is_pbr and not is_snoop then
       add("ld_id", bits(u8(s, at + 3), 4, 4), 3, 1)
     end
-    if has_data and bit(u8(s, at + 1), 0) then
+    if (has_data or class == NDR) and bit(u8(s, at + 1), 0) then
       add("poisoned", true, 1, 1)
     end
     if first == PARTIAL then

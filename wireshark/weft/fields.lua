@@ -128,6 +128,8 @@ local FIELDS = {
   { "tlp.ln", "bool", "LN" },
   { "tlp.poisoned", "bool", "Poisoned" },
   { "tlp.ld_id", "uint8", "LD-ID" },
+  { "tlp.lease", "string", "Lease" },
+  { "tlp.lease_us", "uint32", "Lease lasts microseconds" },
   { "tlp.byte_mask", "string", "Bytes that count" },
   { "tlp.pasid", "uint24", "PASID", base.DEC_HEX },
   { "tlp.byte_count", "uint16", "Byte count" },

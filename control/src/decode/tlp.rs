@@ -8,7 +8,7 @@ use std::fmt;
 
 use serde::Serialize;
 use weft_parsers::ParseError;
-use weft_parsers::cxl_mem::{MemClass, MemMessage};
+use weft_parsers::cxl_mem::{Lease, MemClass, MemMessage};
 use weft_parsers::tlp::{
     Implicit, Kind, Mode, Oui, PbrTlp, PbrVdm, Protocol, Pth, Route, Routing, Status, Tlp, TlpLink,
 };
@@ -69,6 +69,12 @@ pub struct TlpFields {
     /// Logical device of a CXL.mem message without PTH.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ld_id: Option<u8>,
+    /// Number of the lease that a CXL.mem response tells.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lease: Option<String>,
+    /// How long it lasts, microseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lease_us: Option<u64>,
     /// Which bytes of a `MemWrPtl` count, bit 0 for the first.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub byte_mask: Option<String>,
@@ -173,6 +179,10 @@ fn mem(protocol: Protocol, rest: &[u8]) -> (TlpFields, Lengths) {
     fields.poisoned = head.poison;
     fields.dev_load = class.is_response().then_some(head.load as u8);
     fields.ld_id = (!is_pbr && !is_snoop).then_some(head.ld);
+    if head.lease.number != 0 {
+        fields.lease = Some(format!("{:#018x}", head.lease.number));
+        fields.lease_us = Some(u64::from(head.lease.term) * Lease::UNIT_US);
+    }
     fields.byte_mask = found.enables.map(|mask| format!("{mask:#018x}"));
     let data = found.data.map_or(0, |line| line.len());
     (fields, Ok((data, message.len() - found.len())))
@@ -299,6 +309,9 @@ impl fmt::Display for TlpFields {
         }
         if let Some(load) = self.dev_load.filter(|&load| load > 0) {
             write!(f, " load {load}")?;
+        }
+        if let (Some(lease), Some(us)) = (&self.lease, self.lease_us) {
+            write!(f, " lease {lease} for {us} us")?;
         }
         if let Some(mask) = &self.byte_mask {
             write!(f, " bytes {mask}")?;

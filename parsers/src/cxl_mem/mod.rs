@@ -157,6 +157,13 @@ impl MemClass {
         matches!(self, Self::RwD | Self::Drs)
     }
 
+    /// Whether a message can say that something is bad.
+    #[inline]
+    #[must_use]
+    pub const fn has_poison(self) -> bool {
+        self.has_data() || matches!(self, Self::Ndr)
+    }
+
     /// Whether it asks for something, and names a line.
     #[inline]
     #[must_use]
@@ -263,6 +270,25 @@ impl MetaField {
     }
 }
 
+/// What a response says of how long the host that asked may use lines that it holds of the device; weft's own.
+///
+/// All lines that were granted with one number may be used as long as the longest term of a response with that number
+/// lasts, from when its request was sent. A line whose number no response names any more has been given up by the device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Lease {
+    /// Its number; 0 for none: what comes with it is to be used once.
+    pub number: u64,
+    /// How long it lasts, in units of [`Self::UNIT_US`].
+    pub term: u16,
+}
+
+impl Lease {
+    /// Microseconds of a unit of its term.
+    pub const UNIT_US: u64 = 100;
+    /// None.
+    pub const NONE: Self = Self { number: 0, term: 0 };
+}
+
 /// Fields of a message. Those that its class does not have are 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemHead {
@@ -274,7 +300,7 @@ pub struct MemHead {
     pub meta: MetaField,
     /// Metadata, 2 bits.
     pub meta_value: u8,
-    /// The data is bad.
+    /// The data is bad. Of an NDR: the line that the host wrote back was not its own any more, and nothing was written.
     pub poison: bool,
     /// Traffic class, 2 bits.
     pub tc: u8,
@@ -288,6 +314,8 @@ pub struct MemHead {
     pub bi_id: u16,
     /// Address of a line; of a `BIRsp`, its bits 7:6.
     pub addr: Hpa,
+    /// How long what the host holds may be used; of a response.
+    pub lease: Lease,
 }
 
 impl MemHead {
@@ -306,6 +334,7 @@ impl MemHead {
             tag,
             bi_id: 0,
             addr: Hpa(0),
+            lease: Lease::NONE,
         }
     }
 
@@ -325,7 +354,7 @@ impl MemHead {
             snoop: if asks { bits >> 5 } else { 0 },
             meta: if is_bi { MetaField::NoOp } else { MetaField::from_low_bits(bits >> 3) },
             meta_value: if is_bi { 0 } else { bits >> 1 & 3 },
-            poison: class.has_data() && bits & 1 != 0,
+            poison: class.has_poison() && bits & 1 != 0,
             tc: if asks { more >> 6 } else { 0 },
             load: if class.is_response() {
                 DevLoad::from_low_bits(more >> 4)
@@ -336,6 +365,11 @@ impl MemHead {
             tag: if is_bi { be16::<4, _>(head) & 0xFFF } else { be16::<4, _>(head) },
             bi_id: if is_bi { be16::<6, _>(head) & 0xFFF } else { 0 },
             addr: Hpa(addr),
+            lease: if class.is_response() {
+                Lease { number: be64::<8, _>(head), term: be16::<6, _>(head) }
+            } else {
+                Lease::NONE
+            },
         }
     }
 
@@ -353,7 +387,7 @@ impl MemHead {
             bits |= (self.snoop & 7) << 5;
             more |= (self.tc & 3) << 6;
         }
-        if class.has_data() {
+        if class.has_poison() {
             bits |= self.poison as u8;
         }
         if class.is_response() {
@@ -365,7 +399,7 @@ impl MemHead {
         let addr = match class {
             MemClass::Req | MemClass::RwD | MemClass::BiSnp => self.addr.0 & ADDR_MASK,
             MemClass::BiRsp => self.addr.0 & LOW_ADDR_MASK,
-            MemClass::Ndr | MemClass::Drs => 0,
+            MemClass::Ndr | MemClass::Drs => self.lease.number,
         };
         let mut head = [0; HEAD_LEN];
         put::<0, 4, _>(
@@ -374,7 +408,12 @@ impl MemHead {
         );
         let tag = if is_bi { self.tag & 0xFFF } else { self.tag };
         put::<4, 2, _>(&mut head, tag.to_be_bytes());
-        put::<6, 2, _>(&mut head, (if is_bi { self.bi_id & 0xFFF } else { 0 }).to_be_bytes());
+        let id_or_term = match class {
+            MemClass::BiSnp | MemClass::BiRsp => self.bi_id & 0xFFF,
+            MemClass::Ndr | MemClass::Drs => self.lease.term,
+            MemClass::Req | MemClass::RwD => 0,
+        };
+        put::<6, 2, _>(&mut head, id_or_term.to_be_bytes());
         put::<8, 8, _>(&mut head, addr.to_be_bytes());
         head
     }

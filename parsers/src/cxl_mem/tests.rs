@@ -20,11 +20,16 @@ fn worked_bytes() {
     let line = [0xA5; LINE];
     let answer = MemHead { load: DevLoad::Optimal, ..MemHead::new(MemOp::MemData, 5) };
     let poisoned = MemHead { poison: true, ..request(MemOp::MemWr) };
+    let lease = Lease { number: 0x0102_0304_0506_0708, term: 984 };
+    let granted = MemHead { meta: MetaField::State, lease, ..MemHead::new(MemOp::CmpE, 5) };
+    let lost = MemHead { poison: true, ..MemHead::new(MemOp::Cmp, 5) };
     let cases = [
         (request(MemOp::MemRd), None, [0x11, 0x18, 0, 0, 0, 5, 0, 0], ADDR),
         (answer, Some(&line), [0x40, 0x18, 0x10, 0, 0, 5, 0, 0], [0; 8]),
         (poisoned, Some(&line), [0x21, 0x19, 0, 0, 0, 5, 0, 0], ADDR),
         (MemHead::new(MemOp::Cmp, 5), None, [0x30, 0x18, 0, 0, 0, 5, 0, 0], [0; 8]),
+        (granted, None, [0x32, 0, 0, 0, 0, 5, 0x03, 0xD8], [1, 2, 3, 4, 5, 6, 7, 8]),
+        (lost, None, [0x30, 0x19, 0, 0, 0, 5, 0, 0], [0; 8]),
     ];
     for (head, data, first, addr) in cases {
         let (bytes, len) = emitted(&MemMessage { head, data, enables: None });
@@ -52,6 +57,7 @@ fn a_class_has_its_fields_and_no_others() {
             tag: 0xF123,
             bi_id: 0xABC,
             addr: Hpa(0x000F_4567_89AB_CDC0),
+            lease: Lease { number: 0xFEDC_BA98_7654_3210, term: 0xBEEF },
         };
         let class = op.class();
         let (data, enables) = (class.has_data().then_some(&line), op == MemOp::MemWrPtl);
@@ -65,7 +71,7 @@ fn a_class_has_its_fields_and_no_others() {
             snoop: if class.is_request() { 5 } else { 0 },
             meta: if bi { none.meta } else { all.meta },
             meta_value: if bi { 0 } else { 2 },
-            poison: class.has_data(),
+            poison: class.has_poison(),
             tc: if class.is_request() { 3 } else { 0 },
             load: if class.is_response() { all.load } else { none.load },
             ld: if bi { 0 } else { 9 },
@@ -76,6 +82,7 @@ fn a_class_has_its_fields_and_no_others() {
                 MemClass::Ndr | MemClass::Drs => Hpa(0),
                 _ => all.addr,
             },
+            lease: if class.is_response() { all.lease } else { Lease::NONE },
         };
         assert_eq!((read.head, read.data, read.enables), (want, data, enables), "{op:?}");
         assert_eq!(read.len(), len);
