@@ -86,7 +86,10 @@ pub(crate) trait TransactionLayer {
     /// Its counts.
     fn counts(&mut self) -> &mut TlpCounts;
 
-    /// Ends what is late and sends what is due; with `full`, no requests of its own.
+    /// Ends what is late. Called when what the port had has been taken in: an answer that was there already is not late.
+    fn expire(&mut self, now: Instant, out: &mut Outbox);
+
+    /// Sends what is due; with `full`, no requests of its own.
     fn work(&mut self, now: Instant, full: bool, out: &mut Outbox);
 
     /// Takes a completion.
@@ -165,6 +168,7 @@ pub(crate) fn poll(
         Received::Control(message) => layer.control(now, message),
         _ => layer.receive(&frame, out),
     })?;
+    layer.expire(now, end.outbox());
     layer.work(now, end.is_full(), end.outbox());
     progress.next = Instant::earlier(progress.next, layer.next_due());
     progress.blocked |= end.waiting() > 0;

@@ -127,12 +127,18 @@ impl TransactionLayer for Core {
         }
     }
 
-    fn work(&mut self, now: Instant, full: bool, out: &mut Outbox) {
-        let Self { functions, counts, events, .. } = self;
-        for (function, state) in (0..).zip(functions) {
+    fn expire(&mut self, now: Instant, out: &mut Outbox) {
+        let Self { functions, counts, .. } = self;
+        for state in functions {
             if state.requester.expire(now) > 0 {
                 report(state, Uncorrectable::CompletionTimeout, false, out, counts);
             }
+        }
+    }
+
+    fn work(&mut self, now: Instant, full: bool, out: &mut Outbox) {
+        let Self { functions, counts, events, .. } = self;
+        for (function, state) in (0..).zip(functions) {
             if !full {
                 state.flush(now, &mut |tlp| {
                     let sent = out.send(None, tlp).is_ok();

@@ -112,10 +112,8 @@ impl Core {
         self.software.interrupt(addr, from);
     }
 
-    /// What needs no TLP to come: answers, timeouts, software, messages, and what can be sent.
+    /// What needs no TLP to come: answers, software, messages, and what can be sent.
     fn work(&mut self, now: Instant, full: bool, out: &mut Outbox) {
-        self.requester.expire(now);
-        self.mem.expire(now);
         loop {
             self.finish();
             let Self { software, requester, root, events, .. } = self;
@@ -265,6 +263,11 @@ impl TransactionLayer for Exporting<'_> {
         if known && core.resets.receive(now, message) && core.root.is_present() {
             core.show_link(true);
         }
+    }
+
+    fn expire(&mut self, now: Instant, _: &mut Outbox) {
+        self.core.requester.expire(now);
+        self.core.mem.expire(now);
     }
 
     fn work(&mut self, now: Instant, full: bool, out: &mut Outbox) {

@@ -210,6 +210,10 @@ impl Mld {
         })?;
         body.serve(now, lds, end.outbox());
         body.say_hello(now, end.outbox());
+        for (number, ld) in lds.iter_mut().enumerate() {
+            end.outbox().set_prefix(Some(prefix_of(number)));
+            ld.as_mut().core().expire(now, end.outbox());
+        }
         work(now, lds, end);
         let due = lds.iter_mut().filter_map(|ld| ld.as_mut().core().next_due()).min();
         let due = Instant::earlier(due, body.tunnel.next_due());
