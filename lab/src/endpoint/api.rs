@@ -13,6 +13,7 @@ use weft_rpc::Refused;
 
 use super::command::{Answer, Command, Status};
 use super::event_log::EventLog;
+use super::own_memory::OwnMemory;
 
 /// A CXL component at the ends of links that a runner drives: a host, a device, a GFD or an HBR switch.
 pub trait Endpoint: Send {
@@ -83,16 +84,36 @@ pub trait Endpoint: Send {
         command: &Command,
     ) -> Result<Option<Answer>, Refused>;
 
+    /// Its own memory that a command to store or peek names.
+    ///
+    /// # Errors
+    /// It has none, none such, or none for that command.
+    fn own_memory(&mut self, command: &Command) -> Result<&mut dyn OwnMemory, Refused> {
+        Err(not_for(self.kind(), command))
+    }
+
     /// What it counts, by who counts.
     fn counts(&self) -> Value;
 
     /// What else there is to say of it.
     fn detail(&self) -> Value;
 
-    /// Counts and details of what it is; links are the runner's to tell.
+    /// The name of a list of its details that may be long.
+    fn detail_list(&self) -> Option<&'static str> {
+        None
+    }
+
+    /// Some rows of that list, from what has number `from`, and with which number it goes on.
+    fn detail_rows(&self, from: usize) -> (Vec<Value>, Option<usize>) {
+        let _ = from;
+        (Vec::new(), None)
+    }
+
+    /// Counts and details of what it is, without that list; links are the runner's to tell.
     fn status(&self) -> Status {
         let (kind, name) = (self.kind().to_owned(), self.name().to_owned());
-        Status { kind, name, links: Vec::new(), counts: self.counts(), detail: self.detail() }
+        let (counts, detail) = (self.counts(), self.detail());
+        Status { kind, name, counts, detail, ..Status::default() }
     }
 
     /// Gives back all chunks that wait.

@@ -14,6 +14,9 @@ use super::ln::report::{LnAccess, LnReport, LncReport, LnrFunction};
 use super::number::{Hex, Id, Num, number_or_hex};
 use super::time_limit::{TIMEOUT_MS, timeout, timeout_ms};
 
+/// Bytes of its own memory that an endpoint stores or looks at in a millisecond at least: a slice every 16 ms.
+const BYTES_PER_MS: u64 = 4_096;
+
 const fn rounds() -> u64 {
     0
 }
@@ -323,6 +326,11 @@ impl Command {
             | Self::Write(access)
             | Self::DmaRead(access)
             | Self::DmaWrite(access) => access.timeout_ms,
+            // Each slice of it waits for frames and for other commands.
+            Self::Store(place) | Self::Peek(place) => match place.len {
+                Some(len) => TIMEOUT_MS.saturating_add(len.0 / BYTES_PER_MS),
+                None => TIMEOUT_MS,
+            },
             _ => TIMEOUT_MS,
         }
     }
@@ -436,6 +444,9 @@ pub struct Status {
     pub name: String,
     /// Its links, in order.
     pub links: Vec<LinkReport>,
+    /// Longest time from when it looked at its links until it looked again, microseconds; sleep does not count.
+    #[serde(default)]
+    pub longest_turn_us: u64,
     /// Counts, by who counts.
     pub counts: Value,
     /// What else there is to say, by kind.
@@ -504,11 +515,11 @@ pub enum Answer {
     Mem(Box<MemAnswer>),
 }
 
-impl Answer {
-    /// The answer that `bytes` were stored in memory of the endpoint itself.
-    #[must_use]
-    pub fn stored(bytes: &[u8]) -> Self {
-        let written = bytes.len() as u64;
-        Self::Transfer(Box::new(TransferReport { ok: true, written, ..Default::default() }))
+impl Status {
+    /// Adds a list to what else there is to say.
+    pub(super) fn add_list(&mut self, name: &str, rows: Vec<Value>) {
+        if let Value::Object(detail) = &mut self.detail {
+            detail.insert(name.to_owned(), Value::Array(rows));
+        }
     }
 }

@@ -4,6 +4,10 @@
 //! from other threads, and answer lines of the control socket.
 //! Units: time as a parameter of steps.
 //! Source: docs/endpoint.md.
+//!
+//! A step carries out the commands that came before it, serves the ports, and does one slice of what takes long
+//! ([`super::slices`]). The time of a step is read after its commands came: a host uses a line of its cache only if its lease
+//! lasts beyond the time at which it was asked to.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -25,6 +29,7 @@ use weft_rpc::{LineHandler, Refused};
 use super::api::Endpoint;
 use super::command::{Answer, Command, EventReport, LinkReport, Status};
 use super::event_log::EventLog;
+use super::slices::Slices;
 use crate::clock::now;
 use crate::netdev::wait_for;
 
@@ -116,6 +121,9 @@ pub struct Runner {
     bufs: Bufs,
     log: EventLog,
     calls: Receiver<Call>,
+    /// Calls that came before the step that begins next.
+    came: Vec<Call>,
+    slices: Slices,
     handle: RunnerHandle,
     next: u64,
     /// Who waits for the answer to which command.
@@ -124,6 +132,7 @@ pub struct Runner {
     answers: BTreeMap<u64, Result<Answer, Refused>>,
     /// A port failed, and nothing has worked since.
     failing: bool,
+    longest_turn: Span,
 }
 
 impl Runner {
@@ -148,8 +157,23 @@ impl Runner {
         let handle =
             RunnerHandle { calls: Arc::new(Mutex::new(send)), wakeup, called: Arc::default() };
         let (log, callers, answers) = (EventLog::default(), BTreeMap::new(), BTreeMap::new());
+        let (came, slices) = (Vec::new(), Slices::default());
         let (next, failing) = (0, false);
-        Ok(Self { endpoint, ports, bufs, log, calls, handle, next, callers, answers, failing })
+        Ok(Self {
+            endpoint,
+            ports,
+            bufs,
+            log,
+            calls,
+            came,
+            slices,
+            handle,
+            next,
+            callers,
+            answers,
+            failing,
+            longest_turn: Span::ZERO,
+        })
     }
 
     /// A handle for other threads to give commands by.
@@ -163,23 +187,41 @@ impl Runner {
         self.endpoint.release(&mut self.bufs);
         self.endpoint = endpoint;
         self.log = EventLog::default();
+        self.slices.clear();
         self.callers.clear();
         self.answers.clear();
     }
 
-    /// Whether somebody has asked it something that it has not looked at.
+    /// Whether somebody has asked it something that is not done.
     #[must_use]
     pub fn is_called(&self) -> bool {
-        self.handle.called.load(Ordering::Acquire) // pairs with `RunnerHandle::call`
+        let has_more = !self.came.is_empty() || !self.slices.is_empty();
+        has_more || self.handle.called.load(Ordering::Acquire) // pairs with `RunnerHandle::call`
     }
 
     /// The endpoint's status: what it is, its links and counts.
     #[must_use]
     pub fn status(&self) -> Status {
+        let mut status = self.short_status();
+        if let Some(name) = self.endpoint.detail_list() {
+            let (mut rows, mut next) = self.endpoint.detail_rows(0);
+            while let Some(from) = next {
+                let (more, then) = self.endpoint.detail_rows(from);
+                rows.extend(more);
+                next = then;
+            }
+            status.add_list(name, rows);
+        }
+        status
+    }
+
+    /// The status without what may be long.
+    fn short_status(&self) -> Status {
         let link =
             |port: &dyn Port| LinkReport { device: port.caps().device.clone(), up: port.link_up() };
         let links = self.ports.iter().map(|port| link(port.as_ref())).collect();
-        Status { links, ..self.endpoint.status() }
+        let longest_turn_us = self.longest_turn.as_ns() / 1_000;
+        Status { links, longest_turn_us, ..self.endpoint.status() }
     }
 
     /// Takes the events since this was last asked, and the number of those that were lost.
@@ -193,13 +235,26 @@ impl Runner {
         self.next += 1;
         self.log.set_now(now);
         let begun = match command {
-            Command::Status {} => Ok(Some(Answer::Status(Box::new(self.status())))),
+            Command::Status {} => {
+                let status = self.short_status();
+                match self.endpoint.detail_list() {
+                    Some(name) => {
+                        self.slices.status(number, status, name);
+                        Ok(None)
+                    }
+                    None => Ok(Some(Answer::Status(Box::new(status)))),
+                }
+            }
             Command::Events {} => {
                 let (events, lost) = self.log.take_events();
                 Ok(Some(Answer::Events { events, lost }))
             }
             command if command.ld().is_some() && !self.endpoint.has_lds() => {
                 Err(Refused::bad_request(NO_LDS))
+            }
+            Command::Store(place) | Command::Peek(place) => {
+                let begun = self.slices.own(number, self.endpoint.as_mut(), command, place);
+                begun.map(|()| None)
             }
             command => self.endpoint.begin(now, number, command),
         };
@@ -215,29 +270,33 @@ impl Runner {
         self.answers.remove(&number)
     }
 
-    /// Moves frames and commands on.
+    /// Moves frames and commands on. `now` was read after the last step.
     ///
     /// # Errors
     /// A port's own.
     pub fn step(&mut self, now: Instant) -> Result<Progress, PortError> {
         self.log.set_now(now);
-        let mut taken = 0;
-        self.handle.called.swap(false, Ordering::AcqRel); // what is sent from now on says so again
-        while let Ok(Call { command, reply }) = self.calls.try_recv() {
+        for Call { command, reply } in core::mem::take(&mut self.came) {
             let number = self.next;
             self.callers.insert(number, reply);
             self.begin(now, &command);
-            taken += 1;
         }
         let polled = self.endpoint.poll(now, &mut self.ports, &mut self.bufs, &mut self.log);
+        let has_slices = !self.slices.is_empty();
+        if let Some((number, answer)) = self.slices.step(self.endpoint.as_mut()) {
+            self.log.answer(number, answer);
+        }
         self.hand_out();
+        self.handle.called.swap(false, Ordering::AcqRel); // what is sent from now on says so again
+        self.came.extend(self.calls.try_iter());
         let failed = polled.is_err();
         if core::mem::replace(&mut self.failing, failed) != failed {
             let text = polled.as_ref().map_or_else(ToString::to_string, |_| "works again".into());
             self.log.event("port", text);
         }
         let progress = polled?;
-        Ok(Progress { frames: progress.frames + taken, ..progress })
+        let more = self.came.len() + usize::from(has_slices);
+        Ok(Progress { frames: progress.frames + more, ..progress })
     }
 
     /// Brings answers to who asked.
@@ -255,7 +314,9 @@ impl Runner {
     pub fn run(&mut self, stop: &AtomicBool) {
         while !stop.load(Ordering::Relaxed) {
             let at = now();
-            let span = match self.step(at) {
+            let stepped = self.step(at);
+            self.longest_turn = self.longest_turn.max(now().since(at));
+            let span = match stepped {
                 Err(_) => Span::from_ms(1), // the device is away; it may come back
                 Ok(progress) if progress.frames > 0 => continue,
                 Ok(progress) if progress.blocked => Span::from_us(50),

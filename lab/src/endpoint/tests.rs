@@ -13,6 +13,8 @@ use super::*;
 
 #[path = "ln/tests.rs"] // with what it tests; it needs the stations of this file
 mod ln;
+#[path = "turns_tests.rs"]
+mod turns;
 
 const FRAME_LEN_MAX: usize = 2_048;
 const RAM: u64 = 0x10_0000;
@@ -181,22 +183,6 @@ fn a_host_writes_a_device_and_reads_it_back() {
         let report = net.transfer(0, &Command::Write(Access { check: true, ..data.clone() }));
         assert!(report.ok, "{report:?}");
         assert!(net.transfer(0, &Command::Read(data)).ok);
-    }
-}
-
-/// A host that was away finds what came meanwhile, and does not take it for late.
-#[test]
-fn answers_that_came_while_a_host_was_away_are_not_late() {
-    let mut net = Net::pair(&host_spec(), &DeviceSpec::default());
-    let [bar] = net.enumerate(0)[..] else { panic!("one device") };
-    let read = Command::Read(Access { seed: None, ..seeded(bar, 8, 0) });
-    let number = net.runners[0].begin(net.now, &read);
-    net.steps(1); // the host asks, and the device answers
-    net.now += Span::from_ms(5_000); // five times as long as it waits for answers
-    net.steps(1);
-    match net.runners[0].answer(number) {
-        Some(Ok(Answer::Transfer(report))) => assert!(report.ok, "{report:?}"),
-        other => panic!("{other:?}"),
     }
 }
 

@@ -71,4 +71,16 @@ mod tests {
             }
         }
     }
+
+    /// docs/endpoint.md: what is done in slices has time for each of them.
+    #[test]
+    fn a_long_store_has_time_for_its_slices() {
+        let read = |text: &str| serde_json::from_str::<Command>(text).unwrap().timeout_ms();
+        for cmd in ["store", "peek"] {
+            let long = format!(r#"{{"cmd":"{cmd}","addr":0,"len":"1GiB","seed":1}}"#);
+            assert_eq!(read(&long), 30_000 + 16_384 * 16);
+            let short = format!(r#"{{"cmd":"{cmd}","addr":0,"data":"0102"}}"#);
+            assert_eq!(read(&short), 30_000);
+        }
+    }
 }

@@ -368,9 +368,9 @@ mod tests {
                 commands.borrow_mut().push(command.clone());
                 Ok(match command {
                     Command::Status {} => {
-                        let (links, counts, detail) = (Vec::new(), Value::Null, detail.clone());
                         let (kind, name) = ("host".to_owned(), "h".to_owned());
-                        Answer::Status(Box::new(Status { kind, name, links, counts, detail }))
+                        let detail = detail.clone();
+                        Answer::Status(Box::new(Status { kind, name, detail, ..Status::default() }))
                     }
                     Command::Gae { .. } => Answer::Response {
                         code: 0,

@@ -16,6 +16,7 @@ use super::DeviceEndpoint;
 use crate::endpoint::api::{Endpoint, not_for, sole};
 use crate::endpoint::command::{Answer, Command};
 use crate::endpoint::event_log::EventLog;
+use crate::endpoint::own_memory::OwnMemory;
 
 /// A device with logical devices as an endpoint.
 pub struct MldEndpoint {
@@ -91,8 +92,6 @@ impl Endpoint for MldEndpoint {
             Command::LoadStop {} | Command::LoadStatus {} => self.load,
             Command::DmaRead(_)
             | Command::DmaWrite(_)
-            | Command::Store(_)
-            | Command::Peek(_)
             | Command::Interrupt { .. }
             | Command::LoadStart { .. } => self.named(command)?,
             _ => return Err(not_for("device with logical devices", command)),
@@ -105,6 +104,14 @@ impl Endpoint for MldEndpoint {
             self.load = ld;
         }
         Ok(begun)
+    }
+
+    fn own_memory(&mut self, command: &Command) -> Result<&mut dyn OwnMemory, Refused> {
+        let ld = self.named(command)?;
+        match self.lds.get_mut(ld) {
+            Some(ld) => ld.own_memory(command),
+            None => Err(not_for("device with logical devices", command)),
+        }
     }
 
     fn counts(&self) -> Value {

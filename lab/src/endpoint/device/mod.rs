@@ -23,7 +23,8 @@ use super::api::{Endpoint, not_for, sole};
 use super::command::{Access, Answer, Command, OwnRange, Via};
 use super::event_log::EventLog;
 use super::ln::requester::{LnCommands, notified};
-use super::transfer::{Ask, How, Plan, Transfers, compared, load_answer, own};
+use super::own_memory::OwnMemory;
+use super::transfer::{Ask, How, Plan, Transfers, load_answer};
 
 /// A device as an endpoint. Each function's transfers are its own, as their requests are numbered by function.
 pub struct DeviceEndpoint {
@@ -130,20 +131,6 @@ impl DeviceEndpoint {
         })
     }
 
-    fn store(&mut self, place: &OwnRange) -> Result<Answer, Refused> {
-        let (at, bytes, _) = own(place, true)?;
-        let done = self.memory(place)?.write(at, &bytes);
-        done.map_err(|error| Refused::because(error.to_string()))?;
-        Ok(Answer::stored(&bytes))
-    }
-
-    fn peek(&mut self, place: &OwnRange) -> Result<Answer, Refused> {
-        let (at, mut bytes, source) = own(place, false)?;
-        let done = self.memory(place)?.read(at, &mut bytes);
-        done.map_err(|error| Refused::because(error.to_string()))?;
-        Ok(Answer::Transfer(Box::new(compared(at, bytes, &source))))
-    }
-
     fn pump(&mut self, now: Instant, log: &mut EventLog) -> usize {
         let Self { inner: device, transfers, .. } = self;
         let (mut sent, mut ended) = (0, Vec::new());
@@ -187,6 +174,24 @@ impl DeviceEndpoint {
     }
 }
 
+impl OwnMemory for Memory {
+    fn check(&self, at: u64, len: u64) -> Result<(), Refused> {
+        if self.holds(at, len) {
+            return Ok(());
+        }
+        let text = format!("it has {:#x} bytes, and not {len} at {at:#x}", self.size());
+        Err(Refused::because(text))
+    }
+
+    fn read(&self, at: u64, into: &mut [u8]) -> Result<(), Refused> {
+        Self::read(self, at, into).map_err(|error| Refused::because(error.to_string()))
+    }
+
+    fn write(&mut self, at: u64, data: &[u8]) -> Result<(), Refused> {
+        Self::write(self, at, data).map_err(|error| Refused::because(error.to_string()))
+    }
+}
+
 impl Endpoint for DeviceEndpoint {
     fn kind(&self) -> &'static str {
         "device"
@@ -223,8 +228,6 @@ impl Endpoint for DeviceEndpoint {
         match command {
             Command::DmaRead(access) => self.dma(now, number, access, false),
             Command::DmaWrite(access) => self.dma(now, number, access, true),
-            Command::Store(place) => self.store(place).map(Some),
-            Command::Peek(place) => self.peek(place).map(Some),
             Command::LnRead(_)
             | Command::LnProbe(_)
             | Command::LnWrite(_)
@@ -257,6 +260,13 @@ impl Endpoint for DeviceEndpoint {
                 let found = found.ok_or_else(|| Refused::because("no load was started"))?;
                 load_answer(found, command).map(Some)
             }
+            _ => Err(not_for("device", command)),
+        }
+    }
+
+    fn own_memory(&mut self, command: &Command) -> Result<&mut dyn OwnMemory, Refused> {
+        match command {
+            Command::Store(place) | Command::Peek(place) => Ok(self.memory(place)?),
             _ => Err(not_for("device", command)),
         }
     }

@@ -22,11 +22,13 @@ use weft_parsers::fabric::Pid;
 use weft_rpc::Refused;
 
 use super::api::{Endpoint, not_for, sole};
-use super::command::{Answer, Command, OwnRange};
+use super::command::{Answer, Command};
 use super::event_log::EventLog;
 use super::host::answered;
-use super::transfer::{compared, own};
+use super::own_memory::OwnMemory;
 
+/// Port ids that are looked at in one slice of a status.
+const REQUESTERS: usize = 512;
 /// Most bytes of a command's input.
 const INPUT_MAX: usize = 1 << 16;
 
@@ -88,24 +90,10 @@ impl GfdEndpoint {
         }))
     }
 
-    /// Its memory by DPA, past decoders and rights.
-    fn peek(&self, place: &OwnRange) -> Result<Answer, Refused> {
-        let (at, mut bytes, source) = own(place, false)?;
-        let device = self.end.gfd();
-        let size = device.memory().size();
-        if at.checked_add(bytes.len() as u64).is_none_or(|end| end > size) {
-            let text = format!("it has {size:#x} bytes, and not {} at {at:#x}", bytes.len());
-            return Err(Refused::because(text));
-        }
-        let done = device.memory().read(at, &mut bytes);
-        done.map_err(|error| Refused::because(error.to_string()))?;
-        Ok(Answer::Transfer(Box::new(compared(at, bytes, &source))))
-    }
-
-    /// Requesters that have something: groups, notification, decoders.
-    fn requesters(&self) -> Vec<Value> {
+    /// Requesters that have something, of `count` from `from` on: groups, notification, decoders.
+    fn requesters(&self, from: u16, count: usize) -> Vec<Value> {
         let gfd = self.end.gfd();
-        let sat = gfd.sat(0, Pid::COUNT).map(|page| page.list).unwrap_or_default();
+        let sat = gfd.sat(from.into(), count).map(|page| page.list).unwrap_or_default();
         let row = |(bits, vector): (u16, &u32)| {
             let pid = Pid::assignable(bits)?;
             if *vector == 0 && !gfd.gdt().knows(pid) {
@@ -124,7 +112,23 @@ impl GfdEndpoint {
                 })
             })
         };
-        (0..).zip(&sat).filter_map(row).collect()
+        (from..).zip(&sat).filter_map(row).collect()
+    }
+}
+
+/// Its memory by DPA, past decoders and rights.
+impl OwnMemory for GfdEndpoint {
+    fn check(&self, at: u64, len: u64) -> Result<(), Refused> {
+        self.end.gfd().memory().check(at, len)
+    }
+
+    fn read(&self, at: u64, into: &mut [u8]) -> Result<(), Refused> {
+        OwnMemory::read(self.end.gfd().memory(), at, into)
+    }
+
+    fn write(&mut self, at: u64, data: &[u8]) -> Result<(), Refused> {
+        let text = format!("{} bytes at {at:#x} are stored by hosts alone", data.len());
+        Err(Refused::because(text))
     }
 }
 
@@ -182,7 +186,6 @@ impl Endpoint for GfdEndpoint {
             Command::Cci { opcode, input, from } => {
                 self.cci(now, opcode.0, &input.0, *from).map(Some)
             }
-            Command::Peek(place) => self.peek(place).map(Some),
             _ => Err(not_for("gfd", command)),
         }
     }
@@ -222,8 +225,24 @@ impl Endpoint for GfdEndpoint {
             "media": dmps,
             "regions": regions,
             "extents": device.capacity().extent_count(),
-            "requesters": self.requesters(),
         })
+    }
+
+    fn own_memory(&mut self, command: &Command) -> Result<&mut dyn OwnMemory, Refused> {
+        match command {
+            Command::Peek(_) => Ok(self),
+            _ => Err(not_for("gfd", command)),
+        }
+    }
+
+    fn detail_list(&self) -> Option<&'static str> {
+        Some("requesters")
+    }
+
+    fn detail_rows(&self, from: usize) -> (Vec<Value>, Option<usize>) {
+        let then = from + REQUESTERS;
+        let first = u16::try_from(from).unwrap_or(u16::MAX);
+        (self.requesters(first, REQUESTERS), (then < Pid::COUNT).then_some(then))
     }
 
     fn release(&mut self, bufs: &mut Bufs) {

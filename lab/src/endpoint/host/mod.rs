@@ -25,11 +25,12 @@ use weft_parsers::fabric::{Bdf, Hpa};
 use weft_rpc::Refused;
 
 use super::api::{Endpoint, not_for, sole};
-use super::command::{Access, Answer, Command, OwnRange, Via};
+use super::command::{Access, Answer, Command, Via};
 use super::event_log::EventLog;
 use super::ln::completer;
 use super::number::Hex;
-use super::transfer::{Ask, How, Plan, Submit, Transfers, compared, load_answer, name, own};
+use super::own_memory::OwnMemory;
+use super::transfer::{Ask, How, Plan, Submit, Transfers, load_answer, name};
 use super::tree::tree_json;
 use exports::{Exported, Reached};
 use fabric_mem::FabricMem;
@@ -347,20 +348,24 @@ fn no_function(function: u8) -> Result<(), Refused> {
     if function == 0 { Ok(()) } else { Err(Refused::bad_request("a host has no functions")) }
 }
 
-fn store(host: &mut CxlHost, place: &OwnRange) -> Result<Answer, Refused> {
-    let (addr, bytes, _) = own(place, true)?;
-    if !host.store(Hpa(addr), &bytes) {
-        return Err(Refused::because(format!("no memory of {} bytes at {addr:#x}", bytes.len())));
-    }
-    Ok(Answer::stored(&bytes))
+fn no_memory(at: u64, len: u64) -> Refused {
+    Refused::because(format!("no memory of {len} bytes at {at:#x}"))
 }
 
-fn peek(host: &CxlHost, place: &OwnRange) -> Result<Answer, Refused> {
-    let (addr, mut bytes, source) = own(place, false)?;
-    if !Target::read(host.memory(), addr, &mut bytes) {
-        return Err(Refused::because(format!("no memory of {} bytes at {addr:#x}", bytes.len())));
+impl OwnMemory for HostEndpoint {
+    fn check(&self, at: u64, len: u64) -> Result<(), Refused> {
+        if self.inner.memory().holds(at, len) { Ok(()) } else { Err(no_memory(at, len)) }
     }
-    Ok(Answer::Transfer(Box::new(compared(addr, bytes, &source))))
+
+    fn read(&self, at: u64, into: &mut [u8]) -> Result<(), Refused> {
+        let len = into.len() as u64;
+        if Target::read(self.inner.memory(), at, into) { Ok(()) } else { Err(no_memory(at, len)) }
+    }
+
+    fn write(&mut self, at: u64, data: &[u8]) -> Result<(), Refused> {
+        let done = self.inner.store(Hpa(at), data);
+        if done { Ok(()) } else { Err(no_memory(at, data.len() as u64)) }
+    }
 }
 
 impl Endpoint for HostEndpoint {
@@ -415,8 +420,6 @@ impl Endpoint for HostEndpoint {
             }
             Command::Read(access) => self.transfer(now, number, access, false),
             Command::Write(access) => self.transfer(now, number, access, true),
-            Command::Store(place) => store(&mut self.inner, place).map(Some),
-            Command::Peek(place) => peek(&self.inner, place).map(Some),
             Command::Export { ranges } => {
                 let exports = Exported::of(ranges.clone(), self.inner.memory());
                 self.exports = exports.map_err(Refused::bad_request)?;
@@ -454,6 +457,10 @@ impl Endpoint for HostEndpoint {
             }
             _ => Err(not_for("host", command)),
         }
+    }
+
+    fn own_memory(&mut self, _: &Command) -> Result<&mut dyn OwnMemory, Refused> {
+        Ok(self)
     }
 
     fn counts(&self) -> Value {

@@ -19,8 +19,7 @@ use weft_parsers::tlp::Status;
 use weft_rpc::Refused;
 
 use load::Load;
-use plan::compare;
-pub use plan::{Ask, DATA_MAX, How, Plan, Source, compared, own, pattern};
+pub use plan::{Ask, DATA_MAX, How, Plan, Source, compare, own, pattern};
 
 use super::command::{Access, Answer, Command, LoadReport, TransferReport};
 use super::number::Hex;

@@ -4,7 +4,6 @@
 //! Units: bytes.
 //! Source: docs/endpoint.md "Transfers".
 
-use weft_base::memory::try_room_with_reserve;
 use weft_cxl::mem::MemOperation;
 use weft_cxl::requester::{Operation, Transaction};
 use weft_dataplane::time::Span;
@@ -186,11 +185,11 @@ impl Plan {
     }
 }
 
-/// Bytes of the endpoint itself that are stored or looked at: the place, and what goes there.
+/// Bytes of the endpoint itself that are stored or looked at: where they begin, how many, and what goes there.
 ///
 /// # Errors
-/// It does not hold together, or is too long for one line.
-pub fn own(own: &OwnRange, store: bool) -> Result<(u64, Vec<u8>, Source), Refused> {
+/// It does not hold together, or is too long.
+pub fn own(own: &OwnRange, store: bool) -> Result<(u64, u64, Source), Refused> {
     let source = Source::of(own.data.as_ref(), own.seed)?;
     let len = range(own.addr.0, own.len.map(|it| it.0), &source)?;
     if store && source == Source::Nothing {
@@ -201,37 +200,16 @@ pub fn own(own: &OwnRange, store: bool) -> Result<(u64, Vec<u8>, Source), Refuse
         let text = format!("expected at most {most} bytes at once, found {len}");
         return Err(Refused::bad_request(text));
     }
-    let len = usize::try_from(len).unwrap_or(0);
-    try_room_with_reserve(len).map_err(|why| Refused::unavailable(why.to_string()))?;
-    let mut bytes = vec![0; len];
-    if store {
-        source.fill(0, &mut bytes);
-    }
-    Ok((own.addr.0, bytes, source))
+    Ok((own.addr.0, len, source))
 }
 
-/// The report of `bytes`, read at `addr`, against what was expected.
-#[must_use]
-pub fn compared(addr: u64, bytes: Vec<u8>, source: &Source) -> TransferReport {
-    let mut report = TransferReport { read: bytes.len() as u64, ok: true, ..Default::default() };
-    if *source == Source::Nothing {
-        report.data = Some(Hex(bytes));
-    } else {
-        compare(&mut report, addr, 0, &bytes, source);
-        report.ok = report.mismatched == 0;
-    }
-    report
-}
-
-pub(super) fn compare(
-    report: &mut TransferReport,
-    addr: u64,
-    at: u64,
-    bytes: &[u8],
-    source: &Source,
-) {
+/// Compares `bytes`, those from `at` on of a range that begins at `addr`, to what is expected there.
+pub fn compare(report: &mut TransferReport, addr: u64, at: u64, bytes: &[u8], source: &Source) {
     let mut want = vec![0; bytes.len()];
     source.fill(at, &mut want);
+    if bytes == want {
+        return;
+    }
     for (place, _) in (at..).zip(bytes.iter().zip(&want)).filter(|(_, (a, b))| a != b) {
         report.mismatched += 1;
         report.first_mismatch.get_or_insert(addr + place);
