@@ -2,15 +2,22 @@
 //!
 //! Shape: [`Access`]es and snoops in, answers of requests in; [`Out`] has what is to be sent and which accesses are done.
 //! Units: addresses of lines, bytes of a line.
-//! Source: CXL 3.1 sections 3.3.3, 3.3.5 to 3.3.10; docs/spec/cxl-fabric.md "Back-invalidate".
+//! Source: CXL 3.1 sections 3.3.3, 3.3.5 to 3.3.10; docs/spec/cxl-fabric.md "Back-invalidate", "A host that does not answer".
 //!
 //! Accesses to one line are done in the order in which they came. Of a full cache the next line in order of address, of which
-//! nothing is under way, gives up its place. What a device without back-invalidate answers is used once and not kept.
+//! nothing is under way, gives up its place.
+//!
+//! A line is used only while its lease lasts ([`Leases`]). When that is over, the device may have given up on the host: a
+//! changed line is written back, which the device refuses if the line is not the host's any more, and then read again. What
+//! comes without a lease, from a device without back-invalidate or too late, is used once, by those who waited when it was
+//! asked for: it was the newest when the device answered, and need not be now.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use weft_parsers::cxl_mem::LINE;
 
+pub use super::cache_counts::CacheCounts;
+use super::lease::Leases;
 use super::{Failure, Hold, Snoop};
 
 /// Bytes of a line.
@@ -79,30 +86,6 @@ pub enum Out<T> {
     },
 }
 
-/// Counts of a cache.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
-pub struct CacheCounts {
-    /// Accesses that found their line.
-    pub hits: u64,
-    /// Accesses that had to wait for it.
-    pub misses: u64,
-    /// Snoops that were answered.
-    pub snoops: u64,
-    /// Of these, how many met a request of the host for the same line.
-    pub conflicts: u64,
-    /// Changed lines that were written back.
-    pub written_back: u64,
-    /// Lines that gave up their place unchanged.
-    pub evicted: u64,
-    /// Changed lines that were lost: their write-back was not answered, or the link went down.
-    pub lost: u64,
-}
-
-impl core::hash::Hash for CacheCounts {
-    /// What was counted decides nothing.
-    fn hash<H: core::hash::Hasher>(&self, _: &mut H) {}
-}
-
 /// How a line is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum State {
@@ -136,8 +119,11 @@ enum Doing {
     Nothing,
     /// A read, and what has come of it.
     Read {
-        granted: Option<State>,
+        /// How the line is held from now on, by a lease of which number.
+        granted: Option<(State, u64)>,
         data: Option<(Bytes, bool)>,
+        /// Accesses that waited when it was asked for.
+        waited: usize,
     },
     /// Perhaps for a place in the cache. The line is held no more than it will be afterwards.
     WriteBack {
@@ -151,10 +137,14 @@ enum Doing {
 struct Line<T> {
     state: State,
     data: Bytes,
+    /// Number of the lease by which it is held.
+    lease: u64,
     doing: Doing,
+    /// The strictest of those that have no answer: of two, the device has given up on the host for the first, and it may not
+    /// have come first.
     snoop: Option<Snoop>,
-    /// A `BIConflict` has no acknowledgement yet: until then it is not known which of snoop and request was first.
-    conflict: bool,
+    /// `BIConflict`s that have no acknowledgement yet: until then it is not known which of snoops and request was first.
+    conflicts: u32,
     waiting: VecDeque<Access<T>>,
 }
 
@@ -163,15 +153,16 @@ impl<T> Line<T> {
         Self {
             state: State::Invalid,
             data: [0; LINE],
+            lease: 0,
             doing: Doing::Nothing,
             snoop: None,
-            conflict: false,
+            conflicts: 0,
             waiting: VecDeque::new(),
         }
     }
 
     fn is_idle(&self) -> bool {
-        let quiet = self.doing == Doing::Nothing && self.snoop.is_none() && !self.conflict;
+        let quiet = self.doing == Doing::Nothing && self.snoop.is_none() && self.conflicts == 0;
         quiet && self.waiting.is_empty()
     }
 }
@@ -185,9 +176,15 @@ pub struct Cache<T> {
     leaving: usize,
     /// The line that gave up its place last.
     hand: u64,
+    leases: Leases,
     out: VecDeque<Out<T>>,
+    /// Changed lines that were lost, for whoever wants to know.
+    lost: VecDeque<u64>,
     counts: CacheCounts,
 }
+
+/// Lost lines that wait for somebody to ask; beyond, the oldest is forgotten, but counted.
+const LOST_MAX: usize = 1_024;
 
 fn merge(line: &mut Bytes, (data, mask): &(Bytes, u64)) {
     for (at, (place, byte)) in line.iter_mut().zip(data).enumerate() {
@@ -207,7 +204,9 @@ impl<T: Copy + PartialEq> Cache<T> {
             for_room: VecDeque::new(),
             leaving: 0,
             hand: u64::MAX,
+            leases: Leases::default(),
             out: VecDeque::new(),
+            lost: VecDeque::new(),
             counts: CacheCounts::default(),
         }
     }
@@ -231,6 +230,31 @@ impl<T: Copy + PartialEq> Cache<T> {
         Some((place.state.hold()?, &place.data))
     }
 
+    /// The same while its lease lasts.
+    #[must_use]
+    pub fn usable(&self, line: u64) -> Option<(Hold, &Bytes)> {
+        let is_leased = self.leases.is_valid(self.lines.get(&line)?.lease);
+        self.held(line).filter(|_| is_leased)
+    }
+
+    /// The leases of its lines.
+    pub const fn leases(&mut self) -> &mut Leases {
+        &mut self.leases
+    }
+
+    /// A changed line that was lost.
+    pub fn next_lost(&mut self) -> Option<u64> {
+        self.lost.pop_front()
+    }
+
+    fn lose(&mut self, line: u64) {
+        self.counts.lost += 1;
+        if self.lost.len() >= LOST_MAX {
+            self.lost.pop_front();
+        }
+        self.lost.push_back(line);
+    }
+
     /// What is to be done next.
     pub fn next_out(&mut self) -> Option<Out<T>> {
         self.out.pop_front()
@@ -246,7 +270,7 @@ impl<T: Copy + PartialEq> Cache<T> {
         }
         let place = self.lines.entry(line).or_insert_with(Line::new);
         let needs = if access.store.is_some() { State::Exclusive } else { State::Shared };
-        if place.is_idle() && place.state >= needs {
+        if place.is_idle() && place.state >= needs && self.leases.is_valid(place.lease) {
             self.counts.hits += 1;
         } else {
             self.counts.misses += 1;
@@ -261,9 +285,10 @@ impl<T: Copy + PartialEq> Cache<T> {
             self.counts.snoops += 1;
             return self.out.push_back(Out::Answer { line, left: None });
         };
-        place.snoop = Some(how); // of two, the device has given up the first
-        if matches!(place.doing, Doing::Read { .. }) && !place.conflict {
-            place.conflict = true;
+        place.snoop = place.snoop.max(Some(how));
+        // Each snoop has a conflict of its own: the acknowledgement of an earlier one says nothing of it.
+        if matches!(place.doing, Doing::Read { .. }) {
+            place.conflicts += 1;
             self.counts.conflicts += 1;
             self.out.push_back(Out::Conflict { line });
         }
@@ -272,11 +297,12 @@ impl<T: Copy + PartialEq> Cache<T> {
 
     /// `BI-ConflictAck`: a request that has no `Cmp` yet comes after the snoop. False if nobody waits for that.
     pub fn conflict_known(&mut self, line: u64) -> bool {
-        let Some(place) = self.lines.get_mut(&line).filter(|place| place.conflict) else {
+        let Some(place) = self.lines.get_mut(&line).filter(|place| place.conflicts > 0) else {
             return false;
         };
-        place.conflict = false;
-        if let Doing::Read { granted: None, .. } = place.doing
+        place.conflicts -= 1;
+        if place.conflicts == 0
+            && let Doing::Read { granted: None, .. } = place.doing
             && let Some(how) = place.snoop.take()
         {
             // A line that is read for is not changed.
@@ -291,18 +317,29 @@ impl<T: Copy + PartialEq> Cache<T> {
     /// `BI-ConflictAck` does not come: the snoop is answered when the request has ended.
     pub fn conflict_lost(&mut self, line: u64) {
         if let Some(place) = self.lines.get_mut(&line) {
-            place.conflict = false;
+            place.conflicts = place.conflicts.saturating_sub(1);
             self.go_on(line);
         }
     }
 
-    /// Forgets everything: the link went down. Nobody is told of accesses that wait.
-    pub fn clear(&mut self) {
-        let is_changed = |place: &&Line<T>| {
-            place.state == State::Modified || matches!(place.doing, Doing::WriteBack { .. })
-        };
-        self.counts.lost += self.lines.values().filter(is_changed).count() as u64;
-        self.lines.clear();
+    /// The link went down: nothing of what is under way is answered any more, and nobody is told of accesses that wait. What
+    /// is held stays: the lease says whether it can be used.
+    pub fn link_down(&mut self) {
+        let mut lost = Vec::new();
+        self.lines.retain(|line, place| {
+            if matches!(place.doing, Doing::WriteBack { .. }) {
+                lost.push(*line); // perhaps
+            }
+            if place.doing != Doing::Nothing {
+                place.state = State::Invalid;
+            }
+            (place.doing, place.snoop, place.conflicts) = (Doing::Nothing, None, 0);
+            place.waiting.clear();
+            place.state != State::Invalid
+        });
+        for line in lost {
+            self.lose(line);
+        }
         self.for_room.clear();
         self.out.clear();
         self.leaving = 0;
@@ -313,13 +350,13 @@ impl<T: Copy + PartialEq> Cache<T> {
         self.out.push_back(Out::Answer { line, left });
     }
 
-    /// `Cmp`, `Cmp-S` or `Cmp-E` of a read: what is granted. False if none is under way.
-    pub fn granted(&mut self, line: u64, hold: Option<Hold>) -> bool {
+    /// `Cmp`, `Cmp-S` or `Cmp-E` of a read: what is granted, by a lease of which number. False if none is under way.
+    pub fn granted(&mut self, line: u64, hold: Option<Hold>, lease: u64) -> bool {
         let Some(Line { doing: Doing::Read { granted, .. }, .. }) = self.lines.get_mut(&line)
         else {
             return false;
         };
-        *granted = Some(State::of(hold));
+        *granted = Some((State::of(hold), lease));
         self.fill(line);
         true
     }
@@ -327,12 +364,12 @@ impl<T: Copy + PartialEq> Cache<T> {
     /// `MemData` of a read; `alone` if no `Cmp` belongs to it, as the device tracks nobody's lines. False if none is under way.
     pub fn data(&mut self, line: u64, data: &Bytes, poison: bool, alone: bool) -> bool {
         let place = self.lines.get_mut(&line);
-        let Some(Line { doing: Doing::Read { granted, data: place }, .. }) = place else {
+        let Some(Line { doing: Doing::Read { granted, data: place, .. }, .. }) = place else {
             return false;
         };
         *place = Some((*data, poison));
         if alone {
-            *granted = Some(State::Invalid);
+            *granted = Some((State::Invalid, 0));
         }
         self.fill(line);
         true
@@ -341,27 +378,36 @@ impl<T: Copy + PartialEq> Cache<T> {
     /// Uses what was read, once all of it is there.
     fn fill(&mut self, line: u64) {
         let Some(place) = self.lines.get_mut(&line) else { return };
-        let Doing::Read { granted: Some(granted), data: Some((data, poison)) } = place.doing else {
+        let Doing::Read { granted: Some((granted, lease)), data: Some((data, poison)), waited } =
+            place.doing
+        else {
             return;
         };
-        (place.doing, place.data) = (Doing::Nothing, data);
+        (place.doing, place.data, place.lease) = (Doing::Nothing, data, lease);
+        // What has no lease is not kept: the device may have given it up since it answered.
+        let is_kept = self.leases.is_valid(lease);
+        place.state = if is_kept { granted } else { State::Invalid };
         if poison {
             let heals = |access: &Access<T>| access.store.is_some_and(|(_, mask)| mask == u64::MAX);
-            if granted < State::Exclusive || !place.waiting.front().is_some_and(heals) {
-                return self.fail(line, Failure::Poisoned);
+            if !place.waiting.front().is_some_and(heals) {
+                let count = if is_kept { usize::MAX } else { waited };
+                return self.fail(line, Failure::Poisoned, count);
+            }
+            if place.state == State::Shared {
+                place.state = State::Invalid;
             }
         }
-        place.state = granted;
         self.serve(line);
-        if granted == State::Invalid {
-            self.serve_once(line);
-        }
+        self.serve_once(line, waited);
         self.go_on(line);
     }
 
     /// Does the accesses that the line is good for.
     fn serve(&mut self, line: u64) {
         let Some(place) = self.lines.get_mut(&line) else { return };
+        if !self.leases.is_valid(place.lease) {
+            return;
+        }
         while let Some(access) = place.waiting.front() {
             match &access.store {
                 None if place.state >= State::Shared => {}
@@ -376,24 +422,36 @@ impl<T: Copy + PartialEq> Cache<T> {
         }
     }
 
-    /// The same of a line that may not be kept: all loads up to a store, which goes past the cache.
-    fn serve_once(&mut self, line: u64) {
+    /// The same of a line that was read and may not be kept: loads up to a store, which goes past the cache, and none that
+    /// came after the line was asked for.
+    fn serve_once(&mut self, line: u64, waited: usize) {
         let Some(place) = self.lines.get_mut(&line) else { return };
-        while let Some(access) = place.waiting.front() {
+        if place.state != State::Invalid {
+            return;
+        }
+        for _ in 0..waited {
+            let Some(access) = place.waiting.front() else { return };
             if let Some((data, mask)) = access.store {
                 place.doing = Doing::Through;
                 return self.out.push_back(Out::Through { line, data, mask });
             }
-            let Some(access) = place.waiting.pop_front() else { break };
+            let Some(access) = place.waiting.pop_front() else { return };
             self.out.push_back(Out::Done { what: access.what, result: Ok(place.data) });
         }
     }
 
-    /// `Cmp` of what was written or given up. False if nothing is under way.
-    pub fn written(&mut self, line: u64) -> bool {
+    /// `Cmp` of what was written or given up; `refused` if a line that was written back was not the host's any more. False if
+    /// nothing is under way.
+    pub fn written(&mut self, line: u64, refused: bool) -> bool {
         let Some(place) = self.lines.get_mut(&line) else { return false };
         match place.doing {
-            Doing::WriteBack { leaves } => self.leaving -= usize::from(leaves),
+            Doing::WriteBack { leaves } => {
+                self.leaving -= usize::from(leaves);
+                if refused {
+                    place.state = State::Invalid;
+                    self.lose(line);
+                }
+            }
             Doing::Through => {
                 if let Some(access) = place.waiting.pop_front() {
                     self.out.push_back(Out::Done { what: access.what, result: Ok(place.data) });
@@ -402,7 +460,9 @@ impl<T: Copy + PartialEq> Cache<T> {
             Doing::Evict => self.leaving -= 1,
             Doing::Nothing | Doing::Read { .. } => return false,
         }
-        place.doing = Doing::Nothing;
+        if let Some(place) = self.lines.get_mut(&line) {
+            place.doing = Doing::Nothing;
+        }
         self.go_on(line);
         true
     }
@@ -412,8 +472,8 @@ impl<T: Copy + PartialEq> Cache<T> {
         let Some(place) = self.lines.get_mut(&line) else { return };
         match place.doing {
             Doing::Nothing => {}
-            Doing::Read { .. } => self.fail(line, why),
-            Doing::Evict => _ = self.written(line),
+            Doing::Read { .. } => self.fail(line, why, usize::MAX),
+            Doing::Evict => _ = self.written(line, false),
             Doing::Through => {
                 if let Some(access) = place.waiting.pop_front() {
                     self.out.push_back(Out::Done { what: access.what, result: Err(why) });
@@ -425,16 +485,18 @@ impl<T: Copy + PartialEq> Cache<T> {
                 self.leaving -= usize::from(leaves);
                 // Nobody knows what the device has: it is not told that all is well.
                 (place.state, place.snoop, place.doing) = (State::Invalid, None, Doing::Nothing);
-                self.counts.lost += 1;
+                self.lose(line);
                 self.go_on(line);
             }
         }
     }
 
-    fn fail(&mut self, line: u64, why: Failure) {
+    /// The first `count` accesses that wait for a line fail.
+    fn fail(&mut self, line: u64, why: Failure, count: usize) {
         let Some(place) = self.lines.get_mut(&line) else { return };
         (place.state, place.doing) = (State::Invalid, Doing::Nothing);
-        for access in place.waiting.drain(..) {
+        let count = count.min(place.waiting.len());
+        for access in place.waiting.drain(..count) {
             self.out.push_back(Out::Done { what: access.what, result: Err(why) });
         }
         self.go_on(line);
@@ -443,7 +505,14 @@ impl<T: Copy + PartialEq> Cache<T> {
     /// The next thing that is to be done with a line of which nothing is under way.
     fn go_on(&mut self, line: u64) {
         let Some(place) = self.lines.get_mut(&line) else { return };
-        if place.doing != Doing::Nothing || place.conflict {
+        if place.conflicts > 0 {
+            return;
+        }
+        if place.doing == Doing::Through && place.snoop.take().is_some() {
+            // The device may have the write wait for this answer. Nothing is kept of what is written past the cache.
+            return self.answer(line, None);
+        }
+        if place.doing != Doing::Nothing {
             return;
         }
         if let Some(how) = place.snoop {
@@ -459,7 +528,19 @@ impl<T: Copy + PartialEq> Cache<T> {
         self.serve(line);
         let Some(place) = self.lines.get_mut(&line) else { return };
         if let Some(access) = place.waiting.front() {
-            place.doing = Doing::Read { granted: None, data: None };
+            if place.state != State::Invalid && !self.leases.is_valid(place.lease) {
+                self.counts.lapsed += 1;
+                if core::mem::replace(&mut place.state, State::Invalid) == State::Modified {
+                    place.doing = Doing::WriteBack { leaves: false };
+                    self.counts.written_back += 1;
+                    return self.out.push_back(Out::WriteBack {
+                        line,
+                        data: place.data,
+                        left: None,
+                    });
+                }
+            }
+            place.doing = Doing::Read { granted: None, data: None, waited: place.waiting.len() };
             self.out.push_back(Out::Read { line, exclusive: access.store.is_some() });
         } else if place.state == State::Invalid {
             self.lines.remove(&line);

@@ -66,7 +66,7 @@ pub enum Effect<T> {
 pub enum Wrong {
     /// It was not asked.
     Unexpected,
-    /// It says that it keeps more than it may: it is treated as one that never answers.
+    /// It says that it keeps more than it may: the snoop still has no answer.
     KeepsTooMuch,
 }
 
@@ -433,8 +433,8 @@ impl<T> Filter<T> {
             return Err(Wrong::Unexpected);
         };
         if left > how.leaves(Some(had)) {
+            // It may not even be the answer to this snoop. The host may use the line as long as it has a lease.
             self.counts.wrong += 1;
-            self.give_up(who, line);
             return Err(Wrong::KeepsTooMuch);
         }
         place.snooped.swap_remove(at);
@@ -444,7 +444,7 @@ impl<T> Filter<T> {
         Ok(())
     }
 
-    /// A host has not answered in time, or cannot be asked: it holds the line no more.
+    /// A host has not answered in time: it holds the line no more, and has no lease to use it by.
     pub fn silent(&mut self, who: Pid, line: u64) {
         let asked = |place: &Line<T>| place.snooped.iter().any(|it| it.who == who);
         if self.lines.get(&line).is_some_and(asked) {
@@ -498,6 +498,18 @@ impl<T> Filter<T> {
         }
         self.tidy(line);
         self.make_room();
+    }
+
+    /// Drops all requests, and what was to be done for them: hosts keep what they hold.
+    pub fn drop_requests(&mut self) {
+        self.lines.retain(|_, place| {
+            *place = Line { holders: core::mem::take(&mut place.holders), ..Line::default() };
+            !place.holders.is_empty()
+        });
+        (self.waiting, self.evicting) = (0, 0);
+        self.waiting_of.clear();
+        self.for_room = ForRoom::new();
+        self.effects.clear();
     }
 
     /// Forgets a line that nobody holds or waits for.

@@ -1,14 +1,17 @@
 //! Coherence of lines of a device's memory in hosts' caches (HDM-DB): who holds a line, and what a snoop does to it.
 //!
-//! Shape: [`filter::Filter`] is the device's half, [`cache::Cache`] a host's; both are pure: no time, no tags, no messages.
+//! Shape: [`filter::Filter`] is the device's half, [`cache::Cache`] a host's; neither knows tags or messages.
+//! [`snoops::Snoops`] has tags and time limits of snoops, and tells hosts their leases; [`lease::Leases`] are a host's own.
 //! Units: lines of 64 bytes, by number in the device or by address at the host.
 //! Source: CXL 3.1 sections 3.3.3, 3.3.5 to 3.3.10; docs/spec/cxl-fabric.md "Back-invalidate".
 //!
-//! Requests and snoops of one line and host are known by these two: at most one of each is under way. Whoever sends them gives
-//! them tags and a time limit.
+//! At most one request of a host for a line is under way, and one snoop, unless the device has given up on an earlier one.
 
 pub mod cache;
+pub mod cache_counts;
 pub mod filter;
+pub mod lease;
+pub mod snoops;
 
 #[cfg(test)]
 mod tests;

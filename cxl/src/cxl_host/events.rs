@@ -58,6 +58,8 @@ pub enum Event {
         /// Whether it was done.
         result: Result<(), CacheIdFailure>,
     },
+    /// What was stored in this line, and acknowledged, is lost: the device had given the line up, or its write-back has no answer.
+    LineLost(Hpa),
     /// The link came up, or went down.
     Link(bool),
     /// Software resets what is below the root port, or ends that.

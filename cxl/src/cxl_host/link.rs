@@ -114,6 +114,7 @@ impl Core {
 
     /// What needs no TLP to come: answers, software, messages, and what can be sent.
     fn work(&mut self, now: Instant, full: bool, out: &mut Outbox) {
+        self.mem.set_now(now);
         loop {
             self.finish();
             let Self { software, requester, root, events, .. } = self;
@@ -173,6 +174,9 @@ impl Core {
             let op = op_of(done.id);
             let result = done.result.map_err(Failure::from);
             self.events.push(Event::Done(Done { op, result, ln: false }));
+        }
+        while let Some(line) = self.mem.next_lost() {
+            self.events.push(Event::LineLost(Hpa(line)));
         }
     }
 

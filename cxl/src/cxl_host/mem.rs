@@ -54,6 +54,21 @@ impl HostMem {
         both!(self, one => one.counts())
     }
 
+    /// A changed line of the cache that was lost.
+    pub(super) fn next_lost(&mut self) -> Option<u64> {
+        match self {
+            Self::Plain(_) => None,
+            Self::Cached(one) => one.next_lost(),
+        }
+    }
+
+    /// Goes on to `now`, before anything is taken in.
+    pub(super) fn set_now(&mut self, now: Instant) {
+        if let Self::Cached(one) = self {
+            one.set_now(now);
+        }
+    }
+
     pub(super) fn flush(&mut self, now: Instant, send: &mut dyn FnMut(&MemMessage<'_>)) {
         both!(self, one => one.flush(now, send));
     }

@@ -7,8 +7,8 @@
 //! Source: docs/spec/cxl-fabric.md "Back-invalidate"; docs/spec/wire-formats.md §3.9; CXL 3.1 sections 3.3.5 to 3.3.10.
 
 use weft_dataplane::time::Instant;
-use weft_parsers::cxl_mem::{LINE, MemHead, MemMessage, MemOp, MetaField};
-use weft_parsers::fabric::{Dpa, Hpa};
+use weft_parsers::cxl_mem::{LINE, Lease, MemHead, MemMessage, MemOp, MetaField};
+use weft_parsers::fabric::{Dpa, Hpa, Pid};
 use weft_parsers::tlp::{Mode, Pth, Status, Tlp};
 
 use super::due::JobStep;
@@ -43,7 +43,7 @@ const fn wants(head: &MemHead) -> Want {
 }
 
 /// Whether it is a write of who owns the line, that takes nothing from others.
-const fn is_write_back(head: &MemHead) -> bool {
+pub(super) const fn is_write_back(head: &MemHead) -> bool {
     let writes = matches!(head.op, MemOp::MemWr | MemOp::MemWrPtl);
     writes && matches!(head.meta, MetaField::State) && !matches!(head.snoop, SNP_DATA..=SNP_INV)
 }
@@ -110,7 +110,8 @@ impl Core {
         if is_write_back(&head) {
             if coherence.filter.hold_of(pth.spid, line) != Some(Hold::Owned) {
                 coherence.counts.stale_writes += 1;
-                self.reply(now, pth, MemOp::Cmp, head.tag);
+                let lost = MemHead { poison: true, ..MemHead::new(MemOp::Cmp, head.tag) };
+                self.reply(now, pth, lost);
                 return Ok(());
             }
             let request = Request { rpid: pth.spid, hpa: head.addr, opcode: None };
@@ -120,13 +121,19 @@ impl Core {
         if let Some(coherence) = &mut self.coherence {
             coherence.filter.leave(pth.spid, line, left);
         }
-        self.reply(now, pth, MemOp::Cmp, head.tag);
+        self.reply(now, pth, MemHead::new(MemOp::Cmp, head.tag));
         Ok(())
     }
 
-    fn reply(&mut self, now: Instant, to: Pth, op: MemOp, tag: u16) {
-        let head = MemHead { load: self.device.gfd.load().wire(), ..MemHead::new(op, tag) };
+    /// Answers at once, with the load and the host's lease.
+    fn reply(&mut self, now: Instant, to: Pth, head: MemHead) {
+        let (load, lease) = (self.device.gfd.load().wire(), self.lease(to.spid));
+        let head = MemHead { load, lease, ..head };
         self.lines.push(now, now, LineJob { pth: self.back(to), head, line: None });
+    }
+
+    fn lease(&mut self, who: Pid) -> Lease {
+        self.coherence.as_mut().map_or(Lease::NONE, |coherence| coherence.lease(who))
     }
 
     /// Hands a request to the filter.
@@ -151,7 +158,7 @@ impl Core {
             return false;
         }
         coherence.counts.conflicts += 1;
-        self.reply(now, pth, MemOp::BiConflictAck, head.tag);
+        self.reply(now, pth, MemHead::new(MemOp::BiConflictAck, head.tag));
         true
     }
 
@@ -245,11 +252,10 @@ impl Core {
     fn send_snoops(&mut self, now: Instant) {
         let own = self.device.gfd.pid();
         while let Some(coherence) = &mut self.coherence
-            && !coherence.free.is_empty()
-            && let Some((to, line, how)) = coherence.later.pop_front()
+            && let Some((to, line, how)) = coherence.next_snoop()
         {
             let Ok(hpa) = self.device.gfd.snoop_hpa(now, to, Dpa(line * LINE as u64)) else {
-                coherence.filter.silent(to, line); // it has lost its decoder: it cannot be asked
+                coherence.cannot_ask(now, to, line); // it has lost its decoder
                 continue;
             };
             let Some(tag) = coherence.track(now, to, line) else { return };
@@ -271,20 +277,21 @@ impl Core {
         let Ok(due) = due else {
             // Rights have gone since.
             if let Some(coherence) = &mut self.coherence {
-                coherence.filter.leave(pth.spid, ask.line, None);
+                coherence.revoke(pth.spid, ask.line);
             }
             return self.answer_mem_refused(now, pth, &head);
         };
         let grant = grant.filter(|_| matches!(wants(&head), Want::Shared | Want::Exclusive));
         let reads = matches!(head.op, MemOp::MemRd | MemOp::MemRdData);
         let has_state = head.meta == MetaField::State;
+        let lease = if has_state { self.lease(pth.spid) } else { Lease::NONE };
         if !reads || has_state {
             let op = match grant {
                 None => MemOp::Cmp,
                 Some(Hold::Shared) => MemOp::CmpS,
                 Some(Hold::Owned) => MemOp::CmpE,
             };
-            let head = MemHead { load: ask.load.wire(), ..MemHead::new(op, head.tag) };
+            let head = MemHead { load: ask.load.wire(), lease, ..MemHead::new(op, head.tag) };
             self.lines.push(now, due, LineJob { pth: self.back(pth), head, line: None });
         }
         if reads {
@@ -296,7 +303,7 @@ impl Core {
                 Some(Hold::Owned) => META_ANY,
             };
             let plain = MemHead::new(MemOp::MemData, head.tag);
-            let plain = MemHead { load: ask.load.wire(), ..plain };
+            let plain = MemHead { load: ask.load.wire(), lease, ..plain };
             let head = if has_state {
                 MemHead { meta: MetaField::State, meta_value, ..plain }
             } else {

@@ -33,6 +33,8 @@ pub struct CoherentConfig {
     pub lines: usize,
     /// How long a host may take to answer a snoop.
     pub answer_max: Span,
+    /// What the numbers of leases are made of, so that no other device can tell one.
+    pub secret: u64,
 }
 
 /// What a G-FAM device on a link is built from, beside its memory.

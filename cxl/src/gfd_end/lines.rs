@@ -9,6 +9,7 @@ use weft_dataplane::time::Instant;
 use weft_parsers::cxl_mem::{LINE, MemHead, MemMessage, MemOp};
 use weft_parsers::tlp::Pth;
 
+use super::coherent::is_write_back;
 use super::line_jobs::LineJob;
 use super::serve::Core;
 use crate::gfd::device::{Done, Request};
@@ -98,7 +99,9 @@ impl Core {
         };
         self.counts.refused += 1;
         let load = self.device.gfd.load().wire();
-        let head = MemHead { load, ..MemHead::new(op, request.tag) };
+        // A host that wrote a line back forgets it: it has to know that its bytes are nowhere.
+        let poison = self.coherence.is_some() && is_write_back(request);
+        let head = MemHead { load, poison, ..MemHead::new(op, request.tag) };
         self.lines.push(now, now, LineJob { pth: self.back(pth), head, line: None });
     }
 }

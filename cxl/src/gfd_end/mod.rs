@@ -43,7 +43,7 @@ use crate::vdm::link_reset::Ordered;
 use config::JOBS_MAX;
 use jobs::Jobs;
 use serve::Core;
-pub use snoops::CoherenceCounts;
+pub use snoops::{CoherenceCounts, CoherenceNews};
 
 /// Bursts that one poll takes in.
 const BURSTS: usize = 4;
@@ -111,6 +111,11 @@ impl GfdEnd {
         self.core.coherence.as_ref().map(snoops::Coherence::counts)
     }
 
+    /// What people should know of hosts that do not answer snoops.
+    pub fn next_coherence_news(&mut self) -> Option<CoherenceNews> {
+        self.core.coherence.as_mut()?.next_news()
+    }
+
     /// Which hosts hold the line at an address of the device.
     #[must_use]
     pub fn holders(&self, dpa: Dpa) -> &[(Pid, Hold)] {
@@ -164,6 +169,9 @@ impl GfdEnd {
         }
         if *up && (!was_up || changed) && !end.is_in_reset() {
             core.announce(now, end.outbox());
+        }
+        if let Some(coherence) = &mut core.coherence {
+            coherence.mark_overdue(now);
         }
         let bursts = match (core.ready_len() < JOBS_MAX, end.is_full()) {
             (true, false) => BURSTS,

@@ -74,12 +74,14 @@ impl Core {
     }
 
     /// Conventional reset: nothing of what was under way goes on, and all that commands have set is as in `initial`. Memory keeps
-    /// its bytes; which of them are whose, who owns the device, and which lines hosts hold, is gone.
+    /// its bytes, and the snoop filter which lines hosts hold; which bytes are whose, and who owns the device, is gone.
     pub(super) fn reset(&mut self, initial: &(Settings, Common)) {
         self.device.reset(initial);
         self.jobs.clear();
         self.lines = LineJobs::new(JOBS_MAX);
-        self.coherence = self.config.coherent.map(Coherence::new);
+        if let Some(coherence) = &mut self.coherence {
+            coherence.reset();
+        }
         (self.partner, self.announced) = (None, None);
         self.notices.clear();
         if let Some(in_band) = &mut self.in_band {

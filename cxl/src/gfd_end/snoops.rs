@@ -1,24 +1,28 @@
-//! What a coherent device keeps: its snoop filter, the requests that wait for hosts, and the tags and time limits of snoops.
+//! What a coherent device keeps: its snoop filter, the requests that wait for hosts, and the snoops that have no answer.
 //!
 //! Shape: [`Coherence`]; `coherent` fills it and carries out what it lets go.
 //! Units: lines of 64 bytes; `BITag`s of 12 bits.
-//! Source: docs/spec/cxl-fabric.md "Back-invalidate"; CXL 3.1 sections 3.3.8, 3.3.10.
+//! Source: docs/spec/cxl-fabric.md "Back-invalidate", "A host that does not answer"; CXL 3.1 sections 3.3.8, 3.3.10.
 
-use std::collections::VecDeque;
+use core::fmt;
+use std::collections::{BTreeSet, VecDeque};
 
-use weft_dataplane::time::{Instant, Span};
-use weft_parsers::cxl_mem::{LINE, MemHead};
+use weft_dataplane::time::Instant;
+use weft_parsers::cxl_mem::{LINE, Lease, MemHead};
 use weft_parsers::fabric::{Dpa, Pid};
 use weft_parsers::tlp::Pth;
 
 use super::config::CoherentConfig;
 use super::due::{DueQueue, Owed};
 use crate::coherence::filter::{Filter, FilterCounts, Wrong};
+use crate::coherence::snoops::{NotAsked, Snoops};
 use crate::coherence::{Hold, Snoop};
 use crate::gfd::qos;
 
 /// Tags of snoops.
-const TAGS: usize = 1 << 12;
+const TAGS: u16 = 1 << 12;
+/// News that wait for somebody to ask; beyond, the oldest is dropped.
+const NEWS_MAX: usize = 256;
 
 /// Counts of a coherent device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
@@ -26,8 +30,10 @@ pub struct CoherenceCounts {
     /// Those of the filter.
     #[serde(flatten)]
     pub filter: FilterCounts,
-    /// Write-backs by hosts that do not own the line (any more): nothing is written.
+    /// Write-backs by hosts that do not own the line (any more): nothing is written, and the host is told.
     pub stale_writes: u64,
+    /// Answers to snoops of hosts that had been given up on.
+    pub late: u64,
     /// Conflicts of snoops and requests that were acknowledged.
     pub conflicts: u64,
     /// Lines that are held or waited for.
@@ -36,6 +42,34 @@ pub struct CoherenceCounts {
     pub lines_max: usize,
     /// Requests that wait for hosts.
     pub waiting: usize,
+}
+
+/// What people should know of hosts and their caches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CoherenceNews {
+    /// A host has not answered a snoop in time; told once until it answers again.
+    Silent {
+        /// Whose copy that is.
+        who: Pid,
+        /// The line.
+        dpa: Dpa,
+    },
+    /// A host that was silent answers again.
+    Answers {
+        /// The host.
+        who: Pid,
+    },
+}
+
+impl fmt::Display for CoherenceNews {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Silent { who, dpa } => {
+                write!(f, "host {who} has not answered a snoop of the line at {dpa} in time")
+            }
+            Self::Answers { who } => write!(f, "host {who} answers snoops again"),
+        }
+    }
 }
 
 /// A request of CXL.mem that waits.
@@ -78,41 +112,30 @@ impl Waited {
     }
 }
 
-/// A snoop under way.
-#[derive(Clone, Copy, Debug)]
-struct Snooped {
-    who: Pid,
-    line: u64,
-    serial: u64,
-}
-
 /// Who holds which lines of a device, and what waits for whom.
 #[derive(Debug)]
 pub(super) struct Coherence {
     pub filter: Filter<Parked>,
-    answer_max: Span,
     pub arrivals: DueQueue<MemAsk>,
-    snoops: Vec<Option<Snooped>>,
-    pub free: VecDeque<u16>,
+    snoops: Snoops,
     /// For want of a tag.
     pub later: VecDeque<(Pid, u64, Snoop)>,
-    deadlines: VecDeque<(Instant, u16, u64)>,
-    serial: u64,
     pub counts: CoherenceCounts,
+    /// Hosts that were given up on and have not answered since.
+    silent: BTreeSet<Pid>,
+    news: VecDeque<CoherenceNews>,
 }
 
 impl Coherence {
     pub(super) fn new(config: CoherentConfig) -> Self {
         Self {
             filter: Filter::new(config.lines),
-            answer_max: config.answer_max,
             arrivals: DueQueue::new(0),
-            snoops: vec![None; TAGS],
-            free: (0..4_096).collect(),
+            snoops: Snoops::new(config.answer_max, TAGS, config.secret),
             later: VecDeque::new(),
-            deadlines: VecDeque::new(),
-            serial: 0,
             counts: CoherenceCounts::default(),
+            silent: BTreeSet::new(),
+            news: VecDeque::new(),
         }
     }
 
@@ -127,44 +150,94 @@ impl Coherence {
         self.filter.holders(dpa.0 / LINE as u64)
     }
 
-    /// When a host has had its time.
+    pub(super) fn next_news(&mut self) -> Option<CoherenceNews> {
+        self.news.pop_front()
+    }
+
+    fn tell(&mut self, news: CoherenceNews) {
+        if self.news.len() >= NEWS_MAX {
+            self.news.pop_front();
+        }
+        self.news.push_back(news);
+    }
+
+    /// When a host has had its time, or half of it.
     pub(super) fn next_due(&self) -> Option<Instant> {
-        self.deadlines.front().map(|&(at, ..)| at)
+        self.snoops.next_due()
+    }
+
+    /// The next snoop that is to be sent, once there is a tag for it.
+    pub(super) fn next_snoop(&mut self) -> Option<(Pid, u64, Snoop)> {
+        self.later.pop_front_if(|_| self.snoops.has_tag())
     }
 
     /// Gives a snoop a tag, and a time to be answered in.
     pub(super) fn track(&mut self, now: Instant, who: Pid, line: u64) -> Option<u16> {
-        let tag = self.free.pop_front()?;
-        self.serial += 1;
-        let serial = self.serial;
-        *self.snoops.get_mut(usize::from(tag))? = Some(Snooped { who, line, serial });
-        self.deadlines.push_back((now + self.answer_max, tag, serial));
-        Some(tag)
+        self.snoops.ask(now, who, line)
+    }
+
+    /// The same of a host that has no address for the line: it cannot be asked, and may use its copy until its lease ends.
+    pub(super) fn cannot_ask(&mut self, now: Instant, who: Pid, line: u64) {
+        self.snoops.cannot_ask(now, who, line);
+    }
+
+    /// What a response tells a host of its lease.
+    pub(super) fn lease(&mut self, who: Pid) -> Lease {
+        self.snoops.lease(who)
+    }
+
+    /// A host has lost its right to a line: it holds it no more, whatever it thinks.
+    pub(super) fn revoke(&mut self, who: Pid, line: u64) {
+        self.filter.leave(who, line, None);
+        self.snoops.revoke(who);
     }
 
     /// Takes a host's answer; false if it is none to anything, or keeps too much.
     pub(super) fn answer(&mut self, who: Pid, tag: u16, left: Option<Hold>) -> bool {
-        let place = self.snoops.get_mut(usize::from(tag));
-        let Some(place) = place.filter(|it| it.is_some_and(|it| it.who == who)) else {
-            return false;
+        let line = match self.snoops.asked(who, tag) {
+            Ok(line) => line,
+            Err(NotAsked::Unexpected) => return false,
+            Err(NotAsked::Late) => {
+                // What the host keeps it cannot use: its lease is over.
+                self.counts.late += 1;
+                self.heard_of(who);
+                return true;
+            }
         };
-        let Some(snooped) = place.take() else { return false };
-        self.free.push_back(tag);
-        self.filter.answered(who, snooped.line, left) != Err(Wrong::KeepsTooMuch)
+        if self.filter.answered(who, line, left) == Err(Wrong::KeepsTooMuch) {
+            return false;
+        }
+        self.snoops.answered(tag);
+        self.heard_of(who);
+        true
     }
 
-    /// Gives up hosts that have had their time.
+    fn heard_of(&mut self, who: Pid) {
+        if self.silent.remove(&who) {
+            self.tell(CoherenceNews::Answers { who });
+        }
+    }
+
+    /// The device is reset: nothing of what was under way goes on. Hosts keep what they hold, so the filter does.
+    pub(super) fn reset(&mut self) {
+        self.filter.drop_requests();
+        self.snoops.abandon();
+        self.arrivals = DueQueue::new(0);
+        self.later.clear();
+    }
+
+    /// Looks at the time before anything is taken in.
+    pub(super) fn mark_overdue(&mut self, now: Instant) {
+        self.snoops.mark_overdue(now);
+    }
+
+    /// Gives up on hosts that have had their time.
     pub(super) fn expire(&mut self, now: Instant) {
-        while let Some(&(at, tag, serial)) = self.deadlines.front() {
-            let place = self.snoops.get_mut(usize::from(tag));
-            let place = place.filter(|it| it.is_some_and(|it| it.serial == serial));
-            if place.is_some() && at > now {
-                break;
+        while let Some((who, line)) = self.snoops.give_up(now) {
+            self.filter.silent(who, line);
+            if self.silent.insert(who) {
+                self.tell(CoherenceNews::Silent { who, dpa: Dpa(line * LINE as u64) });
             }
-            self.deadlines.pop_front();
-            let Some(snooped) = place.and_then(Option::take) else { continue };
-            self.free.push_back(tag);
-            self.filter.silent(snooped.who, snooped.line);
         }
     }
 }

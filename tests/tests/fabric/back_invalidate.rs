@@ -141,6 +141,54 @@ fn hosts_that_share_a_line_all_get_through() {
     books(&fabric);
 }
 
+/// A host whose link is down for longer than a snoop may take uses no line that others have changed meanwhile; a line that it had
+/// changed itself, and others asked for, is poisoned for all, and others are as it left them.
+#[test]
+fn a_host_whose_link_was_down_finds_no_stale_byte() {
+    let fabric = up("hdm-db");
+    let base = fabric.topology().memory[0].hpa;
+    let place = |line: usize, byte: u8| some(base, 64 * line, &[byte; 64], Via::CxlMem);
+    let does =
+        |host: usize, write, line, byte| access(&fabric, HOSTS[host], place(line, byte), write);
+    let good = |host, write, line, byte| {
+        let done = does(host, write, line, byte);
+        assert!(done.ok && done.mismatched == 0, "{host} {write} {line}: {done:?}");
+    };
+    let poisoned = |host, line| {
+        let done = does(host, false, line, 0);
+        assert_eq!(done.failures.get("poisoned"), Some(&1), "{host} {line}: {done:?}");
+    };
+    good(0, true, 0, 1);
+    good(1, false, 0, 1); // both share it
+    good(1, true, 1, 2);
+    good(1, true, 2, 3);
+    let link = |is_up| {
+        let mut parts = fabric.parts();
+        for wire in parts.wires_of(HOSTS[1]) {
+            parts.set_wire(wire, is_up);
+        }
+        parts.until(Span::from_ms(300), |_| false);
+    };
+    link(false);
+    good(0, true, 0, 4);
+    poisoned(0, 1);
+    link(true);
+    good(1, false, 0, 4);
+    poisoned(1, 1);
+    good(1, false, 2, 3);
+    let counted =
+        ["/cache/counts/lost", "/cache/counts/lapsed"].map(|it| sum(&fabric, &HOSTS[1..2], it));
+    assert_eq!(counted, [1, 3]);
+    let Ok(Answer::Events { events, .. }) = fabric.ask(HOSTS[1], &Command::Events {}) else {
+        panic!("no events")
+    };
+    let lost: Vec<_> = events.iter().filter(|event| event.kind == "line_lost").collect();
+    assert!(lost.len() == 1 && lost[0].text.contains(&format!("{:#x}", base + 64)), "{lost:?}");
+    good(2, true, 1, 5);
+    good(1, false, 1, 5);
+    books(&fabric);
+}
+
 /// One place in each cache and each filter: everything waits for everything that may be waited for, and nothing for ever.
 #[test]
 fn with_one_place_everywhere_nothing_waits_for_ever() {

@@ -4,7 +4,7 @@
 use super::lines::Answer;
 use super::*;
 use weft_base::rng::Rng;
-use weft_parsers::cxl_mem::{LINE, MemHead, MemMessage, MemOp, MetaField};
+use weft_parsers::cxl_mem::{LINE, Lease, MemHead, MemMessage, MemOp, MetaField};
 
 const OTHER: Pid = Pid::from_low_bits(0x0A2);
 /// Where the other host has the same memory.
@@ -17,7 +17,7 @@ fn bench(lines: usize) -> Bench {
     decoder.hpa_base = Hpa(OTHER_BASE);
     gfd.set_decoders(OTHER, 0, &[Some(decoder)]).unwrap();
     gfd.set_sat(&[(OTHER, 1 | 1 << 31)]).unwrap();
-    let coherent = Some(CoherentConfig { lines, answer_max: LIMIT });
+    let coherent = Some(CoherentConfig { lines, answer_max: LIMIT, secret: 1 });
     Bench::of(gfd, GfdEndConfig { coherent, ..GfdEndConfig::default() })
 }
 
@@ -146,7 +146,14 @@ fn message_of(op: MemOp, tag: u16) -> weft_parsers::cxl_mem::MemMessage<'static>
     weft_parsers::cxl_mem::MemMessage { head, data: None, enables: None }
 }
 
-/// An owner that never answers: its line is poisoned, whoever waits goes on, the FM is told, and what it writes later is nowhere.
+/// Half of the time of a snoop passes; then the device looks.
+fn half_passes(bench: &mut Bench) {
+    bench.now += Span::from_ps(LIMIT.as_ps() / 2);
+    bench.step();
+}
+
+/// An owner that never answers: its line is poisoned, whoever waits goes on, the FM is told, and what it writes later is nowhere:
+/// it hears of that.
 #[test]
 fn an_owner_that_never_answers_loses_the_line() {
     let mut bench = bench(16);
@@ -154,25 +161,107 @@ fn an_owner_that_never_answers_loses_the_line() {
     let snoop = read(&mut bench, OTHER, OTHER_BASE, EXCLUSIVE);
     assert_eq!(ops(&snoop), [(HOST, MemOp::BiSnpInv)]);
     bench.told();
-    bench.now += LIMIT;
-    bench.step();
+    half_passes(&mut bench);
+    assert!(bench.lines.is_empty());
+    half_passes(&mut bench);
     let came = std::mem::take(&mut bench.lines);
     assert_eq!(came.iter().map(|it| it.1.op).collect::<Vec<_>>(), [MemOp::CmpE, MemOp::MemData]);
     assert!(came[1].1.poison && came[1].0.dpid == OTHER);
     assert_eq!(bench.told().len(), 1, "a failure, by the silent host");
+    let silent = CoherenceNews::Silent { who: HOST, dpa: Dpa(0) };
+    assert_eq!(
+        (bench.gfd.next_coherence_news(), bench.gfd.next_coherence_news()),
+        (Some(silent), None)
+    );
     let late = send(&mut bench, HOST, ask(MemOp::MemWr, GIVES_UP, BASE, 2), 9);
-    assert_eq!(ops(&late), [(HOST, MemOp::Cmp)]);
-    assert_eq!(answer(&mut bench, HOST, MemOp::BiRspI, snoop[0].1.tag), []);
+    assert_eq!((ops(&late), late[0].1.poison), (vec![(HOST, MemOp::Cmp)], true));
+    assert_eq!(answer(&mut bench, HOST, MemOp::BiRspE, snoop[0].1.tag), []);
+    assert_eq!(answer(&mut bench, HOST, MemOp::BiRspI, snoop[0].1.tag), [], "twice");
     assert!(bench.gfd.gfd().memory().is_poisoned(0, 64), "the late write ends nothing");
     let counts = bench.gfd.coherence().unwrap();
     assert_eq!((counts.stale_writes, counts.filter.silent, counts.filter.lost), (1, 1, 1));
+    assert_eq!((counts.late, bench.gfd.counts().0.unexpected), (1, 1));
+    let answers = CoherenceNews::Answers { who: HOST };
+    assert_eq!(bench.gfd.next_coherence_news(), Some(answers));
     // Its new owner writes it, and it is good again.
     send(&mut bench, OTHER, ask(MemOp::MemWr, GIVES_UP, OTHER_BASE, 2), 4);
     assert_eq!(read(&mut bench, HOST, BASE, SHARED)[1].2, Some(4));
-    // One that says that it keeps what it may not is treated alike, at once.
+    // One that says that it keeps what it may not has not answered.
     let snoop = read(&mut bench, OTHER, OTHER_BASE, EXCLUSIVE);
-    let came = answer(&mut bench, HOST, MemOp::BiRspE, snoop[0].1.tag);
-    assert!(came.iter().any(|(to, head, _)| *to == OTHER && head.poison), "{came:?}");
+    assert_eq!(answer(&mut bench, HOST, MemOp::BiRspE, snoop[0].1.tag), []);
+    half_passes(&mut bench);
+    assert!(bench.lines.is_empty());
+    half_passes(&mut bench);
+    let came = std::mem::take(&mut bench.lines);
+    assert!(came.iter().any(|(pth, head, _)| pth.dpid == OTHER && head.poison), "{came:?}");
+    assert_eq!(bench.gfd.coherence().unwrap().filter.wrong, 1);
+}
+
+/// Each response to a host with a cache names its lease: by one number for all lines, for less than half of the time of a snoop.
+/// While a snoop is overdue there is none, and when the device has given up on the host, by another number.
+#[test]
+fn responses_name_the_lease_of_their_host() {
+    let mut bench = bench(16);
+    let lease = |came: &[(Pid, MemHead, Option<u8>)], to: Pid| -> Lease {
+        let of = came.iter().filter(|(who, ..)| *who == to).map(|(_, head, _)| head.lease);
+        let all: Vec<Lease> = of.collect();
+        assert!(!all.is_empty() && all.iter().all(|one| *one == all[0]), "{all:?}");
+        all[0]
+    };
+    let first = lease(&read(&mut bench, HOST, BASE, EXCLUSIVE), HOST);
+    assert!(first.number != 0 && first.term == 24, "{first:?}: 2.4 of 2.5 ms");
+    assert_eq!(lease(&read(&mut bench, HOST, BASE + 0x80, SHARED), HOST), first);
+    let evict = ask(MemOp::MemClnEvct, GIVES_UP, BASE + 0x80, 3);
+    assert_eq!(lease(&send(&mut bench, HOST, evict, 0), HOST), first);
+    let conflict = MemHead { addr: Hpa(BASE), ..MemHead::new(MemOp::BiConflict, 77) };
+    assert_eq!(lease(&send(&mut bench, HOST, conflict, 0), HOST), first);
+    let others = lease(&read(&mut bench, OTHER, OTHER_BASE + 0x80, SHARED), OTHER);
+    assert!(others.number != first.number && others.number != 0);
+    // Without metadata, nobody keeps anything.
+    let plain = MemHead { addr: Hpa(OTHER_BASE + 0x40), ..MemHead::new(MemOp::MemRd, 5) };
+    assert_eq!(lease(&send(&mut bench, OTHER, plain, 0), OTHER), Lease::NONE);
+    let snoop = read(&mut bench, OTHER, OTHER_BASE, SHARED);
+    assert_eq!(ops(&snoop), [(HOST, MemOp::BiSnpData)]);
+    assert_eq!(lease(&read(&mut bench, HOST, BASE + 0x100, SHARED), HOST), first, "not overdue");
+    half_passes(&mut bench);
+    assert_eq!(lease(&read(&mut bench, HOST, BASE + 0x140, SHARED), HOST), Lease::NONE);
+    // Answered, if late, but in time.
+    answer(&mut bench, HOST, MemOp::BiRspS, snoop[0].1.tag);
+    assert_eq!(lease(&read(&mut bench, HOST, BASE + 0x180, SHARED), HOST), first);
+    let snoop = read(&mut bench, OTHER, OTHER_BASE, EXCLUSIVE);
+    assert_eq!(ops(&snoop), [(HOST, MemOp::BiSnpInv)]);
+    half_passes(&mut bench);
+    half_passes(&mut bench);
+    let last = lease(&read(&mut bench, HOST, BASE + 0x1C0, SHARED), HOST);
+    assert!(last.number != first.number && last.number != 0, "{last:?}");
+}
+
+/// A device that was away looks at its clock late, and gives hosts the rest of their time from then on.
+#[test]
+fn a_device_that_was_away_waits_for_what_has_come_meanwhile() {
+    let mut bench = bench(16);
+    read(&mut bench, HOST, BASE, EXCLUSIVE);
+    let snoop = read(&mut bench, OTHER, OTHER_BASE, EXCLUSIVE);
+    bench.now += Span::from_ps(10 * LIMIT.as_ps());
+    let came = answer(&mut bench, HOST, MemOp::BiRspI, snoop[0].1.tag);
+    assert_eq!(ops(&came), [(OTHER, MemOp::CmpE), (OTHER, MemOp::MemData)]);
+    assert!(!came[1].1.poison);
+    assert_eq!(bench.gfd.coherence().unwrap().filter.silent, 0);
+}
+
+/// A reset drops what waits, and hosts keep what they hold.
+#[test]
+fn a_reset_forgets_no_holder() {
+    let mut bench = bench(16);
+    read(&mut bench, HOST, BASE, EXCLUSIVE);
+    let snoop = read(&mut bench, OTHER, OTHER_BASE, EXCLUSIVE);
+    let initial = bench.gfd.core.device.settings();
+    bench.gfd.core.reset(&initial);
+    assert_eq!(bench.gfd.holders(Dpa(0)), [(HOST, Hold::Owned)]);
+    assert_eq!(bench.gfd.coherence().unwrap().waiting, 0);
+    // An answer to a snoop of before counts for nothing.
+    answer(&mut bench, HOST, MemOp::BiRspI, snoop[0].1.tag);
+    assert_eq!(bench.gfd.holders(Dpa(0)), [(HOST, Hold::Owned)]);
 }
 
 /// A conflict is acknowledged behind what was granted before; a full filter takes lines away; a host without a decoder is not asked.
@@ -192,8 +281,11 @@ fn conflicts_evictions_and_lost_decoders() {
     assert_eq!(bench.gfd.coherence().unwrap().lines, 0);
     read(&mut bench, HOST, BASE, EXCLUSIVE);
     bench.gfd.gfd_mut().set_decoders(HOST, 0, &[None]).unwrap();
-    let came = read(&mut bench, OTHER, OTHER_BASE, SHARED);
-    assert_eq!(ops(&came), [(OTHER, MemOp::CmpE), (OTHER, MemOp::MemData)]);
+    assert_eq!(read(&mut bench, OTHER, OTHER_BASE, SHARED), [], "its lease may not be over");
+    half_passes(&mut bench);
+    let came = std::mem::take(&mut bench.lines);
+    let ops: Vec<_> = came.iter().map(|(pth, head, _)| (pth.dpid, head.op)).collect();
+    assert_eq!(ops, [(OTHER, MemOp::CmpE), (OTHER, MemOp::MemData)]);
     assert!(came[1].1.poison, "nobody knows what it has changed");
 }
 

@@ -56,7 +56,12 @@ struct Flight {
     line: u64,
     what: What,
     serial: u64,
+    /// When it was sent: a lease that its answer tells counts from then.
+    sent: Instant,
 }
+
+/// Snoops of one line that wait for an answer; beyond, the oldest gets none.
+const SNOOPS_MAX: usize = 8;
 
 /// Sends loads and stores through a cache.
 pub struct CachedRequester {
@@ -69,8 +74,8 @@ pub struct CachedRequester {
     /// What goes first, and reads.
     urgent: VecDeque<Out<Piece>>,
     reads: VecDeque<Out<Piece>>,
-    /// Tag and sender of each line's snoop.
-    snoops: BTreeMap<u64, (u16, u16)>,
+    /// Tags and senders of each line's snoops: one, and those that their device has given up on.
+    snoops: BTreeMap<u64, VecDeque<(u16, u16)>>,
     flights: Vec<Option<Flight>>,
     free: VecDeque<u16>,
     under_way: usize,
@@ -155,8 +160,19 @@ impl CachedRequester {
         }
     }
 
-    /// Hands what may be sent to `send`.
+    /// A changed line that was lost: what was stored there, and acknowledged, is nowhere.
+    pub fn next_lost(&mut self) -> Option<u64> {
+        self.cache.next_lost()
+    }
+
+    /// Goes on to `now`, which was read after all was submitted that is to be done by the lines of the cache.
+    pub fn set_now(&mut self, now: Instant) {
+        self.cache.leases().set_now(now);
+    }
+
+    /// Hands what may be sent to `send`; see [`Self::set_now`].
     pub fn flush(&mut self, now: Instant, send: &mut dyn FnMut(&MemMessage<'_>)) {
+        self.set_now(now);
         self.send_urgent(now, send);
         while self.accesses < self.spec.in_flight_max
             && let Some((piece, data)) = self.ops.next_piece()
@@ -185,7 +201,7 @@ impl CachedRequester {
         while let Some(out) = self.urgent.front() {
             if let Out::Answer { line, left } = *out {
                 self.urgent.pop_front();
-                if let Some((tag, bi_id)) = self.snoops.remove(&line) {
+                for (tag, bi_id) in self.snoops.remove(&line).unwrap_or_default() {
                     let head = MemHead { bi_id, ..MemHead::new(answer_op(left), tag) };
                     send(&MemMessage { head, data: None, enables: None });
                 }
@@ -204,7 +220,7 @@ impl CachedRequester {
         self.under_way += 1;
         let serial = self.counts.sent;
         if let Some(place) = self.flights.get_mut(usize::from(tag)) {
-            *place = Some(Flight { line, what, serial });
+            *place = Some(Flight { line, what, serial, sent: now });
         }
         self.deadlines.push_back((now + self.spec.timeout, tag, serial));
     }
@@ -217,7 +233,11 @@ impl CachedRequester {
                 self.counts.unexpected += 1;
                 return false;
             }
-            self.snoops.insert(head.addr.0, (head.tag, head.bi_id));
+            let snoops = self.snoops.entry(head.addr.0).or_default();
+            if snoops.len() >= SNOOPS_MAX {
+                snoops.pop_front();
+            }
+            snoops.push_back((head.tag, head.bi_id));
             self.cache.snoop(head.addr.0, how);
             self.drain();
             return true;
@@ -228,6 +248,7 @@ impl CachedRequester {
             self.counts.unexpected += 1;
             return false;
         };
+        self.cache.leases().renew(head.lease, flight.sent);
         match self.answered(&flight, message) {
             Ok(None) => self.end(head.tag, &flight),
             Ok(Some(what)) => {
@@ -256,7 +277,7 @@ impl CachedRequester {
     ) -> Result<Option<What>, Failure> {
         let (head, line) = (&message.head, flight.line);
         match (flight.what, head.op, message.data) {
-            (What::Write, MemOp::Cmp, _) => _ = self.cache.written(line),
+            (What::Write, MemOp::Cmp, _) => _ = self.cache.written(line, head.poison),
             (What::Conflict, MemOp::BiConflictAck, _) => _ = self.cache.conflict_known(line),
             (What::Read { .. }, MemOp::MemDataNxm, _) => return Err(Failure::NoMemory),
             (What::Read { data: false, granted }, MemOp::MemData, Some(bytes)) => {
@@ -271,7 +292,7 @@ impl CachedRequester {
                     MemOp::CmpE => Some(Hold::Owned),
                     _ => None,
                 };
-                self.cache.granted(line, hold);
+                self.cache.granted(line, hold, head.lease.number);
                 return Ok((!data).then_some(What::Read { data, granted: true }));
             }
             _ => return Err(Failure::Mismatch),
@@ -300,6 +321,7 @@ impl CachedRequester {
 
     /// Ends what was not answered by `now`; returns how many requests that were.
     pub fn expire(&mut self, now: Instant) -> usize {
+        self.set_now(now);
         let mut expired = 0;
         while let Some(&(at, tag, serial)) = self.deadlines.front() {
             let place = self.flights.get(usize::from(tag)).copied().flatten();
@@ -319,12 +341,12 @@ impl CachedRequester {
         expired
     }
 
-    /// Gives up everything, and forgets all lines: a reset, or the link went down.
+    /// Gives up everything that is under way: a reset, or the link went down. Lines stay, for as long as their leases last.
     pub fn give_up(&mut self) {
         self.counts.given_up += self.under_way as u64;
         (self.under_way, self.reads_under_way, self.accesses) = (0, 0, 0);
         self.deadlines.clear();
-        self.cache.clear();
+        self.cache.link_down();
         self.urgent.clear();
         self.reads.clear();
         self.snoops.clear();

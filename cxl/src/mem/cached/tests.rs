@@ -3,6 +3,7 @@
 use super::*;
 use weft_base::rng::Rng;
 use weft_dataplane::time::Span;
+use weft_parsers::cxl_mem::Lease;
 use weft_parsers::tlp::DevLoad;
 
 const BASE: u64 = 1 << 40;
@@ -115,6 +116,7 @@ fn any(rng: &mut Rng, sent: &[MemHead]) -> (MemHead, [u8; LINE]) {
         poison: rng.chance(1, 16),
         meta,
         load,
+        lease: Lease { number: rng.below(4), term: u16::try_from(rng.below(20)).unwrap() },
         ..MemHead::new(op, tag)
     };
     (head, [rng.next_u64().to_le_bytes()[0]; LINE])
@@ -129,7 +131,9 @@ fn whatever_comes(count: u32) {
         }
         if let Some(request) = host.sent.pop_if(|_| rng.chance(7, 8)) {
             for &op in answers(request.op) {
-                let head = MemHead { meta: MetaField::State, ..MemHead::new(op, request.tag) };
+                let lease = Lease { number: 1 + rng.below(8), term: 3 };
+                let meta = MetaField::State;
+                let head = MemHead { meta, lease, ..MemHead::new(op, request.tag) };
                 host.requester.take(&MemMessage { head, data: Some(&[1; LINE]), enables: None });
             }
         }
@@ -150,7 +154,8 @@ fn whatever_comes(count: u32) {
     assert!(host.answers <= snoops, "{} answers to {snoops} snoops", host.answers);
     assert!(host.ended.iter().all(|&each| each > 100), "{:?}", host.ended);
     assert!(counts.unexpected > 100 && counts.mismatched > 100 && counts.timeouts > 100);
-    let each = [cache.hits, cache.conflicts, cache.written_back, cache.evicted, cache.lost];
+    let lines = [cache.written_back, cache.evicted, cache.lapsed, cache.lost];
+    let each = [&[cache.hits, cache.conflicts][..], &lines].concat();
     assert!(each.iter().all(|&each| each > 10), "{cache:?}");
 }
 

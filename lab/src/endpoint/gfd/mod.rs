@@ -164,6 +164,10 @@ impl Endpoint for GfdEndpoint {
     }
 
     fn next_event(&mut self, log: &mut EventLog) -> bool {
+        if let Some(news) = self.end.next_coherence_news() {
+            log.event("coherence", news.to_string());
+            return true;
+        }
         let Some(notice) = self.end.next_notice() else { return false };
         let event = notice.event;
         let kind = format!("{:?}", event.kind);

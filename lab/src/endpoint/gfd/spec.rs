@@ -4,6 +4,7 @@
 //! Units: bytes.
 //! Source: docs/endpoint.md.
 
+use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::path::PathBuf;
 
@@ -130,7 +131,9 @@ impl GfdSpec {
         let snoop_ms = given("snoop_ms", self.snoop_ms, 200, 60_000)?;
         let lines = usize::try_from(lines).unwrap_or(usize::MAX);
         let answer_max = Span::from_ms(snoop_ms);
-        Ok(self.coherent.then_some(CoherentConfig { lines, answer_max }))
+        // The numbers of leases decide nothing, so that a run in virtual time is the same whatever they are.
+        let secret = RandomState::new().hash_one(self.serial.map(|it| it.0));
+        Ok(self.coherent.then_some(CoherentConfig { lines, answer_max, secret }))
     }
 
     /// Makes the device, whose port has the first of `macs`.

@@ -298,6 +298,9 @@ impl HostEndpoint {
             }
             Event::Error { from, message } => log.event("error", format!("{from}: {message:?}")),
             Event::Message(message) => log.message(message),
+            Event::LineLost(addr) => {
+                log.event("line_lost", format!("what was stored in the line at {addr} is lost"));
+            }
             Event::Link(up) => log.event("link", if up { "up" } else { "down" }),
             Event::Reset(on) => log.event("reset", if on { "begins" } else { "ends" }),
             Event::CacheId { device, result } => {

@@ -1,0 +1,76 @@
+//! Leases: until when a host may use what a device has granted it.
+//!
+//! Shape: [`Leases::renew`] with the number that a response names; [`Leases::is_valid`] before each use of a line.
+//! Units: terms of 100 µs.
+//! Source: docs/spec/cxl-fabric.md "A host that does not answer"; Gray and Cheriton, "Leases", SOSP 1989.
+//!
+//! A device gives up on a host that leaves a snoop unanswered, and the host may not know: it was stopped, or frames were lost.
+//! So it uses its lines only for a time that ends, on its own clock, before the device can have given up.
+
+use std::collections::BTreeMap;
+
+use weft_dataplane::time::{Instant, Span};
+use weft_parsers::cxl_mem::Lease;
+
+/// Most leases at once: a device has one, and another one after it has given up on the host. What comes beyond is used once.
+const LEASES_MAX: usize = 1_024;
+
+/// The leases that a host has, by their numbers: one for each device, and for a while those that it does not renew any more.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Leases {
+    now: Instant,
+    ends: BTreeMap<u64, Instant>,
+}
+
+impl Leases {
+    /// Goes on to `now`, which has to be read from the clock after what asks for the lines was asked.
+    pub fn set_now(&mut self, now: Instant) {
+        self.now = now;
+        self.ends.retain(|_, end| *end > now);
+    }
+
+    /// Takes what the response to a request says that was sent at `sent`.
+    pub fn renew(&mut self, lease: Lease, sent: Instant) {
+        let end = sent + Span::from_us(u64::from(lease.term) * Lease::UNIT_US);
+        let has_room = self.ends.len() < LEASES_MAX || self.ends.contains_key(&lease.number);
+        if lease.number == 0 || end <= self.now || !has_room {
+            return;
+        }
+        let known = self.ends.entry(lease.number).or_insert(end);
+        *known = end.max(*known);
+    }
+
+    /// Whether a line that was granted with lease `number` may be used now.
+    #[must_use]
+    pub fn is_valid(&self, number: u64) -> bool {
+        self.ends.contains_key(&number)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(us: u64) -> Instant {
+        Instant::ZERO + Span::from_us(us)
+    }
+
+    /// A lease counts from the request, ends for good, and another number says nothing of it.
+    #[test]
+    fn a_lease_counts_from_when_it_was_asked_for() {
+        let mut leases = Leases::default();
+        let lease = |number, term| Lease { number, term };
+        leases.set_now(at(500));
+        leases.renew(lease(7, 3), at(200)); // it is over as it comes
+        assert!(!leases.is_valid(7));
+        leases.renew(lease(7, 3), at(300));
+        leases.renew(lease(7, 3), at(250)); // an answer that was overtaken takes nothing back
+        leases.renew(lease(0, 9), at(500));
+        assert!(leases.is_valid(7) && !leases.is_valid(0) && !leases.is_valid(8));
+        leases.set_now(at(599));
+        assert!(leases.is_valid(7));
+        leases.set_now(at(600));
+        leases.renew(lease(8, 3), at(600));
+        assert!(!leases.is_valid(7) && leases.is_valid(8));
+    }
+}

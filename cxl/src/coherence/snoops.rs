@@ -1,0 +1,243 @@
+//! The snoops of a device that have no answer yet: their tags, their time limits, and the leases of hosts.
+//!
+//! Shape: [`Snoops::ask`] gives a tag; [`Snoops::asked`] finds what a host answers, [`Snoops::mark_overdue`] and
+//! [`Snoops::give_up`] look at the time; [`Snoops::lease`] is what a response tells its host.
+//! Units: lines by number; `BITag`s of 12 bits.
+//! Source: docs/spec/cxl-fabric.md "A host that does not answer"; CXL 3.1 sections 3.3.8, 3.3.10.
+//!
+//! A snoop that has waited for half of its time is overdue, and its host gets no lease until that is over. Giving up waits for
+//! the other half from then on: by that time all leases have ended that the host had, as a term is shorter than half of the
+//! time. This holds whenever the device looks at its clock: a request that it took in before it marked the snoop was sent before.
+//! A host that the device has given up on gets leases by a new number, so it knows of each line whether it still has it.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use weft_dataplane::time::{Instant, Span};
+use weft_parsers::cxl_mem::Lease;
+use weft_parsers::fabric::Pid;
+
+/// Of 64 parts of half of the time limit, those that a term has: clocks of two machines do not run alike.
+const TERM_PARTS: u64 = 63;
+
+/// Why an answer is none to a snoop that waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NotAsked {
+    /// The device has given up on that host meanwhile.
+    Late,
+    /// The host was not asked so.
+    Unexpected,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Tag {
+    Free,
+    Asked {
+        who: Pid,
+        line: u64,
+        /// When it is overdue, or, if it is, when the device gives up.
+        due: Instant,
+        is_overdue: bool,
+    },
+    /// Its host was given up on, and may answer yet.
+    Late(Pid),
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+struct Host {
+    /// The number of its lease.
+    lease: u64,
+    /// Its snoops that are overdue.
+    overdue: usize,
+}
+
+/// Tags that are not in use, in the order in which they will be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Free(VecDeque<u16>);
+
+impl Hash for Free {
+    /// By which tags others will be asked decides nothing.
+    fn hash<H: Hasher>(&self, _: &mut H) {}
+}
+
+/// Snoops without an answer, and what hosts are told of their leases.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Snoops {
+    limit: Span,
+    tags: Vec<Tag>,
+    free: Free,
+    /// Tags of hosts that were given up on: used when there is no other, so that a late answer finds no other snoop.
+    late: VecDeque<u16>,
+    /// What is to be marked, and what is to be given up, by time.
+    marks: BTreeSet<(Instant, u16)>,
+    ends: BTreeSet<(Instant, u16)>,
+    hosts: BTreeMap<Pid, Host>,
+    secret: u64,
+    leases: u64,
+}
+
+impl Snoops {
+    /// Up to `tags` snoops, each with a time `limit`; numbers of leases follow from `secret`.
+    #[must_use]
+    pub fn new(limit: Span, tags: u16, secret: u64) -> Self {
+        Self {
+            limit,
+            tags: vec![Tag::Free; tags.into()],
+            free: Free((0..tags).collect()),
+            late: VecDeque::new(),
+            marks: BTreeSet::new(),
+            ends: BTreeSet::new(),
+            hosts: BTreeMap::new(),
+            secret,
+            leases: 0,
+        }
+    }
+
+    /// Waits for no answer any more, though some may come. Nobody is given up on.
+    pub fn abandon(&mut self) {
+        for tag in 0..u16::try_from(self.tags.len()).unwrap_or(u16::MAX) {
+            if let Some(&Tag::Asked { who, .. }) = self.tags.get(usize::from(tag)) {
+                self.take(tag, Tag::Late(who));
+                self.late.push_back(tag);
+            }
+        }
+    }
+
+    /// Whether another snoop can be sent.
+    #[must_use]
+    pub fn has_tag(&self) -> bool {
+        !self.free.0.is_empty() || !self.late.is_empty()
+    }
+
+    /// When there is something to be marked or given up.
+    #[must_use]
+    pub fn next_due(&self) -> Option<Instant> {
+        let first = |all: &BTreeSet<(Instant, u16)>| all.first().map(|&(at, _)| at);
+        Instant::earlier(first(&self.marks), first(&self.ends))
+    }
+
+    /// Half of the time limit, from when a snoop is overdue until its host is given up on.
+    fn half(&self) -> Span {
+        Span::from_ps(self.limit.as_ps() - self.limit.as_ps() / 2)
+    }
+
+    /// Gives a snoop a tag, and a time to be answered in; `None` without a tag.
+    pub fn ask(&mut self, now: Instant, who: Pid, line: u64) -> Option<u16> {
+        let tag = self.free.0.pop_front().or_else(|| self.late.pop_front())?;
+        let due = now + self.half();
+        *self.tags.get_mut(usize::from(tag))? = Tag::Asked { who, line, due, is_overdue: false };
+        self.marks.insert((due, tag));
+        Some(tag)
+    }
+
+    /// The same of a host that cannot be asked: its leases end.
+    pub fn cannot_ask(&mut self, now: Instant, who: Pid, line: u64) -> Option<()> {
+        let tag = self.ask(now, who, line)?;
+        self.mark(now, tag);
+        Some(())
+    }
+
+    /// The line of the snoop that `who` answers by `tag`. It stays under way until [`Self::answered`].
+    ///
+    /// # Errors
+    /// See [`NotAsked`].
+    pub fn asked(&mut self, who: Pid, tag: u16) -> Result<u64, NotAsked> {
+        match self.tags.get_mut(usize::from(tag)) {
+            Some(Tag::Asked { who: asked, line, .. }) if *asked == who => Ok(*line),
+            Some(place @ Tag::Late(_)) if *place == Tag::Late(who) => {
+                *place = Tag::Free;
+                self.late.retain(|late| *late != tag);
+                self.free.0.push_back(tag);
+                Err(NotAsked::Late)
+            }
+            _ => Err(NotAsked::Unexpected),
+        }
+    }
+
+    /// A snoop has its answer.
+    pub fn answered(&mut self, tag: u16) {
+        if self.take(tag, Tag::Free).is_some() {
+            self.free.0.push_back(tag);
+        }
+    }
+
+    /// Ends a snoop, whose tag becomes `after`.
+    fn take(&mut self, tag: u16, after: Tag) -> Option<(Pid, u64)> {
+        let place = self.tags.get_mut(usize::from(tag))?;
+        let Tag::Asked { who, line, due, is_overdue } = *place else { return None };
+        *place = after;
+        if is_overdue {
+            self.ends.remove(&(due, tag));
+            let host = self.hosts.entry(who).or_default();
+            host.overdue = host.overdue.saturating_sub(1);
+        } else {
+            self.marks.remove(&(due, tag));
+        }
+        Some((who, line))
+    }
+
+    fn mark(&mut self, now: Instant, tag: u16) {
+        let half = self.half();
+        if let Some(Tag::Asked { who, due, is_overdue: is_overdue @ false, .. }) =
+            self.tags.get_mut(usize::from(tag))
+        {
+            self.marks.remove(&(*due, tag));
+            // From now on, not from when it was due: leases may have been given since then.
+            (*due, *is_overdue) = (now + half, true);
+            self.ends.insert((*due, tag));
+            self.hosts.entry(*who).or_default().overdue += 1;
+        }
+    }
+
+    /// Marks what is overdue at `now`, before anything is taken in that may have been sent by then.
+    pub fn mark_overdue(&mut self, now: Instant) {
+        while let Some(&(at, tag)) = self.marks.first()
+            && at <= now
+        {
+            self.mark(now, tag);
+        }
+    }
+
+    /// The next host that is given up on at `now`, and its line. Its lease is over.
+    pub fn give_up(&mut self, now: Instant) -> Option<(Pid, u64)> {
+        let &(at, tag) = self.ends.first()?;
+        if at > now {
+            return None;
+        }
+        let Some(Tag::Asked { who, .. }) = self.tags.get(usize::from(tag)) else { return None };
+        let (who, line) = self.take(tag, Tag::Late(*who))?;
+        self.late.push_back(tag);
+        self.revoke(who);
+        Some((who, line))
+    }
+
+    /// What a host has of lines may be less than it thinks: from now on it gets leases by another number.
+    pub fn revoke(&mut self, who: Pid) {
+        if let Some(host) = self.hosts.get_mut(&who) {
+            host.lease = 0;
+        }
+    }
+
+    /// What a response tells `who`.
+    pub fn lease(&mut self, who: Pid) -> Lease {
+        let (secret, leases) = (self.secret, &mut self.leases);
+        let host = self.hosts.entry(who).or_default();
+        if host.overdue > 0 {
+            return Lease::NONE;
+        }
+        while host.lease == 0 {
+            *leases += 1;
+            host.lease = number(secret, *leases);
+        }
+        let unit = Lease::UNIT_US * 1_000_000;
+        let term = self.limit.as_ps() / 2 / 64 * TERM_PARTS / unit;
+        Lease { number: host.lease, term: u16::try_from(term).unwrap_or(u16::MAX) }
+    }
+}
+
+/// The number of the `nth` lease: nobody who does not know the secret can tell it, and renew what another device has given.
+fn number(secret: u64, nth: u64) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (secret, nth).hash(&mut hasher);
+    hasher.finish()
+}
