@@ -34,7 +34,6 @@ FIELDS = {
     "term": (64, 16),
     "lease": (0, 64),
     "line": (6, 46),
-    "low_addr": (6, 2),
 }
 REQ, RWD, NDR, DRS, BISNP, BIRSP = range(1, 7)
 _ANSWER = ("meta_field", "meta_value", "dev_load", "ld_id", "tag", "poison", "term", "lease")
@@ -47,7 +46,7 @@ HAS = {
     NDR: _ANSWER,
     DRS: _ANSWER,
     BISNP: ("bi_tag", "bi_id", "line"),
-    BIRSP: ("bi_tag", "bi_id", "low_addr"),
+    BIRSP: ("bi_tag", "bi_id", "line"),
 }
 WITH_DATA = (RWD, DRS)
 OPCODES = {
@@ -198,10 +197,8 @@ def _named(found, is_hbr):
     told = {"kind": kind, "tag": found["bi_tag" if number in (BISNP, BIRSP) else "tag"]}
     if number in (REQ, RWD):
         told["tc"] = found["tc"]
-    if number in (REQ, RWD, BISNP):
+    if number in (REQ, RWD, BISNP, BIRSP):
         told["to"] = hex(found["line"] << 6)
-    if number == BIRSP:
-        told["to"] = hex(found["low_addr"] << 6)
     if found.get("poison"):
         told["poisoned"] = True
     if number in (NDR, DRS):

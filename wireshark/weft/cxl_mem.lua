@@ -46,13 +46,10 @@ return function(bytes)
   }
   local PARTIAL = 0x22
 
-  -- Text of a line's address; of a BIRsp, of its bits 7:6.
-  local function address(s, at, class)
+  -- Text of a line's address.
+  local function address(s, at)
     local high, low = bits(be32(s, at), 0, 20), be32(s, at + 4)
     low = low - low % LINE
-    if class == BIRSP then
-      high, low = 0, low % 256
-    end
     return high > 0 and ("0x%x%08x"):format(high, low) or ("0x%x"):format(low)
   end
 
@@ -92,7 +89,7 @@ return function(bytes)
         add("lease_us", LEASE_UNIT_US * be16(s, at + 6), 6, 2)
       end
     else
-      add("to", address(s, at + 8, class), 8, 8)
+      add("to", address(s, at + 8), 8, 8)
     end
     if not is_pbr and not is_snoop then
       add("ld_id", bits(u8(s, at + 3), 4, 4), 3, 1)

@@ -15,7 +15,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use weft_dataplane::time::{Instant, Span};
 use weft_parsers::cxl_mem::Lease;
-use weft_parsers::fabric::Pid;
+use weft_parsers::fabric::{Hpa, Pid};
 
 /// Of 64 parts of half of the time limit, those that a term has: clocks of two machines do not run alike.
 const TERM_PARTS: u64 = 63;
@@ -38,6 +38,8 @@ enum Tag {
         /// When it is overdue, or, if it is, when the device gives up.
         due: Instant,
         is_overdue: bool,
+        /// The line's address at that host; `None` if it was not asked.
+        addr: Option<Hpa>,
     },
     /// Its host was given up on, and may answer yet.
     Late(Pid),
@@ -96,10 +98,7 @@ impl Snoops {
     /// Waits for no answer any more, though some may come. Nobody is given up on.
     pub fn abandon(&mut self) {
         for tag in 0..u16::try_from(self.tags.len()).unwrap_or(u16::MAX) {
-            if let Some(&Tag::Asked { who, .. }) = self.tags.get(usize::from(tag)) {
-                self.take(tag, Tag::Late(who));
-                self.late.push_back(tag);
-            }
+            self.forsake(tag);
         }
     }
 
@@ -121,29 +120,38 @@ impl Snoops {
         Span::from_ps(self.limit.as_ps() - self.limit.as_ps() / 2)
     }
 
-    /// Gives a snoop a tag, and a time to be answered in; `None` without a tag.
-    pub fn ask(&mut self, now: Instant, who: Pid, line: u64) -> Option<u16> {
+    /// Gives a snoop of a line, which has the address `addr` at its host, a tag, and a time to be answered in; `None` without a
+    /// tag.
+    pub fn ask(&mut self, now: Instant, who: Pid, line: u64, addr: Hpa) -> Option<u16> {
+        self.put(who, line, now + self.half(), Some(addr))
+    }
+
+    /// The same of a host that cannot be asked: its leases end. They do so from the next look at the clock on, as it may have been
+    /// given some that `now` does not know of.
+    pub fn cannot_ask(&mut self, now: Instant, who: Pid, line: u64) {
+        self.put(who, line, now, None);
+    }
+
+    fn put(&mut self, who: Pid, line: u64, due: Instant, addr: Option<Hpa>) -> Option<u16> {
         let tag = self.free.0.pop_front().or_else(|| self.late.pop_front())?;
-        let due = now + self.half();
-        *self.tags.get_mut(usize::from(tag))? = Tag::Asked { who, line, due, is_overdue: false };
+        *self.tags.get_mut(usize::from(tag))? =
+            Tag::Asked { who, line, due, is_overdue: false, addr };
         self.marks.insert((due, tag));
         Some(tag)
     }
 
-    /// The same of a host that cannot be asked: its leases end.
-    pub fn cannot_ask(&mut self, now: Instant, who: Pid, line: u64) -> Option<()> {
-        let tag = self.ask(now, who, line)?;
-        self.mark(now, tag);
-        Some(())
-    }
-
-    /// The line of the snoop that `who` answers by `tag`. It stays under way until [`Self::answered`].
+    /// The line of the snoop that `who` answers by `tag`, for the line at `addr`; 0 if the answer does not say for which. It stays
+    /// under way until [`Self::answered`].
     ///
     /// # Errors
     /// See [`NotAsked`].
-    pub fn asked(&mut self, who: Pid, tag: u16) -> Result<u64, NotAsked> {
+    pub fn asked(&mut self, who: Pid, tag: u16, addr: Hpa) -> Result<u64, NotAsked> {
         match self.tags.get_mut(usize::from(tag)) {
-            Some(Tag::Asked { who: asked, line, .. }) if *asked == who => Ok(*line),
+            Some(Tag::Asked { who: asked, line, addr: Some(known), .. }) if *asked == who => {
+                // Of another line: the tag was that of a snoop which the device has given up on.
+                if addr == Hpa(0) || addr == *known { Ok(*line) } else { Err(NotAsked::Late) }
+            }
+            Some(Tag::Asked { who: asked, addr: None, .. }) if *asked == who => Err(NotAsked::Late),
             Some(place @ Tag::Late(_)) if *place == Tag::Late(who) => {
                 *place = Tag::Free;
                 self.late.retain(|late| *late != tag);
@@ -161,10 +169,17 @@ impl Snoops {
         }
     }
 
+    /// Ends a snoop without an answer; one may come yet.
+    fn forsake(&mut self, tag: u16) -> Option<(Pid, u64)> {
+        let Some(&Tag::Asked { who, .. }) = self.tags.get(usize::from(tag)) else { return None };
+        self.late.push_back(tag);
+        self.take(tag, Tag::Late(who))
+    }
+
     /// Ends a snoop, whose tag becomes `after`.
     fn take(&mut self, tag: u16, after: Tag) -> Option<(Pid, u64)> {
         let place = self.tags.get_mut(usize::from(tag))?;
-        let Tag::Asked { who, line, due, is_overdue } = *place else { return None };
+        let Tag::Asked { who, line, due, is_overdue, .. } = *place else { return None };
         *place = after;
         if is_overdue {
             self.ends.remove(&(due, tag));
@@ -204,9 +219,7 @@ impl Snoops {
         if at > now {
             return None;
         }
-        let Some(Tag::Asked { who, .. }) = self.tags.get(usize::from(tag)) else { return None };
-        let (who, line) = self.take(tag, Tag::Late(*who))?;
-        self.late.push_back(tag);
+        let (who, line) = self.forsake(tag)?;
         self.revoke(who);
         Some((who, line))
     }
@@ -240,4 +253,48 @@ fn number(secret: u64, nth: u64) -> u64 {
     let mut hasher = DefaultHasher::new();
     (secret, nth).hash(&mut hasher);
     hasher.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(us: u64) -> Instant {
+        Instant::ZERO + Span::from_us(us)
+    }
+
+    fn pid(bits: u16) -> Pid {
+        Pid::assignable(bits).unwrap()
+    }
+
+    /// The answer to an early snoop is not taken for that to a later one, however many lines a host is given up for.
+    #[test]
+    fn a_late_answer_is_never_that_to_another_snoop_of_its_host() {
+        let mut snoops = Snoops::new(Span::from_us(200), 1, 1);
+        let tag = snoops.ask(at(0), pid(1), 10, Hpa(0x40)).unwrap();
+        assert!(!snoops.has_tag());
+        snoops.mark_overdue(at(100));
+        assert_eq!(snoops.give_up(at(200)), Some((pid(1), 10)));
+        assert_eq!(snoops.ask(at(200), pid(1), 11, Hpa(0x80)), Some(tag));
+        assert_eq!(snoops.asked(pid(2), tag, Hpa(0x80)), Err(NotAsked::Unexpected));
+        assert_eq!(snoops.asked(pid(1), tag, Hpa(0x40)), Err(NotAsked::Late));
+        assert_eq!(snoops.asked(pid(1), tag, Hpa(0x80)), Ok(11));
+        assert_eq!(snoops.asked(pid(1), tag, Hpa(0)), Ok(11), "it does not say");
+        snoops.answered(tag);
+        assert_eq!(snoops.asked(pid(1), tag, Hpa(0x80)), Err(NotAsked::Unexpected));
+    }
+
+    /// Who cannot be asked may have had leases that the clock, which was read before, does not know of.
+    #[test]
+    fn who_cannot_be_asked_is_given_up_on_by_the_next_look_at_the_clock() {
+        let mut snoops = Snoops::new(Span::from_us(200), 2, 1);
+        snoops.cannot_ask(at(0), pid(1), 10);
+        assert!(snoops.give_up(at(0)).is_none());
+        assert!(snoops.lease(pid(1)) != Lease::NONE && snoops.next_due() == Some(at(0)));
+        snoops.mark_overdue(at(5_000)); // it was away meanwhile
+        assert_eq!(snoops.lease(pid(1)), Lease::NONE);
+        assert_eq!(snoops.asked(pid(1), 0, Hpa(0)), Err(NotAsked::Late));
+        assert!(snoops.give_up(at(5_099)).is_none());
+        assert_eq!(snoops.give_up(at(5_100)), Some((pid(1), 10)));
+    }
 }

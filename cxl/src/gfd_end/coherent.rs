@@ -152,7 +152,7 @@ impl Core {
     pub(super) fn take_back_invalidate(&mut self, now: Instant, pth: Pth, head: &MemHead) -> bool {
         let Some(coherence) = &mut self.coherence else { return false };
         if let Some(left) = answered(head.op) {
-            return coherence.answer(pth.spid, head.tag, left);
+            return coherence.answer(pth.spid, head, left);
         }
         if head.op != MemOp::BiConflict {
             return false;
@@ -258,7 +258,7 @@ impl Core {
                 coherence.cannot_ask(now, to, line); // it has lost its decoder
                 continue;
             };
-            let Some(tag) = coherence.track(now, to, line) else { return };
+            let Some(tag) = coherence.track(now, to, line, hpa) else { return };
             let head = MemHead { addr: hpa, ..MemHead::new(how.op(), tag) };
             self.lines.push(now, now, LineJob { pth: Pth::new(own, to), head, line: None });
         }

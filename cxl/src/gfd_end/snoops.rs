@@ -9,7 +9,7 @@ use std::collections::{BTreeSet, VecDeque};
 
 use weft_dataplane::time::Instant;
 use weft_parsers::cxl_mem::{LINE, Lease, MemHead};
-use weft_parsers::fabric::{Dpa, Pid};
+use weft_parsers::fabric::{Dpa, Hpa, Pid};
 use weft_parsers::tlp::Pth;
 
 use super::config::CoherentConfig;
@@ -172,8 +172,8 @@ impl Coherence {
     }
 
     /// Gives a snoop a tag, and a time to be answered in.
-    pub(super) fn track(&mut self, now: Instant, who: Pid, line: u64) -> Option<u16> {
-        self.snoops.ask(now, who, line)
+    pub(super) fn track(&mut self, now: Instant, who: Pid, line: u64, addr: Hpa) -> Option<u16> {
+        self.snoops.ask(now, who, line, addr)
     }
 
     /// The same of a host that has no address for the line: it cannot be asked, and may use its copy until its lease ends.
@@ -193,8 +193,9 @@ impl Coherence {
     }
 
     /// Takes a host's answer; false if it is none to anything, or keeps too much.
-    pub(super) fn answer(&mut self, who: Pid, tag: u16, left: Option<Hold>) -> bool {
-        let line = match self.snoops.asked(who, tag) {
+    pub(super) fn answer(&mut self, who: Pid, head: &MemHead, left: Option<Hold>) -> bool {
+        let tag = head.tag;
+        let line = match self.snoops.asked(who, tag, head.addr) {
             Ok(line) => line,
             Err(NotAsked::Unexpected) => return false,
             Err(NotAsked::Late) => {

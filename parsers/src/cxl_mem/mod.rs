@@ -18,8 +18,6 @@ const ENABLES_LEN: usize = 8;
 pub const LEN_MAX: usize = HEAD_LEN + LINE + ENABLES_LEN;
 /// Bits of an address that a message carries: 51:6.
 const ADDR_MASK: u64 = (1 << 52) - LINE as u64;
-/// Bits of a low address: 7:6.
-const LOW_ADDR_MASK: u64 = 0xC0;
 
 macro_rules! ops {
     ($($(#[$doc:meta])* $name:ident = $byte:literal, $text:literal;)*) => {
@@ -312,7 +310,7 @@ pub struct MemHead {
     pub tag: u16,
     /// `BI-ID`, 12 bits; only on a link without PTH.
     pub bi_id: u16,
-    /// Address of a line; of a `BIRsp`, its bits 7:6.
+    /// Address of a line; of a `BIRsp`, that of the snoop, or 0 if it does not say.
     pub addr: Hpa,
     /// How long what the host holds may be used; of a response.
     pub lease: Lease,
@@ -345,9 +343,8 @@ impl MemHead {
         let (asks, is_bi) =
             (class.is_request(), matches!(class, MemClass::BiSnp | MemClass::BiRsp));
         let addr = match class {
-            MemClass::Req | MemClass::RwD | MemClass::BiSnp => be64::<8, _>(head) & ADDR_MASK,
-            MemClass::BiRsp => be64::<8, _>(head) & LOW_ADDR_MASK,
             MemClass::Ndr | MemClass::Drs => 0,
+            _ => be64::<8, _>(head) & ADDR_MASK,
         };
         Self {
             op,
@@ -397,9 +394,8 @@ impl MemHead {
             more |= BEP;
         }
         let addr = match class {
-            MemClass::Req | MemClass::RwD | MemClass::BiSnp => self.addr.0 & ADDR_MASK,
-            MemClass::BiRsp => self.addr.0 & LOW_ADDR_MASK,
             MemClass::Ndr | MemClass::Drs => self.lease.number,
+            _ => self.addr.0 & ADDR_MASK,
         };
         let mut head = [0; HEAD_LEN];
         put::<0, 4, _>(

@@ -78,7 +78,6 @@ fn a_class_has_its_fields_and_no_others() {
             tag: if bi { 0x123 } else { 0xF123 },
             bi_id: if bi { 0xABC } else { 0 },
             addr: match class {
-                MemClass::BiRsp => Hpa(0xC0),
                 MemClass::Ndr | MemClass::Drs => Hpa(0),
                 _ => all.addr,
             },

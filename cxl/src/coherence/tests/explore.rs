@@ -15,7 +15,7 @@ use std::rc::Rc;
 
 use weft_dataplane::time::{Instant, Span};
 use weft_parsers::cxl_mem::{LINE, Lease};
-use weft_parsers::fabric::Pid;
+use weft_parsers::fabric::{Hpa, Pid};
 
 use super::super::cache::{Access, Bytes, Cache, Out};
 use super::super::filter::{Asker, Effect, Filter, Want};
@@ -79,6 +79,7 @@ enum Up {
     },
     Answer {
         tag: u16,
+        line: u64,
         left: Option<Hold>,
     },
     /// Of a host without cache.
@@ -220,6 +221,11 @@ fn pid(host: usize) -> Pid {
 
 fn host_of(pid: Pid) -> usize {
     usize::from(pid.bits()) - 1
+}
+
+/// A line's address at any host.
+const fn addr_of(line: u64) -> Hpa {
+    Hpa((line + 1) * LINE as u64)
 }
 
 fn bytes(value: u8) -> Bytes {
@@ -456,7 +462,7 @@ impl World {
                 self.answer(host, Done::Written(line, false), sent);
             }
             Up::Conflict { line } => self.answer(host, Done::Known(line), sent),
-            Up::Answer { tag, left } => match self.snoops.asked(who, tag) {
+            Up::Answer { tag, line, left } => match self.snoops.asked(who, tag, addr_of(line)) {
                 Ok(line) => {
                     let done = self.filter.answered(who, line, left);
                     assert!(done.is_ok() || self.may_fail, "{done:?}");
@@ -475,7 +481,7 @@ impl World {
         while let Some(effect) = self.filter.next_effect() {
             match effect {
                 Effect::Snoop { to, line, how } => {
-                    let tag = self.snoops.ask(self.device_now, to, line).unwrap();
+                    let tag = self.snoops.ask(self.device_now, to, line, addr_of(line)).unwrap();
                     self.down.push((host_of(to), Down::Snoop(line, how, tag)));
                 }
                 Effect::Go { what: What::Read { host, line, sent }, grant } => {
@@ -543,7 +549,7 @@ impl World {
                 }
                 Out::Answer { line, left } => {
                     for tag in host.snooped.remove(&line).unwrap_or_default() {
-                        self.up.push((at, Up::Answer { tag, left }, host.now));
+                        self.up.push((at, Up::Answer { tag, line, left }, host.now));
                     }
                     continue;
                 }

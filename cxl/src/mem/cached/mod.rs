@@ -202,7 +202,8 @@ impl CachedRequester {
             if let Out::Answer { line, left } = *out {
                 self.urgent.pop_front();
                 for (tag, bi_id) in self.snoops.remove(&line).unwrap_or_default() {
-                    let head = MemHead { bi_id, ..MemHead::new(answer_op(left), tag) };
+                    let addr = Hpa(line);
+                    let head = MemHead { bi_id, addr, ..MemHead::new(answer_op(left), tag) };
                     send(&MemMessage { head, data: None, enables: None });
                 }
                 continue;
