@@ -115,9 +115,8 @@ pub fn send(
             }
         }
     }
-    for &change in &transit.go {
-        work.standing.apply(change);
-    }
+    // `transit.go` is not sent: groups that no route leads to stay in the switches, and so in `standing`, until their place is
+    // needed.
     work.read_back()?;
     Ok(work.sent)
 }

@@ -4,7 +4,7 @@
 //! Units: none.
 //! Source: docs/spec/wire-formats.md §4.4, §4.5 (5703h, 5708h, 570Ah); docs/spec/cxl-fabric.md "The fabric manager".
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt;
 
 use weft_parsers::cci::Uuid;
@@ -37,36 +37,6 @@ enum Place {
 #[derive(Debug, Default)]
 pub(super) struct Foreign {
     found: BTreeMap<(SwitchId, Place), String>,
-    groups: Groups,
-}
-
-/// Routing groups of the FM that no route leads to any more: they stay in the RGT until their place is needed.
-#[derive(Debug, Default)]
-struct Groups {
-    /// Switches that were looked at: what was in them before is taken for an earlier manager's of the same name.
-    met: BTreeSet<SwitchId>,
-    had: BTreeMap<(SwitchId, u8), Vec<RgtEntry>>,
-}
-
-impl Groups {
-    /// Values of one place that are kept; the oldest goes first.
-    const KEPT: usize = 8;
-
-    fn note(&mut self, at: (SwitchId, u8), group: &RgtEntry) {
-        let had = self.had.entry(at).or_default();
-        if had.last() != Some(group) {
-            had.retain(|other| other != group);
-            had.push(*group);
-            if had.len() > Self::KEPT {
-                had.remove(0);
-            }
-        }
-    }
-
-    fn is_left(&self, at: (SwitchId, u8), group: Option<&RgtEntry>) -> bool {
-        let had = self.had.get(&at);
-        group.is_some_and(|group| had.is_some_and(|had| had.contains(group)))
-    }
 }
 
 impl Foreign {
@@ -80,8 +50,7 @@ impl Foreign {
         let mut found = BTreeMap::new();
         for (id, switch) in running.inventory.by_id() {
             let is_asked = switch.whole && is_linked(&running.inventory, id);
-            let asked = is_asked
-                .then(|| of_switch(fabric, running, (id, switch), (manager, &mut self.groups)));
+            let asked = is_asked.then(|| of_switch(fabric, running, (id, switch), manager));
             match asked {
                 Some(Ok(places)) => {
                     found.extend(places.into_iter().map(|(p, text)| ((id, p), text)));
@@ -129,7 +98,7 @@ fn of_switch(
     fabric: &mut Fabric,
     running: &Running,
     (id, switch): (SwitchId, &Switch),
-    (manager, groups): (Uuid, &mut Groups),
+    manager: Uuid,
 ) -> Result<BTreeMap<Place, String>, CallError> {
     let way = switch.way();
     let now = identify(fabric, way)?;
@@ -147,7 +116,7 @@ fn of_switch(
     let wanted = running.standing.get(id).unwrap_or(&empty);
     let held = read_switch(fabric, way, switch.rgts)?;
     differences.compare_routes(wanted, &held);
-    differences.compare_groups(wanted, &held, groups);
+    differences.compare_groups(wanted, &held);
     Ok(differences.found)
 }
 
@@ -197,15 +166,11 @@ impl Differences {
         }
     }
 
-    fn compare_groups(&mut self, wanted: &SwitchTables, held: &SwitchTables, groups: &mut Groups) {
-        let id = self.id;
-        let is_met = !groups.met.insert(id);
+    fn compare_groups(&mut self, wanted: &SwitchTables, held: &SwitchTables) {
         for index in 0..=u8::MAX {
+            // Groups that no route leads to any more stand in both until their place is needed.
             let (want, has) = (wanted.rgt(index), held.rgt(index));
-            if let Some(group) = want.or(if is_met { None } else { has }) {
-                groups.note((id, index), group);
-            }
-            if want != has && !(want.is_none() && groups.is_left((id, index), has)) {
+            if want != has {
                 let ports = |group: Option<&RgtEntry>| {
                     group.map_or("nothing".to_owned(), |group| format!("ports {:?}", group.ports()))
                 };

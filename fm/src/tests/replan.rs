@@ -301,3 +301,39 @@ fn a_loss_that_a_discovery_finds_is_told() {
     let said = |part: &str| told.iter().any(|event| event.what.contains(part));
     assert!(said("is down") && said("entries of tables"), "{told:?}");
 }
+
+/// Groups that are set and left again within one change, or stay from before, are the FM's own; so is all that a switch
+/// forgets when it restarts.
+#[test]
+fn what_routes_leave_and_a_restart_forgets_is_not_told_as_somebody_elses() {
+    let graph = generate::mesh(6, 1).unwrap();
+    let shared = Shared::new(Fake::of(&graph));
+    let mut fm = started(&shared, None);
+    let inventory = fm.state().unwrap().inventory;
+    let look = |fm: &mut Fm, what: &dyn std::fmt::Debug| {
+        fm.watch();
+        fm.watch();
+        let told = status(fm).errors;
+        assert!(!told.iter().any(|line| line.contains("somebody else")), "{what:?}: {told:?}");
+    };
+    for ends in inventory.links.iter().copied() {
+        let place = (number(&inventory, ends[0].switch), ends[0].port);
+        for up in [false, true] {
+            set_link(&shared, place, up);
+            look(&mut fm, &(ends, up));
+        }
+    }
+    for (id, _) in inventory.by_id().skip(1) {
+        let at = number(&inventory, id);
+        let ends = inventory.links.iter().flatten().filter(|end| end.switch == id);
+        let ports: Vec<u8> = ends.map(|end| end.port).collect();
+        let set_all = |up| ports.iter().for_each(|&port| set_link(&shared, (at, port), up));
+        set_all(false);
+        look(&mut fm, &(id, "off"));
+        shared.with(|fake| fake.nodes[at] = Fake::of(&graph).nodes.swap_remove(at));
+        set_all(true);
+        look(&mut fm, &(id, "on again"));
+        look(&mut fm, &(id, "later"));
+        assert_eq!(status(&fm).errors, Vec::<String>::new(), "{id}");
+    }
+}
