@@ -14,9 +14,7 @@ use weft_sim::results::{Results, SeriesKind, SeriesResult};
 use super::feed::{PageState, open_pauses};
 use crate::report::gather::Source;
 use crate::report::pauses::{PauseReport, Pauses};
-use crate::report::{
-    BufferReport, DropsReport, Named, PfcReport, PortReport, QueueReport, StatsSnapshot,
-};
+use crate::report::{BufferReport, DropsReport, PfcReport, PortReport, QueueReport, StatsSnapshot};
 
 /// States of a switch that a page has at most; an even number.
 pub const STATES: usize = 240;
