@@ -104,4 +104,52 @@ mod tests {
     fn the_tree_holds_together() {
         Cli::command().debug_assert();
     }
+
+    /// Commands without `--json`, and why.
+    #[rustfmt::skip] // columns: command, reason
+    const WITHOUT_JSON: &[(&str, &str)] = &[
+        ("weft completions",      "a script for a shell"),
+        ("weft config docs",      "a page of the documentation"),
+        ("weft endpoint device",  "it serves until it is stopped; weft endpoint ctl asks it"),
+        ("weft endpoint gfd",     "the same"),
+        ("weft endpoint hbr",     "the same"),
+        ("weft endpoint host",    "the same"),
+        ("weft extcap",           "what Wireshark reads"),
+        ("weft fabric agent",     "speaks with weft fabric up"),
+        ("weft fabric up",        "it serves until it is stopped; weft fm and weft endpoint ctl ask it"),
+        ("weft fm serve",         "it serves until it is stopped; weft fm status asks it"),
+        ("weft man",              "a page of the manual"),
+        ("weft sim keys",         "a page of the documentation"),
+    ];
+
+    /// Leaves of the tree below `command`, each with whether it, or one above it for all below, has `--json`.
+    fn leaves(command: &clap::Command, path: &str, above: bool, found: &mut Vec<(String, bool)>) {
+        let path = format!("{path} {}", command.get_name()).trim().to_owned();
+        let json = command.get_arguments().find(|arg| arg.get_long() == Some("json"));
+        let is_global = json.is_some_and(clap::Arg::is_global_set);
+        let mut is_leaf = true;
+        for below in command.get_subcommands().filter(|below| below.get_name() != "help") {
+            is_leaf = false;
+            leaves(below, &path, above || is_global, found);
+        }
+        if is_leaf {
+            found.push((path, above || json.is_some()));
+        }
+    }
+
+    /// Each command that prints a result prints it as JSON, too.
+    #[test]
+    fn every_command_that_prints_a_result_has_json() {
+        let mut found = Vec::new();
+        leaves(&Cli::command(), "", false, &mut found);
+        assert!(found.len() > 60, "{found:?}");
+        let without: Vec<&str> =
+            found.iter().filter(|(_, has)| !has).map(|(path, _)| path.as_str()).collect();
+        let want: Vec<&str> = WITHOUT_JSON.iter().map(|(path, _)| *path).collect();
+        let sorted = |mut list: Vec<&str>| {
+            list.sort_unstable();
+            list.join("\n")
+        };
+        assert_eq!(sorted(without), sorted(want));
+    }
 }

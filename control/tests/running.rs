@@ -172,6 +172,11 @@ fn a_running_switch_is_held_and_read_by_sai() {
     assert_eq!(tx_off(), true);
     sai.enable_tx(true);
     assert_eq!(tx_off(), false);
+    let held = switch.json(&["port", "b", "tx", "off", "--json"]);
+    assert_eq!(held, serde_json::json!({ "port": "b", "tx": "off" }));
+    let epoch = switch.json(&["reload", "--json"])["epoch"].as_u64().unwrap();
+    let (code, out, _) = switch.ask(&["reload"]);
+    assert_eq!((code, out), (0, format!("configuration {} is in force\n", epoch + 1)));
     let (code, _, err) = switch.ask(&["port", "z", "tx", "off"]);
     assert!(code == 4 && err.contains("no port \"z\""), "{code} {err}");
 
@@ -241,7 +246,9 @@ fn a_running_switch_shows_and_changes_its_state() {
         shown["fdb"]["entries"].as_array().unwrap().clone()
     };
     let is_ours = |row: &Value| row["addr"] == "02:00:00:00:77:01" && row["vid"] == 7;
-    assert_eq!(switch.ask(&["fdb", "add", "02:00:00:00:77:01", "b", "--vid", "7"]).0, 0);
+    let entry = serde_json::json!({ "addr": "02:00:00:00:77:01", "vid": 7, "port": "b" });
+    let add = ["fdb", "add", "02:00:00:00:77:01", "b", "--vid", "7", "--json"];
+    assert_eq!(switch.json(&add), entry);
     let row = entries().into_iter().find(is_ours).unwrap();
     assert_eq!((&row["port"], &row["static"]), (&"b".into(), &true.into()));
     assert_eq!(switch.ask(&["fdb", "del", "02:00:00:00:77:01", "--vid", "7"]).0, 0);
@@ -455,7 +462,11 @@ fn files_with_frames_are_private_and_are_not_overwritten() {
         let (code, _, err) = switch.ask(args);
         assert!([3, 4].contains(&code) && err.contains(part), "{args:?}: {code} {err}");
     };
-    assert_eq!(switch.ask(&["mirror", "b", "m.pcap"]).0, 0);
+    let mirror = switch.json(&["mirror", "b", "m.pcap", "--json"]);
+    assert!(
+        mirror["port"] == "b" && mirror["to"].as_str().unwrap().ends_with("/m.pcap"),
+        "{mirror}"
+    );
     assert_eq!(mode("m.pcap"), 0o600);
     assert_eq!(switch.ask(&["mirror", "b", "--off"]).0, 0);
     refuses(&["mirror", "b", "m.pcap"], "--overwrite replaces it");

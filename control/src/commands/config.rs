@@ -41,6 +41,9 @@ pub struct CheckArgs {
     /// Settings.
     #[command(flatten)]
     pub settings: SettingsArgs,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
     /// Check for virtual time: replay and models
     #[arg(long = "virtual")]
     pub is_virtual: bool,
@@ -97,6 +100,11 @@ fn check(args: &CheckArgs, out: &mut dyn Write) -> Result<(), CliError> {
     }
     let config = Config::resolve(&from.load()?, timing(args.is_virtual))?;
     let (ports, pris) = (config.switch.ports.len(), config.switch.pris);
+    if args.json {
+        let warnings: Vec<_> = config.warnings.iter().map(ToString::to_string).collect();
+        let valid = json!({ "ports": ports, "priorities": pris, "warnings": warnings });
+        return write_json(out, &valid);
+    }
     let mut write = || {
         for warning in &config.warnings {
             writeln!(out, "warning: {warning}")?;

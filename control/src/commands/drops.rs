@@ -10,8 +10,10 @@ use std::io::Write;
 
 use clap::Args;
 use clap::builder::PossibleValuesParser;
+use serde_json::{Value, json};
 use weft_dataplane::stats::{DropPlace, DropReason, DropWhere};
 
+use super::write_json;
 use crate::error::CliError;
 
 const HEAD: &str = "# Drop counters
@@ -48,6 +50,9 @@ pub struct DropsArgs {
     /// The counter, by its name in `weft show drops`
     #[arg(value_name = "NAME", value_parser = names(), hide_possible_values = true)]
     name: Option<String>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
 }
 
 fn names() -> PossibleValuesParser {
@@ -60,6 +65,14 @@ fn names() -> PossibleValuesParser {
 /// Output that cannot be written.
 pub fn run(args: &DropsArgs, out: &mut dyn Write) -> Result<(), CliError> {
     let found = DropReason::ALL.iter().find(|reason| args.name.as_deref() == Some(reason.name()));
+    if args.json {
+        return match found {
+            Some(&reason) => write_json(out, &json_of(reason)),
+            None => {
+                write_json(out, &DropReason::ALL.iter().copied().map(json_of).collect::<Value>())
+            }
+        };
+    }
     let text = found.map_or_else(page, |&reason| of_one(reason));
     out.write_all(text.as_bytes()).map_err(CliError::Output)
 }
@@ -79,6 +92,15 @@ pub fn page() -> String {
         let _ = writeln!(page, "| {} |", cells.join(" | ")); // to a String: cannot fail
     }
     page
+}
+
+fn json_of(reason: DropReason) -> Value {
+    json!({
+        "name": reason.name(),
+        "counted_at": counted_at(reason),
+        "meaning": reason.meaning(),
+        "remedy": reason.remedy(),
+    })
 }
 
 fn of_one(reason: DropReason) -> String {

@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
+use serde_json::{Value, json};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use weft_base::files::{self, OpenedBy};
@@ -20,13 +21,14 @@ use weft_base::threads::{self, Ends, Role};
 use weft_base::wait;
 use weft_fm::service::run::Service;
 
+use super::write_json;
 use crate::error::CliError;
 use crate::log::Log;
 use crate::mgmt::Server;
 use crate::supervise::{Supervisor, no_reload};
 use weft_lab::endpoint::{Answer, Command};
 use weft_lab::fabric::dir_lock::{self, DirLock};
-use weft_lab::fabric::layout::{Layout, Part, VppbBinding};
+use weft_lab::fabric::layout::{Layout, Part, Switch, Vcs, VppbBinding};
 use weft_lab::fabric::managed::{ManagedFabric, SharedFabric, UpError};
 use weft_lab::fabric::processes::coordinator::Machines;
 use weft_lab::fabric::processes::hosts_file::HostsFile;
@@ -51,6 +53,9 @@ pub enum FabricCommand {
     Check {
         /// The file, TOML
         file: PathBuf,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
     },
     /// Let the hosts of a running fabric map memory, GIM and P2P that its manager has given now, and nothing else
     Map {
@@ -62,6 +67,9 @@ pub enum FabricCommand {
         /// The machines that it runs on, TOML
         #[arg(long, value_name = "FILE")]
         hosts: Option<PathBuf>,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
     },
     /// Bring up a topology: switches, hosts, devices, GFDs and their manager
     Up(UpArgs),
@@ -111,8 +119,12 @@ fn prefix(text: &str) -> Result<String, String> {
 /// A file that cannot be read or be; a fabric that does not come up; sockets that cannot be had.
 pub fn run(command: &FabricCommand, out: &mut dyn Write) -> Result<(), CliError> {
     match command {
-        FabricCommand::Check { file } => check(file, out),
-        FabricCommand::Map { file, dir, hosts } => map(file, dir, hosts.as_deref()),
+        FabricCommand::Check { file, json } => check(file, *json, out),
+        FabricCommand::Map { file, dir, hosts, json: false } => map(file, dir, hosts.as_deref()),
+        FabricCommand::Map { file, dir, hosts, json: true } => {
+            map(file, dir, hosts.as_deref())?;
+            write_json(out, &json!({ "mapped": file }))
+        }
         FabricCommand::Up(args) if args.processes || args.hosts.is_some() => {
             up_processes(args, out)
         }
@@ -177,9 +189,54 @@ fn of_files(
     }
 }
 
-fn check(file: &Path, out: &mut dyn Write) -> Result<(), CliError> {
+fn check(file: &Path, is_json: bool, out: &mut dyn Write) -> Result<(), CliError> {
     let (topology, layout) = laid_out(file)?;
+    if is_json {
+        return write_json(out, &parts(&topology, &layout));
+    }
     show(&topology, &layout, out).map_err(CliError::Output)
+}
+
+/// What each bridge of a virtual switch leads to.
+fn bindings<'a>(
+    layout: &'a Layout,
+    switch: &'a Switch,
+    vcs: &'a Vcs,
+) -> impl Iterator<Item = String> + 'a {
+    let far =
+        move |port: u8| switch.ports.get(usize::from(port)).map_or("", |port| port.name.as_str());
+    vcs.vppbs.iter().map(move |shown| match shown {
+        VppbBinding::Port(port) => far(*port).to_owned(),
+        VppbBinding::Ld(port, ld) => format!("{}.{ld}", far(*port)),
+        VppbBinding::Below { switch, .. } => layout.name(Part::Switch(*switch)).to_owned(),
+        VppbBinding::Spare => "nothing".to_owned(),
+    })
+}
+
+/// The parts of a fabric, as `show` has them.
+fn parts(topology: &Topology, layout: &Layout) -> Value {
+    let virtual_switch = |switch: &Switch, vcs: &Vcs| {
+        let vppbs: Vec<String> = bindings(layout, switch, vcs).collect();
+        json!({ "host": layout.name(Part::Host(vcs.host)), "vppbs": vppbs })
+    };
+    let switch = |switch: &Switch| {
+        let ports: Vec<&str> = switch.ports.iter().map(|port| port.name.as_str()).collect();
+        let vcses: Vec<Value> =
+            switch.vcses.iter().map(|vcs| virtual_switch(switch, vcs)).collect();
+        json!({ "name": switch.name, "ports_to": ports, "virtual_switches": vcses })
+    };
+    let names = |count: usize, part: fn(usize) -> Part| -> Vec<&str> {
+        (0..count).map(|at| layout.name(part(at))).collect()
+    };
+    json!({
+        "about": topology.about,
+        "switches": layout.switches.iter().map(switch).collect::<Vec<_>>(),
+        "hosts": names(layout.hosts.len(), Part::Host),
+        "devices": names(layout.devices.len(), Part::Device),
+        "hbr_switches": names(layout.hbrs.len(), Part::Hbr),
+        "gfds": names(layout.gfds.len(), Part::Gfd),
+        "links": layout.wires.len(),
+    })
 }
 
 fn show(topology: &Topology, layout: &Layout, out: &mut dyn Write) -> std::io::Result<()> {
@@ -191,19 +248,7 @@ fn show(topology: &Topology, layout: &Layout, out: &mut dyn Write) -> std::io::R
         writeln!(out, "{}: ports to {}", switch.name, ports.join(", "))?;
         for (number, vcs) in switch.vcses.iter().enumerate() {
             let owner = layout.name(Part::Host(vcs.host));
-            let shown = vcs.vppbs.iter().map(|shown| match shown {
-                VppbBinding::Port(port) => {
-                    let far = switch.ports.get(usize::from(*port)).map(|port| port.name.as_str());
-                    far.unwrap_or_default().to_owned()
-                }
-                VppbBinding::Ld(port, ld) => {
-                    let far = switch.ports.get(usize::from(*port)).map(|port| port.name.as_str());
-                    format!("{}.{ld}", far.unwrap_or_default())
-                }
-                VppbBinding::Below { switch, .. } => layout.name(Part::Switch(*switch)).to_owned(),
-                VppbBinding::Spare => "nothing".to_owned(),
-            });
-            let shown: Vec<String> = shown.collect();
+            let shown: Vec<String> = bindings(layout, switch, vcs).collect();
             let list = if shown.is_empty() { "nothing".to_owned() } else { shown.join(", ") };
             writeln!(out, "  virtual switch {number} of {owner}: {list}")?;
         }

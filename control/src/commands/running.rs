@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use serde::de::DeserializeOwned;
-use serde_json::Value;
+use serde_json::{Value, json};
 use weft_rpc::{Client, ClientError};
 
 use super::write_json;
@@ -64,6 +64,9 @@ pub enum FdbCommand {
         /// VLAN
         #[arg(long, default_value_t = 1)]
         vid: u16,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
         /// Which switch.
         #[command(flatten)]
         switch: SwitchArgs,
@@ -75,6 +78,9 @@ pub enum FdbCommand {
         /// VLAN
         #[arg(long, default_value_t = 1)]
         vid: u16,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
         /// Which switch.
         #[command(flatten)]
         switch: SwitchArgs,
@@ -86,6 +92,9 @@ pub enum FdbCommand {
 pub struct ReloadArgs {
     /// Configuration file; by default the one that the switch was started with
     pub file: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
     /// Which switch.
     #[command(flatten)]
     pub switch: SwitchArgs,
@@ -105,6 +114,9 @@ pub struct MirrorArgs {
     /// End the mirror
     #[arg(long, conflicts_with = "to")]
     pub off: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
     /// Which switch.
     #[command(flatten)]
     pub switch: SwitchArgs,
@@ -119,6 +131,9 @@ pub struct PortArgs {
     pub set: PortSetting,
     /// On or off
     pub state: OnOff,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
     /// Which switch.
     #[command(flatten)]
     pub switch: SwitchArgs,
@@ -259,21 +274,29 @@ fn events(
     }
 }
 
-/// `weft fdb`.
+/// `weft fdb`; prints the entry as JSON if that is wanted.
 ///
 /// # Errors
 /// No switch answers, or it refuses.
-pub fn fdb(command: &FdbCommand) -> Result<(), CliError> {
-    let (switch, request) = match command {
-        FdbCommand::Add { addr, port, vid, switch } => {
+pub fn fdb(command: &FdbCommand, out: &mut dyn Write) -> Result<(), CliError> {
+    let (switch, is_json, done, request) = match command {
+        FdbCommand::Add { addr, port, vid, json, switch } => {
+            let done = json!({ "addr": addr, "vid": vid, "port": port });
             let (addr, port) = (addr.clone(), port.clone());
-            (switch, Request::FdbAdd { addr, port, vid: *vid })
+            (switch, *json, done, Request::FdbAdd { addr, port, vid: *vid })
         }
-        FdbCommand::Del { addr, vid, switch } => {
-            (switch, Request::FdbDel { addr: addr.clone(), vid: *vid })
+        FdbCommand::Del { addr, vid, json, switch } => {
+            let done = json!({ "addr": addr, "vid": vid });
+            (switch, *json, done, Request::FdbDel { addr: addr.clone(), vid: *vid })
         }
     };
-    switch.ask(&request).map(|_| ())
+    switch.ask(&request)?;
+    json_if(is_json, &done, out)
+}
+
+/// Writes what a command without words on success has done, where JSON is wanted.
+fn json_if(is_json: bool, done: &Value, out: &mut dyn Write) -> Result<(), CliError> {
+    if is_json { write_json(out, done) } else { Ok(()) }
 }
 
 /// The path as the switch, whose own directory is another, is to see it.
@@ -292,33 +315,47 @@ fn absolute(path: &Path) -> Result<PathBuf, CliError> {
 pub fn reload(args: &ReloadArgs, out: &mut dyn Write) -> Result<(), CliError> {
     let path = args.file.as_deref().map(absolute).transpose()?;
     let answer = args.switch.ask(&Request::Reload { path })?;
-    match answer.as_str() {
-        Some(text) => writeln!(out, "{text}").map_err(CliError::Output),
-        None => write_json(out, &answer),
+    if args.json {
+        return write_json(out, &answer);
     }
+    let epoch = answer.get("epoch").and_then(Value::as_u64).unwrap_or_default();
+    writeln!(out, "configuration {epoch} is in force").map_err(CliError::Output)
 }
 
 /// `weft mirror`.
 ///
 /// # Errors
 /// No switch answers, or it refuses.
-pub fn mirror(args: &MirrorArgs) -> Result<(), CliError> {
+pub fn mirror(args: &MirrorArgs, out: &mut dyn Write) -> Result<(), CliError> {
     let to = match args.to.as_deref().map(target).transpose()? {
         Some(MirrorTarget::File(path)) if args.overwrite => Some(MirrorTarget::Replace(path)),
         to => to,
     };
-    args.switch.ask(&Request::Mirror { port: args.port.clone(), to }).map(|_| ())
+    let place = match &to {
+        None => Value::Null,
+        Some(MirrorTarget::Port(name)) => name.as_str().into(),
+        Some(MirrorTarget::File(path) | MirrorTarget::Replace(path)) => {
+            path.display().to_string().into()
+        }
+    };
+    args.switch.ask(&Request::Mirror { port: args.port.clone(), to })?;
+    json_if(args.json, &json!({ "port": args.port, "to": place }), out)
 }
 
 /// `weft port`.
 ///
 /// # Errors
 /// No switch answers, or it refuses.
-pub fn port(args: &PortArgs) -> Result<(), CliError> {
-    let request = match args.set {
-        PortSetting::Tx => Request::PortTx { port: args.port.clone(), on: args.state == OnOff::On },
+pub fn port(args: &PortArgs, out: &mut dyn Write) -> Result<(), CliError> {
+    let on = args.state == OnOff::On;
+    let (request, done) = match args.set {
+        PortSetting::Tx => (
+            Request::PortTx { port: args.port.clone(), on },
+            json!({ "port": args.port, "tx": if on { "on" } else { "off" } }),
+        ),
     };
-    args.switch.ask(&request).map(|_| ())
+    args.switch.ask(&request)?;
+    json_if(args.json, &done, out)
 }
 
 fn target(text: &str) -> Result<MirrorTarget, CliError> {

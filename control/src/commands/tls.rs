@@ -8,7 +8,9 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
+use serde_json::{Value, json};
 
+use super::write_json;
 use crate::error::CliError;
 use crate::tls;
 
@@ -31,6 +33,9 @@ pub struct InitArgs {
     /// Validity of the certificates, in days
     #[arg(long, value_name = "N", default_value_t = 365, value_parser = clap::value_parser!(u16).range(1..=3_650))]
     days: u16,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
 }
 
 /// Does what `command` asks for.
@@ -43,6 +48,10 @@ pub fn run(command: &TlsCommand, out: &mut dyn Write) -> Result<(), CliError> {
         what: "make certificates".to_owned(),
         source: Box::new(error),
     })?;
+    if args.json {
+        let file = |file: &tls::Made| json!({ "path": file.path, "what": file.what });
+        return write_json(out, &made.iter().map(file).collect::<Value>());
+    }
     for file in made {
         writeln!(out, "{}: {}", file.path.display(), file.what).map_err(CliError::Output)?;
     }

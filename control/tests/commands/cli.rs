@@ -410,3 +410,40 @@ fn bench_pipeline_counts_what_went_through() {
         assert_eq!(told.get("rounds").and_then(Value::as_array).map(Vec::len), Some(2), "{format}");
     }
 }
+
+/// `--json` of commands that ask no switch.
+#[test]
+fn commands_print_their_results_as_json() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let ask = |args: &[&str]| {
+        let ended = weft_in(dir, args);
+        assert_eq!(ended.code, OK, "{args:?}: {}", ended.err);
+        json(&ended.out)
+    };
+    let check = ["config", "check", "--port", "p0=veth0", "--set", "switch.num_priorities=4"];
+    let valid = ask(&[&check[..], &["--json"]].concat());
+    assert_eq!((&valid["ports"], &valid["priorities"]), (&1.into(), &4.into()), "{valid}");
+    assert!(valid["warnings"].is_array(), "{valid}");
+    let (all, one) = (ask(&["drops", "--json"]), ask(&["drops", "--json", "dt"]));
+    assert!(all.as_array().unwrap().contains(&one), "{one}");
+    assert!(one["remedy"].is_string() && one["counted_at"].is_string(), "{one}");
+    let made = ask(&["tls", "init", "certs", "--json"]);
+    for file in made.as_array().unwrap() {
+        assert!(dir.join(file["path"].as_str().unwrap()).is_file(), "{file}");
+    }
+    let text = ask(&["sim", "new", "incast", "--json"])["text"].clone();
+    assert!(text.as_str().unwrap().contains("kind = \"incast\""), "{text}");
+    let new = ask(&["sim", "new", "flows", "--json", "--out", "s.toml"]);
+    assert_eq!(new["files"], serde_json::json!(["s.toml", "s.csv"]));
+    let checked = ask(&["sim", "check", "s.toml", "--json"]);
+    assert_eq!((&checked["file"], &checked["as_expected"]), (&"s.toml".into(), &true.into()));
+    let sweep = ["sim", "sweep", "s.toml", "--seeds", "1,2", "--out", "sweep", "--json"];
+    let rows = ask(&sweep);
+    assert_eq!(rows.as_array().unwrap().len(), 2, "{rows}");
+    assert_eq!((&rows[1]["seed"], &rows[1]["ending"]), (&2.into(), &"done".into()), "{rows}");
+    let figure = concat!(env!("CARGO_MANIFEST_DIR"), "/../pcaps/fabric/fig-7-45.toml");
+    let parts = ask(&["fabric", "check", figure, "--json"]);
+    assert!(parts["links"].as_u64() > Some(0), "{parts}");
+    assert!(parts["switches"][0]["ports_to"].is_array(), "{parts}");
+}

@@ -8,6 +8,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use serde_json::json;
 use weft_sim::results::Ending;
 use weft_sim::scenario::Checks;
 
@@ -25,6 +26,9 @@ pub struct CheckArgs {
     /// How they run.
     #[command(flatten)]
     pub threads: ThreadsArg,
+    /// Print JSON, an object a file and line
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// The files that are named, those of a folder in the order of their names.
@@ -62,7 +66,7 @@ pub fn run(args: &CheckArgs, out: &mut dyn Write) -> Result<(), CliError> {
     let files = files(&args.files)?;
     let mut failed = Vec::new();
     for (checked, path) in files.iter().enumerate() {
-        match check(path, args.threads, out)? {
+        match check(path, args, out)? {
             Verdict::AsExpected => {}
             Verdict::NotAsExpected => failed.push(path.display().to_string()),
             Verdict::Interrupted => {
@@ -71,6 +75,9 @@ pub fn run(args: &CheckArgs, out: &mut dyn Write) -> Result<(), CliError> {
                 return Err(CliError::Difference(text));
             }
         }
+    }
+    if failed.is_empty() && args.json {
+        return Ok(());
     }
     if failed.is_empty() {
         return writeln!(out, "{} scenarios are as expected", files.len())
@@ -93,16 +100,27 @@ enum Verdict {
 }
 
 /// Runs one; whether it is as expected.
-fn check(path: &Path, threads: ThreadsArg, out: &mut dyn Write) -> Result<Verdict, CliError> {
+fn check(path: &Path, args: &CheckArgs, out: &mut dyn Write) -> Result<Verdict, CliError> {
     let mut loaded = Source::read(path)?.load()?;
     loaded.scenario.options.checks = Checks::On;
-    let results = execute(&loaded, threads, None, false)?;
+    let results = execute(&loaded, args.threads, None, false)?;
     if results.ending == Ending::Interrupted {
         return Ok(Verdict::Interrupted);
     }
     let broken = broken(loaded.scenario.endpoints.kind, &results);
     let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let is_as_expected = broken.is_empty() && unmet(&results).next().is_none();
     let mut write = || -> std::io::Result<()> {
+        if args.json {
+            let line = json!({
+                "file": name,
+                "as_expected": is_as_expected,
+                "expectations": results.expectations,
+                "failures": broken,
+            });
+            writeln!(out, "{line}")?;
+            return out.flush();
+        }
         for it in &results.expectations {
             let word = if it.passed { "ok  " } else { "FAIL" };
             writeln!(out, "{word} {name}: {}", summary::expectation(it))?;
@@ -116,6 +134,5 @@ fn check(path: &Path, threads: ThreadsArg, out: &mut dyn Write) -> Result<Verdic
         out.flush()
     };
     write().map_err(CliError::Output)?;
-    let is_as_expected = broken.is_empty() && unmet(&results).next().is_none();
     Ok(if is_as_expected { Verdict::AsExpected } else { Verdict::NotAsExpected })
 }

@@ -8,8 +8,10 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
+use serde_json::json;
 use weft_base::files::{self, Existing};
 
+use crate::commands::write_json;
 use crate::error::CliError;
 
 /// What the file shows.
@@ -48,6 +50,9 @@ pub struct NewArgs {
     /// The file; standard output without. One that is there is left alone
     #[arg(short, long, value_name = "FILE")]
     pub out: Option<PathBuf>,
+    /// Print JSON: the files that were written, or without --out the text
+    #[arg(long)]
+    pub json: bool,
 }
 
 const SINGLE: &str = "[net]
@@ -221,14 +226,21 @@ pub fn run(args: &NewArgs, out: &mut dyn Write) -> Result<(), CliError> {
             let message = "expected --out FILE: the flows are written beside it";
             return Err(CliError::Usage(message.to_owned()));
         }
-        return out.write_all(text(args.kind, "").as_bytes()).map_err(CliError::Output);
+        let text = text(args.kind, "");
+        if args.json {
+            return write_json(out, &json!({ "files": [], "text": text }));
+        }
+        return out.write_all(text.as_bytes()).map_err(CliError::Output);
     };
     let csv = path.with_extension("csv");
     let name = csv.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let mut files = vec![path];
     if args.kind == NewKind::Flows {
         write(&csv, FLOWS_CSV)?;
+        files.push(&csv);
     }
-    write(path, &text(args.kind, &name))
+    write(path, &text(args.kind, &name))?;
+    if args.json { write_json(out, &json!({ "files": files })) } else { Ok(()) }
 }
 
 fn write(path: &Path, text: &str) -> Result<(), CliError> {
@@ -246,12 +258,15 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         for kind in NewKind::value_variants() {
             let path = dir.path().join(format!("{kind:?}.toml"));
-            let args = NewArgs { kind: *kind, out: Some(path.clone()) };
+            let args = NewArgs { kind: *kind, out: Some(path.clone()), json: false };
             run(&args, &mut Vec::new()).unwrap();
             let loaded = Source::read(&path).unwrap().load();
             assert!(loaded.is_ok(), "{kind:?}: {}", loaded.unwrap_err());
             assert!(run(&args, &mut Vec::new()).is_err(), "{kind:?}: it is there");
         }
-        assert!(run(&NewArgs { kind: NewKind::Flows, out: None }, &mut Vec::new()).is_err());
+        assert!(
+            run(&NewArgs { kind: NewKind::Flows, out: None, json: false }, &mut Vec::new())
+                .is_err()
+        );
     }
 }

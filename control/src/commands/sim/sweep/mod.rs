@@ -19,7 +19,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use self::jobs::{Runner, finished};
 use self::plan::{Job, Plan, Seeds, Vary, words};
 use self::table::Row;
-use crate::commands::progress;
+use crate::commands::{progress, write_json};
 use crate::error::CliError;
 use crate::results::write_file;
 use crate::scenario::Source;
@@ -51,6 +51,9 @@ pub struct SweepArgs {
     /// Run none: make the table and the page of what is finished
     #[arg(long)]
     pub collect: bool,
+    /// Print the table as JSON, an object a row
+    #[arg(long, conflicts_with = "list")]
+    pub json: bool,
 }
 
 /// Runs the sweep, and writes its table and its page.
@@ -154,7 +157,11 @@ fn tell(
             write_file(&file("sweep.html"), |out| out.write_all(page.as_bytes()))
         });
     written?;
-    table::text(plan, &rows, out).map_err(CliError::Output)?;
+    if args.json {
+        write_json(out, &table::json(plan, &rows))?;
+    } else {
+        table::text(plan, &rows, out).map_err(CliError::Output)?;
+    }
     let missing = rows.iter().filter(|row| row.failure().is_some()).count();
     match (missing, stopped) {
         (0, _) => Ok(()),

@@ -9,6 +9,7 @@ use std::fmt::Write as _;
 use std::io::{self, Write};
 
 use comfy_table::{Table as TextTable, presets};
+use serde_json::{Map, Number, Value};
 use weft_sim::results::decimal::Decimal;
 use weft_sim::results::{Ending, Results};
 
@@ -126,6 +127,32 @@ pub fn csv(plan: &Plan, rows: &[Row<'_>], out: &mut dyn Write) -> io::Result<()>
         table.write_record(cells)?;
     }
     table.flush()
+}
+
+/// A row a job, with the columns of [`csv`]: numbers where there are some, no key where there is nothing.
+#[must_use]
+pub fn json(plan: &Plan, rows: &[Row<'_>]) -> Value {
+    let names = columns(plan);
+    let of = |row: &Row<'_>| {
+        let cells = row.cells(plan.keys.len());
+        let told = names.iter().zip(cells).filter(|(_, cell)| !cell.is_empty());
+        let mut all: Map<String, Value> =
+            told.map(|(name, cell)| (name.clone(), number_or_text(cell))).collect();
+        all.insert("job".to_owned(), row.job.name.as_str().into());
+        if let Some(why) = row.failure() {
+            all.insert("failure".to_owned(), why.into());
+        }
+        Value::Object(all)
+    };
+    rows.iter().map(of).collect()
+}
+
+/// A number that JSON has, to the digit, else the text.
+fn number_or_text(cell: String) -> Value {
+    match serde_json::from_str::<Number>(&cell) {
+        Ok(number) if number.to_string() == cell => Value::Number(number),
+        _ => Value::String(cell),
+    }
 }
 
 /// A row a job, for people; columns that are empty or 0 throughout are left out.
