@@ -276,7 +276,12 @@ pub mod hook {
         Exit,
         /// It does nothing any more.
         Stall,
+        /// It does nothing for [`PAUSE`].
+        Pause,
     }
+
+    /// Longer than control waits once for a worker, and shorter than it does again and again.
+    const PAUSE: libc::timespec = libc::timespec { tv_sec: 4, tv_nsec: 0 };
 
     extern "C" fn exit(_signal: libc::c_int) {
         // SAFETY: ends the calling thread. What it had on its stack is never looked at again, and never freed.
@@ -290,12 +295,19 @@ pub mod hook {
         }
     }
 
+    extern "C" fn pause(_signal: libc::c_int) {
+        let time = PAUSE;
+        // SAFETY: plain call, allowed in a handler; no other signal is sent to the thread, which would end it sooner.
+        unsafe { libc::nanosleep(&raw const time, core::ptr::null_mut()) };
+    }
+
     /// Has a thread called `name` end so; false when there is none.
     #[must_use]
     pub fn end(name: &str, fault: Fault) -> bool {
         let handler: extern "C" fn(libc::c_int) = match fault {
             Fault::Exit => exit,
             Fault::Stall => stall,
+            Fault::Pause => pause,
         };
         let found = register().running.iter().find(|thread| thread.name == name).map(|t| t.id);
         let Some(id) = found else { return false };

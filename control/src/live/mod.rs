@@ -122,6 +122,9 @@ const HALT: Duration = Duration::from_millis(2);
 /// See [`HALT`].
 const HALTS: u32 = 1_250;
 
+/// How many times a change waits for all workers, 2 s each: on a busy machine one may be away for longer than one wait.
+const TRIES: u32 = 3;
+
 /// How long workers and a device may take to hold a port's queues.
 const IN_FORCE: Duration = Duration::from_secs(2);
 
@@ -290,23 +293,31 @@ impl Live {
     /// they are new.
     ///
     /// # Errors
-    /// What contradicts itself, or can only change with a restart.
+    /// What contradicts itself, or can only change with a restart; a worker that does not answer, though it was waited for
+    /// [`TRIES`] times.
     pub fn reload(&self, switch: SwitchConfig, sources: Option<&Sources>) -> Result<(), LiveError> {
         let _turn = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         let change = self.recorder.as_ref().map(|_| Change::config(&switch, sources));
         let new = successor(&self.core, switch)?;
         let express = self.express();
         let prepared = express.as_ref().map(|express| express.prepare(&new)).transpose()?;
-        self.group.with_quiesced(|| {
-            if let Some(change) = &change {
-                self.note(change);
+        let mut tried = 1;
+        // Between two tries the workers that have waited for the late one go on.
+        let _quiesced = loop {
+            match self.group.quiesce() {
+                Ok(quiesced) => break quiesced,
+                Err(_) if tried < TRIES && !self.group.is_stopping() => tried += 1,
+                Err(stuck) => return Err(stuck.into()),
             }
-            take_over(&self.core, &new)?;
-            if let Some(prepared) = prepared {
-                prepared.commit();
-            }
-            Ok(())
-        })?
+        };
+        if let Some(change) = &change {
+            self.note(change);
+        }
+        take_over(&self.core, &new)?;
+        if let Some(prepared) = prepared {
+            prepared.commit();
+        }
+        Ok(())
     }
 
     /// Waits until it is in force in all workers that `port` sends, or that its queues are held; in the second case also until

@@ -238,8 +238,8 @@ impl Heartbeats {
     }
 }
 
-/// Ends a thread as a test has asked: `WEFT_TEST_HOOK` names a file, which holds `exit NAME` or `stall NAME` and goes when
-/// that is done. There is no such thing in a release.
+/// Ends a thread as a test has asked: `WEFT_TEST_HOOK` names a file, which holds `exit NAME`, `stall NAME` or `pause NAME`
+/// and goes when that is done. There is no such thing in a release.
 #[cfg(debug_assertions)]
 fn hook() {
     use weft_base::files::{self, OpenedBy};
@@ -249,6 +249,7 @@ fn hook() {
     let fault = match text.split_once(' ') {
         Some(("exit", name)) => Some((name, Fault::Exit)),
         Some(("stall", name)) => Some((name, Fault::Stall)),
+        Some(("pause", name)) => Some((name, Fault::Pause)),
         _ => None,
     };
     let Some((name, fault)) = fault else { return };
