@@ -253,7 +253,14 @@ return function(bytes)
       return nil, facts
     end
     local group = node(parent, "cci.tunnelled", nil, inner_at, inner)
-    local wrong, innermost = add_message(group, s, inner_at, inner_at + inner, layer + 1)
+    local inner_end = inner_at + inner
+    -- Some managers put the MCTP message type in front; no category has its number.
+    local kind = inner > 0 and u8(s, inner_at)
+    if opcode == 0x5300 and (kind == FM_API or kind == CCI) then
+      node(group, "cci.type", kind, inner_at, 1)
+      inner_at = inner_at + 1
+    end
+    local wrong, innermost = add_message(group, s, inner_at, inner_end, layer + 1)
     facts.inner = innermost
     return wrong, facts
   end

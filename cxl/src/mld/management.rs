@@ -128,7 +128,7 @@ impl<'a, L: AsMut<CxlDevice>> Serving<'a, L> {
             return Err(ReturnCode::InvalidInput);
         }
         self.ld(request.id.into())?;
-        let message = request.message.bytes();
+        let (kind, message) = nest::split_type(request.message.bytes());
         if !matches!(nest::tunnels(message), Ok(0)) {
             return Err(ReturnCode::Unsupported); // an LD leads no further
         }
@@ -139,6 +139,9 @@ impl<'a, L: AsMut<CxlDevice>> Serving<'a, L> {
         let mut answer = Vec::new();
         if serve(&mut component, now, MANAGER, message, &mut answer) != Served::Response {
             return Err(ReturnCode::InvalidInput);
+        }
+        if let Some(kind) = kind {
+            answer.insert(0, kind as u8); // in the form that it was asked in
         }
         reply.send(&Response::Tunnel(TunnelResponse { message: List::of(&answer) }))
     }

@@ -6,6 +6,7 @@
 
 use super::commands::{Request, RequestError};
 use super::header::Header;
+use super::mctp::MessageType;
 use super::mld::{TunnelRequest, TunnelTarget};
 use super::opcode::Opcode;
 use super::pbr::{CrawlOut, CrawlTarget};
@@ -63,6 +64,19 @@ pub const fn layers(message: &[u8]) -> Layers<'_> {
     Layers { next: Some(message) }
 }
 
+//= docs/spec/wire-formats.md §4.1: the message of a 5300h tunnel may have its MCTP message type in front
+/// Takes the MCTP message type off the front of a message in a tunnel (5300h), where there is one.
+///
+/// The first byte of a CCI message is its category, and no category has the number of a type.
+#[must_use]
+pub const fn split_type(message: &[u8]) -> (Option<MessageType>, &[u8]) {
+    match message.split_first() {
+        Some((7, message)) => (Some(MessageType::FmApi), message),
+        Some((8, message)) => (Some(MessageType::Cci), message),
+        _ => (None, message),
+    }
+}
+
 /// Counts the tunnels around the innermost request of `message`; stops at one more than [`TUNNELS_MAX`].
 ///
 /// # Errors
@@ -90,12 +104,14 @@ impl<'a> Iterator for Layers<'a> {
             return Some(Ok(Layer { header, payload, hop: None }));
         }
         let (hop, inner) = match Request::parse(header.opcode, payload) {
-            Ok(Request::Tunnel(t)) => (Hop::Tunnel { id: t.id, target: t.target }, t.message),
-            Ok(Request::CrawlOut(crawl)) => (Hop::Crawl(crawl.target), crawl.message),
+            Ok(Request::Tunnel(t)) => {
+                (Hop::Tunnel { id: t.id, target: t.target }, split_type(t.message.bytes()).1)
+            }
+            Ok(Request::CrawlOut(crawl)) => (Hop::Crawl(crawl.target), crawl.message.bytes()),
             Ok(_) => return Some(Ok(Layer { header, payload, hop: None })),
             Err(error) => return Some(Err(error)),
         };
-        self.next = Some(inner.bytes());
+        self.next = Some(inner);
         Some(Ok(Layer { header, payload, hop: Some(hop) }))
     }
 }

@@ -16,7 +16,9 @@ use weft_dataplane::time::Instant;
 use weft_dataplane::types::PortId;
 use weft_parsers::cci::mctp::MessageType;
 use weft_parsers::cci::mld::{LdConfig, LdMemRequest};
-use weft_parsers::cci::{Category, Header, Opcode, Request, Response, ReturnCode, header, mctp};
+use weft_parsers::cci::{
+    Category, Header, Opcode, Request, Response, ReturnCode, header, mctp, nest,
+};
 use weft_parsers::fabric::Pid;
 use weft_parsers::tlp::{MctpPacket, PbrVdm, Pth, Tlp, TlpRepr, VdmOp, VendPrefixL0};
 
@@ -39,7 +41,17 @@ pub(super) struct MldSide {
     asked: Option<RequestId>,
     lds: u8,
     /// Passed on for the manager.
-    out: Vec<(RequestId, Ticket, Opcode)>,
+    out: Vec<PassedOn>,
+}
+
+/// A request of the manager that LD `FFFFh` has not answered yet.
+#[derive(Clone, Copy, Debug)]
+struct PassedOn {
+    id: RequestId,
+    ticket: Ticket,
+    opcode: Opcode,
+    /// The MCTP message type in front of the tunnelled message, which the answer gets, too.
+    kind: Option<MessageType>,
 }
 
 impl MldSide {
@@ -116,7 +128,9 @@ fn is_hello(packet: &MctpPacket<'_>) -> bool {
 /// The request that LD `FFFFh` is asked, with its opcode; `None` where it does not fit a message.
 fn message_of(to: &FarRequest) -> Option<(PortId, Opcode, Vec<u8>)> {
     let (port, request) = match to {
-        FarRequest::Device(port, message) => return Some((*port, Opcode::TUNNEL, message.clone())),
+        FarRequest::Device(port, message) => {
+            return Some((*port, Opcode::TUNNEL, nest::split_type(message).1.to_vec()));
+        }
         FarRequest::LdConfig { port, ld, access, data } => {
             let (access, ld, data) = (*access, *ld, *data);
             (*port, Request::LdConfig(LdConfig { port: port.get(), access, ld, data }))
@@ -173,10 +187,14 @@ impl Agent {
         let Some((port, opcode, message)) = message_of(to) else {
             return self.complete(ticket, Err(ReturnCode::InternalError));
         };
+        let kind = match to {
+            FarRequest::Device(_, message) => nest::split_type(message).0,
+            _ => None,
+        };
         let asked = self.mlds.get_mut(&port).and_then(|side| {
-            let (peer, kind) = (Peer::Port(port.get()), MessageType::FmApi);
-            let id = side.tunnel.request(now, peer, kind, &message, Common::PATIENCE).ok()?;
-            side.out.push((id, ticket, opcode));
+            let (peer, by) = (Peer::Port(port.get()), MessageType::FmApi);
+            let id = side.tunnel.request(now, peer, by, &message, Common::PATIENCE).ok()?;
+            side.out.push(PassedOn { id, ticket, opcode, kind });
             Some(())
         });
         match asked {
@@ -188,8 +206,8 @@ impl Agent {
     /// The link of a port went down or came up: what was asked by it gets no answer any more.
     pub(super) fn drop_ld_requests(&mut self, port: PortId) {
         let out = self.mlds.get_mut(&port).map(|side| core::mem::take(&mut side.out));
-        for (_, ticket, _) in out.unwrap_or_default() {
-            self.complete(ticket, Err(ReturnCode::RetryRequired));
+        for asked in out.unwrap_or_default() {
+            self.complete(asked.ticket, Err(ReturnCode::RetryRequired));
         }
     }
 
@@ -225,9 +243,8 @@ impl Agent {
             if side.asked == Some(id) {
                 side.asked = None;
                 is_mld |= answer.is_some_and(|message| side.answered(&message));
-            } else if let Some(at) = side.out.iter().position(|(own, _, _)| *own == id) {
-                let (_, ticket, opcode) = side.out.swap_remove(at);
-                done.push((ticket, opcode, answer));
+            } else if let Some(at) = side.out.iter().position(|asked| asked.id == id) {
+                done.push((side.out.swap_remove(at), answer));
             }
         }
         let lds = side.lds;
@@ -235,9 +252,12 @@ impl Agent {
             let vend_prefix = Some(VendPrefixL0::from_ld_id(FM_LD));
             self.send_at(port, None, &TlpRepr { vend_prefix, ..packet.repr() });
         }
-        for (ticket, opcode, answer) in done {
+        for (asked, mut answer) in done {
+            if let (Some(kind), Some(message)) = (asked.kind, &mut answer) {
+                message.insert(0, kind as u8);
+            }
             let answer = answer.as_deref().ok_or(ReturnCode::RetryRequired);
-            self.complete(ticket, answer.and_then(|message| told(opcode, message)));
+            self.complete(asked.ticket, answer.and_then(|message| told(asked.opcode, message)));
         }
         if is_mld && matches!(partner, Some(Known::Device { .. })) {
             self.switch.set_partner(port, Known::Device { lds });

@@ -76,7 +76,7 @@ impl Switch {
         request: &TunnelRequest<'_>,
     ) -> Done {
         let message = request.message.bytes();
-        fits_in_tunnel(message)?;
+        fits_in_tunnel(nest::split_type(message).1)?;
         let port = self.port_of(request.id)?;
         // A pool of LDs is reached through the LD that has it, not through a switch.
         if port.lds() == 0 || request.target != TunnelTarget::PortOrLd {

@@ -179,6 +179,42 @@ fn memory_is_dealt_out_by_tunnel() {
     assert!(inner.contains("981e000d") && inner.ends_with("03"), "{inner}");
 }
 
+/// A manager that puts the MCTP message type in front of what it tunnels gets it in front of what comes back, through one
+/// tunnel and through two; one that does not gets none.
+#[test]
+fn a_tunnel_answers_in_the_form_that_it_was_asked_in() {
+    let mut fabric = up("mld");
+    let get_ld_info = "000900005400000000000000";
+    let identify = "000700010000000000000000";
+    for kind in ["", "07", "08"] {
+        let typed = |message: &str| format!("{kind}{message}");
+        let size = |message: &str| format!("{:02x}00", message.len() / 2);
+        let ask = |fabric: &mut _, message: &str| {
+            let (code, answer) =
+                cci(fabric, "entry", 0x5300, &format!("01 00 {} {message}", size(message)));
+            assert_eq!(code, 0, "{message}");
+            answer[8..].to_owned() // behind length and reserved bytes
+        };
+        let info = ask(&mut fabric, &typed(get_ld_info));
+        let head = typed("0109000054");
+        assert!(info.starts_with(&head) && info.ends_with("040001"), "{kind}: {info}");
+        let inner = typed(identify);
+        let payload = format!("0200{}{inner}", size(&inner));
+        let tunnel = typed(&format!("0008000053{}000000000000{payload}", &size(&payload)[..2]));
+        let twice = ask(&mut fabric, &tunnel);
+        let (outer, inner) = (typed("0108000053"), typed("0107000100"));
+        assert!(twice.starts_with(&outer), "{kind}: {twice}");
+        let at = outer.len() + 14 + 8; // the rest of the header, length and reserved bytes
+        assert!(twice[at..].starts_with(&inner) && twice.ends_with("03"), "{kind}: {twice}");
+    }
+    // A type and no message, and a number that is no type.
+    for message in ["08", "09000900005400000000000000"] {
+        let size = message.len() / 2;
+        let (code, _) = cci(&mut fabric, "entry", 0x5300, &format!("01 00 {size:02x}00 {message}"));
+        assert_eq!(code, 2, "{message}");
+    }
+}
+
 /// What one host does to its logical device leaves the other's alone: a reset by its bridge, and another host's leaving.
 #[test]
 fn a_reset_of_one_is_not_seen_by_another() {

@@ -133,6 +133,41 @@ fn layers_are_walked_inwards() {
     assert_eq!(TUNNELS_MAX, 2, "three are too many");
 }
 
+/// Some managers put the MCTP message type in front of a message in a 5300h tunnel, in each layer or in some.
+#[test]
+fn a_tunnelled_message_may_have_its_type_in_front() {
+    const IDENTIFY: &str = "00 09 00 01 00 00 00 00 00 00 00 00";
+    for (tunnel, want) in [
+        (
+            "00 01 00 00 53 10 00 00 00 00 00 00 | 04 00 0C00 | 00 09 00 01 00 00 00 00 00 00 00 00",
+            None,
+        ),
+        (
+            "00 01 00 00 53 11 00 00 00 00 00 00 | 04 00 0D00 | 07 00 09 00 01 00 00 00 00 00 00 00 00",
+            Some(MessageType::FmApi),
+        ),
+        (
+            "00 01 00 00 53 11 00 00 00 00 00 00 | 04 00 0D00 | 08 00 09 00 01 00 00 00 00 00 00 00 00",
+            Some(MessageType::Cci),
+        ),
+    ] {
+        let message = hex(tunnel);
+        let opcodes = nest::layers(&message).map(|layer| layer.expect("right").header.opcode);
+        assert!(opcodes.eq([Opcode::TUNNEL, Opcode::IDENTIFY]), "{tunnel}");
+        assert_eq!(nest::split_type(&message[16..]), (want, &hex(IDENTIFY)[..]), "{tunnel}");
+    }
+    for other in ["00", "01", "02", "06", "09", "18", "F8"] {
+        assert_eq!(nest::split_type(&hex(other)).0, None, "{other}");
+    }
+    assert_eq!(nest::split_type(&[]), (None, &[][..]));
+    let alone = hex("00 01 00 00 53 05 00 00 00 00 00 00 | 04 00 0100 | 08");
+    assert!(nest::tunnels(&alone).is_err(), "a type and no message");
+    let crawl = hex(
+        "00 01 00 01 57 13 00 00 00 00 00 00 | 0700 00 00 0D00 | 08 00 09 00 01 00 00 00 00 00 00 00 00",
+    );
+    assert!(nest::tunnels(&crawl).is_err(), "5701h has none");
+}
+
 #[test]
 fn layers_end_at_an_error_and_at_a_response() {
     let cut =
