@@ -2,7 +2,8 @@
 //!
 //! Shape: `sync` has the machine's atomics or the model checker's; `ring`, `growing`, `free` and `counters` pass things
 //! between threads with them; `eventfd` wakes one that sleeps, `threads` tells of one that is gone; `rng` is seeded; `files` are
-//! those that weft reads and writes; `memory` tries whether there is some; `mctp_socket` is the kernel's MCTP; `markup` escapes text; `causes` tells of an error with all that caused it; `wait` lets
+//! those that weft reads and writes; `memory` tries whether there is some; `mctp_socket` is the kernel's MCTP; `markup` escapes text;
+//! `processors` binds threads to them, `priority` says which are let in first; `causes` tells of an error with all that caused it; `wait` lets
 //! time pass, and waits for conditions.
 //! Units: as each module says.
 //! Source: ARCHITECTURE.md "Layout of the tree".
@@ -52,6 +53,9 @@ pub mod markup;
 pub mod mctp_socket;
 #[expect(unsafe_code, reason = "mallopt, mmap, an allocator")]
 pub mod memory;
+#[expect(unsafe_code, reason = "gettid, setpriority, sched_setscheduler")]
+pub mod priority;
+pub mod processors;
 #[expect(unsafe_code, reason = "slots handed between two threads")]
 pub mod ring;
 pub mod rng;

@@ -267,6 +267,8 @@ impl ThreadId {
 /// Only in builds with `debug_assertions`, and only for a process that asks for it.
 #[cfg(debug_assertions)]
 pub mod hook {
+    use std::sync::atomic::{AtomicI64, Ordering};
+
     use super::register;
 
     /// Fault that a test gives a thread: it ends untold, or hangs.
@@ -276,12 +278,26 @@ pub mod hook {
         Exit,
         /// It does nothing any more.
         Stall,
-        /// It does nothing for [`PAUSE`].
-        Pause,
+        /// It does nothing for so many milliseconds, as if the scheduler ran others, and goes on.
+        Away {
+            /// How many.
+            ms: u32,
+        },
     }
 
-    /// Longer than control waits once for a worker, and shorter than it does again and again.
-    const PAUSE: libc::timespec = libc::timespec { tv_sec: 4, tv_nsec: 0 };
+    static AWAY_MS: AtomicI64 = AtomicI64::new(0);
+
+    extern "C" fn away(_signal: libc::c_int) {
+        let ms = AWAY_MS.load(Ordering::Relaxed);
+        let mut left = libc::timespec { tv_sec: ms / 1_000, tv_nsec: ms % 1_000 * 1_000_000 };
+        loop {
+            let rest = &raw mut left;
+            // SAFETY: both point to a live struct; the call is allowed in a handler.
+            if unsafe { libc::nanosleep(rest, rest) } == 0 {
+                return;
+            }
+        }
+    }
 
     extern "C" fn exit(_signal: libc::c_int) {
         // SAFETY: ends the calling thread. What it had on its stack is never looked at again, and never freed.
@@ -295,19 +311,16 @@ pub mod hook {
         }
     }
 
-    extern "C" fn pause(_signal: libc::c_int) {
-        let time = PAUSE;
-        // SAFETY: plain call, allowed in a handler; no other signal is sent to the thread, which would end it sooner.
-        unsafe { libc::nanosleep(&raw const time, core::ptr::null_mut()) };
-    }
-
     /// Has a thread called `name` end so; false when there is none.
     #[must_use]
     pub fn end(name: &str, fault: Fault) -> bool {
         let handler: extern "C" fn(libc::c_int) = match fault {
             Fault::Exit => exit,
             Fault::Stall => stall,
-            Fault::Pause => pause,
+            Fault::Away { ms } => {
+                AWAY_MS.store(ms.into(), Ordering::Relaxed); // the signal comes after it
+                away
+            }
         };
         let found = register().running.iter().find(|thread| thread.name == name).map(|t| t.id);
         let Some(id) = found else { return false };
