@@ -257,6 +257,36 @@ fn a_change_that_is_taken_back_sends_nothing() {
     assert_eq!((tx.asserted(), tx.classes_paused()), (set(0b10), 0b10));
 }
 
+/// What the guard paused while the worker was away: what is asked for stays paused, and all else is resumed, once.
+#[test]
+fn what_was_paused_for_a_worker_is_resumed_unless_it_is_asked_for() {
+    let (rate, classes) = (LinkRate::gbps(100), default_classes(&map(EIGHT)));
+    #[rustfmt::skip] // columns: name, asked for before, and when it is back; classes of its next frame, and of those paused
+    let cases = [
+        ("nothing",            0b000, 0b000, 0b110, 0b000),
+        ("one as before",      0b010, 0b010, 0b110, 0b010),
+        ("one is released",    0b010, 0b000, 0b110, 0b000),
+        ("another is asked for", 0b000, 0b100, 0b110, 0b100),
+        ("not of the guard's", 0b000, 0b1000, 0b1110, 0b1000),
+    ];
+    for (name, before, after, named, paused) in cases {
+        let mut tx = PauseTx::new();
+        let asked = |tx: &mut PauseTx, pris: u8| {
+            for pri in Pri::ALL {
+                tx.set(pri, set(pris).contains(pri));
+            }
+        };
+        asked(&mut tx, before);
+        tx.poll(Instant::ZERO, rate, &classes);
+        let back = Instant::ZERO + Span::from_ms(300);
+        tx.note_paused(0b110);
+        asked(&mut tx, after);
+        assert_eq!(tx.next(back), Some(back), "{name}: at once");
+        assert_eq!(tx.poll(back, rate, &classes), Some(frame_with(named, paused)), "{name}");
+        assert_eq!(tx.poll(back, rate, &classes), None, "{name}: once");
+    }
+}
+
 #[test]
 fn remap_and_link_down_keep_both_sides_together() {
     let (rate, now) = (LinkRate::gbps(100), Instant::ZERO);

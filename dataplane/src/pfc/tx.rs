@@ -55,6 +55,12 @@ impl PauseTx {
         self.sent
     }
 
+    /// Notes that the pause guard has told the peer to pause `classes`: the next frame says which of them it may send again.
+    pub fn note_paused(&mut self, classes: u8) {
+        self.sent |= classes;
+        self.changed = true;
+    }
+
     /// The frame to send at `now`, if one is due; it counts as sent.
     ///
     /// It names the classes that change and those whose refresh is due. `pri_to_pfc` has passed

@@ -19,7 +19,7 @@ use super::input_lane::InputLane;
 use super::lane::Lane;
 use super::output_lane::OutputLane;
 use super::scratch::Scratch;
-use super::switch_core::{Blocks, Core, FastCore};
+use super::switch_core::{Blocks, Core, FastCore, Pauses};
 use super::timing::Timing;
 use super::uplink::uplink;
 use crate::buffer::{Buffer, Lease};
@@ -215,6 +215,7 @@ fn new_core(
         tx_off: AtomicU64::new(0),
         sending: PerPort::from_fn(|_| AtomicU64::new(0)),
         xoff: PerPort::from_fn(|_| AtomicU8::new(0)),
+        pauses: Pauses::new(),
         congested: PerPri(Pri::ALL.map(|_| AtomicU64::new(0))),
         tables: ArcSwap::from_pointee(Tables::new(snapshot.tlp_ports, GROUPS)?),
         partners: PerPort::from_fn(|_| AtomicU64::new(MacAddr::BROADCAST.to_bits())),

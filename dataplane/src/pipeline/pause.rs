@@ -37,6 +37,16 @@ impl Lane {
         }
     }
 
+    /// Takes note of what was paused for this worker while it was away: what is not above XOFF goes on.
+    pub(super) fn follow_guard(&mut self) {
+        let Self { ctx, inputs, .. } = self;
+        for lane in inputs {
+            let Some((classes, frames)) = ctx.core.take_guarded(lane.port) else { continue };
+            ctx.stats.port[lane.port].pfc_guard.add(frames);
+            lane.pause.note_paused(classes);
+        }
+    }
+
     /// Makes a PFC frame if one is due, and puts it first.
     pub(super) fn send_pause<T: Tracer>(&mut self, now: Instant, index: usize, tracer: &mut T) {
         let (Some(lane), Some(input)) = (self.outputs.get_mut(index), self.inputs.get_mut(index))
@@ -69,6 +79,9 @@ impl Lane {
         lane.pending.insert(lane.pending_control, desc);
         lane.pending_control += 1;
         stats.pfc_tx.add(1);
+        if frame.quanta.iter().any(|&quanta| quanta > 0) {
+            self.ctx.core.note_pause_sent(lane.port, now);
+        }
         for pri in self.ctx.snapshot.pris.iter() {
             let classes = self.ctx.snapshot.config.pfc.classes[pri];
             let pausing = (0..8).any(|c| {

@@ -60,6 +60,9 @@ impl Lane {
         let all = PortSet::first(ports.len());
         self.refresh(now, tracer);
         self.links(now, all, ports, tracer);
+        if self.ctx.core.has_guarded() {
+            self.follow_guard();
+        }
         self.unblock(now, tracer);
         let spread = self.ctx.snapshot.links.is_any();
         if spread {

@@ -49,6 +49,8 @@ pub struct Core {
     pub(super) sending: PerPort<AtomicU64>,
     /// By input: priorities for which PAUSE is asked.
     pub(super) xoff: PerPort<AtomicU8>,
+    /// By input: what was sent of PAUSE, by its worker and for it.
+    pub(super) pauses: Pauses,
     /// `egress-queue` mode, by priority: outputs above their mark.
     pub(super) congested: PerPri<AtomicU64>,
     /// What TLPs are routed by.
@@ -208,6 +210,79 @@ impl Core {
             self.blocks.until[port].store(until.as_ps(), Ordering::Relaxed); // before `ports`
         }
         self.blocks.ports.fetch_or(ports.bits(), Ordering::Release); // pairs with `blocked`
+    }
+}
+
+/// What a worker and its [`PauseGuard`](crate::worker::PauseGuard) tell each other of the PAUSE that their ports have sent.
+pub(super) struct Pauses {
+    /// By port: when its worker last sent a PFC frame that pauses, in ps.
+    sent: PerPort<AtomicU64>,
+    /// Ports at which the guard has sent some since their workers looked.
+    guarded: AtomicU64,
+    /// By such a port: PFC classes that it has paused.
+    classes: PerPort<AtomicU8>,
+    /// By such a port: PFC frames that it has sent.
+    frames: PerPort<AtomicU64>,
+}
+
+impl Pauses {
+    pub fn new() -> Self {
+        Self {
+            sent: PerPort::from_fn(|_| AtomicU64::new(0)),
+            guarded: AtomicU64::new(0),
+            classes: PerPort::from_fn(|_| AtomicU8::new(0)),
+            frames: PerPort::from_fn(|_| AtomicU64::new(0)),
+        }
+    }
+}
+
+impl Core {
+    /// Notes that the worker of `port` sent a PFC frame that pauses.
+    #[inline]
+    pub(crate) fn note_pause_sent(&self, port: PortId, now: Instant) {
+        self.pauses.sent[port].store(now.as_ps(), Ordering::Relaxed);
+    }
+
+    /// When the worker of `port` last sent a PFC frame that pauses.
+    pub(crate) fn pause_sent(&self, port: PortId) -> Instant {
+        Instant::from_ps(self.pauses.sent[port].load(Ordering::Relaxed))
+    }
+
+    /// Notes that `classes` were paused at the peer of `port` for its worker, after the frame has left: whatever the worker
+    /// sends once it knows of it comes later.
+    pub(crate) fn note_guarded(&self, port: PortId, classes: u8) {
+        self.pauses.classes[port].fetch_or(classes, Ordering::Relaxed);
+        self.pauses.frames[port].fetch_add(1, Ordering::Relaxed);
+        self.pauses.guarded.fetch_or(PortSet::only(port).bits(), Ordering::Release); // pairs with `take_guarded`
+    }
+
+    /// Whether any peer was paused for a worker that has not taken note of it.
+    #[inline]
+    pub(crate) fn has_guarded(&self) -> bool {
+        self.pauses.guarded.load(Ordering::Relaxed) != 0
+    }
+
+    /// Classes that were paused at the peer of `port` for its worker, and PFC frames for that, since this was last asked.
+    pub(crate) fn take_guarded(&self, port: PortId) -> Option<(u8, u64)> {
+        let bit = PortSet::only(port).bits();
+        let before = self.pauses.guarded.fetch_and(!bit, Ordering::Acquire); // pairs with `note_guarded`
+        (before & bit != 0).then(|| {
+            let classes = self.pauses.classes[port].swap(0, Ordering::Relaxed);
+            (classes, self.pauses.frames[port].swap(0, Ordering::Relaxed))
+        })
+    }
+}
+
+#[cfg(test)]
+impl Core {
+    /// As if a step had found these links to be up, and no other.
+    pub(crate) fn set_up(&self, up: PortSet) {
+        self.up.store(up.bits(), Ordering::Relaxed);
+    }
+
+    /// As if the worker of `input` had to pause these priorities at its peer.
+    pub(crate) fn assert_xoff(&self, input: PortId, pris: PriSet) {
+        self.xoff[input].store(pris.bits(), Ordering::Relaxed);
     }
 }
 

@@ -130,6 +130,8 @@ pub struct PortStats {
     pub pfc_tx: Counter,
     /// PFC frames that could not be sent for lack of a buffer or room.
     pub pfc_tx_late: Counter,
+    /// PFC frames that were sent for the worker while it was away.
+    pub pfc_guard: Counter,
     /// Addresses that moved to this port.
     pub fdb_moves: Counter,
     /// Times that it was blocked for a loop.
@@ -210,6 +212,12 @@ pub struct WorkerStats {
     pub loops: Counter,
     /// When the last pass began, in nanoseconds of the switch's clock: the heartbeat.
     pub beat_ns: Counter,
+    /// Until when the worker sleeps at the longest, or last slept, by the same clock.
+    pub wake_ns: Counter,
+    /// The longest that it was away since the start: it did not run although it had to.
+    pub away_ns: Counter,
+    /// The same in the last 10 to 20 s.
+    pub away_lately_ns: Counter,
     /// Passes in which something was done.
     pub busy_loops: Counter,
     /// Frames received.

@@ -147,6 +147,12 @@ impl WorkerGroup {
         self.members.is_empty()
     }
 
+    /// The worker that owns `port`.
+    #[must_use]
+    pub fn owner(&self, port: PortId) -> usize {
+        self.owner.get(port.index()).copied().unwrap_or(0)
+    }
+
     /// Tells all workers to stop; may be called from anywhere.
     pub fn stop(&self) {
         self.stopping.store(true, Ordering::SeqCst);

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use weft_base::eventfd::EventFd;
 
 use super::group::WorkerGroup;
-use super::{QUIET, SLEEP_MAX};
+use super::{ACTIVE, QUIET, SLEEP_ACTIVE, SLEEP_MAX};
 use crate::pipeline::Step;
 use crate::port::Port;
 use crate::time::{Instant, Span};
@@ -41,26 +41,26 @@ impl Idle {
         Self { poll, wakeup, fds: Vec::with_capacity(2 * PORTS_MAX + 1) }
     }
 
-    /// Spins or sleeps, as the configuration and the time without work say.
-    pub(super) fn rest(
+    /// For how long the worker is to sleep, as the configuration and the time without work say; `None` has it look again at
+    /// once. [`Self::sleep`] follows.
+    pub(super) fn plan(
         &mut self,
         now: Instant,
         quiet_since: Instant,
         step: &Step,
         ports: &[Box<dyn Port>],
-        group: &WorkerGroup,
-        worker: usize,
-    ) {
+    ) -> Option<Span> {
         std::hint::spin_loop();
-        if self.poll == Poll::Busy || now.since(quiet_since) < QUIET {
-            return;
+        let quiet = now.since(quiet_since);
+        if self.poll == Poll::Busy || quiet < QUIET {
+            return None;
         }
         let wait = |fd: RawFd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
         self.fds.clear();
         for port in ports {
             match port.wait_fd() {
                 Some(fd) => self.fds.push(wait(fd.as_raw_fd())),
-                None if port.link_up() => return, // it must be asked
+                None if port.link_up() => return None, // it must be asked
                 None => {}
             }
             self.fds.extend(port.link_fd().map(|fd| wait(fd.as_raw_fd())));
@@ -68,22 +68,24 @@ impl Idle {
         if let Some(wakeup) = &self.wakeup {
             self.fds.push(wait(wakeup.as_fd().as_raw_fd()));
         }
-        let mut sleep = if step.blocked { BLOCKED } else { SLEEP_MAX };
-        if let Some(next) = step.next {
-            sleep = sleep.min(next.since(now));
-        }
-        if sleep == Span::ZERO || !group.prepare_sleep(worker) {
-            group.wake_up(worker);
-            return;
-        }
-        self.sleep(sleep);
-        group.wake_up(worker);
-        if let Some(wakeup) = &self.wakeup {
-            wakeup.drain();
-        }
+        let most = if quiet < ACTIVE { SLEEP_ACTIVE } else { SLEEP_MAX };
+        let sleep = if step.blocked { BLOCKED } else { most };
+        let sleep = step.next.map_or(sleep, |next| sleep.min(next.since(now)));
+        (sleep > Span::ZERO).then_some(sleep)
     }
 
-    fn sleep(&mut self, span: Span) {
+    /// Sleeps until there is something to do, or `span` is over.
+    pub(super) fn sleep(&mut self, span: Span, group: &WorkerGroup, worker: usize) {
+        if group.prepare_sleep(worker) {
+            self.wait(span);
+            if let Some(wakeup) = &self.wakeup {
+                wakeup.drain();
+            }
+        }
+        group.wake_up(worker);
+    }
+
+    fn wait(&mut self, span: Span) {
         const NS: u64 = 1_000_000_000;
         let ns = span.as_ns();
         let timeout = libc::timespec {

@@ -5,8 +5,10 @@
 //! Units: nanoseconds of the monotonic clock.
 //! Source: ARCHITECTURE.md "The path of a frame"; docs/spec/pipeline.md §11.
 
+mod away;
 mod group;
 mod idle;
+mod pause_guard;
 mod recording;
 mod refused;
 mod replaying;
@@ -14,8 +16,10 @@ mod tsc;
 
 use std::sync::Arc;
 
+pub use away::{Away, LATELY};
 pub use group::{Quiesced, Stuck, WorkerGroup, WorkerGroupError};
 pub use idle::{Idle, Poll};
+pub use pause_guard::PauseGuard;
 pub use recording::Recording;
 pub use refused::end_on_refused_call;
 pub use replaying::{Divergence, Replaying};
@@ -126,11 +130,13 @@ impl Worker {
     pub fn run(mut self) -> Vec<Box<dyn Port>> {
         let mut quiet_since = None;
         let mut busy = None; // since when the pass before did something
+        let mut away = Away::default();
         while !self.group.is_stopping() {
             self.group.check_in(self.index);
             self.listen();
             let now = self.clock.now();
             self.lane.stats().beat_ns.set(now.as_ns());
+            away.turn(now, self.lane.stats());
             let cycles = tsc().unwrap_or(0);
             if let Some((since, cycles_then)) = busy.take() {
                 self.lane.stats().count_busy(now.since(since), cycles.wrapping_sub(cycles_then));
@@ -143,7 +149,10 @@ impl Worker {
                 continue;
             }
             let since = *quiet_since.get_or_insert(now);
-            self.idle.rest(now, since, &step, &self.ports, &self.group, self.index);
+            if let Some(sleep) = self.idle.plan(now, since, &step, &self.ports) {
+                away.sleep_until(now + sleep, self.lane.stats());
+                self.idle.sleep(sleep, &self.group, self.index);
+            }
         }
         self.stop()
     }
@@ -193,3 +202,7 @@ impl Worker {
 pub const QUIET: Span = Span::from_us(50);
 /// How long it sleeps at most.
 pub const SLEEP_MAX: Span = Span::from_ms(100);
+/// The same while there was work within [`ACTIVE`]: whoever looks after the worker then knows soon that it is away.
+pub const SLEEP_ACTIVE: Span = Span::from_ms(5);
+/// See [`SLEEP_ACTIVE`].
+pub const ACTIVE: Span = Span::from_ms(1_000);

@@ -6,6 +6,7 @@
 //! Source: packet(7), Linux `Documentation/networking/packet_mmap.rst`; docs/spec/pipeline.md §11. Linux 5.12 or later;
 //! `CAP_NET_RAW` and `CAP_NET_ADMIN`.
 
+mod beside;
 mod messages;
 mod receiver;
 mod sender;
@@ -14,6 +15,7 @@ mod slots;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
+pub use self::beside::Beside;
 use self::receiver::Receiver;
 use self::sender::{Out, Sender};
 use self::slots::RxSlots;

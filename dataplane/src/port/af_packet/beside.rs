@@ -1,0 +1,57 @@
+//! A socket that sends by an interface beside the port that is open there, of whatever kind it is.
+//!
+//! Shape: [`Beside::send`] of one frame; the interface is found again when it was gone.
+//! Units: bytes.
+//! Source: packet(7). `CAP_NET_RAW`.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+
+use super::super::error::{Refused, at};
+use super::super::link::LinkWatch;
+use super::super::{PortOpenError, sys};
+use super::packet_socket;
+
+/// Sends by an interface, and receives nothing.
+#[derive(Debug)]
+pub struct Beside {
+    device: String,
+    /// None while the interface is gone.
+    socket: Option<OwnedFd>,
+}
+
+impl Beside {
+    /// Opens a socket on an interface that is there, in the network namespace of the calling thread.
+    ///
+    /// # Errors
+    /// The interface is missing or not Ethernet; a call was refused.
+    pub fn open(device: &str) -> Result<Self, PortOpenError> {
+        let socket = Some(Self::socket(device)?);
+        Ok(Self { device: device.to_owned(), socket })
+    }
+
+    fn socket(device: &str) -> Result<OwnedFd, PortOpenError> {
+        let (_, index) = LinkWatch::of_ethernet(device)?;
+        let open = || -> Result<OwnedFd, Refused> {
+            let socket =
+                packet_socket(&[(libc::PACKET_QDISC_BYPASS, 1, "set PACKET_QDISC_BYPASS")])?;
+            sys::bind_packet(socket.as_fd(), index, false).map_err(at("bind to the interface"))?;
+            Ok(socket)
+        };
+        open().map_err(|refused| PortOpenError::refused(device, refused, ""))
+    }
+
+    /// Sends a frame, past the queues of the interface; false if it takes none.
+    pub fn send(&mut self, frame: &[u8]) -> bool {
+        if self.socket.is_none() {
+            self.socket = Self::socket(&self.device).ok();
+        }
+        let Some(socket) = &self.socket else { return false };
+        let sent = sys::send(socket.as_fd(), frame);
+        let is_gone = |e: &io::Error| matches!(e.raw_os_error(), Some(libc::ENXIO | libc::ENODEV));
+        if sent.as_ref().is_err_and(is_gone) {
+            self.socket = None;
+        }
+        sent.is_ok()
+    }
+}
