@@ -114,6 +114,8 @@ kinds! {
     RecordFailed, "record_failed", Error;
     /// Somebody was refused at the management socket, the metrics server or the place where managers connect.
     ClientRefused, "client_refused", Warn;
+    /// The kernel lost frames before a port with lossless priorities.
+    KernelLost, "kernel_lost", Warn;
     /// A worker has not finished a pass of its loop for a while.
     WorkerStalled, "worker_stalled", Error;
     /// It has now.

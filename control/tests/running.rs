@@ -10,6 +10,8 @@
 mod memory;
 #[path = "running/pipes.rs"]
 mod pipes;
+#[path = "running/placement.rs"]
+mod placement;
 #[path = "common/process.rs"]
 mod process;
 #[path = "running/supervision.rs"]

@@ -38,7 +38,8 @@ in models and on ports of kind `pcap`, *fabric* ones only on ports
 that carry TLPs.
 
 `kernel_rx` (`weft show drops`, `weft_port_kernel_rx_lost_total`) is not a drop of the switch: the kernel or the device
-reports that it lost these frames before weft received them. Raise `rx_ring_frames` or `run.workers`.
+reports that it lost these frames before weft received them. Raise `rx_ring_frames` or `run.workers`; at a port with
+lossless priorities the event `kernel_lost` says for how long the worker was away (docs/running.md).
 
 | counter | counted at | meaning | what to do |
 |---|---|---|---|

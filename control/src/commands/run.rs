@@ -223,12 +223,13 @@ fn open_confined(
     raise_descriptor_limit()
         .map_err(|source| CliError::system("raise the limit of descriptors", source))?;
     // The last that is done with all rights, and before any thread is made.
-    let entered = confine::enter(config)
+    let mut entered = confine::enter(config)
         .map_err(|source| CliError::system("give up what the switch does not need", source))?;
     warn_of_reload(args.settings.config.as_deref(), log);
     // Before any other thread is made, so that it looks after all of them.
     let supervisor = Supervisor::begin(log)?;
-    let started = SwitchHandle::start(args.settings.clone(), config.clone(), record);
+    let started =
+        SwitchHandle::start(args.settings.clone(), config.clone(), record, entered.raiser());
     if let (Err(_), Some(path), false) = (&started, &args.record, args.overwrite)
         && path.symlink_metadata().is_ok_and(|metadata| metadata.is_file() && metadata.len() == 0)
     {
@@ -237,6 +238,9 @@ fn open_confined(
     let switch = started.map_err(|source| {
         CliError::system(format!("start switch {:?}", config.run.name), source)
     })?;
+    for warning in switch.warnings() {
+        log.say(Level::Warn, "start", warning);
+    }
     Ok((Arc::new(switch), entered, supervisor))
 }
 

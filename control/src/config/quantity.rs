@@ -110,6 +110,10 @@ mod tests {
             (Kind::Tolerance, "'0.3%'", Some("\"0.3%\"")),
             (Kind::Tolerance, "'at least'", Some("\"at least\"")),
             (Kind::Tolerance, "'about'", None),
+            (Kind::Priority, "-20", Some("-20")),
+            (Kind::Priority, "20", None),
+            (Kind::Priority, "'rr'", Some("\"rr\"")),
+            (Kind::Priority, "'fifo'", None),
         ];
         for (kind, text, want) in cases {
             let got =

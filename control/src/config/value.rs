@@ -104,6 +104,9 @@ fn quote(f: &mut fmt::Formatter<'_>, text: &str) -> fmt::Result {
     f.write_str("\"")
 }
 
+/// The policy that comes before all nice values.
+pub const ROUND_ROBIN: &str = "rr";
+
 /// What a parameter accepts.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Kind {
@@ -153,6 +156,8 @@ pub enum Kind {
     Line,
     /// How far off a value may be: see [`parse_tolerance`].
     Tolerance,
+    /// A nice value, or the word [`ROUND_ROBIN`].
+    Priority,
     /// A list of the kind, of least to most members.
     List(&'static Kind, usize, usize),
     /// One value of the kind for all, or a list of least to most members.
@@ -211,6 +216,7 @@ impl fmt::Display for Kind {
             Self::Tolerance => f.write_str(
                 "such as \"0.3%\", a number in the metric's unit, \"at least\" or \"at most\"",
             ),
+            Self::Priority => write!(f, "a nice value -20..=19, or {ROUND_ROBIN:?}"),
             Self::List(kind, min, max) => write!(f, "a list of {}, each {kind}", count(min, max)),
             Self::OneOr(kind, min, max) => {
                 write!(f, "{kind}, or a list of {} such", count(min, max))
@@ -305,6 +311,9 @@ impl Kind {
             (Self::Tolerance, DeValue::Integer(_) | DeValue::Float(_)) => {
                 number(raw).filter(|num| *num >= 0.0).map(tidy)
             }
+            (Self::Priority, DeValue::Integer(int)) => {
+                integer(int).filter(|int| (-20..=19).contains(int)).map(Value::Int)
+            }
             (Self::NumOf(nums), _) => {
                 number(raw).filter(|num| nums.iter().any(|n| n.total_cmp(num).is_eq())).map(tidy)
             }
@@ -331,6 +340,7 @@ impl Kind {
             Self::Size => parse_size(text).is_some(),
             Self::Line => !text.trim().is_empty() && Self::Path.text(text),
             Self::Tolerance => parse_tolerance(text).is_some(),
+            Self::Priority => text == ROUND_ROBIN,
             _ => false,
         }
     }

@@ -26,6 +26,7 @@ use weft_parsers::{AddrKey, Vid};
 use weft_rpc::Refused;
 
 use super::confine::Confined;
+use super::placement::Raiser;
 use super::trace::{Traces, Wanted};
 use super::{Live, LiveError, NewRecord, mtu};
 use crate::config::SettingsArgs;
@@ -78,7 +79,7 @@ pub struct SwitchHandle {
 
 impl SwitchHandle {
     /// Starts the switch that `args` describe; `config` is what they resolve to. The run is recorded
-    /// in `record`.
+    /// in `record`; `raiser` is as for [`Live::start`].
     ///
     /// # Errors
     /// See [`LiveError`].
@@ -86,10 +87,11 @@ impl SwitchHandle {
         args: SettingsArgs,
         config: Config,
         record: Option<NewRecord>,
+        raiser: Option<Raiser>,
     ) -> Result<Self, LiveError> {
         let slots: Vec<MirrorSlot> =
             config.switch.ports.iter().map(|_| MirrorSlot::default()).collect();
-        let live = Live::start(&config, &slots, record)?;
+        let live = Live::start(&config, &slots, record, raiser)?;
         let port_info =
             config.run.ports.iter().zip(live.devices()).map(|(port, opened)| PortInfo {
                 kind: opened.kind.to_owned(),
@@ -110,6 +112,12 @@ impl SwitchHandle {
             watermarks: Watermarks::default(),
             traces: Traces::default(),
         })
+    }
+
+    /// What is doubtful about how it was started.
+    #[must_use]
+    pub fn warnings(&self) -> &[String] {
+        self.live.warnings()
     }
 
     /// Notes how the process was restricted, which happens once.

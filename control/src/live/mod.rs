@@ -12,6 +12,8 @@ pub mod confine;
 pub mod devices;
 pub mod interfaces;
 mod mtu;
+mod pause_guard;
+pub mod placement;
 mod refusals;
 mod sai;
 mod start;
@@ -44,7 +46,6 @@ use cci::mctp::MctpError;
 
 pub use build::{assemble, chunks, pool, spread, successor, take_over};
 pub use start::NewRecord;
-pub(crate) use start::core_for;
 
 /// Why a switch cannot be started or changed.
 #[derive(Debug, thiserror::Error)]
@@ -77,6 +78,12 @@ pub enum LiveError {
         /// The kernel's answer.
         source: std::io::Error,
     },
+    /// Workers cannot run where, or as early as they are to.
+    #[error(transparent)]
+    Placement(#[from] placement::PlacementError),
+    /// No thread that looks after workers.
+    #[error("start the thread that pauses peers while a worker is away")]
+    Guard(#[source] std::io::Error),
     /// A new configuration was refused.
     #[error(transparent)]
     Snapshot(Box<SnapshotError>),
@@ -146,6 +153,10 @@ pub struct Live {
     /// Why there is no fast path at all, if it was asked for.
     no_express: Option<String>,
     fabric: Mutex<Option<Functions>>,
+    /// Keeps peers paused while workers are away; none where nothing is lossless.
+    guard: Mutex<Option<pause_guard::Guard>>,
+    /// What is doubtful about where workers run.
+    warnings: Vec<String>,
 }
 
 /// What a switch that routes TLPs has beside workers.
@@ -160,6 +171,12 @@ impl Live {
     #[must_use]
     pub fn devices(&self) -> &[devices::DeviceInfo] {
         &self.devices
+    }
+
+    /// What is doubtful about where workers run.
+    #[must_use]
+    pub fn warnings(&self) -> &[String] {
+        &self.warnings
     }
 
     fn express(&self) -> MutexGuard<'_, Option<Express>> {
@@ -382,6 +399,8 @@ impl Live {
             functions.agent.stop();
         }
         drop(functions);
+        // Workers that end are not away.
+        drop(self.guard.lock().unwrap_or_else(PoisonError::into_inner).take());
         self.group.stop();
         let mut running: Vec<_> = self.lock().drain(..).enumerate().collect();
         let (mut steps, mut looks) = (threads::steps(), 0);

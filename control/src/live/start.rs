@@ -5,8 +5,10 @@
 //! Source: docs/spec/pipeline.md §11, §13.
 
 use std::io;
+use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 
+use weft_base::priority;
 use weft_base::threads::{self, Ends, Role};
 use weft_dataplane::config::SwitchConfig;
 use weft_dataplane::pipeline::{Built, Lane};
@@ -19,6 +21,8 @@ use weft_dataplane::worker::{Clock, Poll, Worker, WorkerGroup};
 
 use super::agent::Agent;
 use super::build::{assemble, chunks, pool, spread};
+use super::pause_guard::{self, Guard};
+use super::placement::{Placement, Raiser};
 use super::{Functions, Live, LiveError, Thread, cci, devices};
 use crate::config::Sources;
 use crate::config::choice::{self, DeviceKind};
@@ -37,7 +41,8 @@ pub struct NewRecord {
 }
 
 impl Live {
-    /// Opens all ports of `config` and starts its workers; `mirrors` has a slot for each port.
+    /// Opens all ports of `config` and starts its workers; `mirrors` has a slot for each port. `raiser` gives threads the
+    /// priorities that the calling one may not give any more.
     ///
     /// # Errors
     /// See [`LiveError`]; nothing is left behind.
@@ -45,7 +50,9 @@ impl Live {
         config: &Config,
         mirrors: &[MirrorSlot],
         record: Option<NewRecord>,
+        raiser: Option<Raiser>,
     ) -> Result<Self, LiveError> {
+        let mut placement = Placement::new(&config.run, raiser)?;
         if config.fabric.is_some() && record.is_some() {
             return Err(LiveError::NoRecord);
         }
@@ -61,13 +68,23 @@ impl Live {
             None => (None, None),
         };
         let (ports, info, far) = devices::open_all(config, &mut switch, &pool, express.as_ref())?;
+        // What a record is made of is what ports return: nothing may be sent beside them.
+        let ways = if record.is_some() { Ok(Vec::new()) } else { pause_guard::open(config) };
+        let ways = ways.map_err(|(name, error)| LiveError::open(name)(*error))?;
         let recorder = record.map(|record| begin(record, &switch, &pool)).transpose()?;
         let tee = |(port, slot): (Box<dyn Port>, &MirrorSlot)| -> Box<dyn Port> {
             Box::new(Tee::new(port, slot.clone()))
         };
         let ports = ports.into_iter().zip(mirrors).map(tee).collect();
-        let mut live = Self::drive(&config.run, switch, (ports, &pool), recorder.as_ref())?;
+        let parts = (ports, &pool);
+        let mut live = Self::drive(&mut placement, switch, parts, recorder.as_ref())?;
         (live.devices, live.no_express) = (info, no_express);
+        let guard = Guard::start(&live.core, live.clock, (&spread, &config.run.ports), ways);
+        let guard = guard.map_err(LiveError::Guard)?;
+        if let Some(thread) = guard.as_ref().and_then(Guard::thread) {
+            placement.prefer(thread);
+        }
+        (live.guard, live.warnings) = (Mutex::new(guard), placement.warnings);
         if let Some((fabric, far)) = config.fabric.as_ref().zip(far) {
             let agent = Arc::new(Agent::start(fabric, &live.core, live.clock, far)?);
             let cci = fabric.cci.as_ref().map(|cci| cci::Server::start(cci, agent.clone()));
@@ -89,11 +106,12 @@ impl Live {
     /// Starts workers over `ports`, which are in the order of `switch.ports`, and the pool that they
     /// were opened for; one, if the run is recorded.
     fn drive(
-        run: &RunConfig,
+        placement: &mut Placement<'_>,
         switch: SwitchConfig,
         (ports, pool): (Vec<Box<dyn Port>>, &Arc<Pool>),
         recorder: Option<&Recorder>,
     ) -> Result<Self, LiveError> {
+        let run = placement.run;
         let spread = spread(ports.len(), if recorder.is_some() { 1 } else { run.workers });
         let Built { core, mut lanes } = assemble(switch, pool, &spread)?;
         let live = Self {
@@ -107,31 +125,32 @@ impl Live {
             express: Mutex::new(None),
             no_express: None,
             fabric: Mutex::new(None),
+            guard: Mutex::new(None),
+            warnings: Vec::new(),
         };
         let mut ports = deal(ports, &spread, recorder);
         for ((lane, own), numbers) in lanes.iter_mut().zip(&mut ports).zip(&spread) {
             start_ports(run, lane, own, numbers)?;
         }
         for (index, (lane, own)) in lanes.into_iter().zip(ports).enumerate() {
-            match live.spawn_worker(run, index, lane, own) {
-                Ok(handle) => live.lock().push(handle),
-                Err(source) => {
-                    drop(live.halt()); // who is stuck goes with the process
-                    return Err(LiveError::Thread { worker: index, source });
-                }
-            }
+            // On a failure `live` is dropped, and with it the workers that run.
+            let started = live.spawn_worker(run, index, lane, own);
+            let (handle, thread) =
+                started.map_err(|source| LiveError::Thread { worker: index, source })?;
+            live.lock().push(handle);
+            placement.place(index, thread)?;
         }
         Ok(live)
     }
 
-    /// Starts the thread of worker `index` over `ports`.
+    /// Starts the thread of worker `index` over `ports`, and says which one it is.
     fn spawn_worker(
         &self,
         run: &RunConfig,
         index: usize,
         lane: Lane,
         ports: Vec<Box<dyn Port>>,
-    ) -> io::Result<Thread> {
+    ) -> io::Result<(Thread, priority::Thread)> {
         let poll = match run.poll {
             choice::Poll::Busy => Poll::Busy,
             choice::Poll::Adaptive => Poll::Adaptive,
@@ -140,15 +159,15 @@ impl Live {
         if let Some(recorder) = &self.recorder {
             worker = worker.recorded(recorder.clone());
         }
-        let core = core_for(&run.cores, index);
         let group = self.group.clone();
         let ends = Ends::when(move || group.is_stopping());
-        threads::spawn(Role::Worker, format!("weft-worker{index}"), ends, move || {
-            if let Some(core) = core {
-                core_affinity::set_for_current(core);
-            }
-            worker.run()
-        })
+        let (tell, told) = channel();
+        let handle =
+            threads::spawn(Role::Worker, format!("weft-worker{index}"), ends, move || {
+                let _ = tell.send(priority::Thread::own()); // who asks is gone
+                worker.run()
+            })?;
+        Ok((handle, told.recv().map_err(io::Error::other)?))
     }
 }
 
@@ -201,13 +220,4 @@ fn begin(record: NewRecord, switch: &SwitchConfig, pool: &Pool) -> Result<Record
     let header = serde_json::to_vec(&header).expect("texts");
     let out = Box::new(record.file);
     Recorder::start(out, &header, switch.ports.len(), record.on_failure).map_err(LiveError::Record)
-}
-
-/// The core of worker `index`: as configured, else the last ones first, away from the interrupts
-/// that usually land on core 0; none when there are more workers than cores.
-pub(crate) fn core_for(configured: &[usize], index: usize) -> Option<core_affinity::CoreId> {
-    if !configured.is_empty() {
-        return configured.get(index).map(|&id| core_affinity::CoreId { id });
-    }
-    core_affinity::get_core_ids()?.into_iter().rev().nth(index)
 }

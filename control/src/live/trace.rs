@@ -260,6 +260,7 @@ mod tests {
             &config,
             &[MirrorSlot::default(), MirrorSlot::default()],
             None,
+            None,
         )
         .unwrap();
         let all = Traces::default();

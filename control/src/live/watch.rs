@@ -14,6 +14,7 @@ use std::time::Duration;
 use weft_base::threads::{self, Ends, Role};
 use weft_base::wait;
 use weft_dataplane::fdb::FdbKey;
+use weft_dataplane::stats::{Counter, DropReason, PortStats};
 use weft_dataplane::types::{PortId, PortSet, PriSet};
 
 use super::backend::SwitchHandle;
@@ -130,6 +131,8 @@ struct Seen {
     held: Rising,
     full: Rising,
     limit: Rising,
+    /// By port.
+    kernel_lost: Vec<Rising>,
     lost: Vec<(String, Rising)>,
     failed: Vec<String>,
     heartbeats: Heartbeats,
@@ -149,6 +152,7 @@ impl Seen {
             held: Rising::default(),
             full: Rising::default(),
             limit: Rising::default(),
+            kernel_lost: Vec::new(),
             lost: Vec::new(),
             failed: Vec::new(),
             heartbeats: Heartbeats::default(),
@@ -162,6 +166,7 @@ impl Seen {
         self.storms(switch, event_log);
         self.stations(switch, event_log);
         self.blocks(switch, event_log);
+        self.kernel_losses(switch, event_log);
         self.mirrors(switch, event_log);
         self.look += 1;
     }
@@ -308,6 +313,39 @@ impl Seen {
             });
             let message = format!("held where it was: {more} frames came in at other ports");
             event_log.post(Kind::StationHeld, &station, &message);
+        }
+    }
+
+    /// Frames that were lost before a port whose priorities may lose none.
+    fn kernel_losses(&mut self, switch: &SwitchHandle, event_log: &EventLog) {
+        let core = switch.live().core();
+        let snapshot = core.snapshot.load();
+        if snapshot.lossless.is_empty() {
+            return;
+        }
+        let names = switch.names();
+        let at_socket = |stats: &PortStats| {
+            stats.drops.get(DropReason::XskRing as usize).map_or(0, Counter::get)
+        };
+        self.kernel_lost.resize_with(names.len(), Rising::default);
+        for ((index, name), rising) in names.iter().enumerate().zip(&mut self.kernel_lost) {
+            let port = PortId::new(index).filter(|port| snapshot.pfc_ports.contains(*port));
+            let Some(port) = port else { continue };
+            let worker = switch.live().workers().owner(port);
+            let Some(stats) = core.stats.get(worker) else { continue };
+            let of_all = core.stats.iter().map(|stats| &stats.port[port]);
+            let lost = of_all.map(|port| port.kernel_rx.get() + at_socket(port)).sum();
+            if let Some(more) = rising.look(self.look, lost) {
+                let pris = snapshot.lossless.iter().map(|pri| pri.get().to_string());
+                let pris: Vec<String> = pris.collect();
+                let [lately, ever] =
+                    [&stats.away_lately_ns, &stats.away_ns].map(|away| away.get() / 1_000_000);
+                let message = format!(
+                    "{more} frames were lost in its receive ring, though priorities {} must lose none: worker {worker} was away for up to {lately} ms in the last 10 to 20 s ({ever} since the start); see run.priority, run.cores and rx_ring_frames",
+                    pris.join(", "),
+                );
+                event_log.post(Kind::KernelLost, name, &message);
+            }
         }
     }
 

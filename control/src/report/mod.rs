@@ -140,6 +140,9 @@ pub struct PortReport {
     pub pfc_tx: u64,
     /// PFC frames that were late for lack of room.
     pub pfc_tx_late: u64,
+    /// PFC frames that were sent for the worker while it was away.
+    #[serde(default)]
+    pub pfc_guard: u64,
     /// Drops of frames that came in here (or were to leave, where the output is the reason).
     pub dropped: u64,
     /// Lost before us by kernel or device.
@@ -394,6 +397,12 @@ pub struct WorkerReport {
     /// Time since its last pass began: its heartbeat. An idle worker makes ten a second at least.
     #[serde(default)]
     pub heartbeat_age_ns: u64,
+    /// The longest that it was away in the last 10 to 20 s: it did not run although it had to.
+    #[serde(default)]
+    pub away_lately_ns: u64,
+    /// The same since the start.
+    #[serde(default)]
+    pub away_max_ns: u64,
     /// Whether it did not answer when this was read.
     #[serde(default)]
     pub stuck: bool,

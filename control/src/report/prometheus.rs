@@ -78,6 +78,7 @@ const OF_PORTS: &[OfPort] = &[
     (("weft_port_pfc_rx_total", COUNTER, "PFC frames acted upon."), |p| p.pfc_rx),
     (("weft_port_pfc_tx_total", COUNTER, "PFC frames made and sent."), |p| p.pfc_tx),
     (("weft_port_pfc_tx_late_total", COUNTER, "PFC frames delayed for lack of room."), |p| p.pfc_tx_late),
+    (("weft_port_pfc_guard_total", COUNTER, "PFC frames sent for the worker while it was away."), |p| p.pfc_guard),
     (("weft_port_kernel_rx_lost_total", COUNTER, "Frames lost before the switch by kernel or device."), |p| p.kernel_rx),
     (("weft_port_learned_addresses", GAUGE, "Addresses learned on the port."), |p| p.learned),
     (("weft_port_blocked", GAUGE, "1 while the port is blocked for a loop."), |p| p.blocked.is_some().into()),
@@ -251,15 +252,18 @@ fn of_the_whole(page: &mut Page, stats: &StatsSnapshot) {
     for worker in &stats.workers {
         page.sample(busy, &[("worker", &worker.worker.to_string())], seconds(worker.busy_ns));
     }
-    let beat = "weft_worker_heartbeat_age_seconds";
-    page.family((
-        beat,
-        GAUGE,
-        "Time since the worker's last pass began; 0.1 at most where all is well.",
-    ));
-    for worker in &stats.workers {
-        let labels = [("worker", &*worker.worker.to_string())];
-        page.sample(beat, &labels, seconds(worker.heartbeat_age_ns));
+    #[rustfmt::skip] // columns: family, value in ns
+    let seconds_by_worker: [OfWorker; 3] = [
+        (("weft_worker_heartbeat_age_seconds", GAUGE, "Time since the worker's last pass began; 0.1 at most where all is well."), |w| w.heartbeat_age_ns),
+        (("weft_worker_away_seconds", GAUGE, "Longest time in the last 10 to 20 s in which the worker did not run although it had to."), |w| w.away_lately_ns),
+        (("weft_worker_away_max_seconds", GAUGE, "The same since the start."), |w| w.away_max_ns),
+    ];
+    for (family, ns) in seconds_by_worker {
+        page.family(family);
+        for worker in &stats.workers {
+            let labels = [("worker", &*worker.worker.to_string())];
+            page.sample(family.0, &labels, seconds(ns(worker)));
+        }
     }
     let events = "weft_events_total";
     page.family((events, COUNTER, "Events by kind, those that were held back included."));
@@ -294,7 +298,13 @@ mod tests {
             ..Default::default()
         }];
         stats.drops.ports.insert("p0".into(), [("dt".to_owned(), 2)].into());
-        stats.workers = vec![WorkerReport { worker: 3, heartbeat_age_ns: 9, ..Default::default() }];
+        stats.workers = vec![WorkerReport {
+            worker: 3,
+            heartbeat_age_ns: 9,
+            away_lately_ns: 7,
+            away_max_ns: 8,
+            ..Default::default()
+        }];
         stats.events.insert("link_up".into(), 4);
         stats
     }
@@ -313,6 +323,8 @@ mod tests {
             "weft_pfc_paused_seconds_total{port=\"p0\",pri=\"3\"} 0.000000005\n",
             "weft_dropped_frames_total{port=\"p0\",reason=\"dt\"} 2\n",
             "weft_worker_heartbeat_age_seconds{worker=\"3\"} 0.000000009\n",
+            "weft_worker_away_seconds{worker=\"3\"} 0.000000007\n",
+            "weft_worker_away_max_seconds{worker=\"3\"} 0.000000008\n",
             "weft_events_total{kind=\"link_up\"} 4\n",
         ] {
             assert!(page.contains(want), "{want} in\n{page}");

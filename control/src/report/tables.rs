@@ -192,22 +192,10 @@ pub(super) fn of_fabric(fabric: &Option<Box<FabricReport>>) -> String {
 }
 
 pub(super) fn of_ports(ports: &[PortReport]) -> String {
+    #[rustfmt::skip] // as a line of the table
     let heads = [
-        "port",
-        "device",
-        "link",
-        "rate",
-        "afh",
-        "rx frames",
-        "rx bytes",
-        "tx frames",
-        "tx bytes",
-        "dropped",
-        "consumed",
-        "kernel rx",
-        "express",
-        "pfc rx",
-        "pfc tx",
+        "port", "device", "link", "rate", "afh", "rx frames", "rx bytes", "tx frames", "tx bytes", "dropped", "consumed",
+        "kernel rx", "express", "pfc rx", "pfc tx", "pfc guard",
     ];
     let mut text = table(
         heads,
@@ -234,6 +222,7 @@ pub(super) fn of_ports(ports: &[PortReport]) -> String {
                 port.express.to_string(),
                 port.pfc_rx.to_string(),
                 port.pfc_tx.to_string(),
+                port.pfc_guard.to_string(),
             ]
         }),
     );
@@ -472,6 +461,8 @@ pub(super) fn of_workers(workers: &[WorkerReport]) -> String {
         "cycles/frame",
         "idle %",
         "heartbeat ms",
+        "away ms",
+        "max away ms",
         "loops",
         "busy loops",
         "device errors",
@@ -495,6 +486,8 @@ pub(super) fn of_workers(workers: &[WorkerReport]) -> String {
                 cycles,
                 tenths(idle_ns.saturating_mul(100), worker.uptime_ns),
                 heartbeat(worker),
+                tenths(worker.away_lately_ns, 1_000_000),
+                tenths(worker.away_max_ns, 1_000_000),
                 worker.loops.to_string(),
                 worker.busy_loops.to_string(),
                 worker.service_errors.to_string(),

@@ -238,8 +238,8 @@ impl Heartbeats {
     }
 }
 
-/// Ends a thread as a test has asked: `WEFT_TEST_HOOK` names a file, which holds `exit NAME`, `stall NAME` or `pause NAME`
-/// and goes when that is done. There is no such thing in a release.
+/// Ends a thread as a test has asked: `WEFT_TEST_HOOK` names a file, which holds `exit NAME`, `stall NAME`, `away NAME` (300 ms)
+/// or `pause NAME` (4 s), and goes when that is done. There is no such thing in a release.
 #[cfg(debug_assertions)]
 fn hook() {
     use weft_base::files::{self, OpenedBy};
@@ -249,7 +249,9 @@ fn hook() {
     let fault = match text.split_once(' ') {
         Some(("exit", name)) => Some((name, Fault::Exit)),
         Some(("stall", name)) => Some((name, Fault::Stall)),
-        Some(("pause", name)) => Some((name, Fault::Pause)),
+        Some(("away", name)) => Some((name, Fault::Away { ms: 300 })),
+        // Longer than control waits once for a worker, and shorter than it does again and again.
+        Some(("pause", name)) => Some((name, Fault::Away { ms: 4_000 })),
         _ => None,
     };
     let Some((name, fault)) = fault else { return };

@@ -75,7 +75,7 @@ impl Switch {
         std::fs::write(&file, config).unwrap();
         let args = SettingsArgs { config: Some(file), ..SettingsArgs::default() };
         let config = Config::resolve(&args.load().unwrap(), Timing::Live).unwrap();
-        let switch = Arc::new(SwitchHandle::start(args, config, None).unwrap());
+        let switch = Arc::new(SwitchHandle::start(args, config, None, None).unwrap());
         // Frames to a port whose worker has not seen its link yet are dropped: no trace is to begin with them.
         until(LONG, "all links are up", || {
             switch.stats(None).ports.iter().all(|port| port.link_up).then_some(())

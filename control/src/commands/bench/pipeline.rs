@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use clap::Args;
 use serde::Serialize;
-use weft_base::wait;
+use weft_base::{processors, wait};
 use weft_dataplane::pipeline::{Core, Ledger};
 use weft_dataplane::worker::{Clock, Poll, Worker, WorkerGroup, tsc};
 use weft_hosts::frames::Kind;
@@ -24,7 +24,7 @@ use super::stop_flag;
 use crate::commands::frames::data_kind;
 use crate::commands::{progress, write_json_at};
 use crate::error::CliError;
-use crate::live::core_for;
+use crate::live::placement::{self, core_for};
 use crate::views::figures::grouped;
 
 /// How much longer than it should a round without a frame lasts, at most.
@@ -135,6 +135,7 @@ pub fn run(args: &PipelineArgs, out: &mut dyn Write) -> Result<(), CliError> {
         stations: usize::from(args.macs),
         frame_len: usize::from(args.size) - FCS_LEN,
     };
+    placement::refuse_unusable("--cores", &args.cores).map_err(CliError::Usage)?;
     let path = NullPath::new(&load, usize::from(args.workers))
         .map_err(|error| CliError::Usage(error.to_string()))?;
     let core = path.core.clone();
@@ -170,7 +171,7 @@ fn drive(
             let thread = std::thread::Builder::new().name(format!("weft-worker{index}"));
             let spawned = thread.spawn_scoped(scope, move || {
                 if let Some(pin) = pin {
-                    core_affinity::set_for_current(pin);
+                    drop(processors::bind(None, pin)); // without, it is measured all the same
                 }
                 worker.run()
             });

@@ -14,6 +14,7 @@ use weft_parsers::{Ecn, Pcp, Vid};
 
 use super::percent::Percent;
 use crate::commands::frames::data_kind;
+use crate::live::placement::refuse_unusable;
 
 /// Bytes of the FCS, which ports neither take nor give.
 pub const FCS_LEN: usize = 4;
@@ -221,6 +222,7 @@ impl Plan {
         if !(args.cores.is_empty() || args.cores.len() == 2) {
             return Err("--cores: expected two, of the sending and the receiving thread".to_owned());
         }
+        refuse_unusable("--cores", &args.cores)?;
         if args.resolution_percent.ppm() == 0 {
             return Err("--resolution-percent 0: expected more than 0".to_owned());
         }
@@ -365,10 +367,12 @@ mod tests {
     #[test]
     fn nonsense_is_refused() {
         #[rustfmt::skip] // columns: more arguments, part of what is told
-        let cases: [(&[&str], &str); 7] = [
+        let cases: [(&[&str], &str); 9] = [
             (&["--size", "63"], "expected 64 to 9220 bytes with FCS, or imix"),
             (&["--size", "big"], "expected 64 to 9220 bytes with FCS, or imix"),
             (&["--cores", "1"], "--cores: expected two"),
+            (&["--cores", "0,0"], "--cores: expected each processor once, found 0 twice"),
+            (&["--cores", "0,5000"], "--cores: expected processors of this machine ("),
             (&["--trial-ms", "0"], "1..=3600000"),
             (&["--resolution-percent", "0"], "--resolution-percent 0: expected more than 0"),
             (&["--latency-load-percent", "0"], "--latency-load-percent 0: expected more than 0"),

@@ -7,6 +7,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
+use weft_base::processors;
 use weft_dataplane::pool::{Bufs, Pool};
 use weft_dataplane::port::{Port, PortCounters, PortError};
 use weft_dataplane::time::{Instant, Span};
@@ -345,7 +346,7 @@ fn per_second(frames: u64, time: Span) -> u64 {
 /// when this side had sent all.
 fn drive(side: &mut Side, host: &mut Host, shared: &Shared) -> Result<Instant, PortError> {
     if let Some(id) = side.core {
-        core_affinity::set_for_current(core_affinity::CoreId { id });
+        drop(processors::bind(None, id)); // it was there when the plan was made
     }
     let (mut sent_at, mut over) = (None, None);
     loop {

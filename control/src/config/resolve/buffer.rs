@@ -60,7 +60,7 @@ impl Resolver<'_> {
             (None, Some(mib)) => {
                 let total = (mib * MIB) / cell;
                 let is_tight = fixed(&config, self.pris) > total / 2;
-                if self.timing == Timing::Live && is_tight && self.shrink_rings(run) {
+                if self.timing == Timing::Live && is_tight && self.cover_less(run) {
                     config.headroom_cells = self.headrooms(ports, run, cell);
                 }
                 total
@@ -106,7 +106,7 @@ impl Resolver<'_> {
 
     /// As [`Self::headrooms`], if it is not set.
     fn needed_headrooms(&mut self, ports: &[PortConfig], run: &RunConfig, cell: u64) -> Vec<u32> {
-        let rings = |device: &RunPort| device.rx_ring_frames * device.xdp.queues.unwrap_or(1);
+        let rings = |device: &RunPort| device.covered_frames * device.xdp.queues.unwrap_or(1);
         let each = ports.iter().zip(&run.ports);
         each.map(|(port, device)| {
             self.headroom(port, rings(device) as u64, run.in_virtual_time, cell)

@@ -8,11 +8,13 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use weft_base::files::Existing;
+use weft_base::priority::Priority;
+use weft_base::processors;
 use weft_dataplane::port::af_xdp::AttachTo;
 use weft_dataplane::time::Span;
 use weft_parsers::MacAddr;
 
-use super::{CPU_PORT, Item, Resolver, Value, to_usize};
+use super::{CPU_PORT, Item, Problem, Resolver, Value, to_usize};
 use crate::config::Timing;
 use crate::config::choice::{DeviceKind, ForwardingMode, LogFormat, LogLevel, Poll};
 use crate::config::places::listen_addr;
@@ -20,8 +22,8 @@ use crate::config::places::listen_addr;
 /// Frames that a receive ring holds unless it is set: what comes within a millisecond or two while
 /// the worker is not running, at the speed of a software switch.
 const RX_RING_FRAMES: usize = 2_048;
-/// The same where the buffer is too small for the headroom of so many.
-const RX_RING_FRAMES_SMALL: usize = 512;
+/// How many of them headroom covers where the buffer is too small for the headroom of all.
+const RX_RING_FRAMES_COVERED: usize = 512;
 
 /// Frames that may wait at each end of the CPU port's pipe.
 pub const PIPE_FRAMES: usize = 256;
@@ -37,8 +39,10 @@ pub struct RunPort {
     pub device: String,
     /// The port's address, where the configuration says; else the device's own is to be taken.
     pub mac: Option<MacAddr>,
-    /// Frames that may wait in the kernel, or in each queue; headroom covers them.
+    /// Frames that may wait in the kernel, or in each queue.
     pub rx_ring_frames: usize,
+    /// Of those, how many headroom covers.
+    pub covered_frames: usize,
     /// What becomes of a file that is there already, where one is written.
     pub existing: Existing,
     /// Receive queues of a DPDK device.
@@ -71,8 +75,10 @@ pub struct RunConfig {
     pub name: String,
     /// Worker threads.
     pub workers: usize,
-    /// Cores that they are pinned to; empty for any.
+    /// Processors that they are bound to; empty for any.
     pub cores: Vec<usize>,
+    /// Their priority; `None` for that of the process.
+    pub priority: Option<Priority>,
     /// How they wait.
     pub poll: Poll,
     /// Arguments of DPDK's environment.
@@ -140,19 +146,9 @@ impl Resolver<'_> {
         };
         let shown = Value::Text(socket.display().to_string());
         self.derived.insert(("run", 0, "socket"), shown);
-        let cores = self.get("run", "cores");
-        let cores: Vec<usize> = cores
-            .iter()
-            .flat_map(Value::members)
-            .filter_map(|core| usize::try_from(core.as_int()?).ok())
-            .collect();
         let workers = to_usize(self.int("run", "workers").unwrap_or(1));
-        if !cores.is_empty() && cores.len() < workers {
-            let place = self.place("run", "cores");
-            let message =
-                format!("expected a core for each of {workers} workers, found {}", cores.len());
-            self.refuse(place, "run.cores", message);
-        }
+        let cores = self.cores(workers);
+        let priority = self.priority();
         let in_virtual_time = self.in_virtual_time();
         let ports = self.settings.items("port");
         if workers > ports.len().max(1) {
@@ -164,6 +160,7 @@ impl Resolver<'_> {
         RunConfig {
             workers,
             cores,
+            priority,
             poll: self.choice("run", "poll"),
             eal_args: self.texts("dpdk", "eal_args"),
             express: self.get("express", "enabled") != Some(Value::Bool(false)),
@@ -179,6 +176,47 @@ impl Resolver<'_> {
             ports: self.run_ports(),
             name,
         }
+    }
+
+    /// A processor for each of `workers` workers, if any are named.
+    fn cores(&mut self, workers: usize) -> Vec<usize> {
+        let set = self.get("run", "cores");
+        let members = set.iter().flat_map(Value::members);
+        let cores: Vec<usize> =
+            members.filter_map(|core| usize::try_from(core.as_int()?).ok()).collect();
+        let place = self.place("run", "cores");
+        if !cores.is_empty() && cores.len() < workers {
+            let message =
+                format!("expected a core for each of {workers} workers, found {}", cores.len());
+            self.refuse(place.clone(), "run.cores", message);
+        }
+        if let Some(core) = processors::repeated(&cores) {
+            let message = format!(
+                "expected each core once, found {core} twice: of two workers on one core each is away while the other runs"
+            );
+            self.refuse(place, "run.cores", message);
+        } else if cores.len() > workers {
+            let message = format!(
+                "expected one core for each of {workers} workers, found {}: the last ones are not used",
+                cores.len()
+            );
+            self.warnings.push(Problem { place, key: "run.cores".to_owned(), message });
+        }
+        cores
+    }
+
+    /// The priority of workers.
+    fn priority(&mut self) -> Option<Priority> {
+        let set = self.get("run", "priority")?;
+        if let Some(nice) = set.as_int() {
+            return i32::try_from(nice).ok().map(Priority::Nice);
+        }
+        if self.choice::<Poll>("run", "poll") == Poll::Busy {
+            let place = self.place("run", "priority");
+            let message = "expected a nice value with run.poll = \"busy\", found \"rr\": the kernel stops a thread of that policy which never sleeps, for 50 ms each second, and before that nothing else runs on its core";
+            self.refuse(place, "run.priority", message);
+        }
+        Some(Priority::RoundRobin)
     }
 
     fn in_virtual_time(&mut self) -> InVirtualTime {
@@ -256,6 +294,7 @@ impl Resolver<'_> {
                 device: CPU_PORT.to_owned(),
                 mac: None,
                 rx_ring_frames: PIPE_FRAMES,
+                covered_frames: PIPE_FRAMES,
                 existing: Existing::Refuse,
                 dpdk_queues: 1,
                 dpdk_tx_descriptors: 0,
@@ -289,11 +328,13 @@ impl Resolver<'_> {
         let lost = number("loss_per_million").and_then(|count| u32::try_from(count).ok());
         let seed = number("loss_seed").unwrap_or(1) as u64;
         let loss = lost.filter(|&count| count > 0).map(|count| (count, seed));
+        let rx_ring_frames = number("rx_ring_frames").unwrap_or(RX_RING_FRAMES);
         let port = RunPort {
             kind: self.port_choice(item, "kind"),
             device,
             mac: text("mac").and_then(|mac| mac.parse().ok()),
-            rx_ring_frames: number("rx_ring_frames").unwrap_or(RX_RING_FRAMES),
+            rx_ring_frames,
+            covered_frames: rx_ring_frames,
             existing: Existing::Refuse,
             dpdk_queues: number("dpdk_queues").unwrap_or(1),
             dpdk_tx_descriptors,
@@ -302,23 +343,17 @@ impl Resolver<'_> {
             name,
         };
         self.derived.insert(("port", index, "dpdk_tx_descriptors"), shown);
-        self.show_ring(index, port.rx_ring_frames);
+        let shown = Value::Int(i64::try_from(rx_ring_frames).unwrap_or(i64::MAX));
+        self.derived.insert(("port", index, "rx_ring_frames"), shown);
         port
     }
 
-    fn show_ring(&mut self, index: usize, frames: usize) {
-        let shown = Value::Int(i64::try_from(frames).unwrap_or(i64::MAX));
-        self.derived.insert(("port", index, "rx_ring_frames"), shown);
-    }
-
-    /// Makes receive rings smaller whose size is not set; whether there are any.
-    pub(super) fn shrink_rings(&mut self, run: &mut RunConfig) -> bool {
+    /// Has headroom cover less of receive rings whose size is not set; whether there are any.
+    pub(super) fn cover_less(&self, run: &mut RunConfig) -> bool {
         let mut any = false;
-        for (index, port) in run.ports.iter_mut().enumerate() {
-            let item = self.settings.items("port").get(index);
-            if item.is_some_and(|item| self.port_get(item, "rx_ring_frames").is_none()) {
-                port.rx_ring_frames = RX_RING_FRAMES_SMALL;
-                self.show_ring(index, RX_RING_FRAMES_SMALL);
+        for (port, item) in run.ports.iter_mut().zip(self.settings.items("port")) {
+            if self.port_get(item, "rx_ring_frames").is_none() {
+                port.covered_frames = RX_RING_FRAMES_COVERED;
                 any = true;
             }
         }

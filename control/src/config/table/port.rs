@@ -200,10 +200,8 @@ pub(super) const SETTINGS: &[Param] = &[
         "rx_ring_frames",
         Kind::Int(64, 65_536),
         "frames",
-        Derived(
-            "2048; 512 where headroom for more would take over half of the buffer_size_mb that is set",
-        ),
-        "Frames that may wait in the kernel, or in each receive queue of a DPDK device, until a worker takes them; headroom covers them.",
+        Derived("2048"),
+        "Frames that may wait in the kernel, or in each receive queue of a DPDK device, until a worker takes them. Headroom covers them: where it is not set, 512 if more would take over half of the buffer_size_mb that is set.",
     ),
     restart(
         "loss_per_million",

@@ -103,7 +103,14 @@ pub(super) const RUN: &[Param] = &[
         Kind::List(&Kind::Int(0, 1_023), 0, 64),
         "CPU numbers",
         Fixed("[]"),
-        "Cores that workers are pinned to, in order; empty: the last ones that the process may use.",
+        "Processors that workers are bound to, in order, each once; empty: the last ones that the process may use. One that the machine does not have is refused, one that the process may not use is a warning.",
+    ),
+    restart(
+        "priority",
+        Kind::Priority,
+        "nice value",
+        Unset("that of the process"),
+        "Priority of workers: a nice value, or \"rr\", the policy SCHED_RR, which comes before all processes of the normal one. Below the nice value of the process, and for \"rr\", it takes CAP_SYS_NICE or a limit (docs/privileges.md).",
     ),
     restart(
         "poll",

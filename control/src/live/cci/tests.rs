@@ -26,7 +26,7 @@ pub(super) fn live() -> Live {
         [[port]]\nname = 'f'\nkind = 'null'\nrole = 'fport'\n[[vcs]]\nusp = 'h'\n";
     let config = Config::resolve(&Settings::read("f", text).unwrap(), Timing::Live).unwrap();
     let mirrors: Vec<_> = config.switch.ports.iter().map(|_| MirrorSlot::default()).collect();
-    Live::start(&config, &mirrors, None).unwrap()
+    Live::start(&config, &mirrors, None, None).unwrap()
 }
 
 fn server(live: &Live, place: Listen, guard: CciGuard, limits: Limits) -> Server {

@@ -15,6 +15,7 @@ mod user;
 
 use std::io;
 
+use super::placement::Raiser;
 use crate::config::choice::DeviceKind;
 use crate::config::resolve::Config;
 use crate::report::process::ProcessReport;
@@ -85,11 +86,12 @@ impl Profile {
 }
 
 /// A process whose user, capabilities and files are restricted; not yet its system calls.
-#[derive(Debug)]
 #[must_use = "system calls are filtered by `seal`"]
 pub struct Entered {
     profile: Profile,
     landlock: String,
+    /// Has the right to give threads of the switch their priorities.
+    raiser: Option<Raiser>,
 }
 
 /// A process that is restricted.
@@ -110,7 +112,7 @@ fn failed<E: Into<io::Error>>(call: &'static str) -> impl FnOnce(E) -> ConfineEr
 /// # Errors
 /// See [`ConfineError`].
 pub fn enter(config: &Config) -> Result<Entered, ConfineError> {
-    enter_as(Profile::of(config), needed(config), || {
+    enter_as(Profile::of(config), (needed(config), true), || {
         let become_user = |name: &String| user::become_user(name, &user::sockets(config));
         config.run.user.as_ref().map_or(Ok(()), become_user)
     })
@@ -121,12 +123,13 @@ pub fn enter(config: &Config) -> Result<Entered, ConfineError> {
 /// # Errors
 /// See [`ConfineError`].
 pub fn enter_on<'a>(ports: impl IntoIterator<Item = &'a str>) -> Result<Entered, ConfineError> {
-    enter_as(Profile::Full, capabilities::of_ports(ports), || Ok(()))
+    enter_as(Profile::Full, (capabilities::of_ports(ports), false), || Ok(()))
 }
 
+/// `raises`: the capability to give threads of the switch their priorities stays until [`Entered::raiser`] is dropped.
 fn enter_as(
     profile: Profile,
-    needed: CapabilitySet,
+    (needed, raises): (CapabilitySet, bool),
     become_user: impl FnOnce() -> Result<(), UserError>,
 ) -> Result<Entered, ConfineError> {
     let mut landlock = "none".to_owned();
@@ -137,16 +140,29 @@ fn enter_as(
         }
         rustix::thread::set_no_new_privs(true).map_err(failed("set no_new_privs"))?;
     }
+    let begin = || Raiser::begin().map_err(failed("start the thread that raises priorities"));
+    let mut raiser = None;
     if profile == Profile::Full {
         capabilities::empty_bounding_set();
         become_user()?;
-        capabilities::keep(needed).map_err(failed("drop capabilities"))?;
+        let raise = if raises { CapabilitySet::SYS_NICE } else { CapabilitySet::empty() };
+        capabilities::keep(needed | raise).map_err(failed("drop capabilities"))?;
         landlock = paths::restrict()?;
+        if raises {
+            raiser = Some(begin()?); // with what this thread gives up now
+            capabilities::keep(needed).map_err(failed("drop capabilities"))?;
+        }
     }
-    Ok(Entered { profile, landlock })
+    Ok(Entered { profile, landlock, raiser })
 }
 
 impl Entered {
+    /// What gives threads their priorities, until it is dropped: before [`Self::seal`], so that no thread has the right for
+    /// longer. None where the process keeps it.
+    pub const fn raiser(&mut self) -> Option<Raiser> {
+        self.raiser.take()
+    }
+
     /// Filters the system calls of all threads, those that DPDK or others made included.
     ///
     /// # Errors

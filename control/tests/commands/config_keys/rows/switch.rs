@@ -10,6 +10,7 @@ use super::super::run::Flow;
 use super::{OTHER, Row, TIGHT, count, first_ns, formats, live, pauses, pri, refused, sent};
 
 const RUNNING: &str = "control/tests/running.rs::a_running_switch_shows_and_changes_its_state";
+const PLACED: &str = "control/tests/running/placement.rs::workers_are_bound_and_have_a_priority";
 const CALLS: &str = "tests/tests/live/calls.rs::af_packet_takes_one_call_for_sixteen_frames";
 const SAI: &str = "control/tests/running.rs::a_running_switch_is_held_and_read_by_sai";
 const PRIORITY_GROUPS: &str = "control/src/sai/tests.rs::counters_are_what_the_switch_counts";
@@ -42,7 +43,8 @@ fn general() -> Vec<Row> {
         count("switch.seed", "2", lossy, "/trace_hash", OTHER).beside(MARKS),
 
         live("run.workers", "2", |c| c.run.workers.to_string(), "2", "dataplane/tests/pipeline/workers.rs::frames_that_cross_between_workers_stay_in_order_and_in_the_books"),
-        live("run.cores", "[0]", |c| format!("{:?}", c.run.cores), "[0]", CALLS),
+        live("run.cores", "[0]", |c| format!("{:?}", c.run.cores), "[0]", PLACED),
+        live("run.priority", "-5", |c| format!("{:?}", c.run.priority), "Some(Nice(-5))", PLACED),
         live("run.poll", "\"busy\"", |c| format!("{:?}", c.run.poll), "Busy", CALLS),
         live("run.socket", "\"/tmp/s\"", |c| c.run.socket.display().to_string(), "/tmp/s", RUNNING),
         live("run.metrics", "\"9460\"", |c| format!("{:?}", c.run.metrics), "Some(127.0.0.1:9460)", RUNNING),

@@ -1,0 +1,107 @@
+//! The thread that keeps peers paused while a worker is away.
+//!
+//! Shape: [`Guard::start`] over the ports that are interfaces; a look every few milliseconds while lossless frames come.
+//! Units: none of its own.
+//! Source: docs/spec/pipeline.md §9; [`PauseGuard`] has the rules.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::channel;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use weft_base::priority::Thread;
+use weft_base::threads::{self, Ends, Role};
+use weft_base::wait;
+use weft_dataplane::pipeline::Core;
+use weft_dataplane::port::PortOpenError;
+use weft_dataplane::port::af_packet::Beside;
+use weft_dataplane::types::PortId;
+use weft_dataplane::worker::{Clock, PauseGuard};
+
+use crate::config::choice::DeviceKind;
+use crate::config::resolve::{Config, RunPort};
+
+/// The thread; dropping it ends it.
+pub struct Guard {
+    stop: Arc<AtomicBool>,
+    handle: Option<JoinHandle<()>>,
+    thread: Option<Thread>,
+}
+
+/// Ways out beside the ports of a switch, by port.
+pub type Ways = Vec<Option<Beside>>;
+
+/// Opens a way out beside each port whose peer can be paused and is at an interface; none where no priority is lossless.
+///
+/// # Errors
+/// The first interface that is refused, with the port's name.
+pub fn open(config: &Config) -> Result<Ways, (String, Box<PortOpenError>)> {
+    let pfc = &config.switch.pfc;
+    if !pfc.enabled || pfc.lossless.is_empty() {
+        return Ok(Vec::new());
+    }
+    let each = config.switch.ports.iter().zip(&config.run.ports);
+    each.map(|(port, run)| {
+        let is_interface =
+            matches!(run.kind, DeviceKind::Auto | DeviceKind::AfPacket | DeviceKind::AfXdp);
+        let opened = (port.pfc && is_interface).then(|| Beside::open(&run.device));
+        opened.transpose().map_err(|error| (run.name.clone(), Box::new(error)))
+    })
+    .collect()
+}
+
+impl Guard {
+    /// Guards the workers of `core`, which have the ports of `spread`, by `ways`; none where there is no way out.
+    ///
+    /// # Errors
+    /// The kernel gives no thread.
+    pub fn start(
+        core: &Arc<Core>,
+        clock: Clock,
+        (spread, runs): (&[Vec<PortId>], &[RunPort]),
+        mut ways: Ways,
+    ) -> io::Result<Option<Self>> {
+        if ways.iter().all(Option::is_none) {
+            return Ok(None);
+        }
+        let guarded = |port: &PortId| {
+            let rings = runs.get(port.index()).map_or(0, |run| run.rx_ring_frames);
+            ways.get(port.index()).is_some_and(Option::is_some).then_some((*port, rings))
+        };
+        let ports: Vec<Vec<(PortId, usize)>> =
+            spread.iter().map(|own| own.iter().filter_map(guarded).collect()).collect();
+        let mut guard = PauseGuard::new(core.clone(), &ports);
+        let stop = Arc::new(AtomicBool::new(false));
+        let (asked, over) = (stop.clone(), stop.clone());
+        let ends = Ends::when(move || asked.load(Ordering::Acquire));
+        let (tell, told) = channel();
+        let handle = threads::spawn(Role::Device, "weft-pause", ends, move || {
+            let _ = tell.send(Thread::own()); // who asks is gone
+            while !over.load(Ordering::Acquire) {
+                let span = guard.look(clock.now(), |port, frame| {
+                    ways.get_mut(port.index())
+                        .and_then(Option::as_mut)
+                        .is_some_and(|way| way.send(frame))
+                });
+                wait::pause(Duration::from_nanos(span.as_ns()));
+            }
+        })?;
+        Ok(Some(Self { stop, handle: Some(handle), thread: told.recv().ok() }))
+    }
+
+    /// Its thread.
+    pub const fn thread(&self) -> Option<Thread> {
+        self.thread
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Release); // pairs with the thread
+        if let Some(handle) = self.handle.take() {
+            drop(handle.join()); // one that panicked has said so itself
+        }
+    }
+}
