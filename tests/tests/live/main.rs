@@ -5,6 +5,7 @@
 //! Source: ARCHITECTURE.md "Layout of the tree".
 
 mod auto;
+mod away;
 mod cache_ids;
 mod calls;
 mod endpoint;
