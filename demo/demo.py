@@ -217,8 +217,35 @@ class Demo:
             raise RuntimeError(f"weft traffic: {err.strip()}")
         return json.loads(out)
 
+    @staticmethod
+    def own_loss(report):
+        """Frames that a host's own receive ring lost, after the switch had delivered them."""
+        return report["other"]["kernel_rx"] + report["other"]["port_rx_dropped"]
+
+    def note_frames(self, what, text, missing, before, got):
+        """Adds a row about frames of which some are missing: who lost them, in which ring, how long its worker was away.
+
+        What the receiving host lost in its own ring, the switch had delivered; any other loss is a failure.
+        """
+        if missing == 0:
+            self.note(what, text)
+            return
+        after, own, causes = self.show(), self.own_loss(got), []
+        if own:
+            causes.append(f"{own} in the receive ring of the receiving host, which had no processor for too long")
+        for old, new in zip(before["ports"], after["ports"]):
+            if ring := new["kernel_rx"] - old["kernel_rx"]:
+                causes.append(f"{ring} in the receive ring of the switch's port {new['name']}")
+        for name, count in sorted(after["drops"]["total"].items()):
+            if more := count - before["drops"]["total"].get(name, 0):
+                causes.append(f"{more} dropped as {name}")
+        away = max(worker["away_max_ns"] for worker in after["workers"]) / 1e6
+        causes.append(f"the switch's worker was away for {away:.0f} ms at most")
+        self.note(what, f"{text}; {missing} missing: {', '.join(causes)}", missing <= own)
+
     def streams(self, name, source, target, *options):
         """Streams of every priority from one host to another, each frame checked where it arrives."""
+        before = self.show()
         receiver = self.receiver(target, *options, "--duration", 4)
         sender = self.traffic(source, "--to", target, "--pri", "all", "--count", 500, "--rate", "2kfps", *options)
         sent = self.report(sender)
@@ -226,11 +253,13 @@ class Demo:
         pris = [stream["pri"] for stream in sent["tx_streams"]]
         frames = sum(stream["frames"] for stream in sent["tx_streams"])
         unique = sum(stream["unique"] for stream in got["rx_streams"])
-        faults = sum(
-            stream[key] for stream in got["rx_streams"] for key in ("lost", "reordered", "duplicates", "corrupt")
-        )
+        faults = sum(stream[key] for stream in got["rx_streams"] for key in ("reordered", "duplicates", "corrupt"))
         what = f"{name}, priorities {', '.join(map(str, sorted(pris)))}"
-        self.note(what, f"{unique} of {frames} frames undamaged and in order", (unique, faults) == (frames, 0))
+        if faults:
+            self.note(what, f"{faults} frames are damaged, out of order or there twice", False)
+        else:
+            text = f"{unique} of {frames} frames undamaged and in order"
+            self.note_frames(what, text, frames - unique, before, got)
 
     def formats(self):
         """All four formats; the port's mode for Lite comes with a reload of the running switch."""
@@ -256,7 +285,8 @@ class Demo:
         data = sum(stream["frames"] for report in sent for stream in report["tx_streams"])
         unique = sum(stream["unique"] for stream in got["rx_streams"])
         lost = data - unique
-        self.note("incast 3:1, lossless priority", f"{unique} of {data} frames arrived, {lost} lost", lost == 0)
+        text = f"{unique} of {data} frames arrived, {lost} lost"
+        self.note_frames("incast 3:1, lossless priority", text, lost, before, got)
 
         def grown(part, key):
             return sum(row[key] for row in after[part]) - sum(row[key] for row in before[part])
@@ -377,7 +407,12 @@ class Demo:
             link = "up" if port["link_up"] else "down"
             print(f"{port['name']:5} {link:5} {port['rx_frames']:9}  {port['tx_frames']:9}  {formats}")
         drops = ", ".join(f"{name} {count}" for name, count in sorted(all_["drops"]["total"].items()) if count)
-        print(f"drops by reason: {drops or 'none'}\n")
+        print(f"drops by reason: {drops or 'none'}")
+        rings = ", ".join(f"{port['name']} {port['kernel_rx']}" for port in all_["ports"] if port["kernel_rx"])
+        away = max(worker["away_max_ns"] for worker in all_["workers"]) / 1e6
+        guarded = sum(port["pfc_guard"] for port in all_["ports"])
+        print(f"lost in receive rings: {rings or 'none'}; the worker was away for {away:.0f} ms at most")
+        print(f"PFC frames sent for it meanwhile: {guarded}\n")
 
     def stop(self):
         """Ends the switch as a user would; its last words are the counters."""
