@@ -112,7 +112,7 @@ fn failed<E: Into<io::Error>>(call: &'static str) -> impl FnOnce(E) -> ConfineEr
 /// # Errors
 /// See [`ConfineError`].
 pub fn enter(config: &Config) -> Result<Entered, ConfineError> {
-    enter_as(Profile::of(config), (needed(config), true), || {
+    enter_as(Profile::of(config), needed(config), true, || {
         let become_user = |name: &String| user::become_user(name, &user::sockets(config));
         config.run.user.as_ref().map_or(Ok(()), become_user)
     })
@@ -123,13 +123,14 @@ pub fn enter(config: &Config) -> Result<Entered, ConfineError> {
 /// # Errors
 /// See [`ConfineError`].
 pub fn enter_on<'a>(ports: impl IntoIterator<Item = &'a str>) -> Result<Entered, ConfineError> {
-    enter_as(Profile::Full, (capabilities::of_ports(ports), false), || Ok(()))
+    enter_as(Profile::Full, capabilities::of_ports(ports), false, || Ok(()))
 }
 
 /// `raises`: the capability to give threads of the switch their priorities stays until [`Entered::raiser`] is dropped.
 fn enter_as(
     profile: Profile,
-    (needed, raises): (CapabilitySet, bool),
+    needed: CapabilitySet,
+    raises: bool,
     become_user: impl FnOnce() -> Result<(), UserError>,
 ) -> Result<Entered, ConfineError> {
     let mut landlock = "none".to_owned();
