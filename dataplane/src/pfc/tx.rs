@@ -18,6 +18,8 @@ pub struct PauseTx {
     changed: bool,
     /// Classes paused at the peer.
     sent: u8,
+    /// Of those, the ones that only the pause guard has paused.
+    guarded: u8,
     refresh_at: PerPri<Instant>,
 }
 
@@ -57,8 +59,14 @@ impl PauseTx {
 
     /// Notes that the pause guard has told the peer to pause `classes`: the next frame says which of them it may send again.
     pub fn note_paused(&mut self, classes: u8) {
+        self.guarded |= classes & !self.sent;
         self.sent |= classes;
         self.changed = true;
+    }
+
+    /// Classes that only the pause guard had paused, as of the frame before: to resume them is no release of the worker's.
+    pub const fn take_guarded(&mut self) -> u8 {
+        core::mem::replace(&mut self.guarded, 0)
     }
 
     /// The frame to send at `now`, if one is due; it counts as sent.
@@ -118,7 +126,7 @@ impl PauseTx {
     /// Forgets what was sent: the link went down, and the peer's timers with it. What is still
     /// asserted is sent anew.
     pub fn link_down(&mut self) {
-        self.sent = 0;
+        (self.sent, self.guarded) = (0, 0);
         self.changed = !self.asserted.is_empty();
     }
 }

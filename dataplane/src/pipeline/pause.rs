@@ -82,12 +82,14 @@ impl Lane {
         if frame.quanta.iter().any(|&quanta| quanta > 0) {
             self.ctx.core.note_pause_sent(lane.port, now);
         }
+        // XOFF and XON of the worker's own are counted: what reads the counters goes by them.
+        let guarded = input.pause.take_guarded();
         for pri in self.ctx.snapshot.pris.iter() {
             let classes = self.ctx.snapshot.config.pfc.classes[pri];
             let pausing = (0..8).any(|c| {
                 frame.enable & classes & 1 << c != 0 && frame.quanta.get(c).is_some_and(|&q| q > 0)
             });
-            let resuming = frame.enable & classes != 0 && !pausing;
+            let resuming = frame.enable & classes & !guarded != 0 && !pausing;
             stats.pri[pri].pause_tx.add(u64::from(pausing));
             stats.pri[pri].resume_tx.add(u64::from(resuming));
         }
