@@ -396,6 +396,10 @@ pub struct ForwardConfig {
     pub flood_unknown: bool,
     /// Reserved groups that are forwarded like any other group: bit n is 01-80-C2-00-00-0n. Never 1, PAUSE's own.
     pub reserved_groups: u16,
+    /// Whether a suspected loop is proved by probes, live; else stations that move prove it.
+    pub loop_probes: bool,
+    /// What the numbers of probes are made from: live, a secret of each run (restart).
+    pub probe_key: [u64; 2],
     /// How long a port is blocked that is part of a loop; `None` for not at all.
     pub loop_block: Option<Span>,
     /// How long a station that moved too often stays where it was before; zero for not at all.
@@ -442,6 +446,8 @@ impl ForwardConfig {
             ageing: crate::fdb::AGEING,
             flood_unknown: true,
             reserved_groups: 0,
+            loop_probes: false,
+            probe_key: [0; 2],
             loop_block: Some(crate::fdb::LOOP_BLOCK),
             sticky: crate::fdb::STICKY,
             static_entries: Vec::new(),

@@ -1,7 +1,7 @@
 //! The switching core of weft and the ports it runs on.
 //!
 //! Shape: frames and `now` in, decisions out. Blocks (time, types, pool, desc, batch) are
-//! used by one-file switch functions (classify, fdb, vlan, lag, buffer, voq, islip, egress, ecn, pfc),
+//! used by one-file switch functions (classify, fdb, vlan, lag, loops, buffer, voq, islip, egress, ecn, pfc),
 //! which `pipeline` puts in order; `worker` is the thread that drives it live, `weft-sim` drives it
 //! in virtual time.
 //! Units: time in picoseconds ([`time::Instant`]), sizes in bytes or cells, rates in bit/s, as named.
@@ -60,6 +60,7 @@ pub mod flows;
 pub mod groups;
 pub mod islip;
 pub mod lag;
+pub mod loops;
 pub mod pbr;
 pub mod pfc;
 pub mod pipeline;

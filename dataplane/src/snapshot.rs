@@ -5,7 +5,7 @@
 //! Source: ARCHITECTURE.md "Control"; docs/spec/pipeline.md §3, §4, §8, §9.
 
 use weft_parsers::vlan::TAG_LEN;
-use weft_parsers::{AfhMode, Ecn, Format, Head};
+use weft_parsers::{AfhMode, Ecn, Format, Head, MacAddr};
 
 use crate::buffer::{BufferError, BufferPlan, Thresholds};
 use crate::classify::Classifier;
@@ -86,6 +86,9 @@ pub struct Snapshot {
     pub ports: PortSet,
     /// Of those, ones that carry TLPs, and the CPU port.
     pub tlp_ports: PortSet,
+    /// Ports at which probes prove a loop: those of Ethernet that have an address of their own. On a Lite port nothing marks
+    /// a frame as a probe.
+    pub probed: PortSet,
     /// The one that leads to the switch's own functions.
     pub cpu_port: Option<PortId>,
     /// The priorities that exist.
@@ -156,6 +159,7 @@ impl Snapshot {
             carriers,
             ports: PortSet::first(count),
             tlp_ports: ids().filter(|(_, p)| p.role != PortRole::L2).map(|(id, _)| id).collect(),
+            probed: ids().filter(|(_, p)| is_probed(&config, p)).map(|(id, _)| id).collect(),
             cpu_port: ids().find(|(_, p)| p.role == PortRole::Cpu).map(|(id, _)| id),
             pris,
             lossless,
@@ -270,6 +274,15 @@ const fn carries(port: &PortConfig, format: Format) -> bool {
         // On a Lite port everything but MAC control would be read as Lite.
         _ => !matches!(afh, AfhMode::Lite),
     }
+}
+
+/// Whether probes may leave and come in by `port`.
+fn is_probed(config: &SwitchConfig, port: &PortConfig) -> bool {
+    let parse = &port.parse;
+    config.forward.loop_probes
+        && port.role == PortRole::L2
+        && parse.afh != AfhMode::Lite
+        && parse.port_mac != MacAddr::ZERO
 }
 
 /// Whether all ports are transparent in one VLAN: then no tag is ever put in or taken out.

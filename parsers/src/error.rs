@@ -35,6 +35,8 @@ pub enum Layer {
     Pause,
     /// UEC credit counter update.
     CcUpdate,
+    /// Loop probe.
+    LoopProbe,
     /// Header in front of a TLP on an Ethernet link.
     TlpLink,
     /// TLP prefix.
@@ -75,6 +77,7 @@ impl Layer {
             Self::Pfc => "pfc",
             Self::Pause => "pause",
             Self::CcUpdate => "cc_update",
+            Self::LoopProbe => "loop probe",
             Self::TlpLink => "tlp link header",
             Self::TlpPrefix => "tlp prefix",
             Self::Pth => "pth",

@@ -31,6 +31,7 @@ pub mod frame;
 pub mod head;
 pub mod ipv4;
 pub mod ipv6;
+pub mod loop_probe;
 pub mod mac_control;
 pub mod mctp;
 pub mod mpls;

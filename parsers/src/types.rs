@@ -29,6 +29,8 @@ pub mod ether_type {
     pub const MPLS: u16 = 0x8847;
     /// MPLS with a label that the sender gave out (RFC 5332).
     pub const MPLS_UPSTREAM: u16 = 0x8848;
+    /// Configuration testing ("loopback") of Ethernet 2.0.
+    pub const LOOPBACK: u16 = 0x9000;
     /// `RoCE` version 1.
     pub const ROCE_V1: u16 = 0x8915;
 }

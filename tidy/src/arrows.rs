@@ -15,9 +15,9 @@ const BLOCKS: [&str; 9] =
     ["time", "types", "queues", "pool", "desc", "batch", "bucket", "stats", "trace"];
 
 /// Switch functions; `config` and `snapshot` are the values that they are told things by.
-const FUNCTIONS: [&str; 13] = [
-    "classify", "fdb", "flows", "vlan", "groups", "storm", "lag", "buffer", "voq", "islip",
-    "egress", "ecn", "pfc",
+const FUNCTIONS: [&str; 14] = [
+    "classify", "fdb", "flows", "vlan", "groups", "storm", "lag", "loops", "buffer", "voq",
+    "islip", "egress", "ecn", "pfc",
 ];
 
 /// Whether module `from` may use module `to`; `None` when one of them is not on the map.

@@ -61,6 +61,15 @@ pub enum SourceState {
     OnOtherPort(PortId),
 }
 
+/// A source that is to be learnt, and the frame that it was seen in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Source {
+    /// VLAN, space and address.
+    pub key: FdbKey,
+    /// A number that tells the frame from others.
+    pub frame: u64,
+}
+
 /// Result of a request to learn an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Learned {

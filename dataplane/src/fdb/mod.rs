@@ -19,7 +19,7 @@ mod tests;
 
 pub use api::{
     AGEING, CAPACITY, FdbConfig, FdbCounters, FdbEntry, Hit, LOOP_BLOCK, LearnEvent, LearnKind,
-    Learned, STICKY, SourceState, StaticEntry, StaticError,
+    Learned, STICKY, Source, SourceState, StaticEntry, StaticError,
 };
 pub use entry::FdbKey;
 pub use moves::{LoopAlarm, MOVES_MAX};
@@ -31,7 +31,7 @@ use crate::types::{PerPort, PortId, PortSet};
 use ageing::Due;
 use crossbeam_queue::ArrayQueue;
 use entry::{Entry, Tick, Value};
-use moves::{MOVERS, MoveLog};
+use moves::{MOVERS, MoveLog, Origins};
 use table::Table;
 
 #[derive(Debug, Default)]
@@ -62,6 +62,7 @@ struct Writer {
     /// Sorted by key.
     statics: Vec<StaticEntry>,
     moves: MoveLog,
+    origins: Origins,
     /// Bucket that the sweep for old entries comes to next.
     sweep_at: usize,
     /// Oldest stamp that this sweep has left in the table, or that was learnt meanwhile.
@@ -116,6 +117,7 @@ impl Fdb {
                 version: 0,
                 statics: Vec::new(),
                 moves: MoveLog::new(),
+                origins: Origins::new(),
                 sweep_at: 0,
                 oldest: None,
             }),
@@ -194,10 +196,37 @@ impl Fdb {
 
     /// Learns that `key` is behind `port`, at the end of a burst.
     pub fn learn(&self, key: FdbKey, port: PortId, now: Instant) -> Learned {
-        let Some(mut writer) = self.try_writer() else {
-            add(&self.counters.busy, 1);
-            return Learned::Busy;
-        };
+        match self.try_writer() {
+            Some(mut writer) => self.learn_locked(&mut writer, key, port, now),
+            None => self.learn_later(),
+        }
+    }
+
+    /// As [`Fdb::learn`], from a frame that its digest tells from others; with it, another port by which the same frame has
+    /// come in, too, of late: it goes round, or its host sends it by both.
+    pub fn learn_from(
+        &self,
+        source: Source,
+        port: PortId,
+        now: Instant,
+    ) -> (Learned, Option<PortId>) {
+        let Some(mut writer) = self.try_writer() else { return (self.learn_later(), None) };
+        let other = writer.origins.note(source.key, source.frame, port);
+        (self.learn_locked(&mut writer, source.key, port, now), other)
+    }
+
+    fn learn_later(&self) -> Learned {
+        add(&self.counters.busy, 1);
+        Learned::Busy
+    }
+
+    fn learn_locked(
+        &self,
+        writer: &mut Writer,
+        key: FdbKey,
+        port: PortId,
+        now: Instant,
+    ) -> Learned {
         let found = self.table.find(key);
         match found {
             Some((_, value)) if value.is_static() => Learned::Static,
@@ -213,8 +242,8 @@ impl Fdb {
                 add(&self.counters.port_limit, 1);
                 Learned::PortLimit
             }
-            Some((entry, value)) => self.relearn(&mut writer, entry, value, key, port, now),
-            None => self.learn_new(&mut writer, key, port, Tick::at(now)),
+            Some((entry, value)) => self.relearn(writer, entry, value, key, port, now),
+            None => self.learn_new(writer, key, port, Tick::at(now)),
         }
     }
 
@@ -313,6 +342,12 @@ impl Fdb {
     /// Forgets what was learnt on `port`; returns how many.
     pub fn flush_port(&self, port: PortId) -> usize {
         self.flush(|at| at == port)
+    }
+
+    /// Forgets what was learnt on ports that stations have moved between of late, but for `home`; returns how many.
+    pub fn flush_movers(&self, home: PortId) -> usize {
+        let ports = self.writer().moves.ports();
+        self.flush(|at| at != home && ports.contains(at))
     }
 
     /// Forgets all that was learnt; returns how many.

@@ -50,6 +50,8 @@ struct Mover {
     /// The address, and its last moves as a ring.
     key: FdbKey,
     home: PortId,
+    /// Every port that it was at.
+    ports: PortSet,
     moves: [Instant; MOVES_MAX],
     /// Moves noted; the next one goes to `count % MOVES_MAX`.
     count: usize,
@@ -65,6 +67,7 @@ impl Mover {
         Self {
             key,
             home,
+            ports: PortSet::only(home),
             moves: [zero; MOVES_MAX],
             count: 0,
             last: zero,
@@ -84,6 +87,39 @@ impl Mover {
         self.last = now;
         self.count += 1;
         self.count > MOVES_MAX && now.since(tenth) < WINDOW
+    }
+}
+
+/// Frames that stations were learned from, of late.
+const ORIGINS: usize = 64;
+
+/// The frames that the last stations were learned from, and by which port each came in.
+#[derive(Debug)]
+pub(super) struct Origins {
+    frames: Vec<(FdbKey, u64, PortId)>,
+    /// Where the next one goes.
+    at: usize,
+}
+
+impl Origins {
+    pub fn new() -> Self {
+        Self { frames: Vec::with_capacity(ORIGINS), at: 0 }
+    }
+
+    /// Notes that `key` is to be learned from `frame`, by its digest, at `port`; returns another port by which that frame
+    /// has come in, too.
+    pub fn note(&mut self, key: FdbKey, frame: u64, port: PortId) -> Option<PortId> {
+        let is_copy = |&&(of, digest, at): &&(FdbKey, u64, PortId)| {
+            of == key && digest == frame && at != port
+        };
+        let other = self.frames.iter().find(is_copy).map(|&(_, _, at)| at);
+        if self.frames.len() < ORIGINS {
+            self.frames.push((key, frame, port)); // within the capacity: allocates nothing
+        } else if let Some(slot) = self.frames.get_mut(self.at % ORIGINS) {
+            *slot = (key, frame, port);
+        }
+        self.at += 1;
+        other
     }
 }
 
@@ -118,6 +154,7 @@ impl MoveLog {
         if mover.key != key {
             *mover = Mover::new(key, from);
         }
+        mover.ports.insert(to);
         let excess = mover.note(now);
         let crossed = excess && !mover.alarmed;
         mover.alarmed = excess;
@@ -130,6 +167,11 @@ impl MoveLog {
             (self.alarm, self.last) = (Some(alarm), Some(alarm));
         }
         Noted { excess, crossed, home }
+    }
+
+    /// Ports that stations have moved between of late.
+    pub fn ports(&self) -> PortSet {
+        self.movers.iter().fold(PortSet::EMPTY, |ports, mover| ports.or(mover.ports))
     }
 
     /// Keeps `key`, which has just moved too often, where it is.

@@ -19,7 +19,7 @@ use super::input_lane::InputLane;
 use super::lane::Lane;
 use super::output_lane::OutputLane;
 use super::scratch::Scratch;
-use super::switch_core::{Blocks, Core, FastCore, Pauses};
+use super::switch_core::{Blocks, Core, FastCore, Pauses, Probes};
 use super::timing::Timing;
 use super::uplink::uplink;
 use crate::buffer::{Buffer, Lease};
@@ -174,6 +174,7 @@ pub fn build(
             transits: super::transits::Transits::default(),
             parked: crate::types::PortSet::EMPTY,
             has_fast_path: None,
+            probing: false,
         });
     }
     Ok(Built { core, lanes })
@@ -209,6 +210,7 @@ fn new_core(
         chunks_used: Mutex::new(bufs.iter().map(Bufs::used).collect()),
         up: AtomicU64::new(0),
         blocks: Blocks::new(),
+        probes: Probes::new(snapshot.config.forward.probe_key),
         paused: PerPort::from_fn(|_| AtomicU8::new(0)),
         storming: PerPort::from_fn(|_| AtomicU8::new(0)),
         storms: AtomicU64::new(0),

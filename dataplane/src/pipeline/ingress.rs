@@ -4,7 +4,7 @@
 //! Units: cells.
 //! Source: docs/spec/pipeline.md §1 to §4, §9.
 
-use weft_parsers::flow_hash;
+use weft_parsers::{AddrKey, flow_hash, loop_probe};
 
 use super::burst::{BurstMask, CACHE_MISS, FrameMeta, Verdict};
 use super::context::Context;
@@ -15,8 +15,9 @@ use super::route::Router;
 use super::scratch::Scratch;
 use crate::batch::{BURST, Batch};
 use crate::desc::Desc;
-use crate::fdb::FdbKey;
+use crate::fdb::Source;
 use crate::flows::FlowCache;
+use crate::loops::digest;
 use crate::port::Port;
 use crate::queues::QueueId;
 use crate::stats::DropReason;
@@ -38,6 +39,9 @@ impl Lane {
         tracer.part(Part::Receive);
         if received == 0 {
             return 0;
+        }
+        if let Some(lane) = self.inputs.get_mut(index) {
+            lane.sample(&self.ctx, now, &batch);
         }
         self.take_in(now, index, batch, tracer)
     }
@@ -160,7 +164,10 @@ fn shut_out(which: BurstMask, metas: &mut [FrameMeta; BURST]) {
 
 /// What is found of frames, by place: their headers and verdicts, sources to be learnt, flows to be remembered.
 type Found<'a> =
-    (&'a mut [FrameMeta; BURST], &'a mut arrayvec::ArrayVec<FdbKey, BURST>, &'a mut FlowCache);
+    (&'a mut [FrameMeta; BURST], &'a mut arrayvec::ArrayVec<Source, BURST>, &'a mut FlowCache);
+
+/// Where loop probes go.
+const PROBE: AddrKey = AddrKey::ethernet(loop_probe::DST);
 
 impl InputLane {
     /// Parses frames of the burst, and decides where they go.
@@ -213,7 +220,12 @@ impl InputLane {
             if !matches!(meta.verdict, Verdict::Forward(_)) {
                 continue;
             }
-            let source_known = router.source(meta, learn);
+            if meta.head.dst() == PROBE && ctx.own_probe(desc, &meta.head).is_some() {
+                meta.verdict = Verdict::Consume;
+                continue;
+            }
+            let frame = || digest(ctx.bufs.bytes(desc));
+            let source_known = router.source(meta, frame, learn);
             let hash = || flow_hash(ctx.bufs.bytes(desc), &meta.head, meta.vid);
             let (verdict, by) = router.destination(meta, desc.len(), hash);
             meta.verdict = verdict;
@@ -277,6 +289,9 @@ impl InputLane {
         match (meta.verdict, output) {
             (Verdict::Forward(outputs), _) => self.enqueue(ctx, now, outputs, desc, tracer),
             (Verdict::Drop(reason), _) => ctx.end(now, desc, reason, tracer),
+            (Verdict::Consume, _) if meta.head.mac_control_opcode().is_none() => {
+                ctx.take_probe(now, &meta.head, desc, tracer);
+            }
             (Verdict::Consume, Some(output)) => output.consume(ctx, now, &meta.head, desc, tracer),
             (Verdict::Consume, None) => ctx.end(now, desc, DropReason::Unsupported, tracer),
         }

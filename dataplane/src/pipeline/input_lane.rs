@@ -6,6 +6,7 @@
 
 use super::draining::Draining;
 use super::parked::Parked;
+use crate::loops::Repeats;
 use crate::pfc::PauseTx;
 use crate::queues::QueueSet;
 use crate::snapshot::Snapshot;
@@ -30,6 +31,8 @@ pub(super) struct InputLane {
     /// A frame that is not whole yet: cut-through, in virtual time.
     pub parked: Option<Box<Parked>>,
     pub(super) seen: crate::port::PortCounters,
+    /// Whether frames come in again and again.
+    pub(super) repeats: Repeats,
 }
 
 impl InputLane {
@@ -45,6 +48,7 @@ impl InputLane {
             draining: Draining::default(),
             parked: None,
             seen: crate::port::PortCounters::default(),
+            repeats: Repeats::new(),
         }
     }
 

@@ -42,6 +42,8 @@ pub struct Lane {
     pub(super) transits: Transits,
     /// Ports with a frame that is not whole yet.
     pub(super) parked: PortSet,
+    /// Whether probes are still to be sent.
+    pub(super) probing: bool,
     /// Whether frames may pass the pipeline by at any port; asked for at the first step.
     pub(super) has_fast_path: Option<bool>,
 }

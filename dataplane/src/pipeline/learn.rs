@@ -6,10 +6,10 @@
 
 use super::context::Context;
 use crate::batch::BURST;
-use crate::fdb::{FdbKey, Learned};
+use crate::fdb::{Learned, Source};
 use crate::time::{Instant, Span};
 use crate::trace::{Event, Tracer};
-use crate::types::PortId;
+use crate::types::{PortId, PortSet};
 
 impl Context {
     /// Learns what the burst brought; seen from the next one on.
@@ -18,12 +18,16 @@ impl Context {
         &mut self,
         now: Instant,
         input: PortId,
-        keys: &mut arrayvec::ArrayVec<FdbKey, BURST>,
+        sources: &mut arrayvec::ArrayVec<Source, BURST>,
         tracer: &mut T,
     ) {
         let home = self.snapshot.links.leader(input);
-        for key in keys.drain(..) {
-            let outcome = self.core.fdb.learn(key, home, now);
+        if !sources.is_empty() && self.core.blocks.is_settling(home, now) {
+            sources.clear(); // what went round is still under way: it would be learned at the wrong end
+        }
+        for source in sources.drain(..) {
+            let key = source.key;
+            let (outcome, other) = self.core.fdb.learn_from(source, home, now);
             let name = match outcome {
                 Learned::New => "new",
                 Learned::Moved { .. } => "moved",
@@ -35,12 +39,20 @@ impl Context {
                 Learned::Static => "static",
                 Learned::Busy => "busy",
             };
+            let own = match outcome {
+                Learned::New => self.port_with(key.addr()),
+                _ => None,
+            };
+            // The same frame came in by two ports, or one that a port itself sends: it may go round.
+            if let Some(other) = other.or(own) {
+                self.suspect(PortSet::only(home).or(PortSet::only(other)), key.vid());
+            }
             match outcome {
                 Learned::Moved { .. } => self.stats.port[input].fdb_moves.add(1),
                 Learned::Looping { home, other } => {
                     let moved = self.snapshot.config.forward.sticky == Span::ZERO;
                     self.stats.port[input].fdb_moves.add(u64::from(moved));
-                    self.cut_loop(now, (home, other), tracer);
+                    self.cut_loop(now, (home, other), key.vid(), tracer);
                 }
                 Learned::Busy => self.stats.learn_busy.add(1),
                 _ => {}

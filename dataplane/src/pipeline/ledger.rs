@@ -55,8 +55,8 @@ ledger! {
     /// One port.
     PortLedger from crate::stats::PortStats {
         rx_frames, rx_bytes, tx_frames, tx_bytes, rx_group_frames, tx_group_frames, copies, consumed, pfc_rx, pause_rx, cbfc_rx,
-        mac_control_bad, mac_control_unknown, pfc_tx, pfc_tx_late, pfc_guard, fdb_moves, loop_blocks, kernel_rx, late_drops, answered,
-        to_agent;
+        mac_control_bad, mac_control_unknown, pfc_tx, pfc_tx_late, pfc_guard, fdb_moves, loop_probes, loop_probes_bad, loop_blocks,
+        kernel_rx, late_drops, answered, to_agent;
         max
     }
     /// Received, by format.

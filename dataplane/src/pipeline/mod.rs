@@ -50,6 +50,6 @@ pub use build::{BuildError, Built, build, chunks_beside_buffer, limit_learning};
 pub use builder::{Switch, SwitchBuilder};
 pub use lane::Lane;
 pub use ledger::{Ledger, PortLedger, QueueLedger};
-pub use switch_core::{Core, FastCore};
+pub use switch_core::{Core, FastCore, LoopFound};
 pub use timing::{Step, Timing};
 pub use tlp::{CPU_PORT_MAC, cpu_mac_of_port, port_of_cpu_mac};

@@ -9,6 +9,7 @@ use weft_base::ring::Rx;
 use crate::batch::Batch;
 use crate::desc::Desc;
 use crate::egress::EgressSched;
+use crate::loops::ProbeSchedule;
 use crate::pfc::{PauseRx, Watchdog};
 use crate::snapshot::Snapshot;
 use crate::time::Instant;
@@ -42,6 +43,8 @@ pub(super) struct OutputLane {
     pub(super) full: bool,
     /// Priorities that may pass the pipeline by.
     pub gate: PriSet,
+    /// When loop probes leave.
+    pub(super) probes: ProbeSchedule,
 }
 
 impl OutputLane {
@@ -65,6 +68,7 @@ impl OutputLane {
             closed_until: None,
             full: false,
             gate: PriSet::EMPTY,
+            probes: ProbeSchedule::new(),
         }
     }
 

@@ -10,7 +10,7 @@ use weft_parsers::Head;
 use super::burst::{FrameMeta, Verdict};
 use super::switch_core::Core;
 use crate::batch::BURST;
-use crate::fdb::{FdbKey, SourceState};
+use crate::fdb::{Source, SourceState};
 use crate::snapshot::Snapshot;
 use crate::stats::DropReason;
 use crate::storm::{StormGuard, StormKind};
@@ -42,17 +42,23 @@ pub(super) struct Router<'a, const SPREAD: bool> {
 }
 
 impl<const SPREAD: bool> Router<'_, SPREAD> {
-    /// Notes a source that is to be learnt at the end of the burst; true if there is nothing to learn.
+    /// Notes a source that is to be learnt at the end of the burst, for which `frame` is asked for the frame's digest; true if
+    /// there is nothing to learn.
     #[inline]
-    pub fn source(&self, meta: &FrameMeta, learn: &mut ArrayVec<FdbKey, BURST>) -> bool {
+    pub fn source(
+        &self,
+        meta: &FrameMeta,
+        frame: impl Fn() -> u64,
+        learn: &mut ArrayVec<Source, BURST>,
+    ) -> bool {
         if !meta.head.source_valid() {
             return true;
         }
         let state = self.core.fdb.touch_at(meta.src, self.home, self.now);
         if let SourceState::Unknown | SourceState::OnOtherPort(_) = state {
             let key = meta.src.key();
-            if learn.last() != Some(&key) {
-                let _ = learn.try_push(key); // as many as a burst has frames
+            if learn.last().is_none_or(|last| last.key != key) {
+                let _ = learn.try_push(Source { key, frame: frame() }); // as many as a burst has frames
             }
             return false;
         }

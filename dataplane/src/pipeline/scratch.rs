@@ -6,7 +6,7 @@
 
 use super::burst::{CACHE_MISS, FrameMeta};
 use crate::batch::BURST;
-use crate::fdb::FdbKey;
+use crate::fdb::Source;
 use crate::queues::Demand;
 
 /// Memory of a burst, made once.
@@ -15,7 +15,7 @@ pub(super) struct Scratch {
     pub(super) routes: [u16; BURST],
     pub(super) demand: Demand,
     pub(super) metas: [FrameMeta; BURST],
-    pub(super) learn: arrayvec::ArrayVec<FdbKey, BURST>,
+    pub(super) learn: arrayvec::ArrayVec<Source, BURST>,
     /// Where TLPs are written anew.
     pub(super) space: super::tlp::Space,
 }

@@ -71,6 +71,7 @@ impl Lane {
         self.pauses(now, all, tracer);
         tracer.part(Part::Rest);
         self.receive_all(now, ports, &mut step, tracer);
+        self.send_probes(now);
         self.cross_and_send(now, ports, &mut step, tracer);
         self.housekeeping_all(now, ports, &mut step, tracer);
         if spread {
@@ -223,6 +224,7 @@ impl Lane {
         if output.is_blocked() {
             next = Instant::earlier(next, port.idle_at());
         }
+        next = Instant::earlier(next, output.probes.due());
         if !input.pause.is_idle() {
             // A PAUSE that cannot be sent while the link is down is not due.
             next = Instant::earlier(next, input.next(now).filter(|_| output.up));

@@ -7,10 +7,11 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwap;
-use weft_base::sync::{AtomicU8, AtomicU64, Ordering};
+use weft_base::sync::{AtomicU8, AtomicU16, AtomicU64, Ordering};
 
 use crate::buffer::Buffer;
 use crate::fdb::Fdb;
+use crate::loops::{VALID, probe_number};
 use crate::pbr::Tables;
 use crate::pool::{Bufs, Pool};
 use crate::port::PortError;
@@ -18,6 +19,8 @@ use crate::snapshot::Snapshot;
 use crate::stats::WorkerStats;
 use crate::time::Instant;
 use crate::types::{PRIS_MAX, PerPort, PerPri, PortId, PortSet, PriSet};
+use crossbeam_queue::ArrayQueue;
+use weft_parsers::Vid;
 
 /// What all workers of a switch share.
 pub struct Core {
@@ -37,6 +40,8 @@ pub struct Core {
     pub(super) up: AtomicU64,
     /// Ports that are blocked because of a loop.
     pub(super) blocks: Blocks,
+    /// Probes that are asked for, and what they have found.
+    pub(super) probes: Probes,
     /// By output: priorities that must not be sent.
     pub(super) paused: PerPort<AtomicU8>,
     /// By output: priorities whose frames are thrown away by the watchdog.
@@ -173,11 +178,28 @@ pub(super) struct Blocks {
     pub(super) ports: AtomicU64,
     /// By port, in ps; counts while the port is among `ports`.
     pub(super) until: PerPort<AtomicU64>,
+    /// By port: the port whose probe came in there, plus 1; 0 where stations that move were the reason.
+    pub(super) sender: PerPort<AtomicU8>,
+    /// By port, in ps: until when it learns nothing.
+    pub(super) settled: PerPort<AtomicU64>,
 }
 
 impl Blocks {
     pub fn new() -> Self {
-        Self { ports: AtomicU64::new(0), until: PerPort::from_fn(|_| AtomicU64::new(0)) }
+        let never = || PerPort::from_fn(|_| AtomicU64::new(0));
+        let sender = PerPort::from_fn(|_| AtomicU8::new(0));
+        Self { ports: AtomicU64::new(0), until: never(), sender, settled: never() }
+    }
+
+    /// Has `port` learn nothing until then.
+    pub(super) fn settle(&self, port: PortId, until: Instant) {
+        self.settled[port].store(until.as_ps(), Ordering::Relaxed); // a number on its own
+    }
+
+    /// Whether `port` learns nothing now.
+    pub(super) fn is_settling(&self, port: PortId, now: Instant) -> bool {
+        let until = self.settled[port].load(Ordering::Relaxed); // a number on its own
+        until != 0 && now < Instant::from_ps(until)
     }
 
     pub(super) fn until(&self, port: PortId) -> Instant {
@@ -205,11 +227,127 @@ impl Core {
         self.blocked().iter().map(|port| self.blocks.until(port)).min()
     }
 
-    pub(super) fn block(&self, ports: PortSet, until: Instant) {
+    /// Blocks `ports`, unless one of `ends` is blocked: two workers that find a loop at once cut it once. Whether it did.
+    pub(super) fn block(&self, ports: PortSet, ends: PortSet, until: Instant) -> bool {
+        if !self.blocked().and(ends).is_empty() {
+            return false;
+        }
         for port in ports.iter() {
             self.blocks.until[port].store(until.as_ps(), Ordering::Relaxed); // before `ports`
         }
-        self.blocks.ports.fetch_or(ports.bits(), Ordering::Release); // pairs with `blocked`
+        let blocks = &self.blocks.ports;
+        let with = |before: u64| (before & ends.bits() == 0).then_some(before | ports.bits());
+        blocks.fetch_update(Ordering::Release, Ordering::Relaxed, with).is_ok() // pairs with `blocked`
+    }
+
+    /// The port whose probe came in by `port`, which is or was blocked for that.
+    #[must_use]
+    pub fn blocked_for(&self, port: PortId) -> Option<PortId> {
+        let sender = self.blocks.sender[port].load(Ordering::Relaxed); // to be shown
+        sender.checked_sub(1).map(PortId::from_low_bits)
+    }
+
+    /// Notes why `ports` are blocked.
+    pub(super) fn set_blocked_for(&self, ports: PortSet, sender: Option<PortId>) {
+        for port in ports.iter() {
+            let sender = sender.map_or(0, |sender| sender.get() + 1);
+            self.blocks.sender[port].store(sender, Ordering::Relaxed); // to be shown
+        }
+    }
+
+    /// The next loop that a probe has found, for control. Only the first of many are kept.
+    pub fn pop_loop(&self) -> Option<LoopFound> {
+        self.probes.found.pop()
+    }
+}
+
+/// A loop: what leaves by one port of the switch comes in by another, or by the same one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LoopFound {
+    /// The port that sent the probe.
+    pub sender: PortId,
+    /// The port by which it came in.
+    pub came: PortId,
+}
+
+/// Loops that wait to be told.
+const LOOPS_TOLD: usize = 16;
+
+/// Probes: at which ports a loop is suspected, and by which numbers probes are known again.
+pub(super) struct Probes {
+    asked: AtomicU64,
+    /// By port: the VLAN of the frames that are suspected.
+    vids: PerPort<AtomicU16>,
+    /// What their numbers are made from.
+    key: [u64; 2],
+    /// By port: the number of its last probes; 0 before the first.
+    nonces: PerPort<AtomicU64>,
+    /// By port, in ps: when its last probe was sent.
+    sent: PerPort<AtomicU64>,
+    found: ArrayQueue<LoopFound>,
+}
+
+impl Probes {
+    pub fn new(key: [u64; 2]) -> Self {
+        Self {
+            key,
+            asked: AtomicU64::new(0),
+            vids: PerPort::from_fn(|_| AtomicU16::new(0)),
+            nonces: PerPort::from_fn(|_| AtomicU64::new(0)),
+            sent: PerPort::from_fn(|_| AtomicU64::new(0)),
+            found: ArrayQueue::new(LOOPS_TOLD),
+        }
+    }
+
+    /// Ports at which a loop is suspected, until their workers have taken note.
+    #[inline]
+    pub fn asked(&self) -> PortSet {
+        PortSet::from_bits(self.asked.load(Ordering::Acquire)) // pairs with `ask`
+    }
+
+    /// Asks for probes of VLAN `vid` by `ports`.
+    pub fn ask(&self, ports: PortSet, vid: Vid) {
+        for port in ports.iter() {
+            self.vids[port].store(vid.get(), Ordering::Relaxed); // before `asked`
+        }
+        self.asked.fetch_or(ports.bits(), Ordering::Release); // pairs with `asked`
+    }
+
+    /// The worker of `port` has taken note.
+    pub fn take(&self, port: PortId) {
+        self.asked.fetch_and(!PortSet::only(port).bits(), Ordering::Relaxed); // a hint of `asked`
+    }
+
+    /// The VLAN that probes of `port` are for.
+    pub fn vid(&self, port: PortId) -> Vid {
+        Vid::from_low_bits(self.vids[port].load(Ordering::Relaxed)) // ordered by `asked`
+    }
+
+    /// The number of the last probes of `port`; 0 before the first.
+    pub fn nonce(&self, port: PortId) -> u64 {
+        self.nonces[port].load(Ordering::Relaxed) // a number on its own
+    }
+
+    /// Chooses the number of the next probes of `port`.
+    pub fn renew_nonce(&self, port: PortId, now: Instant) {
+        let nonce = probe_number(self.key, port, now);
+        self.nonces[port].store(nonce, Ordering::Relaxed); // a number on its own
+    }
+
+    /// A probe of `port` is sent.
+    pub fn set_sent(&self, port: PortId, now: Instant) {
+        self.sent[port].store(now.as_ps(), Ordering::Relaxed); // a number on its own
+    }
+
+    /// Whether `nonce` is that of a probe which left by `port` a short time ago.
+    pub fn proves(&self, port: PortId, nonce: u64, now: Instant) -> bool {
+        let sent = Instant::from_ps(self.sent[port].load(Ordering::Relaxed)); // a number on its own
+        nonce != 0 && nonce == self.nonce(port) && now.since(sent) <= VALID
+    }
+
+    /// Keeps a loop for control.
+    pub fn tell(&self, found: LoopFound) {
+        let _ = self.found.push(found); // full: enough are told
     }
 }
 

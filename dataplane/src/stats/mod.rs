@@ -110,7 +110,7 @@ pub struct PortStats {
     pub rx_size: [Counter; SIZE_BINS.len()],
     /// Copies of replicated frames beyond the first.
     pub copies: Counter,
-    /// MAC control frames that ended here: PFC, PAUSE, CBFC and unknown opcodes.
+    /// Frames for the switch itself that ended here: MAC control (PFC, PAUSE, CBFC and unknown opcodes) and loop probes.
     pub consumed: Counter,
     /// Of those, PFC frames that were acted upon.
     pub pfc_rx: Counter,
@@ -120,6 +120,8 @@ pub struct PortStats {
     pub cbfc_rx: Counter,
     /// Of those, malformed or with a foreign destination.
     pub mac_control_bad: Counter,
+    /// Of those, loop probes in the name of a port of this switch whose number is not, or no longer, right.
+    pub loop_probes_bad: Counter,
     /// Of those, with an opcode that means nothing here.
     pub mac_control_unknown: Counter,
     /// Lost before us by kernel or device; not part of our own sum.
@@ -134,6 +136,8 @@ pub struct PortStats {
     pub pfc_guard: Counter,
     /// Addresses that moved to this port.
     pub fdb_moves: Counter,
+    /// Loop probes made and sent here.
+    pub loop_probes: Counter,
     /// Times that it was blocked for a loop.
     pub loop_blocks: Counter,
     /// Drops by reason, over all priorities.

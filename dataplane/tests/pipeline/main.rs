@@ -10,6 +10,7 @@ mod memory;
 mod decisions;
 mod fast_path;
 mod lag;
+mod loops;
 mod record;
 mod shared_pool;
 mod tlp_stage;

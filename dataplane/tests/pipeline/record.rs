@@ -27,6 +27,7 @@ use weft_dataplane::time::{Instant, LinkRate, Span};
 use weft_dataplane::trace::Event;
 use weft_dataplane::types::PortId;
 use weft_dataplane::worker::{Divergence, Recording, Replaying};
+use weft_parsers::MacAddr;
 
 const PORTS: usize = 5;
 const STEPS: u64 = 6_000;
@@ -194,6 +195,11 @@ fn config(seed: u64) -> SwitchConfig {
     config.ports[4].egress.pri_max_rate.0[2] = LinkRate::bps(5_000_000);
     config.forward.ageing = Span::from_ms(1_000);
     config.forward.fdb_capacity = 256;
+    config.forward.loop_probes = true;
+    config.forward.probe_key = [seed, 41];
+    for (number, port) in (0..).zip(&mut config.ports) {
+        port.parse.port_mac = MacAddr([2, 0, 0, 0, 9, number]);
+    }
     config.pfc.watchdog_detect = Span::from_ms(20);
     config.pfc.watchdog_restore = Span::from_ms(30);
     if seed % 3 == 1 {
@@ -352,6 +358,7 @@ fn a_record_decides_the_same_again() {
         ("storms", pris(&|q| q.storms)),
         ("marks", pris(&|q| q.ecn_marked)),
         ("moves", ports(&|p| p.fdb_moves)),
+        ("loop probes", ports(&|p| p.loop_probes)),
         ("reserve drawn upon", short),
         ("failed", drops(DropReason::TxError)),
         ("no chunk", drops(DropReason::Pool)),

@@ -337,6 +337,8 @@ impl Resolver<'_> {
             flood_unknown: self.choice::<UnknownUnicast>("fdb", "unknown_unicast")
                 == UnknownUnicast::Flood,
             reserved_groups,
+            loop_probes: false,
+            probe_key: [0; 2],
             loop_block: (self.choice::<LoopAction>("fdb", "loop_action") == LoopAction::Block)
                 .then(|| seconds("loop_block_s", 10)),
             sticky: seconds("sticky_s", 10),
