@@ -4,6 +4,7 @@
 //! Units: none of its own.
 //! Source: docs/spec/pipeline.md §11, §13.
 
+use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
@@ -57,6 +58,7 @@ impl Live {
             return Err(LiveError::NoRecord);
         }
         let mut switch = config.switch.clone();
+        switch.forward.probe_key = secret();
         let workers = if record.is_some() { 1 } else { config.run.workers };
         let spread = spread(switch.ports.len(), workers);
         let count = chunks(&switch, spread.len()) + devices::chunks(config);
@@ -212,6 +214,12 @@ fn fast_path(config: &Config, is_recorded: bool) -> Option<Result<Express, Strin
     let wanted = config.run.express && can && !is_recorded;
     let stations = config.switch.forward.fdb_capacity;
     wanted.then(|| Express::new(ports.len(), stations).map_err(|error| error.to_string()))
+}
+
+/// Numbers that no neighbour can foresee: the standard library has the kernel choose the keys of its hash tables.
+fn secret() -> [u64; 2] {
+    let keys = RandomState::new();
+    [keys.hash_one(0), keys.hash_one(1)]
 }
 
 /// Begins a record of a switch whose devices are open.

@@ -293,6 +293,16 @@ impl Seen {
     /// What was done against loops.
     fn blocks(&mut self, switch: &SwitchHandle, event_log: &EventLog) {
         let core = switch.live().core();
+        let named = |port: PortId| switch.names().get(port.index()).cloned().unwrap_or_default();
+        for found in std::iter::from_fn(|| core.pop_loop()) {
+            let [sender, came] = [found.sender, found.came].map(named);
+            let (subject, message) = if sender == came {
+                (came.clone(), format!("what leaves by {sender} comes back in by it"))
+            } else {
+                (format!("{sender}, {came}"), format!("what leaves by {sender} comes in by {came}"))
+            };
+            event_log.post(Kind::Loop, &subject, &message);
+        }
         let blocked = core.blocked();
         let ports = switch.names().iter().enumerate();
         for (port, name) in ports.filter_map(|(at, name)| Some((PortId::new(at)?, name))) {

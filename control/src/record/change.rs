@@ -22,6 +22,9 @@ pub struct Header {
     pub sources: Sources,
     /// Addresses of the ports, which their devices may have had.
     pub macs: Vec<String>,
+    /// What the numbers of its loop probes are made from.
+    #[serde(default)]
+    pub probe_key: [u64; 2],
     /// Chunks of its pool, of which devices may have had some.
     #[serde(default)]
     pub chunks: Option<usize>,
@@ -32,7 +35,9 @@ impl Header {
     #[must_use]
     pub fn new(sources: Sources, switch: &SwitchConfig) -> Self {
         let macs = switch.ports.iter().map(|port| port.parse.port_mac.to_string()).collect();
-        Self { weft: env!("CARGO_PKG_VERSION").to_owned(), sources, macs, chunks: None }
+        let probe_key = switch.forward.probe_key;
+        let weft = env!("CARGO_PKG_VERSION").to_owned();
+        Self { weft, sources, macs, probe_key, chunks: None }
     }
 
     /// The ports' addresses; none if one is not an address.

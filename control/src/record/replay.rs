@@ -110,6 +110,7 @@ impl<R: Read> Record<R> {
         for (port, mac) in switch.ports.iter_mut().zip(macs) {
             port.parse.port_mac = mac;
         }
+        switch.forward.probe_key = header.probe_key;
         Ok(Self { reader, header, config, switch })
     }
 

@@ -223,6 +223,8 @@ impl Source<'_> {
             blocked: self.blocked(config, id),
             tx_off: self.core.tx_off().contains(id),
             loop_blocks: port.loop_blocks,
+            loop_probes: port.loop_probes,
+            loop_probes_bad: port.loop_probes_bad,
             no_express: port_info.no_express,
             mtu_warning: port_info.mtu_warning,
             express: express(&self.core.fast.stats.port[id]),
@@ -256,6 +258,9 @@ impl Source<'_> {
     fn blocked(&self, config: &SwitchConfig, id: PortId) -> Option<String> {
         if !self.core.blocked().contains(id) {
             return None;
+        }
+        if let Some(sender) = self.core.blocked_for(id) {
+            return Some(format!("loop: what leaves by {} comes in here", name_of(config, sender)));
         }
         let told = self.core.fdb.last_loop().map(|alarm| {
             let [from, to] = [alarm.from, alarm.to].map(|port| name_of(config, port));

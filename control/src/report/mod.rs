@@ -93,6 +93,12 @@ pub struct PortReport {
     /// Times that it was blocked for a loop.
     #[serde(default)]
     pub loop_blocks: u64,
+    /// Loop probes made here.
+    #[serde(default)]
+    pub loop_probes: u64,
+    /// Of those consumed, loop probes in the name of a port of this switch whose number is not, or no longer, right.
+    #[serde(default)]
+    pub loop_probes_bad: u64,
     /// Why no frame passes the pipeline by in the kernel, where that is wanted.
     #[serde(default)]
     pub no_express: Option<String>,
@@ -124,7 +130,7 @@ pub struct PortReport {
     pub rx_sizes: Named,
     /// Copies of replicated frames beyond the first.
     pub copies: u64,
-    /// MAC control frames that ended here.
+    /// Frames for the switch itself that ended here: MAC control and loop probes.
     pub consumed: u64,
     /// Of those, plain 802.3x PAUSE.
     pub pause_rx: u64,

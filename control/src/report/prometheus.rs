@@ -70,7 +70,7 @@ const OF_PORTS: &[OfPort] = &[
     (("weft_port_rx_group_frames_total", COUNTER, "Frames received for groups (multicast, broadcast), MAC control apart."), |p| p.rx_group_frames),
     (("weft_port_tx_group_frames_total", COUNTER, "Frames sent to groups (multicast, broadcast)."), |p| p.tx_group_frames),
     (("weft_port_copies_total", COUNTER, "Copies of replicated frames beyond the first."), |p| p.copies),
-    (("weft_port_consumed_total", COUNTER, "MAC control frames that ended here."), |p| p.consumed),
+    (("weft_port_consumed_total", COUNTER, "Frames for the switch itself that ended here: MAC control and loop probes."), |p| p.consumed),
     (("weft_port_pause_rx_total", COUNTER, "Plain 802.3x PAUSE frames received."), |p| p.pause_rx),
     (("weft_port_cbfc_rx_total", COUNTER, "UEC CBFC frames received."), |p| p.cbfc_rx),
     (("weft_port_mac_control_bad_total", COUNTER, "MAC control frames that are malformed or for others."), |p| p.mac_control_bad),
@@ -83,6 +83,8 @@ const OF_PORTS: &[OfPort] = &[
     (("weft_port_learned_addresses", GAUGE, "Addresses learned on the port."), |p| p.learned),
     (("weft_port_blocked", GAUGE, "1 while the port is blocked for a loop."), |p| p.blocked.is_some().into()),
     (("weft_port_tx_off", GAUGE, "1 while the port's queues are held by command."), |p| p.tx_off.into()),
+    (("weft_port_loop_probes_total", COUNTER, "Loop probes made and sent."), |p| p.loop_probes),
+    (("weft_port_loop_probes_bad_total", COUNTER, "Frames that pretend to be a loop probe of this switch: forged, recorded or late."), |p| p.loop_probes_bad),
     (("weft_port_loop_blocks_total", COUNTER, "Times that the port was blocked for a loop."), |p| p.loop_blocks),
     (("weft_port_fdb_moves_total", COUNTER, "Addresses that moved to the port."), |p| p.fdb_moves),
 ];

@@ -327,6 +327,7 @@ impl Resolver<'_> {
             );
             self.refuse(place, "fdb.capacity", message);
         }
+        let loop_probes = self.loop_probes();
         let reserved_groups = self.reserved_groups();
         let groups = self.groups(reserved_groups);
         let seconds =
@@ -337,14 +338,25 @@ impl Resolver<'_> {
             flood_unknown: self.choice::<UnknownUnicast>("fdb", "unknown_unicast")
                 == UnknownUnicast::Flood,
             reserved_groups,
-            loop_probes: false,
-            probe_key: [0; 2],
+            loop_probes,
+            probe_key: [0; 2], // drawn when it starts
             loop_block: (self.choice::<LoopAction>("fdb", "loop_action") == LoopAction::Block)
                 .then(|| seconds("loop_block_s", 10)),
             sticky: seconds("sticky_s", 10),
             static_entries,
             groups,
         }
+    }
+
+    /// Whether probes prove loops: in virtual time nothing could come back from the files that play the neighbours.
+    fn loop_probes(&mut self) -> bool {
+        let given = self.get("fdb", "loop_probe");
+        let wanted = given.map_or_else(
+            || self.text("sai", "listen").is_none(),
+            |value| value == Value::Bool(true),
+        );
+        self.derived.insert(("fdb", 0, "loop_probe"), Value::Bool(wanted));
+        wanted && self.timing == Timing::Live
     }
 
     /// The port called `name`, or a refusal at `place`.

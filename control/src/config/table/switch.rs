@@ -304,7 +304,14 @@ pub(super) const FDB: &[Param] = &[
         Kind::Word(LoopAction::NAMES),
         "",
         Fixed("\"block\""),
-        "What is done when a station moves between two ports more than 10 times within a second: the port that it moves to is blocked, or the loop is only reported.",
+        "What is done against a loop: the port by which it comes in is blocked, or the loop is only reported.",
+    ),
+    hot(
+        "loop_probe",
+        Kind::Bool,
+        "",
+        Derived("true; false with sai.listen, whose tests count every frame"),
+        "Whether a running switch proves a loop that it suspects: it sends up to three probes (EtherType 0x9000) by the ports in question, and the port by which one comes in is part of a loop. Without, and at lite ports, a station that moves between two ports more than 10 times within a second is the proof, which a neighbour can forge.",
     ),
     hot(
         "loop_block_s",

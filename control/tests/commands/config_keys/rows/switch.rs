@@ -76,6 +76,7 @@ fn general() -> Vec<Row> {
         refused("fdb.reserved_groups", "[\"stp\", \"01:80:C2:00:00:00\"]", "expected each group once, found \\\"01:80:C2:00:00:00\\\" again"),
         refused("group.addr", "\"01:80:c2:00:00:0e\"", "is reserved: add it to fdb.reserved_groups"),
         count("fdb.loop_action", "\"alarm\"", Flow::Loop, "/ports/2/loop_blocks", "0"),
+        live("fdb.loop_probe", "false", |c| c.switch.forward.loop_probes.to_string(), "false", "dataplane/tests/pipeline/loops.rs::no_port_is_blocked_by_what_a_neighbour_says_in_the_name_of_others"),
         count("fdb.loop_block_s", "1", Flow::Loop, "/drops/loop_blocked", OTHER),
         refused("fdb.loop_block_s", "1", "expected fdb.loop_action = \\\"block\\\"").beside(&["fdb.loop_action=\"alarm\""]),
         count("fdb.sticky_s", "0", Flow::Loop, "/ports/2/fdb_moves", OTHER).beside(&["fdb.loop_action=\"alarm\""]),
