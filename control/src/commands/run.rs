@@ -201,6 +201,9 @@ fn say_up(config: &Config, switch: &SwitchHandle, served: &Served, log: Log) {
     for (name, warning) in switch.mtu_warnings() {
         log.say(Level::Warn, "start", &format!("port {name}: {warning}"));
     }
+    for warning in switch.pair_warnings() {
+        log.say(Level::Warn, "start", &warning);
+    }
     if let Some(sai) = &served.sai {
         log.say(Level::Info, "start", &format!("SAI service at {}", sai.addr()));
     }

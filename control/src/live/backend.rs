@@ -26,6 +26,7 @@ use weft_parsers::{AddrKey, Vid};
 use weft_rpc::Refused;
 
 use super::confine::Confined;
+use super::pairs::{self, Opened};
 use super::placement::Raiser;
 use super::trace::{Traces, Wanted};
 use super::{Live, LiveError, NewRecord, mtu};
@@ -132,6 +133,17 @@ impl SwitchHandle {
         let warnings = port_info.into_iter().map(|info| info.mtu_warning);
         let named = self.names.iter().cloned().zip(warnings);
         named.filter_map(|(name, warning)| Some((name, warning?))).collect()
+    }
+
+    /// Ports that are the two ends of one veth pair, and what that means.
+    #[must_use]
+    pub fn pair_warnings(&self) -> Vec<String> {
+        let ports = self.names.iter().zip(&self.port_info);
+        pairs::warnings(ports.map(|(name, info)| Opened {
+            name,
+            kind: &info.kind,
+            device: &info.device,
+        }))
     }
 
     /// What was opened for each port.

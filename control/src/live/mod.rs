@@ -12,6 +12,7 @@ pub mod confine;
 pub mod devices;
 pub mod interfaces;
 mod mtu;
+mod pairs;
 mod pause_guard;
 pub mod placement;
 mod refusals;

@@ -16,6 +16,8 @@ pub(super) const INFO_GENERIC: usize = 4; // genlmsghdr
 const INFO: usize = 16; // ifinfomsg
 const IFLA_IFNAME: u16 = 3;
 const IFLA_MTU: u16 = 4;
+const IFLA_LINK: u16 = 5;
+const IFLA_LINK_NETNSID: u16 = 37;
 const ARPHRD_ETHER: u16 = 1;
 pub(super) const REQUEST: u16 = 0x01;
 const ACK: u16 = 0x04;
@@ -131,6 +133,8 @@ pub(super) struct LinkState {
     pub ethernet: bool,
     /// Bytes of its longest packet; 0 while not known.
     pub mtu: usize,
+    /// Index of the interface that it stands on, or that is its other end, if that one is in the same namespace.
+    pub link: Option<i32>,
 }
 
 impl LinkWatch {
@@ -234,7 +238,10 @@ fn apply_message(state: &mut LinkState, name: &[u8], kind: u16, body: &[u8]) {
         let want = (libc::IFF_UP | libc::IFF_LOWER_UP).cast_unsigned();
         let ethernet = ne16(body, 2) == Some(ARPHRD_ETHER);
         let mtu = attribute(attributes, IFLA_MTU).and_then(|m| ne32(m, 0)).unwrap_or(0) as usize;
-        *state = LinkState { index, up: flags & want == want, ethernet, mtu };
+        let elsewhere = attribute(attributes, IFLA_LINK_NETNSID).is_some();
+        let link = attribute(attributes, IFLA_LINK).and_then(|m| ne32(m, 0));
+        let link = link.filter(|&link| link != 0 && !elsewhere).map(u32::cast_signed);
+        *state = LinkState { index, up: flags & want == want, ethernet, mtu, link };
     } else if matches!(kind, libc::RTM_NEWLINK | libc::RTM_DELLINK) && state.index == index {
         *state = LinkState::default(); // renamed, removed, or moved to another namespace
     }
@@ -397,6 +404,31 @@ mod tests {
             for_each_message(&bytes, |kind, body| apply_message(&mut state, b"veth0", kind, body));
             assert_eq!((state.index, state.up), want, "{name}");
             assert_eq!(state.mtu, if state.index.is_some() { 1_500 } else { 0 }, "{name}");
+        }
+    }
+
+    #[test]
+    fn the_other_end_counts_in_the_own_namespace_only() {
+        #[rustfmt::skip] // columns: name, IFLA_LINK, IFLA_LINK_NETNSID, link
+        let cases = [
+            ("none",            None,    None,    None),
+            ("of a veth here",  Some(8), None,    Some(8)),
+            ("of a veth there", Some(8), Some(0), None),
+            ("a tunnel",        Some(0), None,    None),
+        ];
+        for (name, other, elsewhere, want) in cases {
+            let mut m = Messages(link(libc::RTM_NEWLINK, 0, 7, 0, "veth0"));
+            if let Some(other) = other {
+                m.attribute(IFLA_LINK, |m| m.0.extend(i32::to_ne_bytes(other)));
+            }
+            if let Some(id) = elsewhere {
+                m.attribute(IFLA_LINK_NETNSID, |m| m.0.extend(i32::to_ne_bytes(id)));
+            }
+            let len = u32::try_from(m.0.len()).unwrap().to_ne_bytes();
+            m.put(0, &len);
+            let mut state = LinkState::default();
+            for_each_message(&m.0, |kind, body| apply_message(&mut state, b"veth0", kind, body));
+            assert_eq!(state.link, want, "{name}");
         }
     }
 

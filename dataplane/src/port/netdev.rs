@@ -135,6 +135,26 @@ pub fn mtu(device: &str) -> Option<usize> {
     state.index.map(|_| state.mtu).filter(|mtu| *mtu > 0)
 }
 
+/// Pairs of places in `devices` whose interfaces are the two ends of one veth pair.
+#[must_use]
+pub fn pairs(devices: &[&str]) -> Vec<(usize, usize)> {
+    let ends = |device: &&str| {
+        let state = LinkWatch::open(device).ok()?.state();
+        Some((state.index?, state.link?))
+    };
+    let ends: Vec<Option<(i32, i32)>> = devices.iter().map(ends).collect();
+    let mut pairs = Vec::new();
+    for (first, end) in ends.iter().enumerate() {
+        // A VLAN's interface names the one that it stands on, which does not name it.
+        let other = end.map(|(index, link)| (link, index));
+        let rest = ends.iter().enumerate().skip(first + 1);
+        pairs.extend(
+            rest.filter(|(_, end)| end.is_some() && **end == other).map(|(at, _)| (first, at)),
+        );
+    }
+    pairs
+}
+
 /// Whether frames that another device's program redirects to the interface are taken now.
 #[must_use]
 pub fn takes_redirected(device: &str) -> bool {

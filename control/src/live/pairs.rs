@@ -1,0 +1,35 @@
+//! Ports that are the two ends of one veth pair: a cable from the switch to itself.
+//!
+//! Shape: names and devices of the open ports to a warning for each pair.
+//! Units: none.
+//! Source: docs/spec/pipeline.md §3 "Loops".
+
+use weft_dataplane::port::netdev;
+
+use crate::config::choice::{Choice, DeviceIs, DeviceKind};
+
+/// A port that is open.
+pub(super) struct Opened<'a> {
+    pub name: &'a str,
+    /// How it was opened, and what.
+    pub kind: &'a str,
+    pub device: &'a str,
+}
+
+/// The warnings for `ports`.
+pub(super) fn warnings<'a>(ports: impl Iterator<Item = Opened<'a>>) -> Vec<String> {
+    let is_interface = |port: &Opened<'_>| {
+        DeviceKind::from_name(port.kind).is_some_and(|kind| kind.device() == DeviceIs::Interface)
+    };
+    let ports: Vec<Opened<'_>> = ports.filter(is_interface).collect();
+    let devices: Vec<&str> = ports.iter().map(|port| port.device).collect();
+    let pairs = netdev::pairs(&devices).into_iter();
+    pairs.filter_map(|(one, other)| Some(warning(ports.get(one)?, ports.get(other)?))).collect()
+}
+
+fn warning(one: &Opened<'_>, other: &Opened<'_>) -> String {
+    format!(
+        "ports {} and {} are the two ends of one veth pair ({}, {}), so that what leaves by one comes in by the other: a loop; to have a host behind a port, move the far end to it (ip link set {} netns HOST)",
+        one.name, other.name, one.device, other.device, other.device
+    )
+}
