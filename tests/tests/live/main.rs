@@ -17,6 +17,7 @@ mod gfam;
 mod lab;
 mod lag;
 mod ln;
+mod loops;
 mod p2p;
 mod rclink;
 mod record;
