@@ -168,7 +168,7 @@ impl Coherence {
 
     /// The next snoop that is to be sent, once there is a tag for it.
     pub(super) fn next_snoop(&mut self) -> Option<(Pid, u64, Snoop)> {
-        self.later.pop_front_if(|_| self.snoops.has_tag())
+        if self.snoops.has_tag() { self.later.pop_front() } else { None }
     }
 
     /// Gives a snoop a tag, and a time to be answered in.
