@@ -168,9 +168,9 @@ fn neither_threads_nor_numbers_nor_pauses_decide_anything() {
 /// Threads that the system refuses are done without: what happens is the same, and no thread waits for one that is not there.
 #[test]
 fn without_threads_the_same_happens() {
+    const REFUSED: usize = 1 << 60; // no address space has that
     let numbers: Vec<usize> = (0..40).collect();
     let end = [Instant::from_ns(5_000)];
-    const REFUSED: usize = 1 << 60; // no address space has that
     let want = run(&numbers, 3, &end);
     let all: fn(usize) -> usize = |_| REFUSED;
     for stack in [all, |thread| if thread == 2 { REFUSED } else { super::STACK }] {
