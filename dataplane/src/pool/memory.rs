@@ -8,6 +8,35 @@ use core::ptr::NonNull;
 
 use super::PoolError;
 
+/// Size and alignment of a huge page.
+const HUGE: usize = 2 << 20;
+/// Low memory begins above what 32-bit pointers reach: a program that is not position-independent lies there.
+const LOW_START: usize = 1 << 32;
+/// ...and ends well below 2^39. IOMMUs of client chipsets, and qemu's by default, take bus addresses of 39 bits.
+const LOW_END: usize = 1 << 38;
+/// From one place that is tried to the next; also a multiple of every size of huge pages.
+const LOW_STEP: usize = 1 << 30;
+
+/// Where a mapping is put.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// Where the kernel likes: on x86-64 just below 2^47.
+    Anywhere,
+    /// Below [`LOW_END`] if there is room, as bus addresses of devices are to be the same ones.
+    Low,
+}
+
+impl Place {
+    /// Addresses to be tried for `bytes` bytes before it is left to the kernel. From above, because DPDK reserves
+    /// its own memory from `LOW_START` upwards, and later than the pool.
+    fn addresses(self, bytes: usize) -> impl Iterator<Item = usize> {
+        let room = if self == Self::Low { (LOW_END - LOW_START).checked_sub(bytes) } else { None };
+        let places = room.map_or(0, |room| room / LOW_STEP + 1);
+        let highest = LOW_START + room.unwrap_or(0) / LOW_STEP * LOW_STEP;
+        (0..places).map(move |place| highest - place * LOW_STEP)
+    }
+}
+
 /// The memory behind the chunks.
 pub(super) enum Memory {
     Mapped { base: NonNull<u8>, bytes: usize, huge_pages: bool },
@@ -16,36 +45,15 @@ pub(super) enum Memory {
 
 impl Memory {
     /// Maps at least `bytes` bytes, in huge pages where the kernel has them free.
-    pub(super) fn map(bytes: usize) -> Result<Self, PoolError> {
-        let huge = 2 << 20;
-        let bytes = bytes.next_multiple_of(huge);
-        let attempt = |extra| {
-            // SAFETY: a fresh anonymous mapping touches no memory of ours.
-            let at = unsafe {
-                libc::mmap(
-                    core::ptr::null_mut(),
-                    bytes,
-                    libc::PROT_READ | libc::PROT_WRITE,
-                    libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | extra,
-                    -1,
-                    0,
-                )
-            };
-            if at == libc::MAP_FAILED { None } else { NonNull::new(at.cast::<u8>()) }
-        };
-        let mut huge_pages = true;
-        let base = if let Some(base) = attempt(libc::MAP_HUGETLB) {
-            base
-        } else {
-            huge_pages = false;
-            let Some(base) = attempt(0) else {
-                return Err(PoolError::Map { bytes, source: std::io::Error::last_os_error() });
-            };
-            // SAFETY: advice on the mapping just made; a refusal changes nothing.
-            unsafe { libc::madvise(base.as_ptr().cast(), bytes, libc::MADV_HUGEPAGE) };
-            base
-        };
-        Ok(Self::Mapped { base, bytes, huge_pages })
+    pub(super) fn map(bytes: usize, place: Place) -> Result<Self, PoolError> {
+        let bytes = bytes.next_multiple_of(HUGE);
+        if let Ok(base) = map_pages(bytes, place, libc::MAP_HUGETLB) {
+            return Ok(Self::Mapped { base, bytes, huge_pages: true });
+        }
+        let base = map_pages(bytes, place, 0).map_err(|source| PoolError::Map { bytes, source })?;
+        // SAFETY: advice on the mapping just made; a refusal changes nothing.
+        unsafe { libc::madvise(base.as_ptr().cast(), bytes, libc::MADV_HUGEPAGE) };
+        Ok(Self::Mapped { base, bytes, huge_pages: false })
     }
 
     /// `bytes` bytes of ordinary memory.
@@ -78,15 +86,143 @@ impl Memory {
 impl Drop for Memory {
     fn drop(&mut self) {
         match *self {
-            Self::Mapped { base, bytes, .. } => {
-                // SAFETY: `base` and `bytes` are what mmap gave, and no `Bufs` outlives the `Pool`.
-                unsafe { libc::munmap(base.as_ptr().cast(), bytes) };
-            }
+            Self::Mapped { base, bytes, .. } => unmap(base, bytes),
             Self::Owned { base, bytes } => {
                 let whole = core::ptr::slice_from_raw_parts_mut(base.as_ptr(), bytes);
                 // SAFETY: this is the box that `owned` took apart, and no `Bufs` outlives us.
                 drop(unsafe { Box::from_raw(whole) });
             }
+        }
+    }
+}
+
+/// Maps `bytes` bytes at the first free address of `place`, else anywhere.
+fn map_pages(bytes: usize, place: Place, flags: libc::c_int) -> std::io::Result<NonNull<u8>> {
+    for address in place.addresses(bytes) {
+        match map_at(address, bytes, flags | libc::MAP_FIXED_NOREPLACE) {
+            Ok(base) if base.as_ptr() as usize == address => return Ok(base),
+            // Kernels before 4.17 do not know the flag and take the address for a hint.
+            Ok(base) => unmap(base, bytes),
+            Err(error) if error.raw_os_error() == Some(libc::EEXIST) => {}
+            // No memory, no huge pages: no other address helps.
+            Err(_) => break,
+        }
+    }
+    map_at(0, bytes, flags)
+}
+
+/// A fresh mapping; an `address` of 0 leaves the choice to the kernel.
+fn map_at(address: usize, bytes: usize, flags: libc::c_int) -> std::io::Result<NonNull<u8>> {
+    // SAFETY: a fresh anonymous mapping touches no memory of ours: callers that name an address do so
+    // with MAP_FIXED_NOREPLACE, which never replaces a mapping.
+    let at = unsafe {
+        libc::mmap(
+            core::ptr::without_provenance_mut(address),
+            bytes,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | flags,
+            -1,
+            0,
+        )
+    };
+    if at == libc::MAP_FAILED {
+        return Err(std::io::Error::last_os_error());
+    }
+    NonNull::new(at.cast::<u8>()).ok_or_else(|| std::io::ErrorKind::OutOfMemory.into())
+}
+
+/// Gives a mapping back.
+fn unmap(base: NonNull<u8>, bytes: usize) {
+    // SAFETY: `base` and `bytes` are what mmap gave, and no `Bufs` outlives the `Pool`.
+    unsafe { libc::munmap(base.as_ptr().cast(), bytes) };
+}
+
+#[cfg(all(test, not(miri)))]
+mod tests {
+    use std::sync::{Mutex, PoisonError};
+
+    use super::*;
+
+    /// One test at a time: one fills all low places.
+    static PLACING: Mutex<()> = Mutex::new(());
+
+    fn start_of(memory: &Memory) -> usize {
+        memory.base().as_ptr() as usize
+    }
+
+    #[test]
+    fn places_are_low_aligned_and_not_too_many() {
+        let room = LOW_END - LOW_START;
+        #[rustfmt::skip] // columns: name, place, bytes, how many, first, last
+        let cases = [
+            ("anywhere",       Place::Anywhere, HUGE,            0,   None,                       None),
+            ("a huge page",    Place::Low,      HUGE,            252, Some(LOW_END - LOW_STEP),   Some(LOW_START)),
+            ("one step",       Place::Low,      LOW_STEP,        252, Some(LOW_END - LOW_STEP),   Some(LOW_START)),
+            ("a little more",  Place::Low,      LOW_STEP + HUGE, 251, Some(LOW_END - 2 * LOW_STEP), Some(LOW_START)),
+            ("all there is",   Place::Low,      room,            1,   Some(LOW_START),            Some(LOW_START)),
+            ("more than that", Place::Low,      room + HUGE,     0,   None,                       None),
+            ("far more",       Place::Low,      usize::MAX,      0,   None,                       None),
+        ];
+        for (name, place, bytes, count, first, last) in cases {
+            let all: Vec<usize> = place.addresses(bytes).collect();
+            assert_eq!((all.len(), all.first().copied()), (count, first), "{name}");
+            assert_eq!(all.last().copied(), last, "{name}");
+            assert!(
+                all.iter().all(|at| at.is_multiple_of(LOW_STEP) && at + bytes <= LOW_END),
+                "{name}"
+            );
+        }
+    }
+
+    #[test]
+    fn low_mappings_lie_below_each_other_and_are_not_replaced() {
+        let _turn = PLACING.lock().unwrap_or_else(PoisonError::into_inner);
+        let bytes = 2 * HUGE;
+        let first = Memory::map(bytes, Place::Low).unwrap();
+        // SAFETY: the mapping has so many bytes, and they are ours.
+        unsafe { first.base().as_ptr().write_bytes(0xA5, bytes) };
+        let second = Memory::map(bytes, Place::Low).unwrap();
+        // SAFETY: as above.
+        unsafe { second.base().as_ptr().write_bytes(0x5A, bytes) };
+        for memory in [&first, &second] {
+            let start = start_of(memory);
+            assert!((LOW_START..=LOW_END - bytes).contains(&start), "{start:#x}");
+        }
+        assert!(start_of(&second) + bytes <= start_of(&first), "the first place is occupied");
+        // SAFETY: as above; nobody writes now.
+        let kept = unsafe { core::slice::from_raw_parts(first.base().as_ptr(), bytes) };
+        assert!(kept.iter().all(|&byte| byte == 0xA5));
+        let freed = start_of(&first);
+        drop(first);
+        let third = Memory::map(bytes, Place::Low).unwrap();
+        assert_eq!(start_of(&third), freed, "and free again once it is given back");
+    }
+
+    /// Addresses of a process are random, and libraries may have taken any of them before us.
+    #[test]
+    fn a_mapping_lies_elsewhere_where_all_low_places_are_occupied() {
+        let _turn = PLACING.lock().unwrap_or_else(PoisonError::into_inner);
+        let flags = libc::MAP_FIXED_NOREPLACE | libc::MAP_NORESERVE;
+        // What is refused is occupied already.
+        let taken: Vec<NonNull<u8>> = Place::Low
+            .addresses(HUGE)
+            .filter_map(|address| map_at(address, HUGE, flags).ok())
+            .collect();
+        assert!(!taken.is_empty());
+        let memory = Memory::map(HUGE, Place::Low).unwrap();
+        assert!(!Place::Low.addresses(HUGE).any(|address| address == start_of(&memory)));
+        for base in taken {
+            unmap(base, HUGE);
+        }
+        let memory = Memory::map(HUGE, Place::Low).unwrap();
+        assert!(start_of(&memory) + HUGE <= LOW_END);
+    }
+
+    #[test]
+    fn more_than_there_is_is_refused_at_every_place() {
+        for place in [Place::Anywhere, Place::Low] {
+            let refused = Memory::map(1 << 47, place).err();
+            assert!(matches!(refused, Some(PoolError::Map { .. })), "{place:?}");
         }
     }
 }

@@ -19,7 +19,7 @@ use weft_parsers::HEAD_LEN;
 pub use weft_parsers::partial::PartialCsum;
 use weft_parsers::vlan::TAG_LEN;
 
-use self::memory::Memory;
+use self::memory::{Memory, Place};
 use crate::batch::Batch;
 use crate::desc::{Desc, Flag};
 
@@ -88,6 +88,17 @@ pub enum PoolError {
     },
 }
 
+/// Who reaches the chunks of a pool beside the workers.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Sharing {
+    /// The kernel, if frames are not longer than [`UMEM_FRAME_LEN_MAX`]: chunks are laid out for the UMEM of `AF_XDP`
+    /// sockets.
+    pub umem: bool,
+    /// Devices that use the process's addresses on the bus: the pool is put below 2^38 where there is room, as an IOMMU
+    /// may take addresses of 39 bits only.
+    pub dma: bool,
+}
+
 /// The packet pool: chunks of memory that frames stay in from receive to transmit; shared by the workers.
 pub struct Pool {
     /// Where the memory starts.
@@ -116,27 +127,33 @@ impl Pool {
     /// # Errors
     /// A size out of range, or no memory.
     pub fn map(count: usize, frame_len_max: usize) -> Result<Arc<Self>, PoolError> {
-        Self::map_chunks(count, Self::chunk_size_for(count, frame_len_max)?)
+        Self::map_shared(count, frame_len_max, Sharing::default())
     }
 
-    /// As [`Self::map`], with chunks that the kernel takes as the UMEM of `AF_XDP` sockets, if frames
-    /// are not longer than [`UMEM_FRAME_LEN_MAX`].
+    /// As [`Self::map`], with chunks for the UMEM of `AF_XDP` sockets.
     ///
     /// # Errors
     /// As for [`Self::map`].
     pub fn map_umem(count: usize, frame_len_max: usize) -> Result<Arc<Self>, PoolError> {
-        let chunk_size = Self::chunk_size_for(count, frame_len_max)?;
-        if frame_len_max > UMEM_FRAME_LEN_MAX {
-            return Self::map_chunks(count, chunk_size);
-        }
-        let lines = (UMEM_LEAD + frame_len_max + TAG_LEN + UMEM_TAIL).div_ceil(LINE);
-        let lines = (lines | 1).clamp(UMEM_LINES_MIN, UMEM_LINES_MAX);
-        Self::map_chunks(count, lines * LINE)
+        Self::map_shared(count, frame_len_max, Sharing { umem: true, dma: false })
     }
 
-    fn map_chunks(count: usize, chunk_size: usize) -> Result<Arc<Self>, PoolError> {
-        let memory = Memory::map(count * chunk_size)?;
-        Ok(Self::over(memory, count, chunk_size))
+    /// As [`Self::map`], laid out and placed for those who share the chunks.
+    ///
+    /// # Errors
+    /// As for [`Self::map`].
+    pub fn map_shared(
+        count: usize,
+        frame_len_max: usize,
+        sharing: Sharing,
+    ) -> Result<Arc<Self>, PoolError> {
+        let mut chunk_size = Self::chunk_size_for(count, frame_len_max)?;
+        if sharing.umem && frame_len_max <= UMEM_FRAME_LEN_MAX {
+            let lines = (UMEM_LEAD + frame_len_max + TAG_LEN + UMEM_TAIL).div_ceil(LINE);
+            chunk_size = (lines | 1).clamp(UMEM_LINES_MIN, UMEM_LINES_MAX) * LINE;
+        }
+        let place = if sharing.dma { Place::Low } else { Place::Anywhere };
+        Ok(Self::over(Memory::map(count * chunk_size, place)?, count, chunk_size))
     }
 
     /// A pool in ordinary memory: for tests, Miri and small simulations.

@@ -8,6 +8,7 @@
 
 use core::ffi::{CStr, c_int, c_uint, c_void};
 use core::mem::MaybeUninit;
+use core::ops::Range;
 use core::ptr::{NonNull, null_mut};
 use std::alloc::Layout;
 use std::io;
@@ -287,6 +288,13 @@ impl Mbufs {
         known?;
         // SAFETY: as above; the device is one that DPDK has.
         calls::call(|| unsafe { sys::rte_dev_dma_map(device, at, at as u64, len) }).map(drop)
+    }
+
+    /// Where the chunks are, on the bus too.
+    pub fn addresses(&self) -> Range<u64> {
+        let bytes = self.pool.memory();
+        let start = bytes.as_ptr().cast::<u8>() as u64;
+        start..start + bytes.len() as u64
     }
 
     /// Takes back what [`Self::map_for`] did for this device.

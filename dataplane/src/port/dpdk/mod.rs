@@ -16,6 +16,7 @@ mod device;
 mod eal;
 #[expect(unsafe_code, reason = "an alarm of DPDK")]
 mod interrupts;
+mod iommu;
 #[expect(unsafe_code, reason = "mbufs in memory that DPDK and the pool share")]
 mod memory;
 #[expect(unsafe_code, reason = "calls of DPDK")]
@@ -146,7 +147,12 @@ impl Dpdk {
         let frames = if device.takes_foreign_memory() {
             let mbufs = Mbufs::of(bufs.pool()).map_err(memory)?;
             if device.is_pci() {
-                mbufs.map_for(device.handle()).map_err(|e| ("map the pool for the device", e))?;
+                let mapped = mbufs.map_for(device.handle());
+                mapped.map_err(|error| {
+                    let bits = iommu::address_bits(&config.device);
+                    let error = iommu::explain(error, &mbufs.addresses(), bits);
+                    ("map the pool for the device", error)
+                })?;
                 self.mapped = true;
             }
             let carriers = Plain::carriers(usize::from(config.tx_descriptors) + BURST);
