@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use weft_base::wait::{LONG, until};
 use weft_dataplane::batch::{BURST, Batch};
 use weft_dataplane::desc::{Desc, Flag};
-use weft_dataplane::pool::{Bufs, PartialCsum, Pool};
+use weft_dataplane::pool::{Bufs, PartialCsum, Pool, Sharing};
 use weft_dataplane::port::capture::{CaptureFormat, CaptureReader, CaptureWriter, Record};
 use weft_dataplane::port::dpdk::{Dpdk, DpdkConfig, EalError, start_eal};
 use weft_dataplane::port::{Port, PortCounters, PortOpenError};
@@ -529,6 +529,27 @@ fn every_queue_is_asked() {
     let want = [(10, 0), (20, 1), (30, 2)].map(|(count, of)| vec![frames[of].clone(); count]);
     assert_eq!(got, want.concat());
     rig.end();
+}
+
+/// DPDK reserves its memory from below, the pool is put there from above.
+#[test]
+fn a_pool_below_the_limit_of_narrow_iommus_carries_frames() {
+    start_eal(&args()).unwrap();
+    let sharing = Sharing { umem: false, dma: true };
+    let pools = [1, 2].map(|_| Pool::map_shared(300, 1_522, sharing).unwrap());
+    for pool in &pools {
+        let memory = pool.memory();
+        let end = memory.as_ptr().cast::<u8>() as usize + memory.len();
+        assert!(end <= 1 << 38, "{end:#x}");
+    }
+    for (number, pool) in pools.into_iter().enumerate() {
+        let mut rig = Rig::with(&format!("net_ring_low{number}"), Bufs::new(pool, usize::MAX, 0));
+        let want = frame(300, number);
+        let mut batch: Batch = rig.bufs.alloc_from(&want).into_iter().collect();
+        assert_eq!(rig.tx(&mut batch), 1);
+        assert_eq!(rig.take_all(), [want]);
+        rig.end();
+    }
 }
 
 #[test]

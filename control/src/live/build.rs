@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use weft_dataplane::config::SwitchConfig;
 use weft_dataplane::pipeline::{Built, Core, Timing, build, chunks_beside_buffer};
-use weft_dataplane::pool::{Pool, PoolError};
+use weft_dataplane::pool::{Pool, PoolError, Sharing};
 use weft_dataplane::snapshot::Snapshot;
 use weft_dataplane::types::PortId;
 
@@ -37,11 +37,12 @@ pub fn chunks(switch: &SwitchConfig, workers: usize) -> usize {
 /// # Errors
 /// No memory.
 pub fn pool(run: &RunConfig, count: usize) -> Result<Arc<Pool>, PoolError> {
-    let frame_len_max = run.frame_len_max.max(64);
-    if run.ports.iter().any(|port| matches!(port.kind, DeviceKind::Auto | DeviceKind::AfXdp)) {
-        return Pool::map_umem(count, frame_len_max);
-    }
-    Pool::map(count, frame_len_max)
+    let has = |kinds: &[DeviceKind]| run.ports.iter().any(|port| kinds.contains(&port.kind));
+    let sharing = Sharing {
+        umem: has(&[DeviceKind::Auto, DeviceKind::AfXdp]),
+        dma: has(&[DeviceKind::Dpdk]),
+    };
+    Pool::map_shared(count, run.frame_len_max.max(64), sharing)
 }
 
 /// Builds a switch over `pool` whose ports are spread over workers as `spread` says.
@@ -87,6 +88,21 @@ pub fn take_over(core: &Core, new: &Arc<Snapshot>) -> Result<(), LiveError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::resolve::{Config, Timing};
+    use crate::config::settings::Settings;
+
+    /// An IOMMU of 39 bits would refuse the addresses that the kernel chooses.
+    #[test]
+    fn a_pool_lies_low_for_dpdk_devices() {
+        let text = "[[port]]\nname = \"p0\"\nkind = \"dpdk\"\ndevice = \"0000:00:08.0\"\n\
+                    [[port]]\nname = \"p1\"\nkind = \"tap\"\ndevice = \"t1\"\n";
+        let settings = Settings::read("t.toml", text).unwrap();
+        let config = Config::resolve(&settings, Timing::Live).unwrap();
+        let pool = pool(&config.run, 8).unwrap();
+        let memory = pool.memory();
+        let end = memory.as_ptr().cast::<u8>() as usize + memory.len();
+        assert!(end <= 1 << 38, "{end:#x}");
+    }
 
     #[test]
     fn every_port_has_one_worker_and_no_worker_is_without() {
