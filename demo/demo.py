@@ -225,23 +225,25 @@ class Demo:
     def note_frames(self, what, text, missing, before, got):
         """Adds a row about frames of which some are missing: who lost them, in which ring, how long its worker was away.
 
-        What the receiving host lost in its own ring, the switch had delivered; any other loss is a failure.
+        What the receiving host lost in its own ring, the switch had delivered. Any loss in the switch is a failure, also where
+        the host lost as many.
         """
         if missing == 0:
             self.note(what, text)
             return
         after, own, causes = self.show(), self.own_loss(got), []
-        if own:
-            causes.append(f"{own} in the receive ring of the receiving host, which had no processor for too long")
         for old, new in zip(before["ports"], after["ports"]):
             if ring := new["kernel_rx"] - old["kernel_rx"]:
                 causes.append(f"{ring} in the receive ring of the switch's port {new['name']}")
         for name, count in sorted(after["drops"]["total"].items()):
             if more := count - before["drops"]["total"].get(name, 0):
                 causes.append(f"{more} dropped as {name}")
+        is_lost_here = bool(causes) or missing > own
+        if own:
+            causes.append(f"{own} in the receive ring of the receiving host, which had no processor for too long")
         away = max(worker["away_max_ns"] for worker in after["workers"]) / 1e6
         causes.append(f"the switch's worker was away for {away:.0f} ms at most")
-        self.note(what, f"{text}; {missing} missing: {', '.join(causes)}", missing <= own)
+        self.note(what, f"{text}; {missing} missing: {', '.join(causes)}", not is_lost_here)
 
     def streams(self, name, source, target, *options):
         """Streams of every priority from one host to another, each frame checked where it arrives."""
