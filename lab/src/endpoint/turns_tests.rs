@@ -83,7 +83,7 @@ fn long_commands_take_turns() {
     let store = |slices: u64, at: u64| Command::Store(own(RAM + at, slices * SLICE, 1, None));
     let long = net.runners[0].begin(net.now, &store(100, 0));
     let short = net.runners[0].begin(net.now, &store(3, 32 << 20));
-    let steps = (1..).find(|_| {
+    let steps = (1..100).find(|_| {
         net.steps(1);
         net.runners[0].answer(short).is_some()
     });

@@ -3,7 +3,6 @@
 //! Shape: `weft traffic` between two namespaces; the hook of a build with `debug_assertions` takes the worker away.
 //! Units: frames, ns.
 //! Source: docs/spec/pipeline.md §9; docs/running.md "A worker that is away" and "Test hook".
-#![expect(clippy::unwrap_used, reason = "a test fails that way")]
 
 use std::process::Child;
 

@@ -678,8 +678,11 @@ fn a_host_without_a_cache_in_every_order() {
     assert!(states > 1_000, "{states}");
 }
 
+/// A name, the programs of hosts with their cache lines, and what goes wrong meanwhile.
+type Case<'a> = (&'a str, &'a [(usize, &'a [Op])], Faults);
+
 /// Explores each case; all have more states together than `least`.
-fn explore_all(cases: &[(&str, &[(usize, &[Op])], Faults)], least: usize) {
+fn explore_all(cases: &[Case<'_>], least: usize) {
     let mut states = 0;
     for (name, programs, faults) in cases {
         let found = explore(World::new(programs, 1, *faults));
@@ -704,7 +707,7 @@ const WHOLE: &[Op] = &[Whole(0, 3)];
 /// A host, or the device, is stopped anywhere, for longer than a snoop may take.
 #[test]
 fn whoever_is_stopped_anywhere() {
-    let cases: [(&str, &[(usize, &[Op])], Faults); 4] = [
+    let cases: [Case<'_>; 4] = [
         ("two caches", &[(1, STORE_LOAD), (1, LOAD_WHOLE)], faults(Stopped::Host, 0, 0)),
         ("a cache and none", &[(1, STORE_LOAD), (0, LOAD_WHOLE)], faults(Stopped::Host, 0, 0)),
         ("one place", &[(1, STORES), (1, LOAD)], faults(Stopped::Host, 0, 0)),
@@ -716,7 +719,7 @@ fn whoever_is_stopped_anywhere() {
 /// One snoop or answer is lost, whichever.
 #[test]
 fn a_lost_snoop_or_answer_in_every_order() {
-    let cases: [(&str, &[(usize, &[Op])], Faults); 3] = [
+    let cases: [Case<'_>; 3] = [
         ("two caches", &[(1, STORE_LOAD), (1, WHOLE)], faults(Stopped::Nobody, 1, 0)),
         ("a cache and none", &[(1, STORE_LOAD), (0, LOAD_WHOLE)], faults(Stopped::Nobody, 1, 0)),
         ("three", &[(1, STORE), (1, LOAD), (0, WHOLE)], faults(Stopped::Nobody, 1, 0)),
@@ -727,7 +730,7 @@ fn a_lost_snoop_or_answer_in_every_order() {
 /// One snoop or answer comes twice, the second time as late as can be.
 #[test]
 fn a_doubled_snoop_or_answer_in_every_order() {
-    let cases: [(&str, &[(usize, &[Op])], Faults); 2] = [
+    let cases: [Case<'_>; 2] = [
         ("two caches", &[(1, STORE_LOAD), (1, LOAD)], faults(Stopped::Nobody, 0, 1)),
         ("a cache and none", &[(1, STORE), (0, LOAD_WHOLE)], faults(Stopped::Nobody, 0, 1)),
     ];
@@ -739,7 +742,7 @@ fn a_doubled_snoop_or_answer_in_every_order() {
 fn soak_stopped_lost_and_doubled_together() {
     let (host, device) = (Stopped::Host, Stopped::Device);
     let longer = Faults { ticks: 3, ..faults(host, 0, 0) };
-    let cases: [(&str, &[(usize, &[Op])], Faults); 7] = [
+    let cases: [Case<'_>; 7] = [
         ("two caches", &[(1, STORE_LOAD), (1, LOAD_WHOLE)], longer),
         ("two caches", &[(1, STORE_LOAD), (1, LOAD_STORE)], faults(host, 1, 0)),
         ("two caches", &[(1, STORE_LOAD), (1, LOAD_STORE)], faults(device, 0, 0)),
