@@ -33,13 +33,14 @@ pub struct Guard {
 /// Ways out beside the ports of a switch, by port.
 pub type Ways = Vec<Option<Beside>>;
 
-/// Opens a way out beside each port whose peer can be paused and is at an interface; none where no priority is lossless.
+/// Opens a way out beside each port whose peer can be paused and is at an interface; none without `run.pause_guard`,
+/// or where no priority is lossless.
 ///
 /// # Errors
 /// The first interface that is refused, with the port's name.
 pub fn open(config: &Config) -> Result<Ways, (String, Box<PortOpenError>)> {
     let pfc = &config.switch.pfc;
-    if !pfc.enabled || pfc.lossless.is_empty() {
+    if !config.run.pause_guard || !pfc.enabled || pfc.lossless.is_empty() {
         return Ok(Vec::new());
     }
     let each = config.switch.ports.iter().zip(&config.run.ports);

@@ -6,7 +6,7 @@
 
 use core::ptr::NonNull;
 
-use super::PoolError;
+use super::{Pool, PoolError};
 
 /// Size and alignment of a huge page.
 const HUGE: usize = 2 << 20;
@@ -135,6 +135,30 @@ fn map_at(address: usize, bytes: usize, flags: libc::c_int) -> std::io::Result<N
 fn unmap(base: NonNull<u8>, bytes: usize) {
     // SAFETY: `base` and `bytes` are what mmap gave, and no `Bufs` outlives the `Pool`.
     unsafe { libc::munmap(base.as_ptr().cast(), bytes) };
+}
+
+impl Pool {
+    /// Where the chunks are, one after the other, page by page; `None` for a pool in ordinary memory,
+    /// which the kernel cannot be given.
+    pub(crate) const fn mapping(&self) -> Option<NonNull<u8>> {
+        match self.memory {
+            Memory::Mapped { base, .. } => Some(base),
+            Memory::Owned { .. } => None,
+        }
+    }
+
+    /// Whether the pages are huge ones (2 MiB), so that most chunks lie in one piece of real memory.
+    pub(crate) const fn has_huge_pages(&self) -> bool {
+        matches!(self.memory, Memory::Mapped { huge_pages: true, .. })
+    }
+
+    /// All chunks, one behind the other, and what is mapped after them: for a port whose device gets at
+    /// them by itself, when it has a descriptor's chunk.
+    #[must_use]
+    pub const fn memory(&self) -> NonNull<[u8]> {
+        let (Memory::Mapped { bytes, .. } | Memory::Owned { bytes, .. }) = self.memory;
+        NonNull::slice_from_raw_parts(self.base, bytes)
+    }
 }
 
 #[cfg(all(test, not(miri)))]

@@ -1,6 +1,6 @@
 //! Commands that take long, in slices between frames.
 //!
-//! Shape: [`Slices`] has what is under way; the runner has [`Slices::step`] do one slice after each time that it has served
+//! Shape: `Slices` has what is under way; the runner has `Slices::step` do one slice after each time that it has served
 //! the ports. A slice is a bounded amount of work, not of time: an endpoint reads no clock.
 //! Units: bytes.
 //! Source: docs/endpoint.md "Control socket".

@@ -79,6 +79,8 @@ pub struct RunConfig {
     pub cores: Vec<usize>,
     /// Their priority; `None` for that of the process.
     pub priority: Option<Priority>,
+    /// Whether peers of lossless ports are paused while one of them is away.
+    pub pause_guard: bool,
     /// How they wait.
     pub poll: Poll,
     /// Arguments of DPDK's environment.
@@ -161,6 +163,7 @@ impl Resolver<'_> {
             workers,
             cores,
             priority,
+            pause_guard: self.get("run", "pause_guard") == Some(Value::Bool(true)),
             poll: self.choice("run", "poll"),
             eal_args: self.texts("dpdk", "eal_args"),
             express: self.get("express", "enabled") != Some(Value::Bool(false)),

@@ -113,6 +113,13 @@ pub(super) const RUN: &[Param] = &[
         "Priority of workers: a nice value, or \"rr\", the policy SCHED_RR, which comes before all processes of the normal one. Below the nice value of the process, and for \"rr\", it takes CAP_SYS_NICE or a limit (docs/privileges.md).",
     ),
     restart(
+        "pause_guard",
+        Kind::Bool,
+        "",
+        Fixed("false"),
+        "Whether a thread of its own pauses the peers of lossless ports while a worker is away, so that their receive rings do not run over (docs/running.md). It pauses them each time that a worker is away for more than 1 ms while lossless frames come, which on a busy machine is often.",
+    ),
+    restart(
         "poll",
         Kind::Word(Poll::NAMES),
         "",

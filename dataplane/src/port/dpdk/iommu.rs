@@ -1,16 +1,20 @@
 //! Why an IOMMU refuses the pool: its addresses may be longer than those that the IOMMU translates.
 //!
+//! Shape: a PCI device's name, and where the pool is → the error of mapping it, with what to do.
+//! Units: bits of addresses.
 //! Source: Intel's VT-d specification, "Capability Register", MGAW; Linux, Documentation/ABI/testing/sysfs-class-iommu-intel-iommu.
 
 use core::ops::Range;
 use std::io;
+
+use weft_base::files::{self, OpenedBy};
 
 /// Bits of addresses that a PCI device's IOMMU translates; `None` where the kernel does not tell.
 pub fn address_bits(device: &str) -> Option<u32> {
     let name = device.split(',').next().unwrap_or(device);
     [name.to_owned(), format!("0000:{name}")].iter().find_map(|name| {
         let path = format!("/sys/bus/pci/devices/{name}/iommu/intel-iommu/cap");
-        bits_of_capability(&std::fs::read_to_string(path).ok()?)
+        bits_of_capability(&files::read_text(path, OpenedBy::Service, 64).ok()?)
     })
 }
 
