@@ -26,9 +26,10 @@ fn a_lossless_class_survives_a_worker_that_is_away() {
     net.add_joined("h2", "sw2", "10.78.0.2/24");
     let hook = Switch::folder(&net).join("hook");
     let wrapper = format!("env WEFT_TEST_HOOK={}", hook.display());
-    let config = "[run]\npause_guard = true\n[express]\nenabled = false\n[port_defaults]\nrx_ring_frames = 1024\n";
+    let config = "[express]\nenabled = false\n[port_defaults]\nrx_ring_frames = 1024\n";
     let ports = ["p1=af_packet:sw1", "p2=af_packet:sw2"];
-    let switch = Switch::start_by(&net, &wrapper, &ports, config, &[]);
+    let more = ["--set", "run.pause_guard=true"];
+    let switch = Switch::start_by(&net, &wrapper, &ports, config, &more);
     let receiver = host(&net, "h2", "--station 2");
     let sender =
         host(&net, "h1", "--station 1 --to 2 --pri 2 --size 1392 --rate 200Mbps --linger 2");
