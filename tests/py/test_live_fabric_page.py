@@ -205,12 +205,17 @@ def loads(page, inventory):
             assert int(told) == sum(row["ports"][:1] == [end["port"]] for row in rows), (end, cells)
 
 
+def link_loads():
+    """What the page tells of the load of each link, there and back; nothing of one that is down, or not counted yet."""
+    html = fm("topology", "--html")
+    return [re.findall(LOAD, row) for row in re.findall("<tr data-link=.*?</tr>", html, re.DOTALL)]
+
+
 def until_load(what, done):
     """Waits until the bits a second over all links, there and back, are as wanted; both directions of each have been counted."""
     limit = time.monotonic() + TIMEOUT_S
     while True:
-        html = fm("topology", "--html")
-        rows = [re.findall(LOAD, row) for row in re.findall("<tr data-link=.*?</tr>", html, re.DOTALL)]
+        rows = link_loads()
         total = [sum(float(load) * UNIT[unit] for load, unit, _ in end) for end in zip(*rows, strict=False)]
         if len(total) == 2 and all(len(row) == 2 for row in rows) and done(*total):
             assert all(int(ms) >= 200 for row in rows for _, _, ms in row), rows
@@ -297,7 +302,7 @@ def without_scripts(page):
 
 
 def take_down(inventory):
-    """Takes the first link between the switches down, at its interface."""
+    """Takes the first link between the switches down, at its interface; counting of the others may have begun anew since."""
     end = inventory["links"][0][0]
     with open(f"{DIR}/sw{end['switch']}/switch.toml", "rb") as file:
         ports = tomllib.load(file)["port"]
@@ -305,6 +310,9 @@ def take_down(inventory):
     limit = time.monotonic() + TIMEOUT_S
     while not (now := known("topology"))["down"]:
         assert time.monotonic() < limit, now
+        time.sleep(0.1)
+    while [len(row) for row in link_loads()].count(2) < len(inventory["links"]) - 1:
+        assert time.monotonic() < limit, link_loads()
         time.sleep(0.1)
 
 

@@ -53,13 +53,9 @@ fn hosts_talk_through_taps_and_sockets_of_dpdk() {
         // The first one waits for ARP, which asks again after a second: the kernel does not keep all that come meanwhile.
         let knows = || (ping(&net, hosts[from].0, hosts[to].1, 1) == 1).then_some(());
         until(LONG, "they know each other", knows);
-        assert_eq!(
-            ping(&net, hosts[from].0, hosts[to].1, PINGS),
-            PINGS,
-            "{} {}",
-            hosts[from].0,
-            hosts[to].1
-        );
+        let came = ping(&net, hosts[from].0, hosts[to].1, PINGS);
+        let (from, to) = (hosts[from].0, hosts[to].1);
+        assert_eq!(came, PINGS, "{from} {to}: {}", switch.show("all"));
     }
     // From h1 and h2 checksums come partial, and leave by DPDK complete.
     for (from, to) in [(1, 0), (1, 2), (2, 0), (0, 1)] {

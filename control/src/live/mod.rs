@@ -312,7 +312,7 @@ impl Live {
     ///
     /// # Errors
     /// What contradicts itself, or can only change with a restart; a worker that does not answer, though it was waited for
-    /// [`TRIES`] times.
+    /// `TRIES` times.
     pub fn reload(&self, switch: SwitchConfig, sources: Option<&Sources>) -> Result<(), LiveError> {
         let _turn = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         let change = self.recorder.as_ref().map(|_| Change::config(&switch, sources));
