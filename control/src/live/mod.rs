@@ -154,7 +154,7 @@ pub struct Live {
     /// Why there is no fast path at all, if it was asked for.
     no_express: Option<String>,
     fabric: Mutex<Option<Functions>>,
-    /// Keeps peers paused while workers are away; none where nothing is lossless.
+    /// Keeps peers paused while workers are away; none without `run.pause_guard`, or where nothing is lossless.
     guard: Mutex<Option<pause_guard::Guard>>,
     /// What is doubtful about where workers run.
     warnings: Vec<String>,

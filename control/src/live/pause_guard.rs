@@ -20,7 +20,7 @@ use weft_dataplane::port::af_packet::Beside;
 use weft_dataplane::types::PortId;
 use weft_dataplane::worker::{Clock, PauseGuard};
 
-use crate::config::choice::DeviceKind;
+use crate::config::choice::DeviceIs;
 use crate::config::resolve::{Config, RunPort};
 
 /// The thread; dropping it ends it.
@@ -45,8 +45,7 @@ pub fn open(config: &Config) -> Result<Ways, (String, Box<PortOpenError>)> {
     }
     let each = config.switch.ports.iter().zip(&config.run.ports);
     each.map(|(port, run)| {
-        let is_interface =
-            matches!(run.kind, DeviceKind::Auto | DeviceKind::AfPacket | DeviceKind::AfXdp);
+        let is_interface = run.kind.device() == DeviceIs::Interface;
         let opened = (port.pfc && is_interface).then(|| Beside::open(&run.device));
         opened.transpose().map_err(|error| (run.name.clone(), Box::new(error)))
     })

@@ -178,7 +178,7 @@ pub struct Cache<T> {
     hand: u64,
     leases: Leases,
     out: VecDeque<Out<T>>,
-    /// Changed lines that were lost, for whoever wants to know.
+    /// Changed lines that were lost, until [`Cache::next_lost`] tells them.
     lost: VecDeque<u64>,
     counts: CacheCounts,
 }
@@ -322,7 +322,7 @@ impl<T: Copy + PartialEq> Cache<T> {
         }
     }
 
-    /// The link went down: nothing of what is under way is answered any more, and nobody is told of accesses that wait. What
+    /// The link went down: what is under way gets no answer, and accesses that wait are dropped without one. What
     /// is held stays: the lease says whether it can be used.
     pub fn link_down(&mut self) {
         let mut lost = Vec::new();

@@ -95,7 +95,7 @@ impl Snoops {
         }
     }
 
-    /// Waits for no answer any more, though some may come. Nobody is given up on.
+    /// Stops waiting for answers, though some may come. No host is given up.
     pub fn abandon(&mut self) {
         for tag in 0..u16::try_from(self.tags.len()).unwrap_or(u16::MAX) {
             self.forsake(tag);
@@ -248,7 +248,7 @@ impl Snoops {
     }
 }
 
-/// The number of the `nth` lease: nobody who does not know the secret can tell it, and renew what another device has given.
+/// The number of the `nth` lease: without the secret it cannot be guessed, so no other device can renew the lease.
 fn number(secret: u64, nth: u64) -> u64 {
     let mut hasher = DefaultHasher::new();
     (secret, nth).hash(&mut hasher);
