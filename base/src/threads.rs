@@ -9,7 +9,7 @@ use std::any::Any;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread::{Builder, JoinHandle};
 
 use crate::slice;
@@ -161,6 +161,9 @@ impl Register {
 
 /// Starts a thread that is looked after: [`lost`] tells when it panics, ends before `ends` allows it, or is gone.
 ///
+/// Returns once the thread runs. The standard library maps a signal stack at the start of a thread and aborts the process where
+/// that fails: this way a caller that has found room for a thread knows that the thread has taken it.
+///
 /// # Errors
 /// The kernel gives no thread.
 pub fn spawn<T: Send + 'static>(
@@ -171,8 +174,10 @@ pub fn spawn<T: Send + 'static>(
 ) -> io::Result<JoinHandle<T>> {
     let name = name.into();
     let own = name.clone();
-    Builder::new().name(name).spawn(move || {
+    let (begin, begun) = mpsc::sync_channel(1);
+    let thread = Builder::new().name(name).spawn(move || {
         let number = register().enter(role, &own);
+        let _ = begin.send(()); // the caller waits for it
         if !role.polls() {
             slice::shorten();
         }
@@ -187,7 +192,9 @@ pub fn spawn<T: Send + 'static>(
             Ok(value) => value,
             Err(panic) => resume_unwind(panic), // whoever joins it sees it, too
         }
-    })
+    })?;
+    let _ = begun.recv();
+    Ok(thread)
 }
 
 /// Has the calling thread be looked after until the process ends.
@@ -371,6 +378,19 @@ mod tests {
         let mut register = register();
         register.lost = None;
         register.running.retain(|thread| thread.name != "gone");
+    }
+
+    /// It is in the register, which it enters itself, before its caller goes on.
+    #[test]
+    fn a_thread_that_was_started_runs() {
+        for _ in 0..200 {
+            let (end, over) = mpsc::channel::<()>();
+            let run = move || drop(over.recv());
+            let thread = spawn(Role::Device, "begun", Ends::Freely, run).unwrap();
+            assert!(register().running.iter().any(|thread| thread.name == "begun"));
+            drop(end);
+            thread.join().unwrap();
+        }
     }
 
     #[test]
