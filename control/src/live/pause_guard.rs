@@ -14,11 +14,12 @@ use std::time::Duration;
 use weft_base::priority::Thread;
 use weft_base::threads::{self, Ends, Role};
 use weft_base::wait;
+use weft_dataplane::config::PortConfig;
 use weft_dataplane::pipeline::Core;
-use weft_dataplane::port::PortOpenError;
 use weft_dataplane::port::af_packet::Beside;
+use weft_dataplane::port::{Port, PortOpenError, RxGauge};
 use weft_dataplane::types::PortId;
-use weft_dataplane::worker::{Clock, PauseGuard};
+use weft_dataplane::worker::{Clock, GuardedPort, PauseGuard};
 
 use crate::config::choice::DeviceIs;
 use crate::config::resolve::{Config, RunPort};
@@ -30,24 +31,46 @@ pub struct Guard {
     thread: Option<Thread>,
 }
 
-/// Ways out beside the ports of a switch, by port.
-pub type Ways = Vec<Option<Beside>>;
+/// What is known of a port whose peer can be paused, and a way out beside it.
+pub struct Way {
+    out: Beside,
+    gauge: RxGauge,
+    ring_frames: usize,
+}
 
-/// Opens a way out beside each port whose peer can be paused and is at an interface; none without `run.pause_guard`,
+/// Ways out beside the ports of a switch, by port.
+pub type Ways = Vec<Option<Way>>;
+
+/// Whether the peer of a port is paused while its worker is away.
+fn is_guarded(config: &Config, port: &PortConfig, run: &RunPort) -> bool {
+    let pfc = &config.switch.pfc;
+    let is_lossless = pfc.enabled && port.pfc && !pfc.lossless.is_empty();
+    config.run.pause_guard && is_lossless && run.kind.device() == DeviceIs::Interface
+}
+
+/// Whether a switch of `config` has a port to guard.
+pub fn is_wanted(config: &Config) -> bool {
+    let mut each = config.switch.ports.iter().zip(&config.run.ports);
+    each.any(|(port, run)| is_guarded(config, port, run))
+}
+
+/// Opens a way out beside each of `ports` whose peer can be paused and is at an interface; none without `run.pause_guard`,
 /// or where no priority is lossless.
 ///
 /// # Errors
 /// The first interface that is refused, with the port's name.
-pub fn open(config: &Config) -> Result<Ways, (String, Box<PortOpenError>)> {
-    let pfc = &config.switch.pfc;
-    if !config.run.pause_guard || !pfc.enabled || pfc.lossless.is_empty() {
-        return Ok(Vec::new());
-    }
-    let each = config.switch.ports.iter().zip(&config.run.ports);
-    each.map(|(port, run)| {
-        let is_interface = run.kind.device() == DeviceIs::Interface;
-        let opened = (port.pfc && is_interface).then(|| Beside::open(&run.device));
-        opened.transpose().map_err(|error| (run.name.clone(), Box::new(error)))
+pub fn open(
+    config: &Config,
+    ports: &[Box<dyn Port>],
+) -> Result<Ways, (String, Box<PortOpenError>)> {
+    let each = config.switch.ports.iter().zip(&config.run.ports).zip(ports);
+    each.map(|((port, run), opened)| {
+        let gauge = is_guarded(config, port, run).then(|| opened.rx_gauge()).flatten();
+        let open = |gauge| {
+            let out = Beside::open(&run.device)?;
+            Ok(Way { out, gauge, ring_frames: run.rx_ring_frames })
+        };
+        gauge.map(open).transpose().map_err(|error| (run.name.clone(), Box::new(error)))
     })
     .collect()
 }
@@ -60,17 +83,18 @@ impl Guard {
     pub fn start(
         core: &Arc<Core>,
         clock: Clock,
-        (spread, runs): (&[Vec<PortId>], &[RunPort]),
+        spread: &[Vec<PortId>],
         mut ways: Ways,
     ) -> io::Result<Option<Self>> {
         if ways.iter().all(Option::is_none) {
             return Ok(None);
         }
         let guarded = |port: &PortId| {
-            let rings = runs.get(port.index()).map_or(0, |run| run.rx_ring_frames);
-            ways.get(port.index()).is_some_and(Option::is_some).then_some((*port, rings))
+            let way = ways.get(port.index())?.as_ref()?;
+            let (gauge, ring_frames) = (way.gauge.clone(), way.ring_frames);
+            Some(GuardedPort { port: *port, gauge, ring_frames })
         };
-        let ports: Vec<Vec<(PortId, usize)>> =
+        let ports: Vec<Vec<GuardedPort>> =
             spread.iter().map(|own| own.iter().filter_map(guarded).collect()).collect();
         let mut guard = PauseGuard::new(core.clone(), &ports);
         let stop = Arc::new(AtomicBool::new(false));
@@ -83,7 +107,7 @@ impl Guard {
                 let span = guard.look(clock.now(), |port, frame| {
                     ways.get_mut(port.index())
                         .and_then(Option::as_mut)
-                        .is_some_and(|way| way.send(frame))
+                        .is_some_and(|way| way.out.send(frame))
                 });
                 wait::pause(Duration::from_nanos(span.as_ns()));
             }

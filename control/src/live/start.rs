@@ -71,7 +71,8 @@ impl Live {
         };
         let (ports, info, far) = devices::open_all(config, &mut switch, &pool, express.as_ref())?;
         // What a record is made of is what ports return: nothing may be sent beside them.
-        let ways = if record.is_some() { Ok(Vec::new()) } else { pause_guard::open(config) };
+        let ways =
+            if record.is_some() { Ok(Vec::new()) } else { pause_guard::open(config, &ports) };
         let ways = ways.map_err(|(name, error)| LiveError::open(name)(*error))?;
         let recorder = record.map(|record| begin(record, &switch, &pool)).transpose()?;
         let tee = |(port, slot): (Box<dyn Port>, &MirrorSlot)| -> Box<dyn Port> {
@@ -81,7 +82,7 @@ impl Live {
         let parts = (ports, &pool);
         let mut live = Self::drive(&mut placement, switch, parts, recorder.as_ref())?;
         (live.devices, live.no_express) = (info, no_express);
-        let guard = Guard::start(&live.core, live.clock, (&spread, &config.run.ports), ways);
+        let guard = Guard::start(&live.core, live.clock, &spread, ways);
         let guard = guard.map_err(LiveError::Guard)?;
         if let Some(thread) = guard.as_ref().and_then(Guard::thread) {
             placement.prefer(thread);

@@ -34,8 +34,25 @@ fn processors() -> Vec<usize> {
     list.trim().split(',').flat_map(run).collect()
 }
 
-/// Of each worker: the processors that it may use, and its nice value.
-fn workers(pid: u32) -> Vec<(String, i64)> {
+/// The policy that `sched(7)` has as number 2.
+const SCHED_RR: i64 = 2;
+
+/// A worker as the kernel has it.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Worker {
+    name: String,
+    processors: String,
+    nice: i64,
+    policy: i64,
+}
+
+/// Field `at` of a `stat` file, counted from the one after the name.
+fn field(stat: &str, at: usize) -> &str {
+    stat.rsplit(") ").next().unwrap().split(' ').nth(at).unwrap()
+}
+
+/// The workers of a process, by name.
+fn workers(pid: u32) -> Vec<Worker> {
     let mut all = Vec::new();
     for task in std::fs::read_dir(format!("/proc/{pid}/task")).unwrap() {
         let path = task.unwrap().path();
@@ -44,13 +61,13 @@ fn workers(pid: u32) -> Vec<(String, i64)> {
         let line = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
         if line("Name:").trim().starts_with("weft-worker") {
             let stat = std::fs::read_to_string(path.join("stat")).unwrap();
-            let nice = stat.rsplit(") ").next().unwrap().split(' ').nth(16).unwrap();
-            let name = line("Name:").trim().to_owned();
-            all.push((name, line("Cpus_allowed_list:").trim().to_owned(), nice.parse().unwrap()));
+            let [nice, policy] = [16, 38].map(|at| field(&stat, at).parse().unwrap());
+            let processors = line("Cpus_allowed_list:").trim().to_owned();
+            all.push(Worker { name: line("Name:").trim().to_owned(), processors, nice, policy });
         }
     }
     all.sort_unstable();
-    all.into_iter().map(|(_, processors, nice)| (processors, nice)).collect()
+    all
 }
 
 #[test]
@@ -63,11 +80,24 @@ fn workers_are_bound_and_have_a_priority() {
     let cores = format!("run.cores=[{second},{first}]");
     let (child, _err) =
         start(|command| command.args(options(dir.path(), &[&cores, "run.priority=7"])));
-    let want = [second, first].map(|core| (core.to_string(), 7));
-    assert_eq!(workers(child.0.id()), want);
+    let found = workers(child.0.id());
+    let placed: Vec<(&str, i64)> = found.iter().map(|w| (w.processors.as_str(), w.nice)).collect();
+    let [first, second] = [first, second].map(|core| core.to_string());
+    assert_eq!(placed, [(second.as_str(), 7), (first.as_str(), 7)]);
     let others = std::fs::read_to_string(format!("/proc/{}/stat", child.0.id())).unwrap();
-    let nice = others.rsplit(") ").next().unwrap().split(' ').nth(16).map(str::to_owned);
-    assert_ne!(nice.as_deref(), Some("7"), "the main thread keeps its own: {others}");
+    assert_ne!(field(&others, 16), "7", "the main thread keeps its own: {others}");
+}
+
+/// Workers of a switch that sleep where nothing comes may come before all others; its other threads do not.
+#[test]
+fn workers_run_in_real_time_where_they_are_to() {
+    let dir = tempfile::tempdir().unwrap();
+    let (child, _err) =
+        start(|command| command.args(options(dir.path(), &["run.priority=\"rr\""])));
+    let found = workers(child.0.id());
+    assert_eq!(found.iter().map(|w| w.policy).collect::<Vec<_>>(), [SCHED_RR; 2], "{found:?}");
+    let main = std::fs::read_to_string(format!("/proc/{}/stat", child.0.id())).unwrap();
+    assert_eq!(field(&main, 38), "0", "{main}");
 }
 
 /// What cannot be had is refused, and said with what there is; nothing runs elsewhere without a word.

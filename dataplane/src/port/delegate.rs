@@ -83,6 +83,11 @@ macro_rules! delegate {
             $port.link_fd()
         }
     };
+    (@rx_gauge |$self:ident| $port:expr) => {
+        fn rx_gauge(&$self) -> Option<$crate::port::RxGauge> {
+            $port.rx_gauge()
+        }
+    };
     (@wait_fd |$self:ident| $port:expr) => {
         fn wait_fd(&$self) -> Option<std::os::fd::BorrowedFd<'_>> {
             $port.wait_fd()
@@ -147,7 +152,7 @@ pub(super) use delegate;
 
 impl<P: Port + ?Sized> Port for Box<P> {
     delegate!(
-        caps, start, rx, tx_room, tx, sending, service, link_up, fast_path, counters, wait_fd, link_fd, next_event,
+        caps, start, rx, tx_room, tx, sending, service, link_up, fast_path, counters, rx_gauge, wait_fd, link_fd, next_event,
         look_ahead, rx_one, tx_one, has_news, is_steady, idle_at, whole_at, release => |self| **self
     );
 }

@@ -32,8 +32,8 @@ impl<P: Port> Lossy<P> {
 impl<P: Port> Port for Lossy<P> {
     // No way past the pipeline: frames that took it would not be lost.
     delegate!(
-        caps, start, tx_room, tx, sending, service, link_up, wait_fd, link_fd, next_event, idle_at,
-        release => |self| self.port
+        caps, start, tx_room, tx, sending, service, link_up, rx_gauge, wait_fd, link_fd, next_event,
+        idle_at, release => |self| self.port
     );
 
     fn rx(&mut self, now: Instant, bufs: &mut Bufs, batch: &mut Batch) -> usize {

@@ -16,6 +16,8 @@ pub mod disturbance;
 #[cfg(feature = "dpdk")]
 pub mod dpdk;
 mod error;
+#[expect(unsafe_code, reason = "words of rings that the kernel shares")]
+mod gauge;
 pub mod gso;
 mod join;
 mod link;
@@ -37,6 +39,7 @@ mod vnet;
 pub mod wire;
 
 pub use self::error::{PortError, PortOpenError};
+pub use self::gauge::RxGauge;
 use crate::batch::Batch;
 use crate::desc::Desc;
 use crate::pool::Bufs;
@@ -179,6 +182,11 @@ pub trait Port: Send {
     /// What was counted beside delivered frames.
     fn counters(&self) -> PortCounters {
         PortCounters::default()
+    }
+
+    /// How full the rings are that the port receives from, for other threads; none where nothing of the kind is known.
+    fn rx_gauge(&self) -> Option<RxGauge> {
+        None
     }
 
     /// A descriptor that becomes readable when there is something to receive, for idle workers.

@@ -283,8 +283,8 @@ impl<P: Port> Tee<P> {
 
 impl<P: Port> Port for Tee<P> {
     delegate!(
-        caps, start, tx_room, sending, service, link_up, fast_path, counters, wait_fd, link_fd, next_event,
-        idle_at, release => |self| self.port
+        caps, start, tx_room, sending, service, link_up, fast_path, counters, rx_gauge, wait_fd, link_fd,
+        next_event, idle_at, release => |self| self.port
     );
 
     fn rx(&mut self, now: Instant, bufs: &mut Bufs, batch: &mut Batch) -> usize {

@@ -19,7 +19,7 @@ use std::sync::Arc;
 pub use away::{Away, LATELY};
 pub use group::{Quiesced, Stuck, WorkerGroup, WorkerGroupError};
 pub use idle::{Idle, Poll};
-pub use pause_guard::PauseGuard;
+pub use pause_guard::{GuardedPort, PauseGuard};
 pub use recording::Recording;
 pub use refused::end_on_refused_call;
 pub use replaying::{Divergence, Replaying};

@@ -5,7 +5,7 @@
 //! to stop. The guard runs on a thread of its own, which sleeps nearly always and so is let in at once, and it
 //!
 //! - refreshes the PAUSE of a port that is above XOFF, when half of it is over;
-//! - pauses all lossless priorities of a port that received some lately, before its receive ring can be full.
+//! - pauses all lossless priorities of a port that received some lately, once half of its receive ring is full.
 //!
 //! It stops after [`GIVE_UP`]: a worker that is away for longer is stuck, and a switch that forwards nothing must not hold up
 //! its neighbours. Only ports that received lossless frames within a second before their worker's last turn are paused below
@@ -15,8 +15,8 @@
 //! writer, the worker. The worker that comes back learns of them ([`Core::note_guarded`]) and sends what holds then. While the
 //! whole process is stopped, or the machine, no guard runs either.
 //!
-//! Shape: what workers publish (last turn, planned sleep, frames, XOFF) and `now` → PFC frames.
-//! Units: picoseconds, frames.
+//! Shape: what workers publish (last turn, planned sleep, frames, XOFF), gauges of rings and `now` → PFC frames.
+//! Units: picoseconds, frames, 1/1,000 of a ring.
 //! Source: IEEE 802.1Q clause 36.1.3; docs/spec/pipeline.md §9.
 
 use std::sync::Arc;
@@ -25,6 +25,7 @@ use weft_parsers::mac_control::{self, FRAME_LEN};
 
 use crate::pfc::CLASSES;
 use crate::pipeline::Core;
+use crate::port::RxGauge;
 use crate::snapshot::Snapshot;
 use crate::stats::WorkerStats;
 use crate::time::{Instant, Span};
@@ -32,8 +33,10 @@ use crate::types::{PortId, PriSet};
 
 /// An absence that is no more than a turn of the loop.
 const TURN: Span = Span::from_ms(1);
-/// A port is paused after its worker was away for this long at the least, and at the most if frames come slowly.
-const PATIENCE: [Span; 2] = [Span::from_ms(2), Span::from_ms(20)];
+/// A peer is paused when its ring is so full, in 1/1,000: the rest is for what is under way until it has stopped.
+const URGENT: u16 = 500;
+/// The PAUSE of a port whose rate is not known.
+const PAUSE_MAX: Span = Span::from_ms(20);
 /// Frames of lossless priorities that came within such a time are followed by others.
 const LATELY: Span = Span::from_ms(1_000);
 /// A worker that is away for longer is stuck, as the event `worker_stalled` says: its peers may send again.
@@ -47,10 +50,20 @@ const ACT: Span = Span::from_us(100);
 /// Over such a time the rate of frames is measured.
 const MEASURE: Span = Span::from_ms(10);
 
+/// A port that is to be looked after.
+pub struct GuardedPort {
+    /// Which one it is.
+    pub port: PortId,
+    /// How full its receive rings are.
+    pub gauge: RxGauge,
+    /// How many frames the smallest of them holds.
+    pub ring_frames: usize,
+}
+
 /// A port that is looked after.
-#[derive(Debug)]
 struct Guarded {
     port: PortId,
+    gauge: RxGauge,
     ring_frames: u64,
     /// Frames that it had received when the rate was last measured, and when that was.
     frames: u64,
@@ -66,7 +79,6 @@ struct Guarded {
 }
 
 /// A worker that is looked after.
-#[derive(Debug)]
 struct Watched {
     /// Its last turn, as of the last look.
     turn: Instant,
@@ -80,12 +92,13 @@ pub struct PauseGuard {
 }
 
 impl PauseGuard {
-    /// A guard of the workers of `core`, of which each has ports with receive rings of so many frames.
+    /// A guard of the workers of `core`, of which each has such ports.
     #[must_use]
-    pub fn new(core: Arc<Core>, ports: &[Vec<(PortId, usize)>]) -> Self {
-        let guarded = |&(port, ring_frames): &(PortId, usize)| Guarded {
-            port,
-            ring_frames: ring_frames as u64,
+    pub fn new(core: Arc<Core>, ports: &[Vec<GuardedPort>]) -> Self {
+        let guarded = |own: &GuardedPort| Guarded {
+            port: own.port,
+            gauge: own.gauge.clone(),
+            ring_frames: own.ring_frames as u64,
             frames: 0,
             measured: Instant::ZERO,
             rate: 0,
@@ -94,7 +107,7 @@ impl PauseGuard {
             told: 0,
             sent: Instant::ZERO,
         };
-        let watched = |own: &Vec<(PortId, usize)>| Watched {
+        let watched = |own: &Vec<GuardedPort>| Watched {
             turn: Instant::ZERO,
             ports: own.iter().map(guarded).collect(),
         };
@@ -135,8 +148,9 @@ impl PauseGuard {
                     continue;
                 }
                 let half = port.half(&snapshot);
-                wait = wait.min(ACT.max(Span::from_ps(half.as_ps() / 2)));
-                let is_urgent = is_lossless && away >= port.patience();
+                let soon = Span::from_ps(half.as_ps() / 2).min(port.eighth());
+                wait = wait.min(soon.max(ACT));
+                let is_urgent = is_lossless && port.gauge.permille() >= URGENT;
                 let classes =
                     classes_of(if is_urgent { snapshot.lossless } else { xoff }, &snapshot);
                 let is_due = classes & !port.told != 0 || now.since(port.sent) >= half;
@@ -181,15 +195,12 @@ impl Guarded {
     /// Half of the longest PAUSE of the port.
     fn half(&self, snapshot: &Snapshot) -> Span {
         let port = snapshot.config.ports.get(self.port.index());
-        port.map_or(PATIENCE[1], |port| Span::from_ps(port.rate.quanta(u16::MAX).as_ps() / 2))
+        port.map_or(PAUSE_MAX, |port| Span::from_ps(port.rate.quanta(u16::MAX).as_ps() / 2))
     }
 
-    /// How long its worker may be away before the peer is paused: until half of its receive ring is full.
-    fn patience(&self) -> Span {
-        let half = u128::from(self.ring_frames) * 1_000_000_000 / 2;
-        let ns = u64::try_from(half / u128::from(self.rate.max(1))).unwrap_or(u64::MAX);
-        let [least, most] = PATIENCE;
-        Span::from_ns(ns).clamp(least, most)
+    /// How long an eighth of its receive ring lasts.
+    fn eighth(&self) -> Span {
+        Span::from_ns(self.ring_frames * (1_000_000_000 / 8) / self.rate.max(1))
     }
 }
 
@@ -210,6 +221,8 @@ fn frame(classes: u8, snapshot: &Snapshot, port: PortId) -> [u8; FRAME_LEN] {
 
 #[cfg(test)]
 mod tests {
+    use core::sync::atomic::{AtomicU16, Ordering};
+
     use super::*;
     use crate::pipeline::{Switch, SwitchBuilder};
     use crate::port::Port;
@@ -231,6 +244,8 @@ mod tests {
         is_open: bool,
         /// Looks at which they could not.
         refused: usize,
+        /// How full the ring of p0 is, in 1/1,000.
+        level: Arc<AtomicU16>,
     }
 
     impl Rig {
@@ -250,13 +265,15 @@ mod tests {
             let mut switch =
                 SwitchBuilder::new(vec![port("p0"), port("p1")]).workers(2).build().unwrap();
             switch.step(Instant::ZERO);
-            let ports: Vec<Vec<_>> = switch
-                .spread
-                .iter()
-                .map(|own| own.iter().map(|port| (*port, RING)).collect())
-                .collect();
+            let level = Arc::new(AtomicU16::new(0));
+            let guarded = |port: &PortId| {
+                let level = if port.index() == 0 { level.clone() } else { Arc::default() };
+                GuardedPort { port: *port, gauge: RxGauge::of_level(level), ring_frames: RING }
+            };
+            let ports: Vec<Vec<_>> =
+                switch.spread.iter().map(|own| own.iter().map(guarded).collect()).collect();
             let guard = PauseGuard::new(switch.core.clone(), &ports);
-            Self { switch, guard, sent: Vec::new(), is_open: true, refused: 0 }
+            Self { switch, guard, sent: Vec::new(), is_open: true, refused: 0, level }
         }
 
         fn stats(&self, worker: usize) -> &WorkerStats {
@@ -276,7 +293,7 @@ mod tests {
 
         /// The guard looks; worker 1 is always there.
         fn look(&mut self, us: u64) -> Span {
-            let Self { switch, guard, sent, is_open, refused } = self;
+            let Self { switch, guard, sent, is_open, refused, .. } = self;
             switch.core.stats[1].beat_ns.set(us * 1_000);
             guard.look(Instant::from_ns(us * 1_000), |port, frame| {
                 if *is_open {
@@ -292,6 +309,11 @@ mod tests {
         fn classes(&self, pris: &[u8]) -> u8 {
             let classes = &self.switch.core.snapshot.load().config.pfc.classes;
             pris.iter().fold(0, |all, pri| all | classes[Pri::new(*pri).unwrap()])
+        }
+
+        /// The ring of p0 is so full.
+        fn fill(&self, permille: u64) {
+            self.level.store(u16::try_from(permille.min(1_000)).unwrap(), Ordering::Relaxed);
         }
 
         /// Looks every 100 us; when it paused the peer of p0, in us.
@@ -334,10 +356,10 @@ mod tests {
     fn a_peer_of_lossless_frames_is_paused_while_the_worker_is_away() {
         #[rustfmt::skip] // columns: name, priority, frames in the 10 ms before 100 ms, sleeps until, first PAUSE in us
         let cases = [
-            ("few frames",               2,     10, 0,   Some(120_000)),
+            ("few frames",               2,     10, 0,   None),
             ("a ring in 10 ms",          1,  2_048, 0,   Some(105_000)),
-            ("a ring in 100 us",         1, 204_800, 0,  Some(102_000)),
-            ("asleep",                   2,  2_048, 140, Some(145_000)),
+            ("a ring in 100 us",         1, 204_800, 0,  Some(101_000)),
+            ("asleep",                   2,  2_048, 140, Some(141_000)),
             ("no frame",                 2,      0, 0,   None),
             ("frames that may be lost",  3,  2_048, 0,   None),
         ];
@@ -346,7 +368,13 @@ mod tests {
             rig.turns(90, pri, 0);
             rig.turns(100, pri, frames);
             rig.stats(0).wake_ns.set(wake * 1_000_000);
-            let found = rig.looks(100..400);
+            let mut found = Vec::new();
+            for ms in 100..400 {
+                // They go on coming, and nothing takes them out of the ring.
+                let step = frames * 100 / RING as u64;
+                rig.fill((ms - 100) * step);
+                found.extend(rig.looks(ms..ms + 1));
+            }
             assert_eq!(found, want.map_or(vec![], |at| refreshed(at, 400_000)), "{name}");
             let both = rig.classes(&[1, 2]);
             assert!(rig.sent.iter().all(|(_, classes, _)| *classes == both), "{name}");
@@ -360,6 +388,7 @@ mod tests {
             rig.turns(90, 2, 0);
             rig.turns(100, 2, 100);
             rig.turns(last, 2, 0);
+            rig.fill(500);
             assert_eq!(!rig.looks(last..last + 100).is_empty(), pauses, "{last}");
         }
     }
@@ -371,6 +400,7 @@ mod tests {
             let mut rig = Rig::new();
             rig.turns(90, 2, 0);
             rig.turns(100, 2, 100);
+            rig.fill(900);
             let pris = if xoff { PriSet::only(Pri::new(1).unwrap()) } else { PriSet::EMPTY };
             rig.switch.core.assert_xoff(PortId::new(0).unwrap(), pris);
             let found = rig.looks(100..10_000);
@@ -378,7 +408,7 @@ mod tests {
             assert!((2_100_000 - HALF_US..2_100_000).contains(&last), "{xoff}: {last}");
             // When it is back after all, it is looked after as before.
             rig.turns(10_000, 2, 100);
-            assert_eq!(rig.looks(10_000..10_030).len(), if xoff { 3 } else { 1 }, "{xoff}");
+            assert_eq!(rig.looks(10_000..10_030).len(), if xoff { 3 } else { 2 }, "{xoff}");
         }
     }
 
@@ -404,7 +434,8 @@ mod tests {
         let port = PortId::new(0).unwrap();
         rig.turns(90, 2, 0);
         rig.turns(100, 2, 100);
-        let sent = rig.looks(100..150).len();
+        rig.fill(500);
+        let sent = rig.looks(100..125).len();
         assert_eq!(sent, 2);
         let core = rig.switch.core.clone();
         assert!(core.has_guarded());
@@ -421,6 +452,7 @@ mod tests {
             let mut rig = Rig::new();
             rig.turns(90, 2, 0);
             rig.turns(100, 2, 2_048);
+            rig.fill(1_000);
             change(&mut rig);
             let found = rig.looks(100..150);
             (found.is_empty(), rig.refused > 0, rig.switch.core.has_guarded())

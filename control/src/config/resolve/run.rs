@@ -163,7 +163,7 @@ impl Resolver<'_> {
             workers,
             cores,
             priority,
-            pause_guard: self.get("run", "pause_guard") == Some(Value::Bool(true)),
+            pause_guard: self.get("run", "pause_guard") != Some(Value::Bool(false)),
             poll: self.choice("run", "poll"),
             eal_args: self.texts("dpdk", "eal_args"),
             express: self.get("express", "enabled") != Some(Value::Bool(false)),

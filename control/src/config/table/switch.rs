@@ -116,8 +116,8 @@ pub(super) const RUN: &[Param] = &[
         "pause_guard",
         Kind::Bool,
         "",
-        Fixed("false"),
-        "Whether a thread of its own pauses the peers of lossless ports while a worker is away, so that their receive rings do not run over (docs/running.md). It pauses them each time that a worker is away for more than 1 ms while lossless frames come, which on a busy machine is often.",
+        Fixed("true"),
+        "Whether a thread of its own pauses the peers of lossless ports while a worker is away and their receive rings fill, so that these do not run over (docs/running.md).",
     ),
     restart(
         "poll",

@@ -15,6 +15,7 @@ mod user;
 
 use std::io;
 
+use super::pause_guard;
 use super::placement::Raiser;
 use crate::config::choice::DeviceKind;
 use crate::config::resolve::Config;
@@ -112,7 +113,8 @@ fn failed<E: Into<io::Error>>(call: &'static str) -> impl FnOnce(E) -> ConfineEr
 /// # Errors
 /// See [`ConfineError`].
 pub fn enter(config: &Config) -> Result<Entered, ConfineError> {
-    enter_as(Profile::of(config), needed(config), true, || {
+    let raises = config.run.priority.is_some() || pause_guard::is_wanted(config);
+    enter_as(Profile::of(config), needed(config), raises, || {
         let become_user = |name: &String| user::become_user(name, &user::sockets(config));
         config.run.user.as_ref().map_or(Ok(()), become_user)
     })

@@ -20,6 +20,7 @@ use self::receiver::Receiver;
 use self::sender::{Out, Sender};
 use self::slots::RxSlots;
 use super::error::{Refused, at};
+use super::gauge::{RxGauge, Shown};
 use super::link::{HostGuard, LinkWatch};
 use super::{Port, PortCaps, PortCounters, PortError, PortOpenError, TX_LEN_MIN, sys};
 use crate::batch::Batch;
@@ -50,6 +51,8 @@ pub struct AfPacketConfig {
 
 /// What there is while the interface is there.
 struct Open {
+    // Before the ring that it shows.
+    _shown: Shown,
     /// Super-frames leave by this one's socket too, which tells of the interface.
     rx: receiver::Ring,
     tx: sender::Ring,
@@ -62,6 +65,7 @@ pub struct AfPacket {
     caps: PortCaps,
     config: AfPacketConfig,
     open: Option<Open>,
+    gauge: RxGauge,
     watch: LinkWatch,
     receiver: Receiver,
     sender: Sender,
@@ -87,7 +91,8 @@ impl AfPacket {
         PortOpenError::check_frame_len_max(device, config.frame_len_max)?;
         PortOpenError::check_ring_frames(device, config.tx_ring_frames, config.rx_ring_frames)?;
         let (watch, index) = LinkWatch::of_ethernet(device)?;
-        let open = Self::open_device(config, index).map_err(|refused| {
+        let gauge = RxGauge::default();
+        let open = Self::open_device(config, index, &gauge).map_err(|refused| {
             let hint = match refused.1.raw_os_error() {
                 Some(libc::EPERM) => " (needs CAP_NET_RAW and CAP_NET_ADMIN)",
                 Some(libc::EEXIST) => " (it is already a port of a running switch)",
@@ -106,6 +111,7 @@ impl AfPacket {
             },
             config: config.clone(),
             open: Some(open),
+            gauge,
             watch,
             receiver: Receiver::new(config.frame_len_max),
             sender: Sender::new(),
@@ -119,7 +125,7 @@ impl AfPacket {
     }
 
     /// Keeps the host out, and takes a socket that sees the interface's frames and one that only sends.
-    fn open_device(config: &AfPacketConfig, index: i32) -> Result<Open, Refused> {
+    fn open_device(config: &AfPacketConfig, index: i32, gauge: &RxGauge) -> Result<Open, Refused> {
         let guard =
             HostGuard::open(&config.device).map_err(at("keep the host out (nftables netdev)"))?;
         let version = i32::try_from(libc::tpacket_versions::TPACKET_V2 as u32).unwrap_or(1);
@@ -148,7 +154,9 @@ impl AfPacket {
             RxSlots::map(fd, config.rx_ring_frames, len).map_err(at("make the receive ring"))?;
         sys::set_promiscuous(fd, index).map_err(at("set promiscuous"))?;
         sys::bind_packet(fd, index, true).map_err(at("bind to the interface"))?;
-        Ok(Open { rx: receiver::Ring { slots, socket }, tx, index, _guard: guard })
+        // SAFETY: `Open` drops it before the slots.
+        let shown = unsafe { gauge.show(vec![slots.gauged()]) };
+        Ok(Open { _shown: shown, rx: receiver::Ring { slots, socket }, tx, index, _guard: guard })
     }
 
     /// Frames that went as part of the one before them so far.
@@ -201,7 +209,7 @@ impl AfPacket {
             && self.retry_at <= now
         {
             self.retry_at = now + RETRY_EVERY;
-            let open = Self::open_device(&self.config, index);
+            let open = Self::open_device(&self.config, index, &self.gauge);
             self.open = Some(open.map_err(|(call, e)| self.error(call, e))?);
             self.blocked = false;
         }
@@ -344,6 +352,10 @@ impl Port for AfPacket {
 
     fn counters(&self) -> PortCounters {
         self.counters
+    }
+
+    fn rx_gauge(&self) -> Option<RxGauge> {
+        Some(self.gauge.clone())
     }
 
     fn sending(&mut self) -> usize {

@@ -10,6 +10,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use std::io;
 use std::os::fd::BorrowedFd;
 
+use super::super::gauge;
 use super::super::sys::{self, Mapping, VNET_LEN};
 use crate::pool::prefetch;
 
@@ -216,6 +217,14 @@ impl RxSlots {
     pub(super) fn release(&mut self) {
         self.0.status(self.0.next).store(KERNEL, Ordering::Release); // we are done with the bytes
         self.0.next = self.0.index(1);
+    }
+
+    /// What tells how full it is; good for as long as `self` is there.
+    pub(super) fn gauged(&self) -> gauge::Ring {
+        let count = self.0.count();
+        let probes = gauge::PROBES.min(count);
+        let word = |n: usize| NonNull::from(self.0.status(n * count / probes));
+        gauge::Ring::Slots { words: (0..probes).map(word).collect(), bit: libc::TP_STATUS_USER }
     }
 
     /// Frames that wait.

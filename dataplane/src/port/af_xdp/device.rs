@@ -13,6 +13,7 @@ use super::steering::{Attach, Steering, Target};
 use super::umem::{CopyMode, Umem};
 use super::{AfXdpConfig, AttachTo, sys};
 use crate::port::error::{Refused, at};
+use crate::port::gauge::{RxGauge, Shown};
 use crate::port::link::HostGuard;
 use crate::port::netdev::{self, Features};
 use crate::port::sys as socket;
@@ -21,6 +22,7 @@ use crate::port::sys as socket;
 pub(super) struct Wish<'a> {
     pub config: &'a AfXdpConfig,
     pub umem: &'a Arc<Umem>,
+    pub gauge: &'a RxGauge,
     pub index: i32,
 }
 
@@ -48,6 +50,8 @@ pub(super) type Sockets = (Vec<Queue>, Option<OwnedFd>);
 
 /// An interface with sockets at its queues; the first one sends.
 pub(super) struct Device {
+    // Before the rings that it shows.
+    shown: Shown,
     // Sockets are closed before the interface is let go.
     pub queues: Vec<Queue>,
     /// All sockets at once, where there are several.
@@ -118,13 +122,19 @@ impl Device {
     /// after [`Self::set_sockets`].
     pub(super) fn open(wish: &Wish<'_>, hold: Hold) -> Result<Self, (Refused, Hold)> {
         match open_queues(wish, &hold) {
-            Ok((queues, all)) => Ok(Self { queues, all, hold }),
+            Ok((queues, all)) => {
+                let rings = queues.iter().map(|queue| queue.rx.gauged(queue.posted_max)).collect();
+                // SAFETY: the device drops it before the queues.
+                let shown = unsafe { wish.gauge.show(rings) };
+                Ok(Self { shown, queues, all, hold })
+            }
             Err(refused) => Err((refused, hold)),
         }
     }
 
     /// The sockets, which may be closed, and the interface, which stays ours.
     pub(super) fn part(self) -> (Sockets, Hold) {
+        drop(self.shown);
         ((self.queues, self.all), self.hold)
     }
 

@@ -20,7 +20,7 @@ use crate::types::PriSet;
 impl AfXdp {
     /// Takes the interface, if it is not ours already, and opens its sockets.
     pub(super) fn attach(&mut self, index: i32) -> Result<(), Refused> {
-        let wish = Wish { config: &self.config, umem: &self.umem, index };
+        let wish = Wish { config: &self.config, umem: &self.umem, gauge: &self.gauge, index };
         let steering = self.steering.as_mut();
         let (hold, was_held) = match self.hold.take() {
             Some(hold) => (hold, true),

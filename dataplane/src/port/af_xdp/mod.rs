@@ -41,6 +41,7 @@ pub use self::steering::{
 };
 use self::transmit::Transmit;
 pub use self::umem::Umem;
+use super::gauge::RxGauge;
 use super::link::LinkWatch;
 use super::{FastPath, Port, PortCaps, PortCounters, PortError, PortOpenError, netdev};
 use crate::batch::Batch;
@@ -76,6 +77,7 @@ pub struct AfXdp {
     hold: Option<Hold>,
     // After the device: the pool's memory outlives its sockets.
     umem: Arc<Umem>,
+    gauge: RxGauge,
     watch: LinkWatch,
     /// Whether the program is where it belongs.
     steered: bool,
@@ -121,6 +123,7 @@ impl AfXdp {
             device: None,
             closing: None,
             hold: None,
+            gauge: RxGauge::default(),
             watch,
             steered: false,
             gate: PriSet::EMPTY,
@@ -304,6 +307,10 @@ impl Port for AfXdp {
 
     fn fast_path(&mut self) -> Option<&mut dyn FastPath> {
         if self.receive.marks.is_some() { Some(self) } else { None }
+    }
+
+    fn rx_gauge(&self) -> Option<RxGauge> {
+        Some(self.gauge.clone())
     }
 
     fn sending(&mut self) -> usize {

@@ -11,6 +11,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use std::io;
 use std::os::fd::BorrowedFd;
 
+use super::super::gauge;
 use super::super::sys::Mapping;
 
 /// Entries that may be in a ring: plain numbers, whatever the bytes are.
@@ -183,6 +184,12 @@ impl<T: Entry> Consumer<T> {
     pub(super) fn ready(&mut self) -> u32 {
         self.0.far = self.0.producer().load(Ordering::Acquire); // pairs with the kernel's release
         self.0.far.wrapping_sub(self.0.own)
+    }
+
+    /// What tells how full it is, where it is good for `entries`; for as long as `self` is there.
+    pub(super) const fn gauged(&self, entries: u32) -> gauge::Ring {
+        let Ring { producer, consumer, .. } = self.0;
+        gauge::Ring::Indices { producer, consumer, entries }
     }
 
     /// Takes an entry out of those that [`Self::ready`] has seen; its slot goes back to the kernel with

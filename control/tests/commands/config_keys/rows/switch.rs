@@ -45,7 +45,7 @@ fn general() -> Vec<Row> {
         live("run.workers", "2", |c| c.run.workers.to_string(), "2", "dataplane/tests/pipeline/workers.rs::frames_that_cross_between_workers_stay_in_order_and_in_the_books"),
         live("run.cores", "[0]", |c| format!("{:?}", c.run.cores), "[0]", PLACED),
         live("run.priority", "-5", |c| format!("{:?}", c.run.priority), "Some(Nice(-5))", PLACED),
-        live("run.pause_guard", "true", |c| c.run.pause_guard.to_string(), "true", "tests/tests/live/away.rs::a_lossless_class_survives_a_worker_that_is_away"),
+        live("run.pause_guard", "false", |c| c.run.pause_guard.to_string(), "false", "tests/tests/live/away.rs::a_lossless_class_survives_a_worker_that_is_away"),
         live("run.poll", "\"busy\"", |c| format!("{:?}", c.run.poll), "Busy", CALLS),
         live("run.socket", "\"/tmp/s\"", |c| c.run.socket.display().to_string(), "/tmp/s", RUNNING),
         live("run.metrics", "\"9460\"", |c| format!("{:?}", c.run.metrics), "Some(127.0.0.1:9460)", RUNNING),
