@@ -198,7 +198,13 @@ impl Net {
 impl Drop for Net {
     fn drop(&mut self) {
         for name in &self.hosts {
-            // What goes wrong here is swept by the next run.
+            // What goes wrong here is swept by the next run. A test that failed leaves its hosts behind.
+            if let Ok(left) = Command::new("ip").args(["netns", "pids", name]).output() {
+                let left: Vec<String> = text(&left.stdout).lines().map(str::to_owned).collect();
+                if !left.is_empty() {
+                    drop(Command::new("kill").arg("-KILL").args(left).output());
+                }
+            }
             drop(Command::new("ip").args(["netns", "del", name]).output());
         }
         drop(std::fs::remove_dir_all(Switch::folder(self))); // of a switch that a test started by itself, too
