@@ -441,6 +441,10 @@ impl Memory {
         if self.find(&wanted.tag).is_some() {
             return Err(MemoryError::Tag);
         }
+        if wanted.hosts.is_empty() {
+            let text = "expected at least one host; `weft fm grant` gives it to others later";
+            return Err(MemoryError::Misfit(text.to_owned()));
+        }
         let count = wanted.gfds.len();
         if let Some(pid) = twice(wanted.gfds.iter().copied()) {
             return Err(MemoryError::Twice(pid));

@@ -4,14 +4,18 @@
 //! Units: none.
 //! Source: docs/spec/cxl-fabric.md "Memory", "Dynamic change".
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
 use weft_parsers::fabric::Pid;
 
 use super::discovery::number;
 use super::fake::{Kind, Shared};
 use super::fake_gfd::GfdState;
-use super::service::{shared, started};
+use super::service::{manager, shared, started, want};
 use crate::service::Request;
-use crate::store::State;
+use crate::service::status::StartMode;
+use crate::store::{State, Store};
 use crate::text::tag;
 
 const POOL: &str = "[[memory]]\nname = \"pool\"\nhosts = [\"h0\"]\nways = 4\nsize = \"2GiB\"\nhpa = \"0x10000000000\"\n";
@@ -39,6 +43,35 @@ fn memory_that_was_revoked_is_granted_again() {
     assert!(fm.request(&Request::Grant { name: name.clone(), host: other }).is_err());
     fm.request(&Request::Grant { name, host }).unwrap();
     assert_eq!((fm.state().unwrap(), holds(&shared)), (before, held));
+}
+
+/// Memory that no host has any more stays known over a restart of the manager, although a new one for no host is refused.
+#[test]
+fn memory_that_its_last_host_lost_outlives_a_restart() {
+    let shared = shared();
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("fm.redb");
+    let restart = || {
+        let store = Some(Store::open(&path).unwrap());
+        let mut fm = manager(&shared, want(POOL), StartMode::FmFirst, store);
+        fm.start().unwrap();
+        fm
+    };
+    let mut first = restart();
+    let (before, held) = (first.state().unwrap(), holds(&shared));
+    let (name, host) = ("pool".to_owned(), "h0".to_owned());
+    first.request(&Request::Revoke { name: name.clone(), host: host.clone() }).unwrap();
+    let revoked = first.state().unwrap();
+    assert_eq!(revoked.memory.shares[0].hosts, []);
+    drop(first);
+    let mut second = restart();
+    assert_eq!(second.state().unwrap(), revoked);
+    let errors = second.board().status().errors;
+    assert!(errors.iter().any(|line| line.contains("grant it")), "{errors:?}");
+    second.request(&Request::Grant { name, host }).unwrap();
+    assert_eq!((second.state().unwrap(), holds(&shared)), (before, held));
+    drop(second);
+    assert_eq!(restart().board().status().errors, Vec::<String>::new());
 }
 
 /// Where a GFD is: its place in the fake, and its switch's with the port there.
@@ -81,6 +114,56 @@ fn a_gfd_that_comes_back_empty_gets_its_part_anew() {
     other.request(&Request::Discover).unwrap();
     let errors = other.board().status().errors;
     assert!(errors.iter().any(|line| line.contains("not as it was")), "{errors:?}");
+}
+
+/// Whenever during a discovery the link of a GFD goes down, that is an event, and an error as long as it lasts.
+#[test]
+fn a_gfd_that_is_lost_during_a_discovery_is_an_event() {
+    let mut commands = 0_u64;
+    loop {
+        let shared = shared();
+        let mut fm = started(&shared, POOL);
+        let before = fm.state().unwrap();
+        let gfd = before.memory.find(&tag("pool").unwrap()).unwrap().parts[2].gfd;
+        let (place, (switch, port)) = places(&shared, &before, gfd);
+        let seen = fm.board().events(0).len();
+        let (left, is_cut) = (Arc::new(AtomicU64::new(commands)), Arc::new(AtomicBool::new(false)));
+        let cut = is_cut.clone();
+        shared.with(|fake| {
+            fake.after = Some(Box::new(move |nodes, _| {
+                let less = |left: u64| left.checked_sub(1);
+                if left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, less).is_err()
+                    && !cut.swap(true, Ordering::SeqCst)
+                {
+                    nodes[place].base.gone = true;
+                    if let Kind::Switch(state) = &mut nodes[switch].kind {
+                        state.ports.get_mut(&port).unwrap().up = false;
+                    }
+                }
+            }));
+        });
+        let _ = fm.rediscover(); // whether it ends well is not what counts
+        if !is_cut.load(Ordering::SeqCst) {
+            break; // that many commands are more than it has
+        }
+        shared.with(|fake| fake.after = None);
+        for _ in 0..3 {
+            fm.watch();
+        }
+        let events: Vec<String> =
+            fm.board().events(0).into_iter().skip(seen).map(|event| event.what).collect();
+        let at = before.inventory.gfds.iter().find(|one| one.pid == gfd).unwrap().at;
+        let tells = |what: &String| {
+            what.contains(&format!("{at} has lost its component"))
+                || what.contains(&format!("GFD {gfd} at {at} does not answer"))
+        };
+        assert!(events.iter().any(tells), "after {commands} commands: {events:#?}");
+        let errors = fm.board().status().errors;
+        let is_missed = |line: &String| line.contains(&format!("GFD {gfd} is not there any more"));
+        assert!(errors.iter().any(is_missed), "after {commands} commands: {errors:#?}");
+        commands += 1;
+    }
+    assert!(commands > 20, "{commands} commands");
 }
 
 /// What a GFD has kept of its part outlives a try of setting it up again that fails half-way.

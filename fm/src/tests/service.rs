@@ -229,6 +229,10 @@ fn refused_requests_leave_everything_as_it_was() {
     let (before, gfd) = (holds(&shared), state.inventory.gfds[0].pid.to_string());
     let used = state.inventory.gfds[1].pid.to_string();
     let text = str::to_owned;
+    let mut for_nobody = share("free", &[&gfd], BLOCK);
+    if let Request::Share { hosts, .. } = &mut for_nobody {
+        hosts.clear();
+    }
     let target = |pid: Option<&str>| Request::Assign {
         switch: text("entry"),
         target: u16::from(host_port()),
@@ -246,6 +250,7 @@ fn refused_requests_leave_everything_as_it_was() {
         (share("big", &[&gfd], 99 * BLOCK), "bytes in all"),
         (share("none", &["eee"], BLOCK), "no GFD"),
         (share("seventeen-bytes..", &[&gfd], BLOCK), "1 to 16 bytes"),
+        (for_nobody, "at least one host"),
         (Request::Release { name: text("pond") }, "no memory"),
         (Request::Revoke { name: text("pool"), host: text("h9") }, "no host"),
         (Request::Unbind { bridge: text("s0/0/1") }, "not bound"),

@@ -362,6 +362,10 @@ impl DesiredState {
                     share.name
                 )));
             }
+            if share.hosts.is_empty() {
+                let why = "expected at least one host in `hosts` of memory";
+                return Err(DesiredStateError::Bad(format!("{why} {:?}", share.name)));
+            }
             tags.push(tag);
         }
         for (at, gim) in desired.gim.iter().enumerate() {

@@ -120,6 +120,7 @@ fn what_means_nothing_is_refused_with_what_was_expected() {
         ("ways = 4", "", "expected gfds, one for each way"),
         ("\"4GiB\"", "\"4097\"", "size is no multiple of 0x400"),
         ("ways = 4", "way = 4", "unknown field `way`"),
+        ("hosts = [\"h0\"]", "hosts = []", "at least one host in `hosts` of memory \"pool\""),
         ("port = 3", "port = 300", "300"),
         ("[[bind]]", "[[bind", "TOML"),
     ];
