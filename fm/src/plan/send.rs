@@ -115,8 +115,6 @@ pub fn send(
             }
         }
     }
-    // `transit.go` is not sent: groups that no route leads to stay in the switches, and so in `standing`, until their place is
-    // needed.
     work.read_back()?;
     Ok(work.sent)
 }

@@ -40,7 +40,8 @@ use crate::proof::walk::{Channels, UpPorts, Walk};
 
 /// The steps from the tables that switches hold to new ones, in this order.
 ///
-/// Each list is sent in any order; the next one when all of it has been answered.
+/// Each list is sent in any order; the next one when all of it has been answered. Groups that no route leads to any more stay in
+/// the switches until their place is needed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Transit {
     /// PIDs of which entries are taken away for a moment.
@@ -49,8 +50,6 @@ pub struct Transit {
     pub withdraw: Vec<Change>,
     /// One after the other.
     pub legs: Vec<Steps>,
-    /// Groups that nothing points at any more.
-    pub go: Vec<Change>,
 }
 
 /// The steps to tables: to the new ones, or to some in between.
@@ -117,7 +116,6 @@ impl Transit {
             let mut stages = Stages::new(&by, (&standing, &leg.tables), apart);
             let Some(rounds) = staged_rounds(&mut stages, diff.routes)? else { return Ok(None) };
             transit.legs.push(Steps { park, come: diff.come, rounds });
-            transit.go = diff.go;
             standing = leg.tables.clone().into_owned();
         }
         Ok(Some(transit))
@@ -193,7 +191,7 @@ impl Transit {
             }
         }
         let steps = Steps { park, come: diff.come, rounds: layered };
-        Ok(Self { withdrawn, withdraw, legs: vec![steps], go: diff.go })
+        Ok(Self { withdrawn, withdraw, legs: vec![steps] })
     }
 }
 

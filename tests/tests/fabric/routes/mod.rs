@@ -257,8 +257,9 @@ fn mixtures(
             assert_eq!(circle(&seen.alone()), None, "{name}: while setting");
         }
     }
-    send(rng, &transit.go, &mut standing, |_| {});
-    assert_eq!(standing, *new, "{name}: all was sent");
+    let left = standing.diff(new);
+    // Groups that nothing points at may stay.
+    assert_eq!([left.come, left.routes], [vec![], vec![]], "{name}: all was sent");
 }
 
 /// Sends entries in a random order; `look` sees what stands after half of them.
