@@ -83,14 +83,16 @@ def run_switch(name, arguments, ports):
         while not (line := process.stderr.readline()).startswith(f"{count} of {len(ports)} "):
             assert line, f"weft ended: {process.wait()}"
         # As containerlab does: under another name first.
-        sh(f"ip link add clab-{port} type veth peer name far-{port}")
+        sh(f"ip link add clab-{port} mtu {MTU} type veth peer name far-{port} mtu {MTU}")
         sh(f"ip link set clab-{port} name {port} && ip link set {port} up && ip link set far-{port} up")
     end = time.monotonic() + WAIT_S
     show = [weft(), "show", "ports", "--json", "--switch", name]
     while (shown := subprocess.run(show, capture_output=True, text=True, check=False)).returncode != 0:
         assert process.poll() is None and time.monotonic() < end, shown.stderr
         time.sleep(0.05)
-    assert [port["name"] for port in json.loads(shown.stdout)["ports"]] == ports
+    shown = json.loads(shown.stdout)["ports"]
+    assert [port["name"] for port in shown] == ports
+    assert [port["mtu_warning"] for port in shown] == [None] * len(ports)
     process.terminate()
     assert process.wait(WAIT_S) == 0, process.stderr.read()
 

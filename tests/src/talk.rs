@@ -5,7 +5,8 @@
 //! Source: fping(8), iperf3(1), proc(5).
 #![expect(clippy::unwrap_used, reason = "a test fails that way")]
 
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::process::{Child, Stdio};
 
 use serde_json::Value;
@@ -100,4 +101,38 @@ pub fn iperf3(net: &Net, from: &str, (to, address): (&str, &str), options: &str)
     drop(server.kill());
     drop(server.wait());
     serde_json::from_slice(&done.stdout).expect("iperf3 -J says JSON")
+}
+
+/// TCP port of [`goes_both_ways`].
+const ECHO: u16 = 5_202;
+
+/// Has host `from` send `len` bytes to host `to` at an address, which sends them back; whether both got the
+/// same bytes.
+///
+/// # Panics
+/// They do not connect, or nothing comes for [`LONG`].
+#[must_use]
+pub fn goes_both_ways(net: &Net, (from, to): (&str, &str), address: IpAddr, len: usize) -> bool {
+    let address = SocketAddr::new(address, ECHO);
+    let bytes: Vec<u8> = (0..len).map(|at| u8::try_from(at * 31 % 251).unwrap()).collect();
+    let listener = net.within(to, || TcpListener::bind(address).unwrap());
+    std::thread::scope(|scope| {
+        let connected = net.within(from, || TcpStream::connect_timeout(&address, LONG));
+        let mut stream = connected.expect("it connects");
+        let there = scope.spawn(|| {
+            let (mut stream, _) = listener.accept().unwrap();
+            stream.set_read_timeout(Some(LONG)).unwrap();
+            let mut got = Vec::new();
+            stream.read_to_end(&mut got).unwrap();
+            stream.write_all(&got).unwrap();
+            got == bytes
+        });
+        stream.set_read_timeout(Some(LONG)).unwrap();
+        stream.set_write_timeout(Some(LONG)).unwrap();
+        stream.write_all(&bytes).unwrap();
+        stream.shutdown(Shutdown::Write).unwrap();
+        let mut got = Vec::new();
+        stream.read_to_end(&mut got).unwrap();
+        there.join().unwrap() && got == bytes
+    })
 }

@@ -18,6 +18,7 @@ mod lab;
 mod lag;
 mod ln;
 mod loops;
+mod mtu;
 mod p2p;
 mod rclink;
 mod record;

@@ -6,16 +6,12 @@
 //! Source: docs/spec/pipeline.md §11; ip-link(8) `vxlan`.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails that way")]
 
-use std::io::{Read, Write};
-use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
-
 use weft_base::wait::{LONG, until};
 use weft_tests::netns::{Net, Switch};
-use weft_tests::talk::ping;
+use weft_tests::talk::{goes_both_ways, ping};
 
 /// Bytes that go each way: some hundred super-frames.
 const LEN: usize = 8 << 20;
-const PORT: u16 = 5_202;
 
 /// One kind of tunnel: addresses of the hosts below and inside, with `N` for a host's number, and options.
 struct Tunnel {
@@ -73,36 +69,6 @@ impl Tunnel {
     }
 }
 
-fn body() -> Vec<u8> {
-    (0..LEN).map(|at| u8::try_from(at * 31 % 251).unwrap()).collect()
-}
-
-/// Sends bytes to a host, which sends them back; true if they are the same at both ends.
-fn goes_both_ways(net: &Net, address: IpAddr) -> bool {
-    let address = SocketAddr::new(address, PORT);
-    let listener = net.within("h2", || TcpListener::bind(address).unwrap());
-    std::thread::scope(|scope| {
-        let there = scope.spawn(|| {
-            listener.set_nonblocking(false).unwrap();
-            let (mut stream, _) = listener.accept().unwrap();
-            stream.set_read_timeout(Some(LONG)).unwrap();
-            let mut bytes = Vec::new();
-            stream.read_to_end(&mut bytes).unwrap();
-            stream.write_all(&bytes).unwrap();
-            bytes == body()
-        });
-        let connected = net.within("h1", || TcpStream::connect_timeout(&address, LONG));
-        let mut stream = connected.expect("it connects");
-        stream.set_read_timeout(Some(LONG)).unwrap();
-        stream.set_write_timeout(Some(LONG)).unwrap();
-        stream.write_all(&body()).unwrap();
-        stream.shutdown(std::net::Shutdown::Write).unwrap();
-        let mut bytes = Vec::new();
-        stream.read_to_end(&mut bytes).unwrap();
-        there.join().unwrap() && bytes == body()
-    })
-}
-
 /// Wrong checksums that a host has counted: of TCP, and of UDP over both versions of IP.
 fn wrong(net: &Net, host: &str) -> Vec<u64> {
     let said = net.run(host, "nstat", "-asz TcpInCsumErrors UdpInCsumErrors Udp6InCsumErrors");
@@ -144,7 +110,11 @@ fn through(test: &str, kind: &str, config: &str, napi: bool) {
         });
         let before = ["h1", "h2"].map(|host| wrong(&net, host));
         let address = tunnel.inside(2).parse().unwrap();
-        assert!(goes_both_ways(&net, address), "{}: the same bytes", tunnel.name);
+        assert!(
+            goes_both_ways(&net, ("h1", "h2"), address, LEN),
+            "{}: the same bytes",
+            tunnel.name
+        );
         let after = ["h1", "h2"].map(|host| wrong(&net, host));
         assert_eq!(after, before, "{}: wrong checksums of TCP, UDP and UDP over IPv6", tunnel.name);
         assert!(after.iter().all(|counts| counts[..2] == [0, 0]), "{}: {after:?}", tunnel.name);
