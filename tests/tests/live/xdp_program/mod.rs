@@ -91,11 +91,7 @@ struct Bench {
 impl Bench {
     fn new(mut xdp: Xdp, snapshot: Snapshot) -> Self {
         configure(&mut xdp, &snapshot);
-        let program = |port: PortId| {
-            Program::load(&xdp.program(port.get(), None, Checksum::OfWire), None)
-                .expect("the verifier takes it")
-        };
-        let programs = snapshot.ports.iter().map(program).collect();
+        let programs = programs(&xdp, &snapshot, Checksum::OfWire);
         let mut sockets = Vec::new();
         for port in snapshot.ports.iter() {
             xdp.set_output(port.get(), LO).unwrap();
@@ -138,6 +134,12 @@ impl Bench {
     fn hand(&self, input: PortId, frame: &[u8]) -> std::io::Result<Trial> {
         Trial::run(self.programs[input.index()].as_fd(), frame)
     }
+}
+
+/// The program of each port.
+fn programs(xdp: &Xdp, snapshot: &Snapshot, checksum: Checksum<'_>) -> Vec<Program> {
+    let load = |port: PortId| Program::load(&xdp.program(port.get(), None, checksum), None);
+    snapshot.ports.iter().map(|port| load(port).expect("the verifier takes it")).collect()
 }
 
 /// Has the program do what `snapshot` says.
@@ -593,6 +595,61 @@ fn partial_checksums_are_not_express() {
             hidden[ip] = 0x46;
         }
         assert!(bench.run(input, &hidden).meta.is_some(), "{name}: hidden");
+    }
+}
+
+/// Where nothing tells what hosts leave of checksums, whatever could carry a partial one goes to user space, complete or not;
+/// of frames of a wire, the same ones are express.
+#[test]
+fn what_may_carry_a_checksum_that_is_not_seen_is_not_express() {
+    let test = "what_may_carry_a_checksum_that_is_not_seen_is_not_express";
+    let Some((mut bench, input, _, frame, _)) = express_frame(test) else { return };
+    let addresses = &frame[..12];
+    let (inner, field, pseudo) = transport(addresses, false, false, false);
+    let mut partial = inner.clone();
+    partial[field..field + 2].copy_from_slice(&pseudo.to_be_bytes());
+    let mut fragment = partial.clone();
+    fragment[20] = 0x20; // more follow
+    let v4 = |proto: u8, between: &[u8], inner: &[u8]| {
+        let len = u16::try_from(20 + between.len() + inner.len()).unwrap().to_be_bytes();
+        let header = [0x45, 0, len[0], len[1], 0, 0, 0x40, 0, 64, proto, 0, 0];
+        let hosts = [10, 0, 0, 200, 10, 0, 99, 255];
+        [addresses, &[8, 0], &header, &hosts, between, inner].concat()
+    };
+    let udp = |port: u16, between: &[u8], inner: &[u8]| {
+        let len = u16::try_from(8 + between.len() + inner.len()).unwrap().to_be_bytes();
+        let [high, low] = port.to_be_bytes();
+        v4(17, &[&[0x80, 1, high, low, len[0], len[1], 0, 0], between].concat(), inner)
+    };
+    let packet = &partial[14..];
+    #[rustfmt::skip] // columns: name, frame
+    let carriers = [
+        ("VXLAN", udp(4789, &[8, 0, 0, 0, 0, 0, 42, 0], &partial)),
+        ("Geneve", udp(6081, &[0, 0, 0x65, 0x58, 0, 0, 42, 0], &partial)),
+        ("a UDP tunnel of no known kind", udp(40_000, &[0x5A; 11], packet)),
+        ("IP in IP", v4(4, &[], packet)),
+        ("GRE", v4(47, &[0, 0, 8, 0], packet)),
+        ("a protocol that nobody knows", v4(253, &[1, 2, 3], packet)),
+        ("SCTP", v4(132, &[0, 1, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0], &[0x5A; 30])),
+        ("the first fragment", fragment),
+        ("MPLS", [addresses, &[0x88, 0x47, 0, 1, 0x21, 64], packet].concat()),
+        ("no IP at all", [addresses, &[0x12, 0x34], packet].concat()),
+        ("complete UDP", transport(addresses, true, false, false).0),
+        ("complete UDP over IPv6", transport(addresses, true, true, true).0),
+    ];
+    for (name, carrier) in &carriers {
+        is_express(&format!("{name}, of a wire"), &bench.run(input, carrier), carrier);
+    }
+    bench.programs = programs(&bench.xdp, &bench.snapshot, Checksum::Unseen);
+    for (name, carrier) in &carriers {
+        let trial = bench.run(input, carrier);
+        assert!(trial.meta.is_some(), "{name}: express, and nothing looked inside");
+        assert_eq!(trial.bytes, *carrier, "{name}: bytes");
+    }
+    // What shows its own checksum is judged by it.
+    assert!(bench.run(input, &partial).meta.is_some(), "partial TCP");
+    for (name, complete) in [("complete TCP", &inner), ("a Standard frame", &frame)] {
+        is_express(name, &bench.run(input, complete), complete);
     }
 }
 
