@@ -176,7 +176,8 @@ unsafe impl<T: Send> Send for Zeros<T> {}
 // SAFETY: as above.
 unsafe impl<T: Sync> Sync for Zeros<T> {}
 
-impl<T: FromZeros> Zeros<T> {
+impl<T> Zeros<T> {
+    /// Bytes of the mapping.
     const LEN: usize = {
         assert!(
             align_of::<T>() <= 4_096 && !core::mem::needs_drop::<T>(),
@@ -184,7 +185,9 @@ impl<T: FromZeros> Zeros<T> {
         );
         if size_of::<T>() == 0 { 1 } else { size_of::<T>() }
     };
+}
 
+impl<T: FromZeros> Zeros<T> {
     /// Maps them.
     ///
     /// # Errors
@@ -232,7 +235,7 @@ impl<T> DerefMut for Zeros<T> {
 impl<T> Drop for Zeros<T> {
     fn drop(&mut self) {
         // SAFETY: what `new` mapped, of that length; nothing borrows it any more.
-        unsafe { libc::munmap(self.0.as_ptr().cast(), size_of::<T>().max(1)) };
+        unsafe { libc::munmap(self.0.as_ptr().cast(), Self::LEN) };
     }
 }
 
