@@ -17,9 +17,10 @@ use weft_base::files::OpenedBy;
 use super::running::{SwitchArgs, read_answer};
 use super::write_json;
 use crate::config::args::read_text;
-use crate::conform::run::{End, Outcome, Verdict};
+use crate::conform::run::{Bench, CaseError, End, Outcome, Verdict};
 use crate::conform::{self, Params};
 use crate::error::CliError;
+use crate::live::confine;
 use crate::report::tables;
 use crate::requests::Request;
 use crate::sai::client::SaiClient;
@@ -130,15 +131,20 @@ fn run_cases(args: &RunArgs, out: &mut dyn Write) -> Result<(), CliError> {
         None => SaiClient::over(args.switch.connect()?),
     };
     let limit = Duration::from_secs(args.limit);
+    let give_up = "give up what the cases do not need";
+    let entered = confine::enter_on(args.link.iter().map(|link| link.interface.as_str()))
+        .map_err(|source| CliError::system(give_up, source))?;
+    let refused = |error: CaseError| CliError::Switch(with_causes(&error));
+    let mut bench = Bench::new(client, args.link.clone(), params, limit).map_err(refused)?;
+    let _confined = entered.seal().map_err(|source| CliError::system(give_up, source))?;
     let mut told = Ok(());
-    let ran =
-        conform::run::run(client, args.link.clone(), params, (&args.case, limit), |outcome| {
-            if !args.json && told.is_ok() {
-                told = writeln!(out, "{}", line(outcome)).and_then(|()| out.flush());
-            }
-        });
+    let ran = conform::run::run(&mut bench, &args.case, |outcome| {
+        if !args.json && told.is_ok() {
+            told = writeln!(out, "{}", line(outcome)).and_then(|()| out.flush());
+        }
+    });
     told.map_err(CliError::Output)?;
-    let outcomes = ran.map_err(|error| CliError::Switch(with_causes(&error)))?;
+    let outcomes = ran.map_err(refused)?;
     let count = |verdict| outcomes.iter().filter(|outcome| outcome.verdict == verdict).count();
     let (passed, failed, skipped) =
         (count(Verdict::Passed), count(Verdict::Failed), count(Verdict::Skipped));

@@ -1,6 +1,6 @@
 //! Cases that hold a switch against what it should do: buffer, PFC, queues, ECN.
 //!
-//! Shape: [`run`] → an [`Outcome`] of each case, in order; a case that fails does not keep the next ones from running.
+//! Shape: [`Bench::new`] opens the interfaces; [`run`] → an [`Outcome`] of each case, in order; a case that fails does not keep the next ones from running.
 //! Units: frames, milliseconds.
 //! Source: docs/conform.md.
 
@@ -8,17 +8,14 @@ mod bench;
 mod cases;
 mod links;
 
-use std::time::Duration;
-
 use serde::Serialize;
 use weft_base::causes::with_causes;
 use weft_lab::clock::now;
 use weft_lab::netdev::OpenError;
 
-use self::bench::Bench;
+pub use self::bench::Bench;
 use self::cases::CASES;
-use super::Params;
-use crate::sai::client::{SaiClient, SaiError};
+use crate::sai::client::SaiError;
 
 /// A port of the switch, and the interface by which this machine reaches it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -116,26 +113,22 @@ pub fn all() -> impl Iterator<Item = (&'static str, &'static str)> {
     CASES.iter().map(|(name, what, _)| (*name, *what))
 }
 
-/// Runs the cases of these names, or all if there are none; the switch may take so long for what is waited for; `told` hears
-/// of each case as it ends.
+/// Runs the cases of these names, or all if there are none; `told` hears of each case as it ends.
 ///
 /// # Errors
-/// The switch or an interface cannot be had; no case has run then.
+/// The switch cannot be brought to its defaults; no case has run then.
 pub fn run(
-    switch: SaiClient,
-    ends: Vec<End>,
-    params: Params,
-    (names, limit): (&[String], Duration),
+    bench: &mut Bench,
+    names: &[String],
     mut told: impl FnMut(&Outcome),
 ) -> Result<Vec<Outcome>, CaseError> {
-    let mut bench = Bench::new(switch, ends, params, limit)?;
     bench.fresh()?;
     let wanted =
         CASES.iter().filter(|(name, ..)| names.is_empty() || names.iter().any(|of| of == name));
     let mut outcomes = Vec::new();
     for (name, _, case) in wanted {
         let begun = now();
-        let done = bench.fresh().and_then(|()| case(&mut bench));
+        let done = bench.fresh().and_then(|()| case(bench));
         let (verdict, detail) = match done {
             Ok(detail) => (Verdict::Passed, detail),
             Err(CaseError::Skip(why)) => (Verdict::Skipped, why),

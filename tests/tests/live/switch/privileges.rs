@@ -6,9 +6,10 @@
 //! Source: capabilities(7), `proc_pid_status(5)`, setpriv(1); docs/privileges.md.
 
 use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::{MetadataExt, chown};
 use std::path::Path;
-use std::process::{Child, Command, Output};
+use std::process::{Child, Command, Output, Stdio};
 
 use serde_json::{Value, json};
 use weft_base::wait::{LONG, until};
@@ -129,6 +130,26 @@ fn hosts_and_endpoints_keep_only_what_opens_their_devices_again() {
         assert!(are_confined(endpoint.pid(), kept, 0) >= 2, "{port}");
         endpoint.stop();
     }
+}
+
+/// So is what holds a switch against its thresholds.
+#[test]
+fn conformance_cases_keep_only_what_opens_their_devices_again() {
+    let test = "conformance_cases_keep_only_what_opens_their_devices_again";
+    let Some(mut net) = Net::new(test) else { return };
+    net.add_wires(2);
+    let switch = Switch::start(&net, &["p0=af_packet:s0", "p1=af_packet:s1"], "");
+    let links = "conform run --link p0=f0 --link p1=f1 --socket";
+    let mut command = net.at("far", weft().to_str().unwrap(), links);
+    command.arg(Switch::folder(&net).join("socket/mgmt.sock")).stdout(Stdio::piped());
+    let mut cases = command.spawn().unwrap();
+    let mut said = BufReader::new(cases.stdout.take().unwrap());
+    let mut line = String::new();
+    said.read_line(&mut line).unwrap();
+    assert!(are_confined(cases.id(), 1 << 12 | 1 << 13, 0) >= 1, "{line}");
+    said.read_to_string(&mut line).unwrap();
+    assert!(cases.wait().unwrap().success(), "{line}");
+    drop(switch.stop());
 }
 
 fn kill(child: &Child, signal: &str) {
