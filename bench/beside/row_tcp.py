@@ -1,23 +1,34 @@
-"""TCP between kernel hosts: through weft with their default offloads, and through the bridge without TSO and GSO.
+"""TCP between kernel hosts, plain and in VXLAN: through weft with their default offloads, and through the Linux bridge.
 
-Shape: run(bench) adds a line a direction.
+Shape: run(bench, wanted) adds a line a direction, and in VXLAN for each kind of port.
 Units: Gbit/s of payload at the receiver.
-Source: iperf3(1), veth(4).
+Source: iperf3(1), veth(4), ip-link(8) `vxlan`.
 """
 
 import contextlib
+import itertools
 import json
 import subprocess
 
 from .bench import take_turns
 from .result import Line
-from .weft import Weft, port
+from .weft import Weft, dpdk_ports, port
 from .wires import IPV6_OFF
 
-NAMES = ("tcp",)
+NAMES = ("tcp", "tcp-vxlan")
 SECONDS = 3
 SWITCH = "weft-bench-sw"
 WAYS = ((1, 2), (2, 1))
+SINGLE = "no TSO/GSO"
+# Kinds of port: device, its keys and settings; what the hosts' devices do. XDP redirects to NAPI only, as GRO switches it on.
+KINDS = {
+    "af_packet": ("af_packet", "", ""),
+    "auto": ("", "", ""),
+    "af_xdp": ("af_xdp", "[express]\nenabled = false\n", "NAPI"),
+    "express": ("af_xdp", "", "NAPI"),
+    "auto, NAPI": ("", "", "NAPI"),
+    "dpdk": ("dpdk", "", SINGLE),
+}
 
 
 def host(number):
@@ -26,10 +37,13 @@ def host(number):
 
 
 class Hosts:
-    """Two hosts, each on a cable to the namespace of the switch, where its end is t1 or t2."""
+    """Two hosts, each on a cable to the namespace of the switch, where its end is t1 or t2.
 
-    def __init__(self, processes, segment):
-        self.processes, self.segment = processes, segment
+    `offloads` is what their devices do other than by default; in a tunnel, iperf3 talks over a VXLAN device on top.
+    """
+
+    def __init__(self, processes, offloads="", tunnel=False):
+        self.processes, self.offloads, self.tunnel = processes, offloads, tunnel
 
     def _ip(self, *words):
         self.processes.run(["ip", *map(str, words)], note=False)
@@ -40,24 +54,43 @@ class Hosts:
                 self._ip("netns", "add", netns)
                 self.processes.run(["sysctl", "-qw", *IPV6_OFF], netns=netns, note=False)
             for number in (1, 2):
-                own, near = host(number), f"t{number}"
-                cable = ["netns", SWITCH, "type", "veth", "peer", "name", "eth0", "netns", own]
-                self._ip("link", "add", near, *cable)
-                self._ip("-n", SWITCH, "link", "set", near, "up")
-                self._ip("-n", own, "link", "set", "lo", "up")
-                self._ip("-n", own, "link", "set", "eth0", "up")
-                self._ip("-n", own, "addr", "add", f"10.77.0.{number}/24", "dev", "eth0")
-                if not self.segment:
-                    self.processes.run(["ethtool", "-K", "eth0", "tso", "off", "gso", "off"], netns=own)
+                self._add(number)
         except BaseException:
             self.__exit__()
             raise
         return self
 
+    def _add(self, number):
+        own, near = host(number), f"t{number}"
+        cable = ["netns", SWITCH, "type", "veth", "peer", "name", "eth0", "netns", own]
+        self._ip("link", "add", near, *cable)
+        self._ip("-n", SWITCH, "link", "set", near, "up")
+        self._ip("-n", own, "link", "set", "lo", "up")
+        self._ip("-n", own, "link", "set", "eth0", "up")
+        self._ip("-n", own, "addr", "add", f"10.77.0.{number}/24", "dev", "eth0")
+        words = {"": (), "NAPI": ("gro", "on"), SINGLE: ("tso", "off", "gso", "off")}[self.offloads]
+        if words:
+            self.processes.run(["ethtool", "-K", "eth0", *words], netns=own)
+        if self.tunnel:
+            ends = ["local", f"10.77.0.{number}", "remote", f"10.77.0.{3 - number}"]
+            vxlan = ["type", "vxlan", "id", 42, "dstport", 4789, "dev", "eth0", *ends]
+            self._ip("-n", own, "link", "add", "vx0", *vxlan)
+            self._ip("-n", own, "addr", "add", f"10.78.0.{number}/24", "dev", "vx0")
+            if self.offloads == SINGLE:
+                self.processes.run(["ethtool", "-K", "vx0", *words], netns=own)
+            self._ip("-n", own, "link", "set", "vx0", "up")
+
     def __exit__(self, *_):
         for netns in (SWITCH, host(1), host(2)):
             with contextlib.suppress(RuntimeError):  # it was never made
                 self._ip("netns", "del", netns)
+
+    def bridge(self):
+        """A Linux bridge between them."""
+        self.processes.run(["ip", "-n", SWITCH, "link", "add", "br0", "type", "bridge"])
+        for device in ("t1", "t2"):
+            self.processes.run(["ip", "-n", SWITCH, "link", "set", device, "master", "br0"])
+        self.processes.run(["ip", "-n", SWITCH, "link", "set", "br0", "up"])
 
     def tcp(self, source, target):
         """Gbit/s that the receiver got."""
@@ -67,7 +100,8 @@ class Hosts:
             while b"listening" not in server.stdout.readline():
                 if server.poll() is not None:
                     raise RuntimeError(f"iperf3 -s: {self.processes.said(server)}")
-            client = ["iperf3", "-c", f"10.77.0.{target}", "-t", SECONDS, "-J"]
+            address = f"10.{78 if self.tunnel else 77}.0.{target}"
+            client = ["iperf3", "-c", address, "-t", SECONDS, "-J"]
             said = json.loads(self.processes.run(client, netns=host(source), seconds=SECONDS + 30))
             if "sum_received" not in said["end"]:
                 raise RuntimeError(f"iperf3: {said.get('error')}")
@@ -80,33 +114,80 @@ class Hosts:
         """Both directions; wrong checksums at a host are a fault."""
         figures = {f"{source} to {target}": self.tcp(source, target) for source, target in WAYS}
         for number in (1, 2):
-            lines = self.processes.run(["cat", "/proc/net/snmp"], netns=host(number), note=False).split("\n")
-            names, values = (line.split() for line in lines if line.startswith("Tcp:"))
-            wrong = int(values[names.index("InCsumErrors")])
-            if wrong:
-                raise RuntimeError(f"{wrong} segments with wrong checksums at host {number}")
+            shown = self.processes.run(["cat", "/proc/net/snmp"], netns=host(number), note=False).split("\n")
+            for protocol in ("Tcp:", "Udp:"):
+                names, values = (line.split() for line in shown if line.startswith(protocol))
+                wrong = int(values[names.index("InCsumErrors")])
+                if wrong:
+                    raise RuntimeError(f"{protocol} {wrong} wrong checksums at host {number}")
         return figures
 
 
-def run(bench, _wanted):
+def bridge(bench, offloads="", tunnel=False):
+    """Through a Linux bridge."""
+    with Hosts(bench.processes, offloads, tunnel) as hosts:
+        hosts.bridge()
+        return hosts.ways()
+
+
+def plain(bench):
     """Both switches, both ways."""
 
     def weft():
         # Packet sockets pass on TSO super-frames whole; XDP makes the hosts turn TSO off.
         ports = [port(f"p{number}", "af_packet", f"t{number}") for number in (1, 2)]
-        with Hosts(bench.processes, True) as hosts, Weft(bench, ports, netns=SWITCH, poll="adaptive"):
+        with Hosts(bench.processes) as hosts, Weft(bench, ports, netns=SWITCH, poll="adaptive"):
             return hosts.ways()
 
-    def bridge():
-        with Hosts(bench.processes, False) as hosts:
-            bench.processes.run(["ip", "-n", SWITCH, "link", "add", "br0", "type", "bridge"])
-            for device in ("t1", "t2"):
-                bench.processes.run(["ip", "-n", SWITCH, "link", "set", device, "master", "br0"])
-            bench.processes.run(["ip", "-n", SWITCH, "link", "set", "br0", "up"])
-            return hosts.ways()
-
-    turns = take_turns(bench, "tcp", {"weft": weft, "bridge": bridge})
+    turns = take_turns(bench, "tcp", {"weft": weft, "bridge": lambda: bridge(bench, SINGLE)})
     for source, target in WAYS:
         work = f"iperf3 TCP, host {source} to {target}, default offloads"
-        line = Line("tcp", work, "Linux bridge, no TSO/GSO", "Gbit/s", 0.8, 1.0)
+        line = Line("tcp", work, f"Linux bridge, {SINGLE}", "Gbit/s", 0.8, 1.0)
         bench.lines.append(turns.settle(line, "weft", "bridge", f"{source} to {target}"))
+
+
+def beside(offloads):
+    """Name of the bridge between such hosts."""
+    return f"bridge {offloads}".strip()
+
+
+def in_vxlan(bench):
+    """Each kind of port beside the bridge between hosts whose devices do the same."""
+    notes = {}
+
+    def weft(kind):
+        device, settings, offloads = KINDS[kind]
+        if device == "dpdk":
+            bench.needs_huge_pages(256)
+            # Frames of its ring fit the chunks of the default `max_frame` (docs/dpdk.md).
+            names = (f"net_af_packet{number},iface=t{number},blocksz=102400,framesz=1600" for number in (1, 2))
+            ports, settings = dpdk_ports(*names)
+        else:
+            ports = [port(f"p{number}", device, f"t{number}") for number in (1, 2)]
+        with Hosts(bench.processes, offloads, tunnel=True) as hosts:
+            with Weft(bench, ports, netns=SWITCH, settings=settings, poll="adaptive") as switch:
+                figures = hosts.ways()
+                notes[kind] = switch.notes()
+                return figures
+
+    contenders = {}
+    for kind, (_, _, offloads) in KINDS.items():  # a bridge before its peers: they see the machine alike
+        contenders.setdefault(beside(offloads), lambda offloads=offloads: bridge(bench, offloads, tunnel=True))
+        contenders[kind] = lambda kind=kind: weft(kind)
+    turns = take_turns(bench, "tcp-vxlan", contenders)
+    for kind, (_, _, offloads) in KINDS.items():
+        # weft passes frames of the MTU: a bridge that does so, too, shows what its super-frames save.
+        peers = {offloads: (0.5, 0.8)} | ({} if offloads == SINGLE else {SINGLE: (None, None)})
+        for (source, target), (peer, bounds) in itertools.product(WAYS, peers.items()):
+            work = f"iperf3 TCP in VXLAN, {kind}, host {source} to {target}"
+            line = Line("tcp-vxlan", work, f"Linux bridge, {peer or 'default offloads'}", "Gbit/s", *bounds)
+            line.notes = notes.get(kind, [])
+            bench.lines.append(turns.settle(line, kind, beside(peer), f"{source} to {target}"))
+
+
+def run(bench, wanted):
+    """The rows that are wanted."""
+    if "tcp" in wanted:
+        plain(bench)
+    if "tcp-vxlan" in wanted:
+        in_vxlan(bench)
