@@ -411,6 +411,9 @@ pub struct LoadReport {
     pub under_way: u64,
     /// How requests failed: as of a transfer.
     pub failures: BTreeMap<String, u64>,
+    /// Longest time from one correct answer to the next; from the start to the first one.
+    #[serde(default)]
+    pub longest_gap_ns: u64,
 }
 
 /// One end of a link, as it is shown.

@@ -38,6 +38,8 @@ pub(super) struct Load {
     pub(super) pause_until: Option<Instant>,
     pub(super) transfer: Option<Transfer>,
     pub(super) report: LoadReport,
+    /// Correct answers when the last one came, and when that was.
+    pub(super) last_answer: Option<(u64, Instant)>,
 }
 
 impl Load {
@@ -51,7 +53,22 @@ impl Load {
         report
     }
 
+    /// Measures the time between answers.
+    fn note_answers(&mut self, now: Instant) {
+        let round = self.transfer.as_ref().map_or(0, |it| it.report.answered);
+        let answered = self.report.answered + round;
+        let (count, since) = *self.last_answer.get_or_insert((answered, now));
+        let gap = now.since(since).as_ns();
+        self.report.longest_gap_ns = self.report.longest_gap_ns.max(gap);
+        if count != answered {
+            self.last_answer = Some((answered, now));
+        }
+    }
+
     pub(super) fn pump(&mut self, now: Instant, submit: &mut Submit<'_>) -> usize {
+        if self.report.running {
+            self.note_answers(now);
+        }
         if let Some(round) = self.transfer.as_mut().and_then(|it| it.end(now)) {
             let open = self.transfer.take().map_or(0, |it| it.under_way.len() as u64);
             self.report.unanswered += open;

@@ -226,8 +226,18 @@ impl Transfers {
         let report = LoadReport { running: true, ..LoadReport::default() };
         let pause = Span::from_us(pause_ms.min(1 << 40).saturating_mul(1_000));
         let (round, stopping, pause_until, transfer) = (0, false, None, None);
-        let load = Load { plan, round, rounds, pause, stopping, pause_until, transfer, report };
-        self.load = Some(load);
+        let last_answer = None;
+        self.load = Some(Load {
+            plan,
+            round,
+            rounds,
+            pause,
+            stopping,
+            pause_until,
+            transfer,
+            report,
+            last_answer,
+        });
         Ok(())
     }
 
