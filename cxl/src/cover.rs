@@ -8,6 +8,12 @@
 pub struct Cover(Vec<(u64, u64)>);
 
 impl Cover {
+    /// Whether nothing has come.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Adds `len` bytes from `offset` on; false, and nothing is added, when the range is empty, ends behind
     /// `whole` or overlaps what is there.
     #[must_use]

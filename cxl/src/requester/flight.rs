@@ -3,6 +3,7 @@
 //! Units: bytes, double words.
 //! Source: PCIe 6.0 sections 2.2.9, 2.3.1.1, 2.3.2; docs/spec/wire-formats.md §3.6 (chunks of UIO in any order).
 
+use weft_dataplane::time::Instant;
 use weft_parsers::fabric::Bdf;
 use weft_parsers::tlp::{Kind, Status, Tlp};
 
@@ -15,6 +16,8 @@ use crate::cover::Cover;
 pub(super) enum Step {
     /// Others will follow.
     More,
+    /// Nothing came of the request: it may be sent again.
+    Again,
     /// It was the last one.
     Whole,
     /// The request has failed.
@@ -38,13 +41,26 @@ pub(super) struct Flight {
     /// Double words that came, of a UIO read, and how many there are to be.
     seen: Cover,
     dws: u64,
+    /// Until when it may be sent again.
+    until: Instant,
 }
 
 impl Flight {
-    pub(super) fn new(op: OpId, requester: Bdf, serial: u64, part: &Part<'_>) -> Self {
+    pub(super) fn new(
+        op: OpId,
+        (requester, serial): (Bdf, u64),
+        until: Instant,
+        part: &Part<'_>,
+    ) -> Self {
         let dws = (usize::from(low2(part.addr)) + part.len).div_ceil(4).max(1) as u64;
         let (kind, addr, at, len) = (part.kind, part.addr, part.at, part.len);
-        Self { op, serial, requester, kind, addr, at, len, got: 0, seen: Cover::default(), dws }
+        let (got, seen) = (0, Cover::default());
+        Self { op, serial, requester, kind, addr, at, len, got, seen, dws, until }
+    }
+
+    /// Where its bytes begin in the whole request, how many they are, and until when it may be sent again.
+    pub(super) const fn again(&self) -> (usize, usize, Instant) {
+        (self.at, self.len, self.until)
     }
 
     /// Whether a completion of its tag is one for it.
@@ -61,8 +77,10 @@ impl Flight {
     pub(super) fn take(&mut self, tlp: &Tlp<'_>, answer: &mut [u8]) -> Step {
         match tlp.status() {
             Some(Status::Success) => {}
-            Some(Status::RequestRetry) if !self.kind.is_config() => {
-                return Step::Failed(Failure::Mismatch);
+            // UIO requests have no order that one which is sent again could break; a read of another kind would
+            // overtake the writes before it that were lost.
+            Some(Status::RequestRetry) if self.kind.is_uio() && self.seen.is_empty() => {
+                return Step::Again;
             }
             status => return Step::Failed(Failure::Status(status.unwrap_or_default())),
         }

@@ -15,9 +15,9 @@ pub mod uio;
 
 use std::collections::VecDeque;
 
-use weft_dataplane::time::Instant;
+use weft_dataplane::time::{Instant, Span};
 use weft_parsers::fabric::Bdf;
-use weft_parsers::tlp::{Kind, Mode, Tlp, TlpRepr, VendPrefixL0};
+use weft_parsers::tlp::{Kind, Mode, Status, Tlp, TlpRepr, VendPrefixL0};
 
 use crate::by_key::ByKey;
 
@@ -28,6 +28,9 @@ pub use transaction::{Done, Failure, OpId, Operation, RequesterSpec, Transaction
 /// Buffers that are kept for later, and the largest of them: those of UIO requests of a fabric memory engine.
 const SPARE_MAX: usize = 256;
 const SPARE_LEN_MAX: usize = 4_096;
+//= docs/spec/cxl-fabric.md "Dynamic change": a UIO request that was answered with RRS is sent again after 1 ms
+/// How long a UIO request waits that is sent again.
+const RETRY_INTERVAL: Span = Span::from_ms(1);
 
 /// Counts of a requester.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
@@ -36,6 +39,8 @@ pub struct RequesterCounts {
     pub sent: u64,
     /// Requests that wanted an answer and have theirs, whatever it said.
     pub answered: u64,
+    /// Of these, UIO requests that were answered with RRS, and are sent again.
+    pub retried: u64,
     /// Requests that were not answered in time.
     pub timeouts: u64,
     /// Requests that were given up while under way.
@@ -59,6 +64,30 @@ struct Op {
     ln: bool,
 }
 
+/// A part of a UIO transaction that is sent again: nothing has come of it.
+#[derive(Clone, Copy)]
+struct Again {
+    op: OpId,
+    split: usize,
+    len: usize,
+    /// When; none until it is known what time it is.
+    at: Option<Instant>,
+    /// When it is too late.
+    until: Instant,
+}
+
+/// What became of a part that was to be sent.
+enum PartSent {
+    /// It waits for a tag.
+    NoTag,
+    /// The link has none.
+    NoForm,
+    /// It went, and others follow.
+    More,
+    /// It went, as the last one.
+    Last,
+}
+
 /// A requester: sends transactions as TLPs and matches completions to them.
 pub struct Requester {
     spec: RequesterSpec,
@@ -71,6 +100,8 @@ pub struct Requester {
     flights: ByKey<u16, Flight>,
     /// In the order of their ends; those that were answered are passed over.
     deadlines: VecDeque<(Instant, u16, u64)>,
+    /// In the order of their times; those without one are the last.
+    again: VecDeque<Again>,
     done: VecDeque<Done>,
     next_op: u64,
     next_tag: u16,
@@ -91,6 +122,7 @@ impl Requester {
             queue: VecDeque::new(),
             flights: ByKey::default(),
             deadlines: VecDeque::new(),
+            again: VecDeque::new(),
             done: VecDeque::new(),
             next_op: 0,
             next_tag: 0,
@@ -98,6 +130,7 @@ impl Requester {
             counts: RequesterCounts {
                 sent: 0,
                 answered: 0,
+                retried: 0,
                 timeouts: 0,
                 given_up: 0,
                 completions: 0,
@@ -133,6 +166,11 @@ impl Requester {
     #[must_use]
     pub fn in_flight(&self) -> usize {
         self.flights.len()
+    }
+
+    /// Most requests that may be under way.
+    fn in_flight_max(&self) -> usize {
+        self.spec.in_flight_max.min(usize::from(tags(self.spec.mode)))
     }
 
     /// Transactions that have not ended.
@@ -172,62 +210,117 @@ impl Requester {
         self.done.pop_front()
     }
 
-    /// When the next request times out.
+    /// When the next request times out, or is sent again.
     #[must_use]
     pub fn next_due(&self) -> Option<Instant> {
-        self.deadlines.front().map(|(at, ..)| *at)
+        // Without a free tag it waits for an answer, which is no matter of time.
+        let again = self.again.front().filter(|_| self.flights.len() < self.in_flight_max());
+        let again = again.map(|again| again.at.unwrap_or(Instant::ZERO));
+        Instant::earlier(self.deadlines.front().map(|(at, ..)| *at), again)
     }
 
-    /// Hands what can be sent to `send`, which says whether the link has a form for it.
+    /// Hands what can be sent to `send`, which says whether the link has a form for it: first what is sent again.
     pub fn flush(&mut self, now: Instant, send: &mut dyn FnMut(&TlpRepr<'_>) -> bool) {
+        if !self.send_again(now, send) {
+            return;
+        }
         while let Some(&op) = self.queue.front() {
             let Some(state) = self.ops.get_mut(&op) else {
                 self.queue.pop_front();
                 continue;
             };
-            let part = if state.failure.is_some() {
-                None // the rest is not sent
-            } else {
-                Some(Part::next(&state.transaction.operation, state.split, &self.spec))
-            };
-            if let Some(part) = part {
-                let tag = if part.kind.wants_completion() {
-                    let most = self.spec.in_flight_max.min(usize::from(tags(self.spec.mode)));
-                    if self.flights.len() >= most {
-                        return;
-                    }
-                    self.next_tag = free_tag(&self.flights, self.next_tag, tags(self.spec.mode));
-                    self.next_tag
-                } else {
-                    0
-                };
-                let head = TlpRepr {
-                    vend_prefix: state.transaction.to.map(VendPrefixL0::from_pid),
-                    tc: state.transaction.tc,
-                    dest_segment: self.segment.filter(|_| part.kind.is_config()),
-                    ln: state.transaction.ln && matches!(part.kind, Kind::MemRead | Kind::MemWrite),
-                    ..TlpRepr::new(self.spec.mode, part.kind, self.id, tag, part.body)
-                };
-                if !send(&TlpRepr { payload: &part.payload, ..head }) {
-                    state.failure = Some(Failure::NoForm);
-                    continue;
-                }
-                self.counts.sent += 1;
-                state.split += part.len;
-                state.whole = part.last;
-                if part.kind.wants_completion() {
-                    state.under_way += 1;
-                    let deadline = now + self.spec.timeout;
-                    self.deadlines.push_back((deadline, tag, self.counts.sent));
-                    self.flights.insert(tag, Flight::new(op, self.id, self.counts.sent, &part));
-                }
-                if !part.last {
-                    continue;
+            // The rest of what has failed is not sent.
+            if state.failure.is_none() {
+                let place = (state.split, now + self.spec.timeout);
+                match self.send_part(now, op, place, send) {
+                    PartSent::NoTag => return,
+                    PartSent::NoForm | PartSent::More => continue,
+                    PartSent::Last => {}
                 }
             }
             self.queue.pop_front();
             self.finish(op);
         }
+    }
+
+    /// Sends what follows the first `split` bytes of a transaction, as one TLP; until when it may be sent again.
+    fn send_part(
+        &mut self,
+        now: Instant,
+        op: OpId,
+        (split, until): (usize, Instant),
+        send: &mut dyn FnMut(&TlpRepr<'_>) -> bool,
+    ) -> PartSent {
+        let most = self.in_flight_max();
+        let Some(state) = self.ops.get_mut(&op) else { return PartSent::Last };
+        let part = Part::next(&state.transaction.operation, split, &self.spec);
+        let mut tag = 0;
+        if part.kind.wants_completion() {
+            if self.flights.len() >= most {
+                return PartSent::NoTag;
+            }
+            self.next_tag = free_tag(&self.flights, self.next_tag, tags(self.spec.mode));
+            tag = self.next_tag;
+        }
+        let head = TlpRepr {
+            vend_prefix: state.transaction.to.map(VendPrefixL0::from_pid),
+            tc: state.transaction.tc,
+            dest_segment: self.segment.filter(|_| part.kind.is_config()),
+            ln: state.transaction.ln && matches!(part.kind, Kind::MemRead | Kind::MemWrite),
+            ..TlpRepr::new(self.spec.mode, part.kind, self.id, tag, part.body)
+        };
+        if !send(&TlpRepr { payload: &part.payload, ..head }) {
+            state.failure = Some(Failure::NoForm);
+            return PartSent::NoForm;
+        }
+        self.counts.sent += 1;
+        if split == state.split && !state.whole {
+            state.split += part.len;
+            state.whole = part.last;
+        }
+        if part.kind.wants_completion() {
+            state.under_way += 1;
+            self.deadlines.push_back((now + self.spec.timeout, tag, self.counts.sent));
+            self.flights.insert(tag, Flight::new(op, (self.id, self.counts.sent), until, &part));
+        }
+        if part.last { PartSent::Last } else { PartSent::More }
+    }
+
+    /// Sends again what was answered with RRS, as soon as it is time; false where a tag is missing.
+    fn send_again(&mut self, now: Instant, send: &mut dyn FnMut(&TlpRepr<'_>) -> bool) -> bool {
+        for again in self.again.iter_mut().rev() {
+            if again.at.is_some() {
+                break;
+            }
+            again.at = Some(now + RETRY_INTERVAL);
+        }
+        while let Some(again) = self.again.front().copied() {
+            let is_over = again.until <= now;
+            if !is_over && again.at.is_none_or(|at| now < at) {
+                break;
+            }
+            let Some(state) = self.ops.get_mut(&again.op) else {
+                self.again.pop_front();
+                continue;
+            };
+            state.under_way -= 1;
+            let part = Part::next(&state.transaction.operation, again.split, &self.spec);
+            if is_over || part.len != again.len {
+                state.failure.get_or_insert(Failure::Status(Status::RequestRetry));
+            }
+            if state.failure.is_none() {
+                let place = (again.split, again.until);
+                if matches!(self.send_part(now, again.op, place, send), PartSent::NoTag) {
+                    if let Some(state) = self.ops.get_mut(&again.op) {
+                        state.under_way += 1; // it goes on waiting
+                    }
+                    return false;
+                }
+            }
+            self.again.pop_front();
+            self.finish(again.op);
+        }
+        true
     }
 
     /// Takes a completion. Returns false if there is nothing that it answers.
@@ -244,6 +337,14 @@ impl Requester {
         let ended = match flight.take(tlp, &mut state.data) {
             Step::More => false,
             Step::Whole => true,
+            Step::Again => {
+                let (split, len, until) = flight.again();
+                self.again.push_back(Again { op, split, len, at: None, until });
+                self.flights.swap_remove(&tag);
+                (self.counts.answered, self.counts.retried) =
+                    (self.counts.answered + 1, self.counts.retried + 1);
+                return true;
+            }
             Step::Failed(failure) => {
                 if failure == Failure::Mismatch {
                     self.counts.mismatched += 1;
@@ -291,6 +392,7 @@ impl Requester {
     pub fn give_up(&mut self) {
         self.counts.given_up += self.flights.len() as u64;
         self.flights.clear();
+        self.again.clear();
         self.deadlines.clear();
         self.queue.clear();
         self.ops.sort_unstable_keys();

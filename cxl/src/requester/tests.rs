@@ -175,6 +175,127 @@ fn chunks_of_uio_come_in_any_order() {
     }
 }
 
+/// Answers the one request in `sent` with RRS.
+fn retry(requester: &mut Requester, sent: &[Vec<u8>]) {
+    let [request] = sent else { panic!("{} requests", sent.len()) };
+    let request = Tlp::parse(Mode::Flit, request).unwrap();
+    let answer = Completion::of(&request, Status::RequestRetry, Bdf::default()).unwrap();
+    assert!(requester.take(&Tlp::parse(Mode::Flit, &bytes(&answer)).unwrap()));
+}
+
+/// One request at a time, and 10 ms for each.
+const ONE: RequesterSpec = RequesterSpec {
+    mode: Mode::Flit,
+    payload_max: 128,
+    read_max: 256,
+    uio_max: 4_096,
+    in_flight_max: 1,
+    timeout: Span::from_ms(10),
+};
+
+/// A UIO request that is answered with RRS is sent again, the same, until its time is over.
+#[test]
+fn uio_requests_are_sent_again() {
+    let at = |us| Instant::ZERO + Span::from_us(us);
+    let data: Vec<u8> = (0..=255).collect();
+    let operations = [
+        Operation::UioRead { addr: Hpa(0x40), len: 64 },
+        Operation::UioWrite { addr: Hpa(0x80), data: data[..100].to_vec() },
+    ];
+    for operation in operations {
+        let mut requester = Requester::new(ONE, Bdf::new(1, 0, 0));
+        requester.submit(operation.clone().into());
+        let first = sent(&mut requester, at(0));
+        retry(&mut requester, &first);
+        assert_eq!(sent(&mut requester, at(10)), Vec::<Vec<u8>>::new(), "not at once");
+        assert_eq!(requester.next_due(), Some(at(1_010)));
+        let mut again = sent(&mut requester, at(1_010));
+        assert_eq!(again.len(), 1);
+        let tags = [&first, &again].map(|all| Tlp::parse(Mode::Flit, &all[0]).unwrap().tag());
+        assert_ne!(tags[0], tags[1], "a late answer finds nobody");
+        let same = |all: &[Vec<u8>]| {
+            let tlp = Tlp::parse(Mode::Flit, &all[0]).unwrap();
+            (tlp.repr().body, tlp.payload().to_vec(), tlp.kind())
+        };
+        assert_eq!(same(&first), same(&again));
+        assert_eq!(requester.next_done(), None, "it is under way");
+        // Answered so again and again, it fails when its time is over, and says how.
+        for round in 1..20 {
+            retry(&mut requester, &again);
+            sent(&mut requester, at(1_010 + 1_000 * (round - 1)));
+            again = sent(&mut requester, at(1_010 + 1_000 * round));
+            if again.is_empty() {
+                break;
+            }
+        }
+        let done = requester.next_done().unwrap();
+        assert_eq!(done.result, Err(Failure::Status(Status::RequestRetry)));
+        assert_eq!(requester.expire(at(0)), 0, "each has had an answer");
+        let left = (requester.pending(), requester.in_flight(), requester.next_due());
+        assert_eq!(left, (0, 0, None));
+        let counts = requester.counts();
+        assert_eq!((counts.sent, counts.answered, counts.retried), (10, 10, 10), "{counts:?}");
+    }
+}
+
+/// Of a large request the part that was answered so is sent again, also where another one has taken its tag meanwhile.
+#[test]
+fn a_part_is_sent_again_when_there_is_a_tag() {
+    let at = |us| Instant::ZERO + Span::from_us(us);
+    // The second of three parts: the answer is whole, and the third went meanwhile.
+    let mut requester =
+        Requester::new(RequesterSpec { in_flight_max: 3, ..ONE }, Bdf::new(1, 0, 0));
+    requester.submit(Operation::UioRead { addr: Hpa(0), len: 600 }.into());
+    let parts = sent(&mut requester, at(0));
+    assert_eq!(parts.len(), 3);
+    let answer = |requester: &mut Requester, request: &[u8]| {
+        let request = Tlp::parse(Mode::Flit, request).unwrap();
+        let Body::Address { addr, length_dw, .. } = request.repr().body else { panic!() };
+        let len = usize::from(length_dw) * 4;
+        let data: Vec<u8> = (addr.0..).take(len).map(|at| at.to_le_bytes()[0]).collect();
+        let answer = Completion::with_data(&request, Bdf::default(), 0, &data).unwrap();
+        assert!(requester.take(&Tlp::parse(Mode::Flit, &bytes(&answer)).unwrap()));
+    };
+    answer(&mut requester, &parts[0]);
+    retry(&mut requester, &parts[1..2]);
+    answer(&mut requester, &parts[2]);
+    for _ in 0..3 {
+        requester.submit(Operation::UioRead { addr: Hpa(0x1000), len: 4 }.into());
+    }
+    let others = sent(&mut requester, at(0));
+    assert_eq!(others.len(), 3);
+    // All tags are taken: it is due as soon as one is free, and asks for no time before.
+    assert_eq!(sent(&mut requester, at(1_000)), Vec::<Vec<u8>>::new());
+    assert_eq!(requester.next_due(), Some(at(10_000)), "when the first one times out");
+    answer(&mut requester, &others[0]);
+    assert_eq!(requester.next_done().map(|done| done.result.is_ok()), Some(true));
+    assert_eq!(requester.next_due(), Some(at(1_000)));
+    let again = sent(&mut requester, at(1_000));
+    answer(&mut requester, &again[0]);
+    let want: Vec<u8> = (0_u64..600).map(|at| at.to_le_bytes()[0]).collect();
+    assert_eq!(requester.next_done().unwrap().result, Ok(want));
+}
+
+#[test]
+fn no_request_but_uio_is_sent_again() {
+    let at = |us| Instant::ZERO + Span::from_us(us);
+    for operation in [
+        Operation::Read { addr: Hpa(0x40), len: 64 },
+        Operation::ConfigRead {
+            dest: Bdf::new(1, 0, 0),
+            reg: crate::pci::Reg::at(0),
+            type1: false,
+        },
+    ] {
+        let mut requester = Requester::new(ONE, Bdf::new(1, 0, 0));
+        requester.submit(operation.into());
+        let first = sent(&mut requester, at(0));
+        retry(&mut requester, &first);
+        let result = requester.next_done().unwrap().result;
+        assert_eq!(result, Err(Failure::Status(Status::RequestRetry)));
+    }
+}
+
 #[test]
 fn completions_that_do_not_fit_fail_their_request_only() {
     let answer = |request: &Tlp<'_>, byte_count, lower_address, len: usize| {

@@ -73,7 +73,8 @@ impl UioPort for Uio<'_> {
             let answer = match &result {
                 Ok(_) if write => Answer::Written,
                 Ok(data) => Answer::Data { offset: 0, data, poisoned: false },
-                Err(Failure::Timeout) => continue, // the engine has a timeout of its own
+                // The engine has a timeout of its own.
+                Err(Failure::Timeout | Failure::Status(Status::RequestRetry)) => continue,
                 Err(Failure::NoForm | Failure::Status(Status::UnsupportedRequest)) => {
                     Answer::Unsupported
                 }

@@ -88,6 +88,8 @@ const RESERVE_PER_PORT: usize = 4;
 const GROUPS: usize = 256;
 /// Free chunks that a worker keeps at hand.
 const CACHE: usize = 512;
+// What a worker holds is of these, and not of the buffer's.
+const _: () = assert!(super::held::FRAMES_MAX <= CACHE, "there are chunks for what is held");
 /// The same of one that is alone.
 const SOLO_CACHE: usize = 4_096;
 
@@ -155,6 +157,7 @@ pub fn build(
             uncalm: own.iter().copied().collect(),
             has_released: true,
             is_stirred: true,
+            held: super::held::Held::default(),
         };
         lanes.push(Lane {
             ctx,

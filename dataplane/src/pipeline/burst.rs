@@ -43,6 +43,8 @@ pub(super) enum Verdict {
     Drop(DropReason),
     /// It is for the port itself: MAC control.
     Consume,
+    /// A TLP that has no way at the moment.
+    Hold,
 }
 
 /// What is known of each frame of a burst.

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use weft_base::rng::Rng;
 use weft_base::sync::Ordering;
 
+use super::held::Held;
 use super::switch_core::Core;
 use super::uplink::Uplink;
 use crate::buffer::{Lease, Leaving};
@@ -44,6 +45,8 @@ pub(super) struct Context {
     pub(super) has_released: bool,
     /// Something has changed that the crossbar goes by, beside time and what egress queues send, since it last looked.
     pub(super) is_stirred: bool,
+    /// TLPs that have no way at the moment.
+    pub(super) held: Held,
 }
 
 /// How received frames get to the crossbar.

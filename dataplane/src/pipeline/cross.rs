@@ -159,7 +159,7 @@ impl Lane {
         gone
     }
 
-    fn purge_output<T: Tracer>(
+    pub(super) fn purge_output<T: Tracer>(
         &mut self,
         now: Instant,
         output: PortId,
@@ -168,12 +168,18 @@ impl Lane {
         tracer: &mut T,
     ) -> usize {
         let mut gone = 0;
+        let is_tlp = self.ctx.snapshot.tlp_ports.contains(output);
+        let is_anew = is_tlp && reason == DropReason::PortDown;
         for pri in pris.iter() {
             let id = QueueId::new(output, pri);
             let ToCrossbar::Local(voqs) = &self.ctx.to_crossbar else { return gone };
             for input in voqs.waiting(output, pri).iter() {
                 while let Some(desc) = self.ctx.voqs().and_then(|voqs| voqs.pop(input, id)) {
-                    self.ctx.purge(now, desc, output, reason, tracer);
+                    if is_anew {
+                        self.unqueue(desc, output, now, tracer);
+                    } else {
+                        self.ctx.purge(now, desc, output, reason, tracer);
+                    }
                     gone += 1;
                 }
             }

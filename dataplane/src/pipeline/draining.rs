@@ -49,6 +49,17 @@ impl Draining {
         }
     }
 
+    /// Frames from before the mark are queued only now: there is to be another mark behind them.
+    #[cold]
+    pub fn begin_again(&mut self) {
+        for output in self.queued.iter() {
+            self.outputs.insert(output);
+            self.pris[output] = self.pris[output].or(self.queued_pris[output]);
+        }
+        self.queued = PortSet::EMPTY;
+        (self.is_marked, self.received) = (false, true);
+    }
+
     /// Whether all frames from before the mark have left.
     pub(super) fn is_drained(&mut self, core: &Core) -> bool {
         let without = PortSet::from_bits(core.fast.without.load(Ordering::Relaxed));

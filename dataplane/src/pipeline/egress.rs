@@ -30,10 +30,7 @@ impl Lane {
         tracer: &mut T,
     ) -> usize {
         if !self.outputs.get(index).is_some_and(|lane| lane.up) {
-            if let Some(lane) = self.outputs.get_mut(index) {
-                lane.empty(&mut self.ctx, now, DropReason::PortDown, tracer);
-            }
-            return 0;
+            return self.empty_down(now, index, tracer);
         }
         self.send_pause(now, index, tracer);
         let Self { ctx, outputs, timing, .. } = self;

@@ -44,7 +44,9 @@ impl Lane {
                 fast.mark();
                 draining.mark();
             }
-            if draining.is_marked && draining.is_drained(&ctx.core) {
+            // What is held has not left: what comes in must not pass it by.
+            let is_held = !ctx.held.is_empty() && ctx.held.is_of(lane.port);
+            if draining.is_marked && !is_held && draining.is_drained(&ctx.core) {
                 fast.drained();
             }
             step.blocked |= draining.is_marked || draining.received;

@@ -92,6 +92,9 @@ impl Lane {
             if T::ON {
                 tracer.event(now, Event::Link { port: lane.port.get(), up });
             }
+            if !up {
+                self.leave_down(now, index, tracer);
+            }
         }
     }
 

@@ -129,7 +129,7 @@ impl Lane {
             desc = only;
             let sole = match metas[0].verdict {
                 Verdict::Forward(outputs) => outputs.sole(),
-                Verdict::Drop(_) | Verdict::Consume => None,
+                Verdict::Drop(_) | Verdict::Consume | Verdict::Hold => None,
             };
             (CACHE_MISS, sole)
         };
@@ -289,6 +289,7 @@ impl InputLane {
         match (meta.verdict, output) {
             (Verdict::Forward(outputs), _) => self.enqueue(ctx, now, outputs, desc, tracer),
             (Verdict::Drop(reason), _) => ctx.end(now, desc, reason, tracer),
+            (Verdict::Hold, _) => ctx.hold(now, desc, (self.port, None)),
             (Verdict::Consume, _) if meta.head.mac_control_opcode().is_none() => {
                 ctx.take_probe(now, &meta.head, desc, tracer);
             }

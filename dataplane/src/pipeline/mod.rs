@@ -5,6 +5,7 @@
 //! Units: cells, frames, `Instant`.
 //! Source: docs/spec/pipeline.md §1 to §11; ARCHITECTURE.md "The path of a frame".
 
+mod anew;
 mod build;
 mod builder;
 mod burst;
@@ -21,6 +22,7 @@ mod fast;
 mod flow_cache;
 mod follow;
 mod handover;
+mod held;
 mod housekeeping;
 mod ingress;
 mod input_lane;

@@ -28,7 +28,7 @@ impl Parked {
         let output = match self.meta.verdict {
             _ if self.route != CACHE_MISS => QueueId::from_low_bits(self.route).output(),
             Verdict::Forward(outputs) => outputs.sole()?,
-            Verdict::Drop(_) | Verdict::Consume => return None,
+            Verdict::Drop(_) | Verdict::Consume | Verdict::Hold => return None,
         };
         Some((output, self.desc.pri()))
     }

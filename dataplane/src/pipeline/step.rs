@@ -12,7 +12,7 @@ use super::output_lane::OutputLane;
 use super::timing::{Step, Timing};
 use crate::port::Port;
 use crate::stats::DropReason;
-use crate::time::Instant;
+use crate::time::{Instant, Span};
 use crate::trace::{Part, Tracer};
 use crate::types::{PORTS_MAX, PortSet};
 
@@ -62,6 +62,9 @@ impl Lane {
         self.links(now, all, ports, tracer);
         if self.ctx.core.has_guarded() {
             self.follow_guard();
+        }
+        if !self.ctx.held.is_empty() {
+            step.work += self.release_held(now, tracer);
         }
         self.unblock(now, tracer);
         let spread = self.ctx.snapshot.links.is_any();
@@ -200,7 +203,14 @@ impl Lane {
         if self.crossbar.is_some() {
             next = Instant::earlier(next, self.ctx.core.fdb.next_age_due(now));
         }
+        next = Instant::earlier(next, self.next_of_held(now));
         Instant::earlier(next, self.next_of_links())
+    }
+
+    /// When to look whether what is held has a way: nothing tells of new tables.
+    pub(super) fn next_of_held(&self, now: Instant) -> Option<Instant> {
+        let until = self.ctx.held.next()?;
+        Some(until.min(now + Span::from_ms(1)))
     }
 
     /// When a port falls open again, or a link is to take flows.
@@ -239,6 +249,7 @@ impl Lane {
     /// lane makes a step any more.
     pub fn stop<T: Tracer>(&mut self, now: Instant, ports: &mut [Box<dyn Port>], tracer: &mut T) {
         self.end_parked(now, tracer);
+        self.end_held(now, tracer);
         self.drain_all(now, tracer);
         self.absorb(now, tracer);
         for lane in &mut self.outputs {

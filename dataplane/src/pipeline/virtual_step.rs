@@ -29,6 +29,9 @@ impl Lane {
         if !unsteady.is_empty() {
             self.links(now, unsteady, ports, tracer);
         }
+        if !self.ctx.held.is_empty() {
+            step.work += self.release_held(now, tracer);
+        }
         self.unblock(now, tracer);
         let spread = self.ctx.snapshot.links.is_any();
         if spread {
@@ -169,6 +172,7 @@ impl Lane {
         let next = self.crossbar.as_ref().and_then(|crossbar| crossbar.next(now));
         let next = Instant::earlier(next, self.wakes.first());
         let next = Instant::earlier(next, self.ctx.core.fdb.next_age_due(now));
+        let next = Instant::earlier(next, self.next_of_held(now));
         Instant::earlier(next, self.next_of_links())
     }
 }

@@ -126,7 +126,7 @@ pub struct PortStats {
     pub mac_control_unknown: Counter,
     /// Lost before us by kernel or device; not part of our own sum.
     pub kernel_rx: Counter,
-    /// Frames dropped after they were taken off their egress queue.
+    /// Frames dropped after they were taken off their egress queue, or decided about anew as the link went down.
     pub late_drops: Counter,
     /// PFC frames made and sent here.
     pub pfc_tx: Counter,
@@ -226,7 +226,7 @@ pub struct WorkerStats {
     pub busy_loops: Counter,
     /// Frames received.
     pub frames: Counter,
-    /// Of these, not whole yet: cut-through, in virtual time.
+    /// Of these, not whole yet (cut-through, in virtual time), or held for want of a way.
     pub parked: Counter,
     /// Bursts that they came in.
     pub bursts: Counter,

@@ -55,6 +55,12 @@ impl Kind {
         )
     }
 
+    /// Whether its completion can say that it may be sent again: CXL.mem has no word for that.
+    #[must_use]
+    pub const fn may_be_retried(self) -> bool {
+        matches!(self, Self::UioRequest | Self::MemoryRequest | Self::Other)
+    }
+
     /// Whether it may take any of the routes from edge to edge.
     #[inline]
     #[must_use]

@@ -234,14 +234,14 @@ pub(super) fn change(
     replace(bufs, desc, &head, space.get(..len).unwrap_or_default(), len_max)
 }
 
-/// Makes a request its completion, which says that it is not supported.
+/// Makes a request its completion, which says that it is not supported, or why else nothing comes of it (`status`).
 pub(super) fn answer(
     bufs: &mut Bufs,
     desc: &mut Desc,
     parsed: &ParsedTlp,
     (front, mode): (Front, Mode),
     (ends, len_max): (LinkEnds, usize),
-    (completer, space): (Bdf, &mut Space),
+    (completer, status, space): (Bdf, Status, &mut Space),
 ) -> Result<(), Unfit> {
     let head = Head::new(ends, front, parsed, mode, false);
     if let Some(request) = &parsed.mem {
@@ -250,7 +250,7 @@ pub(super) fn answer(
     }
     let bytes = bufs.bytes(desc).get(parsed.at..parsed.end).unwrap_or_default();
     let tlp = Tlp::parse(parsed.mode, bytes).map_err(|_| Unfit::Form)?;
-    let repr = Completion::of(&tlp, Status::UnsupportedRequest, completer).ok_or(Unfit::Form)?;
+    let repr = Completion::of(&tlp, status, completer).ok_or(Unfit::Form)?;
     let len = repr.emit(space).map_err(|_| Unfit::Form)?;
     replace(bufs, desc, &head, space.get(..len).unwrap_or_default(), len_max)
 }

@@ -31,6 +31,10 @@ pub(super) enum Decision {
     CpuPort,
     /// Unsupported: back as a completion that says so; dropped if nobody waits for one.
     Refuse(Refusal),
+    /// As [`Self::Refuse`], but for a moment alone: the completion says that the request may be sent again.
+    Retry(Refusal),
+    /// No way at the moment, and its requester cannot be told to send it again: it waits for a while, if there is room.
+    Hold,
     /// Dropped as a completion that nobody waits for.
     Unexpected(Refusal),
     /// Dropped without an answer.
@@ -158,6 +162,13 @@ impl Context {
                 }
             }
             Ok(decision) => decision,
+            Err(Refusal::RouteDown) if is_inside(tables, to) => {
+                if parsed.wants_completion && kind.may_be_retried() {
+                    Decision::Retry(Refusal::RouteDown)
+                } else {
+                    Decision::Hold
+                }
+            }
             Err(refusal) => refused(refusal),
         })
     }
@@ -230,6 +241,15 @@ impl Context {
             },
             Err(refusal) => Decision::Drop(refusal),
         }
+    }
+}
+
+/// Whether a route leads on inside of the fabric: it may have another way soon. What is at an edge has none.
+fn is_inside(tables: &Tables, to: Dispatch) -> bool {
+    match to {
+        Dispatch::Port(port) => tables.edge(port).is_none(),
+        Dispatch::Group(_) => true,
+        Dispatch::Here => false,
     }
 }
 

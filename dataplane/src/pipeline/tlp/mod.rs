@@ -20,7 +20,7 @@ mod parsed;
 mod read;
 
 use weft_base::sync::Ordering;
-use weft_parsers::tlp::Mode;
+use weft_parsers::tlp::{Mode, Status};
 use weft_parsers::{Format, MacAddr, ether_type, parse_head};
 
 use super::burst::{BurstMask, CACHE_MISS, CountRun, FrameMeta, Verdict, trace_rx};
@@ -73,7 +73,11 @@ impl Context {
         (metas, routes, space): (&mut [FrameMeta; BURST], &mut [u16; BURST], &mut Space),
         tracer: &mut T,
     ) -> bool {
-        let tables = self.core.tables.load();
+        // Newer ones would have what comes in now pass what is held by the older ones.
+        let tables = match &self.held.by {
+            Some((tables, _)) => arc_swap::Guard::from_inner(tables.clone()),
+            None => self.core.tables.load(),
+        };
         if let Some(last) = batch.last() {
             let (_, sender) = bytes::addresses(self.bufs.head(last));
             let partner = &self.core.partners[input];
@@ -114,7 +118,7 @@ impl Context {
     }
 
     /// Decides where one frame goes, and makes it ready.
-    fn tlp(
+    pub(super) fn tlp(
         &mut self,
         tables: &Tables,
         input: PortId,
@@ -178,7 +182,13 @@ impl Context {
         (parsed, decision): (&ParsedTlp, Decision),
         space: &mut Space,
     ) -> Verdict {
+        let mut status = Status::UnsupportedRequest;
         let refusal = match decision {
+            Decision::Hold if self.held.take_place(input) => return Verdict::Hold,
+            Decision::Hold if parsed.request.kind.is_completion() => {
+                return self.refuse(input, Refusal::RouteDown, DropReason::UnexpectedCompletion);
+            }
+            Decision::Hold => Refusal::RouteDown,
             Decision::CpuPort if parsed.mem.is_some() => {
                 if parsed.request.kind.is_completion() {
                     let reason = DropReason::UnexpectedCompletion;
@@ -203,6 +213,11 @@ impl Context {
                 }
             }
             Decision::Refuse(refusal) => refusal,
+            //= docs/spec/cxl-fabric.md "Dynamic change": a request whose route is down is answered RRS at once
+            Decision::Retry(refusal) => {
+                status = Status::RequestRetry;
+                refusal
+            }
             Decision::Unexpected(refusal) => {
                 return self.refuse(input, refusal, DropReason::UnexpectedCompletion);
             }
@@ -212,7 +227,7 @@ impl Context {
         if !parsed.wants_completion {
             return refused;
         }
-        self.answer(tables, input, desc, parsed, space).unwrap_or(refused)
+        self.answer(tables, input, desc, (parsed, status), space).unwrap_or(refused)
     }
 
     /// Layout of TLPs on the link of `port`, its addresses, and its longest frame.
@@ -233,13 +248,13 @@ impl Context {
         Verdict::Drop(reason)
     }
 
-    /// Makes a request its own completion, which says UR, and sends it back; `None` if there is no way back.
+    /// Makes a request its own completion, which says `status`, and sends it back; `None` if there is no way back.
     fn answer(
         &mut self,
         tables: &Tables,
         input: PortId,
         desc: &mut Desc,
-        parsed: &ParsedTlp,
+        (parsed, status): (&ParsedTlp, Status),
         space: &mut Space,
     ) -> Option<Verdict> {
         let Decision::Out { port, front, .. } = self.return_path(tables, input, parsed) else {
@@ -248,11 +263,49 @@ impl Context {
         let completer = decide::completer(tables, input, parsed).unwrap_or_default();
         let (mode, ends) = self.link_of(port)?;
         let form = (front, front.mode(mode));
-        bytes::answer(&mut self.bufs, desc, parsed, form, ends, (completer, space)).ok()?;
+        bytes::answer(&mut self.bufs, desc, parsed, form, ends, (completer, status, space)).ok()?;
         let pri = parsed.pri_of_answer(&self.snapshot.config.tlp);
         desc.classify(input, Format::Pbr, pri, (false, false));
         self.stats.port[input].answered.add(1);
         Some(self.towards(port))
+    }
+
+    //= docs/spec/cxl-fabric.md "Dynamic change": what waits for a port whose link goes down is decided about anew
+    /// Decides anew about a frame that was queued for `output`, whose link has gone down: it goes by another port, or is
+    /// answered; `input` is where it now counts as having come in.
+    pub(super) fn decide_anew(
+        &mut self,
+        (input, output): (PortId, PortId),
+        desc: &mut Desc,
+        space: &mut Space,
+    ) -> Verdict {
+        let lost = Verdict::Drop(DropReason::PortDown);
+        if self.link_of(output).is_none() {
+            return lost;
+        }
+        let tables = self.core.tables.load();
+        let link = TlpLink { payload_max: u16::MAX, ..TlpLink::default() };
+        let tlp = &self.snapshot.config.tlp;
+        // It has been read before, and is as it was to go out: with a PTH, but for those to hosts and devices.
+        let Ok(Read::Tlp(parsed)) = read::read(self.bufs.bytes(desc), None, link, tlp) else {
+            return lost;
+        };
+        if parsed.pth.is_none_or(|pth| pth.dpid.is_none()) {
+            return lost; // it was for the partner alone
+        }
+        desc.classify(input, Format::Pbr, parsed.pri, (false, false));
+        match self.decide(&tables, input, &parsed) {
+            decision @ (Decision::Out { .. }
+            | Decision::Refuse(_)
+            | Decision::Retry(_)
+            | Decision::Hold) => {
+                match self.apply(&tables, input, desc, (&parsed, decision), space) {
+                    Verdict::Drop(_) => lost,
+                    verdict => verdict,
+                }
+            }
+            Decision::CpuPort | Decision::Unexpected(_) | Decision::Drop(_) => lost,
+        }
     }
 
     /// Out at `port`, if its link is up.

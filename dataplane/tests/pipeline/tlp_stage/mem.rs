@@ -8,10 +8,10 @@ use super::*;
 use weft_dataplane::pipeline::PortLedger;
 
 const PBR: u8 = 5;
-const HBR: u8 = 6;
+pub(super) const HBR: u8 = 6;
 
 /// A message without data: class and opcode, tag 5, and an address.
-fn message(op: u8, address: u64) -> Vec<u8> {
+pub(super) fn message(op: u8, address: u64) -> Vec<u8> {
     [&[op, 0x18, 0, 0, 0, 5, 0, 0][..], &address.to_be_bytes()].concat()
 }
 

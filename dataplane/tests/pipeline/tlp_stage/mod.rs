@@ -6,12 +6,14 @@
 //! to §3.7a; CXL 3.1 sections 7.7.2.4, 7.7.3.3.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails that way")]
 
+mod down;
 mod ld;
 mod ln;
 mod mem;
 mod parts;
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use super::memory;
@@ -46,6 +48,14 @@ struct Listed {
     caps: PortCaps,
     rx: Desk,
     tx: Desk,
+    state: Arc<PortState>,
+}
+
+/// What a test does to a port.
+#[derive(Default)]
+struct PortState {
+    is_down: AtomicBool,
+    is_full: AtomicBool,
 }
 
 impl Port for Listed {
@@ -55,13 +65,17 @@ impl Port for Listed {
 
     fn rx(&mut self, _now: Instant, bufs: &mut Bufs, batch: &mut Batch) -> usize {
         let mut frames = self.rx.lock().unwrap();
-        let count = frames.len();
-        batch.extend(frames.drain(..).map(|frame| bufs.alloc_from(&frame).unwrap()));
+        let count = frames.len().min(batch.remaining_capacity());
+        batch.extend(frames.drain(..count).map(|frame| bufs.alloc_from(&frame).unwrap()));
         count
     }
 
     fn tx_room(&mut self, _now: Instant) -> usize {
-        64
+        if self.state.is_full.load(Ordering::Relaxed) { 0 } else { 64 }
+    }
+
+    fn link_up(&self) -> bool {
+        !self.state.is_down.load(Ordering::Relaxed)
     }
 
     fn tx(&mut self, _now: Instant, bufs: &mut Bufs, batch: &mut Batch) -> usize {
@@ -113,6 +127,7 @@ struct Rig {
     ports: Vec<Box<dyn Port>>,
     rx: Vec<Desk>,
     tx: Vec<Desk>,
+    states: Vec<Arc<PortState>>,
     now: Instant,
     /// With one, every frame takes the long way.
     trace: Option<Trace<Deaf>>,
@@ -158,16 +173,17 @@ impl Rig {
         let pool = Pool::in_memory(4_096, memory::FRAME_LEN_MAX).unwrap();
         let desks = || (0..PORTS).map(|_| Desk::default()).collect::<Vec<_>>();
         let (rx, tx) = (desks(), desks());
-        let ports = rx.iter().zip(&tx).map(|(rx, tx)| {
-            let (rx, tx) = (rx.clone(), tx.clone());
-            Box::new(Listed { caps: memory::caps(), rx, tx }) as Box<dyn Port>
+        let states: Vec<_> = (0..PORTS).map(|_| Arc::<PortState>::default()).collect();
+        let ports = rx.iter().zip(&tx).zip(&states).map(|((rx, tx), state)| {
+            let (rx, tx, state) = (rx.clone(), tx.clone(), state.clone());
+            Box::new(Listed { caps: memory::caps(), rx, tx, state }) as Box<dyn Port>
         });
         let builder = SwitchBuilder::new(ports.collect()).config(config).pool(pool);
         let Switch { core, mut lanes, .. } = builder.build().unwrap();
         let tlp_ports = core.snapshot.load().tlp_ports;
         core.tables.store(Arc::new(tables(tlp_ports)));
         let (lane, ports) = lanes.remove(0);
-        let mut rig = Self { lane, ports, rx, tx, now: Instant::ZERO, trace: None };
+        let mut rig = Self { lane, ports, rx, tx, states, now: Instant::ZERO, trace: None };
         rig.step();
         rig
     }
@@ -184,6 +200,11 @@ impl Rig {
     fn frame(&mut self, port: usize, frame: &[u8]) -> Vec<(usize, Vec<u8>)> {
         self.rx[port].lock().unwrap().push_back(frame.to_vec());
         self.step();
+        self.out()
+    }
+
+    /// What came out, by port. The books are even, and nothing is queued.
+    fn out(&self) -> Vec<(usize, Vec<u8>)> {
         let ledger = self.ledger();
         assert_eq!((ledger.imbalance(), ledger.queued), (0, 0));
         let out = self.tx.iter().enumerate();

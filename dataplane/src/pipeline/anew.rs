@@ -1,0 +1,211 @@
+//! Anew: what becomes of TLPs that wait for a port whose link goes down, and of those that are held for want of a way.
+//!
+//! Shape: frames of VOQs and egress queues of that port, and of [`super::held`] -> decided about once more, as if they had just
+//! come in: to another port, answered, held or dropped.
+//! Units: frames.
+//! Source: docs/spec/cxl-fabric.md "Dynamic change"; docs/spec/pipeline.md §9.
+
+use std::sync::Arc;
+
+use weft_base::ring::Rx;
+
+use super::burst::{CACHE_MISS, FrameMeta, Verdict};
+use super::context::Context;
+use super::held::{HeldTlp, Turn};
+use super::lane::Lane;
+use super::output_lane::OutputLane;
+use crate::desc::{Desc, Flag};
+use crate::pbr::Tables;
+use crate::stats::DropReason;
+use crate::time::Instant;
+use crate::trace::Tracer;
+use crate::types::{PortId, PortSet, PriSet};
+
+impl Lane {
+    /// Decides anew about all TLPs that wait for the port at a place, whose link has just gone down.
+    ///
+    /// At once, and what was queued first comes first: what comes in from now on must not be ahead of what waits.
+    #[cold]
+    pub(super) fn leave_down<T: Tracer>(&mut self, now: Instant, index: usize, tracer: &mut T) {
+        let Some(port) = self.outputs.get(index).map(|lane| lane.port) else { return };
+        if !self.ctx.snapshot.tlp_ports.contains(port) {
+            return;
+        }
+        self.empty_down(now, index, tracer);
+        if let Some(crossbar) = &mut self.crossbar {
+            crossbar.gather(&mut self.ctx, now, tracer);
+            let pris = self.ctx.snapshot.pris;
+            self.purge_output(now, port, pris, DropReason::PortDown, tracer);
+        }
+    }
+
+    /// Empties the egress queues of the port at a place, whose link is down; returns how many TLPs were decided about anew.
+    #[cold]
+    pub(super) fn empty_down<T: Tracer>(
+        &mut self,
+        now: Instant,
+        index: usize,
+        tracer: &mut T,
+    ) -> usize {
+        let Self { ctx, outputs, .. } = self;
+        let Some(lane) = outputs.get_mut(index) else { return 0 };
+        if !ctx.snapshot.tlp_ports.contains(lane.port) {
+            lane.empty(ctx, now, DropReason::PortDown, tracer);
+            return 0;
+        }
+        let (port, mut count) = (lane.port, 0);
+        if !lane.pending.is_empty() {
+            // What was picked is first: it was queued before the others.
+            let control = core::mem::take(&mut lane.pending_control);
+            for (n, desc) in core::mem::take(&mut lane.pending).into_iter().enumerate() {
+                if n < control {
+                    self.ctx.bufs.free(desc);
+                    continue;
+                }
+                self.ctx.stats.port[port].late_drops.add(1); // it was taken off its queue, and not sent
+                self.decide_anew(now, desc, port, tracer);
+                count += 1;
+            }
+        }
+        let pris = self.ctx.snapshot.pris;
+        while let Some(desc) = self.outputs.get_mut(index).and_then(|lane| lane.pop_any(pris)) {
+            self.unqueue(desc, port, now, tracer);
+            count += 1;
+        }
+        count
+    }
+
+    /// As [`Self::empty_down`], of a frame that waits for `output`.
+    pub(super) fn unqueue<T: Tracer>(
+        &mut self,
+        desc: Desc,
+        output: PortId,
+        now: Instant,
+        tracer: &mut T,
+    ) {
+        self.ctx.unqueue(&desc, output);
+        self.decide_anew(now, desc, output, tracer);
+    }
+
+    /// Decides about a frame that is in no queue any more.
+    fn decide_anew<T: Tracer>(
+        &mut self,
+        now: Instant,
+        mut desc: Desc,
+        output: PortId,
+        tracer: &mut T,
+    ) {
+        let Self { ctx, inputs, scratch, .. } = self;
+        ctx.is_stirred = true;
+        // Queued by the input that it came in by, it stays in the order of its flow. A worker charges the groups of its own
+        // inputs alone: what another worker has received counts as come in where it was to go out.
+        let place = |port| inputs.iter().position(|lane| lane.port == port);
+        let at = place(desc.input()).or_else(|| place(output)).unwrap_or(0);
+        let Some(lane) = inputs.get_mut(at) else {
+            return ctx.end_at(now, desc, output, DropReason::PortDown, tracer);
+        };
+        desc.set(Flag::Pg, false);
+        let verdict = ctx.decide_anew((lane.port, output), &mut desc, &mut scratch.space);
+        if verdict == Verdict::Hold {
+            return ctx.hold(now, desc, (lane.port, Some(output)));
+        }
+        if matches!(verdict, Verdict::Drop(_)) {
+            return ctx.end_at(now, desc, output, DropReason::PortDown, tracer);
+        }
+        lane.draining.begin_again();
+        let meta = FrameMeta { verdict, ..FrameMeta::NEW };
+        lane.dispose_one(ctx, now, desc, (CACHE_MISS, &meta), None, tracer);
+    }
+
+    /// Decides once more about what is held, if that may come to something else or it is time; returns how many went on.
+    #[cold]
+    pub(super) fn release_held<T: Tracer>(&mut self, now: Instant, tracer: &mut T) -> usize {
+        let (tables, up) = (self.ctx.core.tables.load_full(), self.ctx.core.up());
+        let is_same = |by: &(Arc<Tables>, PortSet)| Arc::ptr_eq(&by.0, &tables) && by.1 == up;
+        let has_changed = !self.ctx.held.by.as_ref().is_some_and(is_same);
+        let is_due = self.ctx.held.next().is_some_and(|until| until <= now);
+        if !has_changed && !is_due {
+            return 0;
+        }
+        let mut gone = 0;
+        for held in core::mem::take(&mut self.ctx.held.frames) {
+            let is_over = held.until <= now;
+            if !has_changed && !is_over {
+                self.ctx.held.frames.push_back(held);
+                continue;
+            }
+            self.ctx.held.turn = if is_over { Turn::Last } else { Turn::Again };
+            gone += usize::from(self.decide_held(now, held, &tables, tracer));
+        }
+        self.ctx.held.turn = Turn::First;
+        self.ctx.held.by = (!self.ctx.held.is_empty()).then_some((tables, up));
+        self.ctx.is_stirred |= gone > 0;
+        gone
+    }
+
+    /// Whether it went on.
+    fn decide_held<T: Tracer>(
+        &mut self,
+        now: Instant,
+        mut held: HeldTlp,
+        tables: &Tables,
+        tracer: &mut T,
+    ) -> bool {
+        let Self { ctx, inputs, scratch, .. } = self;
+        let Some(lane) = inputs.iter_mut().find(|lane| lane.port == held.input) else {
+            ctx.let_go(held.input);
+            ctx.end(now, held.desc, DropReason::PortDown, tracer);
+            return true;
+        };
+        let (mut meta, space) = (FrameMeta::NEW, &mut scratch.space);
+        held.desc.set(Flag::Pg, false);
+        meta.verdict = match held.output {
+            Some(output) => ctx.decide_anew((lane.port, output), &mut held.desc, space),
+            None => ctx.tlp(tables, lane.port, &mut held.desc, &mut meta, space),
+        };
+        if meta.verdict == Verdict::Hold {
+            ctx.held.frames.push_back(held);
+            return false;
+        }
+        ctx.let_go(held.input);
+        lane.draining.begin_again();
+        lane.dispose_one(ctx, now, held.desc, (CACHE_MISS, &meta), None, tracer);
+        true
+    }
+
+    /// Ends what is held: the switch stops.
+    pub(super) fn end_held<T: Tracer>(&mut self, now: Instant, tracer: &mut T) {
+        for held in core::mem::take(&mut self.ctx.held.frames) {
+            self.ctx.let_go(held.input);
+            self.ctx.end(now, held.desc, DropReason::Shutdown, tracer);
+        }
+    }
+}
+
+impl Context {
+    /// Holds a TLP that came in at `input` and has its place there; it waited for `output`, if that is there.
+    #[cold]
+    pub(super) fn hold(&mut self, now: Instant, desc: Desc, ports: (PortId, Option<PortId>)) {
+        self.held.push(now, desc, ports);
+        self.stats.parked.add(1);
+    }
+
+    /// One that came in at `input` is not held any more.
+    fn let_go(&mut self, input: PortId) {
+        self.held.give_place(input);
+        self.stats.parked.sub(1);
+    }
+
+    /// Takes a frame off what `output` has queued.
+    fn unqueue(&mut self, desc: &Desc, output: PortId) {
+        self.stats.port[output].pri[desc.pri()].purged.add(1);
+        let (cells, pri) = (self.release(desc, output), desc.pri());
+        self.relieve(output, pri, cells);
+    }
+}
+
+impl OutputLane {
+    fn pop_any(&mut self, pris: PriSet) -> Option<Desc> {
+        pris.iter().find_map(|pri| self.queues[pri].as_mut().and_then(Rx::pop))
+    }
+}

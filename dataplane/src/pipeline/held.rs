@@ -1,0 +1,101 @@
+//! Held: TLPs that have no way at the moment, and whose requesters cannot be told to send them again.
+//!
+//! Shape: [`Held`], in the order in which they came; as soon as tables or links have changed they are decided about once
+//! more, before anything that comes in later; after [`HOLD_MAX`] as if they had not been held.
+//! Units: frames, [`Instant`].
+//! Source: docs/spec/cxl-fabric.md "Dynamic change".
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use crate::desc::Desc;
+use crate::pbr::Tables;
+use crate::time::{Instant, Span};
+use crate::types::{PerPort, PortId, PortSet};
+
+//= docs/spec/cxl-fabric.md "Dynamic change": held for at most 500 ms, and 512 by each worker
+/// How long a TLP is held: a manager that looks for a fault waits 250 ms for a switch that does not answer, and requesters
+/// give up after 1 s.
+const HOLD_MAX: Span = Span::from_ms(500);
+/// TLPs that a worker holds, each of them in a chunk of the pool.
+pub(super) const FRAMES_MAX: usize = 512;
+
+/// A TLP that is held.
+pub(super) struct HeldTlp {
+    pub desc: Desc,
+    pub input: PortId,
+    /// The port that it waited for when its link went down; none if it came in since.
+    pub output: Option<PortId>,
+    pub until: Instant,
+}
+
+/// Which TLP is decided about.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Turn {
+    /// One that was not held before: if there is room for it, it may be.
+    #[default]
+    First,
+    /// One that is held, and has its place.
+    Again,
+    /// One that was held for as long as may be.
+    Last,
+}
+
+/// TLPs that a worker holds.
+#[derive(Default)]
+pub(super) struct Held {
+    pub frames: VecDeque<HeldTlp>,
+    /// Tables and links that they were decided about by last. As long as there are some, what comes in goes by them, too: it
+    /// would overtake what is held by newer ones.
+    pub by: Option<(Arc<Tables>, PortSet)>,
+    pub turn: Turn,
+    /// Places that are taken: in all, and by input.
+    taken: usize,
+    taken_by: PerPort<u16>,
+}
+
+impl Held {
+    /// Whether a TLP that came in at `input` may be held; it has its place from now on.
+    ///
+    /// An input may take as many places as are free beside its own, as with queues of the buffer (docs/spec/pipeline.md
+    /// §4): a neighbour who floods a route that is down leaves room for others.
+    pub fn take_place(&mut self, input: PortId) -> bool {
+        match self.turn {
+            Turn::First => {
+                let own = &mut self.taken_by[input];
+                let has_room = usize::from(*own) + self.taken < FRAMES_MAX;
+                if has_room {
+                    (*own, self.taken) = (*own + 1, self.taken + 1);
+                }
+                has_room
+            }
+            Turn::Again => true,
+            Turn::Last => false,
+        }
+    }
+
+    /// One of `input` is not held any more.
+    pub fn give_place(&mut self, input: PortId) {
+        (self.taken_by[input], self.taken) = (self.taken_by[input] - 1, self.taken - 1);
+    }
+
+    /// Whether one of `input` is held.
+    pub fn is_of(&self, input: PortId) -> bool {
+        self.taken_by[input] > 0
+    }
+
+    /// When the first one is held no longer.
+    pub fn next(&self) -> Option<Instant> {
+        self.frames.front().map(|held| held.until)
+    }
+
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.frames.is_empty()
+    }
+
+    /// Holds one more, which has its place, from now on.
+    pub fn push(&mut self, now: Instant, desc: Desc, (input, output): (PortId, Option<PortId>)) {
+        self.frames.push_back(HeldTlp { desc, input, output, until: now + HOLD_MAX });
+    }
+}
