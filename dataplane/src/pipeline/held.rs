@@ -13,10 +13,10 @@ use crate::pbr::Tables;
 use crate::time::{Instant, Span};
 use crate::types::{PerPort, PortId, PortSet};
 
-//= docs/spec/cxl-fabric.md "Dynamic change": held for at most 500 ms, and 512 by each worker
-/// How long a TLP is held: a manager that looks for a fault waits 250 ms for a switch that does not answer, and requesters
+//= docs/spec/cxl-fabric.md "Dynamic change": held for at most 900 ms, and 512 by each worker
+/// How long a TLP is held: a manager that looks for a fault waits 250 ms for each switch that does not answer, and requesters
 /// give up after 1 s.
-const HOLD_MAX: Span = Span::from_ms(500);
+const HOLD_MAX: Span = Span::from_ms(900);
 /// TLPs that a worker holds, each of them in a chunk of the pool.
 pub(super) const FRAMES_MAX: usize = 512;
 

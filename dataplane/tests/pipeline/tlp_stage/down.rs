@@ -91,7 +91,7 @@ fn requests_that_wait_for_a_link_are_answered_when_it_goes_down() {
         let held = rig.ledger();
         assert_eq!((held.imbalance(), held.queued), (0, 1), "the answer");
         assert_eq!(lost(&rig), 1, "who cannot be answered");
-        rig.wait(500);
+        rig.wait(900);
         // Behind the edge nothing tells which bridge it came through.
         assert_eq!(rig.out(), vec![to_host(&uio_status(0, RRS)); 40]);
         assert_eq!(lost(&rig), 2);
@@ -109,7 +109,7 @@ fn written(n: u8) -> (usize, Vec<u8>) {
     (FABRIC, wire(MacAddr::BROADCAST, mac(FABRIC), 1, &tlp))
 }
 
-/// What cannot be sent again waits for a way, in its order and before what comes later; for 500 ms.
+/// What cannot be sent again waits for a way, in its order and before what comes later; for 900 ms.
 #[test]
 fn what_cannot_be_sent_again_waits_for_a_way() {
     for mut rig in rigs() {
@@ -118,7 +118,7 @@ fn what_cannot_be_sent_again_waits_for_a_way() {
             rig.queue(HOST, &from_partner(HOST, 2, &write(n)));
         }
         assert_eq!(rig.ledger().queued, 3);
-        rig.wait(450);
+        rig.wait(850);
         assert_eq!((rig.ledger().queued, rig.drops(HOST, DropReason::UnsupportedRequest)), (3, 0));
         rig.states[FABRIC].is_down.store(false, Ordering::Relaxed);
         let out = rig.frame(HOST, &from_partner(HOST, 2, &write(3)));
@@ -127,7 +127,7 @@ fn what_cannot_be_sent_again_waits_for_a_way() {
         rig.cut(FABRIC);
         let load = mem::message(0x11, FAR_GFAM);
         rig.queue(HOST, &from_partner(HOST, mem::HBR, &load));
-        rig.wait(499);
+        rig.wait(899);
         assert_eq!(rig.ledger().queued, 1);
         rig.wait(2);
         assert_eq!(rig.out().len(), 1, "no memory, as if it had been refused at once");
@@ -153,11 +153,11 @@ fn a_flood_leaves_others_room_to_wait() {
         core.tables.store(Arc::new(Tables::clone(&core.tables.load())));
         rig.step();
         assert_eq!((rig.ledger().queued, refused(&rig)), (257, 44));
-        rig.wait(501);
+        rig.wait(901);
         assert_eq!((rig.out(), refused(&rig)), (vec![], 300));
         rig.queue(HOST, &from_partner(HOST, 2, &write(1)));
         assert_eq!(rig.ledger().queued, 1, "places are free again");
-        rig.wait(501);
+        rig.wait(901);
     }
 }
 

@@ -258,7 +258,7 @@ impl Rig {
         self.fabric.fm().watch();
         pass(&self.fabric, 1);
         let loads = self.stop(&flows);
-        pass(&self.fabric, 300); // nothing is held any more
+        pass(&self.fabric, 1_000); // nothing is held any more
         let now = self.ledgers();
         let drops = |at: usize| now[at].dropped - before[at].dropped;
         let mut row = Row { name, frames: on_wires(wires, [&before, &now]), ..Row::default() };
