@@ -171,7 +171,7 @@ fn same_books(port: &Value, (near, far): (Counters, Counters), sent: u64, flaps:
     assert!(lost <= bound, "{name}: {lost} of {sent} lost on the wire, {flaps} flaps");
     assert_eq!(far.tx, near.rx, "{name}: what left the station and what came in");
     assert_eq!(near.rx, took, "{name}: what came in and what weft says: {port}");
-    let out = count("tx_frames") + count("pfc_tx");
+    let out = count("tx_frames") + count("pfc_tx") + count("pfc_guard");
     assert_eq!(near.tx, out, "{name}: what weft sent and what went out: {port}");
     assert_eq!(far.rx, near.tx, "{name}: what went out and what came");
 }
