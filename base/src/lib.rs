@@ -53,7 +53,7 @@ pub mod markup;
 pub mod mctp_socket;
 #[expect(unsafe_code, reason = "mallopt, mmap, an allocator")]
 pub mod memory;
-#[expect(unsafe_code, reason = "gettid, setpriority, sched_setscheduler")]
+#[expect(unsafe_code, reason = "setpriority, sched_setscheduler")]
 pub mod priority;
 pub mod processors;
 #[expect(unsafe_code, reason = "slots handed between two threads")]

@@ -7,6 +7,8 @@
 
 use std::io;
 
+use crate::threads::ThreadId;
+
 /// How early a thread is let in beside others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Priority {
@@ -16,30 +18,11 @@ pub enum Priority {
     RoundRobin,
 }
 
-/// A thread of this process, as the kernel numbers it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Thread(libc::pid_t);
-
-impl Thread {
-    /// The calling one.
-    #[must_use]
-    pub fn own() -> Self {
-        // SAFETY: plain call, which cannot fail.
-        Self(unsafe { libc::gettid() })
-    }
-
-    /// As rustix has it.
-    #[must_use]
-    pub const fn pid(self) -> Option<rustix::thread::Pid> {
-        rustix::thread::Pid::from_raw(self.0)
-    }
-}
-
 /// Gives `thread` a priority.
 ///
 /// # Errors
 /// `EPERM` (`EACCES` for a nice value): it is not permitted.
-pub fn set(thread: Thread, priority: Priority) -> io::Result<()> {
+pub fn set(thread: ThreadId, priority: Priority) -> io::Result<()> {
     let answer = match priority {
         Priority::Nice(nice) => {
             let who = libc::id_t::try_from(thread.0).unwrap_or_default();
@@ -80,10 +63,10 @@ mod tests {
         let before = own();
         std::thread::spawn(move || {
             let more = (before.0 + 1).min(19);
-            set(Thread::own(), Priority::Nice(more)).unwrap();
+            set(ThreadId::own(), Priority::Nice(more)).unwrap();
             assert_eq!(own(), (more, libc::SCHED_OTHER));
             // Not everybody may.
-            match set(Thread::own(), Priority::RoundRobin) {
+            match set(ThreadId::own(), Priority::RoundRobin) {
                 Ok(()) => assert_eq!(own().1, libc::SCHED_RR),
                 Err(error) => assert_eq!(error.raw_os_error(), Some(libc::EPERM)),
             }

@@ -172,12 +172,25 @@ pub fn spawn<T: Send + 'static>(
     ends: Ends,
     run: impl FnOnce() -> T + Send + 'static,
 ) -> io::Result<JoinHandle<T>> {
+    spawn_with_id(role, name, ends, run).map(|(thread, _)| thread)
+}
+
+/// As [`spawn`], with the thread's number.
+///
+/// # Errors
+/// As for [`spawn`].
+pub fn spawn_with_id<T: Send + 'static>(
+    role: Role,
+    name: impl Into<String>,
+    ends: Ends,
+    run: impl FnOnce() -> T + Send + 'static,
+) -> io::Result<(JoinHandle<T>, ThreadId)> {
     let name = name.into();
     let own = name.clone();
     let (begin, begun) = mpsc::sync_channel(1);
     let thread = Builder::new().name(name).spawn(move || {
         let number = register().enter(role, &own);
-        let _ = begin.send(()); // the caller waits for it
+        let _ = begin.send(ThreadId::own()); // the caller waits for it
         if !role.polls() {
             slice::shorten();
         }
@@ -193,8 +206,7 @@ pub fn spawn<T: Send + 'static>(
             Err(panic) => resume_unwind(panic), // whoever joins it sees it, too
         }
     })?;
-    let _ = begun.recv();
-    Ok(thread)
+    Ok((thread, begun.recv().map_err(io::Error::other)?))
 }
 
 /// Has the calling thread be looked after until the process ends.
@@ -249,12 +261,20 @@ pub fn end_process(code: u8) -> ! {
 
 /// The kernel's number of a thread of this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct ThreadId(libc::pid_t);
+pub struct ThreadId(pub(crate) libc::pid_t);
 
 impl ThreadId {
-    fn own() -> Self {
+    /// That of the calling thread.
+    #[must_use]
+    pub fn own() -> Self {
         // SAFETY: plain call, which cannot fail.
         Self(unsafe { libc::gettid() })
+    }
+
+    /// As rustix has it.
+    #[must_use]
+    pub const fn pid(self) -> Option<rustix::thread::Pid> {
+        rustix::thread::Pid::from_raw(self.0)
     }
 
     /// Whether there is such a thread of this process; of the main thread also after its end.

@@ -7,18 +7,16 @@
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::channel;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use weft_base::priority::Thread;
-use weft_base::threads::{self, Ends, Role};
+use weft_base::threads::{self, Ends, Role, ThreadId};
 use weft_base::wait;
 use weft_dataplane::config::PortConfig;
 use weft_dataplane::pipeline::Core;
 use weft_dataplane::port::af_packet::Beside;
-use weft_dataplane::port::{Port, PortOpenError, RxGauge};
-use weft_dataplane::types::PortId;
+use weft_dataplane::port::{Port, PortOpenError};
+use weft_dataplane::types::{PortId, PortSet};
 use weft_dataplane::worker::{Clock, GuardedPort, PauseGuard};
 
 use crate::config::choice::DeviceIs;
@@ -28,18 +26,11 @@ use crate::config::resolve::{Config, RunPort};
 pub struct Guard {
     stop: Arc<AtomicBool>,
     handle: Option<JoinHandle<()>>,
-    thread: Option<Thread>,
+    thread: ThreadId,
 }
 
-/// What is known of a port whose peer can be paused, and a way out beside it.
-pub struct Way {
-    out: Beside,
-    gauge: RxGauge,
-    ring_frames: usize,
-}
-
-/// Ways out beside the ports of a switch, by port.
-pub type Ways = Vec<Option<Way>>;
+/// Ports whose peers can be paused, each with a way out beside it, by port.
+pub type Ways = Vec<Option<(GuardedPort, Beside)>>;
 
 /// Whether the peer of a port is paused while its worker is away.
 fn is_guarded(config: &Config, port: &PortConfig, run: &RunPort) -> bool {
@@ -63,12 +54,18 @@ pub fn open(
     config: &Config,
     ports: &[Box<dyn Port>],
 ) -> Result<Ways, (String, Box<PortOpenError>)> {
-    let each = config.switch.ports.iter().zip(&config.run.ports).zip(ports);
-    each.map(|((port, run), opened)| {
+    let each = config
+        .switch
+        .ports
+        .iter()
+        .zip(&config.run.ports)
+        .zip(ports)
+        .zip(PortSet::first(ports.len()).iter());
+    each.map(|(((port, run), opened), id)| {
         let gauge = is_guarded(config, port, run).then(|| opened.rx_gauge()).flatten();
         let open = |gauge| {
-            let out = Beside::open(&run.device)?;
-            Ok(Way { out, gauge, ring_frames: run.rx_ring_frames })
+            let guarded = GuardedPort { port: id, gauge, ring_frames: run.rx_ring_frames };
+            Ok((guarded, Beside::open(&run.device)?))
         };
         gauge.map(open).transpose().map_err(|error| (run.name.clone(), Box::new(error)))
     })
@@ -84,39 +81,35 @@ impl Guard {
         core: &Arc<Core>,
         clock: Clock,
         spread: &[Vec<PortId>],
-        mut ways: Ways,
+        ways: Ways,
     ) -> io::Result<Option<Self>> {
         if ways.iter().all(Option::is_none) {
             return Ok(None);
         }
-        let guarded = |port: &PortId| {
-            let way = ways.get(port.index())?.as_ref()?;
-            let (gauge, ring_frames) = (way.gauge.clone(), way.ring_frames);
-            Some(GuardedPort { port: *port, gauge, ring_frames })
+        let (mut ports, mut outs): (Vec<_>, Vec<_>) = ways.into_iter().map(Option::unzip).unzip();
+        let mut of = |own: &Vec<PortId>| -> Vec<GuardedPort> {
+            own.iter().filter_map(|port| ports.get_mut(port.index())?.take()).collect()
         };
-        let ports: Vec<Vec<GuardedPort>> =
-            spread.iter().map(|own| own.iter().filter_map(guarded).collect()).collect();
-        let mut guard = PauseGuard::new(core.clone(), &ports);
+        let mut guard = PauseGuard::new(core.clone(), spread.iter().map(&mut of).collect());
         let stop = Arc::new(AtomicBool::new(false));
         let (asked, over) = (stop.clone(), stop.clone());
         let ends = Ends::when(move || asked.load(Ordering::Acquire));
-        let (tell, told) = channel();
-        let handle = threads::spawn(Role::Device, "weft-pause", ends, move || {
-            let _ = tell.send(Thread::own()); // who asks is gone
+        let run = move || {
             while !over.load(Ordering::Acquire) {
                 let span = guard.look(clock.now(), |port, frame| {
-                    ways.get_mut(port.index())
+                    outs.get_mut(port.index())
                         .and_then(Option::as_mut)
-                        .is_some_and(|way| way.out.send(frame))
+                        .is_some_and(|out| out.send(frame))
                 });
                 wait::pause(Duration::from_nanos(span.as_ns()));
             }
-        })?;
-        Ok(Some(Self { stop, handle: Some(handle), thread: told.recv().ok() }))
+        };
+        let (handle, thread) = threads::spawn_with_id(Role::Device, "weft-pause", ends, run)?;
+        Ok(Some(Self { stop, handle: Some(handle), thread }))
     }
 
-    /// Its thread.
-    pub const fn thread(&self) -> Option<Thread> {
+    /// The number of its thread, by which that gets a priority.
+    pub const fn thread(&self) -> ThreadId {
         self.thread
     }
 }

@@ -11,9 +11,9 @@ use std::io;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 
-use weft_base::priority::{self, Priority, Thread};
+use weft_base::priority::{self, Priority};
 use weft_base::processors::{self, Processors, Reach};
-use weft_base::threads::{self, Ends, Role};
+use weft_base::threads::{self, Ends, Role, ThreadId};
 
 use crate::config::resolve::RunConfig;
 
@@ -58,7 +58,7 @@ fn limit(priority: Priority) -> String {
 }
 
 /// A question to the thread of a [`Raiser`], and where its answer goes.
-type Ask = (Thread, Priority, Sender<io::Result<()>>);
+type Ask = (ThreadId, Priority, Sender<io::Result<()>>);
 
 /// Gives threads priorities, with the rights of the time at which it was made.
 pub struct Raiser {
@@ -86,7 +86,7 @@ impl Raiser {
     ///
     /// # Errors
     /// The kernel's answer.
-    pub fn set(&self, thread: Thread, priority: Priority) -> io::Result<()> {
+    pub fn set(&self, thread: ThreadId, priority: Priority) -> io::Result<()> {
         let (answer, answered) = channel();
         let gone = || io::Error::other("the thread that raises priorities is gone");
         let ask = self.ask.as_ref().ok_or_else(gone)?;
@@ -130,7 +130,7 @@ impl<'a> Placement<'a> {
     ///
     /// # Errors
     /// The priority is not permitted.
-    pub fn place(&mut self, index: usize, thread: Thread) -> Result<(), PlacementError> {
+    pub fn place(&mut self, index: usize, thread: ThreadId) -> Result<(), PlacementError> {
         if let Some(core) = core_for(&self.run.cores, index)
             && let Err(error) = processors::bind(thread.pid(), core)
             // What is configured and cannot be had was told before.
@@ -143,12 +143,12 @@ impl<'a> Placement<'a> {
     }
 
     /// Has a thread that hardly ever runs come before all of the normal policy, where that is permitted.
-    pub fn prefer(&self, thread: Thread) {
+    pub fn prefer(&self, thread: ThreadId) {
         // As it is, it works in all but the busiest moments.
         drop(self.raise(thread, Priority::RoundRobin));
     }
 
-    fn raise(&self, thread: Thread, priority: Priority) -> io::Result<()> {
+    fn raise(&self, thread: ThreadId, priority: Priority) -> io::Result<()> {
         match &self.raiser {
             Some(raiser) => raiser.set(thread, priority),
             None => priority::set(thread, priority),
@@ -166,19 +166,20 @@ fn unusable<'a>(
 ) -> Result<Vec<String>, PlacementError> {
     let mut all = Vec::new();
     for &core in cores {
-        match (processors::reach(core), Processors::present()) {
-            (Reach::Absent, Some(present)) => {
-                return Err(PlacementError::Absent { key, core, present });
-            }
-            (Reach::Usable, _) => {}
-            (Reach::Absent | Reach::Forbidden, _) => {
-                let allowed = Processors::allowed().map(|allowed| format!(" ({allowed})"));
-                all.push(format!(
-                    "{key}: processor {core} is off line, or not among those that this process may use{}",
-                    allowed.unwrap_or_default()
-                ));
-            }
+        let reach = processors::reach(core);
+        if reach == Reach::Usable {
+            continue;
         }
+        if reach == Reach::Absent
+            && let Some(present) = Processors::present()
+        {
+            return Err(PlacementError::Absent { key, core, present });
+        }
+        let allowed = Processors::allowed().map(|allowed| format!(" ({allowed})"));
+        all.push(format!(
+            "{key}: processor {core} is off line, or not among those that this process may use{}",
+            allowed.unwrap_or_default()
+        ));
     }
     Ok(all)
 }

@@ -6,11 +6,9 @@
 
 use std::hash::{BuildHasher, RandomState};
 use std::io;
-use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 
-use weft_base::priority;
-use weft_base::threads::{self, Ends, Role};
+use weft_base::threads::{self, Ends, Role, ThreadId};
 use weft_dataplane::config::SwitchConfig;
 use weft_dataplane::pipeline::{Built, Lane};
 use weft_dataplane::pool::Pool;
@@ -84,7 +82,7 @@ impl Live {
         (live.devices, live.no_express) = (info, no_express);
         let guard = Guard::start(&live.core, live.clock, &spread, ways);
         let guard = guard.map_err(LiveError::Guard)?;
-        if let Some(thread) = guard.as_ref().and_then(Guard::thread) {
+        if let Some(thread) = guard.as_ref().map(Guard::thread) {
             placement.prefer(thread);
         }
         (live.guard, live.warnings) = (Mutex::new(guard), placement.warnings);
@@ -153,7 +151,7 @@ impl Live {
         index: usize,
         lane: Lane,
         ports: Vec<Box<dyn Port>>,
-    ) -> io::Result<(Thread, priority::Thread)> {
+    ) -> io::Result<(Thread, ThreadId)> {
         let poll = match run.poll {
             choice::Poll::Busy => Poll::Busy,
             choice::Poll::Adaptive => Poll::Adaptive,
@@ -164,13 +162,7 @@ impl Live {
         }
         let group = self.group.clone();
         let ends = Ends::when(move || group.is_stopping());
-        let (tell, told) = channel();
-        let handle =
-            threads::spawn(Role::Worker, format!("weft-worker{index}"), ends, move || {
-                let _ = tell.send(priority::Thread::own()); // who asks is gone
-                worker.run()
-            })?;
-        Ok((handle, told.recv().map_err(io::Error::other)?))
+        threads::spawn_with_id(Role::Worker, format!("weft-worker{index}"), ends, || worker.run())
     }
 }
 

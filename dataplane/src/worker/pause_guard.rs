@@ -62,9 +62,7 @@ pub struct GuardedPort {
 
 /// A port that is looked after.
 struct Guarded {
-    port: PortId,
-    gauge: RxGauge,
-    ring_frames: u64,
+    own: GuardedPort,
     /// Frames that it had received when the rate was last measured, and when that was.
     frames: u64,
     measured: Instant,
@@ -94,11 +92,9 @@ pub struct PauseGuard {
 impl PauseGuard {
     /// A guard of the workers of `core`, of which each has such ports.
     #[must_use]
-    pub fn new(core: Arc<Core>, ports: &[Vec<GuardedPort>]) -> Self {
-        let guarded = |own: &GuardedPort| Guarded {
-            port: own.port,
-            gauge: own.gauge.clone(),
-            ring_frames: own.ring_frames as u64,
+    pub fn new(core: Arc<Core>, ports: Vec<Vec<GuardedPort>>) -> Self {
+        let guarded = |own| Guarded {
+            own,
             frames: 0,
             measured: Instant::ZERO,
             rate: 0,
@@ -107,11 +103,11 @@ impl PauseGuard {
             told: 0,
             sent: Instant::ZERO,
         };
-        let watched = |own: &Vec<GuardedPort>| Watched {
+        let watched = |own: Vec<GuardedPort>| Watched {
             turn: Instant::ZERO,
-            ports: own.iter().map(guarded).collect(),
+            ports: own.into_iter().map(guarded).collect(),
         };
-        Self { core, workers: ports.iter().map(watched).collect() }
+        Self { core, workers: ports.into_iter().map(watched).collect() }
     }
 
     /// Looks after all workers, and has `send` send frames by ports (true if it did) whose worker is away. Returns how long
@@ -134,29 +130,31 @@ impl PauseGuard {
             for port in &mut worker.ports {
                 port.follow(now, stats, &snapshot);
                 let is_lossless = port.is_lossless(due);
-                let xoff = core.xoff(port.port);
+                let xoff = core.xoff(port.own.port);
                 if is_back {
                     // It says itself what is paused.
                     (port.told, port.sent) =
-                        (classes_of(xoff, &snapshot), core.pause_sent(port.port));
+                        (classes_of(xoff, &snapshot), core.pause_sent(port.own.port));
                 }
                 if !is_lossless && xoff.is_empty() {
                     continue;
                 }
                 wait = wait.min(LOOK);
-                if !(TURN..GIVE_UP).contains(&away) || !up.contains(port.port) {
+                if !(TURN..GIVE_UP).contains(&away) || !up.contains(port.own.port) {
                     continue;
                 }
                 let half = port.half(&snapshot);
                 let soon = Span::from_ps(half.as_ps() / 2).min(port.eighth());
                 wait = wait.min(soon.max(ACT));
-                let is_urgent = is_lossless && port.gauge.permille() >= URGENT;
+                let is_urgent = is_lossless && port.own.gauge.permille() >= URGENT;
                 let classes =
                     classes_of(if is_urgent { snapshot.lossless } else { xoff }, &snapshot);
                 let is_due = classes & !port.told != 0 || now.since(port.sent) >= half;
-                if classes != 0 && is_due && send(port.port, &frame(classes, &snapshot, port.port))
+                if classes != 0
+                    && is_due
+                    && send(port.own.port, &frame(classes, &snapshot, port.own.port))
                 {
-                    core.note_guarded(port.port, classes);
+                    core.note_guarded(port.own.port, classes);
                     (port.told, port.sent) = (classes, now);
                 }
             }
@@ -172,7 +170,7 @@ impl Guarded {
         if span < MEASURE {
             return;
         }
-        let stats = &stats.port[self.port];
+        let stats = &stats.port[self.own.port];
         let frames = stats.rx_frames.get();
         let lossless = snapshot.lossless.iter().map(|pri| stats.pri[pri].enqueued.get()).sum();
         let more = frames.saturating_sub(self.frames);
@@ -194,13 +192,13 @@ impl Guarded {
 
     /// Half of the longest PAUSE of the port.
     fn half(&self, snapshot: &Snapshot) -> Span {
-        let port = snapshot.config.ports.get(self.port.index());
+        let port = snapshot.config.ports.get(self.own.port.index());
         port.map_or(PAUSE_MAX, |port| Span::from_ps(port.rate.quanta(u16::MAX).as_ps() / 2))
     }
 
     /// How long an eighth of its receive ring lasts.
     fn eighth(&self) -> Span {
-        Span::from_ns(self.ring_frames * (1_000_000_000 / 8) / self.rate.max(1))
+        Span::from_ns(self.own.ring_frames as u64 * (1_000_000_000 / 8) / self.rate.max(1))
     }
 }
 
@@ -272,7 +270,7 @@ mod tests {
             };
             let ports: Vec<Vec<_>> =
                 switch.spread.iter().map(|own| own.iter().map(guarded).collect()).collect();
-            let guard = PauseGuard::new(switch.core.clone(), &ports);
+            let guard = PauseGuard::new(switch.core.clone(), ports);
             Self { switch, guard, sent: Vec::new(), is_open: true, refused: 0, level }
         }
 
