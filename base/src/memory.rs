@@ -16,7 +16,7 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::fs::File;
 use std::hint::black_box;
-use std::io::Write;
+use std::io::{self, Write};
 use std::os::unix::fs::FileExt;
 use std::sync::OnceLock;
 
@@ -166,6 +166,42 @@ pub fn share_one_arena() {
     statm();
 }
 
+/// Maps `bytes` bytes of zeros, on pages that take no memory until they are written: where the kernel likes, or with
+/// `MAP_FIXED_NOREPLACE` among `flags` at `address`.
+///
+/// # Errors
+/// The kernel's answer.
+///
+/// # Panics
+/// With `MAP_FIXED`, which would replace what is there.
+pub fn map_zeros(address: usize, bytes: usize, flags: libc::c_int) -> io::Result<NonNull<u8>> {
+    assert_eq!(flags & libc::MAP_FIXED, 0, "a mapping beside all others");
+    // SAFETY: without MAP_FIXED a fresh anonymous mapping touches no memory of ours.
+    let at = unsafe {
+        libc::mmap(
+            core::ptr::without_provenance_mut(address),
+            bytes,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | flags,
+            -1,
+            0,
+        )
+    };
+    if at == libc::MAP_FAILED {
+        return Err(io::Error::last_os_error());
+    }
+    NonNull::new(at.cast::<u8>()).ok_or_else(|| io::ErrorKind::OutOfMemory.into())
+}
+
+/// Gives a mapping back.
+///
+/// # Safety
+/// [`map_zeros`] made it, of so many bytes, and it is used no more.
+pub unsafe fn unmap(base: NonNull<u8>, bytes: usize) {
+    // SAFETY: as the caller promises.
+    unsafe { libc::munmap(base.as_ptr().cast(), bytes) };
+}
+
 /// A box of zeros whose pages take no memory until they are written, whatever `T` is aligned to: an allocator writes the zeros
 /// itself where it has to align them.
 #[derive(Debug)]
@@ -188,24 +224,13 @@ impl<T> Zeros<T> {
 }
 
 impl<T: FromZeros> Zeros<T> {
-    /// Maps them.
+    /// Maps pages for a `T`.
     ///
     /// # Errors
     /// See [`NoMemory`].
     pub fn new() -> Result<Self, NoMemory> {
-        // SAFETY: a fresh anonymous mapping touches no memory of ours.
-        let at = unsafe {
-            libc::mmap(
-                core::ptr::null_mut(),
-                Self::LEN,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
-                -1,
-                0,
-            )
-        };
-        let base = if at == libc::MAP_FAILED { None } else { NonNull::new(at.cast::<T>()) };
-        base.map(Self).ok_or(NoMemory(Self::LEN))
+        let base = map_zeros(0, Self::LEN, 0).map_err(|_| NoMemory(Self::LEN))?;
+        Ok(Self(base.cast()))
     }
 
     /// Makes all pages real now, and the values zeros again.
@@ -235,7 +260,7 @@ impl<T> DerefMut for Zeros<T> {
 impl<T> Drop for Zeros<T> {
     fn drop(&mut self) {
         // SAFETY: what `new` mapped, of that length; nothing borrows it any more.
-        unsafe { libc::munmap(self.0.as_ptr().cast(), Self::LEN) };
+        unsafe { unmap(self.0.cast(), Self::LEN) };
     }
 }
 

@@ -6,6 +6,8 @@
 
 use core::ptr::NonNull;
 
+use weft_base::memory::{self, map_zeros};
+
 use super::{Pool, PoolError};
 
 /// Size and alignment of a huge page.
@@ -99,7 +101,7 @@ impl Drop for Memory {
 /// Maps `bytes` bytes at the first free address of `place`, else anywhere.
 fn map_pages(bytes: usize, place: Place, flags: libc::c_int) -> std::io::Result<NonNull<u8>> {
     for address in place.addresses(bytes) {
-        match map_at(address, bytes, flags | libc::MAP_FIXED_NOREPLACE) {
+        match map_zeros(address, bytes, flags | libc::MAP_FIXED_NOREPLACE) {
             Ok(base) if base.as_ptr() as usize == address => return Ok(base),
             // Kernels before 4.17 do not know the flag and take the address for a hint.
             Ok(base) => unmap(base, bytes),
@@ -108,33 +110,13 @@ fn map_pages(bytes: usize, place: Place, flags: libc::c_int) -> std::io::Result<
             Err(_) => break,
         }
     }
-    map_at(0, bytes, flags)
-}
-
-/// A fresh mapping; an `address` of 0 leaves the choice to the kernel.
-fn map_at(address: usize, bytes: usize, flags: libc::c_int) -> std::io::Result<NonNull<u8>> {
-    // SAFETY: a fresh anonymous mapping touches no memory of ours: callers that name an address do so
-    // with MAP_FIXED_NOREPLACE, which never replaces a mapping.
-    let at = unsafe {
-        libc::mmap(
-            core::ptr::without_provenance_mut(address),
-            bytes,
-            libc::PROT_READ | libc::PROT_WRITE,
-            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | flags,
-            -1,
-            0,
-        )
-    };
-    if at == libc::MAP_FAILED {
-        return Err(std::io::Error::last_os_error());
-    }
-    NonNull::new(at.cast::<u8>()).ok_or_else(|| std::io::ErrorKind::OutOfMemory.into())
+    map_zeros(0, bytes, flags)
 }
 
 /// Gives a mapping back.
 fn unmap(base: NonNull<u8>, bytes: usize) {
     // SAFETY: `base` and `bytes` are what mmap gave, and no `Bufs` outlives the `Pool`.
-    unsafe { libc::munmap(base.as_ptr().cast(), bytes) };
+    unsafe { memory::unmap(base, bytes) };
 }
 
 impl Pool {
@@ -230,7 +212,7 @@ mod tests {
         // What is refused is occupied already.
         let taken: Vec<NonNull<u8>> = Place::Low
             .addresses(HUGE)
-            .filter_map(|address| map_at(address, HUGE, flags).ok())
+            .filter_map(|address| map_zeros(address, HUGE, flags).ok())
             .collect();
         assert!(!taken.is_empty());
         let memory = Memory::map(HUGE, Place::Low).unwrap();
