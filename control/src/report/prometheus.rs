@@ -249,13 +249,9 @@ fn of_the_whole(page: &mut Page, stats: &StatsSnapshot) {
             page.sample(family.0, &[("worker", &worker.worker.to_string())], value(worker));
         }
     }
-    let busy = "weft_worker_busy_seconds_total";
-    page.family((busy, COUNTER, "Time of passes in which something was done."));
-    for worker in &stats.workers {
-        page.sample(busy, &[("worker", &worker.worker.to_string())], seconds(worker.busy_ns));
-    }
     #[rustfmt::skip] // columns: family, value in ns
-    let seconds_by_worker: [OfWorker; 3] = [
+    let seconds_by_worker: [OfWorker; 4] = [
+        (("weft_worker_busy_seconds_total", COUNTER, "Time of passes in which something was done."), |w| w.busy_ns),
         (("weft_worker_heartbeat_age_seconds", GAUGE, "Time since the worker's last pass began; 0.1 at most where all is well."), |w| w.heartbeat_age_ns),
         (("weft_worker_away_seconds", GAUGE, "Longest time in the last 10 to 20 s in which the worker did not run although it had to."), |w| w.away_lately_ns),
         (("weft_worker_away_max_seconds", GAUGE, "The same since the start."), |w| w.away_max_ns),
