@@ -112,7 +112,7 @@ const ECHO: u16 = 5_202;
 /// # Panics
 /// They do not connect, or nothing comes for [`LONG`].
 #[must_use]
-pub fn goes_both_ways(net: &Net, (from, to): (&str, &str), address: IpAddr, len: usize) -> bool {
+pub fn goes_both_ways(net: &Net, from: &str, to: &str, address: IpAddr, len: usize) -> bool {
     let address = SocketAddr::new(address, ECHO);
     let bytes: Vec<u8> = (0..len).map(|at| u8::try_from(at * 31 % 251).unwrap()).collect();
     let listener = net.within(to, || TcpListener::bind(address).unwrap());

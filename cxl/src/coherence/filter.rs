@@ -29,8 +29,8 @@ pub enum Want {
     Shared,
     /// The only copy.
     Exclusive,
-    /// That nobody has a copy, who asks neither.
-    Nobody,
+    /// That no host has a copy, the one that asks included.
+    NoCopy,
 }
 
 /// What is to be done.
@@ -177,7 +177,7 @@ impl<T> Line<T> {
                 (Want::Current | Want::Shared, Hold::Shared) => return None,
                 (Want::Current, Hold::Owned) => Snoop::Current,
                 (Want::Shared, Hold::Owned) => Snoop::Data,
-                (Want::Exclusive | Want::Nobody, _) => Snoop::Invalidate,
+                (Want::Exclusive | Want::NoCopy, _) => Snoop::Invalidate,
             };
             Some(Snooped { who, how, had })
         };
@@ -189,7 +189,7 @@ impl<T> Line<T> {
         let who = who?;
         let hold = match want {
             Want::Current => return self.hold_of(who),
-            Want::Nobody => None,
+            Want::NoCopy => None,
             Want::Exclusive => Some(Hold::Owned),
             Want::Shared if self.holders.iter().all(|(pid, _)| *pid == who) => Some(Hold::Owned),
             Want::Shared => Some(Hold::Shared),
@@ -535,7 +535,7 @@ impl<T> Filter<T> {
         while self.evicting < self.for_room.len {
             let Some(victim) = next_behind(&self.lines, self.hand, Line::is_idle) else { break };
             let Some(place) = self.lines.get_mut(&victim) else { break };
-            let snooped = place.in_the_way(None, Want::Nobody);
+            let snooped = place.in_the_way(None, Want::NoCopy);
             place.evicted = true;
             self.hand = victim;
             self.evicting += 1;

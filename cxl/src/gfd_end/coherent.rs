@@ -37,7 +37,7 @@ const fn wants(head: &MemHead) -> Want {
         (MemOp::MemRdData, true, ..) => Want::Shared,
         (_, true, META_ANY, SNP_INV) => Want::Exclusive,
         (MemOp::MemRd, true, _, SNP_DATA) => Want::Shared,
-        (_, true, META_INVALID, SNP_INV) => Want::Nobody,
+        (_, true, META_INVALID, SNP_INV) => Want::NoCopy,
         _ => Want::Current,
     }
 }
@@ -140,7 +140,7 @@ impl Core {
     fn ask(&mut self, ask: MemAsk) {
         let Some(coherence) = &mut self.coherence else { return };
         let want = match ask.head.op {
-            MemOp::MemWr | MemOp::MemWrPtl => Want::Nobody,
+            MemOp::MemWr | MemOp::MemWrPtl => Want::NoCopy,
             _ => wants(&ask.head),
         };
         let (who, what) = (Asker::Cache(ask.pth.spid), Parked::Mem(Box::new(ask)));
@@ -174,7 +174,7 @@ impl Core {
             return false;
         }
         let writes = tlp.kind().has_data();
-        let want = if writes { Want::Nobody } else { Want::Current };
+        let want = if writes { Want::NoCopy } else { Want::Current };
         let at = tlp.addr().unwrap_or_default().0;
         let len = (u64::from(tlp.length_dw()) * 4).min(4_096);
         let mut line_at = at & !(LINE as u64 - 1);

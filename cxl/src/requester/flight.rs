@@ -48,7 +48,8 @@ pub(super) struct Flight {
 impl Flight {
     pub(super) fn new(
         op: OpId,
-        (requester, serial): (Bdf, u64),
+        requester: Bdf,
+        serial: u64,
         until: Instant,
         part: &Part<'_>,
     ) -> Self {

@@ -231,8 +231,8 @@ impl Requester {
             };
             // The rest of what has failed is not sent.
             if state.failure.is_none() {
-                let place = (state.split, now + self.spec.timeout);
-                match self.send_part(now, op, place, send) {
+                let (split, until) = (state.split, now + self.spec.timeout);
+                match self.send_part(now, op, split, until, send) {
                     PartSent::NoTag => return,
                     PartSent::NoForm | PartSent::More => continue,
                     PartSent::Last => {}
@@ -248,7 +248,8 @@ impl Requester {
         &mut self,
         now: Instant,
         op: OpId,
-        (split, until): (usize, Instant),
+        split: usize,
+        until: Instant,
         send: &mut dyn FnMut(&TlpRepr<'_>) -> bool,
     ) -> PartSent {
         let most = self.in_flight_max();
@@ -281,7 +282,7 @@ impl Requester {
         if part.kind.wants_completion() {
             state.under_way += 1;
             self.deadlines.push_back((now + self.spec.timeout, tag, self.counts.sent));
-            self.flights.insert(tag, Flight::new(op, (self.id, self.counts.sent), until, &part));
+            self.flights.insert(tag, Flight::new(op, self.id, self.counts.sent, until, &part));
         }
         if part.last { PartSent::Last } else { PartSent::More }
     }
@@ -309,8 +310,8 @@ impl Requester {
                 state.failure.get_or_insert(Failure::Status(Status::RequestRetry));
             }
             if state.failure.is_none() {
-                let place = (again.split, again.until);
-                if matches!(self.send_part(now, again.op, place, send), PartSent::NoTag) {
+                let sent = self.send_part(now, again.op, again.split, again.until, send);
+                if matches!(sent, PartSent::NoTag) {
                     if let Some(state) = self.ops.get_mut(&again.op) {
                         state.under_way += 1; // it goes on waiting
                     }

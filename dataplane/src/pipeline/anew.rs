@@ -105,9 +105,9 @@ impl Lane {
             return ctx.end_at(now, desc, output, DropReason::PortDown, tracer);
         };
         desc.set(Flag::Pg, false);
-        let verdict = ctx.decide_anew((lane.port, output), &mut desc, &mut scratch.space);
+        let verdict = ctx.decide_anew(lane.port, output, &mut desc, &mut scratch.space);
         if verdict == Verdict::Hold {
-            return ctx.hold(now, desc, (lane.port, Some(output)));
+            return ctx.hold(now, desc, lane.port, Some(output));
         }
         if matches!(verdict, Verdict::Drop(_)) {
             return ctx.end_at(now, desc, output, DropReason::PortDown, tracer);
@@ -160,7 +160,7 @@ impl Lane {
         let (mut meta, space) = (FrameMeta::NEW, &mut scratch.space);
         held.desc.set(Flag::Pg, false);
         meta.verdict = match held.output {
-            Some(output) => ctx.decide_anew((lane.port, output), &mut held.desc, space),
+            Some(output) => ctx.decide_anew(lane.port, output, &mut held.desc, space),
             None => ctx.tlp(tables, lane.port, &mut held.desc, &mut meta, space),
         };
         if meta.verdict == Verdict::Hold {
@@ -185,8 +185,8 @@ impl Lane {
 impl Context {
     /// Holds a TLP that came in at `input` and has its place there; it waited for `output`, if that is there.
     #[cold]
-    pub(super) fn hold(&mut self, now: Instant, desc: Desc, ports: (PortId, Option<PortId>)) {
-        self.held.push(now, desc, ports);
+    pub(super) fn hold(&mut self, now: Instant, desc: Desc, input: PortId, output: Option<PortId>) {
+        self.held.push(now, desc, input, output);
         self.stats.parked.add(1);
     }
 

@@ -95,7 +95,7 @@ impl Held {
     }
 
     /// Holds one more, which has its place, from now on.
-    pub fn push(&mut self, now: Instant, desc: Desc, (input, output): (PortId, Option<PortId>)) {
+    pub fn push(&mut self, now: Instant, desc: Desc, input: PortId, output: Option<PortId>) {
         self.frames.push_back(HeldTlp { desc, input, output, until: now + HOLD_MAX });
     }
 }

@@ -289,7 +289,7 @@ impl InputLane {
         match (meta.verdict, output) {
             (Verdict::Forward(outputs), _) => self.enqueue(ctx, now, outputs, desc, tracer),
             (Verdict::Drop(reason), _) => ctx.end(now, desc, reason, tracer),
-            (Verdict::Hold, _) => ctx.hold(now, desc, (self.port, None)),
+            (Verdict::Hold, _) => ctx.hold(now, desc, self.port, None),
             (Verdict::Consume, _) if meta.head.mac_control_opcode().is_none() => {
                 ctx.take_probe(now, &meta.head, desc, tracer);
             }

@@ -192,7 +192,7 @@ impl Context {
         let [sender, came] = [sender, came].map(|port| links.leader(port));
         let ends = links.members(sender).or(links.members(came));
         if let Some(span) = self.snapshot.config.forward.loop_block {
-            if !self.block(now, span, (links.members(came), ends), tracer) {
+            if !self.block(now, span, links.members(came), ends, tracer) {
                 return;
             }
             self.core.set_blocked_for(links.members(came), Some(sender));
@@ -220,7 +220,7 @@ impl Context {
         }
         let Some(span) = self.snapshot.config.forward.loop_block else { return };
         let links = &self.snapshot.links;
-        if self.block(now, span, (links.members(other), ports), tracer) {
+        if self.block(now, span, links.members(other), ports, tracer) {
             self.core.set_blocked_for(links.members(other), None);
             // Stations may be behind other ports than they seem to be, as the loop shows, and not those that moved alone.
             self.core.fdb.flush_movers(home);
@@ -233,7 +233,8 @@ impl Context {
         &self,
         now: Instant,
         span: Span,
-        (ports, ends): (PortSet, PortSet),
+        ports: PortSet,
+        ends: PortSet,
         tracer: &mut T,
     ) -> bool {
         if !self.core.block(ports, ends, now + span) {

@@ -41,7 +41,7 @@ fn tcp_passes_with_the_mtu_of_containerlab() {
     assert!(ping(&net, "h1", "10.83.0.2", 3) > 0);
     assert!(longest_passes(&net, 9_500), "9,514 bytes");
     let address = [10, 83, 0, 2].into();
-    assert!(goes_both_ways(&net, ("h1", "h2"), address, LEN), "the same bytes");
+    assert!(goes_both_ways(&net, "h1", "h2", address, LEN), "the same bytes");
     let drops = switch.show("drops");
     assert!(drops["total"].get("too_long").is_none_or(|n| n.as_u64() == Some(0)), "{drops}");
     drop(switch.stop());

@@ -110,11 +110,7 @@ fn through(test: &str, kind: &str, config: &str, napi: bool) {
         });
         let before = ["h1", "h2"].map(|host| wrong(&net, host));
         let address = tunnel.inside(2).parse().unwrap();
-        assert!(
-            goes_both_ways(&net, ("h1", "h2"), address, LEN),
-            "{}: the same bytes",
-            tunnel.name
-        );
+        assert!(goes_both_ways(&net, "h1", "h2", address, LEN), "{}: the same bytes", tunnel.name);
         let after = ["h1", "h2"].map(|host| wrong(&net, host));
         assert_eq!(after, before, "{}: wrong checksums of TCP, UDP and UDP over IPv6", tunnel.name);
         assert!(after.iter().all(|counts| counts[..2] == [0, 0]), "{}: {after:?}", tunnel.name);

@@ -130,10 +130,10 @@ struct Host {
     through: BTreeSet<u64>,
 }
 
-/// Who may be stopped anywhere, also between a look at the clock and what is done then; the others look when a tick is over.
+/// What may be stopped anywhere, also between a look at the clock and what is done then; the others look when a tick is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Stopped {
-    Nobody,
+    Neither,
     Host,
     Device,
 }
@@ -147,7 +147,7 @@ struct Faults {
     doubled: u8,
 }
 
-const NONE: Faults = Faults { stopped: Stopped::Nobody, ticks: 0, lost: 0, doubled: 0 };
+const NONE: Faults = Faults { stopped: Stopped::Neither, ticks: 0, lost: 0, doubled: 0 };
 
 #[derive(Clone, Debug, Hash)]
 struct World {
@@ -442,10 +442,10 @@ impl World {
                 ask(line, want, What::Read { host, line, sent });
             }
             Up::Through { line, value, whole } => {
-                ask(line, Want::Nobody, What::Write { host, line, value, whole, sent });
+                ask(line, Want::NoCopy, What::Write { host, line, value, whole, sent });
             }
             Up::Plain(op) => {
-                let want = if matches!(op, Load(_)) { Want::Current } else { Want::Nobody };
+                let want = if matches!(op, Load(_)) { Want::Current } else { Want::NoCopy };
                 ask(op.line(), want, What::Plain { host, op });
             }
             Up::WriteBack { line, value, left } => {
@@ -706,7 +706,7 @@ const WHOLE: &[Op] = &[Whole(0, 3)];
 
 /// A host, or the device, is stopped anywhere, for longer than a snoop may take.
 #[test]
-fn whoever_is_stopped_anywhere() {
+fn a_host_or_the_device_is_stopped_anywhere() {
     let cases: [Case<'_>; 4] = [
         ("two caches", &[(1, STORE_LOAD), (1, LOAD_WHOLE)], faults(Stopped::Host, 0, 0)),
         ("a cache and none", &[(1, STORE_LOAD), (0, LOAD_WHOLE)], faults(Stopped::Host, 0, 0)),
@@ -720,9 +720,9 @@ fn whoever_is_stopped_anywhere() {
 #[test]
 fn a_lost_snoop_or_answer_in_every_order() {
     let cases: [Case<'_>; 3] = [
-        ("two caches", &[(1, STORE_LOAD), (1, WHOLE)], faults(Stopped::Nobody, 1, 0)),
-        ("a cache and none", &[(1, STORE_LOAD), (0, LOAD_WHOLE)], faults(Stopped::Nobody, 1, 0)),
-        ("three", &[(1, STORE), (1, LOAD), (0, WHOLE)], faults(Stopped::Nobody, 1, 0)),
+        ("two caches", &[(1, STORE_LOAD), (1, WHOLE)], faults(Stopped::Neither, 1, 0)),
+        ("a cache and none", &[(1, STORE_LOAD), (0, LOAD_WHOLE)], faults(Stopped::Neither, 1, 0)),
+        ("three", &[(1, STORE), (1, LOAD), (0, WHOLE)], faults(Stopped::Neither, 1, 0)),
     ];
     explore_all(&cases, 100_000);
 }
@@ -731,8 +731,8 @@ fn a_lost_snoop_or_answer_in_every_order() {
 #[test]
 fn a_doubled_snoop_or_answer_in_every_order() {
     let cases: [Case<'_>; 2] = [
-        ("two caches", &[(1, STORE_LOAD), (1, LOAD)], faults(Stopped::Nobody, 0, 1)),
-        ("a cache and none", &[(1, STORE), (0, LOAD_WHOLE)], faults(Stopped::Nobody, 0, 1)),
+        ("two caches", &[(1, STORE_LOAD), (1, LOAD)], faults(Stopped::Neither, 0, 1)),
+        ("a cache and none", &[(1, STORE), (0, LOAD_WHOLE)], faults(Stopped::Neither, 0, 1)),
     ];
     explore_all(&cases, 50_000);
 }

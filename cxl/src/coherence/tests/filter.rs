@@ -34,9 +34,9 @@ fn each_request_snoops_what_is_in_its_way() {
         (Want::Exclusive, Want::Current,   Some(Snoop::Current),    None,         Some(Owned)),
         (Want::Exclusive, Want::Shared,    Some(Snoop::Data),       Some(Shared), Some(Shared)),
         (Want::Exclusive, Want::Exclusive, Some(Snoop::Invalidate), Some(Owned),  None),
-        (Want::Exclusive, Want::Nobody,    Some(Snoop::Invalidate), None,         None),
+        (Want::Exclusive, Want::NoCopy,    Some(Snoop::Invalidate), None,         None),
         (Want::Current,   Want::Exclusive, None,                    Some(Owned),  None),
-        (Want::Nobody,    Want::Shared,    None,                    Some(Owned),  None),
+        (Want::NoCopy,    Want::Shared,    None,                    Some(Owned),  None),
     ];
     for (first, second, want, grant, left) in cases {
         let mut filter = Filter::new(4);
@@ -71,7 +71,7 @@ fn sharers_stay_until_somebody_writes() {
     filter.answered(pid(3), 1, None).unwrap();
     assert_eq!(effects(&mut filter), [], "one has not answered");
     // From nobody: even its owner is snooped.
-    filter.ask(1, Asker::Plain(pid(4)), Want::Nobody, 5).unwrap();
+    filter.ask(1, Asker::Plain(pid(4)), Want::NoCopy, 5).unwrap();
     filter.answered(pid(1), 1, None).unwrap();
     assert_eq!(effects(&mut filter), [go(4, Some(Owned)), snoop(2, 1, Snoop::Invalidate)]);
     assert!(filter.leave(pid(2), 1, None), "a write-back passes what waits for it");
@@ -129,7 +129,7 @@ fn a_full_filter_takes_lines_away() {
     let invalidates = [snoop(1, 0, Snoop::Invalidate), snoop(1, 1, Snoop::Invalidate)];
     assert_eq!(effects(&mut filter), invalidates);
     // Requests that need no place do not wait for one.
-    filter.ask(9, Asker::Cache(pid(3)), Want::Nobody, 9).unwrap();
+    filter.ask(9, Asker::Cache(pid(3)), Want::NoCopy, 9).unwrap();
     assert_eq!(effects(&mut filter), [go(9, None)]);
     filter.answered(pid(1), 0, None).unwrap();
     assert_eq!(effects(&mut filter), [go(2, Some(Owned)), snoop(2, 2, Snoop::Invalidate)]);
@@ -169,7 +169,7 @@ fn places_go_to_hosts_in_turn() {
 fn plain_requests_are_of_their_host() {
     let mut filter = Filter::new(8);
     filter.ask(0, Asker::Cache(pid(99)), Want::Exclusive, 0).unwrap();
-    let mut ask = |host: u16| filter.ask(0, Asker::Plain(pid(host)), Want::Nobody, 1).is_ok();
+    let mut ask = |host: u16| filter.ask(0, Asker::Plain(pid(host)), Want::NoCopy, 1).is_ok();
     assert_eq!((0..2 * WAITING_EACH).filter(|_| ask(1)).count(), WAITING_EACH);
     assert!(ask(2));
 }
@@ -210,7 +210,7 @@ fn any_behaviour_leaves_nothing_behind() {
                 }
                 0 | 1 => _ = filter.leave(host, line, left),
                 _ => {
-                    let wants = [Want::Current, Want::Shared, Want::Exclusive, Want::Nobody];
+                    let wants = [Want::Current, Want::Shared, Want::Exclusive, Want::NoCopy];
                     let want = wants[usize::try_from(rng.below(4)).unwrap()];
                     asked += u32::from(filter.ask(line, Asker::Cache(host), want, 0).is_ok());
                 }

@@ -227,7 +227,7 @@ impl Context {
         if !parsed.wants_completion {
             return refused;
         }
-        self.answer(tables, input, desc, (parsed, status), space).unwrap_or(refused)
+        self.answer(tables, input, desc, parsed, status, space).unwrap_or(refused)
     }
 
     /// Layout of TLPs on the link of `port`, its addresses, and its longest frame.
@@ -254,7 +254,8 @@ impl Context {
         tables: &Tables,
         input: PortId,
         desc: &mut Desc,
-        (parsed, status): (&ParsedTlp, Status),
+        parsed: &ParsedTlp,
+        status: Status,
         space: &mut Space,
     ) -> Option<Verdict> {
         let Decision::Out { port, front, .. } = self.return_path(tables, input, parsed) else {
@@ -275,7 +276,8 @@ impl Context {
     /// answered; `input` is where it now counts as having come in.
     pub(super) fn decide_anew(
         &mut self,
-        (input, output): (PortId, PortId),
+        input: PortId,
+        output: PortId,
         desc: &mut Desc,
         space: &mut Space,
     ) -> Verdict {

@@ -99,7 +99,8 @@ fn topology(shape: &Shape) -> String {
 /// A wire between two switches: its number, and each end's switch and port.
 type Wire = (usize, [(usize, usize); 2]);
 
-fn is_at((_, ends): &Wire, switch: usize) -> bool {
+fn is_at(wire: &Wire, switch: usize) -> bool {
+    let (_, ends) = wire;
     ends.iter().any(|(at, _)| *at == switch)
 }
 
