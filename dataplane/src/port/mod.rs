@@ -9,6 +9,8 @@
 pub mod af_packet;
 #[expect(unsafe_code, reason = "rings that the kernel shares, system calls")]
 pub mod af_xdp;
+#[expect(unsafe_code, reason = "bpf(2), memory that programs read")]
+mod bpf;
 pub mod capture;
 pub mod csum;
 mod delegate;

@@ -8,7 +8,6 @@
 //! Linux 5.10 or later, 6.8 for VLAN tags in metadata and for partial checksums that the kernel completes; `CAP_BPF`,
 //! `CAP_NET_ADMIN`, `CAP_NET_RAW` and `CAP_IPC_LOCK`.
 
-mod bpf;
 mod btf;
 mod config;
 mod device;
@@ -28,7 +27,6 @@ use std::io;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-pub use self::bpf::{Link, Program};
 use self::config::check;
 pub use self::config::{AfXdpConfig, AttachTo};
 use self::device::{Device, Hold};
@@ -41,6 +39,7 @@ pub use self::steering::{
 };
 use self::transmit::Transmit;
 pub use self::umem::Umem;
+pub use super::bpf::{Link, Program};
 use super::gauge::RxGauge;
 use super::link::LinkWatch;
 use super::{FastPath, Port, PortCaps, PortCounters, PortError, PortOpenError, netdev};

@@ -10,9 +10,14 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
-use super::bpf::{self, Link, Program};
 use super::btf::{self, BufferPlaces};
 use crate::pool::PartialCsum;
+use crate::port::bpf::asm::{
+    ADD, ADD_REG, AND, CALL, EXIT, JEQ, JGT_REG, JNE, KERNEL_FUNCTION, LOAD_IMM64, LOAD8, LOAD16,
+    LOAD32, LOAD64, MAP_FD, MOV, MOV_REG, OR, OR_REG, OWN_FUNCTION, SHIFT_LEFT, STORE32_REG,
+    STORE64, SUB_REG, op,
+};
+use crate::port::bpf::{self, Link, Program};
 use crate::types::PriSet;
 
 /// Where an XDP program runs: in the driver, or before the host's stack.
@@ -257,32 +262,6 @@ impl Steering for Builtin {
 
 // Instructions ----------------------------------------------------------------------------------
 
-const CALL: u8 = 0x85;
-const EXIT: u8 = 0x95;
-const MOV: u8 = 0xB7;
-const MOV_REG: u8 = 0xBF;
-const ADD: u8 = 0x07;
-const ADD_REG: u8 = 0x0F;
-const SUB_REG: u8 = 0x1F;
-const OR: u8 = 0x47;
-const OR_REG: u8 = 0x4F;
-const AND: u8 = 0x57;
-const SHIFT_LEFT: u8 = 0x67;
-const JEQ: u8 = 0x15;
-const JNE: u8 = 0x55;
-const JGT_REG: u8 = 0x2D;
-const LOAD_IMM64: u8 = 0x18;
-const LOAD8: u8 = 0x71;
-const LOAD16: u8 = 0x69;
-const LOAD32: u8 = 0x61;
-const LOAD64: u8 = 0x79;
-const STORE32_REG: u8 = 0x63;
-const STORE64: u8 = 0x7A;
-/// Source "register" of a load that means a map, and of a call that means a function of the program or of
-/// the kernel.
-const MAP_FD: u8 = 1;
-const OWN_FUNCTION: u8 = 1;
-const KERNEL_FUNCTION: u8 = 2;
 const ADJUST_META: i32 = 54;
 const REDIRECT_MAP: i32 = 51;
 /// Fields of `xdp_md`.
@@ -294,13 +273,6 @@ const FP: u8 = 10;
 /// Verdict for frames of a queue without a socket, and where there is no room for a note: without one,
 /// what stands there would be read as one.
 const XDP_DROP: i32 = 1;
-
-/// One instruction: operation, destination and source register, offset, constant.
-const fn op(code: u8, to: u8, from: u8, offset: i16, constant: i32) -> u64 {
-    let registers = (to | from << 4) as u64;
-    let (offset, constant) = (offset.cast_unsigned() as u64, constant.cast_unsigned() as u64);
-    code as u64 | registers << 8 | offset << 16 | constant << 32
-}
 
 /// Hands the frame, whose context is in register 6, to the socket of its queue.
 fn steer(map: BorrowedFd<'_>) -> [u64; 6] {

@@ -1,12 +1,17 @@
-//! The few bpf(2) calls that steering takes: a map of sockets, a [`Program`], a [`Link`].
+//! The few bpf(2) calls that ports take: a map of sockets, a number in a map, a [`Program`], a [`Link`].
 //!
 //! Shape: attributes as plain structs, `io::Result` out. By hand: aya would bring maps, relocation and
 //! BTF of whole objects for a program of two dozen instructions.
 //! Units: none.
-//! Source: bpf(2); Linux `include/uapi/linux/bpf.h`. Linux 5.9 or later (XDP links).
+//! Source: bpf(2); Linux `include/uapi/linux/bpf.h`. Linux 5.9 or later (XDP links), 6.6 for [`Hook::Ingress`].
 
+pub(super) mod asm;
+
+use core::sync::atomic::{AtomicU32, Ordering};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+use super::sys::Mapping;
 
 const MAP_CREATE: libc::c_int = 0;
 const MAP_UPDATE_ELEM: libc::c_int = 2;
@@ -15,15 +20,43 @@ const OBJ_GET_INFO_BY_FD: libc::c_int = 15;
 const LINK_CREATE: libc::c_int = 28;
 const LINK_DETACH: libc::c_int = 34;
 
+const MAP_TYPE_ARRAY: u32 = 2;
 const MAP_TYPE_XSKMAP: u32 = 17;
+const MAP_MMAPABLE: u32 = 1 << 10;
+const PROG_TYPE_SCHED_CLS: u32 = 3;
 const PROG_TYPE_XDP: u32 = 6;
 const ATTACH_XDP: u32 = 37;
+const ATTACH_TCX_INGRESS: u32 = 46;
 const XDP_DEV_BOUND_ONLY: u32 = 1 << 6;
 const SKB_MODE: u32 = 1 << 1;
 const DRV_MODE: u32 = 1 << 2;
 
-/// Name of the map and the program, as `bpftool` shows it.
-const NAME: [u8; 16] = *b"weft_steer\0\0\0\0\0\0";
+/// Where a program runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Hook {
+    /// XDP.
+    Xdp,
+    /// tc, as frames come in (tcx).
+    Ingress,
+}
+
+impl Hook {
+    /// Types of the program and of its attachment.
+    const fn types(self) -> [u32; 2] {
+        match self {
+            Self::Xdp => [PROG_TYPE_XDP, ATTACH_XDP],
+            Self::Ingress => [PROG_TYPE_SCHED_CLS, ATTACH_TCX_INGRESS],
+        }
+    }
+
+    /// Name of the program and its map, as `bpftool` shows it.
+    const fn name(self) -> [u8; 16] {
+        match self {
+            Self::Xdp => *b"weft_steer\0\0\0\0\0\0",
+            Self::Ingress => *b"weft_redirect\0\0\0",
+        }
+    }
+}
 
 /// Attributes of a command: plain numbers without padding, so that the kernel reads no byte of ours
 /// that was not written.
@@ -155,10 +188,51 @@ pub(super) fn socket_map(queues: u32) -> io::Result<OwnedFd> {
         flags: 0,
         inner: 0,
         node: 0,
-        name: NAME,
+        name: Hook::Xdp.name(),
     };
     // SAFETY: they point nowhere.
     unsafe { make(MAP_CREATE, &mut attributes) }
+}
+
+/// A number that programs read and we write, in a map of its own.
+pub(super) struct SharedNumber {
+    map: OwnedFd,
+    memory: Mapping,
+}
+
+impl SharedNumber {
+    /// Makes one that is 0.
+    ///
+    /// # Errors
+    /// The kernel's answer: no capability, or no memory.
+    pub(super) fn new() -> io::Result<Self> {
+        let mut attributes = MapCreate {
+            kind: MAP_TYPE_ARRAY,
+            key_size: 4,
+            value_size: 4,
+            entries: 1,
+            flags: MAP_MMAPABLE,
+            inner: 0,
+            node: 0,
+            name: Hook::Ingress.name(),
+        };
+        // SAFETY: they point nowhere.
+        let map = unsafe { make(MAP_CREATE, &mut attributes) }?;
+        let memory = Mapping::shared(map.as_fd(), 0, 4)?;
+        Ok(Self { map, memory })
+    }
+
+    /// Its map, for programs.
+    pub(super) fn map(&self) -> BorrowedFd<'_> {
+        self.map.as_fd()
+    }
+
+    /// Sets it.
+    pub(super) fn set(&self, value: u32) {
+        // SAFETY: a page begins with the value, which programs read as one word, and is there as long as `memory`.
+        let number = unsafe { self.memory.base().cast::<AtomicU32>().as_ref() };
+        number.store(value, Ordering::Relaxed);
+    }
 }
 
 /// Puts a socket at a queue.
@@ -179,7 +253,7 @@ pub(super) fn set_socket(
     unsafe { bpf(MAP_UPDATE_ELEM, &mut attributes) }.map(drop)
 }
 
-/// An XDP program in the kernel.
+/// A program in the kernel.
 #[derive(Debug)]
 pub struct Program(OwnedFd);
 
@@ -191,29 +265,44 @@ impl Program {
     /// been moved is refused here (`EFBIG`): Linux loses track of it then, and fails when its interface
     /// goes.
     pub fn load(instructions: &[u64], bound_to: Option<u32>) -> io::Result<Self> {
-        // The verifier gives up when a signal comes.
-        let mut tries = (0..LOADS).map(|_| Self::try_load(instructions, bound_to, &mut []));
-        let is_interrupted = |tried: &io::Result<Self>| matches!(tried, Err(e) if e.raw_os_error() == Some(libc::EAGAIN));
-        let tried = tries.find(|tried| !is_interrupted(tried));
-        let program = match tried.unwrap_or_else(|| Err(io::ErrorKind::Interrupted.into())) {
-            Ok(program) => program,
-            Err(error) => {
-                // Once more, to be told why.
-                let mut log = vec![0; LOG_LEN];
-                let again = Self::try_load(instructions, bound_to, &mut log);
-                again.map_err(|_| reason(error, &log))?
-            }
-        };
+        let program = Self::load_for(Hook::Xdp, instructions, bound_to)?;
         if bound_to.is_some() && may_have_moved(instructions.len(), program.len()?) {
             return Err(io::Error::from_raw_os_error(libc::EFBIG));
         }
         Ok(program)
     }
 
-    fn try_load(instructions: &[u64], bound_to: Option<u32>, log: &mut [u8]) -> io::Result<Self> {
+    /// Loads instructions that run at `hook`.
+    ///
+    /// # Errors
+    /// The kernel's answer: no capability, or its verifier refuses them.
+    pub(super) fn load_for(
+        hook: Hook,
+        instructions: &[u64],
+        bound_to: Option<u32>,
+    ) -> io::Result<Self> {
+        // The verifier gives up when a signal comes.
+        let mut tries = (0..LOADS).map(|_| Self::try_load(hook, instructions, bound_to, &mut []));
+        let is_interrupted = |tried: &io::Result<Self>| matches!(tried, Err(e) if e.raw_os_error() == Some(libc::EAGAIN));
+        let tried = tries.find(|tried| !is_interrupted(tried));
+        tried.unwrap_or_else(|| Err(io::ErrorKind::Interrupted.into())).or_else(|error| {
+            // Once more, to be told why.
+            let mut log = vec![0; LOG_LEN];
+            let again = Self::try_load(hook, instructions, bound_to, &mut log);
+            again.map_err(|_| reason(error, &log))
+        })
+    }
+
+    fn try_load(
+        hook: Hook,
+        instructions: &[u64],
+        bound_to: Option<u32>,
+        log: &mut [u8],
+    ) -> io::Result<Self> {
         let license = c"GPL"; // kernel functions are for such programs only
+        let [kind, attach] = hook.types();
         let mut attributes = ProgLoad {
-            kind: PROG_TYPE_XDP,
+            kind,
             count: u32::try_from(instructions.len()).unwrap_or(u32::MAX),
             instructions: instructions.as_ptr() as u64,
             license: license.as_ptr() as u64,
@@ -222,9 +311,9 @@ impl Program {
             log: if log.is_empty() { 0 } else { log.as_mut_ptr() as u64 },
             kernel: 0,
             flags: if bound_to.is_some() { XDP_DEV_BOUND_ONLY } else { 0 },
-            name: NAME,
+            name: hook.name(),
             ifindex: bound_to.unwrap_or(0),
-            attach: ATTACH_XDP,
+            attach,
         };
         // SAFETY: instructions and license are live, and so is the log, if there is one.
         unsafe { make(PROG_LOAD, &mut attributes) }.map(Self)
@@ -283,8 +372,21 @@ impl Link {
     /// The kernel's answer: the driver cannot, or another program is there.
     pub fn attach(program: &Program, ifindex: u32, in_driver: bool) -> io::Result<Self> {
         let flags = if in_driver { DRV_MODE } else { SKB_MODE };
-        let mut attributes =
-            LinkCreate { program: raw(program.as_fd()), ifindex, attach: ATTACH_XDP, flags };
+        Self::attach_at(Hook::Xdp, program, ifindex, flags)
+    }
+
+    /// Attaches `program` to an interface at `hook`.
+    ///
+    /// # Errors
+    /// The kernel's answer.
+    pub(super) fn attach_at(
+        hook: Hook,
+        program: &Program,
+        ifindex: u32,
+        flags: u32,
+    ) -> io::Result<Self> {
+        let [_, attach] = hook.types();
+        let mut attributes = LinkCreate { program: raw(program.as_fd()), ifindex, attach, flags };
         // SAFETY: they point nowhere.
         let fd = unsafe { make(LINK_CREATE, &mut attributes) }?;
         Ok(Self { fd, ifindex })
