@@ -54,7 +54,14 @@ pub fn open(text: &str, rate: LinkRate, frame_len_max: usize) -> Result<Box<dyn 
         Tap::open(&TapConfig { device, rate, frame_len_max }).map(|port| Box::new(port) as _)
     } else {
         let (tx_ring_frames, rx_ring_frames) = (64, RX_RING_FRAMES);
-        let config = AfPacketConfig { device, rate, frame_len_max, tx_ring_frames, rx_ring_frames };
+        let config = AfPacketConfig {
+            device,
+            rate,
+            frame_len_max,
+            tx_ring_frames,
+            rx_ring_frames,
+            tunnel_tap: false,
+        };
         AfPacket::open(&config).map(|port| Box::new(port) as _)
     };
     opened.map_err(OpenError::Open)

@@ -6,8 +6,8 @@
 
 use core::net::Ipv4Addr;
 
-use crate::bytes::{be16, byte, cut, cut_mut, put, window};
-use crate::checksum::{checksum, update16};
+use crate::bytes::{be16, be64, byte, cut, cut_mut, put, window};
+use crate::checksum::{Sum, checksum, update16};
 use crate::error::{Field, Layer, ParseError};
 use crate::types::{Dscp, Ecn};
 
@@ -15,6 +15,14 @@ use crate::types::{Dscp, Ecn};
 pub const LEN: usize = 20;
 /// Flag "do not fragment" in the word of flags and offset; what Standard frames carry.
 pub const DONT_FRAGMENT: u16 = 0x4000;
+
+/// Checksum of a header without options; 0 of one that has its correct checksum.
+#[inline]
+#[must_use]
+pub const fn plain_checksum(header: &[u8; LEN]) -> u16 {
+    let sum = Sum::ZERO.with64(be64::<0, _>(header)).with64(be64::<8, _>(header));
+    sum.with16(be16::<16, _>(header)).with16(be16::<18, _>(header)).finish()
+}
 
 /// Borrowed IPv4 header. Getters cannot fail and return host byte order.
 #[derive(Clone, Copy, Debug)]

@@ -9,12 +9,11 @@
 //! `gre_offload.c`. The kernel hands a super-frame of a tunnel to a packet socket with the type of the packet
 //! inside, and where its checksum starts.
 
-use weft_parsers::checksum::Sum;
+use weft_parsers::checksum::{Sum, checksum};
 use weft_parsers::encap::{self, Answer, Header, Headers, Kind, Lengths, Transport, gre};
 use weft_parsers::partial::{self, UDP_FIELD};
 use weft_parsers::{ip_proto, ipv4, ipv6, udp};
 
-use super::csum;
 use crate::pool::PartialCsum;
 
 /// `virtio_net_hdr.gso_type` values, and its bits for TCP with CWR and for a tunnel over UDP, which taps
@@ -23,7 +22,9 @@ pub(crate) const GSO_NONE: u8 = 0;
 pub(super) const GSO_TCPV4: u8 = 1;
 pub(super) const GSO_TCPV6: u8 = 4;
 const GSO_UDP_L4: u8 = 5;
-const GSO_UDP_TUNNEL: u8 = 0x60;
+pub(super) const GSO_UDP_TUNNEL_IPV4: u8 = 0x20;
+pub(super) const GSO_UDP_TUNNEL_IPV6: u8 = 0x40;
+const GSO_UDP_TUNNEL: u8 = GSO_UDP_TUNNEL_IPV4 | GSO_UDP_TUNNEL_IPV6;
 pub(super) const GSO_ECN: u8 = 0x80;
 
 const TCP_LEN_MIN: usize = 20;
@@ -216,7 +217,10 @@ impl Splitter {
                 put(frame, at + 10, [0; 2]);
                 let header = usize::from(byte(frame, at)? & 0xF) * 4;
                 debug_assert!(header >= ipv4::LEN, "as was seen when it was found");
-                let check = !csum::sum(frame.get(at..at + header)?, 0);
+                let check = match frame.get(at..)?.first_chunk() {
+                    Some(plain) if header == ipv4::LEN => ipv4::plain_checksum(plain),
+                    _ => checksum(frame.get(at..at + header)?),
+                };
                 put(frame, at + 10, check.to_be_bytes());
             }
             Kind::Ipv6 => {
@@ -261,6 +265,7 @@ const fn not_zero(checksum: u16) -> u16 {
 mod tests {
     use etherparse::{IpNumber, PacketBuilder, SlicedPacket, TransportSlice};
 
+    use super::super::csum;
     use super::*;
 
     struct Case {

@@ -254,10 +254,38 @@ pub(super) fn attach_tap(fd: BorrowedFd<'_>, name: &str) -> io::Result<()> {
     check(unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNSETOFFLOAD, 0) }).map(drop)
 }
 
+/// Attaches a descriptor of /dev/net/tun to a new tap without carrier, whose frames have a virtio-net header of
+/// `header_len` bytes before them and may be super-frames of tunnels; returns its name, `weft` and a number.
+pub(super) fn attach_tunnel_tap(fd: BorrowedFd<'_>, header_len: usize) -> io::Result<String> {
+    /// TCP in UDP tunnels is split by others, with a UDP checksum of the tunnel, too (Linux 6.17).
+    const TUNNELS: libc::c_uint = 0x80 | 0x100;
+    let offloads = TUNNELS | libc::TUN_F_CSUM | libc::TUN_F_TSO4 | libc::TUN_F_TSO6;
+    let mut request = request("weft%d")?;
+    let flags = libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_VNET_HDR | libc::IFF_NO_CARRIER;
+    request.ifr_ifru.ifru_flags = i16::try_from(flags).unwrap_or_default();
+    ioctl(fd, libc::TUNSETIFF, &mut request)?;
+    let header_len = libc::c_int::try_from(header_len).unwrap_or(0);
+    // SAFETY: this call reads one number, which is live.
+    check(unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNSETVNETHDRSZ, &raw const header_len) })?;
+    // SAFETY: this call takes a number, not a pointer.
+    check(unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNSETOFFLOAD, offloads) })?;
+    let name = request.ifr_name.iter().map(|&byte| char::from(byte.cast_unsigned()));
+    Ok(name.take_while(|&letter| letter != '\0').collect())
+}
+
+/// The index of an interface; `fd` is any socket.
+pub(super) fn index(fd: BorrowedFd<'_>, name: &str) -> io::Result<u32> {
+    let mut request = request(name)?;
+    ioctl(fd, libc::SIOCGIFINDEX as libc::Ioctl, &mut request)?;
+    // SAFETY: the call above filled this member in.
+    let index = unsafe { request.ifr_ifru.ifru_ifindex };
+    u32::try_from(index).map_err(|_| io::Error::from_raw_os_error(libc::ENODEV))
+}
+
 /// Whether there is an interface of this name; `fd` is any socket.
 pub(super) fn exists(fd: BorrowedFd<'_>, name: &str) -> io::Result<bool> {
-    match ioctl(fd, libc::SIOCGIFINDEX as libc::Ioctl, &mut request(name)?) {
-        Ok(()) => Ok(true),
+    match index(fd, name) {
+        Ok(_) => Ok(true),
         Err(e) if e.raw_os_error() == Some(libc::ENODEV) => Ok(false),
         Err(e) => Err(e),
     }

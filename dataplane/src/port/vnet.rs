@@ -1,17 +1,21 @@
-//! What goes before the bytes of a message of a packet socket: its virtio-net header, and the headers
-//! of a super-frame.
+//! What goes before the bytes of a message of a packet socket or a tap: its virtio-net header, and the
+//! headers of a super-frame.
 //!
-//! Shape: 10 bytes, flags 8, gso type 8, header length, gso size, checksum start and offset 16 each.
+//! Shape: 10 bytes, flags 8, gso type 8, header length, gso size, checksum start and offset 16 each; of a tunnel, for taps,
+//! 10 bytes for receivers only and two offsets more.
 //! Units: bytes; host order.
-//! Source: virtio 1.3, 5.1.6; packet(7), `PACKET_VNET_HDR`.
+//! Source: virtio 1.3, 5.1.6; packet(7), `PACKET_VNET_HDR`; Linux `struct virtio_net_hdr_v1_hash_tunnel` (6.17).
 
 use super::gso::GSO_NONE;
-use super::join::{HEADERS_LEN_MAX, Joined, Joint};
+use super::join::{HEADERS_LEN_MAX, Joined, JoinedTunnel, Joint};
 use super::sys::VNET_LEN;
 use crate::pool::PartialCsum;
 
-/// `virtio_net_hdr.flags`: the checksum is partial.
+/// `virtio_net_hdr.flags`: the checksum is partial; frames of the tunnel have a UDP checksum.
 const NEEDS_CSUM: u8 = 1;
+const TUNNEL_CSUM: u8 = 8;
+/// Bytes of the header that tells of a tunnel.
+pub(super) const TUNNEL_VNET_LEN: usize = 24;
 
 /// The fields of a `virtio_net_hdr` that a packet socket fills in, in host order.
 #[derive(Clone, Copy, Debug)]
@@ -50,11 +54,24 @@ impl VnetHeader {
         bytes
     }
 
-    pub(super) fn emit_joined(joined: Joined) -> [u8; VNET_LEN] {
+    fn emit_joined(joined: Joined) -> [u8; VNET_LEN] {
         let mut bytes = Self::emit(Some(joined.partial));
         let ([h0, h1], [s0, s1]) = (joined.header_len.to_ne_bytes(), joined.gso_size.to_ne_bytes());
         if let Some(gso) = bytes.get_mut(1..6) {
             gso.copy_from_slice(&[joined.gso_type, h0, h1, s0, s1]);
+        }
+        bytes
+    }
+
+    fn emit_tunnel(joined: Joined, tunnel: JoinedTunnel) -> [u8; TUNNEL_VNET_LEN] {
+        let mut bytes = [0; TUNNEL_VNET_LEN];
+        let ([u0, u1], [i0, i1]) = (tunnel.udp.to_ne_bytes(), tunnel.inner_ip.to_ne_bytes());
+        if let Some((front, offsets)) = bytes.split_first_chunk_mut() {
+            *front = Self::emit_joined(joined);
+            front[0] |= if tunnel.has_csum { TUNNEL_CSUM } else { 0 };
+            if let Some(offsets) = offsets.last_chunk_mut() {
+                *offsets = [u0, u1, i0, i1];
+            }
         }
         bytes
     }
@@ -63,14 +80,14 @@ impl VnetHeader {
 /// What goes before the bytes of a message to send, and how many frames the message is.
 #[derive(Clone, Copy)]
 pub(super) struct Lead {
-    bytes: [u8; VNET_LEN + HEADERS_LEN_MAX],
+    bytes: [u8; TUNNEL_VNET_LEN + HEADERS_LEN_MAX],
     len: usize,
     pub frames: usize,
 }
 
 impl Default for Lead {
     fn default() -> Self {
-        Self { bytes: [0; VNET_LEN + HEADERS_LEN_MAX], len: VNET_LEN, frames: 1 }
+        Self { bytes: [0; TUNNEL_VNET_LEN + HEADERS_LEN_MAX], len: VNET_LEN, frames: 1 }
     }
 }
 
@@ -89,10 +106,16 @@ impl Lead {
 
     /// Several frames in one; false when their headers do not fit.
     pub(super) fn set_many(&mut self, joint: &Joint<'_>, frames: usize) -> bool {
-        let Some((header, headers)) = self.bytes.split_first_chunk_mut() else { return false };
+        let header_len = if joint.is_in_tunnel() { TUNNEL_VNET_LEN } else { VNET_LEN };
+        let Some((header, headers)) = self.bytes.split_at_mut_checked(header_len) else {
+            return false;
+        };
         let Some(joined) = joint.emit(headers) else { return false };
-        *header = VnetHeader::emit_joined(joined);
-        (self.len, self.frames) = (VNET_LEN + usize::from(joined.header_len), frames);
+        match joined.tunnel {
+            Some(tunnel) => header.copy_from_slice(&VnetHeader::emit_tunnel(joined, tunnel)),
+            None => header.copy_from_slice(&VnetHeader::emit_joined(joined)),
+        }
+        (self.len, self.frames) = (header_len + usize::from(joined.header_len), frames);
         true
     }
 }
@@ -123,11 +146,31 @@ mod tests {
     #[test]
     fn the_header_of_a_super_frame_says_how_it_splits() {
         let partial = PartialCsum { start: 38, offset: 16 };
-        let joined = Joined { gso_type: 0x81, gso_size: 1_448, header_len: 70, partial };
+        let joined =
+            Joined { gso_type: 0x81, gso_size: 1_448, header_len: 70, partial, tunnel: None };
         let bytes = VnetHeader::emit_joined(joined);
         let header = VnetHeader::parse(bytes, 0);
         assert_eq!((header.gso_type, header.gso_size), (0x81, 1_448));
         assert_eq!((header.partial, bytes[0]), (Some(partial), NEEDS_CSUM));
         assert_eq!(u16::from_ne_bytes([bytes[2], bytes[3]]), 70);
+    }
+
+    #[test]
+    fn the_header_of_a_tunnel_says_where_both_layers_are() {
+        let partial = PartialCsum { start: 84, offset: 16 };
+        let tunnel = JoinedTunnel { has_csum: true, udp: 34, inner_ip: 64 };
+        let joined = Joined {
+            gso_type: 0x21,
+            gso_size: 1_398,
+            header_len: 116,
+            partial,
+            tunnel: Some(tunnel),
+        };
+        let bytes = VnetHeader::emit_tunnel(joined, tunnel);
+        assert_eq!(bytes[..10], [9, 0x21, 116, 0, 0x76, 5, 84, 0, 16, 0]);
+        assert_eq!(bytes[10..20], [0; 10], "for receivers");
+        assert_eq!(bytes[20..], [34, 0, 64, 0]);
+        let bytes = VnetHeader::emit_tunnel(joined, JoinedTunnel { has_csum: false, ..tunnel });
+        assert_eq!(bytes[0], NEEDS_CSUM);
     }
 }

@@ -38,6 +38,7 @@ fn config(device: &str) -> AfPacketConfig {
         frame_len_max: 1_518,
         tx_ring_frames: 64,
         rx_ring_frames: 512,
+        tunnel_tap: true,
     }
 }
 

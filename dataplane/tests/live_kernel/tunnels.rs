@@ -10,12 +10,14 @@ mod stack;
 
 use std::sync::Arc;
 
+use weft_dataplane::batch::Batch;
 use weft_dataplane::pool::{PartialCsum, Pool};
 use weft_dataplane::port::Port;
 use weft_dataplane::port::af_packet::{AfPacket, AfPacketConfig};
 use weft_dataplane::port::af_xdp::{AfXdp, AfXdpConfig, AttachTo, Builtin, Umem};
 use weft_dataplane::time::LinkRate;
 
+use self::stack::Layer::{self, Eth, Tcp, Udp, V4, V6};
 use self::stack::{Part, STACKS, Sums, body, build, partial};
 use super::headers;
 use super::kernel::{Bench, Netns, PacketSender};
@@ -89,15 +91,20 @@ fn all_are_seen<P: Port>(mut bench: Bench<P>) {
 fn a_packet_socket_is_told_of_checksums_wherever_they_are() {
     let Some(ns) = Netns::new("a_packet_socket_is_told_of_checksums") else { return };
     ns.veth();
+    all_are_seen(packet("sw", false));
+}
+
+fn packet(device: &str, tunnel_tap: bool) -> Bench<AfPacket> {
     let config = AfPacketConfig {
-        device: "sw".to_owned(),
+        device: device.to_owned(),
         rate: LinkRate::gbps(1),
         frame_len_max: FRAME_LEN_MAX,
         tx_ring_frames: 64,
         rx_ring_frames: 256,
+        tunnel_tap,
     };
     let pool = Pool::map(512, FRAME_LEN_MAX).unwrap();
-    all_are_seen(Bench::new(AfPacket::open(&config).unwrap(), pool));
+    Bench::new(AfPacket::open(&config).unwrap(), pool)
 }
 
 fn af_xdp(attach: AttachTo) -> Bench<AfXdp> {
@@ -147,4 +154,193 @@ fn checksums_in_known_tunnels_are_found_where_no_program_sees_them() {
         assert_eq!(received(&mut bench, &mut sender, &sent), sent, "{name}");
     }
     bench.end();
+}
+
+/// Segments of a stream, the last one short, and how many there are in all.
+fn stream(stack: &[Layer]) -> Vec<Left> {
+    const SIZE: usize = 1_200;
+    let payload = body(20 * SIZE + 700);
+    let (mut seq, last) = (0xFFFF_F000_u32, payload.len().div_ceil(SIZE) - 1);
+    let mut frames = Vec::new();
+    for (n, payload) in payload.chunks(SIZE).enumerate() {
+        let flags = if n == last { 0x18 } else { 0x10 };
+        let part = Part { index: u16::try_from(n).unwrap(), seq, flags, payload };
+        let (frame, at) = build(stack, &part, Sums::Partial);
+        frames.push((frame, Some(partial(stack, at))));
+        seq = seq.wrapping_add(u32::try_from(payload.len()).unwrap());
+    }
+    frames
+}
+
+/// Sends frames by one port in one burst, and checks that another one at the far end receives the same.
+fn pass(name: &str, from: &mut Bench<AfPacket>, to: &mut Bench<AfPacket>, frames: &[Left]) {
+    let mut batch = Batch::new();
+    for (bytes, left) in frames {
+        let mut desc = from.bufs.alloc_from(bytes).unwrap();
+        from.bufs.set_partial_csum(&mut desc, *left);
+        batch.push(desc);
+    }
+    while !batch.is_empty() {
+        from.port.tx(from.now, &mut from.bufs, &mut batch);
+        from.tick().unwrap();
+    }
+    let (last, _) = frames.last().unwrap();
+    let mut got = to.until(|frame, _| frame == last);
+    got.retain(|(frame, _)| frame.len() > 700); // the kernel says things of its own in between
+    assert_eq!(got.len(), frames.len(), "{name}");
+    for (n, (got, sent)) in got.iter().zip(frames).enumerate() {
+        let differs = got.0.iter().zip(&sent.0).position(|(got, sent)| got != sent);
+        let lens = [got, sent].map(|(bytes, left)| (bytes.len(), *left));
+        assert_eq!((differs, lens[0]), (None, lens[1]), "{name}: {n}");
+    }
+}
+
+/// Those that the kernel knows how to split: TCP in one tunnel over UDP, without tags, options and extension headers in
+/// front and around.
+fn is_joined_in_a_tunnel(stack: &[Layer]) -> bool {
+    let simple = |layer: &Layer| !matches!(layer, V4(1..) | Layer::V6Routing | Layer::Gre(_));
+    let ips = stack.iter().filter(|layer| matches!(layer, V4(_) | V6)).count();
+    matches!(stack, [Eth(0), V4(0) | V6, Udp(..), .., V4(0) | V6, Tcp])
+        && ips == 2
+        && stack.iter().all(simple)
+}
+
+/// A veth whose two ends are ports of ours, the first of which sends.
+fn ends(ns: &Netns) -> [Bench<AfPacket>; 2] {
+    ns.veth();
+    let mut ends = [packet("sw", true), packet("host", false)];
+    for end in &mut ends {
+        assert_eq!(end.link(true), None);
+    }
+    ends
+}
+
+/// Whether this kernel takes super-frames of tunnels from a tap; the reason is printed where it does not.
+fn takes_tunnels(test: &str) -> bool {
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
+    let mut numbers = release.split(['.', '-']).map(|word| word.parse::<u32>().unwrap_or(0));
+    let version = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+    if version < (6, 17) {
+        eprintln!("SKIPPED {test}: Linux 6.17 is needed, this is {}", release.trim());
+    }
+    version >= (6, 17)
+}
+
+#[test]
+fn segments_in_a_tunnel_leave_as_one_super_frame() {
+    const TEST: &str = "segments_in_a_tunnel_leave_as_one_super_frame";
+    let Some(ns) = Netns::new(TEST) else { return };
+    if !takes_tunnels(TEST) {
+        return;
+    }
+    let [mut from, mut to] = ends(&ns);
+    for (name, stack) in STACKS {
+        let frames = stream(stack);
+        let before = (from.port.joined_frames(), to.port.super_frames());
+        pass(name, &mut from, &mut to, &frames);
+        let (joined, whole) =
+            (from.port.joined_frames() - before.0, to.port.super_frames() - before.1);
+        let plain = matches!(stack, [Eth(_), V4(0) | V6, Tcp]);
+        let one = plain || is_joined_in_a_tunnel(stack);
+        let want = if one { (frames.len() as u64 - 1, 1) } else { (0, 0) };
+        assert_eq!((joined, whole), want, "{name}");
+    }
+    from.end();
+    to.end();
+}
+
+/// Whatever is another way in one of its headers, a frame arrives as it was sent: the kernel, which writes lengths,
+/// identifications and checksums of its own, does not get it as a part of a super-frame then.
+#[test]
+fn a_frame_that_does_not_continue_its_stream_leaves_as_it_is() {
+    const TEST: &str = "a_frame_that_does_not_continue_its_stream_leaves_as_it_is";
+    let Some(ns) = Netns::new(TEST) else { return };
+    if !takes_tunnels(TEST) {
+        return;
+    }
+    let [mut from, mut to] = ends(&ns);
+    for (name, stack) in [STACKS[5], STACKS[15], STACKS[22]] {
+        let frames = stream(stack);
+        let (_, left) = &frames[0];
+        let headers = usize::from(left.unwrap().start) + 20;
+        let mut parted = 0;
+        for (at, mask) in (0..headers).flat_map(|at| [(at, 0x01), (at, 0x80)]) {
+            let mut frames = frames[..6].to_vec();
+            frames[2].0[at] ^= mask;
+            let before = from.port.joined_frames();
+            pass(&format!("{name}, byte {at} ^ {mask:#x}"), &mut from, &mut to, &frames);
+            // Six frames are one super-frame, or two and three with the changed one between them.
+            parted += usize::from(from.port.joined_frames() - before == 3);
+        }
+        assert!(parted > headers, "{name}: {parted} of {}", 2 * headers);
+    }
+    from.end();
+    to.end();
+}
+
+/// The kernel splits what the device does not, into the frames that were joined.
+#[test]
+fn the_kernel_splits_a_super_frame_of_a_tunnel_for_a_device_that_takes_none() {
+    const TEST: &str = "the_kernel_splits_a_super_frame_of_a_tunnel";
+    let Some(ns) = Netns::new(TEST) else { return };
+    if !takes_tunnels(TEST) {
+        return;
+    }
+    let [mut from, mut to] = ends(&ns);
+    let off = ["tx-udp_tnl-segmentation", "off", "tx-udp_tnl-csum-segmentation", "off"];
+    let done = std::process::Command::new("ethtool").args(["-K", "sw"]).args(off).status();
+    assert!(done.unwrap().success(), "ethtool -K sw {off:?}");
+    for (name, stack) in STACKS.iter().filter(|(_, stack)| is_joined_in_a_tunnel(stack)) {
+        let before = from.port.joined_frames();
+        pass(name, &mut from, &mut to, &stream(stack));
+        assert!(from.port.joined_frames() > before, "{name}");
+    }
+    assert_eq!(to.port.super_frames(), 0);
+    from.end();
+    to.end();
+}
+
+/// Whatever becomes of the tap, frames leave one by one then, and none is lost.
+#[test]
+fn frames_of_a_tunnel_leave_without_the_tap_too() {
+    const TEST: &str = "frames_of_a_tunnel_leave_without_the_tap_too";
+    let Some(ns) = Netns::new(TEST) else { return };
+    if !takes_tunnels(TEST) {
+        return;
+    }
+    let [mut from, mut to] = ends(&ns);
+    let (name, stack) = STACKS[5];
+    let frames = stream(stack);
+    for change in ["set weft0 up", "set weft0 down", "set weft0 up", "del weft0"] {
+        ns.ip(&format!("link {change}"));
+        let (before, is_up) = (from.port.joined_frames(), change.ends_with("up"));
+        from.settle(); // after a refusal, frames leave one by one for a while
+        pass(&format!("{name}, {change}"), &mut from, &mut to, &frames);
+        assert_eq!(from.port.joined_frames() > before, is_up, "{change}");
+    }
+    from.end();
+    to.end();
+}
+
+#[test]
+fn a_tap_follows_an_interface_that_is_made_again() {
+    const TEST: &str = "a_tap_follows_an_interface_that_is_made_again";
+    let Some(ns) = Netns::new(TEST) else { return };
+    if !takes_tunnels(TEST) {
+        return;
+    }
+    let [mut from, to] = ends(&ns);
+    let (name, stack) = STACKS[5];
+    drop(to);
+    ns.ip("link del sw");
+    assert!(from.link(false).is_some());
+    ns.ip("link add name sw type veth peer name host");
+    ns.veth_up();
+    from.link(true);
+    let mut to = packet("host", false);
+    assert_eq!(to.link(true), None);
+    pass(name, &mut from, &mut to, &stream(stack));
+    assert_eq!((from.port.joined_frames(), to.port.super_frames()), (20, 1));
+    from.end();
+    to.end();
 }

@@ -30,7 +30,10 @@ fn of_kind(kind: DeviceKind) -> CapabilitySet {
                 | CapabilitySet::IPC_LOCK
                 | CapabilitySet::PERFMON
         }
-        DeviceKind::AfPacket => CapabilitySet::NET_RAW | CapabilitySet::NET_ADMIN,
+        // For the program behind the tap that super-frames of tunnels leave by; without it they leave frame by frame.
+        DeviceKind::AfPacket => {
+            CapabilitySet::NET_RAW | CapabilitySet::NET_ADMIN | CapabilitySet::BPF
+        }
         DeviceKind::Tap => CapabilitySet::NET_ADMIN,
         DeviceKind::Null | DeviceKind::Pcap | DeviceKind::Pipe => CapabilitySet::empty(),
         DeviceKind::Dpdk => CapabilitySet::all(),
@@ -61,7 +64,8 @@ pub fn needed(config: &Config) -> CapabilitySet {
 /// What a host or an endpoint on `ports`, each `[KIND:]DEVICE`, needs as long as it runs.
 pub(super) fn of_ports<'a>(ports: impl IntoIterator<Item = &'a str>) -> CapabilitySet {
     let kind = |port| if is_tap(port) { DeviceKind::Tap } else { DeviceKind::AfPacket };
-    ports.into_iter().fold(CapabilitySet::empty(), |all, port| all | of_kind(kind(port)))
+    let all = ports.into_iter().fold(CapabilitySet::empty(), |all, port| all | of_kind(kind(port)));
+    all - CapabilitySet::BPF // they forward nothing
 }
 
 /// Takes every capability out of the bounding set, where the process may: without it a program that

@@ -155,7 +155,14 @@ pub fn open(
     let packet = || {
         let tx_ring_frames = tx_ring_frames.min(64);
         let (device, rx_ring_frames) = (device.clone(), run.rx_ring_frames);
-        let config = AfPacketConfig { device, rate, frame_len_max, tx_ring_frames, rx_ring_frames };
+        let config = AfPacketConfig {
+            device,
+            rate,
+            frame_len_max,
+            tx_ring_frames,
+            rx_ring_frames,
+            tunnel_tap: true,
+        };
         AfPacket::open(&config)
     };
     let xdp = || AfXdp::open(&af_xdp(run, port, tx_ring_frames), umem, steering);

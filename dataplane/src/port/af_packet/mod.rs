@@ -11,6 +11,7 @@ mod messages;
 mod receiver;
 mod sender;
 mod slots;
+mod tunnel_tap;
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -19,10 +20,11 @@ pub use self::beside::Beside;
 use self::receiver::Receiver;
 use self::sender::{Out, Sender};
 use self::slots::RxSlots;
+use self::tunnel_tap::TunnelTap;
 use super::error::{Refused, at};
 use super::gauge::{RxGauge, Shown};
 use super::link::{HostGuard, LinkWatch};
-use super::{Port, PortCaps, PortCounters, PortError, PortOpenError, TX_LEN_MIN, sys};
+use super::{Port, PortCaps, PortCounters, PortError, PortOpenError, TX_LEN_MIN, netdev, sys};
 use crate::batch::Batch;
 use crate::pool::Bufs;
 use crate::time::{Instant, LinkRate, Span};
@@ -47,6 +49,9 @@ pub struct AfPacketConfig {
     pub tx_ring_frames: usize,
     /// Frames that may wait in the kernel, 64..=65536; a few more may be.
     pub rx_ring_frames: usize,
+    /// Whether segments of TCP in a tunnel may leave as one super-frame, by a tap of our own beside the interface, where
+    /// the kernel takes that (Linux 6.17, `CAP_BPF`) and the interface is a veth.
+    pub tunnel_tap: bool,
 }
 
 /// What there is while the interface is there.
@@ -69,6 +74,8 @@ pub struct AfPacket {
     watch: LinkWatch,
     receiver: Receiver,
     sender: Sender,
+    /// For as long as the port: an interface that comes back finds it with fewer rights than it took.
+    tap: Option<TunnelTap>,
     counters: PortCounters,
     /// Calls of the kernel beside those of receiver and sender.
     other_calls: u64,
@@ -100,6 +107,15 @@ impl AfPacket {
             };
             PortOpenError::refused(device, refused, hint)
         })?;
+        // Without one, they leave one by one.
+        let tap = if config.tunnel_tap && netdev::is_veth(device) {
+            TunnelTap::open().ok()
+        } else {
+            None
+        };
+        if let Some(tap) = &tap {
+            tap.aim(index);
+        }
         Ok(Self {
             caps: PortCaps {
                 kind: "af_packet",
@@ -115,6 +131,7 @@ impl AfPacket {
             watch,
             receiver: Receiver::new(config.frame_len_max),
             sender: Sender::new(),
+            tap,
             counters: PortCounters::default(),
             other_calls: 0,
             blocked: false,
@@ -211,6 +228,9 @@ impl AfPacket {
             self.retry_at = now + RETRY_EVERY;
             let open = Self::open_device(&self.config, index, &self.gauge);
             self.open = Some(open.map_err(|(call, e)| self.error(call, e))?);
+            if let Some(tap) = &self.tap {
+                tap.aim(index);
+            }
             self.blocked = false;
         }
         Ok(())
@@ -221,6 +241,9 @@ impl AfPacket {
         self.count_kernel_drops();
         if let Some(open) = self.open.take() {
             self.counters.kernel_rx += open.rx.slots.waiting() as u64;
+        }
+        if let Some(tap) = &self.tap {
+            tap.aim(0);
         }
         self.receiver.forget_messages();
     }
@@ -271,7 +294,8 @@ impl Port for AfPacket {
         let count = batch.len().min(self.tx_room(now));
         let Some(open) = &mut self.open else { return 0 };
         let socket = open.rx.socket.as_fd();
-        let mut out = Out { socket, ring: &mut open.tx, mtu: self.watch.state().mtu };
+        let (tap, mtu) = (self.tap.as_ref(), self.watch.state().mtu);
+        let mut out = Out { socket, ring: &mut open.tx, tap, mtu };
         let sender = &mut self.sender;
         let mut taken = 0;
         let mut fault = None;
@@ -374,6 +398,7 @@ impl Port for AfPacket {
     fn release(&mut self, _bufs: &mut Bufs) {
         self.count_kernel_drops();
         self.open = None;
+        self.tap = None;
         self.receiver.clear();
     }
 }
@@ -420,6 +445,7 @@ mod tests {
                 frame_len_max,
                 tx_ring_frames,
                 rx_ring_frames,
+                tunnel_tap: false,
             };
             let error = AfPacket::open(&config).err().map(|e| e.to_string()).unwrap_or_default();
             assert!(error.contains(want), "{error}");

@@ -1,5 +1,5 @@
 //! The sending side: single frames by the ring, one call for all; what the kernel takes for several
-//! frames of one TCP stream by messages.
+//! frames of one TCP stream by messages, or by a tap if the stream is in a tunnel.
 //!
 //! Shape: frames from the front of a burst → how many were taken, and what was said of the next one.
 //! Units: bytes, frames.
@@ -15,6 +15,7 @@ use super::super::sys;
 use super::super::vnet::{Lead, VnetHeader};
 use super::messages::{Outgoing, TxMessages};
 use super::slots::{Settled, TxSlots};
+use super::tunnel_tap::TunnelTap;
 use crate::batch::BURST;
 use crate::desc::{Desc, Flag};
 use crate::pool::{Bufs, PartialCsum};
@@ -63,27 +64,45 @@ impl Stuck {
     }
 }
 
-/// Joins the first of `frames`, at least two of one TCP stream, whose packets have at most `mtu` bytes
-/// and which are shorter than `len_max`; their payloads are put to `parts`.
+/// Which frames are joined.
+#[derive(Clone, Copy)]
+struct Joinable {
+    /// Most bytes of a packet.
+    mtu: usize,
+    /// Frames are shorter than this.
+    len: usize,
+    /// Whether those in tunnels are.
+    tunnels: bool,
+}
+
+impl Joinable {
+    fn has(self, segment: &Segment<'_>) -> bool {
+        let fits = segment.packet_len() <= self.mtu && segment.len() < self.len;
+        fits && (self.tunnels || !segment.is_in_tunnel())
+    }
+}
+
+/// Joins the first of `frames`, at least two of one TCP stream; their payloads are put to `parts`.
 fn join<'a>(
     bufs: &'a Bufs,
     frames: &'a [Desc],
-    mtu: usize,
-    len_max: usize,
+    joinable: Joinable,
     parts: &mut ArrayVec<&'a [u8], BURST>,
 ) -> Option<Joint<'a>> {
-    let segment = |desc: &'a Desc| Segment::parse(bufs.bytes(desc), bufs.partial_csum(desc)?);
+    let partial = |desc: &'a Desc| Some((bufs.bytes(desc), bufs.partial_csum(desc)?));
     let (first, rest) = frames.split_first()?;
-    let next = rest.first().filter(|next| next.has(Flag::PartialCsum))?;
-    let first = segment(first).filter(|s| s.packet_len() <= mtu && s.len() < len_max)?;
+    rest.first().filter(|next| next.has(Flag::PartialCsum))?;
+    let (bytes, left) = partial(first)?;
+    let first = Segment::parse(bytes, left).filter(|first| joinable.has(first))?;
     let mut joint = Joint::new(first);
-    let next = segment(next).filter(|next| joint.take(next))?;
-    parts.extend([first.payload(), next.payload()]);
-    for desc in rest.get(1..)? {
-        let Some(next) = segment(desc).filter(|next| joint.take(next)) else { break };
-        parts.push(next.payload());
+    parts.push(first.payload());
+    let from = parts.len();
+    for desc in rest {
+        let Some((bytes, left)) = partial(desc) else { break };
+        let Some(payload) = joint.take(bytes, left) else { break };
+        parts.push(payload);
     }
-    Some(joint)
+    (parts.len() > from).then_some(joint)
 }
 
 /// The bytes that are sent for a frame: what follows a short one is zero up to 64 bytes, so this is
@@ -124,8 +143,21 @@ pub(super) struct Out<'a> {
     /// The socket that messages leave by.
     pub socket: BorrowedFd<'a>,
     pub ring: &'a mut Ring,
+    /// Where super-frames of tunnels leave, if they can.
+    pub tap: Option<&'a TunnelTap>,
     /// Bytes of the device's longest packet; 0 while not known.
     pub mtu: usize,
+}
+
+/// How the first frames leave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    /// One by one.
+    Ring,
+    /// Some of them in one message.
+    Messages,
+    /// All of them as one super-frame of a tunnel.
+    Tap,
 }
 
 /// A socket that only sends, by its ring.
@@ -192,32 +224,42 @@ impl Sender {
         let is_partial = |desc: &Desc| desc.has(Flag::PartialCsum);
         let pair = |two: &[Desc]| two.iter().all(is_partial);
         self.system_calls += 1;
-        if self.join_at <= now && frames.windows(2).any(pair) {
-            let mut parts = ArrayVec::new();
-            if self.plan(bufs, frames, out.mtu, &mut parts) {
-                return self.by_messages(out, &parts);
-            }
+        if self.join_at > now || !frames.windows(2).any(pair) {
+            return by_ring(out, bufs, frames);
         }
-        by_ring(out, bufs, frames)
+        let mut parts = ArrayVec::new();
+        let joinable = Joinable { mtu: out.mtu, len: self.stuck.len, tunnels: out.tap.is_some() };
+        match (self.plan(bufs, frames, joinable, &mut parts), out.tap) {
+            (Way::Tap, Some(tap)) => self.by_tap(tap, &parts),
+            (Way::Messages, _) => self.by_messages(out, &parts),
+            _ => by_ring(out, bufs, frames.get(..parts.len()).unwrap_or_default()),
+        }
     }
 
-    /// Decides which of `frames` go in one message; whether any do.
+    /// Decides how the first of `frames` leave, and which of them go in one message: those whose `parts` there are then.
     fn plan<'a>(
         &mut self,
         bufs: &'a Bufs,
         frames: &'a [Desc],
-        mtu: usize,
+        joinable: Joinable,
         parts: &mut ArrayVec<&'a [u8], BURST>,
-    ) -> bool {
-        let mut any = false;
+    ) -> Way {
+        let mut way = Way::Ring;
         let mut leads = self.leads.iter_mut();
         let mut rest = frames;
         while let (Some(desc), Some(lead)) = (rest.first(), leads.next()) {
             let from = parts.len();
-            if let Some(joint) = join(bufs, rest, mtu, self.stuck.len, parts)
+            if let Some(joint) = join(bufs, rest, joinable, parts)
                 && lead.set_many(&joint, parts.len() - from)
             {
-                any = true;
+                if joint.is_in_tunnel() && from == 0 {
+                    return Way::Tap;
+                }
+                if joint.is_in_tunnel() {
+                    parts.truncate(from); // the next call's
+                    break;
+                }
+                way = Way::Messages;
                 rest = rest.get(lead.frames..).unwrap_or_default();
                 continue;
             }
@@ -226,7 +268,19 @@ impl Sender {
             parts.push(bytes(bufs, desc));
             rest = rest.get(1..).unwrap_or_default();
         }
-        any
+        way
+    }
+
+    /// Sends the super-frame of a tunnel that was planned.
+    fn by_tap(&mut self, tap: &TunnelTap, parts: &[&[u8]]) -> Handed {
+        let lead = self.leads.first().map_or(&[][..], |lead| lead.bytes());
+        match tap.send(lead, parts) {
+            Ok(()) => {
+                self.joined_frames += parts.len().saturating_sub(1) as u64;
+                Handed { taken: parts.len(), ..Handed::default() }
+            }
+            Err(error) => Handed { refused: Some(error), joined: true, ..Handed::default() },
+        }
     }
 
     /// Sends what was planned.

@@ -1,133 +1,30 @@
 //! Joining of TCP segments that leave one after the other: one super-frame, which the kernel takes in
 //! one go, and which the receiver's stack or the device splits into the same frames again.
 //!
-//! Shape: [`Segment::parse`] looks at a frame whose TCP checksum is partial; [`Joint`] takes segments
-//! for as long as each continues the one before, then writes the headers of all.
+//! Shape: a [`Segment`] of the first frame; [`Joint`] takes more for as long as each continues the one before, then
+//! writes the headers of all.
 //! Units: bytes.
-//! Source: virtio 1.3, 5.1.6 (`virtio_net_hdr`); Linux `net/ipv4/tcp_offload.c`; the reverse of `gso`.
+//! Source: virtio 1.3, 5.1.6 (`virtio_net_hdr`); Linux `net/ipv4/tcp_offload.c`, `udp_offload.c`; the reverse of `gso`.
 
-use std::ops::Range;
+mod segment;
 
-use super::csum;
-use super::gso::{GSO_ECN, GSO_TCPV4, GSO_TCPV6};
+use weft_parsers::ip_proto;
+use weft_parsers::partial::UDP_FIELD;
+
+pub(super) use self::segment::Segment;
+use self::segment::{CSUM_AT, Ip, Tunnel, put};
+use super::gso::{GSO_ECN, GSO_TCPV4, GSO_TCPV6, GSO_UDP_TUNNEL_IPV4, GSO_UDP_TUNNEL_IPV6};
 use crate::pool::PartialCsum;
 
-/// Longest headers that are joined: two tags, IPv6 and the longest TCP header.
-pub(super) const HEADERS_LEN_MAX: usize = 14 + 8 + 40 + 60;
+/// Longest headers that are joined: of a tunnel with 64 bytes of Geneve between two Ethernet and IPv6 headers, and the
+/// longest TCP header.
+pub(super) const HEADERS_LEN_MAX: usize = 2 * (14 + 8 + 40) + 8 + 64 + 60;
 /// Longest super-frame, all headers included: what any device with TSO takes.
 const SUPER_LEN_MAX: usize = 0xFFFF;
 
-const TCP: u8 = 6;
-/// Of an IPv4 header: more fragments, and this one's place.
-const MORE_AND_OFFSET: u16 = 0x3FFF;
 const FIN: u8 = 0x01;
-const SYN_RST_URG: u8 = 0x26;
 const PSH: u8 = 0x08;
 const CWR: u8 = 0x80;
-/// Of TCP's checksum in its header.
-const CSUM_AT: u16 = 16;
-
-/// A TCP segment that may be joined with others.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Segment<'a> {
-    frame: &'a [u8],
-    v6: bool,
-    /// Bytes where the IP header, the TCP header and the payload start.
-    l3: usize,
-    l4: usize,
-    payload: usize,
-    id: u16,
-    seq: u32,
-    flags: u8,
-}
-
-fn byte(frame: &[u8], at: usize) -> Option<u8> {
-    frame.get(at).copied()
-}
-
-fn be16(frame: &[u8], at: usize) -> Option<u16> {
-    frame.get(at..)?.first_chunk().map(|bytes| u16::from_be_bytes(*bytes))
-}
-
-fn be32(frame: &[u8], at: usize) -> Option<u32> {
-    frame.get(at..)?.first_chunk().map(|bytes| u32::from_be_bytes(*bytes))
-}
-
-impl<'a> Segment<'a> {
-    /// `None` for anything but a whole TCP segment with payload behind plain headers: no fragment, no
-    /// SYN, RST or URG, lengths and the IPv4 header's checksum right.
-    pub(super) fn parse(frame: &'a [u8], partial: PartialCsum) -> Option<Self> {
-        let mut l3 = 12;
-        while matches!(be16(frame, l3)?, 0x8100 | 0x88A8) && l3 < 20 {
-            l3 += 4;
-        }
-        let v6 = match be16(frame, l3)? {
-            0x0800 => false,
-            0x86DD => true,
-            _ => return None,
-        };
-        l3 += 2;
-        let l4 = usize::from(partial.start);
-        let (header, len_at, protocol_at) = if v6 { (40, 4, 6) } else { (20, 2, 9) };
-        let len = usize::from(be16(frame, l3 + len_at)?) + if v6 { header } else { 0 };
-        if l4 != l3 + header || byte(frame, l3 + protocol_at)? != TCP || l3 + len != frame.len() {
-            return None; // options and extension headers are rare: sent as they are
-        }
-        let plain_v4 = || {
-            let ip = frame.get(l3..l4)?;
-            let whole = be16(ip, 6)? & MORE_AND_OFFSET == 0;
-            Some(byte(ip, 0)? == 0x45 && whole && csum::sum(ip, 0) == 0xFFFF)
-        };
-        let fits = if v6 { byte(frame, l3)? >> 4 == 6 } else { plain_v4()? };
-        let payload = l4 + usize::from(byte(frame, l4 + 12)? >> 4) * 4;
-        let flags = byte(frame, l4 + 13)?;
-        let id = if v6 { 0 } else { be16(frame, l3 + 4)? };
-        let seq = be32(frame, l4 + 4)?;
-        let plain = partial.offset == CSUM_AT && flags & SYN_RST_URG == 0;
-        (fits && plain && payload >= l4 + 20 && payload < frame.len()).then_some(Self {
-            frame,
-            v6,
-            l3,
-            l4,
-            payload,
-            id,
-            seq,
-            flags,
-        })
-    }
-
-    /// Bytes of the IP packet.
-    pub(super) const fn packet_len(&self) -> usize {
-        self.frame.len() - self.l3
-    }
-
-    /// Bytes of the frame.
-    pub(super) const fn len(&self) -> usize {
-        self.frame.len()
-    }
-
-    pub(super) fn headers(&self) -> &'a [u8] {
-        self.frame.get(..self.payload).unwrap_or_default()
-    }
-
-    pub(super) fn payload(&self) -> &'a [u8] {
-        self.frame.get(self.payload..).unwrap_or_default()
-    }
-
-    /// Whether all is equal but lengths, ids, sequence, flags and checksums.
-    fn is_of_one_stream(&self, other: &Self) -> bool {
-        let (l3, l4, payload) = (self.l3, self.l4, self.payload);
-        let ip = if self.v6 { [0..l3 + 4, l3 + 6..l3 + 8] } else { [0..l3 + 2, l3 + 6..l3 + 10] };
-        let addresses = if self.v6 { l3 + 8 } else { l3 + 12 };
-        let [first, second] = ip;
-        let tcp = [addresses..l4 + 4, l4 + 8..l4 + 13, l4 + 14..l4 + 16, l4 + 18..payload];
-        let same = |at: Range<usize>| self.frame.get(at.clone()) == other.frame.get(at);
-        (other.v6, other.l3, other.l4, other.payload) == (self.v6, l3, l4, payload)
-            && same(first)
-            && same(second)
-            && tcp.into_iter().all(same)
-    }
-}
 
 /// Segments that continue each other.
 #[derive(Clone, Copy, Debug)]
@@ -149,6 +46,17 @@ pub(super) struct Joined {
     pub gso_size: u16,
     pub header_len: u16,
     pub partial: PartialCsum,
+    pub tunnel: Option<JoinedTunnel>,
+}
+
+/// What it says of a tunnel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct JoinedTunnel {
+    /// Whether frames of it have a UDP checksum.
+    pub has_csum: bool,
+    /// Bytes of the frame where the UDP header and the IP header inside start.
+    pub udp: u16,
+    pub inner_ip: u16,
 }
 
 impl<'a> Joint<'a> {
@@ -157,8 +65,14 @@ impl<'a> Joint<'a> {
         Self { first, size, payload: size, count: 1, end, is_over: end != 0 }
     }
 
-    /// Takes the next segment if it continues the stream, to be split again into the same frames.
-    pub(super) fn take(&mut self, next: &Segment<'_>) -> bool {
+    /// Takes the segment in the next frame, and returns its payload, if it continues the stream, to be split again into
+    /// the same frames.
+    pub(super) fn take<'b>(&mut self, frame: &'b [u8], partial: PartialCsum) -> Option<&'b [u8]> {
+        let next = self.first.parse_next(frame, partial)?;
+        self.continues(&next).then(|| next.payload())
+    }
+
+    fn continues(&mut self, next: &Segment<'_>) -> bool {
         let first = &self.first;
         let done = u32::try_from(self.payload).unwrap_or(u32::MAX);
         let more = next.payload().len();
@@ -166,10 +80,9 @@ impl<'a> Joint<'a> {
             && more <= self.size
             && first.payload + self.payload + more <= SUPER_LEN_MAX
             && next.seq == first.seq.wrapping_add(done)
-            && (first.v6 || next.id == first.id.wrapping_add(self.count))
             // CWR is the first one's only: a frame that was split has it there.
             && next.flags & !(FIN | PSH) == first.flags & !(FIN | PSH | CWR)
-            && first.is_of_one_stream(next);
+            && first.is_followed_by(next, self.count);
         if continues {
             self.payload += more;
             self.count += 1;
@@ -179,39 +92,52 @@ impl<'a> Joint<'a> {
         continues
     }
 
+    /// Whether it is in a tunnel.
+    pub(super) const fn is_in_tunnel(&self) -> bool {
+        self.first.is_in_tunnel()
+    }
+
     /// Writes the headers of the super-frame to the start of `into`, which has [`HEADERS_LEN_MAX`].
     pub(super) fn emit(&self, into: &mut [u8]) -> Option<Joined> {
-        let Segment { v6, l3, l4, payload, flags, .. } = self.first;
+        let Segment { tunnel, ip, l4, payload, flags, .. } = self.first;
         let headers = into.get_mut(..payload)?;
         headers.copy_from_slice(self.first.headers());
         let whole = payload + self.payload;
-        let l4_len = u16::try_from(whole - l4).ok()?;
-        let addresses = if v6 {
-            put(headers, l3 + 4, l4_len);
-            l3 + 8..l3 + 40
-        } else {
-            put(headers, l3 + 2, u16::try_from(whole - l3).ok()?);
-            put(headers, l3 + 10, 0);
-            let check = !csum::sum(headers.get(l3..l4)?, 0);
-            put(headers, l3 + 10, check);
-            l3 + 12..l3 + 20
-        };
+        ip.put_len(headers, whole)?;
         *headers.get_mut(l4 + 13)? = flags | self.end;
-        let pseudo = csum::sum(&[0, TCP], csum::sum(headers.get(addresses)?, l4_len));
+        let pseudo = ip.pseudo_sum(headers, ip_proto::TCP, whole)?;
         put(headers, l4 + usize::from(CSUM_AT), pseudo);
+        let tunnel = match tunnel {
+            Some(tunnel) => Some(self.emit_tunnel(headers, tunnel)?),
+            None => None,
+        };
         let ecn = if flags & CWR == 0 { 0 } else { GSO_ECN };
+        let around = match self.first.tunnel {
+            Some(Tunnel { ip: Ip { v6: true, .. }, .. }) => GSO_UDP_TUNNEL_IPV6,
+            Some(_) => GSO_UDP_TUNNEL_IPV4,
+            None => 0,
+        };
         Some(Joined {
-            gso_type: ecn | if v6 { GSO_TCPV6 } else { GSO_TCPV4 },
+            gso_type: ecn | around | if ip.v6 { GSO_TCPV6 } else { GSO_TCPV4 },
             gso_size: u16::try_from(self.size).ok()?,
             header_len: u16::try_from(payload).ok()?,
             partial: PartialCsum { start: u16::try_from(l4).ok()?, offset: CSUM_AT },
+            tunnel,
         })
     }
-}
 
-fn put(bytes: &mut [u8], at: usize, value: u16) {
-    if let Some(to) = bytes.get_mut(at..at + 2) {
-        to.copy_from_slice(&value.to_be_bytes());
+    /// Writes the lengths of a tunnel's headers; its UDP checksum, if it has one, is partial in a super-frame.
+    fn emit_tunnel(&self, headers: &mut [u8], tunnel: Tunnel) -> Option<JoinedTunnel> {
+        let Tunnel { ip, has_csum } = tunnel;
+        let (whole, udp) = (headers.len() + self.payload, tunnel.udp());
+        ip.put_len(headers, whole)?;
+        put(headers, udp + 4, u16::try_from(whole - udp).ok()?);
+        if has_csum {
+            let pseudo = ip.pseudo_sum(headers, ip_proto::UDP, whole)?;
+            put(headers, udp + UDP_FIELD, pseudo);
+        }
+        let inner_ip = u16::try_from(self.first.ip.at).ok()?;
+        Some(JoinedTunnel { has_csum, udp: u16::try_from(udp).ok()?, inner_ip })
     }
 }
 
@@ -219,6 +145,7 @@ fn put(bytes: &mut [u8], at: usize, value: u16) {
 mod tests {
     use etherparse::PacketBuilder;
 
+    use super::super::csum;
     use super::super::gso::Splitter;
     use super::*;
 
@@ -266,9 +193,9 @@ mod tests {
         let mut payload = joint.first.payload().to_vec();
         let mut count = 1;
         for (frame, partial) in &frames[1..] {
-            match Segment::parse(frame, *partial) {
-                Some(next) if joint.take(&next) => payload.extend(next.payload()),
-                _ => break,
+            match joint.take(frame, *partial) {
+                Some(next) => payload.extend(next),
+                None => break,
             }
             count += 1;
         }
@@ -361,6 +288,8 @@ mod tests {
     fn other_frames_are_no_segments() {
         let (whole, l4) = super_frame(false, 1, 1_000, 0);
         let partial = PartialCsum { start: l4, offset: CSUM_AT };
+        assert!(Segment::parse(&whole, partial).is_none(), "its checksum is complete");
+        let (whole, _) = split(&whole, false, 1_000, 0).remove(0);
         assert!(Segment::parse(&whole, partial).is_some());
         for len in 0..whole.len() {
             assert!(Segment::parse(&whole[..len], partial).is_none(), "{len}");

@@ -1,0 +1,81 @@
+//! How super-frames of tunnels leave: packet sockets take none, taps do, so they are written to a tap
+//! whose frames the kernel sends on by the port's interface.
+//!
+//! Shape: a tap of our own without carrier, which no host's stack uses, and a program at its ingress that redirects.
+//! Units: bytes; interface indices.
+//! Source: Linux `Documentation/networking/tuntap.rst`, `drivers/net/tun_vnet.h`; bpf-helpers(7), `bpf_redirect`. Linux
+//! 6.17 or later; `CAP_NET_ADMIN` and `CAP_BPF` to make it, none later.
+
+use std::fs::File;
+use std::io::{self, IoSlice, Write};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::unix::fs::OpenOptionsExt;
+
+use arrayvec::ArrayVec;
+
+use super::super::bpf::asm::{CALL, EXIT, LOAD_IMM64, LOAD32, MAP_VALUE, MOV, op};
+use super::super::bpf::{Hook, Link, Program, SharedNumber};
+use super::super::sys;
+use super::super::vnet::TUNNEL_VNET_LEN;
+use crate::batch::BURST;
+
+/// `bpf_redirect`.
+const REDIRECT: i32 = 23;
+
+/// A tap whose frames leave by another interface.
+pub(super) struct TunnelTap {
+    file: File,
+    /// Index of the interface that they leave by; with 0 they are dropped.
+    target: SharedNumber,
+    _program: Program,
+    _link: Link,
+}
+
+impl TunnelTap {
+    /// Makes one, in the namespace of the calling thread.
+    ///
+    /// # Errors
+    /// The kernel does not know super-frames of tunnels, or a right is missing.
+    pub(super) fn open() -> io::Result<Self> {
+        let file = File::options()
+            .read(true)
+            .write(true)
+            .custom_flags(libc::O_NONBLOCK)
+            .open("/dev/net/tun")?;
+        let name = sys::attach_tunnel_tap(file.as_fd(), TUNNEL_VNET_LEN)?;
+        let target = SharedNumber::new()?;
+        let program = Program::load_for(Hook::Ingress, &redirect(target.map()), None)?;
+        let control = sys::socket(libc::AF_INET, libc::SOCK_DGRAM, 0)?;
+        let index = sys::index(control.as_fd(), &name)?;
+        let link = Link::attach_at(Hook::Ingress, &program, index, 0)?;
+        sys::set_up(control.as_fd(), &name)?; // last: nothing that comes in may go to the host
+        Ok(Self { file, target, _program: program, _link: link })
+    }
+
+    /// Sends what is written from now on by the interface `index`.
+    pub(super) fn aim(&self, index: i32) {
+        self.target.set(u32::try_from(index).unwrap_or(0));
+    }
+
+    /// Sends one super-frame: its virtio-net header and headers, then the parts of its payload.
+    pub(super) fn send(&self, lead: &[u8], parts: &[&[u8]]) -> io::Result<()> {
+        let mut slices = ArrayVec::<_, { BURST + 1 }>::new();
+        slices.push(IoSlice::new(lead));
+        slices.extend(parts.iter().take(BURST).map(|part| IoSlice::new(part)));
+        let len = lead.len() + parts.iter().map(|part| part.len()).sum::<usize>();
+        let written = (&self.file).write_vectored(&slices)?;
+        if written == len { Ok(()) } else { Err(io::ErrorKind::WriteZero.into()) }
+    }
+}
+
+/// Redirects each frame to the interface whose index is the first value of `target`.
+fn redirect(target: BorrowedFd<'_>) -> [u64; 6] {
+    [
+        op(LOAD_IMM64, 1, MAP_VALUE, 0, target.as_raw_fd()),
+        0, // the upper half of the constant: at the value's first byte
+        op(LOAD32, 1, 1, 0, 0),
+        op(MOV, 2, 0, 0, 0), // to be sent, not received
+        op(CALL, 0, 0, 0, REDIRECT),
+        op(EXIT, 0, 0, 0, 0),
+    ]
+}
