@@ -119,7 +119,7 @@ impl Crossbar {
         if let Some(holds) = &mut self.holds {
             holds.speedup = u64::from(config.speedup.max(1));
         }
-        self.budget = 4 * self.burst;
+        self.budget = 2 * self.burst;
     }
 
     /// Whether some output has got as many frames as a step may move to it.

@@ -22,12 +22,15 @@ impl Resolver<'_> {
         let place = self.place(HERE, "weights");
         let read = |value: &Value| u32::try_from(value.as_int()?).ok();
         let weights = self.per_pri(&weights, &place, "crossbar.weights", 1, read);
-        let burst = match self.timing {
-            Timing::Live => 32,
-            Timing::Virtual => 1,
+        // Live, the frames that a host's super-frame of 64 KiB was split into stay together: what leaves in one burst
+        // leaves as one super-frame again.
+        let (burst, room) = match self.timing {
+            Timing::Live => (64, 64),
+            Timing::Virtual => (1, 32),
         };
         self.derived.insert((HERE, 0, "burst"), Value::Int(burst));
-        let room = self.int(HERE, "egress_queue_frames").unwrap_or(32);
+        self.derived.insert((HERE, 0, "egress_queue_frames"), Value::Int(room));
+        let room = self.int(HERE, "egress_queue_frames").unwrap_or(room.unsigned_abs());
         CrossbarConfig {
             iterations: to_u32(self.int(HERE, "iterations").unwrap_or(2)),
             discipline: match self.choice(HERE, "discipline") {

@@ -47,7 +47,7 @@ fn two_named_ports_are_a_switch() {
     assert_eq!(switch.ecn.low_bytes, capacity / 2);
     assert_eq!(switch.ecn.high_bytes, capacity * 8 / 10);
     assert_eq!(switch.pfc.mode, PfcMode::IngressPg);
-    assert_eq!(switch.crossbar.burst, 32);
+    assert_eq!(switch.crossbar.burst, 64);
     assert!(config.warnings.is_empty(), "{:?}", config.warnings);
 }
 

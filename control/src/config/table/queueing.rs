@@ -139,14 +139,14 @@ pub(super) const CROSSBAR: &[Param] = &[
         "burst",
         Kind::Int(1, 64),
         "frames",
-        Derived("32 when live, 1 in virtual time"),
+        Derived("64 when live, 1 in virtual time"),
         "Maximum number of frames that one match moves.",
     ),
     restart(
         "egress_queue_frames",
         Kind::Int(1, 4_096),
         "frames",
-        Fixed("32"),
+        Derived("64 when live, 32 in virtual time"),
         "Capacity of an egress queue (output, priority).",
     ),
 ];

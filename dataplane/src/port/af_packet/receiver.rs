@@ -84,6 +84,12 @@ impl Receiver {
         let mut ring = ring;
         while !batch.is_full() {
             if let Some(splitting) = self.splitting {
+                // Frames that leave in one burst are joined again: a burst ends before a super-frame that another has
+                // room for.
+                let (left, room) = (splitting.splitter.left(), batch.remaining_capacity());
+                if room < left && left <= batch.capacity() {
+                    break;
+                }
                 self.deliver_parts(splitting, bufs, batch, counters);
                 continue;
             }
