@@ -20,6 +20,7 @@ SECONDS = 3
 SWITCH = "weft-bench-sw"
 WAYS = ((1, 2), (2, 1))
 SINGLE = "no TSO/GSO"
+XDP = "NAPI, XDP"
 # Kinds of port: device, its keys and settings; what the hosts' devices do. XDP redirects to NAPI only, as GRO switches it on.
 KINDS = {
     "af_packet": ("af_packet", "", ""),
@@ -124,10 +125,13 @@ class Hosts:
 
 
 def bridge(bench, offloads="", tunnel=False):
-    """Through a Linux bridge."""
-    with Hosts(bench.processes, offloads, tunnel) as hosts:
+    """Through a Linux bridge; with XDP, between veths whose program passes all frames on to the host's stack."""
+    is_xdp = offloads == XDP
+    with Hosts(bench.processes, "NAPI" if is_xdp else offloads, tunnel) as hosts:
         hosts.bridge()
-        return hosts.ways()
+        passer = bench.kit.attached(SWITCH, "pass", "t1", "t2") if is_xdp else contextlib.nullcontext()
+        with passer:
+            return hosts.ways()
 
 
 def plain(bench):
@@ -147,12 +151,21 @@ def plain(bench):
 
 
 def beside(offloads):
-    """Name of the bridge between such hosts."""
+    """Name of the bridge between veths that do this."""
     return f"bridge {offloads}".strip()
 
 
+def peers(offloads):
+    """Bridges that a kind of port is held against, and the least and the wished ratio to each.
+
+    The one on the same veths is that whose veths and hosts do the same: any XDP program turns the hosts' TSO off.
+    """
+    same = XDP if offloads == "NAPI" else offloads
+    return {same: (0.5, 0.8)} | ({"": (None, None)} if same else {})
+
+
 def in_vxlan(bench):
-    """Each kind of port beside the bridge between hosts whose devices do the same."""
+    """Each kind of port beside the bridge on the same veths."""
     notes = {}
 
     def weft(kind):
@@ -172,13 +185,12 @@ def in_vxlan(bench):
 
     contenders = {}
     for kind, (_, _, offloads) in KINDS.items():  # a bridge before its peers: they see the machine alike
-        contenders.setdefault(beside(offloads), lambda offloads=offloads: bridge(bench, offloads, tunnel=True))
+        for peer in peers(offloads):
+            contenders.setdefault(beside(peer), lambda peer=peer: bridge(bench, peer, tunnel=True))
         contenders[kind] = lambda kind=kind: weft(kind)
     turns = take_turns(bench, "tcp-vxlan", contenders)
     for kind, (_, _, offloads) in KINDS.items():
-        # weft passes frames of the MTU: a bridge that does so, too, shows what its super-frames save.
-        peers = {offloads: (0.5, 0.8)} | ({} if offloads == SINGLE else {SINGLE: (None, None)})
-        for (source, target), (peer, bounds) in itertools.product(WAYS, peers.items()):
+        for (source, target), (peer, bounds) in itertools.product(WAYS, peers(offloads).items()):
             work = f"iperf3 TCP in VXLAN, {kind}, host {source} to {target}"
             line = Line("tcp-vxlan", work, f"Linux bridge, {peer or 'default offloads'}", "Gbit/s", *bounds)
             line.notes = notes.get(kind, [])

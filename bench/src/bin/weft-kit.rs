@@ -1,4 +1,4 @@
-//! `weft-kit`: generator, sink, redirector, latency prober and core distance for `make bench`.
+//! `weft-kit`: generator, sink, redirector, passer, latency prober and core distance for `make bench`.
 //!
 //! Shape: `weft-kit WHAT ...` -> one JSON object a line. What stays attached to an interface answers each line of
 //! standard input with its counts, and ends with standard input.
@@ -62,6 +62,12 @@ enum What {
         from: String,
         /// Interface that they leave by
         to: String,
+    },
+    /// Passes what comes in on to the host's stack, from an XDP program
+    Pass {
+        /// Interfaces
+        #[arg(required = true)]
+        interfaces: Vec<String>,
     },
     /// Takes the age of the prober's frames
     Ages {
@@ -131,6 +137,16 @@ fn redirect(from: &str, to: &str) -> Result<(), KitError> {
     Ok(())
 }
 
+fn pass(interfaces: &[String]) -> Result<(), KitError> {
+    let program = Program::load("passer", &program::passer())?;
+    let mut links = Vec::new();
+    for interface in interfaces {
+        links.push(program.attach(sys::ifindex(interface)?)?);
+    }
+    answer(|| json!({ "interfaces": interfaces }));
+    Ok(())
+}
+
 fn ages(interface: &str, skip: usize) -> Result<(), KitError> {
     let memory = Memory::new(1 + latency::SAMPLES_MAX)?;
     let samples = i32::try_from(latency::SAMPLES_MAX).unwrap_or(i32::MAX);
@@ -164,6 +180,7 @@ fn run(what: &What) -> Result<(), KitError> {
         }
         What::Sink { interface } => sink(interface),
         What::Redirect { from, to } => redirect(from, to),
+        What::Pass { interfaces } => pass(interfaces),
         What::Ages { interface, skip } => ages(interface, *skip),
         What::Probe { interface, size, rate, seconds } => {
             let taken =
