@@ -1,4 +1,4 @@
-"""TCP between kernel hosts, plain and in VXLAN: through weft with their default offloads, and through the Linux bridge.
+"""TCP between kernel hosts, plain and in VXLAN: through weft, the Linux bridge and testpmd.
 
 Shape: run(bench, wanted) adds a line a direction, and in VXLAN for each kind of port.
 Units: Gbit/s of payload at the receiver.
@@ -12,6 +12,7 @@ import subprocess
 
 from .bench import take_turns
 from .result import Line
+from .testpmd import Testpmd
 from .weft import Weft, dpdk_ports, port
 from .wires import IPV6_OFF
 
@@ -20,7 +21,11 @@ SECONDS = 3
 SWITCH = "weft-bench-sw"
 WAYS = ((1, 2), (2, 1))
 SINGLE = "no TSO/GSO"
+WHOLE = "no offloads"
 XDP = "NAPI, XDP"
+TESTPMD = "testpmd io"
+# What ethtool sets at the devices of a host.
+SET = {"": (), "NAPI": ("gro", "on"), SINGLE: ("tso", "off", "gso", "off"), WHOLE: ("tx", "off", "tso", "off", "gso", "off")}
 # Kinds of port: device, its keys and settings; what the hosts' devices do. XDP redirects to NAPI only, as GRO switches it on.
 KINDS = {
     "af_packet": ("af_packet", "", ""),
@@ -28,7 +33,7 @@ KINDS = {
     "af_xdp": ("af_xdp", "[express]\nenabled = false\n", "NAPI"),
     "express": ("af_xdp", "", "NAPI"),
     "auto, NAPI": ("", "", "NAPI"),
-    "dpdk": ("dpdk", "", SINGLE),
+    "dpdk": ("dpdk", "", WHOLE),
 }
 
 
@@ -69,7 +74,7 @@ class Hosts:
         self._ip("-n", own, "link", "set", "lo", "up")
         self._ip("-n", own, "link", "set", "eth0", "up")
         self._ip("-n", own, "addr", "add", f"10.77.0.{number}/24", "dev", "eth0")
-        words = {"": (), "NAPI": ("gro", "on"), SINGLE: ("tso", "off", "gso", "off")}[self.offloads]
+        words = SET[self.offloads]
         if words:
             self.processes.run(["ethtool", "-K", "eth0", *words], netns=own)
         if self.tunnel:
@@ -77,7 +82,7 @@ class Hosts:
             vxlan = ["type", "vxlan", "id", 42, "dstport", 4789, "dev", "eth0", *ends]
             self._ip("-n", own, "link", "add", "vx0", *vxlan)
             self._ip("-n", own, "addr", "add", f"10.78.0.{number}/24", "dev", "vx0")
-            if self.offloads == SINGLE:
+            if self.offloads in (SINGLE, WHOLE):
                 self.processes.run(["ethtool", "-K", "vx0", *words], netns=own)
             self._ip("-n", own, "link", "set", "vx0", "up")
 
@@ -151,30 +156,43 @@ def plain(bench):
 
 
 def beside(offloads):
-    """Name of the bridge between veths that do this."""
-    return f"bridge {offloads}".strip()
+    """Name of the bridge between veths that do this, or of testpmd."""
+    return offloads if offloads == TESTPMD else f"bridge {offloads}".strip()
 
 
 def peers(offloads):
-    """Bridges that a kind of port is held against, and the least and the wished ratio to each.
+    """Who a kind of port is held against, and the least and the wished ratio to each.
 
-    The one on the same veths is that whose veths and hosts do the same: any XDP program turns the hosts' TSO off.
+    A bridge on the same veths is one whose veths and hosts do the same: any XDP program turns the hosts' TSO off. DPDK's
+    driver sends no faster whoever forwards, so that testpmd is the bound there.
     """
+    if offloads == WHOLE:
+        return {TESTPMD: (0.8, 1.0), WHOLE: (None, None)}
     same = XDP if offloads == "NAPI" else offloads
     return {same: (0.5, 0.8)} | ({"": (None, None)} if same else {})
 
 
+def devices():
+    """DPDK's devices on the two veths; frames of their rings fit the chunks of the default `max_frame` (docs/dpdk.md)."""
+    return [f"net_af_packet{number},iface=t{number},blocksz=102400,framesz=1600" for number in (1, 2)]
+
+
+def testpmd(bench):
+    """Through testpmd, which looks at no frame."""
+    bench.needs_huge_pages(256)
+    with Hosts(bench.processes, WHOLE, tunnel=True) as hosts, Testpmd(bench, devices(), netns=SWITCH):
+        return hosts.ways()
+
+
 def in_vxlan(bench):
-    """Each kind of port beside the bridge on the same veths."""
+    """Each kind of port beside its peers."""
     notes = {}
 
     def weft(kind):
         device, settings, offloads = KINDS[kind]
         if device == "dpdk":
             bench.needs_huge_pages(256)
-            # Frames of its ring fit the chunks of the default `max_frame` (docs/dpdk.md).
-            names = (f"net_af_packet{number},iface=t{number},blocksz=102400,framesz=1600" for number in (1, 2))
-            ports, settings = dpdk_ports(*names)
+            ports, settings = dpdk_ports(*devices())
         else:
             ports = [port(f"p{number}", device, f"t{number}") for number in (1, 2)]
         with Hosts(bench.processes, offloads, tunnel=True) as hosts:
@@ -183,16 +201,20 @@ def in_vxlan(bench):
                 notes[kind] = switch.notes()
                 return figures
 
+    def measure(peer):
+        return testpmd(bench) if peer == TESTPMD else bridge(bench, peer, tunnel=True)
+
     contenders = {}
-    for kind, (_, _, offloads) in KINDS.items():  # a bridge before its peers: they see the machine alike
+    for kind, (_, _, offloads) in KINDS.items():  # peers before the kind: they see the machine alike
         for peer in peers(offloads):
-            contenders.setdefault(beside(peer), lambda peer=peer: bridge(bench, peer, tunnel=True))
+            contenders.setdefault(beside(peer), lambda peer=peer: measure(peer))
         contenders[kind] = lambda kind=kind: weft(kind)
     turns = take_turns(bench, "tcp-vxlan", contenders)
     for kind, (_, _, offloads) in KINDS.items():
         for (source, target), (peer, bounds) in itertools.product(WAYS, peers(offloads).items()):
             work = f"iperf3 TCP in VXLAN, {kind}, host {source} to {target}"
-            line = Line("tcp-vxlan", work, f"Linux bridge, {peer or 'default offloads'}", "Gbit/s", *bounds)
+            against = TESTPMD if peer == TESTPMD else f"Linux bridge, {peer or 'default offloads'}"
+            line = Line("tcp-vxlan", work, against, "Gbit/s", *bounds)
             line.notes = notes.get(kind, [])
             bench.lines.append(turns.settle(line, kind, beside(peer), f"{source} to {target}"))
 
