@@ -255,12 +255,12 @@ pub(super) fn attach_tap(fd: BorrowedFd<'_>, name: &str) -> io::Result<()> {
 }
 
 /// Attaches a descriptor of /dev/net/tun to a new tap without carrier, whose frames have a virtio-net header of
-/// `header_len` bytes before them and may be super-frames of tunnels; returns its name, `weft` and a number.
+/// `header_len` bytes before them and may be super-frames of tunnels; returns its name, `weft-out` and a number.
 pub(super) fn attach_tunnel_tap(fd: BorrowedFd<'_>, header_len: usize) -> io::Result<String> {
     /// TCP in UDP tunnels is split by others, with a UDP checksum of the tunnel, too (Linux 6.17).
     const TUNNELS: libc::c_uint = 0x80 | 0x100;
     let offloads = TUNNELS | libc::TUN_F_CSUM | libc::TUN_F_TSO4 | libc::TUN_F_TSO6;
-    let mut request = request("weft%d")?;
+    let mut request = request("weft-out%d")?;
     let flags = libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_VNET_HDR | libc::IFF_NO_CARRIER;
     request.ifr_ifru.ifru_flags = i16::try_from(flags).unwrap_or_default();
     ioctl(fd, libc::TUNSETIFF, &mut request)?;

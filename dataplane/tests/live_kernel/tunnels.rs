@@ -311,7 +311,7 @@ fn frames_of_a_tunnel_leave_without_the_tap_too() {
     let [mut from, mut to] = ends(&ns);
     let (name, stack) = STACKS[5];
     let frames = stream(stack);
-    for change in ["set weft0 up", "set weft0 down", "set weft0 up", "del weft0"] {
+    for change in ["set weft-out0 up", "set weft-out0 down", "set weft-out0 up", "del weft-out0"] {
         ns.ip(&format!("link {change}"));
         let (before, is_up) = (from.port.joined_frames(), change.ends_with("up"));
         from.settle(); // after a refusal, frames leave one by one for a while

@@ -107,7 +107,7 @@ impl AfPacket {
             };
             PortOpenError::refused(device, refused, hint)
         })?;
-        // Without one, they leave one by one.
+        // Without a tap, segments in tunnels leave one by one.
         let tap = if config.tunnel_tap && netdev::is_veth(device) {
             TunnelTap::open().ok()
         } else {

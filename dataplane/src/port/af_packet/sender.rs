@@ -236,7 +236,8 @@ impl Sender {
         }
     }
 
-    /// Decides how the first of `frames` leave, and which of them go in one message: those whose `parts` there are then.
+    /// Decides how the first of `frames` leave, and which of them go in one message; `parts` then has the bytes of all that
+    /// do, in order.
     fn plan<'a>(
         &mut self,
         bufs: &'a Bufs,
