@@ -14,6 +14,7 @@ use weft_parsers::encap::{self, Answer, Header, Headers, Kind, Lengths, Transpor
 use weft_parsers::partial::{self, UDP_FIELD};
 use weft_parsers::{ip_proto, ipv4, ipv6, udp};
 
+use super::field::{be16, be32, byte, put};
 use crate::pool::PartialCsum;
 
 /// `virtio_net_hdr.gso_type` values, and its bits for TCP with CWR and for a tunnel over UDP, which taps
@@ -64,24 +65,6 @@ pub struct Splitter {
     index: u16,
     /// CWR is of the first frame only; without it, it is a part of what `AccECN` counts, and of all.
     cwr_once: bool,
-}
-
-fn byte(frame: &[u8], at: usize) -> Option<u8> {
-    frame.get(at).copied()
-}
-
-fn be16(frame: &[u8], at: usize) -> Option<u16> {
-    frame.get(at..)?.first_chunk().map(|bytes| u16::from_be_bytes(*bytes))
-}
-
-fn be32(frame: &[u8], at: usize) -> Option<u32> {
-    frame.get(at..)?.first_chunk().map(|bytes| u32::from_be_bytes(*bytes))
-}
-
-fn put<const N: usize>(frame: &mut [u8], at: usize, bytes: [u8; N]) {
-    if let Some(to) = frame.get_mut(at..at + N) {
-        to.copy_from_slice(&bytes);
-    }
 }
 
 /// What a super-frame of this type has in front of the payload that is split.

@@ -18,6 +18,7 @@ pub mod disturbance;
 #[cfg(feature = "dpdk")]
 pub mod dpdk;
 mod error;
+mod field;
 #[expect(unsafe_code, reason = "words of rings that the kernel shares")]
 mod gauge;
 pub mod gso;

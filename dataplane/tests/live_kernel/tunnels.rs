@@ -172,29 +172,6 @@ fn stream(stack: &[Layer]) -> Vec<Left> {
     frames
 }
 
-/// Sends frames by one port in one burst, and checks that another one at the far end receives the same.
-fn pass(name: &str, from: &mut Bench<AfPacket>, to: &mut Bench<AfPacket>, frames: &[Left]) {
-    let mut batch = Batch::new();
-    for (bytes, left) in frames {
-        let mut desc = from.bufs.alloc_from(bytes).unwrap();
-        from.bufs.set_partial_csum(&mut desc, *left);
-        batch.push(desc);
-    }
-    while !batch.is_empty() {
-        from.port.tx(from.now, &mut from.bufs, &mut batch);
-        from.tick().unwrap();
-    }
-    let (last, _) = frames.last().unwrap();
-    let mut got = to.until(|frame, _| frame == last);
-    got.retain(|(frame, _)| frame.len() > 700); // the kernel says things of its own in between
-    assert_eq!(got.len(), frames.len(), "{name}");
-    for (n, (got, sent)) in got.iter().zip(frames).enumerate() {
-        let differs = got.0.iter().zip(&sent.0).position(|(got, sent)| got != sent);
-        let lens = [got, sent].map(|(bytes, left)| (bytes.len(), *left));
-        assert_eq!((differs, lens[0]), (None, lens[1]), "{name}: {n}");
-    }
-}
-
 /// Those that the kernel knows how to split: TCP in one tunnel over UDP, without tags, options and extension headers in
 /// front and around.
 fn is_joined_in_a_tunnel(stack: &[Layer]) -> bool {
@@ -206,13 +183,58 @@ fn is_joined_in_a_tunnel(stack: &[Layer]) -> bool {
 }
 
 /// A veth whose two ends are ports of ours, the first of which sends.
-fn ends(ns: &Netns) -> [Bench<AfPacket>; 2] {
-    ns.veth();
-    let mut ends = [packet("sw", true), packet("host", false)];
-    for end in &mut ends {
-        assert_eq!(end.link(true), None);
+struct Cable {
+    ns: Netns,
+    from: Bench<AfPacket>,
+    to: Bench<AfPacket>,
+}
+
+impl Cable {
+    /// `None`, with the reason printed, where that cannot be, or the kernel takes no super-frames of tunnels.
+    fn new(test: &str) -> Option<Self> {
+        let ns = Netns::new(test)?;
+        if !takes_tunnels(test) {
+            return None;
+        }
+        ns.veth();
+        let [mut from, mut to] = [packet("sw", true), packet("host", false)];
+        for end in [&mut from, &mut to] {
+            assert_eq!(end.link(true), None);
+        }
+        Some(Self { ns, from, to })
     }
-    ends
+
+    /// Sends frames in one burst, and checks that the far end receives the same; how many left as a part of the one
+    /// before, and how many super-frames came.
+    fn pass(&mut self, name: &str, frames: &[Left]) -> (u64, u64) {
+        let Self { from, to, .. } = self;
+        let before = (from.port.joined_frames(), to.port.super_frames());
+        let mut batch = Batch::new();
+        for (bytes, left) in frames {
+            let mut desc = from.bufs.alloc_from(bytes).unwrap();
+            from.bufs.set_partial_csum(&mut desc, *left);
+            batch.push(desc);
+        }
+        while !batch.is_empty() {
+            from.port.tx(from.now, &mut from.bufs, &mut batch);
+            from.tick().unwrap();
+        }
+        let (last, _) = frames.last().unwrap();
+        let mut got = to.until(|frame, _| frame == last);
+        got.retain(|(frame, _)| frame.len() > 700); // the kernel says things of its own in between
+        assert_eq!(got.len(), frames.len(), "{name}");
+        for (n, (got, sent)) in got.iter().zip(frames).enumerate() {
+            let differs = got.0.iter().zip(&sent.0).position(|(got, sent)| got != sent);
+            let lens = [got, sent].map(|(bytes, left)| (bytes.len(), *left));
+            assert_eq!((differs, lens[0]), (None, lens[1]), "{name}: {n}");
+        }
+        (from.port.joined_frames() - before.0, to.port.super_frames() - before.1)
+    }
+
+    fn end(self) {
+        self.from.end();
+        self.to.end();
+    }
 }
 
 /// Whether this kernel takes super-frames of tunnels from a tap; the reason is printed where it does not.
@@ -228,37 +250,22 @@ fn takes_tunnels(test: &str) -> bool {
 
 #[test]
 fn segments_in_a_tunnel_leave_as_one_super_frame() {
-    const TEST: &str = "segments_in_a_tunnel_leave_as_one_super_frame";
-    let Some(ns) = Netns::new(TEST) else { return };
-    if !takes_tunnels(TEST) {
-        return;
-    }
-    let [mut from, mut to] = ends(&ns);
+    let Some(mut cable) = Cable::new("segments_in_a_tunnel_leave_as_one") else { return };
     for (name, stack) in STACKS {
         let frames = stream(stack);
-        let before = (from.port.joined_frames(), to.port.super_frames());
-        pass(name, &mut from, &mut to, &frames);
-        let (joined, whole) =
-            (from.port.joined_frames() - before.0, to.port.super_frames() - before.1);
         let plain = matches!(stack, [Eth(_), V4(0) | V6, Tcp]);
         let one = plain || is_joined_in_a_tunnel(stack);
         let want = if one { (frames.len() as u64 - 1, 1) } else { (0, 0) };
-        assert_eq!((joined, whole), want, "{name}");
+        assert_eq!(cable.pass(name, &frames), want, "{name}");
     }
-    from.end();
-    to.end();
+    cable.end();
 }
 
 /// Whatever is another way in one of its headers, a frame arrives as it was sent: the kernel, which writes lengths,
 /// identifications and checksums of its own, does not get it as a part of a super-frame then.
 #[test]
 fn a_frame_that_does_not_continue_its_stream_leaves_as_it_is() {
-    const TEST: &str = "a_frame_that_does_not_continue_its_stream_leaves_as_it_is";
-    let Some(ns) = Netns::new(TEST) else { return };
-    if !takes_tunnels(TEST) {
-        return;
-    }
-    let [mut from, mut to] = ends(&ns);
+    let Some(mut cable) = Cable::new("a_frame_that_does_not_continue") else { return };
     for (name, stack) in [STACKS[5], STACKS[15], STACKS[22]] {
         let frames = stream(stack);
         let (_, left) = &frames[0];
@@ -267,80 +274,61 @@ fn a_frame_that_does_not_continue_its_stream_leaves_as_it_is() {
         for (at, mask) in (0..headers).flat_map(|at| [(at, 0x01), (at, 0x80)]) {
             let mut frames = frames[..6].to_vec();
             frames[2].0[at] ^= mask;
-            let before = from.port.joined_frames();
-            pass(&format!("{name}, byte {at} ^ {mask:#x}"), &mut from, &mut to, &frames);
+            let (joined, _) = cable.pass(&format!("{name}, byte {at} ^ {mask:#x}"), &frames);
             // Six frames are one super-frame, or two and three with the changed one between them.
-            parted += usize::from(from.port.joined_frames() - before == 3);
+            parted += usize::from(joined == 3);
         }
         assert!(parted > headers, "{name}: {parted} of {}", 2 * headers);
     }
-    from.end();
-    to.end();
+    cable.end();
 }
 
 /// The kernel splits what the device does not, into the frames that were joined.
 #[test]
 fn the_kernel_splits_a_super_frame_of_a_tunnel_for_a_device_that_takes_none() {
-    const TEST: &str = "the_kernel_splits_a_super_frame_of_a_tunnel";
-    let Some(ns) = Netns::new(TEST) else { return };
-    if !takes_tunnels(TEST) {
-        return;
-    }
-    let [mut from, mut to] = ends(&ns);
+    let Some(mut cable) = Cable::new("the_kernel_splits_a_super_frame") else { return };
     let off = ["tx-udp_tnl-segmentation", "off", "tx-udp_tnl-csum-segmentation", "off"];
     let done = std::process::Command::new("ethtool").args(["-K", "sw"]).args(off).status();
     assert!(done.unwrap().success(), "ethtool -K sw {off:?}");
     for (name, stack) in STACKS.iter().filter(|(_, stack)| is_joined_in_a_tunnel(stack)) {
-        let before = from.port.joined_frames();
-        pass(name, &mut from, &mut to, &stream(stack));
-        assert!(from.port.joined_frames() > before, "{name}");
+        let frames = stream(stack);
+        assert_eq!(cable.pass(name, &frames), (frames.len() as u64 - 1, 0), "{name}");
     }
-    assert_eq!(to.port.super_frames(), 0);
-    from.end();
-    to.end();
+    cable.end();
 }
 
 /// Whatever becomes of the tap, frames leave one by one then, and none is lost.
 #[test]
 fn frames_of_a_tunnel_leave_without_the_tap_too() {
-    const TEST: &str = "frames_of_a_tunnel_leave_without_the_tap_too";
-    let Some(ns) = Netns::new(TEST) else { return };
-    if !takes_tunnels(TEST) {
-        return;
-    }
-    let [mut from, mut to] = ends(&ns);
+    let Some(mut cable) = Cable::new("frames_of_a_tunnel_leave_without") else { return };
     let (name, stack) = STACKS[5];
     let frames = stream(stack);
-    for change in ["set weft-out0 up", "set weft-out0 down", "set weft-out0 up", "del weft-out0"] {
-        ns.ip(&format!("link {change}"));
-        let (before, is_up) = (from.port.joined_frames(), change.ends_with("up"));
-        from.settle(); // after a refusal, frames leave one by one for a while
-        pass(&format!("{name}, {change}"), &mut from, &mut to, &frames);
-        assert_eq!(from.port.joined_frames() > before, is_up, "{change}");
+    for (change, joined) in [
+        ("set weft-out0 up", 20),
+        ("set weft-out0 down", 0),
+        ("set weft-out0 up", 20),
+        ("del weft-out0", 0),
+    ] {
+        cable.ns.ip(&format!("link {change}"));
+        cable.from.settle(); // after a refusal, frames leave one by one for a while
+        let name = format!("{name}, {change}");
+        assert_eq!(cable.pass(&name, &frames).0, joined, "{name}");
     }
-    from.end();
-    to.end();
+    cable.end();
 }
 
 #[test]
 fn a_tap_follows_an_interface_that_is_made_again() {
-    const TEST: &str = "a_tap_follows_an_interface_that_is_made_again";
-    let Some(ns) = Netns::new(TEST) else { return };
-    if !takes_tunnels(TEST) {
-        return;
-    }
-    let [mut from, to] = ends(&ns);
+    let Some(mut cable) = Cable::new("a_tap_follows_an_interface") else { return };
     let (name, stack) = STACKS[5];
-    drop(to);
-    ns.ip("link del sw");
-    assert!(from.link(false).is_some());
-    ns.ip("link add name sw type veth peer name host");
-    ns.veth_up();
-    from.link(true);
-    let mut to = packet("host", false);
-    assert_eq!(to.link(true), None);
-    pass(name, &mut from, &mut to, &stream(stack));
-    assert_eq!((from.port.joined_frames(), to.port.super_frames()), (20, 1));
-    from.end();
-    to.end();
+    cable.to.port.release(&mut cable.to.bufs);
+    cable.ns.ip("link del sw");
+    assert!(cable.from.link(false).is_some());
+    cable.ns.ip("link add name sw type veth peer name host");
+    cable.ns.veth_up();
+    cable.from.link(true);
+    cable.to = packet("host", false);
+    assert_eq!(cable.to.link(true), None);
+    assert_eq!(cable.pass(name, &stream(stack)), (20, 1));
+    cable.end();
 }

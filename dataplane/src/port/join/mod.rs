@@ -12,7 +12,8 @@ use weft_parsers::ip_proto;
 use weft_parsers::partial::UDP_FIELD;
 
 pub(super) use self::segment::Segment;
-use self::segment::{CSUM_AT, Ip, Tunnel, put};
+use self::segment::{CSUM_AT, Ip, Tunnel};
+use super::field::put;
 use super::gso::{GSO_ECN, GSO_TCPV4, GSO_TCPV6, GSO_UDP_TUNNEL_IPV4, GSO_UDP_TUNNEL_IPV6};
 use crate::pool::PartialCsum;
 
@@ -106,7 +107,7 @@ impl<'a> Joint<'a> {
         ip.put_len(headers, whole)?;
         *headers.get_mut(l4 + 13)? = flags | self.end;
         let pseudo = ip.pseudo_sum(headers, ip_proto::TCP, whole)?;
-        put(headers, l4 + usize::from(CSUM_AT), pseudo);
+        put(headers, l4 + usize::from(CSUM_AT), pseudo.to_be_bytes());
         let tunnel = match tunnel {
             Some(tunnel) => Some(self.emit_tunnel(headers, tunnel)?),
             None => None,
@@ -131,10 +132,10 @@ impl<'a> Joint<'a> {
         let Tunnel { ip, has_csum } = tunnel;
         let (whole, udp) = (headers.len() + self.payload, tunnel.udp());
         ip.put_len(headers, whole)?;
-        put(headers, udp + 4, u16::try_from(whole - udp).ok()?);
+        put(headers, udp + 4, u16::try_from(whole - udp).ok()?.to_be_bytes());
         if has_csum {
             let pseudo = ip.pseudo_sum(headers, ip_proto::UDP, whole)?;
-            put(headers, udp + UDP_FIELD, pseudo);
+            put(headers, udp + UDP_FIELD, pseudo.to_be_bytes());
         }
         let inner_ip = u16::try_from(self.first.ip.at).ok()?;
         Some(JoinedTunnel { has_csum, udp: u16::try_from(udp).ok()?, inner_ip })
@@ -251,9 +252,9 @@ mod tests {
             let mut frames = clean.clone();
             frames[2].0[at] ^= mask;
             if right {
-                put(&mut frames[2].0, 24, 0);
+                put(&mut frames[2].0, 24, [0; 2]);
                 let check = !csum::sum(&frames[2].0[14..34], 0);
-                put(&mut frames[2].0, 24, check);
+                put(&mut frames[2].0, 24, check.to_be_bytes());
             }
             assert_eq!(join(&frames).0, 2, "{name}");
         }
@@ -276,10 +277,10 @@ mod tests {
         let mut next = split(&next, false, 1_000, 0).remove(0);
         let seq = 0xFFFF_F000_u32.wrapping_add(65_000);
         next.0[38..42].copy_from_slice(&seq.to_be_bytes());
-        put(&mut next.0, 18, 65);
-        put(&mut next.0, 24, 0);
+        put(&mut next.0, 18, 65_u16.to_be_bytes());
+        put(&mut next.0, 24, [0; 2]);
         let check = !csum::sum(&next.0[14..34], 0);
-        put(&mut next.0, 24, check);
+        put(&mut next.0, 24, check.to_be_bytes());
         frames.push(next);
         assert_eq!(join(&frames).0, 65);
     }

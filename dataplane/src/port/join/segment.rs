@@ -8,6 +8,7 @@ use weft_parsers::encap::{self, Answer, Header, Headers, Kind, Lengths, Transpor
 use weft_parsers::partial::{self, UDP_FIELD};
 use weft_parsers::{ip_proto, ipv4, ipv6};
 
+use super::super::field::{be16, be32, byte, put};
 use crate::pool::PartialCsum;
 
 /// Where the kernel looks for the IP header of a tunnel's super-frame: behind an Ethernet header without tags.
@@ -48,18 +49,6 @@ pub struct Segment<'a> {
     pub(super) flags: u8,
 }
 
-fn byte(frame: &[u8], at: usize) -> Option<u8> {
-    frame.get(at).copied()
-}
-
-fn be16(frame: &[u8], at: usize) -> Option<u16> {
-    frame.get(at..)?.first_chunk().map(|bytes| u16::from_be_bytes(*bytes))
-}
-
-fn be32(frame: &[u8], at: usize) -> Option<u32> {
-    frame.get(at..)?.first_chunk().map(|bytes| u32::from_be_bytes(*bytes))
-}
-
 impl Ip {
     const fn len(self) -> usize {
         if self.v6 { ipv6::LEN } else { ipv4::LEN }
@@ -93,12 +82,12 @@ impl Ip {
     /// Writes the length of a packet that ends where a frame of `frame_len` bytes does, and the checksum.
     pub(super) fn put_len(self, headers: &mut [u8], frame_len: usize) -> Option<()> {
         if self.v6 {
-            put(headers, self.at + 4, u16::try_from(frame_len - self.end()).ok()?);
+            put(headers, self.at + 4, u16::try_from(frame_len - self.end()).ok()?.to_be_bytes());
         } else {
-            put(headers, self.at + 2, u16::try_from(frame_len - self.at).ok()?);
-            put(headers, self.at + 10, 0);
+            put(headers, self.at + 2, u16::try_from(frame_len - self.at).ok()?.to_be_bytes());
+            put(headers, self.at + 10, [0; 2]);
             let check = ipv4::plain_checksum(headers.get(self.at..)?.first_chunk()?);
-            put(headers, self.at + 10, check);
+            put(headers, self.at + 10, check.to_be_bytes());
         }
         Some(())
     }
@@ -297,10 +286,4 @@ fn in_tunnel(frame: &[u8], l4: usize) -> Option<(Ip, Tunnel)> {
     let (outer, inner) = (parse(outer, ip_proto::UDP)?, parse(inner, ip_proto::TCP)?);
     let plain = outer.at == OUTER_IP && outer.end() == at && inner.end() == l4;
     if plain { Some((inner, Tunnel::parse(frame, outer, l4)?)) } else { None }
-}
-
-pub(super) fn put(bytes: &mut [u8], at: usize, value: u16) {
-    if let Some(to) = bytes.get_mut(at..at + 2) {
-        to.copy_from_slice(&value.to_be_bytes());
-    }
 }
