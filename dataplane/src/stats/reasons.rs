@@ -203,8 +203,8 @@ drop_reasons! {
         "Still queued when the switch stopped.",
         "Nothing. To stop without loss, stop the senders first.";
     BadGso = 21, "bad_gso", Input, Live,
-        "A super-frame (GSO) that weft cannot split: of an unsupported kind (UFO, tunnels), with headers that do not \
-         match it, or with segments of under 536 bytes.",
+        "A super-frame (GSO) that weft cannot split: of an unsupported kind (UFO, a tunnel that Linux does not have), with \
+         headers that do not match it, or with segments of under 536 bytes.",
         "Turn this offload off at the sender (`ethtool -K DEVICE tx-udp_tnl-segmentation off`, `tso off`, `gso off`), \
          or use AF_XDP for the port.";
     Unsupported = 22, "unsupported", InputPri, Any,
