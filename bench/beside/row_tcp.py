@@ -82,7 +82,7 @@ class Hosts:
             vxlan = ["type", "vxlan", "id", 42, "dstport", 4789, "dev", "eth0", *ends]
             self._ip("-n", own, "link", "add", "vx0", *vxlan)
             self._ip("-n", own, "addr", "add", f"10.78.0.{number}/24", "dev", "vx0")
-            if self.offloads in (SINGLE, WHOLE):
+            if self.offloads == WHOLE:
                 self.processes.run(["ethtool", "-K", "vx0", *words], netns=own)
             self._ip("-n", own, "link", "set", "vx0", "up")
 
@@ -164,7 +164,7 @@ def peers(offloads):
     """Who a kind of port is held against, and the least and the wished ratio to each.
 
     A bridge on the same veths is one whose veths and hosts do the same: any XDP program turns the hosts' TSO off. DPDK's
-    driver sends no faster whoever forwards, so that testpmd is the bound there.
+    driver sends no faster, whichever program forwards, so testpmd is the bound there.
     """
     if offloads == WHOLE:
         return {TESTPMD: (0.8, 1.0), WHOLE: (None, None)}

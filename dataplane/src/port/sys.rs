@@ -6,8 +6,10 @@
 //! Source: packet(7), mmap(2), netdevice(7), `Documentation/networking/tuntap.rst`.
 
 use core::ptr::NonNull;
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::unix::fs::OpenOptionsExt;
 
 /// Bytes of the `virtio_net_hdr` that a packet socket puts before each frame.
 pub(super) const VNET_LEN: usize = 10;
@@ -241,6 +243,11 @@ fn ioctl(fd: BorrowedFd<'_>, call: libc::Ioctl, request: &mut libc::ifreq) -> io
     // SAFETY: all calls made here read and write one `ifreq`, which is live and ours, and so is what
     // it points to.
     check(unsafe { libc::ioctl(fd.as_raw_fd(), call, core::ptr::from_mut(request)) }).map(drop)
+}
+
+/// A descriptor of /dev/net/tun that does not block and is attached to no device yet.
+pub(super) fn open_tun() -> io::Result<File> {
+    File::options().read(true).write(true).custom_flags(libc::O_NONBLOCK).open("/dev/net/tun")
 }
 
 /// Attaches a descriptor of /dev/net/tun to a tap device of this name without packet information,

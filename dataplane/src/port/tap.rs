@@ -8,7 +8,6 @@
 use std::fs::File;
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::fd::AsFd;
-use std::os::unix::fs::OpenOptionsExt;
 
 use super::error::{Refused, at};
 use super::{Port, PortCaps, PortCounters, PortError, PortOpenError, csum, sys};
@@ -100,12 +99,7 @@ impl Tap {
         if !there && !make {
             return Err(("wait for the interface", io::Error::from_raw_os_error(libc::ENODEV)));
         }
-        let file = File::options()
-            .read(true)
-            .write(true)
-            .custom_flags(libc::O_NONBLOCK)
-            .open("/dev/net/tun")
-            .map_err(at("open /dev/net/tun"))?;
+        let file = sys::open_tun().map_err(at("open /dev/net/tun"))?;
         sys::attach_tap(file.as_fd(), device).map_err(at("attach tap (TUNSETIFF)"))?;
         let mtu = i32::try_from(frame_len_max - 18).unwrap_or(i32::MAX).max(68);
         sys::set_mtu(control.as_fd(), device, mtu).map_err(at("set MTU"))?;

@@ -77,8 +77,7 @@ struct Joinable {
 
 impl Joinable {
     fn has(self, segment: &Segment<'_>) -> bool {
-        let fits = segment.packet_len() <= self.mtu && segment.len() < self.len;
-        fits && (self.tunnels || !segment.is_in_tunnel())
+        segment.packet_len() <= self.mtu && segment.len() < self.len
     }
 }
 
@@ -93,7 +92,8 @@ fn join<'a>(
     let (first, rest) = frames.split_first()?;
     rest.first().filter(|next| next.has(Flag::PartialCsum))?;
     let (bytes, left) = partial(first)?;
-    let first = Segment::parse(bytes, left).filter(|first| joinable.has(first))?;
+    let first =
+        Segment::parse(bytes, left, joinable.tunnels).filter(|first| joinable.has(first))?;
     let mut joint = Joint::new(first);
     parts.push(first.payload());
     let from = parts.len();

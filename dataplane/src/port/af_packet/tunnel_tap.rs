@@ -9,7 +9,6 @@
 use std::fs::File;
 use std::io::{self, IoSlice, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
-use std::os::unix::fs::OpenOptionsExt;
 
 use arrayvec::ArrayVec;
 
@@ -37,11 +36,7 @@ impl TunnelTap {
     /// # Errors
     /// The kernel does not know super-frames of tunnels, or a right is missing.
     pub(super) fn open() -> io::Result<Self> {
-        let file = File::options()
-            .read(true)
-            .write(true)
-            .custom_flags(libc::O_NONBLOCK)
-            .open("/dev/net/tun")?;
+        let file = sys::open_tun()?;
         let name = sys::attach_tunnel_tap(file.as_fd(), TUNNEL_VNET_LEN)?;
         let target = SharedNumber::new()?;
         let program = Program::load_for(Hook::Ingress, &redirect(target.map()), None)?;

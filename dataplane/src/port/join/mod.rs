@@ -12,7 +12,7 @@ use weft_parsers::ip_proto;
 use weft_parsers::partial::UDP_FIELD;
 
 pub(super) use self::segment::Segment;
-use self::segment::{CSUM_AT, Ip, Tunnel};
+use self::segment::{CSUM_AT, Tunnel};
 use super::field::put;
 use super::gso::{GSO_ECN, GSO_TCPV4, GSO_TCPV6, GSO_UDP_TUNNEL_IPV4, GSO_UDP_TUNNEL_IPV6};
 use crate::pool::PartialCsum;
@@ -108,16 +108,14 @@ impl<'a> Joint<'a> {
         *headers.get_mut(l4 + 13)? = flags | self.end;
         let pseudo = ip.pseudo_sum(headers, ip_proto::TCP, whole)?;
         put(headers, l4 + usize::from(CSUM_AT), pseudo.to_be_bytes());
-        let tunnel = match tunnel {
-            Some(tunnel) => Some(self.emit_tunnel(headers, tunnel)?),
-            None => None,
+        let (around, tunnel) = match tunnel {
+            Some(tunnel) => {
+                let kind = if tunnel.ip.v6 { GSO_UDP_TUNNEL_IPV6 } else { GSO_UDP_TUNNEL_IPV4 };
+                (kind, Some(self.emit_tunnel(headers, tunnel)?))
+            }
+            None => (0, None),
         };
         let ecn = if flags & CWR == 0 { 0 } else { GSO_ECN };
-        let around = match self.first.tunnel {
-            Some(Tunnel { ip: Ip { v6: true, .. }, .. }) => GSO_UDP_TUNNEL_IPV6,
-            Some(_) => GSO_UDP_TUNNEL_IPV4,
-            None => 0,
-        };
         Some(Joined {
             gso_type: ecn | around | if ip.v6 { GSO_TCPV6 } else { GSO_TCPV4 },
             gso_size: u16::try_from(self.size).ok()?,
@@ -190,7 +188,7 @@ mod tests {
 
     /// Joins as many of the first frames as go together: headers and payload of the super-frame.
     fn join(frames: &[(Vec<u8>, PartialCsum)]) -> (usize, Vec<u8>, Joined) {
-        let mut joint = Joint::new(Segment::parse(&frames[0].0, frames[0].1).unwrap());
+        let mut joint = Joint::new(Segment::parse(&frames[0].0, frames[0].1, true).unwrap());
         let mut payload = joint.first.payload().to_vec();
         let mut count = 1;
         for (frame, partial) in &frames[1..] {
@@ -289,15 +287,18 @@ mod tests {
     fn other_frames_are_no_segments() {
         let (whole, l4) = super_frame(false, 1, 1_000, 0);
         let partial = PartialCsum { start: l4, offset: CSUM_AT };
-        assert!(Segment::parse(&whole, partial).is_none(), "its checksum is complete");
+        assert!(Segment::parse(&whole, partial, true).is_none(), "its checksum is complete");
         let (whole, _) = split(&whole, false, 1_000, 0).remove(0);
-        assert!(Segment::parse(&whole, partial).is_some());
+        assert!(Segment::parse(&whole, partial, true).is_some());
         for len in 0..whole.len() {
-            assert!(Segment::parse(&whole[..len], partial).is_none(), "{len}");
+            assert!(Segment::parse(&whole[..len], partial, true).is_none(), "{len}");
         }
         for (start, offset) in [(l4 - 4, CSUM_AT), (l4 + 1, CSUM_AT), (l4, 6), (0, 0), (0xFFFF, 16)]
         {
-            assert!(Segment::parse(&whole, PartialCsum { start, offset }).is_none(), "{start}");
+            assert!(
+                Segment::parse(&whole, PartialCsum { start, offset }, true).is_none(),
+                "{start}"
+            );
         }
         #[rustfmt::skip] // columns: name, byte, value
         let cases = [
@@ -308,11 +309,11 @@ mod tests {
             let mut frame = whole.clone();
             frame[at] = value;
             let whole_header = at == 50 && value == 0xF0; // 60 bytes: still a segment
-            assert_eq!(Segment::parse(&frame, partial).is_some(), whole_header, "{name}");
+            assert_eq!(Segment::parse(&frame, partial, true).is_some(), whole_header, "{name}");
         }
         let (bare, l4) = super_frame(false, 0, 0, 0);
         assert!(
-            Segment::parse(&bare, PartialCsum { start: l4, offset: CSUM_AT }).is_none(),
+            Segment::parse(&bare, PartialCsum { start: l4, offset: CSUM_AT }, true).is_none(),
             "no payload"
         );
     }

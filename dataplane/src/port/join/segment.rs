@@ -150,11 +150,11 @@ impl Same<'_> {
 }
 
 impl<'a> Segment<'a> {
-    /// `None` for anything but a whole TCP segment with payload behind plain headers, or those of one tunnel over UDP:
-    /// no fragment, no SYN, RST or URG; lengths, the IPv4 headers' checksums, the tunnel's and what there is of TCP's
+    /// `None` for anything but a whole TCP segment with payload behind plain headers or, if `tunnels` are joined, those of
+    /// one tunnel over UDP: no fragment, no SYN, RST or URG; lengths, the IPv4 headers' checksums, the tunnel's and what there is of TCP's
     /// right.
-    pub fn parse(frame: &'a [u8], partial: PartialCsum) -> Option<Self> {
-        let (ip, tunnel) = Self::layers(frame, usize::from(partial.start))?;
+    pub fn parse(frame: &'a [u8], partial: PartialCsum, tunnels: bool) -> Option<Self> {
+        let (ip, tunnel) = Self::layers(frame, usize::from(partial.start), tunnels)?;
         Self::behind(frame, partial, ip, tunnel)
     }
 
@@ -179,7 +179,7 @@ impl<'a> Segment<'a> {
     }
 
     /// The IP header in front of `l4`, and the tunnel around it, if there is one.
-    fn layers(frame: &[u8], l4: usize) -> Option<(Ip, Option<Tunnel>)> {
+    fn layers(frame: &[u8], l4: usize, tunnels: bool) -> Option<(Ip, Option<Tunnel>)> {
         let mut l3 = 12;
         while matches!(be16(frame, l3)?, 0x8100 | 0x88A8) && l3 < 20 {
             l3 += 4;
@@ -193,7 +193,7 @@ impl<'a> Segment<'a> {
         if l4 == l3 + if v6 { ipv6::LEN } else { ipv4::LEN } {
             return Some((Ip::parse(frame, l3, v6, ip_proto::TCP)?, None));
         }
-        if l3 != OUTER_IP {
+        if !tunnels || l3 != OUTER_IP {
             return None; // options and extension headers are rare: sent as they are
         }
         let (ip, tunnel) = in_tunnel(frame, l4)?;
