@@ -484,6 +484,31 @@ fn frames_for_an_interface_that_is_down_are_given_up() {
     bench.end();
 }
 
+/// A veth throws away a frame that is longer than its far end takes. Each is counted once, whether a frame that is sent follows it,
+/// or the interface goes down with it.
+#[test]
+fn what_the_device_throws_away_is_counted_once() {
+    let Some(ns) = Netns::new("af_xdp_what_the_device_throws_away") else { return };
+    ns.veth();
+    ns.ip("link set host mtu 500");
+    let mut bench = af_xdp(512);
+    let receiver = PacketReceiver::new("host");
+    for round in 1..=3 {
+        for len in [1_000, 100] {
+            bench.send(&numbered(len, 7), None);
+            bench.tick().unwrap();
+        }
+        assert_eq!(receiver.expect(1), [numbered(100, 7)]);
+        assert_eq!(bench.port.counters().tx_failed, round);
+    }
+    bench.send(&numbered(1_000, 8), None);
+    bench.tick().unwrap();
+    ns.ip("link set sw down");
+    assert!(bench.link(false).is_none_or(|error| error.starts_with("sw: send")));
+    assert_eq!(bench.port.counters().tx_failed, 4);
+    bench.end();
+}
+
 #[test]
 fn a_program_that_is_removed_is_put_back() {
     let Some(ns) = Netns::new("af_xdp_a_program_that_is_removed") else { return };

@@ -76,7 +76,8 @@ impl AfXdp {
         self.steered = false;
         let mut device = self.device.take()?;
         // What the kernel has not looked at is not sent any more.
-        self.counts.frames.tx_failed += u64::from(device.unsent());
+        let unpublished = core::mem::take(&mut self.counts.unpublished);
+        self.counts.frames.tx_failed += u64::from(device.unsent().saturating_sub(unpublished));
         let unread: u32 = device.queues.iter_mut().map(|queue| queue.rx.ready()).sum();
         self.counts.losses.end(unread.into());
         self.counts.frames.kernel_rx =

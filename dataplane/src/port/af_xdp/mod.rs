@@ -61,6 +61,9 @@ struct Counts {
     losses: Losses,
     /// Frames of those that the program numbers that were lost on the way to us; they are counted in `frames`.
     missed: u64,
+    /// Frames that the device threw away since the kernel's index of the transmit ring last went on: they are counted in
+    /// `frames`, and in the ring they look as if they still waited.
+    unpublished: u32,
     system_calls: u64,
 }
 
@@ -132,6 +135,7 @@ impl AfXdp {
                 frames: PortCounters::default(),
                 losses: Losses::new(&config.device),
                 missed: 0,
+                unpublished: 0,
                 system_calls: 0,
             },
             check_at: Instant::ZERO,

@@ -170,10 +170,18 @@ impl AfXdp {
             let left = ring.waiting();
             let went_on = left < waiting;
             waiting = left;
+            if went_on {
+                self.counts.unpublished = 0;
+            }
             match kicked.map_err(|e| (e.raw_os_error(), e)) {
-                // Where the kernel copies: the device took one from it and threw it away.
-                Err((Some(libc::EBUSY), _)) if copies && went_on => {
+                // Where the kernel copies: the device took one from it and threw it away. The kernel's index of the ring goes
+                // on with the next frame that is sent, not with this one (xsk_generic_xmit).
+                Err((Some(libc::EBUSY), _)) if copies => {
                     self.counts.frames.tx_failed += 1;
+                    if !went_on {
+                        self.counts.unpublished += 1;
+                        break; // at the next call: a link that is down throws all of them away
+                    }
                 }
                 Ok(())
                 | Err((Some(libc::EAGAIN | libc::EBUSY | libc::EINTR | libc::ENOBUFS), _)) => {
