@@ -192,6 +192,7 @@ fn what_dpdk_refuses_is_said_and_nothing_else() {
         ("\"--help\"", "net_null0", "start DPDK: argument \"--help\" cannot be used here"),
         ("\"--no-huge\", \"--vfio-intr\", \"none\"", "net_null0", "start DPDK: EAL: "),
         (no_huge, "net_nothing0", "port p0: net_nothing0: attach the device"),
+        (no_huge, "net_af_xdp0,iface=lo", "port p0: net_af_xdp0,iface=lo: attach the device: use kind = \"af_xdp\""),
         (no_huge, "net_pcap0,rx_pcap=/nowhere/at.all", "port p0: net_pcap0,rx_pcap=/nowhere/at.all"),
     ];
     for (args, device, want) in cases {

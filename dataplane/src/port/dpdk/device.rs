@@ -69,6 +69,12 @@ impl Device {
     pub fn attach(devargs: &str) -> Result<Self, Refused> {
         let wrong = |e| ("read the device's arguments", io::Error::other(e));
         let text = CString::new(devargs).map_err(wrong)?;
+        // DPDK names a virtual device by its driver. With weft's buffers the kernel refuses this one's memory (chunks below
+        // 2048 bytes), and with longer ones it lost frames between pages of its mempool.
+        if devargs.starts_with("net_af_xdp") {
+            let why = "use kind = \"af_xdp\" with the interface as device: weft opens AF_XDP itself, without DPDK's copies";
+            return Err(("attach the device", io::Error::other(why)));
+        }
         // It may have been made by `eal_args`, or left by a port before.
         let id = if let Some(id) = Self::find(devargs) {
             id
