@@ -305,7 +305,7 @@ fn memory_that_a_host_manages_is_there_once_it_is_enumerated() {
     }
     let port = tree.pointer("/nodes/0/below/nodes/0/hdm/0").unwrap();
     let want = serde_json::json!({
-        "base": at, "size": 512 << 20, "dpa": null, "port": 1, "committed": true
+        "base": at, "size": 512 << 20, "dpa": null, "port": 1, "committed": true, "reached": null
     });
     assert_eq!(*port, want, "{tree}");
     for (addr, len) in [(at, 10_000), (at + (512 << 20) - 64, 64)] {
@@ -321,6 +321,19 @@ fn memory_that_a_host_manages_is_there_once_it_is_enumerated() {
     assert_eq!(mem("no_hdm_decoder"), Some(2.into()), "{status:?}");
     let requests = mem("requests").and_then(|it| it.as_u64()).unwrap();
     assert!(requests > 300 && mem("answers") == Some(requests.into()), "{status:?}");
+}
+
+/// Enumeration switches interrupts on: before it a device has none to send, afterwards the host hears of them.
+#[test]
+fn an_interrupt_of_a_device_is_an_event_of_its_host() {
+    let mut net = Net::pair(&host_spec(), &DeviceSpec::default());
+    let interrupt = Command::Interrupt { function: 0, ld: None };
+    assert!(net.refusal(1, &interrupt).contains("has not enabled interrupts"));
+    net.enumerate(0);
+    assert_eq!(net.ask(1, &interrupt), Ok(Answer::Done));
+    net.steps(1_000);
+    let Ok(Answer::Events { events, .. }) = net.ask(0, &Command::Events {}) else { panic!() };
+    assert!(events.iter().any(|it| it.kind == "msi"), "{events:?}");
 }
 
 #[test]

@@ -37,6 +37,10 @@ impl Scanner {
         }
         self.wire.write16(node.bdf, regs::COMMAND, enable)?;
         self.report_errors(node)?;
+        // Bridges with a slot get theirs when everything below is known (Job::EnableSlot).
+        if node.below.is_none() {
+            self.enable_msi(node)?;
+        }
         self.switch_on_ln(node)
     }
 
@@ -85,18 +89,23 @@ impl Scanner {
         self.wire.write16(node.bdf, at, control | all)
     }
 
-    /// Asks for interrupts of a slot, its message first.
-    pub(super) fn enable_slot_interrupts(&mut self, node: &Node) -> Done<()> {
-        let slot = node.below.as_ref().and_then(|below| below.slot);
-        let (Some(_), Some((_, at)), Some(msi), Some(address)) =
-            (slot, node.express, node.msi, self.host.msi)
-        else {
-            return Ok(());
-        };
+    /// Has a function send its interrupts as messages that name it; false where it has none, or the host takes none.
+    fn enable_msi(&mut self, node: &Node) -> Done<bool> {
+        let (Some(msi), Some(address)) = (node.msi, self.host.msi) else { return Ok(false) };
         self.wire.write(node.bdf, msi + msi::ADDRESS, low32(address))?;
         self.wire.write(node.bdf, msi + msi::ADDRESS + 4, high32(address))?;
         self.wire.write16(node.bdf, msi + msi::DATA, node.bdf.bits())?;
         self.wire.write16(node.bdf, msi + msi::CONTROL, msi::CONTROL_ENABLE)?;
+        Ok(true)
+    }
+
+    /// Asks for interrupts of a slot, its message first.
+    pub(super) fn enable_slot_interrupts(&mut self, node: &Node) -> Done<()> {
+        let slot = node.below.as_ref().and_then(|below| below.slot);
+        let (Some(_), Some((_, at))) = (slot, node.express) else { return Ok(()) };
+        if !self.enable_msi(node)? {
+            return Ok(());
+        }
         let events =
             express::SLOT_CTL_PRESENCE | express::SLOT_CTL_LINK | express::SLOT_CTL_INTERRUPT;
         self.wire.write16(node.bdf, at + express::SLOT_CTL, events)
