@@ -80,6 +80,8 @@ pub struct Decoded {
     pub to: LeadsTo,
     /// Whether it says that it is committed.
     pub committed: bool,
+    /// Whether a load gets to that memory: all that is above has to lead there, too. `None` where nobody has tried.
+    pub reached: Option<bool>,
 }
 
 /// A `CacheID` in the route table of an upstream port, as software has had it committed.
@@ -331,7 +333,11 @@ impl fmt::Display for Bar {
 
 impl fmt::Display for Decoded {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let committed = if self.committed { "committed" } else { "not committed" };
+        let committed = match (self.committed, self.reached) {
+            (false, _) => "not committed",
+            (true, Some(false)) => "committed, not reached by CXL.mem",
+            (true, _) => "committed",
+        };
         match self.to {
             LeadsTo::Memory { dpa } => write!(f, "HDM {} dpa {dpa:x} {committed}", self.hpa),
             LeadsTo::Port { number } => write!(f, "HDM {} port {number} {committed}", self.hpa),

@@ -522,7 +522,7 @@ fn any_message_is_passed_refused_or_dropped() {
 
 fn decoded(base: u64, to: LeadsTo) -> Decoded {
     let hpa = weft_cxl::pci::bridge::Window { base, limit: base + UNIT - 1 };
-    Decoded { hpa, to, committed: true }
+    Decoded { hpa, to, committed: true, reached: None }
 }
 
 /// Two levels of switches: each leads to the next, and the host sees what each was given.

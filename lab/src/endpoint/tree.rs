@@ -35,6 +35,7 @@ fn decoder(it: &Decoded) -> Value {
         "dpa": dpa,
         "port": port,
         "committed": it.committed,
+        "reached": it.reached,
     })
 }
 

@@ -18,7 +18,7 @@ use weft_lab::fabric::layout::Part;
 use weft_lab::fabric::ldst_tables::{Direct, ldst};
 use weft_lab::fabric::managed::ManagedFabric;
 use weft_parsers::fabric::Pid;
-use weft_tests::fabric_here::{access, books, cci, look, pass, range, transfer, up};
+use weft_tests::fabric_here::{access, books, cci, file, look, pass, range, transfer, up, up_text};
 
 const HOSTS: [Part; 3] = [Part::Host(0), Part::Host(1), Part::Host(2)];
 const MEMS: [Part; 4] = [Part::Device(0), Part::Device(1), Part::Device(2), Part::Device(3)];
@@ -237,7 +237,8 @@ fn has_ld(fabric: &ManagedFabric, ld: u8, addr: u64, seed: u64) -> bool {
 /// its own switch and across the fabric, and none without its right.
 #[test]
 fn each_host_loads_and_stores_its_own_logical_device() {
-    let mut fabric = up("mld");
+    // The manager takes "a1" for a PID, so that no host gets its memory by itself.
+    let mut fabric = up_text("mld", &file("mld").replace("mld0", "a1"));
     let mld = pid_at(&fabric, 0, Part::Device(0));
     let hosts = [(0, "h0", 0), (1, "h1", 2)];
     let target = Pid::from_low_bits(mld);
@@ -276,6 +277,55 @@ fn each_host_loads_and_stores_its_own_logical_device() {
         assert!(trace.dpid == Some(mld) && trace.end == End::Memory, "{trace:?}");
         let step = trace.steps.iter().find(|step| step.table == "LD").unwrap();
         assert!(step.found.contains(&format!("for LD {want} of")), "{trace:?}");
+    }
+    books(&fabric);
+}
+
+fn tree_text(fabric: &ManagedFabric, host: Part) -> String {
+    match fabric.ask(host, &Command::Tree {}) {
+        Ok(Answer::Tree { text, .. }) => text,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Binding is enough: the manager and the host set what leads to a memory device and to a logical device, by CXL.mem and by UIO.
+#[test]
+fn bound_memory_is_reached_without_a_p2p() {
+    let mut fabric = up("ld-fam");
+    let (whole, _) = given(&mut fabric, "mem0");
+    let (logical, _) = given(&mut fabric, "mld0.1");
+    works(&fabric, HOSTS[0], MEMS[0], (whole, 2 * UNIT), 1);
+    for (at, via, seed) in [
+        (whole + 0x1000, Via::Uio, 2),
+        (logical, Via::CxlMem, 3),
+        (logical + UNIT - 64, Via::CxlMem, 4),
+        (logical + 0x1000, Via::Uio, 5),
+    ] {
+        let checked = Access { via, check: true, ..range(at, 64, seed) };
+        let done = access(&fabric, HOSTS[0], checked, true);
+        assert!(done.ok && done.read == 64, "{at:#x}: {done:?}");
+    }
+    let text = tree_text(&fabric, HOSTS[0]);
+    assert_eq!(text.matches(" committed").count(), 2, "{text}");
+    assert!(!text.contains("not reached"), "{text}");
+    books(&fabric);
+}
+
+/// Of several logical devices at one port a host reaches none by CXL.mem. Their decoders are committed all the same, and the tree
+/// and a store say that nothing leads there.
+#[test]
+fn what_is_committed_and_not_reached_is_told() {
+    let both = file("ld-fam").replace("\"mem0\", \"mld0.1\"", "\"mem0\", \"mld0.0\", \"mld0.1\"");
+    let mut fabric = up_text("two logical devices", &both);
+    let (whole, _) = given(&mut fabric, "mem0");
+    works(&fabric, HOSTS[0], MEMS[0], (whole, 2 * UNIT), 1);
+    let text = tree_text(&fabric, HOSTS[0]);
+    assert_eq!(text.matches("committed, not reached by CXL.mem").count(), 2, "{text}");
+    let unreached: Vec<u64> = decoders(&fabric, HOSTS[0]).iter().map(|it| it.0).collect();
+    for at in unreached.into_iter().filter(|at| *at != whole) {
+        let store = access(&fabric, HOSTS[0], by_mem(at, 8_192, 2), true);
+        assert!(!store.ok && store.written == 0, "{store:?}");
+        assert_eq!(store.failures.get("no_memory"), Some(&2), "each 4 KiB: {store:?}");
     }
     books(&fabric);
 }

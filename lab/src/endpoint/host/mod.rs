@@ -6,6 +6,7 @@
 
 pub mod exports;
 pub mod fabric_mem;
+mod hdm_check;
 mod mailbox;
 pub mod spec;
 
@@ -31,9 +32,9 @@ use super::ln::completer;
 use super::number::Hex;
 use super::own_memory::OwnMemory;
 use super::transfer::{Ask, How, Plan, Submit, Transfers, load_answer, name};
-use super::tree::tree_json;
 use exports::{Exported, Reached};
 use fabric_mem::FabricMem;
+use hdm_check::HdmCheck;
 use mailbox::RingStep;
 pub(super) use mailbox::answered;
 
@@ -45,6 +46,7 @@ enum Waits {
     Config { op: OpId, write: bool },
     Mailbox { command: u64 },
     Ring { command: u64, step: RingStep, block: Hpa, taken: Option<(Vec<Hex>, bool)> },
+    Tree(HdmCheck),
     TurnOff,
 }
 
@@ -239,6 +241,17 @@ impl HostEndpoint {
         {
             return;
         }
+        let mut checks = waiting.iter_mut().filter_map(|(number, it)| match &mut it.what {
+            Waits::Tree(check) => Some((*number, check)),
+            _ => None,
+        });
+        if let Some((number, check)) = checks.find_map(|(n, it)| it.take(done).then_some((n, it))) {
+            if check.is_done() {
+                log.answer(number, Ok(check.answer(host)));
+                waiting.remove(&number);
+            }
+            return;
+        }
         let ours = |it: &Waiting| matches!(it.what, Waits::Config { op, .. } if op == done.op);
         let Some(number) = waiting.iter().find(|(_, it)| ours(it)).map(|(n, _)| *n) else { return };
         let write = matches!(
@@ -283,11 +296,8 @@ impl HostEndpoint {
             Event::Response { number, result } => self.responded(number, result, log),
             Event::Enumerated(result) => {
                 log.event("enumerated", result.map_or_else(|e| e.to_string(), |()| "done".into()));
-                let answer = match result {
-                    Ok(()) => Ok(self.tree()),
-                    Err(error) => Err(Refused::because(error.to_string())),
-                };
-                self.all(|it| matches!(it, Waits::Scan), &answer, log);
+                let result = result.map_err(|error| Refused::because(error.to_string()));
+                self.show_tree(|it| matches!(it, Waits::Scan), result, log);
             }
             Event::TurnedOff => {
                 log.event("turned_off", "all below are ready to lose power");
@@ -306,27 +316,50 @@ impl HostEndpoint {
             Event::CacheId { device, result } => {
                 let text = result.map_or_else(|e| e.to_string(), |()| "done".into());
                 log.event("cache_id", format!("{device}: {text}"));
-                let answer = match result {
-                    Ok(()) => Ok(self.tree()),
-                    Err(error) => Err(Refused::because(error.to_string())),
-                };
+                let result = result.map_err(|error| Refused::because(error.to_string()));
                 let is_it = |it: &Waits| matches!(it, Waits::CacheId(of) if *of == device);
-                self.all(is_it, &answer, log);
+                self.show_tree(is_it, result, log);
             }
             Event::BusReset(bdf) => {
                 log.event("bus_reset", format!("what is below {bdf} has been reset"));
                 let is_it = |it: &Waits| matches!(it, Waits::Reset(of) if *of == bdf);
-                self.all(is_it, &Ok(self.tree()), log);
+                self.show_tree(is_it, Ok(()), log);
             }
         }
     }
 
-    fn tree(&self) -> Answer {
-        let tree = self.inner.tree();
-        Answer::Tree {
-            tree: tree.map_or(Value::Null, tree_json),
-            text: tree.map(ToString::to_string).unwrap_or_default(),
+    /// All that wait for `what` get the tree, once it is known what of it is reached; or why there is none.
+    fn show_tree(
+        &mut self,
+        what: impl Fn(&Waits) -> bool,
+        result: Result<(), Refused>,
+        log: &mut EventLog,
+    ) {
+        if let Err(refused) = result {
+            return self.all(what, &Err(refused), log);
         }
+        let Self { inner: host, waiting, .. } = self;
+        waiting.retain(|number, waiting| {
+            if !what(&waiting.what) {
+                return true;
+            }
+            let check = HdmCheck::begin(host);
+            if check.is_done() {
+                log.answer(*number, Ok(check.answer(host)));
+                return false;
+            }
+            waiting.what = Waits::Tree(check);
+            true
+        });
+    }
+
+    fn tree(&mut self, now: Instant, number: u64) -> Option<Answer> {
+        let check = HdmCheck::begin(&mut self.inner);
+        if check.is_done() {
+            return Some(check.answer(&self.inner));
+        }
+        self.wait(now, number, Waits::Tree(check), super::time_limit::TIMEOUT_MS);
+        None
     }
 
     fn pump(&mut self, now: Instant, log: &mut EventLog) -> usize {
@@ -416,7 +449,7 @@ impl Endpoint for HostEndpoint {
             Command::CacheId { bdf, id, timeout_ms } => {
                 self.cache_id(now, number, (bdf.0, *id), *timeout_ms)
             }
-            Command::Tree {} => Ok(Some(self.tree())),
+            Command::Tree {} => Ok(self.tree(now, number)),
             Command::ConfigRead { bdf, reg } => self.config(now, number, (bdf.0, *reg), None),
             Command::ConfigWrite { bdf, reg, value, enables } => {
                 self.config(now, number, (bdf.0, *reg), Some((value.0, *enables)))

@@ -5,7 +5,8 @@
 //! Source: PCIe 6.0 section 2.4.1 (a read, be it of no bytes, pushes posted writes before it).
 //!
 //! A write by memory requests is posted, so each 4 KiB of it are followed by a read of no bytes, which comes back
-//! behind them: what is reported as written has arrived, and a sender cannot run away from its receiver.
+//! behind them: what is reported as written has arrived, and a sender cannot run away from its receiver. CXL.mem completes a
+//! refused store like any other, so there a load of one line follows.
 
 mod load;
 mod plan;
@@ -91,8 +92,7 @@ impl Transfer {
             plan.source.fill(chunk.at, &mut data);
             return plan.ask(addr, len, Some(data));
         }
-        // Behind a posted write, a read of nothing says that it has arrived.
-        plan.ask(addr, if plan.read || plan.how.answers_writes() { len } else { 0 }, None)
+        plan.ask(addr, if plan.read { len } else { plan.how.probe_len() }, None)
     }
 
     /// Sends a part; the number of requests that went.
@@ -118,8 +118,11 @@ impl Transfer {
     /// Whether `done` is one of its requests' ends.
     fn take(&mut self, done: &Done, submit: &mut Submit<'_>) -> bool {
         let Some(chunk) = self.under_way.remove(&done.op) else { return false };
+        // The load behind a store asks only whether there is such memory: a line that was lost since is no refused store.
+        let is_probe = self.plan.how == How::Mem && !chunk.writes && !self.plan.read;
         let bytes = match &done.result {
-            Ok(bytes) => bytes,
+            Ok(bytes) => bytes.as_slice(),
+            Err(failure) if is_probe && *failure != Failure::NoMemory => &[],
             Err(failure) => {
                 self.fail(chunk.at, name(*failure));
                 return true;

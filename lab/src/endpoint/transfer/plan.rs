@@ -107,9 +107,18 @@ pub enum How {
 }
 
 impl How {
-    /// Whether a write is answered.
+    /// Whether the answer to a write says that it was carried out.
     pub(super) const fn answers_writes(self) -> bool {
-        !matches!(self, Self::Plain)
+        matches!(self, Self::Uio)
+    }
+
+    /// Bytes of the read behind a write that is not to be read back: none push posted writes on, and of CXL.mem, where a
+    /// refused store is completed as any other (Cmp), the load of a line tells that it was refused.
+    pub(super) const fn probe_len(self) -> usize {
+        match self {
+            Self::Plain | Self::Uio => 0,
+            Self::Mem => 1,
+        }
     }
 }
 

@@ -11,7 +11,7 @@ use super::build::Builder;
 use super::{End, LayoutError, Part};
 
 /// Most logical devices of a device.
-const LDS_MAX: u8 = 16;
+pub(super) const LDS_MAX: u8 = 16;
 /// Memory is dealt out in units of so many MiB.
 pub(super) const GRANULE_MIB: u32 = 256;
 /// All of a device's bandwidth, 256ths.

@@ -10,12 +10,14 @@
 use weft_cxl::mld::Mld;
 use weft_cxl::pci::component::hdm::UNIT;
 use weft_fm::memory::map::{self, Kind, Range, SEGMENT};
+use weft_fm::service::status::StartMode;
+use weft_fm::text::is_name;
 
 use super::super::topology::{DeviceKind, P2p};
 use super::build::Builder;
 use super::error::P2pRule;
 use super::gim::{OWN, WINDOW};
-use super::lds::GRANULE_MIB;
+use super::lds::{GRANULE_MIB, LDS_MAX};
 use super::{LayoutError, Part};
 
 /// Memory of a device, where the file does not say how much.
@@ -95,52 +97,134 @@ impl super::Layout {
 }
 
 impl Builder<'_> {
-    /// All direct access that is wanted.
+    /// All direct access that is wanted, and that of hosts to their own memory devices.
     pub(super) fn direct(&self) -> Result<Vec<P2pRange>, LayoutError> {
         let mut all: Vec<P2pRange> = Vec::new();
         for wanted in &self.topology.p2p {
-            let name = wanted.name.clone().unwrap_or_else(|| wanted.to.clone());
-            let by = format!("p2p {name}");
-            let taken = self.topology.memory.iter().any(|memory| memory.name == name)
-                || self.layout.gim.iter().any(|gim| gim.name == name);
-            if taken || all.iter().any(|other| other.name == name) {
-                return Err(LayoutError::Twice(by));
-            }
-            let refuse = |who: &str, source| LayoutError::P2p {
-                name: name.clone(),
-                who: who.to_owned(),
-                source,
-            };
-            let (to, ld) = self.bound_part(&by, &wanted.to)?;
-            let target = self.bound((to, ld), DeviceKind::Memory, P2pRule::MemoryDevice);
-            let target = target.map_err(|rule| refuse(&wanted.to, rule))?;
-            let (mut from, edge) = (Vec::new(), self.layout.edge_of(to));
-            if all.iter().any(|it| it.edge == edge && it.to != to) {
-                return Err(refuse(&wanted.to, P2pRule::OneBelowHbr));
-            }
-            for who in &wanted.from {
-                let part = self.find(&by, who, "accelerator or NIC")?;
-                self.may_access(part, target).map_err(|rule| refuse(who, rule))?;
-                let other = |it: &&P2pRange| it.to == to && it.ld != ld && it.from.contains(&part);
-                if all.iter().any(|it| other(&it)) {
-                    return Err(refuse(who, P2pRule::OneLd));
-                }
-                if from.contains(&part) {
-                    return Err(LayoutError::Twice(format!("{by}: {who}")));
-                }
-                from.push(part);
-            }
-            if from.is_empty() {
-                let (what, want) = ("who accesses it", "1 or more");
-                return Err(LayoutError::Count { name: by, what, want, had: 0 });
-            }
-            let (hpa, len) =
-                self.hdm_of((to, ld), wanted, &all).map_err(|rule| refuse(&wanted.to, rule))?;
-            let new = P2pRange { name, from, to, ld, edge, hpa, len };
-            self.has_room(&new, &all)?;
+            let new = self.wanted(wanted, &all)?;
             all.push(new);
         }
+        self.own_memory(&mut all);
         Ok(all)
+    }
+
+    /// One `[[p2p]]`, behind `all` others.
+    fn wanted(&self, wanted: &P2p, all: &[P2pRange]) -> Result<P2pRange, LayoutError> {
+        let name = wanted.name.clone().unwrap_or_else(|| wanted.to.clone());
+        let by = format!("p2p {name}");
+        if self.is_name_taken(&name, all) {
+            return Err(LayoutError::Twice(by));
+        }
+        let refuse = |who: &str, source| LayoutError::P2p {
+            name: name.clone(),
+            who: who.to_owned(),
+            source,
+        };
+        let (to, ld) = self.bound_part(&by, &wanted.to)?;
+        let target = self.bound((to, ld), DeviceKind::Memory, P2pRule::MemoryDevice);
+        let target = target.map_err(|rule| refuse(&wanted.to, rule))?;
+        let (mut from, edge) = (Vec::new(), self.layout.edge_of(to));
+        if all.iter().any(|it| it.edge == edge && it.to != to) {
+            return Err(refuse(&wanted.to, P2pRule::OneBelowHbr));
+        }
+        for who in &wanted.from {
+            let part = self.find(&by, who, "accelerator or NIC")?;
+            self.may_access(part, target).map_err(|rule| refuse(who, rule))?;
+            let other = |it: &&P2pRange| it.to == to && it.ld != ld && it.from.contains(&part);
+            if all.iter().any(|it| other(&it)) {
+                return Err(refuse(who, P2pRule::OneLd));
+            }
+            if from.contains(&part) {
+                return Err(LayoutError::Twice(format!("{by}: {who}")));
+            }
+            from.push(part);
+        }
+        if from.is_empty() {
+            let (what, want) = ("who accesses it", "1 or more");
+            return Err(LayoutError::Count { name: by, what, want, had: 0 });
+        }
+        let (hpa, len) =
+            self.hdm_of((to, ld), wanted, all).map_err(|rule| refuse(&wanted.to, rule))?;
+        let new = P2pRange { name, from, to, ld, edge, hpa, len };
+        self.has_room(&new, all)?;
+        Ok(new)
+    }
+
+    fn is_name_taken(&self, name: &str, all: &[P2pRange]) -> bool {
+        self.topology.memory.iter().any(|memory| memory.name == name)
+            || self.layout.gim.iter().any(|gim| gim.name == name)
+            || all.iter().any(|other| other.name == name)
+    }
+
+    /// Adds the access of each host to the memory devices and logical devices that it binds: an edge has no HDM decoders, so
+    /// the host's LDST has to lead there. A rule that forbids it (several logical devices at one port, several memory devices
+    /// below one HBR switch, no room) leaves that device without; `weft endpoint ctl HOST tree` says so.
+    fn own_memory(&self, all: &mut Vec<P2pRange>) {
+        if self.topology.start == StartMode::Static {
+            return; // no manager sets LAV
+        }
+        for (at, device) in self.topology.devices.iter().enumerate() {
+            if device.kind != DeviceKind::Memory {
+                continue;
+            }
+            let lds = device.lds.map_or_else(|| vec![None], |lds| (0..lds).map(Some).collect());
+            for ld in lds {
+                self.own_memory_of((Part::Device(at), ld), all);
+            }
+        }
+    }
+
+    fn own_memory_of(&self, (to, ld): (Part, Option<u8>), all: &mut Vec<P2pRange>) {
+        let owner = |ld| self.bound((to, ld), DeviceKind::Memory, P2pRule::MemoryDevice).ok();
+        let Some(host) = owner(ld) else { return };
+        let own = Part::Host(host);
+        // The edge takes CXL.mem for the one logical device that the host has at that port.
+        let has_other = |other: u8| Some(other) != ld && owner(Some(other)) == Some(host);
+        let is_one_of_several = ld.is_some() && (0..LDS_MAX).any(has_other);
+        let is_flit = self.layout.is_flit(own) && self.layout.is_flit(to);
+        let edge = self.layout.edge_of(to);
+        if is_one_of_several || !is_flit || !is_name(self.layout.name(edge)) {
+            return;
+        }
+        if let Some(known) = all.iter().find(|it| (it.to, it.ld) == (to, ld)) {
+            let with_host = P2pRange { from: vec![own], ..known.clone() };
+            let has_it = all.iter().any(|it| (it.to, it.ld) == (to, ld) && it.from.contains(&own));
+            let fits = !has_it && self.has_room(&with_host, all).is_ok();
+            let range = all.iter_mut().find(|it| fits && it.name == with_host.name);
+            if let Some(range) = range {
+                range.from.push(own);
+            }
+            return;
+        }
+        let len = self.initial_memory(to, ld);
+        if len == 0 {
+            return;
+        }
+        let device = self.layout.name(to);
+        let to = ld.map_or_else(|| device.to_owned(), |ld| format!("{device}.{ld}"));
+        let is_free = !self.is_name_taken(&to, all);
+        let name = if is_free { to.clone() } else { format!("{to}.hdm") };
+        let from = vec![self.layout.name(own).to_owned()];
+        let wanted = P2p { name: Some(name), from, to, len: Some(len), hpa: None };
+        all.extend(self.wanted(&wanted, all).ok());
+    }
+
+    /// Bytes of memory that a device, or a logical device of it, begins with.
+    fn initial_memory(&self, to: Part, ld: Option<u8>) -> u64 {
+        let Part::Device(at) = to else { return 0 };
+        let Some(device) = self.topology.devices.get(at) else { return 0 };
+        let mib = match (ld, device.lds) {
+            (Some(ld), Some(lds)) => device.ld_mib.as_ref().map_or_else(
+                || {
+                    let all = device.capacity_mib.unwrap_or(u32::from(lds) * GRANULE_MIB);
+                    let fixed = all.saturating_sub(device.dynamic_mib.unwrap_or(0));
+                    fixed / u32::from(lds.max(1)) / GRANULE_MIB * GRANULE_MIB
+                },
+                |each| each.get(usize::from(ld)).copied().unwrap_or(0),
+            ),
+            _ => device.capacity_mib.unwrap_or(0),
+        };
+        u64::from(mib) << 20
     }
 
     /// The host of a device of this kind (or, for accelerators, a NIC) at a PBR switch.

@@ -214,6 +214,7 @@ impl Scanner {
             hpa: Window { base: one.base, limit: one.base + (one.size - 1) },
             to: to(one),
             committed: number < committed,
+            reached: None,
         };
         node.decoders = wanted.iter().enumerate().map(one).collect();
     }
