@@ -7,7 +7,7 @@
 use std::fmt::{self, Write};
 
 use super::graph::SwitchId;
-use super::inventory::{Inventory, Partner, Port, Switch, TargetKind};
+use super::inventory::{Inventory, Partner, Port, Switch, TargetKind, Vcs};
 use super::service::display_names::DisplayNames;
 use super::text::UuidText;
 
@@ -63,6 +63,19 @@ pub(crate) fn partner(
     })
 }
 
+/// Downstream bridges that show nothing; empty where all do.
+fn free_vppbs(vcs: &Vcs) -> String {
+    let free = (1_u8..).zip(vcs.vppbs.iter().skip(1)).filter(|(_, vppb)| vppb.status == 0);
+    let numbers: Vec<String> = free.map(|(number, _)| format!("vPPB {number}")).collect();
+    numbers.join(", ")
+}
+
+/// The port of the host that has a virtual switch at its edge.
+fn host_of(switch: &Switch, vcs: &Vcs) -> Option<u8> {
+    let is_it = |t: &&super::inventory::Target| t.kind == TargetKind::Host && t.vcs == vcs.id;
+    switch.targets.iter().find(is_it).map(|target| target.port)
+}
+
 /// Writes a fabric as text: a switch a paragraph, a port a line; switches under those that they were found from.
 ///
 /// # Errors
@@ -81,6 +94,14 @@ pub fn tree(inventory: &Inventory, called: &DisplayNames, to: &mut dyn Write) ->
         for port in &switch.ports {
             if let Some(what) = partner((inventory, called), id, switch, port) {
                 writeln!(to, "{indent}  {}: {what}", port.number)?;
+            }
+        }
+        for vcs in &switch.vcss {
+            let free = free_vppbs(vcs);
+            if !free.is_empty() {
+                let of = host_of(switch, vcs).map(|port| called.at(inventory, id, port));
+                let of = of.map_or_else(|| "no host".to_owned(), |name| format!("host {name}"));
+                writeln!(to, "{indent}  VCS {}, of {}: free {free}", vcs.id, of.trim_end())?;
             }
         }
         let found = |(below, switch): (SwitchId, &Switch)| {

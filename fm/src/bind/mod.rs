@@ -207,7 +207,7 @@ impl Bindings {
         self.remote.iter().chain(&self.cut)
     }
 
-    fn is_taken(&self, bridge: Bridge) -> bool {
+    pub(crate) fn is_taken(&self, bridge: Bridge) -> bool {
         let ends = self.remote.iter().flat_map(|link| [link.host.bridge, link.below.bridge]);
         self.local.iter().map(|local| local.bridge).chain(ends).any(|taken| taken == bridge)
     }

@@ -10,6 +10,7 @@
 
 mod access;
 mod assign;
+mod bind_by_name;
 mod bindings;
 pub mod board;
 pub mod desired;
@@ -298,8 +299,12 @@ impl Fm {
                 "the fabric is static: its switches have their tables from files",
             ));
         }
-        let answer =
-            if request.is_read_only() { self.query(request) } else { self.change(request) };
+        let answer = match request {
+            // Names of bridges have slashes, and those of hosts none.
+            Request::Bind { bridge, to } if !bridge.contains('/') => self.bind_by_name(bridge, to),
+            _ if request.is_read_only() => self.query(request),
+            _ => self.change(request),
+        };
         self.show();
         let called = self.called();
         let refused =

@@ -158,3 +158,57 @@ fn there_are_as_many_links_as_pids() {
     assert!(refused.contains("no other PID is left below"), "{refused}");
     assert_eq!((before.len(), links(&mut fabric)), (2, before));
 }
+
+/// By names the manager finds bridges that are free: at another switch first a virtual switch and a link to it, then one more
+/// bridge there; what cannot be is said, and changes nothing.
+#[test]
+fn devices_are_bound_by_names_at_any_switch() {
+    let text = r#"
+switch = [{ name = "sw0" }, { name = "sw1" }]
+link = [{ ends = ["sw0", "sw1"] }]
+host = [{ name = "h0", at = "sw0", spare_vppbs = 2 }, { name = "h1", at = "sw1" }]
+device = [
+    { name = "ep0", at = "sw1" }, { name = "ep1", at = "sw1" }, { name = "near", at = "sw0" },
+    { name = "more", at = "sw1" },
+]
+"#;
+    let mut fabric = up_text("by names", text);
+    let mut by_name = |host: &str, device: &str| {
+        let (bridge, to) = (host.to_owned(), device.to_owned());
+        let done = fabric.fm().request(&Request::Bind { bridge, to });
+        done.map_err(|refused| refused.message)
+    };
+    for (host, device) in [("h0", "ep0"), ("h0", "ep1"), ("h0", "near")] {
+        by_name(host, device).unwrap_or_else(|why| panic!("{device}: {why}"));
+    }
+    #[rustfmt::skip] // columns: host, device, part of the refusal
+    let refusals = [
+        ("h0", "ep0",    "h0 is shown ep0 by sw1/"),
+        ("h1", "near",   "h0 is shown near"),
+        ("h0", "more",   "is free"),
+        ("h1", "more",   "no vPPB of h1 is free"),
+        ("h0", "nobody", "no device \"nobody\""),
+        ("nobody", "ep0", "no host \"nobody\""),
+        ("ep0", "more",  "ep0 is a device"),
+    ];
+    for (host, device, part) in refusals {
+        let why = by_name(host, device).unwrap_err();
+        assert!(why.contains(part), "{host} {device}: {why}");
+    }
+    assert_eq!(links(&mut fabric).len(), 1);
+    fabric.bring_up_hosts().unwrap();
+    let at = fabric_here::bars(&fabric, HOST, &[0x0D00, 0x0D01, 0x0D02]);
+    assert_eq!(at.len(), 3, "{at:x?}");
+    for (seed, bar) in (1..).zip(at) {
+        let found = (0..3).filter(|device| {
+            let write = transfer(&fabric, HOST, &Command::Write(range(bar, LEN, seed)));
+            assert!(write.ok, "{write:?}");
+            let (addr, len) = (Num(0), Some(Num(LEN)));
+            let seed = Some(seed);
+            let own = OwnRange { addr, len, seed, bar: Some(0), ..OwnRange::default() };
+            transfer(&fabric, Part::Device(*device), &Command::Peek(own)).ok
+        });
+        assert_eq!(found.count(), 1, "{bar:#x}");
+    }
+    books(&fabric);
+}

@@ -14,10 +14,11 @@ use crate::error::CliError;
 /// Arguments of `weft fm bind`.
 #[derive(Args, Debug)]
 pub struct BindArgs {
-    /// SWITCH/VCS/VPPB, such as s0/0/1
-    #[arg(requires = "to")]
+    /// Name of a host, whose first free bridge is used, or SWITCH/VCS/VPPB, such as s0/0/1
+    #[arg(requires = "to", value_name = "HOST|BRIDGE")]
     bridge: Option<String>,
-    /// port:N, port:N.LD, or SWITCH/VCS/VPPB of another switch
+    /// For a host: a device, such as ep1, mld0.2 or s1.3. For a bridge: port:N, port:N.LD, or SWITCH/VCS/VPPB of another switch
+    #[arg(value_name = "DEVICE|TO")]
     to: Option<String>,
     #[command(flatten)]
     ask: AskArgs,
@@ -71,9 +72,11 @@ mod tests {
     #[test]
     fn words_become_requests() {
         let (bridge, to) = ("s0/0/1".to_owned(), "port:40".to_owned());
+        let by_name = Request::Bind { bridge: "h0".to_owned(), to: "ep1".to_owned() };
         assert_requests([
             ("bind", Request::Bindings),
             ("bind s0/0/1 port:40", Request::Bind { bridge: bridge.clone(), to }),
+            ("bind h0 ep1", by_name),
             ("unbind s0/0/1", Request::Unbind { bridge }),
         ]);
         assert_refused([("bind s0/0/1", "required")]);

@@ -309,6 +309,7 @@ impl<'a> Builder<'a> {
 
     fn virtual_switches(&mut self) -> Result<(), LayoutError> {
         let mut bound: BTreeMap<(Part, Option<u8>), usize> = BTreeMap::new();
+        let mut spare_switches = Vec::new();
         for (index, host) in self.topology.hosts.iter().enumerate() {
             let Some(End { part: Part::Switch(edge), port: usp }) =
                 self.at.get(&Part::Host(index)).copied()
@@ -331,13 +332,27 @@ impl<'a> Builder<'a> {
                 }
             }
             self.check_links(&host.name, &further)?;
-            for (at, vppbs) in further {
+            let spare = || (0..host.spare_vppbs).map(|_| VppbBinding::Spare);
+            // A manager makes no virtual switches. So where the host may be shown more at run time, each other switch has one for
+            // it, behind those of the file's own bindings.
+            let others = (0..self.layout.switches.len())
+                .filter(|at| *at != edge && !further.iter().any(|(other, _)| other == at));
+            spare_switches.extend(
+                others
+                    .filter(|_| host.spare_vppbs > 0)
+                    .map(|at| (at, Vcs { host: index, usp: None, vppbs: spare().collect() })),
+            );
+            for (at, mut vppbs) in further {
+                vppbs.extend(spare());
                 let vcs = self.add_vcs(at, Vcs { host: index, usp: None, vppbs })?;
                 shown.push(VppbBinding::Below { switch: at, vcs });
             }
-            shown.extend((0..host.spare_vppbs).map(|_| VppbBinding::Spare));
+            shown.extend(spare());
             let (usp, vppbs) = (Some(usp), shown);
             self.add_vcs(edge, Vcs { host: index, usp, vppbs })?;
+        }
+        for (at, vcs) in spare_switches {
+            self.add_vcs(at, vcs)?;
         }
         Ok(())
     }
