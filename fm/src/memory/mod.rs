@@ -13,6 +13,7 @@
 //! sent ([`map`]).
 
 pub mod map;
+mod notify;
 mod steps;
 pub mod withdraw;
 
@@ -20,11 +21,11 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 use weft_parsers::cci::Uuid;
-use weft_parsers::cci::gfd_access::SAT_NOTIFY;
 use weft_parsers::fabric::{Hpa, Interleave, Pid};
 
 use self::map::{Conflict, Kind, LocalRange, Range, fits, misfit, off_blocks};
-use self::steps::{Place, Step, UndoLog};
+pub(crate) use self::steps::group_bit;
+use self::steps::{NOTIFY, Place, Step, UndoLog};
 use super::cci::{CallError, Fabric};
 use super::edge::AccessBit;
 use super::graph::SwitchId;
@@ -68,6 +69,8 @@ pub struct Request {
     pub hpa: Hpa,
     /// Of which kind of memory; of the first partitions that have room, where nothing is said.
     pub media: Option<Media>,
+    /// Its GFDs notify hosts that have it, by GAM VDMs.
+    pub notify: bool,
 }
 
 /// Memory of GFDs that some hosts have.
@@ -87,6 +90,9 @@ pub struct Share {
     /// Bytes of an interleave granule; of no meaning where there is one way, 0 where nobody has told.
     #[serde(default)]
     pub granularity: u32,
+    /// Its GFDs notify hosts that have it.
+    #[serde(default)]
+    pub notify: bool,
 }
 
 /// The part of a share that is in one GFD.
@@ -239,10 +245,14 @@ impl Memory {
                 done.take(fabric, inventory, step)?;
             }
         }
-        let Request { tag, mut hosts, len, hpa, .. } = wanted.clone();
+        let Request { tag, mut hosts, len, hpa, notify, .. } = wanted.clone();
         let granularity = interleave.granularity();
         hosts.sort_unstable();
-        self.shares.push(Share { tag, hosts, parts, len, hpa: hpa.0, granularity });
+        let share = Share { tag, hosts, parts, len, hpa: hpa.0, granularity, notify };
+        for &host in &share.hosts {
+            self.notify(fabric, inventory, &mut done, &share, host)?;
+        }
+        self.shares.push(share);
         self.shares.sort_by_key(|share| share.tag);
         self.find(&tag).ok_or(MemoryError::Tag)
     }
@@ -286,6 +296,7 @@ impl Memory {
             let step = Step::Right { gfd: part.gfd, rpid: host.pid, group: part.group };
             done.take(fabric, inventory, step)?;
         }
+        self.notify(fabric, inventory, &mut done, &share, host)?;
         if let Some(share) = self.shares.iter_mut().find(|share| share.tag == *tag) {
             share.hosts.push(host);
             share.hosts.sort_unstable();
@@ -321,6 +332,9 @@ impl Memory {
         for host in &share.hosts {
             let step = Step::Right { gfd, rpid: host.pid, group: part.group };
             done.take(fabric, inventory, step)?;
+            if share.notify {
+                done.take(fabric, inventory, Step::Right { gfd, rpid: host.pid, group: NOTIFY })?;
+            }
         }
         let own = self.shares.iter_mut().find(|share| share.tag == *tag);
         if let Some(place) = own.and_then(|share| share.parts.get_mut(usize::from(way))) {
@@ -361,6 +375,9 @@ impl Memory {
                 done.take(fabric, inventory, Step::NoEdge { host, gfd: part.gfd })?;
             }
             let (gfd, rpid, index) = (part.gfd, host.pid, part.decoder);
+            if share.notify && !rest.notifies(host, gfd) {
+                done.take(fabric, inventory, Step::NoRight { gfd, rpid, group: NOTIFY })?;
+            }
             done.take(fabric, inventory, Step::NoDecoder { gfd, rpid, index })?;
         }
         *self = rest;
@@ -579,10 +596,3 @@ fn check_host(inventory: &Inventory, host: Host) -> Result<(), MemoryError> {
     }
     Err(MemoryError::NoHost(host.pid))
 }
-
-/// The bit of a group in a right.
-pub(crate) const fn group_bit(group: u16) -> u32 {
-    if group < GROUPS_MAX { 1 << group } else { 0 }
-}
-
-const _: () = assert!(group_bit(30) != SAT_NOTIFY && group_bit(31) == 0);

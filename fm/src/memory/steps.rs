@@ -12,14 +12,15 @@ use weft_parsers::cci::dcd::{
 use weft_parsers::cci::gae::{AccessOp, ConfigureAccess};
 use weft_parsers::cci::gfd::{DcAdd, DcRelease};
 use weft_parsers::cci::gfd_access::{
-    Gdt, GdtDecoder, GdtEntry, GdtRange, SatEntries, SatRange, SatUpdate, SetGdt, SetSat,
+    Gdt, GdtDecoder, GdtEntry, GdtRange, SAT_NOTIFY, SatEntries, SatRange, SatUpdate, SetGdt,
+    SetSat,
 };
 use weft_parsers::cci::pbr::PathCost;
 use weft_parsers::cci::tables::{PidOp, VcsVectorRange, Vector, VectorRange};
 use weft_parsers::cci::{List, Opcode, Request, Uuid};
 use weft_parsers::fabric::{Dpa, Hpa, Interleave, Pid};
 
-use super::{Host, MemoryError, group_bit};
+use super::{GROUPS_MAX, Host, MemoryError};
 use crate::cci::{CallError, Fabric, Way};
 use crate::inventory::{Inventory, Switch};
 use crate::media::{self, Media, Region};
@@ -28,6 +29,21 @@ use crate::media::{self, Media, Region};
 const EXTENTS_MAX: u32 = 64;
 /// Tries of undoing.
 const UNDO_TRIES: u32 = 4;
+
+/// The bit of a group in a right.
+pub(crate) const fn group_bit(group: u16) -> u32 {
+    if group < GROUPS_MAX { 1 << group } else { 0 }
+}
+
+/// Stands for notifications in a step that sets a right: they have the bit behind the last group's.
+pub(super) const NOTIFY: u16 = 31;
+
+/// The bit of a right: of a group, or of [`NOTIFY`].
+const fn right_bit(group: u16) -> u32 {
+    if group == NOTIFY { SAT_NOTIFY } else { group_bit(group) }
+}
+
+const _: () = assert!(group_bit(30) != SAT_NOTIFY && group_bit(31) == 0);
 
 /// Where in a GFD capacity is to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -117,6 +133,12 @@ impl fmt::Display for Step {
             }
             Self::NoEdge { host, gfd } => {
                 write!(f, "access to {gfd} disabled at the edge of {}", host.pid)
+            }
+            Self::Right { gfd, rpid, group: NOTIFY } => {
+                write!(f, "notifications of {gfd} to {rpid}")
+            }
+            Self::NoRight { gfd, rpid, group: NOTIFY } => {
+                write!(f, "no notifications of {gfd} to {rpid}")
             }
             Self::Right { gfd, rpid, group } => {
                 write!(f, "access of {rpid} to group {group} of {gfd}")
@@ -379,7 +401,7 @@ fn set_decoder(fabric: &mut Fabric, gfd: Pid, rpid: Pid, entry: GdtEntry) -> Res
 fn right(fabric: &mut Fabric, gfd: Pid, rpid: Pid, group: u16, on: bool) -> Result<(), CallError> {
     let way = Way::Pid(gfd);
     let now = vector(fabric, gfd, rpid)?;
-    let bit = group_bit(group);
+    let bit = right_bit(group);
     let wanted = if on { now | bit } else { now & !bit };
     if wanted != now {
         let updates = [SatUpdate { rpid, vector: wanted }];

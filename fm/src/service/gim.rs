@@ -53,7 +53,7 @@ impl Fm {
     /// Gives or takes memory of either kind; lines for what is done.
     pub(super) fn change_memory(&mut self, request: &Request) -> Result<Vec<String>, Refused> {
         Ok(match request {
-            Request::Share { name, hosts, gfds, ways, size, granularity, hpa, media } => {
+            Request::Share { name, hosts, gfds, ways, size, granularity, hpa, media, notify } => {
                 let wanted = DesiredMemory {
                     name: name.clone(),
                     hosts: hosts.clone(),
@@ -63,12 +63,17 @@ impl Fm {
                     granularity: *granularity,
                     hpa: *hpa,
                     media: *media,
+                    notify: *notify,
                 };
                 self.up()?;
                 self.is_free(name)?;
                 let request = self.resolve(&wanted).map_err(Refused::bad_request)?;
                 self.share(&request).map_err(refuse)?;
-                vec![format!("memory {name:?} is granted to {} hosts", hosts.len())]
+                vec![
+                    format!("memory {name:?} is granted to {} hosts", hosts.len()),
+                    "each of them has to map it: weft fabric map FILE does so for hosts of weft"
+                        .to_owned(),
+                ]
             }
             Request::ShowGim { name, of, from, prefix, size, hpa } => {
                 let wanted = DesiredGim {

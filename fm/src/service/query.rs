@@ -131,6 +131,7 @@ impl Fm {
             size: share.len,
             granularity: share.granularity,
             hosts: share.hosts.iter().map(|host| host.pid.bits()).collect(),
+            notify: share.notify,
             parts: share.parts.iter().map(part).collect(),
         };
         self.memory.shares.iter().map(row).collect()

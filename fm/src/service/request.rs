@@ -124,6 +124,9 @@ pub enum Request {
         /// Of which kind of memory; of the first partitions that have room, where nothing is said.
         #[serde(default)]
         media: Option<Media>,
+        /// Its GFDs notify hosts that have it.
+        #[serde(default)]
+        notify: bool,
     },
     /// Media partitions of GFDs.
     Partitions,
@@ -368,6 +371,9 @@ pub struct ShareRow {
     pub granularity: u32,
     /// PIDs of the hosts and devices.
     pub hosts: Vec<u16>,
+    /// Its GFDs notify them.
+    #[serde(default)]
+    pub notify: bool,
     /// By way.
     pub parts: Vec<PartRow>,
 }

@@ -526,8 +526,8 @@ impl Fm {
         };
         let (tag, hpa) = (tag(&wanted.name)?, Hpa(wanted.hpa));
         let (len, granularity) = (wanted.size, wanted.granularity);
-        let media = wanted.media;
-        Ok(memory::Request { tag, hosts, gfds, len, granularity, hpa, media })
+        let (media, notify) = (wanted.media, wanted.notify);
+        Ok(memory::Request { tag, hosts, gfds, len, granularity, hpa, media, notify })
     }
 
     /// Gives memory, and tells the hosts' edges what the paths cost.

@@ -43,7 +43,7 @@ pub fn wanted(inventory: &Inventory, tag: u8) -> Request {
     let len = 2 * BLOCK * u64::try_from(gfds.len()).unwrap();
     let hpa = Hpa(0x0100_0000_0000);
     let (hosts, granularity, media) = (hosts(inventory), 4_096, None);
-    Request { tag: [tag; 16], hosts, gfds, len, granularity, hpa, media }
+    Request { tag: [tag; 16], hosts, gfds, len, granularity, hpa, media, notify: false }
 }
 
 /// Nobody has anything else.
@@ -103,6 +103,33 @@ fn four_gfds_are_shared_by_two_hosts_and_given_back() {
     });
     memory.release(&mut fabric, &inventory, &[1; 16]).unwrap();
     assert_eq!((memory, traces(&shared)), (Memory::default(), empty));
+}
+
+/// Notifications of a GFD are a bit of each requester: the first share that asks for them sets it, and the last one clears it.
+#[test]
+fn the_last_share_that_asks_for_notifications_ends_them() {
+    let (shared, inventory) = fabric(1);
+    let mut fabric = shared.fabric(US);
+    let empty = traces(&shared);
+    let mut memory = Memory::default();
+    let host = hosts(&inventory)[0];
+    let is_told = |shared: &Shared| {
+        shared.with(|fake| {
+            let place = fake.nodes.iter().position(|node| node.base.pid == inventory.gfds[0].pid);
+            fake.gfd(place.unwrap()).sat.get(&host.pid).is_some_and(|vector| vector >> 31 == 1)
+        })
+    };
+    for (tag, notify, told) in [(1, false, false), (2, true, true), (3, true, true)] {
+        let hpa = Hpa(0x0100_0000_0000 + u64::from(tag) * SEGMENT);
+        let one = Request { hpa, notify, hosts: vec![host], ..wanted(&inventory, tag) };
+        memory.share(&mut fabric, &inventory, beside(), &one).unwrap();
+        assert_eq!(is_told(&shared), told, "{tag} is given");
+    }
+    for (tag, told) in [(2, true), (3, false), (1, false)] {
+        memory.release(&mut fabric, &inventory, &[tag; 16]).unwrap();
+        assert_eq!(is_told(&shared), told, "{tag} is released");
+    }
+    assert_eq!(traces(&shared), empty);
 }
 
 #[test]
@@ -337,7 +364,7 @@ fn random_request(rng: &mut Rng, inventory: &Inventory, tag: Uuid) -> Request {
     let granularity = [256, 4_096, 16_384][usize::try_from(rng.below(3)).unwrap()];
     let hpa = (1 << 40) + rng.below(3) * SEGMENT + rng.below(12) * BLOCK - rng.below(2) * 4 * BLOCK;
     let len = ways * (1 + rng.below(2)) * BLOCK;
-    Request { tag, hosts, gfds, len, granularity, hpa: Hpa(hpa), media: None }
+    Request { tag, hosts, gfds, len, granularity, hpa: Hpa(hpa), media: None, notify: false }
 }
 
 /// Random adds, grants, revocations and releases: what the map allows is given, all else is refused as taken, and whatever

@@ -97,6 +97,7 @@ fn share(name: &str, gfds: &[&str], size: u64) -> Request {
         granularity: 256,
         hpa: 1 << 41,
         media: None,
+        notify: false,
     }
 }
 

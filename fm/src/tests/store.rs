@@ -34,6 +34,7 @@ fn a_restart_finds_what_was_kept_and_the_fabric_as_it_was() {
         len: 4,
         hpa: u64::MAX,
         granularity: 256,
+        notify: false,
     };
     let gim = crate::gim::Gim::default();
     let p2p = crate::p2p::P2p::default();

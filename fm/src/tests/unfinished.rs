@@ -128,6 +128,7 @@ fn share(hosts: &[&String]) -> Request {
         granularity: 256,
         hpa: 1 << 41,
         media: None,
+        notify: false,
     }
 }
 

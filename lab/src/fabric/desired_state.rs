@@ -187,6 +187,9 @@ fn write_memory(text: &mut String, topology: &Topology, layout: &Layout) -> std:
         if let Some(media) = memory.media {
             writeln!(text, "media = \"{media}\"")?;
         }
+        if memory.notify {
+            writeln!(text, "notify = true")?;
+        }
     }
     Ok(())
 }

@@ -306,6 +306,9 @@ pub struct Memory {
     /// Of which kind of memory; of the first partitions that have room, where nothing is said.
     #[serde(default)]
     pub media: Option<Media>,
+    /// GFDs notify its hosts of what they refuse them there.
+    #[serde(default)]
+    pub notify: bool,
 }
 
 /// A number of bytes or an address: a number, or text such as "32MiB" and "`0x10000000000`".

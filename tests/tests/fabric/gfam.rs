@@ -15,7 +15,7 @@ use weft_lab::endpoint::command::{Access, Command, OwnRange};
 use weft_lab::endpoint::number::Num;
 use weft_lab::fabric::layout::{Part, uuid};
 use weft_lab::fabric::managed::ManagedFabric;
-use weft_tests::fabric_here::{access, books, range, transfer, up};
+use weft_tests::fabric_here::{access, books, pass, range, transfer, up, up_text};
 
 /// Every granularity that there is.
 const GRANULARITIES: [u32; 7] = [256, 512, 1_024, 2_048, 4_096, 8_192, 16_384];
@@ -97,6 +97,7 @@ fn shared(
         granularity,
         hpa,
         media: None,
+        notify: false,
     };
     request(fabric, &share);
     fabric.map().unwrap();
@@ -219,6 +220,7 @@ fn memory_beside_memory_leaves_it_whole() {
         granularity,
         hpa,
         media: None,
+        notify: false,
     };
     let (behind, order) = (hpa + old.len, ["g0", "g1", "g2", "g3"]);
     let refused = [
@@ -242,6 +244,70 @@ fn memory_beside_memory_leaves_it_whole() {
     for (at, seed) in [(hpa, 7), (behind, 8), (hpa + old.len - len, 9)] {
         read(&fabric, Part::Host(0), range(at, len, seed));
         read(&fabric, Part::Host(1), range(at, len, seed));
+    }
+    books(&fabric);
+}
+
+/// What the ring of a host has had since the last look: the first look places it.
+fn ring(fabric: &ManagedFabric, host: Part, base: Option<u64>) -> usize {
+    let command = Command::Ring { base: base.map(Num), block: None, timeout_ms: 5_000 };
+    match fabric.ask(host, &command) {
+        Ok(Answer::Ring { entries, overflow: false }) => entries.len(),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// A GFD notifies those who asked for it with their memory, and no one else, until the last such memory is taken away.
+#[test]
+fn hosts_are_notified_where_their_memory_says_so() {
+    let text = r#"
+switch = [{ name = "sw0" }]
+host = [{ name = "h0", at = "sw0" }, { name = "h1", at = "sw0" }]
+gfd = [{ name = "g0", at = "sw0" }]
+[[memory]]
+name = "told"
+hosts = ["h0"]
+gfds = ["g0"]
+len = "16MiB"
+hpa = "1TiB"
+notify = true
+[[memory]]
+name = "quiet"
+hosts = ["h1"]
+gfds = ["g0"]
+len = "16MiB"
+hpa = "1TiB"
+"#;
+    let mut fabric = up_text("notifications", text);
+    let hosts = [Part::Host(0), Part::Host(1)];
+    // Within the segment, and behind what the GFD's decoder has.
+    let behind = |fabric: &ManagedFabric, host| {
+        let asked = Access { seed: None, ..range((1 << 40) + (1 << 30), 64, 0) };
+        let done = access(fabric, host, asked, false);
+        assert!(!done.ok && done.failures.contains_key("UR"), "{done:?}");
+    };
+    assert_eq!(hosts.map(|host| ring(&fabric, host, Some(0x10_0000))), [0, 0]);
+    for host in hosts {
+        behind(&fabric, host);
+    }
+    assert_eq!(hosts.map(|host| ring(&fabric, host, None)), [1, 0]);
+    let more = Request::Share {
+        name: "more".to_owned(),
+        hosts: vec!["h0".to_owned()],
+        gfds: vec!["g0".to_owned()],
+        ways: None,
+        size: BLOCK,
+        granularity: 4_096,
+        hpa: HPA,
+        media: None,
+        notify: true,
+    };
+    fabric.fm().request(&more).unwrap();
+    for (name, told) in [("told", 1), ("more", 0)] {
+        fabric.fm().request(&Request::Release { name: name.to_owned() }).unwrap();
+        pass(&fabric, 2); // of one kind there is one notice in a millisecond
+        behind(&fabric, hosts[0]);
+        assert_eq!(ring(&fabric, hosts[0], None), told, "{name} is released");
     }
     books(&fabric);
 }

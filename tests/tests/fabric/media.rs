@@ -137,6 +137,7 @@ fn a_kind_of_memory_that_is_used_up_is_refused() {
         granularity: 4_096,
         hpa: 0x130_0000_0000,
         media,
+        notify: false,
     };
     let (pm, dram) = (Some(Media::Pm), Some(Media::Dram));
     #[rustfmt::skip] // columns: how much, kind, part of why
@@ -166,6 +167,7 @@ fn a_kind_of_memory_that_is_used_up_is_refused() {
         granularity: 4_096,
         hpa: 0x130_0000_0000,
         media: None,
+        notify: false,
     };
     fabric.fm().request(&next).unwrap();
     let all = shares(&mut fabric);
@@ -206,6 +208,7 @@ fn a_device_that_starts_again_gets_its_partitions_before_its_memory() {
         granularity: 4_096,
         hpa: 0x130_0000_0000,
         media: Some(Media::Dram),
+        notify: false,
     };
     fabric.fm().request(&late).unwrap();
     let (all, used) = (shares(&mut fabric), rows(&mut fabric));

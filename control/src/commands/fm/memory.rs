@@ -52,6 +52,9 @@ enum MemoryCommand {
         /// Kind of memory, dram or pm; by default, the first partitions that have room
         #[arg(long)]
         media: Option<Media>,
+        /// Have the GFDs notify its hosts, in their rings (`weft endpoint ctl HOST ring`), of accesses that they refuse
+        #[arg(long)]
+        notify: bool,
         #[command(flatten)]
         ask: AskArgs,
     },
@@ -72,7 +75,7 @@ enum MemoryCommand {
 impl MemoryCommand {
     fn request(&self) -> Result<Request, CliError> {
         Ok(match self {
-            Self::Add { name, host, gfd, ways, size, granularity, hpa, media, ask: _ } => {
+            Self::Add { name, host, gfd, ways, size, granularity, hpa, media, notify, ask: _ } => {
                 if gfd.is_empty() && ways.is_none() {
                     let which = "expected --gfd NAME, once for each way and in their order, or --ways N for the N \
                                  that were found first";
@@ -90,6 +93,7 @@ impl MemoryCommand {
                     granularity,
                     hpa: *hpa,
                     media: *media,
+                    notify: *notify,
                 }
             }
             Self::Partitions { ask: _ } => Request::Partitions,
@@ -132,9 +136,10 @@ fn of_shares(rows: &[ShareRow]) -> String {
         });
         let parts = parts.collect::<Vec<_>>().join("\n");
         let hpa = format!("{:#x}", row.hpa);
-        [row.name.clone(), hpa, (row.size >> 20).to_string(), pids(&row.hosts), parts]
+        let notify = if row.notify { "yes" } else { "-" }.to_owned();
+        [row.name.clone(), hpa, (row.size >> 20).to_string(), pids(&row.hosts), notify, parts]
     });
-    table(["name", "hpa", "MiB", "hosts", "way: GFD, group, decoder, DPA, media"], cells)
+    table(["name", "hpa", "MiB", "hosts", "notify", "way: GFD, group, decoder, DPA, media"], cells)
 }
 
 fn of_partitions(rows: &[DmpRow]) -> String {
@@ -165,6 +170,7 @@ mod tests {
             granularity: 256,
             hpa: 1 << 40,
             media,
+            notify: false,
         };
         #[rustfmt::skip] // columns: words, request
         assert_requests([

@@ -253,6 +253,9 @@ pub struct DesiredMemory {
     pub hpa: u64,
     /// Of which kind of memory; of the first partitions that have room, where nothing is said.
     pub media: Option<Media>,
+    /// GFDs notify its hosts of what they refuse them there (GAM VDMs).
+    #[serde(default)]
+    pub notify: bool,
 }
 
 /// The desired state of a fabric, as its file says it.

@@ -112,7 +112,14 @@ impl Reconciled {
             Some(now) if !same(now, share) => {
                 self.said.push(format!("memory {name:?} is not as it was"));
             }
-            Some(_) => {}
+            Some(_) => self.keep_notify(share),
+        }
+    }
+
+    /// Goes on believing whether a share asks for notifications: a GFD shows only that one of a host's shares there does.
+    fn keep_notify(&mut self, share: &Share) {
+        if let Some(known) = self.memory.shares.iter_mut().find(|one| one.tag == share.tag) {
+            known.notify = share.notify;
         }
     }
 
@@ -158,4 +165,5 @@ fn same(now: &Share, before: &Share) -> bool {
     };
     (now.len, now.hpa, &now.parts) == (before.len, before.hpa, &before.parts)
         && hosts(now) == hosts(before)
+        && (now.notify || !before.notify || before.hosts.is_empty())
 }

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use weft_parsers::cci::dcd::{ExtentList, GetExtents};
-use weft_parsers::cci::gfd_access::{Gdt, GdtDecoder, GdtRange, SatEntries, SatRange};
+use weft_parsers::cci::gfd_access::{Gdt, GdtDecoder, GdtRange, SAT_NOTIFY, SatEntries, SatRange};
 use weft_parsers::cci::{Request, Uuid};
 use weft_parsers::fabric::Pid;
 
@@ -122,6 +122,8 @@ struct Piece {
     len: u64,
     /// Hosts with a decoder for it and the right to it.
     hosts: Vec<(Host, u8, GdtDecoder)>,
+    /// All of these are notified by the GFD.
+    notify: bool,
 }
 
 /// Who has a decoder at a GFD: its decoders by number, and the groups that it has the right to, a bit each.
@@ -197,9 +199,12 @@ fn pieces(
                 may.then_some((one.host, *index, *decoder))
             };
             let hosts: Vec<_> = rights.iter().filter_map(of).collect();
+            let is_told = |one: &&Rights| one.groups & SAT_NOTIFY != 0;
+            let told = rights.iter().filter(is_told).map(|one| one.host).collect::<Vec<_>>();
+            let notify = !hosts.is_empty() && hosts.iter().all(|(host, ..)| told.contains(host));
             let decoder = hosts.first().map_or(0, |(_, index, _)| *index);
             let part = Part { gfd: gfd.pid, group, decoder, dpa: extent.start.0 };
-            pieces.push((extent.tag, Piece { part, len: extent.len, hosts }));
+            pieces.push((extent.tag, Piece { part, len: extent.len, hosts, notify }));
         }
     }
     Ok(pieces)
@@ -221,7 +226,8 @@ fn share(tag: Uuid, mut pieces: Vec<Piece>) -> (Share, Option<String>) {
     let granularity = first.first().map_or(0, |(_, _, decoder)| decoder.interleave.granularity());
     let len = pieces.iter().map(|piece| piece.len).sum();
     let parts = pieces.iter().map(|piece| piece.part).collect();
-    (Share { tag, hosts, parts, len, hpa, granularity }, odd)
+    let notify = pieces.iter().all(|piece| piece.notify);
+    (Share { tag, hosts, parts, len, hpa, granularity, notify }, odd)
 }
 
 /// What hosts and devices show each other, as it was known and still stands; the rest is told.

@@ -98,6 +98,7 @@ fn loaded() -> ManagedFabric {
         granularity: 4_096,
         hpa: 0x120_0000_0000,
         media: None,
+        notify: false,
     };
     fabric.fm().request(&share).unwrap();
     fabric.bring_up_hosts().unwrap();
