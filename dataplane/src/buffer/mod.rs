@@ -284,12 +284,32 @@ impl Buffer {
     ) -> Admission {
         let at = self.voq_at(input, output, pri);
         let word = self.voq.at(at);
-        let mut used = word.load(Ordering::Relaxed);
-        let (reserve, mut limit) = self.voq_limit(lease, thresholds, pri);
-        if !self.solo && used.saturating_add(cells) > limit {
-            used = self.fold_voq(lease, thresholds, (input, output, pri));
-            (_, limit) = self.voq_limit(lease, thresholds, pri);
+        let used = word.load(Ordering::Relaxed);
+        let (reserve, limit) = self.voq_limit(lease, thresholds, pri);
+        let numbers = (used, limit, reserve, thresholds.shared);
+        if self.charge(lease, word, numbers, cells) {
+            self.deepen(lease, output, pri, cells);
+            return Admission { verdict: Verdict::Queue, used, limit };
         }
+        if self.solo {
+            return Admission { verdict: Verdict::Drop(DropReason::Dt), used, limit };
+        }
+        self.admit_folded_voq(lease, thresholds, (input, output, pri), cells)
+    }
+
+    /// As [`Self::admit_voq`] where that has no room by what this worker knows: with what others let leave of the VOQ, which
+    /// lowers what it uses and, with a reserve, gives back cells of the shared part.
+    #[inline(never)] // rare: when it seems to be full
+    fn admit_folded_voq(
+        &self,
+        lease: &mut Lease,
+        thresholds: &Thresholds,
+        (input, output, pri): (PortId, PortId, Pri),
+        cells: u32,
+    ) -> Admission {
+        let word = self.voq.at(self.voq_at(input, output, pri));
+        let used = self.fold_voq(lease, thresholds, (input, output, pri));
+        let (reserve, limit) = self.voq_limit(lease, thresholds, pri);
         let numbers = (used, limit, reserve, thresholds.shared);
         let verdict = if self.charge(lease, word, numbers, cells) {
             self.deepen(lease, output, pri, cells);
@@ -429,15 +449,16 @@ impl Buffer {
         let word = self.group_word(input, pri);
         let mut used = word.load(Ordering::Relaxed);
         let mut limit = self.group_limit(lease, thresholds, pri);
-        if !self.solo && used.saturating_add(cells) > limit {
+        let (reserve, total) = (thresholds.group_reserve(), thresholds.shared);
+        let mut fits = self.charge(lease, word, (used, limit, reserve, total), cells);
+        if !fits && !self.solo {
             self.fold_group(lease, thresholds, (input, pri));
             used = word.load(Ordering::Relaxed);
             limit = self.group_limit(lease, thresholds, pri);
+            fits = self.charge(lease, word, (used, limit, reserve, total), cells);
         }
-        let reserve = thresholds.group_reserve();
         let head = self.headroom_word(input, pri);
-        let numbers = (used, limit, reserve, thresholds.shared);
-        let verdict = if self.charge(lease, word, numbers, cells) {
+        let verdict = if fits {
             Verdict::Queue
         } else if head.load(Ordering::Relaxed) + cells <= thresholds.headroom(input) {
             add(head, cells);
