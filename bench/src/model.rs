@@ -8,6 +8,7 @@ use std::process::Command;
 
 use weft_dataplane::config::SwitchConfig;
 use weft_dataplane::time::{Instant, LinkRate, Span};
+use weft_dataplane::types::Alpha;
 use weft_hosts::frames::Kind;
 use weft_hosts::rclink::endpoint::Transport;
 use weft_sim::network::{Network, NetworkError, NetworkSpec};
@@ -65,7 +66,7 @@ const XON_OFFSET_CELLS: u32 = 3 * 4_064 / 256;
 fn thresholds(config: &mut SwitchConfig) {
     let (lossless, buffer) = (config.pfc.lossless, &mut config.buffer);
     for pri in lossless.iter() {
-        buffer.alpha[pri] = -8;
+        buffer.alpha[pri] = Alpha::shift(-8);
     }
     (buffer.pg_reserve_cells, buffer.xon_offset_cells) = (0, XON_OFFSET_CELLS);
     let headroom: u32 = buffer.headroom_cells.iter().sum();

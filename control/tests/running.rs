@@ -352,7 +352,7 @@ fn reload_takes_all_or_nothing() {
     assert_eq!(epoch(), 1);
     #[rustfmt::skip] // columns: from, to, part of standard error
     let refused = [
-        ("dt_alpha = 1", "dt_alpha = 3", "t.toml:5:12: buffer.dt_alpha: expected"),
+        ("dt_alpha = 1", "dt_alpha = 65", "t.toml:5:12: buffer.dt_alpha: expected"),
         ("seed = 1", "seed = 2", "t.toml:3:1: switch.seed: can only change with a restart"),
         ("name = \"b\"", "name = \"c\"", "port.name: can only change with a restart"),
         ("[buffer]", "[bufer]", "did you mean \"buffer\"?"),

@@ -12,7 +12,7 @@ use weft_parsers::tlp::{Mode, Oui};
 use crate::egress::EgressConfig;
 use crate::islip::Discipline;
 use crate::time::{LinkRate, Span};
-use crate::types::{PerPri, PortId, PortSet, Pri, PriSet};
+use crate::types::{Alpha, PerPri, PortId, PortSet, Pri, PriSet};
 
 /// Configuration of a whole switch: ports, priorities, buffer, scheduling and flow control.
 #[derive(Clone, Debug)]
@@ -288,8 +288,8 @@ pub struct BufferConfig {
     pub total_cells: u32,
     /// How it is shared (restart).
     pub sharing: Sharing,
-    /// DT factor as a shift, -3 (1/8) to 3 (8).
-    pub alpha: PerPri<i8>,
+    /// DT factor.
+    pub alpha: PerPri<Alpha>,
     /// Reserve of a VOQ (restart).
     pub voq_reserve_cells: u32,
     /// Reserve of an ingress group of a lossless priority (restart).

@@ -1,6 +1,6 @@
 //! Index types of the switch: ports and priorities, their sets, and arrays only they can index.
 //!
-//! Shape: [`PortId`] 0..=63, [`PortSet`] u64; [`Pri`] 0..=7 (0 lowest), [`PriSet`] u8.
+//! Shape: [`PortId`] 0..=63, [`PortSet`] u64; [`Pri`] 0..=7 (0 lowest), [`PriSet`] u8; [`Alpha`], a fraction.
 //! Units: none; a set's bit n is member n.
 //! Source: docs/spec/pipeline.md, "Words"; ARCHITECTURE.md "Time, errors, unsafe".
 #![expect(clippy::cast_possible_truncation, reason = "bounds are checked before each cast")]
@@ -96,6 +96,60 @@ impl Pri {
 impl fmt::Debug for Pri {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "pri{}", self.0)
+    }
+}
+
+/// A DT factor: any fraction, as parts of 2^-32.
+///
+/// The product with cells is floor(alpha x cells), exactly: for every fraction whose denominator is a power of two up to
+/// 2^32, and for any other of up to 255 with fewer than 2^24 cells, which no buffer exceeds. Beyond, it is at most one more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Alpha(u64);
+
+impl Alpha {
+    /// The factor 1.
+    pub const ONE: Self = Self(1 << Self::BITS);
+    const BITS: u32 = 32;
+
+    /// The factor `num / den`; `None` if it is 0, or 2^16 and above, or `den` is 0.
+    #[must_use]
+    pub const fn ratio(num: u64, den: u64) -> Option<Self> {
+        if num == 0 || den == 0 {
+            return None;
+        }
+        // Rounded up: with too small a factor, 1/3 of 3 cells would be none.
+        let parts = ((num as u128) << Self::BITS).div_ceil(den as u128);
+        if parts < 1 << (Self::BITS + 16) { Some(Self(parts as u64)) } else { None }
+    }
+
+    /// The factor 2^`shift`.
+    ///
+    /// # Panics
+    /// When `shift` is not in -32..=15; meant for constants and tests.
+    #[must_use]
+    pub const fn shift(shift: i8) -> Self {
+        assert!(-32 <= shift && shift < 16, "a shift of -32..=15");
+        Self(1 << (Self::BITS as i8 + shift))
+    }
+
+    /// As parts of 2^-32.
+    #[must_use]
+    pub const fn parts(self) -> u64 {
+        self.0
+    }
+
+    /// floor(alpha x `cells`), saturating.
+    #[inline]
+    #[must_use]
+    pub const fn of(self, cells: u64) -> u64 {
+        let product = (self.0 as u128 * cells as u128) >> Self::BITS;
+        if product > u64::MAX as u128 { u64::MAX } else { product as u64 }
+    }
+}
+
+impl Default for Alpha {
+    fn default() -> Self {
+        Self::ONE
     }
 }
 
@@ -387,5 +441,29 @@ mod tests {
     fn ids_refuse_what_is_out_of_range() {
         assert_eq!(PortId::new(64), None);
         assert_eq!(Pri::new(8), None);
+    }
+
+    /// A power of two multiplies as a shift does; others to the cell, whatever is free.
+    #[test]
+    fn alpha_multiplies_exactly() {
+        for shift in -8_i8..8 {
+            for cells in [0, 1, 7, 8, 9, 255, 131_071, (1 << 24) - 1, u64::from(u32::MAX)] {
+                let by = shift.unsigned_abs();
+                let want = if shift < 0 { cells >> by } else { cells << by };
+                assert_eq!(Alpha::shift(shift).of(cells), want, "2^{shift} x {cells}");
+            }
+        }
+        for (num, den) in (1..=255).flat_map(|den| [(1, den), (den - 1, den), (den + 1, den)]) {
+            let Some(alpha) = Alpha::ratio(num, den) else { continue };
+            for cells in (0..64).chain([den, 3 * den - 1, 16_776_960, (1 << 24) - 1]) {
+                assert_eq!(alpha.of(cells), cells * num / den, "{num}/{den} x {cells}");
+            }
+        }
+        assert_eq!(Alpha::ratio(3, 4), Alpha::ratio(750_000_000, 1_000_000_000));
+        assert_eq!(Alpha::ratio(1, 8), Some(Alpha::shift(-3)));
+        assert_eq!(Alpha::ratio(u64::MAX, u64::MAX), Some(Alpha::ONE));
+        let refused = [(0, 1), (1, 0), (1 << 16, 1), (u64::MAX, 1)];
+        assert_eq!(refused.map(|of: (u64, u64)| Alpha::ratio(of.0, of.1)), [None; 4]);
+        assert_eq!(Alpha::shift(15).of(u64::MAX), u64::MAX);
     }
 }

@@ -15,7 +15,7 @@ use std::process::ExitCode;
 use weft_base::sync::AtomicBool;
 use weft_dataplane::time::{Instant, LinkRate, Span};
 use weft_dataplane::trace::Event;
-use weft_dataplane::types::{PerPri, Pri, PriSet};
+use weft_dataplane::types::{Alpha, PerPri, Pri, PriSet};
 use weft_hosts::frames::Kind;
 use weft_hosts::pfc::SlowSpec;
 use weft_hosts::rclink::credits::CreditSpec;
@@ -99,11 +99,11 @@ fn headroom() -> Result<Objections, Box<dyn Error>> {
 /// A small buffer of which a queue may take eight times what is free: queues that are short find less than a frame.
 fn full() -> Result<Objections, Box<dyn Error>> {
     let setup = Setup { buffer_bytes: 1 << 16, cell_bytes: 128, pfc: false, ..Setup::new(4, 4) };
-    crowd(&setup, true, Some(3))
+    crowd(&setup, true, Some(Alpha::shift(3)))
 }
 
 /// Three senders of priorities that are lossy, lossless where there is PFC, and strict to an output of a tenth of their rate.
-fn crowd(setup: &Setup, obeys: bool, alpha: Option<i8>) -> Result<Objections, Box<dyn Error>> {
+fn crowd(setup: &Setup, obeys: bool, alpha: Option<Alpha>) -> Result<Objections, Box<dyn Error>> {
     let setup = Setup { rates: vec![(0, LinkRate::gbps(10))], ..setup.clone() };
     let vid = Vid::new(1).ok_or("a VLAN")?;
     let mut world = World::new(&setup, &Around::default(), |config| {

@@ -1,8 +1,8 @@
-//! Times, sizes and tolerances, as scenario files write them.
+//! Times, sizes, fractions and tolerances, as files write them.
 //!
-//! Shape: text → picoseconds, bytes, [`Tolerance`]; nothing if it is none.
+//! Shape: text → picoseconds, bytes, a numerator over a denominator, [`Tolerance`]; nothing if it is none.
 //! Units: as each function says.
-//! Source: docs/scenarios.md.
+//! Source: docs/scenarios.md; docs/configuration.md.
 
 /// A decimal number such as `2.5`, in parts of 10^-`digits`; nothing if it has more digits, a sign or an exponent.
 pub(crate) fn decimal(text: &str, digits: usize) -> Option<u64> {
@@ -57,6 +57,23 @@ pub fn parse_size(text: &str) -> Option<u64> {
     (1..=i64::MAX.unsigned_abs()).contains(&bytes).then_some(bytes)
 }
 
+/// `"3/4"` or `"0.75"` as numerator and denominator, exactly; a decimal number has at most 9 digits behind its point.
+#[must_use]
+pub fn parse_ratio(text: &str) -> Option<(u64, u64)> {
+    let text = text.trim();
+    match text.split_once('/') {
+        Some((num, den)) => Some((decimal(num.trim(), 0)?, decimal(den.trim(), 0)?)),
+        None => Some((decimal(text, 9)?, 1_000_000_000)),
+    }
+}
+
+/// Whether `num / den` is a number from 1 / `least` to `most`.
+#[must_use]
+pub fn is_ratio_within(num: u64, den: u64, least: u64, most: u64) -> bool {
+    let [num, den, least, most] = [num, den, least, most].map(u128::from);
+    den > 0 && num * least >= den && num <= most * den
+}
+
 /// How far off a value may be, as a text says it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tolerance {
@@ -103,6 +120,19 @@ mod tests {
             (Kind::Size, "'0KiB'", None),
             (Kind::Size, "'1.5MB'", None),
             (Kind::Size, "'99999999999GiB'", None),
+            (Kind::Ratio(1_024, 64), "0.75", Some("0.75")),
+            (Kind::Ratio(1_024, 64), "2.0", Some("2")),
+            (Kind::Ratio(1_024, 64), "'3/4'", Some("\"3/4\"")),
+            (Kind::Ratio(1_024, 64), "'1/1024'", Some("\"1/1024\"")),
+            (Kind::Ratio(1_024, 64), "'1/1025'", None),
+            (Kind::Ratio(1_024, 64), "64", Some("64")),
+            (Kind::Ratio(1_024, 64), "64.000000001", None),
+            (Kind::Ratio(1_024, 64), "0", None),
+            (Kind::Ratio(1_024, 64), "'1/0'", None),
+            (Kind::Ratio(1_024, 64), "'0/0'", None),
+            (Kind::Ratio(1_024, 64), "'18446744073709551615/18446744073709551615'", Some("\"18446744073709551615/18446744073709551615\"")),
+            (Kind::Ratio(1_024, 64), "-1", None),
+            (Kind::Ratio(1_024, 64), "nan", None),
             (Kind::Line, "'a b'", Some("\"a b\"")),
             (Kind::Line, "' '", None),
             (Kind::Tolerance, "2.5", Some("2.5")),
@@ -127,6 +157,11 @@ mod tests {
         let times = ["1ps", "1.5 ns", "0.000001us", "2ms", "1s", "0s"].map(parse_time);
         assert_eq!(times.map(Option::unwrap), [1, 1_500, 1, 2_000_000_000, 1_000_000_000_000, 0]);
         assert_eq!(parse_size("3 KiB"), Some(3_072));
+        let ratios = ["3/4", " 3 / 4 ", "0.75", "2", "1/0", "1.5/2", "-1", "1e3", "0.0000000001"];
+        let third = (750_000_000, 1_000_000_000);
+        let want = [Some((3, 4)), Some((3, 4)), Some(third), Some((2_000_000_000, 1_000_000_000))];
+        assert_eq!(ratios.map(parse_ratio)[..4], want);
+        assert_eq!(ratios.map(parse_ratio)[4..], [Some((1, 0)), None, None, None, None]);
         assert_eq!(parse_tolerance("0.3%"), Some(Tolerance::Parts(3_000_000)));
         assert_eq!(parse_tolerance("0.00000001%"), None, "finer than a part of 10^-9");
     }

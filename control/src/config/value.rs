@@ -13,7 +13,7 @@ use toml::de::{DeInteger, DeValue};
 use weft_parsers::{AddrKey, AddrSpace, MacAddr};
 
 use super::places::{is_path, listen_addr, listen_place, mctp_place};
-use super::quantity::{parse_size, parse_time, parse_tolerance};
+use super::quantity::{is_ratio_within, parse_ratio, parse_size, parse_time, parse_tolerance};
 
 /// A checked value.
 #[derive(Clone, Debug, PartialEq)]
@@ -120,8 +120,8 @@ pub enum Kind {
     IntOf(&'static [i64]),
     /// A number, fraction allowed, from the first to the second.
     Num(f64, f64),
-    /// One of these numbers.
-    NumOf(&'static [f64]),
+    /// A fraction from 1 over the first to the second, as a number or as a text: see [`parse_ratio`].
+    Ratio(u64, u64),
     /// One of these words.
     Word(&'static [&'static str]),
     /// The name of a switch or port: letters, digits, `-`, `_`, `.`, up to 32.
@@ -184,7 +184,7 @@ impl fmt::Display for Kind {
             Self::EtherType => f.write_str("an EtherType 0x0600..=0xFFFF"),
             Self::IntOf(ints) => f.write_str(&choice(ints.iter().map(i64::to_string))),
             Self::Num(min, max) => write!(f, "a number {min}..={max}"),
-            Self::NumOf(nums) => f.write_str(&choice(nums.iter().map(f64::to_string))),
+            Self::Ratio(a, b) => write!(f, "a number 1/{a}..={b}, such as 0.75 or \"3/4\""),
             Self::Word(words) => f.write_str(&choice(words.iter().map(|w| format!("{w:?}")))),
             Self::Name => f.write_str("a name: 1 to 32 letters, digits, '-', '_' or '.'"),
             Self::Path => f.write_str("a device or file, as text that is not empty"),
@@ -314,8 +314,8 @@ impl Kind {
             (Self::Priority, DeValue::Integer(int)) => {
                 integer(int).filter(|int| (-20..=19).contains(int)).map(Value::Int)
             }
-            (Self::NumOf(nums), _) => {
-                number(raw).filter(|num| nums.iter().any(|n| n.total_cmp(num).is_eq())).map(tidy)
+            (Self::Ratio(..), DeValue::Integer(_) | DeValue::Float(_)) => {
+                number(raw).filter(|num| self.text(&num.to_string())).map(tidy)
             }
             (_, DeValue::String(text)) => self.text(text).then(|| Value::Text(text.to_string())),
             _ => None,
@@ -340,6 +340,9 @@ impl Kind {
             Self::Size => parse_size(text).is_some(),
             Self::Line => !text.trim().is_empty() && Self::Path.text(text),
             Self::Tolerance => parse_tolerance(text).is_some(),
+            Self::Ratio(least, most) => {
+                parse_ratio(text).is_some_and(|(num, den)| is_ratio_within(num, den, least, most))
+            }
             Self::Priority => text == ROUND_ROBIN,
             _ => false,
         }
@@ -506,8 +509,6 @@ mod tests {
             (Kind::Num(0.5, 8.0), "8.001", None),
             (Kind::Num(0.5, 8.0), "nan", None),
             (Kind::Num(0.5, 8.0), "inf", None),
-            (Kind::NumOf(&[0.125, 1.0]), "0.125", Some("0.125")),
-            (Kind::NumOf(&[0.125, 1.0]), "0.126", None),
             (Kind::Word(&["dt", "static"]), "'dt'", Some("\"dt\"")),
             (Kind::Word(&["dt", "static"]), "'DT'", None),
             (Kind::Name, "'p-0_a.b'", Some("\"p-0_a.b\"")),

@@ -226,10 +226,7 @@ impl Port {
 
 fn margin(snapshot: &Snapshot, pri: Pri, cells: u64, workers: usize) -> u64 {
     let ahead = LEASED_MAX * (workers as u64).saturating_sub(1);
-    let alpha = snapshot.config.buffer.alpha[pri];
-    let shift = alpha.unsigned_abs();
-    let off = if alpha >= 0 { ahead << shift } else { ahead >> shift };
-    off.div_ceil(cells)
+    snapshot.config.buffer.alpha[pri].of(ahead).div_ceil(cells)
 }
 
 fn lossless(snapshot: &Snapshot, input: PortId, pri: Pri, cells: u64, row: Row) -> Row {

@@ -2,7 +2,7 @@ use weft_base::rng::Rng;
 use weft_dataplane::buffer::{Buffer, Lease, Verdict};
 use weft_dataplane::config::{LiveSizes, Sharing, SwitchConfig};
 use weft_dataplane::time::LinkRate;
-use weft_dataplane::types::{PerPri, PriSet};
+use weft_dataplane::types::{Alpha, PerPri, PriSet};
 
 use super::*;
 
@@ -32,7 +32,7 @@ fn numbers_are_those_of_the_formula_by_hand() {
     config.pfc.lossless = [3, 4].map(Pri::from_low_bits).into_iter().collect::<PriSet>();
     config.buffer.pg_reserve_cells = 2;
     config.buffer.xon_offset_cells = 10;
-    config.buffer.alpha = PerPri([0, 0, 0, -3, -3, 0, 0, 0]);
+    config.buffer.alpha = PerPri([0, 0, 0, -3, -3, 0, 0, 0].map(Alpha::shift));
     let snapshot = Snapshot::compile(config, 0).expect("a configuration");
     assert_eq!(snapshot.thresholds.shared(), 7_664);
     let params = Params::of(&snapshot, 64, 1);
@@ -70,7 +70,7 @@ fn numbers_are_what_the_buffer_does() {
         config.buffer.pg_reserve_cells = below(9);
         config.buffer.voq_reserve_cells = below(3);
         config.buffer.xon_offset_cells = below(40);
-        let alpha = i8::try_from(below(7)).expect("small") - 3;
+        let alpha = Alpha::ratio(1 + u64::from(below(64)), 8).expect("1/8 to 8");
         config.buffer.alpha = PerPri([alpha; 8]);
         if below(5) == 0 {
             config.buffer.sharing = Sharing::Static;

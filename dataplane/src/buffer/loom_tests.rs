@@ -14,7 +14,7 @@ fn depths_are_never_below_what_is_queued() {
             cell_bytes: 256,
             total_cells: 8,
             sharing: Sharing::Dt,
-            alpha: PerPri([0; 8]),
+            alpha: PerPri::default(),
             voq_reserve_cells: 0,
             pg_reserve_cells: 0,
             headroom_cells: vec![0],

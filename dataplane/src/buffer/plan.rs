@@ -6,7 +6,7 @@
 //! docs/spec/pipeline.md §4.
 
 use crate::config::{BufferConfig, Sharing};
-use crate::types::{PerPri, PortId, Pri, PriSet};
+use crate::types::{Alpha, PerPri, PortId, Pri, PriSet};
 
 /// A buffer that cannot be laid out as asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -88,7 +88,7 @@ impl BufferPlan {
 #[derive(Clone, Debug)]
 pub struct Thresholds {
     pub(super) sharing: Sharing,
-    pub(super) alpha: PerPri<i8>,
+    pub(super) alpha: PerPri<Alpha>,
     pub(super) voq_reserve: u32,
     pub(super) pg_reserve: u32,
     pub(super) headroom: Vec<u32>,
@@ -118,10 +118,8 @@ impl Thresholds {
     /// S + alpha x free, saturating.
     #[inline]
     pub(super) fn dynamic(&self, reserve: u32, pri: Pri, free: u64) -> u32 {
-        let alpha = self.alpha[pri];
-        let quota =
-            if alpha >= 0 { free << alpha.unsigned_abs() } else { free >> alpha.unsigned_abs() };
-        u32::try_from(u64::from(reserve) + quota).unwrap_or(u32::MAX)
+        let quota = self.alpha[pri].of(free);
+        u32::try_from(quota.saturating_add(u64::from(reserve))).unwrap_or(u32::MAX)
     }
 
     /// The limit of an ingress group of `pri`, its XOFF, while `free` cells of the shared part are.

@@ -9,17 +9,19 @@ use weft_base::rng::Rng;
 
 use super::*;
 use crate::config::{BufferConfig, Sharing};
-use crate::types::PerPri;
+use crate::types::{Alpha, PerPri};
 
 const PORTS: usize = 3;
 const PRIS: usize = 4;
+/// Of priorities.
+const ALPHAS: [(u64, u64); 8] = [(1, 1), (2, 1), (3, 4), (4, 1), (1, 1), (1, 1), (1, 1), (1, 1)];
 
 fn config(sharing: Sharing, total: u32) -> BufferConfig {
     BufferConfig {
         cell_bytes: 256,
         total_cells: total,
         sharing,
-        alpha: PerPri([0, 1, -1, 2, 0, 0, 0, 0]),
+        alpha: PerPri(ALPHAS.map(|(num, den)| Alpha::ratio(num, den).unwrap())),
         voq_reserve_cells: 2,
         pg_reserve_cells: 4,
         headroom_cells: vec![10, 0, 6],
@@ -58,14 +60,14 @@ impl Oracle {
         self.shared_total - self.used.values().map(|(s, used)| (used - s).max(0)).sum::<i64>()
     }
 
-    fn limit(&self, reserve: i64, alpha: i8) -> i64 {
-        let free = self.free();
-        reserve + if alpha >= 0 { free << alpha } else { free >> -alpha }
+    fn limit(&self, reserve: i64, pri: u8) -> i64 {
+        let (num, den) = ALPHAS[usize::from(pri)];
+        reserve + (self.free() * num as i64).div_euclid(den as i64)
     }
 
     /// Whether `cells` fit, as the two conditions say; charges them.
-    fn admit(&mut self, key: (u8, u64, u64, u8), reserve: i64, alpha: i8, cells: i64) -> bool {
-        let limit = self.limit(reserve, alpha);
+    fn admit(&mut self, key: (u8, u64, u64, u8), reserve: i64, cells: i64) -> bool {
+        let limit = self.limit(reserve, key.3);
         let free = self.free();
         let (_, used) = *self.used.entry(key).or_insert((reserve, 0));
         let exceeds = (used + cells - reserve).max(0) - (used - reserve).max(0);
@@ -127,14 +129,13 @@ fn random_frames_get_room_exactly_as_the_formula_says() {
         if rng.below(100) < 55 {
             let (i, o) = (rng.below(PORTS as u64), rng.below(PORTS as u64));
             let (p, cells) = (rng.below(PRIS as u64) as u8, 1 + rng.below(6) as u32);
-            let alpha = config.alpha[pri(p)];
             if lossless().contains(pri(p)) {
                 let got = buffer.admit_group(&mut lease, &thresholds, (port(i), pri(p)), cells);
-                assert_eq!(i64::from(got.limit), oracle.limit(4, alpha).max(0));
+                assert_eq!(i64::from(got.limit), oracle.limit(4, p).max(0));
                 let head = oracle.headroom.entry((i, p)).or_default();
                 let most = i64::from(config.headroom_cells[i as usize]);
                 let head_fits = *head + i64::from(cells) <= most;
-                let want = if oracle.admit((1, i, 0, p), 4, alpha, cells.into()) {
+                let want = if oracle.admit((1, i, 0, p), 4, cells.into()) {
                     Verdict::Queue
                 } else if head_fits {
                     *oracle.headroom.entry((i, p)).or_default() += i64::from(cells);
@@ -155,7 +156,7 @@ fn random_frames_get_room_exactly_as_the_formula_says() {
             } else {
                 let queue = (port(i), port(o), pri(p));
                 let got = buffer.admit_voq(&mut lease, &thresholds, queue, cells);
-                let fits = oracle.admit((0, i, o, p), 2, alpha, cells.into());
+                let fits = oracle.admit((0, i, o, p), 2, cells.into());
                 let want = if fits { Verdict::Queue } else { Verdict::Drop(DropReason::Dt) };
                 assert_eq!(got.verdict, want);
                 seen[3] += u32::from(!fits);

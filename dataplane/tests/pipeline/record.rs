@@ -25,7 +25,7 @@ use weft_dataplane::port::{Port, PortCaps, PortCounters, PortError};
 use weft_dataplane::stats::DropReason;
 use weft_dataplane::time::{Instant, LinkRate, Span};
 use weft_dataplane::trace::Event;
-use weft_dataplane::types::PortId;
+use weft_dataplane::types::{Alpha, PortId};
 use weft_dataplane::worker::{Divergence, Recording, Replaying};
 use weft_parsers::MacAddr;
 
@@ -222,7 +222,7 @@ fn change(core: &Core, text: &[u8]) {
     let old = core.snapshot.load_full();
     let mut config = old.config.clone();
     config.ecn.enabled = text[0].is_multiple_of(2);
-    config.buffer.alpha.0[1] = (text[0] % 3).cast_signed();
+    config.buffer.alpha.0[1] = Alpha::shift((text[0] % 3).cast_signed());
     config.forward.flood_unknown = !text[0].is_multiple_of(4);
     core.snapshot.store(Arc::new(old.succeed(config).unwrap()));
     core.fdb.flush_port(PortId::new(usize::from(text[0] % 5)).unwrap());

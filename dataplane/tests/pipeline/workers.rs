@@ -22,7 +22,7 @@ use weft_dataplane::pool::{Bufs, Pool};
 use weft_dataplane::port::{Port, PortCaps, PortError};
 use weft_dataplane::stats::DropReason;
 use weft_dataplane::time::Instant;
-use weft_dataplane::types::{PerPri, PortId, Pri};
+use weft_dataplane::types::{Alpha, PerPri, PortId, Pri};
 use weft_dataplane::worker::{Clock, Poll, Worker, WorkerGroup};
 use weft_parsers::mac_control::Pfc;
 use weft_parsers::{AddrKey, AddrSpace, Vid};
@@ -256,7 +256,7 @@ fn frames_that_cross_between_workers_stay_in_order_and_in_the_books() {
     let by_egress = |mut config: SwitchConfig| {
         config.pfc.mode = PfcMode::EgressQueue { xoff_bytes: 35_000, xon_bytes: 17_000 };
         // In this mode room for what comes up to the marks is a matter of configuration.
-        config.buffer.alpha = PerPri([-3, 3, 3, -3, 0, 0, 0, 0]);
+        config.buffer.alpha = PerPri([-3, 3, 3, -3, 0, 0, 0, 0].map(Alpha::shift));
         config
     };
     #[rustfmt::skip] // columns: name, configuration, workers

@@ -10,7 +10,7 @@ use weft_dataplane::config::{MirrorConfig, PfcMode, Sharing, StormAction, Switch
 use weft_dataplane::egress::Weighted;
 use weft_dataplane::islip::Discipline;
 use weft_dataplane::time::{Instant, LinkRate, Span};
-use weft_dataplane::types::{PerPri, PortId, PortSet, Pri, PriSet};
+use weft_dataplane::types::{Alpha, PerPri, PortId, PortSet, Pri, PriSet};
 use weft_parsers::{AfhMode, Format, MacAddr, Pfc, Vid, mac_control};
 
 use crate::frames::{FrameSpec, stations_known};
@@ -99,8 +99,11 @@ pub(super) fn fixed(rng: &mut Rng, config: &mut SwitchConfig) {
 pub(super) fn hot(rng: &mut Rng, config: &mut SwitchConfig) {
     let ports = config.ports.len();
     let pris = PriSet::first(config.pris);
-    config.buffer.alpha =
-        PerPri(Pri::ALL.map(|_| i8::try_from(rng.below(7)).unwrap_or(0).saturating_sub(3)));
+    let alphas = [(1, 8), (1, 4), (1, 2), (1, 1), (5, 3), (4, 1), (8, 1)];
+    config.buffer.alpha = PerPri(Pri::ALL.map(|_| {
+        let (num, den) = pick(rng, &alphas);
+        Alpha::ratio(num, den).unwrap_or_default()
+    }));
     config.buffer.xon_offset_cells = u32::try_from(rng.below(64)).unwrap_or(0);
     config.crossbar.iterations = pick(rng, &[1, 2, 3, 4]);
     config.crossbar.speedup = pick(rng, &[1, 2, 2, 4]);

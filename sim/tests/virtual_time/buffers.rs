@@ -11,7 +11,7 @@ use weft_dataplane::pipeline::Ledger;
 use weft_dataplane::stats::DropReason;
 use weft_dataplane::time::{Instant, LinkRate, Span};
 use weft_dataplane::trace::Event;
-use weft_dataplane::types::{PerPri, PortId, Pri, PriSet};
+use weft_dataplane::types::{Alpha, PerPri, PortId, Pri, PriSet};
 use weft_parsers::{Format, Vid};
 use weft_sim::checkers::Watch;
 use weft_sim::frames::{FrameSpec, stations_known};
@@ -225,7 +225,7 @@ fn an_incast_fills_buffers_with_what_comes_in_beyond_what_goes_out() {
         let (pfc, ecn, buffer_bytes) = (false, false, 64 << 20);
         let setup = Setup { rate, pfc, ecn, buffer_bytes, ..Setup::new(senders + 1, 4) };
         let mut world = congested(&setup, &around, (senders, 0), |config| {
-            config.buffer.alpha = PerPri([7; 8]);
+            config.buffer.alpha = PerPri([Alpha::shift(7); 8]);
         });
         let mut watch = Watch::new(&world.switch.core().snapshot.load(), |_, _: &Event| ());
         // From when the first ones are in.
@@ -245,14 +245,14 @@ fn an_incast_fills_buffers_with_what_comes_in_beyond_what_goes_out() {
 #[test]
 fn dynamic_thresholds_balance() {
     const CELLS: u64 = 16_384;
-    for (shift, times, parts) in [(0, 1, 1), (-3, 1, 8), (3, 8, 1)] {
+    for (times, parts) in [(1, 1), (1, 8), (8, 1), (3, 4), (5, 3)] {
         for senders in [1, 2, 7, 15] {
             // B = 16 MiB in cells of 1 KiB.
             let (pfc, ecn) = (false, false);
             let buffer_bytes = CELLS << 10;
             let setup = Setup { buffer_bytes, cell_bytes: 1_024, pfc, ecn, ..Setup::new(16, 4) };
             let mut world = congested(&setup, &Around::default(), (senders, 0), |config| {
-                config.buffer.alpha = PerPri([shift; 8]);
+                config.buffer.alpha = PerPri([Alpha::ratio(times, parts).unwrap(); 8]);
                 config.buffer.voq_reserve_cells = 0;
             });
             // αB / (1 + αN), with α = times / parts.
@@ -262,7 +262,7 @@ fn dynamic_thresholds_balance() {
             let end = Instant::from_ns(2 * want * FRAME_NS * 100 / beyond);
             let mut watch = Watch::new(&world.switch.core().snapshot.load(), |_, _: &Event| ());
             world.run(end, &mut watch);
-            assert_eq!(watch.checkers.violations(), [], "{shift} {senders}");
+            assert_eq!(watch.checkers.violations(), [], "{times}/{parts} {senders}");
             let core = world.switch.core();
             let output = PortId::new(15).unwrap();
             let mut sum = 0;
@@ -271,11 +271,14 @@ fn dynamic_thresholds_balance() {
                 sum += had;
                 assert!(
                     had.abs_diff(want) <= times,
-                    "alpha 2^{shift}, {senders}: {had}, not {want}"
+                    "alpha {times}/{parts}, {senders}: {had}, not {want}"
                 );
             }
             let mean = sum / senders as u64;
-            assert!(mean.abs_diff(want) <= 1, "alpha 2^{shift}, {senders}: {mean} on average");
+            assert!(
+                mean.abs_diff(want) <= 1,
+                "alpha {times}/{parts}, {senders}: {mean} on average"
+            );
         }
     }
 }
@@ -291,7 +294,7 @@ fn the_first_pause_comes_at_its_share() {
         let around = Around { propagation: Span::from_us(1), ..Around::default() };
         let world = congested(&setup, &around, (senders, 2), |config| {
             config.pfc.lossless = PriSet::from_bits(0b100);
-            config.buffer.alpha = PerPri([-3; 8]);
+            config.buffer.alpha = PerPri([Alpha::shift(-3); 8]);
             config.buffer.pg_reserve_cells = 4_096 / 256;
             config.buffer.headroom_cells = vec![HEADROOM; 64];
             config.buffer.total_cells = SHARED + 64 * (HEADROOM + 4_096 / 256);

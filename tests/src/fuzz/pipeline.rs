@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use weft_dataplane::config::{PriSource, SwitchConfig};
 use weft_dataplane::time::Span;
-use weft_dataplane::types::PerPri;
+use weft_dataplane::types::{Alpha, PerPri};
 use weft_parsers::mac_control::FRAME_LEN;
 use weft_parsers::{AfhMode, Gen2Order, MacAddr, Pfc};
 
@@ -116,7 +116,7 @@ fn operate(rig: &mut Rig, input: &mut Input<'_>, valid: &[Vec<u8>]) {
 fn reload(rig: &Rig, choice: u8) {
     let old = rig.core().snapshot.load_full();
     let mut config = old.config.clone();
-    let alpha = i8::try_from(choice % 7).unwrap_or(0) - 3;
+    let alpha = Alpha::ratio(1 + u64::from(choice % 7), 4).unwrap_or_default();
     config.buffer.alpha = PerPri([alpha; 8]);
     config.ecn.enabled = choice & 8 == 0;
     config.forward.flood_unknown = choice & 16 == 0;

@@ -8,10 +8,11 @@ use weft_dataplane::buffer::{Headroom, live_cells};
 use weft_dataplane::config::{BufferConfig, PfcConfig, PortConfig};
 use weft_dataplane::snapshot::{plan_buffer, without_idle_headroom};
 use weft_dataplane::time::Span;
-use weft_dataplane::types::PriSet;
+use weft_dataplane::types::{Alpha, PerPri, PriSet};
 
 use super::run::InVirtualTime;
 use super::{Problem, Resolver, RunConfig, RunPort, Timing, Value, scale, to_u32};
+use crate::config::quantity::parse_ratio;
 
 const MIB: u64 = 1 << 20;
 /// What is there to share unless the size is given.
@@ -167,14 +168,15 @@ impl Resolver<'_> {
         self.int("buffer", "cell_bytes").unwrap_or(derived)
     }
 
-    fn alpha(&mut self) -> weft_dataplane::types::PerPri<i8> {
-        const SHIFTS: [(f64, i8); 7] =
-            [(0.125, -3), (0.25, -2), (0.5, -1), (1.0, 0), (2.0, 1), (4.0, 2), (8.0, 3)];
+    fn alpha(&mut self) -> PerPri<Alpha> {
         let value = self.get("buffer", "dt_alpha").unwrap_or(Value::Int(1));
         let place = self.place("buffer", "dt_alpha");
-        self.per_pri(&value, &place, "buffer.dt_alpha", 0, |value| {
-            let alpha = value.as_num()?;
-            SHIFTS.iter().find(|(of, _)| of.total_cmp(&alpha).is_eq()).map(|(_, shift)| *shift)
+        self.per_pri(&value, &place, "buffer.dt_alpha", Alpha::ONE, |value| {
+            let (num, den) = match value {
+                Value::Text(text) => parse_ratio(text),
+                number => parse_ratio(&number.to_string()),
+            }?;
+            Alpha::ratio(num, den)
         })
     }
 

@@ -10,7 +10,7 @@ use weft_dataplane::config::{
 use weft_dataplane::islip::Discipline;
 use weft_dataplane::pfc::default_classes;
 use weft_dataplane::time::Span;
-use weft_dataplane::types::{PerPri, Pri, PriSet};
+use weft_dataplane::types::{Alpha, PerPri, Pri, PriSet};
 
 use super::{Place, Problem, Resolver, Timing, Value, to_u32, to_usize};
 use crate::config::choice::{DisciplineName, PfcModeName};
@@ -189,13 +189,9 @@ impl Resolver<'_> {
         let shared = u64::from(buffer.total_cells).saturating_sub(fixed);
         for pri in pfc.lossless.iter() {
             // used = S + alpha (shared - (used - S)), so used - S = alpha / (1 + alpha) shared.
-            let alpha = buffer.alpha[pri];
-            let (num, den) = if alpha >= 0 {
-                (1_u64 << alpha.unsigned_abs(), 1)
-            } else {
-                (1, 1_u64 << alpha.unsigned_abs())
-            };
-            let xoff = reserve + shared * num / (num + den);
+            let alpha = u128::from(buffer.alpha[pri].parts());
+            let drawn = u128::from(shared) * alpha / (u128::from(Alpha::ONE.parts()) + alpha);
+            let xoff = reserve + u64::try_from(drawn).unwrap_or(shared);
             let depth = xoff * cell / outputs;
             if depth < ecn.low_bytes {
                 let place = self.place_of(&[("ecn", "ecn_threshold_low"), ("buffer", "dt_alpha")]);

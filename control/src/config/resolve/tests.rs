@@ -3,7 +3,7 @@
 use weft_dataplane::config::{PfcMode, StormAction};
 use weft_dataplane::islip::Discipline;
 use weft_dataplane::storm::StormLimit;
-use weft_dataplane::types::PortId;
+use weft_dataplane::types::{Alpha, PortId};
 use weft_dataplane::vlan::PortMode;
 use weft_parsers::AddrKey;
 
@@ -255,7 +255,7 @@ fn a_group_takes_what_decode_shows_and_the_name_of_a_lag() {
 #[test]
 fn everything_set_arrives() {
     let text = "[switch]\nnum_priorities = 8\nseed = 9\n[run]\npoll = 'busy'\nmetrics = '127.0.0.1:1'\n\
-        [buffer]\nbuffer_size_mb = 64\ncell_bytes = 512\ndt_alpha = [0.125, 0.25, 0.5, 1, 2, 4, 8, 1]\n\
+        [buffer]\nbuffer_size_mb = 64\ncell_bytes = 512\ndt_alpha = [0.125, 0.25, 0.5, 1, 2, 4, 8, \"3/4\"]\n\
         [crossbar]\ndiscipline = 'weighted'\nweights = [1,2,3,4,5,6,7,8]\niterations = 4\n\
         [pfc]\nmode = 'egress-queue'\nwatchdog_action = 'forward'\n\
         [buffer.extra]\n";
@@ -267,7 +267,9 @@ fn everything_set_arrives() {
     let config = live(&text).unwrap();
     let switch = &config.switch;
     assert_eq!((switch.pris, switch.seed), (8, 9));
-    assert_eq!(switch.buffer.alpha.0, [-3, -2, -1, 0, 1, 2, 3, 0]);
+    let shifts = [-3, -2, -1, 0, 1, 2, 3].map(Alpha::shift);
+    assert_eq!(switch.buffer.alpha.0[..7], shifts);
+    assert_eq!(Some(switch.buffer.alpha.0[7]), Alpha::ratio(3, 4));
     assert_eq!(switch.buffer.total_cells, (64 << 20) / 512);
     let Discipline::Weighted(weights) = switch.crossbar.discipline else { panic!("weighted") };
     assert_eq!(weights.0, [1, 2, 3, 4, 5, 6, 7, 8]);

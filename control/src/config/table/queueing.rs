@@ -14,7 +14,7 @@ use super::{CLASS, PRI};
 use Initial::{ByPris, Derived, Fixed};
 
 const PERCENT: Kind = Kind::Int(0, 100);
-const ALPHA: Kind = Kind::NumOf(&[0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0]);
+const ALPHA: Kind = Kind::Ratio(1_024, 64);
 const OF_QUEUE: &str = "% of buffer.queue_capacity_bytes";
 
 pub(super) const BUFFER: &[Param] = &[
@@ -51,7 +51,7 @@ pub(super) const BUFFER: &[Param] = &[
         Kind::OneOr(&ALPHA, 4, 8),
         "",
         Fixed("1"),
-        "Share of the free buffer that a queue may take: for all priorities, or one for each.",
+        "How much a queue may take beyond its reserve, as a multiple of the free part of the buffer: for all priorities, or one for each.",
     ),
     restart(
         "voq_reserve_bytes",

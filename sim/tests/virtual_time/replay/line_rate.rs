@@ -8,7 +8,7 @@
 use weft_dataplane::config::SwitchConfig;
 use weft_dataplane::time::{Instant, LinkRate, Span};
 use weft_dataplane::trace::Event;
-use weft_dataplane::types::{PerPri, PortId, Pri};
+use weft_dataplane::types::{Alpha, PerPri, PortId, Pri};
 use weft_parsers::{Format, Vid};
 use weft_sim::frames::{FrameSpec, stations_known};
 use weft_sim::replay::{InputFrame, replay};
@@ -72,7 +72,7 @@ impl Case {
         let mut config = setup.config();
         let cells = 1_514_usize.div_ceil(self.cell_bytes as usize) * FRAMES_MAX * 4;
         config.buffer.total_cells = u32::try_from(cells).unwrap();
-        config.buffer.alpha = PerPri([3; 8]);
+        config.buffer.alpha = PerPri([Alpha::shift(3); 8]);
         config.crossbar.speedup = self.speedup;
         config.crossbar.iterations = self.iterations;
         stations_known(&mut config, Vid::new(1).unwrap());

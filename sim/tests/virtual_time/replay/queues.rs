@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use weft_dataplane::config::{MirrorConfig, PfcMode, SwitchConfig};
-use weft_dataplane::types::{PerPri, PortSet};
+use weft_dataplane::types::{Alpha, PerPri, PortSet};
 use weft_dataplane::vlan::{PortMode, VidSet};
 use weft_parsers::MacAddr;
 use weft_parsers::mac_control::{FRAME_LEN, Pfc};
@@ -87,7 +87,7 @@ fn watermarks_of_a_group_leave_its_headroom_out() {
     setup.cell_bytes = CELL_BYTES;
     let mut config = setup.config();
     let buffer = &mut config.buffer;
-    buffer.alpha = PerPri([3; 8]); // 8 times what is free: 2 + 8 x 2 are left at 20 frames
+    buffer.alpha = PerPri([Alpha::shift(3); 8]); // 8 times what is free: 2 + 8 x 2 are left at 20 frames
     (buffer.pg_reserve_cells, buffer.headroom_cells) = (2, vec![2; 4]);
     // 4 ports x 2 lossless priorities x (2 + 2), and 20 to share
     buffer.total_cells = 4 * 2 * 4 + 20;

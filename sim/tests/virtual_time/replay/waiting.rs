@@ -6,6 +6,7 @@
 //! Source: docs/spec/model-reference.md §3 (M/D/1, M/G/1: Pollaczek and Khinchine; cells: Karol, Hluchyj and Morgan 1987).
 
 use weft_base::rng::Rng;
+use weft_dataplane::types::{Alpha, PerPri};
 
 use super::*;
 
@@ -49,7 +50,7 @@ fn waits(
     inputs: Vec<impl Iterator<Item = (u64, usize, usize)>>,
 ) -> Waits {
     let mut config = setup.config();
-    config.buffer.alpha = weft_dataplane::types::PerPri([7; 8]);
+    config.buffer.alpha = PerPri([Alpha::shift(7); 8]);
     config.crossbar.speedup = speedup;
     stations_known(&mut config, Vid::new(1).unwrap());
     let around = Around { latency: setup.latency, ..Around::default() };

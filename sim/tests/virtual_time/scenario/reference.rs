@@ -128,7 +128,7 @@ fn incasts_end_when_htsim_s_do() {
 fn thresholds(config: &mut weft_dataplane::config::SwitchConfig, xon: u32, xoff: u32) {
     let (lossless, buffer) = (config.pfc.lossless, &mut config.buffer);
     for pri in lossless.iter() {
-        buffer.alpha[pri] = -8;
+        buffer.alpha[pri] = weft_dataplane::types::Alpha::shift(-8);
     }
     (buffer.pg_reserve_cells, buffer.xon_offset_cells) = (0, xoff + 1 - xon);
     // Outputs send in the order of arrival: all frames wait there, none at an input.

@@ -101,6 +101,7 @@ fn queueing() -> Vec<Row> {
         count("buffer.headroom_bytes", "8192", lossy, SHARED, OTHER).beside(capacity),
         count("buffer.peer_response_us", "100", lossy, SHARED, OTHER).beside(capacity),
         count("buffer.cable_m", "10000", lossy, SHARED, OTHER).beside(capacity),
+        count("buffer.dt_alpha", "\"1/24\"", lossy, "/drops/dt", OTHER).beside(&["buffer.buffer_size_mb=4", "buffer.cell_bytes=256"]),
         sent("buffer.xon_offset_bytes", "100000", lossless, |run| format!("{:?}", pauses(run).last()), OTHER).beside(TIGHT),
         count("buffer.queue_capacity_bytes", "10000", lossy, MARKED, OTHER),
         live("crossbar.iterations", "1", |c| c.switch.crossbar.iterations.to_string(), "1", "dataplane/src/islip/tests.rs::matchings_are_valid_and_become_maximal"),
