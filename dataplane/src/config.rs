@@ -310,7 +310,7 @@ pub struct CrossbarConfig {
     /// In virtual time: a match takes its input and its output for the frame's wire time, at the port's
     /// own rate, divided by this.
     pub speedup: u32,
-    /// Whether that wire time has FCS, the 64-byte minimum, preamble and gap in it, as on a true wire
+    /// Whether that wire time has the 64-byte minimum, preamble and gap in it, as on a true wire, or the FCS alone
     /// ([`LinkRate::wire_time`]); the simulator sets it to what its wires do.
     pub wire_overhead: bool,
     /// Frames that one match moves at most.

@@ -192,12 +192,12 @@ impl LinkRate {
         self.bit_time((padded + 20) * 8)
     }
 
-    /// Time of a frame of `len` bytes (no FCS) on a link: [`Self::frame_time`], or without all that
-    /// (`overhead` false) of its bytes alone.
+    /// Time of a frame of `len` bytes (no FCS) on a link: [`Self::frame_time`], or (`overhead` false) of its bytes and the
+    /// FCS alone.
     #[inline]
     #[must_use]
     pub const fn wire_time(self, len: usize, overhead: bool) -> Span {
-        if overhead { self.frame_time(len) } else { self.bit_time(len as u64 * 8) }
+        if overhead { self.frame_time(len) } else { self.bit_time((len as u64 + 4) * 8) }
     }
 
     /// Time of `quanta` pause quanta of 512 bit times (IEEE 802.3 Annex 31B.2).
@@ -294,6 +294,11 @@ mod tests {
         ];
         for (gbps, len, ps) in cases {
             assert_eq!(LinkRate::gbps(gbps).frame_time(len).as_ps(), ps, "{gbps}G {len}");
+        }
+        #[rustfmt::skip] // columns: gbps, bytes without FCS, ps of these and the FCS
+        let bare = [(100, 1402, 112_480), (100, 1356, 108_800), (400, 50, 1_080), (200, 22, 1_040)];
+        for (gbps, len, ps) in bare {
+            assert_eq!(LinkRate::gbps(gbps).wire_time(len, false).as_ps(), ps, "{gbps}G {len}");
         }
         assert_eq!(LinkRate::gbps(100).quanta(1).as_ps(), 5_120);
         assert_eq!(LinkRate::gbps(400).quanta(0xFFFF).as_ns(), 83_884);

@@ -23,10 +23,12 @@ use crate::time::{LinkRate, Span};
 const PFC_WIRE: u64 = 84;
 /// FCS, preamble and gap.
 const OVERHEAD: u64 = 24;
-/// Bytes on the wire of the shortest frame, and without FCS, preamble and gap.
+/// Bytes on the wire of the shortest frame.
 const WIRE_MIN: u64 = 84;
-/// Where frames take the time of their own bytes alone, an Ethernet header is the shortest of them.
-const BARE_MIN: u64 = 14;
+/// Where frames take the time of their own bytes and the FCS alone: what that adds, and an Ethernet header with it, the
+/// shortest frame.
+const FCS: u64 = 4;
+const BARE_MIN: u64 = 14 + FCS;
 
 /// What decides how much can arrive at a port in virtual time after XOFF was crossed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,7 +37,7 @@ pub struct Headroom {
     pub rate: LinkRate,
     /// Longest frame without FCS, on either side.
     pub frame_len_max: usize,
-    /// Whether FCS, the least size, preamble and gap take time on the wire.
+    /// Whether the least size, preamble and gap take time on the wire, beside the FCS.
     pub overhead: bool,
     /// From a frame's last bit in to its admission: the switch's fixed latency.
     pub latency: Span,
@@ -54,8 +56,7 @@ impl Headroom {
 
     /// Bytes of the longest frame on the wire.
     const fn frame(&self) -> u64 {
-        let len = self.frame_len_max as u64;
-        if self.overhead { len + OVERHEAD } else { len }
+        self.frame_len_max as u64 + if self.overhead { OVERHEAD } else { FCS }
     }
 
     /// Bytes that arrive behind the frame that crosses XOFF, in the worst case, without the last frame (items 2 to 4).
@@ -80,7 +81,7 @@ impl Headroom {
     #[must_use]
     pub fn cells(&self, cell_bytes: u32) -> u32 {
         let cell = u64::from(cell_bytes.max(1));
-        let (overhead, least) = if self.overhead { (OVERHEAD, WIRE_MIN) } else { (0, BARE_MIN) };
+        let (overhead, least) = if self.overhead { (OVERHEAD, WIRE_MIN) } else { (FCS, BARE_MIN) };
         let short = self.window().div_ceil(least);
         let split = self.window().saturating_mul(2).div_ceil((cell + 1 + overhead).max(least));
         let whole = (self.frame_len_max as u64).div_ceil(cell);
@@ -127,7 +128,7 @@ mod tests {
         let none = Headroom { propagation: Span::ZERO, response: Span::ZERO, ..BASE };
         assert_eq!(none.bytes(), (2 * 12_336 + 672) / 8);
         let bare = Headroom { overhead: false, ..none };
-        assert_eq!(bare.bytes(), 2 * 1_518 + 84);
+        assert_eq!(bare.bytes(), 2 * 1_522 + 84);
     }
 
     #[test]
@@ -143,7 +144,7 @@ mod tests {
             assert!(want >= window / dense, "{cell}");
         }
         let bare = Headroom { overhead: false, ..BASE };
-        assert_eq!(u64::from(bare.cells(256)), (bare.bytes() - 1_518).div_ceil(14) + 2 * 6);
+        assert_eq!(u64::from(bare.cells(256)), (bare.bytes() - 1_522).div_ceil(18) + 2 * 6);
     }
 
     #[test]

@@ -8,10 +8,8 @@ use std::collections::BTreeMap;
 
 use weft_dataplane::port::wire::HEADER_LEN;
 use weft_dataplane::time::{LinkRate, Span};
-use weft_hosts::frames::FrameSpec;
 use weft_hosts::rclink::endpoint::EndpointSpec;
 use weft_hosts::stamp;
-use weft_parsers::ethernet::MIN_FRAME_LEN;
 
 use super::Plan;
 use super::parts::{Part, Parts};
@@ -50,8 +48,8 @@ impl Frames {
         let rest = usize::try_from(bytes % most).unwrap_or_default();
         Self {
             full: bytes / most,
-            full_len: frame_len(&spec.frame, spec.payload_max),
-            last_len: (rest > 0).then(|| frame_len(&spec.frame, rest)),
+            full_len: frame_len(spec, spec.payload_max),
+            last_len: (rest > 0).then(|| frame_len(spec, rest)),
         }
     }
 
@@ -85,10 +83,10 @@ impl Frames {
 }
 
 /// Bytes of a frame with so much payload.
-fn frame_len(frame: &FrameSpec, payload: usize) -> usize {
+fn frame_len(spec: &EndpointSpec, payload: usize) -> usize {
     // A payload holds its mark at least.
     let payload = payload.max(stamp::LEN);
-    (frame.header_len() + payload + frame.trailer_len()).max(MIN_FRAME_LEN)
+    spec.padded_len(spec.frame.header_len() + payload + spec.frame.trailer_len())
 }
 
 /// The least time of each flow.

@@ -72,6 +72,7 @@ impl Parts {
                 NodeKind::Host => {
                     let mut endpoint =
                         Box::new(EndpointSpec::new(number, stations.clone(), plan.kind));
+                    endpoint.padded = plan.overhead; // the least size is part of it
                     (plan.endpoints)(&site, &mut endpoint).map_err(refused)?;
                     number += 1;
                     frames.push(endpoint.frame.clone());
@@ -82,6 +83,7 @@ impl Parts {
                 NodeKind::Switch => {
                     let mut switch = Box::new((plan.switches)(&site).map_err(refused)?);
                     switch.around.fronts = plan.fronts;
+                    switch.around.drop_runts &= plan.overhead; // without, short frames are no fault
                     fit(&mut switch, &of.name, &at, plan.overhead)?;
                     Part::Switch { plan: switch }
                 }

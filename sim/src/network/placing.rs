@@ -38,7 +38,7 @@ pub(super) fn at_port(
         propagation: link.propagation + plan.delay,
         latency: plan.delay,
         overhead: plan.overhead,
-        drop_runts: true,
+        drop_runts: plan.overhead, // without, short frames are no fault
         cut_through: false,
     };
     let number = endpoint.number;

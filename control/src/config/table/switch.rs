@@ -65,7 +65,7 @@ pub(crate) const SWITCH: &[Param] = &[
         Kind::Bool,
         "",
         Fixed("true"),
-        "Whether FCS, the least size, preamble and gap take time on a wire, in virtual time; without, only a frame's bytes do.",
+        "Whether the least size, preamble and gap take time on a wire, in virtual time; without, only a frame's bytes with its FCS do.",
     ),
     restart(
         "max_frame",

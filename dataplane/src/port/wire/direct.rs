@@ -4,7 +4,7 @@
 //! Units: bytes without FCS, picoseconds.
 //! Source: docs/spec/model.md §2.
 
-use super::{FRAME_LEN_MIN, Flaw, Wire, WireFrame};
+use super::{Flaw, Wire, WireFrame};
 use crate::port::Port;
 use crate::time::Instant;
 
@@ -85,9 +85,10 @@ impl Wire {
         }
         let idle = now + self.times.of(len);
         let at = idle + self.config.propagation;
-        let carried = len.max(FRAME_LEN_MIN);
+        let least = self.config.len_least();
+        let carried = len.max(least);
         let flaw = self.end.leaves(at, carried, Flaw::None);
-        let frame = WireFrame::filled(at, flaw, kept.max(FRAME_LEN_MIN), carried, |bytes| {
+        let frame = WireFrame::filled(at, flaw, kept.max(least), carried, |bytes| {
             if let Some(bytes) = bytes.get_mut(..kept) {
                 fill(bytes);
             }

@@ -32,7 +32,8 @@ pub struct WireConfig {
     pub propagation: Span,
     /// Time that the switch takes for a frame beside queueing: `fixed_latency_ns` (docs/spec/model.md).
     pub latency: Span,
-    /// Whether FCS, the 64-byte minimum, preamble and gap cost time, as on a true wire.
+    /// Whether the 64-byte minimum, preamble and gap cost time beside the FCS, as on a true wire; without, short frames are not
+    /// padded either.
     pub overhead: bool,
     /// Whether received frames under 64 bytes (with FCS) are dropped as runts; else they are taken
     /// as captured before padding.
@@ -63,6 +64,12 @@ impl WireConfig {
     pub const fn lead(&self, len: usize) -> Span {
         let Self { rate, overhead, .. } = *self;
         if self.cut_through { Early { rate, overhead }.lead(len) } else { Span::ZERO }
+    }
+
+    /// Shortest frame that is sent, without FCS: shorter ones are padded with zeros.
+    #[inline]
+    const fn len_least(&self) -> usize {
+        if self.overhead { FRAME_LEN_MIN } else { 0 }
     }
 
     /// Time of a frame of `len` bytes on this wire.
@@ -321,7 +328,8 @@ impl Port for Wire {
         let at = idle + self.config.propagation;
         let is_damaged = self.config.cut_through && bufs.is_damaged(&desc);
         let flaw = if is_damaged { Flaw::Fcs } else { Flaw::None };
-        let sent = if len < FRAME_LEN_MIN {
+        let least = self.config.len_least();
+        let sent = if len < least {
             let mut padded = [0; FRAME_LEN_MIN];
             for (to, from) in padded.iter_mut().zip(bytes) {
                 *to = *from;
@@ -332,7 +340,7 @@ impl Port for Wire {
         };
         debug_assert!(sent, "room was asked for");
         self.carried.0 += 1;
-        self.carried.1 += len.max(FRAME_LEN_MIN) as u64;
+        self.carried.1 += len.max(least) as u64;
         bufs.free(desc);
         self.busy_until = Some(idle);
     }

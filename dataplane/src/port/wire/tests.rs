@@ -100,7 +100,7 @@ fn transmission_takes_the_wire_time_and_is_one_frame_at_a_time() {
     #[rustfmt::skip] // columns: name, overhead, bytes, idle at ps, bytes at the far end
     let cases = [
         ("ACK on a true wire", true,    22,   6_720,    60),
-        ("bits of bytes alone", false,    22,   1_760,    60),
+        ("ACK and FCS alone", false,    22,   2_080,    22),
         ("1,402 bytes",       true,  1_402, 114_080, 1_402),
     ];
     for (name, overhead, len, idle_ps, far_len) in cases {

@@ -14,7 +14,6 @@ use weft_dataplane::pool::Bufs;
 use weft_dataplane::port::{Port, PortError};
 use weft_dataplane::time::{Instant, Span};
 use weft_dataplane::types::Pri;
-use weft_parsers::ethernet;
 
 use self::backlog::{Backlog, NONE};
 use self::credit::CreditState;
@@ -207,7 +206,7 @@ impl Endpoint {
             last_taken: None,
             request_ends: request.header_len() + request.trailer_len(),
             written_vc: request.tc.vc(),
-            answer_len: answer.header_len().max(ethernet::MIN_FRAME_LEN),
+            answer_len: spec.padded_len(answer.header_len()),
             request: Template::new(request),
             answer: Template::new(answer),
             arrival_clock: None,
@@ -588,7 +587,7 @@ fn credits_of(
     for (vc, frame, payload) in requests.chain([(spec.ack_vc, answer, 0)]) {
         if let Some(len) = len_max.get_mut(usize::from(vc)) {
             let whole = frame.header_len() + payload + frame.trailer_len();
-            *len = whole.max(ethernet::MIN_FRAME_LEN);
+            *len = spec.padded_len(whole);
         }
     }
     let drain = spec.slow.map(|slow| slow.drain);

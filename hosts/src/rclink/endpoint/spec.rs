@@ -7,8 +7,8 @@
 use std::sync::Arc;
 
 use weft_dataplane::time::Span;
-use weft_parsers::ParseConfig;
 use weft_parsers::frame::MAX_PAYLOAD_LEN;
+use weft_parsers::{ParseConfig, ethernet};
 
 use crate::classes::PriMap;
 use crate::frames::{FrameError, FrameSpec, Kind, Station};
@@ -99,6 +99,9 @@ pub struct EndpointSpec {
     pub transport: Transport,
     /// Most bytes of payload a frame.
     pub payload_max: usize,
+    /// Whether frames are padded to Ethernet's least size; without, an ACK is as long as its headers, which only a wire in
+    /// virtual time carries.
+    pub padded: bool,
     /// Frames that may wait for a grant or an ACK at once, 1 to 512.
     pub slots: u16,
     /// Virtual channel of requests.
@@ -150,6 +153,7 @@ impl EndpointSpec {
                 _ => Transport::RELIABLE,
             },
             payload_max: MAX_PAYLOAD_LEN,
+            padded: true,
             slots: SLOTS_MAX,
             request_vc: 3,
             ack_vc: 5,
@@ -165,6 +169,12 @@ impl EndpointSpec {
             rnr: None,
             frame_events: false,
         }
+    }
+
+    /// Bytes of a frame with a header and payload of `len` bytes.
+    #[must_use]
+    pub const fn padded_len(&self, len: usize) -> usize {
+        if self.padded && len < ethernet::MIN_FRAME_LEN { ethernet::MIN_FRAME_LEN } else { len }
     }
 
     /// The virtual channel of requests to endpoint `to`.

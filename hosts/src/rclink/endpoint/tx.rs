@@ -8,7 +8,7 @@ use weft_dataplane::time::{Instant, LinkRate};
 use weft_dataplane::types::{Pri, PriSet};
 use weft_parsers::rh::syndrome;
 use weft_parsers::{
-    Dscp, Ecn, HEAD_LEN, Pcp, RhOpcode, Tci, TrafficClass, ethernet, mac_control, parse_head,
+    Dscp, Ecn, HEAD_LEN, Pcp, RhOpcode, Tci, TrafficClass, mac_control, parse_head,
 };
 
 use super::backlog::NONE;
@@ -58,7 +58,7 @@ pub(super) fn answer_frame(spec: &EndpointSpec) -> FrameSpec {
     frame.ecn = Ecn::NotEct; // there is nothing to slow down
     frame.stamped = false;
     frame.icrc = false;
-    frame.sizes = Sizes::Fixed(frame.header_len().max(ethernet::MIN_FRAME_LEN));
+    frame.sizes = Sizes::Fixed(spec.padded_len(frame.header_len()));
     frame
 }
 
@@ -357,7 +357,7 @@ impl Endpoint {
         }
         // A payload holds its mark at least.
         let payload = usize::from(request.len).max(stamp::LEN);
-        let len = (self.request_ends + payload).max(ethernet::MIN_FRAME_LEN);
+        let len = self.spec.padded_len(self.request_ends + payload);
         let mut timestamp = None;
         if let Some(credits) = &mut self.credits {
             timestamp = Some(credits.send(now, number, request.vc, len));

@@ -170,12 +170,13 @@ fn links(
     topology.links().iter().map(link).collect()
 }
 
-/// Time that so many frames of at least 60 bytes take on a link.
+/// Time that so many frames take on a link: of at least 60 bytes, where that is the least.
 fn busy(spec: LinkSpec, frames: u64, bytes: u64, overhead: bool) -> Span {
     const SECOND_PS: u128 = 1_000_000_000_000;
-    /// FCS, preamble and gap.
-    const OVERHEAD: u64 = 24;
-    let octets = if overhead { bytes + OVERHEAD * frames } else { bytes };
+    const FCS: u64 = 4;
+    const PREAMBLE_AND_GAP: u64 = 20;
+    let around = if overhead { FCS + PREAMBLE_AND_GAP } else { FCS };
+    let octets = bytes + around * frames;
     let ps = u128::from(octets) * 8 * SECOND_PS / u128::from(spec.rate.as_bps().max(1));
     Span::from_ps(u64::try_from(ps).unwrap_or(u64::MAX))
 }
