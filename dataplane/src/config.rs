@@ -29,6 +29,8 @@ pub struct SwitchConfig {
     pub crossbar: CrossbarConfig,
     /// ECN marking.
     pub ecn: EcnConfig,
+    /// By priority: early drops of its lossy frames, if there are any.
+    pub wred: PerPri<Option<WredConfig>>,
     /// Priority-based flow control.
     pub pfc: PfcConfig,
     /// Forwarding.
@@ -334,6 +336,17 @@ pub struct EcnConfig {
     pub mark: EcnMark,
 }
 
+/// Early drops of lossy frames that ECN does not mark (docs/spec/pipeline.md §4).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WredConfig {
+    /// Depth of (output, pri) from which on some are dropped, in bytes.
+    pub low_bytes: u64,
+    /// Depth from which on all are.
+    pub high_bytes: u64,
+    /// Share that is dropped just below that depth, in percent.
+    pub max_percent: u8,
+}
+
 /// Which frames may carry ECN marks, if their senders say ECT.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EcnMark {
@@ -510,6 +523,7 @@ impl SwitchConfig {
                 max_percent: 100,
                 mark: EcnMark::Ip,
             },
+            wred: PerPri::default(),
             pfc: PfcConfig {
                 enabled: true,
                 lossless,

@@ -1,17 +1,18 @@
-//! ECN: whether a frame that leaves its queue is to carry Congestion Experienced.
+//! RED profiles: whether a frame that leaves its queue is to carry Congestion Experienced (ECN), and whether one that comes
+//! to it is dropped early (WRED).
 //!
-//! Shape: depth of the queue and [`EcnProfile`] in, [`Verdict`] out; writing the bytes is the parsers'.
+//! Shape: depth of the queue and [`RedProfile`] in, [`Verdict`] out; writing the bytes is the parsers'.
 //! Units: depth and both marks in one unit, bytes or cells, whichever the caller counts in.
 //! Source: RFC 3168 section 5; docs/spec/pipeline.md §8 (a line from 0 at the low mark to `max_percent` at the high
 //! one, as WRED profiles have it).
 
 use weft_base::rng::Rng;
 
-/// Why an ECN profile was refused.
+/// Why a profile was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum EcnError {
+pub enum RedError {
     /// The line would fall.
-    #[error("ECN low mark {low} is above the high mark {high}")]
+    #[error("low mark {low} is above the high mark {high}")]
     LowAboveHigh {
         /// The low mark asked for.
         low: u64,
@@ -19,20 +20,20 @@ pub enum EcnError {
         high: u64,
     },
     /// A share of more than all.
-    #[error("ECN max_percent {0} is above 100")]
+    #[error("max_percent {0} is above 100")]
     MaxPercent(u8),
 }
 
-/// The marks of one queue: none below `low`, all from `high` on, in between a share that rises from 0 to
-/// `max_percent`.
+/// The profile of one queue: no frame is marked (or dropped) below `low`, all are from `high` on, in between a share that
+/// rises from 0 to `max_percent`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct EcnProfile {
+pub struct RedProfile {
     low: u64,
     high: u64,
     max_percent: u8,
 }
 
-/// Whether a frame is marked for ECN, with the numbers that decided it (for the trace).
+/// Whether a frame is marked, or dropped, with the numbers that decided it (for the trace).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// Depth below the low mark.
@@ -63,17 +64,17 @@ impl Verdict {
     }
 }
 
-impl EcnProfile {
+impl RedProfile {
     /// A profile from its marks, below 2^57, and the share in percent that frames are marked with just
     /// below the high one; equal marks make a step.
     ///
     /// # Errors
-    /// [`EcnError`].
-    pub const fn new(low: u64, high: u64, max_percent: u8) -> Result<Self, EcnError> {
+    /// [`RedError`].
+    pub const fn new(low: u64, high: u64, max_percent: u8) -> Result<Self, RedError> {
         if low > high {
-            Err(EcnError::LowAboveHigh { low, high })
+            Err(RedError::LowAboveHigh { low, high })
         } else if max_percent > 100 {
-            Err(EcnError::MaxPercent(max_percent))
+            Err(RedError::MaxPercent(max_percent))
         } else {
             Ok(Self { low, high, max_percent })
         }
@@ -122,7 +123,7 @@ impl EcnProfile {
 
 /// Whether a frame that may be marked is to be, at queue depth `depth`.
 #[inline]
-pub fn decide(depth: u64, profile: &EcnProfile, rng: &mut Rng) -> bool {
+pub fn decide(depth: u64, profile: &RedProfile, rng: &mut Rng) -> bool {
     profile.verdict(depth, rng).is_mark()
 }
 
@@ -148,7 +149,7 @@ mod tests {
             ("0 to 1: anything",        0,   1,        1, Some(Verdict::Above)),
         ];
         for (name, low, high, depth, want) in cases {
-            let got = EcnProfile::new(low, high, 100).unwrap().verdict(depth, &mut Rng::new(1));
+            let got = RedProfile::new(low, high, 100).unwrap().verdict(depth, &mut Rng::new(1));
             match want {
                 Some(want) => assert_eq!(got, want, "{name}"),
                 None => assert!(
@@ -161,10 +162,10 @@ mod tests {
 
     #[test]
     fn a_falling_line_is_refused() {
-        let refused = EcnProfile::new(201, 200, 100).unwrap_err();
-        assert_eq!(refused, EcnError::LowAboveHigh { low: 201, high: 200 });
-        assert_eq!(refused.to_string(), "ECN low mark 201 is above the high mark 200");
-        assert_eq!(EcnProfile::new(1, 2, 101), Err(EcnError::MaxPercent(101)));
+        let refused = RedProfile::new(201, 200, 100).unwrap_err();
+        assert_eq!(refused, RedError::LowAboveHigh { low: 201, high: 200 });
+        assert_eq!(refused.to_string(), "low mark 201 is above the high mark 200");
+        assert_eq!(RedProfile::new(1, 2, 101), Err(RedError::MaxPercent(101)));
     }
 
     /// Marking stays within 2 points of the line in each third of it, whatever share it ends at; from the
@@ -176,7 +177,7 @@ mod tests {
         let mut rng = Rng::new(seed);
         for (max_percent, bin) in [100, 40, 1, 0].into_iter().flat_map(|m| [(m, 0), (m, 1), (m, 2)])
         {
-            let profile = EcnProfile::new(low, high, max_percent).unwrap();
+            let profile = RedProfile::new(low, high, max_percent).unwrap();
             let (frames, mut marked, mut expected) = (20_000, 0, 0); // expected: in 1/30,000
             for _ in 0..frames {
                 let depth = low + bin * 10_000 + rng.below(10_000);
@@ -205,7 +206,7 @@ mod tests {
             (  0,   0,   0,   0, true),
         ];
         for (low, high, max_percent, depth, want) in cases {
-            let profile = EcnProfile::new(low, high, max_percent).unwrap();
+            let profile = RedProfile::new(low, high, max_percent).unwrap();
             let mut rng = Rng::new(7);
             let marked = (0..10_000).any(|_| decide(depth, &profile, &mut rng));
             assert_eq!((profile.may_mark(depth), marked), (want, want), "{profile:?} at {depth}");
@@ -214,7 +215,7 @@ mod tests {
 
     #[test]
     fn certain_verdicts_leave_the_generator_alone() {
-        let profile = EcnProfile::new(10, 20, 100).unwrap();
+        let profile = RedProfile::new(10, 20, 100).unwrap();
         let mut rng = Rng::new(3);
         for depth in [0, 9, 10, 20, 21] {
             decide(depth, &profile, &mut rng);

@@ -10,7 +10,7 @@ use weft_parsers::{AfhMode, Ecn, Format, Head, MacAddr};
 use crate::buffer::{BufferError, BufferPlan, Thresholds};
 use crate::classify::Classifier;
 use crate::config::{BufferConfig, EcnMark, PortConfig, PortRole, PriSource, SwitchConfig};
-use crate::ecn::{EcnError, EcnProfile};
+use crate::ecn::{RedError, RedProfile};
 use crate::groups::{GroupError, GroupTable};
 use crate::lag::{LagError, Links};
 use crate::pfc::{ClassError, check_classes};
@@ -53,7 +53,7 @@ pub enum SnapshotError {
     Classes(#[from] ClassError),
     /// ECN thresholds are the wrong way round.
     #[error(transparent)]
-    Ecn(#[from] EcnError),
+    Red(#[from] RedError),
     /// A running switch cannot take the change.
     #[error("{0} can only change with a restart")]
     Restart(&'static str),
@@ -104,7 +104,11 @@ pub struct Snapshot {
     /// A frame that came in with up to this length fits every port, a tag that is put in included.
     pub frame_len_safe: usize,
     /// ECN profile in bytes, if marking is on.
-    pub ecn: Option<EcnProfile>,
+    pub ecn: Option<RedProfile>,
+    /// Priorities whose lossy frames may be dropped early, and their profiles in bytes.
+    pub wred_pris: PriSet,
+    /// By priority.
+    pub wred: PerPri<Option<RedProfile>>,
     /// PCP of a tag that is put in for each priority.
     pub pcp_of_pri: PerPri<u8>,
 }
@@ -133,8 +137,9 @@ impl Snapshot {
             ids().filter(|(_, port)| carries(port, format)).map(|(id, _)| id).collect()
         });
         let marks = &config.ecn;
-        let ecn = EcnProfile::new(marks.low_bytes, marks.high_bytes, marks.max_percent)?;
+        let ecn = RedProfile::new(marks.low_bytes, marks.high_bytes, marks.max_percent)?;
         let ecn = config.ecn.enabled.then_some(ecn);
+        let wred = wred(&config, pris)?;
         let classifiers = config
             .ports
             .iter()
@@ -148,7 +153,7 @@ impl Snapshot {
             tags_stay: tags_stay(&config),
             groups: GroupTable::build(&config.forward.groups)?,
             unshaped: PerPort::from_fn(|port| {
-                if marks_alone(&config, ecn, port) {
+                if marks_alone(&config, ecn, port) || drops_alone(&config, &wred, port) {
                     PriSet::EMPTY
                 } else {
                     unshaped(&config, &links, pris, port)
@@ -169,6 +174,8 @@ impl Snapshot {
                 .collect(),
             frame_len_safe: shortest.saturating_sub(tag_len_added(&config)),
             ecn,
+            wred_pris: pris.iter().filter(|&pri| wred[pri].is_some()).collect(),
+            wred,
             pcp_of_pri: PerPri(Pri::ALL.map(|pri| {
                 let of = config.maps.pcp_to_pri.iter().position(|&p| p == pri);
                 of.map_or(pri.get(), |pcp| u8::try_from(pcp).unwrap_or(0))
@@ -234,6 +241,12 @@ impl Snapshot {
     #[must_use]
     pub fn marks_alone(&self, output: PortId) -> bool {
         marks_alone(&self.config, self.ecn, output)
+    }
+
+    /// Whether a frame that finds its queue at `output` empty could be dropped early all the same.
+    #[must_use]
+    pub fn drops_alone(&self, output: PortId) -> bool {
+        drops_alone(&self.config, &self.wred, output)
     }
 
     /// Cells of a frame of `len` bytes.
@@ -343,11 +356,31 @@ fn tag_len_added(config: &SwitchConfig) -> usize {
 }
 
 /// Whether a frame that finds its queue at `output` empty could be marked: depth counts the frame itself.
-fn marks_alone(config: &SwitchConfig, ecn: Option<EcnProfile>, output: PortId) -> bool {
-    let Some((ecn, port)) = ecn.zip(config.ports.get(output.index())) else { return false };
+fn marks_alone(config: &SwitchConfig, ecn: Option<RedProfile>, output: PortId) -> bool {
+    ecn.is_some_and(|ecn| ecn.may_mark(longest_alone(config, output)))
+}
+
+/// Whether such a frame could be dropped early.
+fn drops_alone(config: &SwitchConfig, wred: &PerPri<Option<RedProfile>>, output: PortId) -> bool {
+    let longest = longest_alone(config, output);
+    wred.0.iter().flatten().any(|profile| profile.may_mark(longest))
+}
+
+/// Depth of a queue at `output` with one longest frame, in bytes of cells.
+fn longest_alone(config: &SwitchConfig, output: PortId) -> u64 {
     let cell = u64::from(config.buffer.cell_bytes.max(1));
-    let longest = (port.frame_len_max as u64).div_ceil(cell) * cell;
-    ecn.may_mark(longest)
+    let len = config.ports.get(output.index()).map_or(0, |port| port.frame_len_max as u64);
+    len.div_ceil(cell) * cell
+}
+
+fn wred(config: &SwitchConfig, pris: PriSet) -> Result<PerPri<Option<RedProfile>>, RedError> {
+    let mut wred = PerPri::default();
+    for pri in pris.iter() {
+        if let Some(of) = config.wred[pri] {
+            wred[pri] = Some(RedProfile::new(of.low_bytes, of.high_bytes, of.max_percent)?);
+        }
+    }
+    Ok(wred)
 }
 
 fn unshaped(config: &SwitchConfig, links: &Links, pris: PriSet, output: PortId) -> PriSet {

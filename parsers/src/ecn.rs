@@ -1,10 +1,10 @@
-//! ECN marking of a frame in place.
-//! Shape: ECT(0) and ECT(1) become CE; the IPv4 checksum follows, nothing else changes.
+//! ECN of a frame, and marking it in place.
+//! Shape: the field as it is; ECT(0) and ECT(1) become CE, the IPv4 checksum follows, nothing else changes.
 //! Units: bytes.
 //! Source: RFC 3168 section 5, RFC 1624; docs/spec/wire-formats.md §2.4; docs/spec/pipeline.md §8.
 
 use crate::ipv4::{Ipv4, Ipv4Mut};
-use crate::ipv6::Ipv6Mut;
+use crate::ipv6::{Ipv6, Ipv6Mut};
 use crate::types::Ecn;
 
 /// Marks the IP packet at `ip_offset` of `frame` as having met congestion, if its sender lets it be
@@ -36,6 +36,18 @@ pub fn mark_ce(frame: &mut [u8], ip_offset: usize) -> bool {
             marks
         }
         _ => false,
+    }
+}
+
+/// The ECN field of the IP packet at `ip_offset` of `frame`; `None` where none begins there.
+#[inline]
+#[must_use]
+pub fn ecn_of(frame: &[u8], ip_offset: usize) -> Option<Ecn> {
+    let packet = frame.get(ip_offset..)?;
+    match packet.first()? >> 4 {
+        4 => Ipv4::parse(packet).ok().map(|(view, _)| view.ecn()),
+        6 => Ipv6::parse(packet).ok().map(|(view, _)| Ecn::from_low_bits(view.traffic_class())),
+        _ => None,
     }
 }
 

@@ -49,7 +49,7 @@ mod testing;
 pub use addr::{AddrKey, AddrSpace, MacAddr};
 pub use afh::{Gen2Order, KeyWords, TrafficClass};
 pub use classify::{HEAD_LEN, ParseConfig, parse_head};
-pub use ecn::mark_ce;
+pub use ecn::{ecn_of, mark_ce};
 pub use error::{Field, Layer, ParseError};
 pub use flow::{FlowKey, choice_words, flow_key};
 pub use flow_hash::flow_hash;

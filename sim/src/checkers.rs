@@ -317,6 +317,9 @@ impl Checkers {
         if verdict == "queue" && used + cells > limit {
             self.object(now, "buffer", format!("frame {number} over its limit: {used}, {limit}"));
         }
+        if verdict == "wred" && used + cells < limit {
+            self.object(now, "wred", format!("frame {number} dropped early: {used}, {limit}"));
+        }
         if verdict == "in_headroom" && !lossless {
             self.object(now, "lossless", format!("frame {number} of lossy {pri} in headroom"));
         }
@@ -342,13 +345,13 @@ impl Checkers {
             return;
         };
         let late = reason == "pool" && self.last_deq == number;
-        if !late && !matches!(reason, "dt" | "headroom") {
+        if !late && !matches!(reason, "dt" | "headroom" | "wred") {
             self.release(number);
         }
-        if matches!(reason, "dt" | "headroom") {
+        if matches!(reason, "dt" | "headroom" | "wred") {
             let lossless = self.lossless.contains(Pri::from_low_bits(frame.pri))
                 && self.pfc_ports >> (frame.input & 63) & 1 != 0;
-            if lossless && (reason == "dt" || self.lossless_absolute) {
+            if lossless && (reason != "headroom" || self.lossless_absolute) {
                 self.object(
                     now,
                     "lossless",

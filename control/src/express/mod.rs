@@ -177,7 +177,10 @@ impl Express {
             let snapshot = state.snapshot.as_ref().zip(PortId::new(index));
             let marks = snapshot.filter(|(snapshot, port)| snapshot.marks_alone(*port));
             let marks = marks.map(|_| MARKS_ALONE.to_owned());
-            let texts = [not_in, not_out, marks.as_ref(), watched.as_ref(), state.fault.as_ref()];
+            let drops = snapshot.filter(|(snapshot, port)| snapshot.drops_alone(*port));
+            let drops = drops.map(|_| DROPS_ALONE.to_owned());
+            let alone = marks.as_ref().or(drops.as_ref());
+            let texts = [not_in, not_out, alone, watched.as_ref(), state.fault.as_ref()];
             let texts: Vec<&str> = texts.into_iter().flatten().map(String::as_str).collect();
             (!texts.is_empty()).then(|| texts.join("; "))
         };
@@ -305,6 +308,10 @@ impl State {
 
 /// Why frames to an output are queued even when nothing waits there.
 const MARKS_ALONE: &str = "ECN may mark a frame that finds its queue empty: ecn_threshold_low is below \
+                           a longest frame";
+
+/// As [`MARKS_ALONE`].
+const DROPS_ALONE: &str = "WRED may drop a frame that finds its queue empty: wred_threshold_low is below \
                            a longest frame";
 
 /// Why an output takes no frames from the program.

@@ -5,14 +5,18 @@
 //! Source: docs/spec/pipeline.md §4, §5.
 
 use weft_base::sync::Ordering;
+use weft_parsers::{Ecn, ecn_of};
 
 use super::context::{Context, ToCrossbar};
 use super::input_lane::InputLane;
+use super::switch_core::Core;
 use crate::batch::{BURST, Batch};
 use crate::buffer::Verdict as Granted;
 use crate::config::PfcMode;
 use crate::desc::{Desc, Flag};
+use crate::pool::Bufs;
 use crate::queues::{Demand, QueueId, QueueSet};
+use crate::snapshot::Snapshot;
 use crate::stats::DropReason;
 use crate::time::Instant;
 use crate::trace::{Event, Tracer};
@@ -111,6 +115,12 @@ impl InputLane {
         tracer: &mut T,
     ) -> Option<Desc> {
         let cells = ctx.snapshot.cells(desc.len());
+        if ctx.snapshot.wred_pris.contains(desc.pri())
+            && ctx.drops_early(now, output, &desc, tracer)
+        {
+            ctx.end_at(now, desc, output, DropReason::Wred, tracer);
+            return None;
+        }
         let queue = (self.port, output, desc.pri());
         let admission =
             ctx.core.buffer.admit_voq(&mut ctx.lease, &ctx.snapshot.thresholds, queue, cells);
@@ -263,8 +273,10 @@ impl InputLane {
             ToCrossbar::Local(voqs) => voqs.has_room(count),
             ToCrossbar::Remote(_) => true, // or it would not have been received
         };
-        let granted =
-            has_room && core.buffer.admit_all(lease, &snapshot.thresholds, groups, demand);
+        let is_deep = !snapshot.wred_pris.is_empty() && is_deep(core, snapshot, demand);
+        let granted = has_room
+            && !is_deep
+            && core.buffer.admit_all(lease, &snapshot.thresholds, groups, demand);
         if granted {
             for pri in lossless.iter() {
                 let used = core.buffer.group_used(self.port, pri);
@@ -336,7 +348,59 @@ impl InputLane {
     }
 }
 
+/// Whether a queue could get so deep by these frames that WRED drops any of them.
+#[inline(never)] // only where there are such profiles
+fn is_deep(core: &Core, snapshot: &Snapshot, demand: &Demand) -> bool {
+    demand.queues().iter().any(|queue| {
+        let cells = core.buffer.depth(queue.output(), queue.pri()) + demand.cells_of(queue);
+        let depth = u64::from(cells) * u64::from(snapshot.config.buffer.cell_bytes);
+        snapshot.wred[queue.pri()].is_some_and(|profile| profile.may_mark(depth))
+    })
+}
+
+/// Whether a frame is marked instead of dropped: its sender takes part in ECN, whether it carries a mark already or not.
+fn is_ecn_capable(bufs: &Bufs, desc: &Desc) -> bool {
+    let ip = if desc.has(Flag::Tagged) { 18 } else { 14 };
+    desc.has(Flag::Ect) || ecn_of(bufs.bytes(desc), ip) == Some(Ecn::Ce)
+}
+
 impl Context {
+    /// Whether WRED drops a lossy frame for `output`: one that ECN would not mark there, by the depth of its queue with it.
+    //= RFC 3168 section 5
+    #[inline(never)] // only where there are such profiles
+    fn drops_early<T: Tracer>(
+        &mut self,
+        now: Instant,
+        output: PortId,
+        desc: &Desc,
+        tracer: &mut T,
+    ) -> bool {
+        let Self { core, snapshot, bufs, rng, .. } = self;
+        let pri = desc.pri();
+        let Some(profile) = snapshot.wred[pri] else { return false };
+        let cells = snapshot.cells(desc.len());
+        let queued = core.buffer.depth(output, pri);
+        let depth = u64::from(queued + cells) * u64::from(snapshot.config.buffer.cell_bytes);
+        let is_dropped = profile.verdict(depth, rng).is_mark()
+            && !(snapshot.ecn.is_some() && is_ecn_capable(bufs, desc));
+        if T::ON && is_dropped {
+            let low = profile.low() / u64::from(snapshot.config.buffer.cell_bytes);
+            let event = Event::Admit {
+                frame: bufs.trace_id(desc),
+                input: desc.input().get(),
+                output: output.get(),
+                pri: pri.get(),
+                verdict: DropReason::Wred.name(),
+                cells,
+                used: queued,
+                limit: u32::try_from(low).unwrap_or(u32::MAX),
+                shared_used: core.buffer.shared_used(&snapshot.thresholds),
+            };
+            tracer.event(now, event);
+        }
+        is_dropped
+    }
+
     /// Counts copies of a frame beyond the first.
     #[inline]
     fn count_copies(&self, input: PortId, pri: Pri, count: u64) {

@@ -88,7 +88,7 @@ macro_rules! drop_reasons {
 }
 
 /// Why frames are dropped whose output is known: those reasons are counted by output and priority, too.
-pub const OUTPUT_REASONS: [DropReason; 7] = [
+pub const OUTPUT_REASONS: [DropReason; 8] = [
     DropReason::Dt,
     DropReason::Headroom,
     DropReason::Pool,
@@ -96,6 +96,7 @@ pub const OUTPUT_REASONS: [DropReason; 7] = [
     DropReason::PortDown,
     DropReason::Shutdown,
     DropReason::NoOutput,
+    DropReason::Wred,
 ];
 
 drop_reasons! {
@@ -248,6 +249,12 @@ drop_reasons! {
     Injected = 30, "injected", Input, Live,
         "Dropped at random where it came in, as `loss_per_million` of that port says.",
         "This is for tests of what sends frames again. Remove `loss_per_million` from ports that carry real traffic.";
+    Wred = 31, "wred", InputPri, Any,
+        "Dropped early, so that its sender slows down: the queue of its output and priority is deeper than \
+         `wred_threshold_low`, the priority is lossy, and ECN does not mark the frame (its sender does not use ECN, it \
+         is not IP, or `ecn_enabled` is off). A frame to several ports is counted for each that it is not queued for.",
+        "The output receives more than it can send: see `weft show queues`. Senders that use ECN are marked instead; \
+         for bursts raise `wred_threshold_low` and `wred_threshold_high`, or take the priority out of `wred_priorities`.";
 }
 
 #[cfg(test)]

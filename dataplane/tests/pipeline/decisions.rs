@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::memory;
 use weft_base::rng::Rng;
 use weft_dataplane::batch::Batch;
-use weft_dataplane::config::{MirrorConfig, PfcMode, SwitchConfig};
+use weft_dataplane::config::{MirrorConfig, PfcMode, SwitchConfig, WredConfig};
 use weft_dataplane::fdb::{FdbKey, StaticEntry};
 use weft_dataplane::groups::Group;
 use weft_dataplane::islip::Discipline;
@@ -27,6 +27,7 @@ use weft_dataplane::pipeline::{Built, Ledger, Switch, SwitchBuilder, Timing, bui
 use weft_dataplane::pool::{Bufs, Pool};
 use weft_dataplane::port::null::{Null, NullConfig};
 use weft_dataplane::port::{Port, PortCaps, PortError};
+use weft_dataplane::stats::DropReason;
 use weft_dataplane::time::{Instant, LinkRate, Span};
 use weft_dataplane::trace::{Event, NoTrace, Trace, Tracer};
 use weft_dataplane::types::{PerPri, PortId, PortSet};
@@ -228,6 +229,14 @@ fn lossy(mut config: SwitchConfig) -> SwitchConfig {
     config
 }
 
+/// With early drops of priority 0, of senders without ECN, of which the mixture has some.
+fn early(mut config: SwitchConfig) -> SwitchConfig {
+    let cell = u64::from(config.buffer.cell_bytes);
+    let profile = WredConfig { low_bytes: 4 * cell, high_bytes: 40 * cell, max_percent: 60 };
+    config.wred = PerPri([Some(profile), None, None, Some(profile), None, None, None, None]);
+    config
+}
+
 /// Runs a switch for `steps` and returns the trace hash, the events and the final ledger.
 fn run(config: SwitchConfig, workers: usize, timing: Timing, steps: u64) -> (u64, u64, Ledger) {
     let mut trace = Trace::new(|_, _: &Event| {});
@@ -277,6 +286,8 @@ fn an_untraced_switch_decides_as_a_traced_one() {
         ("live",                config(4, memory::CHUNK),        1, Timing::Live,    4_000),
         ("lossy",               lossy(config(4, memory::CHUNK)), 1, Timing::Live,    4_000),
         ("lossy, small cells",  lossy(config(8, 256)),   1, Timing::Live,    4_000),
+        ("early drops",         early(lossy(config(4, memory::CHUNK))), 1, Timing::Live, 4_000),
+        ("early, two workers",  early(lossy(config(8, 256))), 2, Timing::Live, 4_000),
         ("old entries go",      lossy(config(4, memory::CHUNK)), 1, Timing::Live,    900_000),
         ("VLANs and a mirror",  vlans(config(4, memory::CHUNK)), 1, Timing::Live,    4_000),
         ("two workers",         lossy(config(4, memory::CHUNK)), 2, Timing::Live,    4_000),
@@ -292,6 +303,9 @@ fn an_untraced_switch_decides_as_a_traced_one() {
         let untraced = run_with(config, workers, timing, (4_000, step_ns), &mut NoTrace);
         assert_eq!(untraced.1, traced.1, "{name}");
         assert_eq!(untraced.0, traced.0, "{name}: what was sent");
+        let early = traced.1.port.iter().flat_map(|port| &port.pri);
+        let early: u64 = early.map(|queue| queue.drops[DropReason::Wred as usize]).sum();
+        assert_eq!(early > 0, name.starts_with("early"), "{name}: {early} dropped early");
     }
 }
 

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex};
 use super::memory;
 use weft_base::rng::Rng;
 use weft_dataplane::batch::Batch;
-use weft_dataplane::config::{EcnConfig, SwitchConfig};
+use weft_dataplane::config::{EcnConfig, SwitchConfig, WredConfig};
 use weft_dataplane::lag::Lag;
 use weft_dataplane::pipeline::{Ledger, Switch, SwitchBuilder};
 use weft_dataplane::pool::{Bufs, Pool};
@@ -21,7 +21,7 @@ use weft_dataplane::port::{FastPath, Port, PortCaps, PortError};
 use weft_dataplane::stats::DropReason;
 use weft_dataplane::time::{Instant, LinkRate, Span};
 use weft_dataplane::trace::NoTrace;
-use weft_dataplane::types::{PortId, PortSet, PriSet};
+use weft_dataplane::types::{PortId, PortSet, Pri, PriSet};
 use weft_parsers::MacAddr;
 use weft_parsers::mac_control::{FRAME_LEN, Pfc};
 
@@ -421,6 +421,14 @@ fn gates_are_shut_where_a_lone_frame_may_be_marked() {
         let want = if open { 0b1111 } else { 0 };
         let gates: Vec<u8> = (0..PORTS).map(|port| rig.gate(port)).collect();
         assert_eq!(gates, [want; PORTS], "{name}");
+    }
+    for (name, low_bytes, want) in [("dropped early", lone - 1, 0), ("not yet", lone, 0b1111)] {
+        let mut early = config();
+        early.ecn.enabled = false;
+        let profile = WredConfig { low_bytes, high_bytes: lone * 4, max_percent: 100 };
+        early.wred[Pri::default()] = Some(profile);
+        let rig = Rig::new(early, 1);
+        assert_eq!(rig.gate(1), want, "{name}");
     }
 }
 

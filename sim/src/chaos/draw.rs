@@ -6,7 +6,7 @@
 
 use weft_base::rng::Rng;
 use weft_dataplane::buffer::Headroom;
-use weft_dataplane::config::{MirrorConfig, PfcMode, Sharing, StormAction, SwitchConfig};
+use weft_dataplane::config::{MirrorConfig, PfcMode, Sharing, StormAction, SwitchConfig, WredConfig};
 use weft_dataplane::egress::Weighted;
 use weft_dataplane::islip::Discipline;
 use weft_dataplane::time::{Instant, LinkRate, Span};
@@ -115,6 +115,12 @@ pub(super) fn hot(rng: &mut Rng, config: &mut SwitchConfig) {
     let most = u64::from(config.buffer.total_cells) * u64::from(config.buffer.cell_bytes);
     config.ecn.low_bytes = rng.below(most / 16 + 1);
     config.ecn.high_bytes = config.ecn.low_bytes + rng.below(most / 8 + 1);
+    config.wred = PerPri(Pri::ALL.map(|_| {
+        let low_bytes = rng.below(most / 16 + 1);
+        let high_bytes = low_bytes + rng.below(most / 8 + 1);
+        let max_percent = pick(rng, &[0, 10, 50, 100]);
+        rng.chance(1, 3).then_some(WredConfig { low_bytes, high_bytes, max_percent })
+    }));
     config.pfc.mode = if rng.chance(2, 3) {
         PfcMode::IngressPg
     } else {

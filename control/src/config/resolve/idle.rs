@@ -30,6 +30,12 @@ const NEEDS: &[Need] = &[
         instead: "expected pfc.mode = \"egress-queue\" beside it: in ingress-pg the limits are those of buffer.dt_alpha and buffer.xon_offset_bytes; or leave it out",
     },
     Need {
+        section: "wred",
+        keys: &["wred_priorities", "wred_threshold_low", "wred_threshold_high", "max_percent"],
+        counts: |all| all.get("wred", "wred_enabled") == Some(Value::Bool(true)),
+        instead: "expected wred.wred_enabled = true beside it; or leave it out",
+    },
+    Need {
         section: "fdb",
         keys: &["loop_block_s"],
         counts: |all| all.is("fdb", "loop_action", "block"),

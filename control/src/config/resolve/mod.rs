@@ -19,6 +19,7 @@ mod static_init;
 #[cfg(test)]
 mod tests;
 mod traffic;
+mod wred;
 
 use std::collections::BTreeMap;
 
@@ -415,6 +416,7 @@ impl<'a> Resolver<'a> {
         let capacity = self.queue_capacity(&buffer, &ports, &pfc)?;
         let pfc = self.pfc_mode(pfc, capacity);
         let ecn = self.ecn(capacity, &pfc);
+        let wred = self.wred(capacity, &pfc);
         self.warn_about_order(&buffer, &ports, &pfc, &ecn);
         let crossbar = self.crossbar();
         Some(SwitchConfig {
@@ -424,6 +426,7 @@ impl<'a> Resolver<'a> {
             buffer,
             crossbar,
             ecn,
+            wred,
             pfc,
             forward,
             lags,
@@ -441,7 +444,7 @@ impl<'a> Resolver<'a> {
         let (section, key) = match error {
             SnapshotError::Buffer(_) => ("buffer", "buffer_size_mb"),
             SnapshotError::Classes(_) => ("pfc", "pri_to_pfc"),
-            SnapshotError::Ecn(_) => ("ecn", "ecn_threshold_low"),
+            SnapshotError::Red(_) => ("ecn", "ecn_threshold_low"),
             SnapshotError::Pris(_) | SnapshotError::Pri { .. } => ("switch", "num_priorities"),
             SnapshotError::Ports(_)
             | SnapshotError::Lag(_)

@@ -208,6 +208,6 @@ impl Resolver<'_> {
     }
 }
 
-const fn percent(base: u64, percent: u64) -> u64 {
+pub(super) const fn percent(base: u64, percent: u64) -> u64 {
     base / 100 * percent + base % 100 * percent / 100
 }

@@ -94,6 +94,12 @@ pub static SECTIONS: &[Section] = &[
         groups: &[queueing::ECN],
     },
     Section {
+        name: "wred",
+        form: Form::Table,
+        doc: "Early drops (docs/spec/pipeline.md §4): lossy frames that ECN does not mark are dropped at random as their queue gets deep, each with its profile.",
+        groups: &[queueing::WRED],
+    },
+    Section {
         name: "pfc",
         form: Form::Table,
         doc: "Priority-based flow control (docs/spec/pipeline.md §9).",

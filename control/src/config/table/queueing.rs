@@ -1,4 +1,4 @@
-//! Parameters of buffer, crossbar, ECN and PFC.
+//! Parameters of buffer, crossbar, ECN, WRED and PFC.
 //!
 //! Shape: one array of [`Param`] for each section.
 //! Units: sizes in MiB or bytes, times in µs or ms, percentages 0..=100 of what the unit names.
@@ -174,6 +174,46 @@ pub(super) const ECN: &[Param] = &[
         "",
         Fixed("\"ip\""),
         "Which frames may be marked if they are ECT: all of IPv4 and IPv6 behind one tag or none, or only UDP to a Standard port.",
+    ),
+];
+
+const PERCENT_OF_PRI: Kind = Kind::OneOr(&PERCENT, 4, 8);
+
+pub(super) const WRED: &[Param] = &[
+    hot(
+        "wred_enabled",
+        Kind::Bool,
+        "",
+        Fixed("false"),
+        "Whether lossy frames are dropped early that ECN does not mark: of senders without ECN, what is not IP, and all where ecn_enabled is off.",
+    ),
+    hot(
+        "wred_priorities",
+        Kind::List(&PRI, 1, 8),
+        "priority",
+        Derived("all that are lossy"),
+        "Lossy priorities of which they are.",
+    ),
+    hot(
+        "wred_threshold_low",
+        PERCENT_OF_PRI,
+        OF_QUEUE,
+        Derived("ecn_threshold_low"),
+        "Depth of (output, priority) at which early drops begin: for all priorities, or one for each.",
+    ),
+    hot(
+        "wred_threshold_high",
+        PERCENT_OF_PRI,
+        OF_QUEUE,
+        Derived("ecn_threshold_high"),
+        "Depth from which all such frames are dropped: for all priorities, or one for each.",
+    ),
+    hot(
+        "max_percent",
+        PERCENT_OF_PRI,
+        "%",
+        Derived("ecn.max_percent"),
+        "Share that is dropped just below wred_threshold_high; it rises from 0 at wred_threshold_low: for all priorities, or one for each.",
     ),
 ];
 

@@ -12,8 +12,8 @@ use crate::config::param::{Form, Section};
 use crate::config::table::{self, Schema};
 
 /// Sections of a switch's configuration that hold for the switches of a scenario, with what a scenario says otherwise.
-pub const SWITCH_SECTIONS: [&str; 8] =
-    ["switch", "formats", "classify", "fdb", "buffer", "crossbar", "ecn", "pfc"];
+pub const SWITCH_SECTIONS: [&str; 9] =
+    ["switch", "formats", "classify", "fdb", "buffer", "crossbar", "ecn", "wred", "pfc"];
 
 /// Keys of those that a scenario says elsewhere, or that count only live, and what to do.
 pub const ELSEWHERE: &[(&str, &[&str], &str)] = &[

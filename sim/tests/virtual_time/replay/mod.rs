@@ -5,6 +5,7 @@
 //! Source: docs/spec/pipeline.md §13.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may fail")]
 
+mod early_drops;
 mod line_rate;
 mod queues;
 mod waiting;

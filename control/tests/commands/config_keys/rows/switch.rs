@@ -16,6 +16,11 @@ const SAI: &str = "control/tests/running.rs::a_running_switch_is_held_and_read_b
 const PRIORITY_GROUPS: &str = "control/src/sai/tests.rs::counters_are_what_the_switch_counts";
 const MARKED: &str = "/ports/1/priorities/0/ecn_marked";
 const MARKS: &[&str] = &["buffer.queue_capacity_bytes=100000"];
+const EARLY: &str = "/drops/wred";
+/// Marks are off: all frames are those that ECN does not mark.
+const LOSSY: &[&str] = &["buffer.queue_capacity_bytes=100000", "ecn.ecn_enabled=false"];
+const WRED: &[&str] =
+    &["buffer.queue_capacity_bytes=100000", "ecn.ecn_enabled=false", "wred.wred_enabled=true"];
 const SHARED: &str = "/buffer/shared_total_cells";
 
 /// All of these.
@@ -96,12 +101,12 @@ fn queueing() -> Vec<Row> {
         count("buffer.cell_bytes", "1024", lossy, "/ports/1/priorities/0/depth_watermark_cells", OTHER),
         count("buffer.buffer_sharing", "\"static\"", lossy, "/drops/dt", OTHER).beside(capacity),
         count("buffer.dt_alpha", "0.125", lossy, "/drops/dt", OTHER).beside(capacity),
+        count("buffer.dt_alpha", "\"1/24\"", lossy, "/drops/dt", OTHER).beside(&["buffer.buffer_size_mb=4", "buffer.cell_bytes=256"]),
         count("buffer.voq_reserve_bytes", "1024", lossy, SHARED, OTHER).beside(capacity),
         count("buffer.pg_reserve_bytes", "8192", lossy, SHARED, OTHER).beside(capacity),
         count("buffer.headroom_bytes", "8192", lossy, SHARED, OTHER).beside(capacity),
         count("buffer.peer_response_us", "100", lossy, SHARED, OTHER).beside(capacity),
         count("buffer.cable_m", "10000", lossy, SHARED, OTHER).beside(capacity),
-        count("buffer.dt_alpha", "\"1/24\"", lossy, "/drops/dt", OTHER).beside(&["buffer.buffer_size_mb=4", "buffer.cell_bytes=256"]),
         sent("buffer.xon_offset_bytes", "100000", lossless, |run| format!("{:?}", pauses(run).last()), OTHER).beside(TIGHT),
         count("buffer.queue_capacity_bytes", "10000", lossy, MARKED, OTHER),
         live("crossbar.iterations", "1", |c| c.switch.crossbar.iterations.to_string(), "1", "dataplane/src/islip/tests.rs::matchings_are_valid_and_become_maximal"),
@@ -117,6 +122,16 @@ fn queueing() -> Vec<Row> {
         count("ecn.ecn_threshold_high", "100", lossy, MARKED, OTHER).beside(MARKS),
         count("ecn.max_percent", "0", lossy, MARKED, OTHER).beside(MARKS),
         count("ecn.mark", "\"standard\"", Flow::Incast(0, 5_000), MARKED, "0").beside(MARKS),
+
+        count("wred.wred_enabled", "true", lossy, EARLY, OTHER).beside(LOSSY),
+        refused("wred.wred_priorities", "[0]", "expected wred.wred_enabled = true beside it"),
+        count("wred.wred_priorities", "[3]", lossy, EARLY, "0").beside(WRED),
+        refused("wred.wred_priorities", "[1]", "whose frames PFC keeps").beside(WRED),
+        count("wred.wred_threshold_low", "5", lossy, EARLY, OTHER).beside(WRED),
+        refused("wred.wred_threshold_low", "[10, 10, 10, 95]", "of priority 3, found 95").beside(WRED),
+        count("wred.wred_threshold_high", "[100, 90, 90, 90]", lossy, EARLY, OTHER).beside(WRED),
+        refused("wred.wred_threshold_high", "[0, 90, 90, 90]", "each of its frames would be dropped").beside(&["wred.wred_enabled=true", "wred.wred_threshold_low=0"]),
+        count("wred.max_percent", "10", lossy, EARLY, OTHER).beside(WRED),
 
         count("pfc.pfc_enabled", "false", lossless, "/ports/0/pfc_tx", "0").beside(TIGHT),
         count("pfc.pfc_priorities", "[2]", lossless, "/ports/0/pfc_tx", "0").beside(TIGHT),

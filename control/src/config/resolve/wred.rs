@@ -1,0 +1,88 @@
+//! Early drops of lossy frames that ECN does not mark.
+//!
+//! Shape: [`WredConfig`] by priority; what is not set is as the marks have it, so that frames are dropped where others are marked.
+//! Units: bytes; percentages of the queue's capacity end here.
+//! Source: docs/spec/pipeline.md §4; RFC 3168 section 5 (what is dropped in place of a mark).
+
+use weft_dataplane::config::{PfcConfig, WredConfig};
+use weft_dataplane::types::{PerPri, Pri, PriSet};
+
+use super::queueing::percent;
+use super::{Resolver, Value};
+
+const HERE: &str = "wred";
+const LOW: &str = "wred_threshold_low";
+const HIGH: &str = "wred_threshold_high";
+const MAX: &str = "max_percent";
+
+impl Resolver<'_> {
+    /// Early drops, by priority.
+    pub(super) fn wred(&mut self, capacity: u64, pfc: &PfcConfig) -> PerPri<Option<WredConfig>> {
+        let low = self.as_marks(LOW, "ecn_threshold_low");
+        let high = self.as_marks(HIGH, "ecn_threshold_high");
+        let max_percent = self.as_marks(MAX, MAX);
+        let asked = self.early(pfc);
+        let mut wred = PerPri::default();
+        if !self.flag(HERE, "wred_enabled") {
+            return wred;
+        }
+        for pri in asked.iter() {
+            self.check_profile(pri, low[pri], high[pri]);
+            wred[pri] = Some(WredConfig {
+                low_bytes: percent(capacity, low[pri]),
+                high_bytes: percent(capacity, high[pri]),
+                max_percent: u8::try_from(max_percent[pri]).unwrap_or(100),
+            });
+        }
+        wred
+    }
+
+    /// A percentage for each priority; if it is not set, that of the marks.
+    fn as_marks(&mut self, key: &'static str, of_marks: &'static str) -> PerPri<u64> {
+        let marks = self.get("ecn", of_marks).unwrap_or(Value::Int(0));
+        self.derived.insert((HERE, 0, key), marks.clone());
+        let value = self.get(HERE, key).unwrap_or(marks);
+        let place = self.place(HERE, key);
+        let read = |value: &Value| u64::try_from(value.as_int()?).ok();
+        self.per_pri(&value, &place, &format!("{HERE}.{key}"), 0, read)
+    }
+
+    /// Priorities that have a profile.
+    fn early(&mut self, pfc: &PfcConfig) -> PriSet {
+        const KEY: &str = "wred_priorities";
+        let lossless = if pfc.enabled { pfc.lossless } else { PriSet::EMPTY };
+        let lossy = PriSet::first(self.pris).without(lossless);
+        let shown = lossy.iter().map(|pri| Value::Int(pri.get().into())).collect();
+        self.derived.insert((HERE, 0, KEY), Value::List(shown));
+        let Some(set) = self.settings.table(HERE, KEY) else { return lossy };
+        let (value, place) = (set.value.clone(), set.place.clone());
+        let asked = self.pri_list(Some(&value), &place, "wred.wred_priorities");
+        let asked: PriSet = asked.into_iter().map(Pri::from_low_bits).collect();
+        if let Some(pri) = asked.and(lossless).iter().next() {
+            let message = format!(
+                "expected lossy priorities, found {}, whose frames PFC keeps (pfc.pfc_priorities)",
+                pri.get()
+            );
+            self.refuse(place, "wred.wred_priorities", message);
+        }
+        asked.without(lossless)
+    }
+
+    fn check_profile(&mut self, pri: Pri, low: u64, high: u64) {
+        let number = pri.get();
+        if low > high {
+            let place = self.place_of(&[(HERE, LOW), (HERE, HIGH)]);
+            let message = format!(
+                "expected at most wred_threshold_high, {high}, of priority {number}, found {low}"
+            );
+            self.refuse(place, "wred.wred_threshold_low", message);
+        }
+        if high == 0 {
+            let place = self.place_of(&[(HERE, HIGH), ("ecn", "ecn_threshold_high")]);
+            let message = format!(
+                "expected 1 or above for priority {number}, found 0: each of its frames would be dropped"
+            );
+            self.refuse(place, "wred.wred_threshold_high", message);
+        }
+    }
+}
