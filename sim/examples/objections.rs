@@ -23,6 +23,7 @@ use weft_hosts::rclink::endpoint::EndpointSpec;
 use weft_parsers::{AfhMode, Format, Vid};
 use weft_sim::chaos;
 use weft_sim::checkers::Watch;
+use weft_sim::engine::Latency;
 use weft_sim::frames::{FrameSpec, stations_known};
 use weft_sim::scenario::fault::Fault;
 use weft_sim::scenario::flow::Flow;
@@ -283,7 +284,8 @@ impl Net {
         };
         let endpoints = Endpoints {
             kind,
-            delay: Span::from_ns(60),
+            delay: Latency::both_ways(Span::from_ns(60)),
+            lite: kind == Kind::Lite,
             overhead,
             frame_len_max,
             template: Box::new(template),

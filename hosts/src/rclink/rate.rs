@@ -7,10 +7,8 @@
 
 use weft_dataplane::time::{Instant, Span};
 
-/// Length of the shortest window.
-const WINDOW_LEAST: Span = Span::from_ns(4_096);
-/// The longest window is the shortest one times 2 to this.
-const SHIFT_MAX: u32 = 4;
+/// Lengths of windows in ns, as clock cycles of 1 ns: from the shortest to the longest.
+pub const WINDOW_NS: core::ops::RangeInclusive<u64> = 4_096..=65_536;
 /// Highest threshold: 22 bits.
 pub const THRESHOLD_MAX: u32 = (1 << 22) - 1;
 
@@ -18,8 +16,8 @@ pub const THRESHOLD_MAX: u32 = (1 << 22) - 1;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RateError {
     /// The window.
-    #[error("rate window 4.096 us x 2^{0}: expected 0 to 4")]
-    Window(u32),
+    #[error("rate window of {} ns: expected 4096 to 65536", .0.as_ns())]
+    Window(Span),
     /// The threshold.
     #[error("length threshold {0} bytes: expected 1 to 4194303")]
     Threshold(u32),
@@ -28,7 +26,7 @@ pub enum RateError {
 /// The rate limit of a queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RateWindow {
-    shift: u32,
+    length: Span,
     threshold: u32,
     /// Sent in this window, and owed from those before.
     sent: u64,
@@ -37,24 +35,25 @@ pub struct RateWindow {
 }
 
 impl RateWindow {
-    /// `threshold` bytes a window of 4.096 us x 2^`shift`.
+    /// `threshold` bytes a window of such a `length`: of [`WINDOW_NS`], in whole ns.
     ///
     /// # Errors
     /// See [`RateError`].
-    pub const fn new(shift: u32, threshold: u32) -> Result<Self, RateError> {
-        if shift > SHIFT_MAX {
-            return Err(RateError::Window(shift));
+    pub const fn new(length: Span, threshold: u32) -> Result<Self, RateError> {
+        let (ns, rest) = (length.as_ps() / 1_000, length.as_ps() % 1_000);
+        if ns < *WINDOW_NS.start() || ns > *WINDOW_NS.end() || rest > 0 {
+            return Err(RateError::Window(length));
         }
         if threshold == 0 || threshold > THRESHOLD_MAX {
             return Err(RateError::Threshold(threshold));
         }
-        Ok(Self { shift, threshold, sent: 0, window: 0 })
+        Ok(Self { length, threshold, sent: 0, window: 0 })
     }
 
     /// Length of a window.
     #[must_use]
     pub const fn length(&self) -> Span {
-        Span::from_ps(WINDOW_LEAST.as_ps() << self.shift)
+        self.length
     }
 
     /// Bytes a window.
@@ -129,7 +128,7 @@ mod tests {
 
     #[test]
     fn a_queue_pair_is_masked_at_the_threshold_and_pays_with_later_windows() {
-        let mut rate = RateWindow::new(0, 0x30).unwrap();
+        let mut rate = RateWindow::new(Span::from_ns(4_096), 0x30).unwrap();
         #[rustfmt::skip] // columns: at ns, may send, bytes granted
         let cases = [
             (    0, true,  0x20), // 0x20 is below 0x30
@@ -151,20 +150,22 @@ mod tests {
 
     #[test]
     fn the_long_run_is_exact_to_a_frame() {
-        #[rustfmt::skip] // columns: shift, threshold, bytes of a frame, bits a second
+        #[rustfmt::skip] // columns: ns of a window, threshold, bytes of a frame, bits a second
         let cases = [
-            (0,         1,    64,         1_953_125),
-            (4,         1,    64,           122_070),
-            (0,         8,    64,        15_625_000),
-            (4,         8,    64,           976_562),
-            (0,   204_800, 1_402,   400_000_000_000),
-            (4, 3_276_800, 1_402,   400_000_000_000),
-            (2,   100_000, 1_374,    48_828_125_000),
-            (4, 4_194_303, 1_402,   511_999_877_929),
+            ( 4_096,         1,    64,         1_953_125),
+            (65_536,         1,    64,           122_070),
+            ( 4_096,         8,    64,        15_625_000),
+            (65_536,         8,    64,           976_562),
+            ( 4_096,   204_800, 1_402,   400_000_000_000),
+            (65_536, 3_276_800, 1_402,   400_000_000_000),
+            (16_384,   100_000, 1_374,    48_828_125_000),
+            (65_536, 4_194_303, 1_402,   511_999_877_929),
+            ( 5_000,   125_000, 1_402,   200_000_000_000),
+            (10_001,       997,    64,       797_520_247),
         ];
-        for (shift, threshold, len, rate) in cases {
-            let mut window = RateWindow::new(shift, threshold).unwrap();
-            assert_eq!(window.bits_per_second(), rate, "{shift} {threshold}");
+        for (ns, threshold, len, rate) in cases {
+            let mut window = RateWindow::new(Span::from_ns(ns), threshold).unwrap();
+            assert_eq!(window.bits_per_second(), rate, "{ns} {threshold}");
             let (mut now, mut sent) = (Instant::ZERO, 0_u64);
             let windows = 1_000;
             let end = Instant::from_ps(window.length().as_ps() * windows);
@@ -174,24 +175,28 @@ mod tests {
                     sent += len as u64;
                 } else {
                     let free = window.free_at(now);
-                    assert!(free > now, "{shift} {threshold}");
+                    assert!(free > now, "{ns} {threshold}");
                     now = free;
                 }
             }
             let want = u64::from(threshold) * windows;
             assert!(
                 (want..want + len as u64).contains(&sent),
-                "{shift} {threshold}: {sent}, not {want}"
+                "{ns} {threshold}: {sent}, not {want}"
             );
         }
     }
 
     #[test]
     fn what_the_registers_do_not_hold_is_refused() {
-        assert_eq!(RateWindow::new(5, 1), Err(RateError::Window(5)));
-        assert_eq!(RateWindow::new(0, 0), Err(RateError::Threshold(0)));
-        assert_eq!(RateWindow::new(0, 1 << 22), Err(RateError::Threshold(1 << 22)));
-        let mut rate = RateWindow::new(4, THRESHOLD_MAX).unwrap();
+        for ps in [4_095_000, 4_096_001, 65_537_000, 0] {
+            let length = Span::from_ps(ps);
+            assert_eq!(RateWindow::new(length, 1), Err(RateError::Window(length)), "{ps}");
+        }
+        let least = Span::from_ns(4_096);
+        assert_eq!(RateWindow::new(least, 0), Err(RateError::Threshold(0)));
+        assert_eq!(RateWindow::new(least, 1 << 22), Err(RateError::Threshold(1 << 22)));
+        let mut rate = RateWindow::new(Span::from_ns(65_536), THRESHOLD_MAX).unwrap();
         assert_eq!(rate.set_threshold(0), Err(RateError::Threshold(0)));
         assert_eq!(rate.threshold(), THRESHOLD_MAX);
     }

@@ -73,6 +73,14 @@ pub struct Latency {
     pub early: bool,
 }
 
+impl Latency {
+    /// So much each way, from a frame's last bit in.
+    #[must_use]
+    pub const fn both_ways(span: Span) -> Self {
+        Self { receive: span, send: span, early: false }
+    }
+}
+
 /// A cable cannot be laid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CableError {

@@ -10,6 +10,7 @@ use weft_dataplane::time::{Instant, Span};
 use weft_hosts::rclink::endpoint::Hold;
 
 use super::{Held, Key};
+use crate::engine::Latency;
 
 /// Frames to one peer.
 #[derive(Clone, Copy, Debug, Default)]
@@ -42,8 +43,8 @@ impl Turn {
 pub struct HostLog {
     /// Of the cable to it.
     pub(super) propagation: Span,
-    /// What its endpoint takes for a frame, each way.
-    pub(super) delay: Span,
+    /// What its endpoint takes for a frame.
+    pub(super) delay: Latency,
     /// Bytes of payload a frame.
     payload: u64,
     /// Messages that have begun.
@@ -56,7 +57,7 @@ pub struct HostLog {
 impl HostLog {
     /// Of a host at the end of a cable, whose frames have so many bytes of payload.
     #[must_use]
-    pub fn new(propagation: Span, delay: Span, payload: u64) -> Self {
+    pub fn new(propagation: Span, delay: Latency, payload: u64) -> Self {
         let (sent, taken) = (Vec::new(), Vec::new());
         let (begun, turns) = (BTreeSet::new(), BTreeMap::new());
         Self { propagation, delay, payload, begun, turns, sent, taken }

@@ -82,7 +82,7 @@ pub fn parts(hosts: &[&HostLog], switches: &[&SwitchLog]) -> Vec<LatencyParts> {
             for (_, hop) in passed.iter().take_while(|(other, _)| *other == key) {
                 way.add(hop);
             }
-            sum.add(&of_frame(took, held, &way, from.delay + to.delay));
+            sum.add(&of_frame(took, held, &way, from.delay.send + to.delay.receive));
         }
         sum
     };

@@ -98,7 +98,7 @@ pub(super) fn ideals(plan: &Plan<'_>, parts: &Parts, routes: &Routes) -> Vec<Spa
         let path = paths.entry(ends).or_insert_with(|| path(plan, parts, routes, &hosts, ends));
         let from = hosts.get(usize::from(flow.from)).and_then(|&node| parts.nodes.get(node));
         let Some(Part::Host { endpoint, .. }) = from else { return Span::ZERO };
-        plan.delay + Frames::of(flow.bytes, endpoint).time(path, plan.overhead)
+        plan.delay.send + Frames::of(flow.bytes, endpoint).time(path, plan.overhead)
     };
     plan.flows.iter().map(ideal).collect()
 }
@@ -140,7 +140,7 @@ fn path(
         let (far, _) = it.far(node);
         let (at_end, early) = match parts.nodes.get(far) {
             Some(Part::Switch { plan }) => (plan.around.latency, plan.around.cut_through),
-            _ => (plan.delay, false),
+            _ => (plan.delay.receive, false),
         };
         path.push(Hop { link: it.spec.unwrap_or(LinkSpec::UNUSED), at_end, early });
         let ports = switches.get(&far).and_then(|&place| routes.get(place)?.get(usize::from(to)));

@@ -31,7 +31,7 @@ use weft_hosts::rclink::endpoint::{EndpointError, EndpointSpec};
 use self::parts::{Part, Parts};
 use self::placing::at_port;
 use crate::checkers::Violation;
-use crate::engine::{CableError, CableSpec, Cables, Place, Schedule};
+use crate::engine::{CableError, CableSpec, Cables, Latency, Place, Schedule};
 use crate::journey::{self, SwitchLog};
 use crate::nodes::{Node, Nodes};
 use crate::rclink_checkers::heard::Reader;
@@ -58,8 +58,8 @@ pub struct Plan<'a> {
     pub endpoints: &'a dyn Fn(&Site<'_>, &mut EndpointSpec) -> Result<(), TemplateError>,
     /// What frames hosts send.
     pub kind: Kind,
-    /// What an endpoint takes for each frame, each way.
-    pub delay: Span,
+    /// What an endpoint takes for each frame.
+    pub delay: Latency,
     /// Whether frames take their true wire time.
     pub overhead: bool,
     /// Whether only fronts of frames are kept ([`weft_dataplane::pool::FRONT_LEN`]), by hosts and switches; it decides nothing.
@@ -291,7 +291,7 @@ impl Network {
             switches: &switches,
             endpoints: &endpoints,
             kind: spec.kind,
-            delay: spec.endpoint_delay,
+            delay: Latency::both_ways(spec.endpoint_delay),
             overhead: spec.around.overhead,
             fronts: spec.around.fronts,
             frame_len_max: spec.setup.frame_len_max,

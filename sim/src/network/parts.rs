@@ -37,9 +37,9 @@ pub(super) enum Part {
 
 impl Part {
     /// What it takes for each frame; `delay` of a host.
-    pub fn latency(&self, delay: Span) -> Latency {
+    pub const fn latency(&self, delay: Latency) -> Latency {
         match self {
-            Self::Host { .. } => Latency { receive: delay, send: delay, early: false },
+            Self::Host { .. } => delay,
             Self::Switch { plan } => plan.around.of_switch(),
         }
     }

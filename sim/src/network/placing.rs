@@ -10,7 +10,7 @@ use weft_dataplane::buffer::Headroom;
 use weft_dataplane::port::wire::{Wire, WireConfig, WireEnd, cable};
 use weft_dataplane::time::Span;
 use weft_hosts::pfc::SlowSpec;
-use weft_hosts::rclink::endpoint::{Endpoint, EndpointError, EndpointSpec};
+use weft_hosts::rclink::endpoint::{Endpoint, EndpointError, EndpointSpec, Transport};
 
 use super::agenda::Agenda;
 use super::credits::Way;
@@ -35,8 +35,8 @@ pub(super) fn at_port(
     let wire = WireConfig {
         name: String::new(),
         rate: link.rate,
-        propagation: link.propagation + plan.delay,
-        latency: plan.delay,
+        propagation: link.propagation + plan.delay.send,
+        latency: plan.delay.receive,
         overhead: plan.overhead,
         drop_runts: plan.overhead, // without, short frames are no fault
         cut_through: false,
@@ -83,8 +83,8 @@ pub(super) fn at_port(
     Ok(host)
 }
 
-/// The receive buffer of a slow receiver whose endpoint has none of its own: XOFF at 32 frames and what is on its way for
-/// one round trip, XON at that, and room for one more (docs/spec/model.md §4).
+/// The receive buffer of a slow receiver whose endpoint has none of its own: XOFF at 32 frames, of TYPE2 at 8, and what is on
+/// its way for one round trip, XON at that, and room for one more (docs/spec/model.md §4).
 fn slow(plan: &Plan<'_>, (link, response): (LinkSpec, Span), endpoint: &EndpointSpec) -> SlowSpec {
     let headroom = Headroom {
         rate: link.rate,
@@ -93,11 +93,12 @@ fn slow(plan: &Plan<'_>, (link, response): (LinkSpec, Span), endpoint: &Endpoint
         latency: Span::ZERO, // a host takes frames in at once
         propagation: Headroom::propagation(link.propagation.as_ps() / 5_000 + 1),
         // Its own delay counts on both ways; the far end is given a microsecond at least.
-        response: plan.delay + plan.delay + response.max(Span::from_us(1)),
+        response: plan.delay.receive + plan.delay.send + response.max(Span::from_us(1)),
     };
+    let is_multicast = matches!(endpoint.transport, Transport::Unreliable { .. });
     let trip = usize::try_from(headroom.bytes()).unwrap_or(usize::MAX / 8);
     SlowSpec {
         lossless: endpoint.classes.pcp.into_iter().collect(),
-        ..SlowSpec::by_round_trip(link.rate, trip, plan.frame_len_max, false)
+        ..SlowSpec::by_round_trip(link.rate, trip, plan.frame_len_max, is_multicast)
     }
 }

@@ -226,7 +226,7 @@ impl EndpointCheckers {
             FrameKind::Data { .. } => {
                 if frame.ce {
                     self.counts.marked += 1;
-                    if self.rules.timeout.is_some() {
+                    if self.spec.has_answers() {
                         self.marked.insert(frame.peer);
                     }
                 }

@@ -20,6 +20,7 @@ use weft_dataplane::time::{Instant, Span};
 use weft_hosts::frames::Kind;
 use weft_hosts::rclink::endpoint::EndpointSpec;
 
+use crate::engine::Latency;
 use crate::switch::Around;
 use crate::topology::{LinkSpec, NodeId, Topology};
 use expect::Expect;
@@ -60,8 +61,10 @@ pub type EndpointTemplate =
 pub struct Endpoints {
     /// Kind of frame that they send.
     pub kind: Kind,
-    /// What an endpoint takes for each frame, each way.
-    pub delay: Span,
+    /// What an endpoint takes for each frame.
+    pub delay: Latency,
+    /// Whether they are in LITE mode, which sends nothing again: frames that are lost fail a run.
+    pub lite: bool,
     /// Whether frames take their true wire time, as switches have it.
     pub overhead: bool,
     /// Longest frame without FCS that a host takes.
@@ -72,9 +75,12 @@ pub struct Endpoints {
 
 impl fmt::Debug for Endpoints {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { kind, delay, overhead, frame_len_max, template: _ } = self;
+        let Self { kind, delay, lite, overhead, frame_len_max, template: _ } = self;
         let mut all = f.debug_struct("Endpoints");
-        all.field("kind", kind).field("delay", delay).field("overhead", overhead);
+        all.field("kind", kind)
+            .field("delay", delay)
+            .field("lite", lite)
+            .field("overhead", overhead);
         all.field("frame_len_max", frame_len_max).finish_non_exhaustive()
     }
 }

@@ -8,6 +8,7 @@
 
 use weft_dataplane::stats::DropReason;
 use weft_dataplane::time::{Instant, LinkRate, Span};
+use weft_sim::engine::Latency;
 use weft_sim::network::{Network, NetworkSpec, Plan};
 use weft_sim::scenario::fault::Fault;
 use weft_sim::scenario::flow::Flow;
@@ -108,7 +109,7 @@ fn damaged_frames_are_counted_at_the_endpoint() {
             switches: &switches,
             endpoints: &|_, _| Ok(()),
             kind: Kind::Standard,
-            delay: Span::ZERO,
+            delay: Latency::default(),
             overhead: true,
             fronts: false,
             frame_len_max: setup.frame_len_max,

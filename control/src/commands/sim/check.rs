@@ -107,7 +107,7 @@ fn check(path: &Path, args: &CheckArgs, out: &mut dyn Write) -> Result<Verdict, 
     if results.ending == Ending::Interrupted {
         return Ok(Verdict::Interrupted);
     }
-    let broken = broken(loaded.scenario.endpoints.kind, &results);
+    let broken = broken(loaded.scenario.endpoints.lite, &results);
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let is_as_expected = broken.is_empty() && unmet(&results).next().is_none();
     let mut write = || -> std::io::Result<()> {

@@ -14,7 +14,6 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
 use weft_base::files::{self, Existing};
 use weft_base::sync::{AtomicBool, Ordering};
-use weft_hosts::frames::Kind as Frames;
 use weft_sim::network::NetworkError;
 use weft_sim::results::{Ending, ExpectResult, Results};
 use weft_sim::scenario::Scenario;
@@ -134,7 +133,7 @@ pub fn run(args: &RunArgs, out: &mut dyn Write) -> Result<(), CliError> {
         }
         None => summary::write(&results, out).map_err(CliError::Output)?,
     }
-    judge(loaded.scenario.endpoints.kind, &results)
+    judge(loaded.scenario.endpoints.lite, &results)
 }
 
 fn write_file(path: &Path, bytes: &[u8]) -> Result<(), CliError> {
@@ -213,9 +212,9 @@ fn stop_flag() -> Result<Arc<AtomicBool>, CliError> {
 }
 
 /// What is wrong with the run, whatever was expected, a line each.
-pub(super) fn broken(frames: Frames, results: &Results) -> Vec<String> {
+pub(super) fn broken(is_lite: bool, results: &Results) -> Vec<String> {
     let mut failures = Vec::new();
-    if frames == Frames::Lite {
+    if is_lite {
         failures.extend(lite_loss(results));
     }
     for switch in &results.switches {
@@ -258,8 +257,8 @@ pub(super) fn unmet(results: &Results) -> impl Iterator<Item = &ExpectResult> {
 }
 
 /// Whether results are as they have to be.
-fn judge(frames: Frames, results: &Results) -> Result<(), CliError> {
-    let mut failures = broken(frames, results);
+fn judge(is_lite: bool, results: &Results) -> Result<(), CliError> {
+    let mut failures = broken(is_lite, results);
     let unmet = unmet(results).map(|it| format!("not as expected: {}", summary::expectation(it)));
     failures.extend(unmet);
     if failures.is_empty() { Ok(()) } else { Err(CliError::Difference(failures.join("\n"))) }
@@ -280,11 +279,11 @@ mod tests {
         let objections = vec![Objection { at_ps: 5, node, checker, saw }];
         let results = Results { switches: vec![switch], objections, ..Results::default() };
         assert_eq!(
-            broken(Frames::Standard, &results),
+            broken(false, &results),
             ["the books of switch s0 do not balance: 2 frames", "order of h1 at 5 ps: two of them"]
         );
-        assert_eq!(broken(Frames::Lite, &Results::default()), [""; 0]);
-        let judged = |results| judge(Frames::Standard, results);
+        assert_eq!(broken(true, &Results::default()), [""; 0]);
+        let judged = |results| judge(false, results);
         assert!(judged(&results).is_err() && judged(&Results::default()).is_ok());
     }
 
@@ -296,12 +295,12 @@ mod tests {
             let mut host = HostResult::default();
             host.counters.insert(counter.to_owned(), 1);
             let results = Results { hosts: vec![host], ..Results::default() };
-            assert_eq!(broken(Frames::Lite, &results).len(), usize::from(fails), "{counter}");
-            assert_eq!(broken(Frames::Standard, &results), [""; 0], "{counter}");
+            assert_eq!(broken(true, &results).len(), usize::from(fails), "{counter}");
+            assert_eq!(broken(false, &results), [""; 0], "{counter}");
         }
         let mut results = Results::default();
         results.summary.dropped_frames = 3;
         let want = "LITE has lost frames, and sends nothing again: 3 dropped by switches, 0 by hosts; hosts miss 0";
-        assert_eq!(broken(Frames::Lite, &results), [want]);
+        assert_eq!(broken(true, &results), [want]);
     }
 }

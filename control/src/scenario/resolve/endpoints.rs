@@ -15,6 +15,7 @@ use weft_hosts::rclink::credits::CreditSpec;
 use weft_hosts::rclink::dcqcn::DcqcnSpec;
 use weft_hosts::rclink::endpoint::{EndpointSpec, LOCAL_CREDITS, OUTSTANDING, Transport};
 use weft_parsers::{Ecn, ParseConfig, Pcp, Vid};
+use weft_sim::engine::Latency;
 use weft_sim::scenario::Endpoints;
 use weft_sim::topology::{NodeKind, Topology};
 
@@ -25,8 +26,12 @@ use crate::config::value::Value;
 /// VLAN of frames with a tag.
 const VID: Vid = Vid::from_low_bits(1);
 /// Keys that say nothing of frames without ACK.
-const RELIABLE_ONLY: [&str; 7] =
-    ["ack_vc", "ack_delay", "cnp_delay", "cnp_merge_us", "ack_timeout", "controller", "rnr_timer"];
+const OF_ACKS: [&str; 3] = ["ack_delay", "ack_timeout", "rnr_timer"];
+/// Keys that say nothing of frames without an RC Link header, which have no CNPs either.
+const OF_ANSWERS: [&str; 4] = ["ack_vc", "cnp_delay", "cnp_merge_us", "controller"];
+/// Parts of what an endpoint takes, by direction.
+const SENDING: [&str; 3] = ["t_paxi_tx", "t_rclink_tx", "t_cesoc_tx"];
+const RECEIVING: [&str; 3] = ["t_paxi_rx", "t_rclink_rx", "t_cesoc_rx"];
 /// Keys that count with DCQCN only.
 const OF_DCQCN: [&str; 7] = [
     "dcqcn_gain",
@@ -55,7 +60,7 @@ struct Template {
     ack_delay: Span,
     cnp_delay: Span,
     cnp_merge: Span,
-    rate: Option<(u32, u32)>,
+    rate: Option<(Span, u32)>,
     slots: u16,
     dcqcn: Option<DcqcnSpec>,
     /// How many, and whether they take turns.
@@ -146,13 +151,29 @@ impl Type {
     }
 }
 
+/// Whether frames of `kind` are sent once, in LITE mode.
+fn is_lite(keys: &Keys<'_>, kind: Kind) -> bool {
+    kind == Kind::Lite || keys.flag("lite_mode")
+}
+
+/// What an endpoint takes for each frame: by direction the sum of its parts, or `delay` where none is set.
+pub(super) fn host_delay(keys: &Keys<'_>) -> Latency {
+    let delay = keys.time("delay").unwrap_or(Span::ZERO);
+    let of = |parts: [&'static str; 3]| {
+        let is_set = parts.iter().any(|key| keys.set(key).is_some());
+        let sum = parts.iter().filter_map(|key| keys.time(key));
+        if is_set { sum.fold(Span::ZERO, |sum, part| sum + part) } else { delay }
+    };
+    Latency { receive: of(RECEIVING), send: of(SENDING), early: false }
+}
+
 /// How frames of `kind` get there.
 fn transport(keys: &Keys<'_>, kind: Kind) -> Transport {
     let exponent = keys.int("ack_timeout").and_then(|int| u32::try_from(int).ok()).unwrap_or(8);
     let timeout = Span::from_ns(4_096 << exponent);
     let small = |key| keys.int(key).and_then(|int| u16::try_from(int).ok());
     match Type::of(keys) {
-        _ if kind == Kind::Lite => Transport::Lite,
+        _ if is_lite(keys, kind) => Transport::Lite,
         Type::Reliable => Transport::Reliable { timeout },
         Type::Unreliable => Transport::Unreliable {
             timeout,
@@ -217,19 +238,19 @@ impl Reader<'_> {
     pub(super) fn frames(&mut self) -> Frames {
         let keys = Keys::table(self.settings, "endpoint");
         let kind = Self::format(&keys);
-        let is_lite = kind == Kind::Lite;
+        let is_bare = kind == Kind::Lite;
         self.type_of_frames(&keys, kind);
-        let of_kind = keys.get("lite_mode").is_none_or(|lite| lite == Value::Bool(is_lite));
-        if !of_kind {
-            self.refuse(
-                &keys,
-                "lite_mode",
-                "expected true with pkt_format lite, false with all others",
-            );
+        if is_bare && keys.get("lite_mode") == Some(Value::Bool(false)) {
+            self.refuse(&keys, "lite_mode", "expected true with pkt_format lite; or leave it out");
         }
         let refusals = [
-            ("vlan_enabled", is_lite, "expected false with pkt_format lite, which has no tag"),
-            ("icrc", is_lite, "expected false with pkt_format lite, which has no ICRC"),
+            (
+                "lite_mode",
+                Type::of(&keys) != Type::Reliable,
+                "expected false with pkt_type type2 and type3, which are no LITE frames",
+            ),
+            ("vlan_enabled", is_bare, "expected false with pkt_format lite, which has no tag"),
+            ("icrc", is_bare, "expected false with pkt_format lite, which has no ICRC"),
             (
                 "ecn_capable",
                 kind != Kind::Standard,
@@ -241,22 +262,67 @@ impl Reader<'_> {
                 self.refuse(&keys, key, message);
             }
         }
-        let without_ack = match kind {
-            Kind::Lite => "expected none with pkt_format lite, which has no ACK; or leave it out",
-            Kind::Ethernet => {
-                "expected none with pkt_type type3, which has no ACK; or leave it out"
-            }
-            _ => "",
-        };
-        for key in RELIABLE_ONLY {
-            if !without_ack.is_empty() && keys.set(key).is_some() {
-                self.refuse(&keys, key, without_ack);
-            }
-        }
+        self.keys_of_answers(&keys, kind);
         let tag = if keys.flag("vlan_enabled") { 4 } else { 0 };
         let icrc = if Self::has_icrc(&keys, kind) { 4 } else { 0 };
         let len_max = header_len(kind) + tag + icrc + keys.count("payload_bytes").unwrap_or(0);
         Frames { kind, len_max }
+    }
+
+    /// Refuses what is set of ACKs and CNPs where there are none.
+    fn keys_of_answers(&mut self, keys: &Keys<'_>, kind: Kind) {
+        let is_lite = is_lite(keys, kind);
+        let (acks, answers) = match kind {
+            Kind::Lite => ("pkt_format lite", "pkt_format lite"),
+            Kind::Ethernet => ("pkt_type type3", "pkt_type type3"),
+            _ if is_lite => ("lite_mode", ""),
+            _ => return,
+        };
+        for key in OF_ACKS {
+            if keys.set(key).is_some() {
+                let text = format!("expected none with {acks}, which has no ACK; or leave it out");
+                self.refuse(keys, key, text);
+            }
+        }
+        for key in OF_ANSWERS {
+            if !answers.is_empty() && keys.set(key).is_some() {
+                let text = format!(
+                    "expected none with {answers}, which has neither ACK nor CNP; or leave it out"
+                );
+                self.refuse(keys, key, text);
+            }
+        }
+    }
+
+    /// What endpoints take, which is said once.
+    fn delay(&mut self, keys: &Keys<'_>) -> Latency {
+        let is_set = |parts: [&'static str; 3]| parts.iter().any(|key| keys.set(key).is_some());
+        if is_set(SENDING) && is_set(RECEIVING) && keys.set("delay").is_some() {
+            let text = "expected none beside parts of both directions (t_paxi_tx, t_paxi_rx, ...); leave it out";
+            self.refuse(keys, "delay", text);
+        }
+        host_delay(keys)
+    }
+
+    /// The rate limit of a queue pair: its window, and bytes in it.
+    fn rate(&mut self, keys: &Keys<'_>) -> Option<(Span, u32)> {
+        let windows = ["rate_window", "cc_window_ns"];
+        let Some(bytes) = keys.int("length_thr") else {
+            for key in windows.into_iter().filter(|key| keys.set(key).is_some()) {
+                self.refuse(keys, key, "expected length_thr beside it, which is the limit");
+            }
+            return None;
+        };
+        if windows.iter().all(|key| keys.set(key).is_some()) {
+            self.refuse(
+                keys,
+                "cc_window_ns",
+                "expected one of rate_window and cc_window_ns; leave one out",
+            );
+        }
+        let shift = keys.int("rate_window").unwrap_or(0);
+        let ns = keys.int("cc_window_ns").unwrap_or(4_096 << shift.min(4));
+        Some((Span::from_ns(ns), u32::try_from(bytes).unwrap_or(u32::MAX)))
     }
 
     fn has_icrc(keys: &Keys<'_>, kind: Kind) -> bool {
@@ -408,9 +474,6 @@ impl Reader<'_> {
                 );
             }
         }
-        if keys.set("rate_window").is_some() && keys.set("length_thr").is_none() {
-            self.refuse(&keys, "rate_window", "expected length_thr beside it, which is the limit");
-        }
         let (maps, port) = match plan.port() {
             Ok(port) => port,
             Err(error) => {
@@ -419,7 +482,6 @@ impl Reader<'_> {
             }
         };
         let small = |key| keys.int(key).and_then(|int| u8::try_from(int).ok()).unwrap_or(0);
-        let of_u32 = |key| keys.int(key).and_then(|int| u32::try_from(int).ok());
         let time = |key| keys.time(key).unwrap_or(Span::ZERO);
         let template = Template {
             vlan: keys.flag("vlan_enabled"),
@@ -434,7 +496,7 @@ impl Reader<'_> {
             ack_delay: time("ack_delay"),
             cnp_delay: time("cnp_delay"),
             cnp_merge: Span::from_us(keys.int("cnp_merge_us").unwrap_or(0)),
-            rate: of_u32("length_thr").map(|bytes| (of_u32("rate_window").unwrap_or(0), bytes)),
+            rate: self.rate(&keys),
             slots: keys.int("slots").and_then(|int| u16::try_from(int).ok()).unwrap_or(512),
             dcqcn: self.dcqcn(&keys),
             banks: (self.banks(&keys), keys.flag("bank_turns")),
@@ -447,7 +509,8 @@ impl Reader<'_> {
         };
         Some(Endpoints {
             kind: frames.kind,
-            delay: time("delay"),
+            delay: self.delay(&keys),
+            lite: is_lite(&keys, frames.kind),
             overhead: plan.overhead(),
             frame_len_max: frames.len_max.max(64),
             template: Box::new(move |site, spec| {

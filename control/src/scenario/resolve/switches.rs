@@ -13,6 +13,7 @@ use weft_sim::scenario::{Site, SwitchPlan};
 use weft_sim::switch::Around;
 use weft_sim::topology::{LinkSpec, NodeKind, Topology};
 
+use super::endpoints::host_delay;
 use super::{Keys, Reader, problem};
 use crate::config::resolve::{Config, Timing, in_us, response_by_default};
 use crate::config::settings::{Item, Setting};
@@ -184,14 +185,14 @@ impl Reader<'_> {
     /// The longest that any neighbour of a switch takes to obey a PAUSE: a host for the PAUSE and for the frame that it sends
     /// last, a switch for the PAUSE as for any frame.
     fn response(&self, all: &Settings, named: &Named) -> Span {
-        let host = Keys::table(self.settings, "endpoint").time("delay").unwrap_or(Span::ZERO);
+        let host = host_delay(&Keys::table(self.settings, "endpoint"));
         let of_all = fixed_latency_ns(|key| all.table("switch", key));
         let of_named = named.values().map(|own| {
             let own = |key| own.iter().find(|(of, _)| *of == key).map(|(_, set)| set);
             fixed_latency_ns(|key| own(key).or_else(|| all.table("switch", key)))
         });
         let switch = of_named.max().unwrap_or(0).max(of_all);
-        (host + host).max(Span::from_ns(switch))
+        (host.receive + host.send).max(Span::from_ns(switch))
     }
 
     /// What switches are like.

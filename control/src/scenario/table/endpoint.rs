@@ -22,6 +22,17 @@ pub(crate) const CONTROLLERS: &[&str] = &["static", "dcqcn"];
 
 const VC: Kind = Kind::Int(0, 7);
 
+/// A part of what an endpoint takes for a frame.
+const fn part(name: &'static str, doc: &'static str) -> Param {
+    restart(
+        name,
+        Kind::Time,
+        "time",
+        Unset("0 beside other parts of its direction, else part of delay"),
+        doc,
+    )
+}
+
 pub(super) const ENDPOINT: &[Param] = &[
     restart("pkt_format", Kind::Word(FORMATS), "", Fixed("\"standard\""), "Format of the frames."),
     restart(
@@ -64,7 +75,7 @@ pub(super) const ENDPOINT: &[Param] = &[
         Kind::Bool,
         "",
         Derived("true for pkt_format lite"),
-        "Whether frames are sent once, without ACK: true is pkt_format lite, and goes with no other.",
+        "LITE mode: frames are sent once, without ACK, in any format of type1; what is lost fails a run. In formats with an RC Link header CNPs still answer marks. Without pkt_format it is that of lite.",
     ),
     restart(
         "vlan_enabled",
@@ -107,7 +118,7 @@ pub(super) const ENDPOINT: &[Param] = &[
         Kind::Word(CONTROLLERS),
         "",
         Fixed("\"static\""),
-        "What changes the rate of a queue pair: nothing, or CNPs (DCQCN), up to length_thr; not with lite.",
+        "What changes the rate of a queue pair: nothing, or CNPs (DCQCN), up to length_thr; not with pkt_format lite.",
     ),
     restart(
         "dcqcn_gain",
@@ -177,7 +188,7 @@ pub(super) const ENDPOINT: &[Param] = &[
         Kind::Int(0, 31),
         "code",
         Unset("a request that finds no room in a receive buffer is dropped"),
-        "A request that finds no room is answered by an RNR NAK with this code of a time, after which it is sent again; not with lite.",
+        "A request that finds no room is answered by an RNR NAK with this code of a time, after which it is sent again; not in LITE mode.",
     ),
     restart(
         "slots",
@@ -233,35 +244,47 @@ pub(super) const ENDPOINT: &[Param] = &[
         Kind::Time,
         "time",
         Fixed("\"60ns\""),
-        "What an endpoint takes for each frame, each way.",
+        "What an endpoint takes for each frame, each way; for directions without parts of their own (t_paxi_tx and so on).",
     ),
+    part(
+        "t_paxi_tx",
+        "PAXI's part of what an endpoint takes for a frame that it sends. Parts of a direction add up, in place of delay there; those that are not said are 0.",
+    ),
+    part("t_rclink_tx", "RC Link's part of that."),
+    part("t_cesoc_tx", "The MAC's part of that (CESOC)."),
+    part(
+        "t_paxi_rx",
+        "PAXI's part of what an endpoint takes for a frame that it receives, as t_paxi_tx.",
+    ),
+    part("t_rclink_rx", "RC Link's part of that."),
+    part("t_cesoc_rx", "The MAC's part of that (CESOC)."),
     restart(
         "ack_delay",
         Kind::Time,
         "time",
         Fixed("\"0ns\""),
-        "From a frame that is taken to its ACK; not with lite.",
+        "From a frame that is taken to its ACK; not in LITE mode.",
     ),
     restart(
         "cnp_delay",
         Kind::Time,
         "time",
         Fixed("\"0ns\""),
-        "From a frame with CE to its CNP; not with lite.",
+        "From a frame with CE to its CNP; not with pkt_format lite.",
     ),
     restart(
         "cnp_merge_us",
         Kind::Int(0, 1_000_000),
         "us",
         Fixed("50"),
-        "CNPs of one queue pair that come within so long of one that was passed on are held back; not with lite.",
+        "CNPs of one queue pair that come within so long of one that was passed on are held back; not with pkt_format lite.",
     ),
     restart(
         "ack_timeout",
         Kind::Int(0, 31),
         "",
         Fixed("8"),
-        "Time without an ACK of anything new, pauses by PFC not counted, after which frames are sent again: 4.096 us x 2^this; not with lite.",
+        "Time without an ACK of anything new, pauses by PFC not counted, after which frames are sent again: 4.096 us x 2^this; not in LITE mode.",
     ),
     restart(
         "rate_window",
@@ -269,6 +292,13 @@ pub(super) const ENDPOINT: &[Param] = &[
         "",
         Fixed("0"),
         "Length of the window of the rate limit: 4.096 us x 2^this; for length_thr only.",
+    ),
+    restart(
+        "cc_window_ns",
+        Kind::Int(4_096, 65_536),
+        "ns",
+        Derived("by rate_window"),
+        "The same in ns (CC_WINDOW), in place of rate_window; for length_thr only.",
     ),
     restart(
         "length_thr",

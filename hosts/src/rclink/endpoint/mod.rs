@@ -150,9 +150,9 @@ impl Endpoint {
     pub fn new(spec: EndpointSpec) -> Result<Self, EndpointError> {
         spec.check()?;
         let rate = match spec.rate {
-            Some((shift, threshold)) => {
+            Some((length, threshold)) => {
                 let dcqcn = spec.dcqcn.map(|dcqcn| Dcqcn::new(dcqcn, threshold)).transpose()?;
-                Some(PeerRate { window: RateWindow::new(shift, threshold)?, dcqcn })
+                Some(PeerRate { window: RateWindow::new(length, threshold)?, dcqcn })
             }
             None => None,
         };
@@ -169,7 +169,7 @@ impl Endpoint {
         }
         let own_vc = spec.vc_to(spec.number);
         let is_acked = timeout.is_some();
-        let ack_pri = if is_acked { tx::pri_of(&spec, &answer)? } else { Pri::default() };
+        let ack_pri = if spec.has_answers() { tx::pri_of(&spec, &answer)? } else { Pri::default() };
         let mut slots = Slots::with_limit(usize::from(spec.slots), timeout, spec.bank_turns);
         if let Transport::Unreliable { outstanding, credits, .. } = spec.transport {
             let longest = request.header_len() + request.trailer_len() + spec.payload_max;

@@ -76,12 +76,12 @@ impl Endpoint {
                 self.take_control(now, rate, &head, frame);
                 return;
             }
-            Transport::Reliable { .. } | Transport::Unreliable { .. } => {
-                self.take_numbered(now, &head, frame, len)
-            }
             Transport::Lite if kind == Format::AfhLite => self.take_bare(now, &head, frame, len),
             Transport::Raw if kind == Format::Other => self.take_bare(now, &head, frame, len),
-            Transport::Lite | Transport::Raw => None,
+            Transport::Raw => None,
+            Transport::Reliable { .. } | Transport::Unreliable { .. } | Transport::Lite => {
+                self.take_numbered(now, &head, frame, len)
+            }
         };
         if taken.is_none() {
             self.stats.foreign += 1;
@@ -120,12 +120,20 @@ impl Endpoint {
                 }
                 // of what is not sent again each one counts
                 let psn = Some(rh.psn()).filter(|_| self.is_reliable());
+                let is_marked = head.ecn() == Some(Ecn::Ce);
+                if self.spec.transport == Transport::Lite {
+                    let place = self.peers.meet(from)?;
+                    self.note_mark(now, place, is_marked);
+                    self.take_once(now, from, count, &mark, frame_len);
+                    return Some(());
+                }
                 if !self.take_credits(now, from, (psn, count), frame_len) {
                     self.stats.overruns += 1;
                     return Some(());
                 }
-                self.take_send(now, from, rh, head.ecn() == Some(Ecn::Ce), &mark, frame_len);
+                self.take_send(now, from, rh, is_marked, &mark, frame_len);
             }
+            RhOpcode::Ack if self.spec.transport == Transport::Lite => return None,
             RhOpcode::Ack => self.take_answer(now, from, rh),
             RhOpcode::Cnp => {
                 self.stats.cnps_rx += 1;
@@ -158,13 +166,20 @@ impl Endpoint {
         len: usize,
     ) {
         let Some(place) = self.peers.meet(from) else { return };
-        if is_marked {
-            self.stats.marked += 1;
-            if !self.cnps.iter().any(|&(to, _)| to == place) {
-                self.cnps.push_back((place, now + self.spec.cnp_delay));
-            }
-        }
+        self.note_mark(now, place, is_marked);
         self.take_request(now, place, (rh.psn(), rh.fack()), mark, len);
+    }
+
+    /// A frame of the peer at `from` came with a mark or without: a marked one is answered by a CNP.
+    #[inline]
+    fn note_mark(&mut self, now: Instant, from: u16, is_marked: bool) {
+        if !is_marked {
+            return;
+        }
+        self.stats.marked += 1;
+        if !self.cnps.iter().any(|&(to, _)| to == from) {
+            self.cnps.push_back((from, now + self.spec.cnp_delay));
+        }
     }
 
     /// An ACK or a NAK has come.
@@ -305,16 +320,22 @@ impl Endpoint {
         if !self.peers.is_source(from, head.src()) || !matches!(mark.seq, Seq::Whole(_)) {
             return None;
         }
-        let has_credit = self.take_credits(now, from, (None, None), len);
+        self.take_once(now, from, None, &mark, len);
+        Some(())
+    }
+
+    /// Takes a frame that is sent once, whatever its number, if there is room; `count` are its sender's credits.
+    fn take_once(&mut self, now: Instant, from: u16, count: Option<u16>, mark: &Mark, len: usize) {
+        let has_credit = self.take_credits(now, from, (None, count), len);
         let own_pri = self.own_pri;
         let slow = self.slow.as_mut();
         if !has_credit || slow.is_some_and(|slow| !slow.push(now, own_pri, len)) {
             self.stats.overruns += 1;
-            return Some(()); // it is missing when the next one comes
+            return; // it is missing when the next one comes
         }
-        let place = self.peers.meet(from)?;
-        self.deliver(now, place, &mark);
-        Some(())
+        if let Some(place) = self.peers.meet(from) {
+            self.deliver(now, place, mark);
+        }
     }
 
     /// Takes a frame. Frames of one message come in order, and messages of one peer one after the other: those in between

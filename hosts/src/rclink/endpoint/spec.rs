@@ -57,7 +57,7 @@ pub enum Transport {
     },
     /// TYPE3: raw Ethernet without an RC Link header, sent once.
     Raw,
-    /// LITE: sent once.
+    /// LITE: sent once, in any format. Those with an RC Link header have CNPs nevertheless.
     Lite,
 }
 
@@ -114,8 +114,9 @@ pub struct EndpointSpec {
     pub cnp_delay: Span,
     /// CNPs of one queue pair that come within so long of one passed on are held back.
     pub cnp_merge: Span,
-    /// Rate of each queue pair: windows of 4.096 us x 2^n, bytes a window; `None` for no limit.
-    pub rate: Option<(u32, u32)>,
+    /// Rate of each queue pair: length of a window ([`WINDOW_NS`](crate::rclink::rate::WINDOW_NS)), bytes a window; `None` for
+    /// no limit.
+    pub rate: Option<(Span, u32)>,
     /// Changes the rate of a queue pair by CNPs, up to `rate`, which it needs; `None` for a static one.
     pub dcqcn: Option<DcqcnSpec>,
     /// Banks of requests, 1 to 4: frames to endpoint n are of bank n modulo it, which is on the virtual channel so much below
@@ -171,6 +172,16 @@ impl EndpointSpec {
         }
     }
 
+    /// Whether others answer its frames: by ACKs, or in LITE by CNPs alone, where frames have an RC Link header.
+    #[must_use]
+    pub const fn has_answers(&self) -> bool {
+        match self.transport {
+            Transport::Reliable { .. } | Transport::Unreliable { .. } => true,
+            Transport::Lite => !matches!(self.frame.kind, Kind::Lite),
+            Transport::Raw => false,
+        }
+    }
+
     /// Bytes of a frame with a header and payload of `len` bytes.
     #[must_use]
     pub const fn padded_len(&self, len: usize) -> usize {
@@ -199,7 +210,6 @@ impl EndpointSpec {
             return Err(EndpointError::Number { number, peers });
         }
         let kind = self.frame.kind;
-        let is_acked = self.transport.timeout().is_some();
         if let Some(expected) = expected(kind, self.transport) {
             return Err(EndpointError::Format { kind: kind.name(), expected });
         }
@@ -232,7 +242,10 @@ impl EndpointSpec {
         if self.bank_turns && self.banks == 1 {
             return Err(EndpointError::Turns);
         }
-        if self.credits.is_some() && is_acked && self.request_vcs().any(|vc| vc == self.ack_vc) {
+        if self.credits.is_some()
+            && self.has_answers()
+            && self.request_vcs().any(|vc| vc == self.ack_vc)
+        {
             return Err(EndpointError::SharedVc(self.ack_vc));
         }
         if let Some(code) = self.rnr {
@@ -260,14 +273,17 @@ impl EndpointSpec {
 fn expected(kind: Kind, transport: Transport) -> Option<&'static str> {
     match (kind, transport) {
         (Kind::Lite, Transport::Lite) | (Kind::Ethernet, Transport::Raw) => None,
-        (Kind::Standard | Kind::Gen1 | Kind::Gen2, Transport::Reliable { .. }) => None,
+        (
+            Kind::Standard | Kind::Gen1 | Kind::Gen2,
+            Transport::Reliable { .. } | Transport::Lite,
+        ) => None,
         (Kind::Gen1 | Kind::Gen2, Transport::Unreliable { .. }) => None,
         (Kind::Standard, Transport::Unreliable { .. }) => Some(
             "gen1 or gen2 for TYPE2: as a Standard frame it has a UDP port of its own, which nobody has agreed on",
         ),
         (Kind::Lite, _) => Some("the LITE transport: they have no sequence number"),
-        (Kind::Standard | Kind::Gen1 | Kind::Gen2, Transport::Lite | Transport::Raw) => {
-            Some("acknowledgements: LITE and TYPE3 have frames of their own")
+        (Kind::Standard | Kind::Gen1 | Kind::Gen2, Transport::Raw) => {
+            Some("acknowledgements or LITE: TYPE3 has frames of its own")
         }
         (Kind::Ethernet, _) => Some("standard, gen1, gen2 or lite, or the transport of TYPE3"),
         (Kind::Roce6 | Kind::Pfc | Kind::Pause, _) => {

@@ -10,9 +10,11 @@ mod checks;
 mod closed_forms;
 mod endpoint_checkers;
 mod faults;
+mod lite;
 mod parts;
 mod reference;
 mod same;
+mod type2;
 mod windows;
 
 use weft_base::sync::AtomicBool;
@@ -20,6 +22,7 @@ use weft_dataplane::config::SwitchConfig;
 use weft_dataplane::time::{Instant, LinkRate, Span};
 use weft_hosts::frames::Kind;
 use weft_hosts::rclink::endpoint::EndpointSpec;
+use weft_sim::engine::Latency;
 use weft_sim::results::Results;
 use weft_sim::scenario::flow::Flow;
 use weft_sim::scenario::run::{RunError, RunOptions};
@@ -66,7 +69,8 @@ impl Bench {
             }),
             endpoints: Endpoints {
                 kind,
-                delay,
+                delay: Latency::both_ways(delay),
+                lite: kind == Kind::Lite,
                 overhead,
                 frame_len_max,
                 template: Box::new(move |_: &Site<'_>, spec: &mut EndpointSpec| {

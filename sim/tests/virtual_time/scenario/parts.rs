@@ -111,7 +111,7 @@ fn credits_and_rates_hold_frames_at_their_sender() {
     assert_eq!(had.credit_ps, (FRAMES - 1) * (27_880 + 220_000), "{had:?}");
     assert_eq!((had.rate_mask_ps, had.paused_ps), (0, 0));
     let mut bench = bench(Kind::Standard);
-    bench.endpoint = |spec| spec.rate = Some((0, 1_000));
+    bench.endpoint = |spec| spec.rate = Some((Span::from_ns(4_096), 1_000));
     let had = parts(bench.scenario(chain(0), one_way()));
     assert!(had.rate_mask_ps > (FRAMES - 1) * 4_000_000, "{had:?}");
     assert_eq!((had.credit_ps, had.paused_ps), (0, 0));

@@ -58,17 +58,19 @@ fn slots_let_as_many_frames_fly_as_there_are() {
 fn rate_windows_are_exact() {
     const LEN: u64 = 1_398;
     const CABLE: u64 = 50_000;
-    #[rustfmt::skip] // columns: shift of 4.096 us, bytes a window, frames
+    #[rustfmt::skip] // columns: ns of a window, bytes a window, frames
     let table = [
-        (0, 0x30, 200), (0, 1_398, 300), (0, 100_000, 20_000), (0, 200_000, 20_000), (1, 12_345, 2_000),
-        (2, 100_000, 20_000), (3, 700_001, 20_000), (4, 0x30, 20), (4, 3_200_000, 20_000),
+        (4_096, 0x30, 200), (4_096, 1_398, 300), (4_096, 100_000, 20_000), (4_096, 200_000, 20_000), (8_192, 12_345, 2_000),
+        (16_384, 100_000, 20_000), (32_768, 700_001, 20_000), (65_536, 0x30, 20), (65_536, 3_200_000, 20_000),
+        (5_000, 125_000, 20_000), (60_001, 2_000_003, 20_000),
     ];
-    for (shift, threshold, frames) in table {
-        let had = takes(frames, CABLE, move |spec| spec.rate = Some((shift, threshold)));
-        let (window, of) = (4_096_000 << shift, u64::from(threshold));
+    for (ns, threshold, frames) in table {
+        let length = Span::from_ns(ns);
+        let had = takes(frames, CABLE, move |spec| spec.rate = Some((length, threshold)));
+        let (window, of) = (length.as_ps(), u64::from(threshold));
         let last = (frames - 1) * LEN / of;
         let first_in_it = (last * of).div_ceil(LEN);
         let want = last * window + (frames - first_in_it) * FRAME_PS + CABLE;
-        assert_eq!(had, want, "{threshold} bytes in 4.096 us x 2^{shift}");
+        assert_eq!(had, want, "{threshold} bytes in {ns} ns");
     }
 }

@@ -15,6 +15,9 @@ pub struct RclinkArgs {
     /// Be an RC Link endpoint: requests are acknowledged and sent again if they are lost (docs/rclink.md)
     #[arg(long, conflicts_with_all = ["pri", "size", "rate", "count", "ignore_pfc", "config", "set"])]
     pub(crate) rclink: bool,
+    /// LITE mode in any format: sent once, without ACK; CNPs answer marks where there is an RC Link header
+    #[arg(long, requires = "rclink", conflicts_with_all = ["ack_timeout", "ack_delay"])]
+    pub(crate) lite: bool,
     /// Requests to each station
     #[arg(long, requires = "rclink", default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) requests: u32,

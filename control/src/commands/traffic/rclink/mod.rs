@@ -38,8 +38,7 @@ pub(super) use args::RclinkArgs;
 /// Requests that are given to the endpoint and not done at once: what it has to keep.
 const OPEN_MAX: usize = 4_096;
 /// Windows of a rate: 65.536 us.
-const WINDOW_SHIFT: u32 = 4;
-const WINDOW_NS: u128 = 65_536;
+const WINDOW_NS: u64 = 65_536;
 
 /// An endpoint, and the frame that makes it known.
 pub(super) type Prepared = (Endpoint, FrameSpec);
@@ -117,7 +116,7 @@ fn verdict(args: &TrafficArgs, tally: &Tally) -> Result<(), CliError> {
 
 /// Whether requests are acknowledged: LITE sends them, and hears nothing of them.
 fn has_acks(args: &TrafficArgs) -> bool {
-    args.format.first() != Some(&Kind::Lite)
+    args.format.first() != Some(&Kind::Lite) && !args.rclink.lite
 }
 
 fn usage(error: impl std::fmt::Display) -> CliError {
@@ -147,7 +146,9 @@ fn spec(args: &TrafficArgs) -> Result<EndpointSpec, CliError> {
     spec.parse = ParseConfig { afh, gen2_order, port_mac, ..ParseConfig::DEFAULT };
     spec.classes = if args.priorities == Some(8) { PriMap::eight() } else { PriMap::four() };
     let flags = &args.rclink;
-    if kind != Kind::Lite {
+    if flags.lite {
+        spec.transport = Transport::Lite;
+    } else if kind != Kind::Lite {
         spec.transport = Transport::Reliable { timeout: Span::from_ns(4_096 << flags.ack_timeout) };
     }
     spec.slots = flags.window;
@@ -178,17 +179,17 @@ fn frame(args: &TrafficArgs, kind: Kind) -> FrameSpec {
 }
 
 /// Bytes a window for a rate.
-fn threshold(rate: Rate) -> Result<(u32, u32), CliError> {
+fn threshold(rate: Rate) -> Result<(Span, u32), CliError> {
     let Rate::FrameBps(bps) = rate else {
         return Err(CliError::Usage("--limit: expected N[k|M|G]bps".to_owned()));
     };
-    let bytes = u128::from(bps) * WINDOW_NS / 8_000_000_000;
+    let bytes = u128::from(bps) * u128::from(WINDOW_NS) / 8_000_000_000;
     let threshold = u32::try_from(bytes).unwrap_or(u32::MAX);
     if !(82..=weft_hosts::rclink::rate::THRESHOLD_MAX).contains(&threshold) {
         let text = format!("--limit: expected 10.01Mbps to 511.9Gbps, found {bps} bit/s");
         return Err(CliError::Usage(text));
     }
-    Ok((WINDOW_SHIFT, threshold))
+    Ok((Span::from_ns(WINDOW_NS), threshold))
 }
 
 /// Tells the switch where this station is.

@@ -138,6 +138,8 @@ fn frames() -> Vec<Row> {
         row("endpoint.local_credits", "32", TYPE2, LAST, Is("18330120")), // 2 of 11: 49 x 369.48 + 27.8 + 197.8 ns
         row("endpoint.payload_bytes", "672", PAIR, LAST, Is("1035000")), // 21 x 15 + 720
         row("endpoint.lite_mode", "true", PAIR, Hosts("acks_tx"), Is("0")),
+        row("endpoint.lite_mode", "true\npkt_format = 'standard'", PAIR, Hosts("acks_tx"), Is("0")),
+        row("endpoint.lite_mode", "true\npkt_format = 'standard'", INCAST, Hosts("acks_tx"), Is("0")),
         row("endpoint.vlan_enabled", "true", PAIR, LAST, Is("1033720")),
         row("endpoint.ecn_capable", "false", INCAST, MARKED, Is("0")),
         row("endpoint.icrc", "false", PAIR, LAST, Is("1031960")),
@@ -176,6 +178,13 @@ fn credits() -> Vec<Row> {
 fn times() -> Vec<Row> {
     vec![
         row("endpoint.delay", "'160ns'", PAIR, LAST, Is("1232840")),
+        row("endpoint.delay", "'160ns'", PAIR, LAST, Refused("t_paxi_tx, t_paxi_rx")).beside(&["endpoint.t_paxi_tx='60ns'", "endpoint.t_paxi_rx='60ns'"]),
+        row("endpoint.t_paxi_tx", "'30ns'", PAIR, LAST, Is("1002840")), // for 60
+        row("endpoint.t_rclink_tx", "'40ns'", PAIR, LAST, Is("1042840")).beside(&["endpoint.t_paxi_tx='30ns'"]),
+        row("endpoint.t_cesoc_tx", "'50ns'", PAIR, LAST, Is("1022840")),
+        row("endpoint.t_paxi_rx", "'30ns'", PAIR, LAST, Is("1002840")),
+        row("endpoint.t_rclink_rx", "'40ns'", PAIR, LAST, Is("1042840")).beside(&["endpoint.t_cesoc_rx='30ns'"]),
+        row("endpoint.t_cesoc_rx", "'50ns'", PAIR, LAST, Is("1022840")),
         row("endpoint.ack_delay", "'1us'", PAIR, ACKNOWLEDGED, More),
         row("endpoint.cnp_delay", "'5us'", INCAST, Hosts("cnps_tx"), Less),
         row("endpoint.cnp_merge_us", "0", INCAST, Hosts("cnps_merged"), Less),
@@ -189,6 +198,7 @@ fn rates() -> Vec<Row> {
     vec![
         row("endpoint.length_thr", "2804", PAIR, LAST, More), // two frames a window of 4.096 us
         row("endpoint.rate_window", "1", PAIR, LAST, More).beside(&["endpoint.length_thr=2804"]),
+        row("endpoint.cc_window_ns", "5000", PAIR, LAST, More).beside(&["endpoint.length_thr=2804"]),
         row("endpoint.controller", "'dcqcn'\ndcqcn_least_bytes = 2048", INCAST, PAUSED, Less).beside(&["endpoint.length_thr=204800", "endpoint.cnp_merge_us=1"]),
         row("endpoint.dcqcn_gain", "4", DCQCN, LAST, More),
         row("endpoint.dcqcn_shift", "3", DCQCN, LAST, Less),

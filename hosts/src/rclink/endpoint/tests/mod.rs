@@ -399,7 +399,8 @@ fn frames_with_ce_are_answered_by_cnps_that_are_merged() {
 
 #[test]
 fn a_rate_holds_to_a_frame() {
-    let mut pair = Pair::of(Kind::Standard, |spec| spec.rate = Some((0, 51_200))); // 100 Gb/s
+    let mut pair =
+        Pair::of(Kind::Standard, |spec| spec.rate = Some((Span::from_ns(4_096), 51_200))); // 100 Gb/s
     pair.send(0, 0, 1_344 * 10_000);
     let end = Instant::from_ns(4_096 * 100 - 1);
     pair.run(end, |_, _| true);
@@ -599,14 +600,14 @@ fn what_cannot_be_is_refused() {
          EndpointError::RnrWith("credits")),
         ("RNR with LITE",    EndpointSpec { rnr: Some(1), ..base(Kind::Lite) }, EndpointError::RnrWith("the LITE transport")),
         ("no such VC",       EndpointSpec { ack_vc: 8, ..base(Kind::Gen1) }, EndpointError::Vc(8)),
-        ("rate",             EndpointSpec { rate: Some((5, 1)), ..base(Kind::Gen1) }, RateError::Window(5).into()),
+        ("rate",             EndpointSpec { rate: Some((Span::from_ns(65_537), 1)), ..base(Kind::Gen1) }, RateError::Window(Span::from_ns(65_537)).into()),
     ];
     for (name, spec, error) in cases {
         assert_eq!(Endpoint::new(spec).err(), Some(error), "{name}");
     }
     for (kind, transport) in [
         (Kind::Lite, Transport::RELIABLE),
-        (Kind::Standard, Transport::Lite),
+        (Kind::Standard, Transport::Raw),
         (Kind::Ethernet, Transport::RELIABLE),
         (Kind::Pfc, Transport::Lite),
     ] {

@@ -41,7 +41,7 @@ fn the_short_way_is_as_good_as_the_long_one() {
         ("four banks",         Kind::Standard, |spec| spec.banks = 4, 20),
         ("few slots",          Kind::Standard, |spec| spec.slots = 3, 20),
         ("late ACKs",          Kind::Standard, |spec| spec.ack_delay = Span::from_ns(700), 20),
-        ("a rate",             Kind::Standard, |spec| spec.rate = Some((0, 20_000)), 20),
+        ("a rate",             Kind::Standard, |spec| spec.rate = Some((Span::from_ns(4_096), 20_000)), 20),
         ("GEN1, losses",       Kind::Gen1,     |_| (), 20),
         ("GEN2, losses",       Kind::Gen2,     |_| (), 20),
     ];

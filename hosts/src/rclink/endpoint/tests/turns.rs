@@ -53,7 +53,7 @@ fn between(pair: &mut Pair, from: u64, until: u64) -> u64 {
 #[test]
 fn the_controller_follows_marks() {
     let mut pair = Pair::of(Kind::Standard, |spec| {
-        spec.rate = Some((0, 204_800)); // 400 Gb/s
+        spec.rate = Some((Span::from_ns(4_096), 204_800)); // 400 Gb/s
         spec.dcqcn = Some(DcqcnSpec { hyper: 20_480, ..DcqcnSpec::DEFAULT });
         spec.frame_events = false;
     });
