@@ -68,6 +68,9 @@ const OF_ALL: &[&str] = &[
     "end_us",
 ];
 
+/// Metrics of a link, one way: `link.FROM.TO.METRIC`.
+const OF_LINK: &[&str] = &["frames", "frame_mean_ns", "utilisation"];
+
 /// What a name says.
 enum Found {
     /// There is no such metric.
@@ -109,6 +112,7 @@ fn known(scenario: &Scenario, results: &Results) -> String {
         names.push(format!("host.NAME.COUNTER and hosts.COUNTER with COUNTER of {counters}"));
     }
     names.push("switch.NAME.dropped_frames".to_owned());
+    names.push(format!("link.FROM.TO.METRIC with METRIC of {}", OF_LINK.join(", ")));
     names.join(", ")
 }
 
@@ -188,8 +192,33 @@ fn find(workloads: &[Workload], results: &Results, name: &str) -> Found {
                 Found::Value(Decimal::whole(switch.ledger.dropped_frames))
             })
         }
+        "link" => of_link(results, rest),
         "dropped_frames" => dropped(results, rest),
         _ => of_workload(workloads, results, name),
+    }
+}
+
+/// `FROM.TO.METRIC`; names of nodes may have dots in them.
+fn of_link(results: &Results, name: &str) -> Found {
+    let Some((ends, metric)) = name.rsplit_once('.') else { return Found::Unknown };
+    let way = results.links.iter().find_map(|link| {
+        let (a, b) = (&link.a.node, &link.b.node);
+        if ends == format!("{a}.{b}") {
+            Some(&link.a_to_b)
+        } else {
+            (ends == format!("{b}.{a}")).then_some(&link.b_to_a)
+        }
+    });
+    let Some(way) = way else { return Found::Unknown };
+    match metric {
+        "frames" => Found::Value(Decimal::whole(way.frames)),
+        "frame_mean_ns" => {
+            // Thousandths of 10^-6 ns: to 6 places, as ratios are.
+            let mean = Decimal::ratio(way.busy_ps, way.frames.saturating_mul(1_000));
+            mean.into()
+        }
+        "utilisation" => Found::Value(way.utilisation),
+        _ => Found::Unknown,
     }
 }
 
@@ -285,6 +314,7 @@ fn us(ps: u64) -> Decimal {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::results::network::{LinkEnd, LinkResult, LinkWay};
 
     fn results() -> Results {
         let flow = |id, workload, bytes, fct| FlowResult {
@@ -302,6 +332,10 @@ mod tests {
             end_ps: 9_000_000,
             ..Results::default()
         };
+        let end = |name: &str| LinkEnd { node: name.to_owned(), port: 0 };
+        let way = LinkWay { frames: 3, bytes: 0, busy_ps: 337_440, ..LinkWay::default() };
+        let (a, b) = (end("h.0"), end("sw"));
+        results.links = vec![LinkResult { a, b, b_to_a: way, ..LinkResult::default() }];
         (results.latency.frames, results.latency.p99_ps) = (1, 1_500);
         results.summary.dropped_frames = 3;
         results
@@ -339,6 +373,12 @@ mod tests {
             ("end_us",                   "9"),
             ("rest.latency_p99_ns",      "?"),
             ("host.h0.resent",           "?"),
+            ("link.sw.h.0.frames",       "3"),
+            ("link.sw.h.0.frame_mean_ns", "112.48"),
+            ("link.h.0.sw.frame_mean_ns", "none"), // no frame has no mean
+            ("link.h.0.sw.frames",       "0"),
+            ("link.h.0.sw.load",         "?"),
+            ("link.h.0.h1.frames",       "?"),
             ("fct_lasst_us",             "?"),
             ("",                         "?"),
         ];
