@@ -25,9 +25,13 @@ use weft_parsers::{
 };
 
 /// Seeded random numbers (xorshift64).
-struct Rng(u64);
+pub struct Rng(u64);
 
 impl Rng {
+    pub const fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
     fn u64(&mut self) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -35,23 +39,23 @@ impl Rng {
         self.0
     }
 
-    fn bytes<const N: usize>(&mut self) -> [u8; N] {
+    pub fn bytes<const N: usize>(&mut self) -> [u8; N] {
         std::array::from_fn(|_| self.u64().to_be_bytes()[3])
     }
 
-    fn u8(&mut self) -> u8 {
+    pub fn u8(&mut self) -> u8 {
         u8::from_be_bytes(self.bytes())
     }
 
-    fn u16(&mut self) -> u16 {
+    pub fn u16(&mut self) -> u16 {
         u16::from_be_bytes(self.bytes())
     }
 
-    fn u32(&mut self) -> u32 {
+    pub fn u32(&mut self) -> u32 {
         u32::from_be_bytes(self.bytes())
     }
 
-    fn below(&mut self, bound: usize) -> usize {
+    pub fn below(&mut self, bound: usize) -> usize {
         usize::from(self.u16()) % bound
     }
 

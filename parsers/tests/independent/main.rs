@@ -6,4 +6,5 @@
 
 mod etherparse;
 mod partial;
+mod pnet;
 mod rtlp;
