@@ -168,9 +168,10 @@ impl fmt::Display for Finding {
 pub type Rule = fn(&Tree) -> Vec<Finding>;
 
 /// The rules, by name.
-pub const RULES: [(&str, Rule); 19] = [
+pub const RULES: [(&str, Rule); 20] = [
     ("crates use each other as the map says", manifests::crate_arrows),
     ("each dependency says why it is there", manifests::reasons),
+    ("packages are used where the table says", manifests::packages),
     ("modules of the dataplane use each other as the map says", arrows::module_arrows),
     ("files of a crate form no circle", circles::circles),
     ("files have at most 600 lines, tests 800", text::lengths),
@@ -212,6 +213,7 @@ mod tests {
             ("tools/long.py", &long),
             ("tools/a.sh", concat!("# TO", "DO later\ncd /ro", "ot/x\n")),
             ("README.md", "Forwards 10 Mpps.\n"),
+            ("ARCHITECTURE.md", "## Packages\n| `x` | not used | no |\n"),
             ("docs/fabric-rules.md", "| a rule | 1 | no test |\n"),
             ("sim/src/a.rs", concat!("//! Source: b.rs; no.md, iss", "ue 1\n")),
             ("lab/src/a.rs", "park_timeout(d)\n"),

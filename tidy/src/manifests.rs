@@ -157,6 +157,49 @@ pub fn reasons(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
+/// The table of packages is what manifests have: what it says of a crate's folder, and that others are not used. A place within
+/// a crate is not looked at.
+#[must_use]
+pub fn packages(tree: &Tree) -> Vec<Finding> {
+    let page = tree.files.iter().find(|file| file.path == "ARCHITECTURE.md");
+    let Some(page) = page else { return Vec::new() };
+    let uses = |folder: Option<&str>, name: &str| {
+        let of_folder = |file: &&File| {
+            folder.is_none_or(|folder| file.path.strip_suffix("/Cargo.toml") == Some(folder))
+        };
+        // The workspace's own list uses nothing.
+        let all = manifests(tree).filter(|file| file.path != "Cargo.toml").filter(of_folder);
+        all.flat_map(dependencies).any(|dep| dep.name == name)
+    };
+    let mut findings = Vec::new();
+    let lines = page.text.lines().enumerate().skip_while(|(_, line)| *line != "## Packages");
+    for (at, line) in lines.skip(1).take_while(|(_, line)| !line.starts_with("## ")) {
+        let mut cells = line.split(" | ");
+        let (Some(names), Some(users)) = (cells.next(), cells.next()) else { continue };
+        for name in quoted(names) {
+            let is_wrong = match users {
+                "not used" => uses(None, name),
+                _ => quoted(users).any(|folder| {
+                    let is_crate = manifests(tree).any(|file| {
+                        file.path.strip_suffix("/Cargo.toml") == Some(folder)
+                    });
+                    is_crate && !uses(Some(folder), name)
+                }),
+            };
+            if is_wrong {
+                let what = format!("{name}: {users}, which the manifests do not say");
+                findings.push(Finding::new(page, at + 1, what));
+            }
+        }
+    }
+    findings
+}
+
+/// What stands in backquotes.
+fn quoted(cell: &str) -> impl Iterator<Item = &str> {
+    cell.split('`').skip(1).step_by(2)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -185,6 +228,24 @@ mod tests {
             let found = crate_arrows(&manifest(name, dependencies));
             let lines: Vec<_> = found.iter().map(|f| f.line).collect();
             assert_eq!(lines, want, "{name}: {dependencies}: {found:?}");
+        }
+    }
+
+    #[test]
+    fn packages_are_where_the_table_says() {
+        #[rustfmt::skip] // columns: row, findings
+        let cases = [
+            ("| `toml`, `serde` | `x` | files |",     0),
+            ("| `toml`, `regex` | `x` | files |",     1),
+            ("| `tokio` | not used | no |",           0),
+            ("| `serde` | not used | no |",           1),
+            ("| `tokio` | `x/src/tcp` | a place |",   0),
+        ];
+        for (row, want) in cases {
+            let page = format!("| `serde` | not used | before |\n## Packages\n{row}\n## Next\n");
+            let manifest = "[package]\nname = \"weft\"\n[dependencies]\ntoml = \"1\"\nserde = \"1\"\n";
+            let tree = Tree::of(&[("ARCHITECTURE.md", &page), ("x/Cargo.toml", manifest)]);
+            assert_eq!(packages(&tree).len(), want, "{row}");
         }
     }
 
