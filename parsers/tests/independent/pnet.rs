@@ -4,7 +4,11 @@
 //! Units: bytes.
 //! Source: `pnet_packet` 0.35.
 
-#![expect(clippy::unwrap_used, reason = "a test may panic; helpers outside test functions too")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "a test may panic; helpers outside test functions too"
+)]
 
 use core::net::{Ipv4Addr, Ipv6Addr};
 
@@ -22,7 +26,7 @@ use weft_parsers::frame::{FrameRepr, HeaderRepr, StandardRepr};
 use weft_parsers::mac_control::{FRAME_LEN, Pause};
 use weft_parsers::rh::RhRepr;
 use weft_parsers::{
-    Ecn, Format, HEAD_LEN, MacAddr, ParseConfig, RhOpcode, Tci, ecn_of, ether_type, mark_ce,
+    Dscp, Ecn, Format, HEAD_LEN, MacAddr, ParseConfig, RhOpcode, Tci, ecn_of, ether_type, mark_ce,
     parse_head,
 };
 
@@ -130,7 +134,7 @@ fn frames_of_pnet_are_classified_and_marked() {
         assert_eq!((head.format(), head.tagged()), (Format::Other, is_tagged));
         assert_eq!(head.tci(), is_tagged.then_some(tci));
         assert_eq!(head.ip_offset().map(usize::from), Some(ip));
-        assert_eq!(head.dscp().map(|dscp| dscp.get()), Some(class >> 2));
+        assert_eq!(head.dscp().map(Dscp::get), Some(class >> 2));
         let ecn = Ecn::from_low_bits(class);
         assert_eq!((head.ecn(), ecn_of(&frame, ip)), (Some(ecn), Some(ecn)));
 
@@ -152,12 +156,7 @@ fn frames_of_pnet_are_classified_and_marked() {
     assert!(marked > 2_000, "{marked}");
 }
 
-fn written(
-    rng: &mut Rng,
-    (is_v6, class): (bool, u8),
-    tag: Option<Tci>,
-    data: &[u8],
-) -> Vec<u8> {
+fn written(rng: &mut Rng, (is_v6, class): (bool, u8), tag: Option<Tci>, data: &[u8]) -> Vec<u8> {
     let ip = if tag.is_some() { 18 } else { 14 };
     let ip_len = if is_v6 { 40 } else { 20 };
     let mut frame = vec![0; ip + ip_len + 8 + data.len()];

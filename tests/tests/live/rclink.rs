@@ -151,6 +151,8 @@ fn flags_that_would_do_nothing_are_refused() {
         ("--rclink --format lite --vlan 5",       "a tag"),
         ("--rclink --vc 8",                       "expected 0 to 7"),
         ("--rclink --window 513",                 "513"),
+        ("--rclink --lite --ack-timeout 5",       "cannot be used with"),
+        ("--lite",                                "--rclink"),
     ];
     for (flags, part) in cases {
         let done = net.run("sw", weft().to_str().unwrap(), &format!("traffic lo {flags}"));

@@ -19,6 +19,7 @@ use weft_sim::engine::Latency;
 use weft_sim::scenario::Endpoints;
 use weft_sim::topology::{NodeKind, Topology};
 
+use super::delay::{RECEIVING, SENDING, host_delay};
 use super::switches::{Frames, Plan};
 use super::{Keys, Reader};
 use crate::config::value::Value;
@@ -29,9 +30,6 @@ const VID: Vid = Vid::from_low_bits(1);
 const OF_ACKS: [&str; 3] = ["ack_delay", "ack_timeout", "rnr_timer"];
 /// Keys that say nothing of frames without an RC Link header, which have no CNPs either.
 const OF_ANSWERS: [&str; 4] = ["ack_vc", "cnp_delay", "cnp_merge_us", "controller"];
-/// Parts of what an endpoint takes, by direction.
-const SENDING: [&str; 3] = ["t_paxi_tx", "t_rclink_tx", "t_cesoc_tx"];
-const RECEIVING: [&str; 3] = ["t_paxi_rx", "t_rclink_rx", "t_cesoc_rx"];
 /// Keys that count with DCQCN only.
 const OF_DCQCN: [&str; 7] = [
     "dcqcn_gain",
@@ -154,17 +152,6 @@ impl Type {
 /// Whether frames of `kind` are sent once, in LITE mode.
 fn is_lite(keys: &Keys<'_>, kind: Kind) -> bool {
     kind == Kind::Lite || keys.flag("lite_mode")
-}
-
-/// What an endpoint takes for each frame: by direction the sum of its parts, or `delay` where none is set.
-pub(super) fn host_delay(keys: &Keys<'_>) -> Latency {
-    let delay = keys.time("delay").unwrap_or(Span::ZERO);
-    let of = |parts: [&'static str; 3]| {
-        let is_set = parts.iter().any(|key| keys.set(key).is_some());
-        let sum = parts.iter().filter_map(|key| keys.time(key));
-        if is_set { sum.fold(Span::ZERO, |sum, part| sum + part) } else { delay }
-    };
-    Latency { receive: of(RECEIVING), send: of(SENDING), early: false }
 }
 
 /// How frames of `kind` get there.

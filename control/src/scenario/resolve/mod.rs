@@ -4,6 +4,7 @@
 //! Units: those of the table end here; results are bit/s, bytes, [`Span`]s and numbers of nodes.
 //! Source: docs/spec/model.md §3.
 
+mod delay;
 mod endpoints;
 mod moves;
 mod net;

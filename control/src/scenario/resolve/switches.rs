@@ -13,7 +13,7 @@ use weft_sim::scenario::{Site, SwitchPlan};
 use weft_sim::switch::Around;
 use weft_sim::topology::{LinkSpec, NodeKind, Topology};
 
-use super::endpoints::host_delay;
+use super::delay::host_delay;
 use super::{Keys, Reader, problem};
 use crate::config::resolve::{Config, Timing, in_us, response_by_default};
 use crate::config::settings::{Item, Setting};
