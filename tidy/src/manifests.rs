@@ -180,9 +180,8 @@ pub fn packages(tree: &Tree) -> Vec<Finding> {
             let is_wrong = match users {
                 "not used" => uses(None, name),
                 _ => quoted(users).any(|folder| {
-                    let is_crate = manifests(tree).any(|file| {
-                        file.path.strip_suffix("/Cargo.toml") == Some(folder)
-                    });
+                    let is_crate = manifests(tree)
+                        .any(|file| file.path.strip_suffix("/Cargo.toml") == Some(folder));
                     is_crate && !uses(Some(folder), name)
                 }),
             };
@@ -243,7 +242,8 @@ mod tests {
         ];
         for (row, want) in cases {
             let page = format!("| `serde` | not used | before |\n## Packages\n{row}\n## Next\n");
-            let manifest = "[package]\nname = \"weft\"\n[dependencies]\ntoml = \"1\"\nserde = \"1\"\n";
+            let manifest =
+                "[package]\nname = \"weft\"\n[dependencies]\ntoml = \"1\"\nserde = \"1\"\n";
             let tree = Tree::of(&[("ARCHITECTURE.md", &page), ("x/Cargo.toml", manifest)]);
             assert_eq!(packages(&tree).len(), want, "{row}");
         }

@@ -6,7 +6,9 @@
 
 use weft_base::rng::Rng;
 use weft_dataplane::buffer::Headroom;
-use weft_dataplane::config::{MirrorConfig, PfcMode, Sharing, StormAction, SwitchConfig, WredConfig};
+use weft_dataplane::config::{
+    MirrorConfig, PfcMode, Sharing, StormAction, SwitchConfig, WredConfig,
+};
 use weft_dataplane::egress::Weighted;
 use weft_dataplane::islip::Discipline;
 use weft_dataplane::time::{Instant, LinkRate, Span};
