@@ -2,7 +2,7 @@
 //!
 //! Shape: [`frames`] build bytes, [`stamp`] marks and checks them, [`stream`] paces and judges a
 //! sequence of them, [`host`] drives streams over any `Port` and speaks PFC, [`rclink`] is an endpoint for
-//! messages, [`report`] is what a run says; [`null_path`] is a switch that feeds itself.
+//! messages, [`tcp`] a host with connections; [`report`] is what a run says; [`null_path`] is a switch that feeds itself.
 //! Units: picoseconds (`dataplane::time`), bytes without FCS, bit/s; no float but in reports.
 //! Source: docs/spec/pipeline.md §2, §9; docs/spec/wire-formats.md §1, §2.
 //!
@@ -27,6 +27,7 @@
 pub mod classes;
 pub mod frames;
 pub mod host;
+mod link;
 pub mod null_path;
 pub mod pace;
 pub mod pfc;
@@ -35,3 +36,4 @@ pub mod report;
 pub mod sizes;
 pub mod stamp;
 pub mod stream;
+pub mod tcp;

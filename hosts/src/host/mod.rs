@@ -343,6 +343,6 @@ fn classify(frame: &[u8], parse: &ParseConfig, classes: &PriMap) -> (Format, Pri
 }
 
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 #[cfg(test)]
 mod tests;

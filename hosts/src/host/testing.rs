@@ -48,8 +48,12 @@ pub struct End {
 
 /// A wire of `gbps` with 1 us of delay; its transmitters take `depth` frames at once.
 pub fn wire(gbps: u64, depth: usize) -> [End; 2] {
+    wire_over(gbps, depth, Span::from_us(1))
+}
+
+/// The same with another delay.
+pub fn wire_over(gbps: u64, depth: usize, delay: Span) -> [End; 2] {
     let rate = LinkRate::gbps(gbps);
-    let delay = Span::from_us(1);
     let sides = [Side::default(), Side::default()];
     let wire = Arc::new(Mutex::new(Wire { sides, rate, delay, depth }));
     [0, 1].map(|side| End {

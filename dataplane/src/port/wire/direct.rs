@@ -1,6 +1,6 @@
 //! Frames off a wire and onto it without a pool: for an end that reads and writes each one at once.
 //!
-//! Shape: [`Wire::take_each`] and [`Wire::put`] do what `rx` and `tx` of a [`Port`] do, but for cut-through.
+//! Shape: [`Wire::take_each`], [`Wire::offer_each`] and [`Wire::put`] do what `rx` and `tx` of a [`Port`] do, but for cut-through.
 //! Units: bytes without FCS, picoseconds.
 //! Source: docs/spec/model.md §2.
 
@@ -56,14 +56,27 @@ impl Wire {
         most: usize,
         mut take: impl FnMut(&[u8], usize),
     ) -> usize {
+        self.offer_each(now, most, |frame, len| {
+            take(frame, len);
+            true
+        })
+    }
+
+    /// As [`Self::take_each`], up to the first frame for which `take` says false: that one stays where it is.
+    pub fn offer_each(
+        &mut self,
+        now: Instant,
+        most: usize,
+        mut take: impl FnMut(&[u8], usize) -> bool,
+    ) -> usize {
         debug_assert!(!self.config.cut_through, "a frame is whole when it is taken");
         self.begin(now);
         let mut taken = 0;
         while taken < most
             && self.see(now, self.caps.frame_len_max)
             && let Some(frame) = self.end.rx.front()
+            && take(frame.bytes(), frame.len())
         {
-            take(frame.bytes(), frame.len());
             taken += 1;
             self.taken();
         }

@@ -17,7 +17,7 @@ use weft_dataplane::types::Pri;
 
 use self::backlog::{Backlog, NONE};
 use self::credit::CreditState;
-use self::link::{Link, Outbox, PortLink};
+
 use self::peers::{PeerRate, Peers};
 use self::place::FramePlace;
 use super::cnp::CnpMerge;
@@ -25,13 +25,13 @@ use super::dcqcn::Dcqcn;
 use super::rate::RateWindow;
 use super::slots::{Local, Mask, Slots};
 use crate::frames::{FrameSpec, Kind, Template};
+use crate::link::{Link, Outbox, PortLink};
 use crate::pfc::{Pauses, SlowReceiver};
 use crate::stream::rx::Latency;
 
 mod backlog;
 mod credit;
 mod event;
-mod link;
 mod peers;
 mod place;
 mod rx;

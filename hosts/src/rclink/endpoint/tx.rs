@@ -12,12 +12,12 @@ use weft_parsers::{
 };
 
 use super::backlog::NONE;
-use super::link::Link;
 use super::peers::Answer;
 use super::place::FramePlace;
 use super::rx::sent;
 use super::{Endpoint, EndpointSpec, Transport};
 use crate::frames::{FrameError, FrameSpec, Own};
+use crate::link::Link;
 use crate::rclink::slots::{Granted, Mask, Request};
 use crate::sizes::Sizes;
 use crate::stamp::{self, Stamp};

@@ -9,8 +9,8 @@ use weft_dataplane::port::Port;
 use weft_dataplane::port::wire::Wire;
 use weft_dataplane::time::{Instant, Span};
 
-use super::link::{Link, RX_BURSTS, WireLink};
 use super::{Calm, Endpoint};
+use crate::link::{Link, RX_BURSTS, WireLink};
 
 impl Endpoint {
     /// As [`Self::poll`], at a wire in virtual time, without memory between it and the frames; returns when to poll next. With

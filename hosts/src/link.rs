@@ -1,23 +1,23 @@
-//! What an endpoint sends by and receives from: a port with a pool, or a wire, which needs none.
+//! What a host sends by and receives from: a port with a pool, or a wire, which needs none.
 //!
 //! Shape: [`Link`], of [`PortLink`] and [`WireLink`].
 //! Units: bytes without FCS.
-//! Source: docs/spec/model.md §4.
+//! Source: docs/spec/model.md §4, §7.
 
 use std::collections::VecDeque;
 
 use weft_dataplane::batch::{BURST, Batch};
 use weft_dataplane::desc::Desc;
 use weft_dataplane::pool::{Bufs, FRONT_LEN};
-use weft_dataplane::port::Port;
 use weft_dataplane::port::wire::Wire;
+use weft_dataplane::port::{Port, csum};
 use weft_dataplane::time::{Instant, LinkRate};
 
 /// Most bursts that one poll takes in, so that sending is not starved.
-pub(super) const RX_BURSTS: usize = 16;
+pub(crate) const RX_BURSTS: usize = 16;
 
-/// A way to other endpoints.
-pub(super) trait Link {
+/// A way to other hosts.
+pub(crate) trait Link {
     /// Of the link.
     fn rate(&self) -> LinkRate;
 
@@ -54,7 +54,7 @@ pub(super) trait Link {
 
 /// Memory of a [`PortLink`].
 #[derive(Default)]
-pub(super) struct Outbox {
+pub(crate) struct Outbox {
     batch: Batch,
     /// Frames that the port did not take.
     pending: VecDeque<Desc>,
@@ -81,7 +81,7 @@ impl Outbox {
 }
 
 /// Any port.
-pub(super) struct PortLink<'a> {
+pub(crate) struct PortLink<'a> {
     pub port: &'a mut dyn Port,
     pub bufs: &'a mut Bufs,
     pub outbox: &'a mut Outbox,
@@ -100,6 +100,8 @@ impl Link for PortLink<'_> {
         for _ in 0..RX_BURSTS {
             let had = port.rx(now, bufs, &mut outbox.batch);
             for desc in outbox.batch.drain(..) {
+                // What a kernel on this machine sends may come with a checksum that is left to a device (veth).
+                let desc = csum::complete(bufs, desc).unwrap_or_else(|desc| desc);
                 take(bufs.bytes(&desc), desc.len());
                 bufs.free(desc);
             }
@@ -172,7 +174,7 @@ impl Link for PortLink<'_> {
 }
 
 /// A wire in virtual time.
-pub(super) struct WireLink<'a> {
+pub(crate) struct WireLink<'a> {
     pub wire: &'a mut Wire,
     /// Whether of each frame only the front is kept.
     pub fronts: bool,
