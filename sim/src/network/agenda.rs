@@ -1,9 +1,9 @@
 //! What a host is to send, when each flow begins, and what has come of it.
 //!
-//! Shape: [`Agenda`] gives messages to an endpoint when their time and all that they wait for have come; events of the
-//! endpoint go in, [`Sent`] and [`Delivered`] come out.
+//! Shape: [`Agenda`] gives messages to an endpoint, and connections to a TCP host, when their time and all that they wait for
+//! have come; events of both go in, [`Sent`] and [`Delivered`] come out.
 //! Units: picoseconds, bytes of payload.
-//! Source: docs/spec/model.md §3.
+//! Source: docs/spec/model.md §3, §7.
 
 use core::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -11,7 +11,9 @@ use std::sync::Arc;
 
 use weft_dataplane::time::Instant;
 use weft_hosts::rclink::endpoint::{Endpoint, Event, Message};
+use weft_hosts::tcp::TcpEvent;
 
+use super::tcp::TcpSide;
 use crate::scenario::flow::{Flow, FlowId};
 
 /// A flow at its sender.
@@ -23,6 +25,8 @@ pub struct Sent {
     waits: u32,
     /// When it was given to the endpoint.
     pub begun: Option<Instant>,
+    /// When its first segment was sent; of TCP only.
+    pub first: Option<Instant>,
     /// When all of it was acknowledged, or sent where nothing is acknowledged.
     pub done: Option<Instant>,
     /// Frames of it that were sent again until then.
@@ -36,8 +40,10 @@ pub struct Sent {
 pub struct Delivered {
     /// Which.
     pub id: FlowId,
-    /// When its first frame was first sent.
-    pub first: Instant,
+    /// When its first frame was first sent; TCP does not tell its receiver.
+    pub first: Option<Instant>,
+    /// Bytes of payload, where they are known here only.
+    pub bytes: Option<u64>,
     /// When the last of it was there.
     pub at: Instant,
 }
@@ -87,7 +93,8 @@ impl Agenda {
         for &id in own {
             let Some(flow) = flows.get(id as usize) else { continue };
             let waits = u32::try_from(flow.after.len()).unwrap_or(u32::MAX);
-            agenda.sent.push(Sent { id, waits, begun: None, done: None, resent: 0, failed: None });
+            let (begun, first, done, failed) = (None, None, None, None);
+            agenda.sent.push(Sent { id, waits, begun, first, done, resent: 0, failed });
             agenda.waiting.extend(flow.after.iter().map(|&other| (other, id)));
             if flow.after.is_empty() {
                 agenda.ready.push(Reverse((flow.start, id)));
@@ -118,20 +125,33 @@ impl Agenda {
         self.ready.peek().map(|&Reverse((at, _))| at)
     }
 
-    /// Gives the endpoint what begins by `now`; returns whether there was any.
+    /// Gives the endpoint and the TCP host what begins by `now`; returns whether there was any.
     #[inline]
-    pub fn begin(&mut self, now: Instant, endpoint: &mut Endpoint) -> bool {
-        self.next().is_some_and(|at| at <= now) && self.begin_due(now, endpoint)
+    pub fn begin(
+        &mut self,
+        now: Instant,
+        endpoint: &mut Endpoint,
+        tcp: Option<&mut TcpSide>,
+    ) -> bool {
+        self.next().is_some_and(|at| at <= now) && self.begin_due(now, endpoint, tcp)
     }
 
-    fn begin_due(&mut self, now: Instant, endpoint: &mut Endpoint) -> bool {
+    fn begin_due(
+        &mut self,
+        now: Instant,
+        endpoint: &mut Endpoint,
+        mut tcp: Option<&mut TcpSide>,
+    ) -> bool {
         self.begun.clear();
         while self.next().is_some_and(|at| at <= now) {
             let Some(Reverse((_, id))) = self.ready.pop() else { break };
             let Some(flow) = self.flows.get(id as usize) else { continue };
-            let message = Message { id, to: flow.to, bytes: flow.bytes };
-            let taken = endpoint.send(message).is_ok();
-            if taken {
+            let taken = if flow.is_tcp() {
+                tcp.as_deref_mut().is_some_and(|tcp| tcp.begin(now, id, flow))
+            } else {
+                endpoint.send(Message { id, to: flow.to, bytes: flow.bytes }).is_ok()
+            };
+            if taken && !flow.is_tcp() {
                 self.begun.push(id);
             }
             if let Some(sent) = self.own(id) {
@@ -142,10 +162,10 @@ impl Agenda {
                 }
             }
         }
-        !self.begun.is_empty()
+        true
     }
 
-    /// Flows that [`Self::begin`] has begun, when it was last true.
+    /// Messages that [`Self::begin`] has begun, when it was last true.
     pub fn begun(&self) -> impl Iterator<Item = (FlowId, &Flow)> {
         self.begun.iter().filter_map(|&id| Some((id, self.flows.get(id as usize)?)))
     }
@@ -155,19 +175,50 @@ impl Agenda {
         let ready = self.ready.len();
         for event in events {
             match event {
-                Event::Sent { id, resent, at } => {
-                    if let Some(sent) = self.own(id) {
-                        (sent.done, sent.resent) = (Some(at), resent);
-                        self.closed += 1;
-                        self.release(id);
-                    }
+                Event::Sent { id, resent, at } => self.went(id, resent, at),
+                Event::Delivered { id, first, at, .. } => {
+                    self.came(Delivered { id, first: Some(first), bytes: None, at });
                 }
-                Event::Delivered { id, first, at, .. } => self.came(Delivered { id, first, at }),
                 Event::Failed { to, at, .. } => self.give_up(to, at),
                 Event::Received { .. } | Event::Congested { .. } => {}
             }
         }
         self.ready.len() > ready
+    }
+
+    /// Takes in what came of connections; returns whether others may begin now.
+    pub fn take_tcp(&mut self, events: impl IntoIterator<Item = TcpEvent>) -> bool {
+        let ready = self.ready.len();
+        for event in events {
+            match event {
+                TcpEvent::Begun { id, at } => {
+                    if let Some(sent) = self.own(id) {
+                        sent.first = Some(at);
+                    }
+                }
+                TcpEvent::Acknowledged { id, resent, at, .. } => self.went(id, resent, at),
+                TcpEvent::Received { id, bytes, at, .. } => {
+                    self.came(Delivered { id, first: None, bytes: Some(bytes), at });
+                }
+                TcpEvent::Failed { id, at } => {
+                    if let Some(sent) = self.own(id).filter(|sent| sent.done.is_none()) {
+                        sent.failed = Some(at);
+                        self.closed += 1;
+                    }
+                }
+                TcpEvent::Established { .. } | TcpEvent::Closed { .. } => {}
+            }
+        }
+        self.ready.len() > ready
+    }
+
+    /// A flow from this host is done.
+    fn went(&mut self, id: FlowId, resent: u64, at: Instant) {
+        if let Some(sent) = self.own(id) {
+            (sent.done, sent.resent) = (Some(at), resent);
+            self.closed += 1;
+            self.release(id);
+        }
     }
 
     /// A flow is there, if it is one to this host.
@@ -184,7 +235,8 @@ impl Agenda {
         let Self { flows, sent, closed, .. } = self;
         for sent in sent {
             let is_open = sent.begun.is_some() && sent.done.is_none() && sent.failed.is_none();
-            if is_open && flows.get(sent.id as usize).is_some_and(|flow| flow.to == to) {
+            let is_lost = |flow: &Flow| flow.to == to && !flow.is_tcp();
+            if is_open && flows.get(sent.id as usize).is_some_and(is_lost) {
                 sent.failed = Some(at);
                 *closed += 1;
             }

@@ -1,8 +1,8 @@
-//! A host: an RC Link endpoint at its port, with what it is to send.
+//! A host: an RC Link endpoint at its port, with what it is to send, and its TCP connections beside it.
 //!
 //! Shape: [`Host`] is at the edge of a network.
 //! Units: picoseconds.
-//! Source: docs/spec/model.md §3, §4.
+//! Source: docs/spec/model.md §3, §4, §7.
 
 use weft_dataplane::port::wire::Wire;
 use weft_dataplane::port::{Port, PortCounters, PortError};
@@ -12,6 +12,7 @@ use weft_hosts::rclink::endpoint::Endpoint;
 use super::agenda::{Agenda, Delivered, Sent};
 use super::credits::{self, Way};
 use super::storm::Storms;
+use super::tcp::TcpSide;
 use crate::checkers::Violation;
 use crate::nodes::Edge;
 use crate::rclink_checkers::Watch;
@@ -30,6 +31,8 @@ pub struct Host {
     pub(super) ways: Vec<Way>,
     /// Checks the endpoint.
     pub(super) watch: Option<Box<Watch>>,
+    /// Where there are TCP connections from or to it.
+    pub(super) tcp: Option<Box<TcpSide>>,
 }
 
 impl Host {
@@ -75,6 +78,33 @@ impl Host {
         self.port.carried()
     }
 
+    /// Its TCP connections, where there are any.
+    #[must_use]
+    pub fn tcp(&self) -> Option<&TcpSide> {
+        self.tcp.as_deref()
+    }
+
+    /// Whether neither its endpoint nor a connection has anything to do.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.endpoint.is_idle() && self.tcp.as_ref().is_none_or(|tcp| tcp.is_idle())
+    }
+
+    /// Data frames and segments that it has sent and taken.
+    #[must_use]
+    pub fn moved(&self) -> u64 {
+        let (stats, tcp) = (self.endpoint.stats(), self.tcp.as_ref().map(|tcp| tcp.stats()));
+        let of_tcp = tcp.map_or(0, |tcp| tcp.tx_segments + tcp.rx_segments);
+        stats.tx_frames + stats.rx_frames + of_tcp
+    }
+
+    /// Bytes of payload that it has taken.
+    #[must_use]
+    pub fn taken_bytes(&self) -> u64 {
+        let of_tcp = self.tcp.as_ref().map_or(0, |tcp| tcp.stats().rx_bytes);
+        self.endpoint.stats().rx_payload + of_tcp
+    }
+
     /// Who checks its endpoint, where it is checked.
     #[must_use]
     pub fn watch(&self) -> Option<&Watch> {
@@ -96,10 +126,17 @@ impl Host {
 }
 
 impl Host {
+    /// The same with TCP connections.
+    pub(super) fn with_tcp(mut self, tcp: Option<Box<TcpSide>>) -> Self {
+        self.tcp = tcp;
+        self.plain = self.is_plain();
+        self
+    }
+
     /// Whether nothing but its endpoint and its flows says when it is due.
     pub(super) fn is_plain(&self) -> bool {
         let is_alone = self.storms.is_none() && self.ways.is_empty() && self.watch.is_none();
-        is_alone && !self.port.has_outages()
+        is_alone && self.tcp.is_none() && !self.port.has_outages()
     }
 
     /// What events of the endpoint bring about, and whatever else is due.
@@ -108,19 +145,28 @@ impl Host {
         now: Instant,
         mut next: Option<Instant>,
     ) -> Result<Option<Instant>, PortError> {
-        let Self { endpoint, port, fronts, agenda, storms, ways, watch, .. } = self;
+        let Self { endpoint, port, fronts, agenda, storms, ways, watch, tcp, .. } = self;
         let storm = storms.as_mut().and_then(|storms| storms.step(now, port));
+        if let Some(tcp) = tcp {
+            tcp.take(now, port);
+            agenda.take_tcp(tcp.host().drain_events());
+        }
         if !ways.is_empty() {
             credits::take(ways, now, endpoint, watch.as_deref_mut());
         }
         let mut is_polled = self.plain;
         loop {
-            if agenda.begin(now, endpoint)
+            if agenda.begin(now, endpoint, tcp.as_deref_mut())
                 && let Some(log) = watch.as_mut().and_then(|watch| watch.log.as_mut())
             {
                 agenda.begun().for_each(|(id, flow)| log.begun(id, flow.to, flow.bytes));
             }
-            let has_more = if let Some(watch) = watch {
+            let (before, mut due) = (port.carried().0, None);
+            if let Some(tcp) = tcp.as_mut().filter(|tcp| tcp.is_first()) {
+                due = tcp.send(now, port, *fronts);
+            }
+            let of_tcp = port.carried().0;
+            let mut has_more = if let Some(watch) = watch {
                 next = Instant::earlier(watch.poll(now, endpoint, port)?, port.next_event());
                 let events = endpoint.events();
                 watch.said(now, &events);
@@ -131,6 +177,16 @@ impl Host {
                 }
                 agenda.take(endpoint.drain_events())
             };
+            if let Some(tcp) = tcp {
+                if port.carried().0 != of_tcp {
+                    tcp.is_next();
+                }
+                if of_tcp == before {
+                    due = tcp.send(now, port, *fronts);
+                }
+                has_more |= agenda.take_tcp(tcp.host().drain_events());
+                next = Instant::earlier(next, due);
+            }
             if !has_more || agenda.next().is_none_or(|at| at > now) {
                 break;
             }
@@ -155,7 +211,7 @@ impl Edge for Host {
         if !self.plain {
             return self.go_on(now, None);
         }
-        self.agenda.begin(now, &mut self.endpoint);
+        self.agenda.begin(now, &mut self.endpoint, None);
         let next = self.endpoint.poll_wire(now, &mut self.port, self.fronts);
         if self.endpoint.has_events() {
             return self.go_on(now, next);

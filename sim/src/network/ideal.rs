@@ -10,10 +10,12 @@ use weft_dataplane::port::wire::HEADER_LEN;
 use weft_dataplane::time::{LinkRate, Span};
 use weft_hosts::rclink::endpoint::EndpointSpec;
 use weft_hosts::stamp;
+use weft_hosts::tcp::{ConnectionSpec, HEADERS_LEN};
+use weft_parsers::ethernet::MIN_FRAME_LEN;
 
 use super::Plan;
 use super::parts::{Part, Parts};
-use crate::scenario::flow::Flow;
+use crate::scenario::flow::{Carrier, Flow};
 use crate::topology::{LinkSpec, NodeId, Routes, Topology};
 
 /// Whatever takes longer, does not end.
@@ -51,6 +53,15 @@ impl Frames {
             full_len: frame_len(spec, spec.payload_max),
             last_len: (rest > 0).then(|| frame_len(spec, rest)),
         }
+    }
+
+    /// Segments of a TCP flow, without those that begin and end it.
+    fn of_tcp(flow: &Flow, spec: &ConnectionSpec) -> Self {
+        let most = spec.mss.max(1) as u64;
+        let rest = usize::try_from(flow.bytes % most).unwrap_or_default();
+        let len = |payload: usize| (HEADERS_LEN + payload).max(MIN_FRAME_LEN);
+        let last_len = (rest > 0).then(|| len(rest));
+        Self { full: flow.bytes / most, full_len: len(spec.mss), last_len }
     }
 
     /// From the first bit sent to the last one taken.
@@ -98,7 +109,17 @@ pub(super) fn ideals(plan: &Plan<'_>, parts: &Parts, routes: &Routes) -> Vec<Spa
         let path = paths.entry(ends).or_insert_with(|| path(plan, parts, routes, &hosts, ends));
         let from = hosts.get(usize::from(flow.from)).and_then(|&node| parts.nodes.get(node));
         let Some(Part::Host { endpoint, .. }) = from else { return Span::ZERO };
-        plan.delay.send + Frames::of(flow.bytes, endpoint).time(path, plan.overhead)
+        let connection = plan.connections.get(usize::from(flow.workload));
+        let frames = match (flow.carrier, connection) {
+            (Carrier::Tcp { lasts: None }, Some(Some(spec))) => Frames::of_tcp(flow, spec),
+            (Carrier::Tcp { lasts: Some(lasts) }, Some(Some(spec))) => {
+                // Its last segment begins its way when its time is over.
+                let last = Flow { bytes: spec.mss as u64, ..flow.clone() };
+                return plan.delay.send + lasts + Frames::of_tcp(&last, spec).time(path, plan.overhead);
+            }
+            _ => Frames::of(flow.bytes, endpoint),
+        };
+        plan.delay.send + frames.time(path, plan.overhead)
     };
     plan.flows.iter().map(ideal).collect()
 }

@@ -31,7 +31,11 @@ pub(super) fn try_address_space(plan: &Plan<'_>) -> Result<usize, NetworkError> 
         NodeKind::Host => HOST,
     };
     let nodes = plan.topology.nodes().iter().map(|node| of(node.kind, node.ports.len()));
-    let bytes = nodes.fold(plan.flows.len() * FLOW, usize::saturating_add);
+    let of_tcp = plan.flows.iter().filter(|flow| flow.is_tcp()).map(|flow| {
+        let spec = plan.connections.get(usize::from(flow.workload)).copied().flatten();
+        spec.map_or(0, |spec| spec.send_buffer + spec.receive_buffer)
+    });
+    let bytes = nodes.chain(of_tcp).fold(plan.flows.len() * FLOW, usize::saturating_add);
     try_room_with_reserve(bytes).map_err(|source| {
         let switches = plan.topology.switches().count();
         NetworkError::Memory { switches, hosts, source }

@@ -1,9 +1,9 @@
-//! A network in virtual time: switches joined to each other, and an RC Link endpoint at each host.
+//! A network in virtual time: switches joined to each other, and at each host an RC Link endpoint and TCP connections.
 //!
 //! Shape: [`Plan`] → [`Network`], which runs; what came of flows is at their hosts. [`NetworkSpec`] is a short way to a plan
 //! in which all switches are alike.
 //! Units: picoseconds, bytes of payload.
-//! Source: docs/spec/model.md §1, §3, §4.
+//! Source: docs/spec/model.md §1, §3, §4, §7.
 
 mod agenda;
 mod credits;
@@ -14,6 +14,7 @@ mod memory;
 mod parts;
 mod placing;
 mod storm;
+mod tcp;
 
 use std::sync::Arc;
 
@@ -27,6 +28,7 @@ use weft_dataplane::time::{Instant, Span};
 use weft_dataplane::types::PortId;
 use weft_hosts::frames::Kind;
 use weft_hosts::rclink::endpoint::{EndpointError, EndpointSpec};
+use weft_hosts::tcp::{ConnectionSpec, TcpError};
 
 use self::parts::{Part, Parts};
 use self::placing::at_port;
@@ -47,6 +49,7 @@ use crate::topology::{LinkSpec, NodeId, NodeKind, Topology, TopologyError};
 pub use self::agenda::{Delivered, Sent};
 pub use self::host::Host;
 pub use self::parts::MESSAGE_FRAMES_MAX;
+pub use self::tcp::TcpSide;
 
 /// A network to be built.
 pub struct Plan<'a> {
@@ -68,6 +71,8 @@ pub struct Plan<'a> {
     pub frame_len_max: usize,
     /// What moves.
     pub flows: Arc<[Flow]>,
+    /// By workload: what its TCP connections are like; those of a flow that TCP carries have to be there.
+    pub connections: &'a [Option<ConnectionSpec>],
     /// What goes wrong.
     pub faults: &'a [Fault],
     /// Seed of what goes wrong at random.
@@ -161,6 +166,30 @@ pub enum NetworkError {
         /// Why.
         source: EndpointError,
     },
+    /// A TCP host or a connection.
+    #[error("host {name:?}")]
+    Tcp {
+        /// Which.
+        name: String,
+        /// Why.
+        source: TcpError,
+    },
+    /// More connections from a host than it has ports.
+    #[error("host {name:?} begins more TCP connections than it has ports: expected {most} at most")]
+    Connections {
+        /// Which.
+        name: String,
+        /// Most.
+        most: usize,
+    },
+    /// A TCP flow of a workload without connections.
+    #[error("flow {flow} is a TCP connection: expected a specification for workload {workload}")]
+    NoConnection {
+        /// Which.
+        flow: usize,
+        /// Its workload.
+        workload: u16,
+    },
     /// A cable.
     #[error(transparent)]
     Cable(CableError),
@@ -247,6 +276,8 @@ pub struct Network {
     ideals: Vec<Span>,
     /// So long at most does an endpoint wait for an ACK.
     patience: Span,
+    /// And a TCP connection.
+    tcp_patience: Span,
     /// By node.
     is_host: Vec<bool>,
     /// Address space that it took before anything moved, about.
@@ -296,6 +327,7 @@ impl Network {
             fronts: spec.around.fronts,
             frame_len_max: spec.setup.frame_len_max,
             flows: flows.into(),
+            connections: &[],
             faults: &[],
             seed: 0,
             checks: Checks::Off,
@@ -333,6 +365,7 @@ impl Network {
         let delays = credits::lay_ways(&parts, plan, &routes, &partners, &mut cables)?;
         let (schedule, mut ends) = Schedule::new(cables);
         let lost = faulty::disturb(plan, &mut ends)?;
+        let mut sides = tcp::sides(plan, &parts.endpoints().collect::<Vec<_>>())?.into_iter();
         let checks = plan.checks;
         let reader = parts.endpoints().next().filter(|_| plan.latency_parts).map(Reader::new);
         let mut nodes = Vec::with_capacity(ends.len());
@@ -345,8 +378,9 @@ impl Network {
                 Part::Host { endpoint, link, response } => {
                     let ways = ways.next().unwrap_or_default();
                     let own = agendas.next().map(Vec::as_slice).unwrap_or_default();
-                    let host = at_port(plan, endpoint, (link, response), ends, ways, own);
-                    Node::edge(host.map_err(|source| NetworkError::Host { name: name(), source })?)
+                    let host = at_port(plan, endpoint, (link, response), ends, ways, own)
+                        .map_err(|source| NetworkError::Host { name: name(), source })?;
+                    Node::edge(host.with_tcp(sides.next().flatten()))
                 }
                 Part::Switch { plan, .. } => {
                     let log = reader.clone().map(|reader| {
@@ -367,7 +401,8 @@ impl Network {
         let nodes = Nodes::new(nodes, schedule);
         let is_host =
             plan.topology.nodes().iter().map(|node| node.kind == NodeKind::Host).collect();
-        Ok(Self { nodes, flows: plan.flows.clone(), lost, ideals, patience, is_host, memory })
+        let (flows, tcp_patience) = (plan.flows.clone(), tcp::patience(plan));
+        Ok(Self { nodes, flows, lost, ideals, patience, tcp_patience, is_host, memory })
     }
 
     /// Memory that is to be there while frames move: pools and queues double when they grow, and results are large.
@@ -415,6 +450,12 @@ impl Network {
         self.patience
     }
 
+    /// So long at most does a TCP connection wait for an acknowledgement.
+    #[must_use]
+    pub const fn tcp_patience(&self) -> Span {
+        self.tcp_patience
+    }
+
     /// Where the run has come to.
     #[must_use]
     pub const fn now(&self) -> Instant {
@@ -436,7 +477,7 @@ impl Network {
     /// Whether all flows are done, and no endpoint has anything to do.
     #[must_use]
     pub fn is_idle(&self) -> bool {
-        self.closed() == self.flows.len() && self.hosts().all(|host| host.endpoint().is_idle())
+        self.closed() == self.flows.len() && self.hosts().all(Host::is_idle)
     }
 
     /// Has switches count the time of pauses up to this instant: else they have when they next look.

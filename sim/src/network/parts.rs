@@ -9,8 +9,9 @@ use weft_dataplane::time::Span;
 use weft_dataplane::types::PortSet;
 use weft_hosts::frames::{FrameSpec, Station};
 use weft_hosts::rclink::endpoint::EndpointSpec;
-use weft_parsers::Vid;
+use weft_parsers::{AddrKey, Vid};
 
+use super::tcp::has_tcp;
 use super::{NetworkError, Plan};
 use crate::engine::Latency;
 use crate::scenario::flow::check;
@@ -62,6 +63,7 @@ impl Parts {
             (1..).take(hosts).map(Station::numbered).collect();
         let mut nodes = Vec::with_capacity(topology.nodes().len());
         let mut number = 0;
+        let has_tcp = has_tcp(plan);
         let mut frames: Vec<FrameSpec> = Vec::with_capacity(hosts);
         for (node, of) in topology.nodes().iter().enumerate() {
             let at: Vec<LinkSpec> =
@@ -94,8 +96,12 @@ impl Parts {
             Part::Host { .. } => None,
         });
         for (switch, to) in switches.zip(routes) {
-            for (frame, &ports) in frames.iter().zip(to) {
-                switch.config.forward.static_entries.extend(entry(frame, ports));
+            for ((frame, &ports), has_tcp) in frames.iter().zip(to).zip(&has_tcp) {
+                let of_frames = entry(frame, ports);
+                let of_tcp =
+                    tcp_entry(frame, ports).filter(|it| *has_tcp && of_frames != Some(*it));
+                let both = of_frames.into_iter().chain(of_tcp);
+                switch.config.forward.static_entries.extend(both);
             }
         }
         let mut parts = Self { nodes, links };
@@ -129,7 +135,8 @@ impl Parts {
     /// Checks that there are numbers for all frames of a flow.
     fn messages(&self, plan: &Plan<'_>) -> Result<(), NetworkError> {
         let payloads: Vec<usize> = self.endpoints().map(|spec| spec.payload_max).collect();
-        for (flow, it) in plan.flows.iter().enumerate() {
+        let messages = plan.flows.iter().enumerate().filter(|(_, flow)| !flow.is_tcp());
+        for (flow, it) in messages {
             let payload = payloads.get(usize::from(it.from)).copied().unwrap_or(1);
             let most = (payload as u64).saturating_mul(MESSAGE_FRAMES_MAX);
             if it.bytes > most {
@@ -211,4 +218,9 @@ fn entry(frame: &FrameSpec, ports: PortSet) -> Option<StaticEntry> {
     let vid = frame.vlan.map_or(0, |tci| tci.vid().get());
     let vid = if vid == 0 { PVID } else { Vid::from_low_bits(vid) };
     StaticEntry::over(FdbKey::new(vid, addr), ports)
+}
+
+/// Where packets of TCP go to a host whose own frames are like `frame`: they have no tag.
+fn tcp_entry(frame: &FrameSpec, ports: PortSet) -> Option<StaticEntry> {
+    StaticEntry::over(FdbKey::new(PVID, AddrKey::ethernet(frame.src.mac)), ports)
 }

@@ -77,6 +77,7 @@ pub(super) fn at_port(
         ways: ways.collect(),
         storms,
         watch,
+        tcp: None,
         plain: false,
     };
     host.plain = host.is_plain();

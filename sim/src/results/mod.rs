@@ -264,7 +264,10 @@ impl Results {
         }
         let paused = self.hosts.iter().map(|host| host.paused_ps);
         summary.host_paused_ps = paused.fold(0, u64::saturating_add);
-        let counted = |host: &HostResult| host.counters.get("resent").copied().unwrap_or_default();
+        let counted = |host: &HostResult| {
+            let all = ["resent", "tcp_resent"].into_iter().filter_map(|of| host.counters.get(of));
+            all.sum::<u64>()
+        };
         summary.resent_frames = self.hosts.iter().map(counted).sum();
         let mut parts: Option<LatencyParts> = None;
         for of_host in self.hosts.iter().filter_map(|host| host.parts.as_ref()) {

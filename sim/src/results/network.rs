@@ -12,6 +12,7 @@ use weft_dataplane::stats::{DROP_REASONS, DropReason};
 use weft_dataplane::time::{Instant, Span};
 use weft_hosts::rclink::endpoint::EndpointStats;
 use weft_hosts::stream::rx::Latency;
+use weft_hosts::tcp::TcpStats;
 
 use super::decimal::Decimal;
 use super::flow::FlowResult;
@@ -202,6 +203,42 @@ pub fn endpoint_counters(stats: &EndpointStats) -> BTreeMap<String, u64> {
         ("pfc_rx", pfc_rx),
         ("rnrs_tx", rnrs_tx),
         ("rnrs_rx", rnrs_rx),
+    ];
+    counters.into_iter().map(|(name, count)| (name.to_owned(), count)).collect()
+}
+
+/// Counters of a host's TCP connections, by name.
+#[must_use]
+pub fn tcp_counters(stats: &TcpStats) -> BTreeMap<String, u64> {
+    let TcpStats {
+        tx_segments,
+        rx_segments,
+        tx_bytes,
+        rx_bytes,
+        resent,
+        resent_bytes,
+        duplicate_acks,
+        established,
+        failed,
+        data_errors,
+        refused,
+        answers_dropped,
+        arp_requests: _, // there are none: all addresses are known
+        pfc_rx: _,       // the endpoint counts them
+    } = *stats;
+    let counters = [
+        ("tcp_tx_segments", tx_segments),
+        ("tcp_rx_segments", rx_segments),
+        ("tcp_tx_payload_bytes", tx_bytes),
+        ("tcp_rx_payload_bytes", rx_bytes),
+        ("tcp_resent", resent),
+        ("tcp_resent_bytes", resent_bytes),
+        ("tcp_duplicate_acks", duplicate_acks),
+        ("tcp_established", established),
+        ("tcp_failed", failed),
+        ("tcp_data_errors", data_errors),
+        ("tcp_refused", refused),
+        ("tcp_answers_dropped", answers_dropped),
     ];
     counters.into_iter().map(|(name, count)| (name.to_owned(), count)).collect()
 }

@@ -4,19 +4,32 @@
 //! Units: picoseconds, bytes of payload.
 //! Source: docs/spec/model.md §3.
 
-use weft_dataplane::time::Instant;
+use weft_dataplane::time::{Instant, Span};
 
 /// Number of a flow: its place in the list of all.
 pub type FlowId = u32;
 
-/// A message from one host to another.
+/// What carries a flow.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Carrier {
+    /// A message of an RC Link endpoint.
+    #[default]
+    RcLink,
+    /// A TCP connection of its own.
+    Tcp {
+        /// For so long it sends as much as it can, whatever [`Flow::bytes`] says; `None`: it sends these.
+        lasts: Option<Span>,
+    },
+}
+
+/// A message from one host to another, or a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Flow {
     /// The sender, by number of host ([`crate::topology::Topology::hosts`]).
     pub from: u16,
     /// The receiver.
     pub to: u16,
-    /// Bytes of payload, at least 1.
+    /// Bytes of payload, at least 1; 0 where it is not said how many ([`Carrier::Tcp`]).
     pub bytes: u64,
     /// It begins no earlier.
     pub start: Instant,
@@ -27,6 +40,8 @@ pub struct Flow {
     pub vc: Option<u8>,
     /// Which workload it is of, by place.
     pub workload: u16,
+    /// What carries it.
+    pub carrier: Carrier,
 }
 
 impl Flow {
@@ -34,7 +49,14 @@ impl Flow {
     #[must_use]
     pub const fn new(from: u16, to: u16, bytes: u64) -> Self {
         let start = Instant::ZERO;
-        Self { from, to, bytes, start, after: Vec::new(), vc: None, workload: 0 }
+        let after = Vec::new();
+        Self { from, to, bytes, start, after, vc: None, workload: 0, carrier: Carrier::RcLink }
+    }
+
+    /// Whether a TCP connection carries it.
+    #[must_use]
+    pub const fn is_tcp(&self) -> bool {
+        matches!(self.carrier, Carrier::Tcp { .. })
     }
 }
 
@@ -105,7 +127,7 @@ pub fn check(flows: &[Flow], hosts: usize) -> Result<(), FlowError> {
         if it.from == it.to {
             return Err(FlowError::Own { flow, host: it.from });
         }
-        if it.bytes == 0 {
+        if it.bytes == 0 && !matches!(it.carrier, Carrier::Tcp { lasts: Some(_) }) {
             return Err(FlowError::Empty { flow });
         }
         for &after in &it.after {

@@ -6,8 +6,9 @@
 
 use weft_base::rng::Rng;
 use weft_dataplane::time::{Instant, LinkRate, Span};
+use weft_hosts::tcp::ConnectionSpec;
 
-use super::flow::{Flow, FlowId};
+use super::flow::{Carrier, Flow, FlowId};
 
 /// Who sends how much to whom.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -80,8 +81,41 @@ pub enum Pattern {
         /// Messages.
         count: u32,
     },
+    /// TCP connections from each sender, all at once.
+    Tcp {
+        /// Senders; empty for all but the receiver.
+        from: Vec<u16>,
+        /// The receiver.
+        to: u16,
+        /// How much each connection sends.
+        load: TcpLoad,
+        /// Connections of each sender.
+        connections: u32,
+        /// What each is like, at both ends.
+        connection: ConnectionSpec,
+    },
     /// One by one as given. `after` is by place in this list, `start` is counted from the workload's.
     Flows(Vec<Flow>),
+}
+
+/// How much a TCP connection sends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TcpLoad {
+    /// So many bytes.
+    Bytes(u64),
+    /// As much as it can for so long.
+    Lasts(Span),
+}
+
+impl Workload {
+    /// What its TCP connections are like, if it has any.
+    #[must_use]
+    pub const fn connection(&self) -> Option<ConnectionSpec> {
+        match self.kind {
+            Pattern::Tcp { connection, .. } => Some(connection),
+            _ => None,
+        }
+    }
 }
 
 /// A workload cannot be.
@@ -165,13 +199,15 @@ impl Expansion<'_> {
     fn all(&mut self) -> Result<(), Problem> {
         match &self.workload.kind {
             Pattern::Incast { from, to, bytes } => {
-                let mut from = self.who(from, 1)?;
-                self.who(&[*to], 1)?;
-                from.retain(|host| host != to);
-                if from.is_empty() {
-                    return Err(Problem::Few { had: 1 });
-                }
-                from.into_iter().try_for_each(|from| self.add(from, *to, *bytes, &[]).map(drop))
+                let mut from = self.senders(from, *to)?.into_iter();
+                from.try_for_each(|from| self.add(from, *to, *bytes, &[]).map(drop))
+            }
+            Pattern::Tcp { from, to, load, connections, .. } => {
+                let from = self.senders(from, *to)?;
+                // The first of each, then the second of each: whoever is cut off at the end is not always the same.
+                (0..*connections).try_for_each(|_| {
+                    from.iter().try_for_each(|&from| self.add_tcp(from, *to, *load))
+                })
             }
             Pattern::Permutation { hosts, bytes } => {
                 let hosts = self.who(hosts, 2)?;
@@ -233,6 +269,14 @@ impl Expansion<'_> {
         Ok(hosts)
     }
 
+    /// Who of `named`, or of all, sends to `to`.
+    fn senders(&self, named: &[u16], to: u16) -> Result<Vec<u16>, Problem> {
+        let mut from = self.who(named, 1)?;
+        self.who(&[to], 1)?;
+        from.retain(|&host| host != to);
+        if from.is_empty() { Err(Problem::Few { had: 1 }) } else { Ok(from) }
+    }
+
     /// So long after the workload's start.
     fn after_start(&self, span: Span) -> Instant {
         let start = self.workload.start.since(Instant::ZERO);
@@ -249,8 +293,21 @@ impl Expansion<'_> {
         }
         let (start, vc, workload) = (self.workload.start, self.workload.vc, self.number);
         let id = self.base();
-        self.flows.push(Flow { from, to, bytes, start, after: after.to_vec(), vc, workload });
+        let (after, carrier) = (after.to_vec(), Carrier::RcLink);
+        self.flows.push(Flow { from, to, bytes, start, after, vc, workload, carrier });
         Ok(id)
+    }
+
+    fn add_tcp(&mut self, from: u16, to: u16, load: TcpLoad) -> Result<(), Problem> {
+        let (bytes, lasts) = match load {
+            TcpLoad::Bytes(bytes) => (bytes, None),
+            TcpLoad::Lasts(lasts) => (0, Some(lasts)),
+        };
+        let id = self.add(from, to, bytes, &[])?;
+        if let Some(flow) = self.flows.get_mut(id as usize) {
+            flow.carrier = Carrier::Tcp { lasts };
+        }
+        Ok(())
     }
 
     /// One cycle through all hosts in random order (Sattolo 1986): nobody sends to itself.

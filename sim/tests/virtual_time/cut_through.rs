@@ -114,6 +114,7 @@ fn damaged_frames_are_counted_at_the_endpoint() {
             fronts: false,
             frame_len_max: setup.frame_len_max,
             flows: vec![Flow::new(0, 1, 1_344 * 2_000)].into(),
+            connections: &[],
             faults: &[Fault::FrameError { link: 0, one_in: 50 }],
             seed: 3,
             checks: Checks::On,

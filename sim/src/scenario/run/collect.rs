@@ -12,11 +12,11 @@ use weft_hosts::rclink::endpoint::Endpoint;
 use weft_hosts::stream::rx::Latency;
 
 use super::Scenario;
-use crate::network::{Delivered, Host, Network};
+use crate::network::{Delivered, Host, Network, TcpSide};
 use crate::results::flow::FlowResult;
 use crate::results::network::{
     CreditResult, HostResult, LinkEnd, LinkResult, LinkWay, Percentiles, SwitchResult,
-    endpoint_counters,
+    endpoint_counters, tcp_counters,
 };
 use crate::results::{Ending, Results};
 use crate::topology::{LinkSpec, NodeId, NodeKind};
@@ -56,6 +56,9 @@ fn of_host(name: String, host: &Host, end: Instant) -> HostResult {
         if let Some(reason) = reason {
             counters.insert(format!("drops_{}", reason.name()), frames);
         }
+    }
+    if let Some(tcp) = host.tcp() {
+        counters.extend(tcp_counters(&tcp.stats()));
     }
     if host.storm_frames() > 0 {
         counters.insert("storm_pfc_tx".to_owned(), host.storm_frames());
@@ -106,9 +109,20 @@ pub(super) fn delivered(network: &Network, delivered: &Delivered) -> Option<Flow
     if let Some(begun) = begun {
         flow.start(begun);
     }
-    flow.sent(delivered.first);
-    flow.delivered(delivered.at);
+    let first = sent.and_then(|place| from.sent().get(place)?.first);
+    arrived(&mut flow, delivered, first);
     Some(flow)
+}
+
+/// Notes a delivery; `first` is when its sender says that it first sent something, which TCP's receiver does not know.
+fn arrived(flow: &mut FlowResult, delivered: &Delivered, first: Option<Instant>) {
+    if let Some(first) = delivered.first.or(first) {
+        flow.sent(first);
+    }
+    if let Some(bytes) = delivered.bytes {
+        flow.bytes = bytes;
+    }
+    flow.delivered(delivered.at);
 }
 
 fn flows(network: &Network, hosts: &[&Host]) -> Vec<FlowResult> {
@@ -119,14 +133,21 @@ fn flows(network: &Network, hosts: &[&Host]) -> Vec<FlowResult> {
         if let Some(begun) = sent.begun {
             flow.start(begun);
         }
+        if let Some(first) = sent.first {
+            flow.sent(first);
+        }
         if let Some(done) = sent.done {
             flow.acknowledged(done, sent.resent);
         }
     }
     for delivered in hosts.iter().flat_map(|host| host.delivered()) {
         let Some(flow) = flows.get_mut(delivered.id as usize) else { continue };
-        flow.sent(delivered.first);
-        flow.delivered(delivered.at);
+        arrived(flow, delivered, None);
+    }
+    // Of a connection without a number of bytes that still is there, those that have come.
+    for (id, taken) in hosts.iter().filter_map(|host| host.tcp()).flat_map(TcpSide::arriving) {
+        let flow = flows.get_mut(id as usize).filter(|flow| flow.bytes == 0);
+        flow.into_iter().for_each(|flow| flow.bytes = taken);
     }
     flows
 }

@@ -17,7 +17,7 @@ use self::sample::Sampler;
 use super::circles;
 use super::fault::Fault;
 use super::metrics::{self, MetricError};
-use super::workload::{WorkloadError, expand};
+use super::workload::{Workload, WorkloadError, expand};
 use super::{Checks, Scenario};
 use crate::network::{Host, Network, NetworkError, Plan};
 use crate::results::flow::FlowResult;
@@ -102,6 +102,7 @@ pub fn build(scenario: &Scenario) -> Result<Network, RunError> {
     let mut seeds = Rng::new(scenario.seed);
     let flows = expand(&scenario.workloads, hosts, seeds.next_u64())?;
     let endpoints = &scenario.endpoints;
+    let connections: Vec<_> = scenario.workloads.iter().map(Workload::connection).collect();
     let network = Network::build(&Plan {
         topology: &scenario.topology,
         switches: &*scenario.switches,
@@ -112,6 +113,7 @@ pub fn build(scenario: &Scenario) -> Result<Network, RunError> {
         fronts: !scenario.options.full_frames,
         frame_len_max: endpoints.frame_len_max,
         flows: flows.into(),
+        connections: &connections,
         faults: &scenario.faults,
         seed: seeds.next_u64(),
         checks: scenario.options.checks,
@@ -240,7 +242,7 @@ impl Watch {
             until: scenario.until,
             frames: 0,
             moved: Instant::ZERO,
-            quiet: patience.max(STILL),
+            quiet: patience.max(network.tcp_patience()).max(STILL),
             faults: changes.flatten().max().unwrap_or(Instant::ZERO),
             last: Instant::ZERO,
             bytes: network.flows().iter().map(|flow| flow.bytes).fold(0, u64::saturating_add),
@@ -263,8 +265,7 @@ impl Watch {
     /// Why the run ends now, if it does.
     fn look(&mut self, network: &Network, is_stopped: bool) -> Option<Ending> {
         let now = network.now();
-        let stats = || network.hosts().map(|host| host.endpoint().stats());
-        let frames = stats().map(|stats| stats.tx_frames + stats.rx_frames).sum();
+        let frames = network.hosts().map(Host::moved).sum();
         if frames != self.frames {
             (self.frames, self.moved) = (frames, now);
         }
@@ -289,7 +290,7 @@ impl Watch {
     }
 
     fn progress(&mut self, network: &Network) -> Progress {
-        let taken = network.hosts().map(|host| host.endpoint().stats().rx_payload);
+        let taken = network.hosts().map(Host::taken_bytes);
         Progress {
             now: network.now(),
             until: self.until,

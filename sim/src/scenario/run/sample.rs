@@ -137,7 +137,7 @@ impl Sampler {
         }
         for ((host, held), it) in self.hosts.iter_mut().zip(&mut self.held).zip(network.hosts()) {
             held.sample(it.endpoint().paused(now).as_ps(), (last, now), interval, points);
-            host.sample(it.endpoint().stats().rx_payload, (last, now), interval, points);
+            host.sample(it.taken_bytes(), (last, now), interval, points);
         }
         self.last = self.last.max(now);
         self.taken += 1;

@@ -68,6 +68,9 @@ fn reason(
 ) -> Option<String> {
     let flow = network.flows().get(sent.id as usize)?;
     let (to, receiver) = hosts.get(usize::from(flow.to))?;
+    if sent.failed.is_some() && flow.is_tcp() {
+        return Some("nothing any more: the connection was reset".to_owned());
+    }
     if sent.failed.is_some() {
         return Some(format!(
             "nothing any more: {to} did not acknowledge, however often it was sent"
@@ -84,6 +87,9 @@ fn reason(
         let is_there = receiver.delivered().iter().any(|delivered| delivered.id == sent.id);
         return (!is_there)
             .then(|| format!("frames that were lost on the way to {to}, and are not sent again"));
+    }
+    if flow.is_tcp() {
+        return Some(format!("an acknowledgement from {to}"));
     }
     Some(match host.endpoint().holds(flow.to) {
         Some(Hold::Pause) => "its switch, which has it paused (PFC)".to_owned(),

@@ -14,6 +14,7 @@ mod lite;
 mod parts;
 mod reference;
 mod same;
+mod tcp;
 mod type2;
 mod windows;
 

@@ -5,23 +5,38 @@
 //! Source: docs/spec/model.md §1.
 
 use weft_dataplane::types::PriSet;
+use weft_hosts::tcp::{Congestion, ConnectionSpec};
 use weft_sim::scenario::fault::Fault;
+use weft_sim::scenario::workload::TcpLoad;
 use weft_sim::topology::Topology;
 
 use super::*;
 
-/// All kinds of fault and of workload on a fat tree with short buffers.
+/// All kinds of fault and of workload on a fat tree with short buffers, RC Link and TCP at the same hosts.
 fn scenario(topology: Topology) -> Scenario {
     let mut bench = Bench::new(100, Kind::Standard);
     bench.setup.buffer_bytes = 1 << 20;
     bench.delay = Span::from_ns(60);
     let (hosts, bytes) = (Vec::new, 13_440 * 4);
     let (load, duration) = (LinkRate::gbps(20), Span::from_us(30));
+    let tcp = |from: &[u16], to, load, congestion| Pattern::Tcp {
+        from: from.to_vec(),
+        to,
+        load,
+        connections: 2,
+        connection: ConnectionSpec {
+            congestion,
+            rto_min: Span::from_us(200),
+            ..ConnectionSpec::DEFAULT
+        },
+    };
     let kinds = [
         Pattern::Permutation { hosts: hosts(), bytes },
         Pattern::Incast { from: vec![1, 5, 9, 13], to: 0, bytes },
         Pattern::Uniform { hosts: hosts(), bytes: 3_000, load, duration },
         Pattern::RingAllReduce { hosts: vec![3, 14, 7, 8], bytes },
+        tcp(&[2, 5, 11], 14, TcpLoad::Bytes(200_001), Congestion::Reno),
+        tcp(&[14, 6], 1, TcpLoad::Lasts(Span::from_us(40)), Congestion::Cubic),
     ];
     let mut scenario = bench.scenario(topology, kinds.map(workload).to_vec());
     let us = |us: u64| Instant::from_ns(1_000 * us);
