@@ -10,7 +10,9 @@ use std::fmt;
 use weft_base::rng::Rng;
 use weft_hosts::frames::Station;
 use weft_hosts::rclink::endpoint::EndpointSpec;
-use weft_sim::scenario::workload::expand;
+use weft_hosts::tcp::HEADERS_LEN;
+use weft_sim::scenario::flow::{Carrier, Flow};
+use weft_sim::scenario::workload::{Workload, expand};
 use weft_sim::scenario::{Scenario, Site};
 use weft_sim::topology::{NodeKind, Topology};
 
@@ -46,6 +48,23 @@ fn payload(scenario: &Scenario) -> u64 {
     match (scenario.endpoints.template)(&site, &mut spec) {
         Ok(()) => spec.payload_max.max(1) as u64,
         Err(_) => 1,
+    }
+}
+
+/// Frames of payload of a flow, `payload` bytes in each of an endpoint's; of a connection without a number of bytes as
+/// many as a link takes.
+fn frames_of(scenario: &Scenario, flow: &Flow, payload: u64) -> u64 {
+    let workload = scenario.workloads.get(usize::from(flow.workload));
+    let Some(spec) = workload.and_then(Workload::connection) else {
+        return flow.bytes.div_ceil(payload);
+    };
+    match flow.carrier {
+        Carrier::Tcp { lasts: Some(lasts) } => {
+            let links = scenario.topology.links().iter();
+            let rate = links.filter_map(|link| link.spec).map(|spec| spec.rate).min();
+            rate.map_or(0, |rate| lasts.as_ps() / rate.frame_time(spec.mss + HEADERS_LEN).as_ps())
+        }
+        _ => flow.bytes.div_ceil(spec.mss as u64),
     }
 }
 
@@ -85,7 +104,7 @@ pub(super) fn of(scenario: &Scenario) -> Work {
     for flow in flows.unwrap_or_default() {
         let way = ways.entry(flow.from).or_insert_with(|| switches_from(topology, node(flow.from)));
         let hops = way.get(node(flow.to)).copied().filter(|hops| *hops != u64::MAX).unwrap_or(0);
-        let frames = flow.bytes.div_ceil(payload);
+        let frames = frames_of(scenario, &flow, payload);
         work.flows += 1;
         work.frames = work.frames.saturating_add(frames);
         work.hops = work.hops.saturating_add(frames.saturating_mul(hops));

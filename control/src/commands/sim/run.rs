@@ -226,6 +226,14 @@ pub(super) fn broken(is_lite: bool, results: &Results) -> Vec<String> {
             ));
         }
     }
+    for host in &results.hosts {
+        let wrong = host.counters.get("tcp_data_errors").copied().unwrap_or_default();
+        if wrong > 0 {
+            let name = &host.name;
+            failures
+                .push(format!("TCP: {wrong} connections brought {name} other data than was sent"));
+        }
+    }
     for it in &results.objections {
         failures.push(format!("{} of {} at {} ps: {}", it.checker, it.node, it.at_ps, it.saw));
     }

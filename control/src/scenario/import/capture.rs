@@ -82,15 +82,8 @@ pub fn capture(
                 return Err(refuse(&format_args!("expected a destination address in frame {frame}, found {} bytes: name a receiver in `to`", record.data.len())));
             }
         };
-        flows.push(Flow {
-            from,
-            to,
-            bytes: u64::from(record.orig_len).max(1),
-            start: Instant::from_ns(after_ns),
-            after: Vec::new(),
-            vc: None,
-            workload: 0,
-        });
+        let bytes = u64::from(record.orig_len).max(1);
+        flows.push(Flow { start: Instant::from_ns(after_ns), ..Flow::new(from, to, bytes) });
     }
     let mut warnings: Vec<Problem> =
         reader.warnings().iter().map(|warning| refuse(warning)).collect();

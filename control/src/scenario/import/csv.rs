@@ -72,5 +72,5 @@ fn flow(line: &Line<'_>, host: &dyn Fn(&str) -> Option<u16>) -> Result<Flow, Pro
         .ok_or_else(|| line.refuse(3, "a time in microseconds, 0 or above, to the picosecond"))?;
     line.at_most(COLUMNS.len(), "no more values than columns")?;
     let start = Instant::ZERO + Span::from_ps(start);
-    Ok(Flow { from, to, bytes, start, after: Vec::new(), vc: None, workload: 0 })
+    Ok(Flow { start, ..Flow::new(from, to, bytes) })
 }

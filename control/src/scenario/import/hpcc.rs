@@ -175,5 +175,5 @@ fn flow(line: &Line<'_>, host: &dyn Fn(&str) -> Option<u16>) -> Result<Flow, Pro
     let start = start.ok_or_else(|| line.refuse(5, "a start in seconds, to the picosecond"))?;
     line.at_most(6, "the end of the line after the start")?;
     let start = Instant::ZERO + Span::from_ps(start);
-    Ok(Flow { from, to, bytes, start, after: Vec::new(), vc: None, workload: 0 })
+    Ok(Flow { start, ..Flow::new(from, to, bytes) })
 }

@@ -326,5 +326,5 @@ fn connection<'a>(
         return Err(line.refuse(line.len(), "start and a time in ps, or trigger and a number"));
     }
     let start = Instant::from_ps(start.unwrap_or(0));
-    Ok((Flow { from, to, bytes, start, after: Vec::new(), vc: None, workload: 0 }, waits))
+    Ok((Flow { start, ..Flow::new(from, to, bytes) }, waits))
 }

@@ -75,13 +75,9 @@ fn a_topology_of_hpcc_is_built() {
 #[test]
 fn flows_are_read_in_each_form() {
     let flow = |from, to, bytes, start_ns, after: &[u32]| Flow {
-        from,
-        to,
-        bytes,
         start: Instant::from_ns(start_ns),
         after: after.to_vec(),
-        vc: None,
-        workload: 0,
+        ..Flow::new(from, to, bytes)
     };
     let csv = flows("f.csv", "from,to,bytes,start_us\nh0,h1,64KiB,0\nh1, h2, 10, 2.5\n", &host);
     assert_eq!(csv.unwrap(), [flow(0, 1, 65_536, 0, &[]), flow(1, 2, 10, 2_500, &[])]);

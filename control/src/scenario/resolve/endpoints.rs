@@ -253,7 +253,7 @@ impl Reader<'_> {
         let tag = if keys.flag("vlan_enabled") { 4 } else { 0 };
         let icrc = if Self::has_icrc(&keys, kind) { 4 } else { 0 };
         let len_max = header_len(kind) + tag + icrc + keys.count("payload_bytes").unwrap_or(0);
-        Frames { kind, len_max }
+        Frames { kind, len_max: len_max.max(self.tcp_len_max()) }
     }
 
     /// Refuses what is set of ACKs and CNPs where there are none.

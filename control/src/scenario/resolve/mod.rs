@@ -59,6 +59,7 @@ pub(super) fn scenario(source: &Source, settings: &Settings) -> Result<Loaded, C
     let hosts = Hosts::of(&topology);
     let workloads = reader.workloads(&hosts);
     let faults = reader.faults(&topology, &hosts, Instant::ZERO + until);
+    reader.check_tcp(frames.kind, &workloads, &faults);
     let expects = reader.expects();
     reader.warn_of_late(until);
     let Some(endpoints) = endpoints.filter(|_| reader.problems.is_empty()) else {

@@ -8,10 +8,13 @@ use std::collections::BTreeMap;
 
 use weft_dataplane::time::{Instant, Span};
 use weft_dataplane::types::{Pri, PriSet};
+use weft_hosts::frames::Kind;
+use weft_hosts::tcp::{BUFFER_MAX, BUFFER_MIN, Congestion, ConnectionSpec, HEADERS_LEN, RTO_MIN};
+use weft_parsers::Dscp;
 use weft_sim::network::MESSAGE_FRAMES_MAX;
 use weft_sim::scenario::expect::{Expect, Number, Tolerance};
 use weft_sim::scenario::fault::Fault;
-use weft_sim::scenario::workload::{Pattern, Workload};
+use weft_sim::scenario::workload::{Pattern, TcpLoad, Workload};
 use weft_sim::topology::{NodeKind, Topology};
 
 use super::{Hosts, Keys, Reader, Takes};
@@ -32,6 +35,23 @@ const WORKLOADS: &[Takes] = &[
     Takes { kind: "point-to-point", must: &["from", "to", "bytes"], may: &["count"] },
     Takes { kind: "flows", must: &["file"], ..NONE },
     Takes { kind: "capture", must: &["file", "from"], may: &["to"] },
+    Takes {
+        kind: "tcp",
+        must: &["to"],
+        may: &[
+            "from",
+            "bytes",
+            "duration",
+            "connections",
+            "congestion",
+            "mss",
+            "dscp",
+            "receive_buffer",
+            "send_buffer",
+            "rto_min",
+            "ack_delay",
+        ],
+    },
 ];
 const FAULTS: &[Takes] = &[
     Takes { kind: "bit-error", must: &["link", "rate"], ..NONE },
@@ -114,21 +134,17 @@ impl Reader<'_> {
         if kind == "flows" || kind == "capture" {
             return self.in_file(keys, kind, hosts);
         }
+        if kind == "tcp" {
+            let pattern = self.tcp(keys, hosts)?;
+            return (before == self.problems.len()).then_some(pattern);
+        }
         if keys.set("hosts").is_some() && some.len() < 2 {
             self.refuse(keys, "hosts", format!("expected 2 hosts or more, found {}", some.len()));
         }
         self.check_bytes(keys, bytes);
         let pattern = match kind {
             "incast" => {
-                let from = self.hosts(keys, "from", hosts);
-                let to = self.host(keys, "to", hosts)?;
-                if from.contains(&to) {
-                    self.refuse(
-                        keys,
-                        "from",
-                        "expected senders beside the receiver, found it among them",
-                    );
-                }
+                let (from, to) = self.many_to_one(keys, hosts)?;
                 Pattern::Incast { from, to, bytes }
             }
             "permutation" => Pattern::Permutation { hosts: some, bytes },
@@ -159,6 +175,112 @@ impl Reader<'_> {
             }
         };
         (before == self.problems.len()).then_some(pattern)
+    }
+
+    /// Senders, none for all, and the receiver.
+    fn many_to_one(&mut self, keys: &Keys<'_>, hosts: &Hosts) -> Option<(Vec<u16>, u16)> {
+        let from = self.hosts(keys, "from", hosts);
+        let to = self.host(keys, "to", hosts)?;
+        if from.contains(&to) {
+            let message = "expected senders beside the receiver, found it among them";
+            self.refuse(keys, "from", message);
+        }
+        Some((from, to))
+    }
+
+    /// TCP connections.
+    fn tcp(&mut self, keys: &Keys<'_>, hosts: &Hosts) -> Option<Pattern> {
+        let (from, to) = self.many_to_one(keys, hosts)?;
+        let load = match (keys.size("bytes"), keys.time("duration")) {
+            (Some(bytes), None) => TcpLoad::Bytes(bytes),
+            (None, Some(Span::ZERO)) => {
+                self.refuse(keys, "duration", "expected a time above 0");
+                return None;
+            }
+            (None, Some(lasts)) => TcpLoad::Lasts(lasts),
+            (Some(_), Some(_)) => {
+                self.refuse(keys, "duration", "expected none beside bytes: one of them");
+                return None;
+            }
+            (None, None) => {
+                let message = "expected bytes or duration with kind = \"tcp\", found none of them";
+                self.refuse_at(keys.here(), keys.name("bytes"), message);
+                return None;
+            }
+        };
+        let connection = self.connection(keys)?;
+        let connections = keys.int("connections").and_then(|count| u32::try_from(count).ok());
+        Some(Pattern::Tcp { from, to, load, connections: connections.unwrap_or(1), connection })
+    }
+
+    /// What TCP connections are like.
+    fn connection(&mut self, keys: &Keys<'_>) -> Option<ConnectionSpec> {
+        let mut buffer = |key| {
+            let bytes = usize::try_from(keys.size(key)?).unwrap_or(usize::MAX);
+            if !(BUFFER_MIN..=BUFFER_MAX).contains(&bytes) {
+                let message = format!("expected {BUFFER_MIN} to {BUFFER_MAX} bytes, found {bytes}");
+                self.refuse(keys, key, message);
+            }
+            Some(bytes)
+        };
+        let (receive_buffer, send_buffer) = (buffer("receive_buffer")?, buffer("send_buffer")?);
+        let rto_min = keys.time("rto_min")?;
+        let (least, most) = RTO_MIN;
+        if rto_min < least || rto_min > most {
+            self.refuse(keys, "rto_min", "expected 1us to 60s");
+        }
+        let ack_delay = keys.time("ack_delay")?;
+        if ack_delay >= rto_min {
+            let message =
+                "expected less than rto_min, after which each segment would be sent again";
+            self.refuse(keys, "ack_delay", message);
+        }
+        let dscp = keys.int("dscp").and_then(|dscp| u8::try_from(dscp).ok()).and_then(Dscp::new)?;
+        Some(ConnectionSpec {
+            congestion: Congestion::from_name(&keys.text("congestion")?)?,
+            mss: keys.count("mss")?,
+            dscp,
+            receive_buffer,
+            send_buffer,
+            rto_min,
+            ack_delay,
+            give_up: None,
+        })
+    }
+
+    /// Longest frame of TCP connections, without FCS; 0 without any.
+    pub(super) fn tcp_len_max(&self) -> usize {
+        let all = Keys::items(self.settings, "workload");
+        let all = all.filter(|keys| keys.text("kind").as_deref() == Some("tcp"));
+        let longest = all.filter_map(|keys| Some(keys.count("mss")? + HEADERS_LEN));
+        longest.max().unwrap_or(0)
+    }
+
+    /// Refuses what does not go with TCP connections.
+    pub(super) fn check_tcp(&mut self, kind: Kind, workloads: &[Workload], faults: &[Fault]) {
+        let tcp = |pattern: &Pattern| matches!(pattern, Pattern::Tcp { .. });
+        if !workloads.iter().any(|workload| tcp(&workload.kind)) {
+            return;
+        }
+        let endpoint = Keys::table(self.settings, "endpoint");
+        if kind == Kind::Lite {
+            let key = if endpoint.set("pkt_format").is_some() { "pkt_format" } else { "lite_mode" };
+            let message = "expected standard, gen1 or gen2 beside a workload of kind tcp: a link that carries lite carries nothing else";
+            self.refuse(&endpoint, key, message);
+        }
+        if endpoint.set("drain_gbps").is_some() {
+            let message = "expected none beside a workload of kind tcp, whose receivers read at once; leave it out";
+            self.refuse(&endpoint, "drain_gbps", message);
+        }
+        let all = Keys::items(self.settings, "fault");
+        for (keys, fault) in all.zip(faults).collect::<Vec<_>>() {
+            if let Fault::SlowReceiver { host, .. } = *fault
+                && workloads.iter().any(|it| receives(&it.kind, host))
+            {
+                let message = "expected a host that no TCP connection goes to: it would slow down RC Link alone";
+                self.refuse(&keys, "host", message);
+            }
+        }
     }
 
     /// Bytes of the longest message.
@@ -375,6 +497,11 @@ impl Reader<'_> {
         });
         expects.collect()
     }
+}
+
+/// Whether TCP connections of a workload go to `host`.
+fn receives(pattern: &Pattern, host: u16) -> bool {
+    matches!(pattern, Pattern::Tcp { to, .. } if *to == host)
 }
 
 /// One in so many, of a chance of at least 10^-18.

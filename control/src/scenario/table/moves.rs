@@ -20,7 +20,10 @@ pub(crate) const WORKLOADS: &[&str] = &[
     "point-to-point",
     "flows",
     "capture",
+    "tcp",
 ];
+/// Kinds of congestion control of TCP.
+pub(crate) const CONGESTION: &[&str] = &["cubic", "reno"];
 /// Kinds of fault.
 pub(crate) const FAULTS: &[&str] =
     &["bit-error", "frame-error", "link-down", "slow-receiver", "pause-storm"];
@@ -34,7 +37,7 @@ pub(super) const WORKLOAD: &[Param] = &[
         Kind::Word(WORKLOADS),
         "",
         Required,
-        "incast: many to one. permutation: each host sends to one other and receives from one other, as the seed has it. uniform: messages to others drawn at random, at random times (Poisson). all-to-all: each to each other. ring-all-reduce: 2 (N - 1) steps around a ring, a host sends a chunk of bytes / N when it has that of the step before. point-to-point: one to one, one message after the other. flows: a CSV file. capture: a capture file.",
+        "incast: many to one. permutation: each host sends to one other and receives from one other, as the seed has it. uniform: messages to others drawn at random, at random times (Poisson). all-to-all: each to each other. ring-all-reduce: 2 (N - 1) steps around a ring, a host sends a chunk of bytes / N when it has that of the step before. point-to-point: one to one, one message after the other. flows: a CSV file. capture: a capture file. tcp: TCP connections to one host, beside RC Link on the same switches (docs/tcp.md).",
     ),
     restart(
         "name",
@@ -54,15 +57,15 @@ pub(super) const WORKLOAD: &[Param] = &[
         "from",
         Kind::OneOr(&Kind::Name, 1, 1_024),
         "",
-        Derived("all but the receiver, for incast"),
-        "Senders of an incast, or the sender of point-to-point.",
+        Derived("all but the receiver, for incast and tcp"),
+        "Senders of an incast or of tcp, or the sender of point-to-point.",
     ),
     restart(
         "to",
         Kind::Name,
         "",
         Unset(
-            "it must be given for incast and point-to-point; of a capture each destination address is another host",
+            "it must be given for incast, point-to-point and tcp; of a capture each destination address is another host",
         ),
         "The receiver.",
     ),
@@ -70,8 +73,8 @@ pub(super) const WORKLOAD: &[Param] = &[
         "bytes",
         Kind::Size,
         "bytes of payload",
-        Unset("it must be given for all kinds but flows and capture"),
-        "Of each message: from each sender (incast), of each pair (all-to-all), that are reduced (ring-all-reduce).",
+        Unset("it must be given for all kinds but flows and capture, and tcp with a duration"),
+        "Of each message: from each sender (incast), of each pair (all-to-all), that are reduced (ring-all-reduce); of each connection (tcp).",
     ),
     restart(
         "count",
@@ -91,8 +94,8 @@ pub(super) const WORKLOAD: &[Param] = &[
         "duration",
         Kind::Time,
         "time",
-        Unset("it must be given for uniform"),
-        "For so long messages arrive; for uniform.",
+        Unset("it must be given for uniform, and for tcp without bytes"),
+        "For so long messages arrive (uniform), or each connection sends what it can (tcp).",
     ),
     restart(
         "one_by_one",
@@ -109,6 +112,62 @@ pub(super) const WORKLOAD: &[Param] = &[
         "Beside the scenario file. flows: CSV with the columns from, to, bytes and start_us; or `flow.txt` of HPCC, or `.cm` of htsim. capture: pcap or pcapng, also packed by gzip or zstd, or one interface of it (FILE#NUMBER, FILE#NAME), whose frames become messages of their lengths at their times, from `from` to `to`, or to the hosts beside it by number, one for each destination address in the order in which they come.",
     ),
     restart("start", Kind::Time, "time", Fixed("\"0s\""), "When its first messages begin."),
+    restart(
+        "connections",
+        Kind::Int(1, 64_512),
+        "",
+        Fixed("1"),
+        "TCP connections of each sender, all at once; for tcp.",
+    ),
+    restart(
+        "congestion",
+        Kind::Word(CONGESTION),
+        "",
+        Fixed("\"cubic\""),
+        "Congestion control: CUBIC (RFC 9438) or Reno (RFC 5681); for tcp.",
+    ),
+    restart(
+        "mss",
+        Kind::Int(536, 8_960),
+        "bytes of payload",
+        Fixed("1460"),
+        "Most of a segment, whose frame has 54 bytes more; for tcp.",
+    ),
+    restart(
+        "dscp",
+        Kind::Int(0, 63),
+        "",
+        Fixed("0"),
+        "DSCP of all packets, which classify maps to a priority; for tcp.",
+    ),
+    restart(
+        "receive_buffer",
+        Kind::Size,
+        "bytes",
+        Fixed("\"1MiB\""),
+        "What the receiver's window tells, 17920 to 1GiB; for tcp.",
+    ),
+    restart(
+        "send_buffer",
+        Kind::Size,
+        "bytes",
+        Fixed("\"1MiB\""),
+        "What a sender keeps until it is acknowledged, 17920 to 1GiB; for tcp.",
+    ),
+    restart(
+        "rto_min",
+        Kind::Time,
+        "time",
+        Fixed("\"1ms\""),
+        "Least time without an acknowledgement after which a segment is sent again, the first one included, 1us to 60s; for tcp.",
+    ),
+    restart(
+        "ack_delay",
+        Kind::Time,
+        "time",
+        Fixed("\"0s\""),
+        "For so long an acknowledgement of one segment waits for the next one; 0 acknowledges each; for tcp.",
+    ),
 ];
 
 pub(super) const FAULT: &[Param] = &[

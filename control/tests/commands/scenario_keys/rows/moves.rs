@@ -110,6 +110,34 @@ from = '0s'
 until = '50us'
 ";
 
+/// One TCP connection of 200,000 bytes over 400 Gbit/s.
+const TCP: &str = "
+[net]
+generate = 'single'
+hosts = 3
+link_m = 1000
+[[workload]]
+kind = 'tcp'
+from = 'h1'
+to = 'h0'
+bytes = 200000
+";
+
+/// TCP connections that lose frames.
+const TCP_LOSSES: &str = "
+[net]
+generate = 'single'
+hosts = 2
+[[workload]]
+kind = 'tcp'
+to = 'h0'
+bytes = 2000000
+[[fault]]
+kind = 'frame-error'
+link = ['h1', 'sw']
+rate = 0.02
+";
+
 const EXPECTED: &str = "
 [net]
 generate = 'single'
@@ -126,7 +154,7 @@ source = 'one'
 ";
 
 pub fn rows() -> Vec<Row> {
-    [workload(), fault(), expect()].into_iter().flatten().collect()
+    [workload(), tcp(), fault(), expect()].into_iter().flatten().collect()
 }
 
 #[rustfmt::skip] // columns: key, value, scenario, what is looked at, what it becomes
@@ -145,6 +173,26 @@ fn workload() -> Vec<Row> {
         row("workload.one_by_one", "true", ALL, LAST, Less), // nobody waits at an output
         row("workload.file", "'two.csv'", FILE, FLOWS, Is("2")),
         row("workload.start", "'3us'", PAIR, At("/flows/0/start_ps"), Is("3000000")),
+    ]
+}
+
+#[rustfmt::skip] // columns: key, value, scenario, what is looked at, what it becomes
+fn tcp() -> Vec<Row> {
+    vec![
+        row("workload.connections", "3", TCP, At("/summary/flows"), Is("3")),
+        row("workload.congestion", "'reno'", TCP_LOSSES, LAST, Other),
+        row("workload.mss", "8960", TCP, Hosts("tcp_tx_segments"), Less),
+        row("workload.dscp", "40", TCP, Look::Pris(0), Is("[3]")), // VC 5
+        row("workload.receive_buffer", "20000", TCP, LAST, More), // 13 segments a round trip
+        row("workload.send_buffer", "20000", TCP, LAST, More),
+        row("workload.rto_min", "'5ms'", TCP_LOSSES, LAST, More),
+        row("workload.ack_delay", "'500us'", TCP, Hosts("tcp_rx_segments"), Less),
+        row("workload.from", "['h1', 'h2']", TCP, At("/summary/flows"), Is("2")),
+        row("workload.duration", "'20us'", TCP, LAST, Refused("expected none beside bytes")),
+        row("workload.rto_min", "'0us'", TCP, LAST, Refused("expected 1us to 60s")),
+        row("workload.send_buffer", "1000", TCP, LAST, Refused("expected 17920 to 1073741824 bytes")),
+        row("workload.ack_delay", "'1ms'", TCP, LAST, Refused("expected less than rto_min")),
+        row("workload.mss", "1000", PAIR, LAST, Refused("expected none with kind = \"point-to-point\": it is for tcp")),
     ]
 }
 
