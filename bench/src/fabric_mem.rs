@@ -126,7 +126,7 @@ struct Memories<'a>(&'a mut HostMemory);
 
 impl Memory for Memories<'_> {
     fn kind(&self, addr: u64, _: u64) -> Option<MemKind> {
-        Some(if addr >= BASE { MemKind::Device } else { MemKind::Host })
+        Some(if addr >= BASE { MemKind::Fabric } else { MemKind::Host })
     }
 
     fn place(&self, addr: u64, _: u64) -> Option<Place> {
@@ -160,7 +160,7 @@ fn engine(host: &mut CxlHost) -> Result<Engine, TransferError> {
     let all = MemDesc { addr: OWN, len: ROUND };
     engine.register(all, MemKind::Host, &Memories(own)).map_err(made)?;
     let mem = MemDesc { addr: BASE, len: ROUND };
-    let shares = vec![Share { mem, kind: MemKind::Device, place: nobody(BASE) }];
+    let shares = vec![Share { mem, kind: MemKind::Fabric, place: nobody(BASE) }];
     engine.receive(PEER, &Message::Hello { pid: Pid::NONE, shares }).map_err(made)?;
     Ok(engine)
 }

@@ -91,11 +91,33 @@ pub(super) struct Flight {
     /// `None` when the transfer has ended.
     pub transfer: Option<TransferReq>,
     pub lane: usize,
+    /// What the request does, and where: of a staged piece first a read, then a write.
     pub op: Op,
+    pub at: Hpa,
     pub piece: Piece,
+    /// What has been read of a staged piece, which is to be written next.
+    pub staged: Option<Vec<u8>>,
     pub cover: Cover,
     pub deadline: Instant,
     pub seq: u64,
+}
+
+impl Flight {
+    /// A request for a piece, before it is known what it does.
+    pub(super) fn of(transfer: TransferReq, lane: usize, piece: Piece) -> Self {
+        let (transfer, cover) = (Some(transfer), Cover::default());
+        let (op, at, staged) = (Op::Read, piece.fabric, None);
+        let (deadline, seq) = (Instant::ZERO, 0);
+        Self { transfer, lane, op, at, piece, staged, cover, deadline, seq }
+    }
+}
+
+/// A piece that was read, and waits to be written. Its lane counts it as outstanding.
+pub(super) struct Ready {
+    pub transfer: TransferReq,
+    pub lane: usize,
+    pub piece: Piece,
+    pub data: Vec<u8>,
 }
 
 pub(super) struct Live {
@@ -127,6 +149,7 @@ pub struct Engine {
     /// Transfers that have, in the order of their turns.
     pub(super) running: VecDeque<TransferReq>,
     pub(super) flights: ByKey<Tag, Flight>,
+    pub(super) ready: VecDeque<Ready>,
     /// The same by the order of issue, and so of their deadlines; those that were answered are passed over.
     pub(super) issued: VecDeque<(u64, Tag)>,
     pub(super) streams: Streams,
@@ -152,6 +175,7 @@ impl Engine {
             waiting: VecDeque::new(),
             running: VecDeque::new(),
             flights: ByKey::default(),
+            ready: VecDeque::new(),
             issued: VecDeque::new(),
             streams: Streams::new(options.streams_max),
             tags: Tags::new(),
@@ -228,6 +252,20 @@ impl Engine {
     pub fn deregister(&mut self, handle: Handle) -> Result<(), Error> {
         self.on()?;
         self.registry.remove(handle, self.peers.keys().copied().collect())
+    }
+
+    /// The memory of a registration is not there any more: it is taken back, in use or not, and transfers that use it fail.
+    ///
+    /// # Errors
+    /// It is unknown.
+    pub fn revoke(&mut self, handle: Handle) -> Result<(), Error> {
+        self.on()?;
+        let uses = |transfer: &Transfer| matches!(transfer, Transfer::Live(live) if live.handles.contains(&handle));
+        let users = self.transfers.iter().filter(|(_, transfer)| uses(transfer));
+        for req in users.map(|(req, _)| *req).collect::<Vec<_>>() {
+            self.end(req, Status::Failed(Reason::Revoked(handle)));
+        }
+        self.deregister(handle)
     }
 
     /// Share handles of all registrations.
@@ -322,6 +360,7 @@ impl Engine {
             self.tags.give(tag);
         }
         self.issued.clear();
+        self.ready.clear();
         self.off = Some(Error::Finalized);
         Ok(peers)
     }
@@ -361,11 +400,14 @@ impl Engine {
         for (index, &TransferOpDesc { local, remote, len }) in ops.iter().enumerate() {
             let here = MemDesc { addr: local, len }.checked()?;
             let there = MemDesc { addr: remote, len }.checked()?;
-            handles.insert(self.registry.find(here).ok_or(Error::Local { index, addr: local })?);
+            let found = self.registry.find(here);
+            let (handle, staged) = found.ok_or(Error::Local { index, addr: local })?;
+            handles.insert(handle);
             let fabric = imports.find(there).ok_or(Error::Remote { index, addr: remote })?;
-            spans.push(train::Span { local, fabric, len });
+            spans.push(train::Span { local, fabric, len, staged });
         }
         destinations_apart(op, &spans)?;
+        sources_apart(op, &spans)?;
         for handle in &handles {
             self.registry.count_user(*handle, 1);
         }
@@ -456,6 +498,7 @@ impl Engine {
         for flight in self.flights.values_mut().filter(|flight| flight.transfer == Some(req)) {
             flight.transfer = None;
         }
+        self.ready.retain(|ready| ready.transfer != req);
         self.waiting.retain(|other| *other != req);
         self.running.retain(|other| *other != req);
     }
@@ -495,6 +538,27 @@ fn destinations_apart(op: Op, spans: &[train::Span]) -> Result<(), Error> {
             && at + len > next
         {
             return Err(Error::Destinations { first, second });
+        }
+    }
+    Ok(())
+}
+
+/// Where both ends are reached by requests, they may be the same memory: nothing is read that is written as well.
+fn sources_apart(op: Op, spans: &[train::Span]) -> Result<(), Error> {
+    let staged = || (0..).zip(spans).filter(|(_, span)| span.staged);
+    let ends = |span: &train::Span| match op {
+        Op::Read => (span.fabric.0, span.local),
+        Op::Write => (span.local, span.fabric.0),
+    };
+    let mut written: Vec<(u64, u64, usize)> =
+        staged().map(|(index, span)| (ends(span).1, span.len, index)).collect();
+    written.sort_unstable();
+    for (reads, span) in staged() {
+        let (source, _) = ends(span);
+        let before = written.partition_point(|(at, ..)| *at < source + span.len);
+        let last = before.checked_sub(1).and_then(|at| written.get(at));
+        if let Some(&(_, _, writes)) = last.filter(|(at, len, _)| at + len > source) {
+            return Err(Error::Overwritten { reads, writes });
         }
     }
     Ok(())

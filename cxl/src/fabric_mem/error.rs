@@ -77,8 +77,8 @@ pub enum Error {
         /// One of those peers.
         peer: PeerId,
     },
-    /// Host memory is registered, and has its place in the window.
-    #[error("the window for exports cannot be moved while host memory is registered")]
+    /// Memory is registered that has its place in the window.
+    #[error("the window for exports cannot be moved while memory that it shows is registered")]
     WindowInUse,
     /// No such registration.
     #[error("handle {} is not registered", .0.0)]
@@ -137,6 +137,14 @@ pub enum Error {
         /// The other.
         second: usize,
     },
+    /// An operation reads what one of the same transfer writes, in no order.
+    #[error("operation {reads} reads bytes that operation {writes} writes")]
+    Overwritten {
+        /// One of them.
+        reads: usize,
+        /// The other, or the same.
+        writes: usize,
+    },
     /// So many transfers run or have results that nobody asked for.
     #[error("{0} transfers are in progress, or their results were not read")]
     TooMany(usize),
@@ -172,6 +180,9 @@ pub enum Reason {
     /// The memory at a local address could not be read or written.
     #[error("local memory at {0:#x} cannot be accessed")]
     Memory(u64),
+    /// The device of the memory that was registered is not there any more.
+    #[error("the memory of handle {} is gone", .0.0)]
+    Revoked(Handle),
     /// The connection was closed, by either side.
     #[error("disconnected")]
     Disconnected,

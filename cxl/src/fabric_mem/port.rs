@@ -6,13 +6,15 @@
 use weft_dataplane::time::Instant;
 use weft_parsers::fabric::{Hpa, Pid};
 
-/// Whether memory is the host's or a device's.
+/// Where memory is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MemKind {
     /// In a host.
     Host,
-    /// In a device; it has a place on the fabric of its own.
+    /// In a device: with a place of its own on the fabric, or below a host, which shows it in its window.
     Device,
+    /// In the fabric: whoever was granted it has it at the same place.
+    Fabric,
 }
 
 /// A place on the fabric: whose segment, and how far in.
@@ -28,8 +30,13 @@ pub struct Place {
 pub trait Memory {
     /// What all `len` bytes from `addr` on are; `None` when there is no such memory, or two kinds.
     fn kind(&self, addr: u64, len: u64) -> Option<MemKind>;
-    /// Where `len` bytes of device memory lie on the fabric.
+    /// Where `len` bytes of device or fabric memory lie on the fabric, if they have a place of their own there.
     fn place(&self, addr: u64, len: u64) -> Option<Place>;
+    /// Whether bytes are moved by requests to the same address, and not by [`Self::read`] and [`Self::write`].
+    fn by_requests(&self, addr: u64) -> bool {
+        let _ = addr;
+        false
+    }
     /// Fills `into`; false when it cannot be read.
     fn read(&self, addr: u64, into: &mut [u8]) -> bool;
     /// Writes `data`; false when it cannot be written.

@@ -1,6 +1,6 @@
 //! Registered memory: what may be transferred, and where peers find it on the fabric.
-//! Shape: ranges by address, each within one [`Handle`]; host memory gets a place in the window for exports,
-//! device memory has one of its own.
+//! Shape: ranges by address, each within one [`Handle`]; host memory, and memory of devices below the host, gets a
+//! place in the window for exports; other device memory, and fabric memory, has one of its own.
 //! Units: bytes; places are aligned to 4 KiB as their addresses are.
 //! Source: docs/spec/cxl-fabric.md "Fabric memory transfers".
 
@@ -55,6 +55,7 @@ pub struct Window {
 struct Registration {
     handle: Handle,
     share: Share,
+    by_requests: bool,
     /// Transfers that use it.
     users: usize,
 }
@@ -74,7 +75,7 @@ pub struct Registry {
     ranges: BTreeMap<u64, Registration>,
     /// First address by handle.
     handles: BTreeMap<Handle, u64>,
-    /// First address by offset in the window's segment: host memory only.
+    /// First address by offset in the window's segment: memory without a place of its own.
     shown: BTreeMap<u64, u64>,
     /// Not shown in again before all who know it are gone: they would take other memory for what was there.
     retired: Vec<Retired>,
@@ -126,15 +127,20 @@ impl Registry {
         if memory.kind(addr, len) != Some(kind) {
             return Err(Error::Kind { addr, kind });
         }
+        let by_requests = memory.by_requests(addr);
         let place = match kind {
-            MemKind::Device => memory.place(addr, len).ok_or(Error::NoPlace { addr })?,
             MemKind::Host => self.show(mem)?,
+            MemKind::Device | MemKind::Fabric => match memory.place(addr, len) {
+                Some(place) => place,
+                None if kind == MemKind::Device && by_requests => self.show(mem)?,
+                None => return Err(Error::NoPlace { addr }),
+            },
         };
         self.count += 1;
         let handle = Handle(self.count);
         self.handles.insert(handle, addr);
-        self.ranges
-            .insert(addr, Registration { handle, share: Share { mem, kind, place }, users: 0 });
+        let share = Share { mem, kind, place };
+        self.ranges.insert(addr, Registration { handle, share, by_requests, users: 0 });
         Ok(handle)
     }
 
@@ -181,12 +187,13 @@ impl Registry {
         Ok(())
     }
 
-    /// The registration that the whole range lies in.
+    /// The registration that the whole range lies in, and whether its bytes are moved by requests.
     #[must_use]
-    pub fn find(&self, mem: MemDesc) -> Option<Handle> {
+    pub fn find(&self, mem: MemDesc) -> Option<(Handle, bool)> {
         let (start, found) = self.ranges.range(..=mem.addr).next_back()?;
         let behind = mem.addr.checked_add(mem.len)?;
-        (behind <= *start + found.share.mem.len).then_some(found.handle)
+        let is_within = behind <= *start + found.share.mem.len;
+        is_within.then_some((found.handle, found.by_requests))
     }
 
     /// Counts a transfer that begins (`by` 1) or has ended (-1).

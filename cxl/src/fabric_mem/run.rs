@@ -1,6 +1,6 @@
 //! The engine's work: requests out, completions in, time.
 //! Shape: [`Engine::poll`] takes completions, ends what is late, gives streams out, and sends what there is
-//! room for, one request of each transfer in turn.
+//! room for: first writes of what was read of staged pieces, then one request of each transfer in turn.
 //! Units: bytes; picoseconds.
 //! Source: docs/spec/cxl-fabric.md "Fabric memory transfers"; docs/spec/wire-formats.md §3.6, §5.5. A request is never
 //! sent twice.
@@ -9,12 +9,11 @@ use weft_dataplane::time::Instant;
 use weft_parsers::fabric::Hpa;
 
 use super::TransferReq;
-use super::engine::{Engine, Flight, Op, Status, Transfer};
+use super::engine::{Engine, Flight, Op, Ready, Status, Transfer};
 use super::error::{Error, Reason};
 use super::port::{Answer, Body, Completion, Memory, NotTaken, Request, Tag, UioPort};
 use super::train::Piece;
 use crate::by_key::ByKey;
-use crate::cover::Cover;
 
 enum Sent {
     One,
@@ -47,14 +46,19 @@ impl Engine {
             self.unexpected += 1;
             return;
         };
-        let (req, lane) = (flight.transfer, flight.lane);
+        let (req, lane, piece) = (flight.transfer, flight.lane, flight.piece);
         let (done, result) = judge(flight, completion.answer, memory);
+        let staged = flight.staged.take_if(|_| done);
         if done {
             self.release(completion.tag);
         }
         let Some(req) = req else { return };
         if let Err(reason) = result {
             return self.end(req, Status::Failed(reason));
+        }
+        if let Some(data) = staged {
+            self.ready.push_back(Ready { transfer: req, lane, piece, data });
+            return;
         }
         let Some(Transfer::Live(live)) = self.transfers.get_mut(&req) else { return };
         if done {
@@ -82,10 +86,10 @@ impl Engine {
             }
             self.issued.pop_front();
             let Some(flight) = flight else { continue };
-            let (req, fabric) = (flight.transfer, flight.piece.fabric);
+            let (req, at) = (flight.transfer, flight.at);
             self.release(tag);
             if let Some(req) = req {
-                self.end(req, Status::Failed(Reason::Lost(fabric)));
+                self.end(req, Status::Failed(Reason::Lost(at)));
             }
         }
         let all = self.waiting.iter().chain(&self.running);
@@ -113,6 +117,9 @@ impl Engine {
     }
 
     fn send(&mut self, now: Instant, port: &mut dyn UioPort, memory: &mut dyn Memory) {
+        if !self.send_ready(now, port) {
+            return;
+        }
         let mut idle = 0; // turns in a row in which nothing was sent
         while idle < self.running.len() {
             let Some(req) = self.running.pop_front() else { break };
@@ -143,11 +150,16 @@ impl Engine {
         let Some(piece) = live.train.peek() else { return Sent::None };
         let Some(tag) = self.tags.take() else { return Sent::None };
         let len = usize::try_from(piece.len).unwrap_or_default(); // of at most 4 KiB
-        let body = match live.op {
+        let (op, at) = match live.op {
+            Op::Read => (Op::Read, piece.fabric),
+            Op::Write if piece.staged => (Op::Read, Hpa(piece.local)),
+            Op::Write => (Op::Write, piece.fabric),
+        };
+        let body = match op {
             Op::Read => Body::Read(len),
             Op::Write => Body::Write(len),
         };
-        let request = Request { tag, stream: *stream, addr: piece.fabric, body };
+        let request = Request { tag, stream: *stream, addr: at, body };
         let fill = &mut |place: &mut [u8]| memory.read(piece.local, place);
         if let Err(error) = port.submit(now, request, fill) {
             self.tags.put_back(tag);
@@ -161,14 +173,48 @@ impl Engine {
         }
         *outstanding += 1;
         live.train.advance();
-        let op = live.op;
+        let staged = piece.staged.then(|| vec![0; len]);
+        let flight = Flight { staged, ..Flight::of(req, lane, piece) };
+        self.fly(now, tag, Flight { op, at, ..flight });
+        Sent::One
+    }
+
+    /// A request is under way.
+    fn fly(&mut self, now: Instant, tag: Tag, flight: Flight) {
         self.seq += 1;
         let (seq, deadline) = (self.seq, now + self.options.completion_timeout);
         self.issued.push_back((seq, tag));
-        let cover = Cover::default();
-        self.flights
-            .insert(tag, Flight { transfer: Some(req), lane, op, piece, cover, deadline, seq });
-        Sent::One
+        self.flights.insert(tag, Flight { deadline, seq, ..flight });
+    }
+
+    /// Writes what was read of staged pieces; false while the port has no room.
+    fn send_ready(&mut self, now: Instant, port: &mut dyn UioPort) -> bool {
+        while let Some(Ready { transfer: req, lane, piece, data }) = self.ready.front() {
+            let (req, lane, piece) = (*req, *lane, *piece);
+            let Some(Transfer::Live(live)) = self.transfers.get(&req) else {
+                self.ready.pop_front();
+                continue;
+            };
+            let at = match live.op {
+                Op::Read => Hpa(piece.local),
+                Op::Write => piece.fabric,
+            };
+            let Some((stream, _)) = live.lanes.get(lane) else { return true };
+            let stream = *stream;
+            let Some(tag) = self.tags.take() else { return false };
+            let request = Request { tag, stream, addr: at, body: Body::Write(data.len()) };
+            let fill = &mut |place: &mut [u8]| {
+                place.copy_from_slice(data);
+                true
+            };
+            if port.submit(now, request, fill).is_err() {
+                self.tags.put_back(tag);
+                return false;
+            }
+            self.ready.pop_front();
+            self.fly(now, tag, Flight { op: Op::Write, at, ..Flight::of(req, lane, piece) });
+        }
+        true
     }
 
     fn next_deadline(&self) -> Option<Instant> {
@@ -195,25 +241,31 @@ fn judge(
     answer: Answer<'_>,
     memory: &mut dyn Memory,
 ) -> (bool, Result<(), Reason>) {
-    let Piece { local, fabric, len } = flight.piece;
+    let Piece { local, len, .. } = flight.piece;
+    let at = flight.at;
     match (flight.op, answer) {
-        (_, Answer::Unsupported) => (true, Err(Reason::Unsupported(fabric))),
-        (_, Answer::Aborted) => (true, Err(Reason::Aborted(fabric))),
+        (_, Answer::Unsupported) => (true, Err(Reason::Unsupported(at))),
+        (_, Answer::Aborted) => (true, Err(Reason::Aborted(at))),
         (Op::Write, Answer::Written) => (true, Ok(())),
         (Op::Read, Answer::Data { offset, data, poisoned }) => {
             if !flight.cover.add(offset, data.len() as u64, len) {
-                return (false, Err(Reason::Malformed(fabric)));
+                return (false, Err(Reason::Malformed(at)));
             }
             let done = flight.cover.is_whole(len);
-            let result = if poisoned {
-                Err(Reason::Poisoned(Hpa(fabric.0 + offset)))
-            } else if flight.transfer.is_some() && !memory.write(local + offset, data) {
-                Err(Reason::Memory(local + offset))
-            } else {
-                Ok(())
+            let result = match &mut flight.staged {
+                _ if poisoned => Err(Reason::Poisoned(Hpa(at.0 + offset))),
+                Some(place) => {
+                    let place = usize::try_from(offset).ok().and_then(|from| place.get_mut(from..));
+                    let place = place.and_then(|place| place.get_mut(..data.len()));
+                    place.map(|place| place.copy_from_slice(data)).ok_or(Reason::Malformed(at))
+                }
+                None if flight.transfer.is_some() && !memory.write(local + offset, data) => {
+                    Err(Reason::Memory(local + offset))
+                }
+                None => Ok(()),
             };
             (done, result)
         }
-        _ => (false, Err(Reason::Malformed(fabric))),
+        _ => (false, Err(Reason::Malformed(at))),
     }
 }

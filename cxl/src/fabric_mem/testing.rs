@@ -17,6 +17,8 @@ pub const HOST: u64 = 0x10_0000;
 pub const DEVICE: u64 = 0x4000_0000;
 /// Bytes of each.
 pub const SIZE: u64 = 1 << 20;
+/// Where a host finds its own device's memory by requests: as others do, from its segment on.
+pub const FABRIC: [u64; 2] = [(1 << 40) + 2 * SEGMENT, (1 << 40) + 3 * SEGMENT];
 
 /// Memory of a host and its device.
 pub struct Ram {
@@ -34,13 +36,19 @@ impl Ram {
             (offset.checked_add(len)? <= SIZE).then(|| usize::try_from(offset).unwrap())
         };
         let host = within(HOST).map(|offset| (MemKind::Host, offset));
-        host.or_else(|| within(DEVICE).map(|offset| (MemKind::Device, offset)))
+        let device = || within(DEVICE).map(|offset| (MemKind::Device, offset));
+        let fabric = || FABRIC.into_iter().find_map(within).map(|offset| (MemKind::Fabric, offset));
+        host.or_else(device).or_else(fabric)
     }
 
     /// The bytes at an address.
     pub fn at(&mut self, addr: u64, len: usize) -> Option<&mut [u8]> {
         let (kind, offset) = Self::part(addr, len as u64)?;
-        let memory = if kind == MemKind::Host { &mut self.host } else { &mut self.device };
+        let memory = match kind {
+            MemKind::Host => &mut self.host,
+            MemKind::Device => &mut self.device,
+            MemKind::Fabric => return None, // only requests reach it
+        };
         memory.get_mut(offset..offset + len)
     }
 }
@@ -51,13 +59,25 @@ impl Memory for Ram {
     }
 
     fn place(&self, addr: u64, _: u64) -> Option<Place> {
+        let to = FABRIC.iter().position(|base| (*base..*base + SIZE).contains(&addr));
+        if let Some(host) = to {
+            return Some(Place { pid: device_pid(host), offset: addr - FABRIC[host] });
+        }
         let on_fabric = addr < DEVICE + SIZE / 2; // the other half is not on the fabric
         on_fabric.then(|| Place { pid: self.device_pid, offset: addr - DEVICE })
     }
 
+    fn by_requests(&self, addr: u64) -> bool {
+        addr >= FABRIC[0]
+    }
+
     fn read(&self, addr: u64, into: &mut [u8]) -> bool {
         let Some((kind, offset)) = Self::part(addr, into.len() as u64) else { return false };
-        let memory = if kind == MemKind::Host { &self.host } else { &self.device };
+        let memory = match kind {
+            MemKind::Host => &self.host,
+            MemKind::Device => &self.device,
+            MemKind::Fabric => return false,
+        };
         into.copy_from_slice(&memory[offset..offset + into.len()]);
         self.broken.is_none_or(|at| !(addr..addr + into.len() as u64).contains(&at))
     }

@@ -14,6 +14,8 @@ pub struct Span {
     pub fabric: Hpa,
     /// Bytes, above 0.
     pub len: u64,
+    /// Bytes at the local address are moved by requests, too.
+    pub staged: bool,
 }
 
 /// A part of an operation that fits one request.
@@ -40,8 +42,12 @@ impl Train {
     pub fn peek(&self) -> Option<Piece> {
         let span = self.spans.get(self.at)?;
         let (local, fabric) = (span.local + self.done, span.fabric.0 + self.done);
-        let to_boundary = self.request_len_max - (fabric & (self.request_len_max - 1));
-        Some(Piece { local, fabric: Hpa(fabric), len: to_boundary.min(span.len - self.done) })
+        let to_boundary = |addr: u64| self.request_len_max - (addr & (self.request_len_max - 1));
+        let mut len = to_boundary(fabric).min(span.len - self.done);
+        if span.staged {
+            len = len.min(to_boundary(local));
+        }
+        Some(Piece { local, fabric: Hpa(fabric), len, staged: span.staged })
     }
 
     /// Goes past what [`Self::peek`] gave.

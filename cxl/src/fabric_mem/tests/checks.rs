@@ -114,6 +114,8 @@ fn check_2_memory_is_of_the_kind_that_is_named() {
     let cases = [
         ("host as device", HOST,              64,   MemKind::Device, Some("kind")),
         ("device as host", DEVICE,            64,   MemKind::Host,   Some("kind")),
+        ("host as fabric", HOST,              64,   MemKind::Fabric, Some("kind")),
+        ("fabric",         FABRIC[0],         64,   MemKind::Fabric, None),
         ("no memory",      0,                 64,   MemKind::Host,   Some("kind")),
         ("half memory",    HOST + SIZE - 32,  64,   MemKind::Host,   Some("kind")),
         ("no place",       DEVICE + SIZE / 2, 64,   MemKind::Device, Some("place")),
@@ -539,4 +541,42 @@ fn a_synchronous_transfer_always_ends() {
         Ok(fabric.now)
     });
     assert_eq!((done, one.usage()), (Ok(()), IDLE));
+}
+
+/// Both ends may be the same memory where requests reach both: what is read is not written by the same transfer.
+#[test]
+fn check_4_a_transfer_does_not_read_what_it_writes() {
+    let (fabric, mut one, _two) = pair(Faults::default());
+    let ram = &fabric.rams[0];
+    // The peer's device memory is at this host's own address for it, as G-FAM is that both were granted.
+    one.register(MemDesc { addr: FABRIC[1], len: SIZE }, MemKind::Fabric, ram).unwrap();
+    let desc = |at, to, len| TransferOpDesc { local: FABRIC[1] + at, remote: DEVICE + to, len };
+    for (ops, want) in [
+        (&[desc(0, 0, 64)][..], Some((0, 0))),
+        (&[desc(0, 63, 64)][..], Some((0, 0))),
+        (&[desc(0, 64, 64), desc(128, 192, 64)][..], None),
+        (&[desc(0, 64, 64), desc(127, 192, 64)][..], Some((1, 0))),
+    ] {
+        let begun = one.transfer_async(fabric.now, PEER, Op::Write, ops, None);
+        let said = begun.err().map(|error| match error {
+            Error::Overwritten { reads, writes } => (reads, writes),
+            other => panic!("{ops:?}: {other}"),
+        });
+        assert_eq!(said, want, "{ops:?}");
+    }
+}
+
+/// The memory of a registration vanishes: what uses it fails with its handle, nothing is left, and nobody reaches it.
+#[test]
+fn a_registration_that_is_revoked_ends_its_transfers() {
+    let (mut fabric, mut one, mut two) = pair(Faults { delay_ns: 9_000, ..Faults::default() });
+    let req = begin(&fabric, &mut one, Op::Write, SIZE);
+    steps(&mut fabric, &mut one, &mut two, 3);
+    let (handle, _) = one.registrations().next().unwrap();
+    assert_eq!(one.revoke(handle), Ok(()));
+    assert_eq!(one.status(req), Ok(Status::Failed(Reason::Revoked(handle))));
+    steps(&mut fabric, &mut one, &mut two, 200);
+    assert_eq!(one.usage(), Usage { registrations: 1, ..IDLE });
+    assert_eq!(one.serve(pid(1), 0x10_0000, 8), None, "the peer does not reach it any more");
+    assert_eq!(one.revoke(handle), Err(Error::UnknownHandle(handle)));
 }

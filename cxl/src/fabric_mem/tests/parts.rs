@@ -23,7 +23,7 @@ fn pieces_end_at_boundaries_of_the_fabric_address() {
         ("up to the end",   u64::MAX - 4096, 4096, 4096, &[1, 4095]),
     ];
     for (name, fabric, len, longest, want) in cases {
-        let spans = vec![Span { local: 5, fabric: Hpa(fabric), len }];
+        let spans = vec![Span { local: 5, fabric: Hpa(fabric), len, staged: false }];
         let mut train = Train::new(spans, longest);
         let (mut lens, mut at) = (Vec::new(), 0);
         while let Some(piece) = train.peek() {

@@ -140,3 +140,60 @@ fn data_does_not_depend_on_streams_or_request_length() {
         assert_eq!(used.len(), streams.min(fabric.wires[0].log.len()), "dealt over all streams");
     }
 }
+
+/// Both ends by requests: what is read at the one is written at the other, whatever is split, late, refused or lost, and
+/// nothing is left in use.
+#[test]
+fn pieces_whose_both_ends_are_reached_by_requests_are_copied() {
+    let (mut completed, mut failed) = (0, 0);
+    for seed in 0..30 {
+        let odd = seed % 2 == 1;
+        let one_in = |count: u64| if odd { count } else { 0 };
+        let faults = Faults {
+            delay_ns: 3_000,
+            full: 5,
+            unsupported: one_in(90),
+            aborted: one_in(90),
+            lost: one_in(90),
+            poisoned: one_in(90),
+            doubled: one_in(20),
+        };
+        let mut fabric = Fabric::new(seed, faults);
+        let set = |options: &mut Options| options.completion_timeout = Span::from_ns(40_000);
+        let (mut one, mut two) = (engine(0, set), engine(1, set));
+        let own = MemDesc { addr: FABRIC[0], len: SIZE };
+        one.register(own, MemKind::Fabric, &fabric.rams[0]).unwrap();
+        connected(&fabric, [&mut one, &mut two]);
+        let mut rng = Rng::new(seed);
+        for op in [Op::Read, Op::Write] {
+            let len = 1 + rng.below(30_000);
+            let (at, to) = (rng.below(SIZE / 2 - len), rng.below(SIZE / 2 - len));
+            let ops = [TransferOpDesc { local: FABRIC[0] + at, remote: DEVICE + to, len }];
+            let range =
+                |from: u64| usize::try_from(from).unwrap()..usize::try_from(from + len).unwrap();
+            let source = match op {
+                Op::Read => fabric.rams[1].device[range(to)].to_vec(),
+                Op::Write => fabric.rams[0].device[range(at)].to_vec(),
+            };
+            let req = one.transfer_async(fabric.now, PEER, op, &ops, None).unwrap();
+            for _ in 0..3_000 {
+                fabric.step([&mut one, &mut two]);
+            }
+            let status = one.status(req).unwrap();
+            let into = match op {
+                Op::Read => &fabric.rams[0].device[range(at)],
+                Op::Write => &fabric.rams[1].device[range(to)],
+            };
+            match status {
+                Status::Completed => assert!(into == source, "seed {seed} {op:?}"),
+                Status::Failed(_) if odd => {}
+                other => panic!("seed {seed} {op:?}: {other:?}"),
+            }
+            let count = if status == Status::Completed { &mut completed } else { &mut failed };
+            *count += 1;
+        }
+        let idle = Usage { registrations: 3, peers: 1, imports: 2, ..Usage::default() };
+        assert_eq!(one.usage(), idle, "seed {seed}");
+    }
+    assert!(completed >= 30 && failed > 5, "{completed} {failed}");
+}
