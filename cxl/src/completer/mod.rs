@@ -5,6 +5,8 @@
 //! Source: PCIe 6.0 sections 2.2.7, 2.3.1.1 (read completion boundary), 2.7.2 (poisoned), 6.15 (atomics);
 //! docs/spec/wire-formats.md §3.1, §3.6; CXL 3.1 section 7.7.3.3 (the prefix of a completion).
 
+use core::ops::Range;
+
 use weft_parsers::fabric::{Bdf, Hpa};
 use weft_parsers::tlp::{At, Completion, Kind, Status, Tlp, TlpRepr};
 
@@ -160,29 +162,31 @@ pub fn load(request: &Tlp<'_>, addr: u64, target: &dyn Target) -> Option<Vec<u8>
 /// Writes the bytes of a request that are enabled; false when that fails.
 pub fn store(request: &Tlp<'_>, addr: u64, target: &mut dyn Target) -> bool {
     let data = request.payload();
-    let last = data.len() / 4 - usize::from(!data.is_empty());
-    let enabled = |at: usize| {
+    enabled_runs(request).all(|run| {
+        let from = addr.wrapping_add(run.start as u64);
+        target.write(from, data.get(run).unwrap_or_default())
+    })
+}
+
+/// Where in the payload of a request the bytes are that are enabled, side by side.
+pub(crate) fn enabled_runs(request: &Tlp<'_>) -> impl Iterator<Item = Range<usize>> {
+    let len = request.payload().len();
+    let last = len / 4 - usize::from(len > 0);
+    let (first_be, last_be) = (request.first_be(), request.last_be());
+    let enabled = move |at: &usize| {
         let bits = match at / 4 {
-            0 => request.first_be(),
-            dw if dw == last => request.last_be(),
+            0 => first_be,
+            dw if dw == last => last_be,
             _ => 0xF,
         };
         bits >> (at % 4) & 1 != 0
     };
-    let mut from = 0;
-    while from < data.len() {
-        if !enabled(from) {
-            from += 1;
-            continue;
-        }
-        let end = (from..data.len()).find(|&at| !enabled(at)).unwrap_or(data.len());
-        let bytes = data.get(from..end).unwrap_or_default();
-        if !target.write(addr.wrapping_add(from as u64), bytes) {
-            return false;
-        }
-        from = end;
-    }
-    true
+    let mut next = 0;
+    core::iter::from_fn(move || {
+        let from = (next..len).find(enabled)?;
+        next = (from..len).find(|at| !enabled(at)).unwrap_or(len);
+        Some(from..next)
+    })
 }
 
 /// Executes an atomic operation; returns what was there. Operands are little-endian.

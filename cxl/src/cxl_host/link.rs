@@ -15,8 +15,9 @@ use super::events::{Event, Events, HostCounts};
 use super::ln;
 use super::mem::HostMem;
 use super::memory::{Exports, HostMemory};
+use super::relay::Relay;
 use super::software::{Advance, Software};
-use crate::completer::{CompleterSpec, Served};
+use crate::completer::{CompleterSpec, Served, Target};
 use crate::ln::Lnc;
 use crate::mem::MemId;
 use crate::pci::bridge::BusRoute;
@@ -45,6 +46,10 @@ pub(super) struct Core {
     pub gim: bool,
     pub lnc: Option<Lnc>,
     pub uio: UioSide,
+    /// Requests of others for memory of devices below.
+    pub relay: Relay,
+    /// Which enumeration was the last that who decides about these has heard of.
+    pub known: u64,
     pub software: Software,
     pub events: Events,
     pub counts: HostCounts,
@@ -117,6 +122,7 @@ impl Core {
         self.mem.set_now(now);
         loop {
             self.finish();
+            self.answer_passed(out);
             let Self { software, requester, root, events, .. } = self;
             match software.advance(now, requester, root, events) {
                 Advance::Idle => break,
@@ -162,10 +168,22 @@ impl Core {
         }
     }
 
+    /// Answers requests of others that devices below have answered.
+    fn answer_passed(&mut self, out: &mut Outbox) {
+        let Self { relay, counts, completer, me, .. } = self;
+        let tlps = &mut counts.tlps;
+        while let Some(served) = relay.answer(*completer, *me, &mut |answer| {
+            tlps.unsent += u64::from(out.send(None, answer).is_err());
+        }) {
+            tlps.count(served);
+        }
+    }
+
     /// Hands the ends of transactions to who asked.
     fn finish(&mut self) {
         while let Some(done) = self.requester.next_done() {
             let others = self.software.take(done).and_then(|done| self.uio.take(done));
+            let others = others.and_then(|done| self.relay.ended(done));
             if let Some(done) = others {
                 self.events.push(Event::Done(done));
             }
@@ -195,7 +213,9 @@ impl Core {
         let forged = tlp.ln()
             && self.software.ln().is_some()
             && self.root.bus_route(tlp.requester().bus()) == BusRoute::Elsewhere;
-        let Self { lnc, completer, me, memory, counts, gim, .. } = self;
+        let Self {
+            lnc, completer, me, memory, counts, gim, relay, requester, software, known, ..
+        } = self;
         let send = &mut |answer: &TlpRepr<'_>| {
             counts.tlps.unsent += u64::from(out.send(None, answer).is_err());
         };
@@ -211,11 +231,24 @@ impl Core {
             (kind, Some(prefix), _) if kind.is_uio() => {
                 let len = tlp.access_len();
                 let local = exports.local(prefix.pid(), Hpa(addr), len).filter(|_| *gim);
-                if let Some(local) = local {
-                    completer.serve_at(tlp, local, *me, memory, send)
-                } else {
-                    completer.refuse(tlp, Status::UnsupportedRequest, *me, send);
+                let refused = match local {
+                    Some(local) if memory.holds(local, len) => {
+                        let served = completer.serve_at(tlp, local, *me, memory, send);
+                        return self.counts.tlps.count(served);
+                    }
+                    // What is at an address may be another device when this is done.
+                    Some(_) if software.is_enumerating() || *known != software.renewals() => {
+                        Err(Status::RequestRetry)
+                    }
+                    Some(local) => relay.take(prefix.pid(), tlp, local, requester),
+                    None => Err(Status::UnsupportedRequest),
+                };
+                let Err(status) = refused else { return }; // it is counted when it is answered
+                completer.refuse(tlp, status, *me, send);
+                if status == Status::UnsupportedRequest {
                     Served::Unsupported
+                } else {
+                    Served::Aborted
                 }
             }
             _ => {

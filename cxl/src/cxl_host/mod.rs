@@ -17,6 +17,7 @@ mod ln;
 pub mod mailbox;
 mod mem;
 pub mod memory;
+mod relay;
 mod scan;
 mod software;
 
@@ -42,6 +43,7 @@ pub use events::{Event, HostCounts};
 use link::{Core, Exporting};
 use mem::HostMem;
 pub use memory::{Export, Exports, HostMemory};
+use relay::Relay;
 use software::Software;
 
 /// What a host is built from.
@@ -127,6 +129,8 @@ impl CxlHost {
             gim: config.gim,
             lnc: config.lnc.filter(|_| mode == Mode::NonFlit).map(Lnc::new),
             uio: UioSide::default(),
+            relay: Relay::default(),
+            known: 0,
             software,
             events: Events::default(),
             counts: HostCounts::default(),
@@ -262,6 +266,12 @@ impl CxlHost {
     #[must_use]
     pub const fn tree(&self) -> Option<&Tree> {
         self.core.software.tree()
+    }
+
+    /// What the last enumeration found is known to who decides which memory of devices others reach ([`Exports`]): until
+    /// then their requests for it are to be sent again.
+    pub const fn know_devices(&mut self) {
+        self.core.known = self.core.software.renewals();
     }
 
     /// Its root port.

@@ -66,6 +66,8 @@ pub(super) struct Software {
     /// What the enumeration under way looks at, and what the last one has looked at that nobody has asked for yet.
     looked_at: Option<LookedAt>,
     renewed: Option<LookedAt>,
+    /// Enumerations that were done.
+    renewals: u64,
     /// How often that was once more.
     again: u8,
     /// Slots that interrupted, in order.
@@ -94,6 +96,7 @@ impl Software {
             tree: None,
             looked_at: None,
             renewed: None,
+            renewals: 0,
             again: 0,
             slots: VecDeque::new(),
             heard: Vec::new(),
@@ -174,6 +177,11 @@ impl Software {
     /// What an enumeration has looked at that ended since this was last asked.
     pub(super) const fn take_renewed(&mut self) -> Option<LookedAt> {
         self.renewed.take()
+    }
+
+    /// How many enumerations were done.
+    pub(super) const fn renewals(&self) -> u64 {
+        self.renewals
     }
 
     pub(super) const fn is_enumerating(&self) -> bool {
@@ -398,6 +406,7 @@ impl Software {
                     Some(Ok(tree)) => {
                         self.tree = Some(tree);
                         self.renewed = self.looked_at;
+                        self.renewals += 1;
                         events.push(Event::Enumerated(Ok(())));
                     }
                     Some(Err(why)) => events.push(Event::Enumerated(Err(why))),

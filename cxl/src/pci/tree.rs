@@ -237,6 +237,27 @@ impl Tree {
         self.iter().find(|node| node.bdf == bdf)
     }
 
+    /// The function whose memory all `len` bytes from `addr` on are: behind a BAR that has no register blocks, or HDM that a
+    /// committed decoder of its own leads to.
+    #[must_use]
+    pub fn memory_at(&self, addr: u64, len: u64) -> Option<&Node> {
+        let last = addr.checked_add(len.checked_sub(1)?)?;
+        let is_within = |base: u64, limit: u64| base <= addr && last <= limit;
+        let in_bar = |node: &Node, bar: &Bar| {
+            let is_memory = !matches!(bar.kind, BarKind::Io);
+            let plain = node.blocks.iter().all(|block| block.bar != bar.index);
+            let base = bar.address.filter(|_| is_memory && plain && bar.size > 0);
+            base.is_some_and(|base| is_within(base, base.saturating_add(bar.size - 1)))
+        };
+        let in_hdm = |it: &Decoded| {
+            let own = matches!(it.to, LeadsTo::Memory { .. });
+            own && it.committed && is_within(it.hpa.base, it.hpa.limit)
+        };
+        self.iter().filter(|node| node.below.is_none()).find(|node| {
+            node.bars.iter().any(|bar| in_bar(node, bar)) || node.decoders.iter().any(in_hdm)
+        })
+    }
+
     /// The same, to be changed.
     pub fn get_mut(&mut self, bdf: Bdf) -> Option<&mut Node> {
         fn find(nodes: &mut [Node], bdf: Bdf) -> Option<&mut Node> {
