@@ -97,7 +97,9 @@ fn device_spec(
         None => (size > 0).then(|| format!("{size:#x}")),
     };
     let capacity = capacity.filter(|_| lds.is_some());
-    let spec = DeviceSpec { common, device_id, hdm, lnr, gim, ..DeviceSpec::default() };
+    let bar = device.bar_mib.map(|mib| format!("0=pref64:{mib}MiB"));
+    let bar = bar.into_iter().collect();
+    let spec = DeviceSpec { common, bar, device_id, hdm, lnr, gim, ..DeviceSpec::default() };
     let ld_at = layout.device_lds(at);
     Some(DeviceSpec { lds, ld_at, capacity, dynamic, gim_memory, ..spec })
 }

@@ -296,6 +296,9 @@ impl HostEndpoint {
             Event::Response { number, result } => self.responded(number, result, log),
             Event::Enumerated(result) => {
                 log.event("enumerated", result.map_or_else(|e| e.to_string(), |()| "done".into()));
+                if let Some(fabric_mem) = &mut self.fabric_mem {
+                    fabric_mem.renewed(&mut self.inner, log);
+                }
                 let result = result.map_err(|error| Refused::because(error.to_string()));
                 self.show_tree(|it| matches!(it, Waits::Scan), result, log);
             }

@@ -1,4 +1,4 @@
-//! Devices with logical devices: which there can be, and what a host means that binds one.
+//! Memory of devices, and devices with logical devices: which there can be, and what a host means that binds one.
 //!
 //! Shape: `NAME.LD` of a host -> the device and the number of its logical device.
 //! Units: none.
@@ -12,6 +12,8 @@ use super::{End, LayoutError, Part};
 
 /// Most logical devices of a device.
 pub(super) const LDS_MAX: u8 = 16;
+/// Most memory behind BAR 0 of a device.
+const BAR_MIB_MAX: u32 = 16_384;
 /// Memory is dealt out in units of so many MiB.
 pub(super) const GRANULE_MIB: u32 = 256;
 /// All of a device's bandwidth, 256ths.
@@ -22,6 +24,9 @@ impl Builder<'_> {
     pub(super) fn check_lds(&self) -> Result<(), LayoutError> {
         for (index, device) in self.topology.devices.iter().enumerate() {
             let fits = |mib: u32| mib > 0 && mib.is_multiple_of(GRANULE_MIB);
+            if device.bar_mib.is_some_and(|mib| !mib.is_power_of_two() || mib > BAR_MIB_MAX) {
+                return refuse(&device.name, "bar_mib: expected a power of two, 1 to 16384");
+            }
             let Some(lds) = device.lds else {
                 if device.capacity_mib.is_some() && device.kind != DeviceKind::Memory {
                     return refuse(&device.name, "capacity_mib is for kind = \"memory\"");
@@ -51,6 +56,9 @@ impl Builder<'_> {
             let why = match () {
                 () if !(1..=LDS_MAX).contains(&lds) => "lds: expected 1 to 16",
                 () if device.kind != DeviceKind::Memory => "lds is for kind = \"memory\"",
+                () if device.bar_mib.is_some() => {
+                    "bar_mib: BAR 0 of logical devices is as long as their memory"
+                }
                 () if device.gim => "gim: logical devices take requests of their own hosts alone",
                 () if device.lnr.is_some() => {
                     "lnr: logical devices have no Lightweight Notification"

@@ -1,4 +1,4 @@
-//! The memory that an engine of a host works on: the host's own, and the addresses of its fabric window.
+//! The memory that an engine of a host works on: the host's own, that of devices below it, and its fabric window.
 //!
 //! Shape: [`Memories`] is the engine's `Memory` over a [`HostMemory`]; [`Counting`] counts what goes through a port.
 //! Units: bytes.
@@ -19,6 +19,8 @@ pub struct Memories<'a> {
     pub own: &'a mut HostMemory,
     /// First address and bytes of the fabric window.
     pub fabric: (u64, u64),
+    /// First address and bytes of what is known to be memory of one device below the host.
+    pub device: Option<(u64, u64)>,
     /// From here on, memory is the engine's own, and not to be registered.
     pub hidden: u64,
 }
@@ -26,15 +28,24 @@ pub struct Memories<'a> {
 impl Memory for Memories<'_> {
     fn kind(&self, addr: u64, len: u64) -> Option<MemKind> {
         let end = addr.checked_add(len)?;
-        let (base, size) = self.fabric;
-        if addr >= base && end <= base.saturating_add(size) {
+        let is_within = |(base, size): (u64, u64)| addr >= base && end <= base.saturating_add(size);
+        // HDM of a device may have its place in the fabric window.
+        if self.device.is_some_and(is_within) {
             return Some(MemKind::Device);
+        }
+        if is_within(self.fabric) {
+            return Some(MemKind::Fabric);
         }
         (end <= self.hidden && self.own.holds(addr, len)).then_some(MemKind::Host)
     }
 
-    fn place(&self, addr: u64, _: u64) -> Option<Place> {
-        Some(Place { pid: NOBODY, offset: addr })
+    fn place(&self, addr: u64, len: u64) -> Option<Place> {
+        let is_fabric = self.kind(addr, len) == Some(MemKind::Fabric);
+        is_fabric.then_some(Place { pid: NOBODY, offset: addr })
+    }
+
+    fn by_requests(&self, addr: u64) -> bool {
+        matches!(self.kind(addr, 1), Some(MemKind::Fabric | MemKind::Device))
     }
 
     fn read(&self, addr: u64, into: &mut [u8]) -> bool {
@@ -46,12 +57,14 @@ impl Memory for Memories<'_> {
     }
 }
 
-/// A port that counts the requests that it takes.
+/// A port that counts the requests that it takes, and takes none for some addresses.
 pub struct Counting<P> {
     /// The port.
     pub port: P,
     /// Requests that it took.
     pub sent: usize,
+    /// First address and bytes of each range that it takes nothing for at present.
+    pub held: Vec<(u64, u64)>,
 }
 
 impl<P: UioPort> UioPort for Counting<P> {
@@ -61,6 +74,9 @@ impl<P: UioPort> UioPort for Counting<P> {
         request: Request,
         fill: &mut dyn FnMut(&mut [u8]) -> bool,
     ) -> Result<(), NotTaken> {
+        if self.held.iter().any(|(base, len)| request.addr.0.wrapping_sub(*base) < *len) {
+            return Err(NotTaken::Full);
+        }
         self.port.submit(now, request, fill)?;
         self.sent += 1;
         Ok(())

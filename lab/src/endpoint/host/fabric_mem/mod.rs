@@ -10,6 +10,7 @@
 //! registered as well.
 
 mod channel;
+mod devices;
 mod mailbox;
 mod memory;
 mod settings;
@@ -29,6 +30,7 @@ use weft_parsers::fabric::{Hpa, Pid};
 use weft_rpc::Refused;
 
 use self::channel::{Channel, Heard, Place, State};
+use self::devices::{Device, Devices};
 use self::mailbox::{MAILBOX_LEN, MailShare, SHARES_MAX};
 use self::memory::{Counting, Memories, NOBODY};
 pub use self::settings::{Limits, Settings};
@@ -61,6 +63,7 @@ struct Caller {
 pub struct FabricMem {
     engine: Engine,
     settings: Settings,
+    devices: Devices,
     window: Option<MemWindow>,
     channels: BTreeMap<PeerId, Channel>,
     callers: BTreeMap<PeerId, Caller>,
@@ -82,7 +85,8 @@ fn refused(error: &Error) -> Refused {
 const fn kind_name(kind: MemKind) -> &'static str {
     match kind {
         MemKind::Host => "host",
-        MemKind::Device => "fabric",
+        MemKind::Device => "device",
+        MemKind::Fabric => "fabric",
     }
 }
 
@@ -102,6 +106,7 @@ impl FabricMem {
         Ok(Self {
             engine,
             settings,
+            devices: Devices::default(),
             window: None,
             channels: BTreeMap::new(),
             callers: BTreeMap::new(),
@@ -141,11 +146,6 @@ impl FabricMem {
         self.due
     }
 
-    fn memories<'a>(&self, host: &'a mut CxlHost) -> Memories<'a> {
-        let (_, own) = host.uio(0);
-        Memories { own, fabric: self.settings.fabric, hidden: SLOTS }
-    }
-
     /// Takes a command.
     ///
     /// # Errors
@@ -161,8 +161,10 @@ impl FabricMem {
         match command {
             MemCommand::Register { addr, len } => self.register(addr.0, len.0, host).map(Some),
             MemCommand::Deregister { handle } => {
-                let done = self.engine.deregister(Handle::from_number(*handle));
-                done.map(|()| Some(Answer::Done)).map_err(|error| refused(&error))
+                let handle = Handle::from_number(*handle);
+                self.engine.deregister(handle).map_err(|error| refused(&error))?;
+                self.devices.remove(handle);
+                Ok(Some(Answer::Done))
             }
             MemCommand::Window { base, len, from } => {
                 let window = MemWindow { base: base.0, len: len.0, from: from.clone() };
@@ -180,8 +182,8 @@ impl FabricMem {
                 self.spare_mailboxes(transfer)?;
                 let is_read = matches!(command, MemCommand::Read(_));
                 let op = if is_read { Op::Read } else { Op::Write };
-                let (engine, fabric) = (&mut self.engine, self.settings.fabric);
-                let begun = self.transfers.begin((now, number), op, transfer, (engine, fabric))?;
+                let begun = self.transfers.begin((now, number), op, transfer, &mut self.engine);
+                let begun = begun.map_err(|refused| self.explain(transfer, refused))?;
                 Ok(begun.map(|report| mem(MemAnswer::Transfer(report))))
             }
             MemCommand::Status { transfer } => {
@@ -205,13 +207,20 @@ impl FabricMem {
             return Err(Refused::because(text));
         }
         let desc = MemDesc { addr, len }.checked().map_err(|error| refused(&error))?;
-        let memories = self.memories(host);
+        let device = Device::at(host.tree(), desc).filter(|_| !host.is_enumerating());
+        let (_, own) = host.uio(0);
+        let known = device.map(|_| (addr, len));
+        let (fabric, hidden) = (self.settings.fabric, SLOTS);
+        let memories = Memories { own, fabric, device: known, hidden };
         let kind = weft_cxl::fabric_mem::Memory::kind(&memories, addr, len).ok_or_else(|| {
-            let text = "expected memory of the host, or of its fabric window, all of one kind";
+            let text = "expected memory of the host, of a device that it has found, or of its fabric window, all of one kind";
             Refused::because(format!("{len:#x} bytes at {addr:#x}: {text}"))
         })?;
         let handle = self.engine.register(desc, kind, &memories);
         let handle = handle.map_err(|error| refused(&error))?;
+        if let Some(device) = device.filter(|_| kind == MemKind::Device) {
+            self.devices.add(handle, desc, device);
+        }
         let range = self.ranges().into_iter().find(|range| range.handle == handle.number());
         range
             .map(|range| mem(MemAnswer::Registered(range)))
@@ -225,7 +234,7 @@ impl FabricMem {
             addr: share.mem.addr,
             len: share.mem.len,
             kind: kind_name(share.kind).to_owned(),
-            hpa: (shown || share.kind == MemKind::Device).then_some(share.place.offset),
+            hpa: (shown || share.kind == MemKind::Fabric).then_some(share.place.offset),
         };
         self.engine.registrations().map(range).collect()
     }
@@ -283,16 +292,40 @@ impl FabricMem {
         });
         let mailboxes: Vec<u64> = mailboxes.collect();
         for (at, op) in transfer.ops.iter().enumerate() {
-            let (begin, end) = (op.remote.0, op.remote.0.saturating_add(op.len.0));
-            let over = |mailbox: &&u64| begin < **mailbox + MAILBOX_LEN && **mailbox < end;
-            if let Some(mailbox) = mailboxes.iter().find(over) {
-                let text = format!(
-                    "operation {at}: the remote range covers the mailbox of a connection at {mailbox:#x}"
-                );
-                return Err(Refused::because(text));
+            for (which, begin) in [("remote", op.remote.0), ("local", op.local.0)] {
+                let end = begin.saturating_add(op.len.0);
+                let over = |mailbox: &&u64| begin < **mailbox + MAILBOX_LEN && **mailbox < end;
+                if let Some(mailbox) = mailboxes.iter().find(over) {
+                    let text = format!(
+                        "operation {at}: the {which} range covers the mailbox of a connection at {mailbox:#x}"
+                    );
+                    return Err(Refused::because(text));
+                }
             }
         }
         Ok(())
+    }
+
+    /// A refusal of a transfer, with what became of memory that it names.
+    fn explain(&self, transfer: &MemTransfer, refused: Refused) -> Refused {
+        let lost = transfer.ops.iter().find_map(|op| self.devices.lost_at(op.local.0));
+        let Some((handle, device)) = lost.filter(|_| refused.message.contains("local range"))
+        else {
+            return refused;
+        };
+        let number = handle.number();
+        let message = format!("{}: {device} of handle {number} is gone", refused.message);
+        Refused { message, ..refused }
+    }
+
+    /// The host has looked what is below it: what is registered of devices that are not there any more is taken back.
+    pub fn renewed(&mut self, host: &mut CxlHost, log: &mut EventLog) {
+        for (handle, device) in self.devices.gone(host.tree()) {
+            let _ = self.engine.revoke(handle);
+            let text = format!("{device} is gone, and handle {} with it", handle.number());
+            log.event("fabric_mem", text);
+        }
+        host.know_devices();
     }
 
     fn listen(&mut self, mailbox: u64) -> Result<Answer, Refused> {
@@ -339,6 +372,7 @@ impl FabricMem {
                 channel.close(self.now, channel.session());
             }
         }
+        self.devices.clear();
         self.window = None;
         Ok(())
     }
@@ -347,7 +381,7 @@ impl FabricMem {
     fn is_granted(&self, hpa: u64, len: u64) -> bool {
         self.engine.registrations().any(|(_, Share { mem, kind, .. })| {
             let within = hpa.checked_sub(mem.addr).and_then(|from| from.checked_add(len));
-            kind == MemKind::Device && within.is_some_and(|end| end <= mem.len)
+            kind == MemKind::Fabric && within.is_some_and(|end| end <= mem.len)
         })
     }
 
@@ -358,7 +392,7 @@ impl FabricMem {
             addr: mem.addr,
             len: mem.len,
             hpa: place.offset,
-            fabric: kind == MemKind::Device,
+            fabric: kind == MemKind::Fabric,
         };
         let shown = |share: &MailShare| share.fabric || with_host && self.window.is_some();
         all.map(share).filter(shown).collect()
@@ -380,7 +414,7 @@ impl FabricMem {
         };
         let share = |it: &MailShare| Share {
             mem: MemDesc { addr: it.addr, len: it.len },
-            kind: if it.fabric { MemKind::Device } else { MemKind::Host },
+            kind: if it.fabric { MemKind::Fabric } else { MemKind::Host },
             place: EnginePlace { pid: NOBODY, offset: it.hpa },
         };
         shares.iter().filter(is_used).map(share).collect()
@@ -473,9 +507,12 @@ impl FabricMem {
                 self.heard(peer, heard, log);
             }
         }
+        // What is at an address of a device may be another one when this is done.
+        let held = if host.is_enumerating() { self.devices.ranges() } else { Vec::new() };
         let (port, own) = host.uio(self.settings.pending_max);
-        let mut port = Counting { port, sent: 0 };
-        let mut memories = Memories { own, fabric: self.settings.fabric, hidden: SLOTS };
+        let mut port = Counting { port, sent: 0, held };
+        let (fabric, hidden) = (self.settings.fabric, SLOTS);
+        let mut memories = Memories { own, fabric, device: None, hidden };
         let next = self.engine.poll(now, &mut port, &mut memories).unwrap_or_default();
         sent += port.sent;
         for (number, report) in self.transfers.ended(now, &mut self.engine) {

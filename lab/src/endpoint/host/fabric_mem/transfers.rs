@@ -54,13 +54,13 @@ impl Transfers {
     /// Begins a transfer for command `number`; a report at once where it is not waited for.
     ///
     /// # Errors
-    /// What the engine refuses; a local range in the fabric window.
+    /// What the engine refuses.
     pub fn begin(
         &mut self,
         (now, number): (Instant, u64),
         op: Op,
         asked: &MemTransfer,
-        (engine, fabric): (&mut Engine, (u64, u64)),
+        engine: &mut Engine,
     ) -> Result<Option<MemTransferReport>, Refused> {
         if self.all.len() >= TRANSFERS_MAX {
             return Err(refused(&Error::TooMany(self.all.len())));
@@ -71,13 +71,6 @@ impl Transfers {
             len: it.len.0,
         });
         let ops: Vec<TransferOpDesc> = ops.collect();
-        let is_fabric = |it: &TransferOpDesc| it.local.wrapping_sub(fabric.0) < fabric.1;
-        if let Some(at) = ops.iter().position(is_fabric) {
-            let text = format!(
-                "operation {at}: the local range is fabric memory; transfers copy from and to the host's own"
-            );
-            return Err(Refused::because(text));
-        }
         let timeout = Some(Span::from_ms(asked.timeout_ms.min(1 << 32)));
         let begun = engine.transfer_async(now, PeerId(asked.peer), op, &ops, timeout);
         let req = begun.map_err(|error| refused(&error))?.number();

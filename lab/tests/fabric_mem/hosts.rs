@@ -1,193 +1,20 @@
-//! Transfers of fabric memory in whole fabrics of one process, by the commands of hosts: GIM, G-FAM, and all that is
-//! refused. A comment numbers the checks 1, 2 and 4 to 9.
+//! Transfers of fabric memory between hosts: GIM, G-FAM, and all that is refused. A comment numbers the checks 1, 2 and
+//! 4 to 9.
 //!
 //! Shape: `pcaps/fabric/fabric-memory.toml` → `weft_lab::fabric` in virtual time → commands, memory and lists.
 //! Units: bytes.
 //! Source: docs/fabric-memory.md; docs/spec/cxl-fabric.md "Fabric memory transfers"; docs/spec/wire-formats.md §5.5.
 
 use weft_dataplane::time::Span;
-use weft_fm::service::status::Phase;
-use weft_lab::endpoint::command::{Access, Command, OwnRange, TransferReport};
-use weft_lab::endpoint::fabric_mem::{
-    MemAnswer, MemCommand, MemList, MemOp, MemRange, MemStatus, MemTransfer, MemTransferReport,
-};
+use weft_lab::endpoint::HostSpec;
+use weft_lab::endpoint::command::{Access, Command};
+use weft_lab::endpoint::fabric_mem::{MemCommand, MemStatus, MemTransfer, MemTransferReport};
 use weft_lab::endpoint::number::{Hex, Num};
 use weft_lab::endpoint::spec::Spec;
-use weft_lab::endpoint::{Answer, HostSpec};
-use weft_lab::fabric::in_process::virtual_clock;
 use weft_lab::fabric::layout::Part;
 use weft_lab::fabric::managed::ManagedFabric;
-use weft_rpc::Refused;
 
-const H0: Part = Part::Host(0);
-const H1: Part = Part::Host(1);
-/// Where a host's memory begins for itself.
-const OWN: u64 = 0x10_0000;
-const MIB: u64 = 1 << 20;
-/// Memory that both were granted, and the windows of both hosts.
-const POOL: u64 = 0x100_0000_0000;
-const WINDOWS: [u64; 2] = [0x200_0000_0000, 0x210_0000_0000];
-
-/// The text of a file of `pcaps/fabric`.
-fn file(name: &str) -> String {
-    let path = format!("{}/../pcaps/fabric/{name}.toml", env!("CARGO_MANIFEST_DIR"));
-    std::fs::read_to_string(path).expect("the file is there")
-}
-
-fn up(name: &str) -> ManagedFabric {
-    up_text(name, &file(name))
-}
-
-/// A topology, up and without errors.
-fn up_text(name: &str, text: &str) -> ManagedFabric {
-    let mut fabric = ManagedFabric::up(text, virtual_clock()).unwrap_or_else(|error| {
-        let causes = core::iter::successors(Some(&error as &dyn std::error::Error), |e| e.source());
-        panic!("{name}: {}", causes.map(ToString::to_string).collect::<Vec<_>>().join(": "));
-    });
-    let status = fabric.fm().board().status();
-    assert_eq!((status.phase, &status.errors[..]), (Phase::Up, &[][..]), "{name}: {status:?}");
-    fabric
-}
-
-/// Every frame of every switch is accounted for, and none is left.
-fn books(fabric: &ManagedFabric) {
-    let parts = fabric.parts();
-    for at in 0..parts.layout().switches.len() {
-        let ledger = parts.ledger(at).expect("as many as switches");
-        assert_eq!((ledger.imbalance(), ledger.queued), (0, 0), "switch {at}: {ledger:?}");
-    }
-}
-
-fn transfer(fabric: &ManagedFabric, part: Part, command: &Command) -> TransferReport {
-    match fabric.ask(part, command) {
-        Ok(Answer::Transfer(report)) => *report,
-        other => panic!("{part:?} {command:?}: {other:?}"),
-    }
-}
-
-/// A range with the pattern of a seed.
-fn range(addr: u64, len: u64, seed: u64) -> Access {
-    let (addr, len, seed) = (Num(addr), Some(Num(len)), Some(seed));
-    Access { addr, len, seed, timeout_ms: 60_000, ..Access::default() }
-}
-
-/// A write or read of a host by UIO, past its engine.
-fn access(fabric: &ManagedFabric, by: Part, access: Access, write: bool) -> TransferReport {
-    let command = if write { Command::Write(access) } else { Command::Read(access) };
-    transfer(fabric, by, &command)
-}
-
-fn ask(fabric: &ManagedFabric, host: Part, command: MemCommand) -> Result<Answer, Refused> {
-    fabric.ask(host, &Command::Mem(command))
-}
-
-fn asked(fabric: &ManagedFabric, host: Part, command: MemCommand) -> MemAnswer {
-    let name = format!("{host:?} {command:?}");
-    match ask(fabric, host, command) {
-        Ok(Answer::Mem(answer)) => *answer,
-        other => panic!("{name}: {other:?}"),
-    }
-}
-
-fn refusal(fabric: &ManagedFabric, host: Part, command: MemCommand) -> String {
-    let name = format!("{host:?} {command:?}");
-    match ask(fabric, host, command) {
-        Err(refused) => refused.message,
-        Ok(answer) => panic!("{name}: {answer:?}"),
-    }
-}
-
-fn done(fabric: &ManagedFabric, host: Part, command: MemCommand) {
-    let name = format!("{host:?} {command:?}");
-    assert_eq!(ask(fabric, host, command), Ok(Answer::Done), "{name}");
-}
-
-fn register(fabric: &ManagedFabric, host: Part, addr: u64, len: u64) -> MemRange {
-    match asked(fabric, host, MemCommand::Register { addr: Num(addr), len: Num(len) }) {
-        MemAnswer::Registered(range) => range,
-        other => panic!("{other:?}"),
-    }
-}
-
-fn list(fabric: &ManagedFabric, host: Part) -> MemList {
-    match asked(fabric, host, MemCommand::List {}) {
-        MemAnswer::List(list) => list,
-        other => panic!("{other:?}"),
-    }
-}
-
-fn connect_to(mailbox: u64) -> MemCommand {
-    MemCommand::Connect { mailbox: Num(mailbox), timeout_ms: 2_000 }
-}
-
-fn connect(fabric: &ManagedFabric, host: Part, mailbox: u64) -> u32 {
-    match asked(fabric, host, connect_to(mailbox)) {
-        MemAnswer::Peer(peer) => peer,
-        other => panic!("{other:?}"),
-    }
-}
-
-fn ops(list: &[(u64, u64, u64)]) -> Vec<MemOp> {
-    let op = |(local, remote, len): &(u64, u64, u64)| MemOp {
-        local: Num(*local),
-        remote: Num(*remote),
-        len: Num(*len),
-    };
-    list.iter().map(op).collect()
-}
-
-fn plan(peer: u32, list: &[(u64, u64, u64)]) -> MemTransfer {
-    MemTransfer { peer, ops: ops(list), wait: true, timeout_ms: 10_000 }
-}
-
-fn moved(fabric: &ManagedFabric, host: Part, command: MemCommand) -> MemTransferReport {
-    match asked(fabric, host, command) {
-        MemAnswer::Transfer(report) => report,
-        other => panic!("{other:?}"),
-    }
-}
-
-fn store(fabric: &ManagedFabric, host: Part, addr: u64, len: u64, seed: u64) {
-    let (addr, len, seed) = (Num(addr), Some(Num(len)), Some(seed));
-    let report = transfer(
-        fabric,
-        host,
-        &Command::Store(OwnRange { addr, len, seed, ..OwnRange::default() }),
-    );
-    assert!(report.ok);
-}
-
-fn has(fabric: &ManagedFabric, host: Part, addr: u64, len: u64, seed: u64) -> bool {
-    let (addr, len, seed) = (Num(addr), Some(Num(len)), Some(seed));
-    let peek = OwnRange { addr, len, seed, ..OwnRange::default() };
-    transfer(fabric, host, &Command::Peek(peek)).ok
-}
-
-/// Lets time pass until `done`, at most so long.
-fn until(fabric: &ManagedFabric, what: &str, mut done: impl FnMut(&ManagedFabric) -> bool) {
-    for _ in 0..400 {
-        if done(fabric) {
-            return;
-        }
-        fabric.parts().until(Span::from_ms(50), |_| false);
-    }
-    panic!("{what}: not in 20 s");
-}
-
-/// Both hosts have registered a MiB of their own, and h0 is connected to h1: its number of the peer.
-fn pair(fabric: &ManagedFabric) -> u32 {
-    for host in [H0, H1] {
-        let range = register(fabric, host, OWN, MIB);
-        assert_eq!((range.handle, range.kind.as_str()), (1, "host"));
-    }
-    connect(fabric, H0, WINDOWS[1])
-}
-
-/// Nothing runs at a host, and nothing is lent out.
-fn idle(fabric: &ManagedFabric, host: Part) {
-    let list = list(fabric, host);
-    assert_eq!((list.streams, list.requests, list.transfers.len()), (0, 0, 0), "{list:?}");
-}
+use crate::rig::*;
 
 /// Host memory that the peer shows (GIM): lists of pieces both ways, of odd places and lengths, and nothing beside them.
 #[test]
@@ -317,7 +144,7 @@ fn check_4_ranges_that_are_not_registered_are_refused() {
         ("the peer's, one too many", &[(OWN, OWN + 1, MIB)][..], "operation 0: remote range"),
         ("the peer's, not registered", &[(OWN, OWN + MIB, 8)][..], "operation 0: remote range"),
         ("by its place", &[(OWN, WINDOWS[1] + 8_192, 8)][..], "operation 0: remote range"),
-        ("fabric memory as own", &[(POOL, OWN, 8)][..], "the local range is fabric memory"),
+        ("fabric memory, not registered", &[(POOL, OWN, 8)][..], "operation 0: local range"),
         ("the same bytes", &[(OWN, OWN, 8), (OWN + 64, OWN + 7, 8)][..], "write to the same bytes"),
     ] {
         let said = refusal(&fabric, H0, MemCommand::Write(plan(peer, list)));
@@ -637,7 +464,8 @@ fn places_that_cannot_be_are_refused() {
     }
     register(&fabric, H0, OWN, 64);
     assert!(
-        refusal(&fabric, H0, window(WINDOWS[0], MIB)).contains("while host memory is registered")
+        refusal(&fabric, H0, window(WINDOWS[0], MIB))
+            .contains("while memory that it shows is registered")
     );
     assert!(list(&fabric, H0).peers.is_empty());
 }
