@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use weft_base::rng::Rng;
-use weft_cxl::tlp_end::{Carries, EndConfig, Frame, Outbox, Received, TlpEnd};
+use weft_cxl::tlp_end::{Carries, EndConfig, Frame, Outbox, Progress, Received, TlpEnd};
 use weft_dataplane::config::{PortRole, SwitchConfig, TlpConfig, TlpLink};
 use weft_dataplane::pbr::{TableError, Tables};
 use weft_dataplane::pipeline::{BuildError, Ledger};
@@ -56,6 +56,8 @@ pub struct Plan {
     pub routes: Vec<Routes>,
     /// Writes that a seat has on the way at most.
     pub window: usize,
+    /// `Max_Payload_Size` of all links, bytes.
+    pub payload_max: u16,
 }
 
 /// A fabric cannot be built.
@@ -83,9 +85,7 @@ pub struct Seat {
     window: usize,
     /// Whether it makes new requests.
     sending: bool,
-    end: TlpEnd,
-    port: Wire,
-    bufs: Bufs,
+    link: Link,
     rng: Rng,
     /// Writes that were not answered yet.
     outstanding: usize,
@@ -110,30 +110,11 @@ impl Fabric {
     /// # Errors
     /// See [`FabricError`].
     pub fn new(plan: &Plan) -> Result<Self, FabricError> {
-        let around = Around { drop_runts: false, ..Around::default() };
-        let mut cables = Cables::new();
-        for &ports in &plan.ports {
-            cables.add(ports, around.of_switch());
-        }
-        for &(a, b) in &plan.links {
-            cables.lay(a, b, &around.cable(plan.setup.rate))?;
-        }
-        for &(_, at) in &plan.seats {
-            let seat =
-                Place { component: cables.add(1, Latency::default()), port: PortId::default() };
-            cables.lay(at, seat, &around.cable(plan.setup.rate))?;
-        }
-        let (schedule, ends) = Schedule::new(cables);
-        let mut ends = ends.into_iter();
-        let mut nodes = Vec::new();
-        for (index, ends) in ends.by_ref().take(plan.ports.len()).enumerate() {
-            nodes.push(Node::from(switch(plan, index, &around, ends)?));
-        }
+        let around = around();
         let pids: Arc<[Pid]> = plan.seats.iter().map(|&(pid, _)| pid).collect();
-        for (end, &pid) in ends.flatten().flatten().zip(pids.iter()) {
-            nodes.push(Node::edge(Seat::new(plan, &around, (pid, pids.clone()), end)?));
-        }
-        Ok(Self { nodes: Nodes::new(nodes, schedule), switches: plan.ports.len() })
+        let nodes =
+            nodes(plan, &around, |pid, end| Seat::new(plan, &around, (pid, pids.clone()), end))?;
+        Ok(Self { nodes, switches: plan.ports.len() })
     }
 
     /// The seats.
@@ -183,6 +164,40 @@ impl Fabric {
     }
 }
 
+/// What is around every switch of a fabric.
+pub(crate) fn around() -> Around {
+    Around { drop_runts: false, ..Around::default() }
+}
+
+/// The switches of `plan`, then who sits at their edges, as `seat` makes them.
+pub(crate) fn nodes<E: Edge, X: From<FabricError>>(
+    plan: &Plan,
+    around: &Around,
+    mut seat: impl FnMut(Pid, WireEnd) -> Result<E, X>,
+) -> Result<Nodes<E>, X> {
+    let mut cables = Cables::new();
+    for &ports in &plan.ports {
+        cables.add(ports, around.of_switch());
+    }
+    for &(a, b) in &plan.links {
+        cables.lay(a, b, &around.cable(plan.setup.rate)).map_err(FabricError::from)?;
+    }
+    for &(_, at) in &plan.seats {
+        let seat = Place { component: cables.add(1, Latency::default()), port: PortId::default() };
+        cables.lay(at, seat, &around.cable(plan.setup.rate)).map_err(FabricError::from)?;
+    }
+    let (schedule, ends) = Schedule::new(cables);
+    let mut ends = ends.into_iter();
+    let mut nodes = Vec::new();
+    for (index, ends) in ends.by_ref().take(plan.ports.len()).enumerate() {
+        nodes.push(Node::from(switch(plan, index, around, ends)?));
+    }
+    for (end, &(pid, _)) in ends.flatten().flatten().zip(&plan.seats) {
+        nodes.push(Node::edge(seat(pid, end)?));
+    }
+    Ok(Nodes::new(nodes, schedule))
+}
+
 /// Switch `index` of `plan`: all ports are fabric ports, as seats ask and answer with a PTH, which no edge lets through.
 fn switch(
     plan: &Plan,
@@ -195,7 +210,8 @@ fn switch(
     let mut config: SwitchConfig = setup.config();
     config.pfc.watchdog_detect = Span::ZERO; // what comes to a stand is to stay so
     for config in &mut config.ports {
-        config.role = PortRole::Fport(TlpLink::default());
+        let payload_max = plan.payload_max;
+        config.role = PortRole::Fport(TlpLink { payload_max, ..TlpLink::default() });
     }
     // a port without a cable hangs in the air
     let ends = ends.into_iter().map(|end| end.unwrap_or_else(|| cable(1).0)).collect();
@@ -213,6 +229,55 @@ fn switch(
     Ok(switch)
 }
 
+/// The end of a link at an edge, with PTH, on its wire.
+pub(crate) struct Link {
+    pub end: TlpEnd,
+    pub port: Wire,
+    pub bufs: Bufs,
+}
+
+/// The link of a seat.
+pub(crate) fn link(
+    plan: &Plan,
+    around: &Around,
+    pid: Pid,
+    end: WireEnd,
+) -> Result<Link, FabricError> {
+    let pris = plan.setup.pris;
+    let wire = WireConfig {
+        name: format!("seat {pid}"),
+        rate: plan.setup.rate,
+        propagation: around.propagation,
+        latency: Span::ZERO,
+        overhead: around.overhead,
+        drop_runts: around.drop_runts,
+        cut_through: false,
+    };
+    let config = EndConfig {
+        mac: MacAddr::from_bits(0x0257_4600_0000 | u64::from(pid.bits())),
+        carries: Carries::Pbr,
+        tlp: TlpConfig::for_pris(pris),
+        classes: if pris <= 4 { PriMap::four() } else { PriMap::eight() },
+        payload_max: plan.payload_max.into(),
+    };
+    let bufs = Bufs::new(Pool::in_memory(CHUNKS, plan.setup.frame_len_max)?, 16, 0);
+    let port = Wire::new(wire, plan.setup.frame_len_max, end);
+    Ok(Link { end: TlpEnd::new(config), port, bufs })
+}
+
+/// When an end of a link has something to do next.
+pub(crate) fn due(progress: Progress, port: &mut Wire, now: Instant) -> Option<Instant> {
+    if progress.frames > 0 {
+        return Some(now); // there may be more, or room
+    }
+    let mut due = port.next_arrival();
+    if progress.blocked {
+        due = Instant::earlier(due, port.idle_at());
+        due = Instant::earlier(due, progress.next);
+    }
+    due
+}
+
 impl Seat {
     fn new(
         plan: &Plan,
@@ -220,31 +285,12 @@ impl Seat {
         (pid, pids): (Pid, Arc<[Pid]>),
         end: WireEnd,
     ) -> Result<Self, FabricError> {
-        let pris = plan.setup.pris;
-        let wire = WireConfig {
-            name: format!("seat {pid}"),
-            rate: plan.setup.rate,
-            propagation: around.propagation,
-            latency: Span::ZERO,
-            overhead: around.overhead,
-            drop_runts: around.drop_runts,
-            cut_through: false,
-        };
-        let config = EndConfig {
-            mac: MacAddr::from_bits(0x0257_4600_0000 | u64::from(pid.bits())),
-            carries: Carries::Pbr,
-            tlp: TlpConfig::for_pris(pris),
-            classes: if pris <= 4 { PriMap::four() } else { PriMap::eight() },
-            payload_max: 512,
-        };
         Ok(Self {
             pid,
             pids,
             window: plan.window,
             sending: true,
-            end: TlpEnd::new(config),
-            port: Wire::new(wire, plan.setup.frame_len_max, end),
-            bufs: Bufs::new(Pool::in_memory(CHUNKS, plan.setup.frame_len_max)?, 16, 0),
+            link: link(plan, around, pid, end)?,
             rng: Rng::new(plan.setup.seed ^ u64::from(pid.bits())),
             outstanding: 0,
             answered: 0,
@@ -263,8 +309,8 @@ impl Seat {
 impl Edge for Seat {
     /// Takes in, answers, and makes requests to others; returns when there is next something to do.
     fn step(&mut self, now: Instant) -> Result<Option<Instant>, PortError> {
-        let Self { pid, pids, end, port, bufs, rng, outstanding, answered, refused, taken, .. } =
-            self;
+        let Self { pid, pids, link, rng, outstanding, answered, refused, taken, .. } = self;
+        let Link { end, port, bufs } = link;
         if self.sending && pids.len() > 1 {
             while *outstanding < self.window {
                 let to = pick(rng, pids, *pid);
@@ -293,15 +339,7 @@ impl Edge for Seat {
             }
         };
         let progress = end.poll(now, port, bufs, &mut handler)?;
-        let mut due = self.port.next_arrival();
-        if progress.blocked {
-            due = Instant::earlier(due, self.port.idle_at());
-            due = Instant::earlier(due, progress.next);
-        }
-        if progress.frames > 0 {
-            due = Some(now); // there may be more, or room
-        }
-        Ok(due)
+        Ok(due(progress, port, now))
     }
 }
 

@@ -39,6 +39,7 @@ pub mod chaos;
 pub mod checkers;
 pub mod engine;
 pub mod fabric;
+pub mod fabric_transfer;
 pub mod frames;
 pub mod islip_model;
 pub mod journey;

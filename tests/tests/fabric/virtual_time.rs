@@ -46,6 +46,7 @@ fn plan(graph: &Graph, tables: &Tables, window: usize) -> Plan {
         seats: graph.endpoints().map(|end| (end.pid, place(end.at))).collect(),
         routes: routes.collect(),
         window,
+        payload_max: 512,
     }
 }
 

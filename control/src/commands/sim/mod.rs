@@ -11,6 +11,7 @@ mod outputs;
 pub mod run;
 mod summary;
 pub mod sweep;
+pub mod transfer;
 
 use std::io::Write;
 
@@ -30,6 +31,8 @@ pub enum SimCommand {
     Sweep(sweep::SweepArgs),
     /// Write a scenario file to start from, with comments
     New(new::NewArgs),
+    /// Run transfers of fabric memory over links of some rates, and tell what the links allow
+    Transfer(transfer::TransferArgs),
     /// Print the documentation of all keys of a scenario file, as Markdown
     Keys,
 }
@@ -44,6 +47,7 @@ pub fn run(command: &SimCommand, out: &mut dyn Write) -> Result<(), CliError> {
         SimCommand::Check(args) => check::run(args, out),
         SimCommand::Sweep(args) => sweep::run(args, out),
         SimCommand::New(args) => new::run(args, out),
+        SimCommand::Transfer(args) => transfer::run(args, out),
         SimCommand::Keys => {
             out.write_all(document::markdown().as_bytes()).map_err(CliError::Output)
         }
