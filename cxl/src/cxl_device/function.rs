@@ -314,6 +314,8 @@ pub(super) enum Asked {
     Uio,
     /// UIO that names its sender.
     Gim,
+    /// The device itself, by the addresses that its host has given its memory; it does not ask its registers.
+    Own,
 }
 
 /// A function as what requests of one kind reach.
@@ -333,12 +335,13 @@ enum Place<'a> {
 impl Reach<'_> {
     fn find(&self, addr: u64, len: u64) -> Option<Place<'_>> {
         let Self { state, asked } = self;
-        if matches!(asked, Asked::Uio | Asked::Gim)
-            && let Some((memory, at)) = state.managed(Hpa(addr), len, true)
+        if matches!(asked, Asked::Uio | Asked::Gim | Asked::Own)
+            && let Some((memory, at)) = state.managed(Hpa(addr), len, *asked != Asked::Own)
         {
             return Some(Place::Hdm(memory, at));
         }
-        if let Some((base, memory)) = state.gim.as_ref().filter(|_| *asked == Asked::Gim)
+        let reaches_gim = matches!(asked, Asked::Gim | Asked::Own);
+        if let Some((base, memory)) = state.gim.as_ref().filter(|_| reaches_gim)
             && let Some(offset) = addr.checked_sub(base.0)
             && memory.holds(offset, len)
         {
@@ -349,7 +352,18 @@ impl Reach<'_> {
         } else {
             state.function.bar_of(Hpa(addr))?
         };
+        let in_mailbox = |it: &MailboxPlace| {
+            let end = it.offset + it.mailbox.len() as u64;
+            it.bar == bar && offset < end && offset + len > it.offset
+        };
+        let is_own = *asked == Asked::Own;
+        if is_own && state.mailbox.as_ref().is_some_and(in_mailbox) {
+            return None;
+        }
         if state.hdm.as_ref().is_some_and(|hdm| hdm.bar() == bar) {
+            if is_own {
+                return None;
+            }
             return (len <= component::LEN - offset).then_some(Place::Registers(offset));
         }
         state.bars.get(&bar)?.holds(offset, len).then_some(Place::Bar(bar, offset))

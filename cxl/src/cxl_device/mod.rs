@@ -20,7 +20,7 @@ use weft_dataplane::port::{Port, PortError};
 use weft_dataplane::time::{Instant, Span};
 use weft_parsers::fabric::Bdf;
 
-use crate::completer::CompleterSpec;
+use crate::completer::{CompleterSpec, Target};
 use crate::gfd::memory::Memory;
 use crate::ln::{Lnr, LnrRequest, Refused};
 use crate::pci::function::FunctionError;
@@ -30,7 +30,7 @@ use crate::requester::{OpId, Operation, RequesterCounts, RequesterSpec, Transact
 use crate::tlp_end::{Carries, EndConfig, EndCounts, Progress, TlpEnd};
 use crate::transaction_layer::poll;
 pub use events::{DeviceCounts, Event};
-use function::State;
+use function::{Asked, State};
 pub use function::{FunctionConfig, MailboxPlace};
 pub use hdm::{HdmConfig, HdmError, HdmMemory};
 use link::Core;
@@ -237,6 +237,14 @@ impl CxlDevice {
     pub fn uio(&mut self, function: u8, pending_max: usize) -> Result<Uio<'_>, Refusal> {
         let State { requester, uio: side, .. } = self.state_mut(function)?;
         Ok(Uio { requester, side, pending_max })
+    }
+
+    /// Memory of a function by the addresses that its host has given it: behind BARs, HDM, memory for other domains.
+    ///
+    /// # Errors
+    /// There is no such function.
+    pub fn own_memory(&mut self, function: u8) -> Result<impl Target, Refusal> {
+        Ok(self.state_mut(function)?.reach(Asked::Own))
     }
 
     /// Memory behind a BAR; `None` where there is none.

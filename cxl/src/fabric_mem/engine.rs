@@ -349,6 +349,16 @@ impl Engine {
     /// # Errors
     /// The engine is off.
     pub fn finalize(&mut self) -> Result<Vec<PeerId>, Error> {
+        let peers = self.reset()?;
+        self.off = Some(Error::Finalized);
+        Ok(peers)
+    }
+
+    /// Frees everything, as after power-on. Returns the peers that there were.
+    ///
+    /// # Errors
+    /// The engine is off.
+    pub fn reset(&mut self) -> Result<Vec<PeerId>, Error> {
         self.on()?;
         let peers: Vec<PeerId> = self.peers.keys().copied().collect();
         for peer in &peers {
@@ -361,7 +371,6 @@ impl Engine {
         }
         self.issued.clear();
         self.ready.clear();
-        self.off = Some(Error::Finalized);
         Ok(peers)
     }
 

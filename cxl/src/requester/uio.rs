@@ -42,6 +42,14 @@ pub struct Uio<'a> {
     pub pending_max: usize,
 }
 
+impl Uio<'_> {
+    /// How many more it takes at present.
+    #[must_use]
+    pub fn room(&self) -> usize {
+        self.pending_max.saturating_sub(self.side.under_way.len())
+    }
+}
+
 impl UioPort for Uio<'_> {
     fn submit(
         &mut self,

@@ -101,7 +101,18 @@ fn device_spec(
     let bar = bar.into_iter().collect();
     let spec = DeviceSpec { common, bar, device_id, hdm, lnr, gim, ..DeviceSpec::default() };
     let ld_at = layout.device_lds(at);
-    Some(DeviceSpec { lds, ld_at, capacity, dynamic, gim_memory, ..spec })
+    let enable_use_fabric_mem = device.enable_use_fabric_mem;
+    let fabric_window = enable_use_fabric_mem.then(|| FABRIC_WINDOW.to_owned());
+    Some(DeviceSpec {
+        lds,
+        ld_at,
+        capacity,
+        dynamic,
+        gim_memory,
+        fabric_window,
+        enable_use_fabric_mem,
+        ..spec
+    })
 }
 
 /// Bytes of memory of a device that its host manages (HDM), at least what others are given of it; 0: it has none. Logical

@@ -153,6 +153,9 @@ pub struct Device {
     /// Rate of its link, Gbit/s, which shares of bandwidth are parts of; 100 where nothing is said.
     #[serde(default)]
     pub gbps: Option<u64>,
+    /// An accelerator or NIC begins transfers of fabric memory itself.
+    #[serde(default)]
+    pub enable_use_fabric_mem: bool,
     /// Memory behind BAR 0 of a device without logical devices; 1 where nothing is said.
     #[serde(default)]
     pub bar_mib: Option<u32>,

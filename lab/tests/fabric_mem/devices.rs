@@ -391,3 +391,72 @@ fn taken_away(gone: Place) {
     until(&ends.fabric, "nothing is under way", is_idle);
     idle(&ends.fabric, H0);
 }
+
+/// A device begins transfers itself: from its own memory to another host's (D2RH), the other way (RH2D), to and from memory
+/// of another host's device (D2D), and G-FAM; what its host has to do with it is that it is bound.
+#[test]
+fn a_device_begins_transfers_of_its_own() {
+    let mut ends = Ends::up();
+    let npu = ACCELERATORS[0];
+    let bar = ends.addr(Place { end: End::Bar, side: 0 });
+    let fabric = &ends.fabric;
+    assert_eq!(register(fabric, npu, bar, AREA).kind, "device");
+    assert_eq!(register(fabric, npu, POOL, 2 * AREA).kind, "fabric");
+    for (addr, len, want) in [
+        (bar + AREA - 1, 2, "overlaps handle 1"),
+        (bar + 32 * MIB, 64, "expected memory of the device"),
+        (OWN, 64, "expected memory of the device"),
+    ] {
+        let command = MemCommand::Register { addr: Num(addr), len: Num(len) };
+        assert!(refusal(fabric, npu, command).contains(want), "{addr:#x}");
+    }
+    let window = MemCommand::Window { base: Num(WINDOWS[0]), len: Num(MIB), from: vec![] };
+    assert!(refusal(fabric, npu, window).contains("a device has no window"));
+    // Its own host has not given it that window.
+    assert!(refusal(fabric, npu, connect_to(WINDOWS[0])).contains("refused (UR)"));
+    let peer = connect(fabric, npu, WINDOWS[1]);
+    let own = Place { end: End::Bar, side: 0 };
+    for (seed, end) in (500..).step_by(4).zip(ENDS) {
+        let remote = Place { end, side: 1 };
+        let there = ends.addr(remote);
+        ends.put(own, 0, seed);
+        let write = plan(peer, &[(bar, there, LEN)]);
+        let report = moved(fabric, npu, MemCommand::Write(write));
+        assert_eq!(report.status, MemStatus::Completed, "{end:?}: {report:?}");
+        assert!(ends.has(remote, 0, seed), "{end:?}");
+        ends.put(remote, MIB, seed + 1);
+        let read =
+            plan(peer, &[(bar + MIB + 1, there + MIB + 1, 5), (bar + 2 * MIB, there + MIB, LEN)]);
+        let report = moved(fabric, npu, MemCommand::Read(read));
+        assert_eq!(report.status, MemStatus::Completed, "{end:?}: {report:?}");
+        assert!(ends.has(own, 2 * MIB, seed + 1), "{end:?}");
+        // G-FAM as the own end: the device reads it, and writes it there.
+        ends.put(Place { end: End::Fabric, side: 0 }, MIB, seed + 2);
+        let from = ends.addr(Place { end: End::Fabric, side: 0 }) + MIB;
+        let report =
+            moved(fabric, npu, MemCommand::Write(plan(peer, &[(from, there + 3 * MIB, LEN)])));
+        assert_eq!(report.status, MemStatus::Completed, "{end:?}: {report:?}");
+        assert!(ends.has(remote, 3 * MIB, seed + 2), "{end:?}");
+    }
+    let beyond = plan(peer, &[(bar, ends.addr(Place { end: End::Host, side: 1 }) + AREA, 64)]);
+    let said = refusal(fabric, npu, MemCommand::Write(beyond.clone()));
+    assert!(said.contains("remote range"), "{said}");
+    let peers = list(fabric, H1).peers;
+    assert_eq!(peers.len(), 2, "its host and it are two: {peers:?}");
+    idle(fabric, npu);
+    books(fabric);
+    // A device that is unbound is reset: it has no connection and no registration any more.
+    let bridge = "entry/0/1".to_owned();
+    let begun = MemTransfer { wait: false, ..plan(peer, &[(bar, OWN, AREA)]) };
+    let transfer = moved(fabric, npu, MemCommand::Write(begun)).transfer;
+    ends.fabric.fm().request(&Request::Unbind { bridge }).unwrap();
+    let fabric = &ends.fabric;
+    fabric.parts().until(Span::from_ms(100), |_| false);
+    let report = moved(fabric, npu, MemCommand::Status { transfer });
+    assert_eq!(report.status, MemStatus::Failed, "{report:?}");
+    let left = list(fabric, npu);
+    assert_eq!((left.registrations.len(), left.peers.len(), left.streams), (0, 0, 0), "{left:?}");
+    assert!(refusal(fabric, npu, MemCommand::Write(beyond)).contains("is not connected"));
+    assert!(refusal(fabric, npu, connect_to(WINDOWS[1])).contains("may not send requests"));
+    until(fabric, "h1 has heard", |fabric| list(fabric, H1).peers.len() == 1);
+}

@@ -98,8 +98,7 @@ fn check_1_options_are_refused_by_name() {
     assert!(spec.endpoint(&[]).err().unwrap().to_string().contains("fabric_window"));
     let plain = up("fig-7-40");
     assert!(
-        refusal(&plain, H0, MemCommand::List {})
-            .contains("start the host with enable_use_fabric_mem")
+        refusal(&plain, H0, MemCommand::List {}).contains("start it with enable_use_fabric_mem")
     );
 }
 

@@ -22,6 +22,7 @@ use weft_rpc::Refused;
 use super::api::{Endpoint, not_for, sole};
 use super::command::{Access, Answer, Command, OwnRange, Via};
 use super::event_log::EventLog;
+use super::host::fabric_mem::{FabricMem, OFF};
 use super::ln::requester::{LnCommands, notified};
 use super::own_memory::OwnMemory;
 use super::transfer::{Ask, How, Plan, Transfers, load_answer};
@@ -34,6 +35,7 @@ pub struct DeviceEndpoint {
     flit: bool,
     transfers: Vec<Transfers>,
     ln: LnCommands,
+    fabric_mem: Option<Box<FabricMem>>,
     /// What it is, in events.
     whole: String,
 }
@@ -66,7 +68,8 @@ impl DeviceEndpoint {
         let transfers = (0..functions).map(|_| Transfers::default()).collect();
         let ln = LnCommands::new(None, flit);
         let whole = "the device".to_owned();
-        Self { inner: device, name: name.to_owned(), flit, transfers, ln, whole }
+        let (name, fabric_mem) = (name.to_owned(), None);
+        Self { inner: device, name, flit, transfers, ln, fabric_mem, whole }
     }
 
     /// As logical device `number` of several.
@@ -80,6 +83,12 @@ impl DeviceEndpoint {
     pub fn with_lnr(mut self, spec: Option<LnrSpec>) -> Self {
         self.ln = LnCommands::new(spec, self.flit);
         self
+    }
+
+    /// With transfers of fabric memory, or without.
+    #[must_use]
+    pub fn with_fabric_mem(self, fabric_mem: Option<FabricMem>) -> Self {
+        Self { fabric_mem: fabric_mem.map(Box::new), ..self }
     }
 
     /// The device itself.
@@ -132,8 +141,9 @@ impl DeviceEndpoint {
     }
 
     fn pump(&mut self, now: Instant, log: &mut EventLog) -> usize {
-        let Self { inner: device, transfers, .. } = self;
+        let Self { inner: device, transfers, fabric_mem, .. } = self;
         let (mut sent, mut ended) = (0, Vec::new());
+        sent += fabric_mem.as_mut().map_or(0, |it| it.pump(now, device, log));
         for (function, transfers) in (0..).zip(transfers) {
             sent += transfers.pump(now, &mut submitter(device, function), &mut ended);
         }
@@ -145,7 +155,10 @@ impl DeviceEndpoint {
     fn event(&mut self, event: Event, log: &mut EventLog) {
         match event {
             Event::Done { function, done } => {
-                if self.ln.take(&self.inner, function, &done, log) {
+                let mut fabric_mem = self.fabric_mem.as_mut().filter(|_| function == 0);
+                if self.ln.take(&self.inner, function, &done, log)
+                    || fabric_mem.as_mut().is_some_and(|it| it.take(&done, log))
+                {
                     return;
                 }
                 if let Ok((device, transfers)) = self.transfers(function) {
@@ -165,6 +178,11 @@ impl DeviceEndpoint {
             }
             Event::Reset(function) => {
                 self.ln.reset(function, log);
+                if let Some(fabric_mem) =
+                    self.fabric_mem.as_mut().filter(|_| function.is_none_or(|it| it == 0))
+                {
+                    fabric_mem.reset(log);
+                }
                 let what =
                     function.map_or_else(|| self.whole.clone(), |it| format!("function {it}"));
                 log.event("reset", what);
@@ -207,7 +225,10 @@ impl Endpoint for DeviceEndpoint {
         ports: &mut [Box<dyn Port>],
         bufs: &mut Bufs,
     ) -> Result<Progress, PortError> {
-        sole(ports).map_or(Ok(Progress::default()), |port| self.inner.poll(now, port, bufs))
+        let Some(port) = sole(ports) else { return Ok(Progress::default()) };
+        let progress = self.inner.poll(now, port, bufs)?;
+        let due = self.fabric_mem.as_deref().and_then(FabricMem::due);
+        Ok(Progress { next: Instant::earlier(progress.next, due), ..progress })
     }
 
     fn next_event(&mut self, log: &mut EventLog) -> bool {
@@ -255,6 +276,10 @@ impl Endpoint for DeviceEndpoint {
                 }
                 Ok(Some(Answer::Done))
             }
+            Command::Mem(command) => match &mut self.fabric_mem {
+                Some(fabric_mem) => fabric_mem.begin(now, number, command, &mut self.inner),
+                None => Err(Refused::because(OFF)),
+            },
             Command::LoadStop {} | Command::LoadStatus {} => {
                 let found = self.transfers.iter_mut().find(|it| it.load().is_some());
                 let found = found.ok_or_else(|| Refused::because("no load was started"))?;
@@ -286,7 +311,8 @@ impl Endpoint for DeviceEndpoint {
             })
             .collect();
         let load = self.transfers.iter().find_map(Transfers::load);
-        json!({ "functions": functions, "load": load })
+        let fabric_mem = self.fabric_mem.as_ref().map(|it| it.list());
+        json!({ "functions": functions, "load": load, "fabric_mem": fabric_mem })
     }
 
     fn release(&mut self, bufs: &mut Bufs) {

@@ -18,6 +18,7 @@ use weft_parsers::fabric::Hpa;
 use super::DeviceEndpoint;
 use super::mld::MldEndpoint;
 use crate::endpoint::api::Endpoint;
+use crate::endpoint::host::fabric_mem::{Asked, FabricMem, Kind, Limits, asked_for};
 use crate::endpoint::number::Num;
 use crate::endpoint::spec::{
     Common, Spec, SpecError, UIO_MAX, field, identity, in_flight, number, number16, parts, power,
@@ -84,6 +85,15 @@ pub struct DeviceSpec {
     /// Memory that such requests reach, behind the first function
     #[cfg_attr(feature = "clap", arg(long, value_name = "BASE:SIZE"))]
     pub gim_memory: Option<String>,
+    /// Addresses of the fabric's memory, for transfers of fabric memory
+    #[cfg_attr(feature = "clap", arg(long, value_name = "BASE:SIZE"))]
+    pub fabric_window: Option<String>,
+    /// Transfers of fabric memory by the first function: commands `mem ...` of its control socket
+    #[cfg_attr(feature = "clap", arg(long))]
+    pub enable_use_fabric_mem: bool,
+    /// Option of these transfers, such as `streams_per_transfer=8`; may be given several times
+    #[cfg_attr(feature = "clap", arg(long, value_name = "KEY=VALUE"))]
+    pub fabric_mem: Vec<String>,
 }
 
 impl Spec for DeviceSpec {
@@ -239,6 +249,13 @@ impl DeviceSpec {
                 "gim",
                 "logical devices take requests of their own hosts alone",
             ),
+            (
+                self.enable_use_fabric_mem
+                    || !self.fabric_mem.is_empty()
+                    || self.fabric_window.is_some(),
+                "enable_use_fabric_mem",
+                "logical devices have no transfers of their own",
+            ),
             (!self.common.flit()?, "mode", "a device with logical devices needs mode flit"),
         ];
         match alone.into_iter().find(|(is_given, ..)| *is_given) {
@@ -359,6 +376,27 @@ impl DeviceSpec {
         let flit = self.common.flit()?;
         let name = self.common.name("device");
         let endpoint = DeviceEndpoint::new(device, &name, usize::from(count), flit);
-        Ok(endpoint.with_lnr(self.requester()?))
+        Ok(endpoint.with_lnr(self.requester()?).with_fabric_mem(self.fabric_mem()?))
+    }
+
+    /// Its transfers of fabric memory, if they are on.
+    fn fabric_mem(&self) -> Result<Option<FabricMem>, SpecError> {
+        let window = self.fabric_window.as_deref();
+        let window = window.map(|text| range("fabric_window", text, None)).transpose()?;
+        if window.is_some() && !self.enable_use_fabric_mem {
+            return Err(field("fabric_window", "without effect: set enable_use_fabric_mem"));
+        }
+        let asked = Asked {
+            on: self.enable_use_fabric_mem,
+            options: &self.fabric_mem,
+            window,
+            flit: self.common.flit()?,
+        };
+        let limits = Limits {
+            answer: self.common.timeout()?,
+            in_flight: in_flight(self.in_flight, 32)?,
+            uio_max: power("uio_max", self.uio_max, UIO_MAX)?,
+        };
+        asked_for(Kind::Device, asked, limits)
     }
 }

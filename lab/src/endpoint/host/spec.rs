@@ -16,7 +16,7 @@ use weft_parsers::MacAddr;
 use weft_parsers::fabric::Hpa;
 
 use super::HostEndpoint;
-use super::fabric_mem::{FabricMem, Limits, SLOTS, SLOTS_LEN, Settings};
+use super::fabric_mem::{Asked, FabricMem, Kind, Limits, SLOTS, SLOTS_LEN, asked_for};
 use crate::endpoint::api::Endpoint;
 use crate::endpoint::command::Export;
 use crate::endpoint::host::exports::Exported;
@@ -203,29 +203,18 @@ impl HostSpec {
 
     /// Its transfers of fabric memory, if they are on.
     fn fabric_mem(&self, window: Option<(u64, u64)>) -> Result<Option<FabricMem>, SpecError> {
-        const ON: &str = "enable_use_fabric_mem";
-        if !self.enable_use_fabric_mem {
-            if self.fabric_mem.is_empty() {
-                return Ok(None);
-            }
-            return Err(field("fabric_mem", format!("without effect: set {ON}")));
-        }
-        let Some(fabric) = window else {
-            return Err(field(ON, "needs a fabric_window: what lies there is reached by UIO"));
+        let asked = Asked {
+            on: self.enable_use_fabric_mem,
+            options: &self.fabric_mem,
+            window,
+            flit: self.common.flit()?,
         };
-        if !self.common.flit()? {
-            return Err(field(ON, "UIO is of flit mode only"));
-        }
         let limits = Limits {
-            fabric,
             answer: self.common.timeout()?,
             in_flight: in_flight(self.in_flight, 64)?,
             uio_max: power("uio_max", self.uio_max, UIO_MAX)?,
         };
-        let settings = Settings::of(&self.fabric_mem, limits);
-        let settings = settings.map_err(|text| field("fabric_mem", text))?;
-        let built = FabricMem::new(settings);
-        built.map(Some).map_err(|error| field("fabric_mem", error.to_string()))
+        asked_for(Kind::Host, asked, limits)
     }
 }
 

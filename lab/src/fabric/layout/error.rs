@@ -61,11 +61,16 @@ pub enum LayoutError {
         /// The key.
         key: &'static str,
     },
-    /// Transfers of fabric memory, of a host that reaches none.
+    /// Transfers of fabric memory, of a host or device that reaches none.
     #[error(
-        "host {0}: enable_use_fabric_mem has no effect, as the host has no [[memory]], [[gim]] or [[p2p]]: give it one, or leave the key out"
+        "{kind} {name}: enable_use_fabric_mem has no effect, as it has no [[memory]], [[gim]] or [[p2p]]: give it one, or leave the key out"
     )]
-    NoTransfers(String),
+    NoTransfers {
+        /// `host` or `device`.
+        kind: &'static str,
+        /// Which.
+        name: String,
+    },
     /// Nothing is called so.
     #[error("{by}: there is no {what} {name:?}")]
     NoSuch {

@@ -4,7 +4,9 @@
 //! Units: none.
 //! Source: docs/fabric.md.
 
+use super::super::topology::{DeviceKind, Memory};
 use super::build::Builder;
+use super::lds::refuse;
 use super::{LayoutError, Part};
 
 impl Builder<'_> {
@@ -30,18 +32,32 @@ impl Builder<'_> {
         Ok(())
     }
 
-    /// Refuses transfers of fabric memory for hosts that reach none of it.
+    /// Refuses transfers of fabric memory for hosts and devices that reach none of it.
     pub(super) fn check_transfers(&self) -> Result<(), LayoutError> {
         for (index, host) in self.topology.hosts.iter().enumerate() {
-            let part = Part::Host(index);
-            let has_gim = |gim: &super::gim::GimRange| gim.of == part || gim.from.contains(&part);
-            let reaches = self.topology.memory.iter().any(|it| it.hosts.contains(&host.name))
-                || self.layout.gim.iter().any(has_gim)
-                || self.layout.p2p.iter().any(|p2p| p2p.from.contains(&part));
-            if host.enable_use_fabric_mem && !reaches {
-                return Err(LayoutError::NoTransfers(host.name.clone()));
+            if host.enable_use_fabric_mem && !self.reaches(Part::Host(index), &host.name) {
+                return Err(LayoutError::NoTransfers { kind: "host", name: host.name.clone() });
+            }
+        }
+        for (index, device) in self.topology.devices.iter().enumerate() {
+            let name = device.name.clone();
+            if device.enable_use_fabric_mem && device.kind == DeviceKind::Memory {
+                let why = "enable_use_fabric_mem: a memory device begins no transfers; its host registers its memory";
+                return refuse(&name, why);
+            }
+            if device.enable_use_fabric_mem && !self.reaches(Part::Device(index), &name) {
+                return Err(LayoutError::NoTransfers { kind: "device", name });
             }
         }
         Ok(())
+    }
+
+    /// Whether a part has memory of the fabric, or memory for others.
+    fn reaches(&self, part: Part, name: &String) -> bool {
+        let has_gim = |gim: &super::gim::GimRange| gim.of == part || gim.from.contains(&part);
+        let has = |it: &Memory| it.hosts.contains(name) || it.devices.contains(name);
+        self.topology.memory.iter().any(has)
+            || self.layout.gim.iter().any(has_gim)
+            || self.layout.p2p.iter().any(|p2p| p2p.from.contains(&part))
     }
 }

@@ -165,6 +165,6 @@ fn check_amounts(device: &Device, lds: u8, all: u32) -> Result<(), LayoutError> 
     Ok(())
 }
 
-fn refuse<T>(device: &str, why: &str) -> Result<T, LayoutError> {
+pub(super) fn refuse<T>(device: &str, why: &str) -> Result<T, LayoutError> {
     Err(LayoutError::Lds { device: device.to_owned(), why: why.to_owned() })
 }

@@ -688,6 +688,7 @@ fn partitions_fit_their_device_and_memory_its_partition() {
 #[test]
 fn what_would_have_no_effect_is_refused() {
     let base = "switch = [{ name = \"sw\" }]\ngfd = [{ name = \"g\", at = \"sw\" }]\n";
+    let device = |keys: &str| format!(r#"device = [{{ name = "d", at = "sw", {keys} }}]"#);
     let lone = r#"device = [{ name = "d", at = "h" }]"#;
     let host = |keys: &str| format!(r#"host = [{{ name = "h", at = "sw"{keys} }}]"#);
     let memory = |keys: &str| {
@@ -713,6 +714,8 @@ fn what_would_have_no_effect_is_refused() {
         (host(", ln_lines = 0"), "h: ln_lines: expected 1 to 1048576"),
         (host(", ln_lines = 1048577"), "h: ln_lines: expected 1 to 1048576"),
         (host(", enable_use_fabric_mem = true"), "host h: enable_use_fabric_mem"),
+        (device("enable_use_fabric_mem = true, kind = \"nic\""), "device d: enable_use_fabric_mem has no effect"),
+        (device("enable_use_fabric_mem = true"), "d: enable_use_fabric_mem: a memory device begins no transfers"),
         (memory("len = \"16MiB\""), ""),
         (memory("len = \"1MiB\""), "memory m: the size is no multiple of 0x1000000"),
         (memory("len = \"24MiB\""), "0x1000000 or 0x2000000 would do"),

@@ -7,14 +7,13 @@
 //! A mailbox in the host's own window is a slot for each port that requests come from: what is in it was written by that
 //! port alone. One in fabric memory is read and written by UIO, and tells nothing of who wrote it.
 
-use weft_cxl::completer::Target;
-use weft_cxl::cxl_host::CxlHost;
 use weft_cxl::requester::{Failure, OpId, Operation};
 use weft_dataplane::time::{Instant, Span};
 use weft_parsers::fabric::{Hpa, Pid};
 use weft_parsers::tlp::Status;
 
 use super::mailbox::{HALF_LEN, HEAD_LEN, Half, MailShare, NoHalf, Says};
+use super::owner::Owner;
 
 /// Between two looks, while a connection is made, and while there is one.
 const LOOK: Span = Span::from_ms(20);
@@ -194,7 +193,7 @@ impl Channel {
     }
 
     /// Goes on as far as it can without waiting; tells what was heard, and how many requests were sent.
-    pub fn advance(&mut self, now: Instant, host: &mut CxlHost) -> (Option<Heard>, usize) {
+    pub fn advance(&mut self, now: Instant, owner: &mut dyn Owner) -> (Option<Heard>, usize) {
         let mut sent = 0;
         if self.op.is_some() && self.silent(now) {
             // Nobody may answer for as long as a request may take, which is another time limit.
@@ -223,16 +222,22 @@ impl Channel {
             };
             let result = match self.place {
                 _ if data.as_ref().is_some_and(Vec::is_empty) => Ok(Vec::new()),
-                Place::Slot(_, base) => Ok(slot(host, base + at, data)),
+                Place::Slot(_, base) => {
+                    let len = usize::try_from(HALF_LEN).unwrap_or(0);
+                    Ok(owner.access(base + at, data.as_deref(), len))
+                }
                 Place::Fabric(Hpa(base)) => {
                     let addr = Hpa(base.saturating_add(at));
                     let len = usize::try_from(HALF_LEN).unwrap_or(0);
-                    self.op = Some(host.submit(match data {
+                    self.op = owner.submit(match data {
                         Some(data) => Operation::UioWrite { addr, data },
                         None => Operation::UioRead { addr, len },
-                    }));
-                    sent += 1;
-                    break;
+                    });
+                    if self.op.is_some() {
+                        sent += 1;
+                        break;
+                    }
+                    Err(Failure::GivenUp)
                 }
             };
             if let Some(heard) = self.ended(now, result) {
@@ -323,17 +328,6 @@ impl Channel {
             _ => None,
         }
     }
-}
-
-/// Writes a part of a slot of the host's own memory, or reads a half.
-fn slot(host: &mut CxlHost, addr: u64, data: Option<Vec<u8>>) -> Vec<u8> {
-    if let Some(data) = data {
-        host.store(Hpa(addr), &data);
-        return Vec::new();
-    }
-    let mut bytes = vec![0; usize::try_from(HALF_LEN).unwrap_or(0)];
-    Target::read(host.memory(), addr, &mut bytes);
-    bytes
 }
 
 #[cfg(test)]

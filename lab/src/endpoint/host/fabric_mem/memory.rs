@@ -1,11 +1,10 @@
 //! The memory that an engine of a host works on: the host's own, that of devices below it, and its fabric window.
 //!
-//! Shape: [`Memories`] is the engine's `Memory` over a [`HostMemory`]; [`Counting`] counts what goes through a port.
+//! Shape: [`Memories`] is the engine's `Memory` over a [`Target`]; [`Counting`] counts what goes through a port.
 //! Units: bytes.
 //! Source: docs/spec/cxl-fabric.md "Fabric memory transfers".
 
 use weft_cxl::completer::Target;
-use weft_cxl::cxl_host::HostMemory;
 use weft_cxl::fabric_mem::{Completion, MemKind, Memory, NotTaken, Place, Request, UioPort};
 use weft_dataplane::time::Instant;
 use weft_parsers::fabric::Pid;
@@ -13,10 +12,10 @@ use weft_parsers::fabric::Pid;
 /// All places that an engine of a host knows are fabric addresses, of nobody in particular.
 pub const NOBODY: Pid = Pid::NONE;
 
-/// A host's memory as its engine sees it.
+/// Memory of a host or device as its engine sees it.
 pub struct Memories<'a> {
     /// Its own.
-    pub own: &'a mut HostMemory,
+    pub own: &'a mut dyn Target,
     /// First address and bytes of the fabric window.
     pub fabric: (u64, u64),
     /// First address and bytes of what is known to be memory of one device below the host.

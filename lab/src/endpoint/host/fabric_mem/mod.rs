@@ -1,4 +1,4 @@
-//! Fabric memory of a host: the engine with its peers, registrations and transfers, by commands.
+//! Fabric memory of a host or device: the engine with its peers, registrations and transfers, by commands.
 //!
 //! Shape: [`FabricMem::begin`] takes a [`MemCommand`]; [`FabricMem::pump`] moves all on; answers go by number.
 //! Units: bytes; time as a parameter.
@@ -13,6 +13,8 @@ mod channel;
 mod devices;
 mod mailbox;
 mod memory;
+mod owner;
+mod peers;
 mod settings;
 mod transfers;
 
@@ -21,7 +23,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use weft_cxl::cxl_host::CxlHost;
 use weft_cxl::fabric_mem::{
-    Engine, EngineSpec, Error, Handle, MemDesc, MemKind, Message, Op, PeerId, Place as EnginePlace,
+    Engine, EngineSpec, Error, Handle, MemDesc, MemKind, Memory, Op, PeerId, Place as EnginePlace,
     Segment, Share, Window,
 };
 use weft_cxl::requester::Done;
@@ -29,11 +31,12 @@ use weft_dataplane::time::{Instant, Span};
 use weft_parsers::fabric::{Hpa, Pid};
 use weft_rpc::Refused;
 
-use self::channel::{Channel, Heard, Place, State};
+use self::channel::{Channel, Place, State};
 use self::devices::{Device, Devices};
-use self::mailbox::{MAILBOX_LEN, MailShare, SHARES_MAX};
-use self::memory::{Counting, Memories, NOBODY};
-pub use self::settings::{Limits, Settings};
+use self::mailbox::{MAILBOX_LEN, SHARES_MAX};
+use self::memory::{Memories, NOBODY};
+use self::owner::{Owner, Work};
+pub use self::settings::{Asked, Limits, Settings, asked_for};
 use self::transfers::Transfers;
 use crate::endpoint::command::Answer;
 use crate::endpoint::event_log::EventLog;
@@ -42,7 +45,7 @@ use crate::endpoint::fabric_mem::{
 };
 
 /// Why commands for fabric memory are refused where it is off.
-pub const OFF: &str = "fabric memory is off: start the host with enable_use_fabric_mem";
+pub const OFF: &str = "fabric memory is off: start it with enable_use_fabric_mem";
 /// First address of the mailbox's slots in the host's memory, a slot for each port.
 pub const SLOTS: u64 = 1 << 60;
 /// Bytes of all slots.
@@ -59,8 +62,18 @@ struct Caller {
     until: Instant,
 }
 
-/// Fabric memory of a host.
+/// Whose memory an engine moves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A host's, and that of devices below it, which it shows in a window.
+    Host,
+    /// A device's own, which it shows to nobody.
+    Device,
+}
+
+/// Fabric memory of a host or device.
 pub struct FabricMem {
+    kind: Kind,
     engine: Engine,
     settings: Settings,
     devices: Devices,
@@ -82,11 +95,11 @@ fn refused(error: &Error) -> Refused {
     }
 }
 
-const fn kind_name(kind: MemKind) -> &'static str {
-    match kind {
-        MemKind::Host => "host",
-        MemKind::Device => "device",
-        MemKind::Fabric => "fabric",
+const fn kind_name(owner: Kind, kind: MemKind) -> &'static str {
+    match (owner, kind) {
+        (Kind::Host, MemKind::Host) => "host",
+        (Kind::Device, MemKind::Host) | (_, MemKind::Device) => "device",
+        (_, MemKind::Fabric) => "fabric",
     }
 }
 
@@ -99,11 +112,12 @@ impl FabricMem {
     ///
     /// # Errors
     /// An option is out of range, or two exclude each other.
-    pub fn new(settings: Settings) -> Result<Self, Error> {
+    pub fn new(kind: Kind, settings: Settings) -> Result<Self, Error> {
         let segments = BTreeMap::from([(NOBODY, Segment { base: Hpa(0), len: u64::MAX })]);
         let options = settings.options.clone();
         let engine = Engine::new(EngineSpec { options, window: NOWHERE, segments })?;
         Ok(Self {
+            kind,
             engine,
             settings,
             devices: Devices::default(),
@@ -155,16 +169,21 @@ impl FabricMem {
         now: Instant,
         number: u64,
         command: &MemCommand,
-        host: &mut CxlHost,
+        owner: &mut dyn Owner,
     ) -> Result<Option<Answer>, Refused> {
         self.now = now;
         match command {
-            MemCommand::Register { addr, len } => self.register(addr.0, len.0, host).map(Some),
+            MemCommand::Register { addr, len } => self.register(addr.0, len.0, owner).map(Some),
             MemCommand::Deregister { handle } => {
                 let handle = Handle::from_number(*handle);
                 self.engine.deregister(handle).map_err(|error| refused(&error))?;
                 self.devices.remove(handle);
                 Ok(Some(Answer::Done))
+            }
+            MemCommand::Window { .. } if self.kind == Kind::Device => {
+                let text =
+                    "a device has no window: others reach what its host registers of its memory";
+                Err(Refused::because(text))
             }
             MemCommand::Window { base, len, from } => {
                 let window = MemWindow { base: base.0, len: len.0, from: from.clone() };
@@ -172,6 +191,10 @@ impl FabricMem {
             }
             MemCommand::Listen { mailbox } => self.listen(mailbox.0).map(Some),
             MemCommand::Connect { mailbox, timeout_ms } => {
+                if !owner.may_send() {
+                    let text = "function 0 may not send requests: its host has not enabled it";
+                    return Err(Refused::because(text));
+                }
                 let until = now + Span::from_ms((*timeout_ms).min(1 << 32));
                 self.connect(mailbox.0, Caller { number, until }).map(|()| None)
             }
@@ -201,24 +224,23 @@ impl FabricMem {
         self.engine.shares().map(drop).map_err(|error| refused(&error))
     }
 
-    fn register(&mut self, addr: u64, len: u64, host: &mut CxlHost) -> Result<Answer, Refused> {
+    fn register(&mut self, addr: u64, len: u64, owner: &mut dyn Owner) -> Result<Answer, Refused> {
         if self.engine.usage().registrations >= SHARES_MAX {
             let text = format!("{SHARES_MAX} ranges are registered, and there is no room for more");
             return Err(Refused::because(text));
         }
         let desc = MemDesc { addr, len }.checked().map_err(|error| refused(&error))?;
-        let device = Device::at(host.tree(), desc).filter(|_| !host.is_enumerating());
-        let (_, own) = host.uio(0);
-        let known = device.map(|_| (addr, len));
-        let (fabric, hidden) = (self.settings.fabric, SLOTS);
-        let memories = Memories { own, fabric, device: known, hidden };
-        let kind = weft_cxl::fabric_mem::Memory::kind(&memories, addr, len).ok_or_else(|| {
-            let text = "expected memory of the host, of a device that it has found, or of its fabric window, all of one kind";
-            Refused::because(format!("{len:#x} bytes at {addr:#x}: {text}"))
-        })?;
-        let handle = self.engine.register(desc, kind, &memories);
+        let found = Device::at(owner.tree(), desc).filter(|_| !owner.is_enumerating());
+        let (fabric, hidden, device) = (self.settings.fabric, SLOTS, found.map(|_| (addr, len)));
+        let (engine, mut done) = (&mut self.engine, None);
+        owner.own(&mut |own| {
+            let memories = Memories { own, fabric, device, hidden };
+            let kind = memories.kind(addr, len);
+            done = kind.map(|kind| (kind, engine.register(desc, kind, &memories)));
+        });
+        let (kind, handle) = done.ok_or_else(|| self.no_memory(desc))?;
         let handle = handle.map_err(|error| refused(&error))?;
-        if let Some(device) = device.filter(|_| kind == MemKind::Device) {
+        if let Some(device) = found.filter(|_| kind == MemKind::Device) {
             self.devices.add(handle, desc, device);
         }
         let range = self.ranges().into_iter().find(|range| range.handle == handle.number());
@@ -227,13 +249,25 @@ impl FabricMem {
             .ok_or_else(|| Refused::unavailable("the registration is gone"))
     }
 
+    fn no_memory(&self, MemDesc { addr, len }: MemDesc) -> Refused {
+        let text = match self.kind {
+            Kind::Host => {
+                "expected memory of the host, of a device that it has found, or of its fabric window, all of one kind"
+            }
+            Kind::Device => {
+                "expected memory of the device, by the addresses that its host has given it, or of its fabric window, all of one kind"
+            }
+        };
+        Refused::because(format!("{len:#x} bytes at {addr:#x}: {text}"))
+    }
+
     fn ranges(&self) -> Vec<MemRange> {
         let shown = self.window.is_some();
         let range = |(handle, share): (Handle, Share)| MemRange {
             handle: handle.number(),
             addr: share.mem.addr,
             len: share.mem.len,
-            kind: kind_name(share.kind).to_owned(),
+            kind: kind_name(self.kind, share.kind).to_owned(),
             hpa: (shown || share.kind == MemKind::Fabric).then_some(share.place.offset),
         };
         self.engine.registrations().map(range).collect()
@@ -318,6 +352,18 @@ impl FabricMem {
         Refused { message, ..refused }
     }
 
+    /// The device was reset: its host, or the next one, begins anew with it, and so does this.
+    pub fn reset(&mut self, log: &mut EventLog) {
+        let Ok(peers) = self.engine.reset() else { return };
+        self.channels.clear();
+        for (_, caller) in core::mem::take(&mut self.callers) {
+            log.answer(caller.number, Err(Refused::because("the device was reset")));
+        }
+        if !peers.is_empty() {
+            log.event("fabric_mem", "reset: connections and registrations are gone");
+        }
+    }
+
     /// The host has looked what is below it: what is registered of devices that are not there any more is taken back.
     pub fn renewed(&mut self, host: &mut CxlHost, log: &mut EventLog) {
         for (handle, device) in self.devices.gone(host.tree()) {
@@ -377,110 +423,6 @@ impl FabricMem {
         Ok(())
     }
 
-    /// Whether this host's user has registered all of a range of fabric memory.
-    fn is_granted(&self, hpa: u64, len: u64) -> bool {
-        self.engine.registrations().any(|(_, Share { mem, kind, .. })| {
-            let within = hpa.checked_sub(mem.addr).and_then(|from| from.checked_add(len));
-            kind == MemKind::Fabric && within.is_some_and(|end| end <= mem.len)
-        })
-    }
-
-    /// What is said of own registrations; host memory only to who can reach the window.
-    fn own_shares(&self, with_host: bool) -> Vec<MailShare> {
-        let all = self.engine.registrations().map(|(_, share)| share);
-        let share = |Share { mem, kind, place }: Share| MailShare {
-            addr: mem.addr,
-            len: mem.len,
-            hpa: place.offset,
-            fabric: kind == MemKind::Fabric,
-        };
-        let shown = |share: &MailShare| share.fabric || with_host && self.window.is_some();
-        all.map(share).filter(shown).collect()
-    }
-
-    /// What of a peer's shares is used.
-    fn usable(&self, channel: &Channel, shares: &[MailShare]) -> Vec<Share> {
-        // Fabric memory for the mailbox: whoever was granted it may have written there.
-        let segment = match channel.place {
-            Place::Fabric(Hpa(at)) if channel.connects && !self.is_granted(at, MAILBOX_LEN) => {
-                Some(at / SEGMENT)
-            }
-            _ => None,
-        };
-        let is_used = |it: &&MailShare| {
-            let last = it.hpa.saturating_add(it.len.saturating_sub(1));
-            let there = Some(it.hpa / SEGMENT) == segment && Some(last / SEGMENT) == segment;
-            if it.fabric { it.addr == it.hpa && self.is_granted(it.hpa, it.len) } else { there }
-        };
-        let share = |it: &MailShare| Share {
-            mem: MemDesc { addr: it.addr, len: it.len },
-            kind: if it.fabric { MemKind::Fabric } else { MemKind::Host },
-            place: EnginePlace { pid: NOBODY, offset: it.hpa },
-        };
-        shares.iter().filter(is_used).map(share).collect()
-    }
-
-    fn heard(&mut self, peer: PeerId, heard: Heard, log: &mut EventLog) {
-        let Some(channel) = self.channels.get(&peer) else { return };
-        let (pid, connects) = (channel.pid().unwrap_or(NOBODY), channel.connects);
-        let now = self.now;
-        match heard {
-            Heard::Hello(session, shares) => {
-                let shares = self.usable(channel, &shares);
-                let own = self.own_shares(channel.pid().is_some());
-                let taken = self.engine.receive(peer, &Message::Hello { pid, shares });
-                let Some(channel) = self.channels.get_mut(&peer) else { return };
-                match taken {
-                    Ok(_) => channel.welcome(now, session, own),
-                    Err(_) => channel.close(now, session),
-                }
-                let text = taken
-                    .map_or_else(|e| e.to_string(), |_| format!("peer {} is connected", peer.0));
-                log.event("fabric_mem", text);
-            }
-            Heard::Welcome(shares) => {
-                let shares = self.usable(channel, &shares);
-                let taken = self.engine.receive(peer, &Message::Welcome { pid, shares });
-                let Some(channel) = self.channels.get_mut(&peer) else { return };
-                match taken {
-                    Ok(_) => channel.connected(now),
-                    Err(_) => channel.close(now, channel.session()),
-                }
-                let answer = taken.map(|_| mem(MemAnswer::Peer(peer.0)));
-                self.answer(peer, answer.map_err(|error| refused(&error)), log);
-            }
-            Heard::Goodbye => {
-                let _ = self.engine.receive(peer, &Message::Goodbye);
-                self.over(peer, connects, "it said goodbye", log);
-            }
-            Heard::Gone(why) => {
-                let _ = self.engine.peer_lost(peer);
-                self.over(peer, connects, &why, log);
-            }
-            Heard::Over => {
-                let _ = self.engine.disconnect(peer);
-                self.channels.remove(&peer);
-                self.answer(peer, Err(Refused::because("disconnected")), log);
-            }
-        }
-    }
-
-    fn over(&mut self, peer: PeerId, connects: bool, why: &str, log: &mut EventLog) {
-        log.event("fabric_mem", format!("peer {} is gone: {why}", peer.0));
-        match self.channels.get_mut(&peer) {
-            Some(channel) if !connects => channel.listen(),
-            _ => drop(self.channels.remove(&peer)),
-        }
-        let text = format!("the peer does not connect: {why}");
-        self.answer(peer, Err(Refused::because(text)), log);
-    }
-
-    fn answer(&mut self, peer: PeerId, answer: Result<Answer, Refused>, log: &mut EventLog) {
-        if let Some(caller) = self.callers.remove(&peer) {
-            log.answer(caller.number, answer);
-        }
-    }
-
     /// Takes the end of a request for a mailbox; false if it is none.
     pub fn take(&mut self, done: &Done, log: &mut EventLog) -> bool {
         let Some((peer, channel)) = self.channels.iter_mut().find(|(_, it)| it.waits_for(done.op))
@@ -495,26 +437,24 @@ impl FabricMem {
     }
 
     /// Moves mailboxes, transfers and answers on; how many requests it has submitted.
-    pub fn pump(&mut self, now: Instant, host: &mut CxlHost, log: &mut EventLog) -> usize {
+    pub fn pump(&mut self, now: Instant, owner: &mut dyn Owner, log: &mut EventLog) -> usize {
         self.now = now;
         self.meet();
         let mut sent = 0;
         for peer in self.channels.keys().copied().collect::<Vec<_>>() {
             let Some(channel) = self.channels.get_mut(&peer) else { continue };
-            let (heard, requests) = channel.advance(now, host);
+            let (heard, requests) = channel.advance(now, owner);
             sent += requests;
             if let Some(heard) = heard {
                 self.heard(peer, heard, log);
             }
         }
         // What is at an address of a device may be another one when this is done.
-        let held = if host.is_enumerating() { self.devices.ranges() } else { Vec::new() };
-        let (port, own) = host.uio(self.settings.pending_max);
-        let mut port = Counting { port, sent: 0, held };
+        let held = if owner.is_enumerating() { self.devices.ranges() } else { Vec::new() };
         let (fabric, hidden) = (self.settings.fabric, SLOTS);
-        let mut memories = Memories { own, fabric, device: None, hidden };
-        let next = self.engine.poll(now, &mut port, &mut memories).unwrap_or_default();
-        sent += port.sent;
+        let work = Work { fabric, hidden, held, pending_max: self.settings.pending_max };
+        let (next, requests) = owner.drive(now, &mut self.engine, work);
+        sent += requests;
         for (number, report) in self.transfers.ended(now, &mut self.engine) {
             log.answer(number, Ok(mem(MemAnswer::Transfer(report))));
         }
@@ -523,36 +463,6 @@ impl FabricMem {
         let callers = self.callers.values().map(|caller| caller.until);
         self.due = channels.chain(callers).chain(next).min();
         sent
-    }
-
-    /// A mailbox for each port that has come to the window.
-    fn meet(&mut self) {
-        for pid in core::mem::take(self.came.get_mut()) {
-            if !self.channels.values().any(|it| it.pid() == Some(pid)) {
-                let peer = self.next_peer();
-                let place = Place::Slot(pid, slot_of(pid));
-                let channel = Channel::new(place, self.now, self.settings.silence, None);
-                self.channels.insert(peer, channel);
-            }
-        }
-    }
-
-    /// Ends connections that are not made in time.
-    fn give_up(&mut self, now: Instant, log: &mut EventLog) {
-        let late = self.callers.iter().filter(|(_, caller)| caller.until <= now);
-        for peer in late.map(|(peer, _)| *peer).collect::<Vec<_>>() {
-            let _ = self.engine.disconnect(peer);
-            let failure = self.channels.remove(&peer).and_then(|channel| channel.failure);
-            let why = failure.map_or_else(
-                || "nobody answers in the mailbox".to_owned(),
-                |failure| format!("the mailbox was {failure}"),
-            );
-            self.answer(
-                peer,
-                Err(Refused::unavailable(format!("not connected in time: {why}"))),
-                log,
-            );
-        }
     }
 
     /// All that there is.
