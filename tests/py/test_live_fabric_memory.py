@@ -1,4 +1,5 @@
-"""The client of docs/fabric-memory.md on a running fabric: a KV-cache moves between two hosts, and a changed byte is found.
+"""The client of docs/fabric-memory.md on a running fabric: a KV-cache moves between all pairs of ends, and a changed byte is
+found.
 
 Shape: `weft fabric up` in one process, in a directory of the test; lab/examples/kv_cache.py as a program and as a module.
 Units: bytes; seconds.
@@ -22,11 +23,34 @@ sys.path.insert(0, str(CLIENT.parent))
 import kv_cache  # noqa: E402
 
 
+# Bytes that move between each pair of ends; 1073741824 takes some minutes.
+BYTES = int(os.environ.get("WEFT_FABRIC_MEMORY_BYTES", str(3 << 20)))
+
+# Where the client puts the cache: memory of the host, G-FAM, behind the BAR of an accelerator.
+BAR = 0x4000000000
+ENDS = {
+    "host": ((), ()),
+    "fabric": (("--source-memory", "fabric:0x10000000000"), ("--target-memory", "fabric:0x10001000000")),
+    "device": (("--source-memory", f"npu0:{BAR:#x}"), ("--target-memory", f"npu1:{BAR:#x}")),
+}
+
+
 @pytest.fixture(name="fabric", scope="module")
 def running_fabric():
     """The directory of a fabric's sockets."""
+    yield from running("fabric-memory")
+
+
+@pytest.fixture(name="devices", scope="module")
+def running_devices():
+    """The same of a fabric with devices."""
+    yield from running("fabric-memory-devices")
+
+
+def running(name):
+    """The directory of the sockets of a fabric while it runs."""
     with tempfile.TemporaryDirectory(prefix="wfm") as folder:
-        file = ROOT / "pcaps" / "fabric" / "fabric-memory.toml"
+        file = ROOT / "pcaps" / "fabric" / f"{name}.toml"
         command = [weftlive.weft(), "fabric", "up", str(file), "--dir", folder]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as running:
             try:
@@ -40,7 +64,7 @@ def running_fabric():
 def client(fabric, *words):
     """Output of the client."""
     command = [sys.executable, str(CLIENT), "--dir", str(fabric), *words]
-    return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=3600, check=False)
 
 
 def test_a_cache_moves_and_is_verified(fabric):
@@ -57,11 +81,34 @@ def test_a_cache_moves_and_is_verified(fabric):
     assert again.returncode == 0, again.stderr
 
 
+def moved(fabric, *words):
+    """The hash of a cache that was moved, the same at both ends."""
+    done = client(fabric, "--size", str(BYTES), "--stage", "8MiB", *words)
+    print(done.stdout)
+    assert done.returncode == 0, done.stderr
+    hashes = [line.split()[-1] for line in done.stdout.splitlines() if line.startswith("sha256")]
+    assert len(hashes) == 2 and len(set(hashes)) == 1
+    return hashes[0]
+
+
+@pytest.mark.parametrize("target", ENDS)
+@pytest.mark.parametrize("source", ENDS)
+def test_a_cache_moves_between_each_pair_of_ends(devices, source, target):
+    """All nine pairs of host memory, G-FAM and memory of a device; WEFT_FABRIC_MEMORY_BYTES says how much."""
+    moved(devices, *ENDS[source][0], *ENDS[target][1])
+
+
+@pytest.mark.parametrize("target", ("host", "device"))
+def test_a_device_moves_its_cache_itself(devices, target):
+    """The accelerator begins the transfers (D2RH, D2D)."""
+    moved(devices, "--source", "npu0", "--source-memory", f"npu0:{BAR:#x}", *ENDS[target][1])
+
+
 class Flipped(kv_cache.Endpoint):
     """A target whose memory has another byte at one place."""
 
-    def peek(self, addr, length):
-        data = bytearray(super().peek(addr, length))
+    def peek(self, addr, length, cmd="peek", **place):
+        data = bytearray(super().peek(addr, length, cmd, **place))
         data[length // 2] ^= 1
         return bytes(data)
 
