@@ -115,7 +115,9 @@ pub(super) fn ideals(plan: &Plan<'_>, parts: &Parts, routes: &Routes) -> Vec<Spa
             (Carrier::Tcp { lasts: Some(lasts) }, Some(Some(spec))) => {
                 // Its last segment begins its way when its time is over.
                 let last = Flow { bytes: spec.mss as u64, ..flow.clone() };
-                return plan.delay.send + lasts + Frames::of_tcp(&last, spec).time(path, plan.overhead);
+                return plan.delay.send
+                    + lasts
+                    + Frames::of_tcp(&last, spec).time(path, plan.overhead);
             }
             _ => Frames::of(flow.bytes, endpoint),
         };

@@ -117,7 +117,7 @@ mod tests {
             while to.write_all(&chunk).is_ok() {}
         });
         let mut lines = Lines::new(from);
-        let error = lines.next(Duration::from_secs(60)).unwrap_err();
+        let error = lines.next(Duration::from_mins(1)).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::InvalidData);
         drop(lines);
         sender.join().unwrap();

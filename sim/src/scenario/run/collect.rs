@@ -146,8 +146,9 @@ fn flows(network: &Network, hosts: &[&Host]) -> Vec<FlowResult> {
     }
     // Of a connection without a number of bytes that still is there, those that have come.
     for (id, taken) in hosts.iter().filter_map(|host| host.tcp()).flat_map(TcpSide::arriving) {
-        let flow = flows.get_mut(id as usize).filter(|flow| flow.bytes == 0);
-        flow.into_iter().for_each(|flow| flow.bytes = taken);
+        if let Some(flow) = flows.get_mut(id as usize).filter(|flow| flow.bytes == 0) {
+            flow.bytes = taken;
+        }
     }
     flows
 }

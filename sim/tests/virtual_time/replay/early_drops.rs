@@ -5,6 +5,7 @@
 //! Source: docs/spec/pipeline.md §4; RFC 3168 section 5.
 
 use weft_dataplane::config::{SwitchConfig, WredConfig};
+use weft_dataplane::types::PerPri;
 use weft_parsers::MacAddr;
 use weft_parsers::mac_control::{FRAME_LEN, Pfc};
 
@@ -57,11 +58,12 @@ fn early(result: &ReplayResult) -> u64 {
 #[test]
 fn frames_that_ecn_does_not_mark_are_dropped() {
     type Change = fn(&mut FrameSpec);
-    let off: fn(&mut SwitchConfig) = |config| config.ecn.enabled = false;
-    let on: fn(&mut SwitchConfig) = |_| ();
-    let without: fn(&mut SwitchConfig) = |config| config.wred = Default::default();
+    type Setting = fn(&mut SwitchConfig);
+    let off: Setting = |config| config.ecn.enabled = false;
+    let on: Setting = |_| ();
+    let without: Setting = |config| config.wred = PerPri::default();
     #[rustfmt::skip] // columns: name, priority, configuration, frame, whether any are dropped
-    let cases: [(&str, u8, fn(&mut SwitchConfig), Change, bool); 9] = [
+    let cases: [(&str, u8, Setting, Change, bool); 9] = [
         ("Not-ECT",          0, on,      |spec| spec.ecn = 0b00, true),
         ("ECT(0)",           0, on,      |spec| spec.ecn = 0b10, false),
         ("ECT(1)",           0, on,      |spec| spec.ecn = 0b01, false),

@@ -6,6 +6,7 @@
 
 use weft_hosts::rclink::dcqcn::DcqcnSpec;
 use weft_hosts::rclink::endpoint::Transport;
+use weft_sim::results::network::HostResult;
 use weft_sim::scenario::Checks;
 use weft_sim::scenario::fault::Fault;
 
@@ -29,14 +30,16 @@ fn checked(mut scenario: Scenario) -> Results {
 }
 
 fn counter(results: &Results, name: &str) -> u64 {
-    results.hosts.iter().map(|host| host.counters[name]).sum()
+    let of = |host: &HostResult| *host.counters.get(name).unwrap_or_else(|| panic!("{name}"));
+    results.hosts.iter().map(of).sum()
 }
 
 /// As fast as with ACKs, which there are none of.
 #[test]
 fn each_format_is_sent_once() {
     const FRAMES: u64 = 200;
-    let formats: [(Kind, fn(&mut EndpointSpec)); 4] = [
+    type Change = fn(&mut EndpointSpec);
+    let formats: [(Kind, Change); 4] = [
         (Kind::Standard, standard),
         (Kind::Gen1, afh),
         (Kind::Gen2, afh),
