@@ -26,6 +26,7 @@ mod recovery;
 mod resets;
 mod several_managers;
 mod switch;
+mod tcp;
 mod tunnels;
 mod xdp;
 mod xdp_fabric;

@@ -18,6 +18,8 @@ use crate::commands::frames::{RateArg, SizesArg, data_kind};
 pub struct TrafficArgs {
     #[command(flatten)]
     pub(super) rclink: super::rclink::RclinkArgs,
+    #[command(flatten)]
+    pub(super) tcp: super::tcp::TcpArgs,
     /// Interface, or `tap:NAME`
     #[arg(value_name = "[KIND:]DEVICE")]
     pub(super) device: String,

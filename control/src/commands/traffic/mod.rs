@@ -7,6 +7,7 @@
 mod args;
 mod host;
 mod rclink;
+mod tcp;
 
 use std::fs::OpenOptions;
 use std::io::Write;
@@ -43,6 +44,7 @@ const SLEEP_MAX_NS: u64 = 5_000_000;
 enum Player {
     Host(Box<Host>),
     Endpoint(Box<rclink::Prepared>),
+    Tcp(Box<weft_hosts::tcp::TcpHost>),
 }
 
 /// Plays the host.
@@ -54,7 +56,9 @@ pub fn run(args: &TrafficArgs, out: &mut dyn Write) -> Result<(), CliError> {
         let text = format!("--ready {}: the file exists already; remove it first", path.display());
         return Err(CliError::Usage(text));
     }
-    let player = if args.rclink.rclink {
+    let player = if args.tcp.tcp {
+        Player::Tcp(Box::new(tcp::prepare(args)?))
+    } else if args.rclink.rclink {
         Player::Endpoint(Box::new(rclink::prepare(args)?))
     } else {
         let host = Host::new(spec(args)?).map_err(|error| CliError::Usage(error.to_string()))?;
@@ -75,6 +79,7 @@ pub fn run(args: &TrafficArgs, out: &mut dyn Write) -> Result<(), CliError> {
         Player::Endpoint(endpoint) => {
             return rclink::run(args, *endpoint, port.as_mut(), &stop, out);
         }
+        Player::Tcp(host) => return tcp::run(args, *host, port.as_mut(), &stop, out),
         Player::Host(host) => host,
     };
     let pool = Pool::map(CHUNKS, port.caps().frame_len_max)
