@@ -21,7 +21,7 @@ pub const CLIENTS_MAX: usize = 32;
 pub const LIMITS: Limits = Limits {
     clients: CLIENTS_MAX,
     unknown: 0,
-    idle: Duration::from_secs(300),
+    idle: Duration::from_mins(5),
     request: Duration::from_secs(10),
     answer: Duration::from_secs(30),
     unread: 64 << 20,

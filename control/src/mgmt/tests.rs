@@ -145,7 +145,7 @@ fn answers_that_nobody_reads_are_bounded() {
     }
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("s").join("mgmt.sock");
-    let limits = Limits { unread: 3 << 20, answer: Duration::from_secs(3_600), ..LIMITS };
+    let limits = Limits { unread: 3 << 20, answer: Duration::from_hours(1), ..LIMITS };
     let server = Server::start_within(&path, Arc::new(Large), limits).unwrap();
     let greedy: Vec<_> = (0..4)
         .map(|_| {

@@ -32,7 +32,7 @@ use crate::serve::{Client, Limits, Protocol, Stream, TcpError, TcpServer, Trust}
 pub const LIMITS: Limits = Limits {
     clients: 16,
     unknown: 0,
-    idle: Duration::from_secs(300),
+    idle: Duration::from_mins(5),
     request: Duration::from_secs(10),
     answer: Duration::from_secs(10),
     unread: 4 << 20,

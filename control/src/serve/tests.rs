@@ -61,9 +61,9 @@ impl Protocol for Lines {
 const LIMITS: Limits = Limits {
     clients: 8,
     unknown: 0,
-    idle: Duration::from_secs(3_600),
-    request: Duration::from_secs(3_600),
-    answer: Duration::from_secs(3_600),
+    idle: Duration::from_hours(1),
+    request: Duration::from_hours(1),
+    answer: Duration::from_hours(1),
     unread: 32 << 20,
 };
 

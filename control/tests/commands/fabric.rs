@@ -14,7 +14,7 @@ use crate::process::Guard;
 
 fn weft() -> Command {
     let mut weft = Command::cargo_bin("weft").unwrap();
-    weft.timeout(std::time::Duration::from_secs(60));
+    weft.timeout(std::time::Duration::from_mins(1));
     weft
 }
 

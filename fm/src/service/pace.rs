@@ -171,9 +171,9 @@ mod tests {
     /// docs/fm.md: however many notifications there are, 16 of them and four more a second lead to a look.
     #[test]
     fn a_flood_leads_to_a_bounded_number_of_looks() {
-        const HOUR: Duration = Duration::from_secs(3_600);
+        const HOUR: Duration = Duration::from_hours(1);
         let mut flood = Flood { now: Duration::ZERO, begins: Duration::ZERO };
-        let looks = looks(&mut Pace::new(HOUR), &mut flood, Duration::from_secs(60));
+        let looks = looks(&mut Pace::new(HOUR), &mut flood, Duration::from_mins(1));
         assert!(looks[0] <= GAP, "the first one is looked at at once: {looks:?}");
         assert!((240..=16 + 241).contains(&looks.len()), "{}", looks.len());
         let longest = looks.windows(2).map(|pair| pair[1].saturating_sub(pair[0])).max();
@@ -197,7 +197,7 @@ mod tests {
     /// After a quiet time events are looked at at once again, however long the pause is.
     #[test]
     fn quiet_makes_it_quick_again() {
-        const HOUR: Duration = Duration::from_secs(3_600);
+        const HOUR: Duration = Duration::from_hours(1);
         let mut pace = Pace::new(HOUR);
         let mut on = Flood { now: Duration::ZERO, begins: Duration::ZERO };
         looks(&mut pace, &mut on, Duration::from_secs(30));
@@ -212,13 +212,13 @@ mod tests {
     #[test]
     fn a_bell_is_rung_and_a_time_passes() {
         let bell = Bell::new().unwrap();
-        bell.set(Duration::from_secs(3_600));
+        bell.set(Duration::from_hours(1));
         bell.ring();
         assert!(!bell.wait(None), "rung before");
         bell.set(Duration::ZERO);
         assert!(bell.wait(None));
         let (near, far) = std::os::unix::net::UnixStream::pair().unwrap();
-        bell.set(Duration::from_secs(3_600));
+        bell.set(Duration::from_hours(1));
         drop(far);
         assert!(!bell.wait(Some(near.as_fd())), "an end is readable, too");
     }

@@ -25,7 +25,7 @@ use weft_lab::fabric::managed::SharedFabric;
 use weft_tests::fabric_here::{pass, range, up_text};
 
 /// The longest time between two looks without a notification.
-const HOUR: Duration = Duration::from_secs(3_600);
+const HOUR: Duration = Duration::from_hours(1);
 const HPA: u64 = 0x100_0000_0000;
 const TOPOLOGY: &str = r#"
 switch = [{ name = "sw0" }, { name = "sw1" }, { name = "sw2" }]

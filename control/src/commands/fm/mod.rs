@@ -46,7 +46,7 @@ use crate::error::CliError;
 
 const NO_WORD: &str = "expected a command, or --hbr PEER: `weft fm --help` lists them";
 /// How long an answer may take: a discovery asks every component.
-const ANSWER_MAX: Duration = Duration::from_secs(600);
+const ANSWER_MAX: Duration = Duration::from_mins(10);
 /// How often a request is sent whose answer is not the final one.
 const LOOK: Duration = Duration::from_millis(200);
 

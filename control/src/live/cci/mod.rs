@@ -36,7 +36,7 @@ pub const CONNECTIONS_MAX: usize = 64;
 pub const LIMITS: Limits = Limits {
     clients: CONNECTIONS_MAX,
     unknown: 16,
-    idle: Duration::from_secs(300),
+    idle: Duration::from_mins(5),
     request: Duration::from_secs(10),
     answer: Duration::from_secs(10),
     unread: 32 << 20,

@@ -34,7 +34,7 @@ use crate::serve::{Client, Counts, Limits, Protocol, Stream, TcpError, TcpServer
 pub const LIMITS: Limits = Limits {
     clients: 16,
     unknown: 16,
-    idle: Duration::from_secs(300),
+    idle: Duration::from_mins(5),
     request: Duration::from_secs(10),
     answer: Duration::from_secs(10),
     unread: 8 << 20,

@@ -74,7 +74,7 @@ fn who_comes_first_owns_by_all_connections_until_a_manager_claims() {
 #[test]
 fn silence_and_halves_are_sent_away_and_others_go_on() {
     let limits =
-        Limits { request: Duration::from_millis(300), idle: Duration::from_secs(60), ..LIMITS };
+        Limits { request: Duration::from_millis(300), idle: Duration::from_mins(1), ..LIMITS };
     let live = live();
     let server = server(&live, CciOwner::First, limits);
     let mut works = manager(&server);
