@@ -3,7 +3,7 @@
 //! Shape: weft is at `h1` without a kernel's address, the kernel at `h2`; each side compares what it gets.
 //! Units: bytes of payload.
 //! Source: docs/tcp.md.
-#![expect(clippy::unwrap_used, reason = "a test fails that way")]
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails that way")]
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -11,7 +11,9 @@ use std::process::Output;
 use std::time::Duration;
 
 use serde_json::Value;
+use weft_dataplane::time::Span;
 use weft_hosts::tcp::pattern;
+use weft_lab::clock::now;
 use weft_tests::netns::{Net, Switch, weft};
 use weft_tests::talk::host as talk_host;
 
@@ -164,9 +166,8 @@ fn soak_a_minute_with_the_kernel_over_a_switch_that_loses_1_percent() {
     println!("to the kernel: {read} bytes equal, {resent} segments again, {lost} frames lost");
     assert_eq!(read, sent);
     assert!(read > 20_000_000 && lost > 100, "{said} {drops}");
-    let begun = std::time::Instant::now();
-    let minute = Duration::from_mins(1);
-    let more = move |_| if begun.elapsed() < minute { u64::MAX } else { 0 };
+    let over = now() + Span::from_ms(60_000);
+    let more = move |_| if now() < over { u64::MAX } else { 0 };
     let Some((said, written)) = from_the_kernel(test, LOSSES, more) else { return };
     println!("from the kernel: {written} bytes equal");
     assert_eq!(number(&said, "/connections/0/received_bytes"), written);
