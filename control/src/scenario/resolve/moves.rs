@@ -230,7 +230,7 @@ impl Reader<'_> {
             self.refuse(keys, "rto_min", "expected 1us to 60s");
         }
         let ack_delay = keys.time("ack_delay")?;
-        if ack_delay >= rto_min {
+        if ack_delay > Span::ZERO && ack_delay >= rto_min {
             let message =
                 "expected less than rto_min, after which each segment would be sent again";
             self.refuse(keys, "ack_delay", message);

@@ -181,7 +181,7 @@ fn tcp() -> Vec<Row> {
     vec![
         row("workload.connections", "3", TCP, At("/summary/flows"), Is("3")),
         row("workload.congestion", "'reno'", TCP_LOSSES, LAST, Other),
-        row("workload.mss", "8960", TCP, Hosts("tcp_tx_segments"), Less),
+        row("workload.mss", "536", TCP, Hosts("tcp_tx_segments"), More),
         row("workload.dscp", "40", TCP, Look::Pris(0), Is("[3]")), // VC 5
         row("workload.receive_buffer", "20000", TCP, LAST, More), // 13 segments a round trip
         row("workload.send_buffer", "20000", TCP, LAST, More),
