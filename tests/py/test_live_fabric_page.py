@@ -385,7 +385,8 @@ def run_page(way, folder):
                 refused_name(*words)
         fm("memory", "add", MEMORY, "--host", "h0", "--ways", "1", "--size", "256MiB", "--hpa", far)
         fm("gim", "add", GIM, "--of", "h1", "--from", "h0", "--size", "1MiB", "--hpa", hex(BASE + 6 * SEGMENT))
-        fm("p2p", "add", P2P, "--from", "xpu0", "--to", "ep1", "--size", "256MiB", "--hpa", hex(BASE + 16 * SEGMENT))
+        # Where its host has the memory device already: it has one address for all.
+        fm("p2p", "add", P2P, "--from", "xpu0", "--to", "ep1", "--size", "256MiB", "--hpa", hex(BASE + 2048 * SEGMENT))
         busy()
         with weftbrowser.Browser(folder) as browser:
             page, inventory = opened(browser, folder, "fabric.html")

@@ -18,14 +18,15 @@ const MAX: &str = "max_percent";
 impl Resolver<'_> {
     /// Early drops, by priority.
     pub(super) fn wred(&mut self, capacity: u64, pfc: &PfcConfig) -> PerPri<Option<WredConfig>> {
+        let mut wred = PerPri::default();
+        // What nothing reads has no derived value, either: shown as a setting, it would be refused when it is read back.
+        if !self.flag(HERE, "wred_enabled") {
+            return wred;
+        }
         let low = self.as_marks(LOW, "ecn_threshold_low");
         let high = self.as_marks(HIGH, "ecn_threshold_high");
         let max_percent = self.as_marks(MAX, MAX);
         let asked = self.early(pfc);
-        let mut wred = PerPri::default();
-        if !self.flag(HERE, "wred_enabled") {
-            return wred;
-        }
         for pri in asked.iter() {
             self.check_profile(pri, low[pri], high[pri]);
             wred[pri] = Some(WredConfig {

@@ -23,6 +23,10 @@ use super::{LayoutError, Part};
 /// Memory of a device, where the file does not say how much.
 const DEVICE_LEN: u64 = UNIT;
 
+/// Hosts' own memory devices begin in the middle of the fabric's addresses, so that a manager can give the host more memory
+/// later: FAST comes before LDST, and no memory of LDST may lie between segments of FAST.
+const OWN_MEMORY: u64 = WINDOW.0 + WINDOW.1 / 2 * SEGMENT;
+
 /// Direct access that a topology asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct P2pRange {
@@ -205,7 +209,8 @@ impl Builder<'_> {
         let is_free = !self.is_name_taken(&to, all);
         let name = if is_free { to.clone() } else { format!("{to}.hdm") };
         let from = vec![self.layout.name(own).to_owned()];
-        let wanted = P2p { name: Some(name), from, to, len: Some(len), hpa: None };
+        let hpa = Some(self.behind_all(all).max(OWN_MEMORY));
+        let wanted = P2p { name: Some(name), from, to, len: Some(len), hpa };
         all.extend(self.wanted(&wanted, all).ok());
     }
 

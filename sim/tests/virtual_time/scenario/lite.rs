@@ -100,5 +100,5 @@ fn marks_are_answered_and_cut_rates() {
         assert_eq!(counter(results, "cnps_tx"), counter(results, "cnps_rx"));
     }
     let marked = [&fixed, &cut].map(|results| counter(results, "ecn_marked"));
-    assert!(marked[1] * 2 < marked[0], "{marked:?}");
+    assert!(marked[1] * 3 < marked[0] * 2, "{marked:?}");
 }
