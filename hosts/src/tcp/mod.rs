@@ -1,7 +1,7 @@
 //! A TCP host: connections over a link, by the stack of `smoltcp`, without a kernel's.
 //!
 //! Shape: [`TcpHostSpec`] is what it is; [`TcpHost::connect`] and [`TcpHost::listen`] give it connections; [`TcpHost::poll`] moves
-//! it to `now` at any port, [`TcpHost::offer`] and [`TcpHost::send_wire`] at a wire in virtual time; [`TcpHost::events`] is what
+//! it to `now` at any port, [`TcpHost::offer`] and [`TcpHost::send_wire`] at a wire in virtual time; `TcpHost::drain_events` is what
 //! came of them.
 //! Units: picoseconds, bytes without FCS.
 //! Source: RFC 9293; docs/spec/model.md §7; docs/tcp.md.

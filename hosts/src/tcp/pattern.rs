@@ -2,7 +2,7 @@
 //!
 //! Shape: [`fill`] writes a piece of a stream, [`differs`] checks one.
 //! Units: bytes from the start of a stream.
-//! Source: ours: word n of 8 bytes, the least significant first, is [`mix`](crate::stamp::mix) (`SplitMix64`) of seed + n.
+//! Source: ours: word n of 8 bytes, the least significant first, is `stamp::mix` (`SplitMix64`) of seed + n.
 
 use crate::stamp::mix;
 
