@@ -14,14 +14,15 @@ use crate::types::{Alpha, PerPri};
 const PORTS: usize = 3;
 const PRIS: usize = 4;
 /// Of priorities.
-const ALPHAS: [(u64, u64); 8] = [(1, 1), (2, 1), (3, 4), (4, 1), (1, 1), (1, 1), (1, 1), (1, 1)];
+const ALPHAS: PerPri<(u64, u64)> =
+    PerPri([(1, 1), (2, 1), (3, 4), (4, 1), (1, 1), (1, 1), (1, 1), (1, 1)]);
 
 fn config(sharing: Sharing, total: u32) -> BufferConfig {
     BufferConfig {
         cell_bytes: 256,
         total_cells: total,
         sharing,
-        alpha: PerPri(ALPHAS.map(|(num, den)| Alpha::ratio(num, den).unwrap())),
+        alpha: PerPri(ALPHAS.0.map(|(num, den)| Alpha::ratio(num, den).unwrap())),
         voq_reserve_cells: 2,
         pg_reserve_cells: 4,
         headroom_cells: vec![10, 0, 6],
@@ -60,8 +61,8 @@ impl Oracle {
         self.shared_total - self.used.values().map(|(s, used)| (used - s).max(0)).sum::<i64>()
     }
 
-    fn limit(&self, reserve: i64, pri: u8) -> i64 {
-        let (num, den) = ALPHAS[usize::from(pri)];
+    fn limit(&self, reserve: i64, of: u8) -> i64 {
+        let (num, den) = ALPHAS[pri(of)];
         reserve + (self.free() * num as i64).div_euclid(den as i64)
     }
 
