@@ -265,36 +265,23 @@ impl Buffer {
         true
     }
 
-    /// Reserve and limit of a VOQ of `pri`.
-    #[inline]
-    fn voq_limit(&self, lease: &Lease, thresholds: &Thresholds, pri: Pri) -> (u32, u32) {
-        let free = self.free(lease, thresholds.shared);
-        (thresholds.voq_reserve(), thresholds.voq_limit_with(pri, free))
-    }
-
-    /// Asks for room for a lossy frame of `cells` in its VOQ, whose input is this worker's, and charges it.
+    /// Asks for room for a lossy frame of `cells` in its VOQ (input, output, priority), whose input is this worker's, and charges
+    /// it.
     #[expect(clippy::inline_always, reason = "once a frame; a call costs a fifth of what it does")]
     #[inline(always)]
     pub fn admit_voq(
         &self,
         lease: &mut Lease,
         thresholds: &Thresholds,
-        (input, output, pri): (PortId, PortId, Pri),
+        voq: (PortId, PortId, Pri),
         cells: u32,
     ) -> Admission {
-        let at = self.voq_at(input, output, pri);
-        let word = self.voq.at(at);
-        let used = word.load(Ordering::Relaxed);
-        let (reserve, limit) = self.voq_limit(lease, thresholds, pri);
-        let numbers = (used, limit, reserve, thresholds.shared);
-        if self.charge(lease, word, numbers, cells) {
-            self.deepen(lease, output, pri, cells);
-            return Admission { verdict: Verdict::Queue, used, limit };
+        let used = self.voq.at(self.voq_at(voq.0, voq.1, voq.2)).load(Ordering::Relaxed);
+        let known = self.admit_with(lease, thresholds, voq, used, cells);
+        if self.solo || known.verdict == Verdict::Queue {
+            return known;
         }
-        if self.solo {
-            return Admission { verdict: Verdict::Drop(DropReason::Dt), used, limit };
-        }
-        self.admit_folded_voq(lease, thresholds, (input, output, pri), cells)
+        self.admit_folded_voq(lease, thresholds, voq, cells)
     }
 
     /// As [`Self::admit_voq`] where that has no room by what this worker knows: with what others let leave of the VOQ, which
@@ -304,13 +291,29 @@ impl Buffer {
         &self,
         lease: &mut Lease,
         thresholds: &Thresholds,
-        (input, output, pri): (PortId, PortId, Pri),
+        voq: (PortId, PortId, Pri),
         cells: u32,
     ) -> Admission {
+        let used = self.fold_voq(lease, thresholds, voq);
+        self.admit_with(lease, thresholds, voq, used, cells)
+    }
+
+    /// Charges a frame to a VOQ that holds `used` cells, if that leaves it within its limit.
+    #[expect(clippy::inline_always, reason = "once a frame, as `admit_voq`")]
+    #[inline(always)]
+    fn admit_with(
+        &self,
+        lease: &mut Lease,
+        thresholds: &Thresholds,
+        voq: (PortId, PortId, Pri),
+        used: u32,
+        cells: u32,
+    ) -> Admission {
+        let (input, output, pri) = voq;
+        let free = self.free(lease, thresholds.shared);
+        let limit = thresholds.voq_limit_with(pri, free);
+        let numbers = (used, limit, thresholds.voq_reserve(), thresholds.shared);
         let word = self.voq.at(self.voq_at(input, output, pri));
-        let used = self.fold_voq(lease, thresholds, (input, output, pri));
-        let (reserve, limit) = self.voq_limit(lease, thresholds, pri);
-        let numbers = (used, limit, reserve, thresholds.shared);
         let verdict = if self.charge(lease, word, numbers, cells) {
             self.deepen(lease, output, pri, cells);
             Verdict::Queue
