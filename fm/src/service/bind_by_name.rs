@@ -11,7 +11,6 @@ use super::{Fm, Request, Response};
 use crate::bind::Bridge;
 use crate::graph::{PortRef, SwitchId};
 use crate::inventory::Vcs;
-use crate::memory::Host;
 
 /// A virtual switch, by switch and number.
 type VcsPlace = (SwitchId, u8);
@@ -70,12 +69,14 @@ impl Names<'_> {
             return Ok(vec![Step { bridge: text(free), to }]);
         }
         // An earlier request may have come no further than the device.
-        let (upstream, shows) = match bound {
-            Some(bridge) => (Bridge { vppb: 0, ..bridge }, None),
-            None => self.spare_switch(at.switch).ok_or_else(|| format!(
+        let (upstream, shows) = if let Some(bridge) = bound {
+            (Bridge { vppb: 0, ..bridge }, None)
+        } else {
+            let spare = self.spare_switch(at.switch).ok_or_else(|| format!(
                 "no virtual switch of {} is free for {host}: hosts with spare_vppbs in the topology file have one at each switch",
                 at.switch
-            ))?,
+            ))?;
+            (spare.0, Some(spare.1))
         };
         let link = Step { bridge: text(self.free_bridge(own, host)?), to: text(upstream) };
         let device = shows.map(|bridge| Step { bridge: text(bridge), to });
@@ -86,18 +87,8 @@ impl Names<'_> {
         if let Ok(at) = self.device(device) {
             return Ok((at, None));
         }
-        let named = device.rsplit_once('.');
-        let found = named.and_then(|(device, ld)| {
-            Some((self.device(device).ok()?, Some(ld.parse::<u16>().ok()?)))
-        });
-        found.ok_or_else(|| format!("there is no device {device:?}"))
-    }
-
-    /// The virtual switch of the host in whose hierarchy a virtual switch is.
-    fn hierarchy_of(&self, at: VcsPlace) -> Option<VcsPlace> {
-        let hosts = self.hosts();
-        let pid = hosts.first().map(|host| host.pid)?;
-        self.virtual_hierarchy(Host { switch: at.0, vcs: at.1, pid })
+        let named = self.port_and_ld(device).map(|(at, ld)| (at, Some(ld)));
+        named.ok_or_else(|| format!("there is no device {device:?}"))
     }
 
     fn virtual_switch(&self, at: VcsPlace) -> Option<&Vcs> {
@@ -124,12 +115,12 @@ impl Names<'_> {
     }
 
     /// A virtual switch of a switch that no host has: its upstream bridge, and a free one below.
-    fn spare_switch(&self, switch: SwitchId) -> Option<(Bridge, Option<Bridge>)> {
+    fn spare_switch(&self, switch: SwitchId) -> Option<(Bridge, Bridge)> {
         self.inventory.switch(switch)?.vcss.iter().find_map(|vcs| {
             let upstream = Bridge { switch, vcs: vcs.id, vppb: 0 };
             let is_spare = self.hierarchy_of((switch, vcs.id)).is_none() && self.is_free(upstream);
             let below = self.free_in((switch, vcs.id)).filter(|_| is_spare)?;
-            Some((upstream, Some(below)))
+            Some((upstream, below))
         })
     }
 }

@@ -199,10 +199,7 @@ impl Names<'_> {
             }
             return Ok(None);
         }
-        let named = text
-            .rsplit_once('.')
-            .and_then(|(device, ld)| Some((self.device(device).ok()?, ld.parse::<u16>().ok()?)));
-        let Some((at, ld)) = named else { return Ok(None) };
+        let Some((at, ld)) = self.port_and_ld(text) else { return Ok(None) };
         if !has_lds(at) {
             return Ok(None);
         }
@@ -217,6 +214,12 @@ impl Names<'_> {
             }
             _ => Err(format!("p2p-bound: no host binds {text}: bind it first")),
         }
+    }
+
+    /// `DEVICE.LD`: the port of the device, and the number.
+    pub(super) fn port_and_ld(&self, text: &str) -> Option<(PortRef, u16)> {
+        let (device, ld) = text.rsplit_once('.')?;
+        Some((self.device(device).ok()?, ld.parse().ok()?))
     }
 
     /// What a logical device of the device at an edge is called.
@@ -270,7 +273,11 @@ impl Names<'_> {
     /// The virtual switch of the host in whose hierarchy an edge is: its own, or the one that a virtual link leads to.
     #[must_use]
     pub fn virtual_hierarchy(&self, edge: Host) -> Option<(SwitchId, u8)> {
-        let at = (edge.switch, edge.vcs);
+        self.hierarchy_of((edge.switch, edge.vcs))
+    }
+
+    /// As [`Self::virtual_hierarchy`], of a virtual switch, by switch and number.
+    pub(super) fn hierarchy_of(&self, at: (SwitchId, u8)) -> Option<(SwitchId, u8)> {
         if self.hosts().iter().any(|host| (host.switch, host.vcs) == at) {
             return Some(at);
         }

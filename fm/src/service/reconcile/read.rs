@@ -199,9 +199,10 @@ fn pieces(
                 may.then_some((one.host, *index, *decoder))
             };
             let hosts: Vec<_> = rights.iter().filter_map(of).collect();
-            let is_told = |one: &&Rights| one.groups & SAT_NOTIFY != 0;
-            let told = rights.iter().filter(is_told).map(|one| one.host).collect::<Vec<_>>();
-            let notify = !hosts.is_empty() && hosts.iter().all(|(host, ..)| told.contains(host));
+            let is_told = |(host, ..): &(Host, u8, GdtDecoder)| {
+                rights.iter().any(|one| one.host == *host && one.groups & SAT_NOTIFY != 0)
+            };
+            let notify = !hosts.is_empty() && hosts.iter().all(is_told);
             let decoder = hosts.first().map_or(0, |(_, index, _)| *index);
             let part = Part { gfd: gfd.pid, group, decoder, dpa: extent.start.0 };
             pieces.push((extent.tag, Piece { part, len: extent.len, hosts, notify }));
