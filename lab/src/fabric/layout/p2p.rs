@@ -7,7 +7,7 @@
 //! Where a file says no address, a memory device lies in segments of its own, behind all that G-FAM and GIM have and the
 //! byte at their `FabricLimit`, at the same address for all.
 
-use weft_cxl::mld::Mld;
+use weft_cxl::mld::{GRANULE, Mld};
 use weft_cxl::pci::component::hdm::UNIT;
 use weft_fm::memory::map::{self, Kind, Range, SEGMENT};
 use weft_fm::service::status::StartMode;
@@ -173,12 +173,12 @@ impl Builder<'_> {
             }
             let lds = device.lds.map_or_else(|| vec![None], |lds| (0..lds).map(Some).collect());
             for ld in lds {
-                self.own_memory_of((Part::Device(at), ld), all);
+                self.own_memory_of(Part::Device(at), ld, all);
             }
         }
     }
 
-    fn own_memory_of(&self, (to, ld): (Part, Option<u8>), all: &mut Vec<P2pRange>) {
+    fn own_memory_of(&self, to: Part, ld: Option<u8>, all: &mut Vec<P2pRange>) {
         let owner = |ld| self.bound((to, ld), DeviceKind::Memory, P2pRule::MemoryDevice).ok();
         let Some(host) = owner(ld) else { return };
         let own = Part::Host(host);
@@ -190,12 +190,15 @@ impl Builder<'_> {
         if is_one_of_several || !is_flit || !is_name(self.layout.name(edge)) {
             return;
         }
-        if let Some(known) = all.iter().find(|it| (it.to, it.ld) == (to, ld)) {
-            let with_host = P2pRange { from: vec![own], ..known.clone() };
-            let has_it = all.iter().any(|it| (it.to, it.ld) == (to, ld) && it.from.contains(&own));
-            let fits = !has_it && self.has_room(&with_host, all).is_ok();
-            let range = all.iter_mut().find(|it| fits && it.name == with_host.name);
-            if let Some(range) = range {
+        let is_same = |it: &P2pRange| (it.to, it.ld) == (to, ld);
+        if let Some(first) = all.iter().position(is_same) {
+            if all.iter().any(|it| is_same(it) && it.from.contains(&own)) {
+                return;
+            }
+            let with_host = all.get(first).map(|it| P2pRange { from: vec![own], ..it.clone() });
+            if with_host.is_some_and(|range| self.has_room(&range, all).is_ok())
+                && let Some(range) = all.get_mut(first)
+            {
                 range.from.push(own);
             }
             return;
@@ -218,18 +221,13 @@ impl Builder<'_> {
     fn initial_memory(&self, to: Part, ld: Option<u8>) -> u64 {
         let Part::Device(at) = to else { return 0 };
         let Some(device) = self.topology.devices.get(at) else { return 0 };
-        let mib = match (ld, device.lds) {
-            (Some(ld), Some(lds)) => device.ld_mib.as_ref().map_or_else(
-                || {
-                    let all = device.capacity_mib.unwrap_or(u32::from(lds) * GRANULE_MIB);
-                    let fixed = all.saturating_sub(device.dynamic_mib.unwrap_or(0));
-                    fixed / u32::from(lds.max(1)) / GRANULE_MIB * GRANULE_MIB
-                },
-                |each| each.get(usize::from(ld)).copied().unwrap_or(0),
-            ),
-            _ => device.capacity_mib.unwrap_or(0),
-        };
-        u64::from(mib) << 20
+        let all = self.memory_of(to);
+        let Some((ld, lds)) = ld.zip(device.lds) else { return all };
+        if let Some(each) = &device.ld_mib {
+            return u64::from(each.get(usize::from(ld)).copied().unwrap_or(0)) << 20;
+        }
+        let fixed = all.saturating_sub(u64::from(device.dynamic_mib.unwrap_or(0)) << 20);
+        fixed / u64::from(lds.max(1)) / GRANULE * GRANULE
     }
 
     /// The host of a device of this kind (or, for accelerators, a NIC) at a PBR switch.
@@ -295,7 +293,7 @@ impl Builder<'_> {
         Ok((hpa, len))
     }
 
-    /// Bytes of memory that a device with logical devices has.
+    /// Bytes of memory that a device has, with all of its logical devices.
     fn memory_of(&self, part: Part) -> u64 {
         let Part::Device(at) = part else { return 0 };
         let device = self.topology.devices.get(at);
