@@ -206,7 +206,7 @@ impl FabricMem {
                 let is_read = matches!(command, MemCommand::Read(_));
                 let op = if is_read { Op::Read } else { Op::Write };
                 let begun = self.transfers.begin((now, number), op, transfer, &mut self.engine);
-                let begun = begun.map_err(|refused| self.explain(transfer, refused))?;
+                let begun = begun.map_err(|error| self.explain(&error))?;
                 Ok(begun.map(|report| mem(MemAnswer::Transfer(report))))
             }
             MemCommand::Status { transfer } => {
@@ -340,13 +340,11 @@ impl FabricMem {
         Ok(())
     }
 
-    /// A refusal of a transfer, with what became of memory that it names.
-    fn explain(&self, transfer: &MemTransfer, refused: Refused) -> Refused {
-        let lost = transfer.ops.iter().find_map(|op| self.devices.lost_at(op.local.0));
-        let Some((handle, device)) = lost.filter(|_| refused.message.contains("local range"))
-        else {
-            return refused;
-        };
+    /// Why there is no transfer, with what became of the memory that is not there any more.
+    fn explain(&self, error: &Error) -> Refused {
+        let refused = refused(error);
+        let Error::Local { addr, .. } = *error else { return refused };
+        let Some((handle, device)) = self.devices.lost_at(addr) else { return refused };
         let number = handle.number();
         let message = format!("{}: {device} of handle {number} is gone", refused.message);
         Refused { message, ..refused }

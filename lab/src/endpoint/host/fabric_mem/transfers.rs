@@ -61,9 +61,9 @@ impl Transfers {
         op: Op,
         asked: &MemTransfer,
         engine: &mut Engine,
-    ) -> Result<Option<MemTransferReport>, Refused> {
+    ) -> Result<Option<MemTransferReport>, Error> {
         if self.all.len() >= TRANSFERS_MAX {
-            return Err(refused(&Error::TooMany(self.all.len())));
+            return Err(Error::TooMany(self.all.len()));
         }
         let ops = asked.ops.iter().map(|it| TransferOpDesc {
             local: it.local.0,
@@ -73,7 +73,7 @@ impl Transfers {
         let ops: Vec<TransferOpDesc> = ops.collect();
         let timeout = Some(Span::from_ms(asked.timeout_ms.min(1 << 32)));
         let begun = engine.transfer_async(now, PeerId(asked.peer), op, &ops, timeout);
-        let req = begun.map_err(|error| refused(&error))?.number();
+        let req = begun?.number();
         let bytes = ops.iter().fold(0_u64, |sum, op| sum.saturating_add(op.len));
         let transfer =
             Transfer { bytes, began: now, caller: asked.wait.then_some(number), end: None };
