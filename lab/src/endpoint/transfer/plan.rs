@@ -7,6 +7,7 @@
 use weft_cxl::mem::MemOperation;
 use weft_cxl::requester::{Operation, Transaction};
 use weft_dataplane::time::Span;
+use weft_hosts::stamp::mix;
 use weft_parsers::fabric::{Hpa, Pid};
 use weft_rpc::Refused;
 
@@ -27,17 +28,13 @@ pub enum Source {
     Nothing,
 }
 
-/// Byte `at` and those behind it of the pattern of `seed`.
+/// Byte `at` and those behind it of the pattern of `seed`: each eight bytes, the least significant first, are `SplitMix64` of
+/// the seed XOR their number.
 pub fn pattern(seed: u64, at: u64, into: &mut [u8]) {
     let mut from = at;
     let mut left = into;
     while !left.is_empty() {
-        // The finalizer of splitmix64 over the number of each eight bytes.
-        let mut word = (seed ^ (from / 8)).wrapping_add(0x9E37_79B9_7F4A_7C15);
-        word = (word ^ word >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        word = (word ^ word >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
-        word ^= word >> 31;
-        let bytes = word.to_le_bytes();
+        let bytes = mix(seed ^ (from / 8)).to_le_bytes();
         let skip = usize::try_from(from % 8).unwrap_or(0);
         let bytes = bytes.get(skip..).unwrap_or_default();
         let len = bytes.len().min(left.len());
