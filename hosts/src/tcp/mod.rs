@@ -255,9 +255,13 @@ impl TcpHost {
     #[must_use]
     pub fn has_ready(&self) -> bool {
         let paused = self.pauses.paused();
-        let has = |pri: Pri| !self.ready[pri].is_empty() || !self.answers[pri].is_empty();
-        self.neighbours.has_frames()
-            || Pri::ALL.into_iter().any(|pri| !paused.contains(pri) && has(pri))
+        let is_open = |pri: Pri| !paused.contains(pri) && self.has_frames_of(pri);
+        self.neighbours.has_frames() || Pri::ALL.into_iter().any(is_open)
+    }
+
+    /// Whether packets of `pri` wait, paused or not.
+    fn has_frames_of(&self, pri: Pri) -> bool {
+        !self.ready[pri].is_empty() || !self.answers[pri].is_empty()
     }
 
     /// Moves the host to `now` at a port: receives, answers, sends.
@@ -396,10 +400,8 @@ impl TcpHost {
     /// When it is due next, beside what the link says.
     fn next(&mut self, now: Instant) -> Option<Instant> {
         let timer = self.timers.first().map(|&(at, _)| self.spec.origin + Span::from_ps(at));
-        let has_paused = Pri::ALL
-            .into_iter()
-            .any(|pri| !self.ready[pri].is_empty() || !self.answers[pri].is_empty());
-        let pause = if has_paused { self.pauses.tick(now) } else { None };
+        let is_waiting = Pri::ALL.into_iter().any(|pri| self.has_frames_of(pri));
+        let pause = if is_waiting { self.pauses.tick(now) } else { None };
         Instant::earlier(Instant::earlier(timer, pause), self.neighbours.next())
     }
 

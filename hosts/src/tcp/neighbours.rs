@@ -152,8 +152,8 @@ mod tests {
     const ONE: (MacAddr, Ipv4Addr) = (MacAddr([2, 0, 0, 0, 0, 1]), Ipv4Addr::new(10, 0, 0, 1));
     const TWO: (MacAddr, Ipv4Addr) = (MacAddr([2, 0, 0, 0, 0, 2]), Ipv4Addr::new(10, 0, 0, 2));
 
-    fn host((mac, ip): (MacAddr, Ipv4Addr)) -> Neighbours {
-        Neighbours::new(mac, ip, None)
+    fn host(at: (MacAddr, Ipv4Addr)) -> Neighbours {
+        Neighbours::new(at.0, at.1, None)
     }
 
     #[test]

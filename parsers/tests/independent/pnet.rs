@@ -126,7 +126,7 @@ fn frames_of_pnet_are_classified_and_marked() {
         let (class, tci) = (rng.u8(), Tci(rng.u16()));
         let ip = if is_tagged { 18 } else { 14 };
         let data = payload(&mut rng, 60);
-        let mut frame = written(&mut rng, (is_v6, class), is_tagged.then_some(tci), &data);
+        let mut frame = written(&mut rng, is_v6, class, is_tagged.then_some(tci), &data);
 
         let mut front = [0; HEAD_LEN];
         front.iter_mut().zip(&frame).for_each(|(to, from)| *to = *from);
@@ -156,7 +156,7 @@ fn frames_of_pnet_are_classified_and_marked() {
     assert!(marked > 2_000, "{marked}");
 }
 
-fn written(rng: &mut Rng, (is_v6, class): (bool, u8), tag: Option<Tci>, data: &[u8]) -> Vec<u8> {
+fn written(rng: &mut Rng, is_v6: bool, class: u8, tag: Option<Tci>, data: &[u8]) -> Vec<u8> {
     let ip = if tag.is_some() { 18 } else { 14 };
     let ip_len = if is_v6 { 40 } else { 20 };
     let mut frame = vec![0; ip + ip_len + 8 + data.len()];

@@ -133,15 +133,14 @@ impl Agenda {
         endpoint: &mut Endpoint,
         tcp: Option<&mut TcpSide>,
     ) -> bool {
-        self.next().is_some_and(|at| at <= now) && self.begin_due(now, endpoint, tcp)
+        let is_due = self.next().is_some_and(|at| at <= now);
+        if is_due {
+            self.begin_due(now, endpoint, tcp);
+        }
+        is_due
     }
 
-    fn begin_due(
-        &mut self,
-        now: Instant,
-        endpoint: &mut Endpoint,
-        mut tcp: Option<&mut TcpSide>,
-    ) -> bool {
+    fn begin_due(&mut self, now: Instant, endpoint: &mut Endpoint, mut tcp: Option<&mut TcpSide>) {
         self.begun.clear();
         while self.next().is_some_and(|at| at <= now) {
             let Some(Reverse((_, id))) = self.ready.pop() else { break };
@@ -162,7 +161,6 @@ impl Agenda {
                 }
             }
         }
-        true
     }
 
     /// Messages that [`Self::begin`] has begun, when it was last true.

@@ -135,7 +135,7 @@ pub(super) fn run(
         .map_err(|source| CliError::system("make room for frames", source))?;
     let mut bufs = Bufs::new(pool, CHUNKS / 4, 4);
     let mut connections = Connections::default();
-    let driven = drive(args, &mut host, &mut connections, (port, &mut bufs), stop);
+    let driven = drive(args, &mut host, &mut connections, port, &mut bufs, stop);
     host.release(&mut bufs);
     port.release(&mut bufs);
     driven?;
@@ -153,7 +153,8 @@ fn drive(
     args: &TrafficArgs,
     host: &mut TcpHost,
     connections: &mut Connections,
-    (port, bufs): (&mut dyn Port, &mut Bufs),
+    port: &mut dyn Port,
+    bufs: &mut Bufs,
     stop: &AtomicBool,
 ) -> Result<(), CliError> {
     let begins = now() + seconds(args.delay);
