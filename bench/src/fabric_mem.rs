@@ -152,15 +152,15 @@ struct Fabric {
 /// An engine that has the host's memory, and a peer that shares the device's.
 fn engine(host: &mut CxlHost) -> Result<Engine, TransferError> {
     let options = Options { enabled: true, ..Options::default() };
-    let nobody = |offset| Place { pid: GFD, offset };
-    let window = Window { place: nobody(1 << 50), len: 1 << 40 };
+    let at = |offset| Place { pid: GFD, offset };
+    let window = Window { place: at(1 << 50), len: 1 << 40 };
     let segments = BTreeMap::from([(GFD, Segment { base: Hpa(0), len: u64::MAX })]);
     let mut engine = Engine::new(EngineSpec { options, window, segments }).map_err(made)?;
     let (_, own) = host.uio(0);
     let all = MemDesc { addr: OWN, len: ROUND };
     engine.register(all, MemKind::Host, &Memories(own)).map_err(made)?;
     let mem = MemDesc { addr: BASE, len: ROUND };
-    let shares = vec![Share { mem, kind: MemKind::Fabric, place: nobody(BASE) }];
+    let shares = vec![Share { mem, kind: MemKind::Fabric, place: at(BASE) }];
     engine.receive(PEER, &Message::Hello { pid: Pid::NONE, shares }).map_err(made)?;
     Ok(engine)
 }

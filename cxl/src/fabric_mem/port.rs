@@ -13,7 +13,7 @@ pub enum MemKind {
     Host,
     /// In a device: with a place of its own on the fabric, or below a host, which shows it in its window.
     Device,
-    /// In the fabric: whoever was granted it has it at the same place.
+    /// In the fabric, at the same place for all who were granted it.
     Fabric,
 }
 

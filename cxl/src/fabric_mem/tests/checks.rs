@@ -566,7 +566,8 @@ fn check_4_a_transfer_does_not_read_what_it_writes() {
     }
 }
 
-/// The memory of a registration vanishes: what uses it fails with its handle, nothing is left, and nobody reaches it.
+/// When the memory of a registration goes away, its transfers fail with its handle, they leave no state behind, and peers no
+/// longer reach the memory.
 #[test]
 fn a_registration_that_is_revoked_ends_its_transfers() {
     let (mut fabric, mut one, mut two) = pair(Faults { delay_ns: 9_000, ..Faults::default() });

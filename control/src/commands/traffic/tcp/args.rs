@@ -43,7 +43,7 @@ pub struct TcpArgs {
     /// Fail (exit code 1) unless each connection brings so many bytes
     #[arg(long, value_name = "BYTES", requires = "tcp", value_parser = size)]
     pub(crate) expect_bytes: Option<u64>,
-    /// Seed of the data that is sent, and of that which is expected: each byte is compared
+    /// Seed for the data to send and the data to expect; every byte received is compared. Give both ends the same seed
     #[arg(long, value_name = "N", requires = "tcp", default_value_t = 1)]
     pub(crate) seed: u64,
     /// Take any data: compare nothing
