@@ -7,6 +7,7 @@
 use weft_dataplane::pool::Bufs;
 use weft_dataplane::port::{Port, PortError};
 use weft_dataplane::time::Instant;
+use weft_parsers::cxl_cache::CacheMessage;
 use weft_parsers::cxl_mem::MemMessage;
 use weft_parsers::fabric::Bdf;
 use weft_parsers::tlp::{Kind, LinkReset, Routing, Tlp, TlpRepr};
@@ -18,7 +19,7 @@ use crate::vdm::link_reset::Ordered;
 /// Counts of the TLPs that a host or a device took, by kind and outcome.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct TlpCounts {
-    /// Requests; their sum with the next four is what the end counts as received.
+    /// Requests; their sum with the next five is what the end counts as received.
     pub requests: u64,
     /// Completions.
     pub completions: u64,
@@ -26,6 +27,8 @@ pub struct TlpCounts {
     pub messages: u64,
     /// CXL.mem messages.
     pub mem: u64,
+    /// CXL.cache messages.
+    pub cache: u64,
     /// NOPs, link control and TLPs with a PTH.
     pub other: u64,
     /// Requests that were served.
@@ -104,6 +107,9 @@ pub(crate) trait TransactionLayer {
     /// Takes a CXL.mem message.
     fn mem(&mut self, message: &MemMessage<'_>, out: &mut Outbox);
 
+    /// Takes a CXL.cache message.
+    fn cache(&mut self, _now: Instant, _message: &CacheMessage<'_>) {}
+
     /// The upper end of the link resets it, or ends that.
     fn link_reset(&mut self, _ordered: Ordered) {}
 
@@ -116,12 +122,16 @@ pub(crate) trait TransactionLayer {
     fn next_due(&self) -> Option<Instant>;
 
     /// Takes what came, and counts it.
-    fn receive(&mut self, frame: &Frame<'_>, out: &mut Outbox) {
+    fn receive(&mut self, now: Instant, frame: &Frame<'_>, out: &mut Outbox) {
         let tlp = match frame.content {
             Received::Tlp(None, tlp) => tlp,
             Received::Mem(None, message) => {
                 self.counts().mem += 1;
                 return self.mem(&message, out);
+            }
+            Received::Cache(message) => {
+                self.counts().cache += 1;
+                return self.cache(now, &message);
             }
             _ => {
                 self.counts().other += 1;
@@ -166,7 +176,7 @@ pub(crate) fn poll(
     let mut progress = end.poll(now, port, bufs, &mut |frame, out| match frame.content {
         Received::Reset(ordered) => layer.link_reset(ordered),
         Received::Control(message) => layer.control(now, message),
-        _ => layer.receive(&frame, out),
+        _ => layer.receive(now, &frame, out),
     })?;
     layer.expire(now, end.outbox());
     layer.work(now, end.is_full(), end.outbox());

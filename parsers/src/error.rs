@@ -49,6 +49,8 @@ pub enum Layer {
     TlpPayload,
     /// CXL.mem message.
     CxlMem,
+    /// CXL.cache message.
+    CxlCache,
     /// PBR vendor-defined message.
     Vdm,
     /// CCI message header.
@@ -84,6 +86,7 @@ impl Layer {
             Self::Tlp => "tlp",
             Self::TlpPayload => "tlp payload",
             Self::CxlMem => "cxl.mem",
+            Self::CxlCache => "cxl.cache",
             Self::Vdm => "pbr vdm",
             Self::Cci => "cci",
             Self::CciPayload => "cci payload",

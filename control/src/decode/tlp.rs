@@ -8,6 +8,7 @@ use std::fmt;
 
 use serde::Serialize;
 use weft_parsers::ParseError;
+use weft_parsers::cxl_cache::{CacheClass, CacheMessage, CacheOp, GoState};
 use weft_parsers::cxl_mem::{Lease, MemClass, MemMessage};
 use weft_parsers::tlp::{
     Implicit, Kind, Mode, Oui, PbrTlp, PbrVdm, Protocol, Pth, Route, Routing, Status, Tlp, TlpLink,
@@ -16,7 +17,7 @@ use weft_parsers::tlp::{
 /// What a frame carries between two ends of a link for TLPs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct TlpFields {
-    /// `pbr`, `hbr flit`, `hbr non-flit`, `link control`, `pbr cxl.mem` or `hbr cxl.mem`.
+    /// `pbr`, `hbr flit`, `hbr non-flit`, `link control`, or `pbr` or `hbr` with `cxl.mem` or `cxl.cache`.
     pub link: &'static str,
     /// PBR TLP header.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -69,13 +70,28 @@ pub struct TlpFields {
     /// Logical device of a CXL.mem message without PTH.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ld_id: Option<u8>,
-    /// Number of the lease that a CXL.mem response tells.
+    /// `CacheID` of a CXL.cache message.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cache_id: Option<u8>,
+    /// Number of a device's request.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cqid: Option<u16>,
+    /// Number of a host's snoop or write pull.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub uqid: Option<u16>,
+    /// State that a GO grants.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub state: Option<&'static str>,
+    /// The data is old, as a snoop took the line first.
+    #[serde(skip_serializing_if = "is_false")]
+    pub bogus: bool,
+    /// Number of the lease that a CXL.mem response or a host's CXL.cache message tells.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lease: Option<String>,
     /// How long it lasts, microseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lease_us: Option<u64>,
-    /// Which bytes of a `MemWrPtl` count, bit 0 for the first.
+    /// Which bytes of a `MemWrPtl` or D2H Data count, bit 0 for the first.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub byte_mask: Option<String>,
 }
@@ -129,6 +145,7 @@ pub(super) fn read(bytes: &[u8]) -> Option<(TlpFields, Lengths)> {
             })
         }
         Protocol::PbrMem | Protocol::HbrMem => return Some(mem(link.protocol, rest)),
+        Protocol::PbrCache | Protocol::HbrCache => return Some(cache(link.protocol, rest)),
         Protocol::HbrFlit | Protocol::HbrNonFlit => {
             let (mode, name) = match link.protocol {
                 Protocol::HbrFlit => (Mode::Flit, "hbr flit"),
@@ -150,23 +167,81 @@ pub(super) fn read(bytes: &[u8]) -> Option<(TlpFields, Lengths)> {
     Some((fields, read))
 }
 
+/// Takes the PTH, where there is one, off what follows the link header.
+fn without_pth<'a>(
+    fields: &mut TlpFields,
+    is_pbr: bool,
+    rest: &'a [u8],
+) -> Result<&'a [u8], ParseError> {
+    if !is_pbr {
+        return Ok(rest);
+    }
+    let (pth, message) = Pth::parse(rest)?;
+    fields.pth = Some(pth.into());
+    Ok(message)
+}
+
+fn show_lease(fields: &mut TlpFields, lease: Lease) {
+    if lease.number != 0 {
+        fields.lease = Some(format!("{:#018x}", lease.number));
+        fields.lease_us = Some(u64::from(lease.term) * Lease::UNIT_US);
+    }
+}
+
+/// Reads a CXL.cache message.
+fn cache(protocol: Protocol, rest: &[u8]) -> (TlpFields, Lengths) {
+    let is_pbr = protocol == Protocol::PbrCache;
+    let link = if is_pbr { "pbr cxl.cache" } else { "hbr cxl.cache" };
+    let mut fields = TlpFields { link, ..TlpFields::default() };
+    let message = without_pth(&mut fields, is_pbr, rest);
+    let found = message.and_then(|message| Ok((message, CacheMessage::parse(message)?)));
+    let (message, found) = match found {
+        Ok(found) => found,
+        Err(error) => return (fields, Err(error)),
+    };
+    let (head, class) = (found.head, found.head.op.class());
+    fields.kind = Some(head.op.name());
+    fields.cache_id = Some(head.cache_id);
+    match class {
+        CacheClass::D2hReq | CacheClass::H2dRsp | CacheClass::H2dData => {
+            fields.cqid = Some(head.id)
+        }
+        CacheClass::D2hRsp | CacheClass::D2hData | CacheClass::H2dReq => {
+            fields.uqid = Some(head.id)
+        }
+    }
+    match head.op {
+        CacheOp::Go => {
+            fields.state = Some(match GoState::decode(head.rsp_data) {
+                Some(GoState::Shared) => "S",
+                Some(GoState::Exclusive) => "E",
+                Some(GoState::Modified) => "M",
+                Some(GoState::Invalid) => "I",
+                Some(GoState::Error) => "error",
+                None => "reserved",
+            });
+        }
+        _ if class == CacheClass::H2dRsp => fields.uqid = Some(head.rsp_data),
+        _ => {}
+    }
+    let names_line = matches!(class, CacheClass::D2hReq | CacheClass::D2hRsp | CacheClass::H2dReq);
+    fields.to = names_line.then(|| head.addr.to_string());
+    fields.poisoned = head.poison;
+    fields.bogus = head.bogus;
+    show_lease(&mut fields, head.lease);
+    fields.byte_mask = found.enables.map(|mask| format!("{mask:#018x}"));
+    let data = found.data.map_or(0, |line| line.len());
+    (fields, Ok((data, message.len() - found.len())))
+}
+
 /// Reads a CXL.mem message.
 fn mem(protocol: Protocol, rest: &[u8]) -> (TlpFields, Lengths) {
     let is_pbr = protocol == Protocol::PbrMem;
     let link = if is_pbr { "pbr cxl.mem" } else { "hbr cxl.mem" };
     let mut fields = TlpFields { link, ..TlpFields::default() };
-    let message = if is_pbr {
-        match Pth::parse(rest) {
-            Ok((pth, message)) => {
-                fields.pth = Some(pth.into());
-                message
-            }
-            Err(error) => return (fields, Err(error)),
-        }
-    } else {
-        rest
-    };
-    let found = match MemMessage::parse(message) {
+    let message = without_pth(&mut fields, is_pbr, rest);
+    let found = message.and_then(|message| Ok((message, MemMessage::parse(message)?)));
+    let (message, found) = match found {
         Ok(found) => found,
         Err(error) => return (fields, Err(error)),
     };
@@ -179,10 +254,7 @@ fn mem(protocol: Protocol, rest: &[u8]) -> (TlpFields, Lengths) {
     fields.poisoned = head.poison;
     fields.dev_load = class.is_response().then_some(head.load as u8);
     fields.ld_id = (!is_pbr && !is_snoop).then_some(head.ld);
-    if head.lease.number != 0 {
-        fields.lease = Some(format!("{:#018x}", head.lease.number));
-        fields.lease_us = Some(u64::from(head.lease.term) * Lease::UNIT_US);
-    }
+    show_lease(&mut fields, head.lease);
     fields.byte_mask = found.enables.map(|mask| format!("{mask:#018x}"));
     let data = found.data.map_or(0, |line| line.len());
     (fields, Ok((data, message.len() - found.len())))
@@ -287,6 +359,15 @@ impl fmt::Display for TlpFields {
         if let Some(tag) = self.tag {
             write!(f, " tag {tag}")?;
         }
+        if let Some(cqid) = self.cqid {
+            write!(f, " cqid {cqid}")?;
+        }
+        if let Some(uqid) = self.uqid {
+            write!(f, " uqid {uqid}")?;
+        }
+        if let Some(state) = self.state {
+            write!(f, " {state}")?;
+        }
         if let Some(status) = self.status {
             write!(f, " {status}")?;
         }
@@ -307,6 +388,9 @@ impl fmt::Display for TlpFields {
         if let Some(ld) = self.ld_id.filter(|&ld| ld > 0) {
             write!(f, " ld {ld}")?;
         }
+        if let Some(cache_id) = self.cache_id {
+            write!(f, " cacheid {cache_id}")?;
+        }
         if let Some(load) = self.dev_load.filter(|&load| load > 0) {
             write!(f, " load {load}")?;
         }
@@ -316,7 +400,7 @@ impl fmt::Display for TlpFields {
         if let Some(mask) = &self.byte_mask {
             write!(f, " bytes {mask}")?;
         }
-        for (on, name) in [(self.ln, " ln"), (self.poisoned, " poisoned")] {
+        for (on, name) in [(self.ln, " ln"), (self.poisoned, " poisoned"), (self.bogus, " bogus")] {
             f.write_str(if on { name } else { "" })?;
         }
         Ok(())

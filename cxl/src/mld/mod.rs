@@ -265,7 +265,9 @@ impl Body {
         let tlp = match frame.content {
             Received::Tlp(None, tlp) => tlp,
             Received::Reset(ordered) => return self.link_reset(now, ordered, lds),
-            Received::Mem(None, message) => return self.receive_mem(lds, &message, frame, out),
+            Received::Mem(None, message) => {
+                return self.receive_mem(now, lds, &message, frame, out);
+            }
             _ => {
                 self.counts.other += 1;
                 return;
@@ -294,7 +296,7 @@ impl Body {
             _ if self.waits(prefix.ld_id().into(), &tlp, out) => {}
             _ => {
                 out.set_load(self.schedule.load(prefix.ld_id().into()).wire());
-                ld.as_mut().core().receive(frame, out);
+                ld.as_mut().core().receive(now, frame, out);
             }
         }
     }
@@ -320,6 +322,7 @@ impl Body {
     /// A CXL.mem message: its LD-ID names the logical device, whose answers carry the same.
     fn receive_mem<L: AsMut<CxlDevice>>(
         &mut self,
+        now: Instant,
         lds: &mut [L],
         message: &MemMessage<'_>,
         frame: &Frame<'_>,
@@ -340,7 +343,7 @@ impl Body {
             return;
         }
         out.set_load(self.schedule.load(number).wire());
-        ld.as_mut().core().receive(frame, out);
+        ld.as_mut().core().receive(now, frame, out);
     }
 
     /// Whether a request has to wait for its turn, or finds no room to wait: then it is answered as an abort.
@@ -377,7 +380,7 @@ impl Body {
             out.set_prefix(Some(prefix_of(ld)));
             out.set_load(self.schedule.load(ld).wire());
             let frame = Frame { to: MacAddr::BROADCAST, from: MacAddr::BROADCAST, content };
-            device.as_mut().core().receive(&frame, out);
+            device.as_mut().core().receive(now, &frame, out);
         }
         out.set_prefix(None);
     }

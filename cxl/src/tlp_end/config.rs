@@ -7,6 +7,7 @@
 use weft_dataplane::config::TlpConfig;
 use weft_hosts::classes::PriMap;
 use weft_parsers::MacAddr;
+use weft_parsers::cxl_cache::CacheMessage;
 use weft_parsers::cxl_mem::MemMessage;
 use weft_parsers::tlp::{LinkReset, Mode, Pth, Tlp};
 
@@ -45,6 +46,8 @@ pub enum Received<'a> {
     Tlp(Option<Pth>, Tlp<'a>),
     /// A CXL.mem message, with the PTH that it came with.
     Mem(Option<Pth>, MemMessage<'a>),
+    /// A CXL.cache message, on a link without PTH.
+    Cache(CacheMessage<'a>),
     /// What the other end says of the link (protocol 4), at an end that does not obey it.
     Control(LinkReset),
     /// The upper end of the link resets what is here, or ends that; in between nothing else comes.

@@ -17,6 +17,7 @@ use weft_dataplane::pool::Bufs;
 use weft_dataplane::port::{Port, PortError};
 use weft_dataplane::time::Instant;
 use weft_dataplane::types::{PerPri, Pri, PriSet};
+use weft_parsers::cxl_cache::CacheMessage;
 use weft_parsers::cxl_mem::MemMessage;
 use weft_parsers::mac_control::opcode;
 use weft_parsers::tlp::{LinkReset, Mode, PbrTlp, Protocol, Pth, Tlp, TlpLink, TlpRepr};
@@ -28,7 +29,7 @@ use crate::vdm::link_reset::{Ordered, ResetReceiver};
 
 pub use config::{Carries, EndConfig, EndCounts, Frame, Received};
 use outbox::MACS_LEN;
-pub use outbox::{Outbox, PlaceError, SendError, mem_pri_of, pri_of};
+pub use outbox::{Outbox, PlaceError, SendError, cache_pri_of, mem_pri_of, pri_of};
 
 /// Bursts that one poll takes in.
 const RX_BURSTS: usize = 8;
@@ -280,6 +281,13 @@ impl TlpEnd {
                     return;
                 };
                 Received::Mem(pth, message)
+            }
+            (Protocol::HbrCache, Carries::Hbr(_)) => {
+                let Ok(message) = CacheMessage::parse(rest) else {
+                    self.counts.malformed += 1;
+                    return;
+                };
+                Received::Cache(message)
             }
             (Protocol::Pbr, Carries::Pbr | Carries::Both) => match PbrTlp::parse(rest) {
                 Ok(Some(pbr)) => Received::Tlp(Some(pbr.pth()), *pbr.tlp()),

@@ -8,6 +8,7 @@ use arrayvec::ArrayVec;
 use weft_dataplane::config::TlpConfig;
 use weft_dataplane::types::Pri;
 use weft_parsers::MacAddr;
+use weft_parsers::cxl_cache::{self, CacheMessage, CacheOp};
 use weft_parsers::cxl_mem::{self, MemMessage, MemOp};
 use weft_parsers::tlp::{
     Body, DevLoad, EmitError, HEAD_LEN_MAX, Kind, LinkReset, Mode, Protocol, Pth, Tlp, TlpLink,
@@ -181,6 +182,21 @@ impl Outbox {
         Ok(())
     }
 
+    /// Appends a CXL.cache message.
+    ///
+    /// # Errors
+    /// The link carries TLPs with PTH; nothing is appended then. Only switches put one in front of such a message.
+    pub fn send_cache(&mut self, message: &CacheMessage<'_>) -> Result<(), SendError> {
+        let Carries::Hbr(_) = self.carries else { return Err(SendError::Pth("without PTH")) };
+        let head = self.head(self.partner, Protocol::HbrCache, None);
+        self.bytes.extend_from_slice(head.bytes());
+        let mut place = [0; cxl_cache::LEN_MAX];
+        let len = message.emit(&mut place).unwrap_or_default(); // there is room for the longest
+        self.bytes.extend_from_slice(place.get(..len).unwrap_or_default());
+        self.ends.push((self.bytes.len(), cache_pri_of(message.head.op, &self.tlp)));
+        Ok(())
+    }
+
     /// What stands in front of a CXL.mem message.
     pub(super) fn head_of_mem(&self, pth: Option<Pth>) -> Result<Head, SendError> {
         let protocol = match (self.carries, pth) {
@@ -308,6 +324,13 @@ impl Head {
 #[must_use]
 pub const fn mem_pri_of(op: MemOp, config: &TlpConfig) -> Pri {
     if op.class().is_request() { config.uio_req_pri } else { config.uio_cpl_pri }
+}
+
+/// Priority of a CXL.cache message, as the switch gives it: what devices say waits for what the host says, and that for
+/// nothing. Each direction has one priority, as its messages have to stay in order.
+#[must_use]
+pub const fn cache_pri_of(op: CacheOp, config: &TlpConfig) -> Pri {
+    if op.class().is_to_host() { config.uio_req_pri } else { config.uio_cpl_pri }
 }
 
 /// Priority of a TLP, as the switch gives it.

@@ -6,6 +6,7 @@
 use crate::bytes::{be16, be64, byte, cut, put};
 use crate::error::{Field, Layer, ParseError};
 use crate::fabric::Hpa;
+use crate::message_ops::message_ops;
 use crate::tlp::DevLoad;
 
 /// Bytes of a message without data.
@@ -19,101 +20,70 @@ pub const LEN_MAX: usize = HEAD_LEN + LINE + ENABLES_LEN;
 /// Bits of an address that a message carries: 51:6.
 const ADDR_MASK: u64 = (1 << 52) - LINE as u64;
 
-macro_rules! ops {
-    ($($(#[$doc:meta])* $name:ident = $byte:literal, $text:literal;)*) => {
-        /// What a message says; its number is its first byte.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-        #[repr(u8)]
-        pub enum MemOp {
-            $($(#[$doc])* $name = $byte,)*
-        }
-
-        impl MemOp {
-            /// All of them.
-            pub const ALL: &'static [Self] = &[$(Self::$name,)*];
-
-            /// Reads class and opcode.
-            #[inline]
-            #[must_use]
-            pub const fn decode(byte: u8) -> Option<Self> {
-                match byte {
-                    $($byte => Some(Self::$name),)*
-                    _ => None,
-                }
-            }
-
-            /// Its name, as the standard spells it.
-            #[must_use]
-            pub const fn name(self) -> &'static str {
-                match self {
-                    $(Self::$name => $text,)*
-                }
-            }
-        }
-    };
-}
-
-ops! {
-    /// Gives up a line; no data.
-    MemInv = 0x10, "MemInv";
-    /// Reads a line.
-    MemRd = 0x11, "MemRd";
-    /// Reads a line, and takes whatever state there is.
-    MemRdData = 0x12, "MemRdData";
-    /// A device's own access, forwarded.
-    MemRdFwd = 0x13, "MemRdFwd";
-    /// A device's own access, forwarded.
-    MemWrFwd = 0x14, "MemWrFwd";
-    /// A hint that a read follows; nobody answers.
-    MemSpecRd = 0x18, "MemSpecRd";
-    /// As `MemInv`, of a line that is not used soon.
-    MemInvNT = 0x19, "MemInvNT";
-    /// A clean line leaves a cache.
-    MemClnEvct = 0x1A, "MemClnEvct";
-    /// Writes a line.
-    MemWr = 0x21, "MemWr";
-    /// Writes the bytes of a line that are enabled.
-    MemWrPtl = 0x22, "MemWrPtl";
-    /// A snoop met a request.
-    BiConflict = 0x24, "BIConflict";
-    /// Done.
-    Cmp = 0x30, "Cmp";
-    /// Done; shared.
-    CmpS = 0x31, "Cmp-S";
-    /// Done; exclusive.
-    CmpE = 0x32, "Cmp-E";
-    /// Done; modified.
-    CmpM = 0x33, "Cmp-M";
-    /// The conflict is known.
-    BiConflictAck = 0x34, "BI-ConflictAck";
-    /// A line.
-    MemData = 0x40, "MemData";
-    /// There is no such memory.
-    MemDataNxm = 0x41, "MemData-NXM";
-    /// Asks for a line's value.
-    BiSnpCur = 0x50, "BISnpCur";
-    /// Asks for a line, and leaves it shared.
-    BiSnpData = 0x51, "BISnpData";
-    /// Asks for a line, and leaves nothing.
-    BiSnpInv = 0x52, "BISnpInv";
-    /// As `BISnpCur`, of a block.
-    BiSnpCurBlk = 0x54, "BISnpCurBlk";
-    /// As `BISnpData`, of a block.
-    BiSnpDataBlk = 0x55, "BISnpDataBlk";
-    /// As `BISnpInv`, of a block.
-    BiSnpInvBlk = 0x56, "BISnpInvBlk";
-    /// Invalid.
-    BiRspI = 0x60, "BIRspI";
-    /// Shared.
-    BiRspS = 0x61, "BIRspS";
-    /// Exclusive.
-    BiRspE = 0x62, "BIRspE";
-    /// Invalid, all of a block.
-    BiRspIBlk = 0x64, "BIRspIBlk";
-    /// Shared, all of a block.
-    BiRspSBlk = 0x65, "BIRspSBlk";
-    /// Exclusive, all of a block.
-    BiRspEBlk = 0x66, "BIRspEBlk";
+message_ops! {
+    /// What a message says; its number is its first byte.
+    MemOp {
+        /// Gives up a line; no data.
+        MemInv = 0x10, "MemInv";
+        /// Reads a line.
+        MemRd = 0x11, "MemRd";
+        /// Reads a line, and takes whatever state there is.
+        MemRdData = 0x12, "MemRdData";
+        /// A device's own access, forwarded.
+        MemRdFwd = 0x13, "MemRdFwd";
+        /// A device's own access, forwarded.
+        MemWrFwd = 0x14, "MemWrFwd";
+        /// A hint that a read follows; nobody answers.
+        MemSpecRd = 0x18, "MemSpecRd";
+        /// As `MemInv`, of a line that is not used soon.
+        MemInvNT = 0x19, "MemInvNT";
+        /// A clean line leaves a cache.
+        MemClnEvct = 0x1A, "MemClnEvct";
+        /// Writes a line.
+        MemWr = 0x21, "MemWr";
+        /// Writes the bytes of a line that are enabled.
+        MemWrPtl = 0x22, "MemWrPtl";
+        /// A snoop met a request.
+        BiConflict = 0x24, "BIConflict";
+        /// Done.
+        Cmp = 0x30, "Cmp";
+        /// Done; shared.
+        CmpS = 0x31, "Cmp-S";
+        /// Done; exclusive.
+        CmpE = 0x32, "Cmp-E";
+        /// Done; modified.
+        CmpM = 0x33, "Cmp-M";
+        /// The conflict is known.
+        BiConflictAck = 0x34, "BI-ConflictAck";
+        /// A line.
+        MemData = 0x40, "MemData";
+        /// There is no such memory.
+        MemDataNxm = 0x41, "MemData-NXM";
+        /// Asks for a line's value.
+        BiSnpCur = 0x50, "BISnpCur";
+        /// Asks for a line, and leaves it shared.
+        BiSnpData = 0x51, "BISnpData";
+        /// Asks for a line, and leaves nothing.
+        BiSnpInv = 0x52, "BISnpInv";
+        /// As `BISnpCur`, of a block.
+        BiSnpCurBlk = 0x54, "BISnpCurBlk";
+        /// As `BISnpData`, of a block.
+        BiSnpDataBlk = 0x55, "BISnpDataBlk";
+        /// As `BISnpInv`, of a block.
+        BiSnpInvBlk = 0x56, "BISnpInvBlk";
+        /// Invalid.
+        BiRspI = 0x60, "BIRspI";
+        /// Shared.
+        BiRspS = 0x61, "BIRspS";
+        /// Exclusive.
+        BiRspE = 0x62, "BIRspE";
+        /// Invalid, all of a block.
+        BiRspIBlk = 0x64, "BIRspIBlk";
+        /// Shared, all of a block.
+        BiRspSBlk = 0x65, "BIRspSBlk";
+        /// Exclusive, all of a block.
+        BiRspEBlk = 0x66, "BIRspEBlk";
+    }
 }
 
 /// Class of a message.

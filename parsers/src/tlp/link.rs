@@ -48,6 +48,10 @@ pub enum Protocol {
     PbrMem = 5,
     /// CXL.mem message without PTH.
     HbrMem = 6,
+    /// CXL.cache message of a PBR link: PTH first.
+    PbrCache = 7,
+    /// CXL.cache message without PTH.
+    HbrCache = 8,
 }
 
 impl Protocol {
@@ -61,6 +65,8 @@ impl Protocol {
             4 => Self::Control,
             5 => Self::PbrMem,
             6 => Self::HbrMem,
+            7 => Self::PbrCache,
+            8 => Self::HbrCache,
             _ => return None,
         })
     }

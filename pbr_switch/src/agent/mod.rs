@@ -219,7 +219,8 @@ impl Agent {
                 said.extend(port_of_cpu_mac(frame.from).map(|input| (input, message)));
             }
             Received::Reset(_) => {} // of no end that is above
-            Received::Mem(..) => counts.unknown += 1, // a switch has no memory: it sends itself none
+            // A switch has neither memory nor cache: it sends itself none.
+            Received::Mem(..) | Received::Cache(_) => counts.unknown += 1,
         });
         while let Some(one) = self.arrived.pop_front() {
             match Tlp::parse(one.mode, &one.bytes) {

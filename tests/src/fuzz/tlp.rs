@@ -5,6 +5,7 @@
 //! Source: docs/spec/wire-formats.md §3.
 
 use weft_base::rng::Rng;
+use weft_parsers::cxl_cache::{self, CacheHead, CacheMessage, CacheOp};
 use weft_parsers::cxl_mem::{self, MemHead, MemMessage, MemOp};
 use weft_parsers::fabric::{Bdf, Hpa, Pid};
 use weft_parsers::tlp::ln::{self, LineSize, LnMessage, LnrCapability};
@@ -51,6 +52,8 @@ fn behind_link(protocol: Protocol, bare: &[u8]) -> bool {
         Protocol::Control => link_reset(bare),
         Protocol::PbrMem => Pth::parse(bare).is_ok_and(|(_, rest)| mem(rest)),
         Protocol::HbrMem => mem(bare),
+        Protocol::PbrCache => Pth::parse(bare).is_ok_and(|(_, rest)| cache(rest)),
+        Protocol::HbrCache => cache(bare),
     }
 }
 
@@ -72,6 +75,19 @@ fn mem(bytes: &[u8]) -> bool {
     let again = MemMessage::parse(&out[..len]).expect("it was emitted");
     assert_eq!((again.head, again.data, again.enables), (found.head, found.data, found.enables));
     assert!(MemMessage::parse(&bytes[..len - 1]).is_err(), "the last byte is needed");
+    true
+}
+
+fn cache(bytes: &[u8]) -> bool {
+    let Ok(found) = CacheMessage::parse(bytes) else {
+        return false;
+    };
+    let mut out = [0; cxl_cache::LEN_MAX];
+    let len = found.emit(&mut out).expect("it was read");
+    assert_eq!((len, len <= bytes.len()), (found.len(), true));
+    let again = CacheMessage::parse(&out[..len]).expect("it was emitted");
+    assert_eq!((again.head, again.data, again.enables), (found.head, found.data, found.enables));
+    assert!(CacheMessage::parse(&bytes[..len - 1]).is_err(), "the last byte is needed");
     true
 }
 
@@ -246,6 +262,7 @@ pub fn valid() -> Vec<Vec<u8>> {
         frames.push(frame(Protocol::Control, &LinkReset { word, number: 0xA5 }.emit()));
     }
     frames.extend(valid_mem());
+    frames.extend(valid_cache());
     frames
 }
 
@@ -264,6 +281,25 @@ pub fn valid_mem() -> Vec<Vec<u8>> {
         frames.push(frame(Protocol::HbrMem, &out[..len]));
         let pth = Pth::new(Pid::from_low_bits(0x0A1), Pid::from_low_bits(0x123));
         frames.push(frame(Protocol::PbrMem, &[&pth.emit()[..], &out[..len]].concat()));
+    }
+    frames
+}
+
+/// Valid frames of CXL.cache from the EtherType on: every message with a PTH and without.
+///
+/// # Panics
+/// When one of them cannot be emitted.
+#[must_use]
+pub fn valid_cache() -> Vec<Vec<u8>> {
+    let (data, mut frames) = ([0x5A; 64], Vec::new());
+    for &op in CacheOp::ALL {
+        let head = CacheHead { addr: Hpa(0x0123_4567_BA40), cache_id: 3, ..CacheHead::new(op, 5) };
+        let message = CacheMessage { head, data: Some(&data), enables: Some(0xF0) };
+        let mut out = [0; cxl_cache::LEN_MAX];
+        let len = message.emit(&mut out).expect("there is room");
+        frames.push(frame(Protocol::HbrCache, &out[..len]));
+        let pth = Pth::new(Pid::from_low_bits(0x0A1), Pid::from_low_bits(0x123));
+        frames.push(frame(Protocol::PbrCache, &[&pth.emit()[..], &out[..len]].concat()));
     }
     frames
 }

@@ -38,6 +38,7 @@ pub(super) fn read(
         Protocol::PbrMem | Protocol::HbrMem => {
             return mem::read(rest, start, edge, (found.protocol, config));
         }
+        Protocol::PbrCache | Protocol::HbrCache => return Err(DropReason::NotTlp),
         Protocol::Pbr => {
             let pbr = match PbrTlp::parse(rest) {
                 Ok(Some(pbr)) => pbr,
