@@ -91,6 +91,7 @@ fn host(end: EndConfig, uio_max: usize) -> Result<CxlHost, TransferError> {
     memory.add(Hpa(OWN), gfd::Memory::anonymous(ROUND)).map_err(made)?;
     let config = HostConfig {
         cache_lines: 0,
+        home: HomeSpec { lines: 1, answer_max: Span::from_ms(200), secret: 1 },
         end,
         spec: HostSpec::default(),
         root: BridgeSpec {
@@ -156,9 +157,9 @@ fn engine(host: &mut CxlHost) -> Result<Engine, TransferError> {
     let window = Window { place: at(1 << 50), len: 1 << 40 };
     let segments = BTreeMap::from([(GFD, Segment { base: Hpa(0), len: u64::MAX })]);
     let mut engine = Engine::new(EngineSpec { options, window, segments }).map_err(made)?;
-    let (_, own) = host.uio(0);
+    let (_, mut own) = host.uio(0);
     let all = MemDesc { addr: OWN, len: ROUND };
-    engine.register(all, MemKind::Host, &Memories(own)).map_err(made)?;
+    engine.register(all, MemKind::Host, &Memories(&mut own)).map_err(made)?;
     let mem = MemDesc { addr: BASE, len: ROUND };
     let shares = vec![Share { mem, kind: MemKind::Fabric, place: at(BASE) }];
     engine.receive(PEER, &Message::Hello { pid: Pid::NONE, shares }).map_err(made)?;
@@ -202,8 +203,8 @@ impl Fabric {
         let req = self.engine.transfer_async(now, PEER, op, &ops, long).map_err(failed)?;
         loop {
             let time = self.step()?;
-            let (mut port, own) = self.host.uio(WINDOW);
-            self.engine.poll(time, &mut port, &mut Memories(own)).map_err(failed)?;
+            let (mut port, mut own) = self.host.uio(WINDOW);
+            self.engine.poll(time, &mut port, &mut Memories(&mut own)).map_err(failed)?;
             match self.engine.status(req).map_err(failed)? {
                 Status::Waiting => {}
                 Status::Completed => return Ok(()),

@@ -37,6 +37,7 @@
 //! has to say comes back as events.
 
 mod by_key;
+pub mod cache;
 pub mod cci;
 pub mod coherence;
 pub mod completer;

@@ -108,7 +108,7 @@ pub(crate) trait TransactionLayer {
     fn mem(&mut self, message: &MemMessage<'_>, out: &mut Outbox);
 
     /// Takes a CXL.cache message.
-    fn cache(&mut self, _now: Instant, _message: &CacheMessage<'_>) {}
+    fn cache(&mut self, now: Instant, message: &CacheMessage<'_>, out: &mut Outbox);
 
     /// The upper end of the link resets it, or ends that.
     fn link_reset(&mut self, _ordered: Ordered) {}
@@ -131,7 +131,7 @@ pub(crate) trait TransactionLayer {
             }
             Received::Cache(message) => {
                 self.counts().cache += 1;
-                return self.cache(now, &message);
+                return self.cache(now, &message, out);
             }
             _ => {
                 self.counts().other += 1;

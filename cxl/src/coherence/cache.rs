@@ -569,19 +569,48 @@ impl<T: Copy + PartialEq> Cache<T> {
             let behind = (core::ops::Bound::Excluded(self.hand), core::ops::Bound::Unbounded);
             let victim = self.lines.range(behind).find_map(idle);
             let Some(victim) = victim.or_else(|| self.lines.iter().find_map(idle)) else { break };
-            let Some(place) = self.lines.get_mut(&victim) else { break };
             self.hand = victim;
-            self.leaving += 1;
-            if core::mem::replace(&mut place.state, State::Invalid) == State::Modified {
-                place.doing = Doing::WriteBack { leaves: true };
-                self.counts.written_back += 1;
-                let data = place.data;
-                self.out.push_back(Out::WriteBack { line: victim, data, left: None });
-            } else {
-                place.doing = Doing::Evict;
-                self.counts.evicted += 1;
-                self.out.push_back(Out::Evict { line: victim });
-            }
+            self.leave(victim);
+        }
+    }
+
+    /// Gives up a line of which nothing is under way.
+    fn leave(&mut self, line: u64) {
+        let Some(place) = self.lines.get_mut(&line) else { return };
+        self.leaving += 1;
+        if core::mem::replace(&mut place.state, State::Invalid) == State::Modified {
+            place.doing = Doing::WriteBack { leaves: true };
+            self.counts.written_back += 1;
+            self.out.push_back(Out::WriteBack { line, data: place.data, left: None });
+        } else {
+            place.doing = Doing::Evict;
+            self.counts.evicted += 1;
+            self.out.push_back(Out::Evict { line });
+        }
+    }
+
+    /// Gives up all lines of which nothing is under way, changed ones by writing them back.
+    pub fn flush(&mut self) {
+        let idle = self.lines.iter().filter(|(_, place)| place.is_idle());
+        let idle: Vec<u64> = idle.map(|(line, _)| *line).collect();
+        for line in idle {
+            self.leave(line);
+        }
+    }
+
+    /// Drops everything: changed lines are lost, and loads and stores that wait end without an answer.
+    pub fn clear(&mut self) {
+        let is_changed = |place: &Line<T>| {
+            place.state == State::Modified || matches!(place.doing, Doing::WriteBack { .. })
+        };
+        let changed = self.lines.iter().filter(|(_, place)| is_changed(place));
+        let changed: Vec<u64> = changed.map(|(line, _)| *line).collect();
+        self.link_down();
+        self.lines.clear();
+        // Those that were being written back are told by `link_down`.
+        let told: Vec<u64> = self.lost.iter().copied().collect();
+        for line in changed.into_iter().filter(|line| !told.contains(line)) {
+            self.lose(line);
         }
     }
 }

@@ -311,6 +311,20 @@ impl<T> Filter<T> {
         self.lines.get(&line).map_or(&[], |line| &line.holders)
     }
 
+    /// Lines that `who` holds.
+    #[must_use]
+    pub fn held_by(&self, who: Pid) -> Vec<u64> {
+        let held = self.lines.iter().filter(|(_, place)| place.hold_of(who).is_some());
+        held.map(|(line, _)| *line).collect()
+    }
+
+    /// As [`Self::is_in_the_way`], of any line of a range.
+    #[must_use]
+    pub fn is_any_in_the_way(&self, lines: core::ops::Range<u64>, want: Want) -> bool {
+        let mut known = self.lines.range(lines);
+        known.any(|(_, place)| !place.is_idle() || !place.in_the_way(None, want).is_empty())
+    }
+
     /// Whether a request without a copy of its own, from nobody, would have to wait.
     #[must_use]
     pub fn is_in_the_way(&self, line: u64, want: Want) -> bool {

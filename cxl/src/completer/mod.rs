@@ -21,6 +21,10 @@ pub trait Target {
     fn read(&self, addr: u64, into: &mut [u8]) -> bool;
     /// Writes `data`; false when it cannot be written.
     fn write(&mut self, addr: u64, data: &[u8]) -> bool;
+    /// Whether `len` bytes from `addr` on can be read now; if not, they will be soon, and nothing else has to be done for that.
+    fn ready(&mut self, _addr: u64, _len: u64) -> bool {
+        true
+    }
 }
 
 /// How a completer answered a request.

@@ -4,6 +4,8 @@
 //! Units: TLPs.
 //! Source: PCIe 6.0 chapters 2 and 6; PCIe 5.0 section 6.21.
 
+use weft_parsers::fabric::Hpa;
+
 use crate::ln::{LnMessage, Outcome, Ticket};
 use crate::pci::mailbox::Command;
 use crate::requester::{Done, Failure};
@@ -48,6 +50,13 @@ pub enum Event {
     },
     /// It was reset: one function by FLR, or all by the link.
     Reset(Option<u8>),
+    /// A changed line of a cache was lost: it was not the device's any more, or could not be written back.
+    LineLost {
+        /// Whose.
+        function: u8,
+        /// The line.
+        line: Hpa,
+    },
     /// A message that it has no use for.
     Message(ReceivedMessage),
 }

@@ -11,15 +11,18 @@ use weft_parsers::fabric::{Bdf, Hpa};
 use weft_parsers::tlp::{Mode, TlpRepr};
 
 use super::DeviceError;
+use super::cache::FunctionCache;
 use super::hdm::{Hdm, HdmConfig};
+use crate::cache::agent::CacheSpec;
 use crate::completer::Target;
 use crate::gfd::memory::Memory;
 use crate::ln::registers::Supported;
 use crate::ln::{CplData, LineSize, Lnr, LnrRegisters, LnrRequest, Outcome, Ticket};
 use crate::pci::component::{self, Component};
+use crate::pci::cxl::CxlSpec;
 use crate::pci::function::{BAR_COUNT, FunctionEffects};
 use crate::pci::mailbox::Command;
-use crate::pci::{ByteEnables, Function, FunctionSpec, Mailbox, Reg};
+use crate::pci::{ByteEnables, CxlKind, Function, FunctionSpec, Mailbox, Reg};
 use crate::requester::uio::UioSide;
 use crate::requester::{Done, Failure, Operation, Requester, RequesterSpec, Transaction};
 
@@ -43,6 +46,8 @@ pub struct FunctionConfig {
     pub mailbox: Option<MailboxPlace>,
     /// Memory that the host manages: CXL.mem and UIO requests reach it by committed decoders.
     pub hdm: Option<HdmConfig>,
+    /// A cache for its host's memory (CXL.cache).
+    pub cache: Option<CacheSpec>,
     /// Memory for other domains (GIM): first address, bytes. UIO requests that name their sender reach it.
     pub gim: Option<(Hpa, u64)>,
 }
@@ -55,6 +60,7 @@ pub(crate) struct State {
     pub mailbox: Option<MailboxPlace>,
     hdm: Option<Hdm>,
     gim: Option<(Hpa, Memory)>,
+    pub cache: Option<FunctionCache>,
     pub requester: Requester,
     pub uio: UioSide,
     pub lnr: Option<Lnr>,
@@ -78,6 +84,11 @@ impl State {
         let bars = specs.filter_map(|(bar, spec)| Some((bar, Memory::anonymous(spec?.size))));
         let bars = bars.take(BAR_COUNT).collect();
         let hdm = config.hdm.map(|hdm| Hdm::new(hdm, &mut config.spec)).transpose()?;
+        if config.cache.is_some() {
+            let memory = config.spec.cxl.map_or((0, 0), |cxl| (cxl.memory, cxl.base));
+            let kind = if hdm.is_some() { CxlKind::Type2 } else { CxlKind::Type1 };
+            config.spec.cxl = Some(CxlSpec { kind, memory: memory.0, base: memory.1 });
+        }
         let function = Function::new(&config.spec)?;
         Ok(Self {
             function,
@@ -86,6 +97,7 @@ impl State {
             mailbox: config.mailbox,
             hdm,
             gim: config.gim.map(|(base, len)| (base, Memory::anonymous(len))),
+            cache: config.cache.map(FunctionCache::new),
             requester: Requester::new(requester, Bdf::default()),
             uio: UioSide::default(),
             lnr: None,
@@ -125,6 +137,9 @@ impl State {
         } else if effects.lnr {
             self.control_lnr();
         }
+        if let Some(cache) = &mut self.cache {
+            cache.set_on(self.function.cache_enabled());
+        }
         effects
     }
 
@@ -141,6 +156,9 @@ impl State {
     /// All that a reset ends; memory keeps its bytes.
     fn forget(&mut self) {
         self.requester.give_up();
+        if let Some(cache) = &mut self.cache {
+            cache.clear();
+        }
         self.lnr = None;
         self.tickets.clear();
         self.commands.clear();
@@ -196,6 +214,9 @@ impl State {
 
     /// Ends of transactions that the function's own parts do not wait for.
     pub(super) fn finish(&mut self, each: &mut dyn FnMut(Done)) {
+        while let Some(done) = self.cache.as_mut().and_then(FunctionCache::next_done) {
+            each(done);
+        }
         while let Some(done) = self.requester.next_done() {
             let Some(ticket) = self.tickets.remove(&done.op) else {
                 if let Some(done) = self.uio.take(done) {

@@ -7,6 +7,7 @@
 use std::collections::VecDeque;
 
 use weft_dataplane::time::Instant;
+use weft_parsers::cxl_cache::CacheMessage;
 use weft_parsers::cxl_mem::{LINE, MemMessage, MemOp};
 use weft_parsers::fabric::{Bdf, Hpa};
 use weft_parsers::tlp::view::{CODE_VDM_TYPE0, CODE_VDM_TYPE1};
@@ -117,6 +118,13 @@ impl TransactionLayer for Core {
         counts.tlps.unsent += u64::from(out.send_mem(None, &answer).is_err());
     }
 
+    fn cache(&mut self, now: Instant, message: &CacheMessage<'_>, _: &mut Outbox) {
+        match self.functions.iter_mut().find_map(|state| state.cache.as_mut()) {
+            Some(cache) => cache.take(now, message),
+            None => self.counts.unexpected += 1,
+        }
+    }
+
     fn counts(&mut self) -> &mut TlpCounts {
         &mut self.counts.tlps
     }
@@ -130,6 +138,9 @@ impl TransactionLayer for Core {
     fn expire(&mut self, now: Instant, out: &mut Outbox) {
         let Self { functions, counts, .. } = self;
         for state in functions {
+            if let Some(cache) = &mut state.cache {
+                cache.expire(now);
+            }
             if state.requester.expire(now) > 0 {
                 report(state, Uncorrectable::CompletionTimeout, false, out, counts);
             }
@@ -139,6 +150,15 @@ impl TransactionLayer for Core {
     fn work(&mut self, now: Instant, full: bool, out: &mut Outbox) {
         let Self { functions, counts, events, .. } = self;
         for (function, state) in (0..).zip(functions) {
+            if let Some(cache) = &mut state.cache {
+                // Answers to snoops are among them, and others wait for these.
+                cache.flush(now, &mut |message| {
+                    counts.tlps.unsent += u64::from(out.send_cache(&message.message()).is_err());
+                });
+                while let Some(line) = cache.next_lost() {
+                    events.push_back(Event::LineLost { function, line });
+                }
+            }
             if !full {
                 state.flush(now, &mut |tlp| {
                     let sent = out.send(None, tlp).is_ok();
@@ -249,7 +269,11 @@ impl TransactionLayer for Core {
     }
 
     fn next_due(&self) -> Option<Instant> {
-        self.functions.iter().filter_map(|state| state.requester.next_due()).min()
+        let due = |state: &State| {
+            let cache = state.cache.as_ref().and_then(|cache| cache.next_due());
+            Instant::earlier(state.requester.next_due(), cache)
+        };
+        self.functions.iter().filter_map(due).min()
     }
 }
 

@@ -7,6 +7,7 @@
 //!
 //! A link that goes down resets it, as a reset by the upper end of the link does; memory keeps its bytes.
 
+mod cache;
 mod events;
 mod function;
 mod hdm;
@@ -20,9 +21,11 @@ use weft_dataplane::port::{Port, PortError};
 use weft_dataplane::time::{Instant, Span};
 use weft_parsers::fabric::Bdf;
 
+use crate::cache::agent::AgentCounts;
 use crate::completer::{CompleterSpec, Target};
 use crate::gfd::memory::Memory;
 use crate::ln::{Lnr, LnrRequest, Refused};
+use crate::mem::MemOperation;
 use crate::pci::function::FunctionError;
 use crate::pci::{ByteEnables, Component, Function, Link, Reg};
 use crate::requester::uio::Uio;
@@ -95,6 +98,11 @@ pub enum Refusal {
     /// It has no LN requester, or it is off.
     #[error("function {0} has no LN requester that is on")]
     NoLn(u8),
+    /// It has no cache for its host's memory, or software has not switched that on.
+    #[error(
+        "function {0} has no CXL.cache that is on: its host gives it a CacheID and sets Cache_Enable"
+    )]
+    NoCache(u8),
     /// The LN requester refuses.
     #[error(transparent)]
     Ln(#[from] Refused),
@@ -228,6 +236,38 @@ impl CxlDevice {
             lnr.on_own_write(*addr, data.len() as u64); // what it has a copy of is no longer so
         }
         Ok(state.requester.submit(transaction))
+    }
+
+    /// Loads or stores host memory through the function's cache (CXL.cache); an [`Event::Done`] tells of its end.
+    ///
+    /// # Errors
+    /// There is no such function, or no cache that is on.
+    pub fn cached(&mut self, function: u8, what: MemOperation) -> Result<OpId, Refusal> {
+        let cache = self.state_mut(function)?.cache.as_mut();
+        cache.and_then(|cache| cache.submit(what)).ok_or(Refusal::NoCache(function))
+    }
+
+    /// Writes back and gives up all lines of the function's cache: [`Self::is_flushing`].
+    ///
+    /// # Errors
+    /// There is no such function, or no cache that is on.
+    pub fn flush_cache(&mut self, function: u8) -> Result<(), Refusal> {
+        let cache = self.state_mut(function)?.cache.as_mut();
+        let is_on = cache.is_some_and(|cache| cache.flush_lines());
+        is_on.then_some(()).ok_or(Refusal::NoCache(function))
+    }
+
+    /// Whether the function's cache has lines left to be given up.
+    #[must_use]
+    pub fn is_flushing(&self, function: u8) -> bool {
+        let cache = self.state(function).ok().and_then(|state| state.cache.as_ref());
+        cache.is_some_and(cache::FunctionCache::is_flushing)
+    }
+
+    /// Counts of the first cache that a function has, and its lines: how many there are, of how many.
+    #[must_use]
+    pub fn cache_counts(&self) -> Option<(AgentCounts, (usize, usize))> {
+        self.core.functions.iter().find_map(|state| state.cache.as_ref()).map(|it| it.counts())
     }
 
     /// The port of a fabric memory engine.

@@ -8,6 +8,7 @@ use std::collections::VecDeque;
 
 use weft_parsers::fabric::{Bdf, Hpa};
 
+use super::home::HomeNews;
 use super::mailbox::{MailboxFailure, Response};
 use crate::pci::ErrorMessage;
 use crate::pci::enumerate::{CacheIdFailure, EnumerateError};
@@ -60,6 +61,8 @@ pub enum Event {
     },
     /// What was stored in this line, and acknowledged, is lost: the device had given the line up, or its write-back has no answer.
     LineLost(Hpa),
+    /// A device and its cache: it is silent, answers again, or has lost a line.
+    Cache(HomeNews),
     /// The link came up, or went down.
     Link(bool),
     /// Software resets what is below the root port, or ends that.

@@ -5,6 +5,7 @@
 //! Source: PCIe 6.0 chapters 2 and 6; CXL 3.1 section 7.7.3.3; docs/spec/cxl-fabric.md "Routes".
 
 use weft_dataplane::time::Instant;
+use weft_parsers::cxl_cache::CacheMessage;
 use weft_parsers::cxl_mem::MemMessage;
 use weft_parsers::fabric::{Bdf, Hpa};
 use weft_parsers::tlp::{Kind, LinkReset, Mode, ResetWord, Routing, Status, Tlp, TlpRepr};
@@ -12,11 +13,13 @@ use weft_parsers::tlp::{Kind, LinkReset, Mode, ResetWord, Routing, Status, Tlp, 
 use super::admission::admit;
 use super::code;
 use super::events::{Event, Events, HostCounts};
+use super::home::{Home, Parked};
 use super::ln;
 use super::mem::HostMem;
 use super::memory::{Exports, HostMemory};
 use super::relay::Relay;
 use super::software::{Advance, Software};
+use crate::cache::home::{Admitted, Local};
 use crate::completer::{CompleterSpec, Served, Target};
 use crate::ln::Lnc;
 use crate::mem::MemId;
@@ -43,6 +46,7 @@ pub(super) struct Core {
     pub requester: Requester,
     pub mem: HostMem,
     pub completer: CompleterSpec,
+    pub home: Home,
     pub gim: bool,
     pub lnc: Option<Lnc>,
     pub uio: UioSide,
@@ -70,6 +74,7 @@ impl Core {
         self.resets.link_down();
         self.requester.give_up();
         self.mem.give_up();
+        self.home.link_down();
         if let Some(lnc) = &mut self.lnc {
             lnc.port_down(ln::PORT);
         }
@@ -193,9 +198,68 @@ impl Core {
             let result = done.result.map_err(Failure::from);
             self.events.push(Event::Done(Done { op, result, ln: false }));
         }
+        while let Some(news) = self.home.next_news() {
+            self.events.push(Event::Cache(news));
+        }
         while let Some(line) = self.mem.next_lost() {
             self.events.push(Event::LineLost(Hpa(line)));
         }
+    }
+
+    /// Which of the host's own memory a TLP is for, and whether it changes that.
+    fn touched(&self, tlp: &Tlp<'_>, exports: &dyn Exports) -> Option<(u64, u64, bool)> {
+        if tlp.kind().is_io() {
+            return None;
+        }
+        let (addr, len) = (tlp.addr()?, tlp.access_len());
+        let at = match tlp.vend_prefix() {
+            None => addr.0,
+            Some(prefix) => exports.local(prefix.pid(), addr, len).filter(|_| self.gim)?,
+        };
+        self.memory.holds(at, len).then_some((at, len, tlp.kind().has_data()))
+    }
+
+    /// Takes a request, which waits for caches of devices that are in its way.
+    fn admit(&mut self, tlp: &Tlp<'_>, exports: &dyn Exports, out: &mut Outbox) {
+        let admitted = match self.touched(tlp, exports) {
+            None => Admitted::Now(()),
+            Some((at, len, writes)) => self.home.admit_tlp(at, len, writes, tlp.bytes()),
+        };
+        self.admitted(tlp, admitted, exports, out);
+    }
+
+    fn admitted(
+        &mut self,
+        tlp: &Tlp<'_>,
+        admitted: Admitted<()>,
+        exports: &dyn Exports,
+        out: &mut Outbox,
+    ) {
+        match admitted {
+            Admitted::Now(()) => self.request(tlp, exports, out),
+            Admitted::Waits => {}
+            Admitted::Refused((), _) => {
+                let Self { completer, me, counts, .. } = self;
+                completer.refuse(tlp, Status::CompleterAbort, *me, &mut |answer| {
+                    counts.tlps.unsent += u64::from(out.send(None, answer).is_err());
+                });
+                counts.tlps.count(Served::Aborted);
+            }
+        }
+    }
+
+    /// Carries out what caches of devices let go, before anything that comes later is answered.
+    fn settle(&mut self, now: Instant, exports: &dyn Exports, out: &mut Outbox) {
+        while let Some((local, bytes)) = self.next_tlp(now) {
+            let Ok(tlp) = Tlp::parse(self.mode, &bytes) else { continue }; // it was read before
+            let admitted = self.home.admit_again(local);
+            self.admitted(&tlp, admitted, exports, out);
+        }
+    }
+
+    fn next_tlp(&mut self, now: Instant) -> Option<(Local<Parked>, Box<[u8]>)> {
+        let Self { home, memory, lnc, .. } = self;
+        home.next_tlp(now, memory, lnc)
     }
 
     fn request(&mut self, tlp: &Tlp<'_>, exports: &dyn Exports, out: &mut Outbox) {
@@ -302,13 +366,25 @@ impl TransactionLayer for Exporting<'_> {
         }
     }
 
-    fn expire(&mut self, now: Instant, _: &mut Outbox) {
+    fn expire(&mut self, now: Instant, out: &mut Outbox) {
         self.core.requester.expire(now);
         self.core.mem.expire(now);
+        self.core.home.expire(now);
+        self.core.settle(now, self.exports, out);
     }
 
     fn work(&mut self, now: Instant, full: bool, out: &mut Outbox) {
+        self.core.settle(now, self.exports, out);
+        while let Some(message) = self.core.home.next_message() {
+            let sent = out.send_cache(&message.message()).is_ok();
+            self.core.counts.tlps.unsent += u64::from(!sent);
+        }
         self.core.work(now, full, out);
+    }
+
+    fn cache(&mut self, now: Instant, message: &CacheMessage<'_>, out: &mut Outbox) {
+        self.core.home.take(message, &mut self.core.memory);
+        self.core.settle(now, self.exports, out);
     }
 
     fn completion(&mut self, tlp: &Tlp<'_>, _: &mut Outbox) {
@@ -320,13 +396,14 @@ impl TransactionLayer for Exporting<'_> {
     }
 
     fn request(&mut self, tlp: &Tlp<'_>, out: &mut Outbox) {
-        self.core.request(tlp, self.exports, out);
+        self.core.admit(tlp, self.exports, out);
     }
 
     fn next_due(&self) -> Option<Instant> {
         let core = &self.core;
         let ln = core.lnc.as_ref().and_then(Lnc::next_due);
         let ln = Instant::earlier(ln, core.mem.next_due());
+        let ln = Instant::earlier(ln, core.home.next_due());
         let ln = Instant::earlier(ln, core.resets.next_due());
         let own = Instant::earlier(core.requester.next_due(), core.software.next_due());
         Instant::earlier(own, ln)

@@ -12,6 +12,7 @@ mod admission;
 mod bus_reset;
 pub mod code;
 mod events;
+mod home;
 mod link;
 mod ln;
 pub mod mailbox;
@@ -27,8 +28,9 @@ use weft_dataplane::time::{Instant, Span};
 use weft_parsers::fabric::{Bdf, Hpa, Pid};
 use weft_parsers::tlp::{Body, Kind, Mode, Routing, TlpRepr};
 
+use crate::cache::home::HomeSpec;
 use crate::coherence::cache::CacheCounts;
-use crate::completer::{CompleterSpec, Target};
+use crate::completer::CompleterSpec;
 use crate::ln::{Lnc, LncSpec};
 use crate::mem::{MemCounts, MemOperation, MemSpec};
 use crate::pci::bridge::BridgeError;
@@ -40,6 +42,8 @@ use crate::transaction_layer::poll;
 use crate::vdm::link_reset::ResetOrders;
 use events::Events;
 pub use events::{Event, HostCounts};
+use home::Home;
+pub use home::{CoherentMemory, CpuAccess, CpuError, CpuStep, HomeNews};
 use link::{Core, Exporting};
 use mem::HostMem;
 pub use memory::{Export, Exports, HostMemory};
@@ -67,6 +71,8 @@ pub struct HostConfig {
     pub cache_lines: usize,
     /// Its completions of UIO reads leave the last chunk first.
     pub uio_last_first: bool,
+    /// Its home agent, which keeps caches of devices coherent with its memory.
+    pub home: HomeSpec,
     /// It takes UIO requests of other hosts, and knows them by their prefix.
     pub gim: bool,
     /// Lightweight Notification; without effect in flit mode.
@@ -126,6 +132,7 @@ impl CxlHost {
                 config.cache_lines,
             ),
             completer,
+            home: Home::new(config.home),
             gim: config.gim,
             lnc: config.lnc.filter(|_| mode == Mode::NonFlit).map(Lnc::new),
             uio: UioSide::default(),
@@ -146,19 +153,16 @@ impl CxlHost {
         self
     }
 
-    /// Its memory, as a CPU reads it.
+    /// What its memory holds. Devices may have newer lines in their caches: [`Self::load`] asks them.
     #[must_use]
     pub const fn memory(&self) -> &HostMemory {
         &self.core.memory
     }
 
-    /// A CPU writes memory: who watches a line of it is told. False when there is no such memory.
+    /// A CPU writes memory that no device has in its cache: who watches a line of it is told. False when there is no such
+    /// memory, or a device has it: [`Self::store_some`].
     pub fn store(&mut self, addr: Hpa, data: &[u8]) -> bool {
-        let done = Target::write(&mut self.core.memory, addr.0, data);
-        if let Some(lnc) = self.core.lnc.as_mut().filter(|_| done) {
-            lnc.on_update(addr, data.len() as u64);
-        }
-        done
+        matches!(self.store_some(addr, data), Ok(CpuStep::Done(done)) if done == data.len())
     }
 
     /// Its completer of Lightweight Notification, where it has one.
@@ -225,9 +229,9 @@ impl CxlHost {
     }
 
     /// The port of a fabric memory engine, and the memory that it works on.
-    pub const fn uio(&mut self, pending_max: usize) -> (Uio<'_>, &mut HostMemory) {
-        let Core { requester, uio: side, memory, .. } = &mut self.core;
-        (Uio { requester, side, pending_max }, memory)
+    pub const fn uio(&mut self, pending_max: usize) -> (Uio<'_>, CoherentMemory<'_>) {
+        let Core { requester, uio: side, memory, home, lnc, .. } = &mut self.core;
+        (Uio { requester, side, pending_max }, CoherentMemory { memory, home, lnc })
     }
 
     /// Enumerates all that is below.
@@ -334,6 +338,7 @@ impl CxlHost {
             self.up = port.link_up();
             self.core.link(now, self.up);
         }
+        self.core.home.mark_overdue(now);
         let mut layer = Exporting { core: &mut self.core, exports };
         poll(&mut self.end, &mut layer, now, port, bufs)
     }

@@ -41,6 +41,10 @@ pub trait Memory {
     fn read(&self, addr: u64, into: &mut [u8]) -> bool;
     /// Writes `data`; false when it cannot be written.
     fn write(&mut self, addr: u64, data: &[u8]) -> bool;
+    /// Whether `len` bytes from `addr` on can be read now; if not, they will be soon.
+    fn ready(&mut self, _addr: u64, _len: u64) -> bool {
+        true
+    }
 }
 
 /// Tag of a request, 14 bits.

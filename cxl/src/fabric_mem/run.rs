@@ -148,6 +148,11 @@ impl Engine {
             return Sent::None;
         };
         let Some(piece) = live.train.peek() else { return Sent::None };
+        // A device may have the newest bytes in its cache: the host fetches them first.
+        let reads_memory = live.op == Op::Write && !piece.staged;
+        if reads_memory && !memory.ready(piece.local, piece.len) {
+            return Sent::None;
+        }
         let Some(tag) = self.tags.take() else { return Sent::None };
         let len = usize::try_from(piece.len).unwrap_or_default(); // of at most 4 KiB
         let (op, at) = match live.op {

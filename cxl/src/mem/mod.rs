@@ -10,7 +10,7 @@
 
 pub mod cached;
 mod operation;
-mod ops;
+pub(crate) mod ops;
 mod throttle;
 
 #[cfg(test)]

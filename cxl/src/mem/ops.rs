@@ -16,7 +16,7 @@ const ADDR_END: u64 = 1 << 52;
 
 /// What of a load or store lies in one line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Piece {
+pub(crate) struct Piece {
     pub id: MemId,
     /// Which bytes of the operation, and where these begin in the line.
     pub at: usize,
@@ -27,6 +27,7 @@ pub(super) struct Piece {
 }
 
 /// A load or store that has not ended.
+#[derive(Clone, Debug)]
 struct Op {
     addr: u64,
     len: usize,
@@ -40,8 +41,8 @@ struct Op {
 }
 
 /// Loads and stores that have not ended, in the order in which they came.
-#[derive(Default)]
-pub(super) struct Ops {
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Ops {
     /// From number `first` on.
     all: VecDeque<Option<Op>>,
     first: u64,
@@ -53,7 +54,7 @@ pub(super) struct Ops {
 }
 
 impl Ops {
-    pub(super) fn submit(&mut self, what: MemOperation) -> MemId {
+    pub(crate) fn submit(&mut self, what: MemOperation) -> MemId {
         let (Hpa(addr), data, stores) = match what {
             MemOperation::Load { addr, len } => (addr, vec![0; len], false),
             MemOperation::Store { addr, data } => (addr, data, true),
@@ -68,11 +69,11 @@ impl Ops {
         id
     }
 
-    pub(super) fn next_done(&mut self) -> Option<MemDone> {
+    pub(crate) fn next_done(&mut self) -> Option<MemDone> {
         self.done.pop_front()
     }
 
-    pub(super) const fn open(&self) -> usize {
+    pub(crate) const fn open(&self) -> usize {
         self.open
     }
 
@@ -82,7 +83,7 @@ impl Ops {
     }
 
     /// The next piece, and of a store what is stored in its line.
-    pub(super) fn next_piece(&mut self) -> Option<(Piece, Option<[u8; LINE]>)> {
+    pub(crate) fn next_piece(&mut self) -> Option<(Piece, Option<[u8; LINE]>)> {
         let end = self.first + self.all.len() as u64;
         self.next = self.next.max(self.first); // those before have ended
         while self.next < end {
@@ -96,7 +97,7 @@ impl Ops {
     }
 
     /// A piece has ended, with what its line holds if it was a load.
-    pub(super) fn ended(&mut self, piece: &Piece, result: Result<Option<&[u8; LINE]>, MemFailure>) {
+    pub(crate) fn ended(&mut self, piece: &Piece, result: Result<Option<&[u8; LINE]>, MemFailure>) {
         if let Some(op) = self.op(piece.id) {
             op.under_way -= 1;
             match result {
@@ -109,7 +110,7 @@ impl Ops {
     }
 
     /// Gives up everything.
-    pub(super) fn give_up(&mut self) {
+    pub(crate) fn give_up(&mut self) {
         self.open = 0;
         for (id, op) in (self.first..).zip(core::mem::take(&mut self.all)) {
             self.first = id + 1;
@@ -175,7 +176,7 @@ impl Op {
 
 impl Piece {
     /// Which bytes of its line it is.
-    pub(super) const fn mask(&self) -> u64 {
+    pub(crate) const fn mask(&self) -> u64 {
         if self.len >= LINE { u64::MAX } else { ((1 << self.len) - 1) << self.from }
     }
 }

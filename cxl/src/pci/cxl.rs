@@ -59,6 +59,8 @@ pub struct CxlSpec {
 pub mod device {
     /// CXL Control, u16.
     pub const CONTROL: u16 = 0x0C;
+    /// CXL Control: `Cache_Enable`.
+    pub const CONTROL_CACHE: u16 = 1;
     /// CXL Control: `Mem_Enable`.
     pub const CONTROL_MEM: u16 = 1 << 2;
     /// Size of range 1, upper half, u32; the lower half follows.

@@ -457,8 +457,8 @@ fn fabric_memory_moves_between_two_hosts() {
         let mut status = Status::Waiting;
         for _ in 0..100_000 {
             for (host, engine) in [(A, &mut one), (B, &mut two)] {
-                let (mut port, memory) = fabric.net.hosts[host].0.uio(64);
-                engine.poll(fabric.net.now, &mut port, memory).unwrap();
+                let (mut port, mut memory) = fabric.net.hosts[host].0.uio(64);
+                engine.poll(fabric.net.now, &mut port, &mut memory).unwrap();
             }
             let shown = [Shown(&one, FABRIC), Shown(&two, FABRIC + SEGMENT)];
             fabric.step(&[&shown[0], &shown[1]]);

@@ -35,6 +35,8 @@ pub enum Via {
     Uio,
     /// A host: loads and stores of lines by CXL.mem.
     CxlMem,
+    /// A device: loads and stores through its cache for the host's memory.
+    CxlCache,
 }
 
 /// A range of memory, what it is written with or compared to, and how it is reached.
@@ -225,6 +227,15 @@ pub enum Command {
         #[serde(default = "timeout", deserialize_with = "timeout_ms")]
         timeout_ms: u64,
     },
+    /// Device: writes back and gives up all lines of its cache for the host's memory.
+    CacheFlush {
+        /// Which function.
+        #[serde(default)]
+        function: u8,
+        /// How long it may take.
+        #[serde(default = "timeout", deserialize_with = "timeout_ms")]
+        timeout_ms: u64,
+    },
     /// Device: interrupts.
     Interrupt {
         /// Which function.
@@ -311,6 +322,7 @@ impl Command {
             | Self::Rescan { timeout_ms, .. }
             | Self::Reset { timeout_ms, .. }
             | Self::CacheId { timeout_ms, .. }
+            | Self::CacheFlush { timeout_ms, .. }
             | Self::Gae { timeout_ms, .. }
             | Self::TurnOff { timeout_ms } => *timeout_ms,
             Self::LnRead(access)

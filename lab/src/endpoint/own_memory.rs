@@ -4,6 +4,7 @@
 //! Units: bytes.
 //! Source: docs/endpoint.md "Control socket".
 
+use weft_cxl::cxl_host::{CpuAccess, CpuStep};
 use weft_rpc::Refused;
 
 /// Memory of an endpoint that a command reaches past its links.
@@ -25,4 +26,26 @@ pub trait OwnMemory {
     /// # Errors
     /// They are not there, or the memory fails.
     fn write(&mut self, at: u64, data: &[u8]) -> Result<(), Refused>;
+
+    /// Reads as many bytes from the front as can be read at once. Memory of a host may be in caches of devices, which are asked
+    /// for it: then the first bytes wait.
+    ///
+    /// # Errors
+    /// As [`Self::read`].
+    fn load(&mut self, at: u64, into: &mut [u8]) -> Result<CpuStep, Refused> {
+        self.read(at, into).map(|()| CpuStep::Done(into.len()))
+    }
+
+    /// Writes as many bytes from the front as can be written at once, as [`Self::load`].
+    ///
+    /// # Errors
+    /// As [`Self::write`].
+    fn store(&mut self, at: u64, data: &[u8]) -> Result<CpuStep, Refused> {
+        self.write(at, data).map(|()| CpuStep::Done(data.len()))
+    }
+
+    /// What came of bytes that waited; `None` while they do.
+    fn ended(&mut self, _: CpuAccess) -> Option<Result<Vec<u8>, Refused>> {
+        None
+    }
 }

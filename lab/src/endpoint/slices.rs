@@ -11,6 +11,7 @@
 use std::collections::VecDeque;
 
 use serde_json::Value;
+use weft_cxl::cxl_host::{CpuAccess, CpuStep};
 use weft_rpc::Refused;
 
 use super::api::Endpoint;
@@ -45,6 +46,8 @@ struct Own {
     source: Source,
     data: Vec<u8>,
     report: TransferReport,
+    /// Bytes that wait for a cache of a device, and how many.
+    waits: Option<(CpuAccess, usize)>,
 }
 
 /// Commands that are carried out in slices, in turn.
@@ -87,6 +90,7 @@ impl Slices {
             source,
             data: Vec::new(),
             report: TransferReport::default(),
+            waits: None,
         };
         self.jobs.push_back((number, Job::Own(Box::new(job))));
         Ok(())
@@ -134,20 +138,45 @@ impl Job {
 
 impl Own {
     fn slice(&mut self, endpoint: &mut dyn Endpoint) -> Result<Done, Refused> {
-        let len = SLICE.min(self.len - self.done);
         let at = self.at + self.done;
-        let mut bytes = vec![0; usize::try_from(len).unwrap_or(0)];
         let memory = endpoint.own_memory(&self.command)?;
+        let (bytes, len) = match self.waits.take() {
+            Some((access, len)) => match memory.ended(access) {
+                Some(ended) => (ended?, len),
+                None => {
+                    self.waits = Some((access, len));
+                    return Ok(Done::More);
+                }
+            },
+            None => {
+                let len = SLICE.min(self.len - self.done);
+                let mut bytes = vec![0; usize::try_from(len).unwrap_or(0)];
+                let step = if self.stores {
+                    self.source.fill(self.done, &mut bytes);
+                    memory.store(at, &bytes)?
+                } else {
+                    memory.load(at, &mut bytes)?
+                };
+                match step {
+                    CpuStep::Done(done) => {
+                        bytes.truncate(done);
+                        (bytes, done)
+                    }
+                    CpuStep::Waits(access, len) => {
+                        self.waits = Some((access, len));
+                        return Ok(Done::More);
+                    }
+                }
+            }
+        };
+        let len = len as u64;
         if self.stores {
-            self.source.fill(self.done, &mut bytes);
-            memory.write(at, &bytes)?;
             self.report.written += len;
         } else {
-            memory.read(at, &mut bytes)?;
             self.report.read += len;
             if self.source == Source::Nothing {
                 debug_assert!(self.len <= DATA_MAX, "`own` refuses more");
-                self.data.append(&mut bytes);
+                self.data.extend(bytes);
             } else {
                 compare(&mut self.report, self.at, self.done, &bytes, &self.source);
             }

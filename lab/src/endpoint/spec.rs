@@ -326,3 +326,14 @@ pub(super) fn in_flight(given: Option<usize>, default: usize) -> Result<usize, S
 pub(super) fn identity(device: u16, class: u32) -> Identity {
     Identity { vendor: VENDOR, device, revision: 1, class, subsystem: (VENDOR, 0) }
 }
+/// Most lines of a cache.
+const CACHE_LINES_MAX: u64 = 1 << 20;
+
+/// Lines of a cache; 0 for none.
+pub(super) fn cache_lines(given: Option<Num>) -> Result<usize, SpecError> {
+    let lines = given.map_or(0, |it| it.0);
+    match usize::try_from(lines) {
+        Ok(fits) if lines <= CACHE_LINES_MAX => Ok(fits),
+        _ => Err(field("cache_lines", format!("expected 0 to {CACHE_LINES_MAX}, found {lines}"))),
+    }
+}

@@ -43,6 +43,7 @@ pub fn endpoint_spec(
                 hpa_memory,
                 fabric_window,
                 cache_lines,
+                snoop_ms: host.snoop_ms.map(|ms| Num(ms.into())),
                 ln_lines,
                 ln_watchers,
                 enable_use_fabric_mem: host.enable_use_fabric_mem,
@@ -103,7 +104,9 @@ fn device_spec(
     let ld_at = layout.device_lds(at);
     let enable_use_fabric_mem = device.enable_use_fabric_mem;
     let fabric_window = enable_use_fabric_mem.then(|| FABRIC_WINDOW.to_owned());
+    let cache_lines = (device.cache_lines > 0).then_some(Num(u64::from(device.cache_lines)));
     Some(DeviceSpec {
+        cache_lines,
         lds,
         ld_at,
         capacity,

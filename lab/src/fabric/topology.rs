@@ -85,6 +85,9 @@ pub struct Host {
     /// Lines of its cache for CXL.mem; 0 for none.
     #[serde(default)]
     pub cache_lines: u32,
+    /// How long a device with a cache may take to answer a snoop of the host, milliseconds.
+    #[serde(default)]
+    pub snoop_ms: Option<u32>,
     /// Devices and HBR switches of its hierarchy, in the order of their vPPBs.
     #[serde(default)]
     pub bind: Vec<String>,
@@ -159,6 +162,9 @@ pub struct Device {
     /// Memory behind BAR 0 of a device without logical devices; 1 where nothing is said.
     #[serde(default)]
     pub bar_mib: Option<u32>,
+    /// Lines of its cache for the host's memory (CXL.cache); 0 for none.
+    #[serde(default)]
+    pub cache_lines: u32,
 }
 
 /// Memory of a host or device that others reach.

@@ -123,6 +123,12 @@ enum CtlCommand {
     },
     /// Host: prepare all devices below it for power off
     TurnOff,
+    /// Device: write back and give up all lines of its cache for the host's memory
+    CacheFlush {
+        /// Which function
+        #[arg(long, default_value_t = 0)]
+        function: u8,
+    },
     /// Device: send an interrupt to the host
     Interrupt {
         /// Which function
@@ -370,6 +376,9 @@ fn command(args: &CtlArgs) -> Result<Command, CliError> {
             Command::Ring { base: *base, block: *block, timeout_ms }
         }
         CtlCommand::TurnOff => Command::TurnOff { timeout_ms },
+        CtlCommand::CacheFlush { function } => {
+            Command::CacheFlush { function: *function, timeout_ms }
+        }
         CtlCommand::Interrupt { function, ld } => {
             Command::Interrupt { function: *function, ld: *ld }
         }

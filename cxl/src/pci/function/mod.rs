@@ -253,6 +253,13 @@ impl Function {
         control.is_some_and(|control| control & cxl::device::CONTROL_MEM != 0)
     }
 
+    /// Whether software has switched CXL.cache on.
+    #[must_use]
+    pub fn cache_enabled(&self) -> bool {
+        let control = self.cxl.map(|at| self.space.get16(at + cxl::device::CONTROL));
+        control.is_some_and(|control| control & cxl::device::CONTROL_CACHE != 0)
+    }
+
     /// Back to power-on, but for the link: hot reset from above.
     pub fn reset(&mut self) {
         self.space.clone_from(&self.initial);

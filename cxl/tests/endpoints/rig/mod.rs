@@ -9,6 +9,7 @@
 )]
 #![allow(dead_code, clippy::allow_attributes, reason = "not every test uses all of it")]
 
+use weft_cxl::cache::home::HomeSpec;
 use weft_cxl::cxl_device::{CxlDevice, DeviceConfig, Event as DeviceEvent, FunctionConfig};
 use weft_cxl::cxl_host::{CxlHost, Event, Exports, HostConfig, HostMemory};
 use weft_cxl::gfd::memory::Memory;
@@ -92,6 +93,7 @@ pub(crate) fn host_config(mode: Mode) -> HostConfig {
         timeout: Span::from_ns(50_000),
         uio_last_first: false,
         cache_lines: 0,
+        home: HomeSpec { lines: 1_024, answer_max: Span::from_ms(1), secret: 1 },
         gim: false,
         lnc: None,
         hot_plug: true,

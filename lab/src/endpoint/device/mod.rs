@@ -16,7 +16,7 @@ use weft_cxl::requester::OpId;
 use weft_cxl::tlp_end::Progress;
 use weft_dataplane::pool::Bufs;
 use weft_dataplane::port::{Port, PortError};
-use weft_dataplane::time::Instant;
+use weft_dataplane::time::{Instant, Span};
 use weft_rpc::Refused;
 
 use super::api::{Endpoint, not_for, sole};
@@ -35,9 +35,17 @@ pub struct DeviceEndpoint {
     flit: bool,
     transfers: Vec<Transfers>,
     ln: LnCommands,
+    flushes: Vec<Flush>,
     fabric_mem: Option<Box<FabricMem>>,
     /// What it is, in events.
     whole: String,
+}
+
+/// A flush of a function's cache that somebody waits for.
+struct Flush {
+    number: u64,
+    function: u8,
+    until: Instant,
 }
 
 impl AsMut<CxlDevice> for DeviceEndpoint {
@@ -54,6 +62,7 @@ fn submitter(device: &mut CxlDevice, function: u8) -> impl FnMut(Ask) -> Result<
     move |ask| match ask {
         Ask::Tlp(transaction) => device.submit(function, transaction).map_err(refused),
         Ask::Mem(_) => Err(no_cxl_mem()),
+        Ask::Cache(what) => device.cached(function, what).map_err(refused),
     }
 }
 
@@ -69,7 +78,8 @@ impl DeviceEndpoint {
         let ln = LnCommands::new(None, flit);
         let whole = "the device".to_owned();
         let (name, fabric_mem) = (name.to_owned(), None);
-        Self { inner: device, name, flit, transfers, ln, fabric_mem, whole }
+        let flushes = Vec::new();
+        Self { inner: device, name, flit, transfers, ln, flushes, fabric_mem, whole }
     }
 
     /// As logical device `number` of several.
@@ -108,6 +118,7 @@ impl DeviceEndpoint {
             Via::Plain | Via::Auto => Ok(How::Plain),
             Via::Uio => Ok(How::Uio),
             Via::CxlMem => Err(no_cxl_mem()),
+            Via::CxlCache => Ok(How::Cache),
         }
     }
 
@@ -141,13 +152,22 @@ impl DeviceEndpoint {
     }
 
     fn pump(&mut self, now: Instant, log: &mut EventLog) -> usize {
-        let Self { inner: device, transfers, fabric_mem, .. } = self;
+        let Self { inner: device, transfers, flushes, fabric_mem, .. } = self;
         let (mut sent, mut ended) = (0, Vec::new());
         sent += fabric_mem.as_mut().map_or(0, |it| it.pump(now, device, log));
         for (function, transfers) in (0..).zip(transfers) {
             sent += transfers.pump(now, &mut submitter(device, function), &mut ended);
         }
         log.transfers(ended);
+        flushes.retain(|flush| {
+            let is_over = !device.is_flushing(flush.function);
+            if is_over {
+                log.answer(flush.number, Ok(Answer::Done));
+            } else if now >= flush.until {
+                log.answer(flush.number, Err(Refused::unavailable("not finished in time")));
+            }
+            !is_over && now < flush.until
+        });
         self.ln.expire(now, log);
         sent
     }
@@ -186,6 +206,11 @@ impl DeviceEndpoint {
                 let what =
                     function.map_or_else(|| self.whole.clone(), |it| format!("function {it}"));
                 log.event("reset", what);
+            }
+            Event::LineLost { function, line } => {
+                let text =
+                    format!("function {function}: what was stored in the line at {line} is lost");
+                log.event("line_lost", text);
             }
             Event::Message(message) => log.message(message),
         }
@@ -255,6 +280,12 @@ impl Endpoint for DeviceEndpoint {
             | Command::LnDrop(_)
             | Command::LnCopy(_)
             | Command::LnStatus {} => self.ln.begin(&mut self.inner, now, number, command),
+            Command::CacheFlush { function, timeout_ms } => {
+                self.inner.flush_cache(*function).map_err(refused)?;
+                let until = now + Span::from_us(timeout_ms.min(&(1 << 40)).saturating_mul(1_000));
+                self.flushes.push(Flush { number, function: *function, until });
+                Ok(None)
+            }
             Command::Interrupt { function, .. } => {
                 if self.inner.interrupt(*function).map_err(refused)? {
                     return Ok(Some(Answer::Done));
@@ -298,7 +329,14 @@ impl Endpoint for DeviceEndpoint {
 
     fn counts(&self) -> Value {
         let (device, requester, link) = self.inner.counts();
-        json!({ "device": device, "requester": requester, "link": link })
+        let mut counts = json!({ "device": device, "requester": requester, "link": link });
+        if let (Some((cache, (lines, lines_max))), Value::Object(counts)) =
+            (self.inner.cache_counts(), &mut counts)
+        {
+            let held = json!({ "lines": lines, "lines_max": lines_max, "counts": cache });
+            counts.insert("cache".to_owned(), held);
+        }
+        counts
     }
 
     fn detail(&self) -> Value {

@@ -5,6 +5,7 @@
 //! Source: docs/endpoint.md.
 
 use serde::{Deserialize, Serialize};
+use weft_cxl::cache::agent::CacheSpec;
 use weft_cxl::cxl_device::{CxlDevice, DeviceConfig, FunctionConfig, HdmConfig, HdmMemory};
 use weft_cxl::mld::{GRANULE, Mld, MldConfig, MldError};
 use weft_cxl::pci::component::hdm::{HPA_END, UNIT};
@@ -21,8 +22,8 @@ use crate::endpoint::api::Endpoint;
 use crate::endpoint::host::fabric_mem::{Asked, FabricMem, Kind, Limits, asked_for};
 use crate::endpoint::number::Num;
 use crate::endpoint::spec::{
-    Common, Spec, SpecError, UIO_MAX, field, identity, in_flight, number, number16, parts, power,
-    range,
+    Common, Spec, SpecError, UIO_MAX, cache_lines, field, identity, in_flight, number, number16,
+    parts, power, range,
 };
 
 /// A device.
@@ -52,6 +53,9 @@ pub struct DeviceSpec {
     /// Memory that hosts manage (HDM), behind the first function, for CXL.mem and UIO; at BASE, or where the host likes
     #[cfg_attr(feature = "clap", arg(long, value_name = "[BASE:]SIZE"))]
     pub hdm: Option<String>,
+    /// Lines of a cache for the host's memory (CXL.cache), 1 to 1048576, of the first function; 0 for none [default: 0]
+    #[cfg_attr(feature = "clap", arg(long))]
+    pub cache_lines: Option<Num>,
     /// A requester of Lightweight Notification for 2 to the power of so many lines
     #[cfg_attr(feature = "clap", arg(long))]
     pub lnr: Option<u8>,
@@ -226,7 +230,23 @@ impl DeviceSpec {
         let gim = self.gim_memory.as_deref().filter(|_| first);
         let gim = gim.map(|text| range("gim_memory", text, None)).transpose()?;
         let gim = gim.map(|(base, len)| (Hpa(base), len));
-        Ok(FunctionConfig { spec, hdm, gim, ..FunctionConfig::default() })
+        let cache = if first { self.cache()? } else { None };
+        Ok(FunctionConfig { spec, hdm, gim, cache, ..FunctionConfig::default() })
+    }
+
+    /// The cache for the host's memory.
+    fn cache(&self) -> Result<Option<CacheSpec>, SpecError> {
+        let lines = cache_lines(self.cache_lines)?;
+        if lines > 0 && !self.common.flit()? {
+            let text = "CXL.cache needs mode flit";
+            return Err(field("cache_lines", text));
+        }
+        let spec = CacheSpec {
+            lines,
+            in_flight_max: in_flight(self.in_flight, 32)?,
+            timeout: self.common.timeout()?,
+        };
+        Ok((lines > 0).then_some(spec))
     }
 
     /// What goes with logical devices: the memory of each is behind its BAR 0, and it has one function.
@@ -244,6 +264,11 @@ impl DeviceSpec {
             ),
             (self.hdm.is_some(), "hdm", "the memory of a logical device is behind its BAR 0"),
             (self.lnr.is_some() || self.lnr_line.is_some(), "lnr", "logical devices have none"),
+            (
+                self.cache_lines.is_some_and(|lines| lines.0 > 0),
+                "cache_lines",
+                "logical devices have no CacheID",
+            ),
             (
                 self.gim || self.gim_memory.is_some(),
                 "gim",

@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 use weft_cxl::completer::Target;
 use weft_cxl::cxl_host::mailbox::Ring;
-use weft_cxl::cxl_host::{CxlHost, Event};
+use weft_cxl::cxl_host::{CpuAccess, CpuError, CpuStep, CxlHost, Event, HomeNews};
 use weft_cxl::pci::{ByteEnables, Reg, Tree};
 use weft_cxl::requester::{Done, OpId, Operation};
 use weft_cxl::tlp_end::Progress;
@@ -55,11 +55,20 @@ struct Waiting {
     until: Instant,
 }
 
-fn submit(host: &mut CxlHost, ask: Ask) -> OpId {
+fn submit(host: &mut CxlHost, ask: Ask) -> Result<OpId, Refused> {
     match ask {
-        Ask::Tlp(transaction) => host.submit(transaction),
-        Ask::Mem(what) => host.mem(what),
+        Ask::Tlp(transaction) => Ok(host.submit(transaction)),
+        Ask::Mem(what) => Ok(host.mem(what)),
+        Ask::Cache(_) => Err(no_cxl_cache()),
     }
+}
+
+fn no_cxl_cache() -> Refused {
+    Refused::bad_request("only devices load and store by CXL.cache: a host uses store and peek")
+}
+
+fn cpu(error: CpuError) -> Refused {
+    Refused::because(error.to_string())
 }
 
 /// A host as an endpoint.
@@ -102,15 +111,16 @@ impl HostEndpoint {
         &mut self.inner
     }
 
-    fn how(&self, access: &Access) -> How {
+    fn how(&self, access: &Access) -> Result<How, Refused> {
         let inside = |(base, len): (u64, u64)| access.addr.0.wrapping_sub(base) < len;
-        match access.via {
+        Ok(match access.via {
             Via::Plain => How::Plain,
             Via::Uio => How::Uio,
             Via::CxlMem => How::Mem,
+            Via::CxlCache => return Err(no_cxl_cache()),
             Via::Auto if access.to.is_some() || self.window.is_some_and(inside) => How::Uio,
             Via::Auto => How::Plain,
-        }
+        })
     }
 
     fn wait(&mut self, now: Instant, number: u64, what: Waits, timeout_ms: u64) {
@@ -126,9 +136,9 @@ impl HostEndpoint {
         write: bool,
     ) -> Result<Option<Answer>, Refused> {
         no_function(access.function)?;
-        let plan = Plan::new(access, write, self.how(access))?;
+        let plan = Plan::new(access, write, self.how(access)?)?;
         let Self { inner: host, transfers, .. } = self;
-        transfers.begin(now, number, plan, &mut |ask| Ok(submit(host, ask)))?;
+        transfers.begin(now, number, plan, &mut |ask| submit(host, ask))?;
         Ok(None)
     }
 
@@ -236,7 +246,7 @@ impl HostEndpoint {
 
     fn done(&mut self, done: &Done, log: &mut EventLog) {
         let Self { inner: host, transfers, waiting, fabric_mem, .. } = self;
-        if transfers.take(done, &mut |ask| Ok(submit(host, ask)))
+        if transfers.take(done, &mut |ask| submit(host, ask))
             || fabric_mem.as_mut().is_some_and(|it| it.take(done, log))
         {
             return;
@@ -314,6 +324,10 @@ impl HostEndpoint {
             Event::LineLost(addr) => {
                 log.event("line_lost", format!("what was stored in the line at {addr} is lost"));
             }
+            Event::Cache(news) => {
+                let lost = matches!(news, HomeNews::Lost { .. });
+                log.event(if lost { "line_lost" } else { "coherence" }, news.to_string());
+            }
             Event::Link(up) => log.event("link", if up { "up" } else { "down" }),
             Event::Reset(on) => log.event("reset", if on { "begins" } else { "ends" }),
             Event::CacheId { device, result } => {
@@ -368,7 +382,7 @@ impl HostEndpoint {
     fn pump(&mut self, now: Instant, log: &mut EventLog) -> usize {
         let Self { inner: host, transfers, waiting, fabric_mem, .. } = self;
         let mut ended = Vec::new();
-        let submit: &mut Submit<'_> = &mut |ask| Ok(submit(host, ask));
+        let submit: &mut Submit<'_> = &mut |ask| submit(host, ask);
         let mut sent = transfers.pump(now, submit, &mut ended);
         log.transfers(ended);
         sent += fabric_mem.as_mut().map_or(0, |it| it.pump(now, host, log));
@@ -404,6 +418,18 @@ impl OwnMemory for HostEndpoint {
     fn write(&mut self, at: u64, data: &[u8]) -> Result<(), Refused> {
         let done = self.inner.store(Hpa(at), data);
         if done { Ok(()) } else { Err(no_memory(at, data.len() as u64)) }
+    }
+
+    fn load(&mut self, at: u64, into: &mut [u8]) -> Result<CpuStep, Refused> {
+        self.inner.load(Hpa(at), into).map_err(cpu)
+    }
+
+    fn store(&mut self, at: u64, data: &[u8]) -> Result<CpuStep, Refused> {
+        self.inner.store_some(Hpa(at), data).map_err(cpu)
+    }
+
+    fn ended(&mut self, access: CpuAccess) -> Option<Result<Vec<u8>, Refused>> {
+        Some(self.inner.cpu_ended(access)?.map_err(cpu))
     }
 }
 
@@ -483,7 +509,7 @@ impl Endpoint for HostEndpoint {
             Command::LnStatus {} => completer::status(&self.inner).map(Some),
             Command::LoadStart { access, rounds, pause_ms } => {
                 no_function(access.function)?;
-                let how = self.how(access);
+                let how = self.how(access)?;
                 self.transfers.start_load(access, how, (*rounds, *pause_ms))?;
                 Ok(Some(Answer::Done))
             }
@@ -507,6 +533,9 @@ impl Endpoint for HostEndpoint {
         let mem = self.inner.mem_counts();
         let mut counts =
             json!({ "host": host, "requester": requester, "cxl_mem": mem, "link": link });
+        if let Value::Object(counts) = &mut counts {
+            counts.insert("home".to_owned(), json!(self.inner.home_counts()));
+        }
         if let (Some((cache, (lines, lines_max))), Value::Object(counts)) =
             (self.inner.cache(), &mut counts)
         {

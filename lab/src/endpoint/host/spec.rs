@@ -4,7 +4,10 @@
 //! Units: bytes.
 //! Source: docs/endpoint.md.
 
+use std::hash::{BuildHasher, RandomState};
+
 use serde::{Deserialize, Serialize};
+use weft_cxl::cache::home::HomeSpec;
 use weft_cxl::cxl_host::{CxlHost, HostConfig, HostMemory};
 use weft_cxl::gfd::memory::Memory;
 use weft_cxl::ln::{LineSize, LncSpec, Regions};
@@ -22,7 +25,8 @@ use crate::endpoint::command::Export;
 use crate::endpoint::host::exports::Exported;
 use crate::endpoint::number::Num;
 use crate::endpoint::spec::{
-    Common, Spec, SpecError, UIO_MAX, field, identity, in_flight, number, parts, power, range,
+    Common, Spec, SpecError, UIO_MAX, cache_lines, field, identity, in_flight, number, parts,
+    power, range,
 };
 
 /// Where a host's memory begins unless it says otherwise.
@@ -30,8 +34,8 @@ pub const MEMORY_BASE: u64 = 0x10_0000;
 /// Where interrupts are written, and how far that reaches.
 const MSI: (u64, u64) = (0xFEE0_0000, 1 << 20);
 
-/// Most lines of a cache.
-const CACHE_LINES_MAX: u64 = 1 << 20;
+/// Lines of its memory that caches of devices may hold together.
+const FILTER_LINES: usize = 1 << 20;
 
 /// A host.
 #[cfg_attr(feature = "clap", derive(clap::Args))]
@@ -64,6 +68,9 @@ pub struct HostSpec {
     /// Lines of a write-back cache for CXL.mem, 1 to 1048576; 0 for none [default: 0]
     #[cfg_attr(feature = "clap", arg(long))]
     pub cache_lines: Option<Num>,
+    /// How long a device with a cache may take to answer a snoop, in milliseconds, 1 to 60000 [default: 200]
+    #[cfg_attr(feature = "clap", arg(long))]
+    pub snoop_ms: Option<Num>,
     /// Memory that others access by UIO (GIM): their address BASE is LOCAL here
     #[cfg_attr(feature = "clap", arg(long, value_name = "BASE:SIZE=LOCAL"))]
     pub export: Vec<String>,
@@ -179,6 +186,7 @@ impl HostSpec {
             timeout: self.common.timeout()?,
             uio_last_first: false,
             cache_lines: cache_lines(self.cache_lines)?,
+            home: self.home()?,
             gim: true, // what it exports decides
             lnc,
             hot_plug: true,
@@ -190,6 +198,20 @@ impl HostSpec {
         };
         let endpoint = HostEndpoint::new(host, &self.common.name("host"), window, exports);
         Ok(endpoint.with_fabric_mem(fabric_mem))
+    }
+
+    /// Its home agent.
+    fn home(&self) -> Result<HomeSpec, SpecError> {
+        let snoop_ms = match self.snoop_ms {
+            None => 200,
+            Some(Num(ms @ 1..=60_000)) => ms,
+            Some(Num(ms)) => {
+                return Err(field("snoop_ms", format!("expected 1 to 60000, found {ms}")));
+            }
+        };
+        // The numbers of leases decide nothing, so that a run in virtual time is the same whatever they are.
+        let secret = RandomState::new().hash_one(FILTER_LINES);
+        Ok(HomeSpec { lines: FILTER_LINES, answer_max: Span::from_ms(snoop_ms), secret })
     }
 
     fn segment(&self) -> Result<Option<u8>, SpecError> {
@@ -222,14 +244,6 @@ impl HostSpec {
 fn settings(lnc: &LncSpec) -> LnSettings {
     let limit = lnc.lines_max.checked_ilog2().unwrap_or_default().min(31);
     LnSettings { line: lnc.line, limit: u8::try_from(limit).unwrap_or_default() }
-}
-
-fn cache_lines(given: Option<Num>) -> Result<usize, SpecError> {
-    let lines = given.map_or(0, |it| it.0);
-    match usize::try_from(lines) {
-        Ok(fits) if lines <= CACHE_LINES_MAX => Ok(fits),
-        _ => Err(field("cache_lines", format!("expected 0 to {CACHE_LINES_MAX}, found {lines}"))),
-    }
 }
 
 /// `BASE:SIZE=LOCAL`.

@@ -101,19 +101,21 @@ pub enum How {
     Uio,
     /// CXL.mem.
     Mem,
+    /// CXL.cache.
+    Cache,
 }
 
 impl How {
     /// Whether the answer to a write says that it was carried out.
     pub(super) const fn answers_writes(self) -> bool {
-        matches!(self, Self::Uio)
+        matches!(self, Self::Uio | Self::Cache)
     }
 
     /// Bytes of the read behind a write that is not to be read back: none push posted writes on, and of CXL.mem, where a
     /// refused store is completed as any other (Cmp), the load of a line tells that it was refused.
     pub(super) const fn probe_len(self) -> usize {
         match self {
-            Self::Plain | Self::Uio => 0,
+            Self::Plain | Self::Uio | Self::Cache => 0,
             Self::Mem => 1,
         }
     }
@@ -126,6 +128,8 @@ pub enum Ask {
     Tlp(Transaction),
     /// CXL.mem messages.
     Mem(MemOperation),
+    /// Loads and stores of a device's cache.
+    Cache(MemOperation),
 }
 
 /// A transfer as it is carried out.
@@ -180,6 +184,8 @@ impl Plan {
     /// The request for `len` bytes at `addr`, with these data if it writes.
     pub(super) fn ask(&self, addr: Hpa, len: usize, data: Option<Vec<u8>>) -> Ask {
         let what = match (self.how, data) {
+            (How::Cache, Some(data)) => return Ask::Cache(MemOperation::Store { addr, data }),
+            (How::Cache, None) => return Ask::Cache(MemOperation::Load { addr, len }),
             (How::Mem, Some(data)) => return Ask::Mem(MemOperation::Store { addr, data }),
             (How::Mem, None) => return Ask::Mem(MemOperation::Load { addr, len }),
             (How::Uio, Some(data)) => Operation::UioWrite { addr, data },

@@ -443,6 +443,9 @@ fn check_host(host: &topology::Host) -> Result<(), LayoutError> {
     if host.cache_lines > LINES_MAX {
         return count("cache_lines", "0 to 1048576", host.cache_lines.into());
     }
+    if let Some(ms) = host.snoop_ms.filter(|ms| !(1..=SNOOP_MS_MAX).contains(ms)) {
+        return count("snoop_ms", "1 to 60000", ms.into());
+    }
     if let Some(lines) = host.ln_lines.filter(|lines| !(1..=LN_LINES_MAX).contains(lines)) {
         let had = u64::try_from(lines).unwrap_or(u64::MAX);
         return count("ln_lines", "1 to 1048576, or no such key", had);

@@ -27,6 +27,9 @@ impl Builder<'_> {
             if device.bar_mib.is_some_and(|mib| !mib.is_power_of_two() || mib > BAR_MIB_MAX) {
                 return refuse(&device.name, "bar_mib: expected a power of two, 1 to 16384");
             }
+            if device.cache_lines > 1 << 20 {
+                return refuse(&device.name, "cache_lines: expected 0 to 1048576");
+            }
             let Some(lds) = device.lds else {
                 if device.capacity_mib.is_some() && device.kind != DeviceKind::Memory {
                     return refuse(&device.name, "capacity_mib is for kind = \"memory\"");
@@ -63,6 +66,7 @@ impl Builder<'_> {
                 () if device.lnr.is_some() => {
                     "lnr: logical devices have no Lightweight Notification"
                 }
+                () if device.cache_lines > 0 => "cache_lines: logical devices have no CacheID",
                 () if !is_at_switch => {
                     "lds: its switch must be a PBR switch, which tells logical devices apart"
                 }

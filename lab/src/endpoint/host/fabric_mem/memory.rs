@@ -54,6 +54,10 @@ impl Memory for Memories<'_> {
     fn write(&mut self, addr: u64, data: &[u8]) -> bool {
         Target::write(self.own, addr, data)
     }
+
+    fn ready(&mut self, addr: u64, len: u64) -> bool {
+        self.own.ready(addr, len)
+    }
 }
 
 /// A port that counts the requests that it takes, and takes none for some addresses.

@@ -66,8 +66,8 @@ impl Owner for CxlHost {
     }
 
     fn own(&mut self, with: &mut dyn FnMut(&mut dyn Target)) {
-        let (_, own) = self.uio(0);
-        with(own);
+        let (_, mut own) = self.uio(0);
+        with(&mut own);
     }
 
     fn tree(&self) -> Option<&Tree> {
@@ -80,9 +80,9 @@ impl Owner for CxlHost {
 
     fn drive(&mut self, now: Instant, engine: &mut Engine, work: Work) -> Did {
         let Work { fabric, hidden, held, pending_max } = work;
-        let (port, own) = self.uio(pending_max);
+        let (port, mut own) = self.uio(pending_max);
         let mut port = Counting { port, sent: 0, held };
-        let mut memories = Memories { own, fabric, device: None, hidden };
+        let mut memories = Memories { own: &mut own, fabric, device: None, hidden };
         let next = engine.poll(now, &mut port, &mut memories).unwrap_or_default();
         (next, port.sent)
     }

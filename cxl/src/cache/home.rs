@@ -1,0 +1,784 @@
+//! The home agent of a host: which cache of a device holds which line of the host's memory.
+//!
+//! Requests of devices come as messages, those of the host itself and of TLPs by [`HomeAgent::admit`]; each waits until no
+//! cache is in its way. [`HomeAgent::next_ready`] carries out the former and returns the latter, one after the other, as a
+//! line must not be given away between the decision and the access. A cache is known by the `CacheID` that the switch has
+//! set, and by how often that has been given to another device: an earlier holder cannot be asked, and is waited for.
+//!
+//! Source: CXL 3.1 sections 3.2.2 to 3.2.5; docs/spec/cxl-fabric.md "CXL.cache", "A host that does not answer".
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use weft_dataplane::time::{Instant, Span};
+use weft_parsers::cxl_cache::{CacheClass, CacheHead, CacheMessage, CacheOp, GoState};
+use weft_parsers::cxl_mem::{LINE, Lease};
+use weft_parsers::fabric::{Hpa, Pid};
+
+use super::Outgoing;
+use crate::coherence::cache::Bytes;
+use crate::coherence::filter::{Asker, Effect, Filter, FilterCounts, Want};
+use crate::coherence::snoops::{NotAsked, Snoops};
+use crate::coherence::{Hold, Snoop};
+use crate::completer::Target;
+
+/// UQIDs of snoops; those behind are of write pulls.
+const SNOOP_UQIDS: u16 = 1 << 11;
+const PULL_UQIDS: core::ops::Range<u16> = SNOOP_UQIDS..1 << 12;
+/// Caches of one host.
+const CACHES: u8 = 16;
+/// Who asks for the host itself and for TLPs: no cache has that number.
+const LOCAL: Pid = Pid::from_low_bits(0xFFE);
+/// News that wait to be asked for; beyond, the oldest is dropped.
+const NEWS_MAX: usize = 256;
+/// Waits of one access: others may take its lines away again.
+const TURNS_MAX: u8 = 128;
+
+/// What a home agent is like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HomeSpec {
+    /// Lines that caches of devices may hold together.
+    pub lines: usize,
+    /// How long the answer to a snoop, or the data of a write, may take.
+    pub answer_max: Span,
+    /// From which numbers of leases follow.
+    pub secret: u64,
+}
+
+/// Counts of a home agent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct HomeCounts {
+    /// Those of the filter.
+    #[serde(flatten)]
+    pub filter: FilterCounts,
+    /// Requests of devices.
+    pub requests: u64,
+    /// Of these, how many were refused: no memory is there.
+    pub refused: u64,
+    /// Lines that devices wrote, or wrote back.
+    pub writes: u64,
+    /// Write-backs by caches that do not own the line (any more): nothing is written, and the device is told.
+    pub stale_writes: u64,
+    /// Answers to snoops that had been given up.
+    pub late: u64,
+    /// Requests that were dropped, as too many wait.
+    pub overrun: u64,
+    /// Lines that are poisoned.
+    pub poisoned: usize,
+    /// Lines that are held or waited for.
+    pub lines: usize,
+    /// Of how many.
+    pub lines_max: usize,
+    /// Requests that wait for caches.
+    pub waiting: usize,
+}
+
+impl core::hash::Hash for HomeCounts {
+    /// Counts decide nothing.
+    fn hash<H: core::hash::Hasher>(&self, _: &mut H) {}
+}
+
+/// What people should know of devices and their caches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum HomeNews {
+    /// A device has not answered a snoop in time; told once until it answers again.
+    Silent {
+        /// `CacheID` of the device.
+        cache_id: u8,
+        /// The line.
+        line: Hpa,
+    },
+    /// A device that was silent answers again.
+    Answers {
+        /// `CacheID` of the device.
+        cache_id: u8,
+    },
+    /// What a device has stored in a line is lost, as it has not answered; the line is poisoned.
+    Lost {
+        /// `CacheID` of the device.
+        cache_id: u8,
+        /// The line.
+        line: Hpa,
+    },
+}
+
+impl core::fmt::Display for HomeNews {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            Self::Silent { cache_id, line } => {
+                write!(f, "cache {cache_id} has not answered a snoop of the line at {line} in time")
+            }
+            Self::Answers { cache_id } => write!(f, "cache {cache_id} answers snoops again"),
+            Self::Lost { cache_id, line } => {
+                write!(f, "what cache {cache_id} had of the line at {line} is lost: poisoned")
+            }
+        }
+    }
+}
+
+/// How often a local access has waited, and the end of the line that it has waited for last.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Waited {
+    turns: u8,
+    end: u64,
+}
+
+/// What becomes of a local access.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Admitted<T> {
+    /// It may be carried out now.
+    Now(T),
+    /// It waits: [`HomeAgent::next_ready`] returns it.
+    Waits,
+    /// It meets a poisoned line, has waited too often, or too many others wait.
+    Refused(T, Refused),
+}
+
+/// Why a local access is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// A line is poisoned.
+    Poisoned,
+    /// Caches of devices took its lines away again and again, or too many accesses wait.
+    Busy,
+}
+
+/// An access of the host itself or of a TLP.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Local<T> {
+    /// First address.
+    pub addr: u64,
+    /// Bytes.
+    pub len: u64,
+    /// It changes memory.
+    pub writes: bool,
+    /// What it is to its owner.
+    pub what: T,
+    waited: Waited,
+}
+
+impl<T> Local<T> {
+    /// An access that has not waited yet.
+    #[must_use]
+    pub const fn new(addr: u64, len: u64, writes: bool, what: T) -> Self {
+        Self { addr, len, writes, what, waited: Waited { turns: 0, end: 0 } }
+    }
+
+    /// Whether the line at `at` is clear: memory had its value once. For a write that has to be so now.
+    const fn is_clear(&self, at: u64) -> bool {
+        let end = self.waited.end;
+        at + LINE as u64 == end || (!self.writes && at < end)
+    }
+}
+
+/// What waits for caches.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Parked<T> {
+    /// A request of a device.
+    Asked {
+        who: Pid,
+        head: CacheHead,
+    },
+    /// A write of a device whose data has come.
+    Write {
+        who: Pid,
+        head: CacheHead,
+        data: Box<Bytes>,
+        mask: u64,
+        poison: bool,
+    },
+    Local(Box<Local<T>>),
+}
+
+/// Why data was asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum PullOf {
+    /// The line that the cache owns is written to memory and given up.
+    Owned,
+    /// The bytes are written when no cache has the line.
+    Write,
+    /// Nothing: it is dropped.
+    Nothing,
+}
+
+/// Data that a device is to send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Pull {
+    who: Pid,
+    head: CacheHead,
+    of: PullOf,
+    /// When the data is given up; `None` until the clock has been looked at since it was asked for. A host that looks late
+    /// would give up at once what it has asked for a moment ago.
+    due: Option<Instant>,
+}
+
+/// UQIDs that are free, in the order in which they will be used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Free(VecDeque<u16>);
+
+impl core::hash::Hash for Free {
+    /// By which numbers data is pulled decides nothing.
+    fn hash<H: core::hash::Hasher>(&self, _: &mut H) {}
+}
+
+/// Which caches of devices hold which lines of a host's memory. `T` is an access of the host, as its owner knows it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct HomeAgent<T> {
+    answer_max: Span,
+    filter: Filter<Parked<T>>,
+    snoops: Snoops,
+    /// Snoops that wait for a UQID.
+    later: VecDeque<(Pid, u64, Snoop)>,
+    /// Answers whose data has not come, by UQID: what the cache keeps.
+    forwards: BTreeMap<u16, (Pid, Option<Hold>)>,
+    pulls: BTreeMap<u16, Pull>,
+    free: Free,
+    /// Requests that have no answer, by cache and CQID.
+    open: BTreeSet<(u8, u16)>,
+    /// How often each `CacheID` was given to a device.
+    given: [u8; CACHES as usize],
+    poisoned: BTreeSet<u64>,
+    out: VecDeque<Outgoing>,
+    silent: BTreeSet<Pid>,
+    news: VecDeque<HomeNews>,
+    counts: HomeCounts,
+}
+
+/// The number under which the filter knows a cache: its `CacheID`, and how often that was given away before.
+const fn pid_of(cache_id: u8, given: u8) -> Pid {
+    Pid::from_low_bits(((given & 0x7F) as u16) << 4 | (cache_id & 0xF) as u16)
+}
+
+const fn cache_id_of(who: Pid) -> u8 {
+    who.bits().to_be_bytes()[1] & 0xF
+}
+
+impl<T> HomeAgent<T> {
+    /// No cache holds anything.
+    #[must_use]
+    pub fn new(spec: HomeSpec) -> Self {
+        Self {
+            answer_max: spec.answer_max,
+            filter: Filter::new(spec.lines),
+            snoops: Snoops::new(spec.answer_max, SNOOP_UQIDS, spec.secret),
+            later: VecDeque::new(),
+            forwards: BTreeMap::new(),
+            pulls: BTreeMap::new(),
+            free: Free(PULL_UQIDS.collect()),
+            open: BTreeSet::new(),
+            given: [0; CACHES as usize],
+            poisoned: BTreeSet::new(),
+            out: VecDeque::new(),
+            silent: BTreeSet::new(),
+            news: VecDeque::new(),
+            counts: HomeCounts::default(),
+        }
+    }
+
+    /// Counts so far.
+    #[must_use]
+    pub fn counts(&self) -> HomeCounts {
+        let (lines, lines_max) = self.filter.used();
+        let (filter, waiting) = (self.filter.counts(), self.filter.waiting());
+        let poisoned = self.poisoned.len();
+        HomeCounts { filter, lines, lines_max, waiting, poisoned, ..self.counts }
+    }
+
+    /// How the cache with a `CacheID` holds a line.
+    #[must_use]
+    pub fn hold_of(&self, cache_id: u8, line: Hpa) -> Option<Hold> {
+        self.filter.hold_of(self.who(cache_id), line.0)
+    }
+
+    /// What people should know next.
+    pub fn next_news(&mut self) -> Option<HomeNews> {
+        self.news.pop_front()
+    }
+
+    /// The next message to a device.
+    pub fn next_message(&mut self) -> Option<Outgoing> {
+        self.out.pop_front()
+    }
+
+    /// When there is something to be given up.
+    #[must_use]
+    pub fn next_due(&self) -> Option<Instant> {
+        Instant::earlier(
+            self.snoops.next_due(),
+            self.pulls.values().filter_map(|pull| pull.due).min(),
+        )
+    }
+
+    /// Whether a line is poisoned in memory. Who owns it may have a good one.
+    #[must_use]
+    pub fn is_poisoned(&self, line: Hpa) -> bool {
+        self.poisoned.contains(&line.0)
+    }
+
+    fn who(&self, cache_id: u8) -> Pid {
+        pid_of(cache_id, self.given.get(usize::from(cache_id & 0xF)).copied().unwrap_or(0))
+    }
+
+    /// A `CacheID` is given to a device, or taken from one: who had it before cannot be asked any more.
+    pub fn reassign(&mut self, cache_id: u8) {
+        if let Some(given) = self.given.get_mut(usize::from(cache_id & 0xF)) {
+            *given = given.wrapping_add(1);
+        }
+        self.open.retain(|(of, _)| *of != cache_id);
+    }
+
+    /// Looks at the time before anything is taken in that may have been sent by then.
+    pub fn mark_overdue(&mut self, now: Instant) {
+        self.snoops.mark_overdue(now);
+        for pull in self.pulls.values_mut() {
+            pull.due = pull.due.or(Some(now + self.answer_max));
+        }
+    }
+
+    /// Gives up on caches that have had their time. [`Self::next_ready`] carries out what that lets go.
+    pub fn expire(&mut self, now: Instant) {
+        while let Some((who, line)) = self.snoops.give_up(now) {
+            self.filter.silent(who, line);
+            self.is_silent(who, line);
+        }
+        let is_late = |it: &(&u16, &Pull)| it.1.due.is_some_and(|due| due <= now);
+        let late: Vec<u16> = self.pulls.iter().filter(is_late).map(|(uqid, _)| *uqid).collect();
+        for uqid in late {
+            let Some(pull) = self.pulls.remove(&uqid) else { continue };
+            self.free.0.push_back(uqid);
+            self.open.remove(&(pull.head.cache_id, pull.head.id));
+            self.is_silent(pull.who, pull.head.addr.0);
+            // The device has given the line up, and what it had changed does not come.
+            if pull.of == PullOf::Owned && self.filter.leave(pull.who, pull.head.addr.0, None) {
+                self.lose(pull.who, pull.head.addr.0);
+            }
+        }
+    }
+
+    fn is_silent(&mut self, who: Pid, line: u64) {
+        if self.silent.insert(who) {
+            self.tell(HomeNews::Silent { cache_id: cache_id_of(who), line: Hpa(line) });
+        }
+    }
+
+    fn heard_of(&mut self, who: Pid) {
+        if self.silent.remove(&who) {
+            self.tell(HomeNews::Answers { cache_id: cache_id_of(who) });
+        }
+    }
+
+    fn tell(&mut self, news: HomeNews) {
+        if self.news.len() >= NEWS_MAX {
+            self.news.pop_front();
+        }
+        self.news.push_back(news);
+    }
+
+    /// What the owner of a line had changed does not come any more.
+    fn lose(&mut self, who: Pid, line: u64) {
+        self.poisoned.insert(line);
+        self.tell(HomeNews::Lost { cache_id: cache_id_of(who), line: Hpa(line) });
+    }
+
+    /// Takes a message of a device; false of one that asks for nothing and that nothing waits for. `memory` is what the host
+    /// has; [`Self::next_ready`] goes on.
+    pub fn take(&mut self, message: &CacheMessage<'_>, memory: &mut dyn Target) -> bool {
+        let who = self.who(message.head.cache_id);
+        let taken = match message.head.op.class() {
+            CacheClass::D2hReq => self.request(message.head, memory),
+            CacheClass::D2hRsp => self.answer(who, &message.head),
+            CacheClass::D2hData => self.data(who, message, memory),
+            CacheClass::H2dReq | CacheClass::H2dRsp | CacheClass::H2dData => false,
+        };
+        self.counts.filter.unexpected += u64::from(!taken);
+        taken
+    }
+
+    fn request(&mut self, head: CacheHead, memory: &mut dyn Target) -> bool {
+        if !self.open.insert((head.cache_id, head.id)) {
+            return false;
+        }
+        self.counts.requests += 1;
+        let (who, line) = (self.who(head.cache_id), head.addr.0);
+        let is_flushed = head.op == CacheOp::CacheFlushed;
+        if !is_flushed && !memory.holds(line, LINE as u64) {
+            self.counts.refused += 1;
+            self.refuse(head);
+            return true;
+        }
+        let mut ask = |asker, want| {
+            if self.filter.ask(line, asker, want, Parked::Asked { who, head }).is_err() {
+                self.counts.overrun += 1;
+                self.open.remove(&(head.cache_id, head.id));
+            }
+        };
+        let (cache, plain) = (Asker::Cache(who), Asker::Plain(who));
+        match head.op {
+            CacheOp::RdCurr => ask(cache, Want::Current),
+            CacheOp::RdShared | CacheOp::RdAny => ask(cache, Want::Shared),
+            CacheOp::RdOwn | CacheOp::RdOwnNoData => ask(cache, Want::Exclusive),
+            // The line is the device's until its data is here: nothing reads the old one after GO.
+            CacheOp::ItoMWr | CacheOp::WrCur => ask(cache, Want::Exclusive),
+            CacheOp::ClFlush => ask(plain, Want::NoCopy),
+            CacheOp::CleanEvict | CacheOp::CleanEvictNoData => {
+                self.filter.leave(who, line, None);
+                if head.op == CacheOp::CleanEvict {
+                    self.reply(head, CacheOp::GoWritePullDrop, 0);
+                } else {
+                    self.reply(head, CacheOp::Go, GoState::Invalid as u16);
+                }
+            }
+            CacheOp::DirtyEvict => {
+                if self.filter.hold_of(who, line) == Some(Hold::Owned) {
+                    self.pull(head, CacheOp::GoWritePull, PullOf::Owned);
+                } else {
+                    self.counts.stale_writes += 1;
+                    self.pull(head, CacheOp::GoErrWritePull, PullOf::Nothing);
+                }
+            }
+            CacheOp::WrInv => self.pull(head, CacheOp::WritePull, PullOf::Write),
+            CacheOp::WoWrInv | CacheOp::WoWrInvF => {
+                self.pull(head, CacheOp::FastGoWritePull, PullOf::Write);
+            }
+            _ => {
+                for line in self.filter.held_by(who) {
+                    self.filter.leave(who, line, None);
+                }
+                self.reply(head, CacheOp::Go, GoState::Invalid as u16);
+            }
+        }
+        true
+    }
+
+    /// No memory is there.
+    fn refuse(&mut self, head: CacheHead) {
+        match head.op {
+            CacheOp::RdCurr => self.refuse_data(head),
+            CacheOp::RdShared | CacheOp::RdAny | CacheOp::RdOwn => {
+                self.respond(head, CacheOp::Go, GoState::Error as u16);
+                self.refuse_data(head);
+            }
+            CacheOp::RdOwnNoData
+            | CacheOp::ClFlush
+            | CacheOp::CleanEvict
+            | CacheOp::CleanEvictNoData => {
+                self.reply(head, CacheOp::Go, GoState::Error as u16);
+            }
+            _ => self.pull(head, CacheOp::GoErrWritePull, PullOf::Nothing),
+        }
+    }
+
+    fn refuse_data(&mut self, head: CacheHead) {
+        let ones = CacheHead { go_err: true, ..CacheHead::new(CacheOp::DataToDevice, head.id) };
+        let ones = CacheHead { cache_id: head.cache_id, ..ones };
+        self.out.push_back(Outgoing::with_data(ones, &[0xFF; LINE]));
+        self.open.remove(&(head.cache_id, head.id));
+    }
+
+    /// Answers a request; more may follow.
+    fn respond(&mut self, request: CacheHead, op: CacheOp, rsp_data: u16) {
+        let lease = self.snoops.lease(self.who(request.cache_id));
+        let head = CacheHead::new(op, request.id);
+        let head = CacheHead { cache_id: request.cache_id, rsp_data, lease, ..head };
+        self.out.push_back(Outgoing::of(head));
+    }
+
+    /// Answers a request for good.
+    fn reply(&mut self, request: CacheHead, op: CacheOp, rsp_data: u16) {
+        self.respond(request, op, rsp_data);
+        self.open.remove(&(request.cache_id, request.id));
+    }
+
+    /// Asks a device for the data of its write.
+    fn pull(&mut self, head: CacheHead, op: CacheOp, of: PullOf) {
+        let Some(uqid) = self.free.0.pop_front() else {
+            self.counts.overrun += 1;
+            self.open.remove(&(head.cache_id, head.id));
+            return;
+        };
+        let who = self.who(head.cache_id);
+        self.pulls.insert(uqid, Pull { who, head, of, due: None });
+        self.respond(head, op, uqid);
+    }
+
+    /// Takes a device's answer to a snoop.
+    fn answer(&mut self, who: Pid, head: &CacheHead) -> bool {
+        let line = match self.snoops.asked(who, head.id, head.addr) {
+            Ok(line) => line,
+            Err(NotAsked::Unexpected) => return false,
+            Err(NotAsked::Late) => {
+                // What the device keeps it cannot use: its lease is over.
+                self.counts.late += 1;
+                self.heard_of(who);
+                return true;
+            }
+        };
+        let had = self.filter.hold_of(who, line);
+        let (left, brings) = match head.op {
+            CacheOp::RspVHitV => (had, false),
+            CacheOp::RspVFwdV => (had, true),
+            CacheOp::RspSHitSE => (Some(Hold::Shared), false),
+            CacheOp::RspSFwdM => (Some(Hold::Shared), true),
+            CacheOp::RspIFwdM => (None, true),
+            _ => (None, false),
+        };
+        if brings {
+            // Only an owner can have changed the line.
+            if had != Some(Hold::Owned) {
+                self.counts.filter.wrong += 1;
+                return false;
+            }
+            self.forwards.insert(head.id, (who, left));
+            return true;
+        }
+        self.settle(who, head.id, line, left)
+    }
+
+    /// A snoop has its answer, and memory has the data.
+    fn settle(&mut self, who: Pid, uqid: u16, line: u64, left: Option<Hold>) -> bool {
+        if self.filter.answered(who, line, left).is_err() {
+            return false;
+        }
+        self.snoops.answered(uqid);
+        self.heard_of(who);
+        true
+    }
+
+    /// Takes a line of a device: of a write that was pulled, or one that a snoop takes.
+    fn data(&mut self, who: Pid, message: &CacheMessage<'_>, memory: &mut dyn Target) -> bool {
+        let uqid = message.head.id;
+        let Some(data) = message.data else { return false };
+        if let Some((asked, left)) = self.forwards.get(&uqid).copied().filter(|it| it.0 == who) {
+            self.forwards.remove(&uqid);
+            let Ok(line) = self.snoops.asked(asked, uqid, Hpa(0)) else {
+                self.counts.late += 1;
+                return true;
+            };
+            if self.filter.hold_of(who, line) != Some(Hold::Owned) {
+                return false;
+            }
+            self.write(memory, line, data, u64::MAX, message.head.poison);
+            return self.settle(who, uqid, line, left);
+        }
+        let Some(pull) = self.pulls.get(&uqid).copied().filter(|pull| pull.who == who) else {
+            return false;
+        };
+        self.pulls.remove(&uqid);
+        self.free.0.push_back(uqid);
+        self.heard_of(who);
+        let (line, mask) = (pull.head.addr.0, message.enables.unwrap_or(u64::MAX));
+        match pull.of {
+            PullOf::Nothing => _ = self.open.remove(&(pull.head.cache_id, pull.head.id)),
+            PullOf::Owned => {
+                self.open.remove(&(pull.head.cache_id, pull.head.id));
+                if self.filter.hold_of(who, line) == Some(Hold::Owned) {
+                    if !message.head.bogus {
+                        self.write(memory, line, data, mask, message.head.poison);
+                    }
+                    self.filter.leave(who, line, None);
+                } else if !message.head.bogus {
+                    self.counts.stale_writes += 1; // given up since it was pulled
+                }
+            }
+            PullOf::Write => {
+                let (data, poison) = (Box::new(*data), message.head.poison);
+                let what = Parked::Write { who, head: pull.head, data, mask, poison };
+                if self.filter.ask(line, Asker::Plain(who), Want::NoCopy, what).is_err() {
+                    self.counts.overrun += 1;
+                    self.open.remove(&(pull.head.cache_id, pull.head.id));
+                }
+            }
+        }
+        true
+    }
+
+    /// Writes the bytes of a line that count.
+    fn write(&mut self, memory: &mut dyn Target, line: u64, data: &Bytes, mask: u64, poison: bool) {
+        self.counts.writes += 1;
+        if poison {
+            self.poisoned.insert(line);
+            return; // its bytes stay
+        }
+        if mask == u64::MAX {
+            self.poisoned.remove(&line);
+            memory.write(line, data);
+            return;
+        }
+        let mut all = [0; LINE];
+        if memory.read(line, &mut all) {
+            for (at, (place, byte)) in all.iter_mut().zip(data).enumerate() {
+                if mask >> at & 1 == 1 {
+                    *place = *byte;
+                }
+            }
+            memory.write(line, &all);
+        }
+    }
+
+    /// Takes an access of the host itself or of a TLP, which waits for caches that are in its way.
+    pub fn admit(&mut self, mut local: Local<T>) -> Admitted<Local<T>> {
+        let want = if local.writes { Want::NoCopy } else { Want::Current };
+        let end = local.addr.saturating_add(local.len);
+        let mut at = local.addr & !(LINE as u64 - 1);
+        while at < end {
+            if !local.is_clear(at) && self.filter.is_in_the_way(at, want) {
+                if local.waited.turns >= TURNS_MAX {
+                    return Admitted::Refused(local, Refused::Busy);
+                }
+                let turns = local.waited.turns + 1;
+                local.waited = Waited { turns, end: at.saturating_add(LINE as u64) };
+                let what = Parked::Local(Box::new(local));
+                return match self.filter.ask(at, Asker::Plain(LOCAL), want, what) {
+                    Ok(()) => Admitted::Waits,
+                    Err(Parked::Local(local)) => {
+                        self.counts.overrun += 1;
+                        Admitted::Refused(*local, Refused::Busy)
+                    }
+                    Err(_) => Admitted::Waits, // it is what was handed in
+                };
+            }
+            let heals = local.writes && local.addr <= at && end >= at.saturating_add(LINE as u64);
+            if self.poisoned.contains(&at) {
+                if !heals {
+                    return Admitted::Refused(local, Refused::Poisoned);
+                }
+                self.poisoned.remove(&at);
+            }
+            let Some(next) = at.checked_add(LINE as u64) else { break };
+            at = next;
+        }
+        Admitted::Now(local)
+    }
+
+    /// Whether no cache is in the way of an access, and no line of it poisoned: then it needs not be admitted.
+    #[must_use]
+    pub fn is_clear(&self, addr: u64, len: u64, writes: bool) -> bool {
+        if self.filter.used().0 == 0 && self.poisoned.is_empty() {
+            return true;
+        }
+        let (want, end) =
+            (if writes { Want::NoCopy } else { Want::Current }, addr.saturating_add(len));
+        let first = addr & !(LINE as u64 - 1);
+        let poisoned = self.poisoned.range(first..end).next().is_some();
+        !poisoned && !self.filter.is_any_in_the_way(first..end, want)
+    }
+
+    /// Carries out what devices asked for and caches let go; returns the next local access that may be carried out, which has
+    /// to be done before this is called again. It may have to wait for another of its lines: see [`Self::admit`].
+    pub fn next_ready(&mut self, now: Instant, memory: &mut dyn Target) -> Option<Local<T>> {
+        loop {
+            self.send_snoops(now);
+            match self.filter.next_effect()? {
+                Effect::Snoop { to, line, how } => self.later.push_back((to, line, how)),
+                Effect::Go { what: Parked::Asked { who, head }, grant } => {
+                    self.carry_out(who, head, grant, memory);
+                }
+                Effect::Go { what: Parked::Write { who, head, data, mask, poison }, .. } => {
+                    self.write(memory, head.addr.0, &data, mask, poison);
+                    if who != self.who(head.cache_id) {
+                        // Its CacheID was given to another device meanwhile, which waits for no answer.
+                    } else if head.op == CacheOp::WrInv {
+                        self.reply(head, CacheOp::Go, GoState::Invalid as u16);
+                    } else {
+                        self.reply(head, CacheOp::ExtCmp, 0);
+                    }
+                }
+                Effect::Go { what: Parked::Local(local), .. } => return Some(*local),
+                Effect::Lost { line, who } => self.lose(who, line),
+            }
+        }
+    }
+
+    fn send_snoops(&mut self, now: Instant) {
+        while self.snoops.has_tag()
+            && let Some((to, line, how)) = self.later.pop_front()
+        {
+            let cache_id = cache_id_of(to);
+            if self.who(cache_id) != to {
+                self.snoops.cannot_ask(now, to, line);
+                continue;
+            }
+            let Some(uqid) = self.snoops.ask(now, to, line, Hpa(line)) else { return };
+            self.forwards.remove(&uqid); // of a snoop that was given up
+            let op = match how {
+                Snoop::Current => CacheOp::SnpCur,
+                Snoop::Data => CacheOp::SnpData,
+                Snoop::Invalidate => CacheOp::SnpInv,
+            };
+            let head = CacheHead { cache_id, addr: Hpa(line), ..CacheHead::new(op, uqid) };
+            self.out.push_back(Outgoing::of(head));
+        }
+    }
+
+    /// Carries out a request of a device that nothing is in the way of.
+    fn carry_out(
+        &mut self,
+        who: Pid,
+        head: CacheHead,
+        grant: Option<Hold>,
+        memory: &mut dyn Target,
+    ) {
+        let line = head.addr.0;
+        if who != self.who(head.cache_id) {
+            // Its CacheID was given to another device meanwhile.
+            self.filter.leave(who, line, None);
+            return;
+        }
+        match head.op {
+            CacheOp::RdOwnNoData => {
+                return self.reply(head, CacheOp::Go, GoState::Exclusive as u16);
+            }
+            CacheOp::ClFlush => return self.reply(head, CacheOp::Go, GoState::Invalid as u16),
+            CacheOp::ItoMWr | CacheOp::WrCur => {
+                return self.pull(head, CacheOp::GoWritePull, PullOf::Owned);
+            }
+            CacheOp::RdCurr => {}
+            _ => {
+                let grant = grant.map(|grant| match head.op {
+                    CacheOp::RdShared => {
+                        self.filter.leave(who, line, Some(Hold::Shared));
+                        Hold::Shared
+                    }
+                    _ => grant,
+                });
+                let state = match grant {
+                    None => GoState::Invalid,
+                    Some(Hold::Shared) => GoState::Shared,
+                    Some(Hold::Owned) => GoState::Exclusive,
+                };
+                self.respond(head, CacheOp::Go, state as u16);
+            }
+        }
+        let mut data = [0; LINE];
+        let is_there = memory.read(line, &mut data);
+        let lease = match head.op {
+            CacheOp::RdCurr => Lease::NONE,
+            _ => self.snoops.lease(who),
+        };
+        let answer = CacheHead {
+            cache_id: head.cache_id,
+            poison: self.poisoned.contains(&line),
+            go_err: !is_there,
+            lease,
+            ..CacheHead::new(CacheOp::DataToDevice, head.id)
+        };
+        self.out.push_back(Outgoing::with_data(answer, &data));
+        self.open.remove(&(head.cache_id, head.id));
+    }
+
+    /// The link went down: what was under way ends. Caches keep what they hold, and the filter knows of it.
+    pub fn link_down(&mut self) {
+        self.filter.drop_requests();
+        self.snoops.abandon();
+        self.later.clear();
+        self.forwards.clear();
+        self.open.clear();
+        self.out.clear();
+        let pulls = core::mem::take(&mut self.pulls);
+        for (uqid, pull) in pulls {
+            self.free.0.push_back(uqid);
+            if pull.of == PullOf::Owned && self.filter.leave(pull.who, pull.head.addr.0, None) {
+                self.lose(pull.who, pull.head.addr.0);
+            }
+        }
+    }
+}

@@ -1,0 +1,366 @@
+//! A host's memory behind its home agent: whoever reads or writes it waits for the caches of devices that are in the way.
+//!
+//! Loads and stores of the host's processors come by [`CxlHost::load`] and [`CxlHost::store_some`], TLPs of others by
+//! [`Home::admit_tlp`], and the engine of fabric memory reaches memory by [`CoherentMemory`]. What does not wait is done at
+//! once, as in a host without such devices.
+
+use std::collections::BTreeMap;
+
+use weft_dataplane::time::Instant;
+use weft_parsers::cxl_cache::CacheMessage;
+use weft_parsers::cxl_mem::LINE;
+use weft_parsers::fabric::Hpa;
+
+use super::CxlHost;
+use super::link::Core;
+use super::memory::HostMemory;
+use crate::cache::Outgoing;
+pub use crate::cache::home::HomeNews;
+use crate::cache::home::{Admitted, HomeAgent, HomeCounts, HomeSpec, Local, Refused};
+use crate::completer::Target;
+use crate::fabric_mem;
+use crate::ln::Lnc;
+
+/// Accesses of processors that have ended and that nobody has asked for; beyond, the oldest is dropped.
+const ENDED_MAX: usize = 4_096;
+
+/// Number of a load or store of a processor that waits for a cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CpuAccess(u64);
+
+/// What came of a load or store of a processor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CpuStep {
+    /// So many bytes from the front are done.
+    Done(usize),
+    /// So many bytes from the front wait for a cache of a device: [`CxlHost::cpu_ended`].
+    Waits(CpuAccess, usize),
+}
+
+/// Why a processor cannot load or store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CpuError {
+    /// No memory is there.
+    #[error("no such memory")]
+    NoMemory,
+    /// A line is poisoned: a device that owned it has not answered.
+    #[error("the line is poisoned")]
+    Poisoned,
+    /// Devices took the line away again and again, or too many accesses wait.
+    #[error("caches of devices are too busy")]
+    Busy,
+}
+
+impl From<Refused> for CpuError {
+    fn from(refused: Refused) -> Self {
+        match refused {
+            Refused::Poisoned => Self::Poisoned,
+            Refused::Busy => Self::Busy,
+        }
+    }
+}
+
+/// What waits for caches of devices.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Parked {
+    /// A TLP, as it came.
+    Tlp(Box<[u8]>),
+    /// A store; of a processor that waits for it, or of an engine that does not.
+    Store(Option<CpuAccess>, Box<[u8]>),
+    /// A load of a processor.
+    Load(CpuAccess),
+    /// Nothing: an engine waits until the line can be read.
+    Touch,
+}
+
+/// The home agent, and what processors wait for.
+pub(super) struct Home {
+    agent: HomeAgent<Parked>,
+    ended: BTreeMap<CpuAccess, Result<Vec<u8>, CpuError>>,
+    accesses: u64,
+}
+
+impl Home {
+    pub(super) fn new(spec: HomeSpec) -> Self {
+        Self { agent: HomeAgent::new(spec), ended: BTreeMap::new(), accesses: 0 }
+    }
+
+    pub(super) fn counts(&self) -> HomeCounts {
+        self.agent.counts()
+    }
+
+    pub(super) fn next_news(&mut self) -> Option<HomeNews> {
+        self.agent.next_news()
+    }
+
+    pub(super) fn next_message(&mut self) -> Option<Outgoing> {
+        self.agent.next_message()
+    }
+
+    pub(super) fn next_due(&self) -> Option<Instant> {
+        self.agent.next_due()
+    }
+
+    pub(super) fn mark_overdue(&mut self, now: Instant) {
+        self.agent.mark_overdue(now);
+    }
+
+    pub(super) fn expire(&mut self, now: Instant) {
+        self.agent.expire(now);
+    }
+
+    pub(super) fn link_down(&mut self) {
+        self.agent.link_down();
+    }
+
+    pub(super) fn reassign(&mut self, cache_id: u8) {
+        self.agent.reassign(cache_id);
+    }
+
+    pub(super) fn take(&mut self, message: &CacheMessage<'_>, memory: &mut HostMemory) -> bool {
+        self.agent.take(message, memory)
+    }
+
+    /// Takes a TLP for host memory, or hands back what becomes of it now.
+    pub(super) fn admit_tlp(
+        &mut self,
+        addr: u64,
+        len: u64,
+        writes: bool,
+        bytes: &[u8],
+    ) -> Admitted<()> {
+        if self.agent.is_clear(addr, len, writes) {
+            return Admitted::Now(());
+        }
+        self.admit_again(Local::new(addr, len, writes, Parked::Tlp(bytes.into())))
+    }
+
+    /// The same of one that has waited for a line.
+    pub(super) fn admit_again(&mut self, local: Local<Parked>) -> Admitted<()> {
+        match self.agent.admit(local) {
+            Admitted::Now(_) => Admitted::Now(()),
+            Admitted::Waits => Admitted::Waits,
+            Admitted::Refused(_, why) => Admitted::Refused((), why),
+        }
+    }
+
+    /// The next TLP that may go on; what processors and engines wait for is done meanwhile.
+    pub(super) fn next_tlp(
+        &mut self,
+        now: Instant,
+        memory: &mut HostMemory,
+        lnc: &mut Option<Lnc>,
+    ) -> Option<(Local<Parked>, Box<[u8]>)> {
+        loop {
+            let local = self.agent.next_ready(now, memory)?;
+            if let Parked::Tlp(bytes) = &local.what {
+                let bytes = bytes.clone();
+                return Some((local, bytes));
+            }
+            match self.agent.admit(local) {
+                Admitted::Now(local) => self.carry_out(local, memory, lnc),
+                Admitted::Waits => {}
+                Admitted::Refused(local, why) => self.end(&local.what, Err(why.into())),
+            }
+        }
+    }
+
+    fn carry_out(&mut self, local: Local<Parked>, memory: &mut HostMemory, lnc: &mut Option<Lnc>) {
+        match &local.what {
+            Parked::Store(_, data) => {
+                let done = write(memory, lnc, local.addr, data);
+                let done = if done { Ok(Vec::new()) } else { Err(CpuError::NoMemory) };
+                self.end(&local.what, done);
+            }
+            Parked::Load(_) => {
+                let mut bytes = vec![0; usize::try_from(local.len).unwrap_or(0)];
+                let read = Target::read(memory, local.addr, &mut bytes);
+                self.end(&local.what, if read { Ok(bytes) } else { Err(CpuError::NoMemory) });
+            }
+            Parked::Tlp(_) | Parked::Touch => {}
+        }
+    }
+
+    fn end(&mut self, what: &Parked, result: Result<Vec<u8>, CpuError>) {
+        if let Parked::Store(Some(access), _) | Parked::Load(access) = what {
+            if self.ended.len() >= ENDED_MAX {
+                self.ended.pop_first();
+            }
+            self.ended.insert(*access, result);
+        }
+    }
+
+    /// Bytes from `addr` on that nothing is in the way of, up to `len`; up to the end of a line if not all.
+    fn clear_len(&self, addr: u64, len: usize, writes: bool) -> usize {
+        if self.agent.is_clear(addr, len as u64, writes) {
+            return len;
+        }
+        let mut clear = 0;
+        while clear < len {
+            let at = addr + clear as u64;
+            let part = in_line(at, len - clear);
+            if !self.agent.is_clear(at, part as u64, writes) {
+                break;
+            }
+            clear += part;
+        }
+        clear
+    }
+
+    fn next_access(&mut self) -> CpuAccess {
+        self.accesses += 1;
+        CpuAccess(self.accesses)
+    }
+}
+
+/// How many of `len` bytes from `addr` on lie in its line.
+fn in_line(addr: u64, len: usize) -> usize {
+    let from = usize::try_from(addr % LINE as u64).unwrap_or(0);
+    len.min(LINE - from)
+}
+
+/// Writes memory, and tells those who watch its lines.
+fn write(memory: &mut HostMemory, lnc: &mut Option<Lnc>, addr: u64, data: &[u8]) -> bool {
+    let done = Target::write(memory, addr, data);
+    if let Some(lnc) = lnc.as_mut().filter(|_| done) {
+        lnc.on_update(Hpa(addr), data.len() as u64);
+    }
+    done
+}
+
+impl CxlHost {
+    /// A processor loads from the host's own memory, as many bytes from the front as no cache of a device is in the way of;
+    /// or else those of the first line wait.
+    ///
+    /// # Errors
+    /// See [`CpuError`].
+    pub fn load(&mut self, addr: Hpa, into: &mut [u8]) -> Result<CpuStep, CpuError> {
+        let Core { memory, home, .. } = &mut self.core;
+        if !memory.holds(addr.0, into.len() as u64) {
+            return Err(CpuError::NoMemory);
+        }
+        let mut done = home.clear_len(addr.0, into.len(), false);
+        if done == 0 && !into.is_empty() {
+            let part = in_line(addr.0, into.len());
+            let access = home.next_access();
+            let local = Local::new(addr.0, part as u64, false, Parked::Load(access));
+            match home.agent.admit(local) {
+                Admitted::Waits => return Ok(CpuStep::Waits(access, part)),
+                Admitted::Refused(_, why) => return Err(why.into()),
+                Admitted::Now(_) => done = part,
+            }
+        }
+        Target::read(memory, addr.0, into.get_mut(..done).unwrap_or_default());
+        Ok(CpuStep::Done(done))
+    }
+
+    /// A processor stores to the host's own memory; as [`Self::load`]. Who watches a line of it is told.
+    ///
+    /// # Errors
+    /// See [`CpuError`].
+    pub fn store_some(&mut self, addr: Hpa, data: &[u8]) -> Result<CpuStep, CpuError> {
+        let Core { memory, home, lnc, .. } = &mut self.core;
+        if !memory.holds(addr.0, data.len() as u64) {
+            return Err(CpuError::NoMemory);
+        }
+        let mut done = home.clear_len(addr.0, data.len(), true);
+        if done == 0 && !data.is_empty() {
+            let part = in_line(addr.0, data.len());
+            let access = home.next_access();
+            let stored = data.get(..part).unwrap_or_default().into();
+            let what = Parked::Store(Some(access), stored);
+            match home.agent.admit(Local::new(addr.0, part as u64, true, what)) {
+                Admitted::Waits => return Ok(CpuStep::Waits(access, part)),
+                Admitted::Refused(_, why) => return Err(why.into()),
+                Admitted::Now(_) => done = part,
+            }
+        }
+        write(memory, lnc, addr.0, data.get(..done).unwrap_or_default());
+        Ok(CpuStep::Done(done))
+    }
+
+    /// The end of an access that waited, once: what was loaded. `None` while it waits.
+    pub fn cpu_ended(&mut self, access: CpuAccess) -> Option<Result<Vec<u8>, CpuError>> {
+        self.core.home.ended.remove(&access)
+    }
+
+    /// Counts of its home agent, which keeps caches of devices coherent.
+    #[must_use]
+    pub fn home_counts(&self) -> HomeCounts {
+        self.core.home.counts()
+    }
+}
+
+/// A host's memory as its engine of fabric memory reaches it: coherent with caches of devices.
+pub struct CoherentMemory<'a> {
+    pub(super) memory: &'a mut HostMemory,
+    pub(super) home: &'a mut Home,
+    pub(super) lnc: &'a mut Option<Lnc>,
+}
+
+impl Target for CoherentMemory<'_> {
+    fn holds(&self, addr: u64, len: u64) -> bool {
+        self.memory.holds(addr, len)
+    }
+
+    fn read(&self, addr: u64, into: &mut [u8]) -> bool {
+        self.home.agent.is_clear(addr, into.len() as u64, false)
+            && Target::read(self.memory, addr, into)
+    }
+
+    /// What meets a cache of a device is written once that has given the line up: whoever reads it later waits for that.
+    fn write(&mut self, addr: u64, data: &[u8]) -> bool {
+        if !self.memory.holds(addr, data.len() as u64) {
+            return false;
+        }
+        if self.home.agent.is_clear(addr, data.len() as u64, true) {
+            return write(self.memory, self.lnc, addr, data);
+        }
+        let mut rest = data;
+        let mut at = addr;
+        while !rest.is_empty() {
+            let (part, behind) = rest.split_at(in_line(at, rest.len()));
+            let local = Local::new(at, part.len() as u64, true, Parked::Store(None, part.into()));
+            match self.home.agent.admit(local) {
+                Admitted::Now(_) => _ = write(self.memory, self.lnc, at, part),
+                Admitted::Waits => {}
+                Admitted::Refused(..) => return false,
+            }
+            at += part.len() as u64;
+            rest = behind;
+        }
+        true
+    }
+
+    fn ready(&mut self, addr: u64, len: u64) -> bool {
+        if self.home.agent.is_clear(addr, len, false) {
+            return true;
+        }
+        match self.home.agent.admit(Local::new(addr, len, false, Parked::Touch)) {
+            Admitted::Waits => false,
+            Admitted::Now(_) | Admitted::Refused(..) => true, // a read says why not
+        }
+    }
+}
+
+impl fabric_mem::Memory for CoherentMemory<'_> {
+    fn kind(&self, addr: u64, len: u64) -> Option<fabric_mem::MemKind> {
+        fabric_mem::Memory::kind(self.memory, addr, len)
+    }
+
+    fn place(&self, _: u64, _: u64) -> Option<fabric_mem::Place> {
+        None // a host has no device memory
+    }
+
+    fn read(&self, addr: u64, into: &mut [u8]) -> bool {
+        Target::read(self, addr, into)
+    }
+
+    fn write(&mut self, addr: u64, data: &[u8]) -> bool {
+        Target::write(self, addr, data)
+    }
+
+    fn ready(&mut self, addr: u64, len: u64) -> bool {
+        Target::ready(self, addr, len)
+    }
+}
