@@ -272,7 +272,7 @@ impl<'a> Search<'a> {
             (Role::Off, _) => return Ok(()),
         };
         if let Err(what) = check(own, far) {
-            self.note(at, Partner::Foreign);
+            self.note_refused(at);
             self.told.remove(&at);
             return Err(Finding::Forbidden { at, what });
         }
@@ -287,6 +287,17 @@ impl<'a> Search<'a> {
     fn note(&mut self, at: PortRef, partner: Partner) {
         if let Some(port) = self.port_mut(at) {
             port.partner = partner;
+        }
+    }
+
+    /// What somebody at a port announces is not taken. Where the switch itself tells that a device is there, that stays: a
+    /// device cannot talk itself out of its place.
+    fn note_refused(&mut self, at: PortRef) {
+        let has_device = |port: &mut super::inventory::Port| {
+            matches!(port.partner, Partner::Device(kind) if kind != 0)
+        };
+        if !self.port_mut(at).is_some_and(has_device) {
+            self.note(at, Partner::Foreign);
         }
     }
 
@@ -333,11 +344,12 @@ impl<'a> Search<'a> {
     }
 
     fn gfd(&mut self, at: PortRef, partner: &LinkPartner) -> Result<(), Finding> {
-        self.note(at, Partner::Foreign);
         let switch = self.found.switch(at.switch);
         if let Some(pid) = switch.and_then(|switch| switch.pid_mismatch(partner)) {
+            self.note_refused(at);
             return Err(Finding::Stranger { at, pid });
         }
+        self.note(at, Partner::Foreign);
         let way = self.behind(at)?;
         let claimed = self.claim(way, at, Some(partner.uuid), true)?;
         let silent = |error| Finding::Silent { at, error };
