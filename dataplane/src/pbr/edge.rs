@@ -9,6 +9,7 @@ use std::sync::Arc;
 use weft_parsers::fabric::{FastEntry, Hpa, LdstEntry, Pid, ReRouterEntry, Target};
 
 use super::access::{Access, AccessVector};
+use super::cache_ids::CacheDecoding;
 use super::error::TableError;
 use super::fast::Fast;
 use super::ldst::Ldst;
@@ -68,6 +69,8 @@ pub struct EdgePort {
     pub vcs: Option<(u8, Side)>,
     /// Where `VendPrefixL0` may be used.
     pub prefixes: Prefixes,
+    /// Which `CacheID`s what is below it may have.
+    pub cache_ids: CacheDecoding,
     access: Arc<Access>,
     fast: Fast,
     ldst: Ldst,
@@ -92,6 +95,7 @@ impl EdgePort {
             segment: 0,
             vcs: None,
             prefixes: Prefixes::default(),
+            cache_ids: CacheDecoding::default(),
             access: Arc::default(),
             fast,
             ldst,

@@ -9,6 +9,7 @@
 
 pub mod access;
 pub mod bridge;
+pub mod cache_ids;
 pub mod drt;
 pub mod edge;
 pub mod egress;
@@ -29,6 +30,7 @@ pub mod vcs;
 
 pub use access::{Access, AccessVector};
 pub use bridge::{Bridge, Window};
+pub use cache_ids::{CacheDecoding, CacheRoutes};
 pub use drt::{Dispatch, Flow, Load, Routes};
 pub use edge::{EdgePort, Prefixes, Role};
 pub use egress::{Bindings, Leaving, Out};

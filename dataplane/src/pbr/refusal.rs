@@ -97,6 +97,8 @@ refusals! {
     ForeignId = "foreign-id",
     /// A CXL.mem request of a host that has several logical devices behind the port, or a UIO request that several would answer.
     SeveralLds = "several-lds",
+    /// A CXL.cache message by a `CacheID` that no committed decoder and route table lead that way.
+    NoCacheId = "no-cache-id",
 }
 
 impl Refusal {
@@ -141,7 +143,8 @@ impl Refusal {
             | Self::NoForm
             | Self::NoHdmDecoder
             | Self::NoBackInvalidate
-            | Self::SeveralLds => false,
+            | Self::SeveralLds
+            | Self::NoCacheId => false,
         }
     }
 

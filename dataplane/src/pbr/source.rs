@@ -55,6 +55,19 @@ pub fn admit_mem(port: &EdgePort, pth: Pth, class: MemClass) -> Result<(), Refus
     }
 }
 
+/// The same of a CXL.cache message: no G-FAM device has a cache of a host's memory.
+///
+/// # Errors
+/// See [`admit`].
+#[inline]
+pub fn admit_cache(port: &EdgePort, pth: Pth) -> Result<(), Refusal> {
+    match port.role {
+        Role::Usp | Role::Dsp => Err(Refusal::PthAtEdge),
+        Role::Gfd if !port.has_pid(pth.spid) => Err(Refusal::ForeignSpid),
+        Role::Gfd => Err(Refusal::NotFromGfd),
+    }
+}
+
 fn from_gfd(port: &EdgePort, pth: Pth, tlp: &Tlp<'_>) -> Result<(), Refusal> {
     if !pth.dpid.is_none() {
         let says = match Kind::of(tlp) {

@@ -13,7 +13,7 @@ use super::segments::Found;
 use super::vcs::{Binding, Function, Hop, Route, Side, Vcs};
 use crate::types::PortId;
 
-/// Kind of a TLP or CXL.mem message, as far as routing tells kinds apart.
+/// Kind of a TLP, CXL.mem or CXL.cache message, as far as routing tells kinds apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// UIO read or write.
@@ -34,6 +34,10 @@ pub enum Kind {
     CxlMemSnoop,
     /// CXL.mem: M2S `BIRsp`.
     CxlMemSnoopAnswer,
+    /// CXL.cache: D2H.
+    CacheToHost,
+    /// CXL.cache: H2D.
+    CacheToDevice,
     /// A GFD's notification for a GAE.
     Gam,
     /// I/O, configuration, messages.
@@ -88,6 +92,13 @@ impl Kind {
                 | Self::CxlMemSnoop
                 | Self::CxlMemSnoopAnswer
         )
+    }
+
+    /// Whether it is a CXL.cache message: refused, it is dropped, as CXL.cache has no word for that.
+    #[inline]
+    #[must_use]
+    pub const fn is_cxl_cache(self) -> bool {
+        matches!(self, Self::CacheToHost | Self::CacheToDevice)
     }
 }
 
@@ -163,10 +174,12 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    /// Refused: a completion is dropped, anything else is unsupported.
+    /// Refused: a completion or CXL.cache message is dropped, anything else is unsupported.
     #[inline]
     const fn refuse(kind: Kind, refusal: Refusal) -> Self {
-        if kind.is_completion() {
+        if kind.is_cxl_cache() {
+            Self::Drop(refusal)
+        } else if kind.is_completion() {
             Self::UnexpectedCompletion(refusal)
         } else {
             Self::UnsupportedRequest(refusal)
@@ -248,6 +261,26 @@ pub fn answer(port: &EdgePort, kind: Kind, host: Option<Pid>) -> Verdict {
         Some(_) => Verdict::refuse(kind, Refusal::LavClear),
         None => Verdict::refuse(kind, Refusal::Unbound),
     }
+}
+
+/// CXL.cache at an edge: from a device to the host of its hierarchy, whose PID is `host`; from a host to the port that has the
+/// cache, as its virtual switch `vcs` knows. That a device may have the `CacheID` has been seen when it was read.
+#[inline]
+#[must_use]
+pub fn cxl_cache(
+    port: &EdgePort,
+    vcs: Option<&Vcs>,
+    host: Option<Pid>,
+    request: &Request,
+) -> Verdict {
+    let (found, refusal) = match (port.role, request.kind, request.route) {
+        (Role::Dsp, Kind::CacheToHost, _) => (host, Refusal::Unbound),
+        (Role::Usp, Kind::CacheToDevice, Route::CacheId(cache_id)) => {
+            (vcs.and_then(|vcs| vcs.cache_routes().port(cache_id)), Refusal::NoCacheId)
+        }
+        _ => (None, Refusal::WrongRole),
+    };
+    found.map_or(Verdict::Drop(refusal), |dpid| straight(port, dpid, false))
 }
 
 /// Whether a request of a host by CXL.mem may leave at the port of a memory device: only its own host asks it, whose PID is

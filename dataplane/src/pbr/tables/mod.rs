@@ -101,6 +101,9 @@ impl Tables {
             return ingress::answer(part, request.kind, self.host_of(part));
         }
         let vcs = part.vcs.and_then(|(index, _)| self.vcs(index));
+        if request.kind.is_cxl_cache() {
+            return ingress::cxl_cache(part, vcs, self.host_of(part), request);
+        }
         ingress::ingress(part, vcs, request)
     }
 
@@ -160,6 +163,36 @@ impl Tables {
             (None, _) => Err(Refusal::LavClear),
             (Some(_), Some(_)) => Err(Refusal::SeveralLds),
         }
+    }
+
+    /// Whether a CXL.cache message from `spid` by `cache_id` may leave the fabric at an edge: to a host only from the port that has
+    /// that cache, to a device only from its own host and by a `CacheID` that it may have.
+    ///
+    /// # Errors
+    /// [`Refusal::NoCacheId`], [`Refusal::ForeignHost`], [`Refusal::WrongRole`], or [`Refusal::Unbound`] during a reset.
+    #[inline]
+    pub fn may_leave_by_cache_id(
+        &self,
+        edge: &EdgePort,
+        kind: Kind,
+        spid: Pid,
+        cache_id: u8,
+    ) -> Result<(), Refusal> {
+        let knows = match (edge.role, kind) {
+            _ if edge.resetting => return Err(Refusal::Unbound),
+            (Role::Usp, Kind::CacheToHost) => {
+                let vcs = edge.vcs.and_then(|(index, _)| self.vcs(index));
+                vcs.is_some_and(|vcs| vcs.cache_routes().port(cache_id) == Some(spid))
+            }
+            // Only the port has a PID, so that nothing tells its logical devices apart.
+            (Role::Dsp, Kind::CacheToDevice) if edge.has_lds() => false,
+            (Role::Dsp, Kind::CacheToDevice) if self.host_of(edge) != Some(spid) => {
+                return Err(Refusal::ForeignHost);
+            }
+            (Role::Dsp, Kind::CacheToDevice) => edge.cache_ids.has(cache_id),
+            _ => return Err(Refusal::WrongRole),
+        };
+        if knows { Ok(()) } else { Err(Refusal::NoCacheId) }
     }
 
     /// Where a TLP goes that has a PTH: one that came in so, or that [`Tables::ingress`] sends into the fabric.

@@ -4,7 +4,7 @@ use super::*;
 use crate::pbr::egress::{Leaving, Out, leave};
 use crate::pbr::ingress::Header;
 use crate::pbr::vcs::{Binding, Function, Route, Vppb};
-use crate::pbr::{Bridge, Fast, Kind, Ldst, Prefixes, Role, Window};
+use crate::pbr::{Bridge, CacheDecoding, CacheRoutes, Fast, Kind, Ldst, Prefixes, Role, Window};
 use weft_parsers::fabric::{Bdf, FastEntry, Hpa, Interleave, Target};
 
 fn pid(bits: u16) -> Pid {
@@ -299,4 +299,70 @@ fn logical_devices_of_a_port_have_their_own_hosts() {
         part.access().lav.contains(pid(7))
     });
     assert_eq!(allowed, [false, true], "each has what its own host may reach");
+}
+
+//= docs/spec/cxl-fabric.md "CXL.cache" Routing: each row of the table, from edge to edge of two switches
+#[test]
+fn cxl_cache_goes_between_a_device_and_its_host_by_cache_id() {
+    let (mut host, mut device) = pair();
+    let mut routes = CacheRoutes::default();
+    routes.set(5, pid(DEVICE));
+    let vcs = host.vcs(0).unwrap().clone().with_cache_routes(routes);
+    host.set_vcs(0, Some(vcs)).unwrap();
+    // The virtual link is the host's own PID at its edge.
+    let up = Binding::Fabric { spid: pid(LINK_FAR), dpid: pid(HOST) };
+    let far = Vcs::new(vppb(bridge(3, 4), up), None, device.vcs(0).unwrap().below()).unwrap();
+    device.set_vcs(0, Some(far)).unwrap();
+    let set = |edge: &mut EdgePort| {
+        edge.cache_ids = CacheDecoding::new(Some(5), []);
+        Ok(())
+    };
+    device.change_edge(port(0), set).unwrap();
+
+    let sent = |tables: &Tables, kind, cache_id| {
+        tables.ingress(port(0), &request(kind, Route::CacheId(cache_id)))
+    };
+    let d2h = header(sent(&device, Kind::CacheToHost, 5));
+    assert_eq!((d2h.spid, d2h.dpid, d2h.hie, d2h.dsar), (pid(DEVICE), pid(HOST), false, false));
+    let h2d = header(sent(&host, Kind::CacheToDevice, 5));
+    assert_eq!((h2d.spid, h2d.dpid, h2d.hie, h2d.dsar), (pid(HOST), pid(DEVICE), false, true));
+    for (tables, kind, cache_id, refusal) in [
+        (&host, Kind::CacheToDevice, 4, Refusal::NoCacheId),
+        (&host, Kind::CacheToHost, 5, Refusal::WrongRole),
+        (&device, Kind::CacheToDevice, 5, Refusal::WrongRole),
+    ] {
+        assert_eq!(sent(tables, kind, cache_id), Verdict::Drop(refusal), "{kind:?} {cache_id}");
+    }
+
+    let leaves = |tables: &Tables, kind, spid: u16, cache_id| {
+        let edge = tables.edge(port(0)).unwrap();
+        tables.may_leave_by_cache_id(edge, kind, pid(spid), cache_id)
+    };
+    #[rustfmt::skip] // columns: switch, message, SPID, CacheID, why not
+    let cases = [
+        (&host,   Kind::CacheToHost,   DEVICE, 5, Ok(())),
+        (&host,   Kind::CacheToHost,   DEVICE, 4, Err(Refusal::NoCacheId)),
+        (&host,   Kind::CacheToHost,   DEVICE, 6, Err(Refusal::NoCacheId)),
+        (&host,   Kind::CacheToHost,   0x999,  5, Err(Refusal::NoCacheId)),
+        (&host,   Kind::CacheToHost,   0xFFF,  0, Err(Refusal::NoCacheId)),
+        (&host,   Kind::CacheToDevice, DEVICE, 5, Err(Refusal::WrongRole)),
+        (&device, Kind::CacheToDevice, HOST,   5, Ok(())),
+        (&device, Kind::CacheToDevice, HOST,   4, Err(Refusal::NoCacheId)),
+        (&device, Kind::CacheToDevice, HOST,   6, Err(Refusal::NoCacheId)),
+        (&device, Kind::CacheToDevice, 0x999,  5, Err(Refusal::ForeignHost)),
+        (&device, Kind::CacheToHost,   HOST,   5, Err(Refusal::WrongRole)),
+    ];
+    for (tables, kind, spid, cache_id, want) in cases {
+        assert_eq!(leaves(tables, kind, spid, cache_id), want, "{kind:?} {spid:x} {cache_id}");
+    }
+    // Whose host has gone, and who is in reset, gets and says nothing.
+    device.set_vcs(0, None).unwrap();
+    assert_eq!(sent(&device, Kind::CacheToHost, 5), Verdict::Drop(Refusal::Unbound));
+    assert_eq!(leaves(&device, Kind::CacheToDevice, HOST, 5), Err(Refusal::ForeignHost));
+    let reset = |edge: &mut EdgePort| {
+        edge.resetting = true;
+        Ok(())
+    };
+    device.change_edge(port(0), reset).unwrap();
+    assert_eq!(leaves(&device, Kind::CacheToDevice, HOST, 5), Err(Refusal::Unbound));
 }

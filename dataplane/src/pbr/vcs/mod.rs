@@ -8,6 +8,7 @@ use std::sync::Arc;
 use weft_parsers::fabric::{Bdf, Hpa, Pid};
 
 use super::bridge::{Bridge, Window};
+use super::cache_ids::CacheRoutes;
 use super::error::TableError;
 use super::ln::LnTlp;
 use super::refusal::Refusal;
@@ -89,6 +90,8 @@ pub enum Route {
     Config1(Bdf),
     /// Messages that name nobody.
     Implicit(Implicit),
+    /// CXL.cache: by a cache of the hierarchy. No bridge routes these.
+    CacheId(u8),
 }
 
 /// Where a message goes that names nobody.
@@ -175,6 +178,7 @@ pub struct Vcs {
     buses: Arc<[u8; 256]>,
     memory: Arc<[Claim]>,
     io: Arc<[Claim]>,
+    cache_routes: CacheRoutes,
 }
 
 impl Vcs {
@@ -210,7 +214,23 @@ impl Vcs {
             claims.retain(|claim| claim.window != Window::OFF);
         }
         let (below, buses) = (below.into(), buses.into());
-        Ok(Self { upstream, gae, below, buses, memory: memory.into(), io: io.into() })
+        let (memory, io) = (memory.into(), io.into());
+        let cache_routes = CacheRoutes::default();
+        Ok(Self { upstream, gae, below, buses, memory, io, cache_routes })
+    }
+
+    /// With these caches of its host.
+    #[must_use]
+    pub const fn with_cache_routes(mut self, routes: CacheRoutes) -> Self {
+        self.cache_routes = routes;
+        self
+    }
+
+    /// Which ports have which caches of its host.
+    #[inline]
+    #[must_use]
+    pub const fn cache_routes(&self) -> &CacheRoutes {
+        &self.cache_routes
     }
 
     /// The upstream vPPB.
@@ -255,6 +275,7 @@ impl Vcs {
     pub fn route(&self, side: Side, route: Route) -> Result<Hop, Refusal> {
         match (side, route) {
             (_, Route::Implicit(kind)) => self.message(side, kind),
+            (_, Route::CacheId(_)) => Err(Refusal::WrongRole),
             (Side::Above, Route::Memory(Hpa(address))) => self.memory_down(address),
             (Side::Above, Route::Io(address)) => {
                 if !self.upstream.bridge.has_io(address) {

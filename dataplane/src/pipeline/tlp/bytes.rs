@@ -5,7 +5,6 @@
 //! Units: bytes.
 //! Source: docs/spec/wire-formats.md §3.5, §3.7, §3.7a.
 
-use weft_parsers::cxl_mem;
 use weft_parsers::fabric::Bdf;
 use weft_parsers::tlp::fast_frame::MACS_LEN;
 use weft_parsers::tlp::{
@@ -13,6 +12,7 @@ use weft_parsers::tlp::{
     VendPrefixL0, convert,
 };
 use weft_parsers::{HEAD_LEN, MacAddr};
+use weft_parsers::{cxl_cache, cxl_mem};
 
 use super::mem;
 use super::parsed::ParsedTlp;
@@ -94,12 +94,15 @@ impl Head {
         let mut head = Self { bytes: [0; FRONT_MAX], len: 0 };
         head.put(&ends.to.0);
         head.put(&ends.from.0);
-        let protocol = match (front, parsed.mem, mode) {
-            (Front::Pbr(_), Some(_), _) => Protocol::PbrMem,
-            (Front::Hbr(_), Some(_), _) => Protocol::HbrMem,
-            (Front::Pbr(_), None, _) => Protocol::Pbr,
-            (Front::Hbr(_), None, Mode::Flit) => Protocol::HbrFlit,
-            (Front::Hbr(_), None, Mode::NonFlit) => Protocol::HbrNonFlit,
+        let is_pbr = matches!(front, Front::Pbr(_));
+        let protocol = match (is_pbr, mode) {
+            _ if parsed.cache_id.is_some() && is_pbr => Protocol::PbrCache,
+            _ if parsed.cache_id.is_some() => Protocol::HbrCache,
+            _ if parsed.mem.is_some() && is_pbr => Protocol::PbrMem,
+            _ if parsed.mem.is_some() => Protocol::HbrMem,
+            (true, _) => Protocol::Pbr,
+            (false, Mode::Flit) => Protocol::HbrFlit,
+            (false, Mode::NonFlit) => Protocol::HbrNonFlit,
         };
         let mut link = [0; tlp::link::LEN];
         let ln = ln && matches!(front, Front::Pbr(pth) if pth.hie);
@@ -107,7 +110,7 @@ impl Head {
         debug_assert!(written.is_ok(), "the array is of its length");
         head.put(&link);
         match front {
-            Front::Hbr(Some(prefix)) if parsed.mem.is_none() => head.put(&prefix.emit()),
+            Front::Hbr(Some(prefix)) if parsed.is_tlp() => head.put(&prefix.emit()),
             Front::Hbr(_) => {} // a CXL.mem message names its logical device itself
             Front::Pbr(pth) => head.put(&pth.emit()),
         }
@@ -187,7 +190,7 @@ pub(super) fn change(
 ) -> Result<(), Unfit> {
     let ln = parsed.request.ln.is_some_and(LnTlp::has_bit);
     let head = Head::new(ends, change.front, parsed, change.mode, ln);
-    if parsed.mem.is_some() || parsed.mode == change.mode && change.segment.is_none() {
+    if !parsed.is_tlp() || parsed.mode == change.mode && change.segment.is_none() {
         if head.len + parsed.end - parsed.at > len_max {
             return Err(Unfit::Room);
         }
@@ -209,6 +212,9 @@ pub(super) fn change(
         }
         if let (Some(ld), Some(message)) = (ld_of(change.front, parsed), chunk.get_mut(at..)) {
             cxl_mem::set_ld(message, ld);
+        }
+        if let (Some(cache_id), Some(message)) = (parsed.cache_id, chunk.get_mut(at..)) {
+            cxl_cache::set_cache_id(message, cache_id);
         }
         bufs.set_bounds(desc, first, head.len + parsed.end - parsed.at);
         return Ok(());

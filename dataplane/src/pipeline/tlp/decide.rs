@@ -42,9 +42,15 @@ pub(super) enum Decision {
 }
 
 impl Decision {
-    /// Refused, as its kind is: nobody is told of an answer.
+    /// Refused, as its kind is: nobody is told of an answer, nor of anything of CXL.cache.
     const fn refuse(kind: Kind, refusal: Refusal) -> Self {
-        if kind.is_completion() { Self::Unexpected(refusal) } else { Self::Refuse(refusal) }
+        if kind.is_cxl_cache() {
+            Self::Drop(refusal)
+        } else if kind.is_completion() {
+            Self::Unexpected(refusal)
+        } else {
+            Self::Refuse(refusal)
+        }
     }
 }
 
@@ -53,6 +59,17 @@ impl Decision {
 struct Edits {
     type1_to_0: bool,
     segment: Option<u8>,
+}
+
+/// What of a TLP or message its way out depends on, beside its PTH.
+#[derive(Clone, Copy)]
+struct Leaver {
+    kind: Kind,
+    pri: Pri,
+    /// Who sends a UIO request.
+    requester: Option<Bdf>,
+    /// Of a CXL.cache message.
+    cache_id: Option<u8>,
 }
 
 /// Queue depths, for groups that avoid congestion.
@@ -85,8 +102,10 @@ impl Context {
             let verdict = tables.ingress(input, &parsed.request);
             return self.resolve(tables, parsed, verdict);
         };
-        if parsed.mem.is_some() && (pth.hie || pth.dpid.is_none()) {
-            return Decision::refuse(parsed.request.kind, Refusal::NoHdmDecoder); // from edge to edge only
+        if !parsed.is_tlp() && (pth.hie || pth.dpid.is_none()) {
+            let is_cache = parsed.cache_id.is_some();
+            let refusal = if is_cache { Refusal::NoCacheId } else { Refusal::NoHdmDecoder };
+            return Decision::refuse(parsed.request.kind, refusal); // from edge to edge only
         }
         if pth.dpid.is_none() {
             return Decision::CpuPort;
@@ -152,7 +171,8 @@ impl Context {
             Err(Refusal::NoBinding) if is_between_ends(parsed) => return Ok(Decision::CpuPort),
             Err(refusal) => return Ok(refused(refusal)),
         };
-        let what = (kind, parsed.pri, parsed.request.requester);
+        let requester = parsed.request.requester;
+        let what = Leaver { kind, pri: parsed.pri, requester, cache_id: parsed.cache_id };
         Ok(match self.exit(tables, to, what, pth) {
             Ok(Decision::Out { port, front, .. }) => {
                 let Edits { type1_to_0, segment } = edits;
@@ -173,14 +193,15 @@ impl Context {
         })
     }
 
-    /// Out by the port that `to` leads to, as that port's link wants it; of a UIO request who sends it.
+    /// Out by the port that `to` leads to, as that port's link wants it.
     fn exit(
         &mut self,
         tables: &Tables,
         to: Dispatch,
-        (kind, pri, requester): (Kind, Pri, Option<Bdf>),
+        what: Leaver,
         pth: Pth,
     ) -> Result<Decision, Refusal> {
+        let Leaver { kind, pri, requester, cache_id } = what;
         let flow = if kind.is_unordered() && !pth.hie { Flow::Dynamic } else { Flow::Static };
         let config = &self.snapshot.config;
         let cell = u64::from(config.buffer.cell_bytes);
@@ -191,6 +212,9 @@ impl Context {
         let Some(port) = tables.pick(to, flow, up, self.rng.next_u64(), &depths)? else {
             return Ok(Decision::CpuPort);
         };
+        if let (Some(edge), Some(cache_id)) = (tables.edge(port), cache_id) {
+            tables.may_leave_by_cache_id(edge, kind, pth.spid, cache_id)?;
+        }
         let ld = match (tables.edge(port), kind) {
             (Some(edge), Kind::CxlMemRequest) if edge.role == Role::Dsp => {
                 tables.asked(edge, pth.spid)?.map(VendPrefixL0::from_ld_id)
@@ -233,9 +257,10 @@ impl Context {
             }
             _ => (Kind::Completion, parsed.pri),
         };
+        let what = Leaver { kind, pri, requester: None, cache_id: None };
         let back = Pth { pif: false, dsar: !pth.dsar, spid: pth.dpid, dpid: pth.spid, ..pth };
         match tables.routes().lookup(back.dpid) {
-            Ok(to) => match self.exit(tables, to, (kind, pri, None), back) {
+            Ok(to) => match self.exit(tables, to, what, back) {
                 Ok(decision) => decision,
                 Err(refusal) => Decision::Drop(refusal),
             },

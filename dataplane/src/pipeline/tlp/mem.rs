@@ -68,6 +68,7 @@ pub(super) fn read(
         tc: head.tc,
         pri: pri(kind, head.tc, config),
         mem: Some(head),
+        cache_id: None,
     }))
 }
 

@@ -11,6 +11,7 @@
 //! itself: then the tables decide by the PTH.
 
 mod bytes;
+mod cache;
 mod decide;
 mod fast_out;
 mod fast_path;
@@ -185,10 +186,16 @@ impl Context {
         let mut status = Status::UnsupportedRequest;
         let refusal = match decision {
             Decision::Hold if self.held.take_place(input) => return Verdict::Hold,
+            Decision::Hold if parsed.request.kind.is_cxl_cache() => {
+                return self.refuse(input, Refusal::RouteDown, DropReason::TlpRefused);
+            }
             Decision::Hold if parsed.request.kind.is_completion() => {
                 return self.refuse(input, Refusal::RouteDown, DropReason::UnexpectedCompletion);
             }
             Decision::Hold => Refusal::RouteDown,
+            Decision::CpuPort if parsed.request.kind.is_cxl_cache() => {
+                return self.refuse(input, Refusal::WrongRole, DropReason::TlpRefused);
+            }
             Decision::CpuPort if parsed.mem.is_some() => {
                 if parsed.request.kind.is_completion() {
                     let reason = DropReason::UnexpectedCompletion;

@@ -1,8 +1,8 @@
-//! What of a frame with a TLP or CXL.mem message decides where it goes.
+//! What of a frame with a TLP, CXL.mem or CXL.cache message decides where it goes.
 //!
-//! Shape: [`ParsedTlp`], which `read` and `mem` make.
+//! Shape: [`ParsedTlp`], which `read`, `mem` and `cache` make.
 //! Units: bytes; places are counted from the frame's first byte.
-//! Source: docs/spec/wire-formats.md §3.7, §3.7a, §3.9.
+//! Source: docs/spec/wire-formats.md §3.7, §3.7a, §3.9, §3.12.
 
 use weft_parsers::cxl_mem::MemHead;
 use weft_parsers::tlp::{Mode, Pth};
@@ -36,9 +36,16 @@ pub(super) struct ParsedTlp {
     pub pri: Pri,
     /// What it says, if it is no TLP but a CXL.mem message.
     pub mem: Option<MemHead>,
+    /// What it goes on with, if it is a CXL.cache message.
+    pub cache_id: Option<u8>,
 }
 
 impl ParsedTlp {
+    /// Whether it is a TLP, and not a message of CXL.mem or CXL.cache.
+    pub const fn is_tlp(&self) -> bool {
+        self.mem.is_none() && self.cache_id.is_none()
+    }
+
     /// Priority of the completion that this one is turned into.
     pub fn pri_of_answer(&self, config: &TlpConfig) -> Pri {
         match self.request.kind {
@@ -48,12 +55,12 @@ impl ParsedTlp {
     }
 }
 
-/// UIO and CXL.mem have priorities of their own; all others go by their Traffic Class.
+/// UIO, CXL.mem and CXL.cache have priorities of their own; all others go by their Traffic Class.
 pub(super) fn pri(kind: Kind, tc: u8, config: &TlpConfig) -> Pri {
     match kind {
-        Kind::UioRequest | Kind::CxlMemRequest => config.uio_req_pri,
+        Kind::UioRequest | Kind::CxlMemRequest | Kind::CacheToHost => config.uio_req_pri,
         Kind::UioCompletion | Kind::CxlMemResponse | Kind::CxlMemStatus => config.uio_cpl_pri,
-        Kind::CxlMemSnoop | Kind::CxlMemSnoopAnswer => config.uio_cpl_pri,
+        Kind::CxlMemSnoop | Kind::CxlMemSnoopAnswer | Kind::CacheToDevice => config.uio_cpl_pri,
         _ => config.tc_to_pri.get(usize::from(tc & 7)).copied().unwrap_or_default(),
     }
 }

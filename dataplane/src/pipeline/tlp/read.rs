@@ -8,8 +8,8 @@ use weft_parsers::ether_type;
 use weft_parsers::tlp::fast_frame::MACS_LEN;
 use weft_parsers::tlp::{self, Mode, PbrTlp, Protocol, Tlp};
 
-use super::mem;
 use super::parsed::{ParsedTlp, Read, pri};
+use super::{cache, mem};
 use crate::config::{TlpConfig, TlpLink};
 use crate::pbr::source::admit;
 use crate::pbr::{EdgePort, Request, Role};
@@ -38,7 +38,9 @@ pub(super) fn read(
         Protocol::PbrMem | Protocol::HbrMem => {
             return mem::read(rest, start, edge, (found.protocol, config));
         }
-        Protocol::PbrCache | Protocol::HbrCache => return Err(DropReason::NotTlp),
+        Protocol::PbrCache | Protocol::HbrCache => {
+            return cache::read(rest, start, edge, found.protocol, config);
+        }
         Protocol::Pbr => {
             let pbr = match PbrTlp::parse(rest) {
                 Ok(Some(pbr)) => pbr,
@@ -89,5 +91,6 @@ pub(super) fn read(
         tc: tlp.tc(),
         pri: pri(kind, tlp.tc(), config),
         mem: None,
+        cache_id: None,
     }))
 }

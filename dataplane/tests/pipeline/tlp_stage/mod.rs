@@ -6,6 +6,7 @@
 //! to §3.7a; CXL 3.1 sections 7.7.2.4, 7.7.3.3.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails that way")]
 
+mod cache;
 mod down;
 mod ld;
 mod ln;
