@@ -8,10 +8,9 @@
 
 use weft_parsers::cxl_mem::{LINE, MemClass, MemHead, MemMessage};
 
-use super::{HbrSwitch, registers};
+use super::HbrSwitch;
 use crate::mem::refusal;
 use crate::pci::Uncorrectable;
-use crate::vdm::link_reset::ResetOrders;
 
 /// Counts of CXL.mem messages at an HBR switch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
@@ -125,10 +124,7 @@ impl HbrSwitch {
 
     /// Sends it out by a link, if that is up.
     fn pass_mem(&mut self, transit: &MemTransit, to: usize) -> bool {
-        let open = self.resets.get(to).is_none_or(ResetOrders::is_open);
-        let is_up = open && self.up.get(to).copied().unwrap_or_default();
-        let usable = self.bridges.get(to).is_some_and(|it| registers::is_usable(it, is_up));
-        let end = self.ends.get_mut(to).filter(|_| usable || (to == 0 && is_up));
+        let end = self.open_end(to);
         end.is_some_and(|end| end.outbox().send_mem(None, &transit.message()).is_ok())
     }
 

@@ -9,18 +9,18 @@
 //! A TLP goes out as it came, but for type 1 to type 0 and a change of the header's layout between links of two
 //! modes. What cannot go where it wants is answered with UR, or dropped and counted.
 
+mod cache;
 mod mem;
 mod registers;
 mod resets;
 mod uio;
 
-use weft_dataplane::pbr::vcs::{Function, Hop, Route, Side};
+use weft_dataplane::pbr::vcs::{Hop, Route, Side};
 use weft_dataplane::pbr::{Gather, LnTlp, Vcs};
 use weft_dataplane::pool::Bufs;
 use weft_dataplane::port::{Port, PortError};
 use weft_dataplane::time::Instant;
-use weft_dataplane::types::PortId;
-use weft_parsers::fabric::{Bdf, Hpa};
+use weft_parsers::fabric::Hpa;
 use weft_parsers::tlp::{
     Body, Completion, Kind, Mode, Routing, Status, Tlp, TlpRepr, fields, to_flit, to_non_flit,
     type1_to_type0,
@@ -30,6 +30,7 @@ use crate::completer::CompleterSpec;
 use crate::cxl_host::code;
 use crate::pci::bridge::BridgeError;
 use crate::pci::component::ComponentError;
+use crate::pci::component::{CacheIdDecoder, CacheIdTable};
 use crate::pci::express::LnSystem;
 use crate::pci::{
     Bridge, BridgeEffects, BridgeSpec, Component, ErrorMessage, Hdm, HdmRole, Identity, Link,
@@ -37,8 +38,11 @@ use crate::pci::{
 };
 use crate::tlp_end::{Carries, EndConfig, EndCounts, Progress, Received, TlpEnd};
 use crate::vdm::link_reset::{Ordered, ResetOrders};
+pub use cache::HbrCacheCounts;
+use cache::{CacheRoutes, CacheTransit};
 pub use mem::HbrMemCounts;
 use mem::{Asked, MemTransit};
+use registers::bridge_of;
 use resets::Came;
 use uio::NoWay;
 
@@ -96,7 +100,7 @@ pub enum Event {
     },
 }
 
-/// Counts of TLPs and CXL.mem messages at an HBR switch.
+/// Counts of TLPs, CXL.mem and CXL.cache messages at an HBR switch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct HbrCounts {
     /// What came in; each is in one of the next seven.
@@ -121,6 +125,8 @@ pub struct HbrCounts {
     pub messages: u64,
     /// CXL.mem messages among those that were passed, refused or dropped.
     pub mem: HbrMemCounts,
+    /// The same of CXL.cache messages, of which none is refused.
+    pub cache: HbrCacheCounts,
 }
 
 /// A TLP on its way from one of its links.
@@ -147,8 +153,11 @@ pub struct HbrSwitch {
     /// PCIe segment, as configuration writes named it last; 0 where none has.
     segment: u8,
     vcs: Vcs,
-    /// Registers of the upstream port for CXL.mem.
+    /// Component registers of the upstream port: where CXL.mem and CXL.cache go below.
     component: Component,
+    /// Those of each downstream port, with its decoder of `CacheID`s.
+    decoders: Vec<Component>,
+    cache_routes: CacheRoutes,
     asked: Asked,
     /// How requests to these registers are answered.
     completer: CompleterSpec,
@@ -188,7 +197,7 @@ impl HbrSwitch {
                 multi_function: false,
                 ln: LnSystem::None,
             })?;
-            bridges.push(if at == 0 { bridge.with_component()? } else { bridge });
+            bridges.push(bridge.with_component()?);
         }
         let up = vec![false; bridges.len()];
         let vcs = registers::vcs(&bridges, &up, 0);
@@ -199,7 +208,12 @@ impl HbrSwitch {
             _ => TlpEnd::new(end),
         });
         let ends = ends.collect();
-        let component = Component::new(vec![Structure::Hdm(Hdm::new(HdmRole::Switch))])?;
+        let component = Component::new(vec![
+            Structure::Hdm(Hdm::new(HdmRole::Switch)),
+            Structure::CacheIdTable(CacheIdTable::default()),
+        ])?;
+        let decoder = Component::new(vec![Structure::CacheIdDecoder(CacheIdDecoder::default())])?;
+        let decoders = vec![decoder; bridges.len() - 1];
         let (gather, counts) = (Gather::default(), HbrCounts::default());
         let (now, held, events) = (Instant::ZERO, false, Vec::new());
         Ok(Self {
@@ -214,6 +228,8 @@ impl HbrSwitch {
             segment: 0,
             vcs,
             component,
+            decoders,
+            cache_routes: CacheRoutes::default(),
             asked: Asked::default(),
             completer: CompleterSpec { payload_max, uio_last_first: false },
             gather,
@@ -267,7 +283,7 @@ impl HbrSwitch {
         for (at, port) in ports.iter_mut().enumerate() {
             self.watch(at, port.link_up());
         }
-        let (mut came, mut mem) = (Vec::new(), Vec::new());
+        let (mut came, mut mem, mut cache) = (Vec::new(), Vec::new(), Vec::new());
         for (from, port) in ports.iter_mut().enumerate() {
             let (Some(end), Some(&mode)) = (self.ends.get_mut(from), self.modes.get(from)) else {
                 continue;
@@ -285,6 +301,7 @@ impl HbrSwitch {
                         came.push(Came::Control(from, message));
                     }
                     Received::Mem(None, message) => mem.push(MemTransit::new(from, &message)),
+                    Received::Cache(message) => cache.push(CacheTransit::new(from, &message)),
                     _ => counts.other += 1,
                 }
                 counts.came += 1;
@@ -301,6 +318,9 @@ impl HbrSwitch {
         }
         for transit in mem {
             self.route_mem(&transit);
+        }
+        for transit in cache {
+            self.route_cache(&transit);
         }
         self.say_resets();
         let due = self.resets.iter().filter_map(ResetOrders::next_due).min();
@@ -350,21 +370,6 @@ impl HbrSwitch {
             }
         }
         self.renew();
-    }
-
-    fn renew(&mut self) {
-        let open = self.up.iter().zip(&self.resets).map(|(up, resets)| *up && resets.is_open());
-        let open: Vec<bool> = open.collect();
-        self.vcs = registers::vcs(&self.bridges, &open, self.bus);
-    }
-
-    /// A bridge's id: the upstream one is device 0 on the bus above, the others on the bus within.
-    fn id(&self, at: usize) -> Bdf {
-        let within = self.bridges.first().map_or(0, |bridge| bridge.buses().secondary);
-        match u8::try_from(at) {
-            Ok(at @ 1..) => Bdf::new(within, at - 1, 0),
-            _ => Bdf::new(self.bus, 0, 0),
-        }
     }
 
     fn react(&mut self, at: usize, effects: &BridgeEffects) {
@@ -476,13 +481,12 @@ impl HbrSwitch {
                     self.bus = dest.bus();
                 }
                 self.learn_segment(&tlp);
-                let at = match function {
-                    Function::Below(vppb) => usize::from(vppb) + 1,
-                    _ => 0,
-                };
-                self.configure(&transit, at);
+                self.configure(&transit, bridge_of(function));
             }
-            Ok(Hop::Internal(Function::Upstream)) if side == Side::Above => self.serve(&transit),
+            // Registers are the host's: nobody below reaches them.
+            Ok(Hop::Internal(function)) if side == Side::Above => {
+                self.serve(&transit, bridge_of(function));
+            }
             Ok(Hop::Internal(_)) | Err(_) => self.refuse(&transit),
         }
     }
@@ -579,9 +583,4 @@ impl HbrSwitch {
             self.error(transit.from, message);
         }
     }
-}
-
-/// The port of a link, as a virtual switch names it.
-fn port_id(at: usize) -> Option<PortId> {
-    PortId::new(at)
 }

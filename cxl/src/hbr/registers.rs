@@ -3,14 +3,19 @@
 //! Units: bytes.
 //! Source: PCIe 6.0 section 2.2.4; PCI-to-PCI Bridge 1.2 chapter 3.
 
+use weft_dataplane::pbr::vcs::Function;
 use weft_dataplane::pbr::{self, Binding, Vcs, Vppb};
+use weft_dataplane::types::PortId;
+use weft_parsers::fabric::Bdf;
 use weft_parsers::tlp::Tlp;
 
-use super::{HbrSwitch, Transit, port_id};
+use super::{HbrSwitch, Transit};
 use crate::completer::Target;
 use crate::pci::bridge::{Window, Windows};
 use crate::pci::component::{self, Component};
 use crate::pci::{Bridge, BridgeEffects, ByteEnables, Reg, regs};
+use crate::tlp_end::TlpEnd;
+use crate::vdm::link_reset::ResetOrders;
 
 /// What a configuration request did.
 pub(super) struct Accessed {
@@ -28,6 +33,19 @@ pub(super) fn access(bridge: &mut Bridge, tlp: &Tlp<'_>) -> Accessed {
         bridge.write(reg, u32::from_le_bytes(value), enables)
     });
     Accessed { value: bridge.read(reg), write }
+}
+
+/// Number of the bridge that is a function of the switch.
+pub(super) fn bridge_of(function: Function) -> usize {
+    match function {
+        Function::Below(vppb) => usize::from(vppb) + 1,
+        _ => 0,
+    }
+}
+
+/// The port of a link, as a virtual switch names it.
+fn port_id(at: usize) -> Option<PortId> {
+    PortId::new(at)
 }
 
 fn window(window: Option<Window>) -> pbr::Window {
@@ -69,21 +87,59 @@ impl Target for Registers<'_> {
 }
 
 impl HbrSwitch {
-    /// A request of the host to the component registers.
-    pub(super) fn serve(&mut self, transit: &Transit) {
+    /// Has the bridges route as their registers stand.
+    pub(super) fn renew(&mut self) {
+        let open = self.up.iter().zip(&self.resets).map(|(up, resets)| *up && resets.is_open());
+        let open: Vec<bool> = open.collect();
+        self.vcs = vcs(&self.bridges, &open, self.bus);
+    }
+
+    /// A bridge's id: the upstream one is device 0 on the bus above, the others on the bus within.
+    pub(super) fn id(&self, at: usize) -> Bdf {
+        let within = self.bridges.first().map_or(0, |bridge| bridge.buses().secondary);
+        match u8::try_from(at) {
+            Ok(at @ 1..) => Bdf::new(within, at - 1, 0),
+            _ => Bdf::new(self.bus, 0, 0),
+        }
+    }
+
+    /// Whether messages pass a link: it is up, and neither disabled nor held in reset.
+    pub(super) fn is_open(&self, at: usize) -> bool {
+        let open = self.resets.get(at).is_none_or(ResetOrders::is_open);
+        let is_up = open && self.up.get(at).copied().unwrap_or_default();
+        let usable = self.bridges.get(at).is_some_and(|it| is_usable(it, is_up));
+        usable || (at == 0 && is_up)
+    }
+
+    /// The end of a link that messages pass.
+    pub(super) fn open_end(&mut self, at: usize) -> Option<&mut TlpEnd> {
+        let is_open = self.is_open(at);
+        self.ends.get_mut(at).filter(|_| is_open)
+    }
+
+    /// A request of the host to the component registers of a bridge.
+    pub(super) fn serve(&mut self, transit: &Transit, at: usize) {
         let Ok(tlp) = Tlp::parse(transit.mode, &transit.bytes) else { return };
-        let Some(window) = self.bridges.first().and_then(Bridge::component_window) else {
+        let Some(window) = self.bridges.get(at).and_then(Bridge::component_window) else {
             return self.refuse(transit);
         };
         self.counts.own += 1;
-        let me = self.id(0);
-        let Self { component, completer, ends, .. } = self;
+        let me = self.id(at);
+        let Self { component, decoders, completer, ends, .. } = self;
+        let component = match at.checked_sub(1) {
+            None => component,
+            Some(below) => match decoders.get_mut(below) {
+                Some(component) => component,
+                None => return, // each bridge has one
+            },
+        };
         let mut target = Registers { component, base: window.base };
         let Some(end) = ends.first_mut() else { return };
         completer.serve(&tlp, me, &mut target, &mut |answer| {
             let sent = end.outbox().send(None, answer);
             debug_assert!(sent.is_ok(), "the request came on this link");
         });
+        self.commit_cache_ids();
     }
 }
 

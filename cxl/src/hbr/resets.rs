@@ -5,8 +5,9 @@
 
 use weft_parsers::tlp::{LinkReset, ResetWord};
 
+use super::cache::CacheRoutes;
 use super::{Event, HbrSwitch, Transit};
-use crate::pci::{Bridge, Link};
+use crate::pci::{Bridge, Component, Link};
 use crate::vdm::link_reset::Ordered;
 use crate::vdm::reset::Reset;
 
@@ -26,6 +27,7 @@ impl HbrSwitch {
             bridge.reset();
         }
         self.component.reset();
+        self.cache_routes = CacheRoutes::default();
         self.asked.forget(0);
         (self.bus, self.segment) = (0, 0);
         self.held = on;
@@ -47,6 +49,7 @@ impl HbrSwitch {
     fn reset_below(&mut self, on: bool) {
         if on {
             self.bridges.iter_mut().skip(1).for_each(Bridge::reset);
+            self.decoders.iter_mut().for_each(Component::reset);
         }
         self.hold_ports();
     }

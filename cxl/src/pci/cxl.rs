@@ -23,6 +23,12 @@ pub enum CxlKind {
 }
 
 impl CxlKind {
+    /// Whether it has a cache of its host's memory (`Cache_Capable`).
+    #[must_use]
+    pub const fn has_cache(self) -> bool {
+        self.bits() & 1 != 0
+    }
+
     /// Capability bits: cache, io, mem.
     const fn bits(self) -> u16 {
         match self {

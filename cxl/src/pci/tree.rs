@@ -124,7 +124,11 @@ pub struct Node {
     pub memory: Option<DeviceMemory>,
     /// HDM decoders that were set.
     pub decoders: Vec<Decoded>,
-    /// `CacheID`s that were given to devices below.
+    /// Offset of its DVSEC for CXL devices, if it has a cache of its host's memory.
+    pub cache_control: Option<u16>,
+    /// Of a downstream port: the `CacheID` of what is below it, by its decoder and the route table.
+    pub cache_id: Option<u8>,
+    /// Of an upstream port: `CacheID`s that were given to devices below.
     pub cache_ids: Vec<CacheIdTarget>,
     /// What is below; `None` for a function.
     pub below: Option<Below>,
@@ -168,6 +172,8 @@ pub enum ProblemKind {
     },
     /// HDM decoders that are not there, too few, or not committed.
     Decoders,
+    /// A device with a cache of its host's memory that gets no `CacheID`: its cache stays off.
+    NoCacheId,
     /// A requester of Lightweight Notification that does not have the lines of the system: it stays off.
     LineSize(LineSize),
 }
@@ -313,6 +319,10 @@ impl fmt::Display for ProblemKind {
                 )
             }
             Self::Decoders => f.write_str("does not commit all HDM decoders that it needs"),
+            Self::NoCacheId => f.write_str(
+                "gets no CacheID, so its cache stays off: all 16 are taken, or a switch above has no \
+                 registers for it or does not commit them",
+            ),
             Self::LineSize(line) => {
                 write!(
                     f,

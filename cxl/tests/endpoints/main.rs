@@ -5,6 +5,7 @@
 //! Source: each module's own.
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails that way")]
 
+mod cache_ids;
 mod cxl_cache;
 mod fabric;
 mod gfd_fabric;

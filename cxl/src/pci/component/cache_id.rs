@@ -185,6 +185,25 @@ impl Decoding {
     }
 }
 
+//= docs/spec/cxl-fabric.md "CacheID": which decoders may be committed
+/// Ends the commits that were asked for of the decoders of one switch, in their order: no `CacheID` is assigned by two, and there is
+/// no HDM-D. Whether there was any.
+pub fn commit_decoders(decoders: &mut [&mut CacheIdDecoder]) -> bool {
+    let mut any = false;
+    for at in 0..decoders.len() {
+        let asked = decoders.get_mut(at).map(|it| (it.commit.take(), it.wanted()));
+        let Some((Some(number), wanted)) = asked else { continue };
+        let others = decoders.iter().enumerate().filter(|(other, _)| *other != at);
+        let mut assigned = others.filter_map(|(_, it)| it.in_force().assigns);
+        let is_taken = wanted.assigns.is_some_and(|id| assigned.any(|other| other == id));
+        if let Some(decoder) = decoders.get_mut(at) {
+            decoder.end(number, !is_taken && !wanted.hdm_d);
+        }
+        any = true;
+    }
+    any
+}
+
 /// The decoder of a downstream port: which `CacheID` what is below has.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CacheIdDecoder {

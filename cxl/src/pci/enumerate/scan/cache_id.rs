@@ -1,19 +1,23 @@
-//! Giving a device a `CacheID`: the decoder of its port, and the route table above that.
+//! Giving a device a `CacheID`: the decoders of all ports above it, and the route tables of their switches.
 //!
 //! Shape: the tree, a device and its `CacheID` -> registers by [`super::super::wire::Wire`] -> [`CacheIdFailure`], or the
-//! table in the node of the upstream port.
+//! tables in the nodes of the upstream ports.
 //! Units: bytes, nanoseconds.
-//! Source: CXL 3.1 sections 8.2.4.28, 8.2.4.29; docs/spec/wire-formats.md §3.11.
+//! Source: CXL 3.1 sections 8.1.3, 8.2.4.28, 8.2.4.29; docs/spec/cxl-fabric.md "CXL.cache"; docs/spec/wire-formats.md §3.11.
+//!
+//! The port right above the device assigns the `CacheID`, those above switches forward it, and each table on the way leads it there. The
+//! way ends at a virtual switch, which has no HDM decoders: a host's edge is the last one, and below a virtual link the switch tells it.
 
 use weft_parsers::fabric::Bdf;
 
-use super::Scanner;
 use super::hdm::block;
+use super::{Job, Scanner};
 use crate::pci::component::cache_id::regs;
 use crate::pci::component::{PRIMARY, id};
+use crate::pci::cxl;
 use crate::pci::enumerate::wire::Done;
 use crate::pci::regs::express;
-use crate::pci::tree::{CacheIdTarget, Node};
+use crate::pci::tree::{CacheIdTarget, Node, ProblemKind};
 
 /// Times that a status is read, each pause twice as long as the one before; together they are the time that it says.
 const ASKS: u32 = 10;
@@ -29,10 +33,9 @@ pub enum CacheIdFailure {
     /// Only devices have one.
     #[error("{0} is a bridge: name a device below it")]
     Bridge(Bdf),
-    /// It is not directly below a bridge with a decoder, which is below one with a route table.
+    /// A bridge on the way has no decoder, or no route table.
     #[error(
-        "{0} is not below a virtual link: only the switch at the other end of one has registers of \
-         CacheIDs, so bind a device at another switch than the host's, and not below an HBR switch"
+        "not all switches above {0} have registers of CacheIDs, and a root port has none: put the device below a switch of weft"
     )]
     NoRegisters(Bdf),
     /// Another device has it.
@@ -44,6 +47,14 @@ pub enum CacheIdFailure {
         cache_id: u8,
         /// Number of the port.
         port: u8,
+    },
+    /// A device has it that is not below any of the switches on the way.
+    #[error("a device below the switch at {switch} has CacheID {cache_id}: clear that first")]
+    Elsewhere {
+        /// The `CacheID`.
+        cache_id: u8,
+        /// The upstream port of that switch.
+        switch: Bdf,
     },
     /// The decoder does not commit it.
     #[error(
@@ -63,19 +74,21 @@ pub enum CacheIdFailure {
     Lost(Bdf),
 }
 
-/// Where the registers are.
+/// A switch on the way to a device: its upstream port, and the downstream one that leads there.
 #[derive(Clone, Copy)]
-struct Place {
+struct Level {
     upstream: Bdf,
     downstream: Bdf,
     /// Offset of the downstream bridge's PCI Express capability.
     express: u16,
-    /// Blocks of component registers: of the upstream bridge, and of the downstream one.
-    blocks: (u64, u64),
+    /// Block of component registers of the upstream bridge.
+    table_block: u64,
+    /// That of the downstream one.
+    decoder_block: u64,
 }
 
 /// What is written: control of the decoder, and the targets.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 struct Program {
     control: u32,
     targets: [u32; TARGET_WORDS],
@@ -86,6 +99,34 @@ struct Program {
 struct At {
     table: u64,
     decoder: u64,
+}
+
+/// What a switch has, and is to have.
+struct Change {
+    level: Level,
+    at: At,
+    /// Number of the downstream port.
+    port: u8,
+    old: Program,
+    new: Program,
+    /// Both have been committed.
+    is_committed: bool,
+    /// No switch above has to know: it is a virtual switch.
+    is_last: bool,
+}
+
+/// A target that leads to somebody.
+struct Kept {
+    target: CacheIdTarget,
+    /// The port whose decoder assigns it, if the device is right below.
+    assigned_by: Option<Bdf>,
+}
+
+/// The decoder of a downstream port, as committed; 0 where it is not.
+struct PortDecoder {
+    number: u8,
+    at: u64,
+    control: u32,
 }
 
 impl Program {
@@ -114,71 +155,283 @@ impl Program {
     }
 }
 
-/// The two bridges above a function, the nearest last; `None` where there is no such function.
-fn bridges_above<'a>(
-    nodes: &'a [Node],
-    function: Bdf,
-    above: [Option<&'a Node>; 2],
-) -> Option<[Option<&'a Node>; 2]> {
+/// Notes the bridges above a function, the nearest last; whether there is such a function.
+fn bridges_above<'a>(nodes: &'a [Node], function: Bdf, above: &mut Vec<&'a Node>) -> bool {
     for node in nodes {
         if node.bdf == function {
-            return node.below.is_none().then_some(above);
+            return node.below.is_none();
         }
-        let [_, last] = above;
-        if let Some(found) = bridges_above(node.nodes(), function, [last, Some(node)]) {
-            return Some(found);
+        above.push(node);
+        if bridges_above(node.nodes(), function, above) {
+            return true;
         }
+        above.pop();
     }
-    None
+    false
 }
 
-impl Place {
-    /// Of a device below these bridges; `None` where they have no registers.
-    fn of([upstream, downstream]: [Option<&Node>; 2]) -> Option<Self> {
-        let (upstream, downstream) = (upstream?, downstream?);
-        let blocks = (block(upstream)?, block(downstream)?);
+impl Level {
+    /// Of a switch; `None` where its bridges have no registers.
+    fn of(upstream: &Node, downstream: &Node) -> Option<Self> {
         let (_, express) = downstream.express?;
-        Some(Self { upstream: upstream.bdf, downstream: downstream.bdf, express, blocks })
+        Some(Self {
+            upstream: upstream.bdf,
+            downstream: downstream.bdf,
+            express,
+            table_block: block(upstream)?,
+            decoder_block: block(downstream)?,
+        })
+    }
+}
+
+/// Sets what each switch is to have, the nearest first, so that `cache_id` leads to the device, and nothing else that did.
+fn plan(changes: &mut [Change], cache_id: Option<u8>) {
+    let Some(first) = changes.first() else { return };
+    let port = first.port;
+    let had: Vec<u8> = first.old.entries().filter(|one| one.1 == port).map(|one| one.0).collect();
+    for (distance, change) in changes.iter_mut().enumerate() {
+        let Change { port, new, .. } = change;
+        for had in &had {
+            if new.port(*had) == Some(*port) {
+                new.set(*had, None);
+            }
+        }
+        if let Some(cache_id) = cache_id {
+            new.set(cache_id, Some(*port));
+        }
+        let is_used = new.entries().any(|one| one.1 == *port);
+        new.control = match cache_id {
+            Some(cache_id) if distance == 0 => regs::ASSIGN | u32::from(cache_id) << regs::LOCAL,
+            _ if distance > 0 && is_used => regs::FORWARD, // also for others below
+            _ => 0,
+        };
     }
 }
 
 impl Scanner {
     /// Gives a device a `CacheID`, in place of the one that it had, or none any more.
     pub(super) fn set_cache_id(&mut self, device: Bdf, cache_id: Option<u8>) -> Done<()> {
-        let above = bridges_above(&self.tree.nodes, device, [None, None]);
-        // Functions of bus 0 are root ports.
-        let is_bridge = device.bus() == 0 || self.tree.get(device).is_some();
-        let none = if is_bridge { CacheIdFailure::Bridge } else { CacheIdFailure::NoDevice };
-        let place = above
-            .ok_or_else(|| none(device))
-            .and_then(|above| Place::of(above).ok_or(CacheIdFailure::NoRegisters(device)));
-        let done = match place {
-            Ok(place) => self.program_at(device, place, cache_id)?.map(|program| (place, program)),
-            Err(why) => Err(why),
-        };
-        self.cache_id = Some(done.map(|(place, program)| {
-            let target = |(cache_id, port)| CacheIdTarget { cache_id, port };
-            if let Some(node) = self.tree.get_mut(place.upstream) {
-                node.cache_ids = program.entries().map(target).collect();
-            }
-        }));
+        let done = self.program_device(device, cache_id, true)?;
+        self.cache_id = Some(done.map(|changes| self.note_cache_ids(device, &changes, cache_id)));
         Ok(())
     }
 
-    /// Looks at the route table of the upstream port at `bdf`, with its registers at `block`: takes out what leads to nobody who
-    /// has that `CacheID` any more.
-    pub(super) fn keep_cache_ids(&mut self, bdf: Bdf, block: u64, below: &[Node]) -> Done<()> {
+    /// Has all devices with a cache get their `CacheID`s, or keep them.
+    pub(super) fn find_caches(&mut self) {
+        let (mut jobs, mut without) = (Vec::new(), Vec::new());
+        let caches = |nodes: &[Node]| {
+            let caches = nodes.iter().filter(|node| node.cache_control.is_some());
+            caches.map(|node| node.bdf).collect::<Vec<_>>()
+        };
+        without.extend(caches(&self.tree.nodes)); // no port is above them
+        for port in self.tree.iter() {
+            // A port has one CacheID, so one function below it.
+            let mut here = caches(port.nodes()).into_iter();
+            jobs.extend(here.next().map(Job::GiveCacheId));
+            without.extend(here);
+        }
+        for device in without {
+            self.problem(device, ProblemKind::NoCacheId);
+            jobs.push(Job::SwitchCache(device, false));
+        }
+        self.jobs.extend(jobs.into_iter().rev());
+    }
+
+    /// Gives a device with a cache the lowest `CacheID` that is free, if it has none, and switches its cache on.
+    pub(super) fn give_cache_id(&mut self, device: Bdf) -> Done<()> {
+        let mut above = Vec::new();
+        bridges_above(&self.tree.nodes, device, &mut above);
+        let had = above.last().and_then(|port| port.cache_id);
+        let is_taken = |id: &u8| {
+            self.tree.iter().any(|node| node.cache_ids.iter().any(|it| it.cache_id == *id))
+        };
+        let free = (0..regs::TARGET_COUNT).find(|id| !is_taken(id));
+        if let Some(cache_id) = had.or(free)
+            && let Ok(changes) = self.program_device(device, Some(cache_id), false)?
+        {
+            self.note_cache_ids(device, &changes, Some(cache_id));
+            return Ok(());
+        }
+        self.switch_cache(device, false)?;
+        self.problem(device, ProblemKind::NoCacheId);
+        Ok(())
+    }
+
+    /// Switches the cache of a device on or off, if it has one; whether it was on.
+    pub(super) fn switch_cache(&mut self, device: Bdf, on: bool) -> Done<bool> {
+        let node = self.tree.get(device);
+        let Some(at) = node.and_then(|node| node.cache_control) else { return Ok(false) };
+        let at = at + cxl::device::CONTROL;
+        let control = self.wire.read16(device, at)?;
+        let was_on = control & cxl::device::CONTROL_CACHE != 0;
+        if control == u16::MAX {
+            return Ok(false); // it is gone
+        }
+        if was_on != on {
+            self.wire.write16(device, at, control ^ cxl::device::CONTROL_CACHE)?;
+        }
+        Ok(was_on)
+    }
+
+    /// Notes in the tree what has been committed.
+    fn note_cache_ids(&mut self, device: Bdf, changes: &[Change], cache_id: Option<u8>) {
+        for change in changes {
+            if let Some(node) = self.tree.get_mut(change.level.upstream) {
+                let target = |(cache_id, port)| CacheIdTarget { cache_id, port };
+                node.cache_ids = change.new.entries().map(target).collect();
+            }
+        }
+        let port = changes.first().map(|change| change.level.downstream);
+        if let Some(node) = port.and_then(|port| self.tree.get_mut(port)) {
+            node.cache_id = cache_id;
+        }
+        let is_over = |it: &crate::pci::tree::Problem| {
+            it.bdf == device && it.kind == ProblemKind::NoCacheId && cache_id.is_some()
+        };
+        self.tree.problems.retain(|it| !is_over(it));
+    }
+
+    /// The switches above a device, the nearest first; `None` for one whose bridges have no registers.
+    fn levels(&self, device: Bdf) -> Result<Vec<Option<Level>>, CacheIdFailure> {
+        let mut above = Vec::new();
+        if !bridges_above(&self.tree.nodes, device, &mut above) {
+            // Functions of bus 0 are root ports.
+            let is_bridge = device.bus() == 0 || self.tree.get(device).is_some();
+            let none = if is_bridge { CacheIdFailure::Bridge } else { CacheIdFailure::NoDevice };
+            return Err(none(device));
+        }
+        let pairs = above.rchunks_exact(2);
+        Ok(pairs.map(|pair| Level::of(pair.first()?, pair.last()?)).collect())
+    }
+
+    /// Has a `CacheID` lead to a device, by all switches on the way, or by none; where it is so already, only `anew`. What has been set
+    /// where it is refused on the way is as before.
+    fn program_device(
+        &mut self,
+        device: Bdf,
+        cache_id: Option<u8>,
+        anew: bool,
+    ) -> Done<Result<Vec<Change>, CacheIdFailure>> {
+        let mut changes = match self.read_levels(device)? {
+            Ok(changes) => changes,
+            Err(why) => return Ok(Err(why)),
+        };
+        if let Some(why) = cache_id.and_then(|cache_id| self.taken(&changes, cache_id)) {
+            return Ok(Err(why));
+        }
+        plan(&mut changes, cache_id);
+        // It asks for nothing while its CacheID changes.
+        let is_same = changes.iter().all(|change| change.new == change.old && change.is_committed);
+        let was_on = !is_same && self.switch_cache(device, false)?;
+        for (number, change) in changes.iter().enumerate() {
+            if !anew && change.is_committed && change.new == change.old {
+                continue;
+            }
+            let failure = match self.program(change.at, change.new)? {
+                [true, true] => continue,
+                [true, false] => CacheIdFailure::Table(device),
+                [false, _] => CacheIdFailure::Decoder(change.level.downstream),
+            };
+            for change in changes.iter().take(number + 1).rev() {
+                self.program(change.at, change.old)?;
+            }
+            self.switch_cache(device, was_on)?;
+            return Ok(Err(failure));
+        }
+        if cache_id.is_some() {
+            self.switch_cache(device, true)?;
+        }
+        Ok(Ok(changes))
+    }
+
+    /// Which other device has a `CacheID`.
+    fn taken(&self, changes: &[Change], cache_id: u8) -> Option<CacheIdFailure> {
+        for change in changes {
+            if let Some(port) = change.old.port(cache_id).filter(|port| *port != change.port) {
+                return Some(CacheIdFailure::Taken { cache_id, port });
+            }
+        }
+        let others = self.tree.iter().filter(|node| {
+            changes.iter().all(|change| change.level.upstream != node.bdf)
+                && node.cache_ids.iter().any(|it| it.cache_id == cache_id)
+        });
+        // The nearest to its device: a switch above leads there, too.
+        let switch = others.last()?.bdf;
+        Some(CacheIdFailure::Elsewhere { cache_id, switch })
+    }
+
+    /// What the switches above a device have.
+    fn read_levels(&mut self, device: Bdf) -> Done<Result<Vec<Change>, CacheIdFailure>> {
+        let levels = match self.levels(device) {
+            Ok(levels) => levels,
+            Err(why) => return Ok(Err(why)),
+        };
+        let mut changes: Vec<Change> = Vec::new();
+        for level in levels {
+            let Some(level) = level else { return Ok(Err(CacheIdFailure::NoRegisters(device))) };
+            let change = match self.read_level(device, level)? {
+                Ok(change) => change,
+                Err(why) => return Ok(Err(why)),
+            };
+            let is_last = change.is_last;
+            changes.push(change);
+            if is_last {
+                break;
+            }
+        }
+        Ok(if changes.is_empty() { Err(CacheIdFailure::NoRegisters(device)) } else { Ok(changes) })
+    }
+
+    fn read_level(&mut self, device: Bdf, level: Level) -> Done<Result<Change, CacheIdFailure>> {
+        if self.wire.load(level.table_block + PRIMARY)? == u32::MAX {
+            return Ok(Err(CacheIdFailure::Lost(device)));
+        }
+        let table = self.find_structure(level.table_block, id::CACHE_ID_TABLE)?;
+        let decoder = self.find_structure(level.decoder_block, id::CACHE_ID_DECODER)?;
+        let (Some(table), Some(decoder)) = (table, decoder) else {
+            return Ok(Err(CacheIdFailure::NoRegisters(device)));
+        };
+        let is_last = self.find_structure(level.table_block, id::HDM)?.is_none();
+        let link = self.wire.read(level.downstream, level.express + express::LINK_CAP)?;
+        let control = self.wire.load(decoder + u64::from(regs::CONTROL))?;
+        let mut old =
+            Program { control: control & !regs::DECODER_COMMIT, targets: [0; TARGET_WORDS] };
+        self.read_targets(table, &mut old)?;
+        let mut is_committed = true;
+        for structure in [table, decoder] {
+            let status = self.wire.load(structure + u64::from(regs::STATUS))?;
+            is_committed &= status != u32::MAX && status & regs::COMMITTED != 0;
+        }
+        if [link, control].contains(&u32::MAX) || old.targets.contains(&u32::MAX) {
+            return Ok(Err(CacheIdFailure::Lost(device)));
+        }
+        let ([.., port], at) = (link.to_le_bytes(), At { table, decoder });
+        Ok(Ok(Change { level, at, port, old, new: old, is_committed, is_last }))
+    }
+
+    /// Looks at the route table of the upstream port at `bdf`: takes out what leads to nobody who has that `CacheID` any more. Of
+    /// switches below it, that has been done.
+    pub(super) fn keep_cache_ids(&mut self, bdf: Bdf) -> Done<()> {
+        let node = self.tree.get(bdf);
+        let found = node.and_then(|node| Some((block(node)?, node.nodes().to_vec())));
+        let Some((block, below)) = found else { return Ok(()) };
         let kept = match self.find_structure(block, id::CACHE_ID_TABLE)? {
-            Some(table) => self.kept_at(table, below)?,
+            Some(table) => self.kept_at(table, &below)?,
             None => Vec::new(),
         };
+        for port in &below {
+            if let Some(node) = self.tree.get_mut(port.bdf) {
+                let own = kept.iter().find(|it| it.assigned_by == Some(port.bdf));
+                node.cache_id = own.map(|it| it.target.cache_id);
+            }
+        }
         if let Some(node) = self.tree.get_mut(bdf) {
-            node.cache_ids = kept;
+            node.cache_ids = kept.into_iter().map(|it| it.target).collect();
         }
         Ok(())
     }
 
-    fn kept_at(&mut self, table: u64, below: &[Node]) -> Done<Vec<CacheIdTarget>> {
+    fn kept_at(&mut self, table: u64, below: &[Node]) -> Done<Vec<Kept>> {
         let status = self.wire.load(table + u64::from(regs::STATUS))?;
         let mut new = Program { control: 0, targets: [0; TARGET_WORDS] };
         if status == u32::MAX || status & regs::COMMITTED == 0 {
@@ -186,34 +439,52 @@ impl Scanner {
         }
         self.read_targets(table, &mut new)?;
         let old = new.targets;
-        let mut assigned = Vec::new();
-        for port in
-            below.iter().filter(|port| new.entries().next().is_some() && !port.nodes().is_empty())
-        {
-            assigned.extend(self.assigned_at(port)?);
+        let (mut kept, mut idle) = (Vec::new(), Vec::new());
+        let with_any = below.iter().filter(|_| new.entries().next().is_some());
+        for port in with_any {
+            let Some(decoder) = self.decoder_of(port)? else { continue };
+            let [.., local, _] = decoder.control.to_le_bytes();
+            let is_set = |bit: u32| decoder.control & bit != 0;
+            let assigned =
+                (is_set(regs::ASSIGN) && !port.nodes().is_empty()).then_some(local & 0xF);
+            let is_below = |id: u8| {
+                port.nodes().iter().any(|node| node.cache_ids.iter().any(|it| it.cache_id == id))
+            };
+            let here = new.entries().filter(|one| one.1 == decoder.number);
+            let had = kept.len();
+            kept.extend(here.filter_map(|(cache_id, port_number)| {
+                let is_own = assigned == Some(cache_id);
+                let leads = is_own || is_set(regs::FORWARD) && is_below(cache_id);
+                let target = CacheIdTarget { cache_id, port: port_number };
+                leads.then_some(Kept { target, assigned_by: is_own.then_some(port.bdf) })
+            }));
+            // It would keep its CacheID from other ports.
+            idle.extend((kept.len() == had && is_set(regs::ASSIGN)).then_some(decoder.at));
         }
-        let lost: Vec<u8> =
-            new.entries().filter(|one| !assigned.contains(one)).map(|one| one.0).collect();
-        for cache_id in lost {
-            new.set(cache_id, None);
+        kept.sort_by_key(|it| it.target.cache_id);
+        let listed: Vec<u8> = new.entries().map(|one| one.0).collect();
+        for cache_id in listed {
+            if !kept.iter().any(|it| it.target.cache_id == cache_id) {
+                new.set(cache_id, None);
+            }
         }
         if new.targets != old && !self.program_table(table, new.targets)? {
             return Ok(Vec::new());
         }
-        Ok(new.entries().map(|(cache_id, port)| CacheIdTarget { cache_id, port }).collect())
+        for decoder in idle {
+            self.program_decoder(decoder, 0)?;
+        }
+        Ok(kept)
     }
 
-    /// The `CacheID` that a port assigns, and the port's number.
-    fn assigned_at(&mut self, port: &Node) -> Done<Option<(u8, u8)>> {
+    fn decoder_of(&mut self, port: &Node) -> Done<Option<PortDecoder>> {
         let (Some(at), Some((_, express))) = (block(port), port.express) else { return Ok(None) };
-        let Some(decoder) = self.find_structure(at, id::CACHE_ID_DECODER)? else { return Ok(None) };
+        let Some(at) = self.find_structure(at, id::CACHE_ID_DECODER)? else { return Ok(None) };
         let [.., number] = self.wire.read(port.bdf, express + express::LINK_CAP)?.to_le_bytes();
-        let control = self.wire.load(decoder + u64::from(regs::CONTROL))?;
-        let status = self.wire.load(decoder + u64::from(regs::STATUS))?;
-        let is_set =
-            status != u32::MAX && status & regs::COMMITTED != 0 && control & regs::ASSIGN != 0;
-        let [.., local, _] = control.to_le_bytes();
-        Ok(is_set.then_some((local & 0xF, number)))
+        let control = self.wire.load(at + u64::from(regs::CONTROL))?;
+        let status = self.wire.load(at + u64::from(regs::STATUS))?;
+        let is_committed = status != u32::MAX && status & regs::COMMITTED != 0;
+        Ok(Some(PortDecoder { number, at, control: if is_committed { control } else { 0 } }))
     }
 
     fn read_targets(&mut self, table: u64, into: &mut Program) -> Done<()> {
@@ -225,62 +496,19 @@ impl Scanner {
         Ok(())
     }
 
-    fn program_at(
-        &mut self,
-        device: Bdf,
-        place: Place,
-        cache_id: Option<u8>,
-    ) -> Done<Result<Program, CacheIdFailure>> {
-        let (upstream, downstream) = place.blocks;
-        if self.wire.load(upstream + PRIMARY)? == u32::MAX {
-            return Ok(Err(CacheIdFailure::Lost(device)));
-        }
-        let table = self.find_structure(upstream, id::CACHE_ID_TABLE)?;
-        let decoder = self.find_structure(downstream, id::CACHE_ID_DECODER)?;
-        let (Some(table), Some(decoder)) = (table, decoder) else {
-            return Ok(Err(CacheIdFailure::NoRegisters(device)));
-        };
-        let at = At { table, decoder };
-        let link = self.wire.read(place.downstream, place.express + express::LINK_CAP)?;
-        let control = self.wire.load(at.decoder + u64::from(regs::CONTROL))?;
-        let mut old =
-            Program { control: control & !regs::DECODER_COMMIT, targets: [0; TARGET_WORDS] };
-        self.read_targets(table, &mut old)?;
-        if [link, control].contains(&u32::MAX) || old.targets.contains(&u32::MAX) {
-            return Ok(Err(CacheIdFailure::Lost(device)));
-        }
-        let [.., port] = link.to_le_bytes();
-        if let Some(cache_id) = cache_id
-            && let Some(port) = old.port(cache_id).filter(|other| *other != port)
-        {
-            return Ok(Err(CacheIdFailure::Taken { cache_id, port }));
-        }
-        let local = cache_id.map(|id| regs::ASSIGN | u32::from(id) << regs::LOCAL);
-        let mut new = Program { control: local.unwrap_or(0), ..old };
-        for (had, _) in old.entries().filter(|one| one.1 == port) {
-            new.set(had, None);
-        }
-        if let Some(cache_id) = cache_id {
-            new.set(cache_id, Some(port));
-        }
-        let failure = match self.program(at, new)? {
-            [true, true] => return Ok(Ok(new)),
-            [true, false] => CacheIdFailure::Table(device),
-            [false, _] => CacheIdFailure::Decoder(place.downstream),
-        };
-        self.program(at, old)?;
-        Ok(Err(failure))
-    }
-
     /// Commits the decoder, and the table if that is committed; whether each is.
     fn program(&mut self, at: At, program: Program) -> Done<[bool; 2]> {
-        let control = at.decoder + u64::from(regs::CONTROL);
-        self.wire.store(control, program.control)?;
-        self.wire.store(control, program.control | regs::DECODER_COMMIT)?;
-        if !self.is_committed(at.decoder)? {
+        if !self.program_decoder(at.decoder, program.control)? {
             return Ok([false, false]);
         }
         Ok([true, self.program_table(at.table, program.targets)?])
+    }
+
+    fn program_decoder(&mut self, decoder: u64, control: u32) -> Done<bool> {
+        let at = decoder + u64::from(regs::CONTROL);
+        self.wire.store(at, control)?;
+        self.wire.store(at, control | regs::DECODER_COMMIT)?;
+        self.is_committed(decoder)
     }
 
     fn program_table(&mut self, table: u64, targets: [u32; TARGET_WORDS]) -> Done<bool> {

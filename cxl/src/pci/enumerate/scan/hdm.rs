@@ -93,7 +93,9 @@ impl Scanner {
     /// Gives all memory that has no place yet one, and has the decoders written that lead there.
     pub(super) fn place_memory(&mut self) {
         let Self { tree, host, memory, .. } = self;
-        tree.problems.retain(|problem| !problem.kind.is_of_memory());
+        tree.problems.retain(|problem| {
+            !problem.kind.is_of_memory() && problem.kind != ProblemKind::NoCacheId
+        });
         let apertures = [host.apertures.mem, host.apertures.pref].into_iter().flatten();
         let mut taken: Vec<Window> = memory.iter().copied().chain(apertures).collect();
         taken.extend(host.msi.map(|at| Window { base: at, limit: at | 0xF_FFFF }));
@@ -132,7 +134,12 @@ impl Scanner {
         }
         let mut jobs: Vec<Job> = new.into_iter().map(|(.., bdf)| Job::Memory(bdf)).collect();
         let switches = tree.iter().filter(|node| node.kind() == Some(PortKind::Upstream));
-        jobs.extend(switches.filter(|node| block(node).is_some()).map(|it| Job::Switch(it.bdf)));
+        let switches: Vec<Bdf> =
+            switches.filter(|it| block(it).is_some()).map(|it| it.bdf).collect();
+        jobs.extend(switches.iter().map(|bdf| Job::Switch(*bdf)));
+        // What a switch forwards is known once those below it are.
+        jobs.extend(switches.iter().rev().map(|bdf| Job::KeepCacheIds(*bdf)));
+        jobs.push(Job::Caches);
         self.problems.extend(problems);
         self.jobs.extend(jobs.into_iter().rev());
     }
@@ -188,10 +195,8 @@ impl Scanner {
             }));
         }
         wanted.sort_by_key(|one| one.base);
-        // One without decoders has other registers: it leads there by tables of its own, or nowhere.
-        let Some(hdm) = self.find_structure(at, id::HDM)? else {
-            return self.keep_cache_ids(bdf, at, &below);
-        };
+        // One without decoders leads there by tables of its own, or nowhere.
+        let Some(hdm) = self.find_structure(at, id::HDM)? else { return Ok(()) };
         // UIO goes the same ways, where the switch knows that.
         let cap = self.wire.load(hdm + u64::from(regs::CAP))?;
         let uio = if cap & regs::CAP_UIO == 0 { 0 } else { regs::UIO };

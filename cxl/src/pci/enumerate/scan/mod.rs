@@ -50,6 +50,14 @@ enum Job {
     Switch(Bdf),
     /// Give a device a `CacheID`, or none.
     CacheId(Bdf, Option<u8>),
+    /// Take out of the route table of the upstream port of a switch what leads to nobody.
+    KeepCacheIds(Bdf),
+    /// Give devices that have a cache of the host's memory `CacheID`s, once it is known which are taken.
+    Caches,
+    /// Give one of them the lowest that is free.
+    GiveCacheId(Bdf),
+    /// Switch the cache of a device on, or off.
+    SwitchCache(Bdf, bool),
 }
 
 /// A bus that is being looked at.
@@ -164,6 +172,13 @@ impl Scanner {
             Job::Memory(bdf) => self.decode_memory(bdf),
             Job::Switch(bdf) => self.route_memory(bdf),
             Job::CacheId(device, cache_id) => self.set_cache_id(device, cache_id),
+            Job::KeepCacheIds(bdf) => self.keep_cache_ids(bdf),
+            Job::Caches => {
+                self.find_caches();
+                Ok(())
+            }
+            Job::GiveCacheId(device) => self.give_cache_id(device),
+            Job::SwitchCache(device, on) => self.switch_cache(device, on).map(|_| ()),
         }
     }
 

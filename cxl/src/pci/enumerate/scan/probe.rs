@@ -156,6 +156,8 @@ impl Scanner {
         match u16::from_le_bytes([id_low, id_high]) {
             dvsec::CXL_DEVICE => {
                 node.cxl = CxlKind::from_bits(u16::from_le_bytes([low, high]));
+                node.cache_control =
+                    node.cxl.filter(|it| it.has_cache() && at <= 0xFC8).map(|_| at);
                 if matches!(node.cxl, Some(CxlKind::Type2 | CxlKind::Type3)) && at <= 0xFC8 {
                     self.read_memory(node, at)?;
                 }

@@ -1,0 +1,126 @@
+//! CXL.cache through an HBR switch: up with the `CacheID` of the port, down by the route table of the upstream port.
+//!
+//! Shape: a message and the link that it came in by → the link that it goes out by, or why it does not; registers as the host has
+//! written them → what is in force.
+//! Units: messages; `CacheID`s of 4 bits, numbers of ports.
+//! Source: CXL 3.1 sections 8.2.4.28, 8.2.4.29; docs/spec/cxl-fabric.md "CXL.cache".
+
+use weft_dataplane::pbr::CacheDecoding;
+use weft_parsers::cxl_cache::{CacheHead, CacheMessage};
+use weft_parsers::cxl_mem::LINE;
+
+use super::HbrSwitch;
+use crate::pci::Component;
+use crate::pci::component::cache_id::{CacheIdDecoder, Decoding, commit_decoders, regs};
+
+/// Counts of CXL.cache messages at an HBR switch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct HbrCacheCounts {
+    /// Messages that went up.
+    pub to_host: u64,
+    /// Messages that went down.
+    pub to_device: u64,
+    /// From a port that has no `CacheID`, or for one that no port has: dropped.
+    pub no_cache_id: u64,
+    /// For or from a port whose link is down, disabled or held in reset: dropped.
+    pub no_link: u64,
+    /// H2D from below, and D2H from above: dropped.
+    pub wrong_direction: u64,
+}
+
+/// Which port each `CacheID` is behind, as committed last; 0 for none.
+pub(super) type CacheRoutes = [u8; regs::TARGET_COUNT as usize];
+
+/// A message that came in.
+pub(super) struct CacheTransit {
+    pub from: usize,
+    head: CacheHead,
+    data: Option<Box<[u8; LINE]>>,
+    enables: Option<u64>,
+}
+
+impl CacheTransit {
+    pub(super) fn new(from: usize, message: &CacheMessage<'_>) -> Self {
+        let data = message.data.map(|line| Box::new(*line));
+        Self { from, head: message.head, data, enables: message.enables }
+    }
+}
+
+impl HbrSwitch {
+    /// Sends a message on, or drops it: CXL.cache has no word for a refusal.
+    pub(super) fn route_cache(&mut self, transit: &CacheTransit) {
+        let to_host = transit.head.op.class().is_to_host();
+        let told = transit.head.cache_id;
+        let reason = if to_host != (transit.from > 0) {
+            &mut self.counts.cache.wrong_direction
+        } else if let Some((to, cache_id)) = self.cache_way(transit.from, told) {
+            // A port that is held in reset, or disabled, has nothing to say either.
+            if self.is_open(transit.from) && self.pass_cache(transit, to, cache_id) {
+                let counts = &mut self.counts.cache;
+                *(if to_host { &mut counts.to_host } else { &mut counts.to_device }) += 1;
+                self.counts.passed += 1;
+                return;
+            }
+            &mut self.counts.cache.no_link
+        } else {
+            &mut self.counts.cache.no_cache_id
+        };
+        *reason += 1;
+        self.counts.dropped += 1;
+    }
+
+    /// Where a message goes that came in by the link `from`, and its `CacheID` there.
+    fn cache_way(&self, from: usize, told: u8) -> Option<(usize, u8)> {
+        if from > 0 {
+            return self.cache_decoding(from).of_message(told).map(|cache_id| (0, cache_id));
+        }
+        let to = self.cache_routes.get(usize::from(told)).map(|port| usize::from(*port))?;
+        self.cache_decoding(to).has(told).then_some((to, told))
+    }
+
+    fn pass_cache(&mut self, transit: &CacheTransit, to: usize, cache_id: u8) -> bool {
+        let head = CacheHead { cache_id, ..transit.head };
+        let message =
+            CacheMessage { head, data: transit.data.as_deref(), enables: transit.enables };
+        let end = self.open_end(to);
+        end.is_some_and(|end| end.outbox().send_cache(&message).is_ok())
+    }
+
+    fn decoder_in_force(&self, port: usize) -> Decoding {
+        let component = port.checked_sub(1).and_then(|below| self.decoders.get(below));
+        let decoder = component.and_then(Component::cache_id_decoder);
+        decoder.map_or(Decoding::default(), CacheIdDecoder::in_force)
+    }
+
+    /// Which `CacheID`s what is below a downstream port may have.
+    fn cache_decoding(&self, port: usize) -> CacheDecoding {
+        let in_force = self.decoder_in_force(port);
+        let routes = (0..regs::TARGET_COUNT).zip(self.cache_routes);
+        let here = routes.filter(|(_, to)| in_force.forwards && usize::from(*to) == port);
+        CacheDecoding::new(in_force.assigns, here.map(|(cache_id, _)| cache_id))
+    }
+
+    //= docs/spec/cxl-fabric.md "CacheID": what an HBR switch commits ends at once, as there is nobody to tell
+    /// Judges the commits that the host has asked for.
+    pub(super) fn commit_cache_ids(&mut self) {
+        let decoders = self.decoders.iter_mut().filter_map(Component::cache_id_decoder_mut);
+        commit_decoders(&mut decoders.collect::<Vec<_>>());
+        let Some(table) = self.component.cache_id_table_mut() else { return };
+        let Some(number) = table.commit.take() else { return };
+        let wanted: Vec<(u8, u8)> = table.wanted().collect();
+        let has =
+            |(cache_id, port): &(u8, u8)| self.decoder_in_force(usize::from(*port)).has(*cache_id);
+        let is_done = wanted.iter().all(has);
+        if is_done {
+            self.cache_routes = CacheRoutes::default();
+            for (cache_id, port) in wanted {
+                if let Some(place) = self.cache_routes.get_mut(usize::from(cache_id)) {
+                    *place = port;
+                }
+            }
+        }
+        if let Some(table) = self.component.cache_id_table_mut() {
+            table.commit.end(number, is_done);
+        }
+    }
+}
