@@ -140,6 +140,9 @@ impl Core {
                 }
             }
         }
+        while let Some(cache_id) = self.software.take_moved_cache_id() {
+            self.home.reassign(cache_id);
+        }
         while let Some(order) = self.resets.poll(now) {
             out.control_partner(order);
         }

@@ -76,6 +76,7 @@ pub(super) struct Software {
     heard: Vec<Bdf>,
     /// A device that is to have a `CacheID`, or none any more, and whether that is under way.
     cache_id: Option<(Bdf, Option<u8>, bool)>,
+    moved_cache_ids: Vec<u8>,
     /// A reset of a bus, until what is there has been enumerated.
     reset: Option<Resetting>,
     /// Commands for mailboxes, in order; the first one is under way.
@@ -101,6 +102,7 @@ impl Software {
             slots: VecDeque::new(),
             heard: Vec::new(),
             cache_id: None,
+            moved_cache_ids: Vec::new(),
             reset: None,
             commands: VecDeque::new(),
             command_next: 0,
@@ -339,8 +341,20 @@ impl Software {
         }
     }
 
+    fn note_moved_caches(&mut self) {
+        if let Some(scan) = &self.scan {
+            self.moved_cache_ids.extend(scan.enumerator().moved_cache_ids());
+        }
+    }
+
+    /// A `CacheID` that was given to a device or taken from one, since this was last asked.
+    pub(super) fn take_moved_cache_id(&mut self) -> Option<u8> {
+        self.moved_cache_ids.pop()
+    }
+
     /// A `CacheID` has been given, or taken back, or not.
     fn end_cache_id(&mut self, events: &mut Events) {
+        self.note_moved_caches();
         let (Some(scan), Some((device, ..))) = (self.scan.take(), self.cache_id.take()) else {
             return;
         };
@@ -402,6 +416,7 @@ impl Software {
                 Advance::Again
             }
             ScanStep::Finished => {
+                self.moved_cache_ids.extend(scan.enumerator().moved_cache_ids());
                 match scan.enumerator().result().cloned() {
                     Some(Ok(tree)) => {
                         self.tree = Some(tree);

@@ -293,9 +293,7 @@ impl<'a> Search<'a> {
     /// What somebody at a port announces is not taken. Where the switch itself tells that a device is there, that stays: a
     /// device cannot talk itself out of its place.
     fn note_refused(&mut self, at: PortRef) {
-        let has_device = |port: &mut super::inventory::Port| {
-            matches!(port.partner, Partner::Device(kind) if kind != 0)
-        };
+        let has_device = |port: &mut super::inventory::Port| matches!(port.partner, Partner::Device(kind) if kind != 0);
         if !self.port_mut(at).is_some_and(has_device) {
             self.note(at, Partner::Foreign);
         }

@@ -96,6 +96,11 @@ impl Enumerator {
         self.scanner.cache_id
     }
 
+    /// `CacheID`s that were given to a device or taken from one: who had them before is not reached by them any more.
+    pub fn moved_cache_ids(&self) -> impl Iterator<Item = u8> + '_ {
+        self.scanner.moved_cache_ids.iter().copied()
+    }
+
     /// Places no memory of devices where the host has memory of its own.
     #[must_use]
     pub fn beside(mut self, memory: Vec<Window>) -> Self {

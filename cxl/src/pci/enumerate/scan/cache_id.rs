@@ -323,6 +323,10 @@ impl Scanner {
         // It asks for nothing while its CacheID changes.
         let is_same = changes.iter().all(|change| change.new == change.old && change.is_committed);
         let was_on = !is_same && self.switch_cache(device, false)?;
+        if let Some(first) = changes.first().filter(|_| !is_same) {
+            let had = first.old.entries().filter(|one| one.1 == first.port);
+            self.moved_cache_ids.extend(had.map(|one| one.0).chain(cache_id));
+        }
         for (number, change) in changes.iter().enumerate() {
             if !anew && change.is_committed && change.new == change.old {
                 continue;
@@ -338,8 +342,11 @@ impl Scanner {
             self.switch_cache(device, was_on)?;
             return Ok(Err(failure));
         }
-        if cache_id.is_some() {
-            self.switch_cache(device, true)?;
+        // A cache that was off is empty, whatever one with that CacheID had before.
+        if let Some(cache_id) = cache_id
+            && !self.switch_cache(device, true)?
+        {
+            self.moved_cache_ids.insert(cache_id);
         }
         Ok(Ok(changes))
     }
@@ -466,6 +473,7 @@ impl Scanner {
         for cache_id in listed {
             if !kept.iter().any(|it| it.target.cache_id == cache_id) {
                 new.set(cache_id, None);
+                self.moved_cache_ids.insert(cache_id);
             }
         }
         if new.targets != old && !self.program_table(table, new.targets)? {

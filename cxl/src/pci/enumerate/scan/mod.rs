@@ -11,6 +11,8 @@ mod probe;
 mod write;
 
 use cache_id::CacheIdFailure;
+use std::collections::BTreeSet;
+
 use weft_parsers::fabric::Bdf;
 
 use super::assign::assign;
@@ -85,6 +87,8 @@ pub(super) struct Scanner {
     problems: Vec<Problem>,
     /// Where the host has memory of its own.
     pub(super) memory: Vec<Window>,
+    /// `CacheID`s that were given to a device or taken from one. What is set is seen again when the enumeration goes on: a set.
+    pub(super) moved_cache_ids: BTreeSet<u8>,
     /// How giving a `CacheID` ended.
     pub(super) cache_id: Option<Result<(), CacheIdFailure>>,
 }
@@ -102,6 +106,7 @@ impl Scanner {
             bus_last: host.bus_last,
             problems: Vec::new(),
             memory: Vec::new(),
+            moved_cache_ids: BTreeSet::new(),
             cache_id: None,
         }
     }
