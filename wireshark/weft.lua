@@ -23,7 +23,7 @@ end
 
 local bytes = part("bytes")
 local frames = part("frame")(bytes)
-local tlps = part("tlp")(bytes, part("cxl_mem")(bytes))
+local tlps = part("tlp")(bytes, part("cxl_mem")(bytes), part("cxl_cache")(bytes))
 local cci = part("cci")(bytes)
 local fields, links, paths, summary = part("fields"), part("links"), part("paths"), part("summary")
 

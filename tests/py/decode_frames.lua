@@ -7,7 +7,8 @@
 local folder = arg[1]
 local bytes = dofile(folder .. "bytes.lua")
 local frames = dofile(folder .. "frame.lua")(bytes)
-local tlps = dofile(folder .. "tlp.lua")(bytes, dofile(folder .. "cxl_mem.lua")(bytes))
+local cxl_mem, cxl_cache = dofile(folder .. "cxl_mem.lua")(bytes), dofile(folder .. "cxl_cache.lua")(bytes)
+local tlps = dofile(folder .. "tlp.lua")(bytes, cxl_mem, cxl_cache)
 local NUMBERS = { ether_type = "0x%04x", ["tlp.vend_prefix"] = "0x%04x" }
 
 local function text(one)

@@ -1,20 +1,22 @@
--- TLPs on Ethernet links as fields: PBR with PTH, HBR in flit and non-flit mode; CXL.mem messages are in cxl_mem.lua.
+-- TLPs on Ethernet links as fields: PBR with PTH, HBR in flit and non-flit mode; CXL.mem and CXL.cache
+-- messages are in cxl_mem.lua and cxl_cache.lua.
 --
 -- Shape: read(out, frame, at, oui) adds `tlp` and its fields to `out` if such a TLP starts at `at`; what is wrong with
 -- one comes back as text.
 -- Units: bytes; DW (4 bytes) where a name says so.
--- Source: docs/spec/wire-formats.md §3.1 to §3.8.
+-- Source: docs/spec/wire-formats.md §3.1 to §3.9, §3.12.
 
-return function(bytes, cxl_mem)
+return function(bytes, cxl_mem, cxl_cache)
   local u8, be16, be24, be32 = bytes.u8, bytes.be16, bytes.be24, bytes.be32
   local bits, bit, node = bytes.bits, bytes.bit, bytes.node
   local short, refused = bytes.short, bytes.refused
 
   local M = {}
-  local read_mem
+  local read_message
 
   local OUI_EXTENDED, LINK_LEN, VERSION = 0x88B7, 6, 1
   local PBR, HBR_FLIT, HBR_NON_FLIT, CONTROL, PBR_MEM, HBR_MEM = 1, 2, 3, 4, 5, 6
+  local PBR_CACHE, HBR_CACHE = 7, 8
   local LINKS = {
     [PBR] = "pbr",
     [HBR_FLIT] = "hbr flit",
@@ -22,6 +24,8 @@ return function(bytes, cxl_mem)
     [CONTROL] = "link control",
     [PBR_MEM] = "pbr cxl.mem",
     [HBR_MEM] = "hbr cxl.mem",
+    [PBR_CACHE] = "pbr cxl.cache",
+    [HBR_CACHE] = "hbr cxl.cache",
   }
   local DW, PREFIXES_MAX = 4, 8
   local VEND_L0, PASID = 0x8E, 0x91
@@ -503,8 +507,8 @@ return function(bytes, cxl_mem)
     end
   end
 
-  -- Adds the CXL.mem message at `at`, behind a PTH if `is_pbr`; returns what is wrong with it.
-  function read_mem(out, tlp, s, at, is_pbr)
+  -- Adds the message of `protocol` at `at`, behind a PTH if `is_pbr`; returns what is wrong with it.
+  function read_message(out, tlp, s, at, is_pbr, protocol)
     if is_pbr then
       if #s < at + DW then
         return short("pth", DW, #s - at)
@@ -514,7 +518,7 @@ return function(bytes, cxl_mem)
       out.tlp.pth = add_pth(tlp, s, at)
       at = at + DW
     end
-    local found, wrong = cxl_mem.read(s, at, is_pbr)
+    local found, wrong = protocol.read(s, at, is_pbr)
     if wrong then
       return wrong
     end
@@ -522,7 +526,7 @@ return function(bytes, cxl_mem)
       node(tlp, "tlp." .. field[1], field[2], at + field[3], field[4])
       out.tlp[field[1]] = field[2]
     end
-    out.payload_at, out.payload_len = at + cxl_mem.HEAD_LEN, found.data_len
+    out.payload_at, out.payload_len = at + protocol.HEAD_LEN, found.data_len
     out.padding_len = #s - at - found.len
   end
 
@@ -548,7 +552,9 @@ return function(bytes, cxl_mem)
       return true
     end
     if protocol == PBR_MEM or protocol == HBR_MEM then
-      return true, read_mem(out, tlp, s, start, protocol == PBR_MEM)
+      return true, read_message(out, tlp, s, start, protocol == PBR_MEM, cxl_mem)
+    elseif protocol == PBR_CACHE or protocol == HBR_CACHE then
+      return true, read_message(out, tlp, s, start, protocol == PBR_CACHE, cxl_cache)
     end
     local t, wrong, pth_at
     if protocol == PBR then
