@@ -1,15 +1,67 @@
-//! `CacheID`s of devices behind virtual links: which port has which, as the downstream edge has told the host's edge.
+//! `CacheID`s at a host's edge: which port behind a virtual link has which, as the downstream edge has told, and what the dataplane
+//! makes of that and of the edge's own registers.
 //!
 //! Shape: an update (`RTUpdate`) of an edge that a vPPB is bound to is taken whole or refused, and forgotten with the link.
 //! Units: PIDs of 12 bits, `CacheID`s of 4.
 //! Source: CXL 3.1 section 7.7.12.5; docs/spec/wire-formats.md §3.8; docs/spec/cxl-fabric.md.
 
+use weft_cxl::vdm::Vdm;
+use weft_dataplane::pbr::{CacheDecoding, CacheRoutes};
 use weft_parsers::fabric::Pid;
+use weft_parsers::tlp::vdm::RtPair;
 
 use crate::switch::Switch;
-use crate::vcs::Bound;
+use crate::vcs::{Bound, VcsState};
+
+impl VcsState {
+    /// What its own route table has in force, at a host's edge: `CacheID`, PID of the port, number of the vPPB.
+    pub fn own_cache_ids(&self) -> impl Iterator<Item = (u8, Pid, u8)> {
+        let routes = self.cache_routes.in_force.iter().filter(|_| self.usp.is_some());
+        routes.map(|route| (route.pair.cache_id, route.pair.pid, route.vppb))
+    }
+
+    /// Which ports have which caches of its host; none below a virtual link, where the host's edge knows them.
+    pub(super) fn cache_ports(&self) -> CacheRoutes {
+        let mut routes = CacheRoutes::default();
+        let told = self.cache_ids.iter().map(|(cache_id, port, _)| (cache_id, port));
+        for (cache_id, port) in told.chain(self.own_cache_ids().map(|(id, port, _)| (id, port))) {
+            routes.set(cache_id, port);
+        }
+        routes
+    }
+
+    /// Which `CacheID`s what a downstream vPPB is bound to may have.
+    pub(super) fn cache_decoding(&self, vppb: u8) -> CacheDecoding {
+        let component = self.vppbs.get(usize::from(vppb)).and_then(|it| it.component.as_ref());
+        let Some(decoder) = component.and_then(|it| it.cache_id_decoder()) else {
+            return CacheDecoding::default();
+        };
+        let in_force = decoder.in_force();
+        let routes = self.cache_routes.in_force.iter();
+        let here = routes.filter(|route| in_force.forwards && route.vppb == vppb);
+        CacheDecoding::new(in_force.assigns, here.map(|route| route.pair.cache_id))
+    }
+}
 
 impl Switch {
+    //= docs/spec/cxl-fabric.md "CacheID": whose update is taken
+    /// Takes in what a downstream edge tells the edge of a host (`RTUpdate`), or nothing of it; its answer.
+    pub(super) fn receive_cache_ids(&mut self, vcs: u8, vdm: &Vdm) -> Option<Vdm> {
+        let bound = self.is_virtual_link(vcs, vdm.pth.dpid, vdm.pth.spid);
+        let state = self.vcses.get_mut(usize::from(vcs))?;
+        let is_own = |cache_id: u8| {
+            state.cache_routes.in_force.iter().any(|route| route.pair.cache_id == cache_id)
+        };
+        let is_free = !RtPair::all(&vdm.payload).any(|pair| is_own(pair.cache_id));
+        let before = state.cache_ids.clone();
+        let answer = state.cache_ids.receive(vdm, bound && is_free);
+        if !before.iter().eq(state.cache_ids.iter()) {
+            self.touch(vcs);
+            self.refresh();
+        }
+        answer
+    }
+
     /// Whether a downstream vPPB of a virtual switch is bound to `far`, by this PID of its own, and that link is up: what comes
     /// by one that is down was sent before that, and holds no more.
     pub(super) fn is_virtual_link(&self, vcs: u8, own: Pid, far: Pid) -> bool {
@@ -26,6 +78,8 @@ impl Switch {
     pub(super) fn forget_cache_ids(&mut self, vcs: u8, edge: Pid) {
         if let Some(state) = self.vcses.get_mut(usize::from(vcs)) {
             state.cache_ids.forget(edge);
+            self.touch(vcs);
+            self.refresh();
         }
     }
 }

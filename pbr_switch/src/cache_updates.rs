@@ -1,4 +1,4 @@
-//! What a vUSP has told, or tells, the host's edge of `CacheID`s below it.
+//! The route table in force of a virtual switch, and what a vUSP tells the host's edge of it.
 //!
 //! Shape: [`Update`]s of [`Route`]s, one under way and one behind it.
 //! Units: PIDs of 12 bits, `CacheID`s of 4.
@@ -25,11 +25,12 @@ pub struct Update {
     pub commit: Option<u64>,
 }
 
-/// What a vUSP has told, or tells, the host's edge.
+/// The route table in force of a virtual switch, and what a vUSP tells the host's edge of it. At a host's own edge there is nobody
+/// to tell.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CacheRoutes {
-    /// What the host's edge has.
-    pub told: Vec<Route>,
+    /// What was committed last; below a virtual link, what the host's edge has been told.
+    pub in_force: Vec<Route>,
     /// It is to be told anew: not all of that is so any more, or it has forgotten.
     pub is_stale: bool,
     /// What is under way to it.
@@ -47,7 +48,7 @@ impl CacheRoutes {
     /// Only routes that `holds` of are so any more; the commit that has come to nothing by that.
     pub fn keep(&mut self, holds: impl Fn(&Route) -> bool) -> Option<u64> {
         let sent = self.sent.as_mut().map(|(_, update)| &mut update.routes);
-        for routes in [Some(&mut self.told), sent].into_iter().flatten() {
+        for routes in [Some(&mut self.in_force), sent].into_iter().flatten() {
             let had = routes.len();
             routes.retain(&holds);
             self.is_stale |= routes.len() < had;
@@ -62,7 +63,7 @@ impl CacheRoutes {
             return None;
         }
         let stale = core::mem::replace(&mut self.is_stale, false);
-        let rest = stale.then(|| Update { routes: self.told.clone(), commit: None });
+        let rest = stale.then(|| Update { routes: self.in_force.clone(), commit: None });
         self.next.take().or(rest)
     }
 }

@@ -1,5 +1,5 @@
 //! What a host reads and writes of its virtual switch: configuration space of the bridges and of the GAE, and the
-//! GAE's mailbox behind BAR0; component registers of bridges below a virtual link.
+//! GAE's mailbox behind BAR0; component registers of bridges.
 //!
 //! Shape: accesses as `pbr::Vcs::route` has found their function in, values out; what a write does is in the tables
 //! and the events afterwards. Component registers: `cache_routes`.

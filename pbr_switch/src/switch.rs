@@ -572,9 +572,11 @@ impl Switch {
             let side = at.checked_sub(1).map_or(Side::Above, Side::Below);
             (part.role, part.pid, part.vcs) = (role, pid, Some((vcs, side)));
             (part.prefixes, part.segment) = (owner.prefixes_at(vppb), owner.segment);
-            match vppb.bound {
-                Bound::Ld(_, ld) => lds.push((ld, part)),
-                _ => edge = Some(part),
+            if let Bound::Ld(_, ld) = vppb.bound {
+                lds.push((ld, part)); // its vPPB has no CacheID
+            } else {
+                part.cache_ids = owner.cache_decoding(at);
+                edge = Some(part);
             }
         }
         let mut edge = edge.or_else(empty)?;

@@ -72,7 +72,7 @@ pub struct PidBound {
 pub struct VppbState {
     /// What software reads and writes.
     pub bridge: Bridge,
-    /// Its component registers, in BAR 0: of bridges below a virtual link.
+    /// Its component registers, in BAR 0.
     pub component: Option<Component>,
     /// What it is bound to.
     pub bound: Bound,
@@ -129,7 +129,7 @@ pub struct VcsState {
     pub host_edge: Pid,
     /// Which ports have which `CacheID`, as the downstream edges of its virtual links have told.
     pub cache_ids: CacheIds,
-    /// At the other end of that: what a vUSP has told, or tells, its host's edge.
+    /// Its own route table of `CacheID`s, and what a vUSP tells its host's edge of it.
     pub(crate) cache_routes: CacheRoutes,
     /// Commands that are, or were, forwarded to GFDs: the last one of each GFD.
     pub threads: Vec<Thread>,
@@ -237,7 +237,7 @@ impl VcsState {
         let below: Vec<pbr::Vppb> = vppbs.collect();
         let gae = self.gae.as_ref();
         let gae = gae.map(|gae| GaePlace { function: self.gae_function(), bar: gae.window() });
-        pbr::Vcs::new(upstream, gae, &below)
+        Ok(pbr::Vcs::new(upstream, gae, &below)?.with_cache_routes(self.cache_ports()))
     }
 }
 
@@ -360,10 +360,10 @@ fn bridge(
     })?)
 }
 
-/// Component registers of a bridge below a virtual link: those that hold `CacheID`s.
+/// Component registers of a bridge: those that hold `CacheID`s. A GAE that is alone has no bridge beside it.
 fn component(index: u8, config: VcsConfig) -> Option<Component> {
     let structure = match index {
-        _ if config.usp.is_some() || config.vppbs == 0 => return None,
+        _ if config.vppbs == 0 => return None,
         0 => Structure::CacheIdTable(CacheIdTable::default()),
         _ => Structure::CacheIdDecoder(CacheIdDecoder::default()),
     };

@@ -115,19 +115,19 @@ pub struct VcsReport {
     pub lav: u64,
     /// Its bridges; 0 is the upstream one.
     pub vppbs: Vec<VppbReport>,
-    /// Which ports have which `CacheID`, as downstream edges have told.
+    /// Which ports have which `CacheID`, by the switch's own table and as downstream edges have told.
     #[serde(default)]
     pub cache_ids: Vec<CacheIdReport>,
 }
 
-/// A `CacheID` of a device behind a virtual link.
+/// A `CacheID` of a device.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CacheIdReport {
     /// It, 0 to 15.
     pub cache_id: u8,
     /// PID of the port that has it, hexadecimal.
     pub port: String,
-    /// PID of the downstream edge that has told.
+    /// PID of the downstream edge that has told; empty of the switch's own table.
     pub edge: String,
 }
 
@@ -274,6 +274,13 @@ fn of_vcs(switch: &pbr_switch::Switch, vcs: u8, name: NameOf<'_>) -> Option<VcsR
         port: hex(port),
         edge: hex(edge),
     });
+    let own = state.own_cache_ids().map(|(cache_id, port, _)| CacheIdReport {
+        cache_id,
+        port: hex(port),
+        edge: String::new(),
+    });
+    let mut cache_ids: Vec<CacheIdReport> = cache_ids.chain(own).collect();
+    cache_ids.sort_by_key(|it| it.cache_id);
     Some(VcsReport {
         vcs,
         usp: state.usp.map(name),
@@ -282,7 +289,7 @@ fn of_vcs(switch: &pbr_switch::Switch, vcs: u8, name: NameOf<'_>) -> Option<VcsR
         vtv: count(&state.access.vtv),
         lav: count(&state.access.lav),
         vppbs: vppbs.collect(),
-        cache_ids: cache_ids.collect(),
+        cache_ids,
     })
 }
 

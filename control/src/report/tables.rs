@@ -170,8 +170,12 @@ pub(super) fn of_fabric(fabric: &Option<Box<FabricReport>>) -> String {
             }),
         );
         for id in &vcs.cache_ids {
-            let (port, edge) = (&id.port, &id.edge);
-            let _ = writeln!(text, "CacheID {}: pid {port}, told by {edge}", id.cache_id); // to a String
+            let by = if id.edge.is_empty() {
+                "own table".into()
+            } else {
+                format!("told by {}", id.edge)
+            };
+            let _ = writeln!(text, "CacheID {}: pid {}, {by}", id.cache_id, id.port); // to a String
         }
     }
     let _ = writeln!(

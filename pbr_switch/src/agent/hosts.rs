@@ -333,9 +333,7 @@ impl Agent {
                 }
             }
             VdmOp::RtUpdate => {
-                let bound = self.switch.is_virtual_link(vcs, vdm.pth.dpid, vdm.pth.spid);
-                let state = self.switch.vcses.get_mut(usize::from(vcs));
-                if let Some(answer) = state.and_then(|it| it.cache_ids.receive(vdm, bound)) {
+                if let Some(answer) = self.switch.receive_cache_ids(vcs, vdm) {
                     self.send_by(answer.pth, &answer.message().repr());
                 }
             }

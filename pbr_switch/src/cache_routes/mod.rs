@@ -1,10 +1,14 @@
-//! `CacheID`s of devices below a virtual link: what a host commits in the registers of the bridges there, its edge is told.
+//! `CacheID`s of devices of a virtual switch: what a host commits in the registers of its bridges is in force at its own edge; below
+//! a virtual link its edge is told first.
 //!
 //! Shape: registers as a host has written them -> [`Switch::commit_cache_ids`] judges -> `RTUpdate`s of
 //! [`Switch::poll_cache_ids`] -> [`Switch::answered_cache_ids`] -> status of the route table.
+//! What is in force is in the tables of the dataplane afterwards.
 //! Units: PIDs of 12 bits, `CacheID`s of 4; picoseconds.
 //! Source: CXL 3.1 sections 7.7.12.5, 8.2.4.28, 8.2.4.29; docs/spec/cxl-fabric.md.
 
+use weft_cxl::pci::Component;
+use weft_cxl::pci::component::cache_id::commit_decoders;
 use weft_cxl::vdm::Vdm;
 use weft_cxl::vdm::rtupdate::{Answer, RtSender};
 use weft_dataplane::time::Instant;
@@ -35,10 +39,7 @@ impl Switch {
 
     /// Judges the commits that a host has asked for in a virtual switch.
     pub(super) fn commit_cache_ids(&mut self, vcs: u8) {
-        let count = self.vcs(vcs).map_or(0, |state| state.vppbs.len());
-        for vppb in (1..=u8::MAX).take(count.saturating_sub(1)) {
-            self.commit_decoder(vcs, vppb);
-        }
+        self.commit_decoders(vcs);
         let table = self.vppb_mut(vcs, 0).and_then(|vppb| vppb.component.as_mut());
         let Some(table) = table.and_then(|it| it.cache_id_table_mut()) else { return };
         let Some(number) = table.commit.take() else { return };
@@ -46,6 +47,16 @@ impl Switch {
         let routes = wanted.into_iter().map(|(cache_id, port)| self.route(vcs, cache_id, port));
         let routes = routes.collect::<Option<Vec<_>>>();
         let Some(state) = self.vcses.get_mut(usize::from(vcs)) else { return };
+        if state.usp.is_some() {
+            let told = |route: &Route| state.cache_ids.port(route.pair.cache_id).is_some();
+            let routes = routes.filter(|routes| !routes.iter().any(told));
+            let is_done = routes.is_some();
+            if let Some(routes) = routes {
+                state.cache_routes.in_force = routes;
+            }
+            self.end_commit(vcs, Some(number), is_done);
+            return self.publish_cache_ids(vcs);
+        }
         match routes.filter(|_| link_above(state).is_some()) {
             Some(routes) => {
                 state.cache_routes.next = Some(Update { routes, commit: Some(number) });
@@ -54,24 +65,19 @@ impl Switch {
         }
     }
 
-    //= docs/spec/cxl-fabric.md "CacheID": which decoders may be committed
-    fn commit_decoder(&mut self, vcs: u8, vppb: u8) {
+    fn commit_decoders(&mut self, vcs: u8) {
         let Some(state) = self.vcses.get_mut(usize::from(vcs)) else { return };
-        let decoders = || {
-            let vppbs = (0..=u8::MAX).zip(&state.vppbs);
-            vppbs.filter_map(|(at, it)| Some((at, it.component.as_ref()?.cache_id_decoder()?)))
-        };
-        let Some(wanted) = decoders().find(|one| one.0 == vppb).map(|one| one.1.wanted()) else {
-            return;
-        };
-        let is_taken = wanted.assigns.is_some()
-            && decoders().any(|(at, it)| at != vppb && it.in_force().assigns == wanted.assigns);
-        let component = state.vppbs.get_mut(usize::from(vppb)).and_then(|it| it.component.as_mut());
-        if let Some(decoder) = component.and_then(|it| it.cache_id_decoder_mut())
-            && let Some(number) = decoder.commit.take()
-        {
-            decoder.end(number, !is_taken && !wanted.hdm_d);
+        let components = state.vppbs.iter_mut().filter_map(|vppb| vppb.component.as_mut());
+        let mut decoders: Vec<_> = components.filter_map(Component::cache_id_decoder_mut).collect();
+        if commit_decoders(&mut decoders) {
+            self.publish_cache_ids(vcs);
         }
+    }
+
+    /// Has the dataplane route by what is in force now.
+    fn publish_cache_ids(&mut self, vcs: u8) {
+        self.touch(vcs);
+        self.refresh();
     }
 
     //= docs/spec/cxl-fabric.md "CacheID": which targets may be committed
@@ -109,7 +115,7 @@ impl Switch {
     /// The host's edge has forgotten, as it has lost the virtual link and this end has not: it is told again what it had.
     pub(super) fn tell_cache_ids_again(&mut self, vcs: u8) {
         if let Some(state) = self.vcses.get_mut(usize::from(vcs)) {
-            state.cache_routes.is_stale |= !state.cache_routes.told.is_empty();
+            state.cache_routes.is_stale |= !state.cache_routes.in_force.is_empty();
         }
     }
 
@@ -143,18 +149,24 @@ impl Switch {
         due
     }
 
-    /// Begins the next update of a virtual switch, if there is one.
-    fn start_update(&mut self, now: Instant, vcs: u8) {
+    /// Takes out of what is in force what leads to a port that has another PID by now.
+    pub(super) fn drop_stale_cache_ids(&mut self, vcs: u8) {
         let Some(state) = self.vcs(vcs) else { return };
-        let vppbs = state.cache_routes.told.iter().map(|route| route.vppb);
+        let vppbs = state.cache_routes.in_force.iter().map(|route| route.vppb);
         let pids: Vec<(u8, Option<Pid>)> = vppbs.map(|at| (at, self.port_pid(vcs, at))).collect();
         let holds = |route: &Route| {
             let now = pids.iter().find(|(vppb, _)| *vppb == route.vppb);
             now.is_none_or(|(_, pid)| *pid == Some(route.pair.pid))
         };
-        if !state.cache_routes.told.iter().all(holds) {
+        if !state.cache_routes.in_force.iter().all(holds) {
             self.keep_cache_ids(vcs, holds);
+            self.publish_cache_ids(vcs);
         }
+    }
+
+    /// Begins the next update of a virtual switch, if there is one.
+    fn start_update(&mut self, now: Instant, vcs: u8) {
+        self.drop_stale_cache_ids(vcs);
         let Some(state) = self.vcses.get_mut(usize::from(vcs)) else { return };
         let Some(update) = state.cache_routes.start() else { return };
         let pairs: Vec<RtPair> = update.routes.iter().map(|route| route.pair).collect();
@@ -191,9 +203,10 @@ impl Switch {
         let Some((_, update)) = state.cache_routes.sent.take() else { return };
         // What the switch has taken back is not tried again: an edge that refuses that has no such link any more.
         if answer == Answer::Ack || update.commit.is_none() {
-            state.cache_routes.told = update.routes;
+            state.cache_routes.in_force = update.routes;
         }
         self.end_commit(vcs, update.commit, answer == Answer::Ack);
+        self.publish_cache_ids(vcs);
     }
 }
 

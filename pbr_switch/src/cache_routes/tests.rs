@@ -1,4 +1,4 @@
-//! Registers of the bridges below a virtual link: each rule of a commit, what the host's edge is told, and what is taken back.
+//! Registers of bridges: each rule of a commit, what the host's edge is told, what is taken back, and what the dataplane routes by.
 
 use std::collections::BTreeMap;
 
@@ -379,7 +379,7 @@ fn nobody_else_answers() {
 }
 
 #[test]
-fn registers_are_where_their_bar_is_and_at_a_host_are_none() {
+fn registers_are_where_their_bar_is_and_beside_no_gae_that_is_alone() {
     let mut switch = switch();
     let mut bytes = [0; 8];
     for (at, there) in
@@ -400,9 +400,12 @@ fn registers_are_where_their_bar_is_and_at_a_host_are_none() {
     assert!(!switch.register_read(0, Function::Upstream, Hpa(BASE), &mut bytes), "memory is off");
     let mut config = SwitchConfig::new([0x51; 16], 7);
     config.ports = vec![PortConfig { port: at(0), role: Role::Usp, pids: 1 }];
-    config.vcses = vec![VcsConfig { usp: Some(at(0)), vppbs: 1, gae: true }];
-    let switch = Switch::new(config).unwrap();
-    assert!(switch.vcs(0).unwrap().vppbs.iter().all(|vppb| vppb.component.is_none()));
+    for (vppbs, there) in [(0, false), (1, true)] {
+        config.vcses = vec![VcsConfig { usp: Some(at(0)), vppbs, gae: true }];
+        let switch = Switch::new(config.clone()).unwrap();
+        let all = &switch.vcs(0).unwrap().vppbs;
+        assert!(all.iter().all(|vppb| vppb.component.is_some() == there), "{vppbs}");
+    }
 }
 
 /// Whatever a host writes, and whatever becomes of devices: once all is answered, its edge has ports that there are, each with a
@@ -469,4 +472,175 @@ fn random_step(rng: &mut Rng, switch: &mut Switch) -> bool {
         }
     }
     false
+}
+
+/// A host's edge: the host at port 0 with PID 030, devices at ports 1 and 2 with PIDs 051 and 052, a fabric port 3; vPPBs 1 and 2 have the
+/// devices, vPPB 3 is bound to 040, whose edge has told that its port 123 has `CacheID` 9.
+fn hosts_edge() -> Switch {
+    let mut config = SwitchConfig::new([0x51; 16], 7);
+    let roles = [Role::Usp, Role::Dsp, Role::Dsp, Role::Fabric].into_iter().enumerate();
+    config.ports = roles.map(|(port, role)| PortConfig { port: at(port), role, pids: 1 }).collect();
+    config.vcses = vec![VcsConfig { usp: Some(at(0)), vppbs: 3, gae: true }];
+    let mut switch = Switch::new(config).unwrap();
+    for (target, bits) in [(0, 0x30), (1, 0x51), (2, 0x52)] {
+        give(&mut switch, target, bits);
+    }
+    let entries = List::of(&[DrtEntry::Port(3)]);
+    assert!(switch.set_drt(&SetDrt { table: 0, start: EDGE.bits(), entries }).is_ok());
+    for port in 0..4 {
+        switch.set_link(at(port), Some(Link::default()));
+    }
+    bind(&mut switch, 1, 1);
+    bind(&mut switch, 2, 2);
+    let cost = PathCost { latency_base: 0, latency: 0, bandwidth_base: 0, bandwidth: 0 };
+    switch.do_now(&Work::BindPid { vcs: 0, vppb: 3, far: EDGE, own: None, cost }).unwrap();
+    switch.set_path(0, 3, true);
+    place(&mut switch);
+    assert_eq!(tells(&mut switch, &[(0x123, 9)]), Some(VdmOp::RtUpdateAck));
+    switch
+}
+
+/// What the edge below the virtual link tells, filled up to whole DWs; the answer.
+fn tells(switch: &mut Switch, pairs: &[(u16, u8)]) -> Option<VdmOp> {
+    let nothing = (pairs.len() % 2 > 0).then_some((0xFFF, 0));
+    let pairs = pairs.iter().copied().chain(nothing);
+    let pairs =
+        pairs.map(|(port, cache_id)| RtPair { pid: Pid::from_low_bits(port), cache_id }.emit());
+    let payload: Vec<u8> = pairs.flatten().collect();
+    let mut vdm = Vdm::new(EDGE, HOST, VdmOp::RtUpdate).with_payload(&payload);
+    vdm.pth.hie = true;
+    switch.receive_cache_ids(0, &vdm).map(|answer| answer.op)
+}
+
+/// What the dataplane of a host's edge routes by: port of each `CacheID`, and what each device's port has of 0 to 15.
+fn routed(switch: &Switch) -> (Vec<(u8, u16)>, [Vec<u8>; 2]) {
+    let routes = switch.tables().vcs(0).map(|vcs| *vcs.cache_routes()).unwrap();
+    let ports = (0..16).filter_map(|id| Some((id, routes.port(id)?.bits()))).collect();
+    let decoders = [1, 2].map(|port| {
+        let edge = switch.tables().edge(at(port)).unwrap();
+        (0..16).filter(|id| edge.cache_ids.has(*id)).collect()
+    });
+    (ports, decoders)
+}
+
+//= docs/spec/cxl-fabric.md "CacheID": a host's own edge has registers, too, and what is committed there is in force at once
+#[test]
+fn at_a_hosts_own_edge_a_commit_is_in_force_at_once() {
+    let mut switch = hosts_edge();
+    assert_eq!(routed(&switch), (vec![(9, 0x123)], [vec![], vec![]]));
+    assert_eq!([decode(&mut switch, 1, assign(4)), decode(&mut switch, 2, assign(5))], [DONE; 2]);
+    assert_eq!(routed(&switch), (vec![(9, 0x123)], [vec![4], vec![5]]), "the decoders");
+    let epoch = switch.epoch();
+    commit(&mut switch, &[(4, 1), (5, 2)]);
+    assert_eq!(status(&mut switch, 0), DONE);
+    assert!(switch.epoch() > epoch, "the dataplane gets new tables");
+    let all = (vec![(4, 0x51), (5, 0x52), (9, 0x123)], [vec![4], vec![5]]);
+    assert_eq!(routed(&switch), all);
+    let own: Vec<(u8, u16, u8)> = switch
+        .vcs(0)
+        .unwrap()
+        .own_cache_ids()
+        .map(|(id, port, vppb)| (id, port.bits(), vppb))
+        .collect();
+    assert_eq!(own, [(4, 0x51, 1), (5, 0x52, 2)]);
+    assert!(switch.poll_cache_ids(ms(1)).is_empty(), "nobody is told");
+    #[rustfmt::skip] // columns: name, targets
+    let refused: [(&str, &[(u8, u8)]); 6] = [
+        ("another's",              &[(4, 2)]),
+        ("one of two",             &[(4, 1), (6, 2)]),
+        ("upstream",               &[(4, 0)]),
+        ("no such port",           &[(4, 200)]),
+        ("a virtual link",         &[(9, 3)]),
+        ("no decoder lets it",     &[(9, 1)]),
+    ];
+    for (name, targets) in refused {
+        commit(&mut switch, targets);
+        assert_eq!((status(&mut switch, 0), routed(&switch)), (REFUSED, all.clone()), "{name}");
+    }
+    // What a downstream edge has told is taken, and the other way round.
+    assert_eq!(decode(&mut switch, 2, assign(9)), DONE);
+    commit(&mut switch, &[(4, 1), (9, 2)]);
+    assert_eq!(status(&mut switch, 0), REFUSED);
+    for (pairs, answer) in [
+        (&[(0x123, 4)][..], VdmOp::RtUpdateNak),
+        (&[(0x123, 6), (0x124, 5)], VdmOp::RtUpdateNak),
+        (&[(0x123, 6), (0xFFF, 5)], VdmOp::RtUpdateAck),
+    ] {
+        assert_eq!(tells(&mut switch, pairs), Some(answer), "{pairs:?}");
+    }
+    let (ports, _) = routed(&switch);
+    assert_eq!(ports, [(4, 0x51), (5, 0x52), (6, 0x123)]);
+    commit(&mut switch, &[(4, 1), (9, 2)]);
+    assert_eq!((status(&mut switch, 0), routed(&switch).0[2]), (DONE, (9, 0x52)), "free now");
+    // With Forward, what the table leads there, and no more.
+    assert_eq!(decode(&mut switch, 1, cache_regs::FORWARD), DONE);
+    assert_eq!(routed(&switch).1[0], [4]);
+    commit(&mut switch, &[(0, 1), (15, 1)]);
+    assert_eq!(routed(&switch), (vec![(0, 0x51), (6, 0x123), (15, 0x51)], [vec![0, 15], vec![9]]));
+}
+
+//= docs/spec/cxl-fabric.md "CacheID": what is taken back, and what is forgotten, at a host's own edge
+#[test]
+fn at_a_hosts_own_edge_nothing_is_left_of_what_has_gone() {
+    type Event = fn(&mut Switch);
+    type Left = (Vec<(u16, u8)>, [Vec<u8>; 2]);
+    #[rustfmt::skip] // columns: name, what happens, what is routed then
+    let cases: [(&str, Event, Left); 7] = [
+        ("nothing",     |_| (), (vec![(0x51, 4), (0x52, 5), (0x123, 9)], [vec![4], vec![5]])),
+        ("unbind",      |it| unbind(it, 1), (vec![(0x52, 5), (0x123, 9)], [vec![], vec![5]])),
+        ("another PID", |it| give(it, 1, 0x61), (vec![(0x52, 5), (0x123, 9)], [vec![4], vec![5]])),
+        ("bus reset",   |it| { it.config_write(0, Function::Upstream, Reg::at(regs::BRIDGE_CONTROL), u32::MAX, ByteEnables::from_low_bits(0b1100)); }, (vec![(0x123, 9)], [vec![], vec![]])),
+        ("reset",       |it| it.reset_vcs(0), (vec![], [vec![], vec![]])),
+        ("path lost",   |it| it.set_path(0, 3, false), (vec![(0x51, 4), (0x52, 5)], [vec![4], vec![5]])),
+        ("device in reset", |it| it.set_resetting(at(1), true), (vec![(0x51, 4), (0x52, 5), (0x123, 9)], [vec![], vec![5]])),
+    ];
+    for (name, event, (ports, decoders)) in cases {
+        let mut switch = hosts_edge();
+        decode(&mut switch, 1, assign(4));
+        decode(&mut switch, 2, assign(5));
+        commit(&mut switch, &[(4, 1), (5, 2)]);
+        event(&mut switch);
+        switch.refresh(); // as each command ends
+        let ports: Vec<(u8, u16)> = ports.into_iter().map(|(port, id)| (id, port)).collect();
+        assert_eq!(routed(&switch), (ports, decoders), "{name}");
+        assert!(switch.poll_cache_ids(ms(1)).is_empty(), "{name}: nobody is told");
+    }
+    // A device that is bound anew comes without.
+    let mut switch = hosts_edge();
+    decode(&mut switch, 1, assign(4));
+    commit(&mut switch, &[(4, 1)]);
+    unbind(&mut switch, 1);
+    bind(&mut switch, 1, 1);
+    switch.refresh();
+    assert_eq!(routed(&switch), (vec![(9, 0x123)], [vec![], vec![]]));
+    commit(&mut switch, &[(4, 1)]);
+    assert_eq!(status(&mut switch, 0), REFUSED);
+}
+
+/// Below a virtual link the decoders route, and the table once the host's edge has it.
+#[test]
+fn below_a_virtual_link_the_dataplane_knows_what_the_hosts_edge_has() {
+    let mut switch = switch();
+    let has = |switch: &Switch, port: usize| -> Vec<u8> {
+        let edge = switch.tables().edge(at(port)).unwrap();
+        (0..16).filter(|id| edge.cache_ids.has(*id)).collect()
+    };
+    decode(&mut switch, 1, assign(4));
+    decode(&mut switch, 2, cache_regs::FORWARD);
+    commit(&mut switch, &[(4, 1), (6, 2), (7, 2)]);
+    assert_eq!((has(&switch, 1), has(&switch, 2)), (vec![4], vec![]), "not yet");
+    assert_eq!(says(&mut switch, Instant::ZERO).len(), 1);
+    assert!(ack(&mut switch));
+    assert_eq!((has(&switch, 1), has(&switch, 2)), (vec![4], vec![6, 7]));
+    let routes = switch.tables().vcs(0).unwrap().cache_routes();
+    assert!((0..16).all(|id| routes.port(id).is_none()), "its host is at another switch");
+    commit(&mut switch, &[(4, 1), (7, 2)]);
+    says(&mut switch, ms(1));
+    assert!(answer(&mut switch, (HOST, EDGE), true, VdmOp::RtUpdateNak));
+    assert_eq!(has(&switch, 2), [6, 7], "what was told before holds");
+    unbind(&mut switch, 2);
+    switch.refresh();
+    assert_eq!((has(&switch, 1), has(&switch, 2)), (vec![4], vec![]));
+    switch.reset_vcs(0);
+    assert_eq!(has(&switch, 1), Vec::<u8>::new());
 }

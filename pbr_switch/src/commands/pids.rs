@@ -78,6 +78,9 @@ impl Switch {
             self.touch_port(port);
         }
         self.find_own_pids();
+        for vcs in (0..=u8::MAX).take(self.vcses.len()) {
+            self.drop_stale_cache_ids(vcs);
+        }
         DONE
     }
 

@@ -1,4 +1,4 @@
-//! `CacheID`s in a whole fabric: a host commits them at other switches, and its edge is told.
+//! `CacheID`s in a whole fabric: a host commits them at its own switch and at others, and its edge is told.
 //!
 //! Shape: two hosts and devices at three switches → commands of the hosts → the tables of the hosts' edges.
 //! Units: bytes; virtual milliseconds.
@@ -112,6 +112,14 @@ fn told(fabric: &ManagedFabric, host: usize) -> Vec<(u8, u16)> {
     state.cache_ids.iter().map(|(id, port, _)| (id, port.bits())).collect()
 }
 
+/// What the first host's edge has in force of its own: `CacheID` and port.
+fn own(fabric: &ManagedFabric) -> Vec<(u8, u16)> {
+    let parts = fabric.parts();
+    let at = parts.layout().switches[0].vcses.iter().position(|vcs| vcs.host == 0).unwrap();
+    let state = parts.agent(0).unwrap().switch().vcs(at.try_into().unwrap()).unwrap();
+    state.own_cache_ids().map(|(id, port, _)| (id, port.bits())).collect()
+}
+
 /// What the host's tree shows of the virtual switch above a device.
 fn shown(fabric: &ManagedFabric, host: usize, device: usize) -> Vec<(u64, u64)> {
     let (_, above) = seen(fabric, host, device);
@@ -143,13 +151,22 @@ fn a_host_gives_devices_cache_ids_and_its_edge_is_told() {
     let all = vec![(0, pid(A)), (7, pid(D)), (15, pid(B))];
     assert_eq!(told(&fabric, 0), all);
     let refused = give(&fabric, 0, d, Some(15)).unwrap_err();
-    assert!(refused.contains("another switch may have this CacheID"), "{refused}");
+    assert!(refused.contains("has CacheID 15: clear that first"), "{refused}");
     let refused = give(&fabric, 0, b, Some(0)).unwrap_err();
     assert!(refused.contains("clear that of the device there first"), "{refused}");
     assert_eq!(told(&fabric, 0), all);
     assert_eq!(shown(&fabric, 0, D).len(), 1);
+    // At the host's own switch nobody has to be told, and what other edges have told is taken.
+    assert_eq!(give(&fabric, 0, near, Some(9)), Ok(()));
+    assert_eq!((own(&fabric), told(&fabric, 0)), (vec![(9, pid(NEAR))], all.clone()));
+    for (bdf, id) in [(near, 7), (a, 9)] {
+        let refused = give(&fabric, 0, bdf, Some(id)).unwrap_err();
+        assert!(refused.contains(&format!("has CacheID {id}: clear that first")), "{refused}");
+    }
+    assert_eq!((own(&fabric), told(&fabric, 0)), (vec![(9, pid(NEAR))], all.clone()));
+    assert_eq!(give(&fabric, 0, near, None), Ok(()));
+    assert_eq!(own(&fabric), []);
     let cases = [
-        (near, "not below a virtual link"),
         (Bdf::new(9, 9, 9), "enumerate first"),
         (Bdf::new(0, 0, 0), "00:00.0 is a bridge"),
         (Bdf::new(1, 0, 0), "01:00.0 is a bridge"),
