@@ -278,7 +278,10 @@ impl<T> HomeAgent<T> {
     #[must_use]
     pub fn counts(&self) -> HomeCounts {
         let (lines, lines_max) = self.filter.used();
-        let (filter, waiting) = (self.filter.counts(), self.filter.waiting());
+        let (own, waiting) = (self.counts.filter, self.filter.waiting());
+        let filter = self.filter.counts();
+        let wrong = filter.wrong + own.wrong;
+        let filter = FilterCounts { unexpected: own.unexpected, wrong, ..filter };
         let poisoned = self.poisoned.len();
         HomeCounts { filter, lines, lines_max, waiting, poisoned, ..self.counts }
     }

@@ -1,5 +1,4 @@
 //! Tests of both halves of CXL.cache.
 
-mod agent;
 mod explore;
 mod home;

@@ -591,6 +591,8 @@ fn logical_devices_that_cannot_be_are_refused() {
         ("",        "bar_mib = 3",                        "bar_mib: expected a power of two"),
         ("",        "bar_mib = 32768",                    "bar_mib: expected a power of two"),
         ("\"m.0\"", "lds = 2, bar_mib = 4",               "bar_mib: BAR 0 of logical devices"),
+        ("\"m.0\"", "lds = 2, cache_lines = 4",           "cache_lines: logical devices have no CacheID"),
+        ("",        "cache_lines = 1048577",              "cache_lines: expected 0 to 1048576"),
         ("",        "dynamic_mib = 256",                  "dynamic_mib is of logical devices"),
         ("\"m.0\"", "lds = 2, dynamic_mib = 300",         "dynamic_mib: expected a multiple of 256"),
         ("\"m.0\"", "lds = 2, dynamic_mib = 768",         "at most capacity_mib"),
