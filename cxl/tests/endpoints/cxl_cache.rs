@@ -35,6 +35,7 @@ fn off(lines: usize) -> Net {
     let device = net.device(device_config(Mode::Flit, vec![function]));
     net.join(host, device);
     net.enumerate(0);
+    switch(&mut net, false); // enumeration has switched it on
     net
 }
 

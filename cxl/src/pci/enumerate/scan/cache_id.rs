@@ -16,6 +16,7 @@ use crate::pci::component::cache_id::regs;
 use crate::pci::component::{PRIMARY, id};
 use crate::pci::cxl;
 use crate::pci::enumerate::wire::Done;
+use crate::pci::express::PortKind;
 use crate::pci::regs::express;
 use crate::pci::tree::{CacheIdTarget, Node, ProblemKind};
 
@@ -224,10 +225,17 @@ impl Scanner {
             caches.map(|node| node.bdf).collect::<Vec<_>>()
         };
         without.extend(caches(&self.tree.nodes)); // no port is above them
+        let mut is_zero_free = true;
         for port in self.tree.iter() {
             // A port has one CacheID, so one function below it.
             let mut here = caches(port.nodes()).into_iter();
-            jobs.extend(here.next().map(Job::GiveCacheId));
+            if port.kind() != Some(PortKind::Root) {
+                jobs.extend(here.next().map(Job::GiveCacheId));
+            } else if is_zero_free && let Some(only) = here.next() {
+                // No switch sets its CacheID, so that it is 0: the link alone tells whose cache it is.
+                is_zero_free = false;
+                jobs.push(Job::SwitchCache(only, true));
+            }
             without.extend(here);
         }
         for device in without {
@@ -242,9 +250,12 @@ impl Scanner {
         let mut above = Vec::new();
         bridges_above(&self.tree.nodes, device, &mut above);
         let had = above.last().and_then(|port| port.cache_id);
-        let is_taken = |id: &u8| {
-            self.tree.iter().any(|node| node.cache_ids.iter().any(|it| it.cache_id == *id))
+        let has_it = |node: &Node, id: u8| {
+            let at_root = id == 0 && node.kind() == Some(PortKind::Root);
+            at_root && node.nodes().iter().any(|it| it.cache_control.is_some())
+                || node.cache_ids.iter().any(|it| it.cache_id == id)
         };
+        let is_taken = |id: &u8| self.tree.iter().any(|node| has_it(node, *id));
         let free = (0..regs::TARGET_COUNT).find(|id| !is_taken(id));
         if let Some(cache_id) = had.or(free)
             && let Ok(changes) = self.program_device(device, Some(cache_id), false)?
