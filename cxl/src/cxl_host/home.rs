@@ -1,7 +1,6 @@
 //! A host's memory behind its home agent: whoever reads or writes it waits for the caches of devices that are in the way.
 //!
-//! Loads and stores of the host's processors come by [`CxlHost::load`] and [`CxlHost::store_some`], TLPs of others by
-//! [`Home::admit_tlp`], and the engine of fabric memory reaches memory by [`CoherentMemory`]. What does not wait is done at
+//! Loads and stores of the host's processors come by [`Home::load`] and [`Home::store`], TLPs of others by [`Home::admit_tlp`], and the engine of fabric memory reaches memory by [`CoherentMemory`]. What does not wait is done at
 //! once, as in a host without such devices.
 
 use std::collections::BTreeMap;
@@ -11,8 +10,6 @@ use weft_parsers::cxl_cache::CacheMessage;
 use weft_parsers::cxl_mem::LINE;
 use weft_parsers::fabric::Hpa;
 
-use super::CxlHost;
-use super::link::Core;
 use super::memory::HostMemory;
 use crate::cache::Outgoing;
 pub use crate::cache::home::HomeNews;
@@ -33,7 +30,7 @@ pub struct CpuAccess(u64);
 pub enum CpuStep {
     /// So many bytes from the front are done.
     Done(usize),
-    /// So many bytes from the front wait for a cache of a device: [`CxlHost::cpu_ended`].
+    /// So many bytes from the front wait for a cache of a device: [`super::CxlHost::cpu_ended`].
     Waits(CpuAccess, usize),
 }
 
@@ -207,6 +204,63 @@ impl Home {
         clear
     }
 
+    /// A processor loads: see [`super::CxlHost::load`].
+    pub(super) fn load(
+        &mut self,
+        memory: &HostMemory,
+        addr: Hpa,
+        into: &mut [u8],
+    ) -> Result<CpuStep, CpuError> {
+        if !memory.holds(addr.0, into.len() as u64) {
+            return Err(CpuError::NoMemory);
+        }
+        let mut done = self.clear_len(addr.0, into.len(), false);
+        if done == 0 && !into.is_empty() {
+            let part = in_line(addr.0, into.len());
+            let access = self.next_access();
+            let local = Local::new(addr.0, part as u64, false, Parked::Load(access));
+            match self.agent.admit(local) {
+                Admitted::Waits => return Ok(CpuStep::Waits(access, part)),
+                Admitted::Refused(_, why) => return Err(why.into()),
+                Admitted::Now(_) => done = part,
+            }
+        }
+        Target::read(memory, addr.0, into.get_mut(..done).unwrap_or_default());
+        Ok(CpuStep::Done(done))
+    }
+
+    /// A processor stores: see [`super::CxlHost::store_some`].
+    pub(super) fn store(
+        &mut self,
+        memory: &mut HostMemory,
+        lnc: &mut Option<Lnc>,
+        addr: Hpa,
+        data: &[u8],
+    ) -> Result<CpuStep, CpuError> {
+        if !memory.holds(addr.0, data.len() as u64) {
+            return Err(CpuError::NoMemory);
+        }
+        let mut done = self.clear_len(addr.0, data.len(), true);
+        if done == 0 && !data.is_empty() {
+            let part = in_line(addr.0, data.len());
+            let access = self.next_access();
+            let stored = data.get(..part).unwrap_or_default().into();
+            let what = Parked::Store(Some(access), stored);
+            match self.agent.admit(Local::new(addr.0, part as u64, true, what)) {
+                Admitted::Waits => return Ok(CpuStep::Waits(access, part)),
+                Admitted::Refused(_, why) => return Err(why.into()),
+                Admitted::Now(_) => done = part,
+            }
+        }
+        write(memory, lnc, addr.0, data.get(..done).unwrap_or_default());
+        Ok(CpuStep::Done(done))
+    }
+
+    /// The end of an access that waited, once.
+    pub(super) fn take_ended(&mut self, access: CpuAccess) -> Option<Result<Vec<u8>, CpuError>> {
+        self.ended.remove(&access)
+    }
+
     fn next_access(&mut self) -> CpuAccess {
         self.accesses += 1;
         CpuAccess(self.accesses)
@@ -226,69 +280,6 @@ fn write(memory: &mut HostMemory, lnc: &mut Option<Lnc>, addr: u64, data: &[u8])
         lnc.on_update(Hpa(addr), data.len() as u64);
     }
     done
-}
-
-impl CxlHost {
-    /// A processor loads from the host's own memory, as many bytes from the front as no cache of a device is in the way of;
-    /// or else those of the first line wait.
-    ///
-    /// # Errors
-    /// See [`CpuError`].
-    pub fn load(&mut self, addr: Hpa, into: &mut [u8]) -> Result<CpuStep, CpuError> {
-        let Core { memory, home, .. } = &mut self.core;
-        if !memory.holds(addr.0, into.len() as u64) {
-            return Err(CpuError::NoMemory);
-        }
-        let mut done = home.clear_len(addr.0, into.len(), false);
-        if done == 0 && !into.is_empty() {
-            let part = in_line(addr.0, into.len());
-            let access = home.next_access();
-            let local = Local::new(addr.0, part as u64, false, Parked::Load(access));
-            match home.agent.admit(local) {
-                Admitted::Waits => return Ok(CpuStep::Waits(access, part)),
-                Admitted::Refused(_, why) => return Err(why.into()),
-                Admitted::Now(_) => done = part,
-            }
-        }
-        Target::read(memory, addr.0, into.get_mut(..done).unwrap_or_default());
-        Ok(CpuStep::Done(done))
-    }
-
-    /// A processor stores to the host's own memory; as [`Self::load`]. Who watches a line of it is told.
-    ///
-    /// # Errors
-    /// See [`CpuError`].
-    pub fn store_some(&mut self, addr: Hpa, data: &[u8]) -> Result<CpuStep, CpuError> {
-        let Core { memory, home, lnc, .. } = &mut self.core;
-        if !memory.holds(addr.0, data.len() as u64) {
-            return Err(CpuError::NoMemory);
-        }
-        let mut done = home.clear_len(addr.0, data.len(), true);
-        if done == 0 && !data.is_empty() {
-            let part = in_line(addr.0, data.len());
-            let access = home.next_access();
-            let stored = data.get(..part).unwrap_or_default().into();
-            let what = Parked::Store(Some(access), stored);
-            match home.agent.admit(Local::new(addr.0, part as u64, true, what)) {
-                Admitted::Waits => return Ok(CpuStep::Waits(access, part)),
-                Admitted::Refused(_, why) => return Err(why.into()),
-                Admitted::Now(_) => done = part,
-            }
-        }
-        write(memory, lnc, addr.0, data.get(..done).unwrap_or_default());
-        Ok(CpuStep::Done(done))
-    }
-
-    /// The end of an access that waited, once: what was loaded. `None` while it waits.
-    pub fn cpu_ended(&mut self, access: CpuAccess) -> Option<Result<Vec<u8>, CpuError>> {
-        self.core.home.ended.remove(&access)
-    }
-
-    /// Counts of its home agent, which keeps caches of devices coherent.
-    #[must_use]
-    pub fn home_counts(&self) -> HomeCounts {
-        self.core.home.counts()
-    }
 }
 
 /// A host's memory as its engine of fabric memory reaches it: coherent with caches of devices.

@@ -28,7 +28,7 @@ use weft_dataplane::time::{Instant, Span};
 use weft_parsers::fabric::{Bdf, Hpa, Pid};
 use weft_parsers::tlp::{Body, Kind, Mode, Routing, TlpRepr};
 
-use crate::cache::home::HomeSpec;
+use crate::cache::home::{HomeCounts, HomeSpec};
 use crate::coherence::cache::CacheCounts;
 use crate::completer::CompleterSpec;
 use crate::ln::{Lnc, LncSpec};
@@ -163,6 +163,35 @@ impl CxlHost {
     /// memory, or a device has it: [`Self::store_some`].
     pub fn store(&mut self, addr: Hpa, data: &[u8]) -> bool {
         matches!(self.store_some(addr, data), Ok(CpuStep::Done(done)) if done == data.len())
+    }
+
+    /// A processor loads from the host's own memory, as many bytes from the front as no cache of a device is in the way of;
+    /// or else those of the first line wait.
+    ///
+    /// # Errors
+    /// See [`CpuError`].
+    pub fn load(&mut self, addr: Hpa, into: &mut [u8]) -> Result<CpuStep, CpuError> {
+        self.core.home.load(&self.core.memory, addr, into)
+    }
+
+    /// A processor stores to the host's own memory; as [`Self::load`]. Who watches a line of it is told.
+    ///
+    /// # Errors
+    /// See [`CpuError`].
+    pub fn store_some(&mut self, addr: Hpa, data: &[u8]) -> Result<CpuStep, CpuError> {
+        let Core { memory, home, lnc, .. } = &mut self.core;
+        home.store(memory, lnc, addr, data)
+    }
+
+    /// The end of an access that waited, once: what was loaded. `None` while it waits.
+    pub fn cpu_ended(&mut self, access: CpuAccess) -> Option<Result<Vec<u8>, CpuError>> {
+        self.core.home.take_ended(access)
+    }
+
+    /// Counts of its home agent, which keeps caches of devices coherent.
+    #[must_use]
+    pub fn home_counts(&self) -> HomeCounts {
+        self.core.home.counts()
     }
 
     /// Its completer of Lightweight Notification, where it has one.

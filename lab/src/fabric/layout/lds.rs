@@ -27,13 +27,6 @@ impl Builder<'_> {
             if device.bar_mib.is_some_and(|mib| !mib.is_power_of_two() || mib > BAR_MIB_MAX) {
                 return refuse(&device.name, "bar_mib: expected a power of two, 1 to 16384");
             }
-            let at = self.at.get(&Part::Device(index));
-            let is_at_host = matches!(at, Some(End { part: Part::Host(_), .. }));
-            if device.cache_lines > 0 && is_at_host {
-                let why =
-                    "cache_lines: put the device at a switch, as a root port gives no CacheID";
-                return refuse(&device.name, why);
-            }
             if device.cache_lines > 1 << 20 {
                 return refuse(&device.name, "cache_lines: expected 0 to 1048576");
             }
