@@ -4,7 +4,7 @@
 //! [`pci`] (configuration space, bridges, mailbox, enumeration); [`requester`] and [`completer`] are their two halves,
 //! [`transaction_layer`] is what hosts and devices have in common.
 //! [`mem`] loads and stores by CXL.mem, [`coherence`] keeps lines in hosts' caches; [`gfd`] is a G-FAM device, [`gfd_end`] one on a link; [`ln`] keeps copies of a host's cache lines, [`fabric_mem`] copies
-//! memory over a fabric; [`vdm`] holds what components say to each other, [`cci`] serves commands.
+//! memory over a fabric; [`vdm`] holds what components say to each other, [`cci`] serves commands, [`cdat`] tells latency and bandwidth.
 //! Units: picoseconds (`dataplane::time`), bytes.
 //! Source: docs/spec/cxl-fabric.md; docs/spec/wire-formats.md §3 to §5.
 //!
@@ -39,6 +39,7 @@
 mod by_key;
 pub mod cache;
 pub mod cci;
+pub mod cdat;
 pub mod coherence;
 pub mod completer;
 mod cover;

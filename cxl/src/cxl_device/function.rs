@@ -14,6 +14,7 @@ use super::DeviceError;
 use super::cache::FunctionCache;
 use super::hdm::{Hdm, HdmConfig};
 use crate::cache::agent::CacheSpec;
+use crate::cdat::Range;
 use crate::completer::Target;
 use crate::gfd::memory::Memory;
 use crate::ln::registers::Supported;
@@ -89,7 +90,10 @@ impl State {
             let kind = if hdm.is_some() { CxlKind::Type2 } else { CxlKind::Type1 };
             config.spec.cxl = Some(CxlSpec { kind, memory: memory.0, base: memory.1 });
         }
-        let function = Function::new(&config.spec)?;
+        let mut function = Function::new(&config.spec)?;
+        if let Some(hdm) = &hdm {
+            function.set_cdat(hdm.cdat());
+        }
         Ok(Self {
             function,
             bars,
@@ -287,6 +291,14 @@ impl State {
         match &mut self.gim {
             Some((_, memory)) => Some(memory),
             None => None,
+        }
+    }
+
+    /// Says which ranges of the memory that the host manages are there: its CDAT tells of them.
+    pub(super) fn set_ranges(&mut self, ranges: &[Range]) {
+        if let Some(hdm) = &mut self.hdm {
+            hdm.set_ranges(ranges);
+            self.function.set_cdat(hdm.cdat());
         }
     }
 

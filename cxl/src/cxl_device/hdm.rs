@@ -6,6 +6,7 @@
 
 use weft_parsers::fabric::{Dpa, Hpa};
 
+use crate::cdat::{self, Figures, Range};
 use crate::gfd::memory::Memory;
 use crate::pci::component::{self, Component, HdmRole, Structure, hdm};
 use crate::pci::cxl::{BlockId, CxlSpec};
@@ -28,13 +29,16 @@ pub struct HdmConfig {
     pub base: Option<Hpa>,
     /// What it is.
     pub memory: HdmMemory,
+    /// What its CDAT says of it.
+    pub figures: Figures,
 }
 
 impl HdmConfig {
     /// So many bytes, to be placed at `base`.
     #[must_use]
     pub const fn at(base: Hpa, bytes: u64) -> Self {
-        Self { base: Some(base), memory: HdmMemory::Own(bytes) }
+        let memory = HdmMemory::Own(bytes);
+        Self { base: Some(base), memory, figures: Figures::MEMORY }
     }
 }
 
@@ -58,6 +62,9 @@ pub(super) struct Hdm {
     bar: u8,
     registers: Component,
     memory: Backing,
+    figures: Figures,
+    /// What its CDAT tells of.
+    ranges: Vec<Range>,
 }
 
 enum Backing {
@@ -91,13 +98,25 @@ impl Hdm {
         let id = BlockId::Component as u8;
         spec.blocks.push(RegisterBlock { bar, id, offset: 0 });
         spec.cxl = Some(CxlSpec { kind: CxlKind::Type3, memory: size, base: base.0 });
+        spec.doe = true;
         let decoders = Structure::Hdm(component::Hdm::new(HdmRole::Device { capacity: size }));
         let registers = Component::new(vec![decoders]).map_err(|_| HdmError::NoBar)?;
         let memory = match config.memory {
             HdmMemory::Own(bytes) => Backing::Own(Memory::anonymous(bytes)),
             HdmMemory::Bar(bar) => Backing::Bar(bar),
         };
-        Ok(Self { bar, registers, memory })
+        let (figures, ranges) = (config.figures, vec![Range::plain(0, size)]);
+        Ok(Self { bar, registers, memory, figures, ranges })
+    }
+
+    /// Says which ranges of the memory are there; empty ones are not told of.
+    pub(super) fn set_ranges(&mut self, ranges: &[Range]) {
+        self.ranges = ranges.iter().filter(|range| range.len > 0).copied().collect();
+    }
+
+    /// Structures of its CDAT.
+    pub(super) fn cdat(&self) -> Vec<Vec<u8>> {
+        cdat::memory(&self.ranges, self.figures)
     }
 
     /// The BAR of the registers.

@@ -22,6 +22,7 @@ use weft_dataplane::time::{Instant, Span};
 use weft_parsers::fabric::Bdf;
 
 use crate::cache::agent::AgentCounts;
+use crate::cdat::Range;
 use crate::completer::{CompleterSpec, Target};
 use crate::gfd::memory::Memory;
 use crate::ln::{Lnr, LnrRequest, Refused};
@@ -301,6 +302,13 @@ impl CxlDevice {
     /// Memory that the host manages.
     pub fn hdm(&mut self, function: u8) -> Option<&mut Memory> {
         self.state_mut(function).ok()?.hdm()
+    }
+
+    /// Says which ranges of that memory are there: the CDAT of a function with such memory tells of them.
+    pub fn set_hdm_ranges(&mut self, function: u8, ranges: &[Range]) {
+        if let Ok(state) = self.state_mut(function) {
+            state.set_ranges(ranges);
+        }
     }
 
     /// Memory for other domains (GIM).

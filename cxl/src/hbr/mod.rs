@@ -26,6 +26,7 @@ use weft_parsers::tlp::{
     type1_to_type0,
 };
 
+use crate::cdat::{self, Figures};
 use crate::completer::CompleterSpec;
 use crate::cxl_host::code;
 use crate::pci::bridge::BridgeError;
@@ -197,7 +198,13 @@ impl HbrSwitch {
                 multi_function: false,
                 ln: LnSystem::None,
             })?;
-            bridges.push(bridge.with_component()?);
+            let bridge = bridge.with_component()?;
+            bridges.push(if at == 0 { bridge.with_doe()? } else { bridge });
+        }
+        let ways: Vec<_> =
+            (0..=u8::MAX).take(bridges.len()).skip(1).map(|port| (port, Figures::SWITCH)).collect();
+        if let Some(upstream) = bridges.first_mut() {
+            upstream.set_cdat(cdat::switch(&ways));
         }
         let up = vec![false; bridges.len()];
         let vcs = registers::vcs(&bridges, &up, 0);

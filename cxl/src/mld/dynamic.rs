@@ -20,6 +20,7 @@ use weft_parsers::cci::host_dc::{DcdInfo, HostRange, HostTag, SetRegion};
 use weft_parsers::cci::{ReturnCode, Uuid};
 use weft_parsers::fabric::Dpa;
 
+use crate::cdat::{Range, flags};
 use crate::gfd::capacity::Capacity;
 use crate::gfd::commands::{Page, Totals};
 use crate::gfd::dmp::{BLOCK_SIZES, Dmp, Media, Region, UNIT};
@@ -62,6 +63,11 @@ impl Dynamic {
             dynamic.shape(block, false).ok()?;
         }
         Some(dynamic)
+    }
+
+    /// The region, whoever has what of it.
+    pub const fn range(&self) -> Range {
+        Range { base: self.base, len: self.len, flags: flags::DYNAMIC }
     }
 
     /// Bytes in all.

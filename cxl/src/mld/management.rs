@@ -26,6 +26,7 @@ use super::allocations::{Allocations, MEMORY_BAR, is_on};
 use super::dynamic::Dynamic;
 use super::schedule::Schedule;
 use crate::cci::{Command, Common, Component, Done, Outcome, Reply, Served, Session, serve, who};
+use crate::cdat::Range;
 use crate::cxl_device::CxlDevice;
 use crate::gfd::commands::count32;
 use crate::gfd::extent_lists::extent_list;
@@ -75,6 +76,8 @@ impl Memories {
                 let set = memory.set_ranges(first.into_iter().chain(self.dynamic.ranges(number)));
                 debug_assert!(set.is_ok(), "it is in no file");
             }
+            let fixed = Range::plain(0, self.allocations.bytes(number));
+            ld.as_mut().set_hdm_ranges(0, &[fixed, self.dynamic.range()]);
         }
     }
 }

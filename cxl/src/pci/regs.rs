@@ -94,6 +94,7 @@ pub mod ext {
     pub const SERIAL: u16 = 0x0003;
     pub const LNR: u16 = 0x001C;
     pub const DVSEC: u16 = 0x0023;
+    pub const DOE: u16 = 0x002E;
 }
 
 /// Offsets in the PCI Express capability, and its bits.
@@ -205,4 +206,29 @@ pub mod dvsec {
     pub const CXL_DEVICE: u16 = 0x0000;
     /// Register Locator (CXL 3.1 §8.1.9).
     pub const LOCATOR: u16 = 0x0008;
+}
+
+/// Offsets in the Data Object Exchange capability, and its bits (PCIe 6.0 §7.9.24).
+pub mod doe {
+    #![expect(missing_docs, reason = "named as in the standard")]
+    pub const CAP: u16 = 0x04;
+    pub const CONTROL: u16 = 0x08;
+    pub const CONTROL_ABORT: u32 = 1 << 0;
+    pub const CONTROL_GO: u32 = 1 << 31;
+    pub const STATUS: u16 = 0x0C;
+    pub const STATUS_BUSY: u32 = 1 << 0;
+    pub const STATUS_ERROR: u32 = 1 << 2;
+    pub const STATUS_READY: u32 = 1 << 31;
+    pub const WRITE: u16 = 0x10;
+    pub const READ: u16 = 0x14;
+    pub const LEN: u16 = 0x18;
+    /// Double words of a data object's header.
+    pub const HEAD_DW: usize = 2;
+    /// Bits of its length, in double words; 0 is one more than they hold.
+    pub const LENGTH: u32 = 0x3_FFFF;
+    /// Vendor of the discovery protocol, whose type is 0.
+    pub const PCI_SIG: u16 = 0x0001;
+    pub const DISCOVERY: u8 = 0;
+    /// Type of the table access protocol of the CXL consortium (CXL 3.1 §8.1.11).
+    pub const TABLE_ACCESS: u8 = 2;
 }

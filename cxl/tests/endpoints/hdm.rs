@@ -5,6 +5,7 @@
 //! Source: CXL 3.1 sections 8.2.4.20, 9.13; docs/spec/cxl-fabric.md "HDM decoders", "CXL.mem through HBR switches".
 
 use crate::rig::{Net, Place, RAM, device_config, function, host_config, pattern};
+use weft_cxl::cdat::Figures;
 use weft_cxl::cxl_device::{FunctionConfig, HdmConfig, HdmMemory};
 use weft_cxl::mem::MemOperation;
 use weft_cxl::pci::component::hdm::{UNIT, regs};
@@ -24,7 +25,8 @@ const KINDS: [u16; 3] = [0x0D01, 0x0D02, 0x0D03];
 const FIRST: u64 = 0x80_0000_0000;
 
 fn memory(device: u16, base: Option<u64>, bytes: u64) -> FunctionConfig {
-    let hdm = HdmConfig { base: base.map(Hpa), memory: HdmMemory::Own(bytes) };
+    let (base, memory) = (base.map(Hpa), HdmMemory::Own(bytes));
+    let hdm = HdmConfig { base, memory, figures: Figures::MEMORY };
     FunctionConfig { hdm: Some(hdm), ..function(device) }
 }
 

@@ -112,6 +112,8 @@ fn device_spec(
         capacity,
         dynamic,
         gim_memory,
+        latency_ns: device.latency_ns,
+        bandwidth_mbps: device.bandwidth_mbps,
         fabric_window,
         enable_use_fabric_mem,
         ..spec

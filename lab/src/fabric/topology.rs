@@ -159,6 +159,12 @@ pub struct Device {
     /// An accelerator or NIC begins transfers of fabric memory itself.
     #[serde(default)]
     pub enable_use_fabric_mem: bool,
+    /// Latency of the memory of a memory device, as its CDAT tells it.
+    #[serde(default)]
+    pub latency_ns: Option<u64>,
+    /// Bandwidth of that memory, MB/s, as its CDAT tells it.
+    #[serde(default)]
+    pub bandwidth_mbps: Option<u64>,
     /// Memory behind BAR 0 of a device without logical devices; 1 where nothing is said.
     #[serde(default)]
     pub bar_mib: Option<u32>,

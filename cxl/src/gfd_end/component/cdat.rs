@@ -6,32 +6,16 @@
 //! docs/spec/wire-formats.md §4.7 (4905h).
 
 use super::dmp_entry;
+use crate::cdat::{Range, Table, dsmas};
 use crate::gfd::dmp::Dmp;
-
-const HEAD: usize = 16;
-const REVISION: u8 = 1;
-const CHECKSUM_AT: usize = 5;
-const DSMAS: u8 = 0;
-const DSMAS_LEN: u8 = 24;
 
 /// CDAT of a device with these partitions.
 pub(super) fn of_partitions<'a>(dmps: impl Iterator<Item = &'a Dmp>) -> Vec<u8> {
-    let mut all = vec![0; HEAD];
-    for dmp in dmps {
-        all.extend([DSMAS, 0, DSMAS_LEN, 0, dmp.index, dmp_entry(dmp).flags, 0, 0]);
-        all.extend(dmp.base.0.to_le_bytes());
-        all.extend(dmp.len.to_le_bytes());
-    }
-    let len = u32::try_from(all.len()).unwrap_or(u32::MAX);
-    if let Some(head) = all.first_chunk_mut::<5>() {
-        let [l0, l1, l2, l3] = len.to_le_bytes();
-        *head = [l0, l1, l2, l3, REVISION];
-    }
-    let sum = all.iter().fold(0_u8, |sum, byte| sum.wrapping_add(*byte));
-    if let Some(place) = all.get_mut(CHECKSUM_AT) {
-        *place = sum.wrapping_neg();
-    }
-    all
+    let one = |dmp: &Dmp| {
+        let flags = dmp_entry(dmp).flags;
+        dsmas(dmp.index, Range { base: dmp.base.0, len: dmp.len, flags })
+    };
+    Table::new(dmps.map(one).collect()).bytes()
 }
 
 #[cfg(test)]

@@ -13,12 +13,14 @@ use weft_parsers::fabric::{Bdf, Hpa};
 use super::aer::{Aer, ErrorMessage, Uncorrectable};
 use super::component;
 use super::cxl::{self, BlockId, RegisterBlock};
+use super::doe::Doe;
 use super::express::{self, Express, ExpressSpec, Identity, Link, LnSystem, Msi, PortKind};
 use super::function::BarKind;
 use super::regs::{
     self, aer as aer_regs, bridge_control, command, express as express_regs, status,
 };
 use super::space::{ByteEnables, Reg, Space, SpaceError, Written};
+use crate::cdat::Table;
 pub use slot::SlotSpec;
 
 /// Bits of BAR 0 that say where component registers are.
@@ -162,6 +164,7 @@ pub struct Bridge {
     aer: Aer,
     msi: u16,
     slot: Option<SlotSpec>,
+    doe: Option<Doe>,
     link: Option<Link>,
     present: bool,
 }
@@ -207,7 +210,8 @@ impl Bridge {
             express::add_serial(&mut space, serial)?;
         }
         let (initial, kind, slot) = (space.clone(), spec.kind, spec.slot);
-        Ok(Self { space, initial, kind, express, aer, msi, slot, link: None, present: false })
+        let doe = None;
+        Ok(Self { space, initial, kind, express, aer, msi, slot, doe, link: None, present: false })
     }
 
     /// With component registers ([`super::component`]) in BAR 0, which a register locator names.
@@ -221,6 +225,29 @@ impl Bridge {
         cxl::add_locator(&mut self.space, &[block])?;
         self.initial.clone_from(&self.space);
         Ok(self)
+    }
+
+    /// With a DOE mailbox, by which software reads the CDAT of its switch: [`Self::set_cdat`].
+    ///
+    /// # Errors
+    /// No room is left for it.
+    pub fn with_doe(mut self) -> Result<Self, BridgeError> {
+        self.doe = Some(Doe::add(&mut self.space)?);
+        self.initial.clone_from(&self.space);
+        Ok(self)
+    }
+
+    /// Gives it the structures of its switch's CDAT, if it has a DOE mailbox.
+    pub fn set_cdat(&mut self, structures: Vec<Vec<u8>>) {
+        if let Some(doe) = &mut self.doe {
+            doe.set_table(structures);
+        }
+    }
+
+    /// The CDAT of its switch, if it has a DOE mailbox.
+    #[must_use]
+    pub fn cdat(&self) -> Option<&Table> {
+        self.doe.as_ref().and_then(Doe::table)
     }
 
     /// Where its component registers are; `None` while they have no address, or memory is not enabled.
@@ -244,6 +271,9 @@ impl Bridge {
     pub fn write(&mut self, reg: Reg, value: u32, enables: ByteEnables) -> BridgeEffects {
         let wanted = self.wants_interrupt();
         let written = self.space.write(reg, value, enables);
+        if let Some(doe) = &mut self.doe {
+            doe.written(&mut self.space, &written);
+        }
         self.complete_command(&written);
         let mut effects = self.effects(&written);
         effects.interrupt = !wanted && self.wants_interrupt();
@@ -291,6 +321,9 @@ impl Bridge {
     /// Back to power-on, but for the link below and what is in the slot: reset from above.
     pub fn reset(&mut self) {
         self.space.clone_from(&self.initial);
+        if let Some(doe) = &mut self.doe {
+            doe.reset();
+        }
         self.express.set_link(&mut self.space, self.link);
         self.show_presence();
     }

@@ -11,6 +11,7 @@ use weft_parsers::fabric::Hpa;
 
 use super::aer::{Aer, ErrorMessage, Uncorrectable};
 use super::cxl::{self, CxlSpec, RegisterBlock};
+use super::doe::Doe;
 use super::express::{self, Express, ExpressSpec, Identity, Link, LnSystem, Msi, PortKind};
 use super::regs::{self, command, ext, lnr as lnr_regs};
 use super::space::{ByteEnables, Reg, Space, SpaceError, high32, low32};
@@ -95,6 +96,8 @@ pub struct FunctionSpec {
     pub cxl: Option<CxlSpec>,
     /// Register blocks in its BARs, told by the register locator.
     pub blocks: Vec<RegisterBlock>,
+    /// It has a DOE mailbox, by which software reads its CDAT.
+    pub doe: bool,
     /// Fastest link.
     pub link: Link,
 }
@@ -150,6 +153,7 @@ pub struct Function {
     lnr: Option<(u16, LnrSpec)>,
     /// DVSEC for CXL devices.
     cxl: Option<u16>,
+    doe: Option<Doe>,
     link: Option<Link>,
 }
 
@@ -202,8 +206,10 @@ impl Function {
         if !spec.blocks.is_empty() {
             cxl::add_locator(&mut space, &spec.blocks)?;
         }
+        let doe = spec.doe.then(|| Doe::add(&mut space)).transpose()?;
         let (initial, bars) = (space.clone(), spec.bars);
-        let mut function = Self { space, initial, bars, express, aer, msi, lnr, cxl, link: None };
+        let mut function =
+            Self { space, initial, bars, express, aer, msi, lnr, cxl, doe, link: None };
         function.set_link(Some(spec.link));
         Ok(function)
     }
@@ -221,6 +227,9 @@ impl Function {
         if self.express.starts_flr(&self.space, &written) {
             self.function_reset();
             return FunctionEffects { decode: true, master: true, reset: true, lnr: true };
+        }
+        if let Some(doe) = &mut self.doe {
+            doe.written(&mut self.space, &written);
         }
         self.guard_lnr();
         let bars = regs::BAR0..regs::BAR0 + 24;
@@ -263,7 +272,17 @@ impl Function {
     /// Back to power-on, but for the link: hot reset from above.
     pub fn reset(&mut self) {
         self.space.clone_from(&self.initial);
+        if let Some(doe) = &mut self.doe {
+            doe.reset();
+        }
         self.set_link(self.link);
+    }
+
+    /// Gives it the structures of its CDAT, which software reads by its DOE mailbox, if it has one.
+    pub fn set_cdat(&mut self, structures: Vec<Vec<u8>>) {
+        if let Some(doe) = &mut self.doe {
+            doe.set_table(structures);
+        }
     }
 
     /// Tells the state of the link to its status register.

@@ -8,6 +8,7 @@ mod shared;
 
 use crate::rig::{FRAME_LEN_MAX, decode_hdm, device_config, end, identity};
 use weft_base::rng::Rng;
+use weft_cxl::cdat::Figures;
 use weft_cxl::cxl_device::{CxlDevice, FunctionConfig, HdmConfig, HdmMemory};
 use weft_cxl::mld::{FM_LD, GRANULE, Mld, MldConfig, MldError};
 use weft_cxl::pci::FunctionSpec;
@@ -85,7 +86,8 @@ impl Bench {
             let mut spec = FunctionSpec { identity: identity(0x0D00), ..FunctionSpec::default() };
             let kind = BarKind::Mem64 { prefetch: true };
             spec.bars[0] = Some(BarSpec { kind, size: Mld::bar_size(capacity) });
-            let hdm = Some(HdmConfig { base: None, memory: HdmMemory::Bar(0) });
+            let memory = HdmMemory::Bar(0);
+            let hdm = Some(HdmConfig { base: None, memory, figures: Figures::MEMORY });
             let function = FunctionConfig { spec, hdm, ..FunctionConfig::default() };
             CxlDevice::new(device_config(Mode::Flit, vec![function])).unwrap().logical()
         };

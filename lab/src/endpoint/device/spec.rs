@@ -6,6 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 use weft_cxl::cache::agent::CacheSpec;
+use weft_cxl::cdat::Figures;
 use weft_cxl::cxl_device::{CxlDevice, DeviceConfig, FunctionConfig, HdmConfig, HdmMemory};
 use weft_cxl::mld::{GRANULE, Mld, MldConfig, MldError};
 use weft_cxl::pci::component::hdm::{HPA_END, UNIT};
@@ -56,6 +57,12 @@ pub struct DeviceSpec {
     /// Lines of a cache for the host's memory (CXL.cache), 1 to 1048576, of the first function; 0 for none [default: 0]
     #[cfg_attr(feature = "clap", arg(long))]
     pub cache_lines: Option<Num>,
+    /// Latency of memory that hosts manage, as its CDAT tells it, in ns, 1 to 1000000 [default: 150]
+    #[cfg_attr(feature = "clap", arg(long))]
+    pub latency_ns: Option<u64>,
+    /// Bandwidth of that memory, as its CDAT tells it, in MB/s, 1 to 100000000 [default: 64000]
+    #[cfg_attr(feature = "clap", arg(long))]
+    pub bandwidth_mbps: Option<u64>,
     /// A requester of Lightweight Notification for 2 to the power of so many lines
     #[cfg_attr(feature = "clap", arg(long))]
     pub lnr: Option<u8>,
@@ -131,6 +138,9 @@ impl Spec for DeviceSpec {
     }
 }
 
+/// Bounds of what a CDAT tells of memory.
+pub(crate) const LATENCY_NS_MAX: u64 = 1_000_000;
+pub(crate) const BANDWIDTH_MBPS_MAX: u64 = 100_000_000;
 /// Component type of a Type 3 device in Identify (0001h).
 const TYPE_3: u8 = 3;
 
@@ -172,7 +182,7 @@ fn hdm(text: &str) -> Result<HdmConfig, SpecError> {
             "address 0 is no place: leave BASE out for one that the host picks",
         ));
     }
-    Ok(HdmConfig { base, memory: HdmMemory::Own(len) })
+    Ok(HdmConfig { base, memory: HdmMemory::Own(len), figures: Figures::MEMORY })
 }
 
 impl DeviceSpec {
@@ -202,6 +212,25 @@ impl DeviceSpec {
         Ok(Some(LnrSpec { cls64, cls128, registrations }))
     }
 
+    /// What its CDAT tells of its memory.
+    fn figures(&self) -> Result<Figures, SpecError> {
+        let has_memory = self.hdm.is_some() || self.lds.is_some();
+        let limited = |name, value: Option<u64>, most: u64, default: u64| match value {
+            None => Ok(default),
+            Some(_) if !has_memory => {
+                Err(field(name, "is told of memory that hosts manage: give hdm or lds, too"))
+            }
+            Some(value) if (1..=most).contains(&value) => Ok(value),
+            Some(value) => Err(field(name, format!("expected 1 to {most}, found {value}"))),
+        };
+        let Figures { latency_ps, bandwidth_mbps } = Figures::MEMORY;
+        let latency_ns =
+            limited("latency_ns", self.latency_ns, LATENCY_NS_MAX, latency_ps / 1_000)?;
+        let bandwidth_mbps =
+            limited("bandwidth_mbps", self.bandwidth_mbps, BANDWIDTH_MBPS_MAX, bandwidth_mbps)?;
+        Ok(Figures { latency_ps: latency_ns * 1_000, bandwidth_mbps })
+    }
+
     fn function(&self, number: u8, count: u8) -> Result<FunctionConfig, SpecError> {
         let first = number16("device_id", self.device_id.unwrap_or(Num(0x0D01)))?;
         let mut identity = identity(first.wrapping_add(number.into()), 0x05_02_10);
@@ -224,6 +253,8 @@ impl DeviceSpec {
         spec.lnr = self.requester()?;
         let first = number == 0;
         let hdm = self.hdm.as_deref().filter(|_| first).map(hdm).transpose()?;
+        let figures = self.figures()?;
+        let hdm = hdm.map(|hdm| HdmConfig { figures, ..hdm });
         if self.gim_memory.is_some() && !self.gim {
             return Err(field("gim_memory", "nobody reaches it: give gim, too"));
         }
@@ -338,7 +369,8 @@ impl DeviceSpec {
             *bar = Some(BarSpec { kind, size: Mld::bar_size(capacity) });
             rest.fill(None);
             spec.serial = Some(serial.wrapping_add(u64::from(number) + 1));
-            let hdm = Some(HdmConfig { base, memory: HdmMemory::Bar(0) });
+            let (memory, figures) = (HdmMemory::Bar(0), self.figures()?);
+            let hdm = Some(HdmConfig { base, memory, figures });
             let function = FunctionConfig { spec, hdm, ..FunctionConfig::default() };
             let device = CxlDevice::new(self.device(end.clone(), vec![function])?)?;
             Ok(DeviceEndpoint::new(device, &name, 1, true).logical(number.into()))

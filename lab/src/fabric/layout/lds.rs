@@ -9,6 +9,7 @@ use weft_fm::service::status::StartMode;
 use super::super::topology::{Device, DeviceKind};
 use super::build::Builder;
 use super::{End, LayoutError, Part};
+use crate::endpoint::device::spec::{BANDWIDTH_MBPS_MAX, LATENCY_NS_MAX};
 
 /// Most logical devices of a device.
 pub(super) const LDS_MAX: u8 = 16;
@@ -18,6 +19,23 @@ const BAR_MIB_MAX: u32 = 16_384;
 pub(super) const GRANULE_MIB: u32 = 256;
 /// All of a device's bandwidth, 256ths.
 const WHOLE: u32 = 256;
+
+/// Refuses figures of memory that a CDAT does not hold, or that a device has no memory for.
+fn check_figures(device: &Device) -> Result<(), LayoutError> {
+    let fits = |value: Option<u64>, most| value.is_none_or(|value| (1..=most).contains(&value));
+    let is_given = device.latency_ns.is_some() || device.bandwidth_mbps.is_some();
+    let why = match () {
+        () if !fits(device.latency_ns, LATENCY_NS_MAX) => "latency_ns: expected 1 to 1000000",
+        () if !fits(device.bandwidth_mbps, BANDWIDTH_MBPS_MAX) => {
+            "bandwidth_mbps: expected 1 to 100000000"
+        }
+        () if is_given && device.kind != DeviceKind::Memory => {
+            "latency_ns and bandwidth_mbps are for kind = \"memory\""
+        }
+        () => return Ok(()),
+    };
+    refuse(&device.name, why)
+}
 
 impl Builder<'_> {
     /// Refuses devices with logical devices where there can be none.
@@ -30,6 +48,7 @@ impl Builder<'_> {
             if device.cache_lines > 1 << 20 {
                 return refuse(&device.name, "cache_lines: expected 0 to 1048576");
             }
+            check_figures(device)?;
             let Some(lds) = device.lds else {
                 if device.capacity_mib.is_some() && device.kind != DeviceKind::Memory {
                     return refuse(&device.name, "capacity_mib is for kind = \"memory\"");
