@@ -11,7 +11,7 @@ use weft_parsers::fabric::{Bdf, Hpa};
 use super::home::HomeNews;
 use super::mailbox::{MailboxFailure, Response};
 use crate::pci::ErrorMessage;
-use crate::pci::enumerate::{CacheIdFailure, EnumerateError};
+use crate::pci::enumerate::{CacheIdFailure, CdatRead, EnumerateError};
 use crate::requester::Done;
 use crate::transaction_layer::{ReceivedMessage, TlpCounts};
 
@@ -59,6 +59,8 @@ pub enum Event {
         /// Whether it was done.
         result: Result<(), CacheIdFailure>,
     },
+    /// CDATs of functions have been read, or not.
+    Cdats(Vec<CdatRead>),
     /// What was stored in this line, and acknowledged, is lost: the device had given the line up, or its write-back has no answer.
     LineLost(Hpa),
     /// A device and its cache: it is silent, answers again, or has lost a line.

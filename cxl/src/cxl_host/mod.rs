@@ -289,6 +289,12 @@ impl CxlHost {
         self.core.software.set_cache_id(bdf, cache_id)
     }
 
+    /// Reads the CDATs of functions that the last enumeration has found, by their DOE mailboxes: [`Event::Cdats`]. False while
+    /// it does so already.
+    pub fn read_cdats(&mut self, functions: Vec<Bdf>) -> bool {
+        self.core.software.read_cdats(functions)
+    }
+
     /// Whether it enumerates.
     #[must_use]
     pub const fn is_enumerating(&self) -> bool {

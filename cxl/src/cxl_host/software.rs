@@ -77,6 +77,8 @@ pub(super) struct Software {
     /// A device that is to have a `CacheID`, or none any more, and whether that is under way.
     cache_id: Option<(Bdf, Option<u8>, bool)>,
     moved_cache_ids: Vec<u8>,
+    /// Functions whose CDATs are to be read, and whether that is under way.
+    cdats: Option<(Vec<Bdf>, bool)>,
     /// A reset of a bus, until what is there has been enumerated.
     reset: Option<Resetting>,
     /// Commands for mailboxes, in order; the first one is under way.
@@ -103,6 +105,7 @@ impl Software {
             heard: Vec::new(),
             cache_id: None,
             moved_cache_ids: Vec::new(),
+            cdats: None,
             reset: None,
             commands: VecDeque::new(),
             command_next: 0,
@@ -122,6 +125,9 @@ impl Software {
         self.looked_at = Some(LookedAt::All);
         if let Some((.., is_under_way)) = &mut self.cache_id {
             *is_under_way = false; // begins again behind that
+        }
+        if let Some((_, is_under_way)) = &mut self.cdats {
+            *is_under_way = false;
         }
         self.scan = Some(Scan::new(Enumerator::all(self.spec).beside(self.memory.clone())));
     }
@@ -156,6 +162,15 @@ impl Software {
         is_free
     }
 
+    /// Reads the CDATs of functions, once nothing is enumerated; false while it does so already.
+    pub(super) fn read_cdats(&mut self, functions: Vec<Bdf>) -> bool {
+        let is_free = self.cdats.is_none();
+        if is_free {
+            self.cdats = Some((functions, false));
+        }
+        is_free
+    }
+
     /// The next thing to look at, where there is one.
     fn next_scan(&mut self) -> Option<Scan> {
         if let Some(tree) = &self.tree
@@ -165,10 +180,14 @@ impl Software {
             let enumerator = Enumerator::service(self.spec, tree.clone(), bdf);
             return Some(Scan::new(enumerator.beside(self.memory.clone())));
         }
-        let (bdf, cache_id, is_under_way) = self.cache_id.as_mut()?;
+        let tree = || self.tree.clone().unwrap_or_default();
+        if let Some((bdf, cache_id, is_under_way)) = &mut self.cache_id {
+            *is_under_way = true;
+            return Some(Scan::new(Enumerator::cache_id(self.spec, tree(), *bdf, *cache_id)));
+        }
+        let (functions, is_under_way) = self.cdats.as_mut()?;
         *is_under_way = true;
-        let tree = self.tree.clone().unwrap_or_default();
-        Some(Scan::new(Enumerator::cache_id(self.spec, tree, *bdf, *cache_id)))
+        Some(Scan::new(Enumerator::cdat(self.spec, tree(), functions)))
     }
 
     /// What software sets on LN requesters.
@@ -367,6 +386,13 @@ impl Software {
         self.look_at_heard();
     }
 
+    /// CDATs have been read, or not.
+    fn end_cdats(&mut self, events: &mut Events) {
+        let (Some(scan), Some(_)) = (self.scan.take(), self.cdats.take()) else { return };
+        events.push(Event::Cdats(scan.enumerator().cdats().to_vec()));
+        self.look_at_heard();
+    }
+
     /// Slots that interrupted meanwhile are looked at.
     fn look_at_heard(&mut self) {
         for from in core::mem::take(&mut self.heard) {
@@ -413,6 +439,10 @@ impl Software {
                 if self.cache_id.is_some_and(|(_, _, is_under_way)| is_under_way) =>
             {
                 self.end_cache_id(events);
+                Advance::Again
+            }
+            ScanStep::Finished if matches!(self.cdats, Some((_, true))) => {
+                self.end_cdats(events);
                 Advance::Again
             }
             ScanStep::Finished => {

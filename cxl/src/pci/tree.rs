@@ -106,6 +106,8 @@ pub struct Node {
     pub class: u32,
     /// Port type and offset of the PCI Express capability.
     pub express: Option<(Option<PortKind>, u16)>,
+    /// Number of the port, of a bridge.
+    pub port: Option<u8>,
     /// Offset of the MSI capability.
     pub msi: Option<u16>,
     /// Device serial number.
@@ -116,6 +118,8 @@ pub struct Node {
     pub lnr_capability: u16,
     /// CXL device type.
     pub cxl: Option<CxlKind>,
+    /// Offsets of its DOE mailboxes.
+    pub doe: Vec<u16>,
     /// Register blocks that it names.
     pub blocks: Vec<RegisterBlock>,
     /// BARs.
@@ -235,6 +239,24 @@ impl Tree {
             left.extend(node.nodes().iter().rev());
             Some(node)
         })
+    }
+
+    /// The node at `bdf` and all above it, those above first; nothing where there is none.
+    #[must_use]
+    pub fn path(&self, bdf: Bdf) -> Vec<&Node> {
+        fn find<'a>(nodes: &'a [Node], bdf: Bdf, path: &mut Vec<&'a Node>) -> bool {
+            for node in nodes {
+                path.push(node);
+                if node.bdf == bdf || find(node.nodes(), bdf, path) {
+                    return true;
+                }
+                path.pop();
+            }
+            false
+        }
+        let mut path = Vec::new();
+        find(&self.nodes, bdf, &mut path);
+        path
     }
 
     /// The node at `bdf`.

@@ -6,6 +6,7 @@
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails that way")]
 
 mod cache_ids;
+mod cdat;
 mod cxl_cache;
 mod fabric;
 mod gfd_fabric;

@@ -22,6 +22,7 @@ use super::tree::Tree;
 pub use ln::LnSettings;
 use scan::Scanner;
 pub use scan::cache_id::CacheIdFailure;
+pub use scan::cdat::{CdatFailure, CdatRead};
 pub use spec::{EnumerateError, HostSpec, Request, Reserve};
 
 /// A way to configuration registers.
@@ -99,6 +100,18 @@ impl Enumerator {
     /// `CacheID`s that were given to a device or taken from one: who had them before is not reached by them any more.
     pub fn moved_cache_ids(&self) -> impl Iterator<Item = u8> + '_ {
         self.scanner.moved_cache_ids.iter().copied()
+    }
+
+    /// Reads the CDATs of these functions: [`Self::cdats`].
+    #[must_use]
+    pub fn cdat(host: HostSpec, tree: Tree, functions: &[Bdf]) -> Self {
+        Self::start(Scanner::cdat(host, tree, functions))
+    }
+
+    /// CDATs that were read, or why not.
+    #[must_use]
+    pub fn cdats(&self) -> &[CdatRead] {
+        &self.scanner.cdats
     }
 
     /// Places no memory of devices where the host has memory of its own.

@@ -5,14 +5,16 @@
 //! Source: PCI-to-PCI Bridge 1.2 §3.2.5; PCIe 6.0 §2.3.1, §7.5, §7.6.3; CXL 3.1 §8.1.
 
 pub(super) mod cache_id;
+pub(super) mod cdat;
 mod hdm;
 mod ln;
 mod probe;
 mod write;
 
-use cache_id::CacheIdFailure;
 use std::collections::BTreeSet;
 
+use cache_id::CacheIdFailure;
+use cdat::CdatRead;
 use weft_parsers::fabric::Bdf;
 
 use super::assign::assign;
@@ -60,6 +62,10 @@ enum Job {
     GiveCacheId(Bdf),
     /// Switch the cache of a device on, or off.
     SwitchCache(Bdf, bool),
+    /// Find the DOE mailbox by which the CDAT of a function is read.
+    FindCdat(Bdf),
+    /// Read an entry of the CDAT of a function by its mailbox there, and go on with those behind it.
+    CdatEntry { bdf: Bdf, mailbox: u16, handle: u16 },
 }
 
 /// A bus that is being looked at.
@@ -91,6 +97,10 @@ pub(super) struct Scanner {
     pub(super) moved_cache_ids: BTreeSet<u8>,
     /// How giving a `CacheID` ended.
     pub(super) cache_id: Option<Result<(), CacheIdFailure>>,
+    /// CDATs that were read, or not.
+    pub(super) cdats: Vec<CdatRead>,
+    /// Entries of the one that is being read.
+    entries: Vec<Vec<u8>>,
 }
 
 impl Scanner {
@@ -108,6 +118,8 @@ impl Scanner {
             memory: Vec::new(),
             moved_cache_ids: BTreeSet::new(),
             cache_id: None,
+            cdats: Vec::new(),
+            entries: Vec::new(),
         }
     }
 
@@ -130,6 +142,12 @@ impl Scanner {
     pub(super) fn cache_id(host: HostSpec, tree: Tree, device: Bdf, cache_id: Option<u8>) -> Self {
         let mut this = Self::new(host, tree, Job::CacheId(device, cache_id));
         this.jobs.remove(0); // no memory is placed
+        this
+    }
+
+    pub(super) fn cdat(host: HostSpec, tree: Tree, functions: &[Bdf]) -> Self {
+        let mut this = Self::new(host, tree, Job::Finish);
+        this.jobs = functions.iter().rev().map(|bdf| Job::FindCdat(*bdf)).collect();
         this
     }
 
@@ -184,6 +202,8 @@ impl Scanner {
             }
             Job::GiveCacheId(device) => self.give_cache_id(device),
             Job::SwitchCache(device, on) => self.switch_cache(device, on).map(|_| ()),
+            Job::FindCdat(bdf) => self.find_cdat(bdf),
+            Job::CdatEntry { bdf, mailbox, handle } => self.read_entry(bdf, mailbox, handle),
         }
     }
 

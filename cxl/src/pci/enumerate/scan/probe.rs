@@ -11,11 +11,13 @@ use crate::pci::cxl::{self, CxlKind};
 use crate::pci::enumerate::wire::Done;
 use crate::pci::express::PortKind;
 use crate::pci::function::BarKind;
-use crate::pci::regs::{self, cap, dvsec, express, ext, lnr};
+use crate::pci::regs::{self, cap, doe, dvsec, express, ext, lnr};
 use crate::pci::tree::{Bar, Below, Node, ProblemKind};
 
 /// Vendor ID of a function that is not ready (PCIe 6.0 §2.3.1, CRS software visibility).
 const NOT_READY: u16 = 0x0001;
+/// End of a configuration space.
+const EXT_END: u16 = 0x1000;
 /// Longest list of capabilities, with its end: double words between header and 100h.
 const LIST_MAX: usize = 49;
 /// Longest list of extended capabilities, with its end.
@@ -70,6 +72,10 @@ impl Scanner {
         }
         node.bars = self.bars(bdf, bars)?;
         if header == 1 {
+            if let Some((_, at)) = node.express {
+                let [.., port] = self.wire.read(bdf, at + express::LINK_CAP)?.to_le_bytes();
+                node.port = Some(port);
+            }
             let slot = self.slot(&node)?;
             let pref64 = self.wire.read(bdf, regs::PREF_WINDOW)? & 0xF == 1;
             node.below = Some(Below { pref64, slot, ..Below::default() });
@@ -131,6 +137,7 @@ impl Scanner {
                     (node.lnr, node.lnr_capability) = (Some(at), u16::from_le_bytes([low, high]));
                 }
                 ext::DVSEC if at <= 0xFF4 => self.dvsec(node, at)?,
+                ext::DOE if at <= EXT_END - doe::LEN => node.doe.push(at),
                 _ => {}
             }
             at = u16::from_le_bytes([c, d]) >> 4 & !3;
