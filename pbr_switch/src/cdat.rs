@@ -1,9 +1,10 @@
-//! Coherent Device Attribute Tables: of the switch itself, and of memory in a host's window.
+//! Coherent Device Attribute Tables: of the switch itself, of a virtual switch, and of memory in a host's window.
 //!
-//! Shape: header 16 bytes, then structures with type and length.
+//! Shape: ports, vPPBs or FAST segments -> structures ([`weft_cxl::cdat`]).
 //! Units: latency in ps, bandwidth in MB/s, each an entry times its base.
-//! Source: CDAT 1.03 (header, DSMAS type 0, DSLBIS type 1, SSLBIS type 5); CXL 3.1 section 7.7.12.4; docs/spec/cxl-fabric.md "CDAT".
+//! Source: CDAT 1.03 (DSMAS, DSLBIS, SSLBIS); CXL 3.1 section 7.7.12.4; docs/spec/cxl-fabric.md "CDAT".
 
+use weft_cxl::cdat::{DataType, Figures, Range, Table, dslbis, dsmas, switch};
 use weft_dataplane::pbr::segments::{Segment, Segments};
 use weft_parsers::cci::pbr::PathCost;
 use weft_parsers::fabric::{Pid, Target};
@@ -11,66 +12,50 @@ use weft_parsers::fabric::{Pid, Target};
 use super::port::Port;
 use crate::config::Role;
 
-const HEAD: usize = 16;
-const REVISION: u8 = 1;
-const CHECKSUM_AT: usize = 5;
-const DSMAS: u8 = 0;
-const DSLBIS: u8 = 1;
-const SSLBIS: u8 = 5;
-const ACCESS_LATENCY: u8 = 0;
-const ACCESS_BANDWIDTH: u8 = 3;
-/// Latency through the switch, in units of 1 ns: what its egress and crossbar take without load.
+/// Latency through the switch, ns: what its egress and crossbar take without load.
 pub const THROUGH_NS: u16 = 100;
-/// Bandwidth of a port of 64 GT/s and 16 lanes, in units of 1,000 MB/s.
-const PORT_GB: u16 = 128;
-/// Upstream port in an SSLBIS.
-const UPSTREAM: u16 = 0x0100;
+const _: () = assert!(Figures::SWITCH.latency_ps == THROUGH_NS as u64 * 1_000, "one figure");
 
 /// CDAT of a switch: each port that leads downwards, from any upstream one.
 #[must_use]
 pub fn of_switch(ports: &[Port]) -> Vec<u8> {
-    let mut all = vec![0; HEAD];
-    for (kind, base, value) in
-        [(ACCESS_LATENCY, 1_000, THROUGH_NS), (ACCESS_BANDWIDTH, 1_000, PORT_GB)]
-    {
-        let below: Vec<&Port> = ports.iter().filter(|port| port.role != Role::Usp).collect();
-        let len = u16::try_from(16 + 8 * below.len()).unwrap_or(u16::MAX);
-        all.extend([SSLBIS, 0]);
-        all.extend(len.to_le_bytes());
-        all.extend([kind, 0, 0, 0]);
-        all.extend(u64::to_le_bytes(base));
-        for port in below {
-            for word in [UPSTREAM, port.id.get().into(), value, 0] {
-                all.extend(word.to_le_bytes());
-            }
-        }
+    let below = ports.iter().filter(|port| port.role != Role::Usp);
+    let ways: Vec<_> = below.map(|port| (port.id.get(), Figures::SWITCH)).collect();
+    Table::new(switch(&ways)).bytes()
+}
+
+/// Structures of the CDAT of a virtual switch with so many downstream vPPBs: each of these from the upstream one. Where that is a
+/// vUSP, what the path through the fabric adds is in it, too, as the fabric manager has told it with the binding.
+#[must_use]
+pub fn of_vcs(vppbs: u8, path: Option<PathCost>) -> Vec<Vec<u8>> {
+    let through = path.map_or(Figures::SWITCH, |cost| Figures::SWITCH.and_path(figures(cost)));
+    let ways: Vec<_> = (1..=vppbs).map(|number| (number, through)).collect();
+    switch(&ways)
+}
+
+/// What a path adds.
+fn figures(cost: PathCost) -> Figures {
+    Figures {
+        latency_ps: cost.latency_base.saturating_mul(cost.latency.into()),
+        bandwidth_mbps: cost.bandwidth_base.saturating_mul(cost.bandwidth.into()),
     }
-    seal(&mut all);
-    all
 }
 
 /// CDAT of a component that a host reaches by its FAST: a DSMAS for each range of its window that leads there, and latency and
 /// bandwidth of that (two DSLBIS), as the fabric manager has told them.
 #[must_use]
 pub fn of_target(fast: &Segments, target: Pid, cost: PathCost) -> Vec<u8> {
-    let mut all = vec![0; HEAD];
+    let mut all = Vec::new();
     for (handle, (base, len)) in (0..=u8::MAX).zip(ranges(fast, target)) {
-        all.extend([DSMAS, 0, 24, 0, handle, 0, 0, 0]);
-        all.extend(base.to_le_bytes());
-        all.extend(len.to_le_bytes());
-        for (kind, unit, value) in [
-            (ACCESS_LATENCY, cost.latency_base, cost.latency),
-            (ACCESS_BANDWIDTH, cost.bandwidth_base, cost.bandwidth),
+        all.push(dsmas(handle, Range::plain(base, len)));
+        for (what, unit, value) in [
+            (DataType::AccessLatency, cost.latency_base, cost.latency),
+            (DataType::AccessBandwidth, cost.bandwidth_base, cost.bandwidth),
         ] {
-            all.extend([DSLBIS, 0, 24, 0, handle, 0, kind, 0]);
-            all.extend(unit.to_le_bytes());
-            for word in [value, 0, 0, 0] {
-                all.extend(word.to_le_bytes());
-            }
+            all.push(dslbis(handle, what, unit, value));
         }
     }
-    seal(&mut all);
-    all
+    Table::new(all).bytes()
 }
 
 /// Ranges of a window that lead to a target, alone or as one of the ways: first address and bytes.
@@ -100,17 +85,4 @@ fn ranges(fast: &Segments, target: Pid) -> Vec<(u64, u64)> {
         }
     }
     all
-}
-
-/// Writes length, revision and checksum into the header.
-fn seal(cdat: &mut [u8]) {
-    let len = u32::try_from(cdat.len()).unwrap_or(u32::MAX);
-    if let Some(head) = cdat.first_chunk_mut::<6>() {
-        let [l0, l1, l2, l3] = len.to_le_bytes();
-        *head = [l0, l1, l2, l3, REVISION, 0];
-    }
-    let sum = cdat.iter().fold(0_u8, |sum, byte| sum.wrapping_add(*byte));
-    if let Some(place) = cdat.get_mut(CHECKSUM_AT) {
-        *place = sum.wrapping_neg();
-    }
 }

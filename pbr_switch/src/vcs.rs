@@ -30,6 +30,7 @@ use weft_parsers::cci::{Uuid, generic};
 use weft_parsers::fabric::{Hpa, Pid};
 
 use super::cache_updates::CacheRoutes;
+use super::cdat;
 use super::config::{ConfigError, SwitchConfig, VcsConfig};
 use super::port::BRIDGE;
 
@@ -151,6 +152,8 @@ impl VcsState {
                 _ => Bound::No,
             };
             let bridge = bridge(index, *config, &switch.identity)?;
+            let has_doe = index == 0 && config.vppbs > 0;
+            let bridge = if has_doe { bridge.with_doe()? } else { bridge };
             let component = component(index, *config);
             Ok(VppbState {
                 bridge: if component.is_some() { bridge.with_component()? } else { bridge },
@@ -163,7 +166,7 @@ impl VcsState {
         let is_alone = config.vppbs == 0;
         let gae = config.gae.then(|| gae(&switch.identity, is_alone)).transpose()?;
         let gam = if config.usp.is_some() { Gam::host() } else { Gam::peer() };
-        Ok(Self {
+        let mut made = Self {
             usp: config.usp,
             vppbs: (0..=config.vppbs).map(make).collect::<Result<_, _>>()?,
             gae,
@@ -178,7 +181,22 @@ impl VcsState {
             cache_ids: CacheIds::default(),
             cache_routes: CacheRoutes::default(),
             threads: Vec::new(),
-        })
+        };
+        made.renew_cdat();
+        Ok(made)
+    }
+
+    /// Has the DOE mailbox of its upstream bridge tell what ways through it cost now.
+    pub(crate) fn renew_cdat(&mut self) {
+        let path = match self.vppbs.first().map(|upstream| upstream.bound) {
+            Some(Bound::Pid(bound)) => Some(bound.cost),
+            _ => None,
+        };
+        let below = u8::try_from(self.vppbs.len().saturating_sub(1)).unwrap_or(u8::MAX);
+        let structures = cdat::of_vcs(below, path);
+        if let Some(upstream) = self.vppbs.first_mut() {
+            upstream.bridge.set_cdat(structures);
+        }
     }
 
     /// Whether the host sees the GAE and no switch: there are no downstream vPPBs (CXL 3.1, 7.7.2.6).

@@ -182,7 +182,8 @@ impl Switch {
     fn bind_far(&mut self, (vcs, vppb): (u8, u8), far: Pid, own: Option<Pid>, cost: PathCost) {
         let old = self.vppb_of(vcs, vppb).map(|it| it.bound);
         if let Ok(Bound::Pid(old)) = old {
-            self.bind(vcs, vppb, Bound::Pid(PidBound { cost, ..old })); // another cost of the same path
+            // Another cost of the same path: nothing that is below is bound anew.
+            self.set_bound(vcs, vppb, Bound::Pid(PidBound { cost, ..old }));
             return;
         }
         let own = own.or_else(|| self.own_pid(vcs, far));
@@ -205,10 +206,17 @@ impl Switch {
     }
 
     fn bind(&mut self, vcs: u8, vppb: u8, bound: Bound) {
+        self.set_bound(vcs, vppb, bound);
+        self.lose_cache_ids(vcs, vppb);
+    }
+
+    fn set_bound(&mut self, vcs: u8, vppb: u8, bound: Bound) {
         if let Some(state) = self.vppb_mut(vcs, vppb) {
             state.bound = bound;
         }
-        self.lose_cache_ids(vcs, vppb);
+        if let Some(state) = self.vcses.get_mut(usize::from(vcs)) {
+            state.renew_cdat();
+        }
     }
 
     fn show_present(&mut self, vcs: u8, vppb: u8, is_present: bool) {

@@ -118,7 +118,7 @@ impl Switch {
 
     //= CXL 3.1 section 7.7.12.4
     /// Read CDAT (0702h): for a manager the switch's own, and of no other target; for a host, by its GAE, that of a component
-    /// which it may reach, with what the fabric adds.
+    /// which it may reach, with what the fabric adds, or with target `FFF` that of the virtual switch of the GAE.
     pub(super) fn read_cdat(
         &mut self,
         vcs: Option<u8>,
@@ -131,6 +131,10 @@ impl Switch {
                 cdat::of_switch(&self.ports)
             }
             None => return Err(NONE_SUCH),
+            Some(vcs) if pid.is_none() => {
+                let upstream = self.vppb_of(vcs, 0)?;
+                upstream.bridge.cdat().ok_or(NONE_SUCH)?.bytes()
+            }
             Some(vcs) => {
                 let fast = self.vppb_of(vcs, 0)?.tables.fast();
                 let state = self.vcs_of(vcs)?;

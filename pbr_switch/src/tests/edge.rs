@@ -1,6 +1,7 @@
 //! The host's commands, and those of the FM that allow them: 570Ch to 5716h, 58xxh, 59xxh, 0109h, 010Ah.
 
 use super::*;
+use weft_cxl::cdat::read::Contents;
 use weft_dataplane::pbr::{Found, Prefixes};
 use weft_parsers::cci::component::{Cdat, ReadCdat};
 use weft_parsers::cci::gae::{
@@ -377,7 +378,6 @@ fn gfd_commands_are_forwarded_by_as_many_threads_as_there_are() {
     assert_eq!((it.seq.get(), it.free), (1, 1));
 }
 
-/// Nobody reads the CDAT of a target for a host yet: the command is not for hosts, and not in the list that they see.
 /// CXL 3.1 section 7.7.12.4: of each range of its window that leads to a component, what the manager has said of the way.
 #[test]
 fn a_host_reads_what_the_way_to_a_component_adds() {
@@ -435,7 +435,7 @@ fn a_host_reads_what_the_way_to_a_component_adds() {
     assert_eq!(bench.events(), [Event::AccessChanged { vcs: 0 }], "it is to be read again");
     let now = whole(&mut bench, 0x51, 0);
     assert_eq!(now[56..58], 600_u16.to_le_bytes());
-    for target in [0x10, 0x53, 0xFFF] {
+    for target in [0x10, 0x53] {
         bench.bad(HOST, &ask(target, 0), BAD);
     }
     bench.bad(HOST, &ask(0x51, 1 << 40), BAD);
@@ -443,4 +443,41 @@ fn a_host_reads_what_the_way_to_a_component_adds() {
     bench.bad(FM, &ask(0x51, 0), BAD);
     bench.ok(FM, &allow(AccessOp::DisableGmv, 0x51));
     bench.bad(HOST, &ask(0x51, 0), BAD);
+}
+
+/// CXL 3.1 section 7.7.12.4: target `FFF` is the virtual switch itself, below a virtual link with the path that the manager has
+/// told with the binding; the mailbox in configuration space (DOE) tells the same.
+#[test]
+fn a_virtual_switch_tells_of_its_ways_and_of_the_path() {
+    let mut bench = Bench::new();
+    let ask = Request::ReadCdat(ReadCdat { target: Pid::NONE, start: 0, len: 4_096 });
+    let ways = |bench: &mut Bench, session| {
+        let payload = bench.ok(session, &ask);
+        let bytes = read::<Cdat<'_>>(&payload).data.bytes().to_vec();
+        let Session::Host { vcs } = session else { panic!("a host asks") };
+        let own = bench.switch.vcs(vcs).unwrap().vppbs[0].bridge.cdat().unwrap();
+        assert_eq!(own.bytes(), bytes, "by DOE");
+        let found = Contents::of_table(&bytes);
+        let to = |port| {
+            let way = found.way_to(port)?;
+            Some((way.read_latency_ps.unwrap() / 1_000, way.write_bandwidth_mbps.unwrap()))
+        };
+        let last = if session == HOST { 4 } else { 2 };
+        assert_eq!((to(1), to(last + 1)), (to(last), None), "as many as there are vPPBs");
+        (to(1).unwrap(), bytes[12])
+    };
+    assert_eq!(ways(&mut bench, HOST), ((100, 128_000), 0));
+    assert_eq!(ways(&mut bench, OTHER_HOST), ((100, 128_000), 0), "bound to nothing");
+    bench.assign(4, 0, 0x40);
+    let path = |latency| {
+        let cost = PathCost { latency_base: 1_000, latency, bandwidth_base: 1_000, bandwidth: 32 };
+        let own = Chosen(None);
+        Request::BindPid(BindPid { op: BindOp::Bind, vcs: 1, vppb: 0, pid: pid(0x98), own, cost })
+    };
+    assert_eq!(bench.background(&path(205)), ReturnCode::Success);
+    assert_eq!(ways(&mut bench, OTHER_HOST), ((305, 32_000), 1));
+    assert_eq!(bench.background(&path(305)), ReturnCode::Success);
+    assert_eq!(ways(&mut bench, OTHER_HOST), ((405, 32_000), 2), "another way of the same link");
+    assert_eq!(ways(&mut bench, HOST), ((100, 128_000), 0));
+    bench.bad(FM, &ask, BAD);
 }
