@@ -56,11 +56,36 @@ pub fn cost(
     to: Pid,
     figures: Figures,
 ) -> Option<PathCost> {
+    path_cost(inventory, plan, from, to, figures, |links| links + 1)
+}
+
+/// The same of the path of a virtual link, as 5706h tells it: without the switches at its two ends, which hosts read of
+/// themselves (DOE).
+#[must_use]
+pub fn link_cost(
+    inventory: &Inventory,
+    plan: &Plan,
+    from: SwitchId,
+    to: Pid,
+    figures: Figures,
+) -> Option<PathCost> {
+    path_cost(inventory, plan, from, to, figures, |links| links.saturating_sub(1))
+}
+
+/// Cost of a path of which so many switches count.
+fn path_cost(
+    inventory: &Inventory,
+    plan: &Plan,
+    from: SwitchId,
+    to: Pid,
+    figures: Figures,
+    switches: fn(u64) -> u64,
+) -> Option<PathCost> {
     let ends = way(&plan.graph, &plan.routed.tables, from, to)?;
     let links = u64::try_from(ends.len() / 2).ok()?;
     let latency_ps = figures
         .switch_ps
-        .saturating_mul(links + 1)
+        .saturating_mul(switches(links))
         .saturating_add(figures.link_ps.saturating_mul(links));
     let rate = |at: &super::graph::PortRef| {
         let port = inventory.switch(at.switch).and_then(|switch| switch.port(at.port));

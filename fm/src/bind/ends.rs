@@ -111,6 +111,26 @@ pub(super) fn bind_end(
     })
 }
 
+/// Tells the switch of one end of a virtual link what its path adds, unless it knows that; an end that shows something else is
+/// left alone.
+pub(super) fn tell_cost(
+    fabric: &mut Fabric,
+    inventory: &Inventory,
+    end: LinkEnd,
+    pid: Pid,
+    cost: PathCost,
+) -> Result<(), CallError> {
+    let (bridge, own) = (end.bridge, own_of(inventory, end));
+    let (way, Bridge { vcs, vppb, .. }) = (way(inventory, bridge), bridge);
+    let answer = fabric.call(way, &Request::GetPidBinding(pbr::Vppb { vcs, vppb }))?;
+    let shown = answer.read::<PidBinding>()?;
+    if shown.pid != pid || shown.cost == cost {
+        return Ok(());
+    }
+    let bind = Request::BindPid(BindPid { op: BindOp::Bind, vcs, vppb, pid, own, cost });
+    apply(fabric, way, bridge, &bind, |now| now == BridgeState::Pid(pid))
+}
+
 /// Takes away whatever a bridge shows; whether it showed something.
 ///
 /// # Errors

@@ -366,6 +366,21 @@ impl Bindings {
         Ok(())
     }
 
+    /// Tells both ends of a virtual link what its path adds, as far as they do not know.
+    ///
+    /// # Errors
+    /// A switch does not answer, or refuses.
+    pub fn tell_cost(
+        fabric: &mut Fabric,
+        inventory: &Inventory,
+        link: &Remote,
+        cost: PathCost,
+    ) -> Result<(), CallError> {
+        let Remote { host, below } = *link;
+        ends::tell_cost(fabric, inventory, below, host.pid, cost)?;
+        ends::tell_cost(fabric, inventory, host, below.pid, cost)
+    }
+
     /// Takes a virtual link away, the host's end first.
     ///
     /// # Errors

@@ -13,6 +13,7 @@ use weft_rpc::Refused;
 
 use super::request::Vector;
 use super::{Fm, NO_COST, refuse};
+use crate::bind::Bindings;
 use crate::cci::{CallError, Fabric, Way};
 use crate::cdat::{self, Figures};
 use crate::change::Running;
@@ -69,6 +70,27 @@ impl Fm {
             if is_news && self.tell_cost(bit).is_err() {
                 return;
             }
+        }
+        self.tell_link_costs();
+    }
+
+    /// The same of the paths of virtual links: the switch at the lower end tells its host.
+    fn tell_link_costs(&mut self) {
+        let figures = self.desired.figures();
+        let Some(running) = &self.running else { return };
+        let (inventory, links) = (&running.inventory, &running.bindings.remote);
+        self.told_links.retain(|at, _| links.iter().any(|link| link.below.bridge == *at));
+        for link in links {
+            let at = link.below.bridge;
+            let (from, to) = (link.host.bridge.switch, link.below.pid);
+            let cost = cdat::link_cost(inventory, &running.plan, from, to, figures);
+            let Some(cost) = cost.filter(|cost| self.told_links.get(&at) != Some(cost)) else {
+                continue;
+            };
+            if Bindings::tell_cost(&mut self.fabric, inventory, link, cost).is_err() {
+                return;
+            }
+            self.told_links.insert(at, cost);
         }
     }
 

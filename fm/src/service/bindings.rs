@@ -174,7 +174,8 @@ impl Fm {
             }
             Binding::Remote(link) => {
                 let (from, to) = (link.host.bridge.switch, link.below.pid);
-                let cost = cdat::cost(inventory, plan, from, to, figures).unwrap_or(NO_COST);
+                let cost = cdat::link_cost(inventory, plan, from, to, figures);
+                let cost = cost.unwrap_or(NO_COST);
                 running.bindings.bind_remote(&mut self.fabric, inventory, link, cost)
             }
         }
@@ -193,7 +194,7 @@ impl Fm {
             return running.bindings.unbind_local(fabric, inventory, bridge, option).map(drop);
         };
         let host = link.host.bridge;
-        let cost = cdat::cost(inventory, plan, host.switch, link.below.pid, figures);
+        let cost = cdat::link_cost(inventory, plan, host.switch, link.below.pid, figures);
         let cost = cost.unwrap_or(NO_COST);
         running.bindings.unbind_remote(&mut self.fabric, inventory, host, cost).map(drop)
     }

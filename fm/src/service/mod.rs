@@ -67,6 +67,7 @@ use super::p2p::P2p;
 use super::plan::{self, Baseline};
 use super::store::{State, Store, StoreError};
 use super::trace::{Edge, TraceContext, Via, trace};
+use crate::bind::Bridge;
 use crate::text::{bytes, name_of, parse_pid, tag};
 
 /// How a fabric manager is set up.
@@ -104,6 +105,8 @@ pub struct Fm {
     granted: BTreeSet<AccessBit>,
     /// What edges were told of ways, by the bits that let their hosts use them.
     told_costs: BTreeMap<AccessBit, PathCost>,
+    /// What switches were told of the paths of virtual links, by the bridges at their lower ends.
+    told_links: BTreeMap<Bridge, PathCost>,
     /// Components that were claimed anew, and may not have all that they had yet.
     fresh: BTreeSet<Pid>,
     /// The tables that the store has.
@@ -173,6 +176,7 @@ impl Fm {
             partitions: BTreeMap::new(),
             granted: BTreeSet::new(),
             told_costs: BTreeMap::new(),
+            told_links: BTreeMap::new(),
             fresh: BTreeSet::new(),
             kept: None,
             store,

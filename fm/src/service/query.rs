@@ -18,6 +18,7 @@ use super::request::{
 };
 use super::{Fm, names, refuse, with_causes};
 use crate::cci::{CallError, TransportError, Way};
+use crate::cdat;
 use crate::change::Running;
 use crate::inventory::{OWN_PORT, Switch, TargetKind};
 use crate::memory::Host;
@@ -163,7 +164,7 @@ impl Fm {
         let (inventory, plan) = (&running.inventory, &running.plan);
         let mut rows = Vec::new();
         let mut row = |from: Host, to: Pid, what: String| {
-            let cost = crate::cdat::cost(inventory, plan, from.switch, to, figures);
+            let cost = cdat::cost(inventory, plan, from.switch, to, figures);
             let Some(cost) = cost else { return };
             rows.push(CostRow {
                 from: from.pid.bits(),

@@ -135,7 +135,7 @@ impl Fm {
             }
             Binding::Remote(link) => {
                 let (from, to) = (link.host.bridge.switch, link.below.pid);
-                let cost = cdat::cost(inventory, &running.plan, from, to, figures);
+                let cost = cdat::link_cost(inventory, &running.plan, from, to, figures);
                 let cost = cost.unwrap_or(NO_COST);
                 let bound = bindings.restore(&mut self.fabric, inventory, link, cost);
                 if bound.is_err() && !bindings.cut.contains(&link) {

@@ -7,7 +7,7 @@
 use super::fake::{Fake, Shared};
 use super::fake_gfd::GfdState;
 use super::plan::set_up;
-use crate::cdat::{Figures, cost};
+use crate::cdat::{Figures, cost, link_cost};
 use crate::graph::{SwitchId, generate};
 use crate::inventory::Inventory;
 use crate::overview::NameRow;
@@ -32,6 +32,9 @@ fn a_path_costs_its_switches_and_links_and_is_as_fast_as_the_slowest() {
     assert_eq!((far.bandwidth_base, far.bandwidth), (100, 1_210), "16 lanes at 64 GT/s");
     let near = cost(&inventory, &plan, SwitchId(2), gfd, figures).unwrap();
     assert_eq!((near.latency, near.bandwidth), (101, 0));
+    let link = |from| link_cost(&inventory, &plan, SwitchId(from), gfd, figures).unwrap();
+    assert_eq!((link(0).latency, link(0).bandwidth), (111, 1_210), "without the two at its ends");
+    assert_eq!((link(1).latency, link(2).latency), (5, 0));
     for port in &mut inventory.switches[1].ports {
         (port.width, port.speed) = (4, 5);
     }
