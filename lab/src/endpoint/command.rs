@@ -158,6 +158,15 @@ pub enum Command {
     },
     /// Host: what was found last.
     Tree {},
+    /// Host: latency and bandwidth of the memory of a device, and of the way there.
+    Cdat {
+        /// The device; without: all that tell of it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        bdf: Option<Id>,
+        /// How long it may take.
+        #[serde(default = "timeout", deserialize_with = "timeout_ms")]
+        timeout_ms: u64,
+    },
     /// Host: reads four bytes of configuration space.
     ConfigRead {
         /// Whose.
@@ -323,6 +332,7 @@ impl Command {
             | Self::Reset { timeout_ms, .. }
             | Self::CacheId { timeout_ms, .. }
             | Self::CacheFlush { timeout_ms, .. }
+            | Self::Cdat { timeout_ms, .. }
             | Self::Gae { timeout_ms, .. }
             | Self::TurnOff { timeout_ms } => *timeout_ms,
             Self::LnRead(access)
@@ -468,6 +478,63 @@ pub struct Status {
     pub detail: Value,
 }
 
+/// Latency and bandwidth, as far as they are known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AccessFigures {
+    /// Of loads.
+    pub read_latency_ns: Option<u64>,
+    /// Of stores.
+    pub write_latency_ns: Option<u64>,
+    /// Of loads.
+    pub read_bandwidth_mbps: Option<u64>,
+    /// Of stores.
+    pub write_bandwidth_mbps: Option<u64>,
+}
+
+/// A range of the memory of a device.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CdatRange {
+    /// First address in the device.
+    pub dpa: u64,
+    /// Bytes.
+    pub len: u64,
+    /// Where the host has it; none where no committed decoder leads there.
+    pub hpa: Option<u64>,
+    /// It keeps its bytes without power.
+    pub non_volatile: bool,
+    /// Dynamic capacity: what of it is there changes.
+    pub dynamic: bool,
+    /// What the device tells of it.
+    pub device: AccessFigures,
+    /// The device and all switches above it together; none where not all of these tell.
+    pub path: Option<AccessFigures>,
+}
+
+/// A switch above a device.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CdatSwitch {
+    /// Its upstream port.
+    pub bdf: Id,
+    /// Number of the port that leads to the device.
+    pub port: u8,
+    /// What it tells of the way from one to the other, with the fabric's path where it is below a virtual link.
+    #[serde(flatten)]
+    pub access: AccessFigures,
+}
+
+/// What the CDATs of a device and of the switches above it tell.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CdatDevice {
+    /// The device.
+    pub bdf: Id,
+    /// Ranges of its memory.
+    pub ranges: Vec<CdatRange>,
+    /// Switches above it, the one nearest to the host first.
+    pub switches: Vec<CdatSwitch>,
+    /// Who does not tell, and why.
+    pub errors: Vec<String>,
+}
+
 /// An endpoint's answer to a command.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -489,6 +556,11 @@ pub enum Answer {
         tree: Value,
         /// For people.
         text: String,
+    },
+    /// Latency and bandwidth of memory.
+    Cdat {
+        /// By device.
+        devices: Vec<CdatDevice>,
     },
     /// A register.
     Register {

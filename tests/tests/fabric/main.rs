@@ -6,6 +6,7 @@
 
 mod back_invalidate;
 mod cache_ids;
+mod cdat;
 mod cxl_mem;
 mod discovery;
 mod faults;

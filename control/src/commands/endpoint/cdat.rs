@@ -1,26 +1,47 @@
-//! `weft endpoint ctl HOST cdat`: what the way to a component costs, as the host's GAE tells it (0702h).
+//! `weft endpoint ctl HOST cdat`: latency and bandwidth of a device's memory and of the way there, by DOE; or of the way to a
+//! component by its PID, as the host's GAE tells it (0702h).
 //!
-//! Shape: PID -> [`Command::Gae`] -> a row for each range of the host's window that leads there.
+//! Shape: PID -> [`Command::Gae`] -> a row for each range of the host's window that leads there; a device, or none ->
+//! [`Command::Cdat`] -> each range of its memory.
 //! Units: bytes, ns, MB/s.
-//! Source: CDAT 1.03 (DSMAS, DSLBIS); CXL 3.1 section 7.7.12.4; docs/spec/wire-formats.md §4.4.
+//! Source: CDAT 1.03 (DSMAS, DSLBIS); CXL 3.1 section 7.7.12.4; docs/spec/wire-formats.md §3.12, §4.4.
 
-use std::collections::BTreeMap;
 use std::io::{self, Write};
+use std::str::FromStr;
 
 use serde::Serialize;
-use weft_lab::endpoint::command::Command;
-use weft_lab::endpoint::number::{Hex, Num};
+use weft_cxl::cdat::HEAD;
+use weft_cxl::cdat::read::Contents;
+use weft_lab::endpoint::command::{AccessFigures, CdatDevice, CdatRange, Command};
+use weft_lab::endpoint::number::{Hex, Id, Num};
 use weft_parsers::cci::component::{Cdat, ReadCdat};
 use weft_parsers::cci::{Opcode, Payload, Request};
 use weft_parsers::fabric::Pid;
 
+use crate::error::CliError;
+
 /// Bytes that are asked for: more than a mailbox holds.
 const MOST: u64 = 1 << 20;
-const HEAD: usize = 16;
-const DSMAS: u8 = 0;
-const DSLBIS: u8 = 1;
-const LATENCY: u8 = 0;
-const BANDWIDTH: u8 = 3;
+
+/// Whose CDAT is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Of {
+    /// That of a component of the fabric.
+    Pid(Pid),
+    /// That of a device which the host has enumerated.
+    Device(Id),
+}
+
+impl FromStr for Of {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text.contains(':') {
+            return text.parse().map(Self::Device);
+        }
+        crate::commands::pid(text).map(Self::Pid)
+    }
+}
 
 /// A range of a host's window.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -38,8 +59,41 @@ pub(super) struct Table {
     whole: bool,
 }
 
+/// The command that asks for it.
+pub(super) fn ask(
+    of: Option<Of>,
+    block: Option<Num>,
+    timeout_ms: u64,
+) -> Result<Command, CliError> {
+    Ok(match of {
+        Some(Of::Pid(pid)) => command(pid, block, timeout_ms),
+        _ if block.is_some() => {
+            return Err(CliError::Usage("--block is for the CDAT of a PID".to_owned()));
+        }
+        Some(Of::Device(bdf)) => Command::Cdat { bdf: Some(bdf), timeout_ms },
+        None => Command::Cdat { bdf: None, timeout_ms },
+    })
+}
+
+/// Shows the mailbox's answer; `output` is none where that was refused, with the name of the reason.
+pub(super) fn show(
+    pid: Pid,
+    name: &str,
+    output: Option<&[u8]>,
+    json: bool,
+    out: &mut dyn Write,
+) -> Result<(), CliError> {
+    let table = output.and_then(read).ok_or_else(|| {
+        CliError::Switch(format!("there is no CDAT of {pid} for this host: {name}"))
+    })?;
+    if json {
+        return crate::commands::write_json(out, &table);
+    }
+    print(&table, out).map_err(CliError::Output)
+}
+
 /// The command for the mailbox.
-pub(super) fn command(pid: Pid, block: Option<Num>, timeout_ms: u64) -> Command {
+fn command(pid: Pid, block: Option<Num>, timeout_ms: u64) -> Command {
     let request = Request::ReadCdat(ReadCdat { target: pid, start: 0, len: MOST });
     let mut input = [0; 64];
     let len = request.emit(&mut input).unwrap_or_default(); // it has 20 bytes
@@ -48,45 +102,66 @@ pub(super) fn command(pid: Pid, block: Option<Num>, timeout_ms: u64) -> Command 
 }
 
 /// Reads the answer; none where it is no CDAT.
-pub(super) fn read(output: &[u8]) -> Option<Table> {
+fn read(output: &[u8]) -> Option<Table> {
     let answer = Cdat::parse(output).ok()?;
     let bytes = answer.data.bytes();
     let whole = usize::try_from(answer.total).is_ok_and(|total| total <= bytes.len());
-    let mut rows: BTreeMap<u8, Row> = BTreeMap::new();
-    let mut rest = bytes.get(HEAD..)?;
-    while let Some((&[kind, _, low, high], _)) = rest.split_first_chunk() {
-        let len = usize::from(u16::from_le_bytes([low, high]));
-        let Some((one, behind)) = rest.split_at_checked(len).filter(|_| len > 4) else { break };
-        structure(kind, one, &mut rows);
-        rest = behind;
-    }
-    Some(Table { cdat: rows.into_values().collect(), whole })
+    bytes.get(..HEAD)?;
+    let found = Contents::of_table(bytes);
+    let rows = found.ranges.values().map(|range| Row {
+        base: range.base,
+        len: range.len,
+        latency_ns: range.access.read_latency_ps.unwrap_or(0) / 1_000,
+        bandwidth_mbps: range.access.read_bandwidth_mbps.unwrap_or(0),
+    });
+    Some(Table { cdat: rows.collect(), whole })
 }
 
-/// Takes one structure in.
-fn structure(kind: u8, one: &[u8], rows: &mut BTreeMap<u8, Row>) {
-    let word = |at: usize| {
-        let bytes = one.get(at..).and_then(|bytes| bytes.first_chunk());
-        bytes.map_or(0, |bytes| u64::from_le_bytes(*bytes))
+fn figures(it: &AccessFigures) -> String {
+    let number = |value: Option<u64>| value.map_or("?".to_owned(), |value| value.to_string());
+    let pair = |read: Option<u64>, write: Option<u64>, unit: &str| {
+        if read == write {
+            return format!("{} {unit}", number(read));
+        }
+        format!("{} {unit} to load, {} {unit} to store", number(read), number(write))
     };
-    let byte = |at: usize| one.get(at).copied().unwrap_or_default();
-    let row = rows.entry(byte(4)).or_default();
-    match (kind, byte(6)) {
-        (DSMAS, _) => (row.base, row.len) = (word(8), word(16)),
-        (DSLBIS, what) => {
-            let value = word(8).saturating_mul(u64::from(u16::from_le_bytes([byte(16), byte(17)])));
-            match what {
-                LATENCY => row.latency_ns = value / 1_000,
-                BANDWIDTH => row.bandwidth_mbps = value,
-                _ => {}
+    let latency = pair(it.read_latency_ns, it.write_latency_ns, "ns");
+    format!("{latency}, {}", pair(it.read_bandwidth_mbps, it.write_bandwidth_mbps, "MB/s"))
+}
+
+/// Prints what devices and the switches above them tell.
+pub(super) fn print_devices(devices: &[CdatDevice], out: &mut dyn Write) -> io::Result<()> {
+    if devices.is_empty() {
+        writeln!(out, "no device that the host has enumerated has a CDAT")?;
+    }
+    for CdatDevice { bdf, ranges, switches, errors } in devices {
+        writeln!(out, "{}", bdf.0)?;
+        for CdatRange { dpa, len, hpa, non_volatile, dynamic, device, path } in ranges {
+            let kind = match (non_volatile, dynamic) {
+                (false, false) => "",
+                (true, false) => ", non-volatile",
+                (false, true) => ", dynamic capacity",
+                (true, true) => ", non-volatile, dynamic capacity",
+            };
+            let at = hpa.map_or("not decoded".to_owned(), |hpa| format!("at {hpa:#x}"));
+            writeln!(out, "  dpa {dpa:#x}, {len:#x} bytes, {at}{kind}")?;
+            writeln!(out, "    device: {}", figures(device))?;
+            match path {
+                Some(path) => writeln!(out, "    whole way: {}", figures(path))?,
+                None => writeln!(out, "    whole way: not known")?,
             }
         }
-        _ => {}
+        for switch in switches {
+            let (bdf, port) = (switch.bdf.0, switch.port);
+            writeln!(out, "  switch {bdf}, port {port}: {}", figures(&switch.access))?;
+        }
+        errors.iter().try_for_each(|error| writeln!(out, "  {error}"))?;
     }
+    Ok(())
 }
 
 /// Prints it for people.
-pub(super) fn print(table: &Table, out: &mut dyn Write) -> io::Result<()> {
+fn print(table: &Table, out: &mut dyn Write) -> io::Result<()> {
     if table.cdat.is_empty() {
         writeln!(out, "no range of the host's window leads there")?;
     }
@@ -159,5 +234,50 @@ mod tests {
         };
         assert_eq!((opcode.0, input.0.len()), (0x0702, 20));
         assert_eq!(input.0[..4], [0x51, 0, 0, 0]);
+    }
+
+    #[test]
+    fn a_device_is_told_from_a_pid_by_its_colon() {
+        assert_eq!("05:00.0".parse(), Ok(Of::Device("05:00.0".parse().unwrap())));
+        assert_eq!("051".parse(), Ok(Of::Pid(Pid::from_low_bits(0x51))));
+        for text in ["05:00", "fff", "x", ""] {
+            assert!(text.parse::<Of>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn devices_are_shown_with_what_is_not_known() {
+        let all = |ns, mbps| AccessFigures {
+            read_latency_ns: Some(ns),
+            write_latency_ns: Some(ns),
+            read_bandwidth_mbps: Some(mbps),
+            write_bandwidth_mbps: None,
+        };
+        let range = CdatRange {
+            len: 0x1000_0000,
+            hpa: Some(1 << 39),
+            device: all(150, 64_000),
+            path: Some(all(250, 64_000)),
+            ..CdatRange::default()
+        };
+        let unknown = CdatRange { hpa: None, dynamic: true, path: None, ..range.clone() };
+        let device = CdatDevice {
+            bdf: "05:00.0".parse().unwrap(),
+            ranges: vec![range, unknown],
+            switches: Vec::new(),
+            errors: vec!["03:00.0: why".to_owned()],
+        };
+        let mut text = Vec::new();
+        print_devices(&[device], &mut text).unwrap();
+        let want = "05:00.0\n  dpa 0x0, 0x10000000 bytes, at 0x8000000000\n    \
+                    device: 150 ns, 64000 MB/s to load, ? MB/s to store\n    \
+                    whole way: 250 ns, 64000 MB/s to load, ? MB/s to store\n  \
+                    dpa 0x0, 0x10000000 bytes, not decoded, dynamic capacity\n    \
+                    device: 150 ns, 64000 MB/s to load, ? MB/s to store\n    \
+                    whole way: not known\n  03:00.0: why\n";
+        assert_eq!(String::from_utf8(text).unwrap(), want);
+        let mut text = Vec::new();
+        print_devices(&[], &mut text).unwrap();
+        assert_eq!(text, b"no device that the host has enumerated has a CDAT\n");
     }
 }

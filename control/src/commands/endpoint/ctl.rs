@@ -13,13 +13,12 @@ use weft_rpc::{Client, ClientError, LINE_LEN_MAX};
 
 use super::mem::{self, Mem};
 use super::{cdat, ln, show};
-use crate::commands::{pid, pid_bits};
+use crate::commands::pid_bits;
 use crate::error::CliError;
 use weft_lab::endpoint::command::{Access, Export, OwnRange, Via};
 use weft_lab::endpoint::number::{Hex, Id, Num};
 use weft_lab::endpoint::time_limit::{TIMEOUT_MS, TIMEOUT_MS_MAX};
 use weft_lab::endpoint::{Answer, Command};
-use weft_parsers::fabric::Pid;
 
 /// What an endpoint is given beyond a command's own time.
 const GRACE: Duration = Duration::from_secs(15);
@@ -103,12 +102,13 @@ enum CtlCommand {
         #[arg(long)]
         block: Option<Num>,
     },
-    /// Host: what the way to a component costs, by the CDAT that the switch has for the host
+    /// Host: latency and bandwidth of devices' memory and of the way there, or of the way to a component of the fabric
     Cdat {
-        /// PID of a G-FAM device, or of whose memory it is, in hexadecimal digits
-        #[arg(value_parser = pid)]
-        pid: Pid,
-        /// Address of the mailbox's register block
+        /// A device, such as 05:00.0, without it all that the host has enumerated; or the PID of a G-FAM device, or of whose
+        /// memory it is, in hexadecimal digits
+        #[arg(value_name = "BDF|PID")]
+        of: Option<cdat::Of>,
+        /// Of a PID: address of the mailbox's register block
         #[arg(long)]
         block: Option<Num>,
     },
@@ -371,7 +371,7 @@ fn command(args: &CtlArgs) -> Result<Command, CliError> {
         CtlCommand::Gae { opcode, input, block } => {
             Command::Gae { opcode: *opcode, input: input.clone(), block: *block, timeout_ms }
         }
-        CtlCommand::Cdat { pid, block } => cdat::command(*pid, *block, timeout_ms),
+        CtlCommand::Cdat { of, block } => cdat::ask(*of, *block, timeout_ms)?,
         CtlCommand::Ring { base, block } => {
             Command::Ring { base: *base, block: *block, timeout_ms }
         }
@@ -430,18 +430,13 @@ pub(super) fn run(args: &CtlArgs, out: &mut dyn Write) -> Result<(), CliError> {
     })?;
     let answer: Answer = serde_json::from_value(value)
         .map_err(|error| CliError::Switch(format!("the answer is not understood: {error}")))?;
-    if let (CtlCommand::Cdat { pid, .. }, Answer::Response { code, name, output, .. }) =
-        (&args.what, &answer)
+    if let (
+        CtlCommand::Cdat { of: Some(cdat::Of::Pid(pid)), .. },
+        Answer::Response { code, name, output, .. },
+    ) = (&args.what, &answer)
     {
-        let table = cdat::read(&output.0).filter(|_| *code == 0);
-        let table = table.ok_or_else(|| {
-            CliError::Switch(format!("there is no CDAT of {pid} for this host: {name}"))
-        })?;
-        return if args.json {
-            crate::commands::write_json(out, &table)
-        } else {
-            cdat::print(&table, out).map_err(CliError::Output)
-        };
+        let output = Some(&output.0).filter(|_| *code == 0);
+        return cdat::show(*pid, name, output.map(Vec::as_slice), args.json, out);
     }
     if args.json {
         crate::commands::write_json(out, &answer)?;
@@ -544,6 +539,9 @@ mod tests {
                 r#"{"cmd":"gae","opcode":1794,"input":"5100000000000000000000000000100000000000","timeout_ms":30000}"#,
             ),
             ("cdat fff", ""),
+            ("cdat", r#"{"cmd":"cdat","timeout_ms":30000}"#),
+            ("cdat 05:00.0", r#"{"cmd":"cdat","bdf":"05:00.0","timeout_ms":30000}"#),
+            ("cdat 05:00", ""), ("cdat 05:00.0 --block 0x1000", ""),
             ("cdat 1000", ""),
             ("gae 0x5804 0102", r#"{"cmd":"gae","opcode":22532,"input":"0102","timeout_ms":30000}"#),
             ("ring --base 0x2000", r#"{"cmd":"ring","base":8192,"timeout_ms":30000}"#),

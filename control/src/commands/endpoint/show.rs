@@ -107,6 +107,7 @@ pub(super) fn print(answer: &Answer, out: &mut dyn Write) -> io::Result<()> {
         }
         Answer::Tree { text, .. } if text.is_empty() => writeln!(out, "nothing was enumerated yet"),
         Answer::Tree { text, .. } => write!(out, "{text}"),
+        Answer::Cdat { devices } => super::cdat::print_devices(devices, out),
         Answer::Register { value } => writeln!(out, "{value:#010x}"),
         Answer::Transfer(report) => transfer(report, out),
         Answer::Load(report) => load(report, out),

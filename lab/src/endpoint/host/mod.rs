@@ -4,6 +4,7 @@
 //! Units: bytes.
 //! Source: docs/endpoint.md; docs/spec/wire-formats.md §4.6, §5.4.
 
+mod cdat;
 pub mod exports;
 pub mod fabric_mem;
 mod hdm_check;
@@ -16,6 +17,7 @@ use serde_json::{Value, json};
 use weft_cxl::completer::Target;
 use weft_cxl::cxl_host::mailbox::Ring;
 use weft_cxl::cxl_host::{CpuAccess, CpuError, CpuStep, CxlHost, Event, HomeNews};
+use weft_cxl::pci::enumerate::CdatRead;
 use weft_cxl::pci::{ByteEnables, Reg, Tree};
 use weft_cxl::requester::{Done, OpId, Operation};
 use weft_cxl::tlp_end::Progress;
@@ -43,6 +45,7 @@ enum Waits {
     Scan,
     Reset(Bdf),
     CacheId(Bdf),
+    Cdat(cdat::Asked),
     Config { op: OpId, write: bool },
     Mailbox { command: u64 },
     Ring { command: u64, step: RingStep, block: Hpa, taken: Option<(Vec<Hex>, bool)> },
@@ -207,6 +210,35 @@ impl HostEndpoint {
         Ok(None)
     }
 
+    fn cdat(
+        &mut self,
+        now: Instant,
+        number: u64,
+        device: Option<Bdf>,
+        timeout_ms: u64,
+    ) -> Result<Option<Answer>, Refused> {
+        let asked = cdat::Asked::of(self.inner.tree(), device)?;
+        if asked.devices.is_empty() {
+            return Ok(Some(Answer::Cdat { devices: Vec::new() }));
+        }
+        if !self.inner.read_cdats(asked.functions.clone()) {
+            return Err(Refused::unavailable("the host reads CDATs already"));
+        }
+        self.wait(now, number, Waits::Cdat(asked), timeout_ms);
+        Ok(None)
+    }
+
+    /// CDATs have been read: whoever waits for them has them. One who does no more has run out of time.
+    fn cdats_read(&mut self, read: &[CdatRead], log: &mut EventLog) {
+        let Self { inner: host, waiting, .. } = self;
+        waiting.retain(|number, waiting| {
+            let Waits::Cdat(asked) = &waiting.what else { return true };
+            let devices = host.tree().map(|tree| asked.report(tree, read)).unwrap_or_default();
+            log.answer(*number, Ok(Answer::Cdat { devices }));
+            false
+        });
+    }
+
     fn config(
         &mut self,
         now: Instant,
@@ -337,6 +369,7 @@ impl HostEndpoint {
                 let is_it = |it: &Waits| matches!(it, Waits::CacheId(of) if *of == device);
                 self.show_tree(is_it, result, log);
             }
+            Event::Cdats(read) => self.cdats_read(&read, log),
             Event::BusReset(bdf) => {
                 log.event("bus_reset", format!("what is below {bdf} has been reset"));
                 let is_it = |it: &Waits| matches!(it, Waits::Reset(of) if *of == bdf);
@@ -479,6 +512,9 @@ impl Endpoint for HostEndpoint {
                 self.cache_id(now, number, (bdf.0, *id), *timeout_ms)
             }
             Command::Tree {} => Ok(self.tree(now, number)),
+            Command::Cdat { bdf, timeout_ms } => {
+                self.cdat(now, number, bdf.map(|it| it.0), *timeout_ms)
+            }
             Command::ConfigRead { bdf, reg } => self.config(now, number, (bdf.0, *reg), None),
             Command::ConfigWrite { bdf, reg, value, enables } => {
                 self.config(now, number, (bdf.0, *reg), Some((value.0, *enables)))
