@@ -1,6 +1,6 @@
 """CDATs and DOE objects, laid out from the standards alone, are the worked bytes of the page.
 
-Shape: structures packed here -> the bytes that docs/spec/wire-formats.md §3.12 shows.
+Shape: structures packed here -> the bytes that docs/spec/wire-formats.md §3.13 shows.
 Units: bytes; ps, MB/s.
 Source: CDAT 1.03 (header, DSMAS, DSLBIS, SSLBIS); PCIe 6.0 section 6.30; CXL 3.1 section 8.1.11.
 """
@@ -15,7 +15,7 @@ CXL, TABLE_ACCESS = 0x1E98, 2
 
 
 def worked():
-    """All byte strings behind `Worked:` in §3.12."""
+    """All byte strings behind `Worked:` in §3.13."""
     section = PAGE.read_text().split("### 3.12 ")[1].split("\n---\n")[0]
     found = re.findall(r"`([0-9A-F]{2}(?: [0-9A-F]{2})+)`", section.split("Worked:")[1])
     return [bytes.fromhex(one) for one in found]

@@ -3,7 +3,7 @@
 //! Shape: [`Doe::written`] takes what software has written, and shows status and answer in the [`Space`]; objects are
 //! answered at once.
 //! Units: double words of 32 bits.
-//! Source: PCIe 6.0 §6.30, §7.9.24; CXL 3.1 §8.1.11 (table access); docs/spec/wire-formats.md §3.12.
+//! Source: PCIe 6.0 §6.30, §7.9.24; CXL 3.1 §8.1.11 (table access); docs/spec/wire-formats.md §3.13.
 //!
 //! Software may write anything, in any order: an object is taken once it is whole, and all that it can do wrong ends with
 //! nothing or with DOE Error, which an abort clears.

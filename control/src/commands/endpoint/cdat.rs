@@ -4,7 +4,7 @@
 //! Shape: PID -> [`Command::Gae`] -> a row for each range of the host's window that leads there; a device, or none ->
 //! [`Command::Cdat`] -> each range of its memory.
 //! Units: bytes, ns, MB/s.
-//! Source: CDAT 1.03 (DSMAS, DSLBIS); CXL 3.1 section 7.7.12.4; docs/spec/wire-formats.md §3.12, §4.4.
+//! Source: CDAT 1.03 (DSMAS, DSLBIS); CXL 3.1 section 7.7.12.4; docs/spec/wire-formats.md §3.13, §4.4.
 
 use std::io::{self, Write};
 use std::str::FromStr;

@@ -2,7 +2,7 @@
 //!
 //! Shape: a function → registers by [`super::super::wire::Wire`] → [`CdatRead`], structures or a [`CdatFailure`].
 //! Units: double words; nanoseconds.
-//! Source: PCIe 6.0 §6.30.2 (an answer within a second), CXL 3.1 §8.1.11; docs/spec/wire-formats.md §3.12.
+//! Source: PCIe 6.0 §6.30.2 (an answer within a second), CXL 3.1 §8.1.11; docs/spec/wire-formats.md §3.13.
 //!
 //! Whatever a function answers, it ends: entries, their lengths and the pauses for an answer are bounded.
 
