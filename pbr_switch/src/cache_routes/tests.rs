@@ -502,7 +502,7 @@ fn hosts_edge() -> Switch {
 
 /// What the edge below the virtual link tells, filled up to whole DWs; the answer.
 fn tells(switch: &mut Switch, pairs: &[(u16, u8)]) -> Option<VdmOp> {
-    let nothing = (pairs.len() % 2 > 0).then_some((0xFFF, 0));
+    let nothing = (!pairs.len().is_multiple_of(2)).then_some((0xFFF, 0));
     let pairs = pairs.iter().copied().chain(nothing);
     let pairs =
         pairs.map(|(port, cache_id)| RtPair { pid: Pid::from_low_bits(port), cache_id }.emit());
