@@ -8,6 +8,7 @@
 use std::collections::BTreeMap;
 use std::hint::black_box;
 
+use weft_cxl::cache::home::HomeSpec;
 use weft_cxl::completer::Target;
 use weft_cxl::cxl_host::{CxlHost, Event, HostConfig, HostMemory};
 use weft_cxl::fabric_mem::{
@@ -123,7 +124,7 @@ fn host(end: EndConfig, uio_max: usize) -> Result<CxlHost, TransferError> {
 }
 
 /// The host's memory, and the device's as a place on the fabric.
-struct Memories<'a>(&'a mut HostMemory);
+struct Memories<'a>(&'a mut dyn Target);
 
 impl Memory for Memories<'_> {
     fn kind(&self, addr: u64, _: u64) -> Option<MemKind> {

@@ -204,10 +204,10 @@ fn cache(protocol: Protocol, rest: &[u8]) -> (TlpFields, Lengths) {
     fields.cache_id = Some(head.cache_id);
     match class {
         CacheClass::D2hReq | CacheClass::H2dRsp | CacheClass::H2dData => {
-            fields.cqid = Some(head.id)
+            fields.cqid = Some(head.id);
         }
         CacheClass::D2hRsp | CacheClass::D2hData | CacheClass::H2dReq => {
-            fields.uqid = Some(head.id)
+            fields.uqid = Some(head.id);
         }
     }
     match head.op {
@@ -329,6 +329,25 @@ const fn name(tlp: &Tlp<'_>) -> &'static str {
     }
 }
 
+impl TlpFields {
+    /// What a CXL.cache message has of its own.
+    fn write_cache(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(cache_id) = self.cache_id {
+            write!(f, " cacheid {cache_id}")?;
+        }
+        if let Some(cqid) = self.cqid {
+            write!(f, " cqid {cqid}")?;
+        }
+        if let Some(uqid) = self.uqid {
+            write!(f, " uqid {uqid}")?;
+        }
+        if let Some(state) = self.state {
+            write!(f, " {state}")?;
+        }
+        Ok(())
+    }
+}
+
 impl fmt::Display for TlpFields {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.link)?;
@@ -359,15 +378,7 @@ impl fmt::Display for TlpFields {
         if let Some(tag) = self.tag {
             write!(f, " tag {tag}")?;
         }
-        if let Some(cqid) = self.cqid {
-            write!(f, " cqid {cqid}")?;
-        }
-        if let Some(uqid) = self.uqid {
-            write!(f, " uqid {uqid}")?;
-        }
-        if let Some(state) = self.state {
-            write!(f, " {state}")?;
-        }
+        self.write_cache(f)?;
         if let Some(status) = self.status {
             write!(f, " {status}")?;
         }
@@ -387,9 +398,6 @@ impl fmt::Display for TlpFields {
         }
         if let Some(ld) = self.ld_id.filter(|&ld| ld > 0) {
             write!(f, " ld {ld}")?;
-        }
-        if let Some(cache_id) = self.cache_id {
-            write!(f, " cacheid {cache_id}")?;
         }
         if let Some(load) = self.dev_load.filter(|&load| load > 0) {
             write!(f, " load {load}")?;

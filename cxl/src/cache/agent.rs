@@ -271,12 +271,12 @@ impl<T: Copy + PartialEq> CacheAgent<T> {
         if self.flights.len() < IN_FLIGHT_MAX
             && let Some(out) = self.urgent.pop_front()
         {
-            return self.request(now, out);
+            return self.request(now, &out);
         }
         if self.flights.len() < self.in_flight_max
             && let Some(out) = self.reads.pop_front()
         {
-            return self.request(now, out);
+            return self.request(now, &out);
         }
         if !self.flushing || !self.flights.is_empty() || !self.urgent.is_empty() {
             return None;
@@ -288,11 +288,11 @@ impl<T: Copy + PartialEq> CacheAgent<T> {
         self.cache.flush();
         self.drain();
         let out = self.urgent.pop_front()?;
-        self.request(now, out)
+        self.request(now, &out)
     }
 
-    fn request(&mut self, now: Instant, out: Out<T>) -> Option<Outgoing> {
-        let (line, op, what) = match out {
+    fn request(&mut self, now: Instant, out: &Out<T>) -> Option<Outgoing> {
+        let (line, op, what) = match *out {
             Out::Read { line, exclusive } => {
                 let op = if exclusive { CacheOp::RdOwn } else { CacheOp::RdAny };
                 (line, op, What::Read { granted: false, data: false, failed: false })

@@ -283,7 +283,7 @@ impl<T> HomeAgent<T> {
         let wrong = filter.wrong + own.wrong;
         let filter = FilterCounts { unexpected: own.unexpected, wrong, ..filter };
         let poisoned = self.poisoned.len();
-        HomeCounts { filter, lines, lines_max, waiting, poisoned, ..self.counts }
+        HomeCounts { filter, poisoned, lines, lines_max, waiting, ..self.counts }
     }
 
     /// How the cache with a `CacheID` holds a line.

@@ -13,6 +13,7 @@ use weft_parsers::fabric::{Bdf, Hpa};
 use weft_parsers::tlp::view::{CODE_VDM_TYPE0, CODE_VDM_TYPE1};
 use weft_parsers::tlp::{Body, Completion, Kind, Mode, Routing, Status, Tlp, TlpRepr, ln as wire};
 
+use super::cache::FunctionCache;
 use super::events::{DeviceCounts, Event};
 use super::function::{Asked, State};
 use super::mem::{Answer, serve};
@@ -270,7 +271,7 @@ impl TransactionLayer for Core {
 
     fn next_due(&self) -> Option<Instant> {
         let due = |state: &State| {
-            let cache = state.cache.as_ref().and_then(|cache| cache.next_due());
+            let cache = state.cache.as_ref().and_then(FunctionCache::next_due);
             Instant::earlier(state.requester.next_due(), cache)
         };
         self.functions.iter().filter_map(due).min()

@@ -33,6 +33,7 @@ use crate::requester::uio::Uio;
 use crate::requester::{OpId, Operation, RequesterCounts, RequesterSpec, Transaction};
 use crate::tlp_end::{Carries, EndConfig, EndCounts, Progress, TlpEnd};
 use crate::transaction_layer::poll;
+use cache::FunctionCache;
 pub use events::{DeviceCounts, Event};
 use function::{Asked, State};
 pub use function::{FunctionConfig, MailboxPlace};
@@ -254,7 +255,7 @@ impl CxlDevice {
     /// There is no such function, or no cache that is on.
     pub fn flush_cache(&mut self, function: u8) -> Result<(), Refusal> {
         let cache = self.state_mut(function)?.cache.as_mut();
-        let is_on = cache.is_some_and(|cache| cache.flush_lines());
+        let is_on = cache.is_some_and(FunctionCache::flush_lines);
         is_on.then_some(()).ok_or(Refusal::NoCache(function))
     }
 
@@ -262,13 +263,13 @@ impl CxlDevice {
     #[must_use]
     pub fn is_flushing(&self, function: u8) -> bool {
         let cache = self.state(function).ok().and_then(|state| state.cache.as_ref());
-        cache.is_some_and(cache::FunctionCache::is_flushing)
+        cache.is_some_and(FunctionCache::is_flushing)
     }
 
     /// Counts of the first cache that a function has, and its lines: how many there are, of how many.
     #[must_use]
     pub fn cache_counts(&self) -> Option<(AgentCounts, (usize, usize))> {
-        self.core.functions.iter().find_map(|state| state.cache.as_ref()).map(|it| it.counts())
+        self.core.functions.iter().find_map(|state| state.cache.as_ref()).map(FunctionCache::counts)
     }
 
     /// The port of a fabric memory engine.

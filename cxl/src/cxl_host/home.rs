@@ -155,14 +155,14 @@ impl Home {
                 return Some((local, bytes));
             }
             match self.agent.admit(local) {
-                Admitted::Now(local) => self.carry_out(local, memory, lnc),
+                Admitted::Now(local) => self.carry_out(&local, memory, lnc),
                 Admitted::Waits => {}
                 Admitted::Refused(local, why) => self.end(&local.what, Err(why.into())),
             }
         }
     }
 
-    fn carry_out(&mut self, local: Local<Parked>, memory: &mut HostMemory, lnc: &mut Option<Lnc>) {
+    fn carry_out(&mut self, local: &Local<Parked>, memory: &mut HostMemory, lnc: &mut Option<Lnc>) {
         match &local.what {
             Parked::Store(_, data) => {
                 let done = write(memory, lnc, local.addr, data);

@@ -17,6 +17,7 @@ use weft_rpc::Refused;
 use super::api::Endpoint;
 use super::command::{Answer, Command, OwnRange, Status, TransferReport};
 use super::number::Hex;
+use super::own_memory::OwnMemory;
 use super::transfer::{DATA_MAX, Source, compare, own};
 
 /// Bytes of an endpoint's own memory that are stored or looked at in one slice.
@@ -137,39 +138,36 @@ impl Job {
 }
 
 impl Own {
-    fn slice(&mut self, endpoint: &mut dyn Endpoint) -> Result<Done, Refused> {
-        let at = self.at + self.done;
-        let memory = endpoint.own_memory(&self.command)?;
-        let (bytes, len) = match self.waits.take() {
-            Some((access, len)) => match memory.ended(access) {
-                Some(ended) => (ended?, len),
-                None => {
-                    self.waits = Some((access, len));
-                    return Ok(Done::More);
-                }
-            },
-            None => {
-                let len = SLICE.min(self.len - self.done);
-                let mut bytes = vec![0; usize::try_from(len).unwrap_or(0)];
-                let step = if self.stores {
-                    self.source.fill(self.done, &mut bytes);
-                    memory.store(at, &bytes)?
-                } else {
-                    memory.load(at, &mut bytes)?
-                };
-                match step {
-                    CpuStep::Done(done) => {
-                        bytes.truncate(done);
-                        (bytes, done)
-                    }
-                    CpuStep::Waits(access, len) => {
-                        self.waits = Some((access, len));
-                        return Ok(Done::More);
-                    }
-                }
-            }
+    /// Stores or loads some bytes: those that were done, or `None` where they wait for a cache of a device.
+    fn move_some(&mut self, memory: &mut dyn OwnMemory) -> Result<Option<Vec<u8>>, Refused> {
+        if let Some((access, len)) = self.waits {
+            let Some(ended) = memory.ended(access) else { return Ok(None) };
+            self.waits = None;
+            let loaded = ended?;
+            return Ok(Some(if self.stores { vec![0; len] } else { loaded }));
+        }
+        let (at, len) = (self.at + self.done, SLICE.min(self.len - self.done));
+        let mut bytes = vec![0; usize::try_from(len).unwrap_or(0)];
+        let step = if self.stores {
+            self.source.fill(self.done, &mut bytes);
+            memory.store(at, &bytes)?
+        } else {
+            memory.load(at, &mut bytes)?
         };
-        let len = len as u64;
+        match step {
+            CpuStep::Done(done) => bytes.truncate(done),
+            CpuStep::Waits(access, len) => {
+                self.waits = Some((access, len));
+                return Ok(None);
+            }
+        }
+        Ok(Some(bytes))
+    }
+
+    fn slice(&mut self, endpoint: &mut dyn Endpoint) -> Result<Done, Refused> {
+        let memory = endpoint.own_memory(&self.command)?;
+        let Some(bytes) = self.move_some(memory)? else { return Ok(Done::More) };
+        let len = bytes.len() as u64;
         if self.stores {
             self.report.written += len;
         } else {

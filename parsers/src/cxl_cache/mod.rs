@@ -212,6 +212,7 @@ impl GoState {
 }
 
 /// Fields of a message. Those that its class does not have are 0.
+#[expect(clippy::struct_excessive_bools, reason = "each is a bit of the message")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct CacheHead {
     /// What it says.

@@ -4,6 +4,9 @@ use super::*;
 
 const ADDR: Hpa = Hpa(0x0123_4567_BA40);
 
+/// Fields, data, byte enables, and the first and second eight bytes.
+type Worked<'a> = (CacheHead, Option<&'a [u8; LINE]>, Option<u64>, [u8; 8], [u8; 8]);
+
 fn emitted(message: &CacheMessage<'_>) -> ([u8; LEN_MAX], usize) {
     let mut out = [0xEE; LEN_MAX];
     let len = message.emit(&mut out).unwrap();
@@ -23,7 +26,7 @@ fn worked_bytes() {
     let answer = CacheHead { addr: ADDR, ..CacheHead::new(CacheOp::RspIFwdM, 7) };
     let part = CacheHead { poison: true, bogus: true, ..CacheHead::new(CacheOp::DataToHost, 7) };
     #[rustfmt::skip] // columns: message, data, byte enables, first eight bytes, second eight
-    let cases: [(_, Option<&[u8; LINE]>, Option<u64>, [u8; 8], [u8; 8]); 6] = [
+    let cases: [Worked<'_>; 6] = [
         (own,    None,        None,       [0x22, 0, 0x51, 0x23, 0, 0, 0, 0],       [0, 0, 1, 0x23, 0x45, 0x67, 0xBA, 0x40]),
         (go,     None,        None,       [0xA4, 0, 0x51, 0x23, 0, 2, 3, 0xD8],    [1, 2, 3, 4, 5, 6, 7, 8]),
         (data,   Some(&line), None,       [0xC0, 0, 0x51, 0x23, 0, 0, 3, 0xD8],    [1, 2, 3, 4, 5, 6, 7, 8]),

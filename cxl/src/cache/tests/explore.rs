@@ -68,25 +68,24 @@ struct Memory {
     written: Vec<(u64, u8)>,
 }
 
-impl Memory {
-    fn line(&self, addr: u64) -> Option<usize> {
-        let line = usize::try_from(addr / LINE as u64).unwrap();
-        (addr % LINE as u64 == 0 && line < LINES).then_some(line)
-    }
+/// Which line begins at an address.
+fn line_at(addr: u64) -> Option<usize> {
+    let line = usize::try_from(addr / LINE as u64).unwrap();
+    (addr.is_multiple_of(LINE as u64) && line < LINES).then_some(line)
 }
 
 impl Target for Memory {
     fn holds(&self, addr: u64, len: u64) -> bool {
-        len == LINE as u64 && self.line(addr).is_some()
+        len == LINE as u64 && line_at(addr).is_some()
     }
 
     fn read(&self, addr: u64, into: &mut [u8]) -> bool {
-        self.line(addr).map(|line| into.copy_from_slice(&self.lines[line])).is_some()
+        line_at(addr).map(|line| into.copy_from_slice(&self.lines[line])).is_some()
     }
 
     fn write(&mut self, addr: u64, data: &[u8]) -> bool {
         self.written.push((addr / LINE as u64, data[0]));
-        self.line(addr).map(|line| self.lines[line].copy_from_slice(data)).is_some()
+        line_at(addr).map(|line| self.lines[line].copy_from_slice(data)).is_some()
     }
 }
 

@@ -65,9 +65,7 @@ impl Bench {
     }
 
     fn out(&mut self) -> Vec<Outgoing> {
-        while let Some(local) = self.home.next_ready(self.now, &mut self.memory) {
-            panic!("{local:?}: nothing local was asked");
-        }
+        assert!(self.home.next_ready(self.now, &mut self.memory).is_none(), "nothing was asked");
         core::iter::from_fn(|| self.home.next_message()).collect()
     }
 
@@ -117,16 +115,18 @@ fn hash_of(home: &HomeAgent<u32>) -> u64 {
     hasher.finish()
 }
 
-/// Opcodes, and `RspData` of those that have it.
-fn said(out: &[Outgoing]) -> Vec<(CacheOp, u16)> {
+/// Opcode, and `RspData` of those that have it.
+type Said = (CacheOp, u16);
+
+fn said(out: &[Outgoing]) -> Vec<Said> {
     out.iter().map(|it| (it.head.op, it.head.rsp_data)).collect()
 }
 
-const GO_E: (CacheOp, u16) = (CacheOp::Go, GoState::Exclusive as u16);
-const GO_S: (CacheOp, u16) = (CacheOp::Go, GoState::Shared as u16);
-const GO_I: (CacheOp, u16) = (CacheOp::Go, GoState::Invalid as u16);
-const GO_ERROR: (CacheOp, u16) = (CacheOp::Go, GoState::Error as u16);
-const DATA: (CacheOp, u16) = (CacheOp::DataToDevice, 0);
+const GO_E: Said = (CacheOp::Go, GoState::Exclusive as u16);
+const GO_S: Said = (CacheOp::Go, GoState::Shared as u16);
+const GO_I: Said = (CacheOp::Go, GoState::Invalid as u16);
+const GO_ERROR: Said = (CacheOp::Go, GoState::Error as u16);
+const DATA: Said = (CacheOp::DataToDevice, 0);
 
 /// docs/spec/cxl-fabric.md "CXL.cache", the table of requests: answer, and what the device has then, of a line that nobody has.
 #[test]
@@ -136,7 +136,7 @@ fn each_request_has_its_answer() {
         RdOwnNoData, RdShared,
     };
     #[rustfmt::skip] // columns: request, answers, what is held then
-    let cases: [(CacheOp, &[(CacheOp, u16)], Option<Hold>); 9] = [
+    let cases: [(CacheOp, &[Said], Option<Hold>); 9] = [
         (RdCurr,           &[DATA],                              None),
         (RdShared,         &[GO_S, DATA],                        Some(Hold::Shared)),
         (RdAny,            &[GO_E, DATA],                        Some(Hold::Owned)),
@@ -167,7 +167,7 @@ fn each_request_has_its_answer() {
 #[test]
 fn writes_pull_their_data() {
     #[rustfmt::skip] // columns: request, what pulls, answers behind the data
-    let cases: [(CacheOp, CacheOp, &[(CacheOp, u16)]); 5] = [
+    let cases: [(CacheOp, CacheOp, &[Said]); 5] = [
         (CacheOp::ItoMWr,   CacheOp::GoWritePull,     &[]),
         (CacheOp::WrCur,    CacheOp::GoWritePull,     &[]),
         (CacheOp::WrInv,    CacheOp::WritePull,       &[GO_I]),
@@ -196,7 +196,7 @@ fn writes_pull_their_data() {
 #[test]
 fn others_are_asked_first() {
     #[rustfmt::skip] // columns: request, how the owner is asked, its answer, answers to who asked
-    let cases: [(CacheOp, CacheOp, CacheOp, &[(CacheOp, u16)]); 4] = [
+    let cases: [(CacheOp, CacheOp, CacheOp, &[Said]); 4] = [
         (CacheOp::RdCurr,      CacheOp::SnpCur,  CacheOp::RspVFwdV, &[DATA]),
         (CacheOp::RdShared,    CacheOp::SnpData, CacheOp::RspSFwdM, &[GO_S, DATA]),
         (CacheOp::RdOwn,       CacheOp::SnpInv,  CacheOp::RspIFwdM, &[GO_E, DATA]),
