@@ -229,7 +229,7 @@ def test_links_that_are_not_of_these_messages(tmp_path):
     changed = [
         frame[:14] + bytes.fromhex("025747") + frame[17:],
         *(frame[:19] + bytes([version << 4]) + frame[20:] for version in (0, 2, 15)),
-        *(frame[:17] + bytes([high, low]) + frame[19:] for high in (0, 1, 255) for low in (0, 1, 2, 3, 4, 7)),
+        *(frame[:17] + bytes([high, low]) + frame[19:] for high in (0, 1, 255) for low in (0, 1, 2, 3, 4, 9)),
         *(frame[:17] + bytes([high, low]) + frame[19:] for high in (1, 5, 6, 255) for low in (5, 6)),
         frame[:12] + bytes.fromhex("8100 0064 8100 0064") + frame[12:],
         frame[:12] + bytes.fromhex("88B8") + frame[14:],

@@ -68,6 +68,16 @@ class Cells:
             self.left -= 1
             return self.left >= 0
 
+    def check(self):
+        """Every cell held what was stored last, whenever it was looked at."""
+        wrong = []
+        for number, register in enumerate(self.registers):
+            try:
+                register.check()
+            except Wrong as why:
+                wrong.append(f"line {number * CELL // LINE} cell {number}: {why}")
+        assert not wrong, f"{len(wrong)} cells: {wrong[:5]}"
+
     def values(self, count):
         """Values that nobody has stored yet."""
         with self.lock:
@@ -222,13 +232,7 @@ def run_fabric():
         device, hosts = counts("g")["coherence"], [counts(host)["cache"]["counts"] for host in ("h0", "h1")]
         events = [event["text"] for event in Endpoint("g").ask(cmd="events")["events"]]
         print(json.dumps({"stops": stopper.count, "poisoned": cells.poisoned, "late": cells.late, "device": device, "hosts": hosts}))
-        wrong = []
-        for number, register in enumerate(cells.registers):
-            try:
-                register.check()
-            except Wrong as why:
-                wrong.append(f"line {number * CELL // LINE} cell {number}: {why}")
-        assert not wrong, f"{len(wrong)} cells: {wrong[:5]}"
+        cells.check()
         # It was a test: the device gave up on the host, and said so.
         assert device["silent"] > 0, device
         assert device["lost"] == 0 or any("Failure" in text for text in events), events[:5]

@@ -14,7 +14,7 @@ import time
 import pytest
 
 import weftlive
-from registers import NEVER, Wrong
+from registers import NEVER
 from test_live_coherence import DIR, Endpoint
 from test_live_coherence_stopped import CELL, LINE, LINES, Cells, Stopper, counts, failure, parallel
 from weftlive import ROOT, sh
@@ -101,17 +101,6 @@ class Client:
             self.done += 1
 
 
-def check(cells):
-    """Every cell held what was stored last, whenever it was looked at."""
-    wrong = []
-    for number, register in enumerate(cells.registers):
-        try:
-            register.check()
-        except Wrong as why:
-            wrong.append(f"line {number * CELL // LINE} cell {number}: {why}")
-    assert not wrong, f"{len(wrong)} cells: {wrong[:5]}"
-
-
 def heal(cells):
     """Afterwards everybody finds the same in all lines, which are stored anew where they are poisoned."""
     clients = [Client(name, cells, SEED, may_fail=True) for name in ("h0", *XPUS)]
@@ -134,7 +123,7 @@ def run_fabric():
         heal(cells)
         home, caches = counts("h0")["home"], [counts(xpu)["cache"]["counts"] for xpu in XPUS]
         print(json.dumps({"done": [client.done for client in clients], "home": home, "caches": caches}))
-        check(cells)
+        cells.check()
         assert cells.poisoned == cells.late == 0
         assert home["silent"] == home["lost"] == home["stale_writes"] == home["overrun"] == home["unexpected"] == 0, home
         assert home["snoops"] > OPERATIONS / 10, home
@@ -168,7 +157,7 @@ def run_stopped():
         home = counts("h0")["home"]
         events = [event["text"] for event in Endpoint("h0").ask(cmd="events")["events"]]
         print(json.dumps({"stops": stopper.count, "poisoned": cells.poisoned, "late": cells.late, "home": home}))
-        check(cells)
+        cells.check()
         # It was a test: the host gave up on the device, and said so.
         assert home["silent"] > 0 and any("has not answered" in text for text in events), (home, events[:5])
 

@@ -14,7 +14,7 @@ pub mod lease;
 pub mod snoops;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use weft_parsers::cxl_mem::MemOp;
 

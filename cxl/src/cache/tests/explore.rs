@@ -8,11 +8,7 @@
 //!
 //! A load may find what its line held at any time since it began. A line that the host has given up is poisoned.
 
-use std::collections::hash_map::DefaultHasher;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::fmt;
-use std::hash::{Hash, Hasher};
-use std::rc::Rc;
 
 use weft_dataplane::time::{Instant, Span};
 use weft_parsers::cxl_cache::CacheClass;
@@ -23,38 +19,11 @@ use super::super::Outgoing;
 use super::super::agent::{CacheAgent, CacheSpec};
 use super::super::home::{Admitted, HomeAgent, HomeNews, HomeSpec, Local};
 use crate::coherence::cache::{Access, Bytes};
+use crate::coherence::tests::worlds::Op::{self, Load, Store, Whole};
+use crate::coherence::tests::worlds::{self, GIVEN_UP, POISON, Part, Told, at, bytes, explore};
 use crate::coherence::{Failure, Hold};
 use crate::completer::Target;
 
-/// A part of a program: line, and the value that is stored.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-enum Op {
-    Load(u64),
-    Store(u64, u8),
-    /// Of the whole line, which ends its poison.
-    Whole(u64, u8),
-}
-use Op::{Load, Store, Whole};
-
-impl Op {
-    const fn line(self) -> u64 {
-        match self {
-            Load(line) | Store(line, _) | Whole(line, _) => line,
-        }
-    }
-}
-
-/// An access with its place in the program that it belongs to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-struct Part {
-    op: Op,
-    nth: usize,
-}
-
-/// What a line is known to hold that is poisoned.
-const POISON: u8 = 0xFF;
-/// Among what an access has seen: the host gave the line up while it went on.
-const GIVEN_UP: u8 = 0xFE;
 const LINES: usize = 2;
 /// A term is 63 of 64 parts of a tick.
 const TICK: Span = Span::from_us(6_400);
@@ -132,23 +101,7 @@ struct World {
     latest: [u8; LINES],
     /// Accesses that go on: what their lines have held meanwhile.
     seen: BTreeMap<(usize, Part), BTreeSet<u8>>,
-    told: Told,
-}
-
-/// What happened so far, the last first; two worlds are one whatever it was.
-#[derive(Clone, Default)]
-struct Told(Option<Rc<(Told, String)>>);
-
-impl Hash for Told {
-    fn hash<H: Hasher>(&self, _: &mut H) {}
-}
-
-impl fmt::Debug for Told {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Some(last) = &self.0 else { return Ok(()) };
-        last.0.fmt(f)?;
-        writeln!(f, "{}", last.1)
-    }
+    told: Told<String>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -166,53 +119,12 @@ enum Step {
     DoubleToDevice(usize),
 }
 
-fn bytes(value: u8) -> Bytes {
-    let mut bytes = [0; LINE];
-    bytes[0] = value;
-    bytes
-}
-
-fn at(line: u64) -> usize {
-    usize::try_from(line).unwrap()
-}
-
 const fn addr(line: u64) -> u64 {
     line * LINE as u64
 }
 
-impl World {
-    /// A host and devices with these programs; caches of so many lines, and room for as many lines in the filter.
-    fn new(host: &[Op], devices: &[&[Op]], cache: usize, room: usize, faults: Faults) -> Self {
-        let program =
-            |ops: &[Op]| (0..).zip(ops).map(|(nth, &op)| Part { op, nth }).collect::<VecDeque<_>>();
-        let spec = CacheSpec {
-            lines: cache,
-            in_flight_max: 4,
-            timeout: Span::from_ps(100 * TICK.as_ps()),
-        };
-        let device = || Device {
-            agent: CacheAgent::new(spec),
-            d2h: VecDeque::new(),
-            h2d: VecDeque::new(),
-            now: Instant::ZERO,
-        };
-        let answer_max = Span::from_ps(2 * TICK.as_ps());
-        let programs = core::iter::once(program(host)).chain(devices.iter().map(|it| program(it)));
-        Self {
-            now: Instant::ZERO,
-            left: faults,
-            may_fail: faults != NONE,
-            memory: Memory { lines: [[0; LINE]; LINES], written: Vec::new() },
-            home: HomeAgent::new(HomeSpec { lines: room, answer_max, secret: 1 }),
-            home_now: Instant::ZERO,
-            devices: devices.iter().map(|_| device()).collect(),
-            programs: programs.collect(),
-            under_way: 0,
-            latest: [0; LINES],
-            seen: BTreeMap::new(),
-            told: Told::default(),
-        }
-    }
+impl worlds::World for World {
+    type Step = Step;
 
     fn steps(&self) -> Vec<Step> {
         let devices = || self.devices.iter().enumerate();
@@ -248,17 +160,13 @@ impl World {
         steps
     }
 
-    fn tell(&mut self, what: String) {
-        self.told = Told(Some(Rc::new((self.told.clone(), what))));
-    }
-
     fn step(&mut self, step: Step) {
         let moved = match step {
             Step::ToHost(nth) => self.devices[nth].d2h.front().map(|it| it.head.op),
             Step::ToDevice(nth) => self.devices[nth].h2d.front().map(|it| it.head.op),
             _ => None,
         };
-        self.tell(format!("{step:?} {moved:?}"));
+        self.told = self.told.and(format!("{step:?} {moved:?}"));
         match step {
             Step::Begin(who) => self.begin(who),
             Step::ToHost(nth) => {
@@ -317,6 +225,45 @@ impl World {
             }
         }
         self.no_device_has_more_than_the_filter();
+    }
+
+    fn is_over(&self) -> bool {
+        self.under_way == 0 && self.home.counts().waiting == 0
+    }
+}
+
+impl World {
+    /// A host and devices with these programs; caches of so many lines, and room for as many lines in the filter.
+    fn new(host: &[Op], devices: &[&[Op]], cache: usize, room: usize, faults: Faults) -> Self {
+        let program =
+            |ops: &[Op]| (0..).zip(ops).map(|(nth, &op)| Part { op, nth }).collect::<VecDeque<_>>();
+        let spec = CacheSpec {
+            lines: cache,
+            in_flight_max: 4,
+            timeout: Span::from_ps(100 * TICK.as_ps()),
+        };
+        let device = || Device {
+            agent: CacheAgent::new(spec),
+            d2h: VecDeque::new(),
+            h2d: VecDeque::new(),
+            now: Instant::ZERO,
+        };
+        let answer_max = Span::from_ps(2 * TICK.as_ps());
+        let programs = core::iter::once(program(host)).chain(devices.iter().map(|it| program(it)));
+        Self {
+            now: Instant::ZERO,
+            left: faults,
+            may_fail: faults != NONE,
+            memory: Memory { lines: [[0; LINE]; LINES], written: Vec::new() },
+            home: HomeAgent::new(HomeSpec { lines: room, answer_max, secret: 1 }),
+            home_now: Instant::ZERO,
+            devices: devices.iter().map(|_| device()).collect(),
+            programs: programs.collect(),
+            under_way: 0,
+            latest: [0; LINES],
+            seen: BTreeMap::new(),
+            told: Told::default(),
+        }
     }
 
     fn look(&mut self, nth: usize) {
@@ -509,31 +456,6 @@ impl World {
             assert!(owners == 0 || holders.len() == 1, "{holders:?} of {line}: {:?}", self.told);
         }
     }
-
-    fn is_over(&self) -> bool {
-        self.under_way == 0 && self.home.counts().waiting == 0
-    }
-}
-
-/// Goes every way from `start`; returns how many states there are.
-fn explore(start: World) -> usize {
-    let (mut seen, mut open) = (BTreeSet::new(), vec![start]);
-    while let Some(world) = open.pop() {
-        let steps = world.steps();
-        if steps.is_empty() {
-            assert!(world.is_over(), "deadlock: {:?}", world.told);
-        }
-        for step in steps {
-            let mut next = world.clone();
-            next.step(step);
-            let mut hasher = DefaultHasher::new();
-            next.hash(&mut hasher);
-            if seen.insert(hasher.finish()) {
-                open.push(next);
-            }
-        }
-    }
-    seen.len()
 }
 
 /// One device and its host load and store the same two lines, with a cache and a filter that hold both, or one.

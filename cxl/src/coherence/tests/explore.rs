@@ -7,11 +7,7 @@
 //! S2M NDR of one host come in their order, all other messages in any. A load may find what the line held at any time since it
 //! began; a line that the device has given up is poisoned, and holds that.
 
-use std::collections::hash_map::DefaultHasher;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::fmt;
-use std::hash::{Hash, Hasher};
-use std::rc::Rc;
 
 use weft_dataplane::time::{Instant, Span};
 use weft_parsers::cxl_mem::{LINE, Lease};
@@ -21,36 +17,9 @@ use super::super::cache::{Access, Bytes, Cache, Out};
 use super::super::filter::{Asker, Effect, Filter, Want};
 use super::super::snoops::{NotAsked, Snoops};
 use super::super::{Failure, Hold, Snoop};
+use super::worlds::Op::{self, Load, Store, Whole};
+use super::worlds::{self, GIVEN_UP, POISON, Part, Told, at, bytes, explore};
 
-/// A part of a program: line, and the value that is stored.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-enum Op {
-    Load(u64),
-    Store(u64, u8),
-    /// Of the whole line, which ends its poison.
-    Whole(u64, u8),
-}
-use Op::{Load, Store, Whole};
-
-impl Op {
-    const fn line(self) -> u64 {
-        match self {
-            Load(line) | Store(line, _) | Whole(line, _) => line,
-        }
-    }
-}
-
-/// An access with its place in the program of its host.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-struct Part {
-    op: Op,
-    nth: usize,
-}
-
-/// What a line holds that is poisoned.
-const POISON: u8 = 0xFF;
-/// Among what an access has seen: the device gave the line up while it went on.
-const GIVEN_UP: u8 = 0xFE;
 const LINES: usize = 3;
 /// A term is 63 of 64 parts of a tick.
 const TICK: Span = Span::from_us(6_400);
@@ -165,12 +134,8 @@ struct World {
     latest: [u8; LINES],
     /// Accesses that go on: what their lines have held meanwhile.
     seen: BTreeMap<(usize, Part), BTreeSet<u8>>,
-    told: Told,
+    told: Told<Happened>,
 }
-
-/// What happened so far, the last first; two worlds are one whatever it was.
-#[derive(Clone, Default)]
-struct Told(Option<Rc<(Told, Happened)>>);
 
 /// A step, and what it moves.
 #[derive(Clone, Copy, Debug)]
@@ -183,18 +148,6 @@ enum Happened {
     Lost(Option<(usize, Up, Instant)>, Option<(usize, Down)>),
     Doubled(Option<(usize, Up, Instant)>, Option<(usize, Down)>),
     Other(Step),
-}
-
-impl Hash for Told {
-    fn hash<H: Hasher>(&self, _: &mut H) {}
-}
-
-impl fmt::Debug for Told {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Some(last) = &self.0 else { return Ok(()) };
-        last.0.fmt(f)?;
-        writeln!(f, "{:?}", last.1)
-    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -228,45 +181,8 @@ const fn addr_of(line: u64) -> Hpa {
     Hpa((line + 1) * LINE as u64)
 }
 
-fn bytes(value: u8) -> Bytes {
-    let mut bytes = [0; LINE];
-    bytes[0] = value;
-    bytes
-}
-
-fn at(line: u64) -> usize {
-    usize::try_from(line).unwrap()
-}
-
-impl World {
-    /// Hosts with these programs and caches of so many lines (0: none), and a filter of `room` lines.
-    fn new(programs: &[(usize, &[Op])], room: usize, faults: Faults) -> Self {
-        let host = |&(cache, program): &(usize, &[Op])| Host {
-            cache: (cache > 0).then(|| Cache::new(cache)),
-            program: (0..).zip(program).map(|(nth, &op)| Part { op, nth }).collect(),
-            under_way: 0,
-            ndr: VecDeque::new(),
-            now: Instant::ZERO,
-            snooped: BTreeMap::new(),
-            through: BTreeSet::new(),
-        };
-        let limit = Span::from_ps(2 * TICK.as_ps());
-        Self {
-            now: Instant::ZERO,
-            left: faults,
-            may_fail: faults != NONE,
-            memory: [0; LINES],
-            filter: Filter::new(room),
-            snoops: Snoops::new(limit, 16, 1),
-            device_now: Instant::ZERO,
-            hosts: programs.iter().map(host).collect(),
-            up: Vec::new(),
-            down: Vec::new(),
-            latest: [0; LINES],
-            seen: BTreeMap::new(),
-            told: Told::default(),
-        }
-    }
+impl worlds::World for World {
+    type Step = Step;
 
     fn steps(&self) -> Vec<Step> {
         let hosts = || self.hosts.iter().enumerate();
@@ -300,7 +216,7 @@ impl World {
     }
 
     fn step(&mut self, step: Step) {
-        self.told = Told(Some(Rc::new((self.told.clone(), self.happens(step)))));
+        self.told = self.told.and(self.happens(step));
         match step {
             Step::Begin(at) => self.begin(at),
             Step::Up(nth) => {
@@ -362,6 +278,41 @@ impl World {
         self.up.sort_unstable();
         self.down.sort_unstable();
         self.no_host_has_more_than_the_filter();
+    }
+
+    fn is_over(&self) -> bool {
+        self.hosts.iter().all(|host| host.under_way == 0) && self.filter.waiting() == 0
+    }
+}
+
+impl World {
+    /// Hosts with these programs and caches of so many lines (0: none), and a filter of `room` lines.
+    fn new(programs: &[(usize, &[Op])], room: usize, faults: Faults) -> Self {
+        let host = |&(cache, program): &(usize, &[Op])| Host {
+            cache: (cache > 0).then(|| Cache::new(cache)),
+            program: (0..).zip(program).map(|(nth, &op)| Part { op, nth }).collect(),
+            under_way: 0,
+            ndr: VecDeque::new(),
+            now: Instant::ZERO,
+            snooped: BTreeMap::new(),
+            through: BTreeSet::new(),
+        };
+        let limit = Span::from_ps(2 * TICK.as_ps());
+        Self {
+            now: Instant::ZERO,
+            left: faults,
+            may_fail: faults != NONE,
+            memory: [0; LINES],
+            filter: Filter::new(room),
+            snoops: Snoops::new(limit, 16, 1),
+            device_now: Instant::ZERO,
+            hosts: programs.iter().map(host).collect(),
+            up: Vec::new(),
+            down: Vec::new(),
+            latest: [0; LINES],
+            seen: BTreeMap::new(),
+            told: Told::default(),
+        }
     }
 
     fn happens(&self, step: Step) -> Happened {
@@ -617,31 +568,6 @@ impl World {
             }
         }
     }
-
-    fn is_over(&self) -> bool {
-        self.hosts.iter().all(|host| host.under_way == 0) && self.filter.waiting() == 0
-    }
-}
-
-/// Goes every way from `start`; returns how many states there are.
-fn explore(start: World) -> usize {
-    let (mut seen, mut open) = (BTreeSet::new(), vec![start]);
-    while let Some(world) = open.pop() {
-        let steps = world.steps();
-        if steps.is_empty() {
-            assert!(world.is_over(), "deadlock: {world:#?}");
-        }
-        for step in steps {
-            let mut next = world.clone();
-            next.step(step);
-            let mut hasher = DefaultHasher::new();
-            next.hash(&mut hasher);
-            if seen.insert(hasher.finish()) {
-                open.push(next);
-            }
-        }
-    }
-    seen.len()
 }
 
 /// Two hosts that load and store the same lines, with caches and filters that hold all, and that hold one line.

@@ -4,3 +4,4 @@
 mod cache;
 mod explore;
 mod filter;
+pub(crate) mod worlds;
