@@ -302,6 +302,12 @@ impl<T> HomeAgent<T> {
         self.out.pop_front()
     }
 
+    /// Whether data was asked for since the clock was looked at last: its time begins with the next look.
+    #[must_use]
+    pub fn waits_for_a_look(&self) -> bool {
+        self.pulls.values().any(|pull| pull.due.is_none())
+    }
+
     /// When there is something to be given up.
     #[must_use]
     pub fn next_due(&self) -> Option<Instant> {

@@ -95,7 +95,7 @@ impl Home {
     }
 
     pub(super) fn next_due(&self) -> Option<Instant> {
-        self.agent.next_due()
+        if self.agent.waits_for_a_look() { Some(Instant::ZERO) } else { self.agent.next_due() }
     }
 
     pub(super) fn mark_overdue(&mut self, now: Instant) {
