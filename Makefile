@@ -65,8 +65,9 @@ sanitize:
 # each length, rate and cell; of a fabric (damaged TLPs and commands, routes of WEFT_TOPOLOGIES, 1 GiB over four GFDs,
 # 16 MiB at 1, 2, 4 and 256 ways and every granularity, each component started again 20 times), Go-Back-N against its
 # closed form, LITE over 10,000 seeds, in virtual time (WEFT_SEED=N repeats one, WEFT_SOAK_FRAMES=N sets its length), each
-# checker of virtual time against mutated stages, then on sixteen AF_XDP ports (as root; for WEFT_SOAK_S seconds); a sweep
-# over a cluster of Ray's; and the package and the image, the latter started with podman and without.
+# checker of virtual time against mutated stages, then on sixteen AF_XDP ports (as root; for WEFT_SOAK_S seconds);
+# transfers of 1 GiB between all pairs of host memory, G-FAM and device memory (WEFT_SOAK_FABRIC_BYTES sets another size); a
+# sweep over a cluster of Ray's; and the package and the image, the latter started with podman and without.
 soak: deny sanitize
 	@tools/setup.sh soak
 	$(CARGO) test --release -p weft-tests --test live -- --ignored --nocapture soak_
@@ -77,6 +78,7 @@ soak: deny sanitize
 	$(CARGO) test --release -p weft-tests --test soak --test live_quiet -- --ignored --nocapture
 	$(CARGO) test --release -p weft --lib --test commands -- --ignored --nocapture soak_
 	$(CARGO) build --release -p weft
+	python3 tests/py/soak_fabric_memory.py $${CARGO_TARGET_DIR:-target}/release/weft
 	.venv-ray/bin/python tests/py/soak_sweep_ray.py $${CARGO_TARGET_DIR:-target}/release/weft
 	$(MAKE) deb image
 	python3 tests/py/soak_image.py build/weft-oci.tar
