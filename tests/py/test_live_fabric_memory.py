@@ -21,7 +21,10 @@ CLIENT = ROOT / "lab" / "examples" / "kv_cache.py"
 sys.path.insert(0, str(CLIENT.parent))
 
 import kv_cache  # noqa: E402
+import soak_fabric_memory as soak  # noqa: E402
 
+
+MIB = 1 << 20
 
 # Bytes that move between each pair of ends; 1073741824 takes some minutes.
 BYTES = int(os.environ.get("WEFT_FABRIC_MEMORY_BYTES", str(3 << 20)))
@@ -102,6 +105,41 @@ def test_a_cache_moves_between_each_pair_of_ends(devices, source, target):
 def test_a_device_moves_its_cache_itself(devices, target):
     """The accelerator begins the transfers (D2RH, D2D)."""
     moved(devices, "--source", "npu0", "--source-memory", f"npu0:{BAR:#x}", *ENDS[target][1])
+
+
+# No multiple of a granule, of a transfer's request or of a reader's block, but of 4: hosts refuse (UR) requests for the
+# last bytes of a range that ends within a DW.
+SOAK_BYTES = MIB + 12_348
+
+
+@pytest.fixture(name="soaked", scope="module")
+def running_soak():
+    """Sources and targets of the soak's fabric."""
+    with soak.fabric(SOAK_BYTES, weftlive.weft()) as found:
+        yield found
+
+
+@pytest.mark.parametrize("target", soak.KINDS)
+@pytest.mark.parametrize("source", soak.KINDS)
+def test_both_ends_hold_equal_bytes(soaked, source, target):
+    """As `make soak` does with 1 GiB: the hashes are of bytes read back from both ends, here HDM among them."""
+    seed = 1 + 3 * soak.KINDS.index(source) + soak.KINDS.index(target)
+    here, there, _ = soak.move(soaked[0][source], soaked[1][target], SOAK_BYTES, seed)
+    assert here == there
+
+
+@pytest.mark.parametrize("kind", soak.KINDS)
+def test_the_hash_of_a_soak_is_of_each_byte(soaked, kind):
+    """A byte that changes at either side of the bound between two readers' blocks, or at the end, changes it."""
+    target = soaked[1][kind]
+    target.fill(SOAK_BYTES, 1)
+    hashes = {soak.sha256(target, SOAK_BYTES)}
+    for at in (MIB - 1, MIB, SOAK_BYTES - 1):
+        flipped = bytes([target.read(at & -MIB, SOAK_BYTES % MIB if at >= MIB else MIB)[at % MIB] ^ 1]).hex()
+        cmd = "write" if kind == "fabric" else "store"
+        target.owner.ask(cmd=cmd, addr=target.first + at, data=flipped, **target.place)
+        hashes.add(soak.sha256(target, SOAK_BYTES))
+    assert len(hashes) == 4
 
 
 class Flipped(kv_cache.Endpoint):
