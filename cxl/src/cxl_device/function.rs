@@ -22,6 +22,7 @@ use crate::ln::{CplData, LineSize, Lnr, LnrRegisters, LnrRequest, Outcome, Ticke
 use crate::pci::component::{self, Component};
 use crate::pci::cxl::CxlSpec;
 use crate::pci::function::{BAR_COUNT, FunctionEffects};
+use crate::pci::intx::Pin;
 use crate::pci::mailbox::Command;
 use crate::pci::{ByteEnables, CxlKind, Function, FunctionSpec, Mailbox, Reg};
 use crate::requester::uio::UioSide;
@@ -71,6 +72,8 @@ pub(crate) struct State {
     pub commands: VecDeque<Command>,
     /// The mailbox interrupts.
     interrupt: bool,
+    /// It wants to interrupt by INTx.
+    intx: bool,
     me: Bdf,
     mode: Mode,
     payload_max: usize,
@@ -109,6 +112,7 @@ impl State {
             outcomes: VecDeque::new(),
             commands: VecDeque::new(),
             interrupt: false,
+            intx: false,
             me: Bdf::default(),
             mode: requester.mode,
             payload_max: requester.payload_max,
@@ -163,6 +167,7 @@ impl State {
         if let Some(cache) = &mut self.cache {
             cache.clear();
         }
+        self.intx = false;
         self.lnr = None;
         self.tickets.clear();
         self.commands.clear();
@@ -260,6 +265,17 @@ impl State {
         let data = u32::from(msi.data).to_le_bytes().to_vec();
         self.requester.submit(Operation::Write { addr: Hpa(msi.address), data }.into());
         true
+    }
+
+    /// Sets the level of its INTx.
+    pub(super) fn set_intx(&mut self, on: bool) {
+        self.intx = on;
+        self.function.set_intx_status(on);
+    }
+
+    /// The level of its INTx, and the pin; none where it may not assert that.
+    pub(super) fn intx(&self) -> Option<Pin> {
+        self.function.intx().ok().filter(|_| self.intx)
     }
 
     /// Ends the command that its mailbox runs.

@@ -21,6 +21,7 @@ use crate::completer::{CompleterSpec, Served, Target};
 use crate::cxl_host::code;
 use crate::ln::lnr::Effect;
 use crate::ln::{LnMessage, Route};
+use crate::pci::intx::{Message, Wires};
 use crate::pci::{ByteEnables, Reg, Uncorrectable};
 use crate::tlp_end::Outbox;
 use crate::transaction_layer::{ReceivedMessage, TlpCounts, TransactionLayer};
@@ -35,6 +36,8 @@ pub(crate) struct Core {
     /// One logical device of several: a prefix in front of a TLP names it, and no requester.
     pub logical: bool,
     pub busy: u32,
+    /// INTx of its functions.
+    pub wires: Wires,
     pub events: VecDeque<Event>,
     pub counts: DeviceCounts,
 }
@@ -44,7 +47,23 @@ impl Core {
         for state in &mut self.functions {
             state.reset();
         }
+        self.wires.reset();
         self.events.push_back(Event::Reset(None));
+    }
+
+    /// Sends how the INTx of all functions together have changed.
+    fn say_wires(&mut self, out: &mut Outbox) {
+        for (number, state) in self.functions.iter().enumerate() {
+            self.wires.clear(number);
+            if let Some(pin) = state.intx() {
+                self.wires.receive(number, 0, Message { pin, on: true });
+            }
+        }
+        let me = self.functions.first().map(State::me).unwrap_or_default();
+        for message in self.wires.changes() {
+            let tlp = TlpRepr::new(self.mode, Message::KIND, me, 0, message.body());
+            self.send(out, &tlp);
+        }
     }
 
     fn config(&mut self, tlp: &Tlp<'_>, out: &mut Outbox) {
@@ -149,6 +168,7 @@ impl TransactionLayer for Core {
     }
 
     fn work(&mut self, now: Instant, full: bool, out: &mut Outbox) {
+        self.say_wires(out);
         let Self { functions, counts, events, .. } = self;
         for (function, state) in (0..).zip(functions) {
             if let Some(cache) = &mut state.cache {

@@ -27,7 +27,8 @@ use crate::completer::{CompleterSpec, Target};
 use crate::gfd::memory::Memory;
 use crate::ln::{Lnr, LnrRequest, Refused};
 use crate::mem::MemOperation;
-use crate::pci::function::FunctionError;
+use crate::pci::function::{FunctionError, NoIntx};
+use crate::pci::intx::Wires;
 use crate::pci::{ByteEnables, Component, Function, Link, Reg};
 use crate::requester::uio::Uio;
 use crate::requester::{OpId, Operation, RequesterCounts, RequesterSpec, Transaction};
@@ -97,6 +98,9 @@ pub enum Refusal {
     /// Software has not given it the right to send requests.
     #[error("function {0} may not send requests")]
     NotMaster(u8),
+    /// It may not interrupt by INTx.
+    #[error("function {0} {1}")]
+    Intx(u8, NoIntx),
     /// It has no LN requester, or it is off.
     #[error("function {0} has no LN requester that is on")]
     NoLn(u8),
@@ -145,6 +149,7 @@ impl CxlDevice {
             gim: config.gim,
             logical: false,
             busy: config.busy,
+            wires: Wires::default(),
             events: VecDeque::new(),
             counts: DeviceCounts::default(),
         };
@@ -334,6 +339,19 @@ impl CxlDevice {
     /// There is no such function.
     pub fn interrupt(&mut self, function: u8) -> Result<bool, Refusal> {
         Ok(self.state_mut(function)?.send_interrupt())
+    }
+
+    /// Asserts a function's INTx, or deasserts it.
+    ///
+    /// # Errors
+    /// There is no such function, or it may not assert that. It may always deassert it.
+    pub fn set_intx(&mut self, function: u8, on: bool) -> Result<(), Refusal> {
+        let state = self.state_mut(function)?;
+        if on {
+            state.function.intx().map_err(|why| Refusal::Intx(function, why))?;
+        }
+        state.set_intx(on);
+        Ok(())
     }
 
     /// Ends the command that a function's mailbox runs.

@@ -12,6 +12,7 @@ use super::home::HomeNews;
 use super::mailbox::{MailboxFailure, Response};
 use crate::pci::ErrorMessage;
 use crate::pci::enumerate::{CacheIdFailure, CdatRead, EnumerateError};
+use crate::pci::intx;
 use crate::requester::Done;
 use crate::transaction_layer::{ReceivedMessage, TlpCounts};
 
@@ -34,6 +35,8 @@ pub enum Event {
         /// By whom.
         from: Bdf,
     },
+    /// A pin of INTx is asserted by what is below, or by nothing any more.
+    Intx(intx::Message),
     /// A function reports an error.
     Error {
         /// Who.

@@ -24,6 +24,7 @@ use crate::completer::{CompleterSpec, Served, Target};
 use crate::ln::Lnc;
 use crate::mem::MemId;
 use crate::pci::bridge::BusRoute;
+use crate::pci::intx::{self, Wires};
 use crate::pci::{Bridge, BridgeEffects, ErrorMessage, Link};
 use crate::requester::uio::UioSide;
 use crate::requester::{Done, Failure, OpId, Requester};
@@ -42,6 +43,8 @@ pub(super) struct Core {
     pub root: Bridge,
     /// Resets of what is at the other end of the link.
     pub resets: ResetOrders,
+    /// INTx that is asserted by what is below the root port.
+    pub wires: Wires,
     pub memory: HostMemory,
     pub requester: Requester,
     pub mem: HostMem,
@@ -72,6 +75,7 @@ impl Core {
             return;
         }
         self.resets.link_down();
+        self.lose_wires();
         self.requester.give_up();
         self.mem.give_up();
         self.home.link_down();
@@ -94,7 +98,20 @@ impl Core {
     fn hold(&mut self, now: Instant, on: bool) {
         self.resets.hold(now, on.then_some(Reset::Hot));
         if on {
+            self.lose_wires();
             self.show_link(false);
+        }
+    }
+
+    /// What was below is gone, or is reset: it asserts nothing.
+    fn lose_wires(&mut self) {
+        self.wires.clear(0);
+        self.tell_wires();
+    }
+
+    fn tell_wires(&mut self) {
+        for message in self.wires.changes() {
+            self.events.push(Event::Intx(message));
         }
     }
 
@@ -331,6 +348,10 @@ impl Core {
         let error = [ErrorMessage::Correctable, ErrorMessage::NonFatal, ErrorMessage::Fatal]
             .into_iter()
             .find(|message| message.code() == code);
+        if let Some(message) = intx::Message::of(tlp) {
+            self.wires.receive(0, 0, message); // what is at the other end of a link is device 0
+            return self.tell_wires();
+        }
         match (routing, error) {
             (Routing::ToRoot, Some(message)) => self.error(from, message),
             (Routing::Gather, _) if code == code::PME_TO_ACK => self.events.push(Event::TurnedOff),

@@ -34,6 +34,7 @@ use crate::completer::CompleterSpec;
 use crate::ln::{Lnc, LncSpec};
 use crate::mem::{MemCounts, MemOperation, MemSpec};
 use crate::pci::bridge::BridgeError;
+use crate::pci::intx::{Pin, Wires};
 use crate::pci::{Bridge, BridgeSpec, HostSpec, Tree};
 use crate::requester::uio::{Uio, UioSide};
 use crate::requester::{OpId, Operation, Requester, RequesterCounts, RequesterSpec, Transaction};
@@ -125,6 +126,7 @@ impl CxlHost {
             me,
             root: Bridge::new(&config.root)?,
             resets: ResetOrders::default(),
+            wires: Wires::default(),
             memory,
             requester: Requester::new(spec, me),
             mem: HostMem::new(
@@ -311,6 +313,12 @@ impl CxlHost {
     /// then their requests for it are to be sent again.
     pub const fn know_devices(&mut self) {
         self.core.known = self.core.software.renewals();
+    }
+
+    /// Pins of INTx that are asserted by what is below.
+    #[must_use]
+    pub fn intx(&self) -> Vec<Pin> {
+        self.core.wires.asserted()
     }
 
     /// Its root port.

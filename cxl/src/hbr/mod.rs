@@ -33,6 +33,7 @@ use crate::pci::bridge::BridgeError;
 use crate::pci::component::ComponentError;
 use crate::pci::component::{CacheIdDecoder, CacheIdTable};
 use crate::pci::express::LnSystem;
+use crate::pci::intx::{Message, Wires};
 use crate::pci::{
     Bridge, BridgeEffects, BridgeSpec, Component, ErrorMessage, Hdm, HdmRole, Identity, Link,
     PortKind, SlotSpec, Structure, Uncorrectable,
@@ -163,6 +164,8 @@ pub struct HbrSwitch {
     /// How requests to these registers are answered.
     completer: CompleterSpec,
     gather: Gather,
+    /// INTx of what is below.
+    wires: Wires,
     events: Vec<Event>,
     counts: HbrCounts,
 }
@@ -240,6 +243,7 @@ impl HbrSwitch {
             asked: Asked::default(),
             completer: CompleterSpec { payload_max, uio_last_first: false },
             gather,
+            wires: Wires::default(),
             events,
             counts,
         })
@@ -290,6 +294,7 @@ impl HbrSwitch {
         for (at, port) in ports.iter_mut().enumerate() {
             self.watch(at, port.link_up());
         }
+        self.say_wires();
         let (mut came, mut mem, mut cache) = (Vec::new(), Vec::new(), Vec::new());
         for (from, port) in ports.iter_mut().enumerate() {
             let (Some(end), Some(&mode)) = (self.ends.get_mut(from), self.modes.get(from)) else {
@@ -415,6 +420,19 @@ impl HbrSwitch {
         }
     }
 
+    /// Sends how the INTx of all below together have changed; what has no link asserts nothing.
+    fn say_wires(&mut self) {
+        for port in self.wires.ports() {
+            if self.bridges.get(port).is_none_or(|bridge| bridge.link().is_none()) {
+                self.wires.clear(port);
+            }
+        }
+        let Some(&mode) = self.modes.first() else { return };
+        for message in self.wires.changes() {
+            self.say(&TlpRepr::new(mode, Message::KIND, self.id(0), 0, message.body()));
+        }
+    }
+
     fn error(&mut self, at: usize, message: ErrorMessage) {
         let Some(&mode) = self.modes.first() else { return };
         let kind = Kind::Message { routing: Routing::ToRoot, data: false };
@@ -482,7 +500,14 @@ impl HbrSwitch {
                     self.gathered();
                 }
             }
-            Ok(Hop::Here) => self.counts.ended += 1,
+            Ok(Hop::Here) => {
+                self.counts.ended += 1;
+                if let (Side::Below(vppb), Some(message)) = (side, Message::of(&tlp)) {
+                    // Downstream ports are the devices of these numbers on the bus within.
+                    self.wires.receive(usize::from(vppb) + 1, vppb, message);
+                    self.say_wires();
+                }
+            }
             Ok(Hop::Internal(function)) if tlp.kind().is_config() => {
                 if let (true, fields::Route::Id(dest)) = (config0, tlp.route()) {
                     self.bus = dest.bus();

@@ -29,6 +29,7 @@ impl HbrSwitch {
         self.component.reset();
         self.cache_routes = CacheRoutes::default();
         self.asked.forget(0);
+        self.wires.reset();
         (self.bus, self.segment) = (0, 0);
         self.held = on;
         self.reset_below(on);

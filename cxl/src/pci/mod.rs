@@ -13,6 +13,7 @@ pub mod doe;
 pub mod enumerate;
 pub mod express;
 pub mod function;
+pub mod intx;
 pub mod mailbox;
 pub mod regs;
 pub mod space;

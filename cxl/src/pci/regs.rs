@@ -28,6 +28,8 @@ pub const SUBSYSTEM: u16 = 0x2C;
 pub const CAPABILITIES: u16 = 0x34;
 /// Interrupt line, u8; pin above it.
 pub const INTERRUPT_LINE: u16 = 0x3C;
+/// Interrupt pin, u8: 1 to 4 for INTA to INTD, 0 for none.
+pub const INTERRUPT_PIN: u16 = 0x3D;
 
 /// Primary, secondary, subordinate bus, u8 each (type 1).
 pub const BUSES: u16 = 0x18;

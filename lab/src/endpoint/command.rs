@@ -254,6 +254,17 @@ pub enum Command {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         ld: Option<u8>,
     },
+    /// Device: asserts INTx, or deasserts it.
+    Intx {
+        /// Assert.
+        on: bool,
+        /// Which function.
+        #[serde(default)]
+        function: u8,
+        /// Which logical device, of a device that has some.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        ld: Option<u8>,
+    },
     /// GFD: a CCI command, as the GAE of a host forwards it.
     Cci {
         /// Opcode.
@@ -318,7 +329,7 @@ impl Command {
             | Self::DmaWrite(access)
             | Self::LoadStart { access, .. } => access.ld,
             Self::Store(place) | Self::Peek(place) => place.ld,
-            Self::Interrupt { ld, .. } => *ld,
+            Self::Interrupt { ld, .. } | Self::Intx { ld, .. } => *ld,
             _ => None,
         }
     }

@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 
 use weft_cxl::completer::CompleterSpec;
 use weft_cxl::cxl_host::code;
+use weft_cxl::pci::intx::{Message, Wires};
 use weft_cxl::pci::{BridgeEffects, ByteEnables, Reg};
 use weft_cxl::vdm::Vdm;
 use weft_cxl::vdm::proxy::edge::{EdgeOut, HostWrite, ProxyThreads, THREADS_MAX};
@@ -24,7 +25,7 @@ use weft_parsers::tlp::{At, Body, Completion, Kind, Mode, Routing, Status, Tlp, 
 use super::{Agent, From};
 use crate::port::Port;
 use crate::switch::Event;
-use crate::vcs::VcsState;
+use crate::vcs::{VcsState, function_of};
 
 /// Bytes of a completion: the least `Max_Payload_Size` that there is.
 const READ_PART: usize = 128;
@@ -36,11 +37,14 @@ pub(super) struct HostSide {
     proxies: Option<(Pid, ProxyThreads)>,
     /// The number that the switch has given to the command under way to a GFD.
     seqs: BTreeMap<Pid, u8>,
+    /// INTx of what is below.
+    wires: Wires,
 }
 
 impl HostSide {
     fn new() -> Self {
-        Self { gather: Gather::default(), proxies: None, seqs: BTreeMap::new() }
+        let (gather, seqs, wires) = (Gather::default(), BTreeMap::new(), Wires::default());
+        Self { gather, proxies: None, seqs, wires }
     }
 
     /// When it is due.
@@ -94,7 +98,15 @@ impl Agent {
                     self.gathered(vcs);
                 }
             }
-            Verdict::Here => self.counts.ended += 1,
+            Verdict::Here => {
+                self.counts.ended += 1;
+                if let (Side::Below(vppb), Some(message)) = (side, Message::of(tlp)) {
+                    // The number of the downstream bridge on the bus within decides which pin it is above.
+                    let at = vppb.saturating_add(1);
+                    let device = function_of(at) >> 3;
+                    self.host(vcs).wires.receive(at.into(), device, message);
+                }
+            }
             _ => self.refuse(from, tlp),
         }
     }
@@ -355,6 +367,37 @@ impl Agent {
         match tlp.status() {
             Some(Status::Success) => proxies.read_data(now, tlp.tag(), tlp.payload()),
             _ => proxies.read_failed(tlp.tag()),
+        }
+    }
+
+    /// Sends how the INTx of all below each virtual switch together have changed; what has no link asserts nothing. Whether there
+    /// was anything to say.
+    pub(super) fn poll_wires(&mut self) -> bool {
+        let mut said = Vec::new();
+        for (vcs, side) in &mut self.hosts {
+            let state = self.switch.vcs(*vcs);
+            for at in side.wires.ports() {
+                let bridge = state.and_then(|state| state.vppbs.get(at)).map(|vppb| &vppb.bridge);
+                if bridge.is_none_or(|bridge| bridge.link().is_none()) {
+                    side.wires.clear(at);
+                }
+            }
+            said.extend(side.wires.changes().into_iter().map(|message| (*vcs, message)));
+        }
+        for (vcs, message) in &said {
+            self.counts.told += 1;
+            self.up(*vcs, Function::Upstream, Message::KIND, message.body(), &[]);
+        }
+        !said.is_empty()
+    }
+
+    /// What is below a vPPB is reset, or below all: it asserts nothing.
+    pub(super) fn lose_wires(&mut self, vcs: u8, vppb: Option<u8>) {
+        if let Some(side) = self.hosts.get_mut(&vcs) {
+            let ports = side.wires.ports().into_iter();
+            for at in ports.filter(|at| vppb.is_none_or(|vppb| usize::from(vppb) == *at)) {
+                side.wires.clear(at);
+            }
         }
     }
 

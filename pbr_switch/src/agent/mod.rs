@@ -339,6 +339,7 @@ impl Agent {
             let mut moved = self.pass_on(now);
             moved |= self.serve_tunnels(now);
             moved |= self.act(now);
+            moved |= self.poll_wires();
             moved |= self.poll_resets(now);
             moved |= self.poll_links(now);
             moved |= self.poll_mlds(now);

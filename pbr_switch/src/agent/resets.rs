@@ -109,6 +109,7 @@ impl Agent {
 
     /// All that is below one vPPB, or below all of a virtual switch, begins anew.
     pub(super) fn reset_devices(&mut self, now: Instant, vcs: u8, vppb: Option<u8>) {
+        self.lose_wires(vcs, vppb);
         let Some(state) = self.switch.vcs(vcs) else { return };
         let all = (0..=u8::MAX).zip(state.vppbs.iter().map(|vppb| vppb.bound)).skip(1);
         let all: Vec<(u8, Bound)> =

@@ -14,6 +14,7 @@ mod figures;
 mod gfam;
 mod gim;
 mod hdm;
+mod intx;
 mod links;
 mod ln;
 mod media;

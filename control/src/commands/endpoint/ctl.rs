@@ -12,7 +12,7 @@ use clap::{Args, Subcommand};
 use weft_rpc::{Client, ClientError, LINE_LEN_MAX};
 
 use super::mem::{self, Mem};
-use super::{cdat, ln, show};
+use super::{cdat, intx, ln, show};
 use crate::commands::pid_bits;
 use crate::error::CliError;
 use weft_lab::endpoint::command::{Access, Export, OwnRange, Via};
@@ -104,8 +104,7 @@ enum CtlCommand {
     },
     /// Host: latency and bandwidth of devices' memory and of the way there, or of the way to a component of the fabric
     Cdat {
-        /// A device, such as 05:00.0, without it all that the host has enumerated; or the PID of a G-FAM device, or of whose
-        /// memory it is, in hexadecimal digits
+        /// A device, such as 05:00.0, or the PID of whose memory it is; without it all devices below
         #[arg(value_name = "BDF|PID")]
         of: Option<cdat::Of>,
         /// Of a PID: address of the mailbox's register block
@@ -138,6 +137,9 @@ enum CtlCommand {
         #[arg(long)]
         ld: Option<u8>,
     },
+    /// Device: assert or deassert its legacy interrupt (INTx)
+    #[command(subcommand)]
+    Intx(intx::Intx),
     /// G-FAM device: carry out a CCI command as if a host's GAE had forwarded it
     Cci {
         /// Opcode, in hexadecimal digits, such as 5804
@@ -382,6 +384,7 @@ fn command(args: &CtlArgs) -> Result<Command, CliError> {
         CtlCommand::Interrupt { function, ld } => {
             Command::Interrupt { function: *function, ld: *ld }
         }
+        CtlCommand::Intx(what) => what.command(),
         CtlCommand::Cci { opcode, input, from } => {
             Command::Cci { opcode: *opcode, input: input.clone(), from: *from }
         }
@@ -541,7 +544,7 @@ mod tests {
             ("cdat fff", ""),
             ("cdat", r#"{"cmd":"cdat","timeout_ms":30000}"#),
             ("cdat 05:00.0", r#"{"cmd":"cdat","bdf":"05:00.0","timeout_ms":30000}"#),
-            ("cdat 05:00", ""), ("cdat 05:00.0 --block 0x1000", ""),
+            ("cdat 05:00", ""), ("cdat 05:00.0 --block 0x1000", ""), ("intx assert --pin e", ""), ("intx deassert --pin b", r#"{"cmd":"intx","on":false,"function":1}"#),
             ("cdat 1000", ""),
             ("gae 0x5804 0102", r#"{"cmd":"gae","opcode":22532,"input":"0102","timeout_ms":30000}"#),
             ("ring --base 0x2000", r#"{"cmd":"ring","base":8192,"timeout_ms":30000}"#),

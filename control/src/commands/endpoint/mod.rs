@@ -6,6 +6,7 @@
 
 mod cdat;
 mod ctl;
+mod intx;
 mod ln;
 mod mem;
 mod show;

@@ -13,7 +13,8 @@ use super::aer::{Aer, ErrorMessage, Uncorrectable};
 use super::cxl::{self, CxlSpec, RegisterBlock};
 use super::doe::Doe;
 use super::express::{self, Express, ExpressSpec, Identity, Link, LnSystem, Msi, PortKind};
-use super::regs::{self, command, ext, lnr as lnr_regs};
+use super::intx::Pin;
+use super::regs::{self, command, ext, lnr as lnr_regs, msi as msi_regs};
 use super::space::{ByteEnables, Reg, Space, SpaceError, high32, low32};
 
 /// BARs of a type 0 header.
@@ -96,6 +97,8 @@ pub struct FunctionSpec {
     pub cxl: Option<CxlSpec>,
     /// Register blocks in its BARs, told by the register locator.
     pub blocks: Vec<RegisterBlock>,
+    /// Interrupt Pin: 1 to 4 for A to D, 0 for a function without INTx.
+    pub pin: u8,
     /// It has a DOE mailbox, by which software reads its CDAT.
     pub doe: bool,
     /// Fastest link.
@@ -125,6 +128,22 @@ pub enum FunctionError {
     /// The capabilities take more than there is.
     #[error(transparent)]
     Space(#[from] SpaceError),
+}
+
+/// Why a function may not assert INTx.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NoIntx {
+    /// It has no pin.
+    #[error("has no interrupt pin")]
+    Pin,
+    /// Software has switched it off.
+    #[error("may not assert INTx: software has set Interrupt Disable (Command, bit 10)")]
+    Disabled,
+    /// Software has switched MSI on instead.
+    #[error(
+        "may not assert INTx: software has enabled its MSI, and a function uses one of the two: clear MSI Enable first"
+    )]
+    Msi,
 }
 
 /// What a configuration write led to.
@@ -168,6 +187,7 @@ impl Function {
         let (vendor, device) = spec.identity.subsystem;
         space.set16(regs::SUBSYSTEM, vendor);
         space.set16(regs::SUBSYSTEM + 2, device);
+        space.set8(regs::INTERRUPT_PIN, spec.pin);
         let mut upper = false;
         for (bar, slot) in spec.bars.iter().enumerate() {
             if let Some(slot) = slot {
@@ -331,6 +351,25 @@ impl Function {
     #[must_use]
     pub fn msi(&self) -> Option<Msi> {
         express::msi_target(&self.space, self.msi)
+    }
+
+    /// The pin of its INTx.
+    ///
+    /// # Errors
+    /// It may not assert that.
+    pub fn intx(&self) -> Result<Pin, NoIntx> {
+        let pin = Pin::from_register(self.space.get8(regs::INTERRUPT_PIN)).ok_or(NoIntx::Pin)?;
+        if self.space.get16(regs::COMMAND) & command::INTX_OFF != 0 {
+            return Err(NoIntx::Disabled);
+        }
+        //= PCIe 6.0 section 6.1.4: a function whose MSI is enabled does not use INTx
+        let control = self.space.get16(self.msi + msi_regs::CONTROL);
+        if control & msi_regs::CONTROL_ENABLE != 0 { Err(NoIntx::Msi) } else { Ok(pin) }
+    }
+
+    /// Shows in its status whether it wants to interrupt by INTx, also while it may not.
+    pub fn set_intx_status(&mut self, on: bool) {
+        self.space.set_bits16(regs::STATUS, regs::status::INTX, on);
     }
 
     /// Largest payload that it may send, and largest read that it may ask for, bytes.

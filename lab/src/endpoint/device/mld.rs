@@ -93,6 +93,7 @@ impl Endpoint for MldEndpoint {
             Command::DmaRead(_)
             | Command::DmaWrite(_)
             | Command::Interrupt { .. }
+            | Command::Intx { .. }
             | Command::LoadStart { .. } => self.named(command)?,
             _ => return Err(not_for("device with logical devices", command)),
         };

@@ -293,6 +293,10 @@ impl Endpoint for DeviceEndpoint {
                 let text = format!("software has not enabled interrupts of function {function}");
                 Err(Refused::because(text))
             }
+            Command::Intx { on, function, .. } => {
+                self.inner.set_intx(*function, *on).map_err(refused)?;
+                Ok(Some(Answer::Done))
+            }
             Command::LoadStart { access, rounds, pause_ms } => {
                 if self.transfers.iter().any(|it| it.load().is_some_and(|load| load.running)) {
                     return Err(Refused::because("a load runs already: stop it first"));

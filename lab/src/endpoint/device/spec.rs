@@ -237,8 +237,12 @@ impl DeviceSpec {
         if let Some(vendor) = self.vendor_id {
             identity.vendor = number16("vendor_id", vendor)?;
         }
-        let mut spec =
-            FunctionSpec { identity, multi_function: count > 1, ..FunctionSpec::default() };
+        let mut spec = FunctionSpec {
+            identity,
+            multi_function: count > 1,
+            pin: number % 4 + 1,
+            ..FunctionSpec::default()
+        };
         let default = ["0=pref64:1MiB".to_owned()];
         for text in if self.bar.is_empty() { &default[..] } else { &self.bar } {
             let (index, given) = bar(text)?;

@@ -351,6 +351,10 @@ impl HostEndpoint {
             Event::Msi { addr, data, from } => {
                 log.event("msi", format!("{from} wrote {data:#x} to {addr}"));
             }
+            Event::Intx(message) => {
+                let state = if message.on { "asserted" } else { "deasserted" };
+                log.event("intx", format!("INT{} is {state}", message.pin.letter()));
+            }
             Event::Error { from, message } => log.event("error", format!("{from}: {message:?}")),
             Event::Message(message) => log.message(message),
             Event::LineLost(addr) => {
@@ -588,6 +592,7 @@ impl Endpoint for HostEndpoint {
             "enumerating": self.inner.is_enumerating(),
             "fabric_window": window,
             "exports": self.exports.ranges(),
+            "intx": self.inner.intx().iter().map(|pin| pin.letter()).collect::<String>(),
             "load": self.transfers.load(),
             "fabric_mem": self.fabric_mem.as_ref().map(|it| it.list()),
         })

@@ -1,0 +1,245 @@
+//! Legacy interrupts as messages (INTx): the levels of four virtual wires at a port, collapsed from those of all below.
+//!
+//! Shape: [`Message`] is what a TLP says, [`Wires`] takes it in from a port below and says what is to be sent up.
+//! Units: pins A to D as 0 to 3; device numbers 0 to 31.
+//! Source: PCIe 6.0 §2.2.8.1 (messages, mapping of bridges), §6.1.2; docs/spec/cxl-fabric.md "INTx".
+
+use std::collections::BTreeMap;
+
+use weft_parsers::tlp::{Body, Kind, Routing, Tlp};
+
+/// Code of `Assert_INTA`; B to D follow, then the four `Deassert` in the same order.
+const ASSERT_A: u8 = 0x20;
+const PINS: u8 = 4;
+
+/// A pin, A to D.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Pin(u8);
+
+impl Pin {
+    /// All, in order.
+    pub const ALL: [Self; 4] = [Self(0), Self(1), Self(2), Self(3)];
+
+    /// From the Interrupt Pin register: 1 to 4; `None` for a function without INTx.
+    #[must_use]
+    pub const fn from_register(value: u8) -> Option<Self> {
+        match value {
+            1..=4 => Some(Self(value - 1)),
+            _ => None,
+        }
+    }
+
+    /// From its letter.
+    #[must_use]
+    pub const fn from_letter(letter: char) -> Option<Self> {
+        match letter {
+            'A' | 'a' => Some(Self(0)),
+            'B' | 'b' => Some(Self(1)),
+            'C' | 'c' => Some(Self(2)),
+            'D' | 'd' => Some(Self(3)),
+            _ => None,
+        }
+    }
+
+    /// Its letter.
+    #[must_use]
+    pub const fn letter(self) -> char {
+        (b'A' + self.0) as char
+    }
+
+    //= PCIe 6.0 section 2.2.8.1: the pin of a device below becomes another one by its device number
+    /// The pin above a bridge, of a device of that number below.
+    #[must_use]
+    pub const fn above(self, device: u8) -> Self {
+        Self((self.0 + device % PINS) % PINS)
+    }
+
+    const fn bit(self) -> u8 {
+        1 << self.0
+    }
+}
+
+/// An INTx message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Message {
+    /// Which wire.
+    pub pin: Pin,
+    /// It is asserted, or no more.
+    pub on: bool,
+}
+
+impl Message {
+    /// What a TLP says; `None` where it is none of these.
+    #[must_use]
+    pub fn of(tlp: &Tlp<'_>) -> Option<Self> {
+        if tlp.kind() != Self::KIND {
+            return None;
+        }
+        let code = tlp.message_code()?.checked_sub(ASSERT_A).filter(|code| *code < 2 * PINS)?;
+        Some(Self { pin: Pin(code % PINS), on: code < PINS })
+    }
+
+    /// Kind of its TLP: for the other end of the link alone.
+    pub const KIND: Kind = Kind::Message { routing: Routing::Local, data: false };
+
+    /// Header of its TLP.
+    #[must_use]
+    pub const fn body(self) -> Body {
+        let code = ASSERT_A + self.pin.0 + if self.on { 0 } else { PINS };
+        Body::Message { code, dw2: 0, dw3: 0 }
+    }
+}
+
+/// The wires of an upstream port.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Wires {
+    /// Pins that are asserted by each port below, as they are above; none has no entry.
+    below: BTreeMap<usize, u8>,
+    /// What has been sent up.
+    told: u8,
+}
+
+impl Wires {
+    /// A message of what is below a port, which is the device of this number on the bus within.
+    pub fn receive(&mut self, port: usize, device: u8, message: Message) {
+        let bit = message.pin.above(device).bit();
+        let levels = self.below.entry(port).or_default();
+        *levels = if message.on { *levels | bit } else { *levels & !bit };
+        if *levels == 0 {
+            self.below.remove(&port);
+        }
+    }
+
+    //= PCIe 6.0 section 2.2.8.1: a downstream port whose link is down deasserts what was asserted by it
+    /// What is below a port is gone, or is reset: it asserts nothing.
+    pub fn clear(&mut self, port: usize) {
+        self.below.remove(&port);
+    }
+
+    /// Ports by which something is asserted.
+    #[must_use]
+    pub fn ports(&self) -> Vec<usize> {
+        self.below.keys().copied().collect()
+    }
+
+    /// Forgets all, without a word: the port itself was reset, and who is above it, too.
+    pub fn reset(&mut self) {
+        *self = Self::default();
+    }
+
+    /// What is asserted.
+    #[must_use]
+    pub fn asserted(&self) -> Vec<Pin> {
+        let all = self.below.values().fold(0, |all, levels| all | levels);
+        Pin::ALL.into_iter().filter(|pin| all & pin.bit() != 0).collect()
+    }
+
+    /// What is to be sent up, as some pin is asserted by the first one below, or by none any more.
+    pub fn changes(&mut self) -> Vec<Message> {
+        let now = self.below.values().fold(0, |all, levels| all | levels);
+        let changed = now ^ std::mem::replace(&mut self.told, now);
+        let changed = Pin::ALL.into_iter().filter(|pin| changed & pin.bit() != 0);
+        changed.map(|pin| Message { pin, on: now & pin.bit() != 0 }).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use weft_parsers::fabric::Bdf;
+    use weft_parsers::tlp::{Mode, TlpRepr};
+
+    use super::*;
+
+    const fn say(pin: char, on: bool) -> Message {
+        match Pin::from_letter(pin) {
+            Some(pin) => Message { pin, on },
+            None => panic!("a letter"),
+        }
+    }
+
+    /// The table of the standard: device numbers below, and what A to D become.
+    #[test]
+    fn a_bridge_maps_pins_by_device_number() {
+        #[rustfmt::skip] // columns: device numbers, pins above of A, B, C, D
+        let cases = [
+            ([0, 4,  8, 28], "ABCD"),
+            ([1, 5,  9, 29], "BCDA"),
+            ([2, 6, 10, 30], "CDAB"),
+            ([3, 7, 11, 31], "DABC"),
+        ];
+        for (devices, want) in cases {
+            for device in devices {
+                let got: String = Pin::ALL.map(|pin| pin.above(device).letter()).iter().collect();
+                assert_eq!(got, want, "{device}");
+            }
+        }
+    }
+
+    /// Asserted by the first, deasserted by the last; saying it twice changes nothing.
+    #[test]
+    fn levels_of_all_below_are_collapsed() {
+        let mut wires = Wires::default();
+        #[rustfmt::skip] // columns: port, device, message; what is sent up
+        let steps: [(usize, u8, Message, &[Message]); 8] = [
+            (1, 0, say('A', true),  &[say('A', true)]),
+            (1, 0, say('A', true),  &[]),
+            (2, 1, say('D', true),  &[]),
+            (2, 1, say('A', true),  &[say('B', true)]),
+            (1, 0, say('A', false), &[]),
+            (1, 0, say('B', false), &[]),
+            (2, 1, say('D', false), &[say('A', false)]),
+            (2, 1, say('A', false), &[say('B', false)]),
+        ];
+        for (port, device, message, want) in steps {
+            wires.receive(port, device, message);
+            assert_eq!(wires.changes(), want, "{port}: {message:?}");
+        }
+        assert_eq!(wires, Wires::default());
+    }
+
+    #[test]
+    fn who_is_gone_asserts_nothing() {
+        let mut wires = Wires::default();
+        wires.receive(1, 0, say('A', true));
+        wires.receive(2, 0, say('A', true));
+        wires.receive(2, 0, say('C', true));
+        assert_eq!(wires.changes(), [say('A', true), say('C', true)]);
+        assert_eq!((wires.ports(), wires.asserted().len()), (vec![1, 2], 2));
+        wires.clear(2);
+        assert_eq!(wires.changes(), [say('C', false)]);
+        wires.clear(1);
+        assert_eq!(wires.changes(), [say('A', false)]);
+        wires.receive(1, 0, say('A', true));
+        wires.reset();
+        assert_eq!(wires.changes(), [], "who is above has forgotten, too");
+    }
+
+    /// Codes by hand, in both modes; other messages are none.
+    #[test]
+    fn messages_have_their_codes() {
+        for mode in [Mode::Flit, Mode::NonFlit] {
+            for (code, want) in [
+                (0x1F, None),
+                (0x20, Some(say('A', true))),
+                (0x23, Some(say('D', true))),
+                (0x24, Some(say('A', false))),
+                (0x27, Some(say('D', false))),
+                (0x28, None),
+            ] {
+                let body = Body::Message { code, dw2: 0, dw3: 0 };
+                let mut bytes = [0; 64];
+                let tlp = TlpRepr::new(mode, Message::KIND, Bdf::new(1, 0, 0), 0, body);
+                let len = tlp.emit(&mut bytes).unwrap();
+                let tlp = Tlp::parse(mode, &bytes[..len]).unwrap();
+                assert_eq!(Message::of(&tlp), want, "{code:#x}");
+                assert!(want.is_none_or(|message| message.body() == body), "{code:#x}");
+            }
+            let kind = Kind::Message { routing: Routing::ToRoot, data: false };
+            let body = Body::Message { code: 0x20, dw2: 0, dw3: 0 };
+            let mut bytes = [0; 64];
+            let len =
+                TlpRepr::new(mode, kind, Bdf::new(1, 0, 0), 0, body).emit(&mut bytes).unwrap();
+            assert_eq!(Message::of(&Tlp::parse(mode, &bytes[..len]).unwrap()), None, "to the root");
+        }
+    }
+}
