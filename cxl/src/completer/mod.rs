@@ -154,13 +154,42 @@ fn prefix(request: &Tlp<'_>) -> Option<weft_parsers::tlp::VendPrefixL0> {
     request.vend_prefix().filter(|_| request.is_uio())
 }
 
-/// The whole double words that a read asks for; of a read of zero length one, of zeros.
+/// Where the bytes begin that a request enables, counted from its address, and how many there are up to the last one. Of a
+/// read of zero length, which enables none, all of its double word.
+pub(crate) fn enabled_range(request: &Tlp<'_>) -> (u64, u64) {
+    let len = usize::try_from(request.access_len()).unwrap_or(usize::MAX);
+    let (first, last) = (request.first_be(), request.last_be());
+    if request.kind().is_atomic() || len < 4 || (first == 0 && last == 0) {
+        return (0, request.access_len());
+    }
+    let mut enabled = runs(len, first, last);
+    let begin = enabled.next().map_or(0..len, |run| run);
+    let end = enabled.last().map_or(begin.end, |run| run.end);
+    (begin.start as u64, (end - begin.start) as u64)
+}
+
+/// Clears the bytes of a read that are not enabled: they may be of memory that who asks may not read.
+pub(crate) fn clear_disabled(request: &Tlp<'_>, data: &mut [u8]) {
+    let len = data.len();
+    let mut from = 0;
+    for run in runs(len, request.first_be(), request.last_be()) {
+        data.get_mut(from..run.start).unwrap_or_default().fill(0);
+        from = run.end;
+    }
+    data.get_mut(from..).unwrap_or_default().fill(0);
+}
+
+/// The whole double words that a read asks for, with 0 for bytes that are not enabled; of a read of zero length one, of zeros.
 pub fn load(request: &Tlp<'_>, addr: u64, target: &dyn Target) -> Option<Vec<u8>> {
     let mut data = vec![0; usize::from(request.length_dw()) * 4];
     if request.first_be() == 0 && request.last_be() == 0 {
         return Some(data);
     }
-    target.read(addr, &mut data).then_some(data)
+    if !target.read(addr, &mut data) {
+        return None;
+    }
+    clear_disabled(request, &mut data);
+    Some(data)
 }
 
 /// Writes the bytes of a request that are enabled; false when that fails.
@@ -174,9 +203,12 @@ pub fn store(request: &Tlp<'_>, addr: u64, target: &mut dyn Target) -> bool {
 
 /// Where in the payload of a request the bytes are that are enabled, side by side.
 pub(crate) fn enabled_runs(request: &Tlp<'_>) -> impl Iterator<Item = Range<usize>> {
-    let len = request.payload().len();
+    runs(request.payload().len(), request.first_be(), request.last_be())
+}
+
+/// Which of `len` bytes in double words are enabled, side by side.
+fn runs(len: usize, first_be: u8, last_be: u8) -> impl Iterator<Item = Range<usize>> {
     let last = len / 4 - usize::from(len > 0);
-    let (first_be, last_be) = (request.first_be(), request.last_be());
     let enabled = move |at: &usize| {
         let bits = match at / 4 {
             0 => first_be,

@@ -75,7 +75,9 @@ fn completions_end_at_the_boundary() {
     // 0x35 to 0x353: to 0x100, 0x200, 0x300, and the rest
     assert_eq!(ends, [(0xCC, 798, 0x35), (0x100, 595, 0), (0x100, 339, 0), (0x54, 83, 0)]);
     let all: Vec<u8> = answers.into_iter().flat_map(|it| it.payload).collect();
-    assert_eq!(all, target.0[0x34..0x34 + 800]);
+    let mut want = target.0[0x34..0x34 + 800].to_vec();
+    (want[0], want[799]) = (0, 0); // not enabled
+    assert_eq!(all, want);
 }
 
 #[test]
@@ -151,4 +153,56 @@ fn what_is_not_there_is_unsupported() {
     }
     let (served, answers) = serve(&mut target, Kind::MemReadLocked, 0, (0xF, 0), &[], 1);
     assert_eq!((served, answers.len()), (Served::Unsupported, 1));
+}
+
+/// Bytes of a read that are not enabled are 0 in its answer, whatever memory has there; of a read of zero length all.
+#[test]
+fn only_enabled_bytes_are_read() {
+    #[rustfmt::skip] // columns: double words, first and last enables, bytes of the answer
+    let cases: [(u16, (u8, u8), &[u8]); 6] = [
+        (1, (0b1111, 0),      &[1, 2, 3, 4]),
+        (1, (0b0110, 0),      &[0, 2, 3, 0]),
+        (1, (0b1000, 0),      &[0, 0, 0, 4]),
+        (1, (0b0000, 0),      &[0, 0, 0, 0]),
+        (2, (0b1100, 0b0011), &[0, 0, 3, 4, 5, 6, 0, 0]),
+        (3, (0b1000, 0b0001), &[0, 0, 0, 4, 5, 6, 7, 8, 9, 0, 0, 0]),
+    ];
+    for (dws, enables, want) in cases {
+        let mut target = Bytes((1..=16).collect());
+        let (served, answers) = serve(&mut target, Kind::MemRead, 0, enables, &[], dws);
+        assert_eq!(served, Served::Done);
+        let [answer] = &answers[..] else { panic!("{} answers", answers.len()) };
+        assert_eq!(answer.payload, want, "{dws} {enables:?}");
+    }
+}
+
+/// From the first byte that is enabled to the last one: what may be reached is decided by these.
+#[test]
+fn a_request_reaches_from_its_first_enabled_byte_to_its_last() {
+    #[rustfmt::skip] // columns: double words, first and last enables, first byte, bytes
+    let cases = [
+        (1, (0b1111, 0),      0, 4),
+        (1, (0b0001, 0),      0, 1),
+        (1, (0b1000, 0),      3, 1),
+        (1, (0b1001, 0),      0, 4),
+        (1, (0b0000, 0),      0, 4),
+        (2, (0b1000, 0b0001), 3, 2),
+        (4, (0b1100, 0b0111), 2, 13),
+    ];
+    for (dws, enables, begin, len) in cases {
+        let body = Body::Address {
+            addr: Hpa(0x1000),
+            wide: true,
+            at: At::Untranslated,
+            no_write: false,
+            length_dw: dws,
+            first_be: enables.0,
+            last_be: enables.1,
+        };
+        let mut bytes = [0; 64];
+        let tlp = TlpRepr::new(Mode::Flit, Kind::UioRead, Bdf::new(1, 0, 0), 7, body);
+        let emitted = tlp.emit(&mut bytes).unwrap();
+        let request = Tlp::parse(Mode::Flit, &bytes[..emitted]).unwrap();
+        assert_eq!(enabled_range(&request), (begin, len), "{dws} {enables:?}");
+    }
 }

@@ -7,7 +7,7 @@
 use weft_dataplane::time::Instant;
 use weft_parsers::cxl_cache::CacheMessage;
 use weft_parsers::cxl_mem::MemMessage;
-use weft_parsers::fabric::{Bdf, Hpa};
+use weft_parsers::fabric::{Bdf, Hpa, Pid};
 use weft_parsers::tlp::{Kind, LinkReset, Mode, ResetWord, Routing, Status, Tlp, TlpRepr};
 
 use super::admission::admit;
@@ -20,7 +20,7 @@ use super::memory::{Exports, HostMemory};
 use super::relay::Relay;
 use super::software::{Advance, Software};
 use crate::cache::home::{Admitted, Local};
-use crate::completer::{CompleterSpec, Served, Target};
+use crate::completer::{CompleterSpec, Served, Target, enabled_range};
 use crate::ln::Lnc;
 use crate::mem::MemId;
 use crate::pci::bridge::BusRoute;
@@ -234,7 +234,7 @@ impl Core {
         let (addr, len) = (tlp.addr()?, tlp.access_len());
         let at = match tlp.vend_prefix() {
             None => addr.0,
-            Some(prefix) => exports.local(prefix.pid(), addr, len).filter(|_| self.gim)?,
+            Some(prefix) => local_of(tlp, prefix.pid(), exports).filter(|_| self.gim)?,
         };
         self.memory.holds(at, len).then_some((at, len, tlp.kind().has_data()))
     }
@@ -314,7 +314,7 @@ impl Core {
             (_, None, _) if !tlp.kind().is_io() => completer.serve(tlp, *me, memory, send),
             (kind, Some(prefix), _) if kind.is_uio() => {
                 let len = tlp.access_len();
-                let local = exports.local(prefix.pid(), Hpa(addr), len).filter(|_| *gim);
+                let local = local_of(tlp, prefix.pid(), exports).filter(|_| *gim);
                 let refused = match local {
                     Some(local) if memory.holds(local, len) => {
                         let served = completer.serve_at(tlp, local, *me, memory, send);
@@ -358,6 +358,14 @@ impl Core {
             _ => self.events.push(Event::Message(ReceivedMessage::new(tlp, routing))),
         }
     }
+}
+
+/// Where the double words of a request of another host are here, if it may reach all bytes that it enables: what is exported
+/// may end within a double word.
+fn local_of(tlp: &Tlp<'_>, from: Pid, exports: &dyn Exports) -> Option<u64> {
+    let (skip, len) = enabled_range(tlp);
+    let first = Hpa(tlp.addr()?.0.checked_add(skip)?);
+    exports.local(from, first, len)?.checked_sub(skip)
 }
 
 /// The number of a load or store among those of all transactions: TLPs' do not come that far.

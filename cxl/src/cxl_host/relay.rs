@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, VecDeque};
 use weft_parsers::fabric::{Bdf, Hpa, Pid};
 use weft_parsers::tlp::{At, Kind, Mode, Status, Tlp};
 
-use crate::completer::{CompleterSpec, Send, Served, enabled_runs};
+use crate::completer::{CompleterSpec, Send, Served, clear_disabled, enabled_runs};
 use crate::requester::{Done, Failure, OpId, Operation, Requester};
 
 /// Requests of one sender that are passed on at a time.
@@ -108,9 +108,10 @@ impl Relay {
         self.each.retain(|_, under_way| *under_way > 0);
         // It is as it came, and was one then.
         let Ok(tlp) = Tlp::parse(Mode::Flit, &tlp) else { return Some(Served::Aborted) };
-        let (status, served) = match &result {
-            Ok(data) if tlp.kind() == Kind::UioRead => {
-                spec.answer(&tlp, completer, data, false, send);
+        let (status, served) = match result {
+            Ok(mut data) if tlp.kind() == Kind::UioRead => {
+                clear_disabled(&tlp, &mut data);
+                spec.answer(&tlp, completer, &data, false, send);
                 return Some(Served::Done);
             }
             Ok(_) => (Status::Success, Served::Done),
