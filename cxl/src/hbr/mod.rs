@@ -184,31 +184,7 @@ impl HbrSwitch {
             let Carries::Hbr(mode) = end.carries else { return Err(HbrError::Link) };
             modes.push(mode);
         }
-        let mut bridges = Vec::new();
-        for (port, at) in (0u8..).zip(0..config.ends.len()) {
-            let slot = (config.slot_first..).nth(at.saturating_sub(1)).map(|number| SlotSpec {
-                number,
-                surprise: config.surprise,
-                ..SlotSpec::default()
-            });
-            let bridge = Bridge::new(&BridgeSpec {
-                identity: config.identity,
-                kind: if at == 0 { PortKind::Upstream } else { PortKind::Downstream },
-                port,
-                link: Link::default(),
-                slot: slot.filter(|_| at > 0),
-                serial: None,
-                multi_function: false,
-                ln: LnSystem::None,
-            })?;
-            let bridge = bridge.with_component()?;
-            bridges.push(if at == 0 { bridge.with_doe()? } else { bridge });
-        }
-        let ways: Vec<_> =
-            (0..=u8::MAX).take(bridges.len()).skip(1).map(|port| (port, Figures::SWITCH)).collect();
-        if let Some(upstream) = bridges.first_mut() {
-            upstream.set_cdat(cdat::switch(&ways));
-        }
+        let bridges = Self::bridges_of(&config)?;
         let up = vec![false; bridges.len()];
         let vcs = registers::vcs(&bridges, &up, 0);
         let resets = vec![ResetOrders::default(); bridges.len()];
@@ -247,6 +223,36 @@ impl HbrSwitch {
             events,
             counts,
         })
+    }
+
+    /// The bridge of each link, the upstream one first.
+    fn bridges_of(config: &HbrConfig) -> Result<Vec<Bridge>, HbrError> {
+        let mut bridges = Vec::new();
+        for (port, at) in (0u8..).zip(0..config.ends.len()) {
+            let slot = (config.slot_first..).nth(at.saturating_sub(1)).map(|number| SlotSpec {
+                number,
+                surprise: config.surprise,
+                ..SlotSpec::default()
+            });
+            let bridge = Bridge::new(&BridgeSpec {
+                identity: config.identity,
+                kind: if at == 0 { PortKind::Upstream } else { PortKind::Downstream },
+                port,
+                link: Link::default(),
+                slot: slot.filter(|_| at > 0),
+                serial: None,
+                multi_function: false,
+                ln: LnSystem::None,
+            })?;
+            let bridge = bridge.with_component()?;
+            bridges.push(if at == 0 { bridge.with_doe()? } else { bridge });
+        }
+        let ways: Vec<_> =
+            (0..=u8::MAX).take(bridges.len()).skip(1).map(|port| (port, Figures::SWITCH)).collect();
+        if let Some(upstream) = bridges.first_mut() {
+            upstream.set_cdat(cdat::switch(&ways));
+        }
+        Ok(bridges)
     }
 
     /// Its bridges, the upstream one first.

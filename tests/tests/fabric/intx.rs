@@ -3,7 +3,7 @@
 //!
 //! Source: PCIe 6.0 section 2.2.8.1; docs/spec/cxl-fabric.md "INTx".
 
-#![expect(clippy::unwrap_used, reason = "a test fails that way")]
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails that way")]
 
 use serde_json::Value;
 use weft_fm::service::Request;
