@@ -658,10 +658,16 @@ impl<T> HomeAgent<T> {
         Admitted::Now(local)
     }
 
+    /// Whether no cache has a line, and none is poisoned.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.filter.used().0 == 0 && self.poisoned.is_empty()
+    }
+
     /// Whether no cache is in the way of an access, and no line of it poisoned: then it needs not be admitted.
     #[must_use]
     pub fn is_clear(&self, addr: u64, len: u64, writes: bool) -> bool {
-        if self.filter.used().0 == 0 && self.poisoned.is_empty() {
+        if self.is_idle() {
             return true;
         }
         let (want, end) =

@@ -157,22 +157,27 @@ fn prefix(request: &Tlp<'_>) -> Option<weft_parsers::tlp::VendPrefixL0> {
 /// Where the bytes begin that a request enables, counted from its address, and how many there are up to the last one. Of a
 /// read of zero length, which enables none, all of its double word.
 pub(crate) fn enabled_range(request: &Tlp<'_>) -> (u64, u64) {
-    let len = usize::try_from(request.access_len()).unwrap_or(usize::MAX);
+    let len = request.access_len();
     let (first, last) = (request.first_be(), request.last_be());
-    if request.kind().is_atomic() || len < 4 || (first == 0 && last == 0) {
-        return (0, request.access_len());
+    if request.kind().is_atomic() || (first == 0 && last == 0) {
+        return (0, len);
     }
-    let mut enabled = runs(len, first, last);
-    let begin = enabled.next().map_or(0..len, |run| run);
-    let end = enabled.last().map_or(begin.end, |run| run.end);
-    (begin.start as u64, (end - begin.start) as u64)
+    let begin = first.trailing_zeros().min(4);
+    let end = if len > 4 { last } else { first };
+    let behind = end.leading_zeros() - 4; // of four bits
+    let begin = u64::from(begin);
+    (begin, (len - u64::from(behind)).saturating_sub(begin))
 }
 
 /// Clears the bytes of a read that are not enabled: they may be of memory that who asks may not read.
 pub(crate) fn clear_disabled(request: &Tlp<'_>, data: &mut [u8]) {
     let len = data.len();
+    let (first, last) = (request.first_be(), request.last_be());
+    if first == 0xF && (last == 0xF || len <= 4) {
+        return;
+    }
     let mut from = 0;
-    for run in runs(len, request.first_be(), request.last_be()) {
+    for run in runs(len, first, last) {
         data.get_mut(from..run.start).unwrap_or_default().fill(0);
         from = run.end;
     }

@@ -86,6 +86,11 @@ impl Home {
         self.agent.counts()
     }
 
+    /// Whether no cache has a line of the host, and none is poisoned: then nothing waits.
+    pub(super) fn is_idle(&self) -> bool {
+        self.agent.is_idle()
+    }
+
     pub(super) fn next_news(&mut self) -> Option<HomeNews> {
         self.agent.next_news()
     }
