@@ -17,7 +17,7 @@ use crate::coherence::cache::{Access, Bytes, Cache, CacheCounts, Out};
 use crate::coherence::{Failure, Hold, Snoop};
 
 /// CQIDs: twice as many as there are requests under way at most, so that one that was used rests before it is used again, and
-/// an answer that comes late finds nobody.
+/// a late answer matches no request.
 const CQIDS: u16 = 1_024;
 /// Requests under way at most. The home agent lets as many of one cache wait.
 pub const IN_FLIGHT_MAX: usize = 512;

@@ -111,7 +111,7 @@ impl Contents {
         for it in structures.map(Fields) {
             match it.byte(0) {
                 kind::DSLBIS => {
-                    // Figures of a range that is not told of are nobody's.
+                    // Figures of a range without a DSMAS belong to no memory.
                     if let Some(range) = found.ranges.get_mut(&it.byte(4)) {
                         range.access.set(it.byte(6), it.double(8), it.half(16));
                     }

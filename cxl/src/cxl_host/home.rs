@@ -1,4 +1,4 @@
-//! A host's memory behind its home agent: whoever reads or writes it waits for the caches of devices that are in the way.
+//! A host's memory behind its home agent: reads and writes wait for the caches of devices that are in the way.
 //!
 //! Loads and stores of the host's processors come by [`Home::load`] and [`Home::store`], TLPs of others by [`Home::admit_tlp`], and the engine of fabric memory reaches memory by [`CoherentMemory`]. What does not wait is done at
 //! once, as in a host without such devices.
@@ -18,7 +18,7 @@ use crate::completer::Target;
 use crate::fabric_mem;
 use crate::ln::Lnc;
 
-/// Accesses of processors that have ended and that nobody has asked for; beyond, the oldest is dropped.
+/// Ended accesses of processors whose result was not fetched; beyond, the oldest is dropped.
 const ENDED_MAX: usize = 4_096;
 
 /// Number of a load or store of a processor that waits for a cache.
@@ -304,7 +304,7 @@ impl Target for CoherentMemory<'_> {
             && Target::read(self.memory, addr, into)
     }
 
-    /// What meets a cache of a device is written once that has given the line up: whoever reads it later waits for that.
+    /// A write that meets a cache of a device is done once the cache has given the line up. Later reads wait for it.
     fn write(&mut self, addr: u64, data: &[u8]) -> bool {
         if !self.memory.holds(addr, data.len() as u64) {
             return false;

@@ -98,7 +98,7 @@ fn host_store(net: &mut Net, addr: u64, data: &[u8]) -> Result<(), CpuError> {
     Ok(())
 }
 
-/// What one stores the other loads, whoever has the line; memory itself has the old bytes meanwhile.
+/// Host and device load what the other one has stored, wherever the line is; memory itself has the old bytes meanwhile.
 #[test]
 fn what_one_stores_the_other_loads() {
     let mut net = joined(16);

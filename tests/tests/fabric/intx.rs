@@ -106,7 +106,7 @@ fn levels_are_mapped_collapsed_and_end_with_who_asserted_them() {
     let mut fabric = by_pins();
     let pins: Vec<String> = (0..4).map(|device| pin_of(&fabric, device)).collect();
     assert_ne!(pins[0], pins[1], "two vPPBs of one virtual switch, side by side");
-    // Whoever has the same pin as another one: only the last of them deasserts it.
+    // Two devices whose pins become the same one above: only the last of them deasserts it.
     let pair = (0..4).flat_map(|a| (a + 1..4).map(move |b| (a, b)));
     let (one, two) = pair.into_iter().find(|(a, b)| pins[*a] == pins[*b]).unwrap_or((0, 0));
     set(&fabric, one, true).unwrap();

@@ -128,7 +128,7 @@ const GO_I: Said = (CacheOp::Go, GoState::Invalid as u16);
 const GO_ERROR: Said = (CacheOp::Go, GoState::Error as u16);
 const DATA: Said = (CacheOp::DataToDevice, 0);
 
-/// docs/spec/cxl-fabric.md "CXL.cache", the table of requests: answer, and what the device has then, of a line that nobody has.
+/// docs/spec/cxl-fabric.md "CXL.cache", the table of requests: answer, and what the device has then, of a line that no cache holds.
 #[test]
 fn each_request_has_its_answer() {
     use CacheOp::{
@@ -218,7 +218,7 @@ fn others_are_asked_first() {
     }
 }
 
-/// Nobody speaks for another one, and what nobody waits for changes nothing.
+/// No device speaks for another one, and unexpected messages change nothing.
 #[test]
 fn hostile_devices_change_nothing_of_others() {
     let mut bench = Bench::new(4);
@@ -305,7 +305,7 @@ fn who_had_a_cache_id_before_is_not_asked_by_it() {
     bench.ask(0, CacheOp::RdOwn, 1, 5);
     bench.home.reassign(0);
     assert_eq!(bench.home.hold_of(0, at(5)), None, "the new device has nothing");
-    assert_eq!(bench.ask(0, CacheOp::RdOwn, 1, 5), [], "it waits, and nobody is snooped");
+    assert_eq!(bench.ask(0, CacheOp::RdOwn, 1, 5), [], "it waits, and no cache is snooped");
     bench.home.mark_overdue(bench.now);
     bench.now += LIMIT;
     bench.home.expire(bench.now);
