@@ -16,7 +16,7 @@ CXL, TABLE_ACCESS = 0x1E98, 2
 
 def worked():
     """All byte strings behind `Worked:` in §3.13."""
-    section = PAGE.read_text().split("### 3.12 ")[1].split("\n---\n")[0]
+    section = PAGE.read_text().split("### 3.13 ")[1].split("\n---\n")[0]
     found = re.findall(r"`([0-9A-F]{2}(?: [0-9A-F]{2})+)`", section.split("Worked:")[1])
     return [bytes.fromhex(one) for one in found]
 
