@@ -106,10 +106,18 @@ pub struct Ending;
 impl Ending {
     #[inline]
     fn look(at: *mut u8, bytes: usize) -> *mut u8 {
-        if at.is_null() && ENDS.load(Ordering::Relaxed) && !TRIES.get() {
-            end(bytes);
+        if at.is_null() {
+            end_if_wanted(bytes);
         }
         at
+    }
+}
+
+/// Ends the process if it wants that, and this thread does not only try.
+#[cold]
+fn end_if_wanted(bytes: usize) {
+    if ENDS.load(Ordering::Relaxed) && !TRIES.get() {
+        end(bytes);
     }
 }
 
@@ -224,13 +232,19 @@ impl<T> Zeros<T> {
 }
 
 impl<T: FromZeros> Zeros<T> {
-    /// Maps pages for a `T`.
+    /// Maps pages for a `T`. Where [`end_where_none_is_left`] was called, a process without memory for them ends, as with any
+    /// other allocation.
     ///
     /// # Errors
     /// See [`NoMemory`].
     pub fn new() -> Result<Self, NoMemory> {
-        let base = map_zeros(0, Self::LEN, 0).map_err(|_| NoMemory(Self::LEN))?;
-        Ok(Self(base.cast()))
+        match map_zeros(0, Self::LEN, 0) {
+            Ok(base) => Ok(Self(base.cast())),
+            Err(_) => {
+                end_if_wanted(Self::LEN);
+                Err(NoMemory(Self::LEN))
+            }
+        }
     }
 
     /// Makes all pages real now, and the values zeros again.

@@ -187,7 +187,7 @@ fn other_links_are_refused() {
         ("88 B8 02 57 46 00 01 10", Field::EtherType),
         ("88 B7 02 57 47 00 01 10", Field::Oui),
         ("88 B7 02 57 46 00 00 10", Field::Protocol),
-        ("88 B7 02 57 46 00 07 10", Field::Protocol),
+        ("88 B7 02 57 46 00 09 10", Field::Protocol),
         ("88 B7 02 57 46 00 01 20", Field::Version),
     ];
     for (text, want) in cases {
@@ -198,7 +198,7 @@ fn other_links_are_refused() {
     }
     let other = Oui([0, 0x1B, 0x21]);
     let protocols = (0..=u16::MAX).filter_map(Protocol::decode);
-    assert_eq!(protocols.clone().count(), 6);
+    assert_eq!(protocols.clone().count(), 8);
     for protocol in protocols {
         let mut bytes = [0xEE; link::LEN];
         TlpLink { oui: other, protocol, ln: false }.emit(&mut bytes).unwrap();
