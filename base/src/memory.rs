@@ -238,13 +238,11 @@ impl<T: FromZeros> Zeros<T> {
     /// # Errors
     /// See [`NoMemory`].
     pub fn new() -> Result<Self, NoMemory> {
-        match map_zeros(0, Self::LEN, 0) {
-            Ok(base) => Ok(Self(base.cast())),
-            Err(_) => {
-                end_if_wanted(Self::LEN);
-                Err(NoMemory(Self::LEN))
-            }
+        if let Ok(base) = map_zeros(0, Self::LEN, 0) {
+            return Ok(Self(base.cast()));
         }
+        end_if_wanted(Self::LEN);
+        Err(NoMemory(Self::LEN))
     }
 
     /// Makes all pages real now, and the values zeros again.
