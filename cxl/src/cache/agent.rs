@@ -12,7 +12,7 @@ use weft_dataplane::time::{Instant, Span};
 use weft_parsers::cxl_cache::{CacheClass, CacheHead, CacheMessage, CacheOp, GoState};
 use weft_parsers::fabric::Hpa;
 
-use super::Outgoing;
+use super::{Free, Outgoing};
 use crate::coherence::cache::{Access, Bytes, Cache, CacheCounts, Out};
 use crate::coherence::{Failure, Hold, Snoop};
 
@@ -82,15 +82,6 @@ struct Flight {
     serial: Serial,
     /// When it was sent: a lease that its answer tells counts from then.
     sent: Instant,
-}
-
-/// CQIDs that are not in use, in the order in which they will be.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Free(VecDeque<u16>);
-
-impl core::hash::Hash for Free {
-    /// By which numbers requests go decides nothing.
-    fn hash<H: core::hash::Hasher>(&self, _: &mut H) {}
 }
 
 /// Number of a request, by which its deadline knows it.

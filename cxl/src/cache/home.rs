@@ -14,10 +14,12 @@ use weft_parsers::cxl_cache::{CacheClass, CacheHead, CacheMessage, CacheOp, GoSt
 use weft_parsers::cxl_mem::{LINE, Lease};
 use weft_parsers::fabric::{Hpa, Pid};
 
-use super::Outgoing;
+use super::{Free, Outgoing};
 use crate::coherence::cache::Bytes;
 use crate::coherence::filter::{Asker, Effect, Filter, FilterCounts, Want};
+use crate::coherence::news::News;
 use crate::coherence::snoops::{NotAsked, Snoops};
+use crate::coherence::waited::Waited;
 use crate::coherence::{Hold, Snoop};
 use crate::completer::Target;
 
@@ -28,10 +30,6 @@ const PULL_UQIDS: core::ops::Range<u16> = SNOOP_UQIDS..1 << 12;
 const CACHES: u8 = 16;
 /// Who asks for the host itself and for TLPs: no cache has that number.
 const LOCAL: Pid = Pid::from_low_bits(0xFFE);
-/// News that wait to be asked for; beyond, the oldest is dropped.
-const NEWS_MAX: usize = 256;
-/// Waits of one access: others may take its lines away again.
-const TURNS_MAX: u8 = 128;
 
 /// What a home agent is like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -115,13 +113,6 @@ impl core::fmt::Display for HomeNews {
     }
 }
 
-/// How often a local access has waited, and the end of the line that it has waited for last.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Waited {
-    turns: u8,
-    end: u64,
-}
-
 /// What becomes of a local access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Admitted<T> {
@@ -160,13 +151,7 @@ impl<T> Local<T> {
     /// An access that has not waited yet.
     #[must_use]
     pub const fn new(addr: u64, len: u64, writes: bool, what: T) -> Self {
-        Self { addr, len, writes, what, waited: Waited { turns: 0, end: 0 } }
-    }
-
-    /// Whether the line at `at` is clear: memory had its value once. For a write that has to be so now.
-    const fn is_clear(&self, at: u64) -> bool {
-        let end = self.waited.end;
-        at + LINE as u64 == end || (!self.writes && at < end)
+        Self { addr, len, writes, what, waited: Waited::NEVER }
     }
 }
 
@@ -211,15 +196,6 @@ struct Pull {
     due: Option<Instant>,
 }
 
-/// UQIDs that are free, in the order in which they will be used.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Free(VecDeque<u16>);
-
-impl core::hash::Hash for Free {
-    /// By which numbers data is pulled decides nothing.
-    fn hash<H: core::hash::Hasher>(&self, _: &mut H) {}
-}
-
 /// Which caches of devices hold which lines of a host's memory. `T` is an access of the host, as its owner knows it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct HomeAgent<T> {
@@ -238,8 +214,7 @@ pub struct HomeAgent<T> {
     given: [u8; CACHES as usize],
     poisoned: BTreeSet<u64>,
     out: VecDeque<Outgoing>,
-    silent: BTreeSet<Pid>,
-    news: VecDeque<HomeNews>,
+    news: News<HomeNews>,
     counts: HomeCounts,
 }
 
@@ -268,8 +243,7 @@ impl<T> HomeAgent<T> {
             given: [0; CACHES as usize],
             poisoned: BTreeSet::new(),
             out: VecDeque::new(),
-            silent: BTreeSet::new(),
-            news: VecDeque::new(),
+            news: News::default(),
             counts: HomeCounts::default(),
         }
     }
@@ -294,7 +268,7 @@ impl<T> HomeAgent<T> {
 
     /// What people should know next.
     pub fn next_news(&mut self) -> Option<HomeNews> {
-        self.news.pop_front()
+        self.news.next_news()
     }
 
     /// The next message to a device.
@@ -354,7 +328,7 @@ impl<T> HomeAgent<T> {
         for uqid in late {
             let Some(pull) = self.pulls.remove(&uqid) else { continue };
             self.free.0.push_back(uqid);
-            self.open.remove(&(pull.head.cache_id, pull.head.id));
+            self.close(&pull.head);
             self.is_silent(pull.who, pull.head.addr.0);
             // The device has given the line up, and what it had changed does not come.
             if pull.of == PullOf::Owned && self.filter.leave(pull.who, pull.head.addr.0, None) {
@@ -364,28 +338,17 @@ impl<T> HomeAgent<T> {
     }
 
     fn is_silent(&mut self, who: Pid, line: u64) {
-        if self.silent.insert(who) {
-            self.tell(HomeNews::Silent { cache_id: cache_id_of(who), line: Hpa(line) });
-        }
+        self.news.silent(who, HomeNews::Silent { cache_id: cache_id_of(who), line: Hpa(line) });
     }
 
     fn heard_of(&mut self, who: Pid) {
-        if self.silent.remove(&who) {
-            self.tell(HomeNews::Answers { cache_id: cache_id_of(who) });
-        }
-    }
-
-    fn tell(&mut self, news: HomeNews) {
-        if self.news.len() >= NEWS_MAX {
-            self.news.pop_front();
-        }
-        self.news.push_back(news);
+        self.news.heard_of(who, HomeNews::Answers { cache_id: cache_id_of(who) });
     }
 
     /// What the owner of a line had changed does not come any more.
     fn lose(&mut self, who: Pid, line: u64) {
         self.poisoned.insert(line);
-        self.tell(HomeNews::Lost { cache_id: cache_id_of(who), line: Hpa(line) });
+        self.news.tell(HomeNews::Lost { cache_id: cache_id_of(who), line: Hpa(line) });
     }
 
     /// Takes a message of a device; false of one that asks for nothing and that nothing waits for. `memory` is what the host
@@ -414,20 +377,15 @@ impl<T> HomeAgent<T> {
             self.refuse(head);
             return true;
         }
-        let mut ask = |asker, want| {
-            if self.filter.ask(line, asker, want, Parked::Asked { who, head }).is_err() {
-                self.counts.overrun += 1;
-                self.open.remove(&(head.cache_id, head.id));
-            }
-        };
+        let what = Parked::Asked { who, head };
         let (cache, plain) = (Asker::Cache(who), Asker::Plain(who));
         match head.op {
-            CacheOp::RdCurr => ask(cache, Want::Current),
-            CacheOp::RdShared | CacheOp::RdAny => ask(cache, Want::Shared),
-            CacheOp::RdOwn | CacheOp::RdOwnNoData => ask(cache, Want::Exclusive),
+            CacheOp::RdCurr => self.ask(&head, cache, Want::Current, what),
+            CacheOp::RdShared | CacheOp::RdAny => self.ask(&head, cache, Want::Shared, what),
+            CacheOp::RdOwn | CacheOp::RdOwnNoData => self.ask(&head, cache, Want::Exclusive, what),
             // The line is the device's until its data is here: nothing reads the old one after GO.
-            CacheOp::ItoMWr | CacheOp::WrCur => ask(cache, Want::Exclusive),
-            CacheOp::ClFlush => ask(plain, Want::NoCopy),
+            CacheOp::ItoMWr | CacheOp::WrCur => self.ask(&head, cache, Want::Exclusive, what),
+            CacheOp::ClFlush => self.ask(&head, plain, Want::NoCopy, what),
             CacheOp::CleanEvict | CacheOp::CleanEvictNoData => {
                 self.filter.leave(who, line, None);
                 if head.op == CacheOp::CleanEvict {
@@ -458,6 +416,24 @@ impl<T> HomeAgent<T> {
         true
     }
 
+    /// Has a request or write of a device wait for the caches in its way, or drops it, as too many wait.
+    fn ask(&mut self, head: &CacheHead, asker: Asker, want: Want, what: Parked<T>) {
+        if self.filter.ask(head.addr.0, asker, want, what).is_err() {
+            self.overrun(head);
+        }
+    }
+
+    /// Too many wait: a request gets no answer.
+    fn overrun(&mut self, head: &CacheHead) {
+        self.counts.overrun += 1;
+        self.close(head);
+    }
+
+    /// A request has had all answers that it gets.
+    fn close(&mut self, request: &CacheHead) {
+        self.open.remove(&(request.cache_id, request.id));
+    }
+
     /// No memory is there.
     fn refuse(&mut self, head: CacheHead) {
         match head.op {
@@ -480,7 +456,7 @@ impl<T> HomeAgent<T> {
         let ones = CacheHead { go_err: true, ..CacheHead::new(CacheOp::DataToDevice, head.id) };
         let ones = CacheHead { cache_id: head.cache_id, ..ones };
         self.out.push_back(Outgoing::with_data(ones, &[0xFF; LINE]));
-        self.open.remove(&(head.cache_id, head.id));
+        self.close(&head);
     }
 
     /// Answers a request; more may follow.
@@ -494,15 +470,13 @@ impl<T> HomeAgent<T> {
     /// Answers a request for good.
     fn reply(&mut self, request: CacheHead, op: CacheOp, rsp_data: u16) {
         self.respond(request, op, rsp_data);
-        self.open.remove(&(request.cache_id, request.id));
+        self.close(&request);
     }
 
     /// Asks a device for the data of its write.
     fn pull(&mut self, head: CacheHead, op: CacheOp, of: PullOf) {
         let Some(uqid) = self.free.0.pop_front() else {
-            self.counts.overrun += 1;
-            self.open.remove(&(head.cache_id, head.id));
-            return;
+            return self.overrun(&head);
         };
         let who = self.who(head.cache_id);
         self.pulls.insert(uqid, Pull { who, head, of, due: None });
@@ -576,9 +550,9 @@ impl<T> HomeAgent<T> {
         self.heard_of(who);
         let (line, mask) = (pull.head.addr.0, message.enables.unwrap_or(u64::MAX));
         match pull.of {
-            PullOf::Nothing => _ = self.open.remove(&(pull.head.cache_id, pull.head.id)),
+            PullOf::Nothing => self.close(&pull.head),
             PullOf::Owned => {
-                self.open.remove(&(pull.head.cache_id, pull.head.id));
+                self.close(&pull.head);
                 if self.filter.hold_of(who, line) == Some(Hold::Owned) {
                     if !message.head.bogus {
                         self.write(memory, line, data, mask, message.head.poison);
@@ -591,10 +565,7 @@ impl<T> HomeAgent<T> {
             PullOf::Write => {
                 let (data, poison) = (Box::new(*data), message.head.poison);
                 let what = Parked::Write { who, head: pull.head, data, mask, poison };
-                if self.filter.ask(line, Asker::Plain(who), Want::NoCopy, what).is_err() {
-                    self.counts.overrun += 1;
-                    self.open.remove(&(pull.head.cache_id, pull.head.id));
-                }
+                self.ask(&pull.head, Asker::Plain(who), Want::NoCopy, what);
             }
         }
         true
@@ -629,12 +600,11 @@ impl<T> HomeAgent<T> {
         let end = local.addr.saturating_add(local.len);
         let mut at = local.addr & !(LINE as u64 - 1);
         while at < end {
-            if !local.is_clear(at) && self.filter.is_in_the_way(at, want) {
-                if local.waited.turns >= TURNS_MAX {
+            if !local.waited.is_clear(at, local.writes) && self.filter.is_in_the_way(at, want) {
+                let Some(waited) = local.waited.for_line(at) else {
                     return Admitted::Refused(local, Refused::Busy);
-                }
-                let turns = local.waited.turns + 1;
-                local.waited = Waited { turns, end: at.saturating_add(LINE as u64) };
+                };
+                local.waited = waited;
                 let what = Parked::Local(Box::new(local));
                 return match self.filter.ask(at, Asker::Plain(LOCAL), want, what) {
                     Ok(()) => Admitted::Waits,
@@ -777,7 +747,7 @@ impl<T> HomeAgent<T> {
             ..CacheHead::new(CacheOp::DataToDevice, head.id)
         };
         self.out.push_back(Outgoing::with_data(answer, &data));
-        self.open.remove(&(head.cache_id, head.id));
+        self.close(&head);
     }
 
     /// The link went down: what was under way ends. Caches keep what they hold, and the filter knows of it.

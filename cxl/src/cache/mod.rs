@@ -14,12 +14,23 @@ mod requester;
 #[cfg(test)]
 mod tests;
 
+use std::collections::VecDeque;
+
 use weft_parsers::cxl_cache::{CacheHead, CacheMessage};
 use weft_parsers::cxl_mem::LINE;
 
 use crate::coherence::cache::Bytes;
 
 pub use requester::CacheRequester;
+
+/// CQIDs or UQIDs that are free, in the order in which they will be used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Free(VecDeque<u16>);
+
+impl core::hash::Hash for Free {
+    /// By which numbers requests and data go decides nothing.
+    fn hash<H: core::hash::Hasher>(&self, _: &mut H) {}
+}
 
 /// A message that is to be sent.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -30,6 +41,13 @@ pub struct Outgoing {
     pub data: Option<Box<Bytes>>,
     /// Which bytes of the line count; all of them without.
     pub enables: Option<u64>,
+}
+
+impl From<&CacheMessage<'_>> for Outgoing {
+    fn from(message: &CacheMessage<'_>) -> Self {
+        let data = message.data.map(|line| Box::new(*line));
+        Self { head: message.head, data, enables: message.enables }
+    }
 }
 
 impl Outgoing {

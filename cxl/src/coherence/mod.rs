@@ -11,7 +11,9 @@ pub mod cache;
 pub mod cache_counts;
 pub mod filter;
 pub mod lease;
+pub mod news;
 pub mod snoops;
+pub mod waited;
 
 #[cfg(test)]
 pub(crate) mod tests;

@@ -1,19 +1,18 @@
 //! A host's memory behind its home agent: reads and writes wait for the caches of devices that are in the way.
 //!
-//! Loads and stores of the host's processors come by [`Home::load`] and [`Home::store`], TLPs of others by [`Home::admit_tlp`], and the engine of fabric memory reaches memory by [`CoherentMemory`]. What does not wait is done at
+//! Loads and stores of the host's processors come by [`Home::load`] and [`Home::store`], TLPs of others by
+//! [`Home::admit_tlp`], and the engine of fabric memory reaches memory by [`CoherentMemory`]. What does not wait is done at
 //! once, as in a host without such devices.
 
 use std::collections::BTreeMap;
 
 use weft_dataplane::time::Instant;
-use weft_parsers::cxl_cache::CacheMessage;
 use weft_parsers::cxl_mem::LINE;
 use weft_parsers::fabric::Hpa;
 
 use super::memory::HostMemory;
-use crate::cache::Outgoing;
 pub use crate::cache::home::HomeNews;
-use crate::cache::home::{Admitted, HomeAgent, HomeCounts, HomeSpec, Local, Refused};
+use crate::cache::home::{Admitted, HomeAgent, HomeSpec, Local, Refused};
 use crate::completer::Target;
 use crate::fabric_mem;
 use crate::ln::Lnc;
@@ -72,7 +71,7 @@ pub(super) enum Parked {
 
 /// The home agent, and what processors wait for.
 pub(super) struct Home {
-    agent: HomeAgent<Parked>,
+    pub(super) agent: HomeAgent<Parked>,
     ended: BTreeMap<CpuAccess, Result<Vec<u8>, CpuError>>,
     accesses: u64,
 }
@@ -82,45 +81,9 @@ impl Home {
         Self { agent: HomeAgent::new(spec), ended: BTreeMap::new(), accesses: 0 }
     }
 
-    pub(super) fn counts(&self) -> HomeCounts {
-        self.agent.counts()
-    }
-
-    /// Whether no cache has a line of the host, and none is poisoned: then nothing waits.
-    pub(super) fn is_idle(&self) -> bool {
-        self.agent.is_idle()
-    }
-
-    pub(super) fn next_news(&mut self) -> Option<HomeNews> {
-        self.agent.next_news()
-    }
-
-    pub(super) fn next_message(&mut self) -> Option<Outgoing> {
-        self.agent.next_message()
-    }
-
+    /// When the agent is to be asked again: at once while it has to look at the clock first.
     pub(super) fn next_due(&self) -> Option<Instant> {
         if self.agent.waits_for_a_look() { Some(Instant::ZERO) } else { self.agent.next_due() }
-    }
-
-    pub(super) fn mark_overdue(&mut self, now: Instant) {
-        self.agent.mark_overdue(now);
-    }
-
-    pub(super) fn expire(&mut self, now: Instant) {
-        self.agent.expire(now);
-    }
-
-    pub(super) fn link_down(&mut self) {
-        self.agent.link_down();
-    }
-
-    pub(super) fn reassign(&mut self, cache_id: u8) {
-        self.agent.reassign(cache_id);
-    }
-
-    pub(super) fn take(&mut self, message: &CacheMessage<'_>, memory: &mut HostMemory) -> bool {
-        self.agent.take(message, memory)
     }
 
     /// Takes a TLP for host memory, or hands back what becomes of it now.
@@ -176,7 +139,7 @@ impl Home {
             }
             Parked::Load(_) => {
                 let mut bytes = vec![0; usize::try_from(local.len).unwrap_or(0)];
-                let read = Target::read(memory, local.addr, &mut bytes);
+                let read = memory.read(local.addr, &mut bytes);
                 self.end(&local.what, if read { Ok(bytes) } else { Err(CpuError::NoMemory) });
             }
             Parked::Tlp(_) | Parked::Touch => {}
@@ -219,19 +182,11 @@ impl Home {
         if !memory.holds(addr.0, into.len() as u64) {
             return Err(CpuError::NoMemory);
         }
-        let mut done = self.clear_len(addr.0, into.len(), false);
-        if done == 0 && !into.is_empty() {
-            let part = in_line(addr.0, into.len());
-            let access = self.next_access();
-            let local = Local::new(addr.0, part as u64, false, Parked::Load(access));
-            match self.agent.admit(local) {
-                Admitted::Waits => return Ok(CpuStep::Waits(access, part)),
-                Admitted::Refused(_, why) => return Err(why.into()),
-                Admitted::Now(_) => done = part,
-            }
+        let step = self.step(addr.0, into.len(), false, |access, _| Parked::Load(access))?;
+        if let CpuStep::Done(done) = step {
+            memory.read(addr.0, into.get_mut(..done).unwrap_or_default());
         }
-        Target::read(memory, addr.0, into.get_mut(..done).unwrap_or_default());
-        Ok(CpuStep::Done(done))
+        Ok(step)
     }
 
     /// A processor stores: see [`super::CxlHost::store_some`].
@@ -245,20 +200,35 @@ impl Home {
         if !memory.holds(addr.0, data.len() as u64) {
             return Err(CpuError::NoMemory);
         }
-        let mut done = self.clear_len(addr.0, data.len(), true);
-        if done == 0 && !data.is_empty() {
-            let part = in_line(addr.0, data.len());
-            let access = self.next_access();
-            let stored = data.get(..part).unwrap_or_default().into();
-            let what = Parked::Store(Some(access), stored);
-            match self.agent.admit(Local::new(addr.0, part as u64, true, what)) {
-                Admitted::Waits => return Ok(CpuStep::Waits(access, part)),
-                Admitted::Refused(_, why) => return Err(why.into()),
-                Admitted::Now(_) => done = part,
-            }
+        let parked =
+            |access, part| Parked::Store(Some(access), data.get(..part).unwrap_or_default().into());
+        let step = self.step(addr.0, data.len(), true, parked)?;
+        if let CpuStep::Done(done) = step {
+            write(memory, lnc, addr.0, data.get(..done).unwrap_or_default());
         }
-        write(memory, lnc, addr.0, data.get(..done).unwrap_or_default());
-        Ok(CpuStep::Done(done))
+        Ok(step)
+    }
+
+    /// How many bytes a processor may load or store now; or, of the first line, what waits as `parked` makes it of its number
+    /// and length.
+    fn step(
+        &mut self,
+        addr: u64,
+        len: usize,
+        writes: bool,
+        parked: impl FnOnce(CpuAccess, usize) -> Parked,
+    ) -> Result<CpuStep, CpuError> {
+        let clear = self.clear_len(addr, len, writes);
+        if clear > 0 || len == 0 {
+            return Ok(CpuStep::Done(clear));
+        }
+        let part = in_line(addr, len);
+        let access = self.next_access();
+        match self.agent.admit(Local::new(addr, part as u64, writes, parked(access, part))) {
+            Admitted::Now(_) => Ok(CpuStep::Done(part)),
+            Admitted::Waits => Ok(CpuStep::Waits(access, part)),
+            Admitted::Refused(_, why) => Err(why.into()),
+        }
     }
 
     /// The end of an access that waited, once.
@@ -280,7 +250,7 @@ fn in_line(addr: u64, len: usize) -> usize {
 
 /// Writes memory, and tells those who watch its lines.
 fn write(memory: &mut HostMemory, lnc: &mut Option<Lnc>, addr: u64, data: &[u8]) -> bool {
-    let done = Target::write(memory, addr, data);
+    let done = memory.write(addr, data);
     if let Some(lnc) = lnc.as_mut().filter(|_| done) {
         lnc.on_update(Hpa(addr), data.len() as u64);
     }
@@ -300,8 +270,7 @@ impl Target for CoherentMemory<'_> {
     }
 
     fn read(&self, addr: u64, into: &mut [u8]) -> bool {
-        self.home.agent.is_clear(addr, into.len() as u64, false)
-            && Target::read(self.memory, addr, into)
+        self.home.agent.is_clear(addr, into.len() as u64, false) && self.memory.read(addr, into)
     }
 
     /// A write that meets a cache of a device is done once the cache has given the line up. Later reads wait for it.
@@ -344,19 +313,7 @@ impl fabric_mem::Memory for CoherentMemory<'_> {
         fabric_mem::Memory::kind(self.memory, addr, len)
     }
 
-    fn place(&self, _: u64, _: u64) -> Option<fabric_mem::Place> {
-        None // a host has no device memory
-    }
-
-    fn read(&self, addr: u64, into: &mut [u8]) -> bool {
-        Target::read(self, addr, into)
-    }
-
-    fn write(&mut self, addr: u64, data: &[u8]) -> bool {
-        Target::write(self, addr, data)
-    }
-
-    fn ready(&mut self, addr: u64, len: u64) -> bool {
-        Target::ready(self, addr, len)
+    fn place(&self, addr: u64, len: u64) -> Option<fabric_mem::Place> {
+        fabric_mem::Memory::place(self.memory, addr, len)
     }
 }

@@ -78,7 +78,7 @@ impl Core {
         self.lose_wires();
         self.requester.give_up();
         self.mem.give_up();
-        self.home.link_down();
+        self.home.agent.link_down();
         if let Some(lnc) = &mut self.lnc {
             lnc.port_down(ln::PORT);
         }
@@ -158,7 +158,7 @@ impl Core {
             }
         }
         while let Some(cache_id) = self.software.take_moved_cache_id() {
-            self.home.reassign(cache_id);
+            self.home.agent.reassign(cache_id);
         }
         while let Some(order) = self.resets.poll(now) {
             out.control_partner(order);
@@ -218,7 +218,7 @@ impl Core {
             let result = done.result.map_err(Failure::from);
             self.events.push(Event::Done(Done { op, result, ln: false }));
         }
-        while let Some(news) = self.home.next_news() {
+        while let Some(news) = self.home.agent.next_news() {
             self.events.push(Event::Cache(news));
         }
         while let Some(line) = self.mem.next_lost() {
@@ -241,7 +241,7 @@ impl Core {
 
     /// Takes a request, which waits for caches of devices that are in its way.
     fn admit(&mut self, tlp: &Tlp<'_>, exports: &dyn Exports, out: &mut Outbox) {
-        let touched = if self.home.is_idle() { None } else { self.touched(tlp, exports) };
+        let touched = if self.home.agent.is_idle() { None } else { self.touched(tlp, exports) };
         let admitted = match touched {
             None => Admitted::Now(()),
             Some((at, len, writes)) => self.home.admit_tlp(at, len, writes, tlp.bytes()),
@@ -402,13 +402,13 @@ impl TransactionLayer for Exporting<'_> {
     fn expire(&mut self, now: Instant, out: &mut Outbox) {
         self.core.requester.expire(now);
         self.core.mem.expire(now);
-        self.core.home.expire(now);
+        self.core.home.agent.expire(now);
         self.core.settle(now, self.exports, out);
     }
 
     fn work(&mut self, now: Instant, full: bool, out: &mut Outbox) {
         self.core.settle(now, self.exports, out);
-        while let Some(message) = self.core.home.next_message() {
+        while let Some(message) = self.core.home.agent.next_message() {
             let sent = out.send_cache(&message.message()).is_ok();
             self.core.counts.tlps.unsent += u64::from(!sent);
         }
@@ -416,7 +416,7 @@ impl TransactionLayer for Exporting<'_> {
     }
 
     fn cache(&mut self, now: Instant, message: &CacheMessage<'_>, out: &mut Outbox) {
-        self.core.home.take(message, &mut self.core.memory);
+        self.core.home.agent.take(message, &mut self.core.memory);
         self.core.settle(now, self.exports, out);
     }
 

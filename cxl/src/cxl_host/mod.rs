@@ -193,7 +193,7 @@ impl CxlHost {
     /// Counts of its home agent, which keeps caches of devices coherent.
     #[must_use]
     pub fn home_counts(&self) -> HomeCounts {
-        self.core.home.counts()
+        self.core.home.agent.counts()
     }
 
     /// Its completer of Lightweight Notification, where it has one.
@@ -381,7 +381,7 @@ impl CxlHost {
             self.up = port.link_up();
             self.core.link(now, self.up);
         }
-        self.core.home.mark_overdue(now);
+        self.core.home.agent.mark_overdue(now);
         let mut layer = Exporting { core: &mut self.core, exports };
         poll(&mut self.end, &mut layer, now, port, bufs)
     }

@@ -360,12 +360,6 @@ impl Software {
         }
     }
 
-    fn note_moved_caches(&mut self) {
-        if let Some(scan) = &self.scan {
-            self.moved_cache_ids.extend(scan.enumerator().moved_cache_ids());
-        }
-    }
-
     /// A `CacheID` that was given to a device or taken from one, since this was last asked.
     pub(super) fn take_moved_cache_id(&mut self) -> Option<u8> {
         self.moved_cache_ids.pop()
@@ -373,10 +367,10 @@ impl Software {
 
     /// A `CacheID` has been given, or taken back, or not.
     fn end_cache_id(&mut self, events: &mut Events) {
-        self.note_moved_caches();
         let (Some(scan), Some((device, ..))) = (self.scan.take(), self.cache_id.take()) else {
             return;
         };
+        self.moved_cache_ids.extend(scan.enumerator().moved_cache_ids());
         let result = scan.enumerator().cache_id_result();
         let result = result.unwrap_or(Err(CacheIdFailure::Lost(device)));
         if let Some(Ok(tree)) = scan.enumerator().result() {

@@ -14,15 +14,13 @@ use weft_parsers::tlp::{Mode, Pth, Status, Tlp};
 use super::due::JobStep;
 use super::line_jobs::LineJob;
 use super::serve::Core;
-use super::snoops::{Coherence, MemAsk, Parked, Waited};
+use super::snoops::{Coherence, MemAsk, Parked};
 use crate::coherence::filter::{Asker, Effect, Want};
+use crate::coherence::waited::Waited;
 use crate::coherence::{Hold, answered};
 use crate::gfd::Refusal;
 use crate::gfd::device::Request;
 use crate::tlp_end::TlpEnd;
-
-/// Times that one TLP may have to wait for a line: it has up to 64, and others may take them away again.
-const TURNS_MAX: u8 = 128;
 
 const SNP_DATA: u8 = 1;
 const SNP_INV: u8 = 3;
@@ -186,11 +184,10 @@ impl Core {
             let Some(coherence) = &mut self.coherence else { return false };
             let is_clear = waited.is_clear(line_at, writes);
             if !is_clear && coherence.filter.is_in_the_way(line, want) {
-                if waited.turns >= TURNS_MAX {
+                let Some(waited) = waited.for_line(line_at) else {
                     self.answer_refused(now, pth, tlp, Status::CompleterAbort);
                     return true;
-                }
-                let waited = Waited { turns: waited.turns + 1, end: line_at + LINE as u64 };
+                };
                 let what = Parked::Tlp { pth, bytes: tlp.bytes().into(), waited };
                 let asked = coherence.filter.ask(line, Asker::Plain(pth.spid), want, what);
                 self.counts.overrun += u64::from(asked.is_err());

@@ -25,8 +25,9 @@ use super::config::{GfdCounts, GfdEndConfig, JOBS_MAX};
 use super::in_band::InBand;
 use super::jobs::{Content, Job, Jobs};
 use super::line_jobs::LineJobs;
-use super::snoops::{Coherence, Waited};
+use super::snoops::Coherence;
 use crate::cci::Common;
+use crate::coherence::waited::Waited;
 use crate::gfd::device::Request;
 use crate::gfd::device::Settings;
 use crate::gfd::events::{Kind, Notice};
@@ -113,7 +114,7 @@ impl Core {
                 && kind != TlpKind::MemReadLocked
                 && tlp.at() != At::TranslationRequest =>
             {
-                if !self.must_wait(now, pth, tlp, Waited::default()) {
+                if !self.must_wait(now, pth, tlp, Waited::NEVER) {
                     self.memory(now, pth, tlp, request);
                 }
             }

@@ -5,7 +5,7 @@
 //! Source: docs/spec/cxl-fabric.md "Back-invalidate", "A host that does not answer"; CXL 3.1 sections 3.3.8, 3.3.10.
 
 use core::fmt;
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 
 use weft_dataplane::time::Instant;
 use weft_parsers::cxl_mem::{LINE, Lease, MemHead};
@@ -15,14 +15,14 @@ use weft_parsers::tlp::Pth;
 use super::config::CoherentConfig;
 use super::due::{DueQueue, Owed};
 use crate::coherence::filter::{Filter, FilterCounts, Wrong};
+use crate::coherence::news::News;
 use crate::coherence::snoops::{NotAsked, Snoops};
+use crate::coherence::waited::Waited;
 use crate::coherence::{Hold, Snoop};
 use crate::gfd::qos;
 
 /// Tags of snoops.
 const TAGS: u16 = 1 << 12;
-/// News that wait for somebody to ask; beyond, the oldest is dropped.
-const NEWS_MAX: usize = 256;
 
 /// Counts of a coherent device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
@@ -98,20 +98,6 @@ pub(super) enum Parked {
     Tlp { pth: Pth, bytes: Box<[u8]>, waited: Waited },
 }
 
-/// How often a TLP has waited, and the end of the line that it has waited for last.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Waited {
-    pub turns: u8,
-    pub end: u64,
-}
-
-impl Waited {
-    /// Whether the line at `at` is clear: memory had its value once. For a write that has to be so now.
-    pub(super) const fn is_clear(self, at: u64, writes: bool) -> bool {
-        at + LINE as u64 == self.end || (!writes && at < self.end)
-    }
-}
-
 /// Who holds which lines of a device, and what waits for whom.
 #[derive(Debug)]
 pub(super) struct Coherence {
@@ -121,9 +107,7 @@ pub(super) struct Coherence {
     /// For want of a tag.
     pub later: VecDeque<(Pid, u64, Snoop)>,
     pub counts: CoherenceCounts,
-    /// Hosts that were given up on and have not answered since.
-    silent: BTreeSet<Pid>,
-    news: VecDeque<CoherenceNews>,
+    news: News<CoherenceNews>,
 }
 
 impl Coherence {
@@ -134,8 +118,7 @@ impl Coherence {
             snoops: Snoops::new(config.answer_max, TAGS, config.secret),
             later: VecDeque::new(),
             counts: CoherenceCounts::default(),
-            silent: BTreeSet::new(),
-            news: VecDeque::new(),
+            news: News::default(),
         }
     }
 
@@ -151,14 +134,7 @@ impl Coherence {
     }
 
     pub(super) fn next_news(&mut self) -> Option<CoherenceNews> {
-        self.news.pop_front()
-    }
-
-    fn tell(&mut self, news: CoherenceNews) {
-        if self.news.len() >= NEWS_MAX {
-            self.news.pop_front();
-        }
-        self.news.push_back(news);
+        self.news.next_news()
     }
 
     /// When a host has had its time, or half of it.
@@ -214,9 +190,7 @@ impl Coherence {
     }
 
     fn heard_of(&mut self, who: Pid) {
-        if self.silent.remove(&who) {
-            self.tell(CoherenceNews::Answers { who });
-        }
+        self.news.heard_of(who, CoherenceNews::Answers { who });
     }
 
     /// The device is reset: nothing of what was under way goes on. Hosts keep what they hold, so the filter does.
@@ -236,9 +210,7 @@ impl Coherence {
     pub(super) fn expire(&mut self, now: Instant) {
         while let Some((who, line)) = self.snoops.give_up(now) {
             self.filter.silent(who, line);
-            if self.silent.insert(who) {
-                self.tell(CoherenceNews::Silent { who, dpa: Dpa(line * LINE as u64) });
-            }
+            self.news.silent(who, CoherenceNews::Silent { who, dpa: Dpa(line * LINE as u64) });
         }
     }
 }

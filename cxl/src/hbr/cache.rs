@@ -6,10 +6,10 @@
 //! Source: CXL 3.1 sections 8.2.4.28, 8.2.4.29; docs/spec/cxl-fabric.md "CXL.cache".
 
 use weft_dataplane::pbr::CacheDecoding;
-use weft_parsers::cxl_cache::{CacheHead, CacheMessage};
-use weft_parsers::cxl_mem::LINE;
+use weft_parsers::cxl_cache::CacheMessage;
 
 use super::HbrSwitch;
+use crate::cache::Outgoing;
 use crate::pci::Component;
 use crate::pci::component::cache_id::{CacheIdDecoder, Decoding, commit_decoders, regs};
 
@@ -34,28 +34,26 @@ pub(super) type CacheRoutes = [u8; regs::TARGET_COUNT as usize];
 /// A message that came in.
 pub(super) struct CacheTransit {
     pub from: usize,
-    head: CacheHead,
-    data: Option<Box<[u8; LINE]>>,
-    enables: Option<u64>,
+    message: Outgoing,
 }
 
 impl CacheTransit {
     pub(super) fn new(from: usize, message: &CacheMessage<'_>) -> Self {
-        let data = message.data.map(|line| Box::new(*line));
-        Self { from, head: message.head, data, enables: message.enables }
+        Self { from, message: message.into() }
     }
 }
 
 impl HbrSwitch {
     /// Sends a message on, or drops it: CXL.cache has no word for a refusal.
-    pub(super) fn route_cache(&mut self, transit: &CacheTransit) {
-        let to_host = transit.head.op.class().is_to_host();
-        let told = transit.head.cache_id;
-        let reason = if to_host != (transit.from > 0) {
+    pub(super) fn route_cache(&mut self, mut transit: CacheTransit) {
+        let (from, head) = (transit.from, &mut transit.message.head);
+        let to_host = head.op.class().is_to_host();
+        let reason = if to_host != (from > 0) {
             &mut self.counts.cache.wrong_direction
-        } else if let Some((to, cache_id)) = self.cache_way(transit.from, told) {
+        } else if let Some((to, cache_id)) = self.cache_way(from, head.cache_id) {
+            head.cache_id = cache_id;
             // A port that is held in reset, or disabled, has nothing to say either.
-            if self.is_open(transit.from) && self.pass_cache(transit, to, cache_id) {
+            if self.is_open(from) && self.pass_cache(&transit.message, to) {
                 let counts = &mut self.counts.cache;
                 *(if to_host { &mut counts.to_host } else { &mut counts.to_device }) += 1;
                 self.counts.passed += 1;
@@ -78,12 +76,9 @@ impl HbrSwitch {
         self.cache_decoding(to).has(told).then_some((to, told))
     }
 
-    fn pass_cache(&mut self, transit: &CacheTransit, to: usize, cache_id: u8) -> bool {
-        let head = CacheHead { cache_id, ..transit.head };
-        let message =
-            CacheMessage { head, data: transit.data.as_deref(), enables: transit.enables };
+    fn pass_cache(&mut self, message: &Outgoing, to: usize) -> bool {
         let end = self.open_end(to);
-        end.is_some_and(|end| end.outbox().send_cache(&message).is_ok())
+        end.is_some_and(|end| end.outbox().send_cache(&message.message()).is_ok())
     }
 
     fn decoder_in_force(&self, port: usize) -> Decoding {
@@ -100,7 +95,7 @@ impl HbrSwitch {
         CacheDecoding::new(in_force.assigns, here.map(|(cache_id, _)| cache_id))
     }
 
-    //= docs/spec/cxl-fabric.md "CacheID": what an HBR switch commits ends at once, as there is nobody to tell
+    //= docs/spec/cxl-fabric.md "CacheID": a commit at an HBR switch ends at once
     /// Judges the commits that the host has asked for.
     pub(super) fn commit_cache_ids(&mut self) {
         let decoders = self.decoders.iter_mut().filter_map(Component::cache_id_decoder_mut);
