@@ -134,13 +134,19 @@ impl Memory for Memories<'_> {
     fn place(&self, addr: u64, _: u64) -> Option<Place> {
         Some(Place { pid: GFD, offset: addr })
     }
+}
+
+impl Target for Memories<'_> {
+    fn holds(&self, addr: u64, len: u64) -> bool {
+        self.0.holds(addr, len)
+    }
 
     fn read(&self, addr: u64, into: &mut [u8]) -> bool {
-        Target::read(self.0, addr, into)
+        self.0.read(addr, into)
     }
 
     fn write(&mut self, addr: u64, data: &[u8]) -> bool {
-        Target::write(self.0, addr, data)
+        self.0.write(addr, data)
     }
 }
 

@@ -88,14 +88,6 @@ impl fabric_mem::Memory for HostMemory {
     fn place(&self, _: u64, _: u64) -> Option<fabric_mem::Place> {
         None // a host has no device memory
     }
-
-    fn read(&self, addr: u64, into: &mut [u8]) -> bool {
-        Target::read(self, addr, into)
-    }
-
-    fn write(&mut self, addr: u64, data: &[u8]) -> bool {
-        Target::write(self, addr, data)
-    }
 }
 
 /// Who decides which of a host's own addresses a request of another host reaches.

@@ -6,6 +6,8 @@
 use weft_dataplane::time::Instant;
 use weft_parsers::fabric::{Hpa, Pid};
 
+use crate::completer::Target;
+
 /// Where memory is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MemKind {
@@ -27,23 +29,15 @@ pub struct Place {
 }
 
 /// Memory of the host or device, by the addresses that its user knows.
-pub trait Memory {
+pub trait Memory: Target {
     /// What all `len` bytes from `addr` on are; `None` when there is no such memory, or two kinds.
     fn kind(&self, addr: u64, len: u64) -> Option<MemKind>;
     /// Where `len` bytes of device or fabric memory lie on the fabric, if they have a place of their own there.
     fn place(&self, addr: u64, len: u64) -> Option<Place>;
-    /// Whether bytes are moved by requests to the same address, and not by [`Self::read`] and [`Self::write`].
+    /// Whether bytes are moved by requests to the same address, and not by [`Target::read`] and [`Target::write`].
     fn by_requests(&self, addr: u64) -> bool {
         let _ = addr;
         false
-    }
-    /// Fills `into`; false when it cannot be read.
-    fn read(&self, addr: u64, into: &mut [u8]) -> bool;
-    /// Writes `data`; false when it cannot be written.
-    fn write(&mut self, addr: u64, data: &[u8]) -> bool;
-    /// Whether `len` bytes from `addr` on can be read now; if not, they will be soon.
-    fn ready(&mut self, _addr: u64, _len: u64) -> bool {
-        true
     }
 }
 

@@ -10,6 +10,7 @@ use weft_dataplane::time::{Instant, Span};
 use weft_parsers::fabric::{Hpa, Pid};
 
 use super::*;
+use crate::completer::Target;
 
 /// Where host memory begins in each host.
 pub const HOST: u64 = 0x10_0000;
@@ -69,6 +70,12 @@ impl Memory for Ram {
 
     fn by_requests(&self, addr: u64) -> bool {
         addr >= FABRIC[0]
+    }
+}
+
+impl Target for Ram {
+    fn holds(&self, addr: u64, len: u64) -> bool {
+        Self::part(addr, len).is_some()
     }
 
     fn read(&self, addr: u64, into: &mut [u8]) -> bool {

@@ -46,13 +46,19 @@ impl Memory for Memories<'_> {
     fn by_requests(&self, addr: u64) -> bool {
         matches!(self.kind(addr, 1), Some(MemKind::Fabric | MemKind::Device))
     }
+}
+
+impl Target for Memories<'_> {
+    fn holds(&self, addr: u64, len: u64) -> bool {
+        self.own.holds(addr, len)
+    }
 
     fn read(&self, addr: u64, into: &mut [u8]) -> bool {
-        Target::read(self.own, addr, into)
+        self.own.read(addr, into)
     }
 
     fn write(&mut self, addr: u64, data: &[u8]) -> bool {
-        Target::write(self.own, addr, data)
+        self.own.write(addr, data)
     }
 
     fn ready(&mut self, addr: u64, len: u64) -> bool {
