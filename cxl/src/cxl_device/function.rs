@@ -275,7 +275,7 @@ impl State {
 
     /// The level of its INTx, and the pin; none where it may not assert that.
     pub(super) fn intx(&self) -> Option<Pin> {
-        self.function.intx().ok().filter(|_| self.intx)
+        if self.intx { self.function.intx().ok() } else { None }
     }
 
     /// Ends the command that its mailbox runs.

@@ -338,7 +338,7 @@ impl HbrSwitch {
             self.route_mem(&transit);
         }
         for transit in cache {
-            self.route_cache(&transit);
+            self.route_cache(transit);
         }
         self.say_resets();
         let due = self.resets.iter().filter_map(ResetOrders::next_due).min();
@@ -428,11 +428,8 @@ impl HbrSwitch {
 
     /// Sends how the INTx of all below together have changed; what has no link asserts nothing.
     fn say_wires(&mut self) {
-        for port in self.wires.ports() {
-            if self.bridges.get(port).is_none_or(|bridge| bridge.link().is_none()) {
-                self.wires.clear(port);
-            }
-        }
+        let bridges = &self.bridges;
+        self.wires.retain(|port| bridges.get(port).is_some_and(|it| it.link().is_some()));
         let Some(&mode) = self.modes.first() else { return };
         for message in self.wires.changes() {
             self.say(&TlpRepr::new(mode, Message::KIND, self.id(0), 0, message.body()));
@@ -521,7 +518,7 @@ impl HbrSwitch {
                 self.learn_segment(&tlp);
                 self.configure(&transit, bridge_of(function));
             }
-            // Registers are the host's: nobody below reaches them.
+            // Only the host may reach registers.
             Ok(Hop::Internal(function)) if side == Side::Above => {
                 self.serve(&transit, bridge_of(function));
             }

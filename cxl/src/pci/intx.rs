@@ -41,6 +41,12 @@ impl Pin {
         }
     }
 
+    /// Its number, from A on.
+    #[must_use]
+    pub const fn number(self) -> u8 {
+        self.0
+    }
+
     /// Its letter.
     #[must_use]
     pub const fn letter(self) -> char {
@@ -116,10 +122,9 @@ impl Wires {
         self.below.remove(&port);
     }
 
-    /// Ports by which something is asserted.
-    #[must_use]
-    pub fn ports(&self) -> Vec<usize> {
-        self.below.keys().copied().collect()
+    /// The same of all ports for which `stays` is false.
+    pub fn retain(&mut self, stays: impl Fn(usize) -> bool) {
+        self.below.retain(|port, _| stays(*port));
     }
 
     /// Forgets all, without a word: the port itself was reset, and who is above it, too.
@@ -130,16 +135,23 @@ impl Wires {
     /// What is asserted.
     #[must_use]
     pub fn asserted(&self) -> Vec<Pin> {
-        let all = self.below.values().fold(0, |all, levels| all | levels);
-        Pin::ALL.into_iter().filter(|pin| all & pin.bit() != 0).collect()
+        Self::pins(self.levels()).collect()
+    }
+
+    /// Pins that are asserted by any port, as bits.
+    fn levels(&self) -> u8 {
+        self.below.values().fold(0, |all, levels| all | levels)
+    }
+
+    fn pins(bits: u8) -> impl Iterator<Item = Pin> {
+        Pin::ALL.into_iter().filter(move |pin| bits & pin.bit() != 0)
     }
 
     /// What is to be sent up, as some pin is asserted by the first one below, or by none any more.
     pub fn changes(&mut self) -> Vec<Message> {
-        let now = self.below.values().fold(0, |all, levels| all | levels);
-        let changed = now ^ std::mem::replace(&mut self.told, now);
-        let changed = Pin::ALL.into_iter().filter(|pin| changed & pin.bit() != 0);
-        changed.map(|pin| Message { pin, on: now & pin.bit() != 0 }).collect()
+        let now = self.levels();
+        let changed = now ^ core::mem::replace(&mut self.told, now);
+        Self::pins(changed).map(|pin| Message { pin, on: now & pin.bit() != 0 }).collect()
     }
 }
 
@@ -204,8 +216,8 @@ mod tests {
         wires.receive(2, 0, say('A', true));
         wires.receive(2, 0, say('C', true));
         assert_eq!(wires.changes(), [say('A', true), say('C', true)]);
-        assert_eq!((wires.ports(), wires.asserted().len()), (vec![1, 2], 2));
-        wires.clear(2);
+        assert_eq!(wires.asserted().len(), 2);
+        wires.retain(|port| port != 2);
         assert_eq!(wires.changes(), [say('C', false)]);
         wires.clear(1);
         assert_eq!(wires.changes(), [say('A', false)]);

@@ -376,12 +376,8 @@ impl Agent {
         let mut said = Vec::new();
         for (vcs, side) in &mut self.hosts {
             let state = self.switch.vcs(*vcs);
-            for at in side.wires.ports() {
-                let bridge = state.and_then(|state| state.vppbs.get(at)).map(|vppb| &vppb.bridge);
-                if bridge.is_none_or(|bridge| bridge.link().is_none()) {
-                    side.wires.clear(at);
-                }
-            }
+            let vppb = |at| state.and_then(|state| state.vppbs.get(at));
+            side.wires.retain(|at| vppb(at).is_some_and(|it| it.bridge.link().is_some()));
             said.extend(side.wires.changes().into_iter().map(|message| (*vcs, message)));
         }
         for (vcs, message) in &said {
@@ -394,10 +390,7 @@ impl Agent {
     /// What is below a vPPB is reset, or below all: it asserts nothing.
     pub(super) fn lose_wires(&mut self, vcs: u8, vppb: Option<u8>) {
         if let Some(side) = self.hosts.get_mut(&vcs) {
-            let ports = side.wires.ports().into_iter();
-            for at in ports.filter(|at| vppb.is_none_or(|vppb| usize::from(vppb) == *at)) {
-                side.wires.clear(at);
-            }
+            side.wires.retain(|at| vppb.is_some_and(|vppb| usize::from(vppb) != at));
         }
     }
 

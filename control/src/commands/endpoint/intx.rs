@@ -1,6 +1,7 @@
 //! `weft endpoint ctl DEVICE intx`: a device's legacy interrupt.
 
 use clap::{Args, Subcommand};
+use weft_cxl::pci::intx::Pin;
 use weft_lab::endpoint::Command;
 
 /// What becomes of the level.
@@ -20,21 +21,15 @@ pub(super) struct Whose {
     function: u8,
     /// Instead: the first function with this pin, A to D
     #[arg(long, value_parser = pin)]
-    pin: Option<u8>,
+    pin: Option<Pin>,
     /// Which logical device, of a device that has some
     #[arg(long)]
     ld: Option<u8>,
 }
 
-/// Number of the first function with a pin: function n has pin n, counted from A, modulo 4.
-fn pin(letter: &str) -> Result<u8, String> {
-    match letter {
-        "A" | "a" => Ok(0),
-        "B" | "b" => Ok(1),
-        "C" | "c" => Ok(2),
-        "D" | "d" => Ok(3),
-        _ => Err(format!("expected A to D, found {letter:?}")),
-    }
+fn pin(text: &str) -> Result<Pin, String> {
+    let letter = text.parse().ok();
+    letter.and_then(Pin::from_letter).ok_or_else(|| format!("expected A to D, found {text:?}"))
 }
 
 impl Intx {
@@ -43,6 +38,7 @@ impl Intx {
             Self::Assert(whose) => (true, whose),
             Self::Deassert(whose) => (false, whose),
         };
-        Command::Intx { on, function: pin.unwrap_or(function), ld }
+        // Function n has pin n, counted from A, modulo 4.
+        Command::Intx { on, function: pin.map_or(function, Pin::number), ld }
     }
 }
