@@ -390,6 +390,7 @@ fn a_cache_id_ends_whatever_registers_answer() {
     let port = |bus: u8, at: u64, nodes| Node {
         bdf: Bdf::new(bus, 0, 0),
         express: Some((Some(PortKind::Downstream), 0x40)),
+        port: Some(bus),
         blocks: blocks.clone(),
         bars: vec![bar(at)],
         below: Some(Below { nodes, ..Below::default() }),

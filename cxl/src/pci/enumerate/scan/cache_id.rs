@@ -17,8 +17,7 @@ use crate::pci::component::{PRIMARY, id};
 use crate::pci::cxl;
 use crate::pci::enumerate::wire::Done;
 use crate::pci::express::PortKind;
-use crate::pci::regs::express;
-use crate::pci::tree::{CacheIdTarget, Node, ProblemKind};
+use crate::pci::tree::{CacheIdTarget, Node, ProblemKind, Tree};
 
 /// Times that a status is read, each pause twice as long as the one before; together they are the time that it says.
 const ASKS: u32 = 10;
@@ -80,8 +79,8 @@ pub enum CacheIdFailure {
 struct Level {
     upstream: Bdf,
     downstream: Bdf,
-    /// Offset of the downstream bridge's PCI Express capability.
-    express: u16,
+    /// Number of the downstream port.
+    port: u8,
     /// Block of component registers of the upstream bridge.
     table_block: u64,
     /// That of the downstream one.
@@ -106,8 +105,6 @@ struct At {
 struct Change {
     level: Level,
     at: At,
-    /// Number of the downstream port.
-    port: u8,
     old: Program,
     new: Program,
     /// Both have been committed.
@@ -156,29 +153,20 @@ impl Program {
     }
 }
 
-/// Notes the bridges above a function, the nearest last; whether there is such a function.
-fn bridges_above<'a>(nodes: &'a [Node], function: Bdf, above: &mut Vec<&'a Node>) -> bool {
-    for node in nodes {
-        if node.bdf == function {
-            return node.below.is_none();
-        }
-        above.push(node);
-        if bridges_above(node.nodes(), function, above) {
-            return true;
-        }
-        above.pop();
-    }
-    false
+/// The bridges above a function, the nearest last; `None` where there is no such function.
+fn bridges_above(tree: &Tree, function: Bdf) -> Option<Vec<&Node>> {
+    let mut path = tree.path(function);
+    path.pop().filter(|node| node.below.is_none())?;
+    Some(path)
 }
 
 impl Level {
     /// Of a switch; `None` where its bridges have no registers.
     fn of(upstream: &Node, downstream: &Node) -> Option<Self> {
-        let (_, express) = downstream.express?;
         Some(Self {
             upstream: upstream.bdf,
             downstream: downstream.bdf,
-            express,
+            port: downstream.port?,
             table_block: block(upstream)?,
             decoder_block: block(downstream)?,
         })
@@ -188,10 +176,10 @@ impl Level {
 /// Sets what each switch is to have, the nearest first, so that `cache_id` leads to the device, and nothing else that did.
 fn plan(changes: &mut [Change], cache_id: Option<u8>) {
     let Some(first) = changes.first() else { return };
-    let port = first.port;
+    let port = first.level.port;
     let had: Vec<u8> = first.old.entries().filter(|one| one.1 == port).map(|one| one.0).collect();
     for (distance, change) in changes.iter_mut().enumerate() {
-        let Change { port, new, .. } = change;
+        let Change { level: Level { port, .. }, new, .. } = change;
         for had in &had {
             if new.port(*had) == Some(*port) {
                 new.set(*had, None);
@@ -247,8 +235,7 @@ impl Scanner {
 
     /// Gives a device with a cache the lowest `CacheID` that is free, if it has none, and switches its cache on.
     pub(super) fn give_cache_id(&mut self, device: Bdf) -> Done<()> {
-        let mut above = Vec::new();
-        bridges_above(&self.tree.nodes, device, &mut above);
+        let above = bridges_above(&self.tree, device).unwrap_or_default();
         let had = above.last().and_then(|port| port.cache_id);
         let has_it = |node: &Node, id: u8| {
             let at_root = id == 0 && node.kind() == Some(PortKind::Root);
@@ -304,13 +291,12 @@ impl Scanner {
 
     /// The switches above a device, the nearest first; `None` for one whose bridges have no registers.
     fn levels(&self, device: Bdf) -> Result<Vec<Option<Level>>, CacheIdFailure> {
-        let mut above = Vec::new();
-        if !bridges_above(&self.tree.nodes, device, &mut above) {
+        let Some(above) = bridges_above(&self.tree, device) else {
             // Functions of bus 0 are root ports.
             let is_bridge = device.bus() == 0 || self.tree.get(device).is_some();
             let none = if is_bridge { CacheIdFailure::Bridge } else { CacheIdFailure::NoDevice };
             return Err(none(device));
-        }
+        };
         let pairs = above.rchunks_exact(2);
         Ok(pairs.map(|pair| Level::of(pair.first()?, pair.last()?)).collect())
     }
@@ -335,7 +321,7 @@ impl Scanner {
         let is_same = changes.iter().all(|change| change.new == change.old && change.is_committed);
         let was_on = !is_same && self.switch_cache(device, false)?;
         if let Some(first) = changes.first().filter(|_| !is_same) {
-            let had = first.old.entries().filter(|one| one.1 == first.port);
+            let had = first.old.entries().filter(|one| one.1 == first.level.port);
             self.moved_cache_ids.extend(had.map(|one| one.0).chain(cache_id));
         }
         for (number, change) in changes.iter().enumerate() {
@@ -365,7 +351,8 @@ impl Scanner {
     /// Which other device has a `CacheID`.
     fn taken(&self, changes: &[Change], cache_id: u8) -> Option<CacheIdFailure> {
         for change in changes {
-            if let Some(port) = change.old.port(cache_id).filter(|port| *port != change.port) {
+            if let Some(port) = change.old.port(cache_id).filter(|port| *port != change.level.port)
+            {
                 return Some(CacheIdFailure::Taken { cache_id, port });
             }
         }
@@ -410,7 +397,6 @@ impl Scanner {
             return Ok(Err(CacheIdFailure::NoRegisters(device)));
         };
         let is_last = self.find_structure(level.table_block, id::HDM)?.is_none();
-        let link = self.wire.read(level.downstream, level.express + express::LINK_CAP)?;
         let control = self.wire.load(decoder + u64::from(regs::CONTROL))?;
         let mut old =
             Program { control: control & !regs::DECODER_COMMIT, targets: [0; TARGET_WORDS] };
@@ -420,11 +406,11 @@ impl Scanner {
             let status = self.wire.load(structure + u64::from(regs::STATUS))?;
             is_committed &= status != u32::MAX && status & regs::COMMITTED != 0;
         }
-        if [link, control].contains(&u32::MAX) || old.targets.contains(&u32::MAX) {
+        if control == u32::MAX || old.targets.contains(&u32::MAX) {
             return Ok(Err(CacheIdFailure::Lost(device)));
         }
-        let ([.., port], at) = (link.to_le_bytes(), At { table, decoder });
-        Ok(Ok(Change { level, at, port, old, new: old, is_committed, is_last }))
+        let at = At { table, decoder };
+        Ok(Ok(Change { level, at, old, new: old, is_committed, is_last }))
     }
 
     /// Looks at the route table of the upstream port at `bdf`: takes out what leads to nobody who has that `CacheID` any more. Of
@@ -497,9 +483,8 @@ impl Scanner {
     }
 
     fn decoder_of(&mut self, port: &Node) -> Done<Option<PortDecoder>> {
-        let (Some(at), Some((_, express))) = (block(port), port.express) else { return Ok(None) };
+        let (Some(at), Some(number)) = (block(port), port.port) else { return Ok(None) };
         let Some(at) = self.find_structure(at, id::CACHE_ID_DECODER)? else { return Ok(None) };
-        let [.., number] = self.wire.read(port.bdf, express + express::LINK_CAP)?.to_le_bytes();
         let control = self.wire.load(at + u64::from(regs::CONTROL))?;
         let status = self.wire.load(at + u64::from(regs::STATUS))?;
         let is_committed = status != u32::MAX && status & regs::COMMITTED != 0;

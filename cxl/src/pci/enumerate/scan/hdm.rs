@@ -14,7 +14,6 @@ use crate::pci::component::{PRIMARY, array_entry, array_len, id};
 use crate::pci::cxl::{BlockId, device};
 use crate::pci::enumerate::wire::Done;
 use crate::pci::express::PortKind;
-use crate::pci::regs::express;
 use crate::pci::space::{high32, low32};
 use crate::pci::tree::{Decoded, DeviceMemory, LeadsTo, Node, Problem, ProblemKind};
 
@@ -185,8 +184,7 @@ impl Scanner {
         for port in &below {
             let mut found = Vec::new();
             places(port.nodes(), &mut found);
-            let (Some((_, express)), false) = (port.express, found.is_empty()) else { continue };
-            let number = self.wire.read(port.bdf, express + express::LINK_CAP)? >> 24;
+            let (Some(number), false) = (port.port, found.is_empty()) else { continue };
             wanted.extend(found.into_iter().map(|(base, size)| Wanted {
                 base,
                 size,
