@@ -96,8 +96,8 @@ impl Head {
         head.put(&ends.from.0);
         let is_pbr = matches!(front, Front::Pbr(_));
         let protocol = match (is_pbr, mode) {
-            _ if parsed.cache_id.is_some() && is_pbr => Protocol::PbrCache,
-            _ if parsed.cache_id.is_some() => Protocol::HbrCache,
+            _ if parsed.cache_id().is_some() && is_pbr => Protocol::PbrCache,
+            _ if parsed.cache_id().is_some() => Protocol::HbrCache,
             _ if parsed.mem.is_some() && is_pbr => Protocol::PbrMem,
             _ if parsed.mem.is_some() => Protocol::HbrMem,
             (true, _) => Protocol::Pbr,
@@ -213,7 +213,7 @@ pub(super) fn change(
         if let (Some(ld), Some(message)) = (ld_of(change.front, parsed), chunk.get_mut(at..)) {
             cxl_mem::set_ld(message, ld);
         }
-        if let (Some(cache_id), Some(message)) = (parsed.cache_id, chunk.get_mut(at..)) {
+        if let (Some(cache_id), Some(message)) = (parsed.cache_id(), chunk.get_mut(at..)) {
             cxl_cache::set_cache_id(message, cache_id);
         }
         bufs.set_bounds(desc, first, head.len + parsed.end - parsed.at);

@@ -5,9 +5,9 @@
 //! Source: docs/spec/cxl-fabric.md "CXL.cache"; docs/spec/wire-formats.md §3.12.
 
 use weft_parsers::cxl_cache::CacheMessage;
-use weft_parsers::tlp::{Mode, Protocol, Pth, pth};
+use weft_parsers::tlp::{Mode, Protocol, Pth};
 
-use super::parsed::{ParsedTlp, Read, pri};
+use super::parsed::{ParsedTlp, Read, behind_pth, pri};
 use crate::config::TlpConfig;
 use crate::pbr::source::admit_cache;
 use crate::pbr::{EdgePort, Kind, Refusal, Request, Role, Route};
@@ -21,14 +21,8 @@ pub(super) fn read(
     protocol: Protocol,
     config: &TlpConfig,
 ) -> Result<Read, DropReason> {
-    let (pth, at, bytes) = if protocol == Protocol::PbrCache {
-        let (pth, bytes) = Pth::parse(rest).map_err(|_| DropReason::Malformed)?;
-        (Some(pth), start + pth::LEN, bytes)
-    } else if edge.is_some_and(|edge| matches!(edge.role, Role::Usp | Role::Dsp)) {
-        (None, start, rest)
-    } else {
-        return Err(DropReason::NotTlp); // no link with a PTH has messages without
-    };
+    let is_pbr = protocol == Protocol::PbrCache;
+    let (pth, at, bytes) = behind_pth(rest, start, edge, is_pbr)?;
     let message = CacheMessage::parse(bytes).map_err(|_| DropReason::Malformed)?;
     if let Some((edge, pth)) = edge.zip(pth)
         && let Err(refusal) = admit_cache(edge, pth)
@@ -62,6 +56,5 @@ pub(super) fn read(
         tc: 0,
         pri: pri(kind, 0, config),
         mem: None,
-        cache_id: Some(cache_id),
     }))
 }

@@ -103,7 +103,7 @@ impl Context {
             return self.resolve(tables, parsed, verdict);
         };
         if !parsed.is_tlp() && (pth.hie || pth.dpid.is_none()) {
-            let is_cache = parsed.cache_id.is_some();
+            let is_cache = parsed.cache_id().is_some();
             let refusal = if is_cache { Refusal::NoCacheId } else { Refusal::NoHdmDecoder };
             return Decision::refuse(parsed.request.kind, refusal); // from edge to edge only
         }
@@ -172,7 +172,7 @@ impl Context {
             Err(refusal) => return Ok(refused(refusal)),
         };
         let requester = parsed.request.requester;
-        let what = Leaver { kind, pri: parsed.pri, requester, cache_id: parsed.cache_id };
+        let what = Leaver { kind, pri: parsed.pri, requester, cache_id: parsed.cache_id() };
         Ok(match self.exit(tables, to, what, pth) {
             Ok(Decision::Out { port, front, .. }) => {
                 let Edits { type1_to_0, segment } = edits;

@@ -6,13 +6,13 @@
 
 use weft_parsers::cxl_mem::{LEN_MAX, LINE, MemClass, MemHead, MemMessage};
 use weft_parsers::fabric::Pid;
-use weft_parsers::tlp::{Mode, Protocol, Pth, pth};
+use weft_parsers::tlp::{Mode, Protocol, Pth};
 
-use super::parsed::{ParsedTlp, Read, pri};
+use super::parsed::{ParsedTlp, Read, behind_pth, pri};
 use crate::config::TlpConfig;
 use crate::pbr::source::admit_mem;
 use crate::pbr::vcs::Implicit;
-use crate::pbr::{EdgePort, Kind, Refusal, Request, Role, Route};
+use crate::pbr::{EdgePort, Kind, Refusal, Request, Route};
 use crate::stats::DropReason;
 
 /// Reads the message at `start`, which came in at a port whose tables are `edge`.
@@ -22,14 +22,8 @@ pub(super) fn read(
     edge: Option<&EdgePort>,
     (protocol, config): (Protocol, &TlpConfig),
 ) -> Result<Read, DropReason> {
-    let (pth, at, bytes) = if protocol == Protocol::PbrMem {
-        let (pth, bytes) = Pth::parse(rest).map_err(|_| DropReason::Malformed)?;
-        (Some(pth), start + pth::LEN, bytes)
-    } else if edge.is_some_and(|edge| matches!(edge.role, Role::Usp | Role::Dsp)) {
-        (None, start, rest)
-    } else {
-        return Err(DropReason::NotTlp); // no link with a PTH has messages without
-    };
+    let is_pbr = protocol == Protocol::PbrMem;
+    let (pth, at, bytes) = behind_pth(rest, start, edge, is_pbr)?;
     let message = MemMessage::parse(bytes).map_err(|_| DropReason::Malformed)?;
     let (head, class) = (message.head, message.head.op.class());
     let (kind, route) = match class {
@@ -68,7 +62,6 @@ pub(super) fn read(
         tc: head.tc,
         pri: pri(kind, head.tc, config),
         mem: Some(head),
-        cache_id: None,
     }))
 }
 

@@ -5,10 +5,11 @@
 //! Source: docs/spec/wire-formats.md §3.7, §3.7a, §3.9, §3.12.
 
 use weft_parsers::cxl_mem::MemHead;
-use weft_parsers::tlp::{Mode, Pth};
+use weft_parsers::tlp::{Mode, Pth, pth};
 
 use crate::config::TlpConfig;
-use crate::pbr::{Kind, Refusal, Request};
+use crate::pbr::{EdgePort, Kind, Refusal, Request, Role, Route};
+use crate::stats::DropReason;
 use crate::types::Pri;
 
 /// A frame that was read.
@@ -36,14 +37,20 @@ pub(super) struct ParsedTlp {
     pub pri: Pri,
     /// What it says, if it is no TLP but a CXL.mem message.
     pub mem: Option<MemHead>,
-    /// What it goes on with, if it is a CXL.cache message.
-    pub cache_id: Option<u8>,
 }
 
 impl ParsedTlp {
     /// Whether it is a TLP, and not a message of CXL.mem or CXL.cache.
     pub const fn is_tlp(&self) -> bool {
-        self.mem.is_none() && self.cache_id.is_none()
+        self.mem.is_none() && self.cache_id().is_none()
+    }
+
+    /// What it goes on with, if it is a CXL.cache message.
+    pub const fn cache_id(&self) -> Option<u8> {
+        match self.request.route {
+            Route::CacheId(cache_id) => Some(cache_id),
+            _ => None,
+        }
     }
 
     /// Priority of the completion that this one is turned into.
@@ -53,6 +60,22 @@ impl ParsedTlp {
             _ => pri(self.request.kind, self.tc, config),
         }
     }
+}
+
+/// A message of CXL.mem or CXL.cache at `start`: its PTH, where the rest begins, and that. Only links of hosts and devices
+/// have messages without a PTH.
+pub(super) fn behind_pth<'a>(
+    rest: &'a [u8],
+    start: usize,
+    edge: Option<&EdgePort>,
+    is_pbr: bool,
+) -> Result<(Option<Pth>, usize, &'a [u8]), DropReason> {
+    if is_pbr {
+        let (pth, message) = Pth::parse(rest).map_err(|_| DropReason::Malformed)?;
+        return Ok((Some(pth), start + pth::LEN, message));
+    }
+    let is_edge = edge.is_some_and(|edge| matches!(edge.role, Role::Usp | Role::Dsp));
+    if is_edge { Ok((None, start, rest)) } else { Err(DropReason::NotTlp) }
 }
 
 /// UIO, CXL.mem and CXL.cache have priorities of their own; all others go by their Traffic Class.

@@ -91,6 +91,5 @@ pub(super) fn read(
         tc: tlp.tc(),
         pri: pri(kind, tlp.tc(), config),
         mem: None,
-        cache_id: None,
     }))
 }
