@@ -56,8 +56,7 @@ impl Switch {
         let before = state.cache_ids.clone();
         let answer = state.cache_ids.receive(vdm, bound && is_free);
         if !before.iter().eq(state.cache_ids.iter()) {
-            self.touch(vcs);
-            self.refresh();
+            self.publish_cache_ids(vcs);
         }
         answer
     }
@@ -78,8 +77,7 @@ impl Switch {
     pub(super) fn forget_cache_ids(&mut self, vcs: u8, edge: Pid) {
         if let Some(state) = self.vcses.get_mut(usize::from(vcs)) {
             state.cache_ids.forget(edge);
-            self.touch(vcs);
-            self.refresh();
+            self.publish_cache_ids(vcs);
         }
     }
 }

@@ -12,10 +12,6 @@ use weft_parsers::fabric::{Pid, Target};
 use super::port::Port;
 use crate::config::Role;
 
-/// Latency through the switch, ns: what its egress and crossbar take without load.
-pub const THROUGH_NS: u16 = 100;
-const _: () = assert!(Figures::SWITCH.latency_ps == THROUGH_NS as u64 * 1_000, "one figure");
-
 /// CDAT of a switch: each port that leads downwards, from any upstream one.
 #[must_use]
 pub fn of_switch(ports: &[Port]) -> Vec<u8> {

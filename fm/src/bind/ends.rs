@@ -99,16 +99,25 @@ pub(super) fn bind_end(
     (end, pid): (LinkEnd, Pid),
     cost: PathCost,
 ) -> Result<(), EndError> {
+    bind_pid(fabric, inventory, end, pid, cost).map_err(|source| {
+        // It may have come about after all: then it is taken back, so that a failure is one.
+        let undo = (!source.is_refusal()).then(|| unbind_end(fabric, inventory, end.bridge).err());
+        EndError { source, undo: undo.flatten().map(Box::new) }
+    })
+}
+
+/// Has one end show the PID of the other, and tell what the path adds.
+fn bind_pid(
+    fabric: &mut Fabric,
+    inventory: &Inventory,
+    end: LinkEnd,
+    pid: Pid,
+    cost: PathCost,
+) -> Result<(), CallError> {
     let (bridge, own) = (end.bridge, own_of(inventory, end));
     let Bridge { vcs, vppb, .. } = bridge;
     let bind = Request::BindPid(BindPid { op: BindOp::Bind, vcs, vppb, pid, own, cost });
-    let result =
-        apply(fabric, way(inventory, bridge), bridge, &bind, |now| now == BridgeState::Pid(pid));
-    result.map_err(|source| {
-        // It may have come about after all: then it is taken back, so that a failure is one.
-        let undo = (!source.is_refusal()).then(|| unbind_end(fabric, inventory, bridge).err());
-        EndError { source, undo: undo.flatten().map(Box::new) }
-    })
+    apply(fabric, way(inventory, bridge), bridge, &bind, |now| now == BridgeState::Pid(pid))
 }
 
 /// Tells the switch of one end of a virtual link what its path adds, unless it knows that; an end that shows something else is
@@ -120,15 +129,13 @@ pub(super) fn tell_cost(
     pid: Pid,
     cost: PathCost,
 ) -> Result<(), CallError> {
-    let (bridge, own) = (end.bridge, own_of(inventory, end));
-    let (way, Bridge { vcs, vppb, .. }) = (way(inventory, bridge), bridge);
+    let (way, Bridge { vcs, vppb, .. }) = (way(inventory, end.bridge), end.bridge);
     let answer = fabric.call(way, &Request::GetPidBinding(pbr::Vppb { vcs, vppb }))?;
     let shown = answer.read::<PidBinding>()?;
     if shown.pid != pid || shown.cost == cost {
         return Ok(());
     }
-    let bind = Request::BindPid(BindPid { op: BindOp::Bind, vcs, vppb, pid, own, cost });
-    apply(fabric, way, bridge, &bind, |now| now == BridgeState::Pid(pid))
+    bind_pid(fabric, inventory, end, pid, cost)
 }
 
 /// Takes away whatever a bridge shows; whether it showed something.

@@ -326,6 +326,7 @@ pub(super) fn in_flight(given: Option<usize>, default: usize) -> Result<usize, S
 pub(super) fn identity(device: u16, class: u32) -> Identity {
     Identity { vendor: VENDOR, device, revision: 1, class, subsystem: (VENDOR, 0) }
 }
+
 /// Most lines of a cache.
 const CACHE_LINES_MAX: u64 = 1 << 20;
 

@@ -56,6 +56,8 @@ mod tests {
             r#"{"cmd":"gae","opcode":"0x5400","timeout_ms":@}"#,
             r#"{"cmd":"ring","base":"0x100","timeout_ms":@}"#,
             r#"{"cmd":"turn_off","timeout_ms":@}"#,
+            r#"{"cmd":"cdat","timeout_ms":@}"#,
+            r#"{"cmd":"cache_flush","timeout_ms":@}"#,
             r#"{"cmd":"ln_read","addr":"0x10","timeout_ms":@}"#,
         ];
         for text in commands {

@@ -40,7 +40,7 @@ fn write(
     // The entry switch's UUID is known by what its neighbours tell, and not where there are none.
     let entry = layout.switches.first().filter(|switch| is_name(&switch.name));
     if let Some(entry) = entry {
-        let through = weft_pbr_switch::cdat::THROUGH_NS;
+        let through = weft_cxl::cdat::Figures::SWITCH.latency_ps / 1_000;
         writeln!(text, "[fm]\nentry = {:?}\nswitch_ns = {through}", entry.name)?;
     }
     for switch in layout.switches.iter().skip(1) {

@@ -75,7 +75,7 @@ impl Switch {
     }
 
     /// Has the dataplane route by what is in force now.
-    fn publish_cache_ids(&mut self, vcs: u8) {
+    pub(super) fn publish_cache_ids(&mut self, vcs: u8) {
         self.touch(vcs);
         self.refresh();
     }

@@ -282,7 +282,7 @@ impl Endpoint for DeviceEndpoint {
             | Command::LnStatus {} => self.ln.begin(&mut self.inner, now, number, command),
             Command::CacheFlush { function, timeout_ms } => {
                 self.inner.flush_cache(*function).map_err(refused)?;
-                let until = now + Span::from_us(timeout_ms.min(&(1 << 40)).saturating_mul(1_000));
+                let until = now + Span::from_ms(*timeout_ms);
                 self.flushes.push(Flush { number, function: *function, until });
                 Ok(None)
             }

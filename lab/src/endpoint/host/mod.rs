@@ -127,7 +127,7 @@ impl HostEndpoint {
     }
 
     fn wait(&mut self, now: Instant, number: u64, what: Waits, timeout_ms: u64) {
-        let until = now + Span::from_us(timeout_ms.min(1 << 40).saturating_mul(1_000));
+        let until = now + Span::from_ms(timeout_ms);
         self.waiting.insert(number, Waiting { what, until });
     }
 

@@ -82,7 +82,7 @@ impl LnCommands {
         number: u64,
         command: &Command,
     ) -> Result<Option<Answer>, Refused> {
-        let until = now + Span::from_us(command.timeout_ms().min(1 << 40).saturating_mul(1_000));
+        let until = now + Span::from_ms(command.timeout_ms());
         let wait = |addr| Waiting { number, addr, until };
         match command {
             Command::LnRead(access) | Command::LnProbe(access) => {

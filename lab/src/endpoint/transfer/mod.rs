@@ -227,7 +227,7 @@ impl Transfers {
         let access = Access { seed: access.seed.or(Some(0)), check: true, ..access.clone() };
         let plan = Plan::new(&access, true, how)?;
         let report = LoadReport { running: true, ..LoadReport::default() };
-        let pause = Span::from_us(pause_ms.min(1 << 40).saturating_mul(1_000));
+        let pause = Span::from_ms(pause_ms);
         let (round, stopping, pause_until, transfer) = (0, false, None, None);
         let last_answer = None;
         self.load = Some(Load {

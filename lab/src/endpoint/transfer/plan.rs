@@ -177,7 +177,7 @@ impl Plan {
             to,
             write,
             read: !write || access.check,
-            timeout: Span::from_us(access.timeout_ms.min(1 << 40).saturating_mul(1_000)),
+            timeout: Span::from_ms(access.timeout_ms),
         })
     }
 

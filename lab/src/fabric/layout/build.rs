@@ -16,7 +16,7 @@ use super::{
 };
 
 /// Most lines of a host's cache, and of a GFD's snoop filter.
-const LINES_MAX: u32 = 1 << 20;
+pub(super) const LINES_MAX: u32 = 1 << 20;
 /// Longest time that a coherent GFD gives a host to answer a snoop.
 const SNOOP_MS_MAX: u32 = 60_000;
 

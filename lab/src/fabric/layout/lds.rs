@@ -7,7 +7,7 @@
 use weft_fm::service::status::StartMode;
 
 use super::super::topology::{Device, DeviceKind};
-use super::build::Builder;
+use super::build::{Builder, LINES_MAX};
 use super::{End, LayoutError, Part};
 use crate::endpoint::device::spec::{BANDWIDTH_MBPS_MAX, LATENCY_NS_MAX};
 
@@ -45,7 +45,7 @@ impl Builder<'_> {
             if device.bar_mib.is_some_and(|mib| !mib.is_power_of_two() || mib > BAR_MIB_MAX) {
                 return refuse(&device.name, "bar_mib: expected a power of two, 1 to 16384");
             }
-            if device.cache_lines > 1 << 20 {
+            if device.cache_lines > LINES_MAX {
                 return refuse(&device.name, "cache_lines: expected 0 to 1048576");
             }
             check_figures(device)?;
