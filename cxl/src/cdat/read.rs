@@ -2,7 +2,7 @@
 //!
 //! Shape: structures as bytes → [`Contents`]; [`Access`] of a device and of the switches above it add up ([`Access::through`]).
 //! Units: bytes, ps, MB/s.
-//! Source: CDAT 1.03; CXL 3.1 section 7.7.12.4. Whoever wrote the bytes may have written anything.
+//! Source: CDAT 1.03; CXL 3.1 section 7.7.12.4. The bytes may be anything: the device wrote them.
 
 use std::collections::BTreeMap;
 

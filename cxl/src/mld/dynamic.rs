@@ -65,7 +65,7 @@ impl Dynamic {
         Some(dynamic)
     }
 
-    /// The region, whoever has what of it.
+    /// All of the region, whether it is handed out or not.
     pub const fn range(&self) -> Range {
         Range { base: self.base, len: self.len, flags: flags::DYNAMIC }
     }
