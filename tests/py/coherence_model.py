@@ -11,7 +11,8 @@ know the memory by the same addresses.
 
 from collections import Counter
 
-import cxl_mem as c
+from cxl_mem import CODEC
+from cxl_message import DATA_LEN, decode_pth
 
 STATE, ANY, SHARED, INVALID = 0b00, 0b10, 0b11, 0b00
 SNP_DATA, SNP_INV = 1, 3
@@ -66,13 +67,13 @@ class Model:
 
     def take(self, is_out, data):
         """One frame, out of the device or into it. Frames of other protocols are not looked at."""
-        link = c.link_of(data)
+        link = CODEC.link_of(data)
         if link is None:
             return
-        if link[0] != c.PBR:
+        if link[0] != CODEC.pbr:
             raise Wrong("a message without PTH on a link with PTHs")
-        pth = c.decode_pth(data[link[1] :])
-        message, _ = c.decode(data[link[1] + 4 :])
+        pth = decode_pth(data[link[1] :])
+        message, _ = CODEC.decode(data[link[1] + 4 :])
         self.counts[message["kind"]] += 1
         if is_out:
             self.out(pth["dpid"], message)
@@ -171,8 +172,8 @@ class Model:
     def write(self, line, request):
         """Memory gets a line, or a part of one."""
         data, mask = request["data"], request.get("byte_mask", (1 << 64) - 1)
-        old = self.memory.get(line, bytes(c.DATA_LEN))
-        self.memory[line] = bytes(data[n] if mask >> n & 1 else old[n] for n in range(c.DATA_LEN))
+        old = self.memory.get(line, bytes(DATA_LEN))
+        self.memory[line] = bytes(data[n] if mask >> n & 1 else old[n] for n in range(DATA_LEN))
         self.counts["written"] += 1
 
     def line(self, host, asked, message):
@@ -180,7 +181,7 @@ class Model:
         line = asked["message"]["line"]
         if message["poison"]:
             raise Wrong(f"{host}: {line:#x} is poisoned")
-        if message["data"] != self.memory.get(line, bytes(c.DATA_LEN)):
+        if message["data"] != self.memory.get(line, bytes(DATA_LEN)):
             raise Wrong(f"{host}: {line:#x} is stale")
         if asked["message"]["meta_field"] == STATE:
             granted = OF_META.get(message["meta_value"], NOTHING)

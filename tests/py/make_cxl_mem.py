@@ -1,112 +1,50 @@
 #!/usr/bin/env python3
 """Makes pcaps/cxl_mem/link.pcap: CXL.mem messages on links, from docs/spec/wire-formats.md §3.9 alone.
 
-Shape: 7 rounds of every opcode in both forms; fields are 0 in round 0, all ones in round 1, and follow from the
-frame's number after these. Bits that say nothing are set in rounds 3 and 6. A third of the frames is tagged, each
-opcode in each form at least twice.
-Units: frames without FCS, padded to 60 bytes, 1 ms apart.
+Shape: CAPTURE, a `cxl_message_capture.Capture`; the page's worked strings.
+Units: bytes.
 Source: docs/spec/wire-formats.md §3.7, §3.7a, §3.9.
 """
 
-import hashlib
 import sys
 
-import cxl_mem as c
-from weftpcap import write_pcap
+from cxl_mem import CODEC
+from cxl_message import encode_pth, link_header
+from cxl_message_capture import Capture, from_page
 
-ROUNDS = 7
-NOISY = (3, 6)
-KINDS = [(kind, is_pbr) for kind in c.CODES for is_pbr in (False, True)]
-COUNT = ROUNDS * len(KINDS)
-STEP_NS = 1_000_000
-
-
-def bits(i, name, width):
-    """A value of frame i, of so many bits, that follows from its number alone."""
-    if i // len(KINDS) < 2:
-        return ((1 << width) - 1) * (i // len(KINDS))
-    digest = hashlib.sha256(f"{i} {name}".encode()).digest()
-    return int.from_bytes(digest[:8], "big") >> (64 - width)
-
-
-def is_noisy(i):
-    """Whether bits that say nothing are set in frame i."""
-    return i // len(KINDS) in NOISY
-
-
-def is_tagged(i):
-    """Whether frame i has a tag."""
-    return (i + i // len(KINDS)) % 3 == 0
-
-
-def message(i):
-    """(kind, fields for `cxl_mem.encode`) of frame i."""
-    kind, _ = KINDS[i % len(KINDS)]
-    fields = {name: bits(i, name, c.FIELDS[name][1]) for name in c.fields_of(kind)}
-    if c.CODES[kind][0] in c.WITH_DATA:
-        fields["data"] = bytes((i + n) % 256 for n in range(c.DATA_LEN))
-    if kind == c.PARTIAL:
-        fields["byte_mask"] = bits(i, "byte_mask", 64)
-    return kind, fields
-
-
-def pth(i):
-    """Fields of frame i's PTH; None in HBR form. PIF is 0."""
-    _, is_pbr = KINDS[i % len(KINDS)]
-    if not is_pbr:
-        return None
-    names = {"spid": 12, "dpid": 12, "dsar": 1, "hie": 1} | ({"rsv": 3} if is_noisy(i) else {})
-    return {name: bits(i, name, width) for name, width in names.items()}
-
-
-def frame(i):
-    """Frame i."""
-    kind, fields = message(i)
-    made = bytearray(c.encode(kind, **fields))
-    if is_noisy(i):
-        for at, mask in enumerate(c.ignored_bits(kind)):
-            made[at] |= mask & bits(i, f"noise {at}", 8)
-    tag = (i % 8, i // 8 % 2, 1 + bits(i, "vid", 12) % 4094) if is_tagged(i) else None
-    front = pth(i)
-    flags = bits(i, "flags", 4) if is_noisy(i) else 0
-    return c.frame(bytes(made), c.encode_pth(**front) if front else None, tag, flags)
+CAPTURE = Capture(CODEC, tag_step=1)
 
 
 def worked():
     """(name, built, copied from the page); `[data]` stands for the 64 bytes that the page does not give."""
     none = {"meta_field": 3}
     line, data = 0x0123_4567_BA40 >> 6, bytes(range(64))
-    read = c.encode("MemRd", tag=5, line=line, **none)
-    answer = c.encode("MemData", data, tag=5, dev_load=1, **none)
-    there = c.encode_pth(0x0A1, 0x123, dsar=True)
-    back = c.encode_pth(0x123, 0x0A1)
+    read = CODEC.encode("MemRd", tag=5, line=line, **none)
+    answer = CODEC.encode("MemData", data, tag=5, dev_load=1, **none)
+    there = encode_pth(0x0A1, 0x123, dsar=True)
+    back = encode_pth(0x123, 0x0A1)
     ask, told = "11 18 00 00 00 05 00 00 00 00 01 23 45 67 BA 40", "40 18 10 00 00 05" + " 00" * 10
     page = [
-        ("MemRd", c.link_header(c.HBR) + read, "88 B7 02 57 46 00 06 10" + ask),
-        ("behind the edge", c.link_header(c.PBR) + there + read, "88 B7 02 57 46 00 05 10 C2 0A 11 23" + ask),
-        ("answer", (c.link_header(c.PBR) + back + answer)[5:], "00 05 10 C0 12 30 A1" + told + "[data]"),
+        ("MemRd", link_header(CODEC.hbr) + read, "88 B7 02 57 46 00 06 10" + ask),
+        ("behind the edge", link_header(CODEC.pbr) + there + read, "88 B7 02 57 46 00 05 10 C2 0A 11 23" + ask),
+        ("answer", (link_header(CODEC.pbr) + back + answer)[5:], "00 05 10 C0 12 30 A1" + told + "[data]"),
         (
             "MemWr, poisoned",
-            c.encode("MemWr", data, poison=1, tag=5, line=line, **none),
+            CODEC.encode("MemWr", data, poison=1, tag=5, line=line, **none),
             "21 19 00 00 00 05 00 00 00 00 01 23 45 67 BA 40 [data]",
         ),
-        ("its answer", c.encode("Cmp", tag=5, **none), "30 18 00 00 00 05 00 00" + " 00" * 8),
+        ("its answer", CODEC.encode("Cmp", tag=5, **none), "30 18 00 00 00 05 00 00" + " 00" * 8),
         (
             "Cmp-E with a lease",
-            c.encode("Cmp-E", tag=5, term=984, lease=0x0102_0304_0506_0708),
+            CODEC.encode("Cmp-E", tag=5, term=984, lease=0x0102_0304_0506_0708),
             "32 00 00 00 00 05 03 D8 01 02 03 04 05 06 07 08",
         ),
-        ("not written", c.encode("Cmp", tag=5, poison=1, **none), "30 19 00 00 00 05 00 00" + " 00" * 8),
+        ("not written", CODEC.encode("Cmp", tag=5, poison=1, **none), "30 19 00 00 00 05 00 00" + " 00" * 8),
     ]
-    return [(name, built, bytes.fromhex(text.replace("[data]", data.hex()))) for name, built, text in page]
-
-
-def main(path):
-    """Writes the capture."""
-    write_pcap(path, [(i * STEP_NS, frame(i)) for i in range(COUNT)])
+    return from_page(page, data)
 
 
 if __name__ == "__main__":
     if len(sys.argv) != 2:
         sys.exit("usage: make_cxl_mem.py OUT.pcap")
-    main(sys.argv[1])
+    CAPTURE.write(sys.argv[1])

@@ -7,7 +7,8 @@ Source: docs/spec/cxl-fabric.md "Back-invalidate".
 
 import pytest
 
-import cxl_mem as c
+from cxl_mem import CODEC
+from cxl_message import encode_pth
 from coherence_model import ANY, INVALID, SHARED, SNP_DATA, SNP_INV, Model, Wrong
 
 GFD, A, B = 0x123, 0x0A1, 0x0A2
@@ -18,12 +19,12 @@ STATE = {"meta_field": 0}
 
 def come(host, kind, *data, **fields):
     """A frame from a host."""
-    return False, c.frame(c.encode(kind, *data, **fields), c.encode_pth(host, GFD, dsar=True))
+    return False, CODEC.frame(CODEC.encode(kind, *data, **fields), encode_pth(host, GFD, dsar=True))
 
 
 def out(host, kind, *data, **fields):
     """A frame to a host."""
-    return True, c.frame(c.encode(kind, *data, **fields), c.encode_pth(GFD, host))
+    return True, CODEC.frame(CODEC.encode(kind, *data, **fields), encode_pth(GFD, host))
 
 
 def exclusive(host, tag):
