@@ -56,6 +56,26 @@ function M.hex(s, at, len, between)
   return table.concat(digits, between or "")
 end
 
+-- Text of the address of a line of 64 bytes: bits 51:6 of the eight bytes at `at`.
+function M.line_address(s, at)
+  local high, low = M.bits(M.be32(s, at), 0, 20), M.be32(s, at + 4)
+  low = low - low % 64
+  return high > 0 and ("0x%x%08x"):format(high, low) or ("0x%x"):format(low)
+end
+
+-- Number of the lease in a CXL message at `at`, as text, and how long it lasts in microseconds; nil where it has none.
+function M.lease(s, at)
+  local high, low = M.be32(s, at + 8), M.be32(s, at + 12)
+  if high > 0 or low > 0 then
+    return ("0x%08x%08x"):format(high, low), 100 * M.be16(s, at + 6)
+  end
+end
+
+-- The `len` bytes at `at` as text of one little-endian number.
+function M.le_hex(s, at, len)
+  return "0x" .. M.hex(s:sub(at + 1, at + len):reverse(), 0, len)
+end
+
 -- Appends a field to `parent` and returns it; without `value` it is a group of the fields that are appended to it.
 function M.node(parent, name, value, at, len)
   local made = { name = name, value = value, at = at, len = len, fields = {} }

@@ -5,12 +5,11 @@
 -- Source: docs/spec/wire-formats.md §3.12.
 
 return function(bytes)
-  local u8, be16, be32, bits, bit = bytes.u8, bytes.be16, bytes.be32, bytes.bits, bytes.bit
+  local u8, be16, bits, bit = bytes.u8, bytes.be16, bytes.bits, bytes.bit
   local short, refused = bytes.short, bytes.refused
 
   local M = { HEAD_LEN = 16 }
   local LINE, ENABLES_LEN = 64, 8
-  local LEASE_UNIT_US = 100
   local D2H_REQ, D2H_RSP, D2H_DATA, H2D_REQ, H2D_RSP, H2D_DATA = 1, 2, 3, 4, 5, 6
   local OPS = {
     [0x21] = "RdCurr",
@@ -52,13 +51,6 @@ return function(bytes)
   -- States that a GO grants.
   local STATES = { [1] = "S", [2] = "E", [3] = "I", [4] = "error", [6] = "M" }
 
-  -- Text of a line's address.
-  local function address(s, at)
-    local high, low = bits(be32(s, at), 0, 20), be32(s, at + 4)
-    low = low - low % LINE
-    return high > 0 and ("0x%x%08x"):format(high, low) or ("0x%x"):format(low)
-  end
-
   -- The message at `at` with its fields.
   function M.read(s, at)
     local had = #s - at
@@ -95,7 +87,7 @@ return function(bytes)
       end
     end
     if class == D2H_REQ or class == D2H_RSP or class == H2D_REQ then
-      add("to", address(s, at + 8), 8, 8)
+      add("to", bytes.line_address(s, at + 8), 8, 8)
     end
     if has_data and bit(flags, 6) then
       add("poisoned", true, 1, 1)
@@ -104,10 +96,10 @@ return function(bytes)
       add("bogus", true, 1, 1)
     end
     if class == H2D_RSP or class == H2D_DATA then
-      local high, low = be32(s, at + 8), be32(s, at + 12)
-      if high > 0 or low > 0 then
-        add("lease", ("0x%08x%08x"):format(high, low), 8, 8)
-        add("lease_us", LEASE_UNIT_US * be16(s, at + 6), 6, 2)
+      local lease, lease_us = bytes.lease(s, at)
+      if lease then
+        add("lease", lease, 8, 8)
+        add("lease_us", lease_us, 6, 2)
       end
     end
     if has_enables then
@@ -116,8 +108,7 @@ return function(bytes)
       if had < len then
         return nil, short("cxl.cache", len, had)
       end
-      local mask = s:sub(at + mask_at + 1, at + len):reverse()
-      add("byte_mask", "0x" .. mask:gsub(".", function(one) return ("%02x"):format(one:byte()) end), mask_at, ENABLES_LEN)
+      add("byte_mask", bytes.le_hex(s, at + mask_at, ENABLES_LEN), mask_at, ENABLES_LEN)
     end
     found.len = len
     return found

@@ -5,12 +5,11 @@
 -- Source: docs/spec/wire-formats.md §3.9.
 
 return function(bytes)
-  local u8, be16, be32, bits, bit = bytes.u8, bytes.be16, bytes.be32, bytes.bits, bytes.bit
+  local u8, be16, bits, bit = bytes.u8, bytes.be16, bytes.bits, bytes.bit
   local short, refused = bytes.short, bytes.refused
 
   local M = { HEAD_LEN = 16 }
   local LINE, ENABLES_LEN = 64, 8
-  local LEASE_UNIT_US = 100
   local REQ, RWD, NDR, DRS, BISNP, BIRSP = 1, 2, 3, 4, 5, 6
   local OPS = {
     [0x10] = "MemInv",
@@ -46,13 +45,6 @@ return function(bytes)
   }
   local PARTIAL = 0x22
 
-  -- Text of a line's address.
-  local function address(s, at)
-    local high, low = bits(be32(s, at), 0, 20), be32(s, at + 4)
-    low = low - low % LINE
-    return high > 0 and ("0x%x%08x"):format(high, low) or ("0x%x"):format(low)
-  end
-
   -- The message at `at` with its fields.
   function M.read(s, at, is_pbr)
     local had = #s - at
@@ -83,13 +75,13 @@ return function(bytes)
     add("tag", is_snoop and bits(be16(s, at + 4), 0, 12) or be16(s, at + 4), 4, 2)
     if class == NDR or class == DRS then
       add("dev_load", bits(more, 4, 2), 2, 1)
-      local high, low = be32(s, at + 8), be32(s, at + 12)
-      if high > 0 or low > 0 then
-        add("lease", ("0x%08x%08x"):format(high, low), 8, 8)
-        add("lease_us", LEASE_UNIT_US * be16(s, at + 6), 6, 2)
+      local lease, lease_us = bytes.lease(s, at)
+      if lease then
+        add("lease", lease, 8, 8)
+        add("lease_us", lease_us, 6, 2)
       end
     else
-      add("to", address(s, at + 8), 8, 8)
+      add("to", bytes.line_address(s, at + 8), 8, 8)
     end
     if not is_pbr and not is_snoop then
       add("ld_id", bits(u8(s, at + 3), 4, 4), 3, 1)
@@ -103,8 +95,7 @@ return function(bytes)
       if had < len then
         return nil, short("cxl.mem", len, had)
       end
-      local mask = s:sub(at + mask_at + 1, at + len):reverse()
-      add("byte_mask", "0x" .. mask:gsub(".", function(one) return ("%02x"):format(one:byte()) end), mask_at, ENABLES_LEN)
+      add("byte_mask", bytes.le_hex(s, at + mask_at, ENABLES_LEN), mask_at, ENABLES_LEN)
     end
     found.len = len
     return found
