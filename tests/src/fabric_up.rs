@@ -324,7 +324,10 @@ impl Up {
     /// It does not, for a long time.
     pub fn until<T>(&self, what: &str, mut look: impl FnMut(&Self) -> Option<T>) -> T {
         let found = try_until(2 * LONG, || look(self));
-        found.unwrap_or_else(|| panic!("{what}: not in time\n{}", self.logs()))
+        found.unwrap_or_else(|| {
+            let told = ["status", "events"].map(|of| self.ask_fm(of).1.to_string());
+            panic!("{what}: not in time\n{}\n{}", told.join("\n"), self.logs())
+        })
     }
 
     /// What the processes have said.
