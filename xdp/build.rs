@@ -29,9 +29,7 @@ fn main() -> io::Result<()> {
     {
         println!("cargo:rerun-if-changed={}", root.join(path).display());
     }
-    for name in ["WEFT_EBPF", "PATH"] {
-        println!("cargo:rerun-if-env-changed={name}");
-    }
+    println!("cargo:rerun-if-env-changed=WEFT_EBPF");
     let objects = match build(&root, &out) {
         Ok(folder) => {
             let mut text = "Ok([".to_owned();
@@ -83,7 +81,9 @@ fn build(root: &Path, out: &Path) -> Result<PathBuf, String> {
     Err(reasons.join("; "))
 }
 
-/// Where bpf-linker is: in PATH, or where `cargo install` puts it.
+/// Where bpf-linker is: in PATH, or where `cargo install` puts it. Cargo builds the programs again when that file changes, or, as
+/// it takes a file that is missing for one that has changed, at each build until there is one. It does not watch PATH: that is
+/// another one in each editor and shell, and all that depends on this crate would be compiled again.
 fn linker() -> Result<PathBuf, String> {
     let home = env::var_os("HOME").map(|home| PathBuf::from(home).join(".cargo"));
     let installed = env::var_os("CARGO_HOME").map(PathBuf::from).or(home).map(|c| c.join("bin"));
@@ -91,13 +91,9 @@ fn linker() -> Result<PathBuf, String> {
     let mut folders: Vec<PathBuf> = env::split_paths(&path).collect();
     folders.extend(installed.clone());
     let found = folders.into_iter().map(|folder| folder.join(LINKER)).find(|file| file.is_file());
-    found.ok_or_else(|| {
-        if let Some(folder) = installed {
-            // Looked at again when it comes.
-            println!("cargo:rerun-if-changed={}", folder.join(LINKER).display());
-        }
-        format!("{LINKER} is not installed (tools/setup.sh build installs it)")
-    })
+    let missing = installed.unwrap_or_default().join(LINKER);
+    println!("cargo:rerun-if-changed={}", found.as_ref().unwrap_or(&missing).display());
+    found.ok_or_else(|| format!("{LINKER} is not installed (tools/setup.sh build installs it)"))
 }
 
 /// A way to run cargo with sources of the core library at hand.
