@@ -414,7 +414,8 @@ WARN = ["--", "-D", "warnings"]
 def doc(name):
     """Documentation, on what `clippy` has checked: cargo knows it by the wrapper and the arguments that clippy has set.
 
-    Where these are others, all is checked once more, which takes as long as rustdoc does.
+    With examples, crates have the features that tests give them. Were any of this another, all would be checked once more, which
+    takes as long as rustdoc does.
     """
     asked = subprocess.run(["rustc", "--print", "sysroot"], capture_output=True, text=True, check=False, cwd=ROOT)
     env = {"RUSTDOCFLAGS": "-D warnings"}
@@ -422,7 +423,8 @@ def doc(name):
     if os.path.exists(driver):
         lints = "".join(f"{one}__CLIPPY_HACKERY__" for one in WARN[1:])
         env |= {"RUSTC_WORKSPACE_WRAPPER": driver, "CLIPPY_ARGS": lints}
-    return plain(name, ["cargo", "doc", "--workspace", "--no-deps", "--quiet", *features()], env)
+    documented = ["--lib", "--examples", "--bin", "weft-kit"]  # a program that is named as its library has nowhere to go
+    return plain(name, ["cargo", "doc", "--workspace", "--no-deps", *documented, "--quiet", *features()], env)
 
 
 SUITES = {
