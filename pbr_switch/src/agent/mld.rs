@@ -8,11 +8,13 @@
 //! switch asks it how many LDs it has (5400h). What it says decides about its own port alone, and holds as long as the
 //! link is up. Nobody asks a switch for anything by LD `FFFFh`: only answers are taken.
 
+use core::iter;
+
 use weft_cxl::cci::{Common, Ticket};
 use weft_cxl::mld::{FM_LD, LDS_MAX};
-use weft_cxl::vdm::mctp::{Event, Peer, RequestId, Tunnel};
+use weft_cxl::vdm::mctp::{Event, Peer, RequestId, Sent, Tunnel};
 use weft_cxl::vdm::{RETRY_INTERVAL, TRIES_MAX};
-use weft_dataplane::time::Instant;
+use weft_dataplane::time::{Instant, Span};
 use weft_dataplane::types::PortId;
 use weft_parsers::cci::mctp::MessageType;
 use weft_parsers::cci::mld::{LdConfig, LdMemRequest};
@@ -54,6 +56,18 @@ struct PassedOn {
     kind: Option<MessageType>,
 }
 
+/// What comes of a turn.
+#[derive(Default)]
+struct Turn {
+    sent: Vec<Sent>,
+    /// Answers to requests of the manager; `None` where there is none in time.
+    done: Vec<(PassedOn, Option<Vec<u8>>)>,
+    /// Whether anything came of it at all.
+    any: bool,
+    /// The device has said that it has LDs.
+    is_mld: bool,
+}
+
 impl MldSide {
     /// Of a port that a device may be at.
     pub fn new(port: &Port) -> Option<(PortId, Self)> {
@@ -88,15 +102,44 @@ impl MldSide {
     /// Asks for LDs, if it is time.
     fn ask(&mut self, now: Instant, port: PortId) {
         let Some((_, left)) = self.ask.filter(|(at, _)| *at <= now) else { return };
-        self.ask = left.checked_sub(1).map(|left| (now + RETRY_INTERVAL, left));
-        if self.ask.is_some() && self.asked.is_none() {
-            let mut message = [0; header::LEN];
-            let len = Request::GetLdInfo.emit_message(0, &mut message).unwrap_or_default();
-            let message = message.get(..len).unwrap_or_default();
-            let peer = Peer::Port(port.get());
-            let kind = MessageType::FmApi;
-            self.asked = self.tunnel.request(now, peer, kind, message, RETRY_INTERVAL).ok();
+        let Some(left) = left.checked_sub(1) else {
+            self.ask = None;
+            return;
+        };
+        // Twice as long each time: a device that its machine has little time for always answers late, and what answers a question
+        // that was given up is not taken.
+        let span = Span::from_ps(RETRY_INTERVAL.as_ps() << (TRIES_MAX - 1 - left));
+        self.ask = Some((now + span, left));
+        let mut message = [0; header::LEN];
+        let len = Request::GetLdInfo.emit_message(0, &mut message).unwrap_or_default();
+        let message = message.get(..len).unwrap_or_default();
+        let peer = Peer::Port(port.get());
+        self.asked = self.tunnel.request(now, peer, MessageType::FmApi, message, span).ok();
+    }
+
+    /// Takes answers, asks and sends.
+    fn turn(&mut self, now: Instant, port: PortId) -> Turn {
+        let mut turn =
+            Turn { sent: iter::from_fn(|| self.tunnel.poll(now)).collect(), ..Turn::default() };
+        while let Some(event) = self.tunnel.pop_event() {
+            turn.any = true;
+            let (id, answer) = match event {
+                Event::Response(id, message) => (id, Some(message)),
+                Event::Failed(id, _) => (id, None),
+                Event::Request { .. } | Event::Notice { .. } => continue, // no packet of one is taken
+            };
+            if self.asked == Some(id) {
+                self.asked = None;
+                turn.is_mld |= answer.is_some_and(|message| self.answered(&message));
+            } else if let Some(at) = self.out.iter().position(|asked| asked.id == id) {
+                turn.done.push((self.out.swap_remove(at), answer));
+            }
         }
+        // Last, as a question is given up in the moment in which the next one is due.
+        self.ask(now, port);
+        turn.sent.extend(iter::from_fn(|| self.tunnel.poll(now)));
+        turn.any |= !turn.sent.is_empty();
+        turn
     }
 
     /// Takes the answer to the question for LDs; whether there are some.
@@ -227,26 +270,7 @@ impl Agent {
         if matches!(partner, Some(Known::Pbr(_))) {
             side.ask = None; // a GFD, or nothing that may be there
         }
-        side.ask(now, port);
-        let (mut sent, mut done, mut is_mld) = (Vec::new(), Vec::new(), false);
-        while let Some(packet) = side.tunnel.poll(now) {
-            sent.push(packet);
-        }
-        let mut any = !sent.is_empty();
-        while let Some(event) = side.tunnel.pop_event() {
-            any = true;
-            let (id, answer) = match event {
-                Event::Response(id, message) => (id, Some(message)),
-                Event::Failed(id, _) => (id, None),
-                Event::Request { .. } | Event::Notice { .. } => continue, // no packet of one is taken
-            };
-            if side.asked == Some(id) {
-                side.asked = None;
-                is_mld |= answer.is_some_and(|message| side.answered(&message));
-            } else if let Some(at) = side.out.iter().position(|asked| asked.id == id) {
-                done.push((side.out.swap_remove(at), answer));
-            }
-        }
+        let Turn { sent, done, any, is_mld } = side.turn(now, port);
         let lds = side.lds;
         for packet in sent {
             let vend_prefix = Some(VendPrefixL0::from_ld_id(FM_LD));
@@ -282,7 +306,6 @@ mod tests {
 
     use weft_cxl::pci::Link;
     use weft_dataplane::config::TlpConfig;
-    use weft_dataplane::time::Span;
     use weft_hosts::classes::PriMap;
     use weft_parsers::cci::events::notification;
     use weft_parsers::cci::ld::LdInfo;
@@ -388,6 +411,47 @@ mod tests {
             (0, false),
             "it holds for a link"
         );
+    }
+
+    /// Whoever answers late, each time, is found all the same; nobody is asked for longer than 10.23 s.
+    #[test]
+    fn a_device_that_answers_late_is_given_more_time_each_try() {
+        for (late, tries) in [(0, 1), (9, 1), (11, 2), (300, 6), (2_000, 9), (12_000, 10)] {
+            let mut agent = agent();
+            let side = agent.mlds.get_mut(&at(DSP)).unwrap();
+            let (mut device, mut asked, mut now) = (Tunnel::new(Pid::NONE), 0, ms(0));
+            let mut under_way = BTreeMap::new();
+            side.heard(now);
+            loop {
+                let turn = side.turn(now, at(DSP));
+                if turn.is_mld {
+                    break;
+                }
+                for sent in turn.sent {
+                    asked += 1;
+                    under_way.insert(now + Span::from_ms(late), sent);
+                }
+                let next = under_way.keys().next().copied();
+                let Some(due) = Instant::earlier(side.next_due(), next) else { break };
+                now = due;
+                if let Some(question) = under_way.remove(&now) {
+                    device.receive(now, 0, Pth::new(Pid::NONE, Pid::NONE), &question.packet());
+                    let Some(Event::Request { ticket, .. }) = device.pop_event() else {
+                        panic!("no question")
+                    };
+                    device.respond(ticket, &info(4)).unwrap();
+                    while let Some(sent) = device.poll(now) {
+                        let to = Pth::new(Pid::NONE, Pid::NONE);
+                        side.tunnel.receive(now, at(DSP).get(), to, &sent.packet());
+                    }
+                }
+            }
+            assert_eq!(
+                (asked, side.lds()),
+                (tries, if late < 12_000 { 4 } else { 0 }),
+                "{late} ms"
+            );
+        }
     }
 
     /// What no device can be is none: no LDs, more than 16, a refusal, or bytes of something else.
