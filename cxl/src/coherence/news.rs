@@ -7,7 +7,7 @@ use weft_parsers::fabric::Pid;
 /// News that wait for somebody to ask; beyond, the oldest is dropped.
 const NEWS_MAX: usize = 256;
 
-/// Who has been given up on and has not answered since, and news of kind `N` that nobody has asked for yet.
+/// Holders that are silent, and news that have not been fetched yet.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct News<N> {
     silent: BTreeSet<Pid>,

@@ -413,7 +413,7 @@ mod tests {
         );
     }
 
-    /// Whoever answers late, each time, is found all the same; nobody is asked for longer than 10.23 s.
+    /// A device that always answers late is found all the same; the switch stops asking after 10.23 s.
     #[test]
     fn a_device_that_answers_late_is_given_more_time_each_try() {
         for (late, tries) in [(0, 1), (9, 1), (11, 2), (300, 6), (2_000, 9), (12_000, 10)] {
