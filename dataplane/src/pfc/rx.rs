@@ -20,6 +20,9 @@ pub struct PauseRx {
     pri: PerPri<Pri>,
     /// Priorities that are paused as far as [`PauseRx::tick`] has come.
     paused: PriSet,
+    /// Priorities that have been paused since the start. Where a pause begins and ends between two looks, nothing else
+    /// tells that there was one.
+    ever_paused: PriSet,
     since: PerPri<Instant>,
     total: PerPri<Span>,
 }
@@ -97,6 +100,12 @@ impl PauseRx {
         self.account(now);
     }
 
+    /// Priorities that have been paused since the start, over or not.
+    #[must_use]
+    pub const fn ever_paused(&self) -> PriSet {
+        self.ever_paused
+    }
+
     /// How long `pri` has been paused since the start, a running pause included.
     #[must_use]
     pub fn time_paused(&self, pri: Pri, now: Instant) -> Span {
@@ -120,6 +129,7 @@ impl PauseRx {
         }
         for pri in paused.without(self.paused).iter() {
             self.since[pri] = now;
+            self.ever_paused.insert(pri);
         }
         self.paused = paused;
     }

@@ -33,7 +33,7 @@ impl Lane {
     pub fn count_pauses(&mut self, now: Instant) {
         let Self { ctx, outputs, .. } = self;
         for lane in outputs.iter() {
-            lane.count_paused(ctx, lane.pause.paused(now), now);
+            lane.count_paused(ctx, now);
         }
     }
 
@@ -139,7 +139,7 @@ impl OutputLane {
         } else if ctx.core.storms().contains(port) {
             ctx.core.storms.fetch_and(!bit, Ordering::Relaxed);
         }
-        self.count_paused(ctx, paused, now);
+        self.count_paused(ctx, now);
         for (pris, active) in [(events.stormed, true), (events.restored, false)] {
             for pri in pris.iter() {
                 if active {
@@ -156,13 +156,11 @@ impl OutputLane {
         }
     }
 
-    /// Counts for how long each priority was paused until `now`; those of `paused` are.
-    fn count_paused(&self, ctx: &Context, paused: PriSet, now: Instant) {
-        for pri in ctx.snapshot.pris.iter() {
-            let stats = &ctx.stats.port[self.port].pri[pri];
-            if paused.contains(pri) || stats.paused_ps.get() > 0 {
-                stats.paused_ps.set(self.pause.time_paused(pri, now).as_ps());
-            }
+    /// Counts for how long each priority was paused until `now`, in pauses that are over, too.
+    fn count_paused(&self, ctx: &Context, now: Instant) {
+        for pri in self.pause.ever_paused().iter() {
+            let paused = self.pause.time_paused(pri, now);
+            ctx.stats.port[self.port].pri[pri].paused_ps.set(paused.as_ps());
         }
     }
 

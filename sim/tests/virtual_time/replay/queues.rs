@@ -61,6 +61,7 @@ fn a_pause_is_counted_by_frame_and_until_the_end() {
         ("paused at the end", vec![pfc(1_000, [60_000; 3])],                           1, 0, Err(1_000)),
         ("and resumed",       vec![pfc(1_000, [60_000; 3]), pfc(3_000, [0; 3])],         1, 1, Ok(2_000)),
         ("one class stays",   vec![pfc(1_000, [60_000; 3]), pfc(3_000, [0, 60_000, 0])], 2, 0, Err(1_000)),
+        ("over unseen",       vec![pfc(1_000, [625; 3])],                              1, 0, Ok(3_200)),
     ];
     for (name, frames, paused, resumed, want) in cases {
         let (result, _) = run(&setup, vec![(0, data.clone()), (1, frames)]);
