@@ -122,10 +122,20 @@ def plug(port, host, address=None):
     else:
         sh(f"ip link set {host} up")
     sh(f"ip link set {port} up")
+    # An end gets its queue some time after it has a carrier. Until then it throws away what is sent there and says nothing.
+    end = time.monotonic() + START_TIMEOUT_S
+    while " qdisc noop " in sh(f"ip -n {host} link show eth0" if address else f"ip link show {host}"):
+        assert time.monotonic() < end, f"{host} gets no queue"
+        time.sleep(0.01)
+
+
+def is_up(shown):
+    """Whether all links are, in what `weft show ports --json` says."""
+    return all(port["link_up"] for port in json.loads(shown)["ports"])
 
 
 class Rig:
-    """A running switch; a context that stops it and holds its books."""
+    """A running switch, all of whose links are up; a context that stops it and holds its books."""
 
     def __init__(self, config, *flags):
         self.file, self.ledger = "/run/weft.toml", None
@@ -138,9 +148,9 @@ class Rig:
             text=True,
         )
         end = time.monotonic() + START_TIMEOUT_S
-        while self.ask("show", "ports") is None:
+        while not (shown := self.ask("show", "ports", "--json")) or not is_up(shown):
             assert self.process.poll() is None, f"weft run: {self.process.stderr.read()}"
-            assert time.monotonic() < end, "weft run does not answer"
+            assert time.monotonic() < end, f"weft run does not answer, or a link is down: {shown}"
             time.sleep(0.05)
 
     @staticmethod
@@ -152,6 +162,15 @@ class Rig:
     def show(self):
         """All counters; watermarks go on."""
         return json.loads(self.ask("show", "all", "--json", "--keep-watermarks"))["all"]
+
+    def summary(self):
+        """The switch in a line, for the report of a failure: what came in at each port, went out and was dropped."""
+        shown = self.show()
+        said = [
+            f"{port['name']}: link {'up' if port['link_up'] else 'down'}, {port['rx_frames']} in, {port['tx_frames']} out"
+            for port in shown["ports"]
+        ]
+        return "; ".join([*said, f"dropped {shown['drops']['total']}, lost before {shown['drops']['kernel_rx']}"])
 
     def show_settled(self):
         """All counters, once nothing is queued any more."""
@@ -174,8 +193,10 @@ class Rig:
     def __enter__(self):
         return self
 
-    def __exit__(self, kind, *_):
+    def __exit__(self, kind, error, _):
         if kind is not None:
+            with contextlib.suppress(TypeError, ValueError):  # a switch that does not answer says nothing
+                error.add_note(self.summary())
             # What may tell why: counters of switch, interfaces and this machine's backlogs.
             for command in ([weft(), "show", "all", "--keep-watermarks"], ["ip", "-s", "link"]):
                 with contextlib.suppress(subprocess.TimeoutExpired):
