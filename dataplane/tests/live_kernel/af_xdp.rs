@@ -34,6 +34,7 @@ fn config(device: &str) -> AfXdpConfig {
         attach: AttachTo::Native,
         zero_copy: true,
         busy_poll_us: 0,
+        joins: false,
         fixed_udp_ports: [4_791, 0],
     }
 }

@@ -107,7 +107,7 @@ fn packet(device: &str, tunnel_tap: bool) -> Bench<AfPacket> {
     Bench::new(AfPacket::open(&config).unwrap(), pool)
 }
 
-fn af_xdp(attach: AttachTo) -> Bench<AfXdp> {
+fn af_xdp(attach: AttachTo, joins: bool) -> Bench<AfXdp> {
     let config = AfXdpConfig {
         device: "sw".to_owned(),
         rate: LinkRate::gbps(1),
@@ -118,6 +118,7 @@ fn af_xdp(attach: AttachTo) -> Bench<AfXdp> {
         attach,
         zero_copy: false,
         busy_poll_us: 0,
+        joins,
         fixed_udp_ports: [4_791, 0],
     };
     let umem = Umem::new(Pool::map_umem(1_024, FRAME_LEN_MAX).unwrap());
@@ -129,7 +130,7 @@ fn af_xdp(attach: AttachTo) -> Bench<AfXdp> {
 fn the_program_on_a_veth_sees_checksums_wherever_they_are() {
     let Some(ns) = Netns::new("the_program_on_a_veth_sees_checksums") else { return };
     ns.veth();
-    let bench = af_xdp(AttachTo::Native);
+    let bench = af_xdp(AttachTo::Native, false);
     if !bench.port.knows_checksums() {
         eprintln!(
             "SKIPPED the_program_on_a_veth_sees_checksums: this kernel does not show buffers"
@@ -144,7 +145,7 @@ fn the_program_on_a_veth_sees_checksums_wherever_they_are() {
 fn checksums_in_known_tunnels_are_found_where_no_program_sees_them() {
     let Some(ns) = Netns::new("checksums_in_known_tunnels_are_found") else { return };
     ns.veth();
-    let mut bench = af_xdp(AttachTo::Generic);
+    let mut bench = af_xdp(AttachTo::Generic, false);
     assert!(!bench.port.knows_checksums());
     assert_eq!(bench.link(true), None);
     let mut sender = headers::sender("host");
@@ -182,14 +183,42 @@ fn is_joined_in_a_tunnel(stack: &[Layer]) -> bool {
         && stack.iter().all(simple)
 }
 
+/// A port that sends segments as super-frames.
+trait Joins: Port + Sized {
+    /// One at `sw`.
+    fn open() -> Bench<Self>;
+    /// Frames that went as part of the one before them.
+    fn joined(&self) -> u64;
+}
+
+impl Joins for AfPacket {
+    fn open() -> Bench<Self> {
+        packet("sw", true)
+    }
+
+    fn joined(&self) -> u64 {
+        self.joined_frames()
+    }
+}
+
+impl Joins for AfXdp {
+    fn open() -> Bench<Self> {
+        af_xdp(AttachTo::Native, true)
+    }
+
+    fn joined(&self) -> u64 {
+        self.joined_frames()
+    }
+}
+
 /// A veth whose two ends are ports of ours, the first of which sends.
-struct Cable {
+struct Cable<P: Joins> {
     ns: Netns,
-    from: Bench<AfPacket>,
+    from: Bench<P>,
     to: Bench<AfPacket>,
 }
 
-impl Cable {
+impl<P: Joins> Cable<P> {
     /// `None`, with the reason printed, where that cannot be, or the kernel takes no super-frames of tunnels.
     fn new(test: &str) -> Option<Self> {
         let ns = Netns::new(test)?;
@@ -197,10 +226,8 @@ impl Cable {
             return None;
         }
         ns.veth();
-        let [mut from, mut to] = [packet("sw", true), packet("host", false)];
-        for end in [&mut from, &mut to] {
-            assert_eq!(end.link(true), None);
-        }
+        let (mut from, mut to) = (P::open(), packet("host", false));
+        assert_eq!((from.link(true), to.link(true)), (None, None));
         Some(Self { ns, from, to })
     }
 
@@ -208,7 +235,7 @@ impl Cable {
     /// before, and how many super-frames came.
     fn pass(&mut self, name: &str, frames: &[Left]) -> (u64, u64) {
         let Self { from, to, .. } = self;
-        let before = (from.port.joined_frames(), to.port.super_frames());
+        let before = (from.port.joined(), to.port.super_frames());
         let mut batch = Batch::new();
         for (bytes, left) in frames {
             let mut desc = from.bufs.alloc_from(bytes).unwrap();
@@ -228,7 +255,7 @@ impl Cable {
             let lens = [got, sent].map(|(bytes, left)| (bytes.len(), *left));
             assert_eq!((differs, lens[0]), (None, lens[1]), "{name}: {n}");
         }
-        (from.port.joined_frames() - before.0, to.port.super_frames() - before.1)
+        (from.port.joined() - before.0, to.port.super_frames() - before.1)
     }
 
     fn end(self) {
@@ -250,7 +277,14 @@ fn takes_tunnels(test: &str) -> bool {
 
 #[test]
 fn segments_in_a_tunnel_leave_as_one_super_frame() {
-    let Some(mut cable) = Cable::new("segments_in_a_tunnel_leave_as_one") else { return };
+    segments_in_a_tunnel_leave_as_one::<AfPacket>(
+        "segments_in_a_tunnel_leave_as_one_by_packet_sockets",
+    );
+    segments_in_a_tunnel_leave_as_one::<AfXdp>("segments_in_a_tunnel_leave_as_one_by_af_xdp");
+}
+
+fn segments_in_a_tunnel_leave_as_one<P: Joins>(test: &str) {
+    let Some(mut cable) = Cable::<P>::new(test) else { return };
     for (name, stack) in STACKS {
         let frames = stream(stack);
         let plain = matches!(stack, [Eth(_), V4(0) | V6, Tcp]);
@@ -265,15 +299,21 @@ fn segments_in_a_tunnel_leave_as_one_super_frame() {
 /// identifications and checksums of its own, does not get it as a part of a super-frame then.
 #[test]
 fn a_frame_that_does_not_continue_its_stream_leaves_as_it_is() {
-    let Some(mut cable) = Cable::new("a_frame_that_does_not_continue") else { return };
+    a_frame_that_does_not_continue::<AfPacket>("a_frame_that_does_not_continue_by_packet_sockets");
+    a_frame_that_does_not_continue::<AfXdp>("a_frame_that_does_not_continue_by_af_xdp");
+}
+
+fn a_frame_that_does_not_continue<P: Joins>(test: &str) {
+    let Some(mut cable) = Cable::<P>::new(test) else { return };
     for (name, stack) in [STACKS[5], STACKS[15], STACKS[22]] {
-        let frames = stream(stack);
-        let (_, left) = &frames[0];
-        let headers = usize::from(left.unwrap().start) + 20;
+        let frames: Vec<Left> = stream(stack).into_iter().take(6).collect();
+        let start = frames.first().and_then(|(_, left)| *left).unwrap().start;
+        let headers = usize::from(start) + 20;
         let mut parted = 0;
         for (at, mask) in (0..headers).flat_map(|at| [(at, 0x01), (at, 0x80)]) {
-            let mut frames = frames[..6].to_vec();
-            frames[2].0[at] ^= mask;
+            let mut frames = frames.clone();
+            let (frame, _) = frames.get_mut(2).unwrap();
+            *frame.get_mut(at).unwrap() ^= mask;
             let (joined, _) = cable.pass(&format!("{name}, byte {at} ^ {mask:#x}"), &frames);
             // Six frames are one super-frame, or two and three with the changed one between them.
             parted += usize::from(joined == 3);
@@ -286,7 +326,14 @@ fn a_frame_that_does_not_continue_its_stream_leaves_as_it_is() {
 /// The kernel splits what the device does not, into the frames that were joined.
 #[test]
 fn the_kernel_splits_a_super_frame_of_a_tunnel_for_a_device_that_takes_none() {
-    let Some(mut cable) = Cable::new("the_kernel_splits_a_super_frame") else { return };
+    the_kernel_splits_a_super_frame::<AfPacket>(
+        "the_kernel_splits_a_super_frame_by_packet_sockets",
+    );
+    the_kernel_splits_a_super_frame::<AfXdp>("the_kernel_splits_a_super_frame_by_af_xdp");
+}
+
+fn the_kernel_splits_a_super_frame<P: Joins>(test: &str) {
+    let Some(mut cable) = Cable::<P>::new(test) else { return };
     let off = ["tx-udp_tnl-segmentation", "off", "tx-udp_tnl-csum-segmentation", "off"];
     let done = std::process::Command::new("ethtool").args(["-K", "sw"]).args(off).status();
     assert!(done.unwrap().success(), "ethtool -K sw {off:?}");
@@ -300,7 +347,14 @@ fn the_kernel_splits_a_super_frame_of_a_tunnel_for_a_device_that_takes_none() {
 /// Whatever becomes of the tap, frames leave one by one then, and none is lost.
 #[test]
 fn frames_of_a_tunnel_leave_without_the_tap_too() {
-    let Some(mut cable) = Cable::new("frames_of_a_tunnel_leave_without") else { return };
+    frames_of_a_tunnel_leave_without::<AfPacket>(
+        "frames_of_a_tunnel_leave_without_by_packet_sockets",
+    );
+    frames_of_a_tunnel_leave_without::<AfXdp>("frames_of_a_tunnel_leave_without_by_af_xdp");
+}
+
+fn frames_of_a_tunnel_leave_without<P: Joins>(test: &str) {
+    let Some(mut cable) = Cable::<P>::new(test) else { return };
     let (name, stack) = STACKS[5];
     let frames = stream(stack);
     for (change, joined) in [
@@ -319,7 +373,12 @@ fn frames_of_a_tunnel_leave_without_the_tap_too() {
 
 #[test]
 fn a_tap_follows_an_interface_that_is_made_again() {
-    let Some(mut cable) = Cable::new("a_tap_follows_an_interface") else { return };
+    a_tap_follows_an_interface::<AfPacket>("a_tap_follows_an_interface_by_packet_sockets");
+    a_tap_follows_an_interface::<AfXdp>("a_tap_follows_an_interface_by_af_xdp");
+}
+
+fn a_tap_follows_an_interface<P: Joins>(test: &str) {
+    let Some(mut cable) = Cable::<P>::new(test) else { return };
     let (name, stack) = STACKS[5];
     cable.to.port.release(&mut cable.to.bufs);
     cable.ns.ip("link del sw");

@@ -225,6 +225,7 @@ fn af_xdp(run: &RunPort, port: &PortConfig, tx_ring_frames: usize) -> AfXdpConfi
         attach: run.xdp.attach,
         zero_copy: run.xdp.zero_copy,
         busy_poll_us: run.xdp.busy_poll_us,
+        joins: true,
         fixed_udp_ports: [port.parse.udp_type1, port.parse.udp_type2],
     }
 }

@@ -18,13 +18,13 @@ use std::os::fd::{AsFd, OwnedFd};
 
 pub use self::beside::Beside;
 use self::receiver::Receiver;
-use self::sender::{Out, Sender};
+pub(super) use self::sender::{Joins, Next, Sender, Turn};
 use self::slots::RxSlots;
-use self::tunnel_tap::TunnelTap;
+pub(super) use self::tunnel_tap::TunnelTap;
 use super::error::{Refused, at};
 use super::gauge::{RxGauge, Shown};
 use super::link::{HostGuard, LinkWatch};
-use super::{Port, PortCaps, PortCounters, PortError, PortOpenError, TX_LEN_MIN, netdev, sys};
+use super::{Port, PortCaps, PortCounters, PortError, PortOpenError, netdev, sys};
 use crate::batch::Batch;
 use crate::pool::Bufs;
 use crate::time::{Instant, LinkRate, Span};
@@ -294,48 +294,27 @@ impl Port for AfPacket {
         let count = batch.len().min(self.tx_room(now));
         let Some(open) = &mut self.open else { return 0 };
         let socket = open.rx.socket.as_fd();
-        let (tap, mtu) = (self.tap.as_ref(), self.watch.state().mtu);
-        let mut out = Out { socket, ring: &mut open.tx, tap, mtu };
-        let sender = &mut self.sender;
+        let joins = Joins { socket, tap: self.tap.as_ref(), mtu: self.watch.state().mtu };
         let mut taken = 0;
         let mut fault = None;
         while let Some(frames) = batch.get(taken..count)
-            && let Some(first) = frames.first()
+            && !frames.is_empty()
         {
-            let len = first.len().max(TX_LEN_MIN);
-            let handed = sender.hand_over(now, &mut out, bufs, frames);
-            let sent = frames.iter().take(handed.taken).map(|desc| desc.len().max(TX_LEN_MIN));
-            if let Some(longest) = sent.max() {
-                sender.stuck.sent(longest);
-            }
+            let handed = self.sender.hand_over(now, joins, &mut open.tx, bufs, frames);
             taken += handed.taken;
-            let Some(e) = handed.refused else {
-                if handed.taken == 0 {
-                    break;
-                }
-                continue;
-            };
-            let next = batch.get(taken).map_or(len, |desc| desc.len().max(TX_LEN_MIN));
-            match e.raw_os_error() {
-                Some(libc::EINTR) => {}
-                Some(libc::ENETDOWN | libc::ENXIO | libc::ENODEV) => {
-                    fault = Some(e);
-                    break;
-                }
-                Some(libc::EAGAIN) => {
+            match self.sender.next(now, handed, frames) {
+                Next::GoOn => {}
+                Next::Wait => {
                     self.blocked = true;
                     break;
                 }
-                // A device that does not segment, or has no room for so much: one by one then.
-                _ if handed.joined => sender.part(now),
-                Some(libc::ENOBUFS) if !sender.stuck.refused(now, next) => {
-                    self.blocked = true;
-                    break;
-                }
-                _ => {
-                    // Of this frame only: longer than the device's MTU, say.
+                Next::GiveUp => {
                     self.counters.tx_failed += 1;
                     taken += 1;
+                }
+                Next::Fault(e) => {
+                    fault = Some(e);
+                    break;
                 }
             }
         }
@@ -404,7 +383,7 @@ impl Port for AfPacket {
 }
 
 /// A packet socket that receives nothing yet, and can send a lot.
-fn packet_socket(options: &[(i32, i32, &'static str)]) -> Result<OwnedFd, Refused> {
+pub(super) fn packet_socket(options: &[(i32, i32, &'static str)]) -> Result<OwnedFd, Refused> {
     let socket = sys::socket(libc::AF_PACKET, libc::SOCK_RAW, 0).map_err(at("open socket"))?;
     let fd = socket.as_fd();
     for &(name, value, call) in options {

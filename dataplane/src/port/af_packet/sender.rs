@@ -129,7 +129,7 @@ fn fits_mtu(frame: &[u8], mtu: usize) -> bool {
 
 /// What became of the first frames that were handed over.
 #[derive(Debug, Default)]
-pub(super) struct Handed {
+pub(in crate::port) struct Handed {
     /// So many were taken.
     pub taken: usize,
     /// What the kernel said of the next one.
@@ -138,18 +138,39 @@ pub(super) struct Handed {
     pub joined: bool,
 }
 
-/// Ways to the interface, as long as it is there.
-pub(super) struct Out<'a> {
+/// Ways to the interface that take several frames in one, as long as it is there.
+#[derive(Clone, Copy)]
+pub(in crate::port) struct Joins<'a> {
     /// The socket that messages leave by.
     pub socket: BorrowedFd<'a>,
-    pub ring: &'a mut Ring,
     /// Where super-frames of tunnels leave, if they can.
     pub tap: Option<&'a TunnelTap>,
     /// Bytes of the device's longest packet; 0 while not known.
     pub mtu: usize,
 }
 
-/// How the first frames leave.
+/// How the first of some frames leave.
+pub(in crate::port) enum Turn {
+    /// So many of them one by one, which is up to the caller.
+    OneByOne(usize),
+    /// They were handed over, some of them as one.
+    Joined(Handed),
+}
+
+/// What follows from what the kernel said.
+#[derive(Debug)]
+pub(in crate::port) enum Next {
+    /// There may be more to hand over.
+    GoOn,
+    /// There is no room now.
+    Wait,
+    /// The next frame can never be sent.
+    GiveUp,
+    /// The interface is down or gone.
+    Fault(io::Error),
+}
+
+/// How the first frames leave, as planned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
     /// One by one.
@@ -185,7 +206,7 @@ impl Ring {
 }
 
 /// What sends frames.
-pub(super) struct Sender {
+pub(in crate::port) struct Sender {
     messages: TxMessages,
     /// What goes before the bytes of each message.
     leads: Vec<Lead>,
@@ -193,11 +214,11 @@ pub(super) struct Sender {
     join_at: Instant,
     pub joined_frames: u64,
     pub system_calls: u64,
-    pub stuck: Stuck,
+    stuck: Stuck,
 }
 
 impl Sender {
-    pub(super) fn new() -> Self {
+    pub(in crate::port) fn new() -> Self {
         Self {
             messages: TxMessages::new(),
             leads: vec![Lead::default(); BURST],
@@ -208,31 +229,72 @@ impl Sender {
         }
     }
 
-    /// Lets frames go one by one for a while.
-    pub(super) fn part(&mut self, now: Instant) {
-        self.join_at = now + JOIN_AGAIN_AFTER;
-    }
-
-    /// Hands the first of `frames` to the kernel.
+    /// Hands the first of `frames` to the kernel; those that leave one by one go to the ring.
     pub(super) fn hand_over(
         &mut self,
         now: Instant,
-        out: &mut Out<'_>,
+        joins: Joins<'_>,
+        ring: &mut Ring,
         bufs: &Bufs,
         frames: &[Desc],
     ) -> Handed {
-        let is_partial = |desc: &Desc| desc.has(Flag::PartialCsum);
-        let pair = |two: &[Desc]| two.iter().all(is_partial);
         self.system_calls += 1;
-        if self.join_at > now || !frames.windows(2).any(pair) {
-            return by_ring(out, bufs, frames);
+        match self.turn(now, joins, bufs, frames) {
+            Turn::OneByOne(count) => {
+                by_ring(ring, joins.mtu, bufs, frames.get(..count).unwrap_or_default())
+            }
+            Turn::Joined(handed) => handed,
+        }
+    }
+
+    /// Hands the first of `frames` over if some of them leave as one.
+    pub(in crate::port) fn turn(
+        &mut self,
+        now: Instant,
+        joins: Joins<'_>,
+        bufs: &Bufs,
+        frames: &[Desc],
+    ) -> Turn {
+        if !self.may_join(now, frames) {
+            return Turn::OneByOne(frames.len());
         }
         let mut parts = ArrayVec::new();
-        let joinable = Joinable { mtu: out.mtu, len: self.stuck.len, tunnels: out.tap.is_some() };
-        match (self.plan(bufs, frames, joinable, &mut parts), out.tap) {
-            (Way::Tap, Some(tap)) => self.by_tap(tap, &parts),
-            (Way::Messages, _) => self.by_messages(out, &parts),
-            _ => by_ring(out, bufs, frames.get(..parts.len()).unwrap_or_default()),
+        let joinable =
+            Joinable { mtu: joins.mtu, len: self.stuck.len, tunnels: joins.tap.is_some() };
+        match (self.plan(bufs, frames, joinable, &mut parts), joins.tap) {
+            (Way::Tap, Some(tap)) => Turn::Joined(self.by_tap(tap, &parts)),
+            (Way::Messages, _) => Turn::Joined(self.by_messages(joins.socket, &parts)),
+            _ => Turn::OneByOne(parts.len()),
+        }
+    }
+
+    /// Whether any of `frames` may leave as one with the next: a look at descriptors only.
+    pub(in crate::port) fn may_join(&self, now: Instant, frames: &[Desc]) -> bool {
+        let is_partial = |desc: &Desc| desc.has(Flag::PartialCsum);
+        self.join_at <= now && frames.windows(2).any(|two| two.iter().all(is_partial))
+    }
+
+    /// What follows from what became of the first of `frames`. Where several were refused in one, the next go one by one.
+    pub(in crate::port) fn next(&mut self, now: Instant, handed: Handed, frames: &[Desc]) -> Next {
+        let len = |desc: &Desc| desc.len().max(TX_LEN_MIN);
+        if let Some(longest) = frames.iter().take(handed.taken).map(len).max() {
+            self.stuck.sent(longest);
+        }
+        let Some(e) = handed.refused else {
+            return if handed.taken == 0 { Next::Wait } else { Next::GoOn };
+        };
+        let refused = frames.get(handed.taken).or(frames.first()).map_or(0, len);
+        match e.raw_os_error() {
+            Some(libc::EINTR) => Next::GoOn,
+            Some(libc::ENETDOWN | libc::ENXIO | libc::ENODEV) => Next::Fault(e),
+            Some(libc::EAGAIN) => Next::Wait,
+            // A device that does not segment, or has no room for so much.
+            _ if handed.joined => {
+                self.join_at = now + JOIN_AGAIN_AFTER;
+                Next::GoOn
+            }
+            Some(libc::ENOBUFS) if !self.stuck.refused(now, refused) => Next::Wait,
+            _ => Next::GiveUp, // of this frame only: longer than the device's MTU, say
         }
     }
 
@@ -285,7 +347,7 @@ impl Sender {
     }
 
     /// Sends what was planned.
-    fn by_messages(&mut self, out: &Out<'_>, parts: &[&[u8]]) -> Handed {
+    fn by_messages(&mut self, socket: BorrowedFd<'_>, parts: &[&[u8]]) -> Handed {
         let mut outgoing = ArrayVec::<_, BURST>::new();
         let mut at = 0;
         for lead in &self.leads {
@@ -296,7 +358,7 @@ impl Sender {
             outgoing.push(Outgoing { lead: lead.bytes(), parts: own });
             at += lead.frames;
         }
-        match self.messages.transmit(out.socket, &outgoing) {
+        match self.messages.transmit(socket, &outgoing) {
             Ok(sent) => {
                 let taken = self.leads.iter().take(sent).map(|lead| lead.frames).sum::<usize>();
                 self.joined_frames += (taken - sent) as u64;
@@ -311,12 +373,12 @@ impl Sender {
 }
 
 /// Sends the first of `frames` through the ring, by one call.
-fn by_ring(out: &mut Out<'_>, bufs: &Bufs, frames: &[Desc]) -> Handed {
-    let slots = &mut out.ring.slots;
+fn by_ring(ring: &mut Ring, mtu: usize, bufs: &Bufs, frames: &[Desc]) -> Handed {
+    let slots = &mut ring.slots;
     let (mut put, mut too_long) = (0, false);
     for desc in frames {
         let bytes = bytes(bufs, desc);
-        too_long = !fits_mtu(bytes, out.mtu);
+        too_long = !fits_mtu(bytes, mtu);
         if too_long || !slots.put(VnetHeader::emit_whole(partial(bufs, desc), bytes.len()), bytes) {
             break;
         }
@@ -327,7 +389,7 @@ fn by_ring(out: &mut Out<'_>, bufs: &Bufs, frames: &[Desc]) -> Handed {
         let refused = Some(io::Error::from_raw_os_error(code));
         return Handed { refused, ..Handed::default() };
     }
-    let said = sys::kick_tx(out.ring.socket.as_fd());
+    let said = sys::kick_tx(ring.socket.as_fd());
     handed(put, slots.settle(), said)
 }
 

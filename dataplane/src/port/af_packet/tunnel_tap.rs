@@ -22,7 +22,7 @@ use crate::batch::BURST;
 const REDIRECT: i32 = 23;
 
 /// A tap whose frames leave by another interface.
-pub(super) struct TunnelTap {
+pub(in crate::port) struct TunnelTap {
     file: File,
     /// Index of the interface that they leave by; with 0 they are dropped.
     target: SharedNumber,
@@ -35,7 +35,7 @@ impl TunnelTap {
     ///
     /// # Errors
     /// The kernel does not know super-frames of tunnels, or a right is missing.
-    pub(super) fn open() -> io::Result<Self> {
+    pub(in crate::port) fn open() -> io::Result<Self> {
         let file = sys::open_tun()?;
         let name = sys::attach_tunnel_tap(file.as_fd(), TUNNEL_VNET_LEN)?;
         let target = SharedNumber::new()?;
@@ -48,7 +48,7 @@ impl TunnelTap {
     }
 
     /// Sends what is written from now on by the interface `index`.
-    pub(super) fn aim(&self, index: i32) {
+    pub(in crate::port) fn aim(&self, index: i32) {
         self.target.set(u32::try_from(index).unwrap_or(0));
     }
 

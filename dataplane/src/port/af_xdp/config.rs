@@ -40,6 +40,10 @@ pub struct AfXdpConfig {
     pub zero_copy: bool,
     /// Microseconds that a call drives the queue for, instead of interrupts; 0 for interrupts.
     pub busy_poll_us: u32,
+    /// Whether segments of one TCP stream may leave as one super-frame, past the transmit ring, where the interface is a veth
+    /// and frames are copied anyway; those in a tunnel by a tap of our own beside the interface, where the kernel takes that
+    /// (Linux 6.17, `CAP_BPF`).
+    pub joins: bool,
     /// UDP ports whose checksum is a fixed value, never a partial one; 0 for none.
     pub fixed_udp_ports: [u16; 2],
 }

@@ -38,7 +38,12 @@ impl AfXdp {
             }
         });
         match opened {
-            Ok(device) => self.device = Some(device),
+            Ok(device) => {
+                if let Some(joined) = &mut self.joined {
+                    joined.aim(&device);
+                }
+                self.device = Some(device);
+            }
             Err((refused, hold)) => {
                 self.hold = Some(hold).filter(|_| was_held);
                 if !was_held {
@@ -68,6 +73,9 @@ impl AfXdp {
         threads::step();
         self.steering.detach();
         self.hold = None;
+        if let Some(joined) = &mut self.joined {
+            joined.let_go();
+        }
     }
 
     /// Parts with the sockets, which are still to be dropped: what comes in is lost from now on.

@@ -13,6 +13,7 @@ mod config;
 mod device;
 mod in_flight;
 mod interface;
+mod joined;
 mod loss;
 mod marks;
 mod queue;
@@ -30,6 +31,7 @@ use std::thread::JoinHandle;
 use self::config::check;
 pub use self::config::{AfXdpConfig, AttachTo};
 use self::device::{Device, Hold};
+use self::joined::{Done, Joined};
 use self::loss::Losses;
 use self::marks::Marks;
 use self::receive::Receive;
@@ -87,6 +89,8 @@ pub struct AfXdp {
     gate: PriSet,
     receive: Receive,
     transmit: Transmit,
+    /// Where segments may leave as super-frames.
+    joined: Option<Joined>,
     counts: Counts,
     check_at: Instant,
     retry_at: Instant,
@@ -131,6 +135,7 @@ impl AfXdp {
             gate: PriSet::EMPTY,
             receive: Receive::new(chunks, marks),
             transmit: Transmit::new(chunks, umem.pool().chunk_size()),
+            joined: config.joins.then(|| Joined::new(&config.device)).flatten(),
             counts: Counts {
                 frames: PortCounters::default(),
                 losses: Losses::new(&config.device),
@@ -261,20 +266,15 @@ impl Port for AfXdp {
         self.reap(bufs);
         let count = batch.len().min(self.tx_room(now));
         let mut taken = 0;
-        while taken < count && self.prepare(bufs, batch, taken) {
-            let Some(desc) = batch.get_mut(taken) else { break };
-            if !self.push(bufs, desc) {
-                break;
+        while taken < count {
+            match self.hand_over(now, bufs, batch, count - taken) {
+                Done::GoOn(some) => taken += some,
+                Done::Wait(some) => {
+                    taken += some;
+                    break;
+                }
             }
-            taken += 1;
         }
-        if taken > 0
-            && let Some(device) = &mut self.device
-            && let Some(ring) = &device.sender().tx
-        {
-            ring.publish();
-        }
-        drop(batch.drain(..taken)); // they are lent: `sent` has them
         taken
     }
 

@@ -18,6 +18,7 @@ fn config() -> AfXdpConfig {
         attach: AttachTo::Native,
         zero_copy: true,
         busy_poll_us: 0,
+        joins: false,
         fixed_udp_ports: [0; 2],
     }
 }
