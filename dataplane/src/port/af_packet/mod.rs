@@ -16,6 +16,8 @@ mod tunnel_tap;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
+use weft_base::threads;
+
 pub use self::beside::Beside;
 use self::receiver::Receiver;
 pub(super) use self::sender::{Joins, Next, Sender, Turn};
@@ -376,8 +378,19 @@ impl Port for AfPacket {
 
     fn release(&mut self, _bufs: &mut Bufs) {
         self.count_kernel_drops();
-        self.open = None;
+        // Each of these takes the kernel a while, and on a busy machine all of them together longer than whoever waits for the
+        // end gives a worker that says nothing.
+        if let Some(Open { _shown: shown, rx, tx, _guard: guard, .. }) = self.open.take() {
+            drop(shown);
+            drop(rx);
+            threads::step();
+            drop(tx);
+            threads::step();
+            drop(guard);
+            threads::step();
+        }
         self.tap = None;
+        threads::step();
         self.receiver.clear();
     }
 }

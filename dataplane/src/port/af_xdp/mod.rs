@@ -28,6 +28,8 @@ use std::io;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
+use weft_base::threads;
+
 use self::config::check;
 pub use self::config::{AfXdpConfig, AttachTo};
 use self::device::{Device, Hold};
@@ -333,6 +335,8 @@ impl Port for AfXdp {
         self.kick();
         self.reap(bufs);
         self.let_go(bufs);
+        self.joined = None; // the kernel takes a while to remove the tap
+        threads::step();
     }
 }
 
