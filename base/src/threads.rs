@@ -229,6 +229,12 @@ pub fn step() {
     STEPS.fetch_add(1, Ordering::Relaxed); // a count
 }
 
+/// Drops what the kernel may take its time to close; that is a [`step`].
+pub fn close<T>(thing: T) {
+    drop(thing);
+    step();
+}
+
 /// How often [`step`] was called: a number that stands still is an end that does not come nearer.
 #[must_use]
 pub fn steps() -> u64 {

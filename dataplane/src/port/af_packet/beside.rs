@@ -7,10 +7,9 @@
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
-use super::super::error::{Refused, at};
 use super::super::link::LinkWatch;
 use super::super::{PortOpenError, sys};
-use super::packet_socket;
+use super::sending_socket;
 
 /// Sends by an interface, and receives nothing.
 #[derive(Debug)]
@@ -32,13 +31,7 @@ impl Beside {
 
     fn socket(device: &str) -> Result<OwnedFd, PortOpenError> {
         let (_, index) = LinkWatch::of_ethernet(device)?;
-        let open = || -> Result<OwnedFd, Refused> {
-            let socket =
-                packet_socket(&[(libc::PACKET_QDISC_BYPASS, 1, "set PACKET_QDISC_BYPASS")])?;
-            sys::bind_packet(socket.as_fd(), index, false).map_err(at("bind to the interface"))?;
-            Ok(socket)
-        };
-        open().map_err(|refused| PortOpenError::refused(device, refused, ""))
+        sending_socket(index, &[]).map_err(|refused| PortOpenError::refused(device, refused, ""))
     }
 
     /// Sends a frame, past the queues of the interface; false if it takes none.

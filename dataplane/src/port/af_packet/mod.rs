@@ -378,25 +378,31 @@ impl Port for AfPacket {
 
     fn release(&mut self, _bufs: &mut Bufs) {
         self.count_kernel_drops();
-        // Each of these takes the kernel a while, and on a busy machine all of them together longer than whoever waits for the
-        // end gives a worker that says nothing.
+        // On a busy machine all of them together can take longer than the 2 s for which a stop waits for a sign of life.
         if let Some(Open { _shown: shown, rx, tx, _guard: guard, .. }) = self.open.take() {
             drop(shown);
-            drop(rx);
-            threads::step();
-            drop(tx);
-            threads::step();
-            drop(guard);
-            threads::step();
+            threads::close(rx);
+            threads::close(tx);
+            threads::close(guard);
         }
-        self.tap = None;
-        threads::step();
+        threads::close(self.tap.take());
         self.receiver.clear();
     }
 }
 
+/// A packet socket that only sends, by the interface `index` and past its queues.
+pub(super) fn sending_socket(
+    index: i32,
+    more: &[(i32, i32, &'static str)],
+) -> Result<OwnedFd, Refused> {
+    let bypass = (libc::PACKET_QDISC_BYPASS, 1, "set PACKET_QDISC_BYPASS");
+    let socket = packet_socket(&[more, &[bypass]].concat())?;
+    sys::bind_packet(socket.as_fd(), index, false).map_err(at("bind to the interface"))?;
+    Ok(socket)
+}
+
 /// A packet socket that receives nothing yet, and can send a lot.
-pub(super) fn packet_socket(options: &[(i32, i32, &'static str)]) -> Result<OwnedFd, Refused> {
+fn packet_socket(options: &[(i32, i32, &'static str)]) -> Result<OwnedFd, Refused> {
     let socket = sys::socket(libc::AF_PACKET, libc::SOCK_RAW, 0).map_err(at("open socket"))?;
     let fd = socket.as_fd();
     for &(name, value, call) in options {

@@ -67,8 +67,7 @@ impl AfXdp {
     /// Lets go of the interface, and takes back what the kernel had of the pool.
     pub(super) fn let_go(&mut self, bufs: &mut Bufs) {
         self.steering.set_gate(PriSet::EMPTY);
-        drop(self.close());
-        threads::step();
+        threads::close(self.close());
         self.reclaim(bufs);
         threads::step();
         self.steering.detach();

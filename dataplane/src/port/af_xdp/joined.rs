@@ -14,9 +14,8 @@ use super::AfXdp;
 use super::device::Device;
 use crate::batch::Batch;
 use crate::pool::Bufs;
-use crate::port::af_packet::{Joins, Next, Sender, TunnelTap, Turn, packet_socket};
-use crate::port::error::{Refused, at};
-use crate::port::{netdev, sys};
+use crate::port::af_packet::{Joins, Next, Sender, TunnelTap, Turn, sending_socket};
+use crate::port::netdev;
 use crate::time::Instant;
 
 /// Ways past the transmit ring.
@@ -41,7 +40,8 @@ impl Joined {
         let index = device.hold.index;
         // Checksums that the kernel does not complete are complete by the time that a frame could be joined.
         let may_join = device.completes_checksums() && !device.is_zero_copy();
-        self.socket = if may_join { socket(index).ok() } else { None };
+        let headers = (libc::PACKET_VNET_HDR, 1, "set PACKET_VNET_HDR");
+        self.socket = if may_join { sending_socket(index, &[headers]).ok() } else { None };
         if let Some(tap) = &self.tap {
             tap.aim(index);
         }
@@ -54,16 +54,6 @@ impl Joined {
             tap.aim(0);
         }
     }
-}
-
-/// A packet socket that only sends.
-fn socket(index: i32) -> Result<OwnedFd, Refused> {
-    let socket = packet_socket(&[
-        (libc::PACKET_VNET_HDR, 1, "set PACKET_VNET_HDR"),
-        (libc::PACKET_QDISC_BYPASS, 1, "set PACKET_QDISC_BYPASS"),
-    ])?;
-    sys::bind_packet(socket.as_fd(), index, false).map_err(at("bind to the interface"))?;
-    Ok(socket)
 }
 
 /// What became of frames that were to be handed over.
@@ -109,21 +99,19 @@ impl AfXdp {
         };
         self.counts.system_calls += 1;
         let mut taken = handed.taken;
-        let next = sender.next(now, handed, frames);
-        let mut goes_on = true;
-        let mut fault = None;
-        match next {
-            Next::GoOn => {}
-            Next::Wait => goes_on = false,
+        let goes_on = match sender.next(now, handed, frames) {
+            Next::GoOn => true,
+            Next::Wait => false,
             Next::GiveUp => {
                 self.counts.frames.tx_failed += 1;
                 taken += 1;
+                true
             }
-            Next::Fault(e) => (goes_on, fault) = (false, Some(e)),
-        }
-        if let Some(e) = fault {
-            self.fail("send", &e);
-        }
+            Next::Fault(e) => {
+                self.fail("send", &e);
+                false
+            }
+        };
         for desc in batch.drain(..taken) {
             bufs.free(desc); // the kernel has a copy
         }

@@ -335,8 +335,7 @@ impl Port for AfXdp {
         self.kick();
         self.reap(bufs);
         self.let_go(bufs);
-        self.joined = None; // the kernel takes a while to remove the tap
-        threads::step();
+        threads::close(self.joined.take());
     }
 }
 
