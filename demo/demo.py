@@ -167,7 +167,7 @@ class Demo:
             pings = []
             for target in HOSTS:
                 if target != source:
-                    ping = at(source, "fping", "-q", "-c", 20, "-p", 20, "-t", 2000, f"10.77.0.{target}")
+                    ping = at(source, "fping", "-q", "-c", 20, "-p", 20, "-t", 10_000, f"10.77.0.{target}")
                     pings.append(subprocess.Popen(ping, stderr=subprocess.PIPE, text=True))
             for ping in pings:
                 counts = ping.communicate(timeout=30)[1].partition("xmt/rcv/%loss = ")[2].split("/")

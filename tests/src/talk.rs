@@ -10,7 +10,7 @@ use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::process::{Child, Stdio};
 
 use serde_json::Value;
-use weft_base::wait::{LONG, until};
+use weft_base::wait::{LONG, try_until, until};
 
 use crate::netns::{Net, weft};
 
@@ -26,6 +26,22 @@ pub fn ping(net: &Net, from: &str, to: &str, count: u64) -> u64 {
     let counts = said.split("xmt/rcv/%loss = ").nth(1).unwrap_or_default();
     let received = counts.split('/').nth(1).and_then(|count| count.parse().ok());
     received.unwrap_or_else(|| panic!("fping said: {said}"))
+}
+
+/// Sends `count` pings of IPv4 from a host to an address; how many answers the host's kernel has got, once that is all of them
+/// or [`LONG`] has passed.
+///
+/// The kernel counts what came late, and what found fping's socket full after a stall: neither was lost on the way.
+///
+/// # Panics
+/// When fping or the kernel does not say.
+#[must_use]
+pub fn answers(net: &Net, from: &str, to: &str, count: u64) -> u64 {
+    let counted = || snmp(net, from, "Icmp:", "InEchoReps");
+    let before = counted();
+    let _in_time = ping(net, from, to, count);
+    let so_far = || counted() - before;
+    try_until(LONG, || Some(so_far()).filter(|&so_far| so_far >= count)).unwrap_or_else(so_far)
 }
 
 /// A `weft traffic` host at a host's `eth0`, once its port is open; its report, as JSON, is on standard output.
@@ -63,15 +79,17 @@ pub fn tcp(net: &Net, from: &str, to: (&str, &str), seconds: u64) -> f64 {
 /// When the kernel does not say.
 #[must_use]
 pub fn checksum_errors(net: &Net, host: &str) -> u64 {
+    ["Tcp:", "Udp:"].map(|protocol| snmp(net, host, protocol, "InCsumErrors")).iter().sum()
+}
+
+/// A counter of a protocol at a host.
+fn snmp(net: &Net, host: &str, protocol: &str, name: &str) -> u64 {
     let done = net.run(host, "cat", "/proc/net/snmp");
     let text = String::from_utf8_lossy(&done.stdout).into_owned();
-    let of = |protocol: &str| {
-        let mut lines = text.lines().filter(|line| line.starts_with(protocol));
-        let (names, values) = (lines.next().unwrap(), lines.next().unwrap());
-        let at = names.split(' ').position(|name| name == "InCsumErrors").unwrap();
-        values.split(' ').nth(at).unwrap().parse::<u64>().unwrap()
-    };
-    of("Tcp:") + of("Udp:")
+    let mut lines = text.lines().filter(|line| line.starts_with(protocol));
+    let (names, values) = (lines.next().unwrap(), lines.next().unwrap());
+    let at = names.split(' ').position(|one| one == name).unwrap();
+    values.split(' ').nth(at).unwrap().parse().unwrap()
 }
 
 /// Datagrams of a UDP stream of so many seconds that came to host `to` at `address`.

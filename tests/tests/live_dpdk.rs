@@ -13,7 +13,7 @@ use serde_json::Value;
 use weft_base::wait::{LONG, until};
 use weft_dataplane::port::capture::{CaptureFormat, CaptureReader, CaptureWriter, Record};
 use weft_tests::netns::{Net, Switch, weft};
-use weft_tests::talk::{checksum_errors, ping, tcp};
+use weft_tests::talk::{answers, checksum_errors, ping, tcp};
 
 const EAL: &str =
     "[dpdk]\neal_args = [\"--no-huge\", \"-m\", \"128\", \"--no-shconf\", \"--no-telemetry\"]\n";
@@ -53,7 +53,7 @@ fn hosts_talk_through_taps_and_sockets_of_dpdk() {
         // The first one waits for ARP, which asks again after a second: the kernel does not keep all that come meanwhile.
         let knows = || (ping(&net, hosts[from].0, hosts[to].1, 1) == 1).then_some(());
         until(LONG, "they know each other", knows);
-        let came = ping(&net, hosts[from].0, hosts[to].1, PINGS);
+        let came = answers(&net, hosts[from].0, hosts[to].1, PINGS);
         let (from, to) = (hosts[from].0, hosts[to].1);
         assert_eq!(came, PINGS, "{from} {to}: {}", switch.show("all"));
     }

@@ -12,7 +12,7 @@ use std::process::{Child, ChildStderr, Command, Stdio};
 use serde_json::Value;
 use weft_base::wait::{LONG, until};
 use weft_tests::netns::{Net, Switch, weft};
-use weft_tests::talk::ping;
+use weft_tests::talk::{answers, ping};
 
 /// What containers get.
 const PATTERN: &str = "eth[1-9]*";
@@ -106,8 +106,8 @@ fn interfaces_that_come_one_after_the_other_become_ports() {
     assert!(!said.contains('\u{1b}'), "{said}");
     let want = ["eth1", "eth2", "eth10"].map(|name| (name.to_owned(), name.to_owned()));
     assert_eq!(run.ports(), want);
-    assert_eq!(ping(&net, "h1", "10.79.0.10", PINGS), PINGS);
-    assert_eq!(ping(&net, "h2", "10.79.0.1", PINGS), PINGS);
+    assert_eq!(answers(&net, "h1", "10.79.0.10", PINGS), PINGS);
+    assert_eq!(answers(&net, "h2", "10.79.0.1", PINGS), PINGS);
     assert_eq!(ping(&net, "h1", "10.79.0.9", 1), 0, "eth0 is the container's own");
     run.signal();
     assert_eq!(run.ends().0, Some(0));
@@ -174,7 +174,7 @@ fn two_switches_on_two_machines_are_one_network_over_vxlan() {
         runs.push(run);
     }
     for (from, to) in [("h1", "10.80.0.2"), ("h2", "10.80.0.1")] {
-        assert_eq!(ping(&net, from, to, PINGS), PINGS, "{from}");
+        assert_eq!(answers(&net, from, to, PINGS), PINGS, "{from}");
         let whole = net.run(from, "ping", &format!("-q -c 3 -i 0.01 -W 2 -M do -s 1472 {to}"));
         assert!(whole.status.success(), "{}", String::from_utf8_lossy(&whole.stdout));
     }

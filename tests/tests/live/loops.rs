@@ -12,7 +12,7 @@ use std::process::Command;
 use serde_json::Value;
 use weft_base::wait::{LONG, until};
 use weft_tests::netns::{Net, Switch, weft};
-use weft_tests::talk::ping;
+use weft_tests::talk::answers;
 
 /// Longer than the test: a loop that is open again is another one.
 const CONFIG: &str = "[fdb]\nloop_block_s = 3600\n";
@@ -119,7 +119,7 @@ fn slow_hosts_are_heard(net: &mut Net, kind: &str) {
         "{ports}"
     );
     // What was learned at the wrong ends would cost every answer until the host speaks.
-    assert_eq!(ping(net, "h1", "10.78.0.2", 20), 20, "{}", switch.show("ports"));
+    assert_eq!(answers(net, "h1", "10.78.0.2", 20), 20, "{}", switch.show("ports"));
     assert_eq!(blocked(&switch), found, "nothing else is blocked");
     assert_balanced(&switch.stop());
 }

@@ -75,7 +75,7 @@ fn hosts_that_are_known_talk_in_the_kernel() {
     let Some(net) = two_hosts("hosts_that_are_known_talk_in_the_kernel") else { return };
     let switch = Switch::start(&net, &PORTS, "");
     wait_until_open(&switch);
-    assert_eq!(talk::ping(&net, "h1", ADDRESSES[1], 1_000), 1_000);
+    assert_eq!(talk::answers(&net, "h1", ADDRESSES[1], 1_000), 1_000);
     let went = express(&switch);
     assert!(went.iter().all(|&frames| frames >= 900), "{went:?} of 1,000 each way");
     let end = stop(switch);
@@ -189,12 +189,12 @@ fn an_end_without_napi_gets_its_frames_from_the_switch() {
     let said = until(LONG, "it says why", || why(&switch));
     assert!(said.contains("NAPI"), "{said:?}");
     assert!(switch.ask("show ports").unwrap().contains("p1: no express: "));
-    assert_eq!(talk::ping(&net, "h1", ADDRESSES[1], 200), 200);
+    assert_eq!(talk::answers(&net, "h1", ADDRESSES[1], 200), 200);
     let went = express(&switch);
     assert!(went[0] == 0 && went[1] >= 150, "only what goes to the other end: {went:?}");
     net.napi(("h2", "eth0"), true);
     wait_until_open(&switch);
-    assert_eq!(talk::ping(&net, "h1", ADDRESSES[1], 200), 200);
+    assert_eq!(talk::answers(&net, "h1", ADDRESSES[1], 200), 200);
     assert!(express(&switch)[0] >= 150);
     stop(switch);
 }
@@ -210,7 +210,7 @@ fn checksums_hold_on_every_way() {
     ];
     for (name, ports, config) in ways {
         let switch = Switch::start(&net, &ports, config);
-        assert_eq!(talk::ping(&net, "h1", ADDRESSES[1], 20), 20, "{name}");
+        assert_eq!(talk::answers(&net, "h1", ADDRESSES[1], 20), 20, "{name}");
         let before = express(&switch);
         let rate = talk::tcp(&net, "h1", ("h2", ADDRESSES[1]), 2);
         assert!(rate > 1e6, "{name}: {rate} bit/s");
@@ -221,7 +221,7 @@ fn checksums_hold_on_every_way() {
         }
         if name == "express" {
             // What comes with a checksum to be completed goes the long way, all else does not.
-            assert_eq!(talk::ping(&net, "h1", ADDRESSES[1], 100), 100);
+            assert_eq!(talk::answers(&net, "h1", ADDRESSES[1], 100), 100);
             let after = express(&switch);
             assert!(after[0] >= before[0] + 90, "{before:?}, {after:?}");
         }
@@ -236,14 +236,14 @@ fn stations_age_and_move_as_they_are_heard_in_the_kernel() {
     let Some(net) = two_hosts("stations_age_and_move") else { return };
     let switch = Switch::start(&net, &PORTS, "[fdb]\nageing_s = 2\n");
     wait_until_open(&switch);
-    assert_eq!(talk::ping(&net, "h1", ADDRESSES[1], 100), 100);
+    assert_eq!(talk::answers(&net, "h1", ADDRESSES[1], 100), 100);
     let learned = |switch: &Switch| {
         let shown: Value = serde_json::from_str(&switch.ask("show fdb --json").unwrap()).unwrap();
         shown["fdb"]["entries"].as_array().unwrap_or_else(|| panic!("{shown}")).len()
     };
     let before = express(&switch)[0];
     for _ in 0..15 {
-        assert_eq!(talk::ping(&net, "h1", ADDRESSES[1], 10), 10);
+        assert_eq!(talk::answers(&net, "h1", ADDRESSES[1], 10), 10);
         pause(Duration::from_millis(200)); // all rounds are longer than a silent station lives
         assert_eq!(learned(&switch), 2, "they are heard");
     }
@@ -252,7 +252,7 @@ fn stations_age_and_move_as_they_are_heard_in_the_kernel() {
     until(LONG, "they are silent, and forgotten", || (learned(&switch) == 0).then_some(()));
 
     // The address of the second host moves to the first port, and back.
-    assert_eq!(talk::ping(&net, "h1", ADDRESSES[1], 20), 20);
+    assert_eq!(talk::answers(&net, "h1", ADDRESSES[1], 20), 20);
     let (mac, own) = (net.mac("h2"), net.mac("h1"));
     net.ip("h1", &format!("link set eth0 address {mac}"));
     net.ip("h1", &format!("neigh replace {} lladdr {own} dev eth0 nud permanent", ADDRESSES[1]));
@@ -261,7 +261,7 @@ fn stations_age_and_move_as_they_are_heard_in_the_kernel() {
     net.ip("h1", &format!("neigh replace {} lladdr {mac} dev eth0 nud permanent", ADDRESSES[1]));
     // The switch hears it where it is.
     assert_eq!(talk::ping(&net, "h2", ADDRESSES[0], 1), 1);
-    assert_eq!(talk::ping(&net, "h1", ADDRESSES[1], 200), 200);
+    assert_eq!(talk::answers(&net, "h1", ADDRESSES[1], 200), 200);
     stop(switch);
 }
 
@@ -271,12 +271,12 @@ fn a_mirror_sees_what_would_be_express() {
     let Some(net) = two_hosts("a_mirror_sees_what_would_be_express") else { return };
     let switch = Switch::start(&net, &PORTS, "");
     wait_until_open(&switch);
-    assert_eq!(talk::ping(&net, "h1", ADDRESSES[1], 100), 100);
+    assert_eq!(talk::answers(&net, "h1", ADDRESSES[1], 100), 100);
     let before = express(&switch);
     assert!(before[0] > 0);
     let capture = Switch::folder(&net).join("all.pcap");
     switch.ask(&format!("mirror p0 {}", capture.display())).expect("the switch mirrors");
-    assert_eq!(talk::ping(&net, "h1", ADDRESSES[1], 100), 100);
+    assert_eq!(talk::answers(&net, "h1", ADDRESSES[1], 100), 100);
     assert_eq!(express(&switch), before, "none was");
     assert!(ports(&switch)[0]["no_express"].as_str().unwrap().contains("mirror"));
     switch.ask("mirror p0 --off").unwrap();
@@ -284,7 +284,7 @@ fn a_mirror_sees_what_would_be_express() {
     let seen = reader.by_ref().filter(|record| record.as_ref().unwrap().data.len() > 80).count();
     assert!(seen >= 200, "{seen} of 100 pings and their answers");
     wait_until_open(&switch);
-    assert_eq!(talk::ping(&net, "h1", ADDRESSES[1], 100), 100);
+    assert_eq!(talk::answers(&net, "h1", ADDRESSES[1], 100), 100);
     assert!(express(&switch)[0] > before[0]);
     stop(switch);
 }

@@ -11,7 +11,7 @@ mod privileges;
 use serde_json::Value;
 use weft_base::wait::{LONG, try_until};
 use weft_tests::netns::{Net, Switch, weft};
-use weft_tests::talk::{checksum_errors, host as talk_host, ping, tcp};
+use weft_tests::talk::{answers, checksum_errors, host as talk_host, tcp};
 
 /// Pings of which every one must come back.
 const PINGS: u64 = 1_000;
@@ -25,7 +25,7 @@ fn kinds(switch: &Switch) -> Vec<String> {
 }
 
 fn talk(net: &Net, switch: Switch) {
-    assert_eq!(ping(net, "h1", "10.78.0.2", PINGS), PINGS);
+    assert_eq!(answers(net, "h1", "10.78.0.2", PINGS), PINGS);
     for (from, to, address) in [("h1", "h2", "10.78.0.2"), ("h2", "h1", "10.78.0.1")] {
         let rate = tcp(net, from, (to, address), TCP_S);
         println!("TCP {from} to {to}: {rate:.0} bit/s");
