@@ -84,6 +84,17 @@ impl Net {
         self.ip("sw", &format!("link add {port} type veth peer name eth0 netns {there}"));
         self.ip("sw", &format!("link set {port} up"));
         self.address(host, address);
+        self.wait_for_queue("sw", port);
+        self.wait_for_queue(host, "eth0");
+    }
+
+    /// Waits until an interface has its queue: the kernel gives it one some time after the carrier, and throws away without a
+    /// word what is sent before.
+    fn wait_for_queue(&self, host: &str, device: &str) {
+        until(LONG, format_args!("{device} of {host} has a queue"), || {
+            let shown = self.run(host, "ip", &format!("link show {device}"));
+            (!String::from_utf8_lossy(&shown.stdout).contains(" qdisc noop ")).then_some(())
+        });
     }
 
     /// Adds host `far`, with `count` interfaces `f0`, `f1`, ..., the other ends of which are `s0`, `s1`,
@@ -110,6 +121,8 @@ impl Net {
         self.ip("sw", &format!("link add {ends}"));
         self.ip("sw", &format!("link set s{index} up"));
         self.ip("far", &format!("link set f{index} up"));
+        self.wait_for_queue("sw", &format!("s{index}"));
+        self.wait_for_queue("far", &format!("f{index}"));
     }
 
     /// Gives `eth0` of `host` an address and takes it up.
@@ -359,14 +372,16 @@ impl Switch {
         asked.status.success().then(|| text(&asked.stdout))
     }
 
-    /// What `weft show WHAT --json` says.
+    /// What `weft show WHAT --json` says; asks again while it says nothing, as a worker that a busy machine keeps waiting is
+    /// away for a time.
     ///
     /// # Panics
     /// When the switch does not answer, or not in JSON.
     #[must_use]
     pub fn show(&self, what: &str) -> Value {
-        let said = self.ask(&format!("show {what} --json"));
-        let said = said.unwrap_or_else(|| panic!("weft show {what}: no answer"));
+        let said = until(LONG, format_args!("an answer to weft show {what}"), || {
+            self.ask(&format!("show {what} --json"))
+        });
         let mut shown: Value = serde_json::from_str(&said).expect("JSON");
         shown.get_mut(what).map(Value::take).unwrap_or(shown)
     }
