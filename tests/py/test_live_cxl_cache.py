@@ -115,7 +115,8 @@ def heal(cells):
 def run_fabric():
     """All at once, and nobody is stopped."""
     sh("ip link set lo up")
-    with weftlive.FabricUp(FILE, "--dir", DIR, "--processes"):
+    file = weftlive.patient(FILE, 'name = "h0"')
+    with weftlive.FabricUp(file, "--dir", DIR, "--processes", *weftlive.PATIENT):
         cells = Cells()
         cells.left = OPERATIONS
         clients = [Client(name, cells, SEED + nth) for nth, name in enumerate(("h0", *XPUS))]
