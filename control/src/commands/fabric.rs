@@ -28,6 +28,7 @@ use crate::mgmt::Server;
 use crate::supervise::{Supervisor, no_reload};
 use weft_lab::endpoint::{Answer, Command};
 use weft_lab::fabric::dir_lock::{self, DirLock};
+use weft_lab::fabric::in_process::InProcessFabric;
 use weft_lab::fabric::layout::{Layout, Part, Switch, Vcs, VppbBinding};
 use weft_lab::fabric::managed::{ManagedFabric, SharedFabric, UpError};
 use weft_lab::fabric::processes::coordinator::Machines;
@@ -381,6 +382,8 @@ fn up(args: &UpArgs, out: &mut dyn Write) -> Result<(), CliError> {
     out.flush().map_err(CliError::Output)?;
     let signal = supervisor.wait(no_reload);
     anstream::eprintln!("stopping on {signal}");
+    // A server ends once its clients have their answers, and a transfer may take minutes.
+    shared.with(InProcessFabric::end_commands);
     drop((servers, manager, service));
     stop.store(true, Ordering::Release); // pairs with `drive`
     let _ = driver.join(); // a panic has been printed
@@ -388,10 +391,7 @@ fn up(args: &UpArgs, out: &mut dyn Write) -> Result<(), CliError> {
 }
 
 /// What each switch has counted.
-fn books(
-    parts: &weft_lab::fabric::in_process::InProcessFabric,
-    out: &mut dyn Write,
-) -> std::io::Result<()> {
+fn books(parts: &InProcessFabric, out: &mut dyn Write) -> std::io::Result<()> {
     for (at, switch) in parts.layout().switches.iter().enumerate() {
         let Some(ledger) = parts.ledger(at) else { continue };
         writeln!(

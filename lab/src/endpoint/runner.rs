@@ -192,6 +192,14 @@ impl Runner {
         self.answers.clear();
     }
 
+    /// Takes no more commands: who waits for an answer is told that the endpoint has ended, and who asks later, too.
+    pub fn end_commands(&mut self) {
+        self.calls = channel().1; // of a sender that is gone
+        self.came.clear();
+        self.slices.clear();
+        self.callers.clear();
+    }
+
     /// Whether somebody has asked it something that is not done.
     #[must_use]
     pub fn is_called(&self) -> bool {

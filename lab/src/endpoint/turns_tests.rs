@@ -92,3 +92,22 @@ fn long_commands_take_turns() {
     net.steps(200);
     assert!(net.runners[0].answer(long).is_some_and(|answer| answer.is_ok()));
 }
+
+/// What ends waits for nobody's transfer: whoever asked is told at once, before and while a command is carried out.
+#[test]
+fn who_waits_is_told_that_the_endpoint_has_ended() {
+    let store = Command::Store(own(RAM, 100 * SLICE, 1, None));
+    for steps in [0, 4] {
+        let mut net = Net::pair(&host_spec(), &DeviceSpec::default());
+        let handle = net.runners[0].handle();
+        let (again, command) = (handle.clone(), store.clone());
+        let asked = std::thread::spawn(move || handle.call(command));
+        wait::until(wait::LONG, "the call", || net.runners[0].is_called().then_some(()));
+        net.steps(steps);
+        net.runners[0].end_commands();
+        for refused in [asked.join().unwrap(), again.call(store.clone())] {
+            assert_eq!(refused.unwrap_err().message, "the endpoint has ended");
+        }
+        net.steps(200);
+    }
+}

@@ -208,6 +208,13 @@ impl InProcessFabric {
         self.endpoints.iter().map(named).collect()
     }
 
+    /// Has no endpoint take commands any more, as when it all ends: whoever waits for an answer has it at once.
+    pub fn end_commands(&mut self) {
+        for endpoint in &mut self.endpoints {
+            endpoint.runner.end_commands();
+        }
+    }
+
     /// The wires of a part.
     #[must_use]
     pub fn wires_of(&self, part: Part) -> Vec<usize> {
