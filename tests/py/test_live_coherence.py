@@ -134,7 +134,7 @@ def operate(ends):
 def run_fabric():
     """The fabric, its operations, and what its links showed."""
     sh("ip link set lo up")
-    file = weftlive.patient(FILE, "coherent = true")
+    file = weftlive.with_snoop_ms(FILE, "coherent = true", weftlive.PATIENT_SNOOP_MS)
     with weftlive.FabricUp(file, "--dir", DIR, "--processes", *weftlive.PATIENT):
         taps = {gfd: [Tap(end) for end in link_of(gfd)] for gfd in GFDS}
         for tap in (tap for pair in taps.values() for tap in pair):

@@ -23,7 +23,6 @@ MISSING = weftlive.missing()
 OPERATIONS = int(os.environ.get("WEFT_CACHE_OPERATIONS", "4000"))
 SEED = int(os.environ.get("WEFT_CACHE_SEED", "20261129"))
 FILE = os.path.join(ROOT, "pcaps", "fabric", "cxl-cache.toml")
-STOPPED = "/run/cxl-cache-stopped.toml"
 BASE = 0x200000
 XPUS = ("xpu0", "xpu1", "xpu2")
 # How a load or store may fail where somebody is stopped.
@@ -115,7 +114,7 @@ def heal(cells):
 def run_fabric():
     """All at once, and nobody is stopped."""
     sh("ip link set lo up")
-    file = weftlive.patient(FILE, 'name = "h0"')
+    file = weftlive.with_snoop_ms(FILE, 'name = "h0"', weftlive.PATIENT_SNOOP_MS)
     with weftlive.FabricUp(file, "--dir", DIR, "--processes", *weftlive.PATIENT):
         cells = Cells()
         cells.left = OPERATIONS
@@ -135,11 +134,8 @@ def run_fabric():
 def run_stopped():
     """One accelerator is stopped again and again."""
     sh("ip link set lo up")
-    with open(FILE, encoding="ascii") as file:
-        text = file.read()
-    with open(STOPPED, "w", encoding="ascii") as file:
-        file.write(text.replace('name = "h0"\n', 'name = "h0"\nsnoop_ms = 100\n'))
-    with weftlive.FabricUp(STOPPED, "--dir", DIR, "--processes"):
+    topology = weftlive.with_snoop_ms(FILE, 'name = "h0"', 100)
+    with weftlive.FabricUp(topology, "--dir", DIR, "--processes"):
         with open(f"{DIR}/xpu1/pid", encoding="ascii") as file:
             stopper = Stopper(int(file.read()), SEED)
         cells = Cells()

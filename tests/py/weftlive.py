@@ -209,19 +209,20 @@ class Rig:
             self.stop()
 
 
-# Options of `weft fabric up --processes` for a topology of `patient`.
+# For fabrics in which nobody is stopped: a busy machine may not run a cache for the 200 ms that are the default of
+# `snoop_ms`, nor whoever answers for a second. The second is an option of `weft fabric up --processes`.
+PATIENT_SNOOP_MS = 10_000
 PATIENT = ("--answer-ms", "20000")
 
 
-def patient(file, line):
-    """A copy of a topology in which no device gives up on a cache for 10 s: a busy machine may not run one for the 200 ms that
-    are the default. The key goes behind `line`."""
+def with_snoop_ms(file, line, snoop_ms):
+    """A copy of a topology file with the key `snoop_ms` behind `line`; its path."""
     with open(file, encoding="ascii") as shipped:
         text = shipped.read()
     assert text.count(f"{line}\n") == 1, line
-    path = "/run/patient.toml"
+    path = "/run/with-snoop-ms.toml"
     with open(path, "w", encoding="ascii") as copy:
-        copy.write(text.replace(f"{line}\n", f"{line}\nsnoop_ms = 10000\n"))
+        copy.write(text.replace(f"{line}\n", f"{line}\nsnoop_ms = {snoop_ms}\n"))
     return path
 
 
