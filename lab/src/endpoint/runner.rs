@@ -192,7 +192,7 @@ impl Runner {
         self.answers.clear();
     }
 
-    /// Takes no more commands: who waits for an answer is told that the endpoint has ended, and who asks later, too.
+    /// Refuses all commands from now on: callers that wait for an answer are told that the endpoint has ended.
     pub fn end_commands(&mut self) {
         self.calls = channel().1; // of a sender that is gone
         self.came.clear();

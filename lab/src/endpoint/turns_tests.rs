@@ -93,7 +93,7 @@ fn long_commands_take_turns() {
     assert!(net.runners[0].answer(long).is_some_and(|answer| answer.is_ok()));
 }
 
-/// What ends waits for nobody's transfer: whoever asked is told at once, before and while a command is carried out.
+/// An endpoint that ends refuses its callers at once, whether their commands have begun or not.
 #[test]
 fn who_waits_is_told_that_the_endpoint_has_ended() {
     let store = Command::Store(own(RAM, 100 * SLICE, 1, None));

@@ -208,7 +208,7 @@ impl InProcessFabric {
         self.endpoints.iter().map(named).collect()
     }
 
-    /// Has no endpoint take commands any more, as when it all ends: whoever waits for an answer has it at once.
+    /// Ends the commands of all endpoints, before the fabric ends: callers are refused at once ([`Runner::end_commands`]).
     pub fn end_commands(&mut self) {
         for endpoint in &mut self.endpoints {
             endpoint.runner.end_commands();
