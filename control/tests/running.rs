@@ -106,6 +106,12 @@ impl Switch {
         self.err.read_to_string(&mut err).unwrap();
         (self.child.0.wait().unwrap().code(), out, err, self.dir)
     }
+
+    /// Ends it as an operator does, and expects that all has been written and closed in time.
+    fn stop_well(self) {
+        let (code, _, err, _) = self.stop();
+        assert_eq!(code, Some(0), "{err}");
+    }
 }
 
 fn socket(dir: &Path) -> PathBuf {
@@ -191,7 +197,7 @@ fn a_running_switch_is_held_and_read_by_sai() {
     let params = switch.json(&["conform", "params", "--json"]);
     assert_eq!(params["rows"].as_array().unwrap().len(), 8, "{params}");
     assert!(switch.ask(&["conform", "params"]).1.contains("trig pfc"));
-    assert_eq!(switch.stop().0, Some(0));
+    switch.stop_well();
 }
 
 /// Frames came and went: the most there were is each reader's own.
@@ -215,7 +221,7 @@ fn watermarks_begin_again_for_their_reader() {
     assert_eq!(sai.most(), 0, "a read begins it again");
     assert_eq!(most(false), had, "for that reader alone");
     assert_eq!(most(false), 0);
-    assert_eq!(switch.stop().0, Some(0));
+    switch.stop_well();
 }
 
 #[test]
@@ -341,7 +347,7 @@ fn a_lag_is_one_port() {
     std::fs::write(switch.dir.path().join("t.toml"), fewer).unwrap();
     let (code, _, err) = switch.ask(&["reload"]);
     assert!(code == 4 && err.contains("can only change with a restart"), "{code} {err}");
-    assert_eq!(switch.stop().0, Some(0));
+    switch.stop_well();
 }
 
 #[test]
@@ -371,7 +377,7 @@ fn reload_takes_all_or_nothing() {
     }
     let (code, _, err) = switch.ask(&["reload", "other.toml"]);
     assert!(code == 4 && err.contains("other.toml"), "{code} {err}");
-    assert_eq!(switch.stop().0, Some(0));
+    switch.stop_well();
 }
 
 #[test]
@@ -389,7 +395,7 @@ fn watching_ends_with_the_switch() {
         let shown: Value = serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap();
         assert_eq!(shown["ports"].as_array().unwrap().len(), 2);
     }
-    assert_eq!(switch.stop().0, Some(0));
+    switch.stop_well();
     assert_eq!(lines.by_ref().filter(Result::is_err).count(), 0);
     let ended = watching.wait_with_output().unwrap();
     let err = String::from_utf8(ended.stderr).unwrap();
@@ -455,7 +461,7 @@ fn acceptors_wait_when_descriptors_run_out() {
     until(LONG, "who comes after descriptors are free is served", || {
         served(&connect()).then_some(())
     });
-    assert_eq!(switch.stop().0, Some(0));
+    switch.stop_well();
 }
 
 /// What a switch saw is its owner's, and stays unless the owner says otherwise.

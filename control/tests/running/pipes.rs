@@ -61,7 +61,7 @@ fn a_configuration_from_a_pipe_starts_a_switch_that_cannot_read_it_again() {
     let switch = Switch { dir, child, err, metrics: 0 };
     let (code, _, err) = switch.ask(&["reload"]);
     assert!(code == 4 && err.contains("found a pipe"), "{code} {err}");
-    assert_eq!(switch.stop().0, Some(0));
+    switch.stop_well();
 }
 
 /// A mirror into a pipe is refused where nothing reads it.
@@ -79,5 +79,5 @@ fn a_mirror_waits_for_no_reader_of_a_pipe() {
     let mut header = [0; 4];
     reader.read_exact(&mut header).unwrap();
     assert_eq!(header, 0xA1B2_3C4D_u32.to_le_bytes(), "a capture's");
-    assert_eq!(switch.stop().0, Some(0));
+    switch.stop_well();
 }

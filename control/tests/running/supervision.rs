@@ -153,7 +153,7 @@ fn a_thread_that_is_gone_ends_the_process_and_it_comes_back() {
     }
     let hooked = Hooked::start(dir, None);
     hooked.forwards();
-    assert_eq!(hooked.switch.stop().0, Some(0), "what is left of the ones before is no harm");
+    hooked.switch.stop_well(); // what is left of the ones before is no harm
 }
 
 /// A worker that is stuck keeps nobody: the switch says so, in time, and stops.
@@ -219,7 +219,7 @@ fn a_reload_waits_again_for_a_worker_that_was_away() {
     until(LONG, "the hook", || (!hooked.hook.exists()).then_some(()));
     let (code, out, err) = hooked.switch.ask(&["reload", "--json"]);
     assert_eq!((code, out.as_str()), (0, "{\n  \"epoch\": 1\n}\n"), "{err}");
-    assert_eq!(hooked.switch.stop().0, Some(0));
+    hooked.switch.stop_well();
 }
 
 /// Whatever does not move, SIGTERM ends the process; a main thread that does not move ends it without.
@@ -289,7 +289,7 @@ fn a_log_that_nobody_reads_stops_nobody() {
     let of = |kind: &str| events.iter().find(|event| event["kind"] == kind).cloned().unwrap();
     assert_eq!(of("reload_refused")["level"], "warn");
     assert_eq!(of("link_up")["level"], "info");
-    assert_eq!(hooked.switch.stop().0, Some(0));
+    hooked.switch.stop_well();
 }
 
 /// Events as text, as JSON, and as they happen; a configuration that is refused is one.
