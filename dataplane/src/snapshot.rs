@@ -323,9 +323,9 @@ pub fn plan_buffer(
     let longest = u32::try_from(longest).unwrap_or(u32::MAX);
     // A TLP may be answered where it came in; a frame never goes back.
     let back = usize::from(ports.iter().any(|port| port.role != PortRole::L2));
-    let sizes = (ports.len(), ports.len().saturating_sub(1) + back);
+    let outputs = ports.len().saturating_sub(1) + back;
     let frame_cells = longest.div_ceil(buffer.cell_bytes.max(1));
-    let plan = BufferPlan::new(&buffer, sizes, pris, lossless, frame_cells)?;
+    let plan = BufferPlan::new(&buffer, ports.len(), outputs, pris, lossless, frame_cells)?;
     Ok((buffer, plan))
 }
 

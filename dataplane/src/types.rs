@@ -1,6 +1,7 @@
 //! Index types of the switch: ports and priorities, their sets, and arrays only they can index.
 //!
-//! Shape: [`PortId`] 0..=63, [`PortSet`] u64; [`Pri`] 0..=7 (0 lowest), [`PriSet`] u8; [`Alpha`], a fraction.
+//! Shape: [`PortId`] 0..=63, [`PortSet`] u64; [`Pri`] 0..=7 (0 lowest), [`PriSet`] u8; [`QueueKey`] and [`GroupKey`] of
+//! both; [`Alpha`], a fraction.
 //! Units: none; a set's bit n is member n.
 //! Source: docs/spec/pipeline.md, "Words"; ARCHITECTURE.md "Time, errors, unsafe".
 #![expect(clippy::cast_possible_truncation, reason = "bounds are checked before each cast")]
@@ -97,6 +98,26 @@ impl fmt::Debug for Pri {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "pri{}", self.0)
     }
+}
+
+/// A VOQ: frames of one priority from one input to one output. [`QueueId`](crate::queues::QueueId) leaves the input out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct QueueKey {
+    /// The input.
+    pub input: PortId,
+    /// The output.
+    pub output: PortId,
+    /// The priority.
+    pub pri: Pri,
+}
+
+/// An ingress priority group: frames of one priority from one input, which PFC pauses together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct GroupKey {
+    /// The input.
+    pub input: PortId,
+    /// The priority.
+    pub pri: Pri,
 }
 
 /// A DT factor: any fraction, as parts of 2^-32.

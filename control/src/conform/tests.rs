@@ -2,7 +2,7 @@ use weft_base::rng::Rng;
 use weft_dataplane::buffer::{Buffer, Lease, Verdict};
 use weft_dataplane::config::{LiveSizes, Sharing, SwitchConfig};
 use weft_dataplane::time::LinkRate;
-use weft_dataplane::types::{Alpha, PerPri, PriSet};
+use weft_dataplane::types::{Alpha, GroupKey, PerPri, PriSet, QueueKey};
 
 use super::*;
 
@@ -99,7 +99,8 @@ fn fill_group(snapshot: &Snapshot, pri: Pri, row: &Row, cells: u64, round: usize
     let ((input, output), cells) = (ports(), u32::try_from(cells).expect("small"));
     let mut paused = None;
     for frame in 1.. {
-        let verdict = buffer.admit_group(&mut lease, thresholds, (input, pri), cells).verdict;
+        let group = GroupKey { input, pri };
+        let verdict = buffer.admit_group(&mut lease, thresholds, group, cells).verdict;
         if verdict != Verdict::Queue {
             paused.get_or_insert(frame);
         }
@@ -111,7 +112,7 @@ fn fill_group(snapshot: &Snapshot, pri: Pri, row: &Row, cells: u64, round: usize
             );
             break;
         }
-        buffer.deepen_by(&lease, (input, output, pri), cells);
+        buffer.deepen_by(&lease, QueueKey { input, output, pri }, cells);
     }
     let (trig_pfc, trig_ingr_drp) =
         (row.trig_pfc.expect("lossless"), row.trig_ingr_drp.expect("lossless"));
@@ -144,7 +145,7 @@ fn fill_group(snapshot: &Snapshot, pri: Pri, row: &Row, cells: u64, round: usize
 fn fill_voq(snapshot: &Snapshot, pri: Pri, row: &Row, cells: u64, round: usize) {
     let (buffer, mut lease) = (Buffer::new(4, 8, 1), Lease::default());
     let ((input, output), cells) = (ports(), u32::try_from(cells).expect("small"));
-    let queue = (input, output, pri);
+    let queue = QueueKey { input, output, pri };
     let mut admits = || {
         buffer.admit_voq(&mut lease, &snapshot.thresholds, queue, cells).verdict == Verdict::Queue
     };

@@ -20,7 +20,7 @@ fn depths_are_never_below_what_is_queued() {
             headroom_cells: vec![0],
             xon_offset_cells: 0,
         };
-        let plan = BufferPlan::new(&config, (1, 1), 1, PriSet::EMPTY, 1).unwrap();
+        let plan = BufferPlan::new(&config, 1, 1, 1, PriSet::EMPTY, 1).unwrap();
         let thresholds = Thresholds::new(&config, &plan);
         let buffer = weft_base::sync::Arc::new(Buffer::new(1, 1, 2));
         let (port, pri) = (PortId::default(), Pri::default());
@@ -41,7 +41,8 @@ fn depths_are_never_below_what_is_queued() {
         });
         let mut lease = Lease::new(0, PortSet::only(port));
         for _ in 0..2 {
-            let got = buffer.admit_voq(&mut lease, &thresholds, (port, port, pri), 1);
+            let voq = QueueKey { input: port, output: port, pri };
+            let got = buffer.admit_voq(&mut lease, &thresholds, voq, 1);
             assert_eq!(got.verdict, Verdict::Queue);
             assert!(tx.push(()).is_ok());
             // One of them at most has left.

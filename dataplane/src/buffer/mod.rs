@@ -22,7 +22,7 @@ use weft_base::sync::{AtomicU32, AtomicU64, Ordering, fence};
 
 use crate::queues::{Demand, QueueId};
 use crate::stats::DropReason;
-use crate::types::{PORTS_MAX, PRIS_MAX, PerPri, PortId, PortSet, Pri, PriSet};
+use crate::types::{GroupKey, PORTS_MAX, PRIS_MAX, PerPri, PortId, PortSet, Pri, PriSet, QueueKey};
 use tally::Tally;
 
 /// Cells that a worker takes from or gives back to the shared part at once, when there are several.
@@ -39,6 +39,19 @@ pub struct Admission {
     pub used: u32,
     /// The most that the queue might hold.
     pub limit: u32,
+}
+
+/// What a queue holds, and the bounds on it.
+#[derive(Clone, Copy)]
+struct Occupancy {
+    /// Cells that it holds.
+    used: u32,
+    /// The most that it may hold.
+    limit: u32,
+    /// Of those, cells that are its own.
+    reserve: u32,
+    /// Cells of the shared part, in use or not, that the rest is taken from.
+    total: u64,
 }
 
 /// Whether a frame got room.
@@ -234,14 +247,13 @@ impl Buffer {
         (total + lease.cells).saturating_sub(self.shared.0.load(Ordering::Relaxed))
     }
 
-    /// Asks for room in a queue of this worker's that holds `used`, with reserve `reserve`; charges `word`
-    /// if granted.
+    /// Asks for room in a queue of this worker's; charges `word` if granted.
     #[inline]
     fn charge(
         &self,
         lease: &mut Lease,
         word: &AtomicU32,
-        (used, limit, reserve, total): (u32, u32, u32, u64),
+        Occupancy { used, limit, reserve, total }: Occupancy,
         cells: u32,
     ) -> bool {
         let Some(after) = used.checked_add(cells).filter(|&after| after <= limit) else {
@@ -273,10 +285,11 @@ impl Buffer {
         &self,
         lease: &mut Lease,
         thresholds: &Thresholds,
-        voq: (PortId, PortId, Pri),
+        voq: QueueKey,
         cells: u32,
     ) -> Admission {
-        let used = self.voq.at(self.voq_at(voq.0, voq.1, voq.2)).load(Ordering::Relaxed);
+        let QueueKey { input, output, pri } = voq;
+        let used = self.voq.at(self.voq_at(input, output, pri)).load(Ordering::Relaxed);
         let known = self.admit_with(lease, thresholds, voq, used, cells);
         if self.solo || known.verdict == Verdict::Queue {
             return known;
@@ -291,7 +304,7 @@ impl Buffer {
         &self,
         lease: &mut Lease,
         thresholds: &Thresholds,
-        voq: (PortId, PortId, Pri),
+        voq: QueueKey,
         cells: u32,
     ) -> Admission {
         let used = self.fold_voq(lease, thresholds, voq);
@@ -305,16 +318,17 @@ impl Buffer {
         &self,
         lease: &mut Lease,
         thresholds: &Thresholds,
-        voq: (PortId, PortId, Pri),
+        voq: QueueKey,
         used: u32,
         cells: u32,
     ) -> Admission {
-        let (input, output, pri) = voq;
+        let QueueKey { input, output, pri } = voq;
         let free = self.free(lease, thresholds.shared);
         let limit = thresholds.voq_limit_with(pri, free);
-        let numbers = (used, limit, thresholds.voq_reserve(), thresholds.shared);
+        let (reserve, total) = (thresholds.voq_reserve(), thresholds.shared);
         let word = self.voq.at(self.voq_at(input, output, pri));
-        let verdict = if self.charge(lease, word, numbers, cells) {
+        let occupancy = Occupancy { used, limit, reserve, total };
+        let verdict = if self.charge(lease, word, occupancy, cells) {
             self.deepen(lease, output, pri, cells);
             Verdict::Queue
         } else {
@@ -334,17 +348,18 @@ impl Buffer {
         &self,
         lease: &mut Lease,
         thresholds: &Thresholds,
-        (input, lossless): (PortId, PriSet),
+        input: PortId,
+        lossless: PriSet,
         demand: &Demand,
     ) -> bool {
-        let Some(groups) = self.burst_fits(lease, thresholds, (input, lossless), demand) else {
+        let Some(groups) = self.burst_fits(lease, thresholds, input, lossless, demand) else {
             return false;
         };
         let wanted = u64::from(demand.cells());
         if !self.solo && !self.reserve(lease, wanted, thresholds.shared) {
             return false;
         }
-        self.charge_burst(lease, thresholds, (input, lossless), (demand, &groups));
+        self.charge_burst(lease, thresholds, input, lossless, demand, &groups);
         true
     }
 
@@ -363,7 +378,8 @@ impl Buffer {
         &self,
         lease: &mut Lease,
         thresholds: &Thresholds,
-        (input, lossless): (PortId, PriSet),
+        input: PortId,
+        lossless: PriSet,
         demand: &Demand,
     ) -> Option<PerPri<u32>> {
         let left = self.free(lease, thresholds.shared).checked_sub(u64::from(demand.cells()));
@@ -380,8 +396,8 @@ impl Buffer {
             if word(queue)?.load(Ordering::Relaxed) + cells <= limit {
                 continue; // a sum far below 2^31
             }
-            let place = (input, queue.output(), pri);
-            if self.solo || self.fold_voq(lease, thresholds, place) + cells > limit {
+            let voq = QueueKey { input, output: queue.output(), pri };
+            if self.solo || self.fold_voq(lease, thresholds, voq) + cells > limit {
                 return None;
             }
         }
@@ -401,8 +417,10 @@ impl Buffer {
         &self,
         lease: &mut Lease,
         thresholds: &Thresholds,
-        (input, lossless): (PortId, PriSet),
-        (demand, groups): (&Demand, &PerPri<u32>),
+        input: PortId,
+        lossless: PriSet,
+        demand: &Demand,
+        groups: &PerPri<u32>,
     ) {
         let mut taken = 0;
         let mut charge = |word: &AtomicU32, cells: u32, reserve: u32| {
@@ -446,19 +464,21 @@ impl Buffer {
         &self,
         lease: &mut Lease,
         thresholds: &Thresholds,
-        (input, pri): (PortId, Pri),
+        group: GroupKey,
         cells: u32,
     ) -> Admission {
+        let GroupKey { input, pri } = group;
         let word = self.group_word(input, pri);
         let mut used = word.load(Ordering::Relaxed);
         let mut limit = self.group_limit(lease, thresholds, pri);
         let (reserve, total) = (thresholds.group_reserve(), thresholds.shared);
-        let mut fits = self.charge(lease, word, (used, limit, reserve, total), cells);
+        let occupancy = Occupancy { used, limit, reserve, total };
+        let mut fits = self.charge(lease, word, occupancy, cells);
         if !fits && !self.solo {
-            self.fold_group(lease, thresholds, (input, pri));
+            self.fold_group(lease, thresholds, group);
             used = word.load(Ordering::Relaxed);
             limit = self.group_limit(lease, thresholds, pri);
-            fits = self.charge(lease, word, (used, limit, reserve, total), cells);
+            fits = self.charge(lease, word, Occupancy { used, limit, ..occupancy }, cells);
         }
         let head = self.headroom_word(input, pri);
         let verdict = if fits {
@@ -481,12 +501,7 @@ impl Buffer {
 
     /// Notes that a copy of a lossless frame was queued for an output.
     #[inline]
-    pub fn deepen_by(
-        &self,
-        lease: &Lease,
-        (input, output, pri): (PortId, PortId, Pri),
-        cells: u32,
-    ) {
+    pub fn deepen_by(&self, lease: &Lease, QueueKey { input, output, pri }: QueueKey, cells: u32) {
         add(self.standing_word(input, output, pri), 1);
         self.deepen(lease, output, pri, cells);
     }

@@ -57,7 +57,8 @@ impl BufferPlan {
     /// When nothing is left to share, or a static share does not take one largest frame.
     pub fn new(
         config: &BufferConfig,
-        (ports, outputs): (usize, usize),
+        ports: usize,
+        outputs: usize,
         pris: usize,
         lossless: PriSet,
         frame_cells: u32,

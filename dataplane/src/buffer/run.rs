@@ -9,7 +9,7 @@ use weft_base::sync::{AtomicU32, Ordering};
 
 use super::tally::Tally;
 use super::{Buffer, Lease, Thresholds, over};
-use crate::types::{PortId, PortSet, Pri};
+use crate::types::{GroupKey, PortId, PortSet, Pri};
 
 /// A run of frames that leave the queues of one (output, pri): what they share is looked up once, and
 /// what they free of the shared part is given back at the end.
@@ -106,7 +106,8 @@ impl<'a> Leaving<'a> {
             let mut freed = 0;
             for input in inputs {
                 self.copy_of(input);
-                freed += self.buffer.release(self.tally, self.thresholds, (input, self.pri), cells);
+                let group = GroupKey { input, pri: self.pri };
+                freed += self.buffer.release(self.tally, self.thresholds, group, cells);
                 count += 1;
             }
             self.freed += freed;
@@ -135,8 +136,8 @@ impl<'a> Leaving<'a> {
     #[inline]
     pub fn lossless(&mut self, input: PortId, cells: u32) {
         if self.buffer.solo || self.own.contains(input) {
-            self.freed +=
-                self.buffer.release(self.tally, self.thresholds, (input, self.pri), cells);
+            let group = GroupKey { input, pri: self.pri };
+            self.freed += self.buffer.release(self.tally, self.thresholds, group, cells);
         } else {
             add(self.tally.group(input, self.pri), cells);
         }

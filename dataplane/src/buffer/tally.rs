@@ -9,7 +9,7 @@ use weft_base::counters::{LINE, PerThreadCounters, sub};
 use weft_base::sync::{AtomicU32, Ordering, fence};
 
 use super::{Buffer, Lease, Thresholds, over};
-use crate::types::{PRIS_MAX, PortId, Pri, PriSet};
+use crate::types::{GroupKey, PRIS_MAX, PortId, Pri, PriSet, QueueKey};
 
 /// What one worker counts.
 pub(super) struct Tally {
@@ -137,7 +137,7 @@ impl Buffer {
         &self,
         lease: &mut Lease,
         thresholds: &Thresholds,
-        (input, output, pri): (PortId, PortId, Pri),
+        QueueKey { input, output, pri }: QueueKey,
     ) -> u32 {
         let word = self.voq.at(self.voq_at(input, output, pri));
         let unseen = self.unseen_of_voq(input, output, pri);
@@ -156,16 +156,12 @@ impl Buffer {
 
     /// Folds in what other workers let leave of a group of this worker's.
     #[inline]
-    pub(super) fn fold_group(
-        &self,
-        lease: &mut Lease,
-        thresholds: &Thresholds,
-        (input, pri): (PortId, Pri),
-    ) {
+    pub(super) fn fold_group(&self, lease: &mut Lease, thresholds: &Thresholds, group: GroupKey) {
+        let GroupKey { input, pri } = group;
         let unseen = self.unseen_of_group(input, pri);
         if unseen > 0 {
             sub(self.tally(lease).group(input, pri), unseen);
-            let freed = self.release(self.tally(lease), thresholds, (input, pri), unseen);
+            let freed = self.release(self.tally(lease), thresholds, group, unseen);
             self.give_back(lease, freed);
         }
     }
@@ -178,7 +174,7 @@ impl Buffer {
         &self,
         tally: &Tally,
         thresholds: &Thresholds,
-        (input, pri): (PortId, Pri),
+        GroupKey { input, pri }: GroupKey,
         cells: u32,
     ) -> u64 {
         let head = self.headroom_word(input, pri);
@@ -211,7 +207,7 @@ impl Buffer {
                     group + self.headroom_word(input, pri).load(Ordering::Relaxed)
                 };
                 if cells() > 0 {
-                    self.fold_group(lease, thresholds, (input, pri));
+                    self.fold_group(lease, thresholds, GroupKey { input, pri });
                     uses |= cells() > 0;
                 }
             }
@@ -228,7 +224,8 @@ impl Buffer {
             for pri in Pri::ALL.into_iter().take(self.pris) {
                 let word = self.voq.at(self.voq_at(input, output, pri));
                 if word.load(Ordering::Relaxed) > 0 {
-                    uses |= self.fold_voq(lease, thresholds, (input, output, pri)) > 0;
+                    let voq = QueueKey { input, output, pri };
+                    uses |= self.fold_voq(lease, thresholds, voq) > 0;
                 }
             }
         }

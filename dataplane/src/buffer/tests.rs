@@ -35,7 +35,7 @@ fn lossless() -> PriSet {
 }
 
 fn thresholds(config: &BufferConfig) -> Thresholds {
-    let plan = BufferPlan::new(config, (PORTS, PORTS - 1), PRIS, lossless(), 1).unwrap();
+    let plan = BufferPlan::new(config, PORTS, PORTS - 1, PRIS, lossless(), 1).unwrap();
     Thresholds::new(config, &plan)
 }
 
@@ -45,6 +45,10 @@ fn port(index: u64) -> PortId {
 
 fn pri(index: u8) -> Pri {
     Pri::new(index).unwrap()
+}
+
+fn voq(input: u64, output: u64, of: u8) -> QueueKey {
+    QueueKey { input: port(input), output: port(output), pri: pri(of) }
 }
 
 /// docs/spec/pipeline.md §4 as it is written, over plain numbers.
@@ -85,15 +89,16 @@ fn admit(
     buffer: &Buffer,
     lease: &mut Lease,
     thresholds: &Thresholds,
-    (input, output, pri): (PortId, PortId, Pri),
+    voq: QueueKey,
     cells: u32,
 ) -> Admission {
+    let QueueKey { input, pri, .. } = voq;
     if !lossless().contains(pri) {
-        return buffer.admit_voq(lease, thresholds, (input, output, pri), cells);
+        return buffer.admit_voq(lease, thresholds, voq, cells);
     }
-    let got = buffer.admit_group(lease, thresholds, (input, pri), cells);
+    let got = buffer.admit_group(lease, thresholds, GroupKey { input, pri }, cells);
     if !matches!(got.verdict, Verdict::Drop(_)) {
-        buffer.deepen_by(lease, (input, output, pri), cells);
+        buffer.deepen_by(lease, voq, cells);
     }
     got
 }
@@ -103,7 +108,7 @@ fn leave(
     buffer: &Buffer,
     lease: &mut Lease,
     thresholds: &Thresholds,
-    (input, output, pri): (PortId, PortId, Pri),
+    QueueKey { input, output, pri }: QueueKey,
     cells: u32,
 ) {
     let mut run = buffer.leaving(lease, thresholds, output, pri);
@@ -131,7 +136,8 @@ fn random_frames_get_room_exactly_as_the_formula_says() {
             let (i, o) = (rng.below(PORTS as u64), rng.below(PORTS as u64));
             let (p, cells) = (rng.below(PRIS as u64) as u8, 1 + rng.below(6) as u32);
             if lossless().contains(pri(p)) {
-                let got = buffer.admit_group(&mut lease, &thresholds, (port(i), pri(p)), cells);
+                let group = GroupKey { input: port(i), pri: pri(p) };
+                let got = buffer.admit_group(&mut lease, &thresholds, group, cells);
                 assert_eq!(i64::from(got.limit), oracle.limit(4, p).max(0));
                 let head = oracle.headroom.entry((i, p)).or_default();
                 let most = i64::from(config.headroom_cells[i as usize]);
@@ -151,12 +157,11 @@ fn random_frames_get_room_exactly_as_the_formula_says() {
                     Verdict::Drop(_) => 2,
                 }] += 1;
                 if !matches!(want, Verdict::Drop(_)) {
-                    buffer.deepen_by(&lease, (port(i), port(o), pri(p)), cells);
+                    buffer.deepen_by(&lease, voq(i, o, p), cells);
                     queued.push((i, o, p, cells));
                 }
             } else {
-                let queue = (port(i), port(o), pri(p));
-                let got = buffer.admit_voq(&mut lease, &thresholds, queue, cells);
+                let got = buffer.admit_voq(&mut lease, &thresholds, voq(i, o, p), cells);
                 let fits = oracle.admit((0, i, o, p), 2, cells.into());
                 let want = if fits { Verdict::Queue } else { Verdict::Drop(DropReason::Dt) };
                 assert_eq!(got.verdict, want);
@@ -167,7 +172,7 @@ fn random_frames_get_room_exactly_as_the_formula_says() {
             }
         } else if !queued.is_empty() {
             let (i, o, p, cells) = queued.swap_remove(rng.below(queued.len() as u64) as usize);
-            leave(&buffer, &mut lease, &thresholds, (port(i), port(o), pri(p)), cells);
+            leave(&buffer, &mut lease, &thresholds, voq(i, o, p), cells);
             if lossless().contains(pri(p)) {
                 let head = oracle.headroom.entry((i, p)).or_default();
                 let first = (*head).min(cells.into());
@@ -192,14 +197,14 @@ fn a_static_share_is_kept_to_the_cell() {
     config.headroom_cells = vec![0; PORTS];
     let thresholds = thresholds(&config); // 200 cells over 24 VOQs: 8 each
     let (buffer, mut lease) = (Buffer::new(PORTS, PRIS, 1), Lease::default());
-    let queue = (port(0), port(1), pri(0));
+    let queue = voq(0, 1, 0);
     for used in 0..8 {
         let got = buffer.admit_voq(&mut lease, &thresholds, queue, 1);
         assert_eq!((got.verdict, got.used, got.limit), (Verdict::Queue, used, 8));
     }
     let over = buffer.admit_voq(&mut lease, &thresholds, queue, 1);
     assert_eq!(over.verdict, Verdict::Drop(DropReason::Dt));
-    let other = buffer.admit_voq(&mut lease, &thresholds, (port(2), port(1), pri(0)), 8);
+    let other = buffer.admit_voq(&mut lease, &thresholds, voq(2, 1, 0), 8);
     assert_eq!(other.verdict, Verdict::Queue, "another queue's share is its own");
     assert_eq!(buffer.shared_used(&thresholds), 0, "nothing is shared");
 }
@@ -209,12 +214,12 @@ fn a_buffer_that_leaves_nothing_is_refused() {
     // 2 x 16 of headroom, 18 x 2 and 6 x 4 of reserves: 92 cells leave nothing, 93 leave one
     for (total, fits) in [(0, false), (92, false), (93, true)] {
         let config = config(Sharing::Dt, total);
-        let plan = BufferPlan::new(&config, (PORTS, PORTS - 1), PRIS, lossless(), 1);
+        let plan = BufferPlan::new(&config, PORTS, PORTS - 1, PRIS, lossless(), 1);
         assert_eq!(plan.is_ok(), fits, "{total}");
     }
     let mut small = config(Sharing::Static, 100);
     small.headroom_cells = vec![0; PORTS];
-    let plan = |outputs, frame| BufferPlan::new(&small, (PORTS, outputs), PRIS, lossless(), frame);
+    let plan = |outputs, frame| BufferPlan::new(&small, PORTS, outputs, PRIS, lossless(), frame);
     assert!(plan(PORTS - 1, 4).is_ok(), "100 cells over 24 VOQs: 4 each");
     let refused = |share, frame| Err(BufferError::ShareBelowFrame { share, frame });
     assert_eq!(plan(PORTS - 1, 5), refused(4, 5));
@@ -222,22 +227,20 @@ fn a_buffer_that_leaves_nothing_is_refused() {
     assert_eq!(plan(PORTS, 3), refused(2, 3));
 }
 
-type Queue = (PortId, PortId, Pri);
-
 /// All counts against the frames that are queued.
-fn check_counts(buffer: &Buffer, thresholds: &Thresholds, queued: &[(Queue, u32)]) {
-    let cells = |of: &dyn Fn(&Queue) -> bool| -> u32 {
+fn check_counts(buffer: &Buffer, thresholds: &Thresholds, queued: &[(QueueKey, u32)]) {
+    let cells = |of: &dyn Fn(&QueueKey) -> bool| -> u32 {
         queued.iter().filter(|(queue, _)| of(queue)).map(|(_, cells)| cells).sum()
     };
     assert_eq!(buffer.charged(), u64::from(cells(&|_| true)));
     let mut drawn = 0;
     for (port, pri) in port_pris() {
-        assert_eq!(buffer.depth(port, pri), cells(&|(_, o, p)| (*o, *p) == (port, pri)));
+        assert_eq!(buffer.depth(port, pri), cells(&|voq| (voq.output, voq.pri) == (port, pri)));
         drawn += over(buffer.group_used(port, pri), thresholds.group_reserve());
         for output in (0..PORTS).filter_map(PortId::new) {
             let used = buffer.voq_used(port, output, pri);
             drawn += over(used, thresholds.voq_reserve());
-            let here = (port, output, pri);
+            let here = QueueKey { input: port, output, pri };
             if lossless().contains(pri) {
                 let is_queued = queued.iter().any(|(queue, _)| *queue == here);
                 assert_eq!(buffer.stands(port, output, pri), is_queued);
@@ -264,21 +267,21 @@ fn workers_know_what_others_let_leave() {
         let own = |worker| (0..PORTS).filter_map(PortId::new).filter(move |&i| owner(i) == worker);
         let mut leases = [0, 1].map(|worker| Lease::new(worker, own(worker).collect()));
         let mut rng = Rng::new(u64::from(reserve) + 5);
-        let mut queued: Vec<(Queue, u32)> = Vec::new();
+        let mut queued: Vec<(QueueKey, u32)> = Vec::new();
         let (mut dropped, mut headroom) = (0, 0);
         for step in 0..60_000 {
             // Long enough up and down for queues to fill and to empty.
             let fills = step / 1_000 % 2 == 0;
             if rng.below(100) < if fills { 70 } else { 30 } {
-                let queue = (port(rng.below(3)), port(rng.below(3)), pri(rng.below(4) as u8));
-                let (input, output, pri) = queue;
+                let queue = voq(rng.below(3), rng.below(3), rng.below(4) as u8);
+                let QueueKey { input, output, pri } = queue;
                 let cells = 1 + rng.below(5) as u32;
                 let lease = &mut leases[owner(input)];
                 let got = admit(&buffer, lease, &thresholds, queue, cells);
-                let of = |other: &Queue| {
-                    other.0 == input
-                        && other.2 == pri
-                        && (lossless().contains(pri) || other.1 == output)
+                let of = |other: &QueueKey| {
+                    other.input == input
+                        && other.pri == pri
+                        && (lossless().contains(pri) || other.output == output)
                 };
                 let truth: u32 = queued.iter().filter(|(q, _)| of(q)).map(|(_, c)| c).sum();
                 let head = buffer.headroom_used(input, pri);
@@ -302,8 +305,9 @@ fn workers_know_what_others_let_leave() {
             if rng.below(50) == 0 {
                 let worker = rng.below(2) as usize;
                 let uses = buffer.catch_up(&mut leases[worker], &thresholds, lossless());
-                let is_kept = |(i, _, p): &Queue| {
-                    owner(*i) == worker && (lossless().contains(*p) || thresholds.voq_reserve() > 0)
+                let is_kept = |queue: &QueueKey| {
+                    owner(queue.input) == worker
+                        && (lossless().contains(queue.pri) || thresholds.voq_reserve() > 0)
                 };
                 assert_eq!(uses, queued.iter().any(|(queue, _)| is_kept(queue)));
             }
@@ -341,8 +345,8 @@ fn leases_never_overdraw_the_shared_part() {
                 for _ in 0..if cfg!(miri) { 200 } else { 200_000 } {
                     if rng.below(2) == 0 {
                         let cells = 1 + rng.below(5) as u32;
-                        let pri = pri(2 + rng.below(2) as u8); // lossless and lossy
-                        let queue = (port(worker), port(rng.below(3)), pri);
+                        let pri = 2 + rng.below(2) as u8; // lossless and lossy
+                        let queue = voq(worker, rng.below(3), pri);
                         let verdict = admit(buffer, &mut lease, thresholds, queue, cells).verdict;
                         if !matches!(verdict, Verdict::Drop(_)) {
                             to.send((queue, cells)).unwrap();

@@ -20,7 +20,7 @@ use crate::snapshot::Snapshot;
 use crate::stats::DropReason;
 use crate::time::Instant;
 use crate::trace::{Event, Tracer};
-use crate::types::{PortId, PortSet, Pri, PriSet};
+use crate::types::{GroupKey, PortId, PortSet, Pri, PriSet, QueueKey};
 
 impl InputLane {
     /// Queues a frame for all of `outputs`.
@@ -58,7 +58,8 @@ impl InputLane {
         if ctx.snapshot.is_lossless(self.port, pri) {
             let outputs = PortSet::only(output);
             let (desc, cells) = self.admit_lossless(ctx, now, outputs, desc, tracer)?;
-            ctx.core.buffer.deepen_by(&ctx.lease, (self.port, output, pri), cells);
+            let voq = QueueKey { input: self.port, output, pri };
+            ctx.core.buffer.deepen_by(&ctx.lease, voq, cells);
             return Some(desc);
         }
         self.admit_lossy(ctx, now, output, desc, tracer)
@@ -121,9 +122,9 @@ impl InputLane {
             ctx.end_at(now, desc, output, DropReason::Wred, tracer);
             return None;
         }
-        let queue = (self.port, output, desc.pri());
+        let voq = QueueKey { input: self.port, output, pri: desc.pri() };
         let admission =
-            ctx.core.buffer.admit_voq(&mut ctx.lease, &ctx.snapshot.thresholds, queue, cells);
+            ctx.core.buffer.admit_voq(&mut ctx.lease, &ctx.snapshot.thresholds, voq, cells);
         if T::ON {
             ctx.trace_admission(now, &desc, output, cells, admission, tracer);
         }
@@ -150,7 +151,7 @@ impl InputLane {
         let mut left = outputs;
         while let Some(output) = left.lowest() {
             left.remove(output);
-            ctx.core.buffer.deepen_by(&ctx.lease, (input, output, pri), cells);
+            ctx.core.buffer.deepen_by(&ctx.lease, QueueKey { input, output, pri }, cells);
             if left.is_empty() {
                 return self.push(ctx, now, output, desc, tracer);
             }
@@ -173,7 +174,7 @@ impl InputLane {
     ) -> Option<(Desc, u32)> {
         let cells = ctx.snapshot.cells(desc.len());
         let (input, pri) = (self.port, desc.pri());
-        let group = (input, pri);
+        let group = GroupKey { input, pri };
         let admission =
             ctx.core.buffer.admit_group(&mut ctx.lease, &ctx.snapshot.thresholds, group, cells);
         if T::ON {
@@ -268,7 +269,6 @@ impl InputLane {
         }
         let lossless =
             if snapshot.pfc_ports.contains(self.port) { snapshot.lossless } else { PriSet::EMPTY };
-        let groups = (self.port, lossless);
         let has_room = match to_crossbar {
             ToCrossbar::Local(voqs) => voqs.has_room(count),
             ToCrossbar::Remote(_) => true, // or it would not have been received
@@ -276,7 +276,7 @@ impl InputLane {
         let is_deep = !snapshot.wred_pris.is_empty() && is_deep(core, snapshot, demand);
         let granted = has_room
             && !is_deep
-            && core.buffer.admit_all(lease, &snapshot.thresholds, groups, demand);
+            && core.buffer.admit_all(lease, &snapshot.thresholds, self.port, lossless, demand);
         if granted {
             for pri in lossless.iter() {
                 let used = core.buffer.group_used(self.port, pri);
