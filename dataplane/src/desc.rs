@@ -252,7 +252,8 @@ impl Desc {
         input: PortId,
         format: Format,
         pri: Pri,
-        (tagged, ect): (bool, bool),
+        tagged: bool,
+        ect: bool,
     ) {
         let found = ((format as u32) << FORMAT_SHIFT)
             | ((pri.get() as u32) << PRI_SHIFT)

@@ -348,7 +348,7 @@ mod tests {
     fn verdict(output: usize) -> CachedVerdict {
         let mut desc = Desc::new(0, 128);
         let pri = Pri::from_low_bits(3);
-        desc.classify(port(9), Format::Standard, pri, (true, true));
+        desc.classify(port(9), Format::Standard, pri, true, true);
         let queue = QueueId::new(port(output), pri);
         CachedVerdict { queue, vid: 4_095, meta: desc.meta() }
     }

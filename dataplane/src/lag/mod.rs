@@ -180,7 +180,8 @@ impl Links {
         &self,
         ports: PortSet,
         hash: u64,
-        (joined, able): (PortSet, PortSet),
+        joined: PortSet,
+        able: PortSet,
     ) -> Option<PortId> {
         let with = |links: PortSet| -> PortSet {
             ports.iter().filter(|&port| !self.members[port].and(links).is_empty()).collect()

@@ -103,13 +103,13 @@ fn stations_take_a_port_that_can() {
     let mut rng = Rng::new(4);
     for _ in 0..3_000 {
         let hash = rng.next_u64();
-        let picked = links.pick_port(ports, hash, (all, all)).unwrap();
+        let picked = links.pick_port(ports, hash, all, all).unwrap();
         seen.insert(picked);
         if picked == port(2) {
             let (one, _) = links.pick_members(PortSet::from_bits(0b1100), || hash, all);
             within[one.sole().unwrap().index()] += 1;
         }
-        let without = |bits| links.pick_port(ports, hash, (all, PortSet::from_bits(bits))).unwrap();
+        let without = |bits| links.pick_port(ports, hash, all, PortSet::from_bits(bits)).unwrap();
         assert_ne!(without(!0b1), port(0));
         assert_eq!(without(0b1000), port(2), "by the other member of its LAG");
         assert!(ports.contains(without(0)), "one that is down is better than none");

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use weft_base::ring::Rx;
 
-use super::burst::{CACHE_MISS, FrameMeta, Verdict};
+use super::burst::{CACHE_MISS, FrameMeta, FrameRoute, Verdict};
 use super::context::Context;
 use super::held::{HeldTlp, Turn};
 use super::lane::Lane;
@@ -114,7 +114,8 @@ impl Lane {
         }
         lane.draining.begin_again();
         let meta = FrameMeta { verdict, ..FrameMeta::NEW };
-        lane.dispose_one(ctx, now, desc, (CACHE_MISS, &meta), None, tracer);
+        let found = FrameRoute { route: CACHE_MISS, meta: &meta };
+        lane.dispose_one(ctx, now, desc, found, None, tracer);
     }
 
     /// Decides once more about what is held, if that may come to something else or it is time; returns how many went on.
@@ -169,7 +170,8 @@ impl Lane {
         }
         ctx.let_go(held.input);
         lane.draining.begin_again();
-        lane.dispose_one(ctx, now, held.desc, (CACHE_MISS, &meta), None, tracer);
+        let found = FrameRoute { route: CACHE_MISS, meta: &meta };
+        lane.dispose_one(ctx, now, held.desc, found, None, tracer);
         true
     }
 

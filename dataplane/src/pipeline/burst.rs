@@ -6,6 +6,7 @@
 
 use weft_parsers::{Head, Vid};
 
+use crate::batch::{BURST, Batch};
 use crate::desc::Desc;
 use crate::fdb::Probe;
 use crate::pool::Bufs;
@@ -67,6 +68,27 @@ impl FrameMeta {
         src: Probe::EMPTY,
         verdict: Verdict::Consume,
     };
+}
+
+/// Frames of a burst that a stage works on.
+pub(super) struct BurstView<'a> {
+    pub batch: &'a mut Batch,
+    pub which: BurstMask,
+}
+
+/// Where a frame goes.
+#[derive(Clone, Copy)]
+pub(super) struct FrameRoute<'a> {
+    /// Its queue, if its flow is known, else [`CACHE_MISS`]: `meta` says more.
+    pub route: u16,
+    pub meta: &'a FrameMeta,
+}
+
+/// [`FrameRoute`] of all frames of a burst, by place.
+#[derive(Clone, Copy)]
+pub(super) struct BurstRoutes<'a> {
+    pub routes: &'a [u16; BURST],
+    pub metas: &'a [FrameMeta; BURST],
 }
 
 /// Frames in a row that are of one length and format, counted together.

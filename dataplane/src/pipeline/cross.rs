@@ -13,7 +13,7 @@ use crate::queues::QueueId;
 use crate::stats::DropReason;
 use crate::time::Instant;
 use crate::trace::{Event, Tracer};
-use crate::types::{PortId, PriSet};
+use crate::types::{PortId, PriSet, QueueKey};
 
 impl Lane {
     /// Moves what can be moved, if this lane has the crossbar: slot after slot until nothing asks any
@@ -37,7 +37,7 @@ impl Lane {
             let mut n = 0;
             while let Some(found) = crossbar.matches.get(n) {
                 let Match { input, output, pri, .. } = found;
-                let moved = crossbar.transfer(ctx, (input, output, pri));
+                let moved = crossbar.transfer(ctx, QueueKey { input, output, pri });
                 total += moved;
                 step.fed.insert(output);
                 tell(now, found, moved, tracer);
@@ -129,9 +129,9 @@ impl Lane {
     ) -> usize {
         let Self { ctx, crossbar: Some(crossbar), .. } = self else { return 0 };
         let Match { input, output, pri, .. } = found;
-        let desc = crossbar.take(ctx, (input, output, pri));
+        let desc = crossbar.take(ctx, QueueKey { input, output, pri });
         tell(now, found, usize::from(desc.is_some()), tracer);
-        desc.map_or(0, |desc| self.cross_over(now, (desc, output), ports, step, tracer))
+        desc.map_or(0, |desc| self.cross_over(now, desc, output, ports, step, tracer))
     }
 
     /// Throws away what waits for outputs that are down or in a storm.

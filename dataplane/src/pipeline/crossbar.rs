@@ -19,7 +19,7 @@ use crate::snapshot::Snapshot;
 use crate::stats::DropReason;
 use crate::time::{Instant, LinkRate, Span, WireTimes};
 use crate::trace::Tracer;
-use crate::types::{PerPort, PerPri, PortId, PortSet, Pri};
+use crate::types::{PerPort, PerPri, PortId, PortSet, Pri, QueueKey};
 
 /// What the crossbar's owner keeps.
 pub(super) struct Crossbar {
@@ -165,12 +165,12 @@ impl Crossbar {
 
     /// In virtual time: the one VOQ that holds frames, if there is one alone, and outputs do not serve in rounds.
     #[inline]
-    pub(super) fn only_one(&self, ctx: &Context) -> Option<(PortId, PortId, Pri)> {
+    pub(super) fn only_one(&self, ctx: &Context) -> Option<QueueKey> {
         let ToCrossbar::Local(voqs) = &ctx.to_crossbar else { return None };
         let output = voqs.outputs().sole()?;
         let pri = voqs.waiting_pris(output).sole()?;
         let input = voqs.waiting(output, pri).sole()?;
-        self.islip.is_strict().then_some((input, output, pri))
+        self.islip.is_strict().then_some(QueueKey { input, output, pri })
     }
 
     /// In virtual time, where frames wait in one VOQ alone ([`Self::only_one`]): as [`Self::collect`], and the match of the
@@ -180,7 +180,7 @@ impl Crossbar {
         &mut self,
         now: Instant,
         ctx: &Context,
-        (input, output, pri): (PortId, PortId, Pri),
+        QueueKey { input, output, pri }: QueueKey,
     ) -> Option<Match> {
         self.requests.clear();
         let has_room = self.has_room_for(output, pri);
@@ -217,18 +217,19 @@ impl Crossbar {
     pub(super) fn hold(
         &mut self,
         now: Instant,
-        ports: (PortId, PortId),
+        input: PortId,
+        output: PortId,
         len: usize,
         of: &Snapshot,
     ) {
         if let Some(holds) = &mut self.holds {
-            holds.hold(now, ports, len, of);
+            holds.hold(now, input, output, len, of);
         }
     }
 
     /// Puts a frame into an egress queue that takes it ([`Self::has_room_for`]).
     #[inline]
-    pub(super) fn feed(&mut self, (output, pri): (PortId, Pri), desc: Desc) {
+    pub(super) fn feed(&mut self, output: PortId, pri: Pri, desc: Desc) {
         let id = QueueId::new(output, pri);
         self.feeds[output][pri].push(&mut self.links.ways, id, &[desc.pack()]);
     }
@@ -302,7 +303,7 @@ impl Holds {
     }
 
     /// Lets a frame of `len` bytes hold its ports from `now` on.
-    fn hold(&mut self, now: Instant, (input, output): (PortId, PortId), len: usize, of: &Snapshot) {
+    fn hold(&mut self, now: Instant, input: PortId, output: PortId, len: usize, of: &Snapshot) {
         let crossbar = &of.config.crossbar;
         let rate = |port: PortId| of.config.ports.get(port.index()).map(|port| port.rate);
         let (overhead, speedup) = (crossbar.wire_overhead, self.speedup);
@@ -358,7 +359,7 @@ impl Crossbar {
     pub(super) fn take(
         &self,
         ctx: &mut Context,
-        (input, output, pri): (PortId, PortId, Pri),
+        QueueKey { input, output, pri }: QueueKey,
     ) -> Option<Desc> {
         let ToCrossbar::Local(voqs) = &mut ctx.to_crossbar else { return None };
         if !self.has_room_for(output, pri) {
@@ -381,7 +382,7 @@ impl Crossbar {
     pub(super) fn transfer(
         &mut self,
         ctx: &mut Context,
-        (input, output, pri): (PortId, PortId, Pri),
+        QueueKey { input, output, pri }: QueueKey,
     ) -> usize {
         let Self { feeds, links, .. } = self;
         let feed = &mut feeds[output][pri];

@@ -4,6 +4,7 @@
 //! Units: cells, [`Instant`].
 //! Source: docs/spec/model.md §2.
 
+use super::burst::FrameRoute;
 use super::lane::Lane;
 use super::parked::Parked;
 use super::timing::Step;
@@ -13,7 +14,7 @@ use crate::port::Port;
 use crate::stats::DropReason;
 use crate::time::Instant;
 use crate::trace::Tracer;
-use crate::types::{PortId, PortSet, Pri, PriSet};
+use crate::types::{PortId, PortSet, PriSet, QueueKey};
 
 impl Lane {
     /// Keeps the frame that port `index` handed over, and that is whole at `until`; a station is learnt from a whole one
@@ -78,9 +79,9 @@ impl Lane {
             }
             let input = lane.port;
             let Some(parked) = lane.parked.take_if(|parked| parked.is_new) else { continue };
-            let queue = parked.queue();
-            let Some((output, pri)) =
-                queue.filter(|&to| self.starts_now(now, input, to, parked.desc.len(), ports))
+            let voq = parked.voq(input);
+            let Some(QueueKey { output, pri, .. }) =
+                voq.filter(|&voq| self.starts_now(now, voq, parked.desc.len(), ports))
             else {
                 if let Some(lane) = self.inputs.get_mut(index) {
                     lane.parked = Some(Box::new(Parked { is_new: false, ..*parked }));
@@ -98,8 +99,7 @@ impl Lane {
     fn starts_now(
         &self,
         now: Instant,
-        input: PortId,
-        (output, pri): (PortId, Pri),
+        QueueKey { input, output, pri }: QueueKey,
         len: usize,
         ports: &[Box<dyn Port>],
     ) -> bool {
@@ -136,7 +136,8 @@ impl Lane {
         let Some(lane) = inputs.get_mut(index) else { return };
         ctx.stats.parked.sub(1);
         let Parked { desc, route, meta, .. } = parked;
-        lane.dispose_one(ctx, now, desc, (route, &meta), outputs.get_mut(index), tracer);
+        let found = FrameRoute { route, meta: &meta };
+        lane.dispose_one(ctx, now, desc, found, outputs.get_mut(index), tracer);
     }
 
     /// Ends frames that are not whole: the switch stops.

@@ -31,7 +31,8 @@ impl OutputLane {
         ctx: &mut Context,
         now: Instant,
         room: usize,
-        (mut ready, mut lens): (PriSet, PerPri<u32>),
+        mut ready: PriSet,
+        mut lens: PerPri<u32>,
         tracer: &mut T,
     ) -> PriSet {
         while !ready.is_empty() {
@@ -80,7 +81,7 @@ impl OutputLane {
         let (ecn, tags_stay) = (snapshot.ecn, snapshot.tags_stay);
         let cell = u64::from(snapshot.config.buffer.cell_bytes);
         let mut run = core.buffer.leaving(lease, &snapshot.thresholds, port, pri);
-        note_depth(stats, (port, pri), &run);
+        note_depth(stats, port, pri, &run);
         if !T::ON && tags_stay {
             // None is marked in a queue below the low mark: it does not get deeper meanwhile.
             let depth = u64::from(run.depth()) * cell;
@@ -98,8 +99,8 @@ impl OutputLane {
         }
         let mut lost = ArrayVec::<Desc, BURST>::new();
         let taken = queue.pop_each(count, |desc| {
-            let of = (&**snapshot, &**stats);
-            match leave_queue(&mut run, (bufs, rng), of, (now, port, pri), desc, tracer) {
+            let departure = Departure { now, port, pri, snapshot, stats };
+            match leave_queue(&mut run, bufs, rng, departure, desc, tracer) {
                 Ok(desc) => pending.push(desc),
                 Err(desc) => lost.push(desc),
             }
@@ -140,9 +141,9 @@ impl Context {
         self.has_released = true;
         let Self { core, snapshot, stats, bufs, lease, rng, .. } = self;
         let mut run = core.buffer.leaving(lease, &snapshot.thresholds, output, pri);
-        note_depth(stats, (output, pri), &run);
-        let of = (&**snapshot, &**stats);
-        let kept = leave_queue(&mut run, (bufs, rng), of, (now, output, pri), desc, tracer);
+        note_depth(stats, output, pri, &run);
+        let departure = Departure { now, port: output, pri, snapshot, stats };
+        let kept = leave_queue(&mut run, bufs, rng, departure, desc, tracer);
         stats.port[output].pri[pri].dequeued.add(1);
         fence(Ordering::Release); // as in `take`
         let left = run.depth();
@@ -160,14 +161,24 @@ impl Context {
     }
 }
 
+/// What frames have in common that leave one queue now.
+#[derive(Clone, Copy)]
+struct Departure<'a> {
+    now: Instant,
+    port: PortId,
+    pri: Pri,
+    snapshot: &'a Snapshot,
+    stats: &'a WorkerStats,
+}
+
 /// A frame leaves its queue: gives back what it was charged, is marked, and gets the tag that it is to leave with; `Err` if
 /// there is no memory for that.
 #[inline]
 fn leave_queue<T: Tracer>(
     run: &mut Leaving<'_>,
-    (bufs, rng): (&mut Bufs, &mut Rng),
-    (snapshot, stats): (&Snapshot, &WorkerStats),
-    (now, port, pri): (Instant, PortId, Pri),
+    bufs: &mut Bufs,
+    rng: &mut Rng,
+    Departure { now, port, pri, snapshot, stats }: Departure<'_>,
     desc: Desc,
     tracer: &mut T,
 ) -> Result<Desc, Desc> {
@@ -186,7 +197,7 @@ fn leave_queue<T: Tracer>(
     if !marked && snapshot.tags_stay {
         return Ok(desc);
     }
-    rewrite(bufs, snapshot, stats, (port, pri), desc, marked)
+    rewrite(bufs, snapshot, stats, port, pri, desc, marked)
 }
 
 /// What frames that are taken off a queue at once were charged to, all of them.
@@ -234,7 +245,7 @@ fn release_all(run: &mut Leaving<'_>, fronts: [&[Desc]; 2], charge: Charge) {
 
 /// With several workers, notes how deep a queue has become: between frames that leave it, it only grows.
 #[inline]
-fn note_depth(stats: &WorkerStats, (port, pri): (PortId, Pri), run: &Leaving<'_>) {
+fn note_depth(stats: &WorkerStats, port: PortId, pri: Pri, run: &Leaving<'_>) {
     if let Some(depth) = run.depth_of_all() {
         stats.port[port].pri[pri].depth_watermark.raise(u64::from(depth));
     }

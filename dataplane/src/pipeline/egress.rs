@@ -46,7 +46,7 @@ impl Lane {
             return 0;
         }
         let room = port.tx_room(now).min(ctx.snapshot.config.tx_ring_frames).min(BURST);
-        let left = lane.pick(ctx, now, room, (open, lens), tracer);
+        let left = lane.pick(ctx, now, room, open, lens, tracer);
         let sent = if lane.tx_off {
             lane.hand_over_control(ctx, now, port, tracer)
         } else {
@@ -170,12 +170,12 @@ impl OutputLane {
 pub(super) fn count_sent(stats: &PortStats, frames: &[Desc], count: impl Fn(&Counter, u64)) {
     count(&stats.tx_frames, frames.len() as u64);
     if let [only] = frames {
-        return count_alike(stats, only, (1, only.len() as u64), count);
+        return count_alike(stats, only, 1, only.len() as u64, count);
     }
     for alike in frames.chunk_by(|a, b| a.frame_stats().is_like(b.frame_stats())) {
         let Some(first) = alike.first() else { continue };
         let bytes = alike.iter().map(|desc| desc.len() as u64).sum();
-        count_alike(stats, first, (alike.len() as u64, bytes), &count);
+        count_alike(stats, first, alike.len() as u64, bytes, &count);
     }
 }
 
@@ -184,7 +184,8 @@ pub(super) fn count_sent(stats: &PortStats, frames: &[Desc], count: impl Fn(&Cou
 fn count_alike(
     stats: &PortStats,
     first: &Desc,
-    (frames, bytes): (u64, u64),
+    frames: u64,
+    bytes: u64,
     count: impl Fn(&Counter, u64),
 ) {
     count(&stats.tx_bytes, bytes);

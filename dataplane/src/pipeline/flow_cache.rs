@@ -7,7 +7,7 @@
 
 use weft_parsers::{HEAD_LEN, ParseConfig, choice_words, flow_key};
 
-use super::burst::{BurstMask, CACHE_MISS, CountRun, FrameMeta, Verdict};
+use super::burst::{BurstMask, BurstView, CACHE_MISS, CountRun, FrameMeta, Verdict};
 use super::context::Context;
 use crate::batch::{BURST, Batch};
 use crate::desc::{Desc, Flag};
@@ -94,7 +94,7 @@ impl Context {
         };
         self.begin(now, flows);
         if snapshot.links.is_any() {
-            return self.lookup_spread(input, &config.parse, (batch, routes), flows);
+            return self.lookup_spread(input, &config.parse, batch, routes, flows);
         }
         let mut keys = [NO_KEY; BURST];
         for (desc, slot) in batch.iter().zip(&mut keys) {
@@ -115,7 +115,7 @@ impl Context {
             return BurstMask(0);
         }
         let mut keys = keys.iter();
-        apply_each(stats, most, (batch, routes), |_| flows.lookup::<false>(*keys.next()?))
+        apply_each(stats, most, batch, routes, |_| flows.lookup::<false>(*keys.next()?))
     }
 
     /// As [`Self::lookup_burst`], where links may have been chosen for frames.
@@ -124,11 +124,12 @@ impl Context {
         &self,
         input: PortId,
         config: &ParseConfig,
-        (batch, routes): (&mut Batch, &mut [u16; BURST]),
+        batch: &mut Batch,
+        routes: &mut [u16; BURST],
         flows: &mut FlowCache,
     ) -> BurstMask {
         let (stats, most) = (&self.stats.port[input], self.snapshot.frame_len_safe);
-        apply_each(stats, most, (batch, routes), |desc| {
+        apply_each(stats, most, batch, routes, |desc| {
             self.find::<false>(input, desc, config, flows)
         })
     }
@@ -136,7 +137,7 @@ impl Context {
     /// Notes the queues of frames that were forwarded to one each; whether that is all.
     pub(super) fn route(
         &self,
-        (batch, which): (&mut [Desc], BurstMask),
+        BurstView { batch, which }: BurstView<'_>,
         metas: &[FrameMeta; BURST],
         routes: &mut [u16; BURST],
     ) -> bool {
@@ -199,7 +200,8 @@ fn apply(stats: &PortStats, batch: &mut Batch, routes: &mut [u16; BURST], known:
 fn apply_each(
     stats: &PortStats,
     most: usize,
-    (batch, routes): (&mut Batch, &mut [u16; BURST]),
+    batch: &mut Batch,
+    routes: &mut [u16; BURST],
     mut known: impl FnMut(&Desc) -> Option<CachedVerdict>,
 ) -> BurstMask {
     let (mut run, mut unknown, mut bit) = (CountRun::default(), 0_u64, 1);

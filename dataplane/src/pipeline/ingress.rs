@@ -6,7 +6,7 @@
 
 use weft_parsers::{AddrKey, flow_hash, loop_probe};
 
-use super::burst::{BurstMask, CACHE_MISS, FrameMeta, Verdict};
+use super::burst::{BurstMask, BurstRoutes, BurstView, CACHE_MISS, FrameMeta, FrameRoute, Verdict};
 use super::context::Context;
 use super::input_lane::InputLane;
 use super::lane::Lane;
@@ -64,7 +64,8 @@ impl Lane {
             let routed = ctx.tlps(now, lane.port, &mut batch, memory, tracer);
             ctx.count_burst(lane.port, count);
             if !(routed && lane.enqueue_burst(ctx, &mut batch, routes, demand)) {
-                lane.dispose(ctx, now, &mut batch, (routes, metas), outputs.get_mut(index), tracer);
+                let found = BurstRoutes { routes, metas };
+                lane.dispose(ctx, now, &mut batch, found, outputs.get_mut(index), tracer);
             }
             lane.publish(ctx);
             tracer.part(Part::Ingress);
@@ -79,13 +80,16 @@ impl Lane {
             ctx.lookup_burst(now, lane.port, &mut batch, routes, flows)
         };
         if unknown.0 != 0 {
-            let to = (&mut *metas, &mut *learn, flows);
-            lane.decide(ctx, now, (&mut batch, unknown), to, blocked, tracer);
+            let burst = BurstView { batch: &mut batch, which: unknown };
+            let to = Found { metas, learn, flows };
+            lane.decide(ctx, now, burst, to, blocked, tracer);
         }
-        let routed = unknown.0 == 0 || !T::ON && ctx.route((&mut batch, unknown), metas, routes);
+        let burst = BurstView { batch: &mut batch, which: unknown };
+        let routed = unknown.0 == 0 || !T::ON && ctx.route(burst, metas, routes);
         ctx.count_burst(lane.port, count);
         if !(routed && lane.enqueue_burst(ctx, &mut batch, routes, demand)) {
-            lane.dispose(ctx, now, &mut batch, (routes, metas), outputs.get_mut(index), tracer);
+            let found = BurstRoutes { routes, metas };
+            lane.dispose(ctx, now, &mut batch, found, outputs.get_mut(index), tracer);
         }
         lane.publish(ctx);
         ctx.learn(now, lane.port, learn, tracer);
@@ -123,8 +127,9 @@ impl Lane {
         } else {
             let mut batch = Batch::new();
             batch.push(desc);
-            let to = (&mut *metas, &mut *learn, flows);
-            lane.decide(ctx, now, (&mut batch, BurstMask::first(1)), to, blocked, tracer);
+            let burst = BurstView { batch: &mut batch, which: BurstMask::first(1) };
+            let to = Found { metas, learn, flows };
+            lane.decide(ctx, now, burst, to, blocked, tracer);
             let Some(only) = batch.pop() else { return 0 };
             desc = only;
             let sole = match metas[0].verdict {
@@ -139,9 +144,10 @@ impl Lane {
             return 1;
         }
         if let Some(output) = sole.filter(|_| may_transit) {
-            lane.enter(ctx, now, (desc, output), transits, tracer);
+            lane.enter(ctx, now, desc, output, transits, tracer);
         } else {
-            lane.dispose_one(ctx, now, desc, (route, &metas[0]), outputs.get_mut(index), tracer);
+            let found = FrameRoute { route, meta: &metas[0] };
+            lane.dispose_one(ctx, now, desc, found, outputs.get_mut(index), tracer);
         }
         if !learn.is_empty() {
             ctx.learn(now, lane.port, learn, tracer);
@@ -162,9 +168,15 @@ fn shut_out(which: BurstMask, metas: &mut [FrameMeta; BURST]) {
     }
 }
 
-/// What is found of frames, by place: their headers and verdicts, sources to be learnt, flows to be remembered.
-type Found<'a> =
-    (&'a mut [FrameMeta; BURST], &'a mut arrayvec::ArrayVec<Source, BURST>, &'a mut FlowCache);
+/// What is found of frames.
+struct Found<'a> {
+    /// Their headers and verdicts, by place.
+    metas: &'a mut [FrameMeta; BURST],
+    /// Sources to be learnt.
+    learn: &'a mut arrayvec::ArrayVec<Source, BURST>,
+    /// Where flows are remembered.
+    flows: &'a mut FlowCache,
+}
 
 /// Where loop probes go.
 const PROBE: AddrKey = AddrKey::ethernet(loop_probe::DST);
@@ -176,18 +188,18 @@ impl InputLane {
         &mut self,
         ctx: &mut Context,
         now: Instant,
-        (batch, which): (&mut Batch, BurstMask),
+        BurstView { batch, which }: BurstView<'_>,
         to: Found<'_>,
         blocked: bool,
         tracer: &mut T,
     ) {
-        ctx.parse(now, self.port, (batch, which), to.0, tracer);
+        ctx.parse(now, self.port, BurstView { batch, which }, to.metas, tracer);
         if blocked {
-            shut_out(which, to.0);
+            shut_out(which, to.metas);
         } else if ctx.snapshot.links.is_any() {
-            self.forward::<T, true>(ctx, now, (batch, which), to, tracer);
+            self.forward::<T, true>(ctx, now, BurstView { batch, which }, to, tracer);
         } else {
-            self.forward::<T, false>(ctx, now, (batch, which), to, tracer);
+            self.forward::<T, false>(ctx, now, BurstView { batch, which }, to, tracer);
         }
     }
 
@@ -197,8 +209,8 @@ impl InputLane {
         &mut self,
         ctx: &Context,
         now: Instant,
-        (batch, which): (&[Desc], BurstMask),
-        (metas, learn, flows): Found<'_>,
+        BurstView { batch, which }: BurstView<'_>,
+        Found { metas, learn, flows }: Found<'_>,
         tracer: &mut T,
     ) {
         let links = &ctx.snapshot.links;
@@ -248,12 +260,13 @@ impl InputLane {
         ctx: &mut Context,
         now: Instant,
         batch: &mut Batch,
-        (routes, metas): (&[u16; BURST], &[FrameMeta; BURST]),
+        BurstRoutes { routes, metas }: BurstRoutes<'_>,
         mut output: Option<&mut OutputLane>,
         tracer: &mut T,
     ) {
         for ((desc, &route), meta) in batch.drain(..).zip(routes).zip(metas) {
-            self.carry_out(ctx, now, desc, (route, meta), output.as_deref_mut(), tracer);
+            let found = FrameRoute { route, meta };
+            self.carry_out(ctx, now, desc, found, output.as_deref_mut(), tracer);
         }
     }
 
@@ -264,11 +277,11 @@ impl InputLane {
         ctx: &mut Context,
         now: Instant,
         desc: Desc,
-        (route, meta): (u16, &FrameMeta),
+        found: FrameRoute<'_>,
         output: Option<&mut OutputLane>,
         tracer: &mut T,
     ) {
-        self.carry_out(ctx, now, desc, (route, meta), output, tracer);
+        self.carry_out(ctx, now, desc, found, output, tracer);
         self.publish(ctx);
     }
 
@@ -278,7 +291,7 @@ impl InputLane {
         ctx: &mut Context,
         now: Instant,
         desc: Desc,
-        (route, meta): (u16, &FrameMeta),
+        FrameRoute { route, meta }: FrameRoute<'_>,
         output: Option<&mut OutputLane>,
         tracer: &mut T,
     ) {

@@ -52,7 +52,7 @@ impl Context {
                 Learned::Looping { home, other } => {
                     let moved = self.snapshot.config.forward.sticky == Span::ZERO;
                     self.stats.port[input].fdb_moves.add(u64::from(moved));
-                    self.cut_loop(now, (home, other), key.vid(), tracer);
+                    self.cut_loop(now, home, other, key.vid(), tracer);
                 }
                 Learned::Busy => self.stats.learn_busy.add(1),
                 _ => {}

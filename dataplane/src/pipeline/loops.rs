@@ -209,7 +209,8 @@ impl Context {
     pub(super) fn cut_loop<T: Tracer>(
         &self,
         now: Instant,
-        (home, other): (PortId, PortId),
+        home: PortId,
+        other: PortId,
         vid: Vid,
         tracer: &mut T,
     ) {

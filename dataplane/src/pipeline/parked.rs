@@ -8,7 +8,7 @@ use super::burst::{CACHE_MISS, FrameMeta, Verdict};
 use crate::desc::Desc;
 use crate::queues::QueueId;
 use crate::time::Instant;
-use crate::types::{PortId, Pri};
+use crate::types::{PortId, QueueKey};
 
 /// A frame of which it is known where it goes, and which is not whole yet.
 pub(super) struct Parked {
@@ -23,13 +23,13 @@ pub(super) struct Parked {
 }
 
 impl Parked {
-    /// The one queue that the frame goes to.
-    pub fn queue(&self) -> Option<(PortId, Pri)> {
+    /// The one VOQ of `input`, by which it came in, that the frame goes to.
+    pub fn voq(&self, input: PortId) -> Option<QueueKey> {
         let output = match self.meta.verdict {
             _ if self.route != CACHE_MISS => QueueId::from_low_bits(self.route).output(),
             Verdict::Forward(outputs) => outputs.sole()?,
             Verdict::Drop(_) | Verdict::Consume | Verdict::Hold => return None,
         };
-        Some((output, self.desc.pri()))
+        Some(QueueKey { input, output, pri: self.desc.pri() })
     }
 }

@@ -6,9 +6,9 @@
 
 use weft_parsers::{Format, Head, parse_head};
 
-use super::burst::{BurstMask, CountRun, FrameMeta, Verdict, trace_rx};
+use super::burst::{BurstView, CountRun, FrameMeta, Verdict, trace_rx};
 use super::context::Context;
-use crate::batch::{BURST, Batch};
+use crate::batch::BURST;
 use crate::config::PriSource;
 use crate::fdb::FdbKey;
 use crate::stats::DropReason;
@@ -31,7 +31,7 @@ impl Context {
         &mut self,
         now: Instant,
         input: PortId,
-        (batch, which): (&mut Batch, BurstMask),
+        BurstView { batch, which }: BurstView<'_>,
         metas: &mut [FrameMeta; BURST],
         tracer: &mut T,
     ) {
@@ -51,7 +51,7 @@ impl Context {
                 run.count(stats, len, Format::Other as usize);
                 meta.verdict = Verdict::Drop(DropReason::Malformed);
                 let (pri, _) = classifier.pri(&Head::EMPTY);
-                desc.classify(input, Format::Other, pri, (false, false));
+                desc.classify(input, Format::Other, pri, false, false);
                 continue;
             };
             let format = head.format();
@@ -74,7 +74,7 @@ impl Context {
             };
             meta.head = head;
             let (pri, by) = classifier.pri(&head);
-            desc.classify(input, format, pri, (head.tagged(), snapshot.may_mark(&head)));
+            desc.classify(input, format, pri, head.tagged(), snapshot.may_mark(&head));
             if head.group() && format != Format::MacControl {
                 desc.set_for_group();
                 to_groups += 1;

@@ -19,7 +19,8 @@ pub(super) fn rewrite(
     bufs: &mut Bufs,
     snapshot: &Snapshot,
     stats: &WorkerStats,
-    (port, pri): (PortId, Pri),
+    port: PortId,
+    pri: Pri,
     desc: Desc,
     mark: bool,
 ) -> Result<Desc, Desc> {
@@ -39,17 +40,27 @@ pub(super) fn rewrite(
         stats.port[port].pri[pri].ecn_marked.add(u64::from(marked));
     }
     if op != TagOp::Keep {
-        retag(bufs, snapshot, (port, pri), (vid, op, tci), &mut desc);
+        retag(bufs, snapshot, port, pri, TagChange { op, vid, old: tci }, &mut desc);
     }
     Ok(desc)
+}
+
+/// How a frame's tag changes on its way out.
+#[derive(Clone, Copy)]
+struct TagChange {
+    op: TagOp,
+    vid: Vid,
+    /// What the tag holds, if there is one.
+    old: Option<Tci>,
 }
 
 /// Puts a tag in, takes it out or changes its VID.
 fn retag(
     bufs: &mut Bufs,
     snapshot: &Snapshot,
-    (port, pri): (PortId, Pri),
-    (vid, op, old): (Vid, TagOp, Option<Tci>),
+    port: PortId,
+    pri: Pri,
+    TagChange { op, vid, old }: TagChange,
     desc: &mut Desc,
 ) {
     let Some(config) = snapshot.config.ports.get(port.index()) else { return };

@@ -122,7 +122,7 @@ impl<const SPREAD: bool> Router<'_, SPREAD> {
             let able = carriers.copied().unwrap_or_default();
             let able = able.and(self.up).and(self.snapshot.vlan.members(meta.vid));
             let others = ports.without(PortSet::only(self.home));
-            return self.snapshot.links.pick_port(others, hash(), (self.joined_spreads, able));
+            return self.snapshot.links.pick_port(others, hash(), self.joined_spreads, able);
         }
         Some(port).filter(|&port| port != self.home)
     }

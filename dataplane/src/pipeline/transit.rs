@@ -61,7 +61,7 @@ impl Lane {
             if let Some(crossbar) = &mut self.crossbar {
                 let _ = crossbar.islip.slot_of_one(input, output, pri);
             }
-            moved += self.cross_over(now, (frame.desc, output), ports, step, tracer);
+            moved += self.cross_over(now, frame.desc, output, ports, step, tracer);
         }
         self.transits.frames = frames; // its memory
         moved
@@ -73,7 +73,8 @@ impl Lane {
     pub(super) fn cross_over<T: Tracer>(
         &mut self,
         now: Instant,
-        (desc, output): (Desc, PortId),
+        desc: Desc,
+        output: PortId,
         ports: &mut [Box<dyn Port>],
         step: &mut Step,
         tracer: &mut T,
@@ -89,11 +90,11 @@ impl Lane {
             return 0;
         };
         let pri = desc.pri();
-        crossbar.hold(now, (desc.input(), output), desc.len(), &ctx.snapshot);
+        crossbar.hold(now, desc.input(), output, desc.len(), &ctx.snapshot);
         if may_pass && lane.is_bare() && back.pause.is_idle() && port.tx_room(now) > 0 {
             return 1 + lane.send_one(ctx, now, desc, port.as_mut(), tracer);
         }
-        crossbar.feed((output, pri), desc);
+        crossbar.feed(output, pri, desc);
         lane.queued.insert(pri);
         step.fed.insert(output);
         1
@@ -133,7 +134,8 @@ impl InputLane {
         &mut self,
         ctx: &mut Context,
         now: Instant,
-        (desc, output): (Desc, PortId),
+        desc: Desc,
+        output: PortId,
         transits: &mut Transits,
         tracer: &mut T,
     ) {

@@ -86,18 +86,12 @@ impl PauseLog {
     #[inline]
     pub fn note(&self, now: Instant, port: PortId, side: PauseSide, before: PriSet, after: PriSet) {
         if before != after {
-            self.record(now, port, side, (before, after));
+            self.record(now, port, side, before, after);
         }
     }
 
     #[cold]
-    fn record(
-        &self,
-        at: Instant,
-        port: PortId,
-        side: PauseSide,
-        (before, after): (PriSet, PriSet),
-    ) {
+    fn record(&self, at: Instant, port: PortId, side: PauseSide, before: PriSet, after: PriSet) {
         let Some(slots) = self.slots.get() else { return };
         for (pris, begins) in [(before.without(after), false), (after.without(before), true)] {
             for pri in pris.iter() {

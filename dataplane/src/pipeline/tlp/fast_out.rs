@@ -69,7 +69,7 @@ impl Context {
         desc: &mut Desc,
         (port, pri): (PortId, Pri),
     ) -> QueueId {
-        desc.classify(input, Format::Pbr, pri, (false, false));
+        desc.classify(input, Format::Pbr, pri, false, false);
         desc.set(Flag::Pg, self.snapshot.is_lossless(input, pri));
         QueueId::new(port, pri)
     }

@@ -24,7 +24,7 @@ use weft_base::sync::Ordering;
 use weft_parsers::tlp::{Mode, Status};
 use weft_parsers::{Format, MacAddr, ether_type, parse_head};
 
-use super::burst::{BurstMask, CACHE_MISS, CountRun, FrameMeta, Verdict, trace_rx};
+use super::burst::{BurstMask, BurstView, CACHE_MISS, CountRun, FrameMeta, Verdict, trace_rx};
 use super::context::Context;
 use crate::batch::{BURST, Batch};
 use crate::config::{PortRole, TlpLink};
@@ -115,7 +115,7 @@ impl Context {
             }
         }
         run.flush(&self.stats.port[input]);
-        !T::ON && self.route((batch, left), metas, routes)
+        !T::ON && self.route(BurstView { batch, which: left }, metas, routes)
     }
 
     /// Decides where one frame goes, and makes it ready.
@@ -137,7 +137,7 @@ impl Context {
                 return self.unread(input, desc, DropReason::Malformed);
             };
             meta.head = head;
-            desc.classify(input, Format::MacControl, Pri::default(), (false, false));
+            desc.classify(input, Format::MacControl, Pri::default(), false, false);
             return Verdict::Consume;
         }
         if len > config.frame_len_max {
@@ -151,16 +151,16 @@ impl Context {
         let tlp = &snapshot.config.tlp;
         match read::read(self.bufs.bytes(desc), tables.edge(input), link, tlp) {
             Ok(Read::Tlp(parsed)) => {
-                desc.classify(input, Format::Pbr, parsed.pri, (false, false));
+                desc.classify(input, Format::Pbr, parsed.pri, false, false);
                 let decision = self.decide(tables, input, &parsed);
                 self.apply(tables, input, desc, (&parsed, decision), space)
             }
             Ok(Read::Control) => {
-                desc.classify(input, Format::Pbr, tlp.tc_to_pri[0], (false, false));
+                desc.classify(input, Format::Pbr, tlp.tc_to_pri[0], false, false);
                 self.send_to_cpu_port(input, desc)
             }
             Ok(Read::Refused(refusal)) => {
-                desc.classify(input, Format::Pbr, tlp.tc_to_pri[0], (false, false));
+                desc.classify(input, Format::Pbr, tlp.tc_to_pri[0], false, false);
                 self.refuse(input, refusal, DropReason::TlpRefused)
             }
             Err(reason) => self.unread(input, desc, reason),
@@ -170,7 +170,7 @@ impl Context {
     /// A frame that was not understood.
     fn unread(&self, input: PortId, desc: &mut Desc, reason: DropReason) -> Verdict {
         let pri = self.snapshot.config.tlp.tc_to_pri[0];
-        desc.classify(input, Format::Other, pri, (false, false));
+        desc.classify(input, Format::Other, pri, false, false);
         Verdict::Drop(reason)
     }
 
@@ -273,7 +273,7 @@ impl Context {
         let form = (front, front.mode(mode));
         bytes::answer(&mut self.bufs, desc, parsed, form, ends, (completer, status, space)).ok()?;
         let pri = parsed.pri_of_answer(&self.snapshot.config.tlp);
-        desc.classify(input, Format::Pbr, pri, (false, false));
+        desc.classify(input, Format::Pbr, pri, false, false);
         self.stats.port[input].answered.add(1);
         Some(self.towards(port))
     }
@@ -302,7 +302,7 @@ impl Context {
         if parsed.pth.is_none_or(|pth| pth.dpid.is_none()) {
             return lost; // it was for the partner alone
         }
-        desc.classify(input, Format::Pbr, parsed.pri, (false, false));
+        desc.classify(input, Format::Pbr, parsed.pri, false, false);
         match self.decide(&tables, input, &parsed) {
             decision @ (Decision::Out { .. }
             | Decision::Refuse(_)
@@ -356,7 +356,7 @@ impl Context {
             Err(reason) => return self.unread(input, desc, reason),
         };
         let pri = parsed.map_or(config.tc_to_pri[0], |parsed| parsed.pri);
-        desc.classify(input, Format::Pbr, pri, (false, false));
+        desc.classify(input, Format::Pbr, pri, false, false);
         match (port_of_cpu_mac(to), parsed) {
             (Some(port), _) => {
                 let Some((_, (ends, _))) = self.link_of(port) else {
