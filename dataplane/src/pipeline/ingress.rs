@@ -13,6 +13,7 @@ use super::lane::Lane;
 use super::output_lane::OutputLane;
 use super::route::Router;
 use super::scratch::Scratch;
+use super::tlp::TlpScratch;
 use crate::batch::{BURST, Batch};
 use crate::desc::Desc;
 use crate::fdb::Source;
@@ -60,7 +61,7 @@ impl Lane {
         let Scratch { routes, demand, metas, learn, space } = &mut **scratch;
         let count = batch.len();
         if ctx.snapshot.tlp_ports.contains(lane.port) {
-            let memory = (&mut *metas, &mut *routes, space);
+            let memory = TlpScratch { metas, routes, space };
             let routed = ctx.tlps(now, lane.port, &mut batch, memory, tracer);
             ctx.count_burst(lane.port, count);
             if !(routed && lane.enqueue_burst(ctx, &mut batch, routes, demand)) {

@@ -54,6 +54,15 @@ pub(super) struct Change {
     pub segment: Option<u8>,
 }
 
+/// What a request is answered with.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Answer {
+    pub front: Front,
+    pub mode: Mode,
+    pub completer: Bdf,
+    pub status: Status,
+}
+
 /// Why a frame cannot go out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unfit {
@@ -63,12 +72,13 @@ pub(super) enum Unfit {
     Room,
 }
 
-/// Addresses of a link, and whose protocol its frames speak.
+/// Addresses of a link, whose protocol its frames speak, and how long they may be.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LinkEnds {
     pub to: MacAddr,
     pub from: MacAddr,
     pub oui: Oui,
+    pub frame_len_max: usize,
 }
 
 /// EtherType behind the addresses.
@@ -143,8 +153,10 @@ pub(super) const fn macs(to: u64, from: u64) -> [u8; MACS_LEN] {
 pub(super) fn put_front(
     bufs: &mut Bufs,
     desc: &mut Desc,
-    (at, len): (usize, usize),
-    (macs, pth): ([u8; MACS_LEN], Option<Pth>),
+    at: usize,
+    len: usize,
+    macs: [u8; MACS_LEN],
+    pth: Option<Pth>,
     link: TlpLink,
 ) -> Option<()> {
     let (chunk, start) = bufs.chunk_mut(desc)?;
@@ -185,13 +197,13 @@ pub(super) fn change(
     desc: &mut Desc,
     parsed: &ParsedTlp,
     change: Change,
-    (ends, len_max): (LinkEnds, usize),
+    ends: LinkEnds,
     space: &mut Space,
 ) -> Result<(), Unfit> {
     let ln = parsed.request.ln.is_some_and(LnTlp::has_bit);
     let head = Head::new(ends, change.front, parsed, change.mode, ln);
     if !parsed.is_tlp() || parsed.mode == change.mode && change.segment.is_none() {
-        if head.len + parsed.end - parsed.at > len_max {
+        if head.len + parsed.end - parsed.at > ends.frame_len_max {
             return Err(Unfit::Room);
         }
         let (chunk, start) = bufs.chunk_mut(desc).ok_or(Unfit::Room)?;
@@ -237,28 +249,29 @@ pub(super) fn change(
         };
     }
     let len = repr.emit(space).map_err(|_| Unfit::Form)?;
-    replace(bufs, desc, &head, space.get(..len).unwrap_or_default(), len_max)
+    replace(bufs, desc, &head, space.get(..len).unwrap_or_default(), ends.frame_len_max)
 }
 
-/// Makes a request its completion, which says that it is not supported, or why else nothing comes of it (`status`).
+/// Makes a request its completion, which says that it is not supported, or why else nothing comes of it (its status).
 pub(super) fn answer(
     bufs: &mut Bufs,
     desc: &mut Desc,
     parsed: &ParsedTlp,
-    (front, mode): (Front, Mode),
-    (ends, len_max): (LinkEnds, usize),
-    (completer, status, space): (Bdf, Status, &mut Space),
+    Answer { front, mode, completer, status }: Answer,
+    ends: LinkEnds,
+    space: &mut Space,
 ) -> Result<(), Unfit> {
     let head = Head::new(ends, front, parsed, mode, false);
     if let Some(request) = &parsed.mem {
         let len = mem::refused(request, space).ok_or(Unfit::Form)?;
-        return replace(bufs, desc, &head, space.get(..len).unwrap_or_default(), len_max);
+        let tlp = space.get(..len).unwrap_or_default();
+        return replace(bufs, desc, &head, tlp, ends.frame_len_max);
     }
     let bytes = bufs.bytes(desc).get(parsed.at..parsed.end).unwrap_or_default();
     let tlp = Tlp::parse(parsed.mode, bytes).map_err(|_| Unfit::Form)?;
     let repr = Completion::of(&tlp, status, completer).ok_or(Unfit::Form)?;
     let len = repr.emit(space).map_err(|_| Unfit::Form)?;
-    replace(bufs, desc, &head, space.get(..len).unwrap_or_default(), len_max)
+    replace(bufs, desc, &head, space.get(..len).unwrap_or_default(), ends.frame_len_max)
 }
 
 /// Puts a head and a TLP in a frame's place.

@@ -67,7 +67,8 @@ impl Context {
         &self,
         input: PortId,
         desc: &mut Desc,
-        (port, pri): (PortId, Pri),
+        port: PortId,
+        pri: Pri,
     ) -> QueueId {
         desc.classify(input, Format::Pbr, pri, false, false);
         desc.set(Flag::Pg, self.snapshot.is_lossless(input, pri));

@@ -55,9 +55,9 @@ impl Context {
                 fast_frame::fast_frame(head, len, &words, front, own.payload_max)
             });
             let taken = match tlp {
-                Some(frame) => self.forward_fast(tables, (input, edge), desc, &frame),
+                Some(frame) => self.forward_fast(tables, input, edge, desc, &frame),
                 None if len <= len_max => mem_fast::read(head, len, &words)
-                    .and_then(|message| self.forward_mem(tables, (input, edge), desc, &message)),
+                    .and_then(|message| self.forward_mem(tables, input, edge, desc, &message)),
                 None => None,
             };
             if let Some(queue) = taken {
@@ -78,7 +78,8 @@ impl Context {
     fn forward_fast(
         &mut self,
         tables: &Tables,
-        (input, edge): (PortId, Option<&EdgePort>),
+        input: PortId,
+        edge: Option<&EdgePort>,
         desc: &mut Desc,
         frame: &FastFrame,
     ) -> Option<QueueId> {
@@ -121,10 +122,10 @@ impl Context {
             let oui = self.snapshot.config.tlp.oui;
             let protocol = if front.is_some() { Protocol::Pbr } else { Protocol::HbrFlit };
             let link = TlpLink { oui, protocol, ln: false };
-            bytes::put_front(&mut self.bufs, desc, (frame.at, len), (macs, front), link)?;
+            bytes::put_front(&mut self.bufs, desc, frame.at, len, macs, front, link)?;
         }
         let pri = pri_of(tlp, &self.snapshot.config.tlp);
-        Some(self.queue_out(input, desc, (port, pri)))
+        Some(self.queue_out(input, desc, port, pri))
     }
 }
 

@@ -20,7 +20,8 @@ pub(super) fn read(
     rest: &[u8],
     start: usize,
     edge: Option<&EdgePort>,
-    (protocol, config): (Protocol, &TlpConfig),
+    protocol: Protocol,
+    config: &TlpConfig,
 ) -> Result<Read, DropReason> {
     let is_pbr = protocol == Protocol::PbrMem;
     let (pth, at, bytes) = behind_pth(rest, start, edge, is_pbr)?;

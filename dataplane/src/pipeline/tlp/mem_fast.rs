@@ -83,7 +83,8 @@ impl Context {
     pub(super) fn forward_mem(
         &mut self,
         tables: &Tables,
-        (input, edge): (PortId, Option<&EdgePort>),
+        input: PortId,
+        edge: Option<&EdgePort>,
         desc: &mut Desc,
         message: &FastMem,
     ) -> Option<QueueId> {
@@ -107,9 +108,8 @@ impl Context {
         let protocol = if front.is_some() { Protocol::PbrMem } else { Protocol::HbrMem };
         let pri = if asks { tlp.uio_req_pri } else { tlp.uio_cpl_pri };
         let link = TlpLink { oui: tlp.oui, protocol, ln: false };
-        let place = (message.at, message.len);
-        bytes::put_front(&mut self.bufs, desc, place, (macs, front), link)?;
-        Some(self.queue_out(input, desc, (port, pri)))
+        bytes::put_front(&mut self.bufs, desc, message.at, message.len, macs, front, link)?;
+        Some(self.queue_out(input, desc, port, pri))
     }
 }
 

@@ -35,7 +35,7 @@ use crate::time::Instant;
 use crate::trace::{Event, Tracer};
 use crate::types::{PortId, PortSet, Pri};
 
-use bytes::{Change, LinkEnds, Unfit};
+use bytes::{Answer, Change, LinkEnds, Unfit};
 use decide::Decision;
 use parsed::{ParsedTlp, Read};
 
@@ -62,6 +62,13 @@ pub const fn port_of_cpu_mac(mac: MacAddr) -> Option<PortId> {
     }
 }
 
+/// Memory for a burst of TLPs.
+pub(super) struct TlpScratch<'a> {
+    pub metas: &'a mut [FrameMeta; BURST],
+    pub routes: &'a mut [u16; BURST],
+    pub space: &'a mut Space,
+}
+
 impl Context {
     /// Decides where each frame of a burst goes that came in at `input`, a port for TLPs, and makes it ready;
     /// true if all of them have one queue each, which `routes` then name.
@@ -71,7 +78,7 @@ impl Context {
         now: Instant,
         input: PortId,
         batch: &mut Batch,
-        (metas, routes, space): (&mut [FrameMeta; BURST], &mut [u16; BURST], &mut Space),
+        TlpScratch { metas, routes, space }: TlpScratch<'_>,
         tracer: &mut T,
     ) -> bool {
         // Newer ones would have what comes in now pass what is held by the older ones.
@@ -153,7 +160,7 @@ impl Context {
             Ok(Read::Tlp(parsed)) => {
                 desc.classify(input, Format::Pbr, parsed.pri, false, false);
                 let decision = self.decide(tables, input, &parsed);
-                self.apply(tables, input, desc, (&parsed, decision), space)
+                self.apply(tables, input, desc, &parsed, decision, space)
             }
             Ok(Read::Control) => {
                 desc.classify(input, Format::Pbr, tlp.tc_to_pri[0], false, false);
@@ -180,7 +187,8 @@ impl Context {
         tables: &Tables,
         input: PortId,
         desc: &mut Desc,
-        (parsed, decision): (&ParsedTlp, Decision),
+        parsed: &ParsedTlp,
+        decision: Decision,
         space: &mut Space,
     ) -> Verdict {
         let mut status = Status::UnsupportedRequest;
@@ -238,13 +246,13 @@ impl Context {
     }
 
     /// Layout of TLPs on the link of `port`, its addresses, and its longest frame.
-    fn link_of(&self, port: PortId) -> Option<(Mode, (LinkEnds, usize))> {
+    fn link_of(&self, port: PortId) -> Option<(Mode, LinkEnds)> {
         let config = self.snapshot.config.ports.get(port.index())?;
         let link = config.role.link()?;
         let to = MacAddr::from_bits(self.core.partners[port].load(Ordering::Relaxed));
         let oui = self.snapshot.config.tlp.oui;
-        let ends = LinkEnds { to, from: config.parse.port_mac, oui };
-        Some((link.mode, (ends, config.frame_len_max)))
+        let (from, frame_len_max) = (config.parse.port_mac, config.frame_len_max);
+        Some((link.mode, LinkEnds { to, from, oui, frame_len_max }))
     }
 
     /// Counts a TLP that is not forwarded.
@@ -270,8 +278,8 @@ impl Context {
         };
         let completer = decide::completer(tables, input, parsed).unwrap_or_default();
         let (mode, ends) = self.link_of(port)?;
-        let form = (front, front.mode(mode));
-        bytes::answer(&mut self.bufs, desc, parsed, form, ends, (completer, status, space)).ok()?;
+        let answer = Answer { front, mode: front.mode(mode), completer, status };
+        bytes::answer(&mut self.bufs, desc, parsed, answer, ends, space).ok()?;
         let pri = parsed.pri_of_answer(&self.snapshot.config.tlp);
         desc.classify(input, Format::Pbr, pri, false, false);
         self.stats.port[input].answered.add(1);
@@ -307,12 +315,10 @@ impl Context {
             decision @ (Decision::Out { .. }
             | Decision::Refuse(_)
             | Decision::Retry(_)
-            | Decision::Hold) => {
-                match self.apply(&tables, input, desc, (&parsed, decision), space) {
-                    Verdict::Drop(_) => lost,
-                    verdict => verdict,
-                }
-            }
+            | Decision::Hold) => match self.apply(&tables, input, desc, &parsed, decision, space) {
+                Verdict::Drop(_) => lost,
+                verdict => verdict,
+            },
             Decision::CpuPort | Decision::Unexpected(_) | Decision::Drop(_) => lost,
         }
     }
@@ -359,7 +365,7 @@ impl Context {
         desc.classify(input, Format::Pbr, pri, false, false);
         match (port_of_cpu_mac(to), parsed) {
             (Some(port), _) => {
-                let Some((_, (ends, _))) = self.link_of(port) else {
+                let Some((_, ends)) = self.link_of(port) else {
                     return Verdict::Drop(DropReason::NoOutput);
                 };
                 bytes::readdress(&mut self.bufs, desc, ends.to, ends.from);
@@ -367,7 +373,7 @@ impl Context {
             }
             (None, Some(parsed)) => {
                 let decision = self.decide(tables, input, &parsed);
-                self.apply(tables, input, desc, (&parsed, decision), space)
+                self.apply(tables, input, desc, &parsed, decision, space)
             }
             (None, None) => self.unread(input, desc, DropReason::NotTlp),
         }

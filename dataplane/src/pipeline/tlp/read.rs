@@ -36,7 +36,7 @@ pub(super) fn read(
     let (tlp, pth, at, ln) = match found.protocol {
         Protocol::Control => return Ok(Read::Control),
         Protocol::PbrMem | Protocol::HbrMem => {
-            return mem::read(rest, start, edge, (found.protocol, config));
+            return mem::read(rest, start, edge, found.protocol, config);
         }
         Protocol::PbrCache | Protocol::HbrCache => {
             return cache::read(rest, start, edge, found.protocol, config);
