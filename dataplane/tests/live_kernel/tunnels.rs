@@ -29,7 +29,7 @@ const NEEDS_CSUM: u8 = 1;
 type Left = (Vec<u8>, Option<PartialCsum>);
 
 /// Sends a frame with what is left to others.
-fn send(sender: &mut PacketSender, (frame, left): &Left) {
+fn send(sender: &mut PacketSender, frame: &[u8], left: Option<PartialCsum>) {
     let mut header = [0; 10];
     if let Some(PartialCsum { start, offset }) = left {
         header[0] = NEEDS_CSUM;
@@ -68,8 +68,8 @@ fn unknown() -> Left {
 
 /// What a port receives of what a host sends.
 fn received<P: Port>(bench: &mut Bench<P>, sender: &mut PacketSender, sent: &Left) -> Left {
-    send(sender, sent);
-    let (bytes, _) = sent;
+    let (bytes, left) = sent;
+    send(sender, bytes, *left);
     // The host says things of its own in between.
     let is_it = |frame: &[u8]| frame.len() == bytes.len() && frame.get(..12) == bytes.get(..12);
     let frames = bench.until(|frame, _| is_it(frame));

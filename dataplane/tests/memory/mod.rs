@@ -33,7 +33,8 @@ pub(crate) fn caps() -> PortCaps {
 pub(crate) fn config(
     ports: usize,
     pris: usize,
-    (cells, cell_bytes): (u32, u32),
+    cells: u32,
+    cell_bytes: u32,
     headroom_cells: u32,
 ) -> SwitchConfig {
     let mut config = SwitchConfig::live(&LiveSizes {

@@ -191,7 +191,7 @@ fn ports(own: &[PortId], sent: &Arc<AtomicU64>) -> Vec<Box<dyn Port>> {
 }
 
 fn config(pris: usize, cell_bytes: u32) -> SwitchConfig {
-    let mut config = memory::config(PORTS, pris, (700, cell_bytes), 8);
+    let mut config = memory::config(PORTS, pris, 700, cell_bytes, 8);
     config.ports[4].frame_len_max = 1_400;
     config.ports[4].pfc = false;
     config.ports[5].egress.port_max_rate = LinkRate::bps(900_000_000);
@@ -240,7 +240,7 @@ fn early(mut config: SwitchConfig) -> SwitchConfig {
 /// Runs a switch for `steps` and returns the trace hash, the events and the final ledger.
 fn run(config: SwitchConfig, workers: usize, timing: Timing, steps: u64) -> (u64, u64, Ledger) {
     let mut trace = Trace::new(|_, _: &Event| {});
-    let (_, ledger) = run_with(config, workers, timing, (steps, 4_000), &mut trace);
+    let (_, ledger) = run_with(config, workers, timing, steps, 4_000, &mut trace);
     (trace.hash(), trace.events(), ledger)
 }
 
@@ -250,7 +250,8 @@ fn run_with<T: Tracer>(
     config: SwitchConfig,
     workers: usize,
     timing: Timing,
-    (steps, step_ns): (u64, u64),
+    steps: u64,
+    step_ns: u64,
     trace: &mut T,
 ) -> (u64, Ledger) {
     let pool = Pool::in_memory(2_600, 1_518).unwrap();
@@ -299,8 +300,8 @@ fn an_untraced_switch_decides_as_a_traced_one() {
     for (name, mut config, workers, timing, step_ns) in cases {
         config.forward.ageing = Span::from_ms(900); // stamps are 0.55 s apart
         let traced = &mut Trace::new(|_, _: &Event| {});
-        let traced = run_with(config.clone(), workers, timing, (4_000, step_ns), traced);
-        let untraced = run_with(config, workers, timing, (4_000, step_ns), &mut NoTrace);
+        let traced = run_with(config.clone(), workers, timing, 4_000, step_ns, traced);
+        let untraced = run_with(config, workers, timing, 4_000, step_ns, &mut NoTrace);
         assert_eq!(untraced.1, traced.1, "{name}");
         assert_eq!(untraced.0, traced.0, "{name}: what was sent");
         let early = traced.1.port.iter().flat_map(|port| &port.pri);

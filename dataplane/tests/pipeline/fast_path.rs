@@ -182,7 +182,7 @@ impl Rig {
 }
 
 fn config() -> SwitchConfig {
-    let mut config = memory::config(PORTS, 4, (2_000, memory::CHUNK), 8);
+    let mut config = memory::config(PORTS, 4, 2_000, memory::CHUNK, 8);
     config.pfc.enabled = true;
     config
 }

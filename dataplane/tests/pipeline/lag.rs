@@ -146,7 +146,7 @@ impl Rig {
 
 /// Without PFC, so that all that is lost was lost by a link; ports 1 and 2 are a LAG.
 fn config() -> SwitchConfig {
-    let mut config = memory::config(PORTS, 4, (2_000, memory::CHUNK), 8);
+    let mut config = memory::config(PORTS, 4, 2_000, memory::CHUNK, 8);
     config.pfc.enabled = false;
     config.lags = vec![Lag { name: "l0".into(), ports: PortSet::from_bits(0b110) }];
     config

@@ -74,7 +74,7 @@ impl Bench {
             let (one, other) = link();
             ports.extend([Box::new(one) as Box<dyn Port>, Box::new(other)]);
         }
-        let mut config = config(ports.len(), 4, (2_048, CHUNK), 16);
+        let mut config = config(ports.len(), 4, 2_048, CHUNK, 16);
         config.forward.loop_probes = true;
         config.forward.loop_block = Some(Span::from_ms(10_000));
         config.forward.sticky = Span::from_ms(10_000);

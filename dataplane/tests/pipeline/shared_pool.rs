@@ -33,7 +33,7 @@ fn what_the_far_end_of_a_pipe_takes_comes_back_to_it() {
     .unwrap();
     let mut bufs = Bufs::new(pool.clone(), 64, 0);
     let ports: Vec<Box<dyn Port>> = vec![Box::new(near), Box::new(Null::sink("sink", rate))];
-    let config = memory::config(2, 4, (1_024, memory::CHUNK), 16);
+    let config = memory::config(2, 4, 1_024, memory::CHUNK, 16);
     let mut built = SwitchBuilder::new(ports).config(config).pool(pool).build().unwrap();
     let (mut lane, mut ports) = built.lanes.pop().unwrap();
     far.start(&mut bufs).unwrap();

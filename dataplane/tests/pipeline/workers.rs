@@ -174,7 +174,7 @@ impl Port for Numbered {
 }
 
 fn config(lossless: bool) -> SwitchConfig {
-    let mut config = memory::config(PORTS, PRIS, (3_000, memory::CHUNK), 150);
+    let mut config = memory::config(PORTS, PRIS, 3_000, memory::CHUNK, 150);
     config.pfc.enabled = lossless;
     for port in 0..PORTS {
         let bytes = station(port);

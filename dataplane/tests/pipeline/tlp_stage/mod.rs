@@ -166,7 +166,7 @@ fn partner(port: usize) -> MacAddr {
 
 impl Rig {
     fn new() -> Self {
-        let mut config = memory::config(PORTS, 8, (2_048, memory::CHUNK), 16);
+        let mut config = memory::config(PORTS, 8, 2_048, memory::CHUNK, 16);
         for (at, port) in config.ports.iter_mut().enumerate() {
             port.role = role(at);
             port.parse.port_mac = mac(at);
