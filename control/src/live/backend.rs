@@ -417,8 +417,8 @@ impl Backend for SwitchHandle {
             Some(to @ (MirrorTarget::File(path) | MirrorTarget::Replace(path))) => {
                 let format = CaptureFormat::for_path(path);
                 let overwrite = matches!(to, MirrorTarget::Replace(_));
-                let file = (path, Existing::replace_if(overwrite));
-                let mirror = Mirror::start(file, format, 0, MIRROR_SLOTS, &[port])
+                let existing = Existing::replace_if(overwrite);
+                let mirror = Mirror::start(path, existing, format, 0, MIRROR_SLOTS, &[port])
                     .map_err(|error| Refused::because(with_causes(&error)))?;
                 let watch = self.live.watch();
                 slot.set(Some(mirror.handle(0)));

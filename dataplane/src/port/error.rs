@@ -62,24 +62,35 @@ pub enum PortOpenError {
     },
 }
 
-/// What was tried, and the answer.
-pub(super) type Refused = (&'static str, io::Error);
+/// A call that was refused.
+#[derive(Debug)]
+pub(super) struct Refused {
+    /// What was tried.
+    pub call: &'static str,
+    /// The kernel's answer.
+    pub source: io::Error,
+}
 
 /// Puts what was tried in front of the answer.
 pub(super) fn at(call: &'static str) -> impl Fn(io::Error) -> Refused {
-    move |source| (call, source)
+    move |source| Refused { call, source }
 }
 
 impl PortOpenError {
     /// A call for `device` that was refused; `hint` is what is often the reason, or empty.
-    pub(super) fn refused(device: &str, (call, source): Refused, hint: &'static str) -> Self {
+    pub(super) fn refused(
+        device: &str,
+        Refused { call, source }: Refused,
+        hint: &'static str,
+    ) -> Self {
         Self::Call { device: device.to_owned(), call, hint, source }
     }
 
     /// Refuses a setting's value that does not fit; `want` says what would.
     pub(super) fn check(
         device: &str,
-        (what, had): (&'static str, usize),
+        what: &'static str,
+        had: usize,
         want: &'static str,
         fits: bool,
     ) -> Result<(), Self> {
@@ -90,14 +101,14 @@ impl PortOpenError {
     /// Refuses a longest frame that no chunk holds, or that is shorter than all frames.
     pub(super) fn check_frame_len_max(device: &str, len: usize) -> Result<(), Self> {
         let fits = (64..=FRAME_LEN_MAX).contains(&len);
-        Self::check(device, ("frame_len_max", len), "64..=9728 bytes", fits)
+        Self::check(device, "frame_len_max", len, "64..=9728 bytes", fits)
     }
 
     /// Refuses numbers of frames that the kernel may hold for a port, sent and received, out of range.
     pub(super) fn check_ring_frames(device: &str, tx: usize, rx: usize) -> Result<(), Self> {
         let fits = (1..=BURST).contains(&tx);
-        Self::check(device, ("tx_ring_frames", tx), "1..=64 frames", fits)?;
+        Self::check(device, "tx_ring_frames", tx, "1..=64 frames", fits)?;
         let fits = (64..=65_536).contains(&rx);
-        Self::check(device, ("rx_ring_frames", rx), "64..=65536 frames", fits)
+        Self::check(device, "rx_ring_frames", rx, "64..=65536 frames", fits)
     }
 }

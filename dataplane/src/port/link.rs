@@ -9,6 +9,7 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use super::error::Refused;
 use super::{PortOpenError, sys};
 
 const HEAD: usize = 16; // nlmsghdr
@@ -164,7 +165,8 @@ impl LinkWatch {
     /// # Errors
     /// It is not, or a call was refused.
     pub(super) fn of_ethernet(device: &str) -> Result<(Self, i32), PortOpenError> {
-        let refused = |call, source, hint| PortOpenError::refused(device, (call, source), hint);
+        let refused =
+            |call, source, hint| PortOpenError::refused(device, Refused { call, source }, hint);
         let code = io::Error::from_raw_os_error;
         let watch = Self::open(device).map_err(|e| refused("follow the link", e, ""))?;
         let Some(index) = watch.state.index else {

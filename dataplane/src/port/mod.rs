@@ -43,6 +43,7 @@ pub mod wire;
 
 pub use self::error::{PortError, PortOpenError};
 pub use self::gauge::RxGauge;
+pub use self::tag::Tag;
 use crate::batch::Batch;
 use crate::desc::Desc;
 use crate::pool::Bufs;

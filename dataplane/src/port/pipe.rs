@@ -11,6 +11,7 @@ use weft_base::eventfd::EventFd;
 use weft_base::ring::{Rx, Tx, Watch, ring};
 use weft_base::sync::{Arc, AtomicBool, Ordering};
 
+use super::error::at;
 use super::{Port, PortCaps, PortCounters, PortError, PortOpenError};
 use crate::batch::Batch;
 use crate::desc::{Desc, Flag};
@@ -92,8 +93,8 @@ pub fn pipe(config: PipeConfig) -> Result<(Pipe, Pipe), PortOpenError> {
         if !config.wakes_reader {
             return Ok(None);
         }
-        let refused = |source| PortOpenError::refused(&near, ("eventfd", source), "");
-        let wakeup = EventFd::new().map_err(refused)?;
+        let refused = |refused| PortOpenError::refused(&near, refused, "");
+        let wakeup = EventFd::new().map_err(at("eventfd")).map_err(refused)?;
         Ok(Some(Arc::new(Waker { wakeup, notified: AtomicBool::new(false) })))
     };
     let (near_wakeup, far_wakeup) = (wakeup()?, wakeup()?);

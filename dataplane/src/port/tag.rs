@@ -4,8 +4,17 @@
 //! Units: bytes.
 //! Source: IEEE 802.1Q clause 9; docs/spec/pipeline.md §11.
 
+/// A VLAN tag that a device took out of a frame's data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tag {
+    /// Which kind of tag: its EtherType.
+    pub tpid: u16,
+    /// Priority and VLAN.
+    pub tci: u16,
+}
+
 /// Puts a tag back into a frame at `start`, which moves four bytes to the front.
-pub(super) fn put_tag(bytes: &mut [u8], start: usize, (tpid, tci): (u16, u16)) -> usize {
+pub(super) fn put_tag(bytes: &mut [u8], start: usize, Tag { tpid, tci }: Tag) -> usize {
     let to = start - 4;
     bytes.copy_within(start..start + 12, to);
     let [t0, t1] = tpid.to_be_bytes();
@@ -23,7 +32,7 @@ mod tests {
     #[test]
     fn a_tag_goes_between_addresses_and_type() {
         let mut bytes: Vec<u8> = (0..40).collect();
-        let start = put_tag(&mut bytes, 8, (0x88A8, 0x6123));
+        let start = put_tag(&mut bytes, 8, Tag { tpid: 0x88A8, tci: 0x6123 });
         assert_eq!(start, 4);
         assert_eq!(bytes[4..16], (8..20).collect::<Vec<u8>>());
         assert_eq!(bytes[16..22], [0x88, 0xA8, 0x61, 0x23, 20, 21]);

@@ -61,7 +61,7 @@ impl Tap {
         PortOpenError::check_frame_len_max(device, config.frame_len_max)?;
         let attached = Self::attach(device, config.frame_len_max, true);
         let (file, made) = attached.map_err(|refused| {
-            let hint = match refused.1.raw_os_error() {
+            let hint = match refused.source.raw_os_error() {
                 Some(libc::EPERM) => " (needs CAP_NET_ADMIN)",
                 Some(libc::EBUSY) => " (another process has it)",
                 Some(libc::EINVAL) => " (an interface of this name is no tap)",
@@ -97,7 +97,8 @@ impl Tap {
         let control = sys::socket(libc::AF_INET, libc::SOCK_DGRAM, 0).map_err(at("socket"))?;
         let there = sys::exists(control.as_fd(), device).map_err(at("find the interface"))?;
         if !there && !make {
-            return Err(("wait for the interface", io::Error::from_raw_os_error(libc::ENODEV)));
+            let source = io::Error::from_raw_os_error(libc::ENODEV);
+            return Err(Refused { call: "wait for the interface", source });
         }
         let file = sys::open_tun().map_err(at("open /dev/net/tun"))?;
         sys::attach_tap(file.as_fd(), device).map_err(at("attach tap (TUNSETIFF)"))?;
@@ -154,7 +155,9 @@ impl Tap {
         }
         self.retry_at = now + RETRY_EVERY;
         let (file, _) = Self::attach(&self.caps.device, self.caps.frame_len_max, self.made)
-            .map_err(|(call, e)| self.error(call, e.raw_os_error().unwrap_or(libc::EIO)))?;
+            .map_err(|Refused { call, source }| {
+                self.error(call, source.raw_os_error().unwrap_or(libc::EIO))
+            })?;
         (self.file, self.up) = (Some(file), true);
         Ok(())
     }

@@ -80,7 +80,8 @@ impl Mirror {
     /// # Errors
     /// The file cannot be made, or the thread not started.
     pub fn start(
-        (path, existing): (impl AsRef<Path>, Existing),
+        path: impl AsRef<Path>,
+        existing: Existing,
         format: CaptureFormat,
         snaplen: usize,
         slots: usize,
@@ -371,7 +372,8 @@ mod tests {
     fn both_directions_are_in_the_file_in_order_and_whole() {
         let (file, mut bufs) = (Temp::new("tee.pcapng"), bufs());
         let mirror = Mirror::start(
-            (&file.0, Existing::Replace),
+            &file.0,
+            Existing::Replace,
             CaptureFormat::PcapNg,
             0,
             1_000,
@@ -403,7 +405,7 @@ mod tests {
     fn copies_are_lost_and_counted_when_the_writer_is_behind_but_frames_are_not() {
         let (file, mut bufs) = (Temp::new("tee-lost.pcap"), bufs());
         let mirror =
-            Mirror::start((&file.0, Existing::Replace), CaptureFormat::Pcap, 64, 4, &["gen0"])
+            Mirror::start(&file.0, Existing::Replace, CaptureFormat::Pcap, 64, 4, &["gen0"])
                 .unwrap();
         let mut tee = Tee::new(port(), mirror.handle(0));
         let mut batch = Batch::new();
@@ -428,7 +430,7 @@ mod tests {
     fn what_the_port_does_not_take_is_not_in_the_file() {
         let (file, mut bufs) = (Temp::new("tee-left.pcap"), bufs());
         let mirror =
-            Mirror::start((&file.0, Existing::Replace), CaptureFormat::Pcap, 0, 8, &["p"]).unwrap();
+            Mirror::start(&file.0, Existing::Replace, CaptureFormat::Pcap, 0, 8, &["p"]).unwrap();
         let mut tee = Tee::new(Takes(2, port()), mirror.handle(0));
         let mut batch = Batch::new();
         for len in [60, 61, 62, 63] {

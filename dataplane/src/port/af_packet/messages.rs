@@ -11,6 +11,7 @@ use std::ops::Range;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 use super::super::sys::{VNET_LEN, check};
+use super::super::tag::{self, Tag};
 use crate::batch::BURST;
 
 /// Messages that are received by one call.
@@ -110,9 +111,9 @@ impl RxMessages {
     }
 
     /// Puts back a tag that was taken out of a frame's data.
-    pub(super) fn put_tag(&mut self, frame: Scratch, tag: (u16, u16)) -> Scratch {
+    pub(super) fn put_tag(&mut self, frame: Scratch, tag: Tag) -> Scratch {
         let Some(bytes) = self.bytes_mut(frame) else { return frame };
-        let start = super::super::tag::put_tag(bytes, frame.start, tag);
+        let start = tag::put_tag(bytes, frame.start, tag);
         Scratch { start, len: frame.len + 4, ..frame }
     }
 

@@ -102,7 +102,7 @@ impl AfPacket {
         let (watch, index) = LinkWatch::of_ethernet(device)?;
         let gauge = RxGauge::default();
         let open = Self::open_device(config, index, &gauge).map_err(|refused| {
-            let hint = match refused.1.raw_os_error() {
+            let hint = match refused.source.raw_os_error() {
                 Some(libc::EPERM) => " (needs CAP_NET_RAW and CAP_NET_ADMIN)",
                 Some(libc::EEXIST) => " (it is already a port of a running switch)",
                 _ => "",
@@ -229,7 +229,7 @@ impl AfPacket {
         {
             self.retry_at = now + RETRY_EVERY;
             let open = Self::open_device(&self.config, index, &self.gauge);
-            self.open = Some(open.map_err(|(call, e)| self.error(call, e))?);
+            self.open = Some(open.map_err(|refused| self.error(refused.call, refused.source))?);
             if let Some(tap) = &self.tap {
                 tap.aim(index);
             }

@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use super::super::csum;
 use super::super::gso::{GSO_NONE, Splitter};
-use super::super::tag::put_tag;
+use super::super::tag::{Tag, put_tag};
 use super::super::vnet::VnetHeader;
 use super::messages::{MESSAGES, RxMessages, Scratch};
 use super::slots::RxSlots;
@@ -41,6 +41,16 @@ pub(super) struct Receiver {
     splitting: Option<Splitting>,
     pub super_frames: u64,
     pub system_calls: u64,
+}
+
+/// What the ring says of a frame that does not fit its slot.
+#[derive(Clone, Copy)]
+struct CutFrame {
+    /// Its bytes, in the slot or not.
+    len: usize,
+    tag: Option<Tag>,
+    /// It waits as a message of the socket, in whole.
+    queued: bool,
 }
 
 /// What stops a burst before it is full or the ring is empty.
@@ -115,8 +125,8 @@ impl Receiver {
         let front = ring.slots.front().ok_or(Stop::Empty)?;
         ring.slots.prefetch();
         if front.frame.len() < front.len {
-            let (len, tag, queued) = (front.len, front.tag, front.queued);
-            return self.deliver_message(ring, (len, tag, queued), bufs, batch, counters);
+            let cut = CutFrame { len: front.len, tag: front.tag, queued: front.queued };
+            return self.deliver_message(ring, cut, bufs, batch, counters);
         }
         let header = VnetHeader::parse(front.lead, if front.tag.is_some() { 4 } else { 0 });
         if header.gso_type == GSO_NONE {
@@ -136,12 +146,7 @@ impl Receiver {
 
     /// Copies a frame into a chunk, its tag put back.
     #[inline]
-    fn copied(
-        &self,
-        frame: &[u8],
-        tag: Option<(u16, u16)>,
-        bufs: &mut Bufs,
-    ) -> Result<Desc, DropReason> {
+    fn copied(&self, frame: &[u8], tag: Option<Tag>, bufs: &mut Bufs) -> Result<Desc, DropReason> {
         let whole = frame.len() + if tag.is_some() { 4 } else { 0 };
         if frame.len() < 14 {
             return Err(DropReason::Malformed);
@@ -164,7 +169,7 @@ impl Receiver {
     fn deliver_message(
         &mut self,
         ring: &mut Ring,
-        (len, tag, queued): (usize, Option<(u16, u16)>, bool),
+        CutFrame { len, tag, queued }: CutFrame,
         bufs: &mut Bufs,
         batch: &mut Batch,
         counters: &mut PortCounters,
@@ -208,7 +213,7 @@ impl Receiver {
     fn split(
         &mut self,
         frame: Scratch,
-        tag: Option<(u16, u16)>,
+        tag: Option<Tag>,
         header: VnetHeader,
         counters: &mut PortCounters,
     ) {

@@ -12,6 +12,7 @@ use std::os::fd::BorrowedFd;
 
 use super::super::gauge;
 use super::super::sys::{self, Mapping, VNET_LEN};
+use super::super::tag::Tag;
 use crate::pool::prefetch;
 
 /// Slots do not cross the bounds of such parts of a ring, which the kernel has in one piece.
@@ -153,8 +154,8 @@ pub(super) struct Filled<'a> {
     pub frame: &'a [u8],
     /// The virtio-net header.
     pub lead: [u8; VNET_LEN],
-    /// A VLAN tag that was taken out of the data: TPID and TCI.
-    pub tag: Option<(u16, u16)>,
+    /// A VLAN tag that was taken out of the data.
+    pub tag: Option<Tag>,
     /// It waits as a message of the socket too, in whole.
     pub queued: bool,
 }
@@ -173,7 +174,7 @@ impl<'a> Filled<'a> {
             len: len as usize,
             frame: frame.get(..there as usize).unwrap_or_default(),
             lead: lead.copied().unwrap_or_default(),
-            tag: tag.then(|| (tpid, half(bytes, 24))),
+            tag: tag.then(|| Tag { tpid, tci: half(bytes, 24) }),
             queued: status & libc::TP_STATUS_COPY != 0,
         }
     }
@@ -409,6 +410,7 @@ mod tests {
             ("a message",    user | copy | tag,       1_000, Some((0x8100, 0x6005)), true),
         ];
         for (name, status, there, tag, queued) in cases {
+            let tag = tag.map(|(tpid, tci)| Tag { tpid, tci });
             let mut rx = RxSlots(Slots::over(slots(1).memory, slot_len(2_000)));
             fill(&mut rx.0, 0, status, &[3; 2_000], there);
             let front = rx.front().unwrap();

@@ -62,12 +62,12 @@ pub(super) fn check(config: &AfXdpConfig, umem: &Umem) -> Result<(), PortOpenErr
     let device = &config.device;
     PortOpenError::check_ring_frames(device, config.tx_ring_frames, config.rx_ring_frames)?;
     let queues = config.queues.unwrap_or(1);
-    PortOpenError::check(device, ("queues", queues), "1..=64", (1..=64).contains(&queues))?;
+    PortOpenError::check(device, "queues", queues, "1..=64", (1..=64).contains(&queues))?;
     let (chunk, room) = (umem.pool().chunk_size(), umem.frame_len_max());
     let want = "2048..=4096 bytes for AF_XDP: switch.max_frame is 3772 at most then";
-    PortOpenError::check(device, ("pool chunk", chunk), want, room.is_some())?;
+    PortOpenError::check(device, "pool chunk", chunk, want, room.is_some())?;
     let len = config.frame_len_max;
     let want = "at least 64 bytes, and no more than a chunk of the pool holds: 3772 at most";
     let fits = len >= 64 && room.is_some_and(|room| len <= room);
-    PortOpenError::check(device, ("max_frame", len), want, fits)
+    PortOpenError::check(device, "max_frame", len, want, fits)
 }

@@ -89,7 +89,7 @@ impl Hold {
         let guard = match HostGuard::open(&config.device) {
             Ok(guard) => Some(guard),
             Err(e) if matches!(e.raw_os_error(), Some(libc::EEXIST | libc::EPERM)) => {
-                return Err(("keep the host out (nftables netdev)", e));
+                return Err(Refused { call: "keep the host out (nftables netdev)", source: e });
             }
             Err(_) => None,
         };
@@ -100,7 +100,8 @@ impl Hold {
         let how = match config.attach {
             AttachTo::Native | AttachTo::Any if native => Attach::Native,
             AttachTo::Native => {
-                return Err((IN_DRIVER, io::Error::from_raw_os_error(libc::EOPNOTSUPP)));
+                let source = io::Error::from_raw_os_error(libc::EOPNOTSUPP);
+                return Err(Refused { call: IN_DRIVER, source });
             }
             AttachTo::Any | AttachTo::Generic => Attach::Generic,
         };
@@ -140,7 +141,7 @@ impl Device {
 
     /// Attaches the program again.
     pub(super) fn steer(&self, steering: &mut dyn Steering) -> Result<(), Refused> {
-        steering.attach(self.hold.target, self.hold.how).map_err(|e| (ATTACH, e))?;
+        steering.attach(self.hold.target, self.hold.how).map_err(at(ATTACH))?;
         self.set_sockets(steering)
     }
 
@@ -149,7 +150,7 @@ impl Device {
         for (number, queue) in (0..).zip(&self.queues) {
             steering
                 .set_socket(number, queue.socket.as_fd())
-                .map_err(|e| ("hand the socket to the XDP program", e))?;
+                .map_err(at("hand the socket to the XDP program"))?;
         }
         Ok(())
     }
@@ -205,7 +206,8 @@ fn open_queues(wish: &Wish<'_>, hold: &Hold) -> Result<Sockets, Refused> {
         && umem.pool().has_huge_pages();
     let opened = (0..wish.queues()).map(|queue| {
         let plan = |mode| Plan {
-            at: (hold.target.index, u32::try_from(queue).unwrap_or(u32::MAX)),
+            ifindex: hold.target.index,
+            queue: u32::try_from(queue).unwrap_or(u32::MAX),
             posted_max: u32::try_from(config.rx_ring_frames).unwrap_or(1 << 16),
             sends: queue == 0,
             mode,
@@ -221,7 +223,7 @@ fn open_queues(wish: &Wish<'_>, hold: &Hold) -> Result<Sockets, Refused> {
     let sockets: Vec<BorrowedFd<'_>> = queues.iter().map(|q| q.socket.as_fd()).collect();
     let all = match sockets.as_slice() {
         [_] => None,
-        several => Some(sys::wait_for_any(several).map_err(|e| ("wait for several queues", e))?),
+        several => Some(sys::wait_for_any(several).map_err(at("wait for several queues"))?),
     };
     Ok((queues, all))
 }

@@ -145,10 +145,12 @@ impl AfXdp {
         {
             self.retry_at = now + RETRY_EVERY;
             match self.attach(index) {
-                Err((_, e)) if self.hold.is_some() && e.raw_os_error() == Some(libc::EBUSY) => {
+                Err(Refused { source, .. })
+                    if self.hold.is_some() && source.raw_os_error() == Some(libc::EBUSY) =>
+                {
                     self.retry_at = now + CHECK_EVERY; // not yet
                 }
-                attached => attached.map_err(|(call, e)| self.error(call, e))?,
+                attached => attached.map_err(|refused| self.error(refused.call, refused.source))?,
             }
             self.refill(bufs);
         }
@@ -159,7 +161,7 @@ impl AfXdp {
             let was_steered = core::mem::replace(&mut self.steered, false);
             self.retry_at = now + RETRY_EVERY;
             let steered = device.steer(self.steering.as_mut());
-            steered.map_err(|(call, e)| self.error(call, e))?;
+            steered.map_err(|refused| self.error(refused.call, refused.source))?;
             self.steered();
             if was_steered {
                 return Err(

@@ -150,7 +150,7 @@ impl AfXdp {
             fault: None,
         };
         port.attach(index).map_err(|refused| {
-            let hint = device::hint(refused.0, &refused.1);
+            let hint = device::hint(refused.call, &refused.source);
             PortOpenError::refused(&config.device, refused, hint)
         })?;
         Ok(port)

@@ -24,8 +24,8 @@ const BUSY_BUDGET: i32 = 64;
 /// What one socket is made for.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Plan {
-    /// Interface and queue.
-    pub at: (u32, u32),
+    pub ifindex: u32,
+    pub queue: u32,
     /// Chunks to receive into; fill and receive ring have as many entries, or more.
     pub posted_max: u32,
     /// Whether frames are sent here.
@@ -82,7 +82,9 @@ impl Queue {
                 .map_err(at("set the send buffer"))?;
             sys::set_tx_budget(fd, TX_ENTRIES);
         }
-        let member = umem.bind(fd, plan.at, plan.mode).map_err(at("bind to the interface"))?;
+        let member = umem
+            .bind(fd, plan.ifindex, plan.queue, plan.mode)
+            .map_err(at("bind to the interface"))?;
         if let Some(us) = plan.busy_poll_us {
             sys::set_busy_poll(fd, us, BUSY_BUDGET).map_err(at("set busy polling"))?;
         }

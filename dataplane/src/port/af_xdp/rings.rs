@@ -271,7 +271,7 @@ mod tests {
                     for gone in 0..=level {
                         for is_released in [false, true] {
                             let start = 0_u32.wrapping_sub(before_wrap);
-                            hold(count, start, (level, gone), is_released);
+                            hold(count, start, level, gone, is_released);
                             cases += 1;
                         }
                     }
@@ -282,7 +282,7 @@ mod tests {
     }
 
     /// A ring with `level` entries of which `gone` were taken, then filled up, then emptied.
-    fn hold(count: u32, start: u32, (level, gone): (u32, u32), is_released: bool) {
+    fn hold(count: u32, start: u32, level: u32, gone: u32, is_released: bool) {
         let name = (count, start, level, gone, is_released);
         let (mut producer, mut consumer) = pair(count, start);
         assert!((0..level).all(|n| producer.push(n.into())), "{name:?}");

@@ -18,6 +18,7 @@ use crate::port::bpf::asm::{
     STORE64, SUB_REG, op,
 };
 use crate::port::bpf::{self, Link, Program};
+use crate::port::tag::Tag;
 use crate::types::PriSet;
 
 /// Where an XDP program runs: in the driver, or before the host's stack.
@@ -69,8 +70,8 @@ pub const NOTE_LEN: usize = 16;
 /// machine's, where the checksum starts and goes, a word of 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Note {
-    /// TPID and TCI of a VLAN tag that is not in the data.
-    pub tag: Option<(u16, u16)>,
+    /// A VLAN tag that is not in the data.
+    pub tag: Option<Tag>,
     /// What the host left of the checksum; `None` where the program cannot see it.
     pub left: Option<Option<PartialCsum>>,
 }
@@ -97,7 +98,7 @@ impl Note {
             start: u16::from_ne_bytes([s0, s1]),
             offset: u16::from_ne_bytes([o0, o1]),
         };
-        let tag = (u16::from_be_bytes([t0, t1]), u16::from_ne_bytes([c0, c1]));
+        let tag = Tag { tpid: u16::from_be_bytes([t0, t1]), tci: u16::from_ne_bytes([c0, c1]) };
         Self {
             tag: is(note::TAG).then_some(tag),
             left: is(note::SEES).then(|| is(note::PARTIAL).then_some(partial)),
@@ -407,7 +408,8 @@ mod tests {
     fn a_note_says_what_its_flags_say() {
         let [c0, c1] = 0x6005_u16.to_ne_bytes();
         let ([s0, s1], [o0, o1]) = (84_u16.to_ne_bytes(), 16_u16.to_ne_bytes());
-        let (tag, partial) = ((0x88A8, 0x6005), PartialCsum { start: 84, offset: 16 });
+        let tag = Tag { tpid: 0x88A8, tci: 0x6005 };
+        let partial = PartialCsum { start: 84, offset: 16 };
         #[rustfmt::skip] // columns: name, flags, tag, what is left
         let cases = [
             ("nothing seen", 0,                              None,      None),

@@ -57,7 +57,8 @@ pub(super) fn set_busy_poll(fd: BorrowedFd<'_>, us: i32, budget: i32) -> io::Res
 /// reads or writes a chunk while the kernel has it.
 pub(super) unsafe fn register(
     fd: BorrowedFd<'_>,
-    (base, len): (NonNull<u8>, usize),
+    base: NonNull<u8>,
+    len: usize,
     chunk_size: u32,
     tx_metadata_len: u32,
 ) -> io::Result<()> {
@@ -113,7 +114,8 @@ impl sys::Plain for libc::xdp_statistics {}
 /// Starts receiving from a queue of an interface; `flags` are those of `sockaddr_xdp`.
 pub(super) fn bind(
     fd: BorrowedFd<'_>,
-    (ifindex, queue): (u32, u32),
+    ifindex: u32,
+    queue: u32,
     flags: u16,
     shared: Option<BorrowedFd<'_>>,
 ) -> io::Result<()> {

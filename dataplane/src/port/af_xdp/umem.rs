@@ -102,7 +102,8 @@ impl Umem {
     pub(super) fn bind(
         self: &Arc<Self>,
         fd: BorrowedFd<'_>,
-        at: (u32, u32),
+        ifindex: u32,
+        queue: u32,
         mode: CopyMode,
     ) -> io::Result<Member> {
         let mut members = self.lock(); // nobody closes a socket through which we share
@@ -110,7 +111,7 @@ impl Umem {
         for other in members.bound.iter().filter(|other| other.mode == mode) {
             // SAFETY: open, as its `Member` leaves the list before it is closed.
             let through = unsafe { BorrowedFd::borrow_raw(other.fd) };
-            match sys::bind(fd, at, libc::XDP_SHARED_UMEM, Some(through)) {
+            match sys::bind(fd, ifindex, queue, libc::XDP_SHARED_UMEM, Some(through)) {
                 Ok(()) => {
                     shared = Some(other.tx_metadata);
                     break;
@@ -122,7 +123,7 @@ impl Umem {
         }
         let tx_metadata = match shared {
             Some(tx_metadata) => tx_metadata,
-            None => self.register_and_bind(fd, at, mode)?,
+            None => self.register_and_bind(fd, ifindex, queue, mode)?,
         };
         let id = members.next_id;
         members.next_id += 1;
@@ -134,17 +135,18 @@ impl Umem {
     fn register_and_bind(
         &self,
         fd: BorrowedFd<'_>,
-        at: (u32, u32),
+        ifindex: u32,
+        queue: u32,
         mode: CopyMode,
     ) -> io::Result<bool> {
         let base = self.pool.mapping().ok_or(io::ErrorKind::Unsupported)?;
         let size = self.pool.chunk_size();
-        let memory = (base, self.pool.count() * size);
+        let len = self.pool.count() * size;
         let size = u32::try_from(size).unwrap_or(u32::MAX);
         let register = |metadata_len| {
             // SAFETY: ports keep the pool for longer than their sockets, and lend chunks: no
             // descriptor names a chunk while the kernel has it for receiving.
-            unsafe { sys::register(fd, memory, size, metadata_len) }
+            unsafe { sys::register(fd, base, len, size, metadata_len) }
         };
         let tx_metadata = match register(u32::try_from(TX_METADATA_LEN).unwrap_or(0)) {
             Ok(()) => true,
@@ -156,7 +158,7 @@ impl Umem {
             Err(e) => return Err(e),
         };
         let copy = if mode == CopyMode::Zero { libc::XDP_ZEROCOPY } else { libc::XDP_COPY };
-        sys::bind(fd, at, copy | libc::XDP_USE_NEED_WAKEUP, None)?;
+        sys::bind(fd, ifindex, queue, copy | libc::XDP_USE_NEED_WAKEUP, None)?;
         Ok(tx_metadata)
     }
 }

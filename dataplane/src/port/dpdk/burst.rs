@@ -61,7 +61,8 @@ impl Frames {
         queue: Queue,
         burst: &mut Burst,
         bufs: &mut Bufs,
-        (batch, counters): (&mut Batch, &mut PortCounters),
+        batch: &mut Batch,
+        counters: &mut PortCounters,
     ) -> usize {
         let want = u16::try_from(batch.remaining_capacity()).unwrap_or(0);
         match self {
@@ -120,9 +121,7 @@ impl Frames {
                 drop(batch.drain(..sent)); // the driver has the chunks now
                 sent
             }
-            Self::Copied { buffers, spare } => {
-                copy_out(queue, burst, bufs, batch, (buffers, spare))
-            }
+            Self::Copied { buffers, spare } => copy_out(queue, burst, bufs, batch, buffers, spare),
         }
     }
 }
@@ -252,7 +251,8 @@ fn copy_out(
     burst: &mut Burst,
     bufs: &mut Bufs,
     batch: &mut Batch,
-    (buffers, spare): (&Plain, &mut [u8]),
+    buffers: &Plain,
+    spare: &mut [u8],
 ) -> usize {
     let mut count = 0;
     for (desc, slot) in batch.iter().zip(&mut *burst.0) {

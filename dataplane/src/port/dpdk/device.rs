@@ -12,7 +12,7 @@ use weft_dpdk_sys as sys;
 use weft_parsers::MacAddr;
 
 use super::{calls, interrupts};
-use crate::port::error::Refused;
+use crate::port::error::{Refused, at};
 
 /// Bytes of a frame that are not its MTU: addresses, type and a tag.
 const BESIDE_MTU: usize = 18;
@@ -67,13 +67,13 @@ impl Device {
     /// # Errors
     /// There is no such device or driver, its arguments are wrong, or another port has it.
     pub fn attach(devargs: &str) -> Result<Self, Refused> {
-        let wrong = |e| ("read the device's arguments", io::Error::other(e));
-        let text = CString::new(devargs).map_err(wrong)?;
+        let text = CString::new(devargs)
+            .map_err(|e| at("read the device's arguments")(io::Error::other(e)))?;
         // DPDK names a virtual device by its driver. With weft's buffers the kernel refuses this one's memory (chunks below
         // 2048 bytes), and with longer ones it lost frames between pages of its mempool.
         if devargs.starts_with("net_af_xdp") {
             let why = "use kind = \"af_xdp\" with the interface as device: weft opens AF_XDP itself, without DPDK's copies";
-            return Err(("attach the device", io::Error::other(why)));
+            return Err(at("attach the device")(io::Error::other(why)));
         }
         // It may have been made by `eal_args`, or left by a port before.
         let id = if let Some(id) = Self::find(devargs) {
@@ -81,17 +81,17 @@ impl Device {
         } else {
             // SAFETY: a C string.
             calls::call(|| unsafe { sys::rte_dev_probe(text.as_ptr()) })
-                .map_err(|e| ("attach the device", e))?;
+                .map_err(at("attach the device"))?;
             Self::find(devargs).ok_or_else(|| {
                 let none = "its driver made no Ethernet port of this name";
-                ("find the device's port", io::Error::other(none))
+                at("find the device's port")(io::Error::other(none))
             })?
         };
         let owner = Self::own(id)?;
         let mut info = sys::rte_eth_dev_info::default();
         // SAFETY: `info` is what the call fills.
         calls::call(|| unsafe { sys::rte_eth_dev_info_get(id, &raw mut info) })
-            .map_err(|e| ("ask for the device's facts", e))?;
+            .map_err(at("ask for the device's facts"))?;
         // SAFETY: DPDK has filled in the device that it belongs to.
         let bus = unsafe { sys::rte_dev_bus(info.device) };
         // SAFETY: a bus of DPDK's.
@@ -124,7 +124,7 @@ impl Device {
 
     /// Has no other user of DPDK in this process take the port.
     fn own(id: u16) -> Result<u64, Refused> {
-        let at = |e| ("take the device", e);
+        let at = |source| Refused { call: "take the device", source };
         let mut owner = sys::rte_eth_dev_owner::default();
         // SAFETY: `owner.id` is what the call fills.
         calls::call(|| unsafe { sys::rte_eth_dev_owner_new(&raw mut owner.id) }).map_err(at)?;
@@ -210,7 +210,7 @@ impl Device {
         // SAFETY: both numbers are changed to what the device can do.
         let adjusted =
             || unsafe { sys::rte_eth_dev_adjust_nb_rx_tx_desc(id, &raw mut rx, &raw mut tx) };
-        calls::call(adjusted).map_err(|e| ("fit the number of descriptors", e))?;
+        calls::call(adjusted).map_err(at("fit the number of descriptors"))?;
         // SAFETY: plain call.
         let node = unsafe { sys::rte_eth_dev_socket_id(id) }.cast_unsigned();
         for queue in 0..setup.queues {
@@ -218,19 +218,18 @@ impl Device {
             calls::call(|| unsafe {
                 sys::rte_eth_rx_queue_setup(id, queue, rx, node, null(), setup.mempool)
             })
-            .map_err(|e| ("set up a receive queue", e))?;
+            .map_err(at("set up a receive queue"))?;
         }
         // SAFETY: the driver's own settings are taken.
         calls::call(|| unsafe { sys::rte_eth_tx_queue_setup(id, 0, tx, node, null()) })
-            .map_err(|e| ("set up the transmit queue", e))?;
+            .map_err(at("set up the transmit queue"))?;
         self.set_mtu(setup.frame_len_max)?;
         // SAFETY: plain call.
-        calls::call(|| unsafe { sys::rte_eth_dev_start(id) })
-            .map_err(|e| ("start the device", e))?;
+        calls::call(|| unsafe { sys::rte_eth_dev_start(id) }).map_err(at("start the device"))?;
         self.started = true;
         // SAFETY: plain call.
         where_supported(|| unsafe { sys::rte_eth_promiscuous_enable(id) })
-            .map_err(|e| ("make the device promiscuous", e))?;
+            .map_err(at("make the device promiscuous"))?;
         self.before = self.read_counts().unwrap_or_default();
         Ok(())
     }
@@ -258,13 +257,13 @@ impl Device {
             sys::rte_eth_dev_configure(self.id, setup.queues, 1, &raw const conf)
         })
         .map(drop)
-        .map_err(|e| ("configure the device", e))
+        .map_err(at("configure the device"))
     }
 
     /// Has the device take frames of `frame_len_max`, or as long ones as it can: one that cannot do
     /// what it is asked for keeps its MTU if that is more than what it says to be its most.
     fn set_mtu(&self, frame_len_max: usize) -> Result<(), Refused> {
-        let at = |e| ("set the MTU", e);
+        let at = |source| Refused { call: "set the MTU", source };
         let mut now = 0;
         // SAFETY: `now` is what the call fills.
         calls::call(|| unsafe { sys::rte_eth_dev_get_mtu(self.id, &raw mut now) }).map_err(at)?;

@@ -30,7 +30,7 @@ use self::burst::{Burst, Frames, Queue};
 use self::device::{Device, Setup};
 use self::memory::Mbufs;
 use self::plain::Plain;
-use super::error::Refused;
+use super::error::{Refused, at};
 use super::{Port, PortCaps, PortCounters, PortError, PortOpenError, TX_LEN_MIN, csum};
 use crate::batch::{BURST, Batch};
 use crate::pool::Bufs;
@@ -90,7 +90,7 @@ impl Dpdk {
     pub fn open(config: &DpdkConfig) -> Result<Self, PortOpenError> {
         PortOpenError::check_frame_len_max(&config.device, config.frame_len_max)?;
         let (queues, fits) = (config.queues.into(), (1..=64).contains(&config.queues));
-        PortOpenError::check(&config.device, ("queues", queues), "1..=64", fits)?;
+        PortOpenError::check(&config.device, "queues", queues, "1..=64", fits)?;
         let device = Device::attach(&config.device)
             .map_err(|refused| PortOpenError::refused(&config.device, refused, ""))?;
         let caps = PortCaps {
@@ -138,12 +138,12 @@ impl Dpdk {
     /// Gives the device its memory and sets it going.
     fn set_going(&mut self, bufs: &mut Bufs) -> Result<(), Refused> {
         let Some(device) = &mut self.device else {
-            return Err(("start the device", io::ErrorKind::NotConnected.into()));
+            return Err(at("start the device")(io::ErrorKind::NotConnected.into()));
         };
         let config = &self.config;
         let descriptors = usize::from(config.queues) * usize::from(config.rx_descriptors)
             + usize::from(config.tx_descriptors);
-        let memory = |e| ("make mempools", e);
+        let memory = |source| Refused { call: "make mempools", source };
         let frames = if device.takes_foreign_memory() {
             let mbufs = Mbufs::of(bufs.pool()).map_err(memory)?;
             if device.is_pci() {
@@ -151,7 +151,7 @@ impl Dpdk {
                 mapped.map_err(|error| {
                     let bits = iommu::address_bits(&config.device);
                     let error = iommu::explain(error, &mbufs.addresses(), bits);
-                    ("map the pool for the device", error)
+                    Refused { call: "map the pool for the device", source: error }
                 })?;
                 self.mapped = true;
             }
@@ -228,7 +228,7 @@ impl Port for Dpdk {
         let partial = device.hides_partial_checksums();
         for _ in 0..self.config.queues {
             let queue = Queue { port, index: self.queue };
-            frames.rx(queue, &mut self.burst, bufs, (batch, &mut self.counters));
+            frames.rx(queue, &mut self.burst, bufs, batch, &mut self.counters);
             if batch.is_full() {
                 break;
             }
