@@ -37,9 +37,9 @@ fn count(cells: &mut [Tally; KINDS], kind: usize, len: usize) {
     cell.bytes += len as u64;
 }
 
-/// A frame of so many bytes went from input to `output`, where it has as many as the second says.
+/// A frame that came in with `came` bytes went from input to `output`, where it has `went`.
 #[inline(always)]
-pub fn express(at: &Place, output: u32, (came, went): (usize, usize)) {
+pub fn express(at: &Place, output: u32, came: usize, went: usize) {
     let kind = at.kind();
     if let Some(stats) = maps::stats(at.stats, at.port) {
         count(&mut stats.express_in, kind, came);

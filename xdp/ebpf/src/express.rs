@@ -10,7 +10,7 @@ use weft_parsers::{Format, Head};
 
 use crate::counts::Place;
 use crate::frame::{self, Frame};
-use crate::layout::{NO_PORT, NO_VID, PORTS, PortRules, checksum, fdb_key};
+use crate::layout::{Control, NO_PORT, NO_VID, PORTS, PortRules, checksum, fdb_key};
 use crate::maps;
 
 /// Frames below this are padded on transmit, which only the pipeline does.
@@ -35,9 +35,9 @@ pub fn action(
     left: u64,
     at: &Place,
     rules: &PortRules,
-    (bank, tick): (u32, u32),
+    control: Control,
 ) -> Action {
-    let to = output(frame, head, at, rules, (bank, tick));
+    let to = output(frame, head, at, rules, control);
     let Some(to) = to.filter(|_| is_complete(ctx, frame, head, left)) else { return Action::Pass };
     match maps::cells(at.port, at.queue, at.bucket) {
         Some(cells) if cells.at_rest() => Action::Express(to),
@@ -53,7 +53,7 @@ fn output(
     head: &Head,
     at: &Place,
     rules: &PortRules,
-    (bank, tick): (u32, u32),
+    Control { bank, tick, .. }: Control,
 ) -> Option<u32> {
     let len = frame.len;
     let may = rules.express_pris >> (at.pri & 7) & 1 != 0;

@@ -43,7 +43,7 @@ static LICENSE: [u8; 4] = *b"GPL\0";
 pub fn weft(ctx: XdpContext) -> u32 {
     let port = frame::port();
     let control = maps::control();
-    let Control { bank, stats, tick, .. } = control;
+    let Control { bank, stats, .. } = control;
     let Some(rules) = maps::rules(bank, port) else { return xdp_action::XDP_ABORTED };
     let mut front = Front::new();
     let frame = Frame::read(&ctx, &mut front);
@@ -60,9 +60,9 @@ pub fn weft(ctx: XdpContext) -> u32 {
     if beside.tag.is_none()
         && let Some(head) = &head
     {
-        match express::action(&ctx, &frame, head, beside.left, &at, rules, (bank, tick)) {
+        match express::action(&ctx, &frame, head, beside.left, &at, rules, control) {
             Action::Express(output) if maps::redirect(output) => {
-                counts::express(&at, output, (frame.len, frame.len));
+                counts::express(&at, output, frame.len, frame.len);
                 return xdp_action::XDP_REDIRECT;
             }
             Action::Follow(output) => return pass::follow(&ctx, &at, output, beside, frame.len),

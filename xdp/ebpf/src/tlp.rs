@@ -13,14 +13,14 @@ use aya_ebpf::programs::XdpContext;
 use weft_parsers::Format;
 use weft_parsers::fabric::Pid;
 use weft_parsers::tlp::fast_frame::{Front, HBR_AT, LinkWords, PBR_AT, fast_frame};
-use weft_parsers::tlp::{Mode, Oui, Pth, FastTlp, FastKind};
+use weft_parsers::tlp::{FastKind, FastTlp, Mode, Oui, Pth};
 
 use crate::counts::{self, Place};
 use crate::express::LEN_MIN;
 use crate::frame::{self, Frame};
 use crate::layout::{Control, Edge, PortRules, checksum, edge, role, route};
-use crate::pass::{self, Beside};
 use crate::maps;
+use crate::pass::{self, Beside};
 
 /// Words of 32 bits of the shortest frame that is sent.
 const SHORT: usize = LEN_MIN / 4;
@@ -70,7 +70,7 @@ pub fn weft(
                 if maps::redirect(plan.output) {
                     return match carry_out(ctx, frame, &plan) {
                         Some(true) => {
-                            counts::express(&at, plan.output, (frame.len, plan.went));
+                            counts::express(&at, plan.output, frame.len, plan.went);
                             xdp_action::XDP_REDIRECT
                         }
                         Some(false) => pass::hand_over(ctx, &at, beside, frame.len),
@@ -135,9 +135,9 @@ fn plan(frame: &Frame<'_>, port: u32, rules: &PortRules, control: Control) -> Op
         return None;
     }
     let link = if kept.is_some() { words.pbr } else { words.hbr };
-    let macs = (maps::partner(output), mac(&other.port_mac, 0));
+    let (to, from) = (maps::partner(output), mac(&other.port_mac, 0));
     let pth = kept.map_or([0; 4], Pth::emit);
-    let front = front(macs, link, pth);
+    let front = front(to, from, link, pth);
     Some(Plan { output, pri, had: seen.pth.is_some(), has: kept.is_some(), went, front })
 }
 
@@ -166,7 +166,7 @@ fn mac(bytes: &[u8], at: usize) -> u64 {
 
 /// Words in front of a TLP, in the order of the wire.
 #[inline(always)]
-fn front((to, from): (u64, u64), link: u64, pth: [u8; 4]) -> [u32; PBR] {
+fn front(to: u64, from: u64, link: u64, pth: [u8; 4]) -> [u32; PBR] {
     let words = [
         (to >> 16) as u32,
         (to << 16) as u32 | (from >> 32) as u32 & 0xFFFF,
