@@ -82,13 +82,13 @@ pub fn request(tlp: &Tlp<'_>, size: LineSize) -> Result<Option<(LnRequest, Hpa)>
 #[must_use]
 pub const fn read(requester: Bdf, tag: u16, addr: Hpa, length_dw: u16) -> TlpRepr<'static> {
     let last_be = if length_dw > 1 { 0xF } else { 0 };
-    memory(Kind::MemRead, requester, tag, addr, (length_dw, 0xF, last_be))
+    memory(Kind::MemRead, requester, tag, addr, length_dw, 0xF, last_be)
 }
 
 /// Asks whether the region of `addr` takes registrations.
 #[must_use]
 pub const fn probe(requester: Bdf, tag: u16, addr: Hpa) -> TlpRepr<'static> {
-    memory(Kind::MemRead, requester, tag, addr, (1, 0, 0))
+    memory(Kind::MemRead, requester, tag, addr, 1, 0, 0)
 }
 
 /// An LN Write of whole DWs; `None` if `data` is empty, no whole DWs or more than a TLP takes.
@@ -99,14 +99,14 @@ pub fn write(requester: Bdf, addr: Hpa, data: &[u8]) -> Option<TlpRepr<'_>> {
         return None;
     }
     let last_be = if length_dw > 1 { 0xF } else { 0 };
-    let repr = memory(Kind::MemWrite, requester, 0, addr, (length_dw, 0xF, last_be));
+    let repr = memory(Kind::MemWrite, requester, 0, addr, length_dw, 0xF, last_be);
     Some(TlpRepr { payload: data, ..repr })
 }
 
 /// Forgets the registration of the line of `addr`: an LN Write of nothing.
 #[must_use]
 pub const fn deregister(requester: Bdf, addr: Hpa) -> TlpRepr<'static> {
-    let mut repr = memory(Kind::MemWrite, requester, 0, addr, (1, 0, 0));
+    let mut repr = memory(Kind::MemWrite, requester, 0, addr, 1, 0, 0);
     repr.payload = &[0; 4];
     repr
 }
@@ -117,7 +117,9 @@ const fn memory(
     requester: Bdf,
     tag: u16,
     addr: Hpa,
-    (length_dw, first_be, last_be): (u16, u8, u8),
+    length_dw: u16,
+    first_be: u8,
+    last_be: u8,
 ) -> TlpRepr<'static> {
     let body = Body::Address {
         addr,
