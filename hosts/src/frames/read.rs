@@ -95,7 +95,7 @@ pub fn receive_mark(
     let Some(bytes) = frame.get(payload.at..) else { return (Reading::Foreign, None) };
     let reading = stamp::read(bytes, payload.told);
     let Reading::Mark(mark) = reading else { return (reading, None) };
-    (reading, find_flaw(head, (len, frame), payload.at, &mark, config).err())
+    (reading, find_flaw(head, len, frame, payload.at, &mark, config).err())
 }
 
 fn find_payload(head: &Head, frame: &[u8]) -> Payload {
@@ -123,7 +123,8 @@ fn find_payload(head: &Head, frame: &[u8]) -> Payload {
 
 fn find_flaw(
     head: &Head,
-    (len, frame): (usize, &[u8]),
+    len: usize,
+    frame: &[u8],
     at: usize,
     mark: &Mark,
     config: &ParseConfig,

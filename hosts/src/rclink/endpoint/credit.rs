@@ -169,7 +169,8 @@ impl CreditState {
     pub fn receive(
         &mut self,
         now: Instant,
-        (from, vc): (u16, u8),
+        from: u16,
+        vc: u8,
         count: Option<u16>,
         len: usize,
         is_kept: bool,

@@ -106,7 +106,7 @@ impl Endpoint {
         if rh.opcode() != RhOpcode::Send
             && let Some(credits) = &mut self.credits
         {
-            credits.receive(now, (from, self.spec.ack_vc), count, frame_len, false);
+            credits.receive(now, from, self.spec.ack_vc, count, frame_len, false);
         }
         match rh.opcode() {
             RhOpcode::Send => {
@@ -127,7 +127,7 @@ impl Endpoint {
                     self.take_once(now, from, count, &mark, frame_len);
                     return Some(());
                 }
-                if !self.take_credits(now, from, (psn, count), frame_len) {
+                if !self.take_credits(now, from, psn, count, frame_len) {
                     self.stats.overruns += 1;
                     return Some(());
                 }
@@ -167,7 +167,7 @@ impl Endpoint {
     ) {
         let Some(place) = self.peers.meet(from) else { return };
         self.note_mark(now, place, is_marked);
-        self.take_request(now, place, (rh.psn(), rh.fack()), mark, len);
+        self.take_request(now, place, rh.psn(), rh.fack(), mark, len);
     }
 
     /// A frame of the peer at `from` came with a mark or without: a marked one is answered by a CNP.
@@ -251,7 +251,8 @@ impl Endpoint {
         &mut self,
         now: Instant,
         from: u16,
-        (psn, count): (Option<u16>, Option<u16>),
+        psn: Option<u16>,
+        count: Option<u16>,
         len: usize,
     ) -> bool {
         let Some(credits) = &mut self.credits else { return true };
@@ -259,7 +260,7 @@ impl Endpoint {
         let peer = self.peers.find(from).and_then(|place| self.peers.at(place));
         let expected = peer.map_or(0, |peer| peer.rx.expected());
         let is_kept = psn.is_none_or(|psn| psn == expected);
-        credits.receive(now, (from, vc), count, len, is_kept)
+        credits.receive(now, from, vc, count, len, is_kept)
     }
 
     /// A request of the peer at `from` has come.
@@ -268,7 +269,8 @@ impl Endpoint {
         &mut self,
         now: Instant,
         from: u16,
-        (psn, fack): (u16, bool),
+        psn: u16,
+        fack: bool,
         mark: &Mark,
         frame_len: usize,
     ) {
@@ -326,7 +328,7 @@ impl Endpoint {
 
     /// Takes a frame that is sent once, whatever its number, if there is room; `count` are its sender's credits.
     fn take_once(&mut self, now: Instant, from: u16, count: Option<u16>, mark: &Mark, len: usize) {
-        let has_credit = self.take_credits(now, from, (None, count), len);
+        let has_credit = self.take_credits(now, from, None, count, len);
         let own_pri = self.own_pri;
         let slow = self.slow.as_mut();
         if !has_credit || slow.is_some_and(|slow| !slow.push(now, own_pri, len)) {

@@ -264,7 +264,7 @@ impl Endpoint {
             }
             self.cnps.remove(place);
             self.stats.cnps_tx += 1;
-            self.make_answer(now, to, (RhOpcode::Cnp, 0, 0), link);
+            self.make_answer(now, to, RhOpcode::Cnp, 0, 0, link);
             return Some(Ok(()));
         }
         let place = self.ack_place(now)?;
@@ -294,7 +294,7 @@ impl Endpoint {
                 (peer.rx.expected(), syndrome::RNR_NAK | code)
             }
         };
-        self.make_answer(now, to, (RhOpcode::Ack, psn, code), link);
+        self.make_answer(now, to, RhOpcode::Ack, psn, code, link);
     }
 
     /// Virtual channels of requests whose priority is not stopped, as bits.
@@ -324,7 +324,9 @@ impl Endpoint {
         &mut self,
         now: Instant,
         to: u16,
-        (opcode, psn, syndrome): (RhOpcode, u16, u8),
+        opcode: RhOpcode,
+        psn: u16,
+        syndrome: u8,
         link: &mut impl Link,
     ) {
         let number = self.peers.number(to);
