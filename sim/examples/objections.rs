@@ -121,7 +121,7 @@ fn crowd(setup: &Setup, obeys: bool, alpha: Option<Alpha>) -> Result<Objections,
         for of in [0, 2, 3] {
             let pri = Pri::from_low_bits(of);
             let template =
-                FrameSpec::new(Format::Standard, (usize::from(src), 0), 1_000, pri, 4).to_vec();
+                FrameSpec::new(Format::Standard, usize::from(src), 0, 1_000, pri, 4).to_vec();
             let id = src * 4 + u16::from(of);
             let (gap, start) = (Span::ZERO, Instant::ZERO);
             let stream = Stream { id, pri, template, len_min: 100, gap, start, count: 2_000 };

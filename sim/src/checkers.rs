@@ -230,14 +230,12 @@ impl Checkers {
                 }
             }
             Event::Forward { frame, outputs, .. } => self.on_forward(now, frame, outputs),
-            Event::Admit {
-                frame, input, pri, verdict, cells, used, limit, shared_used, ..
-            } => {
+            Event::Admit { shared_used, .. } => {
                 if shared_used > self.shared {
                     let saw = format!("{shared_used} cells shared are more than there are");
                     self.object(now, "buffer", saw);
                 }
-                self.on_admit(now, (frame, input, pri, cells), verdict, (used, limit));
+                self.on_admit(now, event);
             }
             Event::Drop { frame, reason, .. } => self.on_drop(now, frame, reason),
             Event::Consume { frame, .. } => {
@@ -259,7 +257,7 @@ impl Checkers {
                 self.on_pause(now, port, enable, pausing);
             }
             Event::Group { port, pri, xoff, used, limit } => {
-                self.on_group(now, (port, pri), xoff, (used, limit));
+                self.on_group(now, port, pri, xoff, (used, limit));
             }
             Event::Storm { port, pri, active } => {
                 if active && self.storm_action == StormAction::Drop {
@@ -300,13 +298,11 @@ impl Checkers {
         }
     }
 
-    fn on_admit(
-        &mut self,
-        now: Instant,
-        (number, input, pri, cells): (u64, u8, u8, u32),
-        verdict: &str,
-        (used, limit): (u32, u32),
-    ) {
+    fn on_admit(&mut self, now: Instant, event: &Event) {
+        let Event::Admit { frame: number, input, pri, verdict, cells, used, limit, .. } = *event
+        else {
+            return;
+        };
         if let Some(frame) = self.frame(number) {
             let more = core::mem::take(&mut frame.outputs).saturating_sub(1);
             frame.left += more;
@@ -434,7 +430,7 @@ impl Checkers {
         }
     }
 
-    fn on_group(&mut self, now: Instant, (port, pri): (u8, u8), xoff: bool, marks: (u32, u32)) {
+    fn on_group(&mut self, now: Instant, port: u8, pri: u8, xoff: bool, marks: (u32, u32)) {
         let pri = Pri::from_low_bits(pri);
         let view = self.view(port);
         let twice = view.xoff.contains(pri) == xoff;

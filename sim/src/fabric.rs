@@ -113,7 +113,7 @@ impl Fabric {
         let around = around();
         let pids: Arc<[Pid]> = plan.seats.iter().map(|&(pid, _)| pid).collect();
         let nodes =
-            nodes(plan, &around, |pid, end| Seat::new(plan, &around, (pid, pids.clone()), end))?;
+            nodes(plan, &around, |pid, end| Seat::new(plan, &around, pid, pids.clone(), end))?;
         Ok(Self { nodes, switches: plan.ports.len() })
     }
 
@@ -282,7 +282,8 @@ impl Seat {
     fn new(
         plan: &Plan,
         around: &Around,
-        (pid, pids): (Pid, Arc<[Pid]>),
+        pid: Pid,
+        pids: Arc<[Pid]>,
         end: WireEnd,
     ) -> Result<Self, FabricError> {
         Ok(Self {

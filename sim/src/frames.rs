@@ -45,13 +45,7 @@ impl FrameSpec {
     /// A frame of `len` bytes that a switch with `pris` priorities classifies as `pri` by its
     /// default maps: by DSCP (Standard), by a tag (all else but Lite), by Traffic Class (Lite).
     #[must_use]
-    pub fn new(
-        format: Format,
-        (src, dst): (usize, usize),
-        len: usize,
-        pri: Pri,
-        pris: usize,
-    ) -> Self {
+    pub fn new(format: Format, src: usize, dst: usize, len: usize, pri: Pri, pris: usize) -> Self {
         let pcp = pcp_of(pri, pris);
         let tc = match (pris <= 4, pri.get()) {
             (true, 3) => 1 << 2,
@@ -234,7 +228,7 @@ mod tests {
                     if format == Format::AfhLite && pris == 4 && pri.get() == 1 {
                         continue; // no Traffic Class means that
                     }
-                    let spec = FrameSpec::new(format, (1, 2), 100, pri, pris);
+                    let spec = FrameSpec::new(format, 1, 2, 100, pri, pris);
                     let frame = spec.to_vec();
                     assert_eq!(frame.len(), 100, "{format:?}");
                     let mut head = [0; HEAD_LEN];

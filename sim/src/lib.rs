@@ -23,7 +23,7 @@
 //! let mut world = World::new(&setup, &around, |_| ())?;
 //! let mut watch = Watch::new(&world.switch.core().snapshot.load(), |_, _: &Event| ());
 //! let pri = Pri::default();
-//! let template = FrameSpec::new(Format::Standard, (0, 1), 256, pri, 4).to_vec();
+//! let template = FrameSpec::new(Format::Standard, 0, 1, 256, pri, 4).to_vec();
 //! let (gap, start) = (Span::from_ns(500), Instant::ZERO);
 //! world.stations[0].add(Stream { id: 0, pri, template, len_min: 256, gap, start, count: 1 });
 //! assert!(world.drain(Instant::from_ns(1_000_000), &mut watch), "the frame arrives");

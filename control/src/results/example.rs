@@ -98,7 +98,6 @@ pub fn results() -> Results {
     sent.add_over(us(1), us(60), 2_950_000);
     let mut paused = Amount::new(Span::from_us(1), 64);
     paused.add_over(us(5), us(9), 4_000_000);
-    let at = (Some(1), Some(0));
     let series = [
         (SeriesKind::QueueDepthBytes, level.finish(end)),
         (SeriesKind::ThroughputBps, sent.rate(end, 8)),
@@ -106,7 +105,7 @@ pub fn results() -> Results {
     ];
     results.series = series
         .into_iter()
-        .filter_map(|(kind, points)| Some(SeriesResult::new(kind, "s1", at, points?)))
+        .filter_map(|(kind, points)| Some(SeriesResult::new(kind, "s1", Some(1), Some(0), points?)))
         .collect();
     results.expectations = vec![ExpectResult {
         metric: "fct_last_us".into(),

@@ -156,7 +156,7 @@ pub(super) fn stream(rng: &mut Rng, setup: &Setup, src: usize, now: Instant, cou
     let pri = Pri::from_low_bits(u8::try_from(rng.below(setup.pris as u64)).unwrap_or(0));
     let len = pick(rng, &[60, 60, 64, 128, 256, 1_024, 1_400, setup.frame_len_max]);
     let dst = index(rng, setup.ports + 1); // one too many: nobody has that address
-    let mut spec = FrameSpec::new(pick(rng, &formats), (src, dst), len.max(80), pri, setup.pris);
+    let mut spec = FrameSpec::new(pick(rng, &formats), src, dst, len.max(80), pri, setup.pris);
     spec.ecn = u8::try_from(rng.below(4)).unwrap_or(0);
     spec.payload_bits = u32::try_from(rng.below(1 << 24)).unwrap_or(0);
     let mut template = spec.to_vec();
@@ -205,7 +205,7 @@ pub(super) fn stray(rng: &mut Rng, setup: &Setup) -> Vec<u8> {
     let len = usize::try_from(between(rng, 1, 300)).unwrap_or(60);
     let src = index(rng, setup.ports);
     let pri = Pri::default();
-    let good = FrameSpec::new(Format::Standard, (src, 0), 60, pri, setup.pris).to_vec();
+    let good = FrameSpec::new(Format::Standard, src, 0, 60, pri, setup.pris).to_vec();
     let keep = index(rng, 40);
     let mut out: Vec<u8> = (0..len).map(|_| rng.next_u64().to_le_bytes()[0]).collect();
     out.iter_mut().zip(&good).take(keep).for_each(|(to, from)| *to = *from);

@@ -199,7 +199,7 @@ impl<C: Component> Share<'_, C> {
             let first = first.map(|first| meeting.start + Span::from_ps(first));
             let Some(first) = first.filter(|&first| first <= end) else { return };
             let last = window.map_or(end, |window| first + window - Span::from_ps(1));
-            sent = self.run_window(first, last.min(end), end, (meeting, next, owners));
+            sent = self.run_window(first, last.min(end), end, meeting, next, owners);
         }
     }
 
@@ -220,7 +220,9 @@ impl<C: Component> Share<'_, C> {
         first: Instant,
         last: Instant,
         end: Instant,
-        (meeting, next, owners): (&Meeting, usize, &Owners),
+        meeting: &Meeting,
+        next: usize,
+        owners: &Owners,
     ) -> Option<Instant> {
         let Self { own, components, schedule } = self;
         let mut sent = None;

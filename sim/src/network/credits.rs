@@ -133,7 +133,7 @@ pub(super) fn lay_ways(
                 Some(Place { component, port: PortId::new(1 + place)? })
             };
             let (Some(a), Some(b)) = (at(host, place), at(partner, there)) else { continue };
-            let (way, rate) = ideal::way(plan, parts, routes, &nodes, (host, partner));
+            let (way, rate) = ideal::way(plan, parts, routes, &nodes, host, partner);
             let least = CableSpec { rate, propagation: Span::ZERO, overhead: plan.overhead };
             let least = least.delay();
             let propagation = Span::from_ps(way.as_ps().saturating_sub(least.as_ps()));

@@ -106,7 +106,9 @@ pub(super) fn ideals(plan: &Plan<'_>, parts: &Parts, routes: &Routes) -> Vec<Spa
     let mut paths: BTreeMap<(u16, u16), Path> = BTreeMap::new();
     let ideal = |flow: &Flow| {
         let ends = (flow.from, flow.to);
-        let path = paths.entry(ends).or_insert_with(|| path(plan, parts, routes, &hosts, ends));
+        let path = paths
+            .entry(ends)
+            .or_insert_with(|| path(plan, parts, routes, &hosts, flow.from, flow.to));
         let from = hosts.get(usize::from(flow.from)).and_then(|&node| parts.nodes.get(node));
         let Some(Part::Host { endpoint, .. }) = from else { return Span::ZERO };
         let connection = plan.connections.get(usize::from(flow.workload));
@@ -133,9 +135,10 @@ pub(super) fn way(
     parts: &Parts,
     routes: &Routes,
     hosts: &[NodeId],
-    ends: (u16, u16),
+    from: u16,
+    to: u16,
 ) -> (Span, LinkRate) {
-    let path = path(plan, parts, routes, hosts, ends);
+    let path = path(plan, parts, routes, hosts, from, to);
     let rate = path.first().map_or(LinkSpec::UNUSED.rate, |hop| hop.link.rate);
     let sum = path.iter().fold(Span::ZERO, |sum, hop| sum + hop.link.propagation + hop.at_end);
     // At its end, a host takes no time for what is no frame.
@@ -149,7 +152,8 @@ fn path(
     parts: &Parts,
     routes: &Routes,
     hosts: &[NodeId],
-    (from, to): (u16, u16),
+    from: u16,
+    to: u16,
 ) -> Path {
     let topology: &Topology = plan.topology;
     let switches: BTreeMap<NodeId, usize> =

@@ -31,7 +31,7 @@ use weft_hosts::rclink::endpoint::{EndpointError, EndpointSpec};
 use weft_hosts::tcp::{ConnectionSpec, TcpError};
 
 use self::parts::{Part, Parts};
-use self::placing::at_port;
+use self::placing::{HostLink, at_port};
 use crate::checkers::Violation;
 use crate::engine::{CableError, CableSpec, Cables, Latency, Place, Schedule};
 use crate::journey::{self, SwitchLog};
@@ -376,9 +376,10 @@ impl Network {
             let name = || node.name.clone();
             nodes.push(match part {
                 Part::Host { endpoint, link, response } => {
-                    let ways = ways.next().unwrap_or_default();
+                    let link = HostLink { link, response };
+                    let (partners, delays) = ways.next().unwrap_or_default();
                     let own = agendas.next().map(Vec::as_slice).unwrap_or_default();
-                    let host = at_port(plan, endpoint, (link, response), ends, ways, own)
+                    let host = at_port(plan, endpoint, link, ends, partners, delays, own)
                         .map_err(|source| NetworkError::Host { name: name(), source })?;
                     Node::edge(host.with_tcp(sides.next().flatten()))
                 }

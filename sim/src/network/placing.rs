@@ -23,13 +23,22 @@ use crate::scenario::fault::Fault;
 use crate::scenario::flow::FlowId;
 use crate::topology::LinkSpec;
 
+/// The link of a host.
+#[derive(Clone, Copy)]
+pub(super) struct HostLink {
+    pub link: LinkSpec,
+    /// What its other end takes to obey a PAUSE.
+    pub response: Span,
+}
+
 /// An endpoint at the end of its cable.
 pub(super) fn at_port(
     plan: &Plan<'_>,
     mut endpoint: Box<EndpointSpec>,
-    (link, response): (LinkSpec, Span),
+    HostLink { link, response }: HostLink,
     ends: Vec<Option<WireEnd>>,
-    (partners, delays): (Vec<u16>, Vec<Span>),
+    partners: Vec<u16>,
+    delays: Vec<Span>,
     own: &[FlowId],
 ) -> Result<Host, EndpointError> {
     let wire = WireConfig {
@@ -46,7 +55,7 @@ pub(super) fn at_port(
     for fault in plan.faults {
         match *fault {
             Fault::SlowReceiver { host, drain } if host == number => {
-                let slow = endpoint.slow.unwrap_or_else(|| slow(plan, (link, response), &endpoint));
+                let slow = endpoint.slow.unwrap_or_else(|| slow(plan, link, response, &endpoint));
                 endpoint.slow = Some(SlowSpec { drain, ..slow });
             }
             Fault::PauseStorm { host, classes, from, until } if host == number => {
@@ -86,7 +95,7 @@ pub(super) fn at_port(
 
 /// The receive buffer of a slow receiver whose endpoint has none of its own: XOFF at 32 frames, of TYPE2 at 8, and what is on
 /// its way for one round trip, XON at that, and room for one more (docs/spec/model.md §4).
-fn slow(plan: &Plan<'_>, (link, response): (LinkSpec, Span), endpoint: &EndpointSpec) -> SlowSpec {
+fn slow(plan: &Plan<'_>, link: LinkSpec, response: Span, endpoint: &EndpointSpec) -> SlowSpec {
     let headroom = Headroom {
         rate: link.rate,
         frame_len_max: plan.frame_len_max,

@@ -116,7 +116,7 @@ impl EndpointCheckers {
     }
 
     #[cold]
-    fn object(&mut self, now: Instant, (checker, saw): (&'static str, String)) {
+    fn object(&mut self, now: Instant, checker: &'static str, saw: String) {
         self.count += 1;
         if is_kept(&self.violations, checker, KEEP) {
             self.violations.push(Violation { at_ps: now.as_ps(), checker, saw });
@@ -124,8 +124,8 @@ impl EndpointCheckers {
     }
 
     fn judge(&mut self, now: Instant, found: Result<(), (&'static str, String)>) {
-        if let Err(found) = found {
-            self.object(now, found);
+        if let Err((checker, saw)) = found {
+            self.object(now, checker, saw);
         }
     }
 
@@ -148,8 +148,8 @@ impl EndpointCheckers {
                         Err(wrong) => found.push(wrong),
                     }
                 }
-                for wrong in found {
-                    self.object(now, wrong);
+                for (checker, saw) in found {
+                    self.object(now, checker, saw);
                 }
             }
         }
@@ -160,7 +160,7 @@ impl EndpointCheckers {
         if !is_pfc {
             if self.stops.is_stopped(now, frame.pri) {
                 let saw = format!("a frame to {} of {:?}, which is paused", frame.peer, frame.pri);
-                self.object(now, ("pause", saw));
+                self.object(now, "pause", saw);
             }
             self.use_credits(now, frame);
         }
@@ -186,7 +186,7 @@ impl EndpointCheckers {
                 self.counts.cnps_tx += 1;
                 if !self.marked.remove(&frame.peer) {
                     let saw = format!("a CNP to {}, whose frames had no CE", frame.peer);
-                    self.object(now, ("ecn", saw));
+                    self.object(now, "ecn", saw);
                 }
             }
             FrameKind::Pfc(_) => self.counts.pfc_tx += 1,
@@ -204,7 +204,7 @@ impl EndpointCheckers {
         let out = *used - *returned;
         if out > u64::from(spec.limit) {
             let saw = format!("{out} of {} credits to {} on VC {vc}", spec.limit, frame.peer);
-            self.object(now, ("credit", saw));
+            self.object(now, "credit", saw);
         }
     }
 
@@ -215,7 +215,7 @@ impl EndpointCheckers {
         let (used, returned) = self.credits.entry((peer, update.vc)).or_default();
         if update.count > *used {
             let saw = format!("{peer} returned {} credits of {used}", update.count);
-            self.object(now, ("credit", saw));
+            self.object(now, "credit", saw);
             return;
         }
         *returned = (*returned).max(update.count);
@@ -240,7 +240,7 @@ impl EndpointCheckers {
                 if !self.rules.may_lose {
                     let sender = self.senders.entry(frame.peer).or_default();
                     let clock = self.stops.running(now, sender.pri);
-                    let found = sender.answered(clock, (psn, is_ack), self.rules.timeout);
+                    let found = sender.answered(clock, psn, is_ack, self.rules.timeout);
                     self.judge(now, found);
                 }
             }
@@ -271,7 +271,7 @@ impl EndpointCheckers {
                 self.counts.rx_frames += 1;
                 self.counts.rx_payload += bytes as u64;
                 let may_lose = self.rules.may_lose;
-                self.receivers.entry(from).or_default().take((id, index), bytes, may_lose)
+                self.receivers.entry(from).or_default().take(id, index, bytes, may_lose)
             }
             Event::Delivered { from, id, bytes, .. } => {
                 self.receivers.entry(from).or_default().delivered(id, bytes);
@@ -310,12 +310,12 @@ impl EndpointCheckers {
         let (least, most) = (self.overruns_least, counts.overruns);
         for (name, heard, had) in rows {
             if heard != had {
-                self.object(now, ("ledger", format!("{name}: {had}, {heard} by frames")));
+                self.object(now, "ledger", format!("{name}: {had}, {heard} by frames"));
             }
         }
         if !(least..=most).contains(&stats.overruns) {
             let saw = format!("overruns: {}, {least} to {most} by frames", stats.overruns);
-            self.object(now, ("ledger", saw));
+            self.object(now, "ledger", saw);
         }
         if rest > Rest::Own {
             self.finish_idle(now);
@@ -328,7 +328,7 @@ impl EndpointCheckers {
     /// Nothing is left over.
     fn finish_idle(&mut self, now: Instant) {
         if let Some(peer) = self.marked.first().copied() {
-            self.object(now, ("ecn", format!("CE of {peer}, and no CNP")));
+            self.object(now, "ecn", format!("CE of {peer}, and no CNP"));
         }
         for (peer, sender) in core::mem::take(&mut self.senders) {
             self.judge(now, sender.finish(peer));
@@ -340,7 +340,7 @@ impl EndpointCheckers {
         let left = self.credits.iter().find(|(_, (used, back))| used != back);
         if let Some(((peer, vc), (used, back))) = left {
             let saw = format!("{back} of {used} credits came back from {peer} on VC {vc}");
-            self.object(now, ("credit", saw));
+            self.object(now, "credit", saw);
         }
     }
 }

@@ -74,7 +74,7 @@ impl Receiver {
     }
 
     /// The endpoint has taken a frame, before which others may have been lost or not.
-    pub fn take(&mut self, (id, index): (u32, u32), bytes: usize, may_lose: bool) -> Found<()> {
+    pub fn take(&mut self, id: u32, index: u32, bytes: usize, may_lose: bool) -> Found<()> {
         let Some(frame) = self.candidates.pop_front() else {
             return Err((
                 "order",

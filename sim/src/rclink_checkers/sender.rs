@@ -132,7 +132,8 @@ impl Sender {
     pub fn answered(
         &mut self,
         clock: Instant,
-        (psn, is_ack): (u16, bool),
+        psn: u16,
+        is_ack: bool,
         timeout: Option<Span>,
     ) -> Found<()> {
         if self.given_up {

@@ -134,7 +134,8 @@ impl SeriesResult {
     pub fn new(
         kind: SeriesKind,
         node: &str,
-        (port, pri): (Option<u8>, Option<u8>),
+        port: Option<u8>,
+        pri: Option<u8>,
         points: Points,
     ) -> Self {
         let Points { interval_ps, mean, max } = points;

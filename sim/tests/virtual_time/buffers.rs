@@ -29,7 +29,8 @@ const FRAME_NS: u64 = 22;
 fn congested(
     setup: &Setup,
     around: &Around,
-    (senders, of): (usize, u8),
+    senders: usize,
+    of: u8,
     change: impl FnOnce(&mut SwitchConfig),
 ) -> World {
     let mut setup = setup.clone();
@@ -45,7 +46,7 @@ fn congested(
     world.look_every = 65_536;
     let pri = Pri::new(of).unwrap();
     for from in 0..senders {
-        let spec = FrameSpec::new(Format::Standard, (from, last), LEN, pri, setup.pris);
+        let spec = FrameSpec::new(Format::Standard, from, last, LEN, pri, setup.pris);
         world.stations[from].add(Stream {
             id: u16::try_from(from).unwrap(),
             pri,
@@ -116,7 +117,7 @@ fn overrun(headroom: &Headroom, cut_through: bool, cells: u32) -> Overrun {
     let rows = [(0, 2, 2, 60), (1, 2, 2, 60), (3, 0, 0, frame_len_max), (4, 1, 0, frame_len_max)];
     for (from, to, of, len) in rows {
         let pri = Pri::new(of).unwrap();
-        let template = FrameSpec::new(Format::Standard, (from, to), len, pri, 4).to_vec();
+        let template = FrameSpec::new(Format::Standard, from, to, len, pri, 4).to_vec();
         let (id, gap, start) = (u16::try_from(from).unwrap(), Span::ZERO, Instant::ZERO);
         world.stations[from].add(Stream {
             id,
@@ -199,7 +200,7 @@ fn a_group_goes_on_with_its_headroom_empty() {
     world.look_every = 65_536;
     for (from, to, of, count) in [(0, 2, 2, u64::MAX), (1, 3, 0, 4_000)] {
         let pri = Pri::new(of).unwrap();
-        let template = FrameSpec::new(Format::Standard, (from, to), 60, pri, 4).to_vec();
+        let template = FrameSpec::new(Format::Standard, from, to, 60, pri, 4).to_vec();
         let (id, gap, len_min) = (u16::try_from(from).unwrap(), Span::ZERO, 60);
         let start = Instant::ZERO;
         world.stations[from].add(Stream { id, pri, template, len_min, gap, start, count });
@@ -224,7 +225,7 @@ fn an_incast_fills_buffers_with_what_comes_in_beyond_what_goes_out() {
         let (rate, around) = (LinkRate::gbps(gbps), Around::default());
         let (pfc, ecn, buffer_bytes) = (false, false, 64 << 20);
         let setup = Setup { rate, pfc, ecn, buffer_bytes, ..Setup::new(senders + 1, 4) };
-        let mut world = congested(&setup, &around, (senders, 0), |config| {
+        let mut world = congested(&setup, &around, senders, 0, |config| {
             config.buffer.alpha = PerPri([Alpha::shift(7); 8]);
         });
         let mut watch = Watch::new(&world.switch.core().snapshot.load(), |_, _: &Event| ());
@@ -251,7 +252,7 @@ fn dynamic_thresholds_balance() {
             let (pfc, ecn) = (false, false);
             let buffer_bytes = CELLS << 10;
             let setup = Setup { buffer_bytes, cell_bytes: 1_024, pfc, ecn, ..Setup::new(16, 4) };
-            let mut world = congested(&setup, &Around::default(), (senders, 0), |config| {
+            let mut world = congested(&setup, &Around::default(), senders, 0, |config| {
                 config.buffer.alpha = PerPri([Alpha::ratio(times, parts).unwrap(); 8]);
                 config.buffer.voq_reserve_cells = 0;
             });
@@ -292,7 +293,7 @@ fn the_first_pause_comes_at_its_share() {
     for (senders, bytes) in [(1, 3_436_572), (16, 1_291_275)] {
         let setup = Setup { ecn: false, ..Setup::new(64, 4) };
         let around = Around { propagation: Span::from_us(1), ..Around::default() };
-        let world = congested(&setup, &around, (senders, 2), |config| {
+        let world = congested(&setup, &around, senders, 2, |config| {
             config.pfc.lossless = PriSet::from_bits(0b100);
             config.buffer.alpha = PerPri([Alpha::shift(-3); 8]);
             config.buffer.pg_reserve_cells = 4_096 / 256;

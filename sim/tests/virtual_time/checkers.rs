@@ -36,7 +36,7 @@ fn record() -> (World, Events) {
     for src in 1..4 {
         for of in [0, 2, 3] {
             let pri = Pri::new(of).unwrap();
-            let spec = FrameSpec::new(Format::Standard, (src, 0), 1_000, pri, 4);
+            let spec = FrameSpec::new(Format::Standard, src, 0, 1_000, pri, 4);
             world.stations[src].add(Stream {
                 id: u16::try_from(src * 4).unwrap() + u16::from(of),
                 pri,

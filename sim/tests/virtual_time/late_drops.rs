@@ -32,7 +32,7 @@ fn what_waits_for_a_queue_goes_on_when_a_frame_is_dropped_off_it() {
     .unwrap();
     let mut add = |id, dst, len, start| {
         let pri = Pri::default();
-        let mut spec = FrameSpec::new(Format::Standard, (0, dst), len, pri, 4);
+        let mut spec = FrameSpec::new(Format::Standard, 0, dst, len, pri, 4);
         spec.ecn = 2;
         let mut template = spec.to_vec();
         if dst == 0 {

@@ -45,7 +45,8 @@ fn watch(world: &World) -> Watch<impl FnMut(Instant, &Event) + use<>> {
 
 /// A stream of Standard frames that saturates its sender.
 fn stream(setup: &Setup, id: u16, ends: (usize, usize), of: u8, len: usize, count: u64) -> Stream {
-    let spec = FrameSpec::new(Format::Standard, ends, len, pri(of), setup.pris);
+    let (src, dst) = ends;
+    let spec = FrameSpec::new(Format::Standard, src, dst, len, pri(of), setup.pris);
     Stream {
         id,
         pri: pri(of),
@@ -365,7 +366,7 @@ fn marking_follows_the_formula_through_the_whole_pipeline() {
             let id = u16::try_from(cycle * 4 + src).unwrap();
             let mut stream = stream(&setup, id, (src, 0), 0, 1_000, 600);
             if cycle % 10 == 9 {
-                let mut spec = FrameSpec::new(Format::Standard, (src, 0), 1_000, pri(0), 4);
+                let mut spec = FrameSpec::new(Format::Standard, src, 0, 1_000, pri(0), 4);
                 spec.ecn = 0;
                 stream.template = spec.to_vec();
             }
@@ -394,7 +395,7 @@ fn one_afh_station_is_one_entry() {
         let mut world = World::new(&setup, &Around::default(), |_| ()).unwrap();
         let mut watch = watch(&world);
         for index in 0..64u8 {
-            let mut spec = FrameSpec::new(format, (0, 1), 100, pri(0), 8);
+            let mut spec = FrameSpec::new(format, 0, 1, 100, pri(0), 8);
             (spec.pcp, spec.tc) = (None, index << 2);
             spec.payload_bits = u32::from(index) * 0x01_0203;
             world.stations[0].inject(spec.to_vec(), Flaw::None);

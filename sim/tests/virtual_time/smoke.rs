@@ -29,7 +29,7 @@ fn every_format_and_priority_crosses() {
         for format in [Format::Standard, Format::AfhGen1, Format::AfhGen2, Format::Other] {
             for pri in Pri::ALL.into_iter().take(pris) {
                 for src in 0..4 {
-                    let spec = FrameSpec::new(format, (src, (src + 1) % 4), 200, pri, pris);
+                    let spec = FrameSpec::new(format, src, (src + 1) % 4, 200, pri, pris);
                     world.stations[src].add(Stream {
                         id,
                         pri,

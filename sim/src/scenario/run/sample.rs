@@ -42,7 +42,8 @@ impl Paused {
     fn sample(
         &mut self,
         paused_ps: u64,
-        (last, now): (Instant, Instant),
+        last: Instant,
+        now: Instant,
         interval: Span,
         points: usize,
     ) {
@@ -127,17 +128,17 @@ impl Sampler {
             let Some(core) = switches.get(queue.switch).map(|switch| switch.core()) else {
                 continue;
             };
-            queue.sample(core, (last, now), interval, points);
+            queue.sample(core, last, now, interval, points);
         }
         for port in &mut self.ports {
             let core = switches.get(port.place).map(|switch| switch.core());
             let (Some(core), Some(number)) = (core, port.port) else { continue };
             let bytes = core.stats.iter().map(|stats| stats.port[number].tx_bytes.get()).sum();
-            port.sample(bytes, (last, now), interval, points);
+            port.sample(bytes, last, now, interval, points);
         }
         for ((host, held), it) in self.hosts.iter_mut().zip(&mut self.held).zip(network.hosts()) {
-            held.sample(it.endpoint().paused(now).as_ps(), (last, now), interval, points);
-            host.sample(it.taken_bytes(), (last, now), interval, points);
+            held.sample(it.endpoint().paused(now).as_ps(), last, now, interval, points);
+            host.sample(it.taken_bytes(), last, now, interval, points);
         }
         self.last = self.last.max(now);
         self.taken += 1;
@@ -161,8 +162,8 @@ impl Sampler {
         let mut paused = Vec::new();
         for queue in self.queues {
             let name = name(switches.get(queue.switch));
-            let place = (Some(queue.port.get()), Some(queue.pri.get()));
-            let of = |kind, points| SeriesResult::new(kind, &name, place, points);
+            let (port, pri) = (Some(queue.port.get()), Some(queue.pri.get()));
+            let of = |kind, points| SeriesResult::new(kind, &name, port, pri, points);
             let depth = queue.depth.and_then(|level| level.finish(end));
             all.extend(depth.map(|points| of(SeriesKind::QueueDepthBytes, points)));
             let sums = queue.paused.time.and_then(|time| time.sums(end));
@@ -171,7 +172,7 @@ impl Sampler {
         for (held, host) in self.held.into_iter().zip(&hosts) {
             let sums = held.time.and_then(|time| time.sums(end));
             let of = |points| {
-                SeriesResult::new(SeriesKind::PausedPs, &name(Some(host)), (None, None), points)
+                SeriesResult::new(SeriesKind::PausedPs, &name(Some(host)), None, None, points)
             };
             paused.extend(sums.map(of));
         }
@@ -182,10 +183,10 @@ impl Sampler {
             .chain(self.hosts.into_iter().map(|it| (it, &hosts)))
         {
             let name = name(names.get(flowing.place));
-            let place = (flowing.port.map(PortId::get), None);
+            let port = flowing.port.map(PortId::get);
             let rate = flowing.bits.and_then(|amount| amount.rate(end, 8));
             let kind = SeriesKind::ThroughputBps;
-            all.extend(rate.map(|points| SeriesResult::new(kind, &name, place, points)));
+            all.extend(rate.map(|points| SeriesResult::new(kind, &name, port, None, points)));
         }
         all.extend(paused);
         all
@@ -193,13 +194,7 @@ impl Sampler {
 }
 
 impl Queue {
-    fn sample(
-        &mut self,
-        core: &Core,
-        (last, now): (Instant, Instant),
-        interval: Span,
-        points: usize,
-    ) {
+    fn sample(&mut self, core: &Core, last: Instant, now: Instant, interval: Span, points: usize) {
         let cells = core.buffer.depth(self.port, self.pri);
         if cells > 0 || self.depth.is_some() {
             let cell = core.snapshot.load().config.buffer.cell_bytes;
@@ -210,18 +205,12 @@ impl Queue {
             stats.port[self.port].pri[self.pri].paused_ps.get()
         };
         let paused_ps = core.stats.iter().map(|stats| paused(stats)).sum();
-        self.paused.sample(paused_ps, (last, now), interval, points);
+        self.paused.sample(paused_ps, last, now, interval, points);
     }
 }
 
 impl Flowing {
-    fn sample(
-        &mut self,
-        bytes: u64,
-        (last, now): (Instant, Instant),
-        interval: Span,
-        points: usize,
-    ) {
+    fn sample(&mut self, bytes: u64, last: Instant, now: Instant, interval: Span, points: usize) {
         if bytes > self.bytes {
             let amount = self.bits.get_or_insert_with(|| Amount::new(interval, points));
             amount.add_over(last, now, bytes - self.bytes);

@@ -34,7 +34,7 @@ fn flood(
     Pfc { enable: 0xFF, quanta: [0xFFFF; 8] }.emit(MacAddr::from_bits(0x02), &mut hold);
     let hold = InputFrame::whole(Instant::from_ns(100), hold.to_vec());
     let frames = (0..FRAMES).map(|number| {
-        let mut spec = FrameSpec::new(Format::Standard, (0, 1), CELL, Pri::new(pri).unwrap(), 4);
+        let mut spec = FrameSpec::new(Format::Standard, 0, 1, CELL, Pri::new(pri).unwrap(), 4);
         change(&mut spec);
         InputFrame::whole(Instant::from_ns(2_000 + number * 30), spec.to_vec())
     });

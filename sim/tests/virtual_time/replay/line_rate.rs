@@ -85,7 +85,7 @@ impl Case {
         let mut inputs = vec![Vec::new(); self.ports];
         for &(input, output, len, pri) in frames {
             let pri = Pri::new(pri).unwrap();
-            let spec = FrameSpec::new(Format::Standard, (input, output), len, pri, 4);
+            let spec = FrameSpec::new(Format::Standard, input, output, len, pri, 4);
             inputs[input].push(InputFrame::whole(START, spec.to_vec()));
         }
         let inputs = inputs.into_iter().enumerate();

@@ -24,7 +24,8 @@ type Inputs = Vec<(usize, Vec<InputFrame>)>;
 type Outputs = Vec<(u8, Instant, usize)>;
 
 fn frame(at_ns: u64, ends: (usize, usize), len: usize, pri: u8) -> InputFrame {
-    let spec = FrameSpec::new(Format::Standard, ends, len, Pri::new(pri).unwrap(), 4);
+    let (src, dst) = ends;
+    let spec = FrameSpec::new(Format::Standard, src, dst, len, Pri::new(pri).unwrap(), 4);
     InputFrame::whole(Instant::from_ns(at_ns), spec.to_vec())
 }
 

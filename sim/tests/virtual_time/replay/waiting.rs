@@ -57,7 +57,7 @@ fn waits(
     let pri = Pri::default();
     let inputs = inputs.into_iter().enumerate().map(|(from, frames)| {
         let frames = frames.map(move |(at, to, len)| {
-            let spec = FrameSpec::new(Format::Standard, (from, to), len, pri, 4);
+            let spec = FrameSpec::new(Format::Standard, from, to, len, pri, 4);
             let mut bytes = spec.to_vec();
             let mark = bytes.len() - MARK;
             bytes[mark..].copy_from_slice(&at.to_be_bytes());
@@ -84,8 +84,10 @@ fn waits(
 /// Frames at random times (Poisson) until `time` from each of `inputs` inputs to the port behind them, of lengths that `len`
 /// draws; each input sends one in `gap` picoseconds on average.
 fn poisson(
-    (rate, inputs): (LinkRate, usize),
-    (gap, time): (u64, u64),
+    rate: LinkRate,
+    inputs: usize,
+    gap: u64,
+    time: u64,
     len: impl Fn(&mut Rng) -> usize + Copy,
 ) -> Vec<impl Iterator<Item = (u64, usize, usize)>> {
     let of_input = |input: usize| {
@@ -114,8 +116,8 @@ fn one_length(inputs: usize, percent: u64, frames: u64) -> (u128, u128) {
     let setup = switch(inputs + 1, LinkRate::gbps(400));
     let each = setup.rate.frame_time(1_398).as_ps() * 100 / percent;
     let time = each * frames;
-    let of = (setup.rate, inputs);
-    let had = waits(&setup, 2, poisson(of, (each * inputs as u64, time), |_| 1_398));
+    let gap = each * inputs as u64;
+    let had = waits(&setup, 2, poisson(setup.rate, inputs, gap, time, |_| 1_398));
     (had.mean(), had.by_theory(time))
 }
 
@@ -164,8 +166,8 @@ fn three_lengths(percent: u64, frames: u64) {
     let time = |len| setup.rate.frame_time(len).as_ps();
     let mean = (7 * time(60) + 4 * time(566) + time(1_514)) / 12;
     let each = mean * 100 / percent;
-    let (of, end) = ((setup.rate, INPUTS), each * frames);
-    let frames = poisson(of, (each * INPUTS as u64, end), |rng| match rng.below(12) {
+    let (gap, end) = (each * INPUTS as u64, each * frames);
+    let frames = poisson(setup.rate, INPUTS, gap, end, |rng| match rng.below(12) {
         0..7 => 60,
         7..11 => 566,
         _ => 1_514,
