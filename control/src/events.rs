@@ -124,8 +124,6 @@ kinds! {
     Reloaded, "reloaded", Info;
     /// A configuration was refused; the one before is in force.
     ReloadRefused, "reload_refused", Warn;
-    /// A client uses a name that has been changed: docs/renamed.md.
-    OldName, "old_name", Warn;
 }
 
 /// Something that happened.

@@ -50,10 +50,9 @@
 //! ```
 //!
 //! [`Refused`] is why a request is not carried out, with a code for programs; [`Answer::Stream`] goes on after the first line,
-//! and [`Client::follow`] reads what comes; [`renamed`] takes names that keys had before.
+//! and [`Client::follow`] reads what comes.
 
 mod client;
-pub mod renamed;
 
 use std::io::{self, Write};
 use std::time::Duration;

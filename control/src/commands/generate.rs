@@ -19,11 +19,10 @@ use weft_hosts::stamp::Stamp;
 use weft_parsers::{
     Dscp, Ecn, Gen2Order, KeyWords, MacAddr, Pause, Pcp, Pfc, RhOpcode, Tci, TrafficClass, Vid,
 };
-use weft_rpc::renamed::Place;
 
 use super::decode::{Order, capture_error};
 use super::frames::{SizesArg, check_len, kind_of, on_vc};
-use super::{progress, write_json_at};
+use super::{progress, write_json};
 use crate::config::SettingsArgs;
 use crate::config::TrafficConfig;
 use crate::config::resolve::traffic_of;
@@ -313,7 +312,7 @@ pub fn run(args: &GenArgs, out: &mut dyn Write) -> Result<(), CliError> {
     bar.finish_and_clear();
     writer.finish().map_err(capture_error)?;
     if args.json {
-        return write_json_at(Place::Gen, out, &made);
+        return write_json(out, &made);
     }
     for Made { stream, format, pri, frames, bytes } in &made {
         let pri = pri.map_or_else(|| "as given".to_owned(), |pri| pri.to_string());

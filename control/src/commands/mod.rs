@@ -30,7 +30,6 @@ use std::io::Write;
 
 use weft_base::memory;
 use weft_parsers::fabric::Pid;
-use weft_rpc::renamed::{self, Place};
 
 use crate::cli::{Cli, Command};
 use crate::error::CliError;
@@ -81,16 +80,6 @@ pub(crate) fn write_json(
         writeln!(out)
     };
     write(out).map_err(CliError::Output)
-}
-
-/// As [`write_json`], with the old names of `place` beside the new.
-pub(crate) fn write_json_at(
-    place: Place,
-    out: &mut dyn Write,
-    value: &impl serde::Serialize,
-) -> Result<(), CliError> {
-    let value = renamed::with_old(place, value).map_err(|error| CliError::Output(error.into()))?;
-    write_json(out, &value)
 }
 
 /// An opcode of CCI: hexadecimal digits as the pages have them, such as 5700, 0x5700 or 5700h.

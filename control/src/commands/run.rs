@@ -19,7 +19,6 @@ use weft_base::threads::{self, Ends, Role};
 use weft_dataplane::pipeline::Ledger;
 use weft_dataplane::port::record::Summary;
 use weft_dataplane::stats::DropReason;
-use weft_rpc::renamed::Place;
 
 use crate::config::SettingsArgs;
 use crate::config::Sources;
@@ -177,7 +176,7 @@ pub fn run(mut args: RunArgs, out: &mut dyn Write) -> Result<(), CliError> {
     let path = args.record.as_deref().unwrap_or(Path::new(""));
     let record = summary.as_ref().map(|summary| Recorded::new(path, summary));
     if args.json {
-        super::write_json_at(Place::RunReport, out, &Final { counters: &counters, record })?;
+        super::write_json(out, &Final { counters: &counters, record })?;
     } else {
         print(&config, &counters, out).map_err(CliError::Output)?;
         record.map_or(Ok(()), |record| record.print(out)).map_err(CliError::Output)?;

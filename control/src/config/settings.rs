@@ -9,7 +9,6 @@ use std::collections::BTreeMap;
 
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
-use weft_rpc::renamed::Renamed;
 
 use super::choice::{Choice, DeviceKind};
 use super::param::{Form, Param, Section};
@@ -46,7 +45,6 @@ pub struct Settings {
     schema: &'static Schema,
     tables: BTreeMap<(&'static str, &'static str), Setting>,
     items: BTreeMap<&'static str, Vec<Item>>,
-    old_names: Vec<(Place, &'static Renamed)>,
 }
 
 /// Nothing is set of a configuration.
@@ -60,7 +58,7 @@ impl Settings {
     /// Nothing is set of what `schema` has.
     #[must_use]
     pub const fn of(schema: &'static Schema) -> Self {
-        Self { schema, tables: BTreeMap::new(), items: BTreeMap::new(), old_names: Vec::new() }
+        Self { schema, tables: BTreeMap::new(), items: BTreeMap::new() }
     }
 
     /// Reads the TOML `text` of a configuration, which came from `file`.
@@ -115,7 +113,7 @@ impl Settings {
         let of_root = self.schema.root().and_then(|root| Some((root, root.param(path)?)));
         let (section, param) = match of_root {
             Some(found) => found,
-            None => match self.find(path, &place) {
+            None => match self.find(path) {
                 Ok(found) => found,
                 Err(message) => return refuse(message),
             },
@@ -129,14 +127,8 @@ impl Settings {
     }
 
     /// The parameter at `section.key`, which a flag names.
-    fn find(
-        &mut self,
-        path: &str,
-        place: &Place,
-    ) -> Result<(&'static Section, &'static Param), String> {
+    fn find(&self, path: &str) -> Result<(&'static Section, &'static Param), String> {
         let (section_name, name) = path.split_once('.').unwrap_or((path, ""));
-        let (section_name, renamed) = self.schema.new_name(section_name);
-        self.old_names.extend(renamed.map(|row| (place.clone(), row)));
         let Some(section) = self.schema.section(section_name, Form::Table) else {
             let (bare, _) = section_name.split_once('[').unwrap_or((section_name, ""));
             if self.schema.section(bare, Form::Repeated).is_some() {
@@ -208,12 +200,6 @@ impl Settings {
     #[must_use]
     pub fn table(&self, section: &'static str, key: &'static str) -> Option<&Setting> {
         self.tables.get(&(section, key))
-    }
-
-    /// Sections that are set under the name that they had before, and where.
-    #[must_use]
-    pub fn old_names(&self) -> &[(Place, &'static Renamed)] {
-        &self.old_names
     }
 
     /// Whether anything is set in the table `section`.
@@ -301,16 +287,7 @@ impl Reader<'_> {
                 own.insert(key.clone(), value.clone());
                 continue;
             }
-            let (new, renamed) = schema.new_name(name);
-            if let Some(row) = renamed {
-                if root.contains_key(new) {
-                    let message = format!("expected [{new}] or its old name [{name}], found both");
-                    self.problem(at, name.to_owned(), message);
-                    continue;
-                }
-                self.settings.old_names.push((self.lines.place(at), row));
-            }
-            self.section(schema, (at, name), new, value.get_ref());
+            self.section(schema, at, name, value.get_ref());
         }
         if let Some(root) = schema.root() {
             for (name, setting) in self.keys(root, &own) {
@@ -319,15 +296,9 @@ impl Reader<'_> {
         }
     }
 
-    /// A section that the text calls `name`, and the table `new`.
-    fn section(
-        &mut self,
-        schema: &'static Schema,
-        (at, name): (usize, &str),
-        new: &str,
-        value: &DeValue<'_>,
-    ) {
-        let [table, repeated] = [Form::Table, Form::Repeated].map(|form| schema.section(new, form));
+    fn section(&mut self, schema: &'static Schema, at: usize, name: &str, value: &DeValue<'_>) {
+        let [table, repeated] =
+            [Form::Table, Form::Repeated].map(|form| schema.section(name, form));
         match (value, table, repeated) {
             (DeValue::Table(table), Some(section), _) => {
                 for (name, setting) in self.keys(section, table) {
@@ -421,22 +392,6 @@ mod tests {
     }
 
     #[test]
-    fn a_section_may_have_its_old_name_and_that_is_told() {
-        let read = |text| Settings::read("f", text).unwrap();
-        let new = read("[traffic]\nnum_vc = 3\n");
-        assert!(new.old_names().is_empty());
-        let mut old = read("\n[endpoint]\nnum_vc = 3\n");
-        let value =
-            |settings: &Settings| settings.table("traffic", "num_vc").unwrap().value.clone();
-        assert_eq!(value(&old), value(&new));
-        let [(place, row)] = old.old_names() else { panic!("{:?}", old.old_names()) };
-        assert_eq!((place.to_string().as_str(), row.new), ("f:2:2", "traffic"));
-        old.set("endpoint.num_vc=4", "--set").unwrap();
-        assert_eq!(value(&old), Value::Int(4), "flags lie over the file under either name");
-        assert_eq!(old.old_names()[1].0.to_string(), "--set endpoint.num_vc=4");
-    }
-
-    #[test]
     fn each_refusal_names_place_key_and_what_was_expected() {
         #[rustfmt::skip] // columns: name, text, want
         let cases: &[(&str, &str, &[&str])] = &[
@@ -458,10 +413,6 @@ mod tests {
             ("table for items", "[port]\nname = 'a'\n", &["f:1:2: port: expected tables in double brackets: [[port]]"]),
             ("items for table", "[[ecn]]\n", &["f:1:3: ecn: expected a table: [ecn]"]),
             ("value for table", "ecn = 5\n", &["f:1:1: ecn: expected a table: [ecn]"]),
-            ("old name", "[endpoint]\nnum_vc = 9\n",
-             &["f:2:10: traffic.num_vc: expected a whole number 1..=8, found 9"]),
-            ("both names", "[endpoint]\nnum_vc = 1\n[traffic]\nnum_vc = 1\n",
-             &["f:1:2: endpoint: expected [traffic] or its old name [endpoint], found both"]),
             ("own key", "[port_defaults]\nname = 'x'\n",
              &["f:2:1: port_defaults: name is each port's own, expected it in [[port]]"]),
         ];

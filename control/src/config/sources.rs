@@ -48,11 +48,6 @@ impl Sources {
         if let Some(name) = &self.profile {
             note(profile(name).map(|below| settings.lay_over(below)));
         }
-        for (place, renamed) in settings.old_names() {
-            if let Some(text) = renamed.warning() {
-                anstream::eprintln!("warning: {place}: {text}");
-            }
-        }
         if problems.is_empty() { Ok(settings) } else { Err(ConfigError(problems)) }
     }
 }

@@ -6,8 +6,6 @@
 
 use std::fmt::Write;
 
-use weft_rpc::renamed::{self, Place};
-
 use super::{PfcReport, PortReport, QueueReport, StatsSnapshot, WorkerReport};
 
 /// Content type of [`render`]'s text.
@@ -119,12 +117,6 @@ const OF_PFC: &[OfPfc] = &[
     (("weft_pfc_headroom_size_cells", GAUGE, "Cells of headroom in all."), |p| p.headroom_size_cells),
 ];
 
-/// `family` under its name, and under the one that it had before, if there was another.
-fn spellings((name, kind, help): Family) -> impl Iterator<Item = Family> {
-    let old = renamed::old_name(Place::Metric, name);
-    std::iter::once((name, kind, help)).chain(old.map(|old| (old, kind, help)))
-}
-
 /// The whole page.
 #[must_use]
 pub fn render(stats: &StatsSnapshot) -> String {
@@ -166,11 +158,9 @@ pub fn render(stats: &StatsSnapshot) -> String {
         }
     }
     for (family, read) in OF_PFC {
-        for family in spellings(*family) {
-            page.family(family);
-            for row in &stats.pfc {
-                page.sample(family.0, &[("port", &row.port), ("pri", pri(row.pri))], read(row));
-            }
+        page.family(*family);
+        for row in &stats.pfc {
+            page.sample(family.0, &[("port", &row.port), ("pri", pri(row.pri))], read(row));
         }
     }
     page.family(("weft_pfc_paused_seconds_total", COUNTER, "Time that the output was paused."));
@@ -317,7 +307,6 @@ mod tests {
             "weft_port_rate_bytes_per_second{port=\"p0\"} 312500000.125\n",
             "weft_queue_depth_cells{port=\"p0\",pri=\"3\"} 0\n",
             "weft_pfc_xoff_active{port=\"p0\",pri=\"3\"} 1\n",
-            "weft_pfc_asking{port=\"p0\",pri=\"3\"} 1\n",
             "weft_pfc_paused_seconds_total{port=\"p0\",pri=\"3\"} 0.000000005\n",
             "weft_dropped_frames_total{port=\"p0\",reason=\"dt\"} 2\n",
             "weft_worker_heartbeat_age_seconds{worker=\"3\"} 0.000000009\n",

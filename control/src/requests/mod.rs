@@ -15,7 +15,6 @@ use data_encoding::BASE64;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use weft_parsers::AddrKey;
-use weft_rpc::renamed::{self, Place};
 use weft_rpc::{Answer, LineHandler, LineStream, Next, Refused, ok_line, parse, to_line};
 
 use crate::config::value::parse_addr;
@@ -165,10 +164,7 @@ struct Paths(Box<dyn TraceStream>);
 impl LineStream for Paths {
     fn next(&mut self, wait: Duration) -> Next {
         match self.0.next(wait) {
-            Traced::Path(path) => {
-                let path = renamed::with_old(Place::TracedFrame, &path).unwrap_or_default();
-                Next::Line(to_line(&json!({ "path": path })))
-            }
+            Traced::Path(path) => Next::Line(to_line(&json!({ "path": path }))),
             Traced::Nothing => Next::Nothing,
             Traced::Ended(end) => Next::End(to_line(&json!({ "end": end }))),
         }
@@ -281,7 +277,7 @@ impl SwitchHandler {
 
 impl LineHandler for SwitchHandler {
     fn answer(&self, line: &[u8]) -> Answer {
-        let request = read(line);
+        let request: Result<Request, _> = parse(line);
         if let (Ok(Request::Sai { call }), Some(service)) = (&request, &self.sai) {
             let answered = call_sai(call, service).map(|value| json!({ "ok": value }));
             return Answer::Line(to_line(
@@ -294,28 +290,11 @@ impl LineHandler for SwitchHandler {
     }
 }
 
-/// The request that `line` is; keys may have names that they had before ([`renamed`]).
-fn read(line: &[u8]) -> Result<Request, Refused> {
-    parse(line).or_else(|refused| {
-        let mut value: Value = parse(line)?;
-        let found = renamed::accept(Place::SwitchRequest, &mut value)?;
-        if found.is_empty() {
-            return Err(refused);
-        }
-        let request = serde_json::from_value(value)
-            .map_err(|error| Refused::bad_request(error.to_string()))?;
-        for text in found.iter().filter_map(|row| row.warning()) {
-            events::post(events::Kind::OldName, "", &text);
-        }
-        Ok(request)
-    })
-}
-
 /// Answers one line.
 #[must_use]
 pub fn answer(line: &[u8], backend: &dyn Backend) -> Answer {
     let answer = || -> Result<Answer, Refused> {
-        let request = read(line)?;
+        let request: Request = parse(line)?;
         if let Request::Trace { filter, count, bytes } = &request {
             let stream = backend.trace(filter.as_deref(), *count, *bytes)?;
             let first = to_line(&json!({ "ok": "tracing" }));
@@ -323,7 +302,7 @@ pub fn answer(line: &[u8], backend: &dyn Backend) -> Answer {
         }
         if let Request::Show { what, restart_watermarks } = &request {
             let shown = show(*what, *restart_watermarks, backend)?;
-            return shown_line(&shown).map(Answer::Line);
+            return ok_line(&shown).map(Answer::Line);
         }
         dispatch(&request, backend).map(|value| Answer::Line(to_line(&json!({ "ok": value }))))
     };
@@ -336,16 +315,6 @@ pub fn handle_line(line: &[u8], backend: &dyn Backend) -> Vec<u8> {
     match answer(line, backend) {
         Answer::Line(line) | Answer::Stream(line, _) => line,
     }
-}
-
-/// The line of a report; where it has ports, with their keys' old names beside the new.
-fn shown_line(shown: &ShowResponse) -> Result<Vec<u8>, Refused> {
-    if !matches!(shown, ShowResponse::Ports(_) | ShowResponse::All(_)) {
-        return ok_line(shown);
-    }
-    let value = renamed::with_old(Place::PortReport, shown)
-        .map_err(|error| Refused::unavailable(error.to_string()))?;
-    ok_line(&value)
 }
 
 /// What is to be shown of `topic`, and where it comes from.

@@ -5,7 +5,6 @@ use weft_rpc::LINE_LEN_MAX;
 
 use super::testing::Recorder;
 use super::*;
-use crate::report::PortReport;
 
 fn ask(line: &str) -> Value {
     let answer = handle_line(line.as_bytes(), &Recorder::default());
@@ -33,10 +32,9 @@ fn requests_are_met_or_refused() {
         (r#"{"cmd":"conform_params","packet_size":64}"#, "ok", "packet_size"),
         (r#"{"cmd":"conform_params","packet_size":0}"#, "error", "expected 14 to 9728 bytes, found 0"),
         (r#"{"cmd":"trace","count":3}"#, "ok", "tracing"),
-        (r#"{"cmd":"trace","octets":true}"#, "ok", "tracing"),
-        (r#"{"cmd":"trace","octets":1}"#, "error", "invalid type"),
-        (r#"{"cmd":"trace","octets":true,"bytes":true}"#, "error", "found both"),
-        (r#"{"cmd":"trace","octets":true,"colour":1}"#, "error", "unknown field `colour`"),
+        (r#"{"cmd":"trace","bytes":true}"#, "ok", "tracing"),
+        (r#"{"cmd":"trace","bytes":1}"#, "error", "invalid type"),
+        (r#"{"cmd":"trace","bytes":true,"colour":1}"#, "error", "unknown field `colour`"),
         (r#"{"cmd":"trace","filter":"x"}"#, "error", "no filter x"),
         (r#"{"cmd":"show","what":"fabric"}"#, "ok", r#"{"fabric":null}"#),
         (r#"{"cmd":"pbr_edge","port":"p0","hpa":"0x10000000000"}"#, "ok", "p0"),
@@ -53,22 +51,6 @@ fn requests_are_met_or_refused() {
         let answer = ask(line);
         let text = answer.get(key).unwrap_or_else(|| panic!("{line}: {answer}")).to_string();
         assert!(text.contains(part), "{line}: {text}");
-    }
-}
-
-#[test]
-fn a_ports_error_has_its_old_name_too() {
-    let port = PortReport { last_error: Some("gone".into()), ..Default::default() };
-    let ports = ShowResponse::Ports(vec![port.clone()]);
-    let all = StatsSnapshot { ports: vec![port], ..Default::default() };
-    for (shown, at) in
-        [(ports, "/ok/ports/0"), (ShowResponse::All(Box::new(all)), "/ok/all/ports/0")]
-    {
-        let line: Value = serde_json::from_slice(&shown_line(&shown).unwrap()).unwrap();
-        let row = line.pointer(at).unwrap();
-        assert_eq!((&row["last_error"], &row["trouble"]), (&json!("gone"), &json!("gone")));
-        let again: ShowResponse = serde_json::from_value(line["ok"].clone()).unwrap();
-        assert_eq!(again, shown);
     }
 }
 
@@ -92,7 +74,7 @@ fn mutated_lines_are_always_answered() {
         r#"{"cmd":"mirror","port":"p0","to":{"port":"p1"}}"#,
         r#"{"cmd":"port_tx","port":"p0","on":true}"#,
         r#"{"cmd":"trace","filter":"silent","count":18446744073709551615,"bytes":true}"#,
-        r#"{"cmd":"trace","count":1,"octets":true}"#,
+        r#"{"cmd":"trace","count":1,"bytes":true}"#,
     ];
     let backend = Recorder::default();
     let (mut met, mut refused) = (0, 0);

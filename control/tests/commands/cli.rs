@@ -266,30 +266,6 @@ fn made_fields_are_read_back() {
     }
 }
 
-/// A configuration with a section's old name works as with the new, and says so once.
-#[test]
-fn old_names_of_sections_are_taken_with_a_warning() {
-    let dir = tempfile::tempdir().unwrap();
-    #[rustfmt::skip] // columns: file, more arguments, exit code, part of standard error
-    let cases = [
-        ("[traffic]\nnum_vc = 3\n", &[][..], OK, ""),
-        ("[endpoint]\nnum_vc = 3\n", &[], OK, "endpoint is called traffic now"),
-        ("[endpoint]\nnum_vc = 3\n", &["--set", "endpoint.num_vc=2"], OK, "endpoint is called traffic now"),
-        ("", &["--set", "endpoint.num_vc=2"], OK, "--set endpoint.num_vc=2: section of the configuration: endpoint is"),
-        ("[endpoint]\n[traffic]\n", &[], USAGE, "found both"),
-    ];
-    for (text, more, code, part) in cases {
-        std::fs::write(dir.path().join("weft.toml"), text).unwrap();
-        let args = ["gen", "--out", "z.pcap", "-c", "weft.toml"];
-        let args: Vec<&str> = args.iter().chain(more).copied().collect();
-        let made = weft_in(dir.path(), &args);
-        assert_eq!(made.code, code, "{text}{args:?}: {}", made.err);
-        assert!(made.err.contains(part), "{text}{args:?}: {}", made.err);
-        let warnings = made.err.matches("warning: ").count();
-        assert_eq!(warnings, usize::from(code == OK && !part.is_empty()), "{text}: {}", made.err);
-    }
-}
-
 /// `[traffic]` says what `weft gen` makes where no flag does, and what it refuses.
 /// Settings, more arguments, those of `decode`, and part of the line or of the refusal.
 type HostCase<'a> = (&'a [&'a str], &'a [&'a str], &'a [&'a str], Result<&'a str, &'a str>);

@@ -125,7 +125,6 @@ fn a_fabric_is_served_asked_and_found_again() {
         "{status}"
     );
     assert_eq!(status["errors"], serde_json::json!([]), "{status}");
-    assert_eq!(status["trouble"], status["errors"], "the old name: {status}");
     assert_eq!((&status["counts"]["gfds"], &status["counts"]["shares"]), (&4.into(), &1.into()));
 
     let memory = served.json(&["memory"]);

@@ -15,7 +15,6 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use weft_base::threads::{self, Ends, Role};
-use weft_rpc::renamed::{self, Place};
 use weft_rpc::{Answer, LineHandler, Refused, parse, to_line};
 
 use super::board::StatusBoard;
@@ -123,10 +122,9 @@ fn keep(mut shared: &Shared, pause: Duration) {
     }
 }
 
-/// A response as clients get it, under the names of before, too.
+/// A response as clients get it.
 pub(crate) fn in_json(response: &Response) -> Result<Value, Refused> {
-    renamed::with_old(Place::FmAnswer, response)
-        .map_err(|error| Refused::unavailable(error.to_string()))
+    serde_json::to_value(response).map_err(|error| Refused::unavailable(error.to_string()))
 }
 
 /// The line that a client gets.

@@ -568,7 +568,7 @@ fn clients_are_answered_one_at_a_time_and_status_always() {
         starting.contains("\"starting\"") && starting.contains("\"hosts_held\":true"),
         "{starting}"
     );
-    assert!(starting.contains(r#""errors":[]"#) && starting.contains(r#""trouble":[]"#));
+    assert!(starting.contains(r#""errors":[]"#), "{starting}");
     let refused = ask(r#"{"cmd":"memory"}"#);
     assert!(refused.contains("start-up is in progress"), "{refused}");
     go.send(()).unwrap();

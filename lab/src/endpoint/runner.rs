@@ -23,7 +23,6 @@ use weft_cxl::tlp_end::Progress;
 use weft_dataplane::pool::Bufs;
 use weft_dataplane::port::{Port, PortError, PortOpenError};
 use weft_dataplane::time::{Instant, Span};
-use weft_rpc::renamed::{self, Place};
 use weft_rpc::{LineHandler, Refused};
 
 use super::api::Endpoint;
@@ -105,7 +104,7 @@ impl LineHandler for RunnerHandle {
     fn answer(&self, line: &[u8]) -> weft_rpc::Answer {
         let answer = weft_rpc::parse(line).and_then(|command| self.call(command));
         weft_rpc::Answer::Line(weft_rpc::to_line(&match answer {
-            Ok(answer) => match renamed::with_old(Place::EndpointAnswer, &answer) {
+            Ok(answer) => match serde_json::to_value(&answer) {
                 Ok(answer) => json!({ "ok": answer }),
                 Err(error) => json!({ "error": Refused::unavailable(error.to_string()) }),
             },

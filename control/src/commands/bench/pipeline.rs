@@ -16,13 +16,12 @@ use weft_dataplane::pipeline::{Core, Ledger};
 use weft_dataplane::worker::{Clock, Poll, Worker, WorkerGroup, tsc};
 use weft_hosts::frames::Kind;
 use weft_hosts::null_path::{NullLoad, NullPath, frames_sent};
-use weft_rpc::renamed::Place;
 
 use super::machine::Machine;
 use super::plan::FCS_LEN;
 use super::stop_flag;
 use crate::commands::frames::data_kind;
-use crate::commands::{progress, write_json_at};
+use crate::commands::{progress, write_json};
 use crate::error::CliError;
 use crate::live::placement::{self, core_for};
 use crate::views::figures::grouped;
@@ -146,7 +145,7 @@ pub fn run(args: &PipelineArgs, out: &mut dyn Write) -> Result<(), CliError> {
         CliError::system("measure", Nothing("no frame went through in any round"))
     })?;
     if args.json {
-        return write_json_at(Place::Bench, out, &result);
+        return write_json(out, &result);
     }
     print(&result, out).map_err(CliError::Output)
 }

@@ -10,7 +10,6 @@ use std::sync::atomic::AtomicBool;
 
 use weft_base::files::{self, Existing};
 use weft_dataplane::port::Port;
-use weft_rpc::renamed::Place;
 
 use super::machine::{Link, Machine};
 use super::measure::{Measure, SizeError};
@@ -18,7 +17,7 @@ use super::plan::{Plan, PortsArgs};
 use super::result::{LeftOut, PortsResult};
 use super::trial::{CHUNKS, Rig, TrialError};
 use super::{html, stop_flag, text};
-use crate::commands::{progress, write_json_at};
+use crate::commands::{progress, write_json};
 use crate::config::Sources;
 use crate::config::resolve::{Config, Timing};
 use crate::error::CliError;
@@ -52,7 +51,7 @@ pub fn run(args: &PortsArgs, out: &mut dyn Write) -> Result<(), CliError> {
     let stop = stop_flag()?;
     let result = measure(plan, &config, stop)?;
     if args.json {
-        write_json_at(Place::Bench, out, &result)?;
+        write_json(out, &result)?;
     } else {
         text::print(&result, out).map_err(CliError::Output)?;
     }

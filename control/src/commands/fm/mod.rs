@@ -37,10 +37,9 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use weft_fm::service::{Request, Response};
 use weft_lab::fabric::processes::manager_socket;
-use weft_rpc::renamed::{self, Place};
 use weft_rpc::{Client, ClientError};
 
-use super::write_json_at;
+use super::write_json;
 use crate::config::resolve::sockets_dir;
 use crate::error::CliError;
 
@@ -231,8 +230,7 @@ impl FmClient {
     }
 
     fn ask(&mut self, request: &Request) -> Result<Response, CliError> {
-        let mut answer = self.0.request(request).map_err(|error| failed(&error))?;
-        renamed::drop_old(Place::FmAnswer, &mut answer);
+        let answer = self.0.request(request).map_err(|error| failed(&error))?;
         serde_json::from_value(answer).map_err(|error| {
             CliError::Switch(format!("answer of the fabric manager is not understood: {error}"))
         })
@@ -245,7 +243,7 @@ fn write(query: &dyn Query, response: &Response, out: &mut dyn Write) -> Result<
         let value =
             serde_json::to_value(response).map_err(|error| CliError::Output(error.into()))?;
         let inner = value.as_object().and_then(|object| object.values().next());
-        return write_json_at(Place::FmAnswer, out, inner.unwrap_or(&value));
+        return write_json(out, inner.unwrap_or(&value));
     }
     let text = match response {
         Response::Done(said) => said.iter().fold(String::new(), |text, line| text + line + "\n"),

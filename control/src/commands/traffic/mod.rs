@@ -23,7 +23,6 @@ use weft_hosts::host::Host;
 use weft_hosts::stamp;
 use weft_lab::clock::now;
 use weft_lab::netdev::{open, wait};
-use weft_rpc::renamed::Place;
 
 use self::host::spec;
 use crate::error::CliError;
@@ -94,7 +93,7 @@ pub fn run(args: &TrafficArgs, out: &mut dyn Write) -> Result<(), CliError> {
     host.release(&mut bufs);
     port.release(&mut bufs);
     if args.json {
-        super::write_json_at(Place::Traffic, out, &report)?;
+        super::write_json(out, &report)?;
     } else {
         print(&report, out).map_err(CliError::Output)?;
     }

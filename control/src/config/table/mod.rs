@@ -12,8 +12,6 @@ mod traffic;
 
 use std::sync::LazyLock;
 
-use weft_rpc::renamed::{self, Renamed};
-
 use super::param::{Form, Param, Section};
 use super::value::Kind;
 
@@ -182,8 +180,6 @@ pub static SECTIONS: &[Section] = &[
 /// A kind of file: its sections.
 pub struct Schema {
     sections: LazyLock<Vec<&'static Section>>,
-    /// Whether sections may have the names that they had before.
-    takes_old_names: bool,
 }
 
 impl std::fmt::Debug for Schema {
@@ -193,14 +189,13 @@ impl std::fmt::Debug for Schema {
 }
 
 /// The configuration of a switch.
-pub static CONFIG: Schema =
-    Schema { sections: LazyLock::new(|| SECTIONS.iter().collect()), takes_old_names: true };
+pub static CONFIG: Schema = Schema { sections: LazyLock::new(|| SECTIONS.iter().collect()) };
 
 impl Schema {
     /// A kind of file with these sections; the keys of the one without a name stand before all others.
     #[must_use]
     pub const fn new(sections: fn() -> Vec<&'static Section>) -> Self {
-        Self { sections: LazyLock::new(sections), takes_old_names: false }
+        Self { sections: LazyLock::new(sections) }
     }
 
     /// Sections that have a name, in the order of the documentation.
@@ -218,15 +213,6 @@ impl Schema {
     #[must_use]
     pub fn section(&self, name: &str, form: Form) -> Option<&'static Section> {
         self.sections().find(|section| section.name == name && section.form == form)
-    }
-
-    /// The name of a section that may be called as it was before, and the change if it is.
-    pub(super) fn new_name<'a>(&self, name: &'a str) -> (&'a str, Option<&'static Renamed>) {
-        let row = renamed::by_old_name(renamed::Place::Section, name);
-        match row.filter(|_| self.takes_old_names) {
-            Some(row) => (row.new, Some(row)),
-            None => (name, None),
-        }
     }
 }
 
