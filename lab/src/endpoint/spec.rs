@@ -24,9 +24,9 @@ use weft_parsers::tlp::Mode;
 use super::api::Endpoint;
 use super::number::Num;
 
-/// Most memory behind one BAR or range.
 /// Longest time for an answer: an hour.
 const ANSWER_MS_MAX: u64 = 3_600_000;
+/// Most memory of one BAR, of one range, or of a GFD, in bytes.
 pub(super) const MEMORY_MAX: u64 = 1 << 48;
 /// Who all of them are made by: the CXL consortium's vendor id.
 const VENDOR: u16 = 0x1E98;
