@@ -117,7 +117,6 @@ mod tests {
         ("weft extcap",           "what Wireshark reads"),
         ("weft fabric agent",     "speaks with weft fabric up"),
         ("weft fabric up",        "it serves until it is stopped; weft fm and weft endpoint ctl ask it"),
-        ("weft fm serve",         "it serves until it is stopped; weft fm status asks it"),
         ("weft man",              "a page of the manual"),
         ("weft sim keys",         "a page of the documentation"),
     ];

@@ -8,8 +8,8 @@ use clap::Args;
 use weft_fm::service::request::Access;
 use weft_fm::service::{Request, Response, Vector};
 
+use super::Query;
 use super::text::{pid, pids};
-use super::{AskArgs, Query};
 use crate::error::CliError;
 
 /// Arguments of `weft fm access`.
@@ -26,15 +26,9 @@ pub struct AccessArgs {
     /// The vector to change
     #[arg(long, default_value = "gmv")]
     vector: Vector,
-    #[command(flatten)]
-    ask: AskArgs,
 }
 
 impl Query for AccessArgs {
-    fn ask(&self) -> &AskArgs {
-        &self.ask
-    }
-
     fn request(&self) -> Result<Request, CliError> {
         let host = self.host.clone();
         let (pid, on) = match (&self.allow, &self.forbid) {

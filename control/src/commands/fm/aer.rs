@@ -9,7 +9,7 @@ use clap::builder::PossibleValuesParser;
 use weft_fm::aer::{AerError, tlp_header};
 use weft_fm::service::Request;
 
-use super::{AskArgs, Query};
+use super::Query;
 use crate::error::CliError;
 
 /// Arguments of `weft fm aer`.
@@ -23,15 +23,9 @@ pub struct AerArgs {
     /// Header of the TLP that is at fault, up to 32 bytes in hexadecimal digits; zeros without it
     #[arg(long, value_name = "HEX")]
     tlp: Option<String>,
-    #[command(flatten)]
-    ask: AskArgs,
 }
 
 impl Query for AerArgs {
-    fn ask(&self) -> &AskArgs {
-        &self.ask
-    }
-
     fn request(&self) -> Result<Request, CliError> {
         tlp_header(self.tlp.as_deref()).map_err(CliError::Usage)?;
         let (bridge, error, tlp) = (self.bridge.clone(), self.error.clone(), self.tlp.clone());

@@ -7,8 +7,8 @@
 use clap::Args;
 use weft_fm::service::{Request, Response};
 
+use super::Query;
 use super::text::table;
-use super::{AskArgs, Query};
 use crate::error::CliError;
 
 /// Arguments of `weft fm bind`.
@@ -20,15 +20,9 @@ pub struct BindArgs {
     /// For a host: a device, such as ep1, mld0.2 or s1.3. For a bridge: port:N, port:N.LD, or SWITCH/VCS/VPPB of another switch
     #[arg(value_name = "DEVICE|TO")]
     to: Option<String>,
-    #[command(flatten)]
-    ask: AskArgs,
 }
 
 impl Query for BindArgs {
-    fn ask(&self) -> &AskArgs {
-        &self.ask
-    }
-
     fn request(&self) -> Result<Request, CliError> {
         Ok(match (&self.bridge, &self.to) {
             (Some(bridge), Some(to)) => Request::Bind { bridge: bridge.clone(), to: to.clone() },
@@ -50,15 +44,9 @@ impl Query for BindArgs {
 pub struct UnbindArgs {
     /// SWITCH/VCS/VPPB
     bridge: String,
-    #[command(flatten)]
-    ask: AskArgs,
 }
 
 impl Query for UnbindArgs {
-    fn ask(&self) -> &AskArgs {
-        &self.ask
-    }
-
     fn request(&self) -> Result<Request, CliError> {
         Ok(Request::Unbind { bridge: self.bridge.clone() })
     }

@@ -10,7 +10,7 @@ use weft_fm::service::{Request, Response};
 use weft_parsers::cci::{Header, Opcode, header};
 
 use super::super::opcode;
-use super::{AskArgs, Query};
+use super::Query;
 use crate::error::CliError;
 
 /// Arguments of `weft fm cci`.
@@ -24,15 +24,9 @@ pub struct CciArgs {
     /// The component: entry, port:N, pid:P, or pid:P/port:N
     #[arg(long, default_value = "entry")]
     to: String,
-    #[command(flatten)]
-    ask: AskArgs,
 }
 
 impl Query for CciArgs {
-    fn ask(&self) -> &AskArgs {
-        &self.ask
-    }
-
     fn request(&self) -> Result<Request, CliError> {
         let message = match self.opcode {
             Some(opcode) => whole(opcode, &self.hex).map_err(CliError::Usage)?,

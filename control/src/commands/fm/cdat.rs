@@ -8,8 +8,8 @@ use clap::Args;
 use weft_fm::service::request::CostRow;
 use weft_fm::service::{Request, Response};
 
+use super::Query;
 use super::text::{pid, table};
-use super::{AskArgs, Query};
 use crate::error::CliError;
 
 /// Arguments of `weft fm cdat`.
@@ -18,15 +18,9 @@ pub struct CdatArgs {
     /// Read the CDAT of this PID
     #[arg(long, value_name = "PID")]
     read: Option<String>,
-    #[command(flatten)]
-    ask: AskArgs,
 }
 
 impl Query for CdatArgs {
-    fn ask(&self) -> &AskArgs {
-        &self.ask
-    }
-
     fn request(&self) -> Result<Request, CliError> {
         Ok(Request::Cdat { read: self.read.clone() })
     }

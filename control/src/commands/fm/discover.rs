@@ -7,21 +7,14 @@
 use clap::Args;
 use weft_fm::service::Request;
 
-use super::{AskArgs, Query};
+use super::Query;
 use crate::error::CliError;
 
 /// Arguments of `weft fm discover`.
 #[derive(Args, Debug)]
-pub struct DiscoverArgs {
-    #[command(flatten)]
-    ask: AskArgs,
-}
+pub struct DiscoverArgs;
 
 impl Query for DiscoverArgs {
-    fn ask(&self) -> &AskArgs {
-        &self.ask
-    }
-
     fn request(&self) -> Result<Request, CliError> {
         Ok(Request::Discover)
     }
@@ -29,16 +22,9 @@ impl Query for DiscoverArgs {
 
 /// Arguments of `weft fm take-over`.
 #[derive(Args, Debug)]
-pub struct TakeOverArgs {
-    #[command(flatten)]
-    ask: AskArgs,
-}
+pub struct TakeOverArgs;
 
 impl Query for TakeOverArgs {
-    fn ask(&self) -> &AskArgs {
-        &self.ask
-    }
-
     fn request(&self) -> Result<Request, CliError> {
         Ok(Request::TakeOver)
     }

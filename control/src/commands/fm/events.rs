@@ -7,7 +7,7 @@
 use clap::Args;
 use weft_fm::service::{Request, Response};
 
-use super::{AskArgs, Query};
+use super::Query;
 use crate::error::CliError;
 
 /// Arguments of `weft fm events`.
@@ -16,15 +16,9 @@ pub struct EventsArgs {
     /// Only events after this number
     #[arg(long, default_value_t = 0)]
     after: u64,
-    #[command(flatten)]
-    ask: AskArgs,
 }
 
 impl Query for EventsArgs {
-    fn ask(&self) -> &AskArgs {
-        &self.ask
-    }
-
     fn request(&self) -> Result<Request, CliError> {
         Ok(Request::Events { after: self.after })
     }

@@ -9,18 +9,15 @@ use weft_fm::service::request::GimRow;
 use weft_fm::service::{Request, Response};
 use weft_fm::text::{parse_address, parse_size};
 
+use super::Query;
 use super::text::{named, table};
-use super::{AskArgs, Query};
 use crate::error::CliError;
 
 /// Arguments of `weft fm gim`.
 #[derive(Args, Debug)]
-#[command(args_conflicts_with_subcommands = true)]
 pub struct GimArgs {
     #[command(subcommand)]
     command: Option<GimCommand>,
-    #[command(flatten)]
-    ask: AskArgs,
 }
 
 /// What to do with memory that hosts and devices show each other.
@@ -45,22 +42,18 @@ enum GimCommand {
         /// Address at which all of them see it
         #[arg(long, value_parser = parse_address)]
         hpa: u64,
-        #[command(flatten)]
-        ask: AskArgs,
     },
     /// Revoke it from all hosts and devices
     Release {
         /// Its name
         name: String,
-        #[command(flatten)]
-        ask: AskArgs,
     },
 }
 
 impl GimCommand {
     fn request(&self) -> Request {
         match self {
-            Self::Add { name, of, from, prefix, size, hpa, ask: _ } => Request::ShowGim {
+            Self::Add { name, of, from, prefix, size, hpa } => Request::ShowGim {
                 name: name.clone(),
                 of: of.clone(),
                 from: from.clone(),
@@ -68,19 +61,12 @@ impl GimCommand {
                 size: *size,
                 hpa: *hpa,
             },
-            Self::Release { name, ask: _ } => Request::Release { name: name.clone() },
+            Self::Release { name } => Request::Release { name: name.clone() },
         }
     }
 }
 
 impl Query for GimArgs {
-    fn ask(&self) -> &AskArgs {
-        match &self.command {
-            Some(GimCommand::Add { ask, .. } | GimCommand::Release { ask, .. }) => ask,
-            None => &self.ask,
-        }
-    }
-
     fn request(&self) -> Result<Request, CliError> {
         Ok(self.command.as_ref().map_or(Request::Gim, GimCommand::request))
     }

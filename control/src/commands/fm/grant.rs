@@ -7,7 +7,7 @@
 use clap::Args;
 use weft_fm::service::Request;
 
-use super::{AskArgs, Query};
+use super::Query;
 use crate::error::CliError;
 
 /// Arguments of `weft fm grant`.
@@ -17,15 +17,9 @@ pub struct GrantArgs {
     name: String,
     /// The host
     host: String,
-    #[command(flatten)]
-    ask: AskArgs,
 }
 
 impl Query for GrantArgs {
-    fn ask(&self) -> &AskArgs {
-        &self.ask
-    }
-
     fn request(&self) -> Result<Request, CliError> {
         Ok(Request::Grant { name: self.name.clone(), host: self.host.clone() })
     }
@@ -38,15 +32,9 @@ pub struct RevokeArgs {
     name: String,
     /// The host; for GIM and P2P also a device
     host: String,
-    #[command(flatten)]
-    ask: AskArgs,
 }
 
 impl Query for RevokeArgs {
-    fn ask(&self) -> &AskArgs {
-        &self.ask
-    }
-
     fn request(&self) -> Result<Request, CliError> {
         Ok(Request::Revoke { name: self.name.clone(), host: self.host.clone() })
     }

@@ -25,7 +25,7 @@ use crate::error::CliError;
 
 /// Time limit of an answer.
 const ANSWER_MAX: Duration = Duration::from_secs(2);
-const WORDS: &str = "expected topology, bind, unbind or aer with --hbr, or nothing (--json for topology and bind alone): a plain CXL switch has no other commands, \
+const WORDS: &str = "expected topology, bind, unbind or aer with --hbr, or nothing (--json only with topology, bind alone or nothing): a plain CXL switch has no other commands, \
     and no fabric manager of weft";
 const SOCKET: &str =
     "expected no --socket with --hbr: the switch is asked itself, and not a fabric manager";
@@ -81,9 +81,10 @@ pub fn run(
     peer: &HbrPeer,
     is_insecure: bool,
     command: Option<&FmCommand>,
+    ask: &AskArgs,
     out: &mut dyn Write,
 ) -> Result<(), CliError> {
-    let word = Word::of(command)?;
+    let word = Word::of(command, ask)?;
     let mut switch = HbrSwitch::new(peer.transport(is_insecure)?, RetryPolicy::live());
     let failed = |error: weft_fm::cci::CallError| CliError::Switch(with_causes(&error));
     match word {
@@ -125,17 +126,18 @@ enum Word {
 }
 
 impl Word {
-    fn of(command: Option<&FmCommand>) -> Result<Self, CliError> {
-        let Some(command) = command else { return Ok(Self::Show { json: false }) };
+    fn of(command: Option<&FmCommand>, ask: &AskArgs) -> Result<Self, CliError> {
+        let AskArgs { socket, json } = ask;
         let other = || CliError::Usage(WORDS.to_owned());
-        let query = command.query().ok_or_else(other)?;
-        let AskArgs { socket, json } = query.ask();
+        let query = command.map(|command| command.query().ok_or_else(other)).transpose()?;
         if socket.is_some() {
             return Err(CliError::Usage(SOCKET.to_owned()));
         }
+        let Some(query) = query else { return Ok(Self::Show { json: *json }) };
         match query.request()? {
-            Request::Topology { drawn: TopologyFormat::Text | TopologyFormat::Data }
-            | Request::Bindings => Ok(Self::Show { json: *json }),
+            Request::Topology { drawn: TopologyFormat::Text } | Request::Bindings => {
+                Ok(Self::Show { json: *json })
+            }
             Request::Bind { bridge, to } if !json => {
                 let (port, ld) = target(&to)?;
                 Ok(Self::Bind { bridge: vppb(&bridge)?, port, ld })
@@ -209,23 +211,12 @@ fn text(view: &HbrView) -> String {
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser;
-
+    use super::super::tests::args;
     use super::*;
-    use crate::cli::{Cli, Command};
-    use crate::commands::fm::FmArgs;
-
-    fn parsed(words: &str) -> Result<FmArgs, String> {
-        let words = ["weft", "fm"].into_iter().chain(words.split_whitespace());
-        match Cli::try_parse_from(words).map_err(|error| error.to_string())?.command {
-            Command::Fm(args) => Ok(*args),
-            other => panic!("{other:?}"),
-        }
-    }
 
     fn word(words: &str) -> Result<Word, String> {
-        let args = parsed(&format!("--hbr mctp:127.0.0.1:1 {words}"))?;
-        Word::of(args.command.as_ref()).map_err(|error| error.to_string())
+        let args = args(&format!("--hbr mctp:127.0.0.1:1 {words}"))?;
+        Word::of(args.command.as_ref(), &args.ask).map_err(|error| error.to_string())
     }
 
     #[test]
@@ -237,6 +228,8 @@ mod tests {
             ("", show(false)),
             ("topology", show(false)),
             ("topology --json", show(true)),
+            ("--json topology", show(true)),
+            ("--json", show(true)),
             ("bind", show(false)),
             ("bind 0/1 port:4", bind(None)),
             ("bind 0/1 port:4.7", bind(Some(7))),
@@ -252,6 +245,7 @@ mod tests {
             ("topology --svg", "expected topology, bind, unbind or aer"),
             ("topology --html", "expected topology, bind, unbind or aer"),
             ("topology --socket /x", "expected no --socket"),
+            ("--socket /x topology", "expected no --socket"),
             ("bind s0/0/1 port:4", "expected VCS/VPPB"),
             ("bind 0/256 port:4", "expected VCS/VPPB"),
             ("bind 0/1 pid:4", "expected port:N"),
@@ -280,7 +274,7 @@ mod tests {
         for text in ["", "2508", "mctp:", "mctp:x", "udp:127.0.0.1:1"] {
             assert!(peer(text).is_err(), "{text}");
         }
-        assert!(parsed("--insecure status").unwrap_err().contains("--hbr"));
-        assert!(parsed("--hbr udp:1").unwrap_err().contains("expected mctp:HOST:PORT"));
+        assert!(args("--insecure status").unwrap_err().contains("--hbr"));
+        assert!(args("--hbr udp:1").unwrap_err().contains("expected mctp:HOST:PORT"));
     }
 }

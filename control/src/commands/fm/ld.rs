@@ -9,28 +9,22 @@ use weft_fm::service::request::{CapacityChange, CapacityRow, LdChange, LdRow};
 use weft_fm::service::{Request, Response};
 use weft_fm::text::{parse_address, parse_size};
 
+use super::Query;
 use super::text::table;
-use super::{AskArgs, Query};
 use crate::error::CliError;
 
 /// Arguments of `weft fm ld`.
 #[derive(Args, Debug)]
-#[command(args_conflicts_with_subcommands = true)]
 pub struct LdArgs {
     #[command(subcommand)]
     command: Option<LdCommand>,
-    #[command(flatten)]
-    ask: AskArgs,
 }
 
 /// What to do with logical devices.
 #[derive(Debug, Subcommand)]
 enum LdCommand {
     /// Show all, with their memory, bandwidth and the vPPB that shows each
-    List {
-        #[command(flatten)]
-        ask: AskArgs,
-    },
+    List,
     /// Give one memory, a multiple of 256 MiB; nobody finds again what is taken from it
     Allocate {
         #[command(flatten)]
@@ -38,8 +32,6 @@ enum LdCommand {
         /// Size, such as 512MiB
         #[arg(value_parser = parse_size)]
         size: u64,
-        #[command(flatten)]
-        ask: AskArgs,
     },
     /// Dynamic capacity: show who has which, add it to one, release it
     #[command(subcommand)]
@@ -50,8 +42,6 @@ enum LdCommand {
         which: Which,
         /// 0 to 255; 0 for what others leave
         fraction: u8,
-        #[command(flatten)]
-        ask: AskArgs,
     },
     /// Set what one has of the bandwidth at most, in 256ths
     Limit {
@@ -59,8 +49,6 @@ enum LdCommand {
         which: Which,
         /// 0 to 255; 0 for no limit
         fraction: u8,
-        #[command(flatten)]
-        ask: AskArgs,
     },
 }
 
@@ -68,10 +56,7 @@ enum LdCommand {
 #[derive(Debug, Subcommand)]
 enum CapacityCommand {
     /// Show what there is of each device, what is nobody's, and which logical device has which
-    List {
-        #[command(flatten)]
-        ask: AskArgs,
-    },
+    List,
     /// Add some to one: its host reaches it at once
     Add {
         #[command(flatten)]
@@ -88,8 +73,6 @@ enum CapacityCommand {
         /// All of it beside each other
         #[arg(long, conflicts_with = "at")]
         contiguous: bool,
-        #[command(flatten)]
-        ask: AskArgs,
     },
     /// Release some of one: it is refused to its host from then on, and nobody finds again what was in it
     Release {
@@ -107,8 +90,6 @@ enum CapacityCommand {
         /// Also while its host has its memory on
         #[arg(long)]
         force: bool,
-        #[command(flatten)]
-        ask: AskArgs,
     },
     /// Give one what another one has, or nobody and it is kept: the same bytes
     Share {
@@ -116,8 +97,6 @@ enum CapacityCommand {
         which: Which,
         /// What it is called
         tag: String,
-        #[command(flatten)]
-        ask: AskArgs,
     },
     /// Keep the content of what one has for whoever shares it later, also while nobody has it
     Keep {
@@ -125,8 +104,6 @@ enum CapacityCommand {
         which: Which,
         /// What it is called
         tag: String,
-        #[command(flatten)]
-        ask: AskArgs,
     },
     /// Deal it out in blocks of another size, while nobody has any of it
     Block {
@@ -135,8 +112,6 @@ enum CapacityCommand {
         /// Bytes of a block, such as 64KiB
         #[arg(value_parser = parse_size)]
         size: u64,
-        #[command(flatten)]
-        ask: AskArgs,
     },
     /// End that: what nobody has is lost; the logical device is any of the device
     Forget {
@@ -144,43 +119,29 @@ enum CapacityCommand {
         which: Which,
         /// What it is called
         tag: String,
-        #[command(flatten)]
-        ask: AskArgs,
     },
 }
 
 impl CapacityCommand {
-    const fn ask(&self) -> &AskArgs {
-        match self {
-            Self::List { ask }
-            | Self::Add { ask, .. }
-            | Self::Release { ask, .. }
-            | Self::Share { ask, .. }
-            | Self::Keep { ask, .. }
-            | Self::Block { ask, .. }
-            | Self::Forget { ask, .. } => ask,
-        }
-    }
-
     fn request(&self) -> Request {
         let (which, change) = match self {
-            Self::List { .. } => return Request::LdCapacity,
-            Self::Block { device, size, .. } => {
+            Self::List => return Request::LdCapacity,
+            Self::Block { device, size } => {
                 // It is of the device: any logical device does.
                 let change = CapacityChange::Block { size: *size };
                 return Request::SetLdCapacity { device: device.clone(), ld: 0, change };
             }
-            Self::Add { which, size, tag, at, contiguous, .. } => {
+            Self::Add { which, size, tag, at, contiguous } => {
                 let (size, at, contiguous) = (*size, *at, *contiguous);
                 (which, CapacityChange::Add { size, tag: tag.clone(), at, contiguous })
             }
-            Self::Release { which, size, tag, at, force, .. } => {
+            Self::Release { which, size, tag, at, force } => {
                 let (size, at, force) = (*size, *at, *force);
                 (which, CapacityChange::Release { size, tag: tag.clone(), at, force })
             }
-            Self::Share { which, tag, .. } => (which, CapacityChange::Share { tag: tag.clone() }),
-            Self::Keep { which, tag, .. } => (which, CapacityChange::Keep { tag: tag.clone() }),
-            Self::Forget { which, tag, .. } => (which, CapacityChange::Forget { tag: tag.clone() }),
+            Self::Share { which, tag } => (which, CapacityChange::Share { tag: tag.clone() }),
+            Self::Keep { which, tag } => (which, CapacityChange::Keep { tag: tag.clone() }),
+            Self::Forget { which, tag } => (which, CapacityChange::Forget { tag: tag.clone() }),
         };
         Request::SetLdCapacity { device: which.device.clone(), ld: which.ld, change }
     }
@@ -202,30 +163,15 @@ impl Which {
 }
 
 impl Query for LdArgs {
-    fn ask(&self) -> &AskArgs {
-        match &self.command {
-            Some(
-                LdCommand::List { ask }
-                | LdCommand::Allocate { ask, .. }
-                | LdCommand::Qos { ask, .. }
-                | LdCommand::Limit { ask, .. },
-            ) => ask,
-            Some(LdCommand::Capacity(command)) => command.ask(),
-            None => &self.ask,
-        }
-    }
-
     fn request(&self) -> Result<Request, CliError> {
         Ok(match &self.command {
-            None | Some(LdCommand::List { .. }) => Request::Lds,
+            None | Some(LdCommand::List) => Request::Lds,
             Some(LdCommand::Capacity(command)) => command.request(),
-            Some(LdCommand::Allocate { which, size, .. }) => which.change(LdChange::Memory(*size)),
-            Some(LdCommand::Qos { which, fraction, .. }) => {
+            Some(LdCommand::Allocate { which, size }) => which.change(LdChange::Memory(*size)),
+            Some(LdCommand::Qos { which, fraction }) => {
                 which.change(LdChange::Bandwidth(*fraction))
             }
-            Some(LdCommand::Limit { which, fraction, .. }) => {
-                which.change(LdChange::Limit(*fraction))
-            }
+            Some(LdCommand::Limit { which, fraction }) => which.change(LdChange::Limit(*fraction)),
         })
     }
 

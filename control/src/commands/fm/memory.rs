@@ -10,18 +10,15 @@ use weft_fm::service::request::{DmpRow, ShareRow};
 use weft_fm::service::{Request, Response};
 use weft_fm::text::{parse_address, parse_size};
 
+use super::Query;
 use super::text::{pid, pids, table};
-use super::{AskArgs, Query};
 use crate::error::CliError;
 
 /// Arguments of `weft fm memory`.
 #[derive(Args, Debug)]
-#[command(args_conflicts_with_subcommands = true)]
 pub struct MemoryArgs {
     #[command(subcommand)]
     command: Option<MemoryCommand>,
-    #[command(flatten)]
-    ask: AskArgs,
 }
 
 /// What to do with memory.
@@ -55,27 +52,20 @@ enum MemoryCommand {
         /// Have the GFDs notify its hosts, in their rings (`weft endpoint ctl HOST ring`), of accesses that they refuse
         #[arg(long)]
         notify: bool,
-        #[command(flatten)]
-        ask: AskArgs,
     },
     /// Show the media partitions (DMPs) of GFDs
-    Partitions {
-        #[command(flatten)]
-        ask: AskArgs,
-    },
+    Partitions,
     /// Revoke memory from all hosts, and free its capacity on the GFDs
     Release {
         /// Its name
         name: String,
-        #[command(flatten)]
-        ask: AskArgs,
     },
 }
 
 impl MemoryCommand {
     fn request(&self) -> Result<Request, CliError> {
         Ok(match self {
-            Self::Add { name, host, gfd, ways, size, granularity, hpa, media, notify, ask: _ } => {
+            Self::Add { name, host, gfd, ways, size, granularity, hpa, media, notify } => {
                 if gfd.is_empty() && ways.is_none() {
                     let which = "expected --gfd NAME, once for each way and in their order, or --ways N for the N \
                                  that were found first";
@@ -96,24 +86,13 @@ impl MemoryCommand {
                     notify: *notify,
                 }
             }
-            Self::Partitions { ask: _ } => Request::Partitions,
-            Self::Release { name, ask: _ } => Request::Release { name: name.clone() },
+            Self::Partitions => Request::Partitions,
+            Self::Release { name } => Request::Release { name: name.clone() },
         })
     }
 }
 
 impl Query for MemoryArgs {
-    fn ask(&self) -> &AskArgs {
-        match &self.command {
-            Some(
-                MemoryCommand::Add { ask, .. }
-                | MemoryCommand::Partitions { ask }
-                | MemoryCommand::Release { ask, .. },
-            ) => ask,
-            None => &self.ask,
-        }
-    }
-
     fn request(&self) -> Result<Request, CliError> {
         self.command.as_ref().map_or(Ok(Request::Memory), MemoryCommand::request)
     }

@@ -44,6 +44,7 @@ use crate::config::resolve::sockets_dir;
 use crate::error::CliError;
 
 const NO_WORD: &str = "expected a command, or --hbr PEER: `weft fm --help` lists them";
+const NO_JSON: &str = "expected no --json with serve, which prints no answer";
 /// How long an answer may take: a discovery asks every component.
 const ANSWER_MAX: Duration = Duration::from_mins(10);
 /// How often a request is sent whose answer is not the final one.
@@ -60,6 +61,8 @@ pub struct FmArgs {
     /// With --hbr: the switch may be elsewhere, though anyone on the network path can command it
     #[arg(long, requires = "hbr")]
     insecure: bool,
+    #[command(flatten)]
+    ask: AskArgs,
     #[command(subcommand)]
     command: Option<FmCommand>,
 }
@@ -68,23 +71,35 @@ pub struct FmArgs {
 #[derive(Args, Clone, Debug, Default)]
 struct AskArgs {
     /// Management socket of the fabric manager
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", global = true)]
     socket: Option<PathBuf>,
     /// Print JSON
-    #[arg(long)]
+    #[arg(long, global = true)]
     json: bool,
+}
+
+impl AskArgs {
+    /// What `query` asks for in the format of these.
+    fn request(&self, query: &dyn Query) -> Result<Request, CliError> {
+        if self.json { query.json_request() } else { query.request() }
+    }
 }
 
 /// Arguments of a subcommand that asks a fabric manager.
 trait Query {
-    /// Whom it asks, and in which format it answers.
-    fn ask(&self) -> &AskArgs;
-
     /// What it asks for.
     ///
     /// # Errors
     /// The arguments do not fit together.
     fn request(&self) -> Result<Request, CliError>;
+
+    /// What it asks for to print JSON, where that is another request.
+    ///
+    /// # Errors
+    /// As [`Self::request`]; it has no JSON.
+    fn json_request(&self) -> Result<Request, CliError> {
+        self.request()
+    }
 
     /// Whether `response` ends it; else it asks again.
     ///
@@ -180,26 +195,28 @@ fn default_socket() -> PathBuf {
 /// Nobody answers, or the fabric manager refuses; output that cannot be written.
 pub fn run(args: &FmArgs, out: &mut dyn Write) -> Result<(), CliError> {
     if let Some(peer) = &args.hbr {
-        return hbr::run(peer, args.insecure, args.command.as_ref(), out);
+        return hbr::run(peer, args.insecure, args.command.as_ref(), &args.ask, out);
     }
     match &args.command {
-        Some(FmCommand::Serve(args)) => serve::run(args),
-        Some(FmCommand::Topology(topology::TopologyArgs { listen: Some(addr), ask, .. })) => {
-            live_page::run(*addr, ask)
+        Some(FmCommand::Serve(_)) if args.ask.json => Err(CliError::Usage(NO_JSON.to_owned())),
+        Some(FmCommand::Serve(serve)) => serve::run(serve),
+        Some(FmCommand::Topology(topology @ topology::TopologyArgs { listen: Some(addr), .. })) => {
+            args.ask.request(topology)?; // refuses --json beside the page
+            live_page::run(*addr, &args.ask)
         }
-        Some(other) => other.query().map_or(Ok(()), |query| ask(query, out)),
+        Some(other) => other.query().map_or(Ok(()), |query| ask(query, &args.ask, out)),
         None => Err(CliError::Usage(NO_WORD.to_owned())),
     }
 }
 
 /// Sends the request until its answer is the final one, and writes that.
-fn ask(query: &dyn Query, out: &mut dyn Write) -> Result<(), CliError> {
-    let request = query.request()?;
-    let mut client = FmClient::connect(query.ask())?;
+fn ask(query: &dyn Query, ask: &AskArgs, out: &mut dyn Write) -> Result<(), CliError> {
+    let request = ask.request(query)?;
+    let mut client = FmClient::connect(ask)?;
     loop {
         let response = client.ask(&request)?;
         if query.is_final(&response)? {
-            return write(query, &response, out);
+            return write(query, ask, &response, out);
         }
         if !client.0.wait(LOOK).map_err(|error| failed(&error))? {
             return Err(CliError::Switch("the fabric manager has stopped".to_owned()));
@@ -237,8 +254,13 @@ impl FmClient {
     }
 }
 
-fn write(query: &dyn Query, response: &Response, out: &mut dyn Write) -> Result<(), CliError> {
-    if query.ask().json {
+fn write(
+    query: &dyn Query,
+    ask: &AskArgs,
+    response: &Response,
+    out: &mut dyn Write,
+) -> Result<(), CliError> {
+    if ask.json {
         // What kind of answer it is goes without saying.
         let value =
             serde_json::to_value(response).map_err(|error| CliError::Output(error.into()))?;
@@ -261,17 +283,21 @@ mod tests {
     use super::*;
     use crate::cli::{Cli, Command};
 
-    /// What `weft fm WORDS` asks for, or why it asks for nothing.
-    fn parsed(words: &str) -> Result<Request, String> {
+    /// The arguments of `weft fm WORDS`.
+    pub fn args(words: &str) -> Result<FmArgs, String> {
         let words = ["weft", "fm"].into_iter().chain(words.split_whitespace());
         match Cli::try_parse_from(words).map_err(|error| error.to_string())?.command {
-            Command::Fm(args) => {
-                let command = args.command.as_ref().ok_or("no command")?;
-                let query = command.query().ok_or("serve sends no request")?;
-                query.request().map_err(|error| error.to_string())
-            }
+            Command::Fm(args) => Ok(*args),
             other => panic!("{other:?}"),
         }
+    }
+
+    /// What `weft fm WORDS` asks for, or why it asks for nothing.
+    fn parsed(words: &str) -> Result<Request, String> {
+        let args = args(words)?;
+        let command = args.command.as_ref().ok_or("no command")?;
+        let query = command.query().ok_or("serve sends no request")?;
+        args.ask.request(query).map_err(|error| error.to_string())
     }
 
     /// All words ask for what stands beside them.
@@ -286,6 +312,29 @@ mod tests {
         for (words, part) in cases {
             let error = parsed(words).expect_err(words);
             assert!(error.contains(part), "{words}: {error}");
+        }
+    }
+
+    #[test]
+    fn socket_and_json_may_stand_before_or_behind_the_command() {
+        for words in [
+            "--socket /s --json status",
+            "--json status --socket /s",
+            "status --socket /s --json",
+            "gim --socket /s --json",
+            "gim --json release a --socket /s",
+            "memory --socket /s --json partitions",
+            "p2p --json list --socket /s",
+            "ld --json capacity --socket /s list",
+            "ld capacity forget mld0 2 db --json --socket /s",
+            "--socket /other status --json --socket /s",
+        ] {
+            let AskArgs { socket, json } = args(words).unwrap().ask;
+            assert_eq!((socket, json), (Some("/s".into()), true), "{words}");
+        }
+        for words in ["--json serve --entry unix:/x", "serve --entry unix:/x --json"] {
+            let refused = run(&args(words).unwrap(), &mut Vec::new()).unwrap_err().to_string();
+            assert_eq!(refused, NO_JSON, "{words}");
         }
     }
 

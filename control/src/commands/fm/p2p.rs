@@ -9,28 +9,22 @@ use weft_fm::service::request::{P2pRow, P2pState};
 use weft_fm::service::{Request, Response};
 use weft_fm::text::{parse_address, parse_size};
 
+use super::Query;
 use super::text::{named, table};
-use super::{AskArgs, Query};
 use crate::error::CliError;
 
 /// Arguments of `weft fm p2p`.
 #[derive(Args, Debug)]
-#[command(args_conflicts_with_subcommands = true)]
 pub struct P2pArgs {
     #[command(subcommand)]
     command: Option<P2pCommand>,
-    #[command(flatten)]
-    ask: AskArgs,
 }
 
 /// What to do with direct access to memory devices.
 #[derive(Debug, Subcommand)]
 enum P2pCommand {
     /// Show it
-    List {
-        #[command(flatten)]
-        ask: AskArgs,
-    },
+    List,
     /// Give devices direct access to a memory device
     Add {
         /// Its name
@@ -47,46 +41,31 @@ enum P2pCommand {
         /// Address at which all of them, and the memory device itself, see it
         #[arg(long, value_parser = parse_address)]
         hpa: u64,
-        #[command(flatten)]
-        ask: AskArgs,
     },
     /// Revoke it from all devices
     Remove {
         /// Its name
         name: String,
-        #[command(flatten)]
-        ask: AskArgs,
     },
 }
 
 impl P2pCommand {
     fn request(&self) -> Request {
         match self {
-            Self::List { ask: _ } => Request::P2p,
-            Self::Add { name, from, to, size, hpa, ask: _ } => Request::AddP2p {
+            Self::List => Request::P2p,
+            Self::Add { name, from, to, size, hpa } => Request::AddP2p {
                 name: name.clone(),
                 from: from.clone(),
                 to: to.clone(),
                 size: *size,
                 hpa: *hpa,
             },
-            Self::Remove { name, ask: _ } => Request::Release { name: name.clone() },
+            Self::Remove { name } => Request::Release { name: name.clone() },
         }
     }
 }
 
 impl Query for P2pArgs {
-    fn ask(&self) -> &AskArgs {
-        match &self.command {
-            Some(
-                P2pCommand::List { ask }
-                | P2pCommand::Add { ask, .. }
-                | P2pCommand::Remove { ask, .. },
-            ) => ask,
-            None => &self.ask,
-        }
-    }
-
     fn request(&self) -> Result<Request, CliError> {
         Ok(self.command.as_ref().map_or(Request::P2p, P2pCommand::request))
     }

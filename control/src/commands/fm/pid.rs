@@ -7,8 +7,8 @@
 use clap::Args;
 use weft_fm::service::{Request, Response};
 
+use super::Query;
 use super::text::{pid, table};
-use super::{AskArgs, Query};
 use crate::error::CliError;
 
 /// Arguments of `weft fm pid`.
@@ -20,15 +20,9 @@ pub struct PidArgs {
     /// The PID; by default a free one
     #[arg(long, value_name = "PID", requires = "assign")]
     to: Option<String>,
-    #[command(flatten)]
-    ask: AskArgs,
 }
 
 impl Query for PidArgs {
-    fn ask(&self) -> &AskArgs {
-        &self.ask
-    }
-
     fn request(&self) -> Result<Request, CliError> {
         match &self.assign {
             None => Ok(Request::Pids),

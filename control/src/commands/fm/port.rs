@@ -8,7 +8,7 @@ use clap::Args;
 use weft_fm::port_reset::PortReset;
 use weft_fm::service::Request;
 
-use super::{AskArgs, Query};
+use super::Query;
 use crate::error::CliError;
 
 /// Arguments of `weft fm port`.
@@ -19,15 +19,9 @@ pub struct PortArgs {
     /// Hot reset, reset until PERST# is deasserted, or the end of that
     #[arg(value_enum)]
     what: PortReset,
-    #[command(flatten)]
-    ask: AskArgs,
 }
 
 impl Query for PortArgs {
-    fn ask(&self) -> &AskArgs {
-        &self.ask
-    }
-
     fn request(&self) -> Result<Request, CliError> {
         Ok(Request::ControlPort { port: self.port.clone(), reset: self.what })
     }

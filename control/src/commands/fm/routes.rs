@@ -10,8 +10,8 @@ use clap::Args;
 use weft_fm::service::request::Routes;
 use weft_fm::service::{Request, Response};
 
+use super::Query;
 use super::text::{pid, table};
-use super::{AskArgs, Query};
 use crate::error::CliError;
 
 /// Arguments of `weft fm routes`.
@@ -23,15 +23,9 @@ pub struct RoutesArgs {
     /// Routes of this switch only
     #[arg(long, conflicts_with = "prove")]
     switch: Option<String>,
-    #[command(flatten)]
-    ask: AskArgs,
 }
 
 impl Query for RoutesArgs {
-    fn ask(&self) -> &AskArgs {
-        &self.ask
-    }
-
     fn request(&self) -> Result<Request, CliError> {
         Ok(Request::Routes { prove: self.prove, switch: self.switch.clone() })
     }

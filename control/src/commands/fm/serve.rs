@@ -277,3 +277,21 @@ fn serve<T>(
     drop(service);
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::super::FmCommand;
+    use super::super::tests::args;
+
+    /// `serve` has its own `--socket`, which takes the value of the one of all commands.
+    #[test]
+    fn the_socket_may_stand_before_or_behind_serve() {
+        for words in ["serve --entry unix:/x --socket /s", "--socket /s serve --entry unix:/x"] {
+            let args = args(words).unwrap();
+            let Some(FmCommand::Serve(serve)) = &args.command else { panic!("{words}") };
+            assert_eq!(serve.socket.as_deref(), Some(Path::new("/s")), "{words}");
+        }
+    }
+}

@@ -11,8 +11,8 @@ use weft_fm::service::request::Status;
 use weft_fm::service::status::Phase;
 use weft_fm::service::{Request, Response};
 
+use super::Query;
 use super::text::pid;
-use super::{AskArgs, Query};
 use crate::error::CliError;
 
 /// Arguments of `weft fm status`.
@@ -21,15 +21,9 @@ pub struct StatusArgs {
     /// Wait until the fabric is up; fail if it cannot be brought up
     #[arg(long)]
     wait: bool,
-    #[command(flatten)]
-    ask: AskArgs,
 }
 
 impl Query for StatusArgs {
-    fn ask(&self) -> &AskArgs {
-        &self.ask
-    }
-
     fn request(&self) -> Result<Request, CliError> {
         Ok(Request::Status)
     }

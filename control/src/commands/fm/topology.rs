@@ -13,7 +13,7 @@ use weft_fm::service::request::TopologyFormat;
 use weft_fm::service::{Request, Response};
 use weft_fm::topology::tree;
 
-use super::{AskArgs, Query, page};
+use super::{Query, page};
 use crate::error::CliError;
 
 /// Arguments of `weft fm topology`.
@@ -31,27 +31,29 @@ pub struct TopologyArgs {
     /// Serve the page here until SIGINT or SIGTERM, made anew while a browser looks; port 0 takes any
     #[arg(long, value_name = "ADDRESS:PORT", requires = "html")]
     pub(super) listen: Option<SocketAddr>,
-    /// Which fabric manager.
-    #[command(flatten)]
-    pub(super) ask: AskArgs,
 }
 
 impl Query for TopologyArgs {
-    fn ask(&self) -> &AskArgs {
-        &self.ask
-    }
-
     fn request(&self) -> Result<Request, CliError> {
         if self.html {
             return Ok(Request::Overview);
         }
-        let drawn = match (self.dot, self.svg, self.ask.json) {
-            (true, ..) => TopologyFormat::Dot,
-            (_, true, _) => TopologyFormat::Svg,
-            (.., true) => TopologyFormat::Data,
+        let drawn = match (self.dot, self.svg) {
+            (true, _) => TopologyFormat::Dot,
+            (_, true) => TopologyFormat::Svg,
             _ => TopologyFormat::Text,
         };
         Ok(Request::Topology { drawn })
+    }
+
+    fn json_request(&self) -> Result<Request, CliError> {
+        // clap refuses --json behind `topology` (`conflicts_with`), but not before it.
+        if self.dot || self.svg || self.html {
+            return Err(CliError::Usage(
+                "expected --json, or one of --dot, --svg and --html".to_owned(),
+            ));
+        }
+        Ok(Request::Topology { drawn: TopologyFormat::Data })
     }
 
     fn text(&self, response: &Response) -> Option<String> {
@@ -81,6 +83,7 @@ mod tests {
             ("topology --svg", topology(TopologyFormat::Svg)),
             ("topology --dot", topology(TopologyFormat::Dot)),
             ("topology --json", topology(TopologyFormat::Data)),
+            ("--json topology", topology(TopologyFormat::Data)),
             ("topology --html", Request::Overview),
         ]);
         assert_refused([
@@ -88,6 +91,9 @@ mod tests {
             ("topology --html --svg", "cannot be used with"),
             ("topology --html --dot", "cannot be used with"),
             ("topology --html --json", "cannot be used with"),
+            ("--json topology --html", "expected --json, or one of"),
+            ("--json topology --svg", "expected --json, or one of"),
+            ("--json topology --dot", "expected --json, or one of"),
             ("topology --listen 127.0.0.1:0", "--html"),
             ("topology --html --listen 9465", "invalid socket address"),
         ]);

@@ -11,8 +11,8 @@ use weft_fm::service::{Request, Response};
 use weft_fm::text::parse_address;
 use weft_fm::trace::{End, Trace, Via};
 
+use super::Query;
 use super::text::{pid, table};
-use super::{AskArgs, Query};
 use crate::error::CliError;
 
 /// Arguments of `weft fm trace`.
@@ -27,8 +27,6 @@ pub struct TraceArgs {
     /// Kind of the requests
     #[arg(long, value_enum, default_value_t = ViaArg::Uio)]
     via: ViaArg,
-    #[command(flatten)]
-    ask: AskArgs,
 }
 
 /// Kind of the requests.
@@ -41,10 +39,6 @@ enum ViaArg {
 }
 
 impl Query for TraceArgs {
-    fn ask(&self) -> &AskArgs {
-        &self.ask
-    }
-
     fn request(&self) -> Result<Request, CliError> {
         let via = match self.via {
             ViaArg::Uio => Via::Uio,
