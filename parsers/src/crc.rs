@@ -6,7 +6,7 @@
 
 use crate::bytes::{cut, put};
 use crate::error::{Field, Layer, ParseError};
-use crate::{afh, bth, ipv4, ipv6, rh, udp};
+use crate::{bth, ipv4, ipv6, rh, udp};
 
 /// Bytes of an FCS or ICRC.
 pub const LEN: usize = 4;
@@ -179,9 +179,6 @@ pub fn icrc_ip(packet: &[u8], transport: Transport) -> Result<[u8; LEN], ParseEr
 pub fn icrc_afh(packet: &[u8]) -> [u8; LEN] {
     start().with(packet).to_wire()
 }
-
-/// Bytes that headers of AFH frames take before what [`icrc_afh`] covers, without a tag.
-pub const AFH_ICRC_START: usize = afh::LEN + 2;
 
 #[cfg(test)]
 mod tests {

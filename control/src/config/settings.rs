@@ -202,12 +202,6 @@ impl Settings {
         self.tables.get(&(section, key))
     }
 
-    /// Whether anything is set in the table `section`.
-    #[must_use]
-    pub fn has_table(&self, section: &'static str) -> bool {
-        self.tables.range((section, "")..).next().is_some_and(|((name, _), _)| *name == section)
-    }
-
     /// Sets `section.key`, which the table of parameters has to accept.
     pub(crate) fn put(&mut self, section: &'static str, key: &'static str, setting: Setting) {
         self.tables.insert((section, key), setting);

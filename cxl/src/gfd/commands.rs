@@ -18,8 +18,7 @@ use super::events::{Event, Kind};
 use super::protect::{DMPS, GrpId};
 use super::qos::Control;
 
-/// Groups that the 32-bit `GrpAccVec` of commands 490C and 490D has bits for; bit 31 is Notify.
-pub const SAT_GROUPS: u16 = 31;
+/// Notify bit of the 32-bit `GrpAccVec` of commands 490C and 490D; bits 0 to 30 are groups.
 const NOTIFY: u32 = 1 << 31;
 
 /// Answer to Identify GFD (4900). Capacities are in units of 256 MiB.

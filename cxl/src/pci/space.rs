@@ -119,12 +119,6 @@ impl Written {
         self.reg == Reg::at(offset) && self.mask & ByteEnables::of(offset, len).mask() != 0
     }
 
-    /// Bits that became 1 of the u16 at `offset`.
-    #[must_use]
-    pub fn rose16(&self, offset: u16) -> u16 {
-        half(self.new & !self.old, self.reg, offset)
-    }
-
     /// Bits that changed of the u16 at `offset`.
     #[must_use]
     pub fn changed16(&self, offset: u16) -> u16 {

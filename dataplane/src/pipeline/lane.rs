@@ -54,12 +54,6 @@ impl Lane {
         self.inputs.iter().map(|lane| lane.port)
     }
 
-    /// Whether this lane runs the crossbar.
-    #[must_use]
-    pub const fn has_crossbar(&self) -> bool {
-        self.crossbar.is_some()
-    }
-
     /// What the workers share.
     #[must_use]
     pub const fn core(&self) -> &Arc<Core> {

@@ -18,9 +18,6 @@ use super::refusal::Refusal;
 use super::vcs::{Binding, Side, Vcs};
 use crate::types::{PerPort, PortId, PortSet};
 
-/// Most virtual switches: what the commands can name.
-pub const VCS_MAX: usize = 256;
-
 /// What a PID is assigned to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Assigned {
