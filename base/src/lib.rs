@@ -41,6 +41,8 @@
 //! [`ring::Tx`] and [`ring::Rx`] are the two ends of a ring, [`free`] is a list of free numbers that all may use, [`counters`]
 //! count from several threads; [`eventfd`] wakes a thread that sleeps until something has come.
 
+#![warn(missing_docs)]
+
 pub mod causes;
 pub mod counters;
 #[expect(unsafe_code, reason = "eventfd")]

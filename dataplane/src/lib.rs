@@ -47,6 +47,8 @@
 //! [`port::Port`] is a way in and out, [`pool::Pool`] the memory of all frames, [`config::SwitchConfig`] what a switch is told,
 //! [`pipeline`] what is done with a frame; [`worker`] runs it on threads, [`stats`] counts, [`trace`] tells what was decided.
 
+#![warn(missing_docs)]
+
 pub mod batch;
 pub mod bucket;
 pub mod buffer;

@@ -24,6 +24,8 @@
 //! }
 //! ```
 
+#![warn(missing_docs)]
+
 pub mod classes;
 pub mod frames;
 pub mod host;

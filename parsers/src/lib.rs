@@ -7,6 +7,7 @@
 //! same code. [`parse_head`] is the one function that the dataplane calls per frame; the views serve
 //! whoever wants single fields (decoder, generator, endpoints, tests).
 #![doc = include_str!("../README.md")]
+#![warn(missing_docs)]
 #![no_std]
 #![forbid(unsafe_code)]
 

@@ -35,6 +35,8 @@
 //! [`setup::Setup`] says what the switch is like, [`world::World`] has switch, wires and stations, [`checkers::Watch`] objects
 //! to a frame that is lost or a PAUSE without a reason; [`chaos`] draws whole runs of a seed.
 
+#![warn(missing_docs)]
+
 pub mod chaos;
 pub mod checkers;
 pub mod engine;

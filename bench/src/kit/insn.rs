@@ -19,7 +19,6 @@ pub struct Insn {
 /// A register: `R0` is a result, `R1` to `R5` are arguments, `R6` to `R9` outlive calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-#[expect(missing_docs, reason = "numbers")]
 pub enum Reg {
     R0,
     R1,
@@ -48,7 +47,6 @@ pub enum Width {
 /// 64-bit arithmetic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-#[expect(missing_docs, reason = "as named")]
 pub enum Op {
     Add = 0x00,
     Sub = 0x10,
@@ -60,7 +58,6 @@ pub enum Op {
 /// Condition of a jump, unsigned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-#[expect(missing_docs, reason = "as named")]
 pub enum If {
     Greater = 0x20,
     GreaterOrEqual = 0x30,

@@ -139,7 +139,6 @@ pub struct PortReport {
 
 /// One (port, priority).
 #[derive(Clone, Debug, Serialize)]
-#[expect(missing_docs, reason = "named and documented as in `stats`")]
 pub struct PriReport {
     pub pri: usize,
     pub enqueued: u64,

@@ -23,7 +23,6 @@ const VERSION_MASK: u32 = 0xFFFF_0000;
 /// Kinds of values on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-#[expect(missing_docs, reason = "named as the protocol does")]
 pub enum Kind {
     Stop = 0,
     Bool = 2,
@@ -134,7 +133,6 @@ pub struct Message {
 
 /// Kinds of messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(missing_docs, reason = "named as the protocol does")]
 pub enum MessageKind {
     Call = 1,
     Reply = 2,

@@ -50,7 +50,6 @@ pub const BRIDGE_CONTROL: u16 = 0x3E;
 
 /// Command: I/O space, memory space, bus master, parity, SERR#, interrupt disable.
 pub mod command {
-    #![expect(missing_docs, reason = "named by the module's comment")]
     pub const IO: u16 = 1 << 0;
     pub const MEM: u16 = 1 << 1;
     pub const MASTER: u16 = 1 << 2;
@@ -63,7 +62,6 @@ pub mod command {
 
 /// Status, and secondary status: capability list, and the errors that a 1 clears.
 pub mod status {
-    #![expect(missing_docs, reason = "named by the module's comment")]
     pub const INTX: u16 = 1 << 3;
     pub const CAPABILITIES: u16 = 1 << 4;
     pub const TARGET_ABORT_SENT: u16 = 1 << 11;
@@ -75,7 +73,6 @@ pub mod status {
 
 /// Bridge control: parity, SERR#, ISA, VGA, VGA 16 bit, secondary bus reset.
 pub mod bridge_control {
-    #![expect(missing_docs, reason = "named by the module's comment")]
     pub const SERR: u16 = 1 << 1;
     pub const RESET: u16 = 1 << 6;
     /// All that software may write.
@@ -84,14 +81,12 @@ pub mod bridge_control {
 
 /// Ids of capabilities.
 pub mod cap {
-    #![expect(missing_docs, reason = "named as in the standard")]
     pub const MSI: u8 = 0x05;
     pub const EXPRESS: u8 = 0x10;
 }
 
 /// Ids of extended capabilities.
 pub mod ext {
-    #![expect(missing_docs, reason = "named as in the standard")]
     pub const AER: u16 = 0x0001;
     pub const SERIAL: u16 = 0x0003;
     pub const LNR: u16 = 0x001C;
@@ -101,7 +96,6 @@ pub mod ext {
 
 /// Offsets in the PCI Express capability, and its bits.
 pub mod express {
-    #![expect(missing_docs, reason = "named as in the standard")]
     pub const CAP: u16 = 0x02;
     pub const CAP_SLOT: u16 = 1 << 8;
     pub const DEV_CAP: u16 = 0x04;
@@ -157,7 +151,6 @@ pub mod express {
 
 /// Offsets in the MSI capability with a 64-bit address.
 pub mod msi {
-    #![expect(missing_docs, reason = "named as in the standard")]
     pub const CONTROL: u16 = 0x02;
     pub const CONTROL_ENABLE: u16 = 1 << 0;
     pub const CONTROL_64: u16 = 1 << 7;
@@ -168,7 +161,6 @@ pub mod msi {
 
 /// Offsets in the Advanced Error Reporting capability, and uncorrectable errors.
 pub mod aer {
-    #![expect(missing_docs, reason = "named as in the standard")]
     pub const STATUS: u16 = 0x04;
     pub const MASK: u16 = 0x08;
     pub const SEVERITY: u16 = 0x0C;
@@ -185,7 +177,6 @@ pub mod aer {
 
 /// Offsets in the LN requester capability (docs/spec/wire-formats.md §3.3).
 pub mod lnr {
-    #![expect(missing_docs, reason = "named by docs/spec/wire-formats.md §3.3")]
     pub const CAP: u16 = 0x04;
     pub const CAP_64: u16 = 1 << 0;
     pub const CAP_128: u16 = 1 << 1;
@@ -199,7 +190,6 @@ pub mod lnr {
 
 /// Offsets in a designated vendor-specific capability (PCIe 6.0 §7.9.6).
 pub mod dvsec {
-    #![expect(missing_docs, reason = "named as in the standard")]
     pub const HEADER1: u16 = 0x04;
     pub const HEADER2: u16 = 0x08;
     /// Vendor ID of the CXL consortium (CXL 3.1 §8.1.1).
@@ -212,7 +202,6 @@ pub mod dvsec {
 
 /// Offsets in the Data Object Exchange capability, and its bits (PCIe 6.0 §7.9.24).
 pub mod doe {
-    #![expect(missing_docs, reason = "named as in the standard")]
     pub const CAP: u16 = 0x04;
     pub const CONTROL: u16 = 0x08;
     pub const CONTROL_ABORT: u32 = 1 << 0;

@@ -6,7 +6,6 @@
 
 #[cfg(feature = "bindings")]
 #[allow(
-    missing_docs,
     non_camel_case_types,
     non_snake_case,
     non_upper_case_globals,
