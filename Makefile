@@ -1,10 +1,10 @@
-# weft: make demo, make test, make bench, make soak, make sonic, make deb, make image. Each installs what it needs
+# weft: make demo, make check, make test, make bench, make soak, make sonic, make deb, make image. Each installs what it needs
 # (tools/setup.sh).
 
 CARGO ?= cargo
 NIGHTLY = $(shell . tools/versions.sh; nightly)
 
-.PHONY: all build deb image demo test deny sanitize soak bench sonic mctp-preload cxlmi fmt lint doc fuzz clean
+.PHONY: all build deb image demo check test deny sanitize soak bench sonic mctp-preload cxlmi fmt lint doc fuzz clean
 
 all: build
 
@@ -30,6 +30,16 @@ demo:
 	@tools/setup.sh demo
 	@$(CARGO) build --release -p weft
 	@python3 demo/demo.py "$${CARGO_TARGET_DIR:-target}/release/weft"
+
+# What a change needs before it is committed, in one build that `make test` uses too: formatting, lints of everything, the
+# rules of the tree, and the unit tests of the crates that other crates stand on.
+CHECKED = base parsers rpc dataplane hosts tidy
+check:
+	@tools/setup.sh build
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets --quiet -- -D warnings
+	$(CARGO) test --quiet $(CHECKED:%=-p weft-%) --lib
+	$(CARGO) run --quiet -p weft-tidy
 
 # All checks, fastest first; prints a table with totals at the end.
 test:
