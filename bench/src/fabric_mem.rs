@@ -72,7 +72,7 @@ fn device() -> Result<Gfd, ReturnCode> {
     let (base, block, media) = (Dpa(0), 16 << 20, Media::default());
     gfd.set_dmps(&[Dmp { index: 0, base, decode_len: len, len, block, media }])?;
     gfd.set_region(Region { id: 0, block, sanitize: false, base, decode_len: len, len })?;
-    gfd.add_capacity(Instant::ZERO, (0, NO_TAG), Choice::Free { region: 0, len }, 0)?;
+    gfd.add_capacity(Instant::ZERO, 0, NO_TAG, Choice::Free { region: 0, len }, 0)?;
     let window = Decoder {
         coherent: false,
         hpa_base: Hpa(BASE),

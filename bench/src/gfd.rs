@@ -49,7 +49,7 @@ pub fn device() -> Result<Gfd, ReturnCode> {
         gfd.set_region(Region { id, block, sanitize, base, decode_len: len, len })?;
         for group in 0..64 {
             let choice = Choice::Free { region: index, len: len / 64 };
-            gfd.add_capacity(Instant::ZERO, (group, NO_TAG), choice, 0)?;
+            gfd.add_capacity(Instant::ZERO, group, NO_TAG, choice, 0)?;
         }
     }
     let interleave = Interleave::from_codes(2, 4).ok_or(ReturnCode::InvalidInput)?;

@@ -115,7 +115,7 @@ impl Link {
                 let request = request(writes, tag, at);
                 let data = memory.get(at..at + REQUEST).unwrap_or_default();
                 let len = if writes { REQUEST } else { 0 };
-                match host.place(bufs, pth, (&request, len), |place| {
+                match host.place(bufs, pth, &request, len, |place| {
                     if writes {
                         place.copy_from_slice(data);
                     }

@@ -33,7 +33,8 @@ fn device() -> Result<Device, ReturnCode> {
 fn serve(
     device: &mut Device,
     now: Instant,
-    (stream, server): &mut (TcpStream, StreamServer),
+    stream: &mut TcpStream,
+    server: &mut StreamServer,
 ) -> bool {
     let mut bytes = [0; 4_096];
     match stream.read(&mut bytes) {
@@ -62,8 +63,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             next += 1;
         }
         let ns = u64::try_from(start.elapsed().as_nanos())?;
-        connections.retain(|number, connection| {
-            let open = serve(&mut device, Instant::from_ns(ns), connection);
+        connections.retain(|number, (stream, server)| {
+            let open = serve(&mut device, Instant::from_ns(ns), stream, server);
             if !open {
                 device.common_mut().forget(Session::Fm(*number));
             }

@@ -7,6 +7,7 @@
 use std::str::FromStr;
 
 use weft_parsers::cci::Request;
+use weft_parsers::cci::pbr::Vppb;
 use weft_parsers::cci::vcs::GenerateAer;
 
 use crate::text::bytes;
@@ -56,7 +57,8 @@ impl AerError {
 
     /// The command by which a bridge is made to report it.
     #[must_use]
-    pub const fn request(self, (vcs, vppb): (u8, u8), tlp: [u8; TLP_LEN]) -> Request<'static> {
+    pub const fn request(self, bridge: Vppb, tlp: [u8; TLP_LEN]) -> Request<'static> {
+        let Vppb { vcs, vppb } = bridge;
         Request::GenerateAer(GenerateAer { vcs, vppb, error: 1 << self.bit, tlp })
     }
 }
@@ -101,7 +103,8 @@ mod tests {
     fn a_name_and_digits_become_the_command() {
         let error: AerError = "malformed-tlp".parse().unwrap();
         let tlp = tlp_header(Some("40000001 0000000f")).unwrap();
-        let Request::GenerateAer(it) = error.request((2, 3), tlp) else { panic!("another one") };
+        let bridge = Vppb { vcs: 2, vppb: 3 };
+        let Request::GenerateAer(it) = error.request(bridge, tlp) else { panic!("another one") };
         assert_eq!((it.vcs, it.vppb, it.error), (2, 3, 1 << 18));
         assert_eq!(it.tlp[..9], [0x40, 0, 0, 1, 0, 0, 0, 0x0F, 0]);
         assert_eq!(tlp_header(None), Ok([0; 32]));

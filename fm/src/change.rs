@@ -172,7 +172,7 @@ pub fn scan(fabric: &mut Fabric, inventory: &Inventory, plan: &Plan) -> ScanResu
         if way.iter().any(is_lost) {
             continue; // it is behind a link that is lost
         }
-        match scan_switch(fabric, inventory, (id, switch), &mut found) {
+        match scan_switch(fabric, inventory, id, switch, &mut found) {
             // Who refuses is there: it may be somebody else's by now, which is told by who asks for owners.
             Err(error) if !error.is_refusal() => found.silent.push((id, error)),
             Ok(()) | Err(_) => {}
@@ -185,7 +185,8 @@ pub fn scan(fabric: &mut Fabric, inventory: &Inventory, plan: &Plan) -> ScanResu
 fn scan_switch(
     fabric: &mut Fabric,
     inventory: &Inventory,
-    (id, switch): (SwitchId, &Switch),
+    id: SwitchId,
+    switch: &Switch,
     ScanResult { events, pid_mismatches, changed, .. }: &mut ScanResult,
 ) -> Result<(), CallError> {
     let asked: Vec<u8> = switch.ports.iter().map(|port| port.number).collect();

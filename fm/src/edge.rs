@@ -148,7 +148,7 @@ impl Held {
                 self.lav = Some(vector(Request::GetVcsLav(range(VECTOR)))?);
             }
             AccessBit::Out(..) | AccessBit::Into(..) if self.prefix.is_none() => {
-                self.prefix = Some(prefixes(fabric, inventory, (at, vcs))?);
+                self.prefix = Some(prefixes(fabric, inventory, at, vcs)?);
             }
             _ => {}
         }
@@ -182,18 +182,21 @@ fn way(inventory: &Inventory, at: SwitchId) -> Way {
 pub fn has_vtv(
     fabric: &mut Fabric,
     inventory: &Inventory,
-    at: (SwitchId, u8),
+    at: SwitchId,
+    vcs: u8,
     pid: Pid,
 ) -> Result<bool, CallError> {
-    has(fabric, inventory, at, (VECTOR, pid))
+    has(fabric, inventory, at, vcs, VECTOR, pid)
 }
 
 /// Whether GMV, or VTV where it starts at [`VECTOR`], has a PID.
 fn has(
     fabric: &mut Fabric,
     inventory: &Inventory,
-    (at, vcs): (SwitchId, u8),
-    (vector, pid): (u32, Pid),
+    at: SwitchId,
+    vcs: u8,
+    vector: u32,
+    pid: Pid,
 ) -> Result<bool, CallError> {
     let range = VectorRange { start: vector + u32::from(pid.bits() / 8), len: 1 };
     let get = Request::GetVcsAccess(VcsVectorRange { vcs, range });
@@ -209,7 +212,8 @@ fn has(
 pub fn has_lav(
     fabric: &mut Fabric,
     inventory: &Inventory,
-    (at, vcs): (SwitchId, u8),
+    at: SwitchId,
+    vcs: u8,
     pid: Pid,
 ) -> Result<bool, CallError> {
     let range = VectorRange { start: u32::from(pid.bits() / 8), len: 1 };
@@ -226,7 +230,8 @@ pub fn has_lav(
 pub fn prefixes(
     fabric: &mut Fabric,
     inventory: &Inventory,
-    (at, vcs): (SwitchId, u8),
+    at: SwitchId,
+    vcs: u8,
 ) -> Result<PrefixFlags, CallError> {
     fabric.call(way(inventory, at), &Request::GetPrefix(vcs))?.read::<PrefixFlags>()
 }
@@ -240,13 +245,13 @@ pub fn is_set(
     inventory: &Inventory,
     bit: AccessBit,
 ) -> Result<bool, CallError> {
-    let place = bit.place();
+    let (at, vcs) = bit.place();
     Ok(match bit {
-        AccessBit::Vtv(_, _, pid) => has_vtv(fabric, inventory, place, pid)?,
-        AccessBit::Gmv(_, _, pid) => has(fabric, inventory, place, (0, pid))?,
-        AccessBit::Lav(_, _, pid) => has_lav(fabric, inventory, place, pid)?,
-        AccessBit::Out(..) => prefixes(fabric, inventory, place)?.out,
-        AccessBit::Into(..) => prefixes(fabric, inventory, place)?.into,
+        AccessBit::Vtv(_, _, pid) => has_vtv(fabric, inventory, at, vcs, pid)?,
+        AccessBit::Gmv(_, _, pid) => has(fabric, inventory, at, vcs, 0, pid)?,
+        AccessBit::Lav(_, _, pid) => has_lav(fabric, inventory, at, vcs, pid)?,
+        AccessBit::Out(..) => prefixes(fabric, inventory, at, vcs)?.out,
+        AccessBit::Into(..) => prefixes(fabric, inventory, at, vcs)?.into,
     })
 }
 
@@ -277,7 +282,7 @@ pub fn set(means: &mut EdgeContext<'_>, bit: AccessBit, on: bool) -> Result<(), 
             (request, opcode)
         }
         AccessBit::Out(..) | AccessBit::Into(..) => {
-            let mut prefix = prefixes(means.fabric, inventory, (at, vcs))?;
+            let mut prefix = prefixes(means.fabric, inventory, at, vcs)?;
             match bit {
                 AccessBit::Out(..) => prefix.out = on,
                 _ => prefix.into = on,

@@ -130,7 +130,8 @@ impl Gim {
     pub fn show(
         &mut self,
         means: &mut EdgeContext<'_>,
-        (memory, beside): (&Memory, &[Beside]),
+        memory: &Memory,
+        beside: &[Beside],
         grant: Grant,
     ) -> Result<(), GimError> {
         self.check(memory, beside, &grant)?;

@@ -9,6 +9,7 @@
 //! goes, which the state of the vPPB tells.
 
 use serde::Serialize;
+use weft_parsers::cci::pbr::Vppb;
 use weft_parsers::cci::switch::{PortList, PortState, PortStates, SwitchIdentity};
 use weft_parsers::cci::vcs::{BindVppb, GetVcsInfo, UnbindOption, UnbindVppb, VcsInfos, VppbState};
 use weft_parsers::cci::{List, Request};
@@ -149,7 +150,7 @@ impl HbrSwitch {
             vcs,
             is_enabled: info.state == 1,
             usp: info.usp,
-            vppbs: (0..=u8::MAX).zip(info.vppbs.iter()).map(vppb).collect(),
+            vppbs: (0..=u8::MAX).zip(info.vppbs.iter()).map(|(n, state)| vppb(n, state)).collect(),
         }))
     }
 
@@ -157,24 +158,20 @@ impl HbrSwitch {
     ///
     /// # Errors
     /// It is refused, or not bound in time.
-    pub fn bind(
-        &mut self,
-        (vcs, vppb): (u8, u8),
-        port: u8,
-        ld: Option<u16>,
-    ) -> Result<(), CallError> {
+    pub fn bind(&mut self, bridge: Vppb, port: u8, ld: Option<u16>) -> Result<(), CallError> {
+        let Vppb { vcs, vppb } = bridge;
         let request = Request::BindVppb(BindVppb { vcs, vppb, port, ld: ld.unwrap_or(WHOLE) });
-        self.carry_out(&request, (vcs, vppb), |bridge| bridge.port == Some(port))
+        self.carry_out(&request, bridge, |bridge| bridge.port == Some(port))
     }
 
     /// Unbinds what is bound to a bridge, as a managed hot-removal; returns when it is unbound.
     ///
     /// # Errors
     /// It is refused, or not unbound in time.
-    pub fn unbind(&mut self, (vcs, vppb): (u8, u8)) -> Result<(), CallError> {
-        let option = UnbindOption::Managed;
+    pub fn unbind(&mut self, bridge: Vppb) -> Result<(), CallError> {
+        let (Vppb { vcs, vppb }, option) = (bridge, UnbindOption::Managed);
         let request = Request::UnbindVppb(UnbindVppb { vcs, vppb, option });
-        self.carry_out(&request, (vcs, vppb), |bridge| bridge.port.is_none())
+        self.carry_out(&request, bridge, |bridge| bridge.port.is_none())
     }
 
     /// Has a bridge report an error, with the header of the TLP that is at fault.
@@ -183,7 +180,7 @@ impl HbrSwitch {
     /// It is refused: the switch has no such bridge, or does not know the error.
     pub fn generate_aer(
         &mut self,
-        bridge: (u8, u8),
+        bridge: Vppb,
         error: AerError,
         tlp: [u8; 32],
     ) -> Result<(), CallError> {
@@ -194,7 +191,7 @@ impl HbrSwitch {
     fn carry_out(
         &mut self,
         request: &Request<'_>,
-        (vcs, number): (u8, u8),
+        bridge: Vppb,
         is_done: impl Fn(&HbrVppb) -> bool,
     ) -> Result<(), CallError> {
         let (way, opcode, pace) = (Way::Entry, request.opcode(), self.pace);
@@ -202,10 +199,9 @@ impl HbrSwitch {
             return Ok(());
         }
         for _ in 0..pace.polls {
-            let now = self.vcs(vcs)?;
-            let bridge = now.as_ref().and_then(|vcs| vcs.vppbs.get(usize::from(number)));
-            if bridge.is_some_and(|bridge| bridge.state != name_of(IN_PROGRESS) && is_done(bridge))
-            {
+            let now = self.vcs(bridge.vcs)?;
+            let shown = now.as_ref().and_then(|vcs| vcs.vppbs.get(usize::from(bridge.vppb)));
+            if shown.is_some_and(|shown| shown.state != name_of(IN_PROGRESS) && is_done(shown)) {
                 return Ok(());
             }
             (pace.wait)();
@@ -257,7 +253,7 @@ fn name_of(status: u8) -> String {
     }
 }
 
-fn vppb((number, state): (u8, VppbState)) -> HbrVppb {
+fn vppb(number: u8, state: VppbState) -> HbrVppb {
     HbrVppb {
         vppb: number,
         state: name_of(state.status),

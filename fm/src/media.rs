@@ -354,7 +354,8 @@ pub fn set(fabric: &mut Fabric, gfd: Pid, wanted: &[Partition]) -> Result<bool, 
     set_dmps(fabric, gfd, wanted, &found)?;
     for (number, base, one) in placed(wanted) {
         let sanitize = identity.sanitize & 1 << number != 0;
-        set_region(fabric, gfd, (number, base), (one.len, one.block), sanitize)?;
+        let Partition { media, len, block } = *one;
+        set_region(fabric, gfd, Region { id: number, media, base, len, block }, sanitize)?;
     }
     let found = Found::read(fabric, gfd)?;
     if found.is(wanted) {
@@ -401,7 +402,7 @@ fn set_dmps(
     found: &Found,
 ) -> Result<(), CallError> {
     for region in &found.regions {
-        set_region(fabric, gfd, (region.id, region.base), (0, region.block), false)?;
+        set_region(fabric, gfd, Region { len: 0, ..*region }, false)?;
     }
     let sanitize = false; // whoever releases capacity says it
     let dmp = |(index, base, one): (u8, u64, &Partition)| {
@@ -424,12 +425,12 @@ fn set_dmps(
 fn set_region(
     fabric: &mut Fabric,
     gfd: Pid,
-    (region, base): (u8, u64),
-    (len, block): (u64, u64),
+    region: Region,
     sanitize: bool,
 ) -> Result<(), CallError> {
+    let Region { id, base, len, block, .. } = region;
     let (base, decode_len) = (Dpa(base), len.div_ceil(UNIT));
-    let set = SetDcRegion { region, block, sanitize, base, decode_len, len };
+    let set = SetDcRegion { region: id, block, sanitize, base, decode_len, len };
     send(fabric, gfd, &Request::SetDcRegion(set))
 }
 

@@ -198,7 +198,8 @@ fn dpids_by_port(switch: &SwitchTables) -> Vec<(u16, u16)> {
 pub fn bindings(
     inventory: &Inventory,
     bindings: &Bindings,
-    (graph, tables): (&Graph, &Tables),
+    graph: &Graph,
+    tables: &Tables,
 ) -> Vec<BindingUse> {
     let host = |bridge: Bridge| {
         let above = bindings.links().find(|link| same_vcs(link.below.bridge, bridge));

@@ -62,7 +62,7 @@ pub fn svg(
     let (mut sides, mut labels) = (Sides::of(links), String::new());
     for link in links {
         let Some(line) = Line::of(&places, link, sides.next(link)) else { continue };
-        draw_link(link, called, (&line, most, busiest), to)?;
+        draw_link(link, called, &line, most, busiest, to)?;
         if !link.down {
             let ((x, y), [one, other]) = (line.label, line.dpids);
             writeln!(
@@ -73,8 +73,8 @@ pub fn svg(
         }
     }
     for (id, switch) in inventory.by_id() {
-        let Some(&place) = places.get(&id) else { continue };
-        draw_switch((inventory, called), (id, switch), place, to)?;
+        let Some(&(x, y)) = places.get(&id) else { continue };
+        draw_switch(inventory, called, id, switch, x, y, to)?;
     }
     write!(to, "{labels}")?;
     writeln!(to, "</svg>")
@@ -176,7 +176,9 @@ fn color(link: &LinkRow, busiest: u64) -> &'static str {
 fn draw_link(
     link: &LinkRow,
     called: &DisplayNames,
-    (line, most, busiest): (&Line, u16, u64),
+    line: &Line,
+    most: u16,
+    busiest: u64,
     to: &mut dyn Write,
 ) -> fmt::Result {
     let [a, b] = link.ends;
@@ -204,9 +206,12 @@ fn draw_link(
 }
 
 fn draw_switch(
-    (inventory, called): (&Inventory, &DisplayNames),
-    (id, switch): (SwitchId, &Switch),
-    (x, y): (i64, i64),
+    inventory: &Inventory,
+    called: &DisplayNames,
+    id: SwitchId,
+    switch: &Switch,
+    x: i64,
+    y: i64,
     to: &mut dyn Write,
 ) -> fmt::Result {
     let (class, fill) =
@@ -224,7 +229,7 @@ fn draw_switch(
         y + 26,
         escape(&fitting(&said))
     )?;
-    for (line, (port, said)) in attached((inventory, called), id, switch).into_iter().enumerate() {
+    for (line, (port, said)) in attached(inventory, called, id, switch).into_iter().enumerate() {
         let y = y + ROW.0 + 2 + ROW.1 * px(line);
         let (class, fill) = match port.partner {
             Partner::Host => ("host", "#fdf3d8"),
@@ -260,14 +265,15 @@ fn fitting(text: &str) -> String {
 
 /// What is attached to a switch, with its ports; also what has a name and no link.
 fn attached<'a>(
-    (inventory, called): (&Inventory, &DisplayNames),
+    inventory: &Inventory,
+    called: &DisplayNames,
     id: SwitchId,
     switch: &'a Switch,
 ) -> Vec<(&'a Port, String)> {
     let ports = switch.ports.iter().filter(|port| is_edge(inventory, id, port));
     ports
         .filter_map(|port| {
-            let said = partner((inventory, called), id, switch, port).or_else(|| {
+            let said = partner(inventory, called, id, switch, port).or_else(|| {
                 let name = called.at(inventory, id, port.number);
                 (!name.is_empty()).then(|| format!("{}, no link", name.trim_end()))
             })?;
@@ -306,7 +312,7 @@ fn places(inventory: &Inventory, called: &DisplayNames) -> (Places, i64, i64) {
         let mut lines = 0;
         for (at, &id) in row.iter().enumerate() {
             places.insert(id, (left + px(at) * column, y));
-            let ends = |switch| attached((inventory, called), id, switch).len();
+            let ends = |switch| attached(inventory, called, id, switch).len();
             lines = lines.max(inventory.switch(id).map_or(0, ends));
         }
         y += ROW.0 + px(lines) * ROW.1 + ROW.2;

@@ -194,7 +194,7 @@ impl Kind {
                     run.segments += 1;
                 } else if let Some(segment) = segment {
                     let at = (window.base >> window.shift).saturating_add(index.into());
-                    let targets = self.targets(gae, (vppb, window.idt), segment, &mut lists)?;
+                    let targets = self.targets(gae, vppb, window.idt, segment, &mut lists)?;
                     table.runs.push(SegmentRun {
                         hpa: at << window.shift,
                         segments: 1,
@@ -214,7 +214,8 @@ impl Kind {
     fn targets(
         self,
         gae: &mut Fabric,
-        (vppb, idt): (u8, u16),
+        vppb: u8,
+        idt: u16,
         segment: Segment,
         lists: &mut BTreeMap<(u16, u16), Vec<u16>>,
     ) -> Result<Vec<u16>, CallError> {

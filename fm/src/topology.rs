@@ -25,7 +25,8 @@ fn pids(switch: &Switch, port: &Port) -> String {
 
 /// What is at a port, in words; none where nobody is.
 pub(crate) fn partner(
-    (inventory, called): (&Inventory, &DisplayNames),
+    inventory: &Inventory,
+    called: &DisplayNames,
     id: SwitchId,
     switch: &Switch,
     port: &Port,
@@ -92,7 +93,7 @@ pub fn tree(inventory: &Inventory, called: &DisplayNames, to: &mut dyn Write) ->
         }
         writeln!(to, "{}", if switch.whole { "" } else { ", not read" })?;
         for port in &switch.ports {
-            if let Some(what) = partner((inventory, called), id, switch, port) {
+            if let Some(what) = partner(inventory, called, id, switch, port) {
                 writeln!(to, "{indent}  {}: {what}", port.number)?;
             }
         }
@@ -140,7 +141,7 @@ pub fn dot(inventory: &Inventory, called: &DisplayNames, to: &mut dyn Write) -> 
             if matches!(port.partner, Partner::Switch(_)) {
                 continue;
             }
-            if let Some(what) = partner((inventory, called), id, switch, port) {
+            if let Some(what) = partner(inventory, called, id, switch, port) {
                 let name = format!("{id}_{}", port.number);
                 writeln!(to, "  {name} [shape=ellipse, label=\"{}\"];", Label(&what))?;
                 writeln!(to, "  {id} -- {name} [taillabel=\"{}\"];", port.number)?;

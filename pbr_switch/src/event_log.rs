@@ -80,7 +80,7 @@ impl EventLogs {
             first_lane: state.first_lane,
             link_state: state.link_state,
         };
-        let record = self.record(now, (PORT_EVENT, WARNING), &event);
+        let record = self.record(now, PORT_EVENT, WARNING, &event);
         self.warning.push(record);
         self.changed |= 1 << WARNING;
     }
@@ -95,17 +95,12 @@ impl EventLogs {
             other.is_ok_and(|other| (other.port, other.rule) == (refusal.port, refusal.rule))
         };
         self.info.records.retain(|record| !is_same(record));
-        let record = self.record(now, (REFUSAL_EVENT, INFO), refusal);
+        let record = self.record(now, REFUSAL_EVENT, INFO, refusal);
         self.info.push(record);
         self.changed |= 1 << INFO;
     }
 
-    fn record(
-        &mut self,
-        now: Instant,
-        (kind, severity): (Uuid, u8),
-        event: &impl Wire,
-    ) -> EventRecord {
+    fn record(&mut self, now: Instant, kind: Uuid, severity: u8, event: &impl Wire) -> EventRecord {
         self.handle = self.handle.wrapping_add(1).max(1);
         let mut data = [0; 80];
         event.write(&mut data);

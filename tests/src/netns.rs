@@ -168,7 +168,7 @@ impl Net {
     ///
     /// # Panics
     /// It cannot be switched.
-    pub fn napi(&self, (host, device): (&str, &str), on: bool) {
+    pub fn napi(&self, host: &str, device: &str, on: bool) {
         let word = if on { "on" } else { "off" };
         let set = self.run(host, "ethtool", &format!("-K {device} gro {word}"));
         assert!(set.status.success(), "ethtool: {}", String::from_utf8_lossy(&set.stderr));

@@ -67,8 +67,8 @@ pub fn host(net: &Net, host: &str, options: &str) -> Child {
 /// # Panics
 /// When iperf3 does not say.
 #[must_use]
-pub fn tcp(net: &Net, from: &str, to: (&str, &str), seconds: u64) -> f64 {
-    let said = iperf3(net, from, to, &format!("-t {seconds}"));
+pub fn tcp(net: &Net, from: &str, to: &str, address: &str, seconds: u64) -> f64 {
+    let said = iperf3(net, from, to, address, &format!("-t {seconds}"));
     let rate = said["end"]["sum_received"]["bits_per_second"].as_f64();
     rate.unwrap_or_else(|| panic!("iperf3 said: {said}"))
 }
@@ -97,8 +97,8 @@ fn snmp(net: &Net, host: &str, protocol: &str, name: &str) -> u64 {
 /// # Panics
 /// When iperf3 does not say.
 #[must_use]
-pub fn udp(net: &Net, from: &str, to: (&str, &str), seconds: u64) -> u64 {
-    let said = iperf3(net, from, to, &format!("-u -b 50M -t {seconds}"));
+pub fn udp(net: &Net, from: &str, to: &str, address: &str, seconds: u64) -> u64 {
+    let said = iperf3(net, from, to, address, &format!("-u -b 50M -t {seconds}"));
     let sum = &said["end"]["sum"];
     let number = |name: &str| sum[name].as_u64().unwrap_or_else(|| panic!("iperf3 said: {said}"));
     number("packets") - number("lost_packets")
@@ -109,7 +109,7 @@ pub fn udp(net: &Net, from: &str, to: (&str, &str), seconds: u64) -> u64 {
 /// # Panics
 /// The server does not listen, or the client does not say.
 #[must_use]
-pub fn iperf3(net: &Net, from: &str, (to, address): (&str, &str), options: &str) -> Value {
+pub fn iperf3(net: &Net, from: &str, to: &str, address: &str, options: &str) -> Value {
     let mut server = net.at(to, "iperf3", "-s -1").stdout(Stdio::null()).spawn().unwrap();
     until(LONG, "iperf3 listens", || {
         let listening = net.run(to, "ss", "-Hltn sport = :5201");

@@ -59,7 +59,7 @@ fn hosts_talk_through_taps_and_sockets_of_dpdk() {
     }
     // From h1 and h2 checksums come partial, and leave by DPDK complete.
     for (from, to) in [(1, 0), (1, 2), (2, 0), (0, 1)] {
-        let rate = tcp(&net, hosts[from].0, hosts[to], 1);
+        let rate = tcp(&net, hosts[from].0, hosts[to].0, hosts[to].1, 1);
         println!("TCP {} to {}: {rate:.0} bit/s", hosts[from].0, hosts[to].0);
         assert!(rate > 1e6, "{} to {}: {rate} bit/s", hosts[from].0, hosts[to].0);
     }

@@ -60,7 +60,7 @@ pub fn run(args: &TraceArgs, out: &mut dyn Write) -> Result<(), CliError> {
     client.request(&request).map_err(switch_error)?;
     let existing = Existing::replace_if(args.overwrite);
     let mut sink =
-        if args.json { Sink::json(out) } else { sink((&args.out, existing), &ports, 0, out)? };
+        if args.json { Sink::json(out) } else { sink(&args.out, existing, &ports, 0, out)? };
     let write = |error| failed(&args.out, error);
     if sink.takes_stages() {
         return in_order(&mut client, &mut sink, write);
@@ -120,7 +120,8 @@ fn is_capture(path: &Path) -> bool {
 /// What `path` asks for: text to `out` if it is "-", pcapng if its name ends so, else JSON lines.
 /// Stamps of pcapng are `base_ns` and the time of receipt.
 pub(super) fn sink<'a>(
-    (path, existing): (&Path, Existing),
+    path: &Path,
+    existing: Existing,
     ports: &[String],
     base_ns: u64,
     out: &'a mut dyn Write,

@@ -77,8 +77,7 @@ impl Live {
             Box::new(Tee::new(port, slot.clone()))
         };
         let ports = ports.into_iter().zip(mirrors).map(tee).collect();
-        let parts = (ports, &pool);
-        let mut live = Self::drive(&mut placement, switch, parts, recorder.as_ref())?;
+        let mut live = Self::drive(&mut placement, switch, ports, &pool, recorder.as_ref())?;
         (live.devices, live.no_express) = (info, no_express);
         let guard = Guard::start(&live.core, live.clock, &spread, ways);
         let guard = guard.map_err(LiveError::Guard)?;
@@ -109,7 +108,8 @@ impl Live {
     fn drive(
         placement: &mut Placement<'_>,
         switch: SwitchConfig,
-        (ports, pool): (Vec<Box<dyn Port>>, &Arc<Pool>),
+        ports: Vec<Box<dyn Port>>,
+        pool: &Arc<Pool>,
         recorder: Option<&Recorder>,
     ) -> Result<Self, LiveError> {
         let run = placement.run;

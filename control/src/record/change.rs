@@ -123,7 +123,7 @@ impl Change {
 }
 
 /// A mirror, or none if the port cannot be.
-pub(super) fn mirror((from, to): (u64, u8)) -> Option<MirrorConfig> {
+pub(super) fn mirror(from: u64, to: u8) -> Option<MirrorConfig> {
     Some(MirrorConfig { from: PortSet::from_bits(from), to: PortId::new(to.into())? })
 }
 
@@ -155,6 +155,6 @@ mod tests {
             let text = serde_json::to_vec(&change).unwrap();
             assert_eq!(serde_json::from_slice::<Change>(&text).unwrap(), change);
         }
-        assert!(mirror((1, 64)).is_none());
+        assert!(mirror(1, 64).is_none());
     }
 }

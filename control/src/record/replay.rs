@@ -322,7 +322,8 @@ impl<L: Listen> Run<L> {
                 let entries: Option<Vec<_>> =
                     entries.into_iter().map(change::Entry::read).collect();
                 switch.forward.static_entries = entries.ok_or_else(wrong)?;
-                switch.mirror = mirror.map(|m| change::mirror(m).ok_or_else(wrong)).transpose()?;
+                let mirror = mirror.map(|(from, to)| change::mirror(from, to).ok_or_else(wrong));
+                switch.mirror = mirror.transpose()?;
                 switch.tx_off = PortSet::from_bits(tx_off);
                 let ports = switch.ports.len();
                 let stays = |port: PortId| port.index() < ports;

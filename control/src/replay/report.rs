@@ -278,11 +278,11 @@ fn port_report(name: &str, port: &PortLedger, captured: u64) -> PortReport {
         fdb_moves: port.fdb_moves,
         loop_blocks: port.loop_blocks,
         drops: drops(&port.drops),
-        priorities: port.pri.iter().enumerate().map(pri_report).collect(),
+        priorities: port.pri.iter().enumerate().map(|(pri, q)| pri_report(pri, q)).collect(),
     }
 }
 
-fn pri_report((pri, queue): (usize, &QueueLedger)) -> PriReport {
+fn pri_report(pri: usize, queue: &QueueLedger) -> PriReport {
     PriReport {
         pri,
         enqueued: queue.enqueued,

@@ -95,7 +95,7 @@ impl Source<'_> {
                 })
                 .collect(),
             pfc: by_queue()
-                .map(|(id, (pri, queue))| self.pfc(&snapshot, free, id, (pri, queue)))
+                .map(|(id, (pri, queue))| self.pfc(&snapshot, free, id, pri, queue))
                 .collect(),
             drops: drops(config, &ports),
             buffer: BufferReport {
@@ -179,7 +179,8 @@ impl Source<'_> {
         snapshot: &Snapshot,
         free: u64,
         id: PortId,
-        (pri, queue): (Pri, &QueueLedger),
+        pri: Pri,
+        queue: &QueueLedger,
     ) -> PfcReport {
         let (config, lossless) = (&snapshot.config, snapshot.is_lossless(id, pri));
         let headroom = if lossless { snapshot.thresholds.headroom(id) } else { 0 };

@@ -37,7 +37,13 @@ struct Open {
     from: Instant,
 }
 
-type Key = (PortId, Pri, PauseSide);
+/// Whose pause it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Key {
+    port: PortId,
+    pri: Pri,
+    side: PauseSide,
+}
 
 /// What is known of pauses so far.
 #[derive(Debug, Default)]
@@ -76,7 +82,7 @@ impl Pauses {
                 [(PauseSide::Asked, core.xoff(port)), (PauseSide::Obeyed, core.paused(port))]
             {
                 for pri in Pri::ALL {
-                    let key = (port, pri, side);
+                    let key = Key { port, pri, side };
                     if pris.contains(pri) {
                         self.begin(key, now); // it began before the log did, or its edge is read next time
                     } else if self.lost > lost_before {
@@ -95,7 +101,7 @@ impl Pauses {
     }
 
     fn follow(&mut self, edge: &PauseEdge, name: &dyn Fn(PortId) -> String) {
-        let key = (edge.port, edge.pri, edge.side);
+        let key = Key { port: edge.port, pri: edge.pri, side: edge.side };
         if edge.begins {
             self.begin(key, edge.at);
         } else if let Some(open) = self.open.remove(&key) {
@@ -123,7 +129,7 @@ impl Pauses {
 }
 
 fn report(
-    (port, pri, side): Key,
+    Key { port, pri, side }: Key,
     open: Open,
     to_ns: Option<u64>,
     name: &dyn Fn(PortId) -> String,

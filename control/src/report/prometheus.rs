@@ -17,7 +17,7 @@ type Family = (&'static str, &'static str, &'static str);
 struct Page(String);
 
 impl Page {
-    fn family(&mut self, (name, kind, help): Family) {
+    fn family(&mut self, name: &str, kind: &str, help: &str) {
         let _ = write!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}\n"); // to a String
     }
 
@@ -121,35 +121,35 @@ const OF_PFC: &[OfPfc] = &[
 #[must_use]
 pub fn render(stats: &StatsSnapshot) -> String {
     let mut page = Page(String::new());
-    page.family(("weft_info", GAUGE, "Name and version of the switch."));
+    page.family("weft_info", GAUGE, "Name and version of the switch.");
     page.sample("weft_info", &[("switch", &stats.switch), ("version", &stats.version)], 1);
-    page.family(("weft_uptime_seconds", GAUGE, "Time since the start."));
+    page.family("weft_uptime_seconds", GAUGE, "Time since the start.");
     page.sample("weft_uptime_seconds", &[], seconds(stats.uptime_ns));
-    page.family(("weft_configuration_epoch", GAUGE, "Reloads since the start."));
+    page.family("weft_configuration_epoch", GAUGE, "Reloads since the start.");
     page.sample("weft_configuration_epoch", &[], stats.epoch);
     let rate = "weft_port_rate_bytes_per_second";
-    page.family((rate, GAUGE, "Rate of the link."));
+    page.family(rate, GAUGE, "Rate of the link.");
     for port in &stats.ports {
         page.sample(rate, &[("port", &port.name)], bytes(port.rate_bps));
     }
-    for (family, read) in OF_PORTS {
-        page.family(*family);
+    for &((name, kind, help), read) in OF_PORTS {
+        page.family(name, kind, help);
         for port in &stats.ports {
-            page.sample(family.0, &[("port", &port.name)], read(port));
+            page.sample(name, &[("port", &port.name)], read(port));
         }
     }
     by_format(&mut page, stats);
     let pris: Vec<String> = (0..8).map(|pri: u8| pri.to_string()).collect();
     let pri = |pri: u8| pris.get(usize::from(pri)).map_or("", String::as_str);
-    for (family, read) in OF_QUEUES {
-        page.family(*family);
+    for &((name, kind, help), read) in OF_QUEUES {
+        page.family(name, kind, help);
         for queue in &stats.queues {
-            page.sample(family.0, &[("port", &queue.port), ("pri", pri(queue.pri))], read(queue));
+            page.sample(name, &[("port", &queue.port), ("pri", pri(queue.pri))], read(queue));
         }
     }
     let dropped = "weft_queue_output_dropped_frames_total";
     let help = "Frames dropped that were to leave by the output, by reason; also in weft_dropped_frames_total.";
-    page.family((dropped, COUNTER, help));
+    page.family(dropped, COUNTER, help);
     for queue in &stats.queues {
         for (reason, count) in &queue.output_drops {
             let labels =
@@ -157,13 +157,13 @@ pub fn render(stats: &StatsSnapshot) -> String {
             page.sample(dropped, &labels, count);
         }
     }
-    for (family, read) in OF_PFC {
-        page.family(*family);
+    for &((name, kind, help), read) in OF_PFC {
+        page.family(name, kind, help);
         for row in &stats.pfc {
-            page.sample(family.0, &[("port", &row.port), ("pri", pri(row.pri))], read(row));
+            page.sample(name, &[("port", &row.port), ("pri", pri(row.pri))], read(row));
         }
     }
-    page.family(("weft_pfc_paused_seconds_total", COUNTER, "Time that the output was paused."));
+    page.family("weft_pfc_paused_seconds_total", COUNTER, "Time that the output was paused.");
     for row in &stats.pfc {
         let labels = [("port", row.port.as_str()), ("pri", pri(row.pri))];
         page.sample("weft_pfc_paused_seconds_total", &labels, seconds(row.paused_ns));
@@ -174,7 +174,7 @@ pub fn render(stats: &StatsSnapshot) -> String {
 
 fn by_format(page: &mut Page, stats: &StatsSnapshot) {
     let name = "weft_port_format_frames_total";
-    page.family((name, COUNTER, "Frames by format and direction."));
+    page.family(name, COUNTER, "Frames by format and direction.");
     for port in &stats.ports {
         for (direction, formats) in [("rx", &port.rx_formats), ("tx", &port.tx_formats)] {
             for (format, count) in formats {
@@ -185,7 +185,7 @@ fn by_format(page: &mut Page, stats: &StatsSnapshot) {
         }
     }
     let name = "weft_dropped_frames_total";
-    page.family((name, COUNTER, "Frames dropped, by port and reason."));
+    page.family(name, COUNTER, "Frames dropped, by port and reason.");
     for (port, reasons) in &stats.drops.ports {
         for (reason, count) in reasons {
             page.sample(name, &[("port", port), ("reason", reason)], count);
@@ -219,11 +219,11 @@ fn of_the_whole(page: &mut Page, stats: &StatsSnapshot) {
         (("weft_tx_frames_total", COUNTER, "Frames sent by all ports."), sum.tx),
         (("weft_queued_frames", GAUGE, "Frames that are queued."), sum.queued),
     ];
-    for (family, value) in single {
-        page.family(*family);
-        page.sample(family.0, &[], value);
+    for &((name, kind, help), value) in single {
+        page.family(name, kind, help);
+        page.sample(name, &[], value);
     }
-    page.family(("weft_unaccounted_frames", GAUGE, "Frames that are not accounted for; always 0."));
+    page.family("weft_unaccounted_frames", GAUGE, "Frames that are not accounted for; always 0.");
     page.sample("weft_unaccounted_frames", &[], sum.imbalance);
     #[rustfmt::skip] // columns: family, value
     let by_worker: [OfWorker; 5] = [
@@ -233,10 +233,10 @@ fn of_the_whole(page: &mut Page, stats: &StatsSnapshot) {
         (("weft_worker_frames_total", COUNTER, "Frames received."), |w| w.frames),
         (("weft_worker_loops_total", COUNTER, "Passes of the worker's loop."), |w| w.loops),
     ];
-    for (family, value) in by_worker {
-        page.family(family);
+    for ((name, kind, help), value) in by_worker {
+        page.family(name, kind, help);
         for worker in &stats.workers {
-            page.sample(family.0, &[("worker", &worker.worker.to_string())], value(worker));
+            page.sample(name, &[("worker", &worker.worker.to_string())], value(worker));
         }
     }
     #[rustfmt::skip] // columns: family, value in ns
@@ -246,15 +246,15 @@ fn of_the_whole(page: &mut Page, stats: &StatsSnapshot) {
         (("weft_worker_away_seconds", GAUGE, "Longest time in the last 10 to 20 s in which the worker did not run although it had to."), |w| w.away_lately_ns),
         (("weft_worker_away_max_seconds", GAUGE, "The same since the start."), |w| w.away_max_ns),
     ];
-    for (family, ns) in seconds_by_worker {
-        page.family(family);
+    for ((name, kind, help), ns) in seconds_by_worker {
+        page.family(name, kind, help);
         for worker in &stats.workers {
             let labels = [("worker", &*worker.worker.to_string())];
-            page.sample(family.0, &labels, seconds(ns(worker)));
+            page.sample(name, &labels, seconds(ns(worker)));
         }
     }
     let events = "weft_events_total";
-    page.family((events, COUNTER, "Events by kind, those that were held back included."));
+    page.family(events, COUNTER, "Events by kind, those that were held back included.");
     for (kind, count) in &stats.events {
         page.sample(events, &[("kind", kind)], count);
     }

@@ -30,11 +30,7 @@ bytes = \"256KiB\"
 ";
 
 /// Runs the scenario on so many threads in a folder of this name; all files by name.
-fn files(
-    folder: &Path,
-    (name, threads): (&str, &str),
-    scenario: &str,
-) -> BTreeMap<String, Vec<u8>> {
+fn files(folder: &Path, name: &str, threads: &str, scenario: &str) -> BTreeMap<String, Vec<u8>> {
     let out = folder.join(name);
     fs::create_dir(&out).unwrap();
     fs::write(out.join("s.toml"), scenario).unwrap();
@@ -67,7 +63,7 @@ fn files(
 #[test]
 fn all_files_have_the_same_bytes_on_any_number_of_threads() {
     let folder = tempfile::tempdir().unwrap();
-    let one = files(folder.path(), ("one", "1"), SCENARIO);
+    let one = files(folder.path(), "one", "1", SCENARIO);
     let names: Vec<_> = one.keys().map(String::as_str).collect();
     let want = [
         "ended.csv",
@@ -83,7 +79,7 @@ fn all_files_have_the_same_bytes_on_any_number_of_threads() {
     ];
     assert_eq!(names, want, "nothing is left over");
     for run in [("again", "1"), ("two", "2"), ("four", "4")] {
-        let other = files(folder.path(), run, SCENARIO);
+        let other = files(folder.path(), run.0, run.1, SCENARIO);
         for (name, bytes) in &one {
             assert!(other[name] == *bytes, "{name}, {run:?}");
         }
@@ -109,10 +105,9 @@ fn shipped_scenarios_leave_the_same_bytes_on_any_number_of_threads() {
     for file in fs::read_dir(shipped).unwrap().map(|entry| entry.unwrap().path()) {
         let name = file.file_stem().unwrap().to_str().unwrap();
         let scenario = fs::read_to_string(&file).unwrap();
-        let one = files(folder.path(), (format!("{name}-1").as_str(), "1"), &scenario);
+        let one = files(folder.path(), &format!("{name}-1"), "1", &scenario);
         for threads in ["2", "4"] {
-            let other =
-                files(folder.path(), (format!("{name}-{threads}").as_str(), threads), &scenario);
+            let other = files(folder.path(), &format!("{name}-{threads}"), threads, &scenario);
             for (of, bytes) in &one {
                 assert!(other[of] == *bytes, "{name}: {of} with {threads} threads");
             }
@@ -129,8 +124,8 @@ fn all_files_have_the_same_bytes_with_whole_frames() {
     let folder = tempfile::tempdir().unwrap();
     let scenario =
         |whole: bool| SCENARIO.replace("[endpoint]", &format!("full_frames = {whole}\n[endpoint]"));
-    let fronts = files(folder.path(), ("fronts", "1"), &scenario(false));
-    let whole = files(folder.path(), ("whole", "2"), &scenario(true));
+    let fronts = files(folder.path(), "fronts", "1", &scenario(false));
+    let whole = files(folder.path(), "whole", "2", &scenario(true));
     assert_eq!(fronts.len(), 10);
     let mut keys = 0;
     for (name, bytes) in fronts.iter().filter(|(name, _)| *name != "s.toml") {

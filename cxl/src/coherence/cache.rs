@@ -186,7 +186,7 @@ pub struct Cache<T> {
 /// Lost lines that wait for somebody to ask; beyond, the oldest is forgotten, but counted.
 const LOST_MAX: usize = 1_024;
 
-fn merge(line: &mut Bytes, (data, mask): &(Bytes, u64)) {
+fn merge(line: &mut Bytes, data: &Bytes, mask: u64) {
     for (at, (place, byte)) in line.iter_mut().zip(data).enumerate() {
         if mask >> at & 1 == 1 {
             *place = *byte;
@@ -411,8 +411,8 @@ impl<T: Copy + PartialEq> Cache<T> {
         while let Some(access) = place.waiting.front() {
             match &access.store {
                 None if place.state >= State::Shared => {}
-                Some(store) if place.state >= State::Exclusive => {
-                    merge(&mut place.data, store);
+                Some((data, mask)) if place.state >= State::Exclusive => {
+                    merge(&mut place.data, data, *mask);
                     place.state = State::Modified;
                 }
                 _ => break,

@@ -196,7 +196,8 @@ impl Guard<'_> {
     #[inline]
     pub fn each(
         self,
-        (rpid, hpa): (Pid, Hpa),
+        rpid: Pid,
+        hpa: Hpa,
         len: usize,
         writes: bool,
         mut each: impl FnMut(Dpa, core::ops::Range<usize>) -> Result<(), Refusal>,
@@ -233,7 +234,7 @@ pub fn read(
     hpa: Hpa,
     out: &mut [u8],
 ) -> Result<(), Fault> {
-    guard.each((rpid, hpa), out.len(), false, |dpa, range| {
+    guard.each(rpid, hpa, out.len(), false, |dpa, range| {
         let out = out.get_mut(range).unwrap_or_default();
         memory.read(dpa.0, out).map_err(|_| Refusal::Memory)
     })
@@ -247,7 +248,8 @@ pub fn read(
 pub fn write(
     guard: Guard,
     memory: &mut Memory,
-    (rpid, hpa): (Pid, Hpa),
+    rpid: Pid,
+    hpa: Hpa,
     data: &[u8],
     enables: Enables,
 ) -> Result<(), Fault> {
@@ -255,7 +257,7 @@ pub fn write(
         return Err(Fault { refusal: Refusal::Enables, hpa, dpa: None });
     }
     let all = enables.all(data.len());
-    guard.each((rpid, hpa), data.len(), true, |dpa, range| {
+    guard.each(rpid, hpa, data.len(), true, |dpa, range| {
         if all {
             let data = data.get(range).unwrap_or_default();
             return memory.write(dpa.0, data).map_err(|_| Refusal::Memory);

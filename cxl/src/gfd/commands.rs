@@ -229,12 +229,13 @@ impl Gfd {
     pub fn add_capacity(
         &mut self,
         now: Instant,
-        (group, tag): (u16, Tag),
+        group: u16,
+        tag: Tag,
         choice: Choice,
         count: usize,
     ) -> Result<Page<Extent>, ReturnCode> {
         let chosen = matches!(choice, Choice::Free { .. } | Choice::Contiguous { .. });
-        self.give(now, (group, tag), choice, chosen, count)
+        self.give(now, group, tag, choice, chosen, count)
     }
 
     /// As [`Self::add_capacity`], by whoever starts the device: what is left there stays, whatever the choice.
@@ -243,16 +244,18 @@ impl Gfd {
     /// As [`Self::add_capacity`].
     pub fn grant_capacity(
         &mut self,
-        (group, tag): (u16, Tag),
+        group: u16,
+        tag: Tag,
         choice: Choice,
     ) -> Result<Page<Extent>, ReturnCode> {
-        self.give(Instant::ZERO, (group, tag), choice, false, 1)
+        self.give(Instant::ZERO, group, tag, choice, false, 1)
     }
 
     fn give(
         &mut self,
         now: Instant,
-        (group, tag): (u16, Tag),
+        group: u16,
+        tag: Tag,
         choice: Choice,
         wipes: bool,
         count: usize,
@@ -281,7 +284,8 @@ impl Gfd {
         &mut self,
         now: Instant,
         group: u16,
-        (part, sanitize): (Part, bool),
+        part: Part,
+        sanitize: bool,
         count: usize,
     ) -> Result<Page<Extent>, ReturnCode> {
         let group = self.group(group)?;

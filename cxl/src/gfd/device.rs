@@ -266,8 +266,8 @@ impl Gfd {
         enables: Enables,
     ) -> Result<Done, Refusal> {
         let guard = Guard { gdt: &self.gdt, mgt: self.capacity.mgt(), sat: &self.sat };
-        let place = (request.rpid, request.hpa);
-        match access::write(guard, &mut self.memory, place, data, enables) {
+        let Request { rpid, hpa, .. } = request;
+        match access::write(guard, &mut self.memory, rpid, hpa, data, enables) {
             Ok(()) => Ok(self.done(now, request.rpid, data.len())),
             Err(fault) => Err(self.refuse(now, request, fault)),
         }

@@ -96,8 +96,8 @@ impl Jobs {
         end: &mut TlpEnd,
         bufs: &mut Bufs,
     ) -> Option<Instant> {
-        let cut = (self.payload_max, self.order);
-        self.queue.run(now, end, |job, end| job.step(now, cut, gfd, end, bufs))
+        let (payload_max, order) = (self.payload_max, self.order);
+        self.queue.run(now, end, |job, end| job.step(now, payload_max, order, gfd, end, bufs))
     }
 }
 
@@ -106,7 +106,8 @@ impl Job {
     fn step(
         &mut self,
         now: Instant,
-        (payload_max, order): (usize, Order),
+        payload_max: usize,
+        order: Order,
         gfd: &mut Gfd,
         end: &mut TlpEnd,
         bufs: &mut Bufs,
@@ -116,11 +117,11 @@ impl Job {
         let placed = match self.content {
             Content::Status => {
                 let answer = self.piece(0, 0);
-                end.place(bufs, pth, (&answer, 0), |_| true)
+                end.place(bufs, pth, &answer, 0, |_| true)
             }
             Content::Kept(bytes, len) => {
                 let answer = self.piece(0, len);
-                end.place(bufs, pth, (&answer, len), |place| {
+                end.place(bufs, pth, &answer, len, |place| {
                     let data = bytes.get(..place.len());
                     data.is_some_and(|data| {
                         place.copy_from_slice(data);
@@ -130,11 +131,11 @@ impl Job {
             }
             Content::Memory { hpa, from, to } => {
                 let backward = order == Order::Backward && self.answer.kind.is_uio_completion();
-                let (at, upto) = cut(hpa, (from, to), payload_max, backward);
+                let (at, upto) = cut(hpa, from, to, payload_max, backward);
                 let answer = self.piece(at, upto - at);
                 let request =
                     Request { rpid: self.pth.dpid, hpa: Hpa(hpa.0 + at as u64), opcode: None };
-                let placed = end.place(bufs, pth, (&answer, upto - at), |place| {
+                let placed = end.place(bufs, pth, &answer, upto - at, |place| {
                     let fetched = gfd.fetch(now, request, place);
                     if fetched == Err(Refusal::Memory) {
                         status = Status::CompleterAbort;
@@ -199,7 +200,7 @@ impl Job {
 }
 
 /// The next piece of `from..to` behind `hpa`: it ends, or begins, at a multiple of `payload_max` if all do not fit.
-fn cut(hpa: Hpa, (from, to): (usize, usize), payload_max: usize, last: bool) -> (usize, usize) {
+fn cut(hpa: Hpa, from: usize, to: usize, payload_max: usize, last: bool) -> (usize, usize) {
     let most = payload_max as u64;
     if last {
         let begin = (hpa.0 + to as u64 - 1) / most * most;

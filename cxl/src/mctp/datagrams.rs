@@ -53,7 +53,8 @@ impl Datagrams {
         &mut self,
         component: &mut dyn Component,
         now: Instant,
-        (from, owner): (Origin, bool),
+        from: Origin,
+        owner: bool,
         body: &[u8],
     ) -> Option<Vec<u8>> {
         if cci_type(from.kind).is_none() {

@@ -244,7 +244,7 @@ fn whole_messages_are_answered_by_sender_type_and_tag() {
     let (mut device, mut all) = (device(), Datagrams::new(Session::Fm(1), Right::Primary));
     let good = request(&Request::Identify, 1);
     let mut ask = |all: &mut Datagrams, kind, owner, body: &[u8]| {
-        all.receive(&mut device, NOW, (Origin { sender: (1, 9), kind, tag: 5 }, owner), body)
+        all.receive(&mut device, NOW, Origin { sender: (1, 9), kind, tag: 5 }, owner, body)
     };
     for kind in [7, 8] {
         let response = ask(&mut all, kind, true, &good).expect("at once");

@@ -106,7 +106,8 @@ impl Component for LogicalDevice {
 impl<'a, L: AsMut<CxlDevice>> Serving<'a, L> {
     pub fn new(
         identity: Identity,
-        (memory, schedule): (&'a mut Memories, &'a mut Schedule),
+        memory: &'a mut Memories,
+        schedule: &'a mut Schedule,
         lds: &'a mut [L],
     ) -> Self {
         Self { common: Common::new(identity), memory, schedule, lds }

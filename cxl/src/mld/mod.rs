@@ -405,7 +405,7 @@ impl Body {
             };
             self.counts.commands += 1;
             self.hello = self.hello.map(|(at, _)| (at, 0));
-            let answer = Serving::new(self.identity, (&mut self.memory, &mut self.schedule), lds)
+            let answer = Serving::new(self.identity, &mut self.memory, &mut self.schedule, lds)
                 .serve(now, &message);
             let told = answer.map(|answer| self.tunnel.respond(ticket, &answer));
             self.counts.unsent += u64::from(told.is_some_and(|told| told.is_err()));

@@ -172,7 +172,8 @@ impl TlpEnd {
         &mut self,
         bufs: &mut Bufs,
         pth: Option<Pth>,
-        (tlp, payload_len): (&TlpRepr<'_>, usize),
+        tlp: &TlpRepr<'_>,
+        payload_len: usize,
         fill: impl FnOnce(&mut [u8]) -> bool,
     ) -> Result<(), PlaceError> {
         let protocol = self.outbox.protocol(pth, tlp)?;
@@ -268,7 +269,7 @@ impl TlpEnd {
         };
         self.outbox.partner = from;
         if head.protocol == Protocol::Control {
-            return self.take_link_control(now, (to, from), rest, handler);
+            return self.take_link_control(now, to, from, rest, handler);
         }
         if self.is_in_reset() {
             self.counts.in_reset += 1;
@@ -324,7 +325,8 @@ impl TlpEnd {
     fn take_link_control(
         &mut self,
         now: Instant,
-        (to, from): (MacAddr, MacAddr),
+        to: MacAddr,
+        from: MacAddr,
         bytes: &[u8],
         handler: &mut dyn FnMut(Frame<'_>, &mut Outbox),
     ) {

@@ -112,14 +112,15 @@ fn placed_and_sent_are_alike() {
         place.copy_from_slice(&payload);
         true
     };
-    end.place(bufs, Some(pth), (&write, 128), fill).unwrap();
-    let unfilled = end.place(bufs, Some(pth), (&write, 128), |_| false);
+    end.place(bufs, Some(pth), &write, 128, fill).unwrap();
+    let unfilled = end.place(bufs, Some(pth), &write, 128, |_| false);
     assert_eq!(unfilled, Err(PlaceError::Unfilled));
     assert_eq!(
-        end.place(bufs, None, (&write, 128), |_| true),
+        end.place(bufs, None, &write, 128, |_| true),
         Err(SendError::Pth("with PTH").into())
     );
-    let room = end.place(bufs, Some(pth), (&TlpRepr { body: body(1_024), ..write }, 8_192), fill);
+    let long = TlpRepr { body: body(1_024), ..write };
+    let room = end.place(bufs, Some(pth), &long, 8_192, fill);
     assert!(room.is_err(), "{room:?}");
     let mut frames = Vec::new();
     for _ in 0..2 {

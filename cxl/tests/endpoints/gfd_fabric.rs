@@ -177,7 +177,7 @@ fn device(k: usize, memory: u64) -> GfdEnd {
     gfd.set_region(Region { id: 0, block, sanitize: false, base, decode_len: len, len }).unwrap();
     for (group, blocks) in [(0, 1), (1, 1), (0, memory / BLOCK - 3)] {
         let choice = Choice::Contiguous { region: 0, len: blocks * BLOCK };
-        gfd.add_capacity(Instant::ZERO, (group, NO_TAG), choice, 0).unwrap();
+        gfd.add_capacity(Instant::ZERO, group, NO_TAG, choice, 0).unwrap();
     }
     while gfd.events().pop_fm().is_some() {}
     for host in HOSTS {

@@ -96,7 +96,8 @@ fn own_of(inventory: &Inventory, end: LinkEnd) -> Chosen {
 pub(super) fn bind_end(
     fabric: &mut Fabric,
     inventory: &Inventory,
-    (end, pid): (LinkEnd, Pid),
+    end: LinkEnd,
+    pid: Pid,
     cost: PathCost,
 ) -> Result<(), EndError> {
     bind_pid(fabric, inventory, end, pid, cost).map_err(|source| {

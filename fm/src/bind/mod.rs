@@ -335,16 +335,14 @@ impl Bindings {
     ) -> Result<(), BindError> {
         self.check_remote(inventory, &wanted)?;
         let (host, below) = (wanted.host, wanted.below);
-        if let Err(EndError { source, undo }) = bind_end(fabric, inventory, (below, host.pid), cost)
-        {
+        if let Err(EndError { source, undo }) = bind_end(fabric, inventory, below, host.pid, cost) {
             let (failed, left) = (below.bridge, below.bridge);
             return Err(match undo {
                 None => BindError::Failed(failed, source),
                 undo => BindError::Left { failed, left, source, undo },
             });
         }
-        if let Err(EndError { source, undo }) = bind_end(fabric, inventory, (host, below.pid), cost)
-        {
+        if let Err(EndError { source, undo }) = bind_end(fabric, inventory, host, below.pid, cost) {
             let failed = host.bridge;
             return Err(match (unbind_end(fabric, inventory, below.bridge), undo) {
                 (Ok(()), None) => BindError::Undone(failed, source),
@@ -404,7 +402,7 @@ impl Bindings {
         }
         let below = link.below.bridge;
         if let Err(source) = unbind_end(fabric, inventory, below) {
-            return Err(match bind_end(fabric, inventory, (link.host, link.below.pid), cost) {
+            return Err(match bind_end(fabric, inventory, link.host, link.below.pid, cost) {
                 Ok(()) if source.is_refusal() => BindError::Undone(below, source),
                 Ok(()) => BindError::Left { failed: below, left: below, source, undo: None },
                 Err(EndError { source: undo, .. }) => BindError::Left {
@@ -452,7 +450,7 @@ impl Bindings {
             let failed = |source| BindError::Failed(at, source);
             match read_bridge(fabric, way(inventory, at), at).map_err(failed)? {
                 BridgeState::Pid(shown) if shown == pid => {}
-                BridgeState::Nothing => bind_end(fabric, inventory, (end, pid), cost)
+                BridgeState::Nothing => bind_end(fabric, inventory, end, pid, cost)
                     .map_err(|EndError { source, .. }| failed(source))?,
                 _ => return Err(BindError::Taken(at)),
             }

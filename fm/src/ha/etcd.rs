@@ -139,7 +139,7 @@ impl<P: Post> Etcd<P> {
     pub fn sure(&self, key: &str) -> Result<Option<KeyValue>, EtcdError> {
         let found = self.get(key)?;
         let read = json!({ "request_range": { "key": text(key.as_bytes()) } });
-        let compare = is_still((key, found.as_ref()));
+        let compare = is_still(key, found.as_ref());
         let body = json!({ "compare": compare, "success": [read], "failure": [read] });
         let outcome: Outcome = self.ask("/v3/kv/txn", &body)?;
         if outcome.succeeded && outcome.last_read()? == found.as_ref() {
@@ -195,8 +195,8 @@ impl<P: Post> Etcd<P> {
             "key": key, "target": "CREATE", "result": "EQUAL",
             "create_revision": leader.create_revision.to_string(),
         });
-        let compare: Vec<Value> =
-            expected.iter().copied().flat_map(is_still).chain([same]).collect();
+        let compare = expected.iter().flat_map(|&(key, found)| is_still(key, found));
+        let compare: Vec<Value> = compare.chain([same]).collect();
         let body = json!({ "compare": compare, "success": success, "failure": [read] });
         let outcome: Outcome = self.ask("/v3/kv/txn", &body)?;
         match (outcome.succeeded, outcome.last_read()?) {
@@ -213,7 +213,7 @@ impl<P: Post> Etcd<P> {
 }
 
 /// What etcd compares so that a key is as it was read; a long value is known by its revision, and has a checksum of its own.
-fn is_still((key, found): Expected<'_>) -> Vec<Value> {
+fn is_still(key: &str, found: Option<&KeyValue>) -> Vec<Value> {
     let compare = |target: &str, field: &str, value: String| json!({ "key": text(key.as_bytes()), "target": target, "result": "EQUAL", field: value });
     let Some(found) = found else {
         return vec![compare("CREATE", "create_revision", "0".to_owned())];

@@ -267,7 +267,8 @@ impl Memory {
         fabric: &mut Fabric,
         inventory: &Inventory,
         beside: OtherRanges<'_>,
-        (tag, host): (&Uuid, Host),
+        tag: &Uuid,
+        host: Host,
     ) -> Result<(), MemoryError> {
         let share = self.find(tag).ok_or(MemoryError::Tag)?.clone();
         if share.hosts.contains(&host) {
@@ -286,7 +287,7 @@ impl Memory {
         }
         let mut done = UndoLog::default();
         for (way, part) in (0..=u8::MAX).zip(&share.parts) {
-            let step = share.decoder((way, part), host, interleave);
+            let step = share.decoder(way, part, host, interleave);
             done.take(fabric, inventory, step)?;
         }
         for part in share.parts.iter().filter(|part| !self.reaches(host, part.gfd)) {
@@ -326,7 +327,7 @@ impl Memory {
         let step = Step::Capacity { gfd, group, len: each, tag: *tag, place };
         let part = Part { dpa: done.take(fabric, inventory, step)?, ..*part };
         for host in &share.hosts {
-            let step = share.decoder((way, &part), *host, interleave);
+            let step = share.decoder(way, &part, *host, interleave);
             done.take(fabric, inventory, step)?;
         }
         for host in &share.hosts {
@@ -547,7 +548,7 @@ impl Share {
     }
 
     /// The step that sets the decoder of a part for a host.
-    fn decoder(&self, (way, part): (u8, &Part), host: Host, interleave: Interleave) -> Step {
+    fn decoder(&self, way: u8, part: &Part, host: Host, interleave: Interleave) -> Step {
         Step::Decoder {
             gfd: part.gfd,
             rpid: host.pid,

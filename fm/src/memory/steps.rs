@@ -238,10 +238,10 @@ pub(super) fn run(
 ) -> Result<u64, CallError> {
     match step {
         Step::Capacity { gfd, group, len, tag, place } => {
-            return add(fabric, gfd, (group, tag), len, place);
+            return add(fabric, gfd, group, tag, len, place);
         }
         Step::NoCapacity { gfd, group, tag, sanitize } => {
-            release(fabric, gfd, (group, tag), sanitize)?;
+            release(fabric, gfd, group, tag, sanitize)?;
         }
         Step::Decoder { gfd, rpid, index, hpa, dpa, len, interleave, way } => {
             let dpa = Dpa(dpa);
@@ -278,7 +278,8 @@ fn extent(
 fn add(
     fabric: &mut Fabric,
     gfd: Pid,
-    (group, tag): (u16, Uuid),
+    group: u16,
+    tag: Uuid,
     len: u64,
     place: Place,
 ) -> Result<u64, CallError> {
@@ -360,7 +361,8 @@ pub(super) fn block(
 fn release(
     fabric: &mut Fabric,
     gfd: Pid,
-    (group, tag): (u16, Uuid),
+    group: u16,
+    tag: Uuid,
     sanitize: bool,
 ) -> Result<(), CallError> {
     let way = Way::Pid(gfd);

@@ -92,8 +92,7 @@ pub fn number(
     for (at, switch) in inventory.by_id() {
         for (place, target) in switch.targets.iter().enumerate() {
             let wanted = options.pids.get(&(at, target.id)).copied();
-            let wanted =
-                wanted.unwrap_or_else(|| pids_by_default(inventory, (at, switch), *target));
+            let wanted = wanted.unwrap_or_else(|| pids_by_default(inventory, at, switch, *target));
             let is_double = twice.contains(&(at, place));
             if !is_double && (!target.pid.is_none() || target.instance >= wanted) {
                 continue;
@@ -138,7 +137,7 @@ fn has_device(switch: &Switch, port: u8) -> bool {
 }
 
 /// How many PIDs a target has where nobody has said otherwise.
-fn pids_by_default(inventory: &Inventory, (at, switch): (SwitchId, &Switch), target: Target) -> u8 {
+fn pids_by_default(inventory: &Inventory, at: SwitchId, switch: &Switch, target: Target) -> u8 {
     match target.kind {
         TargetKind::Host => 1,
         TargetKind::Downstream => {

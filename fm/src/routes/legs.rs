@@ -79,7 +79,7 @@ impl Trip<'_> {
             let (next, leg) = loop {
                 let next =
                     if done + far == whole { new.order.clone() } else { moves.after(done + far) };
-                if let Some(leg) = self.leg(&standing, (&order, &next), new) {
+                if let Some(leg) = self.leg(&standing, &order, &next, new) {
                     break (next, leg);
                 }
                 if far == 1 {
@@ -102,12 +102,7 @@ impl Trip<'_> {
 
     /// Tables that are legal by both orders, where those that stand are legal by the first one; none where the links that lead
     /// the same way in both do not join all.
-    fn leg(
-        &self,
-        standing: &Tables,
-        (order, next): (&Order, &Order),
-        new: &Routed,
-    ) -> Option<Between> {
+    fn leg(&self, standing: &Tables, order: &Order, next: &Order, new: &Routed) -> Option<Between> {
         let by = UpDown::new(self.graph, next);
         let wrong = by.illegal(standing, self.apart);
         if wrong.is_empty() {

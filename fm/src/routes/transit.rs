@@ -113,7 +113,7 @@ impl Transit {
             }
             let diff = standing.diff(&leg.tables);
             let by = UpDown::new(graph, &leg.order);
-            let mut stages = Stages::new(&by, (&standing, &leg.tables), apart);
+            let mut stages = Stages::new(&by, &standing, &leg.tables, apart);
             let Some(rounds) = staged_rounds(&mut stages, diff.routes)? else { return Ok(None) };
             transit.legs.push(Steps { park, come: diff.come, rounds });
             standing = leg.tables.clone().into_owned();

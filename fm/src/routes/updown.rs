@@ -115,11 +115,7 @@ const OPEN: u32 = u32::MAX;
 
 impl<'a> Stages<'a> {
     /// From `old` to `new`, which both never go up after down by `by`, but to PIDs of `apart`.
-    pub fn new(
-        by: &'a UpDown,
-        (old, new): (&'a Tables, &'a Tables),
-        apart: &'a BTreeSet<Pid>,
-    ) -> Self {
+    pub fn new(by: &'a UpDown, old: &'a Tables, new: &'a Tables, apart: &'a BTreeSet<Pid>) -> Self {
         let places = Per::new(by.0.len(), (Pid::NONE, 0, 0));
         Self { by, old, new, apart, places, stack: Vec::new(), found: Vec::new() }
     }

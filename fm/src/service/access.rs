@@ -28,7 +28,8 @@ use crate::text::{name_of, parse_pid};
 pub(super) fn at_edges<R>(
     fabric: &mut Fabric,
     running: &Running,
-    (figures, drain): (Figures, fn()),
+    figures: Figures,
+    drain: fn(),
     f: impl FnOnce(&mut EdgeContext<'_>) -> R,
 ) -> R {
     let (inventory, plan) = (&running.inventory, &running.plan);

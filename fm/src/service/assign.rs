@@ -24,7 +24,8 @@ impl Fm {
     pub(super) fn assign(
         &mut self,
         at: SwitchId,
-        (target, instance): (u16, u8),
+        target: u16,
+        instance: u8,
         pid: Option<Pid>,
     ) -> Result<String, Refused> {
         let running = self.up()?;

@@ -5,6 +5,7 @@
 //! Source: docs/spec/cxl-fabric.md "Binding"; CXL 3.1 section 7.6.7.2.4 (Generate AER Event); docs/fm.md.
 
 use weft_parsers::cci::ReturnCode;
+use weft_parsers::cci::pbr::Vppb;
 use weft_parsers::cci::vcs::UnbindOption;
 use weft_rpc::Refused;
 
@@ -42,10 +43,10 @@ impl Fm {
         let free = |target: &&Target| target.kind == TargetKind::Fabric && target.pid.is_none();
         let free = inventory.targets(below).iter().find(free).map(|t| (t.id, t.instance));
         let checked = bindings.check_remote(inventory, &link);
-        let (Err(BindError::PidsTaken { .. }), Some(target)) = (checked, free) else {
+        let (Err(BindError::PidsTaken { .. }), Some((target, instance))) = (checked, free) else {
             return Ok(binding); // what is wrong with it is said when it is made
         };
-        let text = self.assign(below, target, None)?;
+        let text = self.assign(below, target, instance, None)?;
         self.board.record_event(text);
         self.names(|names| names.binding(bridge, to))
     }
@@ -128,7 +129,8 @@ impl Fm {
         let error: AerError = error.parse().map_err(Refused::bad_request)?;
         let tlp = tlp_header(tlp).map_err(Refused::bad_request)?;
         let way = way(&self.up()?.inventory, place);
-        let request = error.request((place.vcs, place.vppb), tlp);
+        let at = Vppb { vcs: place.vcs, vppb: place.vppb };
+        let request = error.request(at, tlp);
         let name = error.name();
         self.fabric.call(way, &request).map_err(|refused| {
             let why = "it has no such bridge, or one that does not report";

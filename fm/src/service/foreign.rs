@@ -50,7 +50,7 @@ impl Foreign {
         let mut found = BTreeMap::new();
         for (id, switch) in running.inventory.by_id() {
             let is_asked = switch.whole && is_linked(&running.inventory, id);
-            let asked = is_asked.then(|| of_switch(fabric, running, (id, switch), manager));
+            let asked = is_asked.then(|| of_switch(fabric, running, id, switch, manager));
             match asked {
                 Some(Ok(places)) => {
                     found.extend(places.into_iter().map(|(p, text)| ((id, p), text)));
@@ -97,7 +97,8 @@ fn is_linked(inventory: &Inventory, id: SwitchId) -> bool {
 fn of_switch(
     fabric: &mut Fabric,
     running: &Running,
-    (id, switch): (SwitchId, &Switch),
+    id: SwitchId,
+    switch: &Switch,
     manager: Uuid,
 ) -> Result<BTreeMap<Place, String>, CallError> {
     let way = switch.way();

@@ -191,7 +191,7 @@ impl Fm {
         }
         let names = DisplayNames::new(&self.desired, inventory);
         for (gfd, at, line) in news {
-            let text = text(inventory, &names, (gfd, at), &line);
+            let text = text(inventory, &names, gfd, at, &line);
             self.board.record_caused(Cause::Gfd(gfd), &text);
         }
     }
@@ -201,7 +201,8 @@ impl Fm {
 fn text(
     inventory: &Inventory,
     names: &DisplayNames,
-    (gfd, at): (Pid, SwitchId),
+    gfd: Pid,
+    at: SwitchId,
     line: &Line,
 ) -> String {
     let is_known = |pid| inventory.pids().any(|(known, _)| known == pid);
@@ -330,14 +331,13 @@ mod tests {
     fn a_requester_that_there_is_not_is_told_as_such() {
         let (_shared, inventory) = fabric(1);
         let (gfd, names) = (inventory.gfds[0], DisplayNames::default());
-        let at = (gfd.pid, gfd.at.switch);
+        let (pid, at) = (gfd.pid, gfd.at.switch);
         let told = |rpid: u16, names: &DisplayNames| {
-            text(&inventory, names, at, &Line::Refused(notice(gfd.pid, rpid), "why", 1))
+            text(&inventory, names, pid, at, &Line::Refused(notice(pid, rpid), "why", 1))
         };
         let uuid = data_encoding::HEXLOWER.encode(&gfd.uuid);
         let desired = DesiredState::parse(&format!("[[gfd]]\nname = \"g0\"\nuuid = \"{uuid}\"\n"));
         let named = DisplayNames::new(&desired.unwrap(), &inventory);
-        let (pid, at) = at;
         let text = format!("PID {pid} at {at} refused unknown PID 7ab: why, 1 notification");
         assert_eq!(told(0x7AB, &names), text);
         let text = format!("g0 (PID {pid}) at {at} refused g0 (PID {pid}): why, 1 notification");

@@ -127,8 +127,10 @@ impl Fm {
         let Some(running) = &self.running else {
             return Err(GimError::Misfit("the fabric is not up".to_owned()));
         };
-        let costs = (self.desired.figures(), self.drain);
-        at_edges(&mut self.fabric, running, costs, |means| f(&mut self.gim, means, &self.memory))
+        let (figures, drain) = (self.desired.figures(), self.drain);
+        at_edges(&mut self.fabric, running, figures, drain, |means| {
+            f(&mut self.gim, means, &self.memory)
+        })
     }
 
     /// What requesters have besides memory of GFDs and GIM, in order.
@@ -159,7 +161,7 @@ impl Fm {
         let grant = self.as_grant(wanted).map_err(Refused::bad_request)?;
         let count = grant.from.len();
         let beside = self.beside(&grant.from);
-        self.change_gim(|gim, means, memory| gim.show(means, (memory, &beside), grant))
+        self.change_gim(|gim, means, memory| gim.show(means, memory, &beside, grant))
             .map_err(refuse)?;
         Ok(format!("memory of {} is shown to {count} as {:?}", wanted.of, wanted.name))
     }
@@ -191,7 +193,7 @@ impl Fm {
         let grant = self.as_grant(wanted)?;
         let Some(own) = self.gim.find(&wanted.name) else {
             let beside = self.beside(&grant.from);
-            self.change_gim(|gim, means, memory| gim.show(means, (memory, &beside), grant))
+            self.change_gim(|gim, means, memory| gim.show(means, memory, &beside, grant))
                 .map_err(|error| with_causes(&error))?;
             self.board.record_event(format!("GIM {:?} shown", wanted.name));
             return Ok(());

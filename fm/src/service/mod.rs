@@ -380,7 +380,7 @@ impl Fm {
                 let at = self.names(|names| names.switch(switch))?;
                 let pid = pid.as_deref().map(parse_pid).transpose();
                 let pid = pid.map_err(Refused::bad_request)?;
-                vec![self.assign(at, (*target, *instance), pid)?]
+                vec![self.assign(at, *target, *instance, pid)?]
             }
             request if self.is_p2p(request) => self.p2p_request(request)?,
             request => self.change_memory(request)?,

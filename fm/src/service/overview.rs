@@ -61,7 +61,8 @@ impl Lavs {
         &mut self,
         fabric: &mut Fabric,
         inventory: &Inventory,
-        (at, vcs): (SwitchId, u8),
+        at: SwitchId,
+        vcs: u8,
     ) -> Asked<Vec<u16>> {
         if let Some(known) = self.read.get(&(at, vcs)) {
             return known.clone();
@@ -98,7 +99,7 @@ impl Fm {
         Ok(Overview {
             names: names.rows(&inventory),
             links,
-            bindings: bindings(&inventory, &running.bindings, (graph, tables)),
+            bindings: bindings(&inventory, &running.bindings, graph, tables),
             memory,
             gim,
             p2p,
@@ -129,7 +130,7 @@ impl Fm {
             let open = name.filter(|_| !is_static).and_then(|name| gaes.get_mut(name));
             let gae = open.unwrap_or(&mut none);
             let (fast, ldst) = (gae.table(Kind::Fast, one.vppb), gae.table(Kind::Ldst, one.vppb));
-            let lav = lavs.of(&mut self.fabric, inventory, (one.edge.switch, one.edge.vcs));
+            let lav = lavs.of(&mut self.fabric, inventory, one.edge.switch, one.edge.vcs);
             let own = names.own(one.edge).into_iter();
             maps.push(AddressMap {
                 pid: one.edge.pid.bits(),

@@ -297,8 +297,8 @@ impl Fm {
         let Some(running) = &self.running else {
             return Err(P2pError::Misfit("the fabric is not up".to_owned()));
         };
-        let costs = (self.desired.figures(), self.drain);
-        at_edges(&mut self.fabric, running, costs, |means| f(&mut self.p2p, means))
+        let (figures, drain) = (self.desired.figures(), self.drain);
+        at_edges(&mut self.fabric, running, figures, drain, |means| f(&mut self.p2p, means))
     }
 
     /// Whether the hosts of all that a grant names are of one domain; within one hierarchy there is nothing to prove.

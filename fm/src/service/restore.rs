@@ -182,8 +182,8 @@ impl Fm {
                 return vec![format!("edges cannot be read: {}", error.with_causes())];
             }
         };
-        let costs = (self.desired.figures(), self.drain);
-        at_edges(&mut self.fabric, running, costs, |means| {
+        let (figures, drain) = (self.desired.figures(), self.drain);
+        at_edges(&mut self.fabric, running, figures, drain, |means| {
             let mut errors = Vec::new();
             for bit in lacks {
                 match edge::set(means, bit, true) {

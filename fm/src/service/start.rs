@@ -553,7 +553,7 @@ impl Fm {
         let names = Names::new(&self.desired, running);
         let more = |host| ranges_beside(&self.gim, &self.p2p, host);
         let beside = OtherRanges { more: &more, own: &|host| names.own(host) };
-        self.memory.grant(&mut self.fabric, &running.inventory, beside, (tag, host))?;
+        self.memory.grant(&mut self.fabric, &running.inventory, beside, tag, host)?;
         let parts = self.memory.find(tag).map(|share| share.parts.iter().map(|part| part.gfd));
         let gfds: Vec<Pid> = parts.into_iter().flatten().collect();
         self.update_path_costs(host, &gfds);

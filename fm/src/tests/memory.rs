@@ -256,7 +256,7 @@ fn addresses_that_a_host_uses_are_refused_and_nothing_is_sent() {
     memory.share(&mut fabric, &inventory, beside(), &there).unwrap();
     for (tag, host) in [([2; 16], old.hosts[1]), ([4; 16], old.hosts[0])] {
         let sets = shared.with(|fake| fake.sets);
-        let granted = memory.grant(&mut fabric, &inventory, beside(), (&tag, host));
+        let granted = memory.grant(&mut fabric, &inventory, beside(), &tag, host);
         assert!(matches!(granted, Err(MemoryError::Taken { .. })), "{granted:?}");
         assert_eq!(shared.with(|fake| fake.sets), sets);
     }
@@ -407,7 +407,7 @@ fn random_shares_keep_to_a_map_of_addresses_and_their_data() {
                 (Some(share), 0) if !share.hosts.contains(&host) => {
                     let entry = entry_of(&memory, &tag);
                     let room = oracle.has_room(&memory, host.pid, (share.hpa, share.len), &entry);
-                    let got = memory.grant(&mut fabric, &inventory, beside(), (&tag, host));
+                    let got = memory.grant(&mut fabric, &inventory, beside(), &tag, host);
                     let taken = matches!(got, Err(MemoryError::Taken { .. }));
                     assert_eq!(taken, !room, "seed {seed} step {step}: {got:?}");
                     if got.is_ok() {

@@ -323,7 +323,7 @@ fn bindings_lead_to_their_host_and_over_their_links() {
         capacity: Vec::new(),
         blocks: Vec::new(),
     };
-    let rows = bindings(&inventory, &all, (&plan.graph, &plan.routed.tables));
+    let rows = bindings(&inventory, &all, &plan.graph, &plan.routed.tables);
     let states: Vec<BindingState> = rows.iter().map(|row| row.state).collect();
     let (bound, lost, no_way) = (BindingState::Bound, BindingState::Lost, BindingState::NoWay);
     assert_eq!(states, [bound, bound, lost, bound, no_way]);

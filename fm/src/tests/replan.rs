@@ -93,7 +93,7 @@ fn only_those_that_are_told(fm: &Fm, lost: &Mutex<BTreeSet<Pid>>, name: &str) ->
     lost.len()
 }
 
-fn set_link(shared: &Shared, (at, port): (usize, u8), up: bool) {
+fn set_link(shared: &Shared, at: usize, port: u8, up: bool) {
     shared.with(|fake| {
         let far = fake.switch(at).ports[&port].end;
         fake.switch(at).ports.get_mut(&port).unwrap().up = up;
@@ -125,11 +125,11 @@ fn a_manager_that_starts_again_takes_no_way_from_anybody() {
         let before = shared.with(|fake| tables(&fake.nodes));
         let links: Vec<[PortRef; 2]> = inventory.links.iter().copied().collect();
         let [end, _] = links[usize::try_from(rng.below(links.len() as u64)).unwrap()];
-        let end = (number(&inventory, end.switch), end.port);
+        let (at, port) = (number(&inventory, end.switch), end.port);
         let (keeps, cuts) = (round % 8 < 4, round % 3 > 0);
         let store = first.into_store().filter(|_| keeps);
         if cuts {
-            set_link(&shared, end, false);
+            set_link(&shared, at, port, false);
         }
         let whole = ways(&shared, &inventory);
         let lost = guarded(&shared, whole);
@@ -141,7 +141,7 @@ fn a_manager_that_starts_again_takes_no_way_from_anybody() {
             let told = second.board().events(0);
             let said = told.iter().any(|event| event.what.contains("is down"));
             assert_eq!(said, keeps, "{name}: {told:?}");
-            set_link(&shared, end, true);
+            set_link(&shared, at, port, true);
             (0..3).for_each(|_| second.watch());
             only_those_that_are_told(&second, &lost, &name);
         }
@@ -175,13 +175,13 @@ fn who_has_no_route_while_a_link_comes_back_is_told() {
         };
         let cut = [some(&mut rng), some(&mut rng)];
         let cut = if cut[0] == cut[1] { &cut[..1] } else { &cut[..] };
-        for &end in cut {
-            set_link(&shared, end, false);
+        for &(at, port) in cut {
+            set_link(&shared, at, port, false);
         }
         (0..3).for_each(|_| fm.watch());
         let lost = guarded(&shared, ways(&shared, &inventory));
-        for &end in cut {
-            set_link(&shared, end, true);
+        for &(at, port) in cut {
+            set_link(&shared, at, port, true);
         }
         (0..3).for_each(|_| fm.watch());
         let name = format!("round {round}");
@@ -256,7 +256,7 @@ fn a_switch_that_goes_with_all_its_links_is_told_whole_and_at_once() {
     });
     assert_eq!(ports.len(), 2);
     for port in &ports {
-        set_link(&shared, (at, *port), false);
+        set_link(&shared, at, *port, false);
     }
     let (unanswered, after) = (shared.with(|fake| fake.unanswered), fm.board().status().events);
     fm.watch();
@@ -278,7 +278,7 @@ fn a_switch_that_goes_with_all_its_links_is_told_whole_and_at_once() {
     };
     assert_eq!(ids(&fm.state().unwrap()), ids(&before), "numbers stay");
     for port in &ports {
-        set_link(&shared, (at, *port), true);
+        set_link(&shared, at, *port, true);
     }
     (0..3).for_each(|_| fm.watch());
     assert_eq!(status(&fm).errors, Vec::<String>::new(), "{:#?}", fm.board().events(after));
@@ -294,7 +294,7 @@ fn a_loss_that_a_discovery_finds_is_told() {
     let mut fm = started(&shared, None);
     let inventory = fm.state().unwrap().inventory;
     let [end, _] = *inventory.links.first().unwrap();
-    set_link(&shared, (number(&inventory, end.switch), end.port), false);
+    set_link(&shared, number(&inventory, end.switch), end.port, false);
     let after = fm.board().status().events;
     fm.rediscover().unwrap();
     let told = fm.board().events(after);
@@ -317,9 +317,9 @@ fn what_routes_leave_and_a_restart_forgets_is_not_told_as_somebody_elses() {
         assert!(!told.iter().any(|line| line.contains("somebody else")), "{what:?}: {told:?}");
     };
     for ends in inventory.links.iter().copied() {
-        let place = (number(&inventory, ends[0].switch), ends[0].port);
+        let (at, port) = (number(&inventory, ends[0].switch), ends[0].port);
         for up in [false, true] {
-            set_link(&shared, place, up);
+            set_link(&shared, at, port, up);
             look(&mut fm, &(ends, up));
         }
     }
@@ -327,7 +327,7 @@ fn what_routes_leave_and_a_restart_forgets_is_not_told_as_somebody_elses() {
         let at = number(&inventory, id);
         let ends = inventory.links.iter().flatten().filter(|end| end.switch == id);
         let ports: Vec<u8> = ends.map(|end| end.port).collect();
-        let set_all = |up| ports.iter().for_each(|&port| set_link(&shared, (at, port), up));
+        let set_all = |up| ports.iter().for_each(|&port| set_link(&shared, at, port, up));
         set_all(false);
         look(&mut fm, &(id, "off"));
         shared.with(|fake| fake.nodes[at] = Fake::of(&graph).nodes.swap_remove(at));

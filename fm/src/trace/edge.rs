@@ -204,7 +204,7 @@ impl Walk<'_> {
         let Some(grant) = self.grant(true) else { return Ok(None) };
         let (dpid, name) = (grant.of.pid, grant.name.clone());
         let (at, vcs) = (self.host.switch, self.host.vcs);
-        let into = prefixes(self.asked.fabric, self.asked.inventory, (at, vcs))?.into;
+        let into = prefixes(self.asked.fabric, self.asked.inventory, at, vcs)?.into;
         let said = if into { "on" } else { "off" };
         let text =
             format!("GIM {name:?}, PID {dpid} in the request; VCS {vcs}, requests in: {said}");

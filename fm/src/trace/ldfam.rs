@@ -46,7 +46,7 @@ impl Walk<'_> {
                 return self.unsupported(at, "a memory device takes CXL.mem of its own host alone");
             }
         }
-        let back = has_lav(self.asked.fabric, self.asked.inventory, (at, vcs), spid)?;
+        let back = has_lav(self.asked.fabric, self.asked.inventory, at, vcs, spid)?;
         let said = if back { "set" } else { "not set" };
         self.say(at, "LAV", format!("VCS {vcs}, PID {spid}, for the completion: {said}"));
         if !back {
@@ -145,8 +145,8 @@ impl Walk<'_> {
         if self.via == Via::CxlMem {
             return Ok(Some(one.host == Some(spid)));
         }
-        let place = (one.at.edge.switch, one.at.edge.vcs);
-        if !has_lav(self.asked.fabric, self.asked.inventory, place, spid)? {
+        let (at, vcs) = (one.at.edge.switch, one.at.edge.vcs);
+        if !has_lav(self.asked.fabric, self.asked.inventory, at, vcs, spid)? {
             return Ok(Some(false));
         }
         let gae = one.gae.as_ref().and_then(|host| self.asked.gaes.get_mut(host));

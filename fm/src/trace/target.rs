@@ -19,8 +19,8 @@ impl Walk<'_> {
             return Err(Stop::End(End::Unknown(text)));
         };
         let (fabric, inventory) = (&mut *self.asked.fabric, self.asked.inventory);
-        let on = prefixes(fabric, inventory, (at, vcs))?.out;
-        let back = has_vtv(fabric, inventory, (at, vcs), self.host.pid)?;
+        let on = prefixes(fabric, inventory, at, vcs)?.out;
+        let back = has_vtv(fabric, inventory, at, vcs, self.host.pid)?;
         let said = if on { "on" } else { "off" };
         self.say(at, "VendPrefixL0", format!("VCS {vcs}, requests that leave: {said}"));
         if !on {

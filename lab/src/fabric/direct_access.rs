@@ -13,11 +13,11 @@ use weft_parsers::cci::{Opcode, Payload as _, Request};
 use weft_parsers::fabric::{Bdf, Hpa, ReRouterEntry};
 use weft_rpc::Refused;
 
-use super::granted::{Granted, Target};
+use super::granted::{Granted, Plan, Target};
 use super::host_bringup::{BringupError, Host, MemoryGrants};
 use super::host_tree::{device, id, mailbox};
+use super::layout::Part;
 use super::layout::p2p::Place;
-use super::layout::{Layout, Part};
 use super::ldst_tables::{self, Direct};
 use super::topology::{DeviceKind, Topology};
 use crate::endpoint::number::{Id, Num};
@@ -28,8 +28,8 @@ const HOST: Id = Id(Bdf::from_bits(0));
 
 /// Whether requesters of a memory device name their PCIe segment, as two of them may have the same id: where another hierarchy
 /// may access it now or later, so that what is given to one changes nothing for the others.
-fn across((topology, layout): (&Topology, &Layout), granted: &Granted, to: Target) -> bool {
-    let Some(own) = layout.place_of(to).map(|place| place.host) else { return false };
+fn across(Plan { topology, layout }: Plan<'_>, granted: &Granted, to: Target) -> bool {
+    let Some(own) = layout.place_of(to.0, to.1).map(|place| place.host) else { return false };
     let is_far = |part: Part| layout.place(part).is_some_and(|place| place.host != own);
     let mut from = granted.p2p.iter().filter(|one| one.to == to).flat_map(|one| &one.from);
     let in_domain = topology.hosts.get(own).is_some_and(|host| host.domain.is_some());
@@ -39,11 +39,12 @@ fn across((topology, layout): (&Topology, &Layout), granted: &Granted, to: Targe
 /// The ids of all who access memory devices, as their hosts' trees have them, by name; `ask` gives a host a command. Who is
 /// not found, as its link is down, is left out.
 pub fn requester_ids(
-    (topology, layout): (&Topology, &Layout),
+    plan: Plan<'_>,
     given: &MemoryGrants,
     mut ask: impl FnMut(usize, &Command) -> Result<Answer, Refused>,
 ) -> BTreeMap<String, Id> {
-    let granted = Granted::new((topology, layout), &given.gim, &given.p2p);
+    let Plan { topology, layout } = plan;
+    let granted = Granted::new(plan, &given.gim, &given.p2p);
     let mut trees: BTreeMap<usize, Option<Value>> = BTreeMap::new();
     let mut ids = BTreeMap::new();
     for (part, _) in granted.p2p.iter().flat_map(|range| &range.from) {
@@ -81,7 +82,8 @@ impl Host<'_> {
     /// The mailbox of the virtual switch below a bridge; none is that of its own GAE.
     fn mailbox(
         &self,
-        (topology, tree): (&Topology, &Value),
+        topology: &Topology,
+        tree: &Value,
         below: Option<u8>,
     ) -> Result<Option<Num>, BringupError> {
         let Some(vppb) = below else { return Ok(None) };
@@ -92,17 +94,15 @@ impl Host<'_> {
     }
 
     /// Tells its virtual switch which domain it is of, once: the secret cannot be changed, and not be read by hosts.
-    pub(super) fn join_domain(
-        &self,
-        (topology, layout): (&Topology, &Layout),
-    ) -> Result<(), BringupError> {
+    pub(super) fn join_domain(&self, plan: Plan<'_>) -> Result<(), BringupError> {
+        let Plan { topology, layout } = plan;
         let domain = topology.hosts.get(self.at).and_then(|host| host.domain.as_ref());
         let (Some(domain), true) = (domain, layout.has_edge(self.at)) else { return Ok(()) };
         let secret = tag(domain).map_err(|text| self.fail(topology, Refused::bad_request(text)))?;
-        let state = self.gae(topology, (Opcode::GET_SV_STATE, Vec::new()), None)?;
+        let state = self.gae(topology, Opcode::GET_SV_STATE, Vec::new(), None)?;
         if state.first() == Some(&0) {
             let request = Request::SetSv(secret);
-            self.gae(topology, (request.opcode(), secret.to_vec()), None)?;
+            self.gae(topology, request.opcode(), secret.to_vec(), None)?;
         }
         Ok(())
     }
@@ -111,11 +111,11 @@ impl Host<'_> {
     /// else.
     pub(super) fn map_direct(
         &self,
-        (topology, layout): (&Topology, &Layout),
+        plan: Plan<'_>,
         granted: &Granted,
         ids: &BTreeMap<String, Id>,
     ) -> Result<(), BringupError> {
-        let file = (topology, layout);
+        let Plan { topology, layout } = plan;
         let tree = self.tree(topology)?;
         let edges = layout.edges(self.at);
         let places = edges.iter().filter_map(|edge| {
@@ -127,24 +127,24 @@ impl Host<'_> {
         let is_there = |place: Place| place.vppb == 0 || device(&tree, place).is_some();
         // Where a link is down, there is nothing to find, and nobody finds it.
         for (part, place) in targets.into_iter().filter(|(_, place)| is_there(*place)) {
-            let block = self.mailbox((topology, &tree), place.below)?;
-            let entries = back(file, part, granted, ids);
+            let block = self.mailbox(topology, &tree, place.below)?;
+            let entries = back(plan, part, granted, ids);
             if entries.is_empty() && !self.has_re_routes(topology, place.vppb, block)? {
                 continue;
             }
-            for command in ldst_tables::re_router(place.vppb, &entries) {
-                self.gae(topology, command, block)?;
+            for (opcode, input) in ldst_tables::re_router(place.vppb, &entries) {
+                self.gae(topology, opcode, input, block)?;
             }
         }
         for ((part, _), place) in requesters.into_iter().filter(|(_, place)| is_there(*place)) {
-            let block = self.mailbox((topology, &tree), place.below)?;
-            let all = direct(file, part, granted);
+            let block = self.mailbox(topology, &tree, place.below)?;
+            let all = direct(plan, part, granted);
             if all.is_empty() && !self.has_ldst(topology, place.vppb, block)? {
                 continue;
             }
             let commands = ldst_tables::ldst(place.vppb, &all);
-            for command in commands.map_err(|source| self.no_map(topology, source))? {
-                self.gae(topology, command, block)?;
+            for (opcode, input) in commands.map_err(|source| self.no_map(topology, source))? {
+                self.gae(topology, opcode, input, block)?;
             }
         }
         Ok(())
@@ -158,7 +158,8 @@ impl Host<'_> {
         block: Option<Num>,
     ) -> Result<bool, BringupError> {
         let request = Request::GetReRouter(EdgeRange { vppb, count: 1, start: 0 });
-        let output = self.gae(topology, ldst_tables::command(&request), block)?;
+        let (opcode, input) = ldst_tables::command(&request);
+        let output = self.gae(topology, opcode, input, block)?;
         let entries = Entries::<ReRouterEntry>::parse(&output);
         let entries = entries.map_err(|error| self.unread(topology, vppb, &error))?;
         Ok(entries.entries.iter().any(|entry| entry != ldst_tables::NO_ROUTE))
@@ -172,7 +173,8 @@ impl Host<'_> {
         block: Option<Num>,
     ) -> Result<bool, BringupError> {
         let request = Request::GetLdstCaps(vppb);
-        let output = self.gae(topology, ldst_tables::command(&request), block)?;
+        let (opcode, input) = ldst_tables::command(&request);
+        let output = self.gae(topology, opcode, input, block)?;
         let caps = LdstCaps::parse(&output);
         let caps = caps.map_err(|error| self.unread(topology, vppb, &error))?;
         Ok(caps.limit != Hpa(0))
@@ -191,11 +193,11 @@ fn is_target(topology: &Topology, part: Part) -> bool {
 }
 
 /// What a device accesses.
-fn direct(file: (&Topology, &Layout), part: Part, granted: &Granted) -> Vec<Direct> {
+fn direct(plan: Plan<'_>, part: Part, granted: &Granted) -> Vec<Direct> {
     let own = granted.p2p.iter().filter(|one| one.from.iter().any(|(from, _)| *from == part));
     let mut all: Vec<Direct> = Vec::new();
     for one in own {
-        let (hpa, len, target, across) = (one.hpa, one.len, one.pid, across(file, granted, one.to));
+        let (hpa, len, target, across) = (one.hpa, one.len, one.pid, across(plan, granted, one.to));
         // Memory of one device under several names is in the same segments.
         match all.iter_mut().find(|other| (other.target, other.hpa) == (target, hpa)) {
             Some(other) => other.len = other.len.max(len),
@@ -207,12 +209,13 @@ fn direct(file: (&Topology, &Layout), part: Part, granted: &Granted) -> Vec<Dire
 
 /// Who gets completions of a memory device.
 fn back(
-    (topology, layout): (&Topology, &Layout),
+    plan: Plan<'_>,
     to: Target,
     granted: &Granted,
     ids: &BTreeMap<String, Id>,
 ) -> Vec<ReRouterEntry> {
-    let across = across((topology, layout), granted, to);
+    let Plan { topology, layout } = plan;
+    let across = across(plan, granted, to);
     let mut all: Vec<ReRouterEntry> = Vec::new();
     let own = granted.p2p.iter().filter(|one| one.to == to);
     for (who, dpid) in own.flat_map(|one| &one.from) {

@@ -59,26 +59,28 @@ pub struct Granted {
     pub left: Vec<String>,
 }
 
-/// The file of the fabric, worked out.
-#[derive(Clone, Copy)]
-struct File<'a> {
-    topology: &'a Topology,
-    layout: &'a Layout,
+/// A topology, and the layout that was worked out from it.
+#[derive(Clone, Copy, Debug)]
+pub struct Plan<'a> {
+    /// As the file has it.
+    pub topology: &'a Topology,
+    /// What it comes to.
+    pub layout: &'a Layout,
 }
 
 impl Granted {
     /// What the manager's rows mean in a fabric.
     #[must_use]
-    pub fn new((topology, layout): (&Topology, &Layout), gim: &[GimRow], p2p: &[P2pRow]) -> Self {
-        let (file, mut all) = (File { topology, layout }, Self::default());
+    pub fn new(plan: Plan<'_>, gim: &[GimRow], p2p: &[P2pRow]) -> Self {
+        let mut all = Self::default();
         for row in gim {
-            match file.gim(row, &mut all.left) {
+            match plan.gim(row, &mut all.left) {
                 Ok(gim) => all.gim.push(gim),
                 Err(why) => all.left.push(format!("GIM {:?}: {why}", row.name)),
             }
         }
         for row in p2p.iter().filter(|row| row.state == P2pState::Given) {
-            match file.p2p(row, &mut all.left) {
+            match plan.p2p(row, &mut all.left) {
                 Ok(p2p) => all.p2p.push(p2p),
                 Err(why) => all.left.push(format!("P2P {:?}: {why}", row.name)),
             }
@@ -91,7 +93,7 @@ fn unknown(who: &NamedPid) -> String {
     format!("the topology file has no host or device {} (PID {:03x})", who.name, who.pid)
 }
 
-impl File<'_> {
+impl Plan<'_> {
     /// A host or device that makes requests at a bridge of a host.
     fn requester(self, who: &NamedPid) -> Result<Part, String> {
         let part = self.layout.part_called(&who.name).ok_or_else(|| unknown(who))?;
@@ -121,7 +123,7 @@ impl File<'_> {
                     return Err(format!("{name} has {mib} MiB: release it, and give at most that"));
                 }
             }
-            _ => check_place(row.of.name.as_str(), self.shown_of(of), (row.hpa, row.size), "gim")?,
+            _ => check_place(row.of.name.as_str(), self.shown_of(of), row.hpa, row.size, "gim")?,
         }
         let what = format!("GIM {:?}", row.name);
         let from = self.requesters(&what, &row.from, left);
@@ -139,9 +141,9 @@ impl File<'_> {
     fn p2p(self, row: &P2pRow, left: &mut Vec<String>) -> Result<GrantedP2p, String> {
         let name = row.to.name.as_str();
         let to = self.target(name).ok_or_else(|| unknown(&row.to))?;
-        let place = self.layout.place_of(to);
+        let place = self.layout.place_of(to.0, to.1);
         let place = place.ok_or_else(|| format!("no host binds {name} in the topology file"))?;
-        check_place(name, self.hdm_of(to), (row.hpa, row.size), "p2p")?;
+        check_place(name, self.hdm_of(to), row.hpa, row.size, "p2p")?;
         let what = format!("P2P {:?}", row.name);
         let mut from = self.requesters(&what, &row.from, left);
         // Completions find back by the id, with the segment where there are two hierarchies.
@@ -195,7 +197,8 @@ impl File<'_> {
 fn check_place(
     name: &str,
     own: Option<(u64, u64)>,
-    (hpa, len): (u64, u64),
+    hpa: u64,
+    len: u64,
     table: &str,
 ) -> Result<(), String> {
     match own {

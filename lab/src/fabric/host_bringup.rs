@@ -15,9 +15,9 @@ use weft_parsers::fabric::{Hpa, Pid};
 use weft_rpc::Refused;
 
 use super::fast_tables::{self, MapError, Region};
-use super::granted::{Granted, GrantedGim};
+use super::granted::{Granted, GrantedGim, Plan};
 use super::host_tree::mailbox;
-use super::layout::{Edge, Layout, Part};
+use super::layout::{Edge, Part};
 use super::topology::Topology;
 use crate::endpoint::command::Export;
 use crate::endpoint::fabric_mem::MemCommand;
@@ -82,7 +82,7 @@ impl Host<'_> {
     ///
     /// # Errors
     /// It does not.
-    pub fn enumerate(&self, (topology, layout): (&Topology, &Layout)) -> Result<(), BringupError> {
+    pub fn enumerate(&self, plan: Plan<'_>) -> Result<(), BringupError> {
         let command = Command::Enumerate { timeout_ms: SEARCH_MS };
         let mut asked = (self.ask)(&command);
         // A hot-add has it look already; what it finds then may not be all.
@@ -93,22 +93,22 @@ impl Host<'_> {
             (self.pause)();
             asked = (self.ask)(&command);
         }
-        asked.map_err(|refused| self.fail(topology, refused))?;
-        self.join_domain((topology, layout))
+        asked.map_err(|refused| self.fail(plan.topology, refused))?;
+        self.join_domain(plan)
     }
 
     /// Has it tell its switch its domain, which one that was started again has not; such a host finds what is below it first.
     ///
     /// # Errors
     /// It does not.
-    pub fn come_back(&self, fabric: (&Topology, &Layout)) -> Result<(), BringupError> {
+    pub fn come_back(&self, plan: Plan<'_>) -> Result<(), BringupError> {
         let status =
-            (self.ask)(&Command::Status {}).map_err(|refused| self.fail(fabric.0, refused))?;
+            (self.ask)(&Command::Status {}).map_err(|refused| self.fail(plan.topology, refused))?;
         match status {
             Answer::Status(status) if status.detail.get("enumerated") == Some(&false.into()) => {
-                self.enumerate(fabric)
+                self.enumerate(plan)
             }
-            _ => self.join_domain(fabric),
+            _ => self.join_domain(plan),
         }
     }
 
@@ -117,15 +117,12 @@ impl Host<'_> {
     ///
     /// # Errors
     /// It cannot be mapped, or the host's GAE refuses.
-    pub fn map(
-        &self,
-        (topology, layout): (&Topology, &Layout),
-        given: &MemoryGrants,
-    ) -> Result<(), BringupError> {
+    pub fn map(&self, plan: Plan<'_>, given: &MemoryGrants) -> Result<(), BringupError> {
+        let Plan { topology, layout } = plan;
         if !layout.has_edge(self.at) {
             return Ok(());
         }
-        let granted = Granted::new((topology, layout), &given.gim, &given.p2p);
+        let granted = Granted::new(plan, &given.gim, &given.p2p);
         let ranges = exports(self.at, &granted);
         let transfers = topology.hosts.get(self.at).is_some_and(|it| it.enable_use_fabric_mem);
         let shown = if transfers { self.window(ranges) } else { self.export(ranges) };
@@ -141,19 +138,21 @@ impl Host<'_> {
                 },
                 _ => None,
             };
-            self.map_edge(topology, (&given.shares, &granted), (edge, block))?;
+            self.map_edge(topology, &given.shares, &granted, edge, block)?;
         }
-        self.map_direct((topology, layout), &granted, &given.ids)
+        self.map_direct(plan, &granted, &given.ids)
     }
 
     /// The table of one bridge: `block` is the mailbox of the virtual switch that has it.
     fn map_edge(
         &self,
         topology: &Topology,
-        (shares, granted): (&[ShareRow], &Granted),
-        (Edge { vppb, part, .. }, block): (Edge, Option<Num>),
+        shares: &[ShareRow],
+        granted: &Granted,
+        Edge { vppb, part, .. }: Edge,
+        block: Option<Num>,
     ) -> Result<(), BringupError> {
-        let output = self.gae(topology, (Opcode::GET_FAST_CAPS, vec![vppb, 0, 0, 0]), block)?;
+        let output = self.gae(topology, Opcode::GET_FAST_CAPS, vec![vppb, 0, 0, 0], block)?;
         let caps = FastCaps::parse(&output);
         let caps = caps.map_err(|error| self.unread(topology, vppb, &error))?;
         let pids: Vec<u16> = caps.pids.iter().map(Pid::bits).collect();
@@ -166,8 +165,8 @@ impl Host<'_> {
         }
         let commands = fast_tables::commands(vppb, &regions, prefix)
             .map_err(|source| self.no_map(topology, source))?;
-        for command in commands {
-            self.gae(topology, command, block)?;
+        for (opcode, input) in commands {
+            self.gae(topology, opcode, input, block)?;
         }
         Ok(())
     }
@@ -208,7 +207,8 @@ impl Host<'_> {
     pub(super) fn gae(
         &self,
         topology: &Topology,
-        (opcode, input): fast_tables::Command,
+        opcode: Opcode,
+        input: Vec<u8>,
         block: Option<Num>,
     ) -> Result<Vec<u8>, BringupError> {
         let (number, input) = (Num(opcode.0.into()), Hex(input));
@@ -268,8 +268,8 @@ impl MemoryGrants {
     ///
     /// # Errors
     /// What they cannot, and what to do.
-    pub fn all_mapped(&self, file: (&Topology, &Layout)) -> Result<(), BringupError> {
-        let left = Granted::new(file, &self.gim, &self.p2p).left;
+    pub fn all_mapped(&self, plan: Plan<'_>) -> Result<(), BringupError> {
+        let left = Granted::new(plan, &self.gim, &self.p2p).left;
         if left.is_empty() { Ok(()) } else { Err(BringupError::Left(left)) }
     }
 
@@ -382,7 +382,7 @@ mod tests {
                 })
             };
             let host = Host { at: 0, ask: &ask, pause: &|| () };
-            host.come_back((&topology, &layout)).unwrap();
+            host.come_back(Plan { topology: &topology, layout: &layout }).unwrap();
             let looked = |it: &Command| matches!(it, Command::Enumerate { .. });
             let told = |it: &Command| matches!(it, Command::Gae { .. });
             let commands = commands.into_inner();

@@ -26,6 +26,7 @@ use weft_rpc::Refused;
 
 use super::desired_state::desired_state;
 use super::direct_access::requester_ids;
+use super::granted::Plan;
 use super::host_bringup::{BringupError, Host, MemoryGrants};
 use super::in_process::{InProcessError, InProcessFabric, virtual_clock};
 use super::layout::{Layout, LayoutError, Part, Switch};
@@ -211,12 +212,12 @@ impl ManagedFabric {
         let (topology, layout) = topology_file::read(text)?;
         if topology.start != StartMode::Static {
             let store = Some(Store::in_memory()?);
-            return Self::start((topology, layout), &[], clock, store);
+            return Self::start(topology, layout, &[], clock, store);
         }
         let StaticFabric { switches, state } = static_fabric(&topology)?;
         let store = Store::in_memory()?;
         store.save(&state)?;
-        Self::start((topology, layout), &switches, clock, Some(store))
+        Self::start(topology, layout, &switches, clock, Some(store))
     }
 
     /// Brings up a fabric whose switches have `fixed`, with what its manager knows of it.
@@ -224,7 +225,8 @@ impl ManagedFabric {
     /// # Errors
     /// See [`UpError`].
     fn start(
-        (topology, layout): (Topology, Layout),
+        topology: Topology,
+        layout: Layout,
         fixed: &[StaticInit],
         clock: Clock,
         store: Option<Store>,
@@ -337,7 +339,8 @@ impl ManagedFabric {
     /// All hosts find what is below them.
     fn enumerate(&self) -> Result<(), UpError> {
         let layout = self.parts().layout().clone();
-        self.hosts(|host| host.enumerate((&self.topology, &layout)))
+        let plan = Plan { topology: &self.topology, layout: &layout };
+        self.hosts(|host| host.enumerate(plan))
     }
 
     /// Has all hosts map the memory that they have been given.
@@ -352,9 +355,10 @@ impl ManagedFabric {
         }
         let mut given = MemoryGrants::by(|request| fm.request(request)).map_err(UpError::Memory)?;
         let ask = |host: usize, command: &Command| self.ask(Part::Host(host), command);
-        given.ids = requester_ids((&self.topology, &layout), &given, ask);
-        self.hosts(|host| host.map((&self.topology, &layout), &given))?;
-        Ok(given.all_mapped((&self.topology, &layout))?)
+        let plan = Plan { topology: &self.topology, layout: &layout };
+        given.ids = requester_ids(plan, &given, ask);
+        self.hosts(|host| host.map(plan, &given))?;
+        Ok(given.all_mapped(plan)?)
     }
 }
 
@@ -366,7 +370,7 @@ impl ManagedFabric {
 pub fn static_fabric(topology: &Topology) -> Result<StaticFabric, UpError> {
     let managed = Topology { start: StartMode::FmFirst, ..topology.clone() };
     let layout = Layout::new(&managed)?;
-    let mut fabric = ManagedFabric::start((managed, layout), &[], virtual_clock(), None)?;
+    let mut fabric = ManagedFabric::start(managed, layout, &[], virtual_clock(), None)?;
     if let Some(errors) = fabric.fm().board().status().errors.into_iter().next() {
         return Err(UpError::Incomplete(errors));
     }

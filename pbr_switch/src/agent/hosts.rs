@@ -73,7 +73,8 @@ impl Agent {
     pub(super) fn obey(
         &mut self,
         now: Instant,
-        (vcs, side): (u8, Side),
+        vcs: u8,
+        side: Side,
         from: From,
         tlp: &Tlp<'_>,
         verdict: Verdict,
@@ -87,7 +88,7 @@ impl Agent {
             }
             // Registers of a bridge are the host's: nobody below reaches them.
             Verdict::Internal(function) if function == Function::Gae || side == Side::Above => {
-                self.memory(now, (vcs, function), from, tlp);
+                self.memory(now, vcs, function, from, tlp);
             }
             Verdict::Broadcast => self.broadcast(vcs, tlp),
             Verdict::Gather => {
@@ -144,7 +145,7 @@ impl Agent {
     }
 
     /// A memory request to the registers of a GAE or a bridge.
-    fn memory(&mut self, now: Instant, (vcs, function): (u8, Function), from: From, tlp: &Tlp<'_>) {
+    fn memory(&mut self, now: Instant, vcs: u8, function: Function, from: From, tlp: &Tlp<'_>) {
         let Some(addr) = tlp.addr() else { return self.refuse(from, tlp) };
         let me = self.switch.id_of(vcs, function).unwrap_or(Bdf::from_bits(0));
         match tlp.kind() {
@@ -217,7 +218,7 @@ impl Agent {
         let any = !all.is_empty();
         for event in all {
             match event {
-                Event::Bridge { vcs, vppb, effects } => self.bridge(now, (vcs, vppb), &effects),
+                Event::Bridge { vcs, vppb, effects } => self.bridge(now, vcs, vppb, &effects),
                 Event::PidBinding { vcs, vppb, bound, own, far } => {
                     self.bound(now, (vcs, vppb), bound, Binding { own, far });
                 }
@@ -237,7 +238,7 @@ impl Agent {
         any
     }
 
-    fn bridge(&mut self, now: Instant, (vcs, vppb): (u8, u8), effects: &BridgeEffects) {
+    fn bridge(&mut self, now: Instant, vcs: u8, vppb: u8, effects: &BridgeEffects) {
         let function = match vppb.checked_sub(1) {
             Some(below) => Function::Below(below),
             None if self.switch.vcs(vcs).is_some_and(VcsState::gae_is_alone) => return,

@@ -219,7 +219,7 @@ impl Agent {
     fn virtual_message(&mut self, now: Instant, vdm: &Vdm) {
         // By its ends: the tables have no link that is down.
         let found = self.virtuals.iter_mut().find(|(_, link)| link.ends.matches(vdm));
-        let Some((&at, link)) = found else {
+        let Some((&(vcs, vppb), link)) = found else {
             self.counts.unknown += 1;
             return;
         };
@@ -227,13 +227,13 @@ impl Agent {
             VirtualEnd::Dsp(end) => end.receive(vdm),
             VirtualEnd::Usp(end) => {
                 if vdm.op == VdmOp::DeassertReset && end.state() == LinkState::Up {
-                    self.switch.tell_cache_ids_again(at.0); // that end has lost the link, and forgotten
+                    self.switch.tell_cache_ids_again(vcs); // that end has lost the link, and forgotten
                 }
                 end.receive(now, vdm)
             }
         };
         if let Some(event) = event {
-            self.link_event(now, at, event);
+            self.link_event(now, vcs, vppb, event);
         }
     }
 
@@ -248,7 +248,7 @@ impl Agent {
         }
     }
 
-    fn link_event(&mut self, now: Instant, (vcs, vppb): (u8, u8), event: LinkEvent) {
+    fn link_event(&mut self, now: Instant, vcs: u8, vppb: u8, event: LinkEvent) {
         match event {
             LinkEvent::Up => self.switch.set_path(vcs, vppb, true),
             LinkEvent::Anew => {
@@ -422,7 +422,7 @@ impl Agent {
             self.send_by(vdm.pth, &vdm.message().repr());
         }
         if let Some(event) = event {
-            self.link_event(now, at, event);
+            self.link_event(now, at.0, at.1, event);
         }
         any
     }

@@ -420,7 +420,7 @@ impl Agent {
             self.heard_by(pth);
         }
         match self.verdict(from, tlp) {
-            Some((vcs, side, verdict)) => self.obey(now, (vcs, side), from, tlp, verdict),
+            Some((vcs, side, verdict)) => self.obey(now, vcs, side, from, tlp, verdict),
             None => self.refuse(from, tlp),
         }
     }

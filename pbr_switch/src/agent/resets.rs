@@ -129,7 +129,7 @@ impl Agent {
     }
 
     /// Whether software, or who is above, holds what is below a vPPB in reset.
-    fn is_held(&self, (vcs, vppb): (u8, u8)) -> bool {
+    fn is_held(&self, vcs: u8, vppb: u8) -> bool {
         let Some(state) = self.switch.vcs(vcs) else { return false };
         let is_set = |at: u8| {
             let vppb = state.vppbs.get(usize::from(at));
@@ -152,7 +152,8 @@ impl Agent {
             let bound = self.switch.bound_to(port).into_iter();
             let mut whole =
                 bound.filter(|&at| self.switch.bound_at(at.0, at.1) == Bound::Port(port));
-            let by_host = whole.any(|at| self.is_held(at)).then_some(Reset::Hot);
+            let is_held = whole.any(|(vcs, vppb)| self.is_held(vcs, vppb));
+            let by_host = is_held.then_some(Reset::Hot);
             let Some(resets) = self.resets.get_mut(&port) else { continue };
             resets.orders.hold(now, resets.managed.max(by_host));
             let is_open = resets.orders.is_open();
@@ -160,7 +161,7 @@ impl Agent {
         }
         let far: Vec<(u8, u8)> = self.virtuals.keys().copied().filter(|at| at.1 > 0).collect();
         for at in far {
-            if self.is_held(at) {
+            if self.is_held(at.0, at.1) {
                 self.assert_far(now, at);
             } else {
                 self.deassert_far(now, at);

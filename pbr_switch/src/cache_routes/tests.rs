@@ -153,14 +153,14 @@ fn says(switch: &mut Switch, now: Instant) -> Vec<Vec<(u16, u8)>> {
     all.into_iter().map(one).collect()
 }
 
-fn answer(switch: &mut Switch, (from, to): (Pid, Pid), hie: bool, op: VdmOp) -> bool {
+fn answer(switch: &mut Switch, from: Pid, to: Pid, hie: bool, op: VdmOp) -> bool {
     let mut vdm = Vdm::new(from, to, op);
     vdm.pth.hie = hie;
     switch.answered_cache_ids(&vdm)
 }
 
 fn ack(switch: &mut Switch) -> bool {
-    answer(switch, (HOST, EDGE), true, VdmOp::RtUpdateAck)
+    answer(switch, HOST, EDGE, true, VdmOp::RtUpdateAck)
 }
 
 /// Both devices with `CacheID`s 4 and 5, as the host's edge knows.
@@ -185,7 +185,7 @@ fn a_commit_is_told_and_its_answer_shown() {
         [vec![(0x52, 5)]],
         "it takes the place of the first"
     );
-    assert!(answer(&mut switch, (HOST, EDGE), true, VdmOp::RtUpdateNak));
+    assert!(answer(&mut switch, HOST, EDGE, true, VdmOp::RtUpdateNak));
     assert_eq!(status(&mut switch, 0), REFUSED);
     commit(&mut switch, &[]);
     assert_eq!(status(&mut switch, 0), 0, "tried again");
@@ -370,9 +370,9 @@ fn nobody_else_answers() {
     assert_eq!(says(&mut switch, Instant::ZERO).len(), 1);
     let other = Pid::from_low_bits(0x31);
     for op in [VdmOp::RtUpdateAck, VdmOp::RtUpdateNak] {
-        assert!(!answer(&mut switch, (other, EDGE), true, op), "another host's edge");
-        assert!(!answer(&mut switch, (HOST, other), true, op), "not by that link");
-        assert!(!answer(&mut switch, (HOST, EDGE), false, op), "by its route alone");
+        assert!(!answer(&mut switch, other, EDGE, true, op), "another host's edge");
+        assert!(!answer(&mut switch, HOST, other, true, op), "not by that link");
+        assert!(!answer(&mut switch, HOST, EDGE, false, op), "by its route alone");
     }
     assert_eq!(status(&mut switch, 0), 0);
     assert!(ack(&mut switch));
@@ -636,7 +636,7 @@ fn below_a_virtual_link_the_dataplane_knows_what_the_hosts_edge_has() {
     assert!((0..16).all(|id| routes.port(id).is_none()), "its host is at another switch");
     commit(&mut switch, &[(4, 1), (7, 2)]);
     says(&mut switch, ms(1));
-    assert!(answer(&mut switch, (HOST, EDGE), true, VdmOp::RtUpdateNak));
+    assert!(answer(&mut switch, HOST, EDGE, true, VdmOp::RtUpdateNak));
     assert_eq!(has(&switch, 2), [6, 7], "what was told before holds");
     unbind(&mut switch, 2);
     switch.refresh();

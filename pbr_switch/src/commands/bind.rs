@@ -161,7 +161,7 @@ impl Switch {
                 }
                 self.bind(vcs, vppb, Bound::No);
             }
-            Work::BindPid { far, own, cost, .. } => self.bind_far((vcs, vppb), far, own, cost),
+            Work::BindPid { far, own, cost, .. } => self.bind_far(vcs, vppb, far, own, cost),
             Work::UnbindPid { .. } => {
                 let bound = self.vppb_of(vcs, vppb).map(|it| it.bound);
                 if let Ok(Bound::Pid(PidBound { far, own, .. })) = bound {
@@ -179,7 +179,7 @@ impl Switch {
         self.touch(vcs); // and the one that it comes to
     }
 
-    fn bind_far(&mut self, (vcs, vppb): (u8, u8), far: Pid, own: Option<Pid>, cost: PathCost) {
+    fn bind_far(&mut self, vcs: u8, vppb: u8, far: Pid, own: Option<Pid>, cost: PathCost) {
         let old = self.vppb_of(vcs, vppb).map(|it| it.bound);
         if let Ok(Bound::Pid(old)) = old {
             // Another cost of the same path: nothing that is below is bound anew.

@@ -23,7 +23,7 @@ pub fn run(bytes: &[u8]) {
         b't' => placed(&import::topology(FILE, &text).err().into_iter().collect::<Vec<_>>()),
         b'f' => placed(&import::flows(FILE, &text, &host, 1 << 40).err().unwrap_or_default()),
         b'c' => {
-            let frames = import::capture(FILE, bytes.to_vec(), Choice::Ethernet, (0, None), 64);
+            let frames = import::capture(FILE, bytes.to_vec(), Choice::Ethernet, 0, None, 64);
             placed(&frames.err().into_iter().collect::<Vec<_>>());
         }
         _ => drop(problems(&text)),

@@ -59,7 +59,8 @@ fn round(
     fabric: &ManagedFabric,
     sum: &mut [[u64; 2]],
     nth: usize,
-    (hpa, len): (u64, u64),
+    hpa: u64,
+    len: u64,
     ways: usize,
 ) {
     let seed = nth as u64 + 1;
@@ -117,13 +118,13 @@ fn all_ways(len: impl Fn(u16, u32) -> u64) {
         fabric.topology().memory.iter().map(|share| (share.granularity, share.hpa)).collect();
     assert_eq!(placed.iter().map(|(granule, _)| *granule).collect::<Vec<_>>(), GRANULARITIES);
     for (nth, (granule, hpa)) in placed.into_iter().enumerate() {
-        round(&fabric, &mut sum, nth, (hpa, len(256, granule)), 256);
+        round(&fabric, &mut sum, nth, hpa, len(256, granule), 256);
     }
     for ways in [1, 2, 4] {
         for (nth, granule) in GRANULARITIES.into_iter().enumerate() {
             let nth = nth + usize::from(ways);
             shared(&mut fabric, ways, granule, |fabric, hpa| {
-                round(fabric, &mut sum, nth, (hpa, len(ways, granule)), ways.into());
+                round(fabric, &mut sum, nth, hpa, len(ways, granule), ways.into());
             });
         }
     }

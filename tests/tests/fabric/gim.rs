@@ -68,7 +68,7 @@ fn refused(fabric: &ManagedFabric, by: Part, of: Part, to: &Access) {
 }
 
 /// What a host's GAE says to a command.
-fn gae(fabric: &ManagedFabric, host: Part, (opcode, input): (Opcode, Vec<u8>)) -> u16 {
+fn gae(fabric: &ManagedFabric, host: Part, opcode: Opcode, input: Vec<u8>) -> u16 {
     let (opcode, input) = (Num(opcode.0.into()), Hex(input));
     let command = Command::Gae { opcode, input, block: None, timeout_ms: 1_000 };
     match fabric.ask(host, &command).unwrap() {
@@ -152,7 +152,8 @@ fn figure_7_40_the_fast_of_the_edge_finds_it() {
     let (hpa, len, targets) = (row.hpa, row.size, vec![Pid::from_low_bits(row.of.pid)]);
     let region = Region { hpa, len, granularity: 0, targets, gim: true };
     let commands = commands(UPSTREAM, &[region], PrefixFlags::default()).unwrap();
-    let codes: Vec<u16> = commands.into_iter().map(|set| gae(&fabric, stranger, set)).collect();
+    let codes = commands.into_iter().map(|(opcode, input)| gae(&fabric, stranger, opcode, input));
+    let codes: Vec<u16> = codes.collect();
     assert_eq!(codes, [ReturnCode::Success, ReturnCode::InvalidInput].map(ReturnCode::bits));
     refused(&fabric, stranger, memory, &range(row.hpa, 4_096, 4));
     // Nor may it, or the one that may by FAST, name the target itself.

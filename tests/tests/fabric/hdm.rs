@@ -37,7 +37,7 @@ fn has(fabric: &ManagedFabric, of: Part, offset: u64, len: u64, seed: u64) -> bo
 }
 
 /// A host loads and stores the memory of a device, at its first and last bytes, and what is behind it is refused.
-fn works(fabric: &ManagedFabric, host: Part, of: Part, (hpa, size): (u64, u64), seed: u64) {
+fn works(fabric: &ManagedFabric, host: Part, of: Part, hpa: u64, size: u64, seed: u64) {
     for (offset, len) in [(0, 4_096), (0x101, 777), (size - 64, 64)] {
         assert!(!has(fabric, of, offset, len, seed), "{of:?}: not before");
         let write = access(fabric, host, by_mem(hpa + offset, len, seed), true);
@@ -94,10 +94,10 @@ fn hosts_reach_their_memory_through_switches_of_both_kinds() {
     let mut fabric = up("hdm");
     let (shared, _) = given(&mut fabric, "shared");
     let (own, _) = given(&mut fabric, "own");
-    works(&fabric, HOSTS[0], MEMS[0], (shared, UNIT), 1);
-    works(&fabric, HOSTS[1], MEMS[1], (own, 2 * UNIT), 2);
-    works(&fabric, HOSTS[2], MEMS[3], (FIRST, UNIT), 3);
-    works(&fabric, HOSTS[2], MEMS[2], (FIRST + UNIT, 2 * UNIT), 4);
+    works(&fabric, HOSTS[0], MEMS[0], shared, UNIT, 1);
+    works(&fabric, HOSTS[1], MEMS[1], own, 2 * UNIT, 2);
+    works(&fabric, HOSTS[2], MEMS[3], FIRST, UNIT, 3);
+    works(&fabric, HOSTS[2], MEMS[2], FIRST + UNIT, 2 * UNIT, 4);
     let at = |base, size, dpa, port| (base, size, dpa, port, true);
     assert_eq!(
         decoders(&fabric, HOSTS[0]),
@@ -157,8 +157,8 @@ fn memory_is_its_own_hosts_alone() {
 #[test]
 fn a_link_that_was_down_ends_what_was_decoded() {
     let fabric = up("hdm");
-    works(&fabric, HOSTS[2], MEMS[3], (FIRST, UNIT), 1);
-    works(&fabric, HOSTS[2], MEMS[2], (FIRST + UNIT, 2 * UNIT), 2);
+    works(&fabric, HOSTS[2], MEMS[3], FIRST, UNIT, 1);
+    works(&fabric, HOSTS[2], MEMS[2], FIRST + UNIT, 2 * UNIT, 2);
     let wires = fabric.parts().wires_of(MEMS[3]);
     let set = |is_up| {
         let mut parts = fabric.parts();
@@ -169,7 +169,7 @@ fn a_link_that_was_down_ends_what_was_decoded() {
     set(false);
     fabric.parts().until(Span::from_ms(5), |_| false);
     refused(&fabric, HOSTS[2], MEMS[3], FIRST, 3);
-    works(&fabric, HOSTS[2], MEMS[2], (FIRST + UNIT, 2 * UNIT), 4);
+    works(&fabric, HOSTS[2], MEMS[2], FIRST + UNIT, 2 * UNIT, 4);
     set(true);
     let read = |fabric: &ManagedFabric| access(fabric, HOSTS[2], by_mem(FIRST, 64, 1), false);
     for _ in 0..1_000 {
@@ -180,7 +180,7 @@ fn a_link_that_was_down_ends_what_was_decoded() {
     }
     let found = read(&fabric);
     assert!(found.ok && found.mismatched == 0, "the bytes are there again: {found:?}");
-    works(&fabric, HOSTS[2], MEMS[3], (FIRST, UNIT), 5);
+    works(&fabric, HOSTS[2], MEMS[3], FIRST, UNIT, 5);
     books(&fabric);
 }
 
@@ -189,7 +189,7 @@ fn a_link_that_was_down_ends_what_was_decoded() {
 fn what_is_unbound_answers_nobody() {
     let mut fabric = up("hdm");
     let (own, _) = given(&mut fabric, "own");
-    works(&fabric, HOSTS[1], MEMS[1], (own, 2 * UNIT), 1);
+    works(&fabric, HOSTS[1], MEMS[1], own, 2 * UNIT, 1);
     let bridge = "sw1/1/1".to_owned();
     fabric.fm().request(&Request::Unbind { bridge: bridge.clone() }).unwrap();
     refused(&fabric, HOSTS[1], MEMS[1], own, 2);
@@ -205,7 +205,7 @@ fn what_is_unbound_answers_nobody() {
     assert_eq!(decoders(&fabric, HOSTS[1]).len(), 1);
     let read = access(&fabric, HOSTS[1], by_mem(own, 64, 1), false);
     assert!(read.ok && read.mismatched == 0, "{read:?}");
-    works(&fabric, HOSTS[1], MEMS[1], (own, 2 * UNIT), 3);
+    works(&fabric, HOSTS[1], MEMS[1], own, 2 * UNIT, 3);
     books(&fabric);
 }
 
@@ -294,7 +294,7 @@ fn bound_memory_is_reached_without_a_p2p() {
     let mut fabric = up("ld-fam");
     let (whole, _) = given(&mut fabric, "mem0");
     let (logical, _) = given(&mut fabric, "mld0.1");
-    works(&fabric, HOSTS[0], MEMS[0], (whole, 2 * UNIT), 1);
+    works(&fabric, HOSTS[0], MEMS[0], whole, 2 * UNIT, 1);
     for (at, via, seed) in [
         (whole + 0x1000, Via::Uio, 2),
         (logical, Via::CxlMem, 3),
@@ -318,7 +318,7 @@ fn what_is_committed_and_not_reached_is_told() {
     let both = file("ld-fam").replace("\"mem0\", \"mld0.1\"", "\"mem0\", \"mld0.0\", \"mld0.1\"");
     let mut fabric = up_text("two logical devices", &both);
     let (whole, _) = given(&mut fabric, "mem0");
-    works(&fabric, HOSTS[0], MEMS[0], (whole, 2 * UNIT), 1);
+    works(&fabric, HOSTS[0], MEMS[0], whole, 2 * UNIT, 1);
     let text = tree_text(&fabric, HOSTS[0]);
     assert_eq!(text.matches("committed, not reached by CXL.mem").count(), 2, "{text}");
     let unreached: Vec<u64> = decoders(&fabric, HOSTS[0]).iter().map(|it| it.0).collect();

@@ -63,7 +63,7 @@ fn rows(fabric: &mut ManagedFabric) -> Vec<DmpRow> {
 const WANTED: [[u64; 4]; 2] = [[0, PM, 16 * MIB, 0x20], [PM, 256 * MIB, 64 * MIB, 0x24]];
 
 /// Writes by one host, and reads by another where it has it.
-fn stored(fabric: &ManagedFabric, (by, from): (usize, usize), hpa: u64, seed: u64) {
+fn stored(fabric: &ManagedFabric, by: usize, from: usize, hpa: u64, seed: u64) {
     let there = range(hpa, 64 << 10, seed);
     let done = access(fabric, Part::Host(by), there.clone(), true);
     assert!(done.ok, "{hpa:#x}: {done:?}");
@@ -103,7 +103,7 @@ fn hosts_have_memory_of_each_kind_where_its_partition_is() {
     assert_eq!(used, [(dram, 64), (pm, 128), (dram, 64), (pm, 128)]);
     for (nth, one) in all.iter().enumerate() {
         let far = one.hosts.len() - 1; // h1, where it has it
-        stored(&fabric, (0, far), one.hpa, nth as u64 + 1);
+        stored(&fabric, 0, far, one.hpa, nth as u64 + 1);
     }
     // The first granule of "log" is where persistent memory begins in g0; nothing of it is in DRAM.
     let peek = |dpa, seed| {
@@ -181,7 +181,7 @@ fn a_manager_that_starts_again_leaves_partitions_and_what_they_hold() {
     let mut fabric = up("pm");
     let (all, used) = (shares(&mut fabric), rows(&mut fabric));
     for (nth, one) in all.iter().enumerate() {
-        stored(&fabric, (0, 0), one.hpa, nth as u64 + 1);
+        stored(&fabric, 0, 0, one.hpa, nth as u64 + 1);
     }
     fabric.restart_manager(|_| ()).unwrap();
     let status = fabric.fm().board().status();
@@ -230,7 +230,7 @@ fn a_device_that_starts_again_gets_its_partitions_before_its_memory() {
     for (nth, one) in shares(&mut fabric).iter().enumerate() {
         let by = one.hosts.len() - 1;
         let by = if one.name == "late" { 1 } else { by };
-        stored(&fabric, (by, by), one.hpa, nth as u64 + 1);
+        stored(&fabric, by, by, one.hpa, nth as u64 + 1);
     }
 }
 

@@ -46,7 +46,7 @@ fn has(fabric: &ManagedFabric, of: Part, offset: u64, len: u64, seed: u64) -> bo
     transfer(fabric, of, &Command::Peek(own)).ok
 }
 
-fn reaches(fabric: &ManagedFabric, by: Part, (of, hpa): (Part, u64), offset: u64, seed: u64) {
+fn reaches(fabric: &ManagedFabric, by: Part, of: Part, hpa: u64, offset: u64, seed: u64) {
     const LEN: u64 = 5_000;
     assert!(!has(fabric, of, offset, LEN, seed), "it is not there before");
     let write = access(fabric, by, range(hpa + offset, LEN, seed), true);
@@ -57,7 +57,7 @@ fn reaches(fabric: &ManagedFabric, by: Part, (of, hpa): (Part, u64), offset: u64
 }
 
 /// A write and a read are refused with UR, and the memory is as it was.
-fn refused(fabric: &ManagedFabric, by: Part, (of, hpa): (Part, u64), seed: u64) {
+fn refused(fabric: &ManagedFabric, by: Part, of: Part, hpa: u64, seed: u64) {
     for write in [true, false] {
         let report = access(fabric, by, range(hpa, 4_096, seed), write);
         let is_ur = report.failures.contains_key("UR");
@@ -79,7 +79,7 @@ fn tables(trace: &Trace) -> Vec<&str> {
 }
 
 /// What the mailboxes of a host say to a command: of its own switch, and of those below.
-fn mailboxes(fabric: &ManagedFabric, host: Part, (opcode, input): (Opcode, Vec<u8>)) -> Vec<u16> {
+fn mailboxes(fabric: &ManagedFabric, host: Part, opcode: Opcode, input: &[u8]) -> Vec<u16> {
     let Ok(Answer::Tree { tree, .. }) = fabric.ask(host, &Command::Tree {}) else { panic!() };
     let mut found = Vec::new();
     let mut left: Vec<&Value> = tree.get("nodes").into_iter().collect();
@@ -92,7 +92,7 @@ fn mailboxes(fabric: &ManagedFabric, host: Part, (opcode, input): (Opcode, Vec<u
         }
     }
     let one = |block: u64| {
-        let (opcode, input) = (Num(opcode.0.into()), Hex(input.clone()));
+        let (opcode, input) = (Num(opcode.0.into()), Hex(input.to_vec()));
         let block = Some(Num(block));
         let command = Command::Gae { opcode, input, block, timeout_ms: 1_000 };
         match fabric.ask(host, &command).unwrap() {
@@ -117,7 +117,7 @@ fn accelerators_reach_memory_devices_of_both_hierarchies() {
     {
         for offset in [0, 0x1_2345, (256 << 20) - 5_000] {
             seed += 1;
-            reaches(&fabric, by, (of, hpa), offset, seed);
+            reaches(&fabric, by, of, hpa, offset, seed);
         }
         // Behind the memory, the device answers with UR, which comes back the same way.
         let behind = access(&fabric, by, range(hpa + (256 << 20), 64, seed), false);
@@ -125,8 +125,8 @@ fn accelerators_reach_memory_devices_of_both_hierarchies() {
     }
     assert_eq!(HOSTS.map(|host| requests(&fabric, host)).to_vec(), before, "no host took part");
     // Who was given nothing reaches nothing.
-    refused(&fabric, ACC1, (MEM1, theirs.hpa), 90);
-    refused(&fabric, ACC2, (MEM0, shared.hpa), 91);
+    refused(&fabric, ACC1, MEM1, theirs.hpa, 90);
+    refused(&fabric, ACC2, MEM0, shared.hpa, 91);
     for (who, row) in [("acc0", &shared), ("acc0", &theirs)] {
         let trace = traced(&mut fabric, who, row.hpa + 7);
         assert_eq!((&trace.end, trace.dpid), (&End::Memory, Some(row.to.pid)), "{trace:?}");
@@ -154,7 +154,7 @@ fn ids_of_two_hierarchies_may_be_the_same() {
     assert!(id(ACC0).is_some() && id(ACC0) == id(ACC1), "{:?} {:?}", id(ACC0), id(ACC1));
     let hpa = row(&mut fabric, "shared").hpa;
     for (by, seed) in [(ACC0, 1), (ACC1, 2), (ACC0, 3)] {
-        reaches(&fabric, by, (MEM0, hpa), 0x1_0000 * seed, seed);
+        reaches(&fabric, by, MEM0, hpa, 0x1_0000 * seed, seed);
     }
     books(&fabric);
 }
@@ -176,7 +176,7 @@ fn a_host_loads_and_stores_its_memory_device() {
         assert!(dma.ok && dma.mismatched == 0, "{dma:?}");
     }
     // By UIO, too: the device's re-router knows its host.
-    reaches(&fabric, HOSTS[0], (MEM0, hpa), 0x2_0000, 4);
+    reaches(&fabric, HOSTS[0], MEM0, hpa, 0x2_0000, 4);
     let trace = mem_traced(&mut fabric, "h0", hpa);
     assert_eq!(trace.end, End::Memory, "{trace:?}");
     assert!(["LDST", "LAV", "DRT"].iter().all(|it| tables(&trace).contains(it)), "{trace:?}");
@@ -218,8 +218,8 @@ fn a_memory_device_takes_cxl_mem_of_its_own_host_alone() {
     fabric.fm().request(&allow).unwrap();
     let target = Pid::from_low_bits(row.to.pid);
     let direct = Direct { hpa: row.hpa, len: row.size, target, across: false };
-    for command in ldst(0, &[direct]).unwrap() {
-        let codes = mailboxes(&fabric, HOSTS[1], command);
+    for (opcode, input) in ldst(0, &[direct]).unwrap() {
+        let codes = mailboxes(&fabric, HOSTS[1], opcode, &input);
         assert!(codes.contains(&ReturnCode::Success.bits()), "{codes:?}");
     }
     let by_mem = Access { via: Via::CxlMem, ..range(row.hpa, 64, 9) };
@@ -253,7 +253,7 @@ fn a_memory_device_below_an_hbr_switch_is_reached_by_uio() {
     for by in [ACC0, ACC1, BESIDE, HOSTS[0]] {
         for offset in [0, 0x1_2345, (256 << 20) - 5_000] {
             seed += 1;
-            reaches(&fabric, by, (MEM0, shared.hpa), offset, seed);
+            reaches(&fabric, by, MEM0, shared.hpa, offset, seed);
         }
         let behind = access(&fabric, by, range(shared.hpa + (256 << 20), 64, seed), false);
         assert!(behind.failures.contains_key("UR"), "{by:?}: {behind:?}");
@@ -265,12 +265,12 @@ fn a_memory_device_below_an_hbr_switch_is_reached_by_uio() {
     assert!(access(&fabric, HOSTS[0], by_mem, true).ok);
     assert!(has(&fabric, MEM0, 0x8_0000, 4_096, 40));
     // The one beside it has no right elsewhere, and another domain none here.
-    refused(&fabric, BESIDE, (MEM1, theirs.hpa), 90);
-    refused(&fabric, ACC2, (MEM0, shared.hpa), 91);
+    refused(&fabric, BESIDE, MEM1, theirs.hpa, 90);
+    refused(&fabric, ACC2, MEM0, shared.hpa, 91);
     let revoke = Request::Revoke { name: "shared".to_owned(), host: "acc1".to_owned() };
     fabric.fm().request(&revoke).unwrap();
-    refused(&fabric, ACC1, (MEM0, shared.hpa), 92);
-    reaches(&fabric, ACC0, (MEM0, shared.hpa), 0x9_0000, 41);
+    refused(&fabric, ACC1, MEM0, shared.hpa, 92);
+    reaches(&fabric, ACC0, MEM0, shared.hpa, 0x9_0000, 41);
     books(&fabric);
 }
 
@@ -289,7 +289,7 @@ fn requests(fabric: &ManagedFabric, host: Part) -> u64 {
 fn revoking_stops_one_under_traffic_and_no_other() {
     let mut fabric = up("p2p");
     let row = row(&mut fabric, "shared");
-    reaches(&fabric, ACC0, (MEM0, row.hpa), 0, 1);
+    reaches(&fabric, ACC0, MEM0, row.hpa, 0, 1);
     for (by, seed, offset) in [(ACC0, 2, 0), (ACC1, 3, 1 << 20)] {
         let access = range(row.hpa + offset, 4_096, seed);
         let load = Command::LoadStart { access, rounds: 0, pause_ms: 0 };
@@ -311,19 +311,19 @@ fn revoking_stops_one_under_traffic_and_no_other() {
     for by in [ACC0, ACC1] {
         fabric.ask(by, &Command::LoadStop {}).unwrap();
     }
-    refused(&fabric, ACC1, (MEM0, row.hpa), 4);
+    refused(&fabric, ACC1, MEM0, row.hpa, 4);
     let trace = traced(&mut fabric, "acc1", row.hpa);
     assert!(!matches!(trace.end, End::Memory), "{trace:?}");
     // Hosts' software clears what is no longer given, and all is as before once it is given again.
     fabric.map().unwrap();
-    refused(&fabric, ACC1, (MEM0, row.hpa), 5);
-    reaches(&fabric, ACC0, (MEM0, row.hpa), 0x10_0000, 6);
+    refused(&fabric, ACC1, MEM0, row.hpa, 5);
+    reaches(&fabric, ACC0, MEM0, row.hpa, 0x10_0000, 6);
     fabric.fm().request(&Request::Release { name: "shared".to_owned() }).unwrap();
-    refused(&fabric, ACC0, (MEM0, row.hpa), 7);
+    refused(&fabric, ACC0, MEM0, row.hpa, 7);
     fabric.fm().request(&Request::Discover).unwrap();
     fabric.map().unwrap();
-    reaches(&fabric, ACC0, (MEM0, row.hpa), 0, 8);
-    reaches(&fabric, ACC1, (MEM0, row.hpa), 0, 9);
+    reaches(&fabric, ACC0, MEM0, row.hpa, 0, 8);
+    reaches(&fabric, ACC1, MEM0, row.hpa, 0, 9);
     books(&fabric);
 }
 
@@ -347,17 +347,17 @@ fn another_domain_gets_nothing() {
     let codes: Vec<Vec<u16>> = ldst(1, &[direct])
         .unwrap()
         .into_iter()
-        .map(|command| mailboxes(&fabric, HOSTS[2], command))
+        .map(|(opcode, input)| mailboxes(&fabric, HOSTS[2], opcode, &input))
         .collect();
     let [ok, bad] = [ReturnCode::Success, ReturnCode::InvalidInput].map(ReturnCode::bits);
     assert_eq!(codes, [[ok], [bad]]);
-    refused(&fabric, ACC2, (MEM0, row.hpa), 1);
+    refused(&fabric, ACC2, MEM0, row.hpa, 1);
     // It cannot take another secret, nor set LAV itself.
-    let secret = |byte: u8| (Opcode::SET_SV, vec![byte; 16]);
-    assert_eq!(mailboxes(&fabric, HOSTS[2], secret(1)), [bad], "it has one already");
-    let lav = (Opcode::CONFIGURE_LDST_ACCESS, vec![0, 0, 1, 0]);
-    assert_eq!(mailboxes(&fabric, HOSTS[2], lav), [ReturnCode::Unsupported.bits()]);
-    reaches(&fabric, ACC1, (MEM0, row.hpa), 0, 2);
+    let secret = mailboxes(&fabric, HOSTS[2], Opcode::SET_SV, &[1; 16]);
+    assert_eq!(secret, [bad], "it has one already");
+    let lav = mailboxes(&fabric, HOSTS[2], Opcode::CONFIGURE_LDST_ACCESS, &[0, 0, 1, 0]);
+    assert_eq!(lav, [ReturnCode::Unsupported.bits()]);
+    reaches(&fabric, ACC1, MEM0, row.hpa, 0, 2);
     books(&fabric);
 }
 
@@ -367,7 +367,7 @@ fn another_domain_gets_nothing() {
 fn a_host_that_leaves_its_domain_loses_access() {
     let mut fabric = up("p2p");
     let row = row(&mut fabric, "shared");
-    reaches(&fabric, ACC1, (MEM0, row.hpa), 0, 1);
+    reaches(&fabric, ACC1, MEM0, row.hpa, 0, 1);
     for is_up in [false, true] {
         let mut parts = fabric.parts();
         for wire in parts.wires_of(HOSTS[1]) {
@@ -382,15 +382,15 @@ fn a_host_that_leaves_its_domain_loses_access() {
     fabric.map().unwrap();
     // Until then the whole grant waits: of acc0, too, as it is for both.
     for by in [ACC0, ACC1] {
-        refused(&fabric, by, (MEM0, row.hpa), 2);
+        refused(&fabric, by, MEM0, row.hpa, 2);
     }
     fabric.bring_up_hosts().unwrap();
-    reaches(&fabric, ACC0, (MEM0, row.hpa), 0, 3);
-    reaches(&fabric, ACC1, (MEM0, row.hpa), 0, 4);
+    reaches(&fabric, ACC0, MEM0, row.hpa, 0, 3);
+    reaches(&fabric, ACC1, MEM0, row.hpa, 0, 4);
     books(&fabric);
 }
 
-fn add(fabric: &mut ManagedFabric, name: &str, (from, to): (&str, &str), hpa: u64) {
+fn add(fabric: &mut ManagedFabric, name: &str, from: &str, to: &str, hpa: u64) {
     let (name, from, to) = (name.to_owned(), vec![from.to_owned()], to.to_owned());
     let add = Request::AddP2p { name, from, to, size: 256 << 20, hpa };
     fabric.fm().request(&add).unwrap();
@@ -401,24 +401,24 @@ fn add(fabric: &mut ManagedFabric, name: &str, (from, to): (&str, &str), hpa: u6
 fn what_is_given_by_command_is_mapped() {
     let mut fabric = up("p2p");
     let [shared, theirs] = ["shared", "theirs"].map(|name| row(&mut fabric, name).hpa);
-    refused(&fabric, ACC1, (MEM1, theirs), 1);
-    add(&mut fabric, "n", ("acc1", "mem1"), theirs);
+    refused(&fabric, ACC1, MEM1, theirs, 1);
+    add(&mut fabric, "n", "acc1", "mem1", theirs);
     fabric.map().unwrap();
-    reaches(&fabric, ACC1, (MEM1, theirs), 0, 2);
-    reaches(&fabric, ACC0, (MEM1, theirs), 0, 3);
+    reaches(&fabric, ACC1, MEM1, theirs, 0, 2);
+    reaches(&fabric, ACC0, MEM1, theirs, 0, 3);
     assert_eq!(traced(&mut fabric, "acc1", theirs).end, End::Memory);
     // The same under another name than the file's.
     fabric.fm().request(&Request::Release { name: "theirs".to_owned() }).unwrap();
-    add(&mut fabric, "theirs2", ("acc0", "mem1"), theirs);
+    add(&mut fabric, "theirs2", "acc0", "mem1", theirs);
     fabric.map().unwrap();
-    reaches(&fabric, ACC0, (MEM1, theirs), 0, 4);
+    reaches(&fabric, ACC0, MEM1, theirs, 0, 4);
     for name in ["n", "theirs2"] {
         fabric.fm().request(&Request::Release { name: name.to_owned() }).unwrap();
     }
     fabric.map().unwrap();
-    refused(&fabric, ACC0, (MEM1, theirs), 5);
-    refused(&fabric, ACC1, (MEM1, theirs), 6);
-    reaches(&fabric, ACC1, (MEM0, shared), 0, 7);
+    refused(&fabric, ACC0, MEM1, theirs, 5);
+    refused(&fabric, ACC1, MEM1, theirs, 6);
+    reaches(&fabric, ACC1, MEM0, shared, 0, 7);
     books(&fabric);
 }
 
@@ -429,17 +429,17 @@ fn what_cannot_be_mapped_is_said() {
     let [shared, theirs] = ["shared", "theirs"].map(|name| row(&mut fabric, name).hpa);
     let elsewhere = theirs + (64 << 30);
     fabric.fm().request(&Request::Release { name: "theirs".to_owned() }).unwrap();
-    add(&mut fabric, "moved", ("acc1", "mem1"), elsewhere);
-    add(&mut fabric, "again", ("acc1", "mem0"), shared);
+    add(&mut fabric, "moved", "acc1", "mem1", elsewhere);
+    add(&mut fabric, "again", "acc1", "mem0", shared);
     fabric.fm().request(&Request::Release { name: "shared".to_owned() }).unwrap();
     let why = fabric.map().unwrap_err().to_string();
     let at = format!("P2P \"moved\": mem1 has its 256 MiB at {theirs:#x}");
     assert!(why.contains(&at) && !why.contains("again"), "{why}");
-    reaches(&fabric, ACC1, (MEM0, shared), 0, 1);
+    reaches(&fabric, ACC1, MEM0, shared, 0, 1);
     fabric.fm().request(&Request::Release { name: "moved".to_owned() }).unwrap();
-    add(&mut fabric, "here", ("acc1", "mem1"), theirs);
+    add(&mut fabric, "here", "acc1", "mem1", theirs);
     fabric.map().unwrap();
-    reaches(&fabric, ACC1, (MEM1, theirs), 0, 2);
+    reaches(&fabric, ACC1, MEM1, theirs, 0, 2);
     books(&fabric);
 }
 
@@ -452,10 +452,10 @@ fn one_segment_for_two_hierarchies_is_not_mapped() {
     let text = text.replace("from = [\"acc0\"]\nto = \"mem1\"", "from = [\"h1\"]\nto = \"mem1\"");
     let mut fabric = up_text("p2p", &text);
     let shared = row(&mut fabric, "shared").hpa;
-    add(&mut fabric, "n", ("acc1", "mem0"), shared);
+    add(&mut fabric, "n", "acc1", "mem0", shared);
     let why = fabric.map().unwrap_err().to_string();
     assert!(why.contains("P2P \"n\": p2p-own-pcie-segment: the host of acc1"), "{why}");
-    refused(&fabric, ACC1, (MEM0, shared), 1);
-    reaches(&fabric, ACC0, (MEM0, shared), 0, 2);
+    refused(&fabric, ACC1, MEM0, shared, 1);
+    reaches(&fabric, ACC0, MEM0, shared, 0, 2);
     books(&fabric);
 }

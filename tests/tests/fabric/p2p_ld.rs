@@ -39,7 +39,7 @@ fn has(fabric: &ManagedFabric, ld: u8, offset: u64, seed: u64) -> bool {
         && transfer(fabric, MLD, &Command::Peek(own)).ok
 }
 
-fn reaches(fabric: &ManagedFabric, by: Part, (ld, hpa): (u8, u64), offset: u64, seed: u64) {
+fn reaches(fabric: &ManagedFabric, by: Part, ld: u8, hpa: u64, offset: u64, seed: u64) {
     let write = access(fabric, by, range(hpa + offset, LEN, seed), true);
     assert!(write.ok && write.written == LEN, "{by:?} to LD {ld}: {write:?}");
     for other in 0..3 {
@@ -65,13 +65,13 @@ fn accelerators_reach_the_logical_device_that_they_were_given() {
     let [zero, one, two] = ["zero", "one", "two"].map(|name| given(&mut fabric, name));
     let [acc0, acc1, acc2, acc3] = ACCS;
     let mut seed = 0;
-    for (by, to) in [(acc0, (0, zero)), (acc2, (1, one)), (acc1, (2, two)), (acc3, (2, two))] {
+    for (by, ld, hpa) in [(acc0, 0, zero), (acc2, 1, one), (acc1, 2, two), (acc3, 2, two)] {
         for offset in [0, 0x1_2345, (256 << 20) - LEN] {
             seed += 1;
-            reaches(&fabric, by, to, offset, seed);
+            reaches(&fabric, by, ld, hpa, offset, seed);
         }
     }
-    reaches(&fabric, acc1, (2, two), (512 << 20) - LEN, 60);
+    reaches(&fabric, acc1, 2, two, (512 << 20) - LEN, 60);
     // Behind its memory an LD refuses, and what was not given leads nowhere.
     let behind = access(&fabric, acc0, range(zero + (256 << 20), 64, 1), false);
     assert!(behind.failures.contains_key("UR"), "{behind:?}");
@@ -85,7 +85,7 @@ fn accelerators_reach_the_logical_device_that_they_were_given() {
     assert!(has(&fabric, 2, 0x4_0000, 70) && !has(&fabric, 0, 0x4_0000, 70));
     let read = access(&fabric, H1, by_mem(70), false);
     assert!(read.ok && read.mismatched == 0, "{read:?}");
-    reaches(&fabric, H1, (2, two), 0x5_0000, 71);
+    reaches(&fabric, H1, 2, two, 0x5_0000, 71);
     let mut traced = |who: &str, hpa, via| {
         let asked = Request::Trace { host: who.to_owned(), hpa, via };
         let Ok(Response::Trace(trace)) = fabric.fm().request(&asked) else { panic!() };
@@ -110,8 +110,8 @@ fn accelerators_reach_the_logical_device_that_they_were_given() {
     let asked = Request::Trace { host: "acc3".to_owned(), hpa: two, via: TraceVia::Uio };
     let Ok(Response::Trace(trace)) = fabric.fm().request(&asked) else { panic!() };
     assert!(trace.end != End::Memory, "{trace:?}");
-    reaches(&fabric, acc1, (2, two), 0x6_0000, 72);
-    reaches(&fabric, acc0, (0, zero), 0x6_0000, 73);
+    reaches(&fabric, acc1, 2, two, 0x6_0000, 72);
+    reaches(&fabric, acc0, 0, zero, 0x6_0000, 73);
     books(&fabric);
 }
 

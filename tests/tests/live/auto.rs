@@ -31,7 +31,7 @@ fn two_hosts(test: &str) -> Option<Net> {
     let mut net = Net::new(test)?;
     for (host, port, address) in [("h1", "sw1", "10.78.0.1/24"), ("h2", "sw2", "10.78.0.2/24")] {
         net.add_joined(host, port, address);
-        net.napi((host, "eth0"), true);
+        net.napi(host, "eth0", true);
     }
     Some(net)
 }
@@ -78,7 +78,7 @@ fn auto_says_why_it_takes_a_packet_socket() {
 #[test]
 fn auto_takes_what_is_faster_on_veth() {
     let Some(net) = two_hosts("auto_takes_what_is_faster_on_veth") else { return };
-    let napi = |host: &str, on| net.napi((host, "eth0"), on);
+    let napi = |host: &str, on| net.napi(host, "eth0", on);
     let off = "[express]\nenabled = false\n";
     #[rustfmt::skip] // columns: name, NAPI at the hosts, configuration, kind, words of the note
     let cases = [

@@ -284,7 +284,7 @@ fn tlps_with_a_clean_way_are_sent_on_by_the_kernel() {
     let Some(mut net) = Net::new(test) else { return };
     net.add_wires(3);
     for device in ["f0", "f1", "f2"] {
-        net.napi(("far", device), true);
+        net.napi("far", device, true);
     }
     let folder = Switch::folder(&net);
     let ports = PORTS.replace("af_packet", "af_xdp");

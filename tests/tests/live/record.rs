@@ -35,7 +35,7 @@ fn ping(net: &Net, count: u32) {
 
 /// 8 MB of TCP from h1 to h2: super-frames, partial checksums.
 fn tcp(net: &Net) {
-    let said = talk::iperf3(net, "h1", ("h2", "10.78.0.2"), "-n 8M");
+    let said = talk::iperf3(net, "h1", "h2", "10.78.0.2", "-n 8M");
     assert!(said.get("error").is_none(), "{said}");
 }
 

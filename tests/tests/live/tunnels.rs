@@ -92,7 +92,7 @@ fn through(test: &str, kind: &str, config: &str, napi: bool) {
         net.ip("sw", &format!("link add sw{host} type veth peer name eth0 netns {there}"));
         net.ip("sw", &format!("link set sw{host} up"));
         net.ip(&name, "link set eth0 up");
-        net.napi((&name, "eth0"), napi);
+        net.napi(&name, "eth0", napi);
     }
     let ports = [1, 2].map(|host| format!("p{host}={kind}sw{host}"));
     let switch = Switch::start(&net, &[&ports[0], &ports[1]], config);

@@ -29,7 +29,7 @@ fn network(test: &str) -> Option<Net> {
     let mut net = Net::new(test)?;
     for (host, port, address) in HOSTS {
         net.add_joined(host, port, &format!("{address}/24"));
-        net.napi((host, "eth0"), true); // only such an end takes redirected frames
+        net.napi(host, "eth0", true); // only such an end takes redirected frames
     }
     for ((host, _, _), (other, _, address)) in HOSTS.iter().zip(HOSTS.iter().rev()) {
         let mac = net.mac(other);
@@ -153,7 +153,7 @@ fn hosts_reach_each_other_in_the_kernel_and_what_is_refused_is_counted() {
         assert_eq!((refused_in, refused_out), ([too_long, 0], [0, too_long]));
     }
     // Without NAPI there, they do not come to the output.
-    net.napi(("b", "eth0"), false);
+    net.napi("b", "eth0", false);
     assert!(!pings(&net, 3), "nothing comes through");
     let (after, refused_in, refused_out) = sums(&xdp);
     let lost = after[0] - express_in[0];

@@ -29,7 +29,7 @@ fn two_hosts(test: &str) -> Option<Net> {
     let mut net = Net::new(test)?;
     for (host, port, address) in [("h1", "sw1", ADDRESSES[0]), ("h2", "sw2", ADDRESSES[1])] {
         net.add_joined(host, port, &format!("{address}/24"));
-        net.napi((host, "eth0"), true);
+        net.napi(host, "eth0", true);
     }
     for host in ["sw", "h1", "h2"] {
         // No frames but those of the test.
@@ -183,7 +183,7 @@ fn drops_of(end: &Value, reason: DropReason) -> u64 {
 #[test]
 fn an_end_without_napi_gets_its_frames_from_the_switch() {
     let Some(net) = two_hosts("an_end_without_napi") else { return };
-    net.napi(("h2", "eth0"), false);
+    net.napi("h2", "eth0", false);
     let switch = Switch::start(&net, &PORTS, "");
     let why = |switch: &Switch| ports(switch)[1]["no_express"].as_str().map(str::to_owned);
     let said = until(LONG, "it says why", || why(&switch));
@@ -192,7 +192,7 @@ fn an_end_without_napi_gets_its_frames_from_the_switch() {
     assert_eq!(talk::answers(&net, "h1", ADDRESSES[1], 200), 200);
     let went = express(&switch);
     assert!(went[0] == 0 && went[1] >= 150, "only what goes to the other end: {went:?}");
-    net.napi(("h2", "eth0"), true);
+    net.napi("h2", "eth0", true);
     wait_until_open(&switch);
     assert_eq!(talk::answers(&net, "h1", ADDRESSES[1], 200), 200);
     assert!(express(&switch)[0] >= 150);
@@ -212,9 +212,9 @@ fn checksums_hold_on_every_way() {
         let switch = Switch::start(&net, &ports, config);
         assert_eq!(talk::answers(&net, "h1", ADDRESSES[1], 20), 20, "{name}");
         let before = express(&switch);
-        let rate = talk::tcp(&net, "h1", ("h2", ADDRESSES[1]), 2);
+        let rate = talk::tcp(&net, "h1", "h2", ADDRESSES[1], 2);
         assert!(rate > 1e6, "{name}: {rate} bit/s");
-        let datagrams = talk::udp(&net, "h1", ("h2", ADDRESSES[1]), 2);
+        let datagrams = talk::udp(&net, "h1", "h2", ADDRESSES[1], 2);
         assert!(datagrams > 100, "{name}: {datagrams} datagrams");
         for host in ["h1", "h2"] {
             assert_eq!(talk::checksum_errors(&net, host), 0, "{name}: {host}");

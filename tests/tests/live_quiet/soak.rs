@@ -159,7 +159,7 @@ impl Watch {
 }
 
 /// One port's books: weft's, and those of the kernel at both ends of its wire.
-fn same_books(port: &Value, (near, far): (Counters, Counters), sent: u64, flaps: u64) {
+fn same_books(port: &Value, near: Counters, far: Counters, sent: u64, flaps: u64) {
     let count = |key: &str| port[key].as_u64().unwrap();
     let (name, took) = (&port["name"], count("rx_frames") + count("kernel_rx"));
     println!(
@@ -181,7 +181,7 @@ fn soak(test: &str, seconds: u64) {
     let Some(mut net) = Net::new(test) else { return };
     net.add_wires(PORTS);
     for index in (0..PORTS).step_by(2) {
-        net.napi(("far", &format!("f{index}")), true); // half of them take what the kernel sends on
+        net.napi("far", &format!("f{index}"), true); // half of them take what the kernel sends on
     }
     let ports: Vec<String> = (0..PORTS).map(|n| format!("p{n}=af_xdp:s{n}")).collect();
     let ports: Vec<&str> = ports.iter().map(String::as_str).collect();
@@ -221,8 +221,8 @@ fn soak(test: &str, seconds: u64) {
     }
     let (near, far) = (counters(&net, "sw"), counters(&net, "far"));
     for (n, port) in after["ports"].as_array().unwrap().iter().enumerate() {
-        let ends = (near[&format!("s{n}")], far[&format!("f{n}")]);
-        same_books(port, ends, sent[n], trouble.flaps[n]);
+        let (near, far) = (near[&format!("s{n}")], far[&format!("f{n}")]);
+        same_books(port, near, far, sent[n], trouble.flaps[n]);
     }
     let workers = after["workers"].as_array().unwrap();
     assert!(workers.iter().all(|worker| worker["frames"].as_u64() > Some(1_000)), "{workers:?}");

@@ -17,6 +17,7 @@ use weft_fm::hbr::{HbrSwitch, HbrView};
 use weft_fm::service::Request;
 use weft_fm::service::request::TopologyFormat;
 use weft_parsers::cci::mctp::MessageType;
+use weft_parsers::cci::pbr::Vppb;
 
 use super::super::write_json;
 use super::text::table;
@@ -99,17 +100,17 @@ pub fn run(
             switch.bind(bridge, port, ld).map_err(failed)?;
             let to =
                 ld.map_or_else(|| format!("port {port}"), |ld| format!("LD {ld} of port {port}"));
-            writeln!(out, "vPPB {} of VCS {} is bound to {to}", bridge.1, bridge.0)
+            writeln!(out, "vPPB {} of VCS {} is bound to {to}", bridge.vppb, bridge.vcs)
                 .map_err(CliError::Output)
         }
         Word::Unbind { bridge } => {
             switch.unbind(bridge).map_err(failed)?;
-            writeln!(out, "vPPB {} of VCS {} is unbound", bridge.1, bridge.0)
+            writeln!(out, "vPPB {} of VCS {} is unbound", bridge.vppb, bridge.vcs)
                 .map_err(CliError::Output)
         }
         Word::Aer { bridge, error, tlp } => {
             switch.generate_aer(bridge, error, tlp).map_err(failed)?;
-            let (vcs, vppb) = bridge;
+            let Vppb { vcs, vppb } = bridge;
             writeln!(out, "vPPB {vppb} of VCS {vcs} reports the error {}", error.name())
                 .map_err(CliError::Output)
         }
@@ -120,9 +121,9 @@ pub fn run(
 #[derive(Debug, PartialEq, Eq)]
 enum Word {
     Show { json: bool },
-    Bind { bridge: (u8, u8), port: u8, ld: Option<u16> },
-    Unbind { bridge: (u8, u8) },
-    Aer { bridge: (u8, u8), error: AerError, tlp: [u8; 32] },
+    Bind { bridge: Vppb, port: u8, ld: Option<u16> },
+    Unbind { bridge: Vppb },
+    Aer { bridge: Vppb, error: AerError, tlp: [u8; 32] },
 }
 
 impl Word {
@@ -154,9 +155,10 @@ impl Word {
 }
 
 /// `VCS/VPPB`.
-fn vppb(text: &str) -> Result<(u8, u8), CliError> {
-    let parts =
-        text.split_once('/').and_then(|(vcs, vppb)| Some((vcs.parse().ok()?, vppb.parse().ok()?)));
+fn vppb(text: &str) -> Result<Vppb, CliError> {
+    let parts = text
+        .split_once('/')
+        .and_then(|(vcs, vppb)| Some(Vppb { vcs: vcs.parse().ok()?, vppb: vppb.parse().ok()? }));
     parts.ok_or_else(|| CliError::Usage(format!("expected VCS/VPPB, such as 0/1, found {text:?}")))
 }
 
@@ -222,7 +224,8 @@ mod tests {
     #[test]
     fn words_become_commands() {
         let show = |json| Ok(Word::Show { json });
-        let bind = |ld| Ok(Word::Bind { bridge: (0, 1), port: 4, ld });
+        let bridge = |vcs, vppb| Vppb { vcs, vppb };
+        let bind = |ld| Ok(Word::Bind { bridge: bridge(0, 1), port: 4, ld });
         #[rustfmt::skip] // columns: words, what they ask for
         let cases = [
             ("", show(false)),
@@ -233,8 +236,8 @@ mod tests {
             ("bind", show(false)),
             ("bind 0/1 port:4", bind(None)),
             ("bind 0/1 port:4.7", bind(Some(7))),
-            ("unbind 2/3", Ok(Word::Unbind { bridge: (2, 3) })),
-            ("aer 0/1 ecrc", Ok(Word::Aer { bridge: (0, 1), error: "ecrc".parse().unwrap(), tlp: [0; 32] })),
+            ("unbind 2/3", Ok(Word::Unbind { bridge: bridge(2, 3) })),
+            ("aer 0/1 ecrc", Ok(Word::Aer { bridge: bridge(0, 1), error: "ecrc".parse().unwrap(), tlp: [0; 32] })),
         ];
         for (words, want) in cases {
             assert_eq!(word(words), want, "{words}");

@@ -225,7 +225,7 @@ fn tracer<'a>(
         ),
         None => None,
     };
-    let sink = super::trace::sink((path, Existing::Result), &ports, base.ns(), out)?;
+    let sink = super::trace::sink(path, Existing::Result, &ports, base.ns(), out)?;
     Ok(Some(Tracer::new(sink, ports, filter, args.trace_count)))
 }
 

@@ -240,7 +240,8 @@ impl Bench {
     ) -> Result<Vec<u8>, CaseError> {
         let tagged = if matches!(tag, Tag::Pcp(_)) { 4 } else { 0 };
         let len = usize::try_from(self.params.packet_size).unwrap_or(64).max(60 + tagged);
-        Links::frame(way, tag, ecn, len)
+        let (src, dst) = way;
+        Links::frame(src, dst, tag, ecn, len)
     }
 
     /// Waits for test frames at an interface: those that came, in order.
@@ -274,7 +275,7 @@ impl Bench {
     ///
     /// # Errors
     /// It sends others, or more.
-    pub fn release(&mut self, (dst, pri): (usize, u8), count: u64) -> Result<(), CaseError> {
+    pub fn release(&mut self, dst: usize, pri: u8, count: u64) -> Result<(), CaseError> {
         let before = self.left(dst, pri)?;
         self.send_on(dst, true)?;
         let what = format!("queue {pri} of {} to be empty", self.name(dst));

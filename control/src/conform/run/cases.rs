@@ -221,7 +221,7 @@ fn xoff(bench: &mut Bench) -> Result<String, CaseError> {
     if row.pfc_classes.len() <= 1 {
         same(OTHERS, others, bench.other_pfc(src, class)?)?;
     }
-    bench.release((dst, pri), trigger + row.margin)?;
+    bench.release(dst, pri, trigger + row.margin)?;
     Ok(format!("priority {pri}: PAUSE at frame {trigger}, margin {}", row.margin))
 }
 
@@ -245,11 +245,11 @@ fn xon(bench: &mut Bench) -> Result<String, CaseError> {
     bench.fill((src, 2), pri, 1)?;
     bench.fill((src, 3), pri, dismiss - 1)?;
     bench.is_paused(src, class)?;
-    bench.release((3, pri), dismiss - 1)?;
+    bench.release(3, pri, dismiss - 1)?;
     let repeated = bench.is_paused(src, class).map_err(|_| {
         CaseError::differs("the pause one frame above XON", "PAUSE again and again", "none")
     })?;
-    bench.release((2, pri), 1)?;
+    bench.release(2, pri, 1)?;
     bench.until("the release of the pause", |bench| {
         let rests = match bench.stays("PFC frames", |bench| bench.pfc(src, class), repeated) {
             Err(CaseError::Differs { .. }) => return Ok(false),
@@ -258,7 +258,7 @@ fn xon(bench: &mut Bench) -> Result<String, CaseError> {
         bench.passes((src, 3))?;
         Ok(bench.pfc(src, class)? == rests)
     })?;
-    bench.release((1, pri), trigger - dismiss)?;
+    bench.release(1, pri, trigger - dismiss)?;
     Ok(format!("priority {pri}: of {trigger} frames {dismiss} had to leave"))
 }
 
@@ -267,7 +267,9 @@ fn xon(bench: &mut Bench) -> Result<String, CaseError> {
 fn to_drops(
     bench: &mut Bench,
     way: (usize, usize),
-    (pri, trigger, margin): (u8, u64, u64),
+    pri: u8,
+    trigger: u64,
+    margin: u64,
     drops: &dyn Fn(&mut Bench) -> Result<u64, CaseError>,
 ) -> Result<u64, CaseError> {
     let (before, held) = (drops(bench)?, (trigger - 1).saturating_sub(margin));
@@ -290,9 +292,9 @@ fn headroom(bench: &mut Bench) -> Result<String, CaseError> {
     let (pri, row) = lossless(bench, src)?;
     let trigger = known("trig_ingr_drp", row.trig_ingr_drp)?;
     let dropped = bench.dropped_out(dst)?;
-    let queued = to_drops(bench, way, (pri, trigger, row.margin), &|bench| bench.dropped_in(src))?;
+    let queued = to_drops(bench, way, pri, trigger, row.margin, &|bench| bench.dropped_in(src))?;
     same("drops at the output", dropped, bench.dropped_out(dst)?)?;
-    bench.release((dst, pri), queued)?;
+    bench.release(dst, pri, queued)?;
     Ok(format!("priority {pri}: first drop at frame {trigger}, margin {}", row.margin))
 }
 
@@ -302,10 +304,10 @@ fn lossy(bench: &mut Bench) -> Result<String, CaseError> {
     let trigger = known("trig_egr_drp", row.trig_egr_drp)?;
     let dropped = bench.dropped_in(src)?;
     let paused = bench.settles("PFC frames", |bench| bench.all_pfc(src))?;
-    let queued = to_drops(bench, way, (pri, trigger, row.margin), &|bench| bench.dropped_out(dst))?;
+    let queued = to_drops(bench, way, pri, trigger, row.margin, &|bench| bench.dropped_out(dst))?;
     same("drops at the input", dropped, bench.dropped_in(src)?)?;
     same("PFC frames", paused, bench.all_pfc(src)?)?;
-    bench.release((dst, pri), queued)?;
+    bench.release(dst, pri, queued)?;
     Ok(format!("priority {pri}: first drop at frame {trigger}, margin {}", row.margin))
 }
 
@@ -328,7 +330,7 @@ fn watermarks(bench: &mut Bench) -> Result<String, CaseError> {
     }
     bench.send_on(dst, false)?;
     bench.fill(way, pri, trigger - 1 + room)?;
-    bench.release((dst, pri), trigger - 1 + room)?;
+    bench.release(dst, pri, trigger - 1 + room)?;
     same("watermark of the group", (trigger - 1) * frame, bench.group_mark(src, pri)?)?;
     same("watermark of the headroom", room * frame, bench.headroom_mark(src, pri)?)?;
     same("watermark of the queue", (trigger - 1 + room) * frame, bench.queue_mark(dst, pri)?)?;
@@ -379,7 +381,7 @@ fn ecn(bench: &mut Bench) -> Result<String, CaseError> {
 }
 
 fn shares(bench: &mut Bench) -> Result<String, CaseError> {
-    let way @ (src, dst) = way(bench);
+    let (src, dst) = way(bench);
     let port = bench.params.port(bench.name(dst)).cloned().unwrap_or_default();
     if port.max_rate_bps.is_none() {
         let why = "the output has no max_rate_gbps: shares of one without are those of this machine's processors";
@@ -395,7 +397,7 @@ fn shares(bench: &mut Bench) -> Result<String, CaseError> {
         bench.send_on(dst, false)?;
         for &pri in &pris {
             let tag = bench.tag(src, pri).ok_or(CaseError::NoTag(pri))?;
-            let frame = Links::frame(way, tag, Ecn::NotEct, SHARED_LEN)?;
+            let frame = Links::frame(src, dst, tag, Ecn::NotEct, SHARED_LEN)?;
             bench.fill_with(src, pri, &frame, each)?;
         }
         bench.send_on(dst, true)?;

@@ -98,7 +98,8 @@ impl Links {
     /// # Errors
     /// A length that cannot be.
     pub fn frame(
-        (src, dst): (usize, usize),
+        src: usize,
+        dst: usize,
         tag: Tag,
         ecn: Ecn,
         len: usize,

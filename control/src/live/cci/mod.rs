@@ -260,7 +260,7 @@ impl Managers {
         let peer = self.agent.connect(session, wakeup.clone());
         self.agent.listen(peer);
         let mut server = StreamServer::new(session).with_right(right);
-        let done = self.carry_out(client, wire, (peer, &mut server), wakeup);
+        let done = self.carry_out(client, wire, peer, &mut server, wakeup);
         add(&self.counters.ignored, server.ignored());
         self.agent.forget(peer);
         done
@@ -270,7 +270,8 @@ impl Managers {
         &self,
         client: &Client,
         wire: &mut Wire,
-        (peer, server): (PeerId, &mut StreamServer),
+        peer: PeerId,
+        server: &mut StreamServer,
         wakeup: &EventFd,
     ) -> io::Result<()> {
         let (mut piece, mut out, mut is_left) = (vec![0; PIECE], Vec::new(), false);

@@ -98,8 +98,8 @@ pub fn open_all(
             Some((express, id)) => Box::new(express.steering(id, &run.device)),
             None => Box::new(Builtin::new()),
         };
-        let by = (&umem, steering, slower.as_deref());
-        let opened = open(run, port, switch.tx_ring_frames, by);
+        let slower = slower.as_deref();
+        let opened = open(run, port, switch.tx_ring_frames, &umem, steering, slower);
         let opened = opened.map_err(LiveError::open(&run.name))?;
         info.push(DeviceInfo { kind: opened.port.caps().kind, note: opened.note });
         ports.push(match run.loss {
@@ -148,7 +148,9 @@ pub fn open(
     run: &RunPort,
     port: &PortConfig,
     tx_ring_frames: usize,
-    (umem, steering, slower): (&Arc<Umem>, Box<dyn Steering>, Option<&str>),
+    umem: &Arc<Umem>,
+    steering: Box<dyn Steering>,
+    slower: Option<&str>,
 ) -> Result<OpenedOne, PortOpenError> {
     let (device, rate) = (run.device.clone(), port.rate);
     let frame_len_max = port.frame_len_max;

@@ -43,7 +43,7 @@ pub fn all(results: &Results, out: &mut String) {
             format!("{} Gb/s", gbps(bps))
         }),
     ] {
-        over_time(results, kind, (id, title, y_label), words, out);
+        over_time(results, kind, id, title, y_label, words, out);
     }
     matrix(results, out);
     links(results, out);
@@ -158,7 +158,9 @@ fn shown(series: &SeriesResult) -> &[u64] {
 fn over_time(
     results: &Results,
     kind: SeriesKind,
-    (id, title, y_label): (&str, &str, &'static str),
+    id: &str,
+    title: &str,
+    y_label: &'static str,
     words: &dyn Fn(u64) -> String,
     out: &mut String,
 ) {

@@ -42,7 +42,8 @@ pub fn capture(
     file: &str,
     bytes: Vec<u8>,
     choice: Choice,
-    (from, to): (u16, Option<u16>),
+    from: u16,
+    to: Option<u16>,
     hosts: usize,
 ) -> Result<Imported<Vec<Flow>>, Problem> {
     let refuse = |what: &dyn std::fmt::Display| {

@@ -28,9 +28,10 @@ const COUNT_MAX: u64 = NODES_MAX as u64;
 pub(super) fn topology(file: &str, text: &str) -> Result<Imported<Topology>, Problem> {
     let mut all = lines(file, text, char::is_whitespace).peekable();
     let head = all.next().ok_or_else(|| at_end(file, text, "\"nodes switches links\""))?;
-    let nodes = head.number(0, "the number of nodes", (2, COUNT_MAX))?;
-    let switches = head.number(1, "the number of switches, below that of nodes", (0, nodes - 1))?;
-    let links = head.number(2, "the number of links", (1, COUNT_MAX))?;
+    let nodes = head.number(0, "the number of nodes", 2..=COUNT_MAX)?;
+    let last = nodes - 1;
+    let switches = head.number(1, "the number of switches, below that of nodes", 0..=last)?;
+    let links = head.number(2, "the number of links", 1..=COUNT_MAX)?;
     head.at_most(3, "the end of the line: nodes, switches and links are three numbers")?;
     let mut is_switch = vec![false; usize::try_from(nodes).unwrap_or(0)];
     let mut left = usize::try_from(switches).unwrap_or(0);
@@ -39,7 +40,7 @@ pub(super) fn topology(file: &str, text: &str) -> Result<Imported<Topology>, Pro
         line.at_most(left, format!("{switches} switches, as the first line has it").as_str())?;
         left -= line.len();
         for at in 0..line.len() {
-            let id = line.number(at, "the number of a switch", (0, nodes - 1))?;
+            let id = line.number(at, "the number of a switch", 0..=last)?;
             let slot = usize::try_from(id).ok().and_then(|id| is_switch.get_mut(id));
             match slot {
                 Some(slot) if !*slot => *slot = true,
@@ -56,7 +57,7 @@ pub(super) fn topology(file: &str, text: &str) -> Result<Imported<Topology>, Pro
         let line = all.next().ok_or_else(|| {
             at_end(file, text, format_args!("{links} links, as the first line has it"))
         })?;
-        link(&mut net, &line, nodes)?;
+        link(&mut net, &line, last)?;
     }
     Ok(Imported { what: net, warnings: rest(all, "links", links) })
 }
@@ -69,8 +70,9 @@ fn rest<'a>(lines: impl Iterator<Item = Line<'a>>, what: &str, count: u64) -> Ve
     vec![first.remark(format_args!("{more} more {what} than the {count} of the first line: not read, as HPCC does not read them"))]
 }
 
-fn link(net: &mut Topology, line: &Line<'_>, nodes: u64) -> Result<(), Problem> {
-    let node = |at| line.number(at, "the number of a node", (0, nodes - 1));
+/// Adds the link that a line describes between two nodes, of which `last` has the highest number.
+fn link(net: &mut Topology, line: &Line<'_>, last: u64) -> Result<(), Problem> {
+    let node = |at| line.number(at, "the number of a node", 0..=last);
     let ends = [node(0)?, node(1)?].map(|id| usize::try_from(id).unwrap_or(usize::MAX));
     let rate = rate(line.word(2)).ok_or_else(|| line.refuse(2, "a rate such as 100Gbps"))?;
     let delay = time(line.word(3)).filter(|ps| *ps > 0);
@@ -139,7 +141,7 @@ pub(super) fn flows(
 ) -> Result<Imported<Vec<Flow>>, Problem> {
     let mut all = lines(file, text, char::is_whitespace);
     let head = all.next().ok_or_else(|| at_end(file, text, "the number of flows"))?;
-    let count = head.number(0, "the number of flows", (0, FLOWS_MAX as u64))?;
+    let count = head.number(0, "the number of flows", 0..=FLOWS_MAX as u64)?;
     head.at_most(1, "the end of the line after the number of flows")?;
     let mut flows: Vec<Flow> = Vec::new();
     for _ in 0..count {
@@ -168,9 +170,9 @@ fn flow(line: &Line<'_>, host: &dyn Fn(&str) -> Option<u16>) -> Result<Flow, Pro
     if from == to {
         return Err(line.refuse(1, "another host than the sender"));
     }
-    line.number(2, "a priority group", (0, 7))?;
-    line.number(3, "a port", (0, 65_535))?;
-    let bytes = line.number(4, "bytes", (1, u64::MAX))?;
+    line.number(2, "a priority group", 0..=7)?;
+    line.number(3, "a port", 0..=65_535)?;
+    let bytes = line.number(4, "bytes", 1..=u64::MAX)?;
     let start = parse_time(&format!("{}s", line.word(5)));
     let start = start.ok_or_else(|| line.refuse(5, "a start in seconds, to the picosecond"))?;
     line.at_most(6, "the end of the line after the start")?;

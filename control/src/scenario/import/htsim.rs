@@ -40,26 +40,26 @@ pub(super) fn topology(file: &str, text: &str) -> Result<Network, Problem> {
     let mut tiers: Vec<Tier> = Vec::new();
     for line in lines(file, text, char::is_whitespace) {
         let number = |what: &str, most| {
-            line.number(1, what, (1, most)).map(|n| usize::try_from(n).unwrap_or(0))
+            line.number(1, what, 1..=most).map(|n| usize::try_from(n).unwrap_or(0))
         };
         let key = line.word(0).to_ascii_lowercase();
         match (key.as_str(), tiers.last_mut()) {
             ("nodes", _) => nodes = number("hosts", 1 << 20)?,
-            ("tiers", _) => count = line.number(1, "tiers", (2, 3)).map(|n| usize::try_from(n).unwrap_or(0))?,
+            ("tiers", _) => count = line.number(1, "tiers", 2..=3).map(|n| usize::try_from(n).unwrap_or(0))?,
             ("podsize", _) => pod = number("hosts of a pod", 1 << 20)?,
             ("tier", _) => {
                 let next = tiers.len() as u64;
-                line.number(1, "the number of the next tier", (next, next))?;
+                line.number(1, "the number of the next tier", next..=next)?;
                 tiers.push(Tier { bundle: 1, ..Tier::default() });
             }
-            ("downlink_speed_gbps", Some(tier)) => tier.rate_gbps = line.number(1, "Gbit/s", (1, 10_000))?,
-            ("downlink_latency_ns", Some(tier)) => tier.latency_ns = line.number(1, "ns", (1, 1 << 40))?,
+            ("downlink_speed_gbps", Some(tier)) => tier.rate_gbps = line.number(1, "Gbit/s", 1..=10_000)?,
+            ("downlink_latency_ns", Some(tier)) => tier.latency_ns = line.number(1, "ns", 1..=1 << 40)?,
             ("radix_down", Some(tier)) => tier.down = number("links down", 64)?,
             ("radix_up", Some(tier)) => tier.up = number("links up", 64)?,
             ("bundle", Some(tier)) => tier.bundle = number("links of a bundle", 64)?,
-            ("oversubscribed", Some(_)) => drop(line.number(1, "a ratio; the numbers of links say it", (1, 64))?),
+            ("oversubscribed", Some(_)) => drop(line.number(1, "a ratio; the numbers of links say it", 1..=64)?),
             ("queue_up" | "queue_down", Some(_)) => return Err(line.refuse(0, "no queues here: say buffer.buffer_size_mb in the scenario, and leave them out")),
-            ("switch_latency_ns", Some(tier)) => tier.switch_latency_ns = Some(line.number(1, "ns", (0, 1_000_000))?),
+            ("switch_latency_ns", Some(tier)) => tier.switch_latency_ns = Some(line.number(1, "ns", 0..=1_000_000)?),
             _ => return Err(line.refuse(0, "Nodes, Tiers, Podsize, Tier, or of a tier Downlink_speed_Gbps, Downlink_Latency_ns, Switch_Latency_ns, Radix_Down, Radix_Up, Bundle or Oversubscribed")),
         }
         line.at_most(2, "the end of the line after the value")?;
@@ -194,12 +194,12 @@ pub(super) fn flows(
     let (mut connections, mut triggers): (Option<u64>, Vec<Trigger<'_>>) = (None, Vec::new());
     for line in lines(file, text, char::is_whitespace) {
         match line.word(0).to_ascii_lowercase().as_str() {
-            "nodes" => drop(line.number(1, "nodes", (1, 1 << 20))?),
+            "nodes" => drop(line.number(1, "nodes", 1..=1 << 20)?),
             "connections" => {
-                connections = Some(line.number(1, "connections", (0, FLOWS_MAX as u64))?);
+                connections = Some(line.number(1, "connections", 0..=FLOWS_MAX as u64)?);
             }
-            "triggers" => drop(line.number(1, "triggers", (0, FLOWS_MAX as u64))?), // their lines say as much
-            "failures" => drop(line.number(1, "no failures: say them in [[fault]]", (0, 0))?),
+            "triggers" => drop(line.number(1, "triggers", 0..=FLOWS_MAX as u64)?), // their lines say as much
+            "failures" => drop(line.number(1, "no failures: say them in [[fault]]", 0..=0)?),
             "trigger" => triggers.push(trigger(&line)?),
             _ => {
                 let number = FlowId::try_from(flows.len()).unwrap_or(FlowId::MAX);
@@ -259,13 +259,13 @@ fn trigger<'a>(line: &Line<'a>) -> Result<Trigger<'a>, Problem> {
     if line.word(1) != "id" {
         return Err(line.refuse(1, "id"));
     }
-    let id = line.number(2, "the number of a trigger", (0, u64::MAX))?;
+    let id = line.number(2, "the number of a trigger", 0..=u64::MAX)?;
     if !matches!(line.word(3), "oneshot" | "barrier" | "multishot") {
         return Err(line.refuse(3, "oneshot, barrier or multishot"));
     }
     let count = match line.word(4) {
         "" => None,
-        "count" => Some(line.number(5, "a count", (0, u64::MAX))?),
+        "count" => Some(line.number(5, "a count", 0..=u64::MAX)?),
         _ => return Err(line.refuse(4, "count or the end of the line")),
     };
     line.at_most(6, "the end of the line after the count")?;
@@ -309,12 +309,12 @@ fn connection<'a>(
         .ok_or_else(|| line.refuse(0, "SRC->DST, two hosts (h0, h1, ...) by number"))?;
     let (mut bytes, mut start, mut waits) = (None, None, None);
     for at in (1..line.len()).step_by(2) {
-        let value = |what: &str| line.number(at + 1, what, (0, u64::MAX));
+        let value = |what: &str| line.number(at + 1, what, 0..=u64::MAX);
         match line.word(at) {
             "id" => drop(value("the number of the connection")?),
             "start" => start = Some(start_ps(line, at + 1)?),
             "trigger" => waits = Some((value("the number of a trigger")?, line.clone())),
-            "size" => bytes = Some(line.number(at + 1, "bytes", (0, u64::MAX))?),
+            "size" => bytes = Some(line.number(at + 1, "bytes", 0..=u64::MAX)?),
             "send_done_trigger" | "recv_done_trigger" => {
                 fired.entry(value("the number of a trigger")?).or_default().push(number);
             }

@@ -5,6 +5,7 @@
 //! Source: none.
 
 use std::fmt::Display;
+use std::ops::RangeInclusive;
 use std::str::FromStr;
 
 use crate::config::{Place, Problem};
@@ -77,9 +78,15 @@ impl<'a> Line<'a> {
         self.word(at).parse().map_err(|_| self.refuse(at, expected))
     }
 
-    /// Word `at` as a number from `least` to `most`.
-    pub fn number(&self, at: usize, what: &str, (least, most): (u64, u64)) -> Result<u64, Problem> {
+    /// Word `at` as a number of `range`.
+    pub fn number(
+        &self,
+        at: usize,
+        what: &str,
+        range: RangeInclusive<u64>,
+    ) -> Result<u64, Problem> {
         let number: Option<u64> = self.word(at).parse().ok();
+        let (least, most) = range.into_inner();
         number
             .filter(|number| (least..=most).contains(number))
             .ok_or_else(|| self.refuse(at, format_args!("{what}, {least} to {most}")))

@@ -216,7 +216,8 @@ impl Reader<'_> {
         &mut self,
         keys: &Keys<'_>,
         takes: &[Takes],
-        (what, kind): (&str, &str),
+        what: &str,
+        kind: &str,
     ) -> bool {
         let Some(row) = takes.iter().find(|row| row.kind == kind) else { return false };
         let before = self.problems.len();

@@ -125,7 +125,7 @@ impl Reader<'_> {
     }
 
     fn pattern(&mut self, keys: &Keys<'_>, kind: &str, hosts: &Hosts) -> Option<Pattern> {
-        if !self.check_takes(keys, WORKLOADS, ("kind", kind)) {
+        if !self.check_takes(keys, WORKLOADS, "kind", kind) {
             return None;
         }
         let before = self.problems.len();
@@ -337,10 +337,10 @@ impl Reader<'_> {
             } else {
                 self.sender(keys, hosts).map(|from| (from, None))
             };
-            let ends = ends?;
+            let (from, to) = ends?;
             match self.source.capture(&file) {
                 Ok((bytes, choice)) => {
-                    let read = import::capture(&file, bytes, choice, ends, hosts.len());
+                    let read = import::capture(&file, bytes, choice, from, to, hosts.len());
                     read.map(|read| self.imported_with(read)).map_err(|it| vec![it])
                 }
                 Err(message) => Err(vec![crate::scenario::problem(
@@ -393,7 +393,7 @@ impl Reader<'_> {
                 return None;
             }
             let kind = keys.text("kind")?;
-            self.check_takes(keys, FAULTS, ("kind", &kind)).then_some(())?;
+            self.check_takes(keys, FAULTS, "kind", &kind).then_some(())?;
             let fault = self.fault(keys, &kind, topology, hosts, end)?;
             if let Fault::SlowReceiver { host, .. } = fault {
                 if slow.contains(&host) {

@@ -89,7 +89,7 @@ impl Reader<'_> {
     }
 
     fn generated(&mut self, net: &Keys<'_>, kind: &str) -> Option<Topology> {
-        if !self.check_takes(net, GENERATORS, ("generate", kind)) {
+        if !self.check_takes(net, GENERATORS, "generate", kind) {
             return None;
         }
         let count = |key| net.count(key).unwrap_or(0);

@@ -34,12 +34,12 @@ fn free(region: u8, mib: u64) -> Choice<'static> {
 
 /// Adds; returns start and length in MiB.
 fn add(gfd: &mut Gfd, group: u16, tag: Tag, choice: Choice) -> Result<Vec<(u64, u64)>, ReturnCode> {
-    let page = gfd.add_capacity(NOW, (group, tag), choice, 9_999)?;
+    let page = gfd.add_capacity(NOW, group, tag, choice, 9_999)?;
     Ok(page.list.iter().map(|extent| (extent.start.0 / MIB, extent.len / MIB)).collect())
 }
 
 fn release(gfd: &mut Gfd, group: u16, part: Part) -> Result<Vec<(u64, u64)>, ReturnCode> {
-    let page = gfd.release_capacity(NOW, group, (part, false), 9_999)?;
+    let page = gfd.release_capacity(NOW, group, part, false, 9_999)?;
     Ok(page.list.iter().map(|extent| (extent.start.0 / MIB, extent.len / MIB)).collect())
 }
 
@@ -72,7 +72,7 @@ fn policies_choose_as_they_say() {
     );
     assert_eq!(gfd.extents(3, 1, 1).unwrap().list.len(), 1);
     assert_eq!(gfd.extents(3, 4, 1), Err(ReturnCode::InvalidInput));
-    let page = gfd.add_capacity(NOW, (5, NO_TAG), free(1, 1), 0).unwrap();
+    let page = gfd.add_capacity(NOW, 5, NO_TAG, free(1, 1), 0).unwrap();
     assert_eq!((page.list.len(), page.total, page.generation), (0, 1, 1));
 }
 
@@ -161,7 +161,7 @@ fn released_capacity_is_wiped_when_asked() {
         add(&mut gfd, 1, tag(1), free(0, 4)).unwrap();
         gfd.memory.write(0, &vec![1; 5 << 20]).unwrap();
         let part = Part::Tag { tag: tag(1), len: 2 * MIB };
-        gfd.release_capacity(NOW, 1, (part, command_asks), 1).unwrap();
+        gfd.release_capacity(NOW, 1, part, command_asks, 1).unwrap();
         let mut out = vec![0; 5 << 20];
         gfd.memory.read(0, &mut out).unwrap();
         let blocks: Vec<u8> = out.chunks(1 << 20).map(|block| block[77]).collect();
@@ -208,7 +208,7 @@ fn what_is_left_is_read_by_nobody_who_did_not_name_it() {
         assert_eq!(add(&mut gfd, 3, NO_TAG, free(0, 1)), Ok(vec![(0, 1)]));
         assert_eq!(read(&gfd, 0), 0, "{name}: chosen");
         let choice = Choice::Contiguous { region: 0, len: MIB };
-        gfd.grant_capacity((4, NO_TAG), choice).unwrap();
+        gfd.grant_capacity(4, NO_TAG, choice).unwrap();
         assert_eq!(read(&gfd, 2 * MIB), 1, "{name}: granted by whoever starts it");
         assert_eq!(read(&gfd, MIB), 1, "{name}: others keep theirs");
     }
@@ -223,7 +223,7 @@ fn references_and_second_groups_hold_capacity() {
     gfd.add_reference(tag(1)).unwrap();
     gfd.memory.write(GIB, &[7; 64]).unwrap();
     let all = Part::Tag { tag: tag(1), len: 0 };
-    gfd.release_capacity(NOW, 1, (all, true), 9).unwrap();
+    gfd.release_capacity(NOW, 1, all, true, 9).unwrap();
     assert_eq!((listed(&gfd, 1), gfd.capacity.mgt().groups(Dpa(GIB))), (vec![], 1 << 2));
     release(&mut gfd, 2, all).unwrap();
     assert_eq!(gfd.tags(0, 9).unwrap().list, [(tag(1), true)]);

@@ -60,5 +60,5 @@ fn at(rpid: u16, hpa: u64) -> Request {
 /// Gives `mib` MiB of region 0 to `group`.
 fn give(gfd: &mut Gfd, group: u16, mib: u64) {
     let choice = Choice::Contiguous { region: 0, len: mib * MIB };
-    gfd.add_capacity(NOW, (group, NO_TAG), choice, 1).unwrap();
+    gfd.add_capacity(NOW, group, NO_TAG, choice, 1).unwrap();
 }

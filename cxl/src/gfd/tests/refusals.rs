@@ -15,7 +15,7 @@ fn set_up() -> Gfd {
     let mut gfd = device(Media { read_only: true, ..Media::default() });
     give(&mut gfd, 1, 1);
     give(&mut gfd, 2, 1);
-    gfd.add_capacity(NOW, (1, NO_TAG), Choice::Free { region: 1, len: MIB }, 1).unwrap();
+    gfd.add_capacity(NOW, 1, NO_TAG, Choice::Free { region: 1, len: MIB }, 1).unwrap();
     let two = Interleave::from_codes(1, 0).unwrap();
     let decoders = [
         Some(plain(HPA, 0, 3 * MIB)),

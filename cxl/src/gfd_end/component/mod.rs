@@ -149,7 +149,7 @@ impl Device {
         let count = self.room(EXTENTS_HEAD, dcd::Extent::LEN).min(index(add.response_max));
         let extents = from_wire(add.extents);
         let choice = choice(add.policy, add.region, add.len, &extents).map_err(code)?;
-        let page = self.gfd.add_capacity(now, (add.group, add.tag), choice, count).map_err(code)?;
+        let page = self.gfd.add_capacity(now, add.group, add.tag, choice, count).map_err(code)?;
         send_extents(add.group, &page, reply)
     }
 
@@ -158,9 +158,8 @@ impl Device {
         let extents = from_wire(release.extents);
         let flags = release.flags;
         let part = part(flags.policy, release.tag, release.len, &extents).map_err(code)?;
-        let part = (part, flags.sanitize);
-        let page = self.gfd.release_capacity(now, release.group, part, count).map_err(code)?;
-        send_extents(release.group, &page, reply)
+        let page = self.gfd.release_capacity(now, release.group, part, flags.sanitize, count);
+        send_extents(release.group, &page.map_err(code)?, reply)
     }
 
     fn tags(&self, get: GetTags, reply: &mut Reply) -> Done {
@@ -241,7 +240,9 @@ impl Device {
         if start >= page.total {
             return Err(ReturnCode::InvalidInput);
         }
-        let entries: Vec<GdtEntry> = (range.start..).zip(&page.list).map(gdt_entry).collect();
+        let entries = (range.start..).zip(&page.list);
+        let entries: Vec<GdtEntry> =
+            entries.map(|(index, decoder)| gdt_entry(index, decoder.as_ref())).collect();
         reply.send(&Response::GetGdt(Gdt {
             rpid: range.rpid,
             start: range.start,
@@ -452,8 +453,8 @@ const fn decoder(decoder: &GdtDecoder) -> Decoder {
     Decoder { coherent, hpa_base: hpa, dpa_base: dpa, dpa_len, interleave, way }
 }
 
-fn gdt_entry((index, decoder): (u8, &Option<Decoder>)) -> GdtEntry {
-    let decoder = decoder.as_ref().map(|decoder| GdtDecoder {
+fn gdt_entry(index: u8, decoder: Option<&Decoder>) -> GdtEntry {
+    let decoder = decoder.map(|decoder| GdtDecoder {
         coherent: decoder.coherent,
         hpa: decoder.hpa_base,
         dpa: decoder.dpa_base,

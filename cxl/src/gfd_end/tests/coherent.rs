@@ -22,14 +22,21 @@ fn bench(lines: usize) -> Bench {
 }
 
 /// A message of a host with a cache; `who` has its own addresses.
-fn ask(op: MemOp, (meta_value, snoop): (u8, u8), addr: u64, tag: u16) -> MemHead {
+fn ask(op: MemOp, Wanted { meta_value, snoop }: Wanted, addr: u64, tag: u16) -> MemHead {
     let meta = MetaField::State;
     MemHead { addr: Hpa(addr), meta, meta_value, snoop, ..MemHead::new(op, tag) }
 }
 
-const SHARED: (u8, u8) = (0b11, 1);
-const EXCLUSIVE: (u8, u8) = (0b10, 3);
-const GIVES_UP: (u8, u8) = (0, 0);
+/// `MetaValue` and `SnpType` of a request: how its host wants to hold the line.
+#[derive(Clone, Copy)]
+struct Wanted {
+    meta_value: u8,
+    snoop: u8,
+}
+
+const SHARED: Wanted = Wanted { meta_value: 0b11, snoop: 1 };
+const EXCLUSIVE: Wanted = Wanted { meta_value: 0b10, snoop: 3 };
+const GIVES_UP: Wanted = Wanted { meta_value: 0, snoop: 0 };
 
 fn send(bench: &mut Bench, who: Pid, head: MemHead, byte: u8) -> Vec<(Pid, MemHead, Option<u8>)> {
     let came = bench.mem_as(Pth::new(who, GFD), head, &[byte; LINE], 0xFF);
@@ -40,7 +47,7 @@ fn send(bench: &mut Bench, who: Pid, head: MemHead, byte: u8) -> Vec<(Pid, MemHe
     came.into_iter().map(short).collect()
 }
 
-fn read(bench: &mut Bench, who: Pid, at: u64, how: (u8, u8)) -> Vec<(Pid, MemHead, Option<u8>)> {
+fn read(bench: &mut Bench, who: Pid, at: u64, how: Wanted) -> Vec<(Pid, MemHead, Option<u8>)> {
     send(bench, who, ask(MemOp::MemRd, how, at, 1), 0)
 }
 
@@ -111,7 +118,8 @@ fn plain_accesses_and_uio_are_coherent_too() {
     let plain = MemHead { addr: Hpa(OTHER_BASE), ..MemHead::new(MemOp::MemRd, 5) };
     let snoop = send(&mut bench, OTHER, plain, 0);
     assert_eq!(ops(&snoop), [(HOST, MemOp::BiSnpCur)]);
-    send(&mut bench, HOST, ask(MemOp::MemWr, (0b10, 0), BASE, 2), 7);
+    let keeps = Wanted { meta_value: 0b10, snoop: 0 };
+    send(&mut bench, HOST, ask(MemOp::MemWr, keeps, BASE, 2), 7);
     let came = answer(&mut bench, HOST, MemOp::BiRspE, snoop[0].1.tag);
     assert_eq!(ops(&came), [(OTHER, MemOp::MemData)], "without metadata, without Cmp");
     assert_eq!((came[0].2, came[0].1.meta), (Some(7), MetaField::NoOp));
@@ -312,7 +320,10 @@ fn any_messages(count: u32) {
         let op = MemOp::ALL[pick(&mut rng, MemOp::ALL.len() as u64)];
         let tag = if rng.chance(1, 2) { tags.pop() } else { None };
         let tag = tag.unwrap_or_else(|| u16::try_from(rng.below(1 << 16)).unwrap());
-        let how = (u8::try_from(rng.below(4)).unwrap(), u8::try_from(rng.below(8)).unwrap());
+        let how = Wanted {
+            meta_value: u8::try_from(rng.below(4)).unwrap(),
+            snoop: u8::try_from(rng.below(8)).unwrap(),
+        };
         let mut head = ask(op, how, who.1 + rng.below(16) * 64, tag);
         head.poison = rng.chance(1, 8);
         if rng.chance(1, 4) {

@@ -72,7 +72,7 @@ fn device(media: Media) -> Gfd {
     gfd.set_region(region).unwrap();
     for group in 0..2 {
         let choice = Choice::Contiguous { region: 0, len: 16 * MIB };
-        gfd.add_capacity(Instant::ZERO, (group, NO_TAG), choice, 0).unwrap();
+        gfd.add_capacity(Instant::ZERO, group, NO_TAG, choice, 0).unwrap();
     }
     while gfd.events().pop_fm().is_some() {}
     let decoder = Decoder {
@@ -166,7 +166,7 @@ impl Bench {
     }
 }
 
-fn request(kind: Kind, at: u64, dws: u16, (first_be, last_be): (u8, u8)) -> TlpRepr<'static> {
+fn request(kind: Kind, at: u64, dws: u16, first_be: u8, last_be: u8) -> TlpRepr<'static> {
     let body = Body::Address {
         addr: Hpa(at),
         wide: true,
@@ -180,7 +180,7 @@ fn request(kind: Kind, at: u64, dws: u16, (first_be, last_be): (u8, u8)) -> TlpR
 }
 
 fn plain(kind: Kind, at: u64, dws: u16) -> TlpRepr<'static> {
-    request(kind, at, dws, (15, if dws > 1 { 15 } else { 0 }))
+    request(kind, at, dws, 15, if dws > 1 { 15 } else { 0 })
 }
 
 fn pattern(len: usize) -> Vec<u8> {
@@ -264,7 +264,7 @@ fn byte_enables_and_nothing_at_all() {
     let data = [0xEE; 12];
     let write = |at, (first, last), dws: u16| {
         let len = usize::from(dws) * 4;
-        TlpRepr { payload: &data[..len], ..request(Kind::UioWrite, at, dws, (first, last)) }
+        TlpRepr { payload: &data[..len], ..request(Kind::UioWrite, at, dws, first, last) }
     };
     bench.ask(&write(BASE, (0b1100, 0b0001), 3));
     assert_eq!(bench.memory(0, 13), [0, 0, 0xEE, 0xEE, 0xEE, 0xEE, 0xEE, 0xEE, 0xEE, 0, 0, 0, 0]);
@@ -276,16 +276,16 @@ fn byte_enables_and_nothing_at_all() {
         (Some(Status::Success), vec![0; 4])
     );
     bench.ask(&write(BASE + 0x30, (15, 0), 1));
-    let came = bench.ask(&request(Kind::UioRead, BASE + 0x30, 1, (0, 0)));
+    let came = bench.ask(&request(Kind::UioRead, BASE + 0x30, 1, 0, 0));
     assert_eq!(came[0].tlp().payload(), [0; 4], "not what is there");
-    let came = bench.ask(&request(Kind::MemRead, BASE + 0x30, 1, (0, 0)));
+    let came = bench.ask(&request(Kind::MemRead, BASE + 0x30, 1, 0, 0));
     assert_eq!((came[0].tlp().payload(), came[0].tlp().byte_count()), (&[0; 4][..], Some(1)));
-    let came = bench.ask(&request(Kind::MemRead, BASE + 0x30, 1, (0b1100, 0)));
+    let came = bench.ask(&request(Kind::MemRead, BASE + 0x30, 1, 0b1100, 0));
     let tlp = came[0].tlp();
     assert_eq!((tlp.payload(), tlp.byte_count()), (&[0xEE; 4][..], Some(2)));
     assert_eq!(tlp.lower_address(), Some(0x32));
     // nothing of what is not one's own
-    let came = bench.ask(&request(Kind::UioRead, BASE + (64 * MIB), 1, (0, 0)));
+    let came = bench.ask(&request(Kind::UioRead, BASE + (64 * MIB), 1, 0, 0));
     assert_eq!(came[0].tlp().status(), Some(Status::UnsupportedRequest));
 }
 
@@ -409,7 +409,7 @@ fn atomics_answer_with_what_was() {
 }
 
 fn plain_atomic(kind: Kind, at: u64, dws: u16) -> TlpRepr<'static> {
-    request(kind, at, dws, (15, if dws > 1 { 15 } else { 0 }))
+    request(kind, at, dws, 15, if dws > 1 { 15 } else { 0 })
 }
 
 /// What is for another, from nobody, or unexpected: a notification, and UR where it can be said.

@@ -28,7 +28,7 @@ fn set64(block: &mut Component, decoder: u8, register: u16, value: u64) {
 }
 
 /// Writes a decoder and has it committed, with `control` besides; what its control reads then.
-fn commit(block: &mut Component, decoder: u8, (base, size): (u64, u64), control: u32) -> u32 {
+fn commit(block: &mut Component, decoder: u8, base: u64, size: u64, control: u32) -> u32 {
     set64(block, decoder, regs::BASE, base);
     set64(block, decoder, regs::SIZE, size);
     let control = (control | regs::COMMIT).to_le_bytes();
@@ -102,17 +102,17 @@ fn a_commit_is_checked() {
     ];
     for (name, first, second, control, want) in cases {
         let mut block = block(DEVICE);
-        assert_eq!(commit(&mut block, 0, first, 0), DONE, "{name}");
-        assert_eq!(commit(&mut block, 1, second, control), want, "{name}");
+        assert_eq!(commit(&mut block, 0, first.0, first.1, 0), DONE, "{name}");
+        assert_eq!(commit(&mut block, 1, second.0, second.1, control), want, "{name}");
     }
 }
 
 #[test]
 fn decoders_are_committed_and_released_in_order() {
     let mut block = block(DEVICE);
-    assert_eq!(commit(&mut block, 1, (UNIT, UNIT), 0), REFUSED, "not before the one before it");
-    assert_eq!(commit(&mut block, 0, (0, UNIT), 0), DONE);
-    assert_eq!(commit(&mut block, 1, (UNIT, UNIT), 0), DONE, "the next try");
+    assert_eq!(commit(&mut block, 1, UNIT, UNIT, 0), REFUSED, "not before the one before it");
+    assert_eq!(commit(&mut block, 0, 0, UNIT, 0), DONE);
+    assert_eq!(commit(&mut block, 1, UNIT, UNIT, 0), DONE, "the next try");
     let control = |block: &Component, decoder| read(block, at(decoder, regs::DECODER));
     block.write(at(0, regs::DECODER), &[0; 4]);
     assert_eq!(control(&block, 0) & DONE, DONE, "not before the one behind it");
@@ -126,8 +126,8 @@ fn decoders_are_committed_and_released_in_order() {
 fn what_is_committed_does_not_change_and_what_is_locked_stays() {
     let mut block = block(DEVICE);
     switch_on(&mut block);
-    assert_eq!(commit(&mut block, 0, (UNIT, UNIT), regs::LOCK), DONE);
-    assert_eq!(commit(&mut block, 1, (2 * UNIT, UNIT), 0), DONE);
+    assert_eq!(commit(&mut block, 0, UNIT, UNIT, regs::LOCK), DONE);
+    assert_eq!(commit(&mut block, 1, 2 * UNIT, UNIT, 0), DONE);
     let was = block.clone();
     for decoder in [0, 1] {
         for register in [regs::BASE, regs::SIZE, regs::TARGET] {
@@ -149,14 +149,14 @@ fn what_is_committed_does_not_change_and_what_is_locked_stays() {
 #[test]
 fn a_device_decodes_when_it_is_on() {
     let mut block = block(DEVICE);
-    assert_eq!(commit(&mut block, 0, (4 * UNIT, UNIT), regs::UIO), DONE);
+    assert_eq!(commit(&mut block, 0, 4 * UNIT, UNIT, regs::UIO), DONE);
     let dpa =
         |block: &Component, hpa, uio| block.hdm().unwrap().dpa(Hpa(hpa), 64, uio).map(|Dpa(at)| at);
     assert_eq!(dpa(&block, 4 * UNIT, false), None, "off");
     switch_on(&mut block);
     // A skip of one unit, and no UIO.
     set64(&mut block, 1, regs::TARGET, UNIT);
-    assert_eq!(commit(&mut block, 1, (8 * UNIT, 2 * UNIT), 0), DONE);
+    assert_eq!(commit(&mut block, 1, 8 * UNIT, 2 * UNIT, 0), DONE);
     #[rustfmt::skip] // columns: HPA, CXL.mem, UIO
     let cases = [
         (4 * UNIT - 64,     None,                None),
@@ -188,13 +188,13 @@ fn ways_are_taken_out_by_a_device_and_choose_the_port_of_a_switch() {
     let (base, size, hpa) = (0x100_0000_0000, 4 * UNIT, 0x100_0000_0000 + 0x1_3A40);
     let mut device = block(DEVICE);
     switch_on(&mut device);
-    assert_eq!(commit(&mut device, 0, (base, size), 0x24), DONE);
+    assert_eq!(commit(&mut device, 0, base, size, 0x24), DONE);
     let dpa = |len| device.hdm().unwrap().dpa(Hpa(hpa), len, false);
     assert_eq!((dpa(64), dpa(0x5C0)), (Some(Dpa(0x4A40)), Some(Dpa(0x4A40))));
     assert_eq!(dpa(0x5C1), None, "past the granule another device has the next byte");
     let mut switch = block(HdmRole::Switch);
     set64(&mut switch, 0, regs::TARGET, 0x0807_0605_0403_0201);
-    assert_eq!(commit(&mut switch, 0, (base, size), 0x24), DONE);
+    assert_eq!(commit(&mut switch, 0, base, size, 0x24), DONE);
     let target = |at| switch.hdm().unwrap().target(Hpa(at), 1, false);
     assert_eq!(target(hpa), Some(4), "(HPA >> 12) & 3 = 3");
     assert_eq!((target(base + 0x1000), target(base + size - 1)), (Some(2), Some(4)));
@@ -203,7 +203,7 @@ fn ways_are_taken_out_by_a_device_and_choose_the_port_of_a_switch() {
     assert_eq!(uio(&switch, 64), None, "its UIO bit is not set");
     let mut switch = block(HdmRole::Switch);
     set64(&mut switch, 0, regs::TARGET, 0x0807_0605_0403_0201);
-    assert_eq!(commit(&mut switch, 0, (base, size), 0x24 | regs::UIO), DONE);
+    assert_eq!(commit(&mut switch, 0, base, size, 0x24 | regs::UIO), DONE);
     assert_eq!((uio(&switch, 64), uio(&switch, 0x5C0)), (Some(4), Some(4)));
     assert_eq!(uio(&switch, 0x5C1), None, "past the granule another port has the next byte");
     assert_eq!(switch.hdm().unwrap().list()[0].dpa, 0..0);
@@ -229,10 +229,10 @@ fn a_switch_has_nothing_to_switch_on_and_all_of_its_targets() {
 fn less_memory_keeps_what_is_committed() {
     let mut block = block(DEVICE);
     switch_on(&mut block);
-    assert_eq!(commit(&mut block, 0, (0, 4 * UNIT), 0), DONE);
+    assert_eq!(commit(&mut block, 0, 0, 4 * UNIT, 0), DONE);
     block.hdm_mut().unwrap().set_capacity(2 * UNIT);
     assert_eq!(block.hdm().unwrap().dpa(Hpa(3 * UNIT), 64, false), Some(Dpa(3 * UNIT)));
-    assert_eq!(commit(&mut block, 1, (4 * UNIT, UNIT), 0), REFUSED);
+    assert_eq!(commit(&mut block, 1, 4 * UNIT, UNIT, 0), REFUSED);
 }
 
 /// Whatever is written, bytes or registers: committed decoders are the first ones, in order, never overlap, never change

@@ -73,7 +73,8 @@ impl Assembler {
     pub fn push(
         &mut self,
         now: Instant,
-        (port, peer): (u8, Peer),
+        port: u8,
+        peer: Peer,
         packet: &MctpPacket<'_>,
     ) -> Option<Vec<u8>> {
         self.expire(now);

@@ -185,6 +185,15 @@ struct Serving {
     until: Instant,
 }
 
+/// Where a message came from.
+#[derive(Clone, Copy, Debug)]
+struct Origin {
+    /// The port that it came in by.
+    port: u8,
+    peer: Peer,
+    spid: Pid,
+}
+
 /// Carries CCI messages between this component and others, as MCTP packets in vendor-defined messages.
 #[derive(Clone, Debug)]
 pub struct Tunnel {
@@ -282,7 +291,7 @@ impl Tunnel {
         self.numbers += 1;
         let id = RequestId(self.numbers);
         self.pending.push(Pending { id, peer, tag, header, until: now + timeout });
-        self.push((from, peer), true, tag, kind, message);
+        self.push(from, peer, true, tag, kind, message);
         Ok(id)
     }
 
@@ -298,7 +307,7 @@ impl Tunnel {
             return Err(TunnelError::Busy);
         }
         let Serving { peer, tag, kind, .. } = self.serving.swap_remove(at);
-        self.push((self.own, peer), false, tag, kind, message);
+        self.push(self.own, peer, false, tag, kind, message);
         Ok(())
     }
 
@@ -318,7 +327,7 @@ impl Tunnel {
         }
         let tag = self.free_tag(peer).ok_or(TunnelError::Busy)?;
         self.tag = tag;
-        self.push((self.own, peer), true, tag, kind, message);
+        self.push(self.own, peer, true, tag, kind, message);
         Ok(())
     }
 
@@ -342,8 +351,8 @@ impl Tunnel {
             self.counts.unexpected += u64::from(packet.last);
             return;
         }
-        if let Some(body) = self.assembler.push(now, (port, peer), packet) {
-            self.whole(now, (port, peer, pth.spid), packet, &body);
+        if let Some(body) = self.assembler.push(now, port, peer, packet) {
+            self.whole(now, Origin { port, peer, spid: pth.spid }, packet, &body);
         }
     }
 
@@ -413,7 +422,8 @@ impl Tunnel {
 
     fn push(
         &mut self,
-        (from, peer): (Pid, Peer),
+        from: Pid,
+        peer: Peer,
         owner: bool,
         tag: u8,
         kind: MessageType,
@@ -424,20 +434,15 @@ impl Tunnel {
     }
 
     /// Takes a message in that is whole.
-    fn whole(
-        &mut self,
-        now: Instant,
-        (port, peer, spid): (u8, Peer, Pid),
-        packet: &MctpPacket<'_>,
-        body: &[u8],
-    ) {
+    fn whole(&mut self, now: Instant, origin: Origin, packet: &MctpPacket<'_>, body: &[u8]) {
+        let Origin { port, peer, .. } = origin;
         let Some((kind, header, message)) = opened(body) else {
             self.counts.malformed += 1;
             return;
         };
         match (packet.owner, header.category) {
             (true, Category::Request) => {
-                self.serve(now, (port, peer, spid), packet.tag, kind, (header, message));
+                self.serve(now, origin, packet.tag, kind, header, message);
             }
             (true, Category::Event) if self.events.len() < EVENTS_MAX => {
                 self.events.push_back(Event::Notice {
@@ -468,10 +473,11 @@ impl Tunnel {
     fn serve(
         &mut self,
         now: Instant,
-        (port, peer, spid): (u8, Peer, Pid),
+        Origin { port, peer, spid }: Origin,
         tag: u8,
         kind: MessageType,
-        (header, message): (Header, &[u8]),
+        header: Header,
+        message: &[u8],
     ) {
         let same = |old: &Serving| (old.port, old.peer, old.tag) == (port, peer, tag);
         if let Some(at) = self.serving.iter().position(same) {

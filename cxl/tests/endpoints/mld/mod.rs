@@ -459,13 +459,7 @@ impl Bench {
     }
 
     /// 5605h, of extents where there are some, else of a tag.
-    fn take(
-        &mut self,
-        host: u16,
-        forced: bool,
-        (len, tag): (u64, u8),
-        of: &[Extent],
-    ) -> ReturnCode {
+    fn take(&mut self, host: u16, forced: bool, len: u64, tag: u8, of: &[Extent]) -> ReturnCode {
         let by_tag = of.is_empty();
         let policy = if by_tag { ReleasePolicy::Tag } else { ReleasePolicy::Prescriptive };
         let flags = ReleaseFlags { policy, forced, sanitize: false };
@@ -527,9 +521,9 @@ fn dynamic_capacity_is_reached_by_its_own_ld_alone() {
     bench.memory(Some(1), BAR + REGION, Some(&[0xEE; 4]));
     assert_eq!(bench.memory(Some(0), BAR + REGION, None)[0].2, [1, 2, 3, 4]);
     // Its host has its memory on: only by force.
-    assert_eq!(bench.take(0, false, (0, 1), &[]), ReturnCode::Busy);
+    assert_eq!(bench.take(0, false, 0, 1, &[]), ReturnCode::Busy);
     assert_eq!(bench.status(0, REGION), done, "nothing was taken");
-    assert_eq!(bench.take(0, true, (0, 1), &[]), ReturnCode::Success);
+    assert_eq!(bench.take(0, true, 0, 1, &[]), ReturnCode::Success);
     assert_eq!((bench.status(0, REGION), bench.extents(0)), (refused, vec![]));
     assert_eq!(bench.memory(Some(1), BAR + REGION + 2 * BLOCK, None)[0].2, [5, 6, 7, 8]);
     // What LD 0 had goes to LD 1, and back to LD 0: zeros for both.
@@ -539,11 +533,7 @@ fn dynamic_capacity_is_reached_by_its_own_ld_alone() {
     );
     assert_eq!(bench.memory(Some(1), BAR + REGION, None)[0].2, [0; 4], "nothing of LD 0");
     bench.write_config(1, 0x04, 0);
-    assert_eq!(
-        bench.take(1, false, (0, 0), &[at(REGION, BLOCK)]),
-        ReturnCode::Success,
-        "it is off"
-    );
+    assert_eq!(bench.take(1, false, 0, 0, &[at(REGION, BLOCK)]), ReturnCode::Success, "it is off");
     assert_eq!(
         bench.add(0, (AddPolicy::Prescriptive, 0, BLOCK, 0), &[at(REGION, BLOCK)]),
         ReturnCode::Success
@@ -611,7 +601,7 @@ fn what_cannot_be_added_or_released_changes_nothing() {
     ];
     for (name, ld, len, tag, extents, code) in releases {
         for forced in [false, true] {
-            let said = bench.take(ld, forced, (len, tag), extents);
+            let said = bench.take(ld, forced, len, tag, extents);
             assert_eq!(said, code, "{name}, forced: {forced}");
         }
     }
@@ -623,8 +613,8 @@ fn what_cannot_be_added_or_released_changes_nothing() {
         assert_eq!(bench.add(ld, (Free, 0, BLOCK, 0), &[]), none, "LD {ld}");
     }
     // A part of a tag goes from its end, and free blocks are found around what is in use.
-    assert_eq!(bench.take(0, false, (BLOCK, 1), &[]), ReturnCode::Success);
-    assert_eq!(bench.take(1, false, (0, 2), &[]), ReturnCode::Success);
+    assert_eq!(bench.take(0, false, BLOCK, 1, &[]), ReturnCode::Success);
+    assert_eq!(bench.take(1, false, 0, 2, &[]), ReturnCode::Success);
     assert_eq!(bench.add(2, (Contiguous, 0, 2 * BLOCK, 3), &[]), ReturnCode::Success);
     assert_eq!(bench.extents(2)[0], (REGION + 3 * BLOCK, 2 * BLOCK));
 }

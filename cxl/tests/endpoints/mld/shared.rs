@@ -45,7 +45,7 @@ fn what_has_a_tag_is_shared_and_kept() {
     assert_eq!(bench.status(2, REGION), refused, "LD 2 has none of it");
     assert_eq!(bench.status(1, REGION + 2 * BLOCK), refused, "and LD 1 nothing of LD 2");
     // The first one lets it go, and the second one has it still.
-    assert_eq!(bench.take(0, true, (0, 1), &[]), ReturnCode::Success);
+    assert_eq!(bench.take(0, true, 0, 1, &[]), ReturnCode::Success);
     assert_eq!(bench.status(0, REGION), refused);
     assert_eq!(bench.memory(Some(1), BAR + REGION, None)[0].2, [1, 2, 3, 4]);
     // The manager keeps it: nobody has it, and it is not free.
@@ -58,13 +58,13 @@ fn what_has_a_tag_is_shared_and_kept() {
     assert_eq!(reference(&mut bench, 1, false), ReturnCode::InvalidInput, "none was added");
     assert_eq!(reference(&mut bench, 1, true), ReturnCode::Success);
     assert_eq!(reference(&mut bench, 1, true), ReturnCode::Success, "twice is as once");
-    assert_eq!(bench.take(1, true, (0, 1), &[]), ReturnCode::Success);
+    assert_eq!(bench.take(1, true, 0, 1, &[]), ReturnCode::Success);
     assert_eq!((bench.status(1, REGION), bench.extents(1)), (refused, vec![]));
     let all = (AddPolicy::Contiguous, 0, 2 * GRANULE - BLOCK, 3);
     assert_eq!(bench.add(1, all, &[]), ReturnCode::ResourcesExhausted);
     assert_eq!(bench.add(2, share, &[]), ReturnCode::Success, "it comes back as it was");
     assert_eq!(bench.memory(Some(2), BAR + REGION, None)[0].2, [1, 2, 3, 4]);
-    assert_eq!(bench.take(2, true, (0, 1), &[]), ReturnCode::Success);
+    assert_eq!(bench.take(2, true, 0, 1, &[]), ReturnCode::Success);
     assert_eq!(reference(&mut bench, 1, false), ReturnCode::Success);
     assert_eq!(bench.add(2, share, &[]), ReturnCode::InvalidInput, "it is gone");
     let again = (AddPolicy::Prescriptive, 0, 0, 0);
@@ -92,12 +92,12 @@ fn what_is_shared_has_numbers_of_its_own() {
     assert_eq!(bench.add(1, share, &[]), ReturnCode::Success);
     assert_eq!(seen(&mut bench), ([vec![1], vec![1], own.clone()], [true, true, false]));
     let middle = [at(REGION + BLOCK, BLOCK)];
-    assert_eq!(bench.take(1, true, (0, 0), &middle), ReturnCode::Success);
+    assert_eq!(bench.take(1, true, 0, 0, &middle), ReturnCode::Success);
     let want = [vec![1, 0, 3], vec![1, 3], own.clone()];
     assert_eq!(seen(&mut bench), (want, [true, true, false]), "the middle is one LD's alone");
-    assert_eq!(bench.take(0, true, (0, 0), &middle), ReturnCode::Success);
+    assert_eq!(bench.take(0, true, 0, 0, &middle), ReturnCode::Success);
     assert_eq!(seen(&mut bench), ([vec![1, 2], vec![1, 2], own.clone()], [true, true, false]));
-    assert_eq!(bench.take(0, true, (0, 1), &[]), ReturnCode::Success);
+    assert_eq!(bench.take(0, true, 0, 1, &[]), ReturnCode::Success);
     assert_eq!(seen(&mut bench), ([vec![], vec![0, 0], own.clone()], [true, true, false]));
     assert_eq!(bench.manage(&Request::AddReference([1; 16])).0, ReturnCode::Success);
     assert_eq!(seen(&mut bench), ([vec![], vec![1, 2], own], [false, true, false]));

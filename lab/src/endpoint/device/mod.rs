@@ -186,7 +186,7 @@ impl DeviceEndpoint {
                 }
             }
             Event::Ln { function, ticket, outcome, result } => {
-                self.ln.ended(&self.inner, (function, ticket), outcome, result, log);
+                self.ln.ended(&self.inner, function, ticket, outcome, result, log);
             }
             Event::Notified { function, message, copies } => {
                 notified(function, &message, copies, log);
@@ -303,7 +303,7 @@ impl Endpoint for DeviceEndpoint {
                 }
                 let how = self.how(access)?;
                 let (_, transfers) = self.transfers(access.function)?;
-                transfers.start_load(access, how, (*rounds, *pause_ms))?;
+                transfers.start_load(access, how, *rounds, *pause_ms)?;
                 for (function, other) in (0..).zip(&mut self.transfers) {
                     if function != access.function {
                         other.forget_load();

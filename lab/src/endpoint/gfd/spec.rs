@@ -104,7 +104,7 @@ impl GfdSpec {
             move |code| field("grant", format!("{text}: {what} refused: {code:?}"))
         };
         let choice = Choice::Contiguous { region: 0, len };
-        let added = gfd.grant_capacity((group, NO_TAG), choice);
+        let added = gfd.grant_capacity(group, NO_TAG, choice);
         let added = added.map_err(refuse("capacity"))?;
         let start = added.list.first().map(|extent| extent.start);
         let start = start.ok_or_else(|| field("grant", format!("{text}: no room is left")))?;

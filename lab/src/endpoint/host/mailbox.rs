@@ -49,7 +49,8 @@ impl HostEndpoint {
         &mut self,
         now: Instant,
         number: u64,
-        (base, block): (Option<Num>, Option<Num>),
+        base: Option<Num>,
+        block: Option<Num>,
         timeout_ms: u64,
     ) -> Result<Option<Answer>, Refused> {
         let block = self.block(block)?;

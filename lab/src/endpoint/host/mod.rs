@@ -195,7 +195,8 @@ impl HostEndpoint {
         &mut self,
         now: Instant,
         number: u64,
-        (device, cache_id): (Bdf, Option<u8>),
+        device: Bdf,
+        cache_id: Option<u8>,
         timeout_ms: u64,
     ) -> Result<Option<Answer>, Refused> {
         if let Some(found) = cache_id.filter(|id| *id > 15) {
@@ -243,10 +244,11 @@ impl HostEndpoint {
         &mut self,
         now: Instant,
         number: u64,
-        (dest, register): (Bdf, u16),
+        dest: Bdf,
+        register: u16,
         write: Option<(u64, u8)>,
     ) -> Result<Option<Answer>, Refused> {
-        if register % 4 != 0 || register > 0xFFC {
+        if !register.is_multiple_of(4) || register > 0xFFC {
             let text = format!("expected a multiple of 4 below 0x1000, found {register:#x}");
             return Err(Refused::bad_request(text));
         }
@@ -513,15 +515,15 @@ impl Endpoint for HostEndpoint {
             Command::Rescan { bdf, timeout_ms } => self.scan(now, number, Some(bdf.0), *timeout_ms),
             Command::Reset { bdf, timeout_ms } => self.reset(now, number, bdf.0, *timeout_ms),
             Command::CacheId { bdf, id, timeout_ms } => {
-                self.cache_id(now, number, (bdf.0, *id), *timeout_ms)
+                self.cache_id(now, number, bdf.0, *id, *timeout_ms)
             }
             Command::Tree {} => Ok(self.tree(now, number)),
             Command::Cdat { bdf, timeout_ms } => {
                 self.cdat(now, number, bdf.map(|it| it.0), *timeout_ms)
             }
-            Command::ConfigRead { bdf, reg } => self.config(now, number, (bdf.0, *reg), None),
+            Command::ConfigRead { bdf, reg } => self.config(now, number, bdf.0, *reg, None),
             Command::ConfigWrite { bdf, reg, value, enables } => {
-                self.config(now, number, (bdf.0, *reg), Some((value.0, *enables)))
+                self.config(now, number, bdf.0, *reg, Some((value.0, *enables)))
             }
             Command::Read(access) => self.transfer(now, number, access, false),
             Command::Write(access) => self.transfer(now, number, access, true),
@@ -539,7 +541,7 @@ impl Endpoint for HostEndpoint {
                 Ok(None)
             }
             Command::Ring { base, block, timeout_ms } => {
-                self.read_ring(now, number, (*base, *block), *timeout_ms)
+                self.read_ring(now, number, *base, *block, *timeout_ms)
             }
             Command::TurnOff { timeout_ms } => {
                 self.inner.turn_off();
@@ -550,7 +552,7 @@ impl Endpoint for HostEndpoint {
             Command::LoadStart { access, rounds, pause_ms } => {
                 no_function(access.function)?;
                 let how = self.how(access)?;
-                self.transfers.start_load(access, how, (*rounds, *pause_ms))?;
+                self.transfers.start_load(access, how, *rounds, *pause_ms)?;
                 Ok(Some(Answer::Done))
             }
             Command::Mem(command) => match &mut self.fabric_mem {

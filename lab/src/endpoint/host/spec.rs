@@ -144,12 +144,12 @@ impl HostSpec {
         let mut regions = Regions::new();
         let window = self.fabric_window.as_deref().map(|text| range("fabric_window", text, None));
         let window = window.transpose()?;
-        if let Some(window) = window {
-            free("fabric_window", window, &software, None)?;
+        if let Some((base, len)) = window {
+            free("fabric_window", base, len, &software, None)?;
         }
         for text in given {
             let (base, len) = range("hpa_memory", text, Some(MEMORY_BASE))?;
-            free("hpa_memory", (base, len), &software, window)?;
+            free("hpa_memory", base, len, &software, window)?;
             memory.add(Hpa(base), Memory::anonymous(len))?;
             let added = regions.add(Hpa(base), len);
             added.map_err(|error| field("hpa_memory", error.to_string()))?;
@@ -260,7 +260,8 @@ fn export(text: &str) -> Result<Export, SpecError> {
 /// Refuses a range that devices or interrupts are at, or the fabric.
 fn free(
     name: &'static str,
-    (base, len): (u64, u64),
+    base: u64,
+    len: u64,
     software: &Software,
     window: Option<(u64, u64)>,
 ) -> Result<(), SpecError> {

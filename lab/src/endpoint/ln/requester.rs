@@ -165,7 +165,8 @@ impl LnCommands {
     pub fn ended(
         &mut self,
         device: &CxlDevice,
-        (function, ticket): (u8, Ticket),
+        function: u8,
+        ticket: Ticket,
         outcome: Outcome,
         result: Result<Vec<u8>, Failure>,
         log: &mut EventLog,

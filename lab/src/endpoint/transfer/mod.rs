@@ -216,7 +216,8 @@ impl Transfers {
         &mut self,
         access: &Access,
         how: How,
-        (rounds, pause_ms): (u64, u64),
+        rounds: u64,
+        pause_ms: u64,
     ) -> Result<(), Refused> {
         if self.load.as_ref().is_some_and(|load| load.report.running) {
             return Err(Refused::because("a load runs already: stop it first"));

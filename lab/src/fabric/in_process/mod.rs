@@ -132,7 +132,8 @@ impl InProcessFabric {
                 at,
                 fixed.get(at),
                 &mut wires,
-                (&pool, &mut bufs),
+                &pool,
+                &mut bufs,
             )?);
         }
         let mut endpoints = Vec::new();

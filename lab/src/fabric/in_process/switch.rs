@@ -68,7 +68,8 @@ impl RunningSwitch {
         at: usize,
         fixed: Option<&StaticInit>,
         wires: &mut Wires,
-        (pool, bufs): (&Arc<Pool>, &mut Bufs),
+        pool: &Arc<Pool>,
+        bufs: &mut Bufs,
     ) -> Result<Option<Self>, InProcessError> {
         let Some(switch) = layout.switches.get(at) else { return Ok(None) };
         let name = || switch.name.clone();

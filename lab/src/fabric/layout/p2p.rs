@@ -83,12 +83,12 @@ impl super::Layout {
     /// Where a device is in the hierarchy of its host; none where none binds it, or not at a PBR switch. A host is above all.
     #[must_use]
     pub fn place(&self, device: Part) -> Option<Place> {
-        self.place_of((device, None))
+        self.place_of(device, None)
     }
 
     /// As [`Self::place`], of a logical device of a device, where one is named.
     #[must_use]
-    pub fn place_of(&self, (device, ld): (Part, Option<u8>)) -> Option<Place> {
+    pub fn place_of(&self, device: Part, ld: Option<u8>) -> Option<Place> {
         if let Part::Host(host) = device {
             return self.has_edge(host).then_some(Place { host, below: None, vppb: 0 });
         }
@@ -125,7 +125,7 @@ impl Builder<'_> {
             source,
         };
         let (to, ld) = self.bound_part(&by, &wanted.to)?;
-        let target = self.bound((to, ld), DeviceKind::Memory, P2pRule::MemoryDevice);
+        let target = self.bound(to, ld, DeviceKind::Memory, P2pRule::MemoryDevice);
         let target = target.map_err(|rule| refuse(&wanted.to, rule))?;
         let (mut from, edge) = (Vec::new(), self.layout.edge_of(to));
         if all.iter().any(|it| it.edge == edge && it.to != to) {
@@ -148,7 +148,7 @@ impl Builder<'_> {
             return Err(LayoutError::Count { name: by, what, want, had: 0 });
         }
         let (hpa, len) =
-            self.hdm_of((to, ld), wanted, all).map_err(|rule| refuse(&wanted.to, rule))?;
+            self.hdm_of(to, ld, wanted, all).map_err(|rule| refuse(&wanted.to, rule))?;
         let new = P2pRange { name, from, to, ld, edge, hpa, len };
         self.has_room(&new, all)?;
         Ok(new)
@@ -179,7 +179,7 @@ impl Builder<'_> {
     }
 
     fn own_memory_of(&self, to: Part, ld: Option<u8>, all: &mut Vec<P2pRange>) {
-        let owner = |ld| self.bound((to, ld), DeviceKind::Memory, P2pRule::MemoryDevice).ok();
+        let owner = |ld| self.bound(to, ld, DeviceKind::Memory, P2pRule::MemoryDevice).ok();
         let Some(host) = owner(ld) else { return };
         let own = Part::Host(host);
         // The edge takes CXL.mem for the one logical device that the host has at that port.
@@ -233,7 +233,8 @@ impl Builder<'_> {
     /// The host of a device of this kind (or, for accelerators, a NIC) at a PBR switch.
     fn bound(
         &self,
-        (part, ld): (Part, Option<u8>),
+        part: Part,
+        ld: Option<u8>,
         kind: DeviceKind,
         rule: P2pRule,
     ) -> Result<usize, P2pRule> {
@@ -244,7 +245,7 @@ impl Builder<'_> {
             return Err(rule);
         }
         let at = if memory { self.layout.edge_of(part) } else { part };
-        self.layout.place_of((at, ld)).map(|place| place.host).ok_or(P2pRule::Bound)
+        self.layout.place_of(at, ld).map(|place| place.host).ok_or(P2pRule::Bound)
     }
 
     /// Whether a part may access a memory device of `target`.
@@ -252,7 +253,7 @@ impl Builder<'_> {
         if part == Part::Host(target) {
             return Ok(()); // its own memory device, by CXL.mem, too
         }
-        let host = self.bound((part, None), DeviceKind::Accelerator, P2pRule::Requester)?;
+        let host = self.bound(part, None, DeviceKind::Accelerator, P2pRule::Requester)?;
         if host == target {
             return Ok(());
         }
@@ -270,7 +271,8 @@ impl Builder<'_> {
     /// Where a memory device lies, and how much of it.
     fn hdm_of(
         &self,
-        (to, ld): (Part, Option<u8>),
+        to: Part,
+        ld: Option<u8>,
         wanted: &P2p,
         all: &[P2pRange],
     ) -> Result<(u64, u64), P2pRule> {

@@ -516,7 +516,7 @@ fn logical_devices_that_are_accessed_directly_have_their_places() {
     let mld = Part::Device(4);
     let targets: Vec<_> = laid.p2p.iter().map(|it| (it.target(), it.hpa >> 36)).collect();
     assert_eq!(targets, [((mld, Some(0)), 16), ((mld, Some(1)), 17), ((mld, Some(2)), 18)]);
-    let place = |ld| laid.place_of((mld, Some(ld)));
+    let place = |ld| laid.place_of(mld, Some(ld));
     let at = |host, below, vppb| Some(p2p::Place { host, below, vppb });
     assert_eq!(
         [0, 1, 2, 3].map(place),

@@ -16,6 +16,7 @@ use weft_rpc::{Client, ClientError, Refused};
 use super::{LOOK, ProcessError};
 use crate::endpoint::{Answer, Command};
 use crate::fabric::direct_access::requester_ids;
+use crate::fabric::granted::Plan;
 use crate::fabric::host_bringup::{BringupError, Host, MemoryGrants};
 use crate::fabric::layout::Layout;
 use crate::fabric::topology::Topology;
@@ -66,15 +67,16 @@ pub(super) fn hosts(
 /// # Errors
 /// Somebody is not there or refuses.
 pub fn map(dir: &Path, topology: &Topology, layout: &Layout) -> Result<(), ProcessError> {
-    hosts(dir, topology, |host| host.come_back((topology, layout)))?;
+    let plan = Plan { topology, layout };
+    hosts(dir, topology, |host| host.come_back(plan))?;
     let pause = || wait::pause(LOOK);
     let mut given = MemoryGrants::settled(|request| manager(dir, request), pause)?;
-    given.ids = requester_ids((topology, layout), &given, |at, command| {
+    given.ids = requester_ids(plan, &given, |at, command| {
         let host = topology.hosts.get(at).map(|host| host.name.as_str());
         part(dir, host.unwrap_or_default(), command)
     });
-    hosts(dir, topology, |host| host.map((topology, layout), &given))?;
-    Ok(given.all_mapped((topology, layout))?)
+    hosts(dir, topology, |host| host.map(plan, &given))?;
+    Ok(given.all_mapped(plan)?)
 }
 
 /// Asks who listens at `socket`.

@@ -27,6 +27,7 @@ use crate::clock;
 use crate::endpoint::{Answer, Command};
 use crate::fabric::dir_lock;
 use crate::fabric::direct_access::requester_ids;
+use crate::fabric::granted::Plan;
 use crate::fabric::host_bringup::MemoryGrants;
 use crate::fabric::layout::{Layout, MANAGER};
 use crate::fabric::topology::Topology;
@@ -146,11 +147,12 @@ impl Machines {
         let pause = || wait::pause(LOOK);
         let mut grants = MemoryGrants::settled(|request| self.manager(at, request), pause)?;
         let (topology, layout) = (self.topology.clone(), self.layout.clone());
-        grants.ids = requester_ids((&topology, &layout), &grants, |at, command| {
+        let plan = Plan { topology: &topology, layout: &layout };
+        grants.ids = requester_ids(plan, &grants, |at, command| {
             let host = topology.hosts.get(at).map(|host| host.name.as_str());
             self.ask(host.unwrap_or_default(), command)
         });
-        let mapped = grants.all_mapped((&topology, &layout));
+        let mapped = grants.all_mapped(plan);
         self.all(&Order::Map { grants })?;
         Ok(mapped?)
     }

@@ -38,6 +38,7 @@ use self::process::Process;
 use super::desired_state::desired_state;
 use super::dir_lock::{self, DirLock, DirLockError, make_own_dir};
 use super::endpoint_spec::endpoint_spec;
+use super::granted::Plan;
 use super::host_bringup::{BringupError, Host, MemoryGrants};
 use super::layout::{End, Layout, MANAGER, Part};
 use super::managed::{self, UpError};
@@ -210,12 +211,14 @@ impl Processes {
 
     /// Has the hosts on this machine find what is below them.
     fn enumerate(&self) -> Result<(), ProcessError> {
-        self.hosts(|host| host.enumerate((&self.topology, &self.layout)))
+        let plan = Plan { topology: &self.topology, layout: &self.layout };
+        self.hosts(|host| host.enumerate(plan))
     }
 
     /// Has the hosts on this machine map what the manager has given.
     fn map(&self, grants: &MemoryGrants) -> Result<(), ProcessError> {
-        self.hosts(|host| host.map((&self.topology, &self.layout), grants))
+        let plan = Plan { topology: &self.topology, layout: &self.layout };
+        self.hosts(|host| host.map(plan, grants))
     }
 
     /// The topology that it was made of.
@@ -236,10 +239,11 @@ impl Processes {
         &mut self,
         name: &str,
         arguments: &[String],
-        on: (Vec<String>, &Path),
+        devices: Vec<String>,
+        socket: &Path,
     ) -> Result<(), ProcessError> {
         let folder = self.folder(name)?;
-        self.children.push(Process::start((name, &folder), arguments, on)?);
+        self.children.push(Process::start(name, &folder, arguments, devices, socket)?);
         Ok(())
     }
 
@@ -308,7 +312,7 @@ impl Processes {
             let devices = ports.map(device).collect();
             let arguments = ["run".to_owned(), "-c".to_owned(), file.display().to_string()];
             let address = served.map(|(_, address)| address);
-            self.start(&name, &arguments, (devices, &socket))?;
+            self.start(&name, &arguments, devices, &socket)?;
             self.listens(&socket)?;
             if let Some(address) = address {
                 self.wait(|_| Ok(TcpStream::connect(address).ok().map(drop)))?;
@@ -335,7 +339,7 @@ impl Processes {
             let devices = (0..self.layout.link_count(part)).map(device).collect();
             let [file, at] = [&file, &socket].map(|path| path.display().to_string());
             let arguments = ["endpoint", spec.kind(), "--config", &file, "--socket", &at];
-            self.start(&name, &arguments.map(ToOwned::to_owned), (devices, &socket))?;
+            self.start(&name, &arguments.map(ToOwned::to_owned), devices, &socket)?;
             self.listens(&socket)?;
         }
         Ok(())
@@ -383,7 +387,7 @@ impl Processes {
         ];
         arguments.extend(flags.into_iter().flatten().map(ToOwned::to_owned));
         let socket = self.manager_socket();
-        self.start(MANAGER, &arguments, (Vec::new(), &socket))?;
+        self.start(MANAGER, &arguments, Vec::new(), &socket)?;
         self.listens(&socket)?;
         let mut errors = self.wait(|up| {
             Ok(match up.manager(&Request::Status)? {

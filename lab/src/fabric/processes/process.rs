@@ -37,9 +37,11 @@ pub(super) struct Process {
 impl Process {
     /// Starts a process that drives `devices` and serves a socket; the script `run` in its folder does the same again.
     pub fn start(
-        (name, folder): (&str, &Path),
+        name: &str,
+        folder: &Path,
         arguments: &[String],
-        (devices, socket): (Vec<String>, &Path),
+        devices: Vec<String>,
+        socket: &Path,
     ) -> Result<Self, ProcessError> {
         let log = folder.join("log");
         let file = files::create_anew(&log).map_err(io(format!("make {}", log.display())))?;

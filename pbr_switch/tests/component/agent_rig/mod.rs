@@ -160,7 +160,7 @@ fn gfd(payload_max: usize) -> GfdEnd {
     gfd.set_region(Region { id: 0, block, sanitize: false, base, decode_len: len, len }).unwrap();
     for group in [0, 1] {
         let choice = Choice::Contiguous { region: 0, len: BLOCK };
-        gfd.add_capacity(Instant::ZERO, (group, NO_TAG), choice, 0).unwrap();
+        gfd.add_capacity(Instant::ZERO, group, NO_TAG, choice, 0).unwrap();
     }
     let config = GfdEndConfig { uuid: GFD_UUID, ..GfdEndConfig::default() };
     let mut end = GfdEnd::new(Device::new(gfd, 1), config, end(0x60, Mode::Flit, payload_max));

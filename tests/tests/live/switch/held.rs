@@ -33,8 +33,8 @@ fn holds(test: &str, kind: &str, more: &[&str]) {
     // Its own stack would speak by the same interfaces.
     let quiet = net.run("sw", "sysctl", "-qw net.ipv6.conf.all.disable_ipv6=1");
     assert!(quiet.status.success());
-    net.napi(("h1", "eth0"), true);
-    net.napi(("h2", "eth0"), true);
+    net.napi("h1", "eth0", true);
+    net.napi("h2", "eth0", true);
     let ports = [format!("p0={kind}:sw1"), format!("p1={kind}:sw2")];
     let switch = Switch::start_with(&net, &[&ports[0], &ports[1]], "", more);
     let (one, two) = (net.mac("h1").0, net.mac("h2").0);

@@ -27,7 +27,7 @@ fn kinds(switch: &Switch) -> Vec<String> {
 fn talk(net: &Net, switch: Switch) {
     assert_eq!(answers(net, "h1", "10.78.0.2", PINGS), PINGS);
     for (from, to, address) in [("h1", "h2", "10.78.0.2"), ("h2", "h1", "10.78.0.1")] {
-        let rate = tcp(net, from, (to, address), TCP_S);
+        let rate = tcp(net, from, to, address, TCP_S);
         println!("TCP {from} to {to}: {rate:.0} bit/s");
         assert!(rate > 10e6, "{from} to {to}: {rate} bit/s");
     }

@@ -269,7 +269,7 @@ fn each_row_of_the_page_runs_as_an_ordinary_user_and_needs_all_of_it() {
     }
     net.add_wires(2);
     for far in ["f0", "f1"] {
-        net.napi(("far", far), true); // without it no frame is redirected to the wire
+        net.napi("far", far, true); // without it no frame is redirected to the wire
     }
     let folder = Switch::folder(&net);
     own(&folder);

@@ -87,7 +87,7 @@ fn one(view: &View<'_>, map: &AddressMap, out: &mut String) {
     let fast = table(&map.fast);
     notes(view, map, out);
     let strips = strips(fast, &map.ldst, &granted);
-    draw(view, (fast, table(&map.ldst)), &strips, out);
+    draw(view, fast, table(&map.ldst), &strips, out);
     addresses(view, map, &granted, out);
     capacity(view, map.pid, out);
     out.push_str("</section>\n");
@@ -194,7 +194,7 @@ fn strips<'a>(
             if run.gim { "GIM, " } else { "" },
             ways(run.ways.into(), run.granularity)
         );
-        strips.push(strip((title, run.hpa, whole), within, (&run.targets, run.granularity), wrong));
+        strips.push(strip(title, run.hpa, whole, within, &run.targets, run.granularity, wrong));
     }
     for one in granted {
         let is_there =
@@ -211,7 +211,7 @@ fn strips<'a>(
             (_, false) => ("granted", None),
         };
         let text = format!("{:#x}: {why}, {}", one.hpa, ways(one.targets.len(), one.granularity));
-        strips.push(strip((text, base, whole), vec![one], (&one.targets, one.granularity), wrong));
+        strips.push(strip(text, base, whole, vec![one], &one.targets, one.granularity, wrong));
     }
     strips.sort_by_key(|strip| strip.base);
     strips
@@ -231,9 +231,12 @@ fn lacks(ldst: &Asked<SegmentTable>, one: &Granted<'_>) -> Option<String> {
 }
 
 fn strip<'a>(
-    (title, base, size): (String, u64, u64),
+    title: String,
+    base: u64,
+    size: u64,
     granted: Vec<&'a Granted<'a>>,
-    (targets, granularity): (&'a [u16], u32),
+    targets: &'a [u16],
+    granularity: u32,
     wrong: Option<String>,
 ) -> Strip<'a> {
     let last = granted.iter().map(|one| end(one)).max().unwrap_or(u64::MAX);
@@ -271,7 +274,8 @@ fn span(from: u64, to: u64, all: u64) -> String {
 
 fn draw(
     view: &View<'_>,
-    (fast, ldst): (Option<&SegmentTable>, Option<&SegmentTable>),
+    fast: Option<&SegmentTable>,
+    ldst: Option<&SegmentTable>,
     strips: &[Strip<'_>],
     out: &mut String,
 ) {
@@ -296,10 +300,10 @@ fn draw(
         }) % COLOURS
     };
     for (at, (name, table)) in windows.enumerate() {
-        draw_window(view, (name, table), (at * WINDOW, &mut colour), out);
+        draw_window(view, name, table, at * WINDOW, &mut colour, out);
     }
     for (at, strip) in strips.iter().take(STRIPS).enumerate() {
-        draw_strip(view, strip, (top + at * STRIP, colour(strip.targets)), out);
+        draw_strip(view, strip, top + at * STRIP, colour(strip.targets), out);
     }
     out.push_str("</svg>");
     if strips.len() > drawn {
@@ -315,8 +319,10 @@ fn draw(
 /// The whole window of a table, by segments.
 fn draw_window<'a>(
     view: &View<'_>,
-    (name, table): (&str, &'a SegmentTable),
-    (y, colour): (usize, &mut impl FnMut(&'a [u16]) -> usize),
+    name: &str,
+    table: &'a SegmentTable,
+    y: usize,
+    colour: &mut impl FnMut(&'a [u16]) -> usize,
     out: &mut String,
 ) {
     let all = table.limit.saturating_sub(table.base).max(1);
@@ -360,7 +366,7 @@ fn draw_window<'a>(
 }
 
 /// One strip: its granted memory on its own scale, and below that one round of interleaving.
-fn draw_strip(view: &View<'_>, strip: &Strip<'_>, (y, colour): (usize, usize), out: &mut String) {
+fn draw_strip(view: &View<'_>, strip: &Strip<'_>, y: usize, colour: usize, out: &mut String) {
     let scale = if strip.shown == strip.size {
         format!("bar: all {}", size(strip.size))
     } else {

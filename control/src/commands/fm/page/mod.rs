@@ -202,7 +202,7 @@ impl<'a> View<'a> {
         for (id, switch) in self.all.inventory.by_id() {
             let ports = switch.ports.iter();
             let ports = ports.filter(|port| picture::is_edge(&self.all.inventory, id, port));
-            rows.extend(ports.filter_map(|port| self.end((id, switch), port)));
+            rows.extend(ports.filter_map(|port| self.end(id, switch, port)));
         }
         let head = ["Port", "What", "Name", "PIDs", "Link", "Capacity", "Groups", "Backpressure"];
         section("Hosts, devices and GFDs", &head, &rows, out);
@@ -210,7 +210,7 @@ impl<'a> View<'a> {
     }
 
     /// What is at an edge port; one without name and link has none.
-    fn end(&self, (id, switch): (SwitchId, &Switch), port: &Port) -> Option<Row> {
+    fn end(&self, id: SwitchId, switch: &Switch, port: &Port) -> Option<Row> {
         let at = PortRef::new(id, port.number);
         let name = self.called.at(&self.all.inventory, id, port.number).trim_end().to_owned();
         let (kind, what) = match port.partner {

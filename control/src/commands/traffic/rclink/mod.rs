@@ -41,7 +41,10 @@ const OPEN_MAX: usize = 4_096;
 const WINDOW_NS: u64 = 65_536;
 
 /// An endpoint, and the frame that makes it known.
-pub(super) type Prepared = (Endpoint, FrameSpec);
+pub(super) struct Prepared {
+    endpoint: Endpoint,
+    hello: FrameSpec,
+}
 
 /// The endpoint that the flags describe, and the frame that makes it known.
 ///
@@ -56,7 +59,7 @@ pub(super) fn prepare(args: &TrafficArgs) -> Result<Prepared, CliError> {
     let hello = spec.frame.announcement();
     let mut endpoint = Endpoint::new(spec).map_err(usage)?;
     endpoint.set_arrival_clock(now);
-    Ok((endpoint, hello))
+    Ok(Prepared { endpoint, hello })
 }
 
 /// Plays the endpoint at `port`.
@@ -65,7 +68,7 @@ pub(super) fn prepare(args: &TrafficArgs) -> Result<Prepared, CliError> {
 /// As `weft traffic`; requests that were given up.
 pub(super) fn run(
     args: &TrafficArgs,
-    (mut endpoint, hello): Prepared,
+    Prepared { mut endpoint, hello }: Prepared,
     port: &mut dyn Port,
     stop: &AtomicBool,
     out: &mut dyn Write,
@@ -76,7 +79,7 @@ pub(super) fn run(
     announce(&hello, port, &mut bufs);
     is_open(args)?;
     let mut tally = Tally::default();
-    drive(args, &mut endpoint, &mut tally, (port, &mut bufs), stop);
+    drive(args, &mut endpoint, &mut tally, port, &mut bufs, stop);
     endpoint.release(&mut bufs);
     port.release(&mut bufs);
     let report = Report::new(args, &endpoint, &tally);
@@ -235,7 +238,8 @@ fn drive(
     args: &TrafficArgs,
     endpoint: &mut Endpoint,
     tally: &mut Tally,
-    (port, bufs): (&mut dyn Port, &mut Bufs),
+    port: &mut dyn Port,
+    bufs: &mut Bufs,
     stop: &AtomicBool,
 ) {
     let all = args.to.len() as u64 * u64::from(args.rclink.requests);

@@ -156,7 +156,7 @@ impl Shared {
             let MctpAddr { network, eid, kind, tag, owner } = addr;
             let from = Origin { sender: (network, eid), kind, tag };
             let response = self.agent.carry_out(peer, |switch, now| {
-                let response = datagrams.receive(switch, now, (from, owner), body);
+                let response = datagrams.receive(switch, now, from, owner, body);
                 (response, datagrams.tickets())
             });
             if let Some(response) = response {

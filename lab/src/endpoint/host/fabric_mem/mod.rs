@@ -205,7 +205,7 @@ impl FabricMem {
                 self.spare_mailboxes(transfer)?;
                 let is_read = matches!(command, MemCommand::Read(_));
                 let op = if is_read { Op::Read } else { Op::Write };
-                let begun = self.transfers.begin((now, number), op, transfer, &mut self.engine);
+                let begun = self.transfers.begin(now, number, op, transfer, &mut self.engine);
                 let begun = begun.map_err(|error| self.explain(&error))?;
                 Ok(begun.map(|report| mem(MemAnswer::Transfer(report))))
             }
@@ -474,7 +474,7 @@ impl FabricMem {
                 Place::Slot(..) => self.window.as_ref().map_or(0, |window| window.base),
             },
             pid: channel.pid().map(Pid::bits),
-            imports: self.engine.imports(*peer).map(import).collect(),
+            imports: self.engine.imports(*peer).map(|(mem, hpa)| import(mem, hpa)).collect(),
         };
         // A port that only looked at the mailbox is no peer.
         let is_peer =
@@ -495,6 +495,6 @@ fn slot_of(pid: Pid) -> u64 {
     SLOTS + MAILBOX_LEN * u64::from(pid.bits())
 }
 
-const fn import((mem, hpa): (MemDesc, Hpa)) -> MemImport {
+const fn import(mem: MemDesc, hpa: Hpa) -> MemImport {
     MemImport { addr: mem.addr, len: mem.len, hpa: hpa.0 }
 }

@@ -57,7 +57,8 @@ impl Transfers {
     /// What the engine refuses.
     pub fn begin(
         &mut self,
-        (now, number): (Instant, u64),
+        now: Instant,
+        number: u64,
         op: Op,
         asked: &MemTransfer,
         engine: &mut Engine,
