@@ -1,9 +1,8 @@
-//! Circles: no files of a crate use each other, whether at once or by way of others.
+//! Circles: files of a crate that use each other, whether at once or by way of others, and folders that do.
 //!
-//! Shape: files of a crate → which defines what another uses → those that form a circle. A re-export is followed to
-//! what is exported. A use of what a file above in the tree of modules defines is none: a folder's `mod.rs` and what is
-//! below it are one module in parts, which is what `super` is for; files beside each other are not.
-//! Units: none.
+//! A re-export is followed to the file that defines what it exports. A file may use the modules above it: a folder's
+//! `mod.rs` and the files below it are one module in parts, which is what `super` is for; files beside each other are not.
+//!
 //! Source: ARCHITECTURE.md "Layout of the tree".
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -50,8 +49,8 @@ fn groups(uses: &Uses) -> Vec<Vec<&str>> {
     groups
 }
 
-/// The circles below `src`: their files, and which uses which.
-fn found(tree: &Tree, src: &str) -> Vec<(Vec<String>, String)> {
+/// Which modules below `src` use what another defines, uses of modules above them left out.
+fn uses_below(tree: &Tree, src: &str) -> Vec<(Vec<String>, Vec<String>)> {
     let below = |file: &File| {
         let path = file.path.strip_prefix(src)?.strip_prefix('/')?.to_owned();
         let is_other = path.starts_with("bin/") || path == "main.rs";
@@ -60,21 +59,35 @@ fn found(tree: &Tree, src: &str) -> Vec<(Vec<String>, String)> {
     let files: Vec<(String, &File)> =
         tree.files.iter().filter_map(|file| Some((below(file)?, file))).collect();
     let whole = Crate::of(files.iter().map(|(path, file)| (path.as_str(), *file)));
-    let mut uses = Uses::new();
-    for (from, to) in whole.uses() {
+    let uses = whole.uses().into_iter().flat_map(|(from, to)| {
         let apart = to.into_iter().filter(|to| !from.starts_with(to));
-        let apart = apart.map(|to| to.join("::")).collect();
-        uses.insert(from.join("::"), apart);
+        let apart: Vec<_> = apart.map(<[String]>::to_vec).collect();
+        apart.into_iter().map(|to| (from.to_vec(), to))
+    });
+    uses.collect()
+}
+
+/// The circles in `uses`, by the names that `node` gives to modules; of the arrows between two nodes, one.
+fn told(uses: &[(Vec<String>, Vec<String>)], node: impl Fn(&[String]) -> String) -> Vec<String> {
+    let mut nodes = Uses::new();
+    for (from, to) in uses {
+        nodes.entry(node(from)).or_default().insert(node(to));
     }
     let told = |group: Vec<&str>| {
-        let arrows = group
-            .iter()
-            .flat_map(|from| uses.get(*from).into_iter().flatten().map(move |to| (from, to)));
-        let arrows = arrows.filter(|(_, to)| group.contains(&to.as_str()));
-        let arrows: Vec<String> = arrows.map(|(from, to)| format!("{from} uses {to}")).collect();
-        (group.into_iter().map(str::to_owned).collect(), arrows.join("; "))
+        let mut arrows = BTreeMap::new();
+        for (from, to) in uses {
+            let ends = (node(from), node(to));
+            if ends.0 != ends.1
+                && [&ends.0, &ends.1].iter().all(|end| group.contains(&end.as_str()))
+            {
+                let arrow = || format!("{} uses {}", from.join("::"), to.join("::"));
+                arrows.entry(ends).or_insert_with(arrow);
+            }
+        }
+        let arrows: Vec<String> = arrows.into_values().collect();
+        format!("these use each other in a circle: {} ({})", group.join(", "), arrows.join("; "))
     };
-    groups(&uses).into_iter().map(told).collect()
+    groups(&nodes).into_iter().map(told).collect()
 }
 
 /// No files of a crate use each other in a circle.
@@ -82,9 +95,41 @@ fn found(tree: &Tree, src: &str) -> Vec<(Vec<String>, String)> {
 pub fn circles(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for src in sources(tree) {
-        for (group, arrows) in found(tree, src) {
-            let what = format!("these use each other in a circle: {} ({arrows})", group.join(", "));
-            findings.push(Finding { path: src.to_owned(), line: 0, what });
+        let found = told(&uses_below(tree, src), |path| path.join("::"));
+        findings.extend(found.into_iter().map(|what| Finding {
+            path: src.to_owned(),
+            line: 0,
+            what,
+        }));
+    }
+    findings
+}
+
+/// No folders beside each other use each other in a circle, each with all that is below it, nor do a folder and a file. Two
+/// that do are one idea in two places, even where their files form no circle.
+#[must_use]
+pub fn folder_circles(tree: &Tree) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for src in sources(tree) {
+        // Every circle of files is one of the children of some folder too: of the innermost that has all of them.
+        let mut folders: BTreeMap<Vec<String>, Vec<_>> = BTreeMap::new();
+        for (from, to) in uses_below(tree, src) {
+            let depth = from.iter().zip(&to).take_while(|(one, other)| one == other).count();
+            let is_above = depth == from.len();
+            if !is_above {
+                let folder = from.iter().take(depth).cloned().collect();
+                folders.entry(folder).or_default().push((from, to));
+            }
+        }
+        for (folder, uses) in folders {
+            let path = [&[src.to_owned()], folder.as_slice()].concat().join("/");
+            let child = |path: &[String]| path.get(folder.len()).cloned().unwrap_or_default();
+            let found = told(&uses, child);
+            findings.extend(found.into_iter().map(|what| Finding {
+                path: path.clone(),
+                line: 0,
+                what,
+            }));
         }
     }
     findings
@@ -97,14 +142,19 @@ mod tests {
     /// Modules of a crate and their texts.
     type Files<'a> = &'a [(&'a str, &'a str)];
 
-    /// What is found in a crate of `a`, `b` and `c`, with `c` a folder of `c::d` and `c::e`.
-    fn circle(files: Files) -> Vec<String> {
+    /// A crate of `a`, `b` and `c`, with `c` a folder of `c::d` and `c::e`.
+    fn tree(files: Files) -> Tree {
         let mut tree = Tree::default();
         for name in ["lib", "a", "b", "c/mod", "c/d", "c/e"] {
             let text = files.iter().find(|(of, _)| *of == name).map_or("", |(_, text)| text);
             tree.files.push(File { path: format!("x/src/{name}.rs"), text: text.to_owned() });
         }
-        circles(&tree).into_iter().map(|found| found.what).collect()
+        tree
+    }
+
+    /// The circles of files that are found in it.
+    fn circle(files: Files) -> Vec<String> {
+        circles(&tree(files)).into_iter().map(|found| found.what).collect()
     }
 
     #[test]
@@ -145,6 +195,29 @@ mod tests {
             ("b", "use crate::a::A;\npub struct B;\n"),
         ]);
         assert_eq!(found, ["these use each other in a circle: a, b (a uses b; b uses a)"]);
+    }
+
+    #[test]
+    fn folders_that_use_each_other_are_found_though_their_files_do_not() {
+        const C: (&str, &str) = ("c/d", "use crate::a::A;\npub struct D;\n");
+        #[rustfmt::skip] // columns: name, files, what is found
+        let cases: [(&str, Files, &[&str]); 4] = [
+            ("one way", &[C, ("a", "pub struct A;\n")], &[]),
+            ("a folder and a file", &[C, ("a", "use crate::c::e::E;\npub struct A;\n"), ("c/e", "pub struct E;\n")],
+                &["x/src: these use each other in a circle: a, c (a uses c::e; c::d uses a)"]),
+            ("by way of a third", &[C, ("a", "use crate::b::B;\npub struct A;\n"), ("b", "use crate::c::e::E;\npub struct B;\n"), ("c/e", "pub struct E;\n")],
+                &["x/src: these use each other in a circle: a, b, c (a uses b; b uses c::e; c::d uses a)"]),
+            ("inside a folder", &[("c/d", "use super::e::E;\npub struct D;\n"), ("c/e", "use super::d::D;\npub struct E;\n")],
+                &["x/src/c: these use each other in a circle: d, e (c::d uses c::e; c::e uses c::d)"]),
+        ];
+        for (name, files, want) in cases {
+            let tree = tree(files);
+            let found: Vec<_> = folder_circles(&tree)
+                .iter()
+                .map(|one| format!("{}: {}", one.path, one.what))
+                .collect();
+            assert_eq!(found, want, "{name}");
+        }
     }
 
     #[test]

@@ -7,10 +7,10 @@
 
 use super::{File, Finding, Tree, has_extension};
 
-/// Of a file; inline tests count. A file is one idea, whole: most have far less.
+/// Lines of a file from which on it is asked whether it is one idea. Most have far fewer.
 const LINES_MAX: usize = 1_000;
 
-/// Files have at most 1,000 lines; locks and licences are not written by hand.
+/// Files of more than 1,000 lines, inline tests included; locks and licences are not written by hand.
 #[must_use]
 pub fn lengths(tree: &Tree) -> Vec<Finding> {
     let written = |f: &&File| ["rs", "py", "sh"].iter().any(|ext| has_extension(&f.path, ext));

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::Command;
 
 use serde_json::Value;
-use weft_tidy::{RULES, Tree, clauses};
+use weft_tidy::{RULES, Tree};
 
 fn tree() -> Tree {
     let root =
@@ -29,15 +29,6 @@ fn the_tree_keeps_its_rules() {
         }
     }
     assert_eq!(broken, 0, "places that break a rule, listed above");
-}
-
-/// Told, not enforced: clauses of standards above code that no test names.
-#[test]
-fn clauses_without_tests_are_listed() {
-    let tree = tree();
-    for finding in clauses::untested(&tree) {
-        println!("clause without a test: {finding}");
-    }
 }
 
 /// What `cargo metadata` says of every package that the manifest at `path` comes to.
